@@ -1,0 +1,34 @@
+/* error.h - errors as values.
+ *
+ * A function that can fail returns 0 or a negative code below and leaves one sentence in the
+ * record that its caller passed in: what went wrong, where (file and place), and what to do.
+ * The library never prints and never calls exit().
+ */
+#ifndef PT_ERROR_H
+#define PT_ERROR_H
+
+#include <stdarg.h>
+
+enum {
+    PT_OK = 0,
+    PT_FAILED = -1,      /* input or environment: exit status 1 */
+    PT_USAGE = -2,       /* the caller asked for something that does not exist: exit status 2 */
+    PT_DOES_NOT_FIT = -3 /* no plan fits the budgets: exit status 3 */
+};
+
+typedef struct pt_error {
+    int code;        /* 0 while nothing has failed */
+    char text[1016]; /* one sentence, no newline at the end */
+} pt_error;
+
+/* Fills `e` (which may be NULL) and returns `code`, so that `return pt_fail(...)` is one line. */
+int pt_fail(pt_error *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* Same, and appends ": " and the text of errno as it stood when called. */
+int pt_fail_errno(pt_error *e, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Puts "WHERE: " before the text that is already there. Returns e's code (PT_FAILED if none). */
+int pt_error_prefix(pt_error *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,38 @@
+#include "base/rng.h"
+
+#include <math.h>
+
+void rng_words(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index, uint32_t out[4])
+{
+    uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
+    uint32_t c[4] = {(uint32_t)index, (uint32_t)(index >> 32), stream, purpose};
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
+        uint32_t next0 = (uint32_t)(b >> 32) ^ c[1] ^ key0;
+        uint32_t next2 = (uint32_t)(a >> 32) ^ c[3] ^ key1;
+        c[1] = (uint32_t)b;
+        c[3] = (uint32_t)a;
+        c[0] = next0;
+        c[2] = next2;
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+    for (int i = 0; i < 4; i++)
+        out[i] = c[i];
+}
+
+double rng_uniform(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index)
+{
+    uint32_t w[4];
+    rng_words(seed, purpose, stream, index, w);
+    return (double)((uint64_t)(w[0] >> 5) << 26 | w[1] >> 6) * 0x1p-53;
+}
+
+double rng_normal(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index)
+{
+    uint32_t w[4];
+    rng_words(seed, purpose, stream, index, w);
+    double u = ((double)((uint64_t)(w[0] >> 5) << 26 | w[1] >> 6) + 0.5) * 0x1p-53;
+    double v = (double)((uint64_t)(w[2] >> 5) << 26 | w[3] >> 6) * 0x1p-53;
+    return sqrt(-2.0 * log(u)) * cos(6.283185307179586476925 * v);
+}

@@ -1,0 +1,22 @@
+/* rng.h - counter-based random numbers (Philox 4x32-10; Salmon et al., SC 2011).
+ *
+ * A number is a pure function of (seed, purpose, stream, counter): no state, so any thread, any
+ * plan and any resumed run draws the same one.
+ */
+#ifndef PT_RNG_H
+#define PT_RNG_H
+
+#include <stdint.h>
+
+enum rng_purpose { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_TEST = 4 };
+
+/* Four 32-bit words for the counter value (stream, index). */
+void rng_words(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index, uint32_t out[4]);
+
+/* Uniform in [0, 1) with 53 bits. */
+double rng_uniform(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index);
+
+/* Standard normal (Box-Muller on one counter value). */
+double rng_normal(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index);
+
+#endif
