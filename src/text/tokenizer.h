@@ -1,0 +1,49 @@
+/* tokenizer.h - text <-> token ids, from a Hugging Face tokenizer.json.
+ *
+ * A `tokenizer` is immutable once open and may be shared by threads. An `encoder` holds the
+ * scratch memory and the word cache of one thread; its memory stays bounded whatever it is fed.
+ */
+#ifndef PT_TOKENIZER_H
+#define PT_TOKENIZER_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct tokenizer tokenizer;
+typedef struct encoder encoder;
+
+typedef struct id_list { /* grows as needed; zero-initialise, free with id_list_free */
+    uint32_t *ids;
+    size_t n, capacity;
+} id_list;
+void id_list_free(id_list *list);
+
+int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e); /* reads model_dir/tokenizer.json */
+int tokenizer_open_memory(const char *name, const char *json, size_t n, tokenizer **out, pt_error *e);
+void tokenizer_close(tokenizer *t);
+
+uint32_t tokenizer_vocab_size(const tokenizer *t);  /* highest id + 1, added tokens included */
+int64_t tokenizer_bos(const tokenizer *t);          /* id that the template puts first, or -1 */
+int64_t tokenizer_eos(const tokenizer *t);          /* from tokenizer_config.json / special_tokens_map.json /
+                                                       generation_config.json / config.json; -1: none known */
+bool tokenizer_template_adds_bos(const tokenizer *t);
+
+int encoder_open(const tokenizer *t, encoder **out, pt_error *e);
+void encoder_close(encoder *c);
+
+enum { ENCODE_TEMPLATE = 1 /* add what the post-processor adds (BOS ...) */,
+       ENCODE_PLAIN = 2    /* do not recognise special tokens in the text */ };
+/* Appends the ids of text[0 .. n_bytes) to `out`. Bad UTF-8: encoded as bytes where the tokenizer
+ * can, else an error with the byte offset. */
+int encoder_run(encoder *c, const char *text, size_t n_bytes, unsigned flags, id_list *out, pt_error *e);
+
+/* Bytes of one id as they stand in a running text (for streaming output); *n_bytes = 0 for an id with
+ * no text. `first` says that no text precedes (SentencePiece drops the leading space there).
+ * skip_special: special tokens give no bytes. The pointer is valid while the tokenizer is. */
+int tokenizer_id_bytes(const tokenizer *t, uint32_t id, bool first, bool skip_special,
+                       const char **bytes, size_t *n_bytes, pt_error *e);
+
+#endif
