@@ -1,0 +1,10 @@
+/* isa.h - every file of this folder is compiled once per instruction set (x86-64-v2, v3, v4), with
+ * PT_ISA set to v2, v3 or v4. KERNEL(name) gives each copy its own symbol. */
+#ifndef PT_ISA_H
+#define PT_ISA_H
+
+#define PT_PASTE_(a, b) a##_##b
+#define PT_PASTE(a, b) PT_PASTE_(a, b)
+#define KERNEL(name) PT_PASTE(name, PT_ISA)
+
+#endif

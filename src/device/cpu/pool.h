@@ -1,0 +1,26 @@
+/* pool.h - the threads that run one op together.
+ *
+ * An op is cut into tiles by its shape alone; threads take the next tile until none is left. Which
+ * thread computes a tile never changes what is computed.
+ */
+#ifndef PT_POOL_H
+#define PT_POOL_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct pool pool;
+typedef void (*pool_fn)(void *arg, int64_t tile, int thread);
+
+enum { POOL_SCRATCH_BYTES = 4 << 20 }; /* per thread, 64-byte aligned, contents undefined between tiles */
+
+/* threads - 1 workers are started; the caller of pool_run is the last one. */
+int pool_open(int threads, pool **out, pt_error *e);
+void pool_close(pool *p);
+int pool_threads(const pool *p);
+void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg);
+void *pool_scratch(pool *p, int thread);
+
+#endif

@@ -1,0 +1,236 @@
+/* device.h - the one seam between the program and what computes.
+ *
+ * A device owns memory (arenas, taken once) and queues. A queue runs the ops that are submitted to
+ * it one after the other; queues run at the same time and are ordered only by waits on each
+ * other's timeline: signal() returns a value that the queue's timeline reaches when everything
+ * submitted before has been done, wait() makes the later ops of a queue wait for such a value.
+ * On CUDA a queue is a stream and a timeline value an event; on the CPU a queue is a thread.
+ * submit(), signal(), wait() and mark() return at once (submit may wait for room in the queue).
+ *
+ * Nothing here allocates after open, and an op's result depends on its arguments alone: never on
+ * the number of threads, on timing, or on what ran before (numerics: fixed tiles, no split of a
+ * sum by thread). Element types: `t` is the compute type of the run, PT_F32 or PT_BF16; sums,
+ * softmax, norm statistics and losses are fp32 inside, and a result is rounded to `t` once, where
+ * it is stored. All strides (`ld`) are in elements. Rows are tokens: sequences x T.
+ */
+#ifndef PT_DEVICE_H
+#define PT_DEVICE_H
+
+#include "base/dtype.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum op_kind {
+    OP_COPY, OP_ZERO, OP_DISK_READ, OP_DISK_WRITE,
+    OP_MATMUL, OP_BIAS_BACKWARD,
+    OP_NORM, OP_NORM_BACKWARD,
+    OP_ROPE,
+    OP_ATTENTION, OP_ATTENTION_BACKWARD,
+    OP_ACTIVATION, OP_ACTIVATION_BACKWARD,
+    OP_EMBEDDING, OP_EMBEDDING_BACKWARD,
+    OP_CROSS_ENTROPY,
+    OP_GRADIENT_FINISH, OP_ADAMW,
+    OP_KINDS
+} op_kind;
+
+/* dst[0 .. bytes) = src[...], between any two arenas. OP_ZERO uses dst and bytes only. */
+typedef struct op_copy { void *dst; const void *src; size_t bytes; } op_copy;
+
+/* Moves between memory and the disk tier's file (io/disk.h); host queues only. */
+struct disk_channel;
+typedef struct op_disk { struct disk_channel *channel; void *memory; uint64_t offset; size_t bytes; } op_disk;
+
+typedef enum matmul_layout {
+    MATMUL_NT, /* c (M,N) = a (M,K) . b (N,K)^T   forward: x . W^T         */
+    MATMUL_NN, /* c (M,N) = a (M,K) . b (K,N)     data gradient: dy . W    */
+    MATMUL_TN  /* c (M,N) = a (K,M)^T . b (K,N)   weight gradient: dy^T . x */
+} matmul_layout;
+
+/* c = round(sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += sum.
+ * The sum over K is taken in an order that depends on (layout, M, N, K) only. */
+typedef struct op_matmul {
+    matmul_layout layout;
+    pt_dtype type, out_type;  /* of a, b, bias, residual; of c: type or PT_F32 */
+    bool accumulate;
+    int64_t m, n, k, lda, ldb, ldc;
+    const void *a, *b;
+    const void *bias;         /* (N) or NULL */
+    const void *residual;     /* (M, N), stride ldc, or NULL; may be c itself */
+    void *c;
+} op_matmul;
+
+/* acc[n] (+)= sum over rows of dy[row][n]; acc is fp32. */
+typedef struct op_bias_backward {
+    pt_dtype type; bool accumulate; int64_t rows, cols, ld; const void *dy; float *acc;
+} op_bias_backward;
+
+typedef enum norm_kind { NORM_LAYER, NORM_RMS } norm_kind;
+
+/* y[r][h][:] = norm(x[r][h][:]) * weight (+ bias). Rows of x and y have strides ldx and ldy, the
+ * heads of a row lie side by side (heads = 1 for a block's norm, more for q/k norm). y may be x. */
+typedef struct op_norm {
+    norm_kind kind; pt_dtype type; int64_t rows, heads, dim, ldx, ldy; float eps;
+    const void *x, *weight, *bias; void *y;
+} op_norm;
+
+/* dx = round(dx_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx), dweight and dbias
+ * (fp32, dim) (+)= their gradients (NULL: not wanted). Statistics are computed again from x.
+ * dx may be dy. scratch: norm_backward_scratch_bytes(). */
+typedef struct op_norm_backward {
+    norm_kind kind; pt_dtype type; bool accumulate; int64_t rows, heads, dim, ldx, lddy, lddx; float eps;
+    const void *x, *weight, *dy, *dx_add; void *dx; float *dweight, *dbias; void *scratch;
+} op_norm_backward;
+/* a mean and a reciprocal deviation per (row, head) */
+static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads)
+{
+    return (size_t)(rows * heads) * 2 * sizeof(float);
+}
+
+/* Rotary embedding in place on x (rows, heads, dim), row stride ld. table (positions, dim/2, 2):
+ * cos and sin, fp32. Pairs are (i, i + dim/2). inverse: the transposed rotation, for backward. */
+typedef struct op_rope {
+    pt_dtype type; bool inverse; int64_t rows, heads, dim, ld;
+    const float *table; const int32_t *positions; void *x;
+} op_rope;
+
+/* Causal attention without the T x T matrix. For each of `seqs` sequences: q (q_len, heads, dim)
+ * with row stride ldq; k and v (kv_len, kv_heads, dim) with row stride ldkv; sequences follow each
+ * other (stride q_len * ldq, kv_len * ldkv, or kv_seq_stride where that is not 0). Query i stands at
+ * position p = kv_len - q_len + i and sees keys max(first[i], p - window + 1, 0) .. p (window 0:
+ * unbounded; first (seqs*q_len) may be NULL: the start of the token's document within the sequence).
+ * out (q_len, heads, dim) row stride ldo; lse (seqs, heads, q_len) fp32, natural log-sum-exp of the
+ * scaled scores, may be NULL when not wanted. heads is a multiple of kv_heads. */
+typedef struct op_attention {
+    pt_dtype type; int64_t seqs, q_len, kv_len, heads, kv_heads, dim, window, ldq, ldkv, ldo, kv_seq_stride;
+    float scale; const int32_t *first; const void *q, *k, *v; void *out; float *lse;
+} op_attention;
+
+/* dq, dk, dv (overwritten) from dout; they have the strides of q and k/v. q_len = kv_len = T.
+ * scratch: attention_backward_scratch_bytes(). */
+typedef struct op_attention_backward {
+    op_attention forward; int64_t lddo; const void *dout; void *dq, *dk, *dv; void *scratch;
+} op_attention_backward;
+static inline size_t attention_backward_scratch_bytes(int64_t rows, int64_t heads)
+{
+    return (size_t)(rows * heads) * sizeof(float); /* dout . out per row and head */
+}
+
+typedef enum activation_kind { ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU } activation_kind;
+
+/* gated: up is (rows, 2*cols) = [gate | up] and out = act(gate) * up; else out = act(up), up (rows,
+ * cols). All rows are dense. Backward: dup (shape of up) from dout and up; dup may not be up. */
+typedef struct op_activation {
+    activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up; void *out;
+} op_activation;
+typedef struct op_activation_backward {
+    activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up, *dout; void *dup;
+} op_activation_backward;
+
+/* out[r] = round(table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in
+ * [row0, row0 + table_rows); other rows are left alone, so that a table may come in slices. */
+typedef struct op_embedding {
+    pt_dtype type; int64_t rows, cols, row0, table_rows;
+    const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out;
+} op_embedding;
+/* acc[id - row0] (+)= dy[r] for the rows whose id lies in the slice, in ascending r; acc (table_rows, cols)
+ * fp32, set to zero first unless accumulate. */
+typedef struct op_embedding_backward {
+    pt_dtype type; bool accumulate; int64_t rows, cols, row0, table_rows;
+    const int32_t *ids; const void *dy; float *acc;
+} op_embedding_backward;
+
+/* loss[r] = logsumexp(logits[r]) - logits[r][target], 0 where target is -100 (ignored). If dlogits is
+ * not NULL: dlogits[r] = round((softmax - onehot) * scale), 0 where ignored; its rows have stride
+ * lddl and it may start at the same address as logits (then lddl * sizeof(type) <= ld * 4 must be
+ * equal strides in bytes; each row is read before it is overwritten). */
+typedef struct op_cross_entropy {
+    pt_dtype type; int64_t rows, vocab, ld, lddl; float scale;
+    const float *logits; const int32_t *targets; float *loss; void *dlogits;
+} op_cross_entropy;
+
+enum { SUMSQ_ROWS = 64 }; /* rows of a tensor that share one partial sum of squares */
+
+/* g = round(acc + acc2) (acc2 may be NULL), the one rounding that a gradient gets; sumsq[i] = sum of
+ * the squares of the rounded values of rows 64i .. 64i+63, in fp64, in a fixed order. A slice of a
+ * tensor starts at a multiple of 64 rows. g may be acc (in place, element i of g is written after element i of acc was read). */
+typedef struct op_gradient_finish {
+    pt_dtype type; int64_t rows, cols; const float *acc, *acc2; void *g; double *sumsq;
+} op_gradient_finish;
+
+/* AdamW as PyTorch's, in fp32 with explicit fma, the same sequence on every backend:
+ *   g' = g * grad_scale
+ *   w  = w * (1 - lr * weight_decay)
+ *   m  = fma(1 - beta1, g' - m, m)
+ *   v  = fma(1 - beta2, g' * g', beta2 * v)
+ *   w  = fma(-step_size, m / (sqrt(v) / sqrt_correction2 + eps), w)     step_size = lr / correction1
+ * bf16: weights are hi and lo (base/dtype.h, master_split); fp32: `hi` holds fp32, lo is NULL. */
+typedef struct op_adamw {
+    pt_dtype type; int64_t n; void *hi; uint16_t *lo; float *m, *v; const void *g;
+    float grad_scale, decay /* 1 - lr * weight_decay */, beta1, beta2, eps, step_size, sqrt_correction2;
+} op_adamw;
+
+typedef struct op {
+    op_kind kind;
+    union {
+        op_copy copy; op_disk disk; op_matmul matmul; op_bias_backward bias_backward; op_norm norm;
+        op_norm_backward norm_backward; op_rope rope; op_attention attention;
+        op_attention_backward attention_backward; op_activation activation;
+        op_activation_backward activation_backward; op_embedding embedding;
+        op_embedding_backward embedding_backward; op_cross_entropy cross_entropy;
+        op_gradient_finish gradient_finish; op_adamw adamw;
+    };
+} op;
+
+typedef struct device device;
+typedef struct queue queue;
+
+typedef enum memory_kind { MEMORY_DEVICE, MEMORY_HOST } memory_kind;
+
+typedef struct device_options {
+    int threads;          /* compute threads of a queue opened with threads = 0; 0: all cores */
+    int ordinal;          /* which GPU */
+    bool pin_threads;
+} device_options;
+
+/* Description for people and for the record of what the bits depend on ("cpu avx512_bf16, oneDNN 2.6.3"). */
+typedef struct device_info { char name[64]; char arithmetic[128]; int threads; uint64_t memory_bytes; } device_info;
+
+struct device {
+    const struct device_table *table;
+    device_info info;
+};
+
+struct queue {
+    device *device;
+};
+
+typedef struct device_table {
+    void (*close)(device *d);
+    /* One block of `bytes`, aligned to 4096 (huge pages where they help), zero-filled. */
+    int (*memory_open)(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e);
+    void (*memory_close)(device *d, memory_kind kind, void *base, size_t bytes);
+    /* threads: how many run one op together (0: the device's default). */
+    int (*queue_open)(device *d, const char *name, int threads, queue **out, pt_error *e);
+    void (*queue_close)(queue *q);
+    /* Checks nothing: an op with wrong arguments is a bug. A failing op (disk I/O) makes the queue
+     * fail: later ops are skipped, waits on it are released, sync() reports the first error. */
+    void (*submit)(queue *q, const op *o);
+    uint64_t (*signal)(queue *q);
+    void (*wait)(queue *q, queue *other, uint64_t value);
+    /* Stores the time (ns, CLOCK_MONOTONIC) at which the queue gets here; valid after sync. */
+    void (*mark)(queue *q, int64_t *ns);
+    int (*sync)(queue *q, uint64_t value, pt_error *e); /* blocks the caller until the value is reached */
+} device_table;
+
+int device_cpu_open(const device_options *o, device **out, pt_error *e);
+
+static inline void queue_submit(queue *q, const op *o) { q->device->table->submit(q, o); }
+static inline uint64_t queue_signal(queue *q) { return q->device->table->signal(q); }
+static inline void queue_wait(queue *q, queue *other, uint64_t value) { q->device->table->wait(q, other, value); }
+static inline void queue_mark(queue *q, int64_t *ns) { q->device->table->mark(q, ns); }
+static inline int queue_sync(queue *q, uint64_t value, pt_error *e) { return q->device->table->sync(q, value, e); }
+
+#endif
