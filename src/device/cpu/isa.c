@@ -1,0 +1,43 @@
+/* isa.c - asks the processor once. */
+#include "device/cpu/isa.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* __builtin_cpu_supports asks the system too: a register that it does not save is not there. */
+static int isa_supported(void)
+{
+    __builtin_cpu_init();
+    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+              __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+              __builtin_cpu_supports("avx512vl");
+    return v4 ? 4 : v3 ? 3 : 2;
+}
+
+static int isa_choose(void)
+{
+    int best = isa_supported();
+    const char *wanted = getenv("PROTRAIN_ISA");
+    if (wanted && wanted[0] == 'v' && wanted[1] >= '2' && wanted[1] <= '4' && !wanted[2] &&
+        wanted[1] - '0' < best)
+        best = wanted[1] - '0';
+    return best;
+}
+
+int cpu_isa(void)
+{
+    static atomic_int chosen; /* 0: not yet; two threads that race here find the same */
+    int isa = atomic_load_explicit(&chosen, memory_order_relaxed);
+    if (!isa) {
+        isa = isa_choose();
+        atomic_store_explicit(&chosen, isa, memory_order_relaxed);
+    }
+    return isa;
+}
+
+bool cpu_has_bf16(void)
+{
+    return cpu_isa() == 4 && __builtin_cpu_supports("avx512bf16");
+}

@@ -1,0 +1,34 @@
+/* isa.h - which copy of a kernel to run.
+ *
+ * The files of kernels/ are compiled three times (x86-64-v2, -v3, -v4; see kernels/isa.h), so that
+ * one program serves every machine and uses what the processor has:
+ *
+ *     KERNELS(void, norm_rows, (const float *x, float *y, int64_t n))     in kernels/norm.h
+ *     void KERNEL(norm_rows)(const float *x, float *y, int64_t n) {...}   in kernels/norm.c
+ *     KERNEL_BEST(norm_rows)(x, y, n);                                    in ops_norm.c
+ *
+ * Bits may differ between the copies (fma, width of partial sums); they do not differ between two
+ * runs of one copy. The choice is part of what device_info.arithmetic records.
+ */
+#ifndef PT_CPU_ISA_H
+#define PT_CPU_ISA_H
+
+#include <stdbool.h>
+
+/* 2, 3 or 4: the best x86-64 level that the processor and the system support. The environment
+ * variable PROTRAIN_ISA (v2, v3 or v4) lowers it, never raises it; it is read once. */
+int cpu_isa(void);
+
+/* Multiplies bf16 pairs in hardware (AVX512-BF16; AMX has it too). False below v4. */
+bool cpu_has_bf16(void);
+
+/* Declares the three copies of a kernel; ends without a semicolon in use. */
+#define KERNELS(type, name, parameters) \
+    type name##_v2 parameters;          \
+    type name##_v3 parameters;          \
+    type name##_v4 parameters;
+
+/* The copy to call. */
+#define KERNEL_BEST(name) (cpu_isa() == 4 ? name##_v4 : cpu_isa() == 3 ? name##_v3 : name##_v2)
+
+#endif
