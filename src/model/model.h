@@ -1,0 +1,119 @@
+/* model.h - a pure description of what is trained: blocks in execution order, their parameters,
+ * and the sizes that everything else is planned from. No weights, no device.
+ *
+ *   block 0            embedding                ids -> x (rows, C)
+ *   block 1 .. L       decoder layers           x -> x
+ *   block L+1          head                     final norm, logits, loss
+ *
+ * A parameter is one tensor of ours: (rows, cols), row-major, rows = outputs, as y = x . W^T wants.
+ * It is made of one or more Hugging Face tensors ("parts") stacked by rows: q, k and v lie in one
+ * parameter, and so do gate and up, so that each is one matmul. A part whose Hugging Face tensor is
+ * stored (inputs, outputs), as GPT-2's Conv1D is, is transposed on the way in and out. A tied head
+ * has no parameter of its own: the head block reads the embedding's.
+ */
+#ifndef PT_MODEL_H
+#define PT_MODEL_H
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "device/device.h" /* norm_kind, activation_kind */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_PARTS = 3, MODEL_NAME = 96 };
+
+typedef enum position_kind { POSITION_LEARNED, POSITION_ROTARY } position_kind;
+typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } rope_kind;
+
+/* What config.json says, in one vocabulary for all architectures. */
+typedef struct model_config {
+    char model_type[32];       /* as in config.json: "gpt2", "llama", ... */
+    int64_t vocab, hidden, layers, heads, kv_heads, head_dim, ffn, max_positions;
+    norm_kind norm;
+    float norm_eps;
+    activation_kind activation;
+    bool gated;                /* MLP is act(gate) * up */
+    position_kind position;
+    rope_kind rope;
+    double rope_theta, rope_factor, rope_low_freq_factor, rope_high_freq_factor, rope_original_positions;
+    bool qkv_bias, out_bias, mlp_bias, qk_norm, tied;
+    float attention_scale;     /* normally 1/sqrt(head_dim) */
+    float layer_scale[MODEL_MAX_LAYERS]; /* extra factor on the scores (GPT-2's scale_attn_by_inverse_layer_idx), else 1 */
+    int64_t window[MODEL_MAX_LAYERS]; /* keys that a token sees in this layer, itself included; 0: all */
+    double initializer_range;
+    bool dropout;              /* config asks for dropout > 0, which is not applied */
+    pt_dtype stored_type;      /* torch_dtype / dtype of config.json, PT_F32 if absent */
+    int64_t bos, eos;          /* -1: none */
+} model_config;
+
+typedef enum block_kind { BLOCK_EMBEDDING, BLOCK_LAYER, BLOCK_HEAD } block_kind;
+
+typedef enum param_role {
+    PARAM_TOKENS,       /* (V, C) embedding, also the head's where tied */
+    PARAM_POSITIONS,    /* (max_positions, C) learned positions */
+    PARAM_NORM1, PARAM_NORM1_BIAS,
+    PARAM_QKV, PARAM_QKV_BIAS,        /* ((H + 2 Hkv) D, C) */
+    PARAM_QNORM, PARAM_KNORM,         /* (1, D) */
+    PARAM_OUT, PARAM_OUT_BIAS,        /* (C, H D) */
+    PARAM_NORM2, PARAM_NORM2_BIAS,
+    PARAM_UP, PARAM_UP_BIAS,          /* (F, C), gated: (2F, C) = [gate; up] */
+    PARAM_DOWN, PARAM_DOWN_BIAS,      /* (C, F) */
+    PARAM_NORMF, PARAM_NORMF_BIAS,    /* final norm, in the head block */
+    PARAM_HEAD,                       /* (V, C), untied only */
+    PARAM_ROLES
+} param_role;
+
+typedef struct param_part {
+    char name[MODEL_NAME];     /* Hugging Face name */
+    int64_t row0, rows;        /* its rows of the parameter */
+    bool transposed;           /* stored (cols, rows) */
+    bool vector;               /* stored with one dimension (rows == 1 or cols == 1) */
+} param_part;
+
+typedef struct param {
+    param_role role;
+    int block;
+    int64_t rows, cols;        /* a vector is one row: (1, n) */
+    bool decay;                /* weight decay applies: matrices and embeddings, not biases and norms */
+    bool trainable;
+    int parts;
+    param_part part[MODEL_MAX_PARTS];
+} param;
+
+typedef struct block {
+    block_kind kind;
+    int layer;                          /* 0 .. L-1 for BLOCK_LAYER, else -1 */
+    int param_of_role[PARAM_ROLES];     /* index into model.params, or -1. Tied: the head's PARAM_TOKENS is the embedding's */
+} block;
+
+typedef struct model {
+    model_config config;
+    int blocks_n, params_n;
+    block *blocks;                      /* blocks_n = layers + 2 */
+    param *params;                      /* in execution order of their (first) block */
+    int64_t parameters;                 /* sum of rows * cols */
+} model;
+
+/* Reads `path` (a config.json, or a folder with one). Every value that would change the computation and
+ * is not supported is an error that names file, key and value. `notice` (may be NULL) is called with
+ * one sentence for what is read and knowingly not applied (dropout). */
+int model_open(const char *path, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e);
+int model_from_json(const char *name, const char *json, size_t n, void (*notice)(void *, const char *), void *arg,
+                    model **out, pt_error *e); /* the same from memory, for tests and fuzzers */
+void model_close(model *m);
+
+static inline const param *block_param(const model *m, const block *b, param_role r)
+{
+    return b->param_of_role[r] < 0 ? (const param *)0 : &m->params[b->param_of_role[r]];
+}
+
+/* cos and sin for positions 0 .. n-1: (n, head_dim/2, 2) fp32, computed in fp64 as Transformers defines
+ * the scaling of each rope kind, rounded once. */
+void model_rope_table(const model_config *c, int64_t n, float *table);
+
+/* FLOPs of one training token (forward and backward, causal attention over sequences of T), as
+ * everyone counts them: 6 x matmul parameters + attention. */
+double model_flops_per_token(const model *m, int64_t seq_len);
+
+#endif
