@@ -1,0 +1,140 @@
+#include "model/shape.h"
+
+#include <string.h>
+
+enum { UNIT_TOKENS = 2048, LINE = 64, PAGE = 4096 };
+
+void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len)
+{
+    const model_config *c = &m->config;
+    int64_t unit = UNIT_TOKENS / seq_len;
+    unit = unit < 1 ? 1 : unit > batch ? batch : unit;
+    while (batch % unit)
+        unit--;
+    *s = (step_shape){.type = type, .batch = batch, .seq_len = seq_len, .unit_seqs = unit};
+    s->units_n = batch / unit;
+    s->unit_rows = unit * seq_len;
+    int64_t rows = c->vocab <= 65536 ? 512 : 256; /* about 100 to 150 MiB of fp32 logits at 50k to 150k */
+    s->head_rows = rows < s->unit_rows ? rows : s->unit_rows;
+    int64_t slice = (8 << 20) / c->hidden / SUMSQ_ROWS * SUMSQ_ROWS; /* about 8 Mi weights */
+    s->slice_rows = slice < SUMSQ_ROWS ? SUMSQ_ROWS : slice;
+}
+
+bool layer_is_saved(save_level level, layer_tensor t)
+{
+    switch (t) {
+    case LAYER_X: return true;
+    case LAYER_QKV: case LAYER_ATT: case LAYER_LSE: case LAYER_XM: return level >= SAVE_ATTENTION;
+    case LAYER_UP: return level >= SAVE_MATMULS;
+    default: return level >= SAVE_ALL;
+    }
+}
+
+static uint64_t take(uint64_t *at, uint64_t bytes)
+{
+    uint64_t offset = *at;
+    *at = align_up(*at + bytes, LINE);
+    return offset;
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void tensor_bytes(uint64_t bytes[LAYER_TENSORS], const model_config *c, const step_shape *s)
+{
+    uint64_t rows = (uint64_t)s->unit_rows, e = dtype_bytes(s->type);
+    uint64_t q = (uint64_t)(c->heads * c->head_dim), kv = (uint64_t)(c->kv_heads * c->head_dim);
+    bytes[LAYER_X] = bytes[LAYER_N1] = bytes[LAYER_XM] = bytes[LAYER_N2] = rows * (uint64_t)c->hidden * e;
+    bytes[LAYER_QKV] = rows * (q + 2 * kv) * e;
+    bytes[LAYER_QK] = c->qk_norm ? rows * (q + kv) * e : 0;
+    bytes[LAYER_ATT] = rows * q * e;
+    bytes[LAYER_LSE] = rows * (uint64_t)c->heads * sizeof(float);
+    bytes[LAYER_UP] = rows * (uint64_t)c->ffn * (c->gated ? 2 : 1) * e;
+    bytes[LAYER_ACT] = rows * (uint64_t)c->ffn * e;
+}
+
+/* The workspace: first what lives through the whole of backward, then one area that the MLP's and
+ * then the attention's temporaries use in turn. */
+void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, save_level level)
+{
+    const model_config *c = &m->config;
+    uint64_t bytes[LAYER_TENSORS], rows = (uint64_t)s->unit_rows, e = dtype_bytes(s->type);
+    tensor_bytes(bytes, c, s);
+    memset(l, 0, sizeof *l);
+    uint64_t work = 0;
+    for (int t = 0; t < LAYER_TENSORS; t++) {
+        l->saved[t] = layer_is_saved(level, t);
+        if (l->saved[t])
+            l->tensor[t] = take(&l->saved_bytes, bytes[t]);
+        else if (t < LAYER_N2)
+            l->tensor[t] = take(&work, bytes[t]);
+    }
+    l->saved_bytes = align_up(l->saved_bytes, PAGE);
+    uint64_t mlp = work, attention = work;
+    for (int t = LAYER_N2; t < LAYER_TENSORS; t++)
+        if (!l->saved[t])
+            l->tensor[t] = take(&mlp, bytes[t]);
+    l->forward_workspace = mlp;
+    l->temp[TEMP_SCRATCH] = take(&work, max_u64(norm_backward_scratch_bytes(s->unit_rows, c->qk_norm ? c->heads : 1),
+                                                attention_backward_scratch_bytes(s->unit_rows, c->heads)));
+    uint64_t scratch_bytes = work - l->temp[TEMP_SCRATCH];
+    mlp += scratch_bytes; /* the shared area starts after the scratch */
+    attention += scratch_bytes;
+    for (int t = LAYER_N2; t < LAYER_TENSORS; t++)
+        if (!l->saved[t])
+            l->tensor[t] += scratch_bytes;
+    l->forward_workspace += scratch_bytes;
+    l->temp[TEMP_DACT] = take(&mlp, bytes[LAYER_ACT]);
+    l->temp[TEMP_DUP] = take(&mlp, bytes[LAYER_UP]);
+    l->temp[TEMP_DATT] = take(&attention, bytes[LAYER_ATT]);
+    l->temp[TEMP_DQKV] = take(&attention, bytes[LAYER_QKV]);
+    l->temp[TEMP_DQK] = take(&attention, bytes[LAYER_QK]);
+    uint64_t end = max_u64(mlp, attention);
+    l->temp[TEMP_DN] = take(&end, rows * (uint64_t)c->hidden * e);
+    l->backward_workspace = end;
+}
+
+void head_layout_init(head_layout *h, const model *m, const step_shape *s)
+{
+    const model_config *c = &m->config;
+    uint64_t at = 0, e = dtype_bytes(s->type);
+    h->normed = take(&at, (uint64_t)(s->unit_rows * c->hidden) * e);
+    h->dn = take(&at, (uint64_t)(s->unit_rows * c->hidden) * e);
+    h->dn32 = take(&at, (uint64_t)(s->head_rows * c->hidden) * sizeof(float));
+    h->logits = take(&at, (uint64_t)(s->head_rows * c->vocab) * sizeof(float));
+    h->scratch = take(&at, norm_backward_scratch_bytes(s->unit_rows, 1));
+    h->bytes = at;
+}
+
+static bool accumulates_here(const model *m, int block, param_role role)
+{
+    const struct block *b = &m->blocks[block];
+    return b->param_of_role[role] >= 0;
+}
+
+int64_t accumulator_offset(const model *m, int block, param_role role)
+{
+    int64_t offset = 0;
+    for (int r = 0; r < (int)role; r++)
+        if (accumulates_here(m, block, r)) {
+            const param *p = block_param(m, &m->blocks[block], r);
+            offset += (int64_t)align_up((uint64_t)(p->rows * p->cols), LINE / sizeof(float));
+        }
+    return offset;
+}
+
+int64_t accumulator_elements(const model *m, int block)
+{
+    return accumulator_offset(m, block, PARAM_ROLES);
+}
+
+static int64_t sumsq_of(const param *p) { return (p->rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS; }
+
+int64_t sumsq_index(const model *m, int index)
+{
+    int64_t n = 0;
+    for (int i = 0; i < index; i++)
+        n += sumsq_of(&m->params[i]);
+    return n;
+}
+
+int64_t sumsq_count(const model *m) { return sumsq_index(m, m->params_n); }

@@ -1,0 +1,93 @@
+#include "plan/pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN_ELEMENTS = 32, CHUNK_ELEMENTS = 2048 };
+
+static bool may_be_cut(const param *p) { return p->role == PARAM_TOKENS || p->role == PARAM_HEAD; }
+
+static int64_t aligned(int64_t n) { return (int64_t)align_up((uint64_t)n, ALIGN_ELEMENTS); }
+
+static int64_t block_elements(const model *m, int block)
+{
+    int64_t n = 0;
+    for (int i = 0; i < m->params_n; i++)
+        if (m->params[i].block == block)
+            n += aligned(m->params[i].rows * m->params[i].cols);
+    return n;
+}
+
+typedef struct packer { packing *p; int64_t limit; int64_t used; } packer;
+
+static void close_chunk(packer *k)
+{
+    if (!k->used)
+        return;
+    chunk *c = &k->p->chunks[k->p->chunks_n++];
+    c->elements = (int64_t)align_up((uint64_t)k->used, CHUNK_ELEMENTS);
+    c->pieces_n = k->p->pieces_n - c->piece0;
+    k->p->chunks[k->p->chunks_n] = (chunk){.piece0 = k->p->pieces_n};
+    k->used = 0;
+}
+
+static void add_piece(packer *k, int param, int64_t row0, int64_t rows, int64_t cols)
+{
+    int64_t elements = aligned(rows * cols);
+    if (k->used && k->used + elements > k->limit)
+        close_chunk(k);
+    k->p->pieces[k->p->pieces_n++] =
+        (piece){.param = param, .row0 = row0, .rows = rows, .chunk = k->p->chunks_n, .offset = k->used};
+    k->used += elements;
+}
+
+int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e)
+{
+    int64_t limit = chunk_bytes / (int64_t)dtype_bytes(s->type);
+    if (limit < CHUNK_ELEMENTS)
+        return pt_fail(e, PT_FAILED, "a chunk of %lld bytes is too small: at least 64 KiB", (long long)chunk_bytes);
+    int64_t pieces = 0;
+    for (int i = 0; i < m->params_n; i++)
+        pieces += may_be_cut(&m->params[i]) ? m->params[i].rows / s->slice_rows + 1 : 1;
+    *out = (packing){.params_n = m->params_n, .type = s->type, .chunk_bytes = chunk_bytes};
+    out->pieces = calloc((size_t)pieces, sizeof *out->pieces);
+    out->chunks = calloc((size_t)pieces + 1, sizeof *out->chunks);
+    out->piece_of_param = calloc((size_t)m->params_n + 1, sizeof *out->piece_of_param);
+    if (!out->pieces || !out->chunks || !out->piece_of_param) {
+        packing_free(out);
+        return pt_fail(e, PT_FAILED, "out of memory while packing %d parameters", m->params_n);
+    }
+    packer k = {.p = out, .limit = limit};
+    for (int i = 0; i < m->params_n; i++) {
+        const param *p = &m->params[i];
+        bool first_of_block = i == 0 || m->params[i - 1].block != p->block;
+        int64_t whole = block_elements(m, p->block);
+        if (first_of_block && k.used && k.used + whole > limit && whole <= limit)
+            close_chunk(&k);
+        out->piece_of_param[i] = out->pieces_n;
+        int64_t step = may_be_cut(p) ? s->slice_rows : p->rows;
+        for (int64_t row = 0; row < p->rows; row += step)
+            add_piece(&k, i, row, p->rows - row < step ? p->rows - row : step, p->cols);
+    }
+    out->piece_of_param[m->params_n] = out->pieces_n;
+    close_chunk(&k);
+    return 0;
+}
+
+void packing_free(packing *p)
+{
+    free(p->chunks);
+    free(p->pieces);
+    free(p->piece_of_param);
+    memset(p, 0, sizeof *p);
+}
+
+void block_chunks(const model *m, const packing *p, int block, unsigned char *needed)
+{
+    memset(needed, 0, (size_t)p->chunks_n);
+    for (int r = 0; r < PARAM_ROLES; r++) {
+        int index = m->blocks[block].param_of_role[r];
+        for (int i = index < 0 ? 0 : p->piece_of_param[index]; index >= 0 && i < p->piece_of_param[index + 1]; i++)
+            needed[p->pieces[i].chunk] = 1;
+    }
+}

@@ -1,0 +1,51 @@
+/* pack.h - parameters into chunks, in execution order.
+ *
+ * A chunk is what is moved, kept or updated as one. It is made of pieces: whole parameters, or, for the
+ * tables of the vocabulary, slices of rows cut where the loss head cuts them anyway. A layer's
+ * parameters stay in one chunk where they fit; tied embeddings lie at their first use.
+ *
+ *   chunk c:  weights  [piece 0][piece 1]...          E elements of the compute type
+ *             states   [low halves (bf16 mode only)][first moments][second moments]   all E elements
+ *             gradient [piece 0][piece 1]...          E elements of the compute type
+ *
+ * E is the same for all parts of a chunk and a multiple of 2048, so that every part is a whole number of
+ * pages and can be read from a disk directly.
+ */
+#ifndef PT_PACK_H
+#define PT_PACK_H
+
+#include "model/shape.h"
+
+typedef struct piece {
+    int param;
+    int64_t row0, rows;
+    int chunk;
+    int64_t offset;  /* elements from the start of the chunk, a multiple of 32 */
+} piece;
+
+typedef struct chunk {
+    int piece0, pieces_n;
+    int64_t elements;
+} chunk;
+
+typedef struct packing {
+    int chunks_n, pieces_n, params_n;
+    chunk *chunks;
+    piece *pieces;        /* in order of parameter and row */
+    int *piece_of_param;  /* index of the first piece of each parameter; params_n + 1 entries */
+    pt_dtype type;
+    int64_t chunk_bytes;  /* what was asked for */
+} packing;
+
+int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e);
+void packing_free(packing *p);
+
+static inline uint64_t chunk_weight_bytes(const packing *p, int c) { return (uint64_t)p->chunks[c].elements * dtype_bytes(p->type); }
+static inline uint64_t chunk_gradient_bytes(const packing *p, int c) { return chunk_weight_bytes(p, c); }
+static inline uint64_t chunk_low_bytes(const packing *p, int c) { return p->type == PT_BF16 ? (uint64_t)p->chunks[c].elements * 2 : 0; }
+static inline uint64_t chunk_state_bytes(const packing *p, int c) { return chunk_low_bytes(p, c) + (uint64_t)p->chunks[c].elements * 8; }
+
+/* Marks in `needed` (chunks_n flags) the chunks that a block's computation reads. */
+void block_chunks(const model *m, const packing *p, int block, unsigned char *needed);
+
+#endif
