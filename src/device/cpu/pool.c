@@ -1,0 +1,232 @@
+/* pool.c - threads, one shared counter, and sleep.
+ *
+ * A job is (fn, arg, tiles) and two counters:
+ *
+ *     left   tiles that nobody has taken yet; a thread takes one by a compare-and-swap of left to
+ *            left - 1, and the tile's index is tiles - left, so tiles start in ascending order
+ *     done   tiles that are finished; pool_run returns when done == tiles
+ *
+ * fn, arg and tiles are written only while left == 0 and every tile of the job before is done, and
+ * read only by a thread that holds an unfinished tile: so they need no lock, and a worker that was
+ * late for a job does not have to be waited for.
+ *
+ * Between jobs a worker looks at `left` for some ten microseconds (the ops of a training step
+ * follow each other closely) and then sleeps on the futex `bell`. The caller rings only if someone
+ * sleeps. A lost wake-up is excluded by order: the caller stores left, then reads sleepers; a
+ * worker counts itself in sleepers, then reads left; all four are sequentially consistent.
+ */
+#include "device/cpu/pool.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SPIN_TURNS = 2000, CACHE_LINE = 64 }; /* a turn is one pause: 5 to 40 ns */
+
+typedef struct worker {
+    pool *pool;
+    pthread_t thread;
+    int index;
+} worker;
+
+struct pool {
+    _Alignas(CACHE_LINE) atomic_llong left;
+    _Alignas(CACHE_LINE) atomic_llong done;
+    _Alignas(CACHE_LINE) atomic_int sleepers; /* workers at the bell, or about to be */
+    atomic_uint bell, finished;               /* futex words: a job has come, a job has ended */
+    atomic_bool caller_sleeps, stop;
+
+    pool_fn fn; /* the job; see above for who may touch it when */
+    void *arg;
+    long long tiles;
+
+    int threads, started;
+    worker *workers; /* threads entries; [0], the caller, has no thread */
+    unsigned char *scratch;
+};
+
+static void futex_sleep(atomic_uint *word, unsigned seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word, int threads)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads, NULL, NULL, 0);
+}
+
+/* Runs tiles until none is left to take. */
+static void pool_work(pool *p, int thread)
+{
+    long long left = atomic_load(&p->left);
+    while (left > 0) {
+        if (!atomic_compare_exchange_weak(&p->left, &left, left - 1))
+            continue;
+        long long tiles = p->tiles;
+        p->fn(p->arg, tiles - left, thread);
+        if (atomic_fetch_add(&p->done, 1) + 1 == tiles && atomic_load(&p->caller_sleeps)) {
+            atomic_fetch_add(&p->finished, 1);
+            futex_wake(&p->finished, 1);
+        }
+        left = atomic_load(&p->left);
+    }
+}
+
+static bool pool_has_work(pool *p)
+{
+    return atomic_load(&p->left) > 0 || atomic_load(&p->stop);
+}
+
+static void *worker_main(void *arg)
+{
+    worker *w = arg;
+    pool *p = w->pool;
+    while (!atomic_load(&p->stop)) {
+        pool_work(p, w->index);
+        for (int turn = 0; turn < SPIN_TURNS && !pool_has_work(p); turn++)
+            __builtin_ia32_pause();
+        if (pool_has_work(p))
+            continue;
+        unsigned seen = atomic_load(&p->bell);
+        atomic_fetch_add(&p->sleepers, 1);
+        if (!pool_has_work(p))
+            futex_sleep(&p->bell, seen);
+        atomic_fetch_sub(&p->sleepers, 1);
+    }
+    return NULL;
+}
+
+static void pool_ring(pool *p, int threads)
+{
+    atomic_fetch_add(&p->bell, 1);
+    futex_wake(&p->bell, threads);
+}
+
+/* Waits for the tiles that other threads still hold. */
+static void pool_finish(pool *p)
+{
+    for (int turn = 0; turn < SPIN_TURNS; turn++) {
+        if (atomic_load(&p->done) == p->tiles)
+            return;
+        __builtin_ia32_pause();
+    }
+    atomic_store(&p->caller_sleeps, true);
+    for (;;) {
+        unsigned seen = atomic_load(&p->finished);
+        if (atomic_load(&p->done) == p->tiles)
+            break;
+        futex_sleep(&p->finished, seen);
+    }
+    atomic_store(&p->caller_sleeps, false);
+}
+
+void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg)
+{
+    if (tiles <= 1 || p->threads == 1) {
+        for (int64_t tile = 0; tile < tiles; tile++)
+            fn(arg, tile, 0);
+        return;
+    }
+    p->fn = fn;
+    p->arg = arg;
+    p->tiles = tiles;
+    atomic_store(&p->done, 0);
+    atomic_store(&p->left, tiles);
+    if (atomic_load(&p->sleepers) > 0)
+        pool_ring(p, tiles - 1 < INT_MAX ? (int)(tiles - 1) : INT_MAX);
+    pool_work(p, 0);
+    pool_finish(p);
+}
+
+int pool_open(int threads, pool **out, pt_error *e)
+{
+    *out = NULL;
+    if (threads < 1 || threads > 4096)
+        return pt_fail(e, PT_USAGE, "a thread pool of %d threads was asked for; use 1 to 4096", threads);
+    pool *p = aligned_alloc(CACHE_LINE, sizeof *p);
+    if (!p)
+        return pt_fail(e, PT_FAILED, "no memory for a thread pool");
+    memset(p, 0, sizeof *p);
+    p->threads = threads;
+    p->workers = calloc((size_t)threads, sizeof *p->workers);
+    size_t bytes = (size_t)threads * POOL_SCRATCH_BYTES;
+    void *scratch = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    p->scratch = scratch == MAP_FAILED ? NULL : scratch;
+    if (!p->workers || !p->scratch) {
+        pool_close(p);
+        return pt_fail(e, PT_FAILED, "no memory for the scratch space of %d threads (%zu bytes)", threads, bytes);
+    }
+    for (int i = 1; i < threads; i++) {
+        worker *w = &p->workers[i];
+        w->pool = p;
+        w->index = i;
+        int code = pthread_create(&w->thread, NULL, worker_main, w);
+        if (code) {
+            p->started = i - 1;
+            pool_close(p);
+            return pt_fail(e, PT_FAILED, "thread %d of %d could not be started: %s; use fewer threads", i + 1,
+                           threads, strerror(code));
+        }
+    }
+    p->started = threads - 1;
+    *out = p;
+    return 0;
+}
+
+void pool_close(pool *p)
+{
+    if (!p)
+        return;
+    atomic_store(&p->stop, true);
+    pool_ring(p, INT_MAX);
+    for (int i = 1; i <= p->started; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    if (p->scratch)
+        munmap(p->scratch, (size_t)p->threads * POOL_SCRATCH_BYTES);
+    free(p->workers);
+    free(p);
+}
+
+int pool_threads(const pool *p)
+{
+    return p->threads;
+}
+
+void *pool_scratch(pool *p, int thread)
+{
+    return p->scratch + (size_t)thread * POOL_SCRATCH_BYTES;
+}
+
+/* The n-th CPU (counting round) that this process may run on. */
+static bool cpu_nth(int n, cpu_set_t *one)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        return false;
+    n %= CPU_COUNT(&allowed);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && n-- == 0) {
+            CPU_ZERO(one);
+            CPU_SET(cpu, one);
+            return true;
+        }
+    return false;
+}
+
+void pool_pin(pool *p)
+{
+    for (int i = p->started; i >= 0; i--) { /* the caller last: what it may use must not shrink before */
+        cpu_set_t one;
+        if (cpu_nth(i, &one))
+            pthread_setaffinity_np(i ? p->workers[i].thread : pthread_self(), sizeof one, &one);
+    }
+}

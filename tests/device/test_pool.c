@@ -1,0 +1,114 @@
+/* The pool runs every tile exactly once, on threads that the caller may tell apart. */
+#include "device/cpu/pool.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { TILES = 5000, MAX_THREADS = 8 };
+
+typedef struct count_job {
+    pool *p;
+    atomic_int runs[TILES];
+    atomic_bool busy[MAX_THREADS];
+    int threads;
+    atomic_int clashes;
+} count_job;
+
+static void count_tile(void *arg, int64_t tile, int thread)
+{
+    count_job *job = arg;
+    if (thread < 0 || thread >= job->threads || atomic_exchange(&job->busy[thread], true))
+        atomic_fetch_add(&job->clashes, 1);
+    unsigned char *scratch = pool_scratch(job->p, thread);
+    memset(scratch + (tile & 1 ? 0 : POOL_SCRATCH_BYTES - 64), (int)tile, 64);
+    atomic_fetch_add(&job->runs[tile], 1);
+    atomic_store(&job->busy[thread], false);
+}
+
+static void every_tile_runs_once(void **state)
+{
+    static count_job job;
+    for (int threads = 1; threads <= MAX_THREADS; threads++) {
+        pt_error e = {0};
+        assert_int_equal(pool_open(threads, &job.p, &e), 0);
+        assert_int_equal(pool_threads(job.p), threads);
+        job.threads = threads;
+        for (int64_t tiles = 0; tiles <= TILES; tiles = tiles * 3 + 1) {
+            memset(job.runs, 0, sizeof job.runs);
+            pool_run(job.p, tiles, count_tile, &job);
+            for (int64_t i = 0; i < TILES; i++)
+                assert_int_equal(atomic_load(&job.runs[i]), i < tiles);
+        }
+        assert_int_equal(atomic_load(&job.clashes), 0);
+        pool_close(job.p);
+    }
+}
+
+/* Jobs of one or two tiles in a tight row, with plain (not atomic) results: a worker that is late
+ * for one job must never run a tile of it with the arguments of the next. */
+typedef struct add_job { int64_t base; int64_t out[3]; } add_job;
+
+static void add_tile(void *arg, int64_t tile, int thread)
+{
+    add_job *job = arg;
+    job->out[tile] = job->base + tile;
+}
+
+static void a_result_is_there_when_run_returns(void **state)
+{
+    pool *p;
+    assert_int_equal(pool_open(4, &p, NULL), 0);
+    add_job jobs[2];
+    for (int64_t i = 0; i < 20000; i++) {
+        add_job *job = &jobs[i & 1];
+        int64_t tiles = 2 + (i % 2);
+        memset(job, 0, sizeof *job);
+        job->base = 3 * i;
+        pool_run(p, tiles, add_tile, job);
+        for (int64_t tile = 0; tile < tiles; tile++)
+            assert_int_equal(job->out[tile], 3 * i + tile);
+        if (i % 4000 == 0)
+            usleep(2000); /* long enough for the workers to sleep */
+    }
+    pool_close(p);
+}
+
+static void a_pinned_pool_works(void **state)
+{
+    static count_job job;
+    memset(&job, 0, sizeof job);
+    assert_int_equal(pool_open(3, &job.p, NULL), 0);
+    job.threads = 3;
+    pool_pin(job.p);
+    pool_run(job.p, 100, count_tile, &job);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(atomic_load(&job.runs[i]), 1);
+    pool_close(job.p);
+}
+
+static void an_absurd_number_of_threads_is_refused(void **state)
+{
+    pool *p;
+    pt_error e = {0};
+    assert_int_equal(pool_open(0, &p, &e), PT_USAGE);
+    assert_non_null(strstr(e.text, "threads"));
+    assert_int_equal(pool_open(1 << 20, &p, &e), PT_USAGE);
+    assert_null(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_tile_runs_once),
+        cmocka_unit_test(a_result_is_there_when_run_returns),
+        cmocka_unit_test(a_pinned_pool_works),
+        cmocka_unit_test(an_absurd_number_of_threads_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
