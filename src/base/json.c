@@ -1,0 +1,234 @@
+#include "base/json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char *json_mend(enum json_error_code code)
+{
+    switch (code) {
+    case json_error_stack_overflow: return "; it nests deeper than 2048 levels, which no model file needs";
+    case json_error_premature_end_of_input: return "; the file is cut off, get it again";
+    case json_error_end_of_input_expected: return "; remove what stands behind the end of the value";
+    case json_error_duplicate_key: return "; remove one of the two";
+    case json_error_invalid_utf8: return "; save the file as UTF-8";
+    default: return "";
+    }
+}
+
+int json_text_load(const char *name, const char *text, size_t n, size_t flags, json_t **out, pt_error *e)
+{
+    *out = NULL;
+    if (n > JSON_FILE_MAX_BYTES)
+        return pt_fail(e, PT_FAILED, "%.400s: %zu bytes of JSON; at most 1 GiB is read", name, n);
+    if (n >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) {
+        text += 3;
+        n -= 3;
+    }
+    json_error_t bad;
+    flags |= JSON_ALLOW_NUL;
+    json_t *value = json_loadb(text, n, flags, &bad);
+    if (!value && json_error_code(&bad) == json_error_numeric_overflow)
+        value = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &bad);
+    if (!value)
+        return pt_fail(e, PT_FAILED, "%.400s:%d:%d: not valid JSON: %.160s%s", name, bad.line, bad.column,
+                       bad.text, json_mend(json_error_code(&bad)));
+    *out = value;
+    return 0;
+}
+
+/* Reads at most JSON_FILE_MAX_BYTES; *text is the caller's to free. */
+static int json_file_read(FILE *f, const char *path, char **text, size_t *n, pt_error *e)
+{
+    struct stat st;
+    if (fstat(fileno(f), &st))
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be examined", path);
+    if (S_ISDIR(st.st_mode))
+        return pt_fail(e, PT_FAILED, "%.400s: is a folder, but a JSON file is needed", path);
+    if (st.st_size > JSON_FILE_MAX_BYTES)
+        return pt_fail(e, PT_FAILED, "%.400s: %lld bytes of JSON; at most 1 GiB is read", path,
+                       (long long)st.st_size);
+    size_t capacity = (size_t)st.st_size + 1;
+    *text = malloc(capacity);
+    if (!*text)
+        return pt_fail(e, PT_FAILED, "%.400s: no memory for its %zu bytes", path, capacity);
+    *n = fread(*text, 1, capacity, f);
+    if (ferror(f))
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be read", path);
+    if (*n == capacity)
+        return pt_fail(e, PT_FAILED, "%.400s: grew while it was read; try again", path);
+    return 0;
+}
+
+int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e)
+{
+    *out = NULL;
+    FILE *f = fopen(path, "rbe");
+    if (!f)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
+    char *text = NULL;
+    size_t n = 0;
+    int status = json_file_read(f, path, &text, &n, e);
+    fclose(f);
+    if (!status)
+        status = json_text_load(path, text, n, flags, out, e);
+    free(text);
+    return status;
+}
+
+const char *json_type_name(const json_t *value)
+{
+    switch (value ? json_typeof(value) : JSON_NULL) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "a list";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER: return "an integer";
+    case JSON_REAL: return "a number with a fraction";
+    case JSON_TRUE: return "true";
+    case JSON_FALSE: return "false";
+    default: return "null";
+    }
+}
+
+int json_source_open(json_source *s, const char *path, pt_error *e)
+{
+    *s = (json_source){0};
+    snprintf(s->where, sizeof s->where, "%s", path);
+    json_t *value;
+    int status = json_file_load(path, 0, &value, e);
+    if (status)
+        return status;
+    if (!json_is_object(value)) {
+        status = pt_fail(e, PT_FAILED, "%.400s: holds %s, but an object { ... } is needed", path,
+                         json_type_name(value));
+        json_decref(value);
+        return status;
+    }
+    s->object = value;
+    return 0;
+}
+
+void json_source_close(json_source *s)
+{
+    json_decref(s->object);
+    s->object = NULL;
+}
+
+/* 1: *value is there; 0: absent or null, and that is allowed; negative: an error. */
+static int json_find(const json_source *s, const char *key, json_need need, json_t **value, pt_error *e)
+{
+    *value = json_object_get(s->object, key);
+    if (*value && !json_is_null(*value))
+        return 1;
+    if (need == JSON_OPTIONAL)
+        return 0;
+    return pt_fail(e, PT_FAILED, "%s: the key \"%s\" is %s, but it is needed", s->where, key,
+                   *value ? "null" : "missing");
+}
+
+static int json_wrong_type(const json_source *s, const char *key, const json_t *value, const char *wanted,
+                           pt_error *e)
+{
+    return pt_fail(e, PT_FAILED, "%s: \"%s\" is %s, but %s is needed", s->where, key, json_type_name(value),
+                   wanted);
+}
+
+int json_get_int(const json_source *s, const char *key, json_need need, int64_t min, int64_t max,
+                 int64_t *out, pt_error *e)
+{
+    json_t *value;
+    int found = json_find(s, key, need, &value, e);
+    if (found <= 0)
+        return found;
+    int64_t number;
+    double real = json_real_value(value);
+    if (json_is_integer(value))
+        number = json_integer_value(value);
+    else if (json_is_real(value) && fabs(real) <= 0x1p53 && real == floor(real))
+        number = (int64_t)real;
+    else if (json_is_real(value) && fabs(real) > 0x1p53)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g, but it must be from %lld to %lld", s->where, key, real,
+                       (long long)min, (long long)max);
+    else
+        return json_wrong_type(s, key, value, "an integer", e);
+    if (number < min || number > max)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %lld, but it must be from %lld to %lld", s->where, key,
+                       (long long)number, (long long)min, (long long)max);
+    *out = number;
+    return 0;
+}
+
+int json_get_double(const json_source *s, const char *key, json_need need, double min, double max,
+                    double *out, pt_error *e)
+{
+    json_t *value;
+    int found = json_find(s, key, need, &value, e);
+    if (found <= 0)
+        return found;
+    if (!json_is_number(value))
+        return json_wrong_type(s, key, value, "a number", e);
+    double number = json_number_value(value);
+    if (!(number >= min && number <= max))
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g, but it must be from %g to %g", s->where, key, number, min,
+                       max);
+    *out = number;
+    return 0;
+}
+
+int json_get_bool(const json_source *s, const char *key, json_need need, bool *out, pt_error *e)
+{
+    json_t *value;
+    int found = json_find(s, key, need, &value, e);
+    if (found <= 0)
+        return found;
+    if (!json_is_boolean(value))
+        return json_wrong_type(s, key, value, "true or false", e);
+    *out = json_is_true(value);
+    return 0;
+}
+
+int json_get_string(const json_source *s, const char *key, json_need need, const char **out, pt_error *e)
+{
+    json_t *value;
+    int found = json_find(s, key, need, &value, e);
+    if (found <= 0)
+        return found;
+    if (!json_is_string(value))
+        return json_wrong_type(s, key, value, "a string", e);
+    if (strlen(json_string_value(value)) != json_string_length(value))
+        return pt_fail(e, PT_FAILED, "%s: the string \"%s\" holds a NUL character; remove it", s->where, key);
+    *out = json_string_value(value);
+    return 0;
+}
+
+int json_get_object(const json_source *s, const char *key, json_need need, json_source *out, pt_error *e)
+{
+    json_t *value;
+    int found = json_find(s, key, need, &value, e);
+    if (found <= 0)
+        return found;
+    if (!json_is_object(value))
+        return json_wrong_type(s, key, value, "an object", e);
+    char where[sizeof out->where]; /* out may be s */
+    int n = snprintf(where, sizeof where, "%s: %s", s->where, key);
+    if (n >= (int)sizeof where)
+        where[sizeof where - 1] = 0;
+    memcpy(out->where, where, sizeof where);
+    out->object = value;
+    return 0;
+}
+
+int json_get_array(const json_source *s, const char *key, json_need need, json_t **out, pt_error *e)
+{
+    json_t *value;
+    int found = json_find(s, key, need, &value, e);
+    if (found <= 0)
+        return found;
+    if (!json_is_array(value))
+        return json_wrong_type(s, key, value, "a list", e);
+    *out = value;
+    return 0;
+}

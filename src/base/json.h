@@ -1,0 +1,61 @@
+/* json.h - reading JSON that somebody else wrote: sizes, depth, types and ranges are checked, and
+ * every refusal names the file and the key.
+ *
+ *     json_source config;
+ *     int64_t layers, heads = 12;
+ *     json_source_open(&config, "model/config.json", e);
+ *     json_get_int(&config, "n_layer", JSON_REQUIRED, 1, 4096, &layers, e);
+ *     json_get_int(&config, "n_head", JSON_OPTIONAL, 1, 4096, &heads, e);    // 12 where absent
+ *     json_source_close(&config);
+ */
+#ifndef PT_JSON_H
+#define PT_JSON_H
+
+#include "base/error.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { JSON_FILE_MAX_BYTES = 1 << 30 };
+
+/* Parses a whole file, or `n` bytes of text that errors call `name`. Refused with file, line and
+ * column: no JSON, bytes behind its end, nesting deeper than 2048, more than 1 GiB. `flags` are
+ * jansson's (JSON_REJECT_DUPLICATES; 0 takes the last of equal keys). A UTF-8 byte order mark is
+ * skipped; strings may hold NUL. In a file with an integer beyond 64 bits every integer is read
+ * as a double (Hugging Face writes model_max_length as 10^30); json_get_int still takes those
+ * that are whole and below 2^53. The caller owns *out (json_decref). */
+int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e);
+int json_text_load(const char *name, const char *text, size_t n, size_t flags, json_t **out, pt_error *e);
+
+/* An object and where it stands, for messages: "model/config.json" or
+ * "model/config.json: rope_scaling". */
+typedef struct json_source {
+    json_t *object;
+    char where[512];
+} json_source;
+
+/* Loads a file whose outermost value must be an object. Close frees it; children that
+ * json_get_object gave are borrowed from it and need no close. */
+int json_source_open(json_source *s, const char *path, pt_error *e);
+void json_source_close(json_source *s);
+
+/* For a key that is absent or null: JSON_REQUIRED fails, JSON_OPTIONAL leaves *out as it is (so
+ * set the default before). A value of a wrong type or out of [min, max] is always PT_FAILED. */
+typedef enum json_need { JSON_OPTIONAL, JSON_REQUIRED } json_need;
+
+int json_get_int(const json_source *s, const char *key, json_need need, int64_t min, int64_t max,
+                 int64_t *out, pt_error *e); /* 3 and 3.0 are integers, 3.5 and "3" are not */
+int json_get_double(const json_source *s, const char *key, json_need need, double min, double max,
+                    double *out, pt_error *e);
+int json_get_bool(const json_source *s, const char *key, json_need need, bool *out, pt_error *e);
+int json_get_string(const json_source *s, const char *key, json_need need, const char **out,
+                    pt_error *e); /* lives as long as the object; a NUL inside is refused */
+int json_get_object(const json_source *s, const char *key, json_need need, json_source *out,
+                    pt_error *e); /* out->object = NULL beforehand tells absence */
+int json_get_array(const json_source *s, const char *key, json_need need, json_t **out, pt_error *e);
+
+const char *json_type_name(const json_t *value); /* "an object", "a string", ... */
+
+#endif

@@ -1,0 +1,196 @@
+#include "base/json.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char path[] = "/tmp/pt-json-XXXXXX";
+
+static void file_put(const char *text, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+}
+
+static void open_text(json_source *s, const char *text)
+{
+    pt_error e = {0};
+    file_put(text, strlen(text));
+    if (json_source_open(s, path, &e))
+        fail_msg("%s", e.text);
+}
+
+static void values_are_read_and_absent_ones_keep_their_default(void **state)
+{
+    (void)state;
+    json_source s, child = {0}, none = {0};
+    pt_error e = {0};
+    open_text(&s, "{\"n\": 12, \"whole\": 3.0, \"eps\": 1e-5, \"one\": 1, \"tied\": true, \"name\": \"gpt2\","
+                  " \"nothing\": null, \"rope\": {\"factor\": 8}, \"list\": [1, 2]}");
+    int64_t n = 0, kept = 7;
+    double eps = 0, one = 0;
+    bool tied = false, flag = true;
+    const char *name = NULL;
+    json_t *list = NULL;
+    assert_int_equal(json_get_int(&s, "n", JSON_REQUIRED, 1, 100, &n, &e), 0);
+    assert_int_equal(n, 12);
+    assert_int_equal(json_get_int(&s, "whole", JSON_REQUIRED, 1, 100, &n, &e), 0);
+    assert_int_equal(n, 3);
+    assert_int_equal(json_get_int(&s, "absent", JSON_OPTIONAL, 1, 100, &kept, &e), 0);
+    assert_int_equal(json_get_int(&s, "nothing", JSON_OPTIONAL, 1, 100, &kept, &e), 0);
+    assert_int_equal(kept, 7);
+    assert_int_equal(json_get_double(&s, "eps", JSON_REQUIRED, 0, 1, &eps, &e), 0);
+    assert_true(eps == 1e-5);
+    assert_int_equal(json_get_double(&s, "one", JSON_REQUIRED, 0, 1, &one, &e), 0);
+    assert_true(one == 1);
+    assert_int_equal(json_get_bool(&s, "tied", JSON_REQUIRED, &tied, &e), 0);
+    assert_true(tied);
+    assert_int_equal(json_get_bool(&s, "absent", JSON_OPTIONAL, &flag, &e), 0);
+    assert_true(flag);
+    assert_int_equal(json_get_string(&s, "name", JSON_REQUIRED, &name, &e), 0);
+    assert_string_equal(name, "gpt2");
+    assert_int_equal(json_get_array(&s, "list", JSON_REQUIRED, &list, &e), 0);
+    assert_int_equal(json_array_size(list), 2);
+    assert_int_equal(json_get_object(&s, "absent", JSON_OPTIONAL, &none, &e), 0);
+    assert_null(none.object);
+    assert_int_equal(json_get_object(&s, "rope", JSON_REQUIRED, &child, &e), 0);
+    assert_int_equal(json_get_int(&child, "factor", JSON_REQUIRED, 1, 8, &n, &e), 0);
+    assert_int_equal(n, 8);
+    assert_int_equal(json_get_int(&child, "factor", JSON_REQUIRED, 1, 7, &n, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "rope: \"factor\" is 8, but it must be from 1 to 7"));
+    json_source_close(&s);
+}
+
+static void wrong_types_and_ranges_are_refused_with_file_and_key(void **state)
+{
+    (void)state;
+    json_source s, child;
+    pt_error e = {0};
+    open_text(&s, "{\"n\": 3.5, \"text\": \"3\", \"big\": 9007199254740993, \"huge\": 1e300, \"neg\": -1,"
+                  " \"nul\": \"a\\u0000b\", \"none\": null, \"flag\": 1}");
+    int64_t n = 42;
+    double x = 42;
+    bool b;
+    const char *t;
+    json_t *list;
+    static const char *const ints[] = {"n", "text", "huge", "neg", "none", "absent", "big"};
+    for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++) {
+        assert_int_equal(json_get_int(&s, ints[i], JSON_REQUIRED, 0, 1000, &n, &e), PT_FAILED);
+        assert_non_null(strstr(e.text, path));
+        assert_non_null(strstr(e.text, ints[i]));
+    }
+    assert_int_equal(n, 42);
+    assert_int_equal(json_get_int(&s, "text", JSON_OPTIONAL, 0, 1000, &n, &e), PT_FAILED);
+    assert_int_equal(json_get_double(&s, "text", JSON_OPTIONAL, 0, 1, &x, &e), PT_FAILED);
+    assert_int_equal(json_get_double(&s, "huge", JSON_OPTIONAL, 0, 1, &x, &e), PT_FAILED);
+    assert_true(x == 42);
+    assert_int_equal(json_get_bool(&s, "flag", JSON_OPTIONAL, &b, &e), PT_FAILED);
+    assert_int_equal(json_get_string(&s, "n", JSON_OPTIONAL, &t, &e), PT_FAILED);
+    assert_int_equal(json_get_string(&s, "nul", JSON_OPTIONAL, &t, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "NUL"));
+    assert_int_equal(json_get_object(&s, "n", JSON_OPTIONAL, &child, &e), PT_FAILED);
+    assert_int_equal(json_get_array(&s, "n", JSON_OPTIONAL, &list, &e), PT_FAILED);
+    json_source_close(&s);
+}
+
+static void broken_files_are_refused_with_line_and_column(void **state)
+{
+    (void)state;
+    static const struct { const char *text, *part; } bad[] = {
+        {"", ":1:0: not valid JSON"}, {"{\"a\": 1,\n \"b\" 2}", ":2:"}, {"{\"a\": 1", "cut off"},
+        {"{} {}", "behind the end"}, {"{\"a\": NaN}", ":1:"}, {"[1]", "a list, but an object"},
+        {"{\"a\": \"\xff\"}", "UTF-8"}, {"{\"a\": 1e999}", "not valid JSON"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        json_source s;
+        pt_error e = {0};
+        file_put(bad[i].text, strlen(bad[i].text));
+        assert_int_equal(json_source_open(&s, path, &e), PT_FAILED);
+        assert_ptr_equal(strstr(e.text, path), e.text);
+        if (!strstr(e.text, bad[i].part))
+            fail_msg("'%s' gave: %s", bad[i].text, e.text);
+    }
+}
+
+static void a_nesting_bomb_is_refused(void **state)
+{
+    (void)state;
+    enum { LEVELS = 100000 };
+    static const char *const openings[] = {"[", "{\"a\":"};
+    for (int k = 0; k < 2; k++) {
+        size_t piece = strlen(openings[k]);
+        char *bomb = malloc(LEVELS * piece);
+        for (size_t i = 0; i < LEVELS; i++)
+            memcpy(bomb + i * piece, openings[k], piece);
+        json_t *value;
+        pt_error e = {0};
+        assert_int_equal(json_text_load("bomb.json", bomb, LEVELS * piece, 0, &value, &e), PT_FAILED);
+        assert_non_null(strstr(e.text, "2048 levels"));
+        free(bomb);
+    }
+}
+
+static void integers_beyond_64_bits_and_byte_order_marks_are_read(void **state)
+{
+    (void)state;
+    json_source s;
+    pt_error e = {0};
+    open_text(&s, "\xEF\xBB\xBF{\"model_max_length\": 1000000000000000019884624838656, \"n\": 12}");
+    int64_t n = 0;
+    double length = 0;
+    assert_int_equal(json_get_int(&s, "n", JSON_REQUIRED, 1, 100, &n, &e), 0);
+    assert_int_equal(n, 12);
+    assert_int_equal(json_get_int(&s, "model_max_length", JSON_REQUIRED, 1, 100, &n, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "1e+30"));
+    assert_int_equal(json_get_double(&s, "model_max_length", JSON_REQUIRED, 0, INFINITY, &length, &e), 0);
+    assert_true(length == 1e30);
+    json_source_close(&s);
+}
+
+static void missing_files_and_folders_are_named(void **state)
+{
+    (void)state;
+    json_source s;
+    pt_error e = {0};
+    assert_int_equal(json_source_open(&s, "/nonexistent/config.json", &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "/nonexistent/config.json: cannot be opened: No such file"));
+    assert_int_equal(json_source_open(&s, "/", &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "is a folder"));
+}
+
+static int make_path(void **state)
+{
+    (void)state;
+    int fd = mkstemp(path);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0;
+}
+
+static int remove_path(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_read_and_absent_ones_keep_their_default),
+        cmocka_unit_test(wrong_types_and_ranges_are_refused_with_file_and_key),
+        cmocka_unit_test(broken_files_are_refused_with_line_and_column),
+        cmocka_unit_test(a_nesting_bomb_is_refused),
+        cmocka_unit_test(integers_beyond_64_bits_and_byte_order_marks_are_read),
+        cmocka_unit_test(missing_files_and_folders_are_named),
+    };
+    return cmocka_run_group_tests(tests, make_path, remove_path);
+}
