@@ -1,0 +1,326 @@
+#include "io/files.h"
+
+#include "base/units.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+int path_join(char out[FILE_PATH_BYTES], const char *folder, const char *name, pt_error *e)
+{
+    size_t n = strlen(folder);
+    int used = snprintf(out, FILE_PATH_BYTES, "%s%s%s", folder, !n || folder[n - 1] == '/' ? "" : "/", name);
+    if (used >= FILE_PATH_BYTES)
+        return pt_fail(e, PT_FAILED, "%.300s...: the path is longer than %d bytes; use a shorter one", folder,
+                       FILE_PATH_BYTES - 1);
+    return 0;
+}
+
+bool path_is_folder(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+bool path_exists(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st);
+}
+
+bool disk_is_full_error(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
+
+int disk_free_bytes(const char *path, uint64_t *bytes, pt_error *e)
+{
+    char at[FILE_PATH_BYTES];
+    snprintf(at, sizeof at, "%s", path);
+    struct statvfs fs;
+    while (statvfs(at, &fs)) {
+        if (errno == EINTR)
+            continue;
+        char parent[FILE_PATH_BYTES];
+        memcpy(parent, at, sizeof parent);
+        char *up = dirname(parent);
+        if (errno != ENOENT || !strcmp(up, at))
+            return pt_fail_errno(e, PT_FAILED, "%.400s: the free space there is not known", path);
+        memmove(at, up, strlen(up) + 1);
+    }
+    *bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    return 0;
+}
+
+/* What went wrong while `left` bytes were still to be written to `path`; reads errno. */
+static int write_failed(const char *path, uint64_t left, pt_error *e)
+{
+    int error = errno;
+    char need[32], have[32];
+    uint64_t free_bytes;
+    if (disk_is_full_error(error) && !disk_free_bytes(path, &free_bytes, NULL))
+        return pt_fail(e, PT_FAILED, "%.400s: the disk is full: %llu bytes (%s) were still to be written and %llu "
+                       "(%s) are free; make room or choose another folder", path, (unsigned long long)left,
+                       size_format(need, left), (unsigned long long)free_bytes, size_format(have, free_bytes));
+    errno = error;
+    return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written", path);
+}
+
+int fd_write_all(int fd, const void *data, size_t n, const char *path, pt_error *e)
+{
+    for (const char *p = data; n;) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return write_failed(path, n, e);
+        p += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+int fd_pwrite_all(int fd, const void *data, size_t n, uint64_t offset, const char *path, pt_error *e)
+{
+    for (const char *p = data; n;) {
+        ssize_t done = pwrite(fd, p, n, (off_t)offset);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return write_failed(path, n, e);
+        p += done;
+        n -= (size_t)done;
+        offset += (uint64_t)done;
+    }
+    return 0;
+}
+
+int fd_pread_all(int fd, void *data, size_t n, uint64_t offset, const char *path, pt_error *e)
+{
+    for (char *p = data; n;) {
+        ssize_t done = pread(fd, p, n, (off_t)offset);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be read at byte %llu", path,
+                                 (unsigned long long)offset);
+        if (!done)
+            return pt_fail(e, PT_FAILED, "%.400s: ends at byte %llu, but %zu bytes more were expected; the file "
+                           "is cut off, get it again", path, (unsigned long long)offset, n);
+        p += done;
+        n -= (size_t)done;
+        offset += (uint64_t)done;
+    }
+    return 0;
+}
+
+/* Reads up to `capacity` bytes from where the file stands; a file may be shorter. */
+static int fd_read_up_to(int fd, char *data, size_t capacity, size_t *n, const char *path, pt_error *e)
+{
+    for (*n = 0; *n < capacity;) {
+        ssize_t done = read(fd, data + *n, capacity - *n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be read", path);
+        if (!done)
+            break;
+        *n += (size_t)done;
+    }
+    return 0;
+}
+
+int file_read_all(const char *path, uint64_t limit, char **data, size_t *n, pt_error *e)
+{
+    *data = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
+    struct stat st;
+    int status = 0;
+    if (fstat(fd, &st))
+        status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be examined", path);
+    else if (S_ISDIR(st.st_mode))
+        status = pt_fail(e, PT_FAILED, "%.400s: is a folder, but a file is needed", path);
+    else if ((uint64_t)st.st_size > limit)
+        status = pt_fail(e, PT_FAILED, "%.400s: has %llu bytes; at most %llu are read", path,
+                         (unsigned long long)st.st_size, (unsigned long long)limit);
+    size_t capacity = status ? 0 : (size_t)st.st_size + 1;
+    char *text = status ? NULL : malloc(capacity);
+    if (!status && !text)
+        status = pt_fail(e, PT_FAILED, "%.400s: no memory for its %zu bytes", path, capacity);
+    if (!status)
+        status = fd_read_up_to(fd, text, capacity, n, path, e);
+    if (!status && *n == capacity)
+        status = pt_fail(e, PT_FAILED, "%.400s: grew while it was read; try again", path);
+    close(fd);
+    if (status) {
+        free(text);
+        return status;
+    }
+    text[*n] = 0;
+    *data = text;
+    return 0;
+}
+
+int dir_sync(const char *path, pt_error *e)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
+    int failed = fsync(fd) && errno != EINVAL && errno != EROFS; /* some filesystems cannot sync folders */
+    if (failed)
+        pt_fail_errno(e, PT_FAILED, "%.400s: cannot be synced to the disk", path);
+    close(fd);
+    return failed ? PT_FAILED : 0;
+}
+
+static int parent_sync(const char *path, pt_error *e)
+{
+    char copy[FILE_PATH_BYTES];
+    snprintf(copy, sizeof copy, "%s", path);
+    return dir_sync(dirname(copy), e);
+}
+
+/* Opens `path` for writing and locks it, and makes sure that the name still is the locked file's
+ * (its former holder may have renamed it away). Returns the descriptor or -1 with errno. */
+static int open_locked(const char *path, int lock_flags)
+{
+    for (;;) {
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0)
+            return -1;
+        int locked;
+        while ((locked = flock(fd, lock_flags)) && errno == EINTR) {}
+        if (locked && errno == EWOULDBLOCK) {
+            close(fd);
+            errno = EWOULDBLOCK;
+            return -1;
+        }
+        struct stat mine, named;
+        if (!fstat(fd, &mine) && !stat(path, &named) && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev)
+            return fd;
+        close(fd);
+    }
+}
+
+/* Puts the staged file `temporary`, open as `fd`, under its final name. */
+static int file_publish(int fd, const char *temporary, const char *path, pt_error *e)
+{
+    if (fsync(fd))
+        return write_failed(path, 0, e);
+    if (rename(temporary, path))
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be replaced", path);
+    return parent_sync(path, e);
+}
+
+static int file_stage_open(const char *path, char temporary[FILE_PATH_BYTES], int *fd, pt_error *e)
+{
+    if (snprintf(temporary, FILE_PATH_BYTES, "%s.tmp", path) >= FILE_PATH_BYTES)
+        return pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", path);
+    *fd = open_locked(temporary, LOCK_EX);
+    if (*fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be created", temporary);
+    if (ftruncate(*fd, 0)) {
+        pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written", temporary);
+        close(*fd);
+        return PT_FAILED;
+    }
+    return 0;
+}
+
+static int file_stage_close(int status, int fd, const char *temporary)
+{
+    if (status)
+        unlink(temporary);
+    close(fd);
+    return status;
+}
+
+int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e)
+{
+    char temporary[FILE_PATH_BYTES];
+    int fd, status = file_stage_open(path, temporary, &fd, e);
+    if (status)
+        return status;
+    status = fd_write_all(fd, data, n, path, e);
+    if (!status)
+        status = file_publish(fd, temporary, path, e);
+    return file_stage_close(status, fd, temporary);
+}
+
+int file_copy_atomic(const char *from, const char *to, pt_error *e)
+{
+    int source = open(from, O_RDONLY | O_CLOEXEC);
+    if (source < 0)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", from);
+    char temporary[FILE_PATH_BYTES], buffer[65536];
+    int fd, status = file_stage_open(to, temporary, &fd, e);
+    if (status) {
+        close(source);
+        return status;
+    }
+    size_t n = sizeof buffer;
+    while (!status && n == sizeof buffer) {
+        status = fd_read_up_to(source, buffer, sizeof buffer, &n, from, e);
+        if (!status)
+            status = fd_write_all(fd, buffer, n, to, e);
+    }
+    close(source);
+    if (!status)
+        status = file_publish(fd, temporary, to, e);
+    return file_stage_close(status, fd, temporary);
+}
+
+int file_write_json(const char *path, const json_t *value, pt_error *e)
+{
+    char *text = json_dumps(value, JSON_INDENT(2));
+    if (!text)
+        return pt_fail(e, PT_FAILED, "%.400s: the JSON for it cannot be put in text: no memory, or a number that "
+                       "is not finite", path);
+    size_t n = strlen(text);
+    text[n] = '\n'; /* over the NUL */
+    int status = file_write_atomic(path, text, n + 1, e);
+    free(text);
+    return status;
+}
+
+int dir_lock_take(dir_lock *l, const char *folder, pt_error *e)
+{
+    l->fd = -1;
+    if (path_join(l->path, folder, ".lock", e))
+        return PT_FAILED;
+    l->fd = open_locked(l->path, LOCK_EX | LOCK_NB);
+    char text[32] = "";
+    if (l->fd < 0 && errno == EWOULDBLOCK) {
+        int fd = open(l->path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+        text[n > 0 ? n : 0] = 0;
+        if (fd >= 0)
+            close(fd);
+        return pt_fail(e, PT_FAILED, "%.400s: another run (pid %ld) is writing here; wait for its end or choose "
+                       "another --out", folder, strtol(text, NULL, 10));
+    }
+    if (l->fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: nothing can be written into this folder", folder);
+    int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(l->fd, 0) || fd_pwrite_all(l->fd, text, (size_t)n, 0, l->path, e)) {
+        pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written", l->path);
+        dir_lock_release(l);
+        return PT_FAILED;
+    }
+    return 0;
+}
+
+void dir_lock_release(dir_lock *l)
+{
+    if (l->fd < 0)
+        return;
+    unlink(l->path);
+    close(l->fd);
+    l->fd = -1;
+}

@@ -1,0 +1,93 @@
+/* safetensors.h - tensors in files, as Hugging Face keeps them.
+ *
+ *     8 bytes    n, little-endian
+ *     n bytes    {"__metadata__": {...}, "NAME": {"dtype": "BF16", "shape": [768, 2304],
+ *                 "data_offsets": [begin, end]}, ...}   padded with spaces to a multiple of 8
+ *     the rest   the tensors, row by row, little-endian; offsets count from here, without holes
+ *
+ * A model is one such file, or several ("shards") with an index that says which tensor is where.
+ *
+ * Reading is by pread into memory of the caller's: mapped pages would count in the memory budgets.
+ * Everything in a header is a claim, and is checked when the file is opened: lengths, offsets that
+ * overlap, leave holes or pass the end, sizes against shape and dtype, duplicate names, shards that
+ * lack what the index promises. A dtype that this program cannot hold is refused only when the
+ * tensor is read. Each refusal names the file and the tensor.
+ */
+#ifndef PT_SAFETENSORS_H
+#define PT_SAFETENSORS_H
+
+#include "base/dtype.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SAFETENSORS_MAX_RANK = 8 };
+
+typedef struct safetensors safetensors;
+
+typedef struct safetensors_tensor {
+    const char *name;
+    pt_dtype dtype;              /* meaningless where dtype_is_known is false */
+    bool dtype_is_known;
+    char dtype_text[16];         /* as the header spells it */
+    int rank;
+    int64_t shape[SAFETENSORS_MAX_RANK];
+    uint64_t elements, bytes;
+    int file;                    /* which shard */
+    uint64_t offset;             /* of the first byte in that file */
+} safetensors_tensor;
+
+/* `path` is a folder (its model.safetensors, or model.safetensors.index.json with shards beside
+ * it), a .safetensors file, or an index. PATH/NAME.safetensors stands for its index where only that
+ * is there. */
+int safetensors_open(const char *path, safetensors **out, pt_error *e);
+void safetensors_close(safetensors *st);
+bool safetensors_present(const char *folder); /* is there something for safetensors_open? */
+
+size_t safetensors_count(const safetensors *st);
+const safetensors_tensor *safetensors_at(const safetensors *st, size_t i); /* sorted by name */
+const safetensors_tensor *safetensors_find(const safetensors *st, const char *name); /* or NULL */
+const char *safetensors_path(const safetensors *st, const safetensors_tensor *t);    /* its file */
+const char *safetensors_metadata(const safetensors *st, const char *key); /* "__metadata__" of the first file, or NULL */
+
+/* dst[0 .. n) = bytes [from, from + n) of the tensor. Thread-safe. */
+int safetensors_read(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
+                     pt_error *e);
+/* dst[0 .. n) = elements [from, from + n) of an F32, BF16, F16 or F64 tensor (rounded to nearest),
+ * with a fixed 64 KiB of stack. Thread-safe. */
+int safetensors_read_f32(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, float *dst,
+                         pt_error *e);
+
+/* Writing, in two passes, so that no tensor need ever be whole in memory:
+ *
+ *     safetensors_writer_open(folder, "model", 0, &w, e);
+ *     a = safetensors_declare(w, "wte.weight", PT_BF16, 2, shape, e);   every tensor; a is its number
+ *     safetensors_begin(w, e);                       lays out the shards, asks for room, writes headers
+ *     safetensors_append(w, a, rows, n, e);          each tensor from its start to its end, in pieces of
+ *                                                    any size; different tensors in any order
+ *     safetensors_finish(w, e);                      all complete? then sync, and write the index
+ *     safetensors_writer_close(w);                   always; removes the files if finish was not reached
+ *
+ * Writes NAME.safetensors, or NAME-00001-of-0000N.safetensors and NAME.safetensors.index.json. The
+ * files are made under these names: write into a dir_stage folder (files.h) where a crash must
+ * leave nothing. */
+typedef struct safetensors_writer safetensors_writer;
+enum { SAFETENSORS_SHARD_DEFAULT = 0 }; /* 5 GB, as Hugging Face does */
+
+int safetensors_writer_open(const char *folder, const char *name, uint64_t max_shard_bytes,
+                            safetensors_writer **out, pt_error *e);
+int safetensors_writer_metadata(safetensors_writer *w, const char *key, const char *value, pt_error *e); /* before
+                            begin; "format": "pt" is always there */
+int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
+                        pt_error *e); /* its number, from 0, or a negative code */
+uint64_t safetensors_total_bytes(const safetensors_writer *w); /* data declared so far */
+int safetensors_begin(safetensors_writer *w, pt_error *e);
+int safetensors_append(safetensors_writer *w, int tensor, const void *data, uint64_t bytes, pt_error *e);
+int safetensors_append_f32(safetensors_writer *w, int tensor, const float *values, uint64_t n,
+                           pt_error *e); /* rounds to the tensor's F32, BF16, F16 or F64 */
+int safetensors_finish(safetensors_writer *w, pt_error *e);
+void safetensors_writer_close(safetensors_writer *w);
+
+#endif
