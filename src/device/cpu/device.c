@@ -1,0 +1,122 @@
+/* device.c - the CPU as a device: its description, its memory, its table of functions.
+ *
+ * Memory of both kinds is the same here, anonymous pages; what makes one arena "the device" is that
+ * the plan gives it a budget. Pages are 2 MiB where the system grants them (MADV_HUGEPAGE), and
+ * take RAM when they are first written.
+ */
+#include "device/cpu/isa.h"
+#include "device/cpu/matmul.h"
+#include "device/cpu/queue.h"
+
+#include <cpuid.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct cpu_device {
+    device base; /* first: a device * is a cpu_device * */
+    bool pin_threads;
+} cpu_device;
+
+static void cpu_close(device *d)
+{
+    free(d);
+}
+
+enum { PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20 };
+
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+/* Maps HUGE_BYTES more than wanted and gives the ends back, so that the block starts on a huge page. */
+static int cpu_memory_open(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e)
+{
+    *base = NULL;
+    size_t want = whole_pages(bytes ? bytes : 1);
+    if (bytes > SIZE_MAX - PAGE_BYTES - HUGE_BYTES)
+        return pt_fail(e, PT_DOES_NOT_FIT, "an arena of %zu bytes is more than an address can reach", bytes);
+    char *map = mmap(NULL, want + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses an arena of %zu bytes of %s memory; "
+                             "give a smaller budget", bytes, kind == MEMORY_DEVICE ? "device" : "host");
+    size_t before = (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
+    if (before)
+        munmap(map, before);
+    munmap(map + before + want, HUGE_BYTES - before);
+    madvise(map + before, want, MADV_HUGEPAGE); /* may be refused: only speed is lost */
+    *base = map + before;
+    return 0;
+}
+
+static void cpu_memory_close(device *d, memory_kind kind, void *base, size_t bytes)
+{
+    if (base)
+        munmap(base, whole_pages(bytes ? bytes : 1));
+}
+
+static int queue_open(device *d, const char *name, int threads, queue **out, pt_error *e)
+{
+    bool all = threads == 0;
+    return cpu_queue_open(d, name, all ? d->info.threads : threads, all && ((cpu_device *)d)->pin_threads, out, e);
+}
+
+static const device_table CPU_TABLE = {
+    .close = cpu_close,
+    .memory_open = cpu_memory_open,
+    .memory_close = cpu_memory_close,
+    .queue_open = queue_open,
+    .queue_close = cpu_queue_close,
+    .submit = cpu_queue_submit,
+    .signal = cpu_queue_signal,
+    .wait = cpu_queue_wait,
+    .mark = cpu_queue_mark,
+    .sync = cpu_queue_sync,
+};
+
+/* The processor's own name for itself, without the blanks around it. */
+static void cpu_name(char *out, size_t size)
+{
+    unsigned words[12] = {0};
+    char text[sizeof words + 1] = {0};
+    if (__get_cpuid_max(0x80000000, NULL) >= 0x80000004)
+        for (unsigned i = 0; i < 3; i++)
+            __get_cpuid(0x80000002 + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2], &words[4 * i + 3]);
+    memcpy(text, words, sizeof words);
+    size_t start = strspn(text, " "), end = strlen(text);
+    while (end > start && text[end - 1] == ' ')
+        end--;
+    if (end > start)
+        snprintf(out, size, "%.*s", (int)(end - start), text + start);
+    else
+        snprintf(out, size, "x86-64 CPU");
+}
+
+static int threads_allowed(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : CPU_COUNT(&allowed);
+}
+
+int device_cpu_open(const device_options *o, device **out, pt_error *e)
+{
+    *out = NULL;
+    if (o->threads < 0)
+        return pt_fail(e, PT_USAGE, "%d threads were asked for; use 0 (all cores) or more", o->threads);
+    cpu_device *d = calloc(1, sizeof *d);
+    if (!d)
+        return pt_fail(e, PT_FAILED, "no memory for the description of the CPU");
+    d->base.table = &CPU_TABLE;
+    d->pin_threads = o->pin_threads;
+    device_info *info = &d->base.info;
+    cpu_name(info->name, sizeof info->name);
+    snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d, matmul %s", cpu_isa(), matmul_arithmetic());
+    info->threads = o->threads ? o->threads : threads_allowed();
+    info->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    *out = &d->base;
+    return 0;
+}

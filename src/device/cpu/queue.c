@@ -1,0 +1,345 @@
+/* queue.c - a queue is a ring of records, a thread that works them off, and a timeline.
+ *
+ *     submit, signal, wait, mark           the queue's thread
+ *          |                                    |
+ *          v                                    v
+ *     [ . . . op op signal op wait op mark . . . . ]      QUEUE_RECORDS records, taken at open
+ *             ^ tail % records        ^ head % records
+ *
+ * head counts the records put in, tail those that are finished, signaled the values that signal()
+ * has given out. They change under the queue's lock; the record at tail is the thread's alone.
+ *
+ * The timeline `reached` is the last signal that the thread has passed. It only grows. Whoever
+ * waits for a value looks for a few microseconds and then sleeps on `reached_more`.
+ *
+ * Failure sticks: the first op that fails leaves its error in the queue and `failed_from`, the
+ * first value of the timeline that lies behind it. From there on records other than signals and
+ * marks are passed over, so that the timeline still moves and nobody hangs. A queue that waits for
+ * a value >= failed_from takes the error over; a wait for an earlier value was satisfied in time.
+ *
+ * What can go wrong: a cycle of waits (the schedule's checker excludes it) hangs; so does waiting
+ * for a value that is never signaled.
+ */
+#include "device/cpu/queue.h"
+
+#include "device/cpu/ops.h"
+#include "device/cpu/pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SPIN_TURNS = 1000 };
+
+typedef enum record_kind { RECORD_OP, RECORD_SIGNAL, RECORD_WAIT, RECORD_MARK, RECORD_STOP } record_kind;
+
+typedef struct cpu_queue cpu_queue;
+
+typedef struct record {
+    record_kind kind;
+    union {
+        op op;
+        uint64_t value;                                       /* RECORD_SIGNAL */
+        struct { cpu_queue *other; uint64_t value; } wait;
+        int64_t *ns;                                          /* RECORD_MARK */
+    };
+} record;
+
+struct cpu_queue {
+    queue base; /* first: a queue * is a cpu_queue * */
+    pool *pool;
+    pthread_t thread;
+    bool pin;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work, room; /* a record has come; a record is finished */
+    atomic_ullong head, tail;
+    uint64_t signaled;
+
+    pthread_mutex_t timeline_lock;
+    pthread_cond_t reached_more;
+    atomic_ullong reached, failed_from; /* failed_from: UINT64_MAX while nothing has failed */
+    pt_error error;                     /* written once, before failed_from */
+
+    record records[QUEUE_RECORDS];
+};
+
+static cpu_queue *own(queue *q)
+{
+    return (cpu_queue *)q;
+}
+
+/* ---- ops ------------------------------------------------------------------------------------ */
+
+enum { PIECE_BYTES = 1 << 20 }; /* a thread copies or clears this much at a time */
+
+static size_t piece_bytes(const op_copy *o, int64_t piece)
+{
+    size_t left = o->bytes - (size_t)piece * PIECE_BYTES;
+    return left < PIECE_BYTES ? left : PIECE_BYTES;
+}
+
+static void copy_piece(void *arg, int64_t piece, int thread)
+{
+    const op_copy *o = arg;
+    size_t at = (size_t)piece * PIECE_BYTES;
+    memcpy((char *)o->dst + at, (const char *)o->src + at, piece_bytes(o, piece));
+}
+
+static void zero_piece(void *arg, int64_t piece, int thread)
+{
+    const op_copy *o = arg;
+    memset((char *)o->dst + (size_t)piece * PIECE_BYTES, 0, piece_bytes(o, piece));
+}
+
+static void run_pieces(pool *p, const op_copy *o, pool_fn fn)
+{
+    op_copy copy = *o;
+    pool_run(p, (int64_t)((o->bytes + PIECE_BYTES - 1) / PIECE_BYTES), fn, &copy);
+}
+
+static int op_run(pool *p, const op *o, pt_error *e)
+{
+    switch (o->kind) {
+    case OP_COPY: run_pieces(p, &o->copy, copy_piece); return 0;
+    case OP_ZERO: run_pieces(p, &o->copy, zero_piece); return 0;
+    case OP_MATMUL: cpu_matmul(p, &o->matmul); return 0;
+    case OP_BIAS_BACKWARD: cpu_bias_backward(p, &o->bias_backward); return 0;
+    case OP_NORM: cpu_norm(p, &o->norm); return 0;
+    case OP_NORM_BACKWARD: cpu_norm_backward(p, &o->norm_backward); return 0;
+    case OP_ROPE: cpu_rope(p, &o->rope); return 0;
+    case OP_ATTENTION: cpu_attention(p, &o->attention); return 0;
+    case OP_ATTENTION_BACKWARD: cpu_attention_backward(p, &o->attention_backward); return 0;
+    case OP_ACTIVATION: cpu_activation(p, &o->activation); return 0;
+    case OP_ACTIVATION_BACKWARD: cpu_activation_backward(p, &o->activation_backward); return 0;
+    case OP_EMBEDDING: cpu_embedding(p, &o->embedding); return 0;
+    case OP_EMBEDDING_BACKWARD: cpu_embedding_backward(p, &o->embedding_backward); return 0;
+    case OP_CROSS_ENTROPY: cpu_cross_entropy(p, &o->cross_entropy); return 0;
+    case OP_GRADIENT_FINISH: cpu_gradient_finish(p, &o->gradient_finish); return 0;
+    case OP_ADAMW: cpu_adamw(p, &o->adamw); return 0;
+    default: return pt_fail(e, PT_FAILED, "op %d does not exist on the CPU; this is a bug in the schedule", o->kind);
+    }
+}
+
+/* ---- timeline ------------------------------------------------------------------------------- */
+
+static void timeline_reach(cpu_queue *q, uint64_t value)
+{
+    pthread_mutex_lock(&q->timeline_lock);
+    atomic_store(&q->reached, value);
+    pthread_cond_broadcast(&q->reached_more);
+    pthread_mutex_unlock(&q->timeline_lock);
+}
+
+static void timeline_wait(cpu_queue *q, uint64_t value)
+{
+    for (int turn = 0; turn < SPIN_TURNS; turn++) {
+        if (atomic_load(&q->reached) >= value)
+            return;
+        __builtin_ia32_pause();
+    }
+    pthread_mutex_lock(&q->timeline_lock);
+    while (atomic_load(&q->reached) < value)
+        pthread_cond_wait(&q->reached_more, &q->timeline_lock);
+    pthread_mutex_unlock(&q->timeline_lock);
+}
+
+static bool queue_failed(cpu_queue *q)
+{
+    return atomic_load(&q->failed_from) != UINT64_MAX;
+}
+
+/* By the queue's own thread, once. */
+static void queue_fail(cpu_queue *q, const pt_error *error)
+{
+    q->error = *error;
+    atomic_store(&q->failed_from, atomic_load(&q->reached) + 1);
+}
+
+/* ---- the thread ----------------------------------------------------------------------------- */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void record_run(cpu_queue *q, const record *r)
+{
+    switch (r->kind) {
+    case RECORD_OP:
+        if (!queue_failed(q)) {
+            pt_error e = {0};
+            if (op_run(q->pool, &r->op, &e))
+                queue_fail(q, &e);
+        }
+        break;
+    case RECORD_WAIT:
+        if (!queue_failed(q)) {
+            timeline_wait(r->wait.other, r->wait.value);
+            if (r->wait.value >= atomic_load(&r->wait.other->failed_from))
+                queue_fail(q, &r->wait.other->error);
+        }
+        break;
+    case RECORD_SIGNAL: timeline_reach(q, r->value); break;
+    case RECORD_MARK: *r->ns = now_ns(); break;
+    case RECORD_STOP: break;
+    }
+}
+
+static const record *record_next(cpu_queue *q)
+{
+    uint64_t tail = atomic_load(&q->tail);
+    for (int turn = 0; turn < SPIN_TURNS && atomic_load(&q->head) == tail; turn++)
+        __builtin_ia32_pause();
+    if (atomic_load(&q->head) == tail) {
+        pthread_mutex_lock(&q->lock);
+        while (atomic_load(&q->head) == tail)
+            pthread_cond_wait(&q->work, &q->lock);
+        pthread_mutex_unlock(&q->lock);
+    }
+    return &q->records[tail % QUEUE_RECORDS];
+}
+
+static void record_done(cpu_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    atomic_fetch_add(&q->tail, 1);
+    pthread_cond_signal(&q->room);
+    pthread_mutex_unlock(&q->lock);
+}
+
+static void *queue_main(void *arg)
+{
+    cpu_queue *q = arg;
+    if (q->pin)
+        pool_pin(q->pool);
+    for (bool stop = false; !stop;) {
+        const record *r = record_next(q);
+        record_run(q, r);
+        stop = r->kind == RECORD_STOP;
+        record_done(q);
+    }
+    return NULL;
+}
+
+/* ---- the other side ------------------------------------------------------------------------- */
+
+/* Returns with the lock held and room for one record. */
+static record *record_begin(cpu_queue *q)
+{
+    pthread_mutex_lock(&q->lock);
+    while (atomic_load(&q->head) - atomic_load(&q->tail) == QUEUE_RECORDS)
+        pthread_cond_wait(&q->room, &q->lock);
+    return &q->records[atomic_load(&q->head) % QUEUE_RECORDS];
+}
+
+static void record_end(cpu_queue *q)
+{
+    atomic_fetch_add(&q->head, 1);
+    pthread_cond_signal(&q->work);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void cpu_queue_submit(queue *base, const op *o)
+{
+    cpu_queue *q = own(base);
+    record *r = record_begin(q);
+    r->kind = RECORD_OP;
+    r->op = *o;
+    record_end(q);
+}
+
+uint64_t cpu_queue_signal(queue *base)
+{
+    cpu_queue *q = own(base);
+    record *r = record_begin(q);
+    uint64_t value = ++q->signaled;
+    r->kind = RECORD_SIGNAL;
+    r->value = value;
+    record_end(q);
+    return value;
+}
+
+void cpu_queue_wait(queue *base, queue *other, uint64_t value)
+{
+    cpu_queue *q = own(base);
+    record *r = record_begin(q);
+    r->kind = RECORD_WAIT;
+    r->wait.other = own(other);
+    r->wait.value = value;
+    record_end(q);
+}
+
+void cpu_queue_mark(queue *base, int64_t *ns)
+{
+    cpu_queue *q = own(base);
+    record *r = record_begin(q);
+    r->kind = RECORD_MARK;
+    r->ns = ns;
+    record_end(q);
+}
+
+int cpu_queue_sync(queue *base, uint64_t value, pt_error *e)
+{
+    cpu_queue *q = own(base);
+    timeline_wait(q, value);
+    if (!queue_failed(q))
+        return 0;
+    if (e)
+        *e = q->error;
+    return q->error.code ? q->error.code : PT_FAILED;
+}
+
+int cpu_queue_open(device *d, const char *name, int threads, bool pin, queue **out, pt_error *e)
+{
+    *out = NULL;
+    cpu_queue *q = calloc(1, sizeof *q);
+    if (!q)
+        return pt_fail(e, PT_FAILED, "no memory for the queue '%s'", name);
+    q->base.device = d;
+    q->pin = pin;
+    atomic_init(&q->failed_from, UINT64_MAX);
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_mutex_init(&q->timeline_lock, NULL);
+    pthread_cond_init(&q->work, NULL);
+    pthread_cond_init(&q->room, NULL);
+    pthread_cond_init(&q->reached_more, NULL);
+    int code = pool_open(threads, &q->pool, e);
+    if (code) {
+        free(q);
+        return code;
+    }
+    code = pthread_create(&q->thread, NULL, queue_main, q);
+    if (code) {
+        pool_close(q->pool);
+        free(q);
+        return pt_fail(e, PT_FAILED, "the thread of the queue '%s' could not be started: %s", name, strerror(code));
+    }
+    char short_name[16]; /* what the system shows for the thread */
+    strncpy(short_name, name, sizeof short_name - 1);
+    short_name[sizeof short_name - 1] = '\0';
+    pthread_setname_np(q->thread, short_name);
+    *out = &q->base;
+    return 0;
+}
+
+void cpu_queue_close(queue *base)
+{
+    if (!base)
+        return;
+    cpu_queue *q = own(base);
+    record_begin(q)->kind = RECORD_STOP;
+    record_end(q);
+    pthread_join(q->thread, NULL);
+    pool_close(q->pool);
+    pthread_cond_destroy(&q->work);
+    pthread_cond_destroy(&q->room);
+    pthread_cond_destroy(&q->reached_more);
+    pthread_mutex_destroy(&q->lock);
+    pthread_mutex_destroy(&q->timeline_lock);
+    free(q);
+}
