@@ -1,0 +1,133 @@
+/* attention.c - forward: one tile of queries against all keys that it sees.
+ *
+ *              queries (lanes) ->
+ *            +--------+--------+-
+ *   keys     | S^T    |        |      A panel is three vectors of queries. For each tile of 64 keys:
+ *    |       | panel  | panel  |      its scores (keys x lanes). Over all tiles: the maximum m and
+ *    v       +--------+--------+-     sum l of each lane, and O^T (dim x lanes).
+ *
+ * A key that is not seen has the score -inf, which exp() makes an exact 0; m starts at the lowest
+ * finite number. So a tile in which a query sees nothing leaves this query's bits alone, and its
+ * result does not depend on what else is in its tile. (Only NaN and infinity in V can reach a query
+ * of the same panel that does not see them, as 0 * inf; a run stops at them anyway.)
+ */
+#include "device/cpu/kernels/attention_tile.h"
+#include "device/cpu/kernels/isa.h"
+
+#include <float.h>
+#include <math.h>
+
+typedef struct forward_tile {
+    tile_queries queries;
+    int64_t padded;                /* floats of a row of k and v */
+    float *q, *out;                /* (dim, ATT_QUERIES), transposed; q holds scale * q */
+    float *k, *v;                  /* (ATT_KEYS, dim) */
+    float *scores;                 /* (ATT_KEYS, PANEL), transposed; then the probabilities */
+    float max[ATT_QUERIES], sum[ATT_QUERIES];
+} forward_tile;
+
+static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, int64_t head,
+                         int64_t tile, float *scratch)
+{
+    int64_t p = attention_padded(o->dim);
+    tile_queries_set(&t->queries, o, seq, head, tile);
+    t->padded = p;
+    t->q = scratch;
+    t->out = t->q + p * ATT_QUERIES;
+    t->k = t->out + p * ATT_QUERIES;
+    t->v = t->k + p * ATT_KEYS;
+    t->scores = t->v + p * ATT_KEYS;
+    int64_t row = seq * o->q_len + t->queries.start, lanes = t->queries.vecs * VEC;
+    load_rows(o->type, row_of(o->type, o->q, row * o->ldq + head * o->dim), o->ldq, t->queries.count,
+              o->dim, t->out, p, lanes);
+    for (int64_t i = 0; i < lanes * p; i++)
+        t->out[i] *= o->scale;
+    transpose(t->out, p, lanes, p, t->q, ATT_QUERIES);
+    memset(t->out, 0, (size_t)(p * ATT_QUERIES) * sizeof(float));
+    for (int i = 0; i < ATT_QUERIES; i++)
+        t->max[i] = -FLT_MAX, t->sum[i] = 0;
+}
+
+/* One vector of lanes: scores (keys, stride PANEL) become exp(score - max); max and sum go on, and
+ * *shrink is what the sums so far are to be multiplied with. */
+static void softmax_lanes(const tile_queries *t, const panel_view *view, int64_t lane, int64_t key,
+                          float *scores, float *max, float *sum, float *shrink)
+{
+    vec before = vec_load(max), top = before;
+    if (view->masked) {
+        ivec lo = ivec_load(t->lo + lane), hi = ivec_load(t->hi + lane);
+        for (int64_t j = 0; j < view->keys; j++) {
+            vec x = vec_in_range(vec_load(scores + j * PANEL), ivec_all((int32_t)(key + j)), lo, hi,
+                                 vec_all(-INFINITY));
+            vec_store(scores + j * PANEL, x);
+            top = vec_max(top, x);
+        }
+    } else {
+        for (int64_t j = 0; j < view->keys; j++)
+            top = vec_max(top, vec_load(scores + j * PANEL));
+    }
+    vec factor = vec_exp(before - top), total = vec_load(sum) * factor;
+    for (int64_t j = 0; j < view->keys; j++) {
+        vec p = vec_exp(vec_load(scores + j * PANEL) - top);
+        vec_store(scores + j * PANEL, p);
+        total = total + p;
+    }
+    vec_store(max, top);
+    vec_store(sum, total);
+    vec_store(shrink, factor);
+}
+
+static void forward_panel(forward_tile *t, int64_t dim, const panel_view *view, int64_t key)
+{
+    float shrink[PANEL];
+    int64_t p = t->padded, lane = view->lane;
+    product(PRODUCT_SET, t->k, p, 1, t->q + lane, ATT_QUERIES, t->scores, PANEL, view->keys,
+            view->vecs, dim, NULL);
+    for (int64_t v = 0; v < view->vecs; v++)
+        softmax_lanes(&t->queries, view, lane + v * VEC, key, t->scores + v * VEC,
+                      t->max + lane + v * VEC, t->sum + lane + v * VEC, shrink + v * VEC);
+    product(PRODUCT_SCALED, t->v, 1, p, t->scores, PANEL, t->out + lane, ATT_QUERIES, dim, view->vecs,
+            view->keys, shrink);
+}
+
+static void forward_store(forward_tile *t, const op_attention *o)
+{
+    const tile_queries *q = &t->queries;
+    int64_t p = t->padded, lanes = q->vecs * VEC, row = q->seq * o->q_len + q->start;
+    for (int64_t v = 0; v < q->vecs; v++) {
+        vec inverse = vec_all(1.0f) / vec_load(t->sum + v * VEC);
+        for (int64_t d = 0; d < o->dim; d++) {
+            float *at = t->out + d * ATT_QUERIES + v * VEC;
+            vec_store(at, vec_load(at) * inverse);
+        }
+    }
+    transpose(t->out, ATT_QUERIES, p, lanes, t->q, p);
+    for (int64_t i = 0; i < q->count; i++)
+        store_row(o->type, t->q + i * p, o->dim,
+                  (void *)row_of(o->type, o->out, (row + i) * o->ldo + q->head * o->dim));
+    if (o->lse)
+        for (int64_t i = 0; i < q->count; i++)
+            o->lse[(q->seq * o->heads + q->head) * o->q_len + q->start + i] =
+                t->max[i] + logf(t->sum[i]);
+}
+
+void KERNEL(attention_tile)(const op_attention *o, int64_t seq, int64_t head, int64_t tile,
+                            float *scratch)
+{
+    forward_tile t;
+    forward_open(&t, o, seq, head, tile, scratch);
+    int64_t base = attention_kv_offset(o, seq, head / (o->heads / o->kv_heads));
+    for (int64_t key = t.queries.lo_min / ATT_KEYS * ATT_KEYS; key <= t.queries.hi_max;
+         key += ATT_KEYS) {
+        int64_t keys = least(ATT_KEYS, o->kv_len - key), padded_keys = round_up(keys, BLOCK_ROWS);
+        int64_t at = base + key * o->ldkv;
+        load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t.k, t.padded, padded_keys);
+        load_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t.v, t.padded, padded_keys);
+        for (int64_t lane = 0; lane < t.queries.vecs * VEC; lane += PANEL) {
+            panel_view view = panel_see(&t.queries, lane, key, keys);
+            if (view.keys)
+                forward_panel(&t, o->dim, &view, key);
+        }
+    }
+    forward_store(&t, o);
+}

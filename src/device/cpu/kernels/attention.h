@@ -1,0 +1,82 @@
+/* attention.h - one tile's worth of attention: what the ops hand to a thread.
+ *
+ * Every function works in a scratch of its thread (64-byte aligned, ATT_SCRATCH_FLOATS) and writes
+ * rows that no other tile writes. Shapes, strides and masks: op_attention in device/device.h.
+ */
+#ifndef PT_ATTENTION_KERNELS_H
+#define PT_ATTENTION_KERNELS_H
+
+#include "device/cpu/isa.h"
+#include "device/cpu/pool.h"
+#include "device/device.h"
+
+enum {
+    ATT_QUERIES = 96, /* queries of a tile; a multiple of three vectors of 16, 8 or 4 lanes */
+    ATT_KEYS = 64,    /* keys of a tile; the grid starts at key 0 */
+    ATT_SPAN = 256,   /* keys of a dk/dv task when a sequence is cut into several */
+    ATT_FEW = 8,      /* fewer queries than this go row by row (attention_rows) */
+    ATT_MAX_DIM = 1024,
+    ATT_SCRATCH_FLOATS = POOL_SCRATCH_BYTES / 4
+};
+
+/* A head dimension, padded so that a row holds whole vectors of every width. */
+static inline int64_t attention_padded(int64_t dim) { return (dim + 15) / 16 * 16; }
+
+/* Floats that the tiles of attention_backward_sweep take, dk and dv not counted. */
+static inline int64_t attention_backward_floats(int64_t dim)
+{
+    return attention_padded(dim) * (5 * ATT_QUERIES + 2 * ATT_KEYS) + 2 * ATT_KEYS * ATT_QUERIES;
+}
+
+/* The keys that query i (0 .. q_len) of sequence `seq` sees: *lo .. *hi, both included. */
+static inline void attention_range(const op_attention *o, int64_t seq, int64_t i, int32_t *lo,
+                                   int32_t *hi)
+{
+    int64_t p = o->kv_len - o->q_len + i;
+    int64_t from = o->window > 0 && p - o->window + 1 > 0 ? p - o->window + 1 : 0;
+    if (o->first && o->first[seq * o->q_len + i] > from)
+        from = o->first[seq * o->q_len + i];
+    *lo = (int32_t)from;
+    *hi = (int32_t)p;
+}
+
+/* Where row 0 of (seq, kv head) begins in k and v, in elements. */
+static inline int64_t attention_kv_offset(const op_attention *o, int64_t seq, int64_t kv_head)
+{
+    int64_t stride = o->kv_seq_stride ? o->kv_seq_stride : o->kv_len * o->ldkv;
+    return seq * stride + kv_head * o->dim;
+}
+
+/* out and lse of queries [tile * ATT_QUERIES, ...) of one head. */
+KERNELS(void, attention_tile,
+        (const op_attention *o, int64_t seq, int64_t head, int64_t tile, float *scratch))
+
+/* Partial results of all queries of the heads that share a kv head, over the keys [from, to): for
+ * row r = head_in_group * q_len + i: partial[r * (dim + 2)] = the maximum m of the scaled scores,
+ * [1] = sum of exp(score - m), [2 ..] = sum of exp(score - m) * v. Nothing seen: m = -FLT_MAX, rest 0. */
+KERNELS(void, attention_rows,
+        (const op_attention *o, int64_t seq, int64_t kv_head, int64_t from, int64_t to, float *partial,
+         float *scratch))
+
+/* Sums `parts` partials of a row (each `stride` floats after the one before), in ascending order,
+ * and stores out and lse of query i of `head`. Overwrites the first partial. */
+KERNELS(void, attention_combine,
+        (const op_attention *o, int64_t seq, int64_t head, int64_t i, float *partial, int64_t parts,
+         int64_t stride))
+
+/* x[0 .. n) = exp(x - shift); n may be anything. */
+KERNELS(void, attention_exp, (float *x, int64_t n, float shift))
+
+/* What one query tile of one head gives to the keys [from, to), multiples of ATT_KEYS (or kv_len).
+ * dk and dv, rows from `from` on of attention_padded(dim) floats, are added to (NULL: not wanted);
+ * dk comes without rounding and is complete (the scale is in it). want_dq stores dq; from..to must
+ * then be the whole sequence. scratch: attention_backward_floats(). */
+KERNELS(void, attention_backward_sweep,
+        (const op_attention_backward *o, int64_t seq, int64_t head, int64_t tile, int64_t from,
+         int64_t to, float *dk, float *dv, bool want_dq, float *scratch))
+
+/* Rounds and stores `rows` rows of fp32 sums (stride attention_padded(dim)) to dst (stride ld). */
+KERNELS(void, attention_store,
+        (pt_dtype type, const float *sums, int64_t rows, int64_t dim, void *dst, int64_t ld))
+
+#endif

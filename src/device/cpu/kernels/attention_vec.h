@@ -1,0 +1,117 @@
+/* attention_vec.h - vectors of fp32 for the attention kernels: 16, 8 or 4 lanes.
+ *
+ * The three sections below differ in width and in how an operation is spelled, not in what it
+ * computes: with fma (v3 and v4) every lane goes through the same roundings, so that these two
+ * copies of a kernel give the same bits. The last section has no fma and needs no intrinsics.
+ */
+#ifndef PT_ATTENTION_VEC_H
+#define PT_ATTENTION_VEC_H
+
+#include <stdint.h>
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+enum { VEC = 16 };
+#elif defined(__AVX2__)
+enum { VEC = 8 };
+#else
+enum { VEC = 4 };
+#endif
+
+typedef float vec __attribute__((vector_size(4 * VEC)));
+typedef int32_t ivec __attribute__((vector_size(4 * VEC)));
+typedef float vec_memory __attribute__((vector_size(4 * VEC), aligned(4), may_alias));
+typedef int32_t ivec_memory __attribute__((vector_size(4 * VEC), aligned(4), may_alias));
+
+static inline vec vec_load(const float *p) { return *(const vec_memory *)p; }
+static inline void vec_store(float *p, vec x) { *(vec_memory *)p = x; }
+static inline ivec ivec_load(const int32_t *p) { return *(const ivec_memory *)p; }
+static inline ivec ivec_all(int32_t x) { return x - (ivec){0}; }
+
+#if defined(__AVX512F__)
+
+static inline vec vec_all(float x) { return (vec)_mm512_set1_ps(x); }
+static inline vec vec_fma(vec a, vec b, vec c) { return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+/* the second operand where either is NaN */
+static inline vec vec_max(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
+static inline vec vec_min(vec a, vec b) { return (vec)_mm512_min_ps((__m512)a, (__m512)b); }
+/* x, but 0 in the lanes where limit > test (not where test is NaN) */
+static inline vec vec_zero_below(vec x, vec test, float limit)
+{
+    return (vec)_mm512_maskz_mov_ps(
+        _mm512_cmp_ps_mask((__m512)test, _mm512_set1_ps(limit), _CMP_NLT_UQ), (__m512)x);
+}
+/* x where lo <= i <= hi, else `other` */
+static inline vec vec_in_range(vec x, ivec i, ivec lo, ivec hi, vec other)
+{
+    __mmask16 in = _mm512_cmp_epi32_mask((__m512i)lo, (__m512i)i, _MM_CMPINT_LE);
+    in = _mm512_mask_cmp_epi32_mask(in, (__m512i)i, (__m512i)hi, _MM_CMPINT_LE);
+    return (vec)_mm512_mask_mov_ps((__m512)other, in, (__m512)x);
+}
+
+#elif defined(__AVX2__)
+
+static inline vec vec_all(float x) { return (vec)_mm256_set1_ps(x); }
+static inline vec vec_fma(vec a, vec b, vec c) { return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+static inline vec vec_max(vec a, vec b) { return (vec)_mm256_max_ps((__m256)a, (__m256)b); }
+static inline vec vec_min(vec a, vec b) { return (vec)_mm256_min_ps((__m256)a, (__m256)b); }
+static inline vec vec_zero_below(vec x, vec test, float limit)
+{
+    __m256 keep = _mm256_cmp_ps((__m256)test, _mm256_set1_ps(limit), _CMP_NLT_UQ);
+    return (vec)_mm256_and_ps(keep, (__m256)x);
+}
+static inline vec vec_in_range(vec x, ivec i, ivec lo, ivec hi, vec other)
+{
+    __m256i out = _mm256_or_si256(_mm256_cmpgt_epi32((__m256i)lo, (__m256i)i),
+                                  _mm256_cmpgt_epi32((__m256i)i, (__m256i)hi));
+    return (vec)_mm256_blendv_ps((__m256)x, (__m256)other, (__m256)out);
+}
+
+#else
+
+static inline vec vec_select(ivec mask, vec a, vec b)
+{
+    return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
+}
+static inline vec vec_all(float x) { return x - (vec){0}; }
+static inline vec vec_fma(vec a, vec b, vec c) { return a * b + c; }
+static inline vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
+static inline vec vec_min(vec a, vec b) { return vec_select(a < b, a, b); }
+static inline vec vec_zero_below(vec x, vec test, float limit)
+{
+    return (vec)(~(ivec)(test < vec_all(limit)) & (ivec)x);
+}
+static inline vec vec_in_range(vec x, ivec i, ivec lo, ivec hi, vec other)
+{
+    return vec_select((lo <= i) & (i <= hi), x, other);
+}
+
+#endif
+
+/* exp(x) within 2 ulp where the result is a normal number; 0 below -87.33 (so for -inf), infinity
+ * above 88.37, NaN for NaN. x = n ln2 + r, |r| <= ln2 / 2; exp(r) = 1 + r + r^2 p(r) with p the
+ * least maximum relative error over that range (3e-9; found by iterated weighted least squares). */
+static inline vec vec_exp(vec x)
+{
+    const float lowest = -87.33f, highest = 88.72f;
+    const float rounder = 12582912.0f; /* 1.5 * 2^23: adding it leaves an integer in the low bits */
+    vec c = vec_min(vec_all(highest), vec_max(vec_all(lowest), x));
+    vec biased = vec_fma(c, vec_all(0x1.715476p+0f), vec_all(rounder));
+    vec n = biased - vec_all(rounder);
+    vec r = vec_fma(n, vec_all(-0.693359375f), c); /* exact: ln2's first 9 bits */
+    r = vec_fma(n, vec_all(2.12194440e-4f), r);
+    vec p = vec_all(0x1.6a2412p-10f);
+    p = vec_fma(p, r, vec_all(0x1.1239f6p-7f));
+    p = vec_fma(p, r, vec_all(0x1.5558f2p-5f));
+    p = vec_fma(p, r, vec_all(0x1.555492p-3f));
+    p = vec_fma(p, r, vec_all(0x1.fffffcp-2f));
+    p = vec_fma(p, r, vec_all(1.0f));
+    p = vec_fma(p, r, vec_all(1.0f));
+    vec power = (vec)(((ivec)biased << 23) + ivec_all(127 << 23)); /* 2^n */
+    return vec_zero_below(p * power, x, lowest);
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* matmul_simd.h - vectors of the width that the instruction set being compiled for has. */
+#ifndef PT_MATMUL_SIMD_H
+#define PT_MATMUL_SIMD_H
+
+#include "base/dtype.h"
+#include "device/cpu/kernels/isa.h"
+
+#include <immintrin.h>
+
+/* A register tile is MR x NR = MR x 2 vectors: it and one line of b fill the registers. */
+#if defined(__AVX512F__)
+enum { VL = 16, MR = 12 };
+#elif defined(__FMA__)
+enum { VL = 8, MR = 6 };
+#else
+enum { VL = 4, MR = 6 };
+#endif
+enum { NR = 2 * VL };
+
+typedef float vec __attribute__((vector_size(4 * VL)));
+typedef float vec_at __attribute__((vector_size(4 * VL), aligned(4), may_alias)); /* in memory */
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vec vec_fma(vec a, vec b, vec c) /* a * b + c; rounded once where the instruction exists */
+{
+#if defined(__AVX512F__)
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* Packing works on 8 x 8 blocks whatever the width of the registers. */
+typedef float f8 __attribute__((vector_size(32)));
+typedef float f8_at __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint32_t u8 __attribute__((vector_size(32)));
+typedef uint16_t h8 __attribute__((vector_size(16)));
+typedef uint16_t h8_at __attribute__((vector_size(16), aligned(2), may_alias));
+
+INLINE void f8_load_f32(f8 *out, const float *p) { *out = *(const f8_at *)p; }
+INLINE void f8_load_bf16(f8 *out, const bf16 *p)
+{
+    h8 half = *(const h8_at *)p;
+    *out = (f8)(__builtin_convertvector(half, u8) << 16);
+}
+
+/* r[i][j] = r[j][i] */
+INLINE void f8_transpose(f8 r[8])
+{
+    typedef int32_t i8 __attribute__((vector_size(32)));
+    const i8 low1 = {0, 8, 1, 9, 4, 12, 5, 13}, high1 = {2, 10, 3, 11, 6, 14, 7, 15};
+    const i8 low2 = {0, 1, 8, 9, 4, 5, 12, 13}, high2 = {2, 3, 10, 11, 6, 7, 14, 15};
+    const i8 low4 = {0, 1, 2, 3, 8, 9, 10, 11}, high4 = {4, 5, 6, 7, 12, 13, 14, 15};
+    f8 s[8], t[8];
+    for (int i = 0; i < 8; i += 2) {
+        s[i] = __builtin_shuffle(r[i], r[i + 1], low1);
+        s[i + 1] = __builtin_shuffle(r[i], r[i + 1], high1);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            t[i + 2 * j] = __builtin_shuffle(s[i + j], s[i + j + 2], low2);
+            t[i + 2 * j + 1] = __builtin_shuffle(s[i + j], s[i + j + 2], high2);
+        }
+    for (int i = 0; i < 4; i++) {
+        r[i] = __builtin_shuffle(t[i], t[i + 4], low4);
+        r[i + 4] = __builtin_shuffle(t[i], t[i + 4], high4);
+    }
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* matmul.c - cuts a product into rectangles of c and lets the pool's threads compute them.
+ *
+ * A rectangle is computed whole by one thread, and an element's bits do not depend on the rectangle
+ * that it lies in (kernels/matmul_tile.c). So the cut may follow the number of threads.
+ */
+#include "device/cpu/matmul.h"
+
+#include "device/cpu/isa.h"
+#include "device/cpu/kernels/matmul_tile.h"
+#include "device/cpu/ops.h"
+
+typedef struct grid {
+    int64_t rows, cols;        /* of a rectangle; those at the edges may be smaller */
+    int64_t down, across;      /* how many */
+} grid;
+
+/* Lines of packing cost about as much as this many multiplications per element of c. */
+enum { PACK_COST = 8, GRID_TRIES = 12 };
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static grid grid_of(const op_matmul *o, int64_t down, int64_t across)
+{
+    grid g;
+    g.rows = divide_up(divide_up(o->m, down), TILE_ROW_STEP) * TILE_ROW_STEP;
+    g.cols = divide_up(divide_up(o->n, across), TILE_COL_STEP) * TILE_COL_STEP;
+    g.down = divide_up(o->m, g.rows);
+    g.across = divide_up(o->n, g.cols);
+    return g;
+}
+
+/* Time of the thread with the most rectangles, in multiplications per k. */
+static double grid_cost(grid g, int threads)
+{
+    double rounds = (double)divide_up(g.down * g.across, threads);
+    return rounds * ((double)g.rows * (double)g.cols + PACK_COST * (double)(g.rows + g.cols));
+}
+
+static grid grid_choose(const op_matmul *o, int threads)
+{
+    int64_t least_down = divide_up(o->m, TILE_ROWS), least_across = divide_up(o->n, TILE_COLS);
+    grid best = grid_of(o, least_down, least_across);
+    double best_cost = grid_cost(best, threads);
+    for (int64_t i = 0; i < GRID_TRIES; i++)
+        for (int64_t j = 0; j < GRID_TRIES; j++) {
+            grid g = grid_of(o, least_down + i * divide_up(least_down, 4), least_across + j * divide_up(least_across, 4));
+            double cost = grid_cost(g, threads);
+            if (cost < best_cost) {
+                best = g;
+                best_cost = cost;
+            }
+        }
+    return best;
+}
+
+typedef struct matmul_job {
+    const op_matmul *o;
+    pool *pool;
+    grid grid;
+} matmul_job;
+
+static void matmul_rectangle(void *arg, int64_t tile, int thread)
+{
+    const matmul_job *job = arg;
+    const op_matmul *o = job->o;
+    int64_t m0 = tile % job->grid.down * job->grid.rows, n0 = tile / job->grid.down * job->grid.cols;
+    int64_t rows = o->m - m0 < job->grid.rows ? o->m - m0 : job->grid.rows;
+    int64_t cols = o->n - n0 < job->grid.cols ? o->n - n0 : job->grid.cols;
+    KERNEL_BEST(matmul_tile)(o, m0, rows, n0, cols, pool_scratch(job->pool, thread));
+}
+
+void cpu_matmul(pool *p, const op_matmul *o)
+{
+    if (o->m == 0 || o->n == 0)
+        return;
+    matmul_job job = {o, p, grid_choose(o, pool_threads(p))};
+    pool_run(p, job.grid.down * job.grid.across, matmul_rectangle, &job);
+}
+
+const char *matmul_arithmetic(void)
+{
+    return "own";
+}

@@ -1,0 +1,291 @@
+/* Matrix products against sums in double precision, and what their bits do not depend on. */
+#include "base/rng.h"
+#include "device/cpu/kernels/matmul_tile.h"
+#include "device/cpu/ops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static uint64_t seed;
+
+/* ---- random products ------------------------------------------------------------------------ */
+
+typedef struct problem {
+    op_matmul o;
+    int64_t a_rows, a_cols, b_rows, b_cols;
+    void *a, *b, *bias, *residual, *c;
+    void *c_before; /* a copy of c, so that a product can be repeated and padding be compared */
+} problem;
+
+static void store(void *p, pt_dtype type, int64_t i, double x)
+{
+    if (type == PT_BF16)
+        ((bf16 *)p)[i] = bf16_from_f32((float)x);
+    else
+        ((float *)p)[i] = (float)x;
+}
+
+static double load(const void *p, pt_dtype type, int64_t i)
+{
+    return type == PT_BF16 ? bf16_to_f32(((const bf16 *)p)[i]) : ((const float *)p)[i];
+}
+
+/* rows x cols normal numbers; what lies between cols and ld is NaN, which no result may show. */
+static void *random_matrix(uint32_t stream, pt_dtype type, int64_t rows, int64_t cols, int64_t ld)
+{
+    void *p = malloc((size_t)(rows * ld) * dtype_bytes(type) + 1);
+    assert_non_null(p);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < ld; j++)
+            store(p, type, i * ld + j, j < cols ? rng_normal(seed, RNG_TEST, stream, (uint64_t)(i * cols + j)) : NAN);
+    return p;
+}
+
+static size_t c_bytes(const problem *p)
+{
+    return (size_t)(p->o.m * p->o.ldc) * dtype_bytes(p->o.out_type);
+}
+
+/* pad: how far the strides exceed the rows. */
+static problem problem_make(op_matmul o, int64_t pad, bool bias, bool residual)
+{
+    problem p = {.o = o};
+    p.a_rows = o.layout == MATMUL_TN ? o.k : o.m;
+    p.a_cols = o.layout == MATMUL_TN ? o.m : o.k;
+    p.b_rows = o.layout == MATMUL_NT ? o.n : o.k;
+    p.b_cols = o.layout == MATMUL_NT ? o.k : o.n;
+    p.o.lda = p.a_cols + pad;
+    p.o.ldb = p.b_cols + 2 * pad;
+    p.o.ldc = o.n + 3 * pad;
+    p.o.a = p.a = random_matrix(1, o.type, p.a_rows, p.a_cols, p.o.lda);
+    p.o.b = p.b = random_matrix(2, o.type, p.b_rows, p.b_cols, p.o.ldb);
+    p.o.bias = p.bias = bias ? random_matrix(3, o.type, 1, o.n, o.n) : NULL;
+    p.o.residual = p.residual = residual ? random_matrix(4, o.type, o.m, o.n, p.o.ldc) : NULL;
+    p.o.c = p.c = random_matrix(5, o.out_type, o.m, o.n, p.o.ldc);
+    p.c_before = malloc(c_bytes(&p) + 1);
+    memcpy(p.c_before, p.c, c_bytes(&p));
+    return p;
+}
+
+static void problem_free(problem *p)
+{
+    free(p->a), free(p->b), free(p->bias), free(p->residual), free(p->c), free(p->c_before);
+}
+
+static void problem_run(problem *p, pool *threads)
+{
+    memcpy(p->c, p->c_before, c_bytes(p));
+    cpu_matmul(threads, &p->o);
+}
+
+static double element(const void *p, pt_dtype type, int64_t ld, bool turned, int64_t i, int64_t k)
+{
+    return load(p, type, turned ? k * ld + i : i * ld + k);
+}
+
+/* Each of the k products and sums, the addition to c, the bias and the residual may be off by 2^-24
+ * of the sum of all magnitudes; a result in bf16 by half a unit in its last place (2^-8 of it) more. */
+static void problem_check(const problem *p)
+{
+    const op_matmul *o = &p->o;
+    for (int64_t m = 0; m < o->m; m++)
+        for (int64_t n = 0; n < o->n; n++) {
+            double sum = 0, size = 0;
+            for (int64_t k = 0; k < o->k; k++) {
+                double x = element(o->a, o->type, o->lda, o->layout == MATMUL_TN, m, k) *
+                           element(o->b, o->type, o->ldb, o->layout != MATMUL_NT, n, k);
+                sum += x;
+                size += fabs(x);
+            }
+            int64_t at = m * o->ldc + n;
+            double more[3] = {o->bias ? load(o->bias, o->type, n) : 0,
+                              o->residual ? load(p->residual, o->type, at) : 0,
+                              o->accumulate ? load(p->c_before, o->out_type, at) : 0};
+            for (int i = 0; i < 3; i++) {
+                sum += more[i];
+                size += fabs(more[i]);
+            }
+            double bound = (double)(o->k + 4) * size * ldexp(1, -24);
+            if (o->out_type == PT_BF16)
+                bound += fabs(sum) * ldexp(1, -8) + bound * ldexp(1, -8);
+            double error = fabs(load(o->c, o->out_type, at) - sum);
+            if (!(error <= bound))
+                fail_msg("layout %d types %d %d, %lld x %lld x %lld, (%lld, %lld): %g, wanted %g +- %g", o->layout,
+                         o->type, o->out_type, (long long)o->m, (long long)o->n, (long long)o->k, (long long)m,
+                         (long long)n, load(o->c, o->out_type, at), sum, bound);
+        }
+    size_t size = dtype_bytes(o->out_type);
+    for (int64_t m = 0; m < o->m; m++)
+        assert_memory_equal((char *)p->c + (size_t)(m * o->ldc + o->n) * size,
+                            (char *)p->c_before + (size_t)(m * o->ldc + o->n) * size, (size_t)(o->ldc - o->n) * size);
+}
+
+static uint32_t draw(uint64_t i, uint32_t below)
+{
+    uint32_t w[4];
+    rng_words(seed, RNG_TEST, 9, i, w);
+    return w[0] % below;
+}
+
+static op_matmul random_op(uint64_t i, int64_t m, int64_t n, int64_t k)
+{
+    op_matmul o = {.layout = draw(4 * i, 3), .type = draw(4 * i + 1, 2) ? PT_BF16 : PT_F32, .m = m, .n = n, .k = k};
+    o.out_type = draw(4 * i + 2, 2) ? PT_F32 : o.type;
+    o.accumulate = o.out_type == PT_F32 && draw(4 * i + 3, 2);
+    return o;
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+static void products_are_within_their_error_bound(void **state)
+{
+    pool *threads;
+    assert_int_equal(pool_open(2, &threads, NULL), 0);
+    for (uint64_t i = 0; i < 240; i++) {
+        uint32_t largest = i % 4 ? 70 : 300;
+        op_matmul o = random_op(i, 1 + draw(1000 + i, largest), 1 + draw(2000 + i, largest),
+                                1 + draw(3000 + i, i % 5 ? 60 : 900));
+        problem p = problem_make(o, draw(4000 + i, 4), !o.accumulate && i % 2, !o.accumulate && i % 3 == 0);
+        problem_run(&p, threads);
+        problem_check(&p);
+        problem_free(&p);
+    }
+    pool_close(threads);
+}
+
+/* Edges of the rectangles and of the blocks of K, in every layout and type. */
+static void edges_of_tiles_are_computed(void **state)
+{
+    static const int64_t SIZES[][3] = {
+        {1, 1, 1}, {1, 1031, 385}, {7, 50, 768}, {479, 33, 40}, {481, 769, 17}, {5, 1537, 9}, {121, 32, 383},
+        {12, 97, 384}, {13, 31, 1153}, {961, 3, 8}, {2, 2, 5000}, {3, 5, 0}};
+    pool *threads;
+    assert_int_equal(pool_open(3, &threads, NULL), 0);
+    for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++)
+        for (int kind = 0; kind < 9; kind++) {
+            op_matmul o = {.layout = kind % 3, .type = kind / 3 ? PT_BF16 : PT_F32,
+                           .out_type = kind / 3 == 1 ? PT_BF16 : PT_F32, .m = SIZES[i][0], .n = SIZES[i][1], .k = SIZES[i][2]};
+            o.accumulate = kind / 3 == 2;
+            problem p = problem_make(o, 1, !o.accumulate, !o.accumulate);
+            problem_run(&p, threads);
+            problem_check(&p);
+            problem_free(&p);
+        }
+    pool_close(threads);
+}
+
+static void the_residual_may_be_c_itself(void **state)
+{
+    pool *threads;
+    assert_int_equal(pool_open(2, &threads, NULL), 0);
+    for (int type = 0; type < 2; type++) {
+        op_matmul o = {.layout = MATMUL_NT, .type = type ? PT_BF16 : PT_F32, .m = 133, .n = 71, .k = 65};
+        o.out_type = o.type;
+        problem p = problem_make(o, 2, true, true);
+        memcpy(p.residual, p.c_before, c_bytes(&p));
+        problem_run(&p, threads);
+        void *apart = malloc(c_bytes(&p));
+        memcpy(apart, p.c, c_bytes(&p));
+        p.o.residual = p.c;
+        problem_run(&p, threads);
+        assert_memory_equal(p.c, apart, c_bytes(&p));
+        free(apart);
+        problem_free(&p);
+    }
+    pool_close(threads);
+}
+
+static void the_number_of_threads_leaves_the_bits_alone(void **state)
+{
+    pool *threads[5] = {NULL};
+    for (int i = 1; i <= 4; i++)
+        assert_int_equal(pool_open(i, &threads[i], NULL), 0);
+    for (uint64_t i = 0; i < 40; i++) {
+        op_matmul o = random_op(500 + i, 1 + draw(5000 + i, 600), 1 + draw(6000 + i, 900), 1 + draw(7000 + i, 500));
+        problem p = problem_make(o, 0, i % 2 && !o.accumulate, false);
+        problem_run(&p, threads[1]);
+        void *one = malloc(c_bytes(&p));
+        memcpy(one, p.c, c_bytes(&p));
+        for (int t = 2; t <= 4; t++) {
+            problem_run(&p, threads[t]);
+            assert_memory_equal(p.c, one, c_bytes(&p));
+        }
+        free(one);
+        problem_free(&p);
+    }
+    for (int i = 1; i <= 4; i++)
+        pool_close(threads[i]);
+}
+
+/* A micro-batch may hold more or fewer rows, a vocabulary may come in slices. */
+static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
+{
+    pool *threads;
+    assert_int_equal(pool_open(2, &threads, NULL), 0);
+    for (uint64_t i = 0; i < 60; i++) {
+        op_matmul o = random_op(900 + i, 2 + draw(8000 + i, 300), 2 + draw(9000 + i, 300), 1 + draw(10000 + i, 1000));
+        problem p = problem_make(o, 1, false, false);
+        problem_run(&p, threads);
+        size_t bytes = c_bytes(&p), in = dtype_bytes(o.type), out = dtype_bytes(o.out_type);
+        char *whole = malloc(bytes);
+        memcpy(whole, p.c, bytes);
+        int64_t m0 = draw(11000 + i, (uint32_t)o.m), n0 = draw(12000 + i, (uint32_t)o.n);
+        op_matmul part = p.o;
+        part.m = 1 + draw(13000 + i, (uint32_t)(o.m - m0));
+        part.n = 1 + draw(14000 + i, (uint32_t)(o.n - n0));
+        part.a = (char *)p.a + (size_t)(o.layout == MATMUL_TN ? m0 : m0 * p.o.lda) * in;
+        part.b = (char *)p.b + (size_t)(o.layout == MATMUL_NT ? n0 * p.o.ldb : n0) * in;
+        part.c = (char *)p.c + (size_t)(m0 * p.o.ldc + n0) * out;
+        memcpy(p.c, p.c_before, bytes);
+        cpu_matmul(threads, &part);
+        for (int64_t m = m0; m < m0 + part.m; m++)
+            assert_memory_equal((char *)p.c + (size_t)(m * p.o.ldc + n0) * out,
+                                whole + (size_t)(m * p.o.ldc + n0) * out, (size_t)part.n * out);
+        free(whole);
+        problem_free(&p);
+    }
+    pool_close(threads);
+}
+
+/* The dispatcher calls the best copy only; the others must be right too. */
+static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
+{
+    pool *threads; /* for its scratch space */
+    assert_int_equal(pool_open(1, &threads, NULL), 0);
+    for (int isa = 2; isa <= cpu_isa(); isa++)
+        for (uint64_t i = 0; i < 60; i++) {
+            op_matmul o = random_op(1500 + i, 1 + draw(15000 + i, 130), 1 + draw(16000 + i, 200), 1 + draw(17000 + i, 450));
+            problem p = problem_make(o, i % 3, !o.accumulate, i % 2 && !o.accumulate);
+            (isa == 2 ? matmul_tile_v2 : isa == 3 ? matmul_tile_v3 : matmul_tile_v4)(
+                &p.o, 0, o.m, 0, o.n, pool_scratch(threads, 0));
+            problem_check(&p);
+            problem_free(&p);
+        }
+    pool_close(threads);
+}
+
+static int print_seed(void **state)
+{
+    seed = (uint64_t)time(NULL) * 1000003u;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_within_their_error_bound),
+        cmocka_unit_test(edges_of_tiles_are_computed),
+        cmocka_unit_test(the_residual_may_be_c_itself),
+        cmocka_unit_test(the_number_of_threads_leaves_the_bits_alone),
+        cmocka_unit_test(rows_and_columns_do_not_depend_on_their_neighbours),
+        cmocka_unit_test(every_copy_of_the_kernel_that_can_run_is_right),
+    };
+    return cmocka_run_group_tests(tests, print_seed, NULL);
+}
