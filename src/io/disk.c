@@ -1,0 +1,353 @@
+#include "io/disk.h"
+
+#include "base/units.h"
+#include "io/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    DISK_DEPTH_MAX = 64,
+    DISK_STALLS_MAX = 1000 /* transfers in a row without progress before the disk is given up */
+};
+
+struct disk_file {
+    int fd;
+    uint64_t bytes;
+    bool direct;
+    disk_options options;
+    char folder[256]; /* for messages */
+};
+
+/* What is still to be moved of one piece: file[offset ..) <-> memory[0 .. bytes). */
+typedef struct disk_piece {
+    uint64_t offset;
+    char *memory;
+    size_t bytes;
+} disk_piece;
+
+struct disk_channel {
+    disk_file *file;
+    struct io_uring ring;
+    bool has_uring, broken; /* broken: the ring failed with pieces in flight */
+    char *tail;             /* one block: the last one of a buffer that ends inside of it */
+    disk_piece pieces[DISK_DEPTH_MAX];
+    int idle[DISK_DEPTH_MAX]; /* stack of free entries of `pieces` */
+};
+
+/* One call of disk_read or disk_write while it is under way. */
+typedef struct disk_job {
+    bool is_write;
+    disk_piece rest;       /* whole blocks that no piece has taken yet */
+    disk_piece tail;       /* then the channel's tail block, or bytes = 0 */
+    int stalls;            /* transfers without progress since the last one with it */
+    int error;             /* the first errno, 0 while all is well */
+    uint64_t error_offset;
+} disk_job;
+
+static uint64_t align_up(uint64_t n) { return (n + DISK_ALIGN - 1) / DISK_ALIGN * DISK_ALIGN; }
+
+static int no_room(const disk_file *f, int error, pt_error *e)
+{
+    uint64_t free_bytes = 0;
+    char need[32], have[32];
+    if (error && !disk_is_full_error(error)) {
+        errno = error;
+        return pt_fail_errno(e, PT_FAILED, "%s: the scratch file of %llu bytes cannot be allocated", f->folder,
+                             (unsigned long long)f->bytes);
+    }
+    disk_free_bytes(f->folder, &free_bytes, NULL);
+    return pt_fail(e, PT_FAILED, "%s: the disk tier needs %llu bytes (%s) and %llu (%s) are free; make room, give a "
+                   "smaller --disk-memory or another --disk-path", f->folder, (unsigned long long)f->bytes,
+                   size_format(need, f->bytes), (unsigned long long)free_bytes, size_format(have, free_bytes));
+}
+
+/* A file without a name, all of its blocks allocated. */
+static int scratch_create(disk_file *f, pt_error *e)
+{
+    uint64_t free_bytes;
+    char path[FILE_PATH_BYTES];
+    if (dir_make(f->folder, e) || disk_free_bytes(f->folder, &free_bytes, e) ||
+        path_join(path, f->folder, ".scratch-XXXXXX", e))
+        return PT_FAILED;
+    if (f->bytes > free_bytes)
+        return no_room(f, 0, e);
+    f->fd = mkostemp(path, O_CLOEXEC);
+    if (f->fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%s: no scratch file can be made in this folder", f->folder);
+    unlink(path);
+    int error = 0;
+    while (f->bytes && (error = posix_fallocate(f->fd, 0, (off_t)f->bytes)) == EINTR) {}
+    return error ? no_room(f, error, e) : 0;
+}
+
+/* Switches to O_DIRECT if a first transfer shows that it works. */
+static bool direct_try(const disk_file *f, void *block)
+{
+    int flags = fcntl(f->fd, F_GETFL);
+    if (f->bytes < DISK_ALIGN || fcntl(f->fd, F_SETFL, flags | O_DIRECT))
+        return false;
+    if (pread(f->fd, block, DISK_ALIGN, 0) == DISK_ALIGN)
+        return true;
+    fcntl(f->fd, F_SETFL, flags);
+    return false;
+}
+
+int disk_open(const char *folder, uint64_t bytes, const disk_options *options, disk_file **out, pt_error *e)
+{
+    *out = NULL;
+    if (bytes > (uint64_t)INT64_MAX - DISK_ALIGN)
+        return pt_fail(e, PT_USAGE, "a scratch file of %llu bytes is more than a file can have",
+                       (unsigned long long)bytes);
+    disk_file *f = calloc(1, sizeof *f);
+    void *block = aligned_alloc(DISK_ALIGN, DISK_ALIGN);
+    if (!f || !block) {
+        free(f);
+        free(block);
+        return pt_fail(e, PT_FAILED, "no memory for the disk tier's %d bytes of state", DISK_ALIGN);
+    }
+    if (options)
+        f->options = *options;
+    if (!f->options.piece_bytes)
+        f->options.piece_bytes = 1 << 20;
+    f->options.piece_bytes = align_up(f->options.piece_bytes < 1 << 30 ? f->options.piece_bytes : 1 << 30);
+    if (f->options.depth <= 0)
+        f->options.depth = 16;
+    if (f->options.depth > DISK_DEPTH_MAX)
+        f->options.depth = DISK_DEPTH_MAX;
+    f->fd = -1;
+    f->bytes = align_up(bytes);
+    int status = 0;
+    if (snprintf(f->folder, sizeof f->folder, "%s", folder) >= (int)sizeof f->folder)
+        status = pt_fail(e, PT_FAILED, "%.200s...: the path of the disk tier is too long; use a shorter one", folder);
+    if (!status)
+        status = scratch_create(f, e);
+    if (!status && !f->options.no_direct)
+        f->direct = direct_try(f, block);
+    free(block);
+    if (status) {
+        disk_close(f);
+        return status;
+    }
+    *out = f;
+    return 0;
+}
+
+void disk_close(disk_file *f)
+{
+    if (!f)
+        return;
+    if (f->fd >= 0)
+        close(f->fd);
+    free(f);
+}
+
+uint64_t disk_bytes(const disk_file *f) { return f->bytes; }
+bool disk_is_direct(const disk_file *f) { return f->direct; }
+bool disk_channel_has_uring(const disk_channel *c) { return c->has_uring; }
+
+/* Old kernels and sandboxes refuse the ring or lack its plain reads: then pread and pwrite do. */
+static bool ring_open(struct io_uring *ring, int depth)
+{
+    if (io_uring_queue_init((unsigned)depth, ring, 0))
+        return false;
+    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+    bool usable = probe && io_uring_opcode_supported(probe, IORING_OP_READ) &&
+                  io_uring_opcode_supported(probe, IORING_OP_WRITE);
+    if (probe)
+        io_uring_free_probe(probe);
+    if (!usable)
+        io_uring_queue_exit(ring);
+    return usable;
+}
+
+int disk_channel_open(disk_file *f, disk_channel **out, pt_error *e)
+{
+    *out = NULL;
+    disk_channel *c = calloc(1, sizeof *c);
+    char *tail = aligned_alloc(DISK_ALIGN, DISK_ALIGN);
+    if (!c || !tail) {
+        free(c);
+        free(tail);
+        return pt_fail(e, PT_FAILED, "no memory for a disk channel's %zu bytes", sizeof *c + DISK_ALIGN);
+    }
+    c->file = f;
+    c->tail = memset(tail, 0, DISK_ALIGN);
+    c->has_uring = !f->options.no_uring && ring_open(&c->ring, f->options.depth);
+    for (int i = 0; i < DISK_DEPTH_MAX; i++)
+        c->idle[i] = i;
+    *out = c;
+    return 0;
+}
+
+void disk_channel_close(disk_channel *c)
+{
+    if (!c)
+        return;
+    if (c->has_uring)
+        io_uring_queue_exit(&c->ring);
+    free(c->tail);
+    free(c);
+}
+
+/* Takes the next piece of at most `most` bytes off the job; false when nothing is left. */
+static bool job_next(disk_job *job, size_t most, disk_piece *p)
+{
+    disk_piece *from = job->rest.bytes ? &job->rest : &job->tail;
+    if (!from->bytes || job->error)
+        return false;
+    *p = *from;
+    if (p->bytes > most)
+        p->bytes = most;
+    from->offset += p->bytes;
+    from->memory += p->bytes;
+    from->bytes -= p->bytes;
+    return true;
+}
+
+/* Books the result of one transfer (bytes or -errno). True if the piece must be tried again for
+ * what is left of it. Only whole blocks count as progress, so that alignment is kept. */
+static bool piece_done(const disk_channel *c, disk_job *job, disk_piece *p, int result)
+{
+    const disk_options *o = &c->file->options;
+    if (o->fault)
+        result = o->fault(o->context, job->is_write, p->offset, p->bytes, result);
+    size_t moved = result > 0 ? (size_t)result : 0;
+    if (moved < p->bytes)
+        moved = moved / DISK_ALIGN * DISK_ALIGN;
+    job->stalls = moved ? 0 : job->stalls + 1;
+    bool again = result > 0 || result == -EINTR || result == -EAGAIN;
+    if (moved >= p->bytes)
+        return false;
+    p->offset += moved;
+    p->memory += moved;
+    p->bytes -= moved;
+    if (again && job->stalls <= DISK_STALLS_MAX)
+        return !job->error;
+    if (!job->error) {
+        job->error = result < 0 ? -result : EIO; /* 0: the file is shorter than it was made */
+        job->error_offset = p->offset;
+    }
+    return false;
+}
+
+/* Puts the piece in entry i on the ring. There always is room: at most `depth` are in flight. */
+static void ring_put(disk_channel *c, const disk_job *job, int i)
+{
+    const disk_piece *p = &c->pieces[i];
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&c->ring);
+    if (job->is_write)
+        io_uring_prep_write(sqe, c->file->fd, p->memory, (unsigned)p->bytes, p->offset);
+    else
+        io_uring_prep_read(sqe, c->file->fd, p->memory, (unsigned)p->bytes, p->offset);
+    io_uring_sqe_set_data(sqe, (void *)(intptr_t)i);
+}
+
+static void job_run_ring(disk_channel *c, disk_job *job)
+{
+    int idle = c->file->options.depth, in_flight = 0;
+    for (;;) {
+        while (idle > 0 && job_next(job, c->file->options.piece_bytes, &c->pieces[c->idle[idle - 1]])) {
+            ring_put(c, job, c->idle[--idle]);
+            in_flight++;
+        }
+        if (!in_flight)
+            return;
+        int status = io_uring_submit_and_wait(&c->ring, 1);
+        if (status < 0 && status != -EINTR && status != -EAGAIN && status != -EBUSY) {
+            job->error = -status;
+            job->error_offset = job->rest.offset;
+            c->broken = true;
+            return;
+        }
+        struct io_uring_cqe *cqe;
+        while (!io_uring_peek_cqe(&c->ring, &cqe)) {
+            int i = (int)(intptr_t)io_uring_cqe_get_data(cqe), result = cqe->res;
+            io_uring_cqe_seen(&c->ring, cqe);
+            if (piece_done(c, job, &c->pieces[i], result)) {
+                ring_put(c, job, i);
+            } else {
+                c->idle[idle++] = i;
+                in_flight--;
+            }
+        }
+    }
+}
+
+/* Without a ring: one call at a time, large enough for the kernel to keep the disk busy. */
+static void job_run_plain(disk_channel *c, disk_job *job)
+{
+    size_t most = c->file->options.piece_bytes * (size_t)c->file->options.depth;
+    disk_piece p;
+    while (job_next(job, most < 1 << 30 ? most : 1 << 30, &p)) {
+        ssize_t done;
+        do {
+            done = job->is_write ? pwrite(c->file->fd, p.memory, p.bytes, (off_t)p.offset)
+                                 : pread(c->file->fd, p.memory, p.bytes, (off_t)p.offset);
+        } while (piece_done(c, job, &p, done < 0 ? -errno : (int)done));
+    }
+}
+
+static int job_check(const disk_channel *c, bool is_write, uint64_t offset, const void *memory, size_t bytes,
+                     pt_error *e)
+{
+    const char *what = is_write ? "write" : "read";
+    if (offset % DISK_ALIGN || (uintptr_t)memory % DISK_ALIGN)
+        return pt_fail(e, PT_USAGE, "disk %s of %zu bytes at offset %llu, memory %p: both must be multiples of %d",
+                       what, bytes, (unsigned long long)offset, (void *)memory, DISK_ALIGN);
+    if (offset > c->file->bytes || bytes > c->file->bytes - offset)
+        return pt_fail(e, PT_USAGE, "disk %s of %zu bytes at offset %llu passes the end of the scratch file (%llu "
+                       "bytes)", what, bytes, (unsigned long long)offset, (unsigned long long)c->file->bytes);
+    if (c->broken)
+        return pt_fail(e, PT_FAILED, "%s: the channel to the scratch file has failed before", c->file->folder);
+    return 0;
+}
+
+/* Whole blocks go to and from the caller's memory, the part of a last one through c->tail. */
+static int job_run(disk_channel *c, bool is_write, uint64_t offset, void *memory, size_t bytes, pt_error *e)
+{
+    size_t whole = bytes / DISK_ALIGN * DISK_ALIGN;
+    disk_job job = {
+        .is_write = is_write,
+        .rest = {offset, memory, whole},
+        .tail = {offset + whole, c->tail, whole < bytes ? DISK_ALIGN : 0},
+    };
+    if (c->has_uring)
+        job_run_ring(c, &job);
+    else
+        job_run_plain(c, &job);
+    if (!job.error)
+        return 0;
+    errno = job.error;
+    return pt_fail_errno(e, PT_FAILED, "%s: %s of the scratch file failed at byte %llu; check this disk or choose "
+                         "another --disk-path", c->file->folder, is_write ? "write" : "read",
+                         (unsigned long long)job.error_offset);
+}
+
+int disk_read(disk_channel *c, uint64_t offset, void *memory, size_t bytes, pt_error *e)
+{
+    int status = job_check(c, false, offset, memory, bytes, e);
+    if (!status)
+        status = job_run(c, false, offset, memory, bytes, e);
+    size_t part = bytes % DISK_ALIGN;
+    if (!status && part)
+        memcpy((char *)memory + (bytes - part), c->tail, part);
+    return status;
+}
+
+int disk_write(disk_channel *c, uint64_t offset, const void *memory, size_t bytes, pt_error *e)
+{
+    int status = job_check(c, true, offset, memory, bytes, e);
+    if (status)
+        return status;
+    size_t part = bytes % DISK_ALIGN;
+    if (part)
+        memcpy(c->tail, (const char *)memory + (bytes - part), part);
+    return job_run(c, true, offset, (void *)memory, bytes, e);
+}
