@@ -24,7 +24,7 @@ bool layer_is_saved(save_level level, layer_tensor t)
 {
     switch (t) {
     case LAYER_X: return true;
-    case LAYER_QKV: case LAYER_ATT: case LAYER_LSE: case LAYER_XM: return level >= SAVE_ATTENTION;
+    case LAYER_QK: case LAYER_QKV: case LAYER_ATT: case LAYER_LSE: case LAYER_XM: return level >= SAVE_ATTENTION;
     case LAYER_UP: return level >= SAVE_MATMULS;
     default: return level >= SAVE_ALL;
     }
@@ -87,7 +87,6 @@ void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, sav
     l->temp[TEMP_DUP] = take(&mlp, bytes[LAYER_UP]);
     l->temp[TEMP_DATT] = take(&attention, bytes[LAYER_ATT]);
     l->temp[TEMP_DQKV] = take(&attention, bytes[LAYER_QKV]);
-    l->temp[TEMP_DQK] = take(&attention, bytes[LAYER_QK]);
     uint64_t end = max_u64(mlp, attention);
     l->temp[TEMP_DN] = take(&end, rows * (uint64_t)c->hidden * e);
     l->backward_workspace = end;

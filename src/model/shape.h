@@ -31,8 +31,8 @@ void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch
 typedef enum layer_tensor {
     LAYER_X,    /* (R, C) input */
     LAYER_N1,   /* (R, C) first norm */
-    LAYER_QKV,  /* (R, (H+2Hkv) D); rotated in place unless there is a q/k norm */
-    LAYER_QK,   /* (R, (H+Hkv) D) normed and rotated q and k: q/k norm only, else empty */
+    LAYER_QK,   /* (R, (H+Hkv) D) q and k before their norm: only where there is one, else empty */
+    LAYER_QKV,  /* (R, (H+2Hkv) D) as attention takes them: normed, rotated */
     LAYER_ATT,  /* (R, H D) */
     LAYER_LSE,  /* (R, H) fp32 */
     LAYER_XM,   /* (R, C) x + attention */
@@ -54,7 +54,7 @@ typedef enum save_level {
 bool layer_is_saved(save_level level, layer_tensor t);
 
 /* Temporaries of a layer's backward, in the workspace. */
-typedef enum layer_temp { TEMP_DACT, TEMP_DUP, TEMP_DN, TEMP_DATT, TEMP_DQKV, TEMP_DQK, TEMP_SCRATCH, LAYER_TEMPS } layer_temp;
+typedef enum layer_temp { TEMP_DACT, TEMP_DUP, TEMP_DN, TEMP_DATT, TEMP_DQKV, TEMP_SCRATCH, LAYER_TEMPS } layer_temp;
 
 /* Byte offsets of one unit. Tensors that are not saved have their offset in the workspace. */
 typedef struct layer_layout {

@@ -24,10 +24,10 @@ static void close_chunk(packer *k)
 {
     if (!k->used)
         return;
-    chunk *c = &k->p->chunks[k->p->chunks_n++];
+    chunk_t *c = &k->p->chunks[k->p->chunks_n++];
     c->elements = (int64_t)align_up((uint64_t)k->used, CHUNK_ELEMENTS);
     c->pieces_n = k->p->pieces_n - c->piece0;
-    k->p->chunks[k->p->chunks_n] = (chunk){.piece0 = k->p->pieces_n};
+    k->p->chunks[k->p->chunks_n] = (chunk_t){.piece0 = k->p->pieces_n};
     k->used = 0;
 }
 

@@ -23,14 +23,14 @@ typedef struct piece {
     int64_t offset;  /* elements from the start of the chunk, a multiple of 32 */
 } piece;
 
-typedef struct chunk {
+typedef struct chunk_t {
     int piece0, pieces_n;
     int64_t elements;
-} chunk;
+} chunk_t;
 
 typedef struct packing {
     int chunks_n, pieces_n, params_n;
-    chunk *chunks;
+    chunk_t *chunks;
     piece *pieces;        /* in order of parameter and row */
     int *piece_of_param;  /* index of the first piece of each parameter; params_n + 1 entries */
     pt_dtype type;

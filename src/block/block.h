@@ -1,0 +1,46 @@
+/* block.h - forward and backward of each kind of block for one unit, written once against the device seam.
+ *
+ * Every function only submits ops to the queue it is given; the tensors lie where model/shape.h says. `R`
+ * is the rows of a unit (unit_seqs * T), C the hidden size. Gradient accumulators are fp32, laid out by
+ * accumulator_offset(); `first` overwrites them instead of adding.
+ */
+#ifndef PT_BLOCK_H
+#define PT_BLOCK_H
+
+#include "device/device.h"
+#include "model/shape.h"
+
+/* The weights that a block's op read, wherever they are at the moment. The table of the vocabulary comes in
+ * slices of shape.slice_rows rows. */
+typedef struct block_weights {
+    const void *param[PARAM_ROLES];
+    const void *const *slices; /* of PARAM_TOKENS, or PARAM_HEAD for an untied head */
+    int slices_n;
+} block_weights;
+
+/* What a unit is about. Pointers to its first row. */
+typedef struct block_unit {
+    const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
+    const float *rope;                                /* (T, D/2, 2) */
+} block_unit;
+
+typedef struct block_context {
+    const model *model;
+    const step_shape *shape;
+    queue *queue;
+} block_context;
+
+void embedding_forward(const block_context *c, const block_weights *w, const block_unit *u, void *x /* (R, C) */);
+
+/* saved and workspace as layer_layout says; the input x stands in saved. out: (R, C). */
+void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+                   char *saved, char *workspace, void *out);
+/* dx: (R, C), gradient of the block's output on entry, of its input on return. */
+void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+                    char *saved, char *workspace, void *dx, float *accumulators, bool first);
+
+/* loss (R) per token; with dx also the gradients, where each target token of the step counts `scale`. */
+void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
+                           char *workspace, float *loss, void *dx, float *accumulators, bool first, float scale);
+
+#endif

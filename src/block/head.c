@@ -1,0 +1,89 @@
+/* head.c - final norm, logits, loss and their gradients, head_rows tokens at a time, so that the logits of a batch
+ * never exist together. Within such rows the vocabulary is visited in slices, in order: the sum of the data
+ * gradient over the vocabulary is taken slice by slice in fp32, however the table is packed into chunks. */
+#include "block/block.h"
+
+typedef struct head {
+    const block_context *c;
+    const model_config *config;
+    const step_shape *shape;
+    const block_weights *w;
+    pt_dtype type;
+    int64_t rows, row0;  /* of the current part */
+    char *normed, *dn;   /* (rows, C) of the current part */
+    float *dn32, *logits;
+    int64_t ld;          /* stride of the logits' gradient, which lies on the logits */
+} head;
+
+static int64_t slice_rows(const head *h, int i)
+{
+    int64_t left = h->config->vocab - i * h->shape->slice_rows;
+    return left < h->shape->slice_rows ? left : h->shape->slice_rows;
+}
+
+static void logits(const head *h)
+{
+    for (int i = 0; i < h->w->slices_n; i++)
+        queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
+            .layout = MATMUL_NT, .type = h->type, .out_type = PT_F32, .m = h->rows, .n = slice_rows(h, i), .k = h->config->hidden,
+            .lda = h->config->hidden, .ldb = h->config->hidden, .ldc = h->config->vocab, .a = h->normed, .b = h->w->slices[i],
+            .c = h->logits + i * h->shape->slice_rows}});
+}
+
+static void gradients(const head *h, float *table, bool first)
+{
+    int64_t hidden = h->config->hidden;
+    for (int i = 0; i < h->w->slices_n; i++) {
+        int64_t start = i * h->shape->slice_rows, n = slice_rows(h, i);
+        const char *d = (const char *)h->logits + (size_t)start * dtype_bytes(h->type);
+        if (table)
+            queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
+                .layout = MATMUL_TN, .type = h->type, .out_type = PT_F32, .accumulate = !first || h->row0 > 0, .m = n, .n = hidden,
+                .k = h->rows, .lda = h->ld, .ldb = hidden, .ldc = hidden, .a = d, .b = h->normed, .c = table + start * hidden}});
+        queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
+            .layout = MATMUL_NN, .type = h->type, .out_type = PT_F32, .accumulate = i > 0, .m = h->rows, .n = hidden, .k = n,
+            .lda = h->ld, .ldb = hidden, .ldc = hidden, .a = d, .b = h->w->slices[i], .c = h->dn32}});
+    }
+    queue_submit(h->c->queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
+        .type = h->type, .rows = h->rows, .cols = hidden, .acc = h->dn32, .g = h->dn}});
+}
+
+void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
+                           char *workspace, float *loss, void *dx, float *accumulators, bool first, float scale)
+{
+    const step_shape *s = c->shape;
+    const model_config *m = &c->model->config;
+    head_layout l;
+    head_layout_init(&l, c->model, s);
+    int block = c->model->blocks_n - 1;
+    const struct block *b = &c->model->blocks[block];
+    param_role table = m->tied ? PARAM_TOKENS : PARAM_HEAD;
+    size_t row_bytes = (size_t)m->hidden * dtype_bytes(s->type);
+    op_norm n = {.kind = m->norm, .type = s->type, .rows = s->unit_rows, .heads = 1, .dim = m->hidden, .ldx = m->hidden,
+                 .ldy = m->hidden, .eps = m->norm_eps, .x = x, .weight = w->param[PARAM_NORMF],
+                 .bias = w->param[PARAM_NORMF_BIAS], .y = workspace + l.normed};
+    queue_submit(c->queue, &(op){OP_NORM, .norm = n});
+    float *of_role[PARAM_ROLES] = {0};
+    for (int r = 0; dx && r < PARAM_ROLES; r++)
+        if (b->param_of_role[r] >= 0 && c->model->params[b->param_of_role[r]].trainable)
+            of_role[r] = accumulators + accumulator_offset(c->model, block, r);
+    for (int64_t row = 0; row < s->unit_rows; row += s->head_rows) {
+        head h = {.c = c, .config = m, .shape = s, .w = w, .type = s->type, .row0 = row,
+                  .rows = s->unit_rows - row < s->head_rows ? s->unit_rows - row : s->head_rows,
+                  .normed = workspace + l.normed + (size_t)row * row_bytes, .dn = workspace + l.dn + (size_t)row * row_bytes,
+                  .dn32 = (float *)(workspace + l.dn32), .logits = (float *)(workspace + l.logits),
+                  .ld = m->vocab * (int64_t)(sizeof(float) / dtype_bytes(s->type))};
+        logits(&h);
+        queue_submit(c->queue, &(op){OP_CROSS_ENTROPY, .cross_entropy = {
+            .type = s->type, .rows = h.rows, .vocab = m->vocab, .ld = m->vocab, .lddl = h.ld, .scale = scale,
+            .logits = h.logits, .targets = u->targets + row, .loss = loss + row, .dlogits = dx ? h.logits : NULL}});
+        if (dx)
+            gradients(&h, of_role[table], first);
+    }
+    if (dx)
+        queue_submit(c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
+            .kind = m->norm, .type = s->type, .accumulate = !first, .rows = s->unit_rows, .heads = 1, .dim = m->hidden,
+            .ldx = m->hidden, .lddy = m->hidden, .lddx = m->hidden, .eps = m->norm_eps, .x = x, .weight = n.weight,
+            .dy = workspace + l.dn, .dx = dx, .dweight = of_role[PARAM_NORMF], .dbias = of_role[PARAM_NORMF_BIAS],
+            .scratch = workspace + l.scratch}});
+}

@@ -1,0 +1,474 @@
+/* build.c - the program of a step, item by item, in the order in which the device computes it.
+ *
+ *   for each group of `visit` micro-batches
+ *       for each block, for each micro-batch of the group: forward   (first group: after its chunks' updates)
+ *       for each micro-batch: head, forward and backward
+ *       for each layer from the last, for each micro-batch: backward
+ *           last group: the layer's gradients are finished (and, without clipping, its chunks updated)
+ *   the embedding's gradients, from the streams' gradients of all micro-batches
+ *
+ * Where the objects that an item needs come from, and where they go, is the caches' business (cache.c).
+ */
+#include "schedule/builder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct need { int object; tier tier; unsigned use; int buffer; } need;
+
+typedef struct program {
+    builder b;
+    const model *model;
+    const step_shape *shape;
+    const packing *packing;
+    const plan *plan;
+    int layers, micro_n, groups_n;
+    unsigned char *chunk_needed;
+    unsigned char *chunk_updated; /* forward: no update is waiting any more */
+    int *chunk_blocks;            /* blocks whose gradients are still missing */
+    int *accumulator;             /* buffer of each block, -1: not yet */
+    int *stream;                  /* buffer of each micro-batch's stream gradient, -1: not yet */
+    int batch, loss, sumsq, rope; /* home buffers */
+    need *needs;
+    int needs_n;
+    need *plain;                  /* operands that no cache manages */
+    int plain_n;
+    int64_t key;
+} program;
+
+static int object_weights(const program *p, int chunk) { (void)p; return chunk; }
+static int object_states(const program *p, int chunk) { return p->packing->chunks_n + chunk; }
+static int object_gradient(const program *p, int chunk) { return 2 * p->packing->chunks_n + chunk; }
+static int object_saved(const program *p, int block, int micro)
+{
+    return 3 * p->packing->chunks_n + (block - 1) * p->micro_n + micro;
+}
+
+/* ---- items ---- */
+
+static void item_begin(program *p, int64_t key)
+{
+    p->b.serial++;
+    p->needs_n = p->plain_n = 0;
+    p->key = key;
+}
+
+static void item_needs(program *p, tier t, int object, unsigned use)
+{
+    int buffer = cache_use(&p->b, t, object, use, &p->key);
+    p->needs[p->needs_n++] = (need){object, t, use, buffer};
+}
+
+static void item_operand(program *p, int buffer, unsigned use)
+{
+    p->plain[p->plain_n++] = (need){.buffer = buffer, .use = use};
+}
+
+/* A buffer that only this item uses. */
+static void item_workspace(program *p, uint64_t bytes)
+{
+    if (bytes && !p->b.recording)
+        item_operand(p, builder_buffer(&p->b, OBJECT_WORKSPACE, -1, -1, TIER_DEVICE, bytes), USE_WRITE);
+}
+
+static void item_end(program *p, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first)
+{
+    builder *b = &p->b;
+    if (b->recording || b->failed)
+        return;
+    builder_task(b, kind, q, block, micro, chunk, p->key);
+    if (b->failed)
+        return;
+    b->s->tasks[b->s->tasks_n - 1].first = first;
+    for (int i = 0; i < p->needs_n; i++)
+        builder_operand(b, p->needs[i].buffer, p->needs[i].use);
+    for (int i = 0; i < p->plain_n; i++)
+        builder_operand(b, p->plain[i].buffer, p->plain[i].use);
+    for (int i = 0; i < p->needs_n; i++)
+        cache_used(b, p->needs[i].tier, p->needs[i].object, p->needs[i].use, p->key);
+    if (q == QUEUE_COMPUTE)
+        b->now = p->key + 1;
+}
+
+static void needs_weights(program *p, int block)
+{
+    block_chunks(p->model, p->packing, block, p->chunk_needed);
+    for (int c = 0; c < p->packing->chunks_n; c++)
+        if (p->chunk_needed[c])
+            item_needs(p, TIER_DEVICE, object_weights(p, c), USE_READ);
+}
+
+/* ---- updates ---- */
+
+static void update_chunk(program *p, int chunk)
+{
+    const plan_chunk *c = &p->plan->chunks[chunk];
+    bool on_device = c->update == TIER_DEVICE;
+    tier t = c->update;
+    if (!on_device && c->home == TIER_HOST)
+        cache_flush_object(&p->b, object_gradient(p, chunk)); /* the update works on the homes */
+    item_begin(p, on_device ? p->b.now : 0);
+    item_needs(p, t, object_weights(p, chunk), USE_READ | USE_WRITE);
+    item_needs(p, t, object_states(p, chunk), USE_READ | USE_WRITE);
+    item_needs(p, t, object_gradient(p, chunk), USE_READ);
+    item_end(p, TASK_UPDATE, on_device ? QUEUE_COMPUTE : QUEUE_HOST, -1, -1, chunk, false);
+}
+
+/* The waiting updates of the chunks that this block is about to read. */
+static void update_before(program *p, int block)
+{
+    unsigned char *needed = p->chunk_needed + p->packing->chunks_n;
+    block_chunks(p->model, p->packing, block, needed);
+    for (int c = 0; c < p->packing->chunks_n; c++)
+        if (needed[c] && !p->chunk_updated[c]) {
+            update_chunk(p, c);
+            p->chunk_updated[c] = 1;
+        }
+}
+
+/* ---- forward and backward ---- */
+
+static int stream_buffer(program *p, int micro)
+{
+    if (p->stream[micro] < 0 && !p->b.recording) {
+        uint64_t bytes = (uint64_t)(p->b.s->micro_units * p->shape->unit_rows * p->model->config.hidden) * dtype_bytes(p->shape->type);
+        p->stream[micro] = builder_buffer(&p->b, OBJECT_STREAM, -1, micro, TIER_DEVICE, bytes);
+    }
+    return p->stream[micro];
+}
+
+static int accumulator_buffer(program *p, int block)
+{
+    if (p->accumulator[block] < 0 && !p->b.recording)
+        p->accumulator[block] = builder_buffer(&p->b, OBJECT_ACCUMULATOR, block, -1, TIER_DEVICE,
+                                               (uint64_t)accumulator_elements(p->model, block) * sizeof(float));
+    return p->accumulator[block];
+}
+
+static save_level level_of(const program *p, int block) { return p->plan->blocks[block - 1].level; }
+
+static void forward(program *p, int block, int micro)
+{
+    item_begin(p, p->b.now);
+    needs_weights(p, block);
+    if (block > 0) {
+        layer_layout l;
+        layer_layout_init(&l, p->model, p->shape, level_of(p, block));
+        item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ | USE_WRITE);
+        item_workspace(p, l.forward_workspace);
+        item_operand(p, p->rope, USE_READ);
+    }
+    item_needs(p, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
+    item_operand(p, p->batch, USE_READ);
+    item_end(p, block ? TASK_LAYER : TASK_EMBED, QUEUE_COMPUTE, block, micro, -1, false);
+}
+
+static void head(program *p, int micro, bool eval)
+{
+    int block = p->layers + 1;
+    head_layout h;
+    head_layout_init(&h, p->model, p->shape);
+    item_begin(p, p->b.now);
+    needs_weights(p, block);
+    item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ);
+    item_operand(p, p->batch, USE_READ);
+    item_operand(p, p->loss, USE_WRITE);
+    item_workspace(p, h.bytes);
+    if (!eval) {
+        item_operand(p, stream_buffer(p, micro), USE_WRITE);
+        item_operand(p, accumulator_buffer(p, block), micro ? USE_READ | USE_WRITE : USE_WRITE);
+    }
+    item_end(p, eval ? TASK_HEAD_EVAL : TASK_HEAD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
+}
+
+static void backward(program *p, int block, int micro)
+{
+    layer_layout l;
+    layer_layout_init(&l, p->model, p->shape, level_of(p, block));
+    item_begin(p, p->b.now);
+    needs_weights(p, block);
+    item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ);
+    item_workspace(p, l.backward_workspace);
+    item_operand(p, stream_buffer(p, micro), USE_READ | USE_WRITE);
+    item_operand(p, accumulator_buffer(p, block), micro ? USE_READ | USE_WRITE : USE_WRITE);
+    item_operand(p, p->batch, USE_READ);
+    item_operand(p, p->rope, USE_READ);
+    item_end(p, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
+}
+
+/* ---- gradients ---- */
+
+static bool block_has_pieces(const program *p, int block, int chunk)
+{
+    const chunk_t *c = &p->packing->chunks[chunk];
+    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++)
+        if (p->model->params[p->packing->pieces[i].param].block == block)
+            return true;
+    return false;
+}
+
+static void finish_chunk(program *p, int block, int chunk)
+{
+    item_begin(p, p->b.now);
+    unsigned use = p->chunk_blocks[chunk] < 0 ? USE_WRITE : USE_READ | USE_WRITE;
+    item_needs(p, TIER_DEVICE, object_gradient(p, chunk), use);
+    item_operand(p, p->sumsq, USE_WRITE);
+    if (block > 0) {
+        item_operand(p, p->accumulator[block], USE_READ);
+    } else {
+        item_workspace(p, (uint64_t)(p->shape->slice_rows * p->model->config.hidden) * sizeof(float));
+        item_operand(p, p->batch, USE_READ);
+        for (int m = 0; m < p->micro_n; m++)
+            item_operand(p, p->stream[m], USE_READ);
+        if (p->model->config.tied)
+            item_operand(p, p->accumulator[p->layers + 1], USE_READ);
+    }
+    item_end(p, block ? TASK_FINISH : TASK_EMBED_FINISH, QUEUE_COMPUTE, block, -1, chunk, false);
+}
+
+/* chunk_blocks[c] = -n: n blocks have pieces there and none is finished; n > 0: n are still missing. */
+static void count_chunk_blocks(program *p)
+{
+    for (int c = 0; c < p->packing->chunks_n; c++) {
+        p->chunk_blocks[c] = 0;
+        for (int block = 0; block < p->model->blocks_n; block++)
+            p->chunk_blocks[c] -= block_has_pieces(p, block, c);
+    }
+}
+
+static void finish_block(program *p, int block)
+{
+    for (int c = p->packing->chunks_n - 1; c >= 0; c--) {
+        if (!block_has_pieces(p, block, c))
+            continue;
+        finish_chunk(p, block, c);
+        int left = p->chunk_blocks[c];
+        p->chunk_blocks[c] = left < 0 ? -left - 1 : left - 1;
+        if (p->chunk_blocks[c] == 0 && p->plan->update == UPDATE_BACKWARD)
+            update_chunk(p, c);
+    }
+}
+
+/* ---- programs ---- */
+
+static void input_output(program *p, bool input, bool sums)
+{
+    item_begin(p, input ? 0 : p->b.now);
+    item_operand(p, input ? p->batch : p->loss, input ? USE_WRITE : USE_READ);
+    if (sums)
+        item_operand(p, p->sumsq, USE_READ);
+    item_end(p, input ? TASK_INPUT : TASK_OUTPUT, input ? QUEUE_TO_DEVICE : QUEUE_FROM_DEVICE, -1, -1, -1, false);
+}
+
+static void program_step(program *p, bool updates)
+{
+    memset(p->chunk_updated, !updates, (size_t)p->packing->chunks_n);
+    count_chunk_blocks(p);
+    input_output(p, true, false);
+    for (int g = 0; g < p->groups_n; g++) {
+        int first = g * p->plan->visit, end = first + p->plan->visit;
+        for (int block = 0; block <= p->layers; block++) {
+            update_before(p, block);
+            for (int m = first; m < end; m++)
+                forward(p, block, m);
+        }
+        update_before(p, p->layers + 1);
+        for (int m = first; m < end; m++)
+            head(p, m, false);
+        if (g == p->groups_n - 1)
+            finish_block(p, p->layers + 1);
+        for (int block = p->layers; block > 0; block--) {
+            for (int m = first; m < end; m++)
+                backward(p, block, m);
+            if (g == p->groups_n - 1)
+                finish_block(p, block);
+        }
+    }
+    finish_block(p, 0);
+    input_output(p, false, true);
+}
+
+static void program_drain(program *p)
+{
+    for (int c = 0; c < p->packing->chunks_n; c++)
+        update_chunk(p, c);
+}
+
+static void program_eval(program *p)
+{
+    input_output(p, true, false);
+    for (int m = 0; m < p->micro_n; m++) {
+        for (int block = 0; block <= p->layers; block++)
+            forward(p, block, m);
+        head(p, m, true);
+    }
+    input_output(p, false, false);
+}
+
+static void run_program(program *p, schedule_kind kind)
+{
+    p->b.serial = 0;
+    p->b.now = 1;
+    for (int i = 0; i < p->model->blocks_n; i++)
+        p->accumulator[i] = -1;
+    for (int i = 0; i < p->micro_n; i++)
+        p->stream[i] = -1;
+    switch (kind) {
+    case SCHEDULE_STEP: program_step(p, false); break;
+    case SCHEDULE_STEP_UPDATE: program_step(p, true); break;
+    case SCHEDULE_DRAIN: program_drain(p); break;
+    default: program_eval(p); break;
+    }
+}
+
+/* ---- set-up ---- */
+
+static int home(program *p, object_kind kind, int index, tier t, uint64_t bytes)
+{
+    int at = builder_buffer(&p->b, kind, index, -1, t, bytes);
+    if (at >= 0)
+        p->b.s->buffers[at].home = true;
+    return at;
+}
+
+static void make_chunk_objects(program *p, schedule_kind kind)
+{
+    bool training = p->b.in->training, waits = p->plan->update != UPDATE_BACKWARD;
+    for (int c = 0; c < p->packing->chunks_n; c++) {
+        tier t = p->plan->chunks[c].home;
+        object *w = &p->b.objects[object_weights(p, c)], *s = &p->b.objects[object_states(p, c)];
+        object *g = &p->b.objects[object_gradient(p, c)];
+        *w = (object){.kind = OBJECT_WEIGHTS, .bytes = chunk_weight_bytes(p->packing, c), .keep = true};
+        *s = (object){.kind = OBJECT_STATES, .bytes = chunk_state_bytes(p->packing, c), .keep = true};
+        *g = (object){.kind = OBJECT_GRADIENT, .bytes = chunk_gradient_bytes(p->packing, c),
+                      .keep = waits && kind != SCHEDULE_DRAIN};
+        w->home = home(p, OBJECT_WEIGHTS, c, t, w->bytes);
+        s->home = training ? home(p, OBJECT_STATES, c, t, s->bytes) : -1;
+        g->home = training && waits ? home(p, OBJECT_GRADIENT, c, t, g->bytes) : -1;
+        object *all[] = {w, s, g};
+        for (int i = 0; i < 3; i++) {
+            all[i]->index = c;
+            all[i]->micro = -1;
+            all[i]->home_tier = t;
+            all[i]->home_valid = true;
+        }
+    }
+}
+
+static void make_saved_objects(program *p, schedule_kind kind)
+{
+    for (int block = 1; block <= p->layers + 1; block++) {
+        uint64_t bytes = align_up((uint64_t)(p->shape->unit_rows * p->model->config.hidden) * dtype_bytes(p->shape->type), 4096);
+        tier place = TIER_DEVICE;
+        if (block <= p->layers) {
+            layer_layout l;
+            layer_layout_init(&l, p->model, p->shape, level_of(p, block));
+            bytes = l.saved_bytes;
+            if (kind != SCHEDULE_EVAL)
+                place = p->plan->blocks[block - 1].place;
+        }
+        for (int m = 0; m < p->micro_n; m++)
+            p->b.objects[object_saved(p, block, m)] =
+                (object){.kind = OBJECT_SAVED, .index = block, .micro = m, .home_tier = place, .home = -1,
+                         .bytes = bytes * (uint64_t)p->b.s->micro_units};
+    }
+}
+
+static int make_caches(program *p)
+{
+    const int n[CACHES] = {p->plan->n_buffer, p->plan->n_update, p->plan->n_update, p->plan->n_swap};
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
+        for (int k = 0; k < CACHES; k++) {
+            int slots = t == TIER_HOST && k == CACHE_WEIGHTS ? p->plan->n_update : n[k];
+            cache *c = &p->b.caches[t][k];
+            *c = (cache){.tier = (tier)t, .slots_n = slots, .slots = calloc((size_t)slots + 1, sizeof(slot))};
+            if (!c->slots)
+                return -1;
+            for (int i = 0; i < slots; i++)
+                c->slots[i] = (slot){.object = -1, .buffer = -1, .id = -1, .pinned = -1};
+        }
+    return 0;
+}
+
+static void make_homes(program *p, schedule_kind kind)
+{
+    const model_config *c = &p->model->config;
+    uint64_t tokens = (uint64_t)(p->shape->batch * p->shape->seq_len);
+    p->batch = home(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * 4 * sizeof(int32_t));
+    p->loss = home(p, OBJECT_LOSS, -1, TIER_DEVICE, tokens * sizeof(float));
+    p->sumsq = home(p, OBJECT_SUMSQ, -1, TIER_DEVICE, (uint64_t)sumsq_count(p->model) * sizeof(double));
+    p->rope = home(p, OBJECT_ROPE, -1, TIER_DEVICE, (uint64_t)(p->shape->seq_len * c->head_dim) * sizeof(float));
+    make_chunk_objects(p, kind);
+    p->b.s->homes_n = p->b.s->buffers_n;
+    make_saved_objects(p, kind);
+}
+
+static int program_init(program *p, const schedule_input *in, schedule_kind kind, schedule *s, pt_error *e)
+{
+    *p = (program){.model = in->model, .shape = in->shape, .packing = in->packing, .plan = in->plan};
+    int64_t micro_units = in->plan->micro_batch / in->shape->unit_seqs;
+    p->layers = (int)in->model->config.layers;
+    p->micro_n = (int)(in->shape->units_n / micro_units);
+    p->groups_n = p->micro_n / in->plan->visit;
+    *s = (schedule){.kind = kind, .micro_n = p->micro_n, .micro_units = micro_units};
+    size_t chunks = (size_t)in->packing->chunks_n, blocks = (size_t)in->model->blocks_n, micros = (size_t)p->micro_n;
+    p->b = (builder){.in = in, .s = s, .e = e, .objects_n = (int)(3 * chunks + (blocks - 1) * micros)};
+    p->b.objects = calloc((size_t)p->b.objects_n, sizeof *p->b.objects);
+    p->chunk_needed = calloc(chunks, 2);
+    p->chunk_updated = calloc(chunks, 1);
+    p->chunk_blocks = calloc(chunks, sizeof *p->chunk_blocks);
+    p->accumulator = calloc(blocks, sizeof *p->accumulator);
+    p->stream = calloc(micros, sizeof *p->stream);
+    p->needs = calloc(chunks + 8, sizeof *p->needs);
+    p->plain = calloc(micros + 8, sizeof *p->plain);
+    if (!p->b.objects || !p->chunk_needed || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream ||
+        !p->needs || !p->plain || make_caches(p) < 0)
+        return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
+    make_homes(p, kind);
+    for (int i = 0; i < p->b.objects_n; i++)
+        for (int t = 0; t < TIERS; t++)
+            p->b.objects[i].slot[t] = -1;
+    return p->b.failed;
+}
+
+static void program_close(program *p)
+{
+    for (int i = 0; p->b.objects && i < p->b.objects_n; i++)
+        free(p->b.objects[i].uses);
+    for (int t = 0; t < TIERS; t++)
+        for (int k = 0; k < CACHES; k++)
+            free(p->b.caches[t][k].slots);
+    free(p->b.objects);
+    free(p->b.keys);
+    free(p->chunk_needed);
+    free(p->chunk_updated);
+    free(p->chunk_blocks);
+    free(p->accumulator);
+    free(p->stream);
+    free(p->needs);
+    free(p->plain);
+}
+
+int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e)
+{
+    program p;
+    int failed = program_init(&p, in, kind, out, e);
+    if (!failed) {
+        p.b.recording = true;
+        run_program(&p, kind);
+        p.b.recording = false;
+        run_program(&p, kind);
+        cache_flush(&p.b);
+        failed = p.b.failed;
+    }
+    if (!failed)
+        failed = builder_sort(&p.b);
+    program_close(&p);
+    if (!failed)
+        failed = schedule_layout(out, e);
+    if (!failed)
+        failed = schedule_link(out, e);
+    if (failed)
+        schedule_free(out);
+    return failed;
+}

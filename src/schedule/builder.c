@@ -1,0 +1,110 @@
+#include "schedule/builder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const queue_names[QUEUES] = {"compute", "to_device", "from_device", "host", "read", "write"};
+const char *const object_names[OBJECT_KINDS] = {"weights", "states", "gradient", "saved", "accumulator", "stream",
+                                                "workspace", "batch", "loss", "sumsq", "rope"};
+const char *const task_names[TASK_KINDS] = {"input", "output", "copy", "read", "write", "embed", "layer", "head",
+                                            "head_eval", "layer_backward", "finish", "embed_finish", "update"};
+
+/* Room for one more entry; a failure is sticky. */
+static bool room(builder *b, void **array, int n, int *capacity, size_t size)
+{
+    if (b->failed)
+        return false;
+    if (n < *capacity)
+        return true;
+    int grown = *capacity ? *capacity * 2 : 256;
+    void *more = realloc(*array, (size_t)grown * size);
+    if (!more) {
+        b->failed = pt_fail(b->e, PT_FAILED, "out of memory while building a schedule");
+        return false;
+    }
+    *array = more;
+    *capacity = grown;
+    return true;
+}
+
+int builder_buffer(builder *b, object_kind kind, int index, int micro, tier t, uint64_t bytes)
+{
+    schedule *s = b->s;
+    if (!room(b, (void **)&s->buffers, s->buffers_n, &b->buffers_capacity, sizeof *s->buffers))
+        return -1;
+    s->buffers[s->buffers_n] =
+        (buffer){.kind = kind, .index = index, .micro = micro, .tier = t, .bytes = bytes, .slot = -1, .first = -1, .last = -1};
+    return s->buffers_n++;
+}
+
+int builder_task(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, int64_t key)
+{
+    schedule *s = b->s;
+    int capacity = b->tasks_capacity;
+    if (!room(b, (void **)&b->keys, s->tasks_n, &capacity, sizeof *b->keys) ||
+        !room(b, (void **)&s->tasks, s->tasks_n, &b->tasks_capacity, sizeof *s->tasks))
+        return -1;
+    b->keys[s->tasks_n] = key;
+    s->tasks[s->tasks_n] = (task){.kind = kind, .queue = q, .block = block, .micro = micro, .chunk = chunk,
+                                  .operand0 = s->operands_n};
+    return s->tasks_n++;
+}
+
+void builder_operand(builder *b, int buffer_index, unsigned use)
+{
+    schedule *s = b->s;
+    if (!room(b, (void **)&s->operands, s->operands_n, &b->operands_capacity, sizeof *s->operands))
+        return;
+    s->operands[s->operands_n++] = (operand){buffer_index, (use & USE_READ) != 0, (use & USE_WRITE) != 0};
+    s->tasks[s->tasks_n - 1].operands_n++;
+}
+
+typedef struct sort_entry { int64_t key; int index; } sort_entry;
+
+static int by_key(const void *a, const void *b)
+{
+    const sort_entry *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->index - y->index;
+}
+
+int builder_sort(builder *b)
+{
+    schedule *s = b->s;
+    int n = s->tasks_n;
+    sort_entry *order = malloc(((size_t)n + 1) * sizeof *order);
+    task *sorted = malloc(((size_t)n + 1) * sizeof *sorted);
+    if (!order || !sorted) {
+        free(order);
+        free(sorted);
+        return pt_fail(b->e, PT_FAILED, "out of memory while building a schedule");
+    }
+    for (int i = 0; i < n; i++)
+        order[i] = (sort_entry){b->keys[i], i};
+    qsort(order, (size_t)n, sizeof *order, by_key);
+    for (int i = 0; i < n; i++)
+        sorted[i] = s->tasks[order[i].index];
+    free(order);
+    free(s->tasks);
+    s->tasks = sorted;
+    return 0;
+}
+
+void schedule_free(schedule *s)
+{
+    free(s->tasks);
+    free(s->operands);
+    free(s->buffers);
+    memset(s, 0, sizeof *s);
+}
+
+int task_find(const schedule *s, const task *t, object_kind kind, int index, int micro)
+{
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
+        const buffer *b = &s->buffers[s->operands[i].buffer];
+        if (b->kind == kind && b->index == index && b->micro == micro)
+            return s->operands[i].buffer;
+    }
+    return -1;
+}

@@ -1,0 +1,73 @@
+/* builder.h - the working state of schedule building, shared by build.c and cache.c.
+ *
+ * Tasks are made in program order but may belong earlier in the list: a fetch goes right behind the
+ * last use of the buffer that it fills. So each task has a key; items of the program have ascending
+ * keys, what precedes or follows them takes a key in between, and at the end the list is sorted by
+ * (key, order of making). A task's key is never below that of what it depends on.
+ *
+ * A `cache` is a set of equal slots of one tier through which objects pass that live elsewhere. The
+ * uses of every object are known (a first walk over the program records them), so the victim is the one
+ * whose next use is furthest away; a changed object is written home behind its last use, and only if it will be
+ * needed again. Objects that live on the tier itself are used in place.
+ */
+#ifndef PT_BUILDER_H
+#define PT_BUILDER_H
+
+#include "schedule/schedule.h"
+
+enum { CACHE_WEIGHTS, CACHE_STATES, CACHE_GRADIENT, CACHE_SAVED, CACHES };
+enum { USE_READ = 1, USE_WRITE = 2 };
+
+typedef struct object {
+    object_kind kind;
+    int index, micro;
+    tier home_tier;
+    int home;              /* buffer, -1: none (yet) */
+    uint64_t bytes;
+    bool home_valid;       /* the home holds the newest contents */
+    bool keep;             /* must be home when the schedule ends */
+    int64_t ready;         /* key at which the home got its contents */
+    int slot[TIERS];       /* index in the tier's cache, -1: not there */
+    int *uses, uses_n, uses_capacity, uses_done; /* serial numbers of its uses */
+} object;
+
+typedef struct slot {
+    int object, buffer;    /* -1: empty */
+    int id;                /* over all caches; -1: not used yet */
+    bool changed;
+    int64_t free_key;      /* what comes next here has at least this key */
+    int pinned;            /* serial number of the use that holds it */
+} slot;
+
+typedef struct cache { tier tier; int slots_n; slot *slots; } cache;
+
+typedef struct builder {
+    const schedule_input *in;
+    schedule *s;
+    bool recording;        /* first walk: uses are written down, nothing is made */
+    int serial;
+    int64_t now;           /* key of the current item */
+    int objects_n;
+    object *objects;
+    cache caches[TIERS][CACHES];
+    int64_t *keys;         /* of s->tasks */
+    int tasks_capacity, operands_capacity, buffers_capacity;
+    pt_error *e;
+    int failed;            /* sticky */
+} builder;
+
+int builder_buffer(builder *b, object_kind kind, int index, int micro, tier t, uint64_t bytes);
+int builder_task(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, int64_t key);
+void builder_operand(builder *b, int buffer, unsigned use); /* of the last task made */
+int builder_sort(builder *b);                               /* the tasks by key */
+
+/* A buffer on tier `t` that holds the object (USE_READ: its contents; USE_WRITE: it will be changed).
+ * *key is raised to the earliest key of the task that uses it. */
+int cache_use(builder *b, tier t, int object, unsigned use, int64_t *key);
+/* Says that the task with `key` was the use: the slot is free behind it, changed contents are newest. */
+void cache_used(builder *b, tier t, int object, unsigned use, int64_t key);
+/* Writes what was changed and is to be kept back home. */
+void cache_flush(builder *b);
+void cache_flush_object(builder *b, int object);
+
+#endif

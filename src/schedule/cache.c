@@ -1,0 +1,251 @@
+#include "schedule/builder.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+static int cache_of(const object *o)
+{
+    switch (o->kind) {
+    case OBJECT_WEIGHTS: return CACHE_WEIGHTS;
+    case OBJECT_STATES: return CACHE_STATES;
+    case OBJECT_GRADIENT: return CACHE_GRADIENT;
+    default: return CACHE_SAVED;
+    }
+}
+
+static cache *cache_for(builder *b, tier t, const object *o) { return &b->caches[t][cache_of(o)]; }
+
+static int64_t max_key(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Serial number of the object's next use, INT_MAX if there is none. */
+static int next_use(const object *o) { return o->uses_done < o->uses_n ? o->uses[o->uses_done] : INT_MAX; }
+
+static int record_use(builder *b, object *o)
+{
+    if (o->uses_n == o->uses_capacity) {
+        int capacity = o->uses_capacity ? o->uses_capacity * 2 : 8;
+        int *grown = realloc(o->uses, (size_t)capacity * sizeof *grown);
+        if (!grown)
+            return b->failed = pt_fail(b->e, PT_FAILED, "out of memory while building a schedule");
+        o->uses = grown;
+        o->uses_capacity = capacity;
+    }
+    o->uses[o->uses_n++] = b->serial;
+    return 0;
+}
+
+static queue_kind transfer_queue(tier from, tier to, task_kind *kind)
+{
+    *kind = from == TIER_DISK ? TASK_READ : to == TIER_DISK ? TASK_WRITE : TASK_COPY;
+    if (from == TIER_DISK)
+        return QUEUE_READ;
+    if (to == TIER_DISK)
+        return QUEUE_WRITE;
+    return to == TIER_DEVICE ? QUEUE_TO_DEVICE : QUEUE_FROM_DEVICE;
+}
+
+static void transfer(builder *b, const object *o, int from, int to, int64_t key)
+{
+    task_kind kind;
+    queue_kind q = transfer_queue(b->s->buffers[from].tier, b->s->buffers[to].tier, &kind);
+    int chunk = o->kind == OBJECT_SAVED ? -1 : o->index, block = o->kind == OBJECT_SAVED ? o->index : -1;
+    builder_task(b, kind, q, block, o->micro, chunk, key);
+    builder_operand(b, from, USE_READ);
+    builder_operand(b, to, USE_WRITE);
+}
+
+static int home_buffer(builder *b, object *o)
+{
+    if (o->home < 0)
+        o->home = builder_buffer(b, o->kind, o->index, o->micro, o->home_tier, o->bytes);
+    return o->home;
+}
+
+static bool through_host(const builder *b, tier t, const object *o)
+{
+    return t == TIER_DEVICE && o->home_tier == TIER_DISK && b->in->host_tier;
+}
+
+static int take_slot(builder *b, tier t, int object, int64_t *free_key);
+
+/* Copies a changed slot towards its home: to the host's cache where the disk is behind it, else home. */
+static void write_back(builder *b, tier t, slot *from)
+{
+    int index = from->object;
+    object *o = &b->objects[index];
+    int64_t key = from->free_key;
+    from->changed = false;
+    if (through_host(b, t, o)) {
+        if (o->slot[TIER_HOST] < 0) {
+            int64_t free_key = 0;
+            int at = take_slot(b, TIER_HOST, index, &free_key);
+            if (at < 0)
+                return;
+            key = max_key(key, free_key);
+        }
+        slot *stage = &cache_for(b, TIER_HOST, o)->slots[o->slot[TIER_HOST]];
+        key = max_key(key, stage->free_key);
+        transfer(b, o, from->buffer, stage->buffer, key);
+        stage->changed = true;
+        stage->free_key = key;
+        stage->pinned = -1;
+        from->free_key = key;
+        return;
+    }
+    transfer(b, o, from->buffer, home_buffer(b, o), key);
+    o->home_valid = true;
+    o->ready = max_key(o->ready, key);
+}
+
+static bool wanted_later(const object *o) { return o->keep || next_use(o) != INT_MAX; }
+
+static void drop(builder *b, tier t, slot *s)
+{
+    if (s->object < 0)
+        return;
+    b->objects[s->object].slot[t] = -1;
+    s->object = s->buffer = -1;
+    s->changed = false;
+}
+
+/* Makes room for the object and gives the slot's index, or -1 after an error. */
+static int take_slot(builder *b, tier t, int index, int64_t *free_key)
+{
+    object *o = &b->objects[index];
+    cache *c = cache_for(b, t, o);
+    int victim = -1, furthest = -1;
+    int64_t oldest = INT64_MAX;
+    for (int i = 0; i < c->slots_n; i++) {
+        const slot *s = &c->slots[i];
+        if (s->object >= 0 && s->pinned == b->serial)
+            continue;
+        int next = s->object < 0 ? INT_MAX : next_use(&b->objects[s->object]);
+        if (next > furthest || (next == furthest && s->free_key < oldest)) {
+            furthest = next;
+            oldest = s->free_key;
+            victim = i;
+        }
+    }
+    if (victim < 0) {
+        b->failed = pt_fail(b->e, PT_DOES_NOT_FIT,
+                            "the plan has %d %s buffers for %s, and more are needed at once: raise %s",
+                            c->slots_n, tier_names[t], object_names[o->kind],
+                            o->kind == OBJECT_WEIGHTS ? "n_buffer" : o->kind == OBJECT_SAVED ? "n_swap" : "n_update");
+        return -1;
+    }
+    slot *s = &c->slots[victim];
+    s->pinned = b->serial; /* a write-back below must not choose it */
+    if (s->object >= 0 && s->changed && wanted_later(&b->objects[s->object]))
+        write_back(b, t, s);
+    drop(b, t, s);
+    if (s->id < 0)
+        s->id = b->s->slots_n++;
+    s->object = index;
+    s->buffer = builder_buffer(b, o->kind, o->index, o->micro, t, o->bytes);
+    if (s->buffer >= 0)
+        b->s->buffers[s->buffer].slot = s->id;
+    o->slot[t] = victim;
+    *free_key = s->free_key;
+    return victim;
+}
+
+/* The contents into a slot just taken: from the other tier's cache if newer or nearer, else from home. */
+static void fetch(builder *b, tier t, int index, slot *to, int64_t free_key)
+{
+    object *o = &b->objects[index];
+    tier other = t == TIER_DEVICE ? TIER_HOST : TIER_DEVICE;
+    int64_t key = free_key;
+    if (through_host(b, t, o) || o->slot[other] >= 0) {
+        if (o->slot[other] < 0) { /* first to the host */
+            int64_t stage_key = 0;
+            int at = take_slot(b, TIER_HOST, index, &stage_key);
+            if (at < 0)
+                return;
+            fetch(b, TIER_HOST, index, &cache_for(b, TIER_HOST, o)->slots[at], stage_key);
+        }
+        slot *stage = &cache_for(b, other, o)->slots[o->slot[other]];
+        key = max_key(key, stage->free_key);
+        transfer(b, o, stage->buffer, to->buffer, key);
+        stage->free_key = key;
+        stage->pinned = -1;
+    } else {
+        key = max_key(key, o->ready);
+        transfer(b, o, home_buffer(b, o), to->buffer, key);
+    }
+    to->free_key = key;
+}
+
+int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
+{
+    object *o = &b->objects[index];
+    if (b->failed)
+        return -1;
+    if (b->recording)
+        return record_use(b, o);
+    if (o->uses_done < o->uses_n)
+        o->uses_done++;
+    if (o->home_tier == t) {
+        if (use & USE_READ)
+            *key = max_key(*key, o->ready);
+        return home_buffer(b, o);
+    }
+    cache *c = cache_for(b, t, o);
+    if (o->slot[t] < 0) {
+        int64_t free_key = 0;
+        int at = take_slot(b, t, index, &free_key);
+        if (at < 0)
+            return -1;
+        if (use & USE_READ)
+            fetch(b, t, index, &c->slots[at], free_key);
+    }
+    slot *s = &c->slots[o->slot[t]];
+    s->pinned = b->serial;
+    *key = max_key(*key, s->free_key);
+    return s->buffer;
+}
+
+void cache_used(builder *b, tier t, int index, unsigned use, int64_t key)
+{
+    object *o = &b->objects[index];
+    if (b->failed || b->recording)
+        return;
+    if (o->home_tier == t) {
+        if (!(use & USE_WRITE))
+            return;
+        o->home_valid = true;
+        o->ready = max_key(o->ready, key);
+    } else {
+        slot *s = &cache_for(b, t, o)->slots[o->slot[t]];
+        s->free_key = max_key(s->free_key, key);
+        if (!(use & USE_WRITE))
+            return;
+        s->changed = true;
+        o->home_valid = false;
+    }
+    for (int other = 0; other < TIERS; other++) /* older copies */
+        if (other != (int)t && o->slot[other] >= 0)
+            drop(b, (tier)other, &cache_for(b, (tier)other, o)->slots[o->slot[other]]);
+}
+
+void cache_flush_object(builder *b, int index)
+{
+    object *o = &b->objects[index];
+    for (int t = TIER_DEVICE; t <= TIER_HOST && !b->failed && !b->recording; t++) {
+        if (o->slot[t] < 0)
+            continue;
+        slot *s = &cache_for(b, (tier)t, o)->slots[o->slot[t]];
+        s->pinned = b->serial;
+        if (s->changed)
+            write_back(b, (tier)t, s);
+    }
+}
+
+void cache_flush(builder *b)
+{
+    b->serial++;
+    for (int i = 0; i < b->objects_n; i++)
+        if (b->objects[i].keep) {
+            b->serial++;
+            cache_flush_object(b, i);
+        }
+}

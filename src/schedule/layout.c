@@ -1,0 +1,127 @@
+/* layout.c - an address for every buffer.
+ *
+ * Homes come first, one after the other, so that they are at the same place in all schedules of a plan. Each other
+ * buffer, or slot with all the buffers that pass through it, is a rectangle: its bytes high, and as wide as
+ * the list from its first task to its last. The rectangles are placed largest first, each at the lowest address
+ * where it overlaps none that is placed.
+ */
+#include "schedule/schedule.h"
+
+#include <stdlib.h>
+
+enum { PAGE = 4096 };
+
+typedef struct region { uint64_t bytes, offset; int first, last; tier tier; } region;
+
+static void find_lifetimes(schedule *s)
+{
+    for (int i = 0; i < s->tasks_n; i++)
+        for (int o = s->tasks[i].operand0; o < s->tasks[i].operand0 + s->tasks[i].operands_n; o++) {
+            buffer *b = &s->buffers[s->operands[o].buffer];
+            if (b->first < 0)
+                b->first = i;
+            b->last = i;
+        }
+}
+
+static void place_homes(schedule *s)
+{
+    for (int i = 0; i < s->homes_n; i++) {
+        buffer *b = &s->buffers[i];
+        b->offset = s->home_bytes[b->tier];
+        s->home_bytes[b->tier] += align_up(b->bytes, PAGE);
+        b->first = 0;
+        b->last = s->tasks_n;
+    }
+    for (int t = 0; t < TIERS; t++)
+        s->bytes[t] = s->home_bytes[t];
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const region *x = *(region *const *)a, *y = *(region *const *)b;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x < y ? -1 : x > y);
+}
+
+/* `placed` is in order of offset. Gives the position at which r belongs there. */
+static int find_place(region *r, region *const *placed, int n, uint64_t base)
+{
+    uint64_t at = base;
+    for (int i = 0; i < n; i++) {
+        const region *p = placed[i];
+        if (p->last < r->first || r->last < p->first || p->offset + p->bytes <= at)
+            continue;
+        if (p->offset >= at + r->bytes)
+            break;
+        at = p->offset + p->bytes;
+    }
+    r->offset = at;
+    int position = n;
+    while (position > 0 && placed[position - 1]->offset > at)
+        position--;
+    return position;
+}
+
+static void place_regions(schedule *s, tier t, region **order, int n, region **placed)
+{
+    int placed_n = 0;
+    for (int i = 0; i < n; i++) {
+        region *r = order[i];
+        if (r->tier != t || !r->bytes)
+            continue;
+        int position = find_place(r, placed, placed_n, s->home_bytes[t]);
+        for (int k = placed_n++; k > position; k--)
+            placed[k] = placed[k - 1];
+        placed[position] = r;
+        if (r->offset + r->bytes > s->bytes[t])
+            s->bytes[t] = r->offset + r->bytes;
+    }
+}
+
+/* Region of buffer i: of its slot, or its own behind the slots'. */
+static int region_of(const schedule *s, int i)
+{
+    return s->buffers[i].slot >= 0 ? s->buffers[i].slot : s->slots_n + i - s->homes_n;
+}
+
+static void collect_regions(const schedule *s, region *regions)
+{
+    for (int i = s->homes_n; i < s->buffers_n; i++) {
+        const buffer *b = &s->buffers[i];
+        region *r = &regions[region_of(s, i)];
+        uint64_t bytes = align_up(b->bytes, PAGE);
+        if (b->first < 0)
+            continue;
+        if (!r->bytes)
+            *r = (region){.bytes = bytes, .first = b->first, .last = b->last, .tier = b->tier};
+        r->bytes = bytes > r->bytes ? bytes : r->bytes;
+        r->first = b->first < r->first ? b->first : r->first;
+        r->last = b->last > r->last ? b->last : r->last;
+    }
+}
+
+int schedule_layout(schedule *s, pt_error *e)
+{
+    int n = s->slots_n + s->buffers_n - s->homes_n;
+    find_lifetimes(s);
+    place_homes(s);
+    region *regions = calloc((size_t)n + 1, sizeof *regions);
+    region **order = calloc((size_t)n + 1, sizeof *order), **placed = calloc((size_t)n + 1, sizeof *placed);
+    int failed = !regions || !order || !placed;
+    if (!failed) {
+        collect_regions(s, regions);
+        for (int i = 0; i < n; i++)
+            order[i] = &regions[i];
+        qsort(order, (size_t)n, sizeof *order, by_size);
+        for (int t = 0; t < TIERS; t++)
+            place_regions(s, (tier)t, order, n, placed);
+        for (int i = s->homes_n; i < s->buffers_n; i++)
+            s->buffers[i].offset = regions[region_of(s, i)].offset;
+    }
+    free(regions);
+    free(order);
+    free(placed);
+    return failed ? pt_fail(e, PT_FAILED, "out of memory while laying out a schedule") : 0;
+}

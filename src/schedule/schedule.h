@@ -1,0 +1,127 @@
+/* schedule.h - what will happen: one training step (or the part of one) as a flat list.
+ *
+ * Tasks stand in an order in which they could run one by one. Each belongs to a queue; the tasks of
+ * a queue run in list order, the queues run at the same time. A task waits, for each other queue, until
+ * that queue has finished a given task (`wait`); all such waits point backwards in the list, so nothing
+ * can deadlock. Every buffer has its tier, offset and size before the first step: two buffers may share
+ * memory if the list uses the one wholly before the other, and then the waits make it so in time too.
+ *
+ *        list:  load  embed  fetch1  layer0  fetch2  layer1 ...
+ *     compute:        embed          layer0          layer1
+ *   to device:  load         fetch1          fetch2
+ *
+ * The first buffers are the homes: what stays between schedules (weights, states, waiting gradients,
+ * the batch, results), at the same place in every schedule of a plan. Everything else is transient.
+ * Building is pure: data in, data out. check.h proves a schedule, the executor walks it.
+ */
+#ifndef PT_SCHEDULE_H
+#define PT_SCHEDULE_H
+
+#include "plan/plan.h"
+
+typedef enum queue_kind {
+    QUEUE_COMPUTE,     /* the device's ops */
+    QUEUE_TO_DEVICE,   /* host to device copies */
+    QUEUE_FROM_DEVICE, /* device to host copies */
+    QUEUE_HOST,        /* AdamW on the host */
+    QUEUE_READ,        /* disk reads */
+    QUEUE_WRITE,       /* disk writes */
+    QUEUES
+} queue_kind;
+extern const char *const queue_names[QUEUES];
+
+typedef enum object_kind {
+    OBJECT_WEIGHTS,     /* of chunk `index` */
+    OBJECT_STATES,      /* of chunk `index`: low halves, moments */
+    OBJECT_GRADIENT,    /* of chunk `index`, rounded, waiting for its update */
+    OBJECT_SAVED,       /* saved set of block `index`, micro-batch `micro` (the head's: its input) */
+    OBJECT_ACCUMULATOR, /* fp32 gradients of block `index` */
+    OBJECT_STREAM,      /* gradient of the residual stream, micro-batch `micro` */
+    OBJECT_WORKSPACE,
+    OBJECT_BATCH,       /* ids, targets, first, positions: int32 (4, batch, seq_len) */
+    OBJECT_LOSS,        /* fp32 (batch, seq_len) */
+    OBJECT_SUMSQ,       /* fp64 partial sums of squares of all gradients */
+    OBJECT_ROPE,        /* cos and sin table, constant */
+    OBJECT_KINDS
+} object_kind;
+extern const char *const object_names[OBJECT_KINDS];
+
+typedef struct buffer {
+    object_kind kind;
+    int index, micro;       /* -1 where it has none */
+    tier tier;
+    uint64_t offset, bytes;
+    int slot;               /* buffers of one slot follow each other at one address; -1: own place */
+    bool home;              /* keeps its contents between schedules */
+    int first, last;        /* tasks; homes: the whole list */
+} buffer;
+
+typedef enum task_kind {
+    TASK_INPUT,          /* the batch, from the loader's memory to the device */
+    TASK_OUTPUT,         /* losses and sums of squares, from the device */
+    TASK_COPY,           /* between device and host */
+    TASK_READ, TASK_WRITE, /* between memory and disk */
+    TASK_EMBED,          /* ids -> x of the first layer */
+    TASK_LAYER,
+    TASK_HEAD,           /* loss, gradient of the stream and of the head's parameters */
+    TASK_HEAD_EVAL,      /* loss only */
+    TASK_LAYER_BACKWARD,
+    TASK_FINISH,         /* accumulators of `block` -> gradient of `chunk`, sums of squares */
+    TASK_EMBED_FINISH,   /* the same for the embedding's tables, from the streams' gradients */
+    TASK_UPDATE,         /* AdamW of `chunk` */
+    TASK_KINDS
+} task_kind;
+extern const char *const task_names[TASK_KINDS];
+
+typedef struct operand { int buffer; bool read, write; } operand;
+
+typedef struct task {
+    task_kind kind;
+    queue_kind queue;
+    int block, micro, chunk;  /* -1 where it has none */
+    bool first;               /* accumulate nothing: first micro-batch of the step for this block */
+    int operand0, operands_n; /* copies: [0] source, [1] destination */
+    int wait[QUEUES];         /* index of the task of that queue to wait for, or -1 */
+} task;
+
+typedef enum schedule_kind {
+    SCHEDULE_STEP,        /* a whole step; no update waits from the step before */
+    SCHEDULE_STEP_UPDATE, /* the same, and the updates of the step before in the order of the forward */
+    SCHEDULE_DRAIN,       /* the waiting updates alone */
+    SCHEDULE_EVAL,        /* forward and loss alone */
+    SCHEDULE_KINDS
+} schedule_kind;
+
+typedef struct schedule {
+    schedule_kind kind;
+    int tasks_n, operands_n, buffers_n, homes_n, slots_n;
+    task *tasks;
+    operand *operands;
+    buffer *buffers;
+    int micro_n;                /* micro-batches a step */
+    int64_t micro_units;        /* units a micro-batch */
+    uint64_t bytes[TIERS];      /* arena that each tier needs */
+    uint64_t home_bytes[TIERS]; /* of it, homes; they come first */
+} schedule;
+
+/* Everything a schedule is made from; the pointers outlive it. */
+typedef struct schedule_input {
+    const model *model;
+    const step_shape *shape;
+    const packing *packing;
+    const plan *plan;
+    bool training;  /* false: weights only (evaluation of a model that is not trained) */
+    bool host_tier; /* a host tier exists; else the disk is next to the device */
+} schedule_input;
+
+int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);
+void schedule_free(schedule *s);
+
+/* For building: waits from operands (link.c), addresses from lifetimes (layout.c). */
+int schedule_layout(schedule *s, pt_error *e);
+int schedule_link(schedule *s, pt_error *e);
+
+/* The buffer of a given object among a task's operands, or -1. */
+int task_find(const schedule *s, const task *t, object_kind kind, int index, int micro);
+
+#endif
