@@ -1,0 +1,496 @@
+/* safetensors.c - the reader: from untrusted headers to a table that holds. */
+#include "io/safetensors.h"
+
+#include "base/json.h"
+#include "io/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    HEADER_MAX_BYTES = 100 * 1000 * 1000, /* what the reference implementation takes */
+    FILES_MAX = 4096
+};
+
+typedef struct st_file {
+    char *path;
+    int fd;
+    uint64_t bytes, data_begin;
+    json_t *header; /* owns the names of the tensors */
+} st_file;
+
+struct safetensors {
+    st_file *files;
+    int n_files;
+    safetensors_tensor *tensors; /* sorted by name */
+    size_t n, capacity;
+};
+
+/* ---- one entry of a header ------------------------------------------------------------------ */
+
+static const struct { const char *text; int bytes; bool known; pt_dtype dtype; } st_dtypes[] = {
+    {"F32", 4, true, PT_F32}, {"BF16", 2, true, PT_BF16}, {"F16", 2, true, PT_F16}, {"F64", 8, true, PT_F64},
+    {"U8", 1, true, PT_U8}, {"U16", 2, true, PT_U16}, {"I32", 4, true, PT_I32}, {"U32", 4, true, PT_U32},
+    {"I64", 8, true, PT_I64}, {"U64", 8, false, 0}, {"I8", 1, false, 0}, {"I16", 2, false, 0},
+    {"BOOL", 1, false, 0}, {"F8_E4M3", 1, false, 0}, {"F8_E5M2", 1, false, 0}, {"C64", 8, false, 0},
+};
+
+/* A non-negative integer that fits 63 bits, or -1. */
+static int64_t st_natural(const json_t *value)
+{
+    return json_is_integer(value) && json_integer_value(value) >= 0 ? json_integer_value(value) : -1;
+}
+
+static int st_shape(safetensors_tensor *t, const json_t *shape, const char *path, pt_error *e)
+{
+    size_t rank = json_array_size(shape);
+    if (!json_is_array(shape) || rank > SAFETENSORS_MAX_RANK)
+        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": its shape is not a list of at most %d sizes", path,
+                       t->name, SAFETENSORS_MAX_RANK);
+    t->rank = (int)rank;
+    t->elements = 1;
+    for (int i = 0; i < t->rank; i++) {
+        t->shape[i] = st_natural(json_array_get(shape, (size_t)i));
+        if (t->shape[i] < 0)
+            return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": size %d of its shape is not a whole number from "
+                           "0 on", path, t->name, i);
+    }
+    for (int i = 0; i < t->rank; i++)
+        if (__builtin_mul_overflow(t->elements, (uint64_t)t->shape[i], &t->elements) || t->elements > INT64_MAX / 8)
+            return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": the product of its shape is absurdly large", path,
+                           t->name);
+    return 0;
+}
+
+/* Fills dtype; returns the bytes of an element, 0 if that is not known. */
+static int st_dtype(safetensors_tensor *t, const char *text)
+{
+    snprintf(t->dtype_text, sizeof t->dtype_text, "%s", text);
+    for (size_t i = 0; i < sizeof st_dtypes / sizeof st_dtypes[0]; i++)
+        if (!strcmp(text, st_dtypes[i].text)) {
+            t->dtype = st_dtypes[i].dtype;
+            t->dtype_is_known = st_dtypes[i].known;
+            return st_dtypes[i].bytes;
+        }
+    return 0;
+}
+
+static int st_entry(safetensors_tensor *t, const json_t *value, const st_file *f, pt_error *e)
+{
+    const char *dtype = json_string_value(json_object_get(value, "dtype"));
+    const json_t *offsets = json_object_get(value, "data_offsets");
+    if (!dtype || json_array_size(offsets) != 2)
+        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": its entry lacks dtype or data_offsets [begin, end]",
+                       f->path, t->name);
+    int status = st_shape(t, json_object_get(value, "shape"), f->path, e);
+    if (status)
+        return status;
+    int64_t begin = st_natural(json_array_get(offsets, 0)), end = st_natural(json_array_get(offsets, 1));
+    uint64_t room = f->bytes - f->data_begin;
+    if (begin < 0 || end < begin)
+        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\": its data_offsets are not two whole numbers begin <= "
+                       "end", f->path, t->name);
+    if ((uint64_t)end > room)
+        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" ends at byte %lld of the data, but the file has %llu; "
+                       "it is cut off, get it again", f->path, t->name, (long long)end, (unsigned long long)room);
+    t->bytes = (uint64_t)(end - begin);
+    t->offset = f->data_begin + (uint64_t)begin;
+    int width = st_dtype(t, dtype);
+    if (width && t->bytes != t->elements * (uint64_t)width)
+        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" has %llu bytes by its data_offsets, but %llu by its "
+                       "shape and dtype %s", f->path, t->name, (unsigned long long)t->bytes,
+                       (unsigned long long)(t->elements * (uint64_t)width), t->dtype_text);
+    return 0;
+}
+
+/* ---- one file ------------------------------------------------------------------------------- */
+
+static int compare_offset(const void *a, const void *b)
+{
+    const safetensors_tensor *x = a, *y = b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
+}
+
+static int compare_name(const void *a, const void *b)
+{
+    return strcmp(((const safetensors_tensor *)a)->name, ((const safetensors_tensor *)b)->name);
+}
+
+/* The tensors of a file must follow each other without overlap or hole, up to its end. */
+static int st_check_layout(safetensors_tensor *tensors, size_t n, const st_file *f, pt_error *e)
+{
+    qsort(tensors, n, sizeof *tensors, compare_offset);
+    uint64_t at = f->data_begin;
+    for (size_t i = 0; i < n; i++) {
+        if (tensors[i].offset < at)
+            return pt_fail(e, PT_FAILED, "%.400s: tensors \"%.100s\" and \"%.100s\" overlap; the file is damaged, get "
+                           "it again", f->path, tensors[i - 1].name, tensors[i].name);
+        if (tensors[i].offset > at)
+            return pt_fail(e, PT_FAILED, "%.400s: no tensor has the %llu bytes before \"%.100s\"; the file is damaged, "
+                           "get it again", f->path, (unsigned long long)(tensors[i].offset - at), tensors[i].name);
+        at += tensors[i].bytes;
+    }
+    if (at != f->bytes)
+        return pt_fail(e, PT_FAILED, "%.400s: has %llu bytes behind its last tensor; the file is damaged, get it again",
+                       f->path, (unsigned long long)(f->bytes - at));
+    return 0;
+}
+
+static int st_read_header(st_file *f, pt_error *e)
+{
+    struct stat info;
+    unsigned char length[8];
+    f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    if (f->fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", f->path);
+    if (fstat(f->fd, &info))
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be examined", f->path);
+    if (!S_ISREG(info.st_mode))
+        return pt_fail(e, PT_FAILED, "%.400s: is not a regular file", f->path);
+    f->bytes = (uint64_t)info.st_size;
+    if (f->bytes < 8)
+        return pt_fail(e, PT_FAILED, "%.400s: has %llu bytes, but a safetensors file begins with 8 bytes of header "
+                       "length; get it again", f->path, (unsigned long long)f->bytes);
+    int status = fd_pread_all(f->fd, length, 8, 0, f->path, e);
+    if (status)
+        return status;
+    uint64_t n = 0;
+    for (int i = 7; i >= 0; i--)
+        n = n << 8 | length[i];
+    if (n > HEADER_MAX_BYTES)
+        return pt_fail(e, PT_FAILED, "%.400s: claims a header of %llu bytes, at most %d are possible; this is not a "
+                       "safetensors file", f->path, (unsigned long long)n, HEADER_MAX_BYTES);
+    if (n > f->bytes - 8)
+        return pt_fail(e, PT_FAILED, "%.400s: claims a header of %llu bytes, but only %llu follow; the file is cut "
+                       "off, get it again", f->path, (unsigned long long)n, (unsigned long long)(f->bytes - 8));
+    char *text = malloc((size_t)n + 1);
+    if (!text)
+        return pt_fail(e, PT_FAILED, "%.400s: no memory for its header of %llu bytes", f->path, (unsigned long long)n);
+    status = fd_pread_all(f->fd, text, (size_t)n, 8, f->path, e);
+    if (!status && (json_text_load(f->path, text, (size_t)n, JSON_REJECT_DUPLICATES, &f->header, e)))
+        status = pt_error_prefix(e, "in the header (byte 8 is its line 1, column 1)");
+    free(text);
+    f->data_begin = 8 + n;
+    posix_fadvise(f->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return status;
+}
+
+static int st_grow(safetensors *st, size_t more, pt_error *e)
+{
+    size_t capacity = st->n + more + 1; /* never NULL, also for an empty file */
+    if (capacity <= st->capacity)
+        return 0;
+    safetensors_tensor *tensors = realloc(st->tensors, capacity * sizeof *tensors);
+    if (!tensors)
+        return pt_fail(e, PT_FAILED, "no memory for a table of %zu tensors", capacity);
+    st->tensors = tensors;
+    st->capacity = capacity;
+    return 0;
+}
+
+/* Opens files[i], whose path is set, and adds its tensors to the (then unsorted) table. */
+static int st_add_file(safetensors *st, int i, pt_error *e)
+{
+    st_file *f = &st->files[i];
+    int status = st_read_header(f, e);
+    if (status)
+        return status;
+    if (!json_is_object(f->header))
+        return pt_fail(e, PT_FAILED, "%.400s: its header is %s, but an object { ... } is needed", f->path,
+                       json_type_name(f->header));
+    status = st_grow(st, json_object_size(f->header), e);
+    if (status)
+        return status;
+    safetensors_tensor *first = st->tensors + st->n, *t = first;
+    const char *name;
+    json_t *value;
+    json_object_foreach(f->header, name, value) {
+        if (!strcmp(name, "__metadata__"))
+            continue;
+        *t = (safetensors_tensor){.name = name, .file = i};
+        status = st_entry(t, value, f, e);
+        if (status)
+            return status;
+        t++;
+    }
+    st->n += (size_t)(t - first);
+    return st_check_layout(first, (size_t)(t - first), f, e);
+}
+
+/* ---- a folder ------------------------------------------------------------------------------- */
+
+static int st_files_alloc(safetensors *st, int n, pt_error *e)
+{
+    st->files = calloc((size_t)n + 1, sizeof *st->files);
+    if (!st->files)
+        return pt_fail(e, PT_FAILED, "no memory for a table of %d files", n);
+    for (int i = 0; i < n; i++)
+        st->files[i].fd = -1;
+    st->n_files = n;
+    return 0;
+}
+
+static int st_file_path(safetensors *st, int i, const char *path, pt_error *e)
+{
+    st->files[i].path = strdup(path);
+    return st->files[i].path ? 0 : pt_fail(e, PT_FAILED, "%.400s: no memory for this path", path);
+}
+
+static int compare_string(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The different shard names of an index, sorted. They must lie beside it. */
+static int st_shard_names(const char *index, json_t *map, const char ***names, int *n, pt_error *e)
+{
+    size_t count = json_object_size(map), k = 0;
+    const char **all = malloc((count + 1) * sizeof *all), *name;
+    json_t *value;
+    *names = all;
+    if (!all)
+        return pt_fail(e, PT_FAILED, "%.400s: no memory for its %zu names", index, count);
+    json_object_foreach(map, name, value) {
+        const char *shard = json_string_value(value);
+        if (!shard || !*shard || strchr(shard, '/') || !strcmp(shard, ".") || !strcmp(shard, "..") ||
+            strlen(shard) != json_string_length(value))
+            return pt_fail(e, PT_FAILED, "%.400s: weight_map: \"%.100s\" must name a file in the same folder, not %.100s",
+                           index, name, shard ? shard : json_type_name(value));
+        all[k++] = shard;
+    }
+    qsort(all, k, sizeof *all, compare_string);
+    *n = 0;
+    for (size_t i = 0; i < k; i++)
+        if (!i || strcmp(all[i], all[*n - 1])) {
+            if (*n == FILES_MAX)
+                return pt_fail(e, PT_FAILED, "%.400s: names more than %d files", index, FILES_MAX);
+            all[(*n)++] = all[i];
+        }
+    return 0;
+}
+
+static int shard_find(const char **names, int n, const char *shard)
+{
+    const char **at = bsearch(&shard, names, (size_t)n, sizeof *names, compare_string);
+    return at ? (int)(at - names) : -1;
+}
+
+/* Keeps the tensors that the index places where they are; each of the index must be among them. */
+static int st_match_index(safetensors *st, const char *index, json_t *map, const char **names, pt_error *e)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < st->n; i++) {
+        const char *shard = json_string_value(json_object_get(map, st->tensors[i].name));
+        if (shard && shard_find(names, st->n_files, shard) == st->tensors[i].file)
+            st->tensors[kept++] = st->tensors[i];
+    }
+    st->n = kept;
+    qsort(st->tensors, st->n, sizeof *st->tensors, compare_name);
+    const char *name;
+    json_t *value;
+    json_object_foreach(map, name, value)
+        if (!safetensors_find(st, name))
+            return pt_fail(e, PT_FAILED, "%.350s: weight_map says that \"%.100s\" is in %.100s, but that file has no such "
+                           "tensor; get the files again", index, name, json_string_value(value));
+    return 0;
+}
+
+static int st_open_shards(safetensors *st, const char *index, json_t *map, const char **names, int n, pt_error *e)
+{
+    const char *slash = strrchr(index, '/');
+    int status = st_files_alloc(st, n, e);
+    for (int i = 0; !status && i < n; i++) {
+        char path[FILE_PATH_BYTES];
+        int folder = slash ? (int)(slash - index) + 1 : 0;
+        if (snprintf(path, sizeof path, "%.*s%s", folder, index, names[i]) >= (int)sizeof path)
+            status = pt_fail(e, PT_FAILED, "%.400s: the path of a shard is too long", index);
+        else if (!path_exists(path))
+            status = pt_fail(e, PT_FAILED, "%.400s: this shard is missing, %.300s names it; get it from where the model "
+                             "came from", path, index);
+        if (!status)
+            status = st_file_path(st, i, path, e);
+        if (!status)
+            status = st_add_file(st, i, e);
+    }
+    return status ? status : st_match_index(st, index, map, names, e);
+}
+
+static int st_open_index(safetensors *st, const char *index, pt_error *e)
+{
+    json_t *root, *map;
+    int status = json_file_load(index, JSON_REJECT_DUPLICATES, &root, e);
+    if (status)
+        return status;
+    const char **names = NULL;
+    int n = 0;
+    map = json_object_get(root, "weight_map");
+    if (!json_is_object(map) || !json_object_size(map))
+        status = pt_fail(e, PT_FAILED, "%.400s: has no \"weight_map\" object with tensors in it", index);
+    if (!status)
+        status = st_shard_names(index, map, &names, &n, e);
+    if (!status)
+        status = st_open_shards(st, index, map, names, n, e);
+    free(names);
+    json_decref(root);
+    return status;
+}
+
+static int st_open_single(safetensors *st, const char *path, pt_error *e)
+{
+    int status = st_files_alloc(st, 1, e);
+    if (!status)
+        status = st_file_path(st, 0, path, e);
+    if (!status)
+        status = st_add_file(st, 0, e);
+    if (!status && st->n)
+        qsort(st->tensors, st->n, sizeof *st->tensors, compare_name);
+    return status;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+/* What to open for `path`: a file, or an index (*is_index). */
+static int st_resolve(const char *path, char found[FILE_PATH_BYTES], bool *is_index, pt_error *e)
+{
+    int status = path_is_folder(path) ? path_join(found, path, "model.safetensors", e) : 0;
+    if (status)
+        return status;
+    if (!path_is_folder(path) && snprintf(found, FILE_PATH_BYTES, "%s", path) >= FILE_PATH_BYTES)
+        return pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", path);
+    *is_index = ends_with(found, ".json");
+    if (path_exists(found))
+        return 0;
+    size_t n = strlen(found);
+    static const char index[] = ".index.json";
+    if (n + sizeof index <= FILE_PATH_BYTES) {
+        memcpy(found + n, index, sizeof index);
+        *is_index = true;
+        if (path_exists(found))
+            return 0;
+    }
+    if (!path_is_folder(path))
+        return pt_fail(e, PT_FAILED, "%.400s: there is no such file or folder", path);
+    char other[FILE_PATH_BYTES];
+    bool pickled = !path_join(other, path, "pytorch_model.bin", e) && path_exists(other);
+    return pt_fail(e, PT_FAILED, "%.400s: the folder has neither model.safetensors nor model.safetensors.index.json%s",
+                   path, pickled ? "; pytorch_model.bin is not read, save the model with safe_serialization=True" : "");
+}
+
+int safetensors_open(const char *path, safetensors **out, pt_error *e)
+{
+    *out = NULL;
+    char found[FILE_PATH_BYTES];
+    bool is_index;
+    int status = st_resolve(path, found, &is_index, e);
+    if (status)
+        return status;
+    safetensors *st = calloc(1, sizeof *st);
+    if (!st)
+        return pt_fail(e, PT_FAILED, "%.400s: no memory to open it", path);
+    status = is_index ? st_open_index(st, found, e) : st_open_single(st, found, e);
+    if (status)
+        safetensors_close(st);
+    else
+        *out = st;
+    return status;
+}
+
+void safetensors_close(safetensors *st)
+{
+    if (!st)
+        return;
+    for (int i = 0; i < st->n_files; i++) {
+        if (st->files[i].fd >= 0)
+            close(st->files[i].fd);
+        json_decref(st->files[i].header);
+        free(st->files[i].path);
+    }
+    free(st->files);
+    free(st->tensors);
+    free(st);
+}
+
+bool safetensors_present(const char *folder)
+{
+    char found[FILE_PATH_BYTES];
+    bool is_index;
+    return path_is_folder(folder) && !st_resolve(folder, found, &is_index, NULL);
+}
+
+/* ---- use ------------------------------------------------------------------------------------ */
+
+size_t safetensors_count(const safetensors *st) { return st->n; }
+const safetensors_tensor *safetensors_at(const safetensors *st, size_t i) { return &st->tensors[i]; }
+const char *safetensors_path(const safetensors *st, const safetensors_tensor *t) { return st->files[t->file].path; }
+
+const safetensors_tensor *safetensors_find(const safetensors *st, const char *name)
+{
+    safetensors_tensor key = {.name = name};
+    return st->n ? bsearch(&key, st->tensors, st->n, sizeof key, compare_name) : NULL;
+}
+
+const char *safetensors_metadata(const safetensors *st, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(st->files[0].header, "__metadata__"), key));
+}
+
+int safetensors_read(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
+                     pt_error *e)
+{
+    const st_file *f = &st->files[t->file];
+    if (!t->dtype_is_known)
+        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" has dtype %s, which is not supported; convert it to "
+                       "BF16 or F32", f->path, t->name, t->dtype_text);
+    if (from > t->bytes || n > t->bytes - from)
+        return pt_fail(e, PT_USAGE, "%.400s: tensor \"%.100s\" has %llu bytes; %llu from byte %llu on were asked for",
+                       f->path, t->name, (unsigned long long)t->bytes, (unsigned long long)n, (unsigned long long)from);
+    int status = fd_pread_all(f->fd, dst, n, t->offset + from, f->path, e);
+    return status ? pt_error_prefix(e, "tensor \"%.100s\"", t->name) : 0;
+}
+
+static void convert_to_f32(pt_dtype dtype, const void *src, size_t n, float *dst)
+{
+    const uint16_t *half = src;
+    const double *wide = src;
+    for (size_t i = 0; i < n; i++)
+        dst[i] = dtype == PT_BF16 ? bf16_to_f32(half[i]) : dtype == PT_F16 ? f16_to_f32(half[i]) : (float)wide[i];
+}
+
+int safetensors_read_f32(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, float *dst,
+                         pt_error *e)
+{
+    _Alignas(64) char piece[65536];
+    bool is_float = t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16 || t->dtype == PT_F64;
+    if (t->dtype_is_known && !is_float)
+        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" has dtype %s, but numbers with a fraction are needed "
+                       "(F32, BF16, F16 or F64)", safetensors_path(st, t), t->name, t->dtype_text);
+    uint64_t width = dtype_bytes(t->dtype), most = sizeof piece / width;
+    if (from > t->elements || n > t->elements - from)
+        return pt_fail(e, PT_USAGE, "%.400s: tensor \"%.100s\" has %llu elements; %llu from number %llu on were asked "
+                       "for", safetensors_path(st, t), t->name, (unsigned long long)t->elements, (unsigned long long)n,
+                       (unsigned long long)from);
+    if (t->dtype == PT_F32)
+        return safetensors_read(st, t, from * 4, n * 4, dst, e);
+    while (n) {
+        uint64_t k = n < most ? n : most;
+        int status = safetensors_read(st, t, from * width, k * width, piece, e);
+        if (status)
+            return status;
+        convert_to_f32(t->dtype, piece, (size_t)k, dst);
+        dst += k;
+        from += k;
+        n -= k;
+    }
+    return 0;
+}

@@ -1,0 +1,336 @@
+/* safetensors_write.c - the writer: declare, lay out, then fill in pieces.
+ *
+ * Tensors are dealt to shards in the order in which they were declared; a new shard begins where
+ * the next tensor would pass max_shard_bytes (a tensor larger than that has a shard of its own).
+ * Inside a shard wide elements come first, so that every tensor is aligned to its element size.
+ * After begin the place of every byte is known, and the files have their full length.
+ */
+#include "base/json.h"
+#include "base/units.h"
+#include "io/files.h"
+#include "io/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct out_tensor {
+    char *name;
+    pt_dtype dtype;
+    int rank;
+    int64_t shape[SAFETENSORS_MAX_RANK];
+    uint64_t bytes, written;
+    int shard;
+    uint64_t offset; /* in the data of its shard; from begin on, in its file */
+} out_tensor;
+
+typedef struct out_shard {
+    char path[FILE_PATH_BYTES];
+    int fd;
+    uint64_t bytes;
+} out_shard;
+
+struct safetensors_writer {
+    char folder[FILE_PATH_BYTES], name[128];
+    uint64_t max_shard_bytes, total;
+    json_t *metadata;
+    out_tensor *tensors;
+    size_t n, capacity;
+    out_shard *shards;
+    int n_shards;
+    bool begun, finished;
+};
+
+int safetensors_writer_open(const char *folder, const char *name, uint64_t max_shard_bytes,
+                            safetensors_writer **out, pt_error *e)
+{
+    *out = NULL;
+    if (strlen(folder) >= FILE_PATH_BYTES || strlen(name) >= sizeof (*out)->name)
+        return pt_fail(e, PT_FAILED, "%.300s/%.100s...: the path is too long; use a shorter one", folder, name);
+    safetensors_writer *w = calloc(1, sizeof *w);
+    json_t *metadata = json_pack("{s:s}", "format", "pt");
+    if (!w || !metadata) {
+        free(w);
+        json_decref(metadata);
+        return pt_fail(e, PT_FAILED, "%.400s: no memory to write tensors there", folder);
+    }
+    strcpy(w->folder, folder);
+    strcpy(w->name, name);
+    w->max_shard_bytes = max_shard_bytes ? max_shard_bytes : 5000000000ull;
+    w->metadata = metadata;
+    *out = w;
+    return 0;
+}
+
+int safetensors_writer_metadata(safetensors_writer *w, const char *key, const char *value, pt_error *e)
+{
+    if (json_object_set_new(w->metadata, key, json_string(value)))
+        return pt_fail(e, PT_FAILED, "%.300s: the metadata \"%.100s\" is not valid UTF-8", w->folder, key);
+    return 0;
+}
+
+int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
+                        pt_error *e)
+{
+    out_tensor t = {.dtype = dtype, .rank = rank, .bytes = dtype_bytes(dtype)};
+    if (w->begun || rank < 0 || rank > SAFETENSORS_MAX_RANK)
+        return pt_fail(e, PT_USAGE, "tensor \"%.100s\": %s", name, w->begun ? "declared after begin" : "too many "
+                       "dimensions");
+    for (int i = 0; i < rank; i++) {
+        t.shape[i] = shape[i];
+        if (shape[i] < 0 || __builtin_mul_overflow(t.bytes, (uint64_t)shape[i], &t.bytes) || t.bytes > INT64_MAX / 8)
+            return pt_fail(e, PT_USAGE, "tensor \"%.100s\": its size %d is %lld, which no file can hold", name, i,
+                           (long long)shape[i]);
+    }
+    if (w->n == w->capacity) {
+        size_t capacity = w->capacity ? 2 * w->capacity : 64;
+        out_tensor *tensors = realloc(w->tensors, capacity * sizeof *tensors);
+        if (!tensors)
+            return pt_fail(e, PT_FAILED, "no memory for a table of %zu tensors", capacity);
+        w->tensors = tensors;
+        w->capacity = capacity;
+    }
+    t.name = strdup(name);
+    if (!t.name)
+        return pt_fail(e, PT_FAILED, "no memory for the name \"%.100s\"", name);
+    w->tensors[w->n] = t;
+    w->total += t.bytes;
+    return (int)w->n++;
+}
+
+uint64_t safetensors_total_bytes(const safetensors_writer *w) { return w->total; }
+
+/* ---- layout --------------------------------------------------------------------------------- */
+
+static int layout_shards(safetensors_writer *w, pt_error *e)
+{
+    int shard = 0;
+    uint64_t used = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        out_tensor *t = &w->tensors[i];
+        if (used && t->bytes > w->max_shard_bytes - (used < w->max_shard_bytes ? used : w->max_shard_bytes)) {
+            shard++;
+            used = 0;
+        }
+        t->shard = shard;
+        used += t->bytes;
+    }
+    w->n_shards = shard + 1;
+    w->shards = calloc((size_t)w->n_shards, sizeof *w->shards);
+    if (!w->shards)
+        return pt_fail(e, PT_FAILED, "%.400s: no memory for %d files", w->folder, w->n_shards);
+    for (int i = 0; i < w->n_shards; i++)
+        w->shards[i].fd = -1;
+    for (size_t width = 8; width; width /= 2)
+        for (size_t i = 0; i < w->n; i++)
+            if (dtype_bytes(w->tensors[i].dtype) == width) {
+                out_shard *s = &w->shards[w->tensors[i].shard];
+                w->tensors[i].offset = s->bytes;
+                s->bytes += w->tensors[i].bytes;
+            }
+    return 0;
+}
+
+/* The header of one shard as text, padded; *n is its length. NULL without memory or with a name
+ * that is used twice or is no UTF-8. */
+static char *header_text(const safetensors_writer *w, int shard, size_t *n)
+{
+    json_t *header = json_pack("{s:O}", "__metadata__", w->metadata);
+    bool good = header != NULL;
+    for (size_t i = 0; good && i < w->n; i++) {
+        const out_tensor *t = &w->tensors[i];
+        if (t->shard != shard)
+            continue;
+        json_t *shape = json_array();
+        for (int k = 0; k < t->rank; k++)
+            json_array_append_new(shape, json_integer(t->shape[k]));
+        json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name(t->dtype), "shape", shape, "data_offsets",
+                                  (json_int_t)t->offset, (json_int_t)(t->offset + t->bytes));
+        good = entry && !json_object_get(header, t->name) && !json_object_set_new(header, t->name, entry);
+    }
+    char *text = good ? json_dumps(header, JSON_COMPACT) : NULL, *padded = NULL;
+    json_decref(header);
+    if (text) {
+        size_t used = strlen(text);
+        *n = (used + 7) / 8 * 8;
+        padded = realloc(text, *n + 1);
+        if (padded)
+            memset(padded + used, ' ', *n - used);
+        else
+            free(text);
+    }
+    return padded;
+}
+
+static int shard_begin(safetensors_writer *w, int shard, pt_error *e)
+{
+    out_shard *s = &w->shards[shard];
+    char name[192];
+    if (w->n_shards == 1)
+        snprintf(name, sizeof name, "%s.safetensors", w->name);
+    else
+        snprintf(name, sizeof name, "%s-%05d-of-%05d.safetensors", w->name, shard + 1, w->n_shards);
+    int status = path_join(s->path, w->folder, name, e);
+    if (status) {
+        s->path[0] = 0;
+        return status;
+    }
+    size_t n;
+    char *header = header_text(w, shard, &n);
+    if (!header)
+        return pt_fail(e, PT_FAILED, "%.400s: its header cannot be made: a tensor name is used twice or is not UTF-8, "
+                       "or there is no memory", s->path);
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++)
+        length[i] = (unsigned char)((uint64_t)n >> 8 * i);
+    for (size_t i = 0; i < w->n; i++)
+        if (w->tensors[i].shard == shard)
+            w->tensors[i].offset += 8 + n;
+    s->fd = open(s->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (s->fd < 0)
+        status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be created", s->path);
+    if (!status)
+        status = fd_write_all(s->fd, length, 8, s->path, e);
+    if (!status)
+        status = fd_write_all(s->fd, header, n, s->path, e);
+    if (!status && ftruncate(s->fd, (off_t)(8 + n + s->bytes)))
+        status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be made %llu bytes long", s->path,
+                               (unsigned long long)(8 + n + s->bytes));
+    free(header);
+    return status;
+}
+
+int safetensors_begin(safetensors_writer *w, pt_error *e)
+{
+    uint64_t free_bytes;
+    char need[32], have[32];
+    if (w->begun)
+        return pt_fail(e, PT_USAGE, "%.400s: begin was called twice", w->folder);
+    w->begun = true;
+    int status = disk_free_bytes(w->folder, &free_bytes, e);
+    if (!status && w->total > free_bytes)
+        status = pt_fail(e, PT_FAILED, "%.400s: the tensors need %llu bytes (%s) and %llu (%s) are free; make room or "
+                         "choose another folder", w->folder, (unsigned long long)w->total, size_format(need, w->total),
+                         (unsigned long long)free_bytes, size_format(have, free_bytes));
+    if (!status)
+        status = layout_shards(w, e);
+    for (int i = 0; !status && i < w->n_shards; i++)
+        status = shard_begin(w, i, e);
+    return status;
+}
+
+/* ---- data ----------------------------------------------------------------------------------- */
+
+int safetensors_append(safetensors_writer *w, int tensor, const void *data, uint64_t bytes, pt_error *e)
+{
+    out_tensor *t = &w->tensors[tensor];
+    if (bytes > t->bytes - t->written)
+        return pt_fail(e, PT_USAGE, "tensor \"%.100s\" has %llu bytes; after %llu, %llu more were given", t->name,
+                       (unsigned long long)t->bytes, (unsigned long long)t->written, (unsigned long long)bytes);
+    out_shard *s = &w->shards[t->shard];
+    int status = fd_pwrite_all(s->fd, data, bytes, t->offset + t->written, s->path, e);
+    if (!status)
+        t->written += bytes;
+    return status;
+}
+
+static void convert_from_f32(pt_dtype dtype, const float *src, size_t n, void *dst)
+{
+    uint16_t *half = dst;
+    double *wide = dst;
+    for (size_t i = 0; i < n; i++)
+        if (dtype == PT_BF16)
+            half[i] = bf16_from_f32(src[i]);
+        else if (dtype == PT_F16)
+            half[i] = f16_from_f32(src[i]);
+        else
+            wide[i] = (double)src[i];
+}
+
+int safetensors_append_f32(safetensors_writer *w, int tensor, const float *values, uint64_t n, pt_error *e)
+{
+    _Alignas(64) char piece[65536];
+    pt_dtype dtype = w->tensors[tensor].dtype;
+    if (dtype == PT_F32)
+        return safetensors_append(w, tensor, values, n * 4, e);
+    if (dtype != PT_BF16 && dtype != PT_F16 && dtype != PT_F64)
+        return pt_fail(e, PT_USAGE, "tensor \"%.100s\" was declared as %s, which does not hold fractions",
+                       w->tensors[tensor].name, dtype_name(dtype));
+    uint64_t most = sizeof piece / dtype_bytes(dtype);
+    int status = 0;
+    while (n && !status) {
+        uint64_t k = n < most ? n : most;
+        convert_from_f32(dtype, values, (size_t)k, piece);
+        status = safetensors_append(w, tensor, piece, k * dtype_bytes(dtype), e);
+        values += k;
+        n -= k;
+    }
+    return status;
+}
+
+static int write_index(const safetensors_writer *w, pt_error *e)
+{
+    char name[192], path[FILE_PATH_BYTES];
+    snprintf(name, sizeof name, "%s.safetensors.index.json", w->name);
+    int status = path_join(path, w->folder, name, e);
+    if (status)
+        return status;
+    json_t *map = json_object();
+    for (size_t i = 0; i < w->n; i++)
+        json_object_set_new(map, w->tensors[i].name,
+                            json_string(strrchr(w->shards[w->tensors[i].shard].path, '/') + 1));
+    json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)w->total, "weight_map", map);
+    if (!index || json_object_size(map) != w->n)
+        status = pt_fail(e, PT_FAILED, "%.400s: cannot be made: a tensor name is used in two shards, or there is no "
+                         "memory", path);
+    if (!status)
+        status = file_write_json(path, index, e);
+    json_decref(index);
+    return status;
+}
+
+int safetensors_finish(safetensors_writer *w, pt_error *e)
+{
+    if (!w->begun || w->finished)
+        return pt_fail(e, PT_USAGE, "%.400s: finish was called %s", w->folder, w->finished ? "twice" : "before begin");
+    for (size_t i = 0; i < w->n; i++)
+        if (w->tensors[i].written != w->tensors[i].bytes)
+            return pt_fail(e, PT_USAGE, "tensor \"%.100s\" has %llu bytes, but only %llu were given", w->tensors[i].name,
+                           (unsigned long long)w->tensors[i].bytes, (unsigned long long)w->tensors[i].written);
+    for (int i = 0; i < w->n_shards; i++) {
+        out_shard *s = &w->shards[i];
+        if (fsync(s->fd))
+            return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be synced to the disk", s->path);
+        int failed = close(s->fd);
+        s->fd = -1;
+        if (failed)
+            return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written to its end", s->path);
+    }
+    int status = w->n_shards > 1 ? write_index(w, e) : 0;
+    if (!status)
+        status = dir_sync(w->folder, e);
+    w->finished = !status;
+    return status;
+}
+
+void safetensors_writer_close(safetensors_writer *w)
+{
+    if (!w)
+        return;
+    for (int i = 0; w->shards && i < w->n_shards; i++) {
+        if (w->shards[i].fd >= 0)
+            close(w->shards[i].fd);
+        if (!w->finished && w->shards[i].path[0])
+            unlink(w->shards[i].path);
+    }
+    for (size_t i = 0; i < w->n; i++)
+        free(w->tensors[i].name);
+    free(w->tensors);
+    free(w->shards);
+    json_decref(w->metadata);
+    free(w);
+}
