@@ -1,0 +1,131 @@
+#include "data/files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#define KNOWN_TYPES ".txt, .jsonl, .json, .npy or .bin"
+
+static int kind_of(const char *path, data_kind *kind)
+{
+    static const struct { const char *end; data_kind kind; } known[] = {
+        {".txt", DATA_TEXT}, {".jsonl", DATA_JSONL}, {".json", DATA_JSON}, {".npy", DATA_NPY},
+        {".bin", DATA_BIN},
+    };
+    const char *dot = strrchr(path, '.');
+    for (size_t i = 0; dot && i < sizeof known / sizeof *known; i++)
+        if (strcasecmp(dot, known[i].end) == 0) {
+            *kind = known[i].kind;
+            return 0;
+        }
+    return -1;
+}
+
+static int add_file(data_files *f, const char *path, data_kind kind, const struct stat *st, pt_error *e)
+{
+    if (f->n == f->capacity) {
+        size_t capacity = f->capacity ? 2 * f->capacity : 16;
+        data_file *files = realloc(f->files, capacity * sizeof *files);
+        if (!files)
+            return pt_fail(e, PT_FAILED, "out of memory: a list of %zu data files", capacity);
+        f->files = files;
+        f->capacity = capacity;
+    }
+    char *absolute = realpath(path, NULL);
+    if (!absolute)
+        return pt_fail_errno(e, PT_FAILED, "%s: cannot resolve the path", path);
+    f->files[f->n++] = (data_file){
+        .path = absolute,
+        .kind = kind,
+        .bytes = (uint64_t)st->st_size,
+        .mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
+    };
+    f->bytes += (uint64_t)st->st_size;
+    return 0;
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int not_hidden(const struct dirent *d)
+{
+    return d->d_name[0] != '.';
+}
+
+/* One entry of a folder: added if it is a data file, counted as skipped if not. */
+static int add_entry(data_files *f, const char *folder, const char *name, pt_error *e)
+{
+    char *path;
+    if (asprintf(&path, "%s/%s", folder, name) < 0)
+        return pt_fail(e, PT_FAILED, "out of memory: the path of %s", name);
+    struct stat st;
+    data_kind kind;
+    int rc = 0;
+    if (stat(path, &st) < 0)
+        rc = pt_fail_errno(e, PT_FAILED, "%s: cannot look at this file", path);
+    else if (S_ISREG(st.st_mode) && kind_of(name, &kind) == 0)
+        rc = add_file(f, path, kind, &st, e);
+    else if (f->skipped++ == 0)
+        snprintf(f->first_skipped, sizeof f->first_skipped, "%s", name);
+    free(path);
+    return rc;
+}
+
+static int add_folder(data_files *f, const char *folder, pt_error *e)
+{
+    struct dirent **entries;
+    int n = scandir(folder, &entries, not_hidden, by_bytes), rc = 0;
+    if (n < 0)
+        return pt_fail_errno(e, PT_FAILED, "%s: cannot read this folder", folder);
+    size_t before = f->n;
+    for (int i = 0; i < n; i++) {
+        if (rc == 0)
+            rc = add_entry(f, folder, entries[i]->d_name, e);
+        free(entries[i]);
+    }
+    free(entries);
+    if (rc == 0 && f->n == before)
+        return pt_fail(e, PT_FAILED, "%s: no data in this folder: none of its %d files is " KNOWN_TYPES
+                       " (folders inside it are not searched)", folder, n);
+    return rc;
+}
+
+int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_error *e)
+{
+    *out = (data_files){0};
+    if (paths_n <= 0)
+        return pt_fail(e, PT_USAGE, "no data: give at least one file or folder");
+    for (int i = 0; i < paths_n; i++) {
+        struct stat st;
+        data_kind kind;
+        int rc;
+        if (stat(paths[i], &st) < 0)
+            rc = pt_fail_errno(e, PT_FAILED, "%s: cannot open this data", paths[i]);
+        else if (S_ISDIR(st.st_mode))
+            rc = add_folder(out, paths[i], e);
+        else if (kind_of(paths[i], &kind) < 0)
+            rc = pt_fail(e, PT_FAILED, "%s: unknown type of data: the name must end in " KNOWN_TYPES,
+                         paths[i]);
+        else if (!S_ISREG(st.st_mode))
+            rc = pt_fail(e, PT_FAILED, "%s: not a regular file: write the data to a file first", paths[i]);
+        else
+            rc = add_file(out, paths[i], kind, &st, e);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+void data_files_free(data_files *f)
+{
+    for (size_t i = 0; i < f->n; i++)
+        free(f->files[i].path);
+    free(f->files);
+    *f = (data_files){0};
+}

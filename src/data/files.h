@@ -1,0 +1,38 @@
+/* files.h - which files a --data option means. */
+#ifndef PT_DATA_FILES_H
+#define PT_DATA_FILES_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum data_kind { DATA_TEXT, DATA_JSONL, DATA_JSON, DATA_NPY, DATA_BIN } data_kind;
+
+typedef struct data_file {
+    char *path; /* absolute */
+    data_kind kind;
+    uint64_t bytes;
+    int64_t mtime_ns;
+} data_file;
+
+typedef struct data_files {
+    data_file *files;
+    size_t n, capacity;
+    uint64_t bytes;         /* of all files */
+    uint64_t skipped;       /* entries of folders that are no data files */
+    char first_skipped[256];
+} data_files;
+
+/* Expands folders (one level, sorted by name byte by byte, hidden files left out) and classifies
+ * by the end of the name. A path that does not exist, a named file of another type, a folder
+ * without any data file are errors. Free with data_files_free, on error too. */
+int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_error *e);
+void data_files_free(data_files *f);
+
+static inline int data_kind_is_text(data_kind k)
+{
+    return k == DATA_TEXT || k == DATA_JSONL || k == DATA_JSON;
+}
+
+#endif

@@ -1,0 +1,338 @@
+#include "data/token_file.h"
+
+#include "data/range_io.h"
+
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+enum { IDS_OFFSET = 4096, BUFFER = 65536 };
+
+static const char MAGIC[8] = "PTTOKEN1";
+
+typedef struct token_header {
+    char magic[8];
+    uint64_t key[2];
+    uint64_t id_bytes; /* 0: in place */
+    uint64_t tokens, documents, docs_offset, file_bytes;
+    uint64_t hash[2];
+    uint64_t check[2]; /* hash of all above */
+} token_header;
+
+typedef struct out_file {
+    int fd;
+    const char *path;
+    uint64_t offset; /* of the buffer's first byte */
+    size_t used;
+    unsigned char buffer[BUFFER];
+} out_file;
+
+struct token_writer {
+    char *path, *partial; /* both NULL: unnamed */
+    unsigned id_bytes;
+    uint64_t tokens, documents;
+    data_hash hash;
+    out_file ids, docs; /* docs: an unnamed file, appended to the cache at the end */
+};
+
+static data_hash header_check(const token_header *h)
+{
+    data_hash check = DATA_HASH_START;
+    hash_bytes(&check, h, offsetof(token_header, check));
+    return hash_end(check);
+}
+
+/* ---- reading ---- */
+
+static bool header_fits(const token_header *h, data_hash key, const id_file *source, uint64_t file_bytes)
+{
+    data_hash check = header_check(h);
+    return memcmp(h->magic, MAGIC, sizeof MAGIC) == 0 && h->check[0] == check.a && h->check[1] == check.b &&
+           h->key[0] == key.a && h->key[1] == key.b && h->file_bytes == file_bytes &&
+           (h->id_bytes == 0) == (source != NULL) && (!source || source->n == h->tokens);
+}
+
+/* Takes over fd and path on success. */
+static void describe(token_file *f, int fd, char *path, const token_header *h, const id_file *source)
+{
+    *f = (token_file){.fd = fd, .path = path, .documents = h->documents, .docs_offset = h->docs_offset};
+    f->ids = (id_file){.fd = fd, .path = path, .id_bytes = (unsigned)h->id_bytes, .offset = IDS_OFFSET, .n = h->tokens};
+    if (source)
+        f->ids = *source;
+    hash_hex((data_hash){h->hash[0], h->hash[1]}, f->fingerprint);
+}
+
+int token_file_open(const char *path, data_hash key, const id_file *source, token_file *out, pt_error *e)
+{
+    struct stat st;
+    token_header h;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%s: cannot open the token cache", path);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size < sizeof h ||
+        read_at(fd, path, 0, &h, sizeof h, NULL) < 0 || !header_fits(&h, key, source, (uint64_t)st.st_size)) {
+        close(fd);
+        return 0;
+    }
+    char *name = strdup(path);
+    if (!name) {
+        close(fd);
+        return pt_fail(e, PT_FAILED, "out of memory: the name of a token cache");
+    }
+    describe(out, fd, name, &h, source);
+    return 1;
+}
+
+void token_file_close(token_file *f)
+{
+    if (!f->path)
+        return;
+    close(f->fd);
+    free(f->path);
+    *f = (token_file){0};
+}
+
+int token_file_starts(const token_file *f, uint64_t first, size_t n, uint64_t *out, pt_error *e)
+{
+    return read_at(f->fd, f->path, f->docs_offset + first * sizeof *out, out, n * sizeof *out, e);
+}
+
+int token_file_document(const token_file *f, uint64_t position, uint64_t *document, uint64_t *start,
+                        pt_error *e)
+{
+    uint64_t low = 0, high = f->documents, found = 0; /* starts[low] <= position < starts[high] */
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2, at;
+        int rc = token_file_starts(f, middle, 1, &at, e);
+        if (rc < 0)
+            return rc;
+        if (at <= position) {
+            low = middle;
+            found = at;
+        } else {
+            high = middle;
+        }
+    }
+    *document = low;
+    *start = found;
+    return 0;
+}
+
+/* ---- writing ---- */
+
+static int out_flush(out_file *o, pt_error *e)
+{
+    int rc = write_at(o->fd, o->path, o->offset, o->buffer, o->used, e);
+    if (rc < 0)
+        return pt_error_prefix(e, "the token cache could not be written (free some space, or choose another folder)");
+    o->offset += o->used;
+    o->used = 0;
+    return 0;
+}
+
+static int out_put(out_file *o, const void *p, size_t n, pt_error *e)
+{
+    if (o->used + n > BUFFER) {
+        int rc = out_flush(o, e);
+        if (rc < 0)
+            return rc;
+    }
+    memcpy(o->buffer + o->used, p, n);
+    o->used += n;
+    return 0;
+}
+
+/* A file that vanishes with its descriptor, in `folder` or where temporary files go. */
+static int unnamed_file(const char *folder, pt_error *e)
+{
+    char *path;
+    const char *tmp = getenv("TMPDIR");
+    if (!folder)
+        folder = tmp && *tmp ? tmp : "/tmp";
+    if (asprintf(&path, "%s/tokens-XXXXXX", folder) < 0)
+        return pt_fail(e, PT_FAILED, "out of memory: the name of a temporary file");
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0)
+        pt_fail_errno(e, PT_FAILED, "%s: cannot write the token cache here", folder);
+    else
+        unlink(path);
+    free(path);
+    return fd < 0 ? PT_FAILED : fd;
+}
+
+/* Opens and locks the partial file. Whoever held the lock before may have renamed or removed it
+ * meanwhile; then the name is opened again. (Where a filesystem has no locks, there are none.) */
+static int lock_partial(const char *path, pt_error *e)
+{
+    for (;;) {
+        struct stat held, named;
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0)
+            return pt_fail_errno(e, PT_FAILED, "%s: cannot write the token cache", path);
+        while (flock(fd, LOCK_EX) < 0 && errno == EINTR)
+            ;
+        if (fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_ino == named.st_ino &&
+            held.st_dev == named.st_dev)
+            return fd;
+        close(fd);
+    }
+}
+
+static int open_outputs(token_writer *w, pt_error *e)
+{
+    char *copy = w->path ? strdup(w->path) : NULL;
+    if (w->path && (!copy || asprintf(&w->partial, "%s.partial", w->path) < 0)) {
+        free(copy);
+        w->partial = NULL;
+        return pt_fail(e, PT_FAILED, "out of memory: the name of a token cache");
+    }
+    w->ids.path = w->docs.path = w->partial ? w->partial : "a temporary file";
+    w->ids.fd = w->partial ? lock_partial(w->partial, e) : unnamed_file(NULL, e);
+    if (w->ids.fd >= 0)
+        w->docs.fd = unnamed_file(copy ? dirname(copy) : NULL, e);
+    free(copy);
+    if (w->ids.fd < 0 || w->docs.fd < 0)
+        return PT_FAILED;
+    if (ftruncate(w->ids.fd, 0) < 0)
+        return pt_fail_errno(e, PT_FAILED, "%s: cannot empty this file", w->ids.path);
+    w->ids.offset = IDS_OFFSET;
+    return 0;
+}
+
+int token_writer_open(const char *path, unsigned id_bytes, token_writer **out, pt_error *e)
+{
+    token_writer *w = calloc(1, sizeof *w);
+    if (!w || (path && !(w->path = strdup(path)))) {
+        free(w);
+        return pt_fail(e, PT_FAILED, "out of memory: buffers to write a token cache");
+    }
+    w->id_bytes = id_bytes;
+    w->hash = DATA_HASH_START;
+    w->ids.fd = w->docs.fd = -1;
+    int rc = open_outputs(w, e);
+    if (rc < 0) {
+        token_writer_close(w);
+        return rc;
+    }
+    *out = w;
+    return 0;
+}
+
+void token_writer_close(token_writer *w)
+{
+    if (!w)
+        return;
+    if (w->ids.fd >= 0) {
+        if (w->partial)
+            unlink(w->partial);
+        close(w->ids.fd);
+    }
+    if (w->docs.fd >= 0)
+        close(w->docs.fd);
+    free(w->path);
+    free(w->partial);
+    free(w);
+}
+
+int token_writer_document(token_writer *w, pt_error *e)
+{
+    w->documents++;
+    hash_u64(&w->hash, UINT64_MAX);
+    return out_put(&w->docs, &w->tokens, sizeof w->tokens, e);
+}
+
+int token_writer_ids(token_writer *w, const uint32_t *ids, size_t n, pt_error *e)
+{
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        uint16_t narrow = (uint16_t)ids[i];
+        hash_u64(&w->hash, ids[i]);
+        if (w->id_bytes == 2)
+            rc = out_put(&w->ids, &narrow, 2, e);
+        else if (w->id_bytes == 4)
+            rc = out_put(&w->ids, &ids[i], 4, e);
+    }
+    w->tokens += n;
+    return rc;
+}
+
+static int append_docs(token_writer *w, pt_error *e)
+{
+    static const char zero[8];
+    int rc = out_put(&w->ids, zero, (8 - (w->ids.offset + w->ids.used) % 8) % 8, e);
+    if (rc == 0)
+        rc = out_flush(&w->ids, e);
+    if (rc == 0)
+        rc = out_flush(&w->docs, e);
+    for (uint64_t at = 0; at < w->docs.offset && rc == 0;) {
+        uint64_t left = w->docs.offset - at;
+        w->ids.used = left < BUFFER ? (size_t)left : BUFFER;
+        at += w->ids.used;
+        rc = read_at(w->docs.fd, w->docs.path, at - w->ids.used, w->ids.buffer, w->ids.used, e);
+        if (rc == 0)
+            rc = out_flush(&w->ids, e);
+    }
+    return rc;
+}
+
+/* Makes the rename itself last. */
+static void sync_folder(const char *path)
+{
+    char *copy = strdup(path);
+    int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(copy);
+}
+
+static int publish(token_writer *w, pt_error *e)
+{
+    if (!w->path)
+        return 0;
+    if (fsync(w->ids.fd) < 0)
+        return pt_fail_errno(e, PT_FAILED, "%s: cannot sync the token cache", w->partial);
+    if (rename(w->partial, w->path) < 0)
+        return pt_fail_errno(e, PT_FAILED, "%s: cannot rename the token cache to %s", w->partial, w->path);
+    sync_folder(w->path);
+    free(w->partial);
+    w->partial = NULL;
+    return 0;
+}
+
+int token_writer_finish(token_writer *w, data_hash key, const id_file *source, token_file *out, pt_error *e)
+{
+    int rc = append_docs(w, e);
+    if (rc < 0)
+        return rc;
+    data_hash hash = hash_end(w->hash);
+    token_header h = {
+        .key = {key.a, key.b},
+        .id_bytes = w->id_bytes,
+        .tokens = w->tokens,
+        .documents = w->documents,
+        .docs_offset = w->ids.offset - w->docs.offset,
+        .file_bytes = w->ids.offset,
+        .hash = {hash.a, hash.b},
+    };
+    memcpy(h.magic, MAGIC, sizeof MAGIC);
+    data_hash check = header_check(&h);
+    h.check[0] = check.a;
+    h.check[1] = check.b;
+    rc = write_at(w->ids.fd, w->ids.path, 0, &h, sizeof h, e);
+    if (rc == 0)
+        rc = publish(w, e);
+    if (rc < 0)
+        return rc;
+    char *name = strdup(w->path ? w->path : "the temporary token cache");
+    if (!name)
+        return pt_fail(e, PT_FAILED, "out of memory: the name of a token cache");
+    describe(out, w->ids.fd, name, &h, source);
+    flock(w->ids.fd, LOCK_UN);
+    w->ids.fd = -1;
+    return 0;
+}

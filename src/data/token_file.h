@@ -1,0 +1,56 @@
+/* token_file.h - the token cache: one stream of ids and where its documents start, in a file.
+ *
+ *   byte 0        token_header (4096 bytes, written last)
+ *   ids_offset    ids, uint16 or uint32, little-endian
+ *   docs_offset   for each document the index of its first id, uint64, ascending from 0
+ *
+ * It is written as NAME.partial under an exclusive lock, synced and renamed, so that NAME is
+ * whole or not there; a second process that wants the same cache waits and then finds it. The
+ * header holds the key of what the ids were made from and the file's own size: a cache of other
+ * data, or a cut one, is not opened. Without a folder the cache is an unnamed temporary file.
+ *
+ * A single .npy or .bin is not copied: its ids stay where they are (`in_place`), and the cache
+ * holds what would otherwise have to be found out again: that they were checked, and their hash.
+ *
+ * Everything is read with pread through small buffers on the stack. (Pages of a mapped file count
+ * as the process's own, and the budget of memory is hard.)
+ */
+#ifndef PT_DATA_TOKEN_FILE_H
+#define PT_DATA_TOKEN_FILE_H
+
+#include "data/hash.h"
+#include "data/id_file.h"
+
+typedef struct token_file {
+    int fd;                  /* the cache */
+    char *path;
+    id_file ids;             /* in the cache, or in the data file itself */
+    uint64_t documents, docs_offset;
+    char fingerprint[33];    /* of ids and document starts, in hex */
+} token_file;
+
+/* Opens the cache `path` if it is whole and its key is `key`. 1: opened; 0: not there, or stale,
+ * or cut: build it. source: the data file if the cache describes one, else NULL. */
+int token_file_open(const char *path, data_hash key, const id_file *source, token_file *out, pt_error *e);
+void token_file_close(token_file *f);
+
+/* The last document that starts at or before id `position`: its number, and its start. */
+int token_file_document(const token_file *f, uint64_t position, uint64_t *document, uint64_t *start,
+                        pt_error *e);
+/* Starts of the documents [first, first + n). */
+int token_file_starts(const token_file *f, uint64_t first, size_t n, uint64_t *out, pt_error *e);
+
+typedef struct token_writer token_writer;
+
+/* path: the final name; NULL: an unnamed temporary file. Waits for another process that is writing
+ * the same cache. id_bytes: 2 or 4; 0: ids are in place and only described. */
+int token_writer_open(const char *path, unsigned id_bytes, token_writer **out, pt_error *e);
+void token_writer_close(token_writer *w); /* unfinished: leaves nothing behind */
+
+int token_writer_document(token_writer *w, pt_error *e); /* the next id is the first of a document */
+int token_writer_ids(token_writer *w, const uint32_t *ids, size_t n, pt_error *e);
+
+/* Writes the rest and the header, syncs and renames; then opens the result. */
+int token_writer_finish(token_writer *w, data_hash key, const id_file *source, token_file *out, pt_error *e);
+
+#endif

@@ -1,0 +1,503 @@
+#include "data/tokenize.h"
+
+#include "data/bytes.h"
+#include "data/cutter.h"
+#include "data/documents.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+#include <utf8proc.h>
+
+enum {
+    PIECE_BYTES = 256 << 10,
+    PIECE_BYTES_MAX = 64 << 20, /* a piece grows up to this where no place for a cut is found */
+    JOB_SEGMENTS = 4096,
+};
+
+/* A document, or a piece of one, in a job's text. */
+typedef struct segment {
+    size_t at, context, n; /* context bytes from `at`, then n bytes of its own */
+    bool begins, ends;     /* the document */
+    const char *path;
+    uint64_t line;         /* of the record, 0 in a .txt */
+    uint64_t offset;       /* of its own bytes in the document */
+} segment;
+
+typedef enum job_state { JOB_FREE, JOB_FULL, JOB_DONE } job_state;
+
+typedef struct job {
+    job_state state;
+    bool last;             /* nothing follows */
+    int rc;
+    pt_error error;        /* why rc < 0 */
+    bytes text;
+    segment *segments;
+    size_t segments_n;
+    id_list ids;
+    uint64_t *starts;      /* indices in ids where documents begin */
+    size_t starts_n;
+    uint64_t text_ids;     /* without BOS and EOS */
+    uint64_t done_bytes;   /* of all files, when this job was filled */
+} job;
+
+typedef struct pipeline {
+    const tokenize_options *o;
+    const data_file *files;
+    size_t files_n;
+    size_t piece_bytes;
+    int workers;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool stop;             /* somebody failed: all leave */
+    bool ended;            /* the last job is submitted */
+    uint64_t filled, taken; /* jobs submitted by the reader, taken by workers */
+    uint64_t jobs_n;
+    job *jobs;
+} pipeline;
+
+/* ---- reader ---- */
+
+typedef struct feeder {
+    pipeline *p;
+    job *job;              /* being filled, or NULL */
+    size_t target;         /* of the current piece */
+    cutter *cutter;        /* opened when the first long document comes */
+    const char *path;
+    uint64_t done_bytes, file_bytes;
+    bytes carry;
+} feeder;
+
+static int next_job(feeder *f, pt_error *e)
+{
+    pipeline *p = f->p;
+    if (f->job)
+        return 0;
+    pthread_mutex_lock(&p->lock);
+    job *j = &p->jobs[p->filled % p->jobs_n];
+    while (!p->stop && j->state != JOB_FREE)
+        pthread_cond_wait(&p->changed, &p->lock);
+    bool stop = p->stop;
+    pthread_mutex_unlock(&p->lock);
+    if (stop)
+        return pt_fail(e, PT_FAILED, "tokenizing was stopped");
+    j->text.n = j->segments_n = j->starts_n = j->ids.n = 0;
+    j->text_ids = 0;
+    j->rc = 0;
+    j->last = false;
+    f->job = j;
+    return 0;
+}
+
+static void submit(feeder *f, bool last)
+{
+    pipeline *p = f->p;
+    f->job->done_bytes = f->done_bytes + f->file_bytes;
+    f->job->last = last;
+    pthread_mutex_lock(&p->lock);
+    f->job->state = JOB_FULL;
+    p->filled++;
+    p->ended = last;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    f->job = NULL;
+}
+
+static segment *current(feeder *f)
+{
+    return &f->job->segments[f->job->segments_n - 1];
+}
+
+static void add_segment(feeder *f, segment s)
+{
+    s.at = f->job->text.n;
+    s.path = f->path;
+    f->job->segments[f->job->segments_n++] = s;
+    f->target = f->p->piece_bytes;
+}
+
+static int feed_begin(void *arg, uint64_t line, pt_error *e)
+{
+    feeder *f = arg;
+    int rc = next_job(f, e);
+    if (rc == 0)
+        add_segment(f, (segment){.begins = true, .line = line});
+    return rc;
+}
+
+/* The piece before the cut is submitted; the rest begins a new job, with context in front. */
+static int split(feeder *f, size_t cut, size_t context, pt_error *e)
+{
+    segment *s = current(f), rest = {.line = s->line};
+    const char *text = f->job->text.p + s->at;
+    rest.context = context;
+    rest.n = s->context + s->n - cut;
+    rest.offset = s->offset + cut - s->context;
+    f->carry.n = 0;
+    int rc = bytes_append(&f->carry, text + cut - context, context + rest.n, e);
+    if (rc < 0)
+        return rc;
+    s->n = cut - s->context;
+    f->job->text.n = s->at + cut;
+    submit(f, false);
+    rc = next_job(f, e);
+    if (rc == 0)
+        add_segment(f, rest);
+    return rc < 0 ? rc : bytes_append(&f->job->text, f->carry.p, f->carry.n, e);
+}
+
+/* Where a piece is in its file, for messages. */
+static int name_place(const segment *s, pt_error *e)
+{
+    if (s->line)
+        return pt_error_prefix(e, "%s: the document on line %llu", s->path, (unsigned long long)s->line);
+    return pt_error_prefix(e, "%s: the text from byte %llu on", s->path, (unsigned long long)s->offset);
+}
+
+/* Byte offset of what is not UTF-8 in p[0 .. n), or n. */
+static size_t find_bad_utf8(const char *p, size_t n)
+{
+    size_t at = 0;
+    while (at < n) {
+        utf8proc_int32_t c;
+        utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)p + at, (utf8proc_ssize_t)(n - at), &c);
+        if (k < 1)
+            break;
+        at += (size_t)k;
+    }
+    return at;
+}
+
+/* A tokenizer's refusal, told in terms of the file. */
+static int explain(const job *j, const segment *s, pt_error *e)
+{
+    size_t n = s->context + s->n, bad = find_bad_utf8(j->text.p + s->at, n);
+    if (bad == n || bad < s->context || s->line)
+        return name_place(s, e);
+    return pt_fail(e, PT_FAILED, "%s: byte %llu is not UTF-8, and this tokenizer has no ids for raw bytes: "
+                   "convert the file to UTF-8", s->path, (unsigned long long)(s->offset + bad - s->context));
+}
+
+static int cut_piece(feeder *f, pt_error *e)
+{
+    int rc = f->cutter ? 0 : cutter_open(f->p->o->tokenizer, &f->cutter, e);
+    if (rc < 0)
+        return rc;
+    const segment *s = current(f);
+    size_t context, low = s->context + f->target / 2, high = s->context + f->target;
+    size_t cut = cutter_find(f->cutter, f->job->text.p + s->at, low, high, &context);
+    if (cut)
+        return split(f, cut, context, e);
+    if (f->target >= PIECE_BYTES_MAX) {
+        pt_fail(e, PT_FAILED, "%d MiB without a place where this tokenizer lets a text be cut: break the text "
+                "into lines, or into several documents", PIECE_BYTES_MAX >> 20);
+        return explain(f->job, s, e);
+    }
+    f->target *= 2;
+    return 0;
+}
+
+static int feed_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt_error *e)
+{
+    feeder *f = arg;
+    f->file_bytes = file_bytes;
+    while (n > 0) {
+        size_t limit = f->target + CUT_MARGIN, room = limit - current(f)->n;
+        size_t take = n < room ? n : room;
+        int rc = bytes_append(&f->job->text, p, take, e);
+        if (rc < 0)
+            return rc;
+        current(f)->n += take;
+        p += take;
+        n -= take;
+        if (take == room && (rc = cut_piece(f, e)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int feed_end(void *arg, pt_error *e)
+{
+    feeder *f = arg;
+    current(f)->ends = true;
+    if (f->job->text.n >= f->p->piece_bytes || f->job->segments_n == JOB_SEGMENTS)
+        submit(f, false);
+    return 0;
+}
+
+static int read_file(feeder *f, const data_file *file, pt_error *e)
+{
+    const document_sink sink = {f, feed_begin, feed_text, feed_end};
+    f->path = file->path;
+    f->file_bytes = 0;
+    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%s: cannot open this file", file->path);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    int rc = documents_read(fd, file->path, file->kind, &sink, e);
+    close(fd);
+    f->file_bytes = 0;
+    f->done_bytes += file->bytes;
+    return rc;
+}
+
+/* The last job carries what is left, and the reader's error if there is one: its documents come
+ * first in the text, so that their errors go first. */
+static void *reader_main(void *arg)
+{
+    pipeline *p = arg;
+    feeder f = {.p = p, .done_bytes = p->o->done_bytes};
+    pt_error error = {0};
+    int rc = 0;
+    for (size_t i = 0; i < p->files_n && rc == 0; i++)
+        rc = read_file(&f, &p->files[i], &error);
+    if (next_job(&f, NULL) == 0) {
+        if (rc < 0) {
+            f.job->rc = rc;
+            f.job->error = error;
+        }
+        submit(&f, true);
+    }
+    cutter_close(f.cutter);
+    free(f.carry.p);
+    return NULL;
+}
+
+/* ---- workers ---- */
+
+static int put_id(id_list *ids, int64_t id, pt_error *e)
+{
+    if (ids->n == ids->capacity) {
+        size_t capacity = ids->capacity ? 2 * ids->capacity : 1024;
+        uint32_t *p = realloc(ids->ids, capacity * sizeof *p);
+        if (!p)
+            return pt_fail(e, PT_FAILED, "out of memory: a list of %zu ids", capacity);
+        ids->ids = p;
+        ids->capacity = capacity;
+    }
+    ids->ids[ids->n++] = (uint32_t)id;
+    return 0;
+}
+
+/* Encodes a piece with its context and takes the context's ids off again. */
+static int encode_piece(encoder *c, id_list *context, job *j, const segment *s, pt_error *e)
+{
+    size_t from = j->ids.n;
+    context->n = 0;
+    int rc = encoder_run(c, j->text.p + s->at, s->context + s->n, 0, &j->ids, e);
+    if (rc == 0 && s->context)
+        rc = encoder_run(c, j->text.p + s->at, s->context, 0, context, e);
+    if (rc < 0)
+        return explain(j, s, e);
+    uint32_t *ids = j->ids.ids + from;
+    size_t n = j->ids.n - from, drop = context->n;
+    if (n < drop || (drop && memcmp(ids, context->ids, drop * sizeof *ids) != 0)) {
+        pt_fail(e, PT_FAILED, "this tokenizer gives other ids when the text is cut there: break the text into "
+                "several documents");
+        return name_place(s, e);
+    }
+    if (drop)
+        memmove(ids, ids + drop, (n - drop) * sizeof *ids);
+    j->ids.n -= drop;
+    return 0;
+}
+
+static int encode_segment(pipeline *p, encoder *c, id_list *context, job *j, const segment *s, pt_error *e)
+{
+    const tokenizer *t = p->o->tokenizer;
+    size_t first = j->ids.n;
+    int rc = 0;
+    if (s->begins) {
+        j->starts[j->starts_n++] = j->ids.n;
+        if (tokenizer_template_adds_bos(t) && tokenizer_bos(t) >= 0)
+            rc = put_id(&j->ids, tokenizer_bos(t), e);
+    }
+    size_t from = j->ids.n;
+    if (rc == 0 && s->n > 0)
+        rc = encode_piece(c, context, j, s, e);
+    j->text_ids += j->ids.n - from;
+    if (rc == 0 && s->ends && tokenizer_eos(t) >= 0)
+        rc = put_id(&j->ids, tokenizer_eos(t), e);
+    for (size_t i = first; i < j->ids.n && rc == 0; i++)
+        if (j->ids.ids[i] >= p->o->vocab) {
+            pt_fail(e, PT_FAILED, "the tokenizer gives id %u, but the model's vocabulary has %lld: tokenizer and "
+                    "model do not belong together", j->ids.ids[i], (long long)p->o->vocab);
+            rc = name_place(s, e);
+        }
+    return rc;
+}
+
+static void encode_job(pipeline *p, encoder *c, id_list *context, job *j)
+{
+    pt_error error = {0};
+    int rc = 0;
+    for (size_t i = 0; i < j->segments_n && rc == 0; i++)
+        rc = encode_segment(p, c, context, j, &j->segments[i], &error);
+    if (rc < 0) { /* goes before an error of the reader, which stopped behind this text */
+        j->rc = rc;
+        j->error = error;
+    }
+}
+
+/* The next job to encode, or NULL when there will be none. */
+static job *take_job(pipeline *p)
+{
+    job *j = NULL;
+    pthread_mutex_lock(&p->lock);
+    while (!p->stop && !p->ended && p->taken == p->filled)
+        pthread_cond_wait(&p->changed, &p->lock);
+    if (!p->stop && p->taken < p->filled)
+        j = &p->jobs[p->taken++ % p->jobs_n];
+    pthread_mutex_unlock(&p->lock);
+    return j;
+}
+
+static void *worker_main(void *arg)
+{
+    pipeline *p = arg;
+    encoder *c = NULL;
+    id_list context = {0};
+    pt_error open_error = {0};
+    int opened = encoder_open(p->o->tokenizer, &c, &open_error);
+    for (job *j; (j = take_job(p));) {
+        if (opened < 0) {
+            j->rc = opened;
+            j->error = open_error;
+        } else {
+            encode_job(p, c, &context, j);
+        }
+        pthread_mutex_lock(&p->lock);
+        j->state = JOB_DONE;
+        pthread_cond_broadcast(&p->changed);
+        pthread_mutex_unlock(&p->lock);
+    }
+    if (opened == 0)
+        encoder_close(c);
+    id_list_free(&context);
+    return NULL;
+}
+
+/* ---- writer ---- */
+
+static int write_job(const job *j, token_writer *w, pt_error *e)
+{
+    size_t at = 0;
+    int rc = 0;
+    for (size_t i = 0; i < j->starts_n && rc == 0; i++) {
+        rc = token_writer_ids(w, j->ids.ids + at, j->starts[i] - at, e);
+        at = j->starts[i];
+        if (rc == 0)
+            rc = token_writer_document(w, e);
+    }
+    return rc < 0 ? rc : token_writer_ids(w, j->ids.ids + at, j->ids.n - at, e);
+}
+
+static int write_all(pipeline *p, token_writer *w, uint64_t *text_ids, pt_error *e)
+{
+    for (uint64_t k = 0;; k++) {
+        job *j = &p->jobs[k % p->jobs_n];
+        pthread_mutex_lock(&p->lock);
+        while (j->state != JOB_DONE)
+            pthread_cond_wait(&p->changed, &p->lock);
+        pthread_mutex_unlock(&p->lock);
+        if (j->rc < 0) {
+            if (e)
+                *e = j->error;
+            return j->rc;
+        }
+        int rc = write_job(j, w, e);
+        if (rc < 0)
+            return rc;
+        bool last = j->last;
+        *text_ids += j->text_ids;
+        if (p->o->progress)
+            p->o->progress(p->o->progress_arg, j->done_bytes, p->o->total_bytes);
+        pthread_mutex_lock(&p->lock);
+        j->state = JOB_FREE;
+        pthread_cond_broadcast(&p->changed);
+        pthread_mutex_unlock(&p->lock);
+        if (last)
+            return 0;
+    }
+}
+
+/* ---- all together ---- */
+
+static int usable_cores(void)
+{
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? n : 1;
+}
+
+static int pipeline_init(pipeline *p, pt_error *e)
+{
+    p->piece_bytes = p->o->piece_bytes ? p->o->piece_bytes : PIECE_BYTES;
+    if (p->piece_bytes < 4 * CUT_CONTEXT)
+        p->piece_bytes = 4 * CUT_CONTEXT;
+    p->workers = p->o->threads > 0 ? p->o->threads : usable_cores();
+    p->jobs_n = 2 * (uint64_t)p->workers + 2;
+    p->jobs = calloc(p->jobs_n, sizeof *p->jobs);
+    bool failed = !p->jobs;
+    for (uint64_t i = 0; i < p->jobs_n && !failed; i++) {
+        p->jobs[i].segments = malloc(JOB_SEGMENTS * sizeof *p->jobs[i].segments);
+        p->jobs[i].starts = malloc(JOB_SEGMENTS * sizeof *p->jobs[i].starts);
+        failed = !p->jobs[i].segments || !p->jobs[i].starts;
+    }
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->changed, NULL);
+    return failed ? pt_fail(e, PT_FAILED, "out of memory: buffers for %d tokenizing threads", p->workers) : 0;
+}
+
+static void pipeline_free(pipeline *p)
+{
+    for (uint64_t i = 0; p->jobs && i < p->jobs_n; i++) {
+        free(p->jobs[i].text.p);
+        free(p->jobs[i].segments);
+        free(p->jobs[i].starts);
+        id_list_free(&p->jobs[i].ids);
+    }
+    free(p->jobs);
+    pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->changed);
+#ifdef __GLIBC__
+    malloc_trim(0); /* what the threads' arenas kept would count against the run's budget */
+#endif
+}
+
+static void stop(pipeline *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->stop = true;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+int tokenize_files(const data_file *files, size_t n, const tokenize_options *o, token_writer *w,
+                   uint64_t *text_ids, pt_error *e)
+{
+    pipeline p = {.o = o, .files = files, .files_n = n};
+    *text_ids = 0;
+    int rc = pipeline_init(&p, e), started = 0;
+    pthread_t *threads = rc == 0 ? calloc((size_t)p.workers + 1, sizeof *threads) : NULL;
+    if (rc == 0 && !threads)
+        rc = pt_fail(e, PT_FAILED, "out of memory: a list of %d threads", p.workers);
+    for (; rc == 0 && started < p.workers + 1; started++)
+        if ((errno = pthread_create(&threads[started], NULL, started ? worker_main : reader_main, &p)) != 0) {
+            if (started > 1)
+                break; /* the system allows fewer threads: fewer will do */
+            rc = pt_fail_errno(e, PT_FAILED, "cannot start a thread to tokenize with");
+            break;
+        }
+    if (rc == 0)
+        rc = write_all(&p, w, text_ids, e);
+    stop(&p);
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    free(threads);
+    pipeline_free(&p);
+    return rc;
+}
