@@ -44,7 +44,9 @@ typedef struct model_config {
     double initializer_range;
     bool dropout;              /* config asks for dropout > 0, which is not applied */
     pt_dtype stored_type;      /* torch_dtype / dtype of config.json, PT_F32 if absent */
-    int64_t bos, eos;          /* -1: none */
+    int64_t bos, eos;          /* -1: none (or beyond the vocabulary); the first where config.json has a list */
+    int64_t padding;           /* row of the embedding that Transformers starts at zero, and to which it passes no
+                                  gradient from the input side; -1: none */
 } model_config;
 
 typedef enum block_kind { BLOCK_EMBEDDING, BLOCK_LAYER, BLOCK_HEAD } block_kind;
@@ -66,9 +68,9 @@ typedef enum param_role {
 
 typedef struct param_part {
     char name[MODEL_NAME];     /* Hugging Face name */
-    int64_t row0, rows;        /* its rows of the parameter */
+    int64_t row0, rows;        /* its rows of the parameter; of a vector: its elements */
     bool transposed;           /* stored (cols, rows) */
-    bool vector;               /* stored with one dimension (rows == 1 or cols == 1) */
+    bool vector;               /* stored with one dimension; the parameter is (1, n) */
 } param_part;
 
 typedef struct param {

@@ -1,22 +1,35 @@
-/* weights.h - parameters from and to Hugging Face tensors, piece by piece, and random initialisation. */
+/* weights.h - parameters from and to Hugging Face tensors, piece by piece, and random initialisation.
+ *
+ * A checkpoint is spoken of in Hugging Face's terms only: its tensors, their names, their shapes. How
+ * our parameters are made of them (model.h: parts stacked by rows, some transposed) is known here and
+ * nowhere else. The same functions serve whatever has the shape of the weights, such as moments: write
+ * them to files of their own, under the same names, and read them back from there.
+ */
 #ifndef PT_WEIGHTS_H
 #define PT_WEIGHTS_H
 
 #include "model/model.h"
 
 struct safetensors;
+struct safetensors_writer;
 
 /* True if the folder has weights (model.safetensors or an index). */
 bool weights_present(const char *model_dir);
 
 /* Checks that every part exists with the right shape (a tied model may store either name: the
- * embedding's or lm_head.weight; GPT-2 names come with and without "transformer."), that dtypes are readable;
- * extra tensors that the architecture does not know are an error, except known buffers (attn.bias masks,
- * rotary inv_freq, a tied duplicate). *stored_type is what most of the weights are stored in. */
+ * embedding's or lm_head.weight; both only if they are equal; names come with and without the
+ * architecture's prefix, "transformer." or "model."), that dtypes are readable; extra tensors that the
+ * architecture does not know are an error, except known buffers (attn.bias masks, rotary inv_freq).
+ * *stored_type (may be NULL) is what most of the weights are stored in: F32, BF16 or F16. */
 int weights_check(const model *m, const struct safetensors *st, pt_dtype *stored_type, pt_error *e);
 
+/* True where the checkpoint's names lack the architecture's prefix ("wte.weight"). */
+bool weights_are_bare(const model *m, const struct safetensors *st);
+
 /* out[0 .. n_rows*cols) = rows row0 .. of parameter `index`, as fp32. Bounded memory: `scratch` of
- * scratch_bytes (>= 1 MiB) is all that is used besides `out`. */
+ * scratch_bytes (>= 1 MiB) is all that is used besides `out`. Thread-safe with a scratch for each
+ * thread. A part that is stored transposed is read whole where at least half of its rows are wanted,
+ * else with one small read for each column. */
 int weights_read(const model *m, const struct safetensors *st, int index, int64_t row0, int64_t n_rows, float *out,
                  void *scratch, size_t scratch_bytes, pt_error *e);
 
@@ -24,5 +37,25 @@ int weights_read(const model *m, const struct safetensors *st, int index, int64_
  * initializer_range, GPT-2's scaled residual projections, zeros for biases, ones for norms), from the
  * counter-based generator: element (row, col) depends on (seed, Hugging Face tensor, its logical index) only. */
 void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_t n_rows, float *out);
+
+/* Rows row0 .. row0+n_rows of parameter `index` as fp32: out (n_rows, cols). */
+typedef int (*weights_getter)(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e);
+
+/* Declares every Hugging Face tensor, in the order of the model, with the checkpoint's prefix or
+ * without (bare). A tied head is not written twice. Returns the first tensor's number (the others
+ * follow it), or a negative code. */
+int weights_declare(const model *m, struct safetensors_writer *w, pt_dtype dtype, bool bare, pt_error *e);
+
+/* Streams all of them, after safetensors_begin. Memory: `scratch`, at least weights_scratch_bytes(). A
+ * transposed tensor (GPT-2's matrices) is asked for once from the getter if about 4/3 of its fp32 bytes
+ * fit into the scratch, else once for each slice that fits: give some tens of MiB. PT_FAILED also where
+ * a finite value is beyond F16. */
+int weights_append(const model *m, struct safetensors_writer *w, int first, pt_dtype dtype, weights_getter get, void *arg,
+                   void *scratch, size_t scratch_bytes, pt_error *e);
+size_t weights_scratch_bytes(const model *m);
+
+/* Both, with safetensors_begin between and safetensors_finish after them. */
+int weights_export(const model *m, struct safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get, void *arg,
+                   void *scratch, size_t scratch_bytes, pt_error *e);
 
 #endif

@@ -1,0 +1,142 @@
+/* export.c - parameters to Hugging Face tensors, streamed.
+ *
+ * Tensors are written in the order of the model, each from its start to its end. Rows of a plain part
+ * are consecutive rows of our parameter. A transposed part has our columns as its rows; the scratch is
+ * then shared between what is asked for and what is written:
+ *
+ *   scratch  [ some rows of the parameter (j, cols) | some rows of the stored tensor (n, part rows) ]
+ *
+ * and the whole parameter passes through the first area for each filling of the second.
+ */
+#include "io/safetensors.h"
+#include "model/architectures.h"
+#include "model/transpose.h"
+#include "model/weights.h"
+
+#include <math.h>
+#include <string.h>
+
+#define F16_MAX_ROUNDED 65520.0f /* from here on F16 rounds to infinity */
+
+typedef struct exporter {
+    const model *m;
+    safetensors_writer *w;
+    pt_dtype dtype;
+    weights_getter get;
+    void *arg;
+    float *scratch;
+    int64_t room; /* floats */
+    pt_error *e;
+} exporter;
+
+int weights_declare(const model *m, safetensors_writer *w, pt_dtype dtype, bool bare, pt_error *e)
+{
+    size_t prefix = strlen(architecture_find(m->config.model_type)->prefix);
+    int first = -1;
+    for (int i = 0; i < m->params_n; i++)
+        for (int k = 0; k < m->params[i].parts; k++) {
+            const param *p = &m->params[i];
+            const param_part *part = &p->part[k];
+            bool prefixed = p->role != PARAM_HEAD;
+            int64_t shape[2] = {part->transposed ? p->cols : part->rows, part->transposed ? part->rows : p->cols};
+            int number = safetensors_declare(w, part->name + (bare && prefixed ? prefix : 0), dtype, part->vector ? 1 : 2, shape, e);
+            if (number < 0)
+                return number;
+            first = first < 0 ? number : first;
+        }
+    return first;
+}
+
+static int append_values(exporter *x, int number, const param_part *part, const float *values, int64_t n)
+{
+    for (int64_t i = 0; x->dtype == PT_F16 && i < n; i++)
+        if (fabsf(values[i]) >= F16_MAX_ROUNDED && isfinite(values[i]))
+            return pt_fail(x->e, PT_FAILED, "tensor \"%s\": %g is beyond what F16 can hold; save as bf16 or fp32", part->name,
+                           (double)values[i]);
+    return safetensors_append_f32(x->w, number, values, (uint64_t)n, x->e);
+}
+
+static int append_vector(exporter *x, int index, int k, int number)
+{
+    const param_part *part = &x->m->params[index].part[k];
+    int status = x->get(x->arg, index, 0, 1, x->scratch, x->e);
+    return status ? status : append_values(x, number, part, x->scratch + part->row0, part->rows);
+}
+
+static int append_rows(exporter *x, int index, int k, int number)
+{
+    const param *p = &x->m->params[index];
+    const param_part *part = &p->part[k];
+    int64_t step = x->room / p->cols;
+    int status = 0;
+    for (int64_t r = 0; r < part->rows && !status; r += step) {
+        int64_t n = part->rows - r < step ? part->rows - r : step;
+        status = x->get(x->arg, index, part->row0 + r, n, x->scratch, x->e);
+        if (!status)
+            status = append_values(x, number, part, x->scratch, n * p->cols);
+    }
+    return status;
+}
+
+static int append_transposed(exporter *x, int index, int k, int number)
+{
+    const param *p = &x->m->params[index];
+    const param_part *part = &p->part[k];
+    int64_t in = x->room / 4 > p->cols ? x->room / 4 / p->cols : 1;
+    int64_t step = (x->room - in * p->cols) / part->rows;
+    float *stored = x->scratch + in * p->cols;
+    int status = 0;
+    for (int64_t c = 0; c < p->cols && !status; c += step) {
+        int64_t n = p->cols - c < step ? p->cols - c : step;
+        for (int64_t r = 0; r < part->rows && !status; r += in) {
+            int64_t rows = part->rows - r < in ? part->rows - r : in;
+            status = x->get(x->arg, index, part->row0 + r, rows, x->scratch, x->e);
+            if (!status)
+                transpose(stored + r, part->rows, x->scratch + c, p->cols, rows, n);
+        }
+        if (!status)
+            status = append_values(x, number, part, stored, n * part->rows);
+    }
+    return status;
+}
+
+size_t weights_scratch_bytes(const model *m)
+{
+    int64_t most = 0;
+    for (int i = 0; i < m->params_n; i++) {
+        const param *p = &m->params[i];
+        int64_t need = p->cols + (p->part[0].transposed ? p->rows : 0);
+        most = need > most ? need : most;
+    }
+    return (size_t)most * 2 * sizeof(float);
+}
+
+int weights_append(const model *m, safetensors_writer *w, int first, pt_dtype dtype, weights_getter get, void *arg, void *scratch,
+                   size_t scratch_bytes, pt_error *e)
+{
+    exporter x = {m, w, dtype, get, arg, scratch, (int64_t)(scratch_bytes / sizeof(float)), e};
+    if (scratch_bytes < weights_scratch_bytes(m))
+        return pt_fail(e, PT_FAILED, "exporting needs a scratch of %zu bytes, but %zu were given", weights_scratch_bytes(m),
+                       scratch_bytes);
+    int number = first, status = 0;
+    for (int i = 0; i < m->params_n && !status; i++)
+        for (int k = 0; k < m->params[i].parts && !status; k++, number++) {
+            const param_part *part = &m->params[i].part[k];
+            status = part->vector       ? append_vector(&x, i, k, number)
+                     : part->transposed ? append_transposed(&x, i, k, number)
+                                        : append_rows(&x, i, k, number);
+        }
+    return status;
+}
+
+int weights_export(const model *m, safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get, void *arg, void *scratch,
+                   size_t scratch_bytes, pt_error *e)
+{
+    int first = weights_declare(m, w, dtype, bare, e);
+    if (first < 0)
+        return first;
+    int status = safetensors_begin(w, e);
+    if (!status)
+        status = weights_append(m, w, first, dtype, get, arg, scratch, scratch_bytes, e);
+    return status ? status : safetensors_finish(w, e);
+}

@@ -1,0 +1,245 @@
+#include "model/weights.h"
+
+#include "io/safetensors.h"
+#include "model/architectures.h"
+#include "model/transpose.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+bool weights_present(const char *model_dir) { return safetensors_present(model_dir); }
+
+static const architecture *architecture_of(const model *m) { return architecture_find(m->config.model_type); }
+
+static bool is_tied_tokens(const model *m, const param *p) { return p->role == PARAM_TOKENS && m->config.tied; }
+
+/* The name without the architecture's prefix. */
+static const char *bare_name(const architecture *a, const char *name)
+{
+    size_t n = strlen(a->prefix);
+    return strncmp(name, a->prefix, n) ? name : name + n;
+}
+
+static const safetensors_tensor *find_part(const model *m, const safetensors *st, const param *p, int k)
+{
+    const safetensors_tensor *t = safetensors_find(st, p->part[k].name);
+    if (!t)
+        t = safetensors_find(st, bare_name(architecture_of(m), p->part[k].name));
+    if (!t && is_tied_tokens(m, p))
+        t = safetensors_find(st, head_name);
+    return t;
+}
+
+bool weights_are_bare(const model *m, const safetensors *st)
+{
+    const architecture *a = architecture_of(m);
+    for (int i = 0; i < m->params_n; i++) {
+        const char *name = m->params[i].part[0].name, *bare = bare_name(a, name);
+        if (bare == name)
+            continue;
+        if (safetensors_find(st, name))
+            return false;
+        if (safetensors_find(st, bare))
+            return true;
+    }
+    return false;
+}
+
+static const char *first_path(const safetensors *st)
+{
+    return safetensors_count(st) ? safetensors_path(st, safetensors_at(st, 0)) : "the checkpoint";
+}
+
+static const char *shape_text(char buffer[128], int rank, const int64_t *shape)
+{
+    int used = snprintf(buffer, 128, "(");
+    for (int i = 0; i < rank && used < 100; i++)
+        used += snprintf(buffer + used, 128 - (size_t)used, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    snprintf(buffer + used, 128 - (size_t)used, ")");
+    return buffer;
+}
+
+/* Shape of a part as Hugging Face stores it; returns its rank. */
+static int stored_shape(const param *p, int k, int64_t shape[2])
+{
+    const param_part *part = &p->part[k];
+    shape[0] = part->transposed ? p->cols : part->rows;
+    shape[1] = part->transposed ? part->rows : p->cols;
+    return part->vector ? 1 : 2;
+}
+
+static int check_tensor(const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_error *e)
+{
+    int64_t shape[2];
+    int rank = stored_shape(p, k, shape);
+    if (t->rank != rank || memcmp(t->shape, shape, (size_t)rank * sizeof shape[0])) {
+        char found[128], wanted[128];
+        return pt_fail(e, PT_FAILED, "%s: tensor \"%.80s\" has shape %s, but by config.json it must be %s; the two do not belong together",
+                       safetensors_path(st, t), t->name, shape_text(found, t->rank, t->shape), shape_text(wanted, rank, shape));
+    }
+    bool readable = t->dtype_is_known && (t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16 || t->dtype == PT_F64);
+    if (!readable)
+        return pt_fail(e, PT_FAILED, "%s: tensor \"%.80s\" is stored as %s, but weights must be F32, BF16, F16 or F64; convert them",
+                       safetensors_path(st, t), t->name, t->dtype_text);
+    return 0;
+}
+
+static int missing_tensor(const model *m, const safetensors *st, const param *p, int k, pt_error *e)
+{
+    const char *mend = p->role == PARAM_HEAD ? "; if the head shares the embedding, set \"tie_word_embeddings\" to true in config.json"
+                                             : "; the files are incomplete, or config.json is of another model";
+    return pt_fail(e, PT_FAILED, "%s: tensor \"%s\", which %s models have, is missing%s", first_path(st), p->part[k].name,
+                   m->config.model_type, mend);
+}
+
+/* A tied model whose file has both: they must say the same. */
+static int check_tied_copy(const model *m, const safetensors *st, const param *p, const safetensors_tensor *tokens,
+                           const safetensors_tensor *head, pt_error *e)
+{
+    enum { PIECE = 4096 };
+    float a[PIECE], b[PIECE];
+    int status = check_tensor(st, head, p, 0, e);
+    for (uint64_t at = 0; !status && at < tokens->elements; at += PIECE) {
+        uint64_t n = tokens->elements - at < PIECE ? tokens->elements - at : PIECE;
+        status = safetensors_read_f32(st, tokens, at, n, a, e);
+        if (!status)
+            status = safetensors_read_f32(st, head, at, n, b, e);
+        if (!status && memcmp(a, b, n * sizeof a[0]))
+            status = pt_fail(e, PT_FAILED, "%s: \"%s\" and \"%s\" differ, but the config of this %s model ties them; set "
+                             "\"tie_word_embeddings\" to false in config.json, or remove one", safetensors_path(st, head),
+                             tokens->name, head->name, m->config.model_type);
+    }
+    return status;
+}
+
+/* Does `name` read as `pattern`, whose `*` is a number, with or without the prefix? */
+static bool name_matches(const char *prefix, const char *pattern, const char *name)
+{
+    size_t n = strlen(prefix), k = strcspn(pattern, "*");
+    if (!strncmp(name, prefix, n))
+        name += n;
+    if (strncmp(name, pattern, k))
+        return false;
+    name += k;
+    if (!pattern[k])
+        return !*name;
+    if (!isdigit((unsigned char)*name))
+        return false;
+    while (isdigit((unsigned char)*name))
+        name++;
+    return !strcmp(name, pattern + k + 1);
+}
+
+static bool is_buffer(const architecture *a, const char *name)
+{
+    for (int i = 0; i < ARCHITECTURE_MAX_BUFFERS && a->buffers[i]; i++)
+        if (name_matches(a->prefix, a->buffers[i], name))
+            return true;
+    return false;
+}
+
+static bool is_part(const model *m, const architecture *a, const safetensors_tensor *t, const safetensors *st)
+{
+    for (int i = 0; i < m->params_n; i++)
+        for (int k = 0; k < m->params[i].parts; k++)
+            if (find_part(m, st, &m->params[i], k) == t)
+                return true;
+    return m->config.tied && !strcmp(t->name, head_name);
+}
+
+static int check_extra(const model *m, const safetensors *st, pt_error *e)
+{
+    const architecture *a = architecture_of(m);
+    for (size_t i = 0; i < safetensors_count(st); i++) {
+        const safetensors_tensor *t = safetensors_at(st, i);
+        char shape[128];
+        if (!is_buffer(a, t->name) && !is_part(m, a, t, st))
+            return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json; correct "
+                           "the config, or remove the tensor", safetensors_path(st, t), t->name,
+                           shape_text(shape, t->rank, t->shape), m->config.model_type);
+    }
+    return 0;
+}
+
+int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, pt_error *e)
+{
+    uint64_t elements[PT_I64 + 1] = {0};
+    size_t claimed = 0;
+    for (int i = 0; i < m->params_n; i++)
+        for (int k = 0; k < m->params[i].parts; k++) {
+            const param *p = &m->params[i];
+            const safetensors_tensor *t = find_part(m, st, p, k);
+            int status = t ? check_tensor(st, t, p, k, e) : missing_tensor(m, st, p, k, e);
+            if (status)
+                return status;
+            elements[t->dtype] += t->elements;
+            claimed++;
+            const safetensors_tensor *head = is_tied_tokens(m, p) ? safetensors_find(st, head_name) : NULL;
+            if (head && head != t) {
+                status = check_tied_copy(m, st, p, t, head, e);
+                claimed++;
+            }
+            if (status)
+                return status;
+        }
+    if (stored_type) {
+        *stored_type = PT_F32;
+        if (elements[PT_BF16] > elements[PT_F32] + elements[PT_F64] || elements[PT_F16] > elements[PT_F32] + elements[PT_F64])
+            *stored_type = elements[PT_BF16] >= elements[PT_F16] ? PT_BF16 : PT_F16;
+    }
+    return claimed == safetensors_count(st) ? 0 : check_extra(m, st, e);
+}
+
+/* out (n, cols) = rows first .. first+n of a part that is stored (cols, part rows). */
+static int read_transposed(const safetensors *st, const safetensors_tensor *t, int64_t stored_cols, int64_t cols, int64_t first,
+                           int64_t n, float *out, float *scratch, int64_t room, pt_error *e)
+{
+    int status = 0;
+    if (2 * n >= stored_cols && stored_cols <= room) {
+        int64_t step = room / stored_cols;
+        for (int64_t c = 0; c < cols && !status; c += step) {
+            int64_t take = cols - c < step ? cols - c : step;
+            status = safetensors_read_f32(st, t, (uint64_t)(c * stored_cols), (uint64_t)(take * stored_cols), scratch, e);
+            if (!status)
+                transpose(out + c, cols, scratch + first, stored_cols, take, n);
+        }
+        return status;
+    }
+    for (int64_t r = 0; r < n; r += room)
+        for (int64_t c = 0; c < cols && !status; c++) {
+            int64_t take = n - r < room ? n - r : room;
+            status = safetensors_read_f32(st, t, (uint64_t)(c * stored_cols + first + r), (uint64_t)take, scratch, e);
+            if (!status)
+                transpose(out + r * cols + c, cols, scratch, take, 1, take);
+        }
+    return status;
+}
+
+int weights_read(const model *m, const safetensors *st, int index, int64_t row0, int64_t n_rows, float *out, void *scratch,
+                 size_t scratch_bytes, pt_error *e)
+{
+    const param *p = &m->params[index];
+    int status = 0;
+    for (int k = 0; k < p->parts && !status; k++) {
+        const param_part *part = &p->part[k];
+        const safetensors_tensor *t = find_part(m, st, p, k);
+        if (!t)
+            return missing_tensor(m, st, p, k, e);
+        if (part->vector) {
+            status = safetensors_read_f32(st, t, 0, (uint64_t)part->rows, out + part->row0, e);
+            continue;
+        }
+        int64_t from = row0 > part->row0 ? row0 : part->row0;
+        int64_t to = row0 + n_rows < part->row0 + part->rows ? row0 + n_rows : part->row0 + part->rows;
+        if (to <= from)
+            continue;
+        float *at = out + (from - row0) * p->cols;
+        int64_t first = from - part->row0, n = to - from;
+        if (part->transposed)
+            status = read_transposed(st, t, part->rows, p->cols, first, n, at, scratch, (int64_t)(scratch_bytes / sizeof *out), e);
+        else
+            status = safetensors_read_f32(st, t, (uint64_t)(first * p->cols), (uint64_t)(n * p->cols), at, e);
+    }
+    return status;
+}
