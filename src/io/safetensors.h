@@ -70,9 +70,10 @@ int safetensors_read_f32(const safetensors *st, const safetensors_tensor *t, uin
  *     safetensors_finish(w, e);                      all complete? then sync, and write the index
  *     safetensors_writer_close(w);                   always; removes the files if finish was not reached
  *
- * Writes NAME.safetensors, or NAME-00001-of-0000N.safetensors and NAME.safetensors.index.json. The
- * files are made under these names: write into a dir_stage folder (files.h) where a crash must
- * leave nothing. */
+ * Writes NAME.safetensors, or NAME-00001-of-0000N.safetensors and NAME.safetensors.index.json, and
+ * replaces an older model of that name. Until finish the files have ".tmp" behind their names; they
+ * are renamed one by one, so where a crash must not leave a mixture, write into a dir_stage folder
+ * (files.h). */
 typedef struct safetensors_writer safetensors_writer;
 enum { SAFETENSORS_SHARD_DEFAULT = 0 }; /* 5 GB, as Hugging Face does */
 

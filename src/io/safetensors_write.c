@@ -3,7 +3,12 @@
  * Tensors are dealt to shards in the order in which they were declared; a new shard begins where
  * the next tensor would pass max_shard_bytes (a tensor larger than that has a shard of its own).
  * Inside a shard wide elements come first, so that every tensor is aligned to its element size.
- * After begin the place of every byte is known, and the files have their full length.
+ * After begin the place of every byte is known, and its blocks are allocated where the filesystem
+ * can do that, so that a full disk shows before the first tensor is written.
+ *
+ * The files carry ".tmp" behind their names until finish renames them. An older model of the same
+ * name is replaced: its index goes when one file is written, its one file when shards are, because
+ * readers look for the one file first.
  */
 #include "base/json.h"
 #include "base/units.h"
@@ -29,8 +34,8 @@ typedef struct out_tensor {
 } out_tensor;
 
 typedef struct out_shard {
-    char path[FILE_PATH_BYTES];
-    int fd;
+    char path[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES];
+    int fd; /* of the temporary file; -1: not open */
     uint64_t bytes;
 } out_shard;
 
@@ -42,7 +47,7 @@ struct safetensors_writer {
     size_t n, capacity;
     out_shard *shards;
     int n_shards;
-    bool begun, finished;
+    bool begun, ready, finished; /* begin was called, it succeeded, and so did finish */
 };
 
 int safetensors_writer_open(const char *folder, const char *name, uint64_t max_shard_bytes,
@@ -150,7 +155,8 @@ static char *header_text(const safetensors_writer *w, int shard, size_t *n)
             json_array_append_new(shape, json_integer(t->shape[k]));
         json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name(t->dtype), "shape", shape, "data_offsets",
                                   (json_int_t)t->offset, (json_int_t)(t->offset + t->bytes));
-        good = entry && !json_object_get(header, t->name) && !json_object_set_new(header, t->name, entry);
+        good = entry && !json_object_get(header, t->name) && !json_object_set(header, t->name, entry);
+        json_decref(entry);
     }
     char *text = good ? json_dumps(header, JSON_COMPACT) : NULL, *padded = NULL;
     json_decref(header);
@@ -166,7 +172,7 @@ static char *header_text(const safetensors_writer *w, int shard, size_t *n)
     return padded;
 }
 
-static int shard_begin(safetensors_writer *w, int shard, pt_error *e)
+static int shard_name(safetensors_writer *w, int shard, pt_error *e)
 {
     out_shard *s = &w->shards[shard];
     char name[192];
@@ -175,10 +181,29 @@ static int shard_begin(safetensors_writer *w, int shard, pt_error *e)
     else
         snprintf(name, sizeof name, "%s-%05d-of-%05d.safetensors", w->name, shard + 1, w->n_shards);
     int status = path_join(s->path, w->folder, name, e);
-    if (status) {
-        s->path[0] = 0;
+    if (!status && snprintf(s->temporary, sizeof s->temporary, "%s.tmp", s->path) >= (int)sizeof s->temporary)
+        status = pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", w->folder);
+    return status;
+}
+
+static int shard_allocate(const out_shard *s, uint64_t bytes, pt_error *e)
+{
+    int failed;
+    while ((failed = fallocate(s->fd, 0, 0, (off_t)bytes)) && errno == EINTR) {}
+    if (failed && !disk_is_full_error(errno))
+        failed = ftruncate(s->fd, (off_t)bytes);
+    if (!failed)
+        return 0;
+    return pt_fail_errno(e, PT_FAILED, "%.400s: no room for its %llu bytes; make room or choose another folder",
+                         s->path, (unsigned long long)bytes);
+}
+
+static int shard_begin(safetensors_writer *w, int shard, pt_error *e)
+{
+    out_shard *s = &w->shards[shard];
+    int status = shard_name(w, shard, e);
+    if (status)
         return status;
-    }
     size_t n;
     char *header = header_text(w, shard, &n);
     if (!header)
@@ -190,16 +215,15 @@ static int shard_begin(safetensors_writer *w, int shard, pt_error *e)
     for (size_t i = 0; i < w->n; i++)
         if (w->tensors[i].shard == shard)
             w->tensors[i].offset += 8 + n;
-    s->fd = open(s->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    s->fd = open(s->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (s->fd < 0)
-        status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be created", s->path);
+        status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be created", s->temporary);
+    if (!status)
+        status = shard_allocate(s, 8 + n + s->bytes, e);
     if (!status)
         status = fd_write_all(s->fd, length, 8, s->path, e);
     if (!status)
         status = fd_write_all(s->fd, header, n, s->path, e);
-    if (!status && ftruncate(s->fd, (off_t)(8 + n + s->bytes)))
-        status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be made %llu bytes long", s->path,
-                               (unsigned long long)(8 + n + s->bytes));
     free(header);
     return status;
 }
@@ -220,6 +244,7 @@ int safetensors_begin(safetensors_writer *w, pt_error *e)
         status = layout_shards(w, e);
     for (int i = 0; !status && i < w->n_shards; i++)
         status = shard_begin(w, i, e);
+    w->ready = !status;
     return status;
 }
 
@@ -227,6 +252,8 @@ int safetensors_begin(safetensors_writer *w, pt_error *e)
 
 int safetensors_append(safetensors_writer *w, int tensor, const void *data, uint64_t bytes, pt_error *e)
 {
+    if (!w->ready || tensor < 0 || (size_t)tensor >= w->n)
+        return pt_fail(e, PT_USAGE, "%.400s: there is no tensor number %d to be written now", w->folder, tensor);
     out_tensor *t = &w->tensors[tensor];
     if (bytes > t->bytes - t->written)
         return pt_fail(e, PT_USAGE, "tensor \"%.100s\" has %llu bytes; after %llu, %llu more were given", t->name,
@@ -254,7 +281,7 @@ static void convert_from_f32(pt_dtype dtype, const float *src, size_t n, void *d
 int safetensors_append_f32(safetensors_writer *w, int tensor, const float *values, uint64_t n, pt_error *e)
 {
     _Alignas(64) char piece[65536];
-    pt_dtype dtype = w->tensors[tensor].dtype;
+    pt_dtype dtype = tensor >= 0 && (size_t)tensor < w->n ? w->tensors[tensor].dtype : PT_F32;
     if (dtype == PT_F32)
         return safetensors_append(w, tensor, values, n * 4, e);
     if (dtype != PT_BF16 && dtype != PT_F16 && dtype != PT_F64)
@@ -272,30 +299,47 @@ int safetensors_append_f32(safetensors_writer *w, int tensor, const float *value
     return status;
 }
 
-static int write_index(const safetensors_writer *w, pt_error *e)
+static int write_index(const safetensors_writer *w, const char *path, pt_error *e)
 {
-    char name[192], path[FILE_PATH_BYTES];
-    snprintf(name, sizeof name, "%s.safetensors.index.json", w->name);
-    int status = path_join(path, w->folder, name, e);
-    if (status)
-        return status;
     json_t *map = json_object();
     for (size_t i = 0; i < w->n; i++)
         json_object_set_new(map, w->tensors[i].name,
                             json_string(strrchr(w->shards[w->tensors[i].shard].path, '/') + 1));
-    json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)w->total, "weight_map", map);
+    json_t *index = json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)w->total, "weight_map", map);
+    int status = 0;
     if (!index || json_object_size(map) != w->n)
         status = pt_fail(e, PT_FAILED, "%.400s: cannot be made: a tensor name is used in two shards, or there is no "
                          "memory", path);
     if (!status)
         status = file_write_json(path, index, e);
+    json_decref(map);
     json_decref(index);
     return status;
 }
 
+/* The synced files get their names, and the index is written or an older one removed. */
+static int publish(safetensors_writer *w, pt_error *e)
+{
+    char single[FILE_PATH_BYTES], index[FILE_PATH_BYTES], name[192];
+    snprintf(name, sizeof name, "%s.safetensors", w->name);
+    int status = path_join(single, w->folder, name, e);
+    snprintf(name, sizeof name, "%s.safetensors.index.json", w->name);
+    if (!status)
+        status = path_join(index, w->folder, name, e);
+    for (int i = 0; !status && i < w->n_shards; i++)
+        if (rename(w->shards[i].temporary, w->shards[i].path))
+            status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be replaced", w->shards[i].path);
+    if (!status && w->n_shards > 1)
+        status = write_index(w, index, e);
+    const char *older = w->n_shards > 1 ? single : index;
+    if (!status && unlink(older) && errno != ENOENT)
+        status = pt_fail_errno(e, PT_FAILED, "%.400s: this file of an older model cannot be removed", older);
+    return status ? status : dir_sync(w->folder, e);
+}
+
 int safetensors_finish(safetensors_writer *w, pt_error *e)
 {
-    if (!w->begun || w->finished)
+    if (!w->ready || w->finished)
         return pt_fail(e, PT_USAGE, "%.400s: finish was called %s", w->folder, w->finished ? "twice" : "before begin");
     for (size_t i = 0; i < w->n; i++)
         if (w->tensors[i].written != w->tensors[i].bytes)
@@ -303,16 +347,13 @@ int safetensors_finish(safetensors_writer *w, pt_error *e)
                            (unsigned long long)w->tensors[i].bytes, (unsigned long long)w->tensors[i].written);
     for (int i = 0; i < w->n_shards; i++) {
         out_shard *s = &w->shards[i];
-        if (fsync(s->fd))
-            return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be synced to the disk", s->path);
-        int failed = close(s->fd);
+        int failed = fsync(s->fd);
+        failed |= close(s->fd);
         s->fd = -1;
         if (failed)
-            return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written to its end", s->path);
+            return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written to its end and synced", s->path);
     }
-    int status = w->n_shards > 1 ? write_index(w, e) : 0;
-    if (!status)
-        status = dir_sync(w->folder, e);
+    int status = publish(w, e);
     w->finished = !status;
     return status;
 }
@@ -324,8 +365,8 @@ void safetensors_writer_close(safetensors_writer *w)
     for (int i = 0; w->shards && i < w->n_shards; i++) {
         if (w->shards[i].fd >= 0)
             close(w->shards[i].fd);
-        if (!w->finished && w->shards[i].path[0])
-            unlink(w->shards[i].path);
+        if (!w->finished && w->shards[i].temporary[0])
+            unlink(w->shards[i].temporary);
     }
     for (size_t i = 0; i < w->n; i++)
         free(w->tensors[i].name);
