@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include <stdarg.h>
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -7,19 +7,7 @@
 #ifndef PT_ERROR_H
 #define PT_ERROR_H
 
-#include <stdarg.h>
-
-enum {
-    PT_OK = 0,
-    PT_FAILED = -1,      /* input or environment: exit status 1 */
-    PT_USAGE = -2,       /* the caller asked for something that does not exist: exit status 2 */
-    PT_DOES_NOT_FIT = -3 /* no plan fits the budgets: exit status 3 */
-};
-
-typedef struct pt_error {
-    int code;        /* 0 while nothing has failed */
-    char text[1016]; /* one sentence, no newline at the end */
-} pt_error;
+#include "protrain.h" /* pt_error and its codes */
 
 /* Fills `e` (which may be NULL) and returns `code`, so that `return pt_fail(...)` is one line. */
 int pt_fail(pt_error *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

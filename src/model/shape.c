@@ -16,7 +16,7 @@ void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch
     s->unit_rows = unit * seq_len;
     int64_t rows = c->vocab <= 65536 ? 512 : 256; /* about 100 to 150 MiB of fp32 logits at 50k to 150k */
     s->head_rows = rows < s->unit_rows ? rows : s->unit_rows;
-    int64_t slice = (8 << 20) / c->hidden / SUMSQ_ROWS * SUMSQ_ROWS; /* about 8 Mi weights */
+    int64_t slice = (4 << 20) / c->hidden / SUMSQ_ROWS * SUMSQ_ROWS; /* about 4 Mi weights */
     s->slice_rows = slice < SUMSQ_ROWS ? SUMSQ_ROWS : slice;
 }
 

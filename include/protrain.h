@@ -1,0 +1,133 @@
+/* protrain.h - train language models on the hardware that is there, from C.
+ *
+ *     pt_train_options o;
+ *     pt_train_defaults(&o);
+ *     o.model = "my-model";                      a Hugging Face folder
+ *     o.data = (const char *[]){"text.txt"};
+ *     o.data_n = 1;
+ *     pt_error e;
+ *     pt_trainer *t;
+ *     if (pt_trainer_open(&o, &t, &e) < 0) ...   plan made, memory taken, weights loaded
+ *     pt_step s;
+ *     while ((more = pt_trainer_step(t, &s, &e)) > 0)
+ *         printf("%lld %.4f\n", s.step, s.loss);
+ *     pt_trainer_finish(t, &e);                  the trained model is in o.out
+ *     pt_trainer_close(t);
+ *
+ * Functions that can fail return 0 (or what they say) or a negative code, and leave one sentence in
+ * the pt_error passed in: what went wrong, where, and what to do. The library never prints and never
+ * exits. An object is used by one thread at a time; different objects are independent.
+ */
+#ifndef PROTRAIN_H
+#define PROTRAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PT_API __attribute__((visibility("default")))
+
+/* ---- errors ---- */
+
+enum {
+    PT_OK = 0,
+    PT_FAILED = -1,      /* input or environment */
+    PT_USAGE = -2,       /* the caller asked for something that does not exist */
+    PT_DOES_NOT_FIT = -3 /* no plan fits the budgets */
+};
+
+typedef struct pt_error {
+    int code;        /* 0 while nothing has failed */
+    char text[1016]; /* one sentence, no newline at the end */
+} pt_error;
+
+/* ---- training ---- */
+
+#define PT_AUTO UINT64_MAX /* a budget: what is free, less a margin */
+
+typedef enum pt_lr_schedule { PT_LR_CONSTANT, PT_LR_LINEAR, PT_LR_COSINE } pt_lr_schedule;
+typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
+typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
+
+typedef struct pt_train_options {
+    const char *model;                 /* Hugging Face folder */
+    bool init_random;                  /* random weights although the folder has some */
+    const char *const *data; int data_n;
+    const char *const *eval_data; int eval_data_n;
+    int64_t eval_every;                /* steps, 0: only at the end */
+    const char *out;                   /* output folder, made if absent */
+    int64_t steps;                     /* 0: by epochs */
+    double epochs;                     /* default 1 */
+    int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
+    int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned */
+    bool shuffle;
+    pt_precision precision;
+    double lr;                         /* 0: 5e-5, or 3e-4 from random weights */
+    pt_lr_schedule lr_schedule; int64_t warmup_steps; double min_lr_ratio;
+    double weight_decay, beta1, beta2, eps;
+    double max_grad_norm;              /* 0: no clipping */
+    uint64_t seed;
+    int threads;                       /* 0: all cores */
+    const char *device;                /* "cpu" */
+    uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
+    const char *disk_path;             /* NULL: a folder in `out` */
+    const char *plan_file;             /* NULL: planned */
+    int64_t save_every; int keep;      /* checkpoints; keep 0: all */
+    bool resume; const char *resume_from; /* NULL: the newest complete one in `out` */
+    pt_save_type save_type;
+    bool trace;                        /* trace.json of the last step */
+    void (*notice)(void *arg, const char *sentence);  /* what a user should know; may be NULL */
+    /* stage ("tokenizing", "loading", "saving"), done of total; may be NULL */
+    void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total);
+    void *arg;
+} pt_train_options;
+
+typedef struct pt_step {
+    int64_t step;            /* 1, 2, ... */
+    double loss;             /* mean over the target tokens, nats */
+    double grad_norm;        /* before clipping */
+    double lr;
+    int64_t tokens;          /* target tokens seen so far */
+    double step_s, tokens_per_s;
+    bool evaluated; double eval_loss; /* after this step's update */
+} pt_step;
+
+typedef struct pt_trainer pt_trainer;
+
+PT_API void pt_train_defaults(pt_train_options *o);
+/* Reads model and data, plans, proves that the plan fits, takes the memory, loads the weights (or a checkpoint). */
+PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e);
+/* One step: 1 if there was one, 0 when all are done, negative on error. */
+PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
+/* Writes checkpoint-STEP into the output folder. */
+PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);
+/* Mean loss over all tokens of the evaluation data. */
+PT_API int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e);
+/* Writes the trained model into the output folder. */
+PT_API int pt_trainer_finish(pt_trainer *t, pt_error *e);
+PT_API void pt_trainer_close(pt_trainer *t);
+
+typedef struct pt_memory { const char *tier; uint64_t budget_bytes, predicted_bytes, peak_bytes; } pt_memory;
+typedef struct pt_summary {
+    const char *model_type; int64_t parameters, layers;
+    const char *machine;               /* processor and arithmetic */
+    int threads;
+    int64_t steps, first_step;         /* planned in all; already done when resumed */
+    int64_t seq_len, batch_size, windows, tokens;
+    char plan[512];                    /* what was decided, in sentences */
+    pt_memory memory[3]; int memory_n;
+} pt_summary;
+PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
+/* plan.json's text; free() it. */
+PT_API char *pt_trainer_plan_json(const pt_trainer *t);
+
+PT_API const char *pt_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,308 @@
+#include "train/executor.h"
+
+#include "schedule/check.h"
+#include "train/tasks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SAVE_SCRATCH = 8 << 20 };
+
+struct executor {
+    executor_options o;
+    schedule schedules[SCHEDULE_KINDS];
+    bool built[SCHEDULE_KINDS];
+    uint64_t bytes[TIERS], scratch_offset;
+    char *arena[TIERS];
+    device *arena_device[TIERS];
+    disk_file *disk;
+    disk_channel *reader, *writer;
+    queue *queues[QUEUES];
+    uint64_t *values;     /* timeline value behind each task */
+    task_time *times;
+    char *mailbox;        /* batch, losses, sums: the loader's side */
+    size_t mailbox_bytes, loss_at, sumsq_at;
+    task_runner runner;
+};
+
+static int64_t tokens_of(const executor *x) { return x->o.input.shape->batch * x->o.input.shape->seq_len; }
+
+/* ---- memory ---- */
+
+static uint64_t save_scratch_bytes(const schedule_input *in)
+{
+    uint64_t most = 0;
+    for (int c = 0; c < in->packing->chunks_n; c++) {
+        uint64_t bytes = chunk_weight_bytes(in->packing, c) + chunk_state_bytes(in->packing, c);
+        if (in->plan->chunks[c].home == TIER_DISK && bytes > most)
+            most = bytes;
+    }
+    return align_up(most, DISK_ALIGN) + SAVE_SCRATCH;
+}
+
+static void raise_bytes(const schedule_input *in, const schedule *s, uint64_t bytes[TIERS])
+{
+    for (int t = 0; t < TIERS; t++)
+        bytes[t] = s->bytes[t] > bytes[t] ? s->bytes[t] : bytes[t];
+    uint64_t saving = s->home_bytes[TIER_DEVICE] + save_scratch_bytes(in);
+    bytes[TIER_DEVICE] = saving > bytes[TIER_DEVICE] ? saving : bytes[TIER_DEVICE];
+}
+
+int executor_plan_bytes(const schedule_input *in, unsigned schedules, uint64_t bytes[TIERS], pt_error *e)
+{
+    memset(bytes, 0, TIERS * sizeof *bytes);
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        if (!(schedules & 1u << kind))
+            continue;
+        schedule s;
+        int failed = schedule_build(in, kind, &s, e);
+        if (failed)
+            return failed;
+        raise_bytes(in, &s, bytes);
+        schedule_free(&s);
+    }
+    return 0;
+}
+
+static int build_schedules(executor *x, pt_error *e)
+{
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        if (!(x->o.schedules & 1u << kind))
+            continue;
+        int failed = schedule_build(&x->o.input, kind, &x->schedules[kind], e);
+        if (failed)
+            return failed;
+        x->built[kind] = true;
+        failed = schedule_check(&x->o.input, &x->schedules[kind], x->o.budget, e);
+        if (failed)
+            return failed;
+        raise_bytes(&x->o.input, &x->schedules[kind], x->bytes);
+        x->scratch_offset = x->schedules[kind].home_bytes[TIER_DEVICE];
+    }
+    return 0;
+}
+
+static int open_memory(executor *x, pt_error *e)
+{
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
+        if (!x->bytes[t])
+            continue;
+        x->arena_device[t] = t == TIER_DEVICE ? x->o.device : x->o.host;
+        void *base;
+        int failed = x->arena_device[t]->table->memory_open(x->arena_device[t], t == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST,
+                                                            x->bytes[t], &base, e);
+        if (failed)
+            return failed;
+        x->arena[t] = base;
+    }
+    int64_t tokens = tokens_of(x);
+    x->loss_at = align_up((uint64_t)tokens * 4 * sizeof(int32_t), 64);
+    x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * sizeof(float), 64);
+    x->mailbox_bytes = x->sumsq_at + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double);
+    void *base;
+    int failed = x->o.host->table->memory_open(x->o.host, MEMORY_HOST, x->mailbox_bytes, &base, e);
+    x->mailbox = failed ? NULL : base;
+    return failed;
+}
+
+static int open_disk(executor *x, pt_error *e)
+{
+    if (!x->bytes[TIER_DISK])
+        return 0;
+    int failed = disk_open(x->o.disk_path, x->bytes[TIER_DISK], x->o.disk, &x->disk, e);
+    if (!failed)
+        failed = disk_channel_open(x->disk, &x->reader, e);
+    if (!failed)
+        failed = disk_channel_open(x->disk, &x->writer, e);
+    return failed;
+}
+
+static int open_queues(executor *x, pt_error *e)
+{
+    for (int q = 0; q < QUEUES; q++) {
+        bool on_device = q <= QUEUE_FROM_DEVICE;
+        device *d = on_device ? x->o.device : x->o.host;
+        bool used = false;
+        for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+            for (int i = 0; x->built[kind] && i < x->schedules[kind].tasks_n && !used; i++)
+                used = x->schedules[kind].tasks[i].queue == (queue_kind)q;
+        int failed = used ? d->table->queue_open(d, queue_names[q], q == QUEUE_COMPUTE ? x->o.threads : 1, &x->queues[q], e) : 0;
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+/* ---- life ---- */
+
+static void fill_positions(executor *x)
+{
+    executor_batch b = executor_input(x);
+    int64_t t = x->o.input.shape->seq_len;
+    for (int64_t i = 0; i < tokens_of(x); i++)
+        b.positions[i] = (int32_t)(i % t);
+    memset(b.first, 0, (size_t)tokens_of(x) * sizeof *b.first);
+}
+
+static int fill_rope(executor *x, pt_error *e)
+{
+    const model *m = x->o.input.model;
+    if (m->config.position != POSITION_ROTARY)
+        return 0;
+    uint64_t bytes = (uint64_t)(x->o.input.shape->seq_len * m->config.head_dim) * sizeof(float), unused;
+    float *table = malloc(bytes);
+    if (!table)
+        return pt_fail(e, PT_FAILED, "out of memory: %llu bytes for the rotary table", (unsigned long long)bytes);
+    model_rope_table(&m->config, x->o.input.shape->seq_len, table);
+    queue *q = x->queues[QUEUE_TO_DEVICE];
+    queue_submit(q, &(op){OP_COPY, .copy = {executor_home(x, OBJECT_ROPE, -1, &unused), table, bytes}});
+    int failed = queue_sync(q, queue_signal(q), e);
+    free(table);
+    return failed;
+}
+
+int executor_open(const executor_options *o, executor **out, pt_error *e)
+{
+    *out = NULL;
+    executor *x = calloc(1, sizeof *x);
+    if (!x)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    x->o = *o;
+    int failed = build_schedules(x, e), most = 0;
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+        most = x->schedules[kind].tasks_n > most ? x->schedules[kind].tasks_n : most;
+    x->values = calloc((size_t)most + 1, sizeof *x->values);
+    x->times = o->trace ? calloc((size_t)most + 1, sizeof *x->times) : NULL;
+    if (!failed && (!x->values || (o->trace && !x->times)))
+        failed = pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", most);
+    if (!failed)
+        failed = open_memory(x, e);
+    if (!failed)
+        failed = open_disk(x, e);
+    if (!failed)
+        failed = open_queues(x, e);
+    if (!failed)
+        failed = task_runner_open(&x->runner, &x->o.input, x->arena, x->mailbox, x->loss_at, x->sumsq_at, x->reader, x->writer, e);
+    if (!failed) {
+        fill_positions(x);
+        failed = fill_rope(x, e);
+    }
+    if (failed) {
+        executor_close(x);
+        return failed;
+    }
+    *out = x;
+    return 0;
+}
+
+void executor_close(executor *x)
+{
+    if (!x)
+        return;
+    for (int q = 0; q < QUEUES; q++)
+        if (x->queues[q])
+            x->queues[q]->device->table->queue_close(x->queues[q]);
+    task_runner_close(&x->runner);
+    disk_channel_close(x->reader);
+    disk_channel_close(x->writer);
+    disk_close(x->disk);
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
+        if (x->arena[t])
+            x->arena_device[t]->table->memory_close(x->arena_device[t], t == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST, x->arena[t],
+                                                    x->bytes[t]);
+    if (x->mailbox)
+        x->o.host->table->memory_close(x->o.host, MEMORY_HOST, x->mailbox, x->mailbox_bytes);
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+        schedule_free(&x->schedules[kind]);
+    free(x->values);
+    free(x->times);
+    free(x);
+}
+
+/* ---- running ---- */
+
+executor_batch executor_input(executor *x)
+{
+    int32_t *base = (int32_t *)x->mailbox;
+    int64_t n = tokens_of(x);
+    return (executor_batch){base, base + n, base + 2 * n, base + 3 * n};
+}
+
+static void issue(executor *x, const schedule *s, int index)
+{
+    const task *t = &s->tasks[index];
+    queue *q = x->queues[t->queue];
+    for (int other = 0; other < QUEUES; other++)
+        if (t->wait[other] >= 0)
+            queue_wait(q, x->queues[other], x->values[t->wait[other]]);
+    if (x->times)
+        queue_mark(q, &x->times[index].start_ns);
+    task_run(&x->runner, s, t, q);
+    if (x->times)
+        queue_mark(q, &x->times[index].end_ns);
+    x->values[index] = queue_signal(q);
+}
+
+int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e)
+{
+    const schedule *s = &x->schedules[kind];
+    int last[QUEUES], failed = 0;
+    memset(last, -1, sizeof last);
+    if (!x->built[kind])
+        return pt_fail(e, PT_FAILED, "this schedule was not asked for when the executor was opened");
+    x->runner.loss_scale = loss_scale;
+    if (u)
+        x->runner.update = *u;
+    for (int i = 0; i < s->tasks_n; i++) {
+        issue(x, s, i);
+        last[s->tasks[i].queue] = i;
+    }
+    for (int q = 0; q < QUEUES; q++)
+        if (last[q] >= 0) {
+            pt_error one = {0};
+            int code = queue_sync(x->queues[q], x->values[last[q]], &one);
+            if (code && !failed) {
+                failed = code;
+                if (e)
+                    *e = one;
+            }
+        }
+    return failed;
+}
+
+const float *executor_losses(const executor *x) { return (const float *)(x->mailbox + x->loss_at); }
+const double *executor_sumsq(const executor *x) { return (const double *)(x->mailbox + x->sumsq_at); }
+const schedule *executor_schedule(const executor *x, schedule_kind kind) { return x->built[kind] ? &x->schedules[kind] : NULL; }
+const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }
+const task_time *executor_trace(const executor *x) { return x->times; }
+uint64_t executor_bytes(const executor *x, tier t) { return x->bytes[t]; }
+
+static const schedule *any_schedule(const executor *x)
+{
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+        if (x->built[kind])
+            return &x->schedules[kind];
+    return NULL;
+}
+
+char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset)
+{
+    const schedule *s = any_schedule(x);
+    for (int i = 0; s && i < s->homes_n; i++) {
+        const buffer *b = &s->buffers[i];
+        if (b->kind == kind && b->index == chunk) {
+            *disk_offset = b->offset;
+            return b->tier == TIER_DISK ? NULL : x->arena[b->tier] + b->offset;
+        }
+    }
+    return NULL;
+}
+
+char *executor_scratch(const executor *x) { return x->arena[TIER_DEVICE] + x->scratch_offset; }
+uint64_t executor_scratch_bytes(const executor *x) { return x->bytes[TIER_DEVICE] - x->scratch_offset; }
+
+int executor_disk(executor *x, bool write, uint64_t offset, void *memory, size_t bytes, pt_error *e)
+{
+    return write ? disk_write(x->writer, offset, memory, bytes, e) : disk_read(x->reader, offset, memory, bytes, e);
+}

@@ -1,0 +1,65 @@
+/* executor.h - walks a schedule on real queues.
+ *
+ * It owns the arenas (one a tier, taken once), the queues and the disk file, and decides nothing: every
+ * task's queue, waits and addresses stand in the schedule. Between runs all queues are idle and the
+ * homes hold the state of the training; state.h reads and writes it there.
+ */
+#ifndef PT_EXECUTOR_H
+#define PT_EXECUTOR_H
+
+#include "device/device.h"
+#include "io/disk.h"
+#include "schedule/schedule.h"
+
+typedef struct executor executor;
+
+typedef struct executor_options {
+    device *device, *host;          /* the same on a CPU */
+    schedule_input input;           /* outlives the executor */
+    unsigned schedules;             /* bit set of schedule_kind: those that will be run */
+    uint64_t budget[TIERS];
+    const char *disk_path;          /* folder for the disk tier's file */
+    const disk_options *disk;       /* may be NULL */
+    int threads;                    /* compute threads, 0: the device's default */
+    bool trace;
+} executor_options;
+
+/* AdamW as the updates of this run take it. */
+typedef struct update_params {
+    float lr, beta1, beta2, eps, weight_decay;
+    int64_t step;       /* 1, 2, ...: for the bias corrections */
+    float grad_scale;   /* clipping */
+} update_params;
+
+/* Builds and checks the schedules, takes the memory, starts the queues. */
+int executor_open(const executor_options *o, executor **out, pt_error *e);
+void executor_close(executor *x);
+
+/* Inputs of the next run: batch * seq_len each, in the loader's memory; first may be left alone (zeros). */
+typedef struct executor_batch { int32_t *ids, *targets, *first, *positions; } executor_batch;
+executor_batch executor_input(executor *x);
+
+/* Runs one schedule to its end. loss_scale: what one target token counts in the gradient (1 / their number). */
+int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e);
+
+const float *executor_losses(const executor *x);  /* (batch, seq_len) of the last run */
+const double *executor_sumsq(const executor *x);  /* sumsq_count() partial sums of the last step */
+const schedule *executor_schedule(const executor *x, schedule_kind kind);
+const schedule_input *executor_input_of(const executor *x);
+
+typedef struct task_time { int64_t start_ns, end_ns; } task_time;
+const task_time *executor_trace(const executor *x); /* of the last run's tasks; NULL unless asked for */
+
+/* Largest arena over the schedules, with the room that saving needs. */
+uint64_t executor_bytes(const executor *x, tier t);
+/* The same without an executor: what a plan needs. */
+int executor_plan_bytes(const schedule_input *in, unsigned schedules, uint64_t bytes[TIERS], pt_error *e);
+
+/* For state.h: where a home buffer lies (a host address; NULL on the disk), and a room of `executor_scratch_bytes` that is
+ * free between runs. */
+char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset);
+char *executor_scratch(const executor *x);
+uint64_t executor_scratch_bytes(const executor *x);
+int executor_disk(executor *x, bool write, uint64_t offset, void *memory, size_t bytes, pt_error *e);
+
+#endif

@@ -1,0 +1,240 @@
+#include "train/state.h"
+
+#include "io/safetensors.h"
+#include "model/weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- chunks ---- */
+
+typedef struct chunk_memory { char *weights, *states; } chunk_memory;
+
+static int window_disk(state *s, bool write, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    uint64_t at;
+    executor_home(s->x, OBJECT_WEIGHTS, s->chunk, &at);
+    int failed = executor_disk(s->x, write, at, s->window, chunk_weight_bytes(k, s->chunk), e);
+    if (failed || !s->in->training)
+        return failed;
+    executor_home(s->x, OBJECT_STATES, s->chunk, &at);
+    return executor_disk(s->x, write, at, s->window + chunk_weight_bytes(k, s->chunk), chunk_state_bytes(k, s->chunk), e);
+}
+
+static int window_close(state *s, pt_error *e)
+{
+    int failed = s->chunk >= 0 && s->changed ? window_disk(s, true, e) : 0;
+    s->chunk = -1;
+    s->changed = false;
+    return failed;
+}
+
+static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_error *e)
+{
+    uint64_t at;
+    if (s->in->plan->chunks[chunk].home != TIER_DISK) {
+        out->weights = executor_home(s->x, OBJECT_WEIGHTS, chunk, &at);
+        out->states = s->in->training ? executor_home(s->x, OBJECT_STATES, chunk, &at) : NULL;
+        return 0;
+    }
+    int failed = 0;
+    if (s->chunk != chunk) {
+        failed = window_close(s, e);
+        s->chunk = chunk;
+        if (!failed)
+            failed = window_disk(s, false, e);
+        if (failed)
+            s->chunk = -1;
+    }
+    s->changed |= change;
+    out->weights = s->window;
+    out->states = s->window + chunk_weight_bytes(s->in->packing, chunk);
+    return failed;
+}
+
+void state_open(state *s, executor *x)
+{
+    *s = (state){.x = x, .in = executor_input_of(x), .chunk = -1, .window = executor_scratch(x)};
+    uint64_t most = 0;
+    for (int c = 0; c < s->in->packing->chunks_n; c++) {
+        uint64_t bytes = chunk_weight_bytes(s->in->packing, c) + chunk_state_bytes(s->in->packing, c);
+        if (s->in->plan->chunks[c].home == TIER_DISK && bytes > most)
+            most = bytes;
+    }
+    s->spare = s->window + align_up(most, DISK_ALIGN);
+    s->spare_bytes = executor_scratch_bytes(x) - align_up(most, DISK_ALIGN);
+}
+
+int state_close(state *s, pt_error *e) { return window_close(s, e); }
+
+/* ---- rows ---- */
+
+static void read_master(pt_dtype type, const chunk_memory *c, int64_t at, int64_t n, float *out)
+{
+    const bf16 *hi = (const bf16 *)c->weights + at;
+    const uint16_t *lo = c->states ? (const uint16_t *)c->states + at : NULL;
+    if (type == PT_F32)
+        memcpy(out, (const float *)c->weights + at, (size_t)n * sizeof *out);
+    else
+        for (int64_t i = 0; i < n; i++)
+            out[i] = lo ? master_join(hi[i], lo[i]) : bf16_to_f32(hi[i]);
+}
+
+static void write_master(pt_dtype type, const chunk_memory *c, int64_t at, int64_t n, const float *in)
+{
+    bf16 *hi = (bf16 *)c->weights + at;
+    uint16_t *lo = c->states ? (uint16_t *)c->states + at : NULL, unused;
+    if (type == PT_F32)
+        memcpy((float *)c->weights + at, in, (size_t)n * sizeof *in);
+    else
+        for (int64_t i = 0; i < n; i++)
+            master_split(in[i], &hi[i], lo ? &lo[i] : &unused);
+}
+
+static float *moments(const state *s, const chunk_memory *c, int chunk, state_kind kind)
+{
+    const packing *k = s->in->packing;
+    float *first = (float *)(c->states + chunk_low_bytes(k, chunk));
+    return kind == STATE_EXP_AVG ? first : first + k->chunks[chunk].elements;
+}
+
+/* The part of rows [row0, row0 + n) that lies in a piece. */
+typedef int (*rows_fn)(state *s, state_kind kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e);
+
+static int each_piece(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, float *values, rows_fn fn, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    int64_t cols = s->in->model->params[index].cols;
+    for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1]; i++) {
+        const piece *p = &k->pieces[i];
+        int64_t from = row0 > p->row0 ? row0 : p->row0, end = row0 + n_rows < p->row0 + p->rows ? row0 + n_rows : p->row0 + p->rows;
+        if (from >= end)
+            continue;
+        int failed = fn(s, kind, p, p->offset + (from - p->row0) * cols, (end - from) * cols, values + (from - row0) * cols, e);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+static int read_piece(state *s, state_kind kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+{
+    chunk_memory c;
+    int failed = chunk_open(s, p->chunk, false, &c, e);
+    if (failed)
+        return failed;
+    if (kind == STATE_MASTER)
+        read_master(s->in->packing->type, &c, at, n, values);
+    else
+        memcpy(values, moments(s, &c, p->chunk, kind) + at, (size_t)n * sizeof *values);
+    return 0;
+}
+
+static int write_piece(state *s, state_kind kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+{
+    chunk_memory c;
+    int failed = chunk_open(s, p->chunk, true, &c, e);
+    if (failed)
+        return failed;
+    if (kind == STATE_MASTER)
+        write_master(s->in->packing->type, &c, at, n, values);
+    else
+        memcpy(moments(s, &c, p->chunk, kind) + at, values, (size_t)n * sizeof *values);
+    return 0;
+}
+
+int state_read(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    return each_piece(s, kind, index, row0, n_rows, out, read_piece, e);
+}
+
+int state_write(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, const float *in, pt_error *e)
+{
+    return each_piece(s, kind, index, row0, n_rows, (float *)in, write_piece, e);
+}
+
+/* ---- whole states ---- */
+
+static int clear_moments(state *s, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    for (int c = 0; s->in->training && c < k->chunks_n; c++) {
+        chunk_memory m;
+        int failed = chunk_open(s, c, true, &m, e);
+        if (failed)
+            return failed;
+        memset(m.states, 0, chunk_state_bytes(k, c));
+        memset(m.weights, 0, chunk_weight_bytes(k, c));
+    }
+    return 0;
+}
+
+typedef struct source { const struct safetensors *st; uint64_t seed; } source;
+
+/* Parameter by parameter, as many rows at a time as half of the spare room holds; the other half is the reader's. */
+static int fill(state *s, state_kind kind, const source *from, pt_error *e)
+{
+    const model *m = s->in->model;
+    float *values = (float *)s->spare;
+    size_t half = s->spare_bytes / 2 / 64 * 64;
+    for (int i = 0; i < m->params_n; i++) {
+        const param *p = &m->params[i];
+        int64_t step = (int64_t)(half / sizeof(float)) / p->cols;
+        if (step < 1)
+            return pt_fail(e, PT_FAILED, "a row of %lld values does not fit into %zu bytes", (long long)p->cols, half);
+        for (int64_t row = 0; row < p->rows; row += step) {
+            int64_t rows = p->rows - row < step ? p->rows - row : step;
+            int failed = 0;
+            if (from->st)
+                failed = weights_read(m, from->st, i, row, rows, values, s->spare + half, half, e);
+            else
+                weights_init(m, from->seed, i, row, rows, values);
+            if (!failed)
+                failed = state_write(s, kind, i, row, rows, values, e);
+            if (failed)
+                return failed;
+        }
+    }
+    return 0;
+}
+
+int state_load(state *s, const struct safetensors *st, pt_error *e)
+{
+    int failed = weights_check(s->in->model, st, NULL, e);
+    if (!failed)
+        failed = clear_moments(s, e);
+    return failed ? failed : fill(s, STATE_MASTER, &(source){.st = st}, e);
+}
+
+int state_init(state *s, uint64_t seed, pt_error *e)
+{
+    int failed = clear_moments(s, e);
+    return failed ? failed : fill(s, STATE_MASTER, &(source){.seed = seed}, e);
+}
+
+int state_load_kind(state *s, state_kind kind, const struct safetensors *st, pt_error *e)
+{
+    int failed = weights_check(s->in->model, st, NULL, e);
+    return failed ? failed : fill(s, kind, &(source){.st = st}, e);
+}
+
+typedef struct getter { state *s; state_kind kind; } getter;
+
+static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    getter *g = arg;
+    return state_read(g->s, g->kind, index, row0, n_rows, out, e);
+}
+
+int state_export(state *s, state_kind kind, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e)
+{
+    safetensors_writer *w;
+    int failed = safetensors_writer_open(folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
+    if (failed)
+        return failed;
+    getter g = {s, kind};
+    failed = weights_export(s->in->model, w, dtype, bare, get_rows, &g, s->spare, s->spare_bytes, e);
+    safetensors_writer_close(w);
+    return failed;
+}

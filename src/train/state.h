@@ -1,0 +1,41 @@
+/* state.h - the state of the training (master weights, first and second moments), parameter by parameter,
+ * wherever the plan keeps it. To be used between runs of the executor, when its queues are idle.
+ *
+ * Chunks in memory are read and written in place. Of the chunks on the disk one at a time is held in the
+ * executor's scratch and written back when another one, or state_close, takes its place.
+ */
+#ifndef PT_STATE_H
+#define PT_STATE_H
+
+#include "train/executor.h"
+
+typedef enum state_kind { STATE_MASTER, STATE_EXP_AVG, STATE_EXP_AVG_SQ, STATE_KINDS } state_kind;
+
+typedef struct state {
+    executor *x;
+    const schedule_input *in;
+    int chunk;           /* in the scratch, -1: none */
+    bool changed;
+    char *window;        /* weights, then states, of that chunk */
+    char *spare;         /* scratch behind the window, for reading and exporting */
+    size_t spare_bytes;
+} state;
+
+void state_open(state *s, executor *x);
+int state_close(state *s, pt_error *e); /* writes back what was changed */
+
+/* Rows row0 .. row0+n_rows of parameter `index`, as fp32 (n_rows, cols). Without training state, masters
+ * are the compute weights. */
+int state_read(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e);
+int state_write(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, const float *in, pt_error *e);
+
+struct safetensors;
+/* Weights from a Hugging Face folder, or random ones. Moments become zero. */
+int state_load(state *s, const struct safetensors *st, pt_error *e);
+int state_init(state *s, uint64_t seed, pt_error *e);
+/* One kind of state from files that hold it under the weights' names. */
+int state_load_kind(state *s, state_kind kind, const struct safetensors *st, pt_error *e);
+/* One kind of state as Hugging Face tensors into FOLDER/NAME.safetensors (or shards). */
+int state_export(state *s, state_kind kind, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e);
+
+#endif
