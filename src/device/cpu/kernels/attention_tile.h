@@ -152,7 +152,7 @@ static inline void store_row(pt_dtype type, const float *restrict src, int64_t d
 static inline void transpose(const float *src, int64_t lds, int64_t rows, int64_t cols, float *dst,
                              int64_t ldd)
 {
-    typedef float quad __attribute__((vector_size(16)));
+    typedef float quad __attribute__((vector_size(16), may_alias));
     typedef int32_t pick __attribute__((vector_size(16)));
     const pick low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, left = {0, 1, 4, 5}, right = {2, 3, 6, 7};
     for (int64_t r = 0; r < rows; r += 4)

@@ -1,0 +1,108 @@
+/* attention.c - cuts attention into tiles for the pool.
+ *
+ * Many queries: a tile is (sequence, head, 96 queries). The last tiles of a sequence see the most
+ * keys and are handed out first.
+ *
+ * Few queries (generation): a tile is (sequence, kv head, part of the keys). The parts of a kv head,
+ * at most MOST_PARTS and cut by the shape alone, leave partial results in the second half of thread
+ * 0's scratch; who finishes the last of them joins all in ascending order.
+ *
+ *     | counters: one a unit | unit 0: part 0 rows, part 1 rows ... | unit 1: ... |
+ *
+ * Units that do not fit there together go in several runs of the pool.
+ */
+#include "device/cpu/kernels/attention.h"
+#include "device/cpu/ops.h"
+
+#include <stdatomic.h>
+
+enum { PART_KEYS = 512, MOST_PARTS = 16, MOST_UNITS = 4096 };
+
+typedef struct forward_job { const op_attention *o; pool *pool; int64_t tiles; } forward_job;
+
+static void forward_run(void *arg, int64_t tile, int thread)
+{
+    const forward_job *job = arg;
+    const op_attention *o = job->o;
+    int64_t row_tile = job->tiles - 1 - tile / (o->seqs * o->heads), rest = tile % (o->seqs * o->heads);
+    KERNEL_BEST(attention_tile)
+    (o, rest / o->heads, rest % o->heads, row_tile, pool_scratch(job->pool, thread));
+}
+
+/* A unit is a kv head of a sequence with the query rows that read it. */
+typedef struct rows_job {
+    const op_attention *o;
+    pool *pool;
+    int64_t first_unit, parts, rows, stride; /* stride: floats of a partial row */
+    float *partials;
+    atomic_int *done;
+} rows_job;
+
+/* Where part `part` of this sequence's visible keys lies. */
+static void rows_part(const rows_job *job, int64_t seq, int64_t part, int64_t *from, int64_t *to)
+{
+    const op_attention *o = job->o;
+    int64_t start = o->kv_len;
+    for (int64_t i = 0; i < o->q_len; i++) {
+        int32_t lo, hi;
+        attention_range(o, seq, i, &lo, &hi);
+        start = lo < start ? lo : start;
+    }
+    start = start / ATT_KEYS * ATT_KEYS;
+    int64_t each = (o->kv_len - start + job->parts - 1) / job->parts;
+    each = (each + ATT_KEYS - 1) / ATT_KEYS * ATT_KEYS;
+    *from = start + part * each;
+    *to = *from + each < o->kv_len ? *from + each : o->kv_len;
+}
+
+static void rows_run(void *arg, int64_t tile, int thread)
+{
+    const rows_job *job = arg;
+    const op_attention *o = job->o;
+    int64_t slot = tile / job->parts, part = tile % job->parts, unit = job->first_unit + slot;
+    int64_t seq = unit / o->kv_heads, kv_head = unit % o->kv_heads, from, to;
+    float *partials = job->partials + slot * job->parts * job->rows * job->stride;
+    rows_part(job, seq, part, &from, &to);
+    KERNEL_BEST(attention_rows)
+    (o, seq, kv_head, from, to, partials + part * job->rows * job->stride,
+     pool_scratch(job->pool, thread));
+    if (atomic_fetch_add_explicit(&job->done[slot], 1, memory_order_acq_rel) != job->parts - 1)
+        return;
+    for (int64_t r = 0; r < job->rows; r++)
+        KERNEL_BEST(attention_combine)
+        (o, seq, kv_head * (o->heads / o->kv_heads) + r / o->q_len, r % o->q_len,
+         partials + r * job->stride, job->parts, job->rows * job->stride);
+}
+
+static void rows_all(pool *p, const op_attention *o)
+{
+    rows_job job = {.o = o, .pool = p};
+    int64_t room = POOL_SCRATCH_BYTES / 2 - MOST_UNITS * (int64_t)sizeof(atomic_int);
+    int64_t seen = o->window > 0 && o->window + o->q_len < o->kv_len ? o->window + o->q_len : o->kv_len;
+    job.done = (atomic_int *)((char *)pool_scratch(p, 0) + POOL_SCRATCH_BYTES / 2);
+    job.partials = (float *)(job.done + MOST_UNITS);
+    job.rows = o->heads / o->kv_heads * o->q_len;
+    job.stride = o->dim + 2;
+    int64_t row_room = room / ((int64_t)sizeof(float) * job.rows * job.stride); /* parts that fit */
+    job.parts = (seen + PART_KEYS - 1) / PART_KEYS;
+    job.parts = job.parts > MOST_PARTS ? MOST_PARTS : job.parts;
+    job.parts = job.parts > row_room ? row_room : job.parts;
+    int64_t at_once = row_room / job.parts, units = o->seqs * o->kv_heads;
+    at_once = at_once > MOST_UNITS ? MOST_UNITS : at_once;
+    for (; job.first_unit < units; job.first_unit += at_once) {
+        int64_t count = units - job.first_unit < at_once ? units - job.first_unit : at_once;
+        for (int64_t i = 0; i < count; i++)
+            atomic_init(&job.done[i], 0);
+        pool_run(p, count * job.parts, rows_run, &job);
+    }
+}
+
+void cpu_attention(pool *p, const op_attention *o)
+{
+    if (o->q_len < ATT_FEW) {
+        rows_all(p, o);
+        return;
+    }
+    forward_job job = {.o = o, .pool = p, .tiles = (o->q_len + ATT_QUERIES - 1) / ATT_QUERIES};
+    pool_run(p, o->seqs * o->heads * job.tiles, forward_run, &job);
+}
