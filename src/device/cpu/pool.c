@@ -30,7 +30,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SPIN_TURNS = 2000, CACHE_LINE = 64 }; /* a turn is one pause: 5 to 40 ns */
+enum { CACHE_LINE = 64, HUGE_BYTES = 2 << 20, SPIN_TURNS = 2000 }; /* a turn is one pause: 5 to 40 ns */
 
 typedef struct worker {
     pool *pool;
@@ -159,12 +159,12 @@ int pool_open(int threads, pool **out, pt_error *e)
     p->threads = threads;
     p->workers = calloc((size_t)threads, sizeof *p->workers);
     size_t bytes = (size_t)threads * POOL_SCRATCH_BYTES;
-    void *scratch = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    p->scratch = scratch == MAP_FAILED ? NULL : scratch;
+    p->scratch = aligned_alloc(HUGE_BYTES, bytes);
     if (!p->workers || !p->scratch) {
         pool_close(p);
         return pt_fail(e, PT_FAILED, "no memory for the scratch space of %d threads (%zu bytes)", threads, bytes);
     }
+    madvise(p->scratch, bytes, MADV_HUGEPAGE); /* fewer address translations; may be refused */
     for (int i = 1; i < threads; i++) {
         worker *w = &p->workers[i];
         w->pool = p;
@@ -190,8 +190,7 @@ void pool_close(pool *p)
     pool_ring(p, INT_MAX);
     for (int i = 1; i <= p->started; i++)
         pthread_join(p->workers[i].thread, NULL);
-    if (p->scratch)
-        munmap(p->scratch, (size_t)p->threads * POOL_SCRATCH_BYTES);
+    free(p->scratch);
     free(p->workers);
     free(p);
 }

@@ -55,15 +55,19 @@ INLINE void f8_transpose(f8 r[8])
     const i8 low2 = {0, 1, 8, 9, 4, 5, 12, 13}, high2 = {2, 3, 10, 11, 6, 7, 14, 15};
     const i8 low4 = {0, 1, 2, 3, 8, 9, 10, 11}, high4 = {4, 5, 6, 7, 12, 13, 14, 15};
     f8 s[8], t[8];
+#pragma GCC unroll 4
     for (int i = 0; i < 8; i += 2) {
         s[i] = __builtin_shuffle(r[i], r[i + 1], low1);
         s[i + 1] = __builtin_shuffle(r[i], r[i + 1], high1);
     }
+#pragma GCC unroll 2
     for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             t[i + 2 * j] = __builtin_shuffle(s[i + j], s[i + j + 2], low2);
             t[i + 2 * j + 1] = __builtin_shuffle(s[i + j], s[i + j + 2], high2);
         }
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         r[i] = __builtin_shuffle(t[i], t[i + 4], low4);
         r[i + 4] = __builtin_shuffle(t[i], t[i + 4], high4);

@@ -24,7 +24,7 @@
 
 enum {
     K_BLOCK = 384,
-    ROW_GROUP = 120, /* rows of a that are packed at a time: a multiple of 6 and 12 */
+    ROW_GROUP = 144, /* rows of a that are packed at a time: a multiple of 6 and 12 */
     SUM_LD = TILE_COLS + 16 /* not a power of two: rows of a register tile fall into different cache sets */
 };
 
@@ -47,18 +47,22 @@ typedef struct operand {
 
 /* ---- packing: panel[k * width + i] = (i, k), 0 where i >= count ------------------------------ */
 
-INLINE float load_one(const operand *m, int64_t i, int64_t k)
+INLINE float type_load(const void *p, pt_dtype type, int64_t i)
 {
-    int64_t at = m->k_inside ? i * m->ld + k : k * m->ld + i;
-    return m->type == PT_BF16 ? bf16_to_f32(((const bf16 *)m->base)[at]) : ((const float *)m->base)[at];
+    return type == PT_BF16 ? bf16_to_f32(((const bf16 *)p)[i]) : ((const float *)p)[i];
 }
 
-INLINE void load_eight(f8 *out, const operand *m, pt_dtype type, int64_t at)
+INLINE float load_one(const operand *m, int64_t i, int64_t k)
+{
+    return type_load(m->base, m->type, m->k_inside ? i * m->ld + k : k * m->ld + i);
+}
+
+INLINE void load_eight(f8 *out, pt_dtype type, const void *p)
 {
     if (type == PT_BF16)
-        f8_load_bf16(out, (const bf16 *)m->base + at);
+        f8_load_bf16(out, p);
     else
-        f8_load_f32(out, (const float *)m->base + at);
+        f8_load_f32(out, p);
 }
 
 static void pack_edge(const operand *m, int64_t i0, int count, int width, int64_t k0, int kc, float *panel)
@@ -68,22 +72,39 @@ static void pack_edge(const operand *m, int64_t i0, int count, int width, int64_
             panel[k * width + i] = i < count ? load_one(m, i0 + i, k0 + k) : 0.0f;
 }
 
-/* Eight k of eight i at a time, turned in registers. Of a block at the end of a panel whose width is
- * not a multiple of 8 the surplus is overwritten afterwards, by the blocks before it and by the
- * next k: so blocks go from last to first, k from first to last. */
+/* Eight k of eight i, turned in registers; i past the end give zeros. */
+INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int count, int64_t k, f8 r[8])
+{
+    const char *row = (const char *)m->base + (i0 * m->ld + k) * (int64_t)dtype_bytes(type);
+    int64_t step = m->ld * (int64_t)dtype_bytes(type);
+    if (count >= 8) {
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++)
+            load_eight(&r[j], type, row + j * step);
+    } else {
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++)
+            if (j < count)
+                load_eight(&r[j], type, row + j * step);
+            else
+                r[j] = (f8){0};
+    }
+    f8_transpose(r);
+}
+
+/* Of a block at the end of a panel whose width is not a multiple of 8 the surplus is overwritten
+ * afterwards, by the blocks before it and by the next k: so blocks go from last to first, k from
+ * first to last. */
 INLINE void pack_turned(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
                         float *panel)
 {
     int k = 0;
     for (; k + 8 <= kc; k += 8)
+#pragma GCC unroll 4
         for (int i = (width - 1) / 8 * 8; i >= 0; i -= 8) {
             f8 r[8];
-            for (int j = 0; j < 8; j++)
-                if (i + j < count)
-                    load_eight(&r[j], m, type, (i0 + i + j) * m->ld + k0 + k);
-                else
-                    r[j] = (f8){0};
-            f8_transpose(r);
+            turn_block(m, type, i0 + i, count - i, k0 + k, r);
+#pragma GCC unroll 8
             for (int j = 0; j < 8; j++)
                 *(f8_at *)(panel + (k + j) * width + i) = r[j];
         }
@@ -94,20 +115,20 @@ INLINE void pack_turned(const operand *m, pt_dtype type, int64_t i0, int count, 
  * end with the line where width >= 8. */
 INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int width, int64_t k0, int kc, float *panel)
 {
-    for (int k = 0; k < kc; k++) {
-        int64_t from = (k0 + k) * m->ld + i0;
-        float *to = panel + k * width;
+    int64_t size = (int64_t)dtype_bytes(type);
+    const char *line = (const char *)m->base + (k0 * m->ld + i0) * size;
+    for (int k = 0; k < kc; k++, line += m->ld * size, panel += width) {
         if (width < 8) {
             for (int i = 0; i < width; i++)
-                to[i] = type == PT_BF16 ? bf16_to_f32(((const bf16 *)m->base)[from + i])
-                                        : ((const float *)m->base)[from + i];
+                panel[i] = type_load(line, type, i);
             continue;
         }
+#pragma GCC unroll 4
         for (int i = 0; i < width; i += 8) {
             int at = i + 8 <= width ? i : width - 8;
             f8 v;
-            load_eight(&v, m, type, from + at);
-            *(f8_at *)(to + at) = v;
+            load_eight(&v, type, line + at * size);
+            *(f8_at *)(panel + at) = v;
         }
     }
 }
@@ -186,11 +207,6 @@ static void register_tile_rows(int64_t rows, int kc, const float *a, const float
 }
 
 /* ---- c from the sums ------------------------------------------------------------------------ */
-
-INLINE float type_load(const void *p, pt_dtype type, int64_t i)
-{
-    return type == PT_BF16 ? bf16_to_f32(((const bf16 *)p)[i]) : ((const float *)p)[i];
-}
 
 /* One row: c[at ..] from sum[0 .. cols), bias from column n0. Types are constants where inlined. */
 INLINE void epilogue_row(const op_matmul *o, pt_dtype type, pt_dtype out_type, float *sum, int64_t at, int64_t n0,

@@ -6,7 +6,7 @@
 #include "device/device.h"
 
 enum {
-    TILE_ROWS = 480,     /* the largest rectangle */
+    TILE_ROWS = 576,     /* the largest rectangle */
     TILE_COLS = 768,
     TILE_ROW_STEP = 12,  /* a rectangle starts at a multiple of these */
     TILE_COL_STEP = 32

@@ -1,0 +1,185 @@
+/* bench_matmul.c - matrix products of GPT-2 124M, beside what the processor and oneDNN can do.
+ *
+ *     bench_matmul [threads [seconds per line]]
+ *
+ * Per product: GFLOP/s in fp32 and bf16 (median of repetitions), oneDNN's own multi-threaded fp32
+ * product timed in turn with them, and the share of the peak: threads x the rate of a loop of
+ * independent fma in registers, timed in turn as well, so that a shared machine is fair to all.
+ */
+#include "base/rng.h"
+#include "device/cpu/matmul.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/ops.h"
+
+#include <dlfcn.h>
+#include <dnnl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct shape { const char *name; int64_t rows, out, in; } shape; /* y (rows, out) = x (rows, in) . W^T */
+
+static const shape SHAPES[] = {
+    {"qkv", 2048, 2304, 768}, {"attention out", 2048, 768, 768}, {"mlp up", 2048, 3072, 768},
+    {"mlp down", 2048, 768, 3072}, {"loss head", 512, 50257, 768}, {"one row", 1, 3072, 768}, {"4 rows", 4, 50257, 768}};
+static const char *const PASSES[] = {"forward", "dgrad", "wgrad"};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* ---- the peak ------------------------------------------------------------------------------- */
+
+/* Twelve independent chains keep two fma units of latency 4 to 6 busy. */
+#define PEAK_FMA(n) "vfmadd231ps %%" REG "0, %%" REG "1, %%" REG #n "\n\t"
+#define PEAK_ALL                                                                                       \
+    PEAK_FMA(2) PEAK_FMA(3) PEAK_FMA(4) PEAK_FMA(5) PEAK_FMA(6) PEAK_FMA(7) PEAK_FMA(8) PEAK_FMA(9)    \
+    PEAK_FMA(10) PEAK_FMA(11) PEAK_FMA(12) PEAK_FMA(13)
+#define PEAK_CLOBBERS                                                                                  \
+    "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13"
+enum { PEAK_TURNS = 1 << 20, PEAK_CHAINS = 12 };
+
+static void peak_tile(void *arg, int64_t tile, int thread)
+{
+    if (cpu_isa() == 4) {
+        __asm__ volatile("vzeroall" ::: PEAK_CLOBBERS);
+        for (int i = 0; i < PEAK_TURNS; i++) {
+#define REG "zmm"
+            __asm__ volatile(PEAK_ALL ::: PEAK_CLOBBERS);
+#undef REG
+        }
+    } else {
+        __asm__ volatile("vzeroall" ::: PEAK_CLOBBERS);
+        for (int i = 0; i < PEAK_TURNS; i++) {
+#define REG "ymm"
+            __asm__ volatile(PEAK_ALL ::: PEAK_CLOBBERS);
+#undef REG
+        }
+    }
+}
+
+/* ---- one line ------------------------------------------------------------------------------- */
+
+typedef struct line { op_matmul f32, bf16; const shape *s; int pass; pool *p; } line;
+
+static void run_own_f32(const line *l) { cpu_matmul(l->p, &l->f32); }
+static void run_own_bf16(const line *l) { cpu_matmul(l->p, &l->bf16); }
+static void run_onednn_f32(const line *l)
+{
+    const op_matmul *o = &l->f32;
+    dnnl_sgemm(o->layout == MATMUL_TN ? 'T' : 'N', o->layout == MATMUL_NT ? 'T' : 'N', o->m, o->n, o->k, 1.0f, o->a,
+               o->lda, o->b, o->ldb, o->accumulate ? 1.0f : 0.0f, o->c, o->ldc);
+}
+static void run_peak(const line *l)
+{
+    pool_run(l->p, pool_threads(l->p), peak_tile, NULL);
+}
+
+enum { RUNS = 4, MOST = 400 };
+static void (*const RUN[RUNS])(const line *) = {run_own_f32, run_own_bf16, run_onednn_f32, run_peak};
+
+static void line_time(const line *l, double seconds, double median[RUNS])
+{
+    static double times[RUNS][MOST];
+    int n = 0;
+    double start = now();
+    while (n < 3 || (n < MOST && now() - start < seconds)) {
+        for (int i = 0; i < RUNS; i++) {
+            double t = now();
+            RUN[i](l);
+            times[i][n] = now() - t;
+        }
+        n++;
+    }
+    for (int i = 0; i < RUNS; i++) {
+        qsort(times[i] + 1, (size_t)n - 1, sizeof **times, compare); /* the first warms up */
+        median[i] = times[i][1 + (n - 1) / 2];
+    }
+}
+
+static op_matmul op_of(const shape *s, int pass, pt_dtype type, void *x, void *w, void *y, float *dw)
+{
+    op_matmul o = {.layout = (matmul_layout)pass, .type = type, .out_type = type};
+    if (pass == MATMUL_NT)
+        o.m = s->rows, o.n = s->out, o.k = s->in, o.a = x, o.b = w, o.c = y, o.lda = s->in, o.ldb = s->in, o.ldc = s->out;
+    else if (pass == MATMUL_NN)
+        o.m = s->rows, o.n = s->in, o.k = s->out, o.a = y, o.b = w, o.c = x, o.lda = s->out, o.ldb = s->in, o.ldc = s->in;
+    else
+        o.m = s->out, o.n = s->in, o.k = s->rows, o.a = y, o.b = x, o.c = dw, o.lda = s->out, o.ldb = s->in,
+        o.ldc = s->in, o.out_type = PT_F32, o.accumulate = true;
+    return o;
+}
+
+static void *fill(pt_dtype type, int64_t n)
+{
+    size_t huge = 2 << 20, bytes = ((size_t)n * dtype_bytes(type) + huge - 1) / huge * huge;
+    void *p = aligned_alloc(huge, bytes); /* in huge pages, as the device's arenas are */
+    madvise(p, bytes, MADV_HUGEPAGE);
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)((i * 2654435761u) % 4096) / 4096.0f - 0.5f;
+        if (type == PT_BF16)
+            ((bf16 *)p)[i] = bf16_from_f32(x);
+        else
+            ((float *)p)[i] = x;
+    }
+    return p;
+}
+
+static void shape_bench(const shape *s, pool *p, double seconds)
+{
+    int64_t nx = s->rows * s->in, nw = s->out * s->in, ny = s->rows * s->out;
+    void *x = fill(PT_F32, nx), *w = fill(PT_F32, nw), *y = fill(PT_F32, ny);
+    void *hx = fill(PT_BF16, nx), *hw = fill(PT_BF16, nw), *hy = fill(PT_BF16, ny);
+    float *dw = fill(PT_F32, nw);
+    for (int pass = 0; pass < (s->rows < 16 ? 1 : 3); pass++) {
+        line l = {op_of(s, pass, PT_F32, x, w, y, dw), op_of(s, pass, PT_BF16, hx, hw, hy, dw), s, pass, p};
+        double t[RUNS];
+        line_time(&l, seconds, t);
+        double flop = 2.0 * (double)s->rows * (double)s->out * (double)s->in / 1e9;
+        double peak = 2.0 * PEAK_CHAINS * (cpu_isa() == 4 ? 16 : 8) * PEAK_TURNS * pool_threads(p) / 1e9 / t[3];
+        printf("%-14s %5lld x %5lld x %4lld  %-8s %9.1f %4.0f%% %9.1f %4.0f%% %9.1f %4.0f%% %9.1f\n", s->name,
+               (long long)s->rows, (long long)s->out, (long long)s->in, PASSES[pass], flop / t[0], 100 * flop / t[0] / peak,
+               flop / t[1], 100 * flop / t[1] / peak, flop / t[2], 100 * flop / t[2] / peak, peak);
+        fflush(stdout);
+    }
+    free(x), free(w), free(y), free(hx), free(hw), free(hy), free(dw);
+}
+
+int main(int argc, char **argv)
+{
+    if (!getenv("OMP_WAIT_POLICY")) { /* else oneDNN's idle threads spin in the time of the others */
+        setenv("OMP_WAIT_POLICY", "passive", 1);
+        execv("/proc/self/exe", argv);
+    }
+    int threads = argc > 1 ? atoi(argv[1]) : 2;
+    double seconds = argc > 2 ? atof(argv[2]) : 2.0;
+    pt_error e = {0};
+    pool *p;
+    if (cpu_isa() < 3 || threads < 1 || threads > 256 || pool_open(threads, &p, &e)) {
+        fprintf(stderr, "bench_matmul [threads [seconds]]: needs AVX2 and 1 to 256 threads; %s\n", e.text);
+        return 1;
+    }
+    void (*set_threads)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (set_threads)
+        set_threads(threads);
+    printf("x86-64-v%d, matmul %s, %d threads; GFLOP/s and %% of the peak of fp32 fma\n", cpu_isa(), matmul_arithmetic(),
+           threads);
+    printf("%-14s %5s   %5s   %4s  %-8s %9s %5s %9s %5s %9s %5s %9s\n", "product", "rows", "out", "in", "pass", "fp32",
+           "", "bf16", "", "oneDNN32", "", "peak");
+    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
+        shape_bench(&SHAPES[i], p, seconds);
+    pool_close(p);
+    return 0;
+}
