@@ -1,0 +1,421 @@
+#include "model/support.h"
+
+#include <math.h>
+
+/* Counts by Transformers 5.23: sum(p.numel() for p in AutoModelForCausalLM.from_config(c).parameters()) */
+static const struct { const char *json; int64_t parameters; } counts[] = {
+    {"{'model_type': 'gpt2'}", 124439808},
+    {"{'model_type': 'llama'}", 6738415616},
+    {"{'model_type': 'mistral'}", 7241732096},
+    {"{'model_type': 'qwen2'}", 12049846272},
+    {"{'model_type': 'qwen3'}", 12049461248},
+    {"{'model_type': 'gpt2', 'n_embd': 60, 'n_layer': 3, 'n_head': 5, 'n_inner': 100, 'vocab_size': 999, 'n_positions': 33,"
+     " 'tie_word_embeddings': false}", 203100},
+    {"{'model_type': 'gpt2', 'hidden_size': 64, 'num_hidden_layers': 2, 'num_attention_heads': 2,"
+     " 'max_position_embeddings': 10, 'vocab_size': 100}", 107136},
+    {"{'model_type': 'llama', 'hidden_size': 96, 'intermediate_size': 200, 'num_hidden_layers': 3, 'num_attention_heads': 6,"
+     " 'num_key_value_heads': 2, 'vocab_size': 500, 'attention_bias': true, 'mlp_bias': true, 'head_dim': 20}", 364008},
+    {"{'model_type': 'llama', 'hidden_size': 96, 'intermediate_size': 200, 'num_hidden_layers': 3, 'num_attention_heads': 6,"
+     " 'vocab_size': 500, 'tie_word_embeddings': true}", 332064},
+    {"{'model_type': 'mistral', 'hidden_size': 96, 'intermediate_size': 200, 'num_hidden_layers': 3,"
+     " 'num_attention_heads': 16, 'vocab_size': 500}", 352416},
+    {"{'model_type': 'qwen2', 'hidden_size': 96, 'intermediate_size': 200, 'num_hidden_layers': 3, 'num_attention_heads': 6,"
+     " 'num_key_value_heads': 3, 'vocab_size': 500}", 352992},
+    {"{'model_type': 'qwen2', 'hidden_size': 64, 'intermediate_size': 200, 'num_hidden_layers': 1,"
+     " 'num_attention_heads': 32, 'vocab_size': 500, 'tie_word_embeddings': true}", 87168},
+    {"{'model_type': 'qwen3', 'hidden_size': 96, 'intermediate_size': 200, 'num_hidden_layers': 3, 'num_attention_heads': 6,"
+     " 'num_key_value_heads': 3, 'vocab_size': 500, 'attention_bias': true}", 938688},
+    {"{'model_type': 'qwen3', 'hidden_size': 96, 'intermediate_size': 200, 'num_hidden_layers': 3, 'num_attention_heads': 6,"
+     " 'num_key_value_heads': 3, 'vocab_size': 500, 'head_dim': 10, 'tie_word_embeddings': true}", 273372},
+};
+
+static void check_structure(const model *m)
+{
+    int64_t sum = 0;
+    int last = 0;
+    for (int i = 0; i < m->params_n; i++) {
+        const param *p = &m->params[i];
+        int64_t at = 0;
+        assert_true(p->block >= last);
+        assert_int_equal(m->blocks[p->block].param_of_role[p->role], i);
+        for (int k = 0; k < p->parts; k++) {
+            assert_int_equal(p->part[k].row0, at);
+            assert_true(p->part[k].rows > 0);
+            at += p->part[k].rows;
+        }
+        assert_int_equal(at, p->part[0].vector ? p->cols : p->rows);
+        assert_int_equal(p->decay, !p->part[0].vector);
+        assert_true(p->trainable);
+        sum += p->rows * p->cols;
+        last = p->block;
+    }
+    assert_int_equal(sum, m->parameters);
+    assert_int_equal(m->blocks_n, m->config.layers + 2);
+    const block *head = &m->blocks[m->blocks_n - 1];
+    assert_int_equal(head->param_of_role[PARAM_HEAD] >= 0, !m->config.tied);
+    assert_int_equal(head->param_of_role[PARAM_TOKENS], m->config.tied ? m->blocks[0].param_of_role[PARAM_TOKENS] : -1);
+}
+
+static void missing_keys_mean_the_defaults_of_transformers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        model *m = config_open(counts[i].json);
+        if (m->parameters != counts[i].parameters)
+            fail_msg("%s: %lld parameters", counts[i].json, (long long)m->parameters);
+        check_structure(m);
+        model_close(m);
+    }
+    model *m = config_open("{'model_type': 'gpt2'}");
+    assert_int_equal(m->config.activation, ACT_GELU_TANH);
+    assert_true(m->config.norm_eps == 1e-5f && m->config.tied && m->config.bos == 50256 && m->config.eos == 50256);
+    assert_int_equal(m->config.stored_type, PT_F32);
+    model_close(m);
+    m = config_open("{'model_type': 'llama'}");
+    assert_true(m->config.norm_eps == 1e-6f && !m->config.tied && m->config.bos == 1 && m->config.eos == 2);
+    assert_true(m->config.rope_theta == 10000 && m->config.max_positions == 2048);
+    model_close(m);
+}
+
+static void attention_scale_follows_the_keys_of_gpt2(void **state)
+{
+    (void)state;
+    model *m = config_open("{'model_type': 'gpt2', 'scale_attn_by_inverse_layer_idx': true}");
+    assert_true(m->config.attention_scale == 0.125f);
+    assert_true(m->config.layer_scale[0] == 1 && m->config.layer_scale[3] == 0.25f);
+    model_close(m);
+    m = config_open("{'model_type': 'gpt2', 'scale_attn_weights': false}");
+    assert_true(m->config.attention_scale == 1 && m->config.layer_scale[3] == 1);
+    model_close(m);
+}
+
+static void both_generations_of_config_mean_the_same(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"{'model_type': 'llama', 'rope_theta': 500000.0, 'torch_dtype': 'bfloat16', 'rope_scaling': {'rope_type': 'llama3',"
+         " 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0, 'original_max_position_embeddings': 8192}}",
+         "{'model_type': 'llama', 'dtype': 'bfloat16', 'rope_parameters': {'rope_type': 'llama3', 'rope_theta': 500000.0,"
+         " 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0, 'original_max_position_embeddings': 8192}}"},
+        {"{'model_type': 'llama', 'rope_scaling': {'type': 'linear', 'factor': 2}}",
+         "{'model_type': 'llama', 'rope_parameters': {'rope_type': 'linear', 'rope_theta': 10000, 'factor': 2.0}}"},
+        {"{'model_type': 'qwen2', 'rope_theta': 1e6, 'rope_scaling': null}",
+         "{'architectures': ['Qwen2ForCausalLM'], 'rope_parameters': {'rope_type': 'default', 'rope_theta': 1000000}}"},
+        {"{'model_type': 'qwen3', 'num_hidden_layers': 3, 'sliding_window': 9, 'use_sliding_window': true,"
+         " 'max_window_layers': 1}",
+         "{'model_type': 'qwen3', 'num_hidden_layers': 3, 'sliding_window': 9, 'use_sliding_window': true,"
+         " 'layer_types': ['full_attention', 'sliding_attention', 'sliding_attention']}"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        model *a = config_open(pairs[i][0]), *b = config_open(pairs[i][1]);
+        assert_memory_equal(&a->config, &b->config, sizeof a->config);
+        model_close(a);
+        model_close(b);
+    }
+}
+
+static void check_windows(const char *json, int n, const int64_t *windows)
+{
+    model *m = config_open(json);
+    assert_int_equal(m->config.layers, n);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(m->config.window[i], windows[i]);
+    model_close(m);
+}
+
+static void sliding_windows_reach_the_layers_that_transformers_gives_them(void **state)
+{
+    (void)state;
+#define MISTRAL "{'model_type': 'mistral', 'num_hidden_layers': 2"
+    check_windows(MISTRAL "}", 2, (int64_t[]){4096, 4096});
+    check_windows(MISTRAL ", 'sliding_window': null}", 2, (int64_t[]){0, 0});
+    check_windows(MISTRAL ", 'sliding_window': 5}", 2, (int64_t[]){5, 5});
+    check_windows(MISTRAL ", 'sliding_window_size': 5}", 2, (int64_t[]){5, 5});
+    check_windows(MISTRAL ", 'sliding_window': 5, 'layer_types': ['sliding_attention', 'sliding_attention']}", 2,
+                  (int64_t[]){5, 5});
+#define QWEN "{'model_type': 'qwen2', 'num_hidden_layers': 3"
+    check_windows(QWEN ", 'sliding_window': 5, 'max_window_layers': 1}", 3, (int64_t[]){0, 0, 0});
+    check_windows(QWEN ", 'sliding_window': 5, 'max_window_layers': 1, 'use_sliding_window': true}", 3, (int64_t[]){0, 5, 5});
+    check_windows(QWEN ", 'sliding_window': 5, 'use_sliding_window': true}", 3, (int64_t[]){0, 0, 0});
+    check_windows(QWEN ", 'use_sliding_window': true, 'max_window_layers': 2}", 3, (int64_t[]){0, 0, 4096});
+    check_windows(QWEN ", 'sliding_window': null, 'use_sliding_window': true, 'max_window_layers': 0}", 3,
+                  (int64_t[]){0, 0, 0});
+    check_windows(QWEN ", 'sliding_window': 5, 'use_sliding_window': true, 'max_window_layers': 1,"
+                       " 'layer_types': ['sliding_attention', 'full_attention', 'sliding_attention']}", 3,
+                  (int64_t[]){5, 0, 5});
+    check_windows("{'model_type': 'llama', 'num_hidden_layers': 1, 'sliding_window': null,"
+                  " 'layer_types': ['full_attention']}", 1, (int64_t[]){0});
+}
+
+static void dropout_is_announced_once_and_with_its_values(void **state)
+{
+    (void)state;
+    static const struct { const char *json, *said; } cases[] = {
+        {"{'model_type': 'gpt2', 'attn_pdrop': 0.0, 'embd_pdrop': 0.25, 'resid_pdrop': 0}", "embd_pdrop 0.25"},
+        {"{'model_type': 'gpt2'}", "attn_pdrop 0.1 by default"},
+        {"{'model_type': 'llama', 'attention_dropout': 0.5}", "attention_dropout 0.5"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        notices taken = {0};
+        model *m;
+        pt_error e = {0};
+        assert_int_equal(config_try(cases[i].json, &taken, &m, &e), 0);
+        assert_int_equal(taken.n, 1);
+        assert_true(m->config.dropout);
+        assert_non_null(strstr(taken.text, cases[i].said));
+        assert_non_null(strstr(taken.text, "config.json"));
+        model_close(m);
+    }
+    static const char *const silent[] = {
+        "{'model_type': 'gpt2', 'attn_pdrop': 0.0, 'embd_pdrop': 0.0, 'resid_pdrop': 0, 'summary_first_dropout': 0.1}",
+        "{'model_type': 'llama'}", "{'model_type': 'qwen2', 'attention_dropout': 0.0, 'classifier_dropout': 0.3}"};
+    for (int i = 0; i < 3; i++) {
+        notices taken = {0};
+        model *m;
+        assert_int_equal(config_try(silent[i], &taken, &m, NULL), 0);
+        assert_int_equal(taken.n, 0);
+        assert_false(m->config.dropout);
+        model_close(m);
+    }
+}
+
+static void ids_may_be_lists_null_or_out_of_range(void **state)
+{
+    (void)state;
+    static const struct { const char *json; int64_t bos, eos, padding; } cases[] = {
+        {"{'model_type': 'llama', 'eos_token_id': [7, 8, 9], 'bos_token_id': null, 'pad_token_id': 0}", -1, 7, 0},
+        {"{'model_type': 'llama', 'eos_token_id': [], 'pad_token_id': -1}", 1, -1, -1},
+        {"{'model_type': 'gpt2', 'vocab_size': 100, 'pad_token_id': 3}", -1, -1, -1},
+        {"{'model_type': 'qwen2', 'eos_token_id': 5}", -1, 5, -1},
+        {"{'model_type': 'llama', 'vocab_size': 10, 'bos_token_id': 10, 'eos_token_id': 9}", -1, 9, -1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        model *m = config_open(cases[i].json);
+        assert_int_equal(m->config.bos, cases[i].bos);
+        assert_int_equal(m->config.eos, cases[i].eos);
+        assert_int_equal(m->config.padding, cases[i].padding);
+        model_close(m);
+    }
+}
+
+static void keys_that_change_nothing_are_let_through(void **state)
+{
+    (void)state;
+    static const char *const fine[] = {
+        "{'model_type': 'gpt2', 'reorder_and_upcast_attn': true, 'add_cross_attention': false, 'n_ctx': 7, 'pruned_heads': {}}",
+        "{'model_type': 'llama', 'pretraining_tp': 4, 'rope_interleaved': false, 'partial_rotary_factor': 1.0}",
+        "{'model_type': 'llama', 'quantization_config': null, 'attn_logit_softcapping': null, 'use_sliding_window': false,"
+        " 'residual_multiplier': 1.0, 'num_experts': 0, 'rope_scaling': null, 'property': 5, 'is_encoder_decoder': false}",
+        "{'model_type': 'qwen2', 'attention_bias': false, 'mask_value': -10000, 'tokenizer': 'x'}",
+        "{'model_type': 'llama', 'rope_scaling': {'rope_type': 'default', 'original_max_position_embeddings': 8, 'factor': null}}",
+        "{'model_type': 'llama', 'hidden_act': 'swish', 'dtype': 'torch.float16', 'hidden_size': 64.0, 'num_attention_heads': 8}",
+    };
+    for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++)
+        model_close(config_open(fine[i]));
+}
+
+/* Each names the file, and what is given here. */
+static const struct { const char *json, *key, *value; } refused[] = {
+    {"{'hidden_size': 64}", "model_type", "gpt2, llama"},
+    {"{'architectures': ['GemmaForCausalLM']}", "model_type", "GemmaForCausalLM"},
+    {"{'architectures': [3]}", "model_type", "missing"},
+    {"{'architectures': 'LlamaForCausalLM'}", "architectures", "a string"},
+    {"{'model_type': 'gemma2'}", "model_type", "gemma2"},
+    {"{'model_type': 7}", "model_type", "an integer"},
+    {"[1]", "config.json", "a list"},
+    {"{'model_type': 'llama', 'hidden_size': NaN}", "config.json:1:", "not valid JSON"},
+    {"{'model_type': 'llama', 'hidden_size': '64'}", "hidden_size", "a string"},
+    {"{'model_type': 'llama', 'hidden_size': 64.5}", "hidden_size", "fraction"},
+    {"{'model_type': 'llama', 'hidden_size': 0}", "hidden_size", "0"},
+    {"{'model_type': 'llama', 'hidden_size': -64}", "hidden_size", "-64"},
+    {"{'model_type': 'llama', 'num_hidden_layers': 1000000000000000000}", "num_hidden_layers", "1000000000000000000"},
+    {"{'model_type': 'llama', 'num_hidden_layers': 1e30}", "num_hidden_layers", "1e+30"},
+    {"{'model_type': 'llama', 'num_hidden_layers': 99999999999999999999999}", "num_hidden_layers", "1e+23"},
+    {"{'model_type': 'llama', 'num_attention_heads': 0}", "num_attention_heads", "0"},
+    {"{'model_type': 'llama', 'num_attention_heads': 33}", "hidden_size", "33"},
+    {"{'model_type': 'llama', 'num_key_value_heads': 5}", "num_key_value_heads", "5"},
+    {"{'model_type': 'mistral', 'num_attention_heads': 4}", "num_key_value_heads", "default"},
+    {"{'model_type': 'llama', 'head_dim': 63}", "head_dim", "63"},
+    {"{'model_type': 'llama', 'vocab_size': 99999999999}", "vocab_size", "99999999999"},
+    {"{'model_type': 'llama', 'hidden_size': 1048576, 'intermediate_size': 16777216, 'num_attention_heads': 4096,"
+     " 'head_dim': 65536, 'num_hidden_layers': 512}", "parameters", "1e+15"},
+    {"{'model_type': 'gpt2', 'n_embd': 770}", "n_embd", "770"},
+    {"{'model_type': 'gpt2', 'n_embd': 768, 'hidden_size': 1024}", "hidden_size", "1024"},
+    {"{'model_type': 'gpt2', 'n_positions': 2147483648}", "n_positions", "2147483648"},
+    {"{'model_type': 'gpt2', 'activation_function': 'quick_gelu'}", "activation_function", "quick_gelu"},
+    {"{'model_type': 'llama', 'hidden_act': 'relu2'}", "hidden_act", "relu2"},
+    {"{'model_type': 'llama', 'rms_norm_eps': -1e-5}", "rms_norm_eps", "-1e-05"},
+    {"{'model_type': 'llama', 'tie_word_embeddings': 1}", "tie_word_embeddings", "an integer"},
+    {"{'model_type': 'llama', 'torch_dtype': 'int8'}", "torch_dtype", "int8"},
+    {"{'model_type': 'llama', 'initializer_range': 7}", "initializer_range", "7"},
+    {"{'model_type': 'llama', 'attention_dropout': 1.5}", "attention_dropout", "1.5"},
+    {"{'model_type': 'gpt2', 'attn_pdrop': '0.1'}", "attn_pdrop", "a string"},
+    {"{'model_type': 'llama', 'bos_token_id': 'x'}", "bos_token_id", "a string"},
+    {"{'model_type': 'llama', 'eos_token_id': ['x']}", "eos_token_id", "a string"},
+    /* windows */
+    {"{'model_type': 'mistral', 'sliding_window': 0}", "sliding_window", "0"},
+    {"{'model_type': 'mistral', 'sliding_window': 8, 'sliding_window_size': 9}", "sliding_window_size", "9"},
+    {"{'model_type': 'mistral', 'sliding_window': null, 'sliding_window_size': 9}", "sliding_window_size", "9"},
+    {"{'model_type': 'mistral', 'use_sliding_window': true}", "use_sliding_window", "true"},
+    {"{'model_type': 'llama', 'sliding_window': 4096}", "sliding_window", "4096"},
+    {"{'model_type': 'mistral', 'num_hidden_layers': 1, 'layer_types': ['full_attention']}", "layer_types", "full_attention"},
+    {"{'model_type': 'llama', 'num_hidden_layers': 1, 'layer_types': ['sliding_attention']}", "layer_types", "no window"},
+    {"{'model_type': 'qwen2', 'num_hidden_layers': 1, 'layer_types': ['sliding_attention']}", "layer_types", "use_sliding_window"},
+    {"{'model_type': 'qwen3', 'num_hidden_layers': 1, 'layer_types': ['chunked_attention']}", "layer_types", "chunked_attention"},
+    {"{'model_type': 'qwen3', 'num_hidden_layers': 1, 'layer_types': [1]}", "layer_types", "1"},
+    {"{'model_type': 'qwen3', 'num_hidden_layers': 2, 'layer_types': ['full_attention']}", "layer_types", "1 entries"},
+    /* rope */
+    {"{'model_type': 'llama', 'rope_scaling': {'rope_type': 'yarn', 'factor': 4}}", "rope_scaling", "yarn"},
+    {"{'model_type': 'llama', 'rope_scaling': {'type': 'longrope'}}", "rope_scaling", "longrope"},
+    {"{'model_type': 'llama', 'rope_scaling': {'type': 'linear', 'rope_type': 'llama3'}}", "\"type\"", "linear"},
+    {"{'model_type': 'llama', 'rope_scaling': {'type': 'linear'}}", "factor", "missing"},
+    {"{'model_type': 'llama', 'rope_scaling': {'type': 'linear', 'factor': 0}}", "factor", "0"},
+    {"{'model_type': 'llama', 'rope_scaling': {'factor': 8.0}}", "factor", "default"},
+    {"{'model_type': 'llama', 'rope_scaling': {'type': 'linear', 'factor': 2, 'beta_fast': 32}}", "beta_fast", "an integer"},
+    {"{'model_type': 'llama', 'rope_scaling': 3}", "rope_scaling", "an integer"},
+    {"{'model_type': 'llama', 'rope_theta': 0}", "rope_theta", "0"},
+    {"{'model_type': 'llama', 'rope_theta': 5e5, 'rope_parameters': {'rope_theta': 1e4}}", "rope_theta", "500000"},
+    {"{'model_type': 'llama', 'rope_scaling': {'type': 'linear', 'factor': 2}, 'rope_parameters': {'rope_type': 'default'}}",
+     "rope_parameters", "rope_scaling"},
+    {"{'model_type': 'llama', 'rope_parameters': {'partial_rotary_factor': 0.5}}", "partial_rotary_factor", "0.5"},
+    {"{'model_type': 'llama', 'rope_parameters': {'rope_type': 'llama3', 'factor': 8, 'low_freq_factor': 4,"
+     " 'high_freq_factor': 4}}", "high_freq_factor", "4"},
+    {"{'model_type': 'qwen3', 'rope_parameters': {'full_attention': {'rope_theta': 1e4}}}", "full_attention", "an object"},
+    {"{'model_type': 'gpt2', 'rope_theta': 10000}", "rope_theta", "10000"},
+    /* keys that are not read, but would change the computation */
+    {"{'model_type': 'llama', 'partial_rotary_factor': 0.5}", "partial_rotary_factor", "0.5"},
+    {"{'model_type': 'llama', 'rope_interleaved': true}", "rope_interleaved", "true"},
+    {"{'model_type': 'llama', 'attn_logit_softcapping': 50.0}", "attn_logit_softcapping", "50.0"},
+    {"{'model_type': 'llama', 'quantization_config': {'bits': 4}}", "quantization_config", "{\"bits\":4}"},
+    {"{'model_type': 'llama', 'num_local_experts': 8}", "num_local_experts", "8"},
+    {"{'model_type': 'llama', 'logits_scaling': 8}", "logits_scaling", "8"},
+    {"{'model_type': 'llama', 'embedding_multiplier': 12.0}", "embedding_multiplier", "12.0"},
+    {"{'model_type': 'llama', 'qk_layernorm': true}", "qk_layernorm", "true"},
+    {"{'model_type': 'mistral', 'attention_bias': true}", "attention_bias", "true"},
+    {"{'model_type': 'qwen3', 'mlp_bias': true}", "mlp_bias", "true"},
+    {"{'model_type': 'gpt2', 'add_cross_attention': true}", "add_cross_attention", "true"},
+    {"{'model_type': 'gpt2', 'pruned_heads': {'0': [1]}}", "pruned_heads", "{\"0\":[1]}"},
+    {"{'model_type': 'llama', 'per_layer_config': {'0': {'head_dim': 8}}}", "per_layer_config", "head_dim"},
+    {"{'model_type': 'llama', 'is_encoder_decoder': true}", "is_encoder_decoder", "true"},
+};
+
+static void what_is_not_supported_is_refused_by_name(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        pt_error e = {0};
+        model *m;
+        int status = config_try(refused[i].json, NULL, &m, &e);
+        if (status != PT_FAILED || m || !strstr(e.text, refused[i].key) || !strstr(e.text, refused[i].value) ||
+            !strstr(e.text, "config.json") || strchr(e.text, '\n'))
+            fail_msg("%s\nstatus %d: %s", refused[i].json, status, e.text);
+    }
+}
+
+static void a_long_path_and_a_huge_value_leave_a_whole_message(void **state)
+{
+    (void)state;
+    char json[6000], name[700];
+    memset(name, 'n', sizeof name);
+    name[sizeof name - 1] = 0;
+    memset(json, 'x', sizeof json);
+    memcpy(json, "{\"model_type\": \"llama\", \"quantization_config\": \"", 48);
+    memcpy(json + sizeof json - 3, "\"}", 3);
+    pt_error e = {0};
+    model *m;
+    assert_int_equal(model_from_json(name, json, strlen(json), NULL, NULL, &m, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "quantization_config"));
+    assert_true(strlen(e.text) < sizeof e.text - 1);
+}
+
+static void a_folder_without_config_is_refused_with_the_mend(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    model *m;
+    assert_int_equal(model_open(PT_FIXTURES, NULL, NULL, &m, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "config.json"));
+    assert_int_equal(model_open(PT_FIXTURES "/nothing/here", NULL, NULL, &m, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "nothing/here"));
+}
+
+static void fixtures_open_from_folder_and_file(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FIXTURES; i++) {
+        char file[600];
+        snprintf(file, sizeof file, "%s/config.json", fixture_path(fixtures[i]));
+        model *a = folder_open(fixture_path(fixtures[i])), *b = folder_open(file);
+        check_structure(a);
+        assert_memory_equal(&a->config, &b->config, sizeof a->config);
+        model_close(a);
+        model_close(b);
+    }
+}
+
+static void configs_of_real_models_open_or_are_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *name; int64_t parameters; } real[] = {
+        {"gpt2", 124439808}, {"gpt2-xl", 1557611200}, {"Llama-2-7b-hf", 6738415616}, {"Llama-2-13b-hf", 13015864320},
+        {"llama3-8B-instruct", 8030261248}, {"Qwen2-7B-Instruct", 7615616512}, {"Qwen2.5-0.5B-Instruct", 494032768},
+        {"Qwen3-8B", 8190735360}, {"mistral_7b.json", 7241732096}, {"smollm2_135m.json", 134515008},
+        {"tinyllama_1b_chat_v1.0.json", 1100048384}, {"gemma2_2b_it", -1}, {"phi3.5-mini-instruct", -1},
+        {"opt-13b.transcribed", -1},
+    };
+    if (access(PT_SHARED_DATA "/configs", R_OK)) {
+        print_message("skipped: no shared/data beside the project\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof real / sizeof real[0]; i++) {
+        char path[600];
+        pt_error e = {0};
+        model *m;
+        snprintf(path, sizeof path, "%s/configs/%s", PT_SHARED_DATA, real[i].name);
+        int status = model_open(path, NULL, NULL, &m, &e);
+        if (real[i].parameters < 0) {
+            assert_int_equal(status, PT_FAILED);
+            assert_non_null(strstr(e.text, "model_type"));
+        } else {
+            if (status)
+                fail_msg("%s", e.text);
+            assert_int_equal(m->parameters, real[i].parameters);
+        }
+        model_close(m);
+    }
+}
+
+static void flops_count_matmuls_six_times_and_attention_by_its_windows(void **state)
+{
+    (void)state;
+    model *m = config_open("{'model_type': 'gpt2'}");
+    double matmul = 124439808.0 - 1024 * 768 - (12 * (4 + 9) + 2) * 768.0; /* less positions, biases and norms */
+    double keys = 1025 / 2.0;
+    assert_true(fabs(model_flops_per_token(m, 1024) - (6 * matmul + 12 * 12 * 768 * keys)) < 1);
+    model_close(m);
+    m = config_open("{'model_type': 'mistral', 'num_hidden_layers': 1, 'num_key_value_heads': 32, 'sliding_window': 3}");
+    double full = 6 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 14336 + 32000.0 * 4096);
+    assert_true(fabs(model_flops_per_token(m, 4) - (full + 12.0 * 4096 * (1 + 2 + 3 + 3) / 4)) < 1);
+    assert_true(fabs(model_flops_per_token(m, 2) - (full + 12.0 * 4096 * 1.5)) < 1);
+    model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(missing_keys_mean_the_defaults_of_transformers),
+        cmocka_unit_test(attention_scale_follows_the_keys_of_gpt2),
+        cmocka_unit_test(both_generations_of_config_mean_the_same),
+        cmocka_unit_test(sliding_windows_reach_the_layers_that_transformers_gives_them),
+        cmocka_unit_test(dropout_is_announced_once_and_with_its_values),
+        cmocka_unit_test(ids_may_be_lists_null_or_out_of_range),
+        cmocka_unit_test(keys_that_change_nothing_are_let_through),
+        cmocka_unit_test(what_is_not_supported_is_refused_by_name),
+        cmocka_unit_test(a_long_path_and_a_huge_value_leave_a_whole_message),
+        cmocka_unit_test(a_folder_without_config_is_refused_with_the_mend),
+        cmocka_unit_test(fixtures_open_from_folder_and_file),
+        cmocka_unit_test(configs_of_real_models_open_or_are_refused),
+        cmocka_unit_test(flops_count_matmuls_six_times_and_attention_by_its_windows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
