@@ -24,8 +24,19 @@ typedef struct plan_block {
     tier place; /* of the saved set between forward and backward */
 } plan_block;
 
+/* What a plan in a file was made for; model_type is empty where the file does not say. */
+typedef struct plan_target {
+    char model_type[32];
+    int64_t parameters, layers, seq_len, batch;
+    pt_dtype type;
+} plan_target;
+
+enum { PLAN_MAX_CHUNKS = 1 << 20, PLAN_MAX_SLOTS = 4096, PLAN_MIN_CHUNK_BYTES = 8 << 10 };
+#define PLAN_MAX_CHUNK_BYTES (INT64_C(1) << 40)
+
 typedef struct plan {
-    int64_t chunk_bytes;
+    plan_target made_for;
+    int64_t chunk_bytes; /* PLAN_MIN_CHUNK_BYTES .. PLAN_MAX_CHUNK_BYTES */
     int n_buffer;        /* device buffers through which the weights of chunks that live elsewhere pass */
     int n_update;        /* buffers through which states pass on their way to an update elsewhere */
     int n_swap;          /* device buffers through which saved sets that live elsewhere pass */
@@ -37,16 +48,27 @@ typedef struct plan {
     plan_block *blocks;
 } plan;
 
+/* An empty plan with room for so many chunks and layers, all of them on the device. */
 int plan_alloc(plan *p, int chunks_n, int blocks_n, pt_error *e);
 void plan_free(plan *p);
-int plan_copy(plan *to, const plan *from, pt_error *e);
+int plan_copy(plan *to, const plan *from, pt_error *e); /* `to` is overwritten, not freed */
 
-/* Whether the plan belongs to this model and step, and asks for nothing impossible. */
+/* Whether the plan belongs to this model and step, and asks for nothing impossible: PT_FAILED names the key and
+ * the mend. How much memory it needs is not looked at. */
 int plan_validate(const plan *p, const model *m, const step_shape *s, const packing *k, bool clipping, pt_error *e);
 
-/* JSON as plan.json holds it. `name` is used in errors. */
+/* JSON as plan.json holds it; equal neighbours among the chunks and blocks are written once, with their count:
+ *
+ *   {"made_for": {"model_type": "gpt2", "parameters": 124439808, "layers": 12, "seq_len": 512, "batch": 4, "dtype": "bf16"},
+ *    "chunk_bytes": 16777216, "n_buffer": 4, "n_update": 2, "n_swap": 3, "micro_batch": 4, "visit": 1,
+ *    "update": "next_forward",                                                 or "backward", "end"
+ *    "chunks": [{"count": 3, "home": "device", "update": "device"}, ...],      homes "device", "host", "disk"
+ *    "blocks": [{"count": 12, "save": "matmuls", "place": "device"}, ...]}     "input", "attention", "matmuls", "all"
+ *
+ * "made_for" may be missing, everything else is needed; unknown keys, wrong types and absurd numbers are PT_FAILED with
+ * file, key and mend. `name` is what errors call the text. The caller owns *out (plan_free) where 0 is returned. */
 int plan_read(const char *path, plan *out, pt_error *e);
 int plan_from_json(const char *name, const char *json, size_t n, plan *out, pt_error *e);
-char *plan_to_json(const plan *p, const model *m); /* malloc'ed text, NULL: out of memory */
+char *plan_to_json(const plan *p, const model *m, const step_shape *s); /* malloc'ed text, NULL: out of memory */
 
 #endif

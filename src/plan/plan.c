@@ -1,0 +1,151 @@
+#include "plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const tier_names[TIERS] = {"device", "host", "disk"};
+
+int plan_alloc(plan *p, int chunks_n, int blocks_n, pt_error *e)
+{
+    *p = (plan){.chunks_n = chunks_n, .blocks_n = blocks_n};
+    p->chunks = calloc((size_t)chunks_n + 1, sizeof *p->chunks);
+    p->blocks = calloc((size_t)blocks_n + 1, sizeof *p->blocks);
+    if (p->chunks && p->blocks)
+        return 0;
+    plan_free(p);
+    return pt_fail(e, PT_FAILED, "out of memory for a plan of %d chunks and %d layers", chunks_n, blocks_n);
+}
+
+void plan_free(plan *p)
+{
+    free(p->chunks);
+    free(p->blocks);
+    memset(p, 0, sizeof *p);
+}
+
+int plan_copy(plan *to, const plan *from, pt_error *e)
+{
+    plan copy;
+    int failed = plan_alloc(&copy, from->chunks_n, from->blocks_n, e);
+    if (failed)
+        return failed;
+    memcpy(copy.chunks, from->chunks, (size_t)from->chunks_n * sizeof *copy.chunks);
+    memcpy(copy.blocks, from->blocks, (size_t)from->blocks_n * sizeof *copy.blocks);
+    plan_chunk *chunks = copy.chunks;
+    plan_block *blocks = copy.blocks;
+    *to = *from;
+    to->chunks = chunks;
+    to->blocks = blocks;
+    return 0;
+}
+
+/* ---- validate ---- */
+
+static int validate_number(const char *key, long long made, long long given, pt_error *e)
+{
+    if (made == given)
+        return 0;
+    return pt_fail(e, PT_FAILED, "the plan was made for \"%s\": %lld, and here it is %lld; plan again", key, made, given);
+}
+
+static int validate_target(const plan_target *t, const model *m, const step_shape *s, pt_error *e)
+{
+    if (!t->model_type[0])
+        return 0;
+    if (strcmp(t->model_type, m->config.model_type))
+        return pt_fail(e, PT_FAILED, "the plan was made for a model of type %s, and this one is %s; plan again", t->model_type,
+                       m->config.model_type);
+    if (t->type != s->type)
+        return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes in %s; plan again, or give the other --dtype",
+                       dtype_name(t->type), dtype_name(s->type));
+    int failed = validate_number("parameters", t->parameters, m->parameters, e);
+    if (!failed)
+        failed = validate_number("layers", t->layers, m->config.layers, e);
+    if (!failed)
+        failed = validate_number("seq_len", t->seq_len, s->seq_len, e);
+    if (!failed)
+        failed = validate_number("batch", t->batch, s->batch, e);
+    return failed;
+}
+
+static int validate_batch(const plan *p, const step_shape *s, pt_error *e)
+{
+    if (p->micro_batch < 1 || p->micro_batch % s->unit_seqs || s->batch % p->micro_batch)
+        return pt_fail(e, PT_FAILED,
+                       "the plan's \"micro_batch\" is %lld; it must be a multiple of the %lld sequences that are accumulated "
+                       "together and divide the batch of %lld",
+                       (long long)p->micro_batch, (long long)s->unit_seqs, (long long)s->batch);
+    int64_t micros = s->batch / p->micro_batch;
+    if (p->visit < 1 || micros % p->visit)
+        return pt_fail(e, PT_FAILED, "the plan's \"visit\" is %d; it must divide the %lld micro-batches of a step", p->visit,
+                       (long long)micros);
+    return 0;
+}
+
+/* `needed`: something passes through these buffers, so there must be one. */
+static int validate_slots(const char *key, int n, bool needed, pt_error *e)
+{
+    if (n >= (needed ? 1 : 0) && n <= PLAN_MAX_SLOTS)
+        return 0;
+    return pt_fail(e, PT_FAILED, "the plan's \"%s\" is %d; it must be from %d to %d", key, n, needed ? 1 : 0, PLAN_MAX_SLOTS);
+}
+
+static int validate_chunk(const plan *p, int c, pt_error *e)
+{
+    const plan_chunk *k = &p->chunks[c];
+    if ((unsigned)k->home >= TIERS || ((unsigned)k->update != TIER_DEVICE && (unsigned)k->update != TIER_HOST))
+        return pt_fail(e, PT_FAILED,
+                       "the plan's chunk %d has no such home or place of update; homes are device, host and disk, updates run on "
+                       "device or host", c);
+    if (k->home == TIER_DEVICE && k->update == TIER_HOST)
+        return pt_fail(e, PT_FAILED, "the plan's chunk %d has its \"home\" on the device and its \"update\" on the host; a chunk "
+                                     "that lives on the device is updated there", c);
+    return 0;
+}
+
+static int validate_homes(const plan *p, pt_error *e)
+{
+    bool elsewhere = false, swapped = false;
+    for (int c = 0; c < p->chunks_n; c++) {
+        int failed = validate_chunk(p, c, e);
+        if (failed)
+            return failed;
+        elsewhere |= p->chunks[c].home != TIER_DEVICE;
+    }
+    for (int b = 0; b < p->blocks_n; b++) {
+        if ((unsigned)p->blocks[b].level >= SAVE_LEVELS || (unsigned)p->blocks[b].place >= TIERS)
+            return pt_fail(e, PT_FAILED, "the plan's layer %d has no such \"save\" or \"place\"; write the plan anew", b);
+        swapped |= p->blocks[b].place != TIER_DEVICE;
+    }
+    int failed = validate_slots("n_buffer", p->n_buffer, elsewhere, e);
+    if (!failed)
+        failed = validate_slots("n_update", p->n_update, elsewhere, e);
+    if (!failed)
+        failed = validate_slots("n_swap", p->n_swap, swapped, e);
+    return failed;
+}
+
+int plan_validate(const plan *p, const model *m, const step_shape *s, const packing *k, bool clipping, pt_error *e)
+{
+    int failed = validate_target(&p->made_for, m, s, e);
+    if (failed)
+        return failed;
+    if (p->chunk_bytes != k->chunk_bytes)
+        return pt_fail(e, PT_FAILED, "the plan's \"chunk_bytes\" is %lld, but the parameters were packed with %lld; pack them as the "
+                                     "plan says", (long long)p->chunk_bytes, (long long)k->chunk_bytes);
+    if (p->chunks_n != k->chunks_n)
+        return pt_fail(e, PT_FAILED, "the plan has %d chunks, but the model's parameters make %d of \"chunk_bytes\" %lld; plan again",
+                       p->chunks_n, k->chunks_n, (long long)p->chunk_bytes);
+    if (p->blocks_n != m->config.layers)
+        return pt_fail(e, PT_FAILED, "the plan has %d layers in \"blocks\", but the model has %lld; plan again", p->blocks_n,
+                       (long long)m->config.layers);
+    if ((unsigned)p->update > UPDATE_END)
+        return pt_fail(e, PT_FAILED, "the plan's \"update\" is unknown; it is one of backward, next_forward and end");
+    if (p->update == UPDATE_BACKWARD && clipping)
+        return pt_fail(e, PT_FAILED, "the plan updates during backward (\"update\": \"backward\"), but clipping needs the norm of all "
+                                     "gradients first; use next_forward or end, or turn clipping off with --max-grad-norm 0");
+    failed = validate_batch(p, s, e);
+    if (!failed)
+        failed = validate_homes(p, e);
+    return failed;
+}

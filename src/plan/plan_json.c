@@ -1,0 +1,272 @@
+/* plan_json.c - a plan as text. Lists are run-length coded: a model of 100 alike layers is one line. */
+#include "base/json.h"
+#include "plan/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const update_names[] = {"backward", "next_forward", "end"};
+static const char *const level_names[SAVE_LEVELS] = {"input", "attention", "matmuls", "all"};
+static const struct { const char *name; pt_dtype type; } types[] = {{"fp32", PT_F32}, {"bf16", PT_BF16}};
+
+enum { UPDATES = 3, TYPES = 2 };
+
+/* ---- reading ---- */
+
+static int get_name(const json_source *s, const char *key, const char *const *names, int n, int *out, pt_error *e)
+{
+    const char *text;
+    int failed = json_get_string(s, key, JSON_REQUIRED, &text, e);
+    if (failed)
+        return failed;
+    char list[128] = "";
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(text, names[i])) {
+            *out = i;
+            return 0;
+        }
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", names[i]);
+    }
+    return pt_fail(e, PT_FAILED, "%s: \"%s\" is \"%.40s\"; it must be one of %s", s->where, key, text, list);
+}
+
+static int get_int(const json_source *s, const char *key, int min, int max, int *out, pt_error *e)
+{
+    int64_t n;
+    int failed = json_get_int(s, key, JSON_REQUIRED, min, max, &n, e);
+    if (!failed)
+        *out = (int)n;
+    return failed;
+}
+
+static int refuse_unknown(const json_source *s, const char *const *known, int n, pt_error *e)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(s->object, key, value) {
+        int i = 0;
+        while (i < n && strcmp(key, known[i]))
+            i++;
+        if (i == n)
+            return pt_fail(e, PT_FAILED, "%s: the key \"%.60s\" is unknown; remove it or correct its spelling", s->where, key);
+    }
+    return 0;
+}
+
+static int read_target(const json_source *s, plan_target *t, pt_error *e)
+{
+    static const char *const keys[] = {"model_type", "parameters", "layers", "seq_len", "batch", "dtype"};
+    json_source in = {0};
+    int failed = json_get_object(s, "made_for", JSON_OPTIONAL, &in, e), type = 0;
+    if (failed || !in.object)
+        return failed;
+    const char *name, *const type_names[TYPES] = {types[0].name, types[1].name};
+    failed = refuse_unknown(&in, keys, 6, e);
+    if (!failed)
+        failed = json_get_string(&in, "model_type", JSON_REQUIRED, &name, e);
+    if (!failed && (!*name || strlen(name) >= sizeof t->model_type))
+        failed = pt_fail(e, PT_FAILED, "%s: \"model_type\" is \"%.40s\"; it must be the name that stands in config.json", in.where, name);
+    if (!failed)
+        failed = json_get_int(&in, "parameters", JSON_REQUIRED, 1, INT64_MAX, &t->parameters, e);
+    if (!failed)
+        failed = json_get_int(&in, "layers", JSON_REQUIRED, 1, MODEL_MAX_LAYERS, &t->layers, e);
+    if (!failed)
+        failed = json_get_int(&in, "seq_len", JSON_REQUIRED, 1, INT32_MAX, &t->seq_len, e);
+    if (!failed)
+        failed = json_get_int(&in, "batch", JSON_REQUIRED, 1, INT32_MAX, &t->batch, e);
+    if (!failed)
+        failed = get_name(&in, "dtype", type_names, TYPES, &type, e);
+    if (failed)
+        return failed;
+    strcpy(t->model_type, name);
+    t->type = types[type].type;
+    return 0;
+}
+
+/* Calls `read` for each entry of a run-length coded list; without `p` only counts. */
+typedef int (*read_entry)(const json_source *s, plan *p, int at, int count, pt_error *e);
+
+static int read_list(const json_source *s, const char *key, int max, read_entry read, plan *p, int *n, pt_error *e)
+{
+    json_t *list, *value;
+    size_t i;
+    *n = 0;
+    int failed = json_get_array(s, key, JSON_REQUIRED, &list, e);
+    if (failed)
+        return failed;
+    json_array_foreach(list, i, value) {
+        json_source entry = {.object = value};
+        int count;
+        snprintf(entry.where, sizeof entry.where, "%.440s: %s[%zu]", s->where, key, i);
+        if (!json_is_object(value))
+            return pt_fail(e, PT_FAILED, "%s is %s, but an object { ... } is needed", entry.where, json_type_name(value));
+        failed = get_int(&entry, "count", 1, max, &count, e);
+        if (!failed && count > max - *n)
+            failed = pt_fail(e, PT_FAILED, "%s: the counts add up to more than %d; correct them", entry.where, max);
+        if (!failed && p)
+            failed = read(&entry, p, *n, count, e);
+        if (failed)
+            return failed;
+        *n += count;
+    }
+    if (!*n)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is empty; plan again", s->where, key);
+    return 0;
+}
+
+static int read_chunks(const json_source *s, plan *p, int at, int count, pt_error *e)
+{
+    static const char *const keys[] = {"count", "home", "update"};
+    int home, update, failed = refuse_unknown(s, keys, 3, e);
+    if (!failed)
+        failed = get_name(s, "home", tier_names, TIERS, &home, e);
+    if (!failed)
+        failed = get_name(s, "update", tier_names, TIER_DISK, &update, e);
+    for (int i = at; !failed && i < at + count; i++)
+        p->chunks[i] = (plan_chunk){(tier)home, (tier)update};
+    return failed;
+}
+
+static int read_blocks(const json_source *s, plan *p, int at, int count, pt_error *e)
+{
+    static const char *const keys[] = {"count", "save", "place"};
+    int level, place, failed = refuse_unknown(s, keys, 3, e);
+    if (!failed)
+        failed = get_name(s, "save", level_names, SAVE_LEVELS, &level, e);
+    if (!failed)
+        failed = get_name(s, "place", tier_names, TIERS, &place, e);
+    for (int i = at; !failed && i < at + count; i++)
+        p->blocks[i] = (plan_block){(save_level)level, (tier)place};
+    return failed;
+}
+
+static int read_numbers(const json_source *s, plan *p, pt_error *e)
+{
+    int update, failed = json_get_int(s, "chunk_bytes", JSON_REQUIRED, PLAN_MIN_CHUNK_BYTES, PLAN_MAX_CHUNK_BYTES, &p->chunk_bytes, e);
+    if (!failed)
+        failed = get_int(s, "n_buffer", 0, PLAN_MAX_SLOTS, &p->n_buffer, e);
+    if (!failed)
+        failed = get_int(s, "n_update", 0, PLAN_MAX_SLOTS, &p->n_update, e);
+    if (!failed)
+        failed = get_int(s, "n_swap", 0, PLAN_MAX_SLOTS, &p->n_swap, e);
+    if (!failed)
+        failed = json_get_int(s, "micro_batch", JSON_REQUIRED, 1, INT32_MAX, &p->micro_batch, e);
+    if (!failed)
+        failed = get_int(s, "visit", 1, INT32_MAX, &p->visit, e);
+    if (!failed)
+        failed = get_name(s, "update", update_names, UPDATES, &update, e);
+    if (!failed)
+        p->update = (update_time)update;
+    return failed;
+}
+
+static int read_object(const json_source *s, plan *out, pt_error *e)
+{
+    static const char *const keys[] = {"made_for", "chunk_bytes", "n_buffer", "n_update", "n_swap", "micro_batch",
+                                       "visit",    "update",      "chunks",   "blocks"};
+    int chunks, blocks, failed = refuse_unknown(s, keys, 10, e);
+    if (!failed)
+        failed = read_list(s, "chunks", PLAN_MAX_CHUNKS, read_chunks, NULL, &chunks, e);
+    if (!failed)
+        failed = read_list(s, "blocks", MODEL_MAX_LAYERS, read_blocks, NULL, &blocks, e);
+    if (failed)
+        return failed;
+    plan p;
+    failed = plan_alloc(&p, chunks, blocks, e);
+    if (failed)
+        return failed;
+    failed = read_target(s, &p.made_for, e);
+    if (!failed)
+        failed = read_numbers(s, &p, e);
+    if (!failed)
+        failed = read_list(s, "chunks", PLAN_MAX_CHUNKS, read_chunks, &p, &chunks, e);
+    if (!failed)
+        failed = read_list(s, "blocks", MODEL_MAX_LAYERS, read_blocks, &p, &blocks, e);
+    if (failed)
+        plan_free(&p);
+    else
+        *out = p;
+    return failed;
+}
+
+static int read_value(const char *name, json_t *value, plan *out, pt_error *e)
+{
+    json_source s = {.object = value};
+    snprintf(s.where, sizeof s.where, "%.400s", name);
+    if (!json_is_object(value))
+        return pt_fail(e, PT_FAILED, "%s: holds %s, but a plan { ... } is needed", s.where, json_type_name(value));
+    return read_object(&s, out, e);
+}
+
+int plan_read(const char *path, plan *out, pt_error *e)
+{
+    json_t *value;
+    int failed = json_file_load(path, JSON_REJECT_DUPLICATES, &value, e);
+    if (failed)
+        return failed;
+    failed = read_value(path, value, out, e);
+    json_decref(value);
+    return failed;
+}
+
+int plan_from_json(const char *name, const char *json, size_t n, plan *out, pt_error *e)
+{
+    json_t *value;
+    int failed = json_text_load(name, json, n, JSON_REJECT_DUPLICATES, &value, e);
+    if (failed)
+        return failed;
+    failed = read_value(name, value, out, e);
+    json_decref(value);
+    return failed;
+}
+
+/* ---- writing ---- */
+
+static void write_chunks(FILE *f, const plan *p)
+{
+    for (int i = 0, n; i < p->chunks_n; i += n) {
+        const plan_chunk *c = &p->chunks[i];
+        for (n = 1; i + n < p->chunks_n && c[n].home == c->home && c[n].update == c->update;)
+            n++;
+        fprintf(f, "%s\n    {\"count\": %d, \"home\": \"%s\", \"update\": \"%s\"}", i ? "," : "", n, tier_names[c->home],
+                tier_names[c->update]);
+    }
+}
+
+static void write_blocks(FILE *f, const plan *p)
+{
+    for (int i = 0, n; i < p->blocks_n; i += n) {
+        const plan_block *b = &p->blocks[i];
+        for (n = 1; i + n < p->blocks_n && b[n].level == b->level && b[n].place == b->place;)
+            n++;
+        fprintf(f, "%s\n    {\"count\": %d, \"save\": \"%s\", \"place\": \"%s\"}", i ? "," : "", n, level_names[b->level],
+                tier_names[b->place]);
+    }
+}
+
+char *plan_to_json(const plan *p, const model *m, const step_shape *s)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return NULL;
+    fprintf(f, "{\n  \"made_for\": {\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"seq_len\": %lld, \"batch\": %lld, "
+               "\"dtype\": \"%s\"},\n",
+            m->config.model_type, (long long)m->parameters, (long long)m->config.layers, (long long)s->seq_len, (long long)s->batch,
+            types[s->type == types[1].type].name);
+    fprintf(f, "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"
+               "  \"visit\": %d,\n  \"update\": \"%s\",\n  \"chunks\": [",
+            (long long)p->chunk_bytes, p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, update_names[p->update]);
+    write_chunks(f, p);
+    fprintf(f, "\n  ],\n  \"blocks\": [");
+    write_blocks(f, p);
+    fprintf(f, "\n  ]\n}\n");
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
