@@ -1,0 +1,288 @@
+#include "model/support.h"
+
+#include "base/rng.h"
+#include "io/safetensors.h"
+#include "io/scratch.h"
+#include "model/weights.h"
+
+#include <time.h>
+
+static uint64_t seed;
+static char room[1 << 20];
+
+static safetensors *weights_open(const char *folder)
+{
+    safetensors *st;
+    pt_error e = {0};
+    if (safetensors_open(folder, &st, &e))
+        fail_msg("%s", e.text);
+    return st;
+}
+
+static float *tensor_values(const safetensors *st, const char *name, const safetensors_tensor **t)
+{
+    pt_error e = {0};
+    *t = safetensors_find(st, name);
+    if (!*t)
+        return NULL;
+    float *values = malloc(sizeof *values * (*t)->elements);
+    assert_non_null(values);
+    if (safetensors_read_f32(st, *t, 0, (*t)->elements, values, &e))
+        fail_msg("%s", e.text);
+    return values;
+}
+
+/* Under which of its names does this checkpoint hold the part? */
+static float *part_values(const safetensors *st, const char *name, const safetensors_tensor **t)
+{
+    const char *names[] = {name, strchr(name, '.') + 1, strstr(name, "embed_tokens") ? "lm_head.weight" : name};
+    for (int i = 0; i < 3; i++) {
+        float *values = tensor_values(st, names[i], t);
+        if (values)
+            return values;
+    }
+    fail_msg("%s is not there", name);
+    return NULL;
+}
+
+static void check_against_file(const model *m, const safetensors *st, int index)
+{
+    const param *p = &m->params[index];
+    pt_error e = {0};
+    float *w = malloc(sizeof *w * (size_t)(p->rows * p->cols));
+    assert_non_null(w);
+    if (weights_read(m, st, index, 0, p->rows, w, room, sizeof room, &e))
+        fail_msg("%s", e.text);
+    for (int k = 0; k < p->parts; k++) {
+        const param_part *part = &p->part[k];
+        const safetensors_tensor *t;
+        float *values = part_values(st, part->name, &t);
+        assert_int_equal(t->rank, part->vector ? 1 : 2);
+        for (int64_t r = 0; r < part->rows; r++)
+            for (int64_t c = 0; c < (part->vector ? 1 : p->cols); c++) {
+                float ours = part->vector ? w[part->row0 + r] : w[(part->row0 + r) * p->cols + c];
+                int64_t at = part->vector ? r : part->transposed ? c * t->shape[1] + r : r * t->shape[1] + c;
+                if (ours != values[at])
+                    fail_msg("%s (%lld, %lld): %g is not %g", part->name, (long long)r, (long long)c, (double)ours, (double)values[at]);
+            }
+        free(values);
+    }
+    free(w);
+}
+
+static void every_element_of_every_fixture_finds_its_place(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FIXTURES; i++) {
+        model *m = folder_open(fixture_path(fixtures[i]));
+        safetensors *st = weights_open(fixture_path(fixtures[i]));
+        pt_error e = {0};
+        pt_dtype type;
+        if (weights_check(m, st, &type, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(type, m->config.stored_type);
+        assert_int_equal(weights_are_bare(m, st), !strcmp(fixtures[i], "gpt2_original_names"));
+        for (int k = 0; k < m->params_n; k++)
+            check_against_file(m, st, k);
+        safetensors_close(st);
+        model_close(m);
+    }
+}
+
+/* The names that Transformers itself gives the parameters, from the gradients that it computed. */
+static void names_are_those_of_transformers(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FIXTURES; i++) {
+        model *m = folder_open(fixture_path(fixtures[i]));
+        char path[600];
+        snprintf(path, sizeof path, "%s/reference.safetensors", fixture_path(fixtures[i]));
+        safetensors *st = weights_open(path);
+        size_t parts = 0, gradients = 0;
+        for (size_t k = 0; k < safetensors_count(st); k++)
+            gradients += !strncmp(safetensors_at(st, k)->name, "grad.", 5);
+        for (int k = 0; k < m->params_n; k++)
+            for (int j = 0; j < m->params[k].parts; j++, parts++) {
+                const param *p = &m->params[k];
+                char name[MODEL_NAME + 8];
+                snprintf(name, sizeof name, "grad.%s", p->part[j].name);
+                const safetensors_tensor *t = safetensors_find(st, name);
+                if (!t)
+                    fail_msg("%s: %s is unknown", fixtures[i], name);
+                assert_int_equal(t->elements, p->part[j].rows * (p->part[j].vector ? 1 : p->cols));
+            }
+        assert_int_equal(parts, gradients);
+        safetensors_close(st);
+        model_close(m);
+    }
+}
+
+static void any_rows_through_any_scratch_are_the_same(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt2", "llama_linear_rope", "qwen3_window"};
+    for (int i = 0; i < 3; i++) {
+        model *m = folder_open(fixture_path(names[i]));
+        safetensors *st = weights_open(fixture_path(names[i]));
+        for (int k = 0; k < m->params_n; k++) {
+            const param *p = &m->params[k];
+            float *whole = malloc(sizeof *whole * (size_t)(p->rows * p->cols)), *piece = malloc(sizeof *piece * (size_t)(p->rows * p->cols));
+            assert_true(whole && piece);
+            assert_int_equal(weights_read(m, st, k, 0, p->rows, whole, room, sizeof room, NULL), 0);
+            for (int trial = 0; trial < 20; trial++) {
+                uint32_t r[4];
+                rng_words(seed, RNG_TEST, (uint32_t)k, (uint64_t)trial, r);
+                int64_t row0 = r[0] % p->rows, n = 1 + r[1] % (p->rows - row0);
+                size_t bytes = sizeof(float) << r[2] % 12;
+                assert_int_equal(weights_read(m, st, k, row0, n, piece, room, bytes, NULL), 0);
+                assert_memory_equal(piece, whole + row0 * p->cols, sizeof *piece * (size_t)(n * p->cols));
+            }
+            free(whole);
+            free(piece);
+        }
+        safetensors_close(st);
+        model_close(m);
+    }
+}
+
+/* ---- checkpoints with something wrong ------------------------------------------------------- */
+
+#define TINY "{'model_type': 'llama', 'hidden_size': 4, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'vocab_size': 6," \
+             " 'intermediate_size': 3, 'tie_word_embeddings': "
+
+typedef struct damage {
+    const char *drop, *reshape, *retype, *extra; /* names */
+    bool head_differs, head_equal;
+} damage;
+
+static void write_tensor(safetensors_writer *w, int number, int64_t elements, float shift, bool bytes)
+{
+    float values[64];
+    assert_true(elements <= 64);
+    for (int64_t i = 0; i < elements; i++)
+        values[i] = (float)i + shift;
+    assert_int_equal(bytes ? safetensors_append(w, number, values, (uint64_t)elements, NULL)
+                           : safetensors_append_f32(w, number, values, (uint64_t)elements, NULL), 0);
+}
+
+static bool is_named(const char *name, const char *wanted) { return wanted && !strcmp(name, wanted); }
+
+static void write_checkpoint(const model *m, const char *folder, const damage *d)
+{
+    safetensors_writer *w;
+    const int64_t four[2] = {4, 1}, table[2] = {m->config.vocab, m->config.hidden};
+    int64_t elements[32];
+    bool bytes[32];
+    int n = 0;
+    assert_int_equal(safetensors_writer_open(folder, "model", 0, &w, NULL), 0);
+    for (int i = 0; i < m->params_n; i++)
+        for (int k = 0; k < m->params[i].parts; k++) {
+            const param *p = &m->params[i];
+            const param_part *part = &p->part[k];
+            int64_t shape[2] = {part->rows + is_named(part->name, d->reshape), p->cols};
+            if (is_named(part->name, d->drop))
+                continue;
+            bytes[n] = is_named(part->name, d->retype);
+            elements[n] = shape[0] * (part->vector ? 1 : shape[1]);
+            assert_int_equal(safetensors_declare(w, part->name, bytes[n] ? PT_U8 : PT_F32, part->vector ? 1 : 2, shape, NULL), n);
+            n++;
+        }
+    if (d->extra) {
+        elements[n] = 4;
+        bytes[n] = false;
+        assert_int_equal(safetensors_declare(w, d->extra, PT_F32, 2, four, NULL), n);
+        n++;
+    }
+    if (d->head_differs || d->head_equal) {
+        elements[n] = table[0] * table[1];
+        bytes[n] = false;
+        assert_int_equal(safetensors_declare(w, "lm_head.weight", PT_F32, 2, table, NULL), n);
+        n++;
+    }
+    assert_int_equal(safetensors_begin(w, NULL), 0);
+    for (int i = 0; i < n; i++)
+        write_tensor(w, i, elements[i], i == n - 1 && d->head_differs ? 1 : 0, bytes[i]);
+    assert_int_equal(safetensors_finish(w, NULL), 0);
+    safetensors_writer_close(w);
+}
+
+static void check_damage(const model *m, const damage *d, const char *first, const char *second)
+{
+    pt_error e = {0};
+    write_checkpoint(m, scratch, d);
+    assert_true(weights_present(scratch));
+    safetensors *st = weights_open(scratch);
+    int status = weights_check(m, st, NULL, &e);
+    if (!first)
+        assert_int_equal(status, 0);
+    else if (status != PT_FAILED || !strstr(e.text, first) || !strstr(e.text, second) || !strstr(e.text, "model.safetensors"))
+        fail_msg("status %d: %s", status, e.text);
+    safetensors_close(st);
+}
+
+static void checkpoints_that_do_not_match_are_refused_with_the_tensors_name(void **state)
+{
+    (void)state;
+    model *m = config_open(TINY "false}");
+    check_damage(m, &(damage){0}, NULL, NULL);
+    check_damage(m, &(damage){.drop = "model.layers.0.self_attn.k_proj.weight"}, "layers.0.self_attn.k_proj.weight", "missing");
+    check_damage(m, &(damage){.drop = "lm_head.weight"}, "lm_head.weight", "tie_word_embeddings");
+    check_damage(m, &(damage){.reshape = "model.layers.0.mlp.up_proj.weight"}, "mlp.up_proj.weight", "(4, 4)");
+    check_damage(m, &(damage){.reshape = "model.norm.weight"}, "model.norm.weight", "(5)");
+    check_damage(m, &(damage){.retype = "model.norm.weight"}, "model.norm.weight", "U8");
+    check_damage(m, &(damage){.extra = "model.layers.0.self_attn.q_proj.bias"}, "q_proj.bias", "(4, 1)");
+    check_damage(m, &(damage){.extra = "model.layers.1.mlp.up_proj.weight"}, "layers.1.mlp.up_proj.weight", "not part");
+    check_damage(m, &(damage){.extra = "score.weight"}, "score.weight", "not part");
+    check_damage(m, &(damage){.extra = "model.layers.0.self_attn.rotary_emb.inv_freq"}, NULL, NULL);
+    check_damage(m, &(damage){.extra = "layers.0.self_attn.rotary_emb.inv_freq"}, NULL, NULL);
+    check_damage(m, &(damage){.extra = "model.layers.x.self_attn.rotary_emb.inv_freq"}, "layers.x", "not part");
+    model_close(m);
+}
+
+static void a_tied_head_may_be_stored_if_it_is_the_embedding(void **state)
+{
+    (void)state;
+    model *m = config_open(TINY "true}");
+    check_damage(m, &(damage){0}, NULL, NULL);
+    check_damage(m, &(damage){.head_equal = true}, NULL, NULL);
+    check_damage(m, &(damage){.head_differs = true}, "lm_head.weight", "tie_word_embeddings");
+    check_damage(m, &(damage){.head_equal = true, .drop = "model.embed_tokens.weight"}, NULL, NULL);
+    check_damage(m, &(damage){.drop = "model.embed_tokens.weight"}, "model.embed_tokens.weight", "missing");
+    model_close(m);
+}
+
+static void real_checkpoints_are_read(void **state)
+{
+    (void)state;
+    static const char *const real[] = {PT_SHARED_DATA "/checkpoints/TinyStories-656K", PT_SHARED_DATA "/checkpoints/tiny-gpt2"};
+    if (access(real[0], R_OK)) {
+        print_message("skipped: no shared/data beside the project\n");
+        skip();
+    }
+    for (int i = 0; i < 2; i++) {
+        model *m = folder_open(real[i]);
+        safetensors *st = weights_open(real[i]);
+        pt_error e = {0};
+        if (weights_check(m, st, NULL, &e))
+            fail_msg("%s", e.text);
+        for (int k = 0; k < m->params_n; k++)
+            check_against_file(m, st, k);
+        safetensors_close(st);
+        model_close(m);
+    }
+}
+
+int main(void)
+{
+    seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_element_of_every_fixture_finds_its_place),
+        cmocka_unit_test(names_are_those_of_transformers),
+        cmocka_unit_test(any_rows_through_any_scratch_are_the_same),
+        cmocka_unit_test(checkpoints_that_do_not_match_are_refused_with_the_tensors_name),
+        cmocka_unit_test(a_tied_head_may_be_stored_if_it_is_the_embedding),
+        cmocka_unit_test(real_checkpoints_are_read),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
