@@ -1,0 +1,109 @@
+#include "device/cpu/kernels/activation.h"
+#include "device/cpu/kernels/isa.h"
+#include "device/cpu/kernels/vmath.h"
+
+/* f(x) and its derivative. A comparison with NaN is false, which is why relu asks for what it drops. */
+static INLINE vf activation(activation_kind kind, vf x, vf *derivative)
+{
+    vf s, slope;
+    switch (kind) {
+    case ACT_GELU_TANH: { /* (1 + tanh u) / 2 is the logistic function of 2u */
+        const float scale = 0x1.988454p0f, cubic = 0.044715f; /* 2 sqrt(2 / pi) */
+        vf square = x * x;
+        s = vec_logistic(scale * x * vec_fma(vec_set(cubic), square, vec_set(1.0f)), &slope);
+        vf inner = scale * vec_fma(vec_set(3 * cubic), square, vec_set(1.0f));
+        *derivative = vec_fma(x * slope, inner, s);
+        return x * s;
+    }
+    case ACT_GELU_ERF: {
+        s = vec_normal_cdf(x, &slope);
+        *derivative = vec_fma(x, slope, s);
+        return x * s;
+    }
+    case ACT_SILU:
+        s = vec_logistic(x, &slope);
+        *derivative = vec_fma(x, slope, s);
+        return x * s;
+    default:
+        *derivative = vec_keep(~(x <= 0.0f), vec_set(1.0f));
+        return vec_keep(~(x < 0.0f), x);
+    }
+}
+
+typedef struct act_row {
+    const void *gate, *up, *dout; /* up is NULL where not gated: x is the gate */
+    void *out, *dgate, *dup;
+} act_row;
+
+static INLINE void forward_step(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t lanes)
+{
+    vf derivative, y = activation(kind, load(type, r->gate, i, lanes), &derivative);
+    if (r->up)
+        y = y * load(type, r->up, i, lanes);
+    store(type, r->out, i, y, lanes);
+}
+
+static INLINE void backward_step(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t lanes)
+{
+    vf derivative, y = activation(kind, load(type, r->gate, i, lanes), &derivative);
+    vf dout = load(type, r->dout, i, lanes);
+    if (r->up) {
+        store(type, r->dup, i, dout * y, lanes);
+        dout = dout * load(type, r->up, i, lanes);
+    }
+    store(type, r->dgate, i, dout * derivative, lanes);
+}
+
+static INLINE void forward_row(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t end)
+{
+    for (; i + VEC_LANES <= end; i += VEC_LANES)
+        forward_step(kind, type, r, i, VEC_LANES);
+    if (i < end)
+        forward_step(kind, type, r, i, end - i);
+}
+
+static INLINE void backward_row(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t end)
+{
+    for (; i + VEC_LANES <= end; i += VEC_LANES)
+        backward_step(kind, type, r, i, VEC_LANES);
+    if (i < end)
+        backward_step(kind, type, r, i, end - i);
+}
+
+/* run(kind, type, ...) with constants for both. */
+#define FOR_KIND_AND_TYPE(run, kind, type, ...)                                                          \
+    switch (kind) {                                                                                      \
+    case ACT_GELU_TANH: FOR_TYPE(run, ACT_GELU_TANH, type, __VA_ARGS__); break;                          \
+    case ACT_GELU_ERF: FOR_TYPE(run, ACT_GELU_ERF, type, __VA_ARGS__); break;                            \
+    case ACT_SILU: FOR_TYPE(run, ACT_SILU, type, __VA_ARGS__); break;                                    \
+    case ACT_RELU: FOR_TYPE(run, ACT_RELU, type, __VA_ARGS__); break;                                    \
+    }
+#define FOR_TYPE(run, kind, type, ...) \
+    ((type) == PT_BF16 ? run(kind, PT_BF16, __VA_ARGS__) : run(kind, PT_F32, __VA_ARGS__))
+
+void KERNEL(activation_part)(const op_activation *o, int64_t row, int64_t col0, int64_t col1)
+{
+    int64_t width = o->gated ? 2 * o->cols : o->cols;
+    const void *gate = at(o->type, o->up, row * width);
+    act_row r = {
+        .gate = gate,
+        .up = o->gated ? at(o->type, gate, o->cols) : NULL,
+        .out = at_mutable(o->type, o->out, row * o->cols),
+    };
+    FOR_KIND_AND_TYPE(forward_row, o->kind, o->type, &r, col0, col1)
+}
+
+void KERNEL(activation_backward_part)(const op_activation_backward *o, int64_t row, int64_t col0, int64_t col1)
+{
+    int64_t width = o->gated ? 2 * o->cols : o->cols;
+    const void *gate = at(o->type, o->up, row * width);
+    void *dgate = at_mutable(o->type, o->dup, row * width);
+    act_row r = {
+        .gate = gate,
+        .up = o->gated ? at(o->type, gate, o->cols) : NULL,
+        .dout = at(o->type, o->dout, row * o->cols),
+        .dgate = dgate,
+        .dup = at_mutable(o->type, dgate, o->cols),
+    };
+    FOR_KIND_AND_TYPE(backward_row, o->kind, o->type, &r, col0, col1)
+}

@@ -1,0 +1,82 @@
+/* cross_entropy.c - three passes over a row: its largest logit, the sum of exponentials, dlogits.
+ *
+ * dlogits may lie where logits do. An element of it is never wider than a logit and rows start at
+ * the same bytes, so a vector of dlogits covers only logits that have been read before:
+ *
+ *     logits (fp32)   | 0 | 1 | 2 | 3 | 4 | 5 | ...
+ *     dlogits (bf16)  |0|1|2|3| ...
+ *
+ * The target's logit is kept aside, since its element of dlogits is written last.
+ */
+#include "device/cpu/kernels/cross_entropy.h"
+#include "device/cpu/kernels/isa.h"
+#include "device/cpu/kernels/vmath.h"
+
+#include <math.h>
+
+enum { IGNORED = -100, MAX_VECS = 4 };
+
+typedef struct logits_row { const f32_at *x; float largest; } logits_row;
+
+/* NaN is passed over here and found again in the sum. */
+static INLINE float row_largest(const f32_at *x, int64_t n)
+{
+    vf m[MAX_VECS];
+    for (int j = 0; j < MAX_VECS; j++)
+        m[j] = vec_set(-INFINITY);
+    int64_t i = 0;
+    for (; i + MAX_VECS * VEC_LANES <= n; i += MAX_VECS * VEC_LANES)
+#pragma GCC unroll 4
+        for (int j = 0; j < MAX_VECS; j++)
+            m[j] = vec_max(f32_load(x + i + j * VEC_LANES, VEC_LANES), m[j]);
+    float largest = vec_largest(vec_max(vec_max(m[0], m[1]), vec_max(m[2], m[3])));
+    for (; i < n; i++)
+        largest = x[i] > largest ? x[i] : largest;
+    return largest;
+}
+
+static INLINE vf exponential(const void *ctx, int64_t i, int64_t lanes)
+{
+    const logits_row *r = ctx;
+    vf e = vec_exp(f32_load(r->x + i, lanes) - r->largest);
+    return lanes < VEC_LANES ? vec_keep(first_lanes(lanes), e) : e;
+}
+
+static INLINE void gradient_row(pt_dtype type, const logits_row *r, float inverse, float scale, void *out, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + VEC_LANES <= n; i += VEC_LANES)
+        store(type, out, i, exponential(r, i, VEC_LANES) * inverse * scale, VEC_LANES);
+    if (i < n)
+        store(type, out, i, exponential(r, i, n - i) * inverse * scale, n - i);
+}
+
+static INLINE void row_of(pt_dtype type, const op_cross_entropy *o, int64_t row)
+{
+    int64_t target = o->targets[row];
+    void *out = o->dlogits ? at_mutable(type, o->dlogits, row * o->lddl) : NULL;
+    if (target == IGNORED) {
+        o->loss[row] = 0.0f;
+        if (out)
+            memset(out, 0, (size_t)o->vocab * dtype_bytes(type));
+        return;
+    }
+    logits_row r = {o->logits + row * o->ld, 0};
+    r.largest = row_largest(r.x, o->vocab);
+    float sum = row_sum(exponential, &r, o->vocab), wanted = r.x[target] - r.largest;
+    o->loss[row] = (float)log((double)sum) - wanted;
+    if (!out)
+        return;
+    float inverse = 1.0f / sum;
+    gradient_row(type, &r, inverse, o->scale, out, o->vocab);
+    vf probability = vec_exp(vec_set(wanted)) * inverse;
+    store(type, out, target, (probability - 1.0f) * o->scale, 1);
+}
+
+void KERNEL(cross_entropy_row)(const op_cross_entropy *o, int64_t row)
+{
+    if (o->type == PT_BF16)
+        row_of(PT_BF16, o, row);
+    else
+        row_of(PT_F32, o, row);
+}

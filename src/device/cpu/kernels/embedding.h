@@ -1,0 +1,13 @@
+/* embedding.h - sums of rows: what embeddings and bias gradients consist of. */
+#ifndef PT_KERNEL_EMBEDDING_H
+#define PT_KERNEL_EMBEDDING_H
+
+#include "device/cpu/isa.h"
+#include "device/device.h"
+
+KERNELS(void, embedding_rows, (const op_embedding *o, int64_t row0, int64_t row1))
+
+/* sum (cols) += row of type; the fp32 sum is rounded after each row. */
+KERNELS(void, row_add, (pt_dtype type, const void *row, float *sum, int64_t cols))
+
+#endif

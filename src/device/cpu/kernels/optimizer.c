@@ -1,0 +1,107 @@
+#include "device/cpu/kernels/optimizer.h"
+#include "device/cpu/kernels/isa.h"
+#include "device/cpu/kernels/vec.h"
+
+/* ---- rounding a gradient ---- */
+
+enum { SQUARES = 16, SQUARE_VECS = SQUARES / VEC_LANES }; /* element i goes to lane i mod 16 */
+
+/* The same lanes at every width: part[2j] and part[2j + 1] are the halves of vector j. A square of
+ * an fp32 number is exact in fp64. */
+typedef struct squares { vd part[2 * SQUARE_VECS]; } squares;
+
+static INLINE void finish_step(pt_dtype type, const op_gradient_finish *o, int64_t i, int64_t lanes, vd *sum)
+{
+    vf g = f32_load(o->acc + i, lanes);
+    if (o->acc2)
+        g = g + f32_load(o->acc2 + i, lanes);
+    g = vec_round(type, g);
+    store(type, o->g, i, g, lanes);
+    vd low = vec_low_double(g), high = vec_high_double(g);
+    sum[0] += low * low;
+    sum[1] += high * high;
+}
+
+static INLINE double squares_total(const squares *s)
+{
+    double lane[SQUARES];
+    memcpy(lane, s->part, sizeof lane);
+    for (int width = SQUARES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++)
+            lane[i] += lane[i + width];
+    return lane[0];
+}
+
+static INLINE double gradient_finish_of(pt_dtype type, op_gradient_finish o, int64_t i, int64_t n)
+{
+    squares s = {0};
+    int64_t end = i + n;
+    for (; i + SQUARES <= end; i += SQUARES)
+#pragma GCC unroll 4
+        for (int j = 0; j < SQUARE_VECS; j++)
+            finish_step(type, &o, i + j * VEC_LANES, VEC_LANES, &s.part[2 * j]);
+#pragma GCC unroll 4
+    for (int j = 0; j < SQUARE_VECS; j++) {
+        int64_t left = end - i - j * VEC_LANES;
+        if (left > 0)
+            finish_step(type, &o, i + j * VEC_LANES, left < VEC_LANES ? left : VEC_LANES, &s.part[2 * j]);
+    }
+    return squares_total(&s);
+}
+
+double KERNEL(gradient_finish_part)(const op_gradient_finish *o, int64_t i, int64_t n)
+{
+    return o->type == PT_BF16 ? gradient_finish_of(PT_BF16, *o, i, n) : gradient_finish_of(PT_F32, *o, i, n);
+}
+
+/* ---- AdamW ---- */
+
+/* The fp32 weight that hi and lo stand for, and back; base/dtype.h says why this is exact. */
+static INLINE vf master_load(const op_adamw *o, int64_t i, int64_t lanes)
+{
+    vu hi = u16_load_lanes((const uint16_t *)o->hi + i, lanes), lo = u16_load_lanes(o->lo + i, lanes);
+    return (vf)(((hi - (lo >> 15)) << 16) | lo);
+}
+
+static INLINE void master_store(const op_adamw *o, int64_t i, vf w, int64_t lanes)
+{
+    vu u = (vu)w;
+    u16_store_lanes((uint16_t *)o->hi + i, (u + 0x8000u) >> 16, lanes);
+    u16_store_lanes(o->lo + i, u & 0xffffu, lanes);
+}
+
+static INLINE void adamw_step(pt_dtype type, const op_adamw *o, int64_t i, int64_t lanes)
+{
+    float one_minus_beta1 = 1.0f - o->beta1, one_minus_beta2 = 1.0f - o->beta2;
+    vf g = load(type, o->g, i, lanes) * o->grad_scale;
+    vf w = type == PT_BF16 ? master_load(o, i, lanes) : load(PT_F32, o->hi, i, lanes);
+    vf m = f32_load(o->m + i, lanes), v = f32_load(o->v + i, lanes);
+    w = w * o->decay;
+    m = vec_fma(vec_set(one_minus_beta1), g - m, m);
+    v = vec_fma(vec_set(one_minus_beta2), g * g, o->beta2 * v);
+    vf update = m / (vec_sqrt(v) / o->sqrt_correction2 + o->eps);
+    w = vec_fma(vec_set(-o->step_size), update, w);
+    f32_store(o->m + i, m, lanes);
+    f32_store(o->v + i, v, lanes);
+    if (type == PT_BF16)
+        master_store(o, i, w, lanes);
+    else
+        store(PT_F32, o->hi, i, w, lanes);
+}
+
+static INLINE void adamw_of(pt_dtype type, op_adamw o, int64_t i, int64_t n)
+{
+    int64_t end = i + n;
+    for (; i + VEC_LANES <= end; i += VEC_LANES)
+        adamw_step(type, &o, i, VEC_LANES);
+    if (i < end)
+        adamw_step(type, &o, i, end - i);
+}
+
+void KERNEL(adamw_part)(const op_adamw *o, int64_t i, int64_t n)
+{
+    if (o->type == PT_BF16)
+        adamw_of(PT_BF16, *o, i, n);
+    else
+        adamw_of(PT_F32, *o, i, n);
+}

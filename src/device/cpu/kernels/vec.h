@@ -1,0 +1,295 @@
+/* vec.h - vectors of floats, as wide as the instruction set that a kernel is compiled for.
+ *
+ * VEC_LANES is 4 (v2), 8 (v3) or 16 (v4). Arithmetic is written with the operators of GCC's vector
+ * types; every function here rounds as IEEE 754 asks, v2's fma included, so a kernel gives the same
+ * bits at every width as long as no sum depends on the width. Sums over a row therefore always have
+ * SUM_LANES partial sums, held in as many vectors as that takes, and the same tree at the end:
+ *
+ *     element   0 ........ 31 | 32 ....... 63 | ...      lane = index mod 32
+ *               + + + + + + +
+ *     tree      lane l += lane l + 16, then + 8, + 4, + 2, + 1
+ *
+ * A row's last elements, fewer than a vector, go through `lanes`: load() fills the missing lanes
+ * with zero, store() leaves them alone, and first_lanes() masks what is not to be counted.
+ *
+ * Element types: load() and store() take the type as their first argument. Kernels are written
+ * once as an INLINE function of the type and called with a constant one, so no test is left.
+ */
+#ifndef PT_VEC_H
+#define PT_VEC_H
+
+#include "base/dtype.h"
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define INLINE inline __attribute__((always_inline))
+
+#if defined __AVX512F__
+#define VEC_LANES 16
+#elif defined __AVX2__
+#define VEC_LANES 8
+#else
+#define VEC_LANES 4
+#endif
+
+enum { SUM_LANES = 32, SUM_VECS = SUM_LANES / VEC_LANES };
+
+typedef float vf __attribute__((vector_size(VEC_LANES * 4)));
+typedef int32_t vi __attribute__((vector_size(VEC_LANES * 4)));
+typedef uint32_t vu __attribute__((vector_size(VEC_LANES * 4)));
+typedef double vd __attribute__((vector_size(VEC_LANES * 4))); /* half as many lanes */
+typedef float vf_at __attribute__((vector_size(VEC_LANES * 4), aligned(4), may_alias));
+/* Results may be written over inputs of another type, so elements are reached by these. */
+typedef float f32_at __attribute__((may_alias));
+typedef uint16_t u16_at __attribute__((may_alias));
+
+#if VEC_LANES == 16
+#define VEC_INDEX {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#elif VEC_LANES == 8
+#define VEC_INDEX {0, 1, 2, 3, 4, 5, 6, 7}
+#else
+#define VEC_INDEX {0, 1, 2, 3}
+#endif
+
+static INLINE vf vec_set(float x)
+{
+    return x - (vf){0}; /* x - 0 is x for every x, -0 and NaN included */
+}
+
+/* All bits set in the first `lanes` lanes. */
+static INLINE vi first_lanes(int64_t lanes)
+{
+    return (vi)VEC_INDEX < (int32_t)lanes;
+}
+
+static INLINE vf vec_keep(vi mask, vf x)
+{
+    return (vf)(mask & (vi)x);
+}
+
+/* mask ? a : b */
+static INLINE vf vec_select(vi mask, vf a, vf b)
+{
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+}
+
+static INLINE vf vec_abs(vf x)
+{
+    return (vf)((vi)x & 0x7fffffff);
+}
+
+#if VEC_LANES == 16
+
+static INLINE vf vec_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+static INLINE vf vec_sqrt(vf x) { return (vf)_mm512_sqrt_ps((__m512)x); }
+static INLINE vf vec_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+static INLINE vf vec_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+static INLINE vu u16_load(const uint16_t *p)
+{
+    return (vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+}
+static INLINE void u16_store(uint16_t *p, vu x)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)x));
+}
+static INLINE vd vec_low_double(vf x) { return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x)); }
+static INLINE vd vec_high_double(vf x)
+{
+    return (vd)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x, 1));
+}
+
+#elif VEC_LANES == 8
+
+static INLINE vf vec_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+static INLINE vf vec_sqrt(vf x) { return (vf)_mm256_sqrt_ps((__m256)x); }
+static INLINE vf vec_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+static INLINE vf vec_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+static INLINE vu u16_load(const uint16_t *p)
+{
+    return (vu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+static INLINE void u16_store(uint16_t *p, vu x) /* every lane below 65536 */
+{
+    __m256i packed = _mm256_packus_epi32((__m256i)x, (__m256i)x);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
+}
+static INLINE vd vec_low_double(vf x) { return (vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x)); }
+static INLINE vd vec_high_double(vf x) { return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1)); }
+
+#else
+
+static INLINE vf vec_sqrt(vf x) { return (vf)_mm_sqrt_ps((__m128)x); }
+static INLINE vf vec_min(vf a, vf b) { return (vf)_mm_min_ps((__m128)a, (__m128)b); }
+static INLINE vf vec_max(vf a, vf b) { return (vf)_mm_max_ps((__m128)a, (__m128)b); }
+static INLINE vu u16_load(const uint16_t *p)
+{
+    return (vu)_mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)p));
+}
+static INLINE void u16_store(uint16_t *p, vu x) /* every lane below 65536 */
+{
+    _mm_storel_epi64((__m128i *)p, _mm_packus_epi32((__m128i)x, (__m128i)x));
+}
+static INLINE vd vec_low_double(vf x) { return (vd)_mm_cvtps_pd((__m128)x); }
+static INLINE vd vec_high_double(vf x) { return (vd)_mm_cvtps_pd(_mm_movehl_ps((__m128)x, (__m128)x)); }
+
+/* a * b is exact in fp64. Their sum with c is rounded to odd there (where something was lost, the
+ * last bit is made 1), so that the second rounding, to fp32, is the only one that counts. */
+static INLINE vd fma_double(vd a, vd b, vd c)
+{
+    typedef int64_t vl __attribute__((vector_size(16)));
+    vd product = a * b, sum = product + c, part = sum - product;
+    vd lost = (product - (sum - part)) + (c - part);
+    vl inexact = (lost < 0) | (lost > 0); /* neither where the sum is not finite */
+    vl even = ((vl)sum & 1) - 1;
+    vl towards = (((vl)sum ^ (vl)lost) >> 63) | 1; /* the magnitude is too large: -1 */
+    return (vd)((vl)sum + (towards & inexact & even));
+}
+static INLINE vf vec_fma(vf a, vf b, vf c)
+{
+    vd low = fma_double(vec_low_double(a), vec_low_double(b), vec_low_double(c));
+    vd high = fma_double(vec_high_double(a), vec_high_double(b), vec_high_double(c));
+    return (vf)_mm_movelh_ps(_mm_cvtpd_ps((__m128d)low), _mm_cvtpd_ps((__m128d)high));
+}
+
+#endif
+
+/* ---- loads and stores ---- */
+
+/* Nearest bf16, ties to even, in the upper half of each lane; NaN stays a quiet NaN. */
+static INLINE vu bf16_round(vf x)
+{
+    vu u = (vu)x;
+    vu rounded = u + 0x7fffu + ((u >> 16) & 1);
+    vu nan = (vu)((vi)(u & 0x7fffffffu) > 0x7f800000);
+    return ((nan & (u | 0x400000u)) | (~nan & rounded)) & 0xffff0000u;
+}
+
+/* x as an element of this type holds it. */
+static INLINE vf vec_round(pt_dtype type, vf x)
+{
+    return type == PT_BF16 ? (vf)bf16_round(x) : x;
+}
+
+static INLINE vu u16_load_lanes(const uint16_t *p, int64_t lanes)
+{
+    if (lanes >= VEC_LANES)
+        return u16_load(p);
+    uint16_t part[VEC_LANES] = {0};
+    for (int64_t i = 0; i < lanes; i++)
+        part[i] = ((const u16_at *)p)[i];
+    return u16_load(part);
+}
+
+static INLINE void u16_store_lanes(uint16_t *p, vu x, int64_t lanes)
+{
+    if (lanes >= VEC_LANES) {
+        u16_store(p, x);
+        return;
+    }
+    uint16_t part[VEC_LANES];
+    u16_store(part, x);
+    for (int64_t i = 0; i < lanes; i++)
+        ((u16_at *)p)[i] = part[i];
+}
+
+static INLINE vf f32_load(const float *p, int64_t lanes)
+{
+    if (lanes >= VEC_LANES)
+        return *(const vf_at *)p;
+    vf part = {0};
+    for (int64_t i = 0; i < lanes; i++)
+        part[i] = ((const f32_at *)p)[i];
+    return part;
+}
+
+static INLINE void f32_store(float *p, vf x, int64_t lanes)
+{
+    if (lanes >= VEC_LANES) {
+        *(vf_at *)p = x;
+        return;
+    }
+    for (int64_t i = 0; i < lanes; i++)
+        ((f32_at *)p)[i] = x[i];
+}
+
+/* Elements i .. i + lanes of an array of this type; lanes <= VEC_LANES, the others are zero. */
+static INLINE vf load(pt_dtype type, const void *base, int64_t i, int64_t lanes)
+{
+    if (type == PT_BF16)
+        return (vf)(u16_load_lanes((const uint16_t *)base + i, lanes) << 16);
+    return f32_load((const float *)base + i, lanes);
+}
+
+static INLINE void store(pt_dtype type, void *base, int64_t i, vf x, int64_t lanes)
+{
+    if (type == PT_BF16)
+        u16_store_lanes((uint16_t *)base + i, bf16_round(x) >> 16, lanes);
+    else
+        f32_store((float *)base + i, x, lanes);
+}
+
+static INLINE const void *at(pt_dtype type, const void *base, int64_t i)
+{
+    return (const char *)base + i * (type == PT_BF16 ? 2 : 4);
+}
+
+static INLINE void *at_mutable(pt_dtype type, void *base, int64_t i)
+{
+    return (char *)base + i * (type == PT_BF16 ? 2 : 4);
+}
+
+/* ---- sums over a row ---- */
+
+typedef struct sums { vf part[SUM_VECS]; } sums;
+
+/* Folds lanes l and l + width together, for width = VEC_LANES / 2 down to 1. */
+#define FOLD_LANES(x, combine)                                     \
+    do {                                                           \
+        vi index_ = VEC_INDEX;                                     \
+        for (int width_ = VEC_LANES / 2; width_; width_ /= 2)      \
+            (x) = combine((x), __builtin_shuffle((x), index_ + width_)); \
+    } while (0)
+
+static INLINE vf vec_add(vf a, vf b) { return a + b; }
+
+static INLINE float sums_total(sums s)
+{
+#pragma GCC unroll 8
+    for (int half = SUM_VECS / 2; half; half /= 2)
+#pragma GCC unroll 8
+        for (int j = 0; j < half; j++)
+            s.part[j] += s.part[j + half];
+    vf x = s.part[0];
+    FOLD_LANES(x, vec_add);
+    return x[0];
+}
+
+static INLINE float vec_largest(vf x)
+{
+    FOLD_LANES(x, vec_max);
+    return x[0];
+}
+
+/* Sum of term(ctx, i, lanes) over i = 0 .. n; a term's lanes beyond `lanes` must be zero. */
+typedef vf (*sum_term)(const void *ctx, int64_t i, int64_t lanes);
+
+static INLINE float row_sum(sum_term term, const void *ctx, int64_t n)
+{
+    sums s = {0};
+    int64_t i = 0;
+    for (; i + SUM_LANES <= n; i += SUM_LANES)
+#pragma GCC unroll 8
+        for (int j = 0; j < SUM_VECS; j++)
+            s.part[j] += term(ctx, i + j * VEC_LANES, VEC_LANES);
+#pragma GCC unroll 8
+    for (int j = 0; j < SUM_VECS; j++) {
+        int64_t left = n - i - j * VEC_LANES;
+        if (left > 0)
+            s.part[j] += term(ctx, i + j * VEC_LANES, left < VEC_LANES ? left : VEC_LANES);
+    }
+    return sums_total(s);
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* ops_activation.c - activations. What is not gated is one long row, cut anywhere; a gated row is
+ * two halves, so its tiles are whole rows. */
+#include "device/cpu/kernels/activation.h"
+#include "device/cpu/ops.h"
+#include "device/cpu/tiles.h"
+
+typedef struct activation_job { const op_activation *op; int64_t rows; } activation_job;
+typedef struct activation_backward_job { const op_activation_backward *op; int64_t rows; } activation_backward_job;
+
+static void activation_tile(void *arg, int64_t tile, int thread)
+{
+    const activation_job *job = arg;
+    const op_activation *o = job->op;
+    if (!o->gated) {
+        KERNEL_BEST(activation_part)(o, 0, tile * TILE_ELEMENTS, tile_end(o->rows * o->cols, TILE_ELEMENTS, tile));
+        return;
+    }
+    int64_t end = tile_end(o->rows, job->rows, tile);
+    for (int64_t row = tile * job->rows; row < end; row++)
+        KERNEL_BEST(activation_part)(o, row, 0, o->cols);
+}
+
+static void activation_backward_tile(void *arg, int64_t tile, int thread)
+{
+    const activation_backward_job *job = arg;
+    const op_activation_backward *o = job->op;
+    if (!o->gated) {
+        int64_t end = tile_end(o->rows * o->cols, TILE_ELEMENTS, tile);
+        KERNEL_BEST(activation_backward_part)(o, 0, tile * TILE_ELEMENTS, end);
+        return;
+    }
+    int64_t end = tile_end(o->rows, job->rows, tile);
+    for (int64_t row = tile * job->rows; row < end; row++)
+        KERNEL_BEST(activation_backward_part)(o, row, 0, o->cols);
+}
+
+static int64_t activation_tiles(bool gated, int64_t rows, int64_t cols)
+{
+    return gated ? tiles_of(rows, rows_per_tile(cols)) : tiles_of(rows * cols, TILE_ELEMENTS);
+}
+
+void cpu_activation(pool *p, const op_activation *o)
+{
+    activation_job job = {o, rows_per_tile(o->cols)};
+    pool_run(p, activation_tiles(o->gated, o->rows, o->cols), activation_tile, &job);
+}
+
+void cpu_activation_backward(pool *p, const op_activation_backward *o)
+{
+    activation_backward_job job = {o, rows_per_tile(o->cols)};
+    pool_run(p, activation_tiles(o->gated, o->rows, o->cols), activation_backward_tile, &job);
+}

@@ -1,0 +1,57 @@
+/* ops_bias.c - the gradient of a bias: sums over rows.
+ *
+ * As in ops_norm.c, a fixed number of row blocks each add up their own rows, and the blocks' sums
+ * are added in order. A block is cut by columns too, so that its sums stay in the nearest cache.
+ * The sums wait in the pool's scratch of thread 0: BIAS_BLOCKS x BIAS_COLUMNS fill it, and wider
+ * rows take several rounds.
+ */
+#include "device/cpu/kernels/embedding.h"
+#include "device/cpu/ops.h"
+#include "device/cpu/tiles.h"
+
+enum { BIAS_BLOCKS = 64, BIAS_BLOCK_ROWS = 8 /* at least */, BIAS_COLUMNS = 16384, TOTAL_COLUMNS = 256 };
+
+typedef struct bias_job {
+    const op_bias_backward *op;
+    int64_t rows, blocks; /* of a block; number of them */
+    int64_t column, columns; /* this round's */
+    float *sums;          /* (blocks, columns) */
+} bias_job;
+
+static void bias_tile(void *arg, int64_t block, int thread)
+{
+    const bias_job *job = arg;
+    const op_bias_backward *o = job->op;
+    float *sum = job->sums + block * job->columns;
+    memset(sum, 0, (size_t)job->columns * sizeof *sum);
+    int64_t end = tile_end(o->rows, job->rows, block);
+    for (int64_t row = block * job->rows; row < end; row++) {
+        size_t element = (size_t)(row * o->ld + job->column);
+        KERNEL_BEST(row_add)(o->type, (const char *)o->dy + element * dtype_bytes(o->type), sum, job->columns);
+    }
+}
+
+static void bias_total_tile(void *arg, int64_t tile, int thread)
+{
+    const bias_job *job = arg;
+    float *acc = job->op->acc + job->column;
+    int64_t end = tile_end(job->columns, TOTAL_COLUMNS, tile);
+    for (int64_t i = tile * TOTAL_COLUMNS; i < end; i++) {
+        float total = 0.0f;
+        for (int64_t block = 0; block < job->blocks; block++)
+            total += job->sums[block * job->columns + i];
+        acc[i] = job->op->accumulate ? acc[i] + total : total;
+    }
+}
+
+void cpu_bias_backward(pool *p, const op_bias_backward *o)
+{
+    int64_t rows = tiles_of(o->rows, BIAS_BLOCKS);
+    rows = rows < BIAS_BLOCK_ROWS ? BIAS_BLOCK_ROWS : rows;
+    for (int64_t column = 0; column < o->cols; column += BIAS_COLUMNS) {
+        int64_t columns = o->cols - column < BIAS_COLUMNS ? o->cols - column : BIAS_COLUMNS;
+        bias_job job = {o, rows, tiles_of(o->rows, rows), column, columns, pool_scratch(p, 0)};
+        pool_run(p, job.blocks, bias_tile, &job);
+        pool_run(p, tiles_of(columns, TOTAL_COLUMNS), bias_total_tile, &job);
+    }
+}

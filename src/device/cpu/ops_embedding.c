@@ -1,0 +1,50 @@
+/* ops_embedding.c - looking up rows of a table, and adding gradients to them.
+ *
+ * Backward gives each row of the table to one tile (by its low bits, since frequent tokens have
+ * neighbouring ids), which adds the gradients of that row's tokens in ascending order. Each tile
+ * reads all the ids for this; they are few beside the gradients.
+ */
+#include "device/cpu/kernels/embedding.h"
+#include "device/cpu/ops.h"
+#include "device/cpu/tiles.h"
+
+enum { OWNERS = 32 };
+
+typedef struct embedding_job { const op_embedding *op; int64_t rows; } embedding_job;
+
+static void embedding_tile(void *arg, int64_t tile, int thread)
+{
+    const embedding_job *job = arg;
+    KERNEL_BEST(embedding_rows)(job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile));
+}
+
+void cpu_embedding(pool *p, const op_embedding *o)
+{
+    embedding_job job = {o, rows_per_tile(o->cols)};
+    pool_run(p, tiles_of(o->rows, job.rows), embedding_tile, &job);
+}
+
+static void zero_tile(void *arg, int64_t tile, int thread)
+{
+    const op_embedding_backward *o = arg;
+    int64_t begin = tile * TILE_ELEMENTS, end = tile_end(o->table_rows * o->cols, TILE_ELEMENTS, tile);
+    memset(o->acc + begin, 0, (size_t)(end - begin) * sizeof *o->acc);
+}
+
+static void owner_tile(void *arg, int64_t owner, int thread)
+{
+    const op_embedding_backward *o = arg;
+    size_t row_bytes = (size_t)o->cols * dtype_bytes(o->type);
+    for (int64_t r = 0; r < o->rows; r++) {
+        int64_t id = o->ids[r] - o->row0;
+        if (id >= 0 && id < o->table_rows && id % OWNERS == owner)
+            KERNEL_BEST(row_add)(o->type, (const char *)o->dy + (size_t)r * row_bytes, o->acc + id * o->cols, o->cols);
+    }
+}
+
+void cpu_embedding_backward(pool *p, const op_embedding_backward *o)
+{
+    if (!o->accumulate)
+        pool_run(p, tiles_of(o->table_rows * o->cols, TILE_ELEMENTS), zero_tile, (void *)o);
+    pool_run(p, OWNERS, owner_tile, (void *)o);
+}

@@ -1,0 +1,80 @@
+/* ops_norm.c - normalisation and its backward.
+ *
+ * The sums over rows (dweight, dbias) are taken in two steps: each block of rows, of which there
+ * are at most NORM_BLOCKS whatever the number of threads, adds up its own, ascending; then the
+ * blocks' sums are added, ascending. They wait in the pool's scratch of thread 0 meanwhile, which
+ * no kernel here uses otherwise:
+ *
+ *     block 0: dweight (dim) dbias (dim) | block 1: dweight (dim) dbias (dim) | ...
+ *
+ * So x and dy are read from memory once, and dx may replace dy. A row of more than 512 Ki elements
+ * would not fit there.
+ */
+#include "device/cpu/kernels/norm.h"
+#include "device/cpu/ops.h"
+#include "device/cpu/tiles.h"
+
+enum { NORM_BLOCKS = 64, NORM_BLOCK_ROWS = 4 /* at least */, NORM_COLUMNS = 256 };
+
+typedef struct norm_job { const op_norm *op; int64_t rows; } norm_job;
+
+static void norm_tile(void *arg, int64_t tile, int thread)
+{
+    const norm_job *job = arg;
+    KERNEL_BEST(norm_rows)(job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile));
+}
+
+void cpu_norm(pool *p, const op_norm *o)
+{
+    norm_job job = {o, rows_per_tile(o->heads * o->dim)};
+    pool_run(p, tiles_of(o->rows, job.rows), norm_tile, &job);
+}
+
+typedef struct norm_backward_job {
+    const op_norm_backward *op;
+    int64_t rows, blocks; /* of a block; number of them */
+    float *sums;
+} norm_backward_job;
+
+static void norm_backward_tile(void *arg, int64_t tile, int thread)
+{
+    const norm_backward_job *job = arg;
+    const op_norm_backward *o = job->op;
+    float *dweight = job->sums + 2 * tile * o->dim;
+    KERNEL_BEST(norm_backward_rows)
+    (o, tile * job->rows, tile_end(o->rows, job->rows, tile), o->dweight ? dweight : NULL,
+     o->dbias ? dweight + o->dim : NULL);
+}
+
+/* out[i] (+)= sum over blocks of sums[block][i] */
+static void blocks_add(const norm_backward_job *job, const float *sums, float *out, int64_t i, int64_t end)
+{
+    for (; i < end; i++) {
+        float total = 0.0f;
+        for (int64_t block = 0; block < job->blocks; block++)
+            total += sums[2 * block * job->op->dim + i];
+        out[i] = job->op->accumulate ? out[i] + total : total;
+    }
+}
+
+static void norm_total_tile(void *arg, int64_t tile, int thread)
+{
+    const norm_backward_job *job = arg;
+    const op_norm_backward *o = job->op;
+    int64_t begin = tile * NORM_COLUMNS, end = tile_end(o->dim, NORM_COLUMNS, tile);
+    if (o->dweight)
+        blocks_add(job, job->sums, o->dweight, begin, end);
+    if (o->dbias)
+        blocks_add(job, job->sums + o->dim, o->dbias, begin, end);
+}
+
+void cpu_norm_backward(pool *p, const op_norm_backward *o)
+{
+    int64_t fit = POOL_SCRATCH_BYTES / (int64_t)(2 * sizeof(float)) / o->dim;
+    int64_t rows = tiles_of(o->rows, fit < NORM_BLOCKS ? fit : NORM_BLOCKS);
+    rows = rows < NORM_BLOCK_ROWS ? NORM_BLOCK_ROWS : rows;
+    norm_backward_job job = {o, rows, tiles_of(o->rows, rows), pool_scratch(p, 0)};
+    pool_run(p, job.blocks, norm_backward_tile, &job);
+    if (o->dweight || o->dbias)
+        pool_run(p, tiles_of(o->dim, NORM_COLUMNS), norm_total_tile, &job);
+}

@@ -1,0 +1,59 @@
+/* ops_optimizer.c - rounding a gradient, and the optimizer's step.
+ *
+ * A bf16 gradient may be written over the fp32 sums that it is rounded from. Tile t of the result
+ * then lies where tile t / 2 of the sums was:
+ *
+ *     sums      |   0   |   1   |   2   |   3   |   4  ...
+ *     gradient  | 0 | 1 | 2 | 3 | 4 | 5 | ...
+ *
+ * so tiles 2^k .. 2^(k+1) - 1 are done together, in waves: they write only over sums that the
+ * waves before have read, or that the same tile has read. (Tile 1 writes over the second half of
+ * tile 0, hence a wave of its own.)
+ */
+#include "device/cpu/kernels/optimizer.h"
+#include "device/cpu/ops.h"
+#include "device/cpu/tiles.h"
+
+typedef struct finish_job {
+    const op_gradient_finish *op;
+    int64_t rows; /* of a tile: a multiple of SUMSQ_ROWS */
+    int64_t tile; /* the wave's first */
+} finish_job;
+
+static void finish_tile(void *arg, int64_t index, int thread)
+{
+    const finish_job *job = arg;
+    const op_gradient_finish *o = job->op;
+    int64_t tile = job->tile + index, end = tile_end(o->rows, job->rows, tile);
+    for (int64_t row = tile * job->rows; row < end; row += SUMSQ_ROWS) {
+        int64_t rows = end - row < SUMSQ_ROWS ? end - row : SUMSQ_ROWS;
+        o->sumsq[row / SUMSQ_ROWS] = KERNEL_BEST(gradient_finish_part)(o, row * o->cols, rows * o->cols);
+    }
+}
+
+void cpu_gradient_finish(pool *p, const op_gradient_finish *o)
+{
+    finish_job job = {o, SUMSQ_ROWS * rows_per_tile(SUMSQ_ROWS * o->cols), 0};
+    int64_t tiles = tiles_of(o->rows, job.rows);
+    if (o->type == PT_F32 || o->g != (const void *)o->acc) {
+        pool_run(p, tiles, finish_tile, &job);
+        return;
+    }
+    while (job.tile < tiles) {
+        int64_t next = job.tile ? 2 * job.tile : 1;
+        pool_run(p, (next < tiles ? next : tiles) - job.tile, finish_tile, &job);
+        job.tile = next;
+    }
+}
+
+static void adamw_tile(void *arg, int64_t tile, int thread)
+{
+    const op_adamw *o = arg;
+    int64_t begin = tile * TILE_ELEMENTS;
+    KERNEL_BEST(adamw_part)(o, begin, tile_end(o->n, TILE_ELEMENTS, tile) - begin);
+}
+
+void cpu_adamw(pool *p, const op_adamw *o)
+{
+    pool_run(p, tiles_of(o->n, TILE_ELEMENTS), adamw_tile, (void *)o);
+}

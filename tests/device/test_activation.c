@@ -1,0 +1,161 @@
+/* Activations: every fp32 exponent against the C library in fp64, gated and not, backward. */
+#include "device/reference.h"
+
+static const activation_kind kinds[] = {ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU};
+enum { KINDS = 4 };
+
+static double reference(activation_kind kind, double x)
+{
+    switch (kind) {
+    case ACT_GELU_TANH: return x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case ACT_GELU_ERF: return x * 0.5 * erfc(-x * M_SQRT1_2);
+    case ACT_SILU: return x / (1 + exp(-x));
+    default: return x > 0 ? x : 0;
+    }
+}
+
+static double reference_slope(activation_kind kind, double x)
+{
+    double s;
+    switch (kind) {
+    case ACT_GELU_TANH: {
+        double k = 2 * sqrt(2 / M_PI), e = exp(-fabs(k * (x + 0.044715 * x * x * x)));
+        s = x < 0 ? e / (1 + e) : 1 / (1 + e);
+        return s + x * e / ((1 + e) * (1 + e)) * k * (1 + 3 * 0.044715 * x * x);
+    }
+    case ACT_GELU_ERF: return 0.5 * erfc(-x * M_SQRT1_2) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+    case ACT_SILU: s = 1 / (1 + exp(-x)); return s + x * s * (1 / (1 + exp(x)));
+    default: return x > 0;
+    }
+}
+
+static void forward(int threads, activation_kind kind, bool gated, int64_t rows, int64_t cols, const tensor *up, void *out)
+{
+    op_activation o = {kind, gated, up->type, rows, cols, up->data, out};
+    cpu_activation(the_test.pools[threads], &o);
+}
+
+static void backward(int threads, activation_kind kind, bool gated, int64_t rows, int64_t cols, const tensor *up,
+                     const tensor *dout, void *dup)
+{
+    op_activation_backward o = {kind, gated, up->type, rows, cols, up->data, dout->data, dup};
+    cpu_activation_backward(the_test.pools[threads], &o);
+}
+
+/* Magnitudes 2^-30 to 2^7, where all four have left their bends behind. The argument of the
+ * exponential is itself rounded to fp32 (relative error 2^-24 of z), hence the slack with z. */
+static void fp32_is_within_a_few_ulp_over_the_whole_range(void **state)
+{
+    enum { N = 200003 };
+    tensor x = tensor_random(PT_F32, N, 0, 1);
+    for (int64_t i = 0; i < N; i++)
+        tensor_set(&x, i, copysign(exp2(-30 + 37 * (double)i / N), x.value[i]));
+    tensor one = tensor_random(PT_F32, N, 1, 0);
+    float *y = test_alloc(N * sizeof *y), *dy = test_alloc(N * sizeof *dy);
+    for (int k = 0; k < KINDS; k++) {
+        forward(2, kinds[k], false, 1, N, &x, y);
+        backward(2, kinds[k], false, 1, N, &x, &one, dy);
+        double worst = 0;
+        for (int64_t i = 0; i < N; i++) {
+            double v = x.value[i], want = reference(kinds[k], v);
+            double z = kinds[k] == ACT_GELU_TANH ? 1.6 * v + 0.0715 * v * v * v : 0;
+            double ulp = fmax(fabs(want) * 0x1p-23 * (1 + fabs(z)), 0x1p-126 * 0x1p-10);
+            worst = fmax(worst, fabs(y[i] - want) / ulp);
+            near(PT_F32, dy[i], reference_slope(kinds[k], v), 4e-7, "slope", i);
+        }
+        printf("kind %d: largest error %.2f ulp\n", k, worst);
+        assert_true(worst <= 5);
+    }
+}
+
+static void check_forward(activation_kind kind, pt_dtype type, bool gated, int64_t rows, int64_t cols)
+{
+    tensor up = tensor_random(type, rows * cols * (gated ? 2 : 1), 0, 2);
+    size_t bytes = (size_t)(rows * cols) * dtype_bytes(type);
+    void *out = test_alloc(bytes);
+    forward(1, kind, gated, rows, cols, &up, out);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < cols; i++) {
+            const double *u = up.value + row * cols * (gated ? 2 : 1) + i;
+            double want = reference(kind, u[0]) * (gated ? u[cols] : 1);
+            near(type, element(type, out, row * cols + i), want, 1e-6 * (1 + fabs(want)), "out", row * cols + i);
+        }
+    for (int threads = 2; threads <= TEST_THREADS; threads++) {
+        void *again = test_alloc(bytes);
+        forward(threads, kind, gated, rows, cols, &up, again);
+        same_bits(out, again, bytes, "out with more threads");
+    }
+}
+
+static void check_backward(activation_kind kind, pt_dtype type, bool gated, int64_t rows, int64_t cols)
+{
+    int64_t width = gated ? 2 * cols : cols;
+    tensor up = tensor_random(type, rows * width, 0, 2), dout = tensor_random(type, rows * cols, 0, 1);
+    void *dup = test_alloc(tensor_bytes(&up));
+    backward(1, kind, gated, rows, cols, &up, &dout, dup);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < cols; i++) {
+            int64_t at = row * width + i;
+            double d = dout.value[row * cols + i], u = gated ? up.value[at + cols] : 1;
+            double gate = up.value[at], want = d * u * reference_slope(kind, gate);
+            near(type, element(type, dup, at), want, 1e-6 * (1 + fabs(d * u)), "dgate", at);
+            want = d * reference(kind, gate);
+            if (gated)
+                near(type, element(type, dup, at + cols), want, 1e-6 * (1 + fabs(want)), "dup", at + cols);
+        }
+    for (int threads = 2; threads <= TEST_THREADS; threads++) {
+        void *again = test_alloc(tensor_bytes(&up));
+        backward(threads, kind, gated, rows, cols, &up, &dout, again);
+        same_bits(dup, again, tensor_bytes(&up), "dup with more threads");
+    }
+}
+
+static void odd_shapes_gated_or_not_match_fp64(void **state)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {1, 257}, {7, 40}, {7, 3}, {50, 1000}};
+    for (int k = 0; k < KINDS; k++)
+        for (int t = 0; t < TYPES; t++)
+            for (size_t s = 0; s < 2 * sizeof shapes / sizeof *shapes; s++) {
+                check_forward(kinds[k], types[t], s & 1, shapes[s / 2][0], shapes[s / 2][1]);
+                check_backward(kinds[k], types[t], s & 1, shapes[s / 2][0], shapes[s / 2][1]);
+                test_teardown(NULL);
+            }
+}
+
+static void reference_slope_is_the_slope_of_reference(void **state)
+{
+    for (int k = 0; k < KINDS - 1; k++)
+        for (double x = -6; x < 6; x += 0.01) {
+            double numeric = (reference(kinds[k], x + 1e-5) - reference(kinds[k], x - 1e-5)) / 2e-5;
+            near(PT_F32, reference_slope(kinds[k], x), numeric, 1e-8, "slope", k);
+        }
+}
+
+static void not_finite_numbers_are_seen(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int t = 0; t < TYPES; t++)
+            for (int64_t i = 0; i < 19; i++) {
+                tensor x = tensor_random(types[t], 19, 0, 1), d = tensor_random(types[t], 19, 1, 0);
+                void *y = test_alloc(tensor_bytes(&x)), *dx = test_alloc(tensor_bytes(&x));
+                tensor_set(&x, i, i & 1 ? NAN : INFINITY);
+                forward(1, kinds[k], false, 19, 1, &x, y);
+                assert_false(isfinite(element(types[t], y, i)));
+                tensor_set(&x, i, 0.5);
+                tensor_set(&d, i, i & 1 ? NAN : -INFINITY);
+                backward(1, kinds[k], false, 1, 19, &x, &d, dx);
+                assert_false(isfinite(element(types[t], dx, i)));
+                test_teardown(NULL);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OP_TEST(fp32_is_within_a_few_ulp_over_the_whole_range),
+        OP_TEST(reference_slope_is_the_slope_of_reference),
+        OP_TEST(odd_shapes_gated_or_not_match_fp64),
+        OP_TEST(not_finite_numbers_are_seen),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}

@@ -1,0 +1,127 @@
+/* Cross-entropy: loss against fp64, gradient against finite differences, in place or not. */
+#include "device/reference.h"
+
+static void cross_entropy(int threads, pt_dtype type, int64_t rows, int64_t vocab, int64_t ld, int64_t lddl, float scale,
+                          const void *logits, const int32_t *targets, float *loss, void *dlogits)
+{
+    op_cross_entropy o = {type, rows, vocab, ld, lddl, scale, logits, targets, loss, dlogits};
+    cpu_cross_entropy(the_test.pools[threads], &o);
+}
+
+static double log_sum(const double *x, int64_t n)
+{
+    double largest = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        largest = fmax(largest, x[i]);
+    for (int64_t i = 0; i < n; i++)
+        sum += exp(x[i] - largest);
+    return largest + log(sum);
+}
+
+static void check_rows(pt_dtype type, int64_t rows, int64_t vocab, double spread)
+{
+    int64_t ld = vocab + (vocab & 1) + 2;
+    float scale = 1.0f / 77;
+    tensor logits = tensor_random(PT_F32, rows * ld, 3, spread);
+    int32_t *targets = random_ids(rows, vocab);
+    if (rows > 2)
+        targets[1] = -100;
+    float *loss = test_alloc((size_t)rows * 4);
+    size_t bytes = (size_t)(rows * ld) * dtype_bytes(type);
+    void *d = test_alloc(bytes);
+    cross_entropy(1, type, rows, vocab, ld, ld, scale, logits.data, targets, loss, d);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = logits.value + r * ld;
+        double lse = log_sum(x, vocab), want = targets[r] == -100 ? 0 : lse - x[targets[r]];
+        near(PT_F32, loss[r], want, 1e-6 + 3e-7 * fabs(want), "loss", r);
+        for (int64_t i = 0; i < vocab; i++) {
+            double p = exp(x[i] - lse) - (i == targets[r]);
+            near(type, element(type, d, r * ld + i), targets[r] == -100 ? 0 : p * scale,
+                 4e-6 * fabs(p) * scale + 2e-7 * (i == targets[r]) * scale + 1e-40 /* denormal */, "dlogits", r * ld + i);
+        }
+    }
+    for (int threads = 2; threads <= TEST_THREADS; threads++) {
+        float *loss2 = test_alloc((size_t)rows * 4);
+        void *d2 = test_alloc(bytes);
+        cross_entropy(threads, type, rows, vocab, ld, ld, scale, logits.data, targets, loss2, d2);
+        same_bits(loss, loss2, (size_t)rows * 4, "loss with more threads");
+        same_bits(d, d2, bytes, "dlogits with more threads");
+        char *over = test_copy(logits.data, (size_t)(rows * ld) * 4);
+        int64_t lddl = ld * 4 / (int64_t)dtype_bytes(type);
+        cross_entropy(threads, type, rows, vocab, ld, lddl, scale, over, targets, loss2, over);
+        same_bits(loss, loss2, (size_t)rows * 4, "loss in place");
+        for (int64_t r = 0; r < rows; r++)
+            same_bits((char *)d + (size_t)(r * ld) * dtype_bytes(type), over + r * ld * 4,
+                      (size_t)vocab * dtype_bytes(type), "dlogits over logits");
+        cross_entropy(threads, type, rows, vocab, ld, ld, scale, logits.data, targets, loss2, NULL);
+        same_bits(loss, loss2, (size_t)rows * 4, "loss alone");
+    }
+}
+
+static void loss_and_gradient_match_fp64(void **state)
+{
+    static const int64_t shapes[][2] = {{1, 50257}, {7, 257}, {40, 40}, {1, 1}, {7, 3}, {3, 2048}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int t = 0; t < TYPES; t++) {
+            check_rows(types[t], shapes[s][0], shapes[s][1], 2);
+            check_rows(types[t], shapes[s][0], shapes[s][1], 30);
+            test_teardown(NULL);
+        }
+}
+
+typedef struct loss_row { const double *x; int64_t n, target; } loss_row;
+static double row_loss(const void *ctx)
+{
+    const loss_row *r = ctx;
+    return log_sum(r->x, r->n) - r->x[r->target];
+}
+
+static void gradient_is_the_slope_of_the_loss(void **state)
+{
+    enum { VOCAB = 301 };
+    tensor logits = tensor_random(PT_F32, VOCAB, 0, 2);
+    int32_t target = (int32_t)random_below(VOCAB);
+    float loss, d[VOCAB];
+    cross_entropy(1, PT_F32, 1, VOCAB, VOCAB, VOCAB, 1, logits.data, &target, &loss, d);
+    loss_row row = {logits.value, VOCAB, target};
+    for (int64_t i = 0; i < VOCAB; i++)
+        near(PT_F32, d[i], slope(row_loss, &row, &logits.value[i]), 1e-6, "dlogits", i);
+}
+
+static void not_finite_logits_are_seen(void **state)
+{
+    for (int turn = 0; turn < 60; turn++) {
+        int64_t vocab = 1 + random_below(200), i = random_below(vocab);
+        tensor logits = tensor_random(PT_F32, vocab, 0, 2);
+        int32_t target = (int32_t)random_below(vocab);
+        tensor_set(&logits, i, turn & 1 ? NAN : INFINITY);
+        float loss;
+        bf16 *d = test_alloc((size_t)vocab * 2);
+        cross_entropy(1, PT_BF16, 1, vocab, vocab, vocab, 1, logits.data, &target, &loss, d);
+        assert_false(isfinite(loss));
+        assert_false(isfinite(bf16_to_f32(d[target])));
+        test_teardown(NULL);
+    }
+}
+
+static void logits_far_apart_neither_overflow_nor_vanish(void **state)
+{
+    float logits[5] = {-3e38f, 88.0f, 3e38f, -INFINITY, 3e38f}, loss, d[5];
+    int32_t target = 2;
+    cross_entropy(1, PT_F32, 1, 5, 5, 5, 1, logits, &target, &loss, d);
+    near(PT_F32, loss, log(2), 1e-7, "loss", 0);
+    static const double want[5] = {0, 0, -0.5, 0, 0.5};
+    for (int i = 0; i < 5; i++)
+        assert_true(d[i] == want[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OP_TEST(loss_and_gradient_match_fp64),
+        OP_TEST(gradient_is_the_slope_of_the_loss),
+        OP_TEST(not_finite_logits_are_seen),
+        OP_TEST(logits_far_apart_neither_overflow_nor_vanish),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}

@@ -1,0 +1,98 @@
+/* Embedding: looked up whole or in slices; gradients added in the order of the tokens. */
+#include "device/reference.h"
+
+static void look_up(int threads, pt_dtype type, int64_t rows, int64_t cols, int64_t row0, int64_t table_rows,
+                    const int32_t *ids, const int32_t *positions, const tensor *table, const tensor *position_table, void *out)
+{
+    op_embedding o = {type, rows, cols, row0, table_rows, ids, positions,
+                      (const char *)table->data + (size_t)(row0 * cols) * dtype_bytes(type),
+                      position_table ? position_table->data : NULL, out};
+    cpu_embedding(the_test.pools[threads], &o);
+}
+
+static void rows_are_looked_up_and_positions_added(void **state)
+{
+    enum { VOCAB = 300, POSITIONS = 50 };
+    static const int64_t shapes[][2] = {{1, 40}, {7, 257}, {500, 96}, {7, 3}};
+    for (int turn = 0; turn < 16; turn++) {
+        pt_dtype type = types[turn & 1];
+        bool with_positions = turn & 2;
+        int64_t rows = shapes[turn / 4][0], cols = shapes[turn / 4][1];
+        tensor table = tensor_random(type, VOCAB * cols, 0, 1), places = tensor_random(type, POSITIONS * cols, 0, 1);
+        int32_t *ids = random_ids(rows, VOCAB), *positions = random_ids(rows, POSITIONS);
+        size_t bytes = (size_t)(rows * cols) * dtype_bytes(type);
+        for (int threads = 1; threads <= TEST_THREADS; threads++) {
+            void *out = test_alloc(bytes);
+            look_up(threads, type, rows, cols, 0, VOCAB, ids, positions, &table, with_positions ? &places : NULL, out);
+            for (int64_t i = 0; i < rows * cols; i++) {
+                int64_t r = i / cols, c = i % cols;
+                float want = (float)table.value[ids[r] * cols + c];
+                if (with_positions)
+                    want += (float)places.value[positions[r] * cols + c];
+                double rounded = type == PT_BF16 ? bf16_to_f32(bf16_from_f32(want)) : want;
+                assert_true(element(type, out, i) == rounded);
+            }
+        }
+        test_teardown(NULL);
+    }
+}
+
+static void slices_of_the_table_fill_the_rows_of_their_ids_only(void **state)
+{
+    enum { VOCAB = 100, COLS = 20, ROWS = 400 };
+    tensor table = tensor_random(PT_BF16, VOCAB * COLS, 0, 1);
+    int32_t *ids = random_ids(ROWS, VOCAB);
+    bf16 *whole = test_alloc(ROWS * COLS * 2), *sliced = test_alloc(ROWS * COLS * 2), *before = test_alloc(ROWS * COLS * 2);
+    look_up(2, PT_BF16, ROWS, COLS, 0, VOCAB, ids, NULL, &table, NULL, whole);
+    look_up(2, PT_BF16, ROWS, COLS, 0, 37, ids, NULL, &table, NULL, sliced);
+    for (int64_t r = 0; r < ROWS; r++)
+        same_bits(sliced + r * COLS, (ids[r] < 37 ? whole : before) + r * COLS, COLS * 2, "first slice");
+    look_up(2, PT_BF16, ROWS, COLS, 37, VOCAB - 37, ids, NULL, &table, NULL, sliced);
+    same_bits(whole, sliced, ROWS * COLS * 2, "all slices");
+}
+
+static void add_back(int threads, const tensor *dy, bool accumulate, int64_t cols, int64_t row0, int64_t table_rows,
+                     const int32_t *ids, float *acc)
+{
+    op_embedding_backward o = {dy->type, accumulate, dy->n / cols, cols, row0, table_rows, ids, dy->data, acc};
+    cpu_embedding_backward(the_test.pools[threads], &o);
+}
+
+/* The same fp32 additions in the same order: equal to the bit. */
+static void gradients_are_added_in_ascending_order(void **state)
+{
+    static const int64_t shapes[][3] = {{1, 40, 50257}, {7, 257, 5}, {900, 33, 70}, {300, 64, 1}};
+    for (int turn = 0; turn < 16; turn++) {
+        pt_dtype type = types[turn & 1];
+        bool accumulate = turn & 2;
+        int64_t rows = shapes[turn / 4][0], cols = shapes[turn / 4][1], vocab = shapes[turn / 4][2];
+        tensor dy = tensor_random(type, rows * cols, 0, 1), old = tensor_random(PT_F32, vocab * cols, 0, 1);
+        int32_t *ids = random_ids(rows, vocab);
+        float *want = test_copy(old.data, tensor_bytes(&old));
+        if (!accumulate)
+            memset(want, 0, tensor_bytes(&old));
+        for (int64_t i = 0; i < rows * cols; i++)
+            want[ids[i / cols] * cols + i % cols] += (float)dy.value[i];
+        for (int threads = 1; threads <= TEST_THREADS; threads++) {
+            float *got = test_copy(old.data, tensor_bytes(&old));
+            add_back(threads, &dy, accumulate, cols, 0, vocab, ids, got);
+            same_bits(want, got, tensor_bytes(&old), "acc");
+        }
+        float *sliced = test_copy(old.data, tensor_bytes(&old));
+        int64_t cut = random_below(vocab);
+        add_back(2, &dy, accumulate, cols, 0, cut, ids, sliced);
+        add_back(2, &dy, accumulate, cols, cut, vocab - cut, ids, sliced + cut * cols);
+        same_bits(want, sliced, tensor_bytes(&old), "acc in two slices");
+        test_teardown(NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OP_TEST(rows_are_looked_up_and_positions_added),
+        OP_TEST(slices_of_the_table_fill_the_rows_of_their_ids_only),
+        OP_TEST(gradients_are_added_in_ascending_order),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}

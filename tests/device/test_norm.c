@@ -1,0 +1,228 @@
+/* Layernorm and rmsnorm: forward against fp64, backward against finite differences. */
+#include "device/reference.h"
+
+typedef struct norm_case {
+    norm_kind kind;
+    int64_t rows, heads, dim, ld;
+    double eps;
+    tensor x, weight, bias, dy;
+} norm_case;
+
+static const norm_kind kinds[] = {NORM_LAYER, NORM_RMS};
+
+static norm_case random_case(norm_kind kind, pt_dtype type, int64_t rows, int64_t heads, int64_t dim)
+{
+    int64_t ld = heads * dim + 3;
+    norm_case c = {kind, rows, heads, dim, ld, 1e-5, {0}, {0}, {0}, {0}};
+    c.x = tensor_random(type, rows * ld, 0.7, 2);
+    c.weight = tensor_random(type, dim, 1, 0.5);
+    c.bias = tensor_random(type, dim, 0, 1);
+    c.dy = tensor_random(type, rows * ld, 0, 1);
+    return c;
+}
+
+/* One row of one head. */
+static void reference_vector(const norm_case *c, const double *x, double *y)
+{
+    double mean = 0, variance = 0;
+    for (int64_t i = 0; i < c->dim && c->kind == NORM_LAYER; i++)
+        mean += x[i] / (double)c->dim;
+    for (int64_t i = 0; i < c->dim; i++)
+        variance += (x[i] - mean) * (x[i] - mean) / (double)c->dim;
+    for (int64_t i = 0; i < c->dim; i++)
+        y[i] = (x[i] - mean) / sqrt(variance + c->eps) * c->weight.value[i] +
+               (c->kind == NORM_LAYER ? c->bias.value[i] : 0);
+}
+
+static void norm(int threads, const norm_case *c, void *y)
+{
+    op_norm o = {c->kind, c->x.type, c->rows, c->heads, c->dim, c->ld, c->ld, (float)c->eps,
+                 c->x.data, c->weight.data, c->kind == NORM_LAYER ? c->bias.data : NULL, y};
+    cpu_norm(the_test.pools[threads], &o);
+}
+
+static void check_forward(const norm_case *c)
+{
+    pt_dtype type = c->x.type;
+    size_t bytes = tensor_bytes(&c->x);
+    void *y = test_alloc(bytes), *untouched = test_alloc(bytes);
+    double *want = test_alloc((size_t)c->dim * sizeof *want);
+    norm(1, c, y);
+    for (int64_t row = 0; row < c->rows; row++) {
+        for (int64_t head = 0; head < c->heads; head++) {
+            int64_t at = row * c->ld + head * c->dim;
+            reference_vector(c, c->x.value + at, want);
+            for (int64_t i = 0; i < c->dim; i++)
+                near(type, element(type, y, at + i), want[i], 3e-6, "y", at + i);
+        }
+        for (int64_t i = c->heads * c->dim; i < c->ld; i++)
+            assert_true(element(type, y, row * c->ld + i) == element(type, untouched, row * c->ld + i));
+    }
+    for (int threads = 2; threads <= TEST_THREADS; threads++) {
+        void *again = test_alloc(bytes);
+        norm(threads, c, again);
+        same_bits(y, again, bytes, "y with more threads");
+    }
+    void *in_place = test_copy(c->x.data, bytes);
+    norm_case over = *c;
+    over.x.data = in_place;
+    norm(2, &over, in_place);
+    for (int64_t row = 0; row < c->rows; row++)
+        same_bits((char *)y + (size_t)(row * c->ld) * dtype_bytes(type),
+                  (char *)in_place + (size_t)(row * c->ld) * dtype_bytes(type),
+                  (size_t)(c->heads * c->dim) * dtype_bytes(type), "y over x");
+}
+
+static void forward_is_the_fp64_norm_rounded_once(void **state)
+{
+    static const int64_t shapes[][3] = {{1, 1, 257}, {7, 1, 40}, {7, 3, 40}, {5, 2, 128}, {40, 1, 768}, {3, 1, 1}, {2, 1, 5}};
+    for (size_t k = 0; k < 2; k++)
+        for (size_t t = 0; t < TYPES; t++)
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+                norm_case c = random_case(kinds[k], types[t], shapes[s][0], shapes[s][1], shapes[s][2]);
+                check_forward(&c);
+                test_teardown(NULL);
+            }
+}
+
+typedef struct norm_gradients { void *dx; float *dweight, *dbias; } norm_gradients;
+
+static void norm_backward(int threads, const norm_case *c, const void *dx_add, bool accumulate, const void *dy,
+                          norm_gradients *g)
+{
+    op_norm_backward o = {
+        .kind = c->kind, .type = c->x.type, .accumulate = accumulate, .rows = c->rows, .heads = c->heads,
+        .dim = c->dim, .ldx = c->ld, .lddy = c->ld, .lddx = c->ld, .eps = (float)c->eps, .x = c->x.data,
+        .weight = c->weight.data, .dy = dy, .dx_add = dx_add, .dx = g->dx, .dweight = g->dweight,
+        .dbias = c->kind == NORM_LAYER ? g->dbias : NULL,
+        .scratch = test_alloc(norm_backward_scratch_bytes(c->rows, c->heads)),
+    };
+    cpu_norm_backward(the_test.pools[threads], &o);
+}
+
+static norm_gradients gradients_alloc(const norm_case *c)
+{
+    return (norm_gradients){test_alloc(tensor_bytes(&c->x)), test_alloc((size_t)c->dim * 4), test_alloc((size_t)c->dim * 4)};
+}
+
+/* sum of dy * y over the whole op, or over one row while x of that row varies. */
+typedef struct loss_rows { const norm_case *c; int64_t row0, row1; } loss_rows;
+static double norm_loss(const void *ctx)
+{
+    const loss_rows *rows = ctx;
+    const norm_case *c = rows->c;
+    double loss = 0, y[1024];
+    for (int64_t row = rows->row0; row < rows->row1; row++)
+        for (int64_t head = 0; head < c->heads; head++) {
+            int64_t at = row * c->ld + head * c->dim;
+            reference_vector(c, c->x.value + at, y);
+            for (int64_t i = 0; i < c->dim; i++)
+                loss += y[i] * c->dy.value[at + i];
+        }
+    return loss;
+}
+
+static void check_backward(const norm_case *c)
+{
+    pt_dtype type = c->x.type;
+    norm_gradients g = gradients_alloc(c);
+    norm_backward(1, c, NULL, false, c->dy.data, &g);
+    loss_rows all = {c, 0, c->rows};
+    double size = sqrt((double)(c->rows * c->heads));
+    for (int64_t i = 0; i < c->dim; i++) {
+        near(PT_F32, g.dweight[i], slope(norm_loss, &all, &c->weight.value[i]), 1e-5 * size, "dweight", i);
+        if (c->kind == NORM_LAYER)
+            near(PT_F32, g.dbias[i], slope(norm_loss, &all, &c->bias.value[i]), 1e-5 * size, "dbias", i);
+    }
+    for (int64_t row = 0; row < c->rows; row++)
+        for (int64_t i = row * c->ld; i < row * c->ld + c->heads * c->dim; i++) {
+            loss_rows one = {c, row, row + 1};
+            near(type, element(type, g.dx, i), slope(norm_loss, &one, &c->x.value[i]), 1e-5, "dx", i);
+        }
+}
+
+static void backward_is_the_slope_of_forward(void **state)
+{
+    static const int64_t shapes[][3] = {{1, 1, 257}, {7, 1, 40}, {7, 2, 40}, {130, 1, 33}};
+    for (size_t k = 0; k < 2; k++)
+        for (size_t t = 0; t < TYPES; t++)
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+                norm_case c = random_case(kinds[k], types[t], shapes[s][0], shapes[s][1], shapes[s][2]);
+                check_backward(&c);
+                test_teardown(NULL);
+            }
+}
+
+/* dx over dy, dx_add over dx, sums on top of sums, threads: none changes the bits. */
+static void backward_in_place_and_with_more_threads_has_the_same_bits(void **state)
+{
+    for (int turn = 0; turn < 16; turn++) {
+        pt_dtype type = types[turn & 1];
+        norm_case c = random_case(kinds[turn >> 1 & 1], type, 1 + random_below(300), 1 + random_below(2), 1 + random_below(300));
+        size_t bytes = tensor_bytes(&c.x);
+        tensor add = tensor_random(type, c.x.n, 0, 1);
+        norm_gradients want = gradients_alloc(&c);
+        memcpy(want.dx, c.dy.data, bytes); /* what lies between the rows stays dy in all */
+        norm_backward(1, &c, add.data, false, c.dy.data, &want);
+        for (int threads = 1; threads <= TEST_THREADS; threads++) {
+            norm_gradients got = gradients_alloc(&c);
+            memcpy(got.dx, c.dy.data, bytes);
+            norm_backward(threads, &c, add.data, false, got.dx, &got);
+            same_bits(want.dx, got.dx, bytes, "dx over dy");
+            same_bits(want.dweight, got.dweight, (size_t)c.dim * 4, "dweight");
+            same_bits(want.dbias, got.dbias, (size_t)c.dim * 4, "dbias");
+
+            norm_backward(threads, &c, NULL, true, c.dy.data, &got);
+            for (int64_t i = 0; i < c.dim; i++)
+                assert_true(got.dweight[i] == want.dweight[i] + want.dweight[i]);
+            memcpy(got.dx, add.data, bytes);
+            norm_backward(threads, &c, got.dx, false, c.dy.data, &got);
+            for (int64_t row = 0; row < c.rows; row++) {
+                size_t at = (size_t)(row * c.ld) * dtype_bytes(type);
+                same_bits((char *)want.dx + at, (char *)got.dx + at, (size_t)(c.heads * c.dim) * dtype_bytes(type), "dx_add over dx");
+            }
+        }
+        test_teardown(NULL);
+    }
+}
+
+static void gradients_of_weights_may_be_unwanted(void **state)
+{
+    norm_case c = random_case(NORM_LAYER, PT_F32, 9, 1, 50);
+    norm_gradients want = gradients_alloc(&c), got = {test_alloc(tensor_bytes(&c.x)), NULL, NULL};
+    norm_backward(2, &c, NULL, false, c.dy.data, &want);
+    norm_backward(2, &c, NULL, false, c.dy.data, &got);
+    for (int64_t row = 0; row < c.rows; row++)
+        same_bits((float *)want.dx + row * c.ld, (float *)got.dx + row * c.ld, (size_t)c.dim * 4, "dx");
+}
+
+static void not_finite_input_is_seen(void **state)
+{
+    static const double bad[] = {NAN, INFINITY, -INFINITY};
+    for (int turn = 0; turn < 12; turn++) {
+        pt_dtype type = types[turn & 1];
+        norm_case c = random_case(kinds[turn >> 1 & 1], type, 3, 1, 50);
+        int64_t i = random_below(50);
+        tensor_set(&c.x, c.ld + i, bad[turn % 3]);
+        void *y = test_alloc(tensor_bytes(&c.x));
+        norm(1, &c, y);
+        assert_false(isfinite(element(type, y, c.ld + i)));
+        norm_gradients g = gradients_alloc(&c);
+        norm_backward(1, &c, NULL, false, c.dy.data, &g);
+        assert_false(isfinite(g.dweight[i]));
+        assert_false(isfinite(element(type, g.dx, c.ld + i)));
+        assert_true(isfinite(element(type, y, i)) && isfinite(element(type, g.dx, 2 * c.ld + i)));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OP_TEST(forward_is_the_fp64_norm_rounded_once),
+        OP_TEST(backward_is_the_slope_of_forward),
+        OP_TEST(backward_in_place_and_with_more_threads_has_the_same_bits),
+        OP_TEST(gradients_of_weights_may_be_unwanted),
+        OP_TEST(not_finite_input_is_seen),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}

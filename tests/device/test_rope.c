@@ -1,0 +1,85 @@
+/* Rotary embedding: a rotation by the table's angle, undone by its inverse. */
+#include "device/reference.h"
+
+typedef struct rope_case {
+    int64_t rows, heads, dim, ld;
+    float *table;
+    int32_t *positions;
+    tensor x;
+} rope_case;
+
+enum { POSITIONS = 100 };
+
+static rope_case random_case(pt_dtype type, int64_t rows, int64_t heads, int64_t dim)
+{
+    rope_case c = {.rows = rows, .heads = heads, .dim = dim, .ld = heads * dim + 5};
+    c.table = test_alloc((size_t)(POSITIONS * dim) * sizeof *c.table);
+    for (int64_t p = 0; p < POSITIONS; p++)
+        for (int64_t i = 0; i < dim / 2; i++) {
+            double angle = (double)p * pow(10000, -2.0 * (double)i / (double)dim);
+            c.table[p * dim + 2 * i] = (float)cos(angle);
+            c.table[p * dim + 2 * i + 1] = (float)sin(angle);
+        }
+    c.positions = random_ids(rows, POSITIONS);
+    c.x = tensor_random(type, rows * c.ld, 0, 1);
+    return c;
+}
+
+static void rope(int threads, const rope_case *c, bool inverse, void *x)
+{
+    op_rope o = {c->x.type, inverse, c->rows, c->heads, c->dim, c->ld, c->table, c->positions, x};
+    cpu_rope(the_test.pools[threads], &o);
+}
+
+static void check_row(const rope_case *c, int64_t row, bool inverse, const void *got)
+{
+    pt_dtype type = c->x.type;
+    int64_t half = c->dim / 2;
+    const float *table = c->table + c->positions[row] * c->dim;
+    for (int64_t head = 0; head < c->heads; head++)
+        for (int64_t i = 0; i < half; i++) {
+            int64_t at = row * c->ld + head * c->dim + i;
+            double a = c->x.value[at], b = c->x.value[at + half];
+            double cosine = table[2 * i], sine = inverse ? -table[2 * i + 1] : table[2 * i + 1];
+            near(type, element(type, got, at), a * cosine - b * sine, 5e-7, "first half", at);
+            near(type, element(type, got, at + half), b * cosine + a * sine, 5e-7, "second half", at);
+        }
+    for (int64_t i = c->heads * c->dim; i < c->ld; i++)
+        assert_true(element(type, got, row * c->ld + i) == c->x.value[row * c->ld + i]);
+}
+
+static void pairs_half_a_head_apart_are_rotated(void **state)
+{
+    static const int64_t shapes[][3] = {{1, 1, 2}, {7, 3, 40}, {1, 12, 64}, {300, 2, 128}, {7, 1, 34}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int turn = 0; turn < 4; turn++) {
+            bool inverse = turn & 2;
+            rope_case c = random_case(types[turn & 1], shapes[s][0], shapes[s][1], shapes[s][2]);
+            void *want = test_copy(c.x.data, tensor_bytes(&c.x));
+            rope(1, &c, inverse, want);
+            for (int64_t row = 0; row < c.rows; row++)
+                check_row(&c, row, inverse, want);
+            for (int threads = 2; threads <= TEST_THREADS; threads++) {
+                void *again = test_copy(c.x.data, tensor_bytes(&c.x));
+                rope(threads, &c, inverse, again);
+                same_bits(want, again, tensor_bytes(&c.x), "more threads");
+            }
+            test_teardown(NULL);
+        }
+}
+
+static void the_inverse_undoes_it(void **state)
+{
+    rope_case c = random_case(PT_F32, 20, 3, 48);
+    void *x = test_copy(c.x.data, tensor_bytes(&c.x));
+    rope(1, &c, false, x);
+    rope(1, &c, true, x);
+    for (int64_t i = 0; i < c.x.n; i++)
+        near(PT_F32, element(PT_F32, x, i), c.x.value[i], 1e-6, "x", i);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {OP_TEST(pairs_half_a_head_apart_are_rotated), OP_TEST(the_inverse_undoes_it)};
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
