@@ -39,7 +39,7 @@ typedef struct reader {
 /* A value as it stands in the file, cut to what a message can hold. */
 static const char *value_text(const json_t *value, char buffer[64])
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
     snprintf(buffer, 64, "%s", text ? text : json_type_name(value));
     free(text);
     return buffer;
@@ -61,7 +61,7 @@ static bool in_list(const char *const list[ARCHITECTURE_MAX_KEYS], const char *k
 
 static int read_architecture(reader *r)
 {
-    char known[128];
+    char known[128], text[64];
     const char *name = NULL;
     int status = json_get_string(&r->source, "model_type", JSON_OPTIONAL, &name, r->e);
     if (status)
@@ -69,20 +69,21 @@ static int read_architecture(reader *r)
     if (name) {
         r->a = architecture_find(name);
         if (!r->a)
-            return pt_fail(r->e, PT_FAILED, "%s: \"model_type\" is \"%.60s\", which is not supported; supported are %s",
-                           r->source.where, name, architecture_list(known, sizeof known));
+            return pt_fail(r->e, PT_FAILED, "%s: \"model_type\" is %s, which is not supported; supported are %s",
+                           r->source.where, value_text(json_object_get(r->source.object, "model_type"), text),
+                           architecture_list(known, sizeof known));
         return 0;
     }
     json_t *classes = NULL;
     status = json_get_array(&r->source, "architectures", JSON_OPTIONAL, &classes, r->e);
     if (status)
         return status;
-    const char *class_name = json_string_value(json_array_get(classes, 0));
-    r->a = class_name ? architecture_find_class(class_name) : NULL;
+    const json_t *class_name = json_array_get(classes, 0);
+    r->a = json_is_string(class_name) ? architecture_find_class(json_string_value(class_name)) : NULL;
     if (!r->a)
-        return pt_fail(r->e, PT_FAILED, "%s: the key \"model_type\" is missing%s%.60s; add it, one of %s", r->source.where,
-                       class_name ? ", and \"architectures\" names an unknown " : "", class_name ? class_name : "",
-                       architecture_list(known, sizeof known));
+        return pt_fail(r->e, PT_FAILED, "%s: the key \"model_type\" is missing%s%s; add it, one of %s",
+                       r->source.where, class_name ? ", and \"architectures\" names an unknown " : "",
+                       class_name ? value_text(class_name, text) : "", architecture_list(known, sizeof known));
     return 0;
 }
 
@@ -172,8 +173,10 @@ static int read_activation(reader *r)
             r->c->activation = known[i].kind;
             return 0;
         }
-    return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is \"%.60s\", which is not supported; supported are gelu_new, gelu_pytorch_tanh, "
-                   "gelu_fast, gelu_accurate, gelu, silu, swish, relu", r->source.where, r->a->activation_key, name);
+    char text[64];
+    return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %s, which is not supported; supported are gelu_new, gelu_pytorch_tanh, "
+                   "gelu_fast, gelu_accurate, gelu, silu, swish, relu", r->source.where, r->a->activation_key,
+                   value_text(json_object_get(r->source.object, r->a->activation_key), text));
 }
 
 static int read_bias(reader *r, bias_rule rule, const char *key, bool *out)
@@ -339,8 +342,9 @@ static int read_stored_type(reader *r)
             r->c->stored_type = known[i].type;
             return 0;
         }
-    return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is \"%.60s\", which is not supported; supported are float32, bfloat16, float16",
-                   r->source.where, key, name);
+    char text[64];
+    return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %s, which is not supported; supported are float32, bfloat16, float16",
+                   r->source.where, key, value_text(json_object_get(r->source.object, key), text));
 }
 
 /* Dropout of anything that is trained here; that of classification heads does not count. */

@@ -1,0 +1,74 @@
+#include "../../fuzz/fuzz_config.c"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "io/mutate.h"
+
+static uint64_t seed;
+
+static void damaged_configs_are_refused_or_whole(void **state)
+{
+    (void)state;
+    static const char *const seeds[] = {
+        "{\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 2, \"n_head\": 4, \"n_inner\": null, \"vocab_size\": 99,"
+        " \"attn_pdrop\": 0.1, \"layer_norm_epsilon\": 1e-05, \"activation_function\": \"gelu_new\"}",
+        "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+        " \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0,"
+        " \"original_max_position_embeddings\": 8192}, \"eos_token_id\": [1, 2], \"torch_dtype\": \"bfloat16\"}",
+        "{\"architectures\": [\"Qwen3ForCausalLM\"], \"num_hidden_layers\": 2, \"head_dim\": 16, \"sliding_window\": 5,"
+        " \"use_sliding_window\": true, \"layer_types\": [\"full_attention\", \"sliding_attention\"],"
+        " \"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 1e4}, \"dtype\": \"float16\"}",
+    };
+    size_t lengths[3];
+    for (int i = 0; i < 3; i++)
+        lengths[i] = strlen(seeds[i]);
+    mutate_run(seeds, lengths, 3, seed, 20000);
+}
+
+/* Valid JSON in which any key may have any value: the mutations that get past the parser. */
+static void known_keys_with_any_values_are_refused_or_whole(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
+    static const char *const keys[] = {
+        "n_embd", "n_layer", "n_head", "n_inner", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings", "n_positions", "rms_norm_eps", "rope_theta",
+        "rope_scaling", "rope_parameters", "sliding_window", "use_sliding_window", "max_window_layers", "layer_types",
+        "attention_bias", "mlp_bias", "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype",
+        "initializer_range", "attn_pdrop", "original_max_position_embeddings", "partial_rotary_factor", "scale_attn_weights"};
+    static const char *const values[] = {
+        "0", "1", "2", "3", "4", "7", "64", "128", "4096", "100000", "1000000000", "9223372036854775807", "-1", "-9223372036854775808",
+        "1e300", "-1e300", "1e-300", "0.5", "1.0", "null", "true", "false", "\"\"", "\"float16\"", "[]", "[1]", "{}",
+        "[\"full_attention\"]", "{\"rope_type\": \"linear\", \"factor\": 1e-3}", "{\"type\": \"llama3\", \"factor\": 8, "
+        "\"low_freq_factor\": 1, \"high_freq_factor\": 4}", "{\"rope_theta\": 1}", "{\"rope_type\": []}"};
+    enum { TYPES = sizeof types / sizeof types[0], KEYS = sizeof keys / sizeof keys[0], VALUES = sizeof values / sizeof values[0] };
+    for (uint64_t round = 0; round < 20000; round++) {
+        char json[2048];
+        uint32_t w[4];
+        rng_words(seed, RNG_TEST, 1000, round, w);
+        int n = snprintf(json, sizeof json, "{\"model_type\": \"%s\"", types[w[0] % TYPES]), pairs = 1 + (int)(w[1] % 6);
+        for (int i = 0; i < pairs; i++) {
+            rng_words(seed, RNG_TEST, 1001 + (uint32_t)i, round, w);
+            n += snprintf(json + n, sizeof json - (size_t)n, ", \"%s\": %s", keys[w[0] % KEYS], values[w[1] % VALUES]);
+        }
+        n += snprintf(json + n, sizeof json - (size_t)n, "}");
+        assert_true(n < (int)sizeof json);
+        LLVMFuzzerTestOneInput((const uint8_t *)json, (size_t)n);
+    }
+}
+
+int main(void)
+{
+    seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damaged_configs_are_refused_or_whole),
+        cmocka_unit_test(known_keys_with_any_values_are_refused_or_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
