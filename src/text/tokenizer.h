@@ -21,6 +21,12 @@ typedef struct id_list { /* grows as needed; zero-initialise, free with id_list_
 } id_list;
 void id_list_free(id_list *list);
 
+typedef struct text_buffer { /* same for bytes; not NUL-terminated */
+    char *bytes;
+    size_t n, capacity;
+} text_buffer;
+void text_buffer_free(text_buffer *buffer);
+
 int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e); /* reads model_dir/tokenizer.json */
 int tokenizer_open_memory(const char *name, const char *json, size_t n, tokenizer **out, pt_error *e);
 void tokenizer_close(tokenizer *t);
@@ -30,20 +36,35 @@ int64_t tokenizer_bos(const tokenizer *t);          /* id that the template puts
 int64_t tokenizer_eos(const tokenizer *t);          /* from tokenizer_config.json / special_tokens_map.json /
                                                        generation_config.json / config.json; -1: none known */
 bool tokenizer_template_adds_bos(const tokenizer *t);
+int64_t tokenizer_find(const tokenizer *t, const char *token); /* id of a token as spelt in the file, or -1 */
 
 int encoder_open(const tokenizer *t, encoder **out, pt_error *e);
 void encoder_close(encoder *c);
 
-enum { ENCODE_TEMPLATE = 1 /* add what the post-processor adds (BOS ...) */,
-       ENCODE_PLAIN = 2    /* do not recognise special tokens in the text */ };
+enum { ENCODE_TEMPLATE = 1, /* add what the post-processor adds (BOS ...) */
+       ENCODE_PLAIN = 2,    /* do not recognise special tokens in the text */
+       ENCODE_CONTINUES = 4 /* `text` is what follows a cut (tokenizer_cut): no leading space is added */ };
 /* Appends the ids of text[0 .. n_bytes) to `out`. Bad UTF-8: encoded as bytes where the tokenizer
  * can, else an error with the byte offset. */
 int encoder_run(encoder *c, const char *text, size_t n_bytes, unsigned flags, id_list *out, pt_error *e);
 
+/* The first place p in [from, n_bytes] where a text can be cut in two without changing its ids:
+ * ids(text) = ids(text[0 .. p)) + ids(text[p .. n_bytes), ENCODE_CONTINUES). n_bytes where there is
+ * none. It looks only some bytes to the right of p (the longest added token, at least 8), so that a
+ * file can be tokenized in pieces, and by several threads; a place less than that before the end of
+ * what is in memory is not reported. */
+size_t tokenizer_cut(const tokenizer *t, const char *text, size_t n_bytes, size_t from);
+
 /* Bytes of one id as they stand in a running text (for streaming output); *n_bytes = 0 for an id with
- * no text. `first` says that no text precedes (SentencePiece drops the leading space there).
- * skip_special: special tokens give no bytes. The pointer is valid while the tokenizer is. */
+ * no text. `first` says that no id came before, those skipped as special not counted (SentencePiece
+ * drops the leading space there). skip_special: special tokens give no bytes. The pointer is valid
+ * while the tokenizer is. */
 int tokenizer_id_bytes(const tokenizer *t, uint32_t id, bool first, bool skip_special,
                        const char **bytes, size_t *n_bytes, pt_error *e);
+
+/* Appends the text of a whole sequence: the exact inverse of encoder_run without ENCODE_TEMPLATE,
+ * byte for byte, where the tokenizer loses nothing (no NFC, no stripped spaces, no unknown token). */
+int tokenizer_decode(const tokenizer *t, const uint32_t *ids, size_t n_ids, bool skip_special,
+                     text_buffer *out, pt_error *e);
 
 #endif

@@ -1,0 +1,22 @@
+/* buffer.h - appending to the growing lists of tokenizer.h; they at least double when they grow. */
+#ifndef PT_TEXT_BUFFER_H
+#define PT_TEXT_BUFFER_H
+
+#include "text/tokenizer.h"
+
+int text_buffer_reserve(text_buffer *b, size_t extra, pt_error *e);
+int text_buffer_append(text_buffer *b, const void *bytes, size_t n, pt_error *e);
+int id_list_reserve(id_list *list, size_t extra, pt_error *e);
+
+static inline int id_list_push(id_list *list, uint32_t id, pt_error *e)
+{
+    if (list->n == list->capacity) {
+        int status = id_list_reserve(list, 1, e);
+        if (status)
+            return status;
+    }
+    list->ids[list->n++] = id;
+    return 0;
+}
+
+#endif

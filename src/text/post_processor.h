@@ -1,0 +1,19 @@
+/* post_processor.h - the `post_processor` section: ids that are put before and after a text.
+ *
+ * Of a template only its form for one text is used. ByteLevel post-processors change offsets, which
+ * nobody here asks for. */
+#ifndef PT_POST_PROCESSOR_H
+#define PT_POST_PROCESSOR_H
+
+#include "text/tokenizer.h"
+
+#include <jansson.h>
+
+typedef struct post_processor {
+    id_list before, after;
+} post_processor;
+
+int post_processor_open(post_processor *p, const json_t *section, pt_error *e); /* NULL or JSON null: none */
+void post_processor_close(post_processor *p);
+
+#endif

@@ -1,0 +1,49 @@
+/* special_tokens.c - which id ends a text: no part of tokenizer.json says it, four other files may. */
+#include "base/json.h"
+#include "text/tokenizer_parts.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static int64_t find_named(const tokenizer *t, const json_t *value)
+{
+    const json_t *name = json_is_object(value) ? json_object_get(value, "content") : value;
+    return json_is_string(name) ? tokenizer_find(t, json_string_value(name)) : -1;
+}
+
+/* An id, or a list of which the first counts. */
+static int find_numbered(const tokenizer *t, const json_source *file, int64_t *id, pt_error *e)
+{
+    int64_t highest = (int64_t)tokenizer_vocab_size(t) - 1;
+    const json_t *value = json_object_get(file->object, "eos_token_id");
+    json_source holder = *file;
+    if (!json_is_array(value))
+        return json_get_int(file, "eos_token_id", JSON_OPTIONAL, 0, highest, id, e);
+    holder.object = json_pack("{s:O?}", "eos_token_id", json_array_get(value, 0));
+    int status = json_get_int(&holder, "eos_token_id", JSON_OPTIONAL, 0, highest, id, e);
+    json_decref(holder.object);
+    return status;
+}
+
+int tokenizer_read_eos(tokenizer *t, const char *model_dir, pt_error *e)
+{
+    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
+                                        "config.json"};
+    for (int i = 0; i < 4 && t->eos < 0; i++) {
+        char path[4096];
+        json_source file;
+        int status = 0, length = snprintf(path, sizeof path, "%s/%s", model_dir, files[i]);
+        if (length >= (int)sizeof path || access(path, F_OK) != 0)
+            continue;
+        if ((status = json_source_open(&file, path, e)))
+            return status;
+        if (i < 2)
+            t->eos = find_named(t, json_object_get(file.object, "eos_token"));
+        else
+            status = find_numbered(t, &file, &t->eos, e);
+        json_source_close(&file);
+        if (status)
+            return status;
+    }
+    return 0;
+}

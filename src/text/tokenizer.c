@@ -1,0 +1,174 @@
+#include "base/json.h"
+#include "text/tokenizer_parts.h"
+
+#include "text/buffer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const json_t *check_root(const json_t *root, pt_error *e)
+{
+    static const char *const known[] = {"version", "truncation", "padding", "added_tokens", "normalizer",
+                                        "pre_tokenizer", "post_processor", "decoder", "model"};
+    const char *key;
+    const json_t *value;
+    if (!json_is_object(root)) {
+        pt_fail(e, PT_FAILED, "the JSON is no object; is this a tokenizer.json?");
+        return NULL;
+    }
+    json_object_foreach((json_t *)root, key, value) {
+        size_t i = 0;
+        while (i < sizeof known / sizeof *known && strcmp(key, known[i]) != 0)
+            i++;
+        if (i == sizeof known / sizeof *known) {
+            pt_fail(e, PT_FAILED, "section \"%.60s\" is not known; use a tokenizer without it", key);
+            return NULL;
+        }
+    }
+    return root;
+}
+
+static int check_ids(const tokenizer *t, pt_error *e)
+{
+    const id_list *lists[] = {&t->post.before, &t->post.after};
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < lists[k]->n; i++)
+            if (lists[k]->ids[i] >= t->decoder.n_ids || t->decoder.tokens[lists[k]->ids[i]].n == NO_ID)
+                return pt_fail(e, PT_FAILED, "post_processor: id %u is not in the vocabulary; mend the template",
+                               lists[k]->ids[i]);
+    return 0;
+}
+
+static int open_parts(tokenizer *t, const json_t *root, pt_error *e)
+{
+    t->eos = -1;
+    if (!check_root(root, e))
+        return PT_FAILED;
+    int status = normalizer_open(&t->normalizer, json_object_get(root, "normalizer"), e);
+    if (!status)
+        status = pretokenizer_open(&t->pre, json_object_get(root, "pre_tokenizer"), e);
+    if (!status)
+        status = bpe_open(&t->model, json_object_get(root, "model"), t->pre.byte_level, e);
+    if (!status)
+        status = added_tokens_open(&t->added, json_object_get(root, "added_tokens"), &t->model.tokens, &t->normalizer, e);
+    if (!status)
+        status = decoder_open(&t->decoder, json_object_get(root, "decoder"), &t->model, &t->added,
+                              normalizer_prepends(&t->normalizer), e);
+    if (!status)
+        status = post_processor_open(&t->post, json_object_get(root, "post_processor"), e);
+    if (!status)
+        status = check_ids(t, e);
+    if (!status)
+        tokenizer_find_cut_rule(t);
+    return status;
+}
+
+static int open_root(const char *name, const json_t *root, tokenizer **out, pt_error *e)
+{
+    tokenizer *t = calloc(1, sizeof *t);
+    if (!t)
+        return pt_fail(e, PT_FAILED, "%s: no memory for a tokenizer; free some", name);
+    int status = open_parts(t, root, e);
+    if (status) {
+        tokenizer_close(t);
+        return pt_error_prefix(e, "%s", name);
+    }
+    *out = t;
+    return 0;
+}
+
+int tokenizer_open_memory(const char *name, const char *json, size_t n, tokenizer **out, pt_error *e)
+{
+    json_t *root;
+    int status = json_text_load(name, json, n, 0, &root, e);
+    if (status)
+        return status;
+    status = open_root(name, root, out, e);
+    json_decref(root);
+    return status;
+}
+
+int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e)
+{
+    json_t *root;
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/tokenizer.json", model_dir) >= (int)sizeof path)
+        return pt_fail(e, PT_FAILED, "%.200s...: the path is too long; move the model", model_dir);
+    int status = json_file_load(path, 0, &root, e);
+    if (status)
+        return status;
+    tokenizer *t;
+    status = open_root(path, root, &t, e);
+    json_decref(root);
+    if (status)
+        return status;
+    if ((status = tokenizer_read_eos(t, model_dir, e)))
+        tokenizer_close(t);
+    else
+        *out = t;
+    return status;
+}
+
+void tokenizer_close(tokenizer *t)
+{
+    if (!t)
+        return;
+    normalizer_close(&t->normalizer);
+    pretokenizer_close(&t->pre);
+    bpe_close(&t->model);
+    added_tokens_close(&t->added);
+    post_processor_close(&t->post);
+    decoder_close(&t->decoder);
+    free(t);
+}
+
+uint32_t tokenizer_vocab_size(const tokenizer *t) { return t->decoder.n_ids; }
+
+int64_t tokenizer_bos(const tokenizer *t) { return t->post.before.n ? (int64_t)t->post.before.ids[0] : -1; }
+
+int64_t tokenizer_eos(const tokenizer *t) { return t->eos; }
+
+bool tokenizer_template_adds_bos(const tokenizer *t) { return t->post.before.n > 0; }
+
+int64_t tokenizer_find(const tokenizer *t, const char *token)
+{
+    uint32_t id = string_table_find(&t->added.names, token, strlen(token));
+    if (id == NO_ID)
+        id = string_table_find(&t->model.tokens, token, strlen(token));
+    return id == NO_ID ? -1 : (int64_t)id;
+}
+
+int tokenizer_id_bytes(const tokenizer *t, uint32_t id, bool first, bool skip_special, const char **bytes,
+                       size_t *n_bytes, pt_error *e)
+{
+    const decoded_token *token = id < t->decoder.n_ids ? &t->decoder.tokens[id] : NULL;
+    if (!token || token->n == NO_ID)
+        return pt_fail(e, PT_FAILED, "token id %u is not in the vocabulary of %u ids; was it made by another tokenizer?",
+                       id, t->decoder.n_ids);
+    *bytes = token->n ? t->decoder.bytes.bytes + token->at : "";
+    *n_bytes = skip_special && token->special ? 0 : token->n;
+    if (first && token->drops_space && *n_bytes > 0 && **bytes == ' ') {
+        ++*bytes;
+        --*n_bytes;
+    }
+    return 0;
+}
+
+int tokenizer_decode(const tokenizer *t, const uint32_t *ids, size_t n_ids, bool skip_special, text_buffer *out,
+                     pt_error *e)
+{
+    bool first = true;
+    for (size_t i = 0; i < n_ids; i++) {
+        const char *bytes;
+        size_t n;
+        int status = tokenizer_id_bytes(t, ids[i], first, skip_special, &bytes, &n, e);
+        if (!status)
+            status = text_buffer_append(out, bytes, n, e);
+        if (status)
+            return status;
+        const decoded_token *token = &t->decoder.tokens[ids[i]];
+        if (!(skip_special && token->special))
+            first = token->starts_anew;
+    }
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* tokenizer_parts.h - what a tokenizer is made of; one module each. */
+#ifndef PT_TOKENIZER_PARTS_H
+#define PT_TOKENIZER_PARTS_H
+
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/decoder.h"
+#include "text/normalizer.h"
+#include "text/post_processor.h"
+#include "text/pretokenizer.h"
+
+typedef enum cut_rule {
+    CUT_NOWHERE,
+    CUT_WORDS, /* by a known regular expression */
+    CUT_JOINS  /* where no merge joins */
+} cut_rule;
+
+struct tokenizer {
+    normalizer normalizer;
+    pretokenizer pre;
+    bpe model;
+    added_tokens added;
+    post_processor post;
+    decoder decoder;
+    int64_t eos;
+    cut_rule cut;
+    uint32_t space; /* CUT_JOINS: the character that a space becomes */
+};
+
+/* cut.c: finds t->cut and t->space. */
+void tokenizer_find_cut_rule(tokenizer *t);
+
+/* special_tokens.c: fills t->eos from the files of a model folder. */
+int tokenizer_read_eos(tokenizer *t, const char *model_dir, pt_error *e);
+
+#endif

@@ -1,0 +1,150 @@
+#include "text/unicode.h"
+
+#include "text/buffer.h"
+#include "text/utf8.h"
+
+#include <stdlib.h>
+#include <utf8proc.h>
+
+/* Characters that every composed text may hold next to any others: what NFC leaves alone, and what
+ * neither composes with a character before nor is reordered. A quick test; the rest asks utf8proc. */
+static bool is_plain(uint32_t c)
+{
+    return c < 0x300 || (c >= 0x4e00 && c <= 0x9fff) || (c >= 0x3041 && c <= 0x3096) || (c >= 0x30a1 && c <= 0x30fa) ||
+           (c >= 0x3000 && c <= 0x3029) || (c >= 0x2010 && c <= 0x2027) || (c >= 0xff01 && c <= 0xff5e) ||
+           (c >= 0x410 && c <= 0x482) || c == 0x30fc;
+}
+
+bool unicode_surely_nfc(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        uint64_t eight;
+        if (n - i >= 8 && (memcpy(&eight, text + i, 8), !(eight & 0x8080808080808080u))) {
+            i += 8;
+            continue;
+        }
+        unsigned length;
+        if (!is_plain(utf8_read(text + i, &length)))
+            return false;
+        i += length;
+    }
+    return true;
+}
+
+static int normalize_part(utf8proc_option_t options, const char *text, size_t n, text_buffer *out, pt_error *e)
+{
+    utf8proc_uint8_t *result = NULL;
+    utf8proc_ssize_t length = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &result, options);
+    if (length < 0)
+        return pt_fail(e, PT_FAILED, "cannot normalize the text: %s; shorten it", utf8proc_errmsg(length));
+    int status = text_buffer_append(out, result, (size_t)length, e);
+    free(result);
+    return status;
+}
+
+/* An ASCII character never changes what stands before it, so the text falls into parts that start with
+ * one; runs of ASCII are copied. */
+int unicode_normalize(unicode_form form, const char *text, size_t n, text_buffer *out, pt_error *e)
+{
+    static const int options[] = {
+        [UNICODE_NFC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
+        [UNICODE_NFD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
+        [UNICODE_NFKC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
+        [UNICODE_NFKD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
+    };
+    for (size_t i = 0; i < n;) {
+        size_t start = i;
+        while (i < n && (unsigned char)text[i] < 0x80)
+            i++;
+        size_t ascii = i - start;
+        if (i < n && ascii > 0)
+            i = start + --ascii; /* the last one may combine with what follows */
+        int status = text_buffer_append(out, text + start, ascii, e);
+        if (status || i == n)
+            return status;
+        start = i++;
+        while (i < n && (unsigned char)text[i] >= 0x80)
+            i++;
+        if (form == UNICODE_NFC && unicode_surely_nfc(text + start, i - start))
+            status = text_buffer_append(out, text + start, i - start, e);
+        else
+            status = normalize_part((utf8proc_option_t)options[form], text + start, i - start, out, e);
+        if (status)
+            return status;
+    }
+    return 0;
+}
+
+int unicode_lowercase(const char *text, size_t n, text_buffer *out, pt_error *e)
+{
+    for (size_t i = 0; i < n;) {
+        unsigned length;
+        uint32_t c = utf8_read(text + i, &length);
+        int status = text_buffer_reserve(out, 8, e);
+        if (status)
+            return status;
+        if (c == 0x130) { /* I with a dot: the one character whose lower case is two */
+            memcpy(out->bytes + out->n, "i\xcc\x87", 3);
+            out->n += 3;
+        } else {
+            out->n += utf8_write((uint32_t)utf8proc_tolower((utf8proc_int32_t)c), out->bytes + out->n);
+        }
+        i += length;
+    }
+    return 0;
+}
+
+bool unicode_is_space(uint32_t c)
+{
+    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+bool unicode_is_letter(uint32_t c)
+{
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool unicode_is_word(uint32_t c)
+{
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) ||
+           category == UTF8PROC_CATEGORY_PC || c == 0x200c || c == 0x200d;
+}
+
+bool unicode_is_visible(uint32_t c)
+{
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_SO &&
+           !(category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME);
+}
+
+size_t unicode_spaces_at_start(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (i < n) {
+        unsigned length;
+        if (!unicode_is_space(utf8_read(text + i, &length)))
+            break;
+        i += length;
+    }
+    return i;
+}
+
+uint32_t unicode_last(const char *text, size_t n, unsigned *length)
+{
+    size_t i = n - 1;
+    while (i > 0 && ((unsigned char)text[i] & 0xc0) == 0x80)
+        i--;
+    return utf8_read(text + i, length);
+}
+
+size_t unicode_spaces_at_end(const char *text, size_t n)
+{
+    size_t end = n;
+    unsigned length;
+    while (end > 0 && unicode_is_space(unicode_last(text, end, &length)))
+        end -= length;
+    return n - end;
+}
