@@ -45,7 +45,7 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
 {
     int64_t limit = chunk_bytes / (int64_t)dtype_bytes(s->type);
     if (limit < CHUNK_ELEMENTS)
-        return pt_fail(e, PT_FAILED, "a chunk of %lld bytes is too small: at least 64 KiB", (long long)chunk_bytes);
+        return pt_fail(e, PT_FAILED, "a chunk of %lld bytes is too small: at least 8 KiB", (long long)chunk_bytes);
     int64_t pieces = 0;
     for (int i = 0; i < m->params_n; i++)
         pieces += may_be_cut(&m->params[i]) ? m->params[i].rows / s->slice_rows + 1 : 1;

@@ -154,7 +154,8 @@ static void forward(program *p, int block, int micro)
     if (block > 0) {
         layer_layout l;
         layer_layout_init(&l, p->model, p->shape, level_of(p, block));
-        item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ | USE_WRITE);
+        unsigned change = level_of(p, block) == SAVE_INPUT ? 0 : USE_WRITE; /* its input stands there already */
+        item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ | change);
         item_workspace(p, l.forward_workspace);
         item_operand(p, p->rope, USE_READ);
     }
@@ -350,7 +351,6 @@ static void make_chunk_objects(program *p, schedule_kind kind)
             all[i]->index = c;
             all[i]->micro = -1;
             all[i]->home_tier = t;
-            all[i]->home_valid = true;
         }
     }
 }
@@ -449,9 +449,32 @@ static void program_close(program *p)
     free(p->plain);
 }
 
+/* Whether there is such a schedule for such a plan. */
+static int check_kind(const schedule_input *in, schedule_kind kind, pt_error *e)
+{
+    bool step = kind == SCHEDULE_STEP || kind == SCHEDULE_STEP_UPDATE;
+    bool waiting = kind == SCHEDULE_STEP_UPDATE || kind == SCHEDULE_DRAIN;
+    if ((step || waiting) && !in->training)
+        return pt_fail(e, PT_FAILED, "a model that is only evaluated has no training step; open it for training");
+    if (waiting && in->plan->update == UPDATE_BACKWARD)
+        return pt_fail(e, PT_FAILED, "the plan updates during backward, so no update ever waits; run the plain step");
+    for (int c = 0; c < in->packing->chunks_n && !in->host_tier; c++)
+        if (in->plan->chunks[c].home == TIER_HOST || in->plan->chunks[c].update == TIER_HOST)
+            return pt_fail(e, PT_FAILED, "the plan's chunk %d uses the host, but there is no host memory apart from the device's; use "
+                                         "device or disk, or give --host-memory", c);
+    for (int b = 0; b < in->plan->blocks_n && !in->host_tier; b++)
+        if (in->plan->blocks[b].place == TIER_HOST)
+            return pt_fail(e, PT_FAILED, "the plan's layer %d saves to the host, but there is no host memory apart from the device's; "
+                                         "use device or disk, or give --host-memory", b);
+    return 0;
+}
+
 int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e)
 {
     program p;
+    *out = (schedule){.kind = kind};
+    if (check_kind(in, kind, e))
+        return PT_FAILED;
     int failed = program_init(&p, in, kind, out, e);
     if (!failed) {
         p.b.recording = true;

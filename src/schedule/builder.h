@@ -24,7 +24,6 @@ typedef struct object {
     tier home_tier;
     int home;              /* buffer, -1: none (yet) */
     uint64_t bytes;
-    bool home_valid;       /* the home holds the newest contents */
     bool keep;             /* must be home when the schedule ends */
     int64_t ready;         /* key at which the home got its contents */
     int slot[TIERS];       /* index in the tier's cache, -1: not there */

@@ -93,7 +93,6 @@ static void write_back(builder *b, tier t, slot *from)
         return;
     }
     transfer(b, o, from->buffer, home_buffer(b, o), key);
-    o->home_valid = true;
     o->ready = max_key(o->ready, key);
 }
 
@@ -149,30 +148,35 @@ static int take_slot(builder *b, tier t, int index, int64_t *free_key)
     return victim;
 }
 
-/* The contents into a slot just taken: from the other tier's cache if newer or nearer, else from home. */
+static void fetch_home(builder *b, object *o, slot *to, int64_t free_key)
+{
+    int64_t key = max_key(free_key, o->ready);
+    transfer(b, o, home_buffer(b, o), to->buffer, key);
+    to->free_key = key;
+}
+
+/* The contents into a slot just taken: from the other tier's slot if the object has one there or must pass
+ * through it, else from home. */
 static void fetch(builder *b, tier t, int index, slot *to, int64_t free_key)
 {
     object *o = &b->objects[index];
     tier other = t == TIER_DEVICE ? TIER_HOST : TIER_DEVICE;
-    int64_t key = free_key;
-    if (through_host(b, t, o) || o->slot[other] >= 0) {
-        if (o->slot[other] < 0) { /* first to the host */
-            int64_t stage_key = 0;
-            int at = take_slot(b, TIER_HOST, index, &stage_key);
-            if (at < 0)
-                return;
-            fetch(b, TIER_HOST, index, &cache_for(b, TIER_HOST, o)->slots[at], stage_key);
-        }
-        slot *stage = &cache_for(b, other, o)->slots[o->slot[other]];
-        key = max_key(key, stage->free_key);
-        transfer(b, o, stage->buffer, to->buffer, key);
-        stage->free_key = key;
-        stage->pinned = -1;
-    } else {
-        key = max_key(key, o->ready);
-        transfer(b, o, home_buffer(b, o), to->buffer, key);
+    if (o->slot[other] < 0 && through_host(b, t, o)) {
+        int64_t stage_key = 0;
+        int at = take_slot(b, TIER_HOST, index, &stage_key);
+        if (at < 0)
+            return;
+        fetch_home(b, o, &cache_for(b, TIER_HOST, o)->slots[at], stage_key);
     }
-    to->free_key = key;
+    if (o->slot[other] < 0) {
+        fetch_home(b, o, to, free_key);
+        return;
+    }
+    slot *stage = &cache_for(b, other, o)->slots[o->slot[other]];
+    int64_t key = max_key(free_key, stage->free_key);
+    transfer(b, o, stage->buffer, to->buffer, key);
+    stage->free_key = to->free_key = key;
+    stage->pinned = -1;
 }
 
 int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
@@ -182,9 +186,8 @@ int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
         return -1;
     if (b->recording)
         return record_use(b, o);
-    if (o->uses_done < o->uses_n)
-        o->uses_done++;
     if (o->home_tier == t) {
+        o->uses_done++;
         if (use & USE_READ)
             *key = max_key(*key, o->ready);
         return home_buffer(b, o);
@@ -198,6 +201,7 @@ int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
         if (use & USE_READ)
             fetch(b, t, index, &c->slots[at], free_key);
     }
+    o->uses_done++; /* only now: making room above must not take it for something that nobody wants */
     slot *s = &c->slots[o->slot[t]];
     s->pinned = b->serial;
     *key = max_key(*key, s->free_key);
@@ -212,7 +216,6 @@ void cache_used(builder *b, tier t, int index, unsigned use, int64_t key)
     if (o->home_tier == t) {
         if (!(use & USE_WRITE))
             return;
-        o->home_valid = true;
         o->ready = max_key(o->ready, key);
     } else {
         slot *s = &cache_for(b, t, o)->slots[o->slot[t]];
@@ -220,7 +223,6 @@ void cache_used(builder *b, tier t, int index, unsigned use, int64_t key)
         if (!(use & USE_WRITE))
             return;
         s->changed = true;
-        o->home_valid = false;
     }
     for (int other = 0; other < TIERS; other++) /* older copies */
         if (other != (int)t && o->slot[other] >= 0)

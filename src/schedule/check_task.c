@@ -1,0 +1,300 @@
+/* check_task.c - what each kind of task needs and leaves behind, from the model alone. */
+#include "schedule/checker.h"
+
+#include <string.h>
+
+/* ---- wants ---- */
+
+static want *add(checker *c, object_kind kind, int index, int micro)
+{
+    want *w = &c->wants[c->wants_n++];
+    *w = (want){.kind = kind, .index = index, .micro = micro, .tier = TIER_DEVICE};
+    return w;
+}
+
+static void reads(checker *c, object_kind kind, int index, int micro, int version)
+{
+    want *w = add(c, kind, index, micro);
+    w->read = true;
+    w->before = version;
+}
+
+static void writes(checker *c, object_kind kind, int index, int micro, int version)
+{
+    want *w = add(c, kind, index, micro);
+    w->write = true;
+    w->after = version;
+}
+
+/* Reads version `before` unless that is 0, which stands for nothing yet. */
+static void changes(checker *c, object_kind kind, int index, int micro, int before, int after)
+{
+    want *w = add(c, kind, index, micro);
+    w->read = before != 0;
+    w->write = true;
+    w->before = before;
+    w->after = after;
+}
+
+static void workspace(checker *c, uint64_t bytes)
+{
+    if (!bytes)
+        return;
+    want *w = add(c, OBJECT_WORKSPACE, -1, -1);
+    w->write = true;
+    w->bytes = bytes;
+}
+
+static int block_weights(checker *c, int i, int block)
+{
+    const block_facts *f = &c->blocks[block];
+    for (int k = f->chunks0; k < f->chunks0 + f->chunks_n; k++) {
+        int chunk = c->chunk_list[k];
+        if (c->s->kind == SCHEDULE_STEP_UPDATE && !c->weights[chunk])
+            return check_fail(c, i, -1, "reads the weights of chunk %d before their waiting update", chunk);
+        reads(c, OBJECT_WEIGHTS, chunk, -1, c->weights[chunk]);
+    }
+    return 0;
+}
+
+/* ---- blocks ---- */
+
+static int forward_wants(checker *c, int i, int block, int micro)
+{
+    const block_facts *f = &c->blocks[block];
+    if (c->saved[saved_at(c, block + 1, micro)])
+        return check_fail(c, i, -1, "the micro-batch has passed the block already");
+    if (block > 0 && c->saved[saved_at(c, block, micro)] != 1)
+        return check_fail(c, i, -1, "the block's input is not there yet");
+    if (block > 0) {
+        changes(c, OBJECT_SAVED, block, micro, 1, f->complete);
+        c->wants[c->wants_n - 1].write = f->complete != 1;
+        workspace(c, f->forward_bytes);
+        reads(c, OBJECT_ROPE, -1, -1, 0);
+    }
+    writes(c, OBJECT_SAVED, block + 1, micro, 1);
+    reads(c, OBJECT_BATCH, -1, -1, 1);
+    return block_weights(c, i, block);
+}
+
+static int head_wants(checker *c, int i, int micro, bool eval)
+{
+    int block = c->layers + 1;
+    if (c->head_done[micro])
+        return check_fail(c, i, -1, "the micro-batch has passed the head already");
+    reads(c, OBJECT_SAVED, block, micro, 1);
+    reads(c, OBJECT_BATCH, -1, -1, 1);
+    writes(c, OBJECT_LOSS, -1, -1, c->losses + 1);
+    workspace(c, c->blocks[block].forward_bytes);
+    if (!eval) {
+        if (c->accumulator[block] != micro)
+            return check_fail(c, i, -1, "gradients are summed in ascending order, and %d micro-batches are in", c->accumulator[block]);
+        writes(c, OBJECT_STREAM, -1, micro, block);
+        changes(c, OBJECT_ACCUMULATOR, block, -1, micro, micro + 1);
+    }
+    return block_weights(c, i, block);
+}
+
+static int backward_wants(checker *c, int i, int block, int micro)
+{
+    const block_facts *f = &c->blocks[block];
+    if (c->stream[micro] != block + 1)
+        return check_fail(c, i, -1, "the gradient of the block's output is not what the micro-batch has got to");
+    if (c->accumulator[block] != micro)
+        return check_fail(c, i, -1, "gradients are summed in ascending order, and %d micro-batches are in", c->accumulator[block]);
+    reads(c, OBJECT_SAVED, block, micro, f->complete);
+    workspace(c, f->backward_bytes);
+    changes(c, OBJECT_STREAM, -1, micro, block + 1, block);
+    changes(c, OBJECT_ACCUMULATOR, block, -1, micro, micro + 1);
+    reads(c, OBJECT_BATCH, -1, -1, 1);
+    reads(c, OBJECT_ROPE, -1, -1, 0);
+    return block_weights(c, i, block);
+}
+
+/* ---- chunks ---- */
+
+static int finish_wants(checker *c, int i, int block, int chunk)
+{
+    const schedule_input *in = c->in;
+    if (!c->pieces_of[piece_at(c, block, chunk)])
+        return check_fail(c, i, -1, "the chunk has nothing of the block");
+    if (c->finished[piece_at(c, block, chunk)])
+        return check_fail(c, i, -1, "the gradient is finished already");
+    if (c->s->kind == SCHEDULE_STEP_UPDATE && !c->weights[chunk])
+        return check_fail(c, i, -1, "overwrites the gradient that waits for its update");
+    changes(c, OBJECT_GRADIENT, chunk, -1, c->gradient[chunk], c->gradient[chunk] + 1);
+    writes(c, OBJECT_SUMSQ, -1, -1, c->sums + 1);
+    if (block > 0) {
+        reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
+        return 0;
+    }
+    workspace(c, (uint64_t)(in->shape->slice_rows * in->model->config.hidden) * sizeof(float));
+    reads(c, OBJECT_BATCH, -1, -1, 1);
+    for (int m = 0; m < c->micro_n; m++)
+        reads(c, OBJECT_STREAM, -1, m, 1);
+    if (in->model->config.tied)
+        reads(c, OBJECT_ACCUMULATOR, c->layers + 1, -1, c->micro_n);
+    return 0;
+}
+
+static int update_wants(checker *c, int i, int chunk)
+{
+    tier t = c->in->plan->chunks[chunk].update;
+    bool backward = c->s->kind == SCHEDULE_STEP;
+    if (c->s->kind == SCHEDULE_EVAL || (backward && c->waits))
+        return check_fail(c, i, -1, "this schedule updates nothing");
+    if (c->weights[chunk])
+        return check_fail(c, i, -1, "the chunk is updated already");
+    if (c->s->tasks[i].queue != (t == TIER_HOST ? QUEUE_HOST : QUEUE_COMPUTE))
+        return check_fail(c, i, -1, "stands in queue %s, and the plan updates the chunk on the %s", queue_names[c->s->tasks[i].queue],
+                          tier_names[t]);
+    if (backward && c->gradient[chunk] != c->chunk_blocks[chunk])
+        return check_fail(c, i, -1, "the gradient has the pieces of %d blocks of %d", c->gradient[chunk], c->chunk_blocks[chunk]);
+    want *w[3] = {add(c, OBJECT_WEIGHTS, chunk, -1), add(c, OBJECT_STATES, chunk, -1), add(c, OBJECT_GRADIENT, chunk, -1)};
+    for (int k = 0; k < 3; k++) {
+        w[k]->tier = t;
+        w[k]->read = true;
+        w[k]->write = k < 2;
+        w[k]->after = 1;
+    }
+    w[2]->before = c->gradient[chunk];
+    return 0;
+}
+
+/* ---- copies ---- */
+
+static int newest(const checker *c, const buffer *b)
+{
+    switch (b->kind) {
+    case OBJECT_WEIGHTS: return c->weights[b->index];
+    case OBJECT_STATES: return c->states[b->index];
+    case OBJECT_GRADIENT: return c->gradient[b->index];
+    default: return c->saved[saved_at(c, b->index, b->micro)];
+    }
+}
+
+static bool copy_reaches(const checker *c, const task *t, tier from, tier to)
+{
+    tier memory = c->in->host_tier ? TIER_HOST : TIER_DEVICE; /* what is next to the disk */
+    switch (t->kind) {
+    case TASK_READ: return t->queue == QUEUE_READ && from == TIER_DISK && to == memory;
+    case TASK_WRITE: return t->queue == QUEUE_WRITE && from == memory && to == TIER_DISK;
+    default:
+        return (t->queue == QUEUE_TO_DEVICE && from == TIER_HOST && to == TIER_DEVICE) ||
+               (t->queue == QUEUE_FROM_DEVICE && from == TIER_DEVICE && to == TIER_HOST);
+    }
+}
+
+static int copy_wants(checker *c, int i)
+{
+    const task *t = &c->s->tasks[i];
+    if (t->operands_n != 2)
+        return check_fail(c, i, -1, "a copy has a source and a destination, not %d operands", t->operands_n);
+    const operand *o = c->s->operands + t->operand0;
+    const buffer *from = &c->s->buffers[o[0].buffer], *to = &c->s->buffers[o[1].buffer];
+    if (!o[0].read || o[0].write || o[1].read || !o[1].write)
+        return check_fail(c, i, -1, "a copy reads its first operand and writes its second");
+    if (from->kind > OBJECT_SAVED || from->kind != to->kind || from->index != to->index || from->micro != to->micro)
+        return check_fail(c, i, o[1].buffer, "is not the place for what buffer %d holds", o[0].buffer);
+    bool saved = from->kind == OBJECT_SAVED;
+    if (t->block != (saved ? from->index : -1) || t->micro != from->micro || t->chunk != (saved ? -1 : from->index))
+        return check_fail(c, i, o[0].buffer, "is not what the task says it moves");
+    if (!copy_reaches(c, t, from->tier, to->tier))
+        return check_fail(c, i, o[1].buffer, "cannot be copied from the %s in queue %s", tier_names[from->tier], queue_names[t->queue]);
+    int version = newest(c, from);
+    reads(c, from->kind, from->index, from->micro, version);
+    writes(c, to->kind, to->index, to->micro, version);
+    c->wants[0].tier = from->tier;
+    c->wants[1].tier = to->tier;
+    return 0;
+}
+
+static int input_output_wants(checker *c, int i)
+{
+    const task *t = &c->s->tasks[i];
+    bool input = t->kind == TASK_INPUT;
+    if (t->queue != (input ? QUEUE_TO_DEVICE : QUEUE_FROM_DEVICE))
+        return check_fail(c, i, -1, "stands in queue %s", queue_names[t->queue]);
+    if (c->s->kind == SCHEDULE_DRAIN || (input ? c->inputs : c->outputs))
+        return check_fail(c, i, -1, "is not wanted, or is there already");
+    if (input) {
+        writes(c, OBJECT_BATCH, -1, -1, 1);
+        return 0;
+    }
+    reads(c, OBJECT_LOSS, -1, -1, c->micro_n);
+    if (is_step(c))
+        reads(c, OBJECT_SUMSQ, -1, -1, c->sums_needed);
+    return 0;
+}
+
+/* ---- */
+
+/* Which of block, micro-batch and chunk the task must have, and whether such a task belongs here. */
+static bool has_place(const checker *c, const task *t)
+{
+    bool block, micro, chunk;
+    switch (t->kind) {
+    case TASK_EMBED: block = t->block == 0; micro = true; chunk = false; break;
+    case TASK_LAYER: case TASK_LAYER_BACKWARD: block = t->block >= 1 && t->block <= c->layers; micro = true; chunk = false; break;
+    case TASK_HEAD: case TASK_HEAD_EVAL: block = t->block == c->layers + 1; micro = true; chunk = false; break;
+    case TASK_FINISH: block = has_accumulator(c, t->block); micro = false; chunk = true; break;
+    case TASK_EMBED_FINISH: block = t->block == 0; micro = false; chunk = true; break;
+    case TASK_UPDATE: block = t->block == -1; micro = false; chunk = true; break;
+    case TASK_INPUT: case TASK_OUTPUT: block = t->block == -1; micro = chunk = false; break;
+    default: return !t->first;
+    }
+    bool forward = t->kind == TASK_EMBED || t->kind == TASK_LAYER || t->kind == TASK_INPUT || t->kind == TASK_OUTPUT;
+    bool here = t->kind == TASK_UPDATE || (t->kind == TASK_HEAD_EVAL ? c->s->kind == SCHEDULE_EVAL : is_step(c)) ||
+                (forward && c->s->kind == SCHEDULE_EVAL);
+    bool first = (t->kind == TASK_HEAD || t->kind == TASK_LAYER_BACKWARD || t->kind == TASK_HEAD_EVAL) && t->micro == 0;
+    return block && here && (t->micro >= 0) == micro && (t->chunk >= 0) == chunk && t->first == first;
+}
+
+int check_task_wants(checker *c, int i)
+{
+    const task *t = &c->s->tasks[i];
+    c->wants_n = 0;
+    if (!has_place(c, t))
+        return check_fail(c, i, -1, "has no place in this schedule, or a wrong block, micro-batch, chunk or mark of the first");
+    switch (t->kind) {
+    case TASK_INPUT: case TASK_OUTPUT: return input_output_wants(c, i);
+    case TASK_COPY: case TASK_READ: case TASK_WRITE: return copy_wants(c, i);
+    case TASK_EMBED: case TASK_LAYER: return forward_wants(c, i, t->block, t->micro);
+    case TASK_HEAD: case TASK_HEAD_EVAL: return head_wants(c, i, t->micro, t->kind == TASK_HEAD_EVAL);
+    case TASK_LAYER_BACKWARD: return backward_wants(c, i, t->block, t->micro);
+    case TASK_FINISH: case TASK_EMBED_FINISH: return finish_wants(c, i, t->block, t->chunk);
+    default: return update_wants(c, i, t->chunk);
+    }
+}
+
+void check_task_done(checker *c, int i)
+{
+    const task *t = &c->s->tasks[i];
+    switch (t->kind) {
+    case TASK_INPUT: c->inputs++; break;
+    case TASK_OUTPUT: c->outputs++; break;
+    case TASK_EMBED: case TASK_LAYER:
+        c->saved[saved_at(c, t->block, t->micro)] = c->blocks[t->block].complete;
+        c->saved[saved_at(c, t->block + 1, t->micro)] = 1;
+        break;
+    case TASK_HEAD:
+        c->stream[t->micro] = t->block;
+        c->accumulator[t->block]++;
+        /* fall through */
+    case TASK_HEAD_EVAL:
+        c->head_done[t->micro] = 1;
+        c->losses++;
+        break;
+    case TASK_LAYER_BACKWARD:
+        c->stream[t->micro] = t->block;
+        c->accumulator[t->block]++;
+        break;
+    case TASK_FINISH: case TASK_EMBED_FINISH:
+        c->finished[piece_at(c, t->block, t->chunk)] = 1;
+        c->gradient[t->chunk]++;
+        c->sums++;
+        break;
+    case TASK_UPDATE: c->weights[t->chunk] = c->states[t->chunk] = 1; break;
+    default: break;
+    }
+}

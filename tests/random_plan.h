@@ -1,0 +1,190 @@
+/* random_plan.h - random small models, shapes, packings and valid plans for tests. Everything follows from the seed.
+ *
+ *     random_source r = random_open();            // prints the seed; PT_TEST_SEED=n repeats a run
+ *     random_case c;
+ *     if (random_case_open(&r, &c, &e)) ...        // a model, a step, a packing and a plan, with c.input over them
+ *     random_case_close(&c);
+ *
+ * A plan is valid, but it may have too few buffers for what one block needs at once: schedule_build then says
+ * PT_DOES_NOT_FIT, which is a legal outcome.
+ */
+#ifndef PT_RANDOM_PLAN_H
+#define PT_RANDOM_PLAN_H
+
+#include "base/rng.h"
+#include "schedule/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct random_source { uint64_t seed, n; } random_source;
+
+static inline random_source random_open(void)
+{
+    const char *given = getenv("PT_TEST_SEED");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    random_source r = {given ? strtoull(given, NULL, 10) : (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000, 0};
+    printf("seed %llu\n", (unsigned long long)r.seed);
+    return r;
+}
+
+/* Source number i of a seed: cases of a run can be repeated one by one. */
+static inline random_source random_fork(const random_source *r, uint64_t i) { return (random_source){r->seed, i << 32}; }
+
+static inline uint32_t random_bits(random_source *r)
+{
+    uint32_t w[4];
+    rng_words(r->seed, RNG_TEST, 1, r->n++, w);
+    return w[0];
+}
+
+static inline int random_below(random_source *r, int n) { return (int)(random_bits(r) % (uint32_t)n); }
+static inline int random_from(random_source *r, int low, int high) { return low + random_below(r, high - low + 1); }
+static inline bool random_one_in(random_source *r, int n) { return random_below(r, n) == 0; }
+
+static inline int random_divisor(random_source *r, int n)
+{
+    int d = random_from(r, 1, n);
+    while (n % d)
+        d--;
+    return d;
+}
+
+/* GPT-2, Llama or Qwen3, tied or not, `layers` layers. */
+static inline int random_model(random_source *r, int layers, model **out, pt_error *e)
+{
+    char json[768];
+    int heads = 1 << random_below(r, 3), hidden = heads * 8 * random_from(r, 1, 3), vocab = random_from(r, 20, 700);
+    int kind = random_below(r, 3), ffn = 8 * random_from(r, 2, 16);
+    const char *tied = random_one_in(r, 2) ? "true" : "false";
+    if (kind == 0)
+        snprintf(json, sizeof json,
+                 "{\"model_type\": \"gpt2\", \"vocab_size\": %d, \"n_positions\": %d, \"n_embd\": %d, \"n_head\": %d, \"n_layer\": %d, "
+                 "\"n_inner\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0}",
+                 vocab, random_from(r, 64, 300), hidden, heads, layers, ffn, tied);
+    else
+        snprintf(json, sizeof json,
+                 "{\"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_attention_heads\": %d, "
+                 "\"num_key_value_heads\": %d, \"num_hidden_layers\": %d, \"intermediate_size\": %d, \"max_position_embeddings\": 256, "
+                 "\"head_dim\": %d, \"hidden_act\": \"silu\", \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0}",
+                 kind == 1 ? "llama" : "qwen3", vocab, hidden, heads, random_divisor(r, heads), layers, ffn, hidden / heads, tied);
+    return model_from_json("random model", json, strlen(json), NULL, NULL, out, e);
+}
+
+/* A batch of up to 8 short sequences; units, head parts and vocabulary slices smaller than a real step's, so that there are
+ * several of each. */
+static inline void random_shape(random_source *r, const model *m, step_shape *s)
+{
+    int batch = random_from(r, 1, 8), seq_len = random_from(r, 1, 40);
+    step_shape_init(s, m, random_one_in(r, 2) ? PT_F32 : PT_BF16, batch, seq_len);
+    s->unit_seqs = random_divisor(r, batch);
+    s->units_n = batch / s->unit_seqs;
+    s->unit_rows = s->unit_seqs * seq_len;
+    s->head_rows = s->unit_rows < 16 ? s->unit_rows : 16;
+    s->slice_rows = SUMSQ_ROWS * random_from(r, 1, 12);
+}
+
+static inline int random_packing(random_source *r, const model *m, const step_shape *s, packing *k, pt_error *e)
+{
+    return pack(m, s, (int64_t)PLAN_MIN_CHUNK_BYTES << random_below(r, 8), k, e);
+}
+
+/* The most chunks that one block reads. */
+static inline int random_chunks_at_once(const model *m, const packing *k)
+{
+    int most = 0;
+    unsigned char *needed = malloc((size_t)k->chunks_n + 1);
+    for (int block = 0; needed && block < m->blocks_n; block++) {
+        int n = 0;
+        block_chunks(m, k, block, needed);
+        for (int c = 0; c < k->chunks_n; c++)
+            n += needed[c];
+        most = n > most ? n : most;
+    }
+    free(needed);
+    return most;
+}
+
+static inline tier random_tier(random_source *r, bool host_tier)
+{
+    return host_tier ? (tier)random_below(r, TIERS) : random_one_in(r, 2) ? TIER_DEVICE : TIER_DISK;
+}
+
+/* Any valid plan for the model, the step and the packing. */
+static inline int random_plan(random_source *r, const model *m, const step_shape *s, const packing *k, bool clipping, bool host_tier,
+                              plan *p, pt_error *e)
+{
+    int failed = plan_alloc(p, k->chunks_n, (int)m->config.layers, e);
+    if (failed)
+        return failed;
+    int units = random_divisor(r, (int)s->units_n), micros = (int)s->units_n / units;
+    p->chunk_bytes = k->chunk_bytes;
+    p->micro_batch = units * s->unit_seqs;
+    p->visit = random_divisor(r, micros);
+    p->update = clipping ? (update_time)random_from(r, UPDATE_NEXT_FORWARD, UPDATE_END) : (update_time)random_below(r, 3);
+    p->n_buffer = random_chunks_at_once(m, k) + random_from(r, random_one_in(r, 8) ? -1 : 0, 3);
+    p->n_buffer = p->n_buffer < 1 ? 1 : p->n_buffer;
+    p->n_update = random_from(r, 1, 4);
+    p->n_swap = random_from(r, random_one_in(r, 8) ? 1 : 2, 5);
+    int style = random_below(r, 4); /* everywhere, all in one tier, persistent first, mixed */
+    tier one = random_tier(r, host_tier);
+    for (int c = 0; c < k->chunks_n; c++) {
+        tier home = style == 1 ? one : style == 2 && c < k->chunks_n / 2 ? TIER_DEVICE : random_tier(r, host_tier);
+        p->chunks[c] = (plan_chunk){home, home != TIER_DEVICE && host_tier && random_one_in(r, 2) ? TIER_HOST : TIER_DEVICE};
+    }
+    style = random_below(r, 3);
+    plan_block same = {(save_level)random_below(r, SAVE_LEVELS), random_tier(r, host_tier)};
+    for (int b = 0; b < p->blocks_n; b++)
+        p->blocks[b] = style == 0 ? same
+                                  : (plan_block){(save_level)random_below(r, SAVE_LEVELS), style == 1 ? TIER_DEVICE : random_tier(r, host_tier)};
+    return 0;
+}
+
+typedef struct random_case {
+    model *model;
+    step_shape shape;
+    packing packing;
+    plan plan;
+    schedule_input input;
+    bool clipping;
+} random_case;
+
+static inline void random_case_close(random_case *c)
+{
+    plan_free(&c->plan);
+    packing_free(&c->packing);
+    model_close(c->model);
+    memset(c, 0, sizeof *c);
+}
+
+/* c->input points into c, which must not move. */
+static inline int random_case_open(random_source *r, random_case *c, pt_error *e)
+{
+    memset(c, 0, sizeof *c);
+    int failed = random_model(r, random_from(r, 1, 5), &c->model, e);
+    bool host_tier = !random_one_in(r, 3);
+    c->clipping = random_one_in(r, 2);
+    if (!failed)
+        random_shape(r, c->model, &c->shape);
+    if (!failed)
+        failed = random_packing(r, c->model, &c->shape, &c->packing, e);
+    if (!failed)
+        failed = random_plan(r, c->model, &c->shape, &c->packing, c->clipping, host_tier, &c->plan, e);
+    if (failed)
+        random_case_close(c);
+    c->input = (schedule_input){.model = c->model, .shape = &c->shape, .packing = &c->packing, .plan = &c->plan, .training = true,
+                                .host_tier = host_tier};
+    return failed;
+}
+
+/* A kind of schedule that the plan has. */
+static inline schedule_kind random_kind(random_source *r, const random_case *c)
+{
+    static const schedule_kind all[] = {SCHEDULE_STEP, SCHEDULE_EVAL, SCHEDULE_STEP_UPDATE, SCHEDULE_DRAIN};
+    return all[random_below(r, c->plan.update == UPDATE_BACKWARD ? 2 : 4)];
+}
+
+#endif
