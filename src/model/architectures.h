@@ -36,7 +36,7 @@ typedef struct architecture {
     const char *prefix;     /* of the weights' names; a checkpoint of the bare model leaves it out */
 
     config_key hidden, layers, heads, kv_heads, head_dim, ffn, positions, vocab, bos, eos;
-    bool kv_heads_null_is_heads; /* an explicit null means one per head, also where absence means another number */
+    bool kv_heads_null_is_heads; /* null means one per head, also where absence means another number */
     const char *activation_key, *activation, *eps_key;
     double eps;
 

@@ -69,7 +69,8 @@ static int read_architecture(reader *r)
     if (name) {
         r->a = architecture_find(name);
         if (!r->a)
-            return pt_fail(r->e, PT_FAILED, "%s: \"model_type\" is %s, which is not supported; supported are %s",
+            return pt_fail(r->e, PT_FAILED,
+                           "%s: \"model_type\" is %s, which is not supported; supported are %s",
                            r->source.where, value_text(json_object_get(r->source.object, "model_type"), text),
                            architecture_list(known, sizeof known));
         return 0;
@@ -83,7 +84,8 @@ static int read_architecture(reader *r)
     if (!r->a)
         return pt_fail(r->e, PT_FAILED, "%s: the key \"model_type\" is missing%s%s; add it, one of %s",
                        r->source.where, class_name ? ", and \"architectures\" names an unknown " : "",
-                       class_name ? value_text(class_name, text) : "", architecture_list(known, sizeof known));
+                       class_name ? value_text(class_name, text) : "",
+                       architecture_list(known, sizeof known));
     return 0;
 }
 
@@ -99,8 +101,9 @@ static int read_size(reader *r, const config_key *key, int64_t max, int64_t *out
     if (status)
         return status;
     if (key_present(&r->source, key->name) && other != *out)
-        return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld but \"%s\" is %lld; they mean the same, remove one", r->source.where,
-                       key->name, (long long)*out, key->alias, (long long)other);
+        return pt_fail(r->e, PT_FAILED,
+                       "%s: \"%s\" is %lld but \"%s\" is %lld; they mean the same, remove one",
+                       r->source.where, key->name, (long long)*out, key->alias, (long long)other);
     *out = other;
     return 0;
 }
@@ -118,21 +121,25 @@ static int read_heads(reader *r)
         status = read_size(r, &a->head_dim, MAX_HEAD_DIM, &c->head_dim);
     if (status)
         return status;
-    if (c->kv_heads < 0 || (a->kv_heads_null_is_heads && json_is_null(json_object_get(r->source.object, a->kv_heads.name))))
+    if (c->kv_heads < 0 ||
+        (a->kv_heads_null_is_heads && json_is_null(json_object_get(r->source.object, a->kv_heads.name))))
         c->kv_heads = c->heads;
     if (c->heads % c->kv_heads)
-        return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, which is not a multiple of \"%s\" %lld%s", where, a->heads.name,
-                       (long long)c->heads, a->kv_heads.name, (long long)c->kv_heads,
+        return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, which is not a multiple of \"%s\" %lld%s", where,
+                       a->heads.name, (long long)c->heads, a->kv_heads.name, (long long)c->kv_heads,
                        key_present(&r->source, a->kv_heads.name) ? "" : " (the default; add the key)");
     if (c->head_dim < 0) {
         if (c->hidden % c->heads)
-            return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, which is not a multiple of \"%s\" %lld; correct one of them", where,
-                           a->hidden.name, (long long)c->hidden, a->heads.name, (long long)c->heads);
+            return pt_fail(r->e, PT_FAILED,
+                           "%s: \"%s\" is %lld, which is not a multiple of \"%s\" %lld; correct one of them",
+                           where, a->hidden.name, (long long)c->hidden, a->heads.name, (long long)c->heads);
         c->head_dim = c->hidden / c->heads;
     }
     if (a->position == POSITION_ROTARY && c->head_dim % 2)
-        return pt_fail(r->e, PT_FAILED, "%s: heads of %lld (\"%s\" / \"%s\", or \"head_dim\"): rotary positions need an even number",
-                       where, (long long)c->head_dim, a->hidden.name, a->heads.name);
+        return pt_fail(
+            r->e, PT_FAILED,
+            "%s: heads of %lld (\"%s\" / \"%s\", or \"head_dim\"): rotary positions need an even number",
+            where, (long long)c->head_dim, a->hidden.name, a->heads.name);
     return 0;
 }
 
@@ -158,10 +165,13 @@ static int read_sizes(reader *r)
 
 static int read_activation(reader *r)
 {
-    static const struct { const char *name; activation_kind kind; } known[] = {
-        {"gelu_new", ACT_GELU_TANH},         {"gelu_pytorch_tanh", ACT_GELU_TANH}, {"gelu_python_tanh", ACT_GELU_TANH},
-        {"gelu_accurate", ACT_GELU_TANH},    {"gelu_fast", ACT_GELU_TANH},         {"gelu", ACT_GELU_ERF},
-        {"gelu_python", ACT_GELU_ERF},       {"silu", ACT_SILU},                   {"swish", ACT_SILU},
+    static const struct {
+        const char *name;
+        activation_kind kind;
+    } known[] = {
+        {"gelu_new", ACT_GELU_TANH},  {"gelu_pytorch_tanh", ACT_GELU_TANH}, {"gelu_python_tanh", ACT_GELU_TANH},
+        {"gelu_fast", ACT_GELU_TANH}, {"gelu_accurate", ACT_GELU_TANH},     {"gelu", ACT_GELU_ERF},
+        {"silu", ACT_SILU},           {"gelu_python", ACT_GELU_ERF},        {"swish", ACT_SILU},
         {"relu", ACT_RELU},
     };
     const char *name = r->a->activation;
@@ -174,8 +184,10 @@ static int read_activation(reader *r)
             return 0;
         }
     char text[64];
-    return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %s, which is not supported; supported are gelu_new, gelu_pytorch_tanh, "
-                   "gelu_fast, gelu_accurate, gelu, silu, swish, relu", r->source.where, r->a->activation_key,
+    return pt_fail(r->e, PT_FAILED,
+                   "%s: \"%s\" is %s, which is not supported; supported are gelu_new, gelu_pytorch_tanh, "
+                   "gelu_fast, gelu_accurate, gelu, silu, swish, relu",
+                   r->source.where, r->a->activation_key,
                    value_text(json_object_get(r->source.object, r->a->activation_key), text));
 }
 
@@ -221,7 +233,8 @@ static int read_flags(reader *r)
     if (!status)
         status = json_get_bool(&r->source, "tie_word_embeddings", JSON_OPTIONAL, &c->tied, r->e);
     if (!status)
-        status = json_get_double(&r->source, "initializer_range", JSON_OPTIONAL, 0, 1, &c->initializer_range, r->e);
+        status = json_get_double(&r->source, "initializer_range", JSON_OPTIONAL, 0, 1, &c->initializer_range,
+                                 r->e);
     return status;
 }
 
@@ -241,10 +254,13 @@ static int read_window_size(reader *r, int64_t *window)
         status = json_get_int(&r->source, key, JSON_OPTIONAL, used ? 1 : 0, MAX_POSITIONS, window, r->e);
     int64_t other = *window;
     if (!status && r->a->window == WINDOW_ALL)
-        status = json_get_int(&r->source, "sliding_window_size", JSON_OPTIONAL, 1, MAX_POSITIONS, &other, r->e);
+        status = json_get_int(&r->source, "sliding_window_size", JSON_OPTIONAL, 1, MAX_POSITIONS, &other,
+                              r->e);
     if (!status && other != *window)
-        status = pt_fail(r->e, PT_FAILED, "%s: \"sliding_window_size\" is %lld but \"sliding_window\" is %lld (0: null); "
-                         "they mean the same, remove one", r->source.where, (long long)other, (long long)*window);
+        status = pt_fail(r->e, PT_FAILED,
+                         "%s: \"sliding_window_size\" is %lld but \"sliding_window\" is %lld (0: null); "
+                         "they mean the same, remove one",
+                         r->source.where, (long long)other, (long long)*window);
     if (!used)
         *window = 0;
     return status;
@@ -260,23 +276,30 @@ static int read_layer_types(reader *r, int64_t window)
     if (status || !types)
         return status;
     if (json_array_size(types) != (size_t)c->layers)
-        return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\" has %zu entries, but \"%s\" is %lld", where, json_array_size(types),
-                       r->a->layers.name, (long long)c->layers);
+        return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\" has %zu entries, but \"%s\" is %lld", where,
+                       json_array_size(types), r->a->layers.name, (long long)c->layers);
     for (int i = 0; i < c->layers; i++) {
         char text[64];
         const json_t *value = json_array_get(types, (size_t)i);
         const char *type = json_is_string(value) ? json_string_value(value) : "";
         bool sliding = !strcmp(type, "sliding_attention");
         if (!sliding && strcmp(type, "full_attention"))
-            return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\"[%d] is %s, which is not supported; supported are "
-                           "\"full_attention\" and \"sliding_attention\"", where, i, value_text(value, text));
+            return pt_fail(r->e, PT_FAILED,
+                           "%s: \"layer_types\"[%d] is %s, which is not supported; supported are "
+                           "\"full_attention\" and \"sliding_attention\"",
+                           where, i, value_text(value, text));
         if (sliding && !window)
-            return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\"[%d] is \"sliding_attention\", but there is no window: %s", where,
-                           i, r->a->window == WINDOW_NONE ? "this model_type has none" :
-                           "set \"sliding_window\" (and \"use_sliding_window\" where the model_type has it)");
+            return pt_fail(
+                r->e, PT_FAILED,
+                "%s: \"layer_types\"[%d] is \"sliding_attention\", but there is no window: %s", where, i,
+                r->a->window == WINDOW_NONE
+                    ? "this model_type has none"
+                    : "set \"sliding_window\" (and \"use_sliding_window\" where the model_type has it)");
         if (r->a->window != WINDOW_LAYERS && sliding != (c->window[i] > 0))
-            return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\"[%d] is \"%s\", but %s applies its \"sliding_window\" to every layer",
-                           where, i, type, r->a->model_type);
+            return pt_fail(
+                r->e, PT_FAILED,
+                "%s: \"layer_types\"[%d] is \"%s\", but %s applies its \"sliding_window\" to every layer",
+                where, i, type, r->a->model_type);
         c->window[i] = sliding ? window : 0;
     }
     return 0;
@@ -330,8 +353,11 @@ static int read_ids(reader *r)
 
 static int read_stored_type(reader *r)
 {
-    static const struct { const char *name; pt_dtype type; } known[] = {
-        {"float32", PT_F32}, {"bfloat16", PT_BF16}, {"float16", PT_F16}, {"float", PT_F32}, {"half", PT_F16}, {"auto", PT_F32}};
+    static const struct {
+        const char *name;
+        pt_dtype type;
+    } known[] = {{"float32", PT_F32}, {"bfloat16", PT_BF16}, {"float16", PT_F16},
+                 {"float", PT_F32},   {"half", PT_F16},      {"auto", PT_F32}};
     const char *key = key_present(&r->source, "dtype") ? "dtype" : "torch_dtype", *name = "float32";
     int status = json_get_string(&r->source, key, JSON_OPTIONAL, &name, r->e);
     if (status)
@@ -343,7 +369,8 @@ static int read_stored_type(reader *r)
             return 0;
         }
     char text[64];
-    return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %s, which is not supported; supported are float32, bfloat16, float16",
+    return pt_fail(r->e, PT_FAILED,
+                   "%s: \"%s\" is %s, which is not supported; supported are float32, bfloat16, float16",
                    r->source.where, key, value_text(json_object_get(r->source.object, key), text));
 }
 
@@ -361,8 +388,8 @@ static int read_dropout(reader *r)
     json_t *value;
     for (int i = 0; i < ARCHITECTURE_MAX_KEYS && r->a->dropout_keys[i]; i++)
         if (!json_object_get(r->source.object, r->a->dropout_keys[i])) {
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s %g by default", used ? ", " : "",
-                                     r->a->dropout_keys[i], r->a->dropout);
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s %g by default",
+                                     used ? ", " : "", r->a->dropout_keys[i], r->a->dropout);
         }
     json_object_foreach(r->source.object, key, value)
     {
@@ -373,7 +400,8 @@ static int read_dropout(reader *r)
         if (status)
             return status;
         if (p > 0 && used + 80 < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%.40s %g", used ? ", " : "", key, p);
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%.40s %g", used ? ", " : "", key,
+                                     p);
     }
     r->c->dropout = used > 0;
     char text[900];
@@ -388,9 +416,9 @@ static const struct marker {
     const char *word;
     double neutral;
 } markers[] = {
-    {"window", 0},     {"scal", 1},   {"multiplier", 1},      {"softcap", 0},         {"rope", 0},   {"rotary", 1},
-    {"quant", 0},      {"expert", 0}, {"moe", 0},             {"bias", 0},            {"qk_", 0},    {"alibi", 0},
-    {"pruned", 0},     {"per_layer", 0}, {"cross_attention", 0}, {"encoder_decoder", 0},
+    {"window", 0}, {"scal", 1},  {"multiplier", 1}, {"softcap", 0},   {"rope", 0},            {"rotary", 1},
+    {"quant", 0},  {"expert", 0}, {"moe", 0},        {"bias", 0},      {"qk_", 0},             {"alibi", 0},
+    {"pruned", 0}, {"per_layer", 0},                 {"cross_attention", 0},                   {"encoder_decoder", 0},
 };
 
 static const struct marker *key_marker(const char *key)
@@ -425,12 +453,15 @@ static int check_other_keys(reader *r)
         char text[64];
         const struct marker *m = in_list(r->a->keys, key) ? NULL : key_marker(key);
         if (m && !is_neutral(value, m->neutral))
-            return pt_fail(r->e, PT_FAILED, "%s: \"%.60s\" is %s, which %s models do not support here, and it may change what is "
-                           "computed; only null, false or %g are taken, or remove the key if it has no effect",
-                           r->source.where, key, value_text(value, text), r->a->model_type, m->neutral);
+            return pt_fail(
+                r->e, PT_FAILED,
+                "%s: \"%.60s\" is %s, which %s models do not support here, and it may change what is "
+                "computed; only null, false or %g are taken, or remove the key if it has no effect",
+                r->source.where, key, value_text(value, text), r->a->model_type, m->neutral);
         if (!strcmp(key, "attention_sink_size") && !is_neutral(value, 0) && r->notice) {
             char sentence[640];
-            snprintf(sentence, sizeof sentence, "%s: \"attention_sink_size\" concerns generation elsewhere and is not applied",
+            snprintf(sentence, sizeof sentence,
+                     "%s: \"attention_sink_size\" concerns generation elsewhere and is not applied",
                      r->source.where);
             r->notice(r->arg, sentence);
         }
@@ -444,8 +475,9 @@ static int config_read(reader *r)
     if (status)
         return status;
     snprintf(r->c->model_type, sizeof r->c->model_type, "%s", r->a->model_type);
-    int (*const steps[])(reader *) = {read_sizes, read_activation, read_flags, read_attention_scale, read_windows,
-                                      read_ids,   read_stored_type, check_other_keys, read_dropout};
+    int (*const steps[])(reader *) = {read_sizes,           read_activation,  read_flags,
+                                      read_attention_scale, read_windows,     read_ids,
+                                      read_stored_type,     check_other_keys, read_dropout};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !status; i++)
         status = steps[i](r);
     if (!status && r->a->position == POSITION_ROTARY)
@@ -482,7 +514,8 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
     if (snprintf(file, sizeof file, "%.*s%s", n, path, folder ? "/config.json" : "") >= (int)sizeof file)
         return pt_fail(e, PT_FAILED, "%.200s...: the path is too long", path);
     if (folder && stat(file, &st))
-        return pt_fail_errno(e, PT_FAILED, "%.400s: a model's folder needs a config.json, but it cannot be opened", path);
+        return pt_fail_errno(e, PT_FAILED,
+                             "%.400s: a model's folder needs a config.json, but it cannot be opened", path);
     int status = json_source_open(&r.source, file, e);
     if (status)
         return status;
@@ -491,8 +524,8 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
     return status;
 }
 
-int model_from_json(const char *name, const char *json, size_t n, void (*notice)(void *, const char *), void *arg,
-                    model **out, pt_error *e)
+int model_from_json(const char *name, const char *json, size_t n, void (*notice)(void *, const char *),
+                    void *arg, model **out, pt_error *e)
 {
     reader r = {.notice = notice, .arg = arg, .e = e};
     *out = NULL;

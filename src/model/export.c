@@ -38,8 +38,10 @@ int weights_declare(const model *m, safetensors_writer *w, pt_dtype dtype, bool 
             const param *p = &m->params[i];
             const param_part *part = &p->part[k];
             bool prefixed = p->role != PARAM_HEAD;
-            int64_t shape[2] = {part->transposed ? p->cols : part->rows, part->transposed ? part->rows : p->cols};
-            int number = safetensors_declare(w, part->name + (bare && prefixed ? prefix : 0), dtype, part->vector ? 1 : 2, shape, e);
+            int64_t shape[2] = {part->transposed ? p->cols : part->rows,
+                                part->transposed ? part->rows : p->cols};
+            int number = safetensors_declare(w, part->name + (bare && prefixed ? prefix : 0), dtype,
+                                             part->vector ? 1 : 2, shape, e);
             if (number < 0)
                 return number;
             first = first < 0 ? number : first;
@@ -51,7 +53,8 @@ static int append_values(exporter *x, int number, const param_part *part, const 
 {
     for (int64_t i = 0; x->dtype == PT_F16 && i < n; i++)
         if (fabsf(values[i]) >= F16_MAX_ROUNDED && isfinite(values[i]))
-            return pt_fail(x->e, PT_FAILED, "tensor \"%s\": %g is beyond what F16 can hold; save as bf16 or fp32", part->name,
+            return pt_fail(x->e, PT_FAILED,
+                           "tensor \"%s\": %g is beyond what F16 can hold; save as bf16 or fp32", part->name,
                            (double)values[i]);
     return safetensors_append_f32(x->w, number, values, (uint64_t)n, x->e);
 }
@@ -111,13 +114,13 @@ size_t weights_scratch_bytes(const model *m)
     return (size_t)most * 2 * sizeof(float);
 }
 
-int weights_append(const model *m, safetensors_writer *w, int first, pt_dtype dtype, weights_getter get, void *arg, void *scratch,
-                   size_t scratch_bytes, pt_error *e)
+int weights_append(const model *m, safetensors_writer *w, int first, pt_dtype dtype, weights_getter get,
+                   void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
 {
     exporter x = {m, w, dtype, get, arg, scratch, (int64_t)(scratch_bytes / sizeof(float)), e};
     if (scratch_bytes < weights_scratch_bytes(m))
-        return pt_fail(e, PT_FAILED, "exporting needs a scratch of %zu bytes, but %zu were given", weights_scratch_bytes(m),
-                       scratch_bytes);
+        return pt_fail(e, PT_FAILED, "exporting needs a scratch of %zu bytes, but %zu were given",
+                       weights_scratch_bytes(m), scratch_bytes);
     int number = first, status = 0;
     for (int i = 0; i < m->params_n && !status; i++)
         for (int k = 0; k < m->params[i].parts && !status; k++, number++) {
@@ -129,8 +132,8 @@ int weights_append(const model *m, safetensors_writer *w, int first, pt_dtype dt
     return status;
 }
 
-int weights_export(const model *m, safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get, void *arg, void *scratch,
-                   size_t scratch_bytes, pt_error *e)
+int weights_export(const model *m, safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get,
+                   void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
 {
     int first = weights_declare(m, w, dtype, bare, e);
     if (first < 0)

@@ -27,7 +27,8 @@ static void normal_pair(uint32_t a, uint32_t b, double z[2])
 }
 
 /* out[i * stride] = std * normal(first + i), i < n */
-static void fill_normal(uint64_t seed, uint32_t stream, uint64_t first, int64_t n, double std, float *out, int64_t stride)
+static void fill_normal(uint64_t seed, uint32_t stream, uint64_t first, int64_t n, double std, float *out,
+                        int64_t stride)
 {
     double z[BLOCK_NORMALS];
     for (int64_t i = 0; i < n; i++) {
@@ -44,7 +45,8 @@ static void fill_normal(uint64_t seed, uint32_t stream, uint64_t first, int64_t 
 
 static bool is_norm_weight(param_role role)
 {
-    return role == PARAM_NORM1 || role == PARAM_NORM2 || role == PARAM_NORMF || role == PARAM_QNORM || role == PARAM_KNORM;
+    return role == PARAM_NORM1 || role == PARAM_NORM2 || role == PARAM_NORMF || role == PARAM_QNORM ||
+           role == PARAM_KNORM;
 }
 
 static double init_deviation(const model *m, param_role role)

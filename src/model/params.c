@@ -58,12 +58,14 @@ static bool is_matrix_of_layer(param_role role)
     return role == PARAM_QKV || role == PARAM_OUT || role == PARAM_UP || role == PARAM_DOWN;
 }
 
-static void param_init(param *p, const model_config *c, const architecture *a, int block, int layer, param_role role)
+static void param_init(param *p, const model_config *c, const architecture *a, int block, int layer,
+                       param_role role)
 {
     shape_of shape = role_shape(c, role);
     bool matrix = is_matrix_of_layer(role);
     bool table = role == PARAM_TOKENS || role == PARAM_POSITIONS || role == PARAM_HEAD;
-    *p = (param){.role = role, .block = block, .rows = shape.rows, .cols = shape.cols, .decay = matrix || table, .trainable = true};
+    *p = (param){.role = role, .block = block, .rows = shape.rows, .cols = shape.cols, .trainable = true};
+    p->decay = matrix || table;
     while (p->parts < MODEL_MAX_PARTS && a->names[role][p->parts])
         p->parts++;
     int64_t at = 0;
@@ -100,11 +102,13 @@ int params_build(model *m, const architecture *a, const char *where, pt_error *e
     for (param_role role = 0; role < PARAM_ROLES; role++) {
         shape_of s = role_shape(&m->config, role);
         if (s.exists)
-            total += (double)s.rows * (double)s.cols * (double)(role_block(role) == BLOCK_LAYER ? m->config.layers : 1);
+            total += (double)s.rows * (double)s.cols *
+                     (double)(role_block(role) == BLOCK_LAYER ? m->config.layers : 1);
     }
     if (total > MAX_PARAMETERS)
-        return pt_fail(e, PT_FAILED, "%s: the sizes make a model of %g parameters, and at most %g are taken; correct them", where,
-                       total, MAX_PARAMETERS);
+        return pt_fail(e, PT_FAILED,
+                       "%s: the sizes make a model of %g parameters, and at most %g are taken; correct them",
+                       where, total, MAX_PARAMETERS);
     m->blocks_n = (int)m->config.layers + 2;
     m->blocks = calloc((size_t)m->blocks_n, sizeof *m->blocks);
     m->params = calloc((size_t)m->blocks_n * PARAM_ROLES, sizeof *m->params);

@@ -34,16 +34,20 @@ static int find_type(const json_source *rope, rope_kind *kind, pt_error *e)
     if (status)
         return status;
     if (name && older && strcmp(name, older))
-        return pt_fail(e, PT_FAILED, "%s: \"rope_type\" is \"%.40s\" but \"type\" is \"%.40s\"; they mean the same, remove one",
-                       rope->where, name, older);
+        return pt_fail(
+            e, PT_FAILED,
+            "%s: \"rope_type\" is \"%.40s\" but \"type\" is \"%.40s\"; they mean the same, remove one",
+            rope->where, name, older);
     name = name ? name : older ? older : "default";
     for (size_t i = 0; i < sizeof rope_types / sizeof rope_types[0]; i++)
         if (!strcmp(rope_types[i].name, name)) {
             *kind = rope_types[i].kind;
             return 0;
         }
-    return pt_fail(e, PT_FAILED, "%s: \"rope_type\" is \"%.40s\", which is not supported; supported are default, linear, llama3",
-                   rope->where, name);
+    return pt_fail(
+        e, PT_FAILED,
+        "%s: \"rope_type\" is \"%.40s\", which is not supported; supported are default, linear, llama3",
+        rope->where, name);
 }
 
 static bool key_is_used(rope_kind kind, const char *key)
@@ -63,18 +67,22 @@ static int check_keys(const json_source *rope, rope_kind kind, pt_error *e)
     const char *key;
     json_t *value;
     json_object_foreach(rope->object, key, value)
+    {
         if (!json_is_null(value) && !key_is_used(kind, key))
-            return pt_fail(e, PT_FAILED, "%s: \"%.60s\" is %s with no meaning for rope type \"%s\" here; remove it", rope->where, key,
-                           json_type_name(value), rope_types[kind].name);
+            return pt_fail(e, PT_FAILED, "%s: \"%.60s\" is %s with no meaning for rope type \"%s\" here; remove it",
+                           rope->where, key, json_type_name(value), rope_types[kind].name);
+    }
     double part = 1;
     int status = json_get_double(rope, "partial_rotary_factor", JSON_OPTIONAL, 0, 1, &part, e);
     if (!status && part != 1)
-        status = pt_fail(e, PT_FAILED, "%s: \"partial_rotary_factor\" is %g, but only 1 is supported", rope->where, part);
+        status = pt_fail(e, PT_FAILED, "%s: \"partial_rotary_factor\" is %g, but only 1 is supported",
+                         rope->where, part);
     return status;
 }
 
 /* The original number of positions may stand in the object or beside it. */
-static int read_original_positions(const json_source *s, const json_source *rope, model_config *c, pt_error *e)
+static int read_original_positions(const json_source *s, const json_source *rope, model_config *c,
+                                   pt_error *e)
 {
     static const char key[] = "original_max_position_embeddings";
     double outside = -1, inside = -1;
@@ -84,7 +92,8 @@ static int read_original_positions(const json_source *s, const json_source *rope
     if (status)
         return status;
     if (outside > 0 && inside > 0 && outside != inside)
-        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g here but %g outside; remove one", rope->where, key, inside, outside);
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g here but %g outside; remove one", rope->where, key,
+                       inside, outside);
     c->rope_original_positions = inside > 0 ? inside : outside > 0 ? outside : (double)c->max_positions;
     return 0;
 }
@@ -100,11 +109,13 @@ static int read_scaling(const json_source *s, const json_source *rope, model_con
         return status;
     status = json_get_double(rope, "low_freq_factor", JSON_REQUIRED, 1e-3, 1e6, &c->rope_low_freq_factor, e);
     if (!status)
-        status = json_get_double(rope, "high_freq_factor", JSON_REQUIRED, 1e-3, 1e6, &c->rope_high_freq_factor, e);
+        status = json_get_double(rope, "high_freq_factor", JSON_REQUIRED, 1e-3, 1e6,
+                                 &c->rope_high_freq_factor, e);
     if (!status)
         status = read_original_positions(s, rope, c, e);
     if (!status && c->rope_high_freq_factor <= c->rope_low_freq_factor)
-        status = pt_fail(e, PT_FAILED, "%s: \"high_freq_factor\" is %g, but it must be greater than \"low_freq_factor\" %g",
+        status = pt_fail(e, PT_FAILED,
+                         "%s: \"high_freq_factor\" is %g, but it must be greater than \"low_freq_factor\" %g",
                          rope->where, c->rope_high_freq_factor, c->rope_low_freq_factor);
     return status;
 }
@@ -121,15 +132,19 @@ int rope_config_read(const json_source *s, model_config *c, pt_error *e)
         status = json_get_object(s, "rope_parameters", JSON_OPTIONAL, &parameters, e);
     if (status)
         return status;
-    if (object_is_there(&scaling) && object_is_there(&parameters) && !json_equal(scaling.object, parameters.object))
-        return pt_fail(e, PT_FAILED, "%s: \"rope_scaling\" and \"rope_parameters\" differ; they mean the same, remove one", s->where);
+    if (object_is_there(&scaling) && object_is_there(&parameters) &&
+        !json_equal(scaling.object, parameters.object))
+        return pt_fail(e, PT_FAILED,
+                       "%s: \"rope_scaling\" and \"rope_parameters\" differ; they mean the same, remove one",
+                       s->where);
     const json_source *rope = object_is_there(&scaling) ? &scaling : &parameters;
     double outside = -1, inside = -1;
     status = json_get_double(s, "rope_theta", JSON_OPTIONAL, 1, 1e15, &outside, e);
     if (!status && rope->object)
         status = json_get_double(rope, "rope_theta", JSON_OPTIONAL, 1, 1e15, &inside, e);
     if (!status && outside > 0 && inside > 0 && outside != inside)
-        status = pt_fail(e, PT_FAILED, "%s: \"rope_theta\" is %g here but %g outside; remove one", rope->where, inside, outside);
+        status = pt_fail(e, PT_FAILED, "%s: \"rope_theta\" is %g here but %g outside; remove one",
+                         rope->where, inside, outside);
     if (status)
         return status;
     if (inside > 0 || outside > 0)
@@ -149,7 +164,8 @@ static double frequency(const model_config *c, int64_t i)
         return f;
     if (wavelength > n / c->rope_low_freq_factor)
         return f / c->rope_factor;
-    double smooth = (n / wavelength - c->rope_low_freq_factor) / (c->rope_high_freq_factor - c->rope_low_freq_factor);
+    double smooth = (n / wavelength - c->rope_low_freq_factor) /
+                    (c->rope_high_freq_factor - c->rope_low_freq_factor);
     return (1 - smooth) * f / c->rope_factor + smooth * f;
 }
 

@@ -12,7 +12,10 @@ bool weights_present(const char *model_dir) { return safetensors_present(model_d
 
 static const architecture *architecture_of(const model *m) { return architecture_find(m->config.model_type); }
 
-static bool is_tied_tokens(const model *m, const param *p) { return p->role == PARAM_TOKENS && m->config.tied; }
+static bool is_tied_tokens(const model *m, const param *p)
+{
+    return p->role == PARAM_TOKENS && m->config.tied;
+}
 
 /* The name without the architecture's prefix. */
 static const char *bare_name(const architecture *a, const char *name)
@@ -69,33 +72,42 @@ static int stored_shape(const param *p, int k, int64_t shape[2])
     return part->vector ? 1 : 2;
 }
 
-static int check_tensor(const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_error *e)
+static int check_tensor(const safetensors *st, const safetensors_tensor *t, const param *p, int k,
+                        pt_error *e)
 {
     int64_t shape[2];
     int rank = stored_shape(p, k, shape);
     if (t->rank != rank || memcmp(t->shape, shape, (size_t)rank * sizeof shape[0])) {
         char found[128], wanted[128];
-        return pt_fail(e, PT_FAILED, "%s: tensor \"%.80s\" has shape %s, but by config.json it must be %s; the two do not belong together",
-                       safetensors_path(st, t), t->name, shape_text(found, t->rank, t->shape), shape_text(wanted, rank, shape));
+        return pt_fail(e, PT_FAILED,
+                       "%s: tensor \"%.80s\" has shape %s, but by config.json it must be %s; the two do not "
+                       "belong together",
+                       safetensors_path(st, t), t->name, shape_text(found, t->rank, t->shape),
+                       shape_text(wanted, rank, shape));
     }
-    bool readable = t->dtype_is_known && (t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16 || t->dtype == PT_F64);
+    bool readable = t->dtype_is_known &&
+                    (t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16 || t->dtype == PT_F64);
     if (!readable)
-        return pt_fail(e, PT_FAILED, "%s: tensor \"%.80s\" is stored as %s, but weights must be F32, BF16, F16 or F64; convert them",
-                       safetensors_path(st, t), t->name, t->dtype_text);
+        return pt_fail(
+            e, PT_FAILED,
+            "%s: tensor \"%.80s\" is stored as %s, but weights must be F32, BF16, F16 or F64; convert them",
+            safetensors_path(st, t), t->name, t->dtype_text);
     return 0;
 }
 
 static int missing_tensor(const model *m, const safetensors *st, const param *p, int k, pt_error *e)
 {
-    const char *mend = p->role == PARAM_HEAD ? "; if the head shares the embedding, set \"tie_word_embeddings\" to true in config.json"
-                                             : "; the files are incomplete, or config.json is of another model";
-    return pt_fail(e, PT_FAILED, "%s: tensor \"%s\", which %s models have, is missing%s", first_path(st), p->part[k].name,
-                   m->config.model_type, mend);
+    const char *mend =
+        p->role == PARAM_HEAD
+            ? "; if the head shares the embedding, set \"tie_word_embeddings\" to true in config.json"
+            : "; the files are incomplete, or config.json is of another model";
+    return pt_fail(e, PT_FAILED, "%s: tensor \"%s\", which %s models have, is missing%s", first_path(st),
+                   p->part[k].name, m->config.model_type, mend);
 }
 
 /* A tied model whose file has both: they must say the same. */
-static int check_tied_copy(const model *m, const safetensors *st, const param *p, const safetensors_tensor *tokens,
-                           const safetensors_tensor *head, pt_error *e)
+static int check_tied_copy(const model *m, const safetensors *st, const param *p,
+                           const safetensors_tensor *tokens, const safetensors_tensor *head, pt_error *e)
 {
     enum { PIECE = 4096 };
     float a[PIECE], b[PIECE];
@@ -106,9 +118,10 @@ static int check_tied_copy(const model *m, const safetensors *st, const param *p
         if (!status)
             status = safetensors_read_f32(st, head, at, n, b, e);
         if (!status && memcmp(a, b, n * sizeof a[0]))
-            status = pt_fail(e, PT_FAILED, "%s: \"%s\" and \"%s\" differ, but the config of this %s model ties them; set "
-                             "\"tie_word_embeddings\" to false in config.json, or remove one", safetensors_path(st, head),
-                             tokens->name, head->name, m->config.model_type);
+            status = pt_fail(e, PT_FAILED,
+                             "%s: \"%s\" and \"%s\" differ, but the config of this %s model ties them; set "
+                             "\"tie_word_embeddings\" to false in config.json, or remove one",
+                             safetensors_path(st, head), tokens->name, head->name, m->config.model_type);
     }
     return status;
 }
@@ -155,9 +168,11 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
         const safetensors_tensor *t = safetensors_at(st, i);
         char shape[128];
         if (!is_buffer(a, t->name) && !is_part(m, a, t, st))
-            return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json; correct "
-                           "the config, or remove the tensor", safetensors_path(st, t), t->name,
-                           shape_text(shape, t->rank, t->shape), m->config.model_type);
+            return pt_fail(
+                e, PT_FAILED,
+                "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json; correct "
+                "the config, or remove the tensor",
+                safetensors_path(st, t), t->name, shape_text(shape, t->rank, t->shape), m->config.model_type);
     }
     return 0;
 }
@@ -185,22 +200,25 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
         }
     if (stored_type) {
         *stored_type = PT_F32;
-        if (elements[PT_BF16] > elements[PT_F32] + elements[PT_F64] || elements[PT_F16] > elements[PT_F32] + elements[PT_F64])
+        if (elements[PT_BF16] > elements[PT_F32] + elements[PT_F64] ||
+            elements[PT_F16] > elements[PT_F32] + elements[PT_F64])
             *stored_type = elements[PT_BF16] >= elements[PT_F16] ? PT_BF16 : PT_F16;
     }
     return claimed == safetensors_count(st) ? 0 : check_extra(m, st, e);
 }
 
 /* out (n, cols) = rows first .. first+n of a part that is stored (cols, part rows). */
-static int read_transposed(const safetensors *st, const safetensors_tensor *t, int64_t stored_cols, int64_t cols, int64_t first,
-                           int64_t n, float *out, float *scratch, int64_t room, pt_error *e)
+static int read_transposed(const safetensors *st, const safetensors_tensor *t, int64_t stored_cols,
+                           int64_t cols, int64_t first, int64_t n, float *out, float *scratch, int64_t room,
+                           pt_error *e)
 {
     int status = 0;
     if (2 * n >= stored_cols && stored_cols <= room) {
         int64_t step = room / stored_cols;
         for (int64_t c = 0; c < cols && !status; c += step) {
             int64_t take = cols - c < step ? cols - c : step;
-            status = safetensors_read_f32(st, t, (uint64_t)(c * stored_cols), (uint64_t)(take * stored_cols), scratch, e);
+            status = safetensors_read_f32(st, t, (uint64_t)(c * stored_cols), (uint64_t)(take * stored_cols),
+                                          scratch, e);
             if (!status)
                 transpose(out + c, cols, scratch + first, stored_cols, take, n);
         }
@@ -209,15 +227,16 @@ static int read_transposed(const safetensors *st, const safetensors_tensor *t, i
     for (int64_t r = 0; r < n; r += room)
         for (int64_t c = 0; c < cols && !status; c++) {
             int64_t take = n - r < room ? n - r : room;
-            status = safetensors_read_f32(st, t, (uint64_t)(c * stored_cols + first + r), (uint64_t)take, scratch, e);
+            status = safetensors_read_f32(st, t, (uint64_t)(c * stored_cols + first + r), (uint64_t)take,
+                                          scratch, e);
             if (!status)
                 transpose(out + r * cols + c, cols, scratch, take, 1, take);
         }
     return status;
 }
 
-int weights_read(const model *m, const safetensors *st, int index, int64_t row0, int64_t n_rows, float *out, void *scratch,
-                 size_t scratch_bytes, pt_error *e)
+int weights_read(const model *m, const safetensors *st, int index, int64_t row0, int64_t n_rows, float *out,
+                 void *scratch, size_t scratch_bytes, pt_error *e)
 {
     const param *p = &m->params[index];
     int status = 0;
@@ -237,7 +256,8 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
         float *at = out + (from - row0) * p->cols;
         int64_t first = from - part->row0, n = to - from;
         if (part->transposed)
-            status = read_transposed(st, t, part->rows, p->cols, first, n, at, scratch, (int64_t)(scratch_bytes / sizeof *out), e);
+            status = read_transposed(st, t, part->rows, p->cols, first, n, at, scratch,
+                                     (int64_t)(scratch_bytes / sizeof *out), e);
         else
             status = safetensors_read_f32(st, t, (uint64_t)(first * p->cols), (uint64_t)(n * p->cols), at, e);
     }

@@ -30,8 +30,8 @@ bool weights_are_bare(const model *m, const struct safetensors *st);
  * scratch_bytes (>= 1 MiB) is all that is used besides `out`. Thread-safe with a scratch for each
  * thread. A part that is stored transposed is read whole where at least half of its rows are wanted,
  * else with one small read for each column. */
-int weights_read(const model *m, const struct safetensors *st, int index, int64_t row0, int64_t n_rows, float *out,
-                 void *scratch, size_t scratch_bytes, pt_error *e);
+int weights_read(const model *m, const struct safetensors *st, int index, int64_t row0, int64_t n_rows,
+                 float *out, void *scratch, size_t scratch_bytes, pt_error *e);
 
 /* The architecture's own random initialisation of the same rows (Hugging Face's recipe: normal of
  * initializer_range, GPT-2's scaled residual projections, zeros for biases, ones for norms), from the
@@ -50,12 +50,12 @@ int weights_declare(const model *m, struct safetensors_writer *w, pt_dtype dtype
  * transposed tensor (GPT-2's matrices) is asked for once from the getter if about 4/3 of its fp32 bytes
  * fit into the scratch, else once for each slice that fits: give some tens of MiB. PT_FAILED also where
  * a finite value is beyond F16. */
-int weights_append(const model *m, struct safetensors_writer *w, int first, pt_dtype dtype, weights_getter get, void *arg,
-                   void *scratch, size_t scratch_bytes, pt_error *e);
+int weights_append(const model *m, struct safetensors_writer *w, int first, pt_dtype dtype,
+                   weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
 size_t weights_scratch_bytes(const model *m);
 
 /* Both, with safetensors_begin between and safetensors_finish after them. */
-int weights_export(const model *m, struct safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get, void *arg,
-                   void *scratch, size_t scratch_bytes, pt_error *e);
+int weights_export(const model *m, struct safetensors_writer *w, pt_dtype dtype, bool bare,
+                   weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
 
 #endif

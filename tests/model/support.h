@@ -56,9 +56,12 @@ static inline model *folder_open(const char *folder)
 
 /* Folders of tests/fixtures/models. */
 static const char *const fixtures[] = {
-    "gpt2",        "gpt2_erf_untied",  "gpt2_original_names", "gpt2_odd",            "llama",        "llama_tied_bias",
-    "llama3_rope", "llama3_rope_v5",   "llama_linear_rope",   "llama_bf16",          "llama_odd",    "llama_masked_labels",
-    "mistral",     "qwen2",            "qwen2_window",        "qwen3",               "qwen3_window",
+    "gpt2",        "gpt2_erf_untied", "gpt2_original_names",
+    "gpt2_odd",    "llama",           "llama_tied_bias",
+    "llama3_rope", "llama3_rope_v5",  "llama_linear_rope",
+    "llama_bf16",  "llama_odd",       "llama_masked_labels",
+    "mistral",     "qwen2",           "qwen2_window",
+    "qwen3",       "qwen3_window",
 };
 enum { FIXTURES = sizeof fixtures / sizeof fixtures[0] };
 

@@ -35,13 +35,15 @@ static safetensors *weights_open(const char *folder)
     return st;
 }
 
-static int export_to(const char *name, const model *m, source *s, pt_dtype type, size_t scratch_bytes, pt_error *e)
+static int export_to(const char *name, const model *m, source *s, pt_dtype type, size_t scratch_bytes,
+                     pt_error *e)
 {
     safetensors_writer *w;
     void *area = malloc(scratch_bytes);
     assert_non_null(area);
     assert_int_equal(safetensors_writer_open(scratch, name, 0, &w, e), 0);
-    int status = weights_export(m, w, type, weights_are_bare(m, s->st), source_rows, s, area, scratch_bytes, e);
+    int status = weights_export(m, w, type, weights_are_bare(m, s->st), source_rows, s, area, scratch_bytes,
+                                e);
     safetensors_writer_close(w);
     free(area);
     return status;
@@ -55,7 +57,8 @@ static void check_same(const safetensors *st, const safetensors *copy, const cha
         if (!a) /* only lm_head.weight was stored */
             a = safetensors_find(st, "lm_head.weight");
         assert_non_null(a);
-        if (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank) || a->dtype != b->dtype)
+        if (a->rank != b->rank || memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->rank) ||
+            a->dtype != b->dtype)
             fail_msg("%s: %s changed its shape or dtype", fixture, b->name);
         char *x = malloc(a->bytes), *y = malloc(b->bytes);
         assert_true(x && y);
@@ -79,7 +82,8 @@ static void what_was_read_is_written_back_bit_for_bit(void **state)
             parts += (size_t)m->params[k].parts;
         for (int trial = 0; trial < 6; trial++) {
             pt_error e = {0};
-            size_t extra = trial ? (size_t)(rng_uniform(seed, RNG_TEST, (uint32_t)i, (uint64_t)trial) * 30000) : 0;
+            size_t extra = trial ? (size_t)(rng_uniform(seed, RNG_TEST, (uint32_t)i, (uint64_t)trial) * 30000)
+                                 : 0;
             if (export_to("model", m, &s, m->config.stored_type, least + extra, &e))
                 fail_msg("%s: %s", fixtures[i], e.text);
             safetensors *copy = weights_open(scratch);

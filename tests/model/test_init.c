@@ -6,11 +6,13 @@
 #include <math.h>
 #include <time.h>
 
-static const char gpt2_small[] = "{'model_type': 'gpt2', 'n_embd': 64, 'n_layer': 3, 'n_head': 4, 'vocab_size': 301, 'n_positions': 50,"
-                                 " 'initializer_range': 0.05}";
-static const char llama_small[] = "{'model_type': 'llama', 'hidden_size': 64, 'num_hidden_layers': 2, 'num_attention_heads': 4,"
-                                  " 'num_key_value_heads': 2, 'intermediate_size': 150, 'vocab_size': 301, 'pad_token_id': 7,"
-                                  " 'attention_bias': true}";
+static const char gpt2_small[] =
+    "{'model_type': 'gpt2', 'n_embd': 64, 'n_layer': 3, 'n_head': 4, 'vocab_size': 301, 'n_positions': 50,"
+    " 'initializer_range': 0.05}";
+static const char llama_small[] =
+    "{'model_type': 'llama', 'hidden_size': 64, 'num_hidden_layers': 2, 'num_attention_heads': 4,"
+    " 'num_key_value_heads': 2, 'intermediate_size': 150, 'vocab_size': 301, 'pad_token_id': 7,"
+    " 'attention_bias': true}";
 static uint64_t seed;
 
 static float *param_init_whole(const model *m, uint64_t s, int index)
@@ -43,7 +45,8 @@ static void moments(const float *w, int64_t n, double *mean, double *deviation)
 static double expected_deviation(const model *m, param_role role)
 {
     bool residual = role == PARAM_OUT || role == PARAM_DOWN;
-    return m->config.initializer_range / (residual && m->config.position == POSITION_LEARNED ? sqrt(2.0 * (double)m->config.layers) : 1);
+    return m->config.initializer_range /
+           (residual && m->config.position == POSITION_LEARNED ? sqrt(2.0 * (double)m->config.layers) : 1);
 }
 
 static void check_recipe(const char *json)
@@ -63,7 +66,8 @@ static void check_recipe(const char *json)
             int64_t zeros = p->role == PARAM_TOKENS && m->config.padding >= 0 ? p->cols : 0;
             moments(w, n, &mean, &deviation);
             deviation *= sqrt((double)n / (double)(n - zeros));
-            if (fabs(mean) > 6 * std / sqrt((double)n) || fabs(deviation / std - 1) > 6 / sqrt(2.0 * (double)n))
+            if (fabs(mean) > 6 * std / sqrt((double)n) ||
+                fabs(deviation / std - 1) > 6 / sqrt(2.0 * (double)n))
                 fail_msg("%s: mean %g, deviation %g instead of %g", p->part[0].name, mean, deviation, std);
         }
         free(w);
@@ -76,8 +80,9 @@ static void each_architecture_starts_by_its_own_recipe(void **state)
     (void)state;
     check_recipe(gpt2_small);
     check_recipe(llama_small);
-    check_recipe("{'model_type': 'qwen3', 'hidden_size': 64, 'num_hidden_layers': 1, 'num_attention_heads': 4,"
-                 " 'num_key_value_heads': 2, 'head_dim': 10, 'intermediate_size': 150, 'vocab_size': 301}");
+    check_recipe(
+        "{'model_type': 'qwen3', 'hidden_size': 64, 'num_hidden_layers': 1, 'num_attention_heads': 4,"
+        " 'num_key_value_heads': 2, 'head_dim': 10, 'intermediate_size': 150, 'vocab_size': 301}");
 }
 
 static void the_padding_row_starts_at_zero(void **state)
@@ -103,7 +108,8 @@ static void pieces_are_the_whole(void **state)
         model *m = config_open(configs[c]);
         for (int i = 0; i < m->params_n; i++) {
             const param *p = &m->params[i];
-            float *w = param_init_whole(m, seed, i), *piece = malloc(sizeof *piece * (size_t)(p->rows * p->cols));
+            float *w = param_init_whole(m, seed, i),
+                  *piece = malloc(sizeof *piece * (size_t)(p->rows * p->cols));
             assert_non_null(piece);
             for (int trial = 0; trial < 8; trial++) {
                 uint32_t r[4];
@@ -124,10 +130,12 @@ static void pieces_are_the_whole(void **state)
 static void values_belong_to_the_hugging_face_tensor(void **state)
 {
     (void)state;
-    model *a = config_open("{'model_type': 'llama', 'hidden_size': 32, 'num_hidden_layers': 2, 'num_attention_heads': 4,"
-                           " 'num_key_value_heads': 2, 'head_dim': 8, 'intermediate_size': 50, 'vocab_size': 50}");
-    model *b = config_open("{'model_type': 'llama', 'hidden_size': 32, 'num_hidden_layers': 5, 'num_attention_heads': 2,"
-                           " 'num_key_value_heads': 2, 'head_dim': 8, 'intermediate_size': 70, 'vocab_size': 80}");
+    model *a = config_open(
+        "{'model_type': 'llama', 'hidden_size': 32, 'num_hidden_layers': 2, 'num_attention_heads': 4,"
+        " 'num_key_value_heads': 2, 'head_dim': 8, 'intermediate_size': 50, 'vocab_size': 50}");
+    model *b = config_open(
+        "{'model_type': 'llama', 'hidden_size': 32, 'num_hidden_layers': 5, 'num_attention_heads': 2,"
+        " 'num_key_value_heads': 2, 'head_dim': 8, 'intermediate_size': 70, 'vocab_size': 80}");
     int ia = find_param(a, 2, PARAM_QKV), ib = find_param(b, 2, PARAM_QKV);
     float *wa = param_init_whole(a, seed, ia), *wb = param_init_whole(b, seed, ib);
     assert_memory_equal(wa + 32 * 32, wb + 16 * 32, sizeof(float) * 16 * 32);
@@ -142,8 +150,8 @@ static void tensors_and_seeds_differ(void **state)
 {
     (void)state;
     model *m = config_open(gpt2_small);
-    static const int at[][2] = {{0, PARAM_TOKENS}, {0, PARAM_POSITIONS}, {1, PARAM_QKV}, {2, PARAM_QKV}, {1, PARAM_OUT},
-                                {1, PARAM_UP},     {1, PARAM_DOWN},      {3, PARAM_DOWN}};
+    static const int at[][2] = {{0, PARAM_TOKENS}, {0, PARAM_POSITIONS}, {1, PARAM_QKV},  {2, PARAM_QKV},
+                                {1, PARAM_OUT},    {1, PARAM_UP},        {1, PARAM_DOWN}, {3, PARAM_DOWN}};
     enum { N = sizeof at / sizeof at[0] };
     float *w[N];
     for (int i = 0; i < N; i++) {

@@ -35,7 +35,8 @@ static float *tensor_values(const safetensors *st, const char *name, const safet
 /* Under which of its names does this checkpoint hold the part? */
 static float *part_values(const safetensors *st, const char *name, const safetensors_tensor **t)
 {
-    const char *names[] = {name, strchr(name, '.') + 1, strstr(name, "embed_tokens") ? "lm_head.weight" : name};
+    const char *names[] = {name, strchr(name, '.') + 1,
+                           strstr(name, "embed_tokens") ? "lm_head.weight" : name};
     for (int i = 0; i < 3; i++) {
         float *values = tensor_values(st, names[i], t);
         if (values)
@@ -63,7 +64,8 @@ static void check_against_file(const model *m, const safetensors *st, int index)
                 float ours = part->vector ? w[part->row0 + r] : w[(part->row0 + r) * p->cols + c];
                 int64_t at = part->vector ? r : part->transposed ? c * t->shape[1] + r : r * t->shape[1] + c;
                 if (ours != values[at])
-                    fail_msg("%s (%lld, %lld): %g is not %g", part->name, (long long)r, (long long)c, (double)ours, (double)values[at]);
+                    fail_msg("%s (%lld, %lld): %g is not %g", part->name, (long long)r, (long long)c,
+                             (double)ours, (double)values[at]);
             }
         free(values);
     }
@@ -126,7 +128,8 @@ static void any_rows_through_any_scratch_are_the_same(void **state)
         safetensors *st = weights_open(fixture_path(names[i]));
         for (int k = 0; k < m->params_n; k++) {
             const param *p = &m->params[k];
-            float *whole = malloc(sizeof *whole * (size_t)(p->rows * p->cols)), *piece = malloc(sizeof *piece * (size_t)(p->rows * p->cols));
+            float *whole = malloc(sizeof *whole * (size_t)(p->rows * p->cols)),
+                  *piece = malloc(sizeof *piece * (size_t)(p->rows * p->cols));
             assert_true(whole && piece);
             assert_int_equal(weights_read(m, st, k, 0, p->rows, whole, room, sizeof room, NULL), 0);
             for (int trial = 0; trial < 20; trial++) {
@@ -147,8 +150,10 @@ static void any_rows_through_any_scratch_are_the_same(void **state)
 
 /* ---- checkpoints with something wrong ------------------------------------------------------- */
 
-#define TINY "{'model_type': 'llama', 'hidden_size': 4, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'vocab_size': 6," \
-             " 'intermediate_size': 3, 'tie_word_embeddings': "
+#define TINY                                                                                       \
+    "{'model_type': 'llama', 'hidden_size': 4, 'num_hidden_layers': 1, 'num_attention_heads': 2, " \
+    "'vocab_size': 6,"                                                                             \
+    " 'intermediate_size': 3, 'tie_word_embeddings': "
 
 typedef struct damage {
     const char *drop, *reshape, *retype, *extra; /* names */
@@ -184,7 +189,9 @@ static void write_checkpoint(const model *m, const char *folder, const damage *d
                 continue;
             bytes[n] = is_named(part->name, d->retype);
             elements[n] = shape[0] * (part->vector ? 1 : shape[1]);
-            assert_int_equal(safetensors_declare(w, part->name, bytes[n] ? PT_U8 : PT_F32, part->vector ? 1 : 2, shape, NULL), n);
+            assert_int_equal(safetensors_declare(w, part->name, bytes[n] ? PT_U8 : PT_F32,
+                                                 part->vector ? 1 : 2, shape, NULL),
+                             n);
             n++;
         }
     if (d->extra) {
@@ -215,7 +222,8 @@ static void check_damage(const model *m, const damage *d, const char *first, con
     int status = weights_check(m, st, NULL, &e);
     if (!first)
         assert_int_equal(status, 0);
-    else if (status != PT_FAILED || !strstr(e.text, first) || !strstr(e.text, second) || !strstr(e.text, "model.safetensors"))
+    else if (status != PT_FAILED || !strstr(e.text, first) || !strstr(e.text, second) ||
+             !strstr(e.text, "model.safetensors"))
         fail_msg("status %d: %s", status, e.text);
     safetensors_close(st);
 }
@@ -225,17 +233,21 @@ static void checkpoints_that_do_not_match_are_refused_with_the_tensors_name(void
     (void)state;
     model *m = config_open(TINY "false}");
     check_damage(m, &(damage){0}, NULL, NULL);
-    check_damage(m, &(damage){.drop = "model.layers.0.self_attn.k_proj.weight"}, "layers.0.self_attn.k_proj.weight", "missing");
+    check_damage(m, &(damage){.drop = "model.layers.0.self_attn.k_proj.weight"},
+                 "layers.0.self_attn.k_proj.weight", "missing");
     check_damage(m, &(damage){.drop = "lm_head.weight"}, "lm_head.weight", "tie_word_embeddings");
-    check_damage(m, &(damage){.reshape = "model.layers.0.mlp.up_proj.weight"}, "mlp.up_proj.weight", "(4, 4)");
+    check_damage(m, &(damage){.reshape = "model.layers.0.mlp.up_proj.weight"}, "mlp.up_proj.weight",
+                 "(4, 4)");
     check_damage(m, &(damage){.reshape = "model.norm.weight"}, "model.norm.weight", "(5)");
     check_damage(m, &(damage){.retype = "model.norm.weight"}, "model.norm.weight", "U8");
     check_damage(m, &(damage){.extra = "model.layers.0.self_attn.q_proj.bias"}, "q_proj.bias", "(4, 1)");
-    check_damage(m, &(damage){.extra = "model.layers.1.mlp.up_proj.weight"}, "layers.1.mlp.up_proj.weight", "not part");
+    check_damage(m, &(damage){.extra = "model.layers.1.mlp.up_proj.weight"}, "layers.1.mlp.up_proj.weight",
+                 "not part");
     check_damage(m, &(damage){.extra = "score.weight"}, "score.weight", "not part");
     check_damage(m, &(damage){.extra = "model.layers.0.self_attn.rotary_emb.inv_freq"}, NULL, NULL);
     check_damage(m, &(damage){.extra = "layers.0.self_attn.rotary_emb.inv_freq"}, NULL, NULL);
-    check_damage(m, &(damage){.extra = "model.layers.x.self_attn.rotary_emb.inv_freq"}, "layers.x", "not part");
+    check_damage(m, &(damage){.extra = "model.layers.x.self_attn.rotary_emb.inv_freq"}, "layers.x",
+                 "not part");
     model_close(m);
 }
 
@@ -254,7 +266,8 @@ static void a_tied_head_may_be_stored_if_it_is_the_embedding(void **state)
 static void real_checkpoints_are_read(void **state)
 {
     (void)state;
-    static const char *const real[] = {PT_SHARED_DATA "/checkpoints/TinyStories-656K", PT_SHARED_DATA "/checkpoints/tiny-gpt2"};
+    static const char *const real[] = {PT_SHARED_DATA "/checkpoints/TinyStories-656K",
+                                       PT_SHARED_DATA "/checkpoints/tiny-gpt2"};
     if (access(real[0], R_OK)) {
         print_message("skipped: no shared/data beside the project\n");
         skip();
