@@ -117,6 +117,12 @@ typedef struct schedule_input {
 int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);
 void schedule_free(schedule *s);
 
+/* What the schedules in the bit set `kinds` need of each tier together, with the room that loading and saving
+ * need on the device between runs: a window for one chunk that lives on the disk, and 8 MiB. */
+int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e);
+void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t bytes[TIERS]);
+uint64_t schedule_window_bytes(const schedule_input *in);
+
 /* For building: waits from operands (link.c), addresses from lifetimes (layout.c). */
 int schedule_layout(schedule *s, pt_error *e);
 int schedule_link(schedule *s, pt_error *e);

@@ -7,13 +7,12 @@
 #include <string.h>
 #include <time.h>
 
-enum { SAVE_SCRATCH = 8 << 20 };
-
 struct executor {
     executor_options o;
     schedule schedules[SCHEDULE_KINDS];
     bool built[SCHEDULE_KINDS];
-    uint64_t bytes[TIERS], scratch_offset;
+    uint64_t bytes[TIERS], peak[TIERS], scratch_offset;
+    bool ran[SCHEDULE_KINDS];
     char *arena[TIERS];
     device *arena_device[TIERS];
     disk_file *disk;
@@ -30,41 +29,6 @@ static int64_t tokens_of(const executor *x) { return x->o.input.shape->batch * x
 
 /* ---- memory ---- */
 
-static uint64_t save_scratch_bytes(const schedule_input *in)
-{
-    uint64_t most = 0;
-    for (int c = 0; c < in->packing->chunks_n; c++) {
-        uint64_t bytes = chunk_weight_bytes(in->packing, c) + chunk_state_bytes(in->packing, c);
-        if (in->plan->chunks[c].home == TIER_DISK && bytes > most)
-            most = bytes;
-    }
-    return align_up(most, DISK_ALIGN) + SAVE_SCRATCH;
-}
-
-static void raise_bytes(const schedule_input *in, const schedule *s, uint64_t bytes[TIERS])
-{
-    for (int t = 0; t < TIERS; t++)
-        bytes[t] = s->bytes[t] > bytes[t] ? s->bytes[t] : bytes[t];
-    uint64_t saving = s->home_bytes[TIER_DEVICE] + save_scratch_bytes(in);
-    bytes[TIER_DEVICE] = saving > bytes[TIER_DEVICE] ? saving : bytes[TIER_DEVICE];
-}
-
-int executor_plan_bytes(const schedule_input *in, unsigned schedules, uint64_t bytes[TIERS], pt_error *e)
-{
-    memset(bytes, 0, TIERS * sizeof *bytes);
-    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
-        if (!(schedules & 1u << kind))
-            continue;
-        schedule s;
-        int failed = schedule_build(in, kind, &s, e);
-        if (failed)
-            return failed;
-        raise_bytes(in, &s, bytes);
-        schedule_free(&s);
-    }
-    return 0;
-}
-
 static int build_schedules(executor *x, pt_error *e)
 {
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
@@ -77,7 +41,7 @@ static int build_schedules(executor *x, pt_error *e)
         failed = schedule_check(&x->o.input, &x->schedules[kind], x->o.budget, e);
         if (failed)
             return failed;
-        raise_bytes(&x->o.input, &x->schedules[kind], x->bytes);
+        schedule_raise_bytes(&x->o.input, &x->schedules[kind], x->bytes);
         x->scratch_offset = x->schedules[kind].home_bytes[TIER_DEVICE];
     }
     return 0;
@@ -244,6 +208,17 @@ static void issue(executor *x, const schedule *s, int index)
     x->values[index] = queue_signal(q);
 }
 
+static void note_peak(executor *x, schedule_kind kind)
+{
+    const schedule *s = &x->schedules[kind];
+    for (int i = 0; i < s->operands_n && !x->ran[kind]; i++) {
+        const buffer *b = &s->buffers[s->operands[i].buffer];
+        uint64_t end = align_up(b->offset + b->bytes, DISK_ALIGN);
+        x->peak[b->tier] = end > x->peak[b->tier] ? end : x->peak[b->tier];
+    }
+    x->ran[kind] = true;
+}
+
 int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e)
 {
     const schedule *s = &x->schedules[kind];
@@ -251,6 +226,7 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
     memset(last, -1, sizeof last);
     if (!x->built[kind])
         return pt_fail(e, PT_FAILED, "this schedule was not asked for when the executor was opened");
+    note_peak(x, kind);
     x->runner.loss_scale = loss_scale;
     if (u)
         x->runner.update = *u;
@@ -277,6 +253,7 @@ const schedule *executor_schedule(const executor *x, schedule_kind kind) { retur
 const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }
 const task_time *executor_trace(const executor *x) { return x->times; }
 uint64_t executor_bytes(const executor *x, tier t) { return x->bytes[t]; }
+uint64_t executor_peak_bytes(const executor *x, tier t) { return x->peak[t]; }
 
 static const schedule *any_schedule(const executor *x)
 {
@@ -299,7 +276,11 @@ char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *di
     return NULL;
 }
 
-char *executor_scratch(const executor *x) { return x->arena[TIER_DEVICE] + x->scratch_offset; }
+char *executor_scratch(executor *x)
+{
+    x->peak[TIER_DEVICE] = x->bytes[TIER_DEVICE];
+    return x->arena[TIER_DEVICE] + x->scratch_offset;
+}
 uint64_t executor_scratch_bytes(const executor *x) { return x->bytes[TIER_DEVICE] - x->scratch_offset; }
 
 int executor_disk(executor *x, bool write, uint64_t offset, void *memory, size_t bytes, pt_error *e)

@@ -52,13 +52,12 @@ const task_time *executor_trace(const executor *x); /* of the last run's tasks; 
 
 /* Largest arena over the schedules, with the room that saving needs. */
 uint64_t executor_bytes(const executor *x, tier t);
-/* The same without an executor: what a plan needs. */
-int executor_plan_bytes(const schedule_input *in, unsigned schedules, uint64_t bytes[TIERS], pt_error *e);
-
+/* The end of what was really used of it so far. */
+uint64_t executor_peak_bytes(const executor *x, tier t);
 /* For state.h: where a home buffer lies (a host address; NULL on the disk), and a room of `executor_scratch_bytes` that is
  * free between runs. */
 char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset);
-char *executor_scratch(const executor *x);
+char *executor_scratch(executor *x);
 uint64_t executor_scratch_bytes(const executor *x);
 int executor_disk(executor *x, bool write, uint64_t offset, void *memory, size_t bytes, pt_error *e);
 

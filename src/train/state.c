@@ -56,14 +56,8 @@ static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_er
 void state_open(state *s, executor *x)
 {
     *s = (state){.x = x, .in = executor_input_of(x), .chunk = -1, .window = executor_scratch(x)};
-    uint64_t most = 0;
-    for (int c = 0; c < s->in->packing->chunks_n; c++) {
-        uint64_t bytes = chunk_weight_bytes(s->in->packing, c) + chunk_state_bytes(s->in->packing, c);
-        if (s->in->plan->chunks[c].home == TIER_DISK && bytes > most)
-            most = bytes;
-    }
-    s->spare = s->window + align_up(most, DISK_ALIGN);
-    s->spare_bytes = executor_scratch_bytes(x) - align_up(most, DISK_ALIGN);
+    s->spare = s->window + schedule_window_bytes(s->in);
+    s->spare_bytes = executor_scratch_bytes(x) - schedule_window_bytes(s->in);
 }
 
 int state_close(state *s, pt_error *e) { return window_close(s, e); }

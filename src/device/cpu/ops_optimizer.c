@@ -27,7 +27,9 @@ static void finish_tile(void *arg, int64_t index, int thread)
     int64_t tile = job->tile + index, end = tile_end(o->rows, job->rows, tile);
     for (int64_t row = tile * job->rows; row < end; row += SUMSQ_ROWS) {
         int64_t rows = end - row < SUMSQ_ROWS ? end - row : SUMSQ_ROWS;
-        o->sumsq[row / SUMSQ_ROWS] = KERNEL_BEST(gradient_finish_part)(o, row * o->cols, rows * o->cols);
+        double sum = KERNEL_BEST(gradient_finish_part)(o, row * o->cols, rows * o->cols);
+        if (o->sumsq)
+            o->sumsq[row / SUMSQ_ROWS] = sum;
     }
 }
 

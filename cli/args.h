@@ -1,0 +1,36 @@
+/* args.h - command lines from a table: one row an option, with its help. */
+#ifndef CLI_ARGS_H
+#define CLI_ARGS_H
+
+#include "protrain.h"
+
+typedef enum arg_kind {
+    ARG_HEADING,  /* a line of help between groups */
+    ARG_FLAG,     /* bool */
+    ARG_STRING,   /* const char * */
+    ARG_STRINGS,  /* arg_strings: repeatable */
+    ARG_INT,      /* int64_t */
+    ARG_INT32,    /* int */
+    ARG_SEED,     /* uint64_t */
+    ARG_DOUBLE,   /* double */
+    ARG_SIZE,     /* uint64_t bytes: 512MiB, 1.5GiB ... */
+    ARG_CHOICE    /* int: index in `choices`, "a|b|c" */
+} arg_kind;
+
+enum { ARG_MANY = 256 };
+typedef struct arg_strings { const char *v[ARG_MANY]; int n; } arg_strings;
+
+typedef struct arg {
+    const char *name;     /* "--model" */
+    arg_kind kind;
+    void *value;
+    const char *meta;     /* "DIR" in the help; for ARG_CHOICE the choices */
+    const char *help;
+    bool value_optional;  /* ARG_STRING: `--resume` alone gives "" */
+} arg;
+
+/* Fills the values. 1: --help was asked for and printed on stdout; 0; or PT_USAGE with a sentence. */
+int args_parse(int argc, char **argv, const char *usage, const arg *table, int n, pt_error *e);
+void args_help(const char *usage, const arg *table, int n);
+
+#endif

@@ -1,0 +1,16 @@
+/* commands.h - one function a subcommand. Each gets its own argv (argv[0] is the subcommand) and returns
+ * the exit status: 0 done, 1 failed, 2 wrong usage, 3 does not fit, 128 + signal when interrupted. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+#include "protrain.h"
+
+int command_train(int argc, char **argv);
+int command_eval(int argc, char **argv);
+int command_generate(int argc, char **argv);
+int command_tokenize(int argc, char **argv);
+
+/* Prints "protrain: TEXT" on stderr and gives the exit status of the error. */
+int exit_with(const pt_error *e);
+
+#endif

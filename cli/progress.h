@@ -1,0 +1,21 @@
+/* progress.h - a bar on a terminal's last line, with what is left; plain lines where stderr is no terminal. */
+#ifndef CLI_PROGRESS_H
+#define CLI_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct progress {
+    bool quiet, terminal, shown;
+    double started_s, drawn_s;   /* of the current stage */
+    uint64_t first;              /* done when the stage began */
+    char stage[32];
+} progress;
+
+void progress_open(progress *p, bool quiet);
+/* done of total; `text` (may be NULL) stands behind the bar. */
+void progress_draw(progress *p, const char *stage, uint64_t done, uint64_t total, const char *text);
+/* Clears the bar so that something else can be printed. */
+void progress_clear(progress *p);
+
+#endif

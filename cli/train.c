@@ -1,0 +1,276 @@
+#include "args.h"
+#include "commands.h"
+#include "progress.h"
+
+#include "base/units.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t caught;
+
+static void on_signal(int number)
+{
+    if (caught)
+        _exit(128 + number); /* a second one leaves at once */
+    caught = number;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction a = {.sa_handler = on_signal};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+}
+
+typedef struct session {
+    pt_train_options o;
+    arg_strings data, eval_data;
+    int precision, lr_schedule, save_type, init;
+    bool no_shuffle, quiet, json;
+    const char *resume;
+    char out[4096];
+    progress bar;
+} session;
+
+/* ---- options ---- */
+
+static const char usage[] =
+    "usage: protrain train --model DIR --data PATH [options]\n\n"
+    "Trains or fine-tunes a Hugging Face model. Where the memory goes, and whether it fits, is decided\n"
+    "before the first step; none of it changes the result.";
+
+static int parse(session *s, int argc, char **argv, pt_error *e)
+{
+    pt_train_options *o = &s->o;
+    const arg table[] = {
+        {NULL, ARG_HEADING, NULL, NULL, "Model and data", false},
+        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\nwithout weights it starts from random ones", false},
+        {"--init", ARG_CHOICE, &s->init, "stored|random", "random: seeded random weights although there are some", false},
+        {"--data", ARG_STRINGS, &s->data, "PATH", ".txt .jsonl .json .npy .bin or a folder of them; repeatable", false},
+        {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "data to evaluate on; repeatable", false},
+        {"--eval-every", ARG_INT, &o->eval_every, "N", "evaluate after every N steps (and at the end)", false},
+        {"--out", ARG_STRING, &o->out, "DIR", "where results go; default runs/MODEL-N", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Length and size", false},
+        {"--steps", ARG_INT, &o->steps, "N", "steps in all; default: by epochs", false},
+        {"--epochs", ARG_DOUBLE, &o->epochs, "X", "passes over the data; default 1", false},
+        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
+        {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
+        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result", false},
+        {"--no-shuffle", ARG_FLAG, &s->no_shuffle, NULL, "windows of the data in file order", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights and moments; default bf16", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Optimizer (AdamW)", false},
+        {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, from random weights 3e-4", false},
+        {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine", "default linear", false},
+        {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "default 0", false},
+        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "the rate at the end, as a part of --lr; default 0", false},
+        {"--weight-decay", ARG_DOUBLE, &o->weight_decay, "X", "never on biases and norms; default 0", false},
+        {"--beta1", ARG_DOUBLE, &o->beta1, "X", "default 0.9", false},
+        {"--beta2", ARG_DOUBLE, &o->beta2, "X", "default 0.999", false},
+        {"--eps", ARG_DOUBLE, &o->eps, "X", "default 1e-8", false},
+        {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "clip to this global norm; default 1, 0: off", false},
+        {"--seed", ARG_SEED, &o->seed, "N", "of initialisation and shuffling; default 0", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Hardware (found if not given)", false},
+        {"--device", ARG_STRING, &o->device, "NAME", "cpu", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
+        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "default: a folder in --out", false},
+        {"--plan", ARG_STRING, &o->plan_file, "FILE", "run exactly this plan, or say why not", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Saving", false},
+        {"--save-every", ARG_INT, &o->save_every, "N", "a checkpoint after every N steps", false},
+        {"--keep", ARG_INT32, &o->keep, "N", "keep the newest N checkpoints; default all", false},
+        {"--resume", ARG_STRING, &s->resume, "DIR", "go on from a checkpoint; default the newest one in --out", true},
+        {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default as they came", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Output", false},
+        {"--trace", ARG_FLAG, &o->trace, NULL, "write trace.json: the last step's tasks, for Perfetto", false},
+        {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "one JSON object a line on stdout", false},
+    };
+    return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+}
+
+/* runs/MODEL-N with the first N that is free. */
+static void default_out(session *s)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s", s->o.model ? s->o.model : "model");
+    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
+        name[n - 1] = 0;
+    const char *slash = strrchr(name, '/'), *base = slash && slash[1] ? slash + 1 : name;
+    struct stat st;
+    for (int i = 1; i < 100000; i++) {
+        snprintf(s->out, sizeof s->out, "runs/%s-%d", base[0] && strcmp(base, ".") ? base : "model", i);
+        if (stat(s->out, &st) < 0)
+            break;
+    }
+    s->o.out = s->out;
+}
+
+static void notice(void *arg, const char *sentence)
+{
+    session *s = arg;
+    progress_clear(&s->bar);
+    fprintf(stderr, "note: %s\n", sentence);
+}
+
+static void show_progress(void *arg, const char *stage, uint64_t done, uint64_t total)
+{
+    session *s = arg;
+    progress_draw(&s->bar, stage, done, total, NULL);
+}
+
+static int complete(session *s, pt_error *e)
+{
+    static const pt_precision precisions[] = {PT_PRECISION_BF16, PT_PRECISION_FP32};
+    s->o.data = s->data.v;
+    s->o.data_n = s->data.n;
+    s->o.eval_data = s->eval_data.v;
+    s->o.eval_data_n = s->eval_data.n;
+    s->o.precision = precisions[s->precision];
+    s->o.lr_schedule = (pt_lr_schedule)s->lr_schedule;
+    s->o.save_type = (pt_save_type)s->save_type;
+    s->o.init_random = s->init == 1;
+    s->o.shuffle = !s->no_shuffle;
+    s->o.resume = s->resume != NULL;
+    s->o.resume_from = s->resume && s->resume[0] ? s->resume : NULL;
+    s->o.notice = notice;
+    s->o.progress = show_progress;
+    s->o.arg = s;
+    if (s->o.resume && !s->o.out && !s->o.resume_from)
+        return pt_fail(e, PT_USAGE, "--resume wants --out DIR, the folder of the run that goes on");
+    if (!s->o.out)
+        default_out(s);
+    return 0;
+}
+
+/* ---- what is shown ---- */
+
+static void print_summary(const session *s, const pt_trainer *t)
+{
+    pt_summary m;
+    char count[32], tokens[32], a[32], b[32];
+    pt_trainer_summary(t, &m);
+    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, count_format(count, (uint64_t)m.parameters), (long long)m.layers);
+    fprintf(stderr, "data     %s tokens, %lld windows of %lld\n", count_format(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
+    fprintf(stderr, "machine  %s, %d threads\n", m.machine, m.threads);
+    fprintf(stderr, "plan     %s\n", m.plan);
+    for (int i = 0; i < m.memory_n; i++)
+        fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
+                size_format(b, m.memory[i].budget_bytes));
+    fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
+            (long long)m.batch_size, s->o.out);
+}
+
+static void print_step(session *s, const pt_trainer *t, const pt_step *p)
+{
+    pt_summary m;
+    char text[160];
+    pt_trainer_summary(t, &m);
+    if (s->json) {
+        json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm",
+                                 p->grad_norm, "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s", p->step_s, "tokens_per_s", p->tokens_per_s);
+        if (p->evaluated)
+            json_object_set_new(line, "eval_loss", json_real(p->eval_loss));
+        json_dumpf(line, stdout, JSON_COMPACT);
+        json_decref(line);
+        puts("");
+        fflush(stdout);
+    }
+    snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  %.0f tok/s", (long long)p->step, (long long)m.steps, p->loss, p->tokens_per_s);
+    if (p->evaluated && !s->quiet) {
+        progress_clear(&s->bar);
+        fprintf(stderr, "step %lld: evaluation loss %.4f\n", (long long)p->step, p->eval_loss);
+    }
+    progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
+}
+
+static void print_end(const session *s, const pt_trainer *t, const pt_step *last)
+{
+    pt_summary m;
+    struct rusage use;
+    char a[32], b[32];
+    pt_trainer_summary(t, &m);
+    getrusage(RUSAGE_SELF, &use);
+    if (last->step)
+        fprintf(stderr, "loss %.4f after step %lld\n", last->loss, (long long)last->step);
+    for (int i = 0; i < m.memory_n; i++)
+        fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
+                size_format(b, m.memory[i].peak_bytes));
+    fprintf(stderr, "process: %s at its peak\n", size_format(a, (uint64_t)use.ru_maxrss * 1024));
+    if (!s->json)
+        printf("%s\n", s->o.out);
+}
+
+/* ---- the run ---- */
+
+static int interrupted(session *s, pt_trainer *t, pt_error *e)
+{
+    progress_clear(&s->bar);
+    int failed = pt_trainer_save(t, e);
+    if (failed)
+        return exit_with(e);
+    progress_clear(&s->bar);
+    fprintf(stderr, "interrupted: a checkpoint is written; the same command with --out %s --resume goes on\n", s->o.out);
+    return 128 + caught;
+}
+
+static int run(session *s, pt_trainer *t, pt_error *e)
+{
+    pt_step step = {0};
+    int more = 1;
+    while (!caught && (more = pt_trainer_step(t, &step, e)) > 0)
+        print_step(s, t, &step);
+    progress_clear(&s->bar);
+    if (more < 0)
+        return exit_with(e);
+    if (more > 0)
+        return interrupted(s, t, e);
+    int failed = pt_trainer_finish(t, e);
+    progress_clear(&s->bar);
+    if (failed)
+        return exit_with(e);
+    print_end(s, t, &step);
+    return 0;
+}
+
+int command_train(int argc, char **argv)
+{
+    session *s = calloc(1, sizeof *s);
+    pt_error e = {0};
+    pt_trainer *t = NULL;
+    if (!s)
+        return 1;
+    pt_train_defaults(&s->o);
+    s->lr_schedule = PT_LR_LINEAR;
+    int status = parse(s, argc, argv, &e);
+    if (status == 1) {
+        free(s);
+        return 0;
+    }
+    if (!status)
+        status = complete(s, &e);
+    progress_open(&s->bar, s->quiet || s->json);
+    if (!status) {
+        catch_signals();
+        status = pt_trainer_open(&s->o, &t, &e);
+        progress_clear(&s->bar);
+    }
+    if (status) {
+        status = exit_with(&e);
+    } else {
+        print_summary(s, t);
+        status = run(s, t, &e);
+    }
+    pt_trainer_close(t);
+    free(s);
+    return status;
+}

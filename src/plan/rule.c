@@ -1,0 +1,190 @@
+#include "plan/rule.h"
+
+#include "base/units.h"
+
+#include <string.h>
+
+/* One rung of the ladder. */
+typedef struct rung {
+    int64_t chunk_bytes;
+    int persist, on_host; /* chunks: the first on the device, the next on the host, the rest on the disk */
+    save_level level;
+    tier place;
+    bool visit_all, spare_buffers;
+} rung;
+
+static const int64_t chunk_candidates[] = {64 << 20, 32 << 20, 16 << 20, 8 << 20, 4 << 20, 1 << 20};
+
+/* The most chunks that one block reads. */
+static int chunks_at_once(const model *m, const packing *k)
+{
+    int most = 0;
+    for (int block = 0; block < m->blocks_n; block++) {
+        int n = 0;
+        for (int i = 0; i < k->chunks_n; i++) {
+            bool reads = false;
+            for (int p = k->chunks[i].piece0; p < k->chunks[i].piece0 + k->chunks[i].pieces_n && !reads; p++)
+                for (int r = 0; r < PARAM_ROLES && !reads; r++)
+                    reads = m->blocks[block].param_of_role[r] == k->pieces[p].param;
+            n += reads;
+        }
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static int make(const rule_input *in, const rung *r, packing *k, plan *p, pt_error *e)
+{
+    memset(p, 0, sizeof *p);
+    int failed = pack(in->model, in->shape, r->chunk_bytes, k, e);
+    if (!failed)
+        failed = plan_alloc(p, k->chunks_n, (int)in->model->config.layers, e);
+    if (failed)
+        return failed;
+    p->chunk_bytes = r->chunk_bytes;
+    p->micro_batch = in->micro_batch ? in->micro_batch : in->shape->unit_seqs;
+    p->visit = r->visit_all ? (int)(in->shape->batch / p->micro_batch) : 1;
+    p->update = in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD;
+    p->n_buffer = chunks_at_once(in->model, k) + r->spare_buffers;
+    p->n_update = 2;
+    p->n_swap = 3 + r->spare_buffers;
+    for (int i = 0; i < k->chunks_n; i++) {
+        tier home = i < r->persist ? TIER_DEVICE : i < r->persist + r->on_host ? TIER_HOST : TIER_DISK;
+        p->chunks[i] = (plan_chunk){home, home != TIER_DEVICE && in->host_tier ? TIER_HOST : TIER_DEVICE};
+    }
+    for (int i = 0; i < p->blocks_n; i++)
+        p->blocks[i] = (plan_block){r->level, r->place};
+    return 0;
+}
+
+/* 1: fits, 0: does not (bytes says what it needs), negative: an error. */
+static int try_rung(const rule_input *in, const rung *r, packing *k, plan *p, uint64_t bytes[TIERS], pt_error *e)
+{
+    int failed = make(in, r, k, p, e);
+    const schedule_input s = {in->model, in->shape, k, p, in->training, in->host_tier};
+    if (!failed)
+        failed = schedule_plan_bytes(&s, in->kinds, bytes, e);
+    bool fits = !failed;
+    for (int t = 0; t < TIERS; t++)
+        fits = fits && bytes[t] <= in->budget[t];
+    if (!fits) {
+        packing_free(k);
+        plan_free(p);
+    }
+    return failed ? failed : fits;
+}
+
+/* The largest value in [low, high] of *knob with which the rung fits; 0 if none, 1 with the plan made. */
+static int largest(const rule_input *in, rung *r, int *knob, int low, int high, packing *k, plan *p, pt_error *e)
+{
+    uint64_t bytes[TIERS];
+    int best = -1;
+    while (low <= high) {
+        *knob = (low + high) / 2;
+        int fits = try_rung(in, r, k, p, bytes, e);
+        if (fits < 0)
+            return fits;
+        if (fits) {
+            best = *knob;
+            low = best + 1;
+            packing_free(k);
+            plan_free(p);
+        } else {
+            high = *knob - 1;
+        }
+    }
+    if (best < 0)
+        return 0;
+    *knob = best;
+    return try_rung(in, r, k, p, bytes, e);
+}
+
+/* Everything on the device, saving less and less. */
+static int resident(const rule_input *in, packing *k, plan *p, pt_error *e)
+{
+    uint64_t bytes[TIERS];
+    for (int level = SAVE_ALL; level >= SAVE_INPUT; level--)
+        for (int all = 1; all >= 0; all--) {
+            rung r = {.chunk_bytes = chunk_candidates[0], .persist = INT32_MAX, .level = level, .place = TIER_DEVICE, .visit_all = all};
+            int fits = try_rung(in, &r, k, p, bytes, e);
+            if (fits)
+                return fits;
+        }
+    return 0;
+}
+
+/* Some chunks elsewhere: first as few as possible off the device, then as few as possible off the host. */
+static int spilled(const rule_input *in, const rung *base, packing *k, plan *p, pt_error *e)
+{
+    rung r = *base;
+    int chunks, fits;
+    uint64_t bytes[TIERS];
+    r.persist = r.on_host = 0;
+    int failed = pack(in->model, in->shape, r.chunk_bytes, k, e);
+    chunks = k->chunks_n;
+    packing_free(k);
+    if (failed)
+        return failed;
+    if (in->budget[TIER_HOST] && in->host_tier) {
+        fits = largest(in, &r, &r.on_host, 0, chunks, k, p, e);
+        if (fits <= 0)
+            return fits;
+        packing_free(k);
+        plan_free(p);
+        int host = r.on_host;
+        fits = largest(in, &r, &r.persist, 0, chunks - host, k, p, e);
+        return fits;
+    }
+    fits = try_rung(in, &r, k, p, bytes, e);
+    if (fits <= 0)
+        return fits;
+    packing_free(k);
+    plan_free(p);
+    return largest(in, &r, &r.persist, 0, chunks, k, p, e);
+}
+
+static int does_not_fit(const rule_input *in, const rung *r, uint64_t least[TIERS], pt_error *e)
+{
+    packing k;
+    plan p;
+    rule_input open = *in;
+    uint64_t bytes[TIERS];
+    for (int t = 0; t < TIERS; t++)
+        open.budget[t] = UINT64_MAX;
+    int fits = try_rung(&open, r, &k, &p, bytes, e);
+    if (fits < 0)
+        return fits;
+    packing_free(&k);
+    plan_free(&p);
+    if (least)
+        memcpy(least, bytes, sizeof bytes);
+    for (int t = 0; t < TIERS; t++)
+        if (bytes[t] > in->budget[t]) {
+            char need[32], have[32], missing[32];
+            return pt_fail(e, PT_DOES_NOT_FIT,
+                           "it does not fit: the most economical plan needs %s of %s memory and the budget is %s, %s less; "
+                           "give --%s-memory %llu, or lower --batch-size or --seq-len",
+                           size_format(need, bytes[t]), tier_names[t], size_format(have, in->budget[t]),
+                           size_format(missing, bytes[t] - in->budget[t]), tier_names[t], (unsigned long long)bytes[t]);
+        }
+    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the tiers together are too small; raise --device-memory or --disk-memory");
+}
+
+int rule_plan(const rule_input *in, packing *k, plan *p, uint64_t least[TIERS], pt_error *e)
+{
+    int fits = resident(in, k, p, e);
+    tier away = in->host_tier && in->budget[TIER_HOST] ? TIER_HOST : TIER_DISK;
+    rung r = {.level = SAVE_INPUT, .visit_all = true};
+    for (int place = 0; place < 2 && !fits; place++)
+        for (int spare = 1; spare >= 0 && !fits; spare--)
+            for (size_t c = 0; c < sizeof chunk_candidates / sizeof *chunk_candidates && !fits; c++) {
+                r.chunk_bytes = chunk_candidates[c];
+                r.place = place ? away : TIER_DEVICE;
+                r.spare_buffers = spare;
+                fits = spilled(in, &r, k, p, e);
+            }
+    if (fits)
+        return fits < 0 ? fits : 0;
+    r.persist = r.on_host = 0;
+    return does_not_fit(in, &r, least, e);
+}

@@ -1,0 +1,41 @@
+/* bytes.c - what a plan needs of each tier. */
+#include "schedule/schedule.h"
+
+#include <string.h>
+
+enum { PAGE = 4096, SAVE_ROOM = 8 << 20 };
+
+uint64_t schedule_window_bytes(const schedule_input *in)
+{
+    uint64_t most = 0;
+    for (int c = 0; c < in->packing->chunks_n; c++) {
+        uint64_t bytes = chunk_weight_bytes(in->packing, c) + chunk_state_bytes(in->packing, c);
+        if (in->plan->chunks[c].home == TIER_DISK && bytes > most)
+            most = bytes;
+    }
+    return align_up(most, PAGE);
+}
+
+void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t bytes[TIERS])
+{
+    for (int t = 0; t < TIERS; t++)
+        bytes[t] = s->bytes[t] > bytes[t] ? s->bytes[t] : bytes[t];
+    uint64_t saving = s->home_bytes[TIER_DEVICE] + schedule_window_bytes(in) + SAVE_ROOM;
+    bytes[TIER_DEVICE] = saving > bytes[TIER_DEVICE] ? saving : bytes[TIER_DEVICE];
+}
+
+int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e)
+{
+    memset(bytes, 0, TIERS * sizeof *bytes);
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        if (!(kinds & 1u << kind))
+            continue;
+        schedule s;
+        int failed = schedule_build(in, kind, &s, e);
+        if (failed)
+            return failed;
+        schedule_raise_bytes(in, &s, bytes);
+        schedule_free(&s);
+    }
+    return 0;
+}

@@ -1,0 +1,391 @@
+/* checkpoint.c - what survives.
+ *
+ *   OUT/checkpoint-STEP/                a Hugging Face model: config.json, tokenizer files, and
+ *       model.safetensors               the weights in the model's own dtype
+ *       trainer/trainer.json            counters, settings that the result depends on, the arithmetic
+ *       trainer/exp_avg.safetensors     first moments    (fp32, under the weights' names)
+ *       trainer/exp_avg_sq.safetensors  second moments
+ *       trainer/master.safetensors      fp32 weights, where model.safetensors is not fp32
+ *
+ * The folder is written under a temporary name, synced, and renamed: it is complete or not there. It knows
+ * nothing of chunks, tiers or plans; the position in the data is the number of samples taken.
+ */
+#include "train/trainer.h"
+
+#include "base/json.h"
+#include "io/safetensors.h"
+#include "model/weights.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHECKPOINT_VERSION = 1 };
+
+static const char *const companions[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                                         "vocab.json", "merges.txt", "tokenizer.model", "generation_config.json",
+                                         "chat_template.jinja"};
+
+/* ---- writing ---- */
+
+static int copy_companions(const trainer *t, const char *folder, pt_error *e)
+{
+    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
+    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
+        int failed = path_join(from, t->model_dir, companions[i], e);
+        if (!failed)
+            failed = path_join(to, folder, companions[i], e);
+        if (!failed && path_exists(from))
+            failed = file_copy_atomic(from, to, e);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+/* config.json as it came, with the dtype that the weights are written in. */
+static int write_config(const trainer *t, const char *folder, pt_error *e)
+{
+    static const char *const names[] = {[PT_F32] = "float32", [PT_BF16] = "bfloat16", [PT_F16] = "float16"};
+    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
+    json_t *config = NULL;
+    int failed = path_join(from, t->model_dir, "config.json", e);
+    if (!failed)
+        failed = path_join(to, folder, "config.json", e);
+    if (!failed)
+        failed = json_file_load(from, 0, &config, e);
+    if (failed)
+        return failed;
+    const char *key = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
+    json_object_set_new(config, key, json_string(names[t->save_type]));
+    failed = file_write_json(to, config, e);
+    json_decref(config);
+    return failed;
+}
+
+static bool names_are_bare(const trainer *t)
+{
+    safetensors *st;
+    if (t->random_init || safetensors_open(t->model_dir, &st, NULL))
+        return false;
+    bool bare = weights_are_bare(t->model, st);
+    safetensors_close(st);
+    return bare;
+}
+
+static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
+{
+    int failed = write_config(t, folder, e);
+    if (!failed)
+        failed = copy_companions(t, folder, e);
+    return failed ? failed : state_export(s, STATE_MASTER, folder, "model", t->save_type, names_are_bare(t), e);
+}
+
+/* Everything that the result depends on; what a resumed run must share. */
+static json_t *settings_json(const trainer *t)
+{
+    const pt_train_options *o = &t->o;
+    static const char *const schedules[] = {"constant", "linear", "cosine"};
+    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "model_type",
+                     t->model->config.model_type, "parameters", (json_int_t)t->model->parameters, "data",
+                     dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "seq-len",
+                     (json_int_t)t->shape.seq_len, "batch-size", (json_int_t)t->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
+                     (int)o->shuffle, "save-dtype", dtype_name(t->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
+                     "warmup-steps", (json_int_t)o->warmup_steps, "min-lr-ratio", o->min_lr_ratio, "weight-decay", o->weight_decay,
+                     "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
+}
+
+static int write_counters(const trainer *t, const char *folder, const char *arithmetic, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    json_t *settings = settings_json(t);
+    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o*}", "version", CHECKPOINT_VERSION, "step", (json_int_t)t->step, "steps",
+                            (json_int_t)t->steps, "samples", (json_int_t)(t->step * t->shape.batch), "tokens", (json_int_t)t->tokens,
+                            "arithmetic", arithmetic, "settings", settings);
+    int failed = all && settings ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed)
+        failed = file_write_json(path, all, e);
+    json_decref(all);
+    return failed;
+}
+
+static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
+{
+    int failed = dir_make(folder, e);
+    if (!failed && t->save_type != PT_F32)
+        failed = state_export(s, STATE_MASTER, folder, "master", PT_F32, false, e);
+    if (!failed)
+        failed = state_export(s, STATE_EXP_AVG, folder, "exp_avg", PT_F32, false, e);
+    if (!failed)
+        failed = state_export(s, STATE_EXP_AVG_SQ, folder, "exp_avg_sq", PT_F32, false, e);
+    return failed ? failed : write_counters(t, folder, t->device->info.arithmetic, e);
+}
+
+/* Step of a folder named checkpoint-STEP, or -1. */
+static int64_t checkpoint_step(const char *name)
+{
+    static const char prefix[] = "checkpoint-";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return -1;
+    const char *digits = name + sizeof prefix - 1;
+    size_t n = strspn(digits, "0123456789");
+    return n && n < 18 && !digits[n] ? strtoll(digits, NULL, 10) : -1;
+}
+
+/* The complete checkpoint in the output folder with the highest step not above `limit`; -1: none. *count: how many. */
+static int64_t newest_checkpoint(const trainer *t, int64_t limit, int *count)
+{
+    DIR *d = opendir(t->out);
+    int64_t newest = -1;
+    *count = 0;
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        char path[FILE_PATH_BYTES * 2];
+        int64_t step = checkpoint_step(entry->d_name);
+        snprintf(path, sizeof path, "%s/%s/trainer/trainer.json", t->out, entry->d_name);
+        if (step < 0 || step > limit || !path_exists(path))
+            continue;
+        (*count)++;
+        newest = step > newest ? step : newest;
+    }
+    if (d)
+        closedir(d);
+    return newest;
+}
+
+/* Keeps the newest `keep` checkpoints. */
+static int prune(const trainer *t, pt_error *e)
+{
+    int64_t limit = INT64_MAX;
+    for (int kept = 0; t->o.keep; kept++) {
+        int count;
+        char path[FILE_PATH_BYTES], name[48];
+        int64_t step = newest_checkpoint(t, limit, &count);
+        if (step < 0)
+            break;
+        limit = step - 1;
+        if (kept < t->o.keep)
+            continue;
+        snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
+        int failed = path_join(path, t->out, name, e);
+        if (!failed)
+            failed = tree_remove(path, e);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+int checkpoint_save(trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], name[48], folder[FILE_PATH_BYTES];
+    snprintf(name, sizeof name, "checkpoint-%lld", (long long)t->step);
+    dir_stage stage;
+    int failed = trainer_drain(t, e);
+    if (!failed)
+        failed = path_join(path, t->out, name, e);
+    if (!failed)
+        failed = dir_stage_begin(&stage, path, e);
+    if (failed)
+        return failed;
+    trainer_progress(t, "saving", 0, 2);
+    state s;
+    state_open(&s, t->x);
+    failed = write_model(t, &s, stage.path, e);
+    trainer_progress(t, "saving", 1, 2);
+    if (!failed)
+        failed = path_join(folder, stage.path, "trainer", e);
+    if (!failed)
+        failed = write_trainer(t, &s, folder, e);
+    state_close(&s, NULL);
+    if (failed) {
+        dir_stage_abort(&stage);
+        return failed;
+    }
+    failed = dir_stage_commit(&stage, e);
+    trainer_progress(t, "saving", 2, 2);
+    return failed ? failed : prune(t, e);
+}
+
+/* Files of a model into the output folder: staged beside their final place, then renamed one by one, the weights'
+ * index and config.json last. */
+static int move_files(const char *from, const char *to, pt_error *e)
+{
+    for (int last = 0; last < 2; last++) {
+        DIR *d = opendir(from);
+        if (!d)
+            return pt_fail_errno(e, PT_FAILED, "%s cannot be read", from);
+        for (struct dirent *entry; (entry = readdir(d));) {
+            char a[FILE_PATH_BYTES], b[FILE_PATH_BYTES];
+            size_t n = strlen(entry->d_name);
+            bool is_json = n > 5 && strcmp(entry->d_name + n - 5, ".json") == 0;
+            if (entry->d_name[0] == '.' || is_json != (last == 1))
+                continue;
+            int failed = path_join(a, from, entry->d_name, e);
+            if (!failed)
+                failed = path_join(b, to, entry->d_name, e);
+            if (!failed && rename(a, b) < 0)
+                failed = pt_fail_errno(e, PT_FAILED, "%s cannot be renamed to %s", a, b);
+            if (failed) {
+                closedir(d);
+                return failed;
+            }
+        }
+        closedir(d);
+    }
+    return dir_sync(to, e);
+}
+
+int model_export(trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    dir_stage stage;
+    int failed = trainer_drain(t, e);
+    if (!failed)
+        failed = path_join(path, t->out, "model", e);
+    if (!failed)
+        failed = dir_stage_begin(&stage, path, e);
+    if (failed)
+        return failed;
+    trainer_progress(t, "saving", 0, 1);
+    state s;
+    state_open(&s, t->x);
+    failed = write_model(t, &s, stage.path, e);
+    state_close(&s, NULL);
+    if (!failed)
+        failed = move_files(stage.path, t->out, e);
+    dir_stage_abort(&stage);
+    trainer_progress(t, "saving", 1, 1);
+    return failed;
+}
+
+/* ---- resuming ---- */
+
+int checkpoint_find(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
+{
+    int count;
+    if (t->o.resume_from) {
+        snprintf(path, FILE_PATH_BYTES, "%s", t->o.resume_from);
+        return 0;
+    }
+    int64_t step = newest_checkpoint(t, INT64_MAX, &count);
+    if (step < 0)
+        return pt_fail(e, PT_FAILED, "%s has no complete checkpoint to resume from: leave out --resume to start anew", t->out);
+    char name[48];
+    snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
+    return path_join(path, t->out, name, e);
+}
+
+static void describe(const json_t *value, char *out, size_t n)
+{
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10)) : NULL;
+    snprintf(out, n, "%s", text ? text : "nothing");
+    free(text);
+}
+
+static bool same_value(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
+
+static int compare_settings(const trainer *t, const char *path, const json_source *file, pt_error *e)
+{
+    json_source saved;
+    int failed = json_get_object(file, "settings", JSON_REQUIRED, &saved, e);
+    if (failed)
+        return failed;
+    json_t *now = settings_json(t), *value;
+    const char *key;
+    json_object_foreach(now, key, value)
+    {
+        const json_t *before = json_object_get(saved.object, key);
+        if (failed || same_value(value, before))
+            continue;
+        char a[256], b[256];
+        describe(before, a, sizeof a);
+        describe(value, b, sizeof b);
+        failed = pt_fail(e, PT_FAILED, "%s was written with %s%s %s and this run has %s: the result depends on it; give the same",
+                         path, strcmp(key, "model_type") && strcmp(key, "parameters") ? "--" : "", key, a, b);
+    }
+    json_decref(now);
+    return failed;
+}
+
+int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
+{
+    char file[FILE_PATH_BYTES];
+    json_source s;
+    int failed = path_join(file, path, "trainer/trainer.json", e);
+    if (!failed && !path_exists(file))
+        failed = pt_fail(e, PT_FAILED, "%s is not a checkpoint: it has no trainer/trainer.json", path);
+    if (!failed)
+        failed = json_source_open(&s, file, e);
+    if (failed)
+        return failed;
+    int64_t version, samples;
+    failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
+    if (!failed)
+        failed = compare_settings(t, path, &s, e);
+    if (!failed)
+        failed = json_get_int(&s, "step", JSON_REQUIRED, 0, INT64_MAX / 2, &t->step, e);
+    if (!failed)
+        failed = json_get_int(&s, "tokens", JSON_REQUIRED, 0, INT64_MAX / 2, &t->tokens, e);
+    if (!failed)
+        failed = json_get_int(&s, "samples", JSON_REQUIRED, t->step * t->shape.batch, t->step * t->shape.batch, &samples, e);
+    json_source_close(&s);
+    if (!failed && t->step > t->steps)
+        failed = pt_fail(e, PT_FAILED, "%s stands at step %lld, behind the last one, %lld: raise --steps", path, (long long)t->step,
+                         (long long)t->steps);
+    t->first_step = t->step;
+    return failed;
+}
+
+static void compare_arithmetic(const trainer *t, const char *path)
+{
+    char file[FILE_PATH_BYTES];
+    json_source s;
+    const char *before;
+    if (path_join(file, path, "trainer/trainer.json", NULL) || json_source_open(&s, file, NULL))
+        return;
+    if (!json_get_string(&s, "arithmetic", JSON_REQUIRED, &before, NULL) && strcmp(before, t->device->info.arithmetic) != 0)
+        trainer_notice(t, "the checkpoint was computed with %s and this run computes with %s: the bits may differ from here on", before,
+                       t->device->info.arithmetic);
+    json_source_close(&s);
+}
+
+static int load_kind(state *s, state_kind kind, const char *folder, const char *name, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    safetensors *st;
+    int failed = path_join(path, folder, name, e);
+    if (!failed)
+        failed = safetensors_open(path, &st, e);
+    if (failed)
+        return failed;
+    failed = kind == STATE_MASTER ? state_load(s, st, e) : state_load_kind(s, kind, st, e);
+    safetensors_close(st);
+    return failed;
+}
+
+int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
+{
+    char folder[FILE_PATH_BYTES];
+    int failed = path_join(folder, path, "trainer", e);
+    if (failed)
+        return failed;
+    compare_arithmetic(t, path);
+    state s;
+    state_open(&s, t->x);
+    if (t->save_type == PT_F32)
+        failed = load_kind(&s, STATE_MASTER, path, "model.safetensors", e);
+    else
+        failed = load_kind(&s, STATE_MASTER, folder, "master.safetensors", e);
+    if (!failed)
+        failed = load_kind(&s, STATE_EXP_AVG, folder, "exp_avg.safetensors", e);
+    if (!failed)
+        failed = load_kind(&s, STATE_EXP_AVG_SQ, folder, "exp_avg_sq.safetensors", e);
+    int closed = state_close(&s, failed ? NULL : e);
+    return failed ? failed : closed;
+}

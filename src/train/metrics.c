@@ -1,0 +1,72 @@
+/* metrics.c - metrics.jsonl, a line a step. A resumed run cuts it back to the step that it starts from. */
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Bytes of the file's leading lines whose step is at most `step`; a torn last line is not among them. */
+static int lines_until(const char *path, int64_t step, off_t *keep, pt_error *e)
+{
+    FILE *f = fopen(path, "re");
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t n;
+    *keep = 0;
+    if (!f)
+        return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
+    while ((n = getline(&line, &capacity, f)) > 0) {
+        json_t *object = line[n - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
+        json_int_t at = json_integer_value(json_object_get(object, "step"));
+        bool good = object && at >= 1 && at <= step;
+        json_decref(object);
+        if (!good)
+            break;
+        *keep += n;
+    }
+    free(line);
+    fclose(f);
+    return 0;
+}
+
+int metrics_open(trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    off_t keep;
+    int failed = path_join(path, t->out, "metrics.jsonl", e);
+    if (!failed)
+        failed = lines_until(path, t->step, &keep, e);
+    if (failed)
+        return failed;
+    t->metrics = fopen(path, "ae");
+    if (!t->metrics)
+        return pt_fail_errno(e, PT_FAILED, "%s cannot be written", path);
+    if (ftruncate(fileno(t->metrics), keep) < 0)
+        return pt_fail_errno(e, PT_FAILED, "%s cannot be cut back to step %lld", path, (long long)t->step);
+    return 0;
+}
+
+int metrics_write(trainer *t, const pt_step *s, pt_error *e)
+{
+    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f}", "step", (json_int_t)s->step, "loss", s->loss, "grad_norm",
+                             s->grad_norm, "lr", s->lr, "tokens", (json_int_t)s->tokens, "step_s", s->step_s, "tokens_per_s",
+                             s->tokens_per_s);
+    pt_summary sum;
+    pt_trainer_summary(t, &sum);
+    for (int i = 0; i < sum.memory_n; i++) {
+        char key[64];
+        snprintf(key, sizeof key, "%s_peak_bytes", sum.memory[i].tier);
+        json_object_set_new(line, key, json_integer((json_int_t)sum.memory[i].peak_bytes));
+        snprintf(key, sizeof key, "%s_predicted_bytes", sum.memory[i].tier);
+        json_object_set_new(line, key, json_integer((json_int_t)sum.memory[i].predicted_bytes));
+    }
+    if (s->evaluated)
+        json_object_set_new(line, "eval_loss", json_real(s->eval_loss));
+    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(line);
+    int failed = !text || fprintf(t->metrics, "%s\n", text) < 0 || fflush(t->metrics) != 0;
+    free(text);
+    return failed ? pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be written", t->out) : 0;
+}

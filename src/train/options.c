@@ -1,0 +1,69 @@
+#include "train/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+void pt_train_defaults(pt_train_options *o)
+{
+    memset(o, 0, sizeof *o);
+    o->epochs = 1;
+    o->batch_size = 8;
+    o->shuffle = true;
+    o->lr_schedule = PT_LR_LINEAR;
+    o->beta1 = 0.9;
+    o->beta2 = 0.999;
+    o->eps = 1e-8;
+    o->max_grad_norm = 1;
+    o->device = "cpu";
+    o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
+}
+
+/* A setting and the range that makes sense. */
+static int check_range(const char *name, double value, double low, double high, pt_error *e)
+{
+    if (value >= low && value <= high) /* false for NaN */
+        return 0;
+    return pt_fail(e, PT_USAGE, "%s is %g: it must be between %g and %g", name, value, low, high);
+}
+
+int options_check(const pt_train_options *o, pt_error *e)
+{
+    if (!o->model || !o->model[0])
+        return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json");
+    if (!o->data || o->data_n < 1)
+        return pt_fail(e, PT_USAGE, "no data: --data FILE names a text, JSONL, .npy or .bin file, or a folder of them");
+    if (!o->out || !o->out[0])
+        return pt_fail(e, PT_USAGE, "no output folder: --out DIR");
+    const struct { const char *name; double value, low, high; } ranges[] = {
+        {"--steps", (double)o->steps, 0, 1e15},        {"--epochs", o->epochs, 1e-9, 1e9},
+        {"--seq-len", (double)o->seq_len, 0, 1 << 24}, {"--batch-size", (double)o->batch_size, 1, 1 << 24},
+        {"--micro-batch", (double)o->micro_batch, 0, 1 << 24}, {"--lr", o->lr, 0, 1e3},
+        {"--warmup-steps", (double)o->warmup_steps, 0, 1e15}, {"--min-lr-ratio", o->min_lr_ratio, 0, 1},
+        {"--weight-decay", o->weight_decay, 0, 1e3},   {"--beta1", o->beta1, 0, 0.9999999},
+        {"--beta2", o->beta2, 0, 0.9999999},           {"--eps", o->eps, 0, 1},
+        {"--max-grad-norm", o->max_grad_norm, 0, 1e30}, {"--threads", o->threads, 0, 4096},
+        {"--save-every", (double)o->save_every, 0, 1e15}, {"--keep", o->keep, 0, 1e9},
+        {"--eval-every", (double)o->eval_every, 0, 1e15}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        int failed = check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high, e);
+        if (failed)
+            return failed;
+    }
+    if ((double)o->seq_len * (double)o->batch_size > (double)(1 << 28))
+        return pt_fail(e, PT_USAGE, "--batch-size %lld times --seq-len %lld is more than 2^28 tokens a step: lower one of them",
+                       (long long)o->batch_size, (long long)o->seq_len);
+    return 0;
+}
+
+double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)
+{
+    double s = (double)step, w = (double)o->warmup_steps, r = o->min_lr_ratio;
+    if (s <= w)
+        return o->lr * s / w;
+    double p = steps > o->warmup_steps ? (s - 1 - w) / ((double)steps - w) : 0;
+    switch (o->lr_schedule) {
+    case PT_LR_LINEAR: return o->lr * (1 - (1 - r) * p);
+    case PT_LR_COSINE: return o->lr * (r + (1 - r) * (1 + cos(3.14159265358979323846 * p)) / 2);
+    default: return o->lr;
+    }
+}

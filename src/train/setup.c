@@ -1,0 +1,275 @@
+/* setup.c - from options to a trainer that stands before its first step. */
+#include "train/trainer.h"
+
+#include "base/units.h"
+#include "io/safetensors.h"
+#include "model/weights.h"
+#include "profile/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void pass_notice(void *arg, const char *sentence) { trainer_notice(arg, "%s", sentence); }
+
+static void pass_progress(void *arg, uint64_t done, uint64_t total) { trainer_progress(arg, "tokenizing", done, total); }
+
+/* ---- model ---- */
+
+static int open_model(trainer *t, pt_error *e)
+{
+    snprintf(t->model_dir, sizeof t->model_dir, "%s", t->o.model);
+    if (!path_is_folder(t->model_dir))
+        return pt_fail(e, PT_FAILED, "%s is not a folder: --model wants a Hugging Face folder with config.json", t->model_dir);
+    int failed = model_open(t->model_dir, pass_notice, t, &t->model, e);
+    if (failed)
+        return failed;
+    t->random_init = t->o.init_random || !weights_present(t->model_dir);
+    if (t->random_init)
+        trainer_notice(t, "%s: starting from random weights (seed %llu)",
+                       t->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)t->o.seed);
+    if (t->o.lr == 0)
+        t->o.lr = t->random_init ? 3e-4 : 5e-5;
+    return 0;
+}
+
+static int choose_save_type(trainer *t, pt_error *e)
+{
+    static const pt_dtype types[] = {PT_F32, PT_F32, PT_BF16, PT_F16};
+    t->save_type = types[t->o.save_type];
+    if (t->o.save_type != PT_SAVE_AS_STORED || t->random_init)
+        return 0;
+    safetensors *st;
+    int failed = safetensors_open(t->model_dir, &st, e);
+    if (failed)
+        return failed;
+    failed = weights_check(t->model, st, &t->save_type, e);
+    safetensors_close(st);
+    return failed;
+}
+
+/* ---- data ---- */
+
+/* Changes when tokenizer.json does (FNV-1a of its bytes). */
+static int tokenizer_fingerprint(const char *model_dir, char out[32], pt_error *e)
+{
+    char path[FILE_PATH_BYTES], *text;
+    size_t n;
+    int failed = path_join(path, model_dir, "tokenizer.json", e);
+    if (!failed)
+        failed = file_read_all(path, 1u << 30, &text, &n, e);
+    if (failed)
+        return failed;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+    free(text);
+    snprintf(out, 32, "%016llx", (unsigned long long)hash);
+    return 0;
+}
+
+static int open_dataset(trainer *t, const char *const *paths, int n, bool evaluation, const char *fingerprint, dataset **out,
+                        pt_error *e)
+{
+    char cache[FILE_PATH_BYTES];
+    int failed = path_join(cache, t->out, "cache", e);
+    if (failed)
+        return failed;
+    dataset_options d = {.paths = paths, .paths_n = n, .tokenizer = t->tokenizer, .cache_dir = cache,
+                         .tokenizer_fingerprint = fingerprint, .seq_len = t->o.seq_len, .vocab = t->model->config.vocab,
+                         .seed = t->o.seed, .shuffle = t->o.shuffle && !evaluation, .evaluation = evaluation,
+                         .threads = t->o.threads, .progress = pass_progress, .progress_arg = t};
+    failed = dataset_open(&d, out, e);
+    if (!failed && dataset_notice(*out))
+        trainer_notice(t, "%s", dataset_notice(*out));
+    return failed;
+}
+
+static int open_data(trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], fingerprint[32] = "ids";
+    int failed = path_join(path, t->model_dir, "tokenizer.json", e);
+    if (!failed && path_exists(path)) {
+        failed = tokenizer_open(t->model_dir, &t->tokenizer, e);
+        if (!failed)
+            failed = tokenizer_fingerprint(t->model_dir, fingerprint, e);
+    }
+    if (!failed)
+        failed = open_dataset(t, t->o.data, t->o.data_n, false, fingerprint, &t->data, e);
+    if (!failed && t->o.eval_data_n)
+        failed = open_dataset(t, t->o.eval_data, t->o.eval_data_n, true, fingerprint, &t->eval, e);
+    return failed;
+}
+
+/* ---- the step ---- */
+
+static int choose_shape(trainer *t, pt_error *e)
+{
+    const model_config *c = &t->model->config;
+    if (!t->o.seq_len)
+        t->o.seq_len = c->max_positions < 1024 ? c->max_positions : 1024;
+    if (c->position == POSITION_LEARNED && t->o.seq_len > c->max_positions)
+        return pt_fail(e, PT_FAILED, "--seq-len %lld is more than the %lld positions that the model has learned",
+                       (long long)t->o.seq_len, (long long)c->max_positions);
+    if (t->o.seq_len > c->max_positions)
+        trainer_notice(t, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)t->o.seq_len,
+                       (long long)c->max_positions);
+    step_shape_init(&t->shape, t->model, t->o.precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, t->o.batch_size, t->o.seq_len);
+    int64_t micro = t->o.micro_batch;
+    if (micro && (micro % t->shape.unit_seqs || t->o.batch_size % micro))
+        return pt_fail(e, PT_USAGE,
+                       "--micro-batch %lld: it must divide the batch of %lld and be a multiple of %lld, the sequences that are "
+                       "computed together",
+                       (long long)micro, (long long)t->o.batch_size, (long long)t->shape.unit_seqs);
+    return 0;
+}
+
+static int count_steps(trainer *t, pt_error *e)
+{
+    int64_t windows = (int64_t)dataset_windows(t->data), batch = t->shape.batch;
+    t->epoch_windows = windows / batch * batch;
+    if (!t->epoch_windows)
+        return pt_fail(e, PT_FAILED,
+                       "the data has %lld windows of %lld tokens and a step takes %lld: give more data, or a lower --batch-size or "
+                       "--seq-len",
+                       (long long)windows, (long long)t->shape.seq_len, (long long)batch);
+    double by_epochs = t->o.epochs * (double)(t->epoch_windows / batch);
+    t->steps = t->o.steps ? t->o.steps : by_epochs < 1 ? 1 : (int64_t)by_epochs;
+    return 0;
+}
+
+/* ---- budgets and plan ---- */
+
+static int choose_budgets(trainer *t, pt_error *e)
+{
+    machine m;
+    int failed = machine_probe(&m, e);
+    if (failed)
+        return failed;
+    uint64_t margin = machine_memory_margin(&m), room = m.memory_free_bytes > margin ? m.memory_free_bytes - margin : 0, disk = 0;
+    t->host_tier = t->o.host_memory != PT_AUTO && t->o.host_memory > 0; /* on a CPU only where asked for */
+    t->budget[TIER_HOST] = t->host_tier ? t->o.host_memory : 0;
+    t->budget[TIER_DEVICE] = t->o.device_memory == PT_AUTO ? room - (room < t->budget[TIER_HOST] ? room : t->budget[TIER_HOST])
+                                                           : t->o.device_memory;
+    if (t->o.disk_path)
+        snprintf(t->disk_path, sizeof t->disk_path, "%s", t->o.disk_path);
+    else
+        failed = path_join(t->disk_path, t->out, "disk", e);
+    if (!failed)
+        failed = disk_free_bytes(t->disk_path, &disk, e);
+    disk = disk > MACHINE_DISK_MARGIN ? disk - MACHINE_DISK_MARGIN : 0;
+    t->budget[TIER_DISK] = t->o.disk_memory == PT_AUTO ? disk : t->o.disk_memory;
+    if (!failed && t->budget[TIER_DEVICE] + t->budget[TIER_HOST] > m.memory_free_bytes) {
+        char asked[32], free_text[32];
+        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory and --host-memory together ask for %s and only %s are free",
+                       size_format(asked, t->budget[TIER_DEVICE] + t->budget[TIER_HOST]), size_format(free_text, m.memory_free_bytes));
+    }
+    return failed;
+}
+
+static unsigned kinds_of(const trainer *t)
+{
+    unsigned kinds = 1u << SCHEDULE_STEP;
+    if (t->o.max_grad_norm > 0)
+        kinds |= 1u << SCHEDULE_STEP_UPDATE | 1u << SCHEDULE_DRAIN;
+    return kinds | (t->eval ? 1u << SCHEDULE_EVAL : 0);
+}
+
+static int read_plan(trainer *t, pt_error *e)
+{
+    int failed = plan_read(t->o.plan_file, &t->plan, e);
+    if (!failed)
+        failed = pack(t->model, &t->shape, t->plan.chunk_bytes, &t->packing, e);
+    if (!failed && (failed = plan_validate(&t->plan, t->model, &t->shape, &t->packing, t->o.max_grad_norm > 0, e)))
+        pt_error_prefix(e, "%s", t->o.plan_file);
+    return failed;
+}
+
+static int make_plan(trainer *t, pt_error *e)
+{
+    if (t->o.plan_file)
+        return read_plan(t, e);
+    rule_input r = {.model = t->model, .shape = &t->shape, .training = true, .clipping = t->o.max_grad_norm > 0,
+                    .host_tier = t->host_tier, .micro_batch = t->o.micro_batch, .kinds = kinds_of(t)};
+    memcpy(r.budget, t->budget, sizeof r.budget);
+    return rule_plan(&r, &t->packing, &t->plan, NULL, e);
+}
+
+static int write_plan(const trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], *json = pt_trainer_plan_json(t);
+    int failed = json ? path_join(path, t->out, "plan.json", e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed)
+        failed = file_write_atomic(path, json, strlen(json), e);
+    free(json);
+    return failed;
+}
+
+/* ---- state ---- */
+
+static int load_weights(trainer *t, pt_error *e)
+{
+    state s;
+    state_open(&s, t->x);
+    int failed;
+    if (t->random_init) {
+        failed = state_init(&s, t->o.seed, e);
+    } else {
+        safetensors *st;
+        failed = safetensors_open(t->model_dir, &st, e);
+        if (!failed) {
+            failed = state_load(&s, st, e);
+            safetensors_close(st);
+        }
+    }
+    int closed = state_close(&s, failed ? NULL : e);
+    return failed ? failed : closed;
+}
+
+static int open_executor(trainer *t, pt_error *e)
+{
+    device_options d = {.threads = t->o.threads};
+    if (strcmp(t->o.device, "cpu") != 0)
+        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", t->o.device);
+    int failed = device_cpu_open(&d, &t->device, e);
+    executor_options x = {.device = t->device, .host = t->device, .schedules = kinds_of(t), .disk_path = t->disk_path,
+                          .threads = t->o.threads, .trace = t->o.trace};
+    x.input = (schedule_input){t->model, &t->shape, &t->packing, &t->plan, true, t->host_tier};
+    memcpy(x.budget, t->budget, sizeof x.budget);
+    return failed ? failed : executor_open(&x, &t->x, e);
+}
+
+int trainer_setup(trainer *t, pt_error *e)
+{
+    char from[FILE_PATH_BYTES];
+    snprintf(t->out, sizeof t->out, "%s", t->o.out);
+    int failed = dir_make(t->out, e);
+    if (!failed)
+        failed = dir_lock_take(&t->lock, t->out, e);
+    if (!failed)
+        failed = open_model(t, e);
+    if (!failed)
+        failed = choose_save_type(t, e);
+    if (!failed)
+        failed = choose_shape(t, e);
+    if (!failed)
+        failed = open_data(t, e);
+    if (!failed)
+        failed = count_steps(t, e);
+    if (!failed && t->o.resume)
+        failed = checkpoint_find(t, from, e);
+    if (!failed && t->o.resume)
+        failed = checkpoint_read_counters(t, from, e);
+    if (!failed)
+        failed = choose_budgets(t, e);
+    if (!failed)
+        failed = make_plan(t, e);
+    if (!failed)
+        failed = open_executor(t, e);
+    if (!failed)
+        failed = t->o.resume ? checkpoint_load_state(t, from, e) : load_weights(t, e);
+    if (!failed)
+        failed = write_plan(t, e);
+    return failed ? failed : metrics_open(t, e);
+}
+
+char *pt_trainer_plan_json(const pt_trainer *t) { return plan_to_json(&t->plan, t->model, &t->shape); }

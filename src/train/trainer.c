@@ -1,0 +1,255 @@
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void trainer_notice(const trainer *t, const char *fmt, ...)
+{
+    char sentence[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    if (t->o.notice)
+        t->o.notice(t->o.arg, sentence);
+}
+
+void trainer_progress(const trainer *t, const char *stage, uint64_t done, uint64_t total)
+{
+    if (t->o.progress)
+        t->o.progress(t->o.arg, stage, done, total);
+}
+
+/* ---- life ---- */
+
+int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
+{
+    *out = NULL;
+    int failed = options_check(o, e);
+    if (failed)
+        return failed;
+    trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    t->o = *o;
+    t->lock.fd = -1;
+    failed = trainer_setup(t, e);
+    if (failed) {
+        pt_trainer_close(t);
+        return failed;
+    }
+    *out = t;
+    return 0;
+}
+
+void pt_trainer_close(pt_trainer *t)
+{
+    if (!t)
+        return;
+    if (t->metrics)
+        fclose(t->metrics);
+    executor_close(t->x);
+    if (t->device)
+        t->device->table->close(t->device);
+    plan_free(&t->plan);
+    packing_free(&t->packing);
+    dataset_close(t->data);
+    dataset_close(t->eval);
+    tokenizer_close(t->tokenizer);
+    model_close(t->model);
+    if (t->lock.fd >= 0)
+        dir_lock_release(&t->lock);
+    free(t);
+}
+
+/* ---- steps ---- */
+
+static int load_batch(trainer *t, int64_t *targets, pt_error *e)
+{
+    executor_batch b = executor_input(t->x);
+    int64_t len = t->shape.seq_len;
+    *targets = 0;
+    for (int64_t i = 0; i < t->shape.batch; i++) {
+        uint64_t index = (uint64_t)(t->step * t->shape.batch + i);
+        int failed = dataset_sample(t->data, index, (uint64_t)t->epoch_windows, b.ids + i * len, b.targets + i * len, NULL, e);
+        if (failed)
+            return failed;
+    }
+    for (int64_t i = 0; i < t->shape.batch * len; i++)
+        *targets += b.targets[i] >= 0;
+    return *targets ? 0 : pt_fail(e, PT_FAILED, "step %lld has no target token at all", (long long)t->step + 1);
+}
+
+static double sum_losses(const trainer *t)
+{
+    const float *loss = executor_losses(t->x);
+    double sum = 0;
+    for (int64_t i = 0; i < t->shape.batch * t->shape.seq_len; i++)
+        sum += (double)loss[i];
+    return sum;
+}
+
+/* Sum of squares per parameter, then over the parameters; *bad: the first that is not finite, or -1. */
+static double gradient_norm(const trainer *t, int *bad)
+{
+    const double *partial = executor_sumsq(t->x);
+    double total = 0;
+    int64_t at = 0;
+    *bad = -1;
+    for (int i = 0; i < t->model->params_n; i++) {
+        int64_t n = sumsq_index(t->model, i + 1) - at;
+        double sum = 0;
+        for (int64_t k = 0; k < n; k++)
+            sum += partial[at + k];
+        if (!isfinite(sum) && *bad < 0)
+            *bad = i;
+        at += n;
+        total += sum;
+    }
+    return sqrt(total);
+}
+
+static int check_finite(const trainer *t, double loss, double norm, int bad, pt_error *e)
+{
+    if (isfinite(loss) && isfinite(norm))
+        return 0;
+    const char *kept = t->o.max_grad_norm > 0 ? "no weight has been changed by it" : "without clipping the weights may have been changed by it";
+    if (bad >= 0)
+        return pt_fail(e, PT_FAILED,
+                       "step %lld: the gradient of %s (block %d of %d) is not finite and the loss is %g; %s; go on from the last "
+                       "checkpoint with a lower --lr, or with --dtype fp32",
+                       (long long)t->step + 1, t->model->params[bad].part[0].name, t->model->params[bad].block, t->model->blocks_n,
+                       loss, kept);
+    return pt_fail(e, PT_FAILED,
+                   "step %lld: the loss is %g (block %d of %d, the loss head); %s; go on from the last checkpoint with a lower --lr",
+                   (long long)t->step + 1, loss, t->model->blocks_n - 1, t->model->blocks_n, kept);
+}
+
+static update_params params_of_step(const trainer *t, int64_t step, double norm)
+{
+    double clip = t->o.max_grad_norm;
+    update_params u = {.lr = (float)lr_of_step(&t->o, step, t->steps), .beta1 = (float)t->o.beta1, .beta2 = (float)t->o.beta2,
+                       .eps = (float)t->o.eps, .weight_decay = (float)t->o.weight_decay, .step = step, .grad_scale = 1};
+    if (clip > 0 && clip / (norm + 1e-6) < 1)
+        u.grad_scale = (float)(clip / (norm + 1e-6));
+    return u;
+}
+
+int trainer_drain(trainer *t, pt_error *e)
+{
+    if (!t->pending)
+        return 0;
+    int failed = executor_run(t->x, SCHEDULE_DRAIN, 0, &t->update, e);
+    if (!failed)
+        t->pending = false;
+    return failed;
+}
+
+/* Runs the step's schedule; *targets: what the losses are divided by. */
+static int run_step(trainer *t, int64_t *targets, pt_error *e)
+{
+    bool clipping = t->o.max_grad_norm > 0;
+    int failed = load_batch(t, targets, e);
+    if (failed)
+        return failed;
+    if (!clipping)
+        t->update = params_of_step(t, t->step + 1, 0);
+    failed = executor_run(t->x, t->pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, (float)(1.0 / (double)*targets), &t->update, e);
+    t->pending = false;
+    return failed;
+}
+
+int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
+{
+    if (t->step >= t->steps)
+        return 0;
+    double start = now_s();
+    int64_t targets;
+    int bad, failed = run_step(t, &targets, e);
+    if (failed)
+        return failed;
+    double loss = sum_losses(t) / (double)targets, norm = gradient_norm(t, &bad);
+    failed = check_finite(t, loss, norm, bad, e);
+    if (failed)
+        return failed;
+    t->step++;
+    t->tokens += targets;
+    if (t->o.max_grad_norm > 0) {
+        t->update = params_of_step(t, t->step, norm);
+        t->pending = true;
+    }
+    *s = (pt_step){.step = t->step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->o, t->step, t->steps), .tokens = t->tokens};
+    s->step_s = now_s() - start;
+    s->tokens_per_s = (double)targets / s->step_s;
+    bool last = t->step == t->steps;
+    if (t->eval && (last || (t->o.eval_every && t->step % t->o.eval_every == 0))) {
+        int64_t tokens;
+        failed = pt_trainer_evaluate(t, &s->eval_loss, &tokens, e);
+        s->evaluated = true;
+    }
+    if (!failed)
+        failed = metrics_write(t, s, e);
+    if (!failed && t->o.save_every && t->step % t->o.save_every == 0)
+        failed = checkpoint_save(t, e);
+    return failed ? failed : 1;
+}
+
+/* ---- evaluation, saving ---- */
+
+static int evaluate_batch(trainer *t, uint64_t first, uint64_t windows, int64_t *tokens, double *sum, pt_error *e)
+{
+    executor_batch b = executor_input(t->x);
+    int64_t len = t->shape.seq_len;
+    for (int64_t i = 0; i < t->shape.batch; i++) {
+        int32_t *ids = b.ids + i * len, *targets = b.targets + i * len;
+        int failed = 0;
+        if (first + (uint64_t)i < windows)
+            failed = dataset_eval_window(t->eval, first + (uint64_t)i, ids, targets, e);
+        else
+            for (int64_t k = 0; k < len; k++) {
+                ids[k] = 0;
+                targets[k] = -100;
+            }
+        if (failed)
+            return failed;
+        for (int64_t k = 0; k < len; k++)
+            *tokens += targets[k] >= 0;
+    }
+    int failed = executor_run(t->x, SCHEDULE_EVAL, 0, NULL, e);
+    if (!failed)
+        *sum += sum_losses(t);
+    return failed;
+}
+
+int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e)
+{
+    if (!t->eval)
+        return pt_fail(e, PT_USAGE, "no evaluation data: --eval-data FILE");
+    int failed = trainer_drain(t, e);
+    uint64_t windows = dataset_eval_windows(t->eval);
+    double sum = 0;
+    *tokens = 0;
+    for (uint64_t w = 0; w < windows && !failed; w += (uint64_t)t->shape.batch) {
+        trainer_progress(t, "evaluating", w, windows);
+        failed = evaluate_batch(t, w, windows, tokens, &sum, e);
+    }
+    trainer_progress(t, "evaluating", windows, windows);
+    *loss = sum / (double)(*tokens ? *tokens : 1);
+    return failed;
+}
+
+int pt_trainer_save(pt_trainer *t, pt_error *e) { return checkpoint_save(t, e); }
+
+int pt_trainer_finish(pt_trainer *t, pt_error *e) { return model_export(t, e); }
+
+const char *pt_version(void) { return PT_VERSION; }

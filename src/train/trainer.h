@@ -1,0 +1,67 @@
+/* trainer.h - a run: what its parts are and how they hang together (inside of pt_trainer, protrain.h).
+ *
+ *   model, data --> shape --> budgets --> packing + plan --> executor --> steps --> checkpoints, model
+ *
+ * With clipping the updates of a step wait until the next step's forward needs the weights (`pending`), or until
+ * something else wants the newest state: saving, evaluation and the end drain them first. Nothing that a step computes
+ * depends on when that happens.
+ */
+#ifndef PT_TRAINER_H
+#define PT_TRAINER_H
+
+#include "data/dataset.h"
+#include "io/files.h"
+#include "plan/rule.h"
+#include "train/executor.h"
+#include "train/state.h"
+
+#include <stdio.h>
+
+struct pt_trainer {
+    pt_train_options o;
+    char model_dir[FILE_PATH_BYTES], out[FILE_PATH_BYTES], disk_path[FILE_PATH_BYTES];
+    model *model;
+    tokenizer *tokenizer;
+    dataset *data, *eval;
+    step_shape shape;
+    packing packing;
+    plan plan;
+    device *device;
+    executor *x;
+    dir_lock lock;
+    FILE *metrics;
+    bool random_init, host_tier;
+    pt_dtype save_type;
+    uint64_t budget[TIERS];
+    int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */
+    int64_t step, first_step;      /* done; done when the run was resumed */
+    int64_t tokens;                /* target tokens seen */
+    bool pending;                  /* updates of step `step` wait */
+    update_params update;          /* their parameters */
+};
+typedef struct pt_trainer trainer;
+
+/* options.c */
+int options_check(const pt_train_options *o, pt_error *e);
+double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps);
+
+/* trainer.c */
+void trainer_notice(const trainer *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void trainer_progress(const trainer *t, const char *stage, uint64_t done, uint64_t total);
+int trainer_drain(trainer *t, pt_error *e); /* runs the waiting updates */
+
+/* setup.c */
+int trainer_setup(trainer *t, pt_error *e);
+
+/* checkpoint.c */
+int checkpoint_save(trainer *t, pt_error *e);
+int checkpoint_find(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e); /* the one to resume from */
+int checkpoint_read_counters(trainer *t, const char *path, pt_error *e);        /* and compares the settings */
+int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
+int model_export(trainer *t, pt_error *e);                                      /* into the output folder */
+
+/* metrics.c */
+int metrics_open(trainer *t, pt_error *e); /* cut back to the step that the run starts from */
+int metrics_write(trainer *t, const pt_step *s, pt_error *e);
+
+#endif
