@@ -118,7 +118,7 @@ static int read_list(const json_source *s, const char *key, int max, read_entry 
 static int read_chunks(const json_source *s, plan *p, int at, int count, pt_error *e)
 {
     static const char *const keys[] = {"count", "home", "update"};
-    int home, update, failed = refuse_unknown(s, keys, 3, e);
+    int home = 0, update = 0, failed = refuse_unknown(s, keys, 3, e);
     if (!failed)
         failed = get_name(s, "home", tier_names, TIERS, &home, e);
     if (!failed)
@@ -131,7 +131,7 @@ static int read_chunks(const json_source *s, plan *p, int at, int count, pt_erro
 static int read_blocks(const json_source *s, plan *p, int at, int count, pt_error *e)
 {
     static const char *const keys[] = {"count", "save", "place"};
-    int level, place, failed = refuse_unknown(s, keys, 3, e);
+    int level = 0, place = 0, failed = refuse_unknown(s, keys, 3, e);
     if (!failed)
         failed = get_name(s, "save", level_names, SAVE_LEVELS, &level, e);
     if (!failed)
@@ -143,7 +143,7 @@ static int read_blocks(const json_source *s, plan *p, int at, int count, pt_erro
 
 static int read_numbers(const json_source *s, plan *p, pt_error *e)
 {
-    int update, failed = json_get_int(s, "chunk_bytes", JSON_REQUIRED, PLAN_MIN_CHUNK_BYTES, PLAN_MAX_CHUNK_BYTES, &p->chunk_bytes, e);
+    int update = 0, failed = json_get_int(s, "chunk_bytes", JSON_REQUIRED, PLAN_MIN_CHUNK_BYTES, PLAN_MAX_CHUNK_BYTES, &p->chunk_bytes, e);
     if (!failed)
         failed = get_int(s, "n_buffer", 0, PLAN_MAX_SLOTS, &p->n_buffer, e);
     if (!failed)

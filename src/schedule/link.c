@@ -18,33 +18,58 @@ static void wait_for(task *t, const task *tasks, int index)
         t->wait[tasks[index].queue] = index;
 }
 
-static bool share_memory(const buffer *a, const buffer *b)
+/* ---- memory ---- */
+
+/* Which buffer had each stretch of a tier last; in order of offset, none overlapping. Whoever had it before that one
+ * was waited for when that one started. */
+typedef struct span { uint64_t offset, end; int buffer; } span;
+typedef struct occupancy { span *spans; int n; } occupancy;
+
+/* The first span that ends behind `offset`. */
+static int find_span(const occupancy *m, uint64_t offset)
 {
-    return a->tier == b->tier && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+    int low = 0, high = m->n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (m->spans[middle].end <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
-/* The first task of a buffer waits for those that used its memory before. */
-static void wait_for_memory(schedule *s, history *h, const int *starting, int n, task *t, int index)
+/* The buffer takes its memory; its first task waits for those that used it before. */
+static void take_memory(schedule *s, const history *h, occupancy *m, task *t, int index)
 {
     const buffer *b = &s->buffers[index];
-    for (int i = 0; i < n; i++) {
-        const buffer *old = &s->buffers[starting[i]];
-        if (old->last < b->first && share_memory(old, b))
-            for (int q = 0; q < QUEUES; q++)
-                wait_for(t, s->tasks, h[starting[i]].users[q]);
-    }
+    uint64_t start = b->offset, end = b->offset + b->bytes;
+    int first = find_span(m, start), past = first, n = 0;
+    span replaced[3];
+    for (; past < m->n && m->spans[past].offset < end; past++)
+        for (int q = 0; q < QUEUES; q++)
+            wait_for(t, s->tasks, h[m->spans[past].buffer].users[q]);
+    if (past > first && m->spans[first].offset < start)
+        replaced[n++] = (span){m->spans[first].offset, start, m->spans[first].buffer};
+    replaced[n++] = (span){start, end, index};
+    if (past > first && m->spans[past - 1].end > end)
+        replaced[n++] = (span){end, m->spans[past - 1].end, m->spans[past - 1].buffer};
+    memmove(m->spans + first + n, m->spans + past, (size_t)(m->n - past) * sizeof *m->spans);
+    memcpy(m->spans + first, replaced, (size_t)n * sizeof *replaced);
+    m->n += n - (past - first);
 }
 
-static void link_task(schedule *s, history *h, int *started, int *started_n, int index)
+/* ---- tasks ---- */
+
+static void link_task(schedule *s, history *h, occupancy *memory, int index)
 {
     task *t = &s->tasks[index];
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
         const operand *o = &s->operands[i];
+        const buffer *b = &s->buffers[o->buffer];
         history *past = &h[o->buffer];
-        if (o->buffer >= s->homes_n && s->buffers[o->buffer].first == index && past->users[t->queue] != index) {
-            wait_for_memory(s, h, started, *started_n, t, o->buffer);
-            started[(*started_n)++] = o->buffer;
-        }
+        if (o->buffer >= s->homes_n && b->first == index && past->users[t->queue] != index && b->bytes)
+            take_memory(s, h, &memory[b->tier], t, o->buffer);
         wait_for(t, s->tasks, past->writer);
         for (int q = 0; o->write && q < QUEUES; q++)
             wait_for(t, s->tasks, past->users[q]);
@@ -87,20 +112,26 @@ static void drop_known_waits(schedule *s, int (*clock)[QUEUES])
 
 int schedule_link(schedule *s, pt_error *e)
 {
-    history *h = malloc(((size_t)s->buffers_n + 1) * sizeof *h);
-    int *started = malloc(((size_t)s->buffers_n + 1) * sizeof *started), started_n = 0;
+    size_t buffers = (size_t)s->buffers_n + 1;
+    history *h = malloc(buffers * sizeof *h);
     int(*clock)[QUEUES] = malloc(((size_t)s->tasks_n + 1) * sizeof *clock);
-    int failed = !h || !started || !clock;
+    occupancy memory[TIERS] = {0};
+    int failed = !h || !clock;
+    for (int t = 0; t < TIERS; t++) {
+        memory[t].spans = malloc(2 * buffers * sizeof(span)); /* a buffer adds itself and at most one more */
+        failed |= !memory[t].spans;
+    }
     if (!failed) {
-        memset(h, -1, ((size_t)s->buffers_n + 1) * sizeof *h);
+        memset(h, -1, buffers * sizeof *h);
         for (int i = 0; i < s->tasks_n; i++)
             memset(s->tasks[i].wait, -1, sizeof s->tasks[i].wait);
         for (int i = 0; i < s->tasks_n; i++)
-            link_task(s, h, started, &started_n, i);
+            link_task(s, h, memory, i);
         drop_known_waits(s, clock);
     }
     free(h);
-    free(started);
     free(clock);
+    for (int t = 0; t < TIERS; t++)
+        free(memory[t].spans);
     return failed ? pt_fail(e, PT_FAILED, "out of memory while linking a schedule") : 0;
 }
