@@ -35,7 +35,7 @@ typedef struct disk_channel disk_channel;
  * instead; it is called in the channel's thread. */
 typedef struct disk_options {
     bool no_direct, no_uring;
-    size_t piece_bytes; /* default 1 MiB; a multiple of DISK_ALIGN */
+    size_t piece_bytes; /* default 2 MiB; rounded up to DISK_ALIGN */
     int depth;          /* pieces in flight, default 16, at most 64 */
     int (*fault)(void *context, bool is_write, uint64_t offset, size_t bytes, int result);
     void *context;
