@@ -1,5 +1,6 @@
 /* Matrix products against sums in double precision, and what their bits do not depend on. */
 #include "base/rng.h"
+#include "device/cpu/kernels/matmul_few.h"
 #include "device/cpu/kernels/matmul_tile.h"
 #include "device/cpu/ops.h"
 
@@ -229,7 +230,9 @@ static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
     pool *threads;
     assert_int_equal(pool_open(2, &threads, NULL), 0);
     for (uint64_t i = 0; i < 60; i++) {
-        op_matmul o = random_op(900 + i, 2 + draw(8000 + i, 300), 2 + draw(9000 + i, 300), 1 + draw(10000 + i, 1000));
+        op_matmul o = random_op(900 + i, 2 + draw(8000 + i, i % 3 ? 300 : 8), 2 + draw(9000 + i, 300), 1 + draw(10000 + i, 1000));
+        if (i % 3 == 0)
+            o.layout = MATMUL_NT; /* which has a kernel for few rows */
         problem p = problem_make(o, 1, false, false);
         problem_run(&p, threads);
         size_t bytes = c_bytes(&p), in = dtype_bytes(o.type), out = dtype_bytes(o.out_type);
@@ -265,6 +268,12 @@ static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
             (isa == 2 ? matmul_tile_v2 : isa == 3 ? matmul_tile_v3 : matmul_tile_v4)(
                 &p.o, 0, o.m, 0, o.n, pool_scratch(threads, 0));
             problem_check(&p);
+            if (o.layout == MATMUL_NT) {
+                p.o.m = o.m < FEW_ROWS ? o.m : FEW_ROWS;
+                memcpy(p.c, p.c_before, c_bytes(&p));
+                (isa == 2 ? matmul_few_v2 : isa == 3 ? matmul_few_v3 : matmul_few_v4)(&p.o, 0, o.n);
+                problem_check(&p);
+            }
             problem_free(&p);
         }
     pool_close(threads);

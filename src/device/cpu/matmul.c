@@ -6,6 +6,7 @@
 #include "device/cpu/matmul.h"
 
 #include "device/cpu/isa.h"
+#include "device/cpu/kernels/matmul_few.h"
 #include "device/cpu/kernels/matmul_tile.h"
 #include "device/cpu/ops.h"
 
@@ -72,10 +73,24 @@ static void matmul_rectangle(void *arg, int64_t tile, int thread)
     KERNEL_BEST(matmul_tile)(o, m0, rows, n0, cols, pool_scratch(job->pool, thread));
 }
 
+enum { FEW_COLUMNS = 256 }; /* a thread takes this many columns of a product with few rows */
+
+static void matmul_columns(void *arg, int64_t tile, int thread)
+{
+    const op_matmul *o = arg;
+    int64_t n0 = tile * FEW_COLUMNS;
+    KERNEL_BEST(matmul_few)(o, n0, o->n - n0 < FEW_COLUMNS ? o->n - n0 : FEW_COLUMNS);
+}
+
 void cpu_matmul(pool *p, const op_matmul *o)
 {
     if (o->m == 0 || o->n == 0)
         return;
+    if (o->m <= FEW_ROWS && o->layout == MATMUL_NT) {
+        op_matmul copy = *o;
+        pool_run(p, divide_up(o->n, FEW_COLUMNS), matmul_columns, &copy);
+        return;
+    }
     matmul_job job = {o, p, grid_choose(o, pool_threads(p))};
     pool_run(p, job.grid.down * job.grid.across, matmul_rectangle, &job);
 }

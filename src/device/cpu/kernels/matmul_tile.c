@@ -17,13 +17,13 @@
  */
 #include "device/cpu/kernels/matmul_tile.h"
 
-#include "device/cpu/kernels/matmul_simd.h"
+#include "device/cpu/kernels/matmul_epilogue.h"
+#include "device/cpu/kernels/matmul_pack.h"
 #include "device/cpu/pool.h"
 
 #include <stdbool.h>
 
 enum {
-    K_BLOCK = 384,
     ROW_GROUP = 144, /* rows of a that are packed at a time: a multiple of 6 and 12 */
     SUM_LD = TILE_COLS + 16 /* not a power of two: rows of a register tile fall into different cache sets */
 };
@@ -37,121 +37,7 @@ typedef struct scratch {
 _Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a tile must fit a thread's scratch space");
 _Static_assert(ROW_GROUP % MR == 0 && TILE_ROW_STEP % MR == 0 && TILE_COL_STEP % NR == 0, "whole panels");
 
-/* A matrix as packing sees it: element (i, k) of the operand, i the row of c for a, the column for b. */
-typedef struct operand {
-    const void *base;
-    pt_dtype type;
-    bool k_inside; /* (i, k) lies at i * ld + k; else at k * ld + i */
-    int64_t ld;
-} operand;
-
-/* ---- packing: panel[k * width + i] = (i, k), 0 where i >= count ------------------------------ */
-
-INLINE float type_load(const void *p, pt_dtype type, int64_t i)
-{
-    return type == PT_BF16 ? bf16_to_f32(((const bf16 *)p)[i]) : ((const float *)p)[i];
-}
-
-INLINE float load_one(const operand *m, int64_t i, int64_t k)
-{
-    return type_load(m->base, m->type, m->k_inside ? i * m->ld + k : k * m->ld + i);
-}
-
-INLINE void load_eight(f8 *out, pt_dtype type, const void *p)
-{
-    if (type == PT_BF16)
-        f8_load_bf16(out, p);
-    else
-        f8_load_f32(out, p);
-}
-
-static void pack_edge(const operand *m, int64_t i0, int count, int width, int64_t k0, int kc, float *panel)
-{
-    for (int k = 0; k < kc; k++)
-        for (int i = 0; i < width; i++)
-            panel[k * width + i] = i < count ? load_one(m, i0 + i, k0 + k) : 0.0f;
-}
-
-/* Eight k of eight i, turned in registers; i past the end give zeros. */
-INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int count, int64_t k, f8 r[8])
-{
-    const char *row = (const char *)m->base + (i0 * m->ld + k) * (int64_t)dtype_bytes(type);
-    int64_t step = m->ld * (int64_t)dtype_bytes(type);
-    if (count >= 8) {
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; j++)
-            load_eight(&r[j], type, row + j * step);
-    } else {
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; j++)
-            if (j < count)
-                load_eight(&r[j], type, row + j * step);
-            else
-                r[j] = (f8){0};
-    }
-    f8_transpose(r);
-}
-
-/* Of a block at the end of a panel whose width is not a multiple of 8 the surplus is overwritten
- * afterwards, by the blocks before it and by the next k: so blocks go from last to first, k from
- * first to last. */
-INLINE void pack_turned(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
-                        float *panel)
-{
-    int k = 0;
-    for (; k + 8 <= kc; k += 8)
-#pragma GCC unroll 4
-        for (int i = (width - 1) / 8 * 8; i >= 0; i -= 8) {
-            f8 r[8];
-            turn_block(m, type, i0 + i, count - i, k0 + k, r);
-#pragma GCC unroll 8
-            for (int j = 0; j < 8; j++)
-                *(f8_at *)(panel + (k + j) * width + i) = r[j];
-        }
-    pack_edge(m, i0, count, width, k0 + k, kc - k, panel + k * width);
-}
-
-/* A full panel whose i lie side by side: a copy. The last vector of a line starts early enough to
- * end with the line where width >= 8. */
-INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int width, int64_t k0, int kc, float *panel)
-{
-    int64_t size = (int64_t)dtype_bytes(type);
-    const char *line = (const char *)m->base + (k0 * m->ld + i0) * size;
-    for (int k = 0; k < kc; k++, line += m->ld * size, panel += width) {
-        if (width < 8) {
-            for (int i = 0; i < width; i++)
-                panel[i] = type_load(line, type, i);
-            continue;
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < width; i += 8) {
-            int at = i + 8 <= width ? i : width - 8;
-            f8 v;
-            load_eight(&v, type, line + at * size);
-            *(f8_at *)(panel + at) = v;
-        }
-    }
-}
-
-INLINE void pack_typed(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
-                       float *panel)
-{
-    if (m->k_inside)
-        pack_turned(m, type, i0, count, width, k0, kc, panel);
-    else if (count == width)
-        pack_straight(m, type, i0, width, k0, kc, panel);
-    else
-        pack_edge(m, i0, count, width, k0, kc, panel);
-}
-
-INLINE void pack(const operand *m, int64_t i0, int64_t left, int width, int64_t k0, int kc, float *panel)
-{
-    int count = left < width ? (int)left : width;
-    if (m->type == PT_BF16)
-        pack_typed(m, PT_BF16, i0, count, width, k0, kc, panel);
-    else
-        pack_typed(m, PT_F32, i0, count, width, k0, kc, panel);
-}
+/* ---- panels --------------------------------------------------------------------------------- */
 
 static void pack_a(const operand *m, int64_t i0, int64_t left, int64_t k0, int kc, float *panel)
 {
@@ -208,53 +94,13 @@ static void register_tile_rows(int64_t rows, int kc, const float *a, const float
 
 /* ---- c from the sums ------------------------------------------------------------------------ */
 
-/* One row: c[at ..] from sum[0 .. cols), bias from column n0. Types are constants where inlined. */
-INLINE void epilogue_row(const op_matmul *o, pt_dtype type, pt_dtype out_type, float *sum, int64_t at, int64_t n0,
-                         int64_t cols)
-{
-    if (o->bias)
-        for (int64_t j = 0; j < cols; j++)
-            sum[j] += type_load(o->bias, type, n0 + j);
-    if (o->residual)
-        for (int64_t j = 0; j < cols; j++)
-            sum[j] += type_load(o->residual, type, at + j);
-    if (out_type == PT_BF16) {
-        bf16 *c = (bf16 *)o->c + at;
-        for (int64_t j = 0; j < cols; j++)
-            c[j] = bf16_from_f32(sum[j]);
-        return;
-    }
-    float *c = (float *)o->c + at;
-    if (o->accumulate)
-        for (int64_t j = 0; j < cols; j++)
-            c[j] += sum[j];
-    else
-        for (int64_t j = 0; j < cols; j++)
-            c[j] = sum[j];
-}
-
 static void epilogue(const op_matmul *o, float *sum, int64_t m0, int64_t rows, int64_t n0, int64_t cols)
 {
-    for (int64_t i = 0; i < rows; i++, sum += SUM_LD) {
-        int64_t at = (m0 + i) * o->ldc + n0;
-        if (o->out_type == PT_BF16)
-            epilogue_row(o, PT_BF16, PT_BF16, sum, at, n0, cols);
-        else if (o->type == PT_BF16)
-            epilogue_row(o, PT_BF16, PT_F32, sum, at, n0, cols);
-        else
-            epilogue_row(o, PT_F32, PT_F32, sum, at, n0, cols);
-    }
+    for (int64_t i = 0; i < rows; i++)
+        epilogue_row(o, sum + i * SUM_LD, m0 + i, n0, cols);
 }
 
 /* ---- the rectangle -------------------------------------------------------------------------- */
-
-/* Blocks of about equal length: 2048 is 6 x 342, not 5 x 384 + 128. */
-static int k_block(int64_t k)
-{
-    int64_t blocks = (k + K_BLOCK - 1) / K_BLOCK;
-    int64_t length = blocks ? (k + blocks - 1) / blocks : 0;
-    return (int)(length + 7 < K_BLOCK ? (length + 7) / 8 * 8 : K_BLOCK);
-}
 
 static void row_group(const operand *a, const operand *b, int64_t m0, int64_t rows, int64_t n0, int64_t cols,
                       int64_t k0, int kc, bool pack_columns, scratch *s, float *sum)

@@ -1,0 +1,45 @@
+/* matmul_epilogue.h - c from the sums over K: bias, residual, one rounding. */
+#ifndef PT_MATMUL_EPILOGUE_H
+#define PT_MATMUL_EPILOGUE_H
+
+#include "device/cpu/kernels/matmul_pack.h"
+#include "device/device.h"
+
+/* Types are constants where this is inlined. */
+INLINE void epilogue_typed(const op_matmul *o, pt_dtype type, pt_dtype out_type, float *sum, int64_t at, int64_t n0,
+                         int64_t cols)
+{
+    if (o->bias)
+        for (int64_t j = 0; j < cols; j++)
+            sum[j] += type_load(o->bias, type, n0 + j);
+    if (o->residual)
+        for (int64_t j = 0; j < cols; j++)
+            sum[j] += type_load(o->residual, type, at + j);
+    if (out_type == PT_BF16) {
+        bf16 *c = (bf16 *)o->c + at;
+        for (int64_t j = 0; j < cols; j++)
+            c[j] = bf16_from_f32(sum[j]);
+        return;
+    }
+    float *c = (float *)o->c + at;
+    if (o->accumulate)
+        for (int64_t j = 0; j < cols; j++)
+            c[j] += sum[j];
+    else
+        for (int64_t j = 0; j < cols; j++)
+            c[j] = sum[j];
+}
+
+/* c[m][n0 .. n0 + cols) from sum[0 .. cols), which is used up. */
+INLINE void epilogue_row(const op_matmul *o, float *sum, int64_t m, int64_t n0, int64_t cols)
+{
+    int64_t at = m * o->ldc + n0;
+    if (o->out_type == PT_BF16)
+        epilogue_typed(o, PT_BF16, PT_BF16, sum, at, n0, cols);
+    else if (o->type == PT_BF16)
+        epilogue_typed(o, PT_BF16, PT_F32, sum, at, n0, cols);
+    else
+        epilogue_typed(o, PT_F32, PT_F32, sum, at, n0, cols);
+}
+
+#endif

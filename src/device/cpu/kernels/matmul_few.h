@@ -1,0 +1,13 @@
+/* matmul_few.h - columns of a product with few rows, as generation has them, by one thread. */
+#ifndef PT_MATMUL_FEW_H
+#define PT_MATMUL_FEW_H
+
+#include "device/cpu/isa.h"
+#include "device/device.h"
+
+enum { FEW_ROWS = 4 };
+
+/* c[all m rows][n0 .. n0+cols) of the op; m <= FEW_ROWS, layout MATMUL_NT. */
+KERNELS(void, matmul_few, (const op_matmul *o, int64_t n0, int64_t cols))
+
+#endif

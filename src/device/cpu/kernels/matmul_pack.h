@@ -1,0 +1,145 @@
+/* matmul_pack.h - how the kernels of a product read a and b. */
+#ifndef PT_MATMUL_PACK_H
+#define PT_MATMUL_PACK_H
+
+#include "device/cpu/kernels/matmul_simd.h"
+
+#include <stdbool.h>
+
+enum { K_BLOCK = 384 }; /* the longest stretch of K that is summed before it is added to the sum before */
+
+/* Blocks of about equal length: 2048 is 5 x 352 + 288, not 5 x 384 + 128. */
+INLINE int k_block(int64_t k)
+{
+    int64_t blocks = (k + K_BLOCK - 1) / K_BLOCK;
+    int64_t length = blocks ? (k + blocks - 1) / blocks : 0;
+    return (int)(length + 15 < K_BLOCK ? (length + 15) / 16 * 16 : K_BLOCK);
+}
+
+/* A matrix as packing sees it: element (i, k) of the operand, i the row of c for a, the column for b. */
+typedef struct operand {
+    const void *base;
+    pt_dtype type;
+    bool k_inside; /* (i, k) lies at i * ld + k; else at k * ld + i */
+    int64_t ld;
+} operand;
+
+/* ---- packing: panel[k * width + i] = (i, k), 0 where i >= count ------------------------------ */
+
+INLINE float type_load(const void *p, pt_dtype type, int64_t i)
+{
+    return type == PT_BF16 ? bf16_to_f32(((const bf16 *)p)[i]) : ((const float *)p)[i];
+}
+
+INLINE float load_one(const operand *m, int64_t i, int64_t k)
+{
+    return type_load(m->base, m->type, m->k_inside ? i * m->ld + k : k * m->ld + i);
+}
+
+INLINE void load_eight(f8 *out, pt_dtype type, const void *p)
+{
+    if (type == PT_BF16)
+        f8_load_bf16(out, p);
+    else
+        f8_load_f32(out, p);
+}
+
+INLINE void pack_edge(const operand *m, int64_t i0, int count, int width, int64_t k0, int kc, float *panel)
+{
+    for (int k = 0; k < kc; k++)
+        for (int i = 0; i < width; i++)
+            panel[k * width + i] = i < count ? load_one(m, i0 + i, k0 + k) : 0.0f;
+}
+
+/* How many k a turned block has: a vector's worth of fp32, or of pairs of bf16. */
+INLINE int turn_length(pt_dtype type) { return type == PT_BF16 ? 16 : 8; }
+
+/* Turned in registers: r[j][i] = (i0 + i, k + j) for 8 i and turn_length k; i past `count` give 0.
+ * Two neighbouring bf16 travel as one 32-bit element and part at the end. */
+INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int64_t count, int64_t k, f8 r[16])
+{
+    int64_t step = m->ld * (int64_t)dtype_bytes(type);
+    const char *row = (const char *)m->base + i0 * step + k * (int64_t)dtype_bytes(type);
+    f8 x[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        if (i < count)
+            x[i] = *(const f8_at *)(row + i * step);
+        else
+            x[i] = (f8){0};
+    f8_transpose(x);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++)
+        if (type == PT_BF16) {
+            r[2 * j] = (f8)((u8)x[j] << 16);
+            r[2 * j + 1] = (f8)((u8)x[j] & 0xffff0000u);
+        } else {
+            r[j] = x[j];
+        }
+}
+
+/* Of a block at the end of a panel whose width is not a multiple of 8 the surplus is overwritten
+ * afterwards, by the blocks before it and by the next k: so blocks go from last to first, k from
+ * first to last. */
+INLINE void pack_turned(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
+                        float *panel)
+{
+    int k = 0, length = turn_length(type);
+    for (; k + length <= kc; k += length)
+#pragma GCC unroll 4
+        for (int i = (width - 1) / 8 * 8; i >= 0; i -= 8) {
+            f8 r[16];
+            if (count >= width && i + 8 <= width)
+                turn_block(m, type, i0 + i, 8, k0 + k, r);
+            else
+                turn_block(m, type, i0 + i, count - i, k0 + k, r);
+#pragma GCC unroll 16
+            for (int j = 0; j < length; j++)
+                *(f8_at *)(panel + (k + j) * width + i) = r[j];
+        }
+    pack_edge(m, i0, count, width, k0 + k, kc - k, panel + k * width);
+}
+
+/* A full panel whose i lie side by side: a copy. The last vector of a line starts early enough to
+ * end with the line where width >= 8. */
+INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int width, int64_t k0, int kc, float *panel)
+{
+    int64_t size = (int64_t)dtype_bytes(type);
+    const char *line = (const char *)m->base + (k0 * m->ld + i0) * size;
+    for (int k = 0; k < kc; k++, line += m->ld * size, panel += width) {
+        if (width < 8) {
+            for (int i = 0; i < width; i++)
+                panel[i] = type_load(line, type, i);
+            continue;
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < width; i += 8) {
+            int at = i + 8 <= width ? i : width - 8;
+            f8 v;
+            load_eight(&v, type, line + at * size);
+            *(f8_at *)(panel + at) = v;
+        }
+    }
+}
+
+INLINE void pack_typed(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
+                       float *panel)
+{
+    if (m->k_inside)
+        pack_turned(m, type, i0, count, width, k0, kc, panel);
+    else if (count == width)
+        pack_straight(m, type, i0, width, k0, kc, panel);
+    else
+        pack_edge(m, i0, count, width, k0, kc, panel);
+}
+
+INLINE void pack(const operand *m, int64_t i0, int64_t left, int width, int64_t k0, int kc, float *panel)
+{
+    int count = left < width ? (int)left : width;
+    if (m->type == PT_BF16)
+        pack_typed(m, PT_BF16, i0, count, width, k0, kc, panel);
+    else
+        pack_typed(m, PT_F32, i0, count, width, k0, kc, panel);
+}
+
+#endif
