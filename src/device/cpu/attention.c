@@ -1,7 +1,7 @@
 /* attention.c - cuts attention into tiles for the pool.
  *
- * Many queries: a tile is (sequence, head, 96 queries). The last tiles of a sequence see the most
- * keys and are handed out first.
+ * Many queries: a tile is (sequence, head, 96 queries). A head's tiles follow each other, so that its
+ * keys stay in the cache; the last, which see the most keys, come first.
  *
  * Few queries (generation): a tile is (sequence, kv head, part of the keys). The parts of a kv head,
  * at most MOST_PARTS and cut by the shape alone, leave partial results in the second half of thread
@@ -24,9 +24,9 @@ static void forward_run(void *arg, int64_t tile, int thread)
 {
     const forward_job *job = arg;
     const op_attention *o = job->o;
-    int64_t row_tile = job->tiles - 1 - tile / (o->seqs * o->heads), rest = tile % (o->seqs * o->heads);
+    int64_t row_tile = job->tiles - 1 - tile % job->tiles, head = tile / job->tiles;
     KERNEL_BEST(attention_tile)
-    (o, rest / o->heads, rest % o->heads, row_tile, pool_scratch(job->pool, thread));
+    (o, head / o->heads, head % o->heads, row_tile, pool_scratch(job->pool, thread));
 }
 
 /* A unit is a kv head of a sequence with the query rows that read it. */

@@ -29,7 +29,7 @@ static void keys_run(void *arg, int64_t task, int thread)
 {
     const backward_job *job = arg;
     const op_attention *o = &job->b->forward;
-    int64_t units = o->seqs * o->kv_heads, unit = task % units, from = task / units * job->span;
+    int64_t unit = task / job->spans, from = task % job->spans * job->span;
     int64_t seq = unit / o->kv_heads, kv_head = unit % o->kv_heads, group = o->heads / o->kv_heads;
     int64_t keys = o->kv_len - from < job->span ? o->kv_len - from : job->span;
     int64_t floats = (keys + ATT_KEYS - 1) / ATT_KEYS * ATT_KEYS * attention_padded(o->dim);
@@ -49,9 +49,9 @@ static void queries_run(void *arg, int64_t task, int thread)
 {
     const backward_job *job = arg;
     const op_attention *o = &job->b->forward;
-    int64_t tile = job->tiles - 1 - task / (o->seqs * o->heads), rest = task % (o->seqs * o->heads);
+    int64_t tile = job->tiles - 1 - task % job->tiles, head = task / job->tiles;
     KERNEL_BEST(attention_backward_sweep)
-    (job->b, rest / o->heads, rest % o->heads, tile, 0, o->kv_len, NULL, NULL, true,
+    (job->b, head / o->heads, head % o->heads, tile, 0, o->kv_len, NULL, NULL, true,
      pool_scratch(job->pool, thread));
 }
 

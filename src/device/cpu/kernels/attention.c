@@ -2,7 +2,7 @@
  *
  *              queries (lanes) ->
  *            +--------+--------+-
- *   keys     | S^T    |        |      A panel is three vectors of queries. For each tile of 64 keys:
+ *   keys     | S^T    |        |      A panel is up to three vectors of queries. For each tile of 64 keys:
  *    |       | panel  | panel  |      its scores (keys x lanes). Over all tiles: the maximum m and
  *    v       +--------+--------+-     sum l of each lane, and O^T (dim x lanes).
  *
@@ -50,7 +50,7 @@ static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, in
 
 /* One vector of lanes: scores (keys, stride PANEL) become exp(score - max); max and sum go on, and
  * *shrink is what the sums so far are to be multiplied with. */
-static void softmax_lanes(const tile_queries *t, const panel_view *view, int64_t lane, int64_t key,
+static ATT_APART void softmax_lanes(const tile_queries *t, const panel_view *view, int64_t lane, int64_t key,
                           float *scores, float *max, float *sum, float *shrink)
 {
     vec before = vec_load(max), top = before;
@@ -77,17 +77,29 @@ static void softmax_lanes(const tile_queries *t, const panel_view *view, int64_t
     vec_store(shrink, factor);
 }
 
+/* S^T = K (scale Q)^T: (keys, PANEL) */
+static ATT_APART void panel_scores(const forward_tile *t, int64_t dim, const panel_view *view)
+{
+    product(PRODUCT_SET, t->k, t->padded, 1, t->q + view->lane, ATT_QUERIES, t->scores, PANEL,
+            view->keys, view->vecs, dim, NULL);
+}
+
+/* O^T = O^T * shrink + V^T P^T: (dim, ATT_QUERIES) */
+static ATT_APART void panel_add_values(const forward_tile *t, int64_t dim, const panel_view *view,
+                                       const float *shrink)
+{
+    product(PRODUCT_SCALED, t->v, 1, t->padded, t->scores, PANEL, t->out + view->lane, ATT_QUERIES, dim,
+            view->vecs, view->keys, shrink);
+}
+
 static void forward_panel(forward_tile *t, int64_t dim, const panel_view *view, int64_t key)
 {
     float shrink[PANEL];
-    int64_t p = t->padded, lane = view->lane;
-    product(PRODUCT_SET, t->k, p, 1, t->q + lane, ATT_QUERIES, t->scores, PANEL, view->keys,
-            view->vecs, dim, NULL);
+    panel_scores(t, dim, view);
     for (int64_t v = 0; v < view->vecs; v++)
-        softmax_lanes(&t->queries, view, lane + v * VEC, key, t->scores + v * VEC,
-                      t->max + lane + v * VEC, t->sum + lane + v * VEC, shrink + v * VEC);
-    product(PRODUCT_SCALED, t->v, 1, p, t->scores, PANEL, t->out + lane, ATT_QUERIES, dim, view->vecs,
-            view->keys, shrink);
+        softmax_lanes(&t->queries, view, view->lane + v * VEC, key, t->scores + v * VEC,
+                      t->max + view->lane + v * VEC, t->sum + view->lane + v * VEC, shrink + v * VEC);
+    panel_add_values(t, dim, view, shrink);
 }
 
 static void forward_store(forward_tile *t, const op_attention *o)
@@ -123,10 +135,11 @@ void KERNEL(attention_tile)(const op_attention *o, int64_t seq, int64_t head, in
         int64_t at = base + key * o->ldkv;
         load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t.k, t.padded, padded_keys);
         load_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t.v, t.padded, padded_keys);
-        for (int64_t lane = 0; lane < t.queries.vecs * VEC; lane += PANEL) {
+        for (int64_t lane = 0; lane < t.queries.vecs * VEC;) {
             panel_view view = panel_see(&t.queries, lane, key, keys);
             if (view.keys)
                 forward_panel(&t, o->dim, &view, key);
+            lane += view.vecs * VEC;
         }
     }
     forward_store(&t, o);

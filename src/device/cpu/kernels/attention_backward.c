@@ -81,7 +81,7 @@ static void backward_open(backward_tile *t, const op_attention_backward *b, int6
 
 /* One vector of lanes: p = exp(score - lse) and ds = p (dp - delta), exactly 0 where a key is not
  * seen. p comes in as scores, ds as dp; `keys` rows of stride ATT_QUERIES. */
-static void probability_lanes(const backward_tile *t, int64_t lane, int64_t key, int64_t keys,
+static ATT_APART void probability_lanes(const backward_tile *t, int64_t lane, int64_t key, int64_t keys,
                               bool masked, float *p, float *ds)
 {
     vec lse = vec_load(t->lse + lane), delta = vec_load(t->delta + lane);
@@ -99,29 +99,42 @@ static void probability_lanes(const backward_tile *t, int64_t lane, int64_t key,
     }
 }
 
+/* c (keys, ATT_QUERIES) = a (keys, dim) . b (dim, ATT_QUERIES), the lanes of a panel, whole blocks of
+ * rows: S^T from K and Q, dP^T from V and dO. */
+static ATT_APART void panel_scores(const backward_tile *t, const panel_view *view, const float *a,
+                                   const float *b, float *c)
+{
+    product(PRODUCT_SET, a, t->padded, 1, b + view->lane, ATT_QUERIES, c + view->lane, ATT_QUERIES,
+            round_up(view->keys, BLOCK_ROWS), view->vecs, t->dim, NULL);
+}
+
+/* dQ^T += K^T dS^T: (dim, ATT_QUERIES) */
+static ATT_APART void panel_add_dq(const backward_tile *t, const panel_view *view)
+{
+    product(PRODUCT_ADD, t->k, 1, t->padded, t->ds + view->lane, ATT_QUERIES, t->dq_t + view->lane,
+            ATT_QUERIES, t->dim, view->vecs, view->keys, NULL);
+}
+
+/* sums (keys, dim) += a (keys, lanes) . b (lanes, dim) for the key rows [row, end), which the queries
+ * [lane, count) of the tile see: dV from P^T and dO, dK from dS^T and Q. */
+static ATT_APART void add_to_keys(const backward_tile *t, int64_t row, int64_t end, int64_t lane,
+                                  const float *a, const float *b, float *sums)
+{
+    int64_t p = t->padded;
+    product(PRODUCT_ADD, a + row * ATT_QUERIES + lane, ATT_QUERIES, 1, b + lane * p, p, sums + row * p, p,
+            end - row, round_up(t->dim, VEC) / VEC, t->queries.count - lane, NULL);
+}
+
 /* P and dS of a panel, in whole blocks of rows. */
 static void backward_panel(backward_tile *t, const panel_view *view, int64_t key)
 {
-    int64_t p = t->padded, lane = view->lane, rows = round_up(view->keys, BLOCK_ROWS);
-    product(PRODUCT_SET, t->k, p, 1, t->q_t + lane, ATT_QUERIES, t->p + lane, ATT_QUERIES, rows,
-            view->vecs, t->dim, NULL);
-    product(PRODUCT_SET, t->v, p, 1, t->dout_t + lane, ATT_QUERIES, t->ds + lane, ATT_QUERIES, rows,
-            view->vecs, t->dim, NULL);
+    int64_t rows = round_up(view->keys, BLOCK_ROWS);
+    panel_scores(t, view, t->k, t->q_t, t->p);
+    panel_scores(t, view, t->v, t->dout_t, t->ds);
     for (int64_t v = 0; v < view->vecs; v++) {
-        int64_t at = lane + v * VEC;
+        int64_t at = view->lane + v * VEC;
         probability_lanes(t, at, key, rows, view->masked, t->p + at, t->ds + at);
     }
-}
-
-/* dk and dv of key rows [row, end), which the queries [lane, count) of the tile see. */
-static void backward_keys(backward_tile *t, int64_t row, int64_t end, int64_t lane, float *dk,
-                          float *dv)
-{
-    int64_t p = t->padded, vecs = round_up(t->dim, VEC) / VEC, depth = t->queries.count - lane;
-    product(PRODUCT_ADD, t->p + row * ATT_QUERIES + lane, ATT_QUERIES, 1, t->dout + lane * p, p,
-            dv + row * p, p, end - row, vecs, depth, NULL);
-    product(PRODUCT_ADD, t->ds + row * ATT_QUERIES + lane, ATT_QUERIES, 1, t->q + lane * p, p,
-            dk + row * p, p, end - row, vecs, depth, NULL);
 }
 
 /* All of the tile's queries against the keys [key, key + keys), whose K and V are in t. Positions
@@ -129,31 +142,31 @@ static void backward_keys(backward_tile *t, int64_t row, int64_t end, int64_t la
 static void backward_visit(backward_tile *t, int64_t key, int64_t keys, float *dk, float *dv,
                            bool want_dq)
 {
-    int64_t rows_done = 0;
-    for (int64_t lane = 0; lane < t->queries.vecs * VEC; lane += PANEL) {
+    int64_t lanes = t->queries.vecs * VEC, rows_done = 0;
+    for (int64_t lane = 0; lane < lanes;) {
         panel_view view = panel_see(&t->queries, lane, key, keys);
         int64_t rows = round_up(view.keys, BLOCK_ROWS);
         if (view.keys)
             backward_panel(t, &view, key);
         if (view.keys && want_dq)
-            product(PRODUCT_ADD, t->k, 1, t->padded, t->ds + lane, ATT_QUERIES, t->dq_t + lane,
-                    ATT_QUERIES, t->dim, view.vecs, view.keys, NULL);
-        if (rows < rows_done) /* out of the window by now */
-            for (int64_t r = rows; r < rows_done; r++) {
-                memset(t->p + r * ATT_QUERIES + lane, 0, (size_t)view.vecs * sizeof(vec));
-                memset(t->ds + r * ATT_QUERIES + lane, 0, (size_t)view.vecs * sizeof(vec));
-            }
+            panel_add_dq(t, &view);
+        for (int64_t r = rows; r < rows_done; r++) { /* out of the window by now */
+            memset(t->p + r * ATT_QUERIES + lane, 0, (size_t)view.vecs * sizeof(vec));
+            memset(t->ds + r * ATT_QUERIES + lane, 0, (size_t)view.vecs * sizeof(vec));
+        }
         rows_done = most(rows_done, rows);
+        lane += view.vecs * VEC;
     }
-    if (!dk)
-        return;
     rows_done = 0;
-    for (int64_t lane = 0; lane < t->queries.vecs * VEC; lane += PANEL) {
-        int64_t rows = round_up(panel_see(&t->queries, lane, key, keys).keys, BLOCK_ROWS);
+    for (int64_t lane = 0; dk && lane < lanes;) {
+        panel_view view = panel_see(&t->queries, lane, key, keys);
+        int64_t rows = round_up(view.keys, BLOCK_ROWS);
         if (rows > rows_done) {
-            backward_keys(t, rows_done, rows, lane, dk, dv);
+            add_to_keys(t, rows_done, rows, lane, t->p, t->dout, dv);
+            add_to_keys(t, rows_done, rows, lane, t->ds, t->q, dk);
             rows_done = rows;
         }
+        lane += view.vecs * VEC;
     }
 }
 

@@ -20,6 +20,7 @@
 #include "device/cpu/kernels/attention_vec.h"
 
 #define ATT_INLINE static inline __attribute__((always_inline))
+#define ATT_APART __attribute__((noinline)) /* a product of its own keeps its registers to itself */
 
 #if defined(__AVX512F__)
 enum { BLOCK_ROWS = 8 };
@@ -27,11 +28,15 @@ enum { BLOCK_ROWS = 8 };
 enum { BLOCK_ROWS = 4 };
 #endif
 
+enum { ROWS_AHEAD = 16 }; /* how early a row of q, k, v ... is asked for */
 enum { PANEL = 3 * VEC }; /* lanes of a full block; ATT_QUERIES is a multiple */
 
 static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* How many of the vectors that are left go next; a single one would leave the fma units waiting, so 4 are 2 and 2. */
+static inline int64_t panel_vecs(int64_t left) { return left == 4 ? 2 : least(left, 3); }
 
 typedef enum product_mode {
     PRODUCT_SET,   /* c = sum */
@@ -95,7 +100,7 @@ ATT_INLINE void product(product_mode mode, const float *a, int64_t row_stride, i
                         int64_t vecs, int64_t depth, const float *scale)
 {
     while (vecs > 0) {
-        int n = vecs == 3 || vecs > 4 ? 3 : vecs == 1 ? 1 : 2;
+        int n = (int)panel_vecs(vecs);
         if (n == 3)
             product_column(mode, 3, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale);
         else if (n == 2)
@@ -116,6 +121,13 @@ static inline const void *row_of(pt_dtype type, const void *base, int64_t offset
                            : (const void *)((const float *)base + offset);
 }
 
+/* The rows of one head lie pages apart: without a hint each would be waited for. */
+static inline void prefetch_row(pt_dtype type, const void *row, int64_t dim)
+{
+    for (int64_t at = 0; at < dim * (int64_t)dtype_bytes(type); at += 64)
+        __builtin_prefetch((const char *)row + at);
+}
+
 static inline void load_row(pt_dtype type, const void *src, int64_t dim, float *restrict dst)
 {
     if (type == PT_BF16)
@@ -131,6 +143,8 @@ static inline void load_rows(pt_dtype type, const void *src, int64_t ld, int64_t
                              float *dst, int64_t padded, int64_t padded_rows)
 {
     for (int64_t r = 0; r < rows; r++) {
+        if (r + ROWS_AHEAD < rows)
+            prefetch_row(type, row_of(type, src, (r + ROWS_AHEAD) * ld), dim);
         load_row(type, row_of(type, src, r * ld), dim, dst + r * padded);
         for (int64_t d = dim; d < padded; d++)
             dst[r * padded + d] = 0;
@@ -180,7 +194,7 @@ typedef struct tile_queries {
     int32_t lo_min, hi_max;
 } tile_queries;
 
-/* Lanes [lane, lane + width) against the keys [key, key + keys): how many of the keys, from the
+/* Lanes [lane, lane + vecs * VEC) against the keys [key, key + keys): how many of the keys, from the
  * first, any of these lanes sees (0: none), and whether a mask is needed. */
 typedef struct panel_view { int64_t lane, vecs, keys; bool masked; } panel_view;
 
@@ -200,7 +214,7 @@ static inline void tile_queries_set(tile_queries *t, const op_attention *o, int6
 
 static inline panel_view panel_see(const tile_queries *t, int64_t lane, int64_t key, int64_t keys)
 {
-    panel_view v = {.lane = lane, .vecs = least(3, t->vecs - lane / VEC)};
+    panel_view v = {.lane = lane, .vecs = panel_vecs(t->vecs - lane / VEC)};
     int32_t lo_min = INT32_MAX, lo_max = 0, hi_min = INT32_MAX, hi_max = 0;
     for (int64_t i = lane; i < lane + v.vecs * VEC; i++) {
         lo_min = t->lo[i] < lo_min ? t->lo[i] : lo_min;
