@@ -145,12 +145,12 @@ static int decode_model_token(const rules *r, const bpe *model, uint32_t id, tex
     return decode_plain(r, text, n, work, out, e);
 }
 
-/* An added token gives back what it matched; where that is normalized text with U+2581 in front, the
- * space that this stands for. */
-static int decode_added_token(const rules *r, const added_token *t, bool prepends, text_buffer work[2], text_buffer *out,
-                              pt_error *e)
+/* An added token gives back what it matched. `as_searched`: that is normalized text with U+2581 in front,
+ * which stands for a space. */
+static int decode_added_token(const rules *r, const added_token *t, bool as_searched, text_buffer work[2],
+                              text_buffer *out, pt_error *e)
 {
-    if (t->normalized && prepends)
+    if (as_searched)
         return decode_plain(r, t->search.bytes, t->search.n, work, out, e);
     return text_buffer_append(out, t->content.bytes, t->content.n, e);
 }
@@ -170,9 +170,10 @@ static int decode_all(decoder *d, const rules *r, const bpe *model, const added_
     for (size_t i = 0; i < added->n && !status; i++) {
         const added_token *t = &added->tokens[i];
         size_t at = d->bytes.n;
-        status = decode_added_token(r, t, prepends, work, &d->bytes, e);
-        d->tokens[t->id] = (decoded_token){at, (uint32_t)(d->bytes.n - at), t->special,
-                                           prepends && !t->normalized, r->drops_space && prepends && t->normalized};
+        bool as_searched = prepends && t->normalized && t->id != model->unk;
+        status = decode_added_token(r, t, as_searched, work, &d->bytes, e);
+        d->tokens[t->id] = (decoded_token){at, (uint32_t)(d->bytes.n - at), t->special, prepends && !t->normalized,
+                                           r->drops_space && as_searched};
     }
     text_buffer_free(&work[0]);
     text_buffer_free(&work[1]);
