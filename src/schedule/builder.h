@@ -7,7 +7,7 @@
  *
  * A `cache` is a set of equal slots of one tier through which objects pass that live elsewhere. The
  * uses of every object are known (a first walk over the program records them), so the victim is the one
- * whose next use is furthest away; a changed object is written home behind its last use, and only if it will be
+ * whose next use is furthest away; a changed object is written home right behind its last change, and only if it will be
  * needed again. Objects that live on the tier itself are used in place.
  */
 #ifndef PT_BUILDER_H
@@ -34,6 +34,7 @@ typedef struct slot {
     int object, buffer;    /* -1: empty */
     int id;                /* over all caches; -1: not used yet */
     bool changed;
+    int64_t changed_key;   /* of the last task that changed it */
     int64_t free_key;      /* what comes next here has at least this key */
     int pinned;            /* serial number of the use that holds it */
 } slot;

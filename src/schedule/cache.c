@@ -73,7 +73,7 @@ static void write_back(builder *b, tier t, slot *from)
 {
     int index = from->object;
     object *o = &b->objects[index];
-    int64_t key = from->free_key;
+    int64_t key = from->changed_key;
     from->changed = false;
     if (through_host(b, t, o)) {
         if (o->slot[TIER_HOST] < 0) {
@@ -87,9 +87,9 @@ static void write_back(builder *b, tier t, slot *from)
         key = max_key(key, stage->free_key);
         transfer(b, o, from->buffer, stage->buffer, key);
         stage->changed = true;
-        stage->free_key = key;
+        stage->changed_key = stage->free_key = key;
         stage->pinned = -1;
-        from->free_key = key;
+        from->free_key = max_key(from->free_key, key);
         return;
     }
     transfer(b, o, from->buffer, home_buffer(b, o), key);
@@ -223,6 +223,7 @@ void cache_used(builder *b, tier t, int index, unsigned use, int64_t key)
         if (!(use & USE_WRITE))
             return;
         s->changed = true;
+        s->changed_key = s->free_key;
     }
     for (int other = 0; other < TIERS; other++) /* older copies */
         if (other != (int)t && o->slot[other] >= 0)
