@@ -8,7 +8,7 @@
  * s mod windows without shuffling.
  *
  *   files ──> documents ──> pieces ──> ids of all documents, and where each starts ──> windows
- *   files.h   documents.h   tokenize.h, cutter.h      token_file.h                     here, permute.h
+ *   files.h   documents.h   tokenize.h                token_file.h                     here, permute.h
  *   .npy, .bin: id_file.h ───────────────────────────────┘
  *
  * A .txt is one document, a JSON object with "text" is one; a .npy or .bin is one (ids are taken as they

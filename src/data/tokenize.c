@@ -1,7 +1,6 @@
 #include "data/tokenize.h"
 
 #include "data/bytes.h"
-#include "data/cutter.h"
 #include "data/documents.h"
 
 #include <errno.h>
@@ -14,17 +13,19 @@
 
 enum {
     PIECE_BYTES = 256 << 10,
+    PIECE_BYTES_MIN = 1024,
     PIECE_BYTES_MAX = 64 << 20, /* a piece grows up to this where no place for a cut is found */
+    CUT_SEARCH = 4096,          /* a cut is looked for when so many bytes are there beyond a piece */
     JOB_SEGMENTS = 4096,
 };
 
 /* A document, or a piece of one, in a job's text. */
 typedef struct segment {
-    size_t at, context, n; /* context bytes from `at`, then n bytes of its own */
+    size_t at, n;
     bool begins, ends;     /* the document */
     const char *path;
     uint64_t line;         /* of the record, 0 in a .txt */
-    uint64_t offset;       /* of its own bytes in the document */
+    uint64_t offset;       /* of its first byte in the document */
 } segment;
 
 typedef enum job_state { JOB_FREE, JOB_FULL, JOB_DONE } job_state;
@@ -64,11 +65,9 @@ typedef struct pipeline {
 typedef struct feeder {
     pipeline *p;
     job *job;              /* being filled, or NULL */
-    size_t target;         /* of the current piece */
-    cutter *cutter;        /* opened when the first long document comes */
+    size_t limit;          /* the current piece is to be cut when it has so many bytes */
     const char *path;
     uint64_t done_bytes, file_bytes;
-    bytes carry;
 } feeder;
 
 static int next_job(feeder *f, pt_error *e)
@@ -84,6 +83,11 @@ static int next_job(feeder *f, pt_error *e)
     pthread_mutex_unlock(&p->lock);
     if (stop)
         return pt_fail(e, PT_FAILED, "tokenizing was stopped");
+    if (j->text.capacity > 8 * p->piece_bytes) { /* an exceptional piece: not kept */
+        free(j->text.p);
+        j->text = (bytes){0};
+        id_list_free(&j->ids);
+    }
     j->text.n = j->segments_n = j->starts_n = j->ids.n = 0;
     j->text_ids = 0;
     j->rc = 0;
@@ -116,7 +120,7 @@ static void add_segment(feeder *f, segment s)
     s.at = f->job->text.n;
     s.path = f->path;
     f->job->segments[f->job->segments_n++] = s;
-    f->target = f->p->piece_bytes;
+    f->limit = f->p->piece_bytes + CUT_SEARCH;
 }
 
 static int feed_begin(void *arg, uint64_t line, pt_error *e)
@@ -128,25 +132,18 @@ static int feed_begin(void *arg, uint64_t line, pt_error *e)
     return rc;
 }
 
-/* The piece before the cut is submitted; the rest begins a new job, with context in front. */
-static int split(feeder *f, size_t cut, size_t context, pt_error *e)
+/* The piece before text[cut] is submitted; what is behind begins a new job. */
+static int split(feeder *f, size_t cut, pt_error *e)
 {
-    segment *s = current(f), rest = {.line = s->line};
-    const char *text = f->job->text.p + s->at;
-    rest.context = context;
-    rest.n = s->context + s->n - cut;
-    rest.offset = s->offset + cut - s->context;
-    f->carry.n = 0;
-    int rc = bytes_append(&f->carry, text + cut - context, context + rest.n, e);
+    segment *s = current(f), rest = {.line = s->line, .offset = s->offset + cut, .n = s->n - cut};
+    job *j = f->job;
+    s->n = cut;
+    submit(f, false);
+    int rc = next_job(f, e); /* another one than j, whose text stays as it is */
     if (rc < 0)
         return rc;
-    s->n = cut - s->context;
-    f->job->text.n = s->at + cut;
-    submit(f, false);
-    rc = next_job(f, e);
-    if (rc == 0)
-        add_segment(f, rest);
-    return rc < 0 ? rc : bytes_append(&f->job->text, f->carry.p, f->carry.n, e);
+    add_segment(f, rest);
+    return bytes_append(&f->job->text, j->text.p + j->text.n - rest.n, rest.n, e);
 }
 
 /* Where a piece is in its file, for messages. */
@@ -174,29 +171,25 @@ static size_t find_bad_utf8(const char *p, size_t n)
 /* A tokenizer's refusal, told in terms of the file. */
 static int explain(const job *j, const segment *s, pt_error *e)
 {
-    size_t n = s->context + s->n, bad = find_bad_utf8(j->text.p + s->at, n);
-    if (bad == n || bad < s->context || s->line)
+    size_t bad = find_bad_utf8(j->text.p + s->at, s->n);
+    if (bad == s->n || s->line)
         return name_place(s, e);
     return pt_fail(e, PT_FAILED, "%s: byte %llu is not UTF-8, and this tokenizer has no ids for raw bytes: "
-                   "convert the file to UTF-8", s->path, (unsigned long long)(s->offset + bad - s->context));
+                   "convert the file to UTF-8", s->path, (unsigned long long)(s->offset + bad));
 }
 
 static int cut_piece(feeder *f, pt_error *e)
 {
-    int rc = f->cutter ? 0 : cutter_open(f->p->o->tokenizer, &f->cutter, e);
-    if (rc < 0)
-        return rc;
     const segment *s = current(f);
-    size_t context, low = s->context + f->target / 2, high = s->context + f->target;
-    size_t cut = cutter_find(f->cutter, f->job->text.p + s->at, low, high, &context);
-    if (cut)
-        return split(f, cut, context, e);
-    if (f->target >= PIECE_BYTES_MAX) {
-        pt_fail(e, PT_FAILED, "%d MiB without a place where this tokenizer lets a text be cut: break the text "
-                "into lines, or into several documents", PIECE_BYTES_MAX >> 20);
+    size_t cut = tokenizer_cut(f->p->o->tokenizer, f->job->text.p + s->at, s->n, f->p->piece_bytes);
+    if (cut < s->n)
+        return split(f, cut, e);
+    if (f->limit >= PIECE_BYTES_MAX) {
+        pt_fail(e, PT_FAILED, "%d MiB without a place where a text can be cut for this tokenizer: break it into "
+                "several documents", PIECE_BYTES_MAX >> 20);
         return explain(f->job, s, e);
     }
-    f->target *= 2;
+    f->limit *= 2;
     return 0;
 }
 
@@ -205,7 +198,7 @@ static int feed_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt
     feeder *f = arg;
     f->file_bytes = file_bytes;
     while (n > 0) {
-        size_t limit = f->target + CUT_MARGIN, room = limit - current(f)->n;
+        size_t room = f->limit - current(f)->n;
         size_t take = n < room ? n : room;
         int rc = bytes_append(&f->job->text, p, take, e);
         if (rc < 0)
@@ -261,8 +254,6 @@ static void *reader_main(void *arg)
         }
         submit(&f, true);
     }
-    cutter_close(f.cutter);
-    free(f.carry.p);
     return NULL;
 }
 
@@ -282,30 +273,7 @@ static int put_id(id_list *ids, int64_t id, pt_error *e)
     return 0;
 }
 
-/* Encodes a piece with its context and takes the context's ids off again. */
-static int encode_piece(encoder *c, id_list *context, job *j, const segment *s, pt_error *e)
-{
-    size_t from = j->ids.n;
-    context->n = 0;
-    int rc = encoder_run(c, j->text.p + s->at, s->context + s->n, 0, &j->ids, e);
-    if (rc == 0 && s->context)
-        rc = encoder_run(c, j->text.p + s->at, s->context, 0, context, e);
-    if (rc < 0)
-        return explain(j, s, e);
-    uint32_t *ids = j->ids.ids + from;
-    size_t n = j->ids.n - from, drop = context->n;
-    if (n < drop || (drop && memcmp(ids, context->ids, drop * sizeof *ids) != 0)) {
-        pt_fail(e, PT_FAILED, "this tokenizer gives other ids when the text is cut there: break the text into "
-                "several documents");
-        return name_place(s, e);
-    }
-    if (drop)
-        memmove(ids, ids + drop, (n - drop) * sizeof *ids);
-    j->ids.n -= drop;
-    return 0;
-}
-
-static int encode_segment(pipeline *p, encoder *c, id_list *context, job *j, const segment *s, pt_error *e)
+static int encode_segment(pipeline *p, encoder *c, job *j, const segment *s, pt_error *e)
 {
     const tokenizer *t = p->o->tokenizer;
     size_t first = j->ids.n;
@@ -316,8 +284,9 @@ static int encode_segment(pipeline *p, encoder *c, id_list *context, job *j, con
             rc = put_id(&j->ids, tokenizer_bos(t), e);
     }
     size_t from = j->ids.n;
-    if (rc == 0 && s->n > 0)
-        rc = encode_piece(c, context, j, s, e);
+    if (rc == 0 && s->n > 0 &&
+        (rc = encoder_run(c, j->text.p + s->at, s->n, s->begins ? 0 : ENCODE_CONTINUES, &j->ids, e)) < 0)
+        rc = explain(j, s, e);
     j->text_ids += j->ids.n - from;
     if (rc == 0 && s->ends && tokenizer_eos(t) >= 0)
         rc = put_id(&j->ids, tokenizer_eos(t), e);
@@ -330,12 +299,12 @@ static int encode_segment(pipeline *p, encoder *c, id_list *context, job *j, con
     return rc;
 }
 
-static void encode_job(pipeline *p, encoder *c, id_list *context, job *j)
+static void encode_job(pipeline *p, encoder *c, job *j)
 {
     pt_error error = {0};
     int rc = 0;
     for (size_t i = 0; i < j->segments_n && rc == 0; i++)
-        rc = encode_segment(p, c, context, j, &j->segments[i], &error);
+        rc = encode_segment(p, c, j, &j->segments[i], &error);
     if (rc < 0) { /* goes before an error of the reader, which stopped behind this text */
         j->rc = rc;
         j->error = error;
@@ -359,7 +328,6 @@ static void *worker_main(void *arg)
 {
     pipeline *p = arg;
     encoder *c = NULL;
-    id_list context = {0};
     pt_error open_error = {0};
     int opened = encoder_open(p->o->tokenizer, &c, &open_error);
     for (job *j; (j = take_job(p));) {
@@ -367,7 +335,7 @@ static void *worker_main(void *arg)
             j->rc = opened;
             j->error = open_error;
         } else {
-            encode_job(p, c, &context, j);
+            encode_job(p, c, j);
         }
         pthread_mutex_lock(&p->lock);
         j->state = JOB_DONE;
@@ -376,7 +344,6 @@ static void *worker_main(void *arg)
     }
     if (opened == 0)
         encoder_close(c);
-    id_list_free(&context);
     return NULL;
 }
 
@@ -436,8 +403,8 @@ static int usable_cores(void)
 static int pipeline_init(pipeline *p, pt_error *e)
 {
     p->piece_bytes = p->o->piece_bytes ? p->o->piece_bytes : PIECE_BYTES;
-    if (p->piece_bytes < 4 * CUT_CONTEXT)
-        p->piece_bytes = 4 * CUT_CONTEXT;
+    if (p->piece_bytes < PIECE_BYTES_MIN)
+        p->piece_bytes = PIECE_BYTES_MIN;
     p->workers = p->o->threads > 0 ? p->o->threads : usable_cores();
     p->jobs_n = 2 * (uint64_t)p->workers + 2;
     p->jobs = calloc(p->jobs_n, sizeof *p->jobs);

@@ -1,0 +1,394 @@
+/* From files to windows: which ids, in which order, from which cache; and the errors. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "data/dataset.h"
+
+#include "scratch.h"
+
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { N = 1000, T = 16, VOCAB = 5000 };
+
+static uint16_t ids[N];
+
+static const char *npy(const char *name, int n)
+{
+    char dict[128];
+    snprintf(dict, sizeof dict, "{'descr': '<u2', 'fortran_order': False, 'shape': (%d,), }\n", n);
+    return scratch_npy(name, 1, dict, ids, 2 * (size_t)n);
+}
+
+static dataset *open_with(dataset_options o, const char *path)
+{
+    const char *paths[] = {path};
+    dataset *d;
+    pt_error e = {0};
+    o.paths = paths;
+    o.paths_n = 1;
+    if (dataset_open(&o, &d, &e) < 0)
+        fail_msg("%s", e.text);
+    return d;
+}
+
+static dataset *open_path(const char *path, const char *cache, bool shuffle)
+{
+    return open_with((dataset_options){.cache_dir = cache, .seq_len = T, .vocab = VOCAB, .seed = 5, .shuffle = shuffle}, path);
+}
+
+static void refused(dataset_options o, const char *path, const char *because)
+{
+    const char *paths[] = {path};
+    dataset *d;
+    pt_error e = {0};
+    o.paths = paths;
+    o.paths_n = 1;
+    assert_true(dataset_open(&o, &d, &e) < 0);
+    if (!strstr(e.text, because))
+        fail_msg("the message should say \"%s\": %s", because, e.text);
+}
+
+static void windows_in_file_order_are_consecutive(void **state)
+{
+    dataset *d = open_path(npy("a.npy", N), NULL, false);
+    int32_t in[T], out[T];
+    assert_int_equal(dataset_tokens(d), N);
+    assert_int_equal(dataset_windows(d), (N - 1) / T);
+    for (uint64_t w = 0; w < dataset_windows(d); w++) {
+        assert_int_equal(dataset_sample(d, w, dataset_windows(d), in, out, NULL, NULL), 0);
+        for (int t = 0; t < T; t++) {
+            assert_int_equal(in[t], ids[w * T + t]);
+            assert_int_equal(out[t], ids[w * T + t + 1]);
+        }
+    }
+    dataset_close(d);
+}
+
+static void a_shuffled_epoch_visits_every_window_once(void **state)
+{
+    dataset *d = open_path(npy("a.npy", N), NULL, true);
+    uint64_t n = dataset_windows(d), moved = 0;
+    int32_t in[T], out[T];
+    for (uint64_t epoch = 0; epoch < 3; epoch++) {
+        char seen[N / T] = {0};
+        for (uint64_t s = 0; s < n; s++) {
+            assert_int_equal(dataset_sample(d, epoch * n + s, n, in, out, NULL, NULL), 0);
+            uint64_t w = 0;
+            while (w < n && ids[w * T] != in[0])
+                w++;
+            assert_true(w < n && !seen[w]);
+            seen[w] = 1;
+            moved += w != s;
+        }
+    }
+    assert_true(moved > n);
+    dataset_close(d);
+}
+
+static void evaluation_counts_every_token(void **state)
+{
+    for (int n = 2; n < 4 * T; n++) {
+        dataset_options o = {.seq_len = T, .vocab = VOCAB, .evaluation = true};
+        dataset *d = open_with(o, npy("e.npy", n));
+        int32_t in[T], out[T];
+        int counted = 0;
+        for (uint64_t w = 0; w < dataset_eval_windows(d); w++) {
+            assert_int_equal(dataset_eval_window(d, w, in, out, NULL), 0);
+            for (int t = 0; t < T; t++) {
+                if (out[t] == -100) {
+                    assert_int_equal(in[t], 0);
+                    continue;
+                }
+                assert_int_equal(in[t], ids[counted]);
+                assert_int_equal(out[t], ids[++counted]);
+            }
+        }
+        assert_int_equal(counted, n - 1);
+        assert_true(dataset_eval_window(d, dataset_eval_windows(d), in, out, NULL) < 0);
+        dataset_close(d);
+    }
+}
+
+static int count_progress;
+static void on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    assert_true(done <= total);
+    count_progress++;
+}
+
+static dataset *open_counting(const char *path, int *built)
+{
+    dataset_options o = {.cache_dir = scratch_path("cache"), .seq_len = T, .vocab = VOCAB, .progress = on_progress};
+    count_progress = 0;
+    dataset *d = open_with(o, path);
+    *built = count_progress > 0;
+    return d;
+}
+
+/* The only file in the cache folder. */
+static const char *cache_file(void)
+{
+    static char path[600];
+    DIR *dir = opendir(scratch_path("cache"));
+    int n = 0;
+    for (struct dirent *x; (x = readdir(dir));)
+        if (x->d_name[0] != '.') {
+            snprintf(path, sizeof path, "%.200s/%s", scratch_path("cache"), x->d_name);
+            n++;
+        }
+    closedir(dir);
+    assert_int_equal(n, 1);
+    return path;
+}
+
+static void check_first_window(dataset *d, int delta)
+{
+    int32_t in[T], out[T];
+    assert_int_equal(dataset_sample(d, 0, dataset_windows(d), in, out, NULL, NULL), 0);
+    for (int t = 0; t < T; t++)
+        assert_int_equal(in[t], ids[t] + delta);
+    dataset_close(d);
+}
+
+/* A folder, so that its ids are copied into the cache. */
+static void a_cache_is_used_until_it_is_stale_or_damaged(void **state)
+{
+    int built;
+    char fingerprint[33];
+    scratch_folder("two");
+    npy("two/1.npy", N / 2);
+    npy("two/2.npy", N / 2);
+    const char *folder = strdup(scratch_path("two"));
+    dataset *d = open_counting(folder, &built);
+    assert_true(built);
+    assert_int_equal(dataset_tokens(d), N);
+    strcpy(fingerprint, dataset_fingerprint(d));
+    check_first_window(d, 0);
+
+    d = open_counting(folder, &built);
+    assert_false(built);
+    assert_string_equal(fingerprint, dataset_fingerprint(d));
+    check_first_window(d, 0);
+
+    size_t size;
+    char *whole = read_all(cache_file(), &size);
+    for (size_t cut = 0; cut < size; cut += 1 + size / 7) { /* cut anywhere: built again */
+        assert_int_equal(truncate(cache_file(), (off_t)cut), 0);
+        d = open_counting(folder, &built);
+        assert_true(built);
+        check_first_window(d, 0);
+    }
+    size_t again;
+    char *rebuilt = read_all(cache_file(), &again);
+    assert_int_equal(size, again);
+    assert_memory_equal(whole, rebuilt, size);
+
+    for (int i = 0; i < N; i++)
+        ids[i]++;
+    npy("two/1.npy", N / 2);
+    for (int i = 0; i < N; i++)
+        ids[i]--;
+    d = open_counting(folder, &built); /* same size, other time of change */
+    assert_true(built);
+    assert_string_not_equal(fingerprint, dataset_fingerprint(d));
+    check_first_window(d, 1);
+    free(whole);
+    free(rebuilt);
+    free((void *)folder);
+}
+
+static void a_damaged_header_never_opens(void **state)
+{
+    int built;
+    size_t size;
+    const char *folder = strdup(scratch_path("two"));
+    dataset_close(open_counting(folder, &built));
+    char *whole = read_all(cache_file(), &size);
+    for (int i = 0; i < 96; i++) {
+        FILE *f = fopen(cache_file(), "r+b");
+        fseek(f, i, SEEK_SET);
+        fputc(whole[i] ^ 0x10, f);
+        fclose(f);
+        dataset_close(open_counting(folder, &built));
+        assert_true(built);
+    }
+    free(whole);
+    free((void *)folder);
+}
+
+static void a_single_file_of_ids_is_not_copied(void **state)
+{
+    int built;
+    struct stat st;
+    const char *path = strdup(npy("single.npy", N));
+    scratch_folder("cache1");
+    dataset_options o = {.cache_dir = scratch_path("cache1"), .seq_len = T, .vocab = VOCAB, .progress = on_progress};
+    for (int round = 0; round < 2; round++) {
+        count_progress = 0;
+        check_first_window(open_with(o, path), 0);
+        built = count_progress > 0;
+        assert_int_equal(built, round == 0);
+    }
+    DIR *dir = opendir(o.cache_dir);
+    for (struct dirent *x; (x = readdir(dir));)
+        if (x->d_name[0] != '.') {
+            assert_int_equal(fstatat(dirfd(dir), x->d_name, &st, 0), 0);
+            assert_int_equal(st.st_size, 4096 + 8);
+        }
+    closedir(dir);
+    free((void *)path);
+}
+
+static void the_fingerprint_is_of_the_ids_not_of_the_file_type(void **state)
+{
+    static uint32_t wide[N];
+    for (int i = 0; i < N; i++)
+        wide[i] = ids[i];
+    const char *b2 = scratch_bin("f.bin", 20240520, 1, N, ids, sizeof ids);
+    dataset *a = open_path(npy("f.npy", N), NULL, false), *b = open_path(b2, NULL, false);
+    dataset *c = open_path(scratch_bin("g.bin", 20240801, 7, N, wide, sizeof wide), NULL, false);
+    assert_string_equal(dataset_fingerprint(a), dataset_fingerprint(b));
+    assert_string_equal(dataset_fingerprint(a), dataset_fingerprint(c));
+    dataset_close(a);
+    dataset_close(b);
+    dataset_close(c);
+}
+
+static void first_is_where_the_document_of_a_token_starts(void **state)
+{
+    static const int lengths[] = {5, 40, 1, 1, 1, 16, 3, 200, 7};
+    int total = 0, start_of[512];
+    char name[32];
+    scratch_folder("docs");
+    for (int k = 0; k < 9; k++) {
+        snprintf(name, sizeof name, "docs/%d.npy", k);
+        npy(name, lengths[k]);
+        for (int i = 0; i < lengths[k]; i++)
+            start_of[total + i] = total;
+        total += lengths[k];
+    }
+    dataset *d = open_path(scratch_path("docs"), NULL, false);
+    int32_t in[T], out[T], first[T];
+    assert_int_equal(dataset_tokens(d), total);
+    for (int w = 0; w < (int)dataset_windows(d); w++) {
+        assert_int_equal(dataset_sample(d, (uint64_t)w, dataset_windows(d), in, out, first, NULL), 0);
+        for (int t = 0; t < T; t++) {
+            int want = start_of[w * T + t] - w * T;
+            assert_int_equal(first[t], want < 0 ? 0 : want);
+        }
+    }
+    dataset_close(d);
+}
+
+static void files_that_are_no_data_are_named(void **state)
+{
+    scratch_folder("mixed");
+    npy("mixed/b.npy", N);
+    scratch_text("mixed/README.md", "x");
+    scratch_text("mixed/.hidden", "x");
+    dataset *d = open_path(scratch_path("mixed"), NULL, false);
+    assert_int_equal(dataset_tokens(d), N);
+    assert_non_null(strstr(dataset_notice(d), "README.md"));
+    dataset_close(d);
+}
+
+static void data_that_cannot_be_trained_on_is_refused(void **state)
+{
+    dataset_options o = {.seq_len = T, .vocab = VOCAB};
+    scratch_folder("none");
+    scratch_text("none/README.md", "x");
+    refused(o, scratch_path("none"), "no data in this folder");
+    refused(o, scratch_text("x.parquet", "x"), "unknown type of data");
+    refused(o, scratch_path("absent.npy"), "No such file");
+    refused(o, scratch_text("x.txt", "text"), "needs a tokenizer");
+    refused(o, npy("short.npy", T), "16 tokens, but one window of sequence length 16 needs 17: use a sequence length of at most 15");
+    refused(o, npy("one.npy", 1), "1 tokens");
+    refused(o, npy("zero.npy", 0), "0 tokens");
+    o.vocab = 100;
+    refused(o, npy("beyond.npy", N), "outside of the model's vocabulary of 100");
+    o.vocab = VOCAB;
+    o.cache_dir = scratch_path("no/such/folder");
+    refused(o, npy("ok.npy", N), "cannot make the folder of the token cache");
+    o.cache_dir = NULL;
+    o.seq_len = 0;
+    refused(o, npy("ok.npy", N), "must be positive");
+}
+
+static void an_epoch_larger_than_the_data_is_refused(void **state)
+{
+    dataset *d = open_path(npy("a.npy", N), NULL, true);
+    int32_t in[T], out[T];
+    assert_true(dataset_sample(d, 0, dataset_windows(d) + 1, in, out, NULL, NULL) < 0);
+    assert_true(dataset_sample(d, 0, 0, in, out, NULL, NULL) < 0);
+    dataset_close(d);
+}
+
+static void a_failed_build_leaves_nothing_behind(void **state)
+{
+    scratch_folder("left");
+    scratch_folder("halves");
+    npy("halves/1.npy", N);
+    scratch_text("halves/2.npy", "not an array");
+    dataset_options o = {.cache_dir = scratch_path("left"), .seq_len = T, .vocab = VOCAB};
+    refused(o, scratch_path("halves"), "2.npy: not an .npy file");
+    assert_int_equal(rmdir(scratch_path("left")), 0);
+}
+
+static void *open_same(void *arg)
+{
+    dataset_options o = {.cache_dir = scratch_dir, .seq_len = T, .vocab = VOCAB};
+    const char *paths[] = {arg};
+    dataset *d;
+    o.paths = paths;
+    o.paths_n = 1;
+    for (int i = 0; i < 20; i++) {
+        if (dataset_open(&o, &d, NULL) < 0 || dataset_tokens(d) != N)
+            return "failed";
+        dataset_close(d);
+    }
+    return NULL;
+}
+
+static void many_may_want_the_same_cache_at_once(void **state)
+{
+    static char folder[256];
+    pthread_t threads[4];
+    snprintf(folder, sizeof folder, "%s", scratch_path("two"));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, open_same, folder), 0);
+    for (int i = 0; i < 4; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        assert_null(result);
+    }
+}
+
+int main(void)
+{
+    for (int i = 0; i < N; i++)
+        ids[i] = (uint16_t)(i * 3 + 1);
+    scratch_make();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(windows_in_file_order_are_consecutive),
+        cmocka_unit_test(a_shuffled_epoch_visits_every_window_once),
+        cmocka_unit_test(evaluation_counts_every_token),
+        cmocka_unit_test(a_cache_is_used_until_it_is_stale_or_damaged),
+        cmocka_unit_test(a_damaged_header_never_opens),
+        cmocka_unit_test(a_single_file_of_ids_is_not_copied),
+        cmocka_unit_test(the_fingerprint_is_of_the_ids_not_of_the_file_type),
+        cmocka_unit_test(first_is_where_the_document_of_a_token_starts),
+        cmocka_unit_test(files_that_are_no_data_are_named),
+        cmocka_unit_test(data_that_cannot_be_trained_on_is_refused),
+        cmocka_unit_test(an_epoch_larger_than_the_data_is_refused),
+        cmocka_unit_test(a_failed_build_leaves_nothing_behind),
+        cmocka_unit_test(many_may_want_the_same_cache_at_once),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    scratch_remove();
+    return failed;
+}
