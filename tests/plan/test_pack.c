@@ -1,0 +1,201 @@
+#include "random_plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+typedef void (*check_packing)(const model *m, const step_shape *s, const packing *k);
+
+static void on_random_packings(check_packing check)
+{
+    random_source all = random_open();
+    for (uint64_t i = 0; i < 300; i++) {
+        random_source r = random_fork(&all, i);
+        model *m;
+        step_shape s;
+        packing k;
+        pt_error e = {0};
+        if (random_model(&r, random_from(&r, 1, 6), &m, &e))
+            fail_msg("%s", e.text);
+        random_shape(&r, m, &s);
+        if (random_packing(&r, m, &s, &k, &e))
+            fail_msg("%s", e.text);
+        check(m, &s, &k);
+        packing_free(&k);
+        model_close(m);
+    }
+}
+
+static void check_rows(const model *m, const step_shape *s, const packing *k)
+{
+    (void)s;
+    assert_int_equal(k->piece_of_param[0], 0);
+    assert_int_equal(k->piece_of_param[m->params_n], k->pieces_n);
+    for (int p = 0; p < m->params_n; p++) {
+        int64_t row = 0;
+        for (int i = k->piece_of_param[p]; i < k->piece_of_param[p + 1]; i++) {
+            assert_int_equal(k->pieces[i].param, p);
+            assert_int_equal(k->pieces[i].row0, row);
+            assert_true(k->pieces[i].rows > 0);
+            row += k->pieces[i].rows;
+        }
+        assert_int_equal(row, m->params[p].rows);
+    }
+}
+
+static void every_row_of_every_parameter_is_packed_once(void **state)
+{
+    (void)state;
+    on_random_packings(check_rows);
+}
+
+static void check_chunks(const model *m, const step_shape *s, const packing *k)
+{
+    (void)s;
+    int next = 0;
+    for (int c = 0; c < k->chunks_n; c++) {
+        const chunk_t *chunk = &k->chunks[c];
+        int64_t end = 0;
+        assert_int_equal(chunk->piece0, next);
+        assert_true(chunk->pieces_n > 0);
+        assert_int_equal(chunk->elements % 2048, 0);
+        for (int i = chunk->piece0; i < chunk->piece0 + chunk->pieces_n; i++) {
+            const piece *p = &k->pieces[i];
+            assert_int_equal(p->chunk, c);
+            assert_int_equal(p->offset % 32, 0);
+            assert_true(p->offset >= end);
+            end = p->offset + p->rows * m->params[p->param].cols;
+        }
+        assert_true(end <= chunk->elements && chunk->elements - end < 2048 + 32);
+        next += chunk->pieces_n;
+    }
+    assert_int_equal(next, k->pieces_n);
+}
+
+static void pieces_of_a_chunk_are_aligned_and_do_not_overlap(void **state)
+{
+    (void)state;
+    on_random_packings(check_chunks);
+}
+
+static void check_sizes(const model *m, const step_shape *s, const packing *k)
+{
+    int64_t limit = k->chunk_bytes / (int64_t)dtype_bytes(s->type);
+    for (int c = 0; c < k->chunks_n; c++) {
+        assert_int_equal(chunk_weight_bytes(k, c) % 4096, 0);
+        assert_int_equal(chunk_state_bytes(k, c) % 4096, 0);
+        assert_int_equal(chunk_low_bytes(k, c), s->type == PT_BF16 ? chunk_weight_bytes(k, c) : 0);
+        if (k->chunks[c].pieces_n > 1)
+            assert_true(k->chunks[c].elements < limit + 2048);
+    }
+    (void)m;
+}
+
+static void only_a_single_parameter_exceeds_the_size_that_was_asked_for(void **state)
+{
+    (void)state;
+    on_random_packings(check_sizes);
+}
+
+static void check_slices(const model *m, const step_shape *s, const packing *k)
+{
+    for (int i = 0; i < k->pieces_n; i++) {
+        const piece *p = &k->pieces[i];
+        const param *of = &m->params[p->param];
+        bool cut = of->role == PARAM_TOKENS || of->role == PARAM_HEAD;
+        assert_int_equal(p->row0 % (cut ? s->slice_rows : of->rows), 0);
+        if (p->row0 + p->rows < of->rows)
+            assert_int_equal(p->rows, s->slice_rows);
+    }
+}
+
+static void only_the_vocabulary_is_cut_and_only_between_slices(void **state)
+{
+    (void)state;
+    on_random_packings(check_slices);
+}
+
+static void check_layers(const model *m, const step_shape *s, const packing *k)
+{
+    int64_t limit = k->chunk_bytes / (int64_t)dtype_bytes(s->type);
+    for (int block = 1; block < m->blocks_n - 1; block++) {
+        int64_t elements = 0;
+        int first = -1, last = -1;
+        for (int p = 0; p < m->params_n; p++) {
+            if (m->params[p].block != block)
+                continue;
+            elements += (int64_t)align_up((uint64_t)(m->params[p].rows * m->params[p].cols), 32);
+            first = first < 0 ? k->pieces[k->piece_of_param[p]].chunk : first;
+            last = k->pieces[k->piece_of_param[p + 1] - 1].chunk;
+        }
+        if (elements <= limit && first != last)
+            fail_msg("layer %d of %lld elements is spread over chunks %d .. %d of %lld", block, (long long)elements, first, last,
+                     (long long)limit);
+    }
+}
+
+static void a_layer_that_fits_into_a_chunk_stays_together(void **state)
+{
+    (void)state;
+    on_random_packings(check_layers);
+}
+
+static void check_needed(const model *m, const step_shape *s, const packing *k)
+{
+    (void)s;
+    unsigned char *needed = malloc((size_t)k->chunks_n);
+    assert_non_null(needed);
+    for (int block = 0; block < m->blocks_n; block++) {
+        block_chunks(m, k, block, needed);
+        for (int c = 0; c < k->chunks_n; c++) {
+            bool reads = false;
+            for (int i = k->chunks[c].piece0; i < k->chunks[c].piece0 + k->chunks[c].pieces_n; i++) {
+                const param *p = &m->params[k->pieces[i].param];
+                reads |= p->block == block || (block == m->blocks_n - 1 && m->config.tied && p->role == PARAM_TOKENS);
+            }
+            assert_int_equal(needed[c], reads);
+        }
+    }
+    free(needed);
+}
+
+static void a_block_needs_the_chunks_of_its_parameters_and_a_tied_head_the_embedding(void **state)
+{
+    (void)state;
+    on_random_packings(check_needed);
+}
+
+static void a_chunk_smaller_than_a_page_of_elements_is_refused(void **state)
+{
+    (void)state;
+    random_source r = random_open();
+    model *m;
+    step_shape s;
+    packing k;
+    pt_error e = {0};
+    assert_int_equal(random_model(&r, 2, &m, &e), 0);
+    random_shape(&r, m, &s);
+    static const int64_t sizes[] = {0, -1, INT64_MIN, 4095};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        e = (pt_error){0};
+        assert_int_equal(pack(m, &s, sizes[i], &k, &e), PT_FAILED);
+        assert_non_null(strstr(e.text, "8 KiB"));
+    }
+    model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_of_every_parameter_is_packed_once),
+        cmocka_unit_test(pieces_of_a_chunk_are_aligned_and_do_not_overlap),
+        cmocka_unit_test(only_a_single_parameter_exceeds_the_size_that_was_asked_for),
+        cmocka_unit_test(only_the_vocabulary_is_cut_and_only_between_slices),
+        cmocka_unit_test(a_layer_that_fits_into_a_chunk_stays_together),
+        cmocka_unit_test(a_block_needs_the_chunks_of_its_parameters_and_a_tied_head_the_embedding),
+        cmocka_unit_test(a_chunk_smaller_than_a_page_of_elements_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
