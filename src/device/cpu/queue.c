@@ -24,6 +24,7 @@
 
 #include "device/cpu/ops.h"
 #include "device/cpu/pool.h"
+#include "io/disk.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -105,6 +106,8 @@ static int op_run(pool *p, const op *o, pt_error *e)
     switch (o->kind) {
     case OP_COPY: run_pieces(p, &o->copy, copy_piece); return 0;
     case OP_ZERO: run_pieces(p, &o->copy, zero_piece); return 0;
+    case OP_DISK_READ: return disk_read(o->disk.channel, o->disk.offset, o->disk.memory, o->disk.bytes, e);
+    case OP_DISK_WRITE: return disk_write(o->disk.channel, o->disk.offset, o->disk.memory, o->disk.bytes, e);
     case OP_MATMUL: cpu_matmul(p, &o->matmul); return 0;
     case OP_BIAS_BACKWARD: cpu_bias_backward(p, &o->bias_backward); return 0;
     case OP_NORM: cpu_norm(p, &o->norm); return 0;

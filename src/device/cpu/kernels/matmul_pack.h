@@ -64,7 +64,7 @@ INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int64_t coun
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++)
         if (i < count)
-            x[i] = *(const f8_at *)(row + i * step);
+            x[i] = *(const f8_pairs_at *)(row + i * step);
         else
             x[i] = (f8){0};
     f8_transpose(x);

@@ -36,6 +36,7 @@ INLINE vec vec_fma(vec a, vec b, vec c) /* a * b + c; rounded once where the ins
 /* Packing works on 8 x 8 blocks whatever the width of the registers. */
 typedef float f8 __attribute__((vector_size(32)));
 typedef float f8_at __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float f8_pairs_at __attribute__((vector_size(32), aligned(2), may_alias)); /* 16 bf16 */
 typedef uint32_t u8 __attribute__((vector_size(32)));
 typedef uint16_t h8 __attribute__((vector_size(16)));
 typedef uint16_t h8_at __attribute__((vector_size(16), aligned(2), may_alias));
