@@ -4,6 +4,10 @@
 static const activation_kind kinds[] = {ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU};
 enum { KINDS = 4 };
 
+/* Where a logistic function nears 1, s - s^2 keeps the absolute error of s, 2^-24, and is
+ * multiplied by x dz/dx, up to 35 there. */
+#define SLOPE_SLACK 2.5e-6
+
 static double reference(activation_kind kind, double x)
 {
     switch (kind) {
@@ -43,7 +47,8 @@ static void backward(int threads, activation_kind kind, bool gated, int64_t rows
 }
 
 /* Magnitudes 2^-30 to 2^7, where all four have left their bends behind. The argument of the
- * exponential is itself rounded to fp32 (relative error 2^-24 of z), hence the slack with z. */
+ * exponential is itself rounded to fp32 (relative error 2^-24 of z), hence the slack with z. A
+ * probability below the normal numbers may be 0. */
 static void fp32_is_within_a_few_ulp_over_the_whole_range(void **state)
 {
     enum { N = 200003 };
@@ -59,9 +64,9 @@ static void fp32_is_within_a_few_ulp_over_the_whole_range(void **state)
         for (int64_t i = 0; i < N; i++) {
             double v = x.value[i], want = reference(kinds[k], v);
             double z = kinds[k] == ACT_GELU_TANH ? 1.6 * v + 0.0715 * v * v * v : 0;
-            double ulp = fmax(fabs(want) * 0x1p-23 * (1 + fabs(z)), 0x1p-126 * 0x1p-10);
+            double ulp = fmax(fabs(want) * 0x1p-23 * (1 + fabs(z)), 0x1p-119);
             worst = fmax(worst, fabs(y[i] - want) / ulp);
-            near(PT_F32, dy[i], reference_slope(kinds[k], v), 4e-7, "slope", i);
+            near(PT_F32, dy[i], reference_slope(kinds[k], v), SLOPE_SLACK, "slope", i);
         }
         printf("kind %d: largest error %.2f ulp\n", k, worst);
         assert_true(worst <= 5);
@@ -98,7 +103,7 @@ static void check_backward(activation_kind kind, pt_dtype type, bool gated, int6
             int64_t at = row * width + i;
             double d = dout.value[row * cols + i], u = gated ? up.value[at + cols] : 1;
             double gate = up.value[at], want = d * u * reference_slope(kind, gate);
-            near(type, element(type, dup, at), want, 1e-6 * (1 + fabs(d * u)), "dgate", at);
+            near(type, element(type, dup, at), want, SLOPE_SLACK * fabs(d * u), "dgate", at);
             want = d * reference(kind, gate);
             if (gated)
                 near(type, element(type, dup, at + cols), want, 1e-6 * (1 + fabs(want)), "dup", at + cols);

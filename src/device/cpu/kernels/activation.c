@@ -8,10 +8,10 @@ static INLINE vf activation(activation_kind kind, vf x, vf *derivative)
     vf s, slope;
     switch (kind) {
     case ACT_GELU_TANH: { /* (1 + tanh u) / 2 is the logistic function of 2u */
-        const float scale = 0x1.988454p0f, cubic = 0.044715f; /* 2 sqrt(2 / pi) */
+        const float scale = 0x1.988454p0f, cubic = scale * 0.044715f; /* 2 sqrt(2 / pi) */
         vf square = x * x;
-        s = vec_logistic(scale * x * vec_fma(vec_set(cubic), square, vec_set(1.0f)), &slope);
-        vf inner = scale * vec_fma(vec_set(3 * cubic), square, vec_set(1.0f));
+        s = vec_logistic_of_negative(x * vec_fma(vec_set(-cubic), square, vec_set(-scale)), &slope);
+        vf inner = vec_fma(vec_set(3 * cubic), square, vec_set(scale));
         *derivative = vec_fma(x * slope, inner, s);
         return x * s;
     }
@@ -21,7 +21,7 @@ static INLINE vf activation(activation_kind kind, vf x, vf *derivative)
         return x * s;
     }
     case ACT_SILU:
-        s = vec_logistic(x, &slope);
+        s = vec_logistic_of_negative(-x, &slope);
         *derivative = vec_fma(x, slope, s);
         return x * s;
     default:

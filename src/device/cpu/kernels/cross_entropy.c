@@ -38,7 +38,7 @@ static INLINE float row_largest(const f32_at *x, int64_t n)
 static INLINE vf exponential(const void *ctx, int64_t i, int64_t lanes)
 {
     const logits_row *r = ctx;
-    vf e = vec_exp(f32_load(r->x + i, lanes) - r->largest);
+    vf e = vec_exp_negative(f32_load(r->x + i, lanes) - r->largest);
     return lanes < VEC_LANES ? vec_keep(first_lanes(lanes), e) : e;
 }
 
@@ -69,7 +69,7 @@ static INLINE void row_of(pt_dtype type, const op_cross_entropy *o, int64_t row)
         return;
     float inverse = 1.0f / sum;
     gradient_row(type, &r, inverse, o->scale, out, o->vocab);
-    vf probability = vec_exp(vec_set(wanted)) * inverse;
+    vf probability = vec_exp_negative(vec_set(wanted)) * inverse;
     store(type, out, target, (probability - 1.0f) * o->scale, 1);
 }
 

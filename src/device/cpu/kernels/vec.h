@@ -157,19 +157,18 @@ static INLINE vf vec_fma(vf a, vf b, vf c)
 
 /* ---- loads and stores ---- */
 
-/* Nearest bf16, ties to even, in the upper half of each lane; NaN stays a quiet NaN. */
+/* Nearest bf16, ties to even, in the lower half of each lane; NaN stays a quiet NaN. */
 static INLINE vu bf16_round(vf x)
 {
     vu u = (vu)x;
-    vu rounded = u + 0x7fffu + ((u >> 16) & 1);
-    vu nan = (vu)((vi)(u & 0x7fffffffu) > 0x7f800000);
-    return ((nan & (u | 0x400000u)) | (~nan & rounded)) & 0xffff0000u;
+    vf rounded = (vf)(((u >> 16) & 1) + 0x7fffu + u);
+    return (vu)vec_select(x != x, (vf)(u | 0x400000u), rounded) >> 16;
 }
 
 /* x as an element of this type holds it. */
 static INLINE vf vec_round(pt_dtype type, vf x)
 {
-    return type == PT_BF16 ? (vf)bf16_round(x) : x;
+    return type == PT_BF16 ? (vf)(bf16_round(x) << 16) : x;
 }
 
 static INLINE vu u16_load_lanes(const uint16_t *p, int64_t lanes)
@@ -225,7 +224,7 @@ static INLINE vf load(pt_dtype type, const void *base, int64_t i, int64_t lanes)
 static INLINE void store(pt_dtype type, void *base, int64_t i, vf x, int64_t lanes)
 {
     if (type == PT_BF16)
-        u16_store_lanes((uint16_t *)base + i, bf16_round(x) >> 16, lanes);
+        u16_store_lanes((uint16_t *)base + i, bf16_round(x), lanes);
     else
         f32_store((float *)base + i, x, lanes);
 }

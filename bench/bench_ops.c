@@ -1,0 +1,201 @@
+/* bench_ops - what the memory-bound ops of the CPU reach beside a plain copy in the same run.
+ *
+ *     bench_ops [threads [bf16|f32]]
+ *
+ * Each op runs on GPT-2's shapes (2,048 tokens of width 768). A line gives the best of several
+ * runs: time, the bytes that the op must read and write, and that rate against memcpy's, which is
+ * timed in turn with it, on the same threads and over as many bytes. (So a small op and its copy
+ * both run out of the cache; from about 100 MB on, memory is what is compared.)
+ */
+#include "device/cpu/isa.h"
+#include "device/cpu/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TOKENS = 2048, WIDTH = 768, INNER = 4 * WIDTH, VOCAB = 50257, LOSS_ROWS = 256, PARAMETERS = 16 << 20, TURNS = 15 };
+
+static pool *threads;
+static pt_dtype type = PT_BF16;
+static char *source, *target; /* of copies */
+static const size_t room = (size_t)512 << 20;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct copy_job { size_t bytes, part; } copy_job;
+
+static void copy_tile(void *arg, int64_t tile, int thread)
+{
+    const copy_job *job = arg;
+    size_t at = (size_t)tile * job->part, left = job->bytes - at;
+    memcpy(target + at, source + at, left < job->part ? left : job->part);
+}
+
+static double copy_seconds(size_t moved)
+{
+    copy_job job = {moved / 2, 1 << 18};
+    double start = now();
+    pool_run(threads, (int64_t)((job.bytes + job.part - 1) / job.part), copy_tile, &job);
+    return now() - start;
+}
+
+typedef void (*run_fn)(const void *op);
+
+static void measure(const char *name, run_fn run, const void *op, double bytes)
+{
+    double best = 1e9, copy = 1e9;
+    for (int turn = 0; turn < TURNS; turn++) {
+        double start = now();
+        run(op);
+        double seconds = now() - start;
+        best = seconds < best ? seconds : best;
+        seconds = copy_seconds((size_t)bytes);
+        copy = seconds < copy ? seconds : copy;
+    }
+    printf("%-26s %8.2f ms %8.1f MB %7.1f GB/s   copy %6.1f GB/s   %4.0f%%\n", name, 1e3 * best, bytes / 1e6,
+           bytes / best / 1e9, bytes / copy / 1e9, 100 * copy / best);
+}
+
+/* Random bits of moderate size in either type. */
+static void *numbers(size_t elements, pt_dtype of)
+{
+    void *data = aligned_alloc(4096, (elements * 4 + 4095) / 4096 * 4096);
+    for (size_t i = 0; i < elements; i++) {
+        float x = (float)((i * 2654435761u >> 8) & 0xffff) / 16384.0f - 2.0f;
+        if (of == PT_BF16)
+            ((bf16 *)data)[i] = bf16_from_f32(x);
+        else
+            ((float *)data)[i] = x;
+    }
+    return data;
+}
+
+static int32_t *ids(size_t n, int32_t below)
+{
+    int32_t *x = malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (int32_t)((i * 2654435761u >> 4) % (uint32_t)below);
+    return x;
+}
+
+static void run_norm(const void *o) { cpu_norm(threads, o); }
+static void run_norm_backward(const void *o) { cpu_norm_backward(threads, o); }
+static void run_activation(const void *o) { cpu_activation(threads, o); }
+static void run_activation_backward(const void *o) { cpu_activation_backward(threads, o); }
+static void run_rope(const void *o) { cpu_rope(threads, o); }
+static void run_embedding(const void *o) { cpu_embedding(threads, o); }
+static void run_embedding_backward(const void *o) { cpu_embedding_backward(threads, o); }
+static void run_bias_backward(const void *o) { cpu_bias_backward(threads, o); }
+static void run_cross_entropy(const void *o) { cpu_cross_entropy(threads, o); }
+static void run_gradient_finish(const void *o) { cpu_gradient_finish(threads, o); }
+static void run_adamw(const void *o) { cpu_adamw(threads, o); }
+
+static void measure_norms(void)
+{
+    size_t n = (size_t)TOKENS * WIDTH, b = dtype_bytes(type);
+    void *x = numbers(n, type), *y = numbers(n, type), *dx = numbers(n, type), *w = numbers(WIDTH, type);
+    float *sums = numbers(2 * WIDTH, PT_F32);
+    for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
+        op_norm o = {kind, type, TOKENS, 1, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, kind == NORM_LAYER ? w : NULL, y};
+        measure(kind ? "rmsnorm" : "layernorm", run_norm, &o, 2.0 * (double)(n * b));
+        op_norm_backward back = {kind, type, true, TOKENS, 1, WIDTH, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, y, dx, dx, sums,
+                                 kind == NORM_LAYER ? sums + WIDTH : NULL, NULL};
+        measure(kind ? "rmsnorm backward" : "layernorm backward", run_norm_backward, &back, 4.0 * (double)(n * b));
+    }
+    free(x), free(y), free(dx), free(w), free(sums);
+}
+
+static void measure_activations(void)
+{
+    static const char *const names[] = {"gelu tanh", "gelu erf", "silu", "relu"};
+    size_t n = (size_t)TOKENS * INNER, b = dtype_bytes(type);
+    void *up = numbers(2 * n, type), *out = numbers(n, type), *dup = numbers(2 * n, type);
+    for (int kind = ACT_GELU_TANH; kind <= ACT_RELU; kind++)
+        for (int gated = 0; gated < 2; gated++) {
+            char name[64];
+            op_activation o = {kind, gated, type, TOKENS, INNER, up, out};
+            snprintf(name, sizeof name, "%s%s", names[kind], gated ? " gated" : "");
+            measure(name, run_activation, &o, (gated ? 3.0 : 2.0) * (double)(n * b));
+            op_activation_backward back = {kind, gated, type, TOKENS, INNER, up, out, dup};
+            strcat(name, " backward");
+            measure(name, run_activation_backward, &back, (gated ? 5.0 : 3.0) * (double)(n * b));
+        }
+    free(up), free(out), free(dup);
+}
+
+static void measure_tokens(void)
+{
+    size_t n = (size_t)TOKENS * WIDTH, b = dtype_bytes(type);
+    void *x = numbers(3 * n, type), *table = numbers((size_t)VOCAB * WIDTH, type);
+    float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers((size_t)TOKENS * 64, PT_F32), *sums = numbers(3 * WIDTH, PT_F32);
+    int32_t *tokens = ids(TOKENS, VOCAB), *positions = ids(TOKENS, 1024);
+    op_rope rope = {type, false, TOKENS, WIDTH / 64, 64, WIDTH, angles, positions, x};
+    measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
+    op_embedding look = {type, TOKENS, WIDTH, 0, VOCAB, tokens, positions, table, table, x};
+    measure("embedding", run_embedding, &look, 3.0 * (double)(n * b));
+    op_embedding_backward add = {type, true, TOKENS, WIDTH, 0, VOCAB, tokens, x, acc};
+    measure("embedding backward", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n);
+    add.accumulate = false;
+    measure("embedding backward, zeroed", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n + 4.0 * VOCAB * WIDTH);
+    op_bias_backward bias = {type, true, TOKENS, 3 * WIDTH, 3 * WIDTH, x, sums};
+    measure("bias backward", run_bias_backward, &bias, 3.0 * (double)(n * b));
+    free(x), free(table), free(acc), free(angles), free(sums), free(tokens), free(positions);
+}
+
+static void measure_loss(void)
+{
+    size_t n = (size_t)LOSS_ROWS * VOCAB, b = dtype_bytes(type);
+    float *logits = numbers(n, PT_F32), *loss = numbers(LOSS_ROWS, PT_F32);
+    void *d = numbers(n, type);
+    int32_t *targets = ids(LOSS_ROWS, VOCAB);
+    op_cross_entropy o = {type, LOSS_ROWS, VOCAB, VOCAB, VOCAB, 1e-3f, logits, targets, loss, d};
+    measure("cross-entropy", run_cross_entropy, &o, (double)(n * (4 + b)));
+    free(logits), free(loss), free(d), free(targets);
+}
+
+static void measure_step(void)
+{
+    size_t n = PARAMETERS, b = dtype_bytes(type);
+    float *acc = numbers(n, PT_F32), *m = numbers(n, PT_F32), *v = numbers(n, PT_F32);
+    void *g = numbers(n, type), *w = numbers(n, type);
+    uint16_t *lo = numbers(n, PT_BF16);
+    double *sumsq = malloc(n / WIDTH / SUMSQ_ROWS * sizeof *sumsq + 64);
+    for (size_t i = 0; i < n; i++)
+        v[i] *= v[i];
+    op_gradient_finish finish = {type, (int64_t)n / WIDTH, WIDTH, acc, NULL, g, sumsq};
+    measure("gradient finish", run_gradient_finish, &finish, (double)(n * (4 + b)));
+    op_adamw adamw = {type, (int64_t)n, w, type == PT_BF16 ? lo : NULL, m, v, g, 1, 0.9999f, 0.9f, 0.999f, 1e-8f, 1e-4f, 0.5f};
+    measure("adamw", run_adamw, &adamw, (double)n * (type == PT_BF16 ? 26 : 28));
+    free(acc), free(m), free(v), free(g), free(w), free(lo), free(sumsq);
+}
+
+int main(int argc, char **argv)
+{
+    int count = argc > 1 ? atoi(argv[1]) : 2;
+    if (argc > 2 && !strcmp(argv[2], "f32"))
+        type = PT_F32;
+    pt_error e = {0};
+    if (pool_open(count, &threads, &e)) {
+        fprintf(stderr, "%s\n", e.text);
+        return 1;
+    }
+    pool_pin(threads);
+    source = aligned_alloc(4096, room), target = aligned_alloc(4096, room);
+    memset(source, 1, room), memset(target, 2, room);
+    printf("x86-64-v%d, %d threads, %s\n", cpu_isa(), count, type == PT_BF16 ? "bf16" : "fp32");
+    measure_norms();
+    measure_activations();
+    measure_tokens();
+    measure_loss();
+    measure_step();
+    pool_close(threads);
+    free(source), free(target);
+    return 0;
+}
