@@ -244,7 +244,7 @@ static int file_stage_close(int status, int fd, const char *temporary)
 int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e)
 {
     char temporary[FILE_PATH_BYTES];
-    int fd, status = file_stage_open(path, temporary, &fd, e);
+    int fd = -1, status = file_stage_open(path, temporary, &fd, e);
     if (status)
         return status;
     status = fd_write_all(fd, data, n, path, e);
@@ -259,7 +259,7 @@ int file_copy_atomic(const char *from, const char *to, pt_error *e)
     if (source < 0)
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", from);
     char temporary[FILE_PATH_BYTES], buffer[65536];
-    int fd, status = file_stage_open(to, temporary, &fd, e);
+    int fd = -1, status = file_stage_open(to, temporary, &fd, e);
     if (status) {
         close(source);
         return status;
