@@ -65,9 +65,9 @@ static int count_ids(const json_t *section, uint32_t *n_ids, pt_error *e)
     *n_ids = 0;
     for (size_t i = 0; i < json_array_size(section); i++) {
         const json_t *id = json_object_get(json_array_get(section, i), "id");
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= 1 << 24)
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > MAX_TOKEN_ID)
             return pt_fail(e, PT_FAILED, "added_tokens[%zu]: its id is no integer from 0 to %d; mend the file", i,
-                           (1 << 24) - 1);
+                           MAX_TOKEN_ID);
         if (json_integer_value(id) >= *n_ids)
             *n_ids = (uint32_t)json_integer_value(id) + 1;
     }

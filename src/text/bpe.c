@@ -222,7 +222,7 @@ static int merge_units(const bpe *b, bpe_scratch *s, const char *word, size_t n,
         count = merge_short(b, units->ids, count);
     else if ((status = merge_long(b, s, units->ids, &count, e)))
         return status;
-    if ((status = id_list_reserve(out, count, e)))
+    if (count == 0 || (status = id_list_reserve(out, count, e)))
         return status;
     memcpy(out->ids + out->n, units->ids, count * sizeof *units->ids);
     out->n += count;

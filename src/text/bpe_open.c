@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_ID = (1 << 24) - 1 };
+
 
 static int read_flag(const json_t *model, const char *key, bool *out, pt_error *e)
 {
@@ -52,9 +52,9 @@ static int read_vocab(bpe *b, json_t *vocab, pt_error *e)
     json_int_t highest = -1;
     json_object_foreach(vocab, token, value) {
         json_int_t id = json_integer_value(value);
-        if (!json_is_integer(value) || id < 0 || id > MAX_ID)
+        if (!json_is_integer(value) || id < 0 || id > MAX_TOKEN_ID)
             return pt_fail(e, PT_FAILED, "model.vocab: the id of \"%.60s\" is no integer from 0 to %d; mend the file",
-                           token, MAX_ID);
+                           token, MAX_TOKEN_ID);
         if (id > highest)
             highest = id;
     }

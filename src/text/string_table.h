@@ -9,6 +9,7 @@
 #include "text/tokenizer.h"
 
 #define NO_ID UINT32_MAX
+enum { MAX_TOKEN_ID = 0x1fffff }; /* several times the largest vocabulary in use */
 
 typedef struct string_span {
     size_t at;

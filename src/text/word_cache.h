@@ -22,7 +22,8 @@ typedef struct word_entry {
 } word_entry;
 
 typedef struct word_cache {
-    word_entry *entries;
+    void *memory;
+    word_entry *entries; /* in memory, on a cache line's start */
 } word_cache;
 
 typedef struct word_key {
