@@ -1,0 +1,215 @@
+/* The test that matters most: whatever the plan says - tiers, places, save levels, chunks, micro-batches, order, buffers,
+ * when and where updates run - and however many threads there are, the losses, weights and moments after some steps
+ * are the same to the last bit. Queues are real: threads, io_uring, updates on the host beside compute.
+ *
+ * PT_SAME_BITS_PLANS=n runs n plans instead of the default. */
+#include "train/executor.h"
+#include "train/state.h"
+
+#include "random_plan.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 3, PLANS_OF_A_MODEL = 25, DEFAULT_PLANS = 2000 };
+
+typedef struct outcome { float *values; size_t n; float *losses; } outcome;
+
+static void outcome_free(outcome *o)
+{
+    free(o->values);
+    free(o->losses);
+}
+
+static void fill_batch(executor *x, const model *m, const step_shape *s, uint64_t seed, int step)
+{
+    executor_batch b = executor_input(x);
+    for (int64_t i = 0; i < s->batch * s->seq_len; i++) {
+        uint32_t w[4];
+        rng_words(seed, RNG_TEST, 1000 + (uint32_t)step, (uint64_t)i, w);
+        b.ids[i] = (int32_t)(w[0] % (uint32_t)m->config.vocab);
+        b.targets[i] = w[2] % 16 == 0 ? -100 : (int32_t)(w[1] % (uint32_t)m->config.vocab);
+    }
+}
+
+static double norm_of(const executor *x, const model *m)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < sumsq_count(m); i++)
+        sum += executor_sumsq(x)[i];
+    return sqrt(sum);
+}
+
+/* Weights that are not near zero, and so that every piece of every chunk is told from the others. */
+static int random_state(state *s, const model *m, uint64_t seed, pt_error *e)
+{
+    int failed = state_init(s, seed, e);
+    for (int i = 0; i < m->params_n && !failed; i++) {
+        const param *p = &m->params[i];
+        float *v = malloc((size_t)(p->rows * p->cols) * sizeof *v);
+        assert_non_null(v);
+        for (int64_t k = 0; k < p->rows * p->cols; k++)
+            v[k] = (float)rng_normal(seed, RNG_TEST, (uint32_t)i, (uint64_t)k) * 0.1f;
+        failed = state_write(s, STATE_MASTER, i, 0, p->rows, v, e);
+        free(v);
+    }
+    return failed;
+}
+
+static int collect(executor *x, const model *m, outcome *o, pt_error *e)
+{
+    state s;
+    state_open(&s, x);
+    o->n = (size_t)m->parameters * STATE_KINDS;
+    o->values = malloc(o->n * sizeof *o->values);
+    assert_non_null(o->values);
+    float *at = o->values;
+    int failed = 0;
+    for (int kind = 0; kind < STATE_KINDS && !failed; kind++)
+        for (int i = 0; i < m->params_n && !failed; i++) {
+            failed = state_read(&s, kind, i, 0, m->params[i].rows, at, e);
+            at += m->params[i].rows * m->params[i].cols;
+        }
+    int closed = state_close(&s, e);
+    return failed ? failed : closed;
+}
+
+static int train(executor *x, const schedule_input *in, bool clipping, uint64_t seed, outcome *o, pt_error *e)
+{
+    int64_t tokens = in->shape->batch * in->shape->seq_len;
+    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f, .grad_scale = 1};
+    bool pending = false;
+    int failed = 0;
+    for (int step = 0; step < STEPS && !failed; step++) {
+        fill_batch(x, in->model, in->shape, seed, step);
+        if (in->plan->update == UPDATE_BACKWARD)
+            u.step = step + 1;
+        failed = executor_run(x, pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, 1.0f / (float)tokens, &u, e);
+        memcpy(o->losses + step * tokens, executor_losses(x), (size_t)tokens * sizeof(float));
+        double norm = norm_of(x, in->model);
+        assert_true(isfinite(norm) && norm > 0);
+        u.step = step + 1;
+        u.grad_scale = clipping ? (float)(0.5 / norm) : 1;
+        pending = in->plan->update == UPDATE_NEXT_FORWARD;
+        if (!failed && (in->plan->update == UPDATE_END || (pending && step == STEPS - 1)))
+            failed = executor_run(x, SCHEDULE_DRAIN, 0, &u, e);
+    }
+    return failed;
+}
+
+static int run_plan(const schedule_input *in, bool clipping, int threads, uint64_t seed, outcome *o, pt_error *e)
+{
+    char folder[64];
+    snprintf(folder, sizeof folder, "same_bits_%d", (int)getpid());
+    memset(o, 0, sizeof *o);
+    o->losses = calloc((size_t)(in->shape->batch * in->shape->seq_len) * STEPS, sizeof *o->losses);
+    device *d;
+    executor *x = NULL;
+    int failed = device_cpu_open(&(device_options){.threads = threads}, &d, e);
+    assert_int_equal(failed, 0);
+    executor_options options = {.device = d, .host = d, .input = *in, .budget = {1u << 30, 1u << 30, 1u << 30}, .disk_path = folder,
+                                .threads = threads, .schedules = 1u << SCHEDULE_STEP};
+    if (in->plan->update != UPDATE_BACKWARD)
+        options.schedules |= 1u << SCHEDULE_DRAIN | (in->plan->update == UPDATE_NEXT_FORWARD ? 1u << SCHEDULE_STEP_UPDATE : 0);
+    failed = executor_open(&options, &x, e);
+    state s;
+    if (!failed) {
+        state_open(&s, x);
+        failed = random_state(&s, in->model, seed, e);
+        int closed = state_close(&s, e);
+        failed = failed ? failed : closed;
+    }
+    if (!failed)
+        failed = train(x, in, clipping, seed, o, e);
+    if (!failed)
+        failed = collect(x, in->model, o, e);
+    executor_close(x);
+    d->table->close(d);
+    rmdir(folder);
+    return failed;
+}
+
+static void assert_same(const outcome *a, const outcome *b, const random_case *c, int number, int threads)
+{
+    size_t losses = (size_t)(c->shape.batch * c->shape.seq_len) * STEPS;
+    if (memcmp(a->losses, b->losses, losses * sizeof(float)) == 0 && memcmp(a->values, b->values, a->n * sizeof(float)) == 0)
+        return;
+    char *json = plan_to_json(&c->plan, c->model, &c->shape);
+    print_error("plan %d, %d threads: %s\n", number, threads, json);
+    free(json);
+    for (size_t i = 0; i < losses; i++)
+        if (f32_bits(a->losses[i]) != f32_bits(b->losses[i]))
+            fail_msg("loss %zu differs: %.9g and %.9g", i, (double)a->losses[i], (double)b->losses[i]);
+    for (size_t i = 0; i < a->n; i++)
+        if (f32_bits(a->values[i]) != f32_bits(b->values[i]))
+            fail_msg("value %zu of %zu differs: %.9g and %.9g", i, a->n, (double)a->values[i], (double)b->values[i]);
+}
+
+/* The plan that everything is compared with: all on the device, everything saved, one thread. */
+static void plain_plan(random_case *c)
+{
+    c->plan.micro_batch = c->shape.batch;
+    c->plan.visit = 1;
+    c->plan.update = UPDATE_END;
+    for (int i = 0; i < c->plan.chunks_n; i++)
+        c->plan.chunks[i] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
+    for (int i = 0; i < c->plan.blocks_n; i++)
+        c->plan.blocks[i] = (plan_block){SAVE_ALL, TIER_DEVICE};
+}
+
+/* Another packing and plan for the same model and step. */
+static void next_plan(random_source *r, random_case *c)
+{
+    pt_error e = {0};
+    plan_free(&c->plan);
+    packing_free(&c->packing);
+    c->input.host_tier = !random_one_in(r, 3);
+    assert_int_equal(random_packing(r, c->model, &c->shape, &c->packing, &e), 0);
+    assert_int_equal(random_plan(r, c->model, &c->shape, &c->packing, c->clipping, c->input.host_tier, &c->plan, &e), 0);
+}
+
+static void every_plan_gives_the_same_bits(void **unused)
+{
+    (void)unused;
+    random_source seed = random_open();
+    const char *asked = getenv("PT_SAME_BITS_PLANS");
+    int plans = asked ? atoi(asked) : DEFAULT_PLANS, done = 0, refused = 0, models = 0;
+    for (uint64_t number = 0; done < plans; number++, models++) {
+        random_source r = random_fork(&seed, number);
+        random_case c;
+        outcome first, other;
+        pt_error e = {0};
+        assert_int_equal(random_case_open(&r, &c, &e), 0);
+        plain_plan(&c);
+        if (run_plan(&c.input, c.clipping, 1, number, &first, &e))
+            fail_msg("%s", e.text);
+        for (int i = 0; i < PLANS_OF_A_MODEL && done < plans; i++) {
+            int threads = random_from(&r, 1, 4);
+            next_plan(&r, &c);
+            int failed = run_plan(&c.input, c.clipping, threads, number, &other, &e);
+            if (failed && failed != PT_DOES_NOT_FIT)
+                fail_msg("model %d plan %d: %s", (int)number, i, e.text);
+            if (failed) {
+                refused++;
+            } else {
+                assert_same(&first, &other, &c, i, threads);
+                done++;
+            }
+            outcome_free(&other);
+        }
+        outcome_free(&first);
+        random_case_close(&c);
+    }
+    printf("%d plans of %d models: the same bits; %d more had too few buffers\n", done, models, refused);
+    assert_true(refused < done);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_plan_gives_the_same_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
