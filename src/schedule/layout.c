@@ -8,6 +8,7 @@
 #include "schedule/schedule.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { PAGE = 4096 };
 
@@ -45,8 +46,22 @@ static int by_size(const void *a, const void *b)
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x < y ? -1 : x > y);
 }
 
-/* `placed` is in order of offset. Gives the position at which r belongs there. */
-static int find_place(region *r, region *const *placed, int n, uint64_t base)
+/* Where a region at `offset` belongs in `placed`, which is in order of offset. */
+static int find_position(region *const *placed, int n, uint64_t offset)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (placed[middle]->offset <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The lowest address at which r overlaps none of `placed`. */
+static uint64_t find_place(const region *r, region *const *placed, int n, uint64_t base)
 {
     uint64_t at = base;
     for (int i = 0; i < n; i++) {
@@ -57,11 +72,7 @@ static int find_place(region *r, region *const *placed, int n, uint64_t base)
             break;
         at = p->offset + p->bytes;
     }
-    r->offset = at;
-    int position = n;
-    while (position > 0 && placed[position - 1]->offset > at)
-        position--;
-    return position;
+    return at;
 }
 
 static void place_regions(schedule *s, tier t, region **order, int n, region **placed)
@@ -71,9 +82,9 @@ static void place_regions(schedule *s, tier t, region **order, int n, region **p
         region *r = order[i];
         if (r->tier != t || !r->bytes)
             continue;
-        int position = find_place(r, placed, placed_n, s->home_bytes[t]);
-        for (int k = placed_n++; k > position; k--)
-            placed[k] = placed[k - 1];
+        r->offset = find_place(r, placed, placed_n, s->home_bytes[t]);
+        int position = find_position(placed, placed_n, r->offset);
+        memmove(placed + position + 1, placed + position, (size_t)(placed_n++ - position) * sizeof *placed);
         placed[position] = r;
         if (r->offset + r->bytes > s->bytes[t])
             s->bytes[t] = r->offset + r->bytes;

@@ -18,7 +18,7 @@ static void random_schedules_are_accepted(void **state)
 {
     (void)state;
     random_source all = random_open();
-    int wanted = schedules_wanted(3000), built = 0, refused = 0, of_kind[SCHEDULE_KINDS] = {0};
+    int wanted = schedules_wanted(10000), built = 0, refused = 0, of_kind[SCHEDULE_KINDS] = {0};
     for (uint64_t i = 0; built < wanted; i++) {
         random_source r = random_fork(&all, i);
         random_case c;

@@ -481,7 +481,7 @@ static void every_kind_of_damage_is_refused(void **state)
 {
     (void)state;
     random_source all = random_open();
-    int applied[DAMAGES] = {0}, cases = cases_wanted(400);
+    int applied[DAMAGES] = {0}, cases = cases_wanted(1000);
     for (int i = 0; i < cases; i++) {
         random_source r = random_fork(&all, (uint64_t)i);
         random_case c;
@@ -520,7 +520,7 @@ static void every_single_wait_matters(void **state)
     (void)state;
     random_source all = random_open();
     int waits = 0;
-    for (int i = 0; i < cases_wanted(400) / 4; i++) {
+    for (int i = 0; i < cases_wanted(1000) / 4; i++) {
         random_source r = random_fork(&all, (uint64_t)i);
         random_case c;
         schedule s;
