@@ -1,0 +1,107 @@
+/* bench_schedule.c - how long it takes to build and to check one schedule.
+ *
+ *     bench_schedule [layers [micro-batches [chunk MiB]]]          100 8 64
+ *
+ * Llama-3 shapes (width 8192, vocabulary 128256), sequences of 2048. Processor time of this thread, best of five, so
+ * that a shared machine is fair. A search builds some hundreds of schedules.
+ */
+#include "schedule/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TIMES = 5, BUFFERS = 36 };
+
+typedef struct layout_case { const char *name; tier first, middle, last, place; update_time update; } layout_case;
+
+static const layout_case cases[] = {
+    {"all on the device, updates in backward", TIER_DEVICE, TIER_DEVICE, TIER_DEVICE, TIER_DEVICE, UPDATE_BACKWARD},
+    {"chunks on the host", TIER_HOST, TIER_HOST, TIER_HOST, TIER_DEVICE, UPDATE_NEXT_FORWARD},
+    {"chunks on the disk", TIER_DISK, TIER_DISK, TIER_DISK, TIER_DEVICE, UPDATE_NEXT_FORWARD},
+    {"chunks on all tiers", TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_DEVICE, UPDATE_NEXT_FORWARD},
+    {"the same, saved sets on the host", TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_HOST, UPDATE_NEXT_FORWARD},
+};
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static int must(int failed, const pt_error *e)
+{
+    if (failed) {
+        fprintf(stderr, "%s\n", e->text);
+        exit(1);
+    }
+    return failed;
+}
+
+static void fill(plan *p, const layout_case *c, int visit)
+{
+    p->micro_batch = 1;
+    p->visit = visit;
+    p->update = c->update;
+    p->n_buffer = BUFFERS;
+    p->n_update = 2;
+    p->n_swap = 4;
+    for (int i = 0; i < p->chunks_n; i++) {
+        tier home = 3 * i < p->chunks_n ? c->first : 3 * i < 2 * p->chunks_n ? c->middle : c->last;
+        p->chunks[i] = (plan_chunk){home, home == TIER_DEVICE ? TIER_DEVICE : TIER_HOST};
+    }
+    for (int i = 0; i < p->blocks_n; i++)
+        p->blocks[i] = (plan_block){(save_level)(i % SAVE_LEVELS), c->place};
+}
+
+static void measure(const schedule_input *in, const layout_case *c)
+{
+    pt_error e = {0};
+    double build = 1e9, check = 1e9;
+    schedule s;
+    for (int i = 0; i < TIMES; i++) {
+        double start = now_ms();
+        must(schedule_build(in, c->update == UPDATE_BACKWARD ? SCHEDULE_STEP : SCHEDULE_STEP_UPDATE, &s, &e), &e);
+        double built = now_ms();
+        must(schedule_check(in, &s, NULL, &e), &e);
+        double checked = now_ms();
+        build = built - start < build ? built - start : build;
+        check = checked - built < check ? checked - built : check;
+        if (i < TIMES - 1)
+            schedule_free(&s);
+    }
+    printf("%-40s %5d %7d %8d %7.1f %7.1f\n", c->name, in->plan->visit, s.tasks_n, s.buffers_n, build, check);
+    schedule_free(&s);
+}
+
+int main(int argc, char **argv)
+{
+    int layers = argc > 1 ? atoi(argv[1]) : 100, micros = argc > 2 ? atoi(argv[2]) : 8, mib = argc > 3 ? atoi(argv[3]) : 64;
+    char json[512];
+    snprintf(json, sizeof json,
+             "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 8192, \"num_attention_heads\": 64, "
+             "\"num_key_value_heads\": 8, \"num_hidden_layers\": %d, \"intermediate_size\": 28672, \"max_position_embeddings\": 8192, "
+             "\"bos_token_id\": 0, \"eos_token_id\": 0}", layers);
+    pt_error e = {0};
+    model *m;
+    step_shape shape;
+    packing k;
+    plan p;
+    must(model_from_json("bench", json, strlen(json), NULL, NULL, &m, &e), &e);
+    step_shape_init(&shape, m, PT_BF16, micros, 2048);
+    must(pack(m, &shape, (int64_t)mib << 20, &k, &e), &e);
+    must(plan_alloc(&p, k.chunks_n, layers, &e), &e);
+    p.chunk_bytes = k.chunk_bytes;
+    printf("%d layers, %d micro-batches, %d chunks\n%-40s visit   tasks  buffers  build    check (ms)\n", layers, micros, k.chunks_n, "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int all = 0; all < 2; all++) {
+            fill(&p, &cases[i], all ? micros : 1);
+            measure(&(schedule_input){m, &shape, &k, &p, true, true}, &cases[i]);
+        }
+    plan_free(&p);
+    packing_free(&k);
+    model_close(m);
+    return 0;
+}
