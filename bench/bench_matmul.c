@@ -174,8 +174,9 @@ int main(int argc, char **argv)
     void (*set_threads)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     if (set_threads)
         set_threads(threads);
-    printf("x86-64-v%d, matmul %s, %d threads; GFLOP/s and %% of the peak of fp32 fma\n", cpu_isa(), matmul_arithmetic(),
-           threads);
+    char arithmetic[80];
+    matmul_arithmetic(arithmetic, sizeof arithmetic);
+    printf("x86-64-v%d, matmul %s, %d threads; GFLOP/s and %% of the peak of fp32 fma\n", cpu_isa(), arithmetic, threads);
     printf("%-14s %5s   %5s   %4s  %-8s %9s %5s %9s %5s %9s %5s %9s\n", "product", "rows", "out", "in", "pass", "fp32",
            "", "bf16", "", "oneDNN32", "", "peak");
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)

@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "device/cpu/kernels/matmul_few.h"
 #include "device/cpu/kernels/matmul_tile.h"
+#include "device/cpu/matmul_onednn.h"
 #include "device/cpu/ops.h"
 
 #include <math.h>
@@ -279,6 +280,39 @@ static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
     pool_close(threads);
 }
 
+/* In bf16 on processors that have it; in fp32 everywhere, so that the path is tested everywhere. */
+static void products_by_onednn_are_right_on_any_number_of_threads(void **state)
+{
+    pool *threads[4] = {NULL};
+    for (int i = 1; i < 4; i++)
+        assert_int_equal(pool_open(i, &threads[i], NULL), 0);
+    int computed = 0;
+    for (uint64_t i = 0; i < 48; i++) {
+        op_matmul o = random_op(2500 + i, 16 + draw(25000 + i, i % 4 ? 200 : 600), 1 + draw(26000 + i, i % 4 ? 90 : 1200),
+                                1 + draw(27000 + i, 130));
+        problem p = problem_make(o, i % 3, !o.accumulate && i % 2, !o.accumulate && i % 5 == 0);
+        memcpy(p.c, p.c_before, c_bytes(&p));
+        bool done = onednn_matmul(threads[1], &p.o);
+        assert_true(done || o.type == PT_BF16);
+        if (done) {
+            computed++;
+            problem_check(&p);
+            void *one = malloc(c_bytes(&p));
+            memcpy(one, p.c, c_bytes(&p));
+            for (int t = 2; t < 4; t++) {
+                memcpy(p.c, p.c_before, c_bytes(&p));
+                assert_true(onednn_matmul(threads[t], &p.o));
+                assert_memory_equal(p.c, one, c_bytes(&p));
+            }
+            free(one);
+        }
+        problem_free(&p);
+    }
+    assert_true(computed > 0);
+    for (int i = 1; i < 4; i++)
+        pool_close(threads[i]);
+}
+
 static int print_seed(void **state)
 {
     seed = (uint64_t)time(NULL) * 1000003u;
@@ -295,6 +329,7 @@ int main(void)
         cmocka_unit_test(the_number_of_threads_leaves_the_bits_alone),
         cmocka_unit_test(rows_and_columns_do_not_depend_on_their_neighbours),
         cmocka_unit_test(every_copy_of_the_kernel_that_can_run_is_right),
+        cmocka_unit_test(products_by_onednn_are_right_on_any_number_of_threads),
     };
     return cmocka_run_group_tests(tests, print_seed, NULL);
 }

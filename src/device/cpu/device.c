@@ -114,7 +114,9 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
     d->pin_threads = o->pin_threads;
     device_info *info = &d->base.info;
     cpu_name(info->name, sizeof info->name);
-    snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d, matmul %s", cpu_isa(), matmul_arithmetic());
+    char matmul[80];
+    matmul_arithmetic(matmul, sizeof matmul);
+    snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d, matmul %s", cpu_isa(), matmul);
     info->threads = o->threads ? o->threads : threads_allowed();
     info->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     *out = &d->base;

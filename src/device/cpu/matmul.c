@@ -2,13 +2,20 @@
  *
  * A rectangle is computed whole by one thread, and an element's bits do not depend on the rectangle
  * that it lies in (kernels/matmul_tile.c). So the cut may follow the number of threads.
+ *
+ * Whose kernel, depends on the processor and the op: few rows are bound by reading b and have a kernel
+ * of their own; bf16 goes to oneDNN where the processor multiplies bf16; everything else is ours.
+ * Without such instructions oneDNN has no bf16 product worth having, and in fp32 it is not faster.
  */
 #include "device/cpu/matmul.h"
 
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels/matmul_few.h"
 #include "device/cpu/kernels/matmul_tile.h"
+#include "device/cpu/matmul_onednn.h"
 #include "device/cpu/ops.h"
+
+#include <stdio.h>
 
 typedef struct grid {
     int64_t rows, cols;        /* of a rectangle; those at the edges may be smaller */
@@ -91,11 +98,18 @@ void cpu_matmul(pool *p, const op_matmul *o)
         pool_run(p, divide_up(o->n, FEW_COLUMNS), matmul_columns, &copy);
         return;
     }
+    if (o->type == PT_BF16 && cpu_has_bf16() && onednn_matmul(p, o))
+        return;
     matmul_job job = {o, p, grid_choose(o, pool_threads(p))};
     pool_run(p, job.grid.down * job.grid.across, matmul_rectangle, &job);
 }
 
-const char *matmul_arithmetic(void)
+void matmul_arithmetic(char *out, size_t size)
 {
-    return "own";
+    char name[48];
+    onednn_name(name, sizeof name);
+    if (cpu_has_bf16())
+        snprintf(out, size, "own fp32, %s bf16", name);
+    else
+        snprintf(out, size, "own");
 }

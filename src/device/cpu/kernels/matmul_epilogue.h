@@ -2,8 +2,13 @@
 #ifndef PT_MATMUL_EPILOGUE_H
 #define PT_MATMUL_EPILOGUE_H
 
+#include "device/cpu/isa.h"
 #include "device/cpu/kernels/matmul_pack.h"
 #include "device/device.h"
+
+/* c[m0 .. m0+rows)[n0 .. n0+cols) of the op from sum (rows, cols), row stride sum_ld; sum is used up. */
+KERNELS(void, matmul_epilogue, (const op_matmul *o, float *sum, int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
+                                int64_t cols))
 
 /* Types are constants where this is inlined. */
 INLINE void epilogue_typed(const op_matmul *o, pt_dtype type, pt_dtype out_type, float *sum, int64_t at, int64_t n0,

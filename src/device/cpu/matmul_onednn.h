@@ -1,0 +1,19 @@
+/* matmul_onednn.h - products by oneDNN, on processors that multiply bf16 in hardware. */
+#ifndef PT_MATMUL_ONEDNN_H
+#define PT_MATMUL_ONEDNN_H
+
+#include "device/cpu/pool.h"
+#include "device/device.h"
+
+/* Fewer rows are left to the kernels here: there is nothing to gain. */
+enum { ONEDNN_ROWS_LEAST = 16 };
+
+/* Computes the op and returns true, or false, with nothing done, where oneDNN has no kernel for it
+ * (or k is 0 or m < ONEDNN_ROWS_LEAST). Which of the two depends on the op's shape and the
+ * processor only. */
+bool onednn_matmul(pool *p, const op_matmul *o);
+
+/* "oneDNN 2.6.3": the library that was loaded, which may be newer than the one compiled against. */
+void onednn_name(char *out, size_t size);
+
+#endif
