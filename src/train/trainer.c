@@ -164,9 +164,10 @@ static int run_step(trainer *t, int64_t *targets, pt_error *e)
         return failed;
     if (!clipping)
         t->update = params_of_step(t, t->step + 1, 0);
-    failed = executor_run(t->x, t->pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, (float)(1.0 / (double)*targets), &t->update, e);
+    schedule_kind kind = t->pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
+    failed = executor_run(t->x, kind, (float)(1.0 / (double)*targets), &t->update, e);
     t->pending = false;
-    return failed;
+    return !failed && t->o.trace && t->step + 1 == t->steps ? trace_write(t, kind, e) : failed;
 }
 
 int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)

@@ -60,6 +60,9 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e);        
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
 int model_export(trainer *t, pt_error *e);                                      /* into the output folder */
 
+/* trace.c */
+int trace_write(const trainer *t, schedule_kind kind, pt_error *e); /* of the last run, which was of this kind */
+
 /* metrics.c */
 int metrics_open(trainer *t, pt_error *e); /* cut back to the step that the run starts from */
 int metrics_write(trainer *t, const pt_step *s, pt_error *e);
