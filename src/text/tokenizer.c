@@ -159,8 +159,8 @@ int tokenizer_decode(const tokenizer *t, const uint32_t *ids, size_t n_ids, bool
 {
     bool first = true;
     for (size_t i = 0; i < n_ids; i++) {
-        const char *bytes;
-        size_t n;
+        const char *bytes = "";
+        size_t n = 0;
         int status = tokenizer_id_bytes(t, ids[i], first, skip_special, &bytes, &n, e);
         if (!status)
             status = text_buffer_append(out, bytes, n, e);

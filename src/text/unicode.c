@@ -31,14 +31,92 @@ bool unicode_surely_nfc(const char *text, size_t n)
     return true;
 }
 
+typedef struct code_points {
+    utf8proc_int32_t *c;
+    size_t n, capacity;
+} code_points;
+
+static int code_points_reserve(code_points *p, size_t n, pt_error *e)
+{
+    if (n <= p->capacity)
+        return 0;
+    size_t capacity = n > 2 * p->capacity ? n : 2 * p->capacity;
+    utf8proc_int32_t *moved = realloc(p->c, capacity * sizeof *moved);
+    if (!moved)
+        return pt_fail(e, PT_FAILED, "no memory to normalize a text of %zu characters; split it", n);
+    p->c = moved;
+    p->capacity = capacity;
+    return 0;
+}
+
+static int decompose(const char *text, size_t n, utf8proc_option_t options, code_points *out, pt_error *e)
+{
+    int status = code_points_reserve(out, n + 1, e), boundary = 0;
+    for (size_t i = 0; i < n && !status;) {
+        unsigned length;
+        utf8proc_int32_t c = (utf8proc_int32_t)utf8_read(text + i, &length);
+        utf8proc_ssize_t room = (utf8proc_ssize_t)(out->capacity - out->n - 1), count;
+        count = utf8proc_decompose_char(c, out->c + out->n, room, options, &boundary);
+        if (count < 0)
+            return pt_fail(e, PT_FAILED, "cannot normalize the text: %s; is it UTF-8?", utf8proc_errmsg(count));
+        if (count > room) {
+            status = code_points_reserve(out, out->n + (size_t)count + 1, e);
+            continue;
+        }
+        out->n += (size_t)count;
+        i += length;
+    }
+    return status;
+}
+
+/* Brings n marks into the order of their combining classes; equals stay as they are. One pass a class:
+ * an exchange of neighbours would be quadratic in the length of a text of nothing but marks. */
+static int sort_marks(utf8proc_int32_t *marks, size_t n, pt_error *e)
+{
+    utf8proc_int32_t *sorted = malloc(n * (sizeof *sorted + 1));
+    if (!sorted)
+        return pt_fail(e, PT_FAILED, "no memory to normalize %zu combining marks; split the text", n);
+    unsigned char *classes = (unsigned char *)(sorted + n);
+    size_t done = 0;
+    for (size_t i = 0; i < n; i++)
+        classes[i] = (unsigned char)utf8proc_get_property(marks[i])->combining_class;
+    for (unsigned class = 1; class < 256 && done < n; class++)
+        for (size_t i = 0; i < n; i++)
+            if (classes[i] == class)
+                sorted[done++] = marks[i];
+    memcpy(marks, sorted, n * sizeof *marks);
+    free(sorted);
+    return 0;
+}
+
+static int order_marks(code_points *p, pt_error *e)
+{
+    int status = 0;
+    for (size_t i = 0; i < p->n && !status; i++) {
+        size_t start = i;
+        bool ordered = true;
+        for (int before = 0, class; i < p->n && (class = utf8proc_get_property(p->c[i])->combining_class) != 0; i++) {
+            ordered &= class >= before;
+            before = class;
+        }
+        if (!ordered)
+            status = sort_marks(p->c + start, i - start, e);
+    }
+    return status;
+}
+
 static int normalize_part(utf8proc_option_t options, const char *text, size_t n, text_buffer *out, pt_error *e)
 {
-    utf8proc_uint8_t *result = NULL;
-    utf8proc_ssize_t length = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &result, options);
-    if (length < 0)
-        return pt_fail(e, PT_FAILED, "cannot normalize the text: %s; shorten it", utf8proc_errmsg(length));
-    int status = text_buffer_append(out, result, (size_t)length, e);
-    free(result);
+    code_points p = {0};
+    int status = decompose(text, n, options, &p, e);
+    if (!status)
+        status = order_marks(&p, e);
+    if (!status) {
+        utf8proc_ssize_t length = utf8proc_reencode(p.c, (utf8proc_ssize_t)p.n, options);
+        status = length < 0 ? pt_fail(e, PT_FAILED, "cannot normalize the text: %s; is it UTF-8?", utf8proc_errmsg(length))
+                            : text_buffer_append(out, p.c, (size_t)length, e);
+    }
+    free(p.c);
     return status;
 }
 

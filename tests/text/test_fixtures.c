@@ -56,6 +56,54 @@ static void every_variant_of_the_sections(void **state)
     json_decref(root);
 }
 
+static void plain_text_has_no_special_tokens(void **state)
+{
+    static const char text[] = "ba<|endoftext|> ko";
+    json_t *root = fixture_open("gpt2");
+    pair p;
+    pair_open_json(&p, json_object_get(root, "tokenizer"));
+    uint32_t special = (uint32_t)tokenizer_find(p.t, "<|endoftext|>");
+    for (unsigned plain = 0; plain < 2; plain++) {
+        id_list ids = encode(&p, text, strlen(text), plain ? ENCODE_PLAIN : 0);
+        size_t n_special = 0;
+        for (size_t i = 0; i < ids.n; i++)
+            n_special += ids.ids[i] == special;
+        assert_int_equal(n_special, !plain);
+        assert_decodes_to(&p, &ids, text, strlen(text));
+        id_list_free(&ids);
+    }
+    pair_close(&p);
+    json_decref(root);
+}
+
+/* id after id, as they come while a model generates */
+static void streamed_bytes_are_those_of_the_whole(void **state)
+{
+    static const char text[] = "  Bako \xe6\x97\xa5\xff tu 12";
+    json_t *root = fixture_open("llama2");
+    pair p;
+    pt_error e = {0};
+    text_buffer streamed = {.bytes = malloc(256), .capacity = 256};
+    pair_open_json(&p, json_object_get(root, "tokenizer"));
+    id_list ids = encode(&p, text, strlen(text), ENCODE_TEMPLATE);
+    assert_true(ids.ids[0] == tokenizer_bos(p.t));
+    bool first = true;
+    for (size_t i = 0; i < ids.n; i++) {
+        const char *bytes;
+        size_t n;
+        assert_int_equal(tokenizer_id_bytes(p.t, ids.ids[i], first, true, &bytes, &n, &e), 0);
+        memcpy(streamed.bytes + streamed.n, bytes, n);
+        streamed.n += n;
+        first = first && ids.ids[i] == tokenizer_bos(p.t);
+    }
+    assert_int_equal(streamed.n, strlen(text));
+    assert_memory_equal(streamed.bytes, text, streamed.n);
+    text_buffer_free(&streamed);
+    id_list_free(&ids);
+    pair_close(&p);
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -67,6 +115,8 @@ int main(void)
         cmocka_unit_test(merges_over_spaces_without_byte_tokens),
         cmocka_unit_test(metaspace_at_the_first_word_only),
         cmocka_unit_test(every_variant_of_the_sections),
+        cmocka_unit_test(plain_text_has_no_special_tokens),
+        cmocka_unit_test(streamed_bytes_are_those_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
