@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { TIMES = 5, BUFFERS = 36 };
+enum { TIMES = 5, SPARE_BUFFERS = 2 };
 
 typedef struct layout_case { const char *name; tier first, middle, last, place; update_time update; } layout_case;
 
@@ -40,12 +40,25 @@ static int must(int failed, const pt_error *e)
     return failed;
 }
 
+/* The most chunks that one block reads, and some to fetch ahead. */
+static int buffers_for(const model *m, const packing *k)
+{
+    int most = 0;
+    unsigned char needed[PLAN_MAX_SLOTS];
+    for (int block = 0, n = 0; block < m->blocks_n && k->chunks_n <= PLAN_MAX_SLOTS; block++, n = 0) {
+        block_chunks(m, k, block, needed);
+        for (int i = 0; i < k->chunks_n; i++)
+            n += needed[i];
+        most = n > most ? n : most;
+    }
+    return most + SPARE_BUFFERS;
+}
+
 static void fill(plan *p, const layout_case *c, int visit)
 {
     p->micro_batch = 1;
     p->visit = visit;
     p->update = c->update;
-    p->n_buffer = BUFFERS;
     p->n_update = 2;
     p->n_swap = 4;
     for (int i = 0; i < p->chunks_n; i++) {
@@ -94,6 +107,7 @@ int main(int argc, char **argv)
     must(pack(m, &shape, (int64_t)mib << 20, &k, &e), &e);
     must(plan_alloc(&p, k.chunks_n, layers, &e), &e);
     p.chunk_bytes = k.chunk_bytes;
+    p.n_buffer = buffers_for(m, &k);
     printf("%d layers, %d micro-batches, %d chunks\n%-40s visit   tasks  buffers  build    check (ms)\n", layers, micros, k.chunks_n, "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int all = 0; all < 2; all++) {
