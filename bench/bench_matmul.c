@@ -1,10 +1,12 @@
 /* bench_matmul.c - matrix products of GPT-2 124M, beside what the processor and oneDNN can do.
  *
- *     bench_matmul [threads [seconds per line]]
+ *     bench_matmul [threads [seconds per line [cpu]]]
  *
  * Per product: GFLOP/s in fp32 and bf16 (median of repetitions), oneDNN's own multi-threaded fp32
  * product timed in turn with them, and the share of the peak: threads x the rate of a loop of
  * independent fma in registers, timed in turn as well, so that a shared machine is fair to all.
+ * With `cpu` the clock is the CPU time of the process over the threads: what others take from the
+ * processor does not count then, nor does a thread that has nothing to do.
  */
 #include "base/rng.h"
 #include "device/cpu/matmul.h"
@@ -27,10 +29,10 @@ static const shape SHAPES[] = {
     {"mlp down", 2048, 768, 3072}, {"loss head", 512, 50257, 768}, {"one row", 1, 3072, 768}, {"4 rows", 4, 50257, 768}};
 static const char *const PASSES[] = {"forward", "dgrad", "wgrad"};
 
-static double now(void)
+static double clock_seconds(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -90,16 +92,18 @@ static void run_peak(const line *l)
 enum { RUNS = 4, MOST = 400 };
 static void (*const RUN[RUNS])(const line *) = {run_own_f32, run_own_bf16, run_onednn_f32, run_peak};
 
-static void line_time(const line *l, double seconds, double median[RUNS])
+static void line_time(const line *l, double seconds, bool cpu, double median[RUNS])
 {
+    clockid_t clock = cpu ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
+    double share = cpu ? 1.0 / pool_threads(l->p) : 1.0;
     static double times[RUNS][MOST];
     int n = 0;
-    double start = now();
-    while (n < 3 || (n < MOST && now() - start < seconds)) {
+    double start = clock_seconds(CLOCK_MONOTONIC);
+    while (n < 3 || (n < MOST && clock_seconds(CLOCK_MONOTONIC) - start < seconds)) {
         for (int i = 0; i < RUNS; i++) {
-            double t = now();
+            double t = clock_seconds(clock);
             RUN[i](l);
-            times[i][n] = now() - t;
+            times[i][n] = (clock_seconds(clock) - t) * share;
         }
         n++;
     }
@@ -137,7 +141,7 @@ static void *fill(pt_dtype type, int64_t n)
     return p;
 }
 
-static void shape_bench(const shape *s, pool *p, double seconds)
+static void shape_bench(const shape *s, pool *p, double seconds, bool cpu)
 {
     int64_t nx = s->rows * s->in, nw = s->out * s->in, ny = s->rows * s->out;
     void *x = fill(PT_F32, nx), *w = fill(PT_F32, nw), *y = fill(PT_F32, ny);
@@ -146,7 +150,7 @@ static void shape_bench(const shape *s, pool *p, double seconds)
     for (int pass = 0; pass < (s->rows < 16 ? 1 : 3); pass++) {
         line l = {op_of(s, pass, PT_F32, x, w, y, dw), op_of(s, pass, PT_BF16, hx, hw, hy, dw), s, pass, p};
         double t[RUNS];
-        line_time(&l, seconds, t);
+        line_time(&l, seconds, cpu, t);
         double flop = 2.0 * (double)s->rows * (double)s->out * (double)s->in / 1e9;
         double peak = 2.0 * PEAK_CHAINS * (cpu_isa() == 4 ? 16 : 8) * PEAK_TURNS * pool_threads(p) / 1e9 / t[3];
         printf("%-14s %5lld x %5lld x %4lld  %-8s %9.1f %4.0f%% %9.1f %4.0f%% %9.1f %4.0f%% %9.1f\n", s->name,
@@ -165,6 +169,7 @@ int main(int argc, char **argv)
     }
     int threads = argc > 1 ? atoi(argv[1]) : 2;
     double seconds = argc > 2 ? atof(argv[2]) : 2.0;
+    bool cpu = argc > 3 && !strcmp(argv[3], "cpu");
     pt_error e = {0};
     pool *p;
     if (cpu_isa() < 3 || threads < 1 || threads > 256 || pool_open(threads, &p, &e)) {
@@ -180,7 +185,7 @@ int main(int argc, char **argv)
     printf("%-14s %5s   %5s   %4s  %-8s %9s %5s %9s %5s %9s %5s %9s\n", "product", "rows", "out", "in", "pass", "fp32",
            "", "bf16", "", "oneDNN32", "", "peak");
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
-        shape_bench(&SHAPES[i], p, seconds);
+        shape_bench(&SHAPES[i], p, seconds, cpu);
     pool_close(p);
     return 0;
 }

@@ -22,8 +22,9 @@ typedef struct grid {
     int64_t down, across;      /* how many */
 } grid;
 
-/* Lines of packing cost about as much as this many multiplications per element of c. */
-enum { PACK_COST = 8, GRID_TRIES = 12 };
+/* Packing a line of a or b costs as much as this many columns or rows more; a SMALL product is done
+ * before another thread would wake up. */
+enum { PACK_COST = 8, GRID_TRIES = 12, SMALL = 1 << 16 };
 
 static int64_t divide_up(int64_t a, int64_t b)
 {
@@ -51,6 +52,8 @@ static grid grid_choose(const op_matmul *o, int threads)
 {
     int64_t least_down = divide_up(o->m, TILE_ROWS), least_across = divide_up(o->n, TILE_COLS);
     grid best = grid_of(o, least_down, least_across);
+    if (threads == 1 || o->m * o->n * o->k < SMALL)
+        return best;
     double best_cost = grid_cost(best, threads);
     for (int64_t i = 0; i < GRID_TRIES; i++)
         for (int64_t j = 0; j < GRID_TRIES; j++) {
