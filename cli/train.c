@@ -260,9 +260,9 @@ int command_train(int argc, char **argv)
         status = complete(s, &e);
     progress_open(&s->bar, s->quiet || s->json);
     if (!status) {
-        catch_signals();
         status = pt_trainer_open(&s->o, &t, &e);
         progress_clear(&s->bar);
+        catch_signals(); /* before the first step there is nothing to save */
     }
     if (status) {
         status = exit_with(&e);

@@ -225,6 +225,39 @@ static int load_weights(trainer *t, pt_error *e)
     return failed ? failed : closed;
 }
 
+/* A run that starts anew must not write over one that is there. */
+static int refuse_finished_run(const trainer *t, pt_error *e)
+{
+    static const char *const traces[] = {"metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json"};
+    char path[FILE_PATH_BYTES];
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
+        int failed = path_join(path, t->out, traces[i], e);
+        if (failed)
+            return failed;
+        if (path_exists(path))
+            return pt_fail(e, PT_FAILED, "%s holds a run or a model already (%s): --resume goes on with it, another --out starts anew",
+                           t->out, traces[i]);
+    }
+    return 0;
+}
+
+static int write_machine(const trainer *t, pt_error *e)
+{
+    machine m;
+    char path[FILE_PATH_BYTES];
+    int failed = machine_probe(&m, e);
+    if (!failed)
+        failed = path_join(path, t->out, "machine.json", e);
+    if (failed)
+        return failed;
+    json_t *all = json_pack("{s:s, s:i, s:I, s:I, s:s}", "processor", m.processor, "cores", m.cores, "memory_bytes",
+                            (json_int_t)m.memory_bytes, "memory_free_bytes", (json_int_t)m.memory_free_bytes, "arithmetic",
+                            t->device->info.arithmetic);
+    failed = all ? file_write_json(path, all, e) : pt_fail(e, PT_FAILED, "out of memory");
+    json_decref(all);
+    return failed;
+}
+
 static int open_executor(trainer *t, pt_error *e)
 {
     device_options d = {.threads = t->o.threads};
@@ -245,6 +278,8 @@ int trainer_setup(trainer *t, pt_error *e)
     int failed = dir_make(t->out, e);
     if (!failed)
         failed = dir_lock_take(&t->lock, t->out, e);
+    if (!failed && !t->o.resume)
+        failed = refuse_finished_run(t, e);
     if (!failed)
         failed = open_model(t, e);
     if (!failed)
@@ -269,6 +304,8 @@ int trainer_setup(trainer *t, pt_error *e)
         failed = t->o.resume ? checkpoint_load_state(t, from, e) : load_weights(t, e);
     if (!failed)
         failed = write_plan(t, e);
+    if (!failed)
+        failed = write_machine(t, e);
     return failed ? failed : metrics_open(t, e);
 }
 

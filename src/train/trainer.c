@@ -119,20 +119,32 @@ static double gradient_norm(const trainer *t, int *bad)
     return sqrt(total);
 }
 
-static int check_finite(const trainer *t, double loss, double norm, int bad, pt_error *e)
+/* Where clipping holds the updates back, nothing has been changed yet: the state before the step is saved. */
+static void save_before(trainer *t, char *sentence, size_t n)
 {
+    pt_error e;
+    if (t->o.max_grad_norm <= 0)
+        snprintf(sentence, n, "without clipping weights may have been changed by it: go on from the last checkpoint");
+    else if (checkpoint_save(t, &e))
+        snprintf(sentence, n, "no weight has been changed by it, but saving them failed (%.300s)", e.text);
+    else
+        snprintf(sentence, n, "no weight has been changed by it and %.300s/checkpoint-%lld holds them: --resume goes on from there", t->out,
+                 (long long)t->step);
+}
+
+/* `bad`: the first parameter with a bad gradient, or -1. A loss that is not finite comes from the head. */
+static int check_finite(trainer *t, double loss, double norm, int bad, pt_error *e)
+{
+    char saved[800], what[200];
     if (isfinite(loss) && isfinite(norm))
         return 0;
-    const char *kept = t->o.max_grad_norm > 0 ? "no weight has been changed by it" : "without clipping the weights may have been changed by it";
-    if (bad >= 0)
-        return pt_fail(e, PT_FAILED,
-                       "step %lld: the gradient of %s (block %d of %d) is not finite and the loss is %g; %s; go on from the last "
-                       "checkpoint with a lower --lr, or with --dtype fp32",
-                       (long long)t->step + 1, t->model->params[bad].part[0].name, t->model->params[bad].block, t->model->blocks_n,
-                       loss, kept);
-    return pt_fail(e, PT_FAILED,
-                   "step %lld: the loss is %g (block %d of %d, the loss head); %s; go on from the last checkpoint with a lower --lr",
-                   (long long)t->step + 1, loss, t->model->blocks_n - 1, t->model->blocks_n, kept);
+    save_before(t, saved, sizeof saved);
+    if (!isfinite(loss) || bad < 0)
+        snprintf(what, sizeof what, "the loss is %g (block %d of %d, the loss head)", loss, t->model->blocks_n - 1, t->model->blocks_n);
+    else
+        snprintf(what, sizeof what, "the gradient of %s (block %d of %d) is not finite", t->model->params[bad].part[0].name,
+                 t->model->params[bad].block, t->model->blocks_n);
+    return pt_fail(e, PT_FAILED, "step %lld: %s; %s with a lower --lr, or with --dtype fp32", (long long)t->step + 1, what, saved);
 }
 
 static update_params params_of_step(const trainer *t, int64_t step, double norm)
