@@ -140,7 +140,7 @@ static void measure_tokens(void)
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
     op_embedding look = {type, TOKENS, WIDTH, 0, VOCAB, tokens, positions, table, table, x};
     measure("embedding", run_embedding, &look, 3.0 * (double)(n * b));
-    op_embedding_backward add = {type, true, TOKENS, WIDTH, 0, VOCAB, tokens, x, acc};
+    op_embedding_backward add = {type, true, TOKENS, WIDTH, 0, VOCAB, -1, tokens, x, acc};
     measure("embedding backward", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n);
     add.accumulate = false;
     measure("embedding backward, zeroed", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n + 4.0 * VOCAB * WIDTH);

@@ -135,10 +135,10 @@ typedef struct op_embedding {
     pt_dtype type; int64_t rows, cols, row0, table_rows;
     const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out;
 } op_embedding;
-/* acc[id - row0] (+)= dy[r] for the rows whose id lies in the slice, in ascending r; acc (table_rows, cols)
- * fp32, set to zero first unless accumulate. */
+/* acc[id - row0] (+)= dy[r] for the rows whose id lies in the slice, in ascending r; rows of the id `skip` (-1:
+ * none) add nothing. acc (table_rows, cols) fp32, set to zero first unless accumulate. */
 typedef struct op_embedding_backward {
-    pt_dtype type; bool accumulate; int64_t rows, cols, row0, table_rows;
+    pt_dtype type; bool accumulate; int64_t rows, cols, row0, table_rows, skip;
     const int32_t *ids; const void *dy; float *acc;
 } op_embedding_backward;
 

@@ -81,7 +81,7 @@ static uint64_t hash_rows(pt_dtype type, uint64_t hash)
     float sums[COLS];
     op_bias_backward b = {type, false, ROWS, COLS, COLS, e.out, sums};
     cpu_bias_backward(the_test.pools[2], &b);
-    op_embedding_backward back = {type, true, ROWS, COLS, 0, ROWS, ids, e.out, table.data};
+    op_embedding_backward back = {type, true, ROWS, COLS, 0, ROWS, -1, ids, e.out, table.data};
     cpu_embedding_backward(the_test.pools[2], &back);
     return hash_bytes(hash_bytes(hash, sums, sizeof sums), table.data, tensor_bytes(&table));
 }

@@ -61,7 +61,7 @@ static const char *const fixtures[] = {
     "llama3_rope", "llama3_rope_v5",  "llama_linear_rope",
     "llama_bf16",  "llama_odd",       "llama_masked_labels",
     "mistral",     "qwen2",           "qwen2_window",
-    "qwen3",       "qwen3_window",
+    "qwen3",       "qwen3_window",    "llama_padding",
 };
 enum { FIXTURES = sizeof fixtures / sizeof fixtures[0] };
 

@@ -1,0 +1,128 @@
+/* direct.h - a fixture on the executor itself, without trainer and data: batches come from the reference, updates run at the end of
+ * each step, and the gradients can be looked at before that. Include after fixture.h. */
+#ifndef PT_TEST_DIRECT_H
+#define PT_TEST_DIRECT_H
+
+#include "plan/plan.h"
+#include "train/executor.h"
+#include "train/state.h"
+
+typedef struct direct {
+    const fixture *f;
+    step_shape shape;
+    packing packing;
+    plan plan;
+    schedule_input input;
+    device *device;
+    executor *x;
+} direct;
+
+/* All on the device; layers save as said. `d` must not move. */
+static inline void direct_open(direct *d, const fixture *f, pt_dtype type, save_level level)
+{
+    pt_error e = {0};
+    memset(d, 0, sizeof *d);
+    d->f = f;
+    step_shape_init(&d->shape, f->model, type, (int64_t)fixture_setting(f, "batch_size"), (int64_t)fixture_setting(f, "seq_len"));
+    must(pack(f->model, &d->shape, 1 << 20, &d->packing, &e), &e);
+    must(plan_alloc(&d->plan, d->packing.chunks_n, (int)f->model->config.layers, &e), &e);
+    d->plan.chunk_bytes = 1 << 20;
+    d->plan.n_buffer = d->plan.n_update = d->plan.n_swap = 4;
+    d->plan.micro_batch = d->shape.unit_seqs;
+    d->plan.visit = 1;
+    d->plan.update = UPDATE_END;
+    for (int i = 0; i < d->plan.blocks_n; i++)
+        d->plan.blocks[i].level = level;
+    d->input = (schedule_input){.model = f->model, .shape = &d->shape, .packing = &d->packing, .plan = &d->plan, .training = true};
+    must(device_cpu_open(&(device_options){.threads = 2}, &d->device, &e), &e);
+    executor_options o = {.device = d->device, .host = d->device, .input = d->input, .threads = 2,
+                          .schedules = 1u << SCHEDULE_STEP | 1u << SCHEDULE_DRAIN, .budget = {1u << 30, 0, 0}};
+    must(executor_open(&o, &d->x, &e), &e);
+    state s;
+    state_open(&s, d->x);
+    must(state_load(&s, f->weights, &e), &e);
+    must(state_close(&s, &e), &e);
+}
+
+static inline void direct_close(direct *d)
+{
+    executor_close(d->x);
+    d->device->table->close(d->device);
+    plan_free(&d->plan);
+    packing_free(&d->packing);
+}
+
+static inline void direct_ids(const direct *d, const char *name, int step, int32_t *out)
+{
+    pt_error e = {0};
+    const safetensors_tensor *t = safetensors_find(d->f->reference, name);
+    uint64_t bytes = (uint64_t)(d->shape.batch * d->shape.seq_len) * sizeof *out;
+    assert_true(t && t->bytes >= (uint64_t)(step + 1) * bytes);
+    must(safetensors_read(d->f->reference, t, (uint64_t)step * bytes, bytes, out, &e), &e);
+}
+
+typedef struct step_result { double loss, norm; } step_result;
+
+/* Forward and backward of step `step` (from 0). */
+static inline step_result direct_step(direct *d, int step)
+{
+    pt_error e = {0};
+    executor_batch b = executor_input(d->x);
+    int64_t tokens = d->shape.batch * d->shape.seq_len, targets = 0;
+    double loss = 0, norm = 0;
+    direct_ids(d, "inputs", step, b.ids);
+    direct_ids(d, "targets", step, b.targets);
+    for (int64_t i = 0; i < tokens; i++)
+        targets += b.targets[i] >= 0;
+    must(executor_run(d->x, SCHEDULE_STEP, (float)(1.0 / (double)targets), NULL, &e), &e);
+    for (int64_t i = 0; i < tokens; i++)
+        loss += (double)executor_losses(d->x)[i];
+    for (int64_t i = 0; i < sumsq_count(d->f->model); i++)
+        norm += executor_sumsq(d->x)[i];
+    return (step_result){loss / (double)targets, sqrt(norm)};
+}
+
+/* The update of step `step`, whose gradient has this norm. */
+static inline void direct_update(direct *d, int step, double norm)
+{
+    pt_error e = {0};
+    const fixture *f = d->f;
+    double clip = fixture_setting(f, "max_grad_norm") / (norm + 1e-6);
+    update_params u = {.lr = (float)fixture_of_step(f, "learning_rate", step), .beta1 = (float)fixture_setting(f, "beta1"),
+                       .beta2 = (float)fixture_setting(f, "beta2"), .eps = (float)fixture_setting(f, "eps"),
+                       .weight_decay = (float)fixture_setting(f, "weight_decay"), .step = step + 1,
+                       .grad_scale = clip < 1 ? (float)clip : 1};
+    must(executor_run(d->x, SCHEDULE_DRAIN, 0, &u, &e), &e);
+}
+
+/* Gradient of parameter `index` (fp32 runs), to be freed. */
+static inline float *direct_gradient(void *arg, int index)
+{
+    const direct *d = arg;
+    const param *p = &d->f->model->params[index];
+    float *values = malloc((size_t)(p->rows * p->cols) * sizeof *values);
+    assert_non_null(values);
+    for (int i = d->packing.piece_of_param[index]; i < d->packing.piece_of_param[index + 1]; i++) {
+        const piece *q = &d->packing.pieces[i];
+        uint64_t unused;
+        const float *g = (const float *)executor_home(d->x, OBJECT_GRADIENT, q->chunk, &unused);
+        memcpy(values + q->row0 * p->cols, g + q->offset, (size_t)(q->rows * p->cols) * sizeof *values);
+    }
+    return values;
+}
+
+static inline float *direct_parameter(void *arg, int index)
+{
+    direct *d = arg;
+    pt_error e = {0};
+    const param *p = &d->f->model->params[index];
+    float *values = malloc((size_t)(p->rows * p->cols) * sizeof *values);
+    state s;
+    assert_non_null(values);
+    state_open(&s, d->x);
+    must(state_read(&s, STATE_MASTER, index, 0, p->rows, values, &e), &e);
+    must(state_close(&s, &e), &e);
+    return values;
+}
+
+#endif

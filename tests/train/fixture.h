@@ -1,0 +1,243 @@
+/* fixture.h - the fixtures of tests/fixtures: a small model, what PyTorch computes from it, and comparing with that.
+ *
+ * Parameters are compared tensor by tensor as Hugging Face has them, because that is how the reference is stored.
+ * Formats: tests/fixtures/README.md. Include after cmocka.h. */
+#ifndef PT_TEST_FIXTURE_H
+#define PT_TEST_FIXTURE_H
+
+#include "base/json.h"
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "model/model.h"
+#include "model/weights.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* PT_TEST_FIXTURES=DIR reads others than the stored ones, such as make_models.py makes from another seed. */
+static inline const char *fixtures_root(void)
+{
+    const char *given = getenv("PT_TEST_FIXTURES");
+    return given ? given : PT_FIXTURES;
+}
+
+typedef struct fixture {
+    char name[64], folder[512], tokens[600];
+    json_t *json;
+    safetensors *weights, *reference; /* reference: NULL where the folder has none */
+    model *model;
+} fixture;
+
+static inline void must(int failed, const pt_error *e)
+{
+    if (failed)
+        fail_msg("%s", e->text);
+}
+
+/* ---- a folder for what is written ---- */
+
+static char scratch[64];
+
+static inline int scratch_make(void **state)
+{
+    (void)state;
+    strcpy(scratch, "/tmp/pt-train-XXXXXX");
+    return mkdtemp(scratch) ? 0 : -1;
+}
+
+static inline int scratch_remove(void **state)
+{
+    (void)state;
+    return tree_remove(scratch, NULL);
+}
+
+/* ---- reading ---- */
+
+static inline void fixture_open(fixture *f, const char *kind, const char *name)
+{
+    pt_error e = {0};
+    char path[600];
+    memset(f, 0, sizeof *f);
+    snprintf(f->name, sizeof f->name, "%s", name);
+    snprintf(f->folder, sizeof f->folder, "%s/%s/%s", fixtures_root(), kind, name);
+    snprintf(f->tokens, sizeof f->tokens, "%s/tokens.npy", f->folder);
+    snprintf(path, sizeof path, "%s/reference.json", f->folder);
+    must(json_file_load(path, 0, &f->json, &e), &e);
+    must(model_open(f->folder, NULL, NULL, &f->model, &e), &e);
+    must(safetensors_open(f->folder, &f->weights, &e), &e);
+    snprintf(path, sizeof path, "%s/reference.safetensors", f->folder);
+    if (path_exists(path))
+        must(safetensors_open(path, &f->reference, &e), &e);
+}
+
+static inline void fixture_close(fixture *f)
+{
+    json_decref(f->json);
+    safetensors_close(f->weights);
+    safetensors_close(f->reference);
+    model_close(f->model);
+}
+
+static inline double fixture_setting(const fixture *f, const char *key)
+{
+    const json_t *value = json_object_get(json_object_get(f->json, "settings"), key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* Number `step` (from 0) of a list such as "loss_fp64". */
+static inline double fixture_of_step(const fixture *f, const char *key, int step)
+{
+    const json_t *value = json_array_get(json_object_get(f->json, key), (size_t)step);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* The options of the run that the reference made; `out` must live as long. */
+static inline void fixture_options(const fixture *f, const char *const *tokens, const char *out, pt_train_options *o)
+{
+    const char *schedule = json_string_value(json_object_get(json_object_get(f->json, "settings"), "lr_schedule"));
+    pt_train_defaults(o);
+    o->model = f->folder;
+    o->data = tokens;
+    o->data_n = 1;
+    o->out = out;
+    o->shuffle = false;
+    o->steps = (int64_t)fixture_setting(f, "steps");
+    o->batch_size = (int64_t)fixture_setting(f, "batch_size");
+    o->seq_len = (int64_t)fixture_setting(f, "seq_len");
+    o->lr = fixture_setting(f, "lr");
+    o->lr_schedule = strcmp(schedule, "cosine") == 0 ? PT_LR_COSINE : PT_LR_CONSTANT;
+    o->warmup_steps = (int64_t)fixture_setting(f, "warmup_steps");
+    o->weight_decay = fixture_setting(f, "weight_decay");
+    o->beta1 = fixture_setting(f, "beta1");
+    o->beta2 = fixture_setting(f, "beta2");
+    o->eps = fixture_setting(f, "eps");
+    o->max_grad_norm = fixture_setting(f, "max_grad_norm");
+    o->precision = PT_PRECISION_FP32;
+    o->save_type = PT_SAVE_F32;
+    o->threads = 2;
+    o->device_memory = 256u << 20;
+}
+
+/* Calls fn with the name of each folder in models/; returns their number. */
+static inline int each_model_fixture(void (*fn)(const char *name))
+{
+    char path[512];
+    struct dirent **entries;
+    snprintf(path, sizeof path, "%s/models", fixtures_root());
+    int n = scandir(path, &entries, NULL, alphasort), done = 0;
+    for (int i = 0; i < n; i++) {
+        if (entries[i]->d_name[0] != '.') {
+            fn(entries[i]->d_name);
+            done++;
+        }
+        free(entries[i]);
+    }
+    if (n >= 0)
+        free(entries);
+    return done;
+}
+
+/* ---- comparing ---- */
+
+/* Parameter `index` from a file of weights, (rows, cols). */
+static inline float *read_parameter(const model *m, const safetensors *st, int index)
+{
+    pt_error e = {0};
+    const param *p = &m->params[index];
+    size_t room = 4 << 20;
+    float *values = malloc((size_t)(p->rows * p->cols) * sizeof *values), *spare = malloc(room);
+    assert_true(values && spare);
+    must(weights_read(m, st, index, 0, p->rows, values, spare, room, &e), &e);
+    free(spare);
+    return values;
+}
+
+/* Element `i` of part k, in the order of its Hugging Face tensor, within the parameter's (rows, cols). */
+static inline int64_t element_of_part(const param *p, int k, int64_t i)
+{
+    const param_part *part = &p->part[k];
+    if (part->vector)
+        return part->row0 + i;
+    if (!part->transposed)
+        return part->row0 * p->cols + i;
+    return (part->row0 + i % part->rows) * p->cols + i / part->rows;
+}
+
+static inline int64_t elements_of_part(const param *p, int k) { return p->part[k].rows * (p->part[k].vector ? 1 : p->cols); }
+
+/* The reference's tensor KIND.NAME ("grad", "after"). */
+static inline float *read_reference(const fixture *f, const char *kind, const char *name, int64_t n)
+{
+    char key[160];
+    pt_error e = {0};
+    snprintf(key, sizeof key, "%s.%s", kind, name);
+    const safetensors_tensor *t = safetensors_find(f->reference, key);
+    if (!t || t->elements != (uint64_t)n)
+        fail_msg("%s: no tensor %s of %lld elements", f->name, key, (long long)n);
+    float *values = malloc((size_t)n * sizeof *values);
+    assert_non_null(values);
+    must(safetensors_read_f32(f->reference, t, 0, (uint64_t)n, values, &e), &e);
+    return values;
+}
+
+/* Entries of a tensor whose gradient is zero but for rounding: [*first, *end), empty for most. */
+static inline void fixture_zero_gradient(const fixture *f, const char *name, int64_t *first, int64_t *end)
+{
+    const json_t *range = json_object_get(json_object_get(f->json, "zero_gradient"), name);
+    *first = range ? json_integer_value(json_array_get(range, 0)) : 0;
+    *end = range ? json_integer_value(json_array_get(range, 1)) : 0;
+}
+
+/* ||ours - reference|| and ||reference - before|| of part k of a parameter (before NULL: zeros), without its zero_gradient
+ * entries where `leave_out`. */
+typedef struct distance { double error, size; } distance;
+static inline distance part_distance(const fixture *f, const char *kind, int index, int k, const float *ours, const float *before,
+                                     bool leave_out)
+{
+    const param *p = &f->model->params[index];
+    int64_t n = elements_of_part(p, k), first = 0, end = 0;
+    float *reference = read_reference(f, kind, p->part[k].name, n);
+    distance d = {0};
+    if (leave_out)
+        fixture_zero_gradient(f, p->part[k].name, &first, &end);
+    for (int64_t i = 0; i < n; i++) {
+        if (i >= first && i < end)
+            continue;
+        int64_t at = element_of_part(p, k, i);
+        double error = (double)ours[at] - (double)reference[i], moved = (double)reference[i] - (before ? (double)before[at] : 0);
+        d.error += error * error;
+        d.size += moved * moved;
+    }
+    free(reference);
+    return (distance){sqrt(d.error), sqrt(d.size)};
+}
+
+/* The largest error of an update, relative to the update, over all tensors; twice PyTorch's own in fp32 is allowed where that is
+ * more than `limit` (not in the stored fixtures). `ours` gives parameter i, to be freed. */
+static inline double worst_update(const fixture *f, float *(*ours)(void *arg, int index), void *arg, double limit)
+{
+    double worst = 0;
+    for (int i = 0; i < f->model->params_n; i++) {
+        float *before = read_parameter(f->model, f->weights, i), *after = ours(arg, i);
+        for (int k = 0; k < f->model->params[i].parts; k++) {
+            const char *name = f->model->params[i].part[k].name;
+            distance d = part_distance(f, "after", i, k, after, before, true);
+            double relative = d.size > 0 ? d.error / d.size : d.error > 0 ? INFINITY : 0;
+            double noise = json_number_value(json_object_get(json_object_get(f->json, "update_noise_fp32"), name));
+            if (!(relative <= fmax(limit, 2 * noise)))
+                fail_msg("%s: update of %s is off by %.2e of itself", f->name, name, relative);
+            worst = relative > worst ? relative : worst;
+        }
+        free(before);
+        free(after);
+    }
+    return worst;
+}
+
+#endif
