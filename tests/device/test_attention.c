@@ -300,6 +300,8 @@ static void test_few_queries_against_many_keys(void **state)
             check((shape){PT_F32, 1, q, kv, 3, 1, 64, 600, false, false, 0});
         }
     check((shape){PT_F32, 3, 7, 8200, 32, 4, 32, 0, false, false, 0}); /* several runs of the pool */
+    check((shape){PT_F32, 2, 7, 300, 80, 40, 256, 0, false, false, 0}); /* heads in several tasks */
+    check((shape){PT_F32, 1, 7, 70, 90, 1, 256, 0, false, false, 0});   /* too many rows for one task */
 }
 
 static void test_prompt_after_a_cache(void **state)
@@ -499,7 +501,7 @@ static void test_exp_is_within_two_ulp(void **state)
 
 typedef struct copies {
     void (*tile)(const op_attention *, int64_t, int64_t, int64_t, float *);
-    void (*rows)(const op_attention *, int64_t, int64_t, int64_t, int64_t, float *, float *);
+    void (*rows)(const op_attention *, int64_t, int64_t, int64_t, int64_t, int64_t, float *, float *);
     void (*sweep)(const op_attention_backward *, int64_t, int64_t, int64_t, int64_t, int64_t, float *,
                   float *, bool, float *);
     void (*store)(pt_dtype, const float *, int64_t, int64_t, void *, int64_t);
@@ -560,19 +562,23 @@ static void test_copies_with_fma_agree(void **state)
 
 static void test_row_kernel_leaves_half_of_the_scratch_alone(void **state)
 {
+    static const int sizes[][2] = {{36, ATT_MAX_DIM}, {292, 64}}; /* heads, dim: as many rows as a task takes */
     enum { HALF = ATT_SCRATCH_FLOATS / 2 };
-    for (int isa = 2; isa <= cpu_isa(); isa++) {
-        problem p = problem_open((shape){PT_F32, 1, 7, 100, 16, 1, ATT_MAX_DIM, 0, false, false, 0});
-        float *scratch = aligned_alloc(64, (HALF + 16) * sizeof(float));
-        float *partial = malloc(sizeof(float) * 7 * 16 * (ATT_MAX_DIM + 2));
-        for (int i = 0; i < 16; i++)
-            scratch[HALF + i] = 1234.5f;
-        COPIES[isa - 2].rows(&p.op.forward, 0, 0, 0, 100, partial, scratch);
-        for (int i = 0; i < 16; i++)
-            assert_true(scratch[HALF + i] == 1234.5f);
-        free(scratch), free(partial);
-        problem_close(&p);
-    }
+    for (int isa = 2; isa <= cpu_isa(); isa++)
+        for (int n = 0; n < 2; n++) {
+            int heads = sizes[n][0], dim = sizes[n][1];
+            assert_true(heads * 7 * dim <= ATT_ROW_FLOATS && (heads + 1) * 7 * dim > ATT_ROW_FLOATS);
+            problem p = problem_open((shape){PT_F32, 1, 7, 100, heads, heads, dim, 0, false, false, 0});
+            float *scratch = aligned_alloc(64, (HALF + 16) * sizeof(float));
+            float *partial = malloc(sizeof(float) * (size_t)(7 * heads * (dim + 2)));
+            for (int i = 0; i < 16; i++)
+                scratch[HALF + i] = 1234.5f;
+            COPIES[isa - 2].rows(&p.op.forward, 0, 0, heads, 0, 100, partial, scratch);
+            for (int i = 0; i < 16; i++)
+                assert_true(scratch[HALF + i] == 1234.5f);
+            free(scratch), free(partial);
+            problem_close(&p);
+        }
 }
 
 int main(void)

@@ -3,9 +3,10 @@
  * Many queries: a tile is (sequence, head, 96 queries). A head's tiles follow each other, so that its
  * keys stay in the cache; the last, which see the most keys, come first.
  *
- * Few queries (generation): a tile is (sequence, kv head, part of the keys). The parts of a kv head,
- * at most MOST_PARTS and cut by the shape alone, leave partial results in the second half of thread
- * 0's scratch; who finishes the last of them joins all in ascending order.
+ * Few queries (generation): a unit is a sequence with as many of its kv heads as a task's scratch
+ * takes (all of them, as a rule), a tile is a part of the keys of a unit. The parts, at most
+ * MOST_PARTS and cut by the shape alone, leave partial results in the second half of thread 0's
+ * scratch; who finishes the last part of a unit joins them in ascending order.
  *
  *     | counters: one a unit | unit 0: part 0 rows, part 1 rows ... | unit 1: ... |
  *
@@ -16,7 +17,7 @@
 
 #include <stdatomic.h>
 
-enum { PART_KEYS = 512, MOST_PARTS = 16, MOST_UNITS = 4096 };
+enum { PART_KEYS = ATT_KEYS, MOST_PARTS = 64, MOST_UNITS = 4096 };
 
 typedef struct forward_job { const op_attention *o; pool *pool; int64_t tiles; } forward_job;
 
@@ -29,11 +30,12 @@ static void forward_run(void *arg, int64_t tile, int thread)
     (o, head / o->heads, head % o->heads, row_tile, pool_scratch(job->pool, thread));
 }
 
-/* A unit is a kv head of a sequence with the query rows that read it. */
 typedef struct rows_job {
     const op_attention *o;
     pool *pool;
-    int64_t first_unit, parts, rows, stride; /* stride: floats of a partial row */
+    int64_t unit_heads, units_per_seq; /* kv heads of a unit (the last of a sequence may have fewer) */
+    int64_t first_unit, parts, rows;   /* rows: of a whole unit */
+    int64_t stride;                    /* floats of a partial row */
     float *partials;
     atomic_int *done;
 } rows_job;
@@ -60,37 +62,47 @@ static void rows_run(void *arg, int64_t tile, int thread)
     const rows_job *job = arg;
     const op_attention *o = job->o;
     int64_t slot = tile / job->parts, part = tile % job->parts, unit = job->first_unit + slot;
-    int64_t seq = unit / o->kv_heads, kv_head = unit % o->kv_heads, from, to;
+    int64_t seq = unit / job->units_per_seq, kv_head = unit % job->units_per_seq * job->unit_heads;
+    int64_t left = o->kv_heads - kv_head, kv_heads = left < job->unit_heads ? left : job->unit_heads;
+    int64_t group = o->heads / o->kv_heads, from, to;
     float *partials = job->partials + slot * job->parts * job->rows * job->stride;
     rows_part(job, seq, part, &from, &to);
     KERNEL_BEST(attention_rows)
-    (o, seq, kv_head, from, to, partials + part * job->rows * job->stride,
+    (o, seq, kv_head, kv_heads, from, to, partials + part * job->rows * job->stride,
      pool_scratch(job->pool, thread));
     if (atomic_fetch_add_explicit(&job->done[slot], 1, memory_order_acq_rel) != job->parts - 1)
         return;
-    for (int64_t r = 0; r < job->rows; r++)
+    for (int64_t r = 0; r < kv_heads * group * o->q_len; r++)
         KERNEL_BEST(attention_combine)
-        (o, seq, kv_head * (o->heads / o->kv_heads) + r / o->q_len, r % o->q_len,
-         partials + r * job->stride, job->parts, job->rows * job->stride);
+        (o, seq, kv_head * group + r / o->q_len, r % o->q_len, partials + r * job->stride, job->parts,
+         job->rows * job->stride);
 }
+
+/* What the rows of one kv head take of ATT_ROW_FLOATS. */
+static int64_t row_floats(const op_attention *o)
+{
+    int64_t padded = attention_padded(o->dim);
+    return o->heads / o->kv_heads * o->q_len * (padded > ATT_KEYS ? padded : ATT_KEYS);
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void rows_all(pool *p, const op_attention *o)
 {
     rows_job job = {.o = o, .pool = p};
     int64_t room = POOL_SCRATCH_BYTES / 2 - MOST_UNITS * (int64_t)sizeof(atomic_int);
-    int64_t seen = o->window > 0 && o->window + o->q_len < o->kv_len ? o->window + o->q_len : o->kv_len;
+    int64_t seen = o->window > 0 ? least(o->window + o->q_len, o->kv_len) : o->kv_len;
     job.done = (atomic_int *)((char *)pool_scratch(p, 0) + POOL_SCRATCH_BYTES / 2);
     job.partials = (float *)(job.done + MOST_UNITS);
-    job.rows = o->heads / o->kv_heads * o->q_len;
+    job.unit_heads = least(o->kv_heads, ATT_ROW_FLOATS / row_floats(o));
+    job.units_per_seq = (o->kv_heads + job.unit_heads - 1) / job.unit_heads;
+    job.rows = job.unit_heads * (o->heads / o->kv_heads) * o->q_len;
     job.stride = o->dim + 2;
-    int64_t row_room = room / ((int64_t)sizeof(float) * job.rows * job.stride); /* parts that fit */
-    job.parts = (seen + PART_KEYS - 1) / PART_KEYS;
-    job.parts = job.parts > MOST_PARTS ? MOST_PARTS : job.parts;
-    job.parts = job.parts > row_room ? row_room : job.parts;
-    int64_t at_once = row_room / job.parts, units = o->seqs * o->kv_heads;
-    at_once = at_once > MOST_UNITS ? MOST_UNITS : at_once;
+    int64_t part_room = room / ((int64_t)sizeof(float) * job.rows * job.stride); /* parts that fit */
+    job.parts = least(least((seen + PART_KEYS - 1) / PART_KEYS, MOST_PARTS), part_room);
+    int64_t at_once = least(part_room / job.parts, MOST_UNITS), units = o->seqs * job.units_per_seq;
     for (; job.first_unit < units; job.first_unit += at_once) {
-        int64_t count = units - job.first_unit < at_once ? units - job.first_unit : at_once;
+        int64_t count = least(units - job.first_unit, at_once);
         for (int64_t i = 0; i < count; i++)
             atomic_init(&job.done[i], 0);
         pool_run(p, count * job.parts, rows_run, &job);
@@ -99,7 +111,7 @@ static void rows_all(pool *p, const op_attention *o)
 
 void cpu_attention(pool *p, const op_attention *o)
 {
-    if (o->q_len < ATT_FEW) {
+    if (o->q_len < ATT_FEW && row_floats(o) <= ATT_ROW_FLOATS) {
         rows_all(p, o);
         return;
     }

@@ -16,6 +16,7 @@ enum {
     ATT_SPAN = 256,   /* keys of a dk/dv task when a sequence is cut into several */
     ATT_FEW = 8,      /* fewer queries than this go row by row (attention_rows) */
     ATT_MAX_DIM = 512, /* the largest head dimension whose tiles fit the scratch */
+    ATT_ROW_FLOATS = 128 << 10,
     ATT_SCRATCH_FLOATS = POOL_SCRATCH_BYTES / 4
 };
 
@@ -51,12 +52,14 @@ static inline int64_t attention_kv_offset(const op_attention *o, int64_t seq, in
 KERNELS(void, attention_tile,
         (const op_attention *o, int64_t seq, int64_t head, int64_t tile, float *scratch))
 
-/* Partial results of all queries of the heads that share a kv head, over the keys [from, to): for
- * row r = head_in_group * q_len + i: partial[r * (dim + 2)] = the maximum m of the scaled scores,
- * [1] = sum of exp(score - m), [2 ..] = sum of exp(score - m) * v. Nothing seen: m = -FLT_MAX, rest 0. */
+/* Partial results of all queries of the heads that read the kv heads [kv_head, kv_head + kv_heads),
+ * over the keys [from, to): row r = (head - first head) * q_len + i is partial[r * (dim + 2)] = the
+ * maximum m of the scaled scores, [1] = sum of exp(score - m), [2 ..] = sum of exp(score - m) * v.
+ * Nothing seen: m = -FLT_MAX, rest 0. Rows times attention_padded(dim), and rows times ATT_KEYS, are
+ * at most ATT_ROW_FLOATS; half of the scratch is used. */
 KERNELS(void, attention_rows,
-        (const op_attention *o, int64_t seq, int64_t kv_head, int64_t from, int64_t to, float *partial,
-         float *scratch))
+        (const op_attention *o, int64_t seq, int64_t kv_head, int64_t kv_heads, int64_t from, int64_t to,
+         float *partial, float *scratch))
 
 /* Sums `parts` partials of a row (each `stride` floats after the one before), in ascending order,
  * and stores out and lse of query i of `head`. Overwrites the first partial. */

@@ -1,9 +1,14 @@
 /* attention_rows.c - forward for few queries: the inner loop of text generation.
  *
  * With one query a head there is nothing to multiply a key tile with but a handful of rows, and the
- * time goes into reading K and V once. A task is (sequence, kv head, span of keys): each key tile is
- * widened to fp32 and then visited by every query row of the heads that share it. Spans are joined
- * by attention_combine, in ascending order.
+ * time goes into reading K and V once. The heads of a token lie side by side in memory:
+ *
+ *     key 0    | head 0 | head 1 | head 2 | ...        so a task takes all kv heads of a sequence
+ *     key 1    | head 0 | head 1 | head 2 | ...        over a part of the keys: 64 keys at a time,
+ *     ...                                              four rows side by side, from left to right
+ *
+ * For 64 keys: the scores of all query rows (K is read once), their softmax, their sums of p * v (V
+ * is read once). Parts are joined by attention_combine, in ascending order.
  *
  * Sums over a vector's lanes are taken as 16 partial sums and a fixed tree, whatever the width of a
  * vector, so that the copies of this file with fma agree.
@@ -16,8 +21,7 @@
 
 enum {
     LANES = 16,          /* partial sums of a dot product */
-    PARTS = LANES / VEC, /* vectors that hold them */
-    ROWS_AT_ONCE = 32    /* query rows that share a pass over the keys */
+    PARTS = LANES / VEC  /* vectors that hold them */
 };
 
 static float tree_sum(const vec part[PARTS])
@@ -31,8 +35,27 @@ static float tree_sum(const vec part[PARTS])
     return x[0];
 }
 
+/* Four rows of K or V of one head, widened as they are read. */
+typedef struct four_rows { pt_dtype type; const void *at; int64_t ld; } four_rows;
+
+/* Rows that do not exist, and elements past dim, must read as 0: then the rows are copied first. */
+static inline four_rows take_four(const op_attention *o, const void *tensor, int64_t at, int64_t rows,
+                                  int64_t padded, float *staging)
+{
+    const void *src = row_of(o->type, tensor, at);
+    if (rows >= 4 && o->dim == padded)
+        return (four_rows){o->type, src, o->ldkv};
+    load_rows(o->type, src, o->ldkv, least(rows, 4), o->dim, staging, padded, 4);
+    return (four_rows){PT_F32, staging, padded};
+}
+
+ATT_INLINE vec load_wide(pt_dtype type, const void *p, int64_t i)
+{
+    return type == PT_BF16 ? vec_load_bf16((const bf16 *)p + i) : vec_load((const float *)p + i);
+}
+
 /* scores[0 .. 4) = the dot products of q with four rows of k; n is a multiple of LANES. */
-static inline void dot_four(const float *q, const float *k, int64_t n, float *scores)
+ATT_INLINE void dot_four_of(pt_dtype type, const float *q, const four_rows *k, int64_t n, float *scores)
 {
     typedef float quad __attribute__((vector_size(16)));
     typedef int32_t pick __attribute__((vector_size(16)));
@@ -43,7 +66,7 @@ static inline void dot_four(const float *q, const float *k, int64_t n, float *sc
             vec x = vec_load(q + d + i * VEC);
 #pragma GCC unroll 4
             for (int r = 0; r < 4; r++)
-                sum[r][i] = vec_fma(x, vec_load(k + r * n + d + i * VEC), sum[r][i]);
+                sum[r][i] = vec_fma(x, load_wide(type, k->at, r * k->ld + d + i * VEC), sum[r][i]);
         }
     quad four[4];
     for (int r = 0; r < 4; r++) {
@@ -58,19 +81,33 @@ static inline void dot_four(const float *q, const float *k, int64_t n, float *sc
     memcpy(scores, &all, sizeof(all));
 }
 
-/* out[d] += p[j] * v[j][d], ascending j within each d; keys is a multiple of 4. */
-static void add_rows(const float *p, const float *v, int64_t keys, int64_t n, float *out)
+static void dot_four(const float *q, const four_rows *k, int64_t n, float *scores)
 {
-    for (int64_t j = 0; j < keys; j += 4, v += 4 * n) {
-        vec p0 = vec_all(p[j]), p1 = vec_all(p[j + 1]), p2 = vec_all(p[j + 2]), p3 = vec_all(p[j + 3]);
-        for (int64_t d = 0; d < n; d += VEC) {
-            vec x = vec_fma(p0, vec_load(v + d), vec_load(out + d));
-            x = vec_fma(p1, vec_load(v + n + d), x);
-            x = vec_fma(p2, vec_load(v + 2 * n + d), x);
-            x = vec_fma(p3, vec_load(v + 3 * n + d), x);
-            vec_store(out + d, x);
-        }
+    if (k->type == PT_BF16)
+        dot_four_of(PT_BF16, q, k, n, scores);
+    else
+        dot_four_of(PT_F32, q, k, n, scores);
+}
+
+/* out[d] += p[j] * v[j][d] for four rows, ascending j within each d. */
+ATT_INLINE void add_four_of(pt_dtype type, const float *p, const four_rows *v, int64_t n, float *out)
+{
+    vec p0 = vec_all(p[0]), p1 = vec_all(p[1]), p2 = vec_all(p[2]), p3 = vec_all(p[3]);
+    for (int64_t d = 0; d < n; d += VEC) {
+        vec x = vec_fma(p0, load_wide(type, v->at, d), vec_load(out + d));
+        x = vec_fma(p1, load_wide(type, v->at, v->ld + d), x);
+        x = vec_fma(p2, load_wide(type, v->at, 2 * v->ld + d), x);
+        x = vec_fma(p3, load_wide(type, v->at, 3 * v->ld + d), x);
+        vec_store(out + d, x);
     }
+}
+
+static void add_four(const float *p, const four_rows *v, int64_t n, float *out)
+{
+    if (v->type == PT_BF16)
+        add_four_of(PT_BF16, p, v, n, out);
+    else
+        add_four_of(PT_F32, p, v, n, out);
 }
 
 void KERNEL(attention_exp)(float *x, int64_t n, float shift)
@@ -86,82 +123,108 @@ void KERNEL(attention_exp)(float *x, int64_t n, float shift)
     }
 }
 
-typedef struct row_state { float max, sum; int32_t lo, hi; float *q, *out; } row_state;
+/* A query row's keys are lo .. hi. */
+typedef struct row_state { float max, sum; int32_t lo, hi; } row_state;
 
-/* The row's keys among [key, key + keys), whose widened K and V are given. */
-static void row_visit(row_state *row, const float *k, const float *v, int64_t key, int64_t keys,
-                      int64_t padded)
+/* Scores of the keys [key, key + keys) become exp(score - max), 0 up to ATT_KEYS; max, sum and out go
+ * on. */
+static void row_softmax(row_state *row, float *s, float *out, int64_t key, int64_t keys, int64_t padded)
 {
     int64_t from = most(row->lo - key, 0), to = least(row->hi - key + 1, keys);
-    if (from >= to)
+    if (from >= to) {
+        memset(s, 0, ATT_KEYS * sizeof(float));
         return;
-    float s[ATT_KEYS];
-    int64_t count = round_up(keys, LANES);
-    for (int64_t j = 0; j < count; j += 4)
-        dot_four(row->q, k + j * padded, padded, s + j);
+    }
     for (int64_t j = 0; j < from; j++)
         s[j] = -INFINITY;
-    for (int64_t j = to; j < count; j++)
+    for (int64_t j = to; j < ATT_KEYS; j++)
         s[j] = -INFINITY;
     vec top = vec_all(row->max);
-    for (int64_t j = 0; j < count; j += VEC)
+    for (int64_t j = 0; j < ATT_KEYS; j += VEC)
         top = vec_max(top, vec_load(s + j));
     float max = top[0];
     for (int i = 1; i < VEC; i++)
         max = max > top[i] ? max : top[i];
     float shrink = row->max - max;
     KERNEL(attention_exp)(&shrink, 1, 0);
-    KERNEL(attention_exp)(s, count, max);
+    KERNEL(attention_exp)(s, ATT_KEYS, max);
     vec total[PARTS] = {0};
-    for (int64_t j = 0; j < count; j += LANES)
+    for (int64_t j = 0; j < ATT_KEYS; j += LANES)
         for (int i = 0; i < PARTS; i++)
             total[i] += vec_load(s + j + i * VEC);
     row->sum = row->sum * shrink + tree_sum(total);
     row->max = max;
     for (int64_t d = 0; d < padded; d += VEC)
-        vec_store(row->out + d, vec_load(row->out + d) * shrink);
-    add_rows(s, v, count, padded, row->out);
+        vec_store(out + d, vec_load(out + d) * shrink);
 }
 
-static void row_open(row_state *row, const op_attention *o, int64_t seq, int64_t head, int64_t i,
-                     int64_t padded)
+/* The scratch of a task. */
+typedef struct rows_task {
+    const op_attention *o;
+    int64_t padded, rows, rows_per_kv_head;
+    float *staging;         /* (4, dim) */
+    float *q, *out;         /* (rows, dim): scale * q, and the sums of p * v */
+    float *scores;          /* (rows, ATT_KEYS) */
+    row_state *row;         /* (rows) */
+} rows_task;
+
+static void rows_open(rows_task *t, const op_attention *o, int64_t seq, int64_t kv_head,
+                      int64_t kv_heads, float *scratch)
 {
-    attention_range(o, seq, i, &row->lo, &row->hi);
-    row->max = -FLT_MAX, row->sum = 0;
-    load_rows(o->type, row_of(o->type, o->q, (seq * o->q_len + i) * o->ldq + head * o->dim), 0, 1,
-              o->dim, row->q, padded, 1);
-    for (int64_t d = 0; d < padded; d++)
-        row->q[d] *= o->scale, row->out[d] = 0;
+    int64_t p = attention_padded(o->dim), group = o->heads / o->kv_heads;
+    int64_t rows = kv_heads * group * o->q_len;
+    *t = (rows_task){.o = o, .padded = p, .rows = rows, .rows_per_kv_head = group * o->q_len};
+    t->staging = scratch;
+    t->q = t->staging + 4 * p;
+    t->out = t->q + rows * p;
+    t->scores = t->out + rows * p;
+    t->row = (row_state *)(t->scores + rows * ATT_KEYS);
+    memset(t->out, 0, (size_t)(rows * p) * sizeof(float));
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t head = kv_head * group + r / o->q_len, i = r % o->q_len;
+        attention_range(o, seq, i, &t->row[r].lo, &t->row[r].hi);
+        t->row[r].max = -FLT_MAX, t->row[r].sum = 0;
+        load_rows(o->type, row_of(o->type, o->q, (seq * o->q_len + i) * o->ldq + head * o->dim), 0, 1,
+                  o->dim, t->q + r * p, p, 1);
+        for (int64_t d = 0; d < p; d++)
+            t->q[r * p + d] *= o->scale;
+    }
 }
 
-void KERNEL(attention_rows)(const op_attention *o, int64_t seq, int64_t kv_head, int64_t from,
-                            int64_t to, float *partial, float *scratch)
+/* All rows against the keys [key, key + keys); `at` is key 0 of the first head in k and v. */
+static void rows_visit(rows_task *t, int64_t at, int64_t key, int64_t keys)
 {
-    int64_t p = attention_padded(o->dim), group = o->heads / o->kv_heads, all = group * o->q_len;
-    float *k = scratch, *v = k + ATT_KEYS * p, *rows = v + ATT_KEYS * p;
-    int64_t base = attention_kv_offset(o, seq, kv_head);
-    for (int64_t first = 0; first < all; first += ROWS_AT_ONCE) {
-        int64_t count = least(ROWS_AT_ONCE, all - first);
-        row_state row[ROWS_AT_ONCE];
-        for (int64_t r = 0; r < count; r++) {
-            row[r].q = rows + 2 * r * p, row[r].out = row[r].q + p;
-            row_open(&row[r], o, seq, kv_head * group + (first + r) / o->q_len,
-                     (first + r) % o->q_len, p);
+    const op_attention *o = t->o;
+    int64_t p = t->padded, n = t->rows_per_kv_head, kv_heads = t->rows / n;
+    at += key * o->ldkv;
+    for (int64_t j = 0; j < keys; j += 4)
+        for (int64_t h = 0; h < kv_heads; h++) {
+            four_rows k = take_four(o, o->k, at + j * o->ldkv + h * o->dim, keys - j, p, t->staging);
+            for (int64_t r = h * n; r < (h + 1) * n; r++)
+                dot_four(t->q + r * p, &k, p, t->scores + r * ATT_KEYS + j);
         }
-        for (int64_t key = from; key < to; key += ATT_KEYS) {
-            int64_t keys = least(ATT_KEYS, to - key), at = base + key * o->ldkv;
-            load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, k, p,
-                      round_up(keys, LANES));
-            load_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, v, p,
-                      round_up(keys, LANES));
-            for (int64_t r = 0; r < count; r++)
-                row_visit(&row[r], k, v, key, keys, p);
+    for (int64_t r = 0; r < t->rows; r++)
+        row_softmax(&t->row[r], t->scores + r * ATT_KEYS, t->out + r * p, key, keys, p);
+    for (int64_t j = 0; j < keys; j += 4)
+        for (int64_t h = 0; h < kv_heads; h++) {
+            four_rows v = take_four(o, o->v, at + j * o->ldkv + h * o->dim, keys - j, p, t->staging);
+            for (int64_t r = h * n; r < (h + 1) * n; r++)
+                add_four(t->scores + r * ATT_KEYS + j, &v, p, t->out + r * p);
         }
-        for (int64_t r = 0; r < count; r++) {
-            float *out = partial + (first + r) * (o->dim + 2);
-            out[0] = row[r].max, out[1] = row[r].sum;
-            memcpy(out + 2, row[r].out, (size_t)o->dim * sizeof(float));
-        }
+}
+
+void KERNEL(attention_rows)(const op_attention *o, int64_t seq, int64_t kv_head, int64_t kv_heads,
+                            int64_t from, int64_t to, float *partial, float *scratch)
+{
+    rows_task t;
+    rows_open(&t, o, seq, kv_head, kv_heads, scratch);
+    int64_t at = attention_kv_offset(o, seq, kv_head);
+    for (int64_t key = from; key < to; key += ATT_KEYS)
+        rows_visit(&t, at, key, least(ATT_KEYS, to - key));
+    for (int64_t r = 0; r < t.rows; r++) {
+        float *out = partial + r * (o->dim + 2);
+        out[0] = t.row[r].max, out[1] = t.row[r].sum;
+        memcpy(out + 2, t.out + r * t.padded, (size_t)o->dim * sizeof(float));
     }
 }
 

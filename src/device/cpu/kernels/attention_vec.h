@@ -34,6 +34,11 @@ static inline ivec ivec_all(int32_t x) { return x - (ivec){0}; }
 #if defined(__AVX512F__)
 
 static inline vec vec_all(float x) { return (vec)_mm512_set1_ps(x); }
+/* VEC bf16 values, widened */
+static inline vec vec_load_bf16(const uint16_t *p)
+{
+    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16);
+}
 static inline vec vec_fma(vec a, vec b, vec c) { return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 /* the second operand where either is NaN */
 static inline vec vec_max(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
@@ -55,6 +60,10 @@ static inline vec vec_in_range(vec x, ivec i, ivec lo, ivec hi, vec other)
 #elif defined(__AVX2__)
 
 static inline vec vec_all(float x) { return (vec)_mm256_set1_ps(x); }
+static inline vec vec_load_bf16(const uint16_t *p)
+{
+    return (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16);
+}
 static inline vec vec_fma(vec a, vec b, vec c) { return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
 static inline vec vec_max(vec a, vec b) { return (vec)_mm256_max_ps((__m256)a, (__m256)b); }
 static inline vec vec_min(vec a, vec b) { return (vec)_mm256_min_ps((__m256)a, (__m256)b); }
@@ -77,6 +86,11 @@ static inline vec vec_select(ivec mask, vec a, vec b)
     return (vec)((mask & (ivec)a) | (~mask & (ivec)b));
 }
 static inline vec vec_all(float x) { return x - (vec){0}; }
+static inline vec vec_load_bf16(const uint16_t *p)
+{
+    ivec x = {p[0], p[1], p[2], p[3]};
+    return (vec)(x << 16);
+}
 static inline vec vec_fma(vec a, vec b, vec c) { return a * b + c; }
 static inline vec vec_max(vec a, vec b) { return vec_select(a > b, a, b); }
 static inline vec vec_min(vec a, vec b) { return vec_select(a < b, a, b); }
