@@ -125,6 +125,49 @@ PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
 /* plan.json's text; free() it. */
 PT_API char *pt_trainer_plan_json(const pt_trainer *t);
 
+/* ---- evaluation ---- */
+
+typedef struct pt_evaluate_options {
+    const char *model;                 /* Hugging Face folder with weights */
+    const char *const *data; int data_n;
+    int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
+    pt_precision precision;
+    int threads;                       /* 0: all cores */
+    const char *device;                /* "cpu" */
+    uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
+    const char *disk_path;             /* NULL: $TMPDIR, or /var/tmp; used only where memory does not suffice */
+    void (*notice)(void *arg, const char *sentence);  /* may be NULL */
+    void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* may be NULL */
+    void *arg;
+} pt_evaluate_options;
+
+typedef struct pt_evaluation {
+    double loss;        /* mean over all target tokens, nats */
+    double perplexity;  /* exp(loss) */
+    int64_t tokens;     /* target tokens: all of the data but the first */
+} pt_evaluation;
+
+PT_API void pt_evaluate_defaults(pt_evaluate_options *o);
+/* The data are cut into windows of seq_len targets, each seen alone; the last may be shorter. */
+PT_API int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e);
+
+/* ---- text <-> token ids ---- */
+
+typedef struct pt_tokenizer pt_tokenizer;
+
+/* Reads tokenizer.json of a Hugging Face folder. */
+PT_API int pt_tokenizer_open(const char *model, pt_tokenizer **out, pt_error *e);
+PT_API void pt_tokenizer_close(pt_tokenizer *t);
+/* Special tokens spelt in the text are recognised; with `add_special` the ids begin and end with what the
+ * tokenizer's template adds (BOS ...). free() *ids. Bytes that are not UTF-8 are encoded as bytes where the
+ * tokenizer can, else PT_FAILED with the byte offset. */
+PT_API int pt_tokenizer_encode(pt_tokenizer *t, const char *text, size_t bytes, bool add_special, uint32_t **ids, size_t *n,
+                               pt_error *e);
+/* The way back, byte for byte; with `drop_special` without what the template adds. free() *text, which has a NUL
+ * behind its *bytes. */
+PT_API int pt_tokenizer_decode(pt_tokenizer *t, const uint32_t *ids, size_t n, bool drop_special, char **text, size_t *bytes,
+                               pt_error *e);
+
 PT_API const char *pt_version(void);
 
 #ifdef __cplusplus

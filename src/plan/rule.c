@@ -99,11 +99,11 @@ static int largest(const rule_input *in, rung *r, int *knob, int low, int high, 
     return try_rung(in, r, k, p, bytes, e);
 }
 
-/* Everything on the device, saving less and less. */
+/* Everything on the device, saving less and less; without a backward there is nothing to save. */
 static int resident(const rule_input *in, packing *k, plan *p, pt_error *e)
 {
     uint64_t bytes[TIERS];
-    for (int level = SAVE_ALL; level >= SAVE_INPUT; level--)
+    for (int level = in->training ? SAVE_ALL : SAVE_INPUT; level >= SAVE_INPUT; level--)
         for (int all = 1; all >= 0; all--) {
             rung r = {.chunk_bytes = chunk_candidates[0], .persist = INT32_MAX, .level = level, .place = TIER_DEVICE, .visit_all = all};
             int fits = try_rung(in, &r, k, p, bytes, e);

@@ -1,0 +1,78 @@
+#include "args.h"
+#include "commands.h"
+#include "input.h"
+#include "progress.h"
+
+#include <stdio.h>
+
+typedef struct session {
+    pt_evaluate_options o;
+    arg_strings data;
+    int precision;
+    bool quiet, json;
+    progress bar;
+} session;
+
+static const char usage[] =
+    "usage: protrain eval --model DIR --data PATH [options]\n\n"
+    "Loss (nats a token) and perplexity of a model on data. Every token but the first is a target.";
+
+static int parse(session *s, int argc, char **argv, pt_error *e)
+{
+    pt_evaluate_options *o = &s->o;
+    const arg table[] = {
+        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with weights", false},
+        {"--data", ARG_STRINGS, &s->data, "PATH", ".txt .jsonl .json .npy .bin or a folder of them; repeatable", false},
+        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a window; default the model's maximum, at most 1024", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "what is computed in; default bf16", false},
+        {"--device", ARG_STRING, &o->device, "NAME", "cpu", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
+        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "default: $TMPDIR, or /var/tmp", false},
+        {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "{\"loss\", \"perplexity\", \"tokens\"}", false},
+    };
+    return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+}
+
+static void notice(void *arg, const char *sentence)
+{
+    session *s = arg;
+    progress_clear(&s->bar);
+    fprintf(stderr, "note: %s\n", sentence);
+}
+
+static void show_progress(void *arg, const char *stage, uint64_t done, uint64_t total)
+{
+    session *s = arg;
+    progress_draw(&s->bar, stage, done, total, NULL);
+}
+
+int command_eval(int argc, char **argv)
+{
+    static session s;
+    pt_error e = {0};
+    pt_evaluation v;
+    pt_evaluate_defaults(&s.o);
+    int failed = parse(&s, argc, argv, &e);
+    if (failed == 1)
+        return 0;
+    s.o.data = s.data.v;
+    s.o.data_n = s.data.n;
+    s.o.precision = s.precision == 1 ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s.o.notice = notice;
+    s.o.progress = show_progress;
+    s.o.arg = &s;
+    progress_open(&s.bar, s.quiet);
+    if (!failed)
+        failed = pt_evaluate(&s.o, &v, &e);
+    progress_clear(&s.bar);
+    if (!failed) {
+        printf(s.json ? "{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %lld}\n" : "loss %.5f  perplexity %.4f  tokens %lld\n", v.loss,
+               v.perplexity, (long long)v.tokens);
+        failed = output_finish(&e);
+    }
+    return failed ? exit_with(&e) : 0;
+}

@@ -1,0 +1,13 @@
+/* input.h - whole inputs, and whether what was printed has arrived. */
+#ifndef CLI_INPUT_H
+#define CLI_INPUT_H
+
+#include "protrain.h"
+
+/* All bytes of a file, or of standard input where `path` is "-". free() *text. */
+int input_read(const char *path, char **text, size_t *bytes, pt_error *e);
+
+/* PT_FAILED where standard output did not take everything (a full disk, a closed pipe). */
+int output_finish(pt_error *e);
+
+#endif

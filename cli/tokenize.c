@@ -1,0 +1,143 @@
+#include "args.h"
+#include "commands.h"
+#include "input.h"
+
+#include "base/json.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct options {
+    const char *model;
+    bool special, json, decode;
+} options;
+
+static const char usage[] =
+    "usage: protrain tokenize --model DIR [--special] [--json] < text\n"
+    "       protrain tokenize --model DIR --decode [--special] [--json] < ids\n\n"
+    "Text to token ids, as Hugging Face's tokenizers make them, and back. The text is taken from standard\n"
+    "input as it is, byte for byte; special tokens in it are recognised.";
+
+static int parse(options *o, int argc, char **argv, pt_error *e)
+{
+    const arg table[] = {
+        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with tokenizer.json", false},
+        {"--special", ARG_FLAG, &o->special, NULL, "add what the tokenizer's template adds (BOS ...);\nwith --decode leave it out", false},
+        {"--json", ARG_FLAG, &o->json, NULL, "{\"ids\": [...]} instead of ids on one line", false},
+        {"--decode", ARG_FLAG, &o->decode, NULL, "from ids to text, without a newline at its end", false},
+    };
+    return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+}
+
+static int print_ids(const uint32_t *ids, size_t n, bool json)
+{
+    if (json)
+        fputs("{\"ids\": [", stdout);
+    for (size_t i = 0; i < n; i++)
+        printf("%s%u", !i ? "" : json ? ", " : " ", ids[i]);
+    puts(json ? "]}" : "");
+    return 0;
+}
+
+static int encode(pt_tokenizer *t, const options *o, const char *text, size_t bytes, pt_error *e)
+{
+    uint32_t *ids;
+    size_t n;
+    int failed = pt_tokenizer_encode(t, text, bytes, o->special, &ids, &n, e);
+    if (!failed)
+        failed = print_ids(ids, n, o->json);
+    free(ids);
+    return failed;
+}
+
+/* ---- the way back ---- */
+
+typedef struct ids { uint32_t *v; size_t n; } ids;
+
+/* Numbers with blanks or commas between them. */
+static int read_plain(const char *text, size_t bytes, ids *out, pt_error *e)
+{
+    size_t at = 0;
+    out->v = malloc((bytes / 2 + 1) * sizeof *out->v);
+    if (!out->v)
+        return pt_fail(e, PT_FAILED, "out of memory for the ids in %zu bytes", bytes);
+    for (;;) {
+        while (at < bytes && (isspace((unsigned char)text[at]) || text[at] == ','))
+            at++;
+        if (at == bytes)
+            return 0;
+        uint64_t id = 0;
+        size_t start = at;
+        for (; at < bytes && isdigit((unsigned char)text[at]) && id <= UINT32_MAX; at++)
+            id = id * 10 + (uint64_t)(text[at] - '0');
+        bool ends = at == bytes || isspace((unsigned char)text[at]) || text[at] == ',';
+        if (at == start || !ends || id > UINT32_MAX)
+            return pt_fail(e, PT_FAILED, "standard input, byte %zu: a token id was expected, a number with blanks around it%s", start,
+                           text[start] == '{' ? "; --json reads {\"ids\": [...]}" : "");
+        out->v[out->n++] = (uint32_t)id;
+    }
+}
+
+static int read_json(const char *text, size_t bytes, ids *out, pt_error *e)
+{
+    json_t *root;
+    int failed = json_text_load("standard input", text, bytes, 0, &root, e);
+    if (failed)
+        return failed;
+    const json_t *list = json_is_object(root) ? json_object_get(root, "ids") : root;
+    out->v = malloc((json_array_size(list) + 1) * sizeof *out->v);
+    if (!json_is_array(list))
+        failed = pt_fail(e, PT_FAILED, "standard input: {\"ids\": [...]} was expected");
+    else if (!out->v)
+        failed = pt_fail(e, PT_FAILED, "out of memory for %zu ids", json_array_size(list));
+    for (size_t i = 0; !failed && i < json_array_size(list); i++) {
+        const json_t *id = json_array_get(list, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > UINT32_MAX)
+            failed = pt_fail(e, PT_FAILED, "standard input: \"ids\"[%zu] is no token id: ids are whole numbers from 0", i);
+        else
+            out->v[out->n++] = (uint32_t)json_integer_value(id);
+    }
+    json_decref(root);
+    return failed;
+}
+
+static int decode(pt_tokenizer *t, const options *o, const char *input, size_t n, pt_error *e)
+{
+    ids list = {0};
+    char *text = NULL;
+    size_t bytes;
+    int failed = o->json ? read_json(input, n, &list, e) : read_plain(input, n, &list, e);
+    if (!failed)
+        failed = pt_tokenizer_decode(t, list.v, list.n, o->special, &text, &bytes, e);
+    if (!failed)
+        fwrite(text, 1, bytes, stdout);
+    free(list.v);
+    free(text);
+    return failed;
+}
+
+int command_tokenize(int argc, char **argv)
+{
+    options o = {0};
+    pt_error e = {0};
+    pt_tokenizer *t = NULL;
+    char *input = NULL;
+    size_t bytes = 0;
+    int failed = parse(&o, argc, argv, &e);
+    if (failed == 1)
+        return 0;
+    if (!failed)
+        failed = pt_tokenizer_open(o.model, &t, &e);
+    if (!failed)
+        failed = input_read("-", &input, &bytes, &e);
+    if (!failed)
+        failed = o.decode ? decode(t, &o, input, bytes, &e) : encode(t, &o, input, bytes, &e);
+    if (!failed)
+        failed = output_finish(&e);
+    pt_tokenizer_close(t);
+    free(input);
+    return failed ? exit_with(&e) : 0;
+}

@@ -1,0 +1,277 @@
+/* evaluate.c - the mean loss of a model over data.
+ *
+ *   model, data --> shape --> plan of the forward pass alone --> executor --> losses, batch by batch
+ *
+ * The same schedules and blocks as in training, with weights only: where they do not fit into memory they are
+ * streamed from the disk tier. */
+#include "base/units.h"
+#include "data/dataset.h"
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "model/weights.h"
+#include "plan/rule.h"
+#include "profile/machine.h"
+#include "train/executor.h"
+#include "train/state.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH_TOKENS = 4096, SEQ_LEN_LIMIT = 1 << 24 };
+
+typedef struct evaluation {
+    const pt_evaluate_options *o;
+    model *model;
+    tokenizer *tokenizer;
+    dataset *data;
+    step_shape shape;
+    uint64_t budget[TIERS];
+    bool host_tier;
+    const char *disk_path;
+    packing packing;
+    plan plan;
+    device *device;
+    executor *x;
+    int64_t tokens;
+    double sum;
+} evaluation;
+
+static void notice(const evaluation *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void notice(const evaluation *v, const char *fmt, ...)
+{
+    char sentence[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    if (v->o->notice)
+        v->o->notice(v->o->arg, sentence);
+}
+
+static void progress(const evaluation *v, const char *stage, uint64_t done, uint64_t total)
+{
+    if (v->o->progress)
+        v->o->progress(v->o->arg, stage, done, total);
+}
+
+static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(arg, "tokenizing", done, total); }
+
+/* ---- what is evaluated ---- */
+
+void pt_evaluate_defaults(pt_evaluate_options *o)
+{
+    memset(o, 0, sizeof *o);
+    o->device = "cpu";
+    o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
+}
+
+static int check_options(const pt_evaluate_options *o, pt_error *e)
+{
+    if (!o->model || !o->model[0])
+        return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json and weights");
+    if (!o->data || o->data_n < 1)
+        return pt_fail(e, PT_USAGE, "no data: --data FILE names a text, JSONL, .npy or .bin file, or a folder of them");
+    if (o->seq_len < 0 || o->seq_len > SEQ_LEN_LIMIT)
+        return pt_fail(e, PT_USAGE, "--seq-len %lld: it must be from 1 to %d", (long long)o->seq_len, SEQ_LEN_LIMIT);
+    if (o->threads < 0 || o->threads > 4096)
+        return pt_fail(e, PT_USAGE, "--threads %d: it must be from 0 (all cores) to 4096", o->threads);
+    if (strcmp(o->device, "cpu") != 0)
+        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", o->device);
+    return 0;
+}
+
+static int open_model(evaluation *v, pt_error *e)
+{
+    const char *folder = v->o->model;
+    if (!path_is_folder(folder))
+        return pt_fail(e, PT_FAILED, "%s is not a folder: --model wants a Hugging Face folder with config.json", folder);
+    int failed = model_open(folder, NULL, NULL, &v->model, e); /* what is not applied concerns training only */
+    if (!failed && !weights_present(folder))
+        failed = pt_fail(e, PT_FAILED, "%s has no weights (model.safetensors, or shards with their index): train the model first", folder);
+    return failed;
+}
+
+static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
+{
+    const model_config *c = &v->model->config;
+    *seq_len = v->o->seq_len ? v->o->seq_len : c->max_positions < 1024 ? c->max_positions : 1024;
+    if (c->position == POSITION_LEARNED && *seq_len > c->max_positions)
+        return pt_fail(e, PT_FAILED, "--seq-len %lld is more than the %lld positions that the model has learned", (long long)*seq_len,
+                       (long long)c->max_positions);
+    if (*seq_len > c->max_positions)
+        notice(v, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)*seq_len,
+               (long long)c->max_positions);
+    return 0;
+}
+
+static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, v->o->model, "tokenizer.json", e);
+    if (!failed && path_exists(path))
+        failed = tokenizer_open(v->o->model, &v->tokenizer, e);
+    dataset_options d = {.paths = v->o->data, .paths_n = v->o->data_n, .tokenizer = v->tokenizer, .seq_len = seq_len,
+                         .vocab = v->model->config.vocab, .evaluation = true, .threads = v->o->threads, .progress = pass_progress,
+                         .progress_arg = v};
+    if (!failed)
+        failed = dataset_open(&d, &v->data, e);
+    if (!failed && dataset_notice(v->data))
+        notice(v, "%s", dataset_notice(v->data));
+    return failed;
+}
+
+/* ---- how ---- */
+
+static int choose_budgets(evaluation *v, pt_error *e)
+{
+    const pt_evaluate_options *o = v->o;
+    const char *tmp = getenv("TMPDIR");
+    machine m;
+    uint64_t disk = 0;
+    int failed = machine_probe(&m, e);
+    if (failed)
+        return failed;
+    uint64_t margin = machine_memory_margin(&m), room = m.memory_free_bytes > margin ? m.memory_free_bytes - margin : 0;
+    v->host_tier = o->host_memory != PT_AUTO && o->host_memory > 0; /* on a CPU only where asked for */
+    uint64_t host = v->host_tier ? o->host_memory : 0;
+    v->budget[TIER_HOST] = host;
+    v->budget[TIER_DEVICE] = o->device_memory != PT_AUTO ? o->device_memory : room > host ? room - host : 0;
+    v->disk_path = o->disk_path ? o->disk_path : tmp && *tmp ? tmp : "/var/tmp";
+    if (o->disk_memory == PT_AUTO) {
+        failed = disk_free_bytes(v->disk_path, &disk, e);
+        disk = disk > MACHINE_DISK_MARGIN ? disk - MACHINE_DISK_MARGIN : 0;
+    }
+    v->budget[TIER_DISK] = o->disk_memory == PT_AUTO ? disk : o->disk_memory;
+    return failed;
+}
+
+static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
+{
+    device_options d = {.threads = v->o->threads};
+    uint64_t windows = dataset_eval_windows(v->data);
+    int64_t batch = BATCH_TOKENS / seq_len;
+    batch = batch < 1 ? 1 : (uint64_t)batch > windows ? (int64_t)windows : batch;
+    step_shape_init(&v->shape, v->model, v->o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, batch, seq_len);
+    rule_input r = {.model = v->model, .shape = &v->shape, .host_tier = v->host_tier, .kinds = 1u << SCHEDULE_EVAL};
+    memcpy(r.budget, v->budget, sizeof r.budget);
+    int failed = rule_plan(&r, &v->packing, &v->plan, NULL, e);
+    if (!failed)
+        failed = device_cpu_open(&d, &v->device, e);
+    executor_options x = {.device = v->device, .host = v->device, .schedules = r.kinds, .disk_path = v->disk_path,
+                          .threads = v->o->threads,
+                          .input = {v->model, &v->shape, &v->packing, &v->plan, false, v->host_tier}};
+    memcpy(x.budget, v->budget, sizeof x.budget);
+    if (!failed)
+        failed = executor_open(&x, &v->x, e);
+    char size[32];
+    if (!failed && executor_bytes(v->x, TIER_DISK))
+        notice(v, "the weights do not fit into memory: %s are written to %s and read again for every batch",
+               size_format(size, executor_bytes(v->x, TIER_DISK)), v->disk_path);
+    return failed;
+}
+
+static int load_weights(evaluation *v, pt_error *e)
+{
+    safetensors *st;
+    state s;
+    int failed = safetensors_open(v->o->model, &st, e);
+    if (failed)
+        return failed;
+    state_open(&s, v->x);
+    failed = state_load(&s, st, e);
+    int closed = state_close(&s, failed ? NULL : e);
+    safetensors_close(st);
+    return failed ? failed : closed;
+}
+
+/* ---- the loss ---- */
+
+/* Windows from `first` on; those behind the last one have no targets. */
+static int load_batch(evaluation *v, uint64_t first, pt_error *e)
+{
+    executor_batch b = executor_input(v->x);
+    int64_t len = v->shape.seq_len;
+    uint64_t windows = dataset_eval_windows(v->data);
+    for (int64_t i = 0; i < v->shape.batch; i++) {
+        int32_t *ids = b.ids + i * len, *targets = b.targets + i * len;
+        uint64_t w = first + (uint64_t)i;
+        if (w < windows) {
+            int failed = dataset_eval_window(v->data, w, ids, targets, e);
+            if (failed)
+                return failed;
+        } else {
+            memset(ids, 0, (size_t)len * sizeof *ids);
+            for (int64_t k = 0; k < len; k++)
+                targets[k] = -100;
+        }
+        for (int64_t k = 0; k < len; k++)
+            v->tokens += targets[k] >= 0;
+    }
+    return 0;
+}
+
+static int run_batch(evaluation *v, uint64_t first, pt_error *e)
+{
+    int failed = load_batch(v, first, e);
+    if (!failed)
+        failed = executor_run(v->x, SCHEDULE_EVAL, 0, NULL, e);
+    if (failed)
+        return failed;
+    const float *loss = executor_losses(v->x);
+    for (int64_t i = 0; i < v->shape.batch * v->shape.seq_len; i++)
+        v->sum += (double)loss[i];
+    if (!isfinite(v->sum))
+        return pt_fail(e, PT_FAILED, "%s: the loss of window %llu or one of the %lld behind it is not finite: the weights are damaged, or "
+                       "too large for bf16 (try --dtype fp32)", v->o->model, (unsigned long long)first, (long long)v->shape.batch - 1);
+    return 0;
+}
+
+static int evaluate(evaluation *v, pt_error *e)
+{
+    int64_t seq_len = 0;
+    int failed = open_model(v, e);
+    if (!failed)
+        failed = choose_seq_len(v, &seq_len, e);
+    if (!failed)
+        failed = open_data(v, seq_len, e);
+    if (!failed)
+        failed = choose_budgets(v, e);
+    if (!failed)
+        failed = open_executor(v, seq_len, e);
+    if (!failed)
+        failed = load_weights(v, e);
+    uint64_t windows = failed ? 0 : dataset_eval_windows(v->data);
+    for (uint64_t w = 0; w < windows && !failed; w += (uint64_t)v->shape.batch) {
+        progress(v, "evaluating", w, windows);
+        failed = run_batch(v, w, e);
+    }
+    if (!failed)
+        progress(v, "evaluating", windows, windows);
+    return failed;
+}
+
+int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
+{
+    evaluation v = {.o = o};
+    int failed = check_options(o, e);
+    if (!failed)
+        failed = evaluate(&v, e);
+    if (!failed) {
+        out->tokens = v.tokens;
+        out->loss = v.sum / (double)v.tokens;
+        out->perplexity = fmin(exp(out->loss), DBL_MAX);
+    }
+    executor_close(v.x);
+    if (v.device)
+        v.device->table->close(v.device);
+    plan_free(&v.plan);
+    packing_free(&v.packing);
+    dataset_close(v.data);
+    tokenizer_close(v.tokenizer);
+    model_close(v.model);
+    return failed;
+}
