@@ -176,7 +176,8 @@ static void run_finish(task_runner *r, const schedule *s, const task *t, queue *
     }
 }
 
-/* Rows of an embedding table: the tokens of the whole step in their order. */
+/* Rows of an embedding table: the tokens of the whole step in their order. The padding token's row learns nothing
+ * from being an input. */
 static void embedding_rows(const task_runner *r, const schedule *s, const task *t, queue *q, bool positions, int64_t row0,
                            int64_t rows, float *acc)
 {
@@ -187,7 +188,7 @@ static void embedding_rows(const task_runner *r, const schedule *s, const task *
         const char *dx = operand_of(r, s, t, OBJECT_STREAM, -1, micro);
         queue_submit(q, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
             .type = h->type, .accumulate = unit > 0, .rows = h->unit_rows, .cols = r->in->model->config.hidden, .row0 = row0,
-            .table_rows = rows, .ids = positions ? u.positions : u.ids,
+            .table_rows = rows, .skip = positions ? -1 : r->in->model->config.padding, .ids = positions ? u.positions : u.ids,
             .dy = dx + (uint64_t)(unit % s->micro_units) * x_bytes(h, r->in->model), .acc = acc}});
     }
 }
