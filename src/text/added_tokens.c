@@ -1,21 +1,14 @@
 #include "text/added_tokens.h"
 
 #include "text/buffer.h"
+#include "text/section.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- reading ---- */
-
-static int read_flag(const json_t *item, size_t i, const char *key, bool absent, bool *out, pt_error *e)
-{
-    const json_t *value = json_object_get(item, key);
-    if (value && !json_is_boolean(value))
-        return pt_fail(e, PT_FAILED, "added_tokens[%zu]: %s is neither true nor false; write one of them", i, key);
-    *out = value ? json_is_true(value) : absent;
-    return 0;
-}
 
 /* The id must be what the vocabulary says, where it knows the token, and be free where it does not. */
 static int check_id(const added_tokens *a, const string_table *vocab, size_t i, uint32_t id, const char *content,
@@ -50,11 +43,13 @@ static int read_token(added_tokens *a, const json_t *item, size_t i, const strin
         return status; /* a second mention of a token changes nothing */
     added_token *t = &a->tokens[a->n++];
     *t = (added_token){.id = id};
-    if ((status = read_flag(item, i, "special", false, &t->special, e)) ||
-        (status = read_flag(item, i, "normalized", !t->special, &t->normalized, e)) ||
-        (status = read_flag(item, i, "lstrip", false, &t->lstrip, e)) ||
-        (status = read_flag(item, i, "rstrip", false, &t->rstrip, e)) ||
-        (status = read_flag(item, i, "single_word", false, &t->single_word, e)) ||
+    char where[48];
+    snprintf(where, sizeof where, "added_tokens[%zu]", i);
+    if ((status = section_flag(item, where, "special", false, &t->special, e)) ||
+        (status = section_flag(item, where, "normalized", !t->special, &t->normalized, e)) ||
+        (status = section_flag(item, where, "lstrip", false, &t->lstrip, e)) ||
+        (status = section_flag(item, where, "rstrip", false, &t->rstrip, e)) ||
+        (status = section_flag(item, where, "single_word", false, &t->single_word, e)) ||
         (status = string_table_add(&a->names, id, text, n, e)))
         return status;
     return text_buffer_append(&t->content, text, n, e);

@@ -2,21 +2,13 @@
 #include "text/bpe.h"
 
 #include "text/buffer.h"
+#include "text/section.h"
 #include "text/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 
-
-static int read_flag(const json_t *model, const char *key, bool *out, pt_error *e)
-{
-    const json_t *value = json_object_get(model, key);
-    if (value && !json_is_boolean(value) && !json_is_null(value))
-        return pt_fail(e, PT_FAILED, "model.%s is neither true nor false; write one of them", key);
-    *out = json_is_true(value);
-    return 0;
-}
 
 /* A key that must be absent, null, "", 0 or false, because what it asks for is not implemented. */
 static int refuse(const json_t *model, const char *key, const char *why, pt_error *e)
@@ -210,11 +202,11 @@ int bpe_open(bpe *b, const json_t *model, bool byte_level, pt_error *e)
     if (!status)
         status = refuse(model, "end_of_word_suffix", "suffixed subwords are not supported", e);
     if (!status)
-        status = read_flag(model, "byte_fallback", &b->byte_fallback, e);
+        status = section_flag(model, "model", "byte_fallback", false, &b->byte_fallback, e);
     if (!status)
-        status = read_flag(model, "fuse_unk", &b->fuse_unk, e);
+        status = section_flag(model, "model", "fuse_unk", false, &b->fuse_unk, e);
     if (!status)
-        status = read_flag(model, "ignore_merges", &b->ignore_merges, e);
+        status = section_flag(model, "model", "ignore_merges", false, &b->ignore_merges, e);
     if (!status)
         status = read_vocab(b, json_object_get(model, "vocab"), e);
     if (!status)

@@ -43,6 +43,16 @@ int id_list_reserve(id_list *list, size_t extra, pt_error *e)
     return grow((void **)&list->ids, list->n, &list->capacity, extra, sizeof *list->ids, e);
 }
 
+int id_list_append(id_list *list, const id_list *more, pt_error *e)
+{
+    int status = id_list_reserve(list, more->n, e);
+    if (status || more->n == 0)
+        return status;
+    memcpy(list->ids + list->n, more->ids, more->n * sizeof *more->ids);
+    list->n += more->n;
+    return 0;
+}
+
 void text_buffer_free(text_buffer *b)
 {
     free(b->bytes);

@@ -8,6 +8,8 @@ int text_buffer_reserve(text_buffer *b, size_t extra, pt_error *e);
 int text_buffer_append(text_buffer *b, const void *bytes, size_t n, pt_error *e);
 int id_list_reserve(id_list *list, size_t extra, pt_error *e);
 
+int id_list_append(id_list *list, const id_list *more, pt_error *e);
+
 static inline int id_list_push(id_list *list, uint32_t id, pt_error *e)
 {
     if (list->n == list->capacity) {

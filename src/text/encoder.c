@@ -152,21 +152,13 @@ static void trim(encoder *c)
     bpe_scratch_trim(&c->model, KEPT_BYTES);
 }
 
-static int append_ids(id_list *out, const id_list *more, pt_error *e)
-{
-    int status = 0;
-    for (size_t i = 0; i < more->n && !status; i++)
-        status = id_list_push(out, more->ids[i], e);
-    return status;
-}
-
 int encoder_run(encoder *c, const char *text, size_t n, unsigned flags, id_list *out, pt_error *e)
 {
     const post_processor *post = &c->t->post;
     span_start start = flags & ENCODE_CONTINUES ? START_CONTINUES : START_OF_TEXT;
     c->plain = flags & ENCODE_PLAIN;
     c->out = out;
-    int status = flags & ENCODE_TEMPLATE ? append_ids(out, &post->before, e) : 0;
+    int status = flags & ENCODE_TEMPLATE ? id_list_append(out, &post->before, e) : 0;
     for (size_t i = 0; i < n && !status; start = START_CONTINUES) {
         size_t end = n - i > PART_BYTES ? tokenizer_cut(c->t, text, n, i + PART_BYTES) : n;
         status = encode_part(c, text + i, end - i, i, start, e);
@@ -174,6 +166,6 @@ int encoder_run(encoder *c, const char *text, size_t n, unsigned flags, id_list 
     }
     trim(c);
     if (!status && flags & ENCODE_TEMPLATE)
-        status = append_ids(out, &post->after, e);
+        status = id_list_append(out, &post->after, e);
     return status;
 }

@@ -1,6 +1,7 @@
 #include "text/normalizer.h"
 
 #include "text/buffer.h"
+#include "text/section.h"
 #include "text/unicode.h"
 
 #include <stdlib.h>
@@ -14,15 +15,6 @@ static int add_string(const json_t *section, const char *key, text_buffer *out, 
     if (!json_is_string(value))
         return pt_fail(e, PT_FAILED, "normalizer: %s is missing or no string; write it", key);
     return text_buffer_append(out, json_string_value(value), json_string_length(value), e);
-}
-
-static int read_flag(const json_t *section, const char *key, bool *out, pt_error *e)
-{
-    const json_t *value = json_object_get(section, key);
-    if (!json_is_boolean(value))
-        return pt_fail(e, PT_FAILED, "normalizer: %s is neither true nor false; write one of them", key);
-    *out = json_is_true(value);
-    return 0;
 }
 
 static int read_step(normalizer *n, const json_t *section, const char *type, pt_error *e)
@@ -48,8 +40,8 @@ static int read_step(normalizer *n, const json_t *section, const char *type, pt_
     *step = (normalizer_step){.kind = kinds[i].kind};
     int status = 0;
     if (step->kind == NORMALIZE_STRIP) {
-        status = read_flag(section, "strip_left", &step->left, e);
-        return status ? status : read_flag(section, "strip_right", &step->right, e);
+        status = section_flag(section, "normalizer: Strip", "strip_left", true, &step->left, e);
+        return status ? status : section_flag(section, "normalizer: Strip", "strip_right", true, &step->right, e);
     }
     if (step->kind == NORMALIZE_PREPEND)
         return add_string(section, "prepend", &step->content, e);

@@ -52,24 +52,16 @@ static int read_cls_sep(const json_t *section, post_processor *w, pt_error *e)
     return status ? status : read_id(json_array_get(json_object_get(section, "sep"), 1), &w->after, e);
 }
 
-static int append_ids(id_list *list, const id_list *more, pt_error *e)
-{
-    int status = 0;
-    for (size_t i = 0; i < more->n && !status; i++)
-        status = id_list_push(list, more->ids[i], e);
-    return status;
-}
-
 /* Puts the new ids around those that are there: steps of a Sequence wrap what the earlier ones made. */
 static int wrap(post_processor *p, post_processor *w, pt_error *e)
 {
-    int status = append_ids(&w->before, &p->before, e);
+    int status = id_list_append(&w->before, &p->before, e);
     if (status)
         return status;
     id_list inner = p->before;
     p->before = w->before;
     w->before = inner;
-    return append_ids(&p->after, &w->after, e);
+    return id_list_append(&p->after, &w->after, e);
 }
 
 static int read_section(post_processor *p, const json_t *section, pt_error *e)

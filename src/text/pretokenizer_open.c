@@ -2,6 +2,7 @@
 #include "text/pretokenizer.h"
 
 #include "text/buffer.h"
+#include "text/section.h"
 #include "text/utf8.h"
 
 #include <stdlib.h>
@@ -40,16 +41,6 @@ static int add_split(pretokenizer *p, const char *regex, split_behavior behavior
     return pattern_open_regex(&step->search, regex, strlen(regex), "pre_tokenizer", e);
 }
 
-/* A flag with a default where the key is absent. */
-static int read_flag(const json_t *section, const char *key, bool absent, bool *out, pt_error *e)
-{
-    const json_t *value = json_object_get(section, key);
-    if (value && !json_is_boolean(value))
-        return pt_fail(e, PT_FAILED, "pre_tokenizer: %s is neither true nor false; write one of them", key);
-    *out = value ? json_is_true(value) : absent;
-    return 0;
-}
-
 static int read_behavior(const json_t *section, split_behavior absent, split_behavior *out, pt_error *e)
 {
     static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
@@ -72,9 +63,9 @@ static int read_behavior(const json_t *section, split_behavior absent, split_beh
 static int read_byte_level(pretokenizer *p, const json_t *section, pt_error *e)
 {
     bool prefix = false, use_regex = false;
-    int status = read_flag(section, "add_prefix_space", true, &prefix, e);
+    int status = section_flag(section, "pre_tokenizer", "add_prefix_space", true, &prefix, e);
     if (!status)
-        status = read_flag(section, "use_regex", true, &use_regex, e);
+        status = section_flag(section, "pre_tokenizer", "use_regex", true, &use_regex, e);
     if (!status && prefix && !add_step(p, PRE_PREFIX_SPACE, e))
         status = PT_FAILED;
     if (!status && use_regex && !(status = add_split(p, GPT2_WORDS, SPLIT_ISOLATED, false, e)))
@@ -93,7 +84,7 @@ static int read_split(pretokenizer *p, const json_t *section, pt_error *e)
     if (!status)
         status = read_behavior(section, SPLIT_ISOLATED, &step->behavior, e);
     if (!status)
-        status = read_flag(section, "invert", false, &step->invert, e);
+        status = section_flag(section, "pre_tokenizer", "invert", false, &step->invert, e);
     bool all_in_words = step->behavior == SPLIT_ISOLATED || (step->behavior == SPLIT_REMOVED && step->invert);
     for (size_t i = 0; i < sizeof known_words / sizeof *known_words; i++)
         if (json_is_string(regex) && all_in_words && strcmp(json_string_value(regex), known_words[i]) == 0)
@@ -115,9 +106,9 @@ static int read_metaspace(pretokenizer *p, const json_t *section, pt_error *e)
     memcpy(step->mark, json_string_value(mark), length);
     step->n_mark = length;
     bool prefix = false, split = false;
-    int status = read_flag(section, "add_prefix_space", true, &prefix, e);
+    int status = section_flag(section, "pre_tokenizer", "add_prefix_space", true, &prefix, e);
     if (!status)
-        status = read_flag(section, "split", true, &split, e);
+        status = section_flag(section, "pre_tokenizer", "split", true, &split, e);
     if (status)
         return status;
     step->prepend = prefix ? PREPEND_ALWAYS : PREPEND_NEVER;
@@ -148,7 +139,7 @@ static int read_metaspace(pretokenizer *p, const json_t *section, pt_error *e)
 static int read_digits(pretokenizer *p, const json_t *section, pt_error *e)
 {
     bool individual = false;
-    int status = read_flag(section, "individual_digits", false, &individual, e);
+    int status = section_flag(section, "pre_tokenizer", "individual_digits", false, &individual, e);
     if (!status)
         status = add_split(p, "\\p{N}", individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false, e);
     if (!status)

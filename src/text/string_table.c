@@ -48,7 +48,6 @@ int string_table_add(string_table *t, uint32_t id, const char *s, size_t n, pt_e
         return status;
     t->slots[find_slot(t, s, n)] = id;
     t->spans[id] = (string_span){at, (uint32_t)n};
-    t->n_strings++;
     if (n > t->longest)
         t->longest = (uint32_t)n;
     return 0;

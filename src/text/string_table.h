@@ -21,7 +21,7 @@ typedef struct string_table {
     string_span *spans;
     uint32_t n_ids;
     uint32_t *slots;
-    size_t mask, n_strings;
+    size_t mask;
     uint32_t longest; /* bytes of the longest string */
 } string_table;
 
