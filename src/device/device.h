@@ -70,10 +70,11 @@ typedef struct op_bias_backward {
 typedef enum norm_kind { NORM_LAYER, NORM_RMS } norm_kind;
 
 /* y[r][h][:] = norm(x[r][h][:]) * weight (+ bias). Rows of x and y have strides ldx and ldy, the
- * heads of a row lie side by side (heads = 1 for a block's norm, more for q/k norm). y may be x. */
+ * heads of a row lie side by side (heads = 1 for a block's norm, more for q/k norm). y may be x. weight and
+ * bias are fp32 in every mode: near 1, bf16 has no room for what a step changes. */
 typedef struct op_norm {
     norm_kind kind; pt_dtype type; int64_t rows, heads, dim, ldx, ldy; float eps;
-    const void *x, *weight, *bias; void *y;
+    const void *x; const float *weight, *bias; void *y;
 } op_norm;
 
 /* dx = round(dx_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx), dweight and dbias
@@ -81,7 +82,7 @@ typedef struct op_norm {
  * dx may be dy. scratch: norm_backward_scratch_bytes(). */
 typedef struct op_norm_backward {
     norm_kind kind; pt_dtype type; bool accumulate; int64_t rows, heads, dim, ldx, lddy, lddx; float eps;
-    const void *x, *weight, *dy, *dx_add; void *dx; float *dweight, *dbias; void *scratch;
+    const void *x, *dy, *dx_add; const float *weight; void *dx; float *dweight, *dbias; void *scratch;
 } op_norm_backward;
 /* a mean and a reciprocal deviation per (row, head) */
 static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads)

@@ -20,6 +20,15 @@ void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch
     s->slice_rows = slice < SUMSQ_ROWS ? SUMSQ_ROWS : slice;
 }
 
+pt_dtype param_type(const param *p, pt_dtype type)
+{
+    switch (p->role) {
+    case PARAM_NORM1: case PARAM_NORM1_BIAS: case PARAM_NORM2: case PARAM_NORM2_BIAS: case PARAM_NORMF: case PARAM_NORMF_BIAS:
+    case PARAM_QNORM: case PARAM_KNORM: return PT_F32;
+    default: return type;
+    }
+}
+
 bool layer_is_saved(save_level level, layer_tensor t)
 {
     switch (t) {

@@ -25,6 +25,10 @@ typedef struct step_shape {
     int64_t slice_rows;     /* rows of the vocabulary that are one matmul of the head: where it may be cut */
 } step_shape;
 
+/* How a parameter is kept for compute: norms stay fp32, also beside bf16 (their weights are near 1, where bf16 cannot
+ * hold what a step changes; measured in docs/numerics.md). */
+pt_dtype param_type(const param *p, pt_dtype type);
+
 /* unit_seqs = clamp(2048 / seq_len, 1, batch), lowered to a divisor of the batch. */
 void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len);
 

@@ -9,12 +9,17 @@ static bool may_be_cut(const param *p) { return p->role == PARAM_TOKENS || p->ro
 
 static int64_t aligned(int64_t n) { return (int64_t)align_up((uint64_t)n, ALIGN_ELEMENTS); }
 
-static int64_t block_elements(const model *m, int block)
+int64_t piece_elements(const packing *p, const param *a, int64_t values)
+{
+    return values * (int64_t)(dtype_bytes(param_type(a, p->type)) / dtype_bytes(p->type));
+}
+
+static int64_t block_elements(const packing *p, const model *m, int block)
 {
     int64_t n = 0;
     for (int i = 0; i < m->params_n; i++)
         if (m->params[i].block == block)
-            n += aligned(m->params[i].rows * m->params[i].cols);
+            n += aligned(piece_elements(p, &m->params[i], m->params[i].rows * m->params[i].cols));
     return n;
 }
 
@@ -31,9 +36,9 @@ static void close_chunk(packer *k)
     k->used = 0;
 }
 
-static void add_piece(packer *k, int param, int64_t row0, int64_t rows, int64_t cols)
+static void add_piece(packer *k, const struct param *a, int param, int64_t row0, int64_t rows)
 {
-    int64_t elements = aligned(rows * cols);
+    int64_t elements = aligned(piece_elements(k->p, a, rows * a->cols));
     if (k->used && k->used + elements > k->limit)
         close_chunk(k);
     k->p->pieces[k->p->pieces_n++] =
@@ -61,13 +66,13 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
         bool first_of_block = i == 0 || m->params[i - 1].block != p->block;
-        int64_t whole = block_elements(m, p->block);
+        int64_t whole = block_elements(out, m, p->block);
         if (first_of_block && k.used && k.used + whole > limit && whole <= limit)
             close_chunk(&k);
         out->piece_of_param[i] = out->pieces_n;
         int64_t step = may_be_cut(p) ? s->slice_rows : p->rows;
         for (int64_t row = 0; row < p->rows; row += step)
-            add_piece(&k, i, row, p->rows - row < step ? p->rows - row : step, p->cols);
+            add_piece(&k, p, i, row, p->rows - row < step ? p->rows - row : step);
     }
     out->piece_of_param[m->params_n] = out->pieces_n;
     close_chunk(&k);

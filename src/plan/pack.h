@@ -8,6 +8,9 @@
  *             states   [low halves (bf16 mode only)][first moments][second moments]   all E elements
  *             gradient [piece 0][piece 1]...          E elements of the compute type
  *
+ * A parameter that stays fp32 beside bf16 (param_type) takes two elements a value: its weights and gradient are fp32, its
+ * low halves unused.
+ *
  * E is the same for all parts of a chunk and a multiple of 2048, so that every part is a whole number of
  * pages and can be read from a disk directly.
  */
@@ -44,6 +47,9 @@ static inline uint64_t chunk_weight_bytes(const packing *p, int c) { return (uin
 static inline uint64_t chunk_gradient_bytes(const packing *p, int c) { return chunk_weight_bytes(p, c); }
 static inline uint64_t chunk_low_bytes(const packing *p, int c) { return p->type == PT_BF16 ? (uint64_t)p->chunks[c].elements * 2 : 0; }
 static inline uint64_t chunk_state_bytes(const packing *p, int c) { return chunk_low_bytes(p, c) + (uint64_t)p->chunks[c].elements * 8; }
+
+/* Elements of the chunk's weights that `values` values of a parameter take: 2 each where it stays fp32 beside bf16. */
+int64_t piece_elements(const packing *p, const param *a, int64_t values);
 
 /* Marks in `needed` (chunks_n flags) the chunks that a block's computation reads. */
 void block_chunks(const model *m, const packing *p, int block, unsigned char *needed);

@@ -64,26 +64,36 @@ int state_close(state *s, pt_error *e) { return window_close(s, e); }
 
 /* ---- rows ---- */
 
-static void read_master(pt_dtype type, const chunk_memory *c, int64_t at, int64_t n, float *out)
+/* Values `at` .. of a piece: in the chunk's weights, and where its low halves are (NULL: it has none). */
+typedef struct master { pt_dtype type; char *weights; uint16_t *low; } master;
+
+static master master_of(const state *s, const chunk_memory *c, const piece *p, int64_t at)
 {
-    const bf16 *hi = (const bf16 *)c->weights + at;
-    const uint16_t *lo = c->states ? (const uint16_t *)c->states + at : NULL;
-    if (type == PT_F32)
-        memcpy(out, (const float *)c->weights + at, (size_t)n * sizeof *out);
-    else
-        for (int64_t i = 0; i < n; i++)
-            out[i] = lo ? master_join(hi[i], lo[i]) : bf16_to_f32(hi[i]);
+    const packing *k = s->in->packing;
+    pt_dtype type = param_type(&s->in->model->params[p->param], k->type);
+    char *weights = c->weights + (size_t)p->offset * dtype_bytes(k->type) + (size_t)at * dtype_bytes(type);
+    return (master){type, weights, type == PT_BF16 && c->states ? (uint16_t *)c->states + p->offset + at : NULL};
 }
 
-static void write_master(pt_dtype type, const chunk_memory *c, int64_t at, int64_t n, const float *in)
+static void read_master(const master *m, int64_t n, float *out)
 {
-    bf16 *hi = (bf16 *)c->weights + at;
-    uint16_t *lo = c->states ? (uint16_t *)c->states + at : NULL, unused;
-    if (type == PT_F32)
-        memcpy((float *)c->weights + at, in, (size_t)n * sizeof *in);
+    const bf16 *hi = (const bf16 *)m->weights;
+    if (m->type == PT_F32)
+        memcpy(out, m->weights, (size_t)n * sizeof *out);
     else
         for (int64_t i = 0; i < n; i++)
-            master_split(in[i], &hi[i], lo ? &lo[i] : &unused);
+            out[i] = m->low ? master_join(hi[i], m->low[i]) : bf16_to_f32(hi[i]);
+}
+
+static void write_master(const master *m, int64_t n, const float *in)
+{
+    bf16 *hi = (bf16 *)m->weights;
+    uint16_t unused;
+    if (m->type == PT_F32)
+        memcpy(m->weights, in, (size_t)n * sizeof *in);
+    else
+        for (int64_t i = 0; i < n; i++)
+            master_split(in[i], &hi[i], m->low ? &m->low[i] : &unused);
 }
 
 static float *moments(const state *s, const chunk_memory *c, int chunk, state_kind kind)
@@ -93,7 +103,7 @@ static float *moments(const state *s, const chunk_memory *c, int chunk, state_ki
     return kind == STATE_EXP_AVG ? first : first + k->chunks[chunk].elements;
 }
 
-/* The part of rows [row0, row0 + n) that lies in a piece. */
+/* The part of some rows that lies in a piece: n values from the piece's value `at`. */
 typedef int (*rows_fn)(state *s, state_kind kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e);
 
 static int each_piece(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, float *values, rows_fn fn, pt_error *e)
@@ -105,7 +115,7 @@ static int each_piece(state *s, state_kind kind, int index, int64_t row0, int64_
         int64_t from = row0 > p->row0 ? row0 : p->row0, end = row0 + n_rows < p->row0 + p->rows ? row0 + n_rows : p->row0 + p->rows;
         if (from >= end)
             continue;
-        int failed = fn(s, kind, p, p->offset + (from - p->row0) * cols, (end - from) * cols, values + (from - row0) * cols, e);
+        int failed = fn(s, kind, p, (from - p->row0) * cols, (end - from) * cols, values + (from - row0) * cols, e);
         if (failed)
             return failed;
     }
@@ -118,10 +128,11 @@ static int read_piece(state *s, state_kind kind, const piece *p, int64_t at, int
     int failed = chunk_open(s, p->chunk, false, &c, e);
     if (failed)
         return failed;
+    master m = master_of(s, &c, p, at);
     if (kind == STATE_MASTER)
-        read_master(s->in->packing->type, &c, at, n, values);
+        read_master(&m, n, values);
     else
-        memcpy(values, moments(s, &c, p->chunk, kind) + at, (size_t)n * sizeof *values);
+        memcpy(values, moments(s, &c, p->chunk, kind) + p->offset + at, (size_t)n * sizeof *values);
     return 0;
 }
 
@@ -131,10 +142,11 @@ static int write_piece(state *s, state_kind kind, const piece *p, int64_t at, in
     int failed = chunk_open(s, p->chunk, true, &c, e);
     if (failed)
         return failed;
+    master m = master_of(s, &c, p, at);
     if (kind == STATE_MASTER)
-        write_master(s->in->packing->type, &c, at, n, values);
+        write_master(&m, n, values);
     else
-        memcpy(moments(s, &c, p->chunk, kind) + at, values, (size_t)n * sizeof *values);
+        memcpy(moments(s, &c, p->chunk, kind) + p->offset + at, values, (size_t)n * sizeof *values);
     return 0;
 }
 

@@ -154,10 +154,12 @@ static finish finish_of(const task_runner *r, const schedule *s, const task *t, 
 /* `rows` rows from row0 of a piece's parameter. */
 static void finish_rows(const finish *f, const piece *p, int64_t row0, int64_t rows, const float *acc, const float *acc2)
 {
-    int64_t cols = f->model->params[p->param].cols;
-    size_t at = (size_t)(p->offset + (row0 - p->row0) * cols) * dtype_bytes(f->type);
+    const param *a = &f->model->params[p->param];
+    int64_t cols = a->cols;
+    pt_dtype type = param_type(a, f->type);
+    size_t at = (size_t)p->offset * dtype_bytes(f->type) + (size_t)((row0 - p->row0) * cols) * dtype_bytes(type);
     queue_submit(f->queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
-        .type = f->type, .rows = rows, .cols = cols, .acc = acc, .acc2 = acc2, .g = f->gradient + at,
+        .type = type, .rows = rows, .cols = cols, .acc = acc, .acc2 = acc2, .g = f->gradient + at,
         .sumsq = f->sumsq + sumsq_index(f->model, p->param) + row0 / SUMSQ_ROWS}});
 }
 
@@ -231,10 +233,11 @@ static void run_update(task_runner *r, const schedule *s, const task *t, queue *
         const param *a = &r->in->model->params[p->param];
         if (!a->trainable)
             continue;
+        pt_dtype type = param_type(a, k->type);
         float *m = (float *)(states + low_bytes) + p->offset;
         queue_submit(q, &(op){OP_ADAMW, .adamw = {
-            .type = k->type, .n = p->rows * a->cols, .hi = weights + (uint64_t)p->offset * e,
-            .lo = low_bytes ? (uint16_t *)states + p->offset : NULL, .m = m, .v = m + c->elements,
+            .type = type, .n = p->rows * a->cols, .hi = weights + (uint64_t)p->offset * e,
+            .lo = type == PT_BF16 ? (uint16_t *)states + p->offset : NULL, .m = m, .v = m + c->elements,
             .g = gradient + (uint64_t)p->offset * e, .grad_scale = u->grad_scale,
             .decay = a->decay ? (float)(1.0 - (double)u->lr * (double)u->weight_decay) : 1.0f, .beta1 = u->beta1, .beta2 = u->beta2,
             .eps = u->eps, .step_size = (float)((double)u->lr / (1.0 - pow((double)u->beta1, (double)u->step))),

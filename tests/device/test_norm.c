@@ -15,8 +15,8 @@ static norm_case random_case(norm_kind kind, pt_dtype type, int64_t rows, int64_
     int64_t ld = heads * dim + 3;
     norm_case c = {kind, rows, heads, dim, ld, 1e-5, {0}, {0}, {0}, {0}};
     c.x = tensor_random(type, rows * ld, 0.7, 2);
-    c.weight = tensor_random(type, dim, 1, 0.5);
-    c.bias = tensor_random(type, dim, 0, 1);
+    c.weight = tensor_random(PT_F32, dim, 1, 0.5);
+    c.bias = tensor_random(PT_F32, dim, 0, 1);
     c.dy = tensor_random(type, rows * ld, 0, 1);
     return c;
 }

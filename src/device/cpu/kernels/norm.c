@@ -31,12 +31,12 @@ static INLINE float norm_statistics(norm_vector *r, norm_kind kind, int64_t dim,
     return 1.0f / sqrtf(variance + eps);
 }
 
-static INLINE void norm_apply(const norm_vector *r, const void *weight, const void *bias, float rstd, void *y,
+static INLINE void norm_apply(const norm_vector *r, const float *weight, const float *bias, float rstd, void *y,
                               int64_t i, int64_t lanes)
 {
     vf unit = (load(r->type, r->x, i, lanes) - r->mean) * rstd;
-    vf w = load(r->type, weight, i, lanes);
-    vf b = bias ? load(r->type, bias, i, lanes) : vec_set(0.0f);
+    vf w = f32_load(weight + i, lanes);
+    vf b = bias ? f32_load(bias + i, lanes) : vec_set(0.0f);
     store(r->type, y, i, vec_fma(unit, w, b), lanes);
 }
 
@@ -73,7 +73,8 @@ void KERNEL(norm_rows)(const op_norm *o, int64_t row0, int64_t row1)
 typedef struct backward_vector {
     norm_vector x;
     float rstd, mean_d, mean_du;
-    const void *weight, *dy, *dx_add;
+    const void *dy, *dx_add;
+    const float *weight;
     void *dx;
     float *dweight, *dbias;
 } backward_vector;
@@ -86,7 +87,7 @@ static INLINE vf unit_value(const backward_vector *r, int64_t i, int64_t lanes)
 static INLINE vf unit_gradient(const void *ctx, int64_t i, int64_t lanes) /* 0 beyond lanes, as dy is */
 {
     const backward_vector *r = ctx;
-    return load(r->x.type, r->dy, i, lanes) * load(r->x.type, r->weight, i, lanes);
+    return load(r->x.type, r->dy, i, lanes) * f32_load(r->weight + i, lanes);
 }
 
 static INLINE vf unit_gradient_product(const void *ctx, int64_t i, int64_t lanes)
@@ -99,7 +100,7 @@ static INLINE void norm_backward_step(const backward_vector *r, int64_t i, int64
 {
     pt_dtype type = r->x.type;
     vf u = unit_value(r, i, lanes), dy = load(type, r->dy, i, lanes);
-    vf d = dy * load(type, r->weight, i, lanes) - r->mean_d;
+    vf d = dy * f32_load(r->weight + i, lanes) - r->mean_d;
     vf dx = vec_fma(-u, vec_set(r->mean_du), d) * r->rstd;
     if (r->dx_add)
         dx = dx + load(type, r->dx_add, i, lanes);
