@@ -269,8 +269,9 @@ int checkpoint_find(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
         return 0;
     }
     int64_t step = newest_checkpoint(t, INT64_MAX, &count);
+    path[0] = 0;
     if (step < 0)
-        return pt_fail(e, PT_FAILED, "%s has no complete checkpoint to resume from: leave out --resume to start anew", t->out);
+        return 0;
     char name[48];
     snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
     return path_join(path, t->out, name, e);
@@ -285,8 +286,8 @@ static void describe(const json_t *value, char *out, size_t n)
 
 static bool same_value(const json_t *a, const json_t *b)
 {
-    if (json_is_number(a) && json_is_number(b))
-        return json_number_value(a) == json_number_value(b);
+    if (json_is_real(a) || json_is_real(b))
+        return json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b);
     return json_equal(a, b);
 }
 

@@ -166,11 +166,14 @@ static int choose_budgets(trainer *t, pt_error *e)
     return failed;
 }
 
-static unsigned kinds_of(const trainer *t)
+/* The schedules of a run whose updates happen then. */
+static unsigned kinds_of(const trainer *t, update_time update)
 {
     unsigned kinds = 1u << SCHEDULE_STEP;
-    if (t->o.max_grad_norm > 0)
-        kinds |= 1u << SCHEDULE_STEP_UPDATE | 1u << SCHEDULE_DRAIN;
+    if (update != UPDATE_BACKWARD)
+        kinds |= 1u << SCHEDULE_DRAIN;
+    if (update == UPDATE_NEXT_FORWARD)
+        kinds |= 1u << SCHEDULE_STEP_UPDATE;
     return kinds | (t->eval ? 1u << SCHEDULE_EVAL : 0);
 }
 
@@ -188,8 +191,9 @@ static int make_plan(trainer *t, pt_error *e)
 {
     if (t->o.plan_file)
         return read_plan(t, e);
-    rule_input r = {.model = t->model, .shape = &t->shape, .training = true, .clipping = t->o.max_grad_norm > 0,
-                    .host_tier = t->host_tier, .micro_batch = t->o.micro_batch, .kinds = kinds_of(t)};
+    bool clipping = t->o.max_grad_norm > 0;
+    rule_input r = {.model = t->model, .shape = &t->shape, .training = true, .clipping = clipping, .host_tier = t->host_tier,
+                    .micro_batch = t->o.micro_batch, .kinds = kinds_of(t, clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD)};
     memcpy(r.budget, t->budget, sizeof r.budget);
     return rule_plan(&r, &t->packing, &t->plan, NULL, e);
 }
@@ -225,22 +229,6 @@ static int load_weights(trainer *t, pt_error *e)
     return failed ? failed : closed;
 }
 
-/* A run that starts anew must not write over one that is there. */
-static int refuse_finished_run(const trainer *t, pt_error *e)
-{
-    static const char *const traces[] = {"metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json"};
-    char path[FILE_PATH_BYTES];
-    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
-        int failed = path_join(path, t->out, traces[i], e);
-        if (failed)
-            return failed;
-        if (path_exists(path))
-            return pt_fail(e, PT_FAILED, "%s holds a run or a model already (%s): --resume goes on with it, another --out starts anew",
-                           t->out, traces[i]);
-    }
-    return 0;
-}
-
 static int write_machine(const trainer *t, pt_error *e)
 {
     machine m;
@@ -264,11 +252,43 @@ static int open_executor(trainer *t, pt_error *e)
     if (strcmp(t->o.device, "cpu") != 0)
         return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", t->o.device);
     int failed = device_cpu_open(&d, &t->device, e);
-    executor_options x = {.device = t->device, .host = t->device, .schedules = kinds_of(t), .disk_path = t->disk_path,
+    executor_options x = {.device = t->device, .host = t->device, .schedules = kinds_of(t, t->plan.update), .disk_path = t->disk_path,
                           .threads = t->o.threads, .trace = t->o.trace};
     x.input = (schedule_input){t->model, &t->shape, &t->packing, &t->plan, true, t->host_tier};
     memcpy(x.budget, t->budget, sizeof x.budget);
     return failed ? failed : executor_open(&x, &t->x, e);
+}
+
+/* A run that starts anew must not write over one that is there. Where it was to be resumed and nothing can be (it was ended before
+ * its first checkpoint), only a finished model is in the way. */
+static int refuse_other_run(const trainer *t, pt_error *e)
+{
+    static const char *const traces[] = {"config.json", "metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json"};
+    char path[FILE_PATH_BYTES];
+    for (size_t i = 0; i < (t->o.resume ? 1 : sizeof traces / sizeof *traces); i++) {
+        int failed = path_join(path, t->out, traces[i], e);
+        if (failed)
+            return failed;
+        if (path_exists(path) && t->o.resume)
+            return pt_fail(e, PT_FAILED, "%s holds a trained model but no checkpoint to resume from: give --model %s and another --out",
+                           t->out, t->out);
+        if (path_exists(path))
+            return pt_fail(e, PT_FAILED, "%s holds a run or a model already (%s): --resume goes on with it, another --out starts anew",
+                           t->out, traces[i]);
+    }
+    return 0;
+}
+
+/* Where the run starts: from[0] is 0, or `from` the checkpoint. */
+static int choose_start(trainer *t, char from[FILE_PATH_BYTES], pt_error *e)
+{
+    from[0] = 0;
+    int failed = t->o.resume ? checkpoint_find(t, from, e) : 0;
+    if (!failed && !from[0])
+        failed = refuse_other_run(t, e);
+    if (!failed && t->o.resume && !from[0])
+        trainer_notice(t, "--resume: %s has no checkpoint yet; starting from the first step", t->out);
+    return failed;
 }
 
 int trainer_setup(trainer *t, pt_error *e)
@@ -278,8 +298,8 @@ int trainer_setup(trainer *t, pt_error *e)
     int failed = dir_make(t->out, e);
     if (!failed)
         failed = dir_lock_take(&t->lock, t->out, e);
-    if (!failed && !t->o.resume)
-        failed = refuse_finished_run(t, e);
+    if (!failed)
+        failed = choose_start(t, from, e);
     if (!failed)
         failed = open_model(t, e);
     if (!failed)
@@ -290,9 +310,7 @@ int trainer_setup(trainer *t, pt_error *e)
         failed = open_data(t, e);
     if (!failed)
         failed = count_steps(t, e);
-    if (!failed && t->o.resume)
-        failed = checkpoint_find(t, from, e);
-    if (!failed && t->o.resume)
+    if (!failed && from[0])
         failed = checkpoint_read_counters(t, from, e);
     if (!failed)
         failed = choose_budgets(t, e);
@@ -301,7 +319,7 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed)
         failed = open_executor(t, e);
     if (!failed)
-        failed = t->o.resume ? checkpoint_load_state(t, from, e) : load_weights(t, e);
+        failed = from[0] ? checkpoint_load_state(t, from, e) : load_weights(t, e);
     if (!failed)
         failed = write_plan(t, e);
     if (!failed)

@@ -119,11 +119,11 @@ static double gradient_norm(const trainer *t, int *bad)
     return sqrt(total);
 }
 
-/* Where clipping holds the updates back, nothing has been changed yet: the state before the step is saved. */
+/* Where the updates wait for the norm, nothing has been changed yet: the state before the step is saved. */
 static void save_before(trainer *t, char *sentence, size_t n)
 {
     pt_error e;
-    if (t->o.max_grad_norm <= 0)
+    if (t->plan.update == UPDATE_BACKWARD)
         snprintf(sentence, n, "without clipping weights may have been changed by it: go on from the last checkpoint");
     else if (checkpoint_save(t, &e))
         snprintf(sentence, n, "no weight has been changed by it, but saving them failed (%.300s)", e.text);
@@ -170,11 +170,10 @@ int trainer_drain(trainer *t, pt_error *e)
 /* Runs the step's schedule; *targets: what the losses are divided by. */
 static int run_step(trainer *t, int64_t *targets, pt_error *e)
 {
-    bool clipping = t->o.max_grad_norm > 0;
     int failed = load_batch(t, targets, e);
     if (failed)
         return failed;
-    if (!clipping)
+    if (t->plan.update == UPDATE_BACKWARD)
         t->update = params_of_step(t, t->step + 1, 0);
     schedule_kind kind = t->pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
     failed = executor_run(t->x, kind, (float)(1.0 / (double)*targets), &t->update, e);
@@ -197,10 +196,12 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
         return failed;
     t->step++;
     t->tokens += targets;
-    if (t->o.max_grad_norm > 0) {
+    if (t->plan.update != UPDATE_BACKWARD) {
         t->update = params_of_step(t, t->step, norm);
         t->pending = true;
     }
+    if (t->plan.update == UPDATE_END && (failed = trainer_drain(t, e)))
+        return failed;
     *s = (pt_step){.step = t->step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->o, t->step, t->steps), .tokens = t->tokens};
     s->step_s = now_s() - start;
     s->tokens_per_s = (double)targets / s->step_s;

@@ -2,9 +2,9 @@
  *
  *   model, data --> shape --> budgets --> packing + plan --> executor --> steps --> checkpoints, model
  *
- * With clipping the updates of a step wait until the next step's forward needs the weights (`pending`), or until
- * something else wants the newest state: saving, evaluation and the end drain them first. Nothing that a step computes
- * depends on when that happens.
+ * Unless the plan updates during backward, the updates of a step wait for the norm of its gradient, and in the order of the next
+ * forward until that needs the weights (`pending`), or until something else wants the newest state: saving, evaluation and the
+ * end drain them first. Nothing that a step computes depends on when that happens.
  */
 #ifndef PT_TRAINER_H
 #define PT_TRAINER_H
@@ -55,7 +55,7 @@ int trainer_setup(trainer *t, pt_error *e);
 
 /* checkpoint.c */
 int checkpoint_save(trainer *t, pt_error *e);
-int checkpoint_find(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e); /* the one to resume from */
+int checkpoint_find(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e); /* the one to resume from; "": none yet */
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e);        /* and compares the settings */
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
 int model_export(trainer *t, pt_error *e);                                      /* into the output folder */

@@ -11,6 +11,8 @@
 #include "model/model.h"
 #include "model/weights.h"
 
+#include "io/scratch.h"
+
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
@@ -36,23 +38,6 @@ static inline void must(int failed, const pt_error *e)
 {
     if (failed)
         fail_msg("%s", e->text);
-}
-
-/* ---- a folder for what is written ---- */
-
-static char scratch[64];
-
-static inline int scratch_make(void **state)
-{
-    (void)state;
-    strcpy(scratch, "/tmp/pt-train-XXXXXX");
-    return mkdtemp(scratch) ? 0 : -1;
-}
-
-static inline int scratch_remove(void **state)
-{
-    (void)state;
-    return tree_remove(scratch, NULL);
 }
 
 /* ---- reading ---- */

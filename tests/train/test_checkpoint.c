@@ -1,0 +1,516 @@
+/* Checkpoints: a run that was stopped and resumed, under whatever plan, ends in the same bits as one that was not; what does not
+ * belong together is refused; a full disk loses nothing. */
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "train/fixture.h"
+
+#include "random_plan.h"
+
+enum { STEPS = 8 };
+
+typedef struct setting { const char *fixture; pt_precision precision; double max_grad_norm; bool shuffle; } setting;
+
+static const setting settings[] = {{"llama_tied_bias", PT_PRECISION_BF16, 1, true},
+                                   {"gpt2", PT_PRECISION_FP32, 0, true},
+                                   {"qwen3_window", PT_PRECISION_BF16, 0, false},
+                                   {"llama_bf16", PT_PRECISION_BF16, 2, true}};
+
+/* ---- runs ---- */
+
+typedef struct run {
+    fixture f;
+    const char *data[1];
+    char out[128], plan_path[160];
+    pt_train_options o;
+} run;
+
+static void run_make(run *r, const setting *s, const char *out)
+{
+    memset(r, 0, sizeof *r);
+    fixture_open(&r->f, "models", s->fixture);
+    r->data[0] = r->f.tokens;
+    snprintf(r->out, sizeof r->out, "%s/%s", scratch, out);
+    fixture_options(&r->f, r->data, r->out, &r->o);
+    r->o.precision = s->precision;
+    r->o.max_grad_norm = s->max_grad_norm;
+    r->o.shuffle = s->shuffle;
+    r->o.steps = STEPS;
+    r->o.save_type = PT_SAVE_AS_STORED;
+    r->o.lr_schedule = PT_LR_LINEAR;
+}
+
+static void run_free(run *r) { fixture_close(&r->f); }
+
+/* From where the run stands to step `until`, and a checkpoint there. */
+static int run_until(run *r, int64_t until, pt_error *e)
+{
+    pt_trainer *t;
+    pt_step s = {0};
+    int failed = pt_trainer_open(&r->o, &t, e), more = 1;
+    if (failed)
+        return failed;
+    pt_summary m;
+    pt_trainer_summary(t, &m);
+    for (int64_t step = m.first_step; step < until && more > 0; step++)
+        more = pt_trainer_step(t, &s, e);
+    failed = more < 0 ? more : pt_trainer_save(t, e);
+    pt_trainer_close(t);
+    return failed;
+}
+
+/* Any plan for the run, in a file, and any number of threads. */
+static void random_circumstances(run *r, random_source *random)
+{
+    pt_error e = {0};
+    step_shape shape;
+    packing k;
+    plan p;
+    bool host_tier = !random_one_in(random, 3);
+    step_shape_init(&shape, r->f.model, r->o.precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, r->o.batch_size, r->o.seq_len);
+    must(random_packing(random, r->f.model, &shape, &k, &e), &e);
+    must(random_plan(random, r->f.model, &shape, &k, r->o.max_grad_norm > 0, host_tier, &p, &e), &e);
+    p.n_buffer += 4;
+    p.n_swap += 2;
+    char *json = plan_to_json(&p, r->f.model, &shape);
+    assert_non_null(json);
+    snprintf(r->plan_path, sizeof r->plan_path, "%s.plan.json", r->out);
+    must(file_write_atomic(r->plan_path, json, strlen(json), &e), &e);
+    free(json);
+    plan_free(&p);
+    packing_free(&k);
+    r->o.plan_file = r->plan_path;
+    r->o.host_memory = host_tier ? 64 << 20 : PT_AUTO;
+    r->o.threads = random_from(random, 1, 4);
+}
+
+/* ---- comparing ---- */
+
+static void assert_same_file(const char *a_folder, const char *b_folder, const char *name, bool may_lack)
+{
+    char a[FILE_PATH_BYTES], b[FILE_PATH_BYTES], *x, *y;
+    size_t n, m;
+    pt_error e = {0};
+    must(path_join(a, a_folder, name, &e) || path_join(b, b_folder, name, &e), &e);
+    if (may_lack && !path_exists(a) && !path_exists(b))
+        return;
+    must(file_read_all(a, 1u << 30, &x, &n, &e), &e);
+    must(file_read_all(b, 1u << 30, &y, &m, &e), &e);
+    if (n != m || memcmp(x, y, n) != 0)
+        fail_msg("%s and %s differ", a, b);
+    free(x);
+    free(y);
+}
+
+/* Checkpoints of the same step: every byte. */
+static void assert_same_checkpoint(const run *a, const run *b, int step)
+{
+    char x[200], y[200];
+    snprintf(x, sizeof x, "%s/checkpoint-%d", a->out, step);
+    snprintf(y, sizeof y, "%s/checkpoint-%d", b->out, step);
+    assert_same_file(x, y, "config.json", false);
+    assert_same_file(x, y, "model.safetensors", false);
+    assert_same_file(x, y, "trainer/exp_avg.safetensors", false);
+    assert_same_file(x, y, "trainer/exp_avg_sq.safetensors", false);
+    assert_same_file(x, y, "trainer/trainer.json", false);
+    assert_same_file(x, y, "trainer/master.safetensors", true);
+}
+
+/* metrics.jsonl, one object a line; checks that the steps are 1 .. n. */
+static int read_metrics(const run *r, json_t **lines, int room)
+{
+    char path[200], *text;
+    size_t size;
+    pt_error e = {0};
+    int n = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r->out);
+    must(file_read_all(path, 1u << 20, &text, &size, &e), &e);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        assert_true(n < room);
+        lines[n] = json_loads(line, 0, NULL);
+        assert_int_equal(json_integer_value(json_object_get(lines[n], "step")), n + 1);
+        n++;
+    }
+    free(text);
+    return n;
+}
+
+static void assert_same_metrics(const run *a, const run *b)
+{
+    static const char *const keys[] = {"loss", "grad_norm", "lr", "tokens"};
+    json_t *x[STEPS], *y[STEPS];
+    assert_int_equal(read_metrics(a, x, STEPS), STEPS);
+    assert_int_equal(read_metrics(b, y, STEPS), STEPS);
+    for (int i = 0; i < STEPS; i++) {
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+            assert_true(json_equal(json_object_get(x[i], keys[k]), json_object_get(y[i], keys[k])));
+        json_decref(x[i]);
+        json_decref(y[i]);
+    }
+}
+
+/* ---- tests ---- */
+
+/* Stops after a random number of steps, several times, each time under another plan. */
+static void stop_and_go(const setting *s, random_source *random, const run *straight, int number)
+{
+    char name[32];
+    run r;
+    pt_error e = {0};
+    int64_t at = 0;
+    snprintf(name, sizeof name, "resumed-%d", number);
+    run_make(&r, s, name);
+    while (at < STEPS) {
+        int64_t until = at + random_from(random, 1, STEPS - (int)at);
+        int failed, tries = 0;
+        do {
+            random_circumstances(&r, random);
+            failed = run_until(&r, until, &e);
+        } while (failed == PT_DOES_NOT_FIT && tries++ < 20);
+        must(failed, &e);
+        r.o.resume = true;
+        at = until;
+    }
+    assert_same_checkpoint(straight, &r, STEPS);
+    assert_same_metrics(straight, &r);
+    run_free(&r);
+}
+
+static void a_resumed_run_ends_in_the_same_bits_under_any_plan(void **state)
+{
+    (void)state;
+    random_source random = random_open();
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        run straight;
+        pt_error e = {0};
+        char name[32];
+        snprintf(name, sizeof name, "straight-%zu", i);
+        run_make(&straight, &settings[i], name);
+        must(run_until(&straight, STEPS, &e), &e);
+        for (int k = 0; k < 4; k++)
+            stop_and_go(&settings[i], &random, &straight, (int)i * 4 + k);
+        run_free(&straight);
+    }
+}
+
+/* With the least memory: the refusal of 1 byte says how much that is. */
+static void a_run_resumes_on_a_machine_with_less_memory(void **state)
+{
+    (void)state;
+    run straight, r;
+    pt_error e = {0};
+    run_make(&straight, &settings[0], "roomy");
+    must(run_until(&straight, STEPS, &e), &e);
+    run_make(&r, &settings[0], "tight");
+    must(run_until(&r, 3, &e), &e);
+    r.o.resume = true;
+    r.o.device_memory = 1;
+    r.o.threads = 1;
+    assert_int_equal(run_until(&r, 5, &e), PT_DOES_NOT_FIT);
+    const char *advice = strstr(e.text, "--device-memory ");
+    assert_non_null(advice);
+    r.o.device_memory = strtoull(advice + strlen("--device-memory "), NULL, 10);
+    must(run_until(&r, 5, &e), &e);
+    char path[200], *json;
+    size_t n;
+    snprintf(path, sizeof path, "%s/plan.json", r.out);
+    must(file_read_all(path, 1 << 20, &json, &n, &e), &e);
+    assert_non_null(strstr(json, "\"disk\""));
+    free(json);
+    r.o.device_memory--;
+    assert_int_equal(run_until(&r, 6, &e), PT_DOES_NOT_FIT);
+    r.o.device_memory++;
+    r.o.host_memory = 1 << 20;
+    must(run_until(&r, STEPS, &e), &e);
+    assert_same_checkpoint(&straight, &r, STEPS);
+    assert_same_metrics(&straight, &r);
+    run_free(&r);
+    run_free(&straight);
+}
+
+static void expect_refusal(run *r, const char *option, const char *before, const char *now)
+{
+    pt_error e = {0};
+    int failed = run_until(r, STEPS, &e);
+    if (failed != PT_FAILED || !strstr(e.text, option) || !strstr(e.text, before) || !strstr(e.text, now))
+        fail_msg("%s from %s to %s: %d \"%s\"", option, before, now, failed, e.text);
+}
+
+static void settings_that_change_the_result_are_refused_with_both_values(void **state)
+{
+    (void)state;
+    const setting *s = &settings[1];
+    const char *other[1];
+    run r, other_run;
+    pt_error e = {0};
+    run_make(&r, s, "refused");
+    must(run_until(&r, 2, &e), &e);
+    r.o.resume = true;
+    const pt_train_options good = r.o;
+#define REFUSED(field, value, option, before, now) \
+    r.o = good;                                     \
+    r.o.field = value;                              \
+    expect_refusal(&r, option, before, now)
+    REFUSED(lr, 0.25, "--lr", "0.001", "0.25");
+    REFUSED(seed, 77, "--seed", "0", "77");
+    REFUSED(batch_size, 1, "--batch-size", "3", "1");
+    REFUSED(seq_len, 9, "--seq-len", "16", "9");
+    REFUSED(precision, PT_PRECISION_BF16, "--dtype", "fp32", "bf16");
+    REFUSED(shuffle, false, "--shuffle", "true", "false");
+    REFUSED(weight_decay, 0.5, "--weight-decay", "0.1", "0.5");
+    REFUSED(beta1, 0.5, "--beta1", "0.9", "0.5");
+    REFUSED(beta2, 0.5, "--beta2", "0.999", "0.5");
+    REFUSED(eps, 0.5, "--eps", "1e-8", "0.5");
+    REFUSED(max_grad_norm, 4, "--max-grad-norm", "0", "4");
+    REFUSED(lr_schedule, PT_LR_COSINE, "--lr-schedule", "linear", "cosine");
+    REFUSED(warmup_steps, 5, "--warmup-steps", "0", "5");
+    REFUSED(min_lr_ratio, 0.5, "--min-lr-ratio", "0", "0.5");
+    REFUSED(save_type, PT_SAVE_BF16, "--save-dtype", "F32", "BF16");
+    run_make(&other_run, &settings[3], "unused");
+    other[0] = other_run.f.tokens;
+    REFUSED(data, other, "--data", "", "");
+    REFUSED(model, other_run.f.folder, "gpt2", "llama", "");
+    REFUSED(steps, 1, "--steps", "1", "2");
+#undef REFUSED
+    r.o = good;
+    r.o.steps = STEPS + 3;
+    must(run_until(&r, STEPS + 3, &e), &e);
+    run_free(&other_run);
+    run_free(&r);
+}
+
+static void metrics_are_cut_back_to_the_checkpoint(void **state)
+{
+    (void)state;
+    run straight, r;
+    pt_error e = {0};
+    pt_trainer *t;
+    pt_step s;
+    run_make(&straight, &settings[3], "all-metrics");
+    must(run_until(&straight, STEPS, &e), &e);
+    run_make(&r, &settings[3], "cut-metrics");
+    r.o.save_every = 4;
+    must(pt_trainer_open(&r.o, &t, &e), &e);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(pt_trainer_step(t, &s, &e), 1);
+    pt_trainer_close(t); /* as if killed after step 6, within a line */
+    char path[200];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r.out);
+    FILE *f = fopen(path, "a");
+    assert_true(f && fputs("{\"step\": 7, \"lo", f) >= 0 && fclose(f) == 0);
+    r.o.resume = true;
+    must(run_until(&r, STEPS, &e), &e);
+    assert_same_metrics(&straight, &r);
+    run_free(&r);
+    run_free(&straight);
+}
+
+static bool has_checkpoint(const run *r, int step)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/checkpoint-%d/trainer/trainer.json", r->out, step);
+    return path_exists(path);
+}
+
+static void only_the_newest_checkpoints_are_kept(void **state)
+{
+    (void)state;
+    run r;
+    pt_error e = {0};
+    run_make(&r, &settings[0], "kept");
+    r.o.save_every = 2;
+    r.o.keep = 2;
+    must(run_until(&r, STEPS, &e), &e);
+    for (int step = 1; step <= STEPS; step++)
+        assert_int_equal(has_checkpoint(&r, step), step > 4 && step % 2 == 0);
+    run_free(&r);
+}
+
+/* ---- damage ---- */
+
+static void checkpoint_file(const run *r, const char *name, char path[300])
+{
+    snprintf(path, 300, "%s/checkpoint-4/%s", r->out, name);
+}
+
+/* Puts the first `n` bytes of a file and `more` into its place, tries to resume, and puts it back. */
+static void damaged(run *r, const char *name, size_t keep, const char *more, const char *word)
+{
+    char path[300], *whole, *part;
+    size_t n;
+    pt_error e = {0};
+    checkpoint_file(r, name, path);
+    must(file_read_all(path, 1u << 30, &whole, &n, &e), &e);
+    keep = keep < n ? keep : n - 1;
+    part = malloc(keep + strlen(more));
+    memcpy(part, whole, keep);
+    memcpy(part + keep, more, strlen(more));
+    must(file_write_atomic(path, part, keep + strlen(more), &e), &e);
+    int failed = run_until(r, STEPS, &e);
+    if (failed != PT_FAILED || !strstr(e.text, word) || strchr(e.text, '\n'))
+        fail_msg("%s cut to %zu bytes: %d \"%s\"", name, keep, failed, e.text);
+    must(file_write_atomic(path, whole, n, &e), &e);
+    free(part);
+    free(whole);
+}
+
+static void a_damaged_checkpoint_is_refused_by_the_name_of_the_file(void **state)
+{
+    (void)state;
+    static const char *const tensors[] = {"model.safetensors", "trainer/exp_avg.safetensors", "trainer/exp_avg_sq.safetensors",
+                                          "trainer/master.safetensors"};
+    run r;
+    pt_error e = {0};
+    char path[300];
+    run_make(&r, &settings[3], "damaged");
+    must(run_until(&r, 4, &e), &e);
+    r.o.resume = true;
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        if (i > 0) { /* of a bf16 model the master weights are what is read */
+            damaged(&r, tensors[i], SIZE_MAX, "", tensors[i]);
+            damaged(&r, tensors[i], 100, "", tensors[i]);
+            damaged(&r, tensors[i], 0, "", tensors[i]);
+            damaged(&r, tensors[i], 7, "\x7f{", tensors[i]);
+            checkpoint_file(&r, tensors[i], path);
+            char aside[320];
+            snprintf(aside, sizeof aside, "%s.aside", path);
+            assert_int_equal(rename(path, aside), 0);
+            assert_int_equal(run_until(&r, STEPS, &e), PT_FAILED);
+            assert_non_null(strstr(e.text, tensors[i]));
+            assert_int_equal(rename(aside, path), 0);
+        }
+    }
+    damaged(&r, "trainer/trainer.json", 200, "", "trainer.json");
+    damaged(&r, "trainer/trainer.json", 0, "[]", "trainer.json");
+    damaged(&r, "trainer/trainer.json", 0, "{\"version\": 99}", "version");
+    damaged(&r, "trainer/trainer.json", 0, "{\"version\": 1, \"settings\": {}}", "checkpoint-4");
+    must(run_until(&r, STEPS, &e), &e);
+    run_free(&r);
+}
+
+static void a_folder_that_is_no_checkpoint_is_refused(void **state)
+{
+    (void)state;
+    run r;
+    pt_error e = {0};
+    run_make(&r, &settings[0], "elsewhere");
+    r.o.resume = true;
+    r.o.resume_from = r.f.folder;
+    assert_int_equal(run_until(&r, STEPS, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "is not a checkpoint"));
+    run_free(&r);
+}
+
+static void resuming_without_a_checkpoint_starts_at_the_first_step(void **state)
+{
+    (void)state;
+    run straight, r;
+    pt_error e = {0};
+    pt_trainer *t;
+    pt_step s;
+    run_make(&straight, &settings[0], "from-the-start");
+    must(run_until(&straight, STEPS, &e), &e);
+    run_make(&r, &settings[0], "early-end");
+    must(pt_trainer_open(&r.o, &t, &e), &e);
+    assert_int_equal(pt_trainer_step(t, &s, &e), 1);
+    pt_trainer_close(t);
+    assert_int_equal(run_until(&r, STEPS, &e), PT_FAILED); /* not over a run that is there */
+    assert_non_null(strstr(e.text, "--resume"));
+    r.o.resume = true;
+    must(run_until(&r, STEPS, &e), &e);
+    assert_same_checkpoint(&straight, &r, STEPS);
+    assert_same_metrics(&straight, &r);
+    run_free(&r);
+    run_free(&straight);
+}
+
+/* ---- a disk that fills up ---- */
+
+/* Nothing but complete checkpoints under final names, nothing temporary left. */
+static int folder_is_clean(const char *folder)
+{
+    struct dirent **entries;
+    int n = scandir(folder, &entries, NULL, alphasort), dirty = 0;
+    for (int i = 0; i < n; i++) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s/trainer/trainer.json", folder, entries[i]->d_name);
+        bool is_checkpoint = strncmp(entries[i]->d_name, "checkpoint-", 11) == 0;
+        if (strstr(entries[i]->d_name, ".tmp") || (is_checkpoint && !path_exists(path)))
+            dirty++;
+        free(entries[i]);
+    }
+    free(entries);
+    return !dirty;
+}
+
+/* On the small disk: exit status 0 if saving failed as it should, 2 if the disk was large enough. */
+static int train_on_small_disk(const char *folder)
+{
+    fixture f;
+    pt_error e = {0};
+    pt_train_options o;
+    pt_trainer *t;
+    pt_step s;
+    char out[256], checkpoint[300];
+    int more = 1;
+    fixture_open(&f, "bf16", "gpt2");
+    snprintf(out, sizeof out, "%s/run", folder);
+    fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
+    o.steps = 4;
+    o.save_every = 2;
+    if (pt_trainer_open(&o, &t, &e))
+        return fprintf(stderr, "%s\n", e.text), 3;
+    while (more > 0)
+        more = pt_trainer_step(t, &s, &e);
+    pt_trainer_close(t);
+    if (more == 0)
+        return 2;
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-2/trainer/trainer.json", out);
+    if (s.step != 4 || !strstr(e.text, "checkpoint-4") || !strstr(e.text, "make room") || !folder_is_clean(out) || !path_exists(checkpoint))
+        return fprintf(stderr, "step %d: %s\n", (int)s.step, e.text), 4;
+    o.resume = true;
+    o.steps = 2; /* the old checkpoint can be read */
+    if (pt_trainer_open(&o, &t, &e))
+        return fprintf(stderr, "%s\n", e.text), 5;
+    pt_trainer_close(t);
+    fixture_close(&f);
+    return 0;
+}
+
+static void a_full_disk_loses_nothing(void **state)
+{
+    (void)state;
+    int refused = 0;
+    for (size_t kib = 1500; kib <= 3100; kib += 200) {
+        int status = on_small_disk(kib << 10, train_on_small_disk);
+        if (status < 0) {
+            printf("skipped: no file system can be mounted here\n");
+            skip();
+        }
+        if (status != 0 && status != 2)
+            fail_msg("a disk of %zu KiB: status %d", kib, status);
+        refused += status == 0;
+    }
+    assert_true(refused >= 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_resumed_run_ends_in_the_same_bits_under_any_plan),
+        cmocka_unit_test(a_run_resumes_on_a_machine_with_less_memory),
+        cmocka_unit_test(settings_that_change_the_result_are_refused_with_both_values),
+        cmocka_unit_test(metrics_are_cut_back_to_the_checkpoint),
+        cmocka_unit_test(only_the_newest_checkpoints_are_kept),
+        cmocka_unit_test(a_damaged_checkpoint_is_refused_by_the_name_of_the_file),
+        cmocka_unit_test(a_folder_that_is_no_checkpoint_is_refused),
+        cmocka_unit_test(resuming_without_a_checkpoint_starts_at_the_first_step),
+        cmocka_unit_test(a_full_disk_loses_nothing),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
