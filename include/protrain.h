@@ -168,6 +168,51 @@ PT_API int pt_tokenizer_encode(pt_tokenizer *t, const char *text, size_t bytes, 
 PT_API int pt_tokenizer_decode(pt_tokenizer *t, const uint32_t *ids, size_t n, bool drop_special, char **text, size_t *bytes,
                                pt_error *e);
 
+/* ---- generation ----
+ *
+ *     pt_generate_options o;
+ *     pt_generate_defaults(&o);
+ *     o.model = "my-model";
+ *     pt_generator *g;
+ *     if (pt_generator_open(&o, &g, &e) < 0 || pt_generator_prompt(g, "Once upon", 9, 128, &e) < 0) ...
+ *     while ((more = pt_generator_next(g, &text, &bytes, &e)) > 0)
+ *         fwrite(text, 1, bytes, stdout);
+ *     pt_generator_close(g);
+ */
+
+typedef struct pt_generate_options {
+    const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
+    pt_precision precision;
+    double temperature;                /* 0: always the most probable token */
+    int64_t top_k;                     /* draw from the k most probable tokens; 0: from all */
+    double top_p;                      /* from the fewest that have this probability together; 1: from all */
+    uint64_t seed;                     /* the same seed draws the same text */
+    bool ignore_eos;                   /* go on behind the token that ends a text */
+    int threads;                       /* 0: all cores */
+    const char *device;                /* "cpu" */
+    uint64_t device_memory;            /* bytes or PT_AUTO */
+    void (*notice)(void *arg, const char *sentence);  /* may be NULL */
+    void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* may be NULL */
+    void *arg;
+} pt_generate_options;
+
+typedef struct pt_generator pt_generator;
+
+/* temperature 0.8, top_p 0.95, no top_k, seed 0. */
+PT_API void pt_generate_defaults(pt_generate_options *o);
+/* Reads everything but the weights. */
+PT_API int pt_generator_open(const pt_generate_options *o, pt_generator **out, pt_error *e);
+/* Starts a text: reads the prompt (special tokens in it are recognised, BOS is put before it where the tokenizer
+ * does so; an empty one starts from BOS), to be followed by at most max_new_tokens, or as many as the model's
+ * context has room for. The first call loads the weights, once it is known that everything fits. PT_DOES_NOT_FIT
+ * says what is missing. */
+PT_API int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
+/* The next token: 1, and what text it adds (valid UTF-8 until the next call; nothing while a character is
+ * incomplete); 0 at the end of the text. */
+PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e);
+PT_API int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt); /* new ones so far; prompt may be NULL */
+PT_API void pt_generator_close(pt_generator *g);
+
 PT_API const char *pt_version(void);
 
 #ifdef __cplusplus

@@ -18,10 +18,17 @@ typedef struct block_weights {
     int slices_n;
 } block_weights;
 
+/* Generation, where a unit is the next rows of one sequence: keys and values of one layer's rows before it. */
+typedef struct block_cache {
+    char *rows;   /* (capacity, 2 Hkv D): k and v of a row; forward puts the unit's own behind the past ones */
+    int64_t past; /* rows that are there */
+} block_cache;
+
 /* What a unit is about. Pointers to its first row. */
 typedef struct block_unit {
     const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
     const float *rope;                                /* (T, D/2, 2) */
+    const block_cache *cache;                         /* NULL in training */
 } block_unit;
 
 typedef struct block_context {

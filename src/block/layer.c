@@ -79,12 +79,20 @@ static op_attention attention_of(const layer *y, char *qkv)
     const model_config *m = y->config;
     int index = y->c->model->blocks[y->block].layer;
     int64_t t = y->c->shape->seq_len;
-    return (op_attention){
+    op_attention o = {
         .type = y->type, .seqs = y->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = m->heads, .kv_heads = m->kv_heads,
         .dim = m->head_dim, .window = m->window[index], .ldq = y->qkv_cols, .ldkv = y->qkv_cols, .ldo = y->q_cols,
         .scale = m->attention_scale * m->layer_scale[index], .first = y->u->first, .q = qkv,
         .k = column(qkv, y->q_cols, y->type), .v = column(qkv, y->q_cols + y->kv_cols, y->type),
         .out = tensor(y, LAYER_ATT), .lse = tensor(y, LAYER_LSE)};
+    if (y->u->cache) {
+        o.kv_len += y->u->cache->past;
+        o.ldkv = 2 * y->kv_cols;
+        o.k = y->u->cache->rows;
+        o.v = column(y->u->cache->rows, y->kv_cols, y->type);
+        o.lse = NULL;
+    }
+    return o;
 }
 
 /* ---- forward ---- */
@@ -121,8 +129,19 @@ static void forward_qkv(const layer *y)
     rope(y, tensor(y, LAYER_QKV), m->heads + m->kv_heads, y->qkv_cols, false);
 }
 
+static void append_to_cache(const layer *y)
+{
+    const block_cache *k = y->u->cache;
+    char *from = column(tensor(y, LAYER_QKV), y->q_cols, y->type), *to = column(k->rows, k->past * 2 * y->kv_cols, y->type);
+    size_t bytes = (size_t)(2 * y->kv_cols) * dtype_bytes(y->type);
+    for (int64_t r = 0; r < y->rows; r++)
+        queue_submit(y->c->queue, &(op){OP_COPY, .copy = {to + (size_t)r * bytes, column(from, r * y->qkv_cols, y->type), bytes}});
+}
+
 static void forward_attention(const layer *y)
 {
+    if (y->u->cache)
+        append_to_cache(y);
     queue_submit(y->c->queue, &(op){OP_ATTENTION, .attention = attention_of(y, tensor(y, LAYER_QKV))});
 }
 

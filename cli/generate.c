@@ -1,0 +1,140 @@
+#include "args.h"
+#include "commands.h"
+#include "input.h"
+#include "progress.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct session {
+    pt_generate_options o;
+    const char *prompt, *prompt_file;
+    int64_t max_new_tokens;
+    int precision;
+    bool echo, quiet;
+    progress bar;
+} session;
+
+static const char usage[] =
+    "usage: protrain generate --model DIR --prompt TEXT|--prompt-file FILE [options]\n\n"
+    "Continues a text, token by token. Prints the new text only.";
+
+static int parse(session *s, int argc, char **argv, pt_error *e)
+{
+    pt_generate_options *o = &s->o;
+    const arg table[] = {
+        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with weights and tokenizer.json", false},
+        {"--prompt", ARG_STRING, &s->prompt, "TEXT", "the text to continue", false},
+        {"--prompt-file", ARG_STRING, &s->prompt_file, "FILE", "the same from a file, byte for byte; - is standard input", false},
+        {"--max-new-tokens", ARG_INT, &s->max_new_tokens, "N", "default 128", false},
+        {"--temperature", ARG_DOUBLE, &o->temperature, "X", "default 0.8; 0: always the most probable token", false},
+        {"--top-k", ARG_INT, &o->top_k, "N", "draw from the N most probable tokens; default 0, from all", false},
+        {"--top-p", ARG_DOUBLE, &o->top_p, "X", "draw from the fewest tokens that have this probability\ntogether; default 0.95, 1: from all", false},
+        {"--seed", ARG_SEED, &o->seed, "N", "the same seed draws the same text; default 0", false},
+        {"--ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "go on behind the token that ends a text", false},
+        {"--echo", ARG_FLAG, &s->echo, NULL, "print the prompt too", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "what is computed in; default bf16", false},
+        {"--device", ARG_STRING, &o->device, "NAME", "cpu", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
+        {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar, no speed at the end", false},
+    };
+    int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+    if (!failed && s->prompt && s->prompt_file)
+        failed = pt_fail(e, PT_USAGE, "--prompt and --prompt-file are both given: one of them is enough");
+    if (!failed && !s->prompt && !s->prompt_file)
+        failed = pt_fail(e, PT_USAGE, "no prompt: --prompt TEXT, or --prompt-file FILE (- is standard input)");
+    return failed;
+}
+
+static void notice(void *arg, const char *sentence)
+{
+    session *s = arg;
+    progress_clear(&s->bar);
+    fprintf(stderr, "note: %s\n", sentence);
+}
+
+static void show_progress(void *arg, const char *stage, uint64_t done, uint64_t total)
+{
+    session *s = arg;
+    progress_draw(&s->bar, stage, done, total, NULL);
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int print_text(pt_generator *g, pt_error *e)
+{
+    const char *text;
+    size_t bytes;
+    int more;
+    while ((more = pt_generator_next(g, &text, &bytes, e)) > 0) {
+        fwrite(text, 1, bytes, stdout);
+        int failed = output_finish(e);
+        if (failed)
+            return failed;
+    }
+    return more;
+}
+
+static int run(session *s, pt_generator *g, pt_error *e)
+{
+    char *read = NULL;
+    const char *prompt = s->prompt;
+    size_t bytes = prompt ? strlen(prompt) : 0;
+    int64_t prompt_tokens;
+    int failed = prompt ? 0 : input_read(s->prompt_file, &read, &bytes, e);
+    if (!prompt)
+        prompt = read ? read : "";
+    double start = now_s();
+    if (!failed)
+        failed = pt_generator_prompt(g, prompt, bytes, s->max_new_tokens, e);
+    progress_clear(&s->bar);
+    if (!failed && s->echo)
+        fwrite(prompt, 1, bytes, stdout);
+    double ready = now_s();
+    if (!failed)
+        failed = print_text(g, e);
+    if (!failed && isatty(STDOUT_FILENO))
+        puts("");
+    if (!failed)
+        failed = output_finish(e);
+    int64_t made = pt_generator_tokens(g, &prompt_tokens);
+    if (!failed && !s->quiet)
+        fprintf(stderr, "%lld tokens of prompt, ready after %.2f s; %lld new ones at %.1f tokens/s\n", (long long)prompt_tokens,
+                ready - start, (long long)made, (double)made / (now_s() - ready));
+    free(read);
+    return failed;
+}
+
+int command_generate(int argc, char **argv)
+{
+    session s = {.max_new_tokens = 128};
+    pt_error e = {0};
+    pt_generator *g = NULL;
+    pt_generate_defaults(&s.o);
+    int failed = parse(&s, argc, argv, &e);
+    if (failed == 1)
+        return 0;
+    s.o.precision = s.precision == 1 ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s.o.notice = notice;
+    s.o.progress = show_progress;
+    s.o.arg = &s;
+    progress_open(&s.bar, s.quiet || !isatty(STDERR_FILENO));
+    if (!failed)
+        failed = pt_generator_open(&s.o, &g, &e);
+    if (!failed)
+        failed = run(&s, g, &e);
+    progress_clear(&s.bar);
+    pt_generator_close(g);
+    return failed ? exit_with(&e) : 0;
+}

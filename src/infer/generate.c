@@ -1,0 +1,340 @@
+/* generate.c - pt_generator: prompt -> ids -> logits -> ids -> text.
+ *
+ *   prompt: ids of the prompt are fed         next: [the token drawn last is fed] a token is drawn, its text goes out
+ *
+ * A drawn token is fed when the one behind it is wanted, so that its text is out before the model runs again. */
+#include "base/json.h"
+#include "base/units.h"
+#include "infer/inference.h"
+#include "infer/sample.h"
+#include "infer/stream.h"
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "model/weights.h"
+#include "profile/machine.h"
+#include "text/buffer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STOPS = 32 };
+
+struct pt_generator {
+    pt_generate_options o;
+    char folder[FILE_PATH_BYTES];
+    model *model;
+    tokenizer *tokenizer;
+    encoder *encoder;
+    safetensors *st;
+    device *device;
+    inference *x;
+    pt_dtype type;
+    uint64_t budget;
+    int32_t stops[MOST_STOPS];  /* ids that end a text */
+    int stops_n;
+    int32_t vocab;              /* ids that have a text and logits */
+    sampler sampler;
+    id_list prompt;
+    utf8_stream stream;
+    const float *logits;
+    int64_t most, made;         /* new tokens */
+    int32_t last;               /* drawn and not yet fed, -1: none */
+    bool spoken, ended;         /* some text came before; the text is complete */
+};
+
+static void progress(const pt_generator *g, const char *stage, uint64_t done, uint64_t total)
+{
+    if (g->o.progress)
+        g->o.progress(g->o.arg, stage, done, total);
+}
+
+/* ---- opening ---- */
+
+void pt_generate_defaults(pt_generate_options *o)
+{
+    memset(o, 0, sizeof *o);
+    o->temperature = 0.8;
+    o->top_p = 0.95;
+    o->device = "cpu";
+    o->device_memory = PT_AUTO;
+}
+
+static int check_options(const pt_generate_options *o, pt_error *e)
+{
+    if (!o->model || !o->model[0])
+        return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json, weights and tokenizer.json");
+    if (!(o->temperature == 0 || (o->temperature >= 1e-3 && o->temperature <= 1e3)))
+        return pt_fail(e, PT_USAGE, "--temperature %g: it must be 0 (always the most probable token), or from 0.001 to 1000", o->temperature);
+    if (!(o->top_p > 0 && o->top_p <= 1))
+        return pt_fail(e, PT_USAGE, "--top-p %g: it must be more than 0, and at most 1 (off)", o->top_p);
+    if (o->top_k < 0)
+        return pt_fail(e, PT_USAGE, "--top-k %lld: it must be 0 (off) or more", (long long)o->top_k);
+    if (o->threads < 0 || o->threads > 4096)
+        return pt_fail(e, PT_USAGE, "--threads %d: it must be from 0 (all cores) to 4096", o->threads);
+    if (strcmp(o->device, "cpu") != 0)
+        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", o->device);
+    return 0;
+}
+
+static int open_model(pt_generator *g, pt_error *e)
+{
+    if (!path_is_folder(g->folder))
+        return pt_fail(e, PT_FAILED, "%s is not a folder: --model wants a Hugging Face folder with config.json", g->folder);
+    int failed = model_open(g->folder, NULL, NULL, &g->model, e); /* what is not applied concerns training only */
+    if (!failed && !weights_present(g->folder))
+        failed = pt_fail(e, PT_FAILED, "%s has no weights (model.safetensors, or shards with their index): train the model first", g->folder);
+    if (!failed)
+        failed = safetensors_open(g->folder, &g->st, e);
+    if (!failed)
+        failed = weights_check(g->model, g->st, NULL, e);
+    if (!failed)
+        failed = tokenizer_open(g->folder, &g->tokenizer, e);
+    return failed ? failed : encoder_open(g->tokenizer, &g->encoder, e);
+}
+
+static void add_stop(pt_generator *g, int64_t id)
+{
+    if (id >= 0 && id < g->model->config.vocab && g->stops_n < MOST_STOPS)
+        g->stops[g->stops_n++] = (int32_t)id;
+}
+
+/* "eos_token_id" of a file is an id or a list of them; models for conversations have several. */
+static int read_stops(pt_generator *g, const char *name, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    json_source file;
+    int failed = path_join(path, g->folder, name, e);
+    if (failed || !path_exists(path))
+        return failed;
+    failed = json_source_open(&file, path, e);
+    if (failed)
+        return failed;
+    const json_t *value = json_object_get(file.object, "eos_token_id");
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (json_is_integer(json_array_get(value, i)))
+            add_stop(g, json_integer_value(json_array_get(value, i)));
+    if (json_is_integer(value))
+        add_stop(g, json_integer_value(value));
+    json_source_close(&file);
+    return 0;
+}
+
+static int find_stops(pt_generator *g, pt_error *e)
+{
+    add_stop(g, tokenizer_eos(g->tokenizer));
+    int failed = read_stops(g, "generation_config.json", e);
+    return failed ? failed : read_stops(g, "config.json", e);
+}
+
+static int open_rest(pt_generator *g, pt_error *e)
+{
+    device_options d = {.threads = g->o.threads};
+    machine m;
+    int64_t known = tokenizer_vocab_size(g->tokenizer), scored = g->model->config.vocab;
+    g->vocab = (int32_t)(known < scored ? known : scored);
+    g->sampler = (sampler){g->o.temperature, g->o.top_k, g->o.top_p, g->o.seed, malloc((size_t)g->vocab * sizeof(candidate))};
+    if (!g->sampler.candidates)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    g->budget = g->o.device_memory;
+    int failed = device_cpu_open(&d, &g->device, e);
+    if (!failed && g->budget == PT_AUTO && !(failed = machine_probe(&m, e))) {
+        uint64_t margin = machine_memory_margin(&m);
+        g->budget = m.memory_free_bytes > margin ? m.memory_free_bytes - margin : 0;
+    }
+    return failed;
+}
+
+int pt_generator_open(const pt_generate_options *o, pt_generator **out, pt_error *e)
+{
+    *out = NULL;
+    int failed = check_options(o, e);
+    if (failed)
+        return failed;
+    pt_generator *g = calloc(1, sizeof *g);
+    if (!g)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    g->o = *o;
+    g->type = o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32;
+    g->ended = true;
+    snprintf(g->folder, sizeof g->folder, "%s", o->model);
+    failed = open_model(g, e);
+    if (!failed)
+        failed = find_stops(g, e);
+    if (!failed)
+        failed = open_rest(g, e);
+    if (failed) {
+        pt_generator_close(g);
+        return failed;
+    }
+    *out = g;
+    return 0;
+}
+
+void pt_generator_close(pt_generator *g)
+{
+    if (!g)
+        return;
+    inference_close(g->x);
+    if (g->device)
+        g->device->table->close(g->device);
+    safetensors_close(g->st);
+    encoder_close(g->encoder);
+    tokenizer_close(g->tokenizer);
+    model_close(g->model);
+    id_list_free(&g->prompt);
+    utf8_stream_free(&g->stream);
+    free(g->sampler.candidates);
+    free(g);
+}
+
+/* ---- the prompt ---- */
+
+static int encode_prompt(pt_generator *g, const char *text, size_t bytes, pt_error *e)
+{
+    const model_config *m = &g->model->config;
+    g->prompt.n = 0;
+    int failed = encoder_run(g->encoder, text, bytes, ENCODE_TEMPLATE, &g->prompt, e);
+    if (failed)
+        return pt_error_prefix(e, "the prompt");
+    int64_t start = m->bos >= 0 ? m->bos : tokenizer_eos(g->tokenizer);
+    if (!g->prompt.n && start >= 0 && (failed = id_list_push(&g->prompt, (uint32_t)start, e)))
+        return failed;
+    if (!g->prompt.n)
+        return pt_fail(e, PT_FAILED, "the prompt is empty, and the model names no token to start from: give a --prompt");
+    for (size_t i = 0; i < g->prompt.n; i++)
+        if (g->prompt.ids[i] >= (uint64_t)m->vocab)
+            return pt_fail(e, PT_FAILED, "%s/tokenizer.json makes token %u of the prompt, but the model's vocabulary has %lld: they do "
+                           "not belong together", g->folder, g->prompt.ids[i], (long long)m->vocab);
+    if ((int64_t)g->prompt.n >= m->max_positions)
+        return pt_fail(e, PT_FAILED, "the prompt has %zu tokens and the model's context %lld: shorten it to %lld or less", g->prompt.n,
+                       (long long)m->max_positions, (long long)m->max_positions - 1);
+    return 0;
+}
+
+static int check_memory(const pt_generator *g, int64_t context, pt_error *e)
+{
+    char need[32], have[32], weights[32];
+    uint64_t bytes = inference_bytes(g->model, g->type, g->device->info.threads, context);
+    if (bytes <= g->budget)
+        return 0;
+    return pt_fail(e, PT_DOES_NOT_FIT,
+                   "it does not fit: %s of weights and the rest for a context of %lld tokens need %s, and the budget is %s; %slower "
+                   "--max-new-tokens, or give --device-memory %llu",
+                   size_format(weights, (uint64_t)g->model->parameters * dtype_bytes(g->type)), (long long)context,
+                   size_format(need, bytes), size_format(have, g->budget), g->type == PT_F32 ? "use --dtype bf16, " : "",
+                   (unsigned long long)bytes);
+}
+
+static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(arg, "loading", done, total); }
+
+static int load_model(pt_generator *g, pt_error *e)
+{
+    if (g->x)
+        return 0;
+    int failed = inference_open(g->model, g->device, g->type, g->o.threads, &g->x, e);
+    if (!failed)
+        failed = inference_load(g->x, g->st, 0, pass_progress, g, e);
+    if (failed) {
+        inference_close(g->x);
+        g->x = NULL;
+    }
+    return failed;
+}
+
+static int feed_prompt(pt_generator *g, pt_error *e)
+{
+    int64_t n = (int64_t)g->prompt.n;
+    int failed = 0;
+    for (int64_t done = 0; done < n && !failed; done += INFERENCE_ROWS) {
+        int64_t part = n - done < INFERENCE_ROWS ? n - done : INFERENCE_ROWS;
+        failed = inference_feed(g->x, (const int32_t *)g->prompt.ids + done, part, &g->logits, e);
+        progress(g, "reading the prompt", (uint64_t)(done + part), (uint64_t)n);
+    }
+    return failed;
+}
+
+int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e)
+{
+    g->ended = true;
+    g->made = 0;
+    g->last = -1;
+    g->spoken = bytes > 0;
+    utf8_stream_reset(&g->stream);
+    if (max_new_tokens < 0)
+        return pt_fail(e, PT_USAGE, "--max-new-tokens %lld: it must be 0 or more", (long long)max_new_tokens);
+    int failed = encode_prompt(g, text, bytes, e);
+    if (failed)
+        return failed;
+    int64_t room = g->model->config.max_positions - (int64_t)g->prompt.n;
+    g->most = max_new_tokens < room ? max_new_tokens : room;
+    int64_t context = (int64_t)g->prompt.n + g->most;
+    failed = check_memory(g, context, e);
+    if (!failed)
+        failed = load_model(g, e);
+    if (!failed)
+        failed = inference_begin(g->x, context, e);
+    if (!failed && g->most)
+        failed = feed_prompt(g, e);
+    g->ended = failed || g->most == 0;
+    if (!failed && max_new_tokens > room && g->o.notice) {
+        char sentence[160];
+        snprintf(sentence, sizeof sentence, "the model's context is %lld tokens: at most %lld follow the prompt's %zu",
+                 (long long)g->model->config.max_positions, (long long)room, g->prompt.n);
+        g->o.notice(g->o.arg, sentence);
+    }
+    return failed;
+}
+
+/* ---- the text ---- */
+
+static bool is_stop(const pt_generator *g, int32_t id)
+{
+    for (int i = 0; i < g->stops_n; i++)
+        if (g->stops[i] == id)
+            return !g->o.ignore_eos;
+    return false;
+}
+
+/* What the token adds to the text; nothing more comes after the last one. */
+static int speak(pt_generator *g, int32_t id, bool last, pt_error *e)
+{
+    const char *bytes = "";
+    size_t n = 0;
+    int failed = id < 0 ? 0 : tokenizer_id_bytes(g->tokenizer, (uint32_t)id, !g->spoken, true, &bytes, &n, e);
+    g->spoken |= n > 0;
+    return failed ? failed : utf8_stream_feed(&g->stream, bytes, n, last, e);
+}
+
+int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e)
+{
+    int32_t id;
+    *text = "";
+    *bytes = 0;
+    if (g->ended)
+        return 0;
+    int failed = g->last < 0 ? 0 : inference_feed(g->x, &g->last, 1, &g->logits, e);
+    if (!failed)
+        failed = sample(&g->sampler, g->logits, g->vocab, g->prompt.n + (uint64_t)g->made, &id, e);
+    if (failed) {
+        g->ended = true;
+        return failed;
+    }
+    bool stop = is_stop(g, id);
+    g->last = id;
+    g->made += !stop;
+    g->ended = stop || g->made == g->most;
+    failed = speak(g, stop ? -1 : id, g->ended, e);
+    if (failed)
+        return failed;
+    *text = g->stream.text.bytes;
+    *bytes = g->stream.out;
+    return !stop || *bytes > 0;
+}
+
+int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt)
+{
+    if (prompt)
+        *prompt = (int64_t)g->prompt.n;
+    return g->made;
+}

@@ -1,0 +1,274 @@
+#include "infer/inference.h"
+
+#include "block/block.h"
+#include "infer/load.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE = 64 };
+
+/* Byte offsets in the first arena. */
+typedef struct inference_layout { uint64_t x, workspace, normed, logits, ids, bytes; } inference_layout;
+
+struct inference {
+    const model *model;
+    device *device;
+    queue *queue;
+    int threads;
+    step_shape shape;          /* one unit: the rows that are computed at the moment */
+    layer_layout layer;        /* for INFERENCE_ROWS rows */
+    inference_layout layout;
+    uint64_t *param_at;        /* of each parameter in the first arena */
+    block_weights *weights;    /* of each block */
+    char *arena, *cache;
+    char *mail;                /* host: ids, positions, logits */
+    uint64_t cache_bytes, rope_at;
+    int64_t context, length;
+};
+
+/* ---- sizes ---- */
+
+static uint64_t take(uint64_t *at, uint64_t bytes)
+{
+    uint64_t offset = *at;
+    *at = align_up(*at + bytes, LINE);
+    return offset;
+}
+
+static step_shape shape_of(const model *m, pt_dtype type, int64_t rows)
+{
+    step_shape s;
+    step_shape_init(&s, m, type, 1, rows);
+    s.slice_rows = m->config.vocab; /* the table lies in one piece */
+    return s;
+}
+
+/* Where each parameter lies (`param_at` may be NULL); returns their bytes. */
+static uint64_t place_params(const model *m, pt_dtype type, uint64_t *param_at)
+{
+    uint64_t at = 0;
+    for (int i = 0; i < m->params_n; i++) {
+        uint64_t offset = take(&at, (uint64_t)(m->params[i].rows * m->params[i].cols) * dtype_bytes(param_type(&m->params[i], type)));
+        if (param_at)
+            param_at[i] = offset;
+    }
+    return at;
+}
+
+static void layout_init(inference_layout *l, const model *m, pt_dtype type, const layer_layout *layer)
+{
+    uint64_t at = place_params(m, type, NULL);
+    l->x = take(&at, layer->saved_bytes);
+    l->workspace = take(&at, layer->forward_workspace);
+    l->normed = take(&at, (uint64_t)m->config.hidden * dtype_bytes(type));
+    l->logits = take(&at, (uint64_t)m->config.vocab * sizeof(float));
+    l->ids = take(&at, 2 * INFERENCE_ROWS * sizeof(int32_t));
+    l->bytes = at;
+}
+
+static uint64_t row_bytes(const model *m, pt_dtype type) /* of the cache */
+{
+    return (uint64_t)(2 * m->config.kv_heads * m->config.head_dim) * dtype_bytes(type);
+}
+
+static uint64_t cache_layout(const model *m, pt_dtype type, int64_t context, uint64_t *rope_at)
+{
+    uint64_t at = 0, layer = row_bytes(m, type) * (uint64_t)context;
+    take(&at, layer * (uint64_t)m->config.layers);
+    *rope_at = at;
+    if (m->config.position == POSITION_ROTARY)
+        take(&at, (uint64_t)(context * m->config.head_dim) * sizeof(float));
+    return at;
+}
+
+static uint64_t mail_bytes(const model *m)
+{
+    return 2 * INFERENCE_ROWS * sizeof(int32_t) + (uint64_t)m->config.vocab * sizeof(float);
+}
+
+uint64_t inference_bytes(const model *m, pt_dtype type, int threads, int64_t context)
+{
+    step_shape s = shape_of(m, type, INFERENCE_ROWS);
+    layer_layout layer;
+    inference_layout l;
+    uint64_t rope_at;
+    layer_layout_init(&layer, m, &s, SAVE_INPUT);
+    layout_init(&l, m, type, &layer);
+    uint64_t later = cache_layout(m, type, context, &rope_at), loading = load_bytes(m, type, threads);
+    return l.bytes + mail_bytes(m) + (later > loading ? later : loading);
+}
+
+uint64_t inference_weight_bytes(const inference *x)
+{
+    uint64_t elements = 0;
+    for (int i = 0; i < x->model->params_n; i++) {
+        const param *p = &x->model->params[i];
+        bool table = p->role == PARAM_POSITIONS || (p->role == PARAM_TOKENS && !x->model->config.tied);
+        elements += table ? 0 : (uint64_t)(p->rows * p->cols);
+    }
+    return elements * dtype_bytes(x->shape.type);
+}
+
+/* ---- life ---- */
+
+static void find_weights(inference *x)
+{
+    for (int b = 0; b < x->model->blocks_n; b++) {
+        block_weights *w = &x->weights[b];
+        for (int role = 0; role < PARAM_ROLES; role++) {
+            int index = x->model->blocks[b].param_of_role[role];
+            w->param[role] = index < 0 ? NULL : x->arena + x->param_at[index];
+        }
+        w->slices = &w->param[w->param[PARAM_TOKENS] ? PARAM_TOKENS : PARAM_HEAD];
+        w->slices_n = 1;
+    }
+}
+
+int inference_open(const model *m, device *d, pt_dtype type, int threads, inference **out, pt_error *e)
+{
+    *out = NULL;
+    inference *x = calloc(1, sizeof *x);
+    if (!x)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    *x = (inference){.model = m, .device = d, .threads = threads ? threads : d->info.threads, .shape = shape_of(m, type, INFERENCE_ROWS)};
+    layer_layout_init(&x->layer, m, &x->shape, SAVE_INPUT);
+    layout_init(&x->layout, m, type, &x->layer);
+    x->param_at = malloc((size_t)m->params_n * sizeof *x->param_at);
+    x->weights = calloc((size_t)m->blocks_n, sizeof *x->weights);
+    void *base;
+    int failed = x->param_at && x->weights ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && !(failed = d->table->memory_open(d, MEMORY_DEVICE, x->layout.bytes, &base, e)))
+        x->arena = base;
+    if (!failed && !(failed = d->table->memory_open(d, MEMORY_HOST, mail_bytes(m), &base, e)))
+        x->mail = base;
+    if (!failed)
+        failed = d->table->queue_open(d, "generate", threads, &x->queue, e);
+    if (failed) {
+        inference_close(x);
+        return failed;
+    }
+    place_params(m, type, x->param_at);
+    find_weights(x);
+    *out = x;
+    return 0;
+}
+
+void inference_close(inference *x)
+{
+    if (!x)
+        return;
+    const device_table *t = x->device->table;
+    if (x->queue)
+        t->queue_close(x->queue);
+    t->memory_close(x->device, MEMORY_DEVICE, x->arena, x->layout.bytes);
+    t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->cache_bytes);
+    t->memory_close(x->device, MEMORY_HOST, x->mail, mail_bytes(x->model));
+    free(x->param_at);
+    free(x->weights);
+    free(x);
+}
+
+int inference_load(inference *x, const struct safetensors *st, uint64_t seed,
+                   void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, pt_error *e)
+{
+    const load_job job = {.model = x->model, .st = st, .seed = seed, .type = x->shape.type, .device = x->device,
+                          .threads = x->threads, .base = x->arena, .param_at = x->param_at, .progress = progress, .arg = arg};
+    return load_weights(&job, e);
+}
+
+/* ---- a sequence ---- */
+
+static int fill_rope(inference *x, pt_error *e)
+{
+    size_t bytes = (size_t)(x->context * x->model->config.head_dim) * sizeof(float);
+    float *table = malloc(bytes);
+    if (!table)
+        return pt_fail(e, PT_FAILED, "out of memory: %zu bytes for the rotary table", bytes);
+    model_rope_table(&x->model->config, x->context, table);
+    queue_submit(x->queue, &(op){OP_COPY, .copy = {x->cache + x->rope_at, table, bytes}});
+    int failed = queue_sync(x->queue, queue_signal(x->queue), e);
+    free(table);
+    return failed;
+}
+
+int inference_begin(inference *x, int64_t context, pt_error *e)
+{
+    const device_table *t = x->device->table;
+    void *base;
+    x->length = 0;
+    if (context <= x->context)
+        return 0;
+    t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->cache_bytes);
+    x->cache = NULL;
+    x->context = 0;
+    x->cache_bytes = cache_layout(x->model, x->shape.type, context, &x->rope_at);
+    int failed = t->memory_open(x->device, MEMORY_DEVICE, x->cache_bytes, &base, e);
+    if (failed)
+        return failed;
+    x->cache = base;
+    x->context = context;
+    return x->model->config.position == POSITION_ROTARY ? fill_rope(x, e) : 0;
+}
+
+int64_t inference_length(const inference *x) { return x->length; }
+
+/* ids and positions of n rows to the device. */
+static void submit_input(inference *x, const int32_t *ids, int64_t n)
+{
+    int32_t *mail = (int32_t *)x->mail;
+    memcpy(mail, ids, (size_t)n * sizeof *mail);
+    for (int64_t i = 0; i < n; i++)
+        mail[n + i] = (int32_t)(x->length + i);
+    queue_submit(x->queue, &(op){OP_COPY, .copy = {x->arena + x->layout.ids, mail, (size_t)(2 * n) * sizeof *mail}});
+}
+
+/* Logits of row `row` of x, to the host. */
+static void submit_head(inference *x, int64_t row)
+{
+    const model_config *m = &x->model->config;
+    pt_dtype type = x->shape.type;
+    const block_weights *w = &x->weights[x->model->blocks_n - 1];
+    char *normed = x->arena + x->layout.normed, *logits = x->arena + x->layout.logits;
+    queue_submit(x->queue, &(op){OP_NORM, .norm = {
+        .kind = m->norm, .type = type, .rows = 1, .heads = 1, .dim = m->hidden, .ldx = m->hidden, .ldy = m->hidden,
+        .eps = m->norm_eps, .x = x->arena + x->layout.x + (size_t)(row * m->hidden) * dtype_bytes(type),
+        .weight = w->param[PARAM_NORMF], .bias = w->param[PARAM_NORMF_BIAS], .y = normed}});
+    queue_submit(x->queue, &(op){OP_MATMUL, .matmul = {
+        .layout = MATMUL_NT, .type = type, .out_type = PT_F32, .m = 1, .n = m->vocab, .k = m->hidden, .lda = m->hidden,
+        .ldb = m->hidden, .ldc = m->vocab, .a = normed, .b = w->slices[0], .c = logits}});
+    queue_submit(x->queue, &(op){OP_COPY, .copy = {x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t), logits,
+                                                   (size_t)m->vocab * sizeof(float)}});
+}
+
+static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_error *e)
+{
+    const int32_t *device_ids = (const int32_t *)(x->arena + x->layout.ids);
+    const block_context c = {x->model, &x->shape, x->queue};
+    char *rows = x->arena + x->layout.x;
+    uint64_t layer_bytes = row_bytes(x->model, x->shape.type) * (uint64_t)x->context;
+    block_unit u = {.ids = device_ids, .positions = device_ids + n, .rope = (const float *)(x->cache + x->rope_at)};
+    x->shape.seq_len = x->shape.unit_rows = n;
+    submit_input(x, ids, n);
+    embedding_forward(&c, &x->weights[0], &u, rows);
+    for (int b = 1; b < x->model->blocks_n - 1; b++) {
+        block_cache cache = {x->cache + layer_bytes * (uint64_t)(b - 1), x->length};
+        u.cache = &cache;
+        layer_forward(&c, b, &x->layer, &x->weights[b], &u, rows, x->arena + x->layout.workspace, rows);
+    }
+    if (last)
+        submit_head(x, n - 1);
+    x->length += n;
+    return queue_sync(x->queue, queue_signal(x->queue), e);
+}
+
+int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **logits, pt_error *e)
+{
+    int failed = 0;
+    for (int64_t done = 0; done < n && !failed; done += INFERENCE_ROWS) {
+        int64_t rows = n - done < INFERENCE_ROWS ? n - done : INFERENCE_ROWS;
+        failed = feed_rows(x, ids + done, rows, done + rows == n, e);
+    }
+    *logits = (const float *)(x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t));
+    return failed;
+}

@@ -1,0 +1,26 @@
+/* load.h - weights from files into one arena, by several threads. */
+#ifndef PT_INFER_LOAD_H
+#define PT_INFER_LOAD_H
+
+#include "device/device.h"
+#include "model/model.h"
+
+struct safetensors;
+
+typedef struct load_job {
+    const model *model;
+    const struct safetensors *st; /* NULL: random weights from `seed` */
+    uint64_t seed;
+    pt_dtype type;                /* of the weights in the arena */
+    device *device;
+    int threads;
+    char *base;                   /* device memory; parameter i starts at base + param_at[i] */
+    const uint64_t *param_at;
+    void (*progress)(void *arg, uint64_t done, uint64_t total); /* bytes; from the caller's thread; may be NULL */
+    void *arg;
+} load_job;
+
+int load_weights(const load_job *job, pt_error *e);
+uint64_t load_bytes(const model *m, pt_dtype type, int threads); /* memory that is taken meanwhile */
+
+#endif

@@ -1,0 +1,109 @@
+#include "infer/sample.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+static bool before(candidate a, candidate b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
+
+static int compare(const void *a, const void *b)
+{
+    return before(*(const candidate *)a, *(const candidate *)b) ? -1 : 1;
+}
+
+static int most_probable(const float *logits, int32_t n, int32_t *id, pt_error *e)
+{
+    *id = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (isnan(logits[i]))
+            return pt_fail(e, PT_FAILED, "the model's output is not a number: its weights are damaged, or too large for bf16 (try --dtype fp32)");
+        if (logits[i] > logits[*id])
+            *id = i;
+    }
+    if (!isfinite(logits[*id]))
+        return pt_fail(e, PT_FAILED, "the model's output is infinite: its weights are damaged, or too large for bf16 (try --dtype fp32)");
+    return 0;
+}
+
+/* Brings the k best of c[0 .. n) to the front, in any order. */
+static void select_best(candidate *c, int64_t n, int64_t k)
+{
+    int64_t low = 0, high = n - 1;
+    while (low < high) {
+        candidate pivot = c[low + (high - low) / 2];
+        int64_t i = low, j = high;
+        while (i <= j) {
+            while (before(c[i], pivot))
+                i++;
+            while (before(pivot, c[j]))
+                j--;
+            if (i <= j) {
+                candidate t = c[i];
+                c[i++] = c[j];
+                c[j--] = t;
+            }
+        }
+        if (k - 1 <= j)
+            high = j;
+        else if (k - 1 >= i)
+            low = i;
+        else
+            return;
+    }
+}
+
+static double weight(const sampler *s, float logit, float best) { return exp(((double)logit - (double)best) / s->temperature); }
+
+static double total_weight(const sampler *s, const candidate *c, int64_t n, float best)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += weight(s, c[i].logit, best);
+    return sum;
+}
+
+/* Cuts c[0 .. n) to the fewest that have top_p of `total`, best first. All that are rarer than the n-th part of what
+ * is left over have less than that together, so they are never among them and need not be sorted. */
+static int64_t cut_tail(const sampler *s, int64_t n, float best, double total)
+{
+    candidate *c = s->candidates;
+    double least = (1 - s->top_p) * total / (double)n, sum = 0;
+    int64_t kept = 0, end = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (weight(s, c[i].logit, best) >= least)
+            c[kept++] = c[i];
+    qsort(c, (size_t)kept, sizeof *c, compare);
+    while (end < kept && (end == 0 || sum < s->top_p * total))
+        sum += weight(s, c[end++].logit, best);
+    return end;
+}
+
+int sample(const sampler *s, const float *logits, int32_t n, uint64_t position, int32_t *id, pt_error *e)
+{
+    int failed = most_probable(logits, n, id, e);
+    if (failed || s->temperature == 0)
+        return failed;
+    candidate *c = s->candidates;
+    float best = logits[*id];
+    int64_t left = n;
+    for (int32_t i = 0; i < n; i++)
+        c[i] = (candidate){logits[i], i};
+    if (s->top_k && s->top_k < left) {
+        select_best(c, left, s->top_k);
+        left = s->top_k;
+        qsort(c, (size_t)left, sizeof *c, compare);
+    }
+    double total = total_weight(s, c, left, best);
+    if (s->top_p < 1) {
+        left = cut_tail(s, left, best, total);
+        total = total_weight(s, c, left, best);
+    }
+    double at = rng_uniform(s->seed, RNG_SAMPLE, 0, position) * total;
+    int64_t i = 0;
+    while (i < left - 1 && (at -= weight(s, c[i].logit, best)) >= 0)
+        i++;
+    *id = c[i].id;
+    return 0;
+}

@@ -1,0 +1,219 @@
+/* Token by token with cached keys and values is the same as the whole sequence at once: against the losses that
+ * PyTorch computes for the fixtures, and against itself, however the tokens are cut into parts. */
+#include "base/rng.h"
+#include "infer/inference.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "train/fixture.h"
+
+static double nll_of(const float *logits, int64_t n, int32_t target)
+{
+    double best = logits[0], sum = 0;
+    for (int64_t i = 1; i < n; i++)
+        best = logits[i] > best ? logits[i] : best;
+    for (int64_t i = 0; i < n; i++)
+        sum += exp(logits[i] - best);
+    return log(sum) + best - logits[target];
+}
+
+static inference *open_loaded(const model *m, device *d, pt_dtype type, const safetensors *st, uint64_t seed)
+{
+    pt_error e = {0};
+    inference *x;
+    must(inference_open(m, d, type, 2, &x, &e), &e);
+    must(inference_load(x, st, seed, NULL, NULL, &e), &e);
+    return x;
+}
+
+static device *open_device(void)
+{
+    pt_error e = {0};
+    device *d;
+    must(device_cpu_open(&(device_options){.threads = 2}, &d, &e), &e);
+    return d;
+}
+
+/* Mean loss of the reference's first step, its windows fed one token at a time. */
+static double first_loss(const fixture *f, inference *x)
+{
+    pt_error e = {0};
+    int64_t batch = (int64_t)fixture_setting(f, "batch_size"), len = (int64_t)fixture_setting(f, "seq_len"), n = batch * len, counted = 0;
+    int32_t *ids = malloc((size_t)n * sizeof *ids), *targets = malloc((size_t)n * sizeof *targets);
+    const float *logits;
+    double sum = 0;
+    must(safetensors_read(f->reference, safetensors_find(f->reference, "inputs"), 0, (uint64_t)n * sizeof *ids, ids, &e), &e);
+    must(safetensors_read(f->reference, safetensors_find(f->reference, "targets"), 0, (uint64_t)n * sizeof *ids, targets, &e), &e);
+    for (int64_t i = 0; i < n; i++) {
+        if (i % len == 0)
+            must(inference_begin(x, len, &e), &e);
+        must(inference_feed(x, ids + i, 1, &logits, &e), &e);
+        if (targets[i] < 0)
+            continue;
+        sum += nll_of(logits, f->model->config.vocab, targets[i]);
+        counted++;
+    }
+    free(ids);
+    free(targets);
+    return sum / (double)counted;
+}
+
+static void each_fixture(pt_dtype type, double tolerance)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/models", fixtures_root());
+    DIR *list = opendir(path);
+    assert_non_null(list);
+    device *d = open_device();
+    int seen = 0;
+    for (struct dirent *entry; (entry = readdir(list));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        fixture f;
+        fixture_open(&f, "models", entry->d_name);
+        inference *x = open_loaded(f.model, d, type, f.weights, 0);
+        double expected = fixture_of_step(&f, "loss_fp64", 0), got = first_loss(&f, x);
+        if (!(fabs(got - expected) <= tolerance * expected))
+            fail_msg("%s: loss %.9g token by token, %.9g by PyTorch in float64", f.name, got, expected);
+        inference_close(x);
+        fixture_close(&f);
+        seen++;
+    }
+    closedir(list);
+    d->table->close(d);
+    assert_true(seen > 0);
+}
+
+static void losses_token_by_token_are_pytorchs(void **state) { each_fixture(PT_F32, 1e-5); }
+
+static void losses_in_bf16_are_near_them(void **state) { each_fixture(PT_BF16, 2e-2); }
+
+/* ---- however the tokens are cut ---- */
+
+static const char *const configs[] = {
+    "{\"model_type\": \"llama\", \"vocab_size\": 61, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"max_position_embeddings\": 700}",
+    "{\"model_type\": \"mistral\", \"vocab_size\": 61, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 1, \"max_position_embeddings\": 700, \"sliding_window\": 100}",
+    "{\"model_type\": \"qwen3\", \"vocab_size\": 61, \"hidden_size\": 32, \"intermediate_size\": 48, \"num_hidden_layers\": 2,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, \"max_position_embeddings\": 700}",
+    "{\"model_type\": \"gpt2\", \"vocab_size\": 61, \"n_embd\": 40, \"n_layer\": 2, \"n_head\": 1, \"n_positions\": 700}"};
+
+/* Logits behind each of n tokens, fed in parts of at most `most`; only those at the ends of parts are there. */
+static void feed_in_parts(inference *x, const int32_t *ids, int64_t n, int64_t most, uint64_t seed, float *all, bool *there, int64_t vocab)
+{
+    pt_error e = {0};
+    const float *logits;
+    uint32_t w[4];
+    must(inference_begin(x, n, &e), &e);
+    for (int64_t at = 0; at < n;) {
+        rng_words(seed, RNG_TEST, 7, (uint64_t)at, w);
+        int64_t part = 1 + w[0] % most;
+        part = part < n - at ? part : n - at;
+        must(inference_feed(x, ids + at, part, &logits, &e), &e);
+        at += part;
+        assert_int_equal(inference_length(x), at);
+        there[at - 1] = true;
+        memcpy(all + (at - 1) * vocab, logits, (size_t)vocab * sizeof *all);
+    }
+}
+
+static void compare_parts(inference *x, const model *m, uint64_t seed)
+{
+    enum { TOKENS = 640 };
+    int64_t vocab = m->config.vocab;
+    int32_t ids[TOKENS];
+    bool single[TOKENS] = {0}, parts[TOKENS] = {0};
+    float *a = malloc((size_t)(TOKENS * vocab) * sizeof *a), *b = malloc((size_t)(TOKENS * vocab) * sizeof *b);
+    for (int i = 0; i < TOKENS; i++) {
+        uint32_t w[4];
+        rng_words(seed, RNG_TEST, 1, (uint64_t)i, w);
+        ids[i] = (int32_t)(w[0] % (uint32_t)vocab);
+    }
+    feed_in_parts(x, ids, TOKENS, 1, seed, a, single, vocab);
+    feed_in_parts(x, ids, TOKENS, 600, seed, b, parts, vocab);
+    double largest = 0, apart = 0;
+    for (int64_t i = 0; i < TOKENS * vocab; i++)
+        if (parts[i / vocab]) {
+            largest = fmax(largest, fabs((double)a[i]));
+            apart = fmax(apart, fabs((double)a[i] - (double)b[i]));
+        }
+    if (!(apart <= 1e-5 * largest))
+        fail_msg("%s, seed %llu: logits up to %g differ by %g", m->config.model_type, (unsigned long long)seed, largest, apart);
+    free(a);
+    free(b);
+}
+
+static void parts_of_any_size_give_the_same_logits(void **state)
+{
+    uint64_t seed = (uint64_t)time(NULL);
+    device *d = open_device();
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        pt_error e = {0};
+        model *m;
+        must(model_from_json("test", configs[i], strlen(configs[i]), NULL, NULL, &m, &e), &e);
+        inference *x = open_loaded(m, d, PT_F32, NULL, seed);
+        for (uint64_t k = 0; k < 3; k++)
+            compare_parts(x, m, seed + k);
+        inference_close(x);
+        model_close(m);
+    }
+    d->table->close(d);
+}
+
+/* ---- a trained model ---- */
+
+static void every_token_of_tinystories_has_its_loss(void **state)
+{
+    pt_error e = {0};
+    json_t *vector;
+    model *m;
+    safetensors *st;
+    if (!path_exists(PT_SHARED_DATA "/vectors/tinystories656k_nll.json")) {
+        print_message("skipped: the shared data are not there\n");
+        skip();
+    }
+    const char *folder = PT_SHARED_DATA "/checkpoints/TinyStories-656K";
+    must(json_file_load(PT_SHARED_DATA "/vectors/tinystories656k_nll.json", 0, &vector, &e), &e);
+    must(model_open(folder, NULL, NULL, &m, &e), &e);
+    must(safetensors_open(folder, &st, &e), &e);
+    device *d = open_device();
+    inference *x = open_loaded(m, d, PT_F32, st, 0);
+    const json_t *ids = json_object_get(vector, "ids"), *nll = json_object_get(vector, "nll_next_token");
+    double sum = 0;
+    size_t n = json_array_size(nll);
+    assert_int_equal(n, 116);
+    must(inference_begin(x, (int64_t)n, &e), &e);
+    for (size_t i = 0; i < n; i++) {
+        const float *logits;
+        int32_t id = (int32_t)json_integer_value(json_array_get(ids, i)), next = (int32_t)json_integer_value(json_array_get(ids, i + 1));
+        must(inference_feed(x, &id, 1, &logits, &e), &e);
+        double got = nll_of(logits, m->config.vocab, next), expected = json_real_value(json_array_get(nll, i));
+        if (fabs(got - expected) > 1e-4)
+            fail_msg("token %zu: loss %.7f instead of %.7f", i + 1, got, expected);
+        sum += got;
+    }
+    assert_true(fabs(sum / (double)n - json_real_value(json_object_get(vector, "mean_nll"))) < 1e-5);
+    inference_close(x);
+    d->table->close(d);
+    safetensors_close(st);
+    model_close(m);
+    json_decref(vector);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_token_by_token_are_pytorchs),
+        cmocka_unit_test(losses_in_bf16_are_near_them),
+        cmocka_unit_test(parts_of_any_size_give_the_same_logits),
+        cmocka_unit_test(every_token_of_tinystories_has_its_loss),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
