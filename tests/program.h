@@ -1,0 +1,92 @@
+/* program.h - running the protrain program from a test. PT_PROGRAM is its path. Include after cmocka.h. */
+#ifndef PT_TEST_PROGRAM_H
+#define PT_TEST_PROGRAM_H
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PROGRAM_ARGS = 64 };
+
+typedef struct arguments {
+    const char *v[PROGRAM_ARGS + 2];
+    int n;
+} arguments;
+
+static inline void add_argument(arguments *a, const char *text)
+{
+    assert_true(a->n < PROGRAM_ARGS);
+    if (!a->n)
+        a->v[a->n++] = PT_PROGRAM;
+    a->v[a->n++] = text;
+    a->v[a->n] = NULL;
+}
+
+/* Several at once; the last one is NULL. */
+static inline void add_arguments(arguments *a, const char *const *texts)
+{
+    for (; *texts; texts++)
+        add_argument(a, *texts);
+}
+
+static inline void redirect(int to, const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (fd < 0 || dup2(fd, to) < 0)
+        _exit(99);
+    close(fd);
+}
+
+/* Starts the program; what it writes goes into the two files. */
+static inline pid_t program_start(const arguments *a, const char *out_path, const char *err_path)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child)
+        return child;
+    redirect(1, out_path);
+    redirect(2, err_path);
+    execv(a->v[0], (char *const *)a->v);
+    _exit(99);
+}
+
+/* Its exit status; 256 + number where a signal ended it. */
+static inline int program_wait(pid_t child)
+{
+    int status;
+    assert_true(waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+static inline void sleep_seconds(double s)
+{
+    struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+static inline double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The start of a text file; the caller's until the next call. */
+static inline const char *text_of(const char *path)
+{
+    static char text[8192];
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = 0;
+    return text;
+}
+
+#endif

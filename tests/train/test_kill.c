@@ -1,0 +1,251 @@
+/* A run that is killed at any moment, saving included, and resumed until it ends, ends in the same bits as one that was left
+ * alone; SIGINT and SIGTERM save and leave.
+ *
+ * PT_KILLS=n kills n times instead of the default. */
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "train/fixture.h"
+
+#include "train/plan_file.h"
+
+#include "program.h"
+
+enum { DEFAULT_KILLS = 20, STEPS = 16 };
+
+static const char *model_folder(void)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/bf16/llama", PT_FIXTURES);
+    return path;
+}
+
+static model *the_model;
+static random_source the_random;
+
+static int open_all(void **state)
+{
+    the_random = random_open();
+    return scratch_make(state) || model_open(model_folder(), NULL, NULL, &the_model, NULL);
+}
+
+static int close_all(void **state)
+{
+    model_close(the_model);
+    return scratch_remove(state);
+}
+
+static void common_arguments(arguments *a, const char *out)
+{
+    static char tokens[600];
+    snprintf(tokens, sizeof tokens, "%s/tokens.npy", model_folder());
+    add_arguments(a, (const char *const[]){"train", "--model", model_folder(), "--data", tokens, "--out", out, "--seq-len", "32",
+                                           "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--quiet", NULL});
+}
+
+/* Memory, threads and plan of a start; none of them may change the result. */
+static void add_circumstances(arguments *a, random_source *random)
+{
+    static char plan_path[200], threads[8];
+    snprintf(threads, sizeof threads, "%d", random_from(random, 1, 4));
+    add_arguments(a, (const char *const[]){"--device-memory", "64MiB", "--threads", threads, NULL});
+    if (random_one_in(random, 3))
+        return;
+    plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .host_tier = random_one_in(random, 2)};
+    snprintf(plan_path, sizeof plan_path, "%s/plan.json", scratch);
+    write_random_plan(random, the_model, &c, plan_path);
+    add_arguments(a, (const char *const[]){"--plan", plan_path, NULL});
+    if (c.host_tier)
+        add_arguments(a, (const char *const[]){"--host-memory", "64MiB", NULL});
+}
+
+static void assert_same_file(const char *a_folder, const char *b_folder, const char *name)
+{
+    char a[FILE_PATH_BYTES], b[FILE_PATH_BYTES], *x, *y;
+    size_t n, m;
+    pt_error e = {0};
+    must(path_join(a, a_folder, name, &e) || path_join(b, b_folder, name, &e), &e);
+    must(file_read_all(a, 1u << 30, &x, &n, &e), &e);
+    must(file_read_all(b, 1u << 30, &y, &m, &e), &e);
+    if (n != m || memcmp(x, y, n) != 0)
+        fail_msg("%s and %s differ", a, b);
+    free(x);
+    free(y);
+}
+
+static void assert_same_end(const char *a, const char *b, int steps)
+{
+    char x[300], y[300];
+    assert_same_file(a, b, "config.json");
+    assert_same_file(a, b, "model.safetensors");
+    snprintf(x, sizeof x, "%s/checkpoint-%d", a, steps);
+    snprintf(y, sizeof y, "%s/checkpoint-%d", b, steps);
+    assert_same_file(x, y, "model.safetensors");
+    assert_same_file(x, y, "trainer/exp_avg.safetensors");
+    assert_same_file(x, y, "trainer/exp_avg_sq.safetensors");
+    assert_same_file(x, y, "trainer/trainer.json");
+}
+
+/* Nothing unfinished is left in a run's folder. */
+static void assert_clean(const char *folder)
+{
+    struct dirent **entries;
+    int n = scandir(folder, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        if (strstr(entries[i]->d_name, ".tmp") || strcmp(entries[i]->d_name, ".lock") == 0)
+            fail_msg("%s is left in %s", entries[i]->d_name, folder);
+        free(entries[i]);
+    }
+    free(entries);
+}
+
+static const char *err_path(void) { return scratch_path("err"); }
+
+/* Starts (or resumes) the run in `out` and kills it after `seconds`: true if it had come to its end. */
+static bool start_and_kill(const char *out, double seconds, int *kills)
+{
+    arguments a = {0};
+    common_arguments(&a, out);
+    add_circumstances(&a, &the_random);
+    add_arguments(&a, (const char *const[]){"--steps", "16", "--save-every", "2", "--resume", NULL});
+    pid_t child = program_start(&a, "/dev/null", err_path());
+    sleep_seconds(seconds);
+    kill(child, SIGKILL);
+    int status = program_wait(child);
+    if (status == 256 + SIGKILL)
+        (*kills)++;
+    else if (status != 0)
+        fail_msg("%s: exit status %d: %s", out, status, text_of(err_path()));
+    return status == 0;
+}
+
+static double straight_run(const char *out)
+{
+    arguments a = {0};
+    common_arguments(&a, out);
+    add_arguments(&a, (const char *const[]){"--device-memory", "64MiB", NULL});
+    add_arguments(&a, (const char *const[]){"--steps", "16", "--save-every", "2", NULL});
+    double start = seconds_now();
+    int status = program_wait(program_start(&a, "/dev/null", err_path()));
+    if (status)
+        fail_msg("exit status %d: %s", status, text_of(err_path()));
+    return seconds_now() - start;
+}
+
+static void a_killed_run_resumes_to_the_same_bits(void **state)
+{
+    (void)state;
+    const char *asked = getenv("PT_KILLS");
+    int wanted = asked ? atoi(asked) : DEFAULT_KILLS, kills = 0, runs = 0, starts = 0;
+    char straight[128];
+    snprintf(straight, sizeof straight, "%s/straight", scratch);
+    double seconds = straight_run(straight);
+    while (kills < wanted) {
+        char out[128];
+        pt_error e = {0};
+        snprintf(out, sizeof out, "%s/killed", scratch);
+        bool ended = false;
+        while (!ended) {
+            double share = (double)random_below(&the_random, 10000) / 10000;
+            ended = start_and_kill(out, kills < wanted ? share * seconds : 60, &kills);
+            starts++;
+        }
+        assert_same_end(straight, out, STEPS);
+        assert_clean(out);
+        must(tree_remove(out, &e), &e);
+        runs++;
+    }
+    printf("%d runs of %.2f s, killed %d times in %d starts: the same bits\n", runs, seconds, kills, starts);
+}
+
+/* ---- signals ---- */
+
+static int lines_of(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    int n = 0;
+    for (int c; f && (c = getc(f)) != EOF;)
+        n += c == '\n';
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static int newest_checkpoint(const char *out)
+{
+    struct dirent **entries;
+    int n = scandir(out, &entries, NULL, alphasort), newest = -1;
+    for (int i = 0; i < n; i++) {
+        int step, used = 0;
+        if (sscanf(entries[i]->d_name, "checkpoint-%d%n", &step, &used) == 1 && !entries[i]->d_name[used] && step > newest)
+            newest = step;
+        free(entries[i]);
+    }
+    if (n >= 0)
+        free(entries);
+    return newest;
+}
+
+static void run_to(const char *out, const char *steps, bool resume)
+{
+    arguments a = {0};
+    common_arguments(&a, out);
+    add_arguments(&a, (const char *const[]){"--device-memory", "64MiB", NULL});
+    add_arguments(&a, (const char *const[]){"--lr-schedule", "constant", "--steps", steps, "--save-every", steps, NULL});
+    if (resume)
+        add_argument(&a, "--resume");
+    int status = program_wait(program_start(&a, "/dev/null", err_path()));
+    if (status)
+        fail_msg("exit status %d: %s", status, text_of(err_path()));
+}
+
+static void interrupt(int number, int expected, const char *name)
+{
+    char out[128], straight[140], metrics[200], steps[16];
+    arguments a = {0};
+    snprintf(out, sizeof out, "%s/%s", scratch, name);
+    snprintf(straight, sizeof straight, "%s-straight", out);
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", out);
+    common_arguments(&a, out);
+    add_circumstances(&a, &the_random);
+    add_arguments(&a, (const char *const[]){"--lr-schedule", "constant", "--steps", "1000000", NULL});
+    pid_t child = program_start(&a, "/dev/null", err_path());
+    for (int i = 0; i < 6000 && lines_of(metrics) < 3; i++)
+        sleep_seconds(0.01);
+    kill(child, number);
+    int status = program_wait(child);
+    if (status != expected || !strstr(text_of(err_path()), "--resume"))
+        fail_msg("exit status %d: %s", status, text_of(err_path()));
+    int step = newest_checkpoint(out);
+    assert_true(step >= 3);
+    assert_clean(out);
+    snprintf(steps, sizeof steps, "%d", step + 3);
+    run_to(out, steps, true);
+    run_to(straight, steps, false);
+    assert_same_end(straight, out, step + 3);
+}
+
+static void sigint_saves_and_leaves_with_130(void **state)
+{
+    (void)state;
+    interrupt(SIGINT, 130, "int");
+}
+
+static void sigterm_saves_and_leaves_with_143(void **state)
+{
+    (void)state;
+    interrupt(SIGTERM, 143, "term");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_run_resumes_to_the_same_bits),
+                                       cmocka_unit_test(sigint_saves_and_leaves_with_130),
+                                       cmocka_unit_test(sigterm_saves_and_leaves_with_143)};
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
