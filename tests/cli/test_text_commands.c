@@ -1,0 +1,133 @@
+/* generate, tokenize and eval as a user meets them: what they print, and their exit status. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "infer/model_folder.h"
+
+static char out[1 << 16], err[1 << 14];
+
+static void read_back(const char *name, char *text, size_t room)
+{
+    FILE *f = fopen(scratch_path(name), "rb");
+    size_t n = fread(text, 1, room - 1, f);
+    text[n] = 0;
+    fclose(f);
+}
+
+/* Runs `PROGRAM ARGUMENTS` with a shell in the scratch folder, where the model lies in `model`; its exit status. */
+static int run(const char *input, const char *arguments)
+{
+    char command[2048];
+    scratch_put("in", input, strlen(input));
+    snprintf(command, sizeof command, "cd %s && %s %s < in > out 2> err", scratch, PT_PROGRAM, arguments);
+    int status = system(command);
+    read_back("out", out, sizeof out);
+    read_back("err", err, sizeof err);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static int set_up(void **state)
+{
+    scratch_make(state);
+    make_model_folder("model", 32, 2, 64, 5);
+    return 0;
+}
+
+static void ids_on_a_line_or_as_json_and_back_byte_for_byte(void **state)
+{
+    const char text[] = " Two words\n\xe2\x82\xac \xff<|endoftext|>and more \n\n";
+    assert_int_equal(run(text, "tokenize --model model"), 0);
+    char ids[4096];
+    snprintf(ids, sizeof ids, "%.4000s", out);
+    assert_true(strspn(ids, "0123456789 ") == strlen(ids) - 1 && ids[strlen(ids) - 1] == '\n');
+    assert_non_null(strstr(ids, " 420 "));
+    assert_int_equal(run(ids, "tokenize --model model --decode"), 0);
+    assert_string_equal(out, text);
+    assert_int_equal(run(text, "tokenize --model model --json"), 0);
+    json_t *root = json_loads(out, 0, NULL);
+    assert_true(json_array_size(json_object_get(root, "ids")) > 10);
+    json_decref(root);
+    snprintf(ids, sizeof ids, "%.4000s", out);
+    assert_int_equal(run(ids, "tokenize --model model --json --decode"), 0);
+    assert_string_equal(out, text);
+    assert_int_equal(run("", "tokenize --model model --json"), 0);
+    assert_string_equal(out, "{\"ids\": []}\n");
+}
+
+static void ids_that_are_none_are_refused(void **state)
+{
+    assert_int_equal(run("1 2 x", "tokenize --model model --decode"), 1);
+    assert_non_null(strstr(err, "byte 4"));
+    assert_int_equal(run("99999", "tokenize --model model --decode"), 1);
+    assert_int_equal(run("{\"ids\": [1.5]}", "tokenize --model model --decode --json"), 1);
+    assert_int_equal(run("[[", "tokenize --model model --decode --json"), 1);
+    assert_int_equal(run("", "tokenize"), 2);
+    assert_int_equal(run("", "tokenize --model nowhere"), 1);
+    assert_non_null(strstr(err, "nowhere"));
+    assert_int_equal(run("", "tokenize --model model --wrong"), 2);
+}
+
+static void the_new_text_alone_or_with_the_prompt(void **state)
+{
+    char text[4096];
+    assert_int_equal(run("", "generate --model model --prompt 'Hello' --max-new-tokens 12 --temperature 0 --ignore-eos"), 0);
+    assert_true(out[0] != 0);
+    snprintf(text, sizeof text, "Hello%.4000s", out);
+    assert_int_equal(run("", "generate --model model --prompt Hello --max-new-tokens 12 --temperature 0 --ignore-eos --echo"), 0);
+    assert_string_equal(out, text);
+    assert_int_equal(run("Hello", "generate --model model --prompt-file - --max-new-tokens 12 --top-k 1 --ignore-eos --echo --quiet"), 0);
+    assert_string_equal(out, text);
+    assert_string_equal(err, "");
+    assert_int_equal(run("Hello", "generate --model model --prompt-file in --max-new-tokens 0"), 0);
+    assert_string_equal(out, "");
+}
+
+static void what_cannot_be_generated_says_why(void **state)
+{
+    assert_int_equal(run("", "generate --model model"), 2);
+    assert_int_equal(run("", "generate --model model --prompt a --prompt-file b"), 2);
+    assert_int_equal(run("", "generate --model model --prompt a --top-p 0"), 2);
+    assert_int_equal(run("", "generate --model nowhere --prompt a"), 1);
+    assert_int_equal(run("", "generate --model model --prompt-file nowhere"), 1);
+    assert_non_null(strstr(err, "nowhere"));
+    assert_int_equal(run("", "generate --model model --prompt a --device-memory 1KiB"), 3);
+    assert_int_equal(run("", "generate --help"), 0);
+    assert_non_null(strstr(out, "--temperature"));
+}
+
+static void loss_and_perplexity_for_people_and_as_json(void **state)
+{
+    assert_int_equal(run("Some text to be scored, and a little more of it.", "tokenize --model model --json"), 0);
+    json_t *ids = json_loads(out, 0, NULL);
+    size_t n = json_array_size(json_object_get(ids, "ids"));
+    scratch_put("data.txt", "Some text to be scored, and a little more of it.", 48);
+    assert_int_equal(run("", "eval --model model --data data.txt --json --quiet"), 0);
+    json_t *root = json_loads(out, 0, NULL);
+    assert_true(json_real_value(json_object_get(root, "loss")) > 0);
+    assert_true(json_real_value(json_object_get(root, "perplexity")) > 1);
+    assert_int_equal(json_integer_value(json_object_get(root, "tokens")), n); /* EOS at the end, and no target for the first */
+    json_decref(root);
+    json_decref(ids);
+    assert_int_equal(run("", "eval --model model --data data.txt --quiet --dtype fp32 --seq-len 5"), 0);
+    assert_non_null(strstr(out, "perplexity"));
+    assert_int_equal(run("", "eval --model model"), 2);
+    assert_int_equal(run("", "eval --model model --data nowhere.txt"), 1);
+    assert_int_equal(run("", "eval --model model --data data.txt --device-memory 1KiB --disk-memory 0"), 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_on_a_line_or_as_json_and_back_byte_for_byte),
+        cmocka_unit_test(ids_that_are_none_are_refused),
+        cmocka_unit_test(the_new_text_alone_or_with_the_prompt),
+        cmocka_unit_test(what_cannot_be_generated_says_why),
+        cmocka_unit_test(loss_and_perplexity_for_people_and_as_json),
+    };
+    return cmocka_run_group_tests(tests, set_up, scratch_remove);
+}

@@ -1,0 +1,183 @@
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "infer/model_folder.h"
+#include "train/fixture.h"
+
+static void write_npy(const char *name, const uint16_t *ids, size_t n)
+{
+    char header[128], dict[118];
+    memset(header, ' ', sizeof header);
+    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
+    int used = snprintf(dict, sizeof dict, "{'descr': '<u2', 'fortran_order': False, 'shape': (%zu,), }", n);
+    memcpy(header + 10, dict, (size_t)used);
+    header[127] = '\n';
+    char *all = malloc(sizeof header + 2 * n);
+    memcpy(all, header, sizeof header);
+    memcpy(all + sizeof header, ids, 2 * n);
+    scratch_put(name, all, sizeof header + 2 * n);
+    free(all);
+}
+
+static pt_evaluate_options options_for(const char *folder, const char *const *data, int64_t seq_len)
+{
+    pt_evaluate_options o;
+    pt_evaluate_defaults(&o);
+    o.model = folder;
+    o.data = data;
+    o.data_n = 1;
+    o.seq_len = seq_len;
+    o.precision = PT_PRECISION_FP32;
+    o.threads = 2;
+    return o;
+}
+
+/* The ids of the first step of a fixture, as a data file; returns their number. */
+static size_t first_step(const fixture *f, const char *name)
+{
+    pt_error e = {0};
+    size_t batch = (size_t)fixture_setting(f, "batch_size"), len = (size_t)fixture_setting(f, "seq_len"), n = batch * len;
+    int32_t *inputs = malloc(n * sizeof *inputs), last;
+    uint16_t *ids = malloc((n + 1) * sizeof *ids);
+    must(safetensors_read(f->reference, safetensors_find(f->reference, "inputs"), 0, n * sizeof *inputs, inputs, &e), &e);
+    must(safetensors_read(f->reference, safetensors_find(f->reference, "targets"), (n - 1) * sizeof last, sizeof last, &last, &e), &e);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (uint16_t)inputs[i];
+    ids[n] = (uint16_t)last;
+    write_npy(name, ids, n + 1);
+    free(inputs);
+    free(ids);
+    return n;
+}
+
+static void compare_fixture(const char *name)
+{
+    fixture f;
+    pt_error e = {0};
+    pt_evaluation v;
+    fixture_open(&f, "models", name);
+    if (path_exists(f.tokens)) { /* where no targets are masked */
+        size_t n = first_step(&f, "ids.npy");
+        const char *data[] = {scratch_path("ids.npy")};
+        pt_evaluate_options o = options_for(f.folder, data, (int64_t)fixture_setting(&f, "seq_len"));
+        must(pt_evaluate(&o, &v, &e), &e);
+        double expected = fixture_of_step(&f, "loss_fp64", 0);
+        assert_int_equal(v.tokens, n);
+        if (!(fabs(v.loss - expected) <= 1e-5 * expected) || fabs(v.perplexity - exp(v.loss)) > 1e-9 * v.perplexity)
+            fail_msg("%s: loss %.9g, by PyTorch in float64 %.9g", name, v.loss, expected);
+    }
+    fixture_close(&f);
+}
+
+static void losses_are_pytorchs(void **state) { assert_true(each_model_fixture(compare_fixture) > 0); }
+
+static void every_token_counts_and_windows_may_have_any_length(void **state)
+{
+    uint16_t ids[50];
+    pt_error e = {0};
+    for (int i = 0; i < 50; i++)
+        ids[i] = (uint16_t)(i * 37 % 61);
+    write_npy("any.npy", ids, 50);
+    const char *data[] = {scratch_path("any.npy")};
+    for (int64_t len = 1; len <= 64; len += 7) {
+        pt_evaluation v;
+        pt_evaluate_options o = options_for(PT_FIXTURES "/models/llama", data, len);
+        must(pt_evaluate(&o, &v, &e), &e);
+        assert_int_equal(v.tokens, 49);
+    }
+}
+
+static void the_loss_is_the_same_from_the_disk(void **state)
+{
+    enum { TOKENS = 200 };
+    pt_error e = {0};
+    pt_evaluation whole, streamed;
+    uint16_t ids[TOKENS];
+    for (int i = 0; i < TOKENS; i++)
+        ids[i] = (uint16_t)(i * 37 % 424);
+    write_npy("streamed.npy", ids, TOKENS);
+    const char *data[] = {scratch_path("streamed.npy")};
+    pt_evaluate_options o = options_for(make_model_folder("deep", 256, 6, 64, 3), data, 32);
+    must(pt_evaluate(&o, &whole, &e), &e);
+    o.disk_path = scratch;
+    uint64_t low = 0, high = 1u << 28;
+    while (high - low > 64 << 10) { /* the least that is accepted */
+        uint64_t middle = (low + high) / 2;
+        o.device_memory = middle;
+        int failed = pt_evaluate(&o, &streamed, &e);
+        assert_true(!failed || failed == PT_DOES_NOT_FIT);
+        if (failed)
+            low = middle;
+        else
+            high = middle;
+    }
+    o.device_memory = high;
+    must(pt_evaluate(&o, &streamed, &e), &e);
+    assert_true(streamed.loss == whole.loss && streamed.tokens == whole.tokens);
+    o.disk_memory = 0;
+    assert_int_equal(pt_evaluate(&o, &streamed, &e), PT_DOES_NOT_FIT);
+}
+
+static void tinystories_has_its_loss(void **state)
+{
+    pt_error e = {0};
+    json_t *vector;
+    if (!path_exists(PT_SHARED_DATA "/vectors/tinystories656k_nll.json")) {
+        print_message("skipped: the shared data are not there\n");
+        skip();
+    }
+    must(json_file_load(PT_SHARED_DATA "/vectors/tinystories656k_nll.json", 0, &vector, &e), &e);
+    const json_t *list = json_object_get(vector, "ids");
+    size_t n = json_array_size(list);
+    uint16_t ids[256];
+    assert_true(n == 117);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (uint16_t)json_integer_value(json_array_get(list, i));
+    write_npy("tinystories.npy", ids, n);
+    const char *data[] = {scratch_path("tinystories.npy")};
+    pt_evaluation v;
+    pt_evaluate_options o = options_for(PT_SHARED_DATA "/checkpoints/TinyStories-656K", data, 0);
+    must(pt_evaluate(&o, &v, &e), &e);
+    assert_int_equal(v.tokens, 116);
+    assert_true(fabs(v.loss - 2.87532) < 1e-5);
+    o.precision = PT_PRECISION_BF16;
+    must(pt_evaluate(&o, &v, &e), &e);
+    assert_true(fabs(v.loss - 2.87532) < 2e-2);
+    json_decref(vector);
+}
+
+static void a_folder_without_weights_is_refused(void **state)
+{
+    pt_error e = {0};
+    pt_evaluation v;
+    const char *data[] = {PT_FIXTURES "/models/llama/tokens.npy"};
+    pt_evaluate_options o = options_for(scratch, data, 0);
+    char *config;
+    size_t n;
+    must(file_read_all(PT_FIXTURES "/models/llama/config.json", 1 << 20, &config, &n, &e), &e);
+    scratch_put("config.json", config, n);
+    free(config);
+    assert_int_equal(pt_evaluate(&o, &v, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "has no weights"));
+    o.model = PT_FIXTURES "/models/gpt2";
+    o.seq_len = 1000;
+    assert_int_equal(pt_evaluate(&o, &v, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "--seq-len 1000"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_are_pytorchs),
+        cmocka_unit_test(every_token_counts_and_windows_may_have_any_length),
+        cmocka_unit_test(the_loss_is_the_same_from_the_disk),
+        cmocka_unit_test(tinystories_has_its_loss),
+        cmocka_unit_test(a_folder_without_weights_is_refused),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

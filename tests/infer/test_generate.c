@@ -1,0 +1,238 @@
+#include "infer/inference.h"
+#include "text/tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "infer/model_folder.h"
+
+static uint64_t seed;
+static const char *folder;
+
+static int set_up(void **state)
+{
+    seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    scratch_make(state);
+    folder = strdup(make_model_folder("model", 32, 2, 48, seed));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    free((char *)folder);
+    return scratch_remove(state);
+}
+
+static pt_generator *open_generator(pt_generate_options *o)
+{
+    pt_error e = {0};
+    pt_generator *g;
+    o->model = folder;
+    o->threads = 2;
+    if (pt_generator_open(o, &g, &e))
+        fail_msg("%s", e.text);
+    return g;
+}
+
+static pt_generate_options greedy(void)
+{
+    pt_generate_options o;
+    pt_generate_defaults(&o);
+    o.temperature = 0;
+    o.precision = PT_PRECISION_FP32;
+    o.ignore_eos = true;
+    return o;
+}
+
+/* The whole text, NUL-terminated, in a buffer of the test's. */
+static int64_t continue_text(pt_generator *g, const char *prompt, int64_t most, char *text, size_t room)
+{
+    pt_error e = {0};
+    const char *piece;
+    size_t bytes, n = 0;
+    int more;
+    if (pt_generator_prompt(g, prompt, strlen(prompt), most, &e))
+        fail_msg("%s", e.text);
+    while ((more = pt_generator_next(g, &piece, &bytes, &e)) > 0) {
+        assert_true(n + bytes < room);
+        memcpy(text + n, piece, bytes);
+        n += bytes;
+    }
+    if (more < 0)
+        fail_msg("%s", e.text);
+    text[n] = 0;
+    return pt_generator_tokens(g, NULL);
+}
+
+/* n tokens behind the prompt, the whole sequence computed anew for each. */
+static void most_probable(const char *prompt, int n, uint32_t *made)
+{
+    pt_error e = {0};
+    model *m;
+    safetensors *st;
+    tokenizer *t;
+    encoder *c;
+    device *d;
+    inference *x;
+    id_list ids = {0};
+    assert_int_equal(model_open(folder, NULL, NULL, &m, &e) | safetensors_open(folder, &st, &e) | tokenizer_open(folder, &t, &e), 0);
+    assert_int_equal(encoder_open(t, &c, &e) | encoder_run(c, prompt, strlen(prompt), ENCODE_TEMPLATE, &ids, &e), 0);
+    assert_int_equal(device_cpu_open(&(device_options){.threads = 1}, &d, &e) | inference_open(m, d, PT_F32, 1, &x, &e), 0);
+    assert_int_equal(inference_load(x, st, 0, NULL, NULL, &e), 0);
+    int32_t all[256];
+    size_t length = ids.n;
+    for (size_t i = 0; i < length; i++)
+        all[i] = (int32_t)ids.ids[i];
+    for (int i = 0; i < n; i++) {
+        const float *logits;
+        int32_t best = 0;
+        assert_int_equal(inference_begin(x, (int64_t)length, &e) | inference_feed(x, all, (int64_t)length, &logits, &e), 0);
+        for (int32_t k = 1; k < (int32_t)tokenizer_vocab_size(t) && k < m->config.vocab; k++)
+            best = logits[k] > logits[best] ? k : best;
+        made[i] = (uint32_t)best;
+        all[length++] = best;
+    }
+    inference_close(x);
+    d->table->close(d);
+    encoder_close(c);
+    tokenizer_close(t);
+    safetensors_close(st);
+    model_close(m);
+    id_list_free(&ids);
+}
+
+static void greedy_text_is_that_of_the_whole_sequence_computed_anew(void **state)
+{
+    enum { N = 12 };
+    char text[4096], *expected;
+    uint32_t made[N];
+    size_t bytes;
+    pt_error e = {0};
+    pt_tokenizer *t;
+    pt_generate_options o = greedy();
+    pt_generator *g = open_generator(&o);
+    most_probable("Hello there", N, made);
+    assert_int_equal(continue_text(g, "Hello there", N, text, sizeof text), N);
+    assert_int_equal(pt_tokenizer_open(folder, &t, &e), 0);
+    size_t n = N;
+    for (size_t i = 0, k = 0; i < N; i++) /* special tokens give no text */
+        if (made[i] != 420)
+            made[k++] = made[i], n = k;
+    assert_int_equal(pt_tokenizer_decode(t, made, n, false, &expected, &bytes, &e), 0);
+    size_t same = 0; /* bytes that are no text have become replacement characters: compared up to there */
+    while (same < bytes && (unsigned char)expected[same] < 0x80)
+        same++;
+    assert_memory_equal(text, expected, same);
+    free(expected);
+    pt_tokenizer_close(t);
+    pt_generator_close(g);
+}
+
+static void the_same_seed_draws_the_same_text_again(void **state)
+{
+    char a[4096], b[4096], c[4096];
+    pt_generate_options o = greedy();
+    o.temperature = 1;
+    o.seed = 7;
+    pt_generator *g = open_generator(&o);
+    continue_text(g, "One", 30, a, sizeof a);
+    continue_text(g, "Something else, and longer", 5, b, sizeof b);
+    continue_text(g, "One", 30, b, sizeof b);
+    assert_string_equal(a, b);
+    pt_generator_close(g);
+    o.seed = 8;
+    g = open_generator(&o);
+    continue_text(g, "One", 30, c, sizeof c);
+    assert_string_not_equal(a, c);
+    pt_generator_close(g);
+}
+
+static void a_text_ends_before_any_of_the_tokens_that_end_it(void **state)
+{
+    enum { N = 10 };
+    uint32_t made[N];
+    char text[4096], config[64];
+    int first = 0;
+    most_probable("The end", N, made);
+    while (made[first] != made[N / 2]) /* it may come earlier */
+        first++;
+    snprintf(config, sizeof config, "{\"eos_token_id\": [1, %u]}", made[N / 2]);
+    scratch_put("model/generation_config.json", config, strlen(config));
+    pt_generate_options o = greedy();
+    o.ignore_eos = false;
+    pt_generator *g = open_generator(&o);
+    int64_t n = continue_text(g, "The end", N, text, sizeof text);
+    pt_generator_close(g);
+    o.ignore_eos = true;
+    g = open_generator(&o);
+    int64_t more = continue_text(g, "The end", N, text, sizeof text);
+    pt_generator_close(g);
+    assert_int_equal(unlink(scratch_path("model/generation_config.json")), 0);
+    assert_true(n <= first); /* fewer where another end (1, 420) came before */
+    assert_int_equal(more, N);
+}
+
+static void count_notice(void *arg, const char *sentence) { ++*(int *)arg; }
+
+static void the_context_of_the_model_is_the_end_and_is_announced(void **state)
+{
+    char text[4096];
+    int notices = 0;
+    int64_t prompt;
+    pt_generate_options o = greedy();
+    o.notice = count_notice;
+    o.arg = &notices;
+    pt_generator *g = open_generator(&o);
+    int64_t n = continue_text(g, "A b c", 1000, text, sizeof text);
+    pt_generator_tokens(g, &prompt);
+    assert_int_equal(n + prompt, 48);
+    assert_int_equal(notices, 1);
+    assert_int_equal(continue_text(g, "A b c", 3, text, sizeof text), 3);
+    assert_int_equal(continue_text(g, "A b c", 0, text, sizeof text), 0);
+    assert_int_equal(notices, 1);
+    assert_int_equal(continue_text(g, "", 4, text, sizeof text), 4);
+    pt_generator_close(g);
+}
+
+static void refusals_name_the_mend(void **state)
+{
+    pt_error e = {0};
+    pt_generate_options o = greedy();
+    pt_generator *g = open_generator(&o);
+    char longer[200];
+    memset(longer, '~', sizeof longer);
+    assert_int_equal(pt_generator_prompt(g, longer, sizeof longer, 5, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "shorten it to 47"));
+    pt_generator_close(g);
+    o.device_memory = 1000;
+    g = open_generator(&o);
+    assert_int_equal(pt_generator_prompt(g, "x", 1, 5, &e), PT_DOES_NOT_FIT);
+    assert_non_null(strstr(e.text, "--device-memory"));
+    pt_generator_close(g);
+    const struct { double temperature, top_p; int64_t top_k; } wrong[] = {{-1, 1, 0}, {1, 0, 0}, {1, 1.5, 0}, {1, 1, -1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        o = greedy();
+        o.model = folder;
+        o.temperature = wrong[i].temperature;
+        o.top_p = wrong[i].top_p;
+        o.top_k = wrong[i].top_k;
+        assert_int_equal(pt_generator_open(&o, &g, &e), PT_USAGE);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy_text_is_that_of_the_whole_sequence_computed_anew),
+        cmocka_unit_test(the_same_seed_draws_the_same_text_again),
+        cmocka_unit_test(a_text_ends_before_any_of_the_tokens_that_end_it),
+        cmocka_unit_test(the_context_of_the_model_is_the_end_and_is_announced),
+        cmocka_unit_test(refusals_name_the_mend),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
