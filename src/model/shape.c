@@ -17,7 +17,10 @@ void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch
     int64_t rows = c->vocab <= 65536 ? 512 : 256; /* about 100 to 150 MiB of fp32 logits at 50k to 150k */
     s->head_rows = rows < s->unit_rows ? rows : s->unit_rows;
     int64_t slice = (4 << 20) / c->hidden / SUMSQ_ROWS * SUMSQ_ROWS; /* about 4 Mi weights */
-    s->slice_rows = slice < SUMSQ_ROWS ? SUMSQ_ROWS : slice;
+    int64_t table = c->vocab > c->max_positions || c->position != POSITION_LEARNED ? c->vocab : c->max_positions;
+    int64_t whole = (int64_t)align_up((uint64_t)table, SUMSQ_ROWS);
+    slice = slice < SUMSQ_ROWS ? SUMSQ_ROWS : slice;
+    s->slice_rows = slice < whole ? slice : whole;
 }
 
 pt_dtype param_type(const param *p, pt_dtype type)
