@@ -124,11 +124,11 @@ static void save_before(trainer *t, char *sentence, size_t n)
 {
     pt_error e;
     if (t->plan.update == UPDATE_BACKWARD)
-        snprintf(sentence, n, "without clipping weights may have been changed by it: go on from the last checkpoint");
+        snprintf(sentence, n, "weights may have been changed by it: start anew from the last checkpoint (--model CHECKPOINT)");
     else if (checkpoint_save(t, &e))
-        snprintf(sentence, n, "no weight has been changed by it, but saving them failed (%.300s)", e.text);
+        snprintf(sentence, n, "no weight has been changed by it, but saving them failed (%.300s): start anew", e.text);
     else
-        snprintf(sentence, n, "no weight has been changed by it and %.300s/checkpoint-%lld holds them: --resume goes on from there", t->out,
+        snprintf(sentence, n, "no weight has been changed by it: start anew from what is saved (--model %.300s/checkpoint-%lld)", t->out,
                  (long long)t->step);
 }
 
@@ -140,11 +140,12 @@ static int check_finite(trainer *t, double loss, double norm, int bad, pt_error 
         return 0;
     save_before(t, saved, sizeof saved);
     if (!isfinite(loss) || bad < 0)
-        snprintf(what, sizeof what, "the loss is %g (block %d of %d, the loss head)", loss, t->model->blocks_n - 1, t->model->blocks_n);
+        snprintf(what, sizeof what, "the loss is %s (block %d of %d, the loss head)", isnan(loss) ? "nan" : "infinite",
+                 t->model->blocks_n - 1, t->model->blocks_n);
     else
         snprintf(what, sizeof what, "the gradient of %s (block %d of %d) is not finite", t->model->params[bad].part[0].name,
                  t->model->params[bad].block, t->model->blocks_n);
-    return pt_fail(e, PT_FAILED, "step %lld: %s; %s with a lower --lr, or with --dtype fp32", (long long)t->step + 1, what, saved);
+    return pt_fail(e, PT_FAILED, "step %lld: %s; %s, with a lower --lr or --dtype fp32", (long long)t->step + 1, what, saved);
 }
 
 static update_params params_of_step(const trainer *t, int64_t step, double norm)
