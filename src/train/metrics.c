@@ -48,25 +48,21 @@ int metrics_open(trainer *t, pt_error *e)
     return 0;
 }
 
+/* A step allocates nothing, so the line is not made by the JSON library. */
 int metrics_write(trainer *t, const pt_step *s, pt_error *e)
 {
-    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f}", "step", (json_int_t)s->step, "loss", s->loss, "grad_norm",
-                             s->grad_norm, "lr", s->lr, "tokens", (json_int_t)s->tokens, "step_s", s->step_s, "tokens_per_s",
-                             s->tokens_per_s);
     pt_summary sum;
     pt_trainer_summary(t, &sum);
+    FILE *f = t->metrics;
+    fprintf(f, "{\"step\":%lld,\"loss\":%.17g,\"grad_norm\":%.17g,\"lr\":%.17g,\"tokens\":%lld,\"step_s\":%.9g,\"tokens_per_s\":%.9g",
+            (long long)s->step, s->loss, s->grad_norm, s->lr, (long long)s->tokens, s->step_s, s->tokens_per_s);
     for (int i = 0; i < sum.memory_n; i++) {
-        char key[64];
-        snprintf(key, sizeof key, "%s_peak_bytes", sum.memory[i].tier);
-        json_object_set_new(line, key, json_integer((json_int_t)sum.memory[i].peak_bytes));
-        snprintf(key, sizeof key, "%s_predicted_bytes", sum.memory[i].tier);
-        json_object_set_new(line, key, json_integer((json_int_t)sum.memory[i].predicted_bytes));
+        const pt_memory *m = &sum.memory[i];
+        fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu", m->tier, (unsigned long long)m->peak_bytes, m->tier,
+                (unsigned long long)m->predicted_bytes);
     }
     if (s->evaluated)
-        json_object_set_new(line, "eval_loss", json_real(s->eval_loss));
-    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-    json_decref(line);
-    int failed = !text || fprintf(t->metrics, "%s\n", text) < 0 || fflush(t->metrics) != 0;
-    free(text);
-    return failed ? pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be written", t->out) : 0;
+        fprintf(f, ",\"eval_loss\":%.17g", s->eval_loss);
+    fputs("}\n", f);
+    return fflush(f) || ferror(f) ? pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be written", t->out) : 0;
 }
