@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-static bool before(candidate a, candidate b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
+static bool before(candidate a, candidate b) { return a.weight > b.weight || (a.weight == b.weight && a.id < b.id); }
 
 static int compare(const void *a, const void *b)
 {
@@ -54,29 +54,26 @@ static void select_best(candidate *c, int64_t n, int64_t k)
     }
 }
 
-static double weight(const sampler *s, float logit, float best) { return exp(((double)logit - (double)best) / s->temperature); }
-
-static double total_weight(const sampler *s, const candidate *c, int64_t n, float best)
+static double total_weight(const candidate *c, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
-        sum += weight(s, c[i].logit, best);
+        sum += (double)c[i].weight;
     return sum;
 }
 
 /* Cuts c[0 .. n) to the fewest that have top_p of `total`, best first. All that are rarer than the n-th part of what
  * is left over have less than that together, so they are never among them and need not be sorted. */
-static int64_t cut_tail(const sampler *s, int64_t n, float best, double total)
+static int64_t cut_tail(candidate *c, int64_t n, double top_p, double total)
 {
-    candidate *c = s->candidates;
-    double least = (1 - s->top_p) * total / (double)n, sum = 0;
+    double least = (1 - top_p) * total / (double)n, sum = 0;
     int64_t kept = 0, end = 0;
     for (int64_t i = 0; i < n; i++)
-        if (weight(s, c[i].logit, best) >= least)
+        if ((double)c[i].weight >= least)
             c[kept++] = c[i];
     qsort(c, (size_t)kept, sizeof *c, compare);
-    while (end < kept && (end == 0 || sum < s->top_p * total))
-        sum += weight(s, c[end++].logit, best);
+    while (end < kept && (end == 0 || sum < top_p * total))
+        sum += (double)c[end++].weight;
     return end;
 }
 
@@ -86,23 +83,23 @@ int sample(const sampler *s, const float *logits, int32_t n, uint64_t position, 
     if (failed || s->temperature == 0)
         return failed;
     candidate *c = s->candidates;
-    float best = logits[*id];
+    float best = logits[*id], colder = (float)(1 / s->temperature);
     int64_t left = n;
     for (int32_t i = 0; i < n; i++)
-        c[i] = (candidate){logits[i], i};
+        c[i] = (candidate){expf((logits[i] - best) * colder), i};
     if (s->top_k && s->top_k < left) {
         select_best(c, left, s->top_k);
         left = s->top_k;
         qsort(c, (size_t)left, sizeof *c, compare);
     }
-    double total = total_weight(s, c, left, best);
+    double total = total_weight(c, left);
     if (s->top_p < 1) {
-        left = cut_tail(s, left, best, total);
-        total = total_weight(s, c, left, best);
+        left = cut_tail(c, left, s->top_p, total);
+        total = total_weight(c, left);
     }
     double at = rng_uniform(s->seed, RNG_SAMPLE, 0, position) * total;
     int64_t i = 0;
-    while (i < left - 1 && (at -= weight(s, c[i].logit, best)) >= 0)
+    while (i < left - 1 && (at -= (double)c[i].weight) >= 0)
         i++;
     *id = c[i].id;
     return 0;

@@ -4,7 +4,8 @@
 
 #include "base/error.h"
 
-typedef struct candidate { float logit; int32_t id; } candidate;
+/* weight: probability, but for a factor that all have in common; the best has 1. */
+typedef struct candidate { float weight; int32_t id; } candidate;
 
 typedef struct sampler {
     double temperature;   /* 0: the most probable token */
