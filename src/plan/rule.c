@@ -35,6 +35,7 @@ static int chunks_at_once(const model *m, const packing *k)
 
 static int make(const rule_input *in, const rung *r, packing *k, plan *p, pt_error *e)
 {
+    memset(k, 0, sizeof *k);
     memset(p, 0, sizeof *p);
     int failed = pack(in->model, in->shape, r->chunk_bytes, k, e);
     if (!failed)
@@ -57,13 +58,29 @@ static int make(const rule_input *in, const rung *r, packing *k, plan *p, pt_err
     return 0;
 }
 
-/* 1: fits, 0: does not (bytes says what it needs), negative: an error. */
-static int try_rung(const rule_input *in, const rung *r, packing *k, plan *p, uint64_t bytes[TIERS], pt_error *e)
+/* Makes the rung's plan, and says what it needs of each tier. The caller frees both in any case. */
+static int measure(const rule_input *in, const rung *r, packing *k, plan *p, uint64_t bytes[TIERS], pt_error *e)
 {
     int failed = make(in, r, k, p, e);
     const schedule_input s = {in->model, in->shape, k, p, in->training, in->host_tier};
-    if (!failed)
-        failed = schedule_plan_bytes(&s, in->kinds, bytes, e);
+    return failed ? failed : schedule_plan_bytes(&s, in->kinds, bytes, e);
+}
+
+static int rung_bytes(const rule_input *in, const rung *r, uint64_t bytes[TIERS], pt_error *e)
+{
+    packing k;
+    plan p;
+    int failed = measure(in, r, &k, &p, bytes, e);
+    packing_free(&k);
+    plan_free(&p);
+    return failed;
+}
+
+/* 1: fits, and the plan is made; 0: does not; negative: an error. */
+static int try_rung(const rule_input *in, const rung *r, packing *k, plan *p, pt_error *e)
+{
+    uint64_t bytes[TIERS];
+    int failed = measure(in, r, k, p, bytes, e);
     bool fits = !failed;
     for (int t = 0; t < TIERS; t++)
         fits = fits && bytes[t] <= in->budget[t];
@@ -74,88 +91,94 @@ static int try_rung(const rule_input *in, const rung *r, packing *k, plan *p, ui
     return failed ? failed : fits;
 }
 
-/* The largest value in [low, high] of *knob with which the rung fits; 0 if none, 1 with the plan made. */
-static int largest(const rule_input *in, rung *r, int *knob, int low, int high, packing *k, plan *p, pt_error *e)
-{
-    uint64_t bytes[TIERS];
-    int best = -1;
-    while (low <= high) {
-        *knob = (low + high) / 2;
-        int fits = try_rung(in, r, k, p, bytes, e);
-        if (fits < 0)
-            return fits;
-        if (fits) {
-            best = *knob;
-            low = best + 1;
-            packing_free(k);
-            plan_free(p);
-        } else {
-            high = *knob - 1;
-        }
-    }
-    if (best < 0)
-        return 0;
-    *knob = best;
-    return try_rung(in, r, k, p, bytes, e);
-}
-
 /* Everything on the device, saving less and less; without a backward there is nothing to save. */
 static int resident(const rule_input *in, packing *k, plan *p, pt_error *e)
 {
-    uint64_t bytes[TIERS];
     for (int level = in->training ? SAVE_ALL : SAVE_INPUT; level >= SAVE_INPUT; level--)
         for (int all = 1; all >= 0; all--) {
             rung r = {.chunk_bytes = chunk_candidates[0], .persist = INT32_MAX, .level = level, .place = TIER_DEVICE, .visit_all = all};
-            int fits = try_rung(in, &r, k, p, bytes, e);
+            int fits = try_rung(in, &r, k, p, e);
             if (fits)
                 return fits;
         }
     return 0;
 }
 
-/* Some chunks elsewhere: first as few as possible off the device, then as few as possible off the host. */
-static int spilled(const rule_input *in, const rung *base, packing *k, plan *p, pt_error *e)
+/* Whether a tier has room for the rung with so many chunks there: 1, 0, or negative after an error. */
+typedef int (*holds_fn)(const rule_input *in, rung *r, int here, int chunks, pt_error *e);
+
+/* The most chunks, at most `high`, that a tier has room for; 0 where not even for none. */
+static int most_chunks(const rule_input *in, rung *r, int high, int chunks, holds_fn fn, pt_error *e)
 {
-    rung r = *base;
-    int chunks, fits;
+    int low = 0;
+    while (low < high) {
+        int middle = low + (high - low + 1) / 2, holds = fn(in, r, middle, chunks, e);
+        if (holds < 0)
+            return holds;
+        if (holds)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+static int host_holds(const rule_input *in, rung *r, int here, int chunks, pt_error *e)
+{
     uint64_t bytes[TIERS];
-    r.persist = r.on_host = 0;
-    int failed = pack(in->model, in->shape, r.chunk_bytes, k, e);
-    chunks = k->chunks_n;
-    packing_free(k);
+    r->on_host = here;
+    int failed = rung_bytes(in, r, bytes, e);
+    return failed ? failed : bytes[TIER_HOST] <= in->budget[TIER_HOST];
+}
+
+/* Puts as many of the chunks behind the persistent ones on the host as it has room for. All of them may fit where all
+ * but one do not: then nothing passes through the host on its way to the disk. */
+static int fill_host(const rule_input *in, rung *r, int chunks, pt_error *e)
+{
+    int left = in->host_tier && in->budget[TIER_HOST] ? chunks - r->persist : 0;
+    int holds = host_holds(in, r, left, chunks, e);
+    if (holds || !left)
+        return holds < 0 ? holds : 0;
+    int most = most_chunks(in, r, left - 1, chunks, host_holds, e);
+    r->on_host = most;
+    return most < 0 ? most : 0;
+}
+
+/* With the host filled. */
+static int device_holds(const rule_input *in, rung *r, int here, int chunks, pt_error *e)
+{
+    uint64_t bytes[TIERS];
+    r->persist = here;
+    int failed = fill_host(in, r, chunks, e);
+    if (!failed)
+        failed = rung_bytes(in, r, bytes, e);
+    return failed ? failed : bytes[TIER_DEVICE] <= in->budget[TIER_DEVICE];
+}
+
+/* Fills the device, then the host; the disk gets the rest, whether or not it has room. */
+static int distribute(const rule_input *in, rung *r, pt_error *e)
+{
+    packing k;
+    int failed = pack(in->model, in->shape, r->chunk_bytes, &k, e);
     if (failed)
         return failed;
-    if (in->budget[TIER_HOST] && in->host_tier) {
-        fits = largest(in, &r, &r.on_host, 0, chunks, k, p, e);
-        if (fits <= 0)
-            return fits;
-        packing_free(k);
-        plan_free(p);
-        int host = r.on_host;
-        fits = largest(in, &r, &r.persist, 0, chunks - host, k, p, e);
-        return fits;
-    }
-    fits = try_rung(in, &r, k, p, bytes, e);
-    if (fits <= 0)
-        return fits;
-    packing_free(k);
-    plan_free(p);
-    return largest(in, &r, &r.persist, 0, chunks, k, p, e);
+    int chunks = k.chunks_n, holds = device_holds(in, r, 0, chunks, e);
+    packing_free(&k);
+    if (holds <= 0)
+        return holds;
+    int most = most_chunks(in, r, chunks, chunks, device_holds, e);
+    if (most < 0)
+        return most;
+    r->persist = most;
+    return fill_host(in, r, chunks, e);
 }
 
 static int does_not_fit(const rule_input *in, const rung *r, uint64_t least[TIERS], pt_error *e)
 {
-    packing k;
-    plan p;
-    rule_input open = *in;
     uint64_t bytes[TIERS];
-    for (int t = 0; t < TIERS; t++)
-        open.budget[t] = UINT64_MAX;
-    int fits = try_rung(&open, r, &k, &p, bytes, e);
-    if (fits < 0)
-        return fits;
-    packing_free(&k);
-    plan_free(&p);
+    int failed = rung_bytes(in, r, bytes, e);
+    if (failed)
+        return failed;
     if (least)
         memcpy(least, bytes, sizeof bytes);
     for (int t = 0; t < TIERS; t++)
@@ -181,10 +204,10 @@ int rule_plan(const rule_input *in, packing *k, plan *p, uint64_t least[TIERS], 
                 r.chunk_bytes = chunk_candidates[c];
                 r.place = place ? away : TIER_DEVICE;
                 r.spare_buffers = spare;
-                fits = spilled(in, &r, k, p, e);
+                int failed = distribute(in, &r, e);
+                fits = failed < 0 ? failed : try_rung(in, &r, k, p, e);
             }
     if (fits)
         return fits < 0 ? fits : 0;
-    r.persist = r.on_host = 0;
     return does_not_fit(in, &r, least, e);
 }
