@@ -1,5 +1,6 @@
 #include "train/executor.h"
 
+#include "base/units.h"
 #include "schedule/check.h"
 #include "train/tasks.h"
 
@@ -29,6 +30,18 @@ static int64_t tokens_of(const executor *x) { return x->o.input.shape->batch * x
 
 /* ---- memory ---- */
 
+/* The schedules' own needs are checked with them; loading and saving may need more. */
+static int check_budgets(const executor *x, pt_error *e)
+{
+    char need[32], have[32];
+    for (int t = 0; t < TIERS; t++)
+        if (x->bytes[t] > x->o.budget[t])
+            return pt_fail(e, PT_DOES_NOT_FIT, "the plan needs %s of %s memory, loading and saving included, and the budget is %s: give "
+                           "--%s-memory %llu, or plan again", size_format(need, x->bytes[t]), tier_names[t],
+                           size_format(have, x->o.budget[t]), tier_names[t], (unsigned long long)x->bytes[t]);
+    return 0;
+}
+
 static int build_schedules(executor *x, pt_error *e)
 {
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
@@ -44,7 +57,7 @@ static int build_schedules(executor *x, pt_error *e)
         schedule_raise_bytes(&x->o.input, &x->schedules[kind], x->bytes);
         x->scratch_offset = x->schedules[kind].home_bytes[TIER_DEVICE];
     }
-    return 0;
+    return check_budgets(x, e);
 }
 
 static int open_memory(executor *x, pt_error *e)
