@@ -184,6 +184,8 @@ int checkpoint_save(trainer *t, pt_error *e)
     int failed = trainer_drain(t, e);
     if (!failed)
         failed = path_join(path, t->out, name, e);
+    if (!failed && t->saved_step == t->step && path_exists(path))
+        return 0;
     if (!failed)
         failed = dir_stage_begin(&stage, path, e);
     if (failed)
@@ -204,7 +206,10 @@ int checkpoint_save(trainer *t, pt_error *e)
     }
     failed = dir_stage_commit(&stage, e);
     trainer_progress(t, "saving", 2, 2);
-    return failed ? failed : prune(t, e);
+    if (failed)
+        return failed;
+    t->saved_step = t->step;
+    return prune(t, e);
 }
 
 /* Files of a model into the output folder: staged beside their final place, then renamed one by one, the weights'
@@ -325,12 +330,14 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
         failed = json_source_open(&s, file, e);
     if (failed)
         return failed;
-    int64_t version, samples;
+    int64_t version, samples, steps;
     failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
     if (!failed)
         failed = compare_settings(t, path, &s, e);
     if (!failed)
         failed = json_get_int(&s, "step", JSON_REQUIRED, 0, INT64_MAX / 2, &t->step, e);
+    if (!failed)
+        failed = json_get_int(&s, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, &steps, e);
     if (!failed)
         failed = json_get_int(&s, "tokens", JSON_REQUIRED, 0, INT64_MAX / 2, &t->tokens, e);
     if (!failed)
@@ -339,6 +346,10 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     if (!failed && t->step > t->steps)
         failed = pt_fail(e, PT_FAILED, "%s stands at step %lld, behind the last one, %lld: raise --steps", path, (long long)t->step,
                          (long long)t->steps);
+    if (!failed && t->steps < steps && t->o.lr_schedule != PT_LR_CONSTANT)
+        failed = pt_fail(e, PT_FAILED, "%s was written with --steps %lld and this run has %lld: the learning rate depends on it, "
+                                       "and it may only grow; give --steps %lld or more", path, (long long)steps, (long long)t->steps,
+                         (long long)steps);
     t->first_step = t->step;
     return failed;
 }

@@ -295,6 +295,7 @@ int trainer_setup(trainer *t, pt_error *e)
 {
     char from[FILE_PATH_BYTES];
     snprintf(t->out, sizeof t->out, "%s", t->o.out);
+    t->made_out = !path_exists(t->out);
     int failed = dir_make(t->out, e);
     if (!failed)
         failed = dir_lock_take(&t->lock, t->out, e);

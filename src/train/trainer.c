@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static double now_s(void)
 {
@@ -43,9 +44,13 @@ int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
         return pt_fail(e, PT_FAILED, "out of memory");
     t->o = *o;
     t->lock.fd = -1;
+    t->saved_step = -1;
     failed = trainer_setup(t, e);
     if (failed) {
+        char made[FILE_PATH_BYTES];
+        snprintf(made, sizeof made, "%s", t->made_out ? t->out : "");
         pt_trainer_close(t);
+        rmdir(made); /* only where nothing has come to be in it */
         return failed;
     }
     *out = t;
@@ -123,7 +128,8 @@ static double gradient_norm(const trainer *t, int *bad)
 static void save_before(trainer *t, char *sentence, size_t n)
 {
     pt_error e;
-    if (t->plan.update == UPDATE_BACKWARD)
+    t->broken = t->plan.update == UPDATE_BACKWARD;
+    if (t->broken)
         snprintf(sentence, n, "weights may have been changed by it: start anew from the last checkpoint (--model CHECKPOINT)");
     else if (checkpoint_save(t, &e))
         snprintf(sentence, n, "no weight has been changed by it, but saving them failed (%.300s): start anew", e.text);
@@ -158,15 +164,19 @@ static update_params params_of_step(const trainer *t, int64_t step, double norm)
     return u;
 }
 
-int trainer_drain(trainer *t, pt_error *e)
+/* Nothing is waiting afterwards, if all went well. */
+static int run_schedule(trainer *t, schedule_kind kind, float loss_scale, pt_error *e)
 {
-    if (!t->pending)
-        return 0;
-    int failed = executor_run(t->x, SCHEDULE_DRAIN, 0, &t->update, e);
-    if (!failed)
-        t->pending = false;
+    if (t->broken)
+        return pt_fail(e, PT_FAILED, "the run failed in the middle of a step, and what is in memory is neither from before nor from after it: "
+                                     "go on from the last checkpoint");
+    int failed = executor_run(t->x, kind, loss_scale, &t->update, e);
+    t->broken = failed != 0;
+    t->pending = false;
     return failed;
 }
+
+int trainer_drain(trainer *t, pt_error *e) { return t->pending || t->broken ? run_schedule(t, SCHEDULE_DRAIN, 0, e) : 0; }
 
 /* Runs the step's schedule; *targets: what the losses are divided by. */
 static int run_step(trainer *t, int64_t *targets, pt_error *e)
@@ -177,8 +187,7 @@ static int run_step(trainer *t, int64_t *targets, pt_error *e)
     if (t->plan.update == UPDATE_BACKWARD)
         t->update = params_of_step(t, t->step + 1, 0);
     schedule_kind kind = t->pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
-    failed = executor_run(t->x, kind, (float)(1.0 / (double)*targets), &t->update, e);
-    t->pending = false;
+    failed = run_schedule(t, kind, (float)(1.0 / (double)*targets), e);
     return !failed && t->o.trace && t->step + 1 == t->steps ? trace_write(t, kind, e) : failed;
 }
 

@@ -30,13 +30,15 @@ struct pt_trainer {
     executor *x;
     dir_lock lock;
     FILE *metrics;
-    bool random_init, host_tier;
+    bool random_init, host_tier, made_out; /* made_out: the output folder was not there before */
     pt_dtype save_type;
     uint64_t budget[TIERS];
     int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */
     int64_t step, first_step;      /* done; done when the run was resumed */
+    int64_t saved_step;            /* of the newest checkpoint that this run has written, or -1 */
     int64_t tokens;                /* target tokens seen */
     bool pending;                  /* updates of step `step` wait */
+    bool broken;                   /* a step went wrong: some weights may be updated and others not */
     update_params update;          /* their parameters */
 };
 typedef struct pt_trainer trainer;
@@ -48,7 +50,7 @@ double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps);
 /* trainer.c */
 void trainer_notice(const trainer *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void trainer_progress(const trainer *t, const char *stage, uint64_t done, uint64_t total);
-int trainer_drain(trainer *t, pt_error *e); /* runs the waiting updates */
+int trainer_drain(trainer *t, pt_error *e); /* runs the waiting updates; an error where the state is broken */
 
 /* setup.c */
 int trainer_setup(trainer *t, pt_error *e);
