@@ -18,11 +18,12 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* Sizes beyond any model, and small enough that no product of those that occur passes 2^63. */
+/* Sizes beyond any model, and small enough that no product of those that occur passes 2^63. A row of MAX_WIDTH and a
+ * head of MAX_HEAD_DIM are the largest whose tiles have room in a thread's scratch (device/cpu). */
 enum {
-    MAX_WIDTH = 1 << 20,
+    MAX_WIDTH = 1 << 19,
     MAX_HEADS = 4096,
-    MAX_HEAD_DIM = 1 << 16,
+    MAX_HEAD_DIM = 512,
     MAX_VOCAB = 1 << 24,
     MAX_POSITIONS = 1 << 30
 };
@@ -135,6 +136,9 @@ static int read_heads(reader *r)
                            where, a->hidden.name, (long long)c->hidden, a->heads.name, (long long)c->heads);
         c->head_dim = c->hidden / c->heads;
     }
+    if (c->head_dim > MAX_HEAD_DIM)
+        return pt_fail(r->e, PT_FAILED, "%s: \"%s\" %lld makes heads of %lld, and at most %d are supported; raise it", where,
+                       a->heads.name, (long long)c->heads, (long long)c->head_dim, MAX_HEAD_DIM);
     if (a->position == POSITION_ROTARY && c->head_dim % 2)
         return pt_fail(
             r->e, PT_FAILED,

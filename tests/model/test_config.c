@@ -237,8 +237,11 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'mistral', 'num_attention_heads': 4}", "num_key_value_heads", "default"},
     {"{'model_type': 'llama', 'head_dim': 63}", "head_dim", "63"},
     {"{'model_type': 'llama', 'vocab_size': 99999999999}", "vocab_size", "99999999999"},
-    {"{'model_type': 'llama', 'hidden_size': 1048576, 'intermediate_size': 16777216, 'num_attention_heads': 4096,"
-     " 'head_dim': 65536, 'num_hidden_layers': 512}", "parameters", "1e+15"},
+    {"{'model_type': 'llama', 'head_dim': 514}", "head_dim", "512"},
+    {"{'model_type': 'gpt2', 'n_embd': 1028, 'n_head': 2}", "n_head", "512"},
+    {"{'model_type': 'llama', 'hidden_size': 524290}", "hidden_size", "524288"},
+    {"{'model_type': 'llama', 'hidden_size': 524288, 'intermediate_size': 8388608, 'num_attention_heads': 4096,"
+     " 'head_dim': 512, 'num_hidden_layers': 512}", "parameters", "1e+15"},
     {"{'model_type': 'gpt2', 'n_embd': 770}", "n_embd", "770"},
     {"{'model_type': 'gpt2', 'n_embd': 768, 'hidden_size': 1024}", "hidden_size", "1024"},
     {"{'model_type': 'gpt2', 'n_positions': 2147483648}", "n_positions", "2147483648"},

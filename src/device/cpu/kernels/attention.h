@@ -15,7 +15,7 @@ enum {
     ATT_KEYS = 64,    /* keys of a tile; the grid starts at key 0 */
     ATT_SPAN = 256,   /* keys of a dk/dv task when a sequence is cut into several */
     ATT_FEW = 8,      /* fewer queries than this go row by row (attention_rows) */
-    ATT_MAX_DIM = 512, /* the largest head dimension whose tiles fit the scratch */
+    ATT_MAX_DIM = 512, /* the largest head dimension whose tiles fit the scratch; configs with more are refused */
     ATT_ROW_FLOATS = 128 << 10,
     ATT_SCRATCH_FLOATS = POOL_SCRATCH_BYTES / 4
 };
