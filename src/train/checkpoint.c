@@ -212,19 +212,23 @@ int checkpoint_save(trainer *t, pt_error *e)
     return prune(t, e);
 }
 
-/* Files of a model into the output folder: staged beside their final place, then renamed one by one, the weights'
- * index and config.json last. */
+/* When a file of a model takes its final name: what config.json speaks of is there when it is. */
+static int move_turn(const char *name)
+{
+    size_t n = strlen(name);
+    return strcmp(name, "config.json") == 0 ? 2 : n > 5 && strcmp(name + n - 5, ".json") == 0;
+}
+
+/* Files of a model into the output folder: staged beside their final place, then renamed one by one. */
 static int move_files(const char *from, const char *to, pt_error *e)
 {
-    for (int last = 0; last < 2; last++) {
+    for (int turn = 0; turn < 3; turn++) {
         DIR *d = opendir(from);
         if (!d)
             return pt_fail_errno(e, PT_FAILED, "%s cannot be read", from);
         for (struct dirent *entry; (entry = readdir(d));) {
             char a[FILE_PATH_BYTES], b[FILE_PATH_BYTES];
-            size_t n = strlen(entry->d_name);
-            bool is_json = n > 5 && strcmp(entry->d_name + n - 5, ".json") == 0;
-            if (entry->d_name[0] == '.' || is_json != (last == 1))
+            if (entry->d_name[0] == '.' || move_turn(entry->d_name) != turn)
                 continue;
             int failed = path_join(a, from, entry->d_name, e);
             if (!failed)
