@@ -5,6 +5,7 @@
 #include "base/units.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +146,9 @@ static int complete(session *s, pt_error *e)
     s->o.notice = notice;
     s->o.progress = show_progress;
     s->o.arg = s;
+    if (s->o.lr == 0)
+        return pt_fail(e, PT_USAGE, "--lr 0: nothing would be learned; give more than 0, or leave the option out");
+    s->o.lr = isnan(s->o.lr) ? 0 : s->o.lr;
     if (s->o.resume && !s->o.out && !s->o.resume_from)
         return pt_fail(e, PT_USAGE, "--resume wants --out DIR, the folder of the run that goes on");
     if (!s->o.out)
@@ -250,6 +254,7 @@ int command_train(int argc, char **argv)
     if (!s)
         return 1;
     pt_train_defaults(&s->o);
+    s->o.lr = NAN; /* not given */
     s->lr_schedule = PT_LR_LINEAR;
     int status = parse(s, argc, argv, &e);
     if (status == 1) {
