@@ -213,6 +213,8 @@ typedef struct device_table {
     /* One block of `bytes`, aligned to 4096 (huge pages where they help), zero-filled. */
     int (*memory_open)(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e);
     void (*memory_close)(device *d, memory_kind kind, void *base, size_t bytes);
+    /* What of the block has really been taken so far; pages that were never written may not be. */
+    size_t (*memory_used)(device *d, memory_kind kind, void *base, size_t bytes);
     /* threads: how many run one op together (0: the device's default). */
     int (*queue_open)(device *d, const char *name, int threads, queue **out, pt_error *e);
     void (*queue_close)(queue *q);

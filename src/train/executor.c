@@ -13,7 +13,7 @@ struct executor {
     schedule schedules[SCHEDULE_KINDS];
     bool built[SCHEDULE_KINDS];
     uint64_t bytes[TIERS], peak[TIERS], scratch_offset;
-    bool ran[SCHEDULE_KINDS];
+    bool ran[SCHEDULE_KINDS], peak_known; /* what was touched stays: only a first run, or the scratch, can raise the peak */
     char *arena[TIERS];
     device *arena_device[TIERS];
     disk_file *disk;
@@ -221,17 +221,6 @@ static void issue(executor *x, const schedule *s, int index)
     x->values[index] = queue_signal(q);
 }
 
-static void note_peak(executor *x, schedule_kind kind)
-{
-    const schedule *s = &x->schedules[kind];
-    for (int i = 0; i < s->operands_n && !x->ran[kind]; i++) {
-        const buffer *b = &s->buffers[s->operands[i].buffer];
-        uint64_t end = align_up(b->offset + b->bytes, DISK_ALIGN);
-        x->peak[b->tier] = end > x->peak[b->tier] ? end : x->peak[b->tier];
-    }
-    x->ran[kind] = true;
-}
-
 int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e)
 {
     const schedule *s = &x->schedules[kind];
@@ -239,7 +228,8 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
     memset(last, -1, sizeof last);
     if (!x->built[kind])
         return pt_fail(e, PT_FAILED, "this schedule was not asked for when the executor was opened");
-    note_peak(x, kind);
+    x->peak_known &= x->ran[kind];
+    x->ran[kind] = true;
     x->runner.loss_scale = loss_scale;
     if (u)
         x->runner.update = *u;
@@ -266,7 +256,17 @@ const schedule *executor_schedule(const executor *x, schedule_kind kind) { retur
 const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }
 const task_time *executor_trace(const executor *x) { return x->times; }
 uint64_t executor_bytes(const executor *x, tier t) { return x->bytes[t]; }
-uint64_t executor_peak_bytes(const executor *x, tier t) { return x->peak[t]; }
+
+uint64_t executor_peak_bytes(executor *x, tier t)
+{
+    for (int k = TIER_DEVICE; k <= TIER_HOST && !x->peak_known; k++)
+        if (x->arena[k])
+            x->peak[k] = x->arena_device[k]->table->memory_used(x->arena_device[k], k == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST,
+                                                                x->arena[k], x->bytes[k]);
+    x->peak[TIER_DISK] = x->bytes[TIER_DISK]; /* its blocks are all allocated at open */
+    x->peak_known = true;
+    return x->peak[t];
+}
 
 static const schedule *any_schedule(const executor *x)
 {
@@ -291,7 +291,7 @@ char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *di
 
 char *executor_scratch(executor *x)
 {
-    x->peak[TIER_DEVICE] = x->bytes[TIER_DEVICE];
+    x->peak_known = false;
     return x->arena[TIER_DEVICE] + x->scratch_offset;
 }
 uint64_t executor_scratch_bytes(const executor *x) { return x->bytes[TIER_DEVICE] - x->scratch_offset; }

@@ -52,8 +52,8 @@ const task_time *executor_trace(const executor *x); /* of the last run's tasks; 
 
 /* Largest arena over the schedules, with the room that saving needs. */
 uint64_t executor_bytes(const executor *x, tier t);
-/* The end of what was really used of it so far. */
-uint64_t executor_peak_bytes(const executor *x, tier t);
+/* What was really taken of it so far: measured, not planned. */
+uint64_t executor_peak_bytes(executor *x, tier t);
 /* For state.h: where a home buffer lies (a host address; NULL on the disk), and a room of `executor_scratch_bytes` that is
  * free between runs. */
 char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset);

@@ -79,6 +79,25 @@ static void memory_is_aligned_and_zero(void **state)
     d->table->close(d);
 }
 
+static void memory_counts_as_used_once_it_is_written(void **state)
+{
+    enum { BLOCK = 48 << 20, WRITTEN = 20 << 20, HUGE = 2 << 20 };
+    device *d = open_device(1);
+    char *base = open_memory(d, BLOCK);
+    assert_int_equal(d->table->memory_used(d, MEMORY_HOST, base, BLOCK), 0);
+    base[BLOCK - 1] = 1;
+    size_t used = d->table->memory_used(d, MEMORY_HOST, base, BLOCK);
+    assert_true(used > 0 && used <= HUGE);
+    memset(base, 1, WRITTEN);
+    used = d->table->memory_used(d, MEMORY_HOST, base, BLOCK);
+    assert_true(used > WRITTEN && used <= WRITTEN + 2 * HUGE);
+    memset(base, 1, BLOCK);
+    assert_int_equal(d->table->memory_used(d, MEMORY_HOST, base, BLOCK), BLOCK);
+    assert_int_equal(d->table->memory_used(d, MEMORY_HOST, base, 5000), 5000); /* whole pages, but no more than there is */
+    d->table->memory_close(d, MEMORY_HOST, base, BLOCK);
+    d->table->close(d);
+}
+
 static void the_device_says_what_its_bits_depend_on(void **state)
 {
     device *d = open_device(0);
@@ -303,6 +322,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_aligned_and_zero),
+        cmocka_unit_test(memory_counts_as_used_once_it_is_written),
         cmocka_unit_test(the_device_says_what_its_bits_depend_on),
         cmocka_unit_test(copies_of_any_size_are_exact),
         cmocka_unit_test(waits_order_what_queues_write),

@@ -59,6 +59,21 @@ static void cpu_memory_close(device *d, memory_kind kind, void *base, size_t byt
         munmap(base, whole_pages(bytes ? bytes : 1));
 }
 
+static size_t cpu_memory_used(device *d, memory_kind kind, void *base, size_t bytes)
+{
+    enum { PAGES = 4096 };
+    unsigned char resident[PAGES];
+    size_t pages = whole_pages(bytes ? bytes : 1) / PAGE_BYTES, used = 0;
+    for (size_t at = 0; at < pages; at += PAGES) {
+        size_t n = pages - at < PAGES ? pages - at : PAGES;
+        if (mincore((char *)base + at * PAGE_BYTES, n * PAGE_BYTES, resident))
+            return bytes;
+        for (size_t i = 0; i < n; i++)
+            used += resident[i] & 1;
+    }
+    return used * PAGE_BYTES < bytes ? used * PAGE_BYTES : bytes;
+}
+
 static int queue_open(device *d, const char *name, int threads, queue **out, pt_error *e)
 {
     bool all = threads == 0;
@@ -69,6 +84,7 @@ static const device_table CPU_TABLE = {
     .close = cpu_close,
     .memory_open = cpu_memory_open,
     .memory_close = cpu_memory_close,
+    .memory_used = cpu_memory_used,
     .queue_open = queue_open,
     .queue_close = cpu_queue_close,
     .submit = cpu_queue_submit,
