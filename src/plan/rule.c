@@ -193,20 +193,46 @@ static int does_not_fit(const rule_input *in, const rung *r, uint64_t least[TIER
     return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the tiers together are too small; raise --device-memory or --disk-memory");
 }
 
+/* Of the chunk sizes the one that leaves least on the disk: 1 with *r complete, 0 if none fits, negative after an error. */
+static int best_chunks(const rule_input *in, rung *r, pt_error *e)
+{
+    rung best = {0};
+    uint64_t bytes[TIERS], least = UINT64_MAX;
+    for (size_t c = 0; c < sizeof chunk_candidates / sizeof *chunk_candidates; c++) {
+        r->chunk_bytes = chunk_candidates[c];
+        r->persist = r->on_host = 0;
+        int failed = distribute(in, r, e);
+        if (failed >= 0)
+            failed = rung_bytes(in, r, bytes, e);
+        if (failed < 0)
+            return failed;
+        bool fits = true;
+        for (int t = 0; t < TIERS; t++)
+            fits = fits && bytes[t] <= in->budget[t];
+        if (fits && bytes[TIER_DISK] < least) {
+            least = bytes[TIER_DISK];
+            best = *r;
+        }
+    }
+    if (least == UINT64_MAX)
+        return 0;
+    *r = best;
+    return 1;
+}
+
 int rule_plan(const rule_input *in, packing *k, plan *p, uint64_t least[TIERS], pt_error *e)
 {
     int fits = resident(in, k, p, e);
     tier away = in->host_tier && in->budget[TIER_HOST] ? TIER_HOST : TIER_DISK;
     rung r = {.level = SAVE_INPUT, .visit_all = true};
     for (int place = 0; place < 2 && !fits; place++)
-        for (int spare = 1; spare >= 0 && !fits; spare--)
-            for (size_t c = 0; c < sizeof chunk_candidates / sizeof *chunk_candidates && !fits; c++) {
-                r.chunk_bytes = chunk_candidates[c];
-                r.place = place ? away : TIER_DEVICE;
-                r.spare_buffers = spare;
-                int failed = distribute(in, &r, e);
-                fits = failed < 0 ? failed : try_rung(in, &r, k, p, e);
-            }
+        for (int spare = 1; spare >= 0 && !fits; spare--) {
+            r.place = place ? away : TIER_DEVICE;
+            r.spare_buffers = spare;
+            fits = best_chunks(in, &r, e);
+            if (fits > 0)
+                fits = try_rung(in, &r, k, p, e);
+        }
     if (fits)
         return fits < 0 ? fits : 0;
     return does_not_fit(in, &r, least, e);

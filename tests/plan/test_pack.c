@@ -66,7 +66,7 @@ static void check_chunks(const model *m, const step_shape *s, const packing *k)
             assert_int_equal(p->chunk, c);
             assert_int_equal(p->offset % 32, 0);
             assert_true(p->offset >= end);
-            end = p->offset + p->rows * m->params[p->param].cols;
+            end = p->offset + piece_elements(k, &m->params[p->param], p->rows * m->params[p->param].cols);
         }
         assert_true(end <= chunk->elements && chunk->elements - end < 2048 + 32);
         next += chunk->pieces_n;
@@ -121,12 +121,12 @@ static void check_layers(const model *m, const step_shape *s, const packing *k)
 {
     int64_t limit = k->chunk_bytes / (int64_t)dtype_bytes(s->type);
     for (int block = 1; block < m->blocks_n - 1; block++) {
-        int64_t elements = 0;
+        int64_t elements = 0; /* norms count twice beside bf16 */
         int first = -1, last = -1;
         for (int p = 0; p < m->params_n; p++) {
             if (m->params[p].block != block)
                 continue;
-            elements += (int64_t)align_up((uint64_t)(m->params[p].rows * m->params[p].cols), 32);
+            elements += (int64_t)align_up((uint64_t)piece_elements(k, &m->params[p], m->params[p].rows * m->params[p].cols), 32);
             first = first < 0 ? k->pieces[k->piece_of_param[p]].chunk : first;
             last = k->pieces[k->piece_of_param[p + 1] - 1].chunk;
         }
