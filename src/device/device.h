@@ -82,7 +82,7 @@ typedef struct op_norm {
  * dx may be dy. scratch: norm_backward_scratch_bytes(). */
 typedef struct op_norm_backward {
     norm_kind kind; pt_dtype type; bool accumulate; int64_t rows, heads, dim, ldx, lddy, lddx; float eps;
-    const void *x, *dy, *dx_add; const float *weight; void *dx; float *dweight, *dbias; void *scratch;
+    const void *x; const float *weight; const void *dy, *dx_add; void *dx; float *dweight, *dbias; void *scratch;
 } op_norm_backward;
 /* a mean and a reciprocal deviation per (row, head) */
 static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads)

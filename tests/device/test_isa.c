@@ -16,7 +16,7 @@ static uint64_t hash_norm(pt_dtype type, uint64_t hash)
 {
     enum { ROWS = 9, DIM = 203 };
     for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
-        tensor x = tensor_random(type, ROWS * DIM, 0, 1), w = tensor_random(type, DIM, 1, 1), dy = tensor_random(type, ROWS * DIM, 0, 1);
+        tensor x = tensor_random(type, ROWS * DIM, 0, 1), w = tensor_random(PT_F32, DIM, 1, 1), dy = tensor_random(type, ROWS * DIM, 0, 1);
         float dweight[DIM], dbias[DIM];
         op_norm o = {kind, type, ROWS, 1, DIM, DIM, DIM, 1e-5f, x.data, w.data, w.data, test_alloc(ROWS * DIM * 4)};
         cpu_norm(the_test.pools[2], &o);
