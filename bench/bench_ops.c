@@ -100,7 +100,7 @@ static void run_adamw(const void *o) { cpu_adamw(threads, o); }
 static void measure_norms(void)
 {
     size_t n = (size_t)TOKENS * WIDTH, b = dtype_bytes(type);
-    void *x = numbers(n, type), *y = numbers(n, type), *dx = numbers(n, type), *w = numbers(WIDTH, type);
+    void *x = numbers(n, type), *y = numbers(n, type), *dx = numbers(n, type), *w = numbers(WIDTH, PT_F32);
     float *sums = numbers(2 * WIDTH, PT_F32);
     for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
         op_norm o = {kind, type, TOKENS, 1, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, kind == NORM_LAYER ? w : NULL, y};
