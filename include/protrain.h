@@ -99,7 +99,8 @@ typedef struct pt_step {
 typedef struct pt_trainer pt_trainer;
 
 PT_API void pt_train_defaults(pt_train_options *o);
-/* Reads model and data, plans, proves that the plan fits, takes the memory, loads the weights (or a checkpoint). */
+/* The strings and lists in `o` are not copied: they must live until pt_trainer_close.
+ * Reads model and data, plans, proves that the plan fits, takes the memory, loads the weights (or a checkpoint). */
 PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e);
 /* One step: 1 if there was one, 0 when all are done, negative on error. */
 PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
