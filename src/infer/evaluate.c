@@ -9,7 +9,7 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
-#include "plan/rule.h"
+#include "search/rule.h"
 #include "profile/machine.h"
 #include "train/executor.h"
 #include "train/state.h"

@@ -11,7 +11,7 @@
 
 #include "data/dataset.h"
 #include "io/files.h"
-#include "plan/rule.h"
+#include "search/rule.h"
 #include "train/executor.h"
 #include "train/state.h"
 

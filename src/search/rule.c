@@ -1,4 +1,4 @@
-#include "plan/rule.h"
+#include "search/rule.h"
 
 #include "base/units.h"
 

@@ -1,6 +1,6 @@
 #include "random_plan.h"
 
-#include "plan/rule.h"
+#include "search/rule.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,52 @@
+/* costs.h - what things cost: the profile of a machine and a model as plain numbers. They were measured (profile/measure.h),
+ * or computed for a machine that is not here (profile/analytic.h); who reads them does not know which.
+ *
+ * Blocks are priced a unit at a time (model/shape.h: the unit is the atom of computation), transfers and updates by
+ * their size. Every time is that of a task that runs alone; what it loses to others at its side is in `slow`.
+ */
+#ifndef PT_COSTS_H
+#define PT_COSTS_H
+
+#include "schedule/schedule.h"
+
+enum { COST_POINTS = 8, COST_LAYER_KINDS = 8 };
+
+/* Time by amount (bytes, elements): straight lines between points of ascending amount, below the first from (0, its own
+ * time), above the last at the slope of the last two. n = 0: not known, costs nothing. */
+typedef struct cost_curve { int n; double amount[COST_POINTS], ns[COST_POINTS]; } cost_curve;
+double cost_at(const cost_curve *c, double amount);
+
+/* What a running task is to those beside it. */
+typedef enum cost_class {
+    COST_MATH,   /* layers and the head: bound by the device's arithmetic */
+    COST_MEMORY, /* updates, rounding of gradients, embedding on the device: bound by its memory */
+    COST_TO_DEVICE, COST_FROM_DEVICE, COST_HOST, COST_READ, COST_WRITE,
+    COST_CLASSES
+} cost_class;
+extern const char *const cost_class_names[COST_CLASSES];
+cost_class task_class(const task *t);
+
+typedef struct layer_cost { double forward_ns[SAVE_LEVELS], backward_ns[SAVE_LEVELS]; } layer_cost; /* one unit */
+
+typedef struct costs {
+    int kinds_n;                                    /* layers that differ in cost (their attention window) */
+    unsigned char kind_of_layer[MODEL_MAX_LAYERS];  /* index into layer */
+    layer_cost layer[COST_LAYER_KINDS];
+    double embed_ns, head_ns, head_eval_ns;         /* one unit */
+    cost_curve finish, embed_finish;                /* by elements of the chunk; embed_finish for the whole batch */
+    cost_curve update_device, update_host;          /* AdamW, by elements of the chunk */
+    cost_curve to_device, from_device, read, write; /* by bytes */
+    double task_ns;                                 /* what any task costs its queue beside its work */
+    double step_ns;                                 /* a step's work outside of its schedule: batch, sums, metrics */
+    double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs */
+    double spread;                                  /* relative uncertainty of the block times: half the quartile distance */
+} costs;
+
+/* All curves empty, no slowing down. */
+void costs_init(costs *c);
+/* Time of a task that runs alone, in ns. */
+double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t);
+/* Every number finite and not negative, kinds in range, curves ascending: else PT_FAILED names it (`name`: the file). */
+int costs_validate(const costs *c, const model *m, const char *name, pt_error *e);
+
+#endif

@@ -1,0 +1,70 @@
+/* search.h - the fastest plan that fits: candidates from bounds and from known policies, improved step by step, each priced by
+ * simulating its schedule. Anytime: what is found first is good, what is found later is better.
+ */
+#ifndef PT_SEARCH_H
+#define PT_SEARCH_H
+
+#include "schedule/simulate.h"
+
+typedef struct search_input {
+    const model *model;
+    const step_shape *shape;
+    const costs *costs;
+    uint64_t budget[TIERS];
+    bool training;        /* false: weights only, SCHEDULE_EVAL is what is priced */
+    bool clipping;        /* gradients wait for the global norm */
+    bool host_tier;
+    bool evaluates;       /* SCHEDULE_EVAL must fit beside the steps */
+    int64_t micro_batch;  /* 0: searched */
+    double seconds;       /* time for the search; 0: the default, 0.5 */
+} search_input;
+
+typedef struct candidate {
+    char name[48];        /* where it came from: "search", or a policy's name */
+    packing packing;
+    plan plan;
+    double step_ns;
+    uint64_t bytes[TIERS];
+} candidate;
+void candidate_free(candidate *c);
+
+enum { SEARCH_OTHERS = 8 };
+typedef struct search_result {
+    candidate best;
+    candidate others[SEARCH_OTHERS]; /* the best of each policy that fits, fastest first */
+    int others_n;
+    uint64_t least[TIERS];           /* what the most economical plan needs (filled also when nothing fits) */
+    int tried;                       /* schedules simulated */
+    double seconds, first_good_s;    /* taken in all, and until within 5% of the result */
+} search_result;
+
+/* The schedules that a run of such a plan needs, as a bit set. */
+unsigned search_kinds(const search_input *in, update_time update);
+
+/* PT_DOES_NOT_FIT names what is missing and the smallest change that would make it fit; *out->least is valid then. */
+int search_plan(const search_input *in, search_result *out, pt_error *e);
+void search_result_free(search_result *r);
+
+/* Builds the plan's schedules and prices them: c->packing and c->plan are given, step_ns and bytes are filled.
+ * 1: it fits, 0: it does not, negative: an error. */
+int search_price(const search_input *in, candidate *c, pt_error *e);
+
+/* ---- policies (policies.c): what a fixed recipe would choose under the same budgets ---- */
+
+typedef enum policy {
+    POLICY_RESIDENT,      /* everything on the device, everything saved */
+    POLICY_RECOMPUTE,     /* everything on the device, only inputs saved */
+    POLICY_ZERO_OFFLOAD,  /* states on the host, updated there after backward */
+    POLICY_ZERO_INFINITY, /* everything on the disk */
+    POLICY_FSDP,          /* chunks fetched when needed, nothing kept in between, all recomputed */
+    POLICY_DOS2,          /* Deep Optimizer States, k = 2 */
+    POLICY_GREEDY_SNAKE,  /* block-major: all micro-batches visit a block before the next is fetched */
+    POLICY_MEGATRAIN,     /* all on the host, streamed through two buffers */
+    POLICY_PROTRAIN,      /* the paper's four numbers, searched exhaustively */
+    POLICIES
+} policy;
+extern const char *const policy_names[POLICIES];
+/* 1: made, fits and priced; 0: this policy does not fit (or needs a host tier that is not there); negative: an error. */
+int policy_plan(const search_input *in, policy p, candidate *out, pt_error *e);
+
+#endif
