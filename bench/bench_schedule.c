@@ -1,4 +1,4 @@
-/* bench_schedule.c - how long it takes to build and to check one schedule.
+/* bench_schedule.c - how long it takes to build, to check and to simulate one schedule.
  *
  *     bench_schedule [layers [micro-batches [chunk MiB]]]          100 8 64
  *
@@ -6,6 +6,7 @@
  * that a shared machine is fair. A search builds some hundreds of schedules.
  */
 #include "schedule/check.h"
+#include "schedule/simulate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,23 +70,45 @@ static void fill(plan *p, const layout_case *c, int visit)
         p->blocks[i] = (plan_block){(save_level)(i % SAVE_LEVELS), c->place};
 }
 
+/* Round numbers in which everything overlaps and slows its neighbours down. */
+static costs some_costs(void)
+{
+    costs c;
+    const cost_curve ns = {2, {1e6, 2e6}, {1e5, 2e5}};
+    costs_init(&c);
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        c.layer[0].forward_ns[level] = 1e7, c.layer[0].backward_ns[level] = 3e7;
+    c.embed_ns = 1e6;
+    c.head_ns = 5e7;
+    c.finish = c.embed_finish = c.update_device = c.update_host = c.to_device = c.from_device = c.read = c.write = ns;
+    for (int a = 0; a < COST_CLASSES; a++)
+        for (int b = 0; b < COST_CLASSES; b++)
+            c.slow[a][b] = 1.25;
+    return c;
+}
+
 static void measure(const schedule_input *in, const layout_case *c)
 {
     pt_error e = {0};
-    double build = 1e9, check = 1e9;
+    double build = 1e9, check = 1e9, simulated = 1e9;
+    const costs k = some_costs();
     schedule s;
+    simulation sim;
     for (int i = 0; i < TIMES; i++) {
         double start = now_ms();
         must(schedule_build(in, c->update == UPDATE_BACKWARD ? SCHEDULE_STEP : SCHEDULE_STEP_UPDATE, &s, &e), &e);
         double built = now_ms();
         must(schedule_check(in, &s, NULL, &e), &e);
         double checked = now_ms();
+        must(simulate(in, &s, &k, false, &sim, &e), &e);
+        double done = now_ms();
         build = built - start < build ? built - start : build;
         check = checked - built < check ? checked - built : check;
+        simulated = done - checked < simulated ? done - checked : simulated;
         if (i < TIMES - 1)
             schedule_free(&s);
     }
-    printf("%-40s %5d %7d %8d %7.1f %7.1f\n", c->name, in->plan->visit, s.tasks_n, s.buffers_n, build, check);
+    printf("%-40s %5d %7d %8d %7.1f %7.1f %9.2f\n", c->name, in->plan->visit, s.tasks_n, s.buffers_n, build, check, simulated);
     schedule_free(&s);
 }
 
@@ -108,7 +131,7 @@ int main(int argc, char **argv)
     must(plan_alloc(&p, k.chunks_n, layers, &e), &e);
     p.chunk_bytes = k.chunk_bytes;
     p.n_buffer = buffers_for(m, &k);
-    printf("%d layers, %d micro-batches, %d chunks\n%-40s visit   tasks  buffers  build    check (ms)\n", layers, micros, k.chunks_n, "");
+    printf("%d layers, %d micro-batches, %d chunks\n%-40s visit   tasks  buffers  build    check  simulate (ms)\n", layers, micros, k.chunks_n, "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int all = 0; all < 2; all++) {
             fill(&p, &cases[i], all ? micros : 1);

@@ -11,8 +11,9 @@
 
 enum { COST_POINTS = 8, COST_LAYER_KINDS = 8 };
 
-/* Time by amount (bytes, elements): straight lines between points of ascending amount, below the first from (0, its own
- * time), above the last at the slope of the last two. n = 0: not known, costs nothing. */
+/* Time by amount (bytes, elements): straight lines between points of ascending amount, of which more never takes less.
+ * Below the first its time, above the last at the slope of the last two (of one point: in proportion). n = 0: not known,
+ * costs nothing. */
 typedef struct cost_curve { int n; double amount[COST_POINTS], ns[COST_POINTS]; } cost_curve;
 double cost_at(const cost_curve *c, double amount);
 
@@ -33,7 +34,7 @@ typedef struct costs {
     unsigned char kind_of_layer[MODEL_MAX_LAYERS];  /* index into layer */
     layer_cost layer[COST_LAYER_KINDS];
     double embed_ns, head_ns, head_eval_ns;         /* one unit */
-    cost_curve finish, embed_finish;                /* by elements of the chunk; embed_finish for the whole batch */
+    cost_curve finish, embed_finish;                /* by elements that are finished; embed_finish for the whole batch */
     cost_curve update_device, update_host;          /* AdamW, by elements of the chunk */
     cost_curve to_device, from_device, read, write; /* by bytes */
     double task_ns;                                 /* what any task costs its queue beside its work */

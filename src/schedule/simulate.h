@@ -11,22 +11,25 @@
 
 typedef enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASES } phase;
 extern const char *const phase_names[PHASES];
-/* Phase of a task: the head belongs to backward, transfers to none (-1). */
+/* Phase of a task: the head belongs to backward (evaluation's to forward), transfers to none (-1). */
 int task_phase(const task *t);
 
 typedef struct simulation {
     double total_ns;                  /* from the first task's start to the end of the last, plus costs.step_ns */
     double busy_ns[QUEUES];
-    double wait_ns[QUEUES][QUEUES];   /* [a][b]: a stood still for a task of b before its next one (not after its last) */
+    double wait_ns[QUEUES][QUEUES];   /* [a][b]: a stood still for a task of b, the last that its next one waited for; not
+                                         after a's own last */
     double phase_ns[PHASES];          /* busy time of the compute and host queues by phase */
     double *start_ns, *end_ns;        /* of each task, from the first one's start; only with `times` */
 } simulation;
 
-/* `times`: also each task's start and end (simulation_free). Fails only for want of memory. */
+/* `times`: also each task's start and end (simulation_free). Fails for want of memory, or where queues wait for each other
+ * (never in a schedule that was built or checked). One pass over the tasks, two allocations at most. */
 int simulate(const schedule_input *in, const schedule *s, const costs *c, bool times, simulation *out, pt_error *e);
 void simulation_free(simulation *s);
 
-/* Time of a steady step of the plan, all its schedules counted (a drained plan's updates too): builds and simulates them. */
+/* Time of a steady step of the plan, all its schedules counted (a drained plan's updates too): builds and simulates them.
+ * A model that is not trained: of its evaluation. */
 int simulate_plan(const schedule_input *in, const costs *c, double *step_ns, pt_error *e);
 
 #endif

@@ -1,0 +1,178 @@
+#include "schedule/costs.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const cost_class_names[COST_CLASSES] = {"math", "memory", "to_device", "from_device", "host", "read", "write"};
+
+double cost_at(const cost_curve *c, double amount)
+{
+    const double *x = c->amount, *y = c->ns;
+    int last = c->n - 1, i = 1;
+    if (last < 0)
+        return 0;
+    if (amount <= x[0])
+        return y[0];
+    if (last == 0)
+        return y[0] * (amount / x[0]);
+    while (i < last && x[i] < amount)
+        i++;
+    return y[i - 1] + (y[i] - y[i - 1]) * ((amount - x[i - 1]) / (x[i] - x[i - 1]));
+}
+
+cost_class task_class(const task *t)
+{
+    switch (t->queue) {
+    case QUEUE_TO_DEVICE: return COST_TO_DEVICE;
+    case QUEUE_FROM_DEVICE: return COST_FROM_DEVICE;
+    case QUEUE_HOST: return COST_HOST;
+    case QUEUE_READ: return COST_READ;
+    case QUEUE_WRITE: return COST_WRITE;
+    default: break;
+    }
+    switch (t->kind) {
+    case TASK_EMBED: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_UPDATE: return COST_MEMORY;
+    default: return COST_MATH;
+    }
+}
+
+void costs_init(costs *c)
+{
+    memset(c, 0, sizeof *c);
+    c->kinds_n = 1;
+    for (int a = 0; a < COST_CLASSES; a++)
+        for (int b = 0; b < COST_CLASSES; b++)
+            c->slow[a][b] = 1;
+}
+
+/* ---- one task ---- */
+
+static double operand_bytes(const schedule *s, const task *t)
+{
+    double bytes = 0;
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
+        bytes += (double)s->buffers[s->operands[i].buffer].bytes;
+    return bytes;
+}
+
+static double chunk_elements(const packing *k, int chunk) { return (double)k->chunks[chunk].elements; }
+
+/* Those of the chunk's elements that belong to the task's block. */
+static double finished_elements(const schedule_input *in, const task *t)
+{
+    const packing *k = in->packing;
+    const chunk_t *c = &k->chunks[t->chunk];
+    int64_t n = 0;
+    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
+        const param *p = &in->model->params[k->pieces[i].param];
+        n += p->block == t->block ? k->pieces[i].rows * p->cols : 0;
+    }
+    return (double)n;
+}
+
+static const layer_cost *layer_of(const costs *c, const task *t) { return &c->layer[c->kind_of_layer[t->block - 1]]; }
+
+static save_level level_of(const schedule_input *in, const task *t) { return in->plan->blocks[t->block - 1].level; }
+
+static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+{
+    double units = (double)s->micro_units;
+    switch (t->kind) {
+    case TASK_EMBED: return units * c->embed_ns;
+    case TASK_LAYER: return units * layer_of(c, t)->forward_ns[level_of(in, t)];
+    case TASK_LAYER_BACKWARD: return units * layer_of(c, t)->backward_ns[level_of(in, t)];
+    case TASK_HEAD: return units * c->head_ns;
+    case TASK_HEAD_EVAL: return units * c->head_eval_ns;
+    case TASK_FINISH: return cost_at(&c->finish, finished_elements(in, t));
+    case TASK_EMBED_FINISH: return cost_at(&c->embed_finish, finished_elements(in, t));
+    case TASK_UPDATE: return cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device, chunk_elements(in->packing, t->chunk));
+    case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
+    case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
+    default: break;
+    }
+    double bytes = (double)s->buffers[s->operands[t->operand0].buffer].bytes;
+    switch (t->queue) {
+    case QUEUE_READ: return cost_at(&c->read, bytes);
+    case QUEUE_WRITE: return cost_at(&c->write, bytes);
+    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, bytes);
+    default: return cost_at(&c->from_device, bytes);
+    }
+}
+
+double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+{
+    return c->task_ns + work_ns(c, in, s, t);
+}
+
+/* ---- validate ---- */
+
+static bool is_time(double ns) { return isfinite(ns) && ns >= 0; }
+
+static int validate_curve(const cost_curve *c, const char *key, const char *name, pt_error *e)
+{
+    if (c->n < 0 || c->n > COST_POINTS)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" has %d points; 0 to %d are possible, measure again", name, key, c->n, COST_POINTS);
+    for (int i = 0; i < c->n; i++) {
+        if (!isfinite(c->amount[i]) || c->amount[i] <= (i ? c->amount[i - 1] : 0))
+            return pt_fail(e, PT_FAILED, "%s: \"%s\": the amount of point %d is %g; amounts are above zero and ascend, measure again",
+                           name, key, i, c->amount[i]);
+        if (!is_time(c->ns[i]) || (i && c->ns[i] < c->ns[i - 1]))
+            return pt_fail(e, PT_FAILED, "%s: \"%s\": the time of point %d is %g ns; times are not negative and more never takes less, "
+                                         "measure again", name, key, i, c->ns[i]);
+    }
+    return 0;
+}
+
+static int validate_curves(const costs *c, const char *name, pt_error *e)
+{
+    const struct { const char *key; const cost_curve *curve; } all[] = {
+        {"finish", &c->finish},       {"embed_finish", &c->embed_finish}, {"update_device", &c->update_device}, {"update_host", &c->update_host},
+        {"to_device", &c->to_device}, {"from_device", &c->from_device},   {"read", &c->read},                   {"write", &c->write}};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
+        failed = validate_curve(all[i].curve, all[i].key, name, e);
+    return failed;
+}
+
+static int validate_layers(const costs *c, const model *m, const char *name, pt_error *e)
+{
+    if (c->kinds_n < 1 || c->kinds_n > COST_LAYER_KINDS)
+        return pt_fail(e, PT_FAILED, "%s: there are %d kinds of layer; 1 to %d are possible, measure again", name, c->kinds_n, COST_LAYER_KINDS);
+    for (int64_t i = 0; i < m->config.layers; i++)
+        if (c->kind_of_layer[i] >= c->kinds_n)
+            return pt_fail(e, PT_FAILED, "%s: layer %lld is of kind %d, and there are %d; measure again", name, (long long)i,
+                           c->kind_of_layer[i], c->kinds_n);
+    for (int k = 0; k < c->kinds_n; k++)
+        for (int level = 0; level < SAVE_LEVELS; level++)
+            if (!is_time(c->layer[k].forward_ns[level]) || !is_time(c->layer[k].backward_ns[level]))
+                return pt_fail(e, PT_FAILED, "%s: layers of kind %d take %g ns forward and %g ns backward at save level %d; times are "
+                                             "finite and not negative, measure again", name, k, c->layer[k].forward_ns[level],
+                               c->layer[k].backward_ns[level], level);
+    return 0;
+}
+
+static int validate_numbers(const costs *c, const char *name, pt_error *e)
+{
+    const struct { const char *key; double value; } all[] = {
+        {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns},
+        {"task_ns", c->task_ns},   {"step_ns", c->step_ns}, {"spread", c->spread}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!is_time(all[i].value))
+            return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g; it must be finite and not negative, measure again", name, all[i].key, all[i].value);
+    for (int a = 0; a < COST_CLASSES; a++)
+        for (int b = 0; b < COST_CLASSES; b++)
+            if (!(c->slow[a][b] >= 1) || !isfinite(c->slow[a][b]))
+                return pt_fail(e, PT_FAILED, "%s: %s beside %s takes %g times as long; it must be finite and at least 1, measure again", name,
+                               cost_class_names[a], cost_class_names[b], c->slow[a][b]);
+    return 0;
+}
+
+int costs_validate(const costs *c, const model *m, const char *name, pt_error *e)
+{
+    int failed = validate_layers(c, m, name, e);
+    if (!failed)
+        failed = validate_curves(c, name, e);
+    if (!failed)
+        failed = validate_numbers(c, name, e);
+    return failed;
+}

@@ -1,0 +1,208 @@
+#include "schedule/simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const phase_names[PHASES] = {"forward", "backward", "update"};
+
+int task_phase(const task *t)
+{
+    switch (t->kind) {
+    case TASK_EMBED: case TASK_LAYER: case TASK_HEAD_EVAL: return PHASE_FORWARD;
+    case TASK_HEAD: case TASK_LAYER_BACKWARD: case TASK_FINISH: case TASK_EMBED_FINISH: return PHASE_BACKWARD;
+    case TASK_UPDATE: return PHASE_UPDATE;
+    default: return -1;
+    }
+}
+
+/* `work` is the time of a task alone; between two events a task does 1 / slowdown of it in each ns. */
+typedef struct task_facts { double work; int next; signed char class, phase; } task_facts; /* next of its queue, or -1 */
+
+typedef struct lane {       /* one queue */
+    int task;               /* running, or next to run; -1: none left */
+    int done;               /* last finished task, -1 */
+    int stuck;              /* the queue whose wait is looked at; all before it are over */
+    bool running;
+    double left, slowdown, idle_since;
+} lane;
+
+typedef struct machine_state {
+    const schedule *s;
+    const task_facts *facts;
+    simulation *out;
+    lane lanes[QUEUES];
+    double now, slowdown[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside a set of others */
+} machine_state;
+
+/* A set's slowdown is that of the set without its lowest member, times that member's. */
+static void fill_slowdown(machine_state *x, const costs *c)
+{
+    for (int a = 0; a < COST_CLASSES; a++) {
+        x->slowdown[a][0] = 1;
+        for (unsigned set = 1; set < 1u << COST_CLASSES; set++)
+            x->slowdown[a][set] = x->slowdown[a][set & (set - 1)] * c->slow[a][__builtin_ctz(set)];
+    }
+}
+
+static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in, const costs *c)
+{
+    const schedule *s = x->s;
+    int previous[QUEUES];
+    for (int q = 0; q < QUEUES; q++)
+        x->lanes[q] = (lane){.task = -1, .done = -1}, previous[q] = -1;
+    for (int i = 0; i < s->tasks_n; i++) {
+        const task *t = &s->tasks[i];
+        f[i] = (task_facts){costs_task_ns(c, in, s, t), -1, (signed char)task_class(t), (signed char)task_phase(t)};
+        if (previous[t->queue] < 0)
+            x->lanes[t->queue].task = i;
+        else
+            f[previous[t->queue]].next = i;
+        previous[t->queue] = i;
+    }
+}
+
+/* Begins the next task of every idle queue whose waits are over. */
+static void begin_ready(machine_state *x)
+{
+    for (int q = 0; q < QUEUES; q++) {
+        lane *l = &x->lanes[q];
+        if (l->running || l->task < 0)
+            continue;
+        const task *t = &x->s->tasks[l->task];
+        int blocker = l->stuck;
+        while (l->stuck < QUEUES && x->lanes[l->stuck].done >= t->wait[l->stuck])
+            l->stuck++;
+        if (l->stuck < QUEUES)
+            continue;
+        x->out->wait_ns[q][blocker] += x->now - l->idle_since;
+        l->left = x->facts[l->task].work;
+        l->running = true;
+        if (x->out->start_ns)
+            x->out->start_ns[l->task] = x->now;
+    }
+}
+
+/* How long until the first running task ends, at the speeds of now; negative: nothing runs. Queues other than compute
+ * have a class each, and compute runs one task, so no two running tasks are of one class. */
+static double next_end(machine_state *x)
+{
+    unsigned running = 0;
+    double soonest = -1;
+    for (int q = 0; q < QUEUES; q++)
+        running |= x->lanes[q].running ? 1u << x->facts[x->lanes[q].task].class : 0;
+    for (int q = 0; q < QUEUES; q++) {
+        lane *l = &x->lanes[q];
+        if (!l->running)
+            continue;
+        int class = x->facts[l->task].class;
+        l->slowdown = x->slowdown[class][running & ~(1u << class)];
+        double ends = l->left * l->slowdown;
+        soonest = soonest < 0 || ends < soonest ? ends : soonest;
+    }
+    return soonest;
+}
+
+static void end_task(machine_state *x, int q)
+{
+    lane *l = &x->lanes[q];
+    const task_facts *f = &x->facts[l->task];
+    if (x->out->end_ns)
+        x->out->end_ns[l->task] = x->now;
+    l->done = l->task;
+    l->task = f->next;
+    l->running = false;
+    l->stuck = 0;
+    l->idle_since = x->now;
+}
+
+static void proceed(machine_state *x, double ns)
+{
+    x->now += ns;
+    for (int q = 0; q < QUEUES; q++) {
+        lane *l = &x->lanes[q];
+        if (!l->running)
+            continue;
+        const task_facts *f = &x->facts[l->task];
+        x->out->busy_ns[q] += ns;
+        if (f->phase >= 0)
+            x->out->phase_ns[f->phase] += ns;
+        if (l->left * l->slowdown <= ns)
+            end_task(x, q);
+        else
+            l->left -= ns / l->slowdown;
+    }
+}
+
+static int run(machine_state *x, pt_error *e)
+{
+    for (int left = 0;; left = 0) {
+        begin_ready(x);
+        double ns = next_end(x);
+        if (ns >= 0) {
+            proceed(x, ns);
+            continue;
+        }
+        for (int q = 0; q < QUEUES; q++)
+            left += x->lanes[q].task >= 0;
+        return left ? pt_fail(e, PT_FAILED, "the schedule stands still: %d queues wait for each other; check it first", left) : 0;
+    }
+}
+
+int simulate(const schedule_input *in, const schedule *s, const costs *c, bool times, simulation *out, pt_error *e)
+{
+    memset(out, 0, sizeof *out);
+    size_t n = (size_t)s->tasks_n + 1;
+    task_facts *facts = malloc(n * sizeof *facts);
+    if (times)
+        out->start_ns = calloc(2 * n, sizeof *out->start_ns);
+    if (!facts || (times && !out->start_ns)) {
+        free(facts);
+        simulation_free(out);
+        return pt_fail(e, PT_FAILED, "out of memory while simulating a schedule of %d tasks", s->tasks_n);
+    }
+    out->end_ns = times ? out->start_ns + n : NULL;
+    machine_state x = {.s = s, .facts = facts, .out = out};
+    fill_slowdown(&x, c);
+    fill_facts(facts, &x, in, c);
+    int failed = run(&x, e);
+    out->total_ns = x.now + c->step_ns;
+    free(facts);
+    if (failed)
+        simulation_free(out);
+    return failed;
+}
+
+void simulation_free(simulation *s)
+{
+    free(s->start_ns);
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- a plan ---- */
+
+static int add_kind(const schedule_input *in, const costs *c, schedule_kind kind, double *ns, pt_error *e)
+{
+    schedule s;
+    simulation one;
+    int failed = schedule_build(in, kind, &s, e);
+    if (failed)
+        return failed;
+    failed = simulate(in, &s, c, false, &one, e);
+    schedule_free(&s);
+    *ns += one.total_ns;
+    return failed;
+}
+
+int simulate_plan(const schedule_input *in, const costs *c, double *step_ns, pt_error *e)
+{
+    update_time update = in->plan->update;
+    *step_ns = 0;
+    if (!in->training)
+        return add_kind(in, c, SCHEDULE_EVAL, step_ns, e);
+    int failed = add_kind(in, c, update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, step_ns, e);
+    if (!failed && update == UPDATE_END) {
+        *step_ns -= c->step_ns; /* two schedules, one step */
+        failed = add_kind(in, c, SCHEDULE_DRAIN, step_ns, e);
+    }
+    return failed;
+}

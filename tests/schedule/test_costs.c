@@ -1,0 +1,137 @@
+#include "schedule/random_costs.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * (fabs(a) + fabs(b) + 1); }
+
+static void curves_are_straight_between_their_points(void **state)
+{
+    (void)state;
+    cost_curve none = {0}, one = {1, {10}, {50}}, three = {3, {10, 20, 40}, {50, 80, 100}};
+    assert_true(cost_at(&none, 7) == 0);
+    assert_true(near(cost_at(&one, 3), 50) && near(cost_at(&one, 10), 50) && near(cost_at(&one, 30), 150));
+    assert_true(near(cost_at(&three, 0), 50) && near(cost_at(&three, 15), 65) && near(cost_at(&three, 20), 80));
+    assert_true(near(cost_at(&three, 30), 90) && near(cost_at(&three, 40), 100) && near(cost_at(&three, 60), 120));
+}
+
+/* Every point itself, and never less for more. */
+static void random_curves_pass_their_points_and_ascend(void **state)
+{
+    (void)state;
+    random_source r = random_open();
+    for (int i = 0; i < 2000; i++) {
+        cost_curve c = random_curve(&r, random_ns(&r, 0.01, 3));
+        double last = 0;
+        for (int k = 0; k < c.n; k++)
+            assert_true(near(cost_at(&c, c.amount[k]), c.ns[k]));
+        for (double x = 0; x < 2 * c.amount[c.n - 1]; x += c.amount[c.n - 1] / 37) {
+            assert_true(cost_at(&c, x) >= last - 1e-6);
+            last = cost_at(&c, x);
+        }
+    }
+}
+
+static double bytes_of(const schedule *s, const task *t, int operand) { return (double)s->buffers[s->operands[t->operand0 + operand].buffer].bytes; }
+
+/* What the header says of each kind of task, written out once more. */
+static double expected_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+{
+    const layer_cost *l = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD ? &c->layer[c->kind_of_layer[t->block - 1]] : NULL;
+    int level = l ? (int)in->plan->blocks[t->block - 1].level : 0;
+    double units = (double)s->micro_units, elements = t->chunk < 0 ? 0 : (double)in->packing->chunks[t->chunk].elements;
+    switch (t->kind) {
+    case TASK_EMBED: return units * c->embed_ns;
+    case TASK_LAYER: return units * l->forward_ns[level];
+    case TASK_LAYER_BACKWARD: return units * l->backward_ns[level];
+    case TASK_HEAD: return units * c->head_ns;
+    case TASK_HEAD_EVAL: return units * c->head_eval_ns;
+    case TASK_UPDATE: return cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device, elements);
+    case TASK_READ: return cost_at(&c->read, bytes_of(s, t, 1));
+    case TASK_WRITE: return cost_at(&c->write, bytes_of(s, t, 1));
+    case TASK_INPUT: return cost_at(&c->to_device, bytes_of(s, t, 0));
+    case TASK_COPY: return cost_at(t->queue == QUEUE_TO_DEVICE ? &c->to_device : &c->from_device, bytes_of(s, t, 1));
+    case TASK_OUTPUT: return cost_at(&c->from_device, bytes_of(s, t, 0) + (t->operands_n > 1 ? bytes_of(s, t, 1) : 0));
+    default: return -1; /* finished elements: below */
+    }
+}
+
+/* Every kind of task has its price; and what is finished of a chunk adds up to the chunk's parameters. */
+static void every_task_has_its_price(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    int seen[TASK_KINDS] = {0};
+    for (uint64_t i = 0; i < 400; i++) {
+        random_source r = random_fork(&all, i);
+        random_case c;
+        schedule s;
+        pt_error e = {0};
+        assert_int_equal(random_case_open(&r, &c, &e), 0);
+        costs k = random_costs(&r, c.model, true);
+        k.finish = k.embed_finish = (cost_curve){2, {1e-3, 1}, {1e-3, 1}}; /* a ns an element */
+        double finished = 0, per_task = k.task_ns;
+        schedule_kind kind = random_kind(&r, &c);
+        if (!schedule_build(&c.input, kind, &s, &e)) {
+            for (int j = 0; j < s.tasks_n; j++) {
+                const task *t = &s.tasks[j];
+                double ns = costs_task_ns(&k, &c.input, &s, t), expected = expected_ns(&k, &c.input, &s, t);
+                seen[t->kind]++;
+                if (expected < 0)
+                    finished += ns - per_task;
+                else if (!near(ns, expected + per_task))
+                    fail_msg("case %llu, task %d (%s): %g ns, not %g", (unsigned long long)i, j, task_names[t->kind], ns, expected + per_task);
+            }
+            if (kind == SCHEDULE_STEP || kind == SCHEDULE_STEP_UPDATE)
+                assert_true(fabs(finished - (double)c.model->parameters) <= 1e-6 * (double)c.model->parameters);
+            schedule_free(&s);
+        }
+        random_case_close(&c);
+    }
+    for (int k = 0; k < TASK_KINDS; k++)
+        assert_true(seen[k] > 0);
+}
+
+static void random_costs_are_valid_and_broken_ones_are_named(void **state)
+{
+    (void)state;
+    random_source r = random_open();
+    for (int i = 0; i < 500; i++) {
+        model *m;
+        pt_error e = {0};
+        assert_int_equal(random_model(&r, random_from(&r, 1, 5), &m, &e), 0);
+        costs good = random_costs(&r, m, true), c = good;
+        assert_int_equal(costs_validate(&c, m, "profile.json", &e), 0);
+        double bad = random_one_in(&r, 3) ? NAN : random_one_in(&r, 2) ? INFINITY : -1;
+        const char *named = "layers of kind";
+        switch (random_below(&r, 8)) {
+        case 0: c.layer[c.kinds_n - 1].forward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
+        case 1: c.layer[0].backward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
+        case 2: c.head_ns = bad, named = "head_ns"; break;
+        case 3: c.read.ns[c.read.n - 1] = bad, named = "read"; break;
+        case 4: c.to_device.amount[0] = random_one_in(&r, 2) ? 0 : bad, named = "to_device"; break;
+        case 5: c.slow[COST_HOST][COST_READ] = random_one_in(&r, 2) ? 0.99 : bad, named = "host beside read"; break;
+        case 6: c.update_host.n = COST_POINTS + 1, named = "update_host"; break;
+        default: c.kind_of_layer[m->config.layers - 1] = (unsigned char)c.kinds_n, named = "of kind"; break;
+        }
+        assert_int_equal(costs_validate(&c, m, "profile.json", &e), PT_FAILED);
+        if (strncmp(e.text, "profile.json: ", 14) || !strstr(e.text, named))
+            fail_msg("\"%s\" does not say %s", e.text, named);
+        model_close(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(curves_are_straight_between_their_points),
+        cmocka_unit_test(random_curves_pass_their_points_and_ascend),
+        cmocka_unit_test(every_task_has_its_price),
+        cmocka_unit_test(random_costs_are_valid_and_broken_ones_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
