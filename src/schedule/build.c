@@ -23,7 +23,9 @@ typedef struct program {
     const packing *packing;
     const plan *plan;
     int layers, micro_n, groups_n;
-    unsigned char *chunk_needed;
+    layer_layout layouts[SAVE_LEVELS];
+    int *block0, *block_chunk;    /* chunks that block b reads: block_chunk[block0[b] .. block0[b + 1]) */
+    int *piece0, *piece_chunk;    /* chunks that hold the block's own parameters, likewise */
     unsigned char *chunk_updated; /* forward: no update is waiting any more */
     int *chunk_blocks;            /* blocks whose gradients are still missing */
     int *accumulator;             /* buffer of each block, -1: not yet */
@@ -33,6 +35,8 @@ typedef struct program {
     int needs_n;
     need *plain;                  /* operands that no cache manages */
     int plain_n;
+    int workspace_slot;
+    uint64_t workspace_bytes;     /* of the last workspace */
     int64_t key;
 } program;
 
@@ -64,11 +68,18 @@ static void item_operand(program *p, int buffer, unsigned use)
     p->plain[p->plain_n++] = (need){.buffer = buffer, .use = use};
 }
 
-/* A buffer that only this item uses. */
+/* A buffer that only this item uses. Neighbours of equal size lie in one slot. */
 static void item_workspace(program *p, uint64_t bytes)
 {
-    if (bytes && !p->b.recording)
-        item_operand(p, builder_buffer(&p->b, OBJECT_WORKSPACE, -1, -1, TIER_DEVICE, bytes), USE_WRITE);
+    if (!bytes || p->b.recording)
+        return;
+    int at = builder_buffer(&p->b, OBJECT_WORKSPACE, -1, -1, TIER_DEVICE, bytes);
+    if (bytes != p->workspace_bytes)
+        p->workspace_slot = p->b.s->slots_n++;
+    p->workspace_bytes = bytes;
+    if (at >= 0)
+        p->b.s->buffers[at].slot = p->workspace_slot;
+    item_operand(p, at, USE_WRITE);
 }
 
 static void item_end(program *p, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first)
@@ -92,10 +103,8 @@ static void item_end(program *p, task_kind kind, queue_kind q, int block, int mi
 
 static void needs_weights(program *p, int block)
 {
-    block_chunks(p->model, p->packing, block, p->chunk_needed);
-    for (int c = 0; c < p->packing->chunks_n; c++)
-        if (p->chunk_needed[c])
-            item_needs(p, TIER_DEVICE, object_weights(p, c), USE_READ);
+    for (int i = p->block0[block]; i < p->block0[block + 1]; i++)
+        item_needs(p, TIER_DEVICE, object_weights(p, p->block_chunk[i]), USE_READ);
 }
 
 /* ---- updates ---- */
@@ -117,13 +126,12 @@ static void update_chunk(program *p, int chunk)
 /* The waiting updates of the chunks that this block is about to read. */
 static void update_before(program *p, int block)
 {
-    unsigned char *needed = p->chunk_needed + p->packing->chunks_n;
-    block_chunks(p->model, p->packing, block, needed);
-    for (int c = 0; c < p->packing->chunks_n; c++)
-        if (needed[c] && !p->chunk_updated[c]) {
+    for (int i = p->block0[block]; i < p->block0[block + 1]; i++) {
+        int c = p->block_chunk[i];
+        if (!p->chunk_updated[c])
             update_chunk(p, c);
-            p->chunk_updated[c] = 1;
-        }
+        p->chunk_updated[c] = 1;
+    }
 }
 
 /* ---- forward and backward ---- */
@@ -145,18 +153,16 @@ static int accumulator_buffer(program *p, int block)
     return p->accumulator[block];
 }
 
-static save_level level_of(const program *p, int block) { return p->plan->blocks[block - 1].level; }
+static const layer_layout *layout_of(const program *p, int block) { return &p->layouts[p->plan->blocks[block - 1].level]; }
 
 static void forward(program *p, int block, int micro)
 {
     item_begin(p, p->b.now);
     needs_weights(p, block);
     if (block > 0) {
-        layer_layout l;
-        layer_layout_init(&l, p->model, p->shape, level_of(p, block));
-        unsigned change = level_of(p, block) == SAVE_INPUT ? 0 : USE_WRITE; /* its input stands there already */
+        unsigned change = p->plan->blocks[block - 1].level == SAVE_INPUT ? 0 : USE_WRITE; /* its input stands there already */
         item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ | change);
-        item_workspace(p, l.forward_workspace);
+        item_workspace(p, layout_of(p, block)->forward_workspace);
         item_operand(p, p->rope, USE_READ);
     }
     item_needs(p, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
@@ -184,12 +190,10 @@ static void head(program *p, int micro, bool eval)
 
 static void backward(program *p, int block, int micro)
 {
-    layer_layout l;
-    layer_layout_init(&l, p->model, p->shape, level_of(p, block));
     item_begin(p, p->b.now);
     needs_weights(p, block);
     item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ);
-    item_workspace(p, l.backward_workspace);
+    item_workspace(p, layout_of(p, block)->backward_workspace);
     item_operand(p, stream_buffer(p, micro), USE_READ | USE_WRITE);
     item_operand(p, accumulator_buffer(p, block), micro ? USE_READ | USE_WRITE : USE_WRITE);
     item_operand(p, p->batch, USE_READ);
@@ -198,15 +202,6 @@ static void backward(program *p, int block, int micro)
 }
 
 /* ---- gradients ---- */
-
-static bool block_has_pieces(const program *p, int block, int chunk)
-{
-    const chunk_t *c = &p->packing->chunks[chunk];
-    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++)
-        if (p->model->params[p->packing->pieces[i].param].block == block)
-            return true;
-    return false;
-}
 
 static void finish_chunk(program *p, int block, int chunk)
 {
@@ -230,18 +225,15 @@ static void finish_chunk(program *p, int block, int chunk)
 /* chunk_blocks[c] = -n: n blocks have pieces there and none is finished; n > 0: n are still missing. */
 static void count_chunk_blocks(program *p)
 {
-    for (int c = 0; c < p->packing->chunks_n; c++) {
-        p->chunk_blocks[c] = 0;
-        for (int block = 0; block < p->model->blocks_n; block++)
-            p->chunk_blocks[c] -= block_has_pieces(p, block, c);
-    }
+    memset(p->chunk_blocks, 0, (size_t)p->packing->chunks_n * sizeof *p->chunk_blocks);
+    for (int i = 0; i < p->piece0[p->model->blocks_n]; i++)
+        p->chunk_blocks[p->piece_chunk[i]]--;
 }
 
 static void finish_block(program *p, int block)
 {
-    for (int c = p->packing->chunks_n - 1; c >= 0; c--) {
-        if (!block_has_pieces(p, block, c))
-            continue;
+    for (int i = p->piece0[block + 1] - 1; i >= p->piece0[block]; i--) {
+        int c = p->piece_chunk[i];
         finish_chunk(p, block, c);
         int left = p->chunk_blocks[c];
         p->chunk_blocks[c] = left < 0 ? -left - 1 : left - 1;
@@ -351,27 +343,65 @@ static void make_chunk_objects(program *p, schedule_kind kind)
             all[i]->index = c;
             all[i]->micro = -1;
             all[i]->home_tier = t;
+            all[i]->home_slot = -1;
         }
     }
 }
 
+/* Saved sets of a block in different groups of micro-batches are never there at the same time; in an evaluation only
+ * those of two neighbours are. */
+static int saved_slot(const program *p, schedule_kind kind, int block, int micro)
+{
+    return kind == SCHEDULE_EVAL ? block % 2 : (block - 1) * p->plan->visit + micro % p->plan->visit;
+}
+
 static void make_saved_objects(program *p, schedule_kind kind)
 {
+    p->b.s->slots_n = kind == SCHEDULE_EVAL ? 2 : (p->layers + 1) * p->plan->visit;
     for (int block = 1; block <= p->layers + 1; block++) {
         uint64_t bytes = align_up((uint64_t)(p->shape->unit_rows * p->model->config.hidden) * dtype_bytes(p->shape->type), 4096);
         tier place = TIER_DEVICE;
         if (block <= p->layers) {
-            layer_layout l;
-            layer_layout_init(&l, p->model, p->shape, level_of(p, block));
-            bytes = l.saved_bytes;
+            bytes = layout_of(p, block)->saved_bytes;
             if (kind != SCHEDULE_EVAL)
                 place = p->plan->blocks[block - 1].place;
         }
         for (int m = 0; m < p->micro_n; m++)
             p->b.objects[object_saved(p, block, m)] =
                 (object){.kind = OBJECT_SAVED, .index = block, .micro = m, .home_tier = place, .home = -1,
-                         .bytes = bytes * (uint64_t)p->b.s->micro_units};
+                         .home_slot = saved_slot(p, kind, block, m), .bytes = bytes * (uint64_t)p->b.s->micro_units};
     }
+}
+
+/* The chunks of each block; roles, parameters, pieces and chunks ascend together. A tied head reads the embedding's
+ * table, which is not its own. */
+static int list_chunks(program *p)
+{
+    const packing *k = p->packing;
+    size_t most = 2 * (size_t)k->pieces_n + 1;
+    int read = 0, own = 0;
+    p->piece0 = p->block0 + p->model->blocks_n + 1;
+    p->block_chunk = malloc(most * sizeof *p->block_chunk);
+    p->piece_chunk = malloc(most * sizeof *p->piece_chunk);
+    if (!p->block_chunk || !p->piece_chunk)
+        return -1;
+    for (int b = 0; b < p->model->blocks_n; b++) {
+        p->block0[b] = read;
+        p->piece0[b] = own;
+        for (int role = 0; role < PARAM_ROLES; role++) {
+            int a = p->model->blocks[b].param_of_role[role];
+            for (int i = a < 0 ? 0 : k->piece_of_param[a]; a >= 0 && i < k->piece_of_param[a + 1]; i++) {
+                int c = k->pieces[i].chunk;
+                if (read == p->block0[b] || p->block_chunk[read - 1] != c)
+                    p->block_chunk[read++] = c;
+                if (p->model->params[a].block == b && (own == p->piece0[b] || p->piece_chunk[own - 1] != c))
+                    p->piece_chunk[own++] = c;
+            }
+        }
+    }
+    p->block0[p->model->blocks_n] = read;
+    p->piece0[p->model->blocks_n] = own;
+    return 0;
 }
 
 static int make_caches(program *p)
@@ -408,21 +438,23 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     *p = (program){.model = in->model, .shape = in->shape, .packing = in->packing, .plan = in->plan};
     int64_t micro_units = in->plan->micro_batch / in->shape->unit_seqs;
     p->layers = (int)in->model->config.layers;
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        layer_layout_init(&p->layouts[level], in->model, in->shape, (save_level)level);
     p->micro_n = (int)(in->shape->units_n / micro_units);
     p->groups_n = p->micro_n / in->plan->visit;
     *s = (schedule){.kind = kind, .micro_n = p->micro_n, .micro_units = micro_units};
     size_t chunks = (size_t)in->packing->chunks_n, blocks = (size_t)in->model->blocks_n, micros = (size_t)p->micro_n;
     p->b = (builder){.in = in, .s = s, .e = e, .objects_n = (int)(3 * chunks + (blocks - 1) * micros)};
     p->b.objects = calloc((size_t)p->b.objects_n, sizeof *p->b.objects);
-    p->chunk_needed = calloc(chunks, 2);
+    p->block0 = calloc(2 * (blocks + 1), sizeof *p->block0);
     p->chunk_updated = calloc(chunks, 1);
     p->chunk_blocks = calloc(chunks, sizeof *p->chunk_blocks);
     p->accumulator = calloc(blocks, sizeof *p->accumulator);
     p->stream = calloc(micros, sizeof *p->stream);
     p->needs = calloc(chunks + 8, sizeof *p->needs);
     p->plain = calloc(micros + 8, sizeof *p->plain);
-    if (!p->b.objects || !p->chunk_needed || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream ||
-        !p->needs || !p->plain || make_caches(p) < 0)
+    if (!p->b.objects || !p->block0 || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream ||
+        !p->needs || !p->plain || list_chunks(p) < 0 || make_caches(p) < 0)
         return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
     make_homes(p, kind);
     for (int i = 0; i < p->b.objects_n; i++)
@@ -440,7 +472,9 @@ static void program_close(program *p)
             free(p->b.caches[t][k].slots);
     free(p->b.objects);
     free(p->b.keys);
-    free(p->chunk_needed);
+    free(p->block0);
+    free(p->block_chunk);
+    free(p->piece_chunk);
     free(p->chunk_updated);
     free(p->chunk_blocks);
     free(p->accumulator);

@@ -59,33 +59,27 @@ void builder_operand(builder *b, int buffer_index, unsigned use)
     s->tasks[s->tasks_n - 1].operands_n++;
 }
 
-typedef struct sort_entry { int64_t key; int index; } sort_entry;
-
-static int by_key(const void *a, const void *b)
-{
-    const sort_entry *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return x->index - y->index;
-}
-
+/* Keys are small: they count the items of the program. So tasks are counted by key and put where their key begins. */
 int builder_sort(builder *b)
 {
     schedule *s = b->s;
-    int n = s->tasks_n;
-    sort_entry *order = malloc(((size_t)n + 1) * sizeof *order);
-    task *sorted = malloc(((size_t)n + 1) * sizeof *sorted);
-    if (!order || !sorted) {
-        free(order);
+    int64_t most = 0;
+    for (int i = 0; i < s->tasks_n; i++)
+        most = b->keys[i] > most ? b->keys[i] : most;
+    int *start = calloc((size_t)most + 2, sizeof *start);
+    task *sorted = malloc(((size_t)s->tasks_n + 1) * sizeof *sorted);
+    if (!start || !sorted) {
+        free(start);
         free(sorted);
         return pt_fail(b->e, PT_FAILED, "out of memory while building a schedule");
     }
-    for (int i = 0; i < n; i++)
-        order[i] = (sort_entry){b->keys[i], i};
-    qsort(order, (size_t)n, sizeof *order, by_key);
-    for (int i = 0; i < n; i++)
-        sorted[i] = s->tasks[order[i].index];
-    free(order);
+    for (int i = 0; i < s->tasks_n; i++)
+        start[b->keys[i] + 1]++;
+    for (int64_t k = 0; k < most; k++)
+        start[k + 1] += start[k];
+    for (int i = 0; i < s->tasks_n; i++)
+        sorted[start[b->keys[i]]++] = s->tasks[i];
+    free(start);
     free(s->tasks);
     s->tasks = sorted;
     return 0;

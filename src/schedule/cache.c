@@ -56,8 +56,11 @@ static void transfer(builder *b, const object *o, int from, int to, int64_t key)
 
 static int home_buffer(builder *b, object *o)
 {
-    if (o->home < 0)
+    if (o->home < 0) {
         o->home = builder_buffer(b, o->kind, o->index, o->micro, o->home_tier, o->bytes);
+        if (o->home >= 0)
+            b->s->buffers[o->home].slot = o->home_slot;
+    }
     return o->home;
 }
 

@@ -47,12 +47,12 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Where a region at `offset` belongs in `placed`, which is in order of offset. */
-static int find_position(region *const *placed, int n, uint64_t offset)
+static int find_position(const region *placed, int n, uint64_t offset)
 {
     int low = 0, high = n;
     while (low < high) {
         int middle = (low + high) / 2;
-        if (placed[middle]->offset <= offset)
+        if (placed[middle].offset <= offset)
             low = middle + 1;
         else
             high = middle;
@@ -61,11 +61,11 @@ static int find_position(region *const *placed, int n, uint64_t offset)
 }
 
 /* The lowest address at which r overlaps none of `placed`. */
-static uint64_t find_place(const region *r, region *const *placed, int n, uint64_t base)
+static uint64_t find_place(const region *r, const region *placed, int n, uint64_t base)
 {
     uint64_t at = base;
     for (int i = 0; i < n; i++) {
-        const region *p = placed[i];
+        const region *p = &placed[i];
         if (p->last < r->first || r->last < p->first || p->offset + p->bytes <= at)
             continue;
         if (p->offset >= at + r->bytes)
@@ -75,17 +75,18 @@ static uint64_t find_place(const region *r, region *const *placed, int n, uint64
     return at;
 }
 
-static void place_regions(schedule *s, tier t, region **order, int n, region **placed)
+/* `placed` is room for copies: they are read again and again, in order. */
+static void place_regions(schedule *s, tier t, region **order, int n, region *placed)
 {
     int placed_n = 0;
     for (int i = 0; i < n; i++) {
         region *r = order[i];
-        if (r->tier != t || !r->bytes)
+        if (r->tier != t)
             continue;
         r->offset = find_place(r, placed, placed_n, s->home_bytes[t]);
         int position = find_position(placed, placed_n, r->offset);
         memmove(placed + position + 1, placed + position, (size_t)(placed_n++ - position) * sizeof *placed);
-        placed[position] = r;
+        placed[position] = *r;
         if (r->offset + r->bytes > s->bytes[t])
             s->bytes[t] = r->offset + r->bytes;
     }
@@ -119,15 +120,17 @@ int schedule_layout(schedule *s, pt_error *e)
     find_lifetimes(s);
     place_homes(s);
     region *regions = calloc((size_t)n + 1, sizeof *regions);
-    region **order = calloc((size_t)n + 1, sizeof *order), **placed = calloc((size_t)n + 1, sizeof *placed);
+    region **order = malloc(((size_t)n + 1) * sizeof *order), *placed = malloc(((size_t)n + 1) * sizeof *placed);
     int failed = !regions || !order || !placed;
     if (!failed) {
         collect_regions(s, regions);
+        int used = 0;
         for (int i = 0; i < n; i++)
-            order[i] = &regions[i];
-        qsort(order, (size_t)n, sizeof *order, by_size);
+            if (regions[i].bytes)
+                order[used++] = &regions[i];
+        qsort(order, (size_t)used, sizeof *order, by_size);
         for (int t = 0; t < TIERS; t++)
-            place_regions(s, (tier)t, order, n, placed);
+            place_regions(s, (tier)t, order, used, placed);
         for (int i = s->homes_n; i < s->buffers_n; i++)
             s->buffers[i].offset = regions[region_of(s, i)].offset;
     }

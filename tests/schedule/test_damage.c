@@ -259,7 +259,7 @@ static bool slot_filled_too_early(damaged *d)
 {
     schedule *s = d->s;
     const buffer *b = &s->buffers[random_below(d->r, s->buffers_n)], *before = NULL;
-    if (b->slot < 0 || b->first < 0)
+    if (b->slot < 0 || b->first < 0 || b->kind == OBJECT_WORKSPACE) /* computations may trade places */
         return false;
     for (int i = s->homes_n; i < s->buffers_n; i++) {
         const buffer *a = &s->buffers[i];

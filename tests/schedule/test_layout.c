@@ -65,7 +65,7 @@ static uint64_t least_bytes(const schedule *s, tier t)
         uint64_t now = s->home_bytes[t];
         for (int k = s->homes_n; k < s->buffers_n; k++) {
             const buffer *b = &s->buffers[k];
-            if (b->tier == t && b->slot < 0 && b->first >= 0 && b->first <= i && i <= b->last)
+            if (b->tier == t && b->first >= 0 && b->first <= i && i <= b->last)
                 now += align_up(b->bytes, 4096);
         }
         most = now > most ? now : most;
