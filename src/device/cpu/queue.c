@@ -1,13 +1,4 @@
-/* queue.c - a queue is a ring of records, a thread that works them off, and a timeline.
- *
- *     submit, signal, wait, mark           the queue's thread
- *          |                                    |
- *          v                                    v
- *     [ . . . op op signal op wait op mark . . . . ]      QUEUE_RECORDS records, taken at open
- *             ^ tail % records        ^ head % records
- *
- * head counts the records put in, tail those that are finished, signaled the values that signal()
- * has given out. They change under the queue's lock; the record at tail is the thread's alone.
+/* queue.c - a queue is a ring of records (device/ring.h), whose thread computes with a pool of threads, and a timeline.
  *
  * The timeline `reached` is the last signal that the thread has passed. It only grows. Whoever
  * waits for a value looks for a few microseconds and then sleeps on `reached_more`.
@@ -16,6 +7,7 @@
  * first value of the timeline that lies behind it. From there on records other than signals and
  * marks are passed over, so that the timeline still moves and nobody hangs. A queue that waits for
  * a value >= failed_from takes the error over; a wait for an earlier value was satisfied in time.
+ * Of another backend's queue all that is asked for is a sync.
  *
  * What can go wrong: a cycle of waits (the schedule's checker excludes it) hangs; so does waiting
  * for a value that is never signaled.
@@ -24,6 +16,7 @@
 
 #include "device/cpu/ops.h"
 #include "device/cpu/pool.h"
+#include "device/ring.h"
 #include "io/disk.h"
 
 #include <pthread.h>
@@ -34,38 +27,16 @@
 
 enum { SPIN_TURNS = 1000 };
 
-typedef enum record_kind { RECORD_OP, RECORD_SIGNAL, RECORD_WAIT, RECORD_MARK, RECORD_STOP } record_kind;
-
-typedef struct cpu_queue cpu_queue;
-
-typedef struct record {
-    record_kind kind;
-    union {
-        op op;
-        uint64_t value;                                       /* RECORD_SIGNAL */
-        struct { cpu_queue *other; uint64_t value; } wait;
-        int64_t *ns;                                          /* RECORD_MARK */
-    };
-} record;
-
-struct cpu_queue {
+typedef struct cpu_queue {
     queue base; /* first: a queue * is a cpu_queue * */
     pool *pool;
-    pthread_t thread;
+    ring *ring;
     bool pin;
-
-    pthread_mutex_t lock;
-    pthread_cond_t work, room; /* a record has come; a record is finished */
-    atomic_ullong head, tail;
-    uint64_t signaled;
-
     pthread_mutex_t timeline_lock;
     pthread_cond_t reached_more;
     atomic_ullong reached, failed_from; /* failed_from: UINT64_MAX while nothing has failed */
     pt_error error;                     /* written once, before failed_from */
-
-    record records[QUEUE_RECORDS];
-};
+} cpu_queue;
 
 static cpu_queue *own(queue *q)
 {
@@ -170,22 +141,35 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void record_run(cpu_queue *q, const record *r)
+static void wait_for(cpu_queue *q, queue *other, uint64_t value)
 {
+    pt_error e = {0};
+    if (other->device->table->sync != cpu_queue_sync) {
+        if (queue_sync(other, value, &e))
+            queue_fail(q, &e);
+        return;
+    }
+    timeline_wait(own(other), value);
+    if (value >= atomic_load(&own(other)->failed_from))
+        queue_fail(q, &own(other)->error);
+}
+
+static void record_run(void *arg, const record *r)
+{
+    cpu_queue *q = arg;
+    pt_error e = {0};
     switch (r->kind) {
+    case RECORD_START:
+        if (q->pin)
+            pool_pin(q->pool);
+        break;
     case RECORD_OP:
-        if (!queue_failed(q)) {
-            pt_error e = {0};
-            if (op_run(q->pool, &r->op, &e))
-                queue_fail(q, &e);
-        }
+        if (!queue_failed(q) && op_run(q->pool, &r->op, &e))
+            queue_fail(q, &e);
         break;
     case RECORD_WAIT:
-        if (!queue_failed(q)) {
-            timeline_wait(r->wait.other, r->wait.value);
-            if (r->wait.value >= atomic_load(&r->wait.other->failed_from))
-                queue_fail(q, &r->wait.other->error);
-        }
+        if (!queue_failed(q))
+            wait_for(q, r->wait.other, r->wait.value);
         break;
     case RECORD_SIGNAL: timeline_reach(q, r->value); break;
     case RECORD_MARK: *r->ns = now_ns(); break;
@@ -193,98 +177,12 @@ static void record_run(cpu_queue *q, const record *r)
     }
 }
 
-static const record *record_next(cpu_queue *q)
-{
-    uint64_t tail = atomic_load(&q->tail);
-    for (int turn = 0; turn < SPIN_TURNS && atomic_load(&q->head) == tail; turn++)
-        __builtin_ia32_pause();
-    if (atomic_load(&q->head) == tail) {
-        pthread_mutex_lock(&q->lock);
-        while (atomic_load(&q->head) == tail)
-            pthread_cond_wait(&q->work, &q->lock);
-        pthread_mutex_unlock(&q->lock);
-    }
-    return &q->records[tail % QUEUE_RECORDS];
-}
-
-static void record_done(cpu_queue *q)
-{
-    pthread_mutex_lock(&q->lock);
-    atomic_fetch_add(&q->tail, 1);
-    pthread_cond_signal(&q->room);
-    pthread_mutex_unlock(&q->lock);
-}
-
-static void *queue_main(void *arg)
-{
-    cpu_queue *q = arg;
-    if (q->pin)
-        pool_pin(q->pool);
-    for (bool stop = false; !stop;) {
-        const record *r = record_next(q);
-        record_run(q, r);
-        stop = r->kind == RECORD_STOP;
-        record_done(q);
-    }
-    return NULL;
-}
-
 /* ---- the other side ------------------------------------------------------------------------- */
 
-/* Returns with the lock held and room for one record. */
-static record *record_begin(cpu_queue *q)
-{
-    pthread_mutex_lock(&q->lock);
-    while (atomic_load(&q->head) - atomic_load(&q->tail) == QUEUE_RECORDS)
-        pthread_cond_wait(&q->room, &q->lock);
-    return &q->records[atomic_load(&q->head) % QUEUE_RECORDS];
-}
-
-static void record_end(cpu_queue *q)
-{
-    atomic_fetch_add(&q->head, 1);
-    pthread_cond_signal(&q->work);
-    pthread_mutex_unlock(&q->lock);
-}
-
-void cpu_queue_submit(queue *base, const op *o)
-{
-    cpu_queue *q = own(base);
-    record *r = record_begin(q);
-    r->kind = RECORD_OP;
-    r->op = *o;
-    record_end(q);
-}
-
-uint64_t cpu_queue_signal(queue *base)
-{
-    cpu_queue *q = own(base);
-    record *r = record_begin(q);
-    uint64_t value = ++q->signaled;
-    r->kind = RECORD_SIGNAL;
-    r->value = value;
-    record_end(q);
-    return value;
-}
-
-void cpu_queue_wait(queue *base, queue *other, uint64_t value)
-{
-    cpu_queue *q = own(base);
-    record *r = record_begin(q);
-    r->kind = RECORD_WAIT;
-    r->wait.other = own(other);
-    r->wait.value = value;
-    record_end(q);
-}
-
-void cpu_queue_mark(queue *base, int64_t *ns)
-{
-    cpu_queue *q = own(base);
-    record *r = record_begin(q);
-    r->kind = RECORD_MARK;
-    r->ns = ns;
-    record_end(q);
-}
+void cpu_queue_submit(queue *q, const op *o) { ring_op(own(q)->ring, o); }
+uint64_t cpu_queue_signal(queue *q) { return ring_signal(own(q)->ring); }
+void cpu_queue_wait(queue *q, queue *other, uint64_t value) { ring_wait(own(q)->ring, other, value); }
+void cpu_queue_mark(queue *q, int64_t *ns) { ring_mark(own(q)->ring, ns); }
 
 int cpu_queue_sync(queue *base, uint64_t value, pt_error *e)
 {
@@ -306,26 +204,17 @@ int cpu_queue_open(device *d, const char *name, int threads, bool pin, queue **o
     q->base.device = d;
     q->pin = pin;
     atomic_init(&q->failed_from, UINT64_MAX);
-    pthread_mutex_init(&q->lock, NULL);
     pthread_mutex_init(&q->timeline_lock, NULL);
-    pthread_cond_init(&q->work, NULL);
-    pthread_cond_init(&q->room, NULL);
     pthread_cond_init(&q->reached_more, NULL);
     int code = pool_open(threads, &q->pool, e);
+    if (!code)
+        code = ring_open(name, record_run, q, &q->ring, e);
     if (code) {
+        if (q->pool)
+            pool_close(q->pool);
         free(q);
         return code;
     }
-    code = pthread_create(&q->thread, NULL, queue_main, q);
-    if (code) {
-        pool_close(q->pool);
-        free(q);
-        return pt_fail(e, PT_FAILED, "the thread of the queue '%s' could not be started: %s", name, strerror(code));
-    }
-    char short_name[16]; /* what the system shows for the thread */
-    strncpy(short_name, name, sizeof short_name - 1);
-    short_name[sizeof short_name - 1] = '\0';
-    pthread_setname_np(q->thread, short_name);
     *out = &q->base;
     return 0;
 }
@@ -335,14 +224,9 @@ void cpu_queue_close(queue *base)
     if (!base)
         return;
     cpu_queue *q = own(base);
-    record_begin(q)->kind = RECORD_STOP;
-    record_end(q);
-    pthread_join(q->thread, NULL);
+    ring_close(q->ring);
     pool_close(q->pool);
-    pthread_cond_destroy(&q->work);
-    pthread_cond_destroy(&q->room);
     pthread_cond_destroy(&q->reached_more);
-    pthread_mutex_destroy(&q->lock);
     pthread_mutex_destroy(&q->timeline_lock);
     free(q);
 }

@@ -4,8 +4,6 @@
 
 #include "device/device.h"
 
-enum { QUEUE_RECORDS = 1024 }; /* submit() blocks while this many wait to be run */
-
 int cpu_queue_open(device *d, const char *name, int threads, bool pin, queue **out, pt_error *e);
 /* Runs what was submitted, then ends the thread. A wait that nothing will ever satisfy hangs here:
  * close a queue before those that wait on it only after a sync. */

@@ -1,0 +1,46 @@
+/* ring.h - the part of a queue that all backends share: a ring of records and the thread that works them off.
+ *
+ *     ring_op, ring_signal, ring_wait, ring_mark     the ring's thread
+ *          |                                              |
+ *          v                                              v
+ *     [ . . . op op signal op wait op mark . . . . ]      RING_RECORDS records, taken at open
+ *             ^ tail % records        ^ head % records
+ *
+ * head counts the records put in, tail those that are finished. They change under the ring's lock; the record at tail
+ * is the thread's alone. What a record does is the backend's `run`: on the CPU it computes, on CUDA it launches. Adding a
+ * record waits for room and for nothing else.
+ *
+ * What can go wrong: `run` waits for something that never comes; then ring_close hangs.
+ */
+#ifndef PT_DEVICE_RING_H
+#define PT_DEVICE_RING_H
+
+#include "device/device.h"
+
+enum { RING_RECORDS = 1024 }; /* adding blocks while this many wait to be run */
+
+/* RECORD_START is run once, before all others: what the thread does for itself. */
+typedef enum record_kind { RECORD_START, RECORD_OP, RECORD_SIGNAL, RECORD_WAIT, RECORD_MARK, RECORD_STOP } record_kind;
+
+typedef struct record {
+    record_kind kind;
+    union {
+        op op;
+        uint64_t value;                                /* RECORD_SIGNAL: 1, 2, 3, ... */
+        struct { queue *other; uint64_t value; } wait;
+        int64_t *ns;                                   /* RECORD_MARK */
+    };
+} record;
+
+typedef struct ring ring;
+
+/* `name` is what the system shows for the thread. */
+int ring_open(const char *name, void (*run)(void *arg, const record *r), void *arg, ring **out, pt_error *e);
+void ring_close(ring *r); /* runs what was added, then ends the thread */
+
+void ring_op(ring *r, const op *o);
+uint64_t ring_signal(ring *r); /* the signal's value */
+void ring_wait(ring *r, queue *other, uint64_t value);
+void ring_mark(ring *r, int64_t *ns);
+
+#endif
