@@ -205,7 +205,7 @@ struct device {
 };
 
 struct queue {
-    device *device;
+    struct device *device; /* so that C++ reads it too */
 };
 
 typedef struct device_table {

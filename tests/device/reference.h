@@ -1,5 +1,7 @@
 /* reference.h - what the tests of ops share: random tensors whose elements are known exactly in
- * fp64, pools of 1 to 4 threads, and comparisons.
+ * fp64, the device under test with queues of 1 to 4 threads, and comparisons.
+ *
+ * PROTRAIN_TEST_DEVICE names the device whose ops are run: cpu, unless it is set.
  *
  * A tensor holds `data` in its type and `value`, the same numbers in fp64. References are computed
  * in fp64 from `value`; near() then allows one rounding to the result's type, plus a slack for
@@ -9,7 +11,7 @@
 #define PT_TEST_REFERENCE_H
 
 #include "base/rng.h"
-#include "device/cpu/ops.h"
+#include "device/device.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -33,7 +35,8 @@ typedef struct tensor {
 typedef struct test_state {
     uint64_t seed;
     uint32_t stream; /* of random numbers: one per tensor */
-    pool *pools[TEST_THREADS + 1];
+    device *device;
+    queue *queues[TEST_THREADS + 1]; /* [n]: n threads run an op together */
     void **blocks; /* what test_alloc gave out since the test began */
     size_t block_count;
 } test_state;
@@ -42,21 +45,34 @@ static test_state the_test;
 
 /* ---- set up and take down ---- */
 
+static inline int test_device_open(device **out, pt_error *e)
+{
+    device_options options = {.threads = 1};
+    const char *name = getenv("PROTRAIN_TEST_DEVICE");
+    if (!name || !strcmp(name, "cpu"))
+        return device_cpu_open(&options, out, e);
+    return pt_fail(e, PT_USAGE, "PROTRAIN_TEST_DEVICE is '%s'; the ops are tested on cpu", name);
+}
+
 static inline int group_setup(void **state)
 {
     const char *seed = getenv("PROTRAIN_TEST_SEED");
     the_test.seed = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     printf("PROTRAIN_TEST_SEED=%llu\n", (unsigned long long)the_test.seed);
-    for (int threads = 1; threads <= TEST_THREADS; threads++)
-        if (pool_open(threads, &the_test.pools[threads], NULL))
-            return -1;
-    return 0;
+    pt_error e = {0};
+    int code = test_device_open(&the_test.device, &e);
+    for (int threads = 1; threads <= TEST_THREADS && !code; threads++)
+        code = the_test.device->table->queue_open(the_test.device, "test", threads, &the_test.queues[threads], &e);
+    if (code)
+        fprintf(stderr, "%s\n", e.text);
+    return code;
 }
 
 static inline int group_teardown(void **state)
 {
     for (int threads = 1; threads <= TEST_THREADS; threads++)
-        pool_close(the_test.pools[threads]);
+        the_test.device->table->queue_close(the_test.queues[threads]);
+    the_test.device->table->close(the_test.device);
     return 0;
 }
 
@@ -87,6 +103,16 @@ static inline void *test_alloc(size_t bytes)
 static inline void *test_copy(const void *from, size_t bytes)
 {
     return memcpy(test_alloc(bytes), from, bytes);
+}
+
+/* Runs one op to its end. */
+static inline void run_op(int threads, const op *o)
+{
+    queue *q = the_test.queues[threads];
+    pt_error e = {0};
+    queue_submit(q, o);
+    if (queue_sync(q, queue_signal(q), &e))
+        fail_msg("%s", e.text);
 }
 
 /* ---- numbers ---- */

@@ -36,14 +36,14 @@ static double reference_slope(activation_kind kind, double x)
 static void forward(int threads, activation_kind kind, bool gated, int64_t rows, int64_t cols, const tensor *up, void *out)
 {
     op_activation o = {kind, gated, up->type, rows, cols, up->data, out};
-    cpu_activation(the_test.pools[threads], &o);
+    run_op(threads, &(op){OP_ACTIVATION, .activation = o});
 }
 
 static void backward(int threads, activation_kind kind, bool gated, int64_t rows, int64_t cols, const tensor *up,
                      const tensor *dout, void *dup)
 {
     op_activation_backward o = {kind, gated, up->type, rows, cols, up->data, dout->data, dup};
-    cpu_activation_backward(the_test.pools[threads], &o);
+    run_op(threads, &(op){OP_ACTIVATION_BACKWARD, .activation_backward = o});
 }
 
 /* Magnitudes 2^-30 to 2^7, where all four have left their bends behind. The argument of the

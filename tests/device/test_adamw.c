@@ -86,7 +86,7 @@ static void it_is_the_scalar_loop_to_the_bit(void **state)
             adamw_states got = copy_of(&start);
             o = op_of(&got);
             for (int step = 0; step < 3; step++)
-                cpu_adamw(the_test.pools[threads], &o);
+                run_op(threads, &(op){OP_ADAMW, .adamw = o});
             same_states(&want, &got);
         }
         test_teardown(NULL);
@@ -98,7 +98,7 @@ static void it_is_the_formula_in_fp64(void **state)
     enum { N = 1001 };
     adamw_states s = random_states(PT_F32, N, 1), before = copy_of(&s);
     op_adamw o = op_of(&s);
-    cpu_adamw(the_test.pools[2], &o);
+    run_op(2, &(op){OP_ADAMW, .adamw = o});
     for (int64_t i = 0; i < N; i++) {
         double g = ((float *)s.g)[i] * (double)o.grad_scale, beta1 = o.beta1, beta2 = o.beta2;
         double m = beta1 * before.m[i] + (1 - beta1) * g, v = beta2 * before.v[i] + (1 - beta2) * g * g;
@@ -123,7 +123,7 @@ static void weights_survive_the_two_halves(void **state)
     adamw_states before = copy_of(&s);
     op_adamw o = op_of(&s);
     o.decay = 1;
-    cpu_adamw(the_test.pools[1], &o);
+    run_op(1, &(op){OP_ADAMW, .adamw = o});
     same_states(&before, &s);
 }
 
@@ -134,7 +134,7 @@ static void not_finite_gradients_are_seen(void **state)
         int64_t i = random_below(30);
         element_set(s.type, s.g, i, turn & 2 ? NAN : INFINITY);
         op_adamw o = op_of(&s);
-        cpu_adamw(the_test.pools[1], &o);
+        run_op(1, &(op){OP_ADAMW, .adamw = o});
         for (int64_t k = 0; k < 30; k++) {
             float w = s.type == PT_BF16 ? master_join(s.hi[k], s.lo[k]) : s.w[k];
             assert_true((isfinite(w) && isfinite(s.v[k])) == (k != i));

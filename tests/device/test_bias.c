@@ -4,7 +4,7 @@
 static void bias_backward(int threads, const tensor *dy, bool accumulate, int64_t rows, int64_t cols, int64_t ld, float *acc)
 {
     op_bias_backward o = {dy->type, accumulate, rows, cols, ld, dy->data, acc};
-    cpu_bias_backward(the_test.pools[threads], &o);
+    run_op(threads, &(op){OP_BIAS_BACKWARD, .bias_backward = o});
 }
 
 static void rows_are_summed(void **state)

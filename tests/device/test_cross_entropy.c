@@ -5,7 +5,7 @@ static void cross_entropy(int threads, pt_dtype type, int64_t rows, int64_t voca
                           const void *logits, const int32_t *targets, float *loss, void *dlogits)
 {
     op_cross_entropy o = {type, rows, vocab, ld, lddl, scale, logits, targets, loss, dlogits};
-    cpu_cross_entropy(the_test.pools[threads], &o);
+    run_op(threads, &(op){OP_CROSS_ENTROPY, .cross_entropy = o});
 }
 
 static double log_sum(const double *x, int64_t n)

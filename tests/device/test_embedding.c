@@ -7,7 +7,7 @@ static void look_up(int threads, pt_dtype type, int64_t rows, int64_t cols, int6
     op_embedding o = {type, rows, cols, row0, table_rows, ids, positions,
                       (const char *)table->data + (size_t)(row0 * cols) * dtype_bytes(type),
                       position_table ? position_table->data : NULL, out};
-    cpu_embedding(the_test.pools[threads], &o);
+    run_op(threads, &(op){OP_EMBEDDING, .embedding = o});
 }
 
 static void rows_are_looked_up_and_positions_added(void **state)
@@ -55,7 +55,7 @@ static void add_back(int threads, const tensor *dy, bool accumulate, int64_t col
                      const int32_t *ids, float *acc)
 {
     op_embedding_backward o = {dy->type, accumulate, dy->n / cols, cols, row0, table_rows, skip, ids, dy->data, acc};
-    cpu_embedding_backward(the_test.pools[threads], &o);
+    run_op(threads, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = o});
 }
 
 /* The same fp32 additions in the same order: equal to the bit. */

@@ -8,7 +8,7 @@ static finish_result finish(int threads, pt_dtype type, int64_t rows, int64_t co
     int64_t parts = (rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS;
     finish_result r = {g ? g : test_alloc((size_t)(rows * cols) * dtype_bytes(type)), test_alloc((size_t)parts * 8)};
     op_gradient_finish o = {type, rows, cols, acc, acc2, r.g, r.sumsq};
-    cpu_gradient_finish(the_test.pools[threads], &o);
+    run_op(threads, &(op){OP_GRADIENT_FINISH, .gradient_finish = o});
     return r;
 }
 

@@ -1,9 +1,12 @@
 /* Every instruction set gives the same bits: a process for each runs the same ops. (What it lowers
  * to is chosen once, so this program must not run an op before it forks.) */
+#include "device/cpu/ops.h"
 #include "device/reference.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
+
+static pool *the_pool;
 
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 {
@@ -19,10 +22,10 @@ static uint64_t hash_norm(pt_dtype type, uint64_t hash)
         tensor x = tensor_random(type, ROWS * DIM, 0, 1), w = tensor_random(PT_F32, DIM, 1, 1), dy = tensor_random(type, ROWS * DIM, 0, 1);
         float dweight[DIM], dbias[DIM];
         op_norm o = {kind, type, ROWS, 1, DIM, DIM, DIM, 1e-5f, x.data, w.data, w.data, test_alloc(ROWS * DIM * 4)};
-        cpu_norm(the_test.pools[2], &o);
+        cpu_norm(the_pool, &o);
         op_norm_backward b = {kind, type, false, ROWS, 1, DIM, DIM, DIM, DIM, 1e-5f, x.data, w.data, dy.data, x.data,
                               dy.data, dweight, dbias, NULL};
-        cpu_norm_backward(the_test.pools[2], &b);
+        cpu_norm_backward(the_pool, &b);
         hash = hash_bytes(hash, o.y, tensor_bytes(&x));
         hash = hash_bytes(hash, dy.data, tensor_bytes(&dy));
         hash = hash_bytes(hash_bytes(hash, dweight, sizeof dweight), dbias, sizeof dbias);
@@ -36,9 +39,9 @@ static uint64_t hash_activation(pt_dtype type, uint64_t hash)
     tensor x = tensor_random(type, N, 0, 3), d = tensor_random(type, N, 0, 1);
     for (int kind = ACT_GELU_TANH; kind <= ACT_RELU; kind++) {
         op_activation o = {kind, false, type, 1, N, x.data, test_alloc(N * 4)};
-        cpu_activation(the_test.pools[2], &o);
+        cpu_activation(the_pool, &o);
         op_activation_backward b = {kind, false, type, 1, N, x.data, d.data, test_alloc(N * 4)};
-        cpu_activation_backward(the_test.pools[2], &b);
+        cpu_activation_backward(the_pool, &b);
         hash = hash_bytes(hash_bytes(hash, o.out, tensor_bytes(&x)), b.dup, tensor_bytes(&x));
     }
     return hash;
@@ -50,7 +53,7 @@ static uint64_t hash_loss(pt_dtype type, uint64_t hash)
     tensor logits = tensor_random(PT_F32, ROWS * VOCAB, 0, 5);
     float loss[ROWS];
     op_cross_entropy o = {type, ROWS, VOCAB, VOCAB, VOCAB, 0.01f, logits.data, random_ids(ROWS, VOCAB), loss, test_alloc(ROWS * VOCAB * 4)};
-    cpu_cross_entropy(the_test.pools[2], &o);
+    cpu_cross_entropy(the_pool, &o);
     return hash_bytes(hash_bytes(hash, loss, sizeof loss), o.dlogits, ROWS * VOCAB * dtype_bytes(type));
 }
 
@@ -61,9 +64,9 @@ static uint64_t hash_optimizer(pt_dtype type, uint64_t hash)
     tensor w = tensor_random(PT_F32, N, 0, 1), lo = tensor_random(PT_BF16, N, 0, 1);
     double sumsq;
     op_gradient_finish f = {type, 1, N, acc.data, m.data, test_alloc(N * 4), &sumsq};
-    cpu_gradient_finish(the_test.pools[2], &f);
+    cpu_gradient_finish(the_pool, &f);
     op_adamw o = {type, N, w.data, type == PT_BF16 ? lo.data : NULL, m.data, v.data, f.g, 0.7f, 0.99f, 0.9f, 0.95f, 1e-8f, 1e-2f, 0.4f};
-    cpu_adamw(the_test.pools[2], &o);
+    cpu_adamw(the_pool, &o);
     hash = hash_bytes(hash_bytes(hash, f.g, N * dtype_bytes(type)), &sumsq, sizeof sumsq);
     hash = hash_bytes(hash_bytes(hash, w.data, N * dtype_bytes(type)), lo.data, tensor_bytes(&lo));
     return hash_bytes(hash_bytes(hash, m.data, N * 4), v.data, N * 4);
@@ -75,14 +78,14 @@ static uint64_t hash_rows(pt_dtype type, uint64_t hash)
     tensor x = tensor_random(type, ROWS * COLS, 0, 1), table = tensor_random(PT_F32, ROWS * COLS, 0, 1);
     int32_t *ids = random_ids(ROWS, ROWS);
     op_rope r = {type, false, ROWS, 5, COLS / 5, COLS, table.data, ids, x.data};
-    cpu_rope(the_test.pools[2], &r);
+    cpu_rope(the_pool, &r);
     op_embedding e = {type, ROWS, COLS, 0, ROWS, ids, ids, x.data, x.data, test_alloc(ROWS * COLS * 4)};
-    cpu_embedding(the_test.pools[2], &e);
+    cpu_embedding(the_pool, &e);
     float sums[COLS];
     op_bias_backward b = {type, false, ROWS, COLS, COLS, e.out, sums};
-    cpu_bias_backward(the_test.pools[2], &b);
+    cpu_bias_backward(the_pool, &b);
     op_embedding_backward back = {type, true, ROWS, COLS, 0, ROWS, -1, ids, e.out, table.data};
-    cpu_embedding_backward(the_test.pools[2], &back);
+    cpu_embedding_backward(the_pool, &back);
     return hash_bytes(hash_bytes(hash, sums, sizeof sums), table.data, tensor_bytes(&table));
 }
 
@@ -108,7 +111,7 @@ static uint64_t hash_with(const char *isa)
     assert_true(child >= 0);
     if (!child) {
         setenv("PROTRAIN_ISA", isa, 1);
-        if (pool_open(2, &the_test.pools[2], NULL)) /* threads do not survive a fork */
+        if (pool_open(2, &the_pool, NULL)) /* threads do not survive a fork */
             _exit(1);
         hash = hash_ops();
         _exit(write(ends[1], &hash, sizeof hash) != (ssize_t)sizeof hash);

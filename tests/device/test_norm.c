@@ -38,7 +38,7 @@ static void norm(int threads, const norm_case *c, void *y)
 {
     op_norm o = {c->kind, c->x.type, c->rows, c->heads, c->dim, c->ld, c->ld, (float)c->eps,
                  c->x.data, c->weight.data, c->kind == NORM_LAYER ? c->bias.data : NULL, y};
-    cpu_norm(the_test.pools[threads], &o);
+    run_op(threads, &(op){OP_NORM, .norm = o});
 }
 
 static void check_forward(const norm_case *c)
@@ -97,7 +97,7 @@ static void norm_backward(int threads, const norm_case *c, const void *dx_add, b
         .dbias = c->kind == NORM_LAYER ? g->dbias : NULL,
         .scratch = test_alloc(norm_backward_scratch_bytes(c->rows, c->heads)),
     };
-    cpu_norm_backward(the_test.pools[threads], &o);
+    run_op(threads, &(op){OP_NORM_BACKWARD, .norm_backward = o});
 }
 
 static norm_gradients gradients_alloc(const norm_case *c)

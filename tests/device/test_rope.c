@@ -28,7 +28,7 @@ static rope_case random_case(pt_dtype type, int64_t rows, int64_t heads, int64_t
 static void rope(int threads, const rope_case *c, bool inverse, void *x)
 {
     op_rope o = {c->x.type, inverse, c->rows, c->heads, c->dim, c->ld, c->table, c->positions, x};
-    cpu_rope(the_test.pools[threads], &o);
+    run_op(threads, &(op){OP_ROPE, .rope = o});
 }
 
 static void check_row(const rope_case *c, int64_t row, bool inverse, const void *got)
