@@ -133,19 +133,17 @@ static int64_t checkpoint_step(const char *name)
     return n && n < 18 && !digits[n] ? strtoll(digits, NULL, 10) : -1;
 }
 
-/* The complete checkpoint in the output folder with the highest step not above `limit`; -1: none. *count: how many. */
-static int64_t newest_checkpoint(const trainer *t, int64_t limit, int *count)
+/* The complete checkpoint in the output folder with the highest step not above `limit`; -1: none. */
+static int64_t newest_checkpoint(const trainer *t, int64_t limit)
 {
     DIR *d = opendir(t->out);
     int64_t newest = -1;
-    *count = 0;
     for (struct dirent *entry; d && (entry = readdir(d));) {
         char path[FILE_PATH_BYTES * 2];
         int64_t step = checkpoint_step(entry->d_name);
         snprintf(path, sizeof path, "%s/%s/trainer/trainer.json", t->out, entry->d_name);
         if (step < 0 || step > limit || !path_exists(path))
             continue;
-        (*count)++;
         newest = step > newest ? step : newest;
     }
     if (d)
@@ -153,14 +151,13 @@ static int64_t newest_checkpoint(const trainer *t, int64_t limit, int *count)
     return newest;
 }
 
-/* Keeps the newest `keep` checkpoints. */
+/* Keeps the newest `keep` checkpoints up to this step; later ones are of a run from which this one was resumed. */
 static int prune(const trainer *t, pt_error *e)
 {
-    int64_t limit = INT64_MAX;
+    int64_t limit = t->step;
     for (int kept = 0; t->o.keep; kept++) {
-        int count;
         char path[FILE_PATH_BYTES], name[48];
-        int64_t step = newest_checkpoint(t, limit, &count);
+        int64_t step = newest_checkpoint(t, limit);
         if (step < 0)
             break;
         limit = step - 1;
@@ -270,20 +267,13 @@ int model_export(trainer *t, pt_error *e)
 
 /* ---- resuming ---- */
 
-int checkpoint_find(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
+int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
 {
-    int count;
-    if (t->o.resume_from) {
-        snprintf(path, FILE_PATH_BYTES, "%s", t->o.resume_from);
-        return 0;
-    }
-    int64_t step = newest_checkpoint(t, INT64_MAX, &count);
-    path[0] = 0;
-    if (step < 0)
-        return 0;
+    int64_t step = newest_checkpoint(t, INT64_MAX);
     char name[48];
+    path[0] = 0;
     snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
-    return path_join(path, t->out, name, e);
+    return step < 0 ? 0 : path_join(path, t->out, name, e);
 }
 
 static void describe(const json_t *value, char *out, size_t n)

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void pass_notice(void *arg, const char *sentence) { trainer_notice(arg, "%s", sentence); }
 
@@ -259,36 +260,69 @@ static int open_executor(trainer *t, pt_error *e)
     return failed ? failed : executor_open(&x, &t->x, e);
 }
 
-/* A run that starts anew must not write over one that is there. Where it was to be resumed and nothing can be (it was ended before
- * its first checkpoint), only a finished model is in the way. */
-static int refuse_other_run(const trainer *t, pt_error *e)
+/* The output folder holds something that a run has written there, or a model: *found names it, "" if not. */
+static int find_traces(const trainer *t, char found[FILE_PATH_BYTES], pt_error *e)
 {
     static const char *const traces[] = {"config.json", "metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json"};
     char path[FILE_PATH_BYTES];
-    for (size_t i = 0; i < (t->o.resume ? 1 : sizeof traces / sizeof *traces); i++) {
-        int failed = path_join(path, t->out, traces[i], e);
-        if (failed)
-            return failed;
-        if (path_exists(path) && t->o.resume)
-            return pt_fail(e, PT_FAILED, "%s holds a trained model but no checkpoint to resume from: give --model %s and another --out",
-                           t->out, t->out);
-        if (path_exists(path))
-            return pt_fail(e, PT_FAILED, "%s holds a run or a model already (%s): --resume goes on with it, another --out starts anew",
-                           t->out, traces[i]);
+    int failed = checkpoint_newest(t, found, e);
+    for (size_t i = 0; i < sizeof traces / sizeof *traces && !failed && !found[0]; i++) {
+        failed = path_join(path, t->out, traces[i], e);
+        if (!failed && path_exists(path))
+            snprintf(found, FILE_PATH_BYTES, "%s", path);
     }
-    return 0;
+    return failed;
+}
+
+/* Whether the checkpoint `path` lies in the output folder: then this is the very run that wrote it. */
+static bool lies_in_out(const trainer *t, const char *path)
+{
+    char parent[FILE_PATH_BYTES];
+    struct stat a, b;
+    return !path_join(parent, path, "..", NULL) && !stat(parent, &a) && !stat(t->out, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* A run that starts anew, or from a checkpoint of another run, must not write over one that is there. */
+static int refuse_other_run(const trainer *t, const char *from, pt_error *e)
+{
+    char found[FILE_PATH_BYTES];
+    int failed = find_traces(t, found, e);
+    if (failed || !found[0])
+        return failed;
+    if (from[0])
+        return pt_fail(e, PT_FAILED, "%.300s holds another run or a model (%.300s), and going on from %.300s would write over it: give an --out "
+                       "that is new, or the folder that the checkpoint lies in", t->out, found, from);
+    return pt_fail(e, PT_FAILED, "%.300s holds a run or a model already (%.300s): --resume goes on with it, another --out starts anew", t->out,
+                   found);
+}
+
+/* Where a run was to be resumed and nothing can be (it was ended before its first checkpoint), only a finished model is in the way. */
+static int refuse_model(const trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, t->out, "config.json", e);
+    if (!failed && path_exists(path))
+        failed = pt_fail(e, PT_FAILED, "%s holds a trained model but no checkpoint to resume from: give --model %s and another --out",
+                         t->out, t->out);
+    if (!failed)
+        trainer_notice(t, "--resume: %s has no checkpoint yet; starting from the first step", t->out);
+    return failed;
 }
 
 /* Where the run starts: from[0] is 0, or `from` the checkpoint. */
 static int choose_start(trainer *t, char from[FILE_PATH_BYTES], pt_error *e)
 {
     from[0] = 0;
-    int failed = t->o.resume ? checkpoint_find(t, from, e) : 0;
-    if (!failed && !from[0])
-        failed = refuse_other_run(t, e);
-    if (!failed && t->o.resume && !from[0])
-        trainer_notice(t, "--resume: %s has no checkpoint yet; starting from the first step", t->out);
-    return failed;
+    int failed = 0;
+    if (t->o.resume && t->o.resume_from)
+        snprintf(from, FILE_PATH_BYTES, "%s", t->o.resume_from);
+    else if (t->o.resume)
+        failed = checkpoint_newest(t, from, e);
+    if (failed)
+        return failed;
+    if (t->o.resume && !from[0])
+        return refuse_model(t, e);
+    return from[0] && lies_in_out(t, from) ? 0 : refuse_other_run(t, from, e);
 }
 
 int trainer_setup(trainer *t, pt_error *e)

@@ -57,7 +57,7 @@ int trainer_setup(trainer *t, pt_error *e);
 
 /* checkpoint.c */
 int checkpoint_save(trainer *t, pt_error *e);
-int checkpoint_find(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e); /* the one to resume from; "": none yet */
+int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e); /* complete, in the output folder; "": none */
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e);        /* and compares the settings */
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
 int model_export(trainer *t, pt_error *e);                                      /* into the output folder */

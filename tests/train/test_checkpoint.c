@@ -12,6 +12,9 @@
 
 #include "train/plan_file.h"
 
+#include <limits.h>
+#include <sys/stat.h>
+
 enum { STEPS = 8 };
 
 typedef struct setting { const char *fixture; pt_precision precision; double max_grad_norm; bool shuffle; } setting;
@@ -312,6 +315,13 @@ static void only_the_newest_checkpoints_are_kept(void **state)
     must(run_until(&r, STEPS, &e), &e);
     for (int step = 1; step <= STEPS; step++)
         assert_int_equal(has_checkpoint(&r, step), step > 4 && step % 2 == 0);
+    char from[200];
+    snprintf(from, sizeof from, "%s/checkpoint-6", r.out);
+    r.o.resume = true;
+    r.o.resume_from = from;
+    r.o.keep = 1;
+    must(run_until(&r, 7, &e), &e); /* what it writes itself is not the one to go */
+    assert_true(has_checkpoint(&r, 7) && has_checkpoint(&r, 8) && !has_checkpoint(&r, 6));
     run_free(&r);
 }
 
@@ -388,6 +398,68 @@ static void a_folder_that_is_no_checkpoint_is_refused(void **state)
     assert_int_equal(run_until(&r, STEPS, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "is not a checkpoint"));
     run_free(&r);
+}
+
+/* Of which files a folder holds, with their sizes and times. */
+static uint64_t hash_of_folder(const char *folder)
+{
+    char path[700];
+    struct dirent **entries;
+    struct stat st;
+    uint64_t h = 1469598103934665603u;
+    int n = scandir(folder, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        const char *name = entries[i]->d_name;
+        snprintf(path, sizeof path, "%s/%s", folder, name);
+        if (strcmp(name, ".") && strcmp(name, "..") && stat(path, &st) == 0) {
+            h = (h ^ (uint64_t)st.st_ino ^ (uint64_t)st.st_size << 20 ^ (uint64_t)st.st_mtim.tv_nsec) * 1099511628211u;
+            h = S_ISDIR(st.st_mode) ? h ^ hash_of_folder(path) : h;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return h;
+}
+
+static void going_on_from_elsewhere_never_writes_over_another_run(void **state)
+{
+    (void)state;
+    run a, b, c;
+    pt_error e = {0};
+    char from[200], link[160], target[PATH_MAX];
+    run_make(&a, &settings[0], "first-run");
+    run_make(&b, &settings[0], "second-run");
+    run_make(&c, &settings[0], "third-run");
+    must(run_until(&a, 3, &e), &e);
+    must(run_until(&b, 5, &e), &e);
+    snprintf(from, sizeof from, "%s/checkpoint-3", a.out);
+    uint64_t before = hash_of_folder(b.out);
+    b.o.resume = c.o.resume = a.o.resume = true;
+    b.o.resume_from = c.o.resume_from = from;
+    for (int gone = 0; gone < 3; gone++) { /* whatever of the other run is still there */
+        static const char *const names[] = {NULL, "checkpoint-5", "metrics.jsonl"};
+        if (gone) {
+            char path[200];
+            snprintf(path, sizeof path, "%s/%s", b.out, names[gone]);
+            must(tree_remove(path, &e), &e);
+            before = hash_of_folder(b.out);
+        }
+        assert_int_equal(run_until(&b, STEPS, &e), PT_FAILED);
+        assert_non_null(strstr(e.text, b.out));
+        assert_non_null(strstr(e.text, from));
+        assert_true(hash_of_folder(b.out) == before);
+    }
+    must(run_until(&c, STEPS, &e), &e); /* into a new folder */
+    assert_true(realpath(a.out, target) != NULL);
+    snprintf(link, sizeof link, "%s/link-to-first", scratch);
+    assert_int_equal(symlink(target, link), 0);
+    snprintf(from, sizeof from, "%s/checkpoint-3/", link);
+    a.o.resume_from = from;
+    must(run_until(&a, STEPS, &e), &e); /* the very run, by another name */
+    assert_same_checkpoint(&a, &c, STEPS);
+    run_free(&a);
+    run_free(&b);
+    run_free(&c);
 }
 
 static void resuming_without_a_checkpoint_starts_at_the_first_step(void **state)
@@ -492,6 +564,7 @@ int main(void)
         cmocka_unit_test(only_the_newest_checkpoints_are_kept),
         cmocka_unit_test(a_damaged_checkpoint_is_refused_by_the_name_of_the_file),
         cmocka_unit_test(a_folder_that_is_no_checkpoint_is_refused),
+        cmocka_unit_test(going_on_from_elsewhere_never_writes_over_another_run),
         cmocka_unit_test(resuming_without_a_checkpoint_starts_at_the_first_step),
         cmocka_unit_test(a_full_disk_loses_nothing),
     };
