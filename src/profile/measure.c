@@ -1,0 +1,275 @@
+#include "profile/measure.h"
+
+#include "base/rng.h"
+#include "base/units.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- times ---- */
+
+double measure_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int kept(const samples *s) { return s->n < SAMPLES ? s->n : SAMPLES; }
+
+/* Sorted copy, and what stands at a fraction of it. */
+static double quantile(const samples *s, double at)
+{
+    double sorted[SAMPLES];
+    int n = kept(s);
+    if (!n)
+        return 0;
+    memcpy(sorted, s->ns, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_double);
+    double x = at * (n - 1);
+    int i = (int)x;
+    return i + 1 < n ? sorted[i] + (sorted[i + 1] - sorted[i]) * (x - i) : sorted[i];
+}
+
+double samples_median(const samples *s) { return quantile(s, 0.5); }
+
+double samples_spread(const samples *s)
+{
+    double median = samples_median(s);
+    return median > 0 ? (quantile(s, 0.75) - quantile(s, 0.25)) / 2 / median : 0;
+}
+
+static void samples_add(samples *s, double ns) { s->ns[s->n++ % SAMPLES] = ns; }
+
+/* ---- runs ---- */
+
+typedef struct tape { int64_t at[TAPE][2]; samples *to[TAPE]; int n; } tape;
+
+static void tape_stage(tape *t, queue *q, const stage *s, void *arg, int turn)
+{
+    if (!s->times) {
+        s->submit(q, arg, s->index, turn);
+        return;
+    }
+    queue_mark(q, &t->at[t->n][0]);
+    s->submit(q, arg, s->index, turn);
+    queue_mark(q, &t->at[t->n][1]);
+    t->to[t->n++] = s->times;
+}
+
+static int tape_sync(const tape *t, queue *q, pt_error *e)
+{
+    int failed = queue_sync(q, queue_signal(q), e);
+    for (int i = 0; i < t->n && !failed; i++)
+        samples_add(t->to[i], (double)(t->at[i][1] - t->at[i][0]));
+    return failed;
+}
+
+static bool settled(const stage *stages, int n)
+{
+    enum { LEAST = 5 };
+    for (int i = 0; i < n; i++)
+        if (stages[i].times && (stages[i].times->n < LEAST || samples_spread(stages[i].times) > 0.01))
+            return false;
+    return true;
+}
+
+int measure_rounds(queue *q, const stage *stages, int n, void *arg, int least, double seconds, pt_error *e)
+{
+    const double together = 1e-3; /* seconds of work submitted at a time */
+    double start = measure_now();
+    for (int turn = 0, batch = 1;;) {
+        tape t = {.n = 0};
+        for (int i = 0; i < batch; i++)
+            for (int k = 0; k < n; k++)
+                tape_stage(&t, q, &stages[k], arg, turn + i);
+        int failed = tape_sync(&t, q, e);
+        if (failed)
+            return failed;
+        turn += batch;
+        double took = measure_now() - start, each = took / turn;
+        bool full = stages[n - 1].times && stages[n - 1].times->n >= SAMPLES;
+        if (turn >= least && (took + each > seconds || full || settled(stages, n)))
+            return 0;
+        batch = each * (TAPE / n) < together ? TAPE / n : (int)(together / each);
+        batch = batch < 1 ? 1 : batch;
+    }
+}
+
+int measure_stage(queue *q, submit_fn submit, void *arg, int index, double seconds, samples *out, pt_error *e)
+{
+    stage s = {submit, index, out};
+    int failed = measure_rounds(q, &s, 1, arg, 1, 0, e);
+    out->n = 0;
+    return failed ? failed : measure_rounds(q, &s, 1, arg, 1, seconds, e);
+}
+
+/* ---- contents ---- */
+
+enum { PATTERN_PERIOD = 4093, PATTERN_REPEATS = 16, PATTERN_VALUES_N = PATTERN_PERIOD * PATTERN_REPEATS,
+       PATTERN_BYTES = PATTERN_VALUES_N * 4 }; /* room of each; a prime period, so that rows differ */
+
+static bool is_compute_type(pattern p) { return p == PATTERN_WEIGHTS || p == PATTERN_VALUES || p == PATTERN_GRADIENTS; }
+
+static double pattern_value(pattern p, double normal)
+{
+    switch (p) {
+    case PATTERN_WEIGHTS: return 0.02 * normal;
+    case PATTERN_VALUES: return normal;
+    case PATTERN_NORM: return 1 + 0.02 * normal;
+    case PATTERN_SQUARES: return 1e-6 * normal * normal;
+    default: return 1e-3 * normal;
+    }
+}
+
+static size_t pattern_size(const bench *b, pattern p) { return is_compute_type(p) ? dtype_bytes(b->r->shape->type) : sizeof(float); }
+
+static void fill_staging(bench *b)
+{
+    for (int p = PATTERN_NONE + 1; p < PATTERNS; p++) {
+        char *to = b->staging + (size_t)p * PATTERN_BYTES;
+        size_t size = pattern_size(b, p), period = PATTERN_PERIOD * size;
+        for (int i = 0; i < PATTERN_PERIOD; i++) {
+            float x = (float)pattern_value(p, rng_normal(1, RNG_TEST, (uint32_t)p, (uint64_t)i));
+            bf16 h = bf16_from_f32(x);
+            memcpy(to + (size_t)i * size, size == sizeof h ? (void *)&h : (void *)&x, size);
+        }
+        for (int i = 1; i < PATTERN_REPEATS; i++)
+            memcpy(to + (size_t)i * period, to, period);
+    }
+}
+
+static void fill(bench *b, char *to, uint64_t bytes, pattern p)
+{
+    uint64_t most = PATTERN_VALUES_N * pattern_size(b, p);
+    for (uint64_t at = 0; at < bytes; at += most)
+        queue_submit(b->compute, &(op){OP_COPY, .copy = {to + at, b->staging + (size_t)p * PATTERN_BYTES,
+                                                         bytes - at < most ? bytes - at : most}});
+}
+
+/* ---- life ---- */
+
+static const uint64_t staging_bytes = (uint64_t)PATTERNS * PATTERN_BYTES;
+
+int bench_open(bench *b, const profile_request *r, pt_error *e)
+{
+    *b = (bench){.r = r};
+    void *base;
+    int failed = r->host->table->memory_open(r->host, MEMORY_HOST, staging_bytes, &base, e);
+    if (failed)
+        return failed;
+    b->staging = base;
+    fill_staging(b);
+    failed = r->device->table->queue_open(r->device, "compute", r->threads, &b->compute, e);
+    if (failed)
+        bench_close(b);
+    return failed;
+}
+
+void bench_close(bench *b)
+{
+    if (b->compute)
+        b->compute->device->table->queue_close(b->compute);
+    if (b->staging)
+        b->r->host->table->memory_close(b->r->host, MEMORY_HOST, b->staging, staging_bytes);
+    *b = (bench){0};
+}
+
+void bench_progress(const bench *b, const char *what, int done, int total)
+{
+    if (b->r->progress)
+        b->r->progress(b->r->arg, what, (uint64_t)done, (uint64_t)total);
+}
+
+/* ---- memory ---- */
+
+enum { AREA_ALIGN = 4096 };
+
+void *area_take(area *a, uint64_t bytes, pattern p)
+{
+    char *at = a->base ? a->base + a->bytes : NULL;
+    a->bytes = align_up(a->bytes + bytes, AREA_ALIGN);
+    if (at && p != PATTERN_NONE)
+        fill(a->b, at, bytes, p);
+    else if (at)
+        queue_submit(a->b->compute, &(op){OP_ZERO, .copy = {.dst = at, .bytes = bytes}}); /* its pages are taken now */
+    return at;
+}
+
+uint64_t area_bytes(bench *b, layout_fn layout, void *arg)
+{
+    area a = {.b = b};
+    layout(&a, arg);
+    return a.bytes;
+}
+
+static device *device_of(const area *a) { return a->tier == TIER_DEVICE ? a->b->r->device : a->b->r->host; }
+static memory_kind kind_of(const area *a) { return a->tier == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST; }
+
+int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, void *arg, pt_error *e)
+{
+    *a = (area){.b = b, .tier = t, .bytes = area_bytes(b, layout, arg)};
+    char need[32], have[32];
+    uint64_t budget = b->r->budget[t];
+    if (a->bytes > budget)
+        return pt_fail(e, PT_DOES_NOT_FIT, "measuring %s takes %s of %s memory, as much as computing it, and the budget is %s: give "
+                       "--%s-memory %llu or more", what, size_format(need, a->bytes), tier_names[t], size_format(have, budget),
+                       tier_names[t], (unsigned long long)a->bytes);
+    void *base;
+    device *d = device_of(a);
+    int failed = d->table->memory_open(d, kind_of(a), a->bytes, &base, e);
+    if (failed)
+        return failed;
+    area filled = {.b = b, .tier = t, .base = base};
+    a->base = base;
+    layout(&filled, arg);
+    failed = queue_sync(b->compute, queue_signal(b->compute), e);
+    if (failed)
+        area_close(a);
+    return failed;
+}
+
+void area_close(area *a)
+{
+    if (a->base)
+        device_of(a)->table->memory_close(device_of(a), kind_of(a), a->base, a->bytes);
+    a->base = NULL;
+}
+
+/* ---- weights ---- */
+
+static pattern pattern_of(param_role role)
+{
+    switch (role) {
+    case PARAM_NORM1: case PARAM_NORM2: case PARAM_NORMF: case PARAM_QNORM: case PARAM_KNORM: return PATTERN_NORM;
+    case PARAM_NORM1_BIAS: case PARAM_NORM2_BIAS: case PARAM_NORMF_BIAS: return PATTERN_SMALL;
+    default: return PATTERN_WEIGHTS;
+    }
+}
+
+void area_weights(area *a, const step_shape *s, int block, block_weights *w, const void **slices)
+{
+    const model *m = a->b->r->model;
+    *w = (block_weights){0};
+    for (int role = 0; role < PARAM_ROLES; role++) {
+        const param *p = block_param(m, &m->blocks[block], role);
+        if (!p)
+            continue;
+        uint64_t row = (uint64_t)p->cols * dtype_bytes(param_type(p, s->type));
+        char *at = area_take(a, (uint64_t)p->rows * row, pattern_of(role));
+        w->param[role] = at;
+        if (role != PARAM_TOKENS && role != PARAM_HEAD)
+            continue;
+        w->slices = slices;
+        for (int64_t first = 0; at && first < p->rows; first += s->slice_rows)
+            slices[w->slices_n++] = at + (uint64_t)first * row;
+    }
+}

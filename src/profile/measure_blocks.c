@@ -1,0 +1,119 @@
+/* measure_blocks.c - the costs of a model's blocks: who gets how much time.
+ *
+ *   one round = every kind of layer forward and backward, and one part of the head
+ *
+ * A fast machine repeats rounds until the medians settle. Where even one takes seconds, all together get little more than the
+ * time of one (at most 30 s), and the parts run fewer rows than a unit has (measure_layer.c, measure_ends.c).
+ */
+#include "profile/measure_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Keys that a token sees at most: what makes layers differ. */
+static int64_t reach(const model *m, const step_shape *s, int64_t layer)
+{
+    int64_t w = m->config.window[layer];
+    return w <= 0 || w > s->seq_len ? s->seq_len : w;
+}
+
+/* Kind of each layer; `first`: a layer of each kind. Windows beyond COST_LAYER_KINDS different ones go to the nearest. */
+static void find_kinds(const model *m, const step_shape *s, costs *c, int first[COST_LAYER_KINDS])
+{
+    c->kinds_n = 0;
+    for (int64_t i = 0; i < m->config.layers; i++) {
+        int best = 0;
+        for (int k = 0; k < c->kinds_n; k++)
+            if (llabs(reach(m, s, first[k]) - reach(m, s, i)) < llabs(reach(m, s, first[best]) - reach(m, s, i)))
+                best = k;
+        bool known = c->kinds_n && reach(m, s, first[best]) == reach(m, s, i);
+        if (!known && c->kinds_n < COST_LAYER_KINDS) {
+            best = c->kinds_n++;
+            first[best] = (int)i;
+        }
+        c->kind_of_layer[i] = (unsigned char)best;
+    }
+}
+
+typedef struct shares { double layer, head, other; } shares; /* seconds, of each */
+
+static shares share_time(bench *b, const costs *c, const int *first, double flops_per_ns)
+{
+    const step_shape *s = b->r->shape;
+    double layers = 0, head = head_flops(b->r->model, s->head_rows);
+    for (int k = 0; k < c->kinds_n; k++)
+        layers += 3 * layer_flops(b->r->model, first[k] + 1, s->unit_rows, s->seq_len);
+    double round = (layers + head) / flops_per_ns * 1e-9, all = 3 * round;
+    all = all < 3 ? all : round * 1.2 < 3 ? 3 : round * 1.2;
+    all = all < 0.02 ? 0.02 : all > 30 ? 30 : all;
+    return (shares){all * 0.6 / c->kinds_n, all * 0.3, all * 0.05};
+}
+
+static int measure_layers(bench *b, const shares *t, const int *first, costs *c, block_check *check, pt_error *e)
+{
+    c->spread = 0;
+    for (int k = 0; k < c->kinds_n; k++) {
+        layer_result l;
+        bench_progress(b, "measuring layers", k, c->kinds_n);
+        int failed = measure_layer(b, first[k] + 1, t->layer, &l, e);
+        if (failed)
+            return failed;
+        c->layer[k] = l.cost;
+        c->spread = l.spread > c->spread ? l.spread : c->spread;
+        if (k == 0)
+            *check = (block_check){l.check_rows, l.check_ns};
+    }
+    return 0;
+}
+
+/* What a step does outside of its schedule: sums of losses and squares, copies of a batch, and a line of metrics. */
+static double step_work_ns(const bench *b)
+{
+    const double line = 30e3; /* a line of JSON into a file */
+    const step_shape *s = b->r->shape;
+    size_t tokens = (size_t)(s->batch * s->seq_len), n = tokens * 4 + (size_t)sumsq_count(b->r->model);
+    double *from = calloc(n, 2 * sizeof *from), *to = from + n;
+    volatile double sum = 0;
+    if (!from)
+        return line;
+    double start = measure_now();
+    memcpy(to, from, n * sizeof *from);
+    for (size_t i = 0; i < n; i++)
+        sum += to[i];
+    free(from);
+    return line + (measure_now() - start) * 1e9;
+}
+
+int measure_blocks(bench *b, costs *c, block_check *check, pt_error *e)
+{
+    int first[COST_LAYER_KINDS] = {0};
+    double rate, head_spread = 0;
+    int failed = measure_rate(b, &rate, e);
+    if (failed)
+        return failed;
+    find_kinds(b->r->model, b->r->shape, c, first);
+    shares t = share_time(b, c, first, rate);
+    failed = measure_layers(b, &t, first, c, check, e);
+    bench_progress(b, "measuring the head", 0, 1);
+    if (!failed)
+        failed = measure_head(b, t.head, &c->head_ns, &c->head_eval_ns, &head_spread, e);
+    if (!failed)
+        failed = measure_embedding(b, t.other, &c->embed_ns, e);
+    if (!failed)
+        failed = measure_embed_finish(b, t.other, &c->embed_finish, e);
+    c->spread = head_spread > c->spread ? head_spread : c->spread;
+    c->step_ns = step_work_ns(b);
+    return failed;
+}
+
+int measure_rates(bench *b, costs *c, pt_error *e)
+{
+    bench_progress(b, "measuring the optimizer", 0, 1);
+    double seconds = 2e-9 * (double)rates_elements(b->r->model) + 2e-3;
+    int failed = measure_finish(b, seconds * 4, &c->finish, e);
+    if (!failed)
+        failed = measure_update(b, false, seconds * 8, &c->update_device, e);
+    if (!failed && b->r->host_tier)
+        failed = measure_update(b, true, seconds * 8, &c->update_host, e);
+    return failed ? failed : measure_task(b, &c->task_ns, e);
+}

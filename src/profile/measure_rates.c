@@ -1,0 +1,213 @@
+/* measure_rates.c - what does not depend on the model: finishing gradients, AdamW on device and host, by the number of
+ * elements, and what a task costs beside its work.
+ *
+ * A step touches each chunk once, so that its states are never in the cache unless the whole model is: each run takes the next
+ * part of a region as large as the model, up to 16 Mi elements.
+ */
+#include "profile/measure_parts.h"
+
+enum { ELEMENTS_LEAST = 1 << 14, ELEMENTS_MOST = 1 << 24, COLS = 1024 };
+
+void curve_add(cost_curve *c, double amount, double ns)
+{
+    if (c->n && amount <= c->amount[c->n - 1])
+        return;
+    c->amount[c->n] = amount;
+    c->ns[c->n] = c->n && ns < c->ns[c->n - 1] ? c->ns[c->n - 1] : ns;
+    c->n++;
+}
+
+int64_t rates_elements(const model *m)
+{
+    int64_t n = ELEMENTS_LEAST;
+    while (n < m->parameters && n < ELEMENTS_MOST)
+        n *= 4;
+    return n;
+}
+
+typedef struct region {
+    const step_shape *shape;
+    int64_t elements; /* a multiple of ELEMENTS_LEAST */
+    char *weights, *gradient;
+    uint16_t *low;
+    float *acc, *first, *second;
+    double *sumsq;
+} region;
+
+/* Where the run of `n` elements number `turn` begins. */
+static int64_t part_of(const region *y, int64_t n, int turn) { return (int64_t)turn * n % (y->elements - n + ELEMENTS_LEAST) / ELEMENTS_LEAST * ELEMENTS_LEAST; }
+
+/* The curve over amounts 16 Ki, 64 Ki ... up to the region. */
+static int measure_amounts(queue *q, region *y, submit_fn submit, double seconds, cost_curve *out, pt_error *e)
+{
+    out->n = 0;
+    for (int64_t n = ELEMENTS_LEAST; n <= y->elements; n *= 4) {
+        samples s = {0};
+        int failed = measure_stage(q, submit, y, (int)n, seconds / (n < y->elements ? 8 : 2), &s, e);
+        if (failed)
+            return failed;
+        curve_add(out, (double)n, samples_median(&s));
+    }
+    return 0;
+}
+
+/* The largest region of this layout that fits. */
+static int region_open(bench *b, tier t, region *y, const char *what, layout_fn layout, area *a, pt_error *e)
+{
+    *y = (region){.shape = b->r->shape, .elements = rates_elements(b->r->model)};
+    while (y->elements > ELEMENTS_LEAST && area_bytes(b, layout, y) > b->r->budget[t])
+        y->elements /= 4;
+    return area_open(b, t, a, what, layout, y, e);
+}
+
+/* ---- finish ---- */
+
+static void finish_layout(area *a, void *arg)
+{
+    region *y = arg;
+    y->acc = area_take(a, (uint64_t)y->elements * sizeof(float), PATTERN_SMALL);
+    y->gradient = area_take(a, (uint64_t)y->elements * dtype_bytes(y->shape->type), PATTERN_NONE);
+    y->sumsq = area_take(a, (uint64_t)(y->elements / COLS / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
+}
+
+static void finish(queue *q, void *arg, int n, int turn)
+{
+    region *y = arg;
+    int64_t at = part_of(y, n, turn);
+    queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
+        .type = y->shape->type, .rows = n / COLS, .cols = COLS, .acc = y->acc + at,
+        .g = y->gradient + (uint64_t)at * dtype_bytes(y->shape->type), .sumsq = y->sumsq}});
+}
+
+int measure_finish(bench *b, double seconds, cost_curve *out, pt_error *e)
+{
+    region y;
+    area a;
+    int failed = region_open(b, TIER_DEVICE, &y, "the rounding of gradients", finish_layout, &a, e);
+    if (failed)
+        return failed;
+    failed = measure_amounts(b->compute, &y, finish, seconds, out, e);
+    area_close(&a);
+    return failed;
+}
+
+/* ---- AdamW ---- */
+
+static void update_layout(area *a, void *arg)
+{
+    region *y = arg;
+    uint64_t n = (uint64_t)y->elements, e = dtype_bytes(y->shape->type);
+    y->weights = area_take(a, n * e, PATTERN_WEIGHTS);
+    y->low = y->shape->type == PT_BF16 ? area_take(a, n * sizeof(uint16_t), PATTERN_VALUES) : NULL;
+    y->first = area_take(a, n * sizeof(float), PATTERN_SMALL);
+    y->second = area_take(a, n * sizeof(float), PATTERN_SQUARES);
+    y->gradient = area_take(a, n * e, PATTERN_GRADIENTS);
+}
+
+static void update(queue *q, void *arg, int n, int turn)
+{
+    region *y = arg;
+    int64_t at = part_of(y, n, turn);
+    uint64_t bytes = (uint64_t)at * dtype_bytes(y->shape->type);
+    queue_submit(q, &(op){OP_ADAMW, .adamw = {
+        .type = y->shape->type, .n = n, .hi = y->weights + bytes, .lo = y->low ? y->low + at : NULL, .m = y->first + at,
+        .v = y->second + at, .g = y->gradient + bytes, .grad_scale = 1, .decay = 1, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f,
+        .step_size = 1e-9f, .sqrt_correction2 = 1}});
+}
+
+int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_error *e)
+{
+    region y;
+    area a;
+    device *host = b->r->host;
+    queue *q = b->compute;
+    int failed = on_host ? host->table->queue_open(host, "host", 1, &q, e) : 0;
+    if (failed)
+        return failed;
+    failed = region_open(b, on_host ? TIER_HOST : TIER_DEVICE, &y, "the optimizer", update_layout, &a, e);
+    if (!failed) {
+        failed = measure_amounts(q, &y, update, seconds, out, e);
+        area_close(&a);
+    }
+    if (on_host)
+        host->table->queue_close(q);
+    return failed;
+}
+
+/* ---- tasks ---- */
+
+enum { TASKS = 100 };
+
+typedef struct task_bench { queue *other; uint64_t reached; char *line; } task_bench;
+
+static void task_layout(area *a, void *arg) { ((task_bench *)arg)->line = area_take(a, 64, PATTERN_NONE); }
+
+/* A wait that is over, an op without work, a signal: TASKS times. */
+static void tasks(queue *q, void *arg, int index, int turn)
+{
+    task_bench *y = arg;
+    for (int i = 0; i < TASKS; i++) {
+        queue_wait(q, y->other, y->reached);
+        queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->line, .bytes = 64}});
+        queue_signal(q);
+    }
+}
+
+int measure_task(bench *b, double *ns, pt_error *e)
+{
+    task_bench y = {0};
+    area a;
+    samples s = {0};
+    device *host = b->r->host;
+    int failed = host->table->queue_open(host, "other", 1, &y.other, e);
+    if (failed)
+        return failed;
+    y.reached = queue_signal(y.other);
+    failed = queue_sync(y.other, y.reached, e);
+    if (!failed)
+        failed = area_open(b, TIER_DEVICE, &a, "a task", task_layout, &y, e);
+    if (!failed) {
+        failed = measure_stage(b->compute, tasks, &y, 0, 2e-3, &s, e);
+        area_close(&a);
+    }
+    host->table->queue_close(y.other);
+    *ns = samples_median(&s) / TASKS;
+    return failed;
+}
+
+/* ---- arithmetic ---- */
+
+typedef struct matmul_bench { const step_shape *shape; int64_t rows, k; char *a, *b, *c; } matmul_bench;
+
+static void product_layout(area *a, void *arg)
+{
+    matmul_bench *y = arg;
+    uint64_t e = dtype_bytes(y->shape->type);
+    y->a = area_take(a, (uint64_t)(y->rows * y->k) * e, PATTERN_VALUES);
+    y->b = area_take(a, (uint64_t)(y->k * y->k) * e, PATTERN_WEIGHTS);
+    y->c = area_take(a, (uint64_t)(y->rows * y->k) * e, PATTERN_NONE);
+}
+
+static void matmul(queue *q, void *arg, int index, int turn)
+{
+    matmul_bench *y = arg;
+    queue_submit(q, &(op){OP_MATMUL, .matmul = {
+        .layout = MATMUL_NT, .type = y->shape->type, .out_type = y->shape->type, .m = y->rows, .n = y->k, .k = y->k, .lda = y->k,
+        .ldb = y->k, .ldc = y->k, .a = y->a, .b = y->b, .c = y->c}});
+}
+
+int measure_rate(bench *b, double *flops_per_ns, pt_error *e)
+{
+    int64_t hidden = b->r->model->config.hidden;
+    matmul_bench y = {b->r->shape, b->r->shape->unit_rows < 256 ? b->r->shape->unit_rows : 256, hidden < 1024 ? hidden : 1024, NULL, NULL, NULL};
+    area a;
+    samples s = {0};
+    int failed = area_open(b, TIER_DEVICE, &a, "a product of matrices", product_layout, &y, e);
+    if (failed)
+        return failed;
+    failed = measure_stage(b->compute, matmul, &y, 0, 5e-3, &s, e);
+    area_close(&a);
+    double ns = samples_median(&s);
+    *flops_per_ns = 2 * (double)y.rows * (double)y.k * (double)y.k / (ns > 1 ? ns : 1);
+    return failed;
+}
