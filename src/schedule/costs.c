@@ -39,7 +39,7 @@ cost_class task_class(const task *t)
 void costs_init(costs *c)
 {
     memset(c, 0, sizeof *c);
-    c->kinds_n = 1;
+    c->kinds_n = c->ranks = 1;
     for (int a = 0; a < COST_CLASSES; a++)
         for (int b = 0; b < COST_CLASSES; b++)
             c->slow[a][b] = 1;
@@ -74,6 +74,19 @@ static const layer_cost *layer_of(const costs *c, const task *t) { return &c->la
 
 static save_level level_of(const schedule_input *in, const task *t) { return in->plan->blocks[t->block - 1].level; }
 
+/* A rank moves its share of a chunk; weights that come to the device are gathered from all, gradients that leave it summed. */
+static double transfer_ns(const costs *c, const schedule *s, const task *t)
+{
+    const buffer *b = &s->buffers[s->operands[t->operand0].buffer];
+    double bytes = (double)b->bytes, share = b->kind <= OBJECT_GRADIENT ? bytes / c->ranks : bytes;
+    switch (t->queue) {
+    case QUEUE_READ: return cost_at(&c->read, share);
+    case QUEUE_WRITE: return cost_at(&c->write, share);
+    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, share) + (b->kind == OBJECT_WEIGHTS ? cost_at(&c->gather, bytes) : 0);
+    default: return cost_at(&c->from_device, share) + (b->kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes) : 0);
+    }
+}
+
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     double units = (double)s->micro_units;
@@ -85,17 +98,11 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: return cost_at(&c->finish, finished_elements(in, t));
     case TASK_EMBED_FINISH: return cost_at(&c->embed_finish, finished_elements(in, t));
-    case TASK_UPDATE: return cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device, chunk_elements(in->packing, t->chunk));
+    case TASK_UPDATE: return cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device,
+                                    chunk_elements(in->packing, t->chunk) / c->ranks);
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
-    default: break;
-    }
-    double bytes = (double)s->buffers[s->operands[t->operand0].buffer].bytes;
-    switch (t->queue) {
-    case QUEUE_READ: return cost_at(&c->read, bytes);
-    case QUEUE_WRITE: return cost_at(&c->write, bytes);
-    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, bytes);
-    default: return cost_at(&c->from_device, bytes);
+    default: return transfer_ns(c, s, t);
     }
 }
 
@@ -114,8 +121,8 @@ static int validate_curve(const cost_curve *c, const char *key, const char *name
         return pt_fail(e, PT_FAILED, "%s: \"%s\" has %d points; 0 to %d are possible, measure again", name, key, c->n, COST_POINTS);
     for (int i = 0; i < c->n; i++) {
         if (!isfinite(c->amount[i]) || c->amount[i] <= (i ? c->amount[i - 1] : 0))
-            return pt_fail(e, PT_FAILED, "%s: \"%s\": the amount of point %d is %g; amounts are above zero and ascend, measure again",
-                           name, key, i, c->amount[i]);
+            return pt_fail(e, PT_FAILED, "%s: \"%s\": the amount of point %d is %g; amounts are above zero and ascend, measure "
+                                         "again", name, key, i, c->amount[i]);
         if (!is_time(c->ns[i]) || (i && c->ns[i] < c->ns[i - 1]))
             return pt_fail(e, PT_FAILED, "%s: \"%s\": the time of point %d is %g ns; times are not negative and more never takes less, "
                                          "measure again", name, key, i, c->ns[i]);
@@ -126,8 +133,10 @@ static int validate_curve(const cost_curve *c, const char *key, const char *name
 static int validate_curves(const costs *c, const char *name, pt_error *e)
 {
     const struct { const char *key; const cost_curve *curve; } all[] = {
-        {"finish", &c->finish},       {"embed_finish", &c->embed_finish}, {"update_device", &c->update_device}, {"update_host", &c->update_host},
-        {"to_device", &c->to_device}, {"from_device", &c->from_device},   {"read", &c->read},                   {"write", &c->write}};
+        {"finish", &c->finish}, {"embed_finish", &c->embed_finish}, {"update_device", &c->update_device},
+        {"update_host", &c->update_host}, {"to_device", &c->to_device}, {"from_device", &c->from_device},
+        {"read", &c->read}, {"write", &c->write},
+        {"gather", &c->gather}, {"scatter", &c->scatter}};
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
         failed = validate_curve(all[i].curve, all[i].key, name, e);
@@ -137,7 +146,8 @@ static int validate_curves(const costs *c, const char *name, pt_error *e)
 static int validate_layers(const costs *c, const model *m, const char *name, pt_error *e)
 {
     if (c->kinds_n < 1 || c->kinds_n > COST_LAYER_KINDS)
-        return pt_fail(e, PT_FAILED, "%s: there are %d kinds of layer; 1 to %d are possible, measure again", name, c->kinds_n, COST_LAYER_KINDS);
+        return pt_fail(e, PT_FAILED, "%s: there are %d kinds of layer; 1 to %d are possible, measure again", name, c->kinds_n,
+                       COST_LAYER_KINDS);
     for (int64_t i = 0; i < m->config.layers; i++)
         if (c->kind_of_layer[i] >= c->kinds_n)
             return pt_fail(e, PT_FAILED, "%s: layer %lld is of kind %d, and there are %d; measure again", name, (long long)i,
@@ -156,14 +166,17 @@ static int validate_numbers(const costs *c, const char *name, pt_error *e)
     const struct { const char *key; double value; } all[] = {
         {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns},
         {"task_ns", c->task_ns},   {"step_ns", c->step_ns}, {"spread", c->spread}};
+    if (c->ranks < 1)
+        return pt_fail(e, PT_FAILED, "%s: there are %d ranks; at least 1 is needed, measure again", name, c->ranks);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!is_time(all[i].value))
-            return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g; it must be finite and not negative, measure again", name, all[i].key, all[i].value);
+            return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g; it must be finite and not negative, measure again", name, all[i].key,
+                           all[i].value);
     for (int a = 0; a < COST_CLASSES; a++)
         for (int b = 0; b < COST_CLASSES; b++)
             if (!(c->slow[a][b] >= 1) || !isfinite(c->slow[a][b]))
-                return pt_fail(e, PT_FAILED, "%s: %s beside %s takes %g times as long; it must be finite and at least 1, measure again", name,
-                               cost_class_names[a], cost_class_names[b], c->slow[a][b]);
+                return pt_fail(e, PT_FAILED, "%s: %s beside %s takes %g times as long; it must be finite and at least 1, measure again",
+                               name, cost_class_names[a], cost_class_names[b], c->slow[a][b]);
     return 0;
 }
 

@@ -37,13 +37,15 @@ typedef struct costs {
     cost_curve finish, embed_finish;                /* by elements that are finished; embed_finish for the whole batch */
     cost_curve update_device, update_host;          /* AdamW, by elements of the chunk */
     cost_curve to_device, from_device, read, write; /* by bytes */
+    int ranks;                                      /* that share every chunk: each moves and updates its share of it; 1 */
+    cost_curve gather, scatter;                     /* by bytes of a chunk: its weights to all ranks, its gradient summed */
     double task_ns;                                 /* what any task costs its queue beside its work */
     double step_ns;                                 /* a step's work outside of its schedule: batch, sums, metrics */
     double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs */
     double spread;                                  /* relative uncertainty of the block times: half the quartile distance */
 } costs;
 
-/* All curves empty, no slowing down. */
+/* All curves empty, one rank, no slowing down. */
 void costs_init(costs *c);
 /* Time of a task that runs alone, in ns. */
 double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t);

@@ -38,6 +38,20 @@ static void random_curves_pass_their_points_and_ascend(void **state)
 
 static double bytes_of(const schedule *s, const task *t, int operand) { return (double)s->buffers[s->operands[t->operand0 + operand].buffer].bytes; }
 
+/* A rank's share of what belongs to a chunk. */
+static double share_of(const costs *c, const schedule *s, const task *t)
+{
+    return bytes_of(s, t, 1) / (s->buffers[s->operands[t->operand0].buffer].kind == OBJECT_SAVED ? 1 : c->ranks);
+}
+
+static double copy_ns(const costs *c, const schedule *s, const task *t)
+{
+    object_kind kind = s->buffers[s->operands[t->operand0].buffer].kind;
+    if (t->queue == QUEUE_TO_DEVICE)
+        return cost_at(&c->to_device, share_of(c, s, t)) + (kind == OBJECT_WEIGHTS ? cost_at(&c->gather, bytes_of(s, t, 1)) : 0);
+    return cost_at(&c->from_device, share_of(c, s, t)) + (kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes_of(s, t, 1)) : 0);
+}
+
 /* What the header says of each kind of task, written out once more. */
 static double expected_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
@@ -50,11 +64,11 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     case TASK_LAYER_BACKWARD: return units * l->backward_ns[level];
     case TASK_HEAD: return units * c->head_ns;
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
-    case TASK_UPDATE: return cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device, elements);
-    case TASK_READ: return cost_at(&c->read, bytes_of(s, t, 1));
-    case TASK_WRITE: return cost_at(&c->write, bytes_of(s, t, 1));
+    case TASK_UPDATE: return cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device, elements / c->ranks);
+    case TASK_READ: return cost_at(&c->read, share_of(c, s, t));
+    case TASK_WRITE: return cost_at(&c->write, share_of(c, s, t));
     case TASK_INPUT: return cost_at(&c->to_device, bytes_of(s, t, 0));
-    case TASK_COPY: return cost_at(t->queue == QUEUE_TO_DEVICE ? &c->to_device : &c->from_device, bytes_of(s, t, 1));
+    case TASK_COPY: return copy_ns(c, s, t);
     case TASK_OUTPUT: return cost_at(&c->from_device, bytes_of(s, t, 0) + (t->operands_n > 1 ? bytes_of(s, t, 1) : 0));
     default: return -1; /* finished elements: below */
     }
@@ -108,7 +122,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         assert_int_equal(costs_validate(&c, m, "profile.json", &e), 0);
         double bad = random_one_in(&r, 3) ? NAN : random_one_in(&r, 2) ? INFINITY : -1;
         const char *named = "layers of kind";
-        switch (random_below(&r, 8)) {
+        switch (random_below(&r, 9)) {
         case 0: c.layer[c.kinds_n - 1].forward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 1: c.layer[0].backward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 2: c.head_ns = bad, named = "head_ns"; break;
@@ -116,6 +130,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         case 4: c.to_device.amount[0] = random_one_in(&r, 2) ? 0 : bad, named = "to_device"; break;
         case 5: c.slow[COST_HOST][COST_READ] = random_one_in(&r, 2) ? 0.99 : bad, named = "host beside read"; break;
         case 6: c.update_host.n = COST_POINTS + 1, named = "update_host"; break;
+        case 7: c.ranks = 0, named = "ranks"; break;
         default: c.kind_of_layer[m->config.layers - 1] = (unsigned char)c.kinds_n, named = "of kind"; break;
         }
         assert_int_equal(costs_validate(&c, m, "profile.json", &e), PT_FAILED);
