@@ -2,7 +2,7 @@
  *
  *   OUT/checkpoint-STEP/                a Hugging Face model: config.json, tokenizer files, and
  *       model.safetensors               the weights in the model's own dtype
- *       trainer/trainer.json            counters, settings that the result depends on, the arithmetic
+ *       trainer/trainer.json            counters; of model and options what the result depends on; the arithmetic
  *       trainer/exp_avg.safetensors     first moments    (fp32, under the weights' names)
  *       trainer/exp_avg_sq.safetensors  second moments
  *       trainer/master.safetensors      fp32 weights, where model.safetensors is not fp32
@@ -12,7 +12,6 @@
  */
 #include "train/trainer.h"
 
-#include "base/json.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
 
@@ -21,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHECKPOINT_VERSION = 1 };
+enum { CHECKPOINT_VERSION = 2 };
 
 static const char *const companions[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                                          "vocab.json", "merges.txt", "tokenizer.model", "generation_config.json",
@@ -82,28 +81,14 @@ static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
     return failed ? failed : state_export(s, STATE_MASTER, folder, "model", t->save_type, names_are_bare(t), e);
 }
 
-/* Everything that the result depends on; what a resumed run must share. */
-static json_t *settings_json(const trainer *t)
-{
-    const pt_train_options *o = &t->o;
-    static const char *const schedules[] = {"constant", "linear", "cosine"};
-    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "model_type",
-                     t->model->config.model_type, "parameters", (json_int_t)t->model->parameters, "data",
-                     dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "seq-len",
-                     (json_int_t)t->shape.seq_len, "batch-size", (json_int_t)t->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
-                     (int)o->shuffle, "save-dtype", dtype_name(t->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
-                     "warmup-steps", (json_int_t)o->warmup_steps, "min-lr-ratio", o->min_lr_ratio, "weight-decay", o->weight_decay,
-                     "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
-}
-
 static int write_counters(const trainer *t, const char *folder, const char *arithmetic, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    json_t *settings = settings_json(t);
-    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o*}", "version", CHECKPOINT_VERSION, "step", (json_int_t)t->step, "steps",
-                            (json_int_t)t->steps, "samples", (json_int_t)(t->step * t->shape.batch), "tokens", (json_int_t)t->tokens,
-                            "arithmetic", arithmetic, "settings", settings);
-    int failed = all && settings ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
+    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)t->step,
+                            "steps", (json_int_t)t->steps, "samples", (json_int_t)(t->step * t->shape.batch), "tokens",
+                            (json_int_t)t->tokens, "arithmetic", arithmetic, "model", model_json(&t->model->config), "settings",
+                            settings_json(t));
+    int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
     json_decref(all);
@@ -276,43 +261,6 @@ int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
     return step < 0 ? 0 : path_join(path, t->out, name, e);
 }
 
-static void describe(const json_t *value, char *out, size_t n)
-{
-    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10)) : NULL;
-    snprintf(out, n, "%s", text ? text : "nothing");
-    free(text);
-}
-
-static bool same_value(const json_t *a, const json_t *b)
-{
-    if (json_is_real(a) || json_is_real(b))
-        return json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b);
-    return json_equal(a, b);
-}
-
-static int compare_settings(const trainer *t, const char *path, const json_source *file, pt_error *e)
-{
-    json_source saved;
-    int failed = json_get_object(file, "settings", JSON_REQUIRED, &saved, e);
-    if (failed)
-        return failed;
-    json_t *now = settings_json(t), *value;
-    const char *key;
-    json_object_foreach(now, key, value)
-    {
-        const json_t *before = json_object_get(saved.object, key);
-        if (failed || same_value(value, before))
-            continue;
-        char a[256], b[256];
-        describe(before, a, sizeof a);
-        describe(value, b, sizeof b);
-        failed = pt_fail(e, PT_FAILED, "%s was written with %s%s %s and this run has %s: the result depends on it; give the same",
-                         path, strcmp(key, "model_type") && strcmp(key, "parameters") ? "--" : "", key, a, b);
-    }
-    json_decref(now);
-    return failed;
-}
-
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
@@ -327,7 +275,7 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     int64_t version, samples, steps;
     failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
     if (!failed)
-        failed = compare_settings(t, path, &s, e);
+        failed = settings_compare(t, path, &s, e);
     if (!failed)
         failed = json_get_int(&s, "step", JSON_REQUIRED, 0, INT64_MAX / 2, &t->step, e);
     if (!failed)

@@ -9,6 +9,7 @@
 #ifndef PT_TRAINER_H
 #define PT_TRAINER_H
 
+#include "base/json.h"
 #include "data/dataset.h"
 #include "io/files.h"
 #include "search/rule.h"
@@ -61,6 +62,11 @@ int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e);        /* and compares the settings */
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
 int model_export(trainer *t, pt_error *e);                                      /* into the output folder */
+
+/* settings.c */
+json_t *model_json(const model_config *c); /* new references */
+json_t *settings_json(const trainer *t);
+int settings_compare(const trainer *t, const char *path, const json_source *file, pt_error *e); /* file: trainer.json of the checkpoint `path` */
 
 /* trace.c */
 int trace_write(const trainer *t, schedule_kind kind, pt_error *e); /* of the last run, which was of this kind */

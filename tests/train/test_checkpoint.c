@@ -271,6 +271,66 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     run_free(&r);
 }
 
+/* The fixture's folder once more, with one key of config.json changed. */
+static void copy_model(const fixture *f, const char *to, const char *key, json_t *value)
+{
+    char a[800], b[800];
+    struct dirent **entries;
+    json_t *config;
+    pt_error e = {0};
+    must(dir_make(to, &e), &e);
+    int n = scandir(f->folder, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        snprintf(a, sizeof a, "%s/%s", f->folder, entries[i]->d_name);
+        snprintf(b, sizeof b, "%s/%s", to, entries[i]->d_name);
+        if (!path_is_folder(a))
+            must(file_copy_atomic(a, b, &e), &e);
+        free(entries[i]);
+    }
+    free(entries);
+    snprintf(b, sizeof b, "%s/config.json", to);
+    must(json_file_load(b, 0, &config, &e), &e);
+    json_object_set_new(config, key, value);
+    must(file_write_json(b, config, &e), &e);
+    json_decref(config);
+}
+
+static void a_model_that_computes_otherwise_is_refused_by_its_key(void **state)
+{
+    (void)state;
+    static const struct { const char *fixture, *key, *value, *word; } cases[] = {
+        {"llama_tied_bias", "rope_parameters", "{\"rope_type\": \"default\", \"rope_theta\": 50.5}", "rope_theta"},
+        {"llama_tied_bias", "rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 50}", "rope_type"},
+        {"llama_tied_bias", "rms_norm_eps", "0.125", "norm eps"},
+        {"llama_tied_bias", "hidden_act", "\"gelu\"", "activation"},
+        {"llama_tied_bias", "pad_token_id", "3", "pad_token_id"},
+        {"qwen3_window", "sliding_window", "3", "sliding_window"},
+        {"gpt2", "layer_norm_epsilon", "0.125", "norm eps"},
+        {"gpt2", "activation_function", "\"relu\"", "activation"},
+        {"gpt2", "scale_attn_weights", "false", "attention scale"},
+        {"gpt2", "scale_attn_by_inverse_layer_idx", "true", "attention scale by layer"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run r;
+        char name[32], folder[160];
+        pt_error e = {0};
+        const setting s = {cases[i].fixture, PT_PRECISION_FP32, 1, true};
+        snprintf(name, sizeof name, "computes-%zu", i);
+        run_make(&r, &s, name);
+        must(run_until(&r, 2, &e), &e);
+        snprintf(folder, sizeof folder, "%s/model-%zu", scratch, i);
+        copy_model(&r.f, folder, cases[i].key, json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
+        r.o.resume = true;
+        r.o.model = folder;
+        int failed = run_until(&r, STEPS, &e);
+        if (failed != PT_FAILED || !strstr(e.text, cases[i].word) || !strstr(e.text, "checkpoint-2"))
+            fail_msg("%s %s: %d \"%s\"", cases[i].key, cases[i].value, failed, e.text);
+        copy_model(&r.f, folder, "initializer_range", json_real(0.5)); /* of the start only */
+        must(run_until(&r, 3, &e), &e);
+        run_free(&r);
+    }
+}
+
 static void metrics_are_cut_back_to_the_checkpoint(void **state)
 {
     (void)state;
@@ -382,7 +442,7 @@ static void a_damaged_checkpoint_is_refused_by_the_name_of_the_file(void **state
     damaged(&r, "trainer/trainer.json", 200, "", "trainer.json");
     damaged(&r, "trainer/trainer.json", 0, "[]", "trainer.json");
     damaged(&r, "trainer/trainer.json", 0, "{\"version\": 99}", "version");
-    damaged(&r, "trainer/trainer.json", 0, "{\"version\": 1, \"settings\": {}}", "checkpoint-4");
+    damaged(&r, "trainer/trainer.json", 0, "{\"version\": 2, \"model\": {}, \"settings\": {}}", "checkpoint-4");
     must(run_until(&r, STEPS, &e), &e);
     run_free(&r);
 }
@@ -560,6 +620,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run_ends_in_the_same_bits_under_any_plan),
         cmocka_unit_test(a_run_resumes_on_a_machine_with_less_memory),
         cmocka_unit_test(settings_that_change_the_result_are_refused_with_both_values),
+        cmocka_unit_test(a_model_that_computes_otherwise_is_refused_by_its_key),
         cmocka_unit_test(metrics_are_cut_back_to_the_checkpoint),
         cmocka_unit_test(only_the_newest_checkpoints_are_kept),
         cmocka_unit_test(a_damaged_checkpoint_is_refused_by_the_name_of_the_file),

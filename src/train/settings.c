@@ -1,0 +1,157 @@
+/* settings.c - what the result of a run depends on, as its checkpoints record it; a resumed run must have the same.
+ *
+ *   "model"     what of config.json changes the computation, under names that all architectures share
+ *   "settings"  options, under their names without "--"
+ *
+ * Not among them: budgets, plan, threads, device, how often is saved and evaluated (nothing depends on those), the number
+ * of steps (it may grow: checkpoint.c), and what only a start from random weights asks for.
+ */
+#include "train/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the model ---- */
+
+/* A list with an entry a layer, or the one value that all entries have. */
+static json_t *shortened(json_t *list)
+{
+    json_t *first = json_array_get(list, 0);
+    for (size_t i = 1; i < json_array_size(list); i++)
+        if (!json_equal(json_array_get(list, i), first))
+            return list;
+    json_incref(first);
+    json_decref(list);
+    return first;
+}
+
+static json_t *window_json(const model_config *c)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < c->layers; i++)
+        json_array_append_new(list, json_integer((json_int_t)c->window[i]));
+    return shortened(list);
+}
+
+static json_t *layer_scale_json(const model_config *c)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < c->layers; i++)
+        json_array_append_new(list, json_real((double)c->layer_scale[i]));
+    return shortened(list);
+}
+
+static void add_rope(json_t *all, const model_config *c)
+{
+    static const char *const types[] = {[ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3"};
+    json_object_set_new(all, "rope_theta", json_real(c->rope_theta));
+    json_object_set_new(all, "rope_type", json_string(types[c->rope]));
+    if (c->rope != ROPE_PLAIN)
+        json_object_set_new(all, "rope factor", json_real(c->rope_factor));
+    if (c->rope != ROPE_LLAMA3)
+        return;
+    json_object_set_new(all, "low_freq_factor", json_real(c->rope_low_freq_factor));
+    json_object_set_new(all, "high_freq_factor", json_real(c->rope_high_freq_factor));
+    json_object_set_new(all, "original_max_position_embeddings", json_real(c->rope_original_positions));
+}
+
+json_t *model_json(const model_config *c)
+{
+    static const char *const activations[] = {[ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu", [ACT_SILU] = "silu", [ACT_RELU] = "relu"};
+    json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:f, s:o, s:o, s:I}",
+                            "model_type", c->model_type, "vocab_size", (json_int_t)c->vocab, "hidden_size", (json_int_t)c->hidden,
+                            "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads,
+                            "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim, "intermediate_size",
+                            (json_int_t)c->ffn, "norm", c->norm == NORM_RMS ? "rms" : "layer", "norm eps", (double)c->norm_eps,
+                            "activation", activations[c->activation], "gated", (int)c->gated, "bias of q, k and v", (int)c->qkv_bias,
+                            "bias of attention's output", (int)c->out_bias, "mlp_bias", (int)c->mlp_bias, "norm of q and k",
+                            (int)c->qk_norm, "tie_word_embeddings", (int)c->tied, "attention scale", (double)c->attention_scale,
+                            "attention scale by layer", layer_scale_json(c), "sliding_window", window_json(c), "pad_token_id",
+                            (json_int_t)c->padding);
+    if (c->position == POSITION_ROTARY)
+        add_rope(all, c);
+    else
+        json_object_set_new(all, "positions", json_integer((json_int_t)c->max_positions));
+    return all;
+}
+
+/* ---- options ---- */
+
+json_t *settings_json(const trainer *t)
+{
+    const pt_train_options *o = &t->o;
+    static const char *const schedules[] = {"constant", "linear", "cosine"};
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "data",
+                     dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "seq-len",
+                     (json_int_t)t->shape.seq_len, "batch-size", (json_int_t)t->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
+                     (int)o->shuffle, "save-dtype", dtype_name(t->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
+                     "warmup-steps", (json_int_t)o->warmup_steps, "min-lr-ratio", o->min_lr_ratio, "weight-decay", o->weight_decay,
+                     "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
+}
+
+/* ---- comparing ---- */
+
+static void describe(const json_t *value, char *out, size_t n)
+{
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
+    snprintf(out, n, "%s", text ? text : "nothing");
+    free(text);
+}
+
+static bool same_value(const json_t *a, const json_t *b)
+{
+    if (json_is_real(a) || json_is_real(b))
+        return json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b);
+    if (!json_is_array(a) || !json_is_array(b) || json_array_size(a) != json_array_size(b))
+        return json_equal(a, b);
+    size_t same = 0;
+    for (size_t i = 0; i < json_array_size(a); i++)
+        same += same_value(json_array_get(a, i), json_array_get(b, i));
+    return same == json_array_size(a);
+}
+
+/* The first key with which `now` differs from `before` or that only one of them has; NULL: none. */
+static const char *find_difference(json_t *now, json_t *before)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(now, key, value)
+        if (!same_value(value, json_object_get(before, key)))
+            return key;
+    json_object_foreach(before, key, value)
+        if (!json_object_get(now, key))
+            return key;
+    return NULL;
+}
+
+static int compare(json_t *now, json_t *before, const char *path, bool options, pt_error *e)
+{
+    const char *key = find_difference(now, before);
+    if (!key)
+        return 0;
+    char a[160], b[160];
+    describe(json_object_get(before, key), a, sizeof a);
+    describe(json_object_get(now, key), b, sizeof b);
+    return pt_fail(e, PT_FAILED, "%.400s was written with %s%.100s %s and this run has %s%s: the result depends on it; give the same", path,
+                   options ? "--" : "a model whose ", key, a, b, options ? "" : ", from the config.json of --model");
+}
+
+int settings_compare(const trainer *t, const char *path, const json_source *file, pt_error *e)
+{
+    json_source model, settings;
+    int failed = json_get_object(file, "model", JSON_REQUIRED, &model, e);
+    if (!failed)
+        failed = json_get_object(file, "settings", JSON_REQUIRED, &settings, e);
+    if (failed)
+        return failed;
+    json_t *model_now = model_json(&t->model->config), *settings_now = settings_json(t);
+    if (!model_now || !settings_now)
+        failed = pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed)
+        failed = compare(model_now, model.object, path, false, e);
+    if (!failed)
+        failed = compare(settings_now, settings.object, path, true, e);
+    json_decref(model_now);
+    json_decref(settings_now);
+    return failed;
+}
