@@ -6,6 +6,10 @@
  * submitted before has been done, wait() makes the later ops of a queue wait for such a value.
  * On CUDA a queue is a stream and a timeline value an event; on the CPU a queue is a thread.
  * submit(), signal(), wait() and mark() return at once (submit may wait for room in the queue).
+ * Queues of different devices wait for each other as those of one do. Of one device at most one queue
+ * computes at a time; others copy meanwhile.
+ *
+ * Host code touches device memory only through copies on a queue: on a GPU it has no address there.
  *
  * Nothing here allocates after open, and an op's result depends on its arguments alone: never on
  * the number of threads, on timing, or on what ran before (numerics: fixed tiles, no split of a
@@ -194,10 +198,17 @@ typedef struct device_options {
     int threads;          /* compute threads of a queue opened with threads = 0; 0: all cores */
     int ordinal;          /* which GPU */
     bool pin_threads;
+    void (*notice)(void *arg, const char *sentence); /* what works, but slower than it should; may be NULL */
+    void *arg;
 } device_options;
 
 /* Description for people and for the record of what the bits depend on ("cpu avx512_bf16, oneDNN 2.6.3"). */
-typedef struct device_info { char name[64]; char arithmetic[128]; int threads; uint64_t memory_bytes; } device_info;
+typedef struct device_info {
+    char name[64], arithmetic[128];
+    int threads;
+    bool host_addressable;                     /* MEMORY_DEVICE is RAM: there need be no host tier */
+    uint64_t memory_bytes, memory_free_bytes;  /* when it was opened; where device memory is RAM, profile/machine.h knows better */
+} device_info;
 
 struct device {
     const struct device_table *table;
@@ -210,7 +221,8 @@ struct queue {
 
 typedef struct device_table {
     void (*close)(device *d);
-    /* One block of `bytes`, aligned to 4096 (huge pages where they help), zero-filled. */
+    /* One block of `bytes`, aligned to 4096 (huge pages where they help), zero-filled. MEMORY_HOST is what this device
+     * copies from and to at full speed. */
     int (*memory_open)(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e);
     void (*memory_close)(device *d, memory_kind kind, void *base, size_t bytes);
     /* What of the block has really been taken so far; pages that were never written may not be. */
@@ -229,6 +241,13 @@ typedef struct device_table {
 } device_table;
 
 int device_cpu_open(const device_options *o, device **out, pt_error *e);
+
+/* What --device means: "cpu"; "cuda" or "cuda:N", a GPU by the CUDA module (a library of its own, loaded here), or an
+ * error that says why not; "auto", a GPU where a usable one is, else the CPU. *host is the device whose queues do the
+ * host's part of the work: the same one on a CPU. PT_USAGE: a name that means nothing. */
+int device_open(const char *name, const device_options *o, device **out, device **host, pt_error *e);
+int device_name_check(const char *name, pt_error *e);
+void device_close(device *d, device *host); /* after their queues and memory; may be NULL */
 
 static inline void queue_submit(queue *q, const op *o) { q->device->table->submit(q, o); }
 static inline uint64_t queue_signal(queue *q) { return q->device->table->signal(q); }

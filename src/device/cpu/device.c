@@ -134,7 +134,9 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
     matmul_arithmetic(matmul, sizeof matmul);
     snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d, matmul %s", cpu_isa(), matmul);
     info->threads = o->threads ? o->threads : threads_allowed();
+    info->host_addressable = true;
     info->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    info->memory_free_bytes = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     *out = &d->base;
     return 0;
 }

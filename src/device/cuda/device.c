@@ -1,0 +1,140 @@
+/* device.c - one NVIDIA GPU as a device: found, described, refused where it cannot be used. */
+#include "device/cuda/cuda.h"
+#include "device/module.h"
+
+#include <cublasLt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST_MAJOR = 8 }; /* compute capability: bf16 on tensor cores, asynchronous copies into shared memory */
+
+int cuda_fail(pt_error *e, cudaError_t error, const char *doing)
+{
+    cudaGetLastError(); /* an error that does not stick must not turn up again in the next call */
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return pt_fail(e, PT_DOES_NOT_FIT, "the GPU has no memory left while %s: end what else runs on it (nvidia-smi), or give a smaller "
+                       "--device-memory", doing);
+    case cudaErrorECCUncorrectable:
+        return pt_fail(e, PT_FAILED, "the GPU found an uncorrectable memory error (ECC) while %s: reset or replace it, and go on from the "
+                       "last checkpoint with --resume", doing);
+    case cudaErrorDevicesUnavailable:
+        return pt_fail(e, PT_FAILED, "the GPU is held by another process (exclusive mode) while %s: end that process (nvidia-smi)", doing);
+    case cudaErrorIllegalAddress: case cudaErrorMisalignedAddress: case cudaErrorInvalidAddressSpace: case cudaErrorAssert:
+    case cudaErrorLaunchOutOfResources: case cudaErrorInvalidValue: case cudaErrorInvalidConfiguration:
+        return pt_fail(e, PT_FAILED, "%s while %s: this is a bug in protrain", cudaGetErrorString(error), doing);
+    case cudaErrorLaunchFailure: case cudaErrorHardwareStackError: case cudaErrorUnknown: case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained: case cudaErrorExternalDevice:
+        return pt_fail(e, PT_FAILED, "the GPU was lost while %s (%s): see the kernel's log (dmesg) for Xid errors, and go on from the last "
+                       "checkpoint with --resume", doing, cudaGetErrorString(error));
+    case cudaErrorNoKernelImageForDevice:
+        return pt_fail(e, PT_FAILED, "this build has no code for this GPU (while %s): build with its architecture in PT_CUDA_ARCHITECTURES",
+                       doing);
+    default: return pt_fail(e, PT_FAILED, "CUDA reports \"%s\" while %s", cudaGetErrorString(error), doing);
+    }
+}
+
+static int count_devices(int *n, pt_error *e)
+{
+    int driver = 0, runtime = 0;
+    cudaError_t error = cudaGetDeviceCount(n);
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (error == cudaErrorInsufficientDriver)
+        return pt_fail(e, PT_FAILED, "the NVIDIA driver is too old: it runs CUDA %d.%d and this build needs %d.%d; update the driver, or use "
+                       "--device cpu", driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && *n == 0))
+        return pt_fail(e, PT_FAILED, "the NVIDIA driver finds no GPU (is one hidden by CUDA_VISIBLE_DEVICES?); use --device cpu");
+    return error ? cuda_fail(e, error, "looking for GPUs") : 0;
+}
+
+static int check_device(int ordinal, struct cudaDeviceProp *p, pt_error *e)
+{
+    int n;
+    int failed = count_devices(&n, e);
+    if (failed)
+        return failed;
+    if (ordinal >= n)
+        return pt_fail(e, PT_USAGE, "GPU %d does not exist: this machine has %d, counted from 0", ordinal, n);
+    cudaError_t error = cudaGetDeviceProperties(p, ordinal);
+    if (error)
+        return cuda_fail(e, error, "asking what the GPU is");
+    if (p->major < LEAST_MAJOR)
+        return pt_fail(e, PT_FAILED, "%s has compute capability %d.%d and %d.0 is needed (Ampere or later): use --device cpu", p->name,
+                       p->major, p->minor, LEAST_MAJOR);
+    return 0;
+}
+
+static void describe(cuda_device *d, const struct cudaDeviceProp *p, int threads)
+{
+    device_info *info = &d->base.info;
+    size_t left = 0, all = 0;
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    cudaMemGetInfo(&left, &all);
+    snprintf(info->name, sizeof info->name, "%.63s", p->name);
+    snprintf(info->arithmetic, sizeof info->arithmetic, "cuda sm_%d%d, %d multiprocessors, cuBLASLt %zu, driver CUDA %d.%d", p->major,
+             p->minor, p->multiProcessorCount, cublasLtGetVersion(), driver / 1000, driver % 1000 / 10);
+    info->threads = threads;
+    info->memory_bytes = all;
+    info->memory_free_bytes = left;
+}
+
+static void cuda_close(device *base)
+{
+    cuda_device *d = (cuda_device *)base;
+    cudaSetDevice(d->ordinal);
+    cuda_matmul_close(d->matmul);
+    cuda_memory_free(d->memory);
+    free(d);
+}
+
+static const device_table CUDA_TABLE = {
+    .close = cuda_close,
+    .memory_open = cuda_memory_open,
+    .memory_close = cuda_memory_close,
+    .memory_used = cuda_memory_used,
+    .queue_open = cuda_queue_open,
+    .queue_close = cuda_queue_close,
+    .submit = cuda_queue_submit,
+    .signal = cuda_queue_signal,
+    .wait = cuda_queue_wait,
+    .mark = cuda_queue_mark,
+    .sync = cuda_queue_sync,
+};
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT uint64_t protrain_module_seam(void) { return device_seam(); }
+
+/* The context, cuBLASLt's handle and its workspace are taken before the free memory is asked for. */
+EXPORT int protrain_module_open(const device_options *o, device **out, pt_error *e)
+{
+    struct cudaDeviceProp p;
+    *out = NULL;
+    int failed = check_device(o->ordinal, &p, e);
+    if (failed)
+        return failed;
+    cuda_device *d = calloc(1, sizeof *d);
+    if (!d)
+        return pt_fail(e, PT_FAILED, "no memory for the description of the GPU");
+    d->base.table = &CUDA_TABLE;
+    d->ordinal = o->ordinal;
+    cudaError_t error = cudaSetDevice(o->ordinal);
+    if (!error)
+        error = cudaFree(NULL);
+    if (error)
+        failed = cuda_fail(e, error, "opening it");
+    if (!failed)
+        failed = cuda_matmul_open(&d->matmul, e);
+    if (!failed && !(d->memory = cuda_memory_new(o, e)))
+        failed = PT_FAILED;
+    if (failed) {
+        cuda_close(&d->base);
+        return failed;
+    }
+    describe(d, &p, o->threads);
+    *out = &d->base;
+    return 0;
+}

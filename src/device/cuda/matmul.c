@@ -1,0 +1,271 @@
+/* matmul.c - products by cuBLASLt.
+ *
+ * cuBLASLt counts columns first, so a row-major matrix (R, C) with stride ld is to it a (C, R) one, and what is asked
+ * for is the transposed product, (N, M):
+ *
+ *     c^T (N, M)  =  op(b^T) . op(a^T)          MATMUL_NT: op(b^T) = b, transposed;  op(a^T) as it is
+ *                                               MATMUL_NN: both as they are          MATMUL_TN: op(a^T) transposed
+ *
+ * which makes bias (N) a column that is added to every column, cuBLASLt's own epilogue, and residual its matrix C.
+ *
+ * The algorithm is chosen once for each product's key: layout, types, what is added, N, K (TN, a weight gradient: M too), and
+ * how far strides and addresses are aligned, at most to 16 bytes, which all tensors are under every plan. M is not in the
+ * key: the library is asked about REFERENCE_ROWS rows (FEW_ROWS for products of no more, those of generation), so a row's
+ * bits do not depend on how many there are. Schemes that split K are not allowed. fp32 is fp32: no TF32.
+ *
+ *     key ──> choices[] ──> algorithm            filled as products come, the same in every run
+ *
+ * What the library has no algorithm for, and its epilogue cannot do, the kernels of matmul_plain.cu do.
+ *
+ * The workspace is taken at open and belongs to one stream at a time; a product on another stream waits for the last one.
+ * What can go wrong: an environment that makes the library compute otherwise (NVIDIA_TF32_OVERRIDE).
+ */
+#include "device/cuda/cuda.h"
+#include "device/cuda/kernels.h"
+
+#include <cublasLt.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORKSPACE_BYTES = 32 << 20, CHOICES = 512, CANDIDATES = 16, REFERENCE_ROWS = 2048, FEW_ROWS = 16, ALIGN_MOST = 16 };
+
+/* Everything 64 bits wide, so that keys can be compared as bytes. */
+typedef struct matmul_key { int64_t layout, type, out_type, bias, added, few, m, n, k, align_a, align_b, align_c; } matmul_key;
+
+typedef struct choice { matmul_key key; bool found; cublasLtMatmulAlgo_t algo; } choice;
+
+struct cuda_matmul {
+    cublasLtHandle_t handle;
+    void *workspace;
+    pthread_mutex_t lock;
+    cudaStream_t user;    /* whose product had the workspace last */
+    cudaEvent_t done;
+    int choices_n;
+    choice choices[CHOICES];
+};
+
+/* A product as cuBLASLt takes it: its a is our b. */
+typedef struct problem {
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatrixLayoutOpaque_t a, b, c;
+} problem;
+
+static int blas_fail(pt_error *e, cublasStatus_t status, const op_matmul *o)
+{
+    return pt_fail(e, PT_FAILED, "cuBLASLt reports \"%s\" while multiplying matrices (layout %d, %lld x %lld x %lld); if the GPU is not out of "
+                   "memory, this is a bug in protrain", cublasLtGetStatusString(status), o->layout, (long long)o->m, (long long)o->n,
+                   (long long)o->k);
+}
+
+/* ---- life ---- */
+
+int cuda_matmul_open(cuda_matmul **out, pt_error *e)
+{
+    *out = NULL;
+    cuda_matmul *x = calloc(1, sizeof *x);
+    if (!x)
+        return pt_fail(e, PT_FAILED, "no memory for the table of matmul algorithms");
+    pthread_mutex_init(&x->lock, NULL);
+    cublasStatus_t status = cublasLtCreate(&x->handle);
+    cudaError_t error = status ? cudaSuccess : cudaMalloc(&x->workspace, WORKSPACE_BYTES);
+    if (!status && !error)
+        error = cudaEventCreateWithFlags(&x->done, cudaEventDisableTiming);
+    if (!status && !error) {
+        *out = x;
+        return 0;
+    }
+    cuda_matmul_close(x);
+    return error ? cuda_fail(e, error, "opening cuBLASLt")
+                 : pt_fail(e, PT_FAILED, "cuBLASLt cannot be opened: %s", cublasLtGetStatusString(status));
+}
+
+void cuda_matmul_close(cuda_matmul *x)
+{
+    if (!x)
+        return;
+    if (x->done)
+        cudaEventDestroy(x->done);
+    cudaFree(x->workspace);
+    if (x->handle)
+        cublasLtDestroy(x->handle);
+    pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+void cuda_matmul_leave(cuda_matmul *x, cudaStream_t s)
+{
+    pthread_mutex_lock(&x->lock);
+    if (x->user == s)
+        x->user = NULL;
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- the problem ---- */
+
+static cudaDataType_t blas_type(pt_dtype t) { return t == PT_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+/* The epilogue takes a bias and a residual of the type that it stores. */
+static bool epilogue_serves(const op_matmul *o) { return o->type == o->out_type; }
+
+static bool adds_c(const op_matmul *o) { return o->accumulate || (o->residual && epilogue_serves(o)); }
+static bool adds_bias(const op_matmul *o) { return o->bias && epilogue_serves(o); }
+
+static cublasStatus_t problem_make(const op_matmul *o, int64_t m, problem *p)
+{
+    cudaDataType_t in = blas_type(o->type), out = blas_type(o->out_type);
+    cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
+    bool b_turned = o->layout == MATMUL_NT, a_turned = o->layout == MATMUL_TN;
+    cublasStatus_t s = cublasLtMatmulDescInit(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (!s)
+        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSA, b_turned ? &yes : &no, sizeof no);
+    if (!s)
+        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSB, a_turned ? &yes : &no, sizeof no);
+    if (!s && adds_bias(o)) {
+        cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+        s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+        if (!s)
+            s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias, sizeof o->bias);
+        if (!s)
+            s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out);
+    }
+    if (!s)
+        s = cublasLtMatrixLayoutInit(&p->a, in, (uint64_t)(b_turned ? o->k : o->n), (uint64_t)(b_turned ? o->n : o->k), o->ldb);
+    if (!s)
+        s = cublasLtMatrixLayoutInit(&p->b, in, (uint64_t)(a_turned ? m : o->k), (uint64_t)(a_turned ? o->k : m), o->lda);
+    return s ? s : cublasLtMatrixLayoutInit(&p->c, out, (uint64_t)o->n, (uint64_t)m, o->ldc);
+}
+
+/* ---- the choice ---- */
+
+/* The largest power of two, at most ALIGN_MOST, that divides the address and the stride in bytes. */
+static int64_t alignment(const void *p, int64_t ld, pt_dtype type)
+{
+    uint64_t bits = (uint64_t)(uintptr_t)p | (uint64_t)ld * dtype_bytes(type) | ALIGN_MOST;
+    return (int64_t)(bits & -bits);
+}
+
+static matmul_key key_of(const op_matmul *o)
+{
+    bool few = o->layout != MATMUL_TN && o->m <= FEW_ROWS;
+    int64_t align_c = alignment(o->c, o->ldc, o->out_type);
+    if (o->residual && epilogue_serves(o)) {
+        int64_t align = alignment(o->residual, o->ldc, o->out_type);
+        align_c = align < align_c ? align : align_c;
+    }
+    return (matmul_key){o->layout, o->type, o->out_type, adds_bias(o), adds_c(o), few, o->layout == MATMUL_TN ? o->m : 0, o->n, o->k,
+                        alignment(o->a, o->lda, o->type), alignment(o->b, o->ldb, o->type), align_c};
+}
+
+static bool splits_k(const cublasLtMatmulAlgo_t *algo)
+{
+    int32_t parts = 0;
+    uint32_t scheme = 0;
+    size_t written;
+    cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written);
+    cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme, &written);
+    return parts > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+static cublasStatus_t preference_make(const matmul_key *key, cublasLtMatmulPreferenceOpaque_t *p)
+{
+    uint64_t workspace = WORKSPACE_BYTES;
+    uint32_t a = (uint32_t)key->align_b, b = (uint32_t)key->align_a, c = (uint32_t)key->align_c, whole = CUBLASLT_REDUCTION_SCHEME_NONE;
+    cublasStatus_t s = cublasLtMatmulPreferenceInit(p);
+    if (!s)
+        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    if (!s)
+        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &whole, sizeof whole);
+    if (!s)
+        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a);
+    if (!s)
+        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b);
+    if (!s)
+        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c);
+    return s ? s : cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
+}
+
+/* The library's first proposal that keeps to the rules; none: the plain kernel. */
+static void choose(cuda_matmul *x, const op_matmul *o, choice *out)
+{
+    cublasLtMatmulHeuristicResult_t results[CANDIDATES];
+    cublasLtMatmulPreferenceOpaque_t preference;
+    problem p;
+    int n = 0;
+    int64_t m = o->layout == MATMUL_TN ? o->m : out->key.few ? FEW_ROWS : REFERENCE_ROWS;
+    out->found = false;
+    if (problem_make(o, m, &p) || preference_make(&out->key, &preference) ||
+        cublasLtMatmulAlgoGetHeuristic(x->handle, &p.desc, &p.a, &p.b, &p.c, &p.c, &preference, CANDIDATES, results, &n))
+        return;
+    for (int i = 0; i < n && !out->found; i++)
+        if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= WORKSPACE_BYTES && !splits_k(&results[i].algo)) {
+            out->algo = results[i].algo;
+            out->found = true;
+        }
+}
+
+/* NULL: the table is full; that many kinds of products do not come in one program. */
+static const choice *choice_of(cuda_matmul *x, const op_matmul *o)
+{
+    matmul_key key = key_of(o);
+    for (int i = 0; i < x->choices_n; i++)
+        if (!memcmp(&x->choices[i].key, &key, sizeof key))
+            return &x->choices[i];
+    if (x->choices_n == CHOICES)
+        return NULL;
+    choice *c = &x->choices[x->choices_n++];
+    c->key = key;
+    choose(x, o, c);
+    return c;
+}
+
+/* ---- launching ---- */
+
+static cudaError_t take_workspace(cuda_matmul *x, cudaStream_t s)
+{
+    cudaError_t error = cudaSuccess;
+    if (x->user && x->user != s) {
+        error = cudaEventRecord(x->done, x->user);
+        if (!error)
+            error = cudaStreamWaitEvent(s, x->done, 0);
+    }
+    x->user = s;
+    return error;
+}
+
+static int launch_locked(cuda_matmul *x, const op_matmul *o, cudaStream_t s, bool *plain, pt_error *e)
+{
+    const choice *c = choice_of(x, o);
+    problem p;
+    *plain = !c || !c->found;
+    if (*plain)
+        return 0;
+    cudaError_t error = take_workspace(x, s);
+    if (error)
+        return cuda_fail(e, error, "waiting for another product");
+    float one = 1, beta = adds_c(o) ? 1 : 0;
+    const void *added = !adds_c(o) || o->accumulate ? o->c : o->residual;
+    cublasStatus_t status = problem_make(o, o->m, &p);
+    if (!status)
+        status = cublasLtMatmul(x->handle, &p.desc, &one, o->b, &p.a, o->a, &p.b, &beta, added, &p.c, o->c, &p.c, &c->algo, x->workspace,
+                                WORKSPACE_BYTES, s);
+    return status ? blas_fail(e, status, o) : 0;
+}
+
+int cuda_matmul_launch(cuda_matmul *x, const op_matmul *o, cudaStream_t s, pt_error *e)
+{
+    if (o->m == 0 || o->n == 0)
+        return 0;
+    bool plain = o->k == 0 || (o->bias && (uintptr_t)o->bias % ALIGN_MOST);
+    int failed = 0, error = 0;
+    if (!plain) {
+        pthread_mutex_lock(&x->lock);
+        failed = launch_locked(x, o, s, &plain, e);
+        pthread_mutex_unlock(&x->lock);
+    }
+    if (!failed && plain)
+        error = cuda_matmul_plain(o, s);
+    else if (!failed && !epilogue_serves(o) && (o->bias || o->residual))
+        error = cuda_matmul_add(o, s);
+    return error ? cuda_fail(e, (cudaError_t)error, "multiplying matrices") : failed;
+}

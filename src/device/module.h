@@ -1,0 +1,21 @@
+/* module.h - what the program and a backend that is loaded at run time agree on. */
+#ifndef PT_DEVICE_MODULE_H
+#define PT_DEVICE_MODULE_H
+
+#include "device/device.h"
+
+#define CUDA_MODULE_FILE "libprotrain_cuda.so"
+
+/* Changes with the layout of the seam, so that a module of another build is refused instead of misread. */
+static inline uint64_t device_seam(void)
+{
+    return (uint64_t)sizeof(op) << 40 | (uint64_t)sizeof(device_table) << 24 | (uint64_t)sizeof(device_info) << 8 | OP_KINDS;
+}
+
+/* The two functions that the module exports: device_seam() as it was compiled, and the way in. */
+typedef uint64_t device_module_seam_fn(void);
+typedef int device_module_open_fn(const device_options *o, device **out, pt_error *e);
+#define DEVICE_MODULE_SEAM "protrain_module_seam"
+#define DEVICE_MODULE_OPEN "protrain_module_open"
+
+#endif

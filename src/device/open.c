@@ -1,0 +1,143 @@
+/* open.c - which device a name means, and the CUDA module.
+ *
+ * The program itself needs no CUDA: the backend is a library of its own (libprotrain_cuda.so) that is looked for
+ * when a GPU is asked for, in this order:
+ *
+ *     $PROTRAIN_CUDA_MODULE                the file itself
+ *     the folder of the program            a build tree
+ *     ../LIBDIR beside that folder         an installed tree, wherever it was moved
+ *     the folder of libprotrain.so         programs that use the library
+ *
+ * It stays loaded until the process ends. What can go wrong: no driver, no module, a module of another build, a GPU that
+ * the module cannot use; asked for by name each is an error, with "auto" a notice (no driver: not even that) and the CPU.
+ */
+#include "device/module.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- names ---- */
+
+typedef enum device_choice { CHOICE_CPU, CHOICE_CUDA, CHOICE_AUTO } device_choice;
+
+static int choice_of(const char *name, device_choice *choice, int *ordinal, pt_error *e)
+{
+    *ordinal = 0;
+    *choice = !strcmp(name, "cpu") ? CHOICE_CPU : !strcmp(name, "auto") ? CHOICE_AUTO : CHOICE_CUDA;
+    if (*choice != CHOICE_CUDA || !strcmp(name, "cuda"))
+        return 0;
+    size_t digits = !strncmp(name, "cuda:", 5) ? strspn(name + 5, "0123456789") : 0;
+    if (!digits || digits > 4 || name[5 + digits])
+        return pt_fail(e, PT_USAGE, "--device %.100s: it must be auto, cpu, cuda, or cuda:N for the GPU number N", name);
+    *ordinal = atoi(name + 5);
+    return 0;
+}
+
+int device_name_check(const char *name, pt_error *e)
+{
+    device_choice choice;
+    int ordinal;
+    return choice_of(name, &choice, &ordinal, e);
+}
+
+/* ---- the module ---- */
+
+static bool driver_is_there(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver)
+        dlclose(driver);
+    return driver != NULL;
+}
+
+/* out = FOLDER_OF(file) + rest, if such a file is there. */
+static bool beside(const char *file, const char *rest, char out[PATH_MAX])
+{
+    const char *slash = strrchr(file, '/');
+    int n = slash ? snprintf(out, PATH_MAX, "%.*s/%s", (int)(slash - file), file, rest) : PATH_MAX;
+    return n < PATH_MAX && access(out, R_OK) == 0;
+}
+
+static bool find_module(char out[PATH_MAX])
+{
+    const char *given = getenv("PROTRAIN_CUDA_MODULE");
+    if (given)
+        return snprintf(out, PATH_MAX, "%s", given) < PATH_MAX;
+    char program[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = '\0';
+    if (beside(program, CUDA_MODULE_FILE, out) || beside(program, "../" PT_LIBDIR "/" CUDA_MODULE_FILE, out))
+        return true;
+    Dl_info library;
+    return dladdr((void *)(uintptr_t)device_open, &library) && library.dli_fname && beside(library.dli_fname, CUDA_MODULE_FILE, out);
+}
+
+static int cuda_open(const device_options *o, device **out, pt_error *e)
+{
+    char path[PATH_MAX];
+    if (!driver_is_there())
+        return pt_fail(e, PT_FAILED, "no NVIDIA driver on this machine (libcuda.so.1): install it, or use --device cpu");
+    if (!find_module(path))
+        return pt_fail(e, PT_FAILED, "this build of protrain has no CUDA module (%s is not beside it): build where the CUDA toolkit is, "
+                       "or use --device cpu", CUDA_MODULE_FILE);
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!module)
+        return pt_fail(e, PT_FAILED, "the CUDA module cannot be loaded (%.600s): install the CUDA libraries that it names, or use "
+                       "--device cpu", dlerror());
+    device_module_seam_fn *seam = (device_module_seam_fn *)dlsym(module, DEVICE_MODULE_SEAM);
+    device_module_open_fn *open = (device_module_open_fn *)dlsym(module, DEVICE_MODULE_OPEN);
+    if (seam && open && seam() == device_seam())
+        return open(o, out, e);
+    dlclose(module);
+    return pt_fail(e, PT_FAILED, "%.600s belongs to another build of protrain: build or install both together", path);
+}
+
+/* ---- devices ---- */
+
+static void notice(const device_options *o, const char *sentence)
+{
+    if (o->notice)
+        o->notice(o->arg, sentence);
+}
+
+int device_open(const char *name, const device_options *o, device **out, device **host, pt_error *e)
+{
+    device_choice choice;
+    device_options chosen = *o;
+    *out = *host = NULL;
+    int failed = choice_of(name, &choice, &chosen.ordinal, e);
+    if (failed)
+        return failed;
+    failed = device_cpu_open(&chosen, host, e);
+    if (failed)
+        return failed;
+    *out = *host;
+    if (choice == CHOICE_CPU || (choice == CHOICE_AUTO && !driver_is_there()))
+        return 0;
+    pt_error why = {0};
+    failed = cuda_open(&chosen, out, &why);
+    if (!failed)
+        return 0;
+    if (choice == CHOICE_AUTO) {
+        char sentence[sizeof why.text + 32];
+        snprintf(sentence, sizeof sentence, "computing on the CPU: %s", why.text);
+        notice(o, sentence);
+        *out = *host;
+        return 0;
+    }
+    device_close(*host, *host);
+    *out = *host = NULL;
+    return pt_fail(e, failed, "--device %s: %s", name, why.text);
+}
+
+void device_close(device *d, device *host)
+{
+    if (d && d != host)
+        d->table->close(d);
+    if (host)
+        host->table->close(host);
+}
