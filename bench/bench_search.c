@@ -1,0 +1,138 @@
+/* bench_search.c - how long the search takes, and what it finds beside the fixed policies.
+ *
+ *     bench_search [seconds]                     time for each search, default 0.5
+ *
+ * Blocks are priced from operations and bytes of a machine like an RTX 3090 in a host with one NVMe disk, or like two
+ * cores of a processor; only the search's own time is measured here.
+ */
+#include "search/search.h"
+
+#include "base/units.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct rates { double flops, device_memory, host_memory, link, read, write, task_ns; } rates;
+
+static const rates gpu = {60e12, 800e9, 60e9, 12e9, 3e9, 2e9, 10e3}, cpu = {0.9e12, 20e9, 20e9, 0, 2e9, 1.5e9, 10e3};
+
+typedef struct search_case {
+    const char *name;
+    int hidden, layers, heads, kv_heads, ffn, vocab;
+    int64_t batch, seq_len;
+    const rates *rates;
+    double device_gib, host_gib, disk_gib;
+} search_case;
+
+static const search_case cases[] = {
+    {"124M, all resident", 768, 12, 12, 12, 2048, 50257, 8, 512, &cpu, 8, 0, 100},
+    {"124M, 1.5 GiB", 768, 12, 12, 12, 2048, 50257, 8, 512, &cpu, 1.5, 0, 100},
+    {"124M, 0.8 GiB", 768, 12, 12, 12, 2048, 50257, 8, 512, &cpu, 0.8, 0, 100},
+    {"7B, 24 GiB + 128 GiB", 4096, 32, 32, 32, 11008, 32000, 16, 1024, &gpu, 24, 128, 0},
+    {"7B, 12 GiB + 64 GiB + disk", 4096, 32, 32, 32, 11008, 32000, 16, 1024, &gpu, 12, 64, 1000},
+    {"100 layers, 24 GiB + 200 GiB", 4096, 100, 32, 8, 11008, 32000, 16, 1024, &gpu, 24, 300, 0},
+    {"100 layers, 64 sequences", 4096, 100, 32, 8, 11008, 32000, 64, 1024, &gpu, 24, 300, 1000},
+    {"70B, 24 GiB + 256 GiB + disk", 8192, 80, 64, 8, 28672, 128256, 16, 2048, &gpu, 24, 256, 4000},
+    {"70B, 80 GiB + 1.5 TiB", 8192, 80, 64, 8, 28672, 128256, 32, 2048, &gpu, 80, 1536, 4000},
+};
+
+static cost_curve line(double bytes_per_element, double bytes_per_s)
+{
+    cost_curve c = {0};
+    if (bytes_per_s > 0)
+        c = (cost_curve){2, {1, 1e12}, {1e4, 1e4 + 1e12 * bytes_per_element / bytes_per_s * 1e9}};
+    return c;
+}
+
+static void price(const rates *r, const model *m, const step_shape *s, costs *c)
+{
+    const model_config *g = &m->config;
+    double rows = (double)s->unit_rows, matmuls = 0;
+    for (int i = 0; i < m->params_n; i++)
+        matmuls += m->params[i].block == 1 ? (double)m->params[i].rows * (double)m->params[i].cols : 0;
+    double forward = (2 * rows * matmuls + 2 * rows * (double)(s->seq_len * g->heads * g->head_dim)) / r->flops * 1e9;
+    const double again[SAVE_LEVELS] = {1, 0.7, 0.05, 0};
+    costs_init(c);
+    for (int level = 0; level < SAVE_LEVELS; level++) {
+        c->layer[0].forward_ns[level] = forward;
+        c->layer[0].backward_ns[level] = forward * (2 + again[level]);
+    }
+    double head = 2 * rows * (double)(g->vocab * g->hidden) / r->flops * 1e9;
+    c->embed_ns = rows * (double)g->hidden * 4 / r->device_memory * 1e9;
+    c->head_ns = 3 * head;
+    c->head_eval_ns = head;
+    c->finish = c->embed_finish = line(6, r->device_memory);
+    c->update_device = line(28, r->device_memory);
+    c->update_host = line(28, r->host_memory);
+    c->to_device = c->from_device = line(1, r->link);
+    c->read = line(1, r->read);
+    c->write = line(1, r->write);
+    c->task_ns = r->task_ns;
+}
+
+static int describe(const search_case *x, const search_result *r)
+{
+    const plan *p = &r->best.plan;
+    int homes[TIERS] = {0}, places[TIERS] = {0}, levels[SAVE_LEVELS] = {0};
+    for (int i = 0; i < p->chunks_n; i++)
+        homes[p->chunks[i].home]++;
+    for (int i = 0; i < p->blocks_n; i++) {
+        places[p->blocks[i].place]++;
+        levels[p->blocks[i].level]++;
+    }
+    char bytes[TIERS][32];
+    for (int t = 0; t < TIERS; t++)
+        size_format(bytes[t], r->best.bytes[t]);
+    printf("%-30s %6.0f ms, 5%%: %4.0f ms, tried %4d | step %8.1f ms  %s %s %s\n", x->name, r->seconds * 1e3, r->first_good_s * 1e3,
+           r->tried, r->best.step_ns * 1e-6, bytes[0], bytes[1], bytes[2]);
+    printf("    chunks of %lld MiB: %d + %d + %d, buffers %d, update %d (%d), swap %d, micro %lld x %d, levels %d %d %d %d, places %d %d %d\n",
+           (long long)p->chunk_bytes >> 20, homes[0], homes[1], homes[2], p->n_buffer, p->n_update, (int)p->update, p->n_swap,
+           (long long)p->micro_batch, p->visit, levels[0], levels[1], levels[2], levels[3], places[0], places[1], places[2]);
+    for (int i = 0; i < r->others_n; i++)
+        printf("    %-30s %8.1f ms\n", r->others[i].name, r->others[i].step_ns * 1e-6);
+    return 0;
+}
+
+static int run(const search_case *x, double seconds)
+{
+    char json[640];
+    snprintf(json, sizeof json,
+             "{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d, "
+             "\"num_hidden_layers\": %d, \"intermediate_size\": %d, \"max_position_embeddings\": 8192, \"bos_token_id\": 0, "
+             "\"eos_token_id\": 0}", x->vocab, x->hidden, x->heads, x->kv_heads, x->layers, x->ffn);
+    pt_error e = {0};
+    model *m;
+    step_shape shape;
+    costs c;
+    search_result r;
+    if (model_from_json(x->name, json, strlen(json), NULL, NULL, &m, &e)) {
+        fprintf(stderr, "%s\n", e.text);
+        return 1;
+    }
+    step_shape_init(&shape, m, PT_BF16, x->batch, x->seq_len);
+    price(x->rates, m, &shape, &c);
+    search_input in = {.model = m, .shape = &shape, .costs = &c, .training = true, .clipping = true, .host_tier = x->host_gib > 0,
+                       .seconds = seconds};
+    const double gib[TIERS] = {x->device_gib, x->host_gib, x->disk_gib};
+    for (int t = 0; t < TIERS; t++)
+        in.budget[t] = (uint64_t)(gib[t] * 1073741824.0);
+    int failed = search_plan(&in, &r, &e);
+    if (failed)
+        printf("%-30s %s\n", x->name, e.text);
+    else
+        describe(x, &r);
+    if (!failed)
+        search_result_free(&r);
+    model_close(m);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    double seconds = argc > 1 ? atof(argv[1]) : 0;
+    int failed = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        failed |= run(&cases[i], seconds);
+    return failed;
+}

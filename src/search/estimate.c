@@ -1,0 +1,296 @@
+/* estimate.c - time and memory of a recipe by sums alone.
+ *
+ * Time. The work of each queue is added up, for the forward and the backward half of the step: layers and updates for the
+ * device and the host, and what has to travel. A chunk away from the device comes once a pass over the layers, except those
+ * that are still in their buffers when the direction turns. The larger of the queues' sums of a half is its time, stretched by
+ * what the queues lose to each other; the largest sum of both halves is the bound.
+ *
+ * Memory. What stays (homes, slots) and, at each block on the way back, what is there at that moment. Layout does little worse than
+ * that.
+ */
+#include "search/space.h"
+
+#include <string.h>
+
+typedef struct load { double ns[QUEUES]; } load; /* work of each queue */
+
+/* What follows from the micro-batch and the layers alone: the same however the chunks are spread. */
+typedef struct block_part {
+    load forward, backward;
+    uint64_t peak;                /* saved sets, accumulators, streams and workspace at one time, on the device */
+    uint64_t saved[TIERS];        /* saved sets at home */
+    uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; on the disk */
+} block_part;
+
+static double between(const chunking *g, chunk_sum k, int first, int end) { return g->sum[k][end] - g->sum[k][first]; }
+
+static int micros_of(const space *s, const recipe *r) { return (int)(s->in->shape->batch / r->micro_batch); }
+
+/* Chunks first..end all live on `home`; `loads`: how often each of their weights comes in. */
+static void weights_in(const space *s, const chunking *g, tier home, int first, int end, double loads, load *l)
+{
+    if (home == TIER_DISK)
+        l->ns[QUEUE_READ] += loads * between(g, SUM_WEIGHT_READ, first, end);
+    if (home == TIER_HOST || s->in->host_tier)
+        l->ns[QUEUE_TO_DEVICE] += loads * between(g, SUM_WEIGHT_IN, first, end);
+}
+
+/* The updates' own traffic and work; gradients out to their home are counted where backward makes them. */
+static void updates(const space *s, const recipe *r, const chunking *g, tier home, int first, int end, load *forward, load *backward)
+{
+    bool waits = r->update != UPDATE_BACKWARD, staged = home == TIER_HOST || s->in->host_tier, disk = home == TIER_DISK;
+    double device = r->stride ? 1.0 / r->stride : 0, host = 1 - device;
+    load *u = waits ? forward : backward;
+    u->ns[QUEUE_COMPUTE] += device * between(g, SUM_UPDATE_DEVICE, first, end);
+    u->ns[QUEUE_HOST] += host * between(g, SUM_UPDATE_HOST, first, end);
+    if (staged) {
+        double grads = between(g, SUM_WEIGHT_IN, first, end), states_in = between(g, SUM_STATE_IN, first, end);
+        u->ns[QUEUE_TO_DEVICE] += device * (states_in + (waits ? grads : 0));
+        u->ns[QUEUE_FROM_DEVICE] += device * (between(g, SUM_STATE_OUT, first, end) + between(g, SUM_WEIGHT_OUT, first, end));
+        backward->ns[QUEUE_FROM_DEVICE] += (waits ? 1 : host) * between(g, SUM_WEIGHT_OUT, first, end);
+    }
+    if (disk) {
+        u->ns[QUEUE_READ] += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_WEIGHT_READ, first, end) : 0);
+        u->ns[QUEUE_WRITE] += between(g, SUM_STATE_WRITE, first, end) + between(g, SUM_WEIGHT_WRITE, first, end);
+        backward->ns[QUEUE_WRITE] += waits ? between(g, SUM_WEIGHT_WRITE, first, end) : 0;
+    }
+}
+
+static void chunk_loads(const space *s, const recipe *r, load *forward, load *backward)
+{
+    const chunking *g = &s->chunkings[r->chunking];
+    int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist;
+    int groups = micros_of(s, r) / r->visit;
+    if (s->in->training) {
+        (r->update == UPDATE_BACKWARD ? backward : forward)->ns[QUEUE_COMPUTE] += between(g, SUM_UPDATE_DEVICE, 0, r->persist);
+        backward->ns[QUEUE_COMPUTE] += between(g, SUM_FINISH, 0, chunks);
+    }
+    if (!away)
+        return;
+    double stays = r->n_buffer < away ? (double)r->n_buffer / away : 1, in = 1, out = 0; /* share that is there at a turn */
+    if (s->in->training) {
+        in = 1 + (groups - 1) * (1 - stays);
+        out = groups * (1 - stays);
+    } else {
+        in = 1 + (groups - 1) * (1 - (r->n_buffer < away ? (r->n_buffer - 1.0) / away : 1));
+    }
+    for (tier home = TIER_HOST; home <= TIER_DISK; home++) {
+        int first = home == TIER_HOST ? r->persist : host_end, end = home == TIER_HOST ? host_end : chunks;
+        weights_in(s, g, home, first, end, in, forward);
+        weights_in(s, g, home, first, end, out, backward);
+        if (s->in->training)
+            updates(s, r, g, home, first, end, forward, backward);
+    }
+}
+
+static void block_loads(const space *s, const recipe *r, load *forward, load *backward)
+{
+    unsigned moved[SAVE_LEVELS][TIERS] = {0}; /* layers */
+    const costs *c = s->in->costs;
+    double units = (double)s->in->shape->units_n, micros = micros_of(s, r), per_micro = units / micros, ahead = 0, back = 0;
+    for (int i = 0; i < s->layers; i++) {
+        const layer_cost *l = &c->layer[c->kind_of_layer[i]];
+        ahead += l->forward_ns[r->level[i]];
+        back += l->backward_ns[r->level[i]];
+        moved[r->level[i]][r->place[i]]++;
+    }
+    for (int level = 0; level < SAVE_LEVELS && s->in->training; level++)
+        for (tier place = TIER_HOST; place <= TIER_DISK; place++) {
+            double bytes = (double)s->layouts[level].saved_bytes * per_micro, times = micros * moved[level][place];
+            if (!times)
+                continue;
+            if (place == TIER_HOST || s->in->host_tier) {
+                forward->ns[QUEUE_FROM_DEVICE] += times * (cost_at(&c->from_device, bytes) + c->task_ns);
+                backward->ns[QUEUE_TO_DEVICE] += times * (cost_at(&c->to_device, bytes) + c->task_ns);
+            }
+            if (place == TIER_DISK) {
+                forward->ns[QUEUE_WRITE] += times * (cost_at(&c->write, bytes) + c->task_ns);
+                backward->ns[QUEUE_READ] += times * (cost_at(&c->read, bytes) + c->task_ns);
+            }
+        }
+    forward->ns[QUEUE_COMPUTE] += units * (ahead + c->embed_ns) + micros * (s->layers + 1) * c->task_ns;
+    if (s->in->training)
+        backward->ns[QUEUE_COMPUTE] += units * (back + c->head_ns) + micros * (s->layers + 1) * c->task_ns;
+    else
+        forward->ns[QUEUE_COMPUTE] += units * c->head_eval_ns + micros * c->task_ns;
+}
+
+static const cost_class usual_class[QUEUES] = {
+    [QUEUE_COMPUTE] = COST_MATH, [QUEUE_TO_DEVICE] = COST_TO_DEVICE, [QUEUE_FROM_DEVICE] = COST_FROM_DEVICE,
+    [QUEUE_HOST] = COST_HOST, [QUEUE_READ] = COST_READ, [QUEUE_WRITE] = COST_WRITE,
+};
+
+/* The longest queue, each stretched by those that work beside it. */
+static double longest(const costs *c, const load *l)
+{
+    double most = 0;
+    for (int q = 0; q < QUEUES; q++) {
+        double ns = l->ns[q];
+        for (int o = 0; o < QUEUES; o++)
+            if (o != q && l->ns[o] > 0)
+                ns += (c->slow[usual_class[q]][usual_class[o]] - 1) * (l->ns[o] < l->ns[q] ? l->ns[o] : l->ns[q]);
+        most = ns > most ? ns : most;
+    }
+    return most;
+}
+
+static void estimate_time(const space *s, const recipe *r, const block_part *b, estimate *out)
+{
+    load forward = b->forward, backward = b->backward;
+    chunk_loads(s, r, &forward, &backward);
+    double compute = forward.ns[QUEUE_COMPUTE] + backward.ns[QUEUE_COMPUTE], host = forward.ns[QUEUE_HOST] + backward.ns[QUEUE_HOST];
+    out->least_ns = (compute > host ? compute : host) + s->in->costs->step_ns; /* of transfers it is a guess how many stay away */
+    if (s->in->training && r->update == UPDATE_END) { /* the updates run alone, after backward */
+        const chunking *g = &s->chunkings[r->chunking];
+        int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host;
+        load work = {0}, unused = {0};
+        work.ns[QUEUE_COMPUTE] += between(g, SUM_UPDATE_DEVICE, 0, r->persist);
+        updates(s, r, g, TIER_HOST, r->persist, host_end, &work, &unused);
+        updates(s, r, g, TIER_DISK, host_end, chunks, &work, &unused);
+        for (int q = 0; q < QUEUES; q++)
+            forward.ns[q] -= work.ns[q];
+        out->ns = longest(s->in->costs, &work);
+    } else {
+        out->ns = 0;
+    }
+    out->ns += longest(s->in->costs, &forward) + longest(s->in->costs, &backward) + s->in->costs->step_ns;
+}
+
+/* ---- memory ---- */
+
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static int least_int(int a, int b) { return a < b ? a : b; }
+
+static double states_per_weight(const chunking *g)
+{
+    return g->sum[SUM_STATE_BYTES][g->packing.chunks_n] / g->sum[SUM_WEIGHT_BYTES][g->packing.chunks_n];
+}
+
+static void block_memory(const space *s, const recipe *r, block_part *b)
+{
+    const step_shape *shape = s->in->shape;
+    const model_config *config = &s->in->model->config;
+    uint64_t units = (uint64_t)(r->micro_batch / shape->unit_seqs), group = units * (uint64_t)r->visit, most = 0, saved = 0;
+    if (!s->in->training) {
+        for (int i = 0; i < s->layers; i++) {
+            saved = max_u64(saved, s->layouts[r->level[i]].saved_bytes);
+            most = max_u64(most, s->layouts[r->level[i]].forward_workspace);
+        }
+        b->peak = 2 * saved * units + max_u64(most, s->head.bytes);
+        return;
+    }
+    bool grouped = micros_of(s, r) > r->visit;
+    uint64_t accumulated = grouped ? s->accumulator_all : config->tied ? s->accumulator_head : 0;
+    uint64_t layer = accumulated + (grouped ? 0 : s->accumulator_layer), head = grouped ? s->accumulator_all : s->accumulator_head;
+    for (int i = 0; i < s->layers; i++) {
+        const layer_layout *l = &s->layouts[r->level[i]];
+        b->saved[r->place[i]] += l->saved_bytes * group;
+        if (r->place[i] != TIER_DEVICE)
+            b->swapped = max_u64(b->swapped, l->saved_bytes * units);
+        if (r->place[i] == TIER_DISK)
+            b->swapped_disk = max_u64(b->swapped_disk, l->saved_bytes * units);
+        most = max_u64(most, b->saved[TIER_DEVICE] + l->backward_workspace + layer);
+    }
+    saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
+    b->peak = max_u64(most, saved + s->head.bytes + head) + s->input_bytes * (uint64_t)shape->units_n;
+}
+
+static void block_part_of(const space *s, const recipe *r, block_part *b)
+{
+    memset(b, 0, sizeof *b);
+    block_loads(s, r, &b->forward, &b->backward);
+    block_memory(s, r, b);
+}
+
+/* Bytes that live at home for the chunks first..end. */
+static uint64_t homes(const space *s, const recipe *r, int first, int end)
+{
+    const chunking *g = &s->chunkings[r->chunking];
+    double weights = between(g, SUM_WEIGHT_BYTES, first, end), states = between(g, SUM_STATE_BYTES, first, end);
+    if (!s->in->training)
+        return (uint64_t)weights;
+    return (uint64_t)(weights + states + (r->update != UPDATE_BACKWARD ? weights : 0));
+}
+
+static void estimate_memory(const space *s, const recipe *r, const block_part *b, estimate *out)
+{
+    const chunking *g = &s->chunkings[r->chunking];
+    int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist;
+    uint64_t largest = g->largest[r->persist], on_disk = g->largest[host_end];
+    uint64_t states = (uint64_t)((double)largest * states_per_weight(g)), disk_states = (uint64_t)((double)on_disk * states_per_weight(g));
+    bool training = s->in->training;
+    uint64_t slots = (uint64_t)least_int(r->n_buffer, away) * largest;
+    uint64_t gradients = training ? (uint64_t)least_int(r->n_update, away) * largest : 0;
+    uint64_t updates = training && r->stride && away >= r->stride ? (uint64_t)least_int(r->n_update, away / r->stride) * states : 0;
+    uint64_t swapped = (uint64_t)r->n_swap * b->swapped;
+    uint64_t home = s->home_bytes + homes(s, r, 0, r->persist);
+    uint64_t back = slots + gradients + swapped + b->peak;
+    uint64_t ahead = slots + (r->update != UPDATE_BACKWARD ? gradients : 0) + swapped + updates + b->saved[TIER_DEVICE];
+    uint64_t window = host_end < chunks ? on_disk + (training ? disk_states : 0) : 0;
+    out->bytes[TIER_DEVICE] = home + max_u64(max_u64(r->update == UPDATE_BACKWARD ? back + updates : back, ahead), window + (8 << 20));
+    out->bytes[TIER_HOST] = out->bytes[TIER_DISK] = 0;
+    if (s->in->host_tier) {
+        uint64_t staged = on_disk + (training ? disk_states + on_disk : 0);
+        out->bytes[TIER_HOST] = homes(s, r, r->persist, host_end) + b->saved[TIER_HOST] +
+                                (uint64_t)least_int(r->n_update, chunks - host_end) * staged +
+                                (uint64_t)r->n_swap * b->swapped_disk;
+    }
+    out->bytes[TIER_DISK] = homes(s, r, host_end, chunks) + b->saved[TIER_DISK];
+}
+
+void recipe_estimate(const space *s, const recipe *r, estimate *out)
+{
+    block_part b;
+    block_part_of(s, r, &b);
+    estimate_time(s, r, &b, out);
+    estimate_memory(s, r, &b, out);
+}
+
+/* ---- filling ---- */
+
+static bool fits(const uint64_t budget[TIERS], const estimate *e, tier t) { return e->bytes[t] <= budget[t]; }
+
+/* The most chunks behind the persistent ones that the host has room for. All of them may fit where all but one do not: then
+ * nothing passes through the host on its way to the disk. */
+static void fill_host(const space *s, recipe *r, const block_part *b, const uint64_t budget[TIERS], estimate *e)
+{
+    int low = 0, high = recipe_chunks(s, r) - r->persist;
+    r->on_host = s->in->host_tier ? high : 0;
+    estimate_memory(s, r, b, e);
+    if (!s->in->host_tier || fits(budget, e, TIER_HOST))
+        return;
+    while (low < high) {
+        int middle = low + (high - low + 1) / 2;
+        r->on_host = middle;
+        estimate_memory(s, r, b, e);
+        if (fits(budget, e, TIER_HOST))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    r->on_host = low;
+    estimate_memory(s, r, b, e);
+}
+
+bool recipe_fill(const space *s, recipe *r, const uint64_t budget[TIERS], estimate *e)
+{
+    block_part b;
+    block_part_of(s, r, &b);
+    r->persist = recipe_chunks(s, r);
+    fill_host(s, r, &b, budget, e);
+    if (!fits(budget, e, TIER_DEVICE)) {
+        int low = 0, high = r->persist;
+        while (high - low > 1) {
+            r->persist = (low + high) / 2;
+            fill_host(s, r, &b, budget, e);
+            *(fits(budget, e, TIER_DEVICE) ? &low : &high) = r->persist;
+        }
+        r->persist = low;
+        fill_host(s, r, &b, budget, e);
+    }
+    recipe_normalise(s, r);
+    estimate_time(s, r, &b, e);
+    estimate_memory(s, r, &b, e);
+    return fits(budget, e, TIER_DEVICE) && fits(budget, e, TIER_HOST) && fits(budget, e, TIER_DISK);
+}

@@ -1,0 +1,207 @@
+/* moves.c - the neighbours of a recipe: one decision changed, and what depends on it filled again.
+ *
+ * Changes that take or give memory come twice: with as many persistent chunks as then fit, and with as many as before. Numbers are
+ * stepped by one and by doubling and halving; layers are changed one by one where there are few, and in runs from either end, by
+ * halves and quarters, where there are many.
+ */
+#include "search/space.h"
+
+#include <string.h>
+
+typedef struct neighbours {
+    const space *s;
+    recipe *from;
+    move_fn fn;
+    void *arg;
+} neighbours;
+
+static void offer(neighbours *x, const recipe *r, const estimate *about)
+{
+    if (x->fn(x->arg, r, about))
+        *x->from = *r;
+}
+
+static void add(neighbours *x, recipe *r)
+{
+    estimate about;
+    recipe_normalise(x->s, r);
+    recipe_estimate(x->s, r, &about);
+    offer(x, r, &about);
+}
+
+static void add_both(neighbours *x, recipe *r)
+{
+    recipe filled = *r;
+    estimate about;
+    recipe_normalise(x->s, &filled);
+    if (recipe_fill(x->s, &filled, x->s->budget, &about))
+        offer(x, &filled, &about);
+    if (filled.persist != r->persist || filled.on_host != r->on_host)
+        add(x, r);
+}
+
+static void move_splits(neighbours *x)
+{
+    for (int i = 0; i < x->s->splits_n; i++) {
+        recipe r = *x->from;
+        if (x->s->splits[i].micro_batch == r.micro_batch && x->s->splits[i].visit == r.visit)
+            continue;
+        r.micro_batch = x->s->splits[i].micro_batch;
+        r.visit = x->s->splits[i].visit;
+        add_both(x, &r);
+    }
+}
+
+static void move_updates(neighbours *x)
+{
+    static const int strides[] = {0, 1, 2, 3, 4, 6, 8};
+    const update_time from = x->s->in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD;
+    for (update_time u = from; x->s->in->training && u <= UPDATE_END; u++)
+        for (size_t i = 0; i < (x->s->in->host_tier ? sizeof strides / sizeof *strides : 1); i++) {
+            recipe r = *x->from;
+            r.update = u;
+            r.stride = strides[i];
+            if (u != x->from->update || r.stride != x->from->stride)
+                add_both(x, &r);
+        }
+}
+
+static void move_slots(neighbours *x)
+{
+    const chunking *g = &x->s->chunkings[x->from->chunking];
+    const int n = x->from->n_buffer, away = g->packing.chunks_n - x->from->persist;
+    const int buffers[] = {n - 1, n + 1, n / 2, n * 2, g->at_once, g->at_once + 1, g->at_once + 2, away, (n + away) / 2};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers && away; i++) {
+        recipe r = *x->from;
+        r.n_buffer = buffers[i];
+        if (buffers[i] > 0 && buffers[i] != n)
+            add_both(x, &r);
+    }
+    for (int k = -2; k <= 2; k++) {
+        recipe r = *x->from;
+        r.n_update += k;
+        if (k && away && r.n_update > 0 && x->s->in->training)
+            add_both(x, &r);
+        r = *x->from;
+        r.n_swap += k;
+        if (k && r.n_swap > 1)
+            add_both(x, &r);
+    }
+    recipe r = *x->from;
+    r.n_swap *= 2;
+    add_both(x, &r);
+}
+
+static void move_homes(neighbours *x)
+{
+    int chunks = recipe_chunks(x->s, x->from);
+    for (int step = 1; step <= chunks; step *= 2)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            recipe r = *x->from;
+            r.persist += sign * step;
+            r.on_host -= x->s->in->host_tier ? sign * step : 0;
+            if (r.persist >= 0 && r.persist <= chunks)
+                add(x, &r);
+            r = *x->from;
+            r.on_host += sign * step;
+            if (x->s->in->host_tier && r.on_host >= 0 && r.persist + r.on_host <= chunks)
+                add(x, &r);
+        }
+}
+
+static void move_chunks(neighbours *x)
+{
+    double share = (double)x->from->n_buffer / recipe_chunks(x->s, x->from);
+    for (int g = 0; g < x->s->chunkings_n; g++) {
+        recipe r = *x->from;
+        r.chunking = g;
+        if (g == x->from->chunking)
+            continue;
+        r.n_buffer = (int)(share * recipe_chunks(x->s, &r) + 0.5);
+        add_both(x, &r);
+        r.n_buffer = x->s->chunkings[g].at_once + 1;
+        add_both(x, &r);
+    }
+}
+
+/* One level and place for the layers first..end, each `every`-th of them. */
+static void set_blocks(neighbours *x, int first, int end, int every, save_level level, tier place)
+{
+    recipe r = *x->from;
+    bool changed = false;
+    for (int i = first; i < end; i += every) {
+        changed |= r.level[i] != level || r.place[i] != place;
+        r.level[i] = (unsigned char)level;
+        r.place[i] = (unsigned char)place;
+    }
+    if (changed)
+        add_both(x, &r);
+}
+
+/* Where the layers that are alike at the front end, and those at the back begin. */
+static int front_run(const space *s, const recipe *r)
+{
+    int n = 1;
+    while (n < s->layers && r->level[n] == r->level[0] && r->place[n] == r->place[0])
+        n++;
+    return n;
+}
+
+static int back_run(const space *s, const recipe *r)
+{
+    int n = s->layers - 1;
+    while (n > 0 && r->level[n - 1] == r->level[s->layers - 1] && r->place[n - 1] == r->place[s->layers - 1])
+        n--;
+    return n;
+}
+
+static void move_blocks_to(neighbours *x, save_level level, tier place)
+{
+    enum { FEW = 12 };
+    int layers = x->s->layers, front = front_run(x->s, x->from), back = back_run(x->s, x->from);
+    set_blocks(x, 0, layers, 1, level, place);
+    if (layers <= FEW)
+        for (int i = 0; i < layers; i++)
+            set_blocks(x, i, i + 1, 1, level, place);
+    for (int n = 1; n < layers; n *= 2) {
+        set_blocks(x, 0, n, 1, level, place);
+        set_blocks(x, layers - n, layers, 1, level, place);
+        if (front + n < layers)
+            set_blocks(x, front, front + n, 1, level, place);
+        if (front - n >= 0)
+            set_blocks(x, front - n, front, 1, level, place);
+        if (back + n < layers)
+            set_blocks(x, back, back + n, 1, level, place);
+        if (back - n >= 0)
+            set_blocks(x, back - n, back, 1, level, place);
+    }
+    for (int quarter = 1; quarter < 4; quarter++) {
+        set_blocks(x, 0, layers * quarter / 4, 1, level, place);
+        set_blocks(x, layers * quarter / 4, layers, 1, level, place);
+    }
+    for (int every = 2; every <= 4 && every < layers; every++) {
+        set_blocks(x, 0, layers, every, level, place);
+        set_blocks(x, 0, layers / 2, every, level, place);
+    }
+}
+
+static void move_blocks(neighbours *x)
+{
+    for (save_level level = 0; level < SAVE_LEVELS && x->s->in->training; level++)
+        for (tier place = TIER_DEVICE; place <= TIER_DISK; place++)
+            if (space_has(x->s, place))
+                move_blocks_to(x, level, place);
+}
+
+void recipe_moves(const space *s, recipe *from, bool all, move_fn fn, void *arg)
+{
+    neighbours x = {s, from, fn, arg};
+    move_slots(&x);
+    move_homes(&x);
+    move_updates(&x);
+    move_blocks(&x);
+    if (all) {
+        move_splits(&x);
+        move_chunks(&x);
+    }
+}

@@ -1,0 +1,170 @@
+/* policies.c - what fixed recipes of other systems would choose on this machine: plans to compare with, and seeds.
+ *
+ * Each is written in the terms of a plan, so that one executor runs them all, and each is given what its users would tune by
+ * hand: the largest micro-batch that fits, and where it is silent on the size of chunks, a layer each. Updates wait until the end
+ * of the step where gradients are clipped, except where the system is known to do better.
+ */
+#include "search/space.h"
+
+#include <string.h>
+
+const char *const policy_names[POLICIES] = {"all resident", "all recompute", "ZeRO-Offload", "ZeRO-Infinity", "FSDP",
+                                            "Deep Optimizer States k=2", "GreedySnake", "MegaTrain", "ProTrain"};
+
+/* Where a policy that keeps states away from the device keeps them. */
+static void away(const space *s, recipe *r, tier home)
+{
+    r->persist = 0;
+    r->on_host = home == TIER_HOST ? recipe_chunks(s, r) : 0;
+    r->stride = s->in->host_tier ? UPDATE_STRIDE_NONE : 1;
+}
+
+/* false: this machine has not what the policy needs. */
+static bool policy_recipe(const space *s, policy p, recipe *r)
+{
+    const chunking *g = &s->chunkings[r->chunking];
+    tier near = s->in->host_tier ? TIER_HOST : TIER_DISK;
+    r->update = s->in->clipping ? UPDATE_END : UPDATE_BACKWARD;
+    recipe_blocks(s, r, 0, s->layers, SAVE_INPUT, TIER_DEVICE);
+    switch (p) {
+    case POLICY_RESIDENT: recipe_blocks(s, r, 0, s->layers, s->in->training ? SAVE_ALL : SAVE_INPUT, TIER_DEVICE); return true;
+    case POLICY_RECOMPUTE: return s->in->training;
+    case POLICY_ZERO_OFFLOAD: /* weights are on the device from their update to the next */
+        away(s, r, TIER_HOST);
+        r->n_buffer = g->packing.chunks_n;
+        return s->in->host_tier && s->in->training;
+    case POLICY_ZERO_INFINITY:
+        away(s, r, TIER_DISK);
+        r->n_buffer = g->at_once + 2;
+        recipe_blocks(s, r, 0, s->layers, SAVE_INPUT, s->in->host_tier ? TIER_HOST : TIER_DEVICE);
+        return space_has(s, TIER_DISK);
+    case POLICY_FSDP:
+        away(s, r, near);
+        r->n_buffer = g->at_once + 1;
+        return space_has(s, near);
+    case POLICY_DOS2:
+        away(s, r, TIER_HOST);
+        r->stride = 2;
+        r->n_buffer = g->packing.chunks_n;
+        return s->in->host_tier && s->in->training;
+    case POLICY_GREEDY_SNAKE:
+        away(s, r, TIER_DISK);
+        r->n_buffer = g->at_once + 1;
+        r->visit = (int)(s->in->shape->batch / r->micro_batch);
+        r->update = s->in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD;
+        return space_has(s, TIER_DISK) && s->in->training;
+    case POLICY_MEGATRAIN:
+        away(s, r, TIER_HOST);
+        r->n_buffer = 2 * g->at_once;
+        return s->in->host_tier;
+    default: return s->in->training;
+    }
+}
+
+/* ---- ProTrain ---- */
+
+/* The size of chunks that leaves least empty, as the paper packs: each chunk is as large as the largest. */
+static int least_waste(const space *s)
+{
+    int best = 0;
+    double least = -1;
+    for (int i = 0; i < s->chunkings_n; i++) {
+        const chunking *g = &s->chunkings[i];
+        int n = g->packing.chunks_n;
+        double waste = (double)g->largest[0] * n - g->sum[SUM_WEIGHT_BYTES][n];
+        if (least < 0 || waste < least) {
+            least = waste;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Swapped layers first, spread so that each is moved behind the computation of those between; then recomputed ones; the last are
+ * kept. */
+static void interleave(const space *s, recipe *r, int swapped, int recomputed)
+{
+    const costs *c = s->in->costs;
+    double bytes = (double)s->layouts[SAVE_ALL].saved_bytes * (double)(r->micro_batch / s->in->shape->unit_seqs);
+    double compute = c->layer[0].forward_ns[SAVE_ALL] * (double)(r->micro_batch / s->in->shape->unit_seqs);
+    double moved = s->in->host_tier ? cost_at(&c->from_device, bytes) : cost_at(&c->write, bytes);
+    tier place = s->in->host_tier ? TIER_HOST : TIER_DISK;
+    int every = compute > 0 && moved > compute ? (int)(moved / compute) + 1 : 1;
+    recipe_blocks(s, r, 0, s->layers, SAVE_ALL, TIER_DEVICE);
+    for (int i = 0; i < s->layers && (swapped || recomputed); i++) {
+        bool swap = swapped && (i % every == 0 || !recomputed);
+        recipe_blocks(s, r, i, i + 1, swap ? SAVE_ALL : SAVE_INPUT, swap ? place : TIER_DEVICE);
+        swap ? swapped-- : recomputed--;
+    }
+}
+
+/* The paper's search over its four numbers by closed-form time and memory: for given blocks and buffers less memory comes first,
+ * and as soon as one more persistent chunk no longer fits, none does. */
+static bool four_numbers(const space *s, recipe *r)
+{
+    const chunking *g = &s->chunkings[r->chunking];
+    int chunks = g->packing.chunks_n, step = s->layers > 24 ? s->layers / 24 : 1;
+    tier near = s->in->host_tier ? TIER_HOST : TIER_DISK;
+    recipe best;
+    double least = -1;
+    for (int swapped = 0; swapped <= (space_has(s, near) ? s->layers : 0); swapped += step)
+        for (int recomputed = 0; swapped + recomputed <= s->layers; recomputed += step) {
+            recipe x = *r;
+            estimate about;
+            interleave(s, &x, swapped, recomputed);
+            for (int buffers = g->at_once; buffers <= chunks; buffers = buffers < chunks && buffers * 3 / 2 + 1 > chunks ? chunks : buffers * 3 / 2 + 1) {
+                x.n_buffer = buffers;
+                recipe_fill(s, &x, s->budget, &about); /* time falls with every persistent chunk: the most that fit */
+                bool fits = about.bytes[TIER_DEVICE] <= s->budget[TIER_DEVICE] && about.bytes[TIER_HOST] <= s->budget[TIER_HOST] &&
+                            about.bytes[TIER_DISK] <= s->budget[TIER_DISK];
+                if (!fits)
+                    break;
+                if (least < 0 || about.ns < least) {
+                    least = about.ns;
+                    best = x;
+                }
+            }
+        }
+    if (least < 0)
+        return false;
+    *r = best;
+    return true;
+}
+
+/* ---- all ---- */
+
+/* Near enough to its budgets that it is worth building. */
+static bool may_fit(const space *s, const recipe *r)
+{
+    estimate about;
+    recipe_estimate(s, r, &about);
+    for (int t = 0; t < TIERS; t++)
+        if ((double)about.bytes[t] > 1.1 * (double)s->budget[t] + (1 << 20))
+            return false;
+    return true;
+}
+
+int policy_price(space *s, policy p, priced *out, pt_error *e)
+{
+    for (int i = 0; i < s->splits_n; i++) {
+        bool snake = p == POLICY_GREEDY_SNAKE; /* small micro-batches, all of them in a visit */
+        const split *cut = &s->splits[snake ? s->splits_n - 1 - i : i];
+        recipe r;
+        recipe_init(s, &r, p == POLICY_PROTRAIN ? least_waste(s) : 0);
+        r.micro_batch = cut->micro_batch;
+        r.visit = 1;
+        if (cut->visit != 1)
+            continue;
+        if (!policy_recipe(s, p, &r))
+            return 0;
+        if (p == POLICY_PROTRAIN && !four_numbers(s, &r))
+            continue;
+        recipe_normalise(s, &r);
+        if (!may_fit(s, &r))
+            continue;
+        int fits = p == POLICY_PROTRAIN ? recipe_price_filled(s, &r, 0, out, e) : recipe_price(s, &r, 0, out, e);
+        if (fits)
+            return fits;
+    }
+    return 0;
+}

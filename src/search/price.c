@@ -1,0 +1,150 @@
+/* price.c - what a plan really takes: its schedules are built, and the ones that make up a step are simulated. */
+#include "search/space.h"
+
+#include <string.h>
+
+unsigned search_kinds(const search_input *in, update_time update)
+{
+    if (!in->training)
+        return 1u << SCHEDULE_EVAL;
+    unsigned kinds = 1u << SCHEDULE_STEP;
+    if (update != UPDATE_BACKWARD)
+        kinds |= 1u << SCHEDULE_DRAIN;
+    if (update == UPDATE_NEXT_FORWARD)
+        kinds |= 1u << SCHEDULE_STEP_UPDATE;
+    return kinds | (in->evaluates ? 1u << SCHEDULE_EVAL : 0);
+}
+
+/* The schedules that a steady step consists of. */
+static unsigned timed_kinds(const search_input *in, update_time update)
+{
+    if (!in->training)
+        return 1u << SCHEDULE_EVAL;
+    if (update == UPDATE_NEXT_FORWARD)
+        return 1u << SCHEDULE_STEP_UPDATE;
+    return 1u << SCHEDULE_STEP | (update == UPDATE_END ? 1u << SCHEDULE_DRAIN : 0);
+}
+
+static uint64_t bytes_written(const schedule *s)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < s->tasks_n; i++)
+        if (s->tasks[i].kind == TASK_WRITE)
+            bytes += s->buffers[s->operands[s->tasks[i].operand0].buffer].bytes;
+    return bytes;
+}
+
+typedef struct pricing {
+    const search_input *in;
+    schedule_input schedule;
+    const uint64_t *budget;
+    double ns;
+    uint64_t bytes[TIERS], written;
+} pricing;
+
+/* 1: so far it fits; 0: it does not. */
+static int price_kind(pricing *x, schedule_kind kind, bool timed, pt_error *e)
+{
+    schedule s;
+    simulation one;
+    int failed = schedule_build(&x->schedule, kind, &s, e);
+    if (failed)
+        return failed == PT_DOES_NOT_FIT ? 0 : failed;
+    schedule_raise_bytes(&x->schedule, &s, x->bytes);
+    bool fits = true;
+    for (int t = 0; t < TIERS; t++)
+        fits = fits && x->bytes[t] <= x->budget[t];
+    if (timed && fits) {
+        failed = simulate(&x->schedule, &s, x->in->costs, false, &one, e);
+        x->ns += failed ? 0 : one.total_ns - (x->ns > 0 ? x->in->costs->step_ns : 0); /* of two schedules, one step */
+        x->written += bytes_written(&s);
+    }
+    schedule_free(&s);
+    return failed ? failed : fits;
+}
+
+int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit, priced *out, pt_error *e)
+{
+    unsigned timed = timed_kinds(in, p->update), others = search_kinds(in, p->update) & ~timed;
+    pricing x = {.in = in, .schedule = {in->model, in->shape, k, p, in->training, in->host_tier}, .budget = budget};
+    int fits = 1;
+    for (int pass = 0; pass < 2 && fits > 0; pass++)
+        for (int kind = 0; kind < SCHEDULE_KINDS && fits > 0; kind++) {
+            if ((pass ? others : timed) & 1u << kind)
+                fits = price_kind(&x, (schedule_kind)kind, !pass, e);
+            if (fits > 0 && limit > 0 && x.ns >= limit)
+                fits = 0;
+        }
+    out->step_ns = x.ns;
+    out->written = x.written;
+    memcpy(out->bytes, x.bytes, sizeof x.bytes);
+    return fits;
+}
+
+int recipe_price(space *s, const recipe *r, double limit, priced *out, pt_error *e)
+{
+    plan p;
+    int failed = recipe_plan(s, r, &p, e);
+    if (failed)
+        return failed;
+    out->recipe = *r;
+    int fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, s->budget, limit, out, e);
+    plan_free(&p);
+    s->tried++;
+    return fits;
+}
+
+/* What the estimate is wrong by for this recipe, it will be for its like: fills again with budgets changed by that. One chunk less
+ * where that is still too much. false: nothing can give way. */
+static bool fill_again(const space *s, recipe *r, const uint64_t needs[TIERS])
+{
+    estimate about;
+    uint64_t budget[TIERS];
+    const recipe before = *r;
+    recipe_estimate(s, r, &about);
+    for (int t = 0; t < TIERS; t++) {
+        uint64_t have = s->budget[t] + about.bytes[t];
+        budget[t] = have > needs[t] ? have - needs[t] : 0;
+    }
+    recipe_fill(s, r, budget, &about);
+    if (r->persist < before.persist || (r->persist == before.persist && r->on_host < before.on_host))
+        return true;
+    *r = before;
+    if (needs[TIER_DEVICE] > s->budget[TIER_DEVICE] && r->persist) {
+        r->persist--;
+        r->on_host += s->in->host_tier;
+    } else if (needs[TIER_HOST] > s->budget[TIER_HOST] && r->on_host) {
+        r->on_host--;
+    } else {
+        return false;
+    }
+    recipe_normalise(s, r);
+    return true;
+}
+
+int recipe_price_filled(space *s, recipe *r, double limit, priced *out, pt_error *e)
+{
+    enum { TRIES = 6 };
+    for (int i = 0; i < TRIES; i++) {
+        int fits = recipe_price(s, r, limit, out, e);
+        if (fits || (limit > 0 && out->step_ns >= limit) || !fill_again(s, r, out->bytes))
+            return fits;
+    }
+    return 0;
+}
+
+int search_price(const search_input *in, candidate *c, pt_error *e)
+{
+    priced p;
+    int fits = price_plan(in, &c->packing, &c->plan, in->budget, 0, &p, e);
+    c->step_ns = p.step_ns;
+    memcpy(c->bytes, p.bytes, sizeof c->bytes);
+    return fits;
+}
+
+void candidate_free(candidate *c)
+{
+    packing_free(&c->packing);
+    plan_free(&c->plan);
+    memset(c, 0, sizeof *c);
+}

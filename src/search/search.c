@@ -1,0 +1,352 @@
+/* search.c - how the space is walked.
+ *
+ *   1  the most economical plan: it says whether anything fits, and whether the disk is needed at all
+ *   2  for each size of chunk and each way to cut the step, a descent over the moves by the estimate alone; the best
+ *      of these and the policies are built and simulated: a good plan is there
+ *   3  from the best: its neighbours in the order of their estimates, simulated until one is faster; again from
+ *      there, until no neighbour is; then from the next best start, which leads elsewhere
+ *
+ * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
+ * What was priced once is remembered and not priced again.
+ */
+#include "search/space.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOVES = 1024, STARTS = 24, KEPT = 64, SEEN = 1 << 14 };
+
+typedef struct ranked { recipe recipe; double ns; } ranked;
+
+typedef struct walk {
+    space s;
+    double begun, limit_s;
+    ranked *order;
+    ranked starts[STARTS];
+    int starts_n;
+    priced kept[KEPT];      /* the fastest, in order */
+    int kept_n;
+    struct { double at_s, ns; } better[256]; /* when the best became so good */
+    int better_n;
+    uint64_t *seen;
+    priced policies[POLICIES];
+    bool policy_fits[POLICIES];
+    pt_error *e;
+} walk;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static bool is_over(const walk *w) { return now_s() - w->begun > w->limit_s; }
+
+/* true: not seen before. */
+static bool mark_seen(walk *w, uint64_t hash)
+{
+    for (uint64_t i = hash % SEEN, n = 0; n < SEEN; i = (i + 1) % SEEN, n++) {
+        if (w->seen[i] == hash)
+            return false;
+        if (!w->seen[i]) {
+            w->seen[i] = hash;
+            return true;
+        }
+    }
+    return true;
+}
+
+static double best_ns(const walk *w) { return w->kept_n ? w->kept[0].step_ns : 0; }
+
+static void keep(walk *w, const priced *x)
+{
+    if (!w->kept_n || x->step_ns < w->kept[0].step_ns) {
+        if (w->better_n == 256)
+            memmove(w->better, w->better + 1, (size_t)--w->better_n * sizeof *w->better);
+        w->better[w->better_n].at_s = now_s() - w->begun;
+        w->better[w->better_n++].ns = x->step_ns;
+    }
+    if (w->kept_n == KEPT && x->step_ns >= w->kept[KEPT - 1].step_ns)
+        return;
+    int at = w->kept_n < KEPT ? w->kept_n++ : KEPT - 1;
+    while (at > 0 && x->step_ns < w->kept[at - 1].step_ns) {
+        w->kept[at] = w->kept[at - 1];
+        at--;
+    }
+    w->kept[at] = *x;
+}
+
+/* ---- descents by the estimate ---- */
+
+static bool within(const space *s, const estimate *x, double slack)
+{
+    for (int t = 0; t < TIERS; t++)
+        if ((double)x->bytes[t] > slack * (double)s->budget[t])
+            return false;
+    return true;
+}
+
+typedef struct descent { const space *s; double ns; bool better; } descent;
+
+static bool is_better(void *arg, const recipe *r, const estimate *about)
+{
+    descent *d = arg;
+    if (about->ns >= d->ns * 0.999 || !within(d->s, about, 1))
+        return false;
+    d->ns = about->ns;
+    return d->better = true;
+}
+
+/* To where no move makes the estimate better; negative: nothing fits. */
+static double descend(walk *w, recipe *r)
+{
+    estimate here;
+    if (!recipe_fill(&w->s, r, w->s.budget, &here))
+        return -1;
+    descent d = {&w->s, here.ns, true};
+    while (d.better) {
+        d.better = false;
+        recipe_moves(&w->s, r, false, is_better, &d);
+    }
+    return d.ns;
+}
+
+static void add_start(walk *w, const recipe *r, double ns)
+{
+    if (w->starts_n == STARTS && ns >= w->starts[STARTS - 1].ns)
+        return;
+    int at = w->starts_n < STARTS ? w->starts_n++ : STARTS - 1;
+    while (at > 0 && ns < w->starts[at - 1].ns) {
+        w->starts[at] = w->starts[at - 1];
+        at--;
+    }
+    w->starts[at] = (ranked){*r, ns};
+}
+
+static void find_starts(walk *w)
+{
+    for (int g = 0; g < w->s.chunkings_n; g++)
+        for (int i = 0; i < w->s.splits_n && !is_over(w); i++) {
+            recipe r;
+            recipe_init(&w->s, &r, g);
+            r.micro_batch = w->s.splits[i].micro_batch;
+            r.visit = w->s.splits[i].visit;
+            double ns = descend(w, &r);
+            if (ns >= 0)
+                add_start(w, &r, ns);
+        }
+}
+
+/* ---- simulation ---- */
+
+/* Prices the recipe unless it was already; 1: it is the best so far. */
+static int try_recipe(walk *w, const recipe *r)
+{
+    priced p;
+    recipe x = *r;
+    double limit = best_ns(w);
+    if (!mark_seen(w, recipe_hash(&w->s, r)))
+        return 0;
+    int fits = recipe_price_filled(&w->s, &x, limit * 1.005, &p, w->e);
+    if (fits <= 0)
+        return fits;
+    bool better = !limit || p.step_ns < limit * 0.9999;
+    keep(w, &p);
+    return better;
+}
+
+static int by_ns(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    return x->ns < y->ns ? -1 : x->ns > y->ns;
+}
+
+typedef struct collection { walk *w; int n; } collection;
+
+/* What may be faster than the best. */
+static bool collect(void *arg, const recipe *r, const estimate *about)
+{
+    collection *c = arg;
+    if (c->n < MOVES && about->least_ns < best_ns(c->w) && within(&c->w->s, about, 1.05))
+        c->w->order[c->n++] = (ranked){*r, about->ns};
+    return false;
+}
+
+/* The neighbours in the order of their estimates. */
+static int rank_moves(walk *w, recipe from)
+{
+    collection c = {w, 0};
+    recipe_moves(&w->s, &from, true, collect, &c);
+    qsort(w->order, (size_t)c.n, sizeof *w->order, by_ns);
+    return c.n;
+}
+
+/* From the best kept recipe to where no neighbour is faster. */
+static int improve(walk *w)
+{
+    for (int found = 1; found && !is_over(w);) {
+        found = 0;
+        int n = rank_moves(w, w->kept[0].recipe);
+        for (int i = 0; i < n && !found && !is_over(w); i++) {
+            found = try_recipe(w, &w->order[i].recipe);
+            if (found < 0)
+                return found;
+        }
+    }
+    return 0;
+}
+
+static int try_policies(walk *w)
+{
+    for (policy p = 0; p < POLICIES; p++) {
+        int fits = policy_price(&w->s, p, &w->policies[p], w->e);
+        if (fits < 0)
+            return fits;
+        if (fits)
+            keep(w, &w->policies[p]);
+        w->policy_fits[p] = fits;
+    }
+    return 0;
+}
+
+static int walk_all(walk *w, const priced *least)
+{
+    keep(w, least);
+    find_starts(w);
+    int failed = 0;
+    for (int i = 0; i < w->starts_n && i < 3 && failed >= 0 && !is_over(w); i++)
+        failed = try_recipe(w, &w->starts[i].recipe);
+    if (failed >= 0)
+        failed = try_policies(w);
+    if (failed >= 0)
+        failed = improve(w);
+    for (int i = 3; i < w->starts_n && failed >= 0 && !is_over(w); i++) {
+        failed = try_recipe(w, &w->starts[i].recipe);
+        if (failed > 0)
+            failed = improve(w);
+    }
+    return failed < 0 ? failed : 0;
+}
+
+/* ---- result ---- */
+
+/* Of those as fast as the fastest, the one that writes least to the disk, then the one that needs least. */
+static const priced *tasteful(const walk *w)
+{
+    const priced *best = &w->kept[0];
+    for (int i = 1; i < w->kept_n && w->kept[i].step_ns <= w->kept[0].step_ns * 1.005; i++) {
+        const priced *x = &w->kept[i];
+        if (x->written != best->written ? x->written < best->written : x->bytes[TIER_DEVICE] < best->bytes[TIER_DEVICE])
+            best = x;
+    }
+    return best;
+}
+
+static int make_candidate(const space *s, const priced *x, const char *name, candidate *out, pt_error *e)
+{
+    const packing *k = &s->chunkings[x->recipe.chunking].packing;
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%s", name);
+    int failed = pack(s->in->model, s->in->shape, k->chunk_bytes, &out->packing, e);
+    if (!failed)
+        failed = recipe_plan(s, &x->recipe, &out->plan, e);
+    out->step_ns = x->step_ns;
+    memcpy(out->bytes, x->bytes, sizeof out->bytes);
+    if (failed)
+        candidate_free(out);
+    return failed;
+}
+
+static int finish(walk *w, search_result *out)
+{
+    const priced *best = tasteful(w);
+    out->tried = w->s.tried;
+    out->seconds = now_s() - w->begun;
+    out->first_good_s = out->seconds;
+    for (int i = w->better_n - 1; i >= 0 && w->better[i].ns <= best->step_ns * 1.05; i--)
+        out->first_good_s = w->better[i].at_s;
+    int failed = make_candidate(&w->s, best, "search", &out->best, w->e);
+    for (bool more = true; more && !failed && out->others_n < SEARCH_OTHERS;) { /* the fastest that is not there yet */
+        policy next = POLICIES;
+        for (policy p = 0; p < POLICIES; p++)
+            if (w->policy_fits[p] && (next == POLICIES || w->policies[p].step_ns < w->policies[next].step_ns))
+                next = p;
+        more = next < POLICIES;
+        if (more) {
+            w->policy_fits[next] = false;
+            failed = make_candidate(&w->s, &w->policies[next], policy_names[next], &out->others[out->others_n], w->e);
+            out->others_n += !failed;
+        }
+    }
+    if (failed)
+        search_result_free(out);
+    return failed;
+}
+
+/* Finds the most economical plan: without the disk if that is possible. 1: there is one. */
+static int open_space(walk *w, priced *least)
+{
+    uint64_t disk = w->s.budget[TIER_DISK];
+    w->s.budget[TIER_DISK] = 0;
+    int fits = least_price(&w->s, least, w->e);
+    if (fits || !disk)
+        return fits;
+    w->s.budget[TIER_DISK] = disk;
+    return least_price(&w->s, least, w->e);
+}
+
+int search_plan(const search_input *in, search_result *out, pt_error *e)
+{
+    memset(out, 0, sizeof *out);
+    walk *w = calloc(1, sizeof *w);
+    if (!w)
+        return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
+    w->begun = now_s();
+    w->limit_s = in->seconds > 0 ? in->seconds : 0.5;
+    w->e = e;
+    w->order = malloc(MOVES * sizeof *w->order);
+    w->seen = calloc(SEEN, sizeof *w->seen);
+    int failed = w->order && w->seen ? space_open(&w->s, in, e) : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
+    if (!failed) {
+        priced least = {0};
+        int fits = open_space(w, &least);
+        memcpy(out->least, least.bytes, sizeof out->least);
+        if (fits <= 0)
+            failed = fits ? fits : least_refuse(&w->s, &least, e);
+        if (!failed)
+            failed = walk_all(w, &least);
+        if (!failed)
+            failed = finish(w, out);
+    }
+    space_close(&w->s);
+    free(w->order);
+    free(w->seen);
+    free(w);
+    return failed;
+}
+
+int policy_plan(const search_input *in, policy p, candidate *out, pt_error *e)
+{
+    space s;
+    priced x;
+    memset(out, 0, sizeof *out);
+    int failed = space_open(&s, in, e);
+    if (failed)
+        return failed;
+    int fits = policy_price(&s, p, &x, e);
+    if (fits > 0 && (failed = make_candidate(&s, &x, policy_names[p], out, e)))
+        fits = failed;
+    space_close(&s);
+    return fits;
+}
+
+void search_result_free(search_result *r)
+{
+    candidate_free(&r->best);
+    for (int i = 0; i < r->others_n; i++)
+        candidate_free(&r->others[i]);
+    memset(r, 0, sizeof *r);
+}

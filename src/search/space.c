@@ -1,0 +1,292 @@
+#include "search/space.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MANY_CHUNKS = 1200 };
+
+/* ---- sizes of chunks ---- */
+
+static double gradient_finish_ns(const search_input *in, int block, double elements)
+{
+    return cost_at(block ? &in->costs->finish : &in->costs->embed_finish, elements);
+}
+
+/* A chunk's share of the tasks that finish gradients: one a block that has pieces in it. */
+static double finish_ns(const search_input *in, const packing *k, int chunk)
+{
+    double ns = 0, elements = 0;
+    int block = -1;
+    for (int i = k->chunks[chunk].piece0; i < k->chunks[chunk].piece0 + k->chunks[chunk].pieces_n; i++) {
+        const param *p = &in->model->params[k->pieces[i].param];
+        if (block >= 0 && p->block != block) {
+            ns += gradient_finish_ns(in, block, elements) + in->costs->task_ns;
+            elements = 0;
+        }
+        block = p->block;
+        elements += (double)(k->pieces[i].rows * p->cols);
+    }
+    return ns + gradient_finish_ns(in, block, elements) + in->costs->task_ns;
+}
+
+static void fill_sums(const search_input *in, chunking *g)
+{
+    const costs *c = in->costs;
+    const cost_curve *curves[4] = {&c->to_device, &c->from_device, &c->read, &c->write};
+    for (int i = 0; i < g->packing.chunks_n; i++) {
+        double weights = (double)chunk_weight_bytes(&g->packing, i), states = (double)chunk_state_bytes(&g->packing, i);
+        double elements = (double)g->packing.chunks[i].elements, one[CHUNK_SUMS];
+        for (int k = 0; k < 4; k++) {
+            one[SUM_WEIGHT_IN + k] = cost_at(curves[k], weights) + c->task_ns;
+            one[SUM_STATE_IN + k] = cost_at(curves[k], states) + c->task_ns;
+        }
+        one[SUM_UPDATE_HOST] = cost_at(&c->update_host, elements) + c->task_ns;
+        one[SUM_UPDATE_DEVICE] = cost_at(&c->update_device, elements) + c->task_ns;
+        one[SUM_FINISH] = finish_ns(in, &g->packing, i);
+        one[SUM_WEIGHT_BYTES] = weights;
+        one[SUM_STATE_BYTES] = states;
+        for (int k = 0; k < CHUNK_SUMS; k++)
+            g->sum[k][i + 1] = g->sum[k][i] + one[k];
+    }
+    for (int i = g->packing.chunks_n - 1; i >= 0; i--) {
+        uint64_t bytes = chunk_weight_bytes(&g->packing, i);
+        g->largest[i] = bytes > g->largest[i + 1] ? bytes : g->largest[i + 1];
+    }
+}
+
+static int fill_at_once(const search_input *in, chunking *g)
+{
+    unsigned char *needed = malloc((size_t)g->packing.chunks_n + 1);
+    for (int block = 0; needed && block < in->model->blocks_n; block++) {
+        int n = 0;
+        block_chunks(in->model, &g->packing, block, needed);
+        for (int c = 0; c < g->packing.chunks_n; c++)
+            n += needed[c];
+        g->at_once = n > g->at_once ? n : g->at_once;
+    }
+    free(needed);
+    return needed ? 0 : -1;
+}
+
+static void chunking_close(chunking *g)
+{
+    packing_free(&g->packing);
+    free(g->sum[0]);
+    free(g->largest);
+    memset(g, 0, sizeof *g);
+}
+
+static bool same_chunks(const packing *a, const packing *b)
+{
+    bool same = a->chunks_n == b->chunks_n;
+    for (int i = 0; i < a->chunks_n && same; i++)
+        same = a->chunks[i].elements == b->chunks[i].elements && a->chunks[i].piece0 == b->chunks[i].piece0;
+    return same;
+}
+
+/* One more size, unless it makes the same chunks as another one, or too many. */
+static int add_chunking(space *s, int64_t chunk_bytes, pt_error *e)
+{
+    const search_input *in = s->in;
+    chunking *g = &s->chunkings[s->chunkings_n];
+    if (s->chunkings_n == SPACE_CHUNKINGS || chunk_bytes < PLAN_MIN_CHUNK_BYTES || chunk_bytes > PLAN_MAX_CHUNK_BYTES)
+        return 0;
+    memset(g, 0, sizeof *g);
+    int failed = pack(in->model, in->shape, chunk_bytes, &g->packing, e);
+    if (failed)
+        return failed;
+    bool known = s->chunkings_n > 0 && g->packing.chunks_n > MANY_CHUNKS;
+    for (int i = 0; i < s->chunkings_n && !known; i++)
+        known = same_chunks(&s->chunkings[i].packing, &g->packing);
+    if (known) {
+        chunking_close(g);
+        return 0;
+    }
+    size_t n = (size_t)g->packing.chunks_n + 1;
+    g->sum[0] = calloc(n * CHUNK_SUMS, sizeof **g->sum);
+    g->largest = calloc(n, sizeof *g->largest);
+    for (int k = 1; k < CHUNK_SUMS && g->sum[0]; k++)
+        g->sum[k] = g->sum[0] + n * (size_t)k;
+    if (!g->sum[0] || !g->largest || fill_at_once(in, g) < 0) {
+        chunking_close(g);
+        return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
+    }
+    fill_sums(in, g);
+    s->chunkings_n++;
+    return 0;
+}
+
+/* Bytes of one layer's weights in a chunk of their own. */
+static int64_t layer_bytes(const search_input *in)
+{
+    const packing type = {.type = in->shape->type};
+    int64_t elements = 0;
+    for (int i = 0; i < in->model->params_n; i++) {
+        const param *p = &in->model->params[i];
+        if (p->block == 1)
+            elements += (int64_t)align_up((uint64_t)piece_elements(&type, p, p->rows * p->cols), 32);
+    }
+    return elements * (int64_t)dtype_bytes(in->shape->type);
+}
+
+static int add_chunkings(space *s, pt_error *e)
+{
+    int64_t layer = layer_bytes(s->in);
+    const int64_t sizes[] = {layer, 64 << 20, layer * 4, layer / 2, 16 << 20, 256 << 20, layer / 4, 1 << 30, 4 << 20, layer * 2, layer / 8, 1 << 20};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !failed; i++)
+        failed = add_chunking(s, sizes[i], e);
+    if (!failed && !s->chunkings_n) /* layers smaller than the smallest chunk */
+        failed = add_chunking(s, PLAN_MIN_CHUNK_BYTES, e);
+    return failed;
+}
+
+/* ---- the step ---- */
+
+static void add_splits(space *s)
+{
+    const step_shape *shape = s->in->shape;
+    for (int64_t units = shape->units_n; units > 0; units--) {
+        int64_t micro = units * shape->unit_seqs;
+        if (shape->units_n % units || (s->in->micro_batch && micro != s->in->micro_batch))
+            continue;
+        int micros = (int)(shape->units_n / units);
+        for (int visit = micros; visit > 0; visit--)
+            if (micros % visit == 0 && s->splits_n < SPACE_SPLITS && (visit == 1 || s->in->training))
+                s->splits[s->splits_n++] = (split){micro, visit};
+    }
+}
+
+static uint64_t paged(uint64_t bytes) { return align_up(bytes, 4096); }
+
+static void fill_sizes(space *s)
+{
+    const model *m = s->in->model;
+    const step_shape *shape = s->in->shape;
+    uint64_t tokens = (uint64_t)(shape->batch * shape->seq_len);
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        layer_layout_init(&s->layouts[level], m, shape, (save_level)level);
+    head_layout_init(&s->head, m, shape);
+    s->home_bytes = paged(tokens * 4 * sizeof(int32_t)) + paged(tokens * sizeof(float)) +
+                    paged((uint64_t)sumsq_count(m) * sizeof(double)) +
+                    paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
+    s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
+    s->accumulator_layer = paged((uint64_t)accumulator_elements(m, 1) * sizeof(float));
+    s->accumulator_head = paged((uint64_t)accumulator_elements(m, m->blocks_n - 1) * sizeof(float));
+    s->accumulator_all = s->accumulator_head + s->accumulator_layer * (uint64_t)s->layers;
+}
+
+int space_open(space *s, const search_input *in, pt_error *e)
+{
+    memset(s, 0, sizeof *s);
+    s->in = in;
+    s->layers = (int)in->model->config.layers;
+    memcpy(s->budget, in->budget, sizeof s->budget);
+    if (!in->host_tier)
+        s->budget[TIER_HOST] = 0;
+    fill_sizes(s);
+    add_splits(s);
+    int failed = s->splits_n ? add_chunkings(s, e)
+                             : pt_fail(e, PT_FAILED, "no micro-batch of %lld sequences divides the batch of %lld in units of %lld",
+                                       (long long)in->micro_batch, (long long)in->shape->batch, (long long)in->shape->unit_seqs);
+    if (failed)
+        space_close(s);
+    return failed;
+}
+
+void space_close(space *s)
+{
+    for (int i = 0; i < s->chunkings_n; i++)
+        chunking_close(&s->chunkings[i]);
+    s->chunkings_n = 0;
+}
+
+/* ---- recipes ---- */
+
+void recipe_blocks(const space *s, recipe *r, int first, int end, save_level level, tier place)
+{
+    for (int i = first < 0 ? 0 : first; i < end && i < s->layers; i++) {
+        r->level[i] = (unsigned char)level;
+        r->place[i] = (unsigned char)place;
+    }
+}
+
+void recipe_init(const space *s, recipe *r, int chunking)
+{
+    memset(r, 0, sizeof *r);
+    r->chunking = chunking;
+    r->persist = recipe_chunks(s, r);
+    r->n_buffer = s->chunkings[chunking].at_once;
+    r->n_update = 2;
+    r->n_swap = 3;
+    r->stride = s->in->host_tier ? UPDATE_STRIDE_NONE : 1;
+    r->micro_batch = s->splits[s->splits_n - 1].micro_batch;
+    r->visit = 1;
+    r->update = s->in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD;
+}
+
+static int clamp_int(int n, int low, int high) { return n > high ? high : n < low ? low : n; }
+
+void recipe_normalise(const space *s, recipe *r)
+{
+    const chunking *g = &s->chunkings[r->chunking];
+    int chunks = g->packing.chunks_n, swapped = 0;
+    r->persist = clamp_int(r->persist, 0, chunks);
+    r->on_host = s->in->host_tier ? clamp_int(r->on_host, 0, chunks - r->persist) : 0;
+    r->n_buffer = clamp_int(r->n_buffer, g->at_once, chunks < PLAN_MAX_SLOTS ? chunks : PLAN_MAX_SLOTS);
+    r->n_update = clamp_int(r->n_update, 1, 16);
+    for (int i = 0; i < s->layers; i++)
+        swapped += r->place[i] != TIER_DEVICE;
+    r->n_swap = clamp_int(r->n_swap, 2, 2 + swapped * r->visit < PLAN_MAX_SLOTS ? 2 + swapped * r->visit : PLAN_MAX_SLOTS);
+    if (r->persist == chunks) {
+        r->n_buffer = g->at_once;
+        r->n_update = 2;
+        r->stride = 0;
+    }
+    if (!s->in->host_tier)
+        r->stride = 1;
+    if (!swapped)
+        r->n_swap = 2;
+}
+
+static uint64_t mix(uint64_t h, uint64_t n) { return (h ^ n) * 0x9e3779b97f4a7c15u ^ (h >> 29); }
+
+uint64_t recipe_hash(const space *s, const recipe *r)
+{
+    const int numbers[] = {r->chunking, r->persist, r->on_host, r->n_buffer, r->n_update, r->n_swap, r->stride, r->visit, (int)r->update};
+    uint64_t h = mix(0x8d1f3a77u, (uint64_t)r->micro_batch);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        h = mix(h, (uint64_t)numbers[i]);
+    for (int i = 0; i < s->layers; i++)
+        h = mix(h, (uint64_t)(r->level[i] * TIERS + r->place[i]));
+    return h ? h : 1;
+}
+
+static tier update_place(const space *s, const recipe *r, int chunk)
+{
+    int away = chunk - r->persist;
+    bool on_device = away < 0 || !s->in->host_tier || (r->stride && away % r->stride == r->stride - 1);
+    return on_device ? TIER_DEVICE : TIER_HOST;
+}
+
+int recipe_plan(const space *s, const recipe *r, plan *p, pt_error *e)
+{
+    const packing *k = &s->chunkings[r->chunking].packing;
+    int failed = plan_alloc(p, k->chunks_n, s->layers, e);
+    if (failed)
+        return failed;
+    p->chunk_bytes = k->chunk_bytes;
+    p->n_buffer = r->n_buffer;
+    p->n_update = r->n_update;
+    p->n_swap = r->n_swap;
+    p->micro_batch = r->micro_batch;
+    p->visit = r->visit;
+    p->update = r->update;
+    for (int i = 0; i < k->chunks_n; i++) {
+        tier home = i < r->persist ? TIER_DEVICE : i < r->persist + r->on_host ? TIER_HOST : TIER_DISK;
+        p->chunks[i] = (plan_chunk){home, update_place(s, r, i)};
+    }
+    for (int i = 0; i < s->layers; i++)
+        p->blocks[i] = (plan_block){(save_level)r->level[i], (tier)r->place[i]};
+    return 0;
+}

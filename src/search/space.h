@@ -1,0 +1,112 @@
+/* space.h - what the search walks through, and the parts of search/ share.
+ *
+ * A plan of 100 layers has some hundreds of numbers, but good plans have a shape: the first chunks live on the device,
+ * the next on the host, the rest on the disk; updates elsewhere follow a stride. A `recipe` is such a plan in few
+ * numbers, with a save level and a place for each layer; it becomes a plan by recipe_plan.
+ *
+ *   recipe --estimate--> time and bytes by sums alone, about a microsecond      (prunes, orders)
+ *          --price-----> schedules built and simulated, about a millisecond     (decides)
+ *
+ * The sums over chunks are kept ready for each size of chunk that is tried (`chunking`), so that an estimate does not
+ * walk over the chunks. An estimate's `least_ns` is a true bound: no queue can be done before its tasks are.
+ */
+#ifndef PT_SPACE_H
+#define PT_SPACE_H
+
+#include "search/search.h"
+
+enum { SPACE_CHUNKINGS = 12, SPACE_SPLITS = 64, UPDATE_STRIDE_NONE = 0 };
+
+/* Sums over the chunks before chunk c, of the time that each takes alone or of its bytes. Gradients are as large as weights. */
+typedef enum chunk_sum {
+    SUM_WEIGHT_IN, SUM_WEIGHT_OUT, SUM_WEIGHT_READ, SUM_WEIGHT_WRITE, /* to device, from device, from disk, to disk */
+    SUM_STATE_IN, SUM_STATE_OUT, SUM_STATE_READ, SUM_STATE_WRITE,
+    SUM_UPDATE_HOST, SUM_UPDATE_DEVICE, SUM_FINISH,
+    SUM_WEIGHT_BYTES, SUM_STATE_BYTES,
+    CHUNK_SUMS
+} chunk_sum;
+
+typedef struct chunking {
+    packing packing;
+    int at_once;            /* the most chunks that one block reads */
+    double *sum[CHUNK_SUMS]; /* chunks_n + 1 each */
+    uint64_t *largest;      /* weight bytes of the largest chunk from chunk c on */
+} chunking;
+
+/* A way to cut the step: micro-batch and micro-batches a visit. */
+typedef struct split { int64_t micro_batch; int visit; } split;
+
+typedef struct recipe {
+    int chunking;            /* index into space.chunkings */
+    int persist, on_host;    /* chunks: the first on the device, the next on the host, the rest on the disk */
+    int n_buffer, n_update, n_swap;
+    int stride;              /* of the chunks away from the device every stride-th is updated there; 0: none, 1: all */
+    int64_t micro_batch;
+    int visit;
+    update_time update;
+    unsigned char level[MODEL_MAX_LAYERS], place[MODEL_MAX_LAYERS];
+} recipe;
+
+typedef struct space {
+    const search_input *in;
+    int layers;
+    uint64_t budget[TIERS];  /* the disk's is 0 where memory suffices */
+    int chunkings_n, splits_n;
+    chunking chunkings[SPACE_CHUNKINGS];
+    split splits[SPACE_SPLITS];
+    layer_layout layouts[SAVE_LEVELS];
+    head_layout head;
+    uint64_t home_bytes;     /* batch, losses and the like, on the device */
+    uint64_t input_bytes;    /* one unit's input of a layer */
+    uint64_t accumulator_layer, accumulator_head, accumulator_all;
+    int tried;
+} space;
+
+int space_open(space *s, const search_input *in, pt_error *e);
+void space_close(space *s);
+
+static inline bool space_has(const space *s, tier t) { return t == TIER_DEVICE || (s->budget[t] && (t != TIER_HOST || s->in->host_tier)); }
+static inline int recipe_chunks(const space *s, const recipe *r) { return s->chunkings[r->chunking].packing.chunks_n; }
+
+/* Everything on the device, nothing saved but inputs, a unit at a time. */
+void recipe_init(const space *s, recipe *r, int chunking);
+void recipe_blocks(const space *s, recipe *r, int first, int end, save_level level, tier place);
+/* Brings its numbers into their limits and makes equal plans equal recipes. */
+void recipe_normalise(const space *s, recipe *r);
+uint64_t recipe_hash(const space *s, const recipe *r);
+int recipe_plan(const space *s, const recipe *r, plan *p, pt_error *e);
+
+typedef struct estimate {
+    double ns;               /* what it may take */
+    double least_ns;         /* it takes at least that */
+    uint64_t bytes[TIERS];   /* about what it needs */
+} estimate;
+void recipe_estimate(const space *s, const recipe *r, estimate *out);
+/* As many chunks on the device, and then on the host, as the estimate says that fit the budgets. false: too much even without any. */
+bool recipe_fill(const space *s, recipe *r, const uint64_t budget[TIERS], estimate *out);
+
+typedef struct priced {
+    recipe recipe;
+    double step_ns;
+    uint64_t bytes[TIERS], written; /* written: to the disk in a step */
+} priced;
+/* 1: fits, and it is priced. 0: too slow or too large: step_ns is at least `limit` (0: none), or some of `bytes`, the needs of
+ * the schedules built so far, are beyond the budget. Negative: an error. */
+int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit, priced *out, pt_error *e);
+int recipe_price(space *s, const recipe *r, double limit, priced *out, pt_error *e);
+/* The same for the most persistent chunks that really fit, beginning with those of the recipe, which are corrected. */
+int recipe_price_filled(space *s, recipe *r, double limit, priced *out, pt_error *e);
+
+/* policies.c: 1 with the recipe of the policy that fits, 0: none does. */
+int policy_price(space *s, policy p, priced *out, pt_error *e);
+
+/* least.c: the most economical plan. 1: fits, 0: does not, with *out filled in either case. */
+int least_price(space *s, priced *out, pt_error *e);
+int least_refuse(space *s, const priced *least, pt_error *e);
+
+/* moves.c: calls fn with each neighbour of *from and its estimate; where fn says true, the neighbour becomes *from and the
+ * moves that are left start there. `all`: also other chunks, micro-batches and visits. */
+typedef bool (*move_fn)(void *arg, const recipe *r, const estimate *about);
+void recipe_moves(const space *s, recipe *from, bool all, move_fn fn, void *arg);
+
+#endif

@@ -1,0 +1,199 @@
+#include "schedule/random_costs.h"
+
+#include "schedule/check.h"
+#include "search/search.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* A random model, step, costs and budgets. */
+typedef struct problem {
+    model *model;
+    step_shape shape;
+    costs costs;
+    search_input in;
+} problem;
+
+static uint64_t states_bytes(const problem *p)
+{
+    packing k;
+    pt_error e = {0};
+    uint64_t bytes = 0;
+    if (pack(p->model, &p->shape, 1 << 20, &k, &e))
+        fail_msg("%s", e.text);
+    for (int c = 0; c < k.chunks_n; c++)
+        bytes += 2 * chunk_weight_bytes(&k, c) + chunk_state_bytes(&k, c);
+    packing_free(&k);
+    return bytes;
+}
+
+static void problem_open(random_source *r, int layers, problem *p)
+{
+    pt_error e = {0};
+    memset(p, 0, sizeof *p);
+    if (random_model(r, layers, &p->model, &e))
+        fail_msg("%s", e.text);
+    random_shape(r, p->model, &p->shape);
+    p->costs = random_costs(r, p->model, random_one_in(r, 2));
+    for (int k = 0; k < p->costs.kinds_n; k++) /* what is saved need not be computed again */
+        for (int level = 1; level < SAVE_LEVELS; level++) {
+            layer_cost *l = &p->costs.layer[k];
+            l->forward_ns[level] = l->forward_ns[0];
+            if (l->backward_ns[level] > l->backward_ns[level - 1])
+                l->backward_ns[level] = l->backward_ns[level - 1] * 0.9;
+        }
+    p->in = (search_input){.model = p->model, .shape = &p->shape, .costs = &p->costs, .training = !random_one_in(r, 5),
+                           .clipping = random_one_in(r, 2), .host_tier = random_one_in(r, 2), .evaluates = random_one_in(r, 2),
+                           .seconds = 20};
+    p->in.micro_batch = random_one_in(r, 4) ? p->shape.unit_seqs : 0;
+    search_result least;
+    if (!search_plan(&p->in, &least, &e)) /* without any memory */
+        fail_msg("a plan without memory");
+    uint64_t all = states_bytes(p);
+    p->in.budget[TIER_DEVICE] = least.least[TIER_DEVICE] + all * (uint64_t)random_from(r, 0, 14) / 8;
+    p->in.budget[TIER_HOST] = p->in.host_tier ? least.least[TIER_HOST] + all * (uint64_t)random_from(r, 0, 12) / 8 : 0;
+    p->in.budget[TIER_DISK] = random_one_in(r, 3) ? 0 : 4 * all;
+}
+
+/* Every schedule of the plan passes the checker inside the budgets. */
+static void check_candidate(const problem *p, const candidate *c)
+{
+    pt_error e = {0};
+    schedule_input in = {p->model, &p->shape, &c->packing, &c->plan, p->in.training, p->in.host_tier};
+    unsigned kinds = search_kinds(&p->in, c->plan.update);
+    if (plan_validate(&c->plan, p->model, &p->shape, &c->packing, p->in.clipping, &e))
+        fail_msg("%s: %s", c->name, e.text);
+    for (int k = 0; k < SCHEDULE_KINDS; k++) {
+        schedule s;
+        if (!(kinds & 1u << k))
+            continue;
+        if (schedule_build(&in, (schedule_kind)k, &s, &e) || schedule_check(&in, &s, p->in.budget, &e))
+            fail_msg("%s, schedule kind %d: %s", c->name, k, e.text);
+        schedule_free(&s);
+    }
+    uint64_t bytes[TIERS];
+    double ns = 0;
+    assert_int_equal(schedule_plan_bytes(&in, kinds, bytes, &e), 0);
+    for (int t = 0; t < TIERS; t++) {
+        assert_true(bytes[t] == c->bytes[t]);
+        assert_true(bytes[t] <= p->in.budget[t]);
+    }
+    assert_int_equal(simulate_plan(&in, &p->costs, &ns, &e), 0);
+    assert_true(ns >= c->step_ns * 0.999999 && ns <= c->step_ns * 1.000001);
+}
+
+static void what_is_found_is_valid_and_as_fast_as_any_policy(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    int found = 0, refused = 0, beaten = 0;
+    for (uint64_t i = 0; found < 40; i++) {
+        random_source r = random_fork(&all, i);
+        problem p;
+        search_result x;
+        pt_error e = {0};
+        problem_open(&r, random_from(&r, 1, 5), &p);
+        int failed = search_plan(&p.in, &x, &e);
+        if (failed && failed != PT_DOES_NOT_FIT)
+            fail_msg("case %llu: %s", (unsigned long long)i, e.text);
+        if (!failed) {
+            check_candidate(&p, &x.best);
+            for (int k = 0; k < x.others_n; k++)
+                check_candidate(&p, &x.others[k]);
+        }
+        for (policy q = 0; q < POLICIES; q++) {
+            candidate c;
+            int fits = policy_plan(&p.in, q, &c, &e);
+            if (fits < 0)
+                fail_msg("case %llu, %s: %s", (unsigned long long)i, policy_names[q], e.text);
+            if (fits > 0 && failed)
+                fail_msg("case %llu: nothing was found, but %s fits", (unsigned long long)i, policy_names[q]);
+            if (fits > 0 && c.step_ns * 1.005 < x.best.step_ns)
+                fail_msg("case %llu: %g ms was found, and %s takes %g", (unsigned long long)i, x.best.step_ns, policy_names[q], c.step_ns);
+            if (fits > 0) {
+                beaten++;
+                check_candidate(&p, &c);
+                candidate_free(&c);
+            }
+        }
+        found += !failed;
+        refused += failed != 0;
+        search_result_free(&x);
+        model_close(p.model);
+    }
+    print_message("%d plans, %d refused, compared with %d\n", found, refused, beaten);
+}
+
+static void the_same_question_gets_the_same_answer(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    for (uint64_t i = 0; i < 8; i++) {
+        random_source r = random_fork(&all, i);
+        problem p;
+        search_result x[2];
+        pt_error e = {0};
+        problem_open(&r, random_from(&r, 1, 4), &p);
+        int failed[2];
+        for (int k = 0; k < 2; k++)
+            failed[k] = search_plan(&p.in, &x[k], &e);
+        assert_int_equal(failed[0], failed[1]);
+        if (!failed[0]) {
+            assert_int_equal(x[0].tried, x[1].tried);
+            char *a = plan_to_json(&x[0].best.plan, p.model, &p.shape), *b = plan_to_json(&x[1].best.plan, p.model, &p.shape);
+            assert_string_equal(a, b);
+            free(a);
+            free(b);
+        }
+        for (int k = 0; k < 2; k++)
+            search_result_free(&x[k]);
+        model_close(p.model);
+    }
+}
+
+static void a_refusal_names_what_is_missing_and_that_is_enough(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    int mended = 0;
+    for (uint64_t i = 0; mended < 20; i++) {
+        random_source r = random_fork(&all, i);
+        problem p;
+        search_result x;
+        pt_error e = {0};
+        problem_open(&r, random_from(&r, 1, 5), &p);
+        for (int t = 0; t < TIERS; t++)
+            p.in.budget[t] /= (uint64_t)random_from(&r, 2, 8);
+        int failed = search_plan(&p.in, &x, &e);
+        if (failed == PT_DOES_NOT_FIT) {
+            bool short_of = false;
+            for (int t = 0; t < TIERS; t++) {
+                short_of |= x.least[t] > p.in.budget[t];
+                p.in.budget[t] = x.least[t] > p.in.budget[t] ? x.least[t] : p.in.budget[t];
+            }
+            assert_true(short_of);
+            assert_non_null(strstr(e.text, "give --"));
+            p.in.seconds = 0.01;
+            if (search_plan(&p.in, &x, &e))
+                fail_msg("case %llu: with what was missing: %s", (unsigned long long)i, e.text);
+            mended++;
+        } else if (failed) {
+            fail_msg("%s", e.text);
+        }
+        search_result_free(&x);
+        model_close(p.model);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_found_is_valid_and_as_fast_as_any_policy),
+        cmocka_unit_test(the_same_question_gets_the_same_answer),
+        cmocka_unit_test(a_refusal_names_what_is_missing_and_that_is_enough),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
