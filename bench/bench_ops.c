@@ -105,7 +105,7 @@ static void measure_norms(void)
     for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
         op_norm o = {kind, type, TOKENS, 1, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, kind == NORM_LAYER ? w : NULL, y};
         measure(kind ? "rmsnorm" : "layernorm", run_norm, &o, 2.0 * (double)(n * b));
-        op_norm_backward back = {kind, type, true, TOKENS, 1, WIDTH, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, y, dx, dx, sums,
+        op_norm_backward back = {kind, type, true, TOKENS, 1, WIDTH, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, y, dx, dx, NULL, NULL, sums,
                                  kind == NORM_LAYER ? sums + WIDTH : NULL, NULL};
         measure(kind ? "rmsnorm backward" : "layernorm backward", run_norm_backward, &back, 4.0 * (double)(n * b));
     }
@@ -138,7 +138,7 @@ static void measure_tokens(void)
     int32_t *tokens = ids(TOKENS, VOCAB), *positions = ids(TOKENS, 1024);
     op_rope rope = {type, false, TOKENS, WIDTH / 64, 64, WIDTH, angles, positions, x};
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
-    op_embedding look = {type, TOKENS, WIDTH, 0, VOCAB, tokens, positions, table, table, x};
+    op_embedding look = {type, TOKENS, WIDTH, 0, VOCAB, tokens, positions, table, table, x, NULL};
     measure("embedding", run_embedding, &look, 3.0 * (double)(n * b));
     op_embedding_backward add = {type, true, TOKENS, WIDTH, 0, VOCAB, -1, tokens, x, acc};
     measure("embedding backward", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n);

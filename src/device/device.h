@@ -54,6 +54,7 @@ typedef enum matmul_layout {
 } matmul_layout;
 
 /* c = round(sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += sum.
+ * With a stream: stream += sum + bias in fp32, and c = round(stream), or as above where there is a residual.
  * The sum over K is taken in an order that depends on (layout, M, N, K) only. */
 typedef struct op_matmul {
     matmul_layout layout;
@@ -63,6 +64,7 @@ typedef struct op_matmul {
     const void *a, *b;
     const void *bias;         /* (N) or NULL */
     const void *residual;     /* (M, N), stride ldc, or NULL; may be c itself */
+    float *stream;            /* (M, N), stride ldc, or NULL; not with accumulate */
     void *c;
 } op_matmul;
 
@@ -81,12 +83,14 @@ typedef struct op_norm {
     const void *x; const float *weight, *bias; void *y;
 } op_norm;
 
-/* dx = round(dx_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx), dweight and dbias
- * (fp32, dim) (+)= their gradients (NULL: not wanted). Statistics are computed again from x.
- * dx may be dy. scratch: norm_backward_scratch_bytes(). */
+/* dx = round(dx_add + stream_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx); the sum before its
+ * rounding also goes to stream (NULL: not wanted). stream_add and stream are fp32, stride lddx, and may be the same;
+ * stream_add may be NULL. dweight and dbias (fp32, dim) (+)= their gradients (NULL: not wanted). Statistics are
+ * computed again from x. dx may be dy. scratch: norm_backward_scratch_bytes(). */
 typedef struct op_norm_backward {
     norm_kind kind; pt_dtype type; bool accumulate; int64_t rows, heads, dim, ldx, lddy, lddx; float eps;
-    const void *x; const float *weight; const void *dy, *dx_add; void *dx; float *dweight, *dbias; void *scratch;
+    const void *x; const float *weight; const void *dy, *dx_add; void *dx; const float *stream_add; float *stream;
+    float *dweight, *dbias; void *scratch;
 } op_norm_backward;
 /* a mean and a reciprocal deviation per (row, head) */
 static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads)
@@ -135,10 +139,11 @@ typedef struct op_activation_backward {
 } op_activation_backward;
 
 /* out[r] = round(table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in
- * [row0, row0 + table_rows); other rows are left alone, so that a table may come in slices. */
+ * [row0, row0 + table_rows); other rows are left alone, so that a table may come in slices. The sum before its
+ * rounding also goes to stream (rows, cols) fp32 (NULL: not wanted). */
 typedef struct op_embedding {
     pt_dtype type; int64_t rows, cols, row0, table_rows;
-    const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out;
+    const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out; float *stream;
 } op_embedding;
 /* acc[id - row0] (+)= dy[r] for the rows whose id lies in the slice, in ascending r; rows of the id `skip` (-1:
  * none) add nothing. acc (table_rows, cols) fp32, set to zero first unless accumulate. */

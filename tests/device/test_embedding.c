@@ -2,11 +2,12 @@
 #include "device/reference.h"
 
 static void look_up(int threads, pt_dtype type, int64_t rows, int64_t cols, int64_t row0, int64_t table_rows,
-                    const int32_t *ids, const int32_t *positions, const tensor *table, const tensor *position_table, void *out)
+                    const int32_t *ids, const int32_t *positions, const tensor *table, const tensor *position_table, void *out,
+                    float *stream)
 {
     op_embedding o = {type, rows, cols, row0, table_rows, ids, positions,
                       (const char *)table->data + (size_t)(row0 * cols) * dtype_bytes(type),
-                      position_table ? position_table->data : NULL, out};
+                      position_table ? position_table->data : NULL, out, stream};
     run_op(threads, &(op){OP_EMBEDDING, .embedding = o});
 }
 
@@ -23,7 +24,8 @@ static void rows_are_looked_up_and_positions_added(void **state)
         size_t bytes = (size_t)(rows * cols) * dtype_bytes(type);
         for (int threads = 1; threads <= TEST_THREADS; threads++) {
             void *out = test_alloc(bytes);
-            look_up(threads, type, rows, cols, 0, VOCAB, ids, positions, &table, with_positions ? &places : NULL, out);
+            float *stream = threads == 1 ? NULL : test_alloc((size_t)(rows * cols) * sizeof *stream);
+            look_up(threads, type, rows, cols, 0, VOCAB, ids, positions, &table, with_positions ? &places : NULL, out, stream);
             for (int64_t i = 0; i < rows * cols; i++) {
                 int64_t r = i / cols, c = i % cols;
                 float want = (float)table.value[ids[r] * cols + c];
@@ -31,6 +33,7 @@ static void rows_are_looked_up_and_positions_added(void **state)
                     want += (float)places.value[positions[r] * cols + c];
                 double rounded = type == PT_BF16 ? bf16_to_f32(bf16_from_f32(want)) : want;
                 assert_true(element(type, out, i) == rounded);
+                assert_true(!stream || stream[i] == want);
             }
         }
         test_teardown(NULL);
@@ -43,11 +46,11 @@ static void slices_of_the_table_fill_the_rows_of_their_ids_only(void **state)
     tensor table = tensor_random(PT_BF16, VOCAB * COLS, 0, 1);
     int32_t *ids = random_ids(ROWS, VOCAB);
     bf16 *whole = test_alloc(ROWS * COLS * 2), *sliced = test_alloc(ROWS * COLS * 2), *before = test_alloc(ROWS * COLS * 2);
-    look_up(2, PT_BF16, ROWS, COLS, 0, VOCAB, ids, NULL, &table, NULL, whole);
-    look_up(2, PT_BF16, ROWS, COLS, 0, 37, ids, NULL, &table, NULL, sliced);
+    look_up(2, PT_BF16, ROWS, COLS, 0, VOCAB, ids, NULL, &table, NULL, whole, NULL);
+    look_up(2, PT_BF16, ROWS, COLS, 0, 37, ids, NULL, &table, NULL, sliced, NULL);
     for (int64_t r = 0; r < ROWS; r++)
         same_bits(sliced + r * COLS, (ids[r] < 37 ? whole : before) + r * COLS, COLS * 2, "first slice");
-    look_up(2, PT_BF16, ROWS, COLS, 37, VOCAB - 37, ids, NULL, &table, NULL, sliced);
+    look_up(2, PT_BF16, ROWS, COLS, 37, VOCAB - 37, ids, NULL, &table, NULL, sliced, NULL);
     same_bits(whole, sliced, ROWS * COLS * 2, "all slices");
 }
 

@@ -20,14 +20,15 @@ static uint64_t hash_norm(pt_dtype type, uint64_t hash)
     enum { ROWS = 9, DIM = 203 };
     for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
         tensor x = tensor_random(type, ROWS * DIM, 0, 1), w = tensor_random(PT_F32, DIM, 1, 1), dy = tensor_random(type, ROWS * DIM, 0, 1);
-        float dweight[DIM], dbias[DIM];
+        float dweight[DIM], dbias[DIM], stream[ROWS * DIM];
         op_norm o = {kind, type, ROWS, 1, DIM, DIM, DIM, 1e-5f, x.data, w.data, w.data, test_alloc(ROWS * DIM * 4)};
         cpu_norm(the_pool, &o);
         op_norm_backward b = {kind, type, false, ROWS, 1, DIM, DIM, DIM, DIM, 1e-5f, x.data, w.data, dy.data, x.data,
-                              dy.data, dweight, dbias, NULL};
+                              dy.data, NULL, stream, dweight, dbias, NULL};
         cpu_norm_backward(the_pool, &b);
         hash = hash_bytes(hash, o.y, tensor_bytes(&x));
         hash = hash_bytes(hash, dy.data, tensor_bytes(&dy));
+        hash = hash_bytes(hash, stream, sizeof stream);
         hash = hash_bytes(hash_bytes(hash, dweight, sizeof dweight), dbias, sizeof dbias);
     }
     return hash;
@@ -79,7 +80,7 @@ static uint64_t hash_rows(pt_dtype type, uint64_t hash)
     int32_t *ids = random_ids(ROWS, ROWS);
     op_rope r = {type, false, ROWS, 5, COLS / 5, COLS, table.data, ids, x.data};
     cpu_rope(the_pool, &r);
-    op_embedding e = {type, ROWS, COLS, 0, ROWS, ids, ids, x.data, x.data, test_alloc(ROWS * COLS * 4)};
+    op_embedding e = {type, ROWS, COLS, 0, ROWS, ids, ids, x.data, x.data, test_alloc(ROWS * COLS * 4), NULL};
     cpu_embedding(the_pool, &e);
     float sums[COLS];
     op_bias_backward b = {type, false, ROWS, COLS, COLS, e.out, sums};

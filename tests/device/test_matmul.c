@@ -203,6 +203,44 @@ static void the_residual_may_be_c_itself(void **state)
     pool_close(threads);
 }
 
+/* A product in fp32 says what must be added; then nothing but one addition and one rounding is left. */
+static void a_stream_is_added_to_in_fp32(void **state)
+{
+    pool *threads;
+    assert_int_equal(pool_open(2, &threads, NULL), 0);
+    for (uint64_t i = 0; i < 48; i++) {
+        op_matmul o = {.layout = MATMUL_NT, .type = i % 2 ? PT_BF16 : PT_F32, .m = 1 + draw(30000 + i, i % 3 ? 300 : 6),
+                       .n = 1 + draw(31000 + i, 200), .k = 1 + draw(32000 + i, 300)};
+        o.out_type = o.type;
+        problem p = problem_make(o, 2, i % 4 < 2, i % 8 < 4);
+        float *before = random_matrix(6, PT_F32, o.m, o.n, p.o.ldc), *stream = malloc((size_t)(o.m * p.o.ldc) * sizeof *stream);
+        float *added = malloc((size_t)(o.m * p.o.ldc) * sizeof *added);
+        char *plain = malloc(c_bytes(&p));
+        memcpy(stream, before, (size_t)(o.m * p.o.ldc) * sizeof *stream);
+        problem_run(&p, threads);
+        memcpy(plain, p.c, c_bytes(&p));
+        op_matmul sum = p.o;
+        sum.out_type = PT_F32;
+        sum.residual = NULL;
+        sum.c = added;
+        cpu_matmul(threads, &sum);
+        p.o.stream = stream;
+        problem_run(&p, threads);
+        for (int64_t m = 0; m < o.m; m++)
+            for (int64_t n = 0; n < p.o.ldc; n++) {
+                int64_t at = m * p.o.ldc + n;
+                float want = n < o.n ? before[at] + added[at] : before[at];
+                assert_memory_equal(&stream[at], &want, sizeof want);
+                if (n < o.n)
+                    assert_true(load(p.c, o.type, at) ==
+                                (p.residual ? load(plain, o.type, at) : o.type == PT_BF16 ? bf16_to_f32(bf16_from_f32(want)) : want));
+            }
+        free(before), free(stream), free(added), free(plain);
+        problem_free(&p);
+    }
+    pool_close(threads);
+}
+
 static void the_number_of_threads_leaves_the_bits_alone(void **state)
 {
     pool *threads[5] = {NULL};
@@ -326,6 +364,7 @@ int main(void)
         cmocka_unit_test(products_are_within_their_error_bound),
         cmocka_unit_test(edges_of_tiles_are_computed),
         cmocka_unit_test(the_residual_may_be_c_itself),
+        cmocka_unit_test(a_stream_is_added_to_in_fp32),
         cmocka_unit_test(the_number_of_threads_leaves_the_bits_alone),
         cmocka_unit_test(rows_and_columns_do_not_depend_on_their_neighbours),
         cmocka_unit_test(every_copy_of_the_kernel_that_can_run_is_right),

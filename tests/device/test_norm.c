@@ -85,7 +85,7 @@ static void forward_is_the_fp64_norm_rounded_once(void **state)
             }
 }
 
-typedef struct norm_gradients { void *dx; float *dweight, *dbias; } norm_gradients;
+typedef struct norm_gradients { void *dx; float *dweight, *dbias, *stream; const float *stream_add; } norm_gradients;
 
 static void norm_backward(int threads, const norm_case *c, const void *dx_add, bool accumulate, const void *dy,
                           norm_gradients *g)
@@ -93,7 +93,8 @@ static void norm_backward(int threads, const norm_case *c, const void *dx_add, b
     op_norm_backward o = {
         .kind = c->kind, .type = c->x.type, .accumulate = accumulate, .rows = c->rows, .heads = c->heads,
         .dim = c->dim, .ldx = c->ld, .lddy = c->ld, .lddx = c->ld, .eps = (float)c->eps, .x = c->x.data,
-        .weight = c->weight.data, .dy = dy, .dx_add = dx_add, .dx = g->dx, .dweight = g->dweight,
+        .weight = c->weight.data, .dy = dy, .dx_add = dx_add, .dx = g->dx,
+        .stream_add = g->stream_add, .stream = g->stream, .dweight = g->dweight,
         .dbias = c->kind == NORM_LAYER ? g->dbias : NULL,
         .scratch = test_alloc(norm_backward_scratch_bytes(c->rows, c->heads)),
     };
@@ -102,7 +103,8 @@ static void norm_backward(int threads, const norm_case *c, const void *dx_add, b
 
 static norm_gradients gradients_alloc(const norm_case *c)
 {
-    return (norm_gradients){test_alloc(tensor_bytes(&c->x)), test_alloc((size_t)c->dim * 4), test_alloc((size_t)c->dim * 4)};
+    return (norm_gradients){test_alloc(tensor_bytes(&c->x)), test_alloc((size_t)c->dim * 4), test_alloc((size_t)c->dim * 4),
+                            NULL, NULL};
 }
 
 /* sum of dy * y over the whole op, or over one row while x of that row varies. */
@@ -126,6 +128,7 @@ static void check_backward(const norm_case *c)
 {
     pt_dtype type = c->x.type;
     norm_gradients g = gradients_alloc(c);
+    g.stream = test_alloc((size_t)c->x.n * sizeof(float));
     norm_backward(1, c, NULL, false, c->dy.data, &g);
     loss_rows all = {c, 0, c->rows};
     double size = sqrt((double)(c->rows * c->heads));
@@ -137,7 +140,9 @@ static void check_backward(const norm_case *c)
     for (int64_t row = 0; row < c->rows; row++)
         for (int64_t i = row * c->ld; i < row * c->ld + c->heads * c->dim; i++) {
             loss_rows one = {c, row, row + 1};
-            near(type, element(type, g.dx, i), slope(norm_loss, &one, &c->x.value[i]), 1e-5, "dx", i);
+            double dx = slope(norm_loss, &one, &c->x.value[i]);
+            near(type, element(type, g.dx, i), dx, 1e-5, "dx", i);
+            near(PT_F32, g.stream[i], dx, 1e-5, "stream", i);
         }
 }
 
@@ -186,10 +191,35 @@ static void backward_in_place_and_with_more_threads_has_the_same_bits(void **sta
     }
 }
 
+/* What goes to the stream is the sum before its one rounding. */
+static void the_streams_gradient_is_added_to_in_fp32(void **state)
+{
+    for (int turn = 0; turn < 16; turn++) {
+        pt_dtype type = types[turn & 1];
+        norm_case c = random_case(kinds[turn >> 1 & 1], type, 1 + random_below(60), 1, 1 + random_below(300));
+        tensor add = tensor_random(PT_F32, c.x.n, 0, 1);
+        norm_gradients alone = gradients_alloc(&c), sum = gradients_alloc(&c);
+        alone.stream = test_alloc((size_t)c.x.n * sizeof(float));
+        sum.stream = test_copy(add.data, tensor_bytes(&add));
+        sum.stream_add = sum.stream;
+        norm_backward(1, &c, NULL, false, c.dy.data, &alone);
+        norm_backward(1 + turn % TEST_THREADS, &c, NULL, false, c.dy.data, &sum);
+        for (int64_t i = 0; i < c.x.n; i++) {
+            if (i % c.ld >= c.dim) {
+                assert_true(sum.stream[i] == (float)add.value[i]);
+                continue;
+            }
+            assert_true(sum.stream[i] == alone.stream[i] + (float)add.value[i]);
+            assert_true(element(type, sum.dx, i) == (type == PT_BF16 ? bf16_to_f32(bf16_from_f32(sum.stream[i])) : sum.stream[i]));
+        }
+        test_teardown(NULL);
+    }
+}
+
 static void gradients_of_weights_may_be_unwanted(void **state)
 {
     norm_case c = random_case(NORM_LAYER, PT_F32, 9, 1, 50);
-    norm_gradients want = gradients_alloc(&c), got = {test_alloc(tensor_bytes(&c.x)), NULL, NULL};
+    norm_gradients want = gradients_alloc(&c), got = {test_alloc(tensor_bytes(&c.x)), NULL, NULL, NULL, NULL};
     norm_backward(2, &c, NULL, false, c.dy.data, &want);
     norm_backward(2, &c, NULL, false, c.dy.data, &got);
     for (int64_t row = 0; row < c.rows; row++)
@@ -221,6 +251,7 @@ int main(void)
         OP_TEST(forward_is_the_fp64_norm_rounded_once),
         OP_TEST(backward_is_the_slope_of_forward),
         OP_TEST(backward_in_place_and_with_more_threads_has_the_same_bits),
+        OP_TEST(the_streams_gradient_is_added_to_in_fp32),
         OP_TEST(gradients_of_weights_may_be_unwanted),
         OP_TEST(not_finite_input_is_seen),
     };

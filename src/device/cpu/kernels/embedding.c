@@ -2,34 +2,42 @@
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vec.h"
 
-#include <string.h>
+typedef struct embedding_row { const void *token, *position; void *out; float *stream; } embedding_row;
 
-static INLINE void pair_add(pt_dtype type, const void *a, const void *b, void *out, int64_t cols)
+static INLINE void embedding_part(pt_dtype type, const embedding_row *r, int64_t i, int64_t lanes)
+{
+    vf x = load(type, r->token, i, lanes);
+    if (r->position)
+        x = x + load(type, r->position, i, lanes);
+    if (r->stream)
+        f32_store(r->stream + i, x, lanes);
+    store(type, r->out, i, x, lanes);
+}
+
+static INLINE void embedding_row_of(pt_dtype type, const embedding_row *r, int64_t cols)
 {
     int64_t i = 0;
     for (; i + VEC_LANES <= cols; i += VEC_LANES)
-        store(type, out, i, load(type, a, i, VEC_LANES) + load(type, b, i, VEC_LANES), VEC_LANES);
+        embedding_part(type, r, i, VEC_LANES);
     if (i < cols)
-        store(type, out, i, load(type, a, i, cols - i) + load(type, b, i, cols - i), cols - i);
+        embedding_part(type, r, i, cols - i);
 }
 
 void KERNEL(embedding_rows)(const op_embedding *o, int64_t row0, int64_t row1)
 {
-    for (int64_t r = row0; r < row1; r++) {
-        int64_t id = o->ids[r] - o->row0;
+    for (int64_t row = row0; row < row1; row++) {
+        int64_t id = o->ids[row] - o->row0;
         if (id < 0 || id >= o->table_rows)
             continue;
-        const void *token = at(o->type, o->table, id * o->cols);
-        void *out = at_mutable(o->type, o->out, r * o->cols);
-        if (!o->position_table) {
-            memcpy(out, token, (size_t)o->cols * dtype_bytes(o->type));
-            continue;
-        }
-        const void *position = at(o->type, o->position_table, o->positions[r] * o->cols);
+        embedding_row r = {at(o->type, o->table, id * o->cols), NULL, at_mutable(o->type, o->out, row * o->cols), NULL};
+        if (o->position_table)
+            r.position = at(o->type, o->position_table, o->positions[row] * o->cols);
+        if (o->stream)
+            r.stream = o->stream + row * o->cols;
         if (o->type == PT_BF16)
-            pair_add(PT_BF16, token, position, out, o->cols);
+            embedding_row_of(PT_BF16, &r, o->cols);
         else
-            pair_add(PT_F32, token, position, out, o->cols);
+            embedding_row_of(PT_F32, &r, o->cols);
     }
 }
 

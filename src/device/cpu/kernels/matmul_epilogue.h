@@ -1,4 +1,4 @@
-/* matmul_epilogue.h - c from the sums over K: bias, residual, one rounding. */
+/* matmul_epilogue.h - c from the sums over K: bias, stream, residual, one rounding. */
 #ifndef PT_MATMUL_EPILOGUE_H
 #define PT_MATMUL_EPILOGUE_H
 
@@ -17,6 +17,13 @@ INLINE void epilogue_typed(const op_matmul *o, pt_dtype type, pt_dtype out_type,
     if (o->bias)
         for (int64_t j = 0; j < cols; j++)
             sum[j] += type_load(o->bias, type, n0 + j);
+    if (o->stream) {
+        float *stream = o->stream + at;
+        for (int64_t j = 0; j < cols; j++)
+            stream[j] += sum[j];
+        for (int64_t j = 0; j < cols && !o->residual; j++)
+            sum[j] = stream[j];
+    }
     if (o->residual)
         for (int64_t j = 0; j < cols; j++)
             sum[j] += type_load(o->residual, type, at + j);

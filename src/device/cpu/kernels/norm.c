@@ -74,9 +74,9 @@ typedef struct backward_vector {
     norm_vector x;
     float rstd, mean_d, mean_du;
     const void *dy, *dx_add;
-    const float *weight;
+    const float *weight, *stream_add;
     void *dx;
-    float *dweight, *dbias;
+    float *stream, *dweight, *dbias;
 } backward_vector;
 
 static INLINE vf unit_value(const backward_vector *r, int64_t i, int64_t lanes)
@@ -104,6 +104,10 @@ static INLINE void norm_backward_step(const backward_vector *r, int64_t i, int64
     vf dx = vec_fma(-u, vec_set(r->mean_du), d) * r->rstd;
     if (r->dx_add)
         dx = dx + load(type, r->dx_add, i, lanes);
+    if (r->stream_add)
+        dx = dx + f32_load(r->stream_add + i, lanes);
+    if (r->stream)
+        f32_store(r->stream + i, dx, lanes);
     if (r->dweight)
         f32_store(r->dweight + i, vec_fma(dy, u, f32_load(r->dweight + i, lanes)), lanes);
     if (r->dbias)
@@ -135,6 +139,8 @@ static INLINE void norm_backward_rows_of(pt_dtype type, const op_norm_backward *
                 .dy = at(type, o->dy, row * o->lddy + column),
                 .dx_add = o->dx_add ? at(type, o->dx_add, dx_at) : NULL,
                 .dx = at_mutable(type, o->dx, dx_at),
+                .stream_add = o->stream_add ? o->stream_add + dx_at : NULL,
+                .stream = o->stream ? o->stream + dx_at : NULL,
                 .dweight = dweight,
                 .dbias = dbias,
             };
