@@ -16,12 +16,15 @@ uint64_t schedule_window_bytes(const schedule_input *in)
     return align_up(most, PAGE);
 }
 
+tier schedule_scratch_tier(const schedule_input *in) { return in->host_tier ? TIER_HOST : TIER_DEVICE; }
+
 void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t bytes[TIERS])
 {
     for (int t = 0; t < TIERS; t++)
         bytes[t] = s->bytes[t] > bytes[t] ? s->bytes[t] : bytes[t];
-    uint64_t saving = s->home_bytes[TIER_DEVICE] + schedule_window_bytes(in) + SAVE_ROOM;
-    bytes[TIER_DEVICE] = saving > bytes[TIER_DEVICE] ? saving : bytes[TIER_DEVICE];
+    tier scratch = schedule_scratch_tier(in);
+    uint64_t saving = s->home_bytes[scratch] + schedule_window_bytes(in) + SAVE_ROOM;
+    bytes[scratch] = saving > bytes[scratch] ? saving : bytes[scratch];
 }
 
 int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e)

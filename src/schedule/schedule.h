@@ -111,17 +111,19 @@ typedef struct schedule_input {
     const packing *packing;
     const plan *plan;
     bool training;  /* false: weights only (evaluation of a model that is not trained) */
-    bool host_tier; /* a host tier exists; else the disk is next to the device */
+    bool host_tier; /* a host tier exists; else the disk is next to the device, whose memory is RAM */
 } schedule_input;
 
 int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);
 void schedule_free(schedule *s);
 
-/* What the schedules in the bit set `kinds` need of each tier together, with the room that loading and saving
- * need on the device between runs: a window for one chunk that lives on the disk, and 8 MiB. */
+/* What the schedules in the bit set `kinds` need of each tier together, with the scratch that loading and saving
+ * need between runs: a window for one chunk that lives on the disk, and 8 MiB. It lies on the host tier, or without one
+ * on the device, which then is RAM. */
 int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e);
 void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t bytes[TIERS]);
 uint64_t schedule_window_bytes(const schedule_input *in);
+tier schedule_scratch_tier(const schedule_input *in);
 
 /* For building: waits from operands (link.c), addresses from lifetimes (layout.c). */
 int schedule_layout(schedule *s, pt_error *e);

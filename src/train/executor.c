@@ -15,7 +15,6 @@ struct executor {
     uint64_t bytes[TIERS], peak[TIERS], scratch_offset;
     bool ran[SCHEDULE_KINDS], peak_known; /* what was touched stays: only a first run, or the scratch, can raise the peak */
     char *arena[TIERS];
-    device *arena_device[TIERS];
     disk_file *disk;
     disk_channel *reader, *writer;
     queue *queues[QUEUES];
@@ -55,20 +54,25 @@ static int build_schedules(executor *x, pt_error *e)
         if (failed)
             return failed;
         schedule_raise_bytes(&x->o.input, &x->schedules[kind], x->bytes);
-        x->scratch_offset = x->schedules[kind].home_bytes[TIER_DEVICE];
+        x->scratch_offset = x->schedules[kind].home_bytes[schedule_scratch_tier(&x->o.input)];
     }
     return check_budgets(x, e);
 }
 
+static memory_kind memory_of(int t) { return t == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST; }
+
+/* All by the device: it knows which host memory it copies from fastest. */
 static int open_memory(executor *x, pt_error *e)
 {
+    device *d = x->o.device;
+    if (!d->info.host_addressable && !x->o.input.host_tier)
+        return pt_fail(e, PT_USAGE, "%s has memory of its own, and without a host tier the disk would have to reach it: give a --host-memory",
+                       d->info.name);
     for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
         if (!x->bytes[t])
             continue;
-        x->arena_device[t] = t == TIER_DEVICE ? x->o.device : x->o.host;
         void *base;
-        int failed = x->arena_device[t]->table->memory_open(x->arena_device[t], t == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST,
-                                                            x->bytes[t], &base, e);
+        int failed = d->table->memory_open(d, memory_of(t), x->bytes[t], &base, e);
         if (failed)
             return failed;
         x->arena[t] = base;
@@ -78,7 +82,7 @@ static int open_memory(executor *x, pt_error *e)
     x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * sizeof(float), 64);
     x->mailbox_bytes = x->sumsq_at + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double);
     void *base;
-    int failed = x->o.host->table->memory_open(x->o.host, MEMORY_HOST, x->mailbox_bytes, &base, e);
+    int failed = d->table->memory_open(d, MEMORY_HOST, x->mailbox_bytes, &base, e);
     x->mailbox = failed ? NULL : base;
     return failed;
 }
@@ -132,9 +136,7 @@ static int fill_rope(executor *x, pt_error *e)
     if (!table)
         return pt_fail(e, PT_FAILED, "out of memory: %llu bytes for the rotary table", (unsigned long long)bytes);
     model_rope_table(&m->config, x->o.input.shape->seq_len, table);
-    queue *q = x->queues[QUEUE_TO_DEVICE];
-    queue_submit(q, &(op){OP_COPY, .copy = {executor_home(x, OBJECT_ROPE, -1, &unused), table, bytes}});
-    int failed = queue_sync(q, queue_signal(q), e);
+    int failed = executor_move(x, executor_home(x, OBJECT_ROPE, -1, &unused), table, bytes, e);
     free(table);
     return failed;
 }
@@ -186,10 +188,9 @@ void executor_close(executor *x)
     disk_close(x->disk);
     for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
         if (x->arena[t])
-            x->arena_device[t]->table->memory_close(x->arena_device[t], t == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST, x->arena[t],
-                                                    x->bytes[t]);
+            x->o.device->table->memory_close(x->o.device, memory_of(t), x->arena[t], x->bytes[t]);
     if (x->mailbox)
-        x->o.host->table->memory_close(x->o.host, MEMORY_HOST, x->mailbox, x->mailbox_bytes);
+        x->o.device->table->memory_close(x->o.device, MEMORY_HOST, x->mailbox, x->mailbox_bytes);
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
         schedule_free(&x->schedules[kind]);
     free(x->values);
@@ -261,8 +262,7 @@ uint64_t executor_peak_bytes(executor *x, tier t)
 {
     for (int k = TIER_DEVICE; k <= TIER_HOST && !x->peak_known; k++)
         if (x->arena[k])
-            x->peak[k] = x->arena_device[k]->table->memory_used(x->arena_device[k], k == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST,
-                                                                x->arena[k], x->bytes[k]);
+            x->peak[k] = x->o.device->table->memory_used(x->o.device, memory_of(k), x->arena[k], x->bytes[k]);
     x->peak[TIER_DISK] = x->bytes[TIER_DISK]; /* its blocks are all allocated at open */
     x->peak_known = true;
     return x->peak[t];
@@ -292,9 +292,16 @@ char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *di
 char *executor_scratch(executor *x)
 {
     x->peak_known = false;
-    return x->arena[TIER_DEVICE] + x->scratch_offset;
+    return x->arena[schedule_scratch_tier(&x->o.input)] + x->scratch_offset;
 }
-uint64_t executor_scratch_bytes(const executor *x) { return x->bytes[TIER_DEVICE] - x->scratch_offset; }
+uint64_t executor_scratch_bytes(const executor *x) { return x->bytes[schedule_scratch_tier(&x->o.input)] - x->scratch_offset; }
+
+int executor_move(executor *x, void *to, const void *from, size_t bytes, pt_error *e)
+{
+    queue *q = x->queues[QUEUE_TO_DEVICE];
+    queue_submit(q, &(op){from ? OP_COPY : OP_ZERO, .copy = {to, from, bytes}});
+    return queue_sync(q, queue_signal(q), e);
+}
 
 int executor_disk(executor *x, bool write, uint64_t offset, void *memory, size_t bytes, pt_error *e)
 {

@@ -54,11 +54,13 @@ const task_time *executor_trace(const executor *x); /* of the last run's tasks; 
 uint64_t executor_bytes(const executor *x, tier t);
 /* What was really taken of it so far: measured, not planned. */
 uint64_t executor_peak_bytes(executor *x, tier t);
-/* For state.h: where a home buffer lies (a host address; NULL on the disk), and a room of `executor_scratch_bytes` that is
- * free between runs. */
+/* For state.h: where a home buffer lies (NULL on the disk; with a host tier, what lies on the device is only to be moved),
+ * and a room of `executor_scratch_bytes` in host memory that is free between runs. */
 char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset);
 char *executor_scratch(executor *x);
 uint64_t executor_scratch_bytes(const executor *x);
+/* Copies to, from or inside the device's memory, or clears it (from NULL), and waits for the end. */
+int executor_move(executor *x, void *to, const void *from, size_t bytes, pt_error *e);
 int executor_disk(executor *x, bool write, uint64_t offset, void *memory, size_t bytes, pt_error *e);
 
 #endif

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BOUNCE_BYTES = 1 << 20, BOUNCE_ELEMENTS = BOUNCE_BYTES / 2 / sizeof(bf16) }; /* [high halves][low halves] */
+
 /* ---- chunks ---- */
 
-typedef struct chunk_memory { char *weights, *states; } chunk_memory;
+typedef struct chunk_memory { char *weights, *states; bool away; } chunk_memory; /* away: only to be moved */
 
 static int window_disk(state *s, bool write, pt_error *e)
 {
@@ -36,6 +38,7 @@ static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_er
     if (s->in->plan->chunks[chunk].home != TIER_DISK) {
         out->weights = executor_home(s->x, OBJECT_WEIGHTS, chunk, &at);
         out->states = s->in->training ? executor_home(s->x, OBJECT_STATES, chunk, &at) : NULL;
+        out->away = s->bounce && s->in->plan->chunks[chunk].home == TIER_DEVICE;
         return 0;
     }
     int failed = 0;
@@ -50,14 +53,20 @@ static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_er
     s->changed |= change;
     out->weights = s->window;
     out->states = s->window + chunk_weight_bytes(s->in->packing, chunk);
+    out->away = false;
     return failed;
 }
 
 void state_open(state *s, executor *x)
 {
     *s = (state){.x = x, .in = executor_input_of(x), .chunk = -1, .window = executor_scratch(x)};
-    s->spare = s->window + schedule_window_bytes(s->in);
-    s->spare_bytes = executor_scratch_bytes(x) - schedule_window_bytes(s->in);
+    uint64_t taken = schedule_window_bytes(s->in);
+    if (s->in->host_tier) {
+        s->bounce = s->window + taken;
+        taken += BOUNCE_BYTES;
+    }
+    s->spare = s->window + taken;
+    s->spare_bytes = executor_scratch_bytes(x) - taken;
 }
 
 int state_close(state *s, pt_error *e) { return window_close(s, e); }
@@ -103,6 +112,32 @@ static float *moments(const state *s, const chunk_memory *c, int chunk, state_ki
     return kind == STATE_EXP_AVG ? first : first + k->chunks[chunk].elements;
 }
 
+/* Values `at` .. of a piece on the device, by the bounce buffer where the weights are in two halves. */
+static int move_piece(state *s, bool write, state_kind kind, const chunk_memory *c, const piece *p, int64_t at, int64_t n,
+                      float *values, pt_error *e)
+{
+    int failed = 0;
+    master m = master_of(s, c, p, at);
+    char *whole = kind == STATE_MASTER ? m.weights : (char *)(moments(s, c, p->chunk, kind) + p->offset + at);
+    if (kind != STATE_MASTER || m.type == PT_F32)
+        return write ? executor_move(s->x, whole, values, (size_t)n * sizeof *values, e)
+                     : executor_move(s->x, values, whole, (size_t)n * sizeof *values, e);
+    for (int64_t done = 0; done < n && !failed; done += BOUNCE_ELEMENTS) {
+        int64_t part = n - done < BOUNCE_ELEMENTS ? n - done : BOUNCE_ELEMENTS;
+        size_t bytes = (size_t)part * sizeof(bf16);
+        m = master_of(s, c, p, at + done);
+        master near = {m.type, s->bounce, m.low ? (uint16_t *)(s->bounce + BOUNCE_BYTES / 2) : NULL};
+        if (write)
+            write_master(&near, part, values + done);
+        failed = write ? executor_move(s->x, m.weights, near.weights, bytes, e) : executor_move(s->x, near.weights, m.weights, bytes, e);
+        if (!failed && m.low)
+            failed = write ? executor_move(s->x, m.low, near.low, bytes, e) : executor_move(s->x, near.low, m.low, bytes, e);
+        if (!failed && !write)
+            read_master(&near, part, values + done);
+    }
+    return failed;
+}
+
 /* The part of some rows that lies in a piece: n values from the piece's value `at`. */
 typedef int (*rows_fn)(state *s, state_kind kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e);
 
@@ -126,8 +161,8 @@ static int read_piece(state *s, state_kind kind, const piece *p, int64_t at, int
 {
     chunk_memory c;
     int failed = chunk_open(s, p->chunk, false, &c, e);
-    if (failed)
-        return failed;
+    if (failed || c.away)
+        return failed ? failed : move_piece(s, false, kind, &c, p, at, n, values, e);
     master m = master_of(s, &c, p, at);
     if (kind == STATE_MASTER)
         read_master(&m, n, values);
@@ -140,8 +175,8 @@ static int write_piece(state *s, state_kind kind, const piece *p, int64_t at, in
 {
     chunk_memory c;
     int failed = chunk_open(s, p->chunk, true, &c, e);
-    if (failed)
-        return failed;
+    if (failed || c.away)
+        return failed ? failed : move_piece(s, true, kind, &c, p, at, n, values, e);
     master m = master_of(s, &c, p, at);
     if (kind == STATE_MASTER)
         write_master(&m, n, values);
@@ -168,8 +203,15 @@ static int clear_moments(state *s, pt_error *e)
     for (int c = 0; s->in->training && c < k->chunks_n; c++) {
         chunk_memory m;
         int failed = chunk_open(s, c, true, &m, e);
+        if (!failed && m.away) {
+            failed = executor_move(s->x, m.states, NULL, chunk_state_bytes(k, c), e);
+            if (!failed)
+                failed = executor_move(s->x, m.weights, NULL, chunk_weight_bytes(k, c), e);
+        }
         if (failed)
             return failed;
+        if (m.away)
+            continue;
         memset(m.states, 0, chunk_state_bytes(k, c));
         memset(m.weights, 0, chunk_weight_bytes(k, c));
     }

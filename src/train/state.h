@@ -1,8 +1,11 @@
 /* state.h - the state of the training (master weights, first and second moments), parameter by parameter,
  * wherever the plan keeps it. To be used between runs of the executor, when its queues are idle.
  *
- * Chunks in memory are read and written in place. Of the chunks on the disk one at a time is held in the
- * executor's scratch and written back when another one, or state_close, takes its place.
+ * Chunks in host memory are read and written in place. Of the chunks on the disk one at a time is held in the
+ * executor's scratch and written back when another one, or state_close, takes its place. Where there is a host tier, the
+ * device's memory is moved, not touched: rows of chunks there come and go through a bounce buffer in the scratch.
+ *
+ *     scratch  [ window: weights | states ][ bounce ][ spare ]
  */
 #ifndef PT_STATE_H
 #define PT_STATE_H
@@ -17,7 +20,8 @@ typedef struct state {
     int chunk;           /* in the scratch, -1: none */
     bool changed;
     char *window;        /* weights, then states, of that chunk */
-    char *spare;         /* scratch behind the window, for reading and exporting */
+    char *bounce;        /* NULL without a host tier */
+    char *spare;         /* the rest, for reading and exporting */
     size_t spare_bytes;
 } state;
 

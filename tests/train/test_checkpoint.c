@@ -211,7 +211,7 @@ static void a_run_resumes_on_a_machine_with_less_memory(void **state)
     r.o.device_memory--;
     assert_int_equal(run_until(&r, 6, &e), PT_DOES_NOT_FIT);
     r.o.device_memory++;
-    r.o.host_memory = 1 << 20;
+    r.o.host_memory = 8 << 20;
     must(run_until(&r, STEPS, &e), &e);
     assert_same_checkpoint(&straight, &r, STEPS);
     assert_same_metrics(&straight, &r);
