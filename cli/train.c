@@ -183,7 +183,7 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
         json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm",
                                  p->grad_norm, "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s", p->step_s, "tokens_per_s", p->tokens_per_s);
         if (p->evaluated)
-            json_object_set_new(line, "eval_loss", json_real(p->eval_loss));
+            json_object_set_new(line, "eval_loss", isfinite(p->eval_loss) ? json_real(p->eval_loss) : json_null());
         json_dumpf(line, stdout, JSON_COMPACT);
         json_decref(line);
         puts("");

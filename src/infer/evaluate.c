@@ -10,7 +10,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "search/rule.h"
-#include "profile/machine.h"
+#include "train/budgets.h"
 #include "train/executor.h"
 #include "train/state.h"
 
@@ -79,8 +79,10 @@ static int check_options(const pt_evaluate_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "--seq-len %lld: it must be from 1 to %d", (long long)o->seq_len, SEQ_LEN_LIMIT);
     if (o->threads < 0 || o->threads > 4096)
         return pt_fail(e, PT_USAGE, "--threads %d: it must be from 0 (all cores) to 4096", o->threads);
-    if (strcmp(o->device, "cpu") != 0)
-        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", o->device);
+    if (o->precision != PT_PRECISION_BF16 && o->precision != PT_PRECISION_FP32)
+        return pt_fail(e, PT_USAGE, "--dtype %d: it must be bf16 (%d) or fp32 (%d)", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32);
+    if (!o->device || strcmp(o->device, "cpu") != 0)
+        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", o->device ? o->device : "is missing");
     return 0;
 }
 
@@ -130,23 +132,9 @@ static int choose_budgets(evaluation *v, pt_error *e)
 {
     const pt_evaluate_options *o = v->o;
     const char *tmp = getenv("TMPDIR");
-    machine m;
-    uint64_t disk = 0;
-    int failed = machine_probe(&m, e);
-    if (failed)
-        return failed;
-    uint64_t margin = machine_memory_margin(&m), room = m.memory_free_bytes > margin ? m.memory_free_bytes - margin : 0;
-    v->host_tier = o->host_memory != PT_AUTO && o->host_memory > 0; /* on a CPU only where asked for */
-    uint64_t host = v->host_tier ? o->host_memory : 0;
-    v->budget[TIER_HOST] = host;
-    v->budget[TIER_DEVICE] = o->device_memory != PT_AUTO ? o->device_memory : room > host ? room - host : 0;
     v->disk_path = o->disk_path ? o->disk_path : tmp && *tmp ? tmp : "/var/tmp";
-    if (o->disk_memory == PT_AUTO) {
-        failed = disk_free_bytes(v->disk_path, &disk, e);
-        disk = disk > MACHINE_DISK_MARGIN ? disk - MACHINE_DISK_MARGIN : 0;
-    }
-    v->budget[TIER_DISK] = o->disk_memory == PT_AUTO ? disk : o->disk_memory;
-    return failed;
+    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, v->disk_path};
+    return budgets_choose(&r, v->budget, &v->host_tier, e);
 }
 
 static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)

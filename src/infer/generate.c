@@ -72,8 +72,10 @@ static int check_options(const pt_generate_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "--top-k %lld: it must be 0 (off) or more", (long long)o->top_k);
     if (o->threads < 0 || o->threads > 4096)
         return pt_fail(e, PT_USAGE, "--threads %d: it must be from 0 (all cores) to 4096", o->threads);
-    if (strcmp(o->device, "cpu") != 0)
-        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", o->device);
+    if (o->precision != PT_PRECISION_BF16 && o->precision != PT_PRECISION_FP32)
+        return pt_fail(e, PT_USAGE, "--dtype %d: it must be bf16 (%d) or fp32 (%d)", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32);
+    if (!o->device || strcmp(o->device, "cpu") != 0)
+        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", o->device ? o->device : "is missing");
     return 0;
 }
 

@@ -22,7 +22,8 @@ struct disk_file {
     uint64_t bytes;
     bool direct;
     disk_options options;
-    char folder[256]; /* for messages */
+    bool made_folder;
+    char folder[FILE_PATH_BYTES];
 };
 
 /* What is still to be moved of one piece: file[offset ..) <-> memory[0 .. bytes). */
@@ -59,29 +60,40 @@ static int no_room(const disk_file *f, int error, pt_error *e)
     char need[32], have[32];
     if (error && !disk_is_full_error(error)) {
         errno = error;
-        return pt_fail_errno(e, PT_FAILED, "%s: the scratch file of %llu bytes cannot be allocated", f->folder,
+        return pt_fail_errno(e, PT_FAILED, "%.400s: the scratch file of %llu bytes cannot be allocated", f->folder,
                              (unsigned long long)f->bytes);
     }
     disk_free_bytes(f->folder, &free_bytes, NULL);
-    return pt_fail(e, PT_FAILED, "%s: the disk tier needs %llu bytes (%s) and %llu (%s) are free; make room, give a "
+    return pt_fail(e, PT_FAILED, "%.400s: the disk tier needs %llu bytes (%s) and %llu (%s) are free; make room, give a "
                    "smaller --disk-memory or another --disk-path", f->folder, (unsigned long long)f->bytes,
                    size_format(need, f->bytes), (unsigned long long)free_bytes, size_format(have, free_bytes));
+}
+
+/* Not every file system has files that never had a name. */
+static int open_nameless(const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || path_join(path, folder, ".scratch-XXXXXX", NULL))
+        return fd;
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0)
+        unlink(path);
+    return fd;
 }
 
 /* A file without a name, all of its blocks allocated. */
 static int scratch_create(disk_file *f, pt_error *e)
 {
     uint64_t free_bytes;
-    char path[FILE_PATH_BYTES];
-    if (dir_make(f->folder, e) || disk_free_bytes(f->folder, &free_bytes, e) ||
-        path_join(path, f->folder, ".scratch-XXXXXX", e))
+    f->made_folder = !path_exists(f->folder);
+    if (dir_make(f->folder, e) || disk_free_bytes(f->folder, &free_bytes, e))
         return PT_FAILED;
     if (f->bytes > free_bytes)
         return no_room(f, 0, e);
-    f->fd = mkostemp(path, O_CLOEXEC);
+    f->fd = open_nameless(f->folder);
     if (f->fd < 0)
-        return pt_fail_errno(e, PT_FAILED, "%s: no scratch file can be made in this folder", f->folder);
-    unlink(path);
+        return pt_fail_errno(e, PT_FAILED, "%.400s: no scratch file can be made in this folder", f->folder);
     int error = 0;
     while (f->bytes && (error = posix_fallocate(f->fd, 0, (off_t)f->bytes)) == EINTR) {}
     return error ? no_room(f, error, e) : 0;
@@ -145,6 +157,8 @@ void disk_close(disk_file *f)
         return;
     if (f->fd >= 0)
         close(f->fd);
+    if (f->made_folder)
+        rmdir(f->folder); /* only where nothing else has come to be in it */
     free(f);
 }
 
@@ -305,7 +319,7 @@ static int job_check(const disk_channel *c, bool is_write, uint64_t offset, cons
         return pt_fail(e, PT_USAGE, "disk %s of %zu bytes at offset %llu passes the end of the scratch file (%llu "
                        "bytes)", what, bytes, (unsigned long long)offset, (unsigned long long)c->file->bytes);
     if (c->broken)
-        return pt_fail(e, PT_FAILED, "%s: the channel to the scratch file has failed before", c->file->folder);
+        return pt_fail(e, PT_FAILED, "%.400s: the channel to the scratch file has failed before", c->file->folder);
     return 0;
 }
 
@@ -325,7 +339,7 @@ static int job_run(disk_channel *c, bool is_write, uint64_t offset, void *memory
     if (!job.error)
         return 0;
     errno = job.error;
-    return pt_fail_errno(e, PT_FAILED, "%s: %s of the scratch file failed at byte %llu; check this disk or choose "
+    return pt_fail_errno(e, PT_FAILED, "%.400s: %s of the scratch file failed at byte %llu; check this disk or choose "
                          "another --disk-path", c->file->folder, is_write ? "write" : "read",
                          (unsigned long long)job.error_offset);
 }

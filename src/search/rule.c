@@ -186,9 +186,10 @@ static int does_not_fit(const rule_input *in, const rung *r, uint64_t least[TIER
             char need[32], have[32], missing[32];
             return pt_fail(e, PT_DOES_NOT_FIT,
                            "it does not fit: the most economical plan needs %s of %s memory and the budget is %s, %s less; "
-                           "give --%s-memory %llu, or lower --batch-size or --seq-len",
+                           "give --%s-memory %llu, or lower %s--seq-len",
                            size_format(need, bytes[t]), tier_names[t], size_format(have, in->budget[t]),
-                           size_format(missing, bytes[t] - in->budget[t]), tier_names[t], (unsigned long long)bytes[t]);
+                           size_format(missing, bytes[t] - in->budget[t]), tier_names[t], (unsigned long long)bytes[t],
+                           in->training ? "--batch-size or " : "");
         }
     return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the tiers together are too small; raise --device-memory or --disk-memory");
 }

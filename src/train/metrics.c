@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -61,8 +62,10 @@ int metrics_write(trainer *t, const pt_step *s, pt_error *e)
         fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu", m->tier, (unsigned long long)m->peak_bytes, m->tier,
                 (unsigned long long)m->predicted_bytes);
     }
-    if (s->evaluated)
+    if (s->evaluated && isfinite(s->eval_loss))
         fprintf(f, ",\"eval_loss\":%.17g", s->eval_loss);
+    else if (s->evaluated)
+        fputs(",\"eval_loss\":null", f); /* JSON has no infinity */
     fputs("}\n", f);
     return fflush(f) || ferror(f) ? pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be written", t->out) : 0;
 }

@@ -34,6 +34,10 @@ int options_check(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no data: --data FILE names a text, JSONL, .npy or .bin file, or a folder of them");
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no output folder: --out DIR");
+    if (o->eval_data_n < 0 || (o->eval_data_n && !o->eval_data))
+        return pt_fail(e, PT_USAGE, "the list of %d --eval-data is not there", o->eval_data_n);
+    if (!o->device)
+        return pt_fail(e, PT_USAGE, "no device: --device cpu");
     const struct { const char *name; double value, low, high; } ranges[] = {
         {"--steps", (double)o->steps, 0, 1e15},        {"--epochs", o->epochs, 1e-9, 1e9},
         {"--seq-len", (double)o->seq_len, 0, 1 << 24}, {"--batch-size", (double)o->batch_size, 1, 1 << 24},
@@ -43,7 +47,9 @@ int options_check(const pt_train_options *o, pt_error *e)
         {"--beta2", o->beta2, 0, 0.9999999},           {"--eps", o->eps, 0, 1},
         {"--max-grad-norm", o->max_grad_norm, 0, 1e30}, {"--threads", o->threads, 0, 4096},
         {"--save-every", (double)o->save_every, 0, 1e15}, {"--keep", o->keep, 0, 1e9},
-        {"--eval-every", (double)o->eval_every, 0, 1e15}};
+        {"--eval-every", (double)o->eval_every, 0, 1e15},
+        {"--dtype", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32}, {"--lr-schedule", o->lr_schedule, PT_LR_CONSTANT, PT_LR_COSINE},
+        {"--save-dtype", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         int failed = check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high, e);
         if (failed)

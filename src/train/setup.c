@@ -1,10 +1,10 @@
 /* setup.c - from options to a trainer that stands before its first step. */
 #include "train/trainer.h"
 
-#include "base/units.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "profile/machine.h"
+#include "train/budgets.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -142,29 +142,14 @@ static int count_steps(trainer *t, pt_error *e)
 
 static int choose_budgets(trainer *t, pt_error *e)
 {
-    machine m;
-    int failed = machine_probe(&m, e);
-    if (failed)
-        return failed;
-    uint64_t margin = machine_memory_margin(&m), room = m.memory_free_bytes > margin ? m.memory_free_bytes - margin : 0, disk = 0;
-    t->host_tier = t->o.host_memory != PT_AUTO && t->o.host_memory > 0; /* on a CPU only where asked for */
-    t->budget[TIER_HOST] = t->host_tier ? t->o.host_memory : 0;
-    t->budget[TIER_DEVICE] = t->o.device_memory == PT_AUTO ? room - (room < t->budget[TIER_HOST] ? room : t->budget[TIER_HOST])
-                                                           : t->o.device_memory;
-    if (t->o.disk_path)
-        snprintf(t->disk_path, sizeof t->disk_path, "%s", t->o.disk_path);
+    const pt_train_options *o = &t->o;
+    int failed = 0;
+    if (o->disk_path)
+        snprintf(t->disk_path, sizeof t->disk_path, "%s", o->disk_path);
     else
         failed = path_join(t->disk_path, t->out, "disk", e);
-    if (!failed)
-        failed = disk_free_bytes(t->disk_path, &disk, e);
-    disk = disk > MACHINE_DISK_MARGIN ? disk - MACHINE_DISK_MARGIN : 0;
-    t->budget[TIER_DISK] = t->o.disk_memory == PT_AUTO ? disk : t->o.disk_memory;
-    if (!failed && t->budget[TIER_DEVICE] + t->budget[TIER_HOST] > m.memory_free_bytes) {
-        char asked[32], free_text[32];
-        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory and --host-memory together ask for %s and only %s are free",
-                       size_format(asked, t->budget[TIER_DEVICE] + t->budget[TIER_HOST]), size_format(free_text, m.memory_free_bytes));
-    }
-    return failed;
+    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, t->disk_path};
+    return failed ? failed : budgets_choose(&r, t->budget, &t->host_tier, e);
 }
 
 /* The schedules of a run whose updates happen then. */
@@ -185,6 +170,9 @@ static int read_plan(trainer *t, pt_error *e)
         failed = pack(t->model, &t->shape, t->plan.chunk_bytes, &t->packing, e);
     if (!failed && (failed = plan_validate(&t->plan, t->model, &t->shape, &t->packing, t->o.max_grad_norm > 0, e)))
         pt_error_prefix(e, "%s", t->o.plan_file);
+    if (!failed && t->o.micro_batch && t->o.micro_batch != t->plan.micro_batch)
+        failed = pt_fail(e, PT_USAGE, "--micro-batch %lld and the \"micro_batch\" %lld of %s contradict each other: leave the option out",
+                         (long long)t->o.micro_batch, (long long)t->plan.micro_batch, t->o.plan_file);
     return failed;
 }
 
@@ -322,7 +310,11 @@ static int choose_start(trainer *t, char from[FILE_PATH_BYTES], pt_error *e)
         return failed;
     if (t->o.resume && !from[0])
         return refuse_model(t, e);
-    return from[0] && lies_in_out(t, from) ? 0 : refuse_other_run(t, from, e);
+    if (from[0] && lies_in_out(t, from))
+        return 0;
+    failed = refuse_other_run(t, from, e);
+    t->found_empty = !failed;
+    return failed;
 }
 
 int trainer_setup(trainer *t, pt_error *e)
@@ -356,10 +348,10 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed)
         failed = from[0] ? checkpoint_load_state(t, from, e) : load_weights(t, e);
     if (!failed)
-        failed = write_plan(t, e);
-    if (!failed)
         failed = write_machine(t, e);
-    return failed ? failed : metrics_open(t, e);
+    if (!failed)
+        failed = metrics_open(t, e);
+    return failed ? failed : write_plan(t, e);
 }
 
 char *pt_trainer_plan_json(const pt_trainer *t) { return plan_to_json(&t->plan, t->model, &t->shape); }

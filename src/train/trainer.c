@@ -33,6 +33,23 @@ void trainer_progress(const trainer *t, const char *stage, uint64_t done, uint64
 
 /* ---- life ---- */
 
+/* Of a run that could not begin nothing stays but the cache of its tokens, so that the same command may follow. */
+static void trainer_undo(trainer *t)
+{
+    static const char *const files[] = {"plan.json", "machine.json", "metrics.jsonl"};
+    char out[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
+    bool made_out = t->made_out;
+    snprintf(out, sizeof out, "%s", t->out);
+    for (size_t i = 0; t->found_empty && i < sizeof files / sizeof *files; i++)
+        if (!path_join(path, out, files[i], NULL))
+            unlink(path);
+    if (t->found_empty && !path_join(path, out, "cache", NULL))
+        rmdir(path); /* folders only where nothing has come to be in them */
+    pt_trainer_close(t);
+    if (made_out)
+        rmdir(out);
+}
+
 int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
 {
     *out = NULL;
@@ -47,10 +64,7 @@ int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
     t->saved_step = -1;
     failed = trainer_setup(t, e);
     if (failed) {
-        char made[FILE_PATH_BYTES];
-        snprintf(made, sizeof made, "%s", t->made_out ? t->out : "");
-        pt_trainer_close(t);
-        rmdir(made); /* only where nothing has come to be in it */
+        trainer_undo(t);
         return failed;
     }
     *out = t;
@@ -220,6 +234,8 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
         int64_t tokens;
         failed = pt_trainer_evaluate(t, &s->eval_loss, &tokens, e);
         s->evaluated = true;
+        if (!failed && !isfinite(s->eval_loss))
+            trainer_notice(t, "step %lld: the loss on the evaluation data is not finite", (long long)t->step);
     }
     if (!failed)
         failed = metrics_write(t, s, e);

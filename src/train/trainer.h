@@ -31,7 +31,8 @@ struct pt_trainer {
     executor *x;
     dir_lock lock;
     FILE *metrics;
-    bool random_init, host_tier, made_out; /* made_out: the output folder was not there before */
+    bool random_init, host_tier;
+    bool made_out, found_empty;    /* the output folder was not there before; no run had written into it */
     pt_dtype save_type;
     uint64_t budget[TIERS];
     int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */

@@ -345,7 +345,7 @@ static void wrong_usage_leaves_with_2(void **state)
     (void)state;
     static const char *const options[][3] = {
         {"--stps", "3", "--steps"},         {"--steps", "-1", "--steps"},         {"--steps", "many", "--steps"},
-        {"--steps", "1e99", "--steps"},     {"--lr", "nan", "--lr"},              {"--lr", "1e9", "--lr"},
+        {"--steps", "1e99", "--steps"},     {"--lr", "nan", "--lr"},              {"--lr", "1e9", "--lr"}, {"--lr", "0", "--lr 0"},
         {"--lr", "-1", "--lr"},             {"--batch-size", "0", "--batch-size"}, {"--batch-size", "99999999999999999999", "--batch-size"},
         {"--batch-size", "99999999", "--batch-size"},
         {"--seq-len", "99999999999", "--seq-len"}, {"--epochs", "-2", "--epochs"}, {"--threads", "99999", "--threads"},

@@ -9,21 +9,6 @@
 #include "infer/model_folder.h"
 #include "train/fixture.h"
 
-static void write_npy(const char *name, const uint16_t *ids, size_t n)
-{
-    char header[128], dict[118];
-    memset(header, ' ', sizeof header);
-    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
-    int used = snprintf(dict, sizeof dict, "{'descr': '<u2', 'fortran_order': False, 'shape': (%zu,), }", n);
-    memcpy(header + 10, dict, (size_t)used);
-    header[127] = '\n';
-    char *all = malloc(sizeof header + 2 * n);
-    memcpy(all, header, sizeof header);
-    memcpy(all + sizeof header, ids, 2 * n);
-    scratch_put(name, all, sizeof header + 2 * n);
-    free(all);
-}
-
 static pt_evaluate_options options_for(const char *folder, const char *const *data, int64_t seq_len)
 {
     pt_evaluate_options o;
@@ -49,7 +34,7 @@ static size_t first_step(const fixture *f, const char *name)
     for (size_t i = 0; i < n; i++)
         ids[i] = (uint16_t)inputs[i];
     ids[n] = (uint16_t)last;
-    write_npy(name, ids, n + 1);
+    write_npy(scratch_path(name), ids, n + 1);
     free(inputs);
     free(ids);
     return n;
@@ -82,7 +67,7 @@ static void every_token_counts_and_windows_may_have_any_length(void **state)
     pt_error e = {0};
     for (int i = 0; i < 50; i++)
         ids[i] = (uint16_t)(i * 37 % 61);
-    write_npy("any.npy", ids, 50);
+    write_npy(scratch_path("any.npy"), ids, 50);
     const char *data[] = {scratch_path("any.npy")};
     for (int64_t len = 1; len <= 64; len += 7) {
         pt_evaluation v;
@@ -100,7 +85,7 @@ static void the_loss_is_the_same_from_the_disk(void **state)
     uint16_t ids[TOKENS];
     for (int i = 0; i < TOKENS; i++)
         ids[i] = (uint16_t)(i * 37 % 424);
-    write_npy("streamed.npy", ids, TOKENS);
+    write_npy(scratch_path("streamed.npy"), ids, TOKENS);
     const char *data[] = {scratch_path("streamed.npy")};
     pt_evaluate_options o = options_for(make_model_folder("deep", 256, 6, 64, 3), data, 32);
     must(pt_evaluate(&o, &whole, &e), &e);
@@ -121,6 +106,8 @@ static void the_loss_is_the_same_from_the_disk(void **state)
     assert_true(streamed.loss == whole.loss && streamed.tokens == whole.tokens);
     o.disk_memory = 0;
     assert_int_equal(pt_evaluate(&o, &streamed, &e), PT_DOES_NOT_FIT);
+    assert_non_null(strstr(e.text, "--seq-len"));
+    assert_null(strstr(e.text, "--batch-size")); /* there is no such option here */
 }
 
 static void tinystories_has_its_loss(void **state)
@@ -138,7 +125,7 @@ static void tinystories_has_its_loss(void **state)
     assert_true(n == 117);
     for (size_t i = 0; i < n; i++)
         ids[i] = (uint16_t)json_integer_value(json_array_get(list, i));
-    write_npy("tinystories.npy", ids, n);
+    write_npy(scratch_path("tinystories.npy"), ids, n);
     const char *data[] = {scratch_path("tinystories.npy")};
     pt_evaluation v;
     pt_evaluate_options o = options_for(PT_SHARED_DATA "/checkpoints/TinyStories-656K", data, 0);

@@ -109,6 +109,45 @@ static inline void fixture_options(const fixture *f, const char *const *tokens, 
     o->device_memory = 256u << 20;
 }
 
+/* The fixture's folder once more, as the folder `to`; with `key`, one value of its config.json is another. */
+static inline void fixture_copy(const fixture *f, const char *to, const char *key, json_t *value)
+{
+    char a[800], b[800];
+    struct dirent **entries;
+    json_t *config;
+    pt_error e = {0};
+    must(dir_make(to, &e), &e);
+    int n = scandir(f->folder, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        snprintf(a, sizeof a, "%s/%s", f->folder, entries[i]->d_name);
+        snprintf(b, sizeof b, "%s/%s", to, entries[i]->d_name);
+        if (!path_is_folder(a))
+            must(file_copy_atomic(a, b, &e), &e);
+        free(entries[i]);
+    }
+    free(entries);
+    if (!key)
+        return;
+    snprintf(b, sizeof b, "%s/config.json", to);
+    must(json_file_load(b, 0, &config, &e), &e);
+    json_object_set_new(config, key, value);
+    must(file_write_json(b, config, &e), &e);
+    json_decref(config);
+}
+
+/* Token ids as a data file. */
+static inline void write_npy(const char *path, const uint16_t *ids, size_t n)
+{
+    char header[129], dict[118];
+    snprintf(dict, sizeof dict, "{'descr': '<u2', 'fortran_order': False, 'shape': (%zu,), }", n);
+    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
+    snprintf(header + 10, sizeof header - 10, "%-117s\n", dict);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(header, 1, 128, f) + fwrite(ids, sizeof *ids, n, f), 128 + n);
+    assert_int_equal(fclose(f), 0);
+}
+
 /* Calls fn with the name of each folder in models/; returns their number. */
 static inline int each_model_fixture(void (*fn)(const char *name))
 {

@@ -271,30 +271,6 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     run_free(&r);
 }
 
-/* The fixture's folder once more, with one key of config.json changed. */
-static void copy_model(const fixture *f, const char *to, const char *key, json_t *value)
-{
-    char a[800], b[800];
-    struct dirent **entries;
-    json_t *config;
-    pt_error e = {0};
-    must(dir_make(to, &e), &e);
-    int n = scandir(f->folder, &entries, NULL, alphasort);
-    for (int i = 0; i < n; i++) {
-        snprintf(a, sizeof a, "%s/%s", f->folder, entries[i]->d_name);
-        snprintf(b, sizeof b, "%s/%s", to, entries[i]->d_name);
-        if (!path_is_folder(a))
-            must(file_copy_atomic(a, b, &e), &e);
-        free(entries[i]);
-    }
-    free(entries);
-    snprintf(b, sizeof b, "%s/config.json", to);
-    must(json_file_load(b, 0, &config, &e), &e);
-    json_object_set_new(config, key, value);
-    must(file_write_json(b, config, &e), &e);
-    json_decref(config);
-}
-
 static void a_model_that_computes_otherwise_is_refused_by_its_key(void **state)
 {
     (void)state;
@@ -319,13 +295,13 @@ static void a_model_that_computes_otherwise_is_refused_by_its_key(void **state)
         run_make(&r, &s, name);
         must(run_until(&r, 2, &e), &e);
         snprintf(folder, sizeof folder, "%s/model-%zu", scratch, i);
-        copy_model(&r.f, folder, cases[i].key, json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
+        fixture_copy(&r.f, folder, cases[i].key, json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
         r.o.resume = true;
         r.o.model = folder;
         int failed = run_until(&r, STEPS, &e);
         if (failed != PT_FAILED || !strstr(e.text, cases[i].word) || !strstr(e.text, "checkpoint-2"))
             fail_msg("%s %s: %d \"%s\"", cases[i].key, cases[i].value, failed, e.text);
-        copy_model(&r.f, folder, "initializer_range", json_real(0.5)); /* of the start only */
+        fixture_copy(&r.f, folder, "initializer_range", json_real(0.5)); /* of the start only */
         must(run_until(&r, 3, &e), &e);
         run_free(&r);
     }

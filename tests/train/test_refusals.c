@@ -7,9 +7,11 @@
 
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "train/fixture.h"
 
 #include <sys/stat.h>
+#include <time.h>
 
 typedef struct run {
     fixture f;
@@ -36,6 +38,17 @@ static pt_trainer *run_open(run *r)
     return t;
 }
 
+/* A file of random ids below `below`. */
+static void write_tokens(const char *path, int below)
+{
+    static uint16_t ids[5000];
+    uint64_t seed = (uint64_t)time(NULL);
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        ids[i] = (uint16_t)(rng_uniform(seed, RNG_TEST, 0, i) * below);
+    write_npy(path, ids, sizeof ids / sizeof *ids);
+}
+
 static void a_run_that_cannot_begin_leaves_no_folder(void **state)
 {
     (void)state;
@@ -54,6 +67,111 @@ static void a_run_that_cannot_begin_leaves_no_folder(void **state)
     must(dir_make(r.out, &e), &e); /* one that was there stays */
     assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_FAILED);
     assert_true(path_exists(r.out));
+    fixture_close(&r.f);
+}
+
+/* Whatever is refused late: nothing is left that would refuse the next try. */
+static void a_run_that_is_refused_late_leaves_nothing_in_the_way(void **state)
+{
+    (void)state;
+    run r;
+    pt_trainer *t;
+    pt_error e = {0};
+    char path[160], aside[160];
+    run_make(&r, "late");
+    must(dir_make(r.out, &e), &e);
+    snprintf(path, sizeof path, "%s/plan.json", r.out);
+    snprintf(aside, sizeof aside, "%s/plan.json.tmp", r.out); /* a folder of this name: plan.json cannot be written */
+    must(dir_make(aside, &e), &e);
+    assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "plan.json"));
+    must(tree_remove(aside, &e), &e);
+    pt_trainer_close(run_open(&r));
+    assert_true(path_exists(path));
+    fixture_close(&r.f);
+}
+
+static void a_disk_tiers_folder_goes_with_the_run(void **state)
+{
+    (void)state;
+    run r;
+    pt_trainer *t;
+    pt_error e = {0};
+    char path[160];
+    run_make(&r, "disk");
+    snprintf(path, sizeof path, "%s/disk", r.out);
+    r.o.device_memory = 1;
+    assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_DOES_NOT_FIT);
+    assert_false(path_exists(path));
+    r.o.device_memory = strtoull(strstr(e.text, "--device-memory ") + strlen("--device-memory "), NULL, 10);
+    t = run_open(&r);
+    pt_summary s;
+    pt_trainer_summary(t, &s);
+    assert_string_equal(s.memory[s.memory_n - 1].tier, "disk");
+    assert_true(path_exists(path));
+    pt_trainer_close(t);
+    assert_false(path_exists(path));
+    fixture_close(&r.f);
+}
+
+static void absurd_options_are_refused(void **state)
+{
+    (void)state;
+    run r;
+    pt_trainer *t;
+    pt_error e = {0};
+    run_make(&r, "absurd");
+    const pt_train_options good = r.o;
+#define REFUSED(field, value, code, word)                                       \
+    r.o = good;                                                                 \
+    r.o.field = value;                                                          \
+    assert_int_equal(pt_trainer_open(&r.o, &t, &e), code);                      \
+    if (!strstr(e.text, word))                                                  \
+        fail_msg("%s: \"%s\"", word, e.text)
+    REFUSED(device, NULL, PT_USAGE, "--device");
+    REFUSED(device, "abacus", PT_USAGE, "abacus");
+    REFUSED(precision, (pt_precision)7, PT_USAGE, "--dtype");
+    REFUSED(lr_schedule, (pt_lr_schedule)-1, PT_USAGE, "--lr-schedule");
+    REFUSED(save_type, (pt_save_type)4, PT_USAGE, "--save-dtype");
+    REFUSED(eval_data_n, 1, PT_USAGE, "--eval-data");
+    REFUSED(lr, -1, PT_USAGE, "--lr");
+    REFUSED(host_memory, UINT64_MAX - 5, PT_DOES_NOT_FIT, "--host-memory");
+    r.o = good;
+    r.o.device_memory = 1ull << 63; /* the sum of both is small again */
+    r.o.host_memory = (1ull << 63) + (1 << 20);
+    assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_DOES_NOT_FIT);
+#undef REFUSED
+    fixture_close(&r.f);
+}
+
+static void an_option_that_contradicts_the_plan_is_refused(void **state)
+{
+    (void)state;
+    run r;
+    char path[160], tokens[160];
+    pt_trainer *t;
+    pt_error e = {0};
+    run_make(&r, "micro");
+    snprintf(tokens, sizeof tokens, "%s.npy", r.out);
+    write_tokens(tokens, 61);
+    r.data[0] = tokens;
+    r.o.batch_size = 4; /* units of 2 */
+    r.o.seq_len = 1024;
+    r.o.micro_batch = 2;
+    t = run_open(&r);
+    char *json = pt_trainer_plan_json(t);
+    pt_trainer_close(t);
+    snprintf(path, sizeof path, "%s.plan.json", r.out);
+    must(file_write_atomic(path, json, strlen(json), &e), &e);
+    free(json);
+    snprintf(r.out, sizeof r.out, "%s/micro2", scratch);
+    r.o.plan_file = path;
+    r.o.micro_batch = 4;
+    assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_USAGE);
+    assert_non_null(strstr(e.text, "--micro-batch 4 "));
+    assert_non_null(strstr(e.text, " 2 "));
+    r.o.micro_batch = 2;
+    pt_trainer_close(run_open(&r));
     fixture_close(&r.f);
 }
 
@@ -133,10 +251,65 @@ static void weights_that_a_bad_step_may_have_changed_are_not_saved(void **state)
     fixture_close(&r.f);
 }
 
+static void note(void *arg, const char *sentence) { snprintf(arg, 300, "%s", sentence); }
+
+/* Of a token that training never meets the embedding is not a number. */
+static void an_evaluation_that_is_not_finite_does_not_vanish(void **state)
+{
+    (void)state;
+    run r;
+    pt_error e = {0};
+    pt_step s;
+    safetensors *st;
+    char model[160], path[200], tokens[2][160], noted[300] = "", *metrics;
+    size_t n;
+    run_make(&r, "not-finite");
+    snprintf(model, sizeof model, "%s-model", r.out);
+    fixture_copy(&r.f, model, NULL, NULL);
+    must(safetensors_open(model, &st, &e), &e);
+    const safetensors_tensor *embedding = safetensors_find(st, "model.embed_tokens.weight");
+    assert_true(embedding && embedding->shape[0] == 61);
+    FILE *f = fopen(safetensors_path(st, embedding), "r+b");
+    size_t row = embedding->bytes / 61;
+    assert_true(f && fseek(f, (long)(embedding->offset + 60 * row), SEEK_SET) == 0);
+    for (size_t i = 0; i < row; i++)
+        assert_int_equal(fputc(0xff, f), 0xff);
+    assert_int_equal(fclose(f), 0);
+    safetensors_close(st);
+    snprintf(tokens[0], sizeof tokens[0], "%s-train.npy", r.out);
+    snprintf(tokens[1], sizeof tokens[1], "%s-eval.npy", r.out);
+    write_tokens(tokens[0], 60);
+    write_tokens(tokens[1], 61);
+    r.data[0] = tokens[0];
+    r.o.model = model;
+    r.o.eval_data = (const char *const[]){tokens[1]};
+    r.o.eval_data_n = 1;
+    r.o.eval_every = 1;
+    r.o.notice = note;
+    r.o.arg = noted;
+    pt_trainer *t = run_open(&r);
+    assert_int_equal(pt_trainer_step(t, &s, &e), 1);
+    assert_true(isfinite(s.loss) && s.evaluated && !isfinite(s.eval_loss));
+    assert_non_null(strstr(noted, "step 1"));
+    pt_trainer_close(t);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r.out);
+    must(file_read_all(path, 1 << 20, &metrics, &n, &e), &e);
+    json_t *line = json_loads(metrics, 0, NULL);
+    assert_true(json_is_null(json_object_get(line, "eval_loss")) && json_is_real(json_object_get(line, "loss")));
+    json_decref(line);
+    free(metrics);
+    fixture_close(&r.f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_that_cannot_begin_leaves_no_folder),
+        cmocka_unit_test(a_run_that_is_refused_late_leaves_nothing_in_the_way),
+        cmocka_unit_test(a_disk_tiers_folder_goes_with_the_run),
+        cmocka_unit_test(absurd_options_are_refused),
+        cmocka_unit_test(an_option_that_contradicts_the_plan_is_refused),
+        cmocka_unit_test(an_evaluation_that_is_not_finite_does_not_vanish),
         cmocka_unit_test(a_given_plan_must_leave_room_for_saving),
         cmocka_unit_test(a_checkpoint_is_written_once_a_step),
         cmocka_unit_test(weights_that_a_bad_step_may_have_changed_are_not_saved),

@@ -1,0 +1,24 @@
+/* budgets.h - how many bytes of each tier a run may use: what was asked for, else what the machine has free, less a margin.
+ *
+ *   memory    | other programs | margin | device arena | host arena |      the machine's, or the cgroup's limit
+ *   disk      | files          | margin | the disk tier's file      |
+ *
+ * A budget is a limit for a tier's arena. What a process needs beside its arenas lives in the margin, or, where a
+ * budget was asked for, in what is free beyond it: program and libraries, tokenizer and data, the batch on its way to
+ * the device (20 bytes a token), 4 MiB of scratch for each compute thread. Less than 96 MiB in all on a few cores.
+ */
+#ifndef PT_BUDGETS_H
+#define PT_BUDGETS_H
+
+#include "base/error.h"
+#include "plan/plan.h"
+
+typedef struct budget_request {
+    uint64_t asked[TIERS];  /* bytes or PT_AUTO; on a CPU the host is a tier only where it is asked for */
+    const char *disk_path;  /* where the disk tier's file is to be */
+} budget_request;
+
+/* PT_DOES_NOT_FIT where what is asked for is more than is free. */
+int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, pt_error *e);
+
+#endif
