@@ -1,6 +1,6 @@
 /* bench_search.c - how long the search takes, and what it finds beside the fixed policies.
  *
- *     bench_search [seconds]                     time for each search, default 0.5
+ *     bench_search [seconds [case]]              time for each search, default 0.5; one case, counted from 0
  *
  * Blocks are priced from operations and bytes of a machine like an RTX 3090 in a host with one NVMe disk, or like two
  * cores of a processor; only the search's own time is measured here.
@@ -131,8 +131,9 @@ static int run(const search_case *x, double seconds)
 int main(int argc, char **argv)
 {
     double seconds = argc > 1 ? atof(argv[1]) : 0;
-    int failed = 0;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        failed |= run(&cases[i], seconds);
+    int failed = 0, one = argc > 2 ? atoi(argv[2]) : -1;
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
+        if (one < 0 || one == i)
+            failed |= run(&cases[i], seconds);
     return failed;
 }
