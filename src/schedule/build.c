@@ -348,16 +348,18 @@ static void make_chunk_objects(program *p, schedule_kind kind)
     }
 }
 
-/* Saved sets of a block in different groups of micro-batches are never there at the same time; in an evaluation only
- * those of two neighbours are. */
-static int saved_slot(const program *p, schedule_kind kind, int block, int micro)
+/* The saved sets of a block's visit lie side by side: all of them are there when backward begins. Those of different groups of
+ * micro-batches are never there at the same time, and in an evaluation only those of two neighbours are. */
+static void share_slot(const program *p, schedule_kind kind, object *saved)
 {
-    return kind == SCHEDULE_EVAL ? block % 2 : (block - 1) * p->plan->visit + micro % p->plan->visit;
+    bool eval = kind == SCHEDULE_EVAL;
+    saved->home_slot = eval ? saved->index % 2 : saved->index - 1;
+    saved->within = eval ? 0 : (uint64_t)(saved->micro % p->plan->visit) * saved->bytes;
 }
 
 static void make_saved_objects(program *p, schedule_kind kind)
 {
-    p->b.s->slots_n = kind == SCHEDULE_EVAL ? 2 : (p->layers + 1) * p->plan->visit;
+    p->b.s->slots_n = kind == SCHEDULE_EVAL ? 2 : p->layers + 1;
     for (int block = 1; block <= p->layers + 1; block++) {
         uint64_t bytes = align_up((uint64_t)(p->shape->unit_rows * p->model->config.hidden) * dtype_bytes(p->shape->type), 4096);
         tier place = TIER_DEVICE;
@@ -366,10 +368,12 @@ static void make_saved_objects(program *p, schedule_kind kind)
             if (kind != SCHEDULE_EVAL)
                 place = p->plan->blocks[block - 1].place;
         }
-        for (int m = 0; m < p->micro_n; m++)
-            p->b.objects[object_saved(p, block, m)] =
-                (object){.kind = OBJECT_SAVED, .index = block, .micro = m, .home_tier = place, .home = -1,
-                         .home_slot = saved_slot(p, kind, block, m), .bytes = bytes * (uint64_t)p->b.s->micro_units};
+        for (int m = 0; m < p->micro_n; m++) {
+            object *saved = &p->b.objects[object_saved(p, block, m)];
+            *saved = (object){.kind = OBJECT_SAVED, .index = block, .micro = m, .home_tier = place, .home = -1,
+                              .bytes = bytes * (uint64_t)p->b.s->micro_units};
+            share_slot(p, kind, saved);
+        }
     }
 }
 

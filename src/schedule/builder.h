@@ -23,7 +23,8 @@ typedef struct object {
     int index, micro;
     tier home_tier;
     int home;              /* buffer, -1: none (yet) */
-    int home_slot;         /* slot that it shares with others that are never there at the same time, -1: none */
+    int home_slot;         /* slot that it shares with others, -1: none */
+    uint64_t within;       /* its offset there: others at the same one are never there at the same time */
     uint64_t bytes;
     bool keep;             /* must be home when the schedule ends */
     int64_t ready;         /* key at which the home got its contents */

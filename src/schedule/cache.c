@@ -58,8 +58,10 @@ static int home_buffer(builder *b, object *o)
 {
     if (o->home < 0) {
         o->home = builder_buffer(b, o->kind, o->index, o->micro, o->home_tier, o->bytes);
-        if (o->home >= 0)
+        if (o->home >= 0) {
             b->s->buffers[o->home].slot = o->home_slot;
+            b->s->buffers[o->home].within = o->within;
+        }
     }
     return o->home;
 }

@@ -103,7 +103,7 @@ static void collect_regions(const schedule *s, region *regions)
     for (int i = s->homes_n; i < s->buffers_n; i++) {
         const buffer *b = &s->buffers[i];
         region *r = &regions[region_of(s, i)];
-        uint64_t bytes = align_up(b->bytes, PAGE);
+        uint64_t bytes = b->within + align_up(b->bytes, PAGE);
         if (b->first < 0)
             continue;
         if (!r->bytes)
@@ -132,7 +132,7 @@ int schedule_layout(schedule *s, pt_error *e)
         for (int t = 0; t < TIERS; t++)
             place_regions(s, (tier)t, order, used, placed);
         for (int i = s->homes_n; i < s->buffers_n; i++)
-            s->buffers[i].offset = regions[region_of(s, i)].offset;
+            s->buffers[i].offset = regions[region_of(s, i)].offset + s->buffers[i].within;
     }
     free(regions);
     free(order);

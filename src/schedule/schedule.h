@@ -51,7 +51,8 @@ typedef struct buffer {
     int index, micro;       /* -1 where it has none */
     tier tier;
     uint64_t offset, bytes;
-    int slot;               /* buffers of one slot follow each other at one address; -1: own place */
+    int slot;               /* buffers of one slot follow each other at one address, or lie side by side; -1: own place */
+    uint64_t within;        /* offset in the slot */
     bool home;              /* keeps its contents between schedules */
     int first, last;        /* tasks; homes: the whole list */
 } buffer;
