@@ -92,10 +92,11 @@ typedef struct op_norm_backward {
     const void *x; const float *weight; const void *dy, *dx_add; void *dx; const float *stream_add; float *stream;
     float *dweight, *dbias; void *scratch;
 } op_norm_backward;
-/* a mean and a reciprocal deviation per (row, head) */
+enum { NORM_PARTIALS = 4096 }; /* partial sums that dweight and dbias may take, each, while dim does not exceed it */
+/* four numbers per (row, head): two statistics and two means; and the partial sums */
 static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads)
 {
-    return (size_t)(rows * heads) * 2 * sizeof(float);
+    return (size_t)(rows * heads * 4 + 2 * NORM_PARTIALS) * sizeof(float);
 }
 
 /* Rotary embedding in place on x (rows, heads, dim), row stride ld. table (positions, dim/2, 2):

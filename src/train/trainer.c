@@ -1,12 +1,18 @@
 #include "train/trainer.h"
 
-#include "base/clock.h"
-
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 void trainer_notice(const trainer *t, const char *fmt, ...)
 {
@@ -203,7 +209,7 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
 {
     if (t->step >= t->steps)
         return 0;
-    double start = clock_s();
+    double start = now_s();
     int64_t targets;
     int bad, failed = run_step(t, &targets, e);
     if (failed)
@@ -221,7 +227,7 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
     if (t->plan.update == UPDATE_END && (failed = trainer_drain(t, e)))
         return failed;
     *s = (pt_step){.step = t->step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->o, t->step, t->steps), .tokens = t->tokens};
-    s->step_s = clock_s() - start;
+    s->step_s = now_s() - start;
     s->tokens_per_s = (double)targets / s->step_s;
     bool last = t->step == t->steps;
     if (t->eval && (last || (t->o.eval_every && t->step % t->o.eval_every == 0))) {

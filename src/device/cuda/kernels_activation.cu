@@ -1,0 +1,149 @@
+/* kernels_activation.cu - activations and their backward, elementwise.
+ *
+ * What is not gated is one long row; a gated row is two halves, [gate | up]. Errors, in units in the last
+ * place: the logistic function 4, the normal distribution 5 (its polynomial is that of the CPU's vmath.h).
+ */
+#include "device/cuda/primitives.h"
+
+enum { ACTIVATION_THREADS = 256 };
+
+/* 1 / (1 + e^x), the logistic function of -x; slope = s (1 - s). */
+DEVICE float logistic_of_negative(float x, float *slope)
+{
+    float s = __frcp_rn(1.0f + expf(x));
+    *slope = fmaf(-s, s, s);
+    return s;
+}
+
+/* P(X <= x) of the standard normal distribution, and its density at x. With a = |x|, the tail is
+ * e^(-a^2/2) t p(t), t = 1 / (1 + a/4); what is lost in rounding a^2 is put back. NaN stays NaN. */
+DEVICE float normal_cdf(float x, float *density)
+{
+    float a = fabsf(x) > 15.0f ? 15.0f : fabsf(x); /* the tail from 15 is 0 */
+    float square = a * a, lost = fmaf(a, a, -square), e = expf(-0.5f * square);
+    e = fmaf(e, -0.5f * lost, e);
+    float t = __frcp_rn(fmaf(a, 0.25f, 1.0f));
+    float p = fmaf(0.01607147417962551f, t, -0.06022585183382034f);
+    p = fmaf(p, t, 0.04611993581056595f);
+    p = fmaf(p, t, 0.03507515415549278f);
+    p = fmaf(p, t, 0.007866203784942627f);
+    p = fmaf(p, t, 0.08885935693979263f);
+    p = fmaf(p, t, 0.07138857245445251f);
+    p = fmaf(p, t, 0.095611572265625f);
+    p = fmaf(p, t, 0.09948556870222092f);
+    p = fmaf(p, t, 0.09974801540374756f);
+    float tail = e * t * p;
+    *density = e * 0.3989422804014327f; /* 1 / sqrt(2 pi) */
+    return x < 0.0f ? tail : 1.0f - tail;
+}
+
+/* f(x) and its derivative. A comparison with NaN is false, which is why relu asks for what it drops. */
+template <activation_kind K> DEVICE float activation(float x, float *derivative)
+{
+    float s, slope;
+    if (K == ACT_GELU_TANH) { /* (1 + tanh u) / 2 is the logistic function of 2u */
+        const float scale = 1.5957691216057308f, cubic = scale * 0.044715f; /* 2 sqrt(2 / pi) */
+        float square = x * x;
+        s = logistic_of_negative(x * fmaf(-cubic, square, -scale), &slope);
+        *derivative = fmaf(x * slope, fmaf(3 * cubic, square, scale), s);
+        return x * s;
+    }
+    if (K == ACT_GELU_ERF || K == ACT_SILU) {
+        s = K == ACT_SILU ? logistic_of_negative(-x, &slope) : normal_cdf(x, &slope);
+        *derivative = fmaf(x, slope, s);
+        return x * s;
+    }
+    *derivative = x <= 0.0f ? 0.0f : 1.0f;
+    return x < 0.0f ? 0.0f : x;
+}
+
+/* Column i of row `row`, of `cols`: a thread's pack. Blocks: the row's tiles, then the next row's. */
+typedef struct element_place { int64_t row, i; } element_place;
+
+DEVICE element_place element_place_of(int64_t cols)
+{
+    unsigned tile = blockDim.x * PACK, tiles = (unsigned)((cols + tile - 1) / tile);
+    element_place p;
+    p.row = blockIdx.x / tiles;
+    p.i = (int64_t)(blockIdx.x % tiles) * tile + threadIdx.x * PACK;
+    return p;
+}
+
+template <activation_kind K, pt_dtype T> __global__ void activation_kernel(op_activation o, bool wide)
+{
+    element_place at = element_place_of(o.cols);
+    if (at.i >= o.cols)
+        return;
+    const void *gate = element_at<T>(o.up, at.row * (o.gated ? 2 : 1) * o.cols);
+    pack x = pack_load<T>(gate, at.i, o.cols, wide), up;
+    if (o.gated)
+        up = pack_load<T>(element_at<T>(gate, o.cols), at.i, o.cols, wide);
+    for (int j = 0; j < PACK; j++) {
+        float derivative, y = activation<K>(x.x[j], &derivative);
+        x.x[j] = o.gated ? y * up.x[j] : y;
+    }
+    pack_store<T>(element_at<T>(o.out, at.row * o.cols), at.i, o.cols, wide, x);
+}
+
+template <activation_kind K, pt_dtype T> __global__ void activation_backward_kernel(op_activation_backward o, bool wide)
+{
+    element_place at = element_place_of(o.cols);
+    if (at.i >= o.cols)
+        return;
+    int64_t row = at.row * (o.gated ? 2 : 1) * o.cols;
+    const void *gate = element_at<T>(o.up, row);
+    void *dgate = element_at<T>(o.dup, row);
+    pack x = pack_load<T>(gate, at.i, o.cols, wide), up, dup;
+    pack dout = pack_load<T>(element_at<T>(o.dout, at.row * o.cols), at.i, o.cols, wide);
+    if (o.gated)
+        up = pack_load<T>(element_at<T>(gate, o.cols), at.i, o.cols, wide);
+    for (int j = 0; j < PACK; j++) {
+        float derivative, y = activation<K>(x.x[j], &derivative), d = dout.x[j];
+        dup.x[j] = d * y;
+        x.x[j] = (o.gated ? d * up.x[j] : d) * derivative;
+    }
+    if (o.gated)
+        pack_store<T>(element_at<T>(dgate, o.cols), at.i, o.cols, wide, dup);
+    pack_store<T>(dgate, at.i, o.cols, wide, x);
+}
+
+static int64_t activation_blocks(int64_t rows, int64_t cols)
+{
+    return rows * blocks_of(cols, ACTIVATION_THREADS * PACK);
+}
+
+template <activation_kind K, pt_dtype T> static int activation_launch(op_activation o, cudaStream_t s)
+{
+    if (!o.gated)
+        o.cols *= o.rows, o.rows = 1;
+    bool wide = is_wide(T, o.up, 0) && is_wide(T, o.out, o.gated ? o.cols : 0);
+    return launch(activation_kernel<K, T>, activation_blocks(o.rows, o.cols), ACTIVATION_THREADS, s, o, wide);
+}
+
+template <activation_kind K, pt_dtype T> static int activation_backward_launch(op_activation_backward o, cudaStream_t s)
+{
+    if (!o.gated)
+        o.cols *= o.rows, o.rows = 1;
+    bool wide = is_wide(T, o.up, 0) && is_wide(T, o.dup, 0) && is_wide(T, o.dout, o.gated ? o.cols : 0);
+    return launch(activation_backward_kernel<K, T>, activation_blocks(o.rows, o.cols), ACTIVATION_THREADS, s, o, wide);
+}
+
+/* run<kind, type>(o, s) */
+#define FOR_KIND_AND_TYPE(run, o, s)                                \
+    switch ((o)->kind) {                                            \
+    case ACT_GELU_TANH: return FOR_TYPE(run, ACT_GELU_TANH, o, s);  \
+    case ACT_GELU_ERF: return FOR_TYPE(run, ACT_GELU_ERF, o, s);    \
+    case ACT_SILU: return FOR_TYPE(run, ACT_SILU, o, s);            \
+    default: return FOR_TYPE(run, ACT_RELU, o, s);                  \
+    }
+#define FOR_TYPE(run, kind, o, s) (o)->type == PT_BF16 ? run<kind, PT_BF16>(*(o), s) : run<kind, PT_F32>(*(o), s)
+
+int cuda_activation(const op_activation *o, cudaStream_t s)
+{
+    FOR_KIND_AND_TYPE(activation_launch, o, s)
+}
+
+int cuda_activation_backward(const op_activation_backward *o, cudaStream_t s)
+{
+    FOR_KIND_AND_TYPE(activation_backward_launch, o, s)
+}

@@ -1,0 +1,24 @@
+/* kernels_bias.cu - the gradient of a bias: sums over rows, 16 columns a block. */
+#include "device/cuda/columns.h"
+
+template <pt_dtype T> __global__ void bias_backward_kernel(op_bias_backward o, bool wide)
+{
+    column_place at = column_place_of(o.cols, 1);
+    pack sum = {{0}};
+    for (int64_t row = at.slot; row < o.rows && at.column < o.cols; row += COLUMN_SLOTS) {
+        pack dy = pack_load<T>(element_at<T>(o.dy, row * o.ld), at.column, o.cols, wide);
+        for (int j = 0; j < PACK; j++)
+            sum.x[j] += dy.x[j];
+    }
+    column_store(at, sum, o.acc, o.cols, o.accumulate);
+}
+
+template <pt_dtype T> static int bias_backward_launch(const op_bias_backward *o, cudaStream_t s)
+{
+    return launch(bias_backward_kernel<T>, blocks_of(o->cols, COLUMN_TILE), COLUMN_THREADS, s, *o, is_wide(T, o->dy, o->ld));
+}
+
+int cuda_bias_backward(const op_bias_backward *o, cudaStream_t s)
+{
+    return o->type == PT_BF16 ? bias_backward_launch<PT_BF16>(o, s) : bias_backward_launch<PT_F32>(o, s);
+}

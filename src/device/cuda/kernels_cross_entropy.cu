@@ -1,0 +1,93 @@
+/* kernels_cross_entropy.cu - losses of rows of logits, and their gradients: a block for each row.
+ *
+ * A row of 100,000 logits is larger than a multiprocessor's share of the caches, so it is read twice only: once
+ * for its largest logit and the sum of exponentials together, each thread correcting its sum where it meets a
+ * larger logit, and once for dlogits.
+ *
+ * dlogits may lie where logits do. An element of it is never wider than a logit and rows start at the same
+ * bytes, so what a block writes for its packs k covers only logits that it has read, after a barrier:
+ *
+ *     logits (fp32)   |    packs 0    |    packs 1    |    packs 2    | ...
+ *     dlogits (bf16)  | packs 0 | packs 1 | packs 2 | ...
+ */
+#include "device/cuda/primitives.h"
+
+enum { IGNORED = -100, LONG_ROW = 8192 };
+
+/* The largest logit so far, and the sum of e^(x - largest). */
+typedef struct softmax_sum { float largest, sum; } softmax_sum;
+
+/* e^(x - largest); where nothing but -infinity was seen, largest is -infinity too, and the result 0. */
+DEVICE float exponential(float x, float largest) { return expf(x - (largest == -INFINITY ? 0.0f : largest)); }
+
+/* NaN is passed over by fmaxf and stays in the sum. */
+DEVICE void softmax_add(softmax_sum *s, pack p, int n)
+{
+    float largest = s->largest;
+    for (int j = 0; j < PACK; j++)
+        largest = j < n ? fmaxf(largest, p.x[j]) : largest;
+    for (int j = 0; j < PACK; j++)
+        p.x[j] = j < n ? exponential(p.x[j], largest) : 0.0f;
+    s->sum = s->sum * exponential(s->largest, largest) + pack_sum(p);
+    s->largest = largest;
+}
+
+DEVICE softmax_sum row_softmax(const float *logits, int64_t vocab, bool wide)
+{
+    softmax_sum s = {-INFINITY, 0.0f}, row;
+    for (int64_t i = threadIdx.x * PACK; i < vocab; i += blockDim.x * PACK) {
+        int64_t left = vocab - i;
+        softmax_add(&s, pack_load<PT_F32>(logits, i, vocab, wide), left < PACK ? (int)left : PACK);
+    }
+    row.largest = block_max(s.largest);
+    row.sum = block_sum(s.sum * exponential(s.largest, row.largest));
+    return row;
+}
+
+/* dlogits of a row; every thread of the block goes the same number of times through the loop. */
+template <pt_dtype T>
+DEVICE void row_gradient(const op_cross_entropy &o, const float *logits, void *out, softmax_sum s, int64_t target, bool wide)
+{
+    float inverse = __fdiv_rn(1.0f, s.sum);
+    for (int64_t from = 0; from < o.vocab; from += blockDim.x * PACK) {
+        int64_t i = from + threadIdx.x * PACK;
+        pack p = pack_load<PT_F32>(logits, i, o.vocab, wide);
+        for (int j = 0; j < PACK; j++) {
+            float probability = exponential(p.x[j], s.largest) * inverse;
+            p.x[j] = (i + j == target ? probability - 1.0f : probability) * o.scale;
+        }
+        __syncthreads(); /* the logits that these packs are written over have been read */
+        pack_store<T>(out, i, o.vocab, wide, p);
+    }
+}
+
+template <pt_dtype T> __global__ void cross_entropy_kernel(op_cross_entropy o, bool wide)
+{
+    int64_t row = blockIdx.x, target = o.targets[row];
+    const float *logits = o.logits + row * o.ld;
+    void *out = o.dlogits ? element_at<T>(o.dlogits, row * o.lddl) : NULL;
+    if (target == IGNORED) {
+        pack zero = {{0}};
+        for (int64_t i = threadIdx.x * PACK; out && i < o.vocab; i += blockDim.x * PACK)
+            pack_store<T>(out, i, o.vocab, wide, zero);
+        if (threadIdx.x == 0)
+            o.loss[row] = 0.0f;
+        return;
+    }
+    softmax_sum s = row_softmax(logits, o.vocab, wide);
+    if (threadIdx.x == 0) /* and before the barrier after which dlogits may cover this logit */
+        o.loss[row] = (float)log((double)s.sum) - (logits[target] - s.largest);
+    if (out)
+        row_gradient<T>(o, logits, out, s, target, wide);
+}
+
+template <pt_dtype T> static int cross_entropy_launch(const op_cross_entropy *o, cudaStream_t s)
+{
+    bool wide = is_wide(PT_F32, o->logits, o->ld) && is_wide(T, o->dlogits, o->dlogits ? o->lddl : 0);
+    return launch(cross_entropy_kernel<T>, o->rows, o->vocab > LONG_ROW ? 1024 : 256, s, *o, wide);
+}
+
+int cuda_cross_entropy(const op_cross_entropy *o, cudaStream_t s)
+{
+    return o->type == PT_BF16 ? cross_entropy_launch<PT_BF16>(o, s) : cross_entropy_launch<PT_F32>(o, s);
+}

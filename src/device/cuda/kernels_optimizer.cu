@@ -1,0 +1,169 @@
+/* kernels_optimizer.cu - rounding a gradient, and the optimizer's step, to the bit as the CPU's (optimizer.c
+ * there): every operation is written as the instruction that rounds as IEEE 754 asks, whatever the compiler's
+ * options.
+ *
+ * A sum of squares covers SUMSQ_ROWS rows and has 16 lanes, element i in lane i mod 16, each added up in
+ * ascending order. A block takes one sum; its threads read and round a chunk, then 16 of them add the chunk's
+ * squares while the others go on to the next chunk:
+ *
+ *     threads 0 .. 255    read 0 | read 1           | read 2           | ...
+ *     threads 0 .. 15            | add squares of 0 | add squares of 1 | ...
+ *
+ * A bf16 gradient may be written over the fp32 sums that it is rounded from. Then the squares are summed first,
+ * without writing, and the rounding follows in launches that double what they cover, each writing only over
+ * sums that the launches before it, or its own block, have read:
+ *
+ *     sums      |   0   |   1   |   2   |   3   |   4  ...           launches: chunk 0, 1, 2 and 3, 4 to 7, ...
+ *     gradient  | 0 | 1 | 2 | 3 | 4 | 5 | ...
+ */
+#include "device/cuda/primitives.h"
+
+enum { OPTIMIZER_THREADS = 256, CHUNK = OPTIMIZER_THREADS * PACK, SQUARES = 16 };
+
+/* Packs i of acc + acc2, rounded. */
+template <pt_dtype T> DEVICE pack gradient_load(const op_gradient_finish &o, int64_t i, int64_t end, bool wide)
+{
+    pack g = pack_load<PT_F32>(o.acc, i, end, wide), b;
+    if (o.acc2)
+        b = pack_load<PT_F32>(o.acc2, i, end, wide);
+    for (int j = 0; j < PACK; j++)
+        g.x[j] = element_round<T>(o.acc2 ? __fadd_rn(g.x[j], b.x[j]) : g.x[j]);
+    return g;
+}
+
+/* Lane l: sum += the squares of elements l, l + 16, ... of n. The square of an fp32 number is exact in fp64. */
+DEVICE double squares_add(double sum, const float *rounded, int64_t n)
+{
+    for (int64_t k = threadIdx.x; k < n; k += SQUARES)
+        sum = __dadd_rn(sum, __dmul_rn((double)rounded[k], (double)rounded[k]));
+    return sum;
+}
+
+template <pt_dtype T> __global__ void finish_kernel(op_gradient_finish o, bool store, bool wide)
+{
+    __shared__ float rounded[2][CHUNK];
+    int64_t begin = (int64_t)blockIdx.x * SUMSQ_ROWS * o.cols, end = begin + SUMSQ_ROWS * o.cols;
+    end = end < o.rows * o.cols ? end : o.rows * o.cols;
+    double sum = 0.0;
+    int turn = 0;
+    for (int64_t chunk = begin; chunk < end; chunk += CHUNK, turn ^= 1) {
+        int64_t i = chunk + threadIdx.x * PACK, left = end - chunk;
+        pack g = gradient_load<T>(o, i, end, wide);
+        if (store)
+            pack_store<T>(o.g, i, end, wide, g);
+        for (int j = 0; j < PACK; j++)
+            rounded[turn][threadIdx.x * PACK + j] = g.x[j];
+        __syncthreads();
+        if (threadIdx.x < SQUARES)
+            sum = squares_add(sum, rounded[turn], left < CHUNK ? left : (int64_t)CHUNK);
+    }
+    for (int distance = SQUARES / 2; distance; distance /= 2)
+        sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, distance));
+    if (threadIdx.x == 0 && o.sumsq)
+        o.sumsq[blockIdx.x] = sum;
+}
+
+/* Elements `begin` .. `end`, a chunk a block; what is written may cover sums of this launch's own chunk only. */
+template <pt_dtype T> __global__ void round_kernel(op_gradient_finish o, int64_t begin, int64_t end, bool wide)
+{
+    int64_t i = begin + (int64_t)blockIdx.x * CHUNK + threadIdx.x * PACK;
+    pack g = gradient_load<T>(o, i, end, wide);
+    __syncthreads();
+    pack_store<T>(o.g, i, end, wide, g);
+}
+
+template <pt_dtype T> static int round_in_place(const op_gradient_finish *o, bool wide, cudaStream_t s)
+{
+    int64_t n = o->rows * o->cols;
+    for (int64_t begin = 0; begin < n;) {
+        int64_t end = begin ? 2 * begin : (int64_t)CHUNK;
+        end = end < n ? end : n;
+        int status = launch(round_kernel<T>, blocks_of(end - begin, CHUNK), OPTIMIZER_THREADS, s, *o, begin, end, wide);
+        if (status)
+            return status;
+        begin = end;
+    }
+    return 0;
+}
+
+template <pt_dtype T> static int finish_launch(const op_gradient_finish *o, cudaStream_t s)
+{
+    bool over = T != PT_F32 && o->g == (const void *)o->acc;
+    bool wide = is_wide(PT_F32, o->acc, o->cols * SUMSQ_ROWS) && is_wide(PT_F32, o->acc2, 0) && is_wide(T, o->g, 0);
+    int status = 0;
+    if (!over && !o->sumsq)
+        return launch(round_kernel<T>, blocks_of(o->rows * o->cols, CHUNK), OPTIMIZER_THREADS, s, *o, (int64_t)0,
+                      o->rows * o->cols, wide);
+    if (o->sumsq)
+        status = launch(finish_kernel<T>, blocks_of(o->rows, SUMSQ_ROWS), OPTIMIZER_THREADS, s, *o, !over, wide);
+    return status || !over ? status : round_in_place<T>(o, wide, s);
+}
+
+int cuda_gradient_finish(const op_gradient_finish *o, cudaStream_t s)
+{
+    return o->type == PT_BF16 ? finish_launch<PT_BF16>(o, s) : finish_launch<PT_F32>(o, s);
+}
+
+/* ---- AdamW ---- */
+
+/* The fp32 weights that hi and lo stand for, and back; base/dtype.h says why this is exact. */
+DEVICE pack master_load(const op_adamw &o, int64_t i, bool wide)
+{
+    half_pack hi = half_load((const uint16_t *)o.hi, i, o.n, wide), lo = half_load(o.lo, i, o.n, wide);
+    pack w;
+    for (int j = 0; j < PACK; j++)
+        w.x[j] = __uint_as_float((uint32_t)(hi.x[j] - (lo.x[j] >> 15)) << 16 | lo.x[j]);
+    return w;
+}
+
+DEVICE void master_store(const op_adamw &o, int64_t i, bool wide, pack w)
+{
+    half_pack hi, lo;
+    for (int j = 0; j < PACK; j++) {
+        uint32_t u = __float_as_uint(w.x[j]);
+        hi.x[j] = (uint16_t)((u + 0x8000u) >> 16);
+        lo.x[j] = (uint16_t)u;
+    }
+    half_store((uint16_t *)o.hi, i, o.n, wide, hi);
+    half_store(o.lo, i, o.n, wide, lo);
+}
+
+/* The sequence that op_adamw gives. */
+DEVICE void adamw_element(const op_adamw &o, float g, float *w, float *m, float *v)
+{
+    g = __fmul_rn(g, o.grad_scale);
+    *w = __fmul_rn(*w, o.decay);
+    *m = __fmaf_rn(__fsub_rn(1.0f, o.beta1), __fsub_rn(g, *m), *m);
+    *v = __fmaf_rn(__fsub_rn(1.0f, o.beta2), __fmul_rn(g, g), __fmul_rn(o.beta2, *v));
+    float root = __fadd_rn(__fdiv_rn(__fsqrt_rn(*v), o.sqrt_correction2), o.eps);
+    *w = __fmaf_rn(-o.step_size, __fdiv_rn(*m, root), *w);
+}
+
+template <pt_dtype T> __global__ void adamw_kernel(op_adamw o, bool wide)
+{
+    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (i >= o.n)
+        return;
+    pack g = pack_load<T>(o.g, i, o.n, wide), m = pack_load<PT_F32>(o.m, i, o.n, wide), v = pack_load<PT_F32>(o.v, i, o.n, wide);
+    pack w = T == PT_BF16 ? master_load(o, i, wide) : pack_load<PT_F32>(o.hi, i, o.n, wide);
+    for (int j = 0; j < PACK; j++)
+        adamw_element(o, g.x[j], &w.x[j], &m.x[j], &v.x[j]);
+    pack_store<PT_F32>(o.m, i, o.n, wide, m);
+    pack_store<PT_F32>(o.v, i, o.n, wide, v);
+    if (T == PT_BF16)
+        master_store(o, i, wide, w);
+    else
+        pack_store<PT_F32>(o.hi, i, o.n, wide, w);
+}
+
+template <pt_dtype T> static int adamw_launch(const op_adamw *o, cudaStream_t s)
+{
+    bool wide = is_wide(T, o->hi, 0) && is_wide(T, o->lo, 0) && is_wide(PT_F32, o->m, 0) && is_wide(PT_F32, o->v, 0) &&
+                is_wide(T, o->g, 0);
+    return launch(adamw_kernel<T>, blocks_of(o->n, OPTIMIZER_THREADS * PACK), OPTIMIZER_THREADS, s, *o, wide);
+}
+
+int cuda_adamw(const op_adamw *o, cudaStream_t s)
+{
+    return o->type == PT_BF16 ? adamw_launch<PT_BF16>(o, s) : adamw_launch<PT_F32>(o, s);
+}

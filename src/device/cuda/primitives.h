@@ -1,0 +1,211 @@
+/* primitives.h - what the CUDA kernels are made of: packs of elements, sums over a warp and a block, launches.
+ *
+ * A thread works on packs of PACK = 8 neighbouring elements. Where the rows of a tensor lie at multiples of 16
+ * bytes (`wide`, decided by the launcher), a pack is read and written in 16-byte words, else element by element;
+ * which of the two never shows in the result.
+ *
+ *     row      |  pack 0  |  pack 1  |  ...  |  last pack, short  |
+ *     thread        0          1                 filled with zeros
+ *
+ * Sums are taken in three fixed steps: over a thread's packs, ascending; over the lanes of a warp, as a
+ * butterfly; over the warps of a block, as a butterfly. How many threads share a row depends on its length
+ * alone, so a row's sum depends on nothing but the row.
+ *
+ * The warp and block operations need every thread of the warp or block. They rest on three functions that CUDA
+ * has built in and the host shim replaces: a shuffle, a ballot, a barrier.
+ *
+ * Products and sums are fused only where fmaf() is written: the kernels are compiled with -fmad=false.
+ */
+#ifndef PT_CUDA_PRIMITIVES_H
+#define PT_CUDA_PRIMITIVES_H
+
+#include "device/cuda/kernels.h"
+
+#include <stdint.h>
+
+enum { PACK = 8, WARP = 32 };
+#define FULL_WARP 0xffffffffu
+
+#define DEVICE static __device__ __forceinline__
+
+/* ---- elements ---- */
+
+DEVICE float bf16_value(uint32_t bits) { return __uint_as_float(bits << 16); }
+
+/* As bf16_from_f32 in base/dtype.h: nearest, ties to even, a NaN stays a quiet NaN. */
+DEVICE uint32_t bf16_bits(float x)
+{
+    uint32_t u = __float_as_uint(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        return (u | 0x400000u) >> 16;
+    return (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
+}
+
+template <pt_dtype T> DEVICE float element_load(const void *base, int64_t i)
+{
+    return T == PT_BF16 ? bf16_value(((const uint16_t *)base)[i]) : ((const float *)base)[i];
+}
+
+template <pt_dtype T> DEVICE void element_store(void *base, int64_t i, float x)
+{
+    if (T == PT_BF16)
+        ((uint16_t *)base)[i] = (uint16_t)bf16_bits(x);
+    else
+        ((float *)base)[i] = x;
+}
+
+/* x as an element of this type holds it. */
+template <pt_dtype T> DEVICE float element_round(float x)
+{
+    return T == PT_BF16 ? bf16_value(bf16_bits(x)) : x;
+}
+
+template <pt_dtype T> DEVICE const void *element_at(const void *base, int64_t i)
+{
+    return (const char *)base + i * (T == PT_BF16 ? 2 : 4);
+}
+
+template <pt_dtype T> DEVICE void *element_at(void *base, int64_t i)
+{
+    return (char *)base + i * (T == PT_BF16 ? 2 : 4);
+}
+
+/* ---- packs ---- */
+
+typedef struct pack { float x[PACK]; } pack;
+typedef struct half_pack { uint16_t x[PACK]; } half_pack;
+
+/* Elements i .. i + 7 of a row of n; those from n on are 0. */
+DEVICE half_pack half_load(const uint16_t *row, int64_t i, int64_t n, bool wide)
+{
+    half_pack p;
+    if (wide && i + PACK <= n) {
+        uint4 v = *(const uint4 *)(row + i);
+        uint32_t word[4] = {v.x, v.y, v.z, v.w};
+        for (int j = 0; j < PACK; j++)
+            p.x[j] = (uint16_t)(word[j / 2] >> (j % 2 * 16));
+        return p;
+    }
+    for (int j = 0; j < PACK; j++)
+        p.x[j] = i + j < n ? row[i + j] : (uint16_t)0;
+    return p;
+}
+
+/* Those from n on are left alone. */
+DEVICE void half_store(uint16_t *row, int64_t i, int64_t n, bool wide, half_pack p)
+{
+    if (wide && i + PACK <= n) {
+        uint32_t word[4];
+        for (int j = 0; j < PACK; j += 2)
+            word[j / 2] = p.x[j] | (uint32_t)p.x[j + 1] << 16;
+        *(uint4 *)(row + i) = make_uint4(word[0], word[1], word[2], word[3]);
+        return;
+    }
+    for (int j = 0; j < PACK; j++)
+        if (i + j < n)
+            row[i + j] = p.x[j];
+}
+
+template <pt_dtype T> DEVICE pack pack_load(const void *row, int64_t i, int64_t n, bool wide)
+{
+    pack p;
+    if (T == PT_BF16) {
+        half_pack h = half_load((const uint16_t *)row, i, n, wide);
+        for (int j = 0; j < PACK; j++)
+            p.x[j] = bf16_value(h.x[j]);
+        return p;
+    }
+    const float *x = (const float *)row;
+    if (wide && i + PACK <= n) {
+        float4 a = *(const float4 *)(x + i), b = *(const float4 *)(x + i + 4);
+        pack v = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+        return v;
+    }
+    for (int j = 0; j < PACK; j++)
+        p.x[j] = i + j < n ? x[i + j] : 0.0f;
+    return p;
+}
+
+template <pt_dtype T> DEVICE void pack_store(void *row, int64_t i, int64_t n, bool wide, pack p)
+{
+    if (T == PT_BF16) {
+        half_pack h;
+        for (int j = 0; j < PACK; j++)
+            h.x[j] = (uint16_t)bf16_bits(p.x[j]);
+        half_store((uint16_t *)row, i, n, wide, h);
+        return;
+    }
+    float *x = (float *)row;
+    if (wide && i + PACK <= n) {
+        *(float4 *)(x + i) = make_float4(p.x[0], p.x[1], p.x[2], p.x[3]);
+        *(float4 *)(x + i + 4) = make_float4(p.x[4], p.x[5], p.x[6], p.x[7]);
+        return;
+    }
+    for (int j = 0; j < PACK; j++)
+        if (i + j < n)
+            x[i + j] = p.x[j];
+}
+
+DEVICE float pack_sum(pack p)
+{
+    return ((p.x[0] + p.x[1]) + (p.x[2] + p.x[3])) + ((p.x[4] + p.x[5]) + (p.x[6] + p.x[7]));
+}
+
+/* ---- warps and blocks ---- */
+
+template <typename F> DEVICE F warp_sum(F x)
+{
+    for (int distance = WARP / 2; distance; distance /= 2)
+        x += __shfl_xor_sync(FULL_WARP, x, distance);
+    return x;
+}
+
+DEVICE float warp_max(float x)
+{
+    for (int distance = WARP / 2; distance; distance /= 2)
+        x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, distance));
+    return x;
+}
+
+/* Every thread of the block gets every warp's value: lane w of each warp that of warp w, `rest` beyond. */
+DEVICE float block_share(float x, float rest)
+{
+    __shared__ float of_warp[WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+    __syncthreads(); /* the last call's values have been read */
+    if (lane == 0)
+        of_warp[warp] = x;
+    __syncthreads();
+    return lane < warps ? of_warp[lane] : rest;
+}
+
+DEVICE float block_sum(float x) { return warp_sum(block_share(warp_sum(x), 0.0f)); }
+DEVICE float block_max(float x) { return warp_max(block_share(warp_max(x), -INFINITY)); }
+
+/* ---- launches, on the host ---- */
+
+/* Whether rows `stride` elements apart can be reached in 16-byte words. */
+static inline bool is_wide(pt_dtype type, const void *rows, int64_t stride)
+{
+    return ((uintptr_t)rows | (uintptr_t)stride * dtype_bytes(type)) % 16 == 0;
+}
+
+static inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+/* Blocks are numbered in one dimension; none at all is no launch. */
+template <typename... P, typename... A>
+static int launch(void (*kernel)(P...), int64_t blocks, int threads, cudaStream_t s, A... args)
+{
+    if (blocks == 0)
+        return 0;
+    if (blocks > INT32_MAX)
+        return cudaErrorInvalidConfiguration;
+#ifdef PT_CUDA_SHIM
+    return shim_launch((unsigned)blocks, (unsigned)threads, [=] { kernel(args...); });
+#else
+    kernel<<<(unsigned)blocks, (unsigned)threads, 0, s>>>(args...);
+    return cudaGetLastError();
+#endif
+}
+
+#endif
