@@ -1,7 +1,8 @@
 /* reference.h - what the tests of ops share: random tensors whose elements are known exactly in
  * fp64, the device under test with queues of 1 to 4 threads, and comparisons.
  *
- * PROTRAIN_TEST_DEVICE names the device whose ops are run: cpu, unless it is set.
+ * PROTRAIN_TEST_DEVICE names the device whose ops are run: cpu, unless it is set; or shim, the CUDA kernels on
+ * the CPU (cuda/shim.h), where 1 to 4 "threads" are orders in which blocks and threads run.
  *
  * A tensor holds `data` in its type and `value`, the same numbers in fp64. References are computed
  * in fp64 from `value`; near() then allows one rounding to the result's type, plus a slack for
@@ -11,6 +12,7 @@
 #define PT_TEST_REFERENCE_H
 
 #include "base/rng.h"
+#include "cuda/shim_device.h"
 #include "device/device.h"
 
 #include <math.h>
@@ -51,7 +53,11 @@ static inline int test_device_open(device **out, pt_error *e)
     const char *name = getenv("PROTRAIN_TEST_DEVICE");
     if (!name || !strcmp(name, "cpu"))
         return device_cpu_open(&options, out, e);
-    return pt_fail(e, PT_USAGE, "PROTRAIN_TEST_DEVICE is '%s'; the ops are tested on cpu", name);
+#ifdef PT_TEST_SHIM
+    if (!strcmp(name, "shim"))
+        return device_shim_open(&options, out, e);
+#endif
+    return pt_fail(e, PT_USAGE, "PROTRAIN_TEST_DEVICE is '%s', which these tests do not know", name);
 }
 
 static inline int group_setup(void **state)

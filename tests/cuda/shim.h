@@ -1,0 +1,86 @@
+/* shim.h - a stand-in for CUDA, so that the kernels in src/device/cuda run on the CPU.
+ *
+ * The .cu files are compiled by the C++ compiler with PT_CUDA_SHIM and this header in place of CUDA's. A launch
+ * runs its blocks one after the other on the calling thread. The threads of a block are fibres: each has a
+ * stack and runs until it ends or waits at a barrier, of its block or (in a shuffle or ballot) of its warp.
+ *
+ *     fibre    0 ----|            0 --------|
+ *              1     ----|        1         ----|            | waits for the others
+ *              2         ----|    2             ----| ...
+ *
+ * CUDA promises no order of blocks, nor of threads between two barriers. shim_order_set() picks one: ascending,
+ * descending, or shuffled; a kernel that lacks a barrier, or whose blocks depend on each other, gives another
+ * result in one of them. `__shared__` memory is static and keeps what the block before has left, and the
+ * compiler's sanitizers see every access. A thread that ends while others wait at a barrier of its warp or
+ * block, and shuffles that disagree, stop the program with a message.
+ *
+ * What it cannot show: speed, alignment faults, registers, and how the GPU rounds expf() and log(), which are
+ * the C library's here. Everything else that the kernels use rounds as IEEE 754 asks on both.
+ */
+#ifndef PT_CUDA_SHIM_H
+#define PT_CUDA_SHIM_H
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __global__ static
+#define __device__
+#define __shared__ static
+#define __forceinline__ inline
+
+struct shim_index { unsigned x; };
+extern shim_index threadIdx, blockIdx, blockDim;
+
+struct alignas(16) uint4 { uint32_t x, y, z, w; };
+struct alignas(16) float4 { float x, y, z, w; };
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+/* ---- the host's side ---- */
+
+typedef struct shim_stream *cudaStream_t;
+enum { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
+static inline int cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
+{
+    memset(p, value, bytes);
+    return cudaSuccess;
+}
+
+/* 1: ascending, 2: descending, others: shuffled, another way for each number. */
+extern "C" void shim_order_set(int order);
+int shim_launch(unsigned blocks, unsigned threads, const std::function<void()> &kernel);
+
+/* ---- what needs other threads ---- */
+
+void __syncthreads();
+/* The 64 bits that lane `lane ^ distance` gave; every lane of the warp comes here. */
+uint64_t shim_exchange(uint64_t bits, int distance);
+unsigned __ballot_sync(unsigned mask, bool vote);
+
+template <typename T> static inline T __shfl_xor_sync(unsigned, T x, int distance)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, &x, sizeof x);
+    bits = shim_exchange(bits, distance);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* ---- arithmetic ---- */
+
+static inline uint32_t __float_as_uint(float x) { uint32_t u; memcpy(&u, &x, sizeof u); return u; }
+static inline float __uint_as_float(uint32_t u) { float x; memcpy(&x, &u, sizeof x); return x; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline float __frcp_rn(float a) { return 1.0f / a; }
+static inline float __fsqrt_rn(float a) { return sqrtf(a); }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline double __dadd_rn(double a, double b) { return a + b; }
+static inline double __dmul_rn(double a, double b) { return a * b; }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+
+#endif

@@ -1,0 +1,171 @@
+#include "cuda/shim_device.h"
+
+#include "device/cpu/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* As src/device/cuda/kernels.h declares them, but for the stream, which is ignored. */
+#define KERNEL(name, op_type) int cuda_##name(const op_type *o, void *stream)
+KERNEL(bias_backward, op_bias_backward);
+KERNEL(norm, op_norm);
+KERNEL(norm_backward, op_norm_backward);
+KERNEL(rope, op_rope);
+KERNEL(activation, op_activation);
+KERNEL(activation_backward, op_activation_backward);
+KERNEL(embedding, op_embedding);
+KERNEL(embedding_backward, op_embedding_backward);
+KERNEL(cross_entropy, op_cross_entropy);
+KERNEL(gradient_finish, op_gradient_finish);
+KERNEL(adamw, op_adamw);
+void shim_order_set(int order);
+
+typedef struct shim_device { device base; device *cpu; } shim_device;
+
+typedef struct shim_queue {
+    queue base;
+    int order;
+    uint64_t signaled;
+    queue *cpu; /* for what is no kernel of our own */
+    int status;
+} shim_queue;
+
+static const device_table *cpu_table(const shim_queue *q)
+{
+    return ((shim_device *)q->base.device)->cpu->table;
+}
+
+static int kernel_run(const op *o, bool *is_kernel)
+{
+    *is_kernel = true;
+    switch (o->kind) {
+    case OP_BIAS_BACKWARD: return cuda_bias_backward(&o->bias_backward, NULL);
+    case OP_NORM: return cuda_norm(&o->norm, NULL);
+    case OP_NORM_BACKWARD: return cuda_norm_backward(&o->norm_backward, NULL);
+    case OP_ROPE: return cuda_rope(&o->rope, NULL);
+    case OP_ACTIVATION: return cuda_activation(&o->activation, NULL);
+    case OP_ACTIVATION_BACKWARD: return cuda_activation_backward(&o->activation_backward, NULL);
+    case OP_EMBEDDING: return cuda_embedding(&o->embedding, NULL);
+    case OP_EMBEDDING_BACKWARD: return cuda_embedding_backward(&o->embedding_backward, NULL);
+    case OP_CROSS_ENTROPY: return cuda_cross_entropy(&o->cross_entropy, NULL);
+    case OP_GRADIENT_FINISH: return cuda_gradient_finish(&o->gradient_finish, NULL);
+    case OP_ADAMW: return cuda_adamw(&o->adamw, NULL);
+    default: *is_kernel = false; return 0;
+    }
+}
+
+static void shim_submit(queue *base, const op *o)
+{
+    shim_queue *q = (shim_queue *)base;
+    bool is_kernel;
+    shim_order_set(q->order);
+    int status = kernel_run(o, &is_kernel);
+    if (status)
+        q->status = status;
+    if (is_kernel)
+        return;
+    queue_submit(q->cpu, o);
+    queue_sync(q->cpu, queue_signal(q->cpu), NULL); /* its error stays in the queue */
+}
+
+/* What was submitted before, to any queue, has been done. */
+static uint64_t shim_signal(queue *q) { return ++((shim_queue *)q)->signaled; }
+static void shim_wait(queue *q, queue *other, uint64_t value) {}
+
+static void shim_mark(queue *q, int64_t *ns)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    *ns = t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+static int shim_sync(queue *base, uint64_t value, pt_error *e)
+{
+    shim_queue *q = (shim_queue *)base;
+    if (q->status)
+        return pt_fail(e, PT_FAILED, "a kernel was launched with a wrong configuration (error %d)", q->status);
+    return queue_sync(q->cpu, queue_signal(q->cpu), e);
+}
+
+static void shim_queue_close(queue *base)
+{
+    if (!base)
+        return;
+    shim_queue *q = (shim_queue *)base;
+    cpu_table(q)->queue_close(q->cpu);
+    free(q);
+}
+
+static int shim_queue_open(device *d, const char *name, int threads, queue **out, pt_error *e)
+{
+    *out = NULL;
+    shim_queue *q = calloc(1, sizeof *q);
+    if (!q)
+        return pt_fail(e, PT_FAILED, "no memory for the queue '%s'", name);
+    q->base.device = d;
+    q->order = threads;
+    int code = cpu_table(q)->queue_open(((shim_device *)d)->cpu, name, 1, &q->cpu, e);
+    if (code) {
+        free(q);
+        return code;
+    }
+    *out = &q->base;
+    return 0;
+}
+
+static int shim_memory_open(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e)
+{
+    device *cpu = ((shim_device *)d)->cpu;
+    return cpu->table->memory_open(cpu, kind, bytes, base, e);
+}
+
+static void shim_memory_close(device *d, memory_kind kind, void *base, size_t bytes)
+{
+    device *cpu = ((shim_device *)d)->cpu;
+    cpu->table->memory_close(cpu, kind, base, bytes);
+}
+
+static size_t shim_memory_used(device *d, memory_kind kind, void *base, size_t bytes)
+{
+    device *cpu = ((shim_device *)d)->cpu;
+    return cpu->table->memory_used(cpu, kind, base, bytes);
+}
+
+static void shim_close(device *d)
+{
+    device *cpu = ((shim_device *)d)->cpu;
+    cpu->table->close(cpu);
+    free(d);
+}
+
+static const device_table SHIM_TABLE = {
+    .close = shim_close,
+    .memory_open = shim_memory_open,
+    .memory_close = shim_memory_close,
+    .memory_used = shim_memory_used,
+    .queue_open = shim_queue_open,
+    .queue_close = shim_queue_close,
+    .submit = shim_submit,
+    .signal = shim_signal,
+    .wait = shim_wait,
+    .mark = shim_mark,
+    .sync = shim_sync,
+};
+
+int device_shim_open(const device_options *o, device **out, pt_error *e)
+{
+    *out = NULL;
+    shim_device *d = calloc(1, sizeof *d);
+    if (!d)
+        return pt_fail(e, PT_FAILED, "no memory for the description of the shim");
+    int code = device_cpu_open(o, &d->cpu, e);
+    if (code) {
+        free(d);
+        return code;
+    }
+    d->base.info = d->cpu->info;
+    d->base.table = &SHIM_TABLE;
+    *out = &d->base;
+    return 0;
+}
