@@ -102,7 +102,8 @@ PT_API void pt_train_defaults(pt_train_options *o);
 /* The strings and lists in `o` are not copied: they must live until pt_trainer_close.
  * Reads model and data, plans, proves that the plan fits, takes the memory, loads the weights (or a checkpoint). */
 PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e);
-/* One step: 1 if there was one, 0 when all are done, negative on error. */
+/* One step: 1 if there was one, 0 when all are done, negative on error. Where only the checkpoint of the step could not be
+ * written (a full disk), the step is done: make room, then pt_trainer_save or the next step. */
 PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
 /* Writes checkpoint-STEP into the output folder. */
 PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);

@@ -22,19 +22,24 @@
 
 enum { CHECKPOINT_VERSION = 2 };
 
-static const char *const companions[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                                         "vocab.json", "merges.txt", "tokenizer.model", "generation_config.json",
-                                         "chat_template.jinja"};
+const char *model_companion(int i)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                                        "vocab.json", "merges.txt", "tokenizer.model", "generation_config.json",
+                                        "chat_template.jinja", NULL};
+    return names[i];
+}
 
 /* ---- writing ---- */
 
 static int copy_companions(const trainer *t, const char *folder, pt_error *e)
 {
     char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
-    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
-        int failed = path_join(from, t->model_dir, companions[i], e);
+    const char *name;
+    for (int i = 0; (name = model_companion(i)); i++) {
+        int failed = path_join(from, t->model_dir, name, e);
         if (!failed)
-            failed = path_join(to, folder, companions[i], e);
+            failed = path_join(to, folder, name, e);
         if (!failed && path_exists(from))
             failed = file_copy_atomic(from, to, e);
         if (failed)
@@ -136,6 +141,26 @@ static int64_t newest_checkpoint(const trainer *t, int64_t limit)
     return newest;
 }
 
+int checkpoint_count(const trainer *t)
+{
+    int n = 0;
+    for (int64_t step = newest_checkpoint(t, t->step); step >= 0; step = newest_checkpoint(t, step - 1))
+        n++;
+    return n;
+}
+
+void checkpoint_add_advice(const trainer *t, pt_error *e)
+{
+    int64_t step = newest_checkpoint(t, t->step);
+    size_t n = e ? strlen(e->text) : 0;
+    if (!e)
+        return;
+    if (step >= 0)
+        snprintf(e->text + n, sizeof e->text - n, "; checkpoint-%lld stands, --resume goes on from there", (long long)step);
+    else
+        snprintf(e->text + n, sizeof e->text - n, "; the run has no checkpoint yet");
+}
+
 /* Keeps the newest `keep` checkpoints up to this step; later ones are of a run from which this one was resumed. */
 static int prune(const trainer *t, pt_error *e)
 {
@@ -158,7 +183,7 @@ static int prune(const trainer *t, pt_error *e)
     return 0;
 }
 
-int checkpoint_save(trainer *t, pt_error *e)
+static int save(trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES], name[48], folder[FILE_PATH_BYTES];
     snprintf(name, sizeof name, "checkpoint-%lld", (long long)t->step);
@@ -192,6 +217,14 @@ int checkpoint_save(trainer *t, pt_error *e)
         return failed;
     t->saved_step = t->step;
     return prune(t, e);
+}
+
+int checkpoint_save(trainer *t, pt_error *e)
+{
+    int failed = save(t, e);
+    if (failed && !t->broken)
+        checkpoint_add_advice(t, e);
+    return failed;
 }
 
 /* When a file of a model takes its final name: what config.json speaks of is there when it is. */

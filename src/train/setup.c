@@ -346,6 +346,8 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed)
         failed = open_executor(t, e);
     if (!failed)
+        failed = room_check(t, e);
+    if (!failed)
         failed = from[0] ? checkpoint_load_state(t, from, e) : load_weights(t, e);
     if (!failed)
         failed = write_machine(t, e);

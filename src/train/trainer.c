@@ -181,12 +181,15 @@ static update_params params_of_step(const trainer *t, int64_t step, double norm)
 /* Nothing is waiting afterwards, if all went well. */
 static int run_schedule(trainer *t, schedule_kind kind, float loss_scale, pt_error *e)
 {
+    int failed = 0;
     if (t->broken)
-        return pt_fail(e, PT_FAILED, "the run failed in the middle of a step, and what is in memory is neither from before nor from after it: "
-                                     "go on from the last checkpoint");
-    int failed = executor_run(t->x, kind, loss_scale, &t->update, e);
+        failed = pt_fail(e, PT_FAILED, "the run failed in the middle of a step, and what is in memory is neither from before nor from after it");
+    else
+        failed = executor_run(t->x, kind, loss_scale, &t->update, e);
     t->broken = failed != 0;
     t->pending = false;
+    if (failed)
+        checkpoint_add_advice(t, e);
     return failed;
 }
 

@@ -58,7 +58,10 @@ int trainer_drain(trainer *t, pt_error *e); /* runs the waiting updates; an erro
 int trainer_setup(trainer *t, pt_error *e);
 
 /* checkpoint.c */
-int checkpoint_save(trainer *t, pt_error *e);
+int checkpoint_save(trainer *t, pt_error *e); /* the error says which checkpoint stands */
+int checkpoint_count(const trainer *t);       /* complete ones, up to the run's step */
+const char *model_companion(int i);           /* names of the files that go with a model's weights; NULL behind the last */
+void checkpoint_add_advice(const trainer *t, pt_error *e); /* adds from where --resume goes on */
 int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e); /* complete, in the output folder; "": none */
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e);        /* and compares the settings */
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
@@ -68,6 +71,15 @@ int model_export(trainer *t, pt_error *e);                                      
 json_t *model_json(const model_config *c); /* new references */
 json_t *settings_json(const trainer *t);
 int settings_compare(const trainer *t, const char *path, const json_source *file, pt_error *e); /* file: trainer.json of the checkpoint `path` */
+
+/* room.c */
+typedef struct room_need {
+    uint64_t checkpoint_bytes, model_bytes; /* each */
+    int64_t checkpoints;                    /* that this run adds, at a time */
+    uint64_t least_bytes, bytes;            /* for the first of them; for all */
+} room_need;
+room_need room_of(const trainer *t);
+int room_check(const trainer *t, pt_error *e); /* PT_DOES_NOT_FIT, or a notice where it may become tight */
 
 /* trace.c */
 int trace_write(const trainer *t, schedule_kind kind, pt_error *e); /* of the last run, which was of this kind */

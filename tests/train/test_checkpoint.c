@@ -521,75 +521,6 @@ static void resuming_without_a_checkpoint_starts_at_the_first_step(void **state)
     run_free(&straight);
 }
 
-/* ---- a disk that fills up ---- */
-
-/* Nothing but complete checkpoints under final names, nothing temporary left. */
-static int folder_is_clean(const char *folder)
-{
-    struct dirent **entries;
-    int n = scandir(folder, &entries, NULL, alphasort), dirty = 0;
-    for (int i = 0; i < n; i++) {
-        char path[600];
-        snprintf(path, sizeof path, "%s/%s/trainer/trainer.json", folder, entries[i]->d_name);
-        bool is_checkpoint = strncmp(entries[i]->d_name, "checkpoint-", 11) == 0;
-        if (strstr(entries[i]->d_name, ".tmp") || (is_checkpoint && !path_exists(path)))
-            dirty++;
-        free(entries[i]);
-    }
-    free(entries);
-    return !dirty;
-}
-
-/* On the small disk: exit status 0 if saving failed as it should, 2 if the disk was large enough. */
-static int train_on_small_disk(const char *folder)
-{
-    fixture f;
-    pt_error e = {0};
-    pt_train_options o;
-    pt_trainer *t;
-    pt_step s;
-    char out[256], checkpoint[300];
-    int more = 1;
-    fixture_open(&f, "bf16", "gpt2");
-    snprintf(out, sizeof out, "%s/run", folder);
-    fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
-    o.steps = 4;
-    o.save_every = 2;
-    if (pt_trainer_open(&o, &t, &e))
-        return fprintf(stderr, "%s\n", e.text), 3;
-    while (more > 0)
-        more = pt_trainer_step(t, &s, &e);
-    pt_trainer_close(t);
-    if (more == 0)
-        return 2;
-    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-2/trainer/trainer.json", out);
-    if (s.step != 4 || !strstr(e.text, "checkpoint-4") || !strstr(e.text, "make room") || !folder_is_clean(out) || !path_exists(checkpoint))
-        return fprintf(stderr, "step %d: %s\n", (int)s.step, e.text), 4;
-    o.resume = true; /* the old checkpoint can be read */
-    if (pt_trainer_open(&o, &t, &e))
-        return fprintf(stderr, "%s\n", e.text), 5;
-    pt_trainer_close(t);
-    fixture_close(&f);
-    return 0;
-}
-
-static void a_full_disk_loses_nothing(void **state)
-{
-    (void)state;
-    int refused = 0;
-    for (size_t kib = 1500; kib <= 3100; kib += 200) {
-        int status = on_small_disk(kib << 10, train_on_small_disk);
-        if (status < 0) {
-            printf("skipped: no file system can be mounted here\n");
-            skip();
-        }
-        if (status != 0 && status != 2)
-            fail_msg("a disk of %zu KiB: status %d", kib, status);
-        refused += status == 0;
-    }
-    assert_true(refused >= 4);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -603,7 +534,6 @@ int main(void)
         cmocka_unit_test(a_folder_that_is_no_checkpoint_is_refused),
         cmocka_unit_test(going_on_from_elsewhere_never_writes_over_another_run),
         cmocka_unit_test(resuming_without_a_checkpoint_starts_at_the_first_step),
-        cmocka_unit_test(a_full_disk_loses_nothing),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

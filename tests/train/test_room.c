@@ -1,0 +1,168 @@
+/* The disk that a run writes to: what it will need is known before, and a disk that fills up loses nothing. */
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "train/fixture.h"
+#include "train/trainer.h"
+
+#include <sys/stat.h>
+
+static void note(void *arg, const char *sentence)
+{
+    size_t n = strlen(arg);
+    snprintf((char *)arg + n, 1024 - n, "%s\n", sentence);
+}
+
+static uint64_t bytes_in(const char *folder, bool below)
+{
+    struct dirent **entries;
+    struct stat st;
+    char path[700];
+    uint64_t sum = 0;
+    int n = scandir(folder, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        if (entries[i]->d_name[0] != '.' && stat(path, &st) == 0)
+            sum += !S_ISDIR(st.st_mode) ? (uint64_t)st.st_size : below ? bytes_in(path, below) : 0;
+        free(entries[i]);
+    }
+    free(entries);
+    return sum;
+}
+
+/* Foreseen: not less than what is written, and not much more. */
+static void what_a_run_will_write_is_known_before(void **state)
+{
+    (void)state;
+    static const struct { const char *kind, *name; pt_save_type type; } cases[] = {
+        {"bf16", "gpt2", PT_SAVE_F32}, {"bf16", "gpt2", PT_SAVE_BF16}, {"models", "llama_bf16", PT_SAVE_AS_STORED}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture f;
+        pt_error e = {0};
+        pt_train_options o;
+        pt_trainer *t;
+        pt_step s;
+        char out[128], path[160];
+        snprintf(out, sizeof out, "%s/known-%zu", scratch, i);
+        fixture_open(&f, cases[i].kind, cases[i].name);
+        fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
+        o.steps = 4;
+        o.save_every = 1;
+        o.keep = i ? 2 : 0;
+        o.save_type = cases[i].type;
+        must(pt_trainer_open(&o, &t, &e), &e);
+        room_need r = room_of(t);
+        assert_int_equal(r.checkpoints, i ? 3 : 4); /* a third one for a moment */
+        while (pt_trainer_step(t, &s, &e) > 0)
+            ;
+        snprintf(path, sizeof path, "%s/checkpoint-4", out);
+        uint64_t checkpoint = bytes_in(path, true), before = bytes_in(out, false);
+        must(pt_trainer_finish(t, &e), &e);
+        uint64_t model = bytes_in(out, false) - before;
+        if (r.checkpoint_bytes < checkpoint || r.checkpoint_bytes > checkpoint + (128 << 10))
+            fail_msg("%s: a checkpoint takes %llu bytes and %llu were foreseen", cases[i].name, (unsigned long long)checkpoint,
+                     (unsigned long long)r.checkpoint_bytes);
+        if (r.model_bytes < model || r.model_bytes > model + (64 << 10))
+            fail_msg("%s: the model takes %llu bytes and %llu were foreseen", cases[i].name, (unsigned long long)model,
+                     (unsigned long long)r.model_bytes);
+        assert_int_equal(room_of(t).checkpoints, 0);
+        pt_trainer_close(t);
+        fixture_close(&f);
+    }
+}
+
+/* Nothing but complete checkpoints under final names, nothing temporary left. */
+static int folder_is_clean(const char *folder)
+{
+    struct dirent **entries;
+    int n = scandir(folder, &entries, NULL, alphasort), dirty = 0;
+    for (int i = 0; i < n; i++) {
+        char path[600];
+        snprintf(path, sizeof path, "%s/%s/trainer/trainer.json", folder, entries[i]->d_name);
+        bool is_checkpoint = strncmp(entries[i]->d_name, "checkpoint-", 11) == 0;
+        if (strstr(entries[i]->d_name, ".tmp") || (is_checkpoint && !path_exists(path)))
+            dirty++;
+        free(entries[i]);
+    }
+    free(entries);
+    return !dirty;
+}
+
+/* On the small disk: exit status 0 if saving failed as it should, 2 if the disk was large enough, 6 where the run was refused. */
+static int train_on_small_disk(const char *folder)
+{
+    fixture f;
+    pt_error e = {0};
+    pt_train_options o;
+    pt_trainer *t;
+    pt_step s;
+    char out[256], checkpoint[300], noted[1024] = "";
+    int more = 1;
+    fixture_open(&f, "bf16", "gpt2");
+    snprintf(out, sizeof out, "%s/run", folder);
+    fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
+    o.steps = 4;
+    o.save_every = 2;
+    o.notice = note;
+    o.arg = noted;
+    int failed = pt_trainer_open(&o, &t, &e);
+    if (failed == PT_DOES_NOT_FIT && strstr(e.text, "checkpoint"))
+        return 6;
+    if (failed)
+        return fprintf(stderr, "%s\n", e.text), 3;
+    while (more > 0)
+        more = pt_trainer_step(t, &s, &e);
+    pt_trainer_close(t);
+    if (more == 0)
+        return 2;
+    if (!strstr(noted, "--keep")) /* it was foreseen */
+        return fprintf(stderr, "no notice\n"), 7;
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-2/trainer/trainer.json", out);
+    if (s.step != 4 || !strstr(e.text, "checkpoint-4") || !strstr(e.text, "make room") || !strstr(e.text, "checkpoint-2 stands") || !folder_is_clean(out) || !path_exists(checkpoint))
+        return fprintf(stderr, "step %d: %s\n", (int)s.step, e.text), 4;
+    o.resume = true;
+    if (mount("small", folder, "tmpfs", MS_REMOUNT, "size=8m")) /* room is made */
+        return perror(folder), 8;
+    if (pt_trainer_open(&o, &t, &e))
+        return fprintf(stderr, "%s\n", e.text), 5;
+    while ((more = pt_trainer_step(t, &s, &e)) > 0)
+        ;
+    pt_trainer_close(t);
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-4/trainer/trainer.json", out);
+    if (more || !path_exists(checkpoint))
+        return fprintf(stderr, "%s\n", e.text), 9;
+    fixture_close(&f);
+    return 0;
+}
+
+static void a_full_disk_loses_nothing(void **state)
+{
+    (void)state;
+    int full = 0, refused = 0;
+    for (size_t kib = 700; kib <= 3100; kib += 200) {
+        int status = on_small_disk(kib << 10, train_on_small_disk);
+        if (status < 0) {
+            printf("skipped: no file system can be mounted here\n");
+            skip();
+        }
+        if (status != 0 && status != 2 && status != 6)
+            fail_msg("a disk of %zu KiB: status %d", kib, status);
+        full += status == 0;
+        refused += status == 6;
+    }
+    assert_true(full >= 3 && refused >= 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_run_will_write_is_known_before),
+        cmocka_unit_test(a_full_disk_loses_nothing),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
