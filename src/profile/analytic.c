@@ -40,7 +40,7 @@ static void add_matmul(meter *m, const op_matmul *o)
 {
     double e = (double)dtype_bytes(o->type), out = (double)dtype_bytes(o->out_type);
     double rows = (double)o->m, n = (double)o->n, k = (double)o->k;
-    double bytes = (rows * k + n * k) * e + rows * n * (out * (o->accumulate ? 2 : 1) + (o->residual ? e : 0));
+    double bytes = (rows * k + n * k) * e + rows * n * (out * (o->accumulate ? 2 : 1) + (o->residual ? e : 0) + (o->stream ? 8 : 0));
     add(m, o->type, 2 * rows * n * k, bytes);
 }
 
@@ -82,7 +82,8 @@ static void meter_submit(queue *q, const op *o)
     case OP_NORM: add_bytes(m, o->norm.type, (double)(o->norm.rows * o->norm.heads * o->norm.dim), 2, 0); break;
     case OP_NORM_BACKWARD: {
         const op_norm_backward *b = &o->norm_backward;
-        add_bytes(m, b->type, (double)(b->rows * b->heads * b->dim), b->dx_add ? 4 : 3, 0);
+        double n = (double)(b->rows * b->heads * b->dim);
+        add_bytes(m, b->type, n, b->dx_add ? 4 : 3, n * ((b->stream_add ? 4 : 0) + (b->stream ? 4 : 0)));
         break;
     }
     case OP_ROPE: add_bytes(m, o->rope.type, (double)(o->rope.rows * o->rope.heads * o->rope.dim), 2, 0); break;
@@ -100,7 +101,7 @@ static void meter_submit(queue *q, const op *o)
     case OP_EMBEDDING: {
         const op_embedding *b = &o->embedding;
         double looked_up = rows_in_slice(m, b->rows, b->table_rows) * (double)b->cols;
-        add_bytes(m, b->type, looked_up, b->position_table ? 3 : 2, (double)b->rows * 4);
+        add_bytes(m, b->type, looked_up, b->position_table ? 3 : 2, (b->stream ? looked_up * 4 : 0) + (double)b->rows * 4);
         break;
     }
     case OP_EMBEDDING_BACKWARD: {
