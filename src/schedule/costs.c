@@ -55,8 +55,6 @@ static double operand_bytes(const schedule *s, const task *t)
     return bytes;
 }
 
-static double chunk_elements(const packing *k, int chunk) { return (double)k->chunks[chunk].elements; }
-
 /* Those of the chunk's elements that belong to the task's block. */
 static double finished_elements(const schedule_input *in, const task *t)
 {
@@ -87,6 +85,18 @@ static double transfer_ns(const costs *c, const schedule *s, const task *t)
     }
 }
 
+/* A chunk that stays on the device is there whole on every rank: its gradient is summed and its weights are gathered. */
+static double update_ns(const costs *c, const schedule_input *in, const task *t)
+{
+    double share = (double)in->packing->chunks[t->chunk].elements / c->ranks;
+    double ns = cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device, share);
+    if (c->ranks > 1 && in->plan->chunks[t->chunk].home == TIER_DEVICE) {
+        double bytes = (double)chunk_weight_bytes(in->packing, t->chunk);
+        ns += cost_at(&c->scatter, bytes) + cost_at(&c->gather, bytes);
+    }
+    return ns;
+}
+
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     double units = (double)s->micro_units;
@@ -98,8 +108,7 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: return cost_at(&c->finish, finished_elements(in, t));
     case TASK_EMBED_FINISH: return cost_at(&c->embed_finish, finished_elements(in, t));
-    case TASK_UPDATE: return cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device,
-                                    chunk_elements(in->packing, t->chunk) / c->ranks);
+    case TASK_UPDATE: return update_ns(c, in, t);
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
     default: return transfer_ns(c, s, t);

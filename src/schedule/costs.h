@@ -38,7 +38,8 @@ typedef struct costs {
     cost_curve update_device, update_host;          /* AdamW, by elements of the chunk */
     cost_curve to_device, from_device, read, write; /* by bytes */
     int ranks;                                      /* that share every chunk: each moves and updates its share of it; 1 */
-    cost_curve gather, scatter;                     /* by bytes of a chunk: its weights to all ranks, its gradient summed */
+    cost_curve gather, scatter;                     /* by bytes of a chunk: its weights to all ranks, its gradient summed; when it
+                                                       comes and goes, or with its update where it stays on the device */
     double task_ns;                                 /* what any task costs its queue beside its work */
     double step_ns;                                 /* a step's work outside of its schedule: batch, sums, metrics */
     double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs */

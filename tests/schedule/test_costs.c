@@ -58,13 +58,16 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     const layer_cost *l = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD ? &c->layer[c->kind_of_layer[t->block - 1]] : NULL;
     int level = l ? (int)in->plan->blocks[t->block - 1].level : 0;
     double units = (double)s->micro_units, elements = t->chunk < 0 ? 0 : (double)in->packing->chunks[t->chunk].elements;
+    double weights = elements * (double)dtype_bytes(in->packing->type), exchanged = 0;
+    if (c->ranks > 1 && t->chunk >= 0 && in->plan->chunks[t->chunk].home == TIER_DEVICE)
+        exchanged = cost_at(&c->gather, weights) + cost_at(&c->scatter, weights);
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: return units * l->forward_ns[level];
     case TASK_LAYER_BACKWARD: return units * l->backward_ns[level];
     case TASK_HEAD: return units * c->head_ns;
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
-    case TASK_UPDATE: return cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device, elements / c->ranks);
+    case TASK_UPDATE: return cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device, elements / c->ranks) + exchanged;
     case TASK_READ: return cost_at(&c->read, share_of(c, s, t));
     case TASK_WRITE: return cost_at(&c->write, share_of(c, s, t));
     case TASK_INPUT: return cost_at(&c->to_device, bytes_of(s, t, 0));
