@@ -2,8 +2,12 @@
  *
  * Time. The work of each queue is added up, for the forward and the backward half of the step: layers and updates for the
  * device and the host, and what has to travel. A chunk away from the device comes once a pass over the layers, except those
- * that are still in their buffers when the direction turns. The larger of the queues' sums of a half is its time, stretched by
- * what the queues lose to each other; the largest sum of both halves is the bound.
+ * that are still in their buffers when the direction turns. The time of a half is the longest of
+ *   - the queues' sums, each stretched by what it loses to its neighbours
+ *   - computation, and what travels in nobody's shade: with no slot to spare, a fetch waits until the slot's last user is done,
+ *     and the next user waits for the fetch
+ *   - the updates that pass through n_update slots: each slot is taken from the first byte in to the last byte out
+ * Computation and the host's work of both halves are a bound.
  *
  * Memory. What stays (homes, slots) and, at each block on the way back, what is there at that moment. Layout does little worse than
  * that.
@@ -12,7 +16,12 @@
 
 #include <string.h>
 
-typedef struct load { double ns[QUEUES]; } load; /* work of each queue */
+/* Work of each queue in one half of the step, and what cannot hide behind it. */
+typedef struct load {
+    double ns[QUEUES];
+    double exposed;  /* transfers that computation waits for */
+    double pipeline; /* time that updates need to pass through their slots */
+} load;
 
 /* What follows from the micro-batch and the layers alone: the same however the chunks are spread. */
 typedef struct block_part {
@@ -26,13 +35,18 @@ static double between(const chunking *g, chunk_sum k, int first, int end) { retu
 
 static int micros_of(const space *s, const recipe *r) { return (int)(s->in->shape->batch / r->micro_batch); }
 
-/* Chunks first..end all live on `home`; `loads`: how often each of their weights comes in. */
-static void weights_in(const space *s, const chunking *g, tier home, int first, int end, double loads, load *l)
+/* Chunks first..end all live on `home`; `loads`: how often each of their weights comes in. A layer's next chunks can be
+ * fetched beside it as far as there are slots to spare. */
+static void weights_in(const space *s, const recipe *r, tier home, int first, int end, double loads, load *l)
 {
-    if (home == TIER_DISK)
-        l->ns[QUEUE_READ] += loads * between(g, SUM_WEIGHT_READ, first, end);
-    if (home == TIER_HOST || s->in->host_tier)
-        l->ns[QUEUE_TO_DEVICE] += loads * between(g, SUM_WEIGHT_IN, first, end);
+    const chunking *g = &s->chunkings[r->chunking];
+    double read = home == TIER_DISK ? loads * between(g, SUM_WEIGHT_READ, first, end) : 0;
+    double in = home == TIER_HOST || s->in->host_tier ? loads * between(g, SUM_WEIGHT_IN, first, end) : 0;
+    int spare = r->n_buffer - g->per_layer;
+    l->ns[QUEUE_READ] += read;
+    l->ns[QUEUE_TO_DEVICE] += in;
+    if (spare < g->per_layer)
+        l->exposed += (in > 0 ? in : read) * (g->per_layer - (spare > 0 ? spare : 0)) / g->per_layer;
 }
 
 /* The updates' own traffic and work; gradients out to their home are counted where backward makes them. */
@@ -41,6 +55,7 @@ static void updates(const space *s, const recipe *r, const chunking *g, tier hom
     bool waits = r->update != UPDATE_BACKWARD, staged = home == TIER_HOST || s->in->host_tier, disk = home == TIER_DISK;
     double device = r->stride ? 1.0 / r->stride : 0, host = 1 - device;
     load *u = waits ? forward : backward;
+    double passing = device * between(g, SUM_UPDATE_DEVICE, first, end) + host * between(g, SUM_UPDATE_HOST, first, end) * disk;
     u->ns[QUEUE_COMPUTE] += device * between(g, SUM_UPDATE_DEVICE, first, end);
     u->ns[QUEUE_HOST] += host * between(g, SUM_UPDATE_HOST, first, end);
     if (staged) {
@@ -48,12 +63,16 @@ static void updates(const space *s, const recipe *r, const chunking *g, tier hom
         u->ns[QUEUE_TO_DEVICE] += device * (states_in + (waits ? grads : 0));
         u->ns[QUEUE_FROM_DEVICE] += device * (between(g, SUM_STATE_OUT, first, end) + between(g, SUM_WEIGHT_OUT, first, end));
         backward->ns[QUEUE_FROM_DEVICE] += (waits ? 1 : host) * between(g, SUM_WEIGHT_OUT, first, end);
+        passing += device * (states_in + (waits ? grads : 0) + between(g, SUM_STATE_OUT, first, end));
     }
     if (disk) {
         u->ns[QUEUE_READ] += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_WEIGHT_READ, first, end) : 0);
         u->ns[QUEUE_WRITE] += between(g, SUM_STATE_WRITE, first, end) + between(g, SUM_WEIGHT_WRITE, first, end);
         backward->ns[QUEUE_WRITE] += waits ? between(g, SUM_WEIGHT_WRITE, first, end) : 0;
+        passing += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_WEIGHT_READ, first, end) : 0) +
+                   between(g, SUM_STATE_WRITE, first, end) + between(g, SUM_WEIGHT_WRITE, first, end);
     }
+    u->pipeline += passing / (r->n_update > 1 ? r->n_update - 0.5 : 1); /* turns are not taken evenly */
 }
 
 static void chunk_loads(const space *s, const recipe *r, load *forward, load *backward)
@@ -76,8 +95,8 @@ static void chunk_loads(const space *s, const recipe *r, load *forward, load *ba
     }
     for (tier home = TIER_HOST; home <= TIER_DISK; home++) {
         int first = home == TIER_HOST ? r->persist : host_end, end = home == TIER_HOST ? host_end : chunks;
-        weights_in(s, g, home, first, end, in, forward);
-        weights_in(s, g, home, first, end, out, backward);
+        weights_in(s, r, home, first, end, in, forward);
+        weights_in(s, r, home, first, end, out, backward);
         if (s->in->training)
             updates(s, r, g, home, first, end, forward, backward);
     }
@@ -94,19 +113,28 @@ static void block_loads(const space *s, const recipe *r, load *forward, load *ba
         back += l->backward_ns[r->level[i]];
         moved[r->level[i]][r->place[i]]++;
     }
+    /* A layer's inputs are made by the layer before for the whole visit: those without a slot come back once more. */
+    double again = r->visit > 1 && r->n_swap - 2 < r->visit ? 1 - (r->n_swap - 2.0) / r->visit : 0;
     for (int level = 0; level < SAVE_LEVELS && s->in->training; level++)
         for (tier place = TIER_HOST; place <= TIER_DISK; place++) {
             double bytes = (double)s->layouts[level].saved_bytes * per_micro, times = micros * moved[level][place];
             if (!times)
                 continue;
-            if (place == TIER_HOST || s->in->host_tier) {
-                forward->ns[QUEUE_FROM_DEVICE] += times * (cost_at(&c->from_device, bytes) + c->task_ns);
-                backward->ns[QUEUE_TO_DEVICE] += times * (cost_at(&c->to_device, bytes) + c->task_ns);
-            }
-            if (place == TIER_DISK) {
-                forward->ns[QUEUE_WRITE] += times * (cost_at(&c->write, bytes) + c->task_ns);
-                backward->ns[QUEUE_READ] += times * (cost_at(&c->read, bytes) + c->task_ns);
-            }
+            bool staged = place == TIER_HOST || s->in->host_tier;
+            double from = staged ? times * (cost_at(&c->from_device, bytes) + c->task_ns) : 0;
+            double to = staged ? times * (cost_at(&c->to_device, bytes) + c->task_ns) : 0;
+            double write = place == TIER_DISK ? times * (cost_at(&c->write, bytes) + c->task_ns) : 0;
+            double read = place == TIER_DISK ? times * (cost_at(&c->read, bytes) + c->task_ns) : 0;
+            forward->ns[QUEUE_FROM_DEVICE] += from * (1 + again);
+            forward->ns[QUEUE_WRITE] += write * (1 + again);
+            forward->ns[QUEUE_TO_DEVICE] += to * again;
+            forward->ns[QUEUE_READ] += read * again;
+            backward->ns[QUEUE_TO_DEVICE] += to;
+            backward->ns[QUEUE_READ] += read;
+            if (r->n_swap < 3) /* a layer's input and output: nothing to spare */
+                forward->exposed += staged ? from : write;
+            if (r->n_swap < 2)
+                backward->exposed += staged ? to : read;
         }
     forward->ns[QUEUE_COMPUTE] += units * (ahead + c->embed_ns) + micros * (s->layers + 1) * c->task_ns;
     if (s->in->training)
@@ -131,7 +159,9 @@ static double longest(const costs *c, const load *l)
                 ns += (c->slow[usual_class[q]][usual_class[o]] - 1) * (l->ns[o] < l->ns[q] ? l->ns[o] : l->ns[q]);
         most = ns > most ? ns : most;
     }
-    return most;
+    double alone = l->ns[QUEUE_COMPUTE] + l->exposed;
+    most = alone > most ? alone : most;
+    return l->pipeline > most ? l->pipeline : most;
 }
 
 static void estimate_time(const space *s, const recipe *r, const block_part *b, estimate *out)
@@ -149,6 +179,7 @@ static void estimate_time(const space *s, const recipe *r, const block_part *b, 
         updates(s, r, g, TIER_DISK, host_end, chunks, &work, &unused);
         for (int q = 0; q < QUEUES; q++)
             forward.ns[q] -= work.ns[q];
+        forward.pipeline = 0;
         out->ns = longest(s->in->costs, &work);
     } else {
         out->ns = 0;

@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* As little on the device as can be, one step of every size of chunk, save place and time of update. */
@@ -41,17 +42,15 @@ static int measure(space *s, const recipe *r, priced *out, pt_error *e)
     return fits;
 }
 
-typedef struct entry { recipe recipe; double over, device; } entry;
+typedef struct entry { recipe recipe; double over, device; } entry; /* over: bytes beyond the budgets */
 
 static bool is_less(const entry *a, const entry *b) { return a->over != b->over ? a->over < b->over : a->device < b->device; }
 
-enum { ENTRIES = 10 };
+enum { ENTRIES = SPACE_CHUNKINGS * TIERS * 2, HOPEFUL = 3, SURE = 10 };
 
 static void insert(entry *list, int *n, const entry *x)
 {
-    if (*n == ENTRIES && !is_less(x, &list[ENTRIES - 1]))
-        return;
-    int at = *n < ENTRIES ? (*n)++ : ENTRIES - 1;
+    int at = (*n)++;
     while (at > 0 && is_less(x, &list[at - 1])) {
         list[at] = list[at - 1];
         at--;
@@ -79,29 +78,89 @@ static int collect(const space *s, entry *list)
     return n;
 }
 
-int least_price(space *s, priced *out, pt_error *e)
+typedef struct outcome { priced filled, plain; double filled_over, plain_over; } outcome; /* the least of each kind; -1: none */
+
+static int note(space *s, const recipe *r, priced *least, double *over, pt_error *e)
 {
-    entry list[ENTRIES];
-    int n = collect(s, list);
-    double least = -1;
-    for (int i = 0; i < n; i++) {
-        priced one;
-        int fits = recipe_price_filled(s, &list[i].recipe, 0, &one, e);
-        if (fits < 0)
-            return fits;
-        if (fits) {
-            *out = one;
-            return 1;
-        }
-        fits = measure(s, &list[i].recipe, &one, e);
-        if (fits < 0)
-            return fits;
-        if (fits && (least < 0 || overshoot(s, one.bytes) < least)) {
-            least = overshoot(s, one.bytes);
-            *out = one;
-        }
+    priced one;
+    int fits = measure(s, r, &one, e);
+    double now = fits > 0 ? overshoot(s, one.bytes) : 0;
+    if (fits > 0 && (*over < 0 || now < *over)) {
+        *over = now;
+        *least = one;
     }
-    return 0;
+    return fits > 0 ? now == 0 : fits;
+}
+
+/* All chunks on one tier: what such plans need does not depend on the budgets. */
+static int try_plain(space *s, const recipe *from, outcome *o, pt_error *e)
+{
+    int chunks = recipe_chunks(s, from), fits = 0;
+    for (tier home = TIER_DEVICE; home <= TIER_DISK && !fits; home++) {
+        recipe r = *from;
+        r.persist = home == TIER_DEVICE ? chunks : 0;
+        r.on_host = home == TIER_HOST ? chunks : 0;
+        recipe_normalise(s, &r);
+        if (home != TIER_HOST || s->in->host_tier)
+            fits = note(s, &r, &o->plain, &o->plain_over, e);
+    }
+    return fits;
+}
+
+/* 1: fits, and is in o->filled or o->plain with 0 bytes too many. */
+static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, pt_error *e)
+{
+    double memory = (double)(s->budget[TIER_DEVICE] + s->budget[TIER_HOST]), near = 0.05 * memory + (16 << 20);
+    int fits = 0;
+    for (int plain = 0; plain < (hopeful ? 1 : 2) && !fits; plain++)
+        for (int i = 0; i < n && !fits; i++) {
+            if (hopeful ? i >= HOPEFUL || list[i].over > 0.2 * memory : i >= SURE && list[i].over > near)
+                break;
+            if (plain) {
+                fits = try_plain(s, &list[i].recipe, o, e);
+                continue;
+            }
+            fits = recipe_price_filled(s, &list[i].recipe, 0, &o->filled, e);
+            o->filled_over = fits > 0 ? 0 : o->filled_over;
+            if (!fits)
+                fits = note(s, &list[i].recipe, &o->filled, &o->filled_over, e);
+        }
+    return fits;
+}
+
+static int solve(space *s, bool hopeful, outcome *o, pt_error *e)
+{
+    *o = (outcome){.filled_over = -1, .plain_over = -1};
+    entry *list = malloc(ENTRIES * sizeof *list);
+    if (!list)
+        return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
+    int fits = try_entries(s, list, collect(s, list), hopeful, o, e);
+    free(list);
+    return fits;
+}
+
+/* Whether with what it needs a plan will be found: filling chunks into tiers that are all full to the brim may fail. */
+static int is_enough(const space *s, const priced *x, pt_error *e)
+{
+    space wider = *s;
+    outcome o;
+    for (int t = 0; t < TIERS; t++)
+        wider.budget[t] = x->bytes[t] > s->budget[t] ? x->bytes[t] : s->budget[t];
+    return solve(&wider, false, &o, e);
+}
+
+int least_price(space *s, bool hopeful, priced *out, pt_error *e)
+{
+    outcome o;
+    int fits = solve(s, hopeful, &o, e);
+    if (fits > 0)
+        *out = o.filled_over == 0 ? o.filled : o.plain;
+    if (fits || hopeful)
+        return fits;
+    bool mixed = o.filled_over >= 0 && (o.plain_over < 0 || o.filled_over < o.plain_over);
+    int enough = mixed ? is_enough(s, &o.filled, e) : 0;
+    *out = enough > 0 || o.plain_over < 0 ? o.filled : o.plain;
+    return enough < 0 ? enough : 0;
 }
 
 int least_refuse(space *s, const priced *least, pt_error *e)

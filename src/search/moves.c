@@ -34,7 +34,7 @@ static void add_both(neighbours *x, recipe *r)
     recipe filled = *r;
     estimate about;
     recipe_normalise(x->s, &filled);
-    if (recipe_fill(x->s, &filled, x->s->budget, &about))
+    if (recipe_fill(x->s, &filled, x->s->fill, &about))
         offer(x, &filled, &about);
     if (filled.persist != r->persist || filled.on_host != r->on_host)
         add(x, r);
@@ -87,9 +87,13 @@ static void move_slots(neighbours *x)
         if (k && r.n_swap > 1)
             add_both(x, &r);
     }
-    recipe r = *x->from;
-    r.n_swap *= 2;
-    add_both(x, &r);
+    const int swaps[] = {3, x->from->visit / 2 + 2, x->from->visit + 2, x->from->visit + 3, x->from->n_swap * 2};
+    for (size_t i = 0; i < sizeof swaps / sizeof *swaps; i++) {
+        recipe r = *x->from;
+        r.n_swap = swaps[i];
+        if (swaps[i] != x->from->n_swap)
+            add_both(x, &r);
+    }
 }
 
 static void move_homes(neighbours *x)
@@ -134,6 +138,8 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
         r.level[i] = (unsigned char)level;
         r.place[i] = (unsigned char)place;
     }
+    if (changed && place != TIER_DEVICE && r.n_swap < 3) /* the first to be swapped: with enough slots */
+        r.n_swap = r.visit > 1 ? r.visit + 2 : 3;
     if (changed)
         add_both(x, &r);
 }

@@ -81,32 +81,47 @@ int price_plan(const search_input *in, const packing *k, const plan *p, const ui
     return fits;
 }
 
+static bool beyond(const space *s, const uint64_t bytes[TIERS])
+{
+    bool is = false;
+    for (int t = 0; t < TIERS; t++)
+        is = is || bytes[t] > s->budget[t];
+    return is;
+}
+
 int recipe_price(space *s, const recipe *r, double limit, priced *out, pt_error *e)
 {
     plan p;
+    uint64_t hash = recipe_hash(s, r);
+    const memory_entry *known = memory_find(s->memory, hash);
+    out->recipe = *r;
+    if (known && (known->fits || beyond(s, known->bytes) || (limit > 0 && known->step_ns >= limit))) {
+        out->step_ns = known->step_ns;
+        out->written = known->written;
+        memcpy(out->bytes, known->bytes, sizeof out->bytes);
+        return known->fits && !beyond(s, known->bytes) && (limit <= 0 || out->step_ns < limit);
+    }
     int failed = recipe_plan(s, r, &p, e);
     if (failed)
         return failed;
-    out->recipe = *r;
     int fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, s->budget, limit, out, e);
     plan_free(&p);
     s->tried++;
+    memory_entry entry = {.hash = hash, .fits = fits, .step_ns = out->step_ns, .written = out->written};
+    memcpy(entry.bytes, out->bytes, sizeof entry.bytes);
+    if (fits >= 0)
+        memory_add(s->memory, &entry);
     return fits;
 }
 
 /* What the estimate is wrong by for this recipe, it will be for its like: fills again with budgets changed by that. One chunk less
  * where that is still too much. false: nothing can give way. */
-static bool fill_again(const space *s, recipe *r, const uint64_t needs[TIERS])
+static bool fill_again(space *s, recipe *r, const uint64_t needs[TIERS])
 {
     estimate about;
-    uint64_t budget[TIERS];
     const recipe before = *r;
-    recipe_estimate(s, r, &about);
-    for (int t = 0; t < TIERS; t++) {
-        uint64_t have = s->budget[t] + about.bytes[t];
-        budget[t] = have > needs[t] ? have - needs[t] : 0;
-    }
-    recipe_fill(s, r, budget, &about);
+    space_correct(s, r, needs);
+    recipe_fill(s, r, s->fill, &about);
     if (r->persist < before.persist || (r->persist == before.persist && r->on_host < before.on_host))
         return true;
     *r = before;

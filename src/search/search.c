@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOVES = 1024, STARTS = 24, KEPT = 64, SEEN = 1 << 14 };
+enum { MOVES = 1024, STARTS = 24, KEPT = 64 };
 
 typedef struct ranked { recipe recipe; double ns; } ranked;
 
@@ -30,7 +30,6 @@ typedef struct walk {
     int kept_n;
     struct { double at_s, ns; } better[256]; /* when the best became so good */
     int better_n;
-    uint64_t *seen;
     priced policies[POLICIES];
     bool policy_fits[POLICIES];
     pt_error *e;
@@ -45,20 +44,6 @@ static double now_s(void)
 
 static bool is_over(const walk *w) { return now_s() - w->begun > w->limit_s; }
 
-/* true: not seen before. */
-static bool mark_seen(walk *w, uint64_t hash)
-{
-    for (uint64_t i = hash % SEEN, n = 0; n < SEEN; i = (i + 1) % SEEN, n++) {
-        if (w->seen[i] == hash)
-            return false;
-        if (!w->seen[i]) {
-            w->seen[i] = hash;
-            return true;
-        }
-    }
-    return true;
-}
-
 static double best_ns(const walk *w) { return w->kept_n ? w->kept[0].step_ns : 0; }
 
 static void keep(walk *w, const priced *x)
@@ -69,6 +54,9 @@ static void keep(walk *w, const priced *x)
         w->better[w->better_n].at_s = now_s() - w->begun;
         w->better[w->better_n++].ns = x->step_ns;
     }
+    for (int i = 0; i < w->kept_n; i++)
+        if (recipe_hash(&w->s, &w->kept[i].recipe) == recipe_hash(&w->s, &x->recipe))
+            return;
     if (w->kept_n == KEPT && x->step_ns >= w->kept[KEPT - 1].step_ns)
         return;
     int at = w->kept_n < KEPT ? w->kept_n++ : KEPT - 1;
@@ -84,7 +72,7 @@ static void keep(walk *w, const priced *x)
 static bool within(const space *s, const estimate *x, double slack)
 {
     for (int t = 0; t < TIERS; t++)
-        if ((double)x->bytes[t] > slack * (double)s->budget[t])
+        if ((double)x->bytes[t] > slack * (double)s->fill[t])
             return false;
     return true;
 }
@@ -100,11 +88,28 @@ static bool is_better(void *arg, const recipe *r, const estimate *about)
     return d->better = true;
 }
 
+/* Something to start from that fits, saving as near as possible: false where the estimate finds nothing. */
+static bool first_fit(const space *s, recipe *r, estimate *about)
+{
+    for (int slots = 2; slots > 0; slots--)
+        for (tier place = TIER_DEVICE; place <= TIER_DISK; place++) {
+            if (!space_has(s, place))
+                continue;
+            recipe_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
+            r->n_update = slots;
+            r->n_swap = slots > 1 ? r->visit + 2 : 2;
+            r->n_buffer = s->chunkings[r->chunking].at_once + (slots > 1);
+            if (recipe_fill(s, r, s->fill, about))
+                return true;
+        }
+    return false;
+}
+
 /* To where no move makes the estimate better; negative: nothing fits. */
 static double descend(walk *w, recipe *r)
 {
     estimate here;
-    if (!recipe_fill(&w->s, r, w->s.budget, &here))
+    if (!first_fit(&w->s, r, &here))
         return -1;
     descent d = {&w->s, here.ns, true};
     while (d.better) {
@@ -126,18 +131,15 @@ static void add_start(walk *w, const recipe *r, double ns)
     w->starts[at] = (ranked){*r, ns};
 }
 
-static void find_starts(walk *w)
+static void find_start(walk *w, int chunking, const split *cut)
 {
-    for (int g = 0; g < w->s.chunkings_n; g++)
-        for (int i = 0; i < w->s.splits_n && !is_over(w); i++) {
-            recipe r;
-            recipe_init(&w->s, &r, g);
-            r.micro_batch = w->s.splits[i].micro_batch;
-            r.visit = w->s.splits[i].visit;
-            double ns = descend(w, &r);
-            if (ns >= 0)
-                add_start(w, &r, ns);
-        }
+    recipe r;
+    recipe_init(&w->s, &r, chunking);
+    r.micro_batch = cut->micro_batch;
+    r.visit = cut->visit;
+    double ns = descend(w, &r);
+    if (ns >= 0) /* of equals the one of fewer tasks */
+        add_start(w, &r, ns * (1 + 0.003 * (double)(w->s.in->shape->batch / cut->micro_batch)));
 }
 
 /* ---- simulation ---- */
@@ -148,14 +150,11 @@ static int try_recipe(walk *w, const recipe *r)
     priced p;
     recipe x = *r;
     double limit = best_ns(w);
-    if (!mark_seen(w, recipe_hash(&w->s, r)))
-        return 0;
     int fits = recipe_price_filled(&w->s, &x, limit * 1.005, &p, w->e);
     if (fits <= 0)
         return fits;
-    bool better = !limit || p.step_ns < limit * 0.9999;
     keep(w, &p);
-    return better;
+    return !limit || p.step_ns < limit * 0.9999;
 }
 
 static int by_ns(const void *a, const void *b)
@@ -164,13 +163,13 @@ static int by_ns(const void *a, const void *b)
     return x->ns < y->ns ? -1 : x->ns > y->ns;
 }
 
-typedef struct collection { walk *w; int n; } collection;
+typedef struct collection { walk *w; double limit; int n; } collection;
 
-/* What may be faster than the best. */
+/* What may be faster than the best. Where a schedule is quickly built, more is left to the simulation. */
 static bool collect(void *arg, const recipe *r, const estimate *about)
 {
     collection *c = arg;
-    if (c->n < MOVES && about->least_ns < best_ns(c->w) && within(&c->w->s, about, 1.05))
+    if (c->n < MOVES && about->ns < c->limit && about->least_ns < best_ns(c->w) && within(&c->w->s, about, 1.02))
         c->w->order[c->n++] = (ranked){*r, about->ns};
     return false;
 }
@@ -178,7 +177,10 @@ static bool collect(void *arg, const recipe *r, const estimate *about)
 /* The neighbours in the order of their estimates. */
 static int rank_moves(walk *w, recipe from)
 {
-    collection c = {w, 0};
+    enum { FEW = 12 };
+    estimate here;
+    recipe_estimate(&w->s, &from, &here);
+    collection c = {w, here.ns * (w->s.layers <= FEW ? 1.3 : 1.05), 0};
     recipe_moves(&w->s, &from, true, collect, &c);
     qsort(w->order, (size_t)c.n, sizeof *w->order, by_ns);
     return c.n;
@@ -189,6 +191,7 @@ static int improve(walk *w)
 {
     for (int found = 1; found && !is_over(w);) {
         found = 0;
+        space_correct(&w->s, &w->kept[0].recipe, w->kept[0].bytes);
         int n = rank_moves(w, w->kept[0].recipe);
         for (int i = 0; i < n && !found && !is_over(w); i++) {
             found = try_recipe(w, &w->order[i].recipe);
@@ -212,23 +215,49 @@ static int try_policies(walk *w)
     return 0;
 }
 
+/* The starts that promise more than what is there, and where they lead. */
+static int try_starts(walk *w, int most)
+{
+    for (int i = 0; i < w->starts_n && i < most && !is_over(w); i++) {
+        if (w->starts[i].ns >= best_ns(w))
+            break;
+        int found = try_recipe(w, &w->starts[i].recipe);
+        if (found < 0)
+            return found;
+    }
+    return 0;
+}
+
+/* Descents for all ways to cut the step, then for other chunks with the best of these. */
+static int look_around(walk *w)
+{
+    enum { SPLITS_KEPT = 2 };
+    for (int i = 0; i < w->s.splits_n && !is_over(w); i++)
+        find_start(w, 0, &w->s.splits[i]);
+    int failed = try_starts(w, 1), n = w->starts_n < SPLITS_KEPT ? w->starts_n : SPLITS_KEPT;
+    split cuts[SPLITS_KEPT] = {w->s.splits[0]};
+    for (int i = 0; i < n; i++)
+        cuts[i] = (split){w->starts[i].recipe.micro_batch, w->starts[i].recipe.visit};
+    for (int g = 1; g < w->s.chunkings_n && !failed; g++)
+        for (int i = 0; i < (n ? n : 1) && !is_over(w); i++)
+            find_start(w, g, &cuts[i]);
+    return failed ? failed : try_starts(w, 6);
+}
+
 static int walk_all(walk *w, const priced *least)
 {
     keep(w, least);
-    find_starts(w);
-    int failed = 0;
-    for (int i = 0; i < w->starts_n && i < 3 && failed >= 0 && !is_over(w); i++)
-        failed = try_recipe(w, &w->starts[i].recipe);
-    if (failed >= 0)
+    space_correct(&w->s, &least->recipe, least->bytes);
+    int failed = look_around(w);
+    if (!failed)
         failed = try_policies(w);
-    if (failed >= 0)
+    if (!failed)
         failed = improve(w);
-    for (int i = 3; i < w->starts_n && failed >= 0 && !is_over(w); i++) {
-        failed = try_recipe(w, &w->starts[i].recipe);
-        if (failed > 0)
-            failed = improve(w);
+    for (int i = 0; i < w->starts_n && !failed && !is_over(w) && w->starts[i].ns < best_ns(w); i++) {
+        int found = try_recipe(w, &w->starts[i].recipe);
+        failed = found > 0 ? improve(w) : found;
     }
-    return failed < 0 ? failed : 0;
+    return failed;
 }
 
 /* ---- result ---- */
@@ -291,11 +320,11 @@ static int open_space(walk *w, priced *least)
 {
     uint64_t disk = w->s.budget[TIER_DISK];
     w->s.budget[TIER_DISK] = 0;
-    int fits = least_price(&w->s, least, w->e);
+    int fits = least_price(&w->s, disk > 0, least, w->e);
     if (fits || !disk)
         return fits;
     w->s.budget[TIER_DISK] = disk;
-    return least_price(&w->s, least, w->e);
+    return least_price(&w->s, false, least, w->e);
 }
 
 int search_plan(const search_input *in, search_result *out, pt_error *e)
@@ -308,8 +337,7 @@ int search_plan(const search_input *in, search_result *out, pt_error *e)
     w->limit_s = in->seconds > 0 ? in->seconds : 0.5;
     w->e = e;
     w->order = malloc(MOVES * sizeof *w->order);
-    w->seen = calloc(SEEN, sizeof *w->seen);
-    int failed = w->order && w->seen ? space_open(&w->s, in, e) : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
+    int failed = w->order ? space_open(&w->s, in, e) : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
     if (!failed) {
         priced least = {0};
         int fits = open_space(w, &least);
@@ -323,7 +351,6 @@ int search_plan(const search_input *in, search_result *out, pt_error *e)
     }
     space_close(&w->s);
     free(w->order);
-    free(w->seen);
     free(w);
     return failed;
 }

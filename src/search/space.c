@@ -63,6 +63,8 @@ static int fill_at_once(const search_input *in, chunking *g)
         for (int c = 0; c < g->packing.chunks_n; c++)
             n += needed[c];
         g->at_once = n > g->at_once ? n : g->at_once;
+        if (block && block < in->model->blocks_n - 1)
+            g->per_layer = n > g->per_layer ? n : g->per_layer;
     }
     free(needed);
     return needed ? 0 : -1;
@@ -184,10 +186,13 @@ int space_open(space *s, const search_input *in, pt_error *e)
     memcpy(s->budget, in->budget, sizeof s->budget);
     if (!in->host_tier)
         s->budget[TIER_HOST] = 0;
+    memcpy(s->fill, s->budget, sizeof s->fill);
     fill_sizes(s);
     add_splits(s);
-    int failed = s->splits_n ? add_chunkings(s, e)
-                             : pt_fail(e, PT_FAILED, "no micro-batch of %lld sequences divides the batch of %lld in units of %lld",
+    s->memory = memory_open();
+    int failed = !s->memory    ? pt_fail(e, PT_FAILED, "out of memory while searching for a plan")
+                 : s->splits_n ? add_chunkings(s, e)
+                               : pt_fail(e, PT_FAILED, "no micro-batch of %lld sequences divides the batch of %lld in units of %lld",
                                        (long long)in->micro_batch, (long long)in->shape->batch, (long long)in->shape->unit_seqs);
     if (failed)
         space_close(s);
@@ -199,6 +204,18 @@ void space_close(space *s)
     for (int i = 0; i < s->chunkings_n; i++)
         chunking_close(&s->chunkings[i]);
     s->chunkings_n = 0;
+    free(s->memory);
+    s->memory = NULL;
+}
+
+void space_correct(space *s, const recipe *r, const uint64_t needs[TIERS])
+{
+    estimate about;
+    recipe_estimate(s, r, &about);
+    for (int t = 0; t < TIERS; t++) {
+        uint64_t have = s->budget[t] + about.bytes[t];
+        s->fill[t] = have > needs[t] ? have - needs[t] : 0;
+    }
 }
 
 /* ---- recipes ---- */

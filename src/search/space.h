@@ -13,6 +13,7 @@
 #ifndef PT_SPACE_H
 #define PT_SPACE_H
 
+#include "search/memory.h"
 #include "search/search.h"
 
 enum { SPACE_CHUNKINGS = 12, SPACE_SPLITS = 64, UPDATE_STRIDE_NONE = 0 };
@@ -28,7 +29,7 @@ typedef enum chunk_sum {
 
 typedef struct chunking {
     packing packing;
-    int at_once;            /* the most chunks that one block reads */
+    int at_once, per_layer;  /* the most chunks that one block, one layer reads */
     double *sum[CHUNK_SUMS]; /* chunks_n + 1 each */
     uint64_t *largest;      /* weight bytes of the largest chunk from chunk c on */
 } chunking;
@@ -59,6 +60,8 @@ typedef struct space {
     uint64_t home_bytes;     /* batch, losses and the like, on the device */
     uint64_t input_bytes;    /* one unit's input of a layer */
     uint64_t accumulator_layer, accumulator_head, accumulator_all;
+    uint64_t fill[TIERS];    /* budgets for estimates: corrected by what they are known to be wrong by */
+    memory *memory;   /* of recipes that were priced */
     int tried;
 } space;
 
@@ -75,6 +78,9 @@ void recipe_blocks(const space *s, recipe *r, int first, int end, save_level lev
 void recipe_normalise(const space *s, recipe *r);
 uint64_t recipe_hash(const space *s, const recipe *r);
 int recipe_plan(const space *s, const recipe *r, plan *p, pt_error *e);
+
+/* From a recipe that was priced: its neighbours' estimates are wrong by as much. */
+void space_correct(space *s, const recipe *r, const uint64_t needs[TIERS]);
 
 typedef struct estimate {
     double ns;               /* what it may take */
@@ -100,8 +106,8 @@ int recipe_price_filled(space *s, recipe *r, double limit, priced *out, pt_error
 /* policies.c: 1 with the recipe of the policy that fits, 0: none does. */
 int policy_price(space *s, policy p, priced *out, pt_error *e);
 
-/* least.c: the most economical plan. 1: fits, 0: does not, with *out filled in either case. */
-int least_price(space *s, priced *out, pt_error *e);
+/* least.c: the most economical plan. 1: fits, 0: does not, with *out filled in either case; `hopeful`: only if that is likely. */
+int least_price(space *s, bool hopeful, priced *out, pt_error *e);
 int least_refuse(space *s, const priced *least, pt_error *e);
 
 /* moves.c: calls fn with each neighbour of *from and its estimate; where fn says true, the neighbour becomes *from and the
