@@ -76,8 +76,8 @@ static void peak_tile(void *arg, int64_t tile, int thread)
 
 typedef struct line { op_matmul f32, bf16; const shape *s; int pass; pool *p; } line;
 
-static void run_own_f32(const line *l) { cpu_matmul(l->p, &l->f32); }
-static void run_own_bf16(const line *l) { cpu_matmul(l->p, &l->bf16); }
+static void run_own_f32(const line *l) { cpu_matmul(l->p, &l->f32, NULL); }
+static void run_own_bf16(const line *l) { cpu_matmul(l->p, &l->bf16, NULL); }
 static void run_onednn_f32(const line *l)
 {
     const op_matmul *o = &l->f32;

@@ -5,9 +5,12 @@
 #include "device/cpu/matmul_onednn.h"
 #include "device/cpu/ops.h"
 
+#include <dlfcn.h>
+#include <dnnl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -83,7 +86,7 @@ static void problem_free(problem *p)
 static void problem_run(problem *p, pool *threads)
 {
     memcpy(p->c, p->c_before, c_bytes(p));
-    cpu_matmul(threads, &p->o);
+    assert_int_equal(cpu_matmul(threads, &p->o, NULL), 0);
 }
 
 static double element(const void *p, pt_dtype type, int64_t ld, bool turned, int64_t i, int64_t k)
@@ -223,7 +226,7 @@ static void a_stream_is_added_to_in_fp32(void **state)
         sum.out_type = PT_F32;
         sum.residual = NULL;
         sum.c = added;
-        cpu_matmul(threads, &sum);
+        assert_int_equal(cpu_matmul(threads, &sum, NULL), 0);
         p.o.stream = stream;
         problem_run(&p, threads);
         for (int64_t m = 0; m < o.m; m++)
@@ -285,7 +288,7 @@ static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
         part.b = (char *)p.b + (size_t)(o.layout == MATMUL_NT ? n0 * p.o.ldb : n0) * in;
         part.c = (char *)p.c + (size_t)(m0 * p.o.ldc + n0) * out;
         memcpy(p.c, p.c_before, bytes);
-        cpu_matmul(threads, &part);
+        assert_int_equal(cpu_matmul(threads, &part, NULL), 0);
         for (int64_t m = m0; m < m0 + part.m; m++)
             assert_memory_equal((char *)p.c + (size_t)(m * p.o.ldc + n0) * out,
                                 whole + (size_t)(m * p.o.ldc + n0) * out, (size_t)part.n * out);
@@ -330,7 +333,7 @@ static void products_by_onednn_are_right_on_any_number_of_threads(void **state)
                                 1 + draw(27000 + i, 130));
         problem p = problem_make(o, i % 3, !o.accumulate && i % 2, !o.accumulate && i % 5 == 0);
         memcpy(p.c, p.c_before, c_bytes(&p));
-        bool done = onednn_matmul(threads[1], &p.o);
+        bool done = onednn_matmul(threads[1], &p.o, NULL) == 1;
         assert_true(done || o.type == PT_BF16);
         if (done) {
             computed++;
@@ -339,7 +342,7 @@ static void products_by_onednn_are_right_on_any_number_of_threads(void **state)
             memcpy(one, p.c, c_bytes(&p));
             for (int t = 2; t < 4; t++) {
                 memcpy(p.c, p.c_before, c_bytes(&p));
-                assert_true(onednn_matmul(threads[t], &p.o));
+                assert_int_equal(onednn_matmul(threads[t], &p.o, NULL), 1);
                 assert_memory_equal(p.c, one, c_bytes(&p));
             }
             free(one);
@@ -358,6 +361,38 @@ static int print_seed(void **state)
     return 0;
 }
 
+/* Stands before the library's own: the n-th call from now fails. */
+static atomic_int calls_left = -1;
+
+dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive, dnnl_stream_t stream, int n, const dnnl_exec_arg_t *list)
+{
+    static dnnl_status_t (*real)(const_dnnl_primitive_t, dnnl_stream_t, int, const dnnl_exec_arg_t *);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "dnnl_primitive_execute");
+    assert_non_null(real);
+    return atomic_fetch_sub(&calls_left, 1) == 0 ? dnnl_out_of_memory : real(primitive, stream, n, list);
+}
+
+/* An error, and not the product by another kernel: its bits are others. */
+static void a_product_that_onednn_fails_at_is_an_error(void **state)
+{
+    pool *threads;
+    assert_int_equal(pool_open(2, &threads, NULL), 0);
+    for (uint64_t i = 0; i < 12; i++) {
+        pt_error e = {0};
+        op_matmul o = random_op(3500 + i, 300 + draw(35000 + i, 300), 600 + draw(36000 + i, 500), 1 + draw(37000 + i, 60));
+        o.type = o.out_type = PT_F32;
+        problem p = problem_make(o, 0, false, false);
+        atomic_store(&calls_left, (int)draw(38000 + i, 4)); /* there are at least four rectangles */
+        assert_int_equal(onednn_matmul(threads, &p.o, &e), PT_FAILED);
+        assert_non_null(strstr(e.text, "out of memory"));
+        atomic_store(&calls_left, -1);
+        assert_int_equal(onednn_matmul(threads, &p.o, &e), 1);
+        problem_free(&p);
+    }
+    pool_close(threads);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +404,7 @@ int main(void)
         cmocka_unit_test(rows_and_columns_do_not_depend_on_their_neighbours),
         cmocka_unit_test(every_copy_of_the_kernel_that_can_run_is_right),
         cmocka_unit_test(products_by_onednn_are_right_on_any_number_of_threads),
+        cmocka_unit_test(a_product_that_onednn_fails_at_is_an_error),
     };
     return cmocka_run_group_tests(tests, print_seed, NULL);
 }

@@ -92,19 +92,21 @@ static void matmul_columns(void *arg, int64_t tile, int thread)
     KERNEL_BEST(matmul_few)(o, n0, o->n - n0 < FEW_COLUMNS ? o->n - n0 : FEW_COLUMNS);
 }
 
-void cpu_matmul(pool *p, const op_matmul *o)
+int cpu_matmul(pool *p, const op_matmul *o, pt_error *e)
 {
     if (o->m == 0 || o->n == 0)
-        return;
+        return 0;
     if (o->m <= FEW_ROWS && o->layout == MATMUL_NT) {
         op_matmul copy = *o;
         pool_run(p, divide_up(o->n, FEW_COLUMNS), matmul_columns, &copy);
-        return;
+        return 0;
     }
-    if (o->type == PT_BF16 && cpu_has_bf16() && onednn_matmul(p, o))
-        return;
+    int done = o->type == PT_BF16 && cpu_has_bf16() ? onednn_matmul(p, o, e) : 0;
+    if (done)
+        return done < 0 ? done : 0;
     matmul_job job = {o, p, grid_choose(o, pool_threads(p))};
     pool_run(p, job.grid.down * job.grid.across, matmul_rectangle, &job);
+    return 0;
 }
 
 void matmul_arithmetic(char *out, size_t size)

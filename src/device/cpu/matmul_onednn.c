@@ -16,6 +16,9 @@
  * oneDNN as distributions build it runs on OpenMP threads: each of our threads asks for a team of
  * one, else every call would start a team per core, and split K by the size of the team.
  *
+ * Whether oneDNN has a kernel depends on shape and processor alone: without one the product is ours. Anything else that goes
+ * wrong (no memory) is an error, never a product of ours instead: that would be other bits.
+ *
  * A primitive is created when its shape is first met and kept in a table that never shrinks; past
  * PRIMITIVES_MOST shapes they are created for a product and dropped after it.
  */
@@ -23,11 +26,11 @@
 
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels/matmul_epilogue.h"
-#include "device/cpu/kernels/matmul_tile.h"
 
 #include <dlfcn.h>
 #include <dnnl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 enum {
@@ -48,14 +51,14 @@ typedef const dnnl_memory_desc_t *matrix_desc_ref;
 #define REF(desc) (&(desc))
 #endif
 
-static bool matrix_desc_make(matrix_desc *out, pt_dtype type, int64_t rows, int64_t cols, int64_t row_step, int64_t col_step)
+static dnnl_status_t matrix_desc_make(matrix_desc *out, pt_dtype type, int64_t rows, int64_t cols, int64_t row_step, int64_t col_step)
 {
     dnnl_dims_t dims = {rows, cols}, steps = {row_step, col_step};
     dnnl_data_type_t t = type == PT_BF16 ? dnnl_bf16 : dnnl_f32;
 #if DNNL_VERSION_MAJOR >= 3
-    return dnnl_memory_desc_create_with_strides(out, 2, dims, t, steps) == dnnl_success;
+    return dnnl_memory_desc_create_with_strides(out, 2, dims, t, steps);
 #else
-    return dnnl_memory_desc_init_by_strides(out, 2, dims, t, steps) == dnnl_success;
+    return dnnl_memory_desc_init_by_strides(out, 2, dims, t, steps);
 #endif
 }
 
@@ -96,8 +99,7 @@ typedef struct product {
 
 static struct {
     pthread_mutex_t lock;
-    bool tried;
-    dnnl_engine_t engine; /* NULL: oneDNN does not work here */
+    dnnl_engine_t engine; /* NULL: not made yet */
     int count;
     product products[PRIMITIVES_MOST];
 } library = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -118,18 +120,22 @@ static void product_drop(product *p)
 }
 
 /* The workspace comes from our scratch space where it fits there, else oneDNN allocates it. */
-static bool product_try(product *p, dnnl_engine_t engine, dnnl_scratchpad_mode_t mode)
+static dnnl_status_t product_try(product *p, dnnl_engine_t engine, dnnl_scratchpad_mode_t mode)
 {
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t desc = NULL;
-    if (dnnl_primitive_attr_create(&attr))
-        return false;
-    bool ok = !dnnl_primitive_attr_set_scratchpad_mode(attr, mode) &&
-              !product_desc_make(&desc, engine, p->matrix, attr) && !dnnl_primitive_create(&p->primitive, desc);
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
+    if (status)
+        return status;
+    status = dnnl_primitive_attr_set_scratchpad_mode(attr, mode);
+    if (!status)
+        status = product_desc_make(&desc, engine, p->matrix, attr);
+    if (!status)
+        status = dnnl_primitive_create(&p->primitive, desc);
     dnnl_primitive_desc_destroy(desc);
     dnnl_primitive_attr_destroy(attr);
-    if (!ok)
-        return false;
+    if (status)
+        return status;
     const_dnnl_primitive_desc_t own;
     p->workspace = NULL;
     if (mode == dnnl_scratchpad_mode_user && !dnnl_primitive_get_primitive_desc(p->primitive, &own))
@@ -138,51 +144,54 @@ static bool product_try(product *p, dnnl_engine_t engine, dnnl_scratchpad_mode_t
         p->workspace = NULL;
     if (p->workspace && dnnl_memory_desc_get_size(p->workspace) > POOL_SCRATCH_BYTES - SUM_BYTES) {
         dnnl_primitive_destroy(p->primitive);
-        return false;
+        return dnnl_unimplemented;
     }
-    return true;
+    return dnnl_success;
 }
 
-static void product_make(product *p, const product_key *key, dnnl_engine_t engine)
+/* dnnl_success also where oneDNN has no kernel for the key: then p is not usable. */
+static dnnl_status_t product_make(product *p, const product_key *key, dnnl_engine_t engine)
 {
     bool a_turned = key->layout == MATMUL_TN, b_turned = key->layout == MATMUL_NT;
     *p = (product){.key = *key};
-    if (!matrix_desc_make(&p->matrix[0], key->type, key->rows, key->k, a_turned ? 1 : key->lda, a_turned ? key->lda : 1))
-        return;
-    if (!matrix_desc_make(&p->matrix[1], key->type, key->k, key->cols, b_turned ? 1 : key->ldb, b_turned ? key->ldb : 1)) {
-        matrix_desc_drop(&p->matrix[0]);
-        return;
-    }
-    if (!matrix_desc_make(&p->matrix[2], PT_F32, key->rows, key->cols, COLS, 1)) {
-        matrix_desc_drop(&p->matrix[0]);
-        matrix_desc_drop(&p->matrix[1]);
-        return;
-    }
-    p->usable = product_try(p, engine, dnnl_scratchpad_mode_user) || product_try(p, engine, dnnl_scratchpad_mode_library);
-    if (!p->usable)
-        for (int i = 0; i < 3; i++)
-            matrix_desc_drop(&p->matrix[i]);
+    const struct { pt_dtype type; int64_t rows, cols, row_step, col_step; } shape[3] = {
+        {key->type, key->rows, key->k, a_turned ? 1 : key->lda, a_turned ? key->lda : 1},
+        {key->type, key->k, key->cols, b_turned ? 1 : key->ldb, b_turned ? key->ldb : 1},
+        {PT_F32, key->rows, key->cols, COLS, 1}};
+    dnnl_status_t status = dnnl_success;
+    int made = 0;
+    for (; made < 3 && !status; made += !status)
+        status = matrix_desc_make(&p->matrix[made], shape[made].type, shape[made].rows, shape[made].cols, shape[made].row_step,
+                                  shape[made].col_step);
+    if (!status)
+        status = product_try(p, engine, dnnl_scratchpad_mode_user);
+    if (status == dnnl_unimplemented)
+        status = product_try(p, engine, dnnl_scratchpad_mode_library);
+    p->usable = !status;
+    for (int i = 0; i < made && status; i++)
+        matrix_desc_drop(&p->matrix[i]);
+    bool none = status == dnnl_unimplemented || status == dnnl_invalid_arguments;
+    return none ? dnnl_success : status;
 }
 
 /* The product for the key, from the table or, where that is full, made into `spare`. */
-static product *product_find(const product_key *key, product *spare)
+static dnnl_status_t product_find(const product_key *key, product *spare, const product **out)
 {
     pthread_mutex_lock(&library.lock);
-    if (!library.tried) {
-        library.tried = true;
-        if (dnnl_engine_create(&library.engine, dnnl_cpu, 0))
-            library.engine = NULL;
-    }
     product *found = NULL;
+    dnnl_status_t status = library.engine ? dnnl_success : dnnl_engine_create(&library.engine, dnnl_cpu, 0);
     for (int i = 0; i < library.count && !found; i++)
         if (key_equal(&library.products[i].key, key))
             found = &library.products[i];
-    if (!found && library.engine) {
-        found = library.count < PRIMITIVES_MOST ? &library.products[library.count++] : spare;
-        product_make(found, key, library.engine);
+    if (!found && !status) {
+        bool room = library.count < PRIMITIVES_MOST;
+        found = room ? &library.products[library.count] : spare;
+        status = product_make(found, key, library.engine);
+        library.count += room && !status;
     }
     pthread_mutex_unlock(&library.lock);
-    return found;
+    *out = found;
+    return status;
 }
 
 /* ---- a rectangle ---------------------------------------------------------------------------- */
@@ -192,6 +201,7 @@ typedef struct onednn_job {
     pool *pool;
     const product *product;
     int64_t down, across;
+    atomic_int *status; /* of a call that failed, else dnnl_success */
 } onednn_job;
 
 static void team_of_one(void)
@@ -205,8 +215,8 @@ static void team_of_one(void)
         set_threads(1);
 }
 
-/* sum (rows, cols; row stride COLS) = a . b; false if oneDNN reports an error (it found no memory). */
-static bool product_run(const product *p, const void *a, const void *b, float *sum, void *workspace)
+/* sum (rows, cols; row stride COLS) = a . b. */
+static dnnl_status_t product_run(const product *p, const void *a, const void *b, float *sum, void *workspace)
 {
     dnnl_memory_t memory[4] = {NULL};
     dnnl_stream_t stream = NULL;
@@ -215,18 +225,21 @@ static bool product_run(const product *p, const void *a, const void *b, float *s
     void *data[4] = {(void *)a, (void *)b, sum, workspace};
     static const int NAME[4] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
     dnnl_exec_arg_t list[4];
-    bool ok = !dnnl_stream_create(&stream, library.engine, dnnl_stream_default_flags);
-    for (int i = 0; i < arguments && ok; i++) {
-        ok = !dnnl_memory_create(&memory[i], desc[i], library.engine, data[i]);
+    dnnl_status_t status = dnnl_stream_create(&stream, library.engine, dnnl_stream_default_flags);
+    for (int i = 0; i < arguments && !status; i++) {
+        status = dnnl_memory_create(&memory[i], desc[i], library.engine, data[i]);
         list[i] = (dnnl_exec_arg_t){NAME[i], memory[i]};
     }
-    ok = ok && !dnnl_primitive_execute(p->primitive, stream, arguments, list) && !dnnl_stream_wait(stream);
+    if (!status)
+        status = dnnl_primitive_execute(p->primitive, stream, arguments, list);
+    if (!status)
+        status = dnnl_stream_wait(stream);
     for (int i = 0; i < arguments; i++)
         if (memory[i])
             dnnl_memory_destroy(memory[i]);
     if (stream)
         dnnl_stream_destroy(stream);
-    return ok;
+    return status;
 }
 
 static void onednn_rectangle(void *arg, int64_t tile, int thread)
@@ -243,27 +256,40 @@ static void onednn_rectangle(void *arg, int64_t tile, int thread)
     float *sum = pool_scratch(job->pool, thread);
     team_of_one();
     int64_t rows = m + key->rows - m0, cols = n + key->cols - n0; /* what is new of it */
-    if (product_run(job->product, a, b, sum, (char *)sum + SUM_BYTES))
-        KERNEL_BEST(matmul_epilogue)(o, sum + (m0 - m) * COLS + (n0 - n), COLS, m0, rows, n0, cols);
+    dnnl_status_t status = product_run(job->product, a, b, sum, (char *)sum + SUM_BYTES);
+    if (status)
+        atomic_store(job->status, (int)status);
     else
-        KERNEL_BEST(matmul_tile)(o, m0, rows, n0, cols, sum);
+        KERNEL_BEST(matmul_epilogue)(o, sum + (m0 - m) * COLS + (n0 - n), COLS, m0, rows, n0, cols);
 }
 
-bool onednn_matmul(pool *p, const op_matmul *o)
+static int product_failed(const op_matmul *o, dnnl_status_t status, pt_error *e)
+{
+    char name[48];
+    onednn_name(name, sizeof name);
+    return pt_fail(e, PT_FAILED, "%s could not compute a product of %lld x %lld x %lld: %s (status %d): end other programs or give a smaller "
+                   "--device-memory, so that it has memory of its own", name, (long long)o->m, (long long)o->n, (long long)o->k,
+                   status == dnnl_out_of_memory ? "out of memory" : "it reports an error", (int)status);
+}
+
+int onednn_matmul(pool *p, const op_matmul *o, pt_error *e)
 {
     if (o->m < ONEDNN_ROWS_LEAST || o->k == 0)
-        return false;
+        return 0;
     product_key key = {o->layout, o->type, .k = o->k, .lda = o->lda, .ldb = o->ldb};
     key.rows = o->m >= ROWS ? ROWS : o->m >= ROWS_SMALL ? ROWS_SMALL : ONEDNN_ROWS_LEAST;
     key.cols = o->n >= COLS ? COLS : o->n;
     product spare = {.usable = false};
-    const product *found = product_find(&key, &spare);
-    if (!found || !found->usable)
-        return false;
-    onednn_job job = {o, p, found, (o->m + key.rows - 1) / key.rows, (o->n + key.cols - 1) / key.cols};
+    const product *found;
+    dnnl_status_t status = product_find(&key, &spare, &found);
+    if (status || !found->usable)
+        return status ? product_failed(o, status, e) : 0;
+    atomic_int failed = dnnl_success;
+    onednn_job job = {o, p, found, (o->m + key.rows - 1) / key.rows, (o->n + key.cols - 1) / key.cols, &failed};
     pool_run(p, job.down * job.across, onednn_rectangle, &job);
     product_drop(&spare);
-    return true;
+    status = (dnnl_status_t)atomic_load(&failed);
+    return status ? product_failed(o, status, e) : 1;
 }
 
 void onednn_name(char *out, size_t size)

@@ -8,10 +8,10 @@
 /* Fewer rows are left to the kernels here: there is nothing to gain. */
 enum { ONEDNN_ROWS_LEAST = 16 };
 
-/* Computes the op and returns true, or false, with nothing done, where oneDNN has no kernel for it
- * (or k is 0 or m < ONEDNN_ROWS_LEAST). Which of the two depends on the op's shape and the
- * processor only. */
-bool onednn_matmul(pool *p, const op_matmul *o);
+/* Computes the op: 1. Or 0, with nothing done, where oneDNN has no kernel for it (or k is 0 or
+ * m < ONEDNN_ROWS_LEAST); which of the two depends on the op's shape and the processor only. PT_FAILED,
+ * and c is undefined, where oneDNN fails (it found no memory). */
+int onednn_matmul(pool *p, const op_matmul *o, pt_error *e);
 
 /* "oneDNN 2.6.3": the library that was loaded, which may be newer than the one compiled against. */
 void onednn_name(char *out, size_t size);
