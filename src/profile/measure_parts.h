@@ -36,12 +36,39 @@ int measure_embed_finish(bench *b, double seconds, cost_curve *out, pt_error *e)
 
 /* ---- rates ---- */
 
-/* Elements of the largest part that rates are measured for: 4^n * 16 Ki, with the size of the model. */
+/* Elements of the largest part that rates are measured for: 16 Ki * 4^n, growing with the model. */
 int64_t rates_elements(const model *m);
-int measure_rate(bench *b, double *flops_per_ns, pt_error *e); /* of a matmul */
+int measure_rate(bench *b, double *flops_per_ns, pt_error *e); /* of a product */
 int measure_finish(bench *b, double seconds, cost_curve *out, pt_error *e);
 int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_error *e);
 int measure_task(bench *b, double *ns, pt_error *e);
+
+/* Adds a point behind the last. More never takes less, and others only make a time longer: what is above a later point is lowered. */
+void curve_add(cost_curve *c, double amount, double ns);
+
+/* What updates and gradients run on: `elements`, a multiple of 16 Ki, of the states of a part of a model. */
+typedef struct region {
+    const step_shape *shape;
+    int64_t elements;
+    char *weights, *gradient;
+    uint16_t *low;
+    float *acc, *first, *second;
+    double *sumsq;
+} region;
+void update_layout(area *a, void *region_of);
+void update_run(queue *q, void *region_of, int elements, int turn); /* AdamW on the next so many */
+
+/* (rows, k) . (k, k) */
+typedef struct product { const step_shape *shape; int64_t rows, k; char *a, *b, *c; } product;
+void product_layout(area *a, void *product_of);
+void product_run(queue *q, void *product_of, int index, int turn);
+
+/* ---- links ---- */
+
+/* Bytes of the largest transfer that is measured: 64 KiB * 4^n, growing with the model. */
+uint64_t links_bytes(const model *m);
+/* Transfers by size and everything beside everything else, of the tiers that there are. */
+int measure_links(bench *b, costs *c, pt_error *e);
 
 /* ---- together ---- */
 
@@ -49,8 +76,5 @@ int measure_task(bench *b, double *ns, pt_error *e);
 typedef struct block_check { int64_t rows; double ns; } block_check;
 int measure_blocks(bench *b, costs *c, block_check *check, pt_error *e);
 int measure_rates(bench *b, costs *c, pt_error *e);
-
-/* Adds a point; more never takes less. */
-void curve_add(cost_curve *c, double amount, double ns);
 
 #endif

@@ -10,11 +10,12 @@ enum { ELEMENTS_LEAST = 1 << 14, ELEMENTS_MOST = 1 << 24, COLS = 1024 };
 
 void curve_add(cost_curve *c, double amount, double ns)
 {
-    if (c->n && amount <= c->amount[c->n - 1])
+    if (c->n == COST_POINTS || (c->n && amount <= c->amount[c->n - 1]))
         return;
     c->amount[c->n] = amount;
-    c->ns[c->n] = c->n && ns < c->ns[c->n - 1] ? c->ns[c->n - 1] : ns;
-    c->n++;
+    c->ns[c->n++] = ns;
+    for (int i = c->n - 1; i > 0 && c->ns[i - 1] > c->ns[i]; i--)
+        c->ns[i - 1] = c->ns[i];
 }
 
 int64_t rates_elements(const model *m)
@@ -24,15 +25,6 @@ int64_t rates_elements(const model *m)
         n *= 4;
     return n;
 }
-
-typedef struct region {
-    const step_shape *shape;
-    int64_t elements; /* a multiple of ELEMENTS_LEAST */
-    char *weights, *gradient;
-    uint16_t *low;
-    float *acc, *first, *second;
-    double *sumsq;
-} region;
 
 /* Where the run of `n` elements number `turn` begins. */
 static int64_t part_of(const region *y, int64_t n, int turn) { return (int64_t)turn * n % (y->elements - n + ELEMENTS_LEAST) / ELEMENTS_LEAST * ELEMENTS_LEAST; }
@@ -93,7 +85,7 @@ int measure_finish(bench *b, double seconds, cost_curve *out, pt_error *e)
 
 /* ---- AdamW ---- */
 
-static void update_layout(area *a, void *arg)
+void update_layout(area *a, void *arg)
 {
     region *y = arg;
     uint64_t n = (uint64_t)y->elements, e = dtype_bytes(y->shape->type);
@@ -104,7 +96,7 @@ static void update_layout(area *a, void *arg)
     y->gradient = area_take(a, n * e, PATTERN_GRADIENTS);
 }
 
-static void update(queue *q, void *arg, int n, int turn)
+void update_run(queue *q, void *arg, int n, int turn)
 {
     region *y = arg;
     int64_t at = part_of(y, n, turn);
@@ -126,7 +118,7 @@ int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_e
         return failed;
     failed = region_open(b, on_host ? TIER_HOST : TIER_DEVICE, &y, "the optimizer", update_layout, &a, e);
     if (!failed) {
-        failed = measure_amounts(q, &y, update, seconds, out, e);
+        failed = measure_amounts(q, &y, update_run, seconds, out, e);
         area_close(&a);
     }
     if (on_host)
@@ -177,20 +169,18 @@ int measure_task(bench *b, double *ns, pt_error *e)
 
 /* ---- arithmetic ---- */
 
-typedef struct matmul_bench { const step_shape *shape; int64_t rows, k; char *a, *b, *c; } matmul_bench;
-
-static void product_layout(area *a, void *arg)
+void product_layout(area *a, void *arg)
 {
-    matmul_bench *y = arg;
+    product *y = arg;
     uint64_t e = dtype_bytes(y->shape->type);
     y->a = area_take(a, (uint64_t)(y->rows * y->k) * e, PATTERN_VALUES);
     y->b = area_take(a, (uint64_t)(y->k * y->k) * e, PATTERN_WEIGHTS);
     y->c = area_take(a, (uint64_t)(y->rows * y->k) * e, PATTERN_NONE);
 }
 
-static void matmul(queue *q, void *arg, int index, int turn)
+void product_run(queue *q, void *arg, int index, int turn)
 {
-    matmul_bench *y = arg;
+    product *y = arg;
     queue_submit(q, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NT, .type = y->shape->type, .out_type = y->shape->type, .m = y->rows, .n = y->k, .k = y->k, .lda = y->k,
         .ldb = y->k, .ldc = y->k, .a = y->a, .b = y->b, .c = y->c}});
@@ -199,13 +189,13 @@ static void matmul(queue *q, void *arg, int index, int turn)
 int measure_rate(bench *b, double *flops_per_ns, pt_error *e)
 {
     int64_t hidden = b->r->model->config.hidden;
-    matmul_bench y = {b->r->shape, b->r->shape->unit_rows < 256 ? b->r->shape->unit_rows : 256, hidden < 1024 ? hidden : 1024, NULL, NULL, NULL};
+    product y = {b->r->shape, b->r->shape->unit_rows < 256 ? b->r->shape->unit_rows : 256, hidden < 1024 ? hidden : 1024, NULL, NULL, NULL};
     area a;
     samples s = {0};
     int failed = area_open(b, TIER_DEVICE, &a, "a product of matrices", product_layout, &y, e);
     if (failed)
         return failed;
-    failed = measure_stage(b->compute, matmul, &y, 0, 5e-3, &s, e);
+    failed = measure_stage(b->compute, product_run, &y, 0, 5e-3, &s, e);
     area_close(&a);
     double ns = samples_median(&s);
     *flops_per_ns = 2 * (double)y.rows * (double)y.k * (double)y.k / (ns > 1 ? ns : 1);

@@ -13,6 +13,8 @@ int profile_get(const profile_request *r, profile_result *out, pt_error *e)
     failed = measure_blocks(&b, &out->costs, &check, e);
     if (!failed)
         failed = measure_rates(&b, &out->costs, e);
+    if (!failed && r->transfers)
+        failed = measure_links(&b, &out->costs, e);
     bench_close(&b);
     out->seconds = measure_now() - start;
     return failed;

@@ -1,0 +1,359 @@
+/* measure_links.c - transfers by size, and what runs beside them.
+ *
+ *   device memory   [product][states of an update][ D: transfers ]
+ *   host memory            [states of an update][ H: transfers ][ K: to and from the disk ]   (only with a host tier;
+ *   disk            [ a scratch file without a name ]                                          else K is in place of D)
+ *
+ * Disk transfers are those of the executor: the same scratch file, direct where the filesystem allows it, so that the page
+ * cache has no part in them (a cache in the drive, or of a virtual machine's host, may have). Blocks are written before they
+ * are read: what was only allocated is read without touching the disk. A size is left out where the one before it tells
+ * that it would take too long; at least three are measured.
+ *
+ * Beside each other: each kind of work alone, then every pair that a plan can bring together, each side kept busy for as
+ * long as the other is. What is compared is the pace within the time that both ran.
+ */
+#include "profile/measure_parts.h"
+
+#include "io/disk.h"
+#include "io/files.h"
+
+#include <libgen.h>
+#include <string.h>
+
+enum { LEAST_BYTES = 64 << 10, MOST_BYTES = 256 << 20, PAIR_OPS = 128 };
+
+typedef struct transfer { op_kind kind; disk_channel *channel; char *to; const char *from; uint64_t offset, room; } transfer;
+
+typedef struct load {
+    queue *queue;
+    submit_fn submit;
+    void *arg;
+    int index;       /* amount of one run */
+    double alone_ns; /* that one run takes */
+} load;
+
+typedef struct links {
+    bench *b;
+    uint64_t most;               /* bytes of D, H and K each */
+    product product;
+    region update[2];            /* on the device, on the host */
+    char *d, *h, *k;
+    area device, host;
+    disk_file *file;
+    disk_channel *reader, *writer;
+    queue *queues[COST_CLASSES];
+    transfer transfers[COST_CLASSES];
+    load loads[COST_CLASSES];
+} links;
+
+uint64_t links_bytes(const model *m)
+{
+    uint64_t n = LEAST_BYTES, all = (uint64_t)m->parameters * 14;
+    while (n < all && n < MOST_BYTES)
+        n *= 4;
+    return n;
+}
+
+/* ---- memory, file, queues ---- */
+
+static bool has_disk(const links *x) { return x->b->r->disk_path && x->b->r->budget[TIER_DISK] >= 2 * LEAST_BYTES; }
+
+static void device_layout(area *a, void *arg)
+{
+    links *x = arg;
+    product_layout(a, &x->product);
+    update_layout(a, &x->update[0]);
+    x->d = area_take(a, x->most, PATTERN_VALUES);
+}
+
+static void host_layout(area *a, void *arg)
+{
+    links *x = arg;
+    update_layout(a, &x->update[1]);
+    x->h = area_take(a, x->most, PATTERN_VALUES);
+    x->k = area_take(a, x->most, PATTERN_VALUES);
+}
+
+static bool fits(links *x)
+{
+    const profile_request *r = x->b->r;
+    return area_bytes(x->b, device_layout, x) <= r->budget[TIER_DEVICE] &&
+           (!r->host_tier || area_bytes(x->b, host_layout, x) <= r->budget[TIER_HOST]) &&
+           (!has_disk(x) || x->most <= r->budget[TIER_DISK]);
+}
+
+static int open_memory(links *x, pt_error *e)
+{
+    const profile_request *r = x->b->r;
+    bool small = rates_elements(r->model) < 1 << 20;
+    x->most = links_bytes(r->model);
+    x->product = (product){.shape = r->shape, .rows = small ? 64 : 256, .k = small ? 64 : 1024};
+    for (int i = 0; i < 2; i++)
+        x->update[i] = (region){.shape = r->shape, .elements = small ? 1 << 14 : 1 << 22};
+    while (x->most > LEAST_BYTES && !fits(x))
+        x->most /= 4;
+    while (x->update[0].elements > 1 << 14 && !fits(x))
+        x->update[0].elements = x->update[1].elements /= 4;
+    int failed = area_open(x->b, TIER_DEVICE, &x->device, "transfers", device_layout, x, e);
+    if (!failed && r->host_tier)
+        failed = area_open(x->b, TIER_HOST, &x->host, "transfers", host_layout, x, e);
+    if (!r->host_tier)
+        x->k = x->d;
+    return failed;
+}
+
+/* In the folder of the disk tier, or in its parent that is there already: nothing is left behind. */
+static int open_file(links *x, pt_error *e)
+{
+    char folder[FILE_PATH_BYTES];
+    int failed = path_join(folder, x->b->r->disk_path, "", e);
+    while (!failed && !path_exists(folder)) {
+        char copy[FILE_PATH_BYTES];
+        memcpy(copy, folder, sizeof copy);
+        snprintf(folder, sizeof folder, "%s", dirname(copy));
+    }
+    if (!failed)
+        failed = disk_open(folder, x->most, NULL, &x->file, e);
+    if (!failed)
+        failed = disk_channel_open(x->file, &x->reader, e);
+    return failed ? failed : disk_channel_open(x->file, &x->writer, e);
+}
+
+static int open_queue(links *x, cost_class class, pt_error *e)
+{
+    const profile_request *r = x->b->r;
+    device *d = class == COST_TO_DEVICE || class == COST_FROM_DEVICE ? r->device : r->host;
+    return d->table->queue_open(d, cost_class_names[class], 1, &x->queues[class], e);
+}
+
+static int links_open(links *x, bench *b, pt_error *e)
+{
+    *x = (links){.b = b};
+    int failed = open_memory(x, e);
+    for (int class = COST_TO_DEVICE; class <= COST_HOST && b->r->host_tier && !failed; class++)
+        failed = open_queue(x, (cost_class)class, e);
+    if (!failed && has_disk(x))
+        failed = open_file(x, e);
+    for (int class = COST_READ; class <= COST_WRITE && has_disk(x) && !failed; class++)
+        failed = open_queue(x, (cost_class)class, e);
+    return failed;
+}
+
+static void links_close(links *x)
+{
+    for (int class = 0; class < COST_CLASSES; class++)
+        if (x->queues[class])
+            x->queues[class]->device->table->queue_close(x->queues[class]);
+    disk_channel_close(x->reader);
+    disk_channel_close(x->writer);
+    disk_close(x->file);
+    area_close(&x->device);
+    area_close(&x->host);
+}
+
+/* ---- transfers ---- */
+
+/* The next `n` bytes of the room, which is a multiple of them. */
+static void run_transfer(queue *q, void *arg, int n, int turn)
+{
+    const transfer *t = arg;
+    uint64_t bytes = (uint64_t)n, at = (uint64_t)turn % (t->room / bytes) * bytes;
+    if (t->kind == OP_COPY)
+        queue_submit(q, &(op){OP_COPY, .copy = {t->to + at, t->from + at, bytes}});
+    else
+        queue_submit(q, &(op){t->kind, .disk = {t->channel, t->to + at, t->offset + at, bytes}});
+}
+
+static void set_transfers(links *x, uint64_t room, bool apart)
+{
+    uint64_t half = apart ? room / 2 : 0, each = apart ? room / 2 : room;
+    x->transfers[COST_TO_DEVICE] = (transfer){.kind = OP_COPY, .to = x->d, .from = x->h, .room = each};
+    x->transfers[COST_FROM_DEVICE] = (transfer){.kind = OP_COPY, .to = x->h + half, .from = x->d + half, .room = each};
+    x->transfers[COST_READ] = (transfer){.kind = OP_DISK_READ, .channel = x->reader, .to = x->k, .room = each};
+    x->transfers[COST_WRITE] = (transfer){.kind = OP_DISK_WRITE, .channel = x->writer, .to = x->k + half, .offset = half, .room = each};
+}
+
+/* The curve over 64 KiB, 256 KiB ... `most`; returns the largest size that was run in *done. */
+static int measure_sizes(links *x, cost_class class, uint64_t most, double seconds, cost_curve *out, uint64_t *done, pt_error *e)
+{
+    enum { POINTS_LEAST = 3 };
+    out->n = 0;
+    for (uint64_t n = LEAST_BYTES; n <= most; n *= 4) {
+        stage one = {run_transfer, (int)n, NULL};
+        samples s = {0};
+        double expected = out->n ? out->ns[out->n - 1] * 4e-9 : 0;
+        if (out->n >= POINTS_LEAST && expected > seconds)
+            break;
+        one.times = &s;
+        int failed = expected < seconds / 8 ? measure_stage(x->queues[class], run_transfer, &x->transfers[class], (int)n, seconds / 8, &s, e)
+                                            : measure_rounds(x->queues[class], &one, 1, &x->transfers[class], 1, seconds / 2, e);
+        if (failed)
+            return failed;
+        curve_add(out, (double)n, samples_median(&s));
+        *done = n;
+    }
+    return 0;
+}
+
+static int measure_curves(links *x, costs *c, uint64_t *written, pt_error *e)
+{
+    double seconds = x->most >= 1 << 24 ? 0.5 : 0.02;
+    uint64_t done;
+    int failed = 0;
+    set_transfers(x, x->most, false);
+    if (x->b->r->host_tier)
+        failed = measure_sizes(x, COST_TO_DEVICE, x->most, seconds / 2, &c->to_device, &done, e);
+    if (!failed && x->b->r->host_tier)
+        failed = measure_sizes(x, COST_FROM_DEVICE, x->most, seconds / 2, &c->from_device, &done, e);
+    bench_progress(x->b, "measuring the disk", 0, 1);
+    *written = x->most;
+    if (!failed && x->file)
+        failed = measure_sizes(x, COST_WRITE, x->most, seconds, &c->write, written, e);
+    set_transfers(x, *written, false);
+    return failed || !x->file ? failed : measure_sizes(x, COST_READ, *written, seconds, &c->read, &done, e);
+}
+
+/* ---- beside each other ---- */
+
+/* When each run ended, and when the first began. */
+typedef struct pace { int n; int64_t at[PAIR_OPS + 1]; } pace;
+
+static void pace_begin(pace *p, const load *l)
+{
+    p->n = 0;
+    queue_mark(l->queue, &p->at[0]);
+}
+
+static void pace_step(pace *p, const load *l)
+{
+    l->submit(l->queue, l->arg, l->index, p->n);
+    queue_mark(l->queue, &p->at[++p->n]);
+}
+
+/* Runs finished until then, in parts too. */
+static double runs_until(const pace *p, double t)
+{
+    int i = 0;
+    while (i < p->n && (double)p->at[i + 1] <= t)
+        i++;
+    double from = (double)p->at[i], length = i < p->n ? (double)p->at[i + 1] - from : 1;
+    return i + (t > from && length > 0 ? (t - from) / length : 0);
+}
+
+static double ns_between(const pace *p, double from, double to)
+{
+    double runs = runs_until(p, to) - runs_until(p, from);
+    return runs > 0 ? (to - from) / runs : 0;
+}
+
+static int runs_for(const load *l, double ns)
+{
+    double n = l->alone_ns > 0 ? ns / l->alone_ns : PAIR_OPS;
+    return n < 3 ? 3 : n > PAIR_OPS ? PAIR_OPS : (int)n;
+}
+
+/* ns of one run of each while the other runs; b NULL: of `a` alone. */
+static int run_beside(const load *a, const load *b, double ns, double *a_ns, double *b_ns, pt_error *e)
+{
+    pace pa, pb = {0};
+    int n = runs_for(a, ns), m = b ? runs_for(b, ns) : 0;
+    pace_begin(&pa, a);
+    if (b)
+        pace_begin(&pb, b);
+    for (int i = 0; i < n || i < m; i++) {
+        if (i < n)
+            pace_step(&pa, a);
+        if (i < m)
+            pace_step(&pb, b);
+    }
+    int failed = queue_sync(a->queue, queue_signal(a->queue), e);
+    if (b) {
+        pt_error second = {0};
+        int failed_b = queue_sync(b->queue, queue_signal(b->queue), &second);
+        if (failed_b && !failed)
+            failed = pt_fail(e, failed_b, "%s", second.text);
+    }
+    if (failed)
+        return failed;
+    double from = (double)pa.at[0], to = (double)pa.at[pa.n];
+    if (b) {
+        from = from > (double)pb.at[0] ? from : (double)pb.at[0];
+        to = to < (double)pb.at[pb.n] ? to : (double)pb.at[pb.n];
+        *b_ns = to > from ? ns_between(&pb, from, to) : 0;
+    }
+    *a_ns = to > from ? ns_between(&pa, from, to) : 0;
+    return 0;
+}
+
+static bool meet(const links *x, int a, int b)
+{
+    return x->loads[a].queue && x->loads[b].queue && x->loads[a].queue != x->loads[b].queue;
+}
+
+static void set_loads(links *x, uint64_t room)
+{
+    int elements = (int)x->update[0].elements, bytes = (int)(room / 2 < 4 << 20 ? room / 2 : 4 << 20);
+    set_transfers(x, room, true);
+    for (int class = 0; class < COST_CLASSES; class++)
+        x->loads[class] = (load){x->queues[class], run_transfer, &x->transfers[class], bytes, 0};
+    x->loads[COST_MATH] = (load){x->b->compute, product_run, &x->product, 0, 0};
+    x->loads[COST_MEMORY] = (load){x->b->compute, update_run, &x->update[0], elements / 4, 0};
+    x->loads[COST_HOST] = (load){x->queues[COST_HOST], update_run, &x->update[1], elements / 4, 0};
+}
+
+static int measure_alone(links *x, double ns, double *alone, pt_error *e)
+{
+    int failed = 0;
+    for (int a = 0; a < COST_CLASSES && !failed; a++) {
+        load *l = &x->loads[a];
+        if (l->queue && l->alone_ns <= 0)
+            failed = run_beside(l, NULL, 0, &l->alone_ns, NULL, e);
+        if (l->queue && !failed)
+            failed = run_beside(l, NULL, ns, &alone[a], NULL, e);
+        l->alone_ns = alone[a];
+    }
+    return failed;
+}
+
+static void note_slower(double *slow, double beside_ns, double alone_ns, int round)
+{
+    enum { MOST = 50 };
+    double x = alone_ns > 0 ? beside_ns / alone_ns : 1;
+    x = x < 1 ? 1 : x > MOST ? MOST : x;
+    *slow = round ? (*slow * round + x) / (round + 1) : x;
+}
+
+static int measure_contention(links *x, uint64_t room, costs *c, pt_error *e)
+{
+    enum { ROUNDS = 2 };
+    double ns = x->most >= 1 << 24 ? 25e6 : 3e6, alone[COST_CLASSES] = {0}, a_ns, b_ns;
+    int failed = 0;
+    set_loads(x, room);
+    for (int round = 0; round < ROUNDS && !failed; round++) {
+        bench_progress(x->b, "measuring all beside each other", round, ROUNDS);
+        failed = measure_alone(x, ns, alone, e);
+        for (int a = 0; a < COST_CLASSES && !failed; a++)
+            for (int b = a + 1; b < COST_CLASSES && !failed; b++) {
+                if (!meet(x, a, b))
+                    continue;
+                failed = run_beside(&x->loads[a], &x->loads[b], ns, &a_ns, &b_ns, e);
+                note_slower(&c->slow[a][b], a_ns, alone[a], round);
+                note_slower(&c->slow[b][a], b_ns, alone[b], round);
+            }
+    }
+    return failed;
+}
+
+int measure_links(bench *b, costs *c, pt_error *e)
+{
+    links x;
+    uint64_t written = 0;
+    bench_progress(b, "measuring transfers", 0, 1);
+    int failed = links_open(&x, b, e);
+    if (!failed)
+        failed = measure_curves(&x, c, &written, e);
+    if (!failed)
+        failed = measure_contention(&x, written, c, e);
+    links_close(&x);
+    return failed;
+}
