@@ -84,10 +84,12 @@ static bool settled(const stage *stages, int n)
 
 int measure_rounds(queue *q, const stage *stages, int n, void *arg, int least, double seconds, pt_error *e)
 {
-    const double together = 1e-3; /* seconds of work submitted at a time */
+    const double together = 10e-3; /* seconds of work submitted at a time */
     double start = measure_now();
     for (int turn = 0, batch = 1;;) {
         tape t = {.n = 0};
+        for (int k = 0; k < n && batch > 1; k++) /* wakes the threads, which sleep between short runs */
+            stages[k].submit(q, arg, stages[k].index, turn);
         for (int i = 0; i < batch; i++)
             for (int k = 0; k < n; k++)
                 tape_stage(&t, q, &stages[k], arg, turn + i);
@@ -110,6 +112,15 @@ int measure_stage(queue *q, submit_fn submit, void *arg, int index, double secon
     int failed = measure_rounds(q, &s, 1, arg, 1, 0, e);
     out->n = 0;
     return failed ? failed : measure_rounds(q, &s, 1, arg, 1, seconds, e);
+}
+
+int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, pt_error *e)
+{
+    samples s = {0};
+    stage one = {submit, index, &s};
+    int failed = measure_rounds(q, &one, 1, arg, 4, 2e-3, e);
+    *ns = quantile(&s, 0);
+    return failed;
 }
 
 /* ---- contents ---- */
@@ -220,7 +231,7 @@ int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, voi
     char need[32], have[32];
     uint64_t budget = b->r->budget[t];
     if (a->bytes > budget)
-        return pt_fail(e, PT_DOES_NOT_FIT, "measuring %s takes %s of %s memory, as much as computing it, and the budget is %s: give "
+        return pt_fail(e, PT_DOES_NOT_FIT, "measuring %s takes %s of %s memory and the budget is %s: give "
                        "--%s-memory %llu or more", what, size_format(need, a->bytes), tier_names[t], size_format(have, budget),
                        tier_names[t], (unsigned long long)a->bytes);
     void *base;

@@ -68,6 +68,8 @@ typedef struct stage { submit_fn submit; int index; samples *times; } stage; /* 
 int measure_rounds(queue *q, const stage *stages, int n, void *arg, int least, double seconds, pt_error *e);
 /* One stage, after a first run that does not count. */
 int measure_stage(queue *q, submit_fn submit, void *arg, int index, double seconds, samples *out, pt_error *e);
+/* The shortest of some runs, which others at work disturb least: to be compared with the same of another day. */
+int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, pt_error *e);
 
 /* ---- what is measured ---- */
 

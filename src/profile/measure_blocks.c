@@ -49,7 +49,7 @@ static shares share_time(bench *b, const costs *c, const int *first, double flop
     return (shares){all * 0.6 / c->kinds_n, all * 0.3, all * 0.05};
 }
 
-static int measure_layers(bench *b, const shares *t, const int *first, costs *c, block_check *check, pt_error *e)
+static int measure_layers(bench *b, const shares *t, const int *first, costs *c, int64_t *cut_rows, pt_error *e)
 {
     c->spread = 0;
     for (int k = 0; k < c->kinds_n; k++) {
@@ -61,7 +61,7 @@ static int measure_layers(bench *b, const shares *t, const int *first, costs *c,
         c->layer[k] = l.cost;
         c->spread = l.spread > c->spread ? l.spread : c->spread;
         if (k == 0)
-            *check = (block_check){l.check_rows, l.check_ns};
+            *cut_rows = l.cut_rows;
     }
     return 0;
 }
@@ -84,7 +84,7 @@ static double step_work_ns(const bench *b)
     return line + (measure_now() - start) * 1e9;
 }
 
-int measure_blocks(bench *b, costs *c, block_check *check, pt_error *e)
+int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
 {
     int first[COST_LAYER_KINDS] = {0};
     double rate, head_spread = 0;
@@ -93,7 +93,7 @@ int measure_blocks(bench *b, costs *c, block_check *check, pt_error *e)
         return failed;
     find_kinds(b->r->model, b->r->shape, c, first);
     shares t = share_time(b, c, first, rate);
-    failed = measure_layers(b, &t, first, c, check, e);
+    failed = measure_layers(b, &t, first, c, cut_rows, e);
     bench_progress(b, "measuring the head", 0, 1);
     if (!failed)
         failed = measure_head(b, t.head, &c->head_ns, &c->head_eval_ns, &head_spread, e);

@@ -23,6 +23,7 @@ typedef struct layer_bench {
     const model *model;
     step_shape shape;
     int block, sets_n;
+    bool backwards; /* else there is no memory for it */
     layer_layout layouts[SAVE_LEVELS];
     block_weights w[SETS];
     char *saved[SETS];
@@ -59,10 +60,12 @@ static void layout(area *a, void *arg)
     }
     y->workspace = area_take(a, workspace_bytes(y), PATTERN_NONE);
     y->out = area_take(a, stream_bytes(y), PATTERN_NONE);
+    unit_data_take(a, &y->shape, 1, &y->data);
+    if (!y->backwards)
+        return;
     y->dx = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
     y->gradient = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
     y->accumulators = area_take(a, (uint64_t)accumulator_elements(y->model, y->block) * sizeof(float), PATTERN_SMALL);
-    unit_data_take(a, &y->shape, 1, &y->data);
 }
 
 /* Sizes for `rows` rows of a unit, and as many sets as the budget allows. */
@@ -251,7 +254,7 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
 {
     const double probe_flops = 2e9; /* what even a slow machine does in half a second */
     static const double rounds_wanted = 3;
-    layer_bench y = {.model = b->r->model, .block = block};
+    layer_bench y = {.model = b->r->model, .block = block, .backwards = true};
     int64_t full = b->r->shape->unit_rows, rows = full;
     while (rows > 64 && layer_flops(y.model, block, rows, b->r->shape->seq_len) > probe_flops)
         rows /= 2;
@@ -264,8 +267,7 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
     double round = 0, ratio = (double)full / (double)y.shape.unit_rows;
     for (int l = 0; l < SAVE_LEVELS; l++)
         round += (samples_median(&y.forward[l]) + samples_median(&y.backward[l])) * 1e-9;
-    out->check_rows = y.shape.unit_rows;
-    out->check_ns = cut.forward;
+    out->cut_rows = y.shape.unit_rows;
     if (y.shape.unit_rows == full) {
         take_direct(&y, out);
         return 0;
@@ -276,4 +278,17 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
         return failed;
     }
     return measure_scaled(&y, b, &cut, seconds * 0.8, out, e);
+}
+
+int check_layer(bench *b, int64_t rows, double *ns, pt_error *e)
+{
+    layer_bench y = {.model = b->r->model, .block = 1};
+    area a;
+    resize(&y, b, rows);
+    int failed = area_open(b, TIER_DEVICE, &a, "a layer", layout, &y, e);
+    if (failed)
+        return failed;
+    failed = measure_least(b->compute, forward, &y, SAVE_ALL, ns, e);
+    area_close(&a);
+    return failed;
 }

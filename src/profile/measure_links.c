@@ -17,10 +17,9 @@
 #include "io/disk.h"
 #include "io/files.h"
 
-#include <libgen.h>
 #include <string.h>
 
-enum { LEAST_BYTES = 64 << 10, MOST_BYTES = 256 << 20, PAIR_OPS = 128 };
+enum { PAIR_OPS = 128 };
 
 typedef struct transfer { op_kind kind; disk_channel *channel; char *to; const char *from; uint64_t offset, room; } transfer;
 
@@ -46,17 +45,9 @@ typedef struct links {
     load loads[COST_CLASSES];
 } links;
 
-uint64_t links_bytes(const model *m)
-{
-    uint64_t n = LEAST_BYTES, all = (uint64_t)m->parameters * 14;
-    while (n < all && n < MOST_BYTES)
-        n *= 4;
-    return n;
-}
-
 /* ---- memory, file, queues ---- */
 
-static bool has_disk(const links *x) { return x->b->r->disk_path && x->b->r->budget[TIER_DISK] >= 2 * LEAST_BYTES; }
+static bool has_disk(const links *x) { return links_have_disk(x->b->r); }
 
 static void device_layout(area *a, void *arg)
 {
@@ -82,6 +73,16 @@ static bool fits(links *x)
            (!has_disk(x) || x->most <= r->budget[TIER_DISK]);
 }
 
+/* All of it smaller; false: it is as small as can be. */
+static bool shrink(links *x)
+{
+    bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && x->product.k == 64;
+    x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
+    x->update[0].elements = x->update[1].elements = x->update[0].elements > RATES_LEAST ? x->update[0].elements / 4 : RATES_LEAST;
+    x->product.rows = x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
+    return !least;
+}
+
 static int open_memory(links *x, pt_error *e)
 {
     const profile_request *r = x->b->r;
@@ -89,11 +90,8 @@ static int open_memory(links *x, pt_error *e)
     x->most = links_bytes(r->model);
     x->product = (product){.shape = r->shape, .rows = small ? 64 : 256, .k = small ? 64 : 1024};
     for (int i = 0; i < 2; i++)
-        x->update[i] = (region){.shape = r->shape, .elements = small ? 1 << 14 : 1 << 22};
-    while (x->most > LEAST_BYTES && !fits(x))
-        x->most /= 4;
-    while (x->update[0].elements > 1 << 14 && !fits(x))
-        x->update[0].elements = x->update[1].elements /= 4;
+        x->update[i] = (region){.shape = r->shape, .elements = small ? RATES_LEAST : 4 << 20};
+    while (!fits(x) && shrink(x)) {}
     int failed = area_open(x->b, TIER_DEVICE, &x->device, "transfers", device_layout, x, e);
     if (!failed && r->host_tier)
         failed = area_open(x->b, TIER_HOST, &x->host, "transfers", host_layout, x, e);
@@ -102,16 +100,11 @@ static int open_memory(links *x, pt_error *e)
     return failed;
 }
 
-/* In the folder of the disk tier, or in its parent that is there already: nothing is left behind. */
+/* Where the disk tier will be; no folder is made, the file has no name. */
 static int open_file(links *x, pt_error *e)
 {
     char folder[FILE_PATH_BYTES];
-    int failed = path_join(folder, x->b->r->disk_path, "", e);
-    while (!failed && !path_exists(folder)) {
-        char copy[FILE_PATH_BYTES];
-        memcpy(copy, folder, sizeof copy);
-        snprintf(folder, sizeof folder, "%s", dirname(copy));
-    }
+    int failed = existing_folder(x->b->r->disk_path, folder, e);
     if (!failed)
         failed = disk_open(folder, x->most, NULL, &x->file, e);
     if (!failed)
@@ -178,7 +171,7 @@ static int measure_sizes(links *x, cost_class class, uint64_t most, double secon
 {
     enum { POINTS_LEAST = 3 };
     out->n = 0;
-    for (uint64_t n = LEAST_BYTES; n <= most; n *= 4) {
+    for (uint64_t n = LINKS_LEAST; n <= most; n *= 4) {
         stage one = {run_transfer, (int)n, NULL};
         samples s = {0};
         double expected = out->n ? out->ns[out->n - 1] * 4e-9 : 0;
@@ -248,7 +241,7 @@ static double ns_between(const pace *p, double from, double to)
 
 static int runs_for(const load *l, double ns)
 {
-    double n = l->alone_ns > 0 ? ns / l->alone_ns : PAIR_OPS;
+    double n = l->alone_ns > 0 ? ns / l->alone_ns : 0;
     return n < 3 ? 3 : n > PAIR_OPS ? PAIR_OPS : (int)n;
 }
 
@@ -355,5 +348,49 @@ int measure_links(bench *b, costs *c, pt_error *e)
     if (!failed)
         failed = measure_contention(&x, written, c, e);
     links_close(&x);
+    return failed;
+}
+
+/* ---- check ---- */
+
+static void disk_layout(area *a, void *arg)
+{
+    transfer *t = arg;
+    t->to = area_take(a, t->room, PATTERN_VALUES);
+}
+
+static int check_file(bench *b, disk_file *f, disk_channel *c, int64_t bytes, double *ns, pt_error *e)
+{
+    transfer t = {.kind = OP_DISK_READ, .channel = c, .room = disk_bytes(f)};
+    area a;
+    queue *q;
+    int failed = b->r->host->table->queue_open(b->r->host, "read", 1, &q, e);
+    if (failed)
+        return failed;
+    failed = area_open(b, b->r->host_tier ? TIER_HOST : TIER_DEVICE, &a, "the disk", disk_layout, &t, e);
+    if (!failed) {
+        failed = disk_write(c, 0, t.to, t.room, e);
+        if (!failed)
+            failed = measure_least(q, run_transfer, &t, (int)bytes, ns, e);
+        area_close(&a);
+    }
+    b->r->host->table->queue_close(q);
+    return failed;
+}
+
+int check_read(bench *b, int64_t bytes, double *ns, pt_error *e)
+{
+    char folder[FILE_PATH_BYTES];
+    disk_file *f = NULL;
+    disk_channel *c = NULL;
+    int failed = existing_folder(b->r->disk_path, folder, e);
+    if (!failed)
+        failed = disk_open(folder, 2 * (uint64_t)bytes, NULL, &f, e);
+    if (!failed)
+        failed = disk_channel_open(f, &c, e);
+    if (!failed)
+        failed = check_file(b, f, c, bytes, ns, e);
+    disk_channel_close(c);
+    disk_close(f);
     return failed;
 }

@@ -3,6 +3,7 @@
 #define PT_MEASURE_PARTS_H
 
 #include "profile/measure.h"
+#include "profile/profile_parts.h"
 
 /* ---- sizes ---- */
 
@@ -22,8 +23,7 @@ void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
 typedef struct layer_result {
     layer_cost cost;
     double spread;
-    int64_t check_rows; /* a forward of so few rows that it is quickly run again, and what it took */
-    double check_ns;
+    int64_t cut_rows; /* so few rows that they are quickly run again */
 } layer_result;
 int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_error *e);
 
@@ -36,8 +36,6 @@ int measure_embed_finish(bench *b, double seconds, cost_curve *out, pt_error *e)
 
 /* ---- rates ---- */
 
-/* Elements of the largest part that rates are measured for: 16 Ki * 4^n, growing with the model. */
-int64_t rates_elements(const model *m);
 int measure_rate(bench *b, double *flops_per_ns, pt_error *e); /* of a product */
 int measure_finish(bench *b, double seconds, cost_curve *out, pt_error *e);
 int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_error *e);
@@ -65,16 +63,19 @@ void product_run(queue *q, void *product_of, int index, int turn);
 
 /* ---- links ---- */
 
-/* Bytes of the largest transfer that is measured: 64 KiB * 4^n, growing with the model. */
-uint64_t links_bytes(const model *m);
 /* Transfers by size and everything beside everything else, of the tiers that there are. */
 int measure_links(bench *b, costs *c, pt_error *e);
 
+/* ---- checks: the shortest of some runs ---- */
+
+int check_layer(bench *b, int64_t rows, double *ns, pt_error *e);
+int check_update(bench *b, int64_t elements, double *ns, pt_error *e);
+int check_read(bench *b, int64_t bytes, double *ns, pt_error *e);
+
 /* ---- together ---- */
 
-/* A forward of the first kind of layer over so few rows that it is quickly run again, and what it took. */
-typedef struct block_check { int64_t rows; double ns; } block_check;
-int measure_blocks(bench *b, costs *c, block_check *check, pt_error *e);
+/* *cut_rows: of a layer, so few that they are quickly run again. */
+int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e);
 int measure_rates(bench *b, costs *c, pt_error *e);
 
 #endif

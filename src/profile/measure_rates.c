@@ -6,7 +6,7 @@
  */
 #include "profile/measure_parts.h"
 
-enum { ELEMENTS_LEAST = 1 << 14, ELEMENTS_MOST = 1 << 24, COLS = 1024 };
+enum { COLS = 1024 };
 
 void curve_add(cost_curve *c, double amount, double ns)
 {
@@ -18,22 +18,14 @@ void curve_add(cost_curve *c, double amount, double ns)
         c->ns[i - 1] = c->ns[i];
 }
 
-int64_t rates_elements(const model *m)
-{
-    int64_t n = ELEMENTS_LEAST;
-    while (n < m->parameters && n < ELEMENTS_MOST)
-        n *= 4;
-    return n;
-}
-
 /* Where the run of `n` elements number `turn` begins. */
-static int64_t part_of(const region *y, int64_t n, int turn) { return (int64_t)turn * n % (y->elements - n + ELEMENTS_LEAST) / ELEMENTS_LEAST * ELEMENTS_LEAST; }
+static int64_t part_of(const region *y, int64_t n, int turn) { return (int64_t)turn * n % (y->elements - n + RATES_LEAST) / RATES_LEAST * RATES_LEAST; }
 
 /* The curve over amounts 16 Ki, 64 Ki ... up to the region. */
 static int measure_amounts(queue *q, region *y, submit_fn submit, double seconds, cost_curve *out, pt_error *e)
 {
     out->n = 0;
-    for (int64_t n = ELEMENTS_LEAST; n <= y->elements; n *= 4) {
+    for (int64_t n = RATES_LEAST; n <= y->elements; n *= 4) {
         samples s = {0};
         int failed = measure_stage(q, submit, y, (int)n, seconds / (n < y->elements ? 8 : 2), &s, e);
         if (failed)
@@ -47,7 +39,7 @@ static int measure_amounts(queue *q, region *y, submit_fn submit, double seconds
 static int region_open(bench *b, tier t, region *y, const char *what, layout_fn layout, area *a, pt_error *e)
 {
     *y = (region){.shape = b->r->shape, .elements = rates_elements(b->r->model)};
-    while (y->elements > ELEMENTS_LEAST && area_bytes(b, layout, y) > b->r->budget[t])
+    while (y->elements > RATES_LEAST && area_bytes(b, layout, y) > b->r->budget[t])
         y->elements /= 4;
     return area_open(b, t, a, what, layout, y, e);
 }
@@ -123,6 +115,18 @@ int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_e
     }
     if (on_host)
         host->table->queue_close(q);
+    return failed;
+}
+
+int check_update(bench *b, int64_t elements, double *ns, pt_error *e)
+{
+    region y = {.shape = b->r->shape, .elements = elements};
+    area a;
+    int failed = area_open(b, TIER_DEVICE, &a, "the optimizer", update_layout, &y, e);
+    if (failed)
+        return failed;
+    failed = measure_least(b->compute, update_run, &y, (int)elements, ns, e);
+    area_close(&a);
     return failed;
 }
 

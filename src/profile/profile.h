@@ -3,8 +3,12 @@
  * Each kind of block is run for real on the device for one unit, for each phase and save level, on random data, in
  * memory that is taken for it alone and given back: a model many times larger than memory is profiled in seconds.
  * Transfers are measured by size, alone and beside others, but only where a plan may need them. Repeats until the
- * median settles. What was measured is kept in a cache folder ($XDG_CACHE_HOME/protrain, ~/.cache/protrain) under a
- * fingerprint of machine, arithmetic, threads and model shape, and used again if a quick check agrees.
+ * median settles.
+ *
+ * What was measured is kept in a cache folder ($XDG_CACHE_HOME/protrain, else ~/.cache/protrain; without either nothing is
+ * kept), in two files: one for the blocks of a model, one for the machine (optimizer, transfers), which other models use
+ * too. Each is looked for by what it was made for. Before it is used, some runs are timed again; if they differ by more than 15%
+ * from what they took then, it is measured anew. Budgets are no part of it.
  */
 #ifndef PT_PROFILE_H
 #define PT_PROFILE_H
@@ -27,19 +31,29 @@ typedef struct profile_request {
     void *arg;
 } profile_request;
 
+/* A run that is quickly done again: how much of it, and what it took (the shortest of several). */
+typedef struct profile_check { int64_t amount; double ns; } profile_check;
+
 typedef struct profile_result {
     costs costs;
-    bool cached;                /* from the cache or a file, and checked */
+    bool cached;                /* all of it is from the cache or a file, and was checked */
     double seconds;             /* taken to measure or check */
-    char fingerprint[32];
+    int64_t measured_at;        /* of the blocks, seconds since 1970 */
+    profile_check layer;        /* forward of the first kind of layer, by rows */
+    profile_check update;       /* AdamW on the device, by elements */
+    profile_check read;         /* from the disk, by bytes; amount 0: no disk */
+    char fingerprint[32];       /* of what it was made for */
 } profile_result;
 
+/* PT_DOES_NOT_FIT: a block is larger than the budget. A `file` that is for something else, or whose checks take more than
+ * twice or less than half as long as they did, is PT_FAILED. */
 int profile_get(const profile_request *r, profile_result *out, pt_error *e);
 
 /* profile.json: the costs, what they are for, when and how sure. */
 int profile_write(const char *path, const profile_request *r, const profile_result *p, pt_error *e);
 char *profile_to_json(const profile_request *r, const profile_result *p); /* malloc'ed, NULL: out of memory */
-/* A profile of another machine, arithmetic or model shape is refused with what differs. */
+/* A profile of another machine, arithmetic or model shape, or one that lacks transfers where they are needed, is refused
+ * with what differs; so are times that are negative, not finite or otherwise impossible. */
 int profile_read(const char *path, const profile_request *r, profile_result *out, pt_error *e);
 int profile_from_json(const char *name, const char *json, size_t n, const profile_request *r, profile_result *out, pt_error *e);
 

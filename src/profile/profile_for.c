@@ -1,0 +1,135 @@
+/* profile_for.c - what a profile is for: everything that its times depend on, and nothing else. */
+#include "profile/profile_parts.h"
+
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+const char *const profile_part_names[PROFILE_PARTS] = {"blocks", "machine"};
+
+/* ---- sizes ---- */
+
+int64_t rates_elements(const model *m)
+{
+    int64_t n = RATES_LEAST;
+    while (n < m->parameters && n < RATES_MOST)
+        n *= 4;
+    return n;
+}
+
+uint64_t links_bytes(const model *m)
+{
+    uint64_t n = LINKS_LEAST, all = (uint64_t)m->parameters * 14;
+    while (n < all && n < LINKS_MOST)
+        n *= 4;
+    return n;
+}
+
+bool links_have_disk(const profile_request *r) { return r->transfers && r->disk_path && r->budget[TIER_DISK] >= 2 * LINKS_LEAST; }
+
+int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e)
+{
+    int failed = path_join(out, path, "", e);
+    while (!failed && !path_exists(out)) {
+        char copy[FILE_PATH_BYTES];
+        memcpy(copy, out, sizeof copy);
+        const char *parent = dirname(copy);
+        memmove(out, parent, strlen(parent) + 1);
+    }
+    return failed;
+}
+
+/* ---- made for ---- */
+
+static int threads_of(const profile_request *r) { return r->threads ? r->threads : r->device->info.threads; }
+
+static const char *type_of(const profile_request *r) { return r->shape->type == PT_BF16 ? "bf16" : "fp32"; }
+
+/* [keys of a layer, how many such layers follow each other, ...] */
+static json_t *windows_of(const model_config *c)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0, n; i < c->layers; i += n) {
+        for (n = 1; i + n < c->layers && c->window[i + n] == c->window[i];)
+            n++;
+        json_array_append_new(list, json_integer((json_int_t)c->window[i]));
+        json_array_append_new(list, json_integer((json_int_t)n));
+    }
+    return list;
+}
+
+static json_t *blocks_made_for(const profile_request *r)
+{
+    const model_config *c = &r->model->config;
+    const step_shape *s = r->shape;
+    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:o}",
+                     "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r), "dtype", type_of(r),
+                     "model_type", c->model_type, "parameters", (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab",
+                     (json_int_t)c->vocab, "hidden", (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads,
+                     "head_dim", (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn, "max_positions",
+                     (json_int_t)(c->position == POSITION_LEARNED ? c->max_positions : 0), "seq_len", (json_int_t)s->seq_len, "batch",
+                     (json_int_t)s->batch, "unit_rows", (json_int_t)s->unit_rows, "gated", c->gated, "qk_norm", c->qk_norm, "tied", c->tied,
+                     "qkv_bias", c->qkv_bias, "out_bias", c->out_bias, "mlp_bias", c->mlp_bias, "activation", (int)c->activation, "windows",
+                     windows_of(c));
+}
+
+static json_t *machine_made_for(const profile_request *r)
+{
+    struct stat st;
+    char disk[48] = "none", folder[FILE_PATH_BYTES];
+    if (links_have_disk(r) && !existing_folder(r->disk_path, folder, NULL) && !stat(folder, &st))
+        snprintf(disk, sizeof disk, "device %u:%u", major(st.st_dev), minor(st.st_dev));
+    return json_pack("{s:s, s:s, s:i, s:s, s:I, s:b, s:I, s:s}", "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic,
+                     "threads", threads_of(r), "dtype", type_of(r), "elements", (json_int_t)rates_elements(r->model), "host_tier", r->host_tier,
+                     "transfer_bytes", (json_int_t)(r->transfers ? links_bytes(r->model) : 0), "disk", disk);
+}
+
+json_t *profile_made_for(profile_part p, const profile_request *r)
+{
+    return p == PROFILE_BLOCKS ? blocks_made_for(r) : machine_made_for(r);
+}
+
+/* What was measured may be more than what is needed. */
+static bool covers(const char *key, const json_t *have, const json_t *want)
+{
+    if (json_equal(have, want))
+        return true;
+    if (!strcmp(key, "transfer_bytes"))
+        return json_is_integer(have) && json_integer_value(want) == 0;
+    if (!strcmp(key, "host_tier"))
+        return json_is_false(want);
+    return !strcmp(key, "disk") && json_is_string(have) && !strcmp(json_string_value(want), "none");
+}
+
+int profile_is_for(const char *where, const json_t *have, const json_t *want, pt_error *e)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)want, key, value) {
+        const json_t *other = json_object_get(have, key);
+        if (other && covers(key, other, value))
+            continue;
+        char *a = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL, *b = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        pt_fail(e, PT_FAILED, "%.400s: it was made for another case: \"%s\" is %.100s there and %.100s here; measure again", where, key,
+                a ? a : "missing", b ? b : "?");
+        free(a);
+        free(b);
+        return PT_FAILED;
+    }
+    return 0;
+}
+
+/* FNV-1a of its text. */
+void profile_fingerprint(const json_t *made_for, char out[32])
+{
+    char *text = json_dumps(made_for, JSON_COMPACT | JSON_SORT_KEYS);
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const char *p = text ? text : ""; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
+    free(text);
+    snprintf(out, 32, "%016" PRIx64, hash);
+}

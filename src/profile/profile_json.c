@@ -1,0 +1,411 @@
+/* profile_json.c - a profile as text.
+ *
+ *   {"blocks": {
+ *      "made_for": {"processor": "AMD EPYC", "threads": 2, "model_type": "gpt2", "parameters": 124439808, ...},
+ *      "measured": {"at": "2026-11-21T10:05:00Z", "spread": 0.012, "check": [128, 12345678]},      rows and ns of a forward
+ *      "layers": [[0, 12]],                                                                        kind, how many of it follow
+ *      "kinds": [{"forward_ns": [...], "backward_ns": [...]}],              at "input", "attention", "matmuls", "all" saved
+ *      "embed_ns": .., "head_ns": .., "head_eval_ns": .., "step_ns": ..,
+ *      "embed_finish": [[elements, ns], ...]},
+ *    "machine": {
+ *      "made_for": {...},
+ *      "measured": {"at": .., "check": [elements, ns], "check_read": [bytes, ns]},
+ *      "task_ns": .., "finish": [...], "update_device": [...], "update_host": [...],
+ *      "to_device": [[bytes, ns], ...], "from_device": [...], "read": [...], "write": [...],
+ *      "slow": {"math": [1, 1, ...], ...}}}                   how many times longer beside each class, in the order of the keys
+ */
+#include "profile/profile_parts.h"
+
+#include "io/files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- names ---- */
+
+typedef struct curve_key { const char *key; size_t at; } curve_key;
+typedef struct number_key { const char *key; size_t at; } number_key;
+
+#define CURVE(name) {#name, offsetof(costs, name)}
+static const curve_key block_curves[] = {CURVE(embed_finish)};
+static const curve_key machine_curves[] = {CURVE(finish), CURVE(update_device), CURVE(update_host), CURVE(to_device), CURVE(from_device),
+                                           CURVE(read), CURVE(write)};
+static const number_key block_numbers[] = {{"embed_ns", offsetof(costs, embed_ns)}, {"head_ns", offsetof(costs, head_ns)},
+                                           {"head_eval_ns", offsetof(costs, head_eval_ns)}, {"step_ns", offsetof(costs, step_ns)}};
+static const number_key machine_numbers[] = {{"task_ns", offsetof(costs, task_ns)}};
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+static cost_curve *curve_at(const costs *c, const curve_key *k) { return (cost_curve *)((char *)c + k->at); }
+static double *number_at(const costs *c, const number_key *k) { return (double *)((char *)c + k->at); }
+
+/* ---- writing ---- */
+
+static void write_list(FILE *f, const char *key, const double *values, int n)
+{
+    fprintf(f, "\"%s\": [", key);
+    for (int i = 0; i < n; i++)
+        fprintf(f, "%s%.7g", i ? ", " : "", values[i]);
+    fputs("]", f);
+}
+
+static void write_curve(FILE *f, const costs *c, const curve_key *k)
+{
+    const cost_curve *v = curve_at(c, k);
+    fprintf(f, ",\n    \"%s\": [", k->key);
+    for (int i = 0; i < v->n; i++)
+        fprintf(f, "%s[%.0f, %.7g]", i ? ", " : "", v->amount[i], v->ns[i]);
+    fputs("]", f);
+}
+
+static void write_check(FILE *f, const char *key, const profile_check *c)
+{
+    fprintf(f, ", \"%s\": [%lld, %.7g]", key, (long long)c->amount, c->ns);
+}
+
+static void write_blocks(FILE *f, const profile_request *r, const profile_result *p)
+{
+    const costs *c = &p->costs;
+    int64_t layers = r->model->config.layers;
+    fprintf(f, ", \"spread\": %.4g", c->spread);
+    write_check(f, "check", &p->layer);
+    fputs("},\n    \"layers\": [", f);
+    for (int64_t i = 0, n; i < layers; i += n) {
+        for (n = 1; i + n < layers && c->kind_of_layer[i + n] == c->kind_of_layer[i];)
+            n++;
+        fprintf(f, "%s[%d, %lld]", i ? ", " : "", c->kind_of_layer[i], (long long)n);
+    }
+    fputs("],\n    \"kinds\": [", f);
+    for (int k = 0; k < c->kinds_n; k++) {
+        fputs(k ? ",\n      {" : "\n      {", f);
+        write_list(f, "forward_ns", c->layer[k].forward_ns, SAVE_LEVELS);
+        fputs(",\n       ", f);
+        write_list(f, "backward_ns", c->layer[k].backward_ns, SAVE_LEVELS);
+        fputs("}", f);
+    }
+    fputs("]", f);
+    for (int i = 0; i < COUNT(block_numbers); i++)
+        fprintf(f, ",\n    \"%s\": %.7g", block_numbers[i].key, *number_at(c, &block_numbers[i]));
+    for (int i = 0; i < COUNT(block_curves); i++)
+        write_curve(f, c, &block_curves[i]);
+}
+
+static void write_machine(FILE *f, const profile_result *p)
+{
+    const costs *c = &p->costs;
+    write_check(f, "check", &p->update);
+    write_check(f, "check_read", &p->read);
+    fputs("}", f);
+    for (int i = 0; i < COUNT(machine_numbers); i++)
+        fprintf(f, ",\n    \"%s\": %.7g", machine_numbers[i].key, *number_at(c, &machine_numbers[i]));
+    for (int i = 0; i < COUNT(machine_curves); i++)
+        write_curve(f, c, &machine_curves[i]);
+    fputs(",\n    \"slow\": {", f);
+    for (int a = 0; a < COST_CLASSES; a++) {
+        fputs(a ? ",\n      " : "\n      ", f);
+        write_list(f, cost_class_names[a], c->slow[a], COST_CLASSES);
+    }
+    fputs("}", f);
+}
+
+static int write_part(FILE *f, profile_part part, const profile_request *r, const profile_result *p)
+{
+    char at[32];
+    time_t when = (time_t)p->measured_at;
+    struct tm utc;
+    json_t *made_for = profile_made_for(part, r);
+    char *text = made_for ? json_dumps(made_for, 0) : NULL;
+    json_decref(made_for);
+    if (!text || !gmtime_r(&when, &utc)) {
+        free(text);
+        return -1;
+    }
+    strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    fprintf(f, "  \"%s\": {\n    \"made_for\": %s,\n    \"measured\": {\"at\": \"%s\"", profile_part_names[part], text, at);
+    free(text);
+    if (part == PROFILE_BLOCKS)
+        write_blocks(f, r, p);
+    else
+        write_machine(f, p);
+    fputs("\n  }", f);
+    return 0;
+}
+
+char *profile_parts_to_json(unsigned parts, const profile_request *r, const profile_result *p)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    bool failed = !f, first = true;
+    if (f)
+        fputs("{\n", f);
+    for (int part = 0; part < PROFILE_PARTS && !failed; part++) {
+        if (!(parts & 1u << part))
+            continue;
+        fputs(first ? "" : ",\n", f);
+        failed = write_part(f, (profile_part)part, r, p);
+        first = false;
+    }
+    if (f)
+        fputs("\n}\n", f);
+    if (f && (ferror(f) || fclose(f)))
+        failed = true;
+    if (failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* ---- reading ---- */
+
+static int refuse_unknown(const json_source *s, const char *const *known, int n, const curve_key *curves, int curves_n,
+                          const number_key *numbers, int numbers_n, pt_error *e)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(s->object, key, value) {
+        bool found = false;
+        for (int i = 0; i < n; i++)
+            found |= !strcmp(key, known[i]);
+        for (int i = 0; i < curves_n; i++)
+            found |= !strcmp(key, curves[i].key);
+        for (int i = 0; i < numbers_n; i++)
+            found |= !strcmp(key, numbers[i].key);
+        if (!found)
+            return pt_fail(e, PT_FAILED, "%s: the key \"%.60s\" is unknown; remove it or correct its spelling", s->where, key);
+    }
+    return 0;
+}
+
+static int bad_list(const json_source *s, const char *key, const char *wanted, pt_error *e)
+{
+    return pt_fail(e, PT_FAILED, "%s: \"%s\" must be a list of %s; measure again", s->where, key, wanted);
+}
+
+static int read_numbers(const json_source *s, const char *key, double *out, int n, pt_error *e)
+{
+    json_t *list;
+    int failed = json_get_array(s, key, JSON_REQUIRED, &list, e);
+    if (failed)
+        return failed;
+    if (json_array_size(list) != (size_t)n)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" has %zu entries and %d are needed; measure again", s->where, key, json_array_size(list), n);
+    for (int i = 0; i < n; i++) {
+        if (!json_is_number(json_array_get(list, (size_t)i)))
+            return bad_list(s, key, "numbers", e);
+        out[i] = json_number_value(json_array_get(list, (size_t)i));
+    }
+    return 0;
+}
+
+static bool read_pair(const json_t *pair, double *a, double *b)
+{
+    const json_t *x = json_array_get(pair, 0), *y = json_array_get(pair, 1);
+    *a = json_number_value(x);
+    *b = json_number_value(y);
+    return json_array_size(pair) == 2 && json_is_number(x) && json_is_number(y);
+}
+
+static int read_curve(const json_source *s, const char *key, cost_curve *out, pt_error *e)
+{
+    json_t *list, *pair;
+    size_t i;
+    int failed = json_get_array(s, key, JSON_REQUIRED, &list, e);
+    if (failed)
+        return failed;
+    if (json_array_size(list) > COST_POINTS)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" has %zu points; 0 to %d are possible, measure again", s->where, key, json_array_size(list),
+                       COST_POINTS);
+    out->n = (int)json_array_size(list);
+    json_array_foreach(list, i, pair)
+        if (!read_pair(pair, &out->amount[i], &out->ns[i]))
+            return bad_list(s, key, "[amount, ns]", e);
+    return 0;
+}
+
+static int read_curves(const json_source *s, const curve_key *keys, int n, const number_key *numbers, int numbers_n, costs *c, pt_error *e)
+{
+    int failed = 0;
+    for (int i = 0; i < n && !failed; i++)
+        failed = read_curve(s, keys[i].key, curve_at(c, &keys[i]), e);
+    for (int i = 0; i < numbers_n && !failed; i++)
+        failed = json_get_double(s, numbers[i].key, JSON_REQUIRED, 0, 1e18, number_at(c, &numbers[i]), e);
+    return failed;
+}
+
+static int read_check(const json_source *s, const char *key, int64_t least, int64_t most, profile_check *out, pt_error *e)
+{
+    double v[2];
+    int failed = read_numbers(s, key, v, 2, e);
+    if (failed)
+        return failed;
+    if (!(v[0] >= (double)least && v[0] <= (double)most) || !(v[1] >= 0 && v[1] <= 1e18))
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is [%g, %g]; an amount from %lld to %lld and its time are needed, measure again", s->where, key,
+                       v[0], v[1], (long long)least, (long long)most);
+    *out = (profile_check){(int64_t)v[0], v[1]};
+    return 0;
+}
+
+static int read_layers(const json_source *s, const profile_request *r, costs *c, pt_error *e)
+{
+    json_t *list, *pair, *kind;
+    size_t i;
+    double k, n;
+    int64_t at = 0, layers = r->model->config.layers;
+    int failed = json_get_array(s, "layers", JSON_REQUIRED, &list, e);
+    if (failed)
+        return failed;
+    json_array_foreach(list, i, pair) {
+        if (!read_pair(pair, &k, &n) || !(k >= 0 && k < COST_LAYER_KINDS) || !(n >= 1 && n <= (double)(layers - at)))
+            return bad_list(s, "layers", "[kind, number of layers] that add up to the model's layers", e);
+        memset(c->kind_of_layer + at, (int)k, (size_t)n);
+        at += (int64_t)n;
+    }
+    if (at != layers)
+        return bad_list(s, "layers", "[kind, number of layers] that add up to the model's layers", e);
+    failed = json_get_array(s, "kinds", JSON_REQUIRED, &list, e);
+    if (!failed && json_array_size(list) > COST_LAYER_KINDS)
+        failed = pt_fail(e, PT_FAILED, "%s: there are %zu kinds of layer; 1 to %d are possible, measure again", s->where, json_array_size(list),
+                         COST_LAYER_KINDS);
+    c->kinds_n = failed ? 0 : (int)json_array_size(list);
+    for (i = 0; i < (size_t)c->kinds_n && !failed; i++) {
+        json_source one = {.object = kind = json_array_get(list, i)};
+        snprintf(one.where, sizeof one.where, "%.440s: kinds[%zu]", s->where, i);
+        if (!json_is_object(kind))
+            return pt_fail(e, PT_FAILED, "%s is %s, but an object { ... } is needed", one.where, json_type_name(kind));
+        failed = read_numbers(&one, "forward_ns", c->layer[i].forward_ns, SAVE_LEVELS, e);
+        if (!failed)
+            failed = read_numbers(&one, "backward_ns", c->layer[i].backward_ns, SAVE_LEVELS, e);
+    }
+    return failed;
+}
+
+/* When: for people, and of a part by itself the profile's time. */
+static int read_time(const json_source *s, int64_t *out, pt_error *e)
+{
+    const char *text;
+    struct tm t = {0};
+    int failed = json_get_string(s, "at", JSON_REQUIRED, &text, e);
+    if (failed)
+        return failed;
+    const char *end = strptime(text, "%Y-%m-%dT%H:%M:%SZ", &t);
+    if (!end || *end)
+        return pt_fail(e, PT_FAILED, "%s: \"at\" is \"%.40s\"; it must be a time such as 2026-11-21T10:05:00Z", s->where, text);
+    *out = (int64_t)timegm(&t);
+    return 0;
+}
+
+static int read_blocks(const json_source *s, const profile_request *r, profile_result *p, pt_error *e)
+{
+    static const char *const keys[] = {"made_for", "measured", "layers", "kinds"};
+    json_source measured;
+    int failed = refuse_unknown(s, keys, COUNT(keys), block_curves, COUNT(block_curves), block_numbers, COUNT(block_numbers), e);
+    if (!failed)
+        failed = json_get_object(s, "measured", JSON_REQUIRED, &measured, e);
+    if (!failed)
+        failed = read_time(&measured, &p->measured_at, e);
+    if (!failed)
+        failed = json_get_double(&measured, "spread", JSON_REQUIRED, 0, 1e9, &p->costs.spread, e);
+    if (!failed)
+        failed = read_check(&measured, "check", 1, r->shape->unit_rows, &p->layer, e);
+    if (!failed)
+        failed = read_layers(s, r, &p->costs, e);
+    return failed ? failed
+                  : read_curves(s, block_curves, COUNT(block_curves), block_numbers, COUNT(block_numbers), &p->costs, e);
+}
+
+static int read_machine(const json_source *s, profile_result *p, pt_error *e)
+{
+    static const char *const keys[] = {"made_for", "measured", "slow"};
+    json_source measured, slow;
+    int failed = refuse_unknown(s, keys, COUNT(keys), machine_curves, COUNT(machine_curves), machine_numbers, COUNT(machine_numbers), e);
+    if (!failed)
+        failed = json_get_object(s, "measured", JSON_REQUIRED, &measured, e);
+    if (!failed)
+        failed = read_check(&measured, "check", 1, 1 << 24, &p->update, e);
+    if (!failed)
+        failed = read_check(&measured, "check_read", 0, 1 << 28, &p->read, e);
+    if (!failed)
+        failed = json_get_object(s, "slow", JSON_REQUIRED, &slow, e);
+    for (int a = 0; a < COST_CLASSES && !failed; a++)
+        failed = read_numbers(&slow, cost_class_names[a], p->costs.slow[a], COST_CLASSES, e);
+    return failed ? failed
+                  : read_curves(s, machine_curves, COUNT(machine_curves), machine_numbers, COUNT(machine_numbers), &p->costs, e);
+}
+
+static int read_part(const json_source *all, profile_part part, const profile_request *r, profile_result *p, pt_error *e)
+{
+    json_source s, made_for;
+    int failed = json_get_object(all, profile_part_names[part], JSON_REQUIRED, &s, e);
+    if (!failed)
+        failed = json_get_object(&s, "made_for", JSON_REQUIRED, &made_for, e);
+    if (failed)
+        return failed;
+    json_t *want = profile_made_for(part, r);
+    if (!want)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    failed = profile_is_for(made_for.where, made_for.object, want, e);
+    json_decref(want);
+    if (failed)
+        return failed;
+    return part == PROFILE_BLOCKS ? read_blocks(&s, r, p, e) : read_machine(&s, p, e);
+}
+
+int profile_parts_from_json(unsigned parts, const char *name, const char *json, size_t n, const profile_request *r,
+                            profile_result *out, pt_error *e)
+{
+    json_t *value;
+    int failed = json_text_load(name, json, n, JSON_REJECT_DUPLICATES, &value, e);
+    if (failed)
+        return failed;
+    json_source all = {.object = value};
+    snprintf(all.where, sizeof all.where, "%.400s", name);
+    if (!json_is_object(value))
+        failed = pt_fail(e, PT_FAILED, "%s: holds %s, but a profile { ... } is needed", all.where, json_type_name(value));
+    profile_result p = *out;
+    for (int part = 0; part < PROFILE_PARTS && !failed; part++)
+        if (parts & 1u << part)
+            failed = read_part(&all, (profile_part)part, r, &p, e);
+    json_decref(value);
+    if (!failed)
+        failed = costs_validate(&p.costs, r->model, all.where, e);
+    if (!failed)
+        *out = p;
+    return failed;
+}
+
+/* ---- whole profiles ---- */
+
+enum { ALL_PARTS = 1u << PROFILE_BLOCKS | 1u << PROFILE_MACHINE };
+
+char *profile_to_json(const profile_request *r, const profile_result *p) { return profile_parts_to_json(ALL_PARTS, r, p); }
+
+int profile_from_json(const char *name, const char *json, size_t n, const profile_request *r, profile_result *out, pt_error *e)
+{
+    *out = (profile_result){.cached = true};
+    costs_init(&out->costs);
+    return profile_parts_from_json(ALL_PARTS, name, json, n, r, out, e);
+}
+
+int profile_read(const char *path, const profile_request *r, profile_result *out, pt_error *e)
+{
+    char *text;
+    size_t n;
+    int failed = file_read_all(path, 16u << 20, &text, &n, e);
+    if (failed)
+        return failed;
+    failed = profile_from_json(path, text, n, r, out, e);
+    free(text);
+    return failed;
+}
+
+int profile_write(const char *path, const profile_request *r, const profile_result *p, pt_error *e)
+{
+    char *text = profile_to_json(r, p);
+    int failed = text ? file_write_atomic(path, text, strlen(text), e) : pt_fail(e, PT_FAILED, "out of memory");
+    free(text);
+    return failed;
+}

@@ -1,0 +1,42 @@
+/* profile_parts.h - the two parts of a profile, each of which is kept by itself. Internal to profile/. */
+#ifndef PT_PROFILE_PARTS_H
+#define PT_PROFILE_PARTS_H
+
+#include "base/json.h"
+#include "io/files.h"
+#include "profile/profile.h"
+
+typedef enum profile_part {
+    PROFILE_BLOCKS,  /* layers, embedding, head: of one model */
+    PROFILE_MACHINE, /* updates, tasks, transfers: of any model of that size */
+    PROFILE_PARTS
+} profile_part;
+extern const char *const profile_part_names[PROFILE_PARTS];
+
+/* Sizes that grow with the model, so that small ones are measured in no time: elements of the largest part that updates and
+ * gradients are measured for (RATES_LEAST * 4^n), bytes of the largest transfer (LINKS_LEAST * 4^n). */
+enum { RATES_LEAST = 16 << 10, RATES_MOST = 16 << 20, LINKS_LEAST = 64 << 10, LINKS_MOST = 256 << 20 };
+int64_t rates_elements(const model *m);
+uint64_t links_bytes(const model *m);
+bool links_have_disk(const profile_request *r);
+/* The path, or the nearest of the folders above it that exists. */
+int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e);
+
+/* What a part is for: an object of names and values; NULL: out of memory. */
+json_t *profile_made_for(profile_part p, const profile_request *r);
+/* Whether a part that was made for `have` may be used for `want`; `where` is for the message. */
+int profile_is_for(const char *where, const json_t *have, const json_t *want, pt_error *e);
+/* 16 hexadecimal digits. */
+void profile_fingerprint(const json_t *made_for, char out[32]);
+
+/* {"blocks": {...}}, {"machine": {...}}, or both; malloc'ed. `parts`: a bit set. */
+char *profile_parts_to_json(unsigned parts, const profile_request *r, const profile_result *p);
+/* Fills in the fields of those parts, which must be there. */
+int profile_parts_from_json(unsigned parts, const char *name, const char *json, size_t n, const profile_request *r,
+                            profile_result *out, pt_error *e);
+
+/* The cache: 0, or negative where there is none or nothing that can be used. */
+int profile_cache_load(profile_part p, const profile_request *r, profile_result *out);
+void profile_cache_store(profile_part p, const profile_request *r, const profile_result *result);
+
+#endif

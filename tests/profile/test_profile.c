@@ -1,0 +1,344 @@
+/* What is measured, that it stays inside the budget, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "profile/support.h"
+
+#include <dirent.h>
+#include <math.h>
+
+static uint64_t seed;
+
+/* ---- what is measured ---- */
+
+static void curve_is_filled(const cost_curve *c, const char *name)
+{
+    if (c->n < 1)
+        fail_msg("%s was not measured", name);
+    for (int i = 0; i < c->n; i++)
+        assert_true(c->amount[i] > 0 && c->ns[i] > 0 && isfinite(c->ns[i]));
+}
+
+static void costs_are_filled(const costs *c, const model *m, bool host, bool disk)
+{
+    pt_error e = {0};
+    if (costs_validate(c, m, "profile", &e))
+        fail_msg("%s", e.text);
+    for (int k = 0; k < c->kinds_n; k++)
+        for (int level = 0; level < SAVE_LEVELS; level++)
+            assert_true(c->layer[k].forward_ns[level] > 0 && c->layer[k].backward_ns[level] > 0);
+    assert_true(c->embed_ns > 0 && c->head_ns > 0 && c->head_eval_ns > 0 && c->task_ns > 0 && c->step_ns > 0);
+    curve_is_filled(&c->finish, "finish");
+    curve_is_filled(&c->embed_finish, "embed_finish");
+    curve_is_filled(&c->update_device, "update_device");
+    assert_int_equal(c->update_host.n > 0, host);
+    assert_int_equal(c->to_device.n > 0, host);
+    assert_int_equal(c->from_device.n > 0, host);
+    assert_int_equal(c->read.n > 0, disk);
+    assert_int_equal(c->write.n > 0, disk);
+}
+
+static int entries_of(const char *folder)
+{
+    DIR *d = opendir(folder);
+    int n = 0;
+    for (struct dirent *entry; d && (entry = readdir(d));)
+        n += entry->d_name[0] != '.' || strstr(entry->d_name, "scratch") != NULL;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void every_cost_is_measured_and_nothing_is_left(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TEST_CONFIGS; i++)
+        for (int type = 0; type < 2; type++) {
+            setup s;
+            profile_result p;
+            setup_open(&s, test_configs[i], type ? PT_BF16 : PT_F32, 3, 7 + 9 * i);
+            profile_must(&s, &p);
+            costs_are_filled(&p.costs, s.model, true, true);
+            assert_false(p.cached);
+            assert_true(p.layer.amount > 0 && p.layer.ns > 0 && p.update.ns > 0 && p.read.ns > 0 && p.measured_at > 0 && p.fingerprint[0]);
+            assert_int_equal(entries_of(scratch), 1); /* the cache */
+            setup_close(&s);
+        }
+}
+
+static void layers_with_other_windows_are_other_kinds(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    setup_open(&s, test_configs[2], PT_F32, 2, 16);
+    profile_must(&s, &p);
+    assert_int_equal(p.costs.kinds_n, 2);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(p.costs.kind_of_layer[i], s.model->config.window[i] != 0);
+    setup_close(&s);
+    setup_open(&s, test_configs[2], PT_F32, 2, 5); /* nothing lies outside the window */
+    profile_must(&s, &p);
+    assert_int_equal(p.costs.kinds_n, 1);
+    setup_close(&s);
+}
+
+static void only_the_tiers_that_exist_are_measured(void **state)
+{
+    (void)state;
+    for (int host = 0; host < 2; host++)
+        for (int transfers = 0; transfers < 2; transfers++) {
+            setup s;
+            profile_result p;
+            setup_open(&s, test_configs[0], PT_BF16, 2, 16);
+            s.r.host_tier = host;
+            s.r.transfers = transfers;
+            profile_must(&s, &p);
+            costs_validate(&p.costs, s.model, "profile", NULL);
+            assert_int_equal(p.costs.update_host.n > 0, host);
+            assert_int_equal(p.costs.to_device.n > 0, host && transfers);
+            assert_int_equal(p.costs.read.n > 0, transfers);
+            setup_close(&s);
+        }
+}
+
+/* ---- memory ---- */
+
+/* Its states are many times larger than the budget; a layer and the head just fit. */
+static void a_model_much_larger_than_the_budget_is_measured_inside_it(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 600, \"hidden_size\": 64, \"num_attention_heads\": 4, \"num_hidden_layers\": 120, "
+        "\"intermediate_size\": 160, \"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
+    setup s;
+    profile_result p;
+    setup_open(&s, config, PT_BF16, 2, 32);
+    s.r.budget[TIER_DEVICE] = 1200 << 10;
+    s.r.budget[TIER_HOST] = 1 << 20;
+    s.r.budget[TIER_DISK] = 2 << 20;
+    assert_true((uint64_t)s.model->parameters * 12 > 40 * s.r.budget[TIER_DEVICE]);
+    profile_must(&s, &p);
+    costs_are_filled(&p.costs, s.model, true, true);
+    assert_true(memory_most[MEMORY_DEVICE] <= s.r.budget[TIER_DEVICE]);
+    assert_true(memory_most[MEMORY_HOST] <= s.r.budget[TIER_HOST] + (2 << 20)); /* the values that all is filled with */
+    setup_close(&s);
+}
+
+static void a_budget_below_one_block_is_refused_with_the_bytes(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    pt_error e = {0};
+    setup_open(&s, test_configs[0], PT_F32, 2, 16);
+    s.r.budget[TIER_DEVICE] = 40 << 10;
+    assert_int_equal(profile_get(&s.r, &p, &e), PT_DOES_NOT_FIT);
+    assert_non_null(strstr(e.text, "--device-memory"));
+    setup_close(&s);
+}
+
+static void a_disk_that_cannot_be_written_is_named(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    pt_error e = {0};
+    setup_open(&s, test_configs[0], PT_F32, 2, 16);
+    s.r.disk_path = "/proc/1/nothing/here";
+    assert_int_equal(profile_get(&s.r, &p, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "/proc"));
+    setup_close(&s);
+}
+
+/* ---- profile.json ---- */
+
+static void text_and_back_is_the_same(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p, back;
+    pt_error e = {0};
+    setup_open(&s, test_configs[2], PT_BF16, 4, 16);
+    profile_must(&s, &p);
+    char *text = profile_to_json(&s.r, &p);
+    assert_non_null(text);
+    if (profile_from_json("profile.json", text, strlen(text), &s.r, &back, &e))
+        fail_msg("%s", e.text);
+    assert_memory_equal(&p.costs, &back.costs, sizeof p.costs);
+    char *again = profile_to_json(&s.r, &back);
+    assert_string_equal(text, again);
+    free(text);
+    free(again);
+    setup_close(&s);
+}
+
+/* Measured once; what is read from its text for another request, or after a change, must be refused. */
+typedef struct written { setup s; char *text; } written;
+
+static void write_one(written *w)
+{
+    profile_result p;
+    setup_open(&w->s, test_configs[1], PT_F32, 4, 16);
+    profile_must(&w->s, &p);
+    w->text = profile_to_json(&w->s.r, &p);
+    assert_non_null(w->text);
+}
+
+static void refused(const written *w, const profile_request *r, const char *text, const char *word)
+{
+    pt_error e = {0};
+    profile_result p;
+    assert_int_equal(profile_from_json("some/profile.json", text, strlen(text), r, &p, &e), PT_FAILED);
+    if (!strstr(e.text, "some/profile.json") || !strstr(e.text, word))
+        fail_msg("no \"%s\" in: %s", word, e.text);
+}
+
+static void profiles_of_something_else_are_refused_with_what_differs(void **state)
+{
+    (void)state;
+    written w;
+    write_one(&w);
+    profile_request r = w.s.r;
+    step_shape other = w.s.shape;
+    r.shape = &other;
+    step_shape_init(&other, w.s.model, PT_F32, 4, 8);
+    refused(&w, &r, w.text, "seq_len");
+    step_shape_init(&other, w.s.model, PT_F32, 2, 16);
+    refused(&w, &r, w.text, "batch");
+    step_shape_init(&other, w.s.model, PT_BF16, 4, 16);
+    refused(&w, &r, w.text, "dtype");
+    r = w.s.r;
+    r.threads = 1;
+    refused(&w, &r, w.text, "threads");
+    r = w.s.r;
+    device stranger = *w.s.device;
+    strcpy(stranger.info.name, "another processor");
+    r.device = &stranger;
+    refused(&w, &r, w.text, "processor");
+    setup t;
+    setup_open(&t, test_configs[0], PT_F32, 4, 16);
+    refused(&w, &t.r, w.text, "model_type");
+    setup_close(&t);
+    free(w.text);
+    w.s.device->table->close(w.s.device);
+    model_close(w.s.model);
+}
+
+/* The text with what stands behind the key, from "measured" on (up to the end of its number or list) replaced. */
+static char *with(const char *text, const char *key, const char *value)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    const char *at = strstr(strstr(text, "\"measured\""), quoted);
+    assert_non_null(at);
+    at += strlen(quoted);
+    const char *end = at;
+    int depth = 0;
+    while (depth > 0 || !strchr(",}\n", *end)) {
+        depth += *end == '[';
+        depth -= *end == ']';
+        end++;
+    }
+    char *out = malloc(strlen(text) + strlen(value) + 1);
+    assert_non_null(out);
+    sprintf(out, "%.*s%s%s", (int)(at - text), text, value, end);
+    return out;
+}
+
+static void profiles_that_lie_are_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *key, *value, *word; } lies[] = {
+        {"head_ns", "-1", "head_ns"}, {"head_ns", "1e400", "profile.json"}, {"head_ns", "\"1\"", "head_ns"}, {"head_ns", "NaN", "JSON"},
+        {"task_ns", "null", "task_ns"}, {"forward_ns", "[1, 2, 3]", "forward_ns"}, {"forward_ns", "[1, 2, 3, -4]", "forward"},
+        {"backward_ns", "[1, 2, 3, []]", "backward_ns"}, {"read", "[[2, 1], [1, 2]]", "read"}, {"read", "[[1, 2], [2, 1]]", "read"},
+        {"read", "[[1, 2, 3]]", "read"}, {"read", "[[0, 1]]", "read"}, {"write", "[[1,1],[2,2],[3,3],[4,4],[5,5],[6,6],[7,7],[8,8],[9,9]]", "write"},
+        {"layers", "[[0, 1]]", "layers"}, {"layers", "[[0, 3]]", "layers"}, {"layers", "[[7, 2]]", "kind"}, {"layers", "[[1e300, 2]]", "layers"},
+        {"memory", "[1, 1, 1, 0.5, 1, 1, 1]", "memory"}, {"memory", "[1]", "memory"}, {"at", "\"yesterday\"", "at"}, {"spread", "-1", "spread"},
+        {"check", "[0, 1]", "check"}, {"check", "[1e9, 1]", "check"}, {"embed_finish", "{}", "embed_finish"}};
+    written w;
+    write_one(&w);
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        char *changed = with(w.text, lies[i].key, lies[i].value);
+        refused(&w, &w.s.r, changed, lies[i].word);
+        free(changed);
+    }
+    char *unknown = with(w.text, "task_ns", "1, \"tusk_ns\": 2");
+    refused(&w, &w.s.r, unknown, "tusk_ns");
+    free(unknown);
+    char cut[64];
+    snprintf(cut, sizeof cut, "%.60s", w.text);
+    refused(&w, &w.s.r, cut, "JSON");
+    refused(&w, &w.s.r, "[]", "a profile");
+    refused(&w, &w.s.r, "{\"blocks\": {}}", "made_for");
+    free(w.text);
+    setup_close(&w.s);
+}
+
+static void a_profile_without_transfers_does_not_serve_where_they_are_needed(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    setup_open(&s, test_configs[1], PT_F32, 4, 16);
+    s.r.transfers = false;
+    profile_must(&s, &p);
+    written w = {.s = s, .text = profile_to_json(&s.r, &p)};
+    profile_request r = s.r;
+    r.transfers = true;
+    refused(&w, &r, w.text, "transfer_bytes");
+    free(w.text);
+    setup_close(&s);
+}
+
+static void damaged_profiles_are_refused_or_valid(void **state)
+{
+    (void)state;
+    written w;
+    write_one(&w);
+    size_t n = strlen(w.text);
+    for (uint64_t round = 0; round < 3000; round++) {
+        char *text = strdup(w.text);
+        for (uint32_t k = 0; k < 1 + round % 3; k++) {
+            uint32_t v[4];
+            rng_words(seed, RNG_TEST, k, round, v);
+            text[v[0] % n] = "0123456789-.,[]{}\"eE: abz"[v[1] % 25];
+        }
+        pt_error e = {0};
+        profile_result p;
+        if (profile_from_json("p.json", text, n, &w.s.r, &p, &e))
+            assert_true(e.code == PT_FAILED && strstr(e.text, "p.json"));
+        else if (costs_validate(&p.costs, w.s.model, "p.json", &e))
+            fail_msg("round %llu: %s", (unsigned long long)round, e.text);
+        free(text);
+    }
+    free(w.text);
+    setup_close(&w.s);
+}
+
+int main(void)
+{
+    seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_cost_is_measured_and_nothing_is_left),
+        cmocka_unit_test(layers_with_other_windows_are_other_kinds),
+        cmocka_unit_test(only_the_tiers_that_exist_are_measured),
+        cmocka_unit_test(a_model_much_larger_than_the_budget_is_measured_inside_it),
+        cmocka_unit_test(a_budget_below_one_block_is_refused_with_the_bytes),
+        cmocka_unit_test(a_disk_that_cannot_be_written_is_named),
+        cmocka_unit_test(text_and_back_is_the_same),
+        cmocka_unit_test(profiles_of_something_else_are_refused_with_what_differs),
+        cmocka_unit_test(profiles_that_lie_are_refused),
+        cmocka_unit_test(a_profile_without_transfers_does_not_serve_where_they_are_needed),
+        cmocka_unit_test(damaged_profiles_are_refused_or_valid),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

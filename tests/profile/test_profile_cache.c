@@ -1,0 +1,257 @@
+/* What was measured is used again if it agrees, whatever happens to the cache's files and whoever else uses them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "profile/support.h"
+
+#include <dirent.h>
+#include <sys/wait.h>
+
+static uint64_t seed;
+
+/* Calls fn for each file of the cache; returns their number. */
+static int each_file(void (*fn)(const char *path))
+{
+    char folder[256], path[600];
+    int n = 0;
+    snprintf(folder, sizeof folder, "%s/protrain", scratch);
+    DIR *d = opendir(folder);
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (fn)
+            fn(path);
+        n++;
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void read_text(const char *path, char **text)
+{
+    size_t n;
+    assert_int_equal(file_read_all(path, 1 << 20, text, &n, NULL), 0);
+}
+
+static void put(const char *path, const char *text, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+}
+
+/* On a busy machine a check may fail by chance, and then what is cached is newer: within some tries it is used. */
+static void what_was_measured_is_used_again(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result first, p = {.cached = false};
+    setup_open(&s, test_configs[0], PT_F32, 4, 16);
+    profile_must(&s, &first);
+    assert_int_equal(each_file(NULL), 2);
+    for (int i = 0; i < 50 && !p.cached; i++) {
+        first = i ? p : first;
+        profile_must(&s, &p);
+    }
+    assert_true(p.cached);
+    assert_memory_equal(&p.costs, &first.costs, sizeof p.costs);
+    s.r.fresh = true;
+    profile_must(&s, &p);
+    assert_false(p.cached);
+    setup_close(&s);
+}
+
+static void another_model_of_that_size_measures_its_blocks_only(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    setup_open(&s, test_configs[0], PT_F32, 4, 16);
+    profile_must(&s, &p);
+    step_shape_init(&s.shape, s.model, PT_F32, 2, 16);
+    profile_must(&s, &p);
+    assert_int_equal(each_file(NULL), 3);
+    setup_close(&s);
+}
+
+/* As if it had been measured on a machine ten times as fast. */
+static void slow_down(const char *path)
+{
+    char *text, *at;
+    read_text(path, &text);
+    at = strstr(text, "\"check\": [");
+    assert_non_null(at);
+    at = strchr(at, ',') + 2;
+    double ns = strtod(at, NULL);
+    char *out = malloc(strlen(text) + 64);
+    int n = sprintf(out, "%.*s%.7g%s", (int)(at - text), text, ns / 10, strchr(at, ']'));
+    put(path, out, (size_t)n);
+    free(out);
+    free(text);
+}
+
+static void what_does_not_agree_is_measured_anew(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    setup_open(&s, test_configs[1], PT_F32, 4, 16);
+    profile_must(&s, &p);
+    profile_check before = p.layer;
+    assert_int_equal(each_file(slow_down), 2);
+    profile_must(&s, &p);
+    assert_false(p.cached);
+    assert_true(p.layer.ns > before.ns / 8);
+    setup_close(&s);
+}
+
+static void damage(const char *path)
+{
+    static uint64_t round;
+    char *text;
+    read_text(path, &text);
+    size_t n = strlen(text);
+    uint32_t w[4];
+    rng_words(seed, RNG_TEST, 0, round++, w);
+    switch (w[0] % 3) {
+    case 0: put(path, text, w[1] % n); break;
+    case 1: put(path, "", 0); break;
+    default:
+        for (int i = 0; i < 8; i++)
+            text[(w[1] + (uint32_t)i * 977) % n] = (char)w[2];
+        put(path, text, n);
+    }
+    free(text);
+}
+
+static void damaged_files_are_measured_anew(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    pt_error e = {0};
+    setup_open(&s, test_configs[1], PT_F32, 4, 16);
+    profile_must(&s, &p);
+    for (int i = 0; i < 6; i++) {
+        each_file(damage);
+        profile_must(&s, &p);
+        if (costs_validate(&p.costs, s.model, "cached", &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(each_file(NULL), 2);
+    }
+    setup_close(&s);
+}
+
+static void without_a_home_nothing_is_kept(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+    setup_open(&s, test_configs[1], PT_F32, 4, 16);
+    unsetenv("HOME");
+    for (int i = 0; i < 2; i++) {
+        if (i)
+            setenv("XDG_CACHE_HOME", "/proc/nothing", 1); /* cannot be made */
+        else
+            unsetenv("XDG_CACHE_HOME");
+        for (int k = 0; k < 2; k++) {
+            profile_must(&s, &p);
+            assert_false(p.cached);
+        }
+    }
+    assert_int_equal(each_file(NULL), 0);
+    if (home)
+        setenv("HOME", home, 1);
+    free(home);
+    setup_close(&s);
+}
+
+static void processes_do_not_disturb_each_other(void **state)
+{
+    (void)state;
+    enum { PROCESSES = 4 };
+    setup s;
+    profile_result p;
+    pt_error e = {0};
+    pid_t children[PROCESSES];
+    setup_open(&s, test_configs[1], PT_F32, 4, 16);
+    fflush(NULL);
+    for (int i = 0; i < PROCESSES; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i])
+            continue;
+        int failed = 0;
+        for (int k = 0; k < 3 && !failed; k++) {
+            s.r.fresh = k == 1;
+            failed = profile_get(&s.r, &p, &e) || costs_validate(&p.costs, s.model, "child", &e);
+        }
+        if (failed)
+            fprintf(stderr, "%s\n", e.text);
+        _exit(failed ? 1 : 0);
+    }
+    for (int i = 0; i < PROCESSES; i++) {
+        int status;
+        assert_true(waitpid(children[i], &status, 0) == children[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(each_file(NULL), 2);
+    setup_close(&s);
+}
+
+/* ---- --profile FILE ---- */
+
+static void a_file_is_used_or_refused_with_the_reason(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p, q;
+    pt_error e = {0};
+    char path[300];
+    setup_open(&s, test_configs[0], PT_F32, 4, 16);
+    profile_must(&s, &p);
+    snprintf(path, sizeof path, "%s/p.json", scratch);
+    if (profile_write(path, &s.r, &p, &e))
+        fail_msg("%s", e.text);
+    s.r.file = path;
+    int failed = profile_get(&s.r, &q, &e);
+    for (int i = 0; i < 20 && failed; i++) /* the machine may be too busy for a while */
+        failed = profile_get(&s.r, &q, &e);
+    if (failed)
+        fail_msg("%s", e.text);
+    assert_true(q.cached);
+    assert_memory_equal(&p.costs, &q.costs, sizeof p.costs);
+    slow_down(path);
+    assert_int_equal(profile_get(&s.r, &q, &e), PT_FAILED);
+    assert_true(strstr(e.text, path) && strstr(e.text, "forward"));
+    s.r.file = "/nothing/here.json";
+    assert_int_equal(profile_get(&s.r, &q, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "/nothing/here.json"));
+    setup_close(&s);
+}
+
+int main(void)
+{
+    seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_measured_is_used_again),
+        cmocka_unit_test(another_model_of_that_size_measures_its_blocks_only),
+        cmocka_unit_test(what_does_not_agree_is_measured_anew),
+        cmocka_unit_test(damaged_files_are_measured_anew),
+        cmocka_unit_test(without_a_home_nothing_is_kept),
+        cmocka_unit_test(processes_do_not_disturb_each_other),
+        cmocka_unit_test(a_file_is_used_or_refused_with_the_reason),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
