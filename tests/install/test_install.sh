@@ -21,6 +21,7 @@ pc=$(find "$root/usr" -name protrain.pc)
 [ -e "$library" ] || fail "no libprotrain.so"
 [ -e "$pc" ] || fail "no protrain.pc"
 [ -e "$root/usr/include/protrain.h" ] || fail "no include/protrain.h"
+[ -e "$root/usr/share/protrain/machines/rtx3090.json" ] || fail "no machine files"
 [ -e "$root/usr/share/man/man1/protrain.1" ] || fail "no man page of the program"
 [ -e "$root/usr/share/man/man3/protrain.3" ] || fail "no man page of the library"
 
