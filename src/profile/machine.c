@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+
+enum { PATH_BYTES = 1200 };
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
@@ -16,15 +19,15 @@ static uint64_t read_number(const char *path, const char *key, uint64_t absent)
     uint64_t value = absent;
     while (f && fgets(line, sizeof line, f)) {
         const char *at = line;
-        if (key && strncmp(line, key, strlen(key)) != 0)
+        size_t n = key ? strlen(key) : 0;
+        if (key && (strncmp(line, key, n) != 0 || !strchr(": \t", line[n])))
             continue;
-        if (key)
-            at += strlen(key) + strspn(line + strlen(key), ": \t");
+        at += n + (key ? strspn(line + n, ": \t") : 0);
         char *end;
         errno = 0;
-        unsigned long long n = strtoull(at, &end, 10);
+        unsigned long long number = strtoull(at, &end, 10);
         if (end != at && !errno)
-            value = n; /* "max" leaves `absent` */
+            value = number; /* "max" leaves `absent` */
         break;
     }
     if (f)
@@ -32,16 +35,24 @@ static uint64_t read_number(const char *path, const char *key, uint64_t absent)
     return value;
 }
 
-static void read_processor(char *out, size_t n)
+static uint64_t read_kib(const char *root, const char *file, const char *key)
 {
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    char line[512];
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s%s", root, file);
+    return read_number(path, key, 0) * 1024;
+}
+
+static void read_processor(const char *root, char *out, size_t n)
+{
+    char path[PATH_BYTES], line[512];
+    snprintf(path, sizeof path, "%s/proc/cpuinfo", root);
+    FILE *f = fopen(path, "re");
     snprintf(out, n, "unknown processor");
     while (f && fgets(line, sizeof line, f)) {
         const char *colon = strchr(line, ':');
         if (strncmp(line, "model name", 10) != 0 || !colon)
             continue;
-        snprintf(out, n, "%s", colon + 2);
+        snprintf(out, n, "%s", colon + 1 + strspn(colon + 1, " "));
         out[strcspn(out, "\n")] = 0;
         break;
     }
@@ -49,71 +60,120 @@ static void read_processor(char *out, size_t n)
         fclose(f);
 }
 
-/* Limit and use of one cgroup folder. Reclaimable page cache does not count as use. */
-static void apply_cgroup(machine *m, const char *folder, const char *limit_name, const char *use_name, const char *cache_key)
+/* ---- control groups ---- */
+
+/* The names of version 2 and of version 1. */
+typedef struct group_files { const char *root, *limit, *use, *cache; } group_files;
+static const group_files version2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+static const group_files version1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+
+/* Limit and use of one group's folder. Reclaimable page cache does not count as use. */
+static void apply_group(machine *m, const group_files *g, const char *folder)
 {
-    char path[1200];
-    snprintf(path, sizeof path, "%s/%s", folder, limit_name);
-    uint64_t limit = read_number(path, NULL, UINT64_MAX);
-    if (limit >= m->memory_bytes)
-        return;
-    snprintf(path, sizeof path, "%s/%s", folder, use_name);
+    char path[PATH_BYTES + 64];
+    snprintf(path, sizeof path, "%s/%s", folder, g->use);
     uint64_t used = read_number(path, NULL, 0);
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    uint64_t cache = read_number(path, cache_key, 0);
-    used -= min_u64(used, cache);
-    m->memory_bytes = limit;
-    m->memory_free_bytes = min_u64(m->memory_free_bytes, limit - min_u64(limit, used));
+    used -= min_u64(used, read_number(path, g->cache, 0));
+    snprintf(path, sizeof path, "%s/%s", folder, g->limit);
+    uint64_t limit = read_number(path, NULL, UINT64_MAX);
+    uint64_t left = limit - min_u64(limit, used);
+    if (limit < m->memory_bytes) {
+        m->memory_bytes = limit;
+        m->memory_used_bytes = used;
+    }
+    if (left >= m->memory_free_bytes)
+        return;
+    m->memory_free_bytes = left;
+    snprintf(m->memory_limit, sizeof m->memory_limit, "%.90s", path);
 }
 
-/* A folder and all above it: every one of them can limit. */
-static void apply_cgroup_tree(machine *m, const char *root, const char *group, const char *limit_name, const char *use_name,
-                              const char *cache_key)
+/* A group and all above it: every one of them can limit. A container may see its own group as the root. */
+static void apply_groups_above(machine *m, const char *root, const group_files *g, const char *group)
 {
-    char path[1024];
-    snprintf(path, sizeof path, "%s%s", root, group);
-    while (strlen(path) >= strlen(root)) {
-        apply_cgroup(m, path, limit_name, use_name, cache_key);
-        char *slash = strrchr(path, '/');
-        if (!slash)
-            break;
-        *slash = 0;
+    char path[PATH_BYTES];
+    size_t top = (size_t)snprintf(path, sizeof path, "%s%s", root, g->root);
+    if (top >= sizeof path)
+        return;
+    snprintf(path + top, sizeof path - top, "%s", group);
+    for (char *slash = path; slash; ) {
+        apply_group(m, g, path);
+        slash = strlen(path) > top ? strrchr(path, '/') : NULL;
+        if (slash)
+            *slash = 0;
     }
 }
 
-static void apply_cgroups(machine *m)
+static void apply_groups(machine *m, const char *root)
 {
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    char line[1024];
-    while (f && fgets(line, sizeof line, f)) {
+    char path[PATH_BYTES], line[1024];
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) { /* "0::/group", or "4:memory:/group" in version 1 */
         line[strcspn(line, "\n")] = 0;
-        char *group = strchr(line, ':');
-        char *path = group ? strchr(group + 1, ':') : NULL;
-        if (!path)
+        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
             continue;
-        *path++ = 0;
-        if (strcmp(group, ":") == 0)
-            apply_cgroup_tree(m, "/sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file");
-        else if (strstr(group, "memory"))
-            apply_cgroup_tree(m, "/sys/fs/cgroup/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes",
-                              "total_inactive_file");
+        *group++ = 0;
+        if (strcmp(controllers, ":") == 0)
+            apply_groups_above(m, root, &version2, group);
+        else if (strstr(controllers, "memory"))
+            apply_groups_above(m, root, &version1, group);
     }
     if (f)
         fclose(f);
 }
 
-int machine_probe(machine *m, pt_error *e)
+/* ---- the process's own limits ---- */
+
+static void apply_limit(machine *m, int resource, uint64_t used, const char *name)
+{
+    struct rlimit r;
+    if (getrlimit(resource, &r) || r.rlim_cur == RLIM_INFINITY)
+        return;
+    uint64_t left = (uint64_t)r.rlim_cur - min_u64((uint64_t)r.rlim_cur, used);
+    if (left >= m->memory_free_bytes)
+        return;
+    m->memory_free_bytes = left;
+    snprintf(m->memory_limit, sizeof m->memory_limit, "%s", name);
+}
+
+static uint64_t lockable(void)
+{
+    struct rlimit r;
+    return getrlimit(RLIMIT_MEMLOCK, &r) || r.rlim_cur == RLIM_INFINITY ? UINT64_MAX : (uint64_t)r.rlim_cur;
+}
+
+/* ---- all ---- */
+
+int machine_probe_at(const char *root, machine *m, pt_error *e)
 {
     memset(m, 0, sizeof *m);
     cpu_set_t set;
     m->cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    read_processor(m->processor, sizeof m->processor);
-    m->memory_bytes = read_number("/proc/meminfo", "MemTotal", 0) * 1024;
-    m->memory_free_bytes = read_number("/proc/meminfo", "MemAvailable", 0) * 1024;
+    read_processor(root, m->processor, sizeof m->processor);
+    m->memory_bytes = read_kib(root, "/proc/meminfo", "MemTotal");
+    m->memory_free_bytes = min_u64(m->memory_bytes, read_kib(root, "/proc/meminfo", "MemAvailable"));
+    m->memory_used_bytes = m->memory_bytes - m->memory_free_bytes;
+    m->locked_bytes = lockable();
+    snprintf(m->memory_limit, sizeof m->memory_limit, "RAM");
     if (!m->memory_bytes)
-        return pt_fail(e, PT_FAILED, "/proc/meminfo does not say how much memory there is: give --device-memory");
-    apply_cgroups(m);
+        return pt_fail(e, PT_FAILED, "%s/proc/meminfo does not say how much memory there is: give --device-memory", root);
+    apply_groups(m, root);
+    apply_limit(m, RLIMIT_AS, read_kib(root, "/proc/self/status", "VmSize"), "ulimit -v");
+    apply_limit(m, RLIMIT_DATA, read_kib(root, "/proc/self/status", "VmData"), "ulimit -d");
     return 0;
+}
+
+int machine_probe(machine *m, pt_error *e) { return machine_probe_at("", m, e); }
+
+json_t *machine_json(const machine *m)
+{
+    json_t *locked = m->locked_bytes == UINT64_MAX ? json_null() : json_integer((json_int_t)m->locked_bytes);
+    return json_pack("{s:s, s:i, s:I, s:I, s:I, s:s, s:I, s:o}", "processor", m->processor, "cores", m->cores, "memory_bytes",
+                     (json_int_t)m->memory_bytes, "memory_used_bytes", (json_int_t)m->memory_used_bytes, "memory_free_bytes",
+                     (json_int_t)m->memory_free_bytes, "memory_limit", m->memory_limit, "memory_margin_bytes",
+                     (json_int_t)machine_memory_margin(m), "locked_bytes", locked);
 }
 
 uint64_t machine_memory_margin(const machine *m)

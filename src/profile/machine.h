@@ -1,19 +1,31 @@
-/* machine.h - what this machine has free: memory (cgroup limits counted) and disk. */
+/* machine.h - what this machine has: processors, and how much memory a process may still take.
+ *
+ * Memory is limited by the machine, by control groups (both versions, every group above the process's own), and by the
+ * process's own limits (RLIMIT_AS, RLIMIT_DATA). What counts is what is free under the tightest of them; page cache that
+ * the kernel would give back counts as free.
+ */
 #ifndef PT_MACHINE_H
 #define PT_MACHINE_H
 
 #include "base/error.h"
 
+#include <jansson.h>
 #include <stdint.h>
 
 typedef struct machine {
     char processor[96];
     int cores;                     /* that this process may use */
-    uint64_t memory_bytes;         /* the machine's, or the cgroup's limit if that is lower */
-    uint64_t memory_free_bytes;    /* available without swapping, under that limit */
+    uint64_t memory_bytes;         /* the machine's, or the control group's limit if that is lower */
+    uint64_t memory_used_bytes;    /* by all processes under that limit, this one too */
+    uint64_t memory_free_bytes;    /* that this process may still take without swapping, under all limits */
+    char memory_limit[96];         /* what limits it: "RAM", the control group's file, "ulimit -v", "ulimit -d" */
+    uint64_t locked_bytes;         /* that may be locked or pinned (RLIMIT_MEMLOCK); UINT64_MAX: all */
 } machine;
 
 int machine_probe(machine *m, pt_error *e);
+/* The same, with the files of /proc and /sys under another root: for tests. */
+int machine_probe_at(const char *root, machine *m, pt_error *e);
+json_t *machine_json(const machine *m); /* NULL: out of memory */
 
 /* Left to everything else: 5% of the memory, at least 512 MiB; of a disk 1 GiB. */
 uint64_t machine_memory_margin(const machine *m);

@@ -1,0 +1,199 @@
+/* What is found of a machine, from made-up files of /proc and /sys. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "profile/machine.h"
+
+#include "io/scratch.h"
+
+#include <sys/resource.h>
+
+static uint64_t seed;
+
+static uint64_t mib(uint64_t n) { return n << 20; }
+
+static void put(const char *path, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put(const char *path, const char *fmt, ...)
+{
+    char full[512], text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    snprintf(full, sizeof full, "%s%s", scratch, path);
+    char *slash = strrchr(full, '/');
+    *slash = 0;
+    assert_int_equal(dir_make(full, NULL), 0);
+    *slash = '/';
+    FILE *f = fopen(full, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* total and available in MiB */
+static void put_machine(uint64_t total, uint64_t available)
+{
+    put("/proc/cpuinfo", "processor\t: 0\nmodel name\t: Some Processor 9000\n");
+    put("/proc/meminfo", "MemTotal: %llu kB\nMemFree: 1 kB\nMemAvailable: %llu kB\n", (unsigned long long)total * 1024,
+        (unsigned long long)available * 1024);
+    put("/proc/self/status", "VmSize:\t1024 kB\nVmData:\t512 kB\n");
+}
+
+static machine probe(void)
+{
+    machine m;
+    pt_error e = {0};
+    if (machine_probe_at(scratch, &m, &e))
+        fail_msg("%s", e.text);
+    return m;
+}
+
+static void without_groups_memory_is_the_machines(void **state)
+{
+    (void)state;
+    put_machine(16000, 9000);
+    machine m = probe();
+    assert_string_equal(m.processor, "Some Processor 9000");
+    assert_string_equal(m.memory_limit, "RAM");
+    assert_true(m.cores >= 1 && m.memory_bytes == mib(16000) && m.memory_free_bytes == mib(9000) && m.memory_used_bytes == mib(7000));
+}
+
+static void the_tightest_group_of_version_2_limits(void **state)
+{
+    (void)state;
+    put_machine(16000, 9000);
+    put("/proc/self/cgroup", "0::/a/b\n");
+    put("/sys/fs/cgroup/memory.max", "max\n");
+    put("/sys/fs/cgroup/a/memory.max", "%llu\n", (unsigned long long)mib(4000));
+    put("/sys/fs/cgroup/a/memory.current", "%llu\n", (unsigned long long)mib(3000));
+    put("/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file %llu\n", (unsigned long long)mib(2500));
+    put("/sys/fs/cgroup/a/b/memory.max", "%llu\n", (unsigned long long)mib(5000));
+    put("/sys/fs/cgroup/a/b/memory.current", "%llu\n", (unsigned long long)mib(100));
+    machine m = probe();
+    assert_true(m.memory_bytes == mib(4000) && m.memory_used_bytes == mib(500) && m.memory_free_bytes == mib(3500));
+    assert_non_null(strstr(m.memory_limit, "memory.max"));
+}
+
+/* Others of the group above have taken most of it. */
+static void a_wider_group_that_is_nearly_full_limits_too(void **state)
+{
+    (void)state;
+    put_machine(16000, 9000);
+    put("/proc/self/cgroup", "0::/a/b\n");
+    put("/sys/fs/cgroup/a/memory.max", "%llu\n", (unsigned long long)mib(5000));
+    put("/sys/fs/cgroup/a/memory.current", "%llu\n", (unsigned long long)mib(4900));
+    put("/sys/fs/cgroup/a/b/memory.max", "%llu\n", (unsigned long long)mib(4000));
+    put("/sys/fs/cgroup/a/b/memory.current", "%llu\n", (unsigned long long)mib(200));
+    machine m = probe();
+    assert_true(m.memory_bytes == mib(4000) && m.memory_free_bytes == mib(100));
+    assert_non_null(strstr(m.memory_limit, "/a/memory.max"));
+}
+
+static void a_group_of_version_1_limits(void **state)
+{
+    (void)state;
+    put_machine(16000, 9000);
+    put("/proc/self/cgroup", "7:cpu:/x\n4:memory:/c\n0::/\n");
+    put("/sys/fs/cgroup/memory/c/memory.limit_in_bytes", "%llu\n", (unsigned long long)mib(2000));
+    put("/sys/fs/cgroup/memory/c/memory.usage_in_bytes", "%llu\n", (unsigned long long)mib(1500));
+    put("/sys/fs/cgroup/memory/c/memory.stat", "inactive_file 1\ntotal_inactive_file %llu\n", (unsigned long long)mib(300));
+    machine m = probe();
+    assert_true(m.memory_bytes == mib(2000) && m.memory_free_bytes == mib(800));
+}
+
+static void a_group_with_more_than_the_machine_does_not_limit(void **state)
+{
+    (void)state;
+    put_machine(16000, 9000);
+    put("/proc/self/cgroup", "0::/big\n");
+    put("/sys/fs/cgroup/big/memory.max", "9223372036854771712\n");
+    put("/sys/fs/cgroup/big/memory.current", "1\n");
+    machine m = probe();
+    assert_true(m.memory_bytes == mib(16000) && m.memory_free_bytes == mib(9000));
+    assert_string_equal(m.memory_limit, "RAM");
+}
+
+/* The limit is set in a child, which a sanitizer's reservations would not survive otherwise. */
+static void the_process_own_limit_counts(void **state)
+{
+    (void)state;
+    put_machine(16000, 9000);
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        struct rlimit r = {.rlim_cur = mib(300), .rlim_max = RLIM_INFINITY};
+        machine m;
+        if (setrlimit(RLIMIT_DATA, &r) || machine_probe_at(scratch, &m, NULL))
+            _exit(2);
+        _exit(m.memory_free_bytes == mib(300) - 512 * 1024 && strcmp(m.memory_limit, "ulimit -d") == 0 ? 0 : 1);
+    }
+    int status;
+    assert_true(waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+}
+
+static void without_meminfo_the_option_is_named(void **state)
+{
+    (void)state;
+    machine m;
+    pt_error e = {0};
+    assert_int_equal(machine_probe_at("/nothing/here", &m, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "--device-memory"));
+}
+
+static void odd_files_do_no_harm(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"", "max", "-1", "99999999999999999999999", "x", "0", ":::", "0::", "0::/../../..", "\n\n"};
+    enum { WORDS = sizeof words / sizeof *words };
+    for (uint64_t round = 0; round < 200; round++) {
+        uint32_t w[4];
+        rng_words(seed, RNG_TEST, 1, round, w);
+        put_machine(1 + w[0] % 5000, w[1] % 5000);
+        put("/proc/self/cgroup", "%s\n0::/g\n%s", words[w[2] % WORDS], words[w[3] % WORDS]);
+        rng_words(seed, RNG_TEST, 2, round, w);
+        put("/sys/fs/cgroup/g/memory.max", "%s", words[w[0] % WORDS]);
+        put("/sys/fs/cgroup/g/memory.current", "%s", words[w[1] % WORDS]);
+        put("/sys/fs/cgroup/g/memory.stat", "inactive_file %s\n", words[w[2] % WORDS]);
+        machine m = probe();
+        assert_true(m.memory_bytes <= mib(5000) && m.memory_free_bytes <= mib(5000));
+    }
+}
+
+static void this_machine_is_found(void **state)
+{
+    (void)state;
+    machine m;
+    pt_error e = {0};
+    assert_int_equal(machine_probe(&m, &e), 0);
+    assert_true(m.cores >= 1 && m.memory_bytes > 0 && m.memory_free_bytes <= m.memory_bytes && m.processor[0] && m.memory_limit[0]);
+    json_t *json = machine_json(&m);
+    assert_true(json_integer_value(json_object_get(json, "memory_bytes")) == (json_int_t)m.memory_bytes);
+    json_decref(json);
+}
+
+int main(void)
+{
+    seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(without_groups_memory_is_the_machines, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_tightest_group_of_version_2_limits, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_wider_group_that_is_nearly_full_limits_too, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_group_of_version_1_limits, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_group_with_more_than_the_machine_does_not_limit, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_process_own_limit_counts, scratch_make, scratch_remove),
+        cmocka_unit_test(without_meminfo_the_option_is_named),
+        cmocka_unit_test_setup_teardown(odd_files_do_no_harm, scratch_make, scratch_remove),
+        cmocka_unit_test(this_machine_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
