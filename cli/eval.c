@@ -37,19 +37,6 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }
 
-static void notice(void *arg, const char *sentence)
-{
-    session *s = arg;
-    progress_clear(&s->bar);
-    fprintf(stderr, "note: %s\n", sentence);
-}
-
-static void show_progress(void *arg, const char *stage, uint64_t done, uint64_t total)
-{
-    session *s = arg;
-    progress_draw(&s->bar, stage, done, total, NULL);
-}
-
 int command_eval(int argc, char **argv)
 {
     static session s;
@@ -62,9 +49,9 @@ int command_eval(int argc, char **argv)
     s.o.data = s.data.v;
     s.o.data_n = s.data.n;
     s.o.precision = s.precision == 1 ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
-    s.o.notice = notice;
-    s.o.progress = show_progress;
-    s.o.arg = &s;
+    s.o.notice = progress_notice;
+    s.o.progress = progress_stage;
+    s.o.arg = &s.bar;
     progress_open(&s.bar, s.quiet);
     if (!failed)
         failed = pt_evaluate(&s.o, &v, &e);

@@ -3,12 +3,12 @@
 #include "input.h"
 #include "progress.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct session {
@@ -52,26 +52,6 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     return failed;
 }
 
-static void notice(void *arg, const char *sentence)
-{
-    session *s = arg;
-    progress_clear(&s->bar);
-    fprintf(stderr, "note: %s\n", sentence);
-}
-
-static void show_progress(void *arg, const char *stage, uint64_t done, uint64_t total)
-{
-    session *s = arg;
-    progress_draw(&s->bar, stage, done, total, NULL);
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static int print_text(pt_generator *g, pt_error *e)
 {
     const char *text;
@@ -95,13 +75,13 @@ static int run(session *s, pt_generator *g, pt_error *e)
     int failed = prompt ? 0 : input_read(s->prompt_file, &read, &bytes, e);
     if (!prompt)
         prompt = read ? read : "";
-    double start = now_s();
+    double start = clock_s();
     if (!failed)
         failed = pt_generator_prompt(g, prompt, bytes, s->max_new_tokens, e);
     progress_clear(&s->bar);
     if (!failed && s->echo)
         fwrite(prompt, 1, bytes, stdout);
-    double ready = now_s();
+    double ready = clock_s();
     if (!failed)
         failed = print_text(g, e);
     if (!failed && isatty(STDOUT_FILENO))
@@ -111,7 +91,7 @@ static int run(session *s, pt_generator *g, pt_error *e)
     int64_t made = pt_generator_tokens(g, &prompt_tokens);
     if (!failed && !s->quiet)
         fprintf(stderr, "%lld tokens of prompt, ready after %.2f s; %lld new ones at %.1f tokens/s\n", (long long)prompt_tokens,
-                ready - start, (long long)made, (double)made / (now_s() - ready));
+                ready - start, (long long)made, (double)made / (clock_s() - ready));
     free(read);
     return failed;
 }
@@ -126,9 +106,9 @@ int command_generate(int argc, char **argv)
     if (failed == 1)
         return 0;
     s.o.precision = s.precision == 1 ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
-    s.o.notice = notice;
-    s.o.progress = show_progress;
-    s.o.arg = &s;
+    s.o.notice = progress_notice;
+    s.o.progress = progress_stage;
+    s.o.arg = &s.bar;
     progress_open(&s.bar, s.quiet || !isatty(STDERR_FILENO));
     if (!failed)
         failed = pt_generator_open(&s.o, &g, &e);

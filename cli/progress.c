@@ -1,19 +1,12 @@
 #include "progress.h"
 
+#include "base/clock.h"
 #include "base/units.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 void progress_open(progress *p, bool quiet)
 {
@@ -44,7 +37,7 @@ static void draw_line(const progress *p, uint64_t done, uint64_t total, const ch
 
 void progress_draw(progress *p, const char *stage, uint64_t done, uint64_t total, const char *text)
 {
-    double now = now_s();
+    double now = clock_s();
     if (p->quiet)
         return;
     if (strcmp(p->stage, stage) != 0) {
@@ -78,3 +71,11 @@ void progress_clear(progress *p)
     p->shown = false;
     p->stage[0] = 0;
 }
+
+void progress_notice(void *bar, const char *sentence)
+{
+    progress_clear(bar);
+    fprintf(stderr, "note: %s\n", sentence);
+}
+
+void progress_stage(void *bar, const char *stage, uint64_t done, uint64_t total) { progress_draw(bar, stage, done, total, NULL); }

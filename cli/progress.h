@@ -17,5 +17,8 @@ void progress_open(progress *p, bool quiet);
 void progress_draw(progress *p, const char *stage, uint64_t done, uint64_t total, const char *text);
 /* Clears the bar so that something else can be printed. */
 void progress_clear(progress *p);
+/* `notice` and `progress` of the library's options, with the bar as their `arg`. */
+void progress_notice(void *bar, const char *sentence);
+void progress_stage(void *bar, const char *stage, uint64_t done, uint64_t total);
 
 #endif

@@ -116,19 +116,6 @@ static void default_out(session *s)
     s->o.out = s->out;
 }
 
-static void notice(void *arg, const char *sentence)
-{
-    session *s = arg;
-    progress_clear(&s->bar);
-    fprintf(stderr, "note: %s\n", sentence);
-}
-
-static void show_progress(void *arg, const char *stage, uint64_t done, uint64_t total)
-{
-    session *s = arg;
-    progress_draw(&s->bar, stage, done, total, NULL);
-}
-
 static int complete(session *s, pt_error *e)
 {
     static const pt_precision precisions[] = {PT_PRECISION_BF16, PT_PRECISION_FP32};
@@ -143,9 +130,9 @@ static int complete(session *s, pt_error *e)
     s->o.shuffle = !s->no_shuffle;
     s->o.resume = s->resume != NULL;
     s->o.resume_from = s->resume && s->resume[0] ? s->resume : NULL;
-    s->o.notice = notice;
-    s->o.progress = show_progress;
-    s->o.arg = s;
+    s->o.notice = progress_notice;
+    s->o.progress = progress_stage;
+    s->o.arg = &s->bar;
     if (s->o.lr == 0)
         return pt_fail(e, PT_USAGE, "--lr 0: nothing would be learned; give more than 0, or leave the option out");
     s->o.lr = isnan(s->o.lr) ? 0 : s->o.lr;

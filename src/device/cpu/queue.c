@@ -14,6 +14,7 @@
  */
 #include "device/cpu/queue.h"
 
+#include "base/clock.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/pool.h"
 #include "device/ring.h"
@@ -23,7 +24,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { SPIN_TURNS = 1000 };
 
@@ -134,13 +134,6 @@ static void queue_fail(cpu_queue *q, const pt_error *error)
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void wait_for(cpu_queue *q, queue *other, uint64_t value)
 {
     pt_error e = {0};
@@ -172,7 +165,7 @@ static void record_run(void *arg, const record *r)
             wait_for(q, r->wait.other, r->wait.value);
         break;
     case RECORD_SIGNAL: timeline_reach(q, r->value); break;
-    case RECORD_MARK: *r->ns = now_ns(); break;
+    case RECORD_MARK: *r->ns = clock_ns(); break;
     case RECORD_STOP: break;
     }
 }
