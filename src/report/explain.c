@@ -1,0 +1,154 @@
+#include "report/explain.h"
+
+#include "base/units.h"
+
+#include <string.h>
+
+/* ---- where the time goes ---- */
+
+int explain_shares(const forecast *f, share out[SHARES])
+{
+    static const char *const waits[QUEUES] = {"", "waiting for copies to the device", "waiting for copies from the device",
+                                              "waiting for updates on the host", "waiting for disk reads", "waiting for disk writes"};
+    double left = f->step_ns - f->busy_ns[QUEUE_COMPUTE], slowed = f->busy_ns[QUEUE_COMPUTE] - f->needed_ns - f->again_ns;
+    share all[SHARES] = {{"computing", f->needed_ns}, {"computing again what was not kept", f->again_ns},
+                         {"slowed down by what runs beside it", slowed}};
+    int n = 3, kept = 0;
+    for (int q = QUEUE_COMPUTE + 1; q < QUEUES; q++) {
+        all[n++] = (share){waits[q], f->wait_ns[q]};
+        left -= f->wait_ns[q];
+    }
+    all[n++] = (share){"before the first and after the last computation", left};
+    for (int i = 0; i < n; i++) {
+        if (all[i].ns < 0.01 * f->step_ns)
+            continue;
+        int at = kept++;
+        for (; at > 0 && out[at - 1].ns < all[i].ns; at--)
+            out[at] = out[at - 1];
+        out[at] = all[i];
+    }
+    return kept;
+}
+
+static double share_of(const share *s, int n, const char *what)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(s[i].what, what) == 0)
+            return s[i].ns;
+    return 0;
+}
+
+/* What of the other plan's time is more than the best one's by most. */
+static void why_slower(const forecast *best, const forecast *other, char *out, size_t n)
+{
+    share a[SHARES], b[SHARES];
+    int an = explain_shares(best, a), bn = explain_shares(other, b), most = -1;
+    double largest = 0;
+    char time[32];
+    for (int i = 0; i < bn; i++) {
+        double more = b[i].ns - share_of(a, an, b[i].what);
+        if (more > largest) {
+            largest = more;
+            most = i;
+        }
+    }
+    if (most < 0)
+        snprintf(out, n, "all of it takes a little longer");
+    else
+        snprintf(out, n, "%s more of %s", seconds_format(time, largest * 1e-9), b[most].what);
+}
+
+static int add_rival(explanation *x, const candidate *c, pt_error *e)
+{
+    const search_input *in = x->in->search;
+    const schedule_input s = {in->model, in->shape, &c->packing, &c->plan, in->training, in->host_tier};
+    forecast f;
+    int failed = forecast_make(&s, search_kinds(in, c->plan.update), in->costs, &f, e);
+    if (failed)
+        return failed;
+    rival *r = &x->rivals[x->rivals_n++];
+    *r = (rival){.name = c->name, .slower = f.step_ns / x->forecast.step_ns - 1};
+    why_slower(&x->forecast, &f, r->why, sizeof r->why);
+    return 0;
+}
+
+int explain(const explain_input *in, explanation *out, pt_error *e)
+{
+    const search_input *s = in->search;
+    const schedule_input best = {s->model, s->shape, &in->best->packing, &in->best->plan, s->training, s->host_tier};
+    *out = (explanation){.in = in};
+    int failed = forecast_make(&best, search_kinds(s, in->best->plan.update), s->costs, &out->forecast, e);
+    if (out->forecast.step_ns > 0)
+        out->tokens_per_s = (double)(s->shape->batch * s->shape->seq_len) * 1e9 / out->forecast.step_ns;
+    for (int i = 0; i < in->others_n && out->rivals_n < EXPLAIN_RIVALS && !failed; i++)
+        failed = add_rival(out, &in->others[i], e);
+    if (!failed && in->helps)
+        failed = explain_helps(in, out->tokens_per_s, out->helps, &out->helps_n, e);
+    return failed;
+}
+
+/* ---- layers ---- */
+
+static void list_layers(const plan *p, const plan_block *like, char *out, size_t n)
+{
+    size_t used = 0;
+    int count = 0;
+    out[0] = 0;
+    for (int i = 0, k; i < p->blocks_n; i = k) {
+        for (k = i; k < p->blocks_n && p->blocks[k].level == like->level && p->blocks[k].place == like->place;)
+            k++;
+        if (k == i) {
+            k++;
+            continue;
+        }
+        count += k - i;
+        if (used + 24 < n)
+            used += (size_t)snprintf(out + used, n - used, k - i > 1 ? "%s%d-%d" : "%s%d", used ? ", " : "", i, k - 1);
+        else if (used + 4 < n && out[used - 1] != '.')
+            used += (size_t)snprintf(out + used, n - used, " ...");
+    }
+    if (count == p->blocks_n)
+        snprintf(out, n, "all %d layers", count);
+}
+
+int explain_layers(const plan *p, int line, char *out, size_t n)
+{
+    static const char *const levels[SAVE_LEVELS] = {"keep their input; the rest is computed again",
+                                                    "keep input and attention; the MLP is computed again",
+                                                    "keep all but norms and activations", "keep everything"};
+    bool seen[SAVE_LEVELS][TIERS] = {{false}};
+    char list[48];
+    for (int i = 0; i < p->blocks_n; i++) {
+        const plan_block *b = &p->blocks[i];
+        if (seen[b->level][b->place])
+            continue;
+        seen[b->level][b->place] = true;
+        if (line-- > 0)
+            continue;
+        list_layers(p, b, list, sizeof list);
+        snprintf(out, n, "%s: %s, %s the %s", list, levels[b->level], b->place == TIER_DISK ? "on" : b->place == TIER_HOST ? "in" : "on",
+                 b->place == TIER_HOST ? "host's memory" : tier_names[b->place]);
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- what does not fit ---- */
+
+uint64_t missing_bytes(const search_input *in, const uint64_t least[TIERS])
+{
+    uint64_t missing = 0;
+    for (int t = 0; t < TIERS; t++)
+        missing += least[t] > in->budget[t] ? least[t] - in->budget[t] : 0;
+    return missing;
+}
+
+void smallest_change(const search_input *in, const uint64_t least[TIERS], char *out, size_t n)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (int t = 0; t < TIERS; t++)
+        if (least[t] > in->budget[t] && used < n)
+            used += (size_t)snprintf(out + used, n - used, "%s--%s-memory %llu", used ? " " : "", tier_names[t],
+                                     (unsigned long long)least[t]);
+}

@@ -1,0 +1,69 @@
+/* explain.h - a plan in words: where every byte lies, what each block does, what limits the step, what would help, and
+ * why the next best plans lose.
+ *
+ *     explanation x;
+ *     explain(&input, &x, e);
+ *     char *screen = explain_text(&x);        at most about 35 lines of 100 columns
+ *     json_t *object = explain_json(&x);      the same as numbers; what `protrain plan --json` prints
+ *
+ * The input must live as long as the explanation.
+ */
+#ifndef PT_EXPLAIN_H
+#define PT_EXPLAIN_H
+
+#include "report/forecast.h"
+#include "search/search.h"
+
+#include <jansson.h>
+
+typedef struct explain_input {
+    const search_input *search;
+    const candidate *best;       /* what is explained */
+    const candidate *others;     /* others that fit, fastest first */
+    int others_n;
+    int tried;                   /* plans priced by the search, 0: there was none */
+    double search_s;
+    const char *machine;         /* "NVIDIA GeForce RTX 3090", "AMD EPYC, 2 threads" */
+    const char *source;          /* where the costs come from: "measured in 2.1 s" */
+    int64_t steps;               /* of the run, 0: not known */
+    bool helps;                  /* search again with changed inputs, to say what would help */
+} explain_input;
+
+enum { EXPLAIN_HELPS = 4, EXPLAIN_RIVALS = 3 };
+
+/* A change outside of the plan and what it brings: gain 0.14 = 14% more tokens a second. */
+typedef struct help { char what[96]; double gain; } help;
+typedef struct rival { const char *name; double slower; char why[96]; } rival; /* slower 0.05: the step takes 5% longer */
+
+typedef struct explanation {
+    const explain_input *in;
+    forecast forecast;
+    double tokens_per_s;
+    help helps[EXPLAIN_HELPS];
+    int helps_n;
+    rival rivals[EXPLAIN_RIVALS];
+    int rivals_n;
+} explanation;
+
+int explain(const explain_input *in, explanation *out, pt_error *e);
+char *explain_text(const explanation *x);   /* malloc'ed, NULL: out of memory */
+json_t *explain_json(const explanation *x); /* new reference, NULL: out of memory */
+
+/* Where the compute queue's time goes, in words: "waiting for disk reads". Largest first; returns how many matter (1%). */
+enum { SHARES = QUEUES + 4 };
+typedef struct share { const char *what; double ns; } share;
+int explain_shares(const forecast *f, share out[SHARES]);
+
+/* What the layers do, one line for each way of saving: "layers 0-7, 12: keep everything, in device memory". */
+int explain_layers(const plan *p, int line, char *out, size_t n); /* 1: written, 0: there is no such line */
+
+/* helps.c: changes that were tried, best first; those that help by 3% or more. */
+int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e);
+
+/* The object for what does not fit: fits false, missing_bytes, smallest_change, and `message`, the error's sentence. */
+json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], const char *message);
+/* What does not fit: bytes missing, summed over the tiers, and the smallest change as options of the program. */
+uint64_t missing_bytes(const search_input *in, const uint64_t least[TIERS]);
+void smallest_change(const search_input *in, const uint64_t least[TIERS], char *out, size_t n);
+
+#endif

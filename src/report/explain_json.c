@@ -1,0 +1,111 @@
+/* explain_json.c - the explanation as an object:
+ *
+ *   {"fits": true,
+ *    "predicted": {"step_s", "tokens_per_s", "peak_bytes": {TIER: N}, "budget_bytes": {TIER: N}},
+ *    "plan": {...},                             what --plan takes
+ *    "why": ["...", ...],                       the lines of the text
+ *    "memory": {TIER: {PART: N}}, "queues": {QUEUE: {"busy_s", "alone_s", "waited_for_s"}}, "phases": {PHASE: S},
+ *    "limit_s": the busiest queue alone, "disk": {"read_bytes", "written_bytes"},
+ *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
+ *
+ *   {"fits": false, "missing_bytes": N, "smallest_change": "--device-memory N", "least_bytes": {TIER: N},
+ *    "budget_bytes": {TIER: N}, "why": ["..."]}
+ */
+#include "report/explain.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *tiers_json(const uint64_t bytes[TIERS])
+{
+    json_t *o = json_object();
+    for (int t = 0; t < TIERS; t++)
+        json_object_set_new(o, tier_names[t], json_integer((json_int_t)bytes[t]));
+    return o;
+}
+
+static json_t *memory_json(const forecast *f)
+{
+    json_t *all = json_object();
+    for (int t = 0; t < TIERS; t++) {
+        json_t *parts = json_object();
+        for (int p = 0; p < MEMORY_PARTS; p++)
+            json_object_set_new(parts, part_names[p], json_integer((json_int_t)f->part[t][p]));
+        if (f->bytes[t])
+            json_object_set(all, tier_names[t], parts);
+        json_decref(parts);
+    }
+    return all;
+}
+
+static json_t *queues_json(const forecast *f)
+{
+    json_t *all = json_object();
+    for (int q = 0; q < QUEUES; q++)
+        json_object_set_new(all, queue_names[q], json_pack("{s:f, s:f, s:f}", "busy_s", f->busy_ns[q] * 1e-9, "alone_s",
+                                                           f->alone_ns[q] * 1e-9, "waited_for_s", f->wait_ns[q] * 1e-9));
+    return all;
+}
+
+/* The lines of the text; what is indented goes on with the line before. */
+static json_t *why_json(const explanation *x)
+{
+    json_t *all = json_array();
+    char *text = explain_text(x), *rest = NULL, sentence[512] = "";
+    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
+        size_t used = strlen(sentence);
+        if (line[0] == ' ') {
+            snprintf(sentence + used, sizeof sentence - used, "%s%s", used && sentence[used - 1] == ':' ? " " : "; ", line + strspn(line, " "));
+            continue;
+        }
+        if (used)
+            json_array_append_new(all, json_string(sentence));
+        size_t word = strcspn(line, " ");
+        snprintf(sentence, sizeof sentence, "%.*s: %s", (int)word, line, line + word + strspn(line + word, " "));
+    }
+    if (sentence[0])
+        json_array_append_new(all, json_string(sentence));
+    free(text);
+    return all;
+}
+
+static json_t *alternatives_json(const explanation *x, bool helps)
+{
+    json_t *all = json_array();
+    for (int i = 0; helps && i < x->helps_n; i++)
+        json_array_append_new(all, json_pack("{s:s, s:f}", "change", x->helps[i].what, "gain", x->helps[i].gain));
+    for (int i = 0; !helps && i < x->rivals_n; i++)
+        json_array_append_new(all, json_pack("{s:s, s:f, s:s}", "name", x->rivals[i].name, "slower", x->rivals[i].slower, "why",
+                                             x->rivals[i].why));
+    return all;
+}
+
+static json_t *plan_json(const explanation *x)
+{
+    char *text = plan_to_json(&x->in->best->plan, x->in->search->model, x->in->search->shape);
+    json_t *value = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    return value;
+}
+
+json_t *explain_json(const explanation *x)
+{
+    const forecast *f = &x->forecast;
+    json_t *phases = json_object();
+    for (int p = 0; p < PHASES; p++)
+        json_object_set_new(phases, phase_names[p], json_real(f->phase_ns[p] * 1e-9));
+    return json_pack("{s:b, s:{s:f, s:f, s:o, s:o}, s:o, s:o, s:o, s:o, s:o, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1, "predicted",
+                     "step_s", f->step_ns * 1e-9, "tokens_per_s", x->tokens_per_s, "peak_bytes", tiers_json(f->bytes), "budget_bytes",
+                     tiers_json(x->in->search->budget), "plan", plan_json(x), "why", why_json(x), "memory", memory_json(f), "queues",
+                     queues_json(f), "phases", phases, "limit_s", f->bound_ns * 1e-9, "disk", "read_bytes", (json_int_t)f->read_bytes,
+                     "written_bytes", (json_int_t)f->written_bytes, "helps", alternatives_json(x, true), "others",
+                     alternatives_json(x, false));
+}
+
+json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], const char *message)
+{
+    char change[160];
+    smallest_change(in, least, change, sizeof change);
+    return json_pack("{s:b, s:I, s:s, s:o, s:o, s:[s]}", "fits", 0, "missing_bytes", (json_int_t)missing_bytes(in, least),
+                     "smallest_change", change, "least_bytes", tiers_json(least), "budget_bytes", tiers_json(in->budget), "why", message);
+}

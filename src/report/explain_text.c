@@ -1,0 +1,185 @@
+/* explain_text.c - the explanation as a screen of text. */
+#include "report/explain.h"
+
+#include "base/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BAR = 60 };
+
+static const char letters[MEMORY_PARTS + 1] = "WOGATr";
+
+/* The bar's letters: each part as long as its share of the budget, at least one letter where it is there at all. */
+static void draw_bar(const forecast *f, tier t, uint64_t budget, char out[BAR + 1])
+{
+    double scale = (double)(budget > f->bytes[t] ? budget : f->bytes[t]), at = 0;
+    int used = 0;
+    memset(out, '.', BAR);
+    out[BAR] = 0;
+    for (int p = 0; p < MEMORY_PARTS; p++) {
+        at += (double)f->part[t][p] / scale * BAR;
+        int end = (int)(at + 0.5);
+        if (f->part[t][p] && end == used)
+            end++;
+        while (used < end && used < BAR)
+            out[used++] = letters[p];
+    }
+}
+
+/* Three digits: "1.16 GiB", "237 MiB". */
+static const char *short_size(char buf[32], uint64_t bytes)
+{
+    double value;
+    char unit[16];
+    size_format(buf, bytes);
+    if (sscanf(buf, "%lf %15s", &value, unit) == 2 && bytes >= 1024)
+        snprintf(buf, 32, "%.*f %s", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value, unit);
+    return buf;
+}
+
+static void write_tier(FILE *out, const explanation *x, tier t)
+{
+    const forecast *f = &x->forecast;
+    uint64_t budget = x->in->search->budget[t];
+    char bar[BAR + 1], used[32], all[32], item[64];
+    draw_bar(f, t, budget, bar);
+    fprintf(out, "%-8s [%s] %s of %s\n        ", tier_names[t], bar, short_size(used, f->bytes[t]), short_size(all, budget));
+    int column = 8;
+    for (int p = 0; p < MEMORY_PARTS; p++) {
+        if (!f->part[t][p])
+            continue;
+        int n = snprintf(item, sizeof item, "%c %s %s", letters[p], part_names[p], short_size(used, f->part[t][p]));
+        bool wrap = column + n + 2 > 98;
+        fprintf(out, "%s%s %s", column > 8 ? "," : "", wrap ? "\n        " : "", item);
+        column = (wrap ? 8 : column) + n + 2;
+    }
+    fputc('\n', out);
+}
+
+static void write_head(FILE *out, const explanation *x)
+{
+    const search_input *in = x->in->search;
+    const model *m = in->model;
+    char count[32], time[32];
+    fprintf(out, "model    %s, %s parameters, %lld layers; a step is %lld sequences of %lld tokens, %s\n", m->config.model_type,
+            count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, (long long)in->shape->batch,
+            (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32");
+    fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
+    fprintf(out, "step     %s, %.*f tokens a second", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
+            x->tokens_per_s);
+    if (in->costs->spread > 0)
+        fprintf(out, ", known to about %.0f%%", 100 * in->costs->spread < 1 ? 1 : 100 * in->costs->spread);
+    if (x->in->tried)
+        fprintf(out, "; best of %d plans tried in %s", x->in->tried, seconds_format(time, x->in->search_s));
+    fputc('\n', out);
+}
+
+/* ---- what is done ---- */
+
+static void write_chunks(FILE *out, const plan *p)
+{
+    int homes[TIERS] = {0}, host_updates = 0, moved = 0;
+    char size[32];
+    for (int i = 0; i < p->chunks_n; i++) {
+        homes[p->chunks[i].home]++;
+        host_updates += p->chunks[i].update == TIER_HOST;
+        moved += p->chunks[i].home != TIER_DEVICE;
+    }
+    fprintf(out, "weights  %d chunks of up to %s with their optimizer states:", p->chunks_n, short_size(size, (uint64_t)p->chunk_bytes));
+    const char *between = "";
+    for (int t = 0; t < TIERS; t++)
+        if (homes[t]) {
+            fprintf(out, "%s %d on the %s", between, homes[t], tier_names[t]);
+            between = ",";
+        }
+    if (moved)
+        fprintf(out, "; fetched through %d buffers", p->n_buffer);
+    fputc('\n', out);
+    static const char *const times[] = {"during backward", "in the order of the next forward", "at the end of the step"};
+    fprintf(out, "updates  %s", times[p->update]);
+    if (host_updates)
+        fprintf(out, ", %d of %d chunks on the host", host_updates, p->chunks_n);
+    fprintf(out, "; micro-batches of %lld, %d of them at a time through a layer\n", (long long)p->micro_batch, p->visit);
+}
+
+static void write_layers(FILE *out, const plan *p)
+{
+    char line[160];
+    for (int i = 0; explain_layers(p, i, line, sizeof line); i++)
+        fprintf(out, "%s%s\n", i ? "         " : "layers   ", line);
+}
+
+/* ---- what limits it ---- */
+
+static void write_limits(FILE *out, const explanation *x)
+{
+    const forecast *f = &x->forecast;
+    share shares[SHARES];
+    char time[32];
+    if (!(f->step_ns > 0))
+        return;
+    fprintf(out, "busy    ");
+    for (int q = 0; q < QUEUES; q++)
+        if (f->busy_ns[q] >= 0.005 * f->step_ns)
+            fprintf(out, " %s %.0f%%", queue_names[q], 100 * f->busy_ns[q] / f->step_ns);
+    fprintf(out, " of the step\n");
+    int n = explain_shares(f, shares);
+    for (int i = 0; i < n; i++)
+        fprintf(out, "%s%3.0f%% %s\n", i ? "         " : "time     ", 100 * shares[i].ns / f->step_ns, shares[i].what);
+    double above = f->step_ns / f->bound_ns - 1;
+    fprintf(out, "limit    %s if nothing waited and nothing was slowed; this plan takes %.*f%% longer\n",
+            seconds_format(time, f->bound_ns * 1e-9), above < 0.0995 ? 1 : 0, 100 * above);
+}
+
+/* What a day of training writes, beside what disks are rated for: about 600 TB for each TB of a consumer's disk. */
+static void write_disk(FILE *out, const explanation *x)
+{
+    const forecast *f = &x->forecast;
+    char written[32], all[32];
+    if (!f->written_bytes || !(f->step_ns > 0))
+        return;
+    double a_day = (double)f->written_bytes * 86400e9 / f->step_ns;
+    fprintf(out, "wear     %s written to the disk a step", short_size(written, f->written_bytes));
+    if (x->in->steps)
+        fprintf(out, ", %s in this run", short_size(all, f->written_bytes * (uint64_t)x->in->steps));
+    fprintf(out, "; without a pause %.3g TB a day:\n         a 1 TB disk rated for 600 TB would be worn out in %.*f days\n", a_day * 1e-12,
+            600e12 / a_day < 10 ? 1 : 0, 600e12 / a_day);
+}
+
+static void write_alternatives(FILE *out, const explanation *x)
+{
+    for (int i = 0; i < x->helps_n; i++)
+        fprintf(out, "%s%s: %.0f%% more tokens a second\n", i ? "         " : "helps    ", x->helps[i].what, 100 * x->helps[i].gain);
+    for (int i = 0; i < x->rivals_n; i++) {
+        const rival *r = &x->rivals[i];
+        if (r->slower < 0.0005)
+            fprintf(out, "%s%s: as fast\n", i ? "         " : "others   ", r->name);
+        else
+            fprintf(out, "%s%s: %.1f%% slower, %s\n", i ? "         " : "others   ", r->name, 100 * r->slower, r->why);
+    }
+}
+
+char *explain_text(const explanation *x)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    if (!out)
+        return NULL;
+    write_head(out, x);
+    for (int t = 0; t < TIERS; t++)
+        if (x->forecast.bytes[t])
+            write_tier(out, x, t);
+    write_chunks(out, &x->in->best->plan);
+    write_layers(out, &x->in->best->plan);
+    write_limits(out, x);
+    write_disk(out, x);
+    write_alternatives(out, x);
+    bool failed = ferror(out);
+    if (fclose(out) || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

@@ -1,0 +1,148 @@
+#include "report/forecast.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const part_names[MEMORY_PARTS] = {"weights", "optimizer", "gradients", "activations", "workspace", "room"};
+
+void steady_schedules(update_time update, schedule_kind *first, int *second)
+{
+    *first = update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
+    *second = update == UPDATE_END ? SCHEDULE_DRAIN : -1;
+}
+
+/* ---- memory ---- */
+
+static memory_part part_of(const buffer *b)
+{
+    switch (b->kind) {
+    case OBJECT_WEIGHTS: return PART_WEIGHTS;
+    case OBJECT_STATES: return PART_OPTIMIZER;
+    case OBJECT_GRADIENT: case OBJECT_ACCUMULATOR: return PART_GRADIENTS;
+    case OBJECT_SAVED: case OBJECT_STREAM: return PART_ACTIVATIONS;
+    default: return PART_WORKSPACE;
+    }
+}
+
+/* The task while which most of the tier is in use, and how much that is. `change`: tasks_n + 2 numbers. */
+static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *most)
+{
+    memset(change, 0, ((size_t)s->tasks_n + 2) * sizeof *change);
+    for (int i = 0; i < s->buffers_n; i++) {
+        const buffer *b = &s->buffers[i];
+        if (b->tier != t || b->first < 0)
+            continue;
+        change[b->first] += (int64_t)b->bytes;
+        change[b->last + 1] -= (int64_t)b->bytes;
+    }
+    int64_t now = 0;
+    int at = 0;
+    *most = 0;
+    for (int i = 0; i < s->tasks_n; i++) {
+        now += change[i];
+        if ((uint64_t)now > *most) {
+            *most = (uint64_t)now;
+            at = i;
+        }
+    }
+    return at;
+}
+
+/* Takes the schedule's fullest moment where it is fuller than that of those before. */
+static int raise_parts(const schedule *s, uint64_t full[TIERS], forecast *f, pt_error *e)
+{
+    int64_t *change = malloc(((size_t)s->tasks_n + 2) * sizeof *change);
+    if (!change)
+        return pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", s->tasks_n);
+    for (int t = 0; t < TIERS; t++) {
+        uint64_t most;
+        int at = fullest_moment(s, t, change, &most);
+        if (most <= full[t])
+            continue;
+        full[t] = most;
+        memset(f->part[t], 0, sizeof f->part[t]);
+        for (int i = 0; i < s->buffers_n; i++) {
+            const buffer *b = &s->buffers[i];
+            if (b->tier == (tier)t && b->first >= 0 && b->first <= at && at <= b->last)
+                f->part[t][part_of(b)] += b->bytes;
+        }
+    }
+    free(change);
+    return 0;
+}
+
+/* ---- time ---- */
+
+/* What of a task's time would not be there if everything had been kept. */
+static double time_again(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+{
+    if (t->kind != TASK_LAYER_BACKWARD)
+        return 0;
+    const layer_cost *l = &c->layer[c->kind_of_layer[t->block - 1]];
+    double more = l->backward_ns[in->plan->blocks[t->block - 1].level] - l->backward_ns[SAVE_ALL];
+    return more > 0 ? more * (double)s->micro_units : 0;
+}
+
+static void add_tasks(const schedule_input *in, const schedule *s, const costs *c, forecast *f)
+{
+    for (int i = 0; i < s->tasks_n; i++) {
+        const task *t = &s->tasks[i];
+        double alone = costs_task_ns(c, in, s, t), again = time_again(c, in, s, t);
+        f->alone_ns[t->queue] += alone;
+        if (t->queue == QUEUE_COMPUTE) {
+            f->again_ns += again;
+            f->needed_ns += alone - again;
+        }
+        const operand *o = &s->operands[t->operand0];
+        if (t->kind == TASK_READ)
+            f->read_bytes += s->buffers[o[0].buffer].bytes;
+        if (t->kind == TASK_WRITE)
+            f->written_bytes += s->buffers[o[1].buffer].bytes;
+    }
+}
+
+static int add_simulation(const schedule_input *in, const schedule *s, const costs *c, forecast *f, pt_error *e)
+{
+    simulation sim;
+    int failed = simulate(in, s, c, false, &sim, e);
+    if (failed)
+        return failed;
+    f->step_ns += sim.total_ns - (f->step_ns > 0 ? c->step_ns : 0); /* once a step */
+    for (int q = 0; q < QUEUES; q++) {
+        f->busy_ns[q] += sim.busy_ns[q];
+        f->wait_ns[q] += sim.wait_ns[QUEUE_COMPUTE][q];
+    }
+    for (int p = 0; p < PHASES; p++)
+        f->phase_ns[p] += sim.phase_ns[p];
+    simulation_free(&sim);
+    add_tasks(in, s, c, f);
+    return 0;
+}
+
+int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, forecast *out, pt_error *e)
+{
+    uint64_t full[TIERS] = {0};
+    schedule_kind first;
+    int second, failed = 0;
+    *out = (forecast){0};
+    steady_schedules(in->plan->update, &first, &second);
+    for (int kind = 0; kind < SCHEDULE_KINDS && !failed; kind++) {
+        schedule s;
+        if (!(kinds & 1u << kind))
+            continue;
+        failed = schedule_build(in, kind, &s, e);
+        if (failed)
+            return failed;
+        schedule_raise_bytes(in, &s, out->bytes);
+        failed = raise_parts(&s, full, out, e);
+        if (!failed && (kind == (int)first || kind == second || !in->training))
+            failed = add_simulation(in, &s, c, out, e);
+        schedule_free(&s);
+    }
+    for (int t = 0; t < TIERS; t++)
+        out->part[t][PART_ROOM] = out->bytes[t] - full[t];
+    for (int q = 0; q < QUEUES; q++)
+        out->bound_ns = out->alone_ns[q] > out->bound_ns ? out->alone_ns[q] : out->bound_ns;
+    out->bound_ns += c->step_ns;
+    return failed;
+}

@@ -1,0 +1,47 @@
+/* forecast.h - what a plan's steady step will be: where its time goes, and where every byte lies.
+ *
+ * A steady step is one between others: the step's schedule with the updates of the step before in it, or the step and
+ * then its updates, as the plan has it. Times come from the simulator, memory from the schedules' own buffers.
+ *
+ *   step = needed + again + slowed + waits + ends                        of the compute queue
+ *          needed   what every plan has to compute, alone on the machine
+ *          again    what was not kept and is computed again
+ *          slowed   lost to transfers and host updates that run beside it
+ *          waits    nothing to do until another queue is ready
+ *          ends     fixed costs, and what runs before its first task and after its last
+ */
+#ifndef PT_FORECAST_H
+#define PT_FORECAST_H
+
+#include "schedule/simulate.h"
+
+typedef enum memory_part {
+    PART_WEIGHTS,
+    PART_OPTIMIZER,   /* both moments, and in bf16 mode the low halves of the master weights */
+    PART_GRADIENTS,   /* those that wait for their update, and the accumulators */
+    PART_ACTIVATIONS, /* what layers save for backward, and the residual stream */
+    PART_WORKSPACE,   /* temporaries, the batch, losses, tables */
+    PART_ROOM,        /* gaps at that moment, room for loading and saving */
+    MEMORY_PARTS
+} memory_part;
+extern const char *const part_names[MEMORY_PARTS];
+
+typedef struct forecast {
+    double step_ns;
+    double busy_ns[QUEUES], alone_ns[QUEUES]; /* alone: if nothing slowed anything down */
+    double wait_ns[QUEUES];                   /* the compute queue's, for each other queue */
+    double phase_ns[PHASES];
+    double needed_ns, again_ns;
+    double bound_ns;                          /* the busiest queue alone: no order of the same work is faster */
+    uint64_t read_bytes, written_bytes;       /* of the disk */
+    uint64_t bytes[TIERS];                    /* arenas */
+    uint64_t part[TIERS][MEMORY_PARTS];       /* at the fullest moment; they add up to the arena */
+} forecast;
+
+/* kinds: all schedules that the run will need (their memory counts). The costs may be all zero: then only memory is said. */
+int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, forecast *out, pt_error *e);
+
+/* The schedules of a steady step of a plan with such updates: *second is -1 where there is one. */
+void steady_schedules(update_time update, schedule_kind *first, int *second);
+
+#endif
