@@ -6,6 +6,7 @@
 #include "protrain.h"
 
 int command_train(int argc, char **argv);
+int command_plan(int argc, char **argv);
 int command_eval(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_tokenize(int argc, char **argv);

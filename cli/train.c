@@ -85,6 +85,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "default: a folder in --out", false},
+        {"--machine", ARG_STRING, &o->machine_file, "FILE", "take budgets and costs from this machine file", false},
+        {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring", false},
         {"--plan", ARG_STRING, &o->plan_file, "FILE", "run exactly this plan, or say why not", false},
         {NULL, ARG_HEADING, NULL, NULL, "Saving", false},
         {"--save-every", ARG_INT, &o->save_every, "N", "a checkpoint after every N steps", false},
@@ -157,6 +159,7 @@ static void print_summary(const session *s, const pt_trainer *t)
     for (int i = 0; i < m.memory_n; i++)
         fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
                 size_format(b, m.memory[i].budget_bytes));
+    fprintf(stderr, "step     %s predicted (%s): %s\n", seconds_format(a, m.predicted_step_s), m.costs, m.limits);
     fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
             (long long)m.batch_size, s->o.out);
 }
@@ -167,8 +170,9 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
     char text[160];
     pt_trainer_summary(t, &m);
     if (s->json) {
-        json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm",
-                                 p->grad_norm, "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s", p->step_s, "tokens_per_s", p->tokens_per_s);
+        json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm",
+                                 p->grad_norm, "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s", p->step_s, "predicted_step_s",
+                                 p->predicted_step_s, "tokens_per_s", p->tokens_per_s);
         if (p->evaluated)
             json_object_set_new(line, "eval_loss", isfinite(p->eval_loss) ? json_real(p->eval_loss) : json_null());
         json_dumpf(line, stdout, JSON_COMPACT);
@@ -184,6 +188,21 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
     progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
 }
 
+/* "step     predicted 1.20 s, measured 1.22 s (+1.7%)": a line for the step, each phase and each queue. */
+static void print_timings(const pt_trainer *t)
+{
+    pt_timing times[PT_TIMINGS];
+    char a[32], b[32];
+    int n = pt_trainer_timings(t, times);
+    for (int i = 0; i < n; i++) {
+        fprintf(stderr, "%-11s predicted %9s, measured %9s", times[i].name, seconds_format(a, times[i].predicted_s),
+                seconds_format(b, times[i].measured_s));
+        if (times[i].predicted_s > 0)
+            fprintf(stderr, " (%+.1f%%)", 100 * (times[i].measured_s / times[i].predicted_s - 1));
+        fputc('\n', stderr);
+    }
+}
+
 static void print_end(const session *s, const pt_trainer *t, const pt_step *last)
 {
     pt_summary m;
@@ -193,6 +212,7 @@ static void print_end(const session *s, const pt_trainer *t, const pt_step *last
     getrusage(RUSAGE_SELF, &use);
     if (last->step)
         fprintf(stderr, "loss %.4f after step %lld\n", last->loss, (long long)last->step);
+    print_timings(t);
     for (int i = 0; i < m.memory_n; i++)
         fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
                 size_format(b, m.memory[i].peak_bytes));

@@ -76,6 +76,8 @@ typedef struct pt_train_options {
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
     const char *disk_path;             /* NULL: a folder in `out` */
     const char *plan_file;             /* NULL: planned */
+    const char *machine_file;          /* what this machine has and can do; NULL: found and measured */
+    const char *profile_file;          /* profile.json of an earlier run; NULL: measured, or kept from before */
     int64_t save_every; int keep;      /* checkpoints; keep 0: all */
     bool resume; const char *resume_from; /* NULL: the newest complete one in `out` */
     pt_save_type save_type;
@@ -92,7 +94,7 @@ typedef struct pt_step {
     double grad_norm;        /* before clipping */
     double lr;
     int64_t tokens;          /* target tokens seen so far */
-    double step_s, tokens_per_s;
+    double step_s, predicted_step_s, tokens_per_s; /* predicted: of a steady step, between others */
     bool evaluated; double eval_loss; /* after this step's update */
 } pt_step;
 
@@ -120,12 +122,35 @@ typedef struct pt_summary {
     int threads;
     int64_t steps, first_step;         /* planned in all; already done when resumed */
     int64_t seq_len, batch_size, windows, tokens;
+    const char *costs;                 /* where the predictions come from: "measured in 2.10 s" */
+    double predicted_step_s;
     char plan[512];                    /* what was decided, in sentences */
+    char limits[256];                  /* how busy each queue will be */
     pt_memory memory[3]; int memory_n;
 } pt_summary;
 PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
+/* Predicted and measured, of a steady step: the step itself (median), each phase, and the busy time of each queue (means of the
+ * steps that were looked at). Returns how many there are, 0 while nothing has been measured. */
+enum { PT_TIMINGS = 10 };
+typedef struct pt_timing { const char *name; double predicted_s, measured_s; } pt_timing;
+PT_API int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS]);
 /* plan.json's text; free() it. */
 PT_API char *pt_trainer_plan_json(const pt_trainer *t);
+
+/* ---- planning without training ---- */
+
+typedef struct pt_plan pt_plan;
+
+/* What pt_trainer_open would decide, what it would cost and whether it fits. `model` may also be a config.json; of the rest
+ * only what the plan depends on is looked at: no data, no weights, no output folder, and with machine_file (a path, or the
+ * name of one that came with the program, such as "rtx3090") no such hardware. Where nothing fits it is PT_DOES_NOT_FIT, and
+ * *out is there all the same: its JSON says what is missing. */
+PT_API int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e);
+/* A screen of text: where every byte lies, what each layer does, what limits the step, what would help. free() it. */
+PT_API char *pt_plan_text(const pt_plan *p);
+/* {"fits", "predicted", "plan", "why", ...}; its "plan" is what plan_file takes. free() it. */
+PT_API char *pt_plan_json(const pt_plan *p);
+PT_API void pt_plan_close(pt_plan *p);
 
 /* ---- evaluation ---- */
 

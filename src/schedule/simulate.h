@@ -14,6 +14,9 @@ extern const char *const phase_names[PHASES];
 /* Phase of a task: the head belongs to backward (evaluation's to forward), transfers to none (-1). */
 int task_phase(const task *t);
 
+/* Of a task that ran. */
+typedef struct task_time { int64_t start_ns, end_ns; } task_time;
+
 typedef struct simulation {
     double total_ns;                  /* from the first task's start to the end of the last, plus costs.step_ns */
     double busy_ns[QUEUES];

@@ -109,7 +109,7 @@ static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
         failed = state_export(s, STATE_EXP_AVG, folder, "exp_avg", PT_F32, false, e);
     if (!failed)
         failed = state_export(s, STATE_EXP_AVG_SQ, folder, "exp_avg_sq", PT_F32, false, e);
-    return failed ? failed : write_counters(t, folder, t->device->info.arithmetic, e);
+    return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, e);
 }
 
 /* Step of a folder named checkpoint-STEP, or -1. */
@@ -336,9 +336,9 @@ static void compare_arithmetic(const trainer *t, const char *path)
     const char *before;
     if (path_join(file, path, "trainer/trainer.json", NULL) || json_source_open(&s, file, NULL))
         return;
-    if (!json_get_string(&s, "arithmetic", JSON_REQUIRED, &before, NULL) && strcmp(before, t->device->info.arithmetic) != 0)
+    if (!json_get_string(&s, "arithmetic", JSON_REQUIRED, &before, NULL) && strcmp(before, t->planning.device->info.arithmetic) != 0)
         trainer_notice(t, "the checkpoint was computed with %s and this run computes with %s: the bits may differ from here on", before,
-                       t->device->info.arithmetic);
+                       t->planning.device->info.arithmetic);
     json_source_close(&s);
 }
 

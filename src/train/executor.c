@@ -20,6 +20,7 @@ struct executor {
     queue *queues[QUEUES];
     uint64_t *values;     /* timeline value behind each task */
     task_time *times;
+    bool timing, timed;   /* the next run takes times; the last one did */
     char *mailbox;        /* batch, losses, sums: the loader's side */
     size_t mailbox_bytes, loss_at, sumsq_at;
     task_runner runner;
@@ -152,8 +153,8 @@ int executor_open(const executor_options *o, executor **out, pt_error *e)
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
         most = x->schedules[kind].tasks_n > most ? x->schedules[kind].tasks_n : most;
     x->values = calloc((size_t)most + 1, sizeof *x->values);
-    x->times = o->trace ? calloc((size_t)most + 1, sizeof *x->times) : NULL;
-    if (!failed && (!x->values || (o->trace && !x->times)))
+    x->times = calloc((size_t)most + 1, sizeof *x->times);
+    if (!failed && (!x->values || !x->times))
         failed = pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", most);
     if (!failed)
         failed = open_memory(x, e);
@@ -214,10 +215,10 @@ static void issue(executor *x, const schedule *s, int index)
     for (int other = 0; other < QUEUES; other++)
         if (t->wait[other] >= 0)
             queue_wait(q, x->queues[other], x->values[t->wait[other]]);
-    if (x->times)
+    if (x->timing)
         queue_mark(q, &x->times[index].start_ns);
     task_run(&x->runner, s, t, q);
-    if (x->times)
+    if (x->timing)
         queue_mark(q, &x->times[index].end_ns);
     x->values[index] = queue_signal(q);
 }
@@ -231,6 +232,7 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
         return pt_fail(e, PT_FAILED, "this schedule was not asked for when the executor was opened");
     x->peak_known &= x->ran[kind];
     x->ran[kind] = true;
+    x->timed = x->timing;
     x->runner.loss_scale = loss_scale;
     if (u)
         x->runner.update = *u;
@@ -255,7 +257,8 @@ const float *executor_losses(const executor *x) { return (const float *)(x->mail
 const double *executor_sumsq(const executor *x) { return (const double *)(x->mailbox + x->sumsq_at); }
 const schedule *executor_schedule(const executor *x, schedule_kind kind) { return x->built[kind] ? &x->schedules[kind] : NULL; }
 const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }
-const task_time *executor_trace(const executor *x) { return x->times; }
+void executor_time_tasks(executor *x, bool on) { x->timing = on; }
+const task_time *executor_times(const executor *x) { return x->timed ? x->times : NULL; }
 uint64_t executor_bytes(const executor *x, tier t) { return x->bytes[t]; }
 
 uint64_t executor_peak_bytes(executor *x, tier t)

@@ -9,7 +9,7 @@
 
 #include "device/device.h"
 #include "io/disk.h"
-#include "schedule/schedule.h"
+#include "schedule/simulate.h"
 
 typedef struct executor executor;
 
@@ -21,7 +21,6 @@ typedef struct executor_options {
     const char *disk_path;          /* folder for the disk tier's file */
     const disk_options *disk;       /* may be NULL */
     int threads;                    /* compute threads, 0: the device's default */
-    bool trace;
 } executor_options;
 
 /* AdamW as the updates of this run take it. */
@@ -47,8 +46,9 @@ const double *executor_sumsq(const executor *x);  /* sumsq_count() partial sums 
 const schedule *executor_schedule(const executor *x, schedule_kind kind);
 const schedule_input *executor_input_of(const executor *x);
 
-typedef struct task_time { int64_t start_ns, end_ns; } task_time;
-const task_time *executor_trace(const executor *x); /* of the last run's tasks; NULL unless asked for */
+/* Whether the next runs take the time of each task: two looks at the clock a task. */
+void executor_time_tasks(executor *x, bool on);
+const task_time *executor_times(const executor *x); /* of the last run's tasks; NULL where they were not taken */
 
 /* Largest arena over the schedules, with the room that saving needs. */
 uint64_t executor_bytes(const executor *x, tier t);

@@ -28,14 +28,22 @@ static int check_range(const char *name, double value, double low, double high, 
 
 int options_check(const pt_train_options *o, pt_error *e)
 {
-    if (!o->model || !o->model[0])
-        return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json");
+    int failed = options_check_plan(o, e);
+    if (failed)
+        return failed;
     if (!o->data || o->data_n < 1)
         return pt_fail(e, PT_USAGE, "no data: --data FILE names a text, JSONL, .npy or .bin file, or a folder of them");
     if (!o->out || !o->out[0])
         return pt_fail(e, PT_USAGE, "no output folder: --out DIR");
     if (o->eval_data_n < 0 || (o->eval_data_n && !o->eval_data))
         return pt_fail(e, PT_USAGE, "the list of %d --eval-data is not there", o->eval_data_n);
+    return 0;
+}
+
+int options_check_plan(const pt_train_options *o, pt_error *e)
+{
+    if (!o->model || !o->model[0])
+        return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json");
     if (!o->device)
         return pt_fail(e, PT_USAGE, "no device: --device cpu");
     const struct { const char *name; double value, low, high; } ranges[] = {

@@ -4,7 +4,6 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "profile/machine.h"
-#include "train/budgets.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -103,27 +102,6 @@ static int open_data(trainer *t, pt_error *e)
 
 /* ---- the step ---- */
 
-static int choose_shape(trainer *t, pt_error *e)
-{
-    const model_config *c = &t->model->config;
-    if (!t->o.seq_len)
-        t->o.seq_len = c->max_positions < 1024 ? c->max_positions : 1024;
-    if (c->position == POSITION_LEARNED && t->o.seq_len > c->max_positions)
-        return pt_fail(e, PT_FAILED, "--seq-len %lld is more than the %lld positions that the model has learned",
-                       (long long)t->o.seq_len, (long long)c->max_positions);
-    if (t->o.seq_len > c->max_positions)
-        trainer_notice(t, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)t->o.seq_len,
-                       (long long)c->max_positions);
-    step_shape_init(&t->shape, t->model, t->o.precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, t->o.batch_size, t->o.seq_len);
-    int64_t micro = t->o.micro_batch;
-    if (micro && (micro % t->shape.unit_seqs || t->o.batch_size % micro))
-        return pt_fail(e, PT_USAGE,
-                       "--micro-batch %lld: it must divide the batch of %lld and be a multiple of %lld, the sequences that are "
-                       "computed together",
-                       (long long)micro, (long long)t->o.batch_size, (long long)t->shape.unit_seqs);
-    return 0;
-}
-
 static int count_steps(trainer *t, pt_error *e)
 {
     int64_t windows = (int64_t)dataset_windows(t->data), batch = t->shape.batch;
@@ -140,54 +118,22 @@ static int count_steps(trainer *t, pt_error *e)
 
 /* ---- budgets and plan ---- */
 
-static int choose_budgets(trainer *t, pt_error *e)
-{
-    const pt_train_options *o = &t->o;
-    int failed = 0;
-    if (o->disk_path)
-        snprintf(t->disk_path, sizeof t->disk_path, "%s", o->disk_path);
-    else
-        failed = path_join(t->disk_path, t->out, "disk", e);
-    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, t->disk_path};
-    return failed ? failed : budgets_choose(&r, t->budget, &t->host_tier, e);
-}
-
-/* The schedules of a run whose updates happen then. */
-static unsigned kinds_of(const trainer *t, update_time update)
-{
-    unsigned kinds = 1u << SCHEDULE_STEP;
-    if (update != UPDATE_BACKWARD)
-        kinds |= 1u << SCHEDULE_DRAIN;
-    if (update == UPDATE_NEXT_FORWARD)
-        kinds |= 1u << SCHEDULE_STEP_UPDATE;
-    return kinds | (t->eval ? 1u << SCHEDULE_EVAL : 0);
-}
-
-static int read_plan(trainer *t, pt_error *e)
-{
-    int failed = plan_read(t->o.plan_file, &t->plan, e);
-    if (!failed)
-        failed = pack(t->model, &t->shape, t->plan.chunk_bytes, &t->packing, e);
-    if (!failed && (failed = plan_validate(&t->plan, t->model, &t->shape, &t->packing, t->o.max_grad_norm > 0, e)))
-        pt_error_prefix(e, "%s", t->o.plan_file);
-    if (!failed && t->o.micro_batch && t->o.micro_batch != t->plan.micro_batch)
-        failed = pt_fail(e, PT_USAGE, "--micro-batch %lld and the \"micro_batch\" %lld of %s contradict each other: leave the option out",
-                         (long long)t->o.micro_batch, (long long)t->plan.micro_batch, t->o.plan_file);
-    return failed;
-}
-
 static int make_plan(trainer *t, pt_error *e)
 {
-    if (t->o.plan_file)
-        return read_plan(t, e);
-    bool clipping = t->o.max_grad_norm > 0;
-    rule_input r = {.model = t->model, .shape = &t->shape, .training = true, .clipping = clipping, .host_tier = t->host_tier,
-                    .micro_batch = t->o.micro_batch, .kinds = kinds_of(t, clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD)};
-    memcpy(r.budget, t->budget, sizeof r.budget);
-    return rule_plan(&r, &t->packing, &t->plan, NULL, e);
+    planning *p = &t->planning;
+    int failed = planning_open_device(p, &t->o, e);
+    p->o = &t->o;
+    p->model = t->model;
+    p->shape = &t->shape;
+    p->evaluates = t->eval != NULL;
+    if (t->o.disk_path)
+        snprintf(p->disk_path, sizeof p->disk_path, "%s", t->o.disk_path);
+    else if (!failed)
+        failed = path_join(p->disk_path, t->out, "disk", e);
+    return failed ? failed : planning_make(p, e);
 }
 
-static int write_plan(const trainer *t, pt_error *e)
+int trainer_write_plan(const trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES], *json = pt_trainer_plan_json(t);
     int failed = json ? path_join(path, t->out, "plan.json", e) : pt_fail(e, PT_FAILED, "out of memory");
@@ -229,22 +175,27 @@ static int write_machine(const trainer *t, pt_error *e)
         return failed;
     json_t *all = json_pack("{s:s, s:i, s:I, s:I, s:s}", "processor", m.processor, "cores", m.cores, "memory_bytes",
                             (json_int_t)m.memory_bytes, "memory_free_bytes", (json_int_t)m.memory_free_bytes, "arithmetic",
-                            t->device->info.arithmetic);
+                            t->planning.device->info.arithmetic);
     failed = all ? file_write_json(path, all, e) : pt_fail(e, PT_FAILED, "out of memory");
     json_decref(all);
     return failed;
 }
 
-static int open_executor(trainer *t, pt_error *e)
+schedule_input trainer_schedules(const trainer *t)
 {
-    device_options d = {.threads = t->o.threads};
-    if (strcmp(t->o.device, "cpu") != 0)
-        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", t->o.device);
-    int failed = device_cpu_open(&d, &t->device, e);
-    executor_options x = {.device = t->device, .host = t->device, .schedules = kinds_of(t, t->plan.update), .disk_path = t->disk_path,
-                          .threads = t->o.threads, .trace = t->o.trace};
-    x.input = (schedule_input){t->model, &t->shape, &t->packing, &t->plan, true, t->host_tier};
-    memcpy(x.budget, t->budget, sizeof x.budget);
+    const planning *p = &t->planning;
+    return (schedule_input){t->model, &t->shape, &p->result.best.packing, &p->result.best.plan, true, p->host_tier};
+}
+
+int trainer_open_executor(trainer *t, pt_error *e)
+{
+    const planning *p = &t->planning;
+    unsigned kinds = search_kinds(&p->search, trainer_plan(t)->update);
+    executor_options x = {.device = p->device, .host = p->host, .input = trainer_schedules(t), .schedules = kinds,
+                          .disk_path = p->disk_path, .threads = t->o.threads};
+    memcpy(x.budget, p->budget, sizeof x.budget);
+    memset(&t->measured, 0, sizeof t->measured);
+    int failed = forecast_make(&x.input, kinds, &p->profile.costs, &t->forecast, e);
     return failed ? failed : executor_open(&x, &t->x, e);
 }
 
@@ -332,7 +283,7 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed)
         failed = choose_save_type(t, e);
     if (!failed)
-        failed = choose_shape(t, e);
+        failed = planning_shape(&t->o, t->model, &t->shape, e);
     if (!failed)
         failed = open_data(t, e);
     if (!failed)
@@ -340,11 +291,9 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed && from[0])
         failed = checkpoint_read_counters(t, from, e);
     if (!failed)
-        failed = choose_budgets(t, e);
-    if (!failed)
         failed = make_plan(t, e);
     if (!failed)
-        failed = open_executor(t, e);
+        failed = trainer_open_executor(t, e);
     if (!failed)
         failed = room_check(t, e);
     if (!failed)
@@ -353,7 +302,7 @@ int trainer_setup(trainer *t, pt_error *e)
         failed = write_machine(t, e);
     if (!failed)
         failed = metrics_open(t, e);
-    return failed ? failed : write_plan(t, e);
+    return failed ? failed : trainer_write_plan(t, e);
 }
 
-char *pt_trainer_plan_json(const pt_trainer *t) { return plan_to_json(&t->plan, t->model, &t->shape); }
+char *pt_trainer_plan_json(const pt_trainer *t) { return plan_to_json(trainer_plan(t), t->model, &t->shape); }

@@ -1,18 +1,12 @@
 #include "train/trainer.h"
 
+#include "base/clock.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 void trainer_notice(const trainer *t, const char *fmt, ...)
 {
@@ -78,10 +72,7 @@ void pt_trainer_close(pt_trainer *t)
     if (t->metrics)
         fclose(t->metrics);
     executor_close(t->x);
-    if (t->device)
-        t->device->table->close(t->device);
-    plan_free(&t->plan);
-    packing_free(&t->packing);
+    planning_close(&t->planning);
     dataset_close(t->data);
     dataset_close(t->eval);
     tokenizer_close(t->tokenizer);
@@ -142,7 +133,7 @@ static double gradient_norm(const trainer *t, int *bad)
 static void save_before(trainer *t, char *sentence, size_t n)
 {
     pt_error e;
-    t->broken = t->plan.update == UPDATE_BACKWARD;
+    t->broken = trainer_plan(t)->update == UPDATE_BACKWARD;
     if (t->broken)
         snprintf(sentence, n, "weights may have been changed by it: start anew from the last checkpoint (--model CHECKPOINT)");
     else if (checkpoint_save(t, &e))
@@ -188,8 +179,11 @@ static int run_schedule(trainer *t, schedule_kind kind, float loss_scale, pt_err
         failed = executor_run(t->x, kind, loss_scale, &t->update, e);
     t->broken = failed != 0;
     t->pending = false;
+    const schedule_input in = trainer_schedules(t);
     if (failed)
         checkpoint_add_advice(t, e);
+    else
+        measured_run(&t->measured, &in, &t->planning.profile.costs, t->x, kind);
     return failed;
 }
 
@@ -201,19 +195,22 @@ static int run_step(trainer *t, int64_t *targets, pt_error *e)
     int failed = load_batch(t, targets, e);
     if (failed)
         return failed;
-    if (t->plan.update == UPDATE_BACKWARD)
+    if (trainer_plan(t)->update == UPDATE_BACKWARD)
         t->update = params_of_step(t, t->step + 1, 0);
     schedule_kind kind = t->pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
+    bool trace = t->o.trace && t->step + 1 == t->steps;
+    executor_time_tasks(t->x, trace || measured_wants(&t->measured));
     failed = run_schedule(t, kind, (float)(1.0 / (double)*targets), e);
-    return !failed && t->o.trace && t->step + 1 == t->steps ? trace_write(t, kind, e) : failed;
+    return !failed && trace ? trace_write(t, kind, e) : failed;
 }
 
 int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
 {
     if (t->step >= t->steps)
         return 0;
-    double start = now_s();
+    double start = clock_s();
     int64_t targets;
+    bool steady = t->pending || trainer_plan(t)->update != UPDATE_NEXT_FORWARD;
     int bad, failed = run_step(t, &targets, e);
     if (failed)
         return failed;
@@ -223,14 +220,16 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
         return failed;
     t->step++;
     t->tokens += targets;
-    if (t->plan.update != UPDATE_BACKWARD) {
+    if (trainer_plan(t)->update != UPDATE_BACKWARD) {
         t->update = params_of_step(t, t->step, norm);
         t->pending = true;
     }
-    if (t->plan.update == UPDATE_END && (failed = trainer_drain(t, e)))
+    if (trainer_plan(t)->update == UPDATE_END && (failed = trainer_drain(t, e)))
         return failed;
     *s = (pt_step){.step = t->step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->o, t->step, t->steps), .tokens = t->tokens};
-    s->step_s = now_s() - start;
+    s->step_s = clock_s() - start;
+    s->predicted_step_s = t->forecast.step_ns * 1e-9;
+    measured_step(&t->measured, s->step_s, steady);
     s->tokens_per_s = (double)targets / s->step_s;
     bool last = t->step == t->steps;
     if (t->eval && (last || (t->o.eval_every && t->step % t->o.eval_every == 0))) {

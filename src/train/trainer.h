@@ -12,29 +12,29 @@
 #include "base/json.h"
 #include "data/dataset.h"
 #include "io/files.h"
-#include "search/rule.h"
 #include "train/executor.h"
+#include "train/measured.h"
+#include "train/planning.h"
 #include "train/state.h"
 
 #include <stdio.h>
 
 struct pt_trainer {
     pt_train_options o;
-    char model_dir[FILE_PATH_BYTES], out[FILE_PATH_BYTES], disk_path[FILE_PATH_BYTES];
+    char model_dir[FILE_PATH_BYTES], out[FILE_PATH_BYTES];
     model *model;
     tokenizer *tokenizer;
     dataset *data, *eval;
     step_shape shape;
-    packing packing;
-    plan plan;
-    device *device;
+    planning planning;             /* budgets, costs, the plan */
+    forecast forecast;             /* of a steady step */
+    measured measured;
     executor *x;
     dir_lock lock;
     FILE *metrics;
-    bool random_init, host_tier;
+    bool random_init;
     bool made_out, found_empty;    /* the output folder was not there before; no run had written into it */
     pt_dtype save_type;
-    uint64_t budget[TIERS];
     int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */
     int64_t step, first_step;      /* done; done when the run was resumed */
     int64_t saved_step;            /* of the newest checkpoint that this run has written, or -1 */
@@ -45,8 +45,12 @@ struct pt_trainer {
 };
 typedef struct pt_trainer trainer;
 
+static inline const plan *trainer_plan(const trainer *t) { return &t->planning.result.best.plan; }
+schedule_input trainer_schedules(const trainer *t); /* pointers into the trainer */
+
 /* options.c */
 int options_check(const pt_train_options *o, pt_error *e);
+int options_check_plan(const pt_train_options *o, pt_error *e); /* those that planning alone looks at, and all ranges */
 double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps);
 
 /* trainer.c */
@@ -56,6 +60,8 @@ int trainer_drain(trainer *t, pt_error *e); /* runs the waiting updates; an erro
 
 /* setup.c */
 int trainer_setup(trainer *t, pt_error *e);
+int trainer_open_executor(trainer *t, pt_error *e); /* for the plan; its forecast is made too */
+int trainer_write_plan(const trainer *t, pt_error *e);
 
 /* checkpoint.c */
 int checkpoint_save(trainer *t, pt_error *e); /* the error says which checkpoint stands */
@@ -81,8 +87,8 @@ typedef struct room_need {
 room_need room_of(const trainer *t);
 int room_check(const trainer *t, pt_error *e); /* PT_DOES_NOT_FIT, or a notice where it may become tight */
 
-/* trace.c */
-int trace_write(const trainer *t, schedule_kind kind, pt_error *e); /* of the last run, which was of this kind */
+/* trace.c: of the last run, which was of this kind, beside what was predicted */
+int trace_write(const trainer *t, schedule_kind kind, pt_error *e);
 
 /* metrics.c */
 int metrics_open(trainer *t, pt_error *e); /* cut back to the step that the run starts from */

@@ -1,0 +1,90 @@
+#include "args.h"
+#include "commands.h"
+#include "input.h"
+#include "progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct session {
+    pt_train_options o;
+    int precision;
+    bool json, quiet;
+    progress bar;
+} session;
+
+static const char usage[] =
+    "usage: protrain plan --model DIR|config.json [options]\n\n"
+    "Says what training would do with this machine or another: where every byte would lie, how long a step\n"
+    "would take, what limits it and what would help. Needs no weights and no data, and trains nothing.";
+
+static int parse(session *s, int argc, char **argv, pt_error *e)
+{
+    pt_train_options *o = &s->o;
+    const arg table[] = {
+        {NULL, ARG_HEADING, NULL, NULL, "What would be trained", false},
+        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder, or its config.json alone", false},
+        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
+        {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
+        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned if not given", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
+        {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, and updates may run during backward; default 1", false},
+        {"--steps", ARG_INT, &o->steps, "N", "steps of the run, to say what it would write to the disk", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Hardware (this machine's, if not given)", false},
+        {"--machine", ARG_STRING, &o->machine_file, "FILE", "plan for this machine file, or for one that came with\nthe program (rtx3090, a100-80gb, h100 ...)", false},
+        {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring", false},
+        {"--plan", ARG_STRING, &o->plan_file, "FILE", "price this plan instead of searching for the best", false},
+        {"--device", ARG_STRING, &o->device, "NAME", "cpu", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
+        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "where the disk tier would be; default the current folder", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Output", false},
+        {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "one JSON object on stdout; its \"plan\" is what train --plan takes", false},
+    };
+    return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+}
+
+static int print(const session *s, const pt_plan *p, pt_error *e)
+{
+    char *text = s->json ? pt_plan_json(p) : pt_plan_text(p);
+    if (!text) {
+        snprintf(e->text, sizeof e->text, "out of memory");
+        return e->code = PT_FAILED;
+    }
+    puts(text);
+    free(text);
+    return output_finish(e);
+}
+
+static int run(session *s, pt_error *e)
+{
+    pt_plan *p = NULL;
+    pt_error written = {0};
+    s->o.precision = s->precision ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s->o.notice = progress_notice;
+    s->o.progress = progress_stage;
+    s->o.arg = &s->bar;
+    progress_open(&s->bar, s->quiet || s->json);
+    int failed = pt_plan_open(&s->o, &p, e);
+    progress_clear(&s->bar);
+    if (p && (s->json || !failed) && print(s, p, &written)) {
+        *e = written;
+        failed = written.code;
+    }
+    pt_plan_close(p);
+    return failed;
+}
+
+int command_plan(int argc, char **argv)
+{
+    session s = {0};
+    pt_error e = {0};
+    pt_train_defaults(&s.o);
+    int status = parse(&s, argc, argv, &e);
+    if (status == 1)
+        return 0;
+    return status || run(&s, &e) ? exit_with(&e) : 0;
+}

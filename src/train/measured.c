@@ -1,0 +1,83 @@
+#include "train/measured.h"
+
+#include "report/forecast.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_TIMED = 8, TIMED_EVERY = 16 };
+
+bool measured_wants(const measured *m)
+{
+    int timed = 0;
+    for (int k = 0; k < SCHEDULE_KINDS; k++)
+        timed = m->work[k].runs > timed ? m->work[k].runs : timed;
+    return m->steps > 0 && (timed < FIRST_TIMED || m->steps % TIMED_EVERY == 0);
+}
+
+void measured_run(measured *m, const schedule_input *in, const costs *c, const executor *x, schedule_kind kind)
+{
+    const task_time *times = executor_times(x);
+    const schedule *s = executor_schedule(x, kind);
+    if (!times || !m->steps)
+        return;
+    work_times_add(&m->work[kind], in, s, c, times);
+    for (int i = 0; i < s->tasks_n; i++) {
+        double ns = (double)(times[i].end_ns - times[i].start_ns);
+        int phase = task_phase(&s->tasks[i]);
+        m->busy_ns[kind][s->tasks[i].queue] += ns;
+        if (phase >= 0)
+            m->phase_ns[kind][phase] += ns;
+    }
+}
+
+void measured_step(measured *m, double step_s, bool steady)
+{
+    if (m->steps++ && steady)
+        m->step_s[m->steady++ % MEASURED_STEPS] = step_s;
+}
+
+void measured_again(measured *m)
+{
+    memset(m->work, 0, sizeof m->work);
+    memset(m->busy_ns, 0, sizeof m->busy_ns);
+    memset(m->phase_ns, 0, sizeof m->phase_ns);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+double measured_median_s(const measured *m, int n)
+{
+    double sorted[MEASURED_STEPS];
+    if (n > MEASURED_STEPS)
+        n = MEASURED_STEPS;
+    if (n > m->steady)
+        n = (int)m->steady;
+    if (n < 1)
+        return 0;
+    for (int i = 0; i < n; i++)
+        sorted[i] = m->step_s[(m->steady - 1 - i) % MEASURED_STEPS];
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+step_times measured_times(const measured *m, update_time update)
+{
+    schedule_kind kinds[2];
+    int second;
+    steady_schedules(update, &kinds[0], &second);
+    kinds[1] = (schedule_kind)(second < 0 ? 0 : second);
+    step_times t = {.runs = m->work[kinds[0]].runs};
+    for (int i = 0; i < (second < 0 ? 1 : 2); i++) {
+        double runs = m->work[kinds[i]].runs ? m->work[kinds[i]].runs : 1;
+        for (int q = 0; q < QUEUES; q++)
+            t.busy_ns[q] += m->busy_ns[kinds[i]][q] / runs;
+        for (int p = 0; p < PHASES; p++)
+            t.phase_ns[p] += m->phase_ns[kinds[i]][p] / runs;
+    }
+    return t;
+}

@@ -1,0 +1,36 @@
+/* measured.h - what the steps of a run really take, to be laid beside the forecast.
+ *
+ * Every steady step's time is kept for the median; the tasks' times are taken on the first steps and then on one of
+ * sixteen, so that looking at the clock costs nothing that could be measured.
+ */
+#ifndef PT_MEASURED_H
+#define PT_MEASURED_H
+
+#include "profile/adjust.h"
+#include "train/executor.h"
+
+enum { MEASURED_STEPS = 256 };
+
+typedef struct measured {
+    int64_t steps;                        /* since the executor was opened */
+    double step_s[MEASURED_STEPS];        /* a ring of the newest steady ones */
+    int64_t steady;                       /* how many there were */
+    work_times work[SCHEDULE_KINDS];      /* of the runs whose tasks were timed */
+    double busy_ns[SCHEDULE_KINDS][QUEUES], phase_ns[SCHEDULE_KINDS][PHASES]; /* sums over these runs */
+} measured;
+
+/* Whether the tasks of the next step should be timed. */
+bool measured_wants(const measured *m);
+/* After a run of the executor: adds its tasks' times where they were taken. The first step's, with its page faults, are not. */
+void measured_run(measured *m, const schedule_input *in, const costs *c, const executor *x, schedule_kind kind);
+void measured_step(measured *m, double step_s, bool steady);
+/* Forgets the tasks' times, to take new ones from the next step on. */
+void measured_again(measured *m);
+
+/* Median of the newest n steady steps, or of fewer where there are not so many; 0: none yet. */
+double measured_median_s(const measured *m, int n);
+/* Means over timed runs of a steady step's schedules: *runs 0 where there were none. */
+typedef struct step_times { int runs; double busy_ns[QUEUES], phase_ns[PHASES]; } step_times;
+step_times measured_times(const measured *m, update_time update);
+
+#endif

@@ -1,0 +1,242 @@
+#include "train/planning.h"
+
+#include "base/units.h"
+#include "profile/machine.h"
+#include "search/rule.h"
+#include "train/budgets.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+static void say(const pt_train_options *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(const pt_train_options *o, const char *fmt, ...)
+{
+    char sentence[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    if (o->notice)
+        o->notice(o->arg, sentence);
+}
+
+int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error *e)
+{
+    const model_config *c = &m->config;
+    if (!o->seq_len)
+        o->seq_len = c->max_positions < 1024 ? c->max_positions : 1024;
+    if (c->position == POSITION_LEARNED && o->seq_len > c->max_positions)
+        return pt_fail(e, PT_FAILED, "--seq-len %lld is more than the %lld positions that the model has learned", (long long)o->seq_len,
+                       (long long)c->max_positions);
+    if (o->seq_len > c->max_positions)
+        say(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len, (long long)c->max_positions);
+    step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
+    int64_t micro = o->micro_batch;
+    if (micro && (micro % s->unit_seqs || o->batch_size % micro))
+        return pt_fail(e, PT_USAGE,
+                       "--micro-batch %lld: it must divide the batch of %lld and be a multiple of %lld, the sequences that are "
+                       "computed together",
+                       (long long)micro, (long long)o->batch_size, (long long)s->unit_seqs);
+    return 0;
+}
+
+int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
+{
+    const device_options d = {.threads = o->threads, .notice = o->notice, .arg = o->arg};
+    return device_open(o->device, &d, &p->device, &p->host, e);
+}
+
+/* ---- budgets ---- */
+
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+/* What the machine of the file has, less the same margins; on a CPU a host only where asked for. */
+static void budgets_of_file(planning *p)
+{
+    const pt_train_options *o = p->o;
+    const machine_spec *x = &p->machine;
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
+        machine m = {.memory_bytes = x->memory_bytes[t]};
+        p->budget[t] = less(x->memory_bytes[t], machine_memory_margin(&m));
+    }
+    p->budget[TIER_DISK] = less(x->memory_bytes[TIER_DISK], MACHINE_DISK_MARGIN);
+    p->host_tier = x->cuda ? x->memory_bytes[TIER_HOST] > 0 && o->host_memory != 0 : o->host_memory != PT_AUTO && o->host_memory > 0;
+    if (o->host_memory != PT_AUTO)
+        p->budget[TIER_HOST] = o->host_memory;
+    if (!p->host_tier)
+        p->budget[TIER_HOST] = 0;
+    if (o->device_memory != PT_AUTO)
+        p->budget[TIER_DEVICE] = o->device_memory;
+    else if (!x->cuda)
+        p->budget[TIER_DEVICE] = less(p->budget[TIER_DEVICE], p->budget[TIER_HOST]);
+    if (o->disk_memory != PT_AUTO)
+        p->budget[TIER_DISK] = o->disk_memory;
+}
+
+static int budgets_found(planning *p, pt_error *e)
+{
+    const pt_train_options *o = p->o;
+    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path};
+    machine m;
+    int failed = machine_probe(&m, e);
+    if (!failed)
+        failed = budgets_choose(&r, p->budget, &p->host_tier, e);
+    snprintf(p->name, sizeof p->name, "%s, %d threads", m.processor, p->device ? p->device->info.threads : m.cores);
+    return failed;
+}
+
+/* ---- costs ---- */
+
+/* Whether something may have to move: transfers are measured only then. On a CPU the disk is used only where memory does
+ * not hold everything, even if nothing is kept. */
+static int needs_transfers(planning *p, bool *needs, pt_error *e)
+{
+    const policy last = p->host_tier ? POLICY_RESIDENT : POLICY_RECOMPUTE;
+    *needs = true;
+    for (policy k = POLICY_RESIDENT; k <= last && *needs; k++) {
+        candidate c = {0};
+        int fits = policy_plan(&p->search, k, &c, e);
+        candidate_free(&c);
+        if (fits < 0)
+            return fits;
+        *needs = !fits;
+    }
+    return 0;
+}
+
+static int measure(planning *p, bool transfers, pt_error *e)
+{
+    const pt_train_options *o = p->o;
+    char time[32];
+    p->request = (profile_request){.device = p->device, .host = p->host, .threads = o->threads, .model = p->model, .shape = p->shape,
+                                   .host_tier = p->host_tier, .transfers = transfers, .disk_path = p->disk_path,
+                                   .file = o->profile_file, .fresh = p->fresh, .progress = o->progress, .arg = o->arg};
+    memcpy(p->request.budget, p->budget, sizeof p->request.budget);
+    int failed = profile_get(&p->request, &p->profile, e);
+    if (failed)
+        return failed;
+    p->profiled = true;
+    if (o->profile_file)
+        snprintf(p->source, sizeof p->source, "costs from %s", o->profile_file);
+    else
+        snprintf(p->source, sizeof p->source, p->profile.cached ? "measured before, checked in %s" : "measured in %s",
+                 seconds_format(time, p->profile.seconds));
+    return 0;
+}
+
+static int find_costs(planning *p, pt_error *e)
+{
+    bool transfers = true;
+    if (p->from_file && !p->o->profile_file) {
+        snprintf(p->source, sizeof p->source, "computed from its figures, not measured");
+        return costs_analytic(&p->machine, p->model, p->shape, &p->profile.costs, e);
+    }
+    int failed = p->o->plan_file ? 0 : needs_transfers(p, &transfers, e);
+    return failed ? failed : measure(p, transfers, e);
+}
+
+/* ---- the plan ---- */
+
+static int read_plan(planning *p, pt_error *e)
+{
+    const char *path = p->o->plan_file;
+    candidate *c = &p->result.best;
+    int failed = plan_read(path, &c->plan, e);
+    if (!failed)
+        failed = pack(p->model, p->shape, c->plan.chunk_bytes, &c->packing, e);
+    if (!failed && (failed = plan_validate(&c->plan, p->model, p->shape, &c->packing, p->o->max_grad_norm > 0, e)))
+        pt_error_prefix(e, "%s", path);
+    if (!failed && p->o->micro_batch && p->o->micro_batch != c->plan.micro_batch)
+        failed = pt_fail(e, PT_USAGE, "--micro-batch %lld and the \"micro_batch\" %lld of %s contradict each other: leave the option out",
+                         (long long)p->o->micro_batch, (long long)c->plan.micro_batch, path);
+    snprintf(c->name, sizeof c->name, "given");
+    return failed;
+}
+
+/* A plan from a file has to fit as it is. */
+static int price_plan(planning *p, pt_error *e)
+{
+    candidate *c = &p->result.best;
+    int fits = search_price(&p->search, c, e);
+    if (fits)
+        return fits < 0 ? fits : 0;
+    memcpy(p->result.least, c->bytes, sizeof c->bytes);
+    for (int t = 0; t < TIERS; t++)
+        if (c->bytes[t] > p->budget[t]) {
+            char need[32], have[32];
+            return pt_fail(e, PT_DOES_NOT_FIT, "%s needs %s of %s memory and the budget is %s: give --%s-memory %llu, or leave --plan out",
+                           p->o->plan_file, size_format(need, c->bytes[t]), tier_names[t], size_format(have, p->budget[t]), tier_names[t],
+                           (unsigned long long)c->bytes[t]);
+        }
+    return pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit: leave --plan out", p->o->plan_file);
+}
+
+/* Where the search knows no plan that fits, the rule's ladder may. */
+static int search(const search_input *in, search_result *out, pt_error *e)
+{
+    const bool clipping = in->clipping;
+    rule_input rule = {.model = in->model, .shape = in->shape, .training = true, .clipping = clipping, .host_tier = in->host_tier,
+                       .micro_batch = in->micro_batch, .kinds = search_kinds(in, clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD)};
+    memcpy(rule.budget, in->budget, sizeof rule.budget);
+    int failed = search_plan(in, out, e);
+    if (failed != PT_DOES_NOT_FIT || rule_plan(&rule, &out->best.packing, &out->best.plan, NULL, NULL))
+        return failed;
+    int fits = search_price(in, &out->best, e);
+    return fits < 0 ? fits : fits ? 0 : failed;
+}
+
+/* Before anything is measured: whether some plan fits at all. */
+static int check_fit(planning *p, pt_error *e)
+{
+    search_result r = {0};
+    search_input in = p->search;
+    in.seconds = 1e-3;
+    int failed = search(&in, &r, e);
+    memcpy(p->result.least, r.least, sizeof r.least);
+    search_result_free(&r);
+    return failed;
+}
+
+int planning_make(planning *p, pt_error *e)
+{
+    const pt_train_options *o = p->o;
+    int failed = 0;
+    p->from_file = o->machine_file != NULL;
+    if (p->from_file) {
+        char path[MACHINE_PATH_BYTES];
+        failed = machine_file_find(o->machine_file, path, e);
+        if (!failed)
+            failed = machine_file_read(path, &p->machine, e);
+        snprintf(p->name, sizeof p->name, "%s", p->machine.name);
+        if (!failed)
+            budgets_of_file(p);
+    } else {
+        failed = budgets_found(p, e);
+    }
+    p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
+                               .clipping = o->max_grad_norm > 0, .host_tier = p->host_tier, .evaluates = p->evaluates,
+                               .micro_batch = o->micro_batch};
+    memcpy(p->search.budget, p->budget, sizeof p->search.budget);
+    costs_init(&p->profile.costs); /* nothing is known yet */
+    p->profile.costs.kinds_n = 1;
+    if (!failed)
+        failed = o->plan_file ? read_plan(p, e) : check_fit(p, e);
+    if (!failed)
+        failed = find_costs(p, e);
+    if (failed)
+        return failed;
+    return o->plan_file ? price_plan(p, e) : search(&p->search, &p->result, e);
+}
+
+void planning_close(planning *p)
+{
+    search_result_free(&p->result);
+    device_close(p->device, p->host);
+}
+
+explain_input planning_explain(const planning *p, int64_t steps, bool helps)
+{
+    return (explain_input){.search = &p->search, .best = &p->result.best, .others = p->result.others, .others_n = p->result.others_n,
+                           .tried = p->result.tried, .search_s = p->result.seconds, .machine = p->name, .source = p->source,
+                           .steps = steps, .helps = helps};
+}

@@ -1,0 +1,49 @@
+/* planning.h - from options to a plan that fits: budgets, costs, search. The same for a run and for `protrain plan`.
+ *
+ *   options, model --> shape --> budgets --> costs --> search --> plan
+ *                                   |          |
+ *                     this machine, or a machine file; measured, kept from before, or computed from the file
+ *
+ * With a plan from a file there is no search; what it will cost is said all the same.
+ */
+#ifndef PT_PLANNING_H
+#define PT_PLANNING_H
+
+#include "io/files.h"
+#include "profile/machine_file.h"
+#include "profile/profile.h"
+#include "report/explain.h"
+
+typedef struct planning {
+    /* given */
+    const pt_train_options *o;
+    const model *model;
+    const step_shape *shape;
+    device *device, *host;           /* this machine's; NULL where nothing is measured on it */
+    char disk_path[FILE_PATH_BYTES]; /* folder of the disk tier */
+    bool evaluates;
+    bool fresh;                      /* measure, whatever was kept from before */
+    /* found */
+    bool from_file;                  /* the machine is a machine file's */
+    machine_spec machine;
+    bool host_tier;
+    uint64_t budget[TIERS];
+    profile_request request;
+    profile_result profile;          /* its costs are used, whatever they come from */
+    bool profiled;                   /* they come from a profile */
+    char name[160], source[160];     /* of the machine, of the costs; for people */
+    search_input search;
+    search_result result;            /* best: the plan */
+} planning;
+
+/* Sequence length, batch and type; o->seq_len is filled in. */
+int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error *e);
+int planning_open_device(planning *p, const pt_train_options *o, pt_error *e);
+/* Fills `found`. PT_DOES_NOT_FIT says what is missing, and result.least what the most economical plan needs. */
+int planning_make(planning *p, pt_error *e);
+void planning_close(planning *p);
+
+/* The explanation's input for what was found; pointers into `p`. */
+explain_input planning_explain(const planning *p, int64_t steps, bool helps);
+
+#endif
