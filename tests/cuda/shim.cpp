@@ -21,6 +21,8 @@ enum { THREADS = 1024, WARP = 32, STACK_BYTES = (64 << 10) + 320 };
 
 struct barrier { unsigned size, here, left; uint64_t passed; };
 
+enum : unsigned { NOBODY = ~0u };
+
 /* What the lanes of a warp give each other; the next exchange uses the other half, so one barrier is enough. */
 struct warp_mail { uint64_t bits[2][WARP]; };
 
@@ -43,7 +45,7 @@ static struct shim {
     const void *scheduler_bottom; /* of the stack that the scheduler runs on */
     size_t scheduler_bytes;
     const std::function<void()> *kernel;
-    unsigned current;
+    unsigned current, done;
     int order;
     uint64_t random;
 } the;
@@ -108,35 +110,41 @@ static void to_fibre(unsigned i)
 #endif
 }
 
-/* A fibre never returns: its stack is begun anew for the next block. */
+/* A fibre never returns: it runs a thread of one block after the other. */
 static void fibre_main()
 {
-    fibre *f = &the.fibres[the.current];
+    unsigned i = the.current;
+    fibre *f = &the.fibres[i];
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_finish_switch_fiber(NULL, &the.scheduler_bottom, &the.scheduler_bytes);
 #endif
-    (*the.kernel)();
-    unsigned i = (unsigned)(f - the.fibres);
-    barrier *of[] = {&the.warps[i / WARP], &the.block};
-    for (barrier *b : of) {
-        b->left++;
-        if (b->here)
-            stop("this thread ended while others wait for it at a barrier");
+    for (;;) {
+        (*the.kernel)();
+        barrier *of[] = {&the.warps[i / WARP], &the.block};
+        for (barrier *b : of) {
+            b->left++;
+            if (b->here)
+                stop("this thread ended while others wait for it at a barrier");
+        }
+        f->done = true;
+        to_scheduler(f);
     }
-    f->done = true;
-    to_scheduler(f);
-    abort();
 }
 
 static void fibre_begin(unsigned i)
 {
     fibre *f = &the.fibres[i];
+    f->waits = NULL;
+    f->exchanges = 0;
+    f->done = false;
+    if (f->stack_pointer)
+        return;
     void **top = (void **)(stack_of(i) + STACK_BYTES);
     *--top = NULL; /* where a call would have left its return address: the stack is aligned as after one */
     *--top = (void *)fibre_main;
     for (int k = 0; k < 6; k++)
         *--top = NULL;
-    *f = {top, NULL, NULL, 0, 0, false};
+    f->stack_pointer = top;
 }
 
 /* ---- barriers ---- */
@@ -220,22 +228,22 @@ static unsigned walk_next(walk *w)
     return at;
 }
 
-/* One turn for every fibre that may run; how many have ended. */
-static unsigned block_turn(walk *w)
+/* One turn for every fibre that may run, but for those of the warp `asleep`; how many ran. */
+static unsigned block_turn(unsigned threads, unsigned asleep)
 {
-    unsigned ran = 0, done = 0;
-    for (unsigned k = 0; k < w->n; k++) {
-        fibre *f = &the.fibres[walk_next(w)];
-        if (!f->done && (!f->waits || f->waits->passed >= f->until)) {
-            f->waits = NULL;
-            to_fibre((unsigned)(f - the.fibres));
-            ran++;
-        }
-        done += f->done;
+    walk w = walk_of(threads);
+    unsigned ran = 0;
+    for (unsigned k = 0; k < threads; k++) {
+        unsigned i = walk_next(&w);
+        fibre *f = &the.fibres[i];
+        if (f->done || i / WARP == asleep || (f->waits && f->waits->passed < f->until))
+            continue;
+        f->waits = NULL;
+        to_fibre(i);
+        the.done += f->done;
+        ran++;
     }
-    if (!ran && done < w->n)
-        stop("every thread waits");
-    return done;
+    return ran;
 }
 
 static void block_run(unsigned threads)
@@ -245,8 +253,15 @@ static void block_run(unsigned threads)
         the.warps[w] = {WARP, 0, 0, 0};
     for (unsigned i = 0; i < threads; i++)
         fibre_begin(i);
-    for (walk w = walk_of(threads); block_turn(&w) < threads;)
-        w = walk_of(threads);
+    the.done = 0;
+    unsigned asleep = NOBODY;
+    while (the.done < threads) {
+        unsigned ran = block_turn(threads, asleep);
+        if (!ran && asleep == NOBODY)
+            stop("every thread waits");
+        if (the.order > 2) /* one warp sleeps until no other can go on */
+            asleep = !ran ? NOBODY : asleep == NOBODY ? random_below(threads / WARP) : asleep;
+    }
 }
 
 int shim_launch(unsigned blocks, unsigned threads, const std::function<void()> &kernel)
