@@ -80,10 +80,10 @@ static void gradient_is_the_slope_of_the_loss(void **state)
 {
     enum { VOCAB = 301 };
     tensor logits = tensor_random(PT_F32, VOCAB, 0, 2);
-    int32_t target = (int32_t)random_below(VOCAB);
-    float loss, d[VOCAB];
-    cross_entropy(1, PT_F32, 1, VOCAB, VOCAB, VOCAB, 1, logits.data, &target, &loss, d);
-    loss_row row = {logits.value, VOCAB, target};
+    int32_t *target = random_ids(1, VOCAB);
+    float *loss = test_alloc(sizeof *loss), *d = test_alloc(VOCAB * sizeof *d);
+    cross_entropy(1, PT_F32, 1, VOCAB, VOCAB, VOCAB, 1, logits.data, target, loss, d);
+    loss_row row = {logits.value, VOCAB, *target};
     for (int64_t i = 0; i < VOCAB; i++)
         near(PT_F32, d[i], slope(row_loss, &row, &logits.value[i]), 1e-6, "dlogits", i);
 }
@@ -93,23 +93,24 @@ static void not_finite_logits_are_seen(void **state)
     for (int turn = 0; turn < 60; turn++) {
         int64_t vocab = 1 + random_below(200), i = random_below(vocab);
         tensor logits = tensor_random(PT_F32, vocab, 0, 2);
-        int32_t target = (int32_t)random_below(vocab);
+        int32_t *target = random_ids(1, vocab);
         tensor_set(&logits, i, turn & 1 ? NAN : INFINITY);
-        float loss;
+        float *loss = test_alloc(sizeof *loss);
         bf16 *d = test_alloc((size_t)vocab * 2);
-        cross_entropy(1, PT_BF16, 1, vocab, vocab, vocab, 1, logits.data, &target, &loss, d);
-        assert_false(isfinite(loss));
-        assert_false(isfinite(bf16_to_f32(d[target])));
+        cross_entropy(1, PT_BF16, 1, vocab, vocab, vocab, 1, logits.data, target, loss, d);
+        assert_false(isfinite(*loss));
+        assert_false(isfinite(bf16_to_f32(d[*target])));
         test_teardown(NULL);
     }
 }
 
 static void logits_far_apart_neither_overflow_nor_vanish(void **state)
 {
-    float logits[5] = {-3e38f, 88.0f, 3e38f, -INFINITY, 3e38f}, loss, d[5];
-    int32_t target = 2;
-    cross_entropy(1, PT_F32, 1, 5, 5, 5, 1, logits, &target, &loss, d);
-    near(PT_F32, loss, log(2), 1e-7, "loss", 0);
+    static const float row[5] = {-3e38f, 88.0f, 3e38f, -INFINITY, 3e38f};
+    static const int32_t third = 2;
+    float *logits = test_copy(row, sizeof row), *loss = test_alloc(sizeof *loss), *d = test_alloc(sizeof row);
+    cross_entropy(1, PT_F32, 1, 5, 5, 5, 1, logits, test_copy(&third, sizeof third), loss, d);
+    near(PT_F32, *loss, log(2), 1e-7, "loss", 0);
     static const double want[5] = {0, 0, -0.5, 0, 0.5};
     for (int i = 0; i < 5; i++)
         assert_true(d[i] == want[i]);
