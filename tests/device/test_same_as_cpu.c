@@ -1,0 +1,99 @@
+/* Rounding gradients and AdamW: the device under test has the CPU's bits, so that it does not matter who updates a
+ * chunk. (A test of the CPU against itself where no other device is named.) */
+#include "device/reference.h"
+
+static void run_on(queue *q, const op *o)
+{
+    pt_error e = {0};
+    queue_submit(q, o);
+    if (queue_sync(q, queue_signal(q), &e))
+        fail_msg("%s", e.text);
+}
+
+static device *cpu;
+static queue *cpu_queue;
+
+static int open_cpu(void **state)
+{
+    pt_error e;
+    if (group_setup(state) || device_cpu_open(&(device_options){.threads = 1}, &cpu, &e))
+        return -1;
+    return cpu->table->queue_open(cpu, "cpu", 1, &cpu_queue, &e);
+}
+
+static int close_cpu(void **state)
+{
+    cpu->table->queue_close(cpu_queue);
+    cpu->table->close(cpu);
+    return group_teardown(state);
+}
+
+/* Of every exponent, both signs. */
+static float *random_floats(int64_t n, int least, int most)
+{
+    float *x = test_alloc((size_t)n * sizeof *x);
+    uint32_t stream = the_test.stream++;
+    for (int64_t i = 0; i < n; i++) {
+        double u = rng_uniform(the_test.seed, RNG_TEST, stream, (uint64_t)i);
+        double sign = rng_uniform(the_test.seed, RNG_TEST, stream + (1u << 30), (uint64_t)i) < 0.5 ? -1 : 1;
+        x[i] = (float)(sign * exp2(least + (most - least) * u));
+    }
+    return x;
+}
+
+static void gradients_and_their_sums_of_squares(void **state)
+{
+    for (int turn = 0; turn < 40; turn++) {
+        pt_dtype type = types[turn & 1];
+        int64_t rows = 1 + random_below(400), cols = 1 + random_below(turn & 2 ? 3000 : 40), parts = (rows + 63) / 64;
+        size_t bytes = (size_t)(rows * cols) * dtype_bytes(type), sums = (size_t)parts * sizeof(double);
+        float *acc = random_floats(rows * cols, -60, 20), *acc2 = turn & 4 ? random_floats(rows * cols, -60, 20) : NULL;
+        op_gradient_finish want = {type, rows, cols, acc, acc2, test_alloc(bytes), test_alloc(sums)}, got = want;
+        got.g = test_alloc(bytes), got.sumsq = test_alloc(sums);
+        run_on(cpu_queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = want});
+        run_op(1 + turn % 4, &(op){OP_GRADIENT_FINISH, .gradient_finish = got});
+        same_bits(want.g, got.g, bytes, "g");
+        same_bits(want.sumsq, got.sumsq, sums, "sumsq");
+        test_teardown(NULL);
+    }
+}
+
+static void adamw_over_all_magnitudes(void **state)
+{
+    for (int turn = 0; turn < 40; turn++) {
+        pt_dtype type = types[turn & 1];
+        int64_t n = 1 + random_below(20000);
+        size_t bytes = (size_t)n * sizeof(float);
+        float *w = random_floats(n, -140, 20), *m = random_floats(n, -140, 10), *v = random_floats(n, -149, 10);
+        bf16 *hi = test_alloc((size_t)n * 2), *g = test_alloc((size_t)n * 2);
+        uint16_t *lo = test_alloc((size_t)n * 2);
+        float *gradient = random_floats(n, -140, 10);
+        for (int64_t i = 0; i < n; i++) {
+            v[i] = fabsf(v[i]);
+            master_split(w[i], &hi[i], &lo[i]);
+            g[i] = bf16_from_f32(gradient[i]);
+        }
+        bool half = type == PT_BF16;
+        op_adamw want = {type, n, half ? (void *)hi : w, half ? lo : NULL, m, v, half ? (void *)g : gradient, 0.37f,
+                         1 - 3e-4f * 0.1f, 0.9f, 0.999f, 1e-8f, 3e-4f / 0.1f, 0.0316f}, got = want;
+        got.hi = test_copy(want.hi, (size_t)n * dtype_bytes(type));
+        got.lo = half ? test_copy(lo, (size_t)n * 2) : NULL;
+        got.m = test_copy(m, bytes), got.v = test_copy(v, bytes);
+        for (int step = 0; step < 3; step++) {
+            run_on(cpu_queue, &(op){OP_ADAMW, .adamw = want});
+            run_op(1 + turn % 4, &(op){OP_ADAMW, .adamw = got});
+        }
+        same_bits(want.hi, got.hi, (size_t)n * dtype_bytes(type), "weights");
+        if (half)
+            same_bits(want.lo, got.lo, (size_t)n * 2, "low halves");
+        same_bits(want.m, got.m, bytes, "m");
+        same_bits(want.v, got.v, bytes, "v");
+        test_teardown(NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {OP_TEST(gradients_and_their_sums_of_squares), OP_TEST(adamw_over_all_magnitudes)};
+    return cmocka_run_group_tests(tests, open_cpu, close_cpu);
+}
