@@ -93,11 +93,12 @@ static int note(space *s, const recipe *r, priced *least, double *over, pt_error
 }
 
 /* All chunks on one tier: what such plans need does not depend on the budgets. */
-static int try_plain(space *s, const recipe *from, outcome *o, pt_error *e)
+static int try_plain(space *s, const entry *x, outcome *o, pt_error *e)
 {
-    int chunks = recipe_chunks(s, from), fits = 0;
+    int chunks = recipe_chunks(s, &x->recipe), fits = 0;
     for (tier home = TIER_DEVICE; home <= TIER_DISK && !fits; home++) {
-        recipe r = *from;
+        recipe r;
+        economical(s, &r, x->recipe.chunking, (tier)x->recipe.place[0], x->recipe.update);
         r.persist = home == TIER_DEVICE ? chunks : 0;
         r.on_host = home == TIER_HOST ? chunks : 0;
         recipe_normalise(s, &r);
@@ -110,14 +111,14 @@ static int try_plain(space *s, const recipe *from, outcome *o, pt_error *e)
 /* 1: fits, and is in o->filled or o->plain with 0 bytes too many. */
 static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, pt_error *e)
 {
-    double memory = (double)(s->budget[TIER_DEVICE] + s->budget[TIER_HOST]), near = 0.05 * memory + (16 << 20);
+    double memory = (double)(s->budget[TIER_DEVICE] + s->budget[TIER_HOST]), near = 0.1 * memory + (16 << 20);
     int fits = 0;
     for (int plain = 0; plain < (hopeful ? 1 : 2) && !fits; plain++)
         for (int i = 0; i < n && !fits; i++) {
             if (hopeful ? i >= HOPEFUL || list[i].over > 0.2 * memory : i >= SURE && list[i].over > near)
                 break;
             if (plain) {
-                fits = try_plain(s, &list[i].recipe, o, e);
+                fits = try_plain(s, &list[i], o, e);
                 continue;
             }
             fits = recipe_price_filled(s, &list[i].recipe, 0, &o->filled, e);

@@ -1,62 +1,6 @@
-#include "schedule/random_costs.h"
+#include "search/random_problem.h"
 
 #include "schedule/check.h"
-#include "search/search.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-/* A random model, step, costs and budgets. */
-typedef struct problem {
-    model *model;
-    step_shape shape;
-    costs costs;
-    search_input in;
-} problem;
-
-static uint64_t states_bytes(const problem *p)
-{
-    packing k;
-    pt_error e = {0};
-    uint64_t bytes = 0;
-    if (pack(p->model, &p->shape, 1 << 20, &k, &e))
-        fail_msg("%s", e.text);
-    for (int c = 0; c < k.chunks_n; c++)
-        bytes += 2 * chunk_weight_bytes(&k, c) + chunk_state_bytes(&k, c);
-    packing_free(&k);
-    return bytes;
-}
-
-static void problem_open(random_source *r, int layers, problem *p)
-{
-    pt_error e = {0};
-    memset(p, 0, sizeof *p);
-    if (random_model(r, layers, &p->model, &e))
-        fail_msg("%s", e.text);
-    random_shape(r, p->model, &p->shape);
-    p->costs = random_costs(r, p->model, random_one_in(r, 2));
-    for (int k = 0; k < p->costs.kinds_n; k++) /* what is saved need not be computed again */
-        for (int level = 1; level < SAVE_LEVELS; level++) {
-            layer_cost *l = &p->costs.layer[k];
-            l->forward_ns[level] = l->forward_ns[0];
-            if (l->backward_ns[level] > l->backward_ns[level - 1])
-                l->backward_ns[level] = l->backward_ns[level - 1] * 0.9;
-        }
-    p->in = (search_input){.model = p->model, .shape = &p->shape, .costs = &p->costs, .training = !random_one_in(r, 5),
-                           .clipping = random_one_in(r, 2), .host_tier = random_one_in(r, 2), .evaluates = random_one_in(r, 2),
-                           .seconds = 20};
-    p->in.micro_batch = random_one_in(r, 4) ? p->shape.unit_seqs : 0;
-    search_result least;
-    if (!search_plan(&p->in, &least, &e)) /* without any memory */
-        fail_msg("a plan without memory");
-    uint64_t all = states_bytes(p);
-    p->in.budget[TIER_DEVICE] = least.least[TIER_DEVICE] + all * (uint64_t)random_from(r, 0, 14) / 8;
-    p->in.budget[TIER_HOST] = p->in.host_tier ? least.least[TIER_HOST] + all * (uint64_t)random_from(r, 0, 12) / 8 : 0;
-    p->in.budget[TIER_DISK] = random_one_in(r, 3) ? 0 : 4 * all;
-}
 
 /* Every schedule of the plan passes the checker inside the budgets. */
 static void check_candidate(const problem *p, const candidate *c)

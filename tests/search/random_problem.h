@@ -1,0 +1,110 @@
+/* random_problem.h - what a search is asked: a random small model, step, costs and budgets somewhere between the least and plenty. */
+#ifndef PT_RANDOM_PROBLEM_H
+#define PT_RANDOM_PROBLEM_H
+
+#include "schedule/random_costs.h"
+
+#include "search/search.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+typedef struct problem {
+    model *model;
+    step_shape shape;
+    costs costs;
+    search_input in;
+} problem;
+
+static inline uint64_t states_bytes(const problem *p)
+{
+    packing k;
+    pt_error e = {0};
+    uint64_t bytes = 0;
+    if (pack(p->model, &p->shape, 1 << 20, &k, &e))
+        fail_msg("%s", e.text);
+    for (int c = 0; c < k.chunks_n; c++)
+        bytes += 2 * chunk_weight_bytes(&k, c) + chunk_state_bytes(&k, c);
+    packing_free(&k);
+    return bytes;
+}
+
+/* Wide enough that saved sets, gradients and states are many MiB: building and simulating cost no more for that. */
+static inline void problem_model(random_source *r, int layers, model **out)
+{
+    char json[640];
+    pt_error e = {0};
+    int heads = 4 << random_below(r, 2), hidden = 256 * random_from(r, 1, 4), kind = random_below(r, 3);
+    snprintf(json, sizeof json,
+             "{\"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_attention_heads\": %d, "
+             "\"num_key_value_heads\": %d, \"num_hidden_layers\": %d, \"intermediate_size\": %d, \"max_position_embeddings\": 1024, "
+             "\"head_dim\": %d, \"hidden_act\": \"silu\", \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0}",
+             kind ? "llama" : "qwen3", random_from(r, 300, 20000), hidden, heads, random_divisor(r, heads), layers,
+             hidden * random_from(r, 1, 4), hidden / heads, random_one_in(r, 2) ? "true" : "false");
+    if (model_from_json("random model", json, strlen(json), NULL, NULL, out, &e))
+        fail_msg("%s", e.text);
+}
+
+/* By bytes or elements: a start-up time, and then a rate. */
+static inline cost_curve problem_curve(random_source *r, double ns_each)
+{
+    double start = random_ns(r, 0, 2e4);
+    return (cost_curve){2, {1, 1e9}, {start, start + 1e9 * ns_each}};
+}
+
+/* A layer takes some milliseconds, and moving its weights a tenth to three times as long. */
+static inline costs problem_costs(random_source *r, const model *m, const step_shape *s)
+{
+    costs c;
+    costs_init(&c);
+    double layer = random_ns(r, 1e6, 1e7), bytes = (double)accumulator_elements(m, 1) * (double)dtype_bytes(s->type);
+    c.kinds_n = random_from(r, 1, 2);
+    for (int i = 0; i < (int)m->config.layers; i++)
+        c.kind_of_layer[i] = (unsigned char)random_below(r, c.kinds_n);
+    for (int k = 0; k < c.kinds_n; k++) {
+        double forward = layer * random_ns(r, 0.7, 1.3), again = forward;
+        for (int level = 0; level < SAVE_LEVELS; level++) { /* what is saved need not be computed again */
+            c.layer[k].forward_ns[level] = forward;
+            c.layer[k].backward_ns[level] = 2 * forward + again;
+            again = level == SAVE_MATMULS ? 0 : again * random_ns(r, 0.1, 0.9);
+        }
+    }
+    c.embed_ns = random_ns(r, 0, 1e5);
+    c.head_eval_ns = random_ns(r, 1e5, 1e7);
+    c.head_ns = 3 * c.head_eval_ns;
+    cost_curve *curves[] = {&c.finish, &c.embed_finish, &c.update_device, &c.update_host, &c.to_device, &c.from_device, &c.read, &c.write};
+    static const double slower[] = {0.1, 0.1, 0.3, 2, 1, 1, 2, 3};
+    for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
+        *curves[i] = problem_curve(r, layer / bytes * slower[i] * random_ns(r, 0.1, 3));
+    c.task_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 2e4);
+    c.step_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 1e5);
+    for (int a = 0; a < COST_CLASSES && random_one_in(r, 2); a++)
+        for (int b = 0; b < COST_CLASSES; b++)
+            c.slow[a][b] = random_one_in(r, 3) ? 1 : random_ns(r, 1, 1.5);
+    return c;
+}
+
+static inline void problem_open(random_source *r, int layers, problem *p)
+{
+    pt_error e = {0};
+    search_result least;
+    memset(p, 0, sizeof *p);
+    problem_model(r, layers, &p->model);
+    step_shape_init(&p->shape, p->model, random_one_in(r, 2) ? PT_F32 : PT_BF16, random_from(r, 1, 8), 512 << random_below(r, 2));
+    p->costs = problem_costs(r, p->model, &p->shape);
+    p->in = (search_input){.model = p->model, .shape = &p->shape, .costs = &p->costs, .training = !random_one_in(r, 5),
+                           .clipping = random_one_in(r, 2), .host_tier = random_one_in(r, 2), .evaluates = random_one_in(r, 2),
+                           .seconds = 20};
+    p->in.micro_batch = random_one_in(r, 4) ? p->shape.unit_seqs : 0;
+    if (!search_plan(&p->in, &least, &e)) /* without any memory */
+        fail_msg("a plan without memory");
+    uint64_t all = states_bytes(p);
+    p->in.budget[TIER_DEVICE] = least.least[TIER_DEVICE] + all * (uint64_t)random_from(r, 0, 20) / 16;
+    p->in.budget[TIER_HOST] = p->in.host_tier ? least.least[TIER_HOST] + all * (uint64_t)random_from(r, 0, 12) / 8 : 0;
+    p->in.budget[TIER_DISK] = random_one_in(r, 3) ? 0 : 4 * all;
+}
+
+#endif

@@ -1,0 +1,143 @@
+/* The search against all plans: on models so small that every plan of the space can be built and simulated, what is found takes at
+ * most 1% longer than the best there is.
+ *
+ * PT_EXHAUSTIVE_CASES=n looks at n models instead of the default; PT_VERBOSE=1 prints each. */
+#include "search/random_problem.h"
+
+#include "search/space.h"
+
+enum { CHUNKS = 4 };
+
+/* Two layers, few chunks, few micro-batches: some ten thousand plans. */
+static void small_problem(random_source *r, problem *p)
+{
+    for (bool small = false; !small;) {
+        problem_open(r, random_from(r, 1, 2), p);
+        small = p->in.training && p->shape.units_n <= 4;
+        if (!small)
+            model_close(p->model);
+    }
+    if (p->in.host_tier && random_one_in(r, 2))
+        p->in.host_tier = false;
+    if (p->in.host_tier)
+        p->in.budget[TIER_DISK] = 0;
+    else
+        p->in.budget[TIER_HOST] = 0;
+}
+
+typedef struct brute { space s; double best; priced fastest; long tried; } brute;
+
+static void price_one(brute *b, const recipe *r)
+{
+    pt_error e = {0};
+    plan p;
+    priced one;
+    recipe x = *r;
+    recipe_normalise(&b->s, &x);
+    if (recipe_hash(&b->s, &x) != recipe_hash(&b->s, r))
+        return; /* equal to another one */
+    if (recipe_plan(&b->s, r, &p, &e))
+        fail_msg("%s", e.text);
+    int fits = price_plan(b->s.in, &b->s.chunkings[r->chunking].packing, &p, b->s.budget, b->best, &one, &e);
+    plan_free(&p);
+    if (fits < 0)
+        fail_msg("%s", e.text);
+    b->tried++;
+    if (fits) {
+        b->best = one.step_ns;
+        b->fastest = one;
+        b->fastest.recipe = *r;
+    }
+}
+
+/* All slots, strides and times of update for given homes and layers. */
+static void all_numbers(brute *b, recipe r)
+{
+    int chunks = recipe_chunks(&b->s, &r), most_swap = r.visit + 3;
+    for (r.n_buffer = b->s.chunkings[r.chunking].at_once; r.n_buffer <= chunks; r.n_buffer++)
+        for (r.n_update = 1; r.n_update <= 3; r.n_update++)
+            for (r.n_swap = 2; r.n_swap <= most_swap; r.n_swap++)
+                for (r.stride = 0; r.stride <= 3; r.stride++)
+                    for (update_time u = b->s.in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD; u <= UPDATE_NEXT_FORWARD; u++) {
+                        r.update = u;
+                        price_one(b, &r);
+                    }
+}
+
+static void all_homes(brute *b, recipe r)
+{
+    int chunks = recipe_chunks(&b->s, &r);
+    for (r.persist = 0; r.persist <= chunks; r.persist++)
+        for (r.on_host = 0; r.persist + r.on_host <= chunks; r.on_host++)
+            if (b->s.budget[TIER_DISK] || r.persist + r.on_host == chunks)
+                all_numbers(b, r);
+}
+
+static void all_blocks(brute *b, recipe r, int layer)
+{
+    if (layer == b->s.layers) {
+        all_homes(b, r);
+        return;
+    }
+    for (save_level level = 0; level < SAVE_LEVELS; level++)
+        for (tier place = TIER_DEVICE; place <= TIER_DISK; place++)
+            if (space_has(&b->s, place)) {
+                recipe_blocks(&b->s, &r, layer, layer + 1, level, place);
+                all_blocks(b, r, layer + 1);
+            }
+}
+
+static void what_is_found_is_within_one_percent_of_the_best_of_all_plans(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    double worst = 1;
+    int cases = 0, exact = 0;
+    long plans = 0;
+    const char *given = getenv("PT_EXHAUSTIVE_CASES");
+    int wanted = given ? atoi(given) : 5;
+    for (uint64_t i = 0; cases < wanted; i++) {
+        random_source r = random_fork(&all, i);
+        problem p;
+        search_result x;
+        pt_error e = {0};
+        static brute b;
+        small_problem(&r, &p);
+        int failed = search_plan(&p.in, &x, &e);
+        memset(&b, 0, sizeof b);
+        if (!failed && space_open(&b.s, &p.in, &e) == 0) {
+            /* where memory suffices the disk is not looked at */
+            if (!x.best.bytes[TIER_DISK])
+                b.s.budget[TIER_DISK] = 0;
+            for (int g = 0; g < b.s.chunkings_n; g++)
+                for (int k = 0; k < b.s.splits_n && b.s.chunkings[g].packing.chunks_n <= CHUNKS; k++) {
+                    recipe start;
+                    recipe_init(&b.s, &start, g);
+                    start.micro_batch = b.s.splits[k].micro_batch;
+                    start.visit = b.s.splits[k].visit;
+                    all_blocks(&b, start, 0);
+                }
+            if (b.tried >= 1000) {
+                double ratio = x.best.step_ns / b.best;
+                if (getenv("PT_VERBOSE") || ratio > 1.01)
+                    print_message("case %llu: %ld plans, best %g, found %g after %d (%.4f)\n", (unsigned long long)i, b.tried, b.best,
+                                  x.best.step_ns, x.tried, ratio);
+                worst = ratio > worst ? ratio : worst;
+                exact += ratio < 1.0001;
+                cases++;
+                plans += b.tried;
+            }
+            space_close(&b.s);
+        }
+        search_result_free(&x);
+        model_close(p.model);
+    }
+    print_message("%d cases, %ld plans; worst %.4f, exact %d\n", cases, plans, worst, exact);
+    assert_true(worst <= 1.01);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_found_is_within_one_percent_of_the_best_of_all_plans)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
