@@ -228,20 +228,18 @@ static int try_starts(walk *w, int most)
     return 0;
 }
 
-/* Descents for all ways to cut the step, then for other chunks with the best of these. */
+/* Descents for all ways to cut the step, then for other chunks with the way that simulation likes best. */
 static int look_around(walk *w)
 {
-    enum { SPLITS_KEPT = 2 };
+    enum { FIRST = 3, LATER = 6 };
     for (int i = 0; i < w->s.splits_n && !is_over(w); i++)
         find_start(w, 0, &w->s.splits[i]);
-    int failed = try_starts(w, 1), n = w->starts_n < SPLITS_KEPT ? w->starts_n : SPLITS_KEPT;
-    split cuts[SPLITS_KEPT] = {w->s.splits[0]};
-    for (int i = 0; i < n; i++)
-        cuts[i] = (split){w->starts[i].recipe.micro_batch, w->starts[i].recipe.visit};
-    for (int g = 1; g < w->s.chunkings_n && !failed; g++)
-        for (int i = 0; i < (n ? n : 1) && !is_over(w); i++)
-            find_start(w, g, &cuts[i]);
-    return failed ? failed : try_starts(w, 6);
+    int failed = try_starts(w, FIRST);
+    const recipe *best = w->starts_n ? &w->kept[0].recipe : NULL;
+    split cut = best ? (split){best->micro_batch, best->visit} : w->s.splits[0];
+    for (int g = 1; g < w->s.chunkings_n && !failed && !is_over(w); g++)
+        find_start(w, g, &cut);
+    return failed ? failed : try_starts(w, LATER);
 }
 
 static int walk_all(walk *w, const priced *least)
