@@ -144,17 +144,24 @@ static void find_start(walk *w, int chunking, const split *cut)
 
 /* ---- simulation ---- */
 
-/* Prices the recipe unless it was already; 1: it is the best so far. */
-static int try_recipe(walk *w, const recipe *r)
+/* Where a schedule is quickly built, less is left to the estimate. */
+static bool is_quick(const walk *w)
 {
-    priced p;
+    enum { FEW_LAYERS = 12 };
+    return w->s.layers <= FEW_LAYERS;
+}
+
+/* 1: it takes less than `than` (0: whatever it takes), and is in *out; a little more is kept as well, for taste. */
+static int try_recipe(walk *w, const recipe *r, double than, priced *out)
+{
     recipe x = *r;
-    double limit = best_ns(w);
-    int fits = recipe_price_filled(&w->s, &x, limit * 1.005, &p, w->e);
+    priced p;
+    int fits = recipe_price_filled(&w->s, &x, than * 1.005, &p, w->e);
     if (fits <= 0)
         return fits;
     keep(w, &p);
-    return !limit || p.step_ns < limit * 0.9999;
+    *out = p;
+    return than <= 0 || p.step_ns < than * 0.9999;
 }
 
 static int by_ns(const void *a, const void *b)
@@ -163,41 +170,43 @@ static int by_ns(const void *a, const void *b)
     return x->ns < y->ns ? -1 : x->ns > y->ns;
 }
 
-typedef struct collection { walk *w; double limit; int n; } collection;
+typedef struct collection { walk *w; double limit, least; int n; } collection;
 
-/* What may be faster than the best. Where a schedule is quickly built, more is left to the simulation. */
+/* What may be faster than where we are. */
 static bool collect(void *arg, const recipe *r, const estimate *about)
 {
     collection *c = arg;
-    if (c->n < MOVES && about->ns < c->limit && about->least_ns < best_ns(c->w) && within(&c->w->s, about, 1.02))
+    if (c->n < MOVES && about->ns < c->limit && about->least_ns < c->least && within(&c->w->s, about, 1.02))
         c->w->order[c->n++] = (ranked){*r, about->ns};
     return false;
 }
 
 /* The neighbours in the order of their estimates. */
-static int rank_moves(walk *w, recipe from)
+static int rank_moves(walk *w, const priced *from)
 {
-    enum { FEW = 12 };
     estimate here;
-    recipe_estimate(&w->s, &from, &here);
-    collection c = {w, here.ns * (w->s.layers <= FEW ? 1.3 : 1.05), 0};
-    recipe_moves(&w->s, &from, true, collect, &c);
+    recipe r = from->recipe;
+    space_correct(&w->s, &r, from->bytes);
+    recipe_estimate(&w->s, &r, &here);
+    collection c = {w, here.ns * (is_quick(w) ? 1.3 : 1.05), from->step_ns, 0};
+    recipe_moves(&w->s, &r, true, collect, &c);
     qsort(w->order, (size_t)c.n, sizeof *w->order, by_ns);
     return c.n;
 }
 
-/* From the best kept recipe to where no neighbour is faster. */
-static int improve(walk *w)
+/* To where no neighbour is faster. */
+static int improve(walk *w, priced here)
 {
-    for (int found = 1; found && !is_over(w);) {
+    for (int found = 1; found > 0 && !is_over(w);) {
+        priced next;
         found = 0;
-        space_correct(&w->s, &w->kept[0].recipe, w->kept[0].bytes);
-        int n = rank_moves(w, w->kept[0].recipe);
-        for (int i = 0; i < n && !found && !is_over(w); i++) {
-            found = try_recipe(w, &w->order[i].recipe);
-            if (found < 0)
-                return found;
-        }
+        int n = rank_moves(w, &here);
+        for (int i = 0; i < n && !found && !is_over(w); i++)
+            found = try_recipe(w, &w->order[i].recipe, here.step_ns, &next);
+        if (found < 0)
+            return found;
+        if (found)
+            here = next;
     }
     return 0;
 }
@@ -215,13 +224,29 @@ static int try_policies(walk *w)
     return 0;
 }
 
-/* The starts that promise more than what is there, and where they lead. */
+/* The starts that promise more than what is there. */
 static int try_starts(walk *w, int most)
 {
-    for (int i = 0; i < w->starts_n && i < most && !is_over(w); i++) {
-        if (w->starts[i].ns >= best_ns(w))
+    for (int i = 0; i < w->starts_n && i < most && w->starts[i].ns < best_ns(w) && !is_over(w); i++) {
+        priced p;
+        int found = try_recipe(w, &w->starts[i].recipe, best_ns(w), &p);
+        if (found < 0)
+            return found;
+    }
+    return 0;
+}
+
+/* Where the starts lead. A start may look better than it is and yet lead to something better. */
+static int follow_starts(walk *w)
+{
+    for (int i = 0; i < w->starts_n && !is_over(w); i++) {
+        double worth = best_ns(w) * (is_quick(w) ? 1.2 : 1);
+        priced p;
+        if (w->starts[i].ns >= worth)
             break;
-        int found = try_recipe(w, &w->starts[i].recipe);
+        int found = try_recipe(w, &w->starts[i].recipe, is_quick(w) ? 0 : worth, &p);
+        if (found > 0)
+            found = improve(w, p);
         if (found < 0)
             return found;
     }
@@ -250,12 +275,8 @@ static int walk_all(walk *w, const priced *least)
     if (!failed)
         failed = try_policies(w);
     if (!failed)
-        failed = improve(w);
-    for (int i = 0; i < w->starts_n && !failed && !is_over(w) && w->starts[i].ns < best_ns(w); i++) {
-        int found = try_recipe(w, &w->starts[i].recipe);
-        failed = found > 0 ? improve(w) : found;
-    }
-    return failed;
+        failed = improve(w, w->kept[0]);
+    return failed ? failed : follow_starts(w);
 }
 
 /* ---- result ---- */
