@@ -29,6 +29,7 @@ typedef struct block_part {
     uint64_t peak;                /* saved sets, accumulators, streams and workspace at one time, on the device */
     uint64_t saved[TIERS];        /* saved sets at home */
     uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; on the disk */
+    int swapped_n;                  /* how many live elsewhere at once */
 } block_part;
 
 static double between(const chunking *g, chunk_sum k, int first, int end) { return g->sum[k][end] - g->sum[k][first]; }
@@ -104,7 +105,7 @@ static void chunk_loads(const space *s, const recipe *r, load *forward, load *ba
 
 static void block_loads(const space *s, const recipe *r, load *forward, load *backward)
 {
-    unsigned moved[SAVE_LEVELS][TIERS] = {0}; /* layers */
+    unsigned moved[SAVE_LEVELS][TIERS] = {0}, swapped = 0; /* layers */
     const costs *c = s->in->costs;
     double units = (double)s->in->shape->units_n, micros = micros_of(s, r), per_micro = units / micros, ahead = 0, back = 0;
     for (int i = 0; i < s->layers; i++) {
@@ -112,12 +113,14 @@ static void block_loads(const space *s, const recipe *r, load *forward, load *ba
         ahead += l->forward_ns[r->level[i]];
         back += l->backward_ns[r->level[i]];
         moved[r->level[i]][r->place[i]]++;
+        swapped += r->place[i] != TIER_DEVICE;
     }
     /* A layer's inputs are made by the layer before for the whole visit: those without a slot come back once more. */
+    double sets = (double)swapped * r->visit, leave = r->n_swap >= sets ? 0 : 1 - (r->n_swap - 1) / sets; /* the last stay */
     double again = r->visit > 1 && r->n_swap - 2 < r->visit ? 1 - (r->n_swap - 2.0) / r->visit : 0;
     for (int level = 0; level < SAVE_LEVELS && s->in->training; level++)
         for (tier place = TIER_HOST; place <= TIER_DISK; place++) {
-            double bytes = (double)s->layouts[level].saved_bytes * per_micro, times = micros * moved[level][place];
+            double bytes = (double)s->layouts[level].saved_bytes * per_micro, times = micros * moved[level][place] * leave;
             if (!times)
                 continue;
             bool staged = place == TIER_HOST || s->in->host_tier;
@@ -217,8 +220,10 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
     for (int i = 0; i < s->layers; i++) {
         const layer_layout *l = &s->layouts[r->level[i]];
         b->saved[r->place[i]] += l->saved_bytes * group;
-        if (r->place[i] != TIER_DEVICE)
+        if (r->place[i] != TIER_DEVICE) {
             b->swapped = max_u64(b->swapped, l->saved_bytes * units);
+            b->swapped_n += r->visit;
+        }
         if (r->place[i] == TIER_DISK)
             b->swapped_disk = max_u64(b->swapped_disk, l->saved_bytes * units);
         most = max_u64(most, b->saved[TIER_DEVICE] + l->backward_workspace + layer);
@@ -254,7 +259,7 @@ static void estimate_memory(const space *s, const recipe *r, const block_part *b
     uint64_t slots = (uint64_t)least_int(r->n_buffer, away) * largest;
     uint64_t gradients = training ? (uint64_t)least_int(r->n_update, away) * largest : 0;
     uint64_t updates = training && r->stride && away >= r->stride ? (uint64_t)least_int(r->n_update, away / r->stride) * states : 0;
-    uint64_t swapped = (uint64_t)r->n_swap * b->swapped;
+    uint64_t swapped = (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped;
     uint64_t home = s->home_bytes + homes(s, r, 0, r->persist);
     uint64_t back = slots + gradients + swapped + b->peak;
     uint64_t ahead = slots + (r->update != UPDATE_BACKWARD ? gradients : 0) + swapped + updates + b->saved[TIER_DEVICE];
@@ -265,7 +270,7 @@ static void estimate_memory(const space *s, const recipe *r, const block_part *b
         uint64_t staged = on_disk + (training ? disk_states + on_disk : 0);
         out->bytes[TIER_HOST] = homes(s, r, r->persist, host_end) + b->saved[TIER_HOST] +
                                 (uint64_t)least_int(r->n_update, chunks - host_end) * staged +
-                                (uint64_t)r->n_swap * b->swapped_disk;
+                                (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk;
     }
     out->bytes[TIER_DISK] = homes(s, r, host_end, chunks) + b->saved[TIER_DISK];
 }
