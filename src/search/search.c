@@ -176,7 +176,7 @@ typedef struct collection { walk *w; double limit, least; int n; } collection;
 static bool collect(void *arg, const recipe *r, const estimate *about)
 {
     collection *c = arg;
-    if (c->n < MOVES && about->ns < c->limit && about->least_ns < c->least && within(&c->w->s, about, 1.02))
+    if (c->n < MOVES && about->ns < c->limit && about->least_ns < c->least && within(&c->w->s, about, is_quick(c->w) ? 1.08 : 1.02))
         c->w->order[c->n++] = (ranked){*r, about->ns};
     return false;
 }
