@@ -7,6 +7,7 @@
 
 int command_train(int argc, char **argv);
 int command_plan(int argc, char **argv);
+int command_profile(int argc, char **argv);
 int command_eval(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_tokenize(int argc, char **argv);

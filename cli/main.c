@@ -7,6 +7,7 @@
 static const struct { const char *name, *help; int (*run)(int, char **); } commands[] = {
     {"train", "train or fine-tune a Hugging Face model", command_train},
     {"plan", "say what training would do, what it would cost and whether it fits", command_plan},
+    {"profile", "measure this machine and a model's blocks", command_profile},
     {"eval", "loss and perplexity of a model on data", command_eval},
     {"generate", "text from a model", command_generate},
     {"tokenize", "text to token ids and back", command_tokenize},

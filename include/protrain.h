@@ -152,6 +152,21 @@ PT_API char *pt_plan_text(const pt_plan *p);
 PT_API char *pt_plan_json(const pt_plan *p);
 PT_API void pt_plan_close(pt_plan *p);
 
+/* ---- measuring ---- */
+
+typedef struct pt_profile pt_profile;
+
+/* What a step costs on this machine: each kind of block, updates, transfers by size and beside each other. `model` may be a
+ * config.json; options as for pt_plan_open. What was measured before is checked and used, with `fresh` it is measured anew. */
+PT_API int pt_profile_open(const pt_train_options *o, bool fresh, pt_profile **out, pt_error *e);
+/* A screen of text. free() it. */
+PT_API char *pt_profile_text(const pt_profile *p);
+/* profile.json, which profile_file takes. free() it. */
+PT_API char *pt_profile_json(const pt_profile *p);
+/* Writes profile.json there. */
+PT_API int pt_profile_write(const pt_profile *p, const char *path, pt_error *e);
+PT_API void pt_profile_close(pt_profile *p);
+
 /* ---- evaluation ---- */
 
 typedef struct pt_evaluate_options {

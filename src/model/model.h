@@ -117,5 +117,8 @@ void model_rope_table(const model_config *c, int64_t n, float *table);
 /* FLOPs of one training token (forward and backward, causal attention over sequences of T), as
  * everyone counts them: 6 x matmul parameters + attention. */
 double model_flops_per_token(const model *m, int64_t seq_len);
+/* Of the forward of `rows` tokens: through a layer (a block's index), through the head. */
+double model_layer_flops(const model *m, int block, int64_t rows, int64_t seq_len);
+double model_head_flops(const model *m, int64_t rows);
 
 #endif

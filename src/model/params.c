@@ -147,3 +147,17 @@ double model_flops_per_token(const model *m, int64_t seq_len)
         attention += 12.0 * (double)(c->heads * c->head_dim) * average_keys(c->window[i], (double)seq_len);
     return 6 * matmul + attention;
 }
+
+double model_layer_flops(const model *m, int block, int64_t rows, int64_t seq_len)
+{
+    const model_config *c = &m->config;
+    double of_token = 4 * (double)(c->heads * c->head_dim) * average_keys(c->window[m->blocks[block].layer], (double)seq_len);
+    for (int role = 0; role < PARAM_ROLES; role++) {
+        const param *p = block_param(m, &m->blocks[block], role);
+        if (p && is_matrix_of_layer(p->role))
+            of_token += 2 * (double)p->rows * (double)p->cols;
+    }
+    return of_token * (double)rows;
+}
+
+double model_head_flops(const model *m, int64_t rows) { return 2 * (double)rows * (double)m->config.vocab * (double)m->config.hidden; }

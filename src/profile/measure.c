@@ -1,21 +1,14 @@
 #include "profile/measure.h"
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "base/units.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- times ---- */
-
-double measure_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int compare_double(const void *a, const void *b)
 {
@@ -85,7 +78,7 @@ static bool settled(const stage *stages, int n)
 int measure_rounds(queue *q, const stage *stages, int n, void *arg, int least, double seconds, pt_error *e)
 {
     const double together = 10e-3; /* seconds of work submitted at a time */
-    double start = measure_now();
+    double start = clock_s();
     for (int turn = 0, batch = 1;;) {
         tape t = {.n = 0};
         for (int k = 0; k < n && batch > 1; k++) /* wakes the threads, which sleep between short runs */
@@ -97,7 +90,7 @@ int measure_rounds(queue *q, const stage *stages, int n, void *arg, int least, d
         if (failed)
             return failed;
         turn += batch;
-        double took = measure_now() - start, each = took / turn;
+        double took = clock_s() - start, each = took / turn;
         bool full = stages[n - 1].times && stages[n - 1].times->n >= SAMPLES;
         if (turn >= least && (took + each > seconds || full || settled(stages, n)))
             return 0;

@@ -26,8 +26,6 @@ typedef struct samples { int n; double ns[SAMPLES]; } samples; /* beyond SAMPLES
 double samples_median(const samples *s);
 double samples_spread(const samples *s); /* half the quartile distance, relative to the median */
 
-double measure_now(void); /* seconds */
-
 /* ---- memory ---- */
 
 typedef enum pattern {

@@ -7,6 +7,8 @@
  */
 #include "profile/measure_parts.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,9 +42,9 @@ typedef struct shares { double layer, head, other; } shares; /* seconds, of each
 static shares share_time(bench *b, const costs *c, const int *first, double flops_per_ns)
 {
     const step_shape *s = b->r->shape;
-    double layers = 0, head = head_flops(b->r->model, s->head_rows);
+    double layers = 0, head = 3 * model_head_flops(b->r->model, s->head_rows);
     for (int k = 0; k < c->kinds_n; k++)
-        layers += 3 * layer_flops(b->r->model, first[k] + 1, s->unit_rows, s->seq_len);
+        layers += 3 * model_layer_flops(b->r->model, first[k] + 1, s->unit_rows, s->seq_len);
     double round = (layers + head) / flops_per_ns * 1e-9, all = 3 * round;
     all = all < 3 ? all : round * 1.2 < 3 ? 3 : round * 1.2;
     all = all < 0.02 ? 0.02 : all > 30 ? 30 : all;
@@ -76,12 +78,12 @@ static double step_work_ns(const bench *b)
     volatile double sum = 0;
     if (!from)
         return line;
-    double start = measure_now();
+    double start = clock_s();
     memcpy(to, from, n * sizeof *from);
     for (size_t i = 0; i < n; i++)
         sum += to[i];
     free(from);
-    return line + (measure_now() - start) * 1e9;
+    return line + (clock_s() - start) * 1e9;
 }
 
 int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)

@@ -23,20 +23,6 @@ step_shape shape_cut(const step_shape *s, int64_t rows)
     return c;
 }
 
-double layer_flops(const model *m, int block, int64_t rows, int64_t seq_len)
-{
-    const model_config *c = &m->config;
-    double n = 0, t = (double)seq_len, window = (double)c->window[m->blocks[block].layer];
-    for (int role = 0; role < PARAM_ROLES; role++) {
-        const param *p = block_param(m, &m->blocks[block], role);
-        n += p && p->rows > 1 ? (double)p->rows * (double)p->cols : 0;
-    }
-    double keys = window > 0 && window < t ? window - window * (window - 1) / (2 * t) : (t + 1) / 2;
-    return 2 * (double)rows * (n + 2 * (double)(c->heads * c->head_dim) * keys);
-}
-
-double head_flops(const model *m, int64_t rows) { return 6 * (double)rows * (double)m->config.vocab * (double)m->config.hidden; }
-
 /* ---- what a unit is about ---- */
 
 void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)

@@ -154,7 +154,7 @@ static int run(layer_bench *y, bench *b, int64_t rows, bool all_levels, bool war
 
 /* ---- sizes ---- */
 
-static double flops(const layer_bench *y, const step_shape *s) { return layer_flops(y->model, y->block, s->unit_rows, s->seq_len); }
+static double flops(const layer_bench *y, const step_shape *s) { return model_layer_flops(y->model, y->block, s->unit_rows, s->seq_len); }
 
 /* The most rows, up to `rows`, for which there is memory; shape_cut's own steps. */
 static int64_t rows_that_fit(layer_bench *y, bench *b, int64_t rows)
@@ -256,7 +256,7 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
     static const double rounds_wanted = 3;
     layer_bench y = {.model = b->r->model, .block = block, .backwards = true};
     int64_t full = b->r->shape->unit_rows, rows = full;
-    while (rows > 64 && layer_flops(y.model, block, rows, b->r->shape->seq_len) > probe_flops)
+    while (rows > 64 && model_layer_flops(y.model, block, rows, b->r->shape->seq_len) > probe_flops)
         rows /= 2;
     rows = rows_that_fit(&y, b, rows);
     int failed = run(&y, b, rows, true, true, rows < full ? 1 : 3, rows < full ? 0 : seconds, e);

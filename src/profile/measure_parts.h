@@ -9,11 +9,6 @@
 
 /* A unit of about so many rows: fewer sequences, then shorter ones. */
 step_shape shape_cut(const step_shape *s, int64_t rows);
-/* Multiply-adds, counted twice, of a forward of a layer over `rows` rows in sequences of seq_len. */
-double layer_flops(const model *m, int block, int64_t rows, int64_t seq_len);
-/* Of the head, forward and backward, for `rows` rows. */
-double head_flops(const model *m, int64_t rows);
-
 /* Ids, targets and so on of `units` units, and one unit's view of the first. */
 typedef struct unit_data { block_unit unit; const int32_t *ids; } unit_data;
 void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out);

@@ -1,5 +1,7 @@
 #include "profile/measure_parts.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -130,13 +132,13 @@ static void name_it(const profile_request *r, profile_result *p)
 int profile_get(const profile_request *r, profile_result *out, pt_error *e)
 {
     bench b;
-    double start = measure_now();
+    double start = clock_s();
     int failed = bench_open(&b, r, e);
     if (failed)
         return failed;
     failed = r->file ? get_file(&b, out, e) : get_measured(&b, out, e);
     bench_close(&b);
     name_it(r, out);
-    out->seconds = measure_now() - start;
+    out->seconds = clock_s() - start;
     return failed;
 }

@@ -1,0 +1,84 @@
+#include "args.h"
+#include "commands.h"
+#include "input.h"
+#include "progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct session {
+    pt_train_options o;
+    int precision;
+    const char *out;
+    bool fresh, json, quiet;
+    progress bar;
+} session;
+
+static const char usage[] =
+    "usage: protrain profile --model DIR|config.json [options]\n\n"
+    "Measures what a training step costs on this machine: each kind of block, the optimizer, and transfers\n"
+    "between the memories that there are. What was measured is kept, and checked before it is used again.";
+
+static int parse(session *s, int argc, char **argv, pt_error *e)
+{
+    pt_train_options *o = &s->o;
+    const arg table[] = {
+        {NULL, ARG_HEADING, NULL, NULL, "What would be trained", false},
+        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder, or its config.json alone", false},
+        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
+        {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Hardware", false},
+        {"--device", ARG_STRING, &o->device, "NAME", "cpu, cuda or cuda:N", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "measuring takes no more; on a CPU this is RAM", false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "the same; on a CPU, splits RAM into a device and a host", false},
+        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "the same; 0: leave the disk alone", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "where the disk tier would be; default the current folder", false},
+        {"--fresh", ARG_FLAG, &s->fresh, NULL, "measure, whatever was kept from before", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Output", false},
+        {"--out", ARG_STRING, &s->out, "FILE", "write the profile there; train and plan take it by --profile", false},
+        {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "the profile as JSON on stdout, instead of a table", false},
+    };
+    return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+}
+
+static int show(const session *s, const pt_profile *p, pt_error *e)
+{
+    int failed = s->out ? pt_profile_write(p, s->out, e) : 0;
+    if (failed)
+        return failed;
+    char *text = s->json ? pt_profile_json(p) : pt_profile_text(p);
+    if (!text) {
+        snprintf(e->text, sizeof e->text, "out of memory");
+        return e->code = PT_FAILED;
+    }
+    fputs(text, stdout);
+    free(text);
+    return output_finish(e);
+}
+
+int command_profile(int argc, char **argv)
+{
+    session s = {0};
+    pt_error e = {0};
+    pt_profile *p = NULL;
+    pt_train_defaults(&s.o);
+    int status = parse(&s, argc, argv, &e);
+    if (status == 1)
+        return 0;
+    if (status)
+        return exit_with(&e);
+    s.o.precision = s.precision ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s.o.notice = progress_notice;
+    s.o.progress = progress_stage;
+    s.o.arg = &s.bar;
+    progress_open(&s.bar, s.quiet || s.json);
+    status = pt_profile_open(&s.o, s.fresh, &p, &e);
+    progress_clear(&s.bar);
+    if (!status)
+        status = show(&s, p, &e);
+    pt_profile_close(p);
+    return status ? exit_with(&e) : 0;
+}

@@ -1,0 +1,209 @@
+#include "report/profile_text.h"
+
+#include "base/units.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- what it is of ---- */
+
+static void write_subject(FILE *f, const profile_request *r)
+{
+    const model *m = r->model;
+    const step_shape *s = r->shape;
+    char count[32];
+    fprintf(f, "model    %s, %s parameters, %lld layers\n", m->config.model_type, count_format(count, (uint64_t)m->parameters),
+            (long long)m->config.layers);
+    fprintf(f, "machine  %s, %d threads, %s\n", r->device->info.name, r->threads ? r->threads : r->device->info.threads,
+            r->device->info.arithmetic);
+    fprintf(f, "step     %lld sequence%s of %lld tokens, computed in %lld unit%s of %lld tokens, %s\n\n", (long long)s->batch,
+            s->batch > 1 ? "s" : "", (long long)s->seq_len, (long long)s->units_n, s->units_n > 1 ? "s" : "", (long long)s->unit_rows,
+            s->type == PT_BF16 ? "bf16" : "fp32");
+}
+
+/* ---- blocks ---- */
+
+static void write_time(FILE *f, double ns, double flops)
+{
+    char time[32], rate[32] = "";
+    if (flops > 0 && ns > 0)
+        snprintf(rate, sizeof rate, "%.0f GFLOP/s", flops / ns);
+    fprintf(f, "%11s %13s", seconds_format(time, ns * 1e-9), rate);
+}
+
+static int layers_of_kind(const profile_request *r, const costs *c, int kind)
+{
+    int n = 0;
+    for (int64_t i = 0; i < r->model->config.layers; i++)
+        n += c->kind_of_layer[i] == kind;
+    return n;
+}
+
+static int first_of_kind(const profile_request *r, const costs *c, int kind)
+{
+    int64_t i = 0;
+    while (i < r->model->config.layers && c->kind_of_layer[i] != kind)
+        i++;
+    return (int)i;
+}
+
+/* Backward of everything saved counts twice the forward; what is computed again adds to it. */
+static void write_kind(FILE *f, const profile_request *r, const costs *c, int kind)
+{
+    static const char *const saved[SAVE_LEVELS] = {"input", "attention", "matmuls", "all"};
+    const layer_cost *l = &c->layer[kind];
+    int layer = first_of_kind(r, c, kind);
+    double flops = model_layer_flops(r->model, layer + 1, r->shape->unit_rows, r->shape->seq_len);
+    int64_t window = r->model->config.window[layer];
+    fprintf(f, "  layer, %d of them%s", layers_of_kind(r, c, kind), window ? ", window " : "");
+    if (window)
+        fprintf(f, "%lld", (long long)window);
+    fputs("\n", f);
+    for (int level = SAVE_LEVELS - 1; level >= 0; level--) {
+        fprintf(f, "    %-12s", saved[level]);
+        write_time(f, l->forward_ns[level], flops);
+        write_time(f, l->backward_ns[level], level == SAVE_ALL ? 2 * flops : 0);
+        fputs("\n", f);
+    }
+}
+
+static void write_blocks(FILE *f, const profile_request *r, const costs *c)
+{
+    double head = model_head_flops(r->model, r->shape->unit_rows);
+    fprintf(f, "%-16s%11s %13s%11s\n", "one unit, saved:", "forward", "", "backward");
+    for (int k = 0; k < c->kinds_n; k++)
+        write_kind(f, r, c, k);
+    fputs("  embedding     ", f);
+    write_time(f, c->embed_ns, 0);
+    fputs("\n  head, training", f);
+    write_time(f, c->head_ns, 3 * head);
+    fputs("\n  head, loss    ", f);
+    write_time(f, c->head_eval_ns, head);
+    fputs("\n", f);
+}
+
+/* Computation of a step: everything kept, or nothing but the layers' inputs. */
+static double step_s(const profile_request *r, const costs *c, save_level level)
+{
+    double ns = c->embed_ns + c->head_ns;
+    for (int64_t i = 0; i < r->model->config.layers; i++) {
+        const layer_cost *l = &c->layer[c->kind_of_layer[i]];
+        ns += l->forward_ns[level] + l->backward_ns[level];
+    }
+    return ns * (double)r->shape->units_n * 1e-9;
+}
+
+/* ---- curves ---- */
+
+static void write_amounts(FILE *f, const cost_curve *c)
+{
+    char size[32];
+    fprintf(f, "%-24s", "transfers, GB/s");
+    for (int i = 0; i < c->n; i++) {
+        snprintf(size, sizeof size, c->amount[i] < 1 << 20 ? "%.0f KiB" : "%.0f MiB", c->amount[i] / (c->amount[i] < 1 << 20 ? 1 << 10 : 1 << 20));
+        fprintf(f, "%9s", size);
+    }
+    fputs("\n", f);
+}
+
+static void write_rates(FILE *f, const char *name, const cost_curve *c)
+{
+    if (!c->n)
+        return;
+    fprintf(f, "  %-22s", name);
+    for (int i = 0; i < c->n; i++)
+        fprintf(f, "%9.2f", c->ns[i] > 0 ? c->amount[i] / c->ns[i] : 0);
+    fputs("\n", f);
+}
+
+static void write_transfers(FILE *f, const costs *c)
+{
+    const cost_curve *all[] = {&c->to_device, &c->from_device, &c->read, &c->write}, *longest = all[0];
+    static const char *const names[] = {"host to device", "device to host", "disk, reading", "disk, writing"};
+    for (int i = 0; i < 4; i++)
+        longest = all[i]->n > longest->n ? all[i] : longest;
+    if (!longest->n)
+        return;
+    fputs("\n", f);
+    write_amounts(f, longest);
+    for (int i = 0; i < 4; i++)
+        write_rates(f, names[i], all[i]);
+}
+
+static bool was_run(const costs *c, int class)
+{
+    switch (class) {
+    case COST_TO_DEVICE: return c->to_device.n > 0;
+    case COST_FROM_DEVICE: return c->from_device.n > 0;
+    case COST_HOST: return c->to_device.n > 0 && c->update_host.n > 0;
+    case COST_READ: return c->read.n > 0;
+    case COST_WRITE: return c->write.n > 0;
+    default: return c->read.n > 0 || c->to_device.n > 0;
+    }
+}
+
+static void write_contention(FILE *f, const costs *c)
+{
+    static const char *const names[COST_CLASSES] = {"computation", "device update", "to device", "from device", "host update", "disk reading", "disk writing"};
+    if (!was_run(c, COST_MATH))
+        return;
+    fprintf(f, "\n%-24s", "times as long, beside");
+    for (int b = 0; b < COST_CLASSES; b++)
+        if (was_run(c, b))
+            fprintf(f, "%14s", names[b]);
+    for (int a = 0; a < COST_CLASSES; a++) {
+        if (!was_run(c, a))
+            continue;
+        fprintf(f, "\n  %-22s", names[a]);
+        for (int b = 0; b < COST_CLASSES; b++) {
+            bool same_queue = a == b || (a <= COST_MEMORY && b <= COST_MEMORY);
+            if (was_run(c, b) && same_queue)
+                fprintf(f, "%14s", "");
+            else if (was_run(c, b))
+                fprintf(f, "%14.2f", c->slow[a][b]);
+        }
+    }
+    fputs("\n", f);
+}
+
+static void write_update(FILE *f, const char *where, const cost_curve *c)
+{
+    char time[32], count[32];
+    if (c->n)
+        fprintf(f, "  AdamW on the %-9s %s elements in %s, %.2f G elements/s\n", where, count_format(count, (uint64_t)c->amount[c->n - 1]),
+                seconds_format(time, c->ns[c->n - 1] * 1e-9), c->amount[c->n - 1] / c->ns[c->n - 1]);
+}
+
+/* ---- all ---- */
+
+char *profile_text(const profile_request *r, const profile_result *p)
+{
+    const costs *c = &p->costs;
+    char *text = NULL, a[32], b[32], when[32];
+    size_t n;
+    time_t at = (time_t)p->measured_at;
+    struct tm local;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return NULL;
+    write_subject(f, r);
+    write_blocks(f, r, c);
+    fprintf(f, "  a step computes for %s where everything is saved, for %s where only the layers' inputs are\n",
+            seconds_format(a, step_s(r, c, SAVE_ALL)), seconds_format(b, step_s(r, c, SAVE_INPUT)));
+    fputs("\nupdates\n", f);
+    write_update(f, "device", &c->update_device);
+    write_update(f, "host", &c->update_host);
+    write_transfers(f, c);
+    write_contention(f, c);
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
+    fprintf(f, "\nBlocks are sure to %.1f%% (half the distance of the quartiles). Measured %s; %s took %s.\n", 100 * c->spread, when,
+            p->cached ? "to check that" : "that", seconds_format(a, p->seconds));
+    bool failed = ferror(f);
+    if (fclose(f) || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

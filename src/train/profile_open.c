@@ -1,0 +1,77 @@
+/* profile_open.c - pt_profile: a profile by itself. All tiers that there are get measured, whether a plan needs them or not. */
+#include "report/profile_text.h"
+#include "train/budgets.h"
+#include "train/planning.h"
+#include "train/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct pt_profile {
+    pt_train_options o;
+    model *model;
+    step_shape shape;
+    planning planning; /* for its devices and folder */
+    profile_request request;
+    profile_result result;
+};
+
+static void pass_notice(void *arg, const char *sentence)
+{
+    const pt_train_options *o = arg;
+    if (o->notice)
+        o->notice(o->arg, sentence);
+}
+
+static int measure(pt_profile *p, bool fresh, pt_error *e)
+{
+    const pt_train_options *o = &p->o;
+    planning *g = &p->planning;
+    profile_request *r = &p->request;
+    snprintf(g->disk_path, sizeof g->disk_path, "%s", o->disk_path ? o->disk_path : ".");
+    const budget_request asked = {{o->device_memory, o->host_memory, o->disk_memory}, g->disk_path};
+    *r = (profile_request){.device = g->device, .host = g->host, .threads = o->threads, .model = p->model, .shape = &p->shape,
+                           .transfers = true, .disk_path = g->disk_path, .file = o->profile_file, .fresh = fresh, .progress = o->progress,
+                           .arg = o->arg};
+    int failed = budgets_choose(&asked, r->budget, &r->host_tier, e);
+    return failed ? failed : profile_get(r, &p->result, e);
+}
+
+static int make(pt_profile *p, bool fresh, pt_error *e)
+{
+    int failed = model_open(p->o.model, pass_notice, &p->o, &p->model, e);
+    if (!failed)
+        failed = planning_shape(&p->o, p->model, &p->shape, e);
+    if (!failed)
+        failed = planning_open_device(&p->planning, &p->o, e);
+    return failed ? failed : measure(p, fresh, e);
+}
+
+int pt_profile_open(const pt_train_options *o, bool fresh, pt_profile **out, pt_error *e)
+{
+    *out = NULL;
+    int failed = options_check_plan(o, e);
+    pt_profile *p = failed ? NULL : calloc(1, sizeof *p);
+    if (!p)
+        return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
+    p->o = *o;
+    failed = make(p, fresh, e);
+    if (failed)
+        pt_profile_close(p);
+    else
+        *out = p;
+    return failed;
+}
+
+char *pt_profile_text(const pt_profile *p) { return profile_text(&p->request, &p->result); }
+char *pt_profile_json(const pt_profile *p) { return profile_to_json(&p->request, &p->result); }
+int pt_profile_write(const pt_profile *p, const char *path, pt_error *e) { return profile_write(path, &p->request, &p->result, e); }
+
+void pt_profile_close(pt_profile *p)
+{
+    if (!p)
+        return;
+    planning_close(&p->planning);
+    model_close(p->model);
+    free(p);
+}
