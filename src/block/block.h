@@ -1,7 +1,18 @@
 /* block.h - forward and backward of each kind of block for one unit, written once against the device seam.
  *
  * Every function only submits ops to the queue it is given; the tensors lie where model/shape.h says. `R`
- * is the rows of a unit (unit_seqs * T), C the hidden size. Gradient accumulators are fp32, laid out by
+ * is the rows of a unit (unit_seqs * T), C the hidden size.
+ *
+ * In bf16 runs the residual stream is kept in fp32 beside the blocks' inputs, so that what many layers add is not
+ * rounded many times; a layer's branches read bf16:
+ *
+ *     stream (fp32)  s0 ---------> s0 + a ----------> s0 + a + m = s1         a = attention(x), m = mlp(xm)
+ *     x (bf16)       round(s0)     xm = round(x + a)  round(s1)
+ *
+ * xm comes from x, not from the stream: so a layer can be computed again from x alone. Backward, the same memory holds the
+ * stream's gradient, and dx is its rounding. It is never saved or moved: forward ends with it where backward starts.
+ *
+ * Gradient accumulators are fp32, laid out by
  * accumulator_offset(); `first` overwrites them instead of adding.
  */
 #ifndef PT_BLOCK_H
@@ -29,6 +40,7 @@ typedef struct block_unit {
     const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
     const float *rope;                                /* (T, D/2, 2) */
     const block_cache *cache;                         /* NULL in training */
+    float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */
 } block_unit;
 
 typedef struct block_context {
@@ -42,7 +54,7 @@ void embedding_forward(const block_context *c, const block_weights *w, const blo
 /* saved and workspace as layer_layout says; the input x stands in saved. out: (R, C). */
 void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                    char *saved, char *workspace, void *out);
-/* dx: (R, C), gradient of the block's output on entry, of its input on return. */
+/* dx: (R, C), gradient of the block's output on entry, of its input on return; so is the stream. */
 void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first);
 

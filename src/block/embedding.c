@@ -9,6 +9,6 @@ void embedding_forward(const block_context *c, const block_weights *w, const blo
         queue_submit(c->queue, &(op){OP_EMBEDDING, .embedding = {
             .type = s->type, .rows = s->unit_rows, .cols = m->hidden, .row0 = row0,
             .table_rows = left < s->slice_rows ? left : s->slice_rows, .ids = u->ids, .positions = u->positions,
-            .table = w->slices[i], .position_table = w->param[PARAM_POSITIONS], .out = x}});
+            .table = w->slices[i], .position_table = w->param[PARAM_POSITIONS], .out = x, .stream = u->stream}});
     }
 }

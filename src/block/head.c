@@ -84,6 +84,6 @@ void head_forward_backward(const block_context *c, const block_weights *w, const
         queue_submit(c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
             .kind = m->norm, .type = s->type, .accumulate = !first, .rows = s->unit_rows, .heads = 1, .dim = m->hidden,
             .ldx = m->hidden, .lddy = m->hidden, .lddx = m->hidden, .eps = m->norm_eps, .x = x, .weight = n.weight,
-            .dy = workspace + l.dn, .dx = dx, .dweight = of_role[PARAM_NORMF], .dbias = of_role[PARAM_NORMF_BIAS],
+            .dy = workspace + l.dn, .dx = dx, .stream = u->stream, .dweight = of_role[PARAM_NORMF], .dbias = of_role[PARAM_NORMF_BIAS],
             .scratch = workspace + l.scratch}});
 }

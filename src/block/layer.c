@@ -4,6 +4,8 @@
  *   xm = x + att Wo + bo
  *   n2 = norm(xm)    up = n2 Wup + b      act = f(up)                  out = xm + act Wdown + b
  *
+ * Where the stream is kept in fp32 (block.h), both products are added to it, and out is its rounding.
+ *
  * Backward first runs those stages of forward again whose results were not saved.
  */
 #include "block/block.h"
@@ -15,6 +17,7 @@ typedef struct layer {
     const block_weights *w;
     const block_unit *u;
     char *saved, *workspace;
+    float *stream; /* to which forward adds; NULL while backward computes again */
     int block;
     int64_t rows, hidden, q_cols, kv_cols, qkv_cols, up_cols;
     pt_dtype type;
@@ -48,21 +51,26 @@ static void norm(const layer *y, const void *x, param_role weight, param_role bi
         .ldy = y->hidden, .eps = y->config->norm_eps, .x = x, .weight = y->w->param[weight], .bias = y->w->param[bias], .y = out}});
 }
 
-/* out (rows, n), stride ldc = a (rows, k) . W[row0 .. row0 + n)^T + bias + residual */
+/* out (rows, n), stride ldc = a (rows, k) . W[row0 .. row0 + n)^T + bias */
 static void linear_rows(const layer *y, const void *a, int64_t k, param_role weight, param_role bias, int64_t row0,
-                        int64_t n, int64_t ldc, const void *residual, void *out)
+                        int64_t n, int64_t ldc, void *out)
 {
     void *w = (void *)y->w->param[weight], *b = (void *)y->w->param[bias];
     queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = n, .k = k, .lda = k, .ldb = k,
         .ldc = ldc, .a = a, .b = column(w, row0 * k, y->type), .bias = b ? column(b, row0, y->type) : NULL,
-        .residual = residual, .c = out}});
+        .c = out}});
 }
 
-static void linear(const layer *y, const void *a, int64_t k, param_role weight, param_role bias, int64_t n,
-                   const void *residual, void *out)
+/* out (rows, C) = round(residual + a (rows, k) . W^T + bias); the product is added to the stream too. Without a residual,
+ * out is the stream's rounding. */
+static void linear_add(const layer *y, const void *a, int64_t k, param_role weight, param_role bias, const void *residual,
+                       void *out)
 {
-    linear_rows(y, a, k, weight, bias, 0, n, n, residual, out);
+    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+        .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = y->hidden, .k = k, .lda = k, .ldb = k,
+        .ldc = y->hidden, .a = a, .b = y->w->param[weight], .bias = y->w->param[bias], .residual = residual,
+        .stream = y->stream, .c = out}});
 }
 
 static void rope(const layer *y, void *x, int64_t heads, int64_t ld, bool inverse)
@@ -104,7 +112,7 @@ static void forward_qk(const layer *y)
 {
     if (y->config->qk_norm)
         linear_rows(y, tensor(y, LAYER_N1), y->hidden, PARAM_QKV, PARAM_QKV_BIAS, 0, y->q_cols + y->kv_cols,
-                    y->q_cols + y->kv_cols, NULL, tensor(y, LAYER_QK));
+                    y->q_cols + y->kv_cols, tensor(y, LAYER_QK));
 }
 
 static void head_norm(const layer *y, int64_t heads, int64_t col, param_role weight)
@@ -120,7 +128,7 @@ static void forward_qkv(const layer *y)
 {
     const model_config *m = y->config;
     int64_t done = m->qk_norm ? y->q_cols + y->kv_cols : 0;
-    linear_rows(y, tensor(y, LAYER_N1), y->hidden, PARAM_QKV, PARAM_QKV_BIAS, done, y->qkv_cols - done, y->qkv_cols, NULL,
+    linear_rows(y, tensor(y, LAYER_N1), y->hidden, PARAM_QKV, PARAM_QKV_BIAS, done, y->qkv_cols - done, y->qkv_cols,
                 column(tensor(y, LAYER_QKV), done, y->type));
     if (m->qk_norm) {
         head_norm(y, m->heads, 0, PARAM_QNORM);
@@ -147,14 +155,14 @@ static void forward_attention(const layer *y)
 
 static void forward_xm(const layer *y)
 {
-    linear(y, tensor(y, LAYER_ATT), y->q_cols, PARAM_OUT, PARAM_OUT_BIAS, y->hidden, tensor(y, LAYER_X), tensor(y, LAYER_XM));
+    linear_add(y, tensor(y, LAYER_ATT), y->q_cols, PARAM_OUT, PARAM_OUT_BIAS, tensor(y, LAYER_X), tensor(y, LAYER_XM));
 }
 
 static void forward_n2(const layer *y) { norm(y, tensor(y, LAYER_XM), PARAM_NORM2, PARAM_NORM2_BIAS, tensor(y, LAYER_N2)); }
 
 static void forward_up(const layer *y)
 {
-    linear(y, tensor(y, LAYER_N2), y->hidden, PARAM_UP, PARAM_UP_BIAS, y->up_cols, NULL, tensor(y, LAYER_UP));
+    linear_rows(y, tensor(y, LAYER_N2), y->hidden, PARAM_UP, PARAM_UP_BIAS, 0, y->up_cols, y->up_cols, tensor(y, LAYER_UP));
 }
 
 static void forward_act(const layer *y)
@@ -173,10 +181,11 @@ void layer_forward(const block_context *c, int block, const layer_layout *l, con
                    char *saved, char *workspace, void *out)
 {
     layer y = layer_open(c, block, l, w, u, saved, workspace);
+    y.stream = u->stream;
     for (int t = 0; t < LAYER_TENSORS; t++)
         if (stages[t])
             stages[t](&y);
-    linear(&y, tensor(&y, LAYER_ACT), y.config->ffn, PARAM_DOWN, PARAM_DOWN_BIAS, y.hidden, tensor(&y, LAYER_XM), out);
+    linear_add(&y, tensor(&y, LAYER_ACT), y.config->ffn, PARAM_DOWN, PARAM_DOWN_BIAS, y.stream ? NULL : tensor(&y, LAYER_XM), out);
 }
 
 /* ---- backward ---- */
@@ -206,14 +215,15 @@ static void linear_backward(const layer *y, const gradients *g, const void *dy, 
         .a = dy, .b = y->w->param[weight], .c = da}});
 }
 
-/* dx += the norm's input gradient */
+/* dx += the norm's input gradient; in the stream where there is one, and dx is its rounding */
 static void norm_backward(const layer *y, const gradients *g, const void *x, param_role weight, param_role bias,
                           const void *dn, void *dx)
 {
     queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
         .kind = y->config->norm, .type = y->type, .accumulate = !g->first, .rows = y->rows, .heads = 1, .dim = y->hidden,
         .ldx = y->hidden, .lddy = y->hidden, .lddx = y->hidden, .eps = y->config->norm_eps, .x = x,
-        .weight = y->w->param[weight], .dy = dn, .dx_add = dx, .dx = dx, .dweight = accumulator(y, g, weight),
+        .weight = y->w->param[weight], .dy = dn, .dx_add = y->u->stream ? NULL : dx, .dx = dx,
+        .stream_add = y->u->stream, .stream = y->u->stream, .dweight = accumulator(y, g, weight),
         .dbias = accumulator(y, g, bias), .scratch = temp(y, TEMP_SCRATCH)}});
 }
 

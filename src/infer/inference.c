@@ -9,7 +9,7 @@
 enum { LINE = 64 };
 
 /* Byte offsets in the first arena. */
-typedef struct inference_layout { uint64_t x, workspace, normed, logits, ids, bytes; } inference_layout;
+typedef struct inference_layout { uint64_t x, stream, workspace, normed, logits, ids, bytes; } inference_layout;
 
 struct inference {
     const model *model;
@@ -56,10 +56,12 @@ static uint64_t place_params(const model *m, pt_dtype type, uint64_t *param_at)
     return at;
 }
 
-static void layout_init(inference_layout *l, const model *m, pt_dtype type, const layer_layout *layer)
+static void layout_init(inference_layout *l, const model *m, const step_shape *s, const layer_layout *layer)
 {
+    pt_dtype type = s->type;
     uint64_t at = place_params(m, type, NULL);
     l->x = take(&at, layer->saved_bytes);
+    l->stream = take(&at, residual_bytes(m, s));
     l->workspace = take(&at, layer->forward_workspace);
     l->normed = take(&at, (uint64_t)m->config.hidden * dtype_bytes(type));
     l->logits = take(&at, (uint64_t)m->config.vocab * sizeof(float));
@@ -94,7 +96,7 @@ uint64_t inference_bytes(const model *m, pt_dtype type, int threads, int64_t con
     inference_layout l;
     uint64_t rope_at;
     layer_layout_init(&layer, m, &s, SAVE_INPUT);
-    layout_init(&l, m, type, &layer);
+    layout_init(&l, m, &s, &layer);
     uint64_t later = cache_layout(m, type, context, &rope_at), loading = load_bytes(m, type, threads);
     return l.bytes + mail_bytes(m) + (later > loading ? later : loading);
 }
@@ -133,7 +135,7 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, infere
         return pt_fail(e, PT_FAILED, "out of memory");
     *x = (inference){.model = m, .device = d, .threads = threads ? threads : d->info.threads, .shape = shape_of(m, type, INFERENCE_ROWS)};
     layer_layout_init(&x->layer, m, &x->shape, SAVE_INPUT);
-    layout_init(&x->layout, m, type, &x->layer);
+    layout_init(&x->layout, m, &x->shape, &x->layer);
     x->param_at = malloc((size_t)m->params_n * sizeof *x->param_at);
     x->weights = calloc((size_t)m->blocks_n, sizeof *x->weights);
     void *base;
@@ -247,7 +249,8 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     const block_context c = {x->model, &x->shape, x->queue};
     char *rows = x->arena + x->layout.x;
     uint64_t layer_bytes = row_bytes(x->model, x->shape.type) * (uint64_t)x->context;
-    block_unit u = {.ids = device_ids, .positions = device_ids + n, .rope = (const float *)(x->cache + x->rope_at)};
+    block_unit u = {.ids = device_ids, .positions = device_ids + n, .rope = (const float *)(x->cache + x->rope_at),
+                    .stream = x->shape.type == PT_F32 ? NULL : (float *)(x->arena + x->layout.stream)};
     x->shape.seq_len = x->shape.unit_rows = n;
     submit_input(x, ids, n);
     embedding_forward(&c, &x->weights[0], &u, rows);

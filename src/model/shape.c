@@ -23,6 +23,11 @@ void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch
     s->slice_rows = slice < whole ? slice : whole;
 }
 
+uint64_t residual_bytes(const model *m, const step_shape *s)
+{
+    return s->type == PT_F32 ? 0 : align_up((uint64_t)(s->unit_rows * m->config.hidden) * sizeof(float), LINE);
+}
+
 pt_dtype param_type(const param *p, pt_dtype type)
 {
     switch (p->role) {

@@ -25,6 +25,10 @@ typedef struct step_shape {
     int64_t slice_rows;     /* rows of the vocabulary that are one matmul of the head: where it may be cut */
 } step_shape;
 
+/* Bytes of one unit's residual stream in fp32, from which in bf16 runs the inputs of the blocks are rounded: (R, C), and 0 in
+ * fp32 runs, where the inputs are the stream themselves. */
+uint64_t residual_bytes(const model *m, const step_shape *s);
+
 /* How a parameter is kept for compute: norms stay fp32, also beside bf16 (their weights are near 1, where bf16 cannot
  * hold what a step changes; measured in docs/numerics.md). */
 pt_dtype param_type(const param *p, pt_dtype type);

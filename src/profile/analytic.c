@@ -159,11 +159,15 @@ static block_weights weights_of(const blocks *b, int block)
     return w;
 }
 
-static const block_unit unit = {0};
+static block_unit unit_of(const blocks *b)
+{
+    return (block_unit){.stream = residual_bytes(b->model, b->shape) ? (float *)address(65) : NULL};
+}
 
 static void price_layer(blocks *b, int block, layer_cost *out)
 {
     const block_context c = {b->model, b->shape, &b->meter.queue};
+    const block_unit unit = unit_of(b);
     block_weights w = weights_of(b, block);
     char *saved = address(60), *workspace = address(61), *x = address(62);
     float *accumulators = (float *)address(63);
@@ -206,6 +210,7 @@ static void price_layers(blocks *b, costs *out)
 static void price_ends(blocks *b, costs *out)
 {
     const block_context c = {b->model, b->shape, &b->meter.queue};
+    const block_unit unit = unit_of(b);
     int head = b->model->blocks_n - 1;
     block_weights w = weights_of(b, 0);
     embedding_forward(&c, &w, &unit, address(60));

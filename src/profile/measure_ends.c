@@ -52,6 +52,12 @@ void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
     free(values);
 }
 
+void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *u)
+{
+    uint64_t bytes = residual_bytes(m, s);
+    u->stream = bytes ? area_take(a, bytes, PATTERN_SMALL) : NULL;
+}
+
 typedef struct ends {
     const model *model;
     step_shape shape;
@@ -84,6 +90,7 @@ static void embedding_layout(area *a, void *arg)
     area_weights(a, &y->shape, 0, &y->w, y->slices);
     y->x = area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_NONE);
     unit_data_take(a, &y->shape, 1, &y->data);
+    unit_stream_take(a, y->model, &y->shape, &y->data.unit);
 }
 
 static void embed(queue *q, void *arg, int index, int turn)
@@ -124,6 +131,7 @@ static void head_area(area *a, void *arg)
     y->workspace = area_take(a, l.bytes, PATTERN_NONE);
     y->accumulators = y->backward ? area_take(a, (uint64_t)accumulator_elements(y->model, head) * sizeof(float), PATTERN_SMALL) : NULL;
     unit_data_take(a, &y->shape, 1, &y->data);
+    unit_stream_take(a, y->model, &y->shape, &y->data.unit);
 }
 
 static void head(queue *q, void *arg, int backward, int turn)

@@ -61,6 +61,7 @@ static void layout(area *a, void *arg)
     y->workspace = area_take(a, workspace_bytes(y), PATTERN_NONE);
     y->out = area_take(a, stream_bytes(y), PATTERN_NONE);
     unit_data_take(a, &y->shape, 1, &y->data);
+    unit_stream_take(a, y->model, &y->shape, &y->data.unit);
     if (!y->backwards)
         return;
     y->dx = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
@@ -108,11 +109,13 @@ static void backward(queue *q, void *arg, int level, int turn)
                    false);
 }
 
-/* Backward adds to the gradient of the stream: without this it would grow round by round. */
+/* Forward adds to the stream, backward to its gradient: without this they would grow round by round. */
 static void restore(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     queue_submit(q, &(op){OP_COPY, .copy = {y->dx, y->gradient, stream_bytes(y)}});
+    if (y->data.unit.stream)
+        queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->data.unit.stream, .bytes = residual_bytes(y->model, &y->shape)}});
 }
 
 /* Level SAVE_INPUT needs nothing that forward leaves, so that any forward may come before it. */

@@ -12,6 +12,8 @@ step_shape shape_cut(const step_shape *s, int64_t rows);
 /* Ids, targets and so on of `units` units, and one unit's view of the first. */
 typedef struct unit_data { block_unit unit; const int32_t *ids; } unit_data;
 void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out);
+/* The unit's residual stream in fp32, where the run has one. */
+void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *u);
 
 /* ---- blocks ---- */
 

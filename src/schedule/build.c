@@ -30,6 +30,7 @@ typedef struct program {
     int *chunk_blocks;            /* blocks whose gradients are still missing */
     int *accumulator;             /* buffer of each block, -1: not yet */
     int *stream;                  /* buffer of each micro-batch's stream gradient, -1: not yet */
+    int *residual;                /* the same of its stream in fp32 */
     int batch, loss, sumsq, rope; /* home buffers */
     need *needs;
     int needs_n;
@@ -145,6 +146,16 @@ static int stream_buffer(program *p, int micro)
     return p->stream[micro];
 }
 
+static void item_residual(program *p, int micro, unsigned use)
+{
+    uint64_t bytes = residual_bytes(p->model, p->shape) * (uint64_t)p->b.s->micro_units;
+    if (!bytes)
+        return;
+    if (p->residual[micro] < 0 && !p->b.recording)
+        p->residual[micro] = builder_buffer(&p->b, OBJECT_RESIDUAL, -1, micro, TIER_DEVICE, bytes);
+    item_operand(p, p->residual[micro], use);
+}
+
 static int accumulator_buffer(program *p, int block)
 {
     if (p->accumulator[block] < 0 && !p->b.recording)
@@ -166,6 +177,7 @@ static void forward(program *p, int block, int micro)
         item_operand(p, p->rope, USE_READ);
     }
     item_needs(p, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
+    item_residual(p, micro, block ? USE_READ | USE_WRITE : USE_WRITE);
     item_operand(p, p->batch, USE_READ);
     item_end(p, block ? TASK_LAYER : TASK_EMBED, QUEUE_COMPUTE, block, micro, -1, false);
 }
@@ -183,6 +195,7 @@ static void head(program *p, int micro, bool eval)
     item_workspace(p, h.bytes);
     if (!eval) {
         item_operand(p, stream_buffer(p, micro), USE_WRITE);
+        item_residual(p, micro, USE_WRITE);
         item_operand(p, accumulator_buffer(p, block), micro ? USE_READ | USE_WRITE : USE_WRITE);
     }
     item_end(p, eval ? TASK_HEAD_EVAL : TASK_HEAD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
@@ -195,6 +208,7 @@ static void backward(program *p, int block, int micro)
     item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ);
     item_workspace(p, layout_of(p, block)->backward_workspace);
     item_operand(p, stream_buffer(p, micro), USE_READ | USE_WRITE);
+    item_residual(p, micro, USE_READ | USE_WRITE);
     item_operand(p, accumulator_buffer(p, block), micro ? USE_READ | USE_WRITE : USE_WRITE);
     item_operand(p, p->batch, USE_READ);
     item_operand(p, p->rope, USE_READ);
@@ -305,7 +319,7 @@ static void run_program(program *p, schedule_kind kind)
     for (int i = 0; i < p->model->blocks_n; i++)
         p->accumulator[i] = -1;
     for (int i = 0; i < p->micro_n; i++)
-        p->stream[i] = -1;
+        p->stream[i] = p->residual[i] = -1;
     switch (kind) {
     case SCHEDULE_STEP: program_step(p, false); break;
     case SCHEDULE_STEP_UPDATE: program_step(p, true); break;
@@ -455,9 +469,10 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     p->chunk_blocks = calloc(chunks, sizeof *p->chunk_blocks);
     p->accumulator = calloc(blocks, sizeof *p->accumulator);
     p->stream = calloc(micros, sizeof *p->stream);
+    p->residual = calloc(micros, sizeof *p->residual);
     p->needs = calloc(chunks + 8, sizeof *p->needs);
     p->plain = calloc(micros + 8, sizeof *p->plain);
-    if (!p->b.objects || !p->block0 || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream ||
+    if (!p->b.objects || !p->block0 || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream || !p->residual ||
         !p->needs || !p->plain || list_chunks(p) < 0 || make_caches(p) < 0)
         return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
     make_homes(p, kind);
@@ -483,6 +498,7 @@ static void program_close(program *p)
     free(p->chunk_blocks);
     free(p->accumulator);
     free(p->stream);
+    free(p->residual);
     free(p->needs);
     free(p->plain);
 }

@@ -59,6 +59,15 @@ static int block_weights(checker *c, int i, int block)
 
 /* ---- blocks ---- */
 
+/* The stream in fp32, where there is one. before 0: it is not read. */
+static void residual(checker *c, int micro, int before, int after)
+{
+    if (residual_bytes(c->in->model, c->in->shape))
+        changes(c, OBJECT_RESIDUAL, -1, micro, before, after);
+}
+
+static int residual_gradient(const checker *c, int block) { return 2 * (c->layers + 2) - block; }
+
 static int forward_wants(checker *c, int i, int block, int micro)
 {
     const block_facts *f = &c->blocks[block];
@@ -73,6 +82,7 @@ static int forward_wants(checker *c, int i, int block, int micro)
         reads(c, OBJECT_ROPE, -1, -1, 0);
     }
     writes(c, OBJECT_SAVED, block + 1, micro, 1);
+    residual(c, micro, block, block + 1);
     reads(c, OBJECT_BATCH, -1, -1, 1);
     return block_weights(c, i, block);
 }
@@ -90,6 +100,7 @@ static int head_wants(checker *c, int i, int micro, bool eval)
         if (c->accumulator[block] != micro)
             return check_fail(c, i, -1, "gradients are summed in ascending order, and %d micro-batches are in", c->accumulator[block]);
         writes(c, OBJECT_STREAM, -1, micro, block);
+        residual(c, micro, 0, residual_gradient(c, block));
         changes(c, OBJECT_ACCUMULATOR, block, -1, micro, micro + 1);
     }
     return block_weights(c, i, block);
@@ -105,6 +116,7 @@ static int backward_wants(checker *c, int i, int block, int micro)
     reads(c, OBJECT_SAVED, block, micro, f->complete);
     workspace(c, f->backward_bytes);
     changes(c, OBJECT_STREAM, -1, micro, block + 1, block);
+    residual(c, micro, residual_gradient(c, block + 1), residual_gradient(c, block));
     changes(c, OBJECT_ACCUMULATOR, block, -1, micro, micro + 1);
     reads(c, OBJECT_BATCH, -1, -1, 1);
     reads(c, OBJECT_ROPE, -1, -1, 0);

@@ -16,6 +16,7 @@
  *   saved             1 the block's input is in, 2 everything that the save level keeps
  *   accumulator       number of micro-batches summed up
  *   stream            block whose input's gradient it is
+ *   residual          b: block b's input; 2 (layers + 2) - b: the gradient of block b's input
  *   batch             1 the batch is in;  loss: micro-batches that are in;  sumsq: finished pieces that are in */
 typedef struct content { bool alive; int version; } content;
 

@@ -37,6 +37,7 @@ typedef enum object_kind {
     OBJECT_SAVED,       /* saved set of block `index`, micro-batch `micro` (the head's: its input) */
     OBJECT_ACCUMULATOR, /* fp32 gradients of block `index` */
     OBJECT_STREAM,      /* gradient of the residual stream, micro-batch `micro` */
+    OBJECT_RESIDUAL,    /* bf16 runs: the residual stream in fp32, from the head on its gradient, micro-batch `micro` */
     OBJECT_WORKSPACE,
     OBJECT_BATCH,       /* ids, targets, first, positions: int32 (4, batch, seq_len) */
     OBJECT_LOSS,        /* fp32 (batch, seq_len) */

@@ -211,7 +211,7 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
             saved = max_u64(saved, s->layouts[r->level[i]].saved_bytes);
             most = max_u64(most, s->layouts[r->level[i]].forward_workspace);
         }
-        b->peak = 2 * saved * units + max_u64(most, s->head.bytes);
+        b->peak = (2 * saved + s->residual_bytes) * units + max_u64(most, s->head.bytes);
         return;
     }
     bool grouped = micros_of(s, r) > r->visit;
@@ -229,7 +229,7 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
         most = max_u64(most, b->saved[TIER_DEVICE] + l->backward_workspace + layer);
     }
     saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
-    b->peak = max_u64(most, saved + s->head.bytes + head) + s->input_bytes * (uint64_t)shape->units_n;
+    b->peak = max_u64(most, saved + s->head.bytes + head) + s->input_bytes * (uint64_t)shape->units_n + s->residual_bytes * group;
 }
 
 static void block_part_of(const space *s, const recipe *r, block_part *b)

@@ -172,6 +172,7 @@ static void fill_sizes(space *s)
     s->home_bytes = paged(tokens * 4 * sizeof(int32_t)) + paged(tokens * sizeof(float)) +
                     paged((uint64_t)sumsq_count(m) * sizeof(double)) +
                     paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
+    s->residual_bytes = residual_bytes(m, shape);
     s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
     s->accumulator_layer = paged((uint64_t)accumulator_elements(m, 1) * sizeof(float));
     s->accumulator_head = paged((uint64_t)accumulator_elements(m, m->blocks_n - 1) * sizeof(float));

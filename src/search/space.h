@@ -59,6 +59,7 @@ typedef struct space {
     head_layout head;
     uint64_t home_bytes;     /* batch, losses and the like, on the device */
     uint64_t input_bytes;    /* one unit's input of a layer */
+    uint64_t residual_bytes; /* one unit's residual stream in fp32 */
     uint64_t accumulator_layer, accumulator_head, accumulator_all;
     uint64_t fill[TIERS];    /* budgets for estimates: corrected by what they are known to be wrong by */
     memory *memory;   /* of recipes that were priced */

@@ -75,9 +75,12 @@ static block_unit unit_of(const task_runner *r, const schedule *s, const task *t
     const step_shape *h = r->in->shape;
     int64_t tokens = h->batch * h->seq_len, row = unit * h->unit_rows;
     const int32_t *batch = (const int32_t *)operand_of(r, s, t, OBJECT_BATCH, -1, -1);
+    char *residual = operand_of(r, s, t, OBJECT_RESIDUAL, -1, t->micro);
     return (block_unit){.ids = batch + row, .targets = batch + tokens + row, .first = batch + 2 * tokens + row,
                         .positions = batch + 3 * tokens + row,
-                        .rope = (const float *)operand_of(r, s, t, OBJECT_ROPE, -1, -1)};
+                        .rope = (const float *)operand_of(r, s, t, OBJECT_ROPE, -1, -1),
+                        .stream = residual ? (float *)(residual + (uint64_t)(unit % s->micro_units) * residual_bytes(r->in->model, h))
+                                           : NULL};
 }
 
 static uint64_t x_bytes(const step_shape *h, const model *m)
