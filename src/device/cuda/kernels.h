@@ -37,9 +37,10 @@ int cuda_cross_entropy(const op_cross_entropy *o, cudaStream_t s);
 int cuda_gradient_finish(const op_gradient_finish *o, cudaStream_t s);
 int cuda_adamw(const op_adamw *o, cudaStream_t s);
 
-/* For matmul.c: any product, slowly; and c += bias + residual for a c in fp32 that holds the product. */
+/* For matmul.c: any product, slowly; and what follows a product that lies in `sum` (M, N), dense: bias, stream, residual,
+ * one rounding. */
 int cuda_matmul_plain(const op_matmul *o, cudaStream_t s);
-int cuda_matmul_add(const op_matmul *o, cudaStream_t s);
+int cuda_matmul_finish(const op_matmul *o, const float *sum, cudaStream_t s);
 
 #ifdef __cplusplus
 }

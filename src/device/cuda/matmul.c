@@ -6,7 +6,11 @@
  *     c^T (N, M)  =  op(b^T) . op(a^T)          MATMUL_NT: op(b^T) = b, transposed;  op(a^T) as it is
  *                                               MATMUL_NN: both as they are          MATMUL_TN: op(a^T) transposed
  *
- * which makes bias (N) a column that is added to every column, cuBLASLt's own epilogue, and residual its matrix C.
+ * which makes bias (N) a column that is added to every column, cuBLASLt's own epilogue.
+ *
+ * What it has no epilogue for (a residual, the fp32 stream, a bf16 bias on an fp32 result) is a product into fp32, as many
+ * rows at a time as `sums` holds, which stay in the L2 cache, and then one pass that adds and rounds once. With and
+ * without a stream this is the same product, so that what backward computes again has the bits that forward had.
  *
  * The algorithm is chosen once for each product's key: layout, types, what is added, N, K (TN, a weight gradient: M too), and
  * how far strides and addresses are aligned, at most to 16 bytes, which all tensors are under every plan. M is not in the
@@ -15,9 +19,9 @@
  *
  *     key ──> choices[] ──> algorithm            filled as products come, the same in every run
  *
- * What the library has no algorithm for, and its epilogue cannot do, the kernels of matmul_plain.cu do.
+ * What the library has no algorithm for, the kernel of matmul_plain.cu computes.
  *
- * The workspace is taken at open and belongs to one stream at a time; a product on another stream waits for the last one.
+ * Workspace and sums are taken at open and belong to one stream at a time; a product on another stream waits for the last one.
  * What can go wrong: an environment that makes the library compute otherwise (NVIDIA_TF32_OVERRIDE).
  */
 #include "device/cuda/cuda.h"
@@ -28,16 +32,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKSPACE_BYTES = 32 << 20, CHOICES = 512, CANDIDATES = 16, REFERENCE_ROWS = 2048, FEW_ROWS = 16, ALIGN_MOST = 16 };
+enum { WORKSPACE_BYTES = 32 << 20, SUMS_BYTES = 32 << 20, CHOICES = 512, CANDIDATES = 16, REFERENCE_ROWS = 2048, FEW_ROWS = 16, ALIGN_MOST = 16 };
 
 /* Everything 64 bits wide, so that keys can be compared as bytes. */
-typedef struct matmul_key { int64_t layout, type, out_type, bias, added, few, m, n, k, align_a, align_b, align_c; } matmul_key;
+typedef struct matmul_key { int64_t layout, type, out_type, bias, accumulate, few, m, n, k, align_a, align_b, align_c; } matmul_key;
 
 typedef struct choice { matmul_key key; bool found; cublasLtMatmulAlgo_t algo; } choice;
 
 struct cuda_matmul {
     cublasLtHandle_t handle;
     void *workspace;
+    float *sums;
     pthread_mutex_t lock;
     cudaStream_t user;    /* whose product had the workspace last */
     cudaEvent_t done;
@@ -70,6 +75,8 @@ int cuda_matmul_open(cuda_matmul **out, pt_error *e)
     cublasStatus_t status = cublasLtCreate(&x->handle);
     cudaError_t error = status ? cudaSuccess : cudaMalloc(&x->workspace, WORKSPACE_BYTES);
     if (!status && !error)
+        error = cudaMalloc((void **)&x->sums, SUMS_BYTES);
+    if (!status && !error)
         error = cudaEventCreateWithFlags(&x->done, cudaEventDisableTiming);
     if (!status && !error) {
         *out = x;
@@ -86,6 +93,7 @@ void cuda_matmul_close(cuda_matmul *x)
         return;
     if (x->done)
         cudaEventDestroy(x->done);
+    cudaFree(x->sums);
     cudaFree(x->workspace);
     if (x->handle)
         cublasLtDestroy(x->handle);
@@ -105,12 +113,6 @@ void cuda_matmul_leave(cuda_matmul *x, cudaStream_t s)
 
 static cudaDataType_t blas_type(pt_dtype t) { return t == PT_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-/* The epilogue takes a bias and a residual of the type that it stores. */
-static bool epilogue_serves(const op_matmul *o) { return o->type == o->out_type; }
-
-static bool adds_c(const op_matmul *o) { return o->accumulate || (o->residual && epilogue_serves(o)); }
-static bool adds_bias(const op_matmul *o) { return o->bias && epilogue_serves(o); }
-
 static cublasStatus_t problem_make(const op_matmul *o, int64_t m, problem *p)
 {
     cudaDataType_t in = blas_type(o->type), out = blas_type(o->out_type);
@@ -121,7 +123,7 @@ static cublasStatus_t problem_make(const op_matmul *o, int64_t m, problem *p)
         s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSA, b_turned ? &yes : &no, sizeof no);
     if (!s)
         s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSB, a_turned ? &yes : &no, sizeof no);
-    if (!s && adds_bias(o)) {
+    if (!s && o->bias) {
         cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
         s = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
         if (!s)
@@ -145,16 +147,10 @@ static int64_t alignment(const void *p, int64_t ld, pt_dtype type)
     return (int64_t)(bits & -bits);
 }
 
-static matmul_key key_of(const op_matmul *o)
+static matmul_key key_of(const op_matmul *o, bool few)
 {
-    bool few = o->layout != MATMUL_TN && o->m <= FEW_ROWS;
-    int64_t align_c = alignment(o->c, o->ldc, o->out_type);
-    if (o->residual && epilogue_serves(o)) {
-        int64_t align = alignment(o->residual, o->ldc, o->out_type);
-        align_c = align < align_c ? align : align_c;
-    }
-    return (matmul_key){o->layout, o->type, o->out_type, adds_bias(o), adds_c(o), few, o->layout == MATMUL_TN ? o->m : 0, o->n, o->k,
-                        alignment(o->a, o->lda, o->type), alignment(o->b, o->ldb, o->type), align_c};
+    return (matmul_key){o->layout, o->type, o->out_type, o->bias != NULL, o->accumulate, few, o->layout == MATMUL_TN ? o->m : 0, o->n, o->k,
+                        alignment(o->a, o->lda, o->type), alignment(o->b, o->ldb, o->type), alignment(o->c, o->ldc, o->out_type)};
 }
 
 static bool splits_k(const cublasLtMatmulAlgo_t *algo)
@@ -205,9 +201,9 @@ static void choose(cuda_matmul *x, const op_matmul *o, choice *out)
 }
 
 /* NULL: the table is full; that many kinds of products do not come in one program. */
-static const choice *choice_of(cuda_matmul *x, const op_matmul *o)
+static const choice *choice_of(cuda_matmul *x, const op_matmul *o, bool few)
 {
-    matmul_key key = key_of(o);
+    matmul_key key = key_of(o, few);
     for (int i = 0; i < x->choices_n; i++)
         if (!memcmp(&x->choices[i].key, &key, sizeof key))
             return &x->choices[i];
@@ -233,39 +229,78 @@ static cudaError_t take_workspace(cuda_matmul *x, cudaStream_t s)
     return error;
 }
 
-static int launch_locked(cuda_matmul *x, const op_matmul *o, cudaStream_t s, bool *plain, pt_error *e)
+/* One call of the library: no residual, no stream. *found: there is an algorithm. */
+static int launch(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, bool *found, pt_error *e)
 {
-    const choice *c = choice_of(x, o);
+    const choice *c = choice_of(x, o, few);
     problem p;
-    *plain = !c || !c->found;
-    if (*plain)
+    float one = 1, beta = o->accumulate;
+    *found = c && c->found;
+    if (!*found)
         return 0;
-    cudaError_t error = take_workspace(x, s);
-    if (error)
-        return cuda_fail(e, error, "waiting for another product");
-    float one = 1, beta = adds_c(o) ? 1 : 0;
-    const void *added = !adds_c(o) || o->accumulate ? o->c : o->residual;
     cublasStatus_t status = problem_make(o, o->m, &p);
     if (!status)
-        status = cublasLtMatmul(x->handle, &p.desc, &one, o->b, &p.a, o->a, &p.b, &beta, added, &p.c, o->c, &p.c, &c->algo, x->workspace,
+        status = cublasLtMatmul(x->handle, &p.desc, &one, o->b, &p.a, o->a, &p.b, &beta, o->c, &p.c, o->c, &p.c, &c->algo, x->workspace,
                                 WORKSPACE_BYTES, s);
     return status ? blas_fail(e, status, o) : 0;
+}
+
+static void *advance(const void *p, int64_t elements, pt_dtype type)
+{
+    return p ? (char *)p + (size_t)elements * dtype_bytes(type) : NULL;
+}
+
+/* Rows row0 .. row0 + rows of the op: of c and, not turned, of a. */
+static op_matmul rows_of(const op_matmul *o, int64_t row0, int64_t rows)
+{
+    op_matmul part = *o;
+    part.m = rows;
+    part.a = advance(o->a, row0 * (o->layout == MATMUL_TN ? 1 : o->lda), o->type);
+    part.c = advance(o->c, row0 * o->ldc, o->out_type);
+    part.residual = advance(o->residual, row0 * o->ldc, o->type);
+    part.stream = advance(o->stream, row0 * o->ldc, PT_F32);
+    return part;
+}
+
+/* The product into the sums, and the pass over them. */
+static int launch_in_parts(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, bool *found, pt_error *e)
+{
+    int64_t room = SUMS_BYTES / (int64_t)sizeof(float) / o->n, step = room > REFERENCE_ROWS ? REFERENCE_ROWS : room;
+    int failed = 0;
+    cudaError_t error = cudaSuccess;
+    *found = step > 0;
+    for (int64_t row = 0; row < o->m && *found && !failed && !error; row += step) {
+        op_matmul part = rows_of(o, row, o->m - row < step ? o->m - row : step), product = part;
+        product.out_type = PT_F32;
+        product.bias = product.residual = NULL;
+        product.stream = NULL;
+        product.accumulate = false;
+        product.c = x->sums;
+        product.ldc = o->n;
+        failed = launch(x, &product, few, s, found, e);
+        if (!failed && *found)
+            error = (cudaError_t)cuda_matmul_finish(&part, x->sums, s);
+    }
+    return error ? cuda_fail(e, error, "multiplying matrices") : failed;
 }
 
 int cuda_matmul_launch(cuda_matmul *x, const op_matmul *o, cudaStream_t s, pt_error *e)
 {
     if (o->m == 0 || o->n == 0)
         return 0;
-    bool plain = o->k == 0 || (o->bias && (uintptr_t)o->bias % ALIGN_MOST);
-    int failed = 0, error = 0;
-    if (!plain) {
+    bool found = false, in_parts = o->residual || o->stream || (o->bias && (o->type != o->out_type || o->accumulate));
+    bool few = o->layout != MATMUL_TN && o->m <= FEW_ROWS;
+    int failed = 0;
+    if (o->k && (in_parts || (uintptr_t)o->bias % ALIGN_MOST == 0)) {
         pthread_mutex_lock(&x->lock);
-        failed = launch_locked(x, o, s, &plain, e);
+        cudaError_t error = take_workspace(x, s);
+        failed = error ? cuda_fail(e, error, "waiting for another product") : 0;
+        if (!failed)
+            failed = in_parts ? launch_in_parts(x, o, few, s, &found, e) : launch(x, o, few, s, &found, e);
         pthread_mutex_unlock(&x->lock);
     }
-    if (!failed && plain)
-        error = cuda_matmul_plain(o, s);
-    else if (!failed && !epilogue_serves(o) && (o->bias || o->residual))
-        error = cuda_matmul_add(o, s);
-    return error ? cuda_fail(e, (cudaError_t)error, "multiplying matrices") : failed;
+    if (failed || found)
+        return failed;
+    cudaError_t error = (cudaError_t)cuda_matmul_plain(o, s);
+    return error ? cuda_fail(e, error, "multiplying matrices") : 0;
 }
