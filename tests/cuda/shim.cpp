@@ -182,6 +182,8 @@ uint64_t shim_exchange(uint64_t bits, int distance)
     return mail_post(bits)[lane ^ (unsigned)distance];
 }
 
+const uint64_t *shim_gather(uint64_t bits) { return mail_post(bits); }
+
 unsigned __ballot_sync(unsigned, bool vote)
 {
     const uint64_t *votes = mail_post(vote);

@@ -29,6 +29,7 @@
 #define __device__
 #define __shared__ static
 #define __forceinline__ inline
+#define __launch_bounds__(threads)
 
 struct shim_index { unsigned x; };
 extern shim_index threadIdx, blockIdx, blockDim;
@@ -57,6 +58,8 @@ int shim_launch(unsigned blocks, unsigned threads, const std::function<void()> &
 void __syncthreads();
 /* The 64 bits that lane `lane ^ distance` gave; every lane of the warp comes here. */
 uint64_t shim_exchange(uint64_t bits, int distance);
+/* What all 32 lanes gave; until the lane's second exchange from here. */
+const uint64_t *shim_gather(uint64_t bits);
 unsigned __ballot_sync(unsigned mask, bool vote);
 
 template <typename T> static inline T __shfl_xor_sync(unsigned, T x, int distance)
@@ -64,6 +67,15 @@ template <typename T> static inline T __shfl_xor_sync(unsigned, T x, int distanc
     uint64_t bits = 0;
     memcpy(&bits, &x, sizeof x);
     bits = shim_exchange(bits, distance);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+template <typename T> static inline T __shfl_sync(unsigned, T x, int lane)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, &x, sizeof x);
+    bits = shim_gather(bits)[lane];
     memcpy(&x, &bits, sizeof x);
     return x;
 }

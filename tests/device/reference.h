@@ -25,7 +25,7 @@
 
 #include <cmocka.h>
 
-enum { TEST_THREADS = 4 };
+enum { TEST_THREADS = 4, PINNED_BYTES = 512 << 20 };
 
 typedef struct tensor {
     pt_dtype type;
@@ -37,7 +37,9 @@ typedef struct tensor {
 typedef struct test_state {
     uint64_t seed;
     uint32_t stream; /* of random numbers: one per tensor */
-    device *device;
+    device *device, *host;
+    char *pinned; /* where the device cannot reach malloc's memory: PINNED_BYTES that it can */
+    size_t pinned_used;
     queue *queues[TEST_THREADS + 1]; /* [n]: n threads run an op together */
     void **blocks; /* what test_alloc gave out since the test began */
     size_t block_count;
@@ -57,7 +59,25 @@ static inline int test_device_open(device **out, pt_error *e)
     if (!strcmp(name, "shim"))
         return device_shim_open(&options, out, e);
 #endif
-    return pt_fail(e, PT_USAGE, "PROTRAIN_TEST_DEVICE is '%s', which these tests do not know", name);
+    void *pinned;
+    int failed = device_open(name, &options, out, &the_test.host, e);
+    if (!failed && !(*out)->info.host_addressable && !(failed = (*out)->table->memory_open(*out, MEMORY_HOST, PINNED_BYTES, &pinned, e)))
+        the_test.pinned = pinned;
+    return failed;
+}
+
+/* The kernels under test are those of CUDA, on a GPU or on the shim. */
+static inline bool device_is_cuda(void)
+{
+    const char *name = getenv("PROTRAIN_TEST_DEVICE");
+    return name && strcmp(name, "cpu") != 0;
+}
+
+/* The shim runs a thread after the other: what takes a GPU no time takes it minutes. */
+static inline bool device_is_slow(void)
+{
+    const char *name = getenv("PROTRAIN_TEST_DEVICE");
+    return name && !strcmp(name, "shim");
 }
 
 static inline int group_setup(void **state)
@@ -78,7 +98,8 @@ static inline int group_teardown(void **state)
 {
     for (int threads = 1; threads <= TEST_THREADS; threads++)
         the_test.device->table->queue_close(the_test.queues[threads]);
-    the_test.device->table->close(the_test.device);
+    the_test.device->table->memory_close(the_test.device, MEMORY_HOST, the_test.pinned, PINNED_BYTES);
+    device_close(the_test.device, the_test.host ? the_test.host : the_test.device);
     return 0;
 }
 
@@ -89,6 +110,7 @@ static inline int test_teardown(void **state)
     free(the_test.blocks);
     the_test.blocks = NULL;
     the_test.block_count = 0;
+    the_test.pinned_used = 0;
     return 0;
 }
 
@@ -97,6 +119,12 @@ static inline int test_teardown(void **state)
 /* Filled with a pattern, so that what an op leaves alone is seen. */
 static inline void *test_alloc(size_t bytes)
 {
+    if (the_test.pinned) {
+        char *base = the_test.pinned + the_test.pinned_used;
+        the_test.pinned_used += (bytes + 255) / 256 * 256;
+        assert_true(the_test.pinned_used <= PINNED_BYTES);
+        return memset(base, 0x5a, bytes);
+    }
     void *block = malloc(bytes ? bytes : 1);
     the_test.blocks = realloc(the_test.blocks, (the_test.block_count + 1) * sizeof block);
     assert_non_null(block);

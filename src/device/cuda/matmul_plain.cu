@@ -1,83 +1,77 @@
 /* matmul_plain.cu - the products that the library does not take: tiles of 16 x 16 results, a thread each, K in order.
  * And what follows a product and the library's epilogue cannot do (matmul.c says when). */
-#include "device/cuda/kernels.h"
+#include "device/cuda/primitives.h"
 
-#include <cuda_bf16.h>
-
-#define TILE 16
-
-static __device__ float load(const float *p) { return *p; }
-static __device__ float load(const __nv_bfloat16 *p) { return __bfloat162float(*p); }
-static __device__ void store(float *p, float x) { *p = x; }
-static __device__ void store(__nv_bfloat16 *p, float x) { *p = __float2bfloat16_rn(x); }
+enum { SIDE = 16, SIDE_THREADS = SIDE * SIDE, FINISH_THREADS = 256, FINISH_ROWS = 16 };
 
 /* One element of c from its sum over K. */
-template <typename T, typename Out> static __device__ void finish(const op_matmul &o, int64_t row, int64_t col, float sum)
+template <pt_dtype T, pt_dtype OUT> DEVICE void finish(const op_matmul &o, int64_t row, int64_t col, float sum)
 {
     int64_t at = row * o.ldc + col;
-    Out *c = (Out *)o.c + at;
     if (o.bias)
-        sum += load((const T *)o.bias + col);
+        sum += element_load<T>(o.bias, col);
     if (o.stream) {
         o.stream[at] += sum;
         sum = o.residual ? sum : o.stream[at];
     }
     if (o.residual)
-        sum += load((const T *)o.residual + at);
-    store(c, o.accumulate ? load(c) + sum : sum);
+        sum += element_load<T>(o.residual, at);
+    element_store<OUT>(o.c, at, o.accumulate ? element_load<OUT>(o.c, at) + sum : sum);
 }
 
 /* Strides of a (M, K) and b (K, N) in elements, so that one kernel serves the three layouts. */
 typedef struct strides { int64_t a_row, a_col, b_row, b_col; } strides;
 
-template <typename T, typename Out> static __global__ void plain_kernel(op_matmul o, strides s)
+template <pt_dtype T, pt_dtype OUT> __global__ void plain_kernel(op_matmul o, strides s, int64_t across)
 {
-    __shared__ float a[TILE][TILE + 1], b[TILE][TILE + 1];
-    int64_t row = (int64_t)blockIdx.y * TILE + threadIdx.y, col = (int64_t)blockIdx.x * TILE + threadIdx.x;
+    __shared__ float a[SIDE][SIDE + 1], b[SIDE][SIDE + 1];
+    int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+    int64_t row = blockIdx.x / across * SIDE + y, col = blockIdx.x % across * SIDE + x;
     float sum = 0;
-    for (int64_t k0 = 0; k0 < o.k; k0 += TILE) {
-        int64_t ka = k0 + threadIdx.x, kb = k0 + threadIdx.y;
-        a[threadIdx.y][threadIdx.x] = row < o.m && ka < o.k ? load((const T *)o.a + row * s.a_row + ka * s.a_col) : 0.0f;
-        b[threadIdx.y][threadIdx.x] = kb < o.k && col < o.n ? load((const T *)o.b + kb * s.b_row + col * s.b_col) : 0.0f;
+    for (int64_t k = 0; k < o.k; k += SIDE) {
+        a[y][x] = row < o.m && k + x < o.k ? element_load<T>(o.a, row * s.a_row + (k + x) * s.a_col) : 0.0f;
+        b[y][x] = k + y < o.k && col < o.n ? element_load<T>(o.b, (k + y) * s.b_row + col * s.b_col) : 0.0f;
         __syncthreads();
-        for (int i = 0; i < TILE; i++)
-            sum = fmaf(a[threadIdx.y][i], b[i][threadIdx.x], sum);
+        for (int i = 0; i < SIDE; i++)
+            sum = fmaf(a[y][i], b[i][x], sum);
         __syncthreads();
     }
     if (row < o.m && col < o.n)
-        finish<T, Out>(o, row, col, sum);
+        finish<T, OUT>(o, row, col, sum);
 }
 
-extern "C" int cuda_matmul_plain(const op_matmul *o, cudaStream_t s)
+template <pt_dtype T, pt_dtype OUT> static int plain_launch(const op_matmul *o, cudaStream_t s)
 {
     strides t = {o->layout == MATMUL_TN ? 1 : o->lda, o->layout == MATMUL_TN ? o->lda : 1,
                  o->layout == MATMUL_NT ? 1 : o->ldb, o->layout == MATMUL_NT ? o->ldb : 1};
-    dim3 grid((unsigned)((o->n + TILE - 1) / TILE), (unsigned)((o->m + TILE - 1) / TILE)), block(TILE, TILE);
-    if (o->type == PT_F32)
-        plain_kernel<float, float><<<grid, block, 0, s>>>(*o, t);
-    else if (o->out_type == PT_F32)
-        plain_kernel<__nv_bfloat16, float><<<grid, block, 0, s>>>(*o, t);
-    else
-        plain_kernel<__nv_bfloat16, __nv_bfloat16><<<grid, block, 0, s>>>(*o, t);
-    return cudaGetLastError();
+    int64_t across = blocks_of(o->n, SIDE);
+    return launch(plain_kernel<T, OUT>, blocks_of(o->m, SIDE) * across, SIDE_THREADS, s, *o, t, across);
 }
 
-template <typename T, typename Out> static __global__ void finish_kernel(op_matmul o, const float *sum)
+int cuda_matmul_plain(const op_matmul *o, cudaStream_t s)
 {
-    int64_t col = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    for (int64_t row = blockIdx.y; row < o.m && col < o.n; row += gridDim.y)
-        finish<T, Out>(o, row, col, sum[row * o.n + col]);
+    if (o->type == PT_F32)
+        return plain_launch<PT_F32, PT_F32>(o, s);
+    return o->out_type == PT_F32 ? plain_launch<PT_BF16, PT_F32>(o, s) : plain_launch<PT_BF16, PT_BF16>(o, s);
 }
 
-extern "C" int cuda_matmul_finish(const op_matmul *o, const float *sum, cudaStream_t s)
+/* A block has FINISH_THREADS columns of FINISH_ROWS rows. */
+template <pt_dtype T, pt_dtype OUT> __global__ void finish_kernel(op_matmul o, const float *sum, int64_t across)
 {
-    const unsigned threads = 256, most = 32768;
-    dim3 grid((unsigned)((o->n + threads - 1) / threads), o->m < most ? (unsigned)o->m : most);
+    int64_t row = blockIdx.x / across * FINISH_ROWS, col = blockIdx.x % across * FINISH_THREADS + threadIdx.x;
+    for (int64_t end = row + FINISH_ROWS < o.m ? row + FINISH_ROWS : o.m; row < end && col < o.n; row++)
+        finish<T, OUT>(o, row, col, sum[row * o.n + col]);
+}
+
+template <pt_dtype T, pt_dtype OUT> static int finish_launch(const op_matmul *o, const float *sum, cudaStream_t s)
+{
+    int64_t across = blocks_of(o->n, FINISH_THREADS);
+    return launch(finish_kernel<T, OUT>, blocks_of(o->m, FINISH_ROWS) * across, FINISH_THREADS, s, *o, sum, across);
+}
+
+int cuda_matmul_finish(const op_matmul *o, const float *sum, cudaStream_t s)
+{
     if (o->type == PT_F32)
-        finish_kernel<float, float><<<grid, threads, 0, s>>>(*o, sum);
-    else if (o->out_type == PT_F32)
-        finish_kernel<__nv_bfloat16, float><<<grid, threads, 0, s>>>(*o, sum);
-    else
-        finish_kernel<__nv_bfloat16, __nv_bfloat16><<<grid, threads, 0, s>>>(*o, sum);
-    return cudaGetLastError();
+        return finish_launch<PT_F32, PT_F32>(o, sum, s);
+    return o->out_type == PT_F32 ? finish_launch<PT_BF16, PT_F32>(o, sum, s) : finish_launch<PT_BF16, PT_BF16>(o, sum, s);
 }

@@ -1,0 +1,46 @@
+/* attention.h - what the attention kernels share: who sees whom, and where rows lie.
+ *
+ * Two sets of kernels. The plain ones (attention_plain.cu) take every type, head size and stride, a warp a row. The tiled ones
+ * (attention_forward.cu, attention_backward.cu) take bf16 in rows of 16-byte words and use the tensor cores, whose operands
+ * are bf16: there the probabilities, and in backward also the gradient of the scores, are rounded to bf16
+ * before they are multiplied; scores, softmax and every sum are fp32. Which set, depends on the shape alone.
+ *
+ * No sum is taken by atomics: backward computes dq in one kernel, a query row (tile) at a time, and dk and dv in another,
+ * a key row (tile) at a time, each in ascending order of what it sums over, at the price of computing the scores twice.
+ */
+#ifndef PT_CUDA_ATTENTION_H
+#define PT_CUDA_ATTENTION_H
+
+#include "device/cuda/primitives.h"
+
+enum { ATTENTION_MOST_DIM = 512, ATTENTION_TILED_DIM = 256, ATTENTION_TILED_ROWS = 16 };
+
+/* The keys lo .. hi that query i of sequence seq sees. */
+typedef struct key_range { int64_t lo, hi; } key_range;
+
+DEVICE key_range keys_of(const op_attention &o, int64_t seq, int64_t i)
+{
+    key_range r = {0, o.kv_len - o.q_len + i};
+    if (o.window > 0 && r.hi - o.window + 1 > 0)
+        r.lo = r.hi - o.window + 1;
+    if (o.first && o.first[seq * o.q_len + i] > r.lo)
+        r.lo = o.first[seq * o.q_len + i];
+    return r;
+}
+
+/* Element offsets of row 0 of a head. */
+DEVICE int64_t query_offset(const op_attention &o, int64_t seq, int64_t head, int64_t ld) { return seq * o.q_len * ld + head * o.dim; }
+DEVICE int64_t key_offset(const op_attention &o, int64_t seq, int64_t kv_head)
+{
+    return seq * (o.kv_seq_stride ? o.kv_seq_stride : o.kv_len * o.ldkv) + kv_head * o.dim;
+}
+DEVICE int64_t lse_offset(const op_attention &o, int64_t seq, int64_t head) { return (seq * o.heads + head) * o.q_len; }
+
+int attention_plain(const op_attention *o, cudaStream_t s);
+int attention_plain_backward(const op_attention_backward *b, cudaStream_t s);
+int attention_tiled(const op_attention *o, cudaStream_t s);
+int attention_tiled_backward(const op_attention_backward *b, cudaStream_t s);
+/* scratch (rows, heads): the sum over a head of dout * out. */
+int attention_delta(const op_attention_backward *b, cudaStream_t s);
+
+#endif

@@ -1,0 +1,62 @@
+/* shim_mma.h - the tensor cores and shared memory of src/device/cuda/mma.h on the CPU. What each lane holds of a matrix is
+ * written down there. Asynchronous copies are done at once, so a missing wait does not show here. */
+#ifndef PT_CUDA_SHIM_MMA_H
+#define PT_CUDA_SHIM_MMA_H
+
+#include "shim.h"
+
+/* As much as a block may have on the GPU with the most. */
+#define SHARED_BYTES(name) alignas(128) static unsigned char name[227 << 10]
+
+DEVICE float shim_half(uint32_t pair, int half) { return bf16_value(half ? pair >> 16 : pair & 0xffff); }
+
+DEVICE void mma(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    float x[16][16], y[16][8];
+    for (int part = 0; part < 3; part++) {
+        uint64_t own = part < 2 ? a[2 * part] | (uint64_t)a[2 * part + 1] << 32 : b[0] | (uint64_t)b[1] << 32;
+        const uint64_t *all = shim_gather(own);
+        for (int lane = 0; lane < WARP; lane++)
+            for (int reg = 0; reg < 2; reg++)
+                for (int half = 0; half < 2; half++) {
+                    float value = shim_half((uint32_t)(all[lane] >> (32 * reg)), half);
+                    int g = lane / 4, t = lane % 4 * 2 + half;
+                    if (part < 2)
+                        x[g + 8 * reg][t + 8 * part] = value;
+                    else
+                        y[t + 8 * reg][g] = value;
+                }
+    }
+    int lane = threadIdx.x % WARP;
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 16; k++)
+            c[i] += x[lane / 4 + i / 2 * 8][k] * y[k][lane % 4 * 2 + i % 2];
+}
+
+DEVICE void shim_matrix_load(uint32_t r[4], const uint16_t *row, bool turned)
+{
+    const uint64_t *rows = shim_gather((uint64_t)(uintptr_t)row);
+    int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4 * 2;
+    for (int m = 0; m < 4; m++) {
+        uint16_t pair[2];
+        for (int half = 0; half < 2; half++)
+            pair[half] = turned ? ((const uint16_t *)(uintptr_t)rows[8 * m + t + half])[g] : ((const uint16_t *)(uintptr_t)rows[8 * m + g])[t + half];
+        r[m] = pair[0] | (uint32_t)pair[1] << 16;
+    }
+}
+DEVICE void matrix_load(uint32_t r[4], const uint16_t *row) { shim_matrix_load(r, row, false); }
+DEVICE void matrix_load_turned(uint32_t r[4], const uint16_t *row) { shim_matrix_load(r, row, true); }
+
+DEVICE void copy_async(uint16_t *to, const uint16_t *from, bool there)
+{
+    if (there)
+        memcpy(to, from, 16);
+    else
+        memset(to, 0, 16);
+}
+DEVICE void copies_commit() {}
+template <int N> DEVICE void copies_wait() {}
+
+DEVICE uint32_t bf16_pair(float low, float high) { return bf16_bits(low) | bf16_bits(high) << 16; }
+
+#endif
