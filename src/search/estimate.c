@@ -103,6 +103,9 @@ static void chunk_loads(const space *s, const recipe *r, load *forward, load *ba
     }
 }
 
+/* Share of the swapped sets that leave their slots: the last of a visit are still there when backward wants them. */
+static double leaving(const recipe *r, double sets) { return r->n_swap >= sets ? 0 : 1 - (r->n_swap - 1) / sets; }
+
 static void block_loads(const space *s, const recipe *r, load *forward, load *backward)
 {
     unsigned moved[SAVE_LEVELS][TIERS] = {0}, swapped = 0; /* layers */
@@ -116,7 +119,7 @@ static void block_loads(const space *s, const recipe *r, load *forward, load *ba
         swapped += r->place[i] != TIER_DEVICE;
     }
     /* A layer's inputs are made by the layer before for the whole visit: those without a slot come back once more. */
-    double sets = (double)swapped * r->visit, leave = r->n_swap >= sets ? 0 : 1 - (r->n_swap - 1) / sets; /* the last stay */
+    double leave = leaving(r, (double)swapped * r->visit);
     double again = r->visit > 1 && r->n_swap - 2 < r->visit ? 1 - (r->n_swap - 2.0) / r->visit : 0;
     for (int level = 0; level < SAVE_LEVELS && s->in->training; level++)
         for (tier place = TIER_HOST; place <= TIER_DISK; place++) {
@@ -228,6 +231,8 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
             b->swapped_disk = max_u64(b->swapped_disk, l->saved_bytes * units);
         most = max_u64(most, b->saved[TIER_DEVICE] + l->backward_workspace + layer);
     }
+    for (tier t = TIER_HOST; t <= TIER_DISK; t++)
+        b->saved[t] = (uint64_t)((double)b->saved[t] * leaving(r, b->swapped_n));
     saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
     b->peak = max_u64(most, saved + s->head.bytes + head) + s->input_bytes * (uint64_t)shape->units_n + s->residual_bytes * group;
 }

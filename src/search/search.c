@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOVES = 1024, STARTS = 24, KEPT = 64 };
+enum { MOVES = 4096, STARTS = 24, KEPT = 64 };
 
 typedef struct ranked { recipe recipe; double ns; } ranked;
 
@@ -176,7 +176,12 @@ typedef struct collection { walk *w; double limit, least; int n; } collection;
 static bool collect(void *arg, const recipe *r, const estimate *about)
 {
     collection *c = arg;
-    if (c->n < MOVES && about->ns < c->limit && about->least_ns < c->least && within(&c->w->s, about, is_quick(c->w) ? 1.08 : 1.02))
+    if (c->n == MOVES) {
+        qsort(c->w->order, MOVES, sizeof *c->w->order, by_ns);
+        c->n = MOVES / 2;
+        c->limit = c->w->order[c->n].ns;
+    }
+    if (about->ns < c->limit && about->least_ns < c->least && within(&c->w->s, about, is_quick(c->w) ? 1.08 : 1.02))
         c->w->order[c->n++] = (ranked){*r, about->ns};
     return false;
 }
@@ -209,6 +214,75 @@ static int improve(walk *w, priced here)
             here = next;
     }
     return 0;
+}
+
+typedef struct crowd { recipe *all; int n, of; } crowd;
+
+static bool gather(void *arg, const recipe *r, const estimate *about)
+{
+    (void)about;
+    crowd *c = arg;
+    if (c->n < c->of)
+        c->all[c->n++] = *r;
+    return false;
+}
+
+enum { SEEN = 1 << 16 };
+
+typedef struct pairs { collection c; uint64_t *seen; int seen_n; } pairs;
+
+/* Each only once: most pairs can be had in two orders, and many in more. */
+static bool collect_new(void *arg, const recipe *r, const estimate *about)
+{
+    pairs *p = arg;
+    if (about->ns >= p->c.limit || p->seen_n > SEEN / 2)
+        return false;
+    uint64_t hash = recipe_hash(&p->c.w->s, r), i = hash % SEEN;
+    while (p->seen[i] && p->seen[i] != hash)
+        i = (i + 1) % SEEN;
+    if (p->seen[i])
+        return false;
+    p->seen[i] = hash;
+    p->seen_n++;
+    return collect(&p->c, r, about);
+}
+
+/* Two moves away, in the order of the estimates. */
+static int rank_pairs(walk *w, const priced *from, crowd *near, uint64_t *seen)
+{
+    estimate here;
+    recipe r = from->recipe;
+    memset(seen, 0, SEEN * sizeof *seen);
+    space_correct(&w->s, &r, from->bytes);
+    recipe_estimate(&w->s, &r, &here);
+    pairs p = {{w, here.ns * 1.1, from->step_ns, 0}, seen, 0};
+    near->n = 0;
+    recipe_moves(&w->s, &r, true, gather, near);
+    for (int i = 0; i < near->n && !is_over(w); i++)
+        recipe_moves(&w->s, &near->all[i], true, collect_new, &p);
+    qsort(w->order, (size_t)p.c.n, sizeof *w->order, by_ns);
+    return p.c.n;
+}
+
+/* From the best, when no single move leads on. Only for models of few layers: others have too many pairs. */
+static int improve_by_pairs(walk *w)
+{
+    enum { CROWD = 1024 };
+    crowd near = {malloc(CROWD * sizeof(recipe)), 0, CROWD};
+    uint64_t *seen = malloc(SEEN * sizeof *seen);
+    int found = near.all && seen ? 1 : pt_fail(w->e, PT_FAILED, "out of memory while searching for a plan");
+    while (found > 0 && !is_over(w)) {
+        priced here = w->kept[0], next;
+        int n = rank_pairs(w, &here, &near, seen);
+        found = 0;
+        for (int i = 0; i < n && !found && !is_over(w); i++)
+            found = try_recipe(w, &w->order[i].recipe, here.step_ns, &next);
+        int failed = found > 0 ? improve(w, next) : 0;
+        found = failed < 0 ? failed : found;
+    }
+    free(near.all);
+    free(seen);
+    return found < 0 ? found : 0;
 }
 
 static int try_policies(walk *w)
@@ -276,7 +350,9 @@ static int walk_all(walk *w, const priced *least)
         failed = try_policies(w);
     if (!failed)
         failed = improve(w, w->kept[0]);
-    return failed ? failed : follow_starts(w);
+    if (!failed)
+        failed = follow_starts(w);
+    return failed || !is_quick(w) ? failed : improve_by_pairs(w);
 }
 
 /* ---- result ---- */
