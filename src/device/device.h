@@ -227,12 +227,11 @@ struct queue {
 
 typedef struct device_table {
     void (*close)(device *d);
-    /* One block of `bytes`, aligned to 4096 (huge pages where they help), zero-filled. MEMORY_HOST is what this device
-     * copies from and to at full speed. */
+    /* One block of `bytes`, aligned to 4096 (huge pages where they help), zero-filled, and really taken: what is
+     * done with it later cannot find the machine without memory. MEMORY_HOST is what this device copies from and to at
+     * full speed. */
     int (*memory_open)(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e);
     void (*memory_close)(device *d, memory_kind kind, void *base, size_t bytes);
-    /* What of the block has really been taken so far; pages that were never written may not be. */
-    size_t (*memory_used)(device *d, memory_kind kind, void *base, size_t bytes);
     /* threads: how many run one op together (0: the device's default). */
     int (*queue_open)(device *d, const char *name, int threads, queue **out, pt_error *e);
     void (*queue_close)(queue *q);

@@ -1,6 +1,7 @@
 #include "train/executor.h"
 
 #include "base/units.h"
+#include "profile/machine.h"
 #include "schedule/check.h"
 #include "train/tasks.h"
 
@@ -13,7 +14,7 @@ struct executor {
     schedule schedules[SCHEDULE_KINDS];
     bool built[SCHEDULE_KINDS];
     uint64_t bytes[TIERS], peak[TIERS], scratch_offset;
-    bool ran[SCHEDULE_KINDS], peak_known; /* what was touched stays: only a first run, or the scratch, can raise the peak */
+    bool ran[SCHEDULE_KINDS]; /* only a schedule's first run can raise the peak */
     char *arena[TIERS];
     disk_file *disk;
     disk_channel *reader, *writer;
@@ -29,6 +30,13 @@ struct executor {
 static int64_t tokens_of(const executor *x) { return x->o.input.shape->batch * x->o.input.shape->seq_len; }
 
 /* ---- memory ---- */
+
+/* In whole pages, as memory is taken. */
+static void raise_peak(executor *x, tier t, uint64_t end)
+{
+    end = align_up(end, DISK_ALIGN);
+    x->peak[t] = end > x->peak[t] ? end : x->peak[t];
+}
 
 /* The schedules' own needs are checked with them; loading and saving may need more. */
 static int check_budgets(const executor *x, pt_error *e)
@@ -62,29 +70,39 @@ static int build_schedules(executor *x, pt_error *e)
 
 static memory_kind memory_of(int t) { return t == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST; }
 
+/* A process that passes its container's limit is killed without a word, so this is asked before. */
+static int check_free(const executor *x, pt_error *e)
+{
+    const device *d = x->o.device;
+    char need[32], have[32];
+    machine m;
+    uint64_t arenas = x->bytes[TIER_HOST] + x->mailbox_bytes + (d->info.host_addressable ? x->bytes[TIER_DEVICE] : 0);
+    int failed = machine_probe(&m, e);
+    if (failed || arenas <= m.memory_free_bytes)
+        return failed;
+    return pt_fail(e, PT_DOES_NOT_FIT, "the plan takes %s of memory and %s are free on this machine, or under its container's limit: end other "
+                   "programs, raise the limit, or give --device-memory %llu", size_format(need, arenas), size_format(have, m.memory_free_bytes),
+                   (unsigned long long)(m.memory_free_bytes - m.memory_free_bytes / 16));
+}
+
 /* All by the device: it knows which host memory it copies from fastest. */
 static int open_memory(executor *x, pt_error *e)
 {
     device *d = x->o.device;
+    int64_t tokens = tokens_of(x);
     if (!d->info.host_addressable && !x->o.input.host_tier)
         return pt_fail(e, PT_USAGE, "%s has memory of its own, and without a host tier the disk would have to reach it: give a --host-memory",
                        d->info.name);
-    for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
-        if (!x->bytes[t])
-            continue;
-        void *base;
-        int failed = d->table->memory_open(d, memory_of(t), x->bytes[t], &base, e);
-        if (failed)
-            return failed;
-        x->arena[t] = base;
-    }
-    int64_t tokens = tokens_of(x);
     x->loss_at = align_up((uint64_t)tokens * 4 * sizeof(int32_t), 64);
     x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * sizeof(float), 64);
     x->mailbox_bytes = x->sumsq_at + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double);
     void *base;
-    int failed = d->table->memory_open(d, MEMORY_HOST, x->mailbox_bytes, &base, e);
-    x->mailbox = failed ? NULL : base;
+    int failed = check_free(x, e);
+    for (int t = TIER_DEVICE; t <= TIER_HOST && !failed; t++)
+        if (x->bytes[t] && !(failed = d->table->memory_open(d, memory_of(t), x->bytes[t], &base, e)))
+            x->arena[t] = base;
+    if (!failed && !(failed = d->table->memory_open(d, MEMORY_HOST, x->mailbox_bytes, &base, e)))
+        x->mailbox = base;
     return failed;
 }
 
@@ -132,12 +150,13 @@ static int fill_rope(executor *x, pt_error *e)
     const model *m = x->o.input.model;
     if (m->config.position != POSITION_ROTARY)
         return 0;
-    uint64_t bytes = (uint64_t)(x->o.input.shape->seq_len * m->config.head_dim) * sizeof(float), unused;
+    uint64_t bytes = (uint64_t)(x->o.input.shape->seq_len * m->config.head_dim) * sizeof(float), at = 0;
     float *table = malloc(bytes);
     if (!table)
         return pt_fail(e, PT_FAILED, "out of memory: %llu bytes for the rotary table", (unsigned long long)bytes);
     model_rope_table(&m->config, x->o.input.shape->seq_len, table);
-    int failed = executor_move(x, executor_home(x, OBJECT_ROPE, -1, &unused), table, bytes, e);
+    int failed = executor_move(x, executor_home(x, OBJECT_ROPE, -1, &at), table, bytes, e);
+    raise_peak(x, TIER_DEVICE, at + bytes);
     free(table);
     return failed;
 }
@@ -223,6 +242,14 @@ static void issue(executor *x, const schedule *s, int index)
     x->values[index] = queue_signal(q);
 }
 
+static void count_operands(executor *x, const schedule *s, const task *t)
+{
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
+        const buffer *b = &s->buffers[s->operands[i].buffer];
+        raise_peak(x, b->tier, b->offset + b->bytes);
+    }
+}
+
 int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e)
 {
     const schedule *s = &x->schedules[kind];
@@ -230,16 +257,17 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
     memset(last, -1, sizeof last);
     if (!x->built[kind])
         return pt_fail(e, PT_FAILED, "this schedule was not asked for when the executor was opened");
-    x->peak_known &= x->ran[kind];
-    x->ran[kind] = true;
     x->timed = x->timing;
     x->runner.loss_scale = loss_scale;
     if (u)
         x->runner.update = *u;
     for (int i = 0; i < s->tasks_n; i++) {
+        if (!x->ran[kind])
+            count_operands(x, s, &s->tasks[i]);
         issue(x, s, i);
         last[s->tasks[i].queue] = i;
     }
+    x->ran[kind] = true;
     for (int q = 0; q < QUEUES; q++)
         if (last[q] >= 0) {
             pt_error one = {0};
@@ -260,16 +288,7 @@ const schedule_input *executor_input_of(const executor *x) { return &x->o.input;
 void executor_time_tasks(executor *x, bool on) { x->timing = on; }
 const task_time *executor_times(const executor *x) { return x->timed ? x->times : NULL; }
 uint64_t executor_bytes(const executor *x, tier t) { return x->bytes[t]; }
-
-uint64_t executor_peak_bytes(executor *x, tier t)
-{
-    for (int k = TIER_DEVICE; k <= TIER_HOST && !x->peak_known; k++)
-        if (x->arena[k])
-            x->peak[k] = x->o.device->table->memory_used(x->o.device, memory_of(k), x->arena[k], x->bytes[k]);
-    x->peak[TIER_DISK] = x->bytes[TIER_DISK]; /* its blocks are all allocated at open */
-    x->peak_known = true;
-    return x->peak[t];
-}
+uint64_t executor_peak_bytes(const executor *x, tier t) { return x->peak[t]; }
 
 static const schedule *any_schedule(const executor *x)
 {
@@ -292,12 +311,14 @@ char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *di
     return NULL;
 }
 
-char *executor_scratch(executor *x)
+char *executor_scratch(executor *x, uint64_t *bytes)
 {
-    x->peak_known = false;
-    return x->arena[schedule_scratch_tier(&x->o.input)] + x->scratch_offset;
+    tier t = schedule_scratch_tier(&x->o.input);
+    uint64_t room = x->bytes[t] - x->scratch_offset;
+    *bytes = *bytes < room ? *bytes : room;
+    raise_peak(x, t, x->scratch_offset + *bytes);
+    return x->arena[t] + x->scratch_offset;
 }
-uint64_t executor_scratch_bytes(const executor *x) { return x->bytes[schedule_scratch_tier(&x->o.input)] - x->scratch_offset; }
 
 int executor_move(executor *x, void *to, const void *from, size_t bytes, pt_error *e)
 {

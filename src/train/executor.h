@@ -50,15 +50,16 @@ const schedule_input *executor_input_of(const executor *x);
 void executor_time_tasks(executor *x, bool on);
 const task_time *executor_times(const executor *x); /* of the last run's tasks; NULL where they were not taken */
 
-/* Largest arena over the schedules, with the room that saving needs. */
+/* Largest arena over the schedules, with the room that saving needs. All of it is taken from the system at open. */
 uint64_t executor_bytes(const executor *x, tier t);
-/* What was really taken of it so far: measured, not planned. */
-uint64_t executor_peak_bytes(executor *x, tier t);
+/* How far into its arena the run has come: the end of the highest buffer that a task was given so far, or that loading and
+ * saving were, in whole pages. Kept task by task as they are issued, not taken from the plan; nothing beyond it has ever been written (a test
+ * looks). What of it the system holds in RAM can tell nothing, since all pages are there before the first step. */
+uint64_t executor_peak_bytes(const executor *x, tier t);
 /* For state.h: where a home buffer lies (NULL on the disk; with a host tier, what lies on the device is only to be moved),
- * and a room of `executor_scratch_bytes` in host memory that is free between runs. */
+ * and a room in host memory that is free between runs: *bytes of it, at most those that *bytes asks for. */
 char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset);
-char *executor_scratch(executor *x);
-uint64_t executor_scratch_bytes(const executor *x);
+char *executor_scratch(executor *x, uint64_t *bytes);
 /* Copies to, from or inside the device's memory, or clears it (from NULL), and waits for the end. */
 int executor_move(executor *x, void *to, const void *from, size_t bytes, pt_error *e);
 int executor_disk(executor *x, bool write, uint64_t offset, void *memory, size_t bytes, pt_error *e);

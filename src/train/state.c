@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SPARE_BYTES = 64 << 20 }; /* at most: more would not make reading and writing faster */
 enum { BOUNCE_BYTES = 1 << 20, BOUNCE_ELEMENTS = BOUNCE_BYTES / 2 / sizeof(bf16) }; /* [high halves][low halves] */
 
 /* ---- chunks ---- */
@@ -59,14 +60,15 @@ static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_er
 
 void state_open(state *s, executor *x)
 {
-    *s = (state){.x = x, .in = executor_input_of(x), .chunk = -1, .window = executor_scratch(x)};
-    uint64_t taken = schedule_window_bytes(s->in);
+    *s = (state){.x = x, .in = executor_input_of(x), .chunk = -1};
+    uint64_t taken = schedule_window_bytes(s->in), bytes = taken + BOUNCE_BYTES + SPARE_BYTES;
+    s->window = executor_scratch(x, &bytes);
     if (s->in->host_tier) {
         s->bounce = s->window + taken;
         taken += BOUNCE_BYTES;
     }
     s->spare = s->window + taken;
-    s->spare_bytes = executor_scratch_bytes(x) - taken;
+    s->spare_bytes = bytes - taken;
 }
 
 int state_close(state *s, pt_error *e) { return window_close(s, e); }

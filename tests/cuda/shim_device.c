@@ -132,12 +132,6 @@ static void shim_memory_close(device *d, memory_kind kind, void *base, size_t by
     cpu->table->memory_close(cpu, kind, base, bytes);
 }
 
-static size_t shim_memory_used(device *d, memory_kind kind, void *base, size_t bytes)
-{
-    device *cpu = ((shim_device *)d)->cpu;
-    return cpu->table->memory_used(cpu, kind, base, bytes);
-}
-
 static void shim_close(device *d)
 {
     device *cpu = ((shim_device *)d)->cpu;
@@ -149,7 +143,6 @@ static const device_table SHIM_TABLE = {
     .close = shim_close,
     .memory_open = shim_memory_open,
     .memory_close = shim_memory_close,
-    .memory_used = shim_memory_used,
     .queue_open = shim_queue_open,
     .queue_close = shim_queue_close,
     .submit = shim_submit,

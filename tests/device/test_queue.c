@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -79,23 +80,31 @@ static void memory_is_aligned_and_zero(void **state)
     d->table->close(d);
 }
 
-static void memory_counts_as_used_once_it_is_written(void **state)
+static size_t resident_pages(const char *base, size_t bytes)
 {
-    enum { BLOCK = 48 << 20, WRITTEN = 20 << 20, HUGE = 2 << 20 };
-    device *d = open_device(1);
-    char *base = open_memory(d, BLOCK);
-    assert_int_equal(d->table->memory_used(d, MEMORY_HOST, base, BLOCK), 0);
-    base[BLOCK - 1] = 1;
-    size_t used = d->table->memory_used(d, MEMORY_HOST, base, BLOCK);
-    assert_true(used > 0 && used <= HUGE);
-    memset(base, 1, WRITTEN);
-    used = d->table->memory_used(d, MEMORY_HOST, base, BLOCK);
-    assert_true(used > WRITTEN && used <= WRITTEN + 2 * HUGE);
-    memset(base, 1, BLOCK);
-    assert_int_equal(d->table->memory_used(d, MEMORY_HOST, base, BLOCK), BLOCK);
-    assert_int_equal(d->table->memory_used(d, MEMORY_HOST, base, 5000), 5000); /* whole pages, but no more than there is */
-    d->table->memory_close(d, MEMORY_HOST, base, BLOCK);
-    d->table->close(d);
+    unsigned char *resident = malloc(bytes / 4096 + 1);
+    size_t n = 0;
+    assert_int_equal(mincore((void *)base, bytes, resident), 0);
+    for (size_t i = 0; i < (bytes + 4095) / 4096; i++)
+        n += resident[i] & 1;
+    free(resident);
+    return n;
+}
+
+static void memory_is_all_there_from_the_start(void **state)
+{
+    static const size_t sizes[] = {1, 4096, 5000, 2 << 20, (70 << 20) + 1};
+    for (int threads = 1; threads <= 4; threads++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            device *d = open_device(threads);
+            char *base = open_memory(d, sizes[i]);
+            assert_int_equal(resident_pages(base, sizes[i]), (sizes[i] + 4095) / 4096);
+            for (size_t j = 0; j < sizes[i]; j++)
+                if (base[j])
+                    fail_msg("byte %zu is not zero", j);
+            d->table->memory_close(d, MEMORY_HOST, base, sizes[i]);
+            d->table->close(d);
+        }
 }
 
 static void the_device_says_what_its_bits_depend_on(void **state)
@@ -322,7 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_aligned_and_zero),
-        cmocka_unit_test(memory_counts_as_used_once_it_is_written),
+        cmocka_unit_test(memory_is_all_there_from_the_start),
         cmocka_unit_test(the_device_says_what_its_bits_depend_on),
         cmocka_unit_test(copies_of_any_size_are_exact),
         cmocka_unit_test(waits_order_what_queues_write),

@@ -1,11 +1,12 @@
 /* device.c - the CPU as a device: its description, its memory, its table of functions.
  *
  * Memory of both kinds is the same here, anonymous pages; what makes one arena "the device" is that
- * the plan gives it a budget. Pages are 2 MiB where the system grants them (MADV_HUGEPAGE), and
- * take RAM when they are first written.
+ * the plan gives it a budget. Pages are 2 MiB where the system grants them (MADV_HUGEPAGE). All of
+ * them are taken at once (populate.c), so that no step waits for the system to clear a page.
  */
 #include "device/cpu/isa.h"
 #include "device/cpu/matmul.h"
+#include "device/cpu/populate.h"
 #include "device/cpu/queue.h"
 
 #include <cpuid.h>
@@ -37,19 +38,27 @@ static size_t whole_pages(size_t bytes)
 static int cpu_memory_open(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e)
 {
     *base = NULL;
+    const char *name = kind == MEMORY_DEVICE ? "device" : "host";
     size_t want = whole_pages(bytes ? bytes : 1);
     if (bytes > SIZE_MAX - PAGE_BYTES - HUGE_BYTES)
         return pt_fail(e, PT_DOES_NOT_FIT, "an arena of %zu bytes is more than an address can reach", bytes);
     char *map = mmap(NULL, want + HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses an arena of %zu bytes of %s memory; "
-                             "give a smaller budget", bytes, kind == MEMORY_DEVICE ? "device" : "host");
+                             "give a smaller budget", bytes, name);
     size_t before = (HUGE_BYTES - (uintptr_t)map % HUGE_BYTES) % HUGE_BYTES;
     if (before)
         munmap(map, before);
-    munmap(map + before + want, HUGE_BYTES - before);
-    madvise(map + before, want, MADV_HUGEPAGE); /* may be refused: only speed is lost */
-    *base = map + before;
+    map += before;
+    munmap(map + want, HUGE_BYTES - before);
+    madvise(map, want, MADV_HUGEPAGE); /* may be refused: only speed is lost */
+    if (populate(map, want, d->info.threads)) {
+        pt_fail_errno(e, PT_DOES_NOT_FIT, "the system has no %zu bytes of %s memory left, though it promised them; give a smaller "
+                      "budget, end other programs, or raise the container's limit", bytes, name);
+        munmap(map, want);
+        return PT_DOES_NOT_FIT;
+    }
+    *base = map;
     return 0;
 }
 
@@ -57,21 +66,6 @@ static void cpu_memory_close(device *d, memory_kind kind, void *base, size_t byt
 {
     if (base)
         munmap(base, whole_pages(bytes ? bytes : 1));
-}
-
-static size_t cpu_memory_used(device *d, memory_kind kind, void *base, size_t bytes)
-{
-    enum { PAGES = 4096 };
-    unsigned char resident[PAGES];
-    size_t pages = whole_pages(bytes ? bytes : 1) / PAGE_BYTES, used = 0;
-    for (size_t at = 0; at < pages; at += PAGES) {
-        size_t n = pages - at < PAGES ? pages - at : PAGES;
-        if (mincore((char *)base + at * PAGE_BYTES, n * PAGE_BYTES, resident))
-            return bytes;
-        for (size_t i = 0; i < n; i++)
-            used += resident[i] & 1;
-    }
-    return used * PAGE_BYTES < bytes ? used * PAGE_BYTES : bytes;
 }
 
 static int queue_open(device *d, const char *name, int threads, queue **out, pt_error *e)
@@ -84,7 +78,6 @@ static const device_table CPU_TABLE = {
     .close = cpu_close,
     .memory_open = cpu_memory_open,
     .memory_close = cpu_memory_close,
-    .memory_used = cpu_memory_used,
     .queue_open = queue_open,
     .queue_close = cpu_queue_close,
     .submit = cpu_queue_submit,

@@ -34,7 +34,6 @@ struct cuda_memory *cuda_memory_new(const device_options *o, pt_error *e);
 void cuda_memory_free(struct cuda_memory *m);
 int cuda_memory_open(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e);
 void cuda_memory_close(device *d, memory_kind kind, void *base, size_t bytes);
-size_t cuda_memory_used(device *d, memory_kind kind, void *base, size_t bytes);
 
 /* ---- queue.c ---- */
 

@@ -94,7 +94,6 @@ static const device_table CUDA_TABLE = {
     .close = cuda_close,
     .memory_open = cuda_memory_open,
     .memory_close = cuda_memory_close,
-    .memory_used = cuda_memory_used,
     .queue_open = cuda_queue_open,
     .queue_close = cuda_queue_close,
     .submit = cuda_queue_submit,

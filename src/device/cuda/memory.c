@@ -205,9 +205,3 @@ void cuda_memory_close(device *base, memory_kind kind, void *memory, size_t byte
     if (b.base)
         release(&b, kind);
 }
-
-/* cudaMalloc and pinning take everything at once. */
-size_t cuda_memory_used(device *base, memory_kind kind, void *memory, size_t bytes)
-{
-    return bytes;
-}

@@ -1,0 +1,113 @@
+/* The memory that a run says it used: nothing beyond that has been written, and when everything has run once, it is what was
+ * predicted, to the byte. */
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "random_plan.h"
+
+#include "io/scratch.h"
+#include "train/executor.h"
+#include "train/state.h"
+
+/* The arena of a tier in memory, found by something that lives there; NULL: nothing does. */
+static const char *arena_of(const executor *x, tier t)
+{
+    const schedule *s = executor_schedule(x, SCHEDULE_EVAL);
+    for (int i = 0; i < s->homes_n; i++) {
+        uint64_t offset;
+        if (s->buffers[i].tier == t)
+            return executor_home(x, s->buffers[i].kind, s->buffers[i].index, &offset) - s->buffers[i].offset;
+    }
+    return NULL;
+}
+
+static uint64_t written_beyond_peak(const executor *x)
+{
+    uint64_t n = 0;
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
+        const char *arena = executor_bytes(x, t) ? arena_of(x, t) : NULL;
+        for (uint64_t i = executor_peak_bytes(x, t); arena && i < executor_bytes(x, t); i++)
+            n += arena[i] != 0;
+    }
+    return n;
+}
+
+static void random_batch(executor *x, const random_case *c, random_source *r)
+{
+    executor_batch b = executor_input(x);
+    for (int64_t i = 0; i < c->shape.batch * c->shape.seq_len; i++) {
+        b.ids[i] = random_below(r, (int)c->model->config.vocab);
+        b.targets[i] = random_below(r, (int)c->model->config.vocab);
+    }
+}
+
+/* Each schedule that the plan has, then loading: after each of them only what was counted is touched. */
+static void run_all(executor *x, const random_case *c, unsigned kinds, random_source *r)
+{
+    static const schedule_kind order[] = {SCHEDULE_EVAL, SCHEDULE_DRAIN, SCHEDULE_STEP, SCHEDULE_STEP_UPDATE};
+    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .step = 1, .grad_scale = 1};
+    pt_error e = {0};
+    state s;
+    assert_int_equal(written_beyond_peak(x), 0);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        if (!(kinds & 1u << order[i]))
+            continue;
+        random_batch(x, c, r);
+        assert_int_equal(executor_run(x, order[i], 1, &u, &e), 0);
+        assert_int_equal(written_beyond_peak(x), 0);
+    }
+    state_open(&s, x);
+    assert_int_equal(state_init(&s, r->seed, &e), 0);
+    assert_int_equal(state_close(&s, &e), 0);
+    assert_int_equal(written_beyond_peak(x), 0);
+}
+
+/* False where the plan has too few buffers. */
+static bool try_case(random_source *r, uint64_t *unused)
+{
+    random_case c;
+    device *d;
+    executor *x;
+    pt_error e = {0};
+    assert_int_equal(random_case_open(r, &c, &e), 0);
+    assert_int_equal(device_cpu_open(&(device_options){.threads = 2}, &d, &e), 0);
+    executor_options o = {.device = d, .host = d, .input = c.input, .budget = {1u << 30, 1u << 30, 1u << 30}, .disk_path = scratch,
+                          .threads = 2, .schedules = 1u << SCHEDULE_EVAL | 1u << SCHEDULE_STEP};
+    if (c.plan.update != UPDATE_BACKWARD)
+        o.schedules |= 1u << SCHEDULE_DRAIN | (c.plan.update == UPDATE_NEXT_FORWARD ? 1u << SCHEDULE_STEP_UPDATE : 0);
+    int failed = executor_open(&o, &x, &e);
+    if (!failed) {
+        run_all(x, &c, o.schedules, r);
+        for (int t = 0; t < TIERS; t++)
+            *unused += executor_bytes(x, t) - executor_peak_bytes(x, t);
+        executor_close(x);
+    }
+    d->table->close(d);
+    random_case_close(&c);
+    assert_true(!failed || failed == PT_DOES_NOT_FIT);
+    return !failed;
+}
+
+static void what_was_used_is_what_was_predicted_and_no_byte_more(void **state)
+{
+    (void)state;
+    random_source r = random_open();
+    for (int done = 0; done < 60;) {
+        uint64_t unused = 0;
+        done += try_case(&r, &unused);
+        assert_int_equal(unused, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_used_is_what_was_predicted_and_no_byte_more),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
