@@ -33,3 +33,20 @@ int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_t
     }
     return failed ? failed : check_sum(budget, m.memory_free_bytes, e);
 }
+
+void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier)
+{
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
+        machine m = {.memory_bytes = x->memory_bytes[t]};
+        budget[t] = less(x->memory_bytes[t], machine_memory_margin(&m));
+    }
+    budget[TIER_DISK] = less(x->memory_bytes[TIER_DISK], MACHINE_DISK_MARGIN);
+    *host_tier = x->cuda ? x->memory_bytes[TIER_HOST] && r->asked[TIER_HOST] : r->asked[TIER_HOST] != PT_AUTO && r->asked[TIER_HOST];
+    for (int t = 0; t < TIERS; t++)
+        if (r->asked[t] != PT_AUTO)
+            budget[t] = r->asked[t];
+    if (!*host_tier)
+        budget[TIER_HOST] = 0;
+    if (!x->cuda && r->asked[TIER_DEVICE] == PT_AUTO)
+        budget[TIER_DEVICE] = less(budget[TIER_DEVICE], budget[TIER_HOST]); /* both are its RAM */
+}

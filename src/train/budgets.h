@@ -11,7 +11,7 @@
 #define PT_BUDGETS_H
 
 #include "base/error.h"
-#include "plan/plan.h"
+#include "profile/machine_file.h"
 
 typedef struct budget_request {
     uint64_t asked[TIERS];  /* bytes or PT_AUTO; on a CPU the host is a tier only where it is asked for */
@@ -20,5 +20,7 @@ typedef struct budget_request {
 
 /* PT_DOES_NOT_FIT where what is asked for is more than is free. */
 int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, pt_error *e);
+/* What the machine of a file may give: all that it has but the same margins, or what is asked for. */
+void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier);
 
 #endif

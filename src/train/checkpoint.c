@@ -183,7 +183,7 @@ static int prune(const trainer *t, pt_error *e)
     return 0;
 }
 
-static int save(trainer *t, pt_error *e)
+int checkpoint_write(trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES], name[48], folder[FILE_PATH_BYTES];
     snprintf(name, sizeof name, "checkpoint-%lld", (long long)t->step);
@@ -216,12 +216,14 @@ static int save(trainer *t, pt_error *e)
     if (failed)
         return failed;
     t->saved_step = t->step;
-    return prune(t, e);
+    return 0;
 }
 
 int checkpoint_save(trainer *t, pt_error *e)
 {
-    int failed = save(t, e);
+    int failed = checkpoint_write(t, e);
+    if (!failed)
+        failed = prune(t, e);
     if (failed && !t->broken)
         checkpoint_add_advice(t, e);
     return failed;

@@ -48,40 +48,40 @@ int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
 
 /* ---- budgets ---- */
 
-static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
-
-/* What the machine of the file has, less the same margins; on a CPU a host only where asked for. */
-static void budgets_of_file(planning *p)
-{
-    const pt_train_options *o = p->o;
-    const machine_spec *x = &p->machine;
-    for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
-        machine m = {.memory_bytes = x->memory_bytes[t]};
-        p->budget[t] = less(x->memory_bytes[t], machine_memory_margin(&m));
-    }
-    p->budget[TIER_DISK] = less(x->memory_bytes[TIER_DISK], MACHINE_DISK_MARGIN);
-    p->host_tier = x->cuda ? x->memory_bytes[TIER_HOST] > 0 && o->host_memory != 0 : o->host_memory != PT_AUTO && o->host_memory > 0;
-    if (o->host_memory != PT_AUTO)
-        p->budget[TIER_HOST] = o->host_memory;
-    if (!p->host_tier)
-        p->budget[TIER_HOST] = 0;
-    if (o->device_memory != PT_AUTO)
-        p->budget[TIER_DEVICE] = o->device_memory;
-    else if (!x->cuda)
-        p->budget[TIER_DEVICE] = less(p->budget[TIER_DEVICE], p->budget[TIER_HOST]);
-    if (o->disk_memory != PT_AUTO)
-        p->budget[TIER_DISK] = o->disk_memory;
-}
-
-static int budgets_found(planning *p, pt_error *e)
+/* A run takes no more than this machine has, whatever the file says. */
+int planning_budgets(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
     const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path};
+    bool host_tier;
+    uint64_t here[TIERS];
+    if (p->from_file)
+        budgets_of_machine(&p->machine, &r, p->budget, &p->host_tier);
+    if (p->from_file && !p->runs)
+        return 0;
+    if (p->from_file && p->machine.cuda != (p->device != p->host))
+        return pt_fail(e, PT_FAILED, "%s describes a machine with%s a GPU, and this run computes on one with%s: leave --machine out, or choose "
+                       "another --device", p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
+    int failed = budgets_choose(&r, here, &host_tier, e);
+    for (int t = 0; t < TIERS; t++)
+        if (!p->from_file || here[t] < p->budget[t])
+            p->budget[t] = here[t];
+    p->host_tier = p->from_file ? p->host_tier && host_tier : host_tier;
+    return failed;
+}
+
+static int find_machine(planning *p, pt_error *e)
+{
     machine m;
-    int failed = machine_probe(&m, e);
+    if (!p->from_file) {
+        int failed = machine_probe(&m, e);
+        snprintf(p->name, sizeof p->name, "%s, %d threads", m.processor, p->device->info.threads);
+        return failed;
+    }
+    int failed = machine_file_find(p->o->machine_file, p->machine_path, e);
     if (!failed)
-        failed = budgets_choose(&r, p->budget, &p->host_tier, e);
-    snprintf(p->name, sizeof p->name, "%s, %d threads", m.processor, p->device ? p->device->info.threads : m.cores);
+        failed = machine_file_read(p->machine_path, &p->machine, e);
+    snprintf(p->name, sizeof p->name, "%s", p->machine.name);
     return failed;
 }
 
@@ -197,22 +197,15 @@ static int check_fit(planning *p, pt_error *e)
     return failed;
 }
 
+int planning_search(const planning *p, search_result *out, pt_error *e) { return search(&p->search, out, e); }
+
 int planning_make(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
-    int failed = 0;
     p->from_file = o->machine_file != NULL;
-    if (p->from_file) {
-        char path[MACHINE_PATH_BYTES];
-        failed = machine_file_find(o->machine_file, path, e);
-        if (!failed)
-            failed = machine_file_read(path, &p->machine, e);
-        snprintf(p->name, sizeof p->name, "%s", p->machine.name);
-        if (!failed)
-            budgets_of_file(p);
-    } else {
-        failed = budgets_found(p, e);
-    }
+    int failed = find_machine(p, e);
+    if (!failed)
+        failed = planning_budgets(p, e);
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .host_tier = p->host_tier, .evaluates = p->evaluates,
                                .micro_batch = o->micro_batch};
@@ -225,7 +218,7 @@ int planning_make(planning *p, pt_error *e)
         failed = find_costs(p, e);
     if (failed)
         return failed;
-    return o->plan_file ? price_plan(p, e) : search(&p->search, &p->result, e);
+    return o->plan_file ? price_plan(p, e) : planning_search(p, &p->result, e);
 }
 
 void planning_close(planning *p)

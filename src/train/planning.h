@@ -22,10 +22,12 @@ typedef struct planning {
     device *device, *host;           /* this machine's; NULL where nothing is measured on it */
     char disk_path[FILE_PATH_BYTES]; /* folder of the disk tier */
     bool evaluates;
+    bool runs;                       /* on this machine, also with the file of another */
     bool fresh;                      /* measure, whatever was kept from before */
     /* found */
     bool from_file;                  /* the machine is a machine file's */
     machine_spec machine;
+    char machine_path[MACHINE_PATH_BYTES];
     bool host_tier;
     uint64_t budget[TIERS];
     profile_request request;
@@ -39,6 +41,9 @@ typedef struct planning {
 /* Sequence length, batch and type; o->seq_len is filled in. */
 int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error *e);
 int planning_open_device(planning *p, const pt_train_options *o, pt_error *e);
+/* The parts of it that a run wants again: budgets from what is free now, and a search with the costs that stand in `profile`. */
+int planning_budgets(planning *p, pt_error *e);
+int planning_search(const planning *p, search_result *out, pt_error *e);
 /* Fills `found`. PT_DOES_NOT_FIT says what is missing, and result.least what the most economical plan needs. */
 int planning_make(planning *p, pt_error *e);
 void planning_close(planning *p);

@@ -126,6 +126,7 @@ static int make_plan(trainer *t, pt_error *e)
     p->model = t->model;
     p->shape = &t->shape;
     p->evaluates = t->eval != NULL;
+    p->runs = true;
     if (t->o.disk_path)
         snprintf(p->disk_path, sizeof p->disk_path, "%s", t->o.disk_path);
     else if (!failed)
@@ -164,18 +165,33 @@ static int load_weights(trainer *t, pt_error *e)
     return failed ? failed : closed;
 }
 
+static int write_profile(const trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    const planning *p = &t->planning;
+    int failed = p->profiled ? path_join(path, t->out, "profile.json", e) : 0;
+    return failed || !p->profiled ? failed : profile_write(path, &p->request, &p->profile, e);
+}
+
+/* machine.json: a machine file of what this run found here, or that which it was given. */
 static int write_machine(const trainer *t, pt_error *e)
 {
+    const planning *p = &t->planning;
+    char path[FILE_PATH_BYTES], name[300], source[80];
+    machine_spec x;
     machine m;
-    char path[FILE_PATH_BYTES];
-    int failed = machine_probe(&m, e);
+    int failed = path_join(path, t->out, "machine.json", e);
+    if (failed || p->from_file)
+        return failed ? failed : file_copy_atomic(p->machine_path, path, e);
+    failed = machine_probe(&m, e);
+    const uint64_t memory[TIERS] = {m.memory_bytes, 0, p->budget[TIER_DISK]};
+    snprintf(name, sizeof name, "%s, %d cores, %s", m.processor, m.cores, p->device->info.arithmetic);
     if (!failed)
-        failed = path_join(path, t->out, "machine.json", e);
+        failed = machine_measured(name, memory, &p->profile.costs, t->model, &t->shape, &x, e);
     if (failed)
         return failed;
-    json_t *all = json_pack("{s:s, s:i, s:I, s:I, s:s}", "processor", m.processor, "cores", m.cores, "memory_bytes",
-                            (json_int_t)m.memory_bytes, "memory_free_bytes", (json_int_t)m.memory_free_bytes, "arithmetic",
-                            t->planning.device->info.arithmetic);
+    snprintf(source, sizeof source, "measured with %s in %s", t->model->config.model_type, t->shape.type == PT_BF16 ? "bf16" : "fp32");
+    json_t *all = machine_to_json(&x, source);
     failed = all ? file_write_json(path, all, e) : pt_fail(e, PT_FAILED, "out of memory");
     json_decref(all);
     return failed;
@@ -298,6 +314,8 @@ int trainer_setup(trainer *t, pt_error *e)
         failed = room_check(t, e);
     if (!failed)
         failed = from[0] ? checkpoint_load_state(t, from, e) : load_weights(t, e);
+    if (!failed)
+        failed = write_profile(t, e);
     if (!failed)
         failed = write_machine(t, e);
     if (!failed)

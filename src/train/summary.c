@@ -58,7 +58,7 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->predicted_step_s = t->forecast.step_ns * 1e-9;
     describe_plan(t, s->plan, sizeof s->plan);
     describe_limits(t, s->limits, sizeof s->limits);
-    for (int k = 0; k < TIERS; k++)
+    for (int k = 0; k < TIERS && t->x; k++)
         if (executor_bytes(t->x, k))
             s->memory[s->memory_n++] =
                 (pt_memory){tier_names[k], t->planning.budget[k], executor_bytes(t->x, k), executor_peak_bytes(t->x, k)};

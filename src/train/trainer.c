@@ -208,6 +208,8 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
 {
     if (t->step >= t->steps)
         return 0;
+    if (!t->x)
+        return pt_fail(e, PT_FAILED, "the run has no memory any more: go on from its last checkpoint");
     double start = clock_s();
     int64_t targets;
     bool steady = t->pending || trainer_plan(t)->update != UPDATE_NEXT_FORWARD;
@@ -243,6 +245,8 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
         failed = metrics_write(t, s, e);
     if (!failed && t->o.save_every && t->step % t->o.save_every == 0)
         failed = checkpoint_save(t, e);
+    if (!failed)
+        failed = replan_look(t, e);
     return failed ? failed : 1;
 }
 

@@ -19,6 +19,9 @@
 
 #include <stdio.h>
 
+/* Whether steps take what they should: where the last look was, and how often in a row they did not. */
+typedef struct replan_state { int64_t looked_at; int off, patience; } replan_state;
+
 struct pt_trainer {
     pt_train_options o;
     char model_dir[FILE_PATH_BYTES], out[FILE_PATH_BYTES];
@@ -29,6 +32,7 @@ struct pt_trainer {
     planning planning;             /* budgets, costs, the plan */
     forecast forecast;             /* of a steady step */
     measured measured;
+    replan_state replan;
     executor *x;
     dir_lock lock;
     FILE *metrics;
@@ -65,6 +69,7 @@ int trainer_write_plan(const trainer *t, pt_error *e);
 
 /* checkpoint.c */
 int checkpoint_save(trainer *t, pt_error *e); /* the error says which checkpoint stands */
+int checkpoint_write(trainer *t, pt_error *e); /* the same, and none of the older ones is removed */
 int checkpoint_count(const trainer *t);       /* complete ones, up to the run's step */
 const char *model_companion(int i);           /* names of the files that go with a model's weights; NULL behind the last */
 void checkpoint_add_advice(const trainer *t, pt_error *e); /* adds from where --resume goes on */
@@ -89,6 +94,12 @@ int room_check(const trainer *t, pt_error *e); /* PT_DOES_NOT_FIT, or a notice w
 
 /* trace.c: of the last run, which was of this kind, beside what was predicted */
 int trace_write(const trainer *t, schedule_kind kind, pt_error *e);
+
+/* replan.c: after each step. An error only where the state could not be brought back into memory; it is saved then. */
+int replan_look(trainer *t, pt_error *e);
+/* Takes the state over to the plan next->best, between two steps. next gets what is not used any more. *moved: whether the state
+ * was put aside at all; where it could not be, the plan stays. Where `next` finds no memory, the old plan, or one for what is left. */
+int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e);
 
 /* metrics.c */
 int metrics_open(trainer *t, pt_error *e); /* cut back to the step that the run starts from */

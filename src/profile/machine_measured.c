@@ -1,0 +1,79 @@
+/* machine_measured.c - a measured machine as a machine file, so that plans for it can be made elsewhere.
+ *
+ * A profile knows what a model's blocks took, a machine file what the hardware can do. The arithmetic rate that is written
+ * is the one with which computed costs give the measured time of a layer; the memory's is that of AdamW.
+ */
+#include "profile/machine_file.h"
+
+#include <string.h>
+
+/* What AdamW reads and writes of memory for an element: both moments, weights (and low halves), and reads the gradient. */
+static double adam_bytes(pt_dtype type) { return type == PT_BF16 ? 2 * (4 + 4 + 2 + 2) + 2 : 2 * (4 + 4 + 4) + 4; }
+
+/* Amount a second between the last two points. */
+static double rate_of(const cost_curve *c)
+{
+    int i = c->n - 1;
+    double ns = i > 0 ? c->ns[i] - c->ns[i - 1] : i == 0 ? c->ns[0] : 0, amount = i > 0 ? c->amount[i] - c->amount[i - 1] : i == 0 ? c->amount[0] : 0;
+    return ns > 0 ? amount / ns * 1e9 : 0;
+}
+
+/* What the first point takes beside its amount at that rate. */
+static double latency_of(const cost_curve *c, double rate)
+{
+    double s = c->n && rate > 0 ? c->ns[0] * 1e-9 - c->amount[0] / rate : 0;
+    return s < 0 ? 0 : s > 1 ? 1 : s;
+}
+
+static double layer_ns(const costs *c) { return c->layer[0].forward_ns[SAVE_ALL] + c->layer[0].backward_ns[SAVE_ALL]; }
+
+/* Computed costs only fall with the rate, so halving the interval finds it. */
+static int fit_flops(machine_spec *x, const model *m, const step_shape *s, double measured_ns, pt_error *e)
+{
+    double low = 1e6, high = 1e18;
+    for (int i = 0; i < 60; i++) {
+        double middle = low * __builtin_sqrt(high / low);
+        costs c;
+        x->bf16_flops = x->fp32_flops = middle;
+        int failed = costs_analytic(x, m, s, &c, e);
+        if (failed)
+            return failed;
+        if (layer_ns(&c) > measured_ns)
+            low = middle;
+        else
+            high = middle;
+    }
+    return 0;
+}
+
+int machine_measured(const char *name, const uint64_t memory_bytes[TIERS], const costs *c, const model *m, const step_shape *s,
+                     machine_spec *out, pt_error *e)
+{
+    *out = (machine_spec){.matmul_efficiency = 1, .memory_efficiency = {1, 1, 1}, .disk_both_ways = 1, .link_both_ways = 1, .ranks = 1};
+    snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, name);
+    memcpy(out->memory_bytes, memory_bytes, sizeof out->memory_bytes);
+    out->memory_bandwidth[TIER_DEVICE] = rate_of(&c->update_device) * adam_bytes(s->type);
+    out->read_bandwidth = rate_of(&c->read);
+    out->write_bandwidth = rate_of(&c->write);
+    out->disk_latency_s = latency_of(&c->read, out->read_bandwidth);
+    if (out->read_bandwidth > 0 && c->slow[COST_READ][COST_WRITE] > 1)
+        out->disk_both_ways = 1 / c->slow[COST_READ][COST_WRITE];
+    if (!(out->memory_bandwidth[TIER_DEVICE] > 0) || !(layer_ns(c) > 0))
+        return pt_fail(e, PT_FAILED, "%s: neither updates nor layers have been measured", name);
+    return fit_flops(out, m, s, layer_ns(c), e);
+}
+
+json_t *machine_to_json(const machine_spec *x, const char *source)
+{
+    json_t *device = json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "memory_bytes", (json_int_t)x->memory_bytes[TIER_DEVICE],
+                               "memory_bandwidth", x->memory_bandwidth[TIER_DEVICE], "memory_efficiency", x->memory_efficiency[TIER_DEVICE],
+                               "bf16_flops", x->bf16_flops, "fp32_flops", x->fp32_flops, "matmul_efficiency", x->matmul_efficiency,
+                               "kernel_s", x->kernel_s);
+    json_t *all = json_pack("{s:s, s:s, s:o, s:{s:s, s:s, s:s}}", "name", x->name, "kind", x->cuda ? "cuda" : "cpu", "device", device,
+                            "sources", "device.memory_bandwidth", source, "device.bf16_flops", source, "device.fp32_flops", source);
+    if (all && x->memory_bytes[TIER_DISK] && x->read_bandwidth > 0 && x->write_bandwidth > 0)
+        json_object_set_new(all, "disk", json_pack("{s:I, s:f, s:f, s:f, s:f}", "bytes", (json_int_t)x->memory_bytes[TIER_DISK],
+                                                   "read_bandwidth", x->read_bandwidth, "write_bandwidth", x->write_bandwidth,
+                                                   "latency_s", x->disk_latency_s, "both_ways", x->disk_both_ways));
+    return all;
+}

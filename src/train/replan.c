@@ -1,0 +1,232 @@
+/* replan.c - when steps take another time than was predicted: what they really take corrects the costs, the search runs
+ * again, and where its plan is worth the move, the state moves over to it, between two steps.
+ *
+ *   steps ... a tenth off ... still a tenth off          (medians of some steps; their tasks are timed meanwhile)
+ *        -> costs corrected -> search
+ *             the same plan, or one not worth the move:    only the prediction changes
+ *             a faster one:    waiting updates run -> checkpoint -> memory given back, and taken for the new plan ->
+ *                              state loaded -> checkpoint removed, if no one else wants it
+ *
+ * The state passes through a checkpoint because the two plans' memory does not fit side by side: all of it is planned. The
+ * bits stay the same, as they do for a run that resumes under another plan. Where the checkpoint cannot be written, the run
+ * keeps its plan. Where memory cannot be had again (somebody else took it meanwhile), the old plan is tried, then a
+ * plan for what is left; if nothing fits, the run ends and the checkpoint stands.
+ *
+ * Each look that changes nothing makes the next one wait twice as long, so that a machine whose speed wanders is not
+ * planned for again and again. Very short steps are left alone: there is nothing to win.
+ */
+#include "train/trainer.h"
+
+#include "base/units.h"
+
+#include <math.h>
+#include <string.h>
+
+#define OFF 0.1            /* of the prediction */
+#define WORTH 0.05         /* of a step, that another plan must save */
+#define SHORTEST_S 0.05    /* steps below are left alone */
+#define STATE_BANDWIDTH 3e8 /* bytes a second, at least, of writing and reading a checkpoint */
+enum { WINDOW = 5, PATIENCE_MOST = 1 << 10 };
+
+/* ---- what is known now ---- */
+
+/* The costs as the timed tasks have them; what no task explains is put beside them. */
+static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
+{
+    const schedule_input in = trainer_schedules(t);
+    const update_time update = trainer_plan(t)->update;
+    schedule_kind first;
+    int second;
+    *c = t->planning.profile.costs;
+    steady_schedules(update, &first, &second);
+    int failed = costs_adjust(c, &in, executor_schedule(t->x, first), &t->measured.work[first], e);
+    if (!failed && second >= 0)
+        failed = costs_adjust(c, &in, executor_schedule(t->x, second), &t->measured.work[second], e);
+    if (!failed)
+        failed = forecast_make(&in, search_kinds(&t->planning.search, update), c, f, e);
+    double rest = measured_median_s(&t->measured, WINDOW) * 1e9 - f->step_ns;
+    if (failed || c->step_ns + rest < 0)
+        rest = -c->step_ns;
+    c->step_ns += rest;
+    f->step_ns += rest;
+    return failed;
+}
+
+/* The queue whose tasks differ most from the prediction, as a phrase: "disk reads take 3.1 times as long". */
+static void what_differs(const trainer *t, char *out, size_t n)
+{
+    static const char *const names[QUEUES] = {"computation takes", "copies to the device take", "copies from the device take",
+                                              "updates on the host take", "disk reads take", "disk writes take"};
+    step_times s = measured_times(&t->measured, trainer_plan(t)->update);
+    double most = 0;
+    snprintf(out, n, "no task takes longer");
+    for (int q = 0; q < QUEUES; q++) {
+        double before = t->forecast.busy_ns[q], by = fabs(s.busy_ns[q] - before);
+        if (before > 0 && by > most) {
+            most = by;
+            snprintf(out, n, "%s %.2g times as long", names[q], s.busy_ns[q] / before);
+        }
+    }
+}
+
+static bool same_plan(const plan *a, const plan *b)
+{
+    if (a->chunk_bytes != b->chunk_bytes || a->n_buffer != b->n_buffer || a->n_update != b->n_update || a->n_swap != b->n_swap ||
+        a->micro_batch != b->micro_batch || a->visit != b->visit || a->update != b->update || a->chunks_n != b->chunks_n)
+        return false;
+    for (int i = 0; i < a->chunks_n; i++)
+        if (a->chunks[i].home != b->chunks[i].home || a->chunks[i].update != b->chunks[i].update)
+            return false;
+    for (int i = 0; i < a->blocks_n; i++)
+        if (a->blocks[i].level != b->blocks[i].level || a->blocks[i].place != b->blocks[i].place)
+            return false;
+    return true;
+}
+
+static bool worth_moving(const trainer *t, double now_ns, const candidate *c)
+{
+    double gain_s = (now_ns - c->step_ns) * 1e-9, moved = 2.0 * (double)room_of(t).checkpoint_bytes;
+    return !same_plan(trainer_plan(t), &c->plan) && gain_s > WORTH * now_ns * 1e-9 &&
+           gain_s * (double)(t->steps - t->step) > moved / STATE_BANDWIDTH;
+}
+
+/* ---- moving ---- */
+
+static int open_with_state(trainer *t, const char *checkpoint, pt_error *e)
+{
+    int failed = trainer_open_executor(t, e);
+    return failed ? failed : checkpoint_load_state(t, checkpoint, e);
+}
+
+/* Gives the memory back, and takes `next` for the plan, which it gets in exchange. */
+static void leave(trainer *t, search_result *next)
+{
+    search_result now = t->planning.result;
+    executor_close(t->x);
+    t->x = NULL;
+    t->planning.result = *next;
+    *next = now;
+}
+
+static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
+{
+    planning *p = &t->planning;
+    planning fresh = *p;
+    int failed = planning_budgets(&fresh, e);
+    for (int k = 0; k < TIERS && !failed; k++)
+        p->search.budget[k] = p->budget[k] = fresh.budget[k] < p->budget[k] ? fresh.budget[k] : p->budget[k];
+    search_result_free(next);
+    return failed ? failed : planning_search(p, next, e);
+}
+
+/* With the state in `checkpoint`: the new plan, else the old one, else one for what is left. `next` gets what is not used. */
+static int take_plan(trainer *t, search_result *next, const char *checkpoint, pt_error *e)
+{
+    leave(t, next);
+    if (!open_with_state(t, checkpoint, e))
+        return 0;
+    leave(t, next);
+    if (!open_with_state(t, checkpoint, e))
+        return 0;
+    int failed = plan_for_what_is_left(t, next, e);
+    if (failed)
+        return failed;
+    leave(t, next);
+    return open_with_state(t, checkpoint, e);
+}
+
+int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], name[48];
+    pt_error why = {0};
+    *moved = false;
+    snprintf(name, sizeof name, "checkpoint-%lld", (long long)t->step);
+    int failed = path_join(path, t->out, name, e);
+    if (failed)
+        return failed;
+    int64_t saved = t->saved_step;
+    bool wanted = saved == t->step;
+    if (checkpoint_write(t, &why)) {
+        trainer_notice(t, "the plan is kept: the state could not be put aside (%.600s)", why.text);
+        return t->broken ? pt_fail(e, PT_FAILED, "%s", why.text) : 0;
+    }
+    *moved = true;
+    failed = take_plan(t, next, path, e);
+    if (failed) {
+        t->broken = true;
+        pt_error_prefix(e, "%s holds the state and --resume goes on from it; memory could not be taken again", path);
+        return failed;
+    }
+    if (!wanted) {
+        t->saved_step = saved;
+        failed = tree_remove(path, e);
+    }
+    return failed ? failed : trainer_write_plan(t, e);
+}
+
+/* ---- deciding ---- */
+
+static int decide(trainer *t, pt_error *e)
+{
+    planning *p = &t->planning;
+    char differs[96], was[32], is[32], then[32];
+    costs before = p->profile.costs, now;
+    forecast f;
+    search_result next = {0};
+    bool moved = false;
+    double measured_ns = measured_median_s(&t->measured, WINDOW) * 1e9;
+    int failed = correct_costs(t, &now, &f, e);
+    if (failed)
+        return failed;
+    what_differs(t, differs, sizeof differs);
+    seconds_format(was, t->forecast.step_ns * 1e-9);
+    seconds_format(is, measured_ns * 1e-9);
+    p->profile.costs = now;
+    failed = planning_search(p, &next, e);
+    if (failed) {
+        p->profile.costs = before;
+        return failed;
+    }
+    seconds_format(then, next.best.step_ns * 1e-9);
+    if (worth_moving(t, f.step_ns, &next.best))
+        failed = replan_move(t, &next, &moved, e);
+    if (!failed && moved)
+        trainer_notice(t, "steps take %s instead of %s (%s): planned again, %s expected", is, was, differs, then);
+    else if (!failed)
+        trainer_notice(t, "steps take %s instead of %s (%s): the plan stays the best", is, was, differs);
+    if (!moved)
+        t->forecast = f;
+    search_result_free(&next);
+    return failed;
+}
+
+static bool is_off(const trainer *t)
+{
+    double predicted = t->forecast.step_ns * 1e-9, is = measured_median_s(&t->measured, WINDOW);
+    return fmax(predicted, is) >= SHORTEST_S && fabs(is / predicted - 1) > OFF;
+}
+
+int replan_look(trainer *t, pt_error *e)
+{
+    replan_state *r = &t->replan;
+    if (!r->patience)
+        r->patience = 1;
+    if (t->o.plan_file || t->measured.steady < r->looked_at)
+        r->looked_at = 0;
+    if (t->o.plan_file || t->step >= t->steps || t->measured.steady - r->looked_at < WINDOW * r->patience)
+        return 0;
+    r->looked_at = t->measured.steady;
+    if (!is_off(t)) {
+        r->off = 0;
+        return 0;
+    }
+    if (!r->off++) {
+        measured_again(&t->measured);
+        return 0;
+    }
+    r->off = 0;
+    r->patience = r->patience < PATIENCE_MOST ? 2 * r->patience : r->patience;
+    int failed = decide(t, e);
+    measured_again(&t->measured);
+    return failed;
+}

@@ -1,0 +1,283 @@
+/* A run that moves to another plan between two steps, also when memory cannot be had, ends in the bits of one that did not. */
+#include "train/trainer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include "train/fixture.h"
+
+#include "random_plan.h"
+
+enum { STEPS = 10, BUDGET = 64 << 20 };
+
+typedef struct setting { const char *fixture; pt_precision precision; double max_grad_norm; bool host_tier; } setting;
+
+static const setting settings[] = {{"llama_tied_bias", PT_PRECISION_BF16, 1, true},
+                                   {"gpt2", PT_PRECISION_FP32, 0, true},
+                                   {"qwen3_window", PT_PRECISION_BF16, 0, false},
+                                   {"llama_bf16", PT_PRECISION_BF16, 2, false}};
+
+typedef struct run {
+    fixture f;
+    const char *data[1];
+    char out[128];
+    pt_train_options o;
+    double loss[STEPS];
+} run;
+
+static void run_make(run *r, const setting *s, const char *out)
+{
+    memset(r, 0, sizeof *r);
+    fixture_open(&r->f, "models", s->fixture);
+    r->data[0] = r->f.tokens;
+    snprintf(r->out, sizeof r->out, "%s/%s", scratch, out);
+    fixture_options(&r->f, r->data, r->out, &r->o);
+    r->o.precision = s->precision;
+    r->o.max_grad_norm = s->max_grad_norm;
+    r->o.steps = STEPS;
+    r->o.save_type = PT_SAVE_AS_STORED;
+    r->o.device_memory = BUDGET;
+    r->o.host_memory = s->host_tier ? BUDGET : PT_AUTO;
+}
+
+static pt_trainer *open_run(run *r)
+{
+    pt_trainer *t;
+    pt_error e = {0};
+    must(pt_trainer_open(&r->o, &t, &e), &e);
+    return t;
+}
+
+static void step(run *r, pt_trainer *t)
+{
+    pt_step s;
+    pt_error e = {0};
+    if (pt_trainer_step(t, &s, &e) != 1)
+        fail_msg("%s", e.text);
+    r->loss[s.step - 1] = s.loss;
+}
+
+static void finish(run *r, pt_trainer *t)
+{
+    pt_error e = {0};
+    must(pt_trainer_save(t, &e), &e);
+    pt_trainer_close(t);
+    fixture_close(&r->f);
+}
+
+/* Any plan whose schedules can be built, as a search would give it. */
+static search_result any_plan(random_source *random, const pt_trainer *t)
+{
+    const planning *p = &t->planning;
+    search_result r = {0};
+    pt_error e = {0};
+    for (int fits = 0; !fits;) {
+        candidate *c = &r.best;
+        candidate_free(c);
+        memset(c, 0, sizeof *c);
+        must(random_packing(random, p->model, p->shape, &c->packing, &e), &e);
+        must(random_plan(random, p->model, p->shape, &c->packing, p->search.clipping, p->host_tier, &c->plan, &e), &e);
+        fits = search_price(&p->search, c, &e);
+        if (fits < 0)
+            fail_msg("%s", e.text);
+    }
+    return r;
+}
+
+static void move(pt_trainer *t, search_result *next)
+{
+    bool moved;
+    pt_error e = {0};
+    must(replan_move(t, next, &moved, &e), &e);
+    assert_true(moved);
+    search_result_free(next);
+}
+
+static void compare(const run *a, const run *b)
+{
+    static const char *const files[] = {"model.safetensors", "trainer/exp_avg.safetensors", "trainer/exp_avg_sq.safetensors",
+                                        "trainer/trainer.json"};
+    for (int i = 0; i < STEPS; i++)
+        if (a->loss[i] != b->loss[i])
+            fail_msg("%s: the losses of step %d differ: %.17g and %.17g", a->f.name, i + 1, a->loss[i], b->loss[i]);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char x[300], y[300], *p, *q;
+        size_t n, m;
+        pt_error e = {0};
+        snprintf(x, sizeof x, "%s/checkpoint-%d/%s", a->out, STEPS, files[i]);
+        snprintf(y, sizeof y, "%s/checkpoint-%d/%s", b->out, STEPS, files[i]);
+        must(file_read_all(x, 1u << 30, &p, &n, &e), &e);
+        must(file_read_all(y, 1u << 30, &q, &m, &e), &e);
+        if (n != m || memcmp(p, q, n) != 0)
+            fail_msg("%s and %s differ", x, y);
+        free(p);
+        free(q);
+    }
+}
+
+static int checkpoints_in(const char *out)
+{
+    char path[300];
+    int n = 0;
+    for (int i = 0; i <= STEPS; i++) {
+        snprintf(path, sizeof path, "%s/checkpoint-%d", out, i);
+        n += path_exists(path);
+    }
+    return n;
+}
+
+static void moving_between_any_plans_changes_no_bit(void **state)
+{
+    (void)state;
+    random_source random = random_open();
+    for (int i = 0; i < (int)(sizeof settings / sizeof *settings); i++) {
+        char name[32];
+        run straight, moving;
+        snprintf(name, sizeof name, "straight-%d", i);
+        run_make(&straight, &settings[i], name);
+        pt_trainer *t = open_run(&straight);
+        for (int k = 0; k < STEPS; k++)
+            step(&straight, t);
+        finish(&straight, t);
+        snprintf(name, sizeof name, "moving-%d", i);
+        run_make(&moving, &settings[i], name);
+        t = open_run(&moving);
+        for (int k = 0; k < STEPS; k++) {
+            step(&moving, t);
+            if (k % 2 == 0) {
+                search_result next = any_plan(&random, t);
+                move(t, &next);
+            }
+        }
+        assert_int_equal(checkpoints_in(moving.out), 0); /* what the state passed through is gone */
+        finish(&moving, t);
+        compare(&straight, &moving);
+    }
+}
+
+/* ---- memory that somebody else has taken ---- */
+
+/* What the most economical plan needs of the device. */
+static uint64_t least_device(const pt_trainer *t)
+{
+    search_input in = t->planning.search;
+    search_result r = {0};
+    pt_error e = {0};
+    in.budget[TIER_DEVICE] = 1;
+    assert_int_equal(search_plan(&in, &r, &e), PT_DOES_NOT_FIT);
+    uint64_t least = r.least[TIER_DEVICE];
+    search_result_free(&r);
+    return least;
+}
+
+static search_result resident(const pt_trainer *t)
+{
+    search_result r = {0};
+    pt_error e = {0};
+    search_input in = t->planning.search;
+    in.budget[TIER_DEVICE] = BUDGET;
+    assert_int_equal(policy_plan(&in, POLICY_RESIDENT, &r.best, &e), 1);
+    return r;
+}
+
+static bool uses_disk(const pt_trainer *t) { return executor_bytes(t->x, TIER_DISK) > 0; }
+
+/* Steps, and in the middle a move to a resident plan, when the device has only so much left. 1: moved, 0: it could not. */
+static int run_with_less(run *r, uint64_t budget, uint64_t left, bool *disk_before, bool *disk_after, pt_error *e)
+{
+    r->o.device_memory = budget;
+    pt_trainer *t = open_run(r);
+    int failed = 0;
+    for (int k = 0; k < STEPS && !failed; k++) {
+        step(r, t);
+        if (k != STEPS / 2)
+            continue;
+        search_result next = resident(t);
+        bool moved;
+        *disk_before = uses_disk(t);
+        t->planning.budget[TIER_DEVICE] = t->planning.search.budget[TIER_DEVICE] = left;
+        failed = replan_move(t, &next, &moved, e);
+        assert_true(moved);
+        *disk_after = !failed && uses_disk(t);
+        search_result_free(&next);
+    }
+    if (failed) {
+        pt_step s;
+        pt_error again = {0};
+        assert_true(pt_trainer_step(t, &s, &again) < 0);
+        pt_trainer_close(t);
+        return 0;
+    }
+    finish(r, t);
+    return 1;
+}
+
+static uint64_t straight_run(run *r, const char *out)
+{
+    run_make(r, &settings[2], out);
+    pt_trainer *t = open_run(r);
+    uint64_t least = least_device(t);
+    for (int k = 0; k < STEPS; k++)
+        step(r, t);
+    finish(r, t);
+    return least;
+}
+
+static void a_plan_without_memory_gives_way_to_the_old_one(void **state)
+{
+    (void)state;
+    run straight, moving;
+    bool before, after;
+    pt_error e = {0};
+    uint64_t least = straight_run(&straight, "roomy");
+    run_make(&moving, &settings[2], "tight");
+    assert_int_equal(run_with_less(&moving, least, least, &before, &after, &e), 1);
+    assert_true(before && after);
+    compare(&straight, &moving);
+}
+
+static void where_the_old_plan_has_no_memory_either_one_for_what_is_left_is_made(void **state)
+{
+    (void)state;
+    run straight, moving;
+    bool before, after;
+    pt_error e = {0};
+    uint64_t least = straight_run(&straight, "roomy-2");
+    run_make(&moving, &settings[2], "shrinking");
+    assert_int_equal(run_with_less(&moving, BUDGET, least, &before, &after, &e), 1);
+    assert_true(!before && after);
+    compare(&straight, &moving);
+}
+
+static void where_nothing_fits_any_more_the_state_stands_in_a_checkpoint(void **state)
+{
+    (void)state;
+    run straight, moving;
+    bool before, after;
+    pt_error e = {0};
+    straight_run(&straight, "roomy-3");
+    run_make(&moving, &settings[2], "starved");
+    assert_int_equal(run_with_less(&moving, BUDGET, 1, &before, &after, &e), 0);
+    assert_non_null(strstr(e.text, "checkpoint-6"));
+    assert_non_null(strstr(e.text, "--resume"));
+    moving.o.resume = true;
+    moving.o.device_memory = BUDGET;
+    pt_trainer *t = open_run(&moving);
+    for (int k = STEPS / 2 + 1; k < STEPS; k++)
+        step(&moving, t);
+    finish(&moving, t);
+    compare(&straight, &moving);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(moving_between_any_plans_changes_no_bit),
+        cmocka_unit_test(a_plan_without_memory_gives_way_to_the_old_one),
+        cmocka_unit_test(where_the_old_plan_has_no_memory_either_one_for_what_is_left_is_made),
+        cmocka_unit_test(where_nothing_fits_any_more_the_state_stands_in_a_checkpoint),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
