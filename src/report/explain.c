@@ -12,13 +12,13 @@ int explain_shares(const forecast *f, share out[SHARES])
                                               "waiting for updates on the host", "waiting for disk reads", "waiting for disk writes"};
     double left = f->step_ns - f->busy_ns[QUEUE_COMPUTE], slowed = f->busy_ns[QUEUE_COMPUTE] - f->needed_ns - f->again_ns;
     share all[SHARES] = {{"computing", f->needed_ns}, {"computing again what was not kept", f->again_ns},
-                         {"slowed down by what runs beside it", slowed}};
+                         {"lost to what runs beside it", slowed}};
     int n = 3, kept = 0;
     for (int q = QUEUE_COMPUTE + 1; q < QUEUES; q++) {
         all[n++] = (share){waits[q], f->wait_ns[q]};
         left -= f->wait_ns[q];
     }
-    all[n++] = (share){"before the first and after the last computation", left};
+    all[n++] = (share){"with nothing to compute, at its ends", left};
     for (int i = 0; i < n; i++) {
         if (all[i].ns < 0.01 * f->step_ns)
             continue;
@@ -55,7 +55,7 @@ static void why_slower(const forecast *best, const forecast *other, char *out, s
     if (most < 0)
         snprintf(out, n, "all of it takes a little longer");
     else
-        snprintf(out, n, "%s more of %s", seconds_format(time, largest * 1e-9), b[most].what);
+        snprintf(out, n, "%s more %s", seconds_format(time, largest * 1e-9), b[most].what);
 }
 
 static int add_rival(explanation *x, const candidate *c, pt_error *e)

@@ -68,8 +68,10 @@ static void write_head(FILE *out, const explanation *x)
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     fprintf(out, "step     %s, %.*f tokens a second", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
             x->tokens_per_s);
-    if (in->costs->spread > 0)
-        fprintf(out, ", known to about %.0f%%", 100 * in->costs->spread < 1 ? 1 : 100 * in->costs->spread);
+    if (in->costs->spread > 0.5)
+        fprintf(out, ", roughly (the machine was busy while measuring)");
+    else if (in->costs->spread > 0)
+        fprintf(out, ", known to about %.0f%%", in->costs->spread < 0.01 ? 1 : 100 * in->costs->spread);
     if (x->in->tried)
         fprintf(out, "; best of %d plans tried in %s", x->in->tried, seconds_format(time, x->in->search_s));
     fputc('\n', out);
@@ -86,7 +88,7 @@ static void write_chunks(FILE *out, const plan *p)
         host_updates += p->chunks[i].update == TIER_HOST;
         moved += p->chunks[i].home != TIER_DEVICE;
     }
-    fprintf(out, "weights  %d chunks of up to %s with their optimizer states:", p->chunks_n, short_size(size, (uint64_t)p->chunk_bytes));
+    fprintf(out, "weights  %d chunks of up to %s, with states:", p->chunks_n, short_size(size, (uint64_t)p->chunk_bytes));
     const char *between = "";
     for (int t = 0; t < TIERS; t++)
         if (homes[t]) {
@@ -94,13 +96,13 @@ static void write_chunks(FILE *out, const plan *p)
             between = ",";
         }
     if (moved)
-        fprintf(out, "; fetched through %d buffers", p->n_buffer);
+        fprintf(out, "\nbuffers  %d for weights, %d for updates, %d for saved activations", p->n_buffer, p->n_update, p->n_swap);
     fputc('\n', out);
     static const char *const times[] = {"during backward", "in the order of the next forward", "at the end of the step"};
     fprintf(out, "updates  %s", times[p->update]);
     if (host_updates)
         fprintf(out, ", %d of %d chunks on the host", host_updates, p->chunks_n);
-    fprintf(out, "; micro-batches of %lld, %d of them at a time through a layer\n", (long long)p->micro_batch, p->visit);
+    fprintf(out, "\nbatch    micro-batches of %lld sequences, %d at a time through a layer\n", (long long)p->micro_batch, p->visit);
 }
 
 static void write_layers(FILE *out, const plan *p)

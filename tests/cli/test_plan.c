@@ -1,0 +1,336 @@
+/* protrain plan from outside: what it prints, what it refuses, and that train runs what it planned. */
+#include "base/json.h"
+#include "io/files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "io/scratch.h"
+#include "program.h"
+
+typedef const char *const *words;
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static const char *fixture(const char *name)
+{
+    static char path[4][600];
+    static int next;
+    char *p = path[next++ % 4];
+    snprintf(p, 600, "%s/models/%s", PT_FIXTURES, name);
+    return p;
+}
+
+static const char *put_text(const char *name, const char *text)
+{
+    scratch_put(name, text, strlen(text));
+    return scratch_path(name);
+}
+
+/* Llama 3 70B's shape. */
+static const char large[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 128256, \"hidden_size\": 8192, \"intermediate_size\": 28672, \"num_hidden_layers\": 80,"
+    " \"num_attention_heads\": 64, \"num_key_value_heads\": 8, \"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-05,"
+    " \"rope_theta\": 500000.0, \"hidden_act\": \"silu\", \"tie_word_embeddings\": false, \"bos_token_id\": 1, \"eos_token_id\": 2}";
+
+/* ---- running ---- */
+
+static int run(const char *command, words options, words more)
+{
+    arguments a = {0};
+    add_argument(&a, command);
+    add_arguments(&a, options);
+    add_arguments(&a, more);
+    return program_wait(program_start(&a, scratch_path("out"), scratch_path("err")));
+}
+
+static int plan_with(words options, words more) { return run("plan", options, more); }
+
+static words small(void)
+{
+    static const char *options[8];
+    const char *all[] = {"--model", fixture("llama"), "--seq-len", "8", "--quiet", "--device-memory", "64MiB"};
+    memcpy(options, all, sizeof all);
+    return options;
+}
+
+/* The one object on stdout; json_decref it. */
+static json_t *printed(void)
+{
+    pt_error e = {0};
+    json_t *object;
+    if (json_file_load(scratch_path("out"), JSON_REJECT_DUPLICATES, &object, &e))
+        fail_msg("%s", e.text);
+    assert_true(json_is_object(object));
+    return object;
+}
+
+static double number(const json_t *o, const char *a, const char *b)
+{
+    const json_t *value = json_object_get(json_object_get(o, a), b);
+    if (!json_is_number(value))
+        fail_msg("%s.%s is not a number", a, b);
+    return json_number_value(value);
+}
+
+static double tier_number(const json_t *o, const char *what, const char *tier)
+{
+    return json_number_value(json_object_get(json_object_get(json_object_get(o, "predicted"), what), tier));
+}
+
+static void check_refusal(const char *name, int status, int expected, words said)
+{
+    const char *text = text_of(scratch_path("err")), *line = strstr(text, "protrain: ");
+    if (status != expected || !line || strchr(line, '\n')[1])
+        fail_msg("%s: exit status %d, not %d: %s", name, status, expected, text);
+    for (; *said; said++)
+        if (!strstr(line, *said))
+            fail_msg("%s: \"%s\" is not in: %s", name, *said, line);
+}
+
+/* ---- what is printed ---- */
+
+static void the_object_has_what_its_page_says(void **state)
+{
+    (void)state;
+    assert_int_equal(plan_with(small(), WORDS("--json")), 0);
+    json_t *o = printed();
+    assert_true(json_is_true(json_object_get(o, "fits")));
+    assert_true(number(o, "predicted", "step_s") > 0);
+    assert_true(number(o, "predicted", "tokens_per_s") > 0);
+    assert_true(tier_number(o, "peak_bytes", "device") > 0);
+    assert_true(tier_number(o, "budget_bytes", "device") == 64 << 20);
+    assert_true(tier_number(o, "peak_bytes", "device") <= 64 << 20);
+    assert_true(json_array_size(json_object_get(o, "why")) > 4);
+    assert_non_null(json_object_get(json_object_get(o, "plan"), "chunk_bytes"));
+    double step = number(o, "predicted", "step_s"), tokens = number(o, "predicted", "tokens_per_s");
+    assert_true(tokens * step > 8 * 8 * 0.999 && tokens * step < 8 * 8 * 1.001);
+    json_decref(o);
+}
+
+static void the_screen_fits_a_terminal(void **state)
+{
+    (void)state;
+    put_text("config.json", large);
+    assert_int_equal(plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "a100-80", "--host-memory", "2TiB"), WORDS("--quiet")), 0);
+    const char *text = text_of(scratch_path("out"));
+    int lines = 0;
+    for (const char *line = text; *line; lines++) {
+        size_t n = strcspn(line, "\n");
+        if (n > 100)
+            fail_msg("a line of %zu columns: %.*s", n, (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    assert_in_range(lines, 8, 36);
+    assert_non_null(strstr(text, "llama"));
+    assert_non_null(strstr(text, "device   ["));
+    assert_non_null(strstr(text, "host     ["));
+}
+
+static void train_follows_the_plan_that_was_printed(void **state)
+{
+    (void)state;
+    char data[700], out[200], path[260], *json;
+    size_t n;
+    pt_error e = {0};
+    assert_int_equal(plan_with(small(), WORDS("--json", "--batch-size", "4")), 0);
+    json_t *o = printed();
+    assert_int_equal(file_write_json(scratch_path("planned.json"), json_object_get(o, "plan"), &e), 0);
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    snprintf(out, sizeof out, "%s/run", scratch);
+    assert_int_equal(run("train", small(), WORDS("--data", data, "--batch-size", "4", "--steps", "2", "--out", out, "--plan", scratch_path("planned.json"))), 0);
+    snprintf(path, sizeof path, "%s/plan.json", out);
+    assert_int_equal(file_read_all(path, 1 << 20, &json, &n, &e), 0);
+    json_t *followed = json_loads(json, 0, NULL);
+    assert_true(json_equal(followed, json_object_get(o, "plan")));
+    json_decref(followed);
+    free(json);
+    json_decref(o);
+}
+
+static void what_does_not_fit_says_what_is_missing_and_that_makes_it_fit(void **state)
+{
+    (void)state;
+    char option[64];
+    assert_int_equal(plan_with(small(), WORDS("--device-memory", "1MiB", "--json")), 3);
+    json_t *o = printed();
+    assert_true(json_is_false(json_object_get(o, "fits")));
+    json_int_t missing = json_integer_value(json_object_get(o, "missing_bytes"));
+    const char *change = json_string_value(json_object_get(o, "smallest_change"));
+    assert_non_null(change);
+    assert_int_equal(sscanf(change, "--device-memory %60s", option), 1);
+    assert_true(strtoll(option, NULL, 10) == missing + (1 << 20));
+    assert_int_equal(plan_with(small(), WORDS("--device-memory", option)), 0);
+    snprintf(option, sizeof option, "%lld", (long long)missing + (1 << 20) - 1);
+    assert_int_equal(plan_with(small(), WORDS("--device-memory", option)), 3);
+    check_refusal("one byte less", 3, 3, WORDS("--device-memory", "1 B less"));
+    json_decref(o);
+}
+
+/* ---- machines that are not here ---- */
+
+static void machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"rtx3090", "rtx3090.json", "rtx4090", "a100-40", "a100-80", "h100", "h200", "gh200"};
+    put_text("config.json", large);
+    double before = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", names[i], "--host-memory", "2TiB", "--disk-memory", "2TiB"), WORDS("--json"));
+        if (status)
+            fail_msg("%s: %s", names[i], text_of(scratch_path("err")));
+        json_t *o = printed();
+        double step = number(o, "predicted", "step_s");
+        assert_true(step > 0.01 && step < 1e4);
+        if (i == 1)
+            assert_true(step > 0.8 * before && step < 1.25 * before); /* the same machine; the search may stop elsewhere */
+        before = step;
+        json_decref(o);
+    }
+    int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "abacus"), WORDS("--quiet"));
+    check_refusal("unknown machine", status, 1, WORDS("abacus", "rtx3090"));
+}
+
+static void a_machine_file_that_lies_is_refused_by_its_key(void **state)
+{
+    (void)state;
+    static const char *const bandwidths[] = {"0", "-1e9", "1e300", "\"fast\"", "null", "NaN"};
+    for (size_t i = 0; i < sizeof bandwidths / sizeof *bandwidths; i++) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "{\"name\": \"m\", \"kind\": \"cpu\", \"device\": {\"memory_bytes\": 17179869184, \"memory_bandwidth\": %s, "
+                 "\"bf16_flops\": 1e12, \"fp32_flops\": 1e12}}", bandwidths[i]);
+        int status = plan_with(WORDS("--model", fixture("llama"), "--machine", put_text("machine.json", text)), WORDS("--quiet"));
+        check_refusal(bandwidths[i], status, 1, WORDS("machine.json"));
+        if (strcmp(bandwidths[i], "NaN") != 0)
+            check_refusal(bandwidths[i], status, 1, WORDS("memory_bandwidth"));
+    }
+}
+
+/* ---- plans and profiles from files ---- */
+
+static void a_plan_for_another_model_or_one_byte_too_big_is_refused(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    char budget[64];
+    assert_int_equal(plan_with(small(), WORDS("--json")), 0);
+    json_t *o = printed();
+    assert_int_equal(file_write_json(scratch_path("planned.json"), json_object_get(o, "plan"), &e), 0);
+    long long bytes = (long long)tier_number(o, "peak_bytes", "device");
+    json_decref(o);
+    snprintf(budget, sizeof budget, "%lld", bytes);
+    assert_int_equal(plan_with(small(), WORDS("--plan", scratch_path("planned.json"), "--device-memory", budget, "--json")), 0);
+    o = printed();
+    assert_true(tier_number(o, "peak_bytes", "device") == (double)bytes);
+    json_decref(o);
+    snprintf(budget, sizeof budget, "%lld", bytes - 1);
+    int status = plan_with(small(), WORDS("--plan", scratch_path("planned.json"), "--device-memory", budget));
+    check_refusal("one byte too big", status, 3, WORDS("planned.json", "--device-memory"));
+    status = plan_with(WORDS("--model", fixture("gpt2"), "--seq-len", "8", "--plan", scratch_path("planned.json")), WORDS("--quiet"));
+    check_refusal("another model", status, 1, WORDS("planned.json", "llama"));
+}
+
+/* A run's profile.json with one number changed. */
+static const char *changed_profile(const char *run_folder, const char *part, const char *key, double by)
+{
+    char path[300];
+    pt_error e = {0};
+    json_t *o;
+    snprintf(path, sizeof path, "%s/profile.json", run_folder);
+    assert_int_equal(json_file_load(path, 0, &o, &e), 0);
+    json_t *holder = json_object_get(o, part), *value = json_object_get(holder, key);
+    assert_true(json_is_number(value));
+    json_object_set_new(holder, key, json_real(json_number_value(value) * by));
+    assert_int_equal(file_write_json(scratch_path("changed.json"), o, &e), 0);
+    json_decref(o);
+    return scratch_path("changed.json");
+}
+
+static void profiles_of_runs_are_used_and_stale_or_lying_ones_refused(void **state)
+{
+    (void)state;
+    char data[700], out[200], path[300];
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    snprintf(out, sizeof out, "%s/profiled", scratch);
+    assert_int_equal(run("train", small(), WORDS("--data", data, "--steps", "1", "--out", out)), 0);
+    snprintf(path, sizeof path, "%s/profile.json", out);
+    assert_int_equal(plan_with(small(), WORDS("--profile", changed_profile(out, "blocks", "head_ns", 1))), 0);
+    int status = plan_with(small(), WORDS("--profile", changed_profile(out, "blocks", "head_ns", -1)));
+    check_refusal("negative time", status, 1, WORDS("changed.json", "head_ns"));
+    status = plan_with(small(), WORDS("--profile", path, "--dtype", "fp32"));
+    check_refusal("another dtype", status, 1, WORDS("profile.json", "dtype"));
+    status = plan_with(WORDS("--model", fixture("gpt2"), "--seq-len", "8", "--device-memory", "64MiB", "--profile", path), WORDS("--quiet"));
+    check_refusal("another model", status, 1, WORDS("profile.json", "model_type"));
+    status = plan_with(small(), WORDS("--profile", scratch_path("nowhere.json")));
+    check_refusal("no profile", status, 1, WORDS("nowhere.json"));
+    snprintf(path, sizeof path, "%s/machine.json", out);
+    assert_int_equal(plan_with(small(), WORDS("--machine", path)), 0);
+}
+
+/* ---- planned again ---- */
+
+static void put_scaled(json_t *array, double by)
+{
+    for (size_t i = 0; i < json_array_size(array); i++)
+        json_array_set_new(array, i, json_real(json_number_value(json_array_get(array, i)) * by));
+}
+
+/* The layers' times of a profile so far off that no machine's noise hides it. */
+static void write_absurd_profile(const char *run_folder)
+{
+    char path[600];
+    pt_error e = {0};
+    json_t *o, *kind;
+    size_t i;
+    snprintf(path, sizeof path, "%s/profile.json", run_folder);
+    assert_int_equal(json_file_load(path, 0, &o, &e), 0);
+    json_array_foreach(json_object_get(json_object_get(o, "blocks"), "kinds"), i, kind) {
+        put_scaled(json_object_get(kind, "forward_ns"), 1e5);
+        put_scaled(json_object_get(kind, "backward_ns"), 1e5);
+    }
+    assert_int_equal(file_write_json(scratch_path("absurd.json"), o, &e), 0);
+    json_decref(o);
+}
+
+static void a_prediction_that_is_far_off_is_noticed_and_changes_no_bit(void **state)
+{
+    (void)state;
+    char data[700], outs[2][200], path[600], *bytes[2];
+    size_t n[2];
+    pt_error e = {0};
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    for (int i = 0; i < 2; i++) {
+        snprintf(outs[i], sizeof outs[i], "%s/off-%d", scratch, i);
+        int status = run("train", small(), i ? WORDS("--data", data, "--steps", "40", "--out", outs[i], "--profile", scratch_path("absurd.json"))
+                                             : WORDS("--data", data, "--steps", "40", "--out", outs[i]));
+        if (status)
+            fail_msg("%s", text_of(scratch_path("err")));
+        if (!i)
+            write_absurd_profile(outs[0]);
+        snprintf(path, sizeof path, "%s/model.safetensors", outs[i]);
+        assert_int_equal(file_read_all(path, 1 << 24, &bytes[i], &n[i], &e), 0);
+    }
+    assert_non_null(strstr(text_of(scratch_path("err")), "note: steps take"));
+    assert_true(n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0);
+    free(bytes[0]);
+    free(bytes[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_object_has_what_its_page_says),
+        cmocka_unit_test(the_screen_fits_a_terminal),
+        cmocka_unit_test(train_follows_the_plan_that_was_printed),
+        cmocka_unit_test(what_does_not_fit_says_what_is_missing_and_that_makes_it_fit),
+        cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),
+        cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
+        cmocka_unit_test(a_plan_for_another_model_or_one_byte_too_big_is_refused),
+        cmocka_unit_test(profiles_of_runs_are_used_and_stale_or_lying_ones_refused),
+        cmocka_unit_test(a_prediction_that_is_far_off_is_noticed_and_changes_no_bit),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

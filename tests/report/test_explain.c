@@ -1,0 +1,166 @@
+/* The explanation of any plan: it fits a screen, its numbers add up, and its JSON and text say the same. */
+#include "report/explain.h"
+
+#include "schedule/random_costs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+enum { CASES = 150, COLUMNS = 100, LINES = 40 };
+
+typedef struct setup { random_case c; costs costs; search_input search; candidate best; explain_input input; } setup;
+
+/* A random plan, as if a search had found it; 0: it cannot be built. */
+static int setup_open(random_source *r, setup *s)
+{
+    pt_error e = {0};
+    memset(s, 0, sizeof *s);
+    if (random_case_open(r, &s->c, &e))
+        fail_msg("%s", e.text);
+    s->costs = random_costs(r, s->c.model, true);
+    s->search = (search_input){.model = s->c.model, .shape = &s->c.shape, .costs = &s->costs, .training = true, .clipping = s->c.clipping,
+                               .host_tier = s->c.input.host_tier, .budget = {1u << 28, s->c.input.host_tier ? 1u << 28 : 0, 1u << 28}};
+    s->best = (candidate){.packing = s->c.packing, .plan = s->c.plan};
+    s->input = (explain_input){.search = &s->search, .best = &s->best, .machine = "a machine", .source = "made up", .steps = 10};
+    int fits = search_price(&s->search, &s->best, &e);
+    if (fits < 0)
+        fail_msg("%s", e.text);
+    return fits;
+}
+
+static void check_screen(const char *text)
+{
+    int lines = 0;
+    for (const char *line = text; *line; lines++) {
+        size_t n = strcspn(line, "\n");
+        if (n > COLUMNS)
+            fail_msg("%zu columns: %.*s", n, (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    assert_in_range(lines, 6, LINES);
+}
+
+static json_int_t integer(const json_t *o, const char *a, const char *b) { return json_integer_value(json_object_get(json_object_get(o, a), b)); }
+
+static void check_object(const setup *s, const explanation *x)
+{
+    json_t *o = explain_json(x), *predicted = json_object_get(o, "predicted"), *parts, *value;
+    const char *tier_key, *part;
+    assert_non_null(o);
+    assert_true(json_is_true(json_object_get(o, "fits")));
+    assert_true(fabs(json_number_value(json_object_get(predicted, "step_s")) * 1e9 - s->best.step_ns) <= 1e-6 * s->best.step_ns);
+    for (int t = 0; t < TIERS; t++)
+        assert_int_equal(integer(predicted, "peak_bytes", tier_names[t]), (json_int_t)s->best.bytes[t]);
+    json_object_foreach(json_object_get(o, "memory"), tier_key, parts) {
+        json_int_t sum = 0;
+        json_object_foreach(parts, part, value)
+            sum += json_integer_value(value);
+        assert_int_equal(sum, integer(predicted, "peak_bytes", tier_key));
+    }
+    plan p;
+    pt_error e = {0};
+    char *text = json_dumps(json_object_get(o, "plan"), 0);
+    assert_non_null(text);
+    assert_int_equal(plan_from_json("explained", text, strlen(text), &p, &e), 0);
+    assert_int_equal(plan_validate(&p, s->c.model, &s->c.shape, &s->c.packing, s->c.clipping, &e), 0);
+    plan_free(&p);
+    free(text);
+    json_decref(o);
+}
+
+static void check_shares(const forecast *f)
+{
+    share shares[SHARES];
+    double sum = 0;
+    int n = explain_shares(f, shares);
+    for (int i = 0; i < n; i++) {
+        assert_true(i == 0 || shares[i].ns <= shares[i - 1].ns);
+        sum += shares[i].ns;
+    }
+    assert_true(sum <= f->step_ns * (1 + 1e-6));
+    assert_true(sum >= f->step_ns * (1 - 0.01 * SHARES));
+}
+
+static void any_plan_is_explained_on_one_screen(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    int made = 0;
+    for (uint64_t i = 0; made < CASES; i++) {
+        random_source r = random_fork(&all, i);
+        setup s;
+        explanation x;
+        pt_error e = {0};
+        if (setup_open(&r, &s)) {
+            if (explain(&s.input, &x, &e))
+                fail_msg("%s", e.text);
+            char *text = explain_text(&x);
+            assert_non_null(text);
+            check_screen(text);
+            free(text);
+            check_object(&s, &x);
+            check_shares(&x.forecast);
+            made++;
+        }
+        random_case_close(&s.c);
+    }
+}
+
+/* Each layer stands in exactly one line, and the lines together name all of them. */
+static void every_layer_is_named_once(void **state)
+{
+    (void)state;
+    random_source r = random_open();
+    for (int i = 0; i < 200; i++) {
+        plan p;
+        pt_error e = {0};
+        char line[160];
+        int layers = random_from(&r, 2, 9), seen[9] = {0}, all = 0;
+        assert_int_equal(plan_alloc(&p, 1, layers, &e), 0);
+        for (int b = 0; b < layers; b++)
+            p.blocks[b] = (plan_block){(save_level)random_below(&r, SAVE_LEVELS), (tier)random_below(&r, 2)};
+        for (int k = 0; explain_layers(&p, k, line, sizeof line); k++) {
+            all += strncmp(line, "all ", 4) == 0;
+            for (const char *at = line; *at && *at != ':'; at += *at != ':') {
+                if (*at < '0' || *at > '9' || all)
+                    continue;
+                int from = *at - '0', to = at[1] == '-' ? at[2] - '0' : from;
+                for (int b = from; b <= to; b++)
+                    seen[b]++;
+                at += at[1] == '-' ? 2 : 0;
+            }
+        }
+        for (int b = 0; b < layers; b++)
+            assert_int_equal(all ? all : seen[b], 1);
+        plan_free(&p);
+    }
+}
+
+static void what_is_missing_is_named_with_the_change_that_mends_it(void **state)
+{
+    (void)state;
+    const search_input in = {.budget = {100, 50, 1000}};
+    const uint64_t least[TIERS] = {130, 50, 2000};
+    char change[160];
+    assert_int_equal(missing_bytes(&in, least), 1030);
+    smallest_change(&in, least, change, sizeof change);
+    assert_string_equal(change, "--device-memory 130 --disk-memory 2000");
+    json_t *o = explain_misfit(&in, least, "too small");
+    assert_true(json_is_false(json_object_get(o, "fits")));
+    assert_int_equal(json_integer_value(json_object_get(o, "missing_bytes")), 1030);
+    json_decref(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_plan_is_explained_on_one_screen),
+        cmocka_unit_test(every_layer_is_named_once),
+        cmocka_unit_test(what_is_missing_is_named_with_the_change_that_mends_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
