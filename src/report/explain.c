@@ -102,7 +102,7 @@ static void list_layers(const plan *p, const plan_block *like, char *out, size_t
             continue;
         }
         count += k - i;
-        if (used + 24 < n)
+        if (used + 15 < n)
             used += (size_t)snprintf(out + used, n - used, k - i > 1 ? "%s%d-%d" : "%s%d", used ? ", " : "", i, k - 1);
         else if (used + 4 < n && out[used - 1] != '.')
             used += (size_t)snprintf(out + used, n - used, " ...");
@@ -113,11 +113,10 @@ static void list_layers(const plan *p, const plan_block *like, char *out, size_t
 
 int explain_layers(const plan *p, int line, char *out, size_t n)
 {
-    static const char *const levels[SAVE_LEVELS] = {"keep their input; the rest is computed again",
-                                                    "keep input and attention; the MLP is computed again",
-                                                    "keep all but norms and activations", "keep everything"};
+    static const char *const levels[SAVE_LEVELS] = {"input kept, the rest computed again", "input and attention kept, MLP computed again",
+                                                    "all but norms and activations kept", "all kept"};
     bool seen[SAVE_LEVELS][TIERS] = {{false}};
-    char list[48];
+    char list[33];
     for (int i = 0; i < p->blocks_n; i++) {
         const plan_block *b = &p->blocks[i];
         if (seen[b->level][b->place])
@@ -126,8 +125,7 @@ int explain_layers(const plan *p, int line, char *out, size_t n)
         if (line-- > 0)
             continue;
         list_layers(p, b, list, sizeof list);
-        snprintf(out, n, "%s: %s, %s the %s", list, levels[b->level], b->place == TIER_DISK ? "on" : b->place == TIER_HOST ? "in" : "on",
-                 b->place == TIER_HOST ? "host's memory" : tier_names[b->place]);
+        snprintf(out, n, "%s: %s, on the %s", list, levels[b->level], tier_names[b->place]);
         return 1;
     }
     return 0;

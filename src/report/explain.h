@@ -54,7 +54,7 @@ enum { SHARES = QUEUES + 4 };
 typedef struct share { const char *what; double ns; } share;
 int explain_shares(const forecast *f, share out[SHARES]);
 
-/* What the layers do, one line for each way of saving: "layers 0-7, 12: keep everything, in device memory". */
+/* What the layers do, one line for each way of saving: "0-7, 12: all kept, on the device". */
 int explain_layers(const plan *p, int line, char *out, size_t n); /* 1: written, 0: there is no such line */
 
 /* helps.c: changes that were tried, best first; those that help by 3% or more. */
