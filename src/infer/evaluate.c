@@ -11,6 +11,7 @@
 #include "model/weights.h"
 #include "search/rule.h"
 #include "train/budgets.h"
+#include "train/evaluation.h"
 #include "train/executor.h"
 #include "train/state.h"
 
@@ -36,8 +37,7 @@ typedef struct evaluation {
     plan plan;
     device *device;
     executor *x;
-    int64_t tokens;
-    double sum;
+    evaluation_sum sum;
 } evaluation;
 
 static void notice(const evaluation *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -178,44 +178,15 @@ static int load_weights(evaluation *v, pt_error *e)
 
 /* ---- the loss ---- */
 
-/* Windows from `first` on; those behind the last one have no targets. */
-static int load_batch(evaluation *v, uint64_t first, pt_error *e)
-{
-    executor_batch b = executor_input(v->x);
-    int64_t len = v->shape.seq_len;
-    uint64_t windows = dataset_eval_windows(v->data);
-    for (int64_t i = 0; i < v->shape.batch; i++) {
-        int32_t *ids = b.ids + i * len, *targets = b.targets + i * len;
-        uint64_t w = first + (uint64_t)i;
-        if (w < windows) {
-            int failed = dataset_eval_window(v->data, w, ids, targets, e);
-            if (failed)
-                return failed;
-        } else {
-            memset(ids, 0, (size_t)len * sizeof *ids);
-            for (int64_t k = 0; k < len; k++)
-                targets[k] = -100;
-        }
-        for (int64_t k = 0; k < len; k++)
-            v->tokens += targets[k] >= 0;
-    }
-    return 0;
-}
+static void pass_windows(void *arg, uint64_t done, uint64_t total) { progress(arg, "evaluating", done, total); }
 
-static int run_batch(evaluation *v, uint64_t first, pt_error *e)
+static int sum_losses(evaluation *v, pt_error *e)
 {
-    int failed = load_batch(v, first, e);
-    if (!failed)
-        failed = executor_run(v->x, SCHEDULE_EVAL, 0, NULL, e);
-    if (failed)
+    int failed = evaluation_run(v->x, v->data, pass_windows, v, &v->sum, e);
+    if (failed || v->sum.bad_window < 0)
         return failed;
-    const float *loss = executor_losses(v->x);
-    for (int64_t i = 0; i < v->shape.batch * v->shape.seq_len; i++)
-        v->sum += (double)loss[i];
-    if (!isfinite(v->sum))
-        return pt_fail(e, PT_FAILED, "%s: the loss of window %llu or one of the %lld behind it is not finite: the weights are damaged, or "
-                       "too large for bf16 (try --dtype fp32)", v->o->model, (unsigned long long)first, (long long)v->shape.batch - 1);
-    return 0;
+    return pt_fail(e, PT_FAILED, "%s: the loss of window %lld or one of the %lld behind it is not finite: the weights are damaged, or "
+                   "too large for bf16 (try --dtype fp32)", v->o->model, (long long)v->sum.bad_window, (long long)v->shape.batch - 1);
 }
 
 static int evaluate(evaluation *v, pt_error *e)
@@ -232,14 +203,7 @@ static int evaluate(evaluation *v, pt_error *e)
         failed = open_executor(v, seq_len, e);
     if (!failed)
         failed = load_weights(v, e);
-    uint64_t windows = failed ? 0 : dataset_eval_windows(v->data);
-    for (uint64_t w = 0; w < windows && !failed; w += (uint64_t)v->shape.batch) {
-        progress(v, "evaluating", w, windows);
-        failed = run_batch(v, w, e);
-    }
-    if (!failed)
-        progress(v, "evaluating", windows, windows);
-    return failed;
+    return failed ? failed : sum_losses(v, e);
 }
 
 int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
@@ -249,8 +213,8 @@ int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
     if (!failed)
         failed = evaluate(&v, e);
     if (!failed) {
-        out->tokens = v.tokens;
-        out->loss = v.sum / (double)v.tokens;
+        out->tokens = v.sum.tokens;
+        out->loss = v.sum.loss / (double)v.sum.tokens;
         out->perplexity = fmin(exp(out->loss), DBL_MAX);
     }
     executor_close(v.x);

@@ -213,8 +213,6 @@ int inference_begin(inference *x, int64_t context, pt_error *e)
     return x->model->config.position == POSITION_ROTARY ? fill_rope(x, e) : 0;
 }
 
-int64_t inference_length(const inference *x) { return x->length; }
-
 /* ids and positions of n rows to the device. */
 static void submit_input(inference *x, const int32_t *ids, int64_t n)
 {

@@ -34,7 +34,6 @@ int inference_load(inference *x, const struct safetensors *st, uint64_t seed,
 
 /* Starts a sequence of at most `context` tokens; the one before is forgotten. */
 int inference_begin(inference *x, int64_t context, pt_error *e);
-int64_t inference_length(const inference *x); /* tokens so far */
 
 /* The next n tokens of the sequence (ids below the vocabulary's size, no more than the context has room for), and
  * what they say of the one behind them: logits (V), valid until the next call. */

@@ -440,11 +440,6 @@ const safetensors_tensor *safetensors_find(const safetensors *st, const char *na
     return st->n ? bsearch(&key, st->tensors, st->n, sizeof key, compare_name) : NULL;
 }
 
-const char *safetensors_metadata(const safetensors *st, const char *key)
-{
-    return json_string_value(json_object_get(json_object_get(st->files[0].header, "__metadata__"), key));
-}
-
 int safetensors_read(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
                      pt_error *e)
 {

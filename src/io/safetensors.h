@@ -50,7 +50,6 @@ size_t safetensors_count(const safetensors *st);
 const safetensors_tensor *safetensors_at(const safetensors *st, size_t i); /* sorted by name */
 const safetensors_tensor *safetensors_find(const safetensors *st, const char *name); /* or NULL */
 const char *safetensors_path(const safetensors *st, const safetensors_tensor *t);    /* its file */
-const char *safetensors_metadata(const safetensors *st, const char *key); /* "__metadata__" of the first file, or NULL */
 
 /* dst[0 .. n) = bytes [from, from + n) of the tensor. Thread-safe. */
 int safetensors_read(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
@@ -79,11 +78,8 @@ enum { SAFETENSORS_SHARD_DEFAULT = 0 }; /* 5 GB, as Hugging Face does */
 
 int safetensors_writer_open(const char *folder, const char *name, uint64_t max_shard_bytes,
                             safetensors_writer **out, pt_error *e);
-int safetensors_writer_metadata(safetensors_writer *w, const char *key, const char *value, pt_error *e); /* before
-                            begin; "format": "pt" is always there */
 int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
                         pt_error *e); /* its number, from 0, or a negative code */
-uint64_t safetensors_total_bytes(const safetensors_writer *w); /* data declared so far */
 int safetensors_begin(safetensors_writer *w, pt_error *e);
 int safetensors_append(safetensors_writer *w, int tensor, const void *data, uint64_t bytes, pt_error *e);
 int safetensors_append_f32(safetensors_writer *w, int tensor, const float *values, uint64_t n,

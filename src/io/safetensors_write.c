@@ -42,7 +42,6 @@ typedef struct out_shard {
 struct safetensors_writer {
     char folder[FILE_PATH_BYTES], name[128];
     uint64_t max_shard_bytes, total;
-    json_t *metadata;
     out_tensor *tensors;
     size_t n, capacity;
     out_shard *shards;
@@ -57,24 +56,12 @@ int safetensors_writer_open(const char *folder, const char *name, uint64_t max_s
     if (strlen(folder) >= FILE_PATH_BYTES || strlen(name) >= sizeof (*out)->name)
         return pt_fail(e, PT_FAILED, "%.300s/%.100s...: the path is too long; use a shorter one", folder, name);
     safetensors_writer *w = calloc(1, sizeof *w);
-    json_t *metadata = json_pack("{s:s}", "format", "pt");
-    if (!w || !metadata) {
-        free(w);
-        json_decref(metadata);
+    if (!w)
         return pt_fail(e, PT_FAILED, "%.400s: no memory to write tensors there", folder);
-    }
     strcpy(w->folder, folder);
     strcpy(w->name, name);
     w->max_shard_bytes = max_shard_bytes ? max_shard_bytes : 5000000000ull;
-    w->metadata = metadata;
     *out = w;
-    return 0;
-}
-
-int safetensors_writer_metadata(safetensors_writer *w, const char *key, const char *value, pt_error *e)
-{
-    if (json_object_set_new(w->metadata, key, json_string(value)))
-        return pt_fail(e, PT_FAILED, "%.300s: the metadata \"%.100s\" is not valid UTF-8", w->folder, key);
     return 0;
 }
 
@@ -106,8 +93,6 @@ int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype,
     w->total += t.bytes;
     return (int)w->n++;
 }
-
-uint64_t safetensors_total_bytes(const safetensors_writer *w) { return w->total; }
 
 /* ---- layout --------------------------------------------------------------------------------- */
 
@@ -144,7 +129,7 @@ static int layout_shards(safetensors_writer *w, pt_error *e)
  * that is used twice or is no UTF-8. */
 static char *header_text(const safetensors_writer *w, int shard, size_t *n)
 {
-    json_t *header = json_pack("{s:O}", "__metadata__", w->metadata);
+    json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     bool good = header != NULL;
     for (size_t i = 0; good && i < w->n; i++) {
         const out_tensor *t = &w->tensors[i];
@@ -372,6 +357,5 @@ void safetensors_writer_close(safetensors_writer *w)
         free(w->tensors[i].name);
     free(w->tensors);
     free(w->shards);
-    json_decref(w->metadata);
     free(w);
 }

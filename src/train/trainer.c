@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include "base/clock.h"
+#include "train/evaluation.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -252,45 +253,18 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
 
 /* ---- evaluation, saving ---- */
 
-static int evaluate_batch(trainer *t, uint64_t first, uint64_t windows, int64_t *tokens, double *sum, pt_error *e)
-{
-    executor_batch b = executor_input(t->x);
-    int64_t len = t->shape.seq_len;
-    for (int64_t i = 0; i < t->shape.batch; i++) {
-        int32_t *ids = b.ids + i * len, *targets = b.targets + i * len;
-        int failed = 0;
-        if (first + (uint64_t)i < windows)
-            failed = dataset_eval_window(t->eval, first + (uint64_t)i, ids, targets, e);
-        else
-            for (int64_t k = 0; k < len; k++) {
-                ids[k] = 0;
-                targets[k] = -100;
-            }
-        if (failed)
-            return failed;
-        for (int64_t k = 0; k < len; k++)
-            *tokens += targets[k] >= 0;
-    }
-    int failed = executor_run(t->x, SCHEDULE_EVAL, 0, NULL, e);
-    if (!failed)
-        *sum += sum_losses(t);
-    return failed;
-}
+static void pass_progress(void *arg, uint64_t done, uint64_t total) { trainer_progress(arg, "evaluating", done, total); }
 
 int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e)
 {
+    evaluation_sum sum = {0};
     if (!t->eval)
         return pt_fail(e, PT_USAGE, "no evaluation data: --eval-data FILE");
     int failed = trainer_drain(t, e);
-    uint64_t windows = dataset_eval_windows(t->eval);
-    double sum = 0;
-    *tokens = 0;
-    for (uint64_t w = 0; w < windows && !failed; w += (uint64_t)t->shape.batch) {
-        trainer_progress(t, "evaluating", w, windows);
-        failed = evaluate_batch(t, w, windows, tokens, &sum, e);
-    }
-    trainer_progress(t, "evaluating", windows, windows);
-    *loss = sum / (double)(*tokens ? *tokens : 1);
+    if (!failed)
+        failed = evaluation_run(t->x, t->eval, pass_progress, t, &sum, e);
+    *tokens = sum.tokens;
+    *loss = sum.loss / (double)(sum.tokens ? sum.tokens : 1);
     return failed;
 }
 

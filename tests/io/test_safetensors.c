@@ -58,7 +58,6 @@ static void samples_write(sample *s, uint64_t max_shard, uint64_t trial)
     pt_error e = {0};
     safetensors_writer *w;
     assert_int_equal(safetensors_writer_open(scratch, "model", max_shard, &w, &e), 0);
-    assert_int_equal(safetensors_writer_metadata(w, "step", "17", &e), 0);
     for (int i = 0; i < TENSORS; i++)
         s[i].number = safetensors_declare(w, s[i].name, s[i].dtype, s[i].rank, s[i].shape, &e);
     if (safetensors_begin(w, &e))
@@ -87,9 +86,6 @@ static void samples_check(const sample *s)
     if (safetensors_open(scratch, &st, &e))
         fail_msg("%s", e.text);
     assert_int_equal(safetensors_count(st), TENSORS);
-    assert_string_equal(safetensors_metadata(st, "format"), "pt");
-    assert_string_equal(safetensors_metadata(st, "step"), "17");
-    assert_null(safetensors_metadata(st, "none"));
     assert_null(safetensors_find(st, "none"));
     for (int i = 0; i < TENSORS; i++) {
         const safetensors_tensor *t = safetensors_find(st, s[i].name);
@@ -142,7 +138,6 @@ static void every_tensor_is_aligned_to_its_elements(void **state)
     assert_int_equal(safetensors_writer_open(scratch, "aligned", 0, &w, &e), 0);
     for (int i = 0; i < 7; i++, name[0]++)
         assert_int_equal(safetensors_declare(w, name, dtypes[i], 1, &odd, &e), i);
-    assert_int_equal(safetensors_total_bytes(w), 3 * (1 + 8 + 2 + 4 + 8 + 1 + 2));
     assert_int_equal(safetensors_begin(w, &e), 0);
     for (int i = 0; i < 7; i++)
         assert_int_equal(safetensors_append(w, i, zero, 3 * dtype_bytes(dtypes[i]), &e), 0);
@@ -476,7 +471,6 @@ static void a_model_from_hugging_face_opens(void **state)
     assert_int_equal(t->rank, 2);
     assert_int_equal(t->shape[0], 2048);
     assert_int_equal(t->shape[1], 128);
-    assert_string_equal(safetensors_metadata(st, "model.embed_tokens.weight"), "lm_head.weight");
     assert_null(safetensors_find(st, "model.embed_tokens.weight"));
     float *row = malloc((size_t)t->bytes);
     assert_int_equal(safetensors_read_f32(st, t, 0, t->elements, row, &e), 0);

@@ -71,6 +71,41 @@ static void check_same(const safetensors *st, const safetensors *copy, const cha
     }
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+    return n >= k && strcmp(text + n - k, end) == 0;
+}
+
+/* The header of the exported file: what Transformers asks of it, and the tensors in the order of the model, one behind another. */
+static void check_header(const safetensors *copy, const model *m, const char *fixture)
+{
+    char *text;
+    size_t n;
+    uint64_t length, end = 0;
+    pt_error e = {0};
+    if (file_read_all(safetensors_path(copy, safetensors_at(copy, 0)), 1u << 30, &text, &n, &e))
+        fail_msg("%s", e.text);
+    memcpy(&length, text, sizeof length);
+    json_t *header = json_loadb(text + 8, length, 0, NULL);
+    void *at = json_object_iter(header);
+    assert_string_equal(json_object_iter_key(at), "__metadata__");
+    assert_string_equal(json_string_value(json_object_get(json_object_iter_value(at), "format")), "pt");
+    for (int i = 0; i < m->params_n; i++)
+        for (int k = 0; k < m->params[i].parts; k++) {
+            at = json_object_iter_next(header, at);
+            const json_t *offsets = json_object_get(json_object_iter_value(at), "data_offsets");
+            if (!at || !ends_with(m->params[i].part[k].name, json_object_iter_key(at)))
+                fail_msg("%s: %s is followed by %s", fixture, m->params[i].part[k].name, at ? json_object_iter_key(at) : "nothing");
+            assert_int_equal(json_integer_value(json_array_get(offsets, 0)), end);
+            end = (uint64_t)json_integer_value(json_array_get(offsets, 1));
+        }
+    assert_null(json_object_iter_next(header, at));
+    assert_int_equal(end, n - 8 - length);
+    json_decref(header);
+    free(text);
+}
+
 static void what_was_read_is_written_back_bit_for_bit(void **state)
 {
     (void)state;
@@ -88,7 +123,7 @@ static void what_was_read_is_written_back_bit_for_bit(void **state)
                 fail_msg("%s: %s", fixtures[i], e.text);
             safetensors *copy = weights_open(scratch);
             assert_int_equal(safetensors_count(copy), parts);
-            assert_string_equal(safetensors_metadata(copy, "format"), "pt");
+            check_header(copy, m, fixtures[i]);
             check_same(s.st, copy, fixtures[i]);
             if (weights_check(m, copy, NULL, &e))
                 fail_msg("%s", e.text);

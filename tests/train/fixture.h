@@ -28,7 +28,7 @@ static inline const char *fixtures_root(void)
 }
 
 typedef struct fixture {
-    char name[64], folder[512], tokens[600];
+    char name[256], folder[512], tokens[600];
     json_t *json;
     safetensors *weights, *reference; /* reference: NULL where the folder has none */
     model *model;

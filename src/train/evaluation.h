@@ -1,0 +1,18 @@
+/* evaluation.h - the loss over all windows of some data, by the forward schedule. */
+#ifndef PT_EVALUATION_H
+#define PT_EVALUATION_H
+
+#include "data/dataset.h"
+#include "train/executor.h"
+
+typedef struct evaluation_sum {
+    double loss;         /* of all targets, nats */
+    int64_t tokens;      /* targets */
+    int64_t bad_window;  /* the loss of one of the batch that begins there is not finite, and the sum ends with it; -1: none */
+} evaluation_sum;
+
+/* The executor has SCHEDULE_EVAL, and nothing waits in it. `progress` is told of windows. */
+int evaluation_run(executor *x, dataset *data, void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+                   evaluation_sum *out, pt_error *e);
+
+#endif
