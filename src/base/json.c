@@ -93,22 +93,39 @@ const char *json_type_name(const json_t *value)
     }
 }
 
-int json_source_open(json_source *s, const char *path, pt_error *e)
+/* Takes the value over, which must be an object. */
+static int source_take(json_source *s, const char *name, json_t *value, const char *what, pt_error *e)
 {
     *s = (json_source){0};
-    snprintf(s->where, sizeof s->where, "%s", path);
+    snprintf(s->where, sizeof s->where, "%.400s", name);
+    if (json_is_object(value)) {
+        s->object = value;
+        return 0;
+    }
+    int status = pt_fail(e, PT_FAILED, "%s: holds %s, but %s { ... } is needed", s->where, json_type_name(value), what);
+    json_decref(value);
+    return status;
+}
+
+int json_source_open(json_source *s, const char *path, pt_error *e)
+{
     json_t *value;
     int status = json_file_load(path, 0, &value, e);
-    if (status)
-        return status;
-    if (!json_is_object(value)) {
-        status = pt_fail(e, PT_FAILED, "%.400s: holds %s, but an object { ... } is needed", path,
-                         json_type_name(value));
-        json_decref(value);
-        return status;
-    }
-    s->object = value;
-    return 0;
+    return status ? status : source_take(s, path, value, "an object", e);
+}
+
+int json_source_file(json_source *s, const char *path, const char *what, pt_error *e)
+{
+    json_t *value;
+    int status = json_file_load(path, JSON_REJECT_DUPLICATES, &value, e);
+    return status ? status : source_take(s, path, value, what, e);
+}
+
+int json_source_text(json_source *s, const char *name, const char *text, size_t n, const char *what, pt_error *e)
+{
+    json_t *value;
+    int status = json_text_load(name, text, n, JSON_REJECT_DUPLICATES, &value, e);
+    return status ? status : source_take(s, name, value, what, e);
 }
 
 void json_source_close(json_source *s)

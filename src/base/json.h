@@ -40,6 +40,9 @@ typedef struct json_source {
  * json_get_object gave are borrowed from it and need no close. */
 int json_source_open(json_source *s, const char *path, pt_error *e);
 void json_source_close(json_source *s);
+/* For files of our own: equal keys are refused, and an error says that `what` ("a plan") is needed. */
+int json_source_file(json_source *s, const char *path, const char *what, pt_error *e);
+int json_source_text(json_source *s, const char *name, const char *text, size_t n, const char *what, pt_error *e);
 
 /* For a key that is absent or null: JSON_REQUIRED fails, JSON_OPTIONAL leaves *out as it is (so
  * set the default before). A value of a wrong type or out of [min, max] is always PT_FAILED. */

@@ -6,6 +6,7 @@
  * streamed from the disk tier. */
 #include "base/units.h"
 #include "data/dataset.h"
+#include "infer/open.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
@@ -77,24 +78,7 @@ static int check_options(const pt_evaluate_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no data: --data FILE names a text, JSONL, .npy or .bin file, or a folder of them");
     if (o->seq_len < 0 || o->seq_len > SEQ_LEN_LIMIT)
         return pt_fail(e, PT_USAGE, "--seq-len %lld: it must be from 1 to %d", (long long)o->seq_len, SEQ_LEN_LIMIT);
-    if (o->threads < 0 || o->threads > 4096)
-        return pt_fail(e, PT_USAGE, "--threads %d: it must be from 0 (all cores) to 4096", o->threads);
-    if (o->precision != PT_PRECISION_BF16 && o->precision != PT_PRECISION_FP32)
-        return pt_fail(e, PT_USAGE, "--dtype %d: it must be bf16 (%d) or fp32 (%d)", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32);
-    if (!o->device || strcmp(o->device, "cpu") != 0)
-        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", o->device ? o->device : "is missing");
-    return 0;
-}
-
-static int open_model(evaluation *v, pt_error *e)
-{
-    const char *folder = v->o->model;
-    if (!path_is_folder(folder))
-        return pt_fail(e, PT_FAILED, "%s is not a folder: --model wants a Hugging Face folder with config.json", folder);
-    int failed = model_open(folder, NULL, NULL, &v->model, e); /* what is not applied concerns training only */
-    if (!failed && !weights_present(folder))
-        failed = pt_fail(e, PT_FAILED, "%s has no weights (model.safetensors, or shards with their index): train the model first", folder);
-    return failed;
+    return infer_check_options(o->precision, o->threads, o->device, e);
 }
 
 static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
@@ -192,7 +176,7 @@ static int sum_losses(evaluation *v, pt_error *e)
 static int evaluate(evaluation *v, pt_error *e)
 {
     int64_t seq_len = 0;
-    int failed = open_model(v, e);
+    int failed = infer_open_model(v->o->model, &v->model, e);
     if (!failed)
         failed = choose_seq_len(v, &seq_len, e);
     if (!failed)

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "infer/inference.h"
+#include "infer/open.h"
 #include "infer/sample.h"
 #include "infer/stream.h"
 #include "io/files.h"
@@ -70,22 +71,12 @@ static int check_options(const pt_generate_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "--top-p %g: it must be more than 0, and at most 1 (off)", o->top_p);
     if (o->top_k < 0)
         return pt_fail(e, PT_USAGE, "--top-k %lld: it must be 0 (off) or more", (long long)o->top_k);
-    if (o->threads < 0 || o->threads > 4096)
-        return pt_fail(e, PT_USAGE, "--threads %d: it must be from 0 (all cores) to 4096", o->threads);
-    if (o->precision != PT_PRECISION_BF16 && o->precision != PT_PRECISION_FP32)
-        return pt_fail(e, PT_USAGE, "--dtype %d: it must be bf16 (%d) or fp32 (%d)", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32);
-    if (!o->device || strcmp(o->device, "cpu") != 0)
-        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", o->device ? o->device : "is missing");
-    return 0;
+    return infer_check_options(o->precision, o->threads, o->device, e);
 }
 
 static int open_model(pt_generator *g, pt_error *e)
 {
-    if (!path_is_folder(g->folder))
-        return pt_fail(e, PT_FAILED, "%s is not a folder: --model wants a Hugging Face folder with config.json", g->folder);
-    int failed = model_open(g->folder, NULL, NULL, &g->model, e); /* what is not applied concerns training only */
-    if (!failed && !weights_present(g->folder))
-        failed = pt_fail(e, PT_FAILED, "%s has no weights (model.safetensors, or shards with their index): train the model first", g->folder);
+    int failed = infer_open_model(g->folder, &g->model, e);
     if (!failed)
         failed = safetensors_open(g->folder, &g->st, e);
     if (!failed)

@@ -190,34 +190,25 @@ static int read_object(const json_source *s, plan *out, pt_error *e)
     return failed;
 }
 
-static int read_value(const char *name, json_t *value, plan *out, pt_error *e)
-{
-    json_source s = {.object = value};
-    snprintf(s.where, sizeof s.where, "%.400s", name);
-    if (!json_is_object(value))
-        return pt_fail(e, PT_FAILED, "%s: holds %s, but a plan { ... } is needed", s.where, json_type_name(value));
-    return read_object(&s, out, e);
-}
-
 int plan_read(const char *path, plan *out, pt_error *e)
 {
-    json_t *value;
-    int failed = json_file_load(path, JSON_REJECT_DUPLICATES, &value, e);
+    json_source s;
+    int failed = json_source_file(&s, path, "a plan", e);
     if (failed)
         return failed;
-    failed = read_value(path, value, out, e);
-    json_decref(value);
+    failed = read_object(&s, out, e);
+    json_source_close(&s);
     return failed;
 }
 
 int plan_from_json(const char *name, const char *json, size_t n, plan *out, pt_error *e)
 {
-    json_t *value;
-    int failed = json_text_load(name, json, n, JSON_REJECT_DUPLICATES, &value, e);
+    json_source s;
+    int failed = json_source_text(&s, name, json, n, "a plan", e);
     if (failed)
         return failed;
-    failed = read_value(name, value, out, e);
-    json_decref(value);
+    failed = read_object(&s, out, e);
+    json_source_close(&s);
     return failed;
 }
 

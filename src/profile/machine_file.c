@@ -179,33 +179,24 @@ static int read_machine(const json_source *s, machine_spec *out, pt_error *e)
     return failed;
 }
 
-static int read_value(const char *name, json_t *value, machine_spec *out, pt_error *e)
-{
-    json_source s = {.object = value};
-    snprintf(s.where, sizeof s.where, "%.400s", name);
-    if (!json_is_object(value))
-        return pt_fail(e, PT_FAILED, "%s: holds %s, but a machine { ... } is needed", s.where, json_type_name(value));
-    return read_machine(&s, out, e);
-}
-
 int machine_file_read(const char *path, machine_spec *out, pt_error *e)
 {
-    json_t *value;
-    int failed = json_file_load(path, JSON_REJECT_DUPLICATES, &value, e);
+    json_source s;
+    int failed = json_source_file(&s, path, "a machine", e);
     if (failed)
         return failed;
-    failed = read_value(path, value, out, e);
-    json_decref(value);
+    failed = read_machine(&s, out, e);
+    json_source_close(&s);
     return failed;
 }
 
 int machine_from_json(const char *name, const char *json, size_t n, machine_spec *out, pt_error *e)
 {
-    json_t *value;
-    int failed = json_text_load(name, json, n, JSON_REJECT_DUPLICATES, &value, e);
+    json_source s;
+    int failed = json_source_text(&s, name, json, n, "a machine", e);
     if (failed)
         return failed;
-    failed = read_value(name, value, out, e);
-    json_decref(value);
+    failed = read_machine(&s, out, e);
+    json_source_close(&s);
     return failed;
 }

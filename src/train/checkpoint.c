@@ -112,6 +112,13 @@ static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
     return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, e);
 }
 
+int checkpoint_path(const trainer *t, int64_t step, char path[FILE_PATH_BYTES], pt_error *e)
+{
+    char name[48];
+    snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
+    return path_join(path, t->out, name, e);
+}
+
 /* Step of a folder named checkpoint-STEP, or -1. */
 static int64_t checkpoint_step(const char *name)
 {
@@ -166,15 +173,14 @@ static int prune(const trainer *t, pt_error *e)
 {
     int64_t limit = t->step;
     for (int kept = 0; t->o.keep; kept++) {
-        char path[FILE_PATH_BYTES], name[48];
+        char path[FILE_PATH_BYTES];
         int64_t step = newest_checkpoint(t, limit);
         if (step < 0)
             break;
         limit = step - 1;
         if (kept < t->o.keep)
             continue;
-        snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
-        int failed = path_join(path, t->out, name, e);
+        int failed = checkpoint_path(t, step, path, e);
         if (!failed)
             failed = tree_remove(path, e);
         if (failed)
@@ -185,12 +191,11 @@ static int prune(const trainer *t, pt_error *e)
 
 int checkpoint_write(trainer *t, pt_error *e)
 {
-    char path[FILE_PATH_BYTES], name[48], folder[FILE_PATH_BYTES];
-    snprintf(name, sizeof name, "checkpoint-%lld", (long long)t->step);
+    char path[FILE_PATH_BYTES], folder[FILE_PATH_BYTES];
     dir_stage stage;
     int failed = trainer_drain(t, e);
     if (!failed)
-        failed = path_join(path, t->out, name, e);
+        failed = checkpoint_path(t, t->step, path, e);
     if (!failed && t->saved_step == t->step && path_exists(path))
         return 0;
     if (!failed)
@@ -290,10 +295,8 @@ int model_export(trainer *t, pt_error *e)
 int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
 {
     int64_t step = newest_checkpoint(t, INT64_MAX);
-    char name[48];
     path[0] = 0;
-    snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
-    return step < 0 ? 0 : path_join(path, t->out, name, e);
+    return step < 0 ? 0 : checkpoint_path(t, step, path, e);
 }
 
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)

@@ -137,11 +137,10 @@ static int take_plan(trainer *t, search_result *next, const char *checkpoint, pt
 
 int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
 {
-    char path[FILE_PATH_BYTES], name[48];
+    char path[FILE_PATH_BYTES];
     pt_error why = {0};
     *moved = false;
-    snprintf(name, sizeof name, "checkpoint-%lld", (long long)t->step);
-    int failed = path_join(path, t->out, name, e);
+    int failed = checkpoint_path(t, t->step, path, e);
     if (failed)
         return failed;
     int64_t saved = t->saved_step;

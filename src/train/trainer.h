@@ -70,6 +70,7 @@ int trainer_write_plan(const trainer *t, pt_error *e);
 /* checkpoint.c */
 int checkpoint_save(trainer *t, pt_error *e); /* the error says which checkpoint stands */
 int checkpoint_write(trainer *t, pt_error *e); /* the same, and none of the older ones is removed */
+int checkpoint_path(const trainer *t, int64_t step, char path[FILE_PATH_BYTES], pt_error *e); /* in the output folder */
 int checkpoint_count(const trainer *t);       /* complete ones, up to the run's step */
 const char *model_companion(int i);           /* names of the files that go with a model's weights; NULL behind the last */
 void checkpoint_add_advice(const trainer *t, pt_error *e); /* adds from where --resume goes on */
