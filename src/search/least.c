@@ -6,17 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As little on the device as can be, one step of every size of chunk, save place and time of update. */
-static void economical(const space *s, recipe *r, int chunking, tier place, update_time update)
+/* As little on the device as can be for a size of chunk, a place of the saved inputs, a time of update and a visit: one visit holds
+ * the inputs of all micro-batches, more than one the gradients of all layers. */
+static void economical(const space *s, recipe *r, int chunking, tier place, update_time update, int visit)
 {
     recipe_init(s, r, chunking);
     recipe_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
     r->n_update = 1;
     r->n_swap = 2;
     r->update = update;
-    r->visit = (int)(s->in->shape->batch / r->micro_batch);
-    if (!s->in->training)
-        r->visit = 1;
+    r->visit = visit;
 }
 
 static double overshoot(const space *s, const uint64_t bytes[TIERS])
@@ -46,7 +45,7 @@ typedef struct entry { recipe recipe; double over, device; } entry; /* over: byt
 
 static bool is_less(const entry *a, const entry *b) { return a->over != b->over ? a->over < b->over : a->device < b->device; }
 
-enum { ENTRIES = SPACE_CHUNKINGS * TIERS * 2, HOPEFUL = 3, SURE = 10 };
+enum { ENTRIES = SPACE_CHUNKINGS * TIERS * 2 * 2, HOPEFUL = 3, SURE = 10 };
 
 static void insert(entry *list, int *n, const entry *x)
 {
@@ -61,15 +60,19 @@ static void insert(entry *list, int *n, const entry *x)
 static int collect(const space *s, entry *list)
 {
     const update_time waiting[] = {UPDATE_NEXT_FORWARD, UPDATE_END}, free_times[] = {UPDATE_BACKWARD, UPDATE_END};
+    const split *last = &s->splits[0]; /* the smallest micro-batch, and all of a step in one visit */
     int n = 0;
+    for (int i = 0; i < s->splits_n; i++)
+        if (s->splits[i].micro_batch < last->micro_batch || (s->splits[i].micro_batch == last->micro_batch && s->splits[i].visit > last->visit))
+            last = &s->splits[i];
     for (int g = 0; g < s->chunkings_n; g++)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++)
-            for (int u = 0; u < (s->in->training ? 2 : 1); u++) {
+            for (int k = 0; k < (s->in->training ? 4 : 1); k++) {
                 entry x;
                 estimate about;
-                if (!space_has(s, place) || (place != TIER_DEVICE && !s->in->training))
+                if (!space_has(s, place) || (place != TIER_DEVICE && !s->in->training) || (k & 2 && last->visit == 1))
                     continue;
-                economical(s, &x.recipe, g, place, s->in->clipping ? waiting[u] : free_times[u]);
+                economical(s, &x.recipe, g, place, s->in->clipping ? waiting[k & 1] : free_times[k & 1], k & 2 ? 1 : last->visit);
                 recipe_fill(s, &x.recipe, s->budget, &about);
                 x.over = overshoot(s, about.bytes);
                 x.device = (double)about.bytes[TIER_DEVICE];
@@ -98,7 +101,7 @@ static int try_plain(space *s, const entry *x, outcome *o, pt_error *e)
     int chunks = recipe_chunks(s, &x->recipe), fits = 0;
     for (tier home = TIER_DEVICE; home <= TIER_DISK && !fits; home++) {
         recipe r;
-        economical(s, &r, x->recipe.chunking, (tier)x->recipe.place[0], x->recipe.update);
+        economical(s, &r, x->recipe.chunking, (tier)x->recipe.place[0], x->recipe.update, x->recipe.visit);
         r.persist = home == TIER_DEVICE ? chunks : 0;
         r.on_host = home == TIER_HOST ? chunks : 0;
         recipe_normalise(s, &r);

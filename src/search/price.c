@@ -122,7 +122,7 @@ static bool fill_again(space *s, recipe *r, const uint64_t needs[TIERS])
     const recipe before = *r;
     space_correct(s, r, needs);
     recipe_fill(s, r, s->fill, &about);
-    if (r->persist < before.persist || (r->persist == before.persist && r->on_host < before.on_host))
+    if (r->persist != before.persist || r->on_host != before.on_host)
         return true;
     *r = before;
     if (needs[TIER_DEVICE] > s->budget[TIER_DEVICE] && r->persist) {
