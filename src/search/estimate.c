@@ -197,6 +197,8 @@ static void estimate_time(const space *s, const recipe *r, const block_part *b, 
 
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+static uint64_t least_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
 static int least_int(int a, int b) { return a < b ? a : b; }
 
 static double states_per_weight(const chunking *g)
@@ -261,8 +263,9 @@ static void estimate_memory(const space *s, const recipe *r, const block_part *b
     uint64_t largest = g->largest[r->persist], on_disk = g->largest[host_end];
     uint64_t states = (uint64_t)((double)largest * states_per_weight(g)), disk_states = (uint64_t)((double)on_disk * states_per_weight(g));
     bool training = s->in->training;
-    uint64_t slots = (uint64_t)least_int(r->n_buffer, away) * largest;
-    uint64_t gradients = training ? (uint64_t)least_int(r->n_update, away) * largest : 0;
+    uint64_t all = (uint64_t)between(g, SUM_WEIGHT_BYTES, r->persist, chunks);
+    uint64_t slots = least_u64((uint64_t)r->n_buffer * largest, all);
+    uint64_t gradients = training ? least_u64((uint64_t)r->n_update * largest, all) : 0;
     uint64_t updates = training && r->stride && away >= r->stride ? (uint64_t)least_int(r->n_update, away / r->stride) * states : 0;
     uint64_t swapped = (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped;
     uint64_t home = s->home_bytes + homes(s, r, 0, r->persist);

@@ -95,17 +95,21 @@ static int note(space *s, const recipe *r, priced *least, double *over, pt_error
     return fits > 0 ? now == 0 : fits;
 }
 
-/* All chunks on one tier: what such plans need does not depend on the budgets. */
-static int try_plain(space *s, const entry *x, outcome *o, pt_error *e)
+/* All chunks on the disk, or a part of them on the device and the others on the host: what such plans need does not depend on
+ * the budgets. */
+static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error *e)
 {
+    enum { PARTS = 8 };
     int chunks = recipe_chunks(s, &x->recipe), fits = 0;
-    for (tier home = TIER_DEVICE; home <= TIER_DISK && !fits; home++) {
+    for (int part = -1; part <= PARTS && !fits; part++) {
         recipe r;
+        estimate about;
         economical(s, &r, x->recipe.chunking, (tier)x->recipe.place[0], x->recipe.update, x->recipe.visit);
-        r.persist = home == TIER_DEVICE ? chunks : 0;
-        r.on_host = home == TIER_HOST ? chunks : 0;
+        r.persist = part < 0 ? 0 : (chunks * part + PARTS - 1) / PARTS;
+        r.on_host = part < 0 ? 0 : chunks - r.persist;
         recipe_normalise(s, &r);
-        if (home != TIER_HOST || s->in->host_tier)
+        recipe_estimate(s, &r, &about);
+        if ((part < 0 || s->in->host_tier || r.persist == chunks) && (o->plain_over < 0 || overshoot(s, about.bytes) < near))
             fits = note(s, &r, &o->plain, &o->plain_over, e);
     }
     return fits;
@@ -121,7 +125,7 @@ static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, p
             if (hopeful ? i >= HOPEFUL || list[i].over > 0.2 * memory : i >= SURE && list[i].over > near)
                 break;
             if (plain) {
-                fits = try_plain(s, &list[i], o, e);
+                fits = try_plain(s, &list[i], near, o, e);
                 continue;
             }
             fits = recipe_price_filled(s, &list[i].recipe, 0, &o->filled, e);
