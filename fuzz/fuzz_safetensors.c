@@ -40,7 +40,6 @@ static void tensors_read(const safetensors *st)
         uint64_t some = t->elements < 1 << 12 ? t->elements : 1 << 12;
         safetensors_read_f32(st, t, t->elements - some, some, values, &e);
     }
-    safetensors_metadata(st, "format");
 }
 
 static char folder[32];
