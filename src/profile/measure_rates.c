@@ -18,8 +18,8 @@ void curve_add(cost_curve *c, double amount, double ns)
         c->ns[i - 1] = c->ns[i];
 }
 
-/* Where the run of `n` elements number `turn` begins. */
-static int64_t part_of(const region *y, int64_t n, int turn) { return (int64_t)turn * n % (y->elements - n + RATES_LEAST) / RATES_LEAST * RATES_LEAST; }
+/* Where the run of `n` elements number `turn` begins; the region is a multiple of n. */
+static int64_t part_of(const region *y, int64_t n, int turn) { return turn % (y->elements / n) * n; }
 
 /* The curve over amounts 16 Ki, 64 Ki ... up to the region. */
 static int measure_amounts(queue *q, region *y, submit_fn submit, double seconds, cost_curve *out, pt_error *e)
