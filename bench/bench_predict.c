@@ -1,0 +1,457 @@
+/* bench_predict.c - predicted beside measured step times over random plans.
+ *
+ *     bench_predict run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER]
+ *     bench_predict show FILE
+ *
+ * `run` makes PLANS plans of a model (a config.json) that differ in everything a plan decides, runs each for some steps, and
+ * appends a JSON line a plan to FILE: what the simulator said with the profile of that hour, and what the executor took. HOST_MEMORY 0: two tiers,
+ * device and disk; else three. UNIT_SEQS 0: the usual unit; else units of so many sequences, which makes more micro-batches of
+ * little work. Plans that FILE has already are not run again, so that a collection may be ended and begun as often as one
+ * likes. Every PROFILE_EVERY plans the profile is measured anew. Plan number i is the same in every run.
+ *
+ * `show` prints, for each case in FILE, the median and 95th percentile of the error, the noise of repeating a plan, and
+ * the rank correlation of predicted and measured.
+ */
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/rng.h"
+#include "base/units.h"
+#include "profile/machine.h"
+#include "profile/profile.h"
+#include "schedule/simulate.h"
+#include "search/search.h"
+#include "train/state.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PROFILE_EVERY = 8, STEPS = 4, CASE_TEXT = 400 };
+
+static int refuse(const pt_error *e)
+{
+    fprintf(stderr, "%s\n", e->text);
+    return 1;
+}
+
+/* ---- plans ---- */
+
+typedef struct source { uint64_t index, n; } source;
+
+static uint32_t bits(source *s)
+{
+    uint32_t w[4];
+    rng_words(1, RNG_TEST, (uint32_t)s->index, s->n++, w);
+    return w[0];
+}
+
+static int below(source *s, int n) { return (int)(bits(s) % (uint32_t)n); }
+static bool one_in(source *s, int n) { return below(s, n) == 0; }
+
+static int divisor(source *s, int n)
+{
+    int d = 1 + below(s, n);
+    while (n % d)
+        d--;
+    return d;
+}
+
+static int chunks_at_once(const model *m, const packing *k)
+{
+    int most = 0;
+    unsigned char *needed = calloc((size_t)k->chunks_n, 1);
+    for (int block = 0; needed && block < m->blocks_n; block++) {
+        int n = 0;
+        block_chunks(m, k, block, needed);
+        for (int c = 0; c < k->chunks_n; c++)
+            n += needed[c];
+        most = n > most ? n : most;
+    }
+    free(needed);
+    return most;
+}
+
+/* Some share of the chunks stays on the device; the others live on the host, on the disk, or on both. */
+static void place_chunks(source *s, plan *p, bool host_tier)
+{
+    int resident = p->chunks_n * below(s, 5) / 4, on_host = host_tier ? below(s, 5) : 0, stride = 1 + below(s, 3);
+    for (int c = 0; c < p->chunks_n; c++) {
+        tier home = c < resident ? TIER_DEVICE : (c * 4 / p->chunks_n < on_host) ? TIER_HOST : TIER_DISK;
+        p->chunks[c] = (plan_chunk){home, home != TIER_DEVICE && host_tier && c % stride == 0 ? TIER_HOST : TIER_DEVICE};
+    }
+}
+
+static void place_blocks(source *s, plan *p, bool host_tier)
+{
+    save_level level = (save_level)below(s, SAVE_LEVELS);
+    bool mixed = one_in(s, 2);
+    int swap_every = one_in(s, 2) ? 2 + below(s, 4) : 0;
+    for (int b = 0; b < p->blocks_n; b++) {
+        bool swapped = swap_every && b % swap_every == 0;
+        p->blocks[b].level = mixed ? (save_level)below(s, SAVE_LEVELS) : level;
+        p->blocks[b].place = !swapped ? TIER_DEVICE : host_tier && one_in(s, 2) ? TIER_HOST : TIER_DISK;
+    }
+}
+
+static int random_plan(source *s, const model *m, const step_shape *shape, bool host_tier, candidate *c, pt_error *e)
+{
+    int failed = pack(m, shape, (int64_t)4 << (20 + below(s, 5)), &c->packing, e);
+    if (!failed)
+        failed = plan_alloc(&c->plan, c->packing.chunks_n, (int)m->config.layers, e);
+    if (failed)
+        return failed;
+    plan *p = &c->plan;
+    int units = divisor(s, (int)shape->units_n), micros = (int)shape->units_n / units;
+    p->chunk_bytes = c->packing.chunk_bytes;
+    p->micro_batch = units * shape->unit_seqs;
+    p->visit = divisor(s, micros);
+    p->update = (update_time)below(s, 3);
+    p->n_buffer = chunks_at_once(m, &c->packing) + below(s, 5);
+    p->n_update = 1 + below(s, 4);
+    p->n_swap = 2 + below(s, 4);
+    place_chunks(s, p, host_tier);
+    place_blocks(s, p, host_tier);
+    snprintf(c->name, sizeof c->name, "random");
+    return 0;
+}
+
+/* A third of the plans are those that the search or a policy makes for a random budget. */
+static int made_plan(source *s, search_input in, candidate *c, pt_error *e)
+{
+    in.budget[TIER_DEVICE] = in.budget[TIER_DEVICE] / 64 * (uint64_t)(4 + below(s, 60));
+    int which = below(s, POLICIES + 3);
+    if (which < POLICIES)
+        return policy_plan(&in, (policy)which, c, e) == 1 ? 0 : PT_DOES_NOT_FIT;
+    search_result r;
+    int failed = search_plan(&in, &r, e);
+    if (failed)
+        return failed;
+    *c = r.best;
+    r.best = (candidate){0};
+    search_result_free(&r);
+    return 0;
+}
+
+/* ---- one plan ---- */
+
+typedef struct setting {
+    const char *config, *folder;
+    char name[CASE_TEXT];
+    model *model;
+    step_shape shape;
+    device *device;
+    search_input search;
+    profile_request request;
+    profile_result profile;
+} setting;
+
+static int run_schedule(executor *x, schedule_kind kind, int64_t step, double *seconds, pt_error *e)
+{
+    const update_params u = {.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .step = step, .grad_scale = 1};
+    double start = clock_s();
+    int failed = executor_run(x, kind, 1e-3f, &u, e);
+    *seconds += clock_s() - start;
+    return failed;
+}
+
+/* Wall times of STEPS steady steps; busy: of the queues in the last one. */
+static int run_steps(executor *x, const plan *p, double seconds[STEPS], double busy[QUEUES], pt_error *e)
+{
+    int failed = 0;
+    for (int64_t step = 0; step <= STEPS && !failed; step++) { /* the first one meets fresh memory and does not count */
+        schedule_kind kind = step && p->update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
+        double took = 0;
+        executor_time_tasks(x, step == STEPS);
+        failed = run_schedule(x, kind, step + 1, &took, e);
+        const task_time *t = executor_times(x);
+        const schedule *s = executor_schedule(x, kind);
+        for (int i = 0; t && i < s->tasks_n; i++)
+            busy[s->tasks[i].queue] += (double)(t[i].end_ns - t[i].start_ns) * 1e-9;
+        if (!failed && p->update == UPDATE_END)
+            failed = run_schedule(x, SCHEDULE_DRAIN, step + 1, &took, e);
+        if (step)
+            seconds[step - 1] = took;
+    }
+    return failed;
+}
+
+static void fill_batch(const setting *g, executor *x)
+{
+    executor_batch b = executor_input(x);
+    for (int64_t i = 0; i < g->shape.batch * g->shape.seq_len; i++) {
+        uint32_t w[4];
+        rng_words(2, RNG_TEST, 0, (uint64_t)i, w);
+        b.ids[i] = (int32_t)(w[0] % (uint32_t)g->model->config.vocab);
+        b.targets[i] = (int32_t)(w[1] % (uint32_t)g->model->config.vocab);
+    }
+}
+
+static int execute(const setting *g, const candidate *c, const schedule_input *in, double seconds[STEPS], double busy[QUEUES], pt_error *e)
+{
+    executor *x;
+    executor_options o = {.device = g->device, .host = g->device, .input = *in, .schedules = search_kinds(&g->search, c->plan.update),
+                          .disk_path = g->folder, .budget = {c->bytes[0], c->bytes[1], c->bytes[2]}};
+    int failed = executor_open(&o, &x, e);
+    if (failed)
+        return failed;
+    state s;
+    state_open(&s, x);
+    failed = state_init(&s, 1, e);
+    int closed = state_close(&s, e);
+    fill_batch(g, x);
+    if (!failed && !closed)
+        failed = run_steps(x, &c->plan, seconds, busy, e);
+    executor_close(x);
+    return failed ? failed : closed;
+}
+
+/* Queues of the schedule whose tasks were timed. */
+static int predict(const setting *g, const candidate *c, const schedule_input *in, double *seconds, double busy[QUEUES], pt_error *e)
+{
+    schedule s;
+    simulation sim;
+    double ns;
+    int failed = simulate_plan(in, &g->profile.costs, &ns, e);
+    *seconds = (ns - g->profile.costs.step_ns) * 1e-9;
+    if (!failed)
+        failed = schedule_build(in, c->plan.update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, &s, e);
+    if (failed)
+        return failed;
+    failed = simulate(in, &s, &g->profile.costs, false, &sim, e);
+    for (int q = 0; q < QUEUES && !failed; q++)
+        busy[q] = sim.busy_ns[q] * 1e-9;
+    schedule_free(&s);
+    return failed;
+}
+
+static json_t *numbers(const double *v, int n)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_real(v[i]));
+    return list;
+}
+
+static int append(const char *path, json_t *line, pt_error *e)
+{
+    FILE *f = fopen(path, "ae");
+    if (!f)
+        return pt_fail_errno(e, PT_FAILED, "%s", path);
+    json_dumpf(line, f, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    fputs("\n", f);
+    return fclose(f) ? pt_fail_errno(e, PT_FAILED, "%s", path) : 0;
+}
+
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double quantile(const double *v, int n, double at)
+{
+    double *s = malloc((size_t)n * sizeof *s);
+    memcpy(s, v, (size_t)n * sizeof *s);
+    qsort(s, (size_t)n, sizeof *s, compare_double);
+    double x = at * (n - 1), value = s[(int)x] + (x > (int)x ? (s[(int)x + 1] - s[(int)x]) * (x - (int)x) : 0);
+    free(s);
+    return value;
+}
+
+static int one_plan(setting *g, const char *path, int index, candidate *c, pt_error *e)
+{
+    const schedule_input in = {.model = g->model, .shape = &g->shape, .packing = &c->packing, .plan = &c->plan, .training = true,
+                               .host_tier = g->search.host_tier};
+    double predicted, seconds[STEPS], busy[2][QUEUES] = {{0}};
+    char date[32];
+    time_t now = time(NULL);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
+    int failed = predict(g, c, &in, &predicted, busy[0], e);
+    if (!failed)
+        failed = execute(g, c, &in, seconds, busy[1], e);
+    if (failed)
+        return failed;
+    double median = quantile(seconds, STEPS, 0.5);
+    json_t *line = json_pack("{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:f, s:s}", "case", g->name, "index", index, "made_by",
+                             c->name, "predicted_s", predicted, "measured_s", numbers(seconds, STEPS), "busy_predicted_s",
+                             numbers(busy[0], QUEUES), "busy_measured_s", numbers(busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0],
+                             (json_int_t)c->bytes[1], (json_int_t)c->bytes[2], "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic",
+                             g->device->info.arithmetic, "update", (int)c->plan.update, "profile_age_s",
+                             (double)(now - g->profile.measured_at), "date", date);
+    failed = append(path, line, e);
+    json_decref(line);
+    printf("%4d %-14s predicted %7.3f s  measured %7.3f s  %+6.1f%%\n", index, c->name, predicted, median, 100 * (predicted / median - 1));
+    fflush(stdout);
+    return failed;
+}
+
+/* ---- a collection ---- */
+
+static bool is_done(const char *path, const char *name, int index)
+{
+    char text[4096];
+    bool found = false;
+    FILE *f = fopen(path, "re");
+    while (f && !found && fgets(text, sizeof text, f)) {
+        json_t *line = json_loads(text, 0, NULL);
+        const char *case_name = json_string_value(json_object_get(line, "case"));
+        found = case_name && !strcmp(case_name, name) && json_integer_value(json_object_get(line, "index")) == index;
+        json_decref(line);
+    }
+    if (f)
+        fclose(f);
+    return found;
+}
+
+static int open_setting(setting *g, char **v, int n, pt_error *e)
+{
+    static const device_options none = {.threads = 0};
+    machine m;
+    uint64_t host;
+    *g = (setting){.config = v[1], .folder = n > 7 ? v[7] : "."};
+    int64_t batch = atoll(v[2]), seq_len = atoll(v[3]), unit = atoll(v[4]);
+    int failed = model_open(v[1], NULL, NULL, &g->model, e);
+    if (!failed)
+        failed = device_cpu_open(&none, &g->device, e);
+    if (!failed)
+        failed = size_parse(v[5], &host, e);
+    if (!failed)
+        failed = machine_probe(&m, e);
+    if (failed)
+        return failed;
+    step_shape_init(&g->shape, g->model, PT_BF16, batch, seq_len);
+    if (unit) {
+        g->shape.unit_seqs = unit;
+        g->shape.units_n = batch / unit;
+        g->shape.unit_rows = unit * seq_len;
+        g->shape.head_rows = g->shape.head_rows < g->shape.unit_rows ? g->shape.head_rows : g->shape.unit_rows;
+    }
+    snprintf(g->name, sizeof g->name, "%s %lld parameters, %lld x %lld in units of %lld, bf16, %d tiers", g->model->config.model_type,
+             (long long)g->model->parameters, (long long)batch, (long long)seq_len, (long long)g->shape.unit_seqs, host ? 3 : 2);
+    uint64_t budgets[TIERS] = {m.memory_free_bytes / 2 - host, host, 64ull << 30};
+    g->search = (search_input){.model = g->model, .shape = &g->shape, .costs = &g->profile.costs, .training = true, .host_tier = host > 0};
+    g->request = (profile_request){.device = g->device, .host = g->device, .model = g->model, .shape = &g->shape, .host_tier = host > 0,
+                                   .transfers = true, .disk_path = g->folder, .fresh = true};
+    memcpy(g->search.budget, budgets, sizeof budgets);
+    memcpy(g->request.budget, budgets, sizeof budgets);
+    return 0;
+}
+
+static int collect(const char *path, setting *g, int plans, pt_error *e)
+{
+    for (int i = 0, since = 0; i < plans; i++) {
+        source s = {(uint64_t)i, 0};
+        candidate c = {0};
+        if (is_done(path, g->name, i))
+            continue;
+        if (since++ % PROFILE_EVERY == 0) {
+            int failed = profile_get(&g->request, &g->profile, e);
+            if (failed)
+                return failed;
+            printf("profile: %.2f s, sure to %.1f%%\n", g->profile.seconds, 100 * g->profile.costs.spread);
+        }
+        int failed = one_in(&s, 3) ? made_plan(&s, g->search, &c, e) : random_plan(&s, g->model, &g->shape, g->search.host_tier, &c, e);
+        if (!failed)
+            failed = search_price(&g->search, &c, e) == 1 ? one_plan(g, path, i, &c, e) : PT_DOES_NOT_FIT;
+        candidate_free(&c);
+        if (failed && failed != PT_DOES_NOT_FIT)
+            return failed;
+    }
+    return 0;
+}
+
+/* ---- results ---- */
+
+typedef struct results { char name[CASE_TEXT]; int n; double *predicted, *measured, *error, *noise; } results;
+
+static void add_line(results *r, const json_t *line)
+{
+    double v[STEPS];
+    const json_t *list = json_object_get(line, "measured_s");
+    for (size_t i = 0; i < STEPS; i++)
+        v[i] = json_number_value(json_array_get(list, i));
+    size_t bytes = (size_t)(r->n + 1) * sizeof(double);
+    r->predicted = realloc(r->predicted, bytes);
+    r->measured = realloc(r->measured, bytes);
+    r->error = realloc(r->error, bytes);
+    r->noise = realloc(r->noise, bytes);
+    double p = json_number_value(json_object_get(line, "predicted_s")), m = quantile(v, STEPS, 0.5), off = 0;
+    for (int i = 0; i < STEPS; i++)
+        off += fabs(v[i] / m - 1) / STEPS;
+    r->predicted[r->n] = p;
+    r->measured[r->n] = m;
+    r->error[r->n] = fabs(p / m - 1);
+    r->noise[r->n++] = off;
+}
+
+static double rank_of(const double *v, int n, int i)
+{
+    double rank = 0;
+    for (int k = 0; k < n; k++)
+        rank += v[k] < v[i] ? 1 : v[k] == v[i] && k != i ? 0.5 : 0;
+    return rank;
+}
+
+/* Spearman's. */
+static double rank_correlation(const results *r)
+{
+    double mean = (r->n - 1) / 2.0, ab = 0, aa = 0, bb = 0;
+    for (int i = 0; i < r->n; i++) {
+        double a = rank_of(r->predicted, r->n, i) - mean, b = rank_of(r->measured, r->n, i) - mean;
+        ab += a * b;
+        aa += a * a;
+        bb += b * b;
+    }
+    return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
+}
+
+static int show(const char *path)
+{
+    enum { CASES = 32 };
+    static results all[CASES];
+    char text[4096];
+    int n = 0;
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        perror(path);
+        return 1;
+    }
+    while (fgets(text, sizeof text, f)) {
+        json_t *line = json_loads(text, 0, NULL);
+        const char *name = json_string_value(json_object_get(line, "case"));
+        int i = 0;
+        while (name && i < n && strcmp(all[i].name, name))
+            i++;
+        if (name && i < CASES) {
+            n = i == n ? n + 1 : n;
+            snprintf(all[i].name, sizeof all[i].name, "%s", name);
+            add_line(&all[i], line);
+        }
+        json_decref(line);
+    }
+    fclose(f);
+    for (int i = 0; i < n; i++) {
+        const results *r = &all[i];
+        printf("%s: %d plans, %.2f to %.2f s a step\n    error: median %.1f%%, 95th percentile %.1f%%; repeating a plan: %.1f%%; rank correlation %.3f\n",
+               r->name, r->n, quantile(r->measured, r->n, 0), quantile(r->measured, r->n, 1), 100 * quantile(r->error, r->n, 0.5),
+               100 * quantile(r->error, r->n, 0.95), 100 * quantile(r->noise, r->n, 0.5), rank_correlation(r));
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static setting g;
+    pt_error e = {0};
+    if (argc == 3 && !strcmp(argv[1], "show"))
+        return show(argv[2]);
+    if (argc < 9 || argc > 10 || strcmp(argv[1], "run")) {
+        fprintf(stderr, "usage: %s run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER]\n       %s show FILE\n", argv[0], argv[0]);
+        return 2;
+    }
+    if (open_setting(&g, argv + 2, argc - 2, &e) || collect(argv[2], &g, atoi(argv[8]), &e))
+        return refuse(&e);
+    return show(argv[2]);
+}
