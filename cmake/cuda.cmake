@@ -1,12 +1,24 @@
 # The CUDA backend: a module of its own, loaded at run time, so that one program serves machines with and without a GPU.
 # Built where there is a CUDA compiler; everything else builds the same without.
 #
-#     PT_CUDA                  AUTO: where nvcc is found; ON: or fail; OFF
-#     PT_CUDA_ARCHITECTURES    compute capabilities; "native" for this machine's GPU only, which compiles in a fraction of the time
-set(PT_CUDA AUTO CACHE STRING "the CUDA module: AUTO (where nvcc is found), ON or OFF")
-set(PT_CUDA_ARCHITECTURES "80;86;89;90;100;120" CACHE STRING "compute capabilities that the CUDA module has code for, or native")
+#     PT_CUDA                  AUTO: where there are an NVIDIA GPU and nvcc; ON: or fail; OFF
+#     PT_CUDA_ARCHITECTURES    compute capabilities; "native" is this machine's GPU only, which compiles in a fraction of the time:
+#                              the default of AUTO. ON has code for all of them.
+set(PT_CUDA AUTO CACHE STRING "the CUDA module: AUTO (where there are a GPU and nvcc), ON or OFF")
+set(PT_CUDA_ARCHITECTURES "" CACHE STRING "compute capabilities that the CUDA module has code for, or native")
 if(NOT PT_CUDA)
   return()
+endif()
+if(PT_CUDA STREQUAL "AUTO" AND NOT EXISTS /dev/nvidiactl AND NOT EXISTS /dev/dxg)
+  message(STATUS "no NVIDIA GPU found: no CUDA module (-DPT_CUDA=ON builds it all the same)")
+  return()
+endif()
+if(NOT PT_CUDA_ARCHITECTURES)
+  if(PT_CUDA STREQUAL "AUTO")
+    set(PT_CUDA_ARCHITECTURES native)
+  else()
+    set(PT_CUDA_ARCHITECTURES 80 86 89 90 100 120)
+  endif()
 endif()
 
 find_program(PT_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
