@@ -10,11 +10,14 @@
 /* What AdamW reads and writes of memory for an element: both moments, weights (and low halves), and reads the gradient. */
 static double adam_bytes(pt_dtype type) { return type == PT_BF16 ? 2 * (4 + 4 + 2 + 2) + 2 : 2 * (4 + 4 + 4) + 4; }
 
-/* Amount a second between the last two points. */
+/* Amount a second between the last two points, or to the last one where noise has turned them round. */
 static double rate_of(const cost_curve *c)
 {
     int i = c->n - 1;
-    double ns = i > 0 ? c->ns[i] - c->ns[i - 1] : i == 0 ? c->ns[0] : 0, amount = i > 0 ? c->amount[i] - c->amount[i - 1] : i == 0 ? c->amount[0] : 0;
+    if (i < 0)
+        return 0;
+    bool rises = i > 0 && c->ns[i] > c->ns[i - 1];
+    double ns = c->ns[i] - (rises ? c->ns[i - 1] : 0), amount = c->amount[i] - (rises ? c->amount[i - 1] : 0);
     return ns > 0 ? amount / ns * 1e9 : 0;
 }
 
