@@ -229,8 +229,6 @@ int checkpoint_save(trainer *t, pt_error *e)
     int failed = checkpoint_write(t, e);
     if (!failed)
         failed = prune(t, e);
-    if (failed && !t->broken)
-        checkpoint_add_advice(t, e);
     return failed;
 }
 

@@ -181,9 +181,7 @@ static int run_schedule(trainer *t, schedule_kind kind, float loss_scale, pt_err
     t->broken = failed != 0;
     t->pending = false;
     const schedule_input in = trainer_schedules(t);
-    if (failed)
-        checkpoint_add_advice(t, e);
-    else
+    if (!failed)
         measured_run(&t->measured, &in, &t->planning.profile.costs, t->x, kind);
     return failed;
 }
@@ -205,12 +203,26 @@ static int run_step(trainer *t, int64_t *targets, pt_error *e)
     return !failed && trace ? trace_write(t, kind, e) : failed;
 }
 
-int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
+static void pass_progress(void *arg, uint64_t done, uint64_t total) { trainer_progress(arg, "evaluating", done, total); }
+
+static int evaluate(trainer *t, double *loss, int64_t *tokens, pt_error *e)
+{
+    evaluation_sum sum = {0};
+    int failed = trainer_drain(t, e);
+    if (!failed)
+        failed = evaluation_run(t->x, t->eval, pass_progress, t, &sum, e);
+    *tokens = sum.tokens;
+    *loss = sum.loss / (double)(sum.tokens ? sum.tokens : 1);
+    return failed;
+}
+
+/* *hopeless: the step would fail again in the same way. */
+static int take_step(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
 {
     if (t->step >= t->steps)
         return 0;
     if (!t->x)
-        return pt_fail(e, PT_FAILED, "the run has no memory any more: go on from its last checkpoint");
+        return pt_fail(e, PT_FAILED, "the run has no memory any more");
     double start = clock_s();
     int64_t targets;
     bool steady = t->pending || trainer_plan(t)->update != UPDATE_NEXT_FORWARD;
@@ -219,6 +231,7 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
         return failed;
     double loss = sum_losses(t) / (double)targets, norm = gradient_norm(t, &bad);
     failed = check_finite(t, loss, norm, bad, e);
+    *hopeless = failed != 0;
     if (failed)
         return failed;
     t->step++;
@@ -237,7 +250,7 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
     bool last = t->step == t->steps;
     if (t->eval && (last || (t->o.eval_every && t->step % t->o.eval_every == 0))) {
         int64_t tokens;
-        failed = pt_trainer_evaluate(t, &s->eval_loss, &tokens, e);
+        failed = evaluate(t, &s->eval_loss, &tokens, e);
         s->evaluated = true;
         if (!failed && !isfinite(s->eval_loss))
             trainer_notice(t, "step %lld: the loss on the evaluation data is not finite", (long long)t->step);
@@ -251,25 +264,41 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
     return failed ? failed : 1;
 }
 
-/* ---- evaluation, saving ---- */
+/* ---- from outside ---- */
 
-static void pass_progress(void *arg, uint64_t done, uint64_t total) { trainer_progress(arg, "evaluating", done, total); }
+int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
+{
+    bool hopeless = false;
+    int more = take_step(t, s, &hopeless, e);
+    if (more < 0 && !hopeless)
+        checkpoint_add_advice(t, e);
+    return more;
+}
 
 int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e)
 {
-    evaluation_sum sum = {0};
     if (!t->eval)
         return pt_fail(e, PT_USAGE, "no evaluation data: --eval-data FILE");
-    int failed = trainer_drain(t, e);
-    if (!failed)
-        failed = evaluation_run(t->x, t->eval, pass_progress, t, &sum, e);
-    *tokens = sum.tokens;
-    *loss = sum.loss / (double)(sum.tokens ? sum.tokens : 1);
+    int failed = evaluate(t, loss, tokens, e);
+    if (failed)
+        checkpoint_add_advice(t, e);
     return failed;
 }
 
-int pt_trainer_save(pt_trainer *t, pt_error *e) { return checkpoint_save(t, e); }
+int pt_trainer_save(pt_trainer *t, pt_error *e)
+{
+    int failed = checkpoint_save(t, e);
+    if (failed)
+        checkpoint_add_advice(t, e);
+    return failed;
+}
 
-int pt_trainer_finish(pt_trainer *t, pt_error *e) { return model_export(t, e); }
+int pt_trainer_finish(pt_trainer *t, pt_error *e)
+{
+    int failed = model_export(t, e);
+    if (failed)
+        checkpoint_add_advice(t, e);
+    return failed;
+}
 
 const char *pt_version(void) { return PT_VERSION; }

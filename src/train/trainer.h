@@ -68,7 +68,7 @@ int trainer_open_executor(trainer *t, pt_error *e); /* for the plan; its forecas
 int trainer_write_plan(const trainer *t, pt_error *e);
 
 /* checkpoint.c */
-int checkpoint_save(trainer *t, pt_error *e); /* the error says which checkpoint stands */
+int checkpoint_save(trainer *t, pt_error *e);
 int checkpoint_write(trainer *t, pt_error *e); /* the same, and none of the older ones is removed */
 int checkpoint_path(const trainer *t, int64_t step, char path[FILE_PATH_BYTES], pt_error *e); /* in the output folder */
 int checkpoint_count(const trainer *t);       /* complete ones, up to the run's step */

@@ -1,0 +1,148 @@
+/* shim.c - stands between a program and the system (LD_PRELOAD), and makes what it reads and writes fail.
+ *
+ *   PT_FAULT="WHERE WHAT N KIND"
+ *       WHERE   tier: the disk tier's file, which has no name; files: all others that it has opened
+ *       WHAT    read, write, sync
+ *       KIND    eio, enospc: call number N fails; short: every N-th call moves a part of its bytes only; none
+ *   PT_FAULT_COUNT=FILE   how many such calls there were, written at the end
+ *
+ * io_uring is refused, as in many containers, so that every transfer is a call that can be seen here. */
+#undef _FORTIFY_SOURCE
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+/* fcntl.h and unistd.h declare what is defined here, in ways that differ between systems. */
+#define TMPFILE_FLAG 020200000
+#define CREATE_FLAG 0100
+
+enum { FDS = 1024 };
+static atomic_bool is_tier[FDS];
+static atomic_long count;
+
+static const char *setting(int field)
+{
+    static char words[4][16];
+    static atomic_bool read;
+    if (!atomic_load(&read)) {
+        const char *text = getenv("PT_FAULT");
+        if (!text || sscanf(text, "%15s %15s %15s %15s", words[0], words[1], words[2], words[3]) != 4)
+            strcpy(words[0], "none");
+        atomic_store(&read, 1);
+    }
+    return words[field];
+}
+
+__attribute__((constructor)) static void begin(void) { setting(0); }
+
+__attribute__((destructor)) static void end(void)
+{
+    const char *path = getenv("PT_FAULT_COUNT");
+    FILE *f = path ? fopen(path, "w") : NULL;
+    if (f) {
+        fprintf(f, "%ld\n", atomic_load(&count));
+        fclose(f);
+    }
+}
+
+/* What is to happen to this call of n bytes: -1 with errno, or how many of them it may move. */
+static ssize_t verdict(int fd, const char *what, size_t n)
+{
+    int tier = fd >= 0 && fd < FDS && atomic_load(&is_tier[fd]);
+    if (fd <= 2 || strcmp(setting(0), tier ? "tier" : "files") || strcmp(setting(1), what))
+        return (ssize_t)n;
+    long number = atomic_fetch_add(&count, 1) + 1, wanted = atol(setting(2));
+    if (!strcmp(setting(3), "short"))
+        return number % wanted || n < 2 ? (ssize_t)n : (ssize_t)(n > 8192 ? (n / 2 / 4096) * 4096 : n > 4096 ? 4096 : n);
+    if (!strcmp(setting(3), "none") || number != wanted)
+        return (ssize_t)n;
+    errno = !strcmp(setting(3), "eio") ? EIO : ENOSPC;
+    return -1;
+}
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static int opened(int fd, int flags, const char *path)
+{
+    if (fd >= 0 && fd < FDS)
+        atomic_store(&is_tier[fd], (flags & TMPFILE_FLAG) == TMPFILE_FLAG || strstr(path, "/.scratch-") != NULL);
+    return fd;
+}
+
+#define OPEN(name)                                                                          \
+    int name(const char *path, int flags, ...)                                              \
+    {                                                                                       \
+        va_list ap;                                                                         \
+        va_start(ap, flags);                                                                \
+        int mode = flags & CREATE_FLAG || (flags & TMPFILE_FLAG) == TMPFILE_FLAG ? va_arg(ap, int) : 0; \
+        va_end(ap);                                                                         \
+        return opened(REAL(name)(path, flags, mode), flags, path);                          \
+    }
+OPEN(open)
+OPEN(open64)
+
+#define OPEN_CHECKED(name) \
+    int name(const char *path, int flags) { return opened(REAL(name)(path, flags), flags, path); }
+OPEN_CHECKED(__open_2)
+OPEN_CHECKED(__open64_2)
+
+#define TEMPORARY(name) \
+    int name(char *path, int flags) { return opened(REAL(name)(path, flags), 0, path); }
+TEMPORARY(mkostemp)
+TEMPORARY(mkostemp64)
+
+#define READ(name)                                              \
+    ssize_t name(int fd, void *data, size_t n, off_t offset)    \
+    {                                                           \
+        ssize_t may = verdict(fd, "read", n);                   \
+        return may < 0 ? -1 : REAL(name)(fd, data, (size_t)may, offset); \
+    }
+READ(pread)
+READ(pread64)
+
+#define READ_CHECKED(name)                                                  \
+    ssize_t name(int fd, void *data, size_t n, off_t offset, size_t room)   \
+    {                                                                       \
+        ssize_t may = verdict(fd, "read", n);                               \
+        return may < 0 ? -1 : REAL(name)(fd, data, (size_t)may, offset, room); \
+    }
+READ_CHECKED(__pread_chk)
+READ_CHECKED(__pread64_chk)
+
+#define WRITE(name)                                                  \
+    ssize_t name(int fd, const void *data, size_t n, off_t offset)   \
+    {                                                                \
+        ssize_t may = verdict(fd, "write", n);                       \
+        return may < 0 ? -1 : REAL(name)(fd, data, (size_t)may, offset); \
+    }
+WRITE(pwrite)
+WRITE(pwrite64)
+
+ssize_t read(int fd, void *data, size_t n)
+{
+    ssize_t may = verdict(fd, "read", n);
+    return may < 0 ? -1 : REAL(read)(fd, data, (size_t)may);
+}
+
+ssize_t write(int fd, const void *data, size_t n)
+{
+    ssize_t may = verdict(fd, "write", n);
+    return may < 0 ? -1 : REAL(write)(fd, data, (size_t)may);
+}
+
+int fsync(int fd) { return verdict(fd, "sync", 0) < 0 ? -1 : REAL(fsync)(fd); }
+
+struct io_uring;
+int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags)
+{
+    (void)entries, (void)ring, (void)flags;
+    return -ENOSYS;
+}
