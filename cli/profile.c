@@ -29,7 +29,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware", false},
-        {"--device", ARG_STRING, &o->device, "NAME", "cpu, cuda or cuda:N", false},
+        {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "measuring takes no more; on a CPU this is RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "the same; on a CPU, splits RAM into a device and a host", false},

@@ -72,7 +72,7 @@ typedef struct pt_train_options {
     double max_grad_norm;              /* 0: no clipping */
     uint64_t seed;
     int threads;                       /* 0: all cores */
-    const char *device;                /* "cpu" */
+    const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
     const char *disk_path;             /* NULL: a folder in `out` */
     const char *plan_file;             /* NULL: planned */
@@ -175,7 +175,7 @@ typedef struct pt_evaluate_options {
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     pt_precision precision;
     int threads;                       /* 0: all cores */
-    const char *device;                /* "cpu" */
+    const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
     const char *disk_path;             /* NULL: $TMPDIR, or /var/tmp; used only where memory does not suffice */
     void (*notice)(void *arg, const char *sentence);  /* may be NULL */
@@ -231,7 +231,7 @@ typedef struct pt_generate_options {
     uint64_t seed;                     /* the same seed draws the same text */
     bool ignore_eos;                   /* go on behind the token that ends a text */
     int threads;                       /* 0: all cores */
-    const char *device;                /* "cpu" */
+    const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
     uint64_t device_memory;            /* bytes or PT_AUTO */
     void (*notice)(void *arg, const char *sentence);  /* may be NULL */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* may be NULL */

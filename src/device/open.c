@@ -27,6 +27,8 @@ typedef enum device_choice { CHOICE_CPU, CHOICE_CUDA, CHOICE_AUTO } device_choic
 static int choice_of(const char *name, device_choice *choice, int *ordinal, pt_error *e)
 {
     *ordinal = 0;
+    if (!name)
+        return pt_fail(e, PT_USAGE, "no device: give auto, cpu, cuda, or cuda:N");
     *choice = !strcmp(name, "cpu") ? CHOICE_CPU : !strcmp(name, "auto") ? CHOICE_AUTO : CHOICE_CUDA;
     if (*choice != CHOICE_CUDA || !strcmp(name, "cuda"))
         return 0;

@@ -36,7 +36,7 @@ typedef struct evaluation {
     const char *disk_path;
     packing packing;
     plan plan;
-    device *device;
+    device *device, *host;
     executor *x;
     evaluation_sum sum;
 } evaluation;
@@ -66,7 +66,7 @@ static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(a
 void pt_evaluate_defaults(pt_evaluate_options *o)
 {
     memset(o, 0, sizeof *o);
-    o->device = "cpu";
+    o->device = "auto";
     o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
 }
 
@@ -117,13 +117,14 @@ static int choose_budgets(evaluation *v, pt_error *e)
     const pt_evaluate_options *o = v->o;
     const char *tmp = getenv("TMPDIR");
     v->disk_path = o->disk_path ? o->disk_path : tmp && *tmp ? tmp : "/var/tmp";
-    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, v->disk_path};
-    return budgets_choose(&r, v->budget, &v->host_tier, e);
+    const device_options d = {.threads = o->threads, .notice = o->notice, .arg = o->arg};
+    int failed = device_open(o->device, &d, &v->device, &v->host, e);
+    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, v->disk_path, v->device};
+    return failed ? failed : budgets_choose(&r, v->budget, &v->host_tier, e);
 }
 
 static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
 {
-    device_options d = {.threads = v->o->threads};
     uint64_t windows = dataset_eval_windows(v->data);
     int64_t batch = BATCH_TOKENS / seq_len;
     batch = batch < 1 ? 1 : (uint64_t)batch > windows ? (int64_t)windows : batch;
@@ -131,9 +132,7 @@ static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
     rule_input r = {.model = v->model, .shape = &v->shape, .host_tier = v->host_tier, .kinds = 1u << SCHEDULE_EVAL};
     memcpy(r.budget, v->budget, sizeof r.budget);
     int failed = rule_plan(&r, &v->packing, &v->plan, NULL, e);
-    if (!failed)
-        failed = device_cpu_open(&d, &v->device, e);
-    executor_options x = {.device = v->device, .host = v->device, .schedules = r.kinds, .disk_path = v->disk_path,
+    executor_options x = {.device = v->device, .host = v->host, .schedules = r.kinds, .disk_path = v->disk_path,
                           .threads = v->o->threads,
                           .input = {v->model, &v->shape, &v->packing, &v->plan, false, v->host_tier}};
     memcpy(x.budget, v->budget, sizeof x.budget);
@@ -202,8 +201,7 @@ int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
         out->perplexity = fmin(exp(out->loss), DBL_MAX);
     }
     executor_close(v.x);
-    if (v.device)
-        v.device->table->close(v.device);
+    device_close(v.device, v.host);
     plan_free(&v.plan);
     packing_free(&v.packing);
     dataset_close(v.data);

@@ -12,8 +12,8 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
-#include "profile/machine.h"
 #include "text/buffer.h"
+#include "train/budgets.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct pt_generator {
     tokenizer *tokenizer;
     encoder *encoder;
     safetensors *st;
-    device *device;
+    device *device, *host;
     inference *x;
     pt_dtype type;
     uint64_t budget;
@@ -57,7 +57,7 @@ void pt_generate_defaults(pt_generate_options *o)
     memset(o, 0, sizeof *o);
     o->temperature = 0.8;
     o->top_p = 0.95;
-    o->device = "cpu";
+    o->device = "auto";
     o->device_memory = PT_AUTO;
 }
 
@@ -122,19 +122,18 @@ static int find_stops(pt_generator *g, pt_error *e)
 
 static int open_rest(pt_generator *g, pt_error *e)
 {
-    device_options d = {.threads = g->o.threads};
-    machine m;
+    const device_options d = {.threads = g->o.threads, .notice = g->o.notice, .arg = g->o.arg};
     int64_t known = tokenizer_vocab_size(g->tokenizer), scored = g->model->config.vocab;
     g->vocab = (int32_t)(known < scored ? known : scored);
     g->sampler = (sampler){g->o.temperature, g->o.top_k, g->o.top_p, g->o.seed, malloc((size_t)g->vocab * sizeof(candidate))};
     if (!g->sampler.candidates)
         return pt_fail(e, PT_FAILED, "out of memory");
-    g->budget = g->o.device_memory;
-    int failed = device_cpu_open(&d, &g->device, e);
-    if (!failed && g->budget == PT_AUTO && !(failed = machine_probe(&m, e))) {
-        uint64_t margin = machine_memory_margin(&m);
-        g->budget = m.memory_free_bytes > margin ? m.memory_free_bytes - margin : 0;
-    }
+    int failed = device_open(g->o.device, &d, &g->device, &g->host, e);
+    uint64_t budget[TIERS];
+    bool host_tier;
+    if (!failed)
+        failed = budgets_choose(&(budget_request){{g->o.device_memory, PT_AUTO, 0}, NULL, g->device}, budget, &host_tier, e);
+    g->budget = failed ? 0 : budget[TIER_DEVICE];
     return failed;
 }
 
@@ -169,8 +168,7 @@ void pt_generator_close(pt_generator *g)
     if (!g)
         return;
     inference_close(g->x);
-    if (g->device)
-        g->device->table->close(g->device);
+    device_close(g->device, g->host);
     safetensors_close(g->st);
     encoder_close(g->encoder);
     tokenizer_close(g->tokenizer);

@@ -1,5 +1,7 @@
 #include "infer/open.h"
 
+#include "device/device.h"
+
 #include "io/files.h"
 #include "model/weights.h"
 
@@ -11,9 +13,7 @@ int infer_check_options(pt_precision precision, int threads, const char *device,
         return pt_fail(e, PT_USAGE, "--threads %d: it must be from 0 (all cores) to 4096", threads);
     if (precision != PT_PRECISION_BF16 && precision != PT_PRECISION_FP32)
         return pt_fail(e, PT_USAGE, "--dtype %d: it must be bf16 (%d) or fp32 (%d)", precision, PT_PRECISION_BF16, PT_PRECISION_FP32);
-    if (!device || strcmp(device, "cpu") != 0)
-        return pt_fail(e, PT_USAGE, "--device %s: this program computes on \"cpu\"", device ? device : "is missing");
-    return 0;
+    return device_name_check(device, e);
 }
 
 int infer_open_model(const char *folder, model **out, pt_error *e)

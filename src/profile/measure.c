@@ -167,7 +167,7 @@ int bench_open(bench *b, const profile_request *r, pt_error *e)
 {
     *b = (bench){.r = r};
     void *base;
-    int failed = r->host->table->memory_open(r->host, MEMORY_HOST, staging_bytes, &base, e);
+    int failed = r->device->table->memory_open(r->device, MEMORY_HOST, staging_bytes, &base, e);
     if (failed)
         return failed;
     b->staging = base;
@@ -183,7 +183,7 @@ void bench_close(bench *b)
     if (b->compute)
         b->compute->device->table->queue_close(b->compute);
     if (b->staging)
-        b->r->host->table->memory_close(b->r->host, MEMORY_HOST, b->staging, staging_bytes);
+        b->r->device->table->memory_close(b->r->device, MEMORY_HOST, b->staging, staging_bytes);
     *b = (bench){0};
 }
 
@@ -215,7 +215,6 @@ uint64_t area_bytes(bench *b, layout_fn layout, void *arg)
     return a.bytes;
 }
 
-static device *device_of(const area *a) { return a->tier == TIER_DEVICE ? a->b->r->device : a->b->r->host; }
 static memory_kind kind_of(const area *a) { return a->tier == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST; }
 
 int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, void *arg, pt_error *e)
@@ -228,7 +227,7 @@ int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, voi
                        "--%s-memory %llu or more", what, size_format(need, a->bytes), tier_names[t], size_format(have, budget),
                        tier_names[t], (unsigned long long)a->bytes);
     void *base;
-    device *d = device_of(a);
+    device *d = a->b->r->device;
     int failed = d->table->memory_open(d, kind_of(a), a->bytes, &base, e);
     if (failed)
         return failed;
@@ -244,7 +243,7 @@ int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, voi
 void area_close(area *a)
 {
     if (a->base)
-        device_of(a)->table->memory_close(device_of(a), kind_of(a), a->base, a->bytes);
+        a->b->r->device->table->memory_close(a->b->r->device, kind_of(a), a->base, a->bytes);
     a->base = NULL;
 }
 

@@ -16,6 +16,34 @@ static int check_sum(const uint64_t budget[TIERS], uint64_t free_bytes, pt_error
                    size_format(device, budget[TIER_DEVICE]), size_format(host, budget[TIER_HOST]), size_format(have, free_bytes));
 }
 
+enum { GPU_MARGIN_SHARE = 64, GPU_MARGIN_LEAST = 512 << 20 }; /* kernels are loaded when they are first launched */
+
+static int check_gpu(const device_info *gpu, uint64_t device_bytes, uint64_t host_bytes, uint64_t free_bytes, pt_error *e)
+{
+    char asked[32], have[32];
+    if (device_bytes > gpu->memory_free_bytes)
+        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free: lower it, or end what else runs "
+                       "there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes), gpu->name);
+    if (!host_bytes)
+        return pt_fail(e, PT_USAGE, "--host-memory 0: with --device cuda what is loaded, saved and kept on the disk passes through host "
+                       "memory; leave the option out");
+    if (host_bytes > free_bytes)
+        return pt_fail(e, PT_DOES_NOT_FIT, "--host-memory is %s, and only %s are free: lower it, or end other programs",
+                       size_format(asked, host_bytes), size_format(have, free_bytes));
+    return 0;
+}
+
+/* Device and host; `room`: what RAM has free, less the margin. */
+static int choose_gpu(const budget_request *r, uint64_t free_bytes, uint64_t room, uint64_t budget[TIERS], pt_error *e)
+{
+    const device_info *gpu = &r->device->info;
+    uint64_t margin = gpu->memory_bytes / GPU_MARGIN_SHARE;
+    margin = margin > GPU_MARGIN_LEAST ? margin : GPU_MARGIN_LEAST;
+    budget[TIER_DEVICE] = r->asked[TIER_DEVICE] == PT_AUTO ? less(gpu->memory_free_bytes, margin) : r->asked[TIER_DEVICE];
+    budget[TIER_HOST] = r->asked[TIER_HOST] == PT_AUTO ? room : r->asked[TIER_HOST];
+    return check_gpu(gpu, budget[TIER_DEVICE], budget[TIER_HOST], free_bytes, e);
+}
+
 int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, pt_error *e)
 {
     machine m;
@@ -23,7 +51,8 @@ int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_t
     if (failed)
         return failed;
     uint64_t room = less(m.memory_free_bytes, machine_memory_margin(&m)), disk;
-    *host_tier = r->asked[TIER_HOST] != PT_AUTO && r->asked[TIER_HOST] > 0;
+    bool gpu = r->device && !r->device->info.host_addressable;
+    *host_tier = gpu || (r->asked[TIER_HOST] != PT_AUTO && r->asked[TIER_HOST] > 0);
     budget[TIER_HOST] = *host_tier ? r->asked[TIER_HOST] : 0;
     budget[TIER_DEVICE] = r->asked[TIER_DEVICE] == PT_AUTO ? less(room, budget[TIER_HOST]) : r->asked[TIER_DEVICE];
     budget[TIER_DISK] = r->asked[TIER_DISK];
@@ -31,7 +60,9 @@ int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_t
         failed = disk_free_bytes(r->disk_path, &disk, e);
         budget[TIER_DISK] = failed ? 0 : less(disk, MACHINE_DISK_MARGIN);
     }
-    return failed ? failed : check_sum(budget, m.memory_free_bytes, e);
+    if (failed)
+        return failed;
+    return gpu ? choose_gpu(r, m.memory_free_bytes, room, budget, e) : check_sum(budget, m.memory_free_bytes, e);
 }
 
 void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier)

@@ -2,6 +2,7 @@
  *
  *   memory    | other programs | margin | device arena | host arena |      the machine's, or the cgroup's limit
  *   disk      | files          | margin | the disk tier's file      |
+ *   GPU       | other programs | margin | device arena |                     then the memory above holds the host arena alone
  *
  * A budget is a limit for a tier's arena. What a process needs beside its arenas lives in the margin, or, where a
  * budget was asked for, in what is free beyond it: program and libraries, tokenizer and data, the batch on its way to
@@ -11,11 +12,13 @@
 #define PT_BUDGETS_H
 
 #include "base/error.h"
+#include "device/device.h"
 #include "profile/machine_file.h"
 
 typedef struct budget_request {
     uint64_t asked[TIERS];  /* bytes or PT_AUTO; on a CPU the host is a tier only where it is asked for */
     const char *disk_path;  /* where the disk tier's file is to be */
+    const device *device;   /* NULL: the CPU. A GPU has memory of its own, and there always is a host tier */
 } budget_request;
 
 /* PT_DOES_NOT_FIT where what is asked for is more than is free. */

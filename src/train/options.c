@@ -14,7 +14,7 @@ void pt_train_defaults(pt_train_options *o)
     o->beta2 = 0.999;
     o->eps = 1e-8;
     o->max_grad_norm = 1;
-    o->device = "cpu";
+    o->device = "auto";
     o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
 }
 
@@ -44,8 +44,9 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
 {
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json");
-    if (!o->device)
-        return pt_fail(e, PT_USAGE, "no device: --device cpu");
+    int unknown = device_name_check(o->device, e);
+    if (unknown)
+        return unknown;
     const struct { const char *name; double value, low, high; } ranges[] = {
         {"--steps", (double)o->steps, 0, 1e15},        {"--epochs", o->epochs, 1e-9, 1e9},
         {"--seq-len", (double)o->seq_len, 0, 1 << 24}, {"--batch-size", (double)o->batch_size, 1, 1 << 24},

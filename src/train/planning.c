@@ -52,7 +52,7 @@ int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
 int planning_budgets(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
-    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path};
+    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path, p->device};
     bool host_tier;
     uint64_t here[TIERS];
     if (p->from_file)
@@ -75,7 +75,11 @@ static int find_machine(planning *p, pt_error *e)
     machine m;
     if (!p->from_file) {
         int failed = machine_probe(&m, e);
-        snprintf(p->name, sizeof p->name, "%s, %d threads", m.processor, p->device->info.threads);
+        const device_info *d = &p->device->info;
+        if (d->host_addressable)
+            snprintf(p->name, sizeof p->name, "%s, %d threads", m.processor, d->threads);
+        else
+            snprintf(p->name, sizeof p->name, "%.56s, %.80s, %d threads", d->name, m.processor, d->threads);
         return failed;
     }
     int failed = machine_file_find(p->o->machine_file, p->machine_path, e);

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "test_device.h"
 #include "train/fixture.h"
 
 static double nll_of(const float *logits, int64_t n, int32_t target)
@@ -31,11 +32,14 @@ static inference *open_loaded(const model *m, device *d, pt_dtype type, const sa
     return x;
 }
 
+static device *host; /* of the device that is open */
+
 static device *open_device(void)
 {
     pt_error e = {0};
     device *d;
-    must(device_cpu_open(&(device_options){.threads = 2}, &d, &e), &e);
+    const char *name = getenv("PROTRAIN_TEST_DEVICE");
+    must(test_device_named(name ? name : "shielded", 2, &d, &host, &e), &e);
     return d;
 }
 
@@ -85,7 +89,7 @@ static void each_fixture(pt_dtype type, double tolerance)
         seen++;
     }
     closedir(list);
-    d->table->close(d);
+    device_close(d, host);
     assert_true(seen > 0);
 }
 
@@ -163,7 +167,7 @@ static void parts_of_any_size_give_the_same_logits(void **state)
         inference_close(x);
         model_close(m);
     }
-    d->table->close(d);
+    device_close(d, host);
 }
 
 /* ---- a trained model ---- */
@@ -200,7 +204,7 @@ static void every_token_of_tinystories_has_its_loss(void **state)
     }
     assert_true(fabs(sum / (double)n - json_real_value(json_object_get(vector, "mean_nll"))) < 1e-5);
     inference_close(x);
-    d->table->close(d);
+    device_close(d, host);
     safetensors_close(st);
     model_close(m);
     json_decref(vector);

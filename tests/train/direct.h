@@ -4,6 +4,7 @@
 #define PT_TEST_DIRECT_H
 
 #include "plan/plan.h"
+#include "test_device.h"
 #include "train/executor.h"
 #include "train/state.h"
 
@@ -13,7 +14,7 @@ typedef struct direct {
     packing packing;
     plan plan;
     schedule_input input;
-    device *device;
+    device *device, *host;
     executor *x;
 } direct;
 
@@ -33,10 +34,12 @@ static inline void direct_open(direct *d, const fixture *f, pt_dtype type, save_
     d->plan.update = UPDATE_END;
     for (int i = 0; i < d->plan.blocks_n; i++)
         d->plan.blocks[i].level = level;
-    d->input = (schedule_input){.model = f->model, .shape = &d->shape, .packing = &d->packing, .plan = &d->plan, .training = true};
-    must(device_cpu_open(&(device_options){.threads = 2}, &d->device, &e), &e);
-    executor_options o = {.device = d->device, .host = d->device, .input = d->input, .threads = 2,
-                          .schedules = 1u << SCHEDULE_STEP | 1u << SCHEDULE_DRAIN, .budget = {1u << 30, 0, 0}};
+    must(test_device_named(test_device_name(), 2, &d->device, &d->host, &e), &e);
+    bool host_tier = !d->device->info.host_addressable;
+    d->input = (schedule_input){.model = f->model, .shape = &d->shape, .packing = &d->packing, .plan = &d->plan, .training = true,
+                                .host_tier = host_tier};
+    executor_options o = {.device = d->device, .host = d->host, .input = d->input, .threads = 2,
+                          .schedules = 1u << SCHEDULE_STEP | 1u << SCHEDULE_DRAIN, .budget = {1u << 30, host_tier ? 1u << 30 : 0, 0}};
     must(executor_open(&o, &d->x, &e), &e);
     state s;
     state_open(&s, d->x);
@@ -47,7 +50,7 @@ static inline void direct_open(direct *d, const fixture *f, pt_dtype type, save_
 static inline void direct_close(direct *d)
 {
     executor_close(d->x);
-    d->device->table->close(d->device);
+    device_close(d->device, d->host);
     plan_free(&d->plan);
     packing_free(&d->packing);
 }
@@ -106,7 +109,8 @@ static inline float *direct_gradient(void *arg, int index)
         const piece *q = &d->packing.pieces[i];
         uint64_t unused;
         const float *g = (const float *)executor_home(d->x, OBJECT_GRADIENT, q->chunk, &unused);
-        memcpy(values + q->row0 * p->cols, g + q->offset, (size_t)(q->rows * p->cols) * sizeof *values);
+        pt_error e = {0};
+        must(executor_move(d->x, values + q->row0 * p->cols, g + q->offset, (size_t)(q->rows * p->cols) * sizeof *values, &e), &e);
     }
     return values;
 }

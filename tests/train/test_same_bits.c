@@ -2,11 +2,14 @@
  * when and where updates run - and however many threads there are, the losses, weights and moments after some steps
  * are the same to the last bit. Queues are real: threads, io_uring, updates on the host beside compute.
  *
+ * Where there is a host tier, half of the plans run on a device whose memory the host cannot touch (test_device.h).
+ *
  * PT_SAME_BITS_PLANS=n runs n plans instead of the default. */
 #include "train/executor.h"
 #include "train/state.h"
 
 #include "random_plan.h"
+#include "test_device.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -101,17 +104,17 @@ static int train(executor *x, const schedule_input *in, bool clipping, uint64_t 
     return failed;
 }
 
-static int run_plan(const schedule_input *in, bool clipping, int threads, uint64_t seed, outcome *o, pt_error *e)
+static int run_plan(const schedule_input *in, const char *device_name, bool clipping, int threads, uint64_t seed, outcome *o, pt_error *e)
 {
     char folder[64];
     snprintf(folder, sizeof folder, "same_bits_%d", (int)getpid());
     memset(o, 0, sizeof *o);
     o->losses = calloc((size_t)(in->shape->batch * in->shape->seq_len) * STEPS, sizeof *o->losses);
-    device *d;
+    device *d, *host;
     executor *x = NULL;
-    int failed = device_cpu_open(&(device_options){.threads = threads}, &d, e);
+    int failed = test_device_named(device_name, threads, &d, &host, e);
     assert_int_equal(failed, 0);
-    executor_options options = {.device = d, .host = d, .input = *in, .budget = {1u << 30, 1u << 30, 1u << 30}, .disk_path = folder,
+    executor_options options = {.device = d, .host = host, .input = *in, .budget = {1u << 30, 1u << 30, 1u << 30}, .disk_path = folder,
                                 .threads = threads, .schedules = 1u << SCHEDULE_STEP};
     if (in->plan->update != UPDATE_BACKWARD)
         options.schedules |= 1u << SCHEDULE_DRAIN | (in->plan->update == UPDATE_NEXT_FORWARD ? 1u << SCHEDULE_STEP_UPDATE : 0);
@@ -128,7 +131,7 @@ static int run_plan(const schedule_input *in, bool clipping, int threads, uint64
     if (!failed)
         failed = collect(x, in->model, o, e);
     executor_close(x);
-    d->table->close(d);
+    device_close(d, host);
     rmdir(folder);
     return failed;
 }
@@ -161,13 +164,15 @@ static void plain_plan(random_case *c)
         c->plan.blocks[i] = (plan_block){SAVE_ALL, TIER_DEVICE};
 }
 
+static bool needs_host(void) { return strcmp(test_device_name(), "cpu") != 0; }
+
 /* Another packing and plan for the same model and step. */
 static void next_plan(random_source *r, random_case *c)
 {
     pt_error e = {0};
     plan_free(&c->plan);
     packing_free(&c->packing);
-    c->input.host_tier = !random_one_in(r, 3);
+    c->input.host_tier = needs_host() || !random_one_in(r, 3);
     assert_int_equal(random_packing(r, c->model, &c->shape, &c->packing, &e), 0);
     assert_int_equal(random_plan(r, c->model, &c->shape, &c->packing, c->clipping, c->input.host_tier, &c->plan, &e), 0);
 }
@@ -185,12 +190,14 @@ static void every_plan_gives_the_same_bits(void **unused)
         pt_error e = {0};
         assert_int_equal(random_case_open(&r, &c, &e), 0);
         plain_plan(&c);
-        if (run_plan(&c.input, c.clipping, 1, number, &first, &e))
+        c.input.host_tier |= needs_host();
+        if (run_plan(&c.input, test_device_name(), c.clipping, 1, number, &first, &e))
             fail_msg("%s", e.text);
         for (int i = 0; i < PLANS_OF_A_MODEL && done < plans; i++) {
             int threads = random_from(&r, 1, 4);
             next_plan(&r, &c);
-            int failed = run_plan(&c.input, c.clipping, threads, number, &other, &e);
+            const char *name = !needs_host() && c.input.host_tier && random_one_in(&r, 2) ? "shielded" : test_device_name();
+            int failed = run_plan(&c.input, name, c.clipping, threads, number, &other, &e);
             if (failed && failed != PT_DOES_NOT_FIT)
                 fail_msg("model %d plan %d: %s", (int)number, i, e.text);
             if (failed) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LEAST_MAJOR = 8 }; /* compute capability: bf16 on tensor cores, asynchronous copies into shared memory */
 
@@ -76,7 +77,7 @@ static void describe(cuda_device *d, const struct cudaDeviceProp *p, int threads
     snprintf(info->name, sizeof info->name, "%.63s", p->name);
     snprintf(info->arithmetic, sizeof info->arithmetic, "cuda sm_%d%d, %d multiprocessors, cuBLASLt %zu, driver CUDA %d.%d", p->major,
              p->minor, p->multiProcessorCount, cublasLtGetVersion(), driver / 1000, driver % 1000 / 10);
-    info->threads = threads;
+    info->threads = threads ? threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     info->memory_bytes = all;
     info->memory_free_bytes = left;
 }

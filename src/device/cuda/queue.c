@@ -32,6 +32,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { EVENTS = 512, MARKS = 1024, QUICK_TURNS = 200, NAP_NS = 20000 };
@@ -233,13 +234,25 @@ static const char *const op_names[OP_KINDS] = {
     [OP_EMBEDDING] = "embedding tokens", [OP_EMBEDDING_BACKWARD] = "embedding tokens backward",
     [OP_CROSS_ENTROPY] = "computing the loss", [OP_GRADIENT_FINISH] = "rounding gradients", [OP_ADAMW] = "updating weights"};
 
+/* Host memory that is not pinned has no address on the GPU: it is cleared here, in its turn. */
+static cudaError_t launch_zero(const op_copy *o, cudaStream_t s)
+{
+    struct cudaPointerAttributes where;
+    cudaError_t error = cudaPointerGetAttributes(&where, o->dst);
+    if (error || where.type != cudaMemoryTypeUnregistered)
+        return error ? error : cudaMemsetAsync(o->dst, 0, o->bytes, s);
+    error = cudaStreamSynchronize(s);
+    memset(o->dst, 0, o->bytes);
+    return error;
+}
+
 static int op_launch(cuda_queue *q, const op *o, pt_error *e)
 {
     cudaStream_t s = q->stream;
     int error;
     switch (o->kind) {
     case OP_COPY: error = cudaMemcpyAsync(o->copy.dst, o->copy.src, o->copy.bytes, cudaMemcpyDefault, s); break;
-    case OP_ZERO: error = cudaMemsetAsync(o->copy.dst, 0, o->copy.bytes, s); break;
+    case OP_ZERO: error = launch_zero(&o->copy, s); break;
     case OP_MATMUL: return cuda_matmul_launch(q->device->matmul, &o->matmul, s, e);
     case OP_BIAS_BACKWARD: error = cuda_bias_backward(&o->bias_backward, s); break;
     case OP_NORM: error = cuda_norm(&o->norm, s); break;
