@@ -61,13 +61,6 @@ static inline void shielded_memory_close(device *d, memory_kind kind, void *base
     }
 }
 
-static inline size_t shielded_memory_used(device *d, memory_kind kind, void *base, size_t bytes)
-{
-    shielded *s = (shielded *)d;
-    shielded_block *b = kind == MEMORY_DEVICE ? shielded_find(d, base) : NULL;
-    return s->cpu->table->memory_used(s->cpu, kind, b ? b->real : base, bytes);
-}
-
 static inline int shielded_queue_open(device *d, const char *name, int threads, queue **out, pt_error *e)
 {
     return cpu_queue_open(d, name, threads ? threads : d->info.threads, false, out, e);
@@ -100,7 +93,7 @@ static inline void shielded_close(device *d) { free(d); }
 
 static const device_table SHIELDED_TABLE = {
     .close = shielded_close, .memory_open = shielded_memory_open, .memory_close = shielded_memory_close,
-    .memory_used = shielded_memory_used, .queue_open = shielded_queue_open, .queue_close = cpu_queue_close, .submit = shielded_submit,
+    .queue_open = shielded_queue_open, .queue_close = cpu_queue_close, .submit = shielded_submit,
     .signal = cpu_queue_signal, .wait = cpu_queue_wait, .mark = cpu_queue_mark, .sync = shielded_sync};
 
 /* Over `cpu`, which outlives it. */

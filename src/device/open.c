@@ -28,7 +28,7 @@ static int choice_of(const char *name, device_choice *choice, int *ordinal, pt_e
 {
     *ordinal = 0;
     if (!name)
-        return pt_fail(e, PT_USAGE, "no device: give auto, cpu, cuda, or cuda:N");
+        return pt_fail(e, PT_USAGE, "--device is missing: give auto, cpu, cuda, or cuda:N");
     *choice = !strcmp(name, "cpu") ? CHOICE_CPU : !strcmp(name, "auto") ? CHOICE_AUTO : CHOICE_CUDA;
     if (*choice != CHOICE_CUDA || !strcmp(name, "cuda"))
         return 0;
