@@ -1,11 +1,8 @@
 #include "infer/open.h"
 
 #include "device/device.h"
-
 #include "io/files.h"
 #include "model/weights.h"
-
-#include <string.h>
 
 int infer_check_options(pt_precision precision, int threads, const char *device, pt_error *e)
 {
