@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Times training steps of PyTorch and Transformers on the CPU, as a peer to compare with.
+"""Times training steps of PyTorch and Transformers, as a peer to compare with.
 
-    python peer_pytorch.py [--config config.json] [--batch 4] [--seq 512] [--steps 5]
+    python peer_pytorch.py [--device cpu|cuda] [--config config.json] [--batch 4] [--seq 512] [--steps 5]
                            [--threads N] [MODE ...]
 
 MODE is eager-bf16, compile-bf16 (both autocast over fp32 weights), eager-fp32 or compile-fp32; by
-default the first three. Each runs in a process of its own, with random weights, random ids,
+default the first three. layers-bf16 compiles each layer on its own, which takes a fraction of the time.
+offload-bf16 is FSDP2 with fp32 weights, gradients and AdamW on the CPU, and recomputed layers; it keeps to
+--device-memory. matmul-bf16 is no training: the best rate of a bf16 product, the ceiling. Each runs in a process of its own, with random weights, random ids,
 global-norm clipping at 1.0 and AdamW (fused where this PyTorch has it for the CPU, else foreach).
 Prints one JSON object a mode: the median of the timed steps, the process's peak resident memory,
 and how much of it stood before the model (libraries_rss_bytes).
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import time
 
-MODES = ["eager-bf16", "compile-bf16", "eager-fp32", "compile-fp32"]
+MODES = ["eager-bf16", "compile-bf16", "eager-fp32", "compile-fp32", "layers-bf16", "offload-bf16", "matmul-bf16"]
 
 
 def cpu_name():
@@ -36,7 +38,27 @@ def peak_rss_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def build_model(path):
+def layers_of(model):
+    import torch
+    return max((m for m in model.modules() if isinstance(m, torch.nn.ModuleList)), key=len)
+
+
+def offload(model, device):
+    """Shards of one rank: the weights wait on the CPU, a layer's at a time are on the device, in bf16."""
+    import torch
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517", RANK="0", WORLD_SIZE="1")
+    torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+    mesh = torch.distributed.init_device_mesh(device, (1,))
+    options = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+               "offload_policy": CPUOffloadPolicy(pin_memory=device == "cuda")}
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    for layer in layers_of(model):
+        fully_shard(layer, **options)
+    return fully_shard(model, **options)
+
+
+def build_model(path, device):
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config
     config = AutoConfig.from_pretrained(path) if path else GPT2Config()
@@ -45,8 +67,9 @@ def build_model(path):
             setattr(config, key, 0.0)
     config.use_cache = False
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32,
-                                             attn_implementation="sdpa")
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32,
+                                                 attn_implementation="sdpa")
     return model.train()
 
 
@@ -63,38 +86,77 @@ def build_optimizer(model, kind):
     raise failure
 
 
+def wait(device):
+    import torch
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def measure_matmul(args):
+    """Random factors: zeros would run faster than data does."""
+    import torch
+    size = 8192 if args.device == "cuda" else 1024
+    a, b = (torch.randn(size, size, device=args.device, dtype=torch.bfloat16) for _ in range(2))
+    seconds = []
+    for _ in range(13):
+        wait(args.device)
+        start = time.perf_counter()
+        a @ b
+        wait(args.device)
+        seconds.append(time.perf_counter() - start)
+    median = statistics.median(seconds[3:])
+    return {"peer": "pytorch", "mode": "matmul-bf16", "device": args.device, "size": size,
+            "flop_per_s": 2 * size**3 / median, "torch": torch.__version__}
+
+
 def measure(args, mode):
     import torch
     import transformers
     if args.threads:
         torch.set_num_threads(args.threads)
+    if mode.startswith("matmul"):
+        return measure_matmul(args)
     libraries = peak_rss_bytes()
-    model = build_model(args.config)
+    offloaded = mode.startswith("offload")
+    model = build_model(args.config, args.device)
+    if offloaded:
+        model = offload(model, args.device)
+    if args.device == "cuda" and args.device_memory:  # not before: the GPU makes random weights, a CPU takes minutes for it
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.set_per_process_memory_fraction(args.device_memory / torch.cuda.get_device_properties(0).total_memory)
+    if mode.startswith("layers"):
+        for layer in layers_of(model):
+            layer.compile()
     optimizer, kind = build_optimizer(model, args.optimizer)
-    ids = torch.randint(0, model.config.vocab_size, (args.batch, args.seq + 1))
+    ids = torch.randint(0, model.config.vocab_size, (args.batch, args.seq + 1), device=args.device)
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].reshape(-1)
 
     def loss_of(inputs):
-        with torch.autocast("cpu", torch.bfloat16, enabled=mode.endswith("bf16")):
+        with torch.autocast(args.device, torch.bfloat16, enabled=mode.endswith("bf16")):
             logits = model(input_ids=inputs).logits
             return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets)
 
     forward = torch.compile(loss_of) if mode.startswith("compile") else loss_of
 
     def step():
+        wait(args.device)
         start = time.perf_counter()
         loss = forward(inputs)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        wait(args.device)
         return time.perf_counter() - start, loss.item()
 
     warmup = [step() for _ in range(args.warmup)]
     timed = [step() for _ in range(args.steps)]
     seconds = [t for t, _ in timed]
     median = statistics.median(seconds)
-    return {"peer": "pytorch", "mode": mode, "model": args.config or "gpt2-124m",
+    if offloaded:
+        torch.distributed.destroy_process_group()
+    return {"peer": "pytorch", "mode": mode, "device": args.device, "model": args.config or "gpt2-124m",
             "parameters": sum(p.numel() for p in model.parameters()),
             "batch": args.batch, "seq": args.seq, "threads": torch.get_num_threads(),
             "optimizer": kind, "tokens_per_s": args.batch * args.seq / median,
@@ -102,7 +164,9 @@ def measure(args, mode):
             "steps": args.steps, "warmup_s": sum(t for t, _ in warmup),
             "first_loss": warmup[0][1] if warmup else timed[0][1], "last_loss": timed[-1][1],
             "peak_rss_bytes": peak_rss_bytes(), "libraries_rss_bytes": libraries,
+            "device_peak_bytes": torch.cuda.max_memory_allocated() if args.device == "cuda" else None,
             "torch": torch.__version__, "transformers": transformers.__version__,
+            "gpu": torch.cuda.get_device_name() if args.device == "cuda" else None,
             "cpu": cpu_name(), "cpu_capability": torch.backends.cpu.get_cpu_capability()}
 
 
@@ -116,6 +180,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modes", nargs="*", metavar="MODE", help=", ".join(MODES))
     parser.add_argument("--config", help="config.json of the model; default GPT-2 124M")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--device-memory", type=int, help="bytes of the GPU that PyTorch may take")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seq", type=int, default=512)
     parser.add_argument("--steps", type=int, default=5, help="timed steps")

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Training speed and memory beside PyTorch, on one machine in one run.
 
-    cmake --build build && python bench/train.py [--config config.json] [--batch 4] [--seq 512]
+    cmake --build build && python bench/train.py [--device cpu|cuda] [--config config.json] [--batch 4] [--seq 512]
                                                  [--steps 5] [--rounds 1] [MODE ...]
 
-Each round runs `protrain train` in bf16 and in fp32 and then each MODE of peer_pytorch.py (default
-eager-bf16 and eager-fp32), on the same model shape with random weights, random ids, AdamW and
+Each round runs `protrain train` in bf16 and in fp32 (--dtypes) and then each MODE of peer_pytorch.py (default
+eager-bf16 and eager-fp32), on the same model shape (bench/shapes) with random weights, random ids, AdamW and
 clipping, with all cores. Prints a line for each and the ratios, and with --out FILE appends all of it as
-JSON lines. Ceilings come from build/bench/bench_matmul. Needs torch and transformers, for example
+JSON lines. --peak measures PyTorch's best bf16 product first, and each line says what part of it the model's
+own operations are (recomputed ones not counted). On the CPU, ceilings come from build/bench/bench_matmul. Needs torch and transformers, for example
     python3 -m venv peers && peers/bin/pip install torch transformers && peers/bin/python bench/train.py
 """
 
@@ -27,16 +28,40 @@ GPT2_124M = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "
              "initializer_range": 0.02}
 
 
-def peak_rss(stderr):
-    """From protrain's last lines: "process: 2.47 GiB at its peak"."""
-    number, unit = stderr.split("process: ")[1].split()[:2]
-    return int(float(number) * {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit])
+def peak_rss(pid):
+    with open(f"/proc/{pid}/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def flop_per_token(config, seq):
+    """Of one training step: forward, and backward at twice that. Attention counts the half that causality leaves."""
+    if config["model_type"] == "gpt2":
+        hidden, layers, heads_dim = config["n_embd"], config["n_layer"], config["n_embd"]
+        layer = 12 * hidden * hidden
+    else:
+        hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
+        head_dim = config.get("head_dim") or hidden // heads
+        heads_dim = heads * head_dim
+        layer = hidden * (2 * heads_dim + 2 * config["num_key_value_heads"] * head_dim + 3 * config["intermediate_size"])
+    return 3 * (2 * (layers * layer + hidden * config["vocab_size"]) + layers * 2 * seq * heads_dim)
+
+
+def read_config(args):
+    return json.load(open(args.config)) if args.config else GPT2_124M
+
+
+def bytes_of(size):
+    units = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
+    for unit, factor in units.items():
+        if size.endswith(unit):
+            return int(float(size[:-len(unit)]) * factor)
+    return int(size)
 
 
 def train(args, dtype, folder):
-    """One run of protrain; the first step of it is a warm-up."""
+    """One run of protrain, whose first step is a warm-up, and which is ended before it saves anything: it is told of more steps."""
     import numpy as np
-    config = json.load(open(args.config)) if args.config else GPT2_124M
+    config = read_config(args)
     model = pathlib.Path(folder, "model")
     model.mkdir(exist_ok=True)
     (model / "config.json").write_text(json.dumps(config))
@@ -45,30 +70,61 @@ def train(args, dtype, folder):
     np.save(model / "ids.npy", ids.astype(np.uint32))
     out = pathlib.Path(folder, f"out-{dtype}-{len(os.listdir(folder))}")
     command = [args.protrain, "train", "--model", str(model), "--data", str(model / "ids.npy"), "--dtype", dtype,
-               "--batch-size", str(args.batch), "--seq-len", str(args.seq), "--steps", str(args.steps + 1), "--out", str(out),
-               "--json", "--lr", "1e-4"]
+               "--batch-size", str(args.batch), "--seq-len", str(args.seq), "--steps", str(args.steps + 1000), "--out", str(out),
+               "--json", "--lr", "1e-4", "--device", args.device]
     if args.device_memory:
         command += ["--device-memory", args.device_memory]
+    steps = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        lines, errors = process.communicate()
-    if process.returncode:
-        sys.exit(f"{' '.join(command)}: {errors}")
-    steps = [json.loads(line) for line in lines.splitlines()]
+        while len(steps) <= args.steps and (line := process.stdout.readline()):
+            steps.append(json.loads(line))
+        if len(steps) <= args.steps:
+            sys.exit(f"{' '.join(command)}: {process.stderr.read()}")
+        rss = peak_rss(process.pid)
+        process.kill()
     seconds = [s["step_s"] for s in steps[1:]]
-    peak = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    peak = json.loads((out / "metrics.jsonl").read_text().splitlines()[args.steps])
     return {"peer": "protrain", "mode": dtype, "tokens_per_s": args.batch * args.seq / statistics.median(seconds),
             "step_s": statistics.median(seconds), "step_s_min": min(seconds), "step_s_max": max(seconds),
-            "batch": args.batch, "seq": args.seq, "device_peak_bytes": peak["device_peak_bytes"],
-            "peak_rss_bytes": peak_rss(errors),
+            "model": args.config or "gpt2-124m", "batch": args.batch, "seq": args.seq, "device": args.device,
+            "predicted_step_s": peak.get("predicted_step_s"), "device_peak_bytes": peak["device_peak_bytes"],
+            "peak_rss_bytes": rss,
             "arithmetic": json.loads((out / "machine.json").read_text())["arithmetic"]}
 
 
 def peer(args, mode):
     command = [sys.executable, str(HERE / "peer_pytorch.py"), "--batch", str(args.batch), "--seq", str(args.seq), "--steps",
-               str(args.peer_steps), "--warmup", "1", mode]
+               str(args.peer_steps), "--warmup", "2" if args.device == "cuda" else "1", "--device", args.device, mode]
     if args.config:
         command += ["--config", args.config]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    if args.device_memory:
+        command += ["--device-memory", str(bytes_of(args.device_memory))]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        print(f"pytorch   {mode:13} failed with status {done.returncode}", flush=True)
+        return None
+    return json.loads(done.stdout)
+
+
+def report(args, row, peak):
+    """A line for people, and with --out one for programs."""
+    row["date"] = datetime.date.today().isoformat()
+    line = f"{row['peer']:9} {row['mode']:13} "
+    if "flop_per_s" in row:
+        line += f"{row['flop_per_s'] / 1e12:8.1f} TFLOP/s"
+    else:
+        row["model_flop_per_s"] = row["tokens_per_s"] * flop_per_token(read_config(args), args.seq)
+        line += f"{row['tokens_per_s']:10.1f} tokens/s  {row['step_s'] * 1e3:8.1f} ms  {row['model_flop_per_s'] / 1e12:7.2f} TFLOP/s"
+        line += f"  {row['peak_rss_bytes'] / 2**30:6.2f} GiB of RAM"
+        if row.get("device_peak_bytes"):
+            line += f"  {row['device_peak_bytes'] / 2**30:6.2f} GiB of the device"
+        if peak:
+            row["part_of_peak"] = row["model_flop_per_s"] / peak
+            line += f"  {100 * row['part_of_peak']:5.1f}% of the peak"
+    print(line, flush=True)
+    if args.out:
+        with open(args.out, "a") as f:
+            f.write(json.dumps(row) + "\n")
 
 
 def main():
@@ -80,28 +136,34 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--peer-steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--device-memory")
+    parser.add_argument("--dtypes", nargs="+", default=["bf16", "fp32"])
+    parser.add_argument("--peak", action="store_true")
     parser.add_argument("--protrain", default=str(HERE.parent / "build" / "protrain"))
     parser.add_argument("--out", help="append the results here, as JSON lines")
     args = parser.parse_args()
     results = {}
+    peak = None
+    if args.peak:
+        row = peer(args, "matmul-bf16")
+        peak = row and row["flop_per_s"]
+        if row:
+            report(args, row, None)
     for _ in range(args.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            rows = [train(args, dtype, folder) for dtype in ("bf16", "fp32")]
-        rows += [peer(args, mode) for mode in args.modes]
-        for row in rows:
-            results.setdefault((row["peer"], row["mode"]), []).append(row)
-            row["date"] = datetime.date.today().isoformat()
-            print(f"{row['peer']:9} {row['mode']:13} {row['tokens_per_s']:8.1f} tokens/s  {row['peak_rss_bytes'] / 2**30:5.2f} GiB",
-                  flush=True)
-            if args.out:
-                with open(args.out, "a") as f:
-                    f.write(json.dumps(row) + "\n")
+            runs = [lambda d=d: train(args, d, folder) for d in args.dtypes] + [lambda m=m: peer(args, m) for m in args.modes]
+            for run in runs:
+                row = run()
+                if row:
+                    results.setdefault((row["peer"], row["mode"]), []).append(row)
+                    report(args, row, peak)
     speed = {key: statistics.median(r["tokens_per_s"] for r in rows) for key, rows in results.items()}
     for (name, mode), value in speed.items():
         if name != "protrain":
-            ours = speed["protrain", "bf16" if mode.endswith("bf16") else "fp32"]
-            print(f"protrain beside {name} {mode}: {ours / value:.2f} times")
+            ours = speed.get(("protrain", "bf16" if mode.endswith("bf16") else "fp32"))
+            if ours:
+                print(f"protrain beside {name} {mode}: {ours / value:.2f} times")
 
 
 if __name__ == "__main__":
