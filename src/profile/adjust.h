@@ -25,4 +25,7 @@ void work_times_add(work_times *w, const schedule_input *in, const schedule *s, 
  * hundredth of all stay as they are: a late thread would count for more than they do. */
 int costs_adjust(costs *c, const schedule_input *in, const schedule *s, const work_times *w, pt_error *e);
 
+/* Everything takes `by` times as long. */
+void costs_scale(costs *c, double by);
+
 #endif

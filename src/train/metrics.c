@@ -52,14 +52,14 @@ int metrics_open(trainer *t, pt_error *e)
 /* A step allocates nothing, so the line is not made by the JSON library. */
 int metrics_write(trainer *t, const pt_step *s, pt_error *e)
 {
-    pt_summary sum;
-    pt_trainer_summary(t, &sum);
+    pt_memory memory[TIERS];
+    int memory_n = trainer_memory(t, memory);
     FILE *f = t->metrics;
     fprintf(f, "{\"step\":%lld,\"loss\":%.17g,\"grad_norm\":%.17g,\"lr\":%.17g,\"tokens\":%lld,\"step_s\":%.9g,"
                "\"predicted_step_s\":%.9g,\"tokens_per_s\":%.9g",
             (long long)s->step, s->loss, s->grad_norm, s->lr, (long long)s->tokens, s->step_s, s->predicted_step_s, s->tokens_per_s);
-    for (int i = 0; i < sum.memory_n; i++) {
-        const pt_memory *m = &sum.memory[i];
+    for (int i = 0; i < memory_n; i++) {
+        const pt_memory *m = &memory[i];
         fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu", m->tier, (unsigned long long)m->peak_bytes, m->tier,
                 (unsigned long long)m->predicted_bytes);
     }

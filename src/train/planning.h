@@ -23,7 +23,6 @@ typedef struct planning {
     char disk_path[FILE_PATH_BYTES]; /* folder of the disk tier */
     bool evaluates;
     bool runs;                       /* on this machine, also with the file of another */
-    bool fresh;                      /* measure, whatever was kept from before */
     /* found */
     bool from_file;                  /* the machine is a machine file's */
     machine_spec machine;

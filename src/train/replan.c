@@ -30,11 +30,14 @@ enum { WINDOW = 5, PATIENCE_MOST = 1 << 10 };
 
 /* ---- what is known now ---- */
 
-/* The costs as the timed tasks have them; what no task explains is put beside them. */
+/* The costs as the timed tasks have them. Where the median step took more than they explain, the rest is put beside them; where
+ * it took less, some of the timed steps were slow ones. */
 static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
 {
     const schedule_input in = trainer_schedules(t);
     const update_time update = trainer_plan(t)->update;
+    const unsigned kinds = search_kinds(&t->planning.search, update);
+    const double measured_ns = measured_median_s(&t->measured, WINDOW) * 1e9;
     schedule_kind first;
     int second;
     *c = t->planning.profile.costs;
@@ -43,13 +46,14 @@ static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
     if (!failed && second >= 0)
         failed = costs_adjust(c, &in, executor_schedule(t->x, second), &t->measured.work[second], e);
     if (!failed)
-        failed = forecast_make(&in, search_kinds(&t->planning.search, update), c, f, e);
-    double rest = measured_median_s(&t->measured, WINDOW) * 1e9 - f->step_ns;
-    if (failed || c->step_ns + rest < 0)
-        rest = -c->step_ns;
-    c->step_ns += rest;
-    f->step_ns += rest;
-    return failed;
+        failed = forecast_make(&in, kinds, c, f, e);
+    if (failed)
+        return failed;
+    if (f->step_ns <= measured_ns)
+        c->step_ns += measured_ns - f->step_ns;
+    else
+        costs_scale(c, measured_ns / f->step_ns);
+    return forecast_make(&in, kinds, c, f, e);
 }
 
 /* The queue whose tasks differ most from the prediction, as a phrase: "disk reads take 3.1 times as long". */

@@ -36,8 +36,9 @@ static void describe_limits(const trainer *t, char *out, size_t n)
         if (f->busy_ns[q] >= 0.01 * f->step_ns && f->step_ns > 0)
             used += (size_t)snprintf(out + used, n - used, "%s%s %.0f%%", used ? ", " : "", queue_names[q], 100 * f->busy_ns[q] / f->step_ns);
     if (f->written_bytes && f->step_ns > 0 && used < n)
-        snprintf(out + used, n - used, "; %s written to the disk a step, %.3g TB a day", size_format(size, f->written_bytes),
-                 (double)f->written_bytes * 86400e-3 / f->step_ns);
+        snprintf(out + used, n - used, "; %s written to the disk a step, %.3g TB a day: a disk rated for 600 TB lasts %.3g days",
+                 size_format(size, f->written_bytes), (double)f->written_bytes * 86400e-3 / f->step_ns,
+                 600e12 * f->step_ns / ((double)f->written_bytes * 86400e9));
 }
 
 void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
@@ -58,10 +59,16 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->predicted_step_s = t->forecast.step_ns * 1e-9;
     describe_plan(t, s->plan, sizeof s->plan);
     describe_limits(t, s->limits, sizeof s->limits);
+    s->memory_n = trainer_memory(t, s->memory);
+}
+
+int trainer_memory(const trainer *t, pt_memory out[TIERS])
+{
+    int n = 0;
     for (int k = 0; k < TIERS && t->x; k++)
         if (executor_bytes(t->x, k))
-            s->memory[s->memory_n++] =
-                (pt_memory){tier_names[k], t->planning.budget[k], executor_bytes(t->x, k), executor_peak_bytes(t->x, k)};
+            out[n++] = (pt_memory){tier_names[k], t->planning.budget[k], executor_bytes(t->x, k), executor_peak_bytes(t->x, k)};
+    return n;
 }
 
 int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS])

@@ -62,6 +62,9 @@ void trainer_notice(const trainer *t, const char *fmt, ...) __attribute__((forma
 void trainer_progress(const trainer *t, const char *stage, uint64_t done, uint64_t total);
 int trainer_drain(trainer *t, pt_error *e); /* runs the waiting updates; an error where the state is broken */
 
+/* summary.c */
+int trainer_memory(const trainer *t, pt_memory out[TIERS]); /* of each tier that is used; their number */
+
 /* setup.c */
 int trainer_setup(trainer *t, pt_error *e);
 int trainer_open_executor(trainer *t, pt_error *e); /* for the plan; its forecast is made too */

@@ -104,6 +104,27 @@ static void adjusted_costs_predict_what_was_measured_beside_others(void **state)
     assert_true(after < 0.04);
 }
 
+static void scaled_costs_scale_every_step(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    for (uint64_t i = 0; i < 30; i++) {
+        random_source r = random_fork(&all, i);
+        random_case c;
+        schedule s;
+        pt_error e = {0};
+        assert_int_equal(random_case_open(&r, &c, &e), 0);
+        if (!schedule_build(&c.input, random_kind(&r, &c), &s, &e)) {
+            costs p = random_costs(&r, c.model, true);
+            double before = predicted(&c, &s, &p), by = random_ns(&r, 0.1, 10);
+            costs_scale(&p, by);
+            assert_true(fabs(predicted(&c, &s, &p) - by * before) <= 1e-9 * by * before);
+            schedule_free(&s);
+        }
+        random_case_close(&c);
+    }
+}
+
 /* Nothing ran: nothing changes. */
 static void without_measurements_costs_stay(void **state)
 {
@@ -130,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adjusted_costs_predict_what_was_measured),
         cmocka_unit_test(adjusted_costs_predict_what_was_measured_beside_others),
+        cmocka_unit_test(scaled_costs_scale_every_step),
         cmocka_unit_test(without_measurements_costs_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
