@@ -263,7 +263,8 @@ static bool slot_filled_too_early(damaged *d)
         return false;
     for (int i = s->homes_n; i < s->buffers_n; i++) {
         const buffer *a = &s->buffers[i];
-        if (a->slot == b->slot && a->first >= 0 && a->last < b->first && (!before || a->last > before->last))
+        bool overlap = a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes; /* saved sets lie side by side in theirs */
+        if (a->slot == b->slot && overlap && a->first >= 0 && a->last < b->first && (!before || a->last > before->last))
             before = a;
     }
     if (!before)

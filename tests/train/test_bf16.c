@@ -150,7 +150,7 @@ static void add_runs(const char *name, runs *r)
 /* The mean of ours is at most theirs, but for the standard error of the difference. */
 static void is_no_further(const char *who, const double *ours, const double *theirs, int n)
 {
-    double difference[RUNS_MOST], squares = 0;
+    double difference[RUNS_MOST] = {0}, squares = 0;
     for (int i = 0; i < n; i++)
         difference[i] = ours[i] - theirs[i];
     double m = mean(difference, n);
