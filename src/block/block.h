@@ -54,6 +54,9 @@ void embedding_forward(const block_context *c, const block_weights *w, const blo
 /* saved and workspace as layer_layout says; the input x stands in saved. out: (R, C). */
 void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                    char *saved, char *workspace, void *out);
+/* What was not saved into the workspace again: the first part of backward, by itself for measuring. */
+void layer_recompute(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+                     char *saved, char *workspace);
 /* dx: (R, C), gradient of the block's output on entry, of its input on return; so is the stream. */
 void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first);

@@ -252,15 +252,22 @@ static void attention_backward(const layer *y, const gradients *g)
     }
 }
 
+void layer_recompute(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
+                     char *saved, char *workspace)
+{
+    layer y = layer_open(c, block, l, w, u, saved, workspace);
+    for (int t = 0; t < LAYER_TENSORS; t++)
+        if (stages[t] && !l->saved[t])
+            stages[t](&y);
+}
+
 void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first)
 {
     layer y = layer_open(c, block, l, w, u, saved, workspace);
     const gradients g = {accumulators, first};
     const model_config *m = y.config;
-    for (int t = 0; t < LAYER_TENSORS; t++)
-        if (stages[t] && !l->saved[t])
-            stages[t](&y);
+    layer_recompute(c, block, l, w, u, saved, workspace);
     void *dact = temp(&y, TEMP_DACT), *dup = temp(&y, TEMP_DUP), *dn = temp(&y, TEMP_DN), *datt = temp(&y, TEMP_DATT);
     linear_backward(&y, &g, dx, y.hidden, tensor(&y, LAYER_ACT), m->ffn, PARAM_DOWN, PARAM_DOWN_BIAS, dact);
     queue_submit(c->queue, &(op){OP_ACTIVATION_BACKWARD, .activation_backward = {

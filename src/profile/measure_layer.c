@@ -1,23 +1,19 @@
-/* measure_layer.c - a decoder layer, forward and backward at each save level, for one unit.
+/* measure_layer.c - a decoder layer for one unit: forward, backward with everything saved, and what each other save level
+ * computes again before it.
+ *
+ *   backward(level) = recompute(level) + backward(everything saved)
  *
  * Every round runs all of it, each time with another of several sets of weights and saved tensors, as many as a model has
- * layers or as fill 128 MiB: a layer whose weights are in the cache would be too fast. The levels of backward differ by
- * what is computed again, which are parts of forward.
+ * layers or as fill 128 MiB: a layer whose weights are in the cache would be too fast.
  *
- * Where a whole unit takes too long for all that, a cut one (fewer sequences, then shorter ones) is run at all levels, and
- * as large a unit as time and memory allow only forward and backward with everything saved:
- *
- *   recomputed(unit) = recomputed(cut) / forward(cut) * forward(unit)      of like work, so that what few rows cost
- *                                                                          more per row falls out
- *
- * Attention grows with the square of the length. Where sequences are shortened it is measured alone (measure_attention.c),
- * taken out before scaling and put back as it is at the full length.
+ * Where that takes too long, or more memory than there is, fewer rows are run: fewer sequences, then shorter ones. A straight
+ * line through the times of very few rows and of those gives the whole unit's: a part of the work (reading weights, adding to
+ * their gradients) is the same for any number of rows. Only attention grows with the square of the length. Where sequences are
+ * shortened it is measured alone (measure_attention.c), taken out before and put back as it is at the full length.
  */
 #include "profile/measure_parts.h"
 
-#include <string.h>
-
-enum { SETS = 8, DATA_ARRAYS = 4 };
+enum { SETS = 8 };
 
 typedef struct layer_bench {
     const model *model;
@@ -30,7 +26,7 @@ typedef struct layer_bench {
     char *workspace, *out, *dx, *gradient;
     float *accumulators;
     unit_data data;
-    samples forward[SAVE_LEVELS], backward[SAVE_LEVELS];
+    samples forward, backward, recompute[SAVE_ALL];
 } layer_bench;
 
 /* ---- memory ---- */
@@ -100,6 +96,14 @@ static void forward(queue *q, void *arg, int level, int turn)
     layer_forward(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace, y->out);
 }
 
+static void recompute(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    block_context c = context_of(y, q);
+    int set = turn % y->sets_n;
+    layer_recompute(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace);
+}
+
 static void backward(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
@@ -118,27 +122,34 @@ static void restore(queue *q, void *arg, int level, int turn)
         queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->data.unit.stream, .bytes = residual_bytes(y->model, &y->shape)}});
 }
 
-/* Level SAVE_INPUT needs nothing that forward leaves, so that any forward may come before it. */
-static int rounds(layer_bench *y, queue *q, bool all_levels, int least, double seconds, pt_error *e)
+static int rounds(layer_bench *y, queue *q, int least, double seconds, pt_error *e)
 {
-    stage stages[3 * SAVE_LEVELS];
-    int n = 0;
-    for (int level = all_levels ? 0 : SAVE_ALL; level < SAVE_LEVELS; level++) {
-        stages[n++] = (stage){restore, level, NULL};
-        stages[n++] = (stage){forward, level, &y->forward[level]};
-        stages[n++] = (stage){backward, level, &y->backward[level]};
-    }
+    stage stages[SAVE_ALL + 3] = {{restore, 0, NULL}, {forward, SAVE_ALL, &y->forward}};
+    int n = 2;
+    for (int level = 0; level < SAVE_ALL; level++)
+        stages[n++] = (stage){recompute, level, &y->recompute[level]};
+    stages[n++] = (stage){backward, SAVE_ALL, &y->backward};
     return measure_rounds(q, stages, n, y, least, seconds, e);
 }
 
 static void forget(layer_bench *y)
 {
-    memset(y->forward, 0, sizeof y->forward);
-    memset(y->backward, 0, sizeof y->backward);
+    y->forward.n = y->backward.n = 0;
+    for (int level = 0; level < SAVE_ALL; level++)
+        y->recompute[level].n = 0;
 }
 
-/* Opens the memory for `rows`, warms up and measures: samples in y. */
-static int run(layer_bench *y, bench *b, int64_t rows, bool all_levels, bool warm, int least, double seconds, pt_error *e)
+/* Seconds of a round, as the medians are now. */
+static double round_s(const layer_bench *y)
+{
+    double ns = samples_median(&y->forward) + samples_median(&y->backward);
+    for (int level = 0; level < SAVE_ALL; level++)
+        ns += samples_median(&y->recompute[level]);
+    return ns * 1e-9;
+}
+
+/* Takes the memory for `rows` and measures: samples in y. A first round does not count, unless it is one of long runs. */
+static int run(layer_bench *y, bench *b, int64_t rows, bool warm, int least, double seconds, pt_error *e)
 {
     area a;
     resize(y, b, rows);
@@ -147,19 +158,65 @@ static int run(layer_bench *y, bench *b, int64_t rows, bool all_levels, bool war
     if (failed)
         return failed;
     if (warm)
-        failed = rounds(y, b->compute, all_levels, 1, 0, e);
+        failed = rounds(y, b->compute, 1, 0, e);
     forget(y);
     if (!failed)
-        failed = rounds(y, b->compute, all_levels, least, seconds, e);
+        failed = rounds(y, b->compute, least, seconds, e);
     area_close(&a);
     return failed;
 }
 
-/* ---- sizes ---- */
+/* ---- results ---- */
 
-static double flops(const layer_bench *y, const step_shape *s) { return model_layer_flops(y->model, y->block, s->unit_rows, s->seq_len); }
+/* Medians of a run, without attention: that is kept apart. */
+typedef struct part {
+    step_shape shape;
+    double forward, backward, recompute[SAVE_ALL];
+    attention_ns attention;
+} part;
 
-/* The most rows, up to `rows`, for which there is memory; shape_cut's own steps. */
+static double at_least(double x, double least) { return x > least ? x : least; }
+
+static part part_of(const layer_bench *y, const attention_ns *attention)
+{
+    part p = {.shape = y->shape, .attention = *attention};
+    p.forward = at_least(samples_median(&y->forward) - attention->forward, 0);
+    p.backward = at_least(samples_median(&y->backward) - attention->backward, 0);
+    for (int level = 0; level < SAVE_ALL; level++)
+        p.recompute[level] = at_least(samples_median(&y->recompute[level]) - (level == SAVE_INPUT ? attention->forward : 0), 0);
+    return p;
+}
+
+/* The straight line through both at `rows` rows, not flatter than half of what is in proportion and not steeper. */
+static double at_rows(const part *few, double few_ns, const part *many, double many_ns, int64_t rows)
+{
+    double n = (double)many->shape.unit_rows, each = many_ns / n, slope = each;
+    if (few->shape.unit_rows < many->shape.unit_rows)
+        slope = (many_ns - few_ns) / (n - (double)few->shape.unit_rows);
+    slope = slope < each / 2 ? each / 2 : slope > each ? each : slope;
+    return many_ns + slope * ((double)rows - n);
+}
+
+static void take_results(const part *few, const part *many, int64_t rows, const attention_ns *whole, layer_cost *out)
+{
+    for (int level = 0; level < SAVE_LEVELS; level++) {
+        out->forward_ns[level] = at_rows(few, few->forward, many, many->forward, rows) + whole->forward;
+        out->backward_ns[level] = at_rows(few, few->backward, many, many->backward, rows) + whole->backward;
+        if (level < SAVE_ALL)
+            out->backward_ns[level] += at_rows(few, few->recompute[level], many, many->recompute[level], rows);
+    }
+    out->backward_ns[SAVE_INPUT] += whole->forward;
+}
+
+static double spread_of(const layer_bench *y, bool whole)
+{
+    double spread = at_least(samples_spread(&y->forward), samples_spread(&y->backward));
+    return at_least(spread, y->forward.n < 3 ? 0.01 : 0) + (whole ? 0 : 0.02);
+}
+
+/* ---- a layer ---- */
+
+/* The most rows, halved from `rows`, for which there is memory. */
 static int64_t rows_that_fit(layer_bench *y, bench *b, int64_t rows)
 {
     for (; rows > 1; rows /= 2) {
@@ -170,117 +227,69 @@ static int64_t rows_that_fit(layer_bench *y, bench *b, int64_t rows)
     return rows;
 }
 
-/* ---- results ---- */
-
-static double spread_of(const layer_bench *y, int level)
+/* So few rows that even a slow machine has done them in a moment. */
+static int64_t few_rows(const bench *b, int block)
 {
-    double f = samples_spread(&y->forward[level]), b = samples_spread(&y->backward[level]);
-    return f > b ? f : b;
+    const double flops = 2e9;
+    int64_t rows = b->r->shape->unit_rows;
+    while (rows > 64 && model_layer_flops(b->r->model, block, rows, b->r->shape->seq_len) > flops)
+        rows /= 2;
+    return rows;
 }
 
-/* All levels of the whole unit were run. */
-static void take_direct(const layer_bench *y, layer_result *out)
+/* Attention of the unit as it was run, and of the whole one; nothing where sequences were not shortened. */
+static int attention_of(bench *b, const layer_bench *y, attention_ns *ran, double seconds, pt_error *e)
 {
-    for (int l = 0; l < SAVE_LEVELS; l++) {
-        out->cost.forward_ns[l] = samples_median(&y->forward[l]);
-        out->cost.backward_ns[l] = samples_median(&y->backward[l]);
-    }
-    out->spread = spread_of(y, SAVE_ALL);
+    *ran = (attention_ns){0};
+    return y->shape.seq_len < b->r->shape->seq_len ? measure_attention(b, y->block, &y->shape, seconds, ran, e) : 0;
 }
 
-typedef struct part { double forward, backward[SAVE_LEVELS]; step_shape shape; attention_ns attention; } part;
-
-static void take_part(const layer_bench *y, part *p)
-{
-    p->shape = y->shape;
-    p->forward = samples_median(&y->forward[SAVE_ALL]);
-    for (int l = 0; l < SAVE_LEVELS; l++)
-        p->backward[l] = samples_median(&y->backward[l]);
-}
-
-static double at_least(double x, double least) { return x > least ? x : least; }
-
-/* `cut`: all levels of few rows; `big`: forward, and backward with everything saved, of as many as was possible. */
-static void take_scaled(const part *cut, const part *big, const step_shape *full, const attention_ns *attention, layer_result *out)
-{
-    double ratio = (double)full->unit_rows / (double)big->shape.unit_rows;
-    double rest = at_least(big->forward - big->attention.forward, 0) * ratio;
-    double backward = at_least(big->backward[SAVE_ALL] - big->attention.backward, 0) * ratio + attention->backward;
-    double cut_rest = at_least(cut->forward - cut->attention.forward, 1);
-    for (int l = 0; l < SAVE_LEVELS; l++) {
-        double again = cut->backward[l] - cut->backward[SAVE_ALL], attends = l == SAVE_INPUT;
-        again = at_least(again - attends * cut->attention.forward, 0) / cut_rest * rest;
-        out->cost.forward_ns[l] = rest + attention->forward;
-        out->cost.backward_ns[l] = backward + (l == SAVE_ALL ? 0 : again + attends * attention->forward);
-    }
-}
-
-/* Attention alone at the lengths that were run, where they are not the whole one; in all else it scales with the rows. */
-static int measure_attentions(bench *b, int block, part *cut, part *big, attention_ns *full, double seconds, pt_error *e)
-{
-    const step_shape *s = b->r->shape;
-    *full = cut->attention = big->attention = (attention_ns){0};
-    if (cut->shape.seq_len == s->seq_len)
-        return 0;
-    int failed = measure_attention(b, block, s, seconds / 2, full, e);
-    if (!failed)
-        failed = measure_attention(b, block, &cut->shape, seconds / 4, &cut->attention, e);
-    if (!failed && big->shape.seq_len < s->seq_len)
-        return measure_attention(b, block, &big->shape, seconds / 4, &big->attention, e);
-    double of_unit = (double)big->shape.unit_rows / (double)s->unit_rows;
-    big->attention = (attention_ns){full->forward * of_unit, full->backward * of_unit};
-    return failed;
-}
-
-static int measure_scaled(layer_bench *y, bench *b, part *cut, double seconds, layer_result *out, pt_error *e)
+/* `few` has been run; as many rows as time and memory allow. */
+static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double seconds, layer_result *out, pt_error *e)
 {
     const step_shape *full = b->r->shape;
+    attention_ns few_ran, many_ran, whole = {0};
+    double row_s = round_s(y) / (double)y->shape.unit_rows;
+    int failed = attention_of(b, y, &few_ran, seconds / 16, e);
+    part few = part_of(y, &few_ran);
     int64_t rows = rows_that_fit(y, b, full->unit_rows);
-    double rate = flops(y, &cut->shape) / (cut->forward + cut->backward[SAVE_ALL]), share = seconds * 0.8;
     step_shape s = shape_cut(full, rows);
-    for (; s.unit_rows > cut->shape.unit_rows && flops(y, &s) / rate > share * 1e9; s = shape_cut(full, rows))
+    for (; s.unit_rows > few_rows && row_s * (double)s.unit_rows > seconds; s = shape_cut(full, rows))
         rows /= 2;
-    int failed = run(y, b, rows, false, false, 1, share, e);
-    part big;
-    attention_ns attention;
-    take_part(y, &big);
     if (!failed)
-        failed = measure_attentions(b, y->block, cut, &big, &attention, seconds - share, e);
+        failed = run(y, b, rows, row_s * (double)s.unit_rows * 4 < seconds, 1, seconds, e);
+    bool shorter = !failed && y->shape.seq_len < full->seq_len;
+    if (!failed)
+        failed = attention_of(b, y, &many_ran, seconds / 8, e);
+    if (!failed && shorter)
+        failed = measure_attention(b, y->block, full, seconds / 4, &whole, e);
     if (failed)
         return failed;
-    take_scaled(cut, &big, full, &attention, out);
-    out->spread = at_least(spread_of(y, SAVE_ALL), 0.01) + (big.shape.unit_rows < full->unit_rows ? 0.02 : 0);
+    part many = part_of(y, &many_ran);
+    if (!shorter) /* what few rows took for attention is not to be taken out either: it scales with the rows like all else */
+        few = many;
+    take_results(&few, &many, full->unit_rows, &whole, &out->cost);
+    out->spread = spread_of(y, s.unit_rows == full->unit_rows);
     return 0;
 }
 
 int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_error *e)
 {
-    const double probe_flops = 2e9; /* what even a slow machine does in half a second */
-    static const double rounds_wanted = 3;
     layer_bench y = {.model = b->r->model, .block = block, .backwards = true};
-    int64_t full = b->r->shape->unit_rows, rows = full;
-    while (rows > 64 && model_layer_flops(y.model, block, rows, b->r->shape->seq_len) > probe_flops)
-        rows /= 2;
-    rows = rows_that_fit(&y, b, rows);
-    int failed = run(&y, b, rows, true, true, rows < full ? 1 : 3, rows < full ? 0 : seconds, e);
+    const step_shape *full = b->r->shape;
+    int64_t few = rows_that_fit(&y, b, few_rows(b, block));
+    bool all = few == full->unit_rows;
+    int failed = run(&y, b, few, true, all ? 3 : 1, all ? seconds : 0, e);
     if (failed)
         return failed;
-    part cut;
-    take_part(&y, &cut);
-    double round = 0, ratio = (double)full / (double)y.shape.unit_rows;
-    for (int l = 0; l < SAVE_LEVELS; l++)
-        round += (samples_median(&y.forward[l]) + samples_median(&y.backward[l])) * 1e-9;
     out->cut_rows = y.shape.unit_rows;
-    if (y.shape.unit_rows == full) {
-        take_direct(&y, out);
-        return 0;
-    }
-    if (round * ratio * rounds_wanted <= seconds && rows_that_fit(&y, b, full) == full) {
-        failed = run(&y, b, full, true, false, 1, seconds, e);
-        take_direct(&y, out);
-        return failed;
-    }
-    return measure_scaled(&y, b, &cut, seconds * 0.8, out, e);
+    if (!all)
+        return measure_more(&y, b, few, seconds, out, e);
+    attention_ns none = {0};
+    part whole = part_of(&y, &none);
+    take_results(&whole, &whole, full->unit_rows, &none, &out->cost);
+    out->spread = spread_of(&y, true);
+    return 0;
 }
 
 int check_layer(bench *b, int64_t rows, double *ns, pt_error *e)
