@@ -10,7 +10,7 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
-#include "search/rule.h"
+#include "search/search.h"
 #include "train/budgets.h"
 #include "train/evaluation.h"
 #include "train/executor.h"
@@ -34,8 +34,7 @@ typedef struct evaluation {
     uint64_t budget[TIERS];
     bool host_tier;
     const char *disk_path;
-    packing packing;
-    plan plan;
+    search_result found;
     device *device, *host;
     executor *x;
     evaluation_sum sum;
@@ -123,18 +122,42 @@ static int choose_budgets(evaluation *v, pt_error *e)
     return failed ? failed : budgets_choose(&r, v->budget, &v->host_tier, e);
 }
 
+/* Nothing is measured for one pass over some data: of plans that fit, the one that reads least is best on any machine. Rates
+ * of an ordinary processor and disk put the rest in order. */
+static void rough_costs(const evaluation *v, costs *c)
+{
+    const double operations = 500, copied = 8, read = 1.5, written = 1; /* a ns */
+    const cost_curve copies = {2, {1, 1e9}, {1e4, 1e4 + 1e9 / copied}};
+    double weights = (double)accumulator_elements(v->model, 1), forward = 2 * (double)v->shape.unit_rows * weights / operations;
+    costs_init(c);
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        c->layer[0].forward_ns[level] = forward;
+    c->head_eval_ns = 2 * (double)v->shape.unit_rows * (double)accumulator_elements(v->model, v->model->blocks_n - 1) / operations;
+    c->to_device = c->from_device = copies;
+    c->read = (cost_curve){2, {1, 1e9}, {1e5, 1e5 + 1e9 / read}};
+    c->write = (cost_curve){2, {1, 1e9}, {1e5, 1e5 + 1e9 / written}};
+    c->task_ns = 1e4;
+}
+
+static int choose_plan(evaluation *v, pt_error *e)
+{
+    costs c;
+    rough_costs(v, &c);
+    search_input in = {.model = v->model, .shape = &v->shape, .costs = &c, .host_tier = v->host_tier};
+    memcpy(in.budget, v->budget, sizeof in.budget);
+    return search_plan(&in, &v->found, e);
+}
+
 static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
 {
     uint64_t windows = dataset_eval_windows(v->data);
     int64_t batch = BATCH_TOKENS / seq_len;
     batch = batch < 1 ? 1 : (uint64_t)batch > windows ? (int64_t)windows : batch;
     step_shape_init(&v->shape, v->model, v->o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, batch, seq_len);
-    rule_input r = {.model = v->model, .shape = &v->shape, .host_tier = v->host_tier, .kinds = 1u << SCHEDULE_EVAL};
-    memcpy(r.budget, v->budget, sizeof r.budget);
-    int failed = rule_plan(&r, &v->packing, &v->plan, NULL, e);
-    executor_options x = {.device = v->device, .host = v->host, .schedules = r.kinds, .disk_path = v->disk_path,
+    int failed = choose_plan(v, e);
+    executor_options x = {.device = v->device, .host = v->host, .schedules = 1u << SCHEDULE_EVAL, .disk_path = v->disk_path,
                           .threads = v->o->threads,
-                          .input = {v->model, &v->shape, &v->packing, &v->plan, false, v->host_tier}};
+                          .input = {v->model, &v->shape, &v->found.best.packing, &v->found.best.plan, false, v->host_tier}};
     memcpy(x.budget, v->budget, sizeof x.budget);
     if (!failed)
         failed = executor_open(&x, &v->x, e);
@@ -202,8 +225,7 @@ int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
     }
     executor_close(v.x);
     device_close(v.device, v.host);
-    plan_free(&v.plan);
-    packing_free(&v.packing);
+    search_result_free(&v.found);
     dataset_close(v.data);
     tokenizer_close(v.tokenizer);
     model_close(v.model);

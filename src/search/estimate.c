@@ -42,7 +42,8 @@ static void weights_in(const space *s, const recipe *r, tier home, int first, in
 {
     const chunking *g = &s->chunkings[r->chunking];
     double read = home == TIER_DISK ? loads * between(g, SUM_WEIGHT_READ, first, end) : 0;
-    double in = home == TIER_HOST || s->in->host_tier ? loads * between(g, SUM_WEIGHT_IN, first, end) : 0;
+    bool staged = home == TIER_HOST || s->in->host_tier;
+    double in = staged ? loads * (between(g, SUM_WEIGHT_IN, first, end) + between(g, SUM_GATHER, first, end)) : 0;
     int spare = r->n_buffer - g->per_layer;
     l->ns[QUEUE_READ] += read;
     l->ns[QUEUE_TO_DEVICE] += in;
@@ -63,7 +64,8 @@ static void updates(const space *s, const recipe *r, const chunking *g, tier hom
         double grads = between(g, SUM_WEIGHT_IN, first, end), states_in = between(g, SUM_STATE_IN, first, end);
         u->ns[QUEUE_TO_DEVICE] += device * (states_in + (waits ? grads : 0));
         u->ns[QUEUE_FROM_DEVICE] += device * (between(g, SUM_STATE_OUT, first, end) + between(g, SUM_WEIGHT_OUT, first, end));
-        backward->ns[QUEUE_FROM_DEVICE] += (waits ? 1 : host) * between(g, SUM_WEIGHT_OUT, first, end);
+        backward->ns[QUEUE_FROM_DEVICE] +=
+            (waits ? 1 : host) * (between(g, SUM_WEIGHT_OUT, first, end) + between(g, SUM_SCATTER, first, end));
         passing += device * (states_in + (waits ? grads : 0) + between(g, SUM_STATE_OUT, first, end));
     }
     if (disk) {
@@ -76,13 +78,18 @@ static void updates(const space *s, const recipe *r, const chunking *g, tier hom
     u->pipeline += passing / (r->n_update > 1 ? r->n_update - 0.5 : 1); /* turns are not taken evenly */
 }
 
+static double resident_updates(const recipe *r, const chunking *g)
+{
+    return between(g, SUM_UPDATE_DEVICE, 0, r->persist) + between(g, SUM_GATHER, 0, r->persist) + between(g, SUM_SCATTER, 0, r->persist);
+}
+
 static void chunk_loads(const space *s, const recipe *r, load *forward, load *backward)
 {
     const chunking *g = &s->chunkings[r->chunking];
     int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist;
     int groups = micros_of(s, r) / r->visit;
     if (s->in->training) {
-        (r->update == UPDATE_BACKWARD ? backward : forward)->ns[QUEUE_COMPUTE] += between(g, SUM_UPDATE_DEVICE, 0, r->persist);
+        (r->update == UPDATE_BACKWARD ? backward : forward)->ns[QUEUE_COMPUTE] += resident_updates(r, g);
         backward->ns[QUEUE_COMPUTE] += between(g, SUM_FINISH, 0, chunks);
     }
     if (!away)
@@ -180,7 +187,7 @@ static void estimate_time(const space *s, const recipe *r, const block_part *b, 
         const chunking *g = &s->chunkings[r->chunking];
         int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host;
         load work = {0}, unused = {0};
-        work.ns[QUEUE_COMPUTE] += between(g, SUM_UPDATE_DEVICE, 0, r->persist);
+        work.ns[QUEUE_COMPUTE] += resident_updates(r, g);
         updates(s, r, g, TIER_HOST, r->persist, host_end, &work, &unused);
         updates(s, r, g, TIER_DISK, host_end, chunks, &work, &unused);
         for (int q = 0; q < QUEUES; q++)

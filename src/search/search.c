@@ -287,7 +287,7 @@ static int improve_by_pairs(walk *w)
 
 static int try_policies(walk *w)
 {
-    for (policy p = 0; p < POLICIES; p++) {
+    for (policy p = 0; p < POLICIES && !is_over(w); p++) {
         int fits = policy_price(&w->s, p, &w->policies[p], w->e);
         if (fits < 0)
             return fits;

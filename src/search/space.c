@@ -37,11 +37,13 @@ static void fill_sums(const search_input *in, chunking *g)
         double weights = (double)chunk_weight_bytes(&g->packing, i), states = (double)chunk_state_bytes(&g->packing, i);
         double elements = (double)g->packing.chunks[i].elements, one[CHUNK_SUMS];
         for (int k = 0; k < 4; k++) {
-            one[SUM_WEIGHT_IN + k] = cost_at(curves[k], weights) + c->task_ns;
-            one[SUM_STATE_IN + k] = cost_at(curves[k], states) + c->task_ns;
+            one[SUM_WEIGHT_IN + k] = cost_at(curves[k], weights / c->ranks) + c->task_ns;
+            one[SUM_STATE_IN + k] = cost_at(curves[k], states / c->ranks) + c->task_ns;
         }
-        one[SUM_UPDATE_HOST] = cost_at(&c->update_host, elements) + c->task_ns;
-        one[SUM_UPDATE_DEVICE] = cost_at(&c->update_device, elements) + c->task_ns;
+        one[SUM_GATHER] = c->ranks > 1 ? cost_at(&c->gather, weights) : 0;
+        one[SUM_SCATTER] = c->ranks > 1 ? cost_at(&c->scatter, weights) : 0;
+        one[SUM_UPDATE_HOST] = cost_at(&c->update_host, elements / c->ranks) + c->task_ns;
+        one[SUM_UPDATE_DEVICE] = cost_at(&c->update_device, elements / c->ranks) + c->task_ns;
         one[SUM_FINISH] = finish_ns(in, &g->packing, i);
         one[SUM_WEIGHT_BYTES] = weights;
         one[SUM_STATE_BYTES] = states;
@@ -172,8 +174,8 @@ static void fill_sizes(space *s)
     s->home_bytes = paged(tokens * 4 * sizeof(int32_t)) + paged(tokens * sizeof(float)) +
                     paged((uint64_t)sumsq_count(m) * sizeof(double)) +
                     paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
-    s->residual_bytes = residual_bytes(m, shape);
     s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
+    s->residual_bytes = residual_bytes(m, shape);
     s->accumulator_layer = paged((uint64_t)accumulator_elements(m, 1) * sizeof(float));
     s->accumulator_head = paged((uint64_t)accumulator_elements(m, m->blocks_n - 1) * sizeof(float));
     s->accumulator_all = s->accumulator_head + s->accumulator_layer * (uint64_t)s->layers;

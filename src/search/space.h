@@ -22,6 +22,7 @@ enum { SPACE_CHUNKINGS = 12, SPACE_SPLITS = 64, UPDATE_STRIDE_NONE = 0 };
 typedef enum chunk_sum {
     SUM_WEIGHT_IN, SUM_WEIGHT_OUT, SUM_WEIGHT_READ, SUM_WEIGHT_WRITE, /* to device, from device, from disk, to disk */
     SUM_STATE_IN, SUM_STATE_OUT, SUM_STATE_READ, SUM_STATE_WRITE,
+    SUM_GATHER, SUM_SCATTER, /* weights from and gradients to the other ranks */
     SUM_UPDATE_HOST, SUM_UPDATE_DEVICE, SUM_FINISH,
     SUM_WEIGHT_BYTES, SUM_STATE_BYTES,
     CHUNK_SUMS

@@ -2,7 +2,6 @@
 
 #include "base/units.h"
 #include "profile/machine.h"
-#include "search/rule.h"
 #include "train/budgets.h"
 
 #include <stdarg.h>
@@ -175,33 +174,19 @@ static int price_plan(planning *p, pt_error *e)
     return pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit: leave --plan out", p->o->plan_file);
 }
 
-/* Where the search knows no plan that fits, the rule's ladder may. */
-static int search(const search_input *in, search_result *out, pt_error *e)
-{
-    const bool clipping = in->clipping;
-    rule_input rule = {.model = in->model, .shape = in->shape, .training = true, .clipping = clipping, .host_tier = in->host_tier,
-                       .micro_batch = in->micro_batch, .kinds = search_kinds(in, clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD)};
-    memcpy(rule.budget, in->budget, sizeof rule.budget);
-    int failed = search_plan(in, out, e);
-    if (failed != PT_DOES_NOT_FIT || rule_plan(&rule, &out->best.packing, &out->best.plan, NULL, NULL))
-        return failed;
-    int fits = search_price(in, &out->best, e);
-    return fits < 0 ? fits : fits ? 0 : failed;
-}
-
 /* Before anything is measured: whether some plan fits at all. */
 static int check_fit(planning *p, pt_error *e)
 {
     search_result r = {0};
     search_input in = p->search;
     in.seconds = 1e-3;
-    int failed = search(&in, &r, e);
+    int failed = search_plan(&in, &r, e);
     memcpy(p->result.least, r.least, sizeof r.least);
     search_result_free(&r);
     return failed;
 }
 
-int planning_search(const planning *p, search_result *out, pt_error *e) { return search(&p->search, out, e); }
+int planning_search(const planning *p, search_result *out, pt_error *e) { return search_plan(&p->search, out, e); }
 
 int planning_make(planning *p, pt_error *e)
 {

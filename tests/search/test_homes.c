@@ -1,6 +1,6 @@
 #include "random_plan.h"
 
-#include "search/rule.h"
+#include "search/search.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,8 @@ static const char json[] =
 typedef struct fixture {
     model *model;
     step_shape shape;
-    rule_input in;
+    costs costs;
+    search_input in;
     uint64_t states_bytes; /* weights, states and waiting gradients of all chunks */
 } fixture;
 
@@ -28,8 +29,9 @@ static int open_fixture(void **state)
     if (!f || model_from_json("config.json", json, strlen(json), NULL, NULL, &f->model, &e))
         return -1;
     step_shape_init(&f->shape, f->model, PT_BF16, 4, 32);
-    f->in = (rule_input){.model = f->model, .shape = &f->shape, .training = true, .clipping = true,
-                         .kinds = 1u << SCHEDULE_STEP | 1u << SCHEDULE_STEP_UPDATE | 1u << SCHEDULE_DRAIN | 1u << SCHEDULE_EVAL};
+    costs_init(&f->costs);
+    f->in = (search_input){.model = f->model, .shape = &f->shape, .costs = &f->costs, .training = true, .clipping = true, .evaluates = true,
+                           .seconds = 1e-3};
     if (pack(f->model, &f->shape, 1 << 20, &k, &e))
         return -1;
     for (int c = 0; c < k.chunks_n; c++)
@@ -55,29 +57,28 @@ static void set_budget(fixture *f, uint64_t device, uint64_t host, uint64_t disk
     f->in.budget[TIER_DISK] = disk;
 }
 
-/* The plan by the rule: 0 with the number of chunks at home on each tier, or PT_DOES_NOT_FIT. What it needs is within
+/* The plan found in no time: 0 with the number of chunks at home on each tier, or PT_DOES_NOT_FIT. What it needs is within
  * the budgets in any case. */
 static int plan_homes(const fixture *f, int homes[TIERS])
 {
     pt_error e = {0};
-    packing k;
-    plan p;
+    search_result r;
     uint64_t bytes[TIERS];
-    int failed = rule_plan(&f->in, &k, &p, NULL, &e);
+    int failed = search_plan(&f->in, &r, &e);
     memset(homes, 0, TIERS * sizeof *homes);
     if (failed) {
         assert_int_equal(failed, PT_DOES_NOT_FIT);
         return failed;
     }
-    const schedule_input in = {f->model, &f->shape, &k, &p, true, f->in.host_tier};
-    assert_int_equal(plan_validate(&p, f->model, &f->shape, &k, true, &e), 0);
-    assert_int_equal(schedule_plan_bytes(&in, f->in.kinds, bytes, &e), 0);
+    const plan *p = &r.best.plan;
+    const schedule_input in = {f->model, &f->shape, &r.best.packing, p, true, f->in.host_tier};
+    assert_int_equal(plan_validate(p, f->model, &f->shape, &r.best.packing, true, &e), 0);
+    assert_int_equal(schedule_plan_bytes(&in, search_kinds(&f->in, p->update), bytes, &e), 0);
     for (int t = 0; t < TIERS; t++)
         assert_true(bytes[t] <= f->in.budget[t]);
-    for (int c = 0; c < k.chunks_n; c++)
-        homes[p.chunks[c].home]++;
-    packing_free(&k);
-    plan_free(&p);
+    for (int c = 0; c < p->chunks_n; c++)
+        homes[p->chunks[c].home]++;
+    search_result_free(&r);
     return 0;
 }
 
