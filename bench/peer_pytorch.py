@@ -7,7 +7,9 @@
 MODE is eager-bf16, compile-bf16 (both autocast over fp32 weights), eager-fp32 or compile-fp32; by
 default the first three. layers-bf16 compiles each layer on its own, which takes a fraction of the time.
 offload-bf16 is FSDP2 with fp32 weights, gradients and AdamW on the CPU, and recomputed layers; it keeps to
---device-memory. matmul-bf16 is no training: the best rate of a bf16 product, the ceiling. Each runs in a process of its own, with random weights, random ids,
+--device-memory. matmul-bf16 is no training: the best rate of a bf16 product, the ceiling.
+
+Each runs in a process of its own, with random weights, random ids,
 global-norm clipping at 1.0 and AdamW (fused where this PyTorch has it for the CPU, else foreach).
 Prints one JSON object a mode: the median of the timed steps, the process's peak resident memory,
 and how much of it stood before the model (libraries_rss_bytes).

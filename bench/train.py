@@ -8,7 +8,8 @@ Each round runs `protrain train` in bf16 and in fp32 (--dtypes) and then each MO
 eager-bf16 and eager-fp32), on the same model shape (bench/shapes) with random weights, random ids, AdamW and
 clipping, with all cores. Prints a line for each and the ratios, and with --out FILE appends all of it as
 JSON lines. --peak measures PyTorch's best bf16 product first, and each line says what part of it the model's
-own operations are (recomputed ones not counted). On the CPU, ceilings come from build/bench/bench_matmul. Needs torch and transformers, for example
+own operations are (recomputed ones not counted). On the CPU, ceilings come from build/bench/bench_matmul.
+Needs torch and transformers, for example
     python3 -m venv peers && peers/bin/pip install torch transformers && peers/bin/python bench/train.py
 """
 
@@ -59,7 +60,7 @@ def bytes_of(size):
 
 
 def train(args, dtype, folder):
-    """One run of protrain, whose first step is a warm-up, and which is ended before it saves anything: it is told of more steps."""
+    """One run of protrain. Its first step is a warm-up; told of more steps, it is ended before it saves anything."""
     import numpy as np
     config = read_config(args)
     model = pathlib.Path(folder, "model")

@@ -1,5 +1,6 @@
 /* test_device.h - the devices that tests of more than ops run on: the one that PROTRAIN_TEST_DEVICE names (cpu unless it is
- * set), and a shielded one, a CPU that behaves as if it had memory of its own, as a GPU does.
+ * set), a shielded one, a CPU that behaves as if it had memory of its own, as a GPU does, and the shim, which runs the
+ * CUDA kernels on the CPU (cuda/shim.h), in programs that are linked with it.
  *
  * An address of shielded device memory lies where nobody may read or write; the ops of its queues are given the real one:
  *
@@ -11,6 +12,7 @@
 #ifndef PT_TEST_DEVICE_H
 #define PT_TEST_DEVICE_H
 
+#include "cuda/shim_device.h"
 #include "device/cpu/queue.h"
 #include "device/device.h"
 
@@ -110,10 +112,14 @@ static inline int shielded_open(device *cpu, device **out, pt_error *e)
     return 0;
 }
 
-/* "shielded" is a name too. */
+/* "shielded" and "shim" are names too. */
 static inline int test_device_named(const char *name, int threads, device **out, device **host, pt_error *e)
 {
     const device_options o = {.threads = threads};
+#ifdef PT_TEST_SHIM
+    if (!strcmp(name, "shim"))
+        return device_shim_open(&o, out, host, e);
+#endif
     if (strcmp(name, "shielded") != 0)
         return device_open(name, &o, out, host, e);
     int failed = device_cpu_open(&o, host, e);

@@ -1,9 +1,9 @@
 #include "cuda/shim_device.h"
 
-#include "device/cpu/ops.h"
+#include "device/ring.h"
 
+#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 /* As src/device/cuda/kernels.h declares them, but for the stream, which is ignored. */
@@ -24,15 +24,20 @@ KERNEL(gradient_finish, op_gradient_finish);
 KERNEL(adamw, op_adamw);
 void shim_order_set(int order);
 
-typedef struct shim_device { device base; device *cpu; } shim_device;
+typedef struct shim_device { device base; device *cpu; int order; } shim_device;
 
 typedef struct shim_queue {
-    queue base;
+    queue base; /* first: a queue * is a shim_queue * */
     int order;
-    uint64_t signaled;
+    ring *ring;
     queue *cpu; /* for what is no kernel of our own */
-    int status;
+    pthread_mutex_t lock;
+    pthread_cond_t reached_more;
+    uint64_t reached;
+    pt_error error; /* the first; later ops are skipped */
 } shim_queue;
+
+static pthread_mutex_t one_kernel = PTHREAD_MUTEX_INITIALIZER; /* the shim's blocks and fibres exist once */
 
 static const device_table *cpu_table(const shim_queue *q)
 {
@@ -61,37 +66,61 @@ static int kernel_run(const op *o, bool *is_kernel)
     }
 }
 
-static void shim_submit(queue *base, const op *o)
+static void run_op(shim_queue *q, const op *o)
 {
-    shim_queue *q = (shim_queue *)base;
     bool is_kernel;
+    pthread_mutex_lock(&one_kernel);
     shim_order_set(q->order);
     int status = kernel_run(o, &is_kernel);
+    pthread_mutex_unlock(&one_kernel);
     if (status)
-        q->status = status;
-    if (is_kernel)
-        return;
-    queue_submit(q->cpu, o);
-    queue_sync(q->cpu, queue_signal(q->cpu), NULL); /* its error stays in the queue */
+        pt_fail(&q->error, PT_FAILED, "a kernel was launched with a wrong configuration (error %d)", status);
+    if (!is_kernel) {
+        queue_submit(q->cpu, o);
+        queue_sync(q->cpu, queue_signal(q->cpu), &q->error);
+    }
 }
 
-/* What was submitted before, to any queue, has been done. */
-static uint64_t shim_signal(queue *q) { return ++((shim_queue *)q)->signaled; }
-static void shim_wait(queue *q, queue *other, uint64_t value) {}
-
-static void shim_mark(queue *q, int64_t *ns)
+static void run_record(void *arg, const record *r)
 {
+    shim_queue *q = arg;
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    *ns = t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+    switch (r->kind) {
+    case RECORD_OP:
+        if (!q->error.code)
+            run_op(q, &r->op);
+        return;
+    case RECORD_WAIT: queue_sync(r->wait.other, r->wait.value, q->error.code ? NULL : &q->error); return;
+    case RECORD_MARK:
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        *r->ns = t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+        return;
+    case RECORD_SIGNAL:
+        pthread_mutex_lock(&q->lock);
+        q->reached = r->value;
+        pthread_cond_broadcast(&q->reached_more);
+        pthread_mutex_unlock(&q->lock);
+        return;
+    default: return;
+    }
 }
+
+static ring *ring_of(queue *q) { return ((shim_queue *)q)->ring; }
+static void shim_submit(queue *q, const op *o) { ring_op(ring_of(q), o); }
+static uint64_t shim_signal(queue *q) { return ring_signal(ring_of(q)); }
+static void shim_wait(queue *q, queue *other, uint64_t value) { ring_wait(ring_of(q), other, value); }
+static void shim_mark(queue *q, int64_t *ns) { ring_mark(ring_of(q), ns); }
 
 static int shim_sync(queue *base, uint64_t value, pt_error *e)
 {
     shim_queue *q = (shim_queue *)base;
-    if (q->status)
-        return pt_fail(e, PT_FAILED, "a kernel was launched with a wrong configuration (error %d)", q->status);
-    return queue_sync(q->cpu, queue_signal(q->cpu), e);
+    pthread_mutex_lock(&q->lock);
+    while (q->reached < value)
+        pthread_cond_wait(&q->reached_more, &q->lock);
+    if (e && q->error.code)
+        *e = q->error;
+    pthread_mutex_unlock(&q->lock);
+    return q->error.code;
 }
 
 static void shim_queue_close(queue *base)
@@ -99,7 +128,10 @@ static void shim_queue_close(queue *base)
     if (!base)
         return;
     shim_queue *q = (shim_queue *)base;
+    ring_close(q->ring);
     cpu_table(q)->queue_close(q->cpu);
+    pthread_mutex_destroy(&q->lock);
+    pthread_cond_destroy(&q->reached_more);
     free(q);
 }
 
@@ -110,14 +142,20 @@ static int shim_queue_open(device *d, const char *name, int threads, queue **out
     if (!q)
         return pt_fail(e, PT_FAILED, "no memory for the queue '%s'", name);
     q->base.device = d;
-    q->order = threads;
+    q->order = threads ? threads : ((shim_device *)d)->order;
     int code = cpu_table(q)->queue_open(((shim_device *)d)->cpu, name, 1, &q->cpu, e);
     if (code) {
         free(q);
         return code;
     }
-    *out = &q->base;
-    return 0;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->reached_more, NULL);
+    code = ring_open(name, run_record, q, &q->ring, e);
+    if (!code)
+        *out = &q->base;
+    else
+        shim_queue_close(&q->base);
+    return code;
 }
 
 static int shim_memory_open(device *d, memory_kind kind, size_t bytes, void **base, pt_error *e)
@@ -132,12 +170,7 @@ static void shim_memory_close(device *d, memory_kind kind, void *base, size_t by
     cpu->table->memory_close(cpu, kind, base, bytes);
 }
 
-static void shim_close(device *d)
-{
-    device *cpu = ((shim_device *)d)->cpu;
-    cpu->table->close(cpu);
-    free(d);
-}
+static void shim_close(device *d) { free(d); }
 
 static const device_table SHIM_TABLE = {
     .close = shim_close,
@@ -152,9 +185,9 @@ static const device_table SHIM_TABLE = {
     .sync = shim_sync,
 };
 
-int device_shim_open(const device_options *o, device **out, pt_error *e)
+int device_shim_open(const device_options *o, device **out, device **host, pt_error *e)
 {
-    *out = NULL;
+    *out = *host = NULL;
     shim_device *d = calloc(1, sizeof *d);
     if (!d)
         return pt_fail(e, PT_FAILED, "no memory for the description of the shim");
@@ -163,6 +196,8 @@ int device_shim_open(const device_options *o, device **out, pt_error *e)
         free(d);
         return code;
     }
+    *host = d->cpu;
+    d->order = o->threads;
     d->base.info = d->cpu->info;
     d->base.table = &SHIM_TABLE;
     *out = &d->base;

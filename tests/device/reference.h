@@ -1,8 +1,8 @@
 /* reference.h - what the tests of ops share: random tensors whose elements are known exactly in
  * fp64, the device under test with queues of 1 to 4 threads, and comparisons.
  *
- * PROTRAIN_TEST_DEVICE names the device whose ops are run: cpu, unless it is set; or shim, the CUDA kernels on
- * the CPU (cuda/shim.h), where 1 to 4 "threads" are orders in which blocks and threads run.
+ * PROTRAIN_TEST_DEVICE names the device whose ops are run (test_device.h). On the shim, 1 to 4 "threads" are
+ * orders in which blocks and threads run.
  *
  * A tensor holds `data` in its type and `value`, the same numbers in fp64. References are computed
  * in fp64 from `value`; near() then allows one rounding to the result's type, plus a slack for
@@ -12,8 +12,7 @@
 #define PT_TEST_REFERENCE_H
 
 #include "base/rng.h"
-#include "cuda/shim_device.h"
-#include "device/device.h"
+#include "test_device.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -51,16 +50,8 @@ static test_state the_test;
 
 static inline int test_device_open(device **out, pt_error *e)
 {
-    device_options options = {.threads = 1};
-    const char *name = getenv("PROTRAIN_TEST_DEVICE");
-    if (!name || !strcmp(name, "cpu"))
-        return device_cpu_open(&options, out, e);
-#ifdef PT_TEST_SHIM
-    if (!strcmp(name, "shim"))
-        return device_shim_open(&options, out, e);
-#endif
     void *pinned;
-    int failed = device_open(name, &options, out, &the_test.host, e);
+    int failed = test_device_named(test_device_name(), 1, out, &the_test.host, e);
     if (!failed && !(*out)->info.host_addressable && !(failed = (*out)->table->memory_open(*out, MEMORY_HOST, PINNED_BYTES, &pinned, e)))
         the_test.pinned = pinned;
     return failed;
@@ -69,15 +60,13 @@ static inline int test_device_open(device **out, pt_error *e)
 /* The kernels under test are those of CUDA, on a GPU or on the shim. */
 static inline bool device_is_cuda(void)
 {
-    const char *name = getenv("PROTRAIN_TEST_DEVICE");
-    return name && strcmp(name, "cpu") != 0;
+    return strcmp(test_device_name(), "cpu") != 0;
 }
 
 /* The shim runs a thread after the other: what takes a GPU no time takes it minutes. */
 static inline bool device_is_slow(void)
 {
-    const char *name = getenv("PROTRAIN_TEST_DEVICE");
-    return name && !strcmp(name, "shim");
+    return !strcmp(test_device_name(), "shim");
 }
 
 static inline int group_setup(void **state)
@@ -99,7 +88,7 @@ static inline int group_teardown(void **state)
     for (int threads = 1; threads <= TEST_THREADS; threads++)
         the_test.device->table->queue_close(the_test.queues[threads]);
     the_test.device->table->memory_close(the_test.device, MEMORY_HOST, the_test.pinned, PINNED_BYTES);
-    device_close(the_test.device, the_test.host ? the_test.host : the_test.device);
+    device_close(the_test.device, the_test.host);
     return 0;
 }
 
