@@ -1,6 +1,6 @@
 #include "data/id_file.h"
 
-#include "data/range_io.h"
+#include "io/files.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -136,7 +136,7 @@ static int open_npy(id_file *f, uint64_t file_bytes, pt_error *e)
 {
     unsigned char head[12];
     size_t fixed = file_bytes < sizeof head ? (size_t)file_bytes : sizeof head;
-    int rc = read_at(f->fd, f->path, 0, head, fixed, e);
+    int rc = fd_pread_all(f->fd, head, fixed, 0, f->path, e);
     if (rc < 0)
         return rc;
     if (fixed < 10 || memcmp(head, "\x93NUMPY", 6) != 0)
@@ -155,7 +155,7 @@ static int open_npy(id_file *f, uint64_t file_bytes, pt_error *e)
     if (!text)
         return pt_fail(e, PT_FAILED, "out of memory: the header of %s", f->path);
     npy_header h;
-    rc = read_at(f->fd, f->path, start, text, n, e);
+    rc = fd_pread_all(f->fd, text, n, start, f->path, e);
     if (rc == 0 && !parse_npy(text, n, &h))
         rc = pt_fail(e, PT_FAILED, "%s: the .npy header at byte %zu is not a dictionary of descr, "
                      "fortran_order and shape: the file is damaged", f->path, start);
@@ -172,7 +172,7 @@ static int open_bin(id_file *f, uint64_t file_bytes, pt_error *e)
     if (file_bytes < BIN_HEADER)
         return pt_fail(e, PT_FAILED, "%s: %llu bytes, less than the header of a token file (%d bytes): it is "
                        "damaged or of another kind", f->path, (unsigned long long)file_bytes, BIN_HEADER);
-    int rc = read_at(f->fd, f->path, 0, header, sizeof header, e);
+    int rc = fd_pread_all(f->fd, header, sizeof header, 0, f->path, e);
     if (rc < 0)
         return rc;
     if (!(header[0] == 20240520 && header[1] == 1) && !(header[0] == 20240801 && header[1] == 7))
@@ -231,7 +231,7 @@ int id_file_read(const id_file *f, uint64_t start, size_t n, int64_t vocab, uint
         size_t ids = READ_BYTES / f->id_bytes;
         if (ids > n - done)
             ids = n - done;
-        int rc = read_at(f->fd, f->path, f->offset + (start + done) * f->id_bytes, block, ids * f->id_bytes, e);
+        int rc = fd_pread_all(f->fd, block, ids * f->id_bytes, f->offset + (start + done) * f->id_bytes, f->path, e);
         if (rc < 0)
             return rc;
         for (size_t i = 0; i < ids; i++) {

@@ -1,13 +1,15 @@
 #include "data/token_file.h"
 
-#include "data/range_io.h"
+#include "io/files.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { IDS_OFFSET = 4096, BUFFER = 65536 };
 
@@ -73,7 +75,7 @@ int token_file_open(const char *path, data_hash key, const id_file *source, toke
     if (fd < 0)
         return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%s: cannot open the token cache", path);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size < sizeof h ||
-        read_at(fd, path, 0, &h, sizeof h, NULL) < 0 || !header_fits(&h, key, source, (uint64_t)st.st_size)) {
+        fd_pread_all(fd, &h, sizeof h, 0, path, NULL) < 0 || !header_fits(&h, key, source, (uint64_t)st.st_size)) {
         close(fd);
         return 0;
     }
@@ -97,7 +99,7 @@ void token_file_close(token_file *f)
 
 int token_file_starts(const token_file *f, uint64_t first, size_t n, uint64_t *out, pt_error *e)
 {
-    return read_at(f->fd, f->path, f->docs_offset + first * sizeof *out, out, n * sizeof *out, e);
+    return fd_pread_all(f->fd, out, n * sizeof *out, f->docs_offset + first * sizeof *out, f->path, e);
 }
 
 int token_file_document(const token_file *f, uint64_t position, uint64_t *document, uint64_t *start,
@@ -125,9 +127,9 @@ int token_file_document(const token_file *f, uint64_t position, uint64_t *docume
 
 static int out_flush(out_file *o, pt_error *e)
 {
-    int rc = write_at(o->fd, o->path, o->offset, o->buffer, o->used, e);
+    int rc = fd_pwrite_all(o->fd, o->buffer, o->used, o->offset, o->path, e);
     if (rc < 0)
-        return pt_error_prefix(e, "the token cache could not be written (free some space, or choose another folder)");
+        return pt_error_prefix(e, "the token cache could not be written");
     o->offset += o->used;
     o->used = 0;
     return 0;
@@ -271,7 +273,7 @@ static int append_docs(token_writer *w, pt_error *e)
         uint64_t left = w->docs.offset - at;
         w->ids.used = left < BUFFER ? (size_t)left : BUFFER;
         at += w->ids.used;
-        rc = read_at(w->docs.fd, w->docs.path, at - w->ids.used, w->ids.buffer, w->ids.used, e);
+        rc = fd_pread_all(w->docs.fd, w->ids.buffer, w->ids.used, at - w->ids.used, w->docs.path, e);
         if (rc == 0)
             rc = out_flush(&w->ids, e);
     }
@@ -323,7 +325,7 @@ int token_writer_finish(token_writer *w, data_hash key, const id_file *source, t
     data_hash check = header_check(&h);
     h.check[0] = check.a;
     h.check[1] = check.b;
-    rc = write_at(w->ids.fd, w->ids.path, 0, &h, sizeof h, e);
+    rc = fd_pwrite_all(w->ids.fd, &h, sizeof h, 0, w->ids.path, e);
     if (rc == 0)
         rc = publish(w, e);
     if (rc < 0)

@@ -56,16 +56,18 @@ int disk_free_bytes(const char *path, uint64_t *bytes, pt_error *e)
     return 0;
 }
 
-/* What went wrong while `left` bytes were still to be written to `path`; reads errno. */
-static int write_failed(const char *path, uint64_t left, pt_error *e)
+/* What went wrong while `left` bytes were still to be written to the file; reads errno. */
+static int write_failed(int fd, const char *path, uint64_t left, pt_error *e)
 {
     int error = errno;
     char need[32], have[32];
-    uint64_t free_bytes;
-    if (disk_is_full_error(error) && !disk_free_bytes(path, &free_bytes, NULL))
+    struct statvfs fs;
+    if (disk_is_full_error(error) && !fstatvfs(fd, &fs)) {
+        uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
         return pt_fail(e, PT_FAILED, "%.400s: the disk is full: %llu bytes (%s) were still to be written and %llu "
                        "(%s) are free; make room or choose another folder", path, (unsigned long long)left,
                        size_format(need, left), (unsigned long long)free_bytes, size_format(have, free_bytes));
+    }
     errno = error;
     return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written", path);
 }
@@ -77,7 +79,7 @@ int fd_write_all(int fd, const void *data, size_t n, const char *path, pt_error 
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0)
-            return write_failed(path, n, e);
+            return write_failed(fd, path, n, e);
         p += done;
         n -= (size_t)done;
     }
@@ -91,7 +93,7 @@ int fd_pwrite_all(int fd, const void *data, size_t n, uint64_t offset, const cha
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0)
-            return write_failed(path, n, e);
+            return write_failed(fd, path, n, e);
         p += done;
         n -= (size_t)done;
         offset += (uint64_t)done;
@@ -110,7 +112,7 @@ int fd_pread_all(int fd, void *data, size_t n, uint64_t offset, const char *path
                                  (unsigned long long)offset);
         if (!done)
             return pt_fail(e, PT_FAILED, "%.400s: ends at byte %llu, but %zu bytes more were expected; the file "
-                           "is cut off, get it again", path, (unsigned long long)offset, n);
+                           "is cut off or was changed while in use, get it again", path, (unsigned long long)offset, n);
         p += done;
         n -= (size_t)done;
         offset += (uint64_t)done;
@@ -212,7 +214,7 @@ static int open_locked(const char *path, int lock_flags)
 static int file_publish(int fd, const char *temporary, const char *path, pt_error *e)
 {
     if (fsync(fd))
-        return write_failed(path, 0, e);
+        return write_failed(fd, path, 0, e);
     if (rename(temporary, path))
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be replaced", path);
     return parent_sync(path, e);

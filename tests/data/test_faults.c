@@ -122,6 +122,11 @@ static void transfers_in_bits_and_interruptions_change_nothing(void **state)
     }
 }
 
+static bool says_why(const char *text, int error)
+{
+    return strstr(text, strerror(error)) || (error == ENOSPC && strstr(text, "the disk is full"));
+}
+
 static void a_failure_anywhere_leaves_no_cache_and_says_why(void **state)
 {
     static const int errors[] = {EIO, ENOSPC};
@@ -143,7 +148,7 @@ static void a_failure_anywhere_leaves_no_cache_and_says_why(void **state)
                 dataset_close(d); /* it hit a cache that was then built again */
                 continue;
             }
-            assert_non_null(strstr(e.text, strerror(errors[k])));
+            assert_true(says_why(e.text, errors[k]));
             assert_non_null(strstr(e.text, scratch_dir));
             assert_int_equal(clear_cache(), 0);
             failures++;
@@ -166,7 +171,7 @@ static void a_failing_read_of_a_sample_is_reported(void **state)
         fault.calls = 0;
         assert_int_equal(dataset_sample(d, 7, dataset_windows(d), in, out, first, &e), PT_FAILED);
         fault.on = false;
-        assert_non_null(strstr(e.text, "cannot read"));
+        assert_non_null(strstr(e.text, "cannot be read at byte"));
     }
     dataset_close(d);
 }
