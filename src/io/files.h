@@ -50,6 +50,7 @@ int file_copy_atomic(const char *from, const char *to, pt_error *e);
 int dir_make(const char *path, pt_error *e);    /* with its parents; fine if it is there */
 int dir_sync(const char *path, pt_error *e);    /* makes the names in it durable */
 int tree_remove(const char *path, pt_error *e); /* links are removed, not followed; fine if absent */
+int tree_discard(const char *path, pt_error *e); /* the same; a crash leaves a stage (below), never half of it under the name */
 int disk_free_bytes(const char *path, uint64_t *bytes, pt_error *e); /* for this user, where path or its
                                                                         nearest existing parent lies */
 bool disk_is_full_error(int error_number);      /* ENOSPC, EDQUOT */

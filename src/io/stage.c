@@ -77,6 +77,17 @@ int tree_remove(const char *path, pt_error *e)
     return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%.400s: cannot be removed", path);
 }
 
+int tree_discard(const char *path, pt_error *e)
+{
+    char stage[FILE_PATH_BYTES];
+    if (snprintf(stage, sizeof stage, "%s.tmp-%ld", path, (long)getpid()) >= (int)sizeof stage)
+        return pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", path);
+    int failed = tree_remove(stage, e);
+    if (!failed && rename(path, stage))
+        failed = errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%.400s: cannot be removed", path);
+    return failed ? failed : tree_remove(stage, e);
+}
+
 /* Syncs every file and folder below `path`, then `path` itself. */
 static int tree_sync(const char *path, pt_error *e)
 {

@@ -182,7 +182,7 @@ static int prune(const trainer *t, pt_error *e)
             continue;
         int failed = checkpoint_path(t, step, path, e);
         if (!failed)
-            failed = tree_remove(path, e);
+            failed = tree_discard(path, e);
         if (failed)
             return failed;
     }

@@ -256,6 +256,39 @@ static void what_a_killed_writer_left_is_removed_and_nothing_else(void **state)
         assert_true(path_is_folder(scratch_path(bystanders[i])));
 }
 
+/* Killed at a random moment while a folder is discarded: all of it is under its name, or nothing. */
+static void what_is_discarded_is_never_half_there(void **state)
+{
+    (void)state;
+    enum { FILES = 200 };
+    pt_error e = {0};
+    char folder[200], name[64];
+    snprintf(folder, sizeof folder, "%s", scratch_path("gone/checkpoint-1"));
+    for (int round = 0; round < 20; round++) {
+        ok(dir_make(folder, &e), &e);
+        for (int i = 0; i < FILES; i++) {
+            snprintf(name, sizeof name, "gone/checkpoint-1/%d", i);
+            scratch_put(name, "x", 1);
+        }
+        fflush(NULL);
+        pid_t child = fork();
+        if (!child)
+            _exit(tree_discard(folder, NULL));
+        usleep((useconds_t)round * 150);
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        if (path_exists(folder))
+            assert_int_equal(names_in(folder), FILES);
+    }
+    ok(tree_discard(folder, &e), &e);
+    ok(tree_discard(folder, &e), &e); /* not there: fine */
+    assert_false(path_exists(folder));
+    dir_stage s;
+    ok(dir_stage_begin(&s, scratch_path("gone/checkpoint-2"), &e), &e); /* clears away what was left */
+    dir_stage_abort(&s);
+    assert_int_equal(names_in(scratch_path("gone")), 0);
+}
+
 static void a_staged_folder_does_not_replace_a_file(void **state)
 {
     (void)state;
@@ -372,6 +405,7 @@ int main(void)
         cmocka_unit_test(free_space_is_known_for_paths_to_come),
         cmocka_unit_test(a_staged_folder_appears_when_it_is_complete),
         cmocka_unit_test(what_a_killed_writer_left_is_removed_and_nothing_else),
+        cmocka_unit_test(what_is_discarded_is_never_half_there),
         cmocka_unit_test(a_staged_folder_does_not_replace_a_file),
         cmocka_unit_test(a_second_run_into_the_same_folder_is_refused),
         cmocka_unit_test(a_full_disk_leaves_the_old_content),
