@@ -1,11 +1,13 @@
 #include "base/json.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char *json_mend(enum json_error_code code)
 {
@@ -46,8 +48,9 @@ static int json_file_read(FILE *f, const char *path, char **text, size_t *n, pt_
     struct stat st;
     if (fstat(fileno(f), &st))
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be examined", path);
-    if (S_ISDIR(st.st_mode))
-        return pt_fail(e, PT_FAILED, "%.400s: is a folder, but a JSON file is needed", path);
+    if (!S_ISREG(st.st_mode))
+        return pt_fail(e, PT_FAILED, "%.400s: is %s, but a JSON file is needed", path,
+                       S_ISDIR(st.st_mode) ? "a folder" : "no regular file");
     if (st.st_size > JSON_FILE_MAX_BYTES)
         return pt_fail(e, PT_FAILED, "%.400s: %lld bytes of JSON; at most 1 GiB is read", path,
                        (long long)st.st_size);
@@ -66,9 +69,14 @@ static int json_file_read(FILE *f, const char *path, char **text, size_t *n, pt_
 int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e)
 {
     *out = NULL;
-    FILE *f = fopen(path, "rbe");
-    if (!f)
-        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer is not waited for */
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
+    if (!f) {
+        int failed = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
+        if (fd >= 0)
+            close(fd);
+        return failed;
+    }
     char *text = NULL;
     size_t n = 0;
     int status = json_file_read(f, path, &text, &n, e);

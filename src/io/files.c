@@ -136,19 +136,28 @@ static int fd_read_up_to(int fd, char *data, size_t capacity, size_t *n, const c
     return 0;
 }
 
+/* -1 and the error where it is none; a pipe without a writer is not waited for. */
+static int open_regular(const char *path, struct stat *st, pt_error *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), failed = 0;
+    if (fd < 0 || fstat(fd, st))
+        failed = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
+    else if (!S_ISREG(st->st_mode))
+        failed = pt_fail(e, PT_FAILED, "%.400s: is %s, but a file is needed", path,
+                         S_ISDIR(st->st_mode) ? "a folder" : "no regular file");
+    if (failed && fd >= 0)
+        close(fd);
+    return failed ? -1 : fd;
+}
+
 int file_read_all(const char *path, uint64_t limit, char **data, size_t *n, pt_error *e)
 {
     *data = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
     struct stat st;
-    int status = 0;
-    if (fstat(fd, &st))
-        status = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be examined", path);
-    else if (S_ISDIR(st.st_mode))
-        status = pt_fail(e, PT_FAILED, "%.400s: is a folder, but a file is needed", path);
-    else if ((uint64_t)st.st_size > limit)
+    int fd = open_regular(path, &st, e), status = 0;
+    if (fd < 0)
+        return PT_FAILED;
+    if ((uint64_t)st.st_size > limit)
         status = pt_fail(e, PT_FAILED, "%.400s: has %llu bytes; at most %llu are read", path,
                          (unsigned long long)st.st_size, (unsigned long long)limit);
     size_t capacity = status ? 0 : (size_t)st.st_size + 1;
@@ -257,9 +266,10 @@ int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e)
 
 int file_copy_atomic(const char *from, const char *to, pt_error *e)
 {
-    int source = open(from, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    int source = open_regular(from, &st, e);
     if (source < 0)
-        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", from);
+        return PT_FAILED;
     char temporary[FILE_PATH_BYTES], buffer[65536];
     int fd = -1, status = file_stage_open(to, temporary, &fd, e);
     if (status) {

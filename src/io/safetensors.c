@@ -4,8 +4,10 @@
 #include "base/json.h"
 #include "io/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +149,7 @@ static int st_read_header(st_file *f, pt_error *e)
 {
     struct stat info;
     unsigned char length[8];
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer is not waited for */
     if (f->fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", f->path);
     if (fstat(f->fd, &info))
@@ -360,6 +362,29 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && !strcmp(s + n - m, end);
 }
 
+/* Also of a link to nothing: then opening it says so. */
+static bool name_is_taken(const char *path)
+{
+    struct stat st;
+    return !lstat(path, &st);
+}
+
+/* A file in the folder that holds weights, or a part of them, by its name. */
+static bool find_weights(const char *folder, char name[NAME_MAX + 1])
+{
+    DIR *d = opendir(folder);
+    bool found = false;
+    for (struct dirent *entry; d && !found && (entry = readdir(d));) {
+        const char *s = entry->d_name;
+        found = ends_with(s, ".safetensors") || ends_with(s, ".safetensors.index.json") ||
+                (!strncmp(s, "pytorch_model", 13) && ends_with(s, ".bin"));
+        snprintf(name, NAME_MAX + 1, "%s", s);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
 /* What to open for `path`: a file, or an index (*is_index). */
 static int st_resolve(const char *path, char found[FILE_PATH_BYTES], bool *is_index, pt_error *e)
 {
@@ -369,29 +394,31 @@ static int st_resolve(const char *path, char found[FILE_PATH_BYTES], bool *is_in
     if (!path_is_folder(path) && snprintf(found, FILE_PATH_BYTES, "%s", path) >= FILE_PATH_BYTES)
         return pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", path);
     *is_index = ends_with(found, ".json");
-    if (path_exists(found))
+    if (name_is_taken(found))
         return 0;
     size_t n = strlen(found);
     static const char index[] = ".index.json";
     if (n + sizeof index <= FILE_PATH_BYTES) {
         memcpy(found + n, index, sizeof index);
         *is_index = true;
-        if (path_exists(found))
+        if (name_is_taken(found))
             return 0;
     }
     if (!path_is_folder(path))
         return pt_fail(e, PT_FAILED, "%.400s: there is no such file or folder", path);
-    char other[FILE_PATH_BYTES];
-    bool pickled = !path_join(other, path, "pytorch_model.bin", e) && path_exists(other);
-    return pt_fail(e, PT_FAILED, "%.400s: the folder has neither model.safetensors nor model.safetensors.index.json%s",
-                   path, pickled ? "; pytorch_model.bin is not read, save the model with safe_serialization=True" : "");
+    char other[NAME_MAX + 1];
+    if (!find_weights(path, other))
+        return pt_fail(e, PT_FAILED, "%.400s: the folder has neither model.safetensors nor model.safetensors.index.json", path);
+    return pt_fail(e, PT_FAILED, "%.400s: the folder has neither model.safetensors nor model.safetensors.index.json; %.255s %s", path,
+                   other, ends_with(other, ".bin") ? "is not read, save the model with safe_serialization=True"
+                                                   : "is there alone: get the rest from where the model came from, or give it that name");
 }
 
 int safetensors_open(const char *path, safetensors **out, pt_error *e)
 {
     *out = NULL;
     char found[FILE_PATH_BYTES];
-    bool is_index;
+    bool is_index = false;
     int status = st_resolve(path, found, &is_index, e);
     if (status)
         return status;
@@ -423,9 +450,8 @@ void safetensors_close(safetensors *st)
 
 bool safetensors_present(const char *folder)
 {
-    char found[FILE_PATH_BYTES];
-    bool is_index;
-    return path_is_folder(folder) && !st_resolve(folder, found, &is_index, NULL);
+    char name[NAME_MAX + 1];
+    return find_weights(folder, name);
 }
 
 /* ---- use ------------------------------------------------------------------------------------ */

@@ -44,7 +44,7 @@ typedef struct safetensors_tensor {
  * is there. */
 int safetensors_open(const char *path, safetensors **out, pt_error *e);
 void safetensors_close(safetensors *st);
-bool safetensors_present(const char *folder); /* is there something for safetensors_open? */
+bool safetensors_present(const char *folder); /* does it hold weights, or some of them, readable or not? */
 
 size_t safetensors_count(const safetensors *st);
 const safetensors_tensor *safetensors_at(const safetensors *st, size_t i); /* sorted by name */

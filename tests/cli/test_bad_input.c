@@ -16,6 +16,7 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <sys/stat.h>
 
 /* ---- running ---- */
 
@@ -338,6 +339,38 @@ static void broken_texts_are_refused_by_file_and_place(void **state)
     free(deep);
 }
 
+static void what_is_no_regular_file_is_not_waited_for(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[200];
+        snprintf(path, sizeof path, "%s/%s", copy_model("llama"), files[i]);
+        assert_true(!unlink(path) || i > 1);
+        assert_int_equal(mkfifo(path, 0666), 0);
+        refused_weights(files[i], WORDS(files[i], "regular file"));
+    }
+}
+
+/* Training from random weights where there were others would be noticed late. */
+static void weights_that_cannot_be_read_are_not_taken_for_none(void **state)
+{
+    (void)state;
+    char path[200], other[64];
+    snprintf(path, sizeof path, "%s/model.safetensors", copy_model("llama"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("../blobs/gone", path), 0);
+    refused_weights("link to nothing", WORDS("model.safetensors"));
+    assert_int_equal(unlink(path), 0);
+    static const char *const lone[] = {"model-00001-of-00002.safetensors", "pytorch_model.bin"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(other, sizeof other, "model/%s", lone[i]);
+        put_text(other, "x");
+        refused_weights(lone[i], WORDS(lone[i], "neither model.safetensors nor"));
+        assert_int_equal(remove(scratch_path(other)), 0);
+    }
+}
+
 /* ---- options ---- */
 
 static void wrong_usage_leaves_with_2(void **state)
@@ -537,6 +570,8 @@ int main(void)
         cmocka_unit_test(broken_configurations_are_refused_by_key_and_value),
         cmocka_unit_test(broken_data_is_refused_by_file_and_place),
         cmocka_unit_test(broken_texts_are_refused_by_file_and_place),
+        cmocka_unit_test(what_is_no_regular_file_is_not_waited_for),
+        cmocka_unit_test(weights_that_cannot_be_read_are_not_taken_for_none),
         cmocka_unit_test(wrong_usage_leaves_with_2),
         cmocka_unit_test(unknown_commands_leave_with_2_and_help_with_0),
         cmocka_unit_test(what_does_not_fit_leaves_with_3_and_says_how_much_is_missing),
