@@ -1,6 +1,5 @@
 #include "args.h"
 #include "commands.h"
-#include "input.h"
 #include "progress.h"
 
 #include <stdio.h>
@@ -56,10 +55,8 @@ int command_eval(int argc, char **argv)
     if (!failed)
         failed = pt_evaluate(&s.o, &v, &e);
     progress_clear(&s.bar);
-    if (!failed) {
+    if (!failed)
         printf(s.json ? "{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %lld}\n" : "loss %.5f  perplexity %.4f  tokens %lld\n", v.loss,
                v.perplexity, (long long)v.tokens);
-        failed = output_finish(&e);
-    }
     return failed ? exit_with(&e) : 0;
 }

@@ -39,8 +39,10 @@ int input_read(const char *path, char **text, size_t *bytes, pt_error *e)
 
 int output_finish(pt_error *e)
 {
-    errno = 0;
-    if (fflush(stdout) != 0 || ferror(stdout))
+    int failed = fflush(stdout), lost = ferror(stdout);
+    if (failed)
         return pt_fail_errno(e, PT_FAILED, "standard output did not take all of the result");
+    if (lost) /* and the reason with it */
+        return pt_fail(e, PT_FAILED, "standard output did not take all of the result; was the disk full, or its reader gone?");
     return 0;
 }

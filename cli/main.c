@@ -1,5 +1,7 @@
 #include "commands.h"
+#include "input.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,14 +29,25 @@ int exit_with(const pt_error *e)
     return e->code == PT_USAGE ? 2 : e->code == PT_DOES_NOT_FIT ? 3 : 1;
 }
 
-int main(int argc, char **argv)
+/* Where a standard stream is closed, the next file that is opened would take its number, and what is printed would land in it:
+ * something that refuses to be read or written holds the place. */
+static void hold_standard_streams(void)
 {
-    signal(SIGPIPE, SIG_IGN);
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
+static int run_command(int argc, char **argv)
+{
     if (argc < 2) {
         print_help();
         return 2;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    bool help = strcmp(argv[1], "help") == 0;
+    if (help && argc == 3)
+        return run_command(3, (char *[]){argv[0], argv[2], "--help", NULL});
+    if (help || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_help();
         return 0;
     }
@@ -47,4 +60,13 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
     fprintf(stderr, "protrain: there is no command \"%s\"; protrain --help lists them\n", argv[1]);
     return 2;
+}
+
+int main(int argc, char **argv)
+{
+    pt_error e = {0};
+    signal(SIGPIPE, SIG_IGN);
+    hold_standard_streams();
+    int status = run_command(argc, argv);
+    return !status && output_finish(&e) ? exit_with(&e) : status;
 }

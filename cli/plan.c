@@ -1,6 +1,5 @@
 #include "args.h"
 #include "commands.h"
-#include "input.h"
 #include "progress.h"
 
 #include <stdio.h>
@@ -31,7 +30,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, and updates may run during backward; default 1", false},
         {"--steps", ARG_INT, &o->steps, "N", "steps of the run, to say what it would write to the disk", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (this machine's, if not given)", false},
-        {"--machine", ARG_STRING, &o->machine_file, "FILE", "plan for this machine file, or for one that came with\nthe program (rtx3090, a100-80gb, h100 ...)", false},
+        {"--machine", ARG_STRING, &o->machine_file, "FILE", "plan for this machine file, or for one that came with\nthe program (rtx3090, a100-80, h100 ...)", false},
         {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring", false},
         {"--plan", ARG_STRING, &o->plan_file, "FILE", "price this plan instead of searching for the best", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
@@ -54,9 +53,9 @@ static int print(const session *s, const pt_plan *p, pt_error *e)
         snprintf(e->text, sizeof e->text, "out of memory");
         return e->code = PT_FAILED;
     }
-    puts(text);
+    printf(s->json ? "%s\n" : "%s", text);
     free(text);
-    return output_finish(e);
+    return 0;
 }
 
 static int run(session *s, pt_error *e)

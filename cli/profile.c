@@ -1,6 +1,5 @@
 #include "args.h"
 #include "commands.h"
-#include "input.h"
 #include "progress.h"
 
 #include <stdio.h>
@@ -56,7 +55,7 @@ static int show(const session *s, const pt_profile *p, pt_error *e)
     }
     fputs(text, stdout);
     free(text);
-    return output_finish(e);
+    return 0;
 }
 
 int command_profile(int argc, char **argv)

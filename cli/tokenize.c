@@ -135,8 +135,6 @@ int command_tokenize(int argc, char **argv)
         failed = input_read("-", &input, &bytes, &e);
     if (!failed)
         failed = o.decode ? decode(t, &o, input, bytes, &e) : encode(t, &o, input, bytes, &e);
-    if (!failed)
-        failed = output_finish(&e);
     pt_tokenizer_close(t);
     free(input);
     return failed ? exit_with(&e) : 0;

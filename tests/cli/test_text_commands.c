@@ -19,16 +19,22 @@ static void read_back(const char *name, char *text, size_t room)
 }
 
 /* Runs `PROGRAM ARGUMENTS` with a shell in the scratch folder, where the model lies in `model`; its exit status. */
-static int run(const char *input, const char *arguments)
+static int run_redirected(const char *arguments, const char *redirections)
 {
     char command[2048];
-    scratch_put("in", input, strlen(input));
-    snprintf(command, sizeof command, "cd %s && %s %s < in > out 2> err", scratch, PT_PROGRAM, arguments);
+    snprintf(command, sizeof command, "cd %s && %s %s < in 2> err %s", scratch, PT_PROGRAM, arguments, redirections);
     int status = system(command);
-    read_back("out", out, sizeof out);
     read_back("err", err, sizeof err);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+static int run(const char *input, const char *arguments)
+{
+    scratch_put("in", input, strlen(input));
+    int status = run_redirected(arguments, "> out");
+    read_back("out", out, sizeof out);
+    return status;
 }
 
 static int set_up(void **state)
@@ -120,6 +126,40 @@ static void loss_and_perplexity_for_people_and_as_json(void **state)
     assert_int_equal(run("", "eval --model model --data data.txt --device-memory 1KiB --disk-memory 0"), 3);
 }
 
+static void what_standard_output_does_not_take_fails(void **state)
+{
+    static const char *const commands[] = {"--version", "--help", "eval --help", "tokenize --model model", "help tokenize",
+                                           "eval --model model --data data.txt --quiet",
+                                           "generate --model model --prompt a --quiet --max-new-tokens 5"};
+    scratch_put("in", "Some text", 9);
+    scratch_put("data.txt", "Some text to be scored.", 23);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        for (int closed = 0; closed < 2; closed++) {
+            assert_int_equal(run_redirected(commands[i], closed ? ">&-" : "> /dev/full"), 1);
+            assert_non_null(strstr(err, "protrain: standard output did not take all"));
+            if (strchr(err, '\n')[1])
+                fail_msg("%s: %s", commands[i], err);
+        }
+}
+
+/* Where the standard streams are closed, the run's files take their numbers, and the summary would land in metrics.jsonl. */
+static void a_run_without_standard_streams_writes_what_it_writes_with_them(void **state)
+{
+    static char with[1 << 14], without[1 << 14];
+    static const char train[] = "train --model model --data data.txt --seq-len 4 --batch-size 1 --steps 2 --device-memory 64MiB";
+    char command[256];
+    scratch_put("data.txt", "Some text to be learned, and a little more of it.", 49);
+    snprintf(command, sizeof command, "%s --out with", train);
+    assert_int_equal(run_redirected(command, "> out"), 0);
+    snprintf(command, sizeof command, "%s --out without", train);
+    assert_int_equal(run_redirected(command, "<&- >&- 2>&-"), 1);
+    read_back("with/model.safetensors", with, sizeof with);
+    read_back("without/model.safetensors", without, sizeof without);
+    assert_memory_equal(with, without, sizeof with);
+    read_back("without/metrics.jsonl", without, sizeof without);
+    assert_true(strncmp(without, "{\"step\":1,", 10) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +168,8 @@ int main(void)
         cmocka_unit_test(the_new_text_alone_or_with_the_prompt),
         cmocka_unit_test(what_cannot_be_generated_says_why),
         cmocka_unit_test(loss_and_perplexity_for_people_and_as_json),
+        cmocka_unit_test(what_standard_output_does_not_take_fails),
+        cmocka_unit_test(a_run_without_standard_streams_writes_what_it_writes_with_them),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);
 }
