@@ -90,8 +90,8 @@ static int run(session *s, pt_generator *g, pt_error *e)
         failed = output_finish(e);
     int64_t made = pt_generator_tokens(g, &prompt_tokens);
     if (!failed && !s->quiet)
-        fprintf(stderr, "%lld tokens of prompt, ready after %.2f s; %lld new ones at %.1f tokens/s\n", (long long)prompt_tokens,
-                ready - start, (long long)made, (double)made / (clock_s() - ready));
+        fprintf(stderr, "%lld token%s of prompt, ready after %.2f s; %lld new ones at %.1f tokens/s\n", (long long)prompt_tokens,
+                prompt_tokens == 1 ? "" : "s", ready - start, (long long)made, (double)made / (clock_s() - ready));
     free(read);
     return failed;
 }

@@ -160,8 +160,12 @@ static void print_summary(const session *s, const pt_trainer *t)
         fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
                 size_format(b, m.memory[i].budget_bytes));
     fprintf(stderr, "step     %s predicted (%s): %s\n", seconds_format(a, m.predicted_step_s), m.costs, m.limits);
-    fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
-            (long long)m.batch_size, s->o.out);
+    if (m.first_step < m.steps)
+        fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
+                (long long)m.batch_size, s->o.out);
+    else
+        fprintf(stderr, "run      all %lld steps are done: writing the model into %s; more --steps train on\n", (long long)m.steps,
+                s->o.out);
 }
 
 static void print_step(session *s, const pt_trainer *t, const pt_step *p)

@@ -57,7 +57,7 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
                        m->config.model_type);
     if (t->type != s->type)
         return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes in %s; plan again, or give the other --dtype",
-                       dtype_name(t->type), dtype_name(s->type));
+                       t->type == PT_BF16 ? "bf16" : "fp32", s->type == PT_BF16 ? "bf16" : "fp32");
     int failed = validate_number("parameters", t->parameters, m->parameters, e);
     if (!failed)
         failed = validate_number("layers", t->layers, m->config.layers, e);

@@ -55,7 +55,8 @@ static json_t *why_json(const explanation *x)
     for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
         size_t used = strlen(sentence);
         if (line[0] == ' ') {
-            snprintf(sentence + used, sizeof sentence - used, "%s%s", used && sentence[used - 1] == ':' ? " " : "; ", line + strspn(line, " "));
+            snprintf(sentence + used, sizeof sentence - used, "%s%s", used && strchr(":,", sentence[used - 1]) ? " " : "; ",
+                     line + strspn(line, " "));
             continue;
         }
         if (used)

@@ -88,7 +88,8 @@ static void write_chunks(FILE *out, const plan *p)
         host_updates += p->chunks[i].update == TIER_HOST;
         moved += p->chunks[i].home != TIER_DEVICE;
     }
-    fprintf(out, "weights  %d chunks of up to %s, with states:", p->chunks_n, short_size(size, (uint64_t)p->chunk_bytes));
+    fprintf(out, "weights  %d chunk%s of up to %s, with states:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
+            short_size(size, (uint64_t)p->chunk_bytes));
     const char *between = "";
     for (int t = 0; t < TIERS; t++)
         if (homes[t]) {
@@ -102,7 +103,8 @@ static void write_chunks(FILE *out, const plan *p)
     fprintf(out, "updates  %s", times[p->update]);
     if (host_updates)
         fprintf(out, ", %d of %d chunks on the host", host_updates, p->chunks_n);
-    fprintf(out, "\nbatch    micro-batches of %lld sequences, %d at a time through a layer\n", (long long)p->micro_batch, p->visit);
+    fprintf(out, "\nbatch    micro-batches of %lld sequence%s, %d at a time through a layer\n", (long long)p->micro_batch,
+            p->micro_batch == 1 ? "" : "s", p->visit);
 }
 
 static void write_layers(FILE *out, const plan *p)

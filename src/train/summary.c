@@ -2,6 +2,7 @@
 
 #include "base/units.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +15,14 @@ static void describe_plan(const trainer *t, char *out, size_t n)
     for (int i = 0; i < p->chunks_n; i++)
         homes[p->chunks[i].home]++;
     char size[32], layers[160];
-    size_t used = (size_t)snprintf(out, n, "%d chunks of up to %s:", p->chunks_n, size_format(size, (uint64_t)p->chunk_bytes));
+    size_t used = (size_t)snprintf(out, n, "%d chunk%s of up to %s:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
+                                   size_format(size, (uint64_t)p->chunk_bytes));
     for (int k = 0; k < TIERS && used < n; k++)
         if (homes[k])
             used += (size_t)snprintf(out + used, n - used, " %d on the %s,", homes[k], tier_names[k]);
     if (used < n)
-        used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequences", times[p->update],
-                                 (long long)p->micro_batch);
+        used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s", times[p->update],
+                                 (long long)p->micro_batch, p->micro_batch == 1 ? "" : "s");
     for (int line = 0; explain_layers(p, line, layers, sizeof layers) && used < n; line++)
         used += (size_t)snprintf(out + used, n - used, "; %s", layers);
 }
@@ -83,7 +85,7 @@ int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS])
     for (int p = 0; p < PHASES; p++)
         out[n++] = (pt_timing){phase_names[p], f->phase_ns[p] * 1e-9, s.phase_ns[p] * 1e-9};
     for (int q = 0; q < QUEUES; q++)
-        if (f->busy_ns[q] > 0 || s.busy_ns[q] > 0)
+        if (fmax(f->busy_ns[q], s.busy_ns[q]) >= 0.01 * f->step_ns) /* what is beside nothing says nothing */
             out[n++] = (pt_timing){queue_names[q], f->busy_ns[q] * 1e-9, s.busy_ns[q] * 1e-9};
     return n;
 }
