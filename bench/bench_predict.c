@@ -12,15 +12,10 @@
  * `show` prints, for each case in FILE, the median and 95th percentile of the error, the noise of repeating a plan, and
  * the rank correlation of predicted and measured.
  */
-#include "base/clock.h"
+#include "plan_run.h"
+
 #include "base/json.h"
 #include "base/rng.h"
-#include "base/units.h"
-#include "profile/machine.h"
-#include "profile/profile.h"
-#include "schedule/simulate.h"
-#include "search/search.h"
-#include "train/state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,7 +23,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PROFILE_EVERY = 8, STEPS = 4, CASE_TEXT = 400 };
+enum { PROFILE_EVERY = 8, STEPS = 4 };
 
 static int refuse(const pt_error *e)
 {
@@ -136,96 +131,6 @@ static int made_plan(source *s, search_input in, candidate *c, pt_error *e)
 
 /* ---- one plan ---- */
 
-typedef struct setting {
-    const char *config, *folder;
-    char name[CASE_TEXT];
-    model *model;
-    step_shape shape;
-    device *device;
-    search_input search;
-    profile_request request;
-    profile_result profile;
-} setting;
-
-static int run_schedule(executor *x, schedule_kind kind, int64_t step, double *seconds, pt_error *e)
-{
-    const update_params u = {.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .step = step, .grad_scale = 1};
-    double start = clock_s();
-    int failed = executor_run(x, kind, 1e-3f, &u, e);
-    *seconds += clock_s() - start;
-    return failed;
-}
-
-/* Wall times of STEPS steady steps; busy: of the queues in the last one. */
-static int run_steps(executor *x, const plan *p, double seconds[STEPS], double busy[QUEUES], pt_error *e)
-{
-    int failed = 0;
-    for (int64_t step = 0; step <= STEPS && !failed; step++) { /* the first one meets fresh memory and does not count */
-        schedule_kind kind = step && p->update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
-        double took = 0;
-        executor_time_tasks(x, step == STEPS);
-        failed = run_schedule(x, kind, step + 1, &took, e);
-        const task_time *t = executor_times(x);
-        const schedule *s = executor_schedule(x, kind);
-        for (int i = 0; t && i < s->tasks_n; i++)
-            busy[s->tasks[i].queue] += (double)(t[i].end_ns - t[i].start_ns) * 1e-9;
-        if (!failed && p->update == UPDATE_END)
-            failed = run_schedule(x, SCHEDULE_DRAIN, step + 1, &took, e);
-        if (step)
-            seconds[step - 1] = took;
-    }
-    return failed;
-}
-
-static void fill_batch(const setting *g, executor *x)
-{
-    executor_batch b = executor_input(x);
-    for (int64_t i = 0; i < g->shape.batch * g->shape.seq_len; i++) {
-        uint32_t w[4];
-        rng_words(2, RNG_TEST, 0, (uint64_t)i, w);
-        b.ids[i] = (int32_t)(w[0] % (uint32_t)g->model->config.vocab);
-        b.targets[i] = (int32_t)(w[1] % (uint32_t)g->model->config.vocab);
-    }
-}
-
-static int execute(const setting *g, const candidate *c, const schedule_input *in, double seconds[STEPS], double busy[QUEUES], pt_error *e)
-{
-    executor *x;
-    executor_options o = {.device = g->device, .host = g->device, .input = *in, .schedules = search_kinds(&g->search, c->plan.update),
-                          .disk_path = g->folder, .budget = {c->bytes[0], c->bytes[1], c->bytes[2]}};
-    int failed = executor_open(&o, &x, e);
-    if (failed)
-        return failed;
-    state s;
-    state_open(&s, x);
-    failed = state_init(&s, 1, e);
-    int closed = state_close(&s, e);
-    fill_batch(g, x);
-    if (!failed && !closed)
-        failed = run_steps(x, &c->plan, seconds, busy, e);
-    executor_close(x);
-    return failed ? failed : closed;
-}
-
-/* Queues of the schedule whose tasks were timed. */
-static int predict(const setting *g, const candidate *c, const schedule_input *in, double *seconds, double busy[QUEUES], pt_error *e)
-{
-    schedule s;
-    simulation sim;
-    double ns;
-    int failed = simulate_plan(in, &g->profile.costs, &ns, e);
-    *seconds = (ns - g->profile.costs.step_ns) * 1e-9;
-    if (!failed)
-        failed = schedule_build(in, c->plan.update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, &s, e);
-    if (failed)
-        return failed;
-    failed = simulate(in, &s, &g->profile.costs, false, &sim, e);
-    for (int q = 0; q < QUEUES && !failed; q++)
-        busy[q] = sim.busy_ns[q] * 1e-9;
-    schedule_free(&s);
-    return failed;
-}
-
 static json_t *numbers(const double *v, int n)
 {
     json_t *list = json_array();
@@ -244,33 +149,15 @@ static int append(const char *path, json_t *line, pt_error *e)
     return fclose(f) ? pt_fail_errno(e, PT_FAILED, "%s", path) : 0;
 }
 
-static int compare_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double quantile(const double *v, int n, double at)
-{
-    double *s = malloc((size_t)n * sizeof *s);
-    memcpy(s, v, (size_t)n * sizeof *s);
-    qsort(s, (size_t)n, sizeof *s, compare_double);
-    double x = at * (n - 1), value = s[(int)x] + (x > (int)x ? (s[(int)x + 1] - s[(int)x]) * (x - (int)x) : 0);
-    free(s);
-    return value;
-}
-
 static int one_plan(setting *g, const char *path, int index, candidate *c, pt_error *e)
 {
-    const schedule_input in = {.model = g->model, .shape = &g->shape, .packing = &c->packing, .plan = &c->plan, .training = true,
-                               .host_tier = g->search.host_tier};
     double predicted, seconds[STEPS], busy[2][QUEUES] = {{0}};
     char date[32];
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-    int failed = predict(g, c, &in, &predicted, busy[0], e);
+    int failed = plan_predict(g, c, &predicted, busy[0], e);
     if (!failed)
-        failed = execute(g, c, &in, seconds, busy[1], e);
+        failed = plan_execute(g, c, STEPS, seconds, busy[1], e);
     if (failed)
         return failed;
     double median = quantile(seconds, STEPS, 0.5);
@@ -305,40 +192,6 @@ static bool is_done(const char *path, const char *name, int index)
     return found;
 }
 
-static int open_setting(setting *g, char **v, int n, pt_error *e)
-{
-    static const device_options none = {.threads = 0};
-    machine m;
-    uint64_t host;
-    *g = (setting){.config = v[1], .folder = n > 7 ? v[7] : "."};
-    int64_t batch = atoll(v[2]), seq_len = atoll(v[3]), unit = atoll(v[4]);
-    int failed = model_open(v[1], NULL, NULL, &g->model, e);
-    if (!failed)
-        failed = device_cpu_open(&none, &g->device, e);
-    if (!failed)
-        failed = size_parse(v[5], &host, e);
-    if (!failed)
-        failed = machine_probe(&m, e);
-    if (failed)
-        return failed;
-    step_shape_init(&g->shape, g->model, PT_BF16, batch, seq_len);
-    if (unit) {
-        g->shape.unit_seqs = unit;
-        g->shape.units_n = batch / unit;
-        g->shape.unit_rows = unit * seq_len;
-        g->shape.head_rows = g->shape.head_rows < g->shape.unit_rows ? g->shape.head_rows : g->shape.unit_rows;
-    }
-    snprintf(g->name, sizeof g->name, "%s %lld parameters, %lld x %lld in units of %lld, bf16, %d tiers", g->model->config.model_type,
-             (long long)g->model->parameters, (long long)batch, (long long)seq_len, (long long)g->shape.unit_seqs, host ? 3 : 2);
-    uint64_t budgets[TIERS] = {m.memory_free_bytes / 2 - host, host, 64ull << 30};
-    g->search = (search_input){.model = g->model, .shape = &g->shape, .costs = &g->profile.costs, .training = true, .host_tier = host > 0};
-    g->request = (profile_request){.device = g->device, .host = g->device, .model = g->model, .shape = &g->shape, .host_tier = host > 0,
-                                   .transfers = true, .disk_path = g->folder, .fresh = true};
-    memcpy(g->search.budget, budgets, sizeof budgets);
-    memcpy(g->request.budget, budgets, sizeof budgets);
-    return 0;
-}
-
 static int collect(const char *path, setting *g, int plans, pt_error *e)
 {
     for (int i = 0, since = 0; i < plans; i++) {
@@ -364,7 +217,7 @@ static int collect(const char *path, setting *g, int plans, pt_error *e)
 
 /* ---- results ---- */
 
-typedef struct results { char name[CASE_TEXT]; int n; double *predicted, *measured, *error, *noise; } results;
+typedef struct results { char name[sizeof((setting *)0)->name]; int n; double *predicted, *measured, *error, *noise; } results;
 
 static void add_line(results *r, const json_t *line)
 {
@@ -451,7 +304,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER]\n       %s show FILE\n", argv[0], argv[0]);
         return 2;
     }
-    if (open_setting(&g, argv + 2, argc - 2, &e) || collect(argv[2], &g, atoi(argv[8]), &e))
+    if (setting_open(&g, argv + 3, argc > 9 ? argv[9] : ".", &e) || collect(argv[2], &g, atoi(argv[8]), &e))
         return refuse(&e);
     return show(argv[2]);
 }

@@ -1,0 +1,145 @@
+#include "plan_run.h"
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "schedule/simulate.h"
+#include "train/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int setting_open(setting *g, char **v, const char *folder, pt_error *e)
+{
+    static const device_options none = {.threads = 0};
+    machine m;
+    uint64_t host;
+    *g = (setting){.folder = folder};
+    int64_t batch = atoll(v[1]), seq_len = atoll(v[2]), unit = atoll(v[3]);
+    int failed = model_open(v[0], NULL, NULL, &g->model, e);
+    if (!failed)
+        failed = device_cpu_open(&none, &g->device, e);
+    if (!failed)
+        failed = size_parse(v[4], &host, e);
+    if (!failed)
+        failed = machine_probe(&m, e);
+    if (failed)
+        return failed;
+    step_shape_init(&g->shape, g->model, PT_BF16, batch, seq_len);
+    if (unit) {
+        g->shape.unit_seqs = unit;
+        g->shape.units_n = batch / unit;
+        g->shape.unit_rows = unit * seq_len;
+        g->shape.head_rows = g->shape.head_rows < g->shape.unit_rows ? g->shape.head_rows : g->shape.unit_rows;
+    }
+    snprintf(g->name, sizeof g->name, "%s %lld parameters, %lld x %lld in units of %lld, bf16, %d tiers", g->model->config.model_type,
+             (long long)g->model->parameters, (long long)batch, (long long)seq_len, (long long)g->shape.unit_seqs, host ? 3 : 2);
+    uint64_t budgets[TIERS] = {m.memory_free_bytes / 2 - host, host, 64ull << 30};
+    g->search = (search_input){.model = g->model, .shape = &g->shape, .costs = &g->profile.costs, .training = true, .host_tier = host > 0};
+    g->request = (profile_request){.device = g->device, .host = g->device, .model = g->model, .shape = &g->shape, .host_tier = host > 0,
+                                   .transfers = true, .disk_path = g->folder, .fresh = true};
+    memcpy(g->search.budget, budgets, sizeof budgets);
+    memcpy(g->request.budget, budgets, sizeof budgets);
+    return 0;
+}
+
+
+static schedule_input input_of(const setting *g, const candidate *c)
+{
+    return (schedule_input){.model = g->model, .shape = &g->shape, .packing = &c->packing, .plan = &c->plan, .training = true,
+                            .host_tier = g->search.host_tier};
+}
+
+int plan_predict(const setting *g, const candidate *c, double *seconds, double busy[QUEUES], pt_error *e)
+{
+    const schedule_input in = input_of(g, c);
+    schedule s;
+    simulation sim;
+    double ns;
+    int failed = simulate_plan(&in, &g->profile.costs, &ns, e);
+    *seconds = (ns - g->profile.costs.step_ns) * 1e-9;
+    if (!failed)
+        failed = schedule_build(&in, c->plan.update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, &s, e);
+    if (failed)
+        return failed;
+    failed = simulate(&in, &s, &g->profile.costs, false, &sim, e);
+    for (int q = 0; q < QUEUES && !failed; q++)
+        busy[q] = sim.busy_ns[q] * 1e-9;
+    schedule_free(&s);
+    return failed;
+}
+
+static int run_schedule(executor *x, schedule_kind kind, int64_t step, double *seconds, pt_error *e)
+{
+    const update_params u = {.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .step = step, .grad_scale = 1};
+    double start = clock_s();
+    int failed = executor_run(x, kind, 1e-3f, &u, e);
+    *seconds += clock_s() - start;
+    return failed;
+}
+
+static int run_steps(executor *x, const plan *p, int steps_n, double *seconds, double busy[QUEUES], pt_error *e)
+{
+    int failed = 0;
+    for (int64_t step = 0; step <= steps_n && !failed; step++) {
+        schedule_kind kind = step && p->update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
+        double took = 0;
+        executor_time_tasks(x, step == steps_n);
+        failed = run_schedule(x, kind, step + 1, &took, e);
+        const task_time *t = executor_times(x);
+        const schedule *s = executor_schedule(x, kind);
+        for (int i = 0; t && i < s->tasks_n; i++)
+            busy[s->tasks[i].queue] += (double)(t[i].end_ns - t[i].start_ns) * 1e-9;
+        if (!failed && p->update == UPDATE_END)
+            failed = run_schedule(x, SCHEDULE_DRAIN, step + 1, &took, e);
+        if (step)
+            seconds[step - 1] = took;
+    }
+    return failed;
+}
+
+static void fill_batch(const setting *g, executor *x)
+{
+    executor_batch b = executor_input(x);
+    for (int64_t i = 0; i < g->shape.batch * g->shape.seq_len; i++) {
+        uint32_t w[4];
+        rng_words(2, RNG_TEST, 0, (uint64_t)i, w);
+        b.ids[i] = (int32_t)(w[0] % (uint32_t)g->model->config.vocab);
+        b.targets[i] = (int32_t)(w[1] % (uint32_t)g->model->config.vocab);
+    }
+}
+
+int plan_execute(const setting *g, const candidate *c, int steps_n, double *seconds, double busy[QUEUES], pt_error *e)
+{
+    executor *x;
+    executor_options o = {.device = g->device, .host = g->device, .input = input_of(g, c), .schedules = search_kinds(&g->search, c->plan.update),
+                          .disk_path = g->folder, .budget = {c->bytes[0], c->bytes[1], c->bytes[2]}};
+    int failed = executor_open(&o, &x, e);
+    if (failed)
+        return failed;
+    state s;
+    state_open(&s, x);
+    failed = state_init(&s, 1, e);
+    int closed = state_close(&s, e);
+    fill_batch(g, x);
+    if (!failed && !closed)
+        failed = run_steps(x, &c->plan, steps_n, seconds, busy, e);
+    executor_close(x);
+    return failed ? failed : closed;
+}
+
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double quantile(const double *v, int n, double at)
+{
+    double *s = malloc((size_t)n * sizeof *s);
+    memcpy(s, v, (size_t)n * sizeof *s);
+    qsort(s, (size_t)n, sizeof *s, compare_double);
+    double x = at * (n - 1), value = s[(int)x] + (x > (int)x ? (s[(int)x + 1] - s[(int)x]) * (x - (int)x) : 0);
+    free(s);
+    return value;
+}

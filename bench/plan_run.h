@@ -1,0 +1,32 @@
+/* plan_run.h - runs plans of a model, without data or files of weights, and says what was predicted and what they took. */
+#ifndef PT_BENCH_PLAN_RUN_H
+#define PT_BENCH_PLAN_RUN_H
+
+#include "base/units.h"
+#include "profile/machine.h"
+#include "profile/profile.h"
+#include "search/search.h"
+
+typedef struct setting {
+    const char *folder;      /* of the disk tier */
+    char name[400];          /* model, step and tiers, in words */
+    model *model;
+    step_shape shape;
+    device *device;
+    search_input search;
+    profile_request request;
+    profile_result profile;
+} setting;
+
+/* v: CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY. CONFIG is a config.json; UNIT_SEQS 0: the usual unit; HOST_MEMORY 0: two tiers, device
+ * and disk, else three. The device gets half of what is free, less the host's part; the disk 64 GiB. */
+int setting_open(setting *g, char **v, const char *folder, pt_error *e);
+
+/* Seconds that a steady step is predicted to take, and its queues' busy seconds in the schedule whose tasks are timed. */
+int plan_predict(const setting *g, const candidate *c, double *seconds, double busy[QUEUES], pt_error *e);
+/* Wall times of steps_n steady steps; the one before them meets fresh memory and does not count. busy: of the last one. */
+int plan_execute(const setting *g, const candidate *c, int steps_n, double *seconds, double busy[QUEUES], pt_error *e);
+
+double quantile(const double *v, int n, double at);
+
+#endif
