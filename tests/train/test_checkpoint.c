@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "train/fixture.h"
+#include "train/same_end.h"
 
 #include "train/plan_file.h"
 
@@ -81,36 +81,6 @@ static void random_circumstances(run *r, random_source *random)
 
 /* ---- comparing ---- */
 
-static void assert_same_file(const char *a_folder, const char *b_folder, const char *name, bool may_lack)
-{
-    char a[FILE_PATH_BYTES], b[FILE_PATH_BYTES], *x, *y;
-    size_t n, m;
-    pt_error e = {0};
-    must(path_join(a, a_folder, name, &e) || path_join(b, b_folder, name, &e), &e);
-    if (may_lack && !path_exists(a) && !path_exists(b))
-        return;
-    must(file_read_all(a, 1u << 30, &x, &n, &e), &e);
-    must(file_read_all(b, 1u << 30, &y, &m, &e), &e);
-    if (n != m || memcmp(x, y, n) != 0)
-        fail_msg("%s and %s differ", a, b);
-    free(x);
-    free(y);
-}
-
-/* Checkpoints of the same step: every byte. */
-static void assert_same_checkpoint(const run *a, const run *b, int step)
-{
-    char x[200], y[200];
-    snprintf(x, sizeof x, "%s/checkpoint-%d", a->out, step);
-    snprintf(y, sizeof y, "%s/checkpoint-%d", b->out, step);
-    assert_same_file(x, y, "config.json", false);
-    assert_same_file(x, y, "model.safetensors", false);
-    assert_same_file(x, y, "trainer/exp_avg.safetensors", false);
-    assert_same_file(x, y, "trainer/exp_avg_sq.safetensors", false);
-    assert_same_file(x, y, "trainer/trainer.json", false);
-    assert_same_file(x, y, "trainer/master.safetensors", true);
-}
-
 /* metrics.jsonl, one object a line; checks that the steps are 1 .. n. */
 static int read_metrics(const run *r, json_t **lines, int room)
 {
@@ -162,7 +132,7 @@ static void stop_and_go(const setting *s, random_source *random, const run *stra
         r.o.resume = true;
         at = until;
     }
-    assert_same_checkpoint(straight, &r, STEPS);
+    assert_same_checkpoint(straight->out, r.out, STEPS);
     assert_same_metrics(straight, &r);
     run_free(&r);
 }
@@ -213,7 +183,7 @@ static void a_run_resumes_on_a_machine_with_less_memory(void **state)
     r.o.device_memory++;
     r.o.host_memory = 8 << 20;
     must(run_until(&r, STEPS, &e), &e);
-    assert_same_checkpoint(&straight, &r, STEPS);
+    assert_same_checkpoint(straight.out, r.out, STEPS);
     assert_same_metrics(&straight, &r);
     run_free(&r);
     run_free(&straight);
@@ -492,7 +462,7 @@ static void going_on_from_elsewhere_never_writes_over_another_run(void **state)
     snprintf(from, sizeof from, "%s/checkpoint-3/", link);
     a.o.resume_from = from;
     must(run_until(&a, STEPS, &e), &e); /* the very run, by another name */
-    assert_same_checkpoint(&a, &c, STEPS);
+    assert_same_checkpoint(a.out, c.out, STEPS);
     run_free(&a);
     run_free(&b);
     run_free(&c);
@@ -515,7 +485,7 @@ static void resuming_without_a_checkpoint_starts_at_the_first_step(void **state)
     assert_non_null(strstr(e.text, "--resume"));
     r.o.resume = true;
     must(run_until(&r, STEPS, &e), &e);
-    assert_same_checkpoint(&straight, &r, STEPS);
+    assert_same_checkpoint(straight.out, r.out, STEPS);
     assert_same_metrics(&straight, &r);
     run_free(&r);
     run_free(&straight);

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "train/fixture.h"
+#include "train/same_end.h"
 
 #include "train/plan_file.h"
 
@@ -107,29 +107,6 @@ static long count_calls(const char *where, const char *what)
     return atol(text_of(scratch_path("count")));
 }
 
-static void assert_same_file(const char *a_folder, const char *b_folder, const char *name)
-{
-    char a[FILE_PATH_BYTES], b[FILE_PATH_BYTES], *x, *y;
-    size_t n, m;
-    pt_error e = {0};
-    must(path_join(a, a_folder, name, &e) || path_join(b, b_folder, name, &e), &e);
-    must(file_read_all(a, 1u << 30, &x, &n, &e), &e);
-    must(file_read_all(b, 1u << 30, &y, &m, &e), &e);
-    if (n != m || memcmp(x, y, n) != 0)
-        fail_msg("%s and %s differ", a, b);
-    free(x);
-    free(y);
-}
-
-static void assert_same_end(const char *out)
-{
-    static const char *const names[] = {"config.json", "model.safetensors", "checkpoint-6/model.safetensors",
-                                        "checkpoint-6/trainer/exp_avg.safetensors", "checkpoint-6/trainer/exp_avg_sq.safetensors",
-                                        "checkpoint-6/trainer/trainer.json"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        assert_same_file(straight(), out, names[i]);
-}
-
 /* Nothing unfinished, and every checkpoint complete. */
 static void assert_clean(const char *out, const char *fault)
 {
@@ -184,7 +161,7 @@ static int fail_calls(const char *where, const char *what, const char *kind, con
         assert_clean(out, fault);
         if (status == 1 && train(out, NULL))
             fail_msg("after %s: %s", fault, text_of(scratch_path("err")));
-        assert_same_end(out);
+        assert_same_end(straight(), out, STEPS);
         must(tree_remove(out, &e), &e);
     }
     return ended;
@@ -234,7 +211,7 @@ static void transfers_of_a_part_change_nothing(void **state)
         if (train(out, faults[i]))
             fail_msg("%s: %s", faults[i], text_of(scratch_path("err")));
         assert_true(atol(text_of(scratch_path("count"))) > 3);
-        assert_same_end(out);
+        assert_same_end(straight(), out, STEPS);
         must(tree_remove(out, &e), &e);
     }
 }

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "train/fixture.h"
+#include "train/same_end.h"
 
 #include "train/plan_file.h"
 
@@ -62,33 +62,6 @@ static void add_circumstances(arguments *a, random_source *random)
     add_arguments(a, (const char *const[]){"--plan", plan_path, NULL});
     if (c.host_tier)
         add_arguments(a, (const char *const[]){"--host-memory", "64MiB", NULL});
-}
-
-static void assert_same_file(const char *a_folder, const char *b_folder, const char *name)
-{
-    char a[FILE_PATH_BYTES], b[FILE_PATH_BYTES], *x, *y;
-    size_t n, m;
-    pt_error e = {0};
-    must(path_join(a, a_folder, name, &e) || path_join(b, b_folder, name, &e), &e);
-    must(file_read_all(a, 1u << 30, &x, &n, &e), &e);
-    must(file_read_all(b, 1u << 30, &y, &m, &e), &e);
-    if (n != m || memcmp(x, y, n) != 0)
-        fail_msg("%s and %s differ", a, b);
-    free(x);
-    free(y);
-}
-
-static void assert_same_end(const char *a, const char *b, int steps)
-{
-    char x[300], y[300];
-    assert_same_file(a, b, "config.json");
-    assert_same_file(a, b, "model.safetensors");
-    snprintf(x, sizeof x, "%s/checkpoint-%d", a, steps);
-    snprintf(y, sizeof y, "%s/checkpoint-%d", b, steps);
-    assert_same_file(x, y, "model.safetensors");
-    assert_same_file(x, y, "trainer/exp_avg.safetensors");
-    assert_same_file(x, y, "trainer/exp_avg_sq.safetensors");
-    assert_same_file(x, y, "trainer/trainer.json");
 }
 
 /* Nothing unfinished is left in a run's folder. */

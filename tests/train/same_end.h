@@ -1,0 +1,43 @@
+/* same_end.h - two runs ended in the same bytes. Include after cmocka.h. */
+#ifndef PT_TEST_SAME_END_H
+#define PT_TEST_SAME_END_H
+
+#include "train/fixture.h"
+
+static inline void assert_same_file(const char *a_folder, const char *b_folder, const char *name)
+{
+    char a[FILE_PATH_BYTES], b[FILE_PATH_BYTES], *x, *y;
+    size_t n, m;
+    pt_error e = {0};
+    must(path_join(a, a_folder, name, &e) || path_join(b, b_folder, name, &e), &e);
+    must(file_read_all(a, 1u << 30, &x, &n, &e), &e);
+    must(file_read_all(b, 1u << 30, &y, &m, &e), &e);
+    if (n != m || memcmp(x, y, n) != 0)
+        fail_msg("%s and %s differ", a, b);
+    free(x);
+    free(y);
+}
+
+/* The checkpoints of this step in two runs' folders. */
+static inline void assert_same_checkpoint(const char *a, const char *b, int step)
+{
+    static const char *const names[] = {"config.json", "model.safetensors", "trainer/exp_avg.safetensors",
+                                        "trainer/exp_avg_sq.safetensors", "trainer/trainer.json"};
+    char x[300], y[300], master[400];
+    snprintf(x, sizeof x, "%s/checkpoint-%d", a, step);
+    snprintf(y, sizeof y, "%s/checkpoint-%d", b, step);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_same_file(x, y, names[i]);
+    snprintf(master, sizeof master, "%s/trainer/master.safetensors", x);
+    if (path_exists(master)) /* of bf16 runs */
+        assert_same_file(x, y, "trainer/master.safetensors");
+}
+
+static inline void assert_same_end(const char *a, const char *b, int steps)
+{
+    assert_same_file(a, b, "config.json");
+    assert_same_file(a, b, "model.safetensors");
+    assert_same_checkpoint(a, b, steps);
+}
+
+#endif
