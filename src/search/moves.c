@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+enum { FEW_LAYERS = 12 };
+
 typedef struct neighbours {
     const space *s;
     recipe *from;
@@ -34,9 +36,10 @@ static void add_both(neighbours *x, recipe *r)
     recipe filled = *r;
     estimate about;
     recipe_normalise(x->s, &filled);
-    if (recipe_fill(x->s, &filled, x->s->fill, &about))
+    bool fits = recipe_fill(x->s, &filled, x->s->fill, &about);
+    if (fits)
         offer(x, &filled, &about);
-    if (filled.persist != r->persist || filled.on_host != r->on_host)
+    if (!fits || filled.persist != r->persist || filled.on_host != r->on_host)
         add(x, r);
 }
 
@@ -76,6 +79,12 @@ static void move_slots(neighbours *x)
         r.n_buffer = buffers[i];
         if (buffers[i] > 0 && buffers[i] != n)
             add_both(x, &r);
+        if (buffers[i] > 0 && r.n_update > 1 && x->s->layers <= FEW_LAYERS && x->s->in->training) { /* both take the same memory */
+            r = *x->from;
+            r.n_buffer = buffers[i];
+            r.n_update = 1;
+            add_both(x, &r);
+        }
     }
     for (int k = -2; k <= 2; k++) {
         recipe r = *x->from;
@@ -138,10 +147,15 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
         r.level[i] = (unsigned char)level;
         r.place[i] = (unsigned char)place;
     }
-    if (changed && place != TIER_DEVICE && r.n_swap < 3) /* the first to be swapped: with enough slots */
+    if (!changed)
+        return;
+    if (place != TIER_DEVICE && r.n_swap < 3) { /* the first to be swapped: with enough slots */
+        recipe fewest = r;
+        if (x->s->layers <= FEW_LAYERS)
+            add_both(x, &fewest);
         r.n_swap = r.visit > 1 ? r.visit + 2 : 3;
-    if (changed)
-        add_both(x, &r);
+    }
+    add_both(x, &r);
 }
 
 /* Where the layers that are alike at the front end, and those at the back begin. */
@@ -163,10 +177,9 @@ static int back_run(const space *s, const recipe *r)
 
 static void move_blocks_to(neighbours *x, save_level level, tier place)
 {
-    enum { FEW = 12 };
     int layers = x->s->layers, front = front_run(x->s, x->from), back = back_run(x->s, x->from);
     set_blocks(x, 0, layers, 1, level, place);
-    if (layers <= FEW)
+    if (layers <= FEW_LAYERS)
         for (int i = 0; i < layers; i++)
             set_blocks(x, i, i + 1, 1, level, place);
     for (int n = 1; n < layers; n *= 2) {

@@ -5,6 +5,7 @@
  *      of these and the policies are built and simulated: a good plan is there
  *   3  from the best: its neighbours in the order of their estimates, simulated until one is faster; again from
  *      there, until no neighbour is; then from the next best start, which leads elsewhere
+ *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
  * What was priced once is remembered and not priced again.
@@ -23,6 +24,7 @@ typedef struct ranked { recipe recipe; double ns; } ranked;
 typedef struct walk {
     space s;
     double begun, limit_s;
+    bool wide;              /* nothing more is found near by: believe the estimates less */
     ranked *order;
     ranked starts[STARTS];
     int starts_n;
@@ -77,12 +79,12 @@ static bool within(const space *s, const estimate *x, double slack)
     return true;
 }
 
-typedef struct descent { const space *s; double ns; bool better; } descent;
+typedef struct descent { const space *s; double ns; bool better, any; update_time update; } descent;
 
 static bool is_better(void *arg, const recipe *r, const estimate *about)
 {
     descent *d = arg;
-    if (about->ns >= d->ns * 0.999 || !within(d->s, about, 1))
+    if (about->ns >= d->ns * 0.999 || !within(d->s, about, 1) || (!d->any && r->update != d->update))
         return false;
     d->ns = about->ns;
     return d->better = true;
@@ -106,12 +108,12 @@ static bool first_fit(const space *s, recipe *r, estimate *about)
 }
 
 /* To where no move makes the estimate better; negative: nothing fits. */
-static double descend(walk *w, recipe *r)
+static double descend(walk *w, recipe *r, bool any_update)
 {
     estimate here;
     if (!first_fit(&w->s, r, &here))
         return -1;
-    descent d = {&w->s, here.ns, true};
+    descent d = {&w->s, here.ns, true, any_update, r->update};
     while (d.better) {
         d.better = false;
         recipe_moves(&w->s, r, false, is_better, &d);
@@ -137,7 +139,7 @@ static void find_start(walk *w, int chunking, const split *cut)
     recipe_init(&w->s, &r, chunking);
     r.micro_batch = cut->micro_batch;
     r.visit = cut->visit;
-    double ns = descend(w, &r);
+    double ns = descend(w, &r, true);
     if (ns >= 0) /* of equals the one of fewer tasks */
         add_start(w, &r, ns * (1 + 0.003 * (double)(w->s.in->shape->batch / cut->micro_batch)));
 }
@@ -151,6 +153,10 @@ static bool is_quick(const walk *w)
     return w->s.layers <= FEW_LAYERS;
 }
 
+/* How far an estimate may be beyond the budgets, and how much slower than where we are. */
+static double memory_slack(const walk *w) { return !is_quick(w) ? 1.02 : w->wide ? 1.3 : 1.08; }
+static double time_slack(const walk *w) { return !is_quick(w) ? 1.05 : w->wide ? 2 : 1.3; }
+
 /* 1: it takes less than `than` (0: whatever it takes), and is in *out; a little more is kept as well, for taste. */
 static int try_recipe(walk *w, const recipe *r, double than, priced *out)
 {
@@ -160,8 +166,10 @@ static int try_recipe(walk *w, const recipe *r, double than, priced *out)
     if (fits <= 0)
         return fits;
     keep(w, &p);
+    if (than > 0 && p.step_ns >= than * 0.9999)
+        return 0;
     *out = p;
-    return than <= 0 || p.step_ns < than * 0.9999;
+    return 1;
 }
 
 static int by_ns(const void *a, const void *b)
@@ -181,7 +189,7 @@ static bool collect(void *arg, const recipe *r, const estimate *about)
         c->n = MOVES / 2;
         c->limit = c->w->order[c->n].ns;
     }
-    if (about->ns < c->limit && about->least_ns < c->least && within(&c->w->s, about, is_quick(c->w) ? 1.08 : 1.02))
+    if (about->ns < c->limit && about->least_ns < c->least && within(&c->w->s, about, memory_slack(c->w)))
         c->w->order[c->n++] = (ranked){*r, about->ns};
     return false;
 }
@@ -193,23 +201,25 @@ static int rank_moves(walk *w, const priced *from)
     recipe r = from->recipe;
     space_correct(&w->s, &r, from->bytes);
     recipe_estimate(&w->s, &r, &here);
-    collection c = {w, here.ns * (is_quick(w) ? 1.3 : 1.05), from->step_ns, 0};
+    collection c = {w, here.ns * time_slack(w), from->step_ns, 0};
     recipe_moves(&w->s, &r, true, collect, &c);
     qsort(w->order, (size_t)c.n, sizeof *w->order, by_ns);
     return c.n;
 }
 
-/* To where no neighbour is faster. */
+/* To where no neighbour is faster: by the first that is, later by the fastest, because many walks by the first end in one place. */
 static int improve(walk *w, priced here)
 {
     for (int found = 1; found > 0 && !is_over(w);) {
         priced next;
         found = 0;
         int n = rank_moves(w, &here);
-        for (int i = 0; i < n && !found && !is_over(w); i++)
-            found = try_recipe(w, &w->order[i].recipe, here.step_ns, &next);
-        if (found < 0)
-            return found;
+        for (int i = 0; i < n && (!found || w->wide) && !is_over(w); i++) {
+            int one = try_recipe(w, &w->order[i].recipe, found ? next.step_ns : here.step_ns, &next);
+            if (one < 0)
+                return one;
+            found = found || one;
+        }
         if (found)
             here = next;
     }
@@ -264,24 +274,53 @@ static int rank_pairs(walk *w, const priced *from, crowd *near, uint64_t *seen)
     return p.c.n;
 }
 
-/* From the best, when no single move leads on. Only for models of few layers: others have too many pairs. */
+/* What one walk over pairs needs. */
+typedef struct pair_room { crowd near; uint64_t *seen; } pair_room;
+
+/* 1: a pair of moves from here leads to something faster than the best. */
+static int pairs_from(walk *w, const priced *here, pair_room *room)
+{
+    priced next;
+    int n = rank_pairs(w, here, &room->near, room->seen), found = 0;
+    for (int i = 0; i < n && !found && !is_over(w); i++)
+        found = try_recipe(w, &w->order[i].recipe, best_ns(w), &next);
+    int failed = found > 0 ? improve(w, next) : 0;
+    return failed < 0 ? failed : found;
+}
+
+/* The fastest of each size of chunk and cut. */
+static int fastest_of_each(const walk *w, priced *out, int most)
+{
+    int n = 0;
+    for (int i = 0; i < w->kept_n && n < most; i++) {
+        const recipe *r = &w->kept[i].recipe;
+        bool known = false;
+        for (int k = 0; k < n && !known; k++)
+            known = out[k].recipe.chunking == r->chunking && out[k].recipe.micro_batch == r->micro_batch && out[k].recipe.visit == r->visit;
+        if (!known)
+            out[n++] = w->kept[i];
+    }
+    return n;
+}
+
+/* When no single move leads on: from the best and, where estimates are believed less, from the best of other kinds. Only for models
+ * of few layers: others have too many pairs. */
 static int improve_by_pairs(walk *w)
 {
-    enum { CROWD = 1024 };
-    crowd near = {malloc(CROWD * sizeof(recipe)), 0, CROWD};
-    uint64_t *seen = malloc(SEEN * sizeof *seen);
-    int found = near.all && seen ? 1 : pt_fail(w->e, PT_FAILED, "out of memory while searching for a plan");
+    enum { CROWD = 1024, KINDS = 4 };
+    pair_room room = {{malloc(CROWD * sizeof(recipe)), 0, CROWD}, malloc(SEEN * sizeof(uint64_t))};
+    priced *kinds = malloc(KINDS * sizeof *kinds);
+    int found = room.near.all && room.seen && kinds ? 1 : pt_fail(w->e, PT_FAILED, "out of memory while searching for a plan");
     while (found > 0 && !is_over(w)) {
-        priced here = w->kept[0], next;
-        int n = rank_pairs(w, &here, &near, seen);
-        found = 0;
-        for (int i = 0; i < n && !found && !is_over(w); i++)
-            found = try_recipe(w, &w->order[i].recipe, here.step_ns, &next);
-        int failed = found > 0 ? improve(w, next) : 0;
-        found = failed < 0 ? failed : found;
+        priced here = w->kept[0];
+        found = pairs_from(w, &here, &room);
     }
-    free(near.all);
-    free(seen);
+    int n = w->wide && !found ? fastest_of_each(w, kinds, KINDS) : 0;
+    for (int i = 1; i < n && found >= 0 && !is_over(w); i++)
+        found = pairs_from(w, &kinds[i], &room);
+    free(room.near.all);
+    free(room.seen);
+    free(kinds);
     return found < 0 ? found : 0;
 }
 
@@ -327,6 +366,51 @@ static int follow_starts(walk *w)
     return 0;
 }
 
+/* Forgets what estimates were wrong by elsewhere: of another kind of recipe that says nothing. Never less than the least plan showed. */
+static void begin_afresh(walk *w, const priced *least)
+{
+    space_correct(&w->s, &least->recipe, least->bytes);
+    for (int t = 0; t < TIERS; t++)
+        w->s.fill[t] = (uint64_t)((double)(w->s.fill[t] > w->s.budget[t] ? w->s.fill[t] : w->s.budget[t]) * (w->wide ? memory_slack(w) : 1));
+}
+
+/* One start more, followed where it is not much slower than the best. What does not fit shows what the estimate is wrong by. */
+static int follow(walk *w, const recipe *from, const priced *least)
+{
+    enum { TRIES = 3 };
+    int found = 0;
+    begin_afresh(w, least);
+    for (int i = 0; i < TRIES && !found; i++) {
+        const double limit = best_ns(w) * time_slack(w);
+        recipe r = *from;
+        priced p;
+        if (descend(w, &r, false) < 0)
+            return 0;
+        found = try_recipe(w, &r, limit, &p);
+        if (found > 0)
+            return improve(w, p);
+    }
+    return found;
+}
+
+/* Where the best of each size of chunk, cut and time of update leads, for models of few layers. */
+static int follow_all(walk *w, const priced *least)
+{
+    const update_time first = w->s.in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD;
+    int failed = 0;
+    for (int g = 0; g < w->s.chunkings_n && !failed; g++)
+        for (int i = 0; i < w->s.splits_n && !failed; i++)
+            for (update_time u = first; u <= (w->s.in->training ? UPDATE_END : first) && !failed && !is_over(w); u++) {
+                recipe r;
+                recipe_init(&w->s, &r, g);
+                r.micro_batch = w->s.splits[i].micro_batch;
+                r.visit = w->s.splits[i].visit;
+                r.update = u;
+                failed = follow(w, &r, least);
+            }
+    return failed;
+}
+
 /* Descents for all ways to cut the step, then for other chunks with the way that simulation likes best. */
 static int look_around(walk *w)
 {
@@ -343,6 +427,7 @@ static int look_around(walk *w)
 
 static int walk_all(walk *w, const priced *least)
 {
+    enum { LITTLE = 1500 }; /* where so little was worth a try, there is time to look further */
     keep(w, least);
     space_correct(&w->s, &least->recipe, least->bytes);
     int failed = look_around(w);
@@ -352,7 +437,13 @@ static int walk_all(walk *w, const priced *least)
         failed = improve(w, w->kept[0]);
     if (!failed)
         failed = follow_starts(w);
-    return failed || !is_quick(w) ? failed : improve_by_pairs(w);
+    for (int round = 0; round < 2 && is_quick(w) && !failed && (!round || w->s.tried < LITTLE); round++) {
+        w->wide = round > 0;
+        failed = follow_all(w, least);
+        if (!failed)
+            failed = improve_by_pairs(w);
+    }
+    return failed;
 }
 
 /* ---- result ---- */
