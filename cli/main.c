@@ -66,6 +66,7 @@ int main(int argc, char **argv)
 {
     pt_error e = {0};
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     hold_standard_streams();
     int status = run_command(argc, argv);
     return !status && output_finish(&e) ? exit_with(&e) : status;
