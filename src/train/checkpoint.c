@@ -20,7 +20,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHECKPOINT_VERSION = 2 };
+enum { CHECKPOINT_VERSION = 3 };
+
+#define SUM_FORMAT "%016llx"
 
 const char *model_companion(int i)
 {
@@ -86,13 +88,24 @@ static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
     return failed ? failed : state_export(s, STATE_MASTER, folder, "model", t->save_type, names_are_bare(t), e);
 }
 
-static int write_counters(const trainer *t, const char *folder, const char *arithmetic, pt_error *e)
+static const char *const state_names[STATE_KINDS] = {"master", "exp_avg", "exp_avg_sq"};
+
+static json_t *sums_json(const uint64_t sums[STATE_KINDS])
+{
+    json_t *all = json_object();
+    for (int k = 0; k < STATE_KINDS; k++)
+        json_object_set_new(all, state_names[k], json_sprintf(SUM_FORMAT, (unsigned long long)sums[k]));
+    return all;
+}
+
+static int write_counters(const trainer *t, const char *folder, const char *arithmetic, const uint64_t sums[STATE_KINDS],
+                          pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)t->step,
-                            "steps", (json_int_t)t->steps, "samples", (json_int_t)(t->step * t->shape.batch), "tokens",
+    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step",
+                            (json_int_t)t->step, "steps", (json_int_t)t->steps, "samples", (json_int_t)(t->step * t->shape.batch), "tokens",
                             (json_int_t)t->tokens, "arithmetic", arithmetic, "model", model_json(&t->model->config), "settings",
-                            settings_json(t));
+                            settings_json(t), "sums", sums_json(sums));
     int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
@@ -102,14 +115,13 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
 
 static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
 {
+    uint64_t sums[STATE_KINDS];
     int failed = dir_make(folder, e);
-    if (!failed && t->save_type != PT_F32)
-        failed = state_export(s, STATE_MASTER, folder, "master", PT_F32, false, e);
+    for (int k = t->save_type == PT_F32 ? STATE_EXP_AVG : STATE_MASTER; k < STATE_KINDS && !failed; k++)
+        failed = state_export(s, (state_kind)k, folder, state_names[k], PT_F32, false, e);
     if (!failed)
-        failed = state_export(s, STATE_EXP_AVG, folder, "exp_avg", PT_F32, false, e);
-    if (!failed)
-        failed = state_export(s, STATE_EXP_AVG_SQ, folder, "exp_avg_sq", PT_F32, false, e);
-    return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, e);
+        failed = state_sums(s, sums, e);
+    return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, sums, e);
 }
 
 int checkpoint_path(const trainer *t, int64_t step, char path[FILE_PATH_BYTES], pt_error *e)
@@ -297,13 +309,22 @@ int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
     return step < 0 ? 0 : checkpoint_path(t, step, path, e);
 }
 
+int checkpoint_present(const char *path, pt_error *e)
+{
+    char file[FILE_PATH_BYTES];
+    int failed = path_join(file, path, "trainer/trainer.json", e);
+    if (!failed && !path_exists(file))
+        failed = pt_fail(e, PT_FAILED, "%s is not a checkpoint: it has no trainer/trainer.json", path);
+    return failed;
+}
+
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
     json_source s;
-    int failed = path_join(file, path, "trainer/trainer.json", e);
-    if (!failed && !path_exists(file))
-        failed = pt_fail(e, PT_FAILED, "%s is not a checkpoint: it has no trainer/trainer.json", path);
+    int failed = checkpoint_present(path, e);
+    if (!failed)
+        failed = path_join(file, path, "trainer/trainer.json", e);
     if (!failed)
         failed = json_source_open(&s, file, e);
     if (failed)
@@ -345,11 +366,18 @@ static void compare_arithmetic(const trainer *t, const char *path)
     json_source_close(&s);
 }
 
-static int load_kind(state *s, state_kind kind, const char *folder, const char *name, pt_error *e)
+/* FP32 weights are the masters themselves. */
+static const char *state_file(const trainer *t, state_kind kind, char name[64])
 {
-    char path[FILE_PATH_BYTES];
+    snprintf(name, 64, "trainer/%s.safetensors", state_names[kind]);
+    return kind == STATE_MASTER && t->save_type == PT_F32 ? "model.safetensors" : name;
+}
+
+static int load_kind(const trainer *t, state *s, state_kind kind, const char *checkpoint, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], name[64];
     safetensors *st;
-    int failed = path_join(path, folder, name, e);
+    int failed = path_join(path, checkpoint, state_file(t, kind, name), e);
     if (!failed)
         failed = safetensors_open(path, &st, e);
     if (failed)
@@ -359,23 +387,50 @@ static int load_kind(state *s, state_kind kind, const char *folder, const char *
     return failed;
 }
 
-int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
+/* A bit that flipped on the disk, or the file of another step, would go on unseen otherwise. */
+static int compare_sums(const trainer *t, state *s, const char *checkpoint, const json_source *sums, pt_error *e)
 {
-    char folder[FILE_PATH_BYTES];
-    int failed = path_join(folder, path, "trainer", e);
+    uint64_t now[STATE_KINDS];
+    const char *before;
+    char text[20], name[64];
+    int failed = state_sums(s, now, e);
+    for (int k = 0; k < STATE_KINDS && !failed; k++) {
+        failed = json_get_string(sums, state_names[k], JSON_REQUIRED, &before, e);
+        snprintf(text, sizeof text, SUM_FORMAT, (unsigned long long)now[k]);
+        if (!failed && strcmp(before, text))
+            failed = pt_fail(e, PT_FAILED, "%.400s/%s: these are not the values that were saved with trainer/trainer.json: one of the two "
+                                           "is damaged or of another checkpoint; go on from another one with --resume DIR", checkpoint,
+                             state_file(t, (state_kind)k, name));
+    }
+    return failed;
+}
+
+static int check_sums(const trainer *t, state *s, const char *checkpoint, pt_error *e)
+{
+    char file[FILE_PATH_BYTES];
+    json_source all, sums;
+    int failed = path_join(file, checkpoint, "trainer/trainer.json", e);
+    if (!failed)
+        failed = json_source_open(&all, file, e);
     if (failed)
         return failed;
-    compare_arithmetic(t, path);
+    failed = json_get_object(&all, "sums", JSON_REQUIRED, &sums, e);
+    if (!failed)
+        failed = compare_sums(t, s, checkpoint, &sums, e);
+    json_source_close(&all);
+    return failed;
+}
+
+int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
+{
+    int failed = 0;
     state s;
+    compare_arithmetic(t, path);
     state_open(&s, t->x);
-    if (t->save_type == PT_F32)
-        failed = load_kind(&s, STATE_MASTER, path, "model.safetensors", e);
-    else
-        failed = load_kind(&s, STATE_MASTER, folder, "master.safetensors", e);
+    for (int k = 0; k < STATE_KINDS && !failed; k++)
+        failed = load_kind(t, &s, (state_kind)k, path, e);
     if (!failed)
-        failed = load_kind(&s, STATE_EXP_AVG, folder, "exp_avg.safetensors", e);
-    if (!failed)
-        failed = load_kind(&s, STATE_EXP_AVG_SQ, folder, "exp_avg_sq.safetensors", e);
+        failed = check_sums(t, &s, path, e);
     int closed = state_close(&s, failed ? NULL : e);
     return failed ? failed : closed;
 }

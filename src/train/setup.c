@@ -279,7 +279,9 @@ static int choose_start(trainer *t, char from[FILE_PATH_BYTES], pt_error *e)
         return refuse_model(t, e);
     if (from[0] && lies_in_out(t, from))
         return 0;
-    failed = refuse_other_run(t, from, e);
+    failed = from[0] ? checkpoint_present(from, e) : 0;
+    if (!failed)
+        failed = refuse_other_run(t, from, e);
     t->found_empty = !failed;
     return failed;
 }

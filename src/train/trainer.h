@@ -78,6 +78,7 @@ int checkpoint_count(const trainer *t);       /* complete ones, up to the run's 
 const char *model_companion(int i);           /* names of the files that go with a model's weights; NULL behind the last */
 void checkpoint_add_advice(const trainer *t, pt_error *e); /* adds from where --resume goes on */
 int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e); /* complete, in the output folder; "": none */
+int checkpoint_present(const char *path, pt_error *e);                         /* or PT_FAILED, and says so */
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e);        /* and compares the settings */
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e);
 int model_export(trainer *t, pt_error *e);                                      /* into the output folder */

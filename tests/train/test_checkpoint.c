@@ -217,7 +217,7 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     REFUSED(batch_size, 1, "--batch-size", "3", "1");
     REFUSED(seq_len, 9, "--seq-len", "16", "9");
     REFUSED(precision, PT_PRECISION_BF16, "--dtype", "fp32", "bf16");
-    REFUSED(shuffle, false, "--shuffle", "true", "false");
+    REFUSED(shuffle, false, "--no-shuffle", "without", "with it");
     REFUSED(weight_decay, 0.5, "--weight-decay", "0.1", "0.5");
     REFUSED(beta1, 0.5, "--beta1", "0.9", "0.5");
     REFUSED(beta2, 0.5, "--beta2", "0.999", "0.5");
@@ -388,7 +388,44 @@ static void a_damaged_checkpoint_is_refused_by_the_name_of_the_file(void **state
     damaged(&r, "trainer/trainer.json", 200, "", "trainer.json");
     damaged(&r, "trainer/trainer.json", 0, "[]", "trainer.json");
     damaged(&r, "trainer/trainer.json", 0, "{\"version\": 99}", "version");
-    damaged(&r, "trainer/trainer.json", 0, "{\"version\": 2, \"model\": {}, \"settings\": {}}", "checkpoint-4");
+    damaged(&r, "trainer/trainer.json", 0, "{\"version\": 3, \"model\": {}, \"settings\": {}}", "checkpoint-4");
+    must(run_until(&r, STEPS, &e), &e);
+    run_free(&r);
+}
+
+/* Of the right length and form, but not what was saved: a bit that flipped, or the file of another step. */
+static void values_that_were_not_saved_together_are_refused(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"model.safetensors", "trainer/exp_avg.safetensors", "trainer/exp_avg_sq.safetensors"};
+    run r;
+    pt_error e = {0};
+    run_make(&r, &settings[0], "exchanged");
+    r.o.save_every = 2;
+    must(run_until(&r, 4, &e), &e);
+    r.o.resume = true;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[300], other[300], *whole, *earlier;
+        size_t n, earlier_n;
+        checkpoint_file(&r, files[i], path);
+        snprintf(other, sizeof other, "%s/checkpoint-2/%s", r.out, files[i]);
+        must(file_read_all(path, 1u << 30, &whole, &n, &e), &e);
+        must(file_read_all(other, 1u << 30, &earlier, &earlier_n, &e), &e);
+        for (int flipped = 0; flipped < 2; flipped++) {
+            if (flipped) {
+                memcpy(earlier, whole, n);
+                earlier[n - 1 - (size_t)rand() % 1000] ^= (char)(1 << rand() % 8);
+            }
+            assert_int_equal(n, earlier_n);
+            must(file_write_atomic(path, earlier, earlier_n, &e), &e);
+            assert_int_equal(run_until(&r, STEPS, &e), PT_FAILED);
+            if (!strstr(e.text, files[i]) || !strstr(e.text, "saved"))
+                fail_msg("%s", e.text);
+        }
+        must(file_write_atomic(path, whole, n, &e), &e);
+        free(whole);
+        free(earlier);
+    }
     must(run_until(&r, STEPS, &e), &e);
     run_free(&r);
 }
@@ -501,6 +538,7 @@ int main(void)
         cmocka_unit_test(metrics_are_cut_back_to_the_checkpoint),
         cmocka_unit_test(only_the_newest_checkpoints_are_kept),
         cmocka_unit_test(a_damaged_checkpoint_is_refused_by_the_name_of_the_file),
+        cmocka_unit_test(values_that_were_not_saved_together_are_refused),
         cmocka_unit_test(a_folder_that_is_no_checkpoint_is_refused),
         cmocka_unit_test(going_on_from_elsewhere_never_writes_over_another_run),
         cmocka_unit_test(resuming_without_a_checkpoint_starts_at_the_first_step),
