@@ -12,6 +12,9 @@ static int check_sum(const uint64_t budget[TIERS], uint64_t free_bytes, pt_error
     char device[32], host[32], have[32];
     if (budget[TIER_HOST] <= free_bytes && budget[TIER_DEVICE] <= free_bytes - budget[TIER_HOST])
         return 0;
+    if (!budget[TIER_HOST])
+        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s are free: lower it, or end other programs",
+                       size_format(device, budget[TIER_DEVICE]), size_format(have, free_bytes));
     return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s and --host-memory %s, and only %s are free: lower them, or end other programs",
                    size_format(device, budget[TIER_DEVICE]), size_format(host, budget[TIER_HOST]), size_format(have, free_bytes));
 }
