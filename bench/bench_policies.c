@@ -33,7 +33,7 @@ static int make_plans(setting *g, runner *all, int *n, pt_error *e)
         *n += fits > 0;
     }
     for (int i = 0; i < *n && !failed; i++)
-        failed = plan_predict(g, &all[i].plan, &all[i].predicted, busy, e);
+        failed = plan_predict(g, &all[i].plan, 1, &all[i].predicted, busy, e);
     return failed;
 }
 
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     if (!failed)
         failed = size_parse(argv[7], &g.search.budget[TIER_DEVICE], &e);
     if (!failed)
-        failed = profile_get(&g.request, &g.profile, &e);
+        failed = setting_profile(&g, &e);
     if (!failed)
         failed = make_plans(&g, all, &n, &e);
     if (!failed)

@@ -4,13 +4,14 @@
  *     bench_predict show FILE
  *
  * `run` makes PLANS plans of a model (a config.json) that differ in everything a plan decides, runs each for some steps, and
- * appends a JSON line a plan to FILE: what the simulator said with the profile of that hour, and what the executor took. HOST_MEMORY 0: two tiers,
- * device and disk; else three. UNIT_SEQS 0: the usual unit; else units of so many sequences, which makes more micro-batches of
- * little work. Plans that FILE has already are not run again, so that a collection may be ended and begun as often as one
- * likes. Every PROFILE_EVERY plans the profile is measured anew. Plan number i is the same in every run.
+ * appends a JSON line a plan to FILE: what the simulator said with the profile of that minute, and what the executor took.
+ * HOST_MEMORY 0: two tiers, device and disk; else three. UNIT_SEQS 0: the usual unit; else units of so many sequences, which makes
+ * more micro-batches of little work. Before every GROUP of plans the profile is measured anew, and after it the first of them
+ * runs once more: how far it is from its first time is the noise. Plans that FILE has already are not run again, so that a
+ * collection may be ended and begun as often as one likes. Plan number i is the same in every run.
  *
- * `show` prints, for each case in FILE, the median and 95th percentile of the error, the noise of repeating a plan, and
- * the rank correlation of predicted and measured.
+ * `show` prints, for each case in FILE, the median and 95th percentile of the error, as predicted and with the machine's drift
+ * since the profile taken into account (machine_speed), of the noise, and the rank correlation of predicted and measured.
  */
 #include "plan_run.h"
 
@@ -23,7 +24,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PROFILE_EVERY = 8, STEPS = 4 };
+enum { GROUP = 4, STEPS = 3 };
 
 static int refuse(const pt_error *e)
 {
@@ -151,25 +152,31 @@ static int append(const char *path, json_t *line, pt_error *e)
 
 static int one_plan(setting *g, const char *path, int index, candidate *c, pt_error *e)
 {
-    double predicted, seconds[STEPS], busy[2][QUEUES] = {{0}};
+    double predicted, corrected, seconds[STEPS], busy[2][QUEUES] = {{0}}, unused[QUEUES], before = machine_speed(g, e), after = 0;
     char date[32];
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-    int failed = plan_predict(g, c, &predicted, busy[0], e);
+    int failed = before < 0 ? (int)before : plan_predict(g, c, 1, &predicted, busy[0], e);
     if (!failed)
         failed = plan_execute(g, c, STEPS, seconds, busy[1], e);
+    if (!failed && (after = machine_speed(g, e)) < 0)
+        failed = (int)after;
+    double drift = (before + after) / 2 / g->speed;
+    if (!failed)
+        failed = plan_predict(g, c, drift, &corrected, unused, e);
     if (failed)
         return failed;
     double median = quantile(seconds, STEPS, 0.5);
-    json_t *line = json_pack("{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:f, s:s}", "case", g->name, "index", index, "made_by",
-                             c->name, "predicted_s", predicted, "measured_s", numbers(seconds, STEPS), "busy_predicted_s",
-                             numbers(busy[0], QUEUES), "busy_measured_s", numbers(busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0],
-                             (json_int_t)c->bytes[1], (json_int_t)c->bytes[2], "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic",
-                             g->device->info.arithmetic, "update", (int)c->plan.update, "profile_age_s",
-                             (double)(now - g->profile.measured_at), "date", date);
+    json_t *line = json_pack("{s:s, s:i, s:s, s:f, s:f, s:f, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", index,
+                             "made_by", c->name, "predicted_s", predicted, "drift", drift, "predicted_with_drift_s", corrected, "measured_s",
+                             numbers(seconds, STEPS), "busy_predicted_s", numbers(busy[0], QUEUES), "busy_measured_s",
+                             numbers(busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0], (json_int_t)c->bytes[1], (json_int_t)c->bytes[2],
+                             "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic", g->device->info.arithmetic, "update",
+                             (int)c->plan.update, "date", date);
     failed = append(path, line, e);
     json_decref(line);
-    printf("%4d %-14s predicted %7.3f s  measured %7.3f s  %+6.1f%%\n", index, c->name, predicted, median, 100 * (predicted / median - 1));
+    printf("%4d %-14s predicted %7.3f s, with the drift %7.3f s  measured %7.3f s  %+6.1f%% %+6.1f%%\n", index, c->name, predicted, corrected,
+           median, 100 * (predicted / median - 1), 100 * (corrected / median - 1));
     fflush(stdout);
     return failed;
 }
@@ -192,51 +199,100 @@ static bool is_done(const char *path, const char *name, int index)
     return found;
 }
 
+/* The plan that was run first in its group, to run it again. */
+typedef struct repeated { candidate plan; int index; } repeated;
+
+static int run_again(const setting *g, const char *path, repeated *r, pt_error *e)
+{
+    double seconds[STEPS], busy[QUEUES] = {0};
+    int failed = r->plan.plan.chunks_n ? plan_execute(g, &r->plan, STEPS, seconds, busy, e) : 0;
+    if (!failed && r->plan.plan.chunks_n) {
+        json_t *line = json_pack("{s:s, s:i, s:o}", "case", g->name, "index", r->index, "again_s", numbers(seconds, STEPS));
+        failed = append(path, line, e);
+        json_decref(line);
+    }
+    candidate_free(&r->plan);
+    return failed;
+}
+
+static int make_plan(setting *g, int index, candidate *c, pt_error *e)
+{
+    source s = {(uint64_t)index, 0};
+    int failed = one_in(&s, 3) ? made_plan(&s, g->search, c, e) : random_plan(&s, g->model, &g->shape, g->search.host_tier, c, e);
+    if (!failed)
+        failed = search_price(&g->search, c, e) == 1 ? 0 : PT_DOES_NOT_FIT;
+    if (failed)
+        candidate_free(c);
+    return failed;
+}
+
+static int profile_again(setting *g, pt_error *e)
+{
+    int failed = setting_profile(g, e);
+    if (!failed)
+        printf("profile: %.2f s, sure to %.1f%%\n", g->profile.seconds, 100 * g->profile.costs.spread);
+    return failed;
+}
+
 static int collect(const char *path, setting *g, int plans, pt_error *e)
 {
-    for (int i = 0, since = 0; i < plans; i++) {
-        source s = {(uint64_t)i, 0};
+    repeated first = {0};
+    int failed = 0;
+    for (int i = 0, run = 0; i < plans && !failed; i++) {
         candidate c = {0};
         if (is_done(path, g->name, i))
             continue;
-        if (since++ % PROFILE_EVERY == 0) {
-            int failed = profile_get(&g->request, &g->profile, e);
-            if (failed)
-                return failed;
-            printf("profile: %.2f s, sure to %.1f%%\n", g->profile.seconds, 100 * g->profile.costs.spread);
-        }
-        int failed = one_in(&s, 3) ? made_plan(&s, g->search, &c, e) : random_plan(&s, g->model, &g->shape, g->search.host_tier, &c, e);
+        if (run % GROUP == 0 && (failed = run ? run_again(g, path, &first, e) : 0) == 0)
+            failed = profile_again(g, e);
         if (!failed)
-            failed = search_price(&g->search, &c, e) == 1 ? one_plan(g, path, i, &c, e) : PT_DOES_NOT_FIT;
-        candidate_free(&c);
-        if (failed && failed != PT_DOES_NOT_FIT)
-            return failed;
+            failed = make_plan(g, i, &c, e);
+        if (failed == PT_DOES_NOT_FIT) {
+            failed = 0;
+            continue;
+        }
+        if (!failed)
+            failed = one_plan(g, path, i, &c, e);
+        if (!failed && run++ % GROUP == 0)
+            first = (repeated){c, i};
+        else
+            candidate_free(&c);
     }
-    return 0;
+    return failed ? failed : run_again(g, path, &first, e);
 }
 
 /* ---- results ---- */
 
-typedef struct results { char name[sizeof((setting *)0)->name]; int n; double *predicted, *measured, *error, *noise; } results;
+enum { PLANS_MAX = 1024 };
+typedef struct results {
+    char name[sizeof((setting *)0)->name];
+    int n, again_n, index[PLANS_MAX];
+    double predicted[PLANS_MAX], measured[PLANS_MAX], error[2][PLANS_MAX], noise[PLANS_MAX]; /* error: as predicted, with the drift */
+} results;
+
+static double median_of(const json_t *list)
+{
+    double v[STEPS];
+    for (size_t i = 0; i < STEPS; i++)
+        v[i] = json_number_value(json_array_get(list, i));
+    return quantile(v, STEPS, 0.5);
+}
 
 static void add_line(results *r, const json_t *line)
 {
-    double v[STEPS];
-    const json_t *list = json_object_get(line, "measured_s");
-    for (size_t i = 0; i < STEPS; i++)
-        v[i] = json_number_value(json_array_get(list, i));
-    size_t bytes = (size_t)(r->n + 1) * sizeof(double);
-    r->predicted = realloc(r->predicted, bytes);
-    r->measured = realloc(r->measured, bytes);
-    r->error = realloc(r->error, bytes);
-    r->noise = realloc(r->noise, bytes);
-    double p = json_number_value(json_object_get(line, "predicted_s")), m = quantile(v, STEPS, 0.5), off = 0;
-    for (int i = 0; i < STEPS; i++)
-        off += fabs(v[i] / m - 1) / STEPS;
-    r->predicted[r->n] = p;
-    r->measured[r->n] = m;
-    r->error[r->n] = fabs(p / m - 1);
-    r->noise[r->n++] = off;
+    const json_t *again = json_object_get(line, "again_s");
+    int index = (int)json_integer_value(json_object_get(line, "index"));
+    if (again) {
+        for (int i = 0; i < r->n; i++)
+            if (r->index[i] == index)
+                r->noise[r->again_n++] = fabs(median_of(again) / r->measured[i] - 1);
+    } else if (r->n < PLANS_MAX) {
+        double p = json_number_value(json_object_get(line, "predicted_s")), m = median_of(json_object_get(line, "measured_s"));
+        r->index[r->n] = index;
+        r->predicted[r->n] = p;
+        r->measured[r->n] = m;
+        r->error[0][r->n] = fabs(p / m - 1);
+        r->error[1][r->n++] = fabs(json_number_value(json_object_get(line, "predicted_with_drift_s")) / m - 1);
+    }
 }
 
 static double rank_of(const double *v, int n, int i)
@@ -258,6 +314,18 @@ static double rank_correlation(const results *r)
         bb += b * b;
     }
     return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
+}
+
+static void print_case(const results *r)
+{
+    static const char *const names[] = {"error", "error with the drift"};
+    printf("%s: %d plans, %.2f to %.2f s a step, rank correlation %.3f\n", r->name, r->n, quantile(r->measured, r->n, 0),
+           quantile(r->measured, r->n, 1), rank_correlation(r));
+    for (int k = 0; k < 2; k++)
+        printf("    %-24s median %5.1f%%, 95th percentile %5.1f%%\n", names[k], 100 * quantile(r->error[k], r->n, 0.5),
+               100 * quantile(r->error[k], r->n, 0.95));
+    printf("    %-24s median %5.1f%%, 95th percentile %5.1f%%\n", "repeating a plan", 100 * quantile(r->noise, r->again_n, 0.5),
+           100 * quantile(r->noise, r->again_n, 0.95));
 }
 
 static int show(const char *path)
@@ -286,10 +354,7 @@ static int show(const char *path)
     }
     fclose(f);
     for (int i = 0; i < n; i++) {
-        const results *r = &all[i];
-        printf("%s: %d plans, %.2f to %.2f s a step\n    error: median %.1f%%, 95th percentile %.1f%%; repeating a plan: %.1f%%; rank correlation %.3f\n",
-               r->name, r->n, quantile(r->measured, r->n, 0), quantile(r->measured, r->n, 1), 100 * quantile(r->error, r->n, 0.5),
-               100 * quantile(r->error, r->n, 0.95), 100 * quantile(r->noise, r->n, 0.5), rank_correlation(r));
+        print_case(&all[i]);
     }
     return 0;
 }

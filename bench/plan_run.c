@@ -5,6 +5,7 @@
 #include "schedule/simulate.h"
 #include "train/state.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,62 @@ int setting_open(setting *g, char **v, const char *folder, pt_error *e)
     return 0;
 }
 
+/* ---- the machine's speed ---- */
+
+double machine_speed(const setting *g, pt_error *e)
+{
+    enum { N = 512, AT_A_TIME = 8 };
+    static float values[3][N * N];
+    queue *q;
+    int failed = g->device->table->queue_open(g->device, "speed", 0, &q, e);
+    if (failed)
+        return failed;
+    const op product = {OP_MATMUL, .matmul = {.layout = MATMUL_NT, .type = PT_F32, .out_type = PT_F32, .m = N, .n = N, .k = N, .lda = N,
+                                              .ldb = N, .ldc = N, .a = values[0], .b = values[1], .c = values[2]}};
+    double start = clock_s(), took = 0, n = 0;
+    for (; took < 0.5 && !failed; took = clock_s() - start, n += AT_A_TIME) {
+        for (int i = 0; i < AT_A_TIME; i++)
+            queue_submit(q, &product);
+        failed = queue_sync(q, queue_signal(q), e);
+    }
+    g->device->table->queue_close(q);
+    return failed ? failed : n / took;
+}
+
+int setting_profile(setting *g, pt_error *e)
+{
+    double before = machine_speed(g, e), after = 0;
+    int failed = before < 0 ? (int)before : profile_get(&g->request, &g->profile, e);
+    if (!failed)
+        after = machine_speed(g, e);
+    g->speed = (before + after) / 2;
+    return after < 0 ? (int)after : failed;
+}
+
+static void slow_curve(cost_curve *c, double drift)
+{
+    for (int i = 0; i < c->n; i++)
+        c->ns[i] /= drift;
+}
+
+/* What is computed takes as much longer as the machine is slower; transfers are left alone. */
+static costs costs_at(const setting *g, double drift)
+{
+    costs c = g->profile.costs;
+    for (int k = 0; k < c.kinds_n; k++)
+        for (int level = 0; level < SAVE_LEVELS; level++) {
+            c.layer[k].forward_ns[level] /= drift;
+            c.layer[k].backward_ns[level] /= drift;
+        }
+    c.embed_ns /= drift;
+    c.head_ns /= drift;
+    cost_curve *computed[] = {&c.finish, &c.embed_finish, &c.update_device, &c.update_host};
+    for (size_t i = 0; i < sizeof computed / sizeof *computed; i++)
+        slow_curve(computed[i], drift);
+    return c;
+}
+
+/* ---- plans ---- */
 
 static schedule_input input_of(const setting *g, const candidate *c)
 {
@@ -50,19 +107,20 @@ static schedule_input input_of(const setting *g, const candidate *c)
                             .host_tier = g->search.host_tier};
 }
 
-int plan_predict(const setting *g, const candidate *c, double *seconds, double busy[QUEUES], pt_error *e)
+int plan_predict(const setting *g, const candidate *c, double drift, double *seconds, double busy[QUEUES], pt_error *e)
 {
+    const costs prices = costs_at(g, drift);
     const schedule_input in = input_of(g, c);
     schedule s;
     simulation sim;
     double ns;
-    int failed = simulate_plan(&in, &g->profile.costs, &ns, e);
-    *seconds = (ns - g->profile.costs.step_ns) * 1e-9;
+    int failed = simulate_plan(&in, &prices, &ns, e);
+    *seconds = (ns - prices.step_ns) * 1e-9;
     if (!failed)
         failed = schedule_build(&in, c->plan.update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, &s, e);
     if (failed)
         return failed;
-    failed = simulate(&in, &s, &g->profile.costs, false, &sim, e);
+    failed = simulate(&in, &s, &prices, false, &sim, e);
     for (int q = 0; q < QUEUES && !failed; q++)
         busy[q] = sim.busy_ns[q] * 1e-9;
     schedule_free(&s);
@@ -136,6 +194,8 @@ static int compare_double(const void *a, const void *b)
 
 double quantile(const double *v, int n, double at)
 {
+    if (!n)
+        return NAN;
     double *s = malloc((size_t)n * sizeof *s);
     memcpy(s, v, (size_t)n * sizeof *s);
     qsort(s, (size_t)n, sizeof *s, compare_double);
