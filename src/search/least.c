@@ -18,11 +18,12 @@ static void economical(const space *s, recipe *r, int chunking, tier place, upda
     r->visit = visit;
 }
 
+/* Bytes beyond the budgets. A tier without a budget is not to be used: no other plan is worse. */
 static double overshoot(const space *s, const uint64_t bytes[TIERS])
 {
     double over = 0;
     for (int t = 0; t < TIERS; t++)
-        over += bytes[t] > s->budget[t] ? (double)(bytes[t] - s->budget[t]) : 0;
+        over += !bytes[t] || bytes[t] <= s->budget[t] ? 0 : s->budget[t] ? (double)(bytes[t] - s->budget[t]) : 1e18;
     return over;
 }
 
@@ -101,7 +102,7 @@ static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error
 {
     enum { PARTS = 8 };
     int chunks = recipe_chunks(s, &x->recipe), fits = 0;
-    for (int part = -1; part <= PARTS && !fits; part++) {
+    for (int part = space_has(s, TIER_DISK) ? -1 : 0; part <= PARTS && !fits; part++) {
         recipe r;
         estimate about;
         economical(s, &r, x->recipe.chunking, (tier)x->recipe.place[0], x->recipe.update, x->recipe.visit);
