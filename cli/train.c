@@ -168,22 +168,34 @@ static void print_summary(const session *s, const pt_trainer *t)
                 s->o.out);
 }
 
+/* The same object as the line in metrics.jsonl. */
+static void print_step_json(const pt_step *p, const pt_summary *m)
+{
+    char key[64];
+    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm", p->grad_norm,
+                             "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s", p->step_s, "predicted_step_s", p->predicted_step_s,
+                             "tokens_per_s", p->tokens_per_s);
+    for (int i = 0; i < m->memory_n; i++) {
+        snprintf(key, sizeof key, "%s_peak_bytes", m->memory[i].tier);
+        json_object_set_new(line, key, json_integer((json_int_t)m->memory[i].peak_bytes));
+        snprintf(key, sizeof key, "%s_predicted_bytes", m->memory[i].tier);
+        json_object_set_new(line, key, json_integer((json_int_t)m->memory[i].predicted_bytes));
+    }
+    if (p->evaluated)
+        json_object_set_new(line, "eval_loss", isfinite(p->eval_loss) ? json_real(p->eval_loss) : json_null());
+    json_dumpf(line, stdout, JSON_COMPACT);
+    json_decref(line);
+    puts("");
+    fflush(stdout);
+}
+
 static void print_step(session *s, const pt_trainer *t, const pt_step *p)
 {
     pt_summary m;
     char text[160];
     pt_trainer_summary(t, &m);
-    if (s->json) {
-        json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm",
-                                 p->grad_norm, "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s", p->step_s, "predicted_step_s",
-                                 p->predicted_step_s, "tokens_per_s", p->tokens_per_s);
-        if (p->evaluated)
-            json_object_set_new(line, "eval_loss", isfinite(p->eval_loss) ? json_real(p->eval_loss) : json_null());
-        json_dumpf(line, stdout, JSON_COMPACT);
-        json_decref(line);
-        puts("");
-        fflush(stdout);
-    }
+    if (s->json)
+        print_step_json(p, &m);
     snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  %.0f tok/s", (long long)p->step, (long long)m.steps, p->loss, p->tokens_per_s);
     if (p->evaluated && !s->quiet) {
         progress_clear(&s->bar);
