@@ -90,7 +90,7 @@ def train(args, dtype, folder):
             "model": args.config or "gpt2-124m", "batch": args.batch, "seq": args.seq, "device": args.device,
             "predicted_step_s": peak.get("predicted_step_s"), "device_peak_bytes": peak["device_peak_bytes"],
             "peak_rss_bytes": rss,
-            "arithmetic": json.loads((out / "machine.json").read_text())["arithmetic"]}
+            "arithmetic": json.loads((out / "profile.json").read_text())["blocks"]["made_for"]["arithmetic"]}
 
 
 def peer(args, mode):
