@@ -89,9 +89,10 @@ static int run(session *s, pt_generator *g, pt_error *e)
     if (!failed)
         failed = output_finish(e);
     int64_t made = pt_generator_tokens(g, &prompt_tokens);
-    if (!failed && !s->quiet)
-        fprintf(stderr, "%lld token%s of prompt, ready after %.2f s; %lld new ones at %.1f tokens/s\n", (long long)prompt_tokens,
-                prompt_tokens == 1 ? "" : "s", ready - start, (long long)made, (double)made / (clock_s() - ready));
+    if (!failed && !s->quiet) /* the text is as it was made: the line may be shown right behind it */
+        fprintf(stderr, "%s%lld token%s of prompt, ready after %.2f s; %lld new ones at %.1f tokens/s\n",
+                isatty(STDOUT_FILENO) ? "" : "\n", (long long)prompt_tokens, prompt_tokens == 1 ? "" : "s", ready - start,
+                (long long)made, (double)made / (clock_s() - ready));
     free(read);
     return failed;
 }
