@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum { FEW_LAYERS = 12 };
-
 typedef struct neighbours {
     const space *s;
     recipe *from;
@@ -79,7 +77,7 @@ static void move_slots(neighbours *x)
         r.n_buffer = buffers[i];
         if (buffers[i] > 0 && buffers[i] != n)
             add_both(x, &r);
-        if (buffers[i] > 0 && r.n_update > 1 && x->s->layers <= FEW_LAYERS && x->s->in->training) { /* both take the same memory */
+        if (buffers[i] > 0 && r.n_update > 1 && space_has_few_layers(x->s) && x->s->in->training) { /* both take the same memory */
             r = *x->from;
             r.n_buffer = buffers[i];
             r.n_update = 1;
@@ -151,7 +149,7 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
         return;
     if (place != TIER_DEVICE && r.n_swap < 3) { /* the first to be swapped: with enough slots */
         recipe fewest = r;
-        if (x->s->layers <= FEW_LAYERS)
+        if (space_has_few_layers(x->s))
             add_both(x, &fewest);
         r.n_swap = r.visit > 1 ? r.visit + 2 : 3;
     }
@@ -179,7 +177,7 @@ static void move_blocks_to(neighbours *x, save_level level, tier place)
 {
     int layers = x->s->layers, front = front_run(x->s, x->from), back = back_run(x->s, x->from);
     set_blocks(x, 0, layers, 1, level, place);
-    if (layers <= FEW_LAYERS)
+    if (space_has_few_layers(x->s))
         for (int i = 0; i < layers; i++)
             set_blocks(x, i, i + 1, 1, level, place);
     for (int n = 1; n < layers; n *= 2) {

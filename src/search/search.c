@@ -146,16 +146,9 @@ static void find_start(walk *w, int chunking, const split *cut)
 
 /* ---- simulation ---- */
 
-/* Where a schedule is quickly built, less is left to the estimate. */
-static bool is_quick(const walk *w)
-{
-    enum { FEW_LAYERS = 12 };
-    return w->s.layers <= FEW_LAYERS;
-}
-
 /* How far an estimate may be beyond the budgets, and how much slower than where we are. */
-static double memory_slack(const walk *w) { return !is_quick(w) ? 1.02 : w->wide ? 1.3 : 1.08; }
-static double time_slack(const walk *w) { return !is_quick(w) ? 1.05 : w->wide ? 2 : 1.3; }
+static double memory_slack(const walk *w) { return !space_has_few_layers(&w->s) ? 1.02 : w->wide ? 1.3 : 1.08; }
+static double time_slack(const walk *w) { return !space_has_few_layers(&w->s) ? 1.05 : w->wide ? 2 : 1.3; }
 
 /* 1: it takes less than `than` (0: whatever it takes), and is in *out; a little more is kept as well, for taste. */
 static int try_recipe(walk *w, const recipe *r, double than, priced *out)
@@ -353,11 +346,11 @@ static int try_starts(walk *w, int most)
 static int follow_starts(walk *w)
 {
     for (int i = 0; i < w->starts_n && !is_over(w); i++) {
-        double worth = best_ns(w) * (is_quick(w) ? 1.2 : 1);
+        double worth = best_ns(w) * (space_has_few_layers(&w->s) ? 1.2 : 1);
         priced p;
         if (w->starts[i].ns >= worth)
             break;
-        int found = try_recipe(w, &w->starts[i].recipe, is_quick(w) ? 0 : worth, &p);
+        int found = try_recipe(w, &w->starts[i].recipe, space_has_few_layers(&w->s) ? 0 : worth, &p);
         if (found > 0)
             found = improve(w, p);
         if (found < 0)
@@ -437,7 +430,7 @@ static int walk_all(walk *w, const priced *least)
         failed = improve(w, w->kept[0]);
     if (!failed)
         failed = follow_starts(w);
-    for (int round = 0; round < 2 && is_quick(w) && !failed && (!round || w->s.tried < LITTLE); round++) {
+    for (int round = 0; round < 2 && space_has_few_layers(&w->s) && !failed && (!round || w->s.tried < LITTLE); round++) {
         w->wide = round > 0;
         failed = follow_all(w, least);
         if (!failed)

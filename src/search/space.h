@@ -67,6 +67,9 @@ typedef struct space {
     int tried;
 } space;
 
+/* Schedules are quickly built, and plans differ by single layers: more is looked at, and less is left to the estimate. */
+static inline bool space_has_few_layers(const space *s) { return s->layers <= 12; }
+
 int space_open(space *s, const search_input *in, pt_error *e);
 void space_close(space *s);
 

@@ -39,9 +39,9 @@ int state_load(state *s, const struct safetensors *st, pt_error *e);
 int state_init(state *s, uint64_t seed, pt_error *e);
 /* One kind of state from files that hold it under the weights' names. */
 int state_load_kind(state *s, state_kind kind, const struct safetensors *st, pt_error *e);
-/* One kind of state as Hugging Face tensors into FOLDER/NAME.safetensors (or shards). */
 /* A sum of each kind's values, the same wherever they lie: tells whether what was loaded is what was exported. */
 int state_sums(state *s, uint64_t sums[STATE_KINDS], pt_error *e);
+/* One kind of state as Hugging Face tensors into FOLDER/NAME.safetensors (or shards). */
 int state_export(state *s, state_kind kind, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e);
 
 #endif

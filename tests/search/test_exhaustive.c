@@ -129,14 +129,6 @@ static void show_both(const brute *b, const search_result *x)
     show("best", &best, b->fastest.bytes);
     show("found", &x->best.plan, x->best.bytes);
     plan_free(&best);
-    estimate q; recipe_estimate(&b->s,&b->fastest.recipe,&q);
-    print_message("   best estimate %g least %g  bytes %llu %llu %llu price %g\n", q.ns, q.least_ns, (unsigned long long)q.bytes[0],(unsigned long long)q.bytes[1],(unsigned long long)q.bytes[2], b->best);
-    for(int i=0;i<b->s.chunkings_n;i++) if (b->s.chunkings[i].packing.chunk_bytes==x->best.plan.chunk_bytes) { recipe r; memset(&r,0,sizeof r); const plan*pl=&x->best.plan; r.chunking=i; r.n_buffer=pl->n_buffer; r.n_update=pl->n_update; r.n_swap=pl->n_swap; r.micro_batch=pl->micro_batch;r.visit=pl->visit;r.update=pl->update;
-    for(int c=0;c<pl->chunks_n;c++) { r.persist+=pl->chunks[c].home==0; r.on_host+=pl->chunks[c].home==1;}
-    int k=pl->chunks_n; for(int c=pl->chunks_n-1;c>=r.persist;c--) if(pl->chunks[c].update==0) k=c; r.stride= k<pl->chunks_n? k-r.persist+1:0;
-    for(int l=0;l<pl->blocks_n;l++){r.level[l]=pl->blocks[l].level;r.place[l]=pl->blocks[l].place;}
-    recipe_estimate(&b->s,&r,&q);
-    print_message("  found estimate %g least %g  bytes %llu %llu %llu price %g\n", q.ns, q.least_ns, (unsigned long long)q.bytes[0],(unsigned long long)q.bytes[1],(unsigned long long)q.bytes[2], x->best.step_ns);}
 }
 
 /* How many times as long as the best there is what is found takes; 0: too few plans, or none of so few chunks fits. */
