@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "train/fixture.h"
+#include "train/same_end.h"
 
 #include "random_plan.h"
 
@@ -97,24 +97,10 @@ static void move(pt_trainer *t, search_result *next)
 
 static void compare(const run *a, const run *b)
 {
-    static const char *const files[] = {"model.safetensors", "trainer/exp_avg.safetensors", "trainer/exp_avg_sq.safetensors",
-                                        "trainer/trainer.json"};
     for (int i = 0; i < STEPS; i++)
         if (a->loss[i] != b->loss[i])
             fail_msg("%s: the losses of step %d differ: %.17g and %.17g", a->f.name, i + 1, a->loss[i], b->loss[i]);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char x[300], y[300], *p, *q;
-        size_t n, m;
-        pt_error e = {0};
-        snprintf(x, sizeof x, "%s/checkpoint-%d/%s", a->out, STEPS, files[i]);
-        snprintf(y, sizeof y, "%s/checkpoint-%d/%s", b->out, STEPS, files[i]);
-        must(file_read_all(x, 1u << 30, &p, &n, &e), &e);
-        must(file_read_all(y, 1u << 30, &q, &m, &e), &e);
-        if (n != m || memcmp(p, q, n) != 0)
-            fail_msg("%s and %s differ", x, y);
-        free(p);
-        free(q);
-    }
+    assert_same_checkpoint(a->out, b->out, STEPS);
 }
 
 static int checkpoints_in(const char *out)
