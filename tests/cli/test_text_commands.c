@@ -8,6 +8,8 @@
 
 #include "infer/model_folder.h"
 
+#include <math.h>
+
 static char out[1 << 16], err[1 << 14];
 
 static void read_back(const char *name, char *text, size_t room)
@@ -160,6 +162,37 @@ static void a_run_without_standard_streams_writes_what_it_writes_with_them(void 
     assert_true(strncmp(without, "{\"step\":1,", 10) == 0);
 }
 
+/* The next line as an object, where there is one; *line moves on. */
+static json_t *next_object(const char **line)
+{
+    const char *end = strchr(*line, '\n');
+    json_t *object = end ? json_loadb(*line, (size_t)(end - *line), 0, NULL) : NULL;
+    *line = end ? end + 1 : *line;
+    return object;
+}
+
+static void a_step_is_the_same_object_on_standard_output_and_in_the_metrics(void **state)
+{
+    static char metrics[1 << 14];
+    scratch_put("data.txt", "Some text to be learned, and a little more of it.", 49);
+    assert_int_equal(run("", "train --model model --data data.txt --seq-len 4 --batch-size 1 --steps 3 --eval-every 2 --eval-data data.txt "
+                             "--device-memory 64MiB --json --out both"), 0);
+    read_back("both/metrics.jsonl", metrics, sizeof metrics);
+    const char *a = out, *b = metrics;
+    for (int step = 1; step <= 3; step++) {
+        json_t *shown = next_object(&a), *written = next_object(&b), *value;
+        const char *key;
+        assert_int_equal(json_integer_value(json_object_get(shown, "step")), step);
+        assert_int_equal(json_object_size(shown), json_object_size(written));
+        json_object_foreach(written, key, value)
+            assert_true(fabs(json_number_value(json_object_get(shown, key)) - json_number_value(value)) <= 1e-6 * fabs(json_number_value(value)));
+        assert_true(json_integer_value(json_object_get(shown, "device_peak_bytes")) > 0);
+        assert_true((step >= 2) == (json_object_get(shown, "eval_loss") != NULL));
+        json_decref(shown);
+        json_decref(written);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +202,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_generated_says_why),
         cmocka_unit_test(loss_and_perplexity_for_people_and_as_json),
         cmocka_unit_test(what_standard_output_does_not_take_fails),
+        cmocka_unit_test(a_step_is_the_same_object_on_standard_output_and_in_the_metrics),
         cmocka_unit_test(a_run_without_standard_streams_writes_what_it_writes_with_them),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);

@@ -135,6 +135,27 @@ static void more_memory_never_turns_a_plan_into_a_refusal(void **state)
     assert_true(fitted > 0 && refused > 0);
 }
 
+/* Where the disk is forbidden, what is said to be needed is enough without it. */
+static void what_is_missing_without_a_disk_is_what_a_plan_without_one_needs(void **state)
+{
+    fixture *f = *state;
+    pt_error e = {0};
+    search_result r;
+    int homes[TIERS];
+    f->in.host_tier = false;
+    for (uint64_t device = 1; device <= 1 << 20; device <<= 10) {
+        char advice[64];
+        set_budget(f, device, 0, 0);
+        assert_int_equal(search_plan(&f->in, &r, &e), PT_DOES_NOT_FIT);
+        assert_int_equal(r.least[TIER_DISK], 0);
+        snprintf(advice, sizeof advice, "--device-memory %llu", (unsigned long long)r.least[TIER_DEVICE]);
+        assert_non_null(strstr(e.text, advice));
+        set_budget(f, r.least[TIER_DEVICE], 0, 0);
+        assert_int_equal(plan_homes(f, homes), 0);
+        assert_int_equal(homes[TIER_DISK], 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +163,7 @@ int main(void)
         cmocka_unit_test(a_disk_too_small_for_everything_holds_what_the_device_does_not),
         cmocka_unit_test(device_and_host_together_hold_what_neither_does),
         cmocka_unit_test(more_memory_never_turns_a_plan_into_a_refusal),
+        cmocka_unit_test(what_is_missing_without_a_disk_is_what_a_plan_without_one_needs),
     };
     return cmocka_run_group_tests(tests, open_fixture, close_fixture);
 }
