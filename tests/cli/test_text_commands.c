@@ -8,7 +8,10 @@
 
 #include "infer/model_folder.h"
 
+#include <errno.h>
 #include <math.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static char out[1 << 16], err[1 << 14];
 
@@ -193,6 +196,25 @@ static void a_step_is_the_same_object_on_standard_output_and_in_the_metrics(void
     }
 }
 
+/* A limit on the size of files is met like a full disk, not by the signal that ends a process without a word. */
+static void a_file_that_may_not_grow_is_an_error_that_names_it(void **state)
+{
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    scratch_put("data.txt", "Some text to be learned, and a little more of it.", 49);
+    small = (struct rlimit){8192, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    int status = run_redirected("train --model model --data data.txt --seq-len 4 --batch-size 1 --steps 1 --device-memory 64MiB --quiet "
+                                "--out short", "> /dev/null");
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(status, 1);
+    assert_non_null(strstr(err, "short/"));
+    assert_non_null(strstr(err, strerror(EFBIG)));
+    char final[256];
+    snprintf(final, sizeof final, "%s/short/model.safetensors", scratch);
+    assert_int_not_equal(access(final, F_OK), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +224,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_generated_says_why),
         cmocka_unit_test(loss_and_perplexity_for_people_and_as_json),
         cmocka_unit_test(what_standard_output_does_not_take_fails),
+        cmocka_unit_test(a_file_that_may_not_grow_is_an_error_that_names_it),
         cmocka_unit_test(a_step_is_the_same_object_on_standard_output_and_in_the_metrics),
         cmocka_unit_test(a_run_without_standard_streams_writes_what_it_writes_with_them),
     };
