@@ -60,8 +60,9 @@ int explain_layers(const plan *p, int line, char *out, size_t n); /* 1: written,
 /* helps.c: changes that were tried, best first; those that help by 3% or more. */
 int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e);
 
-/* The object for what does not fit: fits false, missing_bytes, smallest_change, and `message`, the error's sentence. */
-json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], const char *message);
+/* The object for what does not fit: fits false, missing_bytes, smallest_change, smaller_step (options of a step that would fit, or
+ * ""), and `message`, the error's sentence. */
+json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], const char *smaller_step, const char *message);
 /* What does not fit: bytes missing, summed over the tiers, and the smallest change as options of the program. */
 uint64_t missing_bytes(const search_input *in, const uint64_t least[TIERS]);
 void smallest_change(const search_input *in, const uint64_t least[TIERS], char *out, size_t n);

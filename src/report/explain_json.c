@@ -8,8 +8,8 @@
  *    "limit_s": the busiest queue alone, "disk": {"read_bytes", "written_bytes"},
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
  *
- *   {"fits": false, "missing_bytes": N, "smallest_change": "--device-memory N", "least_bytes": {TIER: N},
- *    "budget_bytes": {TIER: N}, "why": ["..."]}
+ *   {"fits": false, "missing_bytes": N, "smallest_change": "--device-memory N", "smaller_step": "--batch-size 2" or "",
+ *    "least_bytes": {TIER: N}, "budget_bytes": {TIER: N}, "why": ["..."]}
  */
 #include "report/explain.h"
 
@@ -103,10 +103,11 @@ json_t *explain_json(const explanation *x)
                      alternatives_json(x, false));
 }
 
-json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], const char *message)
+json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], const char *smaller_step, const char *message)
 {
     char change[160];
     smallest_change(in, least, change, sizeof change);
-    return json_pack("{s:b, s:I, s:s, s:o, s:o, s:[s]}", "fits", 0, "missing_bytes", (json_int_t)missing_bytes(in, least),
-                     "smallest_change", change, "least_bytes", tiers_json(least), "budget_bytes", tiers_json(in->budget), "why", message);
+    return json_pack("{s:b, s:I, s:s, s:s, s:o, s:o, s:[s]}", "fits", 0, "missing_bytes", (json_int_t)missing_bytes(in, least),
+                     "smallest_change", change, "smaller_step", smaller_step, "least_bytes", tiers_json(least), "budget_bytes",
+                     tiers_json(in->budget), "why", message);
 }

@@ -174,15 +174,15 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
 
 int least_refuse(space *s, const priced *least, pt_error *e)
 {
-    const char *lower = s->in->training ? "--batch-size or --seq-len" : "--seq-len";
     for (int t = 0; t < TIERS; t++)
         if (least->bytes[t] > s->budget[t]) {
             char need[32], have[32], missing[32];
             return pt_fail(e, PT_DOES_NOT_FIT,
                            "it does not fit: the most economical plan needs %s of %s memory and the budget is %s, %s less; "
-                           "give --%s-memory %llu, or lower %s",
+                           "give --%s-memory %llu%s",
                            size_format(need, least->bytes[t]), tier_names[t], size_format(have, s->budget[t]),
-                           size_format(missing, least->bytes[t] - s->budget[t]), tier_names[t], (unsigned long long)least->bytes[t], lower);
+                           size_format(missing, least->bytes[t] - s->budget[t]), tier_names[t], (unsigned long long)least->bytes[t],
+                           s->in->training ? "" : ", or lower --seq-len");
         }
     return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the tiers together are too small; raise --device-memory or --disk-memory");
 }

@@ -72,7 +72,7 @@ char *pt_plan_text(const pt_plan *p) { return p->fits ? explain_text(&p->explana
 char *pt_plan_json(const pt_plan *p)
 {
     json_t *object = p->fits ? explain_json(&p->explanation)
-                             : explain_misfit(&p->planning.search, p->planning.result.least, p->misfit);
+                             : explain_misfit(&p->planning.search, p->planning.result.least, p->planning.smaller, p->misfit);
     char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
     json_decref(object);
     return text;

@@ -174,6 +174,22 @@ static int price_plan(planning *p, pt_error *e)
     return pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit: leave --plan out", p->o->plan_file);
 }
 
+/* `e` says what does not fit: adds the largest step that would. */
+static int name_smaller_step(planning *p, pt_error *e)
+{
+    step_shape s;
+    size_t used = strlen(e->text);
+    int found = search_smaller_step(&p->search, &s, e);
+    if (found < 0)
+        return found;
+    if (found && s.seq_len < p->shape->seq_len)
+        snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld --seq-len %lld", (long long)s.batch, (long long)s.seq_len);
+    else if (found)
+        snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld", (long long)s.batch);
+    snprintf(e->text + used, sizeof e->text - used, found ? ", or %s" : "%s", found ? p->smaller : "; a smaller step would not fit either");
+    return PT_DOES_NOT_FIT;
+}
+
 /* Before anything is measured: whether some plan fits at all. */
 static int check_fit(planning *p, pt_error *e)
 {
@@ -183,7 +199,7 @@ static int check_fit(planning *p, pt_error *e)
     int failed = search_plan(&in, &r, e);
     memcpy(p->result.least, r.least, sizeof r.least);
     search_result_free(&r);
-    return failed;
+    return failed == PT_DOES_NOT_FIT && e ? name_smaller_step(p, e) : failed;
 }
 
 int planning_search(const planning *p, search_result *out, pt_error *e) { return search_plan(&p->search, out, e); }

@@ -169,6 +169,27 @@ static void what_does_not_fit_says_what_is_missing_and_that_makes_it_fit(void **
     json_decref(o);
 }
 
+static void what_does_not_fit_names_the_largest_step_that_does(void **state)
+{
+    (void)state;
+    words step = WORDS("--model", fixture("llama"), "--quiet", "--disk-memory", "0", "--json", "--batch-size", "8", "--seq-len", "64");
+    char least[32], value[2][32];
+    assert_int_equal(plan_with(step, WORDS("--device-memory", "64KiB")), 3);
+    json_t *o = printed();
+    assert_string_equal(json_string_value(json_object_get(o, "smaller_step")), ""); /* the states alone are more */
+    assert_int_equal(sscanf(json_string_value(json_object_get(o, "smallest_change")), "--device-memory %30s", least), 1);
+    json_decref(o);
+    snprintf(least, sizeof least, "%lld", atoll(least) - 1);
+    assert_int_equal(plan_with(step, WORDS("--device-memory", least)), 3);
+    o = printed();
+    const char *smaller = json_string_value(json_object_get(o, "smaller_step"));
+    int n = sscanf(smaller, "--batch-size %30s --seq-len %30s", value[0], value[1]);
+    assert_true(n >= 1);
+    assert_non_null(strstr(json_string_value(json_array_get(json_object_get(o, "why"), 0)), smaller));
+    assert_int_equal(plan_with(step, WORDS("--device-memory", least, "--batch-size", value[0], "--seq-len", n > 1 ? value[1] : "64")), 0);
+    json_decref(o);
+}
+
 /* ---- machines that are not here ---- */
 
 static void machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights(void **state)
@@ -326,6 +347,7 @@ int main(void)
         cmocka_unit_test(the_screen_fits_a_terminal),
         cmocka_unit_test(train_follows_the_plan_that_was_printed),
         cmocka_unit_test(what_does_not_fit_says_what_is_missing_and_that_makes_it_fit),
+        cmocka_unit_test(what_does_not_fit_names_the_largest_step_that_does),
         cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),
         cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
         cmocka_unit_test(a_plan_for_another_model_or_one_byte_too_big_is_refused),

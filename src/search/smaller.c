@@ -1,0 +1,56 @@
+/* smaller.c - for what does not fit: the largest step like it that does. */
+#include "search/search.h"
+
+static int fits(const search_input *in, const step_shape *s, pt_error *e)
+{
+    search_result r = {0};
+    pt_error own = {0};
+    search_input changed = *in;
+    changed.shape = s;
+    changed.seconds = 1e-3;
+    int failed = search_plan(&changed, &r, &own);
+    search_result_free(&r);
+    if (failed && failed != PT_DOES_NOT_FIT && e)
+        *e = own;
+    return !failed ? 1 : failed == PT_DOES_NOT_FIT ? 0 : failed;
+}
+
+/* Half as many sequences, n times; of one, half as long. False: there is no such step. */
+static bool halved(const search_input *in, int n, step_shape *out)
+{
+    const step_shape *s = in->shape;
+    int64_t batch = s->batch, seq_len = s->seq_len;
+    for (; n > 0; n--)
+        if (batch > 1)
+            batch /= 2;
+        else if ((seq_len /= 2) < SEARCH_SHORTEST)
+            return false;
+    step_shape_init(out, in->model, s->type, batch, seq_len);
+    return true;
+}
+
+static int halved_fits(const search_input *in, int n, pt_error *e)
+{
+    step_shape s;
+    halved(in, n, &s);
+    bool cut = !in->micro_batch || (in->micro_batch % s.unit_seqs == 0 && s.batch % in->micro_batch == 0);
+    return cut ? fits(in, &s, e) : 0;
+}
+
+int search_smaller_step(const search_input *in, step_shape *out, pt_error *e)
+{
+    int no = 0, yes = 0;
+    while (halved(in, yes + 1, out))
+        yes++;
+    int found = yes ? halved_fits(in, yes, e) : 0;
+    if (found <= 0)
+        return found;
+    while (yes - no > 1) { /* `no` does not fit, `yes` does */
+        int half = (no + yes) / 2;
+        if ((found = halved_fits(in, half, e)) < 0)
+            return found;
+        *(found ? &yes : &no) = half;
+    }
+    halved(in, yes, out);
+    return 1;
+}
