@@ -180,6 +180,8 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
         json_object_set_new(line, key, json_integer((json_int_t)m->memory[i].peak_bytes));
         snprintf(key, sizeof key, "%s_predicted_bytes", m->memory[i].tier);
         json_object_set_new(line, key, json_integer((json_int_t)m->memory[i].predicted_bytes));
+        snprintf(key, sizeof key, "%s_budget_bytes", m->memory[i].tier);
+        json_object_set_new(line, key, json_integer((json_int_t)m->memory[i].budget_bytes));
     }
     if (p->evaluated)
         json_object_set_new(line, "eval_loss", isfinite(p->eval_loss) ? json_real(p->eval_loss) : json_null());

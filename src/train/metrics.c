@@ -60,8 +60,9 @@ int metrics_write(trainer *t, const pt_step *s, pt_error *e)
             (long long)s->step, s->loss, s->grad_norm, s->lr, (long long)s->tokens, s->step_s, s->predicted_step_s, s->tokens_per_s);
     for (int i = 0; i < memory_n; i++) {
         const pt_memory *m = &memory[i];
-        fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu", m->tier, (unsigned long long)m->peak_bytes, m->tier,
-                (unsigned long long)m->predicted_bytes);
+        fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu,\"%s_budget_bytes\":%llu", m->tier,
+                (unsigned long long)m->peak_bytes, m->tier, (unsigned long long)m->predicted_bytes, m->tier,
+                (unsigned long long)m->budget_bytes);
     }
     if (s->evaluated && isfinite(s->eval_loss))
         fprintf(f, ",\"eval_loss\":%.17g", s->eval_loss);
