@@ -87,10 +87,19 @@ static int parse_value(const arg *a, const char *text, pt_error *e)
     }
 }
 
+/* The first operand that has no value yet. */
+static const arg *next_operand(const arg *table, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (table[i].kind == ARG_OPERAND && !*(const char **)table[i].value)
+            return &table[i];
+    return NULL;
+}
+
 static const arg *find(const arg *table, int n, const char *name, size_t length)
 {
     for (int i = 0; i < n; i++)
-        if (table[i].name && strlen(table[i].name) == length && strncmp(table[i].name, name, length) == 0)
+        if (table[i].name && table[i].kind != ARG_OPERAND && strlen(table[i].name) == length && strncmp(table[i].name, name, length) == 0)
             return &table[i];
     return NULL;
 }
@@ -122,6 +131,11 @@ int args_parse(int argc, char **argv, const char *usage, const arg *table, int n
     for (int i = 1; i < argc; i++) {
         size_t length = strcspn(argv[i], "=");
         const char *value = argv[i][length] ? argv[i] + length + 1 : NULL;
+        const arg *operand = next_operand(table, n);
+        if (strncmp(argv[i], "--", 2) != 0 && operand) {
+            *(const char **)operand->value = argv[i];
+            continue;
+        }
         if (strncmp(argv[i], "--", 2) != 0)
             return pt_fail(e, PT_USAGE, "\"%s\" is not an option: options start with --", argv[i]);
         const arg *a = find(table, n, argv[i], length);

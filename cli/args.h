@@ -8,6 +8,7 @@ typedef enum arg_kind {
     ARG_HEADING,  /* a line of help between groups */
     ARG_FLAG,     /* bool */
     ARG_STRING,   /* const char * */
+    ARG_OPERAND,  /* const char *: what stands there without an option's name; `name` is for the help and messages */
     ARG_STRINGS,  /* arg_strings: repeatable */
     ARG_INT,      /* int64_t */
     ARG_INT32,    /* int */

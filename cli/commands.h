@@ -11,6 +11,7 @@ int command_profile(int argc, char **argv);
 int command_eval(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
+int command_report(int argc, char **argv);
 
 /* Prints "protrain: TEXT" on stderr and gives the exit status of the error. */
 int exit_with(const pt_error *e);

@@ -13,6 +13,7 @@ static const struct { const char *name, *help; int (*run)(int, char **); } comma
     {"eval", "loss and perplexity of a model on data", command_eval},
     {"generate", "text from a model", command_generate},
     {"tokenize", "text to token ids and back", command_tokenize},
+    {"report", "a run's folder as a page to look at", command_report},
 };
 
 static void print_help(void)

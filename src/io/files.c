@@ -136,8 +136,7 @@ static int fd_read_up_to(int fd, char *data, size_t capacity, size_t *n, const c
     return 0;
 }
 
-/* -1 and the error where it is none; a pipe without a writer is not waited for. */
-static int open_regular(const char *path, struct stat *st, pt_error *e)
+int file_open_regular(const char *path, struct stat *st, pt_error *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), failed = 0;
     if (fd < 0 || fstat(fd, st))
@@ -154,7 +153,7 @@ int file_read_all(const char *path, uint64_t limit, char **data, size_t *n, pt_e
 {
     *data = NULL;
     struct stat st;
-    int fd = open_regular(path, &st, e), status = 0;
+    int fd = file_open_regular(path, &st, e), status = 0;
     if (fd < 0)
         return PT_FAILED;
     if ((uint64_t)st.st_size > limit)
@@ -267,7 +266,7 @@ int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e)
 int file_copy_atomic(const char *from, const char *to, pt_error *e)
 {
     struct stat st;
-    int source = open_regular(from, &st, e);
+    int source = file_open_regular(from, &st, e);
     if (source < 0)
         return PT_FAILED;
     char temporary[FILE_PATH_BYTES], buffer[65536];

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 enum { FILE_PATH_BYTES = 4096 };
@@ -38,6 +39,9 @@ bool path_exists(const char *path);
 int fd_write_all(int fd, const void *data, size_t n, const char *path, pt_error *e);
 int fd_pwrite_all(int fd, const void *data, size_t n, uint64_t offset, const char *path, pt_error *e);
 int fd_pread_all(int fd, void *data, size_t n, uint64_t offset, const char *path, pt_error *e);
+
+/* A descriptor for reading, and what stat says of it; -1 and the error where it is no file. A pipe without a writer is not waited for. */
+int file_open_regular(const char *path, struct stat *st, pt_error *e);
 
 /* The whole file, NUL-terminated behind its *n bytes; free() it. Larger than `limit`: an error. */
 int file_read_all(const char *path, uint64_t limit, char **data, size_t *n, pt_error *e);

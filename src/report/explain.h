@@ -15,6 +15,7 @@
 #include "search/search.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 typedef struct explain_input {
     const search_input *search;
@@ -48,6 +49,9 @@ typedef struct explanation {
 int explain(const explain_input *in, explanation *out, pt_error *e);
 char *explain_text(const explanation *x);   /* malloc'ed, NULL: out of memory */
 json_t *explain_json(const explanation *x); /* new reference, NULL: out of memory */
+
+/* The plan's own lines of the text: weights, buffers, updates, batch, layers. */
+void explain_plan(FILE *out, const plan *p);
 
 /* Where the compute queue's time goes, in words: "waiting for disk reads". Largest first; returns how many matter (1%). */
 enum { SHARES = QUEUES + 4 };

@@ -164,6 +164,12 @@ static void write_alternatives(FILE *out, const explanation *x)
     }
 }
 
+void explain_plan(FILE *out, const plan *p)
+{
+    write_chunks(out, p);
+    write_layers(out, p);
+}
+
 char *explain_text(const explanation *x)
 {
     char *text = NULL;
@@ -175,8 +181,7 @@ char *explain_text(const explanation *x)
     for (int t = 0; t < TIERS; t++)
         if (x->forecast.bytes[t])
             write_tier(out, x, t);
-    write_chunks(out, &x->in->best->plan);
-    write_layers(out, &x->in->best->plan);
+    explain_plan(out, &x->in->best->plan);
     write_limits(out, x);
     write_disk(out, x);
     write_alternatives(out, x);

@@ -1,0 +1,127 @@
+#include "report/metrics_file.h"
+
+#include "base/json.h"
+#include "io/files.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_BYTES (INT64_C(1) << 60)
+
+static const struct { const char *key; json_need need; size_t at; } numbers[] = {
+    {"loss", JSON_REQUIRED, offsetof(metrics_line, loss)},
+    {"grad_norm", JSON_OPTIONAL, offsetof(metrics_line, grad_norm)},
+    {"lr", JSON_OPTIONAL, offsetof(metrics_line, lr)},
+    {"step_s", JSON_OPTIONAL, offsetof(metrics_line, step_s)},
+    {"predicted_step_s", JSON_OPTIONAL, offsetof(metrics_line, predicted_step_s)},
+    {"tokens_per_s", JSON_OPTIONAL, offsetof(metrics_line, tokens_per_s)},
+    {"eval_loss", JSON_OPTIONAL, offsetof(metrics_line, eval_loss)},
+};
+
+static int read_bytes(const json_source *s, tier t, const char *what, uint64_t *out, pt_error *e)
+{
+    char key[40];
+    int64_t bytes = 0;
+    snprintf(key, sizeof key, "%s_%s_bytes", tier_names[t], what);
+    int failed = json_get_int(s, key, JSON_OPTIONAL, 0, MAX_BYTES, &bytes, e);
+    *out = (uint64_t)bytes;
+    return failed;
+}
+
+static int read_object(const json_source *s, metrics_line *out, pt_error *e)
+{
+    *out = (metrics_line){0};
+    int failed = json_get_int(s, "step", JSON_REQUIRED, 1, INT64_C(1) << 53, &out->step, e);
+    if (!failed)
+        failed = json_get_int(s, "tokens", JSON_OPTIONAL, 0, INT64_C(1) << 62, &out->tokens, e);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !failed; i++) {
+        double value = NAN;
+        failed = json_get_double(s, numbers[i].key, numbers[i].need, 0, METRICS_MAX, &value, e);
+        memcpy((char *)out + numbers[i].at, &value, sizeof value);
+    }
+    for (tier t = 0; t < TIERS && !failed; t++) {
+        failed = read_bytes(s, t, "peak", &out->peak[t], e);
+        if (!failed)
+            failed = read_bytes(s, t, "predicted", &out->predicted[t], e);
+        if (!failed)
+            failed = read_bytes(s, t, "budget", &out->budget[t], e);
+    }
+    return failed;
+}
+
+int metrics_line_read(const char *path, uint64_t number, const char *text, size_t n, metrics_line *out, pt_error *e)
+{
+    json_error_t bad;
+    json_source s;
+    snprintf(s.where, sizeof s.where, "%.400s: line %llu", path, (unsigned long long)number);
+    s.object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &bad);
+    if (!s.object)
+        return pt_fail(e, PT_FAILED, "%s, column %d: not valid JSON: %.160s; remove the line", s.where, bad.column, bad.text);
+    int failed = json_is_object(s.object) ? read_object(&s, out, e)
+                                          : pt_fail(e, PT_FAILED, "%s: holds %s, but an object {\"step\": ...} is needed; remove the line",
+                                                    s.where, json_type_name(s.object));
+    json_source_close(&s);
+    return failed;
+}
+
+/* The next line without its newline, 0 at the end of the file; *whole: the newline was there. */
+static int next_line(FILE *f, const char *path, uint64_t number, char text[METRICS_LINE_BYTES], size_t *n, bool *whole, pt_error *e)
+{
+    int c = 0;
+    for (*n = 0; (c = getc_unlocked(f)) != EOF && c != '\n'; text[(*n)++] = (char)c)
+        if (*n == METRICS_LINE_BYTES)
+            return pt_fail(e, PT_FAILED, "%.400s: line %llu has more than %d bytes; this is no metrics.jsonl of a run", path,
+                           (unsigned long long)number, METRICS_LINE_BYTES);
+    *whole = c == '\n';
+    if (ferror(f))
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be read", path);
+    return *whole || *n;
+}
+
+static int read_lines(FILE *f, const char *path, int (*take)(void *, const metrics_line *, pt_error *), void *arg, uint64_t *torn,
+                      pt_error *e)
+{
+    char text[METRICS_LINE_BYTES];
+    int64_t step = 0;
+    size_t n;
+    bool whole = false;
+    for (uint64_t number = 1;; number++) {
+        int more = next_line(f, path, number, text, &n, &whole, e), failed = 0;
+        metrics_line line;
+        if (more <= 0)
+            return more;
+        failed = metrics_line_read(path, number, text, n, &line, e);
+        if (failed && !whole) {
+            *torn = number;
+            return 0;
+        }
+        if (!failed && line.step <= step)
+            failed = pt_fail(e, PT_FAILED, "%.400s: line %llu: step %lld follows step %lld; steps ascend: remove the lines of one of the two "
+                             "runs", path, (unsigned long long)number, (long long)line.step, (long long)step);
+        if (!failed)
+            failed = take(arg, &line, e);
+        if (failed)
+            return failed;
+        step = line.step;
+    }
+}
+
+int metrics_file_read(const char *path, int (*take)(void *, const metrics_line *, pt_error *), void *arg, uint64_t *torn, pt_error *e)
+{
+    struct stat st;
+    int fd = file_open_regular(path, &st, e);
+    *torn = 0;
+    if (fd < 0)
+        return PT_FAILED;
+    FILE *f = fdopen(fd, "rb");
+    if (!f) {
+        close(fd);
+        return pt_fail(e, PT_FAILED, "out of memory");
+    }
+    int failed = read_lines(f, path, take, arg, torn, e);
+    fclose(f);
+    return failed;
+}

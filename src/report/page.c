@@ -1,0 +1,345 @@
+#include "report/page.h"
+
+#include "base/units.h"
+#include "report/chart.h"
+#include "report/explain.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+static const char head[] =
+    "<meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+    "<style>\n"
+    ":root{color-scheme:light dark;--page:#f6f7f9;--card:#fff;--text:#1b1f24;--soft:#667085;--rule:#e3e6ea;--c0:#2563eb;--c1:#ea7317;"
+    "--c2:#139a74;--c3:#8b5cf6;--c4:#d14d8b;--c5:#9aa3af;--warn:#b45309}\n"
+    "@media(prefers-color-scheme:dark){:root{--page:#101317;--card:#181c22;--text:#e6e9ee;--soft:#98a2b3;--rule:#2b313a;--c0:#6ea0ff;"
+    "--c1:#ff9f4d;--c2:#3ecfa3;--c3:#b197fc;--c4:#f083b6;--c5:#6b7480;--warn:#fbbf24}}\n"
+    "*{box-sizing:border-box}body{margin:0 auto;max-width:1180px;padding:28px 20px 60px;background:var(--page);color:var(--text);"
+    "font:15px/1.5 system-ui,sans-serif}\n"
+    "h1{font-size:26px;margin:0 0 6px;overflow-wrap:anywhere}h2{font-size:18px;margin:34px 0 10px}p{margin:2px 0}.soft{color:var(--soft)}\n"
+    ".tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(160px,1fr));gap:12px;margin:20px 0}\n"
+    ".tile,figure,.card{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:12px 14px;margin:0}\n"
+    ".tile b{display:block;font-size:22px;line-height:1.3;font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px}\n"
+    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:12px}\n"
+    "figcaption{margin-bottom:6px}.key{color:var(--soft);font-size:13px;margin-left:14px;white-space:nowrap}.key i{display:inline-block;"
+    "width:11px;height:11px;border-radius:3px;margin-right:5px;background:currentColor}\n"
+    "svg{display:block;width:100%;height:auto}.tick{fill:var(--soft);font-size:12px}.grid{stroke:var(--rule)}"
+    ".line{fill:none;stroke:currentColor;stroke-width:1.8;stroke-linejoin:round}.band{fill:currentColor;opacity:.22}.dot{fill:currentColor}"
+    ".tip{fill:transparent}.tip:hover{fill:var(--soft);fill-opacity:.18}\n"
+    ".series0{color:var(--c0)}.series1{color:var(--c1)}.series2{color:var(--c2)}.series3{color:var(--c3)}.series4{color:var(--c4)}"
+    ".series5{color:var(--c5)}.fill{fill:currentColor}.far{stroke:var(--card);stroke-width:2;stroke-dasharray:3 2}\n"
+    ".frame{fill:none;stroke:var(--rule)}.mark{stroke:var(--text);stroke-width:2}.note{color:var(--warn)}"
+    "pre{margin:10px 0 0;white-space:pre-wrap;font:13px/1.55 ui-monospace,monospace}\n"
+    "</style>\n";
+
+/* ---- what was run ---- */
+
+static void write_title(FILE *out, const run_folder *r)
+{
+    fputs("<!doctype html>\n<html lang=\"en\"><head><title>", out);
+    html_text(out, r->name);
+    fprintf(out, " - a ProTrain run</title>\n%s</head><body>\n<h1>", head);
+    html_text(out, r->name);
+    fputs("</h1>\n", out);
+}
+
+static void write_what(FILE *out, const run_folder *r)
+{
+    const plan_target *t = &r->plan.made_for;
+    char count[32];
+    if (r->planned && t->model_type[0]) {
+        fputs("<p>", out);
+        html_text(out, t->model_type);
+        fprintf(out, ", %s parameters, %lld layers; a step is %lld sequences of %lld tokens, %s</p>\n",
+                count_format(count, (uint64_t)t->parameters), (long long)t->layers, (long long)t->batch, (long long)t->seq_len,
+                t->type == PT_BF16 ? "bf16" : "fp32");
+    }
+    if (r->machine[0]) {
+        fputs("<p class=\"soft\">", out);
+        html_text(out, r->machine);
+        fputs("</p>\n", out);
+    }
+    for (int i = 0; i < r->notes_n; i++) {
+        fputs("<p class=\"note\">note: ", out);
+        html_text(out, r->notes[i]);
+        fputs("</p>\n", out);
+    }
+}
+
+/* ---- totals ---- */
+
+static __attribute__((format(printf, 3, 4))) void write_tile(FILE *out, const char *value, const char *fmt, ...)
+{
+    char text[160];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fprintf(out, "<div class=\"tile\"><b>%s</b><span>%s</span></div>\n", value, text);
+}
+
+static void write_speed_tiles(FILE *out, const run_folder *r)
+{
+    char value[64], time[32];
+    double measured = recent_median(&r->step_s), off = 100 * run_step_error(r), speed = recent_median(&r->tokens_per_s);
+    if (!isnan(measured) && !isnan(off))
+        write_tile(out, seconds_format(time, measured), "a step; predicted %s (%+.1f%%)", seconds_format(value, r->predicted_step_s), off);
+    else if (!isnan(measured))
+        write_tile(out, seconds_format(time, measured), "a step");
+    if (!isnan(speed)) {
+        snprintf(value, sizeof value, "%.*f", speed < 100 ? 1 : 0, speed);
+        write_tile(out, value, "tokens a second");
+    }
+}
+
+static void write_tiles(FILE *out, const run_folder *r)
+{
+    char value[64], count[32];
+    fputs("<div class=\"tiles\">\n", out);
+    snprintf(value, sizeof value, "%.4f", r->last_loss);
+    write_tile(out, value, "loss after the last step; %.4f after step %lld, lowest %.4f (step %lld)", r->first_loss,
+               (long long)r->first_step, r->min_loss, (long long)r->min_loss_step);
+    if (!isnan(r->eval_loss)) {
+        snprintf(value, sizeof value, "%.4f", r->eval_loss);
+        write_tile(out, value, "evaluation loss; perplexity %.4g", exp(r->eval_loss));
+    }
+    snprintf(value, sizeof value, "%lld", (long long)r->last_step);
+    if (r->first_step > 1)
+        write_tile(out, value, "steps, from step %lld on", (long long)r->first_step);
+    else
+        write_tile(out, value, "steps");
+    if (r->tokens)
+        write_tile(out, count_format(count, (uint64_t)r->tokens), "tokens");
+    write_tile(out, seconds_format(count, r->seconds), "in steps, without evaluations and checkpoints");
+    write_speed_tiles(out, r);
+    fputs("</div>\n", out);
+}
+
+/* ---- curves ---- */
+
+static char *plain_format(char buf[32], double x)
+{
+    snprintf(buf, 32, "%.4g", fabs(x) < 1e-12 ? 0 : x);
+    return buf;
+}
+
+static char *rate_format(char buf[32], double x) { return x < 1000 ? plain_format(buf, x) : count_format(buf, (uint64_t)fmin(x, 1e18)); }
+
+static char *time_format(char buf[32], double s) { return s > 0 ? seconds_format(buf, s) : plain_format(buf, 0); }
+
+static bool spans_decades(const series *c)
+{
+    double low = INFINITY, high = 0;
+    for (int i = 0; i < c->used; i++) {
+        low = fmin(low, c->buckets[i].low);
+        high = fmax(high, c->buckets[i].high);
+    }
+    return low > 0 && high > 50 * low;
+}
+
+static void write_charts(FILE *out, const run_folder *r)
+{
+    double typical = recent_median(&r->step_s), most = isnan(typical) ? 0 : 2.5 * fmax(typical, r->predicted_step_s);
+    const chart charts[] = {
+        {"Loss, nats a token", plain_format, .series = {{"training", &r->loss, false}, {"evaluation", &r->eval, true}}},
+        {"Gradient norm, before clipping", plain_format, .from_zero = !spans_decades(&r->grad_norm),
+         .logarithmic = spans_decades(&r->grad_norm), .series = {{"norm", &r->grad_norm, false}}},
+        {"Learning rate", plain_format, .from_zero = true, .series = {{"lr", &r->lr, false}}},
+        {"Time of a step", time_format, .from_zero = true, .most = most,
+         .series = {{"measured", &r->step, false}, {"predicted", &r->predicted, false}}},
+        {"Tokens a second", rate_format, .from_zero = true, .series = {{"measured", &r->speed, false}}},
+    };
+    fputs("<div class=\"charts\">\n", out);
+    for (size_t i = 0; i < sizeof charts / sizeof *charts; i++)
+        chart_write(out, &charts[i]);
+    fputs("</div>\n", out);
+}
+
+/* ---- where every byte lives ---- */
+
+enum { BAR_WIDTH = 1000, BAR_HEIGHT = 34 };
+
+static void write_rect(FILE *out, double x, double width, int colour, const char *name, uint64_t bytes)
+{
+    char size[32];
+    fprintf(out, "<rect class=\"fill series%d\" x=\"%.1f\" y=\"1\" width=\"%.1f\" height=\"%d\"><title>%s %s</title></rect>", colour, x,
+            width, BAR_HEIGHT - 2, name, size_format(size, bytes));
+}
+
+static void write_parts(FILE *out, const run_folder *r, tier t)
+{
+    char size[32];
+    for (int p = 0; p < MEMORY_PARTS; p++)
+        if (r->part[t][p])
+            fprintf(out, "<span class=\"key\"><i class=\"series%d\"></i>%s %s</span>", p, part_names[p], size_format(size, r->part[t][p]));
+}
+
+/* The frame is the budget, the colours what was predicted, the line what was used. */
+static void write_bar(FILE *out, const run_folder *r, tier t)
+{
+    double whole = fmax((double)r->budget[t], fmax((double)r->predicted_bytes[t], (double)r->peak[t])), at = 0;
+    fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s memory\"><rect class=\"frame\" x=\".5\" y=\".5\" width=\"%d\" "
+                 "height=\"%d\"/>", BAR_WIDTH, BAR_HEIGHT, tier_names[t], BAR_WIDTH - 1, BAR_HEIGHT - 1);
+    for (int p = 0; r->parted && p < MEMORY_PARTS; p++) {
+        double width = (double)r->part[t][p] / whole * BAR_WIDTH;
+        if (r->part[t][p])
+            write_rect(out, at, width, p, part_names[p], r->part[t][p]);
+        at += width;
+    }
+    if (!r->parted)
+        write_rect(out, 0, (double)r->predicted_bytes[t] / whole * BAR_WIDTH, 0, "predicted", r->predicted_bytes[t]);
+    double peak = fmin((double)r->peak[t] / whole * BAR_WIDTH, BAR_WIDTH - 1);
+    fprintf(out, "<line class=\"mark\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"/></svg>\n", peak, peak, BAR_HEIGHT);
+}
+
+static void write_memory(FILE *out, const run_folder *r)
+{
+    char a[32], b[32], c[32];
+    bool any = false;
+    for (tier t = 0; t < TIERS; t++) {
+        if (!r->peak[t] && !r->predicted_bytes[t])
+            continue;
+        fprintf(out, "%s<div class=\"card\"><p><b>%s</b>: used %s, predicted %s", any ? "" : "<h2>Where every byte lives</h2>\n",
+                tier_names[t], size_format(a, r->peak[t]), size_format(b, r->predicted_bytes[t]));
+        if (r->budget[t])
+            fprintf(out, ", of a budget of %s", size_format(c, r->budget[t]));
+        fputs("</p>\n", out);
+        write_bar(out, r, t);
+        if (r->parted)
+            write_parts(out, r, t);
+        fputs("</div>\n", out);
+        any = true;
+    }
+    if (any)
+        fprintf(out, "<p class=\"soft\">%s; the dark line is the most that was used%s.</p>\n",
+                r->parted ? "Colours: what was predicted, at the fullest moment of a step" : "Colour: what was predicted",
+                r->budget[TIER_DEVICE] ? ", the frame the budget" : "");
+}
+
+/* ---- what each layer does ---- */
+
+static const char *const levels[SAVE_LEVELS] = {"input kept", "input and attention kept", "all but norms and activations kept", "all kept"};
+
+static void write_strip(FILE *out, const plan *p)
+{
+    enum { ROW = 26 };
+    double width = (double)BAR_WIDTH / p->blocks_n;
+    fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"what each layer keeps, and where\">", BAR_WIDTH, ROW);
+    for (int i = 0, n; i < p->blocks_n; i += n) {
+        const plan_block *b = &p->blocks[i];
+        for (n = 1; i + n < p->blocks_n && b[n].level == b->level && b[n].place == b->place && p->blocks_n > 200;)
+            n++; /* of many, equal neighbours are one */
+        fprintf(out, "<rect class=\"fill series%d%s\" x=\"%.1f\" y=\"1\" width=\"%.1f\" height=\"%d\"><title>", SAVE_LEVELS - 1 - b->level,
+                b->place == TIER_DEVICE ? "" : " far", i * width, fmax(n * width - 1, 0.5), ROW - 2);
+        fprintf(out, n > 1 ? "layers %d to %d" : "layer %d", i, i + n - 1);
+        fprintf(out, ": %s, on the %s</title></rect>", levels[b->level], tier_names[b->place]);
+    }
+    fputs("</svg>\n", out);
+}
+
+static void write_layers(FILE *out, const run_folder *r)
+{
+    bool seen[SAVE_LEVELS] = {false}, far = false;
+    if (!r->planned)
+        return;
+    fputs("<h2>What each layer does</h2>\n<div class=\"card\">\n", out);
+    write_strip(out, &r->plan);
+    for (int i = 0; i < r->plan.blocks_n; i++) {
+        seen[r->plan.blocks[i].level] = true;
+        far |= r->plan.blocks[i].place != TIER_DEVICE;
+    }
+    for (int l = 0; l < SAVE_LEVELS; l++)
+        if (seen[l])
+            fprintf(out, "<span class=\"key\"><i class=\"series%d\"></i>%s</span>", SAVE_LEVELS - 1 - l, levels[l]);
+    if (far)
+        fputs("<span class=\"key\">dashed: not on the device</span>", out);
+    fputs("<pre>", out);
+    explain_plan(out, &r->plan);
+    fputs("</pre></div>\n", out);
+}
+
+/* ---- the last step ---- */
+
+static int busiest(const timeline *t, int side, int q, int column)
+{
+    int best = -1;
+    for (int k = 0; k < TIMELINE_KINDS; k++) {
+        float busy = t->busy[side][q][k][column];
+        if (busy > 0.1f && (best < 0 || busy > t->busy[side][q][best][column]))
+            best = k;
+    }
+    return best;
+}
+
+static void write_row(FILE *out, const timeline *t, int side, int q, double y, double height)
+{
+    enum { LEFT = 160 };
+    double column = (double)(BAR_WIDTH - LEFT) / TIMELINE_COLUMNS;
+    for (int i = 0, n; i < TIMELINE_COLUMNS; i += n) {
+        int kind = busiest(t, side, q, i);
+        for (n = 1; i + n < TIMELINE_COLUMNS && busiest(t, side, q, i + n) == kind;)
+            n++;
+        if (kind >= 0)
+            fprintf(out, "<rect class=\"fill series%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>", kind, LEFT + i * column, y,
+                    n * column, height);
+    }
+    fprintf(out, "<text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s, %s</text>", LEFT - 8, y + height - 4, queue_names[q],
+            side == TIMELINE_PREDICTED ? "predicted" : "ran");
+}
+
+static bool is_used(const timeline *t, int q)
+{
+    for (int side = 0; side < TIMELINE_SIDES; side++)
+        for (int i = 0; i < TIMELINE_COLUMNS; i++)
+            if (busiest(t, side, q, i) >= 0)
+                return true;
+    return false;
+}
+
+static void write_timeline(FILE *out, const timeline *t)
+{
+    enum { ROW = 18, PAIR = 46 };
+    char time[32];
+    int rows = 0, row = 0;
+    if (!t)
+        return;
+    for (int q = 0; q < QUEUES; q++)
+        rows += is_used(t, q);
+    fprintf(out, "<h2>The last step, as predicted and as it ran</h2>\n<div class=\"card\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
+                 "aria-label=\"what each queue did\">", BAR_WIDTH, rows * PAIR);
+    for (int q = 0; q < QUEUES; q++) {
+        if (!is_used(t, q))
+            continue;
+        for (int side = 0; side < TIMELINE_SIDES; side++)
+            write_row(out, t, side, q, row * PAIR + side * (ROW + 2), ROW);
+        row++;
+    }
+    fputs("</svg>", out);
+    for (int k = 0; k < TIMELINE_KINDS; k++)
+        fprintf(out, "<span class=\"key\"><i class=\"series%d\"></i>%s</span>", k, timeline_kind_names[k]);
+    fprintf(out, "<p class=\"soft\">%s from left to right.</p></div>\n", seconds_format(time, t->seconds));
+}
+
+char *page_make(const run_folder *r, size_t *n)
+{
+    char *text = NULL;
+    FILE *out = open_memstream(&text, n);
+    if (!out)
+        return NULL;
+    write_title(out, r);
+    write_what(out, r);
+    write_tiles(out, r);
+    write_charts(out, r);
+    write_memory(out, r);
+    write_layers(out, r);
+    write_timeline(out, r->timeline);
+    fputs("</body></html>\n", out);
+    bool failed = ferror(out);
+    if (fclose(out) || failed) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}

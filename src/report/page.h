@@ -1,0 +1,10 @@
+/* page.h - a run as one HTML file: styles and pictures are in it, it asks the network for nothing and runs no script. */
+#ifndef PT_PAGE_H
+#define PT_PAGE_H
+
+#include "report/run_folder.h"
+
+/* malloc'ed text, its length in *n; NULL: out of memory. */
+char *page_make(const run_folder *r, size_t *n);
+
+#endif

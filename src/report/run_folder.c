@@ -1,0 +1,276 @@
+#include "report/run_folder.h"
+
+#include "io/files.h"
+#include "profile/machine_file.h"
+#include "report/metrics_file.h"
+#include "search/search.h"
+#include "text/utf8.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes that are not UTF-8 become question marks. */
+static void make_valid(char *text)
+{
+    size_t n = strlen(text);
+    for (size_t at = 0; (at += utf8_valid_prefix(text + at, n - at)) < n; at++)
+        text[at] = '?';
+}
+
+static __attribute__((format(printf, 2, 3))) void note(run_folder *r, const char *fmt, ...)
+{
+    va_list ap;
+    if (r->notes_n == RUN_NOTES)
+        return;
+    char *text = r->notes[r->notes_n++];
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof r->notes[0], fmt, ap);
+    va_end(ap);
+    make_valid(text);
+}
+
+/* ---- metrics ---- */
+
+static void add_point(series *c, int64_t step, double y)
+{
+    if (!isnan(y))
+        series_add(c, step, y);
+}
+
+static void take_times(run_folder *r, const metrics_line *x)
+{
+    if (x->predicted_step_s != r->predicted_step_s) /* NAN too */
+        r->step_s.n = r->tokens_per_s.n = 0;
+    r->predicted_step_s = x->predicted_step_s;
+    if (!isnan(x->step_s)) {
+        recent_add(&r->step_s, x->step_s);
+        r->seconds += x->step_s;
+    }
+    if (!isnan(x->tokens_per_s))
+        recent_add(&r->tokens_per_s, x->tokens_per_s);
+}
+
+static int take_line(void *arg, const metrics_line *x, pt_error *e)
+{
+    run_folder *r = arg;
+    if (!r->first_step) {
+        r->first_step = x->step;
+        r->first_loss = r->min_loss = x->loss;
+        r->min_loss_step = x->step;
+    }
+    if (x->loss < r->min_loss) {
+        r->min_loss = x->loss;
+        r->min_loss_step = x->step;
+    }
+    r->last_step = x->step;
+    r->last_loss = x->loss;
+    r->tokens = x->tokens;
+    r->eval_loss = isnan(x->eval_loss) ? r->eval_loss : x->eval_loss;
+    take_times(r, x);
+    add_point(&r->loss, x->step, x->loss);
+    add_point(&r->eval, x->step, x->eval_loss);
+    add_point(&r->grad_norm, x->step, x->grad_norm);
+    add_point(&r->lr, x->step, x->lr);
+    add_point(&r->step, x->step, x->step_s);
+    add_point(&r->predicted, x->step, x->predicted_step_s);
+    add_point(&r->speed, x->step, x->tokens_per_s);
+    memcpy(r->peak, x->peak, sizeof r->peak);
+    memcpy(r->predicted_bytes, x->predicted, sizeof r->predicted_bytes);
+    memcpy(r->budget, x->budget, sizeof r->budget);
+    return 0;
+}
+
+static int read_metrics(run_folder *r, const char *folder, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    uint64_t torn = 0;
+    int failed = path_join(path, folder, "metrics.jsonl", e);
+    if (!failed && !path_is_folder(folder))
+        failed = pt_fail(e, PT_FAILED, "%.400s: %s; give the folder that train's --out named", folder,
+                         path_exists(folder) ? "is no folder" : "there is no such folder");
+    if (!failed && !path_exists(path))
+        failed = pt_fail(e, PT_FAILED, "%.400s: is not there; give the folder that train's --out named", path);
+    if (!failed)
+        failed = metrics_file_read(path, take_line, r, &torn, e);
+    if (!failed && !r->last_step)
+        failed = pt_fail(e, PT_FAILED, "%.400s: no step is written in it yet; look again when the run has done one", path);
+    if (!failed && torn)
+        note(r, "metrics.jsonl: line %llu, the last one, ends in its middle and is left out: the run was ended hard, or is writing it now",
+             (unsigned long long)torn);
+    return failed;
+}
+
+/* ---- the others ---- */
+
+/* path = folder/name; false, with a note, where it is not there. */
+static bool find(run_folder *r, const char *folder, const char *name, const char *lost, char path[FILE_PATH_BYTES])
+{
+    pt_error e = {0};
+    if (path_join(path, folder, name, &e)) {
+        note(r, "%s", e.text);
+        return false;
+    }
+    if (!path_exists(path) && lost)
+        note(r, "%s is not there: %s", name, lost);
+    return path_exists(path);
+}
+
+static void read_plan(run_folder *r, const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    pt_error e = {0};
+    if (!find(r, folder, "plan.json", "what was run and what each layer did is not known", path))
+        return;
+    r->planned = !plan_read(path, &r->plan, &e);
+    if (!r->planned)
+        note(r, "%s", e.text);
+}
+
+static void read_machine(run_folder *r, const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    machine_spec x;
+    pt_error e = {0};
+    if (!find(r, folder, "machine.json", "the machine is not known", path))
+        return;
+    if (machine_file_read(path, &x, &e))
+        note(r, "%s", e.text);
+    else
+        memcpy(r->machine, x.name, sizeof r->machine);
+}
+
+static void read_trace(run_folder *r, const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    pt_error e = {0};
+    if (find(r, folder, "trace.json", NULL, path) && timeline_read(path, &r->timeline, &e))
+        note(r, "%s", e.text);
+}
+
+/* ---- what the memory holds ---- */
+
+/* The schedules that the run may have had beside its steps: those whose memory is what was predicted are the right ones. */
+static bool parts_of(run_folder *r, const schedule_input *in, bool evaluates, pt_error *e)
+{
+    costs free_of_cost;
+    forecast f;
+    const search_input s = {.training = true, .evaluates = evaluates};
+    costs_init(&free_of_cost);
+    if (forecast_make(in, search_kinds(&s, in->plan->update), &free_of_cost, &f, e))
+        return false;
+    bool same = !memcmp(f.bytes, r->predicted_bytes, sizeof f.bytes);
+    if (same)
+        memcpy(r->part, f.part, sizeof r->part);
+    return same;
+}
+
+/* What a file says of a step is computed with below: as large as steps come, and with no more tasks than is quick. */
+static bool is_sane(const plan *p)
+{
+    const plan_target *t = &p->made_for;
+    return t->model_type[0] && t->batch <= (INT64_C(1) << 31) / t->seq_len && t->batch / p->micro_batch <= 100000 / p->blocks_n;
+}
+
+/* Without a config.json, or where it does not belong to the plan, nothing is said of the parts. */
+static void divide_memory(run_folder *r, const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    pt_error e = {0};
+    model *m = NULL;
+    step_shape shape;
+    packing k = {0};
+    const plan_target *t = &r->plan.made_for;
+    if (!r->planned || !is_sane(&r->plan) || !find(r, folder, "config.json", NULL, path) || model_open(path, NULL, NULL, &m, &e))
+        return;
+    step_shape_init(&shape, m, t->type, t->batch, t->seq_len);
+    const schedule_input in = {m, &shape, &k, &r->plan, true, r->predicted_bytes[TIER_HOST] > 0};
+    if (!pack(m, &shape, r->plan.chunk_bytes, &k, &e)) {
+        if (!plan_validate(&r->plan, m, &shape, &k, false, &e))
+            r->parted = parts_of(r, &in, false, &e) || parts_of(r, &in, true, &e);
+        packing_free(&k);
+    }
+    model_close(m);
+}
+
+/* ---- the whole ---- */
+
+static void take_name(run_folder *r, const char *folder)
+{
+    size_t n = strlen(folder), start;
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    for (start = n; start > 0 && folder[start - 1] != '/';)
+        start--;
+    snprintf(r->name, sizeof r->name, "%.*s", (int)(n - start), folder + start);
+    make_valid(r->name);
+}
+
+int run_folder_read(const char *folder, run_folder **out, pt_error *e)
+{
+    run_folder *r = calloc(1, sizeof *r);
+    *out = NULL;
+    if (!r)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    r->eval_loss = r->predicted_step_s = NAN;
+    take_name(r, folder);
+    int failed = read_metrics(r, folder, e);
+    if (failed) {
+        run_folder_free(r);
+        return failed;
+    }
+    read_plan(r, folder);
+    read_machine(r, folder);
+    divide_memory(r, folder);
+    read_trace(r, folder);
+    *out = r;
+    return 0;
+}
+
+void run_folder_free(run_folder *r)
+{
+    if (!r)
+        return;
+    if (r->planned)
+        plan_free(&r->plan);
+    timeline_free(r->timeline);
+    free(r);
+}
+
+double run_step_error(const run_folder *r)
+{
+    return r->predicted_step_s > 0 ? recent_median(&r->step_s) / r->predicted_step_s - 1 : NAN;
+}
+
+/* ---- as JSON ---- */
+
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *tiers_json(const uint64_t bytes[TIERS])
+{
+    json_t *o = json_object();
+    for (int t = 0; t < TIERS; t++)
+        if (bytes[t])
+            json_object_set_new(o, tier_names[t], json_integer((json_int_t)bytes[t]));
+    return o;
+}
+
+static json_t *notes_json(const run_folder *r)
+{
+    json_t *all = json_array();
+    for (int i = 0; i < r->notes_n; i++)
+        json_array_append_new(all, json_string(r->notes[i]));
+    return all;
+}
+
+json_t *run_folder_json(const run_folder *r)
+{
+    return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "first_step",
+                     (json_int_t)r->first_step, "steps", (json_int_t)r->last_step, "tokens", (json_int_t)r->tokens, "first_loss",
+                     r->first_loss, "last_loss", r->last_loss, "min_loss", r->min_loss, "min_loss_step", (json_int_t)r->min_loss_step,
+                     "eval_loss", number(r->eval_loss), "seconds", r->seconds, "median_step_s", number(recent_median(&r->step_s)),
+                     "predicted_step_s", number(r->predicted_step_s), "error_percent", number(100 * run_step_error(r)), "tokens_per_s",
+                     number(recent_median(&r->tokens_per_s)), "peak_bytes", tiers_json(r->peak), "predicted_bytes",
+                     tiers_json(r->predicted_bytes), "budget_bytes", tiers_json(r->budget), "notes", notes_json(r));
+}
