@@ -162,7 +162,8 @@ static int build(dataset *d, const dataset_options *o, const data_files *files, 
     if (rc < 0)
         return rc;
     /* Whoever held the lock while we waited may have made just this. */
-    rc = path ? token_file_open(path, key, in_place, &d->tokens, e) : 0;
+    bool damaged;
+    rc = path ? token_file_open(path, key, in_place, &d->tokens, &damaged, e) : 0;
     if (rc == 0) {
         rc = add_all(&b, in_place, e);
         if (rc == 0)
@@ -200,7 +201,10 @@ static int open_tokens(dataset *d, const dataset_options *o, const data_files *f
     if (rc < 0)
         return rc;
     data_hash key = cache_key(o, files);
-    rc = path ? token_file_open(path, key, in_place, &d->tokens, e) : 0;
+    bool damaged = false;
+    rc = path ? token_file_open(path, key, in_place, &d->tokens, &damaged, e) : 0;
+    if (damaged)
+        snprintf(d->notice, sizeof d->notice, "%.400s: the token cache is damaged, and made anew", path);
     if (rc == 0)
         rc = build(d, o, files, path, key, in_place, e);
     free(path);
@@ -225,9 +229,10 @@ static int check_length(const dataset *d, const data_files *files, bool evaluati
 
 static void note_skipped(dataset *d, const data_files *files)
 {
+    size_t used = strlen(d->notice);
     if (files->skipped)
-        snprintf(d->notice, sizeof d->notice, "%" PRIu64 " %s of the data folders left out, not being data: %s%s",
-                 files->skipped, files->skipped == 1 ? "entry" : "entries", files->first_skipped,
+        snprintf(d->notice + used, sizeof d->notice - used, "%s%" PRIu64 " %s of the data folders left out, not being data: %s%s",
+                 used ? "; " : "", files->skipped, files->skipped == 1 ? "entry" : "entries", files->first_skipped,
                  files->skipped > 1 ? ", ..." : "");
 }
 
@@ -292,11 +297,11 @@ const char *dataset_notice(const dataset *d)
 /* n inputs from id `start` on, and their targets. */
 static int read_window(const dataset *d, uint64_t start, size_t n, int32_t *ids, int32_t *targets, pt_error *e)
 {
-    int rc = id_file_read(&d->tokens.ids, start, n, d->vocab, (uint32_t *)ids, e);
+    int rc = token_file_ids(&d->tokens, start, n, d->vocab, (uint32_t *)ids, e);
     if (rc < 0)
         return rc;
     memcpy(targets, ids + 1, (n - 1) * sizeof *targets);
-    return id_file_read(&d->tokens.ids, start + n, 1, d->vocab, (uint32_t *)targets + n - 1, e);
+    return token_file_ids(&d->tokens, start + n, 1, d->vocab, (uint32_t *)targets + n - 1, e);
 }
 
 static int read_firsts(const dataset *d, uint64_t start, size_t n, int32_t *first, pt_error *e)

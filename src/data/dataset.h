@@ -43,7 +43,7 @@ uint64_t dataset_tokens(const dataset *d);
 uint64_t dataset_windows(const dataset *d);   /* whole windows: (tokens - 1) / T */
 const char *dataset_fingerprint(const dataset *d); /* of the ids: hex, recorded in checkpoints */
 
-const char *dataset_notice(const dataset *d); /* a sentence for the user (files of a folder were left out), or NULL */
+const char *dataset_notice(const dataset *d); /* a sentence for the user (files of a folder were left out, a damaged cache made anew), or NULL */
 
 /* Reading a sample allocates nothing, and threads may do it at the same time.
  *

@@ -1,10 +1,12 @@
 #include "data/token_file.h"
 
+#include "base/sum.h"
 #include "io/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -12,14 +14,15 @@
 #include <unistd.h>
 
 enum { IDS_OFFSET = 4096, BUFFER = 65536 };
+#define CHECK_AT_ONCE_BYTES (UINT64_C(1) << 30)
 
-static const char MAGIC[8] = "PTTOKEN1";
+static const char MAGIC[8] = "PTTOKEN2";
 
 typedef struct token_header {
     char magic[8];
     uint64_t key[2];
     uint64_t id_bytes; /* 0: in place */
-    uint64_t tokens, documents, docs_offset, file_bytes;
+    uint64_t tokens, documents, docs_offset, sums_offset, file_bytes;
     uint64_t hash[2];
     uint64_t check[2]; /* hash of all above */
 } token_header;
@@ -27,6 +30,7 @@ typedef struct token_header {
 typedef struct out_file {
     int fd;
     const char *path;
+    struct out_file *sums; /* takes the sum of every buffer that is written; NULL: none is wanted */
     uint64_t offset; /* of the buffer's first byte */
     size_t used;
     unsigned char buffer[BUFFER];
@@ -37,7 +41,7 @@ struct token_writer {
     unsigned id_bytes;
     uint64_t tokens, documents;
     data_hash hash;
-    out_file ids, docs; /* docs: an unnamed file, appended to the cache at the end */
+    out_file ids, docs, sums; /* docs, sums: unnamed files, appended to the cache at the end */
 };
 
 static data_hash header_check(const token_header *h)
@@ -58,19 +62,69 @@ static bool header_fits(const token_header *h, data_hash key, const id_file *sou
 }
 
 /* Takes over fd and path on success. */
-static void describe(token_file *f, int fd, char *path, const token_header *h, const id_file *source)
+static int describe(token_file *f, int fd, char *path, const token_header *h, const id_file *source, pt_error *e)
 {
-    *f = (token_file){.fd = fd, .path = path, .documents = h->documents, .docs_offset = h->docs_offset};
+    uint64_t sums = (h->file_bytes - h->sums_offset) / sizeof(uint64_t);
+    *f = (token_file){.documents = h->documents, .docs_offset = h->docs_offset, .sums_offset = h->sums_offset};
+    f->checked = calloc(sums / 64 + 1, sizeof *f->checked);
+    if (!f->checked)
+        return pt_fail(e, PT_FAILED, "out of memory: what of a token cache has been read");
+    f->fd = fd;
+    f->path = path;
     f->ids = (id_file){.fd = fd, .path = path, .id_bytes = (unsigned)h->id_bytes, .offset = IDS_OFFSET, .n = h->tokens};
     if (source)
         f->ids = *source;
     hash_hex((data_hash){h->hash[0], h->hash[1]}, f->fingerprint);
+    return 0;
 }
 
-int token_file_open(const char *path, data_hash key, const id_file *source, token_file *out, pt_error *e)
+static uint64_t blocks_of(uint64_t bytes) { return (bytes + BUFFER - 1) / BUFFER; }
+
+/* Compares the block, of ids or of document starts, with its sum. */
+static int check_block(const token_file *f, uint64_t block, pt_error *e)
+{
+    unsigned char bytes[BUFFER];
+    uint64_t sum, of_ids = blocks_of(f->docs_offset - IDS_OFFSET);
+    uint64_t start = block < of_ids ? IDS_OFFSET + block * BUFFER : f->docs_offset + (block - of_ids) * BUFFER;
+    uint64_t left = (block < of_ids ? f->docs_offset : f->sums_offset) - start;
+    size_t n = left < BUFFER ? (size_t)left : BUFFER;
+    int rc = fd_pread_all(f->fd, bytes, n, start, f->path, e);
+    if (rc == 0)
+        rc = fd_pread_all(f->fd, &sum, sizeof sum, f->sums_offset + block * sizeof sum, f->path, e);
+    if (rc == 0 && sum != sum_bytes(block + 1, n, bytes, n))
+        rc = pt_fail(e, PT_FAILED, "%s: the token cache is damaged between bytes %llu and %llu: remove it, and it is made anew", f->path,
+                     (unsigned long long)start, (unsigned long long)(start + n));
+    return rc;
+}
+
+/* Whatever lies in [offset, offset + n) of the ids, or of the document starts, has been compared with its sums. */
+static int check_range(const token_file *f, uint64_t offset, uint64_t n, pt_error *e)
+{
+    bool ids = offset < f->docs_offset;
+    uint64_t from = ids ? IDS_OFFSET : f->docs_offset, first = ids ? 0 : blocks_of(f->docs_offset - IDS_OFFSET);
+    int rc = 0;
+    for (uint64_t block = (offset - from) / BUFFER; n && block <= (offset - from + n - 1) / BUFFER && rc == 0; block++) {
+        uint64_t at = first + block, bit = UINT64_C(1) << at % 64;
+        if (atomic_load_explicit(&f->checked[at / 64], memory_order_relaxed) & bit)
+            continue;
+        rc = check_block(f, at, e);
+        if (rc == 0)
+            atomic_fetch_or_explicit(&f->checked[at / 64], bit, memory_order_relaxed);
+    }
+    return rc;
+}
+
+static int check_all(const token_file *f, pt_error *e)
+{
+    int rc = check_range(f, IDS_OFFSET, f->docs_offset - IDS_OFFSET, e);
+    return rc < 0 ? rc : check_range(f, f->docs_offset, f->sums_offset - f->docs_offset, e);
+}
+
+int token_file_open(const char *path, data_hash key, const id_file *source, token_file *out, bool *damaged, pt_error *e)
 {
     struct stat st;
     token_header h;
+    *damaged = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%s: cannot open the token cache", path);
@@ -80,11 +134,17 @@ int token_file_open(const char *path, data_hash key, const id_file *source, toke
         return 0;
     }
     char *name = strdup(path);
-    if (!name) {
+    int rc = name ? describe(out, fd, name, &h, source, e) : pt_fail(e, PT_FAILED, "out of memory: the name of a token cache");
+    if (rc < 0) {
+        free(name);
         close(fd);
-        return pt_fail(e, PT_FAILED, "out of memory: the name of a token cache");
+        return rc;
     }
-    describe(out, fd, name, &h, source);
+    if (h.file_bytes <= CHECK_AT_ONCE_BYTES && check_all(out, NULL) < 0) {
+        token_file_close(out);
+        *damaged = true;
+        return 0;
+    }
     return 1;
 }
 
@@ -94,12 +154,22 @@ void token_file_close(token_file *f)
         return;
     close(f->fd);
     free(f->path);
+    free(f->checked);
     *f = (token_file){0};
+}
+
+int token_file_ids(const token_file *f, uint64_t start, size_t n, int64_t vocab, uint32_t *out, pt_error *e)
+{
+    const id_file *ids = &f->ids;
+    int rc = ids->fd == f->fd ? check_range(f, IDS_OFFSET + start * ids->id_bytes, n * ids->id_bytes, e) : 0;
+    return rc < 0 ? rc : id_file_read(ids, start, n, vocab, out, e);
 }
 
 int token_file_starts(const token_file *f, uint64_t first, size_t n, uint64_t *out, pt_error *e)
 {
-    return fd_pread_all(f->fd, out, n * sizeof *out, f->docs_offset + first * sizeof *out, f->path, e);
+    uint64_t offset = f->docs_offset + first * sizeof *out;
+    int rc = check_range(f, offset, n * sizeof *out, e);
+    return rc < 0 ? rc : fd_pread_all(f->fd, out, n * sizeof *out, offset, f->path, e);
 }
 
 int token_file_document(const token_file *f, uint64_t position, uint64_t *document, uint64_t *start,
@@ -125,14 +195,20 @@ int token_file_document(const token_file *f, uint64_t position, uint64_t *docume
 
 /* ---- writing ---- */
 
+static int out_put(out_file *o, const void *p, size_t n, pt_error *e);
+
 static int out_flush(out_file *o, pt_error *e)
 {
     int rc = fd_pwrite_all(o->fd, o->buffer, o->used, o->offset, o->path, e);
     if (rc < 0)
         return pt_error_prefix(e, "the token cache could not be written");
+    if (o->sums && o->used) {
+        uint64_t number = (o->sums->offset + o->sums->used) / sizeof number + 1, sum = sum_bytes(number, o->used, o->buffer, o->used);
+        rc = out_put(o->sums, &sum, sizeof sum, e);
+    }
     o->offset += o->used;
     o->used = 0;
-    return 0;
+    return rc;
 }
 
 static int out_put(out_file *o, const void *p, size_t n, pt_error *e)
@@ -191,16 +267,20 @@ static int open_outputs(token_writer *w, pt_error *e)
         w->partial = NULL;
         return pt_fail(e, PT_FAILED, "out of memory: the name of a token cache");
     }
-    w->ids.path = w->docs.path = w->partial ? w->partial : "a temporary file";
+    const char *folder = copy ? dirname(copy) : NULL;
+    w->ids.path = w->docs.path = w->sums.path = w->partial ? w->partial : "a temporary file";
     w->ids.fd = w->partial ? lock_partial(w->partial, e) : unnamed_file(NULL, e);
     if (w->ids.fd >= 0)
-        w->docs.fd = unnamed_file(copy ? dirname(copy) : NULL, e);
+        w->docs.fd = unnamed_file(folder, e);
+    if (w->docs.fd >= 0)
+        w->sums.fd = unnamed_file(folder, e);
     free(copy);
-    if (w->ids.fd < 0 || w->docs.fd < 0)
+    if (w->ids.fd < 0 || w->docs.fd < 0 || w->sums.fd < 0)
         return PT_FAILED;
     if (ftruncate(w->ids.fd, 0) < 0)
         return pt_fail_errno(e, PT_FAILED, "%s: cannot empty this file", w->ids.path);
     w->ids.offset = IDS_OFFSET;
+    w->ids.sums = &w->sums;
     return 0;
 }
 
@@ -213,7 +293,7 @@ int token_writer_open(const char *path, unsigned id_bytes, token_writer **out, p
     }
     w->id_bytes = id_bytes;
     w->hash = DATA_HASH_START;
-    w->ids.fd = w->docs.fd = -1;
+    w->ids.fd = w->docs.fd = w->sums.fd = -1;
     int rc = open_outputs(w, e);
     if (rc < 0) {
         token_writer_close(w);
@@ -234,6 +314,8 @@ void token_writer_close(token_writer *w)
     }
     if (w->docs.fd >= 0)
         close(w->docs.fd);
+    if (w->sums.fd >= 0)
+        close(w->sums.fd);
     free(w->path);
     free(w->partial);
     free(w);
@@ -261,23 +343,31 @@ int token_writer_ids(token_writer *w, const uint32_t *ids, size_t n, pt_error *e
     return rc;
 }
 
-static int append_docs(token_writer *w, pt_error *e)
+/* Behind the ids what has been put into another file. */
+static int append(out_file *to, out_file *from, pt_error *e)
+{
+    int rc = out_flush(from, e);
+    for (uint64_t at = 0; at < from->offset && rc == 0;) {
+        uint64_t left = from->offset - at;
+        to->used = left < BUFFER ? (size_t)left : BUFFER;
+        at += to->used;
+        rc = fd_pread_all(from->fd, to->buffer, to->used, at - to->used, from->path, e);
+        if (rc == 0)
+            rc = out_flush(to, e);
+    }
+    return rc;
+}
+
+static int append_all(token_writer *w, pt_error *e)
 {
     static const char zero[8];
     int rc = out_put(&w->ids, zero, (8 - (w->ids.offset + w->ids.used) % 8) % 8, e);
     if (rc == 0)
         rc = out_flush(&w->ids, e);
     if (rc == 0)
-        rc = out_flush(&w->docs, e);
-    for (uint64_t at = 0; at < w->docs.offset && rc == 0;) {
-        uint64_t left = w->docs.offset - at;
-        w->ids.used = left < BUFFER ? (size_t)left : BUFFER;
-        at += w->ids.used;
-        rc = fd_pread_all(w->docs.fd, w->ids.buffer, w->ids.used, at - w->ids.used, w->docs.path, e);
-        if (rc == 0)
-            rc = out_flush(&w->ids, e);
-    }
-    return rc;
+        rc = append(&w->ids, &w->docs, e);
+    w->ids.sums = NULL;
+    return rc < 0 ? rc : append(&w->ids, &w->sums, e);
 }
 
 /* Makes the rename itself last. */
@@ -308,7 +398,7 @@ static int publish(token_writer *w, pt_error *e)
 
 int token_writer_finish(token_writer *w, data_hash key, const id_file *source, token_file *out, pt_error *e)
 {
-    int rc = append_docs(w, e);
+    int rc = append_all(w, e);
     if (rc < 0)
         return rc;
     data_hash hash = hash_end(w->hash);
@@ -317,7 +407,8 @@ int token_writer_finish(token_writer *w, data_hash key, const id_file *source, t
         .id_bytes = w->id_bytes,
         .tokens = w->tokens,
         .documents = w->documents,
-        .docs_offset = w->ids.offset - w->docs.offset,
+        .docs_offset = w->ids.offset - w->sums.offset - w->docs.offset,
+        .sums_offset = w->ids.offset - w->sums.offset,
         .file_bytes = w->ids.offset,
         .hash = {hash.a, hash.b},
     };
@@ -331,9 +422,11 @@ int token_writer_finish(token_writer *w, data_hash key, const id_file *source, t
     if (rc < 0)
         return rc;
     char *name = strdup(w->path ? w->path : "the temporary token cache");
-    if (!name)
-        return pt_fail(e, PT_FAILED, "out of memory: the name of a token cache");
-    describe(out, w->ids.fd, name, &h, source);
+    rc = name ? describe(out, w->ids.fd, name, &h, source, e) : pt_fail(e, PT_FAILED, "out of memory: the name of a token cache");
+    if (rc < 0) {
+        free(name);
+        return rc;
+    }
     flock(w->ids.fd, LOCK_UN);
     w->ids.fd = -1;
     return 0;

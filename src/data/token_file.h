@@ -3,11 +3,15 @@
  *   byte 0        token_header (4096 bytes, written last)
  *   ids_offset    ids, uint16 or uint32, little-endian
  *   docs_offset   for each document the index of its first id, uint64, ascending from 0
+ *   sums_offset   for each 64 KiB of the ids, then of the document starts, their sum, uint64
  *
  * It is written as NAME.partial under an exclusive lock, synced and renamed, so that NAME is
  * whole or not there; a second process that wants the same cache waits and then finds it. The
  * header holds the key of what the ids were made from and the file's own size: a cache of other
  * data, or a cut one, is not opened. Without a folder the cache is an unnamed temporary file.
+ *
+ * What is read is compared with its sum: all of a cache of at most 1 GiB when it is opened (that takes less than a second), so that
+ * a damaged one is made anew; of a larger one each 64 KiB when they are first read, so that a run need not wait for all of it.
  *
  * A single .npy or .bin is not copied: its ids stay where they are (`in_place`), and the cache
  * holds what would otherwise have to be found out again: that they were checked, and their hash.
@@ -25,14 +29,18 @@ typedef struct token_file {
     int fd;                  /* the cache */
     char *path;
     id_file ids;             /* in the cache, or in the data file itself */
-    uint64_t documents, docs_offset;
+    uint64_t documents, docs_offset, sums_offset;
+    _Atomic uint64_t *checked; /* a bit for each sum: what it is of has been compared with it */
     char fingerprint[33];    /* of ids and document starts, in hex */
 } token_file;
 
 /* Opens the cache `path` if it is whole and its key is `key`. 1: opened; 0: not there, or stale,
- * or cut: build it. source: the data file if the cache describes one, else NULL. */
-int token_file_open(const char *path, data_hash key, const id_file *source, token_file *out, pt_error *e);
+ * or cut, or damaged (*damaged): build it. source: the data file if the cache describes one, else NULL. */
+int token_file_open(const char *path, data_hash key, const id_file *source, token_file *out, bool *damaged, pt_error *e);
 void token_file_close(token_file *f);
+
+/* Ids [start, start + n) as id_file_read gives them; ids of the cache are compared with their sums. */
+int token_file_ids(const token_file *f, uint64_t start, size_t n, int64_t vocab, uint32_t *out, pt_error *e);
 
 /* The last document that starts at or before id `position`: its number, and its start. */
 int token_file_document(const token_file *f, uint64_t position, uint64_t *document, uint64_t *start,

@@ -1,5 +1,6 @@
 #include "train/state.h"
 
+#include "base/sum.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
 
@@ -294,25 +295,9 @@ int state_export(state *s, state_kind kind, const char *folder, const char *name
 /* Whatever the portions: an accident that damages, moves or exchanges values changes it. */
 static uint64_t rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values)
 {
-    enum { LANES = 4 }; /* independent, for speed */
     uint64_t sum = 0;
-    for (int64_t row = 0; row < n_rows; row++, values += cols) {
-        uint64_t lane[LANES] = {(uint64_t)index + 1, (uint64_t)(row0 + row) + 1, 1, 2}, whole = 0;
-        for (int64_t i = 0; i < cols; i += 2 * LANES) {
-            uint64_t words[LANES] = {0};
-            int64_t n = cols - i < 2 * LANES ? cols - i : 2 * LANES;
-            memcpy(words, values + i, (size_t)n * sizeof *values);
-            for (int l = 0; l < LANES; l++) {
-                uint64_t x = (lane[l] ^ words[l]) * 0x9E3779B97F4A7C15u;
-                lane[l] = x << 29 | x >> 35;
-            }
-        }
-        for (int l = 0; l < LANES; l++) {
-            whole = (whole ^ lane[l]) * 0xD6E8FEB86659FD93u;
-            whole ^= whole >> 32;
-        }
-        sum += whole;
-    }
+    for (int64_t row = 0; row < n_rows; row++, values += cols)
+        sum += sum_bytes((uint64_t)index + 1, (uint64_t)(row0 + row) + 1, values, (size_t)cols * sizeof *values);
     return sum;
 }
 

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "data/dataset.h"
+#include "io/files.h"
 
 #include "scratch.h"
 
@@ -17,12 +18,14 @@ enum { N = 1000, T = 16, VOCAB = 5000 };
 
 static uint16_t ids[N];
 
-static const char *npy(const char *name, int n)
+static const char *npy_of(const char *name, const uint16_t *values, int n)
 {
     char dict[128];
     snprintf(dict, sizeof dict, "{'descr': '<u2', 'fortran_order': False, 'shape': (%d,), }\n", n);
-    return scratch_npy(name, 1, dict, ids, 2 * (size_t)n);
+    return scratch_npy(name, 1, dict, values, 2 * (size_t)n);
 }
+
+static const char *npy(const char *name, int n) { return npy_of(name, ids, n); }
 
 static dataset *open_with(dataset_options o, const char *path)
 {
@@ -209,7 +212,7 @@ static void a_damaged_header_never_opens(void **state)
     const char *folder = strdup(scratch_path("two"));
     dataset_close(open_counting(folder, &built));
     char *whole = read_all(cache_file(), &size);
-    for (int i = 0; i < 96; i++) {
+    for (int i = 0; i < 104; i++) {
         FILE *f = fopen(cache_file(), "r+b");
         fseek(f, i, SEEK_SET);
         fputc(whole[i] ^ 0x10, f);
@@ -219,6 +222,83 @@ static void a_damaged_header_never_opens(void **state)
     }
     free(whole);
     free((void *)folder);
+}
+
+static void flip(const char *path, size_t at)
+{
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, (long)at, SEEK_SET);
+    int c = fgetc(f);
+    fseek(f, (long)at, SEEK_SET);
+    fputc(c ^ 0x20, f);
+    fclose(f);
+}
+
+enum { LONG = 150000 };
+
+/* Long enough for several sums. */
+static dataset *open_long(int *built)
+{
+    static uint16_t many[LONG];
+    for (int i = 0; i < LONG; i++)
+        many[i] = (uint16_t)(i * 7 % VOCAB);
+    if (!path_exists(scratch_path("long"))) {
+        scratch_folder("long");
+        npy_of("long/1.npy", many, LONG);
+        npy_of("long/2.npy", many, 5);
+    }
+    return open_counting(scratch_path("long"), built);
+}
+
+static void a_flipped_bit_in_a_cache_is_found_and_the_cache_made_anew(void **state)
+{
+    int built;
+    size_t size;
+    tree_remove(scratch_path("cache"), NULL);
+    dataset_close(open_long(&built));
+    char *good = read_all(cache_file(), &size);
+    assert_true(size > 4096 + 2 * LONG + 16 + 5 * 8);
+    size_t tail = size - 2 * 8 - 6 * 8; /* where the documents start, and the sums */
+    for (size_t at = 4096; at < size; at = at >= tail ? at + 7 : at + 20011 < tail ? at + 20011 : tail) {
+        flip(cache_file(), at);
+        dataset *d = open_long(&built);
+        if (!built)
+            fail_msg("a flipped bit of byte %zu is not noticed", at);
+        assert_non_null(strstr(dataset_notice(d), "damaged"));
+        dataset_close(d);
+        dataset_close(open_long(&built));
+        assert_false(built);
+    }
+    size_t again;
+    char *rebuilt = read_all(cache_file(), &again);
+    assert_int_equal(size, again);
+    assert_memory_equal(good, rebuilt, size);
+    free(good);
+    free(rebuilt);
+}
+
+/* As in a cache that is too large to be checked when it is opened. */
+static void what_was_not_checked_before_is_when_it_is_read(void **state)
+{
+    int built;
+    int32_t in[T], out[T];
+    pt_error e = {0};
+    tree_remove(scratch_path("cache"), NULL);
+    dataset *d = open_long(&built);
+    assert_true(built);
+    flip(cache_file(), 4096 + 65536 + 1000); /* in the second sum's ids */
+    uint64_t windows = dataset_windows(d), bad = 0;
+    for (uint64_t w = 0; w < windows; w++) {
+        bool touches = (w * T + T + 1) * 2 > 65536 && w * T * 2 < 131072;
+        int rc = dataset_sample(d, w, windows, in, out, NULL, &e);
+        assert_int_equal(rc < 0, touches);
+        if (touches && (!strstr(e.text, cache_file()) || !strstr(e.text, "damaged") || !strstr(e.text, "remove it")))
+            fail_msg("%s", e.text);
+        bad += rc < 0;
+    }
+    assert_true(bad > 0 && bad < windows);
+    dataset_close(d);
 }
 
 static void a_single_file_of_ids_is_not_copied(void **state)
@@ -238,7 +318,7 @@ static void a_single_file_of_ids_is_not_copied(void **state)
     for (struct dirent *x; (x = readdir(dir));)
         if (x->d_name[0] != '.') {
             assert_int_equal(fstatat(dirfd(dir), x->d_name, &st, 0), 0);
-            assert_int_equal(st.st_size, 4096 + 8);
+            assert_int_equal(st.st_size, 4096 + 8 + 8); /* where its document starts, and the sum of that */
         }
     closedir(dir);
     free((void *)path);
@@ -379,6 +459,8 @@ int main(void)
         cmocka_unit_test(evaluation_counts_every_token),
         cmocka_unit_test(a_cache_is_used_until_it_is_stale_or_damaged),
         cmocka_unit_test(a_damaged_header_never_opens),
+        cmocka_unit_test(a_flipped_bit_in_a_cache_is_found_and_the_cache_made_anew),
+        cmocka_unit_test(what_was_not_checked_before_is_when_it_is_read),
         cmocka_unit_test(a_single_file_of_ids_is_not_copied),
         cmocka_unit_test(the_fingerprint_is_of_the_ids_not_of_the_file_type),
         cmocka_unit_test(first_is_where_the_document_of_a_token_starts),
