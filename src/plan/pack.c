@@ -66,8 +66,8 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
         bool first_of_block = i == 0 || m->params[i - 1].block != p->block;
-        int64_t whole = block_elements(out, m, p->block);
-        if (first_of_block && k.used && k.used + whole > limit && whole <= limit)
+        int64_t whole = first_of_block && k.used ? block_elements(out, m, p->block) : 0;
+        if (k.used + whole > limit && whole && whole <= limit)
             close_chunk(&k);
         out->piece_of_param[i] = out->pieces_n;
         int64_t step = may_be_cut(p) ? s->slice_rows : p->rows;
