@@ -476,20 +476,21 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
         !p->needs || !p->plain || list_chunks(p) < 0 || make_caches(p) < 0)
         return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
     make_homes(p, kind);
-    for (int i = 0; i < p->b.objects_n; i++)
+    for (int i = 0; i < p->b.objects_n; i++) {
+        p->b.objects[i].use = -1;
         for (int t = 0; t < TIERS; t++)
             p->b.objects[i].slot[t] = -1;
+    }
     return p->b.failed;
 }
 
 static void program_close(program *p)
 {
-    for (int i = 0; p->b.objects && i < p->b.objects_n; i++)
-        free(p->b.objects[i].uses);
     for (int t = 0; t < TIERS; t++)
         for (int k = 0; k < CACHES; k++)
             free(p->b.caches[t][k].slots);
     free(p->b.objects);
+    free(p->b.uses);
     free(p->b.keys);
     free(p->block0);
     free(p->block_chunk);
@@ -523,7 +524,7 @@ static int check_kind(const schedule_input *in, schedule_kind kind, pt_error *e)
     return 0;
 }
 
-int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e)
+int schedule_place(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e)
 {
     program p;
     *out = (schedule){.kind = kind};
@@ -543,9 +544,15 @@ int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, 
     program_close(&p);
     if (!failed)
         failed = schedule_layout(out, e);
-    if (!failed)
-        failed = schedule_link(out, e);
     if (failed)
+        schedule_free(out);
+    return failed;
+}
+
+int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e)
+{
+    int failed = schedule_place(in, kind, out, e);
+    if (!failed && (failed = schedule_link(out, e)))
         schedule_free(out);
     return failed;
 }

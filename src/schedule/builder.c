@@ -9,8 +9,7 @@ const char *const object_names[OBJECT_KINDS] = {"weights", "states", "gradient",
 const char *const task_names[TASK_KINDS] = {"input", "output", "copy", "read", "write", "embed", "layer", "head",
                                             "head_eval", "layer_backward", "finish", "embed_finish", "update"};
 
-/* Room for one more entry; a failure is sticky. */
-static bool room(builder *b, void **array, int n, int *capacity, size_t size)
+bool builder_room(builder *b, void **array, int n, int *capacity, size_t size)
 {
     if (b->failed)
         return false;
@@ -30,7 +29,7 @@ static bool room(builder *b, void **array, int n, int *capacity, size_t size)
 int builder_buffer(builder *b, object_kind kind, int index, int micro, tier t, uint64_t bytes)
 {
     schedule *s = b->s;
-    if (!room(b, (void **)&s->buffers, s->buffers_n, &b->buffers_capacity, sizeof *s->buffers))
+    if (!builder_room(b, (void **)&s->buffers, s->buffers_n, &b->buffers_capacity, sizeof *s->buffers))
         return -1;
     s->buffers[s->buffers_n] =
         (buffer){.kind = kind, .index = index, .micro = micro, .tier = t, .bytes = bytes, .slot = -1, .first = -1, .last = -1};
@@ -41,8 +40,8 @@ int builder_task(builder *b, task_kind kind, queue_kind q, int block, int micro,
 {
     schedule *s = b->s;
     int capacity = b->tasks_capacity;
-    if (!room(b, (void **)&b->keys, s->tasks_n, &capacity, sizeof *b->keys) ||
-        !room(b, (void **)&s->tasks, s->tasks_n, &b->tasks_capacity, sizeof *s->tasks))
+    if (!builder_room(b, (void **)&b->keys, s->tasks_n, &capacity, sizeof *b->keys) ||
+        !builder_room(b, (void **)&s->tasks, s->tasks_n, &b->tasks_capacity, sizeof *s->tasks))
         return -1;
     b->keys[s->tasks_n] = key;
     s->tasks[s->tasks_n] = (task){.kind = kind, .queue = q, .block = block, .micro = micro, .chunk = chunk,
@@ -53,7 +52,7 @@ int builder_task(builder *b, task_kind kind, queue_kind q, int block, int micro,
 void builder_operand(builder *b, int buffer_index, unsigned use)
 {
     schedule *s = b->s;
-    if (!room(b, (void **)&s->operands, s->operands_n, &b->operands_capacity, sizeof *s->operands))
+    if (!builder_room(b, (void **)&s->operands, s->operands_n, &b->operands_capacity, sizeof *s->operands))
         return;
     s->operands[s->operands_n++] = (operand){buffer_index, (use & USE_READ) != 0, (use & USE_WRITE) != 0};
     s->tasks[s->tasks_n - 1].operands_n++;

@@ -29,8 +29,10 @@ typedef struct object {
     bool keep;             /* must be home when the schedule ends */
     int64_t ready;         /* key at which the home got its contents */
     int slot[TIERS];       /* index in the tier's cache, -1: not there */
-    int *uses, uses_n, uses_capacity, uses_done; /* serial numbers of its uses */
+    int use, last_use;     /* of builder.uses: the next one and, while recording, the last; -1: none */
 } object;
+
+typedef struct object_use { int serial, next; } object_use; /* when an object is used, and its next use; -1: none */
 
 typedef struct slot {
     int object, buffer;    /* -1: empty */
@@ -52,12 +54,15 @@ typedef struct builder {
     int objects_n;
     object *objects;
     cache caches[TIERS][CACHES];
+    object_use *uses;      /* of all objects */
+    int uses_n, uses_capacity;
     int64_t *keys;         /* of s->tasks */
     int tasks_capacity, operands_capacity, buffers_capacity;
     pt_error *e;
     int failed;            /* sticky */
 } builder;
 
+bool builder_room(builder *b, void **array, int n, int *capacity, size_t size); /* for one more; a failure is sticky */
 int builder_buffer(builder *b, object_kind kind, int index, int micro, tier t, uint64_t bytes);
 int builder_task(builder *b, task_kind kind, queue_kind q, int block, int micro, int chunk, int64_t key);
 void builder_operand(builder *b, int buffer, unsigned use); /* of the last task made */

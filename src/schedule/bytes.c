@@ -34,7 +34,7 @@ int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes
         if (!(kinds & 1u << kind))
             continue;
         schedule s;
-        int failed = schedule_build(in, kind, &s, e);
+        int failed = schedule_place(in, kind, &s, e);
         if (failed)
             return failed;
         schedule_raise_bytes(in, &s, bytes);

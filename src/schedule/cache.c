@@ -1,7 +1,6 @@
 #include "schedule/builder.h"
 
 #include <limits.h>
-#include <stdlib.h>
 
 static int cache_of(const object *o)
 {
@@ -18,21 +17,19 @@ static cache *cache_for(builder *b, tier t, const object *o) { return &b->caches
 static int64_t max_key(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Serial number of the object's next use, INT_MAX if there is none. */
-static int next_use(const object *o) { return o->uses_done < o->uses_n ? o->uses[o->uses_done] : INT_MAX; }
+static int next_use(const builder *b, const object *o) { return o->use < 0 ? INT_MAX : b->uses[o->use].serial; }
 
 static int record_use(builder *b, object *o)
 {
-    if (o->uses_n == o->uses_capacity) {
-        int capacity = o->uses_capacity ? o->uses_capacity * 2 : 8;
-        int *grown = realloc(o->uses, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return b->failed = pt_fail(b->e, PT_FAILED, "out of memory while building a schedule");
-        o->uses = grown;
-        o->uses_capacity = capacity;
-    }
-    o->uses[o->uses_n++] = b->serial;
+    if (!builder_room(b, (void **)&b->uses, b->uses_n, &b->uses_capacity, sizeof *b->uses))
+        return b->failed;
+    b->uses[b->uses_n] = (object_use){b->serial, -1};
+    *(o->use < 0 ? &o->use : &b->uses[o->last_use].next) = b->uses_n;
+    o->last_use = b->uses_n++;
     return 0;
 }
+
+static void pass_use(const builder *b, object *o) { o->use = o->use < 0 ? -1 : b->uses[o->use].next; }
 
 static queue_kind transfer_queue(tier from, tier to, task_kind *kind)
 {
@@ -101,7 +98,7 @@ static void write_back(builder *b, tier t, slot *from)
     o->ready = max_key(o->ready, key);
 }
 
-static bool wanted_later(const object *o) { return o->keep || next_use(o) != INT_MAX; }
+static bool wanted_later(const object *o) { return o->keep || o->use >= 0; }
 
 static void drop(builder *b, tier t, slot *s)
 {
@@ -123,7 +120,7 @@ static int take_slot(builder *b, tier t, int index, int64_t *free_key)
         const slot *s = &c->slots[i];
         if (s->object >= 0 && s->pinned == b->serial)
             continue;
-        int next = s->object < 0 ? INT_MAX : next_use(&b->objects[s->object]);
+        int next = s->object < 0 ? INT_MAX : next_use(b, &b->objects[s->object]);
         if (next > furthest || (next == furthest && s->free_key < oldest)) {
             furthest = next;
             oldest = s->free_key;
@@ -192,7 +189,7 @@ int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
     if (b->recording)
         return record_use(b, o);
     if (o->home_tier == t) {
-        o->uses_done++;
+        pass_use(b, o);
         if (use & USE_READ)
             *key = max_key(*key, o->ready);
         return home_buffer(b, o);
@@ -206,7 +203,7 @@ int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
         if (use & USE_READ)
             fetch(b, t, index, &c->slots[at], free_key);
     }
-    o->uses_done++; /* only now: making room above must not take it for something that nobody wants */
+    pass_use(b, o); /* only now: making room above must not take it for something that nobody wants */
     slot *s = &c->slots[o->slot[t]];
     s->pinned = b->serial;
     *key = max_key(*key, s->free_key);

@@ -110,13 +110,12 @@ static void drop_known_waits(schedule *s, int (*clock)[QUEUES])
     }
 }
 
-int schedule_link(schedule *s, pt_error *e)
+int schedule_add_waits(schedule *s, pt_error *e)
 {
     size_t buffers = (size_t)s->buffers_n + 1;
     history *h = malloc(buffers * sizeof *h);
-    int(*clock)[QUEUES] = malloc(((size_t)s->tasks_n + 1) * sizeof *clock);
     occupancy memory[TIERS] = {0};
-    int failed = !h || !clock;
+    int failed = !h;
     for (int t = 0; t < TIERS; t++) {
         memory[t].spans = malloc(2 * buffers * sizeof(span)); /* a buffer adds itself and at most one more */
         failed |= !memory[t].spans;
@@ -127,11 +126,22 @@ int schedule_link(schedule *s, pt_error *e)
             memset(s->tasks[i].wait, -1, sizeof s->tasks[i].wait);
         for (int i = 0; i < s->tasks_n; i++)
             link_task(s, h, memory, i);
-        drop_known_waits(s, clock);
     }
     free(h);
-    free(clock);
     for (int t = 0; t < TIERS; t++)
         free(memory[t].spans);
     return failed ? pt_fail(e, PT_FAILED, "out of memory while linking a schedule") : 0;
+}
+
+int schedule_link(schedule *s, pt_error *e)
+{
+    int failed = schedule_add_waits(s, e);
+    if (failed)
+        return failed;
+    int(*clock)[QUEUES] = malloc(((size_t)s->tasks_n + 1) * sizeof *clock);
+    if (!clock)
+        return pt_fail(e, PT_FAILED, "out of memory while linking a schedule");
+    drop_known_waits(s, clock);
+    free(clock);
+    return 0;
 }

@@ -117,6 +117,10 @@ typedef struct schedule_input {
 } schedule_input;
 
 int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);
+/* The same in steps, for those who need less: tasks and addresses without waits, which is enough for `bytes`; then every wait,
+ * which is enough to simulate. */
+int schedule_place(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);
+int schedule_add_waits(schedule *s, pt_error *e);
 void schedule_free(schedule *s);
 
 /* What the schedules in the bit set `kinds` need of each tier together, with the scratch that loading and saving
@@ -127,7 +131,7 @@ void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t 
 uint64_t schedule_window_bytes(const schedule_input *in);
 tier schedule_scratch_tier(const schedule_input *in);
 
-/* For building: waits from operands (link.c), addresses from lifetimes (layout.c). */
+/* For building: addresses from lifetimes (layout.c); waits from operands, without those that others make needless (link.c). */
 int schedule_layout(schedule *s, pt_error *e);
 int schedule_link(schedule *s, pt_error *e);
 

@@ -47,7 +47,7 @@ static int price_kind(pricing *x, schedule_kind kind, bool timed, pt_error *e)
 {
     schedule s;
     simulation one;
-    int failed = schedule_build(&x->schedule, kind, &s, e);
+    int failed = schedule_place(&x->schedule, kind, &s, e);
     if (failed)
         return failed == PT_DOES_NOT_FIT ? 0 : failed;
     schedule_raise_bytes(&x->schedule, &s, x->bytes);
@@ -55,7 +55,9 @@ static int price_kind(pricing *x, schedule_kind kind, bool timed, pt_error *e)
     for (int t = 0; t < TIERS; t++)
         fits = fits && x->bytes[t] <= x->budget[t];
     if (timed && fits) {
-        failed = simulate(&x->schedule, &s, x->in->costs, false, &one, e);
+        failed = schedule_add_waits(&s, e);
+        if (!failed)
+            failed = simulate(&x->schedule, &s, x->in->costs, false, &one, e);
         x->ns += failed ? 0 : one.total_ns - (x->ns > 0 ? x->in->costs->step_ns : 0); /* of two schedules, one step */
         x->written += bytes_written(&s);
     }
