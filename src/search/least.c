@@ -34,7 +34,7 @@ static int measure(space *s, const recipe *r, priced *out, pt_error *e)
     plan p;
     int fits = recipe_plan(s, r, &p, e);
     if (!fits) {
-        fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, out, e);
+        fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, 0, out, e);
         plan_free(&p);
         s->tried++;
     }
@@ -129,7 +129,7 @@ static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, p
                 fits = try_plain(s, &list[i], near, o, e);
                 continue;
             }
-            fits = recipe_price_filled(s, &list[i].recipe, 0, &o->filled, e);
+            fits = recipe_price_filled(s, &list[i].recipe, 0, 0, &o->filled, e);
             o->filled_over = fits > 0 ? 0 : o->filled_over;
             if (!fits)
                 fits = note(s, &list[i].recipe, &o->filled, &o->filled_over, e);

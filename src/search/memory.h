@@ -8,6 +8,7 @@ typedef struct memory memory;
 typedef struct memory_entry {
     uint64_t hash; /* not 0 */
     int fits;
+    bool proven;
     double step_ns;
     uint64_t bytes[TIERS], written;
 } memory_entry;

@@ -162,7 +162,7 @@ int policy_price(space *s, policy p, priced *out, pt_error *e)
         recipe_normalise(s, &r);
         if (!may_fit(s, &r))
             continue;
-        int fits = p == POLICY_PROTRAIN ? recipe_price_filled(s, &r, 0, out, e) : recipe_price(s, &r, 0, out, e);
+        int fits = p == POLICY_PROTRAIN ? recipe_price_filled(s, &r, 0, 0, out, e) : recipe_price(s, &r, 0, 0, out, e);
         if (fits)
             return fits;
     }

@@ -65,19 +65,24 @@ static int price_kind(pricing *x, schedule_kind kind, bool timed, pt_error *e)
     return failed ? failed : fits;
 }
 
-int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit, priced *out, pt_error *e)
+int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit,
+               double prove_below, priced *out, pt_error *e)
 {
     unsigned timed = timed_kinds(in, p->update), others = search_kinds(in, p->update) & ~timed;
     pricing x = {.in = in, .schedule = {in->model, in->shape, k, p, in->training, in->host_tier}, .budget = budget};
     int fits = 1;
-    for (int pass = 0; pass < 2 && fits > 0; pass++)
+    bool prove = true;
+    for (int pass = 0; pass < 2 && fits > 0 && prove; pass++) {
         for (int kind = 0; kind < SCHEDULE_KINDS && fits > 0; kind++) {
             if ((pass ? others : timed) & 1u << kind)
                 fits = price_kind(&x, (schedule_kind)kind, !pass, e);
             if (fits > 0 && limit > 0 && x.ns >= limit)
                 fits = 0;
         }
+        prove = prove_below <= 0 || x.ns < prove_below;
+    }
     out->step_ns = x.ns;
+    out->proven = prove && fits > 0;
     out->written = x.written;
     memcpy(out->bytes, x.bytes, sizeof x.bytes);
     return fits;
@@ -91,14 +96,23 @@ static bool beyond(const space *s, const uint64_t bytes[TIERS])
     return is;
 }
 
-int recipe_price(space *s, const recipe *r, double limit, priced *out, pt_error *e)
+/* Whether the same would come out again. */
+static bool is_answer(const space *s, const memory_entry *known, double limit, double prove_below)
+{
+    if (beyond(s, known->bytes) || (limit > 0 && known->step_ns >= limit))
+        return true;
+    return known->fits && (known->proven || (prove_below > 0 && known->step_ns >= prove_below));
+}
+
+int recipe_price(space *s, const recipe *r, double limit, double prove_below, priced *out, pt_error *e)
 {
     plan p;
     uint64_t hash = recipe_hash(s, r);
     const memory_entry *known = memory_find(s->memory, hash);
     out->recipe = *r;
-    if (known && (known->fits || beyond(s, known->bytes) || (limit > 0 && known->step_ns >= limit))) {
+    if (known && is_answer(s, known, limit, prove_below)) {
         out->step_ns = known->step_ns;
+        out->proven = known->proven;
         out->written = known->written;
         memcpy(out->bytes, known->bytes, sizeof out->bytes);
         return known->fits && !beyond(s, known->bytes) && (limit <= 0 || out->step_ns < limit);
@@ -106,10 +120,10 @@ int recipe_price(space *s, const recipe *r, double limit, priced *out, pt_error 
     int failed = recipe_plan(s, r, &p, e);
     if (failed)
         return failed;
-    int fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, s->budget, limit, out, e);
+    int fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, s->budget, limit, prove_below, out, e);
     plan_free(&p);
     s->tried++;
-    memory_entry entry = {.hash = hash, .fits = fits, .step_ns = out->step_ns, .written = out->written};
+    memory_entry entry = {.hash = hash, .fits = fits, .proven = out->proven, .step_ns = out->step_ns, .written = out->written};
     memcpy(entry.bytes, out->bytes, sizeof entry.bytes);
     if (fits >= 0)
         memory_add(s->memory, &entry);
@@ -139,11 +153,11 @@ static bool fill_again(space *s, recipe *r, const uint64_t needs[TIERS])
     return true;
 }
 
-int recipe_price_filled(space *s, recipe *r, double limit, priced *out, pt_error *e)
+int recipe_price_filled(space *s, recipe *r, double limit, double prove_below, priced *out, pt_error *e)
 {
     enum { TRIES = 6 };
     for (int i = 0; i < TRIES; i++) {
-        int fits = recipe_price(s, r, limit, out, e);
+        int fits = recipe_price(s, r, limit, prove_below, out, e);
         if (fits || (limit > 0 && out->step_ns >= limit) || !fill_again(s, r, out->bytes))
             return fits;
     }
@@ -153,7 +167,7 @@ int recipe_price_filled(space *s, recipe *r, double limit, priced *out, pt_error
 int search_price(const search_input *in, candidate *c, pt_error *e)
 {
     priced p;
-    int fits = price_plan(in, &c->packing, &c->plan, in->budget, 0, &p, e);
+    int fits = price_plan(in, &c->packing, &c->plan, in->budget, 0, 0, &p, e);
     c->step_ns = p.step_ns;
     memcpy(c->bytes, p.bytes, sizeof c->bytes);
     return fits;

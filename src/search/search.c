@@ -12,14 +12,18 @@
  */
 #include "search/space.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { MOVES = 4096, STARTS = 24, KEPT = 64 };
+enum { MOVES = 4096, STARTS = 24, KEPT = 64, KINDS = 2048 };
 
 typedef struct ranked { recipe recipe; double ns; } ranked;
+
+/* By how much an estimate was too low at least, for recipes of one kind. */
+typedef struct bias { uint64_t kind; double factor; } bias; /* kind 0: none */
 
 typedef struct walk {
     space s;
@@ -32,6 +36,8 @@ typedef struct walk {
     int kept_n;
     struct { double at_s, ns; } better[256]; /* when the best became so good */
     int better_n;
+    bias biases[KINDS];
+    int biases_n;
     priced policies[POLICIES];
     bool policy_fits[POLICIES];
     pt_error *e;
@@ -150,12 +156,43 @@ static void find_start(walk *w, int chunking, const split *cut)
 static double memory_slack(const walk *w) { return !space_has_few_layers(&w->s) ? 1.02 : w->wide ? 1.3 : 1.08; }
 static double time_slack(const walk *w) { return !space_has_few_layers(&w->s) ? 1.05 : w->wide ? 2 : 1.3; }
 
+static bias *find_bias(walk *w, uint64_t kind)
+{
+    uint64_t i = kind % KINDS;
+    while (w->biases[i].kind && w->biases[i].kind != kind)
+        i = (i + 1) % KINDS;
+    return &w->biases[i];
+}
+
+static void learn(walk *w, const priced *x)
+{
+    estimate about;
+    recipe_estimate(&w->s, &x->recipe, &about);
+    bias *b = find_bias(w, recipe_kind(&x->recipe));
+    double factor = x->step_ns / about.ns;
+    if (x->step_ns <= 0 || (!b->kind && w->biases_n >= KINDS / 2))
+        return;
+    if (!b->kind || factor < b->factor) {
+        w->biases_n += !b->kind;
+        *b = (bias){recipe_kind(&x->recipe), factor};
+    }
+}
+
+/* What it will take as far as is known. Of a kind that is not known the best is thought: so each is tried once, and early. */
+static double expected_ns(walk *w, const recipe *r, double estimated_ns)
+{
+    const bias *b = find_bias(w, recipe_kind(r));
+    return estimated_ns * (b->kind ? b->factor : 1);
+}
+
 /* 1: it takes less than `than` (0: whatever it takes), and is in *out; a little more is kept as well, for taste. */
 static int try_recipe(walk *w, const recipe *r, double than, priced *out)
 {
     recipe x = *r;
     priced p;
-    int fits = recipe_price_filled(&w->s, &x, than * 1.005, &p, w->e);
+    int fits = recipe_price_filled(&w->s, &x, than * 1.005, than, &p, w->e);
+    if (fits >= 0)
+        learn(w, &p);
     if (fits <= 0)
         return fits;
     keep(w, &p);
@@ -171,7 +208,7 @@ static int by_ns(const void *a, const void *b)
     return x->ns < y->ns ? -1 : x->ns > y->ns;
 }
 
-typedef struct collection { walk *w; double limit, least; int n; } collection;
+typedef struct collection { walk *w; double limit, least, expected; int n; } collection;
 
 /* What may be faster than where we are. */
 static bool collect(void *arg, const recipe *r, const estimate *about)
@@ -182,8 +219,9 @@ static bool collect(void *arg, const recipe *r, const estimate *about)
         c->n = MOVES / 2;
         c->limit = c->w->order[c->n].ns;
     }
-    if (about->ns < c->limit && about->least_ns < c->least && within(&c->w->s, about, memory_slack(c->w)))
-        c->w->order[c->n++] = (ranked){*r, about->ns};
+    double ns = space_has_few_layers(&c->w->s) ? about->ns : expected_ns(c->w, r, about->ns);
+    if (about->ns < c->limit && about->least_ns < c->least && ns < c->expected && within(&c->w->s, about, memory_slack(c->w)))
+        c->w->order[c->n++] = (ranked){*r, ns};
     return false;
 }
 
@@ -194,7 +232,7 @@ static int rank_moves(walk *w, const priced *from)
     recipe r = from->recipe;
     space_correct(&w->s, &r, from->bytes);
     recipe_estimate(&w->s, &r, &here);
-    collection c = {w, here.ns * time_slack(w), from->step_ns, 0};
+    collection c = {w, here.ns * time_slack(w), from->step_ns, space_has_few_layers(&w->s) ? INFINITY : from->step_ns * 1.05, 0};
     recipe_moves(&w->s, &r, true, collect, &c);
     qsort(w->order, (size_t)c.n, sizeof *w->order, by_ns);
     return c.n;
@@ -258,7 +296,7 @@ static int rank_pairs(walk *w, const priced *from, crowd *near, uint64_t *seen)
     memset(seen, 0, SEEN * sizeof *seen);
     space_correct(&w->s, &r, from->bytes);
     recipe_estimate(&w->s, &r, &here);
-    pairs p = {{w, here.ns * 1.1, from->step_ns, 0}, seen, 0};
+    pairs p = {{w, here.ns * 1.1, from->step_ns, INFINITY, 0}, seen, 0};
     near->n = 0;
     recipe_moves(&w->s, &r, true, gather, near);
     for (int i = 0; i < near->n && !is_over(w); i++)
@@ -442,15 +480,29 @@ static int walk_all(walk *w, const priced *least)
 /* ---- result ---- */
 
 /* Of those as fast as the fastest, the one that writes least to the disk, then the one that needs least. */
-static const priced *tasteful(const walk *w)
+static priced *tasteful(walk *w)
 {
-    const priced *best = &w->kept[0];
+    priced *best = &w->kept[0];
     for (int i = 1; i < w->kept_n && w->kept[i].step_ns <= w->kept[0].step_ns * 1.005; i++) {
-        const priced *x = &w->kept[i];
+        priced *x = &w->kept[i];
         if (x->written != best->written ? x->written < best->written : x->bytes[TIER_DEVICE] < best->bytes[TIER_DEVICE])
             best = x;
     }
     return best;
+}
+
+/* The fastest was proven before it was kept, others only are here: that shows what they need, and some may not fit. */
+static int prove_best(walk *w)
+{
+    for (priced *x = tasteful(w); !x->proven; x = tasteful(w)) {
+        const recipe r = x->recipe;
+        int fits = recipe_price(&w->s, &r, 0, 0, x, w->e);
+        if (fits < 0)
+            return fits;
+        if (!fits)
+            memmove(x, x + 1, (size_t)(&w->kept[w->kept_n--] - (x + 1)) * sizeof *x);
+    }
+    return 0;
 }
 
 static int make_candidate(const space *s, const priced *x, const char *name, candidate *out, pt_error *e)
@@ -470,13 +522,16 @@ static int make_candidate(const space *s, const priced *x, const char *name, can
 
 static int finish(walk *w, search_result *out)
 {
+    int failed = prove_best(w);
+    if (failed)
+        return failed;
     const priced *best = tasteful(w);
     out->tried = w->s.tried;
     out->seconds = now_s() - w->begun;
     out->first_good_s = out->seconds;
     for (int i = w->better_n - 1; i >= 0 && w->better[i].ns <= best->step_ns * 1.05; i--)
         out->first_good_s = w->better[i].at_s;
-    int failed = make_candidate(&w->s, best, "search", &out->best, w->e);
+    failed = make_candidate(&w->s, best, "search", &out->best, w->e);
     for (bool more = true; more && !failed && out->others_n < SEARCH_OTHERS;) { /* the fastest that is not there yet */
         policy next = POLICIES;
         for (policy p = 0; p < POLICIES; p++)

@@ -271,12 +271,18 @@ void recipe_normalise(const space *s, recipe *r)
 
 static uint64_t mix(uint64_t h, uint64_t n) { return (h ^ n) * 0x9e3779b97f4a7c15u ^ (h >> 29); }
 
-uint64_t recipe_hash(const space *s, const recipe *r)
+uint64_t recipe_kind(const recipe *r)
 {
-    const int numbers[] = {r->chunking, r->persist, r->on_host, r->n_buffer, r->n_update, r->n_swap, r->stride, r->visit, (int)r->update};
+    const int numbers[] = {r->chunking, r->n_buffer, r->n_update, r->n_swap, r->stride, r->visit, (int)r->update};
     uint64_t h = mix(0x8d1f3a77u, (uint64_t)r->micro_batch);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         h = mix(h, (uint64_t)numbers[i]);
+    return h ? h : 1;
+}
+
+uint64_t recipe_hash(const space *s, const recipe *r)
+{
+    uint64_t h = mix(mix(recipe_kind(r), (uint64_t)r->persist), (uint64_t)r->on_host);
     for (int i = 0; i < s->layers; i++)
         h = mix(h, (uint64_t)(r->level[i] * TIERS + r->place[i]));
     return h ? h : 1;

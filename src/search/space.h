@@ -82,6 +82,8 @@ void recipe_blocks(const space *s, recipe *r, int first, int end, save_level lev
 /* Brings its numbers into their limits and makes equal plans equal recipes. */
 void recipe_normalise(const space *s, recipe *r);
 uint64_t recipe_hash(const space *s, const recipe *r);
+/* The same for all recipes that differ only in what lives where and in what their layers save. */
+uint64_t recipe_kind(const recipe *r);
 int recipe_plan(const space *s, const recipe *r, plan *p, pt_error *e);
 
 /* From a recipe that was priced: its neighbours' estimates are wrong by as much. */
@@ -100,13 +102,16 @@ typedef struct priced {
     recipe recipe;
     double step_ns;
     uint64_t bytes[TIERS], written; /* written: to the disk in a step */
+    bool proven;                    /* that the schedules which are not timed fit too; else `bytes` is without them */
 } priced;
 /* 1: fits, and it is priced. 0: too slow or too large: step_ns is at least `limit` (0: none), or some of `bytes`, the needs of
- * the schedules built so far, are beyond the budget. Negative: an error. */
-int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit, priced *out, pt_error *e);
-int recipe_price(space *s, const recipe *r, double limit, priced *out, pt_error *e);
+ * the schedules built so far, are beyond the budget. Negative: an error. What takes `prove_below` or more (0: nothing) is not
+ * proven. */
+int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit,
+               double prove_below, priced *out, pt_error *e);
+int recipe_price(space *s, const recipe *r, double limit, double prove_below, priced *out, pt_error *e);
 /* The same for the most persistent chunks that really fit, beginning with those of the recipe, which are corrected. */
-int recipe_price_filled(space *s, recipe *r, double limit, priced *out, pt_error *e);
+int recipe_price_filled(space *s, recipe *r, double limit, double prove_below, priced *out, pt_error *e);
 
 /* policies.c: 1 with the recipe of the policy that fits, 0: none does. */
 int policy_price(space *s, policy p, priced *out, pt_error *e);

@@ -38,7 +38,7 @@ static void price_one(brute *b, const recipe *r)
         return; /* equal to another one */
     if (recipe_plan(&b->s, r, &p, &e))
         fail_msg("%s", e.text);
-    int fits = price_plan(b->s.in, &b->s.chunkings[r->chunking].packing, &p, b->s.budget, b->best, &one, &e);
+    int fits = price_plan(b->s.in, &b->s.chunkings[r->chunking].packing, &p, b->s.budget, b->best, 0, &one, &e);
     plan_free(&p);
     if (fits < 0)
         fail_msg("%s", e.text);
