@@ -113,17 +113,29 @@ static void chunk_loads(const space *s, const recipe *r, load *forward, load *ba
 /* Share of the swapped sets that leave their slots: the last of a visit are still there when backward wants them. */
 static double leaving(const recipe *r, double sets) { return r->n_swap >= sets ? 0 : 1 - (r->n_swap - 1) / sets; }
 
+/* Where the layers that are like layer `first` end. */
+static int run_end(const space *s, const recipe *r, int first)
+{
+    const unsigned char *kind = s->in->costs->kind_of_layer;
+    int end = first + 1;
+    while (end < s->layers && r->level[end] == r->level[first] && r->place[end] == r->place[first] && kind[end] == kind[first])
+        end++;
+    return end;
+}
+
 static void block_loads(const space *s, const recipe *r, load *forward, load *backward)
 {
     unsigned moved[SAVE_LEVELS][TIERS] = {0}, swapped = 0; /* layers */
     const costs *c = s->in->costs;
     double units = (double)s->in->shape->units_n, micros = micros_of(s, r), per_micro = units / micros, ahead = 0, back = 0;
-    for (int i = 0; i < s->layers; i++) {
+    for (int i = 0, end; i < s->layers; i = end) {
         const layer_cost *l = &c->layer[c->kind_of_layer[i]];
-        ahead += l->forward_ns[r->level[i]];
-        back += l->backward_ns[r->level[i]];
-        moved[r->level[i]][r->place[i]]++;
-        swapped += r->place[i] != TIER_DEVICE;
+        end = run_end(s, r, i);
+        unsigned n = (unsigned)(end - i);
+        ahead += n * l->forward_ns[r->level[i]];
+        back += n * l->backward_ns[r->level[i]];
+        moved[r->level[i]][r->place[i]] += n;
+        swapped += r->place[i] != TIER_DEVICE ? n : 0;
     }
     /* A layer's inputs are made by the layer before for the whole visit: those without a slot come back once more. */
     double leave = leaving(r, (double)swapped * r->visit);
@@ -229,12 +241,13 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
     bool grouped = micros_of(s, r) > r->visit;
     uint64_t accumulated = grouped ? s->accumulator_all : config->tied ? s->accumulator_head : 0;
     uint64_t layer = accumulated + (grouped ? 0 : s->accumulator_layer), head = grouped ? s->accumulator_all : s->accumulator_head;
-    for (int i = 0; i < s->layers; i++) {
+    for (int i = 0, end; i < s->layers; i = end) {
         const layer_layout *l = &s->layouts[r->level[i]];
-        b->saved[r->place[i]] += l->saved_bytes * group;
+        end = run_end(s, r, i);
+        b->saved[r->place[i]] += (uint64_t)(end - i) * l->saved_bytes * group;
         if (r->place[i] != TIER_DEVICE) {
             b->swapped = max_u64(b->swapped, l->saved_bytes * units);
-            b->swapped_n += r->visit;
+            b->swapped_n += (end - i) * r->visit;
         }
         if (r->place[i] == TIER_DISK)
             b->swapped_disk = max_u64(b->swapped_disk, l->saved_bytes * units);
@@ -302,43 +315,66 @@ void recipe_estimate(const space *s, const recipe *r, estimate *out)
 
 static bool fits(const uint64_t budget[TIERS], const estimate *e, tier t) { return e->bytes[t] <= budget[t]; }
 
+typedef struct filling {
+    const space *s;
+    recipe *r;
+    const block_part *b;
+    const uint64_t *budget;
+    estimate *e;
+} filling;
+
+typedef bool (*fits_fn)(const filling *f, int n);
+
+/* The largest n from low to below high for which fits(n), low at least: from a guess that is near, in steps that double. */
+static int most_that_fit(const filling *f, fits_fn fits_n, int low, int high, int guess)
+{
+    int n = guess <= low ? low + 1 : guess >= high ? high - 1 : guess;
+    for (int step = 1; high - low > 1; step *= 2) {
+        bool fit = fits_n(f, n);
+        *(fit ? &low : &high) = n;
+        n += fit ? step : -step;
+        if (n <= low || n >= high)
+            break;
+    }
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        *(fits_n(f, middle) ? &low : &high) = middle;
+    }
+    return low;
+}
+
+static bool host_fits(const filling *f, int on_host)
+{
+    f->r->on_host = on_host;
+    estimate_memory(f->s, f->r, f->b, f->e);
+    return fits(f->budget, f->e, TIER_HOST);
+}
+
 /* The most chunks behind the persistent ones that the host has room for. All of them may fit where all but one do not: then
  * nothing passes through the host on its way to the disk. */
-static void fill_host(const space *s, recipe *r, const block_part *b, const uint64_t budget[TIERS], estimate *e)
+static void fill_host(const filling *f)
 {
-    int low = 0, high = recipe_chunks(s, r) - r->persist;
-    r->on_host = s->in->host_tier ? high : 0;
-    estimate_memory(s, r, b, e);
-    if (!s->in->host_tier || fits(budget, e, TIER_HOST))
-        return;
-    while (low < high) {
-        int middle = low + (high - low + 1) / 2;
-        r->on_host = middle;
-        estimate_memory(s, r, b, e);
-        if (fits(budget, e, TIER_HOST))
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    r->on_host = low;
-    estimate_memory(s, r, b, e);
+    int guess = f->r->on_host, all = f->s->in->host_tier ? recipe_chunks(f->s, f->r) - f->r->persist : 0;
+    if (!host_fits(f, all) && all)
+        host_fits(f, most_that_fit(f, host_fits, 0, all, guess));
+}
+
+static bool device_fits(const filling *f, int persist)
+{
+    f->r->persist = persist;
+    fill_host(f);
+    return fits(f->budget, f->e, TIER_DEVICE);
 }
 
 bool recipe_fill(const space *s, recipe *r, const uint64_t budget[TIERS], estimate *e)
 {
     block_part b;
+    const filling f = {s, r, &b, budget, e};
+    int guess = r->persist, on_host = r->on_host, all = recipe_chunks(s, r);
     block_part_of(s, r, &b);
-    r->persist = recipe_chunks(s, r);
-    fill_host(s, r, &b, budget, e);
-    if (!fits(budget, e, TIER_DEVICE)) {
-        int low = 0, high = r->persist;
-        while (high - low > 1) {
-            r->persist = (low + high) / 2;
-            fill_host(s, r, &b, budget, e);
-            *(fits(budget, e, TIER_DEVICE) ? &low : &high) = r->persist;
-        }
-        r->persist = low;
-        fill_host(s, r, &b, budget, e);
+    if (!device_fits(&f, all)) {
+        r->on_host = on_host;
+        device_fits(&f, most_that_fit(&f, device_fits, 0, all, guess));
     }
     recipe_normalise(s, r);
     estimate_time(s, r, &b, e);
