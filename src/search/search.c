@@ -3,8 +3,10 @@
  *   1  the most economical plan: it says whether anything fits, and whether the disk is needed at all
  *   2  for each size of chunk and each way to cut the step, a descent over the moves by the estimate alone; the best
  *      of these and the policies are built and simulated: a good plan is there
- *   3  from the best: its neighbours in the order of their estimates, simulated until one is faster; again from
- *      there, until no neighbour is; then from the next best start, which leads elsewhere
+ *   3  from the best: its neighbours in the order of what they are expected to take, simulated until one is faster; again
+ *      from there, until no neighbour is; then from the next best start, which leads elsewhere. For models of many layers,
+ *      expected is the estimate corrected by what its kind of recipe was seen to take, and steps that helped are repeated at
+ *      twice the length; in the end all neighbours of the best are looked at without that
  *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
@@ -28,7 +30,7 @@ typedef struct bias { uint64_t kind; double factor; } bias; /* kind 0: none */
 typedef struct walk {
     space s;
     double begun, limit_s;
-    bool wide;              /* nothing more is found near by: believe the estimates less */
+    bool wide;              /* nothing more is found near by: believe the estimates, and what was learned, less */
     ranked *order;
     ranked starts[STARTS];
     int starts_n;
@@ -191,7 +193,7 @@ static int try_recipe(walk *w, const recipe *r, double than, priced *out)
     recipe x = *r;
     priced p;
     int fits = recipe_price_filled(&w->s, &x, than * 1.005, than, &p, w->e);
-    if (fits >= 0)
+    if (fits >= 0 && !space_has_few_layers(&w->s))
         learn(w, &p);
     if (fits <= 0)
         return fits;
@@ -217,7 +219,7 @@ static bool collect(void *arg, const recipe *r, const estimate *about)
     if (c->n == MOVES) {
         qsort(c->w->order, MOVES, sizeof *c->w->order, by_ns);
         c->n = MOVES / 2;
-        c->limit = c->w->order[c->n].ns;
+        c->limit = c->expected = c->w->order[c->n].ns;
     }
     double ns = space_has_few_layers(&c->w->s) ? about->ns : expected_ns(c->w, r, about->ns);
     if (about->ns < c->limit && about->least_ns < c->least && ns < c->expected && within(&c->w->s, about, memory_slack(c->w)))
@@ -225,32 +227,89 @@ static bool collect(void *arg, const recipe *r, const estimate *about)
     return false;
 }
 
-/* The neighbours in the order of their estimates. */
+/* A recipe in numbers that can be subtracted, without what follows from them by filling. */
+enum { ASPECTS = SAVE_LEVELS + TIERS + 3 };
+
+static void count_aspects(const space *s, const recipe *r, double out[ASPECTS])
+{
+    memset(out, 0, ASPECTS * sizeof *out);
+    for (int i = 0; i < s->layers; i++) {
+        out[r->level[i]]++;
+        out[SAVE_LEVELS + r->place[i]]++;
+    }
+    out[ASPECTS - 3] = r->n_buffer;
+    out[ASPECTS - 2] = r->n_update;
+    out[ASPECTS - 1] = r->n_swap;
+}
+
+/* How many times the step from `before` to `here` leads from there to `next`; 0: another way. */
+static double steps_on(const space *s, const recipe *before, const recipe *here, const recipe *next)
+{
+    double a[ASPECTS], b[ASPECTS], c[ASPECTS], aa = 0, ab = 0, bb = 0;
+    count_aspects(s, before, a);
+    count_aspects(s, here, b);
+    count_aspects(s, next, c);
+    for (int i = 0; i < ASPECTS; i++) {
+        double step = b[i] - a[i], more = c[i] - b[i];
+        aa += step * step;
+        ab += step * more;
+        bb += more * more;
+    }
+    return ab > 0 && ab * ab > 0.9 * aa * bb ? ab / aa : 0;
+}
+
+/* What was faster is tried again at about twice the length, before anything else: estimates that are wrong about a way prefer the
+ * shortest steps on it. */
+static void prefer_ahead(walk *w, int n, const recipe *before, const recipe *here)
+{
+    for (int i = 0; i < n; i++) {
+        double steps = steps_on(&w->s, before, here, &w->order[i].recipe);
+        if (steps > 1.2 && steps < 5)
+            w->order[i].ns = fabs(steps - 2) - 5;
+    }
+    qsort(w->order, (size_t)n, sizeof *w->order, by_ns);
+}
+
+/* The neighbours in the order of what they are expected to take. */
 static int rank_moves(walk *w, const priced *from)
 {
     estimate here;
     recipe r = from->recipe;
     space_correct(&w->s, &r, from->bytes);
     recipe_estimate(&w->s, &r, &here);
-    collection c = {w, here.ns * time_slack(w), from->step_ns, space_has_few_layers(&w->s) ? INFINITY : from->step_ns * 1.05, 0};
+    bool all = w->wide || space_has_few_layers(&w->s);
+    collection c = {w, here.ns * time_slack(w), from->step_ns, all ? INFINITY : from->step_ns * time_slack(w), 0};
     recipe_moves(&w->s, &r, true, collect, &c);
     qsort(w->order, (size_t)c.n, sizeof *w->order, by_ns);
     return c.n;
 }
 
+/* Whether other neighbours are looked at although this one is faster. Walks over many layers by the first ones take thousands of
+ * steps. */
+static bool is_little(const walk *w, const priced *here, const priced *next)
+{
+    return w->wide || (!space_has_few_layers(&w->s) && next->step_ns > here->step_ns * 0.999);
+}
+
 /* To where no neighbour is faster: by the first that is, later by the fastest, because many walks by the first end in one place. */
 static int improve(walk *w, priced here)
 {
+    recipe before;
+    bool moved = false;
     for (int found = 1; found > 0 && !is_over(w);) {
         priced next;
         found = 0;
         int n = rank_moves(w, &here);
-        for (int i = 0; i < n && (!found || w->wide) && !is_over(w); i++) {
+        if (moved && !space_has_few_layers(&w->s))
+            prefer_ahead(w, n, &before, &here.recipe);
+        for (int i = 0; i < n && (!found || is_little(w, &here, &next)) && !is_over(w); i++) {
             int one = try_recipe(w, &w->order[i].recipe, found ? next.step_ns : here.step_ns, &next);
             if (one < 0)
                 return one;
             found = found || one;
         }
+        moved = found;
+        before = here.recipe;
         if (found)
             here = next;
     }
@@ -468,6 +527,10 @@ static int walk_all(walk *w, const priced *least)
         failed = improve(w, w->kept[0]);
     if (!failed)
         failed = follow_starts(w);
+    if (!failed && !space_has_few_layers(&w->s)) {
+        w->wide = true;
+        failed = improve(w, w->kept[0]);
+    }
     for (int round = 0; round < 2 && space_has_few_layers(&w->s) && !failed && (!round || w->s.tried < LITTLE); round++) {
         w->wide = round > 0;
         failed = follow_all(w, least);
