@@ -1,10 +1,64 @@
 #include "base/error.h"
 
-#include <stdarg.h>
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+enum {
+    WHOLE = 16384,    /* several of the longest paths */
+    WORD_MIN = 64,    /* words that are not longer are left as they are, the others keep as much */
+};
+
+static int is_inside_character(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+
+/* The longest run of characters that are not blank: mostly a path. */
+static char *longest_word(char *text, size_t *n)
+{
+    char *best = text;
+    *n = 0;
+    for (char *at = text; *at;) {
+        size_t length = strcspn(at, " ");
+        if (length > *n) {
+            best = at;
+            *n = length;
+        }
+        at += length + strspn(at + length, " ");
+    }
+    return best;
+}
+
+/* Takes up to `excess` bytes out of the middle of a word of n, which then says "...". */
+static void shorten(char *word, size_t n, size_t excess)
+{
+    size_t most = n - WORD_MIN + 3, out = excess + 3 < most ? excess + 3 : most, from = (n - out) / 2, to = from + out;
+    while (from > 0 && is_inside_character(word[from]))
+        from--;
+    while (to < n && is_inside_character(word[to]))
+        to++;
+    memcpy(word + from, "...", 3);
+    memmove(word + from + 3, word + to, strlen(word + to) + 1);
+}
+
+static void fit(char *whole, char *out, size_t room)
+{
+    size_t n;
+    for (size_t length; (length = strlen(whole)) >= room;) {
+        char *word = longest_word(whole, &n);
+        if (n <= WORD_MIN) { /* paths with blanks in them: out of the middle of all */
+            word = whole;
+            n = length;
+        }
+        shorten(word, n, length - room + 1);
+    }
+    snprintf(out, room, "%s", whole);
+}
+
+void text_format(char *out, size_t room, const char *fmt, va_list ap)
+{
+    char whole[WHOLE];
+    vsnprintf(whole, sizeof whole, fmt, ap);
+    fit(whole, out, room);
+}
 
 int pt_fail(pt_error *e, int code, const char *fmt, ...)
 {
@@ -13,9 +67,19 @@ int pt_fail(pt_error *e, int code, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     e->code = code;
-    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    text_format(e->text, sizeof e->text, fmt, ap);
     va_end(ap);
     return code;
+}
+
+/* Formats, and puts ": " and `end` behind it. */
+static void format_before(pt_error *e, const char *end, const char *fmt, va_list ap)
+{
+    char whole[WHOLE + sizeof e->text + 2];
+    vsnprintf(whole, WHOLE, fmt, ap);
+    size_t used = strlen(whole);
+    snprintf(whole + used, sizeof whole - used, ": %s", end);
+    fit(whole, e->text, sizeof e->text);
 }
 
 int pt_fail_errno(pt_error *e, int code, const char *fmt, ...)
@@ -26,10 +90,8 @@ int pt_fail_errno(pt_error *e, int code, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     e->code = code;
-    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    format_before(e, strerror(saved), fmt, ap);
     va_end(ap);
-    size_t used = strlen(e->text);
-    snprintf(e->text + used, sizeof e->text - used, ": %s", strerror(saved));
     return code;
 }
 
@@ -41,10 +103,8 @@ int pt_error_prefix(pt_error *e, const char *fmt, ...)
     memcpy(old, e->text, sizeof old);
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(e->text, sizeof e->text, fmt, ap);
+    format_before(e, old, fmt, ap);
     va_end(ap);
-    size_t used = strlen(e->text);
-    snprintf(e->text + used, sizeof e->text - used, ": %.*s", (int)(sizeof old - 1), old);
     if (!e->code)
         e->code = PT_FAILED;
     return e->code;

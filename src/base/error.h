@@ -9,6 +9,11 @@
 
 #include "protrain.h" /* pt_error and its codes */
 
+#include <stdarg.h>
+
+/* vsnprintf; but of what does not fit, the longest words (paths) lose their middle, and the end stays. */
+void text_format(char *out, size_t room, const char *fmt, va_list ap);
+
 /* Fills `e` (which may be NULL) and returns `code`, so that `return pt_fail(...)` is one line. */
 int pt_fail(pt_error *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 

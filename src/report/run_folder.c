@@ -26,7 +26,7 @@ static __attribute__((format(printf, 2, 3))) void note(run_folder *r, const char
         return;
     char *text = r->notes[r->notes_n++];
     va_start(ap, fmt);
-    vsnprintf(text, sizeof r->notes[0], fmt, ap);
+    text_format(text, sizeof r->notes[0], fmt, ap);
     va_end(ap);
     make_valid(text);
 }

@@ -14,7 +14,7 @@ void trainer_notice(const trainer *t, const char *fmt, ...)
     char sentence[1024];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    text_format(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
     if (t->o.notice)
         t->o.notice(t->o.arg, sentence);

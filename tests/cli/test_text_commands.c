@@ -111,6 +111,18 @@ static void what_cannot_be_generated_says_why(void **state)
     assert_non_null(strstr(out, "--temperature"));
 }
 
+/* The file's name and what is wrong with it, however long the path is. */
+static void a_long_path_does_not_hide_what_is_wrong(void **state)
+{
+    char path[1400] = "", arguments[1600];
+    for (int i = 0; i < 13; i++)
+        snprintf(path + 100 * i, sizeof path - 100 * (size_t)i, "%099d/", i);
+    strcat(path, "prompt.txt");
+    snprintf(arguments, sizeof arguments, "generate --model model --prompt-file %s", path);
+    assert_int_equal(run("", arguments), 1);
+    assert_non_null(strstr(err, "/prompt.txt: cannot open this file: No such file or directory\n"));
+}
+
 static void loss_and_perplexity_for_people_and_as_json(void **state)
 {
     assert_int_equal(run("Some text to be scored, and a little more of it.", "tokenize --model model --json"), 0);
@@ -222,6 +234,7 @@ int main(void)
         cmocka_unit_test(ids_that_are_none_are_refused),
         cmocka_unit_test(the_new_text_alone_or_with_the_prompt),
         cmocka_unit_test(what_cannot_be_generated_says_why),
+        cmocka_unit_test(a_long_path_does_not_hide_what_is_wrong),
         cmocka_unit_test(loss_and_perplexity_for_people_and_as_json),
         cmocka_unit_test(what_standard_output_does_not_take_fails),
         cmocka_unit_test(a_file_that_may_not_grow_is_an_error_that_names_it),
