@@ -20,6 +20,8 @@ typedef struct session {
     progress bar;
 } session;
 
+enum { PROMPT_BYTES = 64 << 20 }; /* far more than any model's context; /dev/zero never ends */
+
 static const char usage[] =
     "usage: protrain generate --model DIR --prompt TEXT|--prompt-file FILE [options]\n\n"
     "Continues a text, token by token. Prints the new text only.";
@@ -72,7 +74,7 @@ static int run(session *s, pt_generator *g, pt_error *e)
     const char *prompt = s->prompt;
     size_t bytes = prompt ? strlen(prompt) : 0;
     int64_t prompt_tokens;
-    int failed = prompt ? 0 : input_read(s->prompt_file, &read, &bytes, e);
+    int failed = prompt ? 0 : input_read(s->prompt_file, PROMPT_BYTES, &read, &bytes, e);
     if (!prompt)
         prompt = read ? read : "";
     double start = clock_s();

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int input_read(const char *path, char **text, size_t *bytes, pt_error *e)
+int input_read(const char *path, size_t most, char **text, size_t *bytes, pt_error *e)
 {
     bool standard = strcmp(path, "-") == 0;
     const char *name = standard ? "standard input" : path;
@@ -31,6 +31,8 @@ int input_read(const char *path, char **text, size_t *bytes, pt_error *e)
         *bytes += fread(*text + *bytes, 1, capacity - *bytes, f);
         if (ferror(f))
             failed = pt_fail_errno(e, PT_FAILED, "%s: cannot read after %zu bytes", name, *bytes);
+        else if (*bytes > most)
+            failed = pt_fail(e, PT_FAILED, "%s: has more than %zu MiB, which are all that is read here; give a shorter text", name, most >> 20);
     }
     if (!standard)
         fclose(f);

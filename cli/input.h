@@ -4,8 +4,8 @@
 
 #include "protrain.h"
 
-/* All bytes of a file, or of standard input where `path` is "-". free() *text. */
-int input_read(const char *path, char **text, size_t *bytes, pt_error *e);
+/* All bytes of a file, or of standard input where `path` is "-"; more than `most` are PT_FAILED. free() *text. */
+int input_read(const char *path, size_t most, char **text, size_t *bytes, pt_error *e);
 
 /* PT_FAILED where standard output did not take everything (a full disk, a closed pipe). */
 int output_finish(pt_error *e);

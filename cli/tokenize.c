@@ -132,7 +132,7 @@ int command_tokenize(int argc, char **argv)
     if (!failed)
         failed = pt_tokenizer_open(o.model, &t, &e);
     if (!failed)
-        failed = input_read("-", &input, &bytes, &e);
+        failed = input_read("-", SIZE_MAX, &input, &bytes, &e);
     if (!failed)
         failed = o.decode ? decode(t, &o, input, bytes, &e) : encode(t, &o, input, bytes, &e);
     pt_tokenizer_close(t);

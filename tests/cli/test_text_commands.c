@@ -111,6 +111,16 @@ static void what_cannot_be_generated_says_why(void **state)
     assert_non_null(strstr(out, "--temperature"));
 }
 
+static void a_prompt_without_end_is_refused(void **state)
+{
+    scratch_put("long", "", 0);
+    assert_int_equal(truncate(scratch_path("long"), (65 << 20)), 0);
+    assert_int_equal(run("", "generate --model model --prompt-file long"), 1);
+    assert_non_null(strstr(err, "long: has more than 64 MiB"));
+    assert_int_equal(run("", "generate --model model --prompt-file /dev/zero"), 1);
+    assert_non_null(strstr(err, "/dev/zero: has more than 64 MiB"));
+}
+
 /* The file's name and what is wrong with it, however long the path is. */
 static void a_long_path_does_not_hide_what_is_wrong(void **state)
 {
@@ -234,6 +244,7 @@ int main(void)
         cmocka_unit_test(ids_that_are_none_are_refused),
         cmocka_unit_test(the_new_text_alone_or_with_the_prompt),
         cmocka_unit_test(what_cannot_be_generated_says_why),
+        cmocka_unit_test(a_prompt_without_end_is_refused),
         cmocka_unit_test(a_long_path_does_not_hide_what_is_wrong),
         cmocka_unit_test(loss_and_perplexity_for_people_and_as_json),
         cmocka_unit_test(what_standard_output_does_not_take_fails),
