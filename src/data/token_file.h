@@ -10,8 +10,8 @@
  * header holds the key of what the ids were made from and the file's own size: a cache of other
  * data, or a cut one, is not opened. Without a folder the cache is an unnamed temporary file.
  *
- * What is read is compared with its sum: all of a cache of at most 1 GiB when it is opened (that takes less than a second), so that
- * a damaged one is made anew; of a larger one each 64 KiB when they are first read, so that a run need not wait for all of it.
+ * What is read is compared with its sum: all of a cache of at most 1 GiB when it is opened (no slower than reading it), so that a damaged
+ * one is made anew; of a larger one each 64 KiB when they are first read, so that a run need not wait for all of it.
  *
  * A single .npy or .bin is not copied: its ids stay where they are (`in_place`), and the cache
  * holds what would otherwise have to be found out again: that they were checked, and their hash.
