@@ -46,7 +46,7 @@ static void notice(const evaluation *v, const char *fmt, ...)
     char sentence[1024];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    text_format(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
     if (v->o->notice)
         v->o->notice(v->o->arg, sentence);

@@ -13,7 +13,7 @@ static void say(const pt_train_options *o, const char *fmt, ...)
     char sentence[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    text_format(sentence, sizeof sentence, fmt, ap);
     va_end(ap);
     if (o->notice)
         o->notice(o->arg, sentence);
