@@ -55,8 +55,12 @@ static void pack_b(const operand *m, int64_t i0, int64_t left, int64_t k0, int k
 INLINE void register_tile(int rows, int kc, const float *a, const float *b, float *sum, bool first)
 {
     vec s[MR][2];
-    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        if (!first) /* it is needed at the end, and may be far away */
+            __builtin_prefetch(sum + i * SUM_LD, 1);
         s[i][0] = s[i][1] = (vec){0};
+    }
     for (int k = 0; k < kc; k++, a += MR, b += NR) {
         vec b0 = *(const vec *)b, b1 = *(const vec *)(b + VL);
 #pragma GCC unroll 16
