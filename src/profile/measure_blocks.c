@@ -45,7 +45,7 @@ static shares share_time(bench *b, const costs *c, const int *first, double flop
     double layers = 0, head = 3 * model_head_flops(b->r->model, s->head_rows);
     for (int k = 0; k < c->kinds_n; k++)
         layers += 3 * model_layer_flops(b->r->model, first[k] + 1, s->unit_rows, s->seq_len);
-    const double usual = 2.4;
+    const double usual = 1.8;
     double round = (layers + head) / flops_per_ns * 1e-9, all = 3 * round;
     all = all < usual ? all : round * 1.2 < usual ? usual : round * 1.2;
     all = all < 0.02 ? 0.02 : all > 30 ? 30 : all;

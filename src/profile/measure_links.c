@@ -190,7 +190,7 @@ static int measure_sizes(links *x, cost_class class, uint64_t most, double secon
 
 static int measure_curves(links *x, costs *c, uint64_t *written, pt_error *e)
 {
-    double seconds = x->most >= 1 << 24 ? 0.5 : 0.02;
+    double seconds = x->most >= 1 << 24 ? 0.4 : 0.02;
     uint64_t done;
     int failed = 0;
     set_transfers(x, x->most, false);
