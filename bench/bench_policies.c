@@ -44,7 +44,10 @@ static int run_all(const setting *g, runner *all, int n, int rounds, pt_error *e
         for (int k = 0; k < n && !failed; k++) {
             runner *r = &all[round % 2 ? n - 1 - k : k];
             double busy[QUEUES] = {0};
-            failed = plan_execute(g, &r->plan, STEPS, r->seconds + round * STEPS, busy, e);
+            step_run steps[STEPS] = {{0}};
+            failed = plan_execute(g, &r->plan, STEPS, steps, busy, e);
+            for (int i = 0; i < STEPS; i++)
+                r->seconds[round * STEPS + i] = steps[i].seconds;
             printf("round %d, %-14s %8.3f s predicted, %8.3f s\n", round, r->plan.name, r->predicted, r->seconds[round * STEPS]);
             fflush(stdout);
         }

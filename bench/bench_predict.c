@@ -6,12 +6,13 @@
  * `run` makes PLANS plans of a model (a config.json) that differ in everything a plan decides, runs each for some steps, and
  * appends a JSON line a plan to FILE: what the simulator said with the profile of that minute, and what the executor took.
  * HOST_MEMORY 0: two tiers, device and disk; else three. UNIT_SEQS 0: the usual unit; else units of so many sequences, which makes
- * more micro-batches of little work. Before every GROUP of plans the profile is measured anew, and after it the first of them
- * runs once more: how far it is from its first time is the noise. Plans that FILE has already are not run again, so that a
- * collection may be ended and begun as often as one likes. Plan number i is the same in every run.
+ * more micro-batches of little work. Before every GROUP of plans the profile is measured anew, and after it the first and the
+ * middle one run once more: how far they are from their first times is the noise. Plans that FILE has already are not run again,
+ * so that a collection may be ended and begun as often as one likes. Plan number i is the same in every run.
  *
- * `show` prints, for each case in FILE, the median and 95th percentile of the error, as predicted and with the machine's drift
- * since the profile taken into account (machine_speed), of the noise, and the rank correlation of predicted and measured.
+ * `show` prints, for each case in FILE, the median and 95th percentile of the error and of the noise, as measured and with the
+ * machine's drift since the profile taken into account, step by step (machine_speed); and the rank correlation of predicted and
+ * measured.
  */
 #include "plan_run.h"
 
@@ -24,7 +25,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { GROUP = 4, STEPS = 3 };
+enum { GROUP = 10, AGAIN = GROUP / 2, STEPS = 3 };
 
 static int refuse(const pt_error *e)
 {
@@ -140,6 +141,22 @@ static json_t *numbers(const double *v, int n)
     return list;
 }
 
+static json_t *seconds_of(const step_run *steps)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < STEPS; i++)
+        json_array_append_new(list, json_real(steps[i].seconds));
+    return list;
+}
+
+static json_t *drifts_of(const step_run *steps)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < STEPS; i++)
+        json_array_append_new(list, json_real(steps[i].drift));
+    return list;
+}
+
 static int append(const char *path, json_t *line, pt_error *e)
 {
     FILE *f = fopen(path, "ae");
@@ -152,31 +169,31 @@ static int append(const char *path, json_t *line, pt_error *e)
 
 static int one_plan(setting *g, const char *path, int index, candidate *c, pt_error *e)
 {
-    double predicted, corrected, seconds[STEPS], busy[2][QUEUES] = {{0}}, unused[QUEUES], before = machine_speed(g, e), after = 0;
+    double predicted, with_drift[STEPS], busy[2][QUEUES] = {{0}}, unused[QUEUES], off[2][STEPS];
+    step_run steps[STEPS];
     char date[32];
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-    int failed = before < 0 ? (int)before : plan_predict(g, c, 1, &predicted, busy[0], e);
+    int failed = plan_predict(g, c, 1, &predicted, busy[0], e);
     if (!failed)
-        failed = plan_execute(g, c, STEPS, seconds, busy[1], e);
-    if (!failed && (after = machine_speed(g, e)) < 0)
-        failed = (int)after;
-    double drift = (before + after) / 2 / g->speed;
-    if (!failed)
-        failed = plan_predict(g, c, drift, &corrected, unused, e);
+        failed = plan_execute(g, c, STEPS, steps, busy[1], e);
+    for (int i = 0; i < STEPS && !failed; i++) {
+        failed = plan_predict(g, c, steps[i].drift, &with_drift[i], unused, e);
+        off[0][i] = 100 * (predicted / steps[i].seconds - 1);
+        off[1][i] = 100 * (with_drift[i] / steps[i].seconds - 1);
+    }
     if (failed)
         return failed;
-    double median = quantile(seconds, STEPS, 0.5);
-    json_t *line = json_pack("{s:s, s:i, s:s, s:f, s:f, s:f, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", index,
-                             "made_by", c->name, "predicted_s", predicted, "drift", drift, "predicted_with_drift_s", corrected, "measured_s",
-                             numbers(seconds, STEPS), "busy_predicted_s", numbers(busy[0], QUEUES), "busy_measured_s",
-                             numbers(busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0], (json_int_t)c->bytes[1], (json_int_t)c->bytes[2],
-                             "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic", g->device->info.arithmetic, "update",
-                             (int)c->plan.update, "date", date);
+    json_t *line = json_pack("{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", index,
+                             "made_by", c->name, "predicted_s", predicted, "measured_s", seconds_of(steps), "drift", drifts_of(steps),
+                             "predicted_with_drift_s", numbers(with_drift, STEPS), "busy_predicted_s", numbers(busy[0], QUEUES),
+                             "busy_measured_s", numbers(busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0], (json_int_t)c->bytes[1],
+                             (json_int_t)c->bytes[2], "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic",
+                             g->device->info.arithmetic, "update", (int)c->plan.update, "date", date);
     failed = append(path, line, e);
     json_decref(line);
-    printf("%4d %-14s predicted %7.3f s, with the drift %7.3f s  measured %7.3f s  %+6.1f%% %+6.1f%%\n", index, c->name, predicted, corrected,
-           median, 100 * (predicted / median - 1), 100 * (corrected / median - 1));
+    printf("%4d %-14s predicted %7.3f s  measured %7.3f s  %+6.1f%%  with the drift %+6.1f%%\n", index, c->name, predicted,
+           steps[STEPS / 2].seconds, quantile(off[0], STEPS, 0.5), quantile(off[1], STEPS, 0.5));
     fflush(stdout);
     return failed;
 }
@@ -199,20 +216,28 @@ static bool is_done(const char *path, const char *name, int index)
     return found;
 }
 
-/* The plan that was run first in its group, to run it again. */
+/* Plans of a group that will run again. */
 typedef struct repeated { candidate plan; int index; } repeated;
 
 static int run_again(const setting *g, const char *path, repeated *r, pt_error *e)
 {
-    double seconds[STEPS], busy[QUEUES] = {0};
-    int failed = r->plan.plan.chunks_n ? plan_execute(g, &r->plan, STEPS, seconds, busy, e) : 0;
+    step_run steps[STEPS];
+    double busy[QUEUES] = {0};
+    int failed = r->plan.plan.chunks_n ? plan_execute(g, &r->plan, STEPS, steps, busy, e) : 0;
     if (!failed && r->plan.plan.chunks_n) {
-        json_t *line = json_pack("{s:s, s:i, s:o}", "case", g->name, "index", r->index, "again_s", numbers(seconds, STEPS));
+        json_t *line = json_pack("{s:s, s:i, s:o, s:o}", "case", g->name, "index", r->index, "again_s", seconds_of(steps), "drift",
+                                 drifts_of(steps));
         failed = append(path, line, e);
         json_decref(line);
     }
     candidate_free(&r->plan);
     return failed;
+}
+
+static int run_all_again(const setting *g, const char *path, repeated r[2], pt_error *e)
+{
+    int failed = run_again(g, path, &r[0], e);
+    return failed ? failed : run_again(g, path, &r[1], e);
 }
 
 static int make_plan(setting *g, int index, candidate *c, pt_error *e)
@@ -236,14 +261,16 @@ static int profile_again(setting *g, pt_error *e)
 
 static int collect(const char *path, setting *g, int plans, pt_error *e)
 {
-    repeated first = {0};
+    repeated again[2] = {{.index = 0}, {.index = 0}};
+    bool profiled = false;
     int failed = 0;
     for (int i = 0, run = 0; i < plans && !failed; i++) {
         candidate c = {0};
         if (is_done(path, g->name, i))
             continue;
-        if (run % GROUP == 0 && (failed = run ? run_again(g, path, &first, e) : 0) == 0)
+        if (!profiled && (failed = run_all_again(g, path, again, e)) == 0)
             failed = profile_again(g, e);
+        profiled = true;
         if (!failed)
             failed = make_plan(g, i, &c, e);
         if (failed == PT_DOES_NOT_FIT) {
@@ -252,46 +279,61 @@ static int collect(const char *path, setting *g, int plans, pt_error *e)
         }
         if (!failed)
             failed = one_plan(g, path, i, &c, e);
-        if (!failed && run++ % GROUP == 0)
-            first = (repeated){c, i};
+        if (!failed && run % AGAIN == 0)
+            again[run % GROUP / AGAIN] = (repeated){c, i};
         else
             candidate_free(&c);
+        profiled = ++run % GROUP;
     }
-    return failed ? failed : run_again(g, path, &first, e);
+    return failed ? failed : run_all_again(g, path, again, e);
 }
 
 /* ---- results ---- */
 
-enum { PLANS_MAX = 1024 };
+/* Everything twice: as measured, and with the drift taken out. */
+enum { PLANS_MAX = 1024, WAYS = 2 };
 typedef struct results {
     char name[sizeof((setting *)0)->name];
     int n, again_n, index[PLANS_MAX];
-    double predicted[PLANS_MAX], measured[PLANS_MAX], error[2][PLANS_MAX], noise[PLANS_MAX]; /* error: as predicted, with the drift */
+    double predicted[PLANS_MAX], measured[WAYS][PLANS_MAX], error[WAYS][PLANS_MAX], noise[WAYS][PLANS_MAX];
 } results;
 
-static double median_of(const json_t *list)
+/* Of the steps' values, each times its factor (NULL: 1) and divided by its divisor (NULL: 1). */
+static double median_of(const json_t *list, const json_t *factors, const json_t *divisors)
 {
     double v[STEPS];
-    for (size_t i = 0; i < STEPS; i++)
-        v[i] = json_number_value(json_array_get(list, i));
+    for (size_t i = 0; i < STEPS; i++) {
+        v[i] = json_number_value(json_array_get(list, i)) * (factors ? json_number_value(json_array_get(factors, i)) : 1);
+        v[i] /= divisors ? json_number_value(json_array_get(divisors, i)) : 1;
+    }
     return quantile(v, STEPS, 0.5);
+}
+
+static void add_noise(results *r, int index, const json_t *again, const json_t *drift)
+{
+    for (int i = 0; i < r->n && r->again_n < PLANS_MAX; i++)
+        if (r->index[i] == index) {
+            r->noise[0][r->again_n] = fabs(median_of(again, NULL, NULL) / r->measured[0][i] - 1);
+            r->noise[1][r->again_n++] = fabs(median_of(again, drift, NULL) / r->measured[1][i] - 1);
+            return;
+        }
 }
 
 static void add_line(results *r, const json_t *line)
 {
-    const json_t *again = json_object_get(line, "again_s");
+    const json_t *again = json_object_get(line, "again_s"), *measured = json_object_get(line, "measured_s");
+    const json_t *drift = json_object_get(line, "drift"), *with_drift = json_object_get(line, "predicted_with_drift_s");
     int index = (int)json_integer_value(json_object_get(line, "index"));
     if (again) {
-        for (int i = 0; i < r->n; i++)
-            if (r->index[i] == index)
-                r->noise[r->again_n++] = fabs(median_of(again) / r->measured[i] - 1);
+        add_noise(r, index, again, drift);
     } else if (r->n < PLANS_MAX) {
-        double p = json_number_value(json_object_get(line, "predicted_s")), m = median_of(json_object_get(line, "measured_s"));
         r->index[r->n] = index;
-        r->predicted[r->n] = p;
-        r->measured[r->n] = m;
-        r->error[0][r->n] = fabs(p / m - 1);
-        r->error[1][r->n++] = fabs(json_number_value(json_object_get(line, "predicted_with_drift_s")) / m - 1);
+        r->predicted[r->n] = json_number_value(json_object_get(line, "predicted_s"));
+        r->measured[0][r->n] = median_of(measured, NULL, NULL);
+        r->measured[1][r->n] = median_of(measured, drift, NULL);
+        r->error[0][r->n] = fabs(r->predicted[r->n] / r->measured[0][r->n] - 1);
+        r->error[1][r->n] = fabs(median_of(with_drift, NULL, measured) - 1);
+        r->n++;
     }
 }
 
@@ -304,11 +346,11 @@ static double rank_of(const double *v, int n, int i)
 }
 
 /* Spearman's. */
-static double rank_correlation(const results *r)
+static double rank_correlation(const results *r, const double *measured)
 {
     double mean = (r->n - 1) / 2.0, ab = 0, aa = 0, bb = 0;
     for (int i = 0; i < r->n; i++) {
-        double a = rank_of(r->predicted, r->n, i) - mean, b = rank_of(r->measured, r->n, i) - mean;
+        double a = rank_of(r->predicted, r->n, i) - mean, b = rank_of(measured, r->n, i) - mean;
         ab += a * b;
         aa += a * a;
         bb += b * b;
@@ -318,14 +360,12 @@ static double rank_correlation(const results *r)
 
 static void print_case(const results *r)
 {
-    static const char *const names[] = {"error", "error with the drift"};
-    printf("%s: %d plans, %.2f to %.2f s a step, rank correlation %.3f\n", r->name, r->n, quantile(r->measured, r->n, 0),
-           quantile(r->measured, r->n, 1), rank_correlation(r));
-    for (int k = 0; k < 2; k++)
-        printf("    %-24s median %5.1f%%, 95th percentile %5.1f%%\n", names[k], 100 * quantile(r->error[k], r->n, 0.5),
-               100 * quantile(r->error[k], r->n, 0.95));
-    printf("    %-24s median %5.1f%%, 95th percentile %5.1f%%\n", "repeating a plan", 100 * quantile(r->noise, r->again_n, 0.5),
-           100 * quantile(r->noise, r->again_n, 0.95));
+    static const char *const ways[WAYS] = {"as measured", "without the drift"};
+    printf("%s: %d plans, %.2f to %.2f s a step\n", r->name, r->n, quantile(r->measured[0], r->n, 0), quantile(r->measured[0], r->n, 1));
+    for (int k = 0; k < WAYS; k++)
+        printf("    %-18s error median %5.1f%%, 95th percentile %5.1f%%; repeating a plan %5.1f%%, %5.1f%%; rank correlation %.3f\n", ways[k],
+               100 * quantile(r->error[k], r->n, 0.5), 100 * quantile(r->error[k], r->n, 0.95), 100 * quantile(r->noise[k], r->again_n, 0.5),
+               100 * quantile(r->noise[k], r->again_n, 0.95), rank_correlation(r, r->measured[k]));
 }
 
 static int show(const char *path)

@@ -6,6 +6,7 @@
 #include "train/state.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,23 +58,13 @@ double machine_speed(const setting *g, pt_error *e)
     const op product = {OP_MATMUL, .matmul = {.layout = MATMUL_NT, .type = PT_F32, .out_type = PT_F32, .m = N, .n = N, .k = N, .lda = N,
                                               .ldb = N, .ldc = N, .a = values[0], .b = values[1], .c = values[2]}};
     double start = clock_s(), took = 0, n = 0;
-    for (; took < 0.5 && !failed; took = clock_s() - start, n += AT_A_TIME) {
+    for (; took < 0.33 && !failed; took = clock_s() - start, n += AT_A_TIME) {
         for (int i = 0; i < AT_A_TIME; i++)
             queue_submit(q, &product);
         failed = queue_sync(q, queue_signal(q), e);
     }
     g->device->table->queue_close(q);
     return failed ? failed : n / took;
-}
-
-int setting_profile(setting *g, pt_error *e)
-{
-    double before = machine_speed(g, e), after = 0;
-    int failed = before < 0 ? (int)before : profile_get(&g->request, &g->profile, e);
-    if (!failed)
-        after = machine_speed(g, e);
-    g->speed = (before + after) / 2;
-    return after < 0 ? (int)after : failed;
 }
 
 static void slow_curve(cost_curve *c, double drift)
@@ -83,9 +74,9 @@ static void slow_curve(cost_curve *c, double drift)
 }
 
 /* What is computed takes as much longer as the machine is slower; transfers are left alone. */
-static costs costs_at(const setting *g, double drift)
+static costs costs_at(const costs *from, double drift)
 {
-    costs c = g->profile.costs;
+    costs c = *from;
     for (int k = 0; k < c.kinds_n; k++)
         for (int level = 0; level < SAVE_LEVELS; level++) {
             c.layer[k].forward_ns[level] /= drift;
@@ -99,6 +90,71 @@ static costs costs_at(const setting *g, double drift)
     return c;
 }
 
+enum { PROFILES = 3 };
+
+/* Of each number at this place in all of them. */
+static void take_median(const costs *all, size_t at, costs *out)
+{
+    double v[PROFILES];
+    for (int i = 0; i < PROFILES; i++)
+        v[i] = *(const double *)((const char *)&all[i] + at);
+    *(double *)((char *)out + at) = quantile(v, PROFILES, 0.5);
+}
+
+static void take_medians(const costs *all, size_t at, size_t bytes, costs *out)
+{
+    for (size_t i = 0; i < bytes; i += sizeof(double))
+        take_median(all, at + i, out);
+}
+
+/* A size that one of them left out is left out. */
+static void take_curve(const costs *all, size_t at, costs *out)
+{
+    cost_curve *c = (cost_curve *)((char *)out + at);
+    for (int i = 0; i < PROFILES; i++) {
+        int n = ((const cost_curve *)((const char *)&all[i] + at))->n;
+        c->n = n < c->n ? n : c->n;
+    }
+    take_medians(all, at + offsetof(cost_curve, ns), (size_t)c->n * sizeof(double), out);
+}
+
+static costs median_costs(const costs *all)
+{
+    static const size_t curves[] = {offsetof(costs, finish), offsetof(costs, embed_finish), offsetof(costs, update_device),
+                                    offsetof(costs, update_host), offsetof(costs, to_device), offsetof(costs, from_device),
+                                    offsetof(costs, read), offsetof(costs, write)};
+    static const size_t numbers[] = {offsetof(costs, embed_ns), offsetof(costs, head_ns), offsetof(costs, head_eval_ns),
+                                     offsetof(costs, task_ns), offsetof(costs, step_ns)};
+    costs c = all[0];
+    take_medians(all, offsetof(costs, layer), sizeof c.layer, &c);
+    take_medians(all, offsetof(costs, slow), sizeof c.slow, &c);
+    for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
+        take_curve(all, curves[i], &c);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        take_median(all, numbers[i], &c);
+    return c;
+}
+
+int setting_profile(setting *g, pt_error *e)
+{
+    costs all[PROFILES];
+    double speed[PROFILES + 1];
+    int failed = 0;
+    g->speed = 0;
+    for (int i = 0; i <= PROFILES && !failed; i++) {
+        speed[i] = machine_speed(g, e);
+        failed = speed[i] < 0 ? (int)speed[i] : i < PROFILES ? profile_get(&g->request, &g->profile, e) : 0;
+        if (i < PROFILES)
+            all[i] = g->profile.costs;
+        g->speed += speed[i] / (PROFILES + 1);
+    }
+    for (int i = 0; i < PROFILES && !failed; i++) /* as they would have been at the mean speed */
+        all[i] = costs_at(&all[i], g->speed / ((speed[i] + speed[i + 1]) / 2));
+    if (!failed)
+        g->profile.costs = median_costs(all);
+    return failed;
+}
+
 /* ---- plans ---- */
 
 static schedule_input input_of(const setting *g, const candidate *c)
@@ -109,7 +165,7 @@ static schedule_input input_of(const setting *g, const candidate *c)
 
 int plan_predict(const setting *g, const candidate *c, double drift, double *seconds, double busy[QUEUES], pt_error *e)
 {
-    const costs prices = costs_at(g, drift);
+    const costs prices = costs_at(&g->profile.costs, drift);
     const schedule_input in = input_of(g, c);
     schedule s;
     simulation sim;
@@ -136,9 +192,10 @@ static int run_schedule(executor *x, schedule_kind kind, int64_t step, double *s
     return failed;
 }
 
-static int run_steps(executor *x, const plan *p, int steps_n, double *seconds, double busy[QUEUES], pt_error *e)
+static int run_steps(const setting *g, executor *x, const plan *p, int steps_n, step_run *steps, double busy[QUEUES], pt_error *e)
 {
     int failed = 0;
+    double before = 0;
     for (int64_t step = 0; step <= steps_n && !failed; step++) {
         schedule_kind kind = step && p->update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
         double took = 0;
@@ -150,8 +207,11 @@ static int run_steps(executor *x, const plan *p, int steps_n, double *seconds, d
             busy[s->tasks[i].queue] += (double)(t[i].end_ns - t[i].start_ns) * 1e-9;
         if (!failed && p->update == UPDATE_END)
             failed = run_schedule(x, SCHEDULE_DRAIN, step + 1, &took, e);
+        double after = failed ? 0 : machine_speed(g, e);
+        failed = after < 0 ? (int)after : failed;
         if (step)
-            seconds[step - 1] = took;
+            steps[step - 1] = (step_run){took, (before + after) / 2 / g->speed};
+        before = after;
     }
     return failed;
 }
@@ -167,7 +227,7 @@ static void fill_batch(const setting *g, executor *x)
     }
 }
 
-int plan_execute(const setting *g, const candidate *c, int steps_n, double *seconds, double busy[QUEUES], pt_error *e)
+int plan_execute(const setting *g, const candidate *c, int steps_n, step_run *steps, double busy[QUEUES], pt_error *e)
 {
     executor *x;
     executor_options o = {.device = g->device, .host = g->device, .input = input_of(g, c), .schedules = search_kinds(&g->search, c->plan.update),
@@ -181,7 +241,7 @@ int plan_execute(const setting *g, const candidate *c, int steps_n, double *seco
     int closed = state_close(&s, e);
     fill_batch(g, x);
     if (!failed && !closed)
-        failed = run_steps(x, &c->plan, steps_n, seconds, busy, e);
+        failed = run_steps(g, x, &c->plan, steps_n, steps, busy, e);
     executor_close(x);
     return failed ? failed : closed;
 }
