@@ -33,7 +33,7 @@ static int make_plans(setting *g, runner *all, int *n, pt_error *e)
         *n += fits > 0;
     }
     for (int i = 0; i < *n && !failed; i++)
-        failed = plan_predict(g, &all[i].plan, 1, &all[i].predicted, busy, e);
+        failed = plan_predict(g, &all[i].plan, no_drift, &all[i].predicted, busy, e);
     return failed;
 }
 

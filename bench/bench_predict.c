@@ -10,9 +10,9 @@
  * middle one run once more: how far they are from their first times is the noise. Plans that FILE has already are not run again,
  * so that a collection may be ended and begun as often as one likes. Plan number i is the same in every run.
  *
- * `show` prints, for each case in FILE, the median and 95th percentile of the error and of the noise, as measured and with the
- * machine's drift since the profile taken into account, step by step (machine_speed); and the rank correlation of predicted and
- * measured.
+ * `show` prints, for each case in FILE, the median and 95th percentile of the error and of the noise: as predicted; with the
+ * machine's drift since the profile taken into account, step by step (machine_speed); and with the times that each kind of work
+ * took in the step itself, which leaves the simulation's own error. And the rank correlation of predicted and measured.
  */
 #include "plan_run.h"
 
@@ -25,7 +25,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { GROUP = 10, AGAIN = GROUP / 2, STEPS = 3 };
+enum { GROUP = 20, AGAIN = GROUP / 2, STEPS = 3 };
+enum { WAYS = 3 }; /* to predict a step: from the profile, with the machine's drift since then, from the step's own times */
 
 static int refuse(const pt_error *e)
 {
@@ -149,11 +150,19 @@ static json_t *seconds_of(const step_run *steps)
     return list;
 }
 
+static json_t *own_times_of(const step_run *steps)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < STEPS; i++)
+        json_array_append_new(list, json_real(steps[i].with_own_times));
+    return list;
+}
+
 static json_t *drifts_of(const step_run *steps)
 {
     json_t *list = json_array();
     for (int i = 0; i < STEPS; i++)
-        json_array_append_new(list, json_real(steps[i].drift));
+        json_array_append_new(list, json_pack("[f,f,f]", steps[i].drift.compute, steps[i].drift.read, steps[i].drift.write));
     return list;
 }
 
@@ -167,35 +176,60 @@ static int append(const char *path, json_t *line, pt_error *e)
     return fclose(f) ? pt_fail_errno(e, PT_FAILED, "%s", path) : 0;
 }
 
-static int one_plan(setting *g, const char *path, int index, candidate *c, pt_error *e)
+/* A plan's prediction and run, with the run's drift taken into account as well. */
+typedef struct outcome { double predicted, busy[2][QUEUES], with_drift[STEPS]; step_run steps[STEPS]; } outcome;
+
+static int run_plan(const setting *g, const candidate *c, outcome *o, pt_error *e)
 {
-    double predicted, with_drift[STEPS], busy[2][QUEUES] = {{0}}, unused[QUEUES], off[2][STEPS];
-    step_run steps[STEPS];
+    double unused[QUEUES];
+    *o = (outcome){0};
+    int failed = plan_predict(g, c, no_drift, &o->predicted, o->busy[0], e);
+    if (!failed)
+        failed = plan_execute(g, c, STEPS, o->steps, o->busy[1], e);
+    for (int i = 0; i < STEPS && !failed; i++)
+        failed = plan_predict(g, c, o->steps[i].drift, &o->with_drift[i], unused, e);
+    return failed;
+}
+
+static void print_plan(int index, const candidate *c, const outcome *o)
+{
+    double off[WAYS][STEPS];
+    for (int i = 0; i < STEPS; i++) {
+        const double said[WAYS] = {o->predicted, o->with_drift[i], o->steps[i].with_own_times};
+        for (int k = 0; k < WAYS; k++)
+            off[k][i] = 100 * (said[k] / o->steps[i].seconds - 1);
+    }
+    printf("%4d %-14s predicted %7.3f s  measured %7.3f s  %+6.1f%%  with the drift %+6.1f%%  with its own times %+6.1f%%\n", index, c->name,
+           o->predicted, o->steps[STEPS / 2].seconds, quantile(off[0], STEPS, 0.5), quantile(off[1], STEPS, 0.5),
+           quantile(off[2], STEPS, 0.5));
+    fflush(stdout);
+}
+
+/* run: "measured_s", or "again_s" where the plan runs for the second time. */
+static int note_plan(const setting *g, const char *path, int index, const candidate *c, const char *run, const outcome *o, pt_error *e)
+{
     char date[32];
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-    int failed = plan_predict(g, c, 1, &predicted, busy[0], e);
-    if (!failed)
-        failed = plan_execute(g, c, STEPS, steps, busy[1], e);
-    for (int i = 0; i < STEPS && !failed; i++) {
-        failed = plan_predict(g, c, steps[i].drift, &with_drift[i], unused, e);
-        off[0][i] = 100 * (predicted / steps[i].seconds - 1);
-        off[1][i] = 100 * (with_drift[i] / steps[i].seconds - 1);
-    }
-    if (failed)
-        return failed;
-    json_t *line = json_pack("{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", index,
-                             "made_by", c->name, "predicted_s", predicted, "measured_s", seconds_of(steps), "drift", drifts_of(steps),
-                             "predicted_with_drift_s", numbers(with_drift, STEPS), "busy_predicted_s", numbers(busy[0], QUEUES),
-                             "busy_measured_s", numbers(busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0], (json_int_t)c->bytes[1],
+    json_t *line = json_pack("{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", index,
+                             "made_by", c->name, "predicted_s", o->predicted, run, seconds_of(o->steps), "drift", drifts_of(o->steps),
+                             "predicted_with_drift_s", numbers(o->with_drift, STEPS), "with_own_times_s", own_times_of(o->steps),
+                             "busy_predicted_s", numbers(o->busy[0], QUEUES), "busy_measured_s", numbers(o->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0], (json_int_t)c->bytes[1],
                              (json_int_t)c->bytes[2], "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic",
                              g->device->info.arithmetic, "update", (int)c->plan.update, "date", date);
-    failed = append(path, line, e);
+    int failed = append(path, line, e);
     json_decref(line);
-    printf("%4d %-14s predicted %7.3f s  measured %7.3f s  %+6.1f%%  with the drift %+6.1f%%\n", index, c->name, predicted,
-           steps[STEPS / 2].seconds, quantile(off[0], STEPS, 0.5), quantile(off[1], STEPS, 0.5));
-    fflush(stdout);
     return failed;
+}
+
+static int one_plan(const setting *g, const char *path, int index, const candidate *c, const char *run, pt_error *e)
+{
+    outcome o;
+    int failed = run_plan(g, c, &o, e);
+    if (failed)
+        return failed;
+    print_plan(index, c, &o);
+    return note_plan(g, path, index, c, run, &o, e);
 }
 
 /* ---- a collection ---- */
@@ -208,7 +242,8 @@ static bool is_done(const char *path, const char *name, int index)
     while (f && !found && fgets(text, sizeof text, f)) {
         json_t *line = json_loads(text, 0, NULL);
         const char *case_name = json_string_value(json_object_get(line, "case"));
-        found = case_name && !strcmp(case_name, name) && json_integer_value(json_object_get(line, "index")) == index;
+        found = case_name && !strcmp(case_name, name) && json_integer_value(json_object_get(line, "index")) == index &&
+                json_object_get(line, "measured_s");
         json_decref(line);
     }
     if (f)
@@ -221,15 +256,7 @@ typedef struct repeated { candidate plan; int index; } repeated;
 
 static int run_again(const setting *g, const char *path, repeated *r, pt_error *e)
 {
-    step_run steps[STEPS];
-    double busy[QUEUES] = {0};
-    int failed = r->plan.plan.chunks_n ? plan_execute(g, &r->plan, STEPS, steps, busy, e) : 0;
-    if (!failed && r->plan.plan.chunks_n) {
-        json_t *line = json_pack("{s:s, s:i, s:o, s:o}", "case", g->name, "index", r->index, "again_s", seconds_of(steps), "drift",
-                                 drifts_of(steps));
-        failed = append(path, line, e);
-        json_decref(line);
-    }
+    int failed = r->plan.plan.chunks_n ? one_plan(g, path, r->index, &r->plan, "again_s", e) : 0;
     candidate_free(&r->plan);
     return failed;
 }
@@ -278,7 +305,7 @@ static int collect(const char *path, setting *g, int plans, pt_error *e)
             continue;
         }
         if (!failed)
-            failed = one_plan(g, path, i, &c, e);
+            failed = one_plan(g, path, i, &c, "measured_s", e);
         if (!failed && run % AGAIN == 0)
             again[run % GROUP / AGAIN] = (repeated){c, i};
         else
@@ -290,49 +317,56 @@ static int collect(const char *path, setting *g, int plans, pt_error *e)
 
 /* ---- results ---- */
 
-/* Everything twice: as measured, and with the drift taken out. */
-enum { PLANS_MAX = 1024, WAYS = 2 };
+enum { PLANS_MAX = 1024 };
 typedef struct results {
     char name[sizeof((setting *)0)->name];
     int n, again_n, index[PLANS_MAX];
-    double predicted[PLANS_MAX], measured[WAYS][PLANS_MAX], error[WAYS][PLANS_MAX], noise[WAYS][PLANS_MAX];
+    double predicted[PLANS_MAX], measured[PLANS_MAX];
+    double ratio[WAYS][PLANS_MAX], error[WAYS][PLANS_MAX], noise[WAYS][PLANS_MAX]; /* ratio: measured over predicted */
 } results;
 
-/* Of the steps' values, each times its factor (NULL: 1) and divided by its divisor (NULL: 1). */
-static double median_of(const json_t *list, const json_t *factors, const json_t *divisors)
+/* What the steps took over what is said of them, in each of the ways. */
+static void read_ratios(const json_t *line, const char *run, double ratio[WAYS])
 {
-    double v[STEPS];
-    for (size_t i = 0; i < STEPS; i++) {
-        v[i] = json_number_value(json_array_get(list, i)) * (factors ? json_number_value(json_array_get(factors, i)) : 1);
-        v[i] /= divisors ? json_number_value(json_array_get(divisors, i)) : 1;
+    const json_t *seconds = json_object_get(line, run);
+    const json_t *said[WAYS] = {NULL, json_object_get(line, "predicted_with_drift_s"), json_object_get(line, "with_own_times_s")};
+    for (int k = 0; k < WAYS; k++) {
+        double v[STEPS];
+        for (size_t i = 0; i < STEPS; i++)
+            v[i] = json_number_value(json_array_get(seconds, i)) /
+                   json_number_value(said[k] ? json_array_get(said[k], i) : json_object_get(line, "predicted_s"));
+        ratio[k] = quantile(v, STEPS, 0.5);
     }
-    return quantile(v, STEPS, 0.5);
 }
 
-static void add_noise(results *r, int index, const json_t *again, const json_t *drift)
+static void add_noise(results *r, int index, const json_t *line)
 {
+    double again[WAYS];
+    read_ratios(line, "again_s", again);
     for (int i = 0; i < r->n && r->again_n < PLANS_MAX; i++)
         if (r->index[i] == index) {
-            r->noise[0][r->again_n] = fabs(median_of(again, NULL, NULL) / r->measured[0][i] - 1);
-            r->noise[1][r->again_n++] = fabs(median_of(again, drift, NULL) / r->measured[1][i] - 1);
+            for (int k = 0; k < WAYS; k++)
+                r->noise[k][r->again_n] = fabs(again[k] / r->ratio[k][i] - 1);
+            r->again_n++;
             return;
         }
 }
 
 static void add_line(results *r, const json_t *line)
 {
-    const json_t *again = json_object_get(line, "again_s"), *measured = json_object_get(line, "measured_s");
-    const json_t *drift = json_object_get(line, "drift"), *with_drift = json_object_get(line, "predicted_with_drift_s");
-    int index = (int)json_integer_value(json_object_get(line, "index"));
-    if (again) {
-        add_noise(r, index, again, drift);
-    } else if (r->n < PLANS_MAX) {
-        r->index[r->n] = index;
-        r->predicted[r->n] = json_number_value(json_object_get(line, "predicted_s"));
-        r->measured[0][r->n] = median_of(measured, NULL, NULL);
-        r->measured[1][r->n] = median_of(measured, drift, NULL);
-        r->error[0][r->n] = fabs(r->predicted[r->n] / r->measured[0][r->n] - 1);
-        r->error[1][r->n] = fabs(median_of(with_drift, NULL, measured) - 1);
+    int index = (int)json_integer_value(json_object_get(line, "index")), n = r->n;
+    double ratio[WAYS];
+    if (json_object_get(line, "again_s")) {
+        add_noise(r, index, line);
+    } else if (n < PLANS_MAX) {
+        read_ratios(line, "measured_s", ratio);
+        r->index[n] = index;
+        r->predicted[n] = json_number_value(json_object_get(line, "predicted_s"));
+        r->measured[n] = r->predicted[n] * ratio[0];
+        for (int k = 0; k < WAYS; k++) {
+            r->ratio[k][n] = ratio[k];
+            r->error[k][n] = fabs(1 / ratio[k] - 1);
+        }
         r->n++;
     }
 }
@@ -346,11 +380,11 @@ static double rank_of(const double *v, int n, int i)
 }
 
 /* Spearman's. */
-static double rank_correlation(const results *r, const double *measured)
+static double rank_correlation(const results *r)
 {
     double mean = (r->n - 1) / 2.0, ab = 0, aa = 0, bb = 0;
     for (int i = 0; i < r->n; i++) {
-        double a = rank_of(r->predicted, r->n, i) - mean, b = rank_of(measured, r->n, i) - mean;
+        double a = rank_of(r->predicted, r->n, i) - mean, b = rank_of(r->measured, r->n, i) - mean;
         ab += a * b;
         aa += a * a;
         bb += b * b;
@@ -360,12 +394,13 @@ static double rank_correlation(const results *r, const double *measured)
 
 static void print_case(const results *r)
 {
-    static const char *const ways[WAYS] = {"as measured", "without the drift"};
-    printf("%s: %d plans, %.2f to %.2f s a step\n", r->name, r->n, quantile(r->measured[0], r->n, 0), quantile(r->measured[0], r->n, 1));
+    static const char *const ways[WAYS] = {"as predicted", "with the machine's drift", "with each step's own times"};
+    printf("%s: %d plans, %.2f to %.2f s a step, rank correlation %.3f\n", r->name, r->n, quantile(r->measured, r->n, 0),
+           quantile(r->measured, r->n, 1), rank_correlation(r));
     for (int k = 0; k < WAYS; k++)
-        printf("    %-18s error median %5.1f%%, 95th percentile %5.1f%%; repeating a plan %5.1f%%, %5.1f%%; rank correlation %.3f\n", ways[k],
+        printf("    %-27s error median %5.1f%%, 95th percentile %5.1f%%; of a repeated plan %5.1f%%, %5.1f%%\n", ways[k],
                100 * quantile(r->error[k], r->n, 0.5), 100 * quantile(r->error[k], r->n, 0.95), 100 * quantile(r->noise[k], r->again_n, 0.5),
-               100 * quantile(r->noise[k], r->again_n, 0.95), rank_correlation(r, r->measured[k]));
+               100 * quantile(r->noise[k], r->again_n, 0.95));
 }
 
 static int show(const char *path)

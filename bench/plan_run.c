@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "profile/adjust.h"
 #include "schedule/simulate.h"
 #include "train/state.h"
 
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { DISK_PART = 32 << 20, DISK_PARTS = 4 }; /* of which the disk's speed is told */
 
 int setting_open(setting *g, char **v, const char *folder, pt_error *e)
 {
@@ -27,6 +30,8 @@ int setting_open(setting *g, char **v, const char *folder, pt_error *e)
         failed = machine_probe(&m, e);
     if (failed)
         return failed;
+    if (disk_open(folder, (uint64_t)DISK_PART * DISK_PARTS, NULL, &g->file, e) || disk_channel_open(g->file, &g->channel, e))
+        return PT_FAILED;
     step_shape_init(&g->shape, g->model, PT_BF16, batch, seq_len);
     if (unit) {
         g->shape.unit_seqs = unit;
@@ -47,25 +52,54 @@ int setting_open(setting *g, char **v, const char *folder, pt_error *e)
 
 /* ---- the machine's speed ---- */
 
-double machine_speed(const setting *g, pt_error *e)
+const rates no_drift = {1, 1, 1};
+
+static int compute_rate(const setting *g, double *out, pt_error *e)
 {
-    enum { N = 512, AT_A_TIME = 8 };
-    static float values[3][N * N];
+    enum { N = 1536, ALL = 3 * N * N }; /* beyond the second cache, as a model's are */
+    static bf16 values[ALL];
     queue *q;
     int failed = g->device->table->queue_open(g->device, "speed", 0, &q, e);
     if (failed)
         return failed;
-    const op product = {OP_MATMUL, .matmul = {.layout = MATMUL_NT, .type = PT_F32, .out_type = PT_F32, .m = N, .n = N, .k = N, .lda = N,
-                                              .ldb = N, .ldc = N, .a = values[0], .b = values[1], .c = values[2]}};
+    const op product = {OP_MATMUL, .matmul = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = N, .n = N, .k = N, .lda = N,
+                                              .ldb = N, .ldc = N, .a = values, .b = values + N * N, .c = values + 2 * N * N}};
+    for (int i = 0; i < 2 * N * N && !values[2 * N * N - 1]; i++)
+        values[i] = bf16_from_f32((float)rng_normal(1, RNG_TEST, 0, (uint64_t)i));
     double start = clock_s(), took = 0, n = 0;
-    for (; took < 0.33 && !failed; took = clock_s() - start, n += AT_A_TIME) {
-        for (int i = 0; i < AT_A_TIME; i++)
-            queue_submit(q, &product);
+    for (; took < 0.33 && !failed; took = clock_s() - start, n++) {
+        queue_submit(q, &product);
         failed = queue_sync(q, queue_signal(q), e);
     }
     g->device->table->queue_close(q);
-    return failed ? failed : n / took;
+    *out = n / took;
+    return failed;
 }
+
+static int disk_rates(const setting *g, rates *out, pt_error *e)
+{
+    static _Alignas(DISK_ALIGN) char part[DISK_PART];
+    int failed = 0;
+    double start = clock_s();
+    for (uint64_t i = 0; i < DISK_PARTS && !failed; i++)
+        failed = disk_write(g->channel, i * DISK_PART, part, DISK_PART, e);
+    double written = clock_s();
+    for (uint64_t i = 0; i < DISK_PARTS && !failed; i++)
+        failed = disk_read(g->channel, i * DISK_PART, part, DISK_PART, e);
+    const double bytes = (double)DISK_PART * DISK_PARTS;
+    out->write = bytes / (written - start);
+    out->read = bytes / (clock_s() - written);
+    return failed;
+}
+
+int machine_speed(const setting *g, rates *out, pt_error *e)
+{
+    int failed = disk_rates(g, out, e);
+    return failed ? failed : compute_rate(g, &out->compute, e);
+}
+
+static rates mean_of(rates a, rates b) { return (rates){(a.compute + b.compute) / 2, (a.read + b.read) / 2, (a.write + b.write) / 2}; }
+static rates ratio_of(rates a, rates b) { return (rates){a.compute / b.compute, a.read / b.read, a.write / b.write}; }
 
 static void slow_curve(cost_curve *c, double drift)
 {
@@ -73,24 +107,25 @@ static void slow_curve(cost_curve *c, double drift)
         c->ns[i] /= drift;
 }
 
-/* What is computed takes as much longer as the machine is slower; transfers are left alone. */
-static costs costs_at(const costs *from, double drift)
+static costs costs_at(const costs *from, rates drift)
 {
     costs c = *from;
     for (int k = 0; k < c.kinds_n; k++)
         for (int level = 0; level < SAVE_LEVELS; level++) {
-            c.layer[k].forward_ns[level] /= drift;
-            c.layer[k].backward_ns[level] /= drift;
+            c.layer[k].forward_ns[level] /= drift.compute;
+            c.layer[k].backward_ns[level] /= drift.compute;
         }
-    c.embed_ns /= drift;
-    c.head_ns /= drift;
+    c.embed_ns /= drift.compute;
+    c.head_ns /= drift.compute;
     cost_curve *computed[] = {&c.finish, &c.embed_finish, &c.update_device, &c.update_host};
     for (size_t i = 0; i < sizeof computed / sizeof *computed; i++)
-        slow_curve(computed[i], drift);
+        slow_curve(computed[i], drift.compute);
+    slow_curve(&c.read, drift.read);
+    slow_curve(&c.write, drift.write);
     return c;
 }
 
-enum { PROFILES = 3 };
+enum { PROFILES = 7 };
 
 /* Of each number at this place in all of them. */
 static void take_median(const costs *all, size_t at, costs *out)
@@ -138,18 +173,23 @@ static costs median_costs(const costs *all)
 int setting_profile(setting *g, pt_error *e)
 {
     costs all[PROFILES];
-    double speed[PROFILES + 1];
-    int failed = 0;
-    g->speed = 0;
-    for (int i = 0; i <= PROFILES && !failed; i++) {
-        speed[i] = machine_speed(g, e);
-        failed = speed[i] < 0 ? (int)speed[i] : i < PROFILES ? profile_get(&g->request, &g->profile, e) : 0;
-        if (i < PROFILES)
-            all[i] = g->profile.costs;
-        g->speed += speed[i] / (PROFILES + 1);
+    rates speed[PROFILES + 1];
+    int failed = machine_speed(g, &speed[0], e);
+    g->speed = (rates){0};
+    for (int i = 0; i < PROFILES && !failed; i++) {
+        failed = profile_get(&g->request, &g->profile, e);
+        all[i] = g->profile.costs;
+        if (!failed)
+            failed = machine_speed(g, &speed[i + 1], e);
+    }
+    for (int i = 0; i < PROFILES && !failed; i++) {
+        rates now = mean_of(speed[i], speed[i + 1]);
+        g->speed.compute += now.compute / PROFILES;
+        g->speed.read += now.read / PROFILES;
+        g->speed.write += now.write / PROFILES;
     }
     for (int i = 0; i < PROFILES && !failed; i++) /* as they would have been at the mean speed */
-        all[i] = costs_at(&all[i], g->speed / ((speed[i] + speed[i + 1]) / 2));
+        all[i] = costs_at(&all[i], ratio_of(g->speed, mean_of(speed[i], speed[i + 1])));
     if (!failed)
         g->profile.costs = median_costs(all);
     return failed;
@@ -163,15 +203,22 @@ static schedule_input input_of(const setting *g, const candidate *c)
                             .host_tier = g->search.host_tier};
 }
 
-int plan_predict(const setting *g, const candidate *c, double drift, double *seconds, double busy[QUEUES], pt_error *e)
+static int predict(const setting *g, const candidate *c, const costs *prices, double *seconds, pt_error *e)
+{
+    const schedule_input in = input_of(g, c);
+    double ns;
+    int failed = simulate_plan(&in, prices, &ns, e);
+    *seconds = (ns - prices->step_ns) * 1e-9;
+    return failed;
+}
+
+int plan_predict(const setting *g, const candidate *c, rates drift, double *seconds, double busy[QUEUES], pt_error *e)
 {
     const costs prices = costs_at(&g->profile.costs, drift);
     const schedule_input in = input_of(g, c);
     schedule s;
     simulation sim;
-    double ns;
-    int failed = simulate_plan(&in, &prices, &ns, e);
-    *seconds = (ns - prices.step_ns) * 1e-9;
+    int failed = predict(g, c, &prices, seconds, e);
     if (!failed)
         failed = schedule_build(&in, c->plan.update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, &s, e);
     if (failed)
@@ -183,34 +230,52 @@ int plan_predict(const setting *g, const candidate *c, double drift, double *sec
     return failed;
 }
 
-static int run_schedule(executor *x, schedule_kind kind, int64_t step, double *seconds, pt_error *e)
+/* ---- runs ---- */
+
+/* What a step's tasks took corrects the costs, schedule by schedule. */
+typedef struct timed_step { const setting *g; const candidate *c; executor *x; costs own; double seconds, *busy; } timed_step;
+
+static int run_schedule(timed_step *t, schedule_kind kind, int64_t step, pt_error *e)
 {
     const update_params u = {.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .step = step, .grad_scale = 1};
+    const schedule_input in = input_of(t->g, t->c);
+    const schedule *s = executor_schedule(t->x, kind);
+    work_times w = {0};
     double start = clock_s();
-    int failed = executor_run(x, kind, 1e-3f, &u, e);
-    *seconds += clock_s() - start;
-    return failed;
+    executor_time_tasks(t->x, true);
+    int failed = executor_run(t->x, kind, 1e-3f, &u, e);
+    t->seconds += clock_s() - start;
+    const task_time *times = executor_times(t->x);
+    if (failed || !times)
+        return failed;
+    for (int i = 0; i < s->tasks_n && kind != SCHEDULE_DRAIN; i++)
+        t->busy[s->tasks[i].queue] += (double)(times[i].end_ns - times[i].start_ns) * 1e-9;
+    work_times_add(&w, &in, s, &t->own, times);
+    return costs_adjust(&t->own, &in, s, &w, e);
 }
 
-static int run_steps(const setting *g, executor *x, const plan *p, int steps_n, step_run *steps, double busy[QUEUES], pt_error *e)
+static int run_step(timed_step *t, int64_t step, pt_error *e)
 {
+    update_time update = t->c->plan.update;
+    t->own = t->g->profile.costs;
+    t->seconds = 0;
+    memset(t->busy, 0, QUEUES * sizeof *t->busy);
+    int failed = run_schedule(t, step && update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, step + 1, e);
+    return failed || update != UPDATE_END ? failed : run_schedule(t, SCHEDULE_DRAIN, step + 1, e);
+}
+
+static int run_steps(timed_step *t, int steps_n, step_run *steps, pt_error *e)
+{
+    rates before = no_drift, after = no_drift;
     int failed = 0;
-    double before = 0;
     for (int64_t step = 0; step <= steps_n && !failed; step++) {
-        schedule_kind kind = step && p->update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
-        double took = 0;
-        executor_time_tasks(x, step == steps_n);
-        failed = run_schedule(x, kind, step + 1, &took, e);
-        const task_time *t = executor_times(x);
-        const schedule *s = executor_schedule(x, kind);
-        for (int i = 0; t && i < s->tasks_n; i++)
-            busy[s->tasks[i].queue] += (double)(t[i].end_ns - t[i].start_ns) * 1e-9;
-        if (!failed && p->update == UPDATE_END)
-            failed = run_schedule(x, SCHEDULE_DRAIN, step + 1, &took, e);
-        double after = failed ? 0 : machine_speed(g, e);
-        failed = after < 0 ? (int)after : failed;
+        failed = run_step(t, step, e);
+        if (!failed)
+            failed = machine_speed(t->g, &after, e);
         if (step)
-            steps[step - 1] = (step_run){took, (before + after) / 2 / g->speed};
+            steps[step - 1] = (step_run){.seconds = t->seconds, .drift = ratio_of(mean_of(before, after), t->g->speed)};
+        if (step && !failed)
+            failed = predict(t->g, t->c, &t->own, &steps[step - 1].with_own_times, e);
         before = after;
     }
     return failed;
@@ -241,7 +306,7 @@ int plan_execute(const setting *g, const candidate *c, int steps_n, step_run *st
     int closed = state_close(&s, e);
     fill_batch(g, x);
     if (!failed && !closed)
-        failed = run_steps(g, x, &c->plan, steps_n, steps, busy, e);
+        failed = run_steps(&(timed_step){.g = g, .c = c, .x = x, .busy = busy}, steps_n, steps, e);
     executor_close(x);
     return failed ? failed : closed;
 }
