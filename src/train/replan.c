@@ -23,6 +23,8 @@
 #include <string.h>
 
 #define OFF 0.1            /* of the prediction */
+#define FAR_OFF 0.5        /* more than a machine's usual ups and downs: long steps wait for no patience then */
+#define LONG_S 1.0         /* beside which a search is short */
 #define WORTH 0.05         /* of a step, that another plan must save */
 #define SHORTEST_S 0.05    /* steps below are left alone */
 #define STATE_BANDWIDTH 3e8 /* bytes a second, at least, of writing and reading a checkpoint */
@@ -203,11 +205,13 @@ static int decide(trainer *t, pt_error *e)
     return failed;
 }
 
-static bool is_off(const trainer *t)
+static bool is_off_by(const trainer *t, double share)
 {
     double predicted = t->forecast.step_ns * 1e-9, is = measured_median_s(&t->measured, WINDOW);
-    return fmax(predicted, is) >= SHORTEST_S && fabs(is / predicted - 1) > OFF;
+    return fmax(predicted, is) >= SHORTEST_S && fabs(is / predicted - 1) > share;
 }
+
+static bool is_urgent(const trainer *t) { return measured_median_s(&t->measured, WINDOW) > LONG_S && is_off_by(t, FAR_OFF); }
 
 int replan_look(trainer *t, pt_error *e)
 {
@@ -216,10 +220,11 @@ int replan_look(trainer *t, pt_error *e)
         r->patience = 1;
     if (t->o.plan_file || t->measured.steady < r->looked_at)
         r->looked_at = 0;
-    if (t->o.plan_file || t->step >= t->steps || t->measured.steady - r->looked_at < WINDOW * r->patience)
+    int64_t since = t->measured.steady - r->looked_at;
+    if (t->o.plan_file || t->step >= t->steps || since < WINDOW || (since < WINDOW * r->patience && !is_urgent(t)))
         return 0;
     r->looked_at = t->measured.steady;
-    if (!is_off(t)) {
+    if (!is_off_by(t, OFF)) {
         r->off = 0;
         return 0;
     }
