@@ -188,9 +188,24 @@ static bool wait_in_the_wrong_queue(damaged *d)
     return true;
 }
 
+/* Whether what a task before `from` wrote there is read, or stays. */
+static bool is_wanted(const schedule *s, int buffer, int from)
+{
+    for (int i = from; i < s->tasks_n; i++) {
+        const operand *o = operand_of(s, &s->tasks[i], buffer);
+        if (o)
+            return o->read;
+    }
+    return s->buffers[buffer].home;
+}
+
+/* What is saved goes to the disk as soon as it leaves the device, and may be fetched from the host all the same and written once more:
+ * the first of these writes is for nothing. */
 static bool task_dropped(damaged *d)
 {
     int i = random_below(d->r, d->s->tasks_n);
+    if (is_copy(&d->s->tasks[i]) && !is_wanted(d->s, d->s->operands[d->s->tasks[i].operand0 + 1].buffer, i + 1))
+        return false;
     memmove(d->s->tasks + i, d->s->tasks + i + 1, (size_t)(d->s->tasks_n - i - 1) * sizeof(task));
     d->s->tasks_n--;
     mend(d->s);
