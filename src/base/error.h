@@ -11,7 +11,7 @@
 
 #include <stdarg.h>
 
-/* vsnprintf; but of what does not fit, the longest words (paths) lose their middle, and the end stays. */
+/* vsnprintf; but of what does not fit, the longest words (paths) lose their middle, and the end stays. room: more than 128. */
 void text_format(char *out, size_t room, const char *fmt, va_list ap);
 
 /* Fills `e` (which may be NULL) and returns `code`, so that `return pt_fail(...)` is one line. */
