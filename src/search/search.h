@@ -46,8 +46,10 @@ int search_plan(const search_input *in, search_result *out, pt_error *e);
 void search_result_free(search_result *r);
 
 /* For what does not fit: the first step like in->shape that does, of half as many sequences, of a quarter, ..., of one, then of one
- * that is half as long and so on. 1: found, 0: none of SEARCH_SHORTEST tokens or more, negative: an error. */
+ * that is half as long and so on. in->micro_batch is given up where such a step cannot be cut into it. 1: found, 0: none of
+ * SEARCH_SHORTEST tokens or more, negative: an error. */
 enum { SEARCH_SHORTEST = 32 };
+bool search_can_cut(const step_shape *s, int64_t micro_batch); /* 0, which leaves it to the search, always */
 int search_smaller_step(const search_input *in, step_shape *out, pt_error *e);
 
 /* Builds the plan's schedules and prices them: c->packing and c->plan are given, step_ns and bytes are filled.

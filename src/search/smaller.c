@@ -1,6 +1,7 @@
 /* smaller.c - for what does not fit: the largest step like it that does. */
 #include "search/search.h"
 
+/* A micro-batch that was asked for is given up where the step cannot be cut into such. */
 static int fits(const search_input *in, const step_shape *s, pt_error *e)
 {
     search_result r = {0};
@@ -8,11 +9,18 @@ static int fits(const search_input *in, const step_shape *s, pt_error *e)
     search_input changed = *in;
     changed.shape = s;
     changed.seconds = 1e-3;
+    if (!search_can_cut(s, in->micro_batch))
+        changed.micro_batch = 0;
     int failed = search_plan(&changed, &r, &own);
     search_result_free(&r);
     if (failed && failed != PT_DOES_NOT_FIT && e)
         *e = own;
     return !failed ? 1 : failed == PT_DOES_NOT_FIT ? 0 : failed;
+}
+
+bool search_can_cut(const step_shape *s, int64_t micro_batch)
+{
+    return !micro_batch || (micro_batch % s->unit_seqs == 0 && s->batch % micro_batch == 0);
 }
 
 /* Half as many sequences, n times; of one, half as long. False: there is no such step. */
@@ -33,8 +41,7 @@ static int halved_fits(const search_input *in, int n, pt_error *e)
 {
     step_shape s;
     halved(in, n, &s);
-    bool cut = !in->micro_batch || (in->micro_batch % s.unit_seqs == 0 && s.batch % in->micro_batch == 0);
-    return cut ? fits(in, &s, e) : 0;
+    return fits(in, &s, e);
 }
 
 int search_smaller_step(const search_input *in, step_shape *out, pt_error *e)

@@ -31,7 +31,7 @@ int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error 
         say(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len, (long long)c->max_positions);
     step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
     int64_t micro = o->micro_batch;
-    if (micro && (micro % s->unit_seqs || o->batch_size % micro))
+    if (!search_can_cut(s, micro))
         return pt_fail(e, PT_USAGE,
                        "--micro-batch %lld: it must divide the batch of %lld and be a multiple of %lld, the sequences that are "
                        "computed together",
@@ -182,10 +182,11 @@ static int name_smaller_step(planning *p, pt_error *e)
     int found = search_smaller_step(&p->search, &s, e);
     if (found < 0)
         return found;
+    int n = found ? snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld", (long long)s.batch) : 0;
     if (found && s.seq_len < p->shape->seq_len)
-        snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld --seq-len %lld", (long long)s.batch, (long long)s.seq_len);
-    else if (found)
-        snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld", (long long)s.batch);
+        n += snprintf(p->smaller + n, sizeof p->smaller - (size_t)n, " --seq-len %lld", (long long)s.seq_len);
+    if (found && !search_can_cut(&s, p->search.micro_batch))
+        snprintf(p->smaller + n, sizeof p->smaller - (size_t)n, " --micro-batch 0");
     snprintf(e->text + used, sizeof e->text - used, found ? ", or %s" : "%s", found ? p->smaller : "; a smaller step would not fit either");
     return PT_DOES_NOT_FIT;
 }

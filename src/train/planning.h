@@ -35,7 +35,7 @@ typedef struct planning {
     char name[160], source[160];     /* of the machine, of the costs; for people */
     search_input search;
     search_result result;            /* best: the plan */
-    char smaller[64];                /* where nothing fits: options of the largest step that would, or "" */
+    char smaller[96];                /* where nothing fits: options of the largest step that would, or "" */
 } planning;
 
 /* Sequence length, batch and type; o->seq_len is filled in. */

@@ -188,6 +188,12 @@ static void what_does_not_fit_names_the_largest_step_that_does(void **state)
     assert_non_null(strstr(json_string_value(json_array_get(json_object_get(o, "why"), 0)), smaller));
     assert_int_equal(plan_with(step, WORDS("--device-memory", least, "--batch-size", value[0], "--seq-len", n > 1 ? value[1] : "64")), 0);
     json_decref(o);
+    /* the step that is named cannot be cut into this micro-batch */
+    assert_int_equal(plan_with(step, WORDS("--device-memory", least, "--micro-batch", "8")), 3);
+    o = printed();
+    smaller = json_string_value(json_object_get(o, "smaller_step"));
+    assert_non_null(strstr(smaller, " --micro-batch 0"));
+    json_decref(o);
 }
 
 /* ---- machines that are not here ---- */
