@@ -257,6 +257,34 @@ static void where_nothing_fits_any_more_the_state_stands_in_a_checkpoint(void **
     compare(&straight, &moving);
 }
 
+/* ---- when it is looked ---- */
+
+/* After five steps of so many seconds, where an eighth look is what has been earned: 1 where it is looked all the same. */
+static int looks_after(pt_trainer *t, double predicted_s, double step_s)
+{
+    pt_error e = {0};
+    t->forecast.step_ns = predicted_s * 1e9;
+    t->replan = (replan_state){.looked_at = t->measured.steady, .patience = 8};
+    for (int i = 0; i < 5; i++)
+        measured_step(&t->measured, step_s, true);
+    must(replan_look(t, &e), &e);
+    return t->replan.off;
+}
+
+static void long_steps_that_are_far_off_wait_for_no_patience(void **state)
+{
+    (void)state;
+    run r;
+    run_make(&r, &settings[1], "patience");
+    pt_trainer *t = open_run(&r);
+    step(&r, t);
+    assert_int_equal(looks_after(t, 1.6, 12), 1);  /* a disk that was throttled */
+    assert_int_equal(looks_after(t, 12, 1.6), 1);  /* and is no longer */
+    assert_int_equal(looks_after(t, 1.6, 2), 0);   /* ups and downs */
+    assert_int_equal(looks_after(t, 0.1, 0.5), 0); /* a search would take as long as a step */
+    finish(&r, t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +292,7 @@ int main(void)
         cmocka_unit_test(a_plan_without_memory_gives_way_to_the_old_one),
         cmocka_unit_test(where_the_old_plan_has_no_memory_either_one_for_what_is_left_is_made),
         cmocka_unit_test(where_nothing_fits_any_more_the_state_stands_in_a_checkpoint),
+        cmocka_unit_test(long_steps_that_are_far_off_wait_for_no_patience),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
