@@ -10,27 +10,25 @@
 
 DEVICE float shim_half(uint32_t pair, int half) { return bf16_value(half ? pair >> 16 : pair & 0xffff); }
 
+/* A lane unpacks no more than its four sums are made of: rows g and g + 8 of the left matrix, columns t and t + 1 of the right. */
 DEVICE void mma(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-    float x[16][16], y[16][8];
+    int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4 * 2;
+    float x[2][16], y[2][16];
     for (int part = 0; part < 3; part++) {
-        uint64_t own = part < 2 ? a[2 * part] | (uint64_t)a[2 * part + 1] << 32 : b[0] | (uint64_t)b[1] << 32;
-        const uint64_t *all = shim_gather(own);
-        for (int lane = 0; lane < WARP; lane++)
-            for (int reg = 0; reg < 2; reg++)
-                for (int half = 0; half < 2; half++) {
-                    float value = shim_half((uint32_t)(all[lane] >> (32 * reg)), half);
-                    int g = lane / 4, t = lane % 4 * 2 + half;
-                    if (part < 2)
-                        x[g + 8 * reg][t + 8 * part] = value;
-                    else
-                        y[t + 8 * reg][g] = value;
+        const uint64_t *all = shim_gather(part < 2 ? a[2 * part] | (uint64_t)a[2 * part + 1] << 32 : b[0] | (uint64_t)b[1] << 32);
+        for (int reg = 0; reg < 2; reg++)
+            for (int k = 0; k < 8; k++)
+                if (part < 2) {
+                    x[reg][k + 8 * part] = shim_half((uint32_t)(all[4 * g + k / 2] >> (32 * reg)), k % 2);
+                } else {
+                    y[0][k + 8 * reg] = shim_half((uint32_t)(all[4 * t + k / 2] >> (32 * reg)), k % 2);
+                    y[1][k + 8 * reg] = shim_half((uint32_t)(all[4 * t + 4 + k / 2] >> (32 * reg)), k % 2);
                 }
     }
-    int lane = threadIdx.x % WARP;
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < 16; k++)
-            c[i] += x[lane / 4 + i / 2 * 8][k] * y[k][lane % 4 * 2 + i % 2];
+            c[i] += x[i / 2][k] * y[i % 2][k];
 }
 
 DEVICE void shim_matrix_load(uint32_t r[4], const uint16_t *row, bool turned)
