@@ -7,8 +7,9 @@
  *
  * A `cache` is a set of equal slots of one tier through which objects pass that live elsewhere. The
  * uses of every object are known (a first walk over the program records them), so the victim is the one
- * whose next use is furthest away; a changed object is written home right behind its last change, and only if it will be
- * needed again. Objects that live on the tier itself are used in place.
+ * whose next use is furthest away, but not in the slot that the item before used if that can be helped: a fetch into it
+ * would wait for that item, and the next for the fetch. A changed object is written home right behind its last change, and
+ * only if it will be needed again. Objects that live on the tier itself are used in place.
  */
 #ifndef PT_BUILDER_H
 #define PT_BUILDER_H

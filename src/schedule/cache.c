@@ -109,24 +109,53 @@ static void drop(builder *b, tier t, slot *s)
     s->changed = false;
 }
 
+/* When a slot of the cache was last in use, but for now. */
+static int last_used(const builder *b, const cache *c)
+{
+    int last = -1;
+    for (int i = 0; i < c->slots_n; i++)
+        if (c->slots[i].pinned != b->serial && c->slots[i].pinned > last)
+            last = c->slots[i].pinned;
+    return last;
+}
+
+/* Of the slots that are not in use now, nor were in `but` (-1: all), the one whose object is wanted last, so that little has to come
+ * again, and not before `soon`. -1: none. */
+static int furthest(const builder *b, const cache *c, int but, int soon)
+{
+    int victim = -1, last = soon;
+    int64_t oldest = INT64_MAX;
+    for (int i = 0; i < c->slots_n; i++) {
+        const slot *s = &c->slots[i];
+        int next = s->object < 0 ? INT_MAX : next_use(b, &b->objects[s->object]);
+        if ((s->object >= 0 && s->pinned == b->serial) || (but >= 0 && s->pinned == but))
+            continue;
+        if (next > last || (next == last && s->free_key < oldest)) {
+            last = next;
+            oldest = s->free_key;
+            victim = i;
+        }
+    }
+    return victim;
+}
+
+/* What comes into the slot that was in use just before waits for the end of that, and is waited for: then rather into another, unless
+ * its object is wanted by the item after this one, though it may have to come again. */
+static int choose_victim(const builder *b, const cache *c)
+{
+    int victim = furthest(b, c, -1, -1), before = last_used(b, c);
+    if (victim < 0 || before < 0 || c->slots[victim].pinned != before)
+        return victim;
+    int other = furthest(b, c, before, 2 * b->serial - before);
+    return other < 0 ? victim : other;
+}
+
 /* Makes room for the object and gives the slot's index, or -1 after an error. */
 static int take_slot(builder *b, tier t, int index, int64_t *free_key)
 {
     object *o = &b->objects[index];
     cache *c = cache_for(b, t, o);
-    int victim = -1, furthest = -1;
-    int64_t oldest = INT64_MAX;
-    for (int i = 0; i < c->slots_n; i++) {
-        const slot *s = &c->slots[i];
-        if (s->object >= 0 && s->pinned == b->serial)
-            continue;
-        int next = s->object < 0 ? INT_MAX : next_use(b, &b->objects[s->object]);
-        if (next > furthest || (next == furthest && s->free_key < oldest)) {
-            furthest = next;
-            oldest = s->free_key;
-            victim = i;
-        }
-    }
+    int victim = choose_victim(b, c);
     if (victim < 0) {
         b->failed = pt_fail(b->e, PT_DOES_NOT_FIT,
                             "the plan has %d %s buffers for %s, and more are needed at once: raise %s",
