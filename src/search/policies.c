@@ -6,6 +6,7 @@
  */
 #include "search/space.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *const policy_names[POLICIES] = {"all resident", "all recompute", "ZeRO-Offload", "ZeRO-Infinity", "FSDP",
@@ -80,21 +81,28 @@ static int least_waste(const space *s)
     return best;
 }
 
-/* Swapped layers first, spread so that each is moved behind the computation of those between; then recomputed ones; the last are
- * kept. */
-static void interleave(const space *s, recipe *r, int swapped, int recomputed)
+/* How many layers it takes to compute while the saved set of one leaves the device. */
+static int swap_interval(const space *s, const recipe *r)
 {
     const costs *c = s->in->costs;
-    double bytes = (double)s->layouts[SAVE_ALL].saved_bytes * (double)(r->micro_batch / s->in->shape->unit_seqs);
-    double compute = c->layer[0].forward_ns[SAVE_ALL] * (double)(r->micro_batch / s->in->shape->unit_seqs);
+    double units = (double)(r->micro_batch / s->in->shape->unit_seqs), bytes = (double)s->layouts[SAVE_ALL].saved_bytes * units;
+    double compute = c->layer[0].forward_ns[SAVE_ALL] * units;
     double moved = s->in->host_tier ? cost_at(&c->from_device, bytes) : cost_at(&c->write, bytes);
+    return compute > 0 && moved > compute ? (int)ceil(moved / compute) : 1;
+}
+
+/* Swapped layers come first, an interval apart, so that each is moved behind the computation of those up to the next; recomputed
+ * ones between them and after; the last are kept. */
+static void interleave(const space *s, recipe *r, int interval, int swapped, int recomputed)
+{
     tier place = s->in->host_tier ? TIER_HOST : TIER_DISK;
-    int every = compute > 0 && moved > compute ? (int)(moved / compute) + 1 : 1;
     recipe_blocks(s, r, 0, s->layers, SAVE_ALL, TIER_DEVICE);
     for (int i = 0; i < s->layers && (swapped || recomputed); i++) {
-        bool swap = swapped && (i % every == 0 || !recomputed);
-        recipe_blocks(s, r, i, i + 1, swap ? SAVE_ALL : SAVE_INPUT, swap ? place : TIER_DEVICE);
-        swap ? swapped-- : recomputed--;
+        bool swap = swapped && i % interval == 0;
+        if (swap || recomputed)
+            recipe_blocks(s, r, i, i + 1, swap ? SAVE_ALL : SAVE_INPUT, swap ? place : TIER_DEVICE);
+        swapped -= swap;
+        recomputed -= !swap && recomputed;
     }
 }
 
@@ -103,15 +111,16 @@ static void interleave(const space *s, recipe *r, int swapped, int recomputed)
 static bool four_numbers(const space *s, recipe *r)
 {
     const chunking *g = &s->chunkings[r->chunking];
-    int chunks = g->packing.chunks_n, step = s->layers > 24 ? s->layers / 24 : 1;
+    int chunks = g->packing.chunks_n, step = s->layers > 24 ? s->layers / 24 : 1, interval = swap_interval(s, r);
     tier near = s->in->host_tier ? TIER_HOST : TIER_DISK;
     recipe best;
     double least = -1;
-    for (int swapped = 0; swapped <= (space_has(s, near) ? s->layers : 0); swapped += step)
+    int most_swapped = space_has(s, near) ? (s->layers + interval - 1) / interval : 0;
+    for (int swapped = 0; swapped <= most_swapped; swapped += step)
         for (int recomputed = 0; swapped + recomputed <= s->layers; recomputed += step) {
             recipe x = *r;
             estimate about;
-            interleave(s, &x, swapped, recomputed);
+            interleave(s, &x, interval, swapped, recomputed);
             for (int buffers = g->at_once; buffers <= chunks; buffers = buffers < chunks && buffers * 3 / 2 + 1 > chunks ? chunks : buffers * 3 / 2 + 1) {
                 x.n_buffer = buffers;
                 recipe_fill(s, &x, s->budget, &about); /* time falls with every persistent chunk: the most that fit */
