@@ -4,9 +4,10 @@
  *   2  for each size of chunk and each way to cut the step, a descent over the moves by the estimate alone; the best
  *      of these and the policies are built and simulated: a good plan is there
  *   3  from the best: its neighbours in the order of what they are expected to take, simulated until one is faster; again
- *      from there, until no neighbour is; then from the next best start, which leads elsewhere. For models of many layers,
- *      expected is the estimate corrected by what its kind of recipe was seen to take, and steps that helped are repeated at
- *      twice the length; in the end all neighbours of the best are looked at without that
+ *      from there, until no neighbour is; then from the next best start, and from what is nearly as fast with other chunks or another
+ *      cut, which lead elsewhere. For models of many layers, expected is the estimate corrected by what its kind of recipe was
+ *      seen to take, and steps that helped are repeated at twice the length; in the end all neighbours of the best are looked
+ *      at without that
  *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
@@ -393,6 +394,17 @@ static int fastest_of_each(const walk *w, priced *out, int most)
     return n;
 }
 
+/* From what is nearly as fast with other chunks or another cut: its neighbours may lead further. */
+static int improve_others(walk *w)
+{
+    enum { OTHERS = 4 };
+    priced kinds[OTHERS];
+    int n = fastest_of_each(w, kinds, OTHERS), failed = 0;
+    for (int i = 1; i < n && !failed && kinds[i].step_ns < best_ns(w) * 1.03; i++)
+        failed = improve(w, kinds[i]);
+    return failed;
+}
+
 /* When no single move leads on: from the best and, where estimates are believed less, from the best of other kinds. Only for models
  * of few layers: others have too many pairs. */
 static int improve_by_pairs(walk *w)
@@ -527,6 +539,8 @@ static int walk_all(walk *w, const priced *least)
         failed = improve(w, w->kept[0]);
     if (!failed)
         failed = follow_starts(w);
+    if (!failed && !space_has_few_layers(&w->s))
+        failed = improve_others(w);
     if (!failed && !space_has_few_layers(&w->s)) {
         w->wide = true;
         failed = improve(w, w->kept[0]);
