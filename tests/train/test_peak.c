@@ -31,7 +31,12 @@ static uint64_t written_beyond_peak(const executor *x)
     uint64_t n = 0;
     for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
         const char *arena = executor_bytes(x, t) ? arena_of(x, t) : NULL;
-        for (uint64_t i = executor_peak_bytes(x, t); arena && i < executor_bytes(x, t); i++)
+        uint64_t i = executor_peak_bytes(x, t), word;
+        for (; arena && i + sizeof word <= executor_bytes(x, t); i += sizeof word) {
+            memcpy(&word, arena + i, sizeof word);
+            n += word != 0;
+        }
+        for (; arena && i < executor_bytes(x, t); i++)
             n += arena[i] != 0;
     }
     return n;
