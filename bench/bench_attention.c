@@ -81,13 +81,14 @@ static op_attention_backward open_op(pt_dtype type, int64_t seqs, int64_t t, int
         .v = qkv + 2 * step, .out = tensor(type, rows * width, 3), .lse = tensor(PT_F32, rows * heads, 4)};
     return (op_attention_backward){.forward = f, .lddo = width, .dout = tensor(type, rows * width, 5),
         .dq = dqkv, .dk = dqkv + step, .dv = dqkv + 2 * step,
-        .scratch = malloc(attention_backward_scratch_bytes(rows, heads))};
+        .scratch = malloc(attention_backward_scratch_bytes(rows, heads)),
+        .sums = aligned_alloc(64, attention_sums_bytes(seqs, t, heads, dim))};
 }
 
 static void close_op(op_attention_backward *b)
 {
     free((void *)b->forward.q), free(b->forward.out), free(b->forward.lse);
-    free((void *)b->dout), free(b->dq), free(b->scratch);
+    free((void *)b->dout), free(b->dq), free(b->scratch), free(b->sums);
 }
 
 static void line(pool *p, pt_dtype type, int64_t seqs, int64_t t, int64_t dim, double seconds)

@@ -241,10 +241,12 @@ static void attention_backward(const layer *y, const gradients *g)
 {
     const model_config *m = y->config;
     char *dqkv = temp(y, TEMP_DQKV);
+    const step_shape *s = y->c->shape;
+    bool sums = attention_sums_bytes(s->unit_seqs, s->seq_len, m->kv_heads, m->head_dim) > 0;
     queue_submit(y->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
         .forward = attention_of(y, tensor(y, LAYER_QKV)), .lddo = y->q_cols, .dout = temp(y, TEMP_DATT), .dq = dqkv,
         .dk = column(dqkv, y->q_cols, y->type), .dv = column(dqkv, y->q_cols + y->kv_cols, y->type),
-        .scratch = temp(y, TEMP_SCRATCH)}});
+        .scratch = temp(y, TEMP_SCRATCH), .sums = sums ? temp(y, TEMP_SUMS) : NULL}});
     rope(y, dqkv, m->heads + m->kv_heads, y->qkv_cols, true);
     if (m->qk_norm) {
         head_norm_backward(y, g, m->heads, 0, PARAM_QNORM);

@@ -104,6 +104,7 @@ void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, sav
     l->temp[TEMP_DUP] = take(&mlp, bytes[LAYER_UP]);
     l->temp[TEMP_DATT] = take(&attention, bytes[LAYER_ATT]);
     l->temp[TEMP_DQKV] = take(&attention, bytes[LAYER_QKV]);
+    l->temp[TEMP_SUMS] = take(&attention, attention_sums_bytes(s->unit_seqs, s->seq_len, c->kv_heads, c->head_dim));
     uint64_t end = max_u64(mlp, attention);
     l->temp[TEMP_DN] = take(&end, rows * (uint64_t)c->hidden * e);
     l->backward_workspace = end;

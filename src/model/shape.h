@@ -62,7 +62,7 @@ typedef enum save_level {
 bool layer_is_saved(save_level level, layer_tensor t);
 
 /* Temporaries of a layer's backward, in the workspace. */
-typedef enum layer_temp { TEMP_DACT, TEMP_DUP, TEMP_DN, TEMP_DATT, TEMP_DQKV, TEMP_SCRATCH, LAYER_TEMPS } layer_temp;
+typedef enum layer_temp { TEMP_DACT, TEMP_DUP, TEMP_DN, TEMP_DATT, TEMP_DQKV, TEMP_SUMS, TEMP_SCRATCH, LAYER_TEMPS } layer_temp;
 
 /* Byte offsets of one unit. Tensors that are not saved have their offset in the workspace. */
 typedef struct layer_layout {

@@ -7,7 +7,7 @@ typedef struct attention_bench {
     int block;
     int64_t kv_heads; /* that are run */
     char *qkv, *att, *datt, *dqkv, *scratch;
-    float *lse;
+    float *lse, *sums;
 } attention_bench;
 
 static int64_t qkv_cols(const model_config *m) { return (m->heads + 2 * m->kv_heads) * m->head_dim; }
@@ -24,6 +24,8 @@ static void layout(area *a, void *arg)
     y->dqkv = area_take(a, all, PATTERN_NONE);
     y->lse = area_take(a, rows * (uint64_t)m->heads * sizeof(float), PATTERN_NONE);
     y->scratch = area_take(a, attention_backward_scratch_bytes(y->shape->unit_rows, m->heads), PATTERN_NONE);
+    uint64_t sums = attention_sums_bytes(y->shape->unit_seqs, y->shape->seq_len, m->kv_heads, m->head_dim);
+    y->sums = sums ? area_take(a, sums, PATTERN_NONE) : NULL;
 }
 
 static op_attention op_of(const attention_bench *y)
@@ -51,7 +53,8 @@ static void backward(queue *q, void *arg, int index, int turn)
     int64_t e = (int64_t)dtype_bytes(y->shape->type);
     queue_submit(q, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
         .forward = op_of(y), .lddo = m->heads * m->head_dim, .dout = y->datt, .dq = y->dqkv, .dk = y->dqkv + m->heads * m->head_dim * e,
-        .dv = y->dqkv + (m->heads + m->kv_heads) * m->head_dim * e, .scratch = y->scratch}});
+        .dv = y->dqkv + (m->heads + m->kv_heads) * m->head_dim * e, .scratch = y->scratch,
+        .sums = y->sums}});
 }
 
 int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e)

@@ -20,6 +20,8 @@ enum {
     ATT_SCRATCH_FLOATS = POOL_SCRATCH_BYTES / 4
 };
 
+_Static_assert((int)ATT_KEYS == (int)ATTENTION_SUMS_GRID, "the sums that an op brings hold whole tiles of keys");
+
 /* A head dimension, padded so that a row holds whole vectors of every width. */
 static inline int64_t attention_padded(int64_t dim) { return (dim + 15) / 16 * 16; }
 
