@@ -75,14 +75,14 @@ static op_attention_backward open_op(pt_dtype type, int64_t seqs, int64_t t, int
 {
     int64_t rows = seqs * t, width = heads * dim, ld = 3 * width;
     char *qkv = tensor(type, rows * ld, 1), *dqkv = tensor(type, rows * ld, 2);
-    size_t step = (size_t)width * dtype_bytes(type);
+    size_t step = (size_t)width * dtype_bytes(type), sums = attention_sums_bytes(seqs, t, heads, dim);
     op_attention f = {.type = type, .seqs = seqs, .q_len = t, .kv_len = t, .heads = heads, .kv_heads = heads,
         .dim = dim, .ldq = ld, .ldkv = ld, .ldo = width, .scale = 0.125f, .q = qkv, .k = qkv + step,
         .v = qkv + 2 * step, .out = tensor(type, rows * width, 3), .lse = tensor(PT_F32, rows * heads, 4)};
     return (op_attention_backward){.forward = f, .lddo = width, .dout = tensor(type, rows * width, 5),
         .dq = dqkv, .dk = dqkv + step, .dv = dqkv + 2 * step,
         .scratch = malloc(attention_backward_scratch_bytes(rows, heads)),
-        .sums = aligned_alloc(64, attention_sums_bytes(seqs, t, heads, dim))};
+        .sums = sums ? aligned_alloc(64, sums) : NULL};
 }
 
 static void close_op(op_attention_backward *b)

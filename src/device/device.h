@@ -128,17 +128,19 @@ static inline size_t attention_backward_scratch_bytes(int64_t rows, int64_t head
 {
     return (size_t)(rows * heads) * sizeof(float); /* dout . out per row and head */
 }
-enum { ATTENTION_SUMS_GRID = 64 }; /* of tokens; a head's dimension goes up to the next multiple of 16 */
+enum { ATTENTION_SUMS_GRID = 64, ATTENTION_SUMS_FEW = 352 << 10 };
+/* A head's dimension, padded so that a row holds whole vectors of every width. */
+static inline int64_t attention_padded(int64_t dim) { return (dim + 15) / 16 * 16; }
 /* fp32 sums of dk or of dv for one sequence and kv head. */
 static inline int64_t attention_sums_floats(int64_t seq_len, int64_t dim)
 {
-    return (seq_len + ATTENTION_SUMS_GRID - 1) / ATTENTION_SUMS_GRID * ATTENTION_SUMS_GRID * ((dim + 15) / 16 * 16);
+    return (seq_len + ATTENTION_SUMS_GRID - 1) / ATTENTION_SUMS_GRID * ATTENTION_SUMS_GRID * attention_padded(dim);
 }
-/* 0 where sequences are so short that no device wants them. */
+/* 0 where they are so few that a device finds room for them elsewhere. */
 static inline size_t attention_sums_bytes(int64_t seqs, int64_t seq_len, int64_t kv_heads, int64_t dim)
 {
     int64_t floats = attention_sums_floats(seq_len, dim);
-    return floats > 1 << 18 ? (size_t)(seqs * kv_heads * 2 * floats) * sizeof(float) : 0;
+    return floats > ATTENTION_SUMS_FEW ? (size_t)(seqs * kv_heads * 2 * floats) * sizeof(float) : 0;
 }
 
 typedef enum activation_kind { ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU } activation_kind;

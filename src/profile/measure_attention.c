@@ -1,6 +1,8 @@
 /* measure_attention.c - attention alone, as a layer calls it: of all heads, or of some of them where that takes too long. */
 #include "profile/measure_parts.h"
 
+#include <math.h>
+
 typedef struct attention_bench {
     const model *model;
     const step_shape *shape;
@@ -57,10 +59,19 @@ static void backward(queue *q, void *arg, int index, int turn)
         .sums = y->sums}});
 }
 
+/* Heads that keep all threads busy: a device may compute fewer in another way, which takes longer. */
+static int64_t heads_for_threads(const profile_request *r)
+{
+    int64_t threads = r->threads ? r->threads : r->device->info.threads, all = r->model->config.kv_heads;
+    return threads < 1 ? 1 : threads < all ? threads : all;
+}
+
 int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e)
 {
-    attention_bench y = {.model = b->r->model, .shape = s, .block = block, .kv_heads = 1};
+    attention_bench y = {.model = b->r->model, .shape = s, .block = block};
     const model_config *m = &y.model->config;
+    const int64_t few = heads_for_threads(b->r);
+    y.kv_heads = few;
     area a;
     samples f = {0}, g = {0};
     stage stages[] = {{forward, 0, &f}, {backward, 0, &g}};
@@ -68,10 +79,10 @@ int measure_attention(bench *b, int block, const step_shape *s, double seconds, 
     if (failed)
         return failed;
     failed = measure_rounds(b->compute, stages, 2, &y, 1, 0, e);
-    double one = (f.ns[0] + g.ns[0]) * 1e-9;
-    y.kv_heads = one > 0 && seconds / one < (double)m->kv_heads ? (int64_t)(seconds / one) : m->kv_heads;
-    y.kv_heads = y.kv_heads < 1 ? 1 : y.kv_heads;
-    if (y.kv_heads > 1) {
+    double one = (f.ns[0] + g.ns[0]) * 1e-9, times = one > 0 ? seconds / one : INFINITY;
+    if (times > 1)
+        y.kv_heads = times * (double)few < (double)m->kv_heads ? (int64_t)times * few : m->kv_heads;
+    if (y.kv_heads > few) {
         f.n = g.n = 0;
         if (!failed)
             failed = measure_rounds(b->compute, stages, 2, &y, 1, seconds - one, e);

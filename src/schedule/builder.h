@@ -7,8 +7,9 @@
  *
  * A `cache` is a set of equal slots of one tier through which objects pass that live elsewhere. The
  * uses of every object are known (a first walk over the program records them), so the victim is the one
- * whose next use is furthest away, but not in the slot that the item before used if that can be helped: a fetch into it
- * would wait for that item, and the next for the fetch. A changed object is written home right behind its last change, and
+ * whose next use is furthest away. What is fetched into the slot which is free last would often wait for the item
+ * before, and be waited for: another that is free earlier is taken, though its own object may have to come again. A
+ * changed object is written home right behind its last change, and
  * only if it will be needed again. Objects that live on the tier itself are used in place.
  */
 #ifndef PT_BUILDER_H
@@ -44,7 +45,7 @@ typedef struct slot {
     int pinned;            /* serial number of the use that holds it */
 } slot;
 
-typedef struct cache { tier tier; int slots_n; slot *slots; } cache;
+typedef struct cache { tier tier; int slots_n; slot *slots; int latest, before; } cache; /* serial numbers of its latest uses */
 
 typedef struct builder {
     const schedule_input *in;

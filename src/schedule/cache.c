@@ -109,28 +109,18 @@ static void drop(builder *b, tier t, slot *s)
     s->changed = false;
 }
 
-/* When a slot of the cache was last in use, but for now. */
-static int last_used(const builder *b, const cache *c)
-{
-    int last = -1;
-    for (int i = 0; i < c->slots_n; i++)
-        if (c->slots[i].pinned != b->serial && c->slots[i].pinned > last)
-            last = c->slots[i].pinned;
-    return last;
-}
-
-/* Of the slots that are not in use now, nor were in `but` (-1: all), the one whose object is wanted last, so that little has to come
- * again, and not before `soon`. -1: none. */
-static int furthest(const builder *b, const cache *c, int but, int soon)
+/* Of the slots that are not in use now, and are free before `free_key`, the one whose object is wanted last, so that little has to
+ * come again, but after `soon`. -1: none. */
+static int furthest(const builder *b, const cache *c, int64_t free_key, int soon)
 {
     int victim = -1, last = soon;
-    int64_t oldest = INT64_MAX;
+    int64_t oldest = free_key;
     for (int i = 0; i < c->slots_n; i++) {
         const slot *s = &c->slots[i];
         int next = s->object < 0 ? INT_MAX : next_use(b, &b->objects[s->object]);
-        if ((s->object >= 0 && s->pinned == b->serial) || (but >= 0 && s->pinned == but))
+        if ((s->object >= 0 && s->pinned == b->serial) || s->free_key >= free_key)
             continue;
-        if (next > last || (next == last && s->free_key < oldest)) {
+        if (next > last || (next == last && victim >= 0 && s->free_key < oldest)) {
             last = next;
             oldest = s->free_key;
             victim = i;
@@ -139,14 +129,24 @@ static int furthest(const builder *b, const cache *c, int but, int soon)
     return victim;
 }
 
-/* What comes into the slot that was in use just before waits for the end of that, and is waited for: then rather into another, unless
- * its object is wanted by the item after this one, though it may have to come again. */
+static bool is_last_free(const builder *b, const cache *c, int slot)
+{
+    bool is = true;
+    for (int i = 0; i < c->slots_n; i++)
+        is = is && (c->slots[i].pinned == b->serial || c->slots[i].free_key <= c->slots[slot].free_key);
+    return is;
+}
+
+/* What comes into the slot that is free last waits for the use before, and is waited for: rather it goes where there is room earlier,
+ * unless what lies there is wanted about as soon as this use follows the last one, or within a visit: the inputs of the layers that
+ * are computed now are among those, and would have to be written twice. */
 static int choose_victim(const builder *b, const cache *c)
 {
-    int victim = furthest(b, c, -1, -1), before = last_used(b, c);
-    if (victim < 0 || before < 0 || c->slots[victim].pinned != before)
+    int victim = furthest(b, c, INT64_MAX, -1), soon = b->serial - c->before;
+    if (victim < 0 || !is_last_free(b, c, victim))
         return victim;
-    int other = furthest(b, c, before, 2 * b->serial - before);
+    soon = b->serial + (soon > b->in->plan->visit ? soon : b->in->plan->visit);
+    int other = furthest(b, c, c->slots[victim].free_key, soon);
     return other < 0 ? victim : other;
 }
 
@@ -224,6 +224,8 @@ int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
         return home_buffer(b, o);
     }
     cache *c = cache_for(b, t, o);
+    c->before = c->latest == b->serial ? c->before : c->latest;
+    c->latest = b->serial;
     if (o->slot[t] < 0) {
         int64_t free_key = 0;
         int at = take_slot(b, t, index, &free_key);

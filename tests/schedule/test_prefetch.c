@@ -67,6 +67,10 @@ static void layers_take_turns_in_the_slots(void **state)
         fetches += before >= 0;
         hidden += before >= 0 && t->wait[QUEUE_COMPUTE] < before;
     }
+    int copies = 0;
+    for (int i = 0; i < s.tasks_n; i++)
+        copies += s.tasks[i].kind == TASK_COPY && s.tasks[i].queue == QUEUE_TO_DEVICE && s.tasks[i].chunk >= 0;
+    assert_true(copies <= 2 * packing.chunks_n); /* forward and backward; what came once more for its slot's sake is little */
     printf("%d fetches, %d of them while the layer before computes\n", fetches, hidden);
     assert_true(fetches >= 2 * (LAYERS - 3) && hidden >= fetches - 3); /* not those at the turn */
     schedule_free(&s);

@@ -22,9 +22,6 @@ enum {
 
 _Static_assert((int)ATT_KEYS == (int)ATTENTION_SUMS_GRID, "the sums that an op brings hold whole tiles of keys");
 
-/* A head dimension, padded so that a row holds whole vectors of every width. */
-static inline int64_t attention_padded(int64_t dim) { return (dim + 15) / 16 * 16; }
-
 /* Floats that the tiles of attention_backward_sweep take, dk and dv not counted. */
 static inline int64_t attention_backward_floats(int64_t dim)
 {
