@@ -64,6 +64,11 @@ static void move_updates(neighbours *x)
             r.stride = strides[i];
             if (u != x->from->update || r.stride != x->from->stride)
                 add_both(x, &r);
+            for (int n = 1; n <= 2 && r.stride != x->from->stride; n++) { /* on the device, a slot for updates holds states too */
+                r.n_update = x->from->n_update - n;
+                if (r.n_update > 0)
+                    add_both(x, &r);
+            }
         }
 }
 

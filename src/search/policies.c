@@ -92,7 +92,7 @@ static int swap_interval(const space *s, const recipe *r)
 }
 
 /* Swapped layers come first, an interval apart, so that each is moved behind the computation of those up to the next; recomputed
- * ones between them and after; the last are kept. */
+ * ones between them and after; the others are kept. */
 static void interleave(const space *s, recipe *r, int interval, int swapped, int recomputed)
 {
     tier place = s->in->host_tier ? TIER_HOST : TIER_DISK;
@@ -116,7 +116,7 @@ static bool four_numbers(const space *s, recipe *r)
     recipe best;
     double least = -1;
     int most_swapped = space_has(s, near) ? (s->layers + interval - 1) / interval : 0;
-    for (int swapped = 0; swapped <= most_swapped; swapped += step)
+    for (int swapped = 0; swapped <= most_swapped; swapped += most_swapped > 24 ? most_swapped / 24 : 1)
         for (int recomputed = 0; swapped + recomputed <= s->layers; recomputed += step) {
             recipe x = *r;
             estimate about;

@@ -4,10 +4,10 @@
  *   2  for each size of chunk and each way to cut the step, a descent over the moves by the estimate alone; the best
  *      of these and the policies are built and simulated: a good plan is there
  *   3  from the best: its neighbours in the order of what they are expected to take, simulated until one is faster; again
- *      from there, until no neighbour is; then from the next best start, and from what is nearly as fast with other chunks or another
- *      cut, which lead elsewhere. For models of many layers, expected is the estimate corrected by what its kind of recipe was
- *      seen to take, and steps that helped are repeated at twice the length; in the end all neighbours of the best are looked
- *      at without that
+ *      from there, until no neighbour is; then from the next best start, which leads elsewhere. For models of many layers,
+ *      expected is the estimate corrected by what its kind of recipe was seen to take, and steps that helped are repeated at
+ *      twice the length; then the same from what is nearly as fast with other chunks or another cut, and in the end all
+ *      neighbours of the best are looked at without corrections
  *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
