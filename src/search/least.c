@@ -148,27 +148,38 @@ static int solve(space *s, bool hopeful, outcome *o, pt_error *e)
     return fits;
 }
 
-/* Whether with what it needs a plan will be found: filling chunks into tiers that are all full to the brim may fail. */
-static int is_enough(const space *s, const priced *x, pt_error *e)
+static bool is_mixed(const outcome *o) { return o->filled_over >= 0 && (o->plain_over < 0 || o->filled_over < o->plain_over); }
+
+/* Whether with what *x needs a plan will be found: other budgets are filled in other ways, and tiers that are all full to the brim
+ * may fail. Where not, *next gets the least that is found with those budgets, which is more. */
+static int is_enough(const space *s, const priced *x, priced *next, pt_error *e)
 {
     space wider = *s;
     outcome o;
     for (int t = 0; t < TIERS; t++)
         wider.budget[t] = x->bytes[t] > s->budget[t] ? x->bytes[t] : s->budget[t];
-    return solve(&wider, false, &o, e);
+    int fits = solve(&wider, false, &o, e);
+    if (!fits)
+        *next = is_mixed(&o) ? o.filled : o.plain;
+    return fits;
 }
 
 int least_price(space *s, bool hopeful, priced *out, pt_error *e)
 {
+    enum { TRIES = 6 };
     outcome o;
-    int fits = solve(s, hopeful, &o, e);
+    priced next;
+    int fits = solve(s, hopeful, &o, e), enough = 0;
     if (fits > 0)
         *out = o.filled_over == 0 ? o.filled : o.plain;
     if (fits || hopeful)
         return fits;
-    bool mixed = o.filled_over >= 0 && (o.plain_over < 0 || o.filled_over < o.plain_over);
-    int enough = mixed ? is_enough(s, &o.filled, e) : 0;
-    *out = enough > 0 || o.plain_over < 0 ? o.filled : o.plain;
+    *out = is_mixed(&o) ? o.filled : o.plain;
+    for (int i = 0; i < TRIES && !enough; i++) {
+        enough = is_enough(s, out, &next, e);
+        if (!enough)
+            *out = i == 0 && is_mixed(&o) && o.plain_over >= 0 ? o.plain : next;
+    }
     return enough < 0 ? enough : 0;
 }
 
