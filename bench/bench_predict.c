@@ -142,22 +142,6 @@ static json_t *numbers(const double *v, int n)
     return list;
 }
 
-static json_t *seconds_of(const step_run *steps)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < STEPS; i++)
-        json_array_append_new(list, json_real(steps[i].seconds));
-    return list;
-}
-
-static json_t *own_times_of(const step_run *steps)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < STEPS; i++)
-        json_array_append_new(list, json_real(steps[i].with_own_times));
-    return list;
-}
-
 static json_t *drifts_of(const step_run *steps)
 {
     json_t *list = json_array();
@@ -177,7 +161,7 @@ static int append(const char *path, json_t *line, pt_error *e)
 }
 
 /* A plan's prediction and run, with the run's drift taken into account as well. */
-typedef struct outcome { double predicted, busy[2][QUEUES], with_drift[STEPS]; step_run steps[STEPS]; } outcome;
+typedef struct outcome { double predicted, busy[2][QUEUES], seconds[STEPS], with_drift[STEPS], own[STEPS]; step_run steps[STEPS]; } outcome;
 
 static int run_plan(const setting *g, const candidate *c, outcome *o, pt_error *e)
 {
@@ -186,8 +170,11 @@ static int run_plan(const setting *g, const candidate *c, outcome *o, pt_error *
     int failed = plan_predict(g, c, no_drift, &o->predicted, o->busy[0], e);
     if (!failed)
         failed = plan_execute(g, c, STEPS, o->steps, o->busy[1], e);
-    for (int i = 0; i < STEPS && !failed; i++)
+    for (int i = 0; i < STEPS && !failed; i++) {
+        o->seconds[i] = o->steps[i].seconds;
+        o->own[i] = o->steps[i].with_own_times;
         failed = plan_predict(g, c, o->steps[i].drift, &o->with_drift[i], unused, e);
+    }
     return failed;
 }
 
@@ -195,12 +182,12 @@ static void print_plan(int index, const candidate *c, const outcome *o)
 {
     double off[WAYS][STEPS];
     for (int i = 0; i < STEPS; i++) {
-        const double said[WAYS] = {o->predicted, o->with_drift[i], o->steps[i].with_own_times};
+        const double said[WAYS] = {o->predicted, o->with_drift[i], o->own[i]};
         for (int k = 0; k < WAYS; k++)
-            off[k][i] = 100 * (said[k] / o->steps[i].seconds - 1);
+            off[k][i] = 100 * (said[k] / o->seconds[i] - 1);
     }
     printf("%4d %-14s predicted %7.3f s  measured %7.3f s  %+6.1f%%  with the drift %+6.1f%%  with its own times %+6.1f%%\n", index, c->name,
-           o->predicted, o->steps[STEPS / 2].seconds, quantile(off[0], STEPS, 0.5), quantile(off[1], STEPS, 0.5),
+           o->predicted, o->seconds[STEPS / 2], quantile(off[0], STEPS, 0.5), quantile(off[1], STEPS, 0.5),
            quantile(off[2], STEPS, 0.5));
     fflush(stdout);
 }
@@ -211,12 +198,12 @@ static int note_plan(const setting *g, const char *path, int index, const candid
     char date[32];
     time_t now = time(NULL);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-    json_t *line = json_pack("{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", index,
-                             "made_by", c->name, "predicted_s", o->predicted, run, seconds_of(o->steps), "drift", drifts_of(o->steps),
-                             "predicted_with_drift_s", numbers(o->with_drift, STEPS), "with_own_times_s", own_times_of(o->steps),
-                             "busy_predicted_s", numbers(o->busy[0], QUEUES), "busy_measured_s", numbers(o->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0], (json_int_t)c->bytes[1],
-                             (json_int_t)c->bytes[2], "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic",
-                             g->device->info.arithmetic, "update", (int)c->plan.update, "date", date);
+    json_t *line = json_pack(
+        "{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", index, "made_by",
+        c->name, "predicted_s", o->predicted, run, numbers(o->seconds, STEPS), "drift", drifts_of(o->steps), "predicted_with_drift_s",
+        numbers(o->with_drift, STEPS), "with_own_times_s", numbers(o->own, STEPS), "busy_predicted_s", numbers(o->busy[0], QUEUES),
+        "busy_measured_s", numbers(o->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0], (json_int_t)c->bytes[1], (json_int_t)c->bytes[2],
+        "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic", g->device->info.arithmetic, "update", (int)c->plan.update, "date", date);
     int failed = append(path, line, e);
     json_decref(line);
     return failed;
