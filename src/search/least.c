@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,17 +184,27 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
     return enough < 0 ? enough : 0;
 }
 
+/* What the tiers that are too small would need, and in `options` how to give it. */
+static void list_missing(const space *s, const priced *least, char *tiers, size_t tiers_n, char *options, size_t options_n)
+{
+    tiers[0] = options[0] = 0;
+    for (int t = 0; t < TIERS; t++) {
+        char need[32], have[32];
+        size_t at = strlen(tiers), end = strlen(options);
+        if (least->bytes[t] <= s->budget[t])
+            continue;
+        snprintf(tiers + at, tiers_n - at, "%s%s of %s memory (the budget is %s)", at ? " and " : "",
+                 size_format(need, least->bytes[t]), tier_names[t], size_format(have, s->budget[t]));
+        snprintf(options + end, options_n - end, " --%s-memory %llu", tier_names[t], (unsigned long long)least->bytes[t]);
+    }
+}
+
 int least_refuse(space *s, const priced *least, pt_error *e)
 {
-    for (int t = 0; t < TIERS; t++)
-        if (least->bytes[t] > s->budget[t]) {
-            char need[32], have[32], missing[32];
-            return pt_fail(e, PT_DOES_NOT_FIT,
-                           "it does not fit: the most economical plan needs %s of %s memory and the budget is %s, %s less; "
-                           "give --%s-memory %llu%s",
-                           size_format(need, least->bytes[t]), tier_names[t], size_format(have, s->budget[t]),
-                           size_format(missing, least->bytes[t] - s->budget[t]), tier_names[t], (unsigned long long)least->bytes[t],
-                           s->in->training ? "" : ", or lower --seq-len");
-        }
-    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the tiers together are too small; raise --device-memory or --disk-memory");
+    char tiers[256], options[160];
+    list_missing(s, least, tiers, sizeof tiers, options, sizeof options);
+    if (!options[0])
+        return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the tiers together are too small; raise --device-memory or --disk-memory");
+    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the most economical plan needs %s; give%s%s", tiers, options,
+                   s->in->training ? "" : ", or lower --seq-len");
 }
