@@ -189,12 +189,13 @@ static void list_missing(const space *s, const priced *least, char *tiers, size_
 {
     tiers[0] = options[0] = 0;
     for (int t = 0; t < TIERS; t++) {
-        char need[32], have[32];
+        char need[32], have[32], missing[32];
         size_t at = strlen(tiers), end = strlen(options);
         if (least->bytes[t] <= s->budget[t])
             continue;
-        snprintf(tiers + at, tiers_n - at, "%s%s of %s memory (the budget is %s)", at ? " and " : "",
-                 size_format(need, least->bytes[t]), tier_names[t], size_format(have, s->budget[t]));
+        snprintf(tiers + at, tiers_n - at, "%s%s of %s memory (the budget is %s, %s less)", at ? " and " : "",
+                 size_format(need, least->bytes[t]), tier_names[t], size_format(have, s->budget[t]),
+                 size_format(missing, least->bytes[t] - s->budget[t]));
         snprintf(options + end, options_n - end, " --%s-memory %llu", tier_names[t], (unsigned long long)least->bytes[t]);
     }
 }
