@@ -57,6 +57,8 @@ static void move_updates(neighbours *x)
 {
     static const int strides[] = {0, 1, 2, 3, 4, 6, 8};
     const update_time from = x->s->in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD;
+    /* Many slots hide the disk; on the device they hold states too, so that seldom as many fit there. */
+    const bool on_disk = x->from->persist + x->from->on_host < recipe_chunks(x->s, x->from);
     for (update_time u = from; x->s->in->training && u <= UPDATE_END; u++)
         for (size_t i = 0; i < (x->s->in->host_tier ? sizeof strides / sizeof *strides : 1); i++) {
             recipe r = *x->from;
@@ -64,7 +66,7 @@ static void move_updates(neighbours *x)
             r.stride = strides[i];
             if (u != x->from->update || r.stride != x->from->stride)
                 add_both(x, &r);
-            for (int n = 1; n <= 2 && r.stride != x->from->stride; n++) { /* on the device, a slot for updates holds states too */
+            for (int n = 1; n <= 2 && on_disk && r.stride != x->from->stride; n++) {
                 r.n_update = x->from->n_update - n;
                 if (r.n_update > 0)
                     add_both(x, &r);
