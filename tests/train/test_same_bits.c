@@ -21,6 +21,12 @@
 
 enum { STEPS = 3, PLANS_OF_A_MODEL = 25, DEFAULT_PLANS = 2000, SHIM_PLANS = 12, SHIM_PLANS_OF_A_MODEL = 4, SHIM_HEADS = 16 };
 
+#if defined __SANITIZE_THREAD__
+enum { SLOWED = 1 };
+#else
+enum { SLOWED = 0 };
+#endif
+
 typedef struct outcome { float *values; size_t n; float *losses; } outcome;
 
 static void outcome_free(outcome *o)
@@ -237,29 +243,27 @@ static void sums_in_the_workspace_give_the_same_bits(void **unused)
 {
     (void)unused;
     static const char config[] = "{\"model_type\": \"llama\", \"vocab_size\": 50, \"hidden_size\": 512, \"num_attention_heads\": 1, "
-                                 "\"num_hidden_layers\": 2, \"intermediate_size\": 64, \"max_position_embeddings\": 1024, "
+                                 "\"num_hidden_layers\": 1, \"intermediate_size\": 64, \"max_position_embeddings\": 1024, "
                                  "\"head_dim\": 512, \"bos_token_id\": 0, \"eos_token_id\": 0}";
     random_case c = {0};
     outcome one, two;
     pt_error e = {0};
-    if (emulated())
+    if (emulated() || SLOWED)
         skip();
     assert_int_equal(model_from_json("test", config, sizeof config - 1, NULL, NULL, &c.model, &e), 0);
-    step_shape_init(&c.shape, c.model, PT_F32, 2, 705);
+    step_shape_init(&c.shape, c.model, PT_F32, 1, 705);
     assert_true(attention_sums_bytes(c.shape.unit_seqs, 705, 1, 512) > 0);
     assert_int_equal(pack(c.model, &c.shape, 1 << 20, &c.packing, &e), 0);
-    assert_int_equal(plan_alloc(&c.plan, c.packing.chunks_n, 2, &e), 0);
+    assert_int_equal(plan_alloc(&c.plan, c.packing.chunks_n, 1, &e), 0);
     c.input = (schedule_input){c.model, &c.shape, &c.packing, &c.plan, true, needs_host()};
     plain_plan(&c);
     c.plan.n_buffer = c.plan.n_update = c.plan.n_swap = 1;
-    for (int level = SAVE_INPUT; level <= SAVE_ALL; level += SAVE_ALL - SAVE_INPUT) {
-        c.plan.blocks[0].level = c.plan.blocks[1].level = (save_level)level;
-        if (run_plan(&c.input, test_device_name(), true, 1, 1, &one, &e) || run_plan(&c.input, test_device_name(), true, 3, 1, &two, &e))
-            fail_msg("%s", e.text);
-        assert_same(&one, &two, &c, level, 3);
-        outcome_free(&one);
-        outcome_free(&two);
-    }
+    c.plan.blocks[0].level = SAVE_INPUT;
+    if (run_plan(&c.input, test_device_name(), true, 1, 1, &one, &e) || run_plan(&c.input, test_device_name(), true, 3, 1, &two, &e))
+        fail_msg("%s", e.text);
+    assert_same(&one, &two, &c, 0, 3);
+    outcome_free(&one);
+    outcome_free(&two);
     random_case_close(&c);
 }
 
