@@ -39,11 +39,16 @@ int utf8_stream_feed(utf8_stream *s, const char *bytes, size_t n, bool last, pt_
 {
     text_buffer *b = &s->text;
     size_t held = b->n - s->out, total = held + n, front = sizeof replacement * total;
+    if (!total) { /* a token may have no bytes, and there may be no buffer yet */
+        utf8_stream_reset(s);
+        return 0;
+    }
     int failed = reserve(b, front + total, e);
     if (failed)
         return failed;
     memmove(b->bytes + front, b->bytes + s->out, held);
-    memcpy(b->bytes + front + held, bytes, n);
+    if (n)
+        memcpy(b->bytes + front + held, bytes, n);
     const char *from = b->bytes + front;
     size_t at = 0, out = 0;
     while (at < total) {

@@ -99,12 +99,27 @@ static void a_character_is_held_back_until_it_is_whole(void **state)
     utf8_stream_free(&s);
 }
 
+static void tokens_without_bytes_change_nothing(void **state)
+{
+    utf8_stream s = {0};
+    pt_error e = {0};
+    static const struct { const char *in; size_t n, out; } fed[] = {{NULL, 0, 0}, {"\xc3", 1, 0}, {NULL, 0, 0}, {"\xa9", 1, 2}, {"", 0, 0}};
+    for (size_t i = 0; i < sizeof fed / sizeof *fed; i++) {
+        assert_int_equal(utf8_stream_feed(&s, fed[i].in, fed[i].n, false, &e), 0);
+        assert_int_equal(s.out, fed[i].out);
+    }
+    assert_int_equal(utf8_stream_feed(&s, NULL, 0, true, &e), 0);
+    assert_int_equal(s.out, 0);
+    utf8_stream_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_cut_anywhere_comes_out_as_it_was),
         cmocka_unit_test(bytes_that_are_no_text_become_the_replacement_character),
         cmocka_unit_test(a_character_is_held_back_until_it_is_whole),
+        cmocka_unit_test(tokens_without_bytes_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
