@@ -5,8 +5,8 @@
 
 Each case (default: GPT-2 774M in 2 GiB, 1.5B in 4 GiB, a 3B Qwen2.5 in 8 GiB, four sequences each) trains a shape of
 bench/shapes with random weights and ids in bf16, with exact clipping, states on the disk of the current folder. The limit is
-the larger of computing alone and the disk's bytes at the disk's measured rates, from a profile measured just before the run and one
-just after it. Prints a line for each case, with --out also as JSON lines. Needs numpy.
+the larger of what the run's plan computes, what it computes again included, and its bytes at the disk's rates, each alone, from a
+profile measured just before the run and one just after it. Prints a line for each case, with --out also as JSON lines. Needs numpy.
 """
 
 import argparse
@@ -21,32 +21,33 @@ import train
 CASES = ["gpt2-774m:2GiB:4", "gpt2-1.5b:4GiB:4", "qwen2.5-3b:8GiB:4"]
 
 
-def limit(args, model, memory, batch, plan):
-    """Of the plan's step, by a profile measured now: (limit in seconds, bytes read, bytes written)."""
-    same = ["--model", model, "--batch-size", batch, "--seq-len", str(args.seq), "--device-memory", memory, "--quiet"]
-    profile = str(pathlib.Path(plan).parent / "measured.json")
-    subprocess.run([args.protrain, "profile", "--fresh", "--out", profile] + same, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    done = subprocess.run([args.protrain, "plan", "--profile", profile, "--plan", plan, "--json"] + same, check=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    said = json.loads(done.stdout)
-    return said["limit_s"], said["disk"]["read_bytes"], said["disk"]["written_bytes"]
+def measure(args, options, path):
+    """A profile of this moment."""
+    subprocess.run([args.protrain, "profile", "--fresh", "--out", str(path)] + options, check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+
+
+def price(args, options, plan, profile):
+    """What `protrain plan` says of the plan by the profile."""
+    return json.loads(subprocess.run([args.protrain, "plan", "--profile", str(profile), "--plan", str(plan), "--json"] + options, check=True,
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout)
 
 
 def run(args, case):
     shape, memory, batch = case.split(":")
     config = str(train.HERE / "shapes" / (shape + ".json"))
-    with tempfile.TemporaryDirectory(dir=".") as folder:
-        plan = str(pathlib.Path(folder, "plan.json"))
-        same = ["--model", config, "--batch-size", batch, "--seq-len", str(args.seq), "--device-memory", memory, "--quiet"]
-        said = json.loads(subprocess.run([args.protrain, "plan", "--json"] + same, check=True, stdout=subprocess.PIPE,
-                                         stderr=subprocess.DEVNULL, text=True).stdout)
-        pathlib.Path(plan).write_text(json.dumps(said["plan"]))
-        before, read, written = limit(args, config, memory, batch, plan)
+    options = ["--model", config, "--batch-size", batch, "--seq-len", str(args.seq), "--device-memory", memory, "--quiet"]
+    with tempfile.TemporaryDirectory(dir=".") as name:
+        folder = pathlib.Path(name)
+        measure(args, options, folder / "before.json")
         row = train.train(argparse.Namespace(config=config, batch=int(batch), seq=args.seq, steps=args.steps, device="cpu",
-                                             device_memory=memory, protrain=args.protrain), "bf16", folder)
-        after = limit(args, config, memory, batch, plan)[0]
-    row.update(shape=shape, memory=memory, limit_before_s=before, limit_after_s=after, read_bytes=read, written_bytes=written,
-               part_of_limit=(before + after) / 2 / row["step_s"])
+                                             device_memory=memory, protrain=args.protrain), "bf16", name)
+        measure(args, options, folder / "after.json")
+        plan = next(folder.glob("out-*/plan.json"))
+        before, after = (price(args, options, plan, folder / when) for when in ("before.json", "after.json"))
+    limits = [said["limit_s"] for said in (before, after)]
+    row.update(shape=shape, memory=memory, limit_before_s=limits[0], limit_after_s=limits[1], read_bytes=after["disk"]["read_bytes"],
+               written_bytes=after["disk"]["written_bytes"], part_of_limit=sum(limits) / 2 / row["step_s"])
     return row
 
 

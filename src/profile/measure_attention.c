@@ -55,8 +55,7 @@ static void backward(queue *q, void *arg, int index, int turn)
     int64_t e = (int64_t)dtype_bytes(y->shape->type);
     queue_submit(q, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
         .forward = op_of(y), .lddo = m->heads * m->head_dim, .dout = y->datt, .dq = y->dqkv, .dk = y->dqkv + m->heads * m->head_dim * e,
-        .dv = y->dqkv + (m->heads + m->kv_heads) * m->head_dim * e, .scratch = y->scratch,
-        .sums = y->sums}});
+        .dv = y->dqkv + (m->heads + m->kv_heads) * m->head_dim * e, .scratch = y->scratch, .sums = y->sums}});
 }
 
 /* Heads that keep all threads busy: a device may compute fewer in another way, which takes longer. */

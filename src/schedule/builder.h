@@ -9,8 +9,8 @@
  * uses of every object are known (a first walk over the program records them), so the victim is the one
  * whose next use is furthest away. What is fetched into the slot which is free last would often wait for the item
  * before, and be waited for: another that is free earlier is taken, though its own object may have to come again. A
- * changed object is written home right behind its last change, and
- * only if it will be needed again. Objects that live on the tier itself are used in place.
+ * changed object is written home right behind its last change, and only if it will be needed again. Objects
+ * that live on the tier itself are used in place.
  */
 #ifndef PT_BUILDER_H
 #define PT_BUILDER_H
