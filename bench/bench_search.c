@@ -1,12 +1,14 @@
 /* bench_search.c - how long the search takes, and what it finds beside the fixed policies.
  *
  *     bench_search [seconds [case]]              time for each search, default 0.5; one case, counted from 0
+ *     bench_search seconds random [n [seed]]     n random models of 20 to 126 layers, each on a random machine
  *
  * Blocks are priced from operations and bytes of a machine like an RTX 3090 in a host with one NVMe disk, or like two
  * cores of a processor; only the search's own time is measured here.
  */
 #include "search/search.h"
 
+#include "base/rng.h"
 #include "base/units.h"
 
 #include <stdio.h>
@@ -137,9 +139,42 @@ static int run(const search_case *x, double seconds)
     return 0;
 }
 
+static int pick(uint64_t seed, int n, const int *from)
+{
+    static uint64_t drawn;
+    uint32_t w[4];
+    rng_words(seed, RNG_TEST, 0, drawn++, w);
+    return from[w[0] % (uint32_t)n];
+}
+
+#define PICK(seed, ...) pick(seed, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (const int[]){__VA_ARGS__})
+
+/* Memory for weights and states, 16 bytes a parameter in all, from a quarter too little in RAM to plenty. */
+static int run_random(double seconds, int n, uint64_t seed)
+{
+    int failed = 0;
+    for (int i = 0; i < n && !failed; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "random model %d", i);
+        search_case x = {.name = name, .layers = PICK(seed, 20, 24, 32, 40, 48, 64, 80, 100, 126), .heads = PICK(seed, 16, 32, 64),
+                         .kv_heads = 8, .vocab = PICK(seed, 32000, 50257, 128256, 151936), .batch = PICK(seed, 4, 8, 16, 32),
+                         .seq_len = PICK(seed, 512, 1024, 2048, 4096), .rates = &gpu, .device_gib = PICK(seed, 12, 16, 24, 40, 80)};
+        x.hidden = x.heads * 128;
+        x.ffn = x.hidden * 7 / 2 / 256 * 256;
+        double layer = (double)x.hidden * x.hidden * 2.5 + 3.0 * x.hidden * x.ffn;
+        double gib = 16 * (layer * x.layers + 2.0 * x.hidden * x.vocab) / 1073741824.0;
+        x.host_gib = gib * PICK(seed, 3, 6, 8, 11, 20) / 8;
+        x.disk_gib = 3 * gib;
+        failed = run(&x, seconds);
+    }
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     double seconds = argc > 1 ? atof(argv[1]) : 0;
+    if (argc > 2 && !strcmp(argv[2], "random"))
+        return run_random(seconds, argc > 3 ? atoi(argv[3]) : 20, argc > 4 ? strtoull(argv[4], NULL, 10) : 1);
     int failed = 0, one = argc > 2 ? atoi(argv[2]) : -1;
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
         if (one < 0 || one == i)

@@ -2,12 +2,12 @@
  *
  *   1  the most economical plan: it says whether anything fits, and whether the disk is needed at all
  *   2  for each size of chunk and each way to cut the step, a descent over the moves by the estimate alone; the best
- *      of these and the policies are built and simulated: a good plan is there
+ *      of these, the same with updates elsewhere, and the policies are built and simulated: a good plan is there
  *   3  from the best: its neighbours in the order of what they are expected to take, simulated until one is faster; again
  *      from there, until no neighbour is; then from the next best start, which leads elsewhere. For models of many layers,
  *      expected is the estimate corrected by what its kind of recipe was seen to take, and steps that helped are repeated at
- *      twice the length; then the same from what is nearly as fast with other chunks or another cut, and in the end all
- *      neighbours of the best are looked at without corrections
+ *      twice the length; only large gains count at first, from the best and from what is nearly as fast with other chunks,
+ *      another cut or stride; in the end all neighbours of the best are looked at without corrections
  *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOVES = 4096, STARTS = 24, KEPT = 64, KINDS = 2048 };
+enum { BRISK = 24 /* neighbours */, MOVES = 4096, STARTS = 24, KEPT = 64, KINDS = 2048 };
 
 typedef struct ranked { recipe recipe; double ns; } ranked;
 
@@ -32,6 +32,7 @@ typedef struct walk {
     space s;
     double begun, limit_s;
     bool wide;              /* nothing more is found near by: believe the estimates, and what was learned, less */
+    bool brisk;             /* look for large gains only, and not long: many layers, at first */
     ranked *order;
     ranked starts[STARTS];
     int starts_n;
@@ -142,6 +143,12 @@ static void add_start(walk *w, const recipe *r, double ns)
     w->starts[at] = (ranked){*r, ns};
 }
 
+/* An estimate of equals is less for fewer tasks. */
+static double with_tasks(const space *s, const recipe *r, double ns)
+{
+    return ns * (1 + 0.003 * (double)(s->in->shape->batch / r->micro_batch));
+}
+
 static void find_start(walk *w, int chunking, const split *cut)
 {
     recipe r;
@@ -149,8 +156,8 @@ static void find_start(walk *w, int chunking, const split *cut)
     r.micro_batch = cut->micro_batch;
     r.visit = cut->visit;
     double ns = descend(w, &r, true);
-    if (ns >= 0) /* of equals the one of fewer tasks */
-        add_start(w, &r, ns * (1 + 0.003 * (double)(w->s.in->shape->batch / cut->micro_batch)));
+    if (ns >= 0)
+        add_start(w, &r, with_tasks(&w->s, &r, ns));
 }
 
 /* ---- simulation ---- */
@@ -199,7 +206,7 @@ static int try_recipe(walk *w, const recipe *r, double than, priced *out)
     if (fits <= 0)
         return fits;
     keep(w, &p);
-    if (than > 0 && p.step_ns >= than * 0.9999)
+    if (than > 0 && p.step_ns >= than * (w->brisk ? 0.997 : 0.9999))
         return 0;
     *out = p;
     return 1;
@@ -303,7 +310,8 @@ static int improve(walk *w, priced here)
         int n = rank_moves(w, &here);
         if (moved && !space_has_few_layers(&w->s))
             prefer_ahead(w, n, &before, &here.recipe);
-        for (int i = 0; i < n && (!found || is_little(w, &here, &next)) && !is_over(w); i++) {
+        int most = w->brisk && n > BRISK ? BRISK : n;
+        for (int i = 0; i < most && (!found || is_little(w, &here, &next)) && !is_over(w); i++) {
             int one = try_recipe(w, &w->order[i].recipe, found ? next.step_ns : here.step_ns, &next);
             if (one < 0)
                 return one;
@@ -379,7 +387,12 @@ static int pairs_from(walk *w, const priced *here, pair_room *room)
     return failed < 0 ? failed : found;
 }
 
-/* The fastest of each size of chunk and cut. */
+static bool is_same_kind(const recipe *a, const recipe *b)
+{
+    return a->chunking == b->chunking && a->micro_batch == b->micro_batch && a->visit == b->visit && a->stride == b->stride;
+}
+
+/* The fastest of each size of chunk, cut and stride. */
 static int fastest_of_each(const walk *w, priced *out, int most)
 {
     int n = 0;
@@ -387,14 +400,14 @@ static int fastest_of_each(const walk *w, priced *out, int most)
         const recipe *r = &w->kept[i].recipe;
         bool known = false;
         for (int k = 0; k < n && !known; k++)
-            known = out[k].recipe.chunking == r->chunking && out[k].recipe.micro_batch == r->micro_batch && out[k].recipe.visit == r->visit;
+            known = is_same_kind(&out[k].recipe, r);
         if (!known)
             out[n++] = w->kept[i];
     }
     return n;
 }
 
-/* From what is nearly as fast with other chunks or another cut: its neighbours may lead further. */
+/* From what is nearly as fast with other chunks, another cut or stride: its neighbours may lead further. */
 static int improve_others(walk *w)
 {
     enum { OTHERS = 4 };
@@ -402,6 +415,17 @@ static int improve_others(walk *w)
     int n = fastest_of_each(w, kinds, OTHERS), failed = 0;
     for (int i = 1; i < n && !failed && kinds[i].step_ns < best_ns(w) * 1.03; i++)
         failed = improve(w, kinds[i]);
+    return failed;
+}
+
+/* A tenth of a percent at a time takes long: first the large gains, wherever they are. */
+static int improve_briskly(walk *w)
+{
+    w->brisk = true;
+    int failed = improve(w, w->kept[0]);
+    if (!failed)
+        failed = improve_others(w);
+    w->brisk = false;
     return failed;
 }
 
@@ -513,6 +537,43 @@ static int follow_all(walk *w, const priced *least)
     return failed;
 }
 
+/* Cuts the step as the estimate likes best for what else the recipe says, and fills it. false: it does not fit however it is cut. */
+static bool cut_and_fill(const space *s, recipe *r)
+{
+    const recipe from = *r;
+    double least = INFINITY;
+    for (int i = 0; i < s->splits_n; i++) {
+        recipe x = from;
+        estimate about;
+        x.micro_batch = s->splits[i].micro_batch;
+        x.visit = s->splits[i].visit;
+        if (recipe_fill(s, &x, s->fill, &about) && with_tasks(s, &x, about.ns) < least) {
+            least = with_tasks(s, &x, about.ns);
+            *r = x;
+        }
+    }
+    return least < INFINITY;
+}
+
+/* The best with updates elsewhere and other slots for them: estimates know little of how updates pass through slots, and single moves
+ * from there seldom lead to these, for on the device a slot takes memory that a smaller micro-batch must give. */
+static int try_strides(walk *w)
+{
+    static const int strides[] = {1, 0, 2, 4}, slots[] = {0, -1, 1};
+    const recipe best = w->kept[0].recipe;
+    int failed = 0;
+    for (size_t i = 0; i < sizeof strides / sizeof *strides && w->s.in->host_tier && w->s.in->training; i++)
+        for (size_t k = 0; k < (i < 2 ? 3 : 1) && failed >= 0 && !is_over(w); k++) {
+            recipe r = best;
+            priced p;
+            r.stride = strides[i];
+            r.n_update = best.n_update + slots[k];
+            if (r.n_update > 0 && cut_and_fill(&w->s, &r))
+                failed = try_recipe(w, &r, best_ns(w), &p);
+        }
+    return failed < 0 ? failed : 0;
+}
+
 /* Descents for all ways to cut the step, then for other chunks with the way that simulation likes best. */
 static int look_around(walk *w)
 {
@@ -524,7 +585,9 @@ static int look_around(walk *w)
     split cut = best ? (split){best->micro_batch, best->visit} : w->s.splits[0];
     for (int g = 1; g < w->s.chunkings_n && !failed && !is_over(w); g++)
         find_start(w, g, &cut);
-    return failed ? failed : try_starts(w, LATER);
+    if (!failed)
+        failed = try_starts(w, LATER);
+    return failed ? failed : try_strides(w);
 }
 
 static int walk_all(walk *w, const priced *least)
@@ -535,6 +598,8 @@ static int walk_all(walk *w, const priced *least)
     int failed = look_around(w);
     if (!failed)
         failed = try_policies(w);
+    if (!failed && !space_has_few_layers(&w->s))
+        failed = improve_briskly(w);
     if (!failed)
         failed = improve(w, w->kept[0]);
     if (!failed)
