@@ -140,13 +140,3 @@ uint64_t missing_bytes(const search_input *in, const uint64_t least[TIERS])
         missing += least[t] > in->budget[t] ? least[t] - in->budget[t] : 0;
     return missing;
 }
-
-void smallest_change(const search_input *in, const uint64_t least[TIERS], char *out, size_t n)
-{
-    size_t used = 0;
-    out[0] = 0;
-    for (int t = 0; t < TIERS; t++)
-        if (least[t] > in->budget[t] && used < n)
-            used += (size_t)snprintf(out + used, n - used, "%s--%s-memory %llu", used ? " " : "", tier_names[t],
-                                     (unsigned long long)least[t]);
-}

@@ -67,8 +67,7 @@ int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN
 /* The object for what does not fit: fits false, missing_bytes, smallest_change, smaller_step (options of a step that would fit, or
  * ""), and `message`, the error's sentence. */
 json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], const char *smaller_step, const char *message);
-/* What does not fit: bytes missing, summed over the tiers, and the smallest change as options of the program. */
+/* What does not fit: bytes missing, summed over the tiers. */
 uint64_t missing_bytes(const search_input *in, const uint64_t least[TIERS]);
-void smallest_change(const search_input *in, const uint64_t least[TIERS], char *out, size_t n);
 
 #endif

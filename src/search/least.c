@@ -184,28 +184,37 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
     return enough < 0 ? enough : 0;
 }
 
-/* What the tiers that are too small would need, and in `options` how to give it. */
-static void list_missing(const space *s, const priced *least, char *tiers, size_t tiers_n, char *options, size_t options_n)
+void search_smallest_change(const search_input *in, const uint64_t least[TIERS], char *out, size_t n)
 {
-    tiers[0] = options[0] = 0;
+    size_t used = 0;
+    out[0] = 0;
+    for (int t = 0; t < TIERS; t++)
+        if (least[t] > in->budget[t] && used < n)
+            used += (size_t)snprintf(out + used, n - used, "%s--%s-memory %llu", used ? " " : "", tier_names[t],
+                                     (unsigned long long)least[t]);
+}
+
+/* What the tiers that are too small would need. */
+static void list_missing(const search_input *in, const uint64_t least[TIERS], char *out, size_t n)
+{
+    size_t used = 0;
+    out[0] = 0;
     for (int t = 0; t < TIERS; t++) {
         char need[32], have[32], missing[32];
-        size_t at = strlen(tiers), end = strlen(options);
-        if (least->bytes[t] <= s->budget[t])
-            continue;
-        snprintf(tiers + at, tiers_n - at, "%s%s of %s memory (the budget is %s, %s less)", at ? " and " : "",
-                 size_format(need, least->bytes[t]), tier_names[t], size_format(have, s->budget[t]),
-                 size_format(missing, least->bytes[t] - s->budget[t]));
-        snprintf(options + end, options_n - end, " --%s-memory %llu", tier_names[t], (unsigned long long)least->bytes[t]);
+        if (least[t] > in->budget[t] && used < n)
+            used += (size_t)snprintf(out + used, n - used, "%s%s of %s memory (the budget is %s, %s less)", used ? " and " : "",
+                                     size_format(need, least[t]), tier_names[t], size_format(have, in->budget[t]),
+                                     size_format(missing, least[t] - in->budget[t]));
     }
 }
 
 int least_refuse(space *s, const priced *least, pt_error *e)
 {
     char tiers[256], options[160];
-    list_missing(s, least, tiers, sizeof tiers, options, sizeof options);
+    list_missing(s->in, least->bytes, tiers, sizeof tiers);
+    search_smallest_change(s->in, least->bytes, options, sizeof options);
     if (!options[0])
         return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the tiers together are too small; raise --device-memory or --disk-memory");
-    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the most economical plan needs %s; give%s%s", tiers, options,
+    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the most economical plan needs %s; give %s%s", tiers, options,
                    s->in->training ? "" : ", or lower --seq-len");
 }

@@ -44,6 +44,8 @@ unsigned search_kinds(const search_input *in, update_time update);
 /* PT_DOES_NOT_FIT names what is missing and the smallest change that would make it fit; *out->least is valid then. */
 int search_plan(const search_input *in, search_result *out, pt_error *e);
 void search_result_free(search_result *r);
+/* What would make it fit, as options of the program: "--device-memory N --host-memory M". */
+void search_smallest_change(const search_input *in, const uint64_t least[TIERS], char *out, size_t n);
 
 /* For what does not fit: the first step like in->shape that does, of half as many sequences, of a quarter, ..., of one, then of one
  * that is half as long and so on. in->micro_batch is given up where such a step cannot be cut into it. 1: found, 0: none of

@@ -147,7 +147,7 @@ static void what_is_missing_is_named_with_the_change_that_mends_it(void **state)
     const uint64_t least[TIERS] = {130, 50, 2000};
     char change[160];
     assert_int_equal(missing_bytes(&in, least), 1030);
-    smallest_change(&in, least, change, sizeof change);
+    search_smallest_change(&in, least, change, sizeof change);
     assert_string_equal(change, "--device-memory 130 --disk-memory 2000");
     json_t *o = explain_misfit(&in, least, "--batch-size 2", "too small");
     assert_true(json_is_false(json_object_get(o, "fits")));
