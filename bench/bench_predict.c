@@ -3,7 +3,7 @@
  *     bench_predict run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER]
  *     bench_predict show FILE
  *
- * `run` makes PLANS plans of a model (a config.json) that differ in everything a plan decides, runs each for some steps, and
+ * `run` makes PLANS plans of a model (a config.json) that differ in everything a plan decides, runs each for some seconds, and
  * appends a JSON line a plan to FILE: what the simulator said with the profile of that minute, and what the executor took.
  * HOST_MEMORY 0: two tiers, device and disk; else three. UNIT_SEQS 0: the usual unit; else units of so many sequences, which makes
  * more micro-batches of little work. Before every GROUP of plans the profile is measured anew, and after it the first and the
@@ -25,7 +25,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { GROUP = 20, AGAIN = GROUP / 2, STEPS = 3 };
+enum { GROUP = 20, AGAIN = GROUP / 2, STEPS_LEAST = 3, STEPS_MOST = 9, SECONDS = 14 /* of steps */ };
 enum { WAYS = 3 }; /* to predict a step: from the profile, with the machine's drift since then, from the step's own times */
 
 static int refuse(const pt_error *e)
@@ -142,10 +142,10 @@ static json_t *numbers(const double *v, int n)
     return list;
 }
 
-static json_t *drifts_of(const step_run *steps)
+static json_t *drifts_of(const step_run *steps, int n)
 {
     json_t *list = json_array();
-    for (int i = 0; i < STEPS; i++)
+    for (int i = 0; i < n; i++)
         json_array_append_new(list, json_pack("[f,f,f]", steps[i].drift.compute, steps[i].drift.read, steps[i].drift.write));
     return list;
 }
@@ -161,16 +161,27 @@ static int append(const char *path, json_t *line, pt_error *e)
 }
 
 /* A plan's prediction and run, with the run's drift taken into account as well. */
-typedef struct outcome { double predicted, busy[2][QUEUES], seconds[STEPS], with_drift[STEPS], own[STEPS]; step_run steps[STEPS]; } outcome;
+typedef struct outcome {
+    int n;
+    double predicted, busy[2][QUEUES], seconds[STEPS_MOST], with_drift[STEPS_MOST], own[STEPS_MOST];
+    step_run steps[STEPS_MOST];
+} outcome;
+
+static int steps_of(double seconds)
+{
+    double n = ceil(SECONDS / seconds);
+    return n < STEPS_LEAST ? STEPS_LEAST : n > STEPS_MOST ? STEPS_MOST : (int)n;
+}
 
 static int run_plan(const setting *g, const candidate *c, outcome *o, pt_error *e)
 {
     double unused[QUEUES];
     *o = (outcome){0};
     int failed = plan_predict(g, c, no_drift, &o->predicted, o->busy[0], e);
+    o->n = steps_of(o->predicted);
     if (!failed)
-        failed = plan_execute(g, c, STEPS, o->steps, o->busy[1], e);
-    for (int i = 0; i < STEPS && !failed; i++) {
+        failed = plan_execute(g, c, o->n, o->steps, o->busy[1], e);
+    for (int i = 0; i < o->n && !failed; i++) {
         o->seconds[i] = o->steps[i].seconds;
         o->own[i] = o->steps[i].with_own_times;
         failed = plan_predict(g, c, o->steps[i].drift, &o->with_drift[i], unused, e);
@@ -180,15 +191,15 @@ static int run_plan(const setting *g, const candidate *c, outcome *o, pt_error *
 
 static void print_plan(int index, const candidate *c, const outcome *o)
 {
-    double off[WAYS][STEPS];
-    for (int i = 0; i < STEPS; i++) {
+    double off[WAYS][STEPS_MOST];
+    for (int i = 0; i < o->n; i++) {
         const double said[WAYS] = {o->predicted, o->with_drift[i], o->own[i]};
         for (int k = 0; k < WAYS; k++)
             off[k][i] = 100 * (said[k] / o->seconds[i] - 1);
     }
     printf("%4d %-14s predicted %7.3f s  measured %7.3f s  %+6.1f%%  with the drift %+6.1f%%  with its own times %+6.1f%%\n", index, c->name,
-           o->predicted, o->seconds[STEPS / 2], quantile(off[0], STEPS, 0.5), quantile(off[1], STEPS, 0.5),
-           quantile(off[2], STEPS, 0.5));
+           o->predicted, quantile(o->seconds, o->n, 0.5), quantile(off[0], o->n, 0.5), quantile(off[1], o->n, 0.5),
+           quantile(off[2], o->n, 0.5));
     fflush(stdout);
 }
 
@@ -200,8 +211,8 @@ static int note_plan(const setting *g, const char *path, int index, const candid
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     json_t *line = json_pack(
         "{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", index, "made_by",
-        c->name, "predicted_s", o->predicted, run, numbers(o->seconds, STEPS), "drift", drifts_of(o->steps), "predicted_with_drift_s",
-        numbers(o->with_drift, STEPS), "with_own_times_s", numbers(o->own, STEPS), "busy_predicted_s", numbers(o->busy[0], QUEUES),
+        c->name, "predicted_s", o->predicted, run, numbers(o->seconds, o->n), "drift", drifts_of(o->steps, o->n), "predicted_with_drift_s",
+        numbers(o->with_drift, o->n), "with_own_times_s", numbers(o->own, o->n), "busy_predicted_s", numbers(o->busy[0], QUEUES),
         "busy_measured_s", numbers(o->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0], (json_int_t)c->bytes[1], (json_int_t)c->bytes[2],
         "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic", g->device->info.arithmetic, "update", (int)c->plan.update, "date", date);
     int failed = append(path, line, e);
@@ -317,12 +328,13 @@ static void read_ratios(const json_t *line, const char *run, double ratio[WAYS])
 {
     const json_t *seconds = json_object_get(line, run);
     const json_t *said[WAYS] = {NULL, json_object_get(line, "predicted_with_drift_s"), json_object_get(line, "with_own_times_s")};
+    const size_t steps = json_array_size(seconds), n = steps < STEPS_MOST ? steps : STEPS_MOST;
     for (int k = 0; k < WAYS; k++) {
-        double v[STEPS];
-        for (size_t i = 0; i < STEPS; i++)
+        double v[STEPS_MOST];
+        for (size_t i = 0; i < n; i++)
             v[i] = json_number_value(json_array_get(seconds, i)) /
                    json_number_value(said[k] ? json_array_get(said[k], i) : json_object_get(line, "predicted_s"));
-        ratio[k] = quantile(v, STEPS, 0.5);
+        ratio[k] = quantile(v, (int)n, 0.5);
     }
 }
 
