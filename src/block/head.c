@@ -12,7 +12,7 @@ typedef struct head {
     int64_t rows, row0;  /* of the current part */
     char *normed, *dn;   /* (rows, C) of the current part */
     float *dn32, *logits;
-    int64_t ld;          /* stride of the logits' gradient, which lies on the logits */
+    int64_t ld, ldd;     /* stride of the logits, and of their gradient, which lies on them */
 } head;
 
 static int64_t slice_rows(const head *h, int i)
@@ -26,7 +26,7 @@ static void logits(const head *h)
     for (int i = 0; i < h->w->slices_n; i++)
         queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
             .layout = MATMUL_NT, .type = h->type, .out_type = PT_F32, .m = h->rows, .n = slice_rows(h, i), .k = h->config->hidden,
-            .lda = h->config->hidden, .ldb = h->config->hidden, .ldc = h->config->vocab, .a = h->normed, .b = h->w->slices[i],
+            .lda = h->config->hidden, .ldb = h->config->hidden, .ldc = h->ld, .a = h->normed, .b = h->w->slices[i],
             .c = h->logits + i * h->shape->slice_rows}});
 }
 
@@ -39,10 +39,10 @@ static void gradients(const head *h, float *table, bool first)
         if (table)
             queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
                 .layout = MATMUL_TN, .type = h->type, .out_type = PT_F32, .accumulate = !first || h->row0 > 0, .m = n, .n = hidden,
-                .k = h->rows, .lda = h->ld, .ldb = hidden, .ldc = hidden, .a = d, .b = h->normed, .c = table + start * hidden}});
+                .k = h->rows, .lda = h->ldd, .ldb = hidden, .ldc = hidden, .a = d, .b = h->normed, .c = table + start * hidden}});
         queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
             .layout = MATMUL_NN, .type = h->type, .out_type = PT_F32, .accumulate = i > 0, .m = h->rows, .n = hidden, .k = n,
-            .lda = h->ld, .ldb = hidden, .ldc = hidden, .a = d, .b = h->w->slices[i], .c = h->dn32}});
+            .lda = h->ldd, .ldb = hidden, .ldc = hidden, .a = d, .b = h->w->slices[i], .c = h->dn32}});
     }
     queue_submit(h->c->queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
         .type = h->type, .rows = h->rows, .cols = hidden, .acc = h->dn32, .g = h->dn}});
@@ -72,10 +72,10 @@ void head_forward_backward(const block_context *c, const block_weights *w, const
                   .rows = s->unit_rows - row < s->head_rows ? s->unit_rows - row : s->head_rows,
                   .normed = workspace + l.normed + (size_t)row * row_bytes, .dn = workspace + l.dn + (size_t)row * row_bytes,
                   .dn32 = (float *)(workspace + l.dn32), .logits = (float *)(workspace + l.logits),
-                  .ld = m->vocab * (int64_t)(sizeof(float) / dtype_bytes(s->type))};
+                  .ld = l.ld, .ldd = l.ld * (int64_t)(sizeof(float) / dtype_bytes(s->type))};
         logits(&h);
         queue_submit(c->queue, &(op){OP_CROSS_ENTROPY, .cross_entropy = {
-            .type = s->type, .rows = h.rows, .vocab = m->vocab, .ld = m->vocab, .lddl = h.ld, .scale = scale,
+            .type = s->type, .rows = h.rows, .vocab = m->vocab, .ld = h.ld, .lddl = h.ldd, .scale = scale,
             .logits = h.logits, .targets = u->targets + row, .loss = loss + row, .dlogits = dx ? h.logits : NULL}});
         if (dx)
             gradients(&h, of_role[table], first);

@@ -269,6 +269,9 @@ int device_open(const char *name, const device_options *o, device **out, device 
 int device_name_check(const char *name, pt_error *e);
 void device_close(device *d, device *host); /* after their queues and memory; may be NULL */
 
+/* Of the queue that does the host's part (AdamW): one where the processor has all the computing to do as well, else all of them. */
+static inline int host_queue_threads(const device *d, const device *host, int threads) { return d == host ? 1 : threads; }
+
 static inline void queue_submit(queue *q, const op *o) { q->device->table->submit(q, o); }
 static inline uint64_t queue_signal(queue *q) { return q->device->table->signal(q); }
 static inline void queue_wait(queue *q, queue *other, uint64_t value) { q->device->table->wait(q, other, value); }

@@ -117,7 +117,8 @@ void head_layout_init(head_layout *h, const model *m, const step_shape *s)
     h->normed = take(&at, (uint64_t)(s->unit_rows * c->hidden) * e);
     h->dn = take(&at, (uint64_t)(s->unit_rows * c->hidden) * e);
     h->dn32 = take(&at, (uint64_t)(s->head_rows * c->hidden) * sizeof(float));
-    h->logits = take(&at, (uint64_t)(s->head_rows * c->vocab) * sizeof(float));
+    h->ld = (int64_t)align_up((uint64_t)c->vocab, LINE / sizeof(float));
+    h->logits = take(&at, (uint64_t)(s->head_rows * h->ld) * sizeof(float));
     h->scratch = take(&at, norm_backward_scratch_bytes(s->unit_rows, 1));
     h->bytes = at;
 }

@@ -74,8 +74,11 @@ typedef struct layer_layout {
 } layer_layout;
 void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, save_level level);
 
-/* Workspace of the head: [normed x (R,C)] [dn (R,C)] [dn32 (head_rows, C) fp32] [logits (head_rows, V) fp32] [scratch] */
-typedef struct head_layout { uint64_t normed, dn, dn32, logits, scratch, bytes; } head_layout;
+/* Workspace of the head: [normed x (R,C)] [dn (R,C)] [dn32 (head_rows, C) fp32] [logits (head_rows, ld >= V) fp32] [scratch] */
+typedef struct head_layout {
+    int64_t ld; /* stride of the logits: the vocabulary in whole lines, so that all rows are aligned, the bf16 gradients on them too */
+    uint64_t normed, dn, dn32, logits, scratch, bytes;
+} head_layout;
 void head_layout_init(head_layout *h, const model *m, const step_shape *s);
 
 /* Offsets (in fp32 elements) of each parameter's gradient accumulator in its block's buffer; a tied head's

@@ -105,7 +105,7 @@ int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_e
     area a;
     device *host = b->r->host;
     queue *q = b->compute;
-    int failed = on_host ? host->table->queue_open(host, "host", 1, &q, e) : 0;
+    int failed = on_host ? host->table->queue_open(host, "host", host_queue_threads(b->r->device, host, b->r->threads), &q, e) : 0;
     if (failed)
         return failed;
     failed = region_open(b, on_host ? TIER_HOST : TIER_DEVICE, &y, "the optimizer", update_layout, &a, e);

@@ -127,7 +127,8 @@ static int open_queues(executor *x, pt_error *e)
         for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
             for (int i = 0; x->built[kind] && i < x->schedules[kind].tasks_n && !used; i++)
                 used = x->schedules[kind].tasks[i].queue == (queue_kind)q;
-        int failed = used ? d->table->queue_open(d, queue_names[q], q == QUEUE_COMPUTE ? x->o.threads : 1, &x->queues[q], e) : 0;
+        int threads = q == QUEUE_COMPUTE ? x->o.threads : q == QUEUE_HOST ? host_queue_threads(x->o.device, x->o.host, x->o.threads) : 1;
+        int failed = used ? d->table->queue_open(d, queue_names[q], threads, &x->queues[q], e) : 0;
         if (failed)
             return failed;
     }
@@ -285,6 +286,7 @@ const float *executor_losses(const executor *x) { return (const float *)(x->mail
 const double *executor_sumsq(const executor *x) { return (const double *)(x->mailbox + x->sumsq_at); }
 const schedule *executor_schedule(const executor *x, schedule_kind kind) { return x->built[kind] ? &x->schedules[kind] : NULL; }
 const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }
+int executor_threads(const executor *x) { return x->o.threads ? x->o.threads : x->o.host->info.threads; }
 void executor_time_tasks(executor *x, bool on) { x->timing = on; }
 const task_time *executor_times(const executor *x) { return x->timed ? x->times : NULL; }
 uint64_t executor_bytes(const executor *x, tier t) { return x->bytes[t]; }

@@ -45,6 +45,7 @@ const float *executor_losses(const executor *x);  /* (batch, seq_len) of the las
 const double *executor_sumsq(const executor *x);  /* sumsq_count() partial sums of the last step */
 const schedule *executor_schedule(const executor *x, schedule_kind kind);
 const schedule_input *executor_input_of(const executor *x);
+int executor_threads(const executor *x); /* that the processor may use */
 
 /* Whether the next runs take the time of each task: two looks at the clock a task. */
 void executor_time_tasks(executor *x, bool on);

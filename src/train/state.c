@@ -4,6 +4,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,6 +224,37 @@ static int clear_moments(state *s, pt_error *e)
 
 typedef struct source { const struct safetensors *st; uint64_t seed; } source;
 
+/* Random values of some rows, which depend on nothing else: all threads of the processor make them. */
+typedef struct making { const model *m; uint64_t seed; int index; int64_t row, rows; float *out; } making;
+
+static void *make_rows(void *arg)
+{
+    const making *x = arg;
+    weights_init(x->m, x->seed, x->index, x->row, x->rows, x->out);
+    return NULL;
+}
+
+static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int64_t rows, int threads, float *out)
+{
+    enum { THREADS_MOST = 64, LITTLE = 1 << 16 };
+    const int64_t cols = m->params[index].cols, most = rows * cols / LITTLE + 1;
+    making part[THREADS_MOST];
+    pthread_t thread[THREADS_MOST];
+    bool begun[THREADS_MOST] = {false};
+    int n = threads < THREADS_MOST ? threads : THREADS_MOST;
+    n = n > most ? (int)most : n > rows ? (int)rows : n;
+    for (int i = 0; i < n; i++) {
+        int64_t from = rows * i / n, to = rows * (i + 1) / n;
+        part[i] = (making){m, seed, index, row + from, to - from, out + from * cols};
+        begun[i] = i + 1 < n && !pthread_create(&thread[i], NULL, make_rows, &part[i]);
+        if (!begun[i])
+            make_rows(&part[i]);
+    }
+    for (int i = 0; i < n; i++)
+        if (begun[i])
+            pthread_join(thread[i], NULL);
+}
+
 /* Parameter by parameter, as many rows at a time as half of the spare room holds; the other half is the reader's. */
 static int fill(state *s, state_kind kind, const source *from, pt_error *e)
 {
@@ -240,7 +272,7 @@ static int fill(state *s, state_kind kind, const source *from, pt_error *e)
             if (from->st)
                 failed = weights_read(m, from->st, i, row, rows, values, s->spare + half, half, e);
             else
-                weights_init(m, from->seed, i, row, rows, values);
+                init_rows(m, from->seed, i, row, rows, executor_threads(s->x), values);
             if (!failed)
                 failed = state_write(s, kind, i, row, rows, values, e);
             if (failed)

@@ -14,7 +14,7 @@ int cuda_fail(pt_error *e, cudaError_t error, const char *doing);
 typedef struct cuda_matmul cuda_matmul;
 
 /* With a workspace of its own on the current GPU; one for all queues. */
-int cuda_matmul_open(cuda_matmul **out, pt_error *e);
+int cuda_matmul_open(const device_options *o, cuda_matmul **out, pt_error *e);
 void cuda_matmul_close(cuda_matmul *x);
 int cuda_matmul_launch(cuda_matmul *x, const op_matmul *o, cudaStream_t s, pt_error *e);
 void cuda_matmul_leave(cuda_matmul *x, cudaStream_t s); /* the stream is idle and about to be destroyed */

@@ -127,7 +127,7 @@ EXPORT int protrain_module_open(const device_options *o, device **out, pt_error 
     if (error)
         failed = cuda_fail(e, error, "opening it");
     if (!failed)
-        failed = cuda_matmul_open(&d->matmul, e);
+        failed = cuda_matmul_open(o, &d->matmul, e);
     if (!failed && !(d->memory = cuda_memory_new(o, e)))
         failed = PT_FAILED;
     if (failed) {

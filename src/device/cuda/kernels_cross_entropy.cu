@@ -61,7 +61,7 @@ DEVICE void row_gradient(const op_cross_entropy &o, const float *logits, void *o
     }
 }
 
-template <pt_dtype T> __global__ void cross_entropy_kernel(op_cross_entropy o, bool wide)
+template <pt_dtype T> __global__ void __launch_bounds__(1024) cross_entropy_kernel(op_cross_entropy o, bool wide)
 {
     int64_t row = blockIdx.x, target = o.targets[row];
     const float *logits = o.logits + row * o.ld;

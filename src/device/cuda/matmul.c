@@ -29,6 +29,7 @@
 
 #include <cublasLt.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ typedef struct matmul_key { int64_t layout, type, out_type, bias, accumulate, fe
 typedef struct choice { matmul_key key; bool found; cublasLtMatmulAlgo_t algo; } choice;
 
 struct cuda_matmul {
+    device_options options;
     cublasLtHandle_t handle;
     void *workspace;
     float *sums;
@@ -65,12 +67,13 @@ static int blas_fail(pt_error *e, cublasStatus_t status, const op_matmul *o)
 
 /* ---- life ---- */
 
-int cuda_matmul_open(cuda_matmul **out, pt_error *e)
+int cuda_matmul_open(const device_options *o, cuda_matmul **out, pt_error *e)
 {
     *out = NULL;
     cuda_matmul *x = calloc(1, sizeof *x);
     if (!x)
         return pt_fail(e, PT_FAILED, "no memory for the table of matmul algorithms");
+    x->options = *o;
     pthread_mutex_init(&x->lock, NULL);
     cublasStatus_t status = cublasLtCreate(&x->handle);
     cudaError_t error = status ? cudaSuccess : cudaMalloc(&x->workspace, WORKSPACE_BYTES);
@@ -181,6 +184,16 @@ static cublasStatus_t preference_make(const matmul_key *key, cublasLtMatmulPrefe
     return s ? s : cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
 }
 
+static void say_not_found(const cuda_matmul *x, const op_matmul *o)
+{
+    char sentence[200];
+    if (!x->options.notice)
+        return;
+    snprintf(sentence, sizeof sentence, "cuBLASLt has no algorithm for products of layout %d and %lld x %lld (N, K): a slow kernel computes them",
+             o->layout, (long long)o->n, (long long)o->k);
+    x->options.notice(x->options.arg, sentence);
+}
+
 /* The library's first proposal that keeps to the rules; none: the plain kernel. */
 static void choose(cuda_matmul *x, const op_matmul *o, choice *out)
 {
@@ -212,6 +225,8 @@ static const choice *choice_of(cuda_matmul *x, const op_matmul *o, bool few)
     choice *c = &x->choices[x->choices_n++];
     c->key = key;
     choose(x, o, c);
+    if (!c->found)
+        say_not_found(x, o);
     return c;
 }
 

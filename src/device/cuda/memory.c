@@ -153,7 +153,7 @@ static int host_block(struct cuda_memory *m, int ordinal, size_t bytes, block *b
     b->base = (char *)b->given + (HUGE_BYTES - (uintptr_t)b->given % HUGE_BYTES) % HUGE_BYTES;
     madvise(b->base, whole, MADV_HUGEPAGE); /* may be refused: only speed is lost */
     prefer_node(ordinal, b->base, whole);
-    cudaError_t error = cudaHostRegister(b->base, whole, cudaHostRegisterPortable);
+    cudaError_t error = cudaHostRegister(b->base, whole, cudaHostRegisterPortable | cudaHostRegisterMapped);
     b->pinned = !error;
     if (error) {
         cudaGetLastError();

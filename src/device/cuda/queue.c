@@ -199,20 +199,32 @@ static int marks_open(cuda_queue *q, pt_error *e)
     return error ? cuda_fail(e, error, "opening a trace") : 0;
 }
 
+/* With the lock held. When the stream is idle is known after waiting for it: marks count from there. Only where none is open, for what
+ * was submitted before this is then done, and what comes after it has not begun. */
+static cudaError_t anchor_locked(cuda_queue *q)
+{
+    cudaError_t error = cudaEventRecord(q->start, q->stream);
+    if (!error)
+        error = cudaEventSynchronize(q->start);
+    q->start_ns = now_ns();
+    return error;
+}
+
+/* Marks that sync has not resolved stay open although they are complete: to anchor between a mark and the next would leave the op
+ * between them out. */
 static int run_mark(cuda_queue *q, int64_t *ns, pt_error *e)
 {
     int failed = q->marks ? 0 : marks_open(q, e);
     if (failed)
         return failed;
     pthread_mutex_lock(&q->lock);
-    cudaError_t error = q->marks_n == MARKS ? cudaStreamSynchronize(q->stream) : cudaSuccess;
-    resolve_locked(q);
-    if (!error && !q->marks_n) { /* measure anew from here */
-        q->start_ns = now_ns();
-        error = cudaEventRecord(q->start, q->stream);
-        if (!error)
-            error = cudaEventSynchronize(q->start);
+    cudaError_t error = cudaSuccess;
+    if (q->marks_n == MARKS) {
+        error = cudaStreamSynchronize(q->stream);
+        resolve_locked(q);
     }
+    if (!error && !q->marks_n)
+        error = anchor_locked(q);
     mark *m = &q->marks[(q->marks_first + q->marks_n) % MARKS];
     if (!error)
         error = cudaEventRecord(m->event, q->stream);

@@ -1,0 +1,168 @@
+/* Products on the device under test: against sums in double precision, in every layout and type and with all that can be added; a
+ * row's bits beside other rows; and what marks say of how long they took. */
+#include "reference.h"
+
+typedef struct product {
+    op_matmul o;
+    tensor a, b, bias, residual, before, stream;
+} product;
+
+static product product_make(op_matmul o, bool bias, bool residual, bool stream)
+{
+    product p = {.o = o};
+    p.o.lda = (o.layout == MATMUL_TN ? o.m : o.k) + 8;
+    p.o.ldb = (o.layout == MATMUL_NT ? o.k : o.n) + 16;
+    p.o.ldc = o.n + 8;
+    p.a = tensor_random(o.type, (o.layout == MATMUL_TN ? o.k : o.m) * p.o.lda, 0, 1);
+    p.b = tensor_random(o.type, (o.layout == MATMUL_NT ? o.n : o.k) * p.o.ldb, 0, 1);
+    p.bias = tensor_random(o.type, o.n, 0, 1);
+    p.residual = tensor_random(o.type, o.m * p.o.ldc, 0, 1);
+    p.before = tensor_random(o.out_type, o.m * p.o.ldc, 0, 1);
+    p.stream = tensor_random(PT_F32, o.m * p.o.ldc, 0, 1);
+    p.o.a = p.a.data;
+    p.o.b = p.b.data;
+    p.o.bias = bias ? p.bias.data : NULL;
+    p.o.residual = residual ? p.residual.data : NULL;
+    p.o.stream = stream ? test_copy(p.stream.data, tensor_bytes(&p.stream)) : NULL;
+    p.o.c = test_copy(p.before.data, tensor_bytes(&p.before));
+    return p;
+}
+
+static void product_run(const product *p)
+{
+    run_op(1, &(op){OP_MATMUL, .matmul = p->o});
+}
+
+static void sums(const product *p, int64_t m, int64_t n, double *sum, double *size)
+{
+    const op_matmul *o = &p->o;
+    *sum = *size = 0;
+    for (int64_t k = 0; k < o->k; k++) {
+        double x = p->a.value[o->layout == MATMUL_TN ? k * o->lda + m : m * o->lda + k] *
+                   p->b.value[o->layout == MATMUL_NT ? n * o->ldb + k : k * o->ldb + n];
+        *sum += x;
+        *size += fabs(x);
+    }
+}
+
+/* Products in fp32 may be off by 2^-24 of all magnitudes for each of them. */
+static void product_check(const product *p)
+{
+    const op_matmul *o = &p->o;
+    for (int64_t m = 0; m < o->m; m++)
+        for (int64_t n = 0; n < o->ldc; n++) {
+            int64_t at = m * o->ldc + n;
+            double got = element(o->out_type, o->c, at), sum, size;
+            if (n >= o->n) { /* between the rows nothing is written */
+                assert_true(got == p->before.value[at] && (!o->stream || o->stream[at] == (float)p->stream.value[at]));
+                continue;
+            }
+            sums(p, m, n, &sum, &size);
+            sum += o->bias ? p->bias.value[n] : 0;
+            double streamed = sum + p->stream.value[at], slack = (double)(o->k + 8) * (size + 4) * 0x1p-24;
+            double want = o->residual ? sum + p->residual.value[at] : o->stream ? streamed : sum + (o->accumulate ? p->before.value[at] : 0);
+            near(o->out_type, got, want, slack, "c", at);
+            if (o->stream)
+                near(PT_F32, o->stream[at], streamed, slack, "stream", at);
+        }
+}
+
+static void every_layout_type_and_addition(void **state)
+{
+    static const int64_t sizes[][3] = {{64, 128, 96}, {17, 40, 64}, {5, 72, 200}, {130, 33, 31}, {1, 16, 8}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int kind = 0; kind < 9; kind++) {
+            op_matmul o = {.layout = kind % 3, .type = kind / 3 ? PT_BF16 : PT_F32, .out_type = kind / 3 == 1 ? PT_BF16 : PT_F32,
+                           .m = sizes[i][0], .n = sizes[i][1], .k = sizes[i][2]};
+            product p = product_make(o, false, false, false);
+            product_run(&p);
+            product_check(&p);
+            if (o.out_type == PT_F32) { /* as weight gradients are */
+                o.accumulate = true;
+                p = product_make(o, false, false, false);
+                product_run(&p);
+                product_check(&p);
+                o.accumulate = false;
+            }
+            for (int more = 1; more < 8 && o.layout == MATMUL_NT && o.type == o.out_type; more++) { /* as forward's are */
+                p = product_make(o, more & 1, more & 2, more & 4);
+                product_run(&p);
+                product_check(&p);
+            }
+            test_teardown(state);
+        }
+}
+
+/* However many rows a micro-batch has. Products of few rows, which generation has, may be computed in another way. */
+static void a_row_has_the_same_bits_beside_any_others(void **state)
+{
+    const int64_t most = device_is_slow() ? 70 : 2500, n = device_is_slow() ? 24 : 512, k = device_is_slow() ? 48 : 768;
+    for (int kind = 0; kind < 4; kind++) {
+        op_matmul o = {.layout = kind % 2 ? MATMUL_NN : MATMUL_NT, .type = kind / 2 ? PT_BF16 : PT_F32, .m = most, .n = n, .k = k};
+        o.out_type = o.type;
+        product p = product_make(o, kind % 2 == 0, false, false);
+        product_run(&p);
+        char *whole = test_copy(p.o.c, tensor_bytes(&p.before));
+        const int64_t rows[] = {17, 32, most / 3, most - 1};
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            product part = p;
+            int64_t from = (most - rows[i]) / 2;
+            part.o.m = rows[i];
+            part.o.a = (char *)p.a.data + (size_t)(from * p.o.lda) * dtype_bytes(o.type);
+            part.o.c = (char *)p.o.c + (size_t)(from * p.o.ldc) * dtype_bytes(o.type);
+            memcpy(p.o.c, p.before.data, tensor_bytes(&p.before));
+            product_run(&part);
+            same_bits(part.o.c, whole + (size_t)(from * p.o.ldc) * dtype_bytes(o.type), (size_t)(rows[i] * p.o.ldc) * dtype_bytes(o.type), "rows");
+        }
+        test_teardown(state);
+    }
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* Milliseconds that n products take by the device's marks around them, and by the clock here. */
+static double marked(const product *p, int n, double *here)
+{
+    queue *q = the_test.queues[1];
+    pt_error e = {0};
+    int64_t begin = 0, end = 0;
+    double from = now_ms();
+    queue_mark(q, &begin);
+    for (int i = 0; i < n; i++)
+        queue_submit(q, &(op){OP_MATMUL, .matmul = p->o});
+    queue_mark(q, &end);
+    if (queue_sync(q, queue_signal(q), &e))
+        fail_msg("%s", e.text);
+    *here = now_ms() - from;
+    assert_true((double)begin * 1e-6 >= from - 0.1 && (double)end * 1e-6 <= from + *here + 0.1);
+    return (double)(end - begin) * 1e-6;
+}
+
+/* The queue is idle between the turns. This process may lose the processor for a while, but not in all turns. */
+static void marks_say_how_long_the_work_between_them_took(void **state)
+{
+    const int64_t size = device_is_slow() ? 24 : 512;
+    product p = product_make((op_matmul){.layout = MATMUL_NT, .m = size, .n = size, .k = size}, false, false, false);
+    double here = 0;
+    int n = 1, good = 0;
+    for (marked(&p, n, &here); here < 20; n *= 2)
+        marked(&p, n, &here);
+    for (int turn = 0; turn < 20 && !good; turn++)
+        good = marked(&p, n, &here) > 0.7 * here;
+    assert_true(good);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OP_TEST(every_layout_type_and_addition),
+        OP_TEST(a_row_has_the_same_bits_beside_any_others),
+        OP_TEST(marks_say_how_long_the_work_between_them_took),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
