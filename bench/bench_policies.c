@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STEPS = 2, ROUNDS_MAX = 16, PLANS_MAX = POLICIES + 1 };
+enum { STEPS = 2, PROFILES = 5, ROUNDS_MAX = 16, PLANS_MAX = POLICIES + 1 };
 
 typedef struct runner { candidate plan; double predicted, seconds[STEPS * ROUNDS_MAX]; } runner;
 
@@ -33,7 +33,7 @@ static int make_plans(setting *g, runner *all, int *n, pt_error *e)
         *n += fits > 0;
     }
     for (int i = 0; i < *n && !failed; i++)
-        failed = plan_predict(g, &all[i].plan, no_drift, &all[i].predicted, busy, e);
+        failed = plan_predict(g, &all[i].plan, &all[i].predicted, busy, e);
     return failed;
 }
 
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     if (!failed)
         failed = size_parse(argv[7], &g.search.budget[TIER_DEVICE], &e);
     if (!failed)
-        failed = setting_profile(&g, &e);
+        failed = setting_profile(&g, PROFILES, &e);
     if (!failed)
         failed = make_plans(&g, all, &n, &e);
     if (!failed)

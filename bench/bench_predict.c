@@ -3,16 +3,21 @@
  *     bench_predict run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER]
  *     bench_predict show FILE
  *
- * `run` makes PLANS plans of a model (a config.json) that differ in everything a plan decides, runs each for some seconds, and
- * appends a JSON line a plan to FILE: what the simulator said with the profile of that minute, and what the executor took.
- * HOST_MEMORY 0: two tiers, device and disk; else three. UNIT_SEQS 0: the usual unit; else units of so many sequences, which makes
- * more micro-batches of little work. Before every GROUP of plans the profile is measured anew, and after it the first and the
- * middle one run once more: how far they are from their first times is the noise. Plans that FILE has already are not run again,
- * so that a collection may be ended and begun as often as one likes. Plan number i is the same in every run.
+ * `run` makes PLANS plans of a model (a config.json) that differ in everything a plan decides, runs them, and appends a JSON line a
+ * plan to FILE: what the simulator said, and what the executor took. HOST_MEMORY 0: two tiers, device and disk; else three.
+ * UNIT_SEQS 0: the usual unit; else units of so many sequences, which makes more micro-batches of little work. Plans that FILE has
+ * already are not run again, so that a collection may be ended and begun as often as one likes. Plan number i is the same in
+ * every run, as far as it is not made from the profile.
  *
- * `show` prints, for each case in FILE, the median and 95th percentile of the error and of the noise: as predicted; with the
- * machine's drift since the profile taken into account, step by step (machine_speed); and with the times that each kind of work
- * took in the step itself, which leaves the simulation's own error. And the rank correlation of predicted and measured.
+ * A virtual machine's speed changes by a tenth or two within seconds and stays so for a while, so that a minute's profile says
+ * little of the next minute's steps. Plans are therefore taken in groups, and a group has rounds: in each the machine is profiled
+ * and each plan of the group runs a few steps, in another order. The median of all rounds' profiles predicts, the median of all
+ * rounds' steps is what was measured: both are of the same quarter of an hour. A group's first plan is in it twice: how far both
+ * are apart is the noise.
+ *
+ * `show` prints, for each case in FILE, the median and 95th percentile of the error and of the noise: as predicted, and with the times
+ * that each kind of work took in the step itself, which leaves the simulation's own error. And the rank correlation of predicted
+ * and measured.
  */
 #include "plan_run.h"
 
@@ -25,8 +30,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { GROUP = 20, AGAIN = GROUP / 2, STEPS_LEAST = 3, STEPS_MOST = 9, SECONDS = 14 /* of steps */ };
-enum { WAYS = 3 }; /* to predict a step: from the profile, with the machine's drift since then, from the step's own times */
+enum { GROUP = 10, ROUNDS = 3, PROFILES = 3 /* a round */, ROUND_STEPS = 3, STEPS = ROUNDS * ROUND_STEPS };
+enum { WAYS = 2 }; /* to predict a step: from the profiles, from the step's own times */
 
 static int refuse(const pt_error *e)
 {
@@ -142,14 +147,6 @@ static json_t *numbers(const double *v, int n)
     return list;
 }
 
-static json_t *drifts_of(const step_run *steps, int n)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("[f,f,f]", steps[i].drift.compute, steps[i].drift.read, steps[i].drift.write));
-    return list;
-}
-
 static int append(const char *path, json_t *line, pt_error *e)
 {
     FILE *f = fopen(path, "ae");
@@ -160,74 +157,52 @@ static int append(const char *path, json_t *line, pt_error *e)
     return fclose(f) ? pt_fail_errno(e, PT_FAILED, "%s", path) : 0;
 }
 
-/* A plan's prediction and run, with the run's drift taken into account as well. */
-typedef struct outcome {
-    int n;
-    double predicted, busy[2][QUEUES], seconds[STEPS_MOST], with_drift[STEPS_MOST], own[STEPS_MOST];
-    step_run steps[STEPS_MOST];
-} outcome;
+/* A plan of a group. */
+typedef struct member {
+    int index;
+    const candidate *plan;
+    double predicted, busy[2][QUEUES], seconds[STEPS], own[STEPS];
+    int n; /* steps */
+} member;
 
-static int steps_of(double seconds)
+static int run_member(const setting *g, member *x, pt_error *e)
 {
-    double n = ceil(SECONDS / seconds);
-    return n < STEPS_LEAST ? STEPS_LEAST : n > STEPS_MOST ? STEPS_MOST : (int)n;
-}
-
-static int run_plan(const setting *g, const candidate *c, outcome *o, pt_error *e)
-{
-    double unused[QUEUES];
-    *o = (outcome){0};
-    int failed = plan_predict(g, c, no_drift, &o->predicted, o->busy[0], e);
-    o->n = steps_of(o->predicted);
-    if (!failed)
-        failed = plan_execute(g, c, o->n, o->steps, o->busy[1], e);
-    for (int i = 0; i < o->n && !failed; i++) {
-        o->seconds[i] = o->steps[i].seconds;
-        o->own[i] = o->steps[i].with_own_times;
-        failed = plan_predict(g, c, o->steps[i].drift, &o->with_drift[i], unused, e);
+    step_run steps[ROUND_STEPS];
+    int failed = plan_execute(g, x->plan, ROUND_STEPS, steps, x->busy[1], e);
+    for (int i = 0; i < ROUND_STEPS && !failed; i++) {
+        x->seconds[x->n] = steps[i].seconds;
+        x->own[x->n++] = steps[i].with_own_times;
     }
     return failed;
 }
 
-static void print_plan(int index, const candidate *c, const outcome *o)
+static void print_member(const member *x)
 {
-    double off[WAYS][STEPS_MOST];
-    for (int i = 0; i < o->n; i++) {
-        const double said[WAYS] = {o->predicted, o->with_drift[i], o->own[i]};
-        for (int k = 0; k < WAYS; k++)
-            off[k][i] = 100 * (said[k] / o->seconds[i] - 1);
-    }
-    printf("%4d %-14s predicted %7.3f s  measured %7.3f s  %+6.1f%%  with the drift %+6.1f%%  with its own times %+6.1f%%\n", index, c->name,
-           o->predicted, quantile(o->seconds, o->n, 0.5), quantile(off[0], o->n, 0.5), quantile(off[1], o->n, 0.5),
-           quantile(off[2], o->n, 0.5));
+    double own[STEPS];
+    for (int i = 0; i < x->n; i++)
+        own[i] = x->own[i] / x->seconds[i];
+    double measured = quantile(x->seconds, x->n, 0.5);
+    printf("%4d %-14s predicted %7.3f s  measured %7.3f s  %+6.1f%%  with its own times %+6.1f%%\n", x->index, x->plan->name, x->predicted,
+           measured, 100 * (x->predicted / measured - 1), 100 * (quantile(own, x->n, 0.5) - 1));
     fflush(stdout);
 }
 
-/* run: "measured_s", or "again_s" where the plan runs for the second time. */
-static int note_plan(const setting *g, const char *path, int index, const candidate *c, const char *run, const outcome *o, pt_error *e)
+/* run: "measured_s", or "again_s" for the plan that is there twice. */
+static int note_member(const setting *g, const char *path, const member *x, const char *run, pt_error *e)
 {
     char date[32];
     time_t now = time(NULL);
+    const candidate *c = x->plan;
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     json_t *line = json_pack(
-        "{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", index, "made_by",
-        c->name, "predicted_s", o->predicted, run, numbers(o->seconds, o->n), "drift", drifts_of(o->steps, o->n), "predicted_with_drift_s",
-        numbers(o->with_drift, o->n), "with_own_times_s", numbers(o->own, o->n), "busy_predicted_s", numbers(o->busy[0], QUEUES),
-        "busy_measured_s", numbers(o->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0], (json_int_t)c->bytes[1], (json_int_t)c->bytes[2],
-        "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic", g->device->info.arithmetic, "update", (int)c->plan.update, "date", date);
+        "{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", x->index, "made_by", c->name,
+        "predicted_s", x->predicted, run, numbers(x->seconds, x->n), "with_own_times_s", numbers(x->own, x->n), "busy_predicted_s",
+        numbers(x->busy[0], QUEUES), "busy_measured_s", numbers(x->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0],
+        (json_int_t)c->bytes[1], (json_int_t)c->bytes[2], "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic",
+        g->device->info.arithmetic, "update", (int)c->plan.update, "date", date);
     int failed = append(path, line, e);
     json_decref(line);
     return failed;
-}
-
-static int one_plan(const setting *g, const char *path, int index, const candidate *c, const char *run, pt_error *e)
-{
-    outcome o;
-    int failed = run_plan(g, c, &o, e);
-    if (failed)
-        return failed;
-    print_plan(index, c, &o);
-    return note_plan(g, path, index, c, run, &o, e);
 }
 
 /* ---- a collection ---- */
@@ -249,22 +224,6 @@ static bool is_done(const char *path, const char *name, int index)
     return found;
 }
 
-/* Plans of a group that will run again. */
-typedef struct repeated { candidate plan; int index; } repeated;
-
-static int run_again(const setting *g, const char *path, repeated *r, pt_error *e)
-{
-    int failed = r->plan.plan.chunks_n ? one_plan(g, path, r->index, &r->plan, "again_s", e) : 0;
-    candidate_free(&r->plan);
-    return failed;
-}
-
-static int run_all_again(const setting *g, const char *path, repeated r[2], pt_error *e)
-{
-    int failed = run_again(g, path, &r[0], e);
-    return failed ? failed : run_again(g, path, &r[1], e);
-}
-
 static int make_plan(setting *g, int index, candidate *c, pt_error *e)
 {
     source s = {(uint64_t)index, 0};
@@ -276,41 +235,71 @@ static int make_plan(setting *g, int index, candidate *c, pt_error *e)
     return failed;
 }
 
-static int profile_again(setting *g, pt_error *e)
+typedef struct group { candidate plans[GROUP]; member members[GROUP + 1]; int n; } group;
+
+/* The next plans that FILE lacks and that fit, from number *next on. */
+static int make_group(const char *path, setting *g, int *next, int plans, group *x, pt_error *e)
 {
-    int failed = setting_profile(g, e);
-    if (!failed)
-        printf("profile: %.2f s, sure to %.1f%%\n", g->profile.seconds, 100 * g->profile.costs.spread);
+    int failed = 0;
+    *x = (group){.n = 0};
+    for (; *next < plans && x->n < GROUP && !failed; ++*next) {
+        if (is_done(path, g->name, *next))
+            continue;
+        if (!g->profiles_n)
+            failed = setting_profile(g, PROFILES, e);
+        if (!failed)
+            failed = make_plan(g, *next, &x->plans[x->n], e);
+        if (!failed) {
+            x->members[x->n] = (member){.index = *next, .plan = &x->plans[x->n]};
+            x->n++;
+        }
+        failed = failed == PT_DOES_NOT_FIT ? 0 : failed;
+    }
+    return failed;
+}
+
+static int run_rounds(setting *g, member *all, int n, pt_error *e)
+{
+    int failed = 0;
+    for (int round = 0; round < ROUNDS && !failed; round++) {
+        if (round)
+            failed = setting_profile(g, PROFILES, e);
+        for (int i = 0; i < n && !failed; i++)
+            failed = run_member(g, &all[round % 2 ? n - 1 - i : i], e);
+        printf("round %d of %d\n", round + 1, ROUNDS);
+        fflush(stdout);
+    }
+    return failed;
+}
+
+static int run_group(const char *path, setting *g, group *x, pt_error *e)
+{
+    x->members[x->n] = (member){.index = x->members[0].index, .plan = x->members[0].plan};
+    int failed = run_rounds(g, x->members, x->n + 1, e);
+    for (int i = 0; i <= x->n && !failed; i++) {
+        member *m = &x->members[i];
+        failed = plan_predict(g, m->plan, &m->predicted, m->busy[0], e);
+        if (!failed) {
+            print_member(m);
+            failed = note_member(g, path, m, i < x->n ? "measured_s" : "again_s", e);
+        }
+    }
     return failed;
 }
 
 static int collect(const char *path, setting *g, int plans, pt_error *e)
 {
-    repeated again[2] = {{.index = 0}, {.index = 0}};
-    bool profiled = false;
+    static group x;
     int failed = 0;
-    for (int i = 0, run = 0; i < plans && !failed; i++) {
-        candidate c = {0};
-        if (is_done(path, g->name, i))
-            continue;
-        if (!profiled && (failed = run_all_again(g, path, again, e)) == 0)
-            failed = profile_again(g, e);
-        profiled = true;
-        if (!failed)
-            failed = make_plan(g, i, &c, e);
-        if (failed == PT_DOES_NOT_FIT) {
-            failed = 0;
-            continue;
-        }
-        if (!failed)
-            failed = one_plan(g, path, i, &c, "measured_s", e);
-        if (!failed && run % AGAIN == 0)
-            again[run % GROUP / AGAIN] = (repeated){c, i};
-        else
-            candidate_free(&c);
-        profiled = ++run % GROUP;
+    for (int next = 0; next < plans && !failed;) {
+        g->profiles_n = 0;
+        failed = make_group(path, g, &next, plans, &x, e);
+        if (!failed && x.n)
+            failed = run_group(path, g, &x, e);
+        for (int i = 0; i < x.n; i++)
+            candidate_free(&x.plans[i]);
     }
-    return failed ? failed : run_all_again(g, path, again, e);
+    return failed;
 }
 
 /* ---- results ---- */
@@ -327,10 +316,10 @@ typedef struct results {
 static void read_ratios(const json_t *line, const char *run, double ratio[WAYS])
 {
     const json_t *seconds = json_object_get(line, run);
-    const json_t *said[WAYS] = {NULL, json_object_get(line, "predicted_with_drift_s"), json_object_get(line, "with_own_times_s")};
-    const size_t steps = json_array_size(seconds), n = steps < STEPS_MOST ? steps : STEPS_MOST;
+    const json_t *said[WAYS] = {NULL, json_object_get(line, "with_own_times_s")};
+    const size_t steps = json_array_size(seconds), n = steps < STEPS ? steps : STEPS;
     for (int k = 0; k < WAYS; k++) {
-        double v[STEPS_MOST];
+        double v[STEPS];
         for (size_t i = 0; i < n; i++)
             v[i] = json_number_value(json_array_get(seconds, i)) /
                    json_number_value(said[k] ? json_array_get(said[k], i) : json_object_get(line, "predicted_s"));
@@ -393,7 +382,7 @@ static double rank_correlation(const results *r)
 
 static void print_case(const results *r)
 {
-    static const char *const ways[WAYS] = {"as predicted", "with the machine's drift", "with each step's own times"};
+    static const char *const ways[WAYS] = {"as predicted", "with each step's own times"};
     printf("%s: %d plans, %.2f to %.2f s a step, rank correlation %.3f\n", r->name, r->n, quantile(r->measured, r->n, 0),
            quantile(r->measured, r->n, 1), rank_correlation(r));
     for (int k = 0; k < WAYS; k++)

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DISK_PART = 32 << 20, DISK_PARTS = 4 }; /* of which the disk's speed is told */
-
 int setting_open(setting *g, char **v, const char *folder, pt_error *e)
 {
     static const device_options none = {.threads = 0};
@@ -30,8 +28,6 @@ int setting_open(setting *g, char **v, const char *folder, pt_error *e)
         failed = machine_probe(&m, e);
     if (failed)
         return failed;
-    if (disk_open(folder, (uint64_t)DISK_PART * DISK_PARTS, NULL, &g->file, e) || disk_channel_open(g->file, &g->channel, e))
-        return PT_FAILED;
     step_shape_init(&g->shape, g->model, PT_BF16, batch, seq_len);
     if (unit) {
         g->shape.unit_seqs = unit;
@@ -50,148 +46,61 @@ int setting_open(setting *g, char **v, const char *folder, pt_error *e)
     return 0;
 }
 
-/* ---- the machine's speed ---- */
-
-const rates no_drift = {1, 1, 1};
-
-static int compute_rate(const setting *g, double *out, pt_error *e)
-{
-    enum { N = 1536, ALL = 3 * N * N }; /* beyond the second cache, as a model's are */
-    static bf16 values[ALL];
-    queue *q;
-    int failed = g->device->table->queue_open(g->device, "speed", 0, &q, e);
-    if (failed)
-        return failed;
-    const op product = {OP_MATMUL, .matmul = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = N, .n = N, .k = N, .lda = N,
-                                              .ldb = N, .ldc = N, .a = values, .b = values + N * N, .c = values + 2 * N * N}};
-    for (int i = 0; i < 2 * N * N && !values[2 * N * N - 1]; i++)
-        values[i] = bf16_from_f32((float)rng_normal(1, RNG_TEST, 0, (uint64_t)i));
-    double start = clock_s(), took = 0, n = 0;
-    for (; took < 0.33 && !failed; took = clock_s() - start, n++) {
-        queue_submit(q, &product);
-        failed = queue_sync(q, queue_signal(q), e);
-    }
-    g->device->table->queue_close(q);
-    *out = n / took;
-    return failed;
-}
-
-static int disk_rates(const setting *g, rates *out, pt_error *e)
-{
-    static _Alignas(DISK_ALIGN) char part[DISK_PART];
-    int failed = 0;
-    double start = clock_s();
-    for (uint64_t i = 0; i < DISK_PARTS && !failed; i++)
-        failed = disk_write(g->channel, i * DISK_PART, part, DISK_PART, e);
-    double written = clock_s();
-    for (uint64_t i = 0; i < DISK_PARTS && !failed; i++)
-        failed = disk_read(g->channel, i * DISK_PART, part, DISK_PART, e);
-    const double bytes = (double)DISK_PART * DISK_PARTS;
-    out->write = bytes / (written - start);
-    out->read = bytes / (clock_s() - written);
-    return failed;
-}
-
-int machine_speed(const setting *g, rates *out, pt_error *e)
-{
-    int failed = disk_rates(g, out, e);
-    return failed ? failed : compute_rate(g, &out->compute, e);
-}
-
-static rates mean_of(rates a, rates b) { return (rates){(a.compute + b.compute) / 2, (a.read + b.read) / 2, (a.write + b.write) / 2}; }
-static rates ratio_of(rates a, rates b) { return (rates){a.compute / b.compute, a.read / b.read, a.write / b.write}; }
-
-static void slow_curve(cost_curve *c, double drift)
-{
-    for (int i = 0; i < c->n; i++)
-        c->ns[i] /= drift;
-}
-
-static costs costs_at(const costs *from, rates drift)
-{
-    costs c = *from;
-    for (int k = 0; k < c.kinds_n; k++)
-        for (int level = 0; level < SAVE_LEVELS; level++) {
-            c.layer[k].forward_ns[level] /= drift.compute;
-            c.layer[k].backward_ns[level] /= drift.compute;
-        }
-    c.embed_ns /= drift.compute;
-    c.head_ns /= drift.compute;
-    cost_curve *computed[] = {&c.finish, &c.embed_finish, &c.update_device, &c.update_host};
-    for (size_t i = 0; i < sizeof computed / sizeof *computed; i++)
-        slow_curve(computed[i], drift.compute);
-    slow_curve(&c.read, drift.read);
-    slow_curve(&c.write, drift.write);
-    return c;
-}
-
-enum { PROFILES = 7 };
+/* ---- profiles ---- */
 
 /* Of each number at this place in all of them. */
-static void take_median(const costs *all, size_t at, costs *out)
+static void take_median(const setting *g, size_t at, costs *out)
 {
-    double v[PROFILES];
-    for (int i = 0; i < PROFILES; i++)
-        v[i] = *(const double *)((const char *)&all[i] + at);
-    *(double *)((char *)out + at) = quantile(v, PROFILES, 0.5);
+    double v[PROFILES_MOST];
+    for (int i = 0; i < g->profiles_n; i++)
+        v[i] = *(const double *)((const char *)&g->profiles[i] + at);
+    *(double *)((char *)out + at) = quantile(v, g->profiles_n, 0.5);
 }
 
-static void take_medians(const costs *all, size_t at, size_t bytes, costs *out)
+static void take_medians(const setting *g, size_t at, size_t bytes, costs *out)
 {
     for (size_t i = 0; i < bytes; i += sizeof(double))
-        take_median(all, at + i, out);
+        take_median(g, at + i, out);
 }
 
 /* A size that one of them left out is left out. */
-static void take_curve(const costs *all, size_t at, costs *out)
+static void take_curve(const setting *g, size_t at, costs *out)
 {
     cost_curve *c = (cost_curve *)((char *)out + at);
-    for (int i = 0; i < PROFILES; i++) {
-        int n = ((const cost_curve *)((const char *)&all[i] + at))->n;
+    for (int i = 0; i < g->profiles_n; i++) {
+        int n = ((const cost_curve *)((const char *)&g->profiles[i] + at))->n;
         c->n = n < c->n ? n : c->n;
     }
-    take_medians(all, at + offsetof(cost_curve, ns), (size_t)c->n * sizeof(double), out);
+    take_medians(g, at + offsetof(cost_curve, ns), (size_t)c->n * sizeof(double), out);
 }
 
-static costs median_costs(const costs *all)
+static costs median_costs(const setting *g)
 {
     static const size_t curves[] = {offsetof(costs, finish), offsetof(costs, embed_finish), offsetof(costs, update_device),
                                     offsetof(costs, update_host), offsetof(costs, to_device), offsetof(costs, from_device),
                                     offsetof(costs, read), offsetof(costs, write)};
     static const size_t numbers[] = {offsetof(costs, embed_ns), offsetof(costs, head_ns), offsetof(costs, head_eval_ns),
                                      offsetof(costs, task_ns), offsetof(costs, step_ns)};
-    costs c = all[0];
-    take_medians(all, offsetof(costs, layer), sizeof c.layer, &c);
-    take_medians(all, offsetof(costs, slow), sizeof c.slow, &c);
+    costs c = g->profiles[0];
+    take_medians(g, offsetof(costs, layer), sizeof c.layer, &c);
+    take_medians(g, offsetof(costs, slow), sizeof c.slow, &c);
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
-        take_curve(all, curves[i], &c);
+        take_curve(g, curves[i], &c);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        take_median(all, numbers[i], &c);
+        take_median(g, numbers[i], &c);
     return c;
 }
 
-int setting_profile(setting *g, pt_error *e)
+int setting_profile(setting *g, int n, pt_error *e)
 {
-    costs all[PROFILES];
-    rates speed[PROFILES + 1];
-    int failed = machine_speed(g, &speed[0], e);
-    g->speed = (rates){0};
-    for (int i = 0; i < PROFILES && !failed; i++) {
+    int failed = 0;
+    for (int i = 0; i < n && g->profiles_n < PROFILES_MOST && !failed; i++) {
         failed = profile_get(&g->request, &g->profile, e);
-        all[i] = g->profile.costs;
         if (!failed)
-            failed = machine_speed(g, &speed[i + 1], e);
+            g->profiles[g->profiles_n++] = g->profile.costs;
     }
-    for (int i = 0; i < PROFILES && !failed; i++) {
-        rates now = mean_of(speed[i], speed[i + 1]);
-        g->speed.compute += now.compute / PROFILES;
-        g->speed.read += now.read / PROFILES;
-        g->speed.write += now.write / PROFILES;
-    }
-    for (int i = 0; i < PROFILES && !failed; i++) /* as they would have been at the mean speed */
-        all[i] = costs_at(&all[i], ratio_of(g->speed, mean_of(speed[i], speed[i + 1])));
     if (!failed)
-        g->profile.costs = median_costs(all);
+        g->profile.costs = median_costs(g);
     return failed;
 }
 
@@ -212,18 +121,18 @@ static int predict(const setting *g, const candidate *c, const costs *prices, do
     return failed;
 }
 
-int plan_predict(const setting *g, const candidate *c, rates drift, double *seconds, double busy[QUEUES], pt_error *e)
+int plan_predict(const setting *g, const candidate *c, double *seconds, double busy[QUEUES], pt_error *e)
 {
-    const costs prices = costs_at(&g->profile.costs, drift);
+    const costs *prices = &g->profile.costs;
     const schedule_input in = input_of(g, c);
     schedule s;
     simulation sim;
-    int failed = predict(g, c, &prices, seconds, e);
+    int failed = predict(g, c, prices, seconds, e);
     if (!failed)
         failed = schedule_build(&in, c->plan.update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, &s, e);
     if (failed)
         return failed;
-    failed = simulate(&in, &s, &prices, false, &sim, e);
+    failed = simulate(&in, &s, prices, false, &sim, e);
     for (int q = 0; q < QUEUES && !failed; q++)
         busy[q] = sim.busy_ns[q] * 1e-9;
     schedule_free(&s);
@@ -266,17 +175,13 @@ static int run_step(timed_step *t, int64_t step, pt_error *e)
 
 static int run_steps(timed_step *t, int steps_n, step_run *steps, pt_error *e)
 {
-    rates before = no_drift, after = no_drift;
     int failed = 0;
     for (int64_t step = 0; step <= steps_n && !failed; step++) {
         failed = run_step(t, step, e);
-        if (!failed)
-            failed = machine_speed(t->g, &after, e);
         if (step)
-            steps[step - 1] = (step_run){.seconds = t->seconds, .drift = ratio_of(mean_of(before, after), t->g->speed)};
+            steps[step - 1] = (step_run){.seconds = t->seconds};
         if (step && !failed)
             failed = predict(t->g, t->c, &t->own, &steps[step - 1].with_own_times, e);
-        before = after;
     }
     return failed;
 }
