@@ -245,10 +245,9 @@ static int make_group(const char *path, setting *g, int *next, int plans, group 
     for (; *next < plans && x->n < GROUP && !failed; ++*next) {
         if (is_done(path, g->name, *next))
             continue;
-        if (!g->profiles_n)
-            failed = setting_profile(g, PROFILES, e);
-        if (!failed)
-            failed = make_plan(g, *next, &x->plans[x->n], e);
+        if (!g->profiles_n && (failed = setting_profile(g, PROFILES, e)))
+            return failed;
+        failed = make_plan(g, *next, &x->plans[x->n], e);
         if (!failed) {
             x->members[x->n] = (member){.index = *next, .plan = &x->plans[x->n]};
             x->n++;
@@ -266,7 +265,8 @@ static int run_rounds(setting *g, member *all, int n, pt_error *e)
             failed = setting_profile(g, PROFILES, e);
         for (int i = 0; i < n && !failed; i++)
             failed = run_member(g, &all[round % 2 ? n - 1 - i : i], e);
-        printf("round %d of %d\n", round + 1, ROUNDS);
+        if (!failed)
+            printf("round %d of %d\n", round + 1, ROUNDS);
         fflush(stdout);
     }
     return failed;

@@ -149,22 +149,30 @@ static int pick(uint64_t seed, int n, const int *from)
 
 #define PICK(seed, ...) pick(seed, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (const int[]){__VA_ARGS__})
 
-/* Memory for weights and states, 16 bytes a parameter in all, from a quarter too little in RAM to plenty. */
+/* Weights and states take about 16 bytes a parameter; the host has room for 3/8 of that up to plenty. */
+static search_case random_case(uint64_t seed)
+{
+    search_case x = {.name = "random model", .kv_heads = 8, .rates = &gpu};
+    x.layers = PICK(seed, 20, 24, 32, 40, 48, 64, 80, 100, 126);
+    x.heads = PICK(seed, 16, 32, 64);
+    x.vocab = PICK(seed, 32000, 50257, 128256, 151936);
+    x.batch = PICK(seed, 4, 8, 16, 32);
+    x.seq_len = PICK(seed, 512, 1024, 2048, 4096);
+    x.device_gib = PICK(seed, 12, 16, 24, 40, 80);
+    x.hidden = x.heads * 128;
+    x.ffn = x.hidden * 7 / 2 / 256 * 256;
+    double layer = (double)x.hidden * x.hidden * 2.5 + 3.0 * x.hidden * x.ffn;
+    double gib = 16 * (layer * x.layers + 2.0 * x.hidden * x.vocab) / 1073741824.0;
+    x.host_gib = gib * PICK(seed, 3, 6, 8, 11, 20) / 8;
+    x.disk_gib = 3 * gib;
+    return x;
+}
+
 static int run_random(double seconds, int n, uint64_t seed)
 {
     int failed = 0;
     for (int i = 0; i < n && !failed; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "random model %d", i);
-        search_case x = {.name = name, .layers = PICK(seed, 20, 24, 32, 40, 48, 64, 80, 100, 126), .heads = PICK(seed, 16, 32, 64),
-                         .kv_heads = 8, .vocab = PICK(seed, 32000, 50257, 128256, 151936), .batch = PICK(seed, 4, 8, 16, 32),
-                         .seq_len = PICK(seed, 512, 1024, 2048, 4096), .rates = &gpu, .device_gib = PICK(seed, 12, 16, 24, 40, 80)};
-        x.hidden = x.heads * 128;
-        x.ffn = x.hidden * 7 / 2 / 256 * 256;
-        double layer = (double)x.hidden * x.hidden * 2.5 + 3.0 * x.hidden * x.ffn;
-        double gib = 16 * (layer * x.layers + 2.0 * x.hidden * x.vocab) / 1073741824.0;
-        x.host_gib = gib * PICK(seed, 3, 6, 8, 11, 20) / 8;
-        x.disk_gib = 3 * gib;
+        const search_case x = random_case(seed);
         failed = run(&x, seconds);
     }
     return failed;

@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* As little on the device as can be for a size of chunk, a place of the saved inputs, a time of update and a visit: one visit holds
  * the inputs of all micro-batches, more than one the gradients of all layers. */

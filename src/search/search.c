@@ -143,7 +143,7 @@ static void add_start(walk *w, const recipe *r, double ns)
     w->starts[at] = (ranked){*r, ns};
 }
 
-/* An estimate of equals is less for fewer tasks. */
+/* Of two that are about equal the one of fewer tasks is liked better: estimates know little of what a task costs. */
 static double with_tasks(const space *s, const recipe *r, double ns)
 {
     return ns * (1 + 0.003 * (double)(s->in->shape->batch / r->micro_batch));
@@ -387,12 +387,13 @@ static int pairs_from(walk *w, const priced *here, pair_room *room)
     return failed < 0 ? failed : found;
 }
 
-static bool is_same_kind(const recipe *a, const recipe *b)
+static bool is_same_kind(const walk *w, const recipe *a, const recipe *b)
 {
-    return a->chunking == b->chunking && a->micro_batch == b->micro_batch && a->visit == b->visit && a->stride == b->stride;
+    return a->chunking == b->chunking && a->micro_batch == b->micro_batch && a->visit == b->visit &&
+           (space_has_few_layers(&w->s) || a->stride == b->stride);
 }
 
-/* The fastest of each size of chunk, cut and stride. */
+/* The fastest of each size of chunk and cut, and of many layers of each stride. */
 static int fastest_of_each(const walk *w, priced *out, int most)
 {
     int n = 0;
@@ -400,7 +401,7 @@ static int fastest_of_each(const walk *w, priced *out, int most)
         const recipe *r = &w->kept[i].recipe;
         bool known = false;
         for (int k = 0; k < n && !known; k++)
-            known = is_same_kind(&out[k].recipe, r);
+            known = is_same_kind(w, &out[k].recipe, r);
         if (!known)
             out[n++] = w->kept[i];
     }

@@ -236,13 +236,13 @@ static void *make_rows(void *arg)
 
 static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int64_t rows, int threads, float *out)
 {
-    enum { THREADS_MOST = 64, LITTLE = 1 << 16 };
+    enum { THREADS_MOST = 64, LITTLE = 1 << 14 };
     const int64_t cols = m->params[index].cols, most = rows * cols / LITTLE + 1;
     making part[THREADS_MOST];
     pthread_t thread[THREADS_MOST];
     bool begun[THREADS_MOST] = {false};
-    int n = threads < THREADS_MOST ? threads : THREADS_MOST;
-    n = n > most ? (int)most : n > rows ? (int)rows : n;
+    int n = threads < 1 ? 1 : threads < THREADS_MOST ? threads : THREADS_MOST;
+    n = n < most ? n : (int)most;
     for (int i = 0; i < n; i++) {
         int64_t from = rows * i / n, to = rows * (i + 1) / n;
         part[i] = (making){m, seed, index, row + from, to - from, out + from * cols};

@@ -42,6 +42,7 @@ typedef struct choice { matmul_key key; bool found; cublasLtMatmulAlgo_t algo; }
 
 struct cuda_matmul {
     device_options options;
+    char missing[200];    /* what the library had no algorithm for, first; said at the end, by the thread that closes */
     cublasLtHandle_t handle;
     void *workspace;
     float *sums;
@@ -94,6 +95,8 @@ void cuda_matmul_close(cuda_matmul *x)
 {
     if (!x)
         return;
+    if (x->missing[0] && x->options.notice)
+        x->options.notice(x->options.arg, x->missing);
     if (x->done)
         cudaEventDestroy(x->done);
     cudaFree(x->sums);
@@ -184,14 +187,11 @@ static cublasStatus_t preference_make(const matmul_key *key, cublasLtMatmulPrefe
     return s ? s : cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
 }
 
-static void say_not_found(const cuda_matmul *x, const op_matmul *o)
+static void note_missing(cuda_matmul *x, const op_matmul *o)
 {
-    char sentence[200];
-    if (!x->options.notice)
-        return;
-    snprintf(sentence, sizeof sentence, "cuBLASLt has no algorithm for products of layout %d and %lld x %lld (N, K): a slow kernel computes them",
-             o->layout, (long long)o->n, (long long)o->k);
-    x->options.notice(x->options.arg, sentence);
+    if (!x->missing[0])
+        snprintf(x->missing, sizeof x->missing, "cuBLASLt had no algorithm for products of layout %d, N %lld, K %lld: a slow kernel computed them",
+                 o->layout, (long long)o->n, (long long)o->k);
 }
 
 /* The library's first proposal that keeps to the rules; none: the plain kernel. */
@@ -226,7 +226,7 @@ static const choice *choice_of(cuda_matmul *x, const op_matmul *o, bool few)
     c->key = key;
     choose(x, o, c);
     if (!c->found)
-        say_not_found(x, o);
+        note_missing(x, o);
     return c;
 }
 
