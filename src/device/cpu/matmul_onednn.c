@@ -2,7 +2,7 @@
  *
  * c is cut into rectangles of one size, and each is one single-threaded call:
  *
- *        n ->  0        512       1024   1200           a rectangle that would pass the edge is moved
+ *        n ->  0        448        896   1200           a rectangle that would pass the edge is moved
  *     m   0    +---------+---------+                    back until it ends there; what it computes a
  *     |        |         |         |                    second time is not stored. So all calls for
  *     v 256    +---------+-------[=+=====]              a product have one shape, and with it one
@@ -14,7 +14,8 @@
  * the one rounding are our own epilogue, the same as for our own products.
  *
  * oneDNN as distributions build it runs on OpenMP threads: each of our threads asks for a team of
- * one, else every call would start a team per core, and split K by the size of the team.
+ * one, also before it makes a primitive, which remembers the size of the team; else every call would start a team per core,
+ * and split K by its size.
  *
  * Whether oneDNN has a kernel depends on shape and processor alone: without one the product is ours. Anything else that goes
  * wrong (no memory) is an error, never a product of ours instead: that would be other bits.
@@ -34,9 +35,9 @@
 #include <stdio.h>
 
 enum {
-    ROWS = 256, ROWS_SMALL = 64, COLS = 512, /* of a rectangle; with fewer rows or columns, see onednn_matmul */
+    ROWS = 256, ROWS_SMALL = 64, COLS_MOST = 512, /* of a rectangle; with fewer rows, see onednn_matmul; columns: cols_of */
     PRIMITIVES_MOST = 512,
-    SUM_BYTES = ROWS * COLS * 4
+    SUM_BYTES = ROWS * COLS_MOST * 4
 };
 
 /* ---- the two generations of the interface --------------------------------------------------- */
@@ -119,15 +120,15 @@ static void product_drop(product *p)
         matrix_desc_drop(&p->matrix[i]);
 }
 
-/* The workspace comes from our scratch space where it fits there, else oneDNN allocates it. */
-static dnnl_status_t product_try(product *p, dnnl_engine_t engine, dnnl_scratchpad_mode_t mode)
+/* The workspace comes from our scratch space: one that oneDNN allocates belongs to the primitive, which all threads run at once. */
+static dnnl_status_t product_try(product *p, dnnl_engine_t engine)
 {
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t desc = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(&attr);
     if (status)
         return status;
-    status = dnnl_primitive_attr_set_scratchpad_mode(attr, mode);
+    status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     if (!status)
         status = product_desc_make(&desc, engine, p->matrix, attr);
     if (!status)
@@ -138,7 +139,7 @@ static dnnl_status_t product_try(product *p, dnnl_engine_t engine, dnnl_scratchp
         return status;
     const_dnnl_primitive_desc_t own;
     p->workspace = NULL;
-    if (mode == dnnl_scratchpad_mode_user && !dnnl_primitive_get_primitive_desc(p->primitive, &own))
+    if (!dnnl_primitive_get_primitive_desc(p->primitive, &own))
         p->workspace = dnnl_primitive_desc_query_md(own, dnnl_query_scratchpad_md, 0);
     if (p->workspace && dnnl_memory_desc_get_size(p->workspace) == 0)
         p->workspace = NULL;
@@ -157,16 +158,14 @@ static dnnl_status_t product_make(product *p, const product_key *key, dnnl_engin
     const struct { pt_dtype type; int64_t rows, cols, row_step, col_step; } shape[3] = {
         {key->type, key->rows, key->k, a_turned ? 1 : key->lda, a_turned ? key->lda : 1},
         {key->type, key->k, key->cols, b_turned ? 1 : key->ldb, b_turned ? key->ldb : 1},
-        {PT_F32, key->rows, key->cols, COLS, 1}};
+        {PT_F32, key->rows, key->cols, key->cols, 1}};
     dnnl_status_t status = dnnl_success;
     int made = 0;
     for (; made < 3 && !status; made += !status)
         status = matrix_desc_make(&p->matrix[made], shape[made].type, shape[made].rows, shape[made].cols, shape[made].row_step,
                                   shape[made].col_step);
     if (!status)
-        status = product_try(p, engine, dnnl_scratchpad_mode_user);
-    if (status == dnnl_unimplemented)
-        status = product_try(p, engine, dnnl_scratchpad_mode_library);
+        status = product_try(p, engine);
     p->usable = !status;
     for (int i = 0; i < made && status; i++)
         matrix_desc_drop(&p->matrix[i]);
@@ -215,7 +214,7 @@ static void team_of_one(void)
         set_threads(1);
 }
 
-/* sum (rows, cols; row stride COLS) = a . b. */
+/* sum (rows, cols) = a . b. */
 static dnnl_status_t product_run(const product *p, const void *a, const void *b, float *sum, void *workspace)
 {
     dnnl_memory_t memory[4] = {NULL};
@@ -260,7 +259,7 @@ static void onednn_rectangle(void *arg, int64_t tile, int thread)
     if (status)
         atomic_store(job->status, (int)status);
     else
-        KERNEL_BEST(matmul_epilogue)(o, sum + (m0 - m) * COLS + (n0 - n), COLS, m0, rows, n0, cols);
+        KERNEL_BEST(matmul_epilogue)(o, sum + (m0 - m) * key->cols + (n0 - n), key->cols, m0, rows, n0, cols);
 }
 
 static int product_failed(const op_matmul *o, dnnl_status_t status, pt_error *e)
@@ -272,13 +271,27 @@ static int product_failed(const op_matmul *o, dnnl_status_t status, pt_error *e)
                    status == dnnl_out_of_memory ? "out of memory" : "it reports an error", (int)status);
 }
 
+/* By n alone: as many as make the rectangles compute least twice, and of those the most. */
+static int64_t cols_of(int64_t n)
+{
+    enum { STEP = 64, COLS_LEAST = 256 };
+    int64_t best = n, least = INT64_MAX;
+    for (int64_t cols = COLS_MOST; cols >= COLS_LEAST && n > COLS_MOST; cols -= STEP) {
+        int64_t computed = (n + cols - 1) / cols * cols;
+        best = computed < least ? cols : best;
+        least = computed < least ? computed : least;
+    }
+    return best;
+}
+
 int onednn_matmul(pool *p, const op_matmul *o, pt_error *e)
 {
     if (o->m < ONEDNN_ROWS_LEAST || o->k == 0)
         return 0;
+    team_of_one();
     product_key key = {o->layout, o->type, .k = o->k, .lda = o->lda, .ldb = o->ldb};
     key.rows = o->m >= ROWS ? ROWS : o->m >= ROWS_SMALL ? ROWS_SMALL : ONEDNN_ROWS_LEAST;
-    key.cols = o->n >= COLS ? COLS : o->n;
+    key.cols = cols_of(o->n);
     product spare = {.usable = false};
     const product *found;
     dnnl_status_t status = product_find(&key, &spare, &found);
@@ -295,5 +308,5 @@ int onednn_matmul(pool *p, const op_matmul *o, pt_error *e)
 void onednn_name(char *out, size_t size)
 {
     const dnnl_version_t *v = dnnl_version();
-    snprintf(out, size, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+    snprintf(out, size, "oneDNN %d.%d.%d isa %#x", v->major, v->minor, v->patch, (unsigned)dnnl_get_effective_cpu_isa());
 }
