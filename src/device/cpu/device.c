@@ -6,8 +6,8 @@
  */
 #include "device/cpu/isa.h"
 #include "device/cpu/matmul.h"
-#include "device/cpu/populate.h"
 #include "device/cpu/queue.h"
+#include "device/populate.h"
 
 #include <cpuid.h>
 #include <sched.h>

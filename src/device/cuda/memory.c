@@ -1,17 +1,18 @@
 /* memory.c - arenas on the GPU and pinned memory beside it.
  *
  * Device memory is one cudaMalloc a block, given out from a multiple of 4096. Host memory is mapped in its exact size
- * on huge pages, on the NUMA node that the GPU hangs on where there are several, and then registered with CUDA, which
- * pins it: only then do copies run beside compute and at the link's speed. (cudaMallocHost rounds up, chooses its own pages,
+ * on huge pages, on the NUMA node that the GPU hangs on where there are several, taken by several threads, and then registered with
+ * CUDA, which pins it: only then do copies run beside compute and at the link's speed. (cudaMallocHost rounds up, chooses its own pages,
  * and the CUDA runtime's own limits are met late.)
  *
- *     mmap  [ gap | 2 MiB page | 2 MiB page | ... | last part ]     MADV_HUGEPAGE, mbind, cudaHostRegister
- *                 ^ base
+ *     mmap  [ gap | 2 MiB page | 2 MiB page | ... | last part ]     MADV_HUGEPAGE, mbind, populate,
+ *                 ^ base                                             cudaHostRegister
  *
  * What can go wrong: pinning is refused (RLIMIT_MEMLOCK in containers, WSL's limit of a part of RAM). Then the memory stays
  * pageable, everything works, slower, and a notice says so once.
  */
 #include "device/cuda/cuda.h"
+#include "device/populate.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -153,6 +154,12 @@ static int host_block(struct cuda_memory *m, int ordinal, size_t bytes, block *b
     b->base = (char *)b->given + (HUGE_BYTES - (uintptr_t)b->given % HUGE_BYTES) % HUGE_BYTES;
     madvise(b->base, whole, MADV_HUGEPAGE); /* may be refused: only speed is lost */
     prefer_node(ordinal, b->base, whole);
+    if (populate(b->base, whole, m->options.threads ? m->options.threads : (int)sysconf(_SC_NPROCESSORS_ONLN))) {
+        pt_fail_errno(e, PT_DOES_NOT_FIT, "the system has no %zu bytes of host memory left, though it promised them; give a smaller "
+                      "--host-memory, end other programs, or raise the container's limit", bytes);
+        munmap(b->given, b->mapped);
+        return PT_DOES_NOT_FIT;
+    }
     cudaError_t error = cudaHostRegister(b->base, whole, cudaHostRegisterPortable | cudaHostRegisterMapped);
     b->pinned = !error;
     if (error) {

@@ -6,7 +6,7 @@
  * does not know it, a byte of each page is written. A container's limit may kill the process in either case, so whoever asks for
  * an arena looks at what is free before.
  */
-#include "device/cpu/populate.h"
+#include "device/populate.h"
 
 #include <errno.h>
 #include <pthread.h>
