@@ -1,0 +1,71 @@
+/* descend.c - starts for a walk: descents over the moves by the estimate alone. See search.c. */
+#include "search/walk.h"
+
+typedef struct descent { const space *s; double ns; bool better, any; update_time update; } descent;
+
+static bool is_better(void *arg, const recipe *r, const estimate *about)
+{
+    descent *d = arg;
+    if (about->ns >= d->ns * 0.999 || !walk_within(d->s, about, 1) || (!d->any && r->update != d->update))
+        return false;
+    d->ns = about->ns;
+    return d->better = true;
+}
+
+/* Something to start from that fits, saving as near as possible: false where the estimate finds nothing. */
+static bool first_fit(const space *s, recipe *r, estimate *about)
+{
+    for (int slots = 2; slots > 0; slots--)
+        for (tier place = TIER_DEVICE; place <= TIER_DISK; place++) {
+            if (!space_has(s, place))
+                continue;
+            recipe_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
+            r->n_update = slots;
+            r->n_swap = slots > 1 ? r->visit + 2 : 2;
+            r->n_buffer = s->chunkings[r->chunking].at_once + (slots > 1);
+            if (recipe_fill(s, r, s->fill, about))
+                return true;
+        }
+    return false;
+}
+
+double walk_descend(walk *w, recipe *r, bool any_update)
+{
+    estimate here;
+    if (!first_fit(&w->s, r, &here))
+        return -1;
+    descent d = {&w->s, here.ns, true, any_update, r->update};
+    while (d.better) {
+        d.better = false;
+        recipe_moves(&w->s, r, false, is_better, &d);
+    }
+    return d.ns;
+}
+
+static void add_start(walk *w, const recipe *r, double ns)
+{
+    if (w->starts_n == STARTS && ns >= w->starts[STARTS - 1].ns)
+        return;
+    int at = w->starts_n < STARTS ? w->starts_n++ : STARTS - 1;
+    while (at > 0 && ns < w->starts[at - 1].ns) {
+        w->starts[at] = w->starts[at - 1];
+        at--;
+    }
+    w->starts[at] = (ranked){*r, ns};
+}
+
+double walk_with_tasks(const space *s, const recipe *r, double ns)
+{
+    return ns * (1 + 0.003 * (double)(s->in->shape->batch / r->micro_batch));
+}
+
+void walk_find_start(walk *w, int chunking, const split *cut)
+{
+    recipe r;
+    recipe_init(&w->s, &r, chunking);
+    r.micro_batch = cut->micro_batch;
+    r.visit = cut->visit;
+    double ns = walk_descend(w, &r, true);
+    if (ns >= 0)
+        add_start(w, &r, walk_with_tasks(&w->s, &r, ns));
+}

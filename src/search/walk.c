@@ -1,0 +1,333 @@
+/* walk.c - from a plan that is priced to its neighbours, by simulation; what is learned on the way. See search.c. */
+#include "search/walk.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { BRISK = 24 /* neighbours */ };
+
+double walk_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+bool walk_is_over(const walk *w) { return walk_now_s() - w->begun > w->limit_s; }
+
+double walk_best_ns(const walk *w) { return w->kept_n ? w->kept[0].step_ns : 0; }
+
+void walk_keep(walk *w, const priced *x)
+{
+    if (!w->kept_n || x->step_ns < w->kept[0].step_ns) {
+        if (w->better_n == 256)
+            memmove(w->better, w->better + 1, (size_t)--w->better_n * sizeof *w->better);
+        w->better[w->better_n].at_s = walk_now_s() - w->begun;
+        w->better[w->better_n++].ns = x->step_ns;
+    }
+    for (int i = 0; i < w->kept_n; i++)
+        if (recipe_hash(&w->s, &w->kept[i].recipe) == recipe_hash(&w->s, &x->recipe))
+            return;
+    if (w->kept_n == KEPT && x->step_ns >= w->kept[KEPT - 1].step_ns)
+        return;
+    int at = w->kept_n < KEPT ? w->kept_n++ : KEPT - 1;
+    while (at > 0 && x->step_ns < w->kept[at - 1].step_ns) {
+        w->kept[at] = w->kept[at - 1];
+        at--;
+    }
+    w->kept[at] = *x;
+}
+
+/* ---- simulation ---- */
+
+bool walk_within(const space *s, const estimate *x, double slack)
+{
+    for (int t = 0; t < TIERS; t++)
+        if ((double)x->bytes[t] > slack * (double)s->fill[t])
+            return false;
+    return true;
+}
+
+double walk_memory_slack(const walk *w) { return !space_has_few_layers(&w->s) ? 1.02 : w->wide ? 1.3 : 1.08; }
+double walk_time_slack(const walk *w) { return !space_has_few_layers(&w->s) ? 1.05 : w->wide ? 2 : 1.3; }
+
+static bias *find_bias(walk *w, uint64_t kind)
+{
+    uint64_t i = kind % KINDS;
+    while (w->biases[i].kind && w->biases[i].kind != kind)
+        i = (i + 1) % KINDS;
+    return &w->biases[i];
+}
+
+static void learn(walk *w, const priced *x)
+{
+    estimate about;
+    recipe_estimate(&w->s, &x->recipe, &about);
+    bias *b = find_bias(w, recipe_kind(&x->recipe));
+    double factor = x->step_ns / about.ns;
+    if (x->step_ns <= 0 || (!b->kind && w->biases_n >= KINDS / 2))
+        return;
+    if (!b->kind || factor < b->factor) {
+        w->biases_n += !b->kind;
+        *b = (bias){recipe_kind(&x->recipe), factor};
+    }
+}
+
+/* What it will take as far as is known. Of a kind that is not known the best is thought: so each is tried once, and early. */
+static double expected_ns(walk *w, const recipe *r, double estimated_ns)
+{
+    const bias *b = find_bias(w, recipe_kind(r));
+    return estimated_ns * (b->kind ? b->factor : 1);
+}
+
+int walk_try(walk *w, const recipe *r, double than, priced *out)
+{
+    recipe x = *r;
+    priced p;
+    int fits = recipe_price_filled(&w->s, &x, than * 1.005, than, &p, w->e);
+    if (fits >= 0 && !space_has_few_layers(&w->s))
+        learn(w, &p);
+    if (fits <= 0)
+        return fits;
+    walk_keep(w, &p);
+    if (than > 0 && p.step_ns >= than * (w->brisk ? 0.997 : 0.9999))
+        return 0;
+    *out = p;
+    return 1;
+}
+
+static int by_ns(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    return x->ns < y->ns ? -1 : x->ns > y->ns;
+}
+
+typedef struct collection { walk *w; double limit, least, expected; int n; } collection;
+
+/* What may be faster than where we are. */
+static bool collect(void *arg, const recipe *r, const estimate *about)
+{
+    collection *c = arg;
+    if (c->n == MOVES) {
+        qsort(c->w->order, MOVES, sizeof *c->w->order, by_ns);
+        c->n = MOVES / 2;
+        c->limit = c->expected = c->w->order[c->n].ns;
+    }
+    double ns = space_has_few_layers(&c->w->s) ? about->ns : expected_ns(c->w, r, about->ns);
+    if (about->ns < c->limit && about->least_ns < c->least && ns < c->expected && walk_within(&c->w->s, about, walk_memory_slack(c->w)))
+        c->w->order[c->n++] = (ranked){*r, ns};
+    return false;
+}
+
+/* A recipe in numbers that can be subtracted, without what follows from them by filling. */
+enum { ASPECTS = SAVE_LEVELS + TIERS + 3 };
+
+static void count_aspects(const space *s, const recipe *r, double out[ASPECTS])
+{
+    memset(out, 0, ASPECTS * sizeof *out);
+    for (int i = 0; i < s->layers; i++) {
+        out[r->level[i]]++;
+        out[SAVE_LEVELS + r->place[i]]++;
+    }
+    out[ASPECTS - 3] = r->n_buffer;
+    out[ASPECTS - 2] = r->n_update;
+    out[ASPECTS - 1] = r->n_swap;
+}
+
+/* How many times the step from `before` to `here` leads from there to `next`; 0: another way. */
+static double steps_on(const space *s, const recipe *before, const recipe *here, const recipe *next)
+{
+    double a[ASPECTS], b[ASPECTS], c[ASPECTS], aa = 0, ab = 0, bb = 0;
+    count_aspects(s, before, a);
+    count_aspects(s, here, b);
+    count_aspects(s, next, c);
+    for (int i = 0; i < ASPECTS; i++) {
+        double step = b[i] - a[i], more = c[i] - b[i];
+        aa += step * step;
+        ab += step * more;
+        bb += more * more;
+    }
+    return ab > 0 && ab * ab > 0.9 * aa * bb ? ab / aa : 0;
+}
+
+/* What was faster is tried again at about twice the length, before anything else: estimates that are wrong about a way prefer the
+ * shortest steps on it. */
+static void prefer_ahead(walk *w, int n, const recipe *before, const recipe *here)
+{
+    for (int i = 0; i < n; i++) {
+        double steps = steps_on(&w->s, before, here, &w->order[i].recipe);
+        if (steps > 1.2 && steps < 5)
+            w->order[i].ns = fabs(steps - 2) - 5;
+    }
+    qsort(w->order, (size_t)n, sizeof *w->order, by_ns);
+}
+
+/* The neighbours in the order of what they are expected to take. */
+static int rank_moves(walk *w, const priced *from)
+{
+    estimate here;
+    recipe r = from->recipe;
+    space_correct(&w->s, &r, from->bytes);
+    recipe_estimate(&w->s, &r, &here);
+    bool all = w->wide || space_has_few_layers(&w->s);
+    collection c = {w, here.ns * walk_time_slack(w), from->step_ns, all ? INFINITY : from->step_ns * walk_time_slack(w), 0};
+    recipe_moves(&w->s, &r, true, collect, &c);
+    qsort(w->order, (size_t)c.n, sizeof *w->order, by_ns);
+    return c.n;
+}
+
+/* Whether other neighbours are looked at although this one is faster. Walks over many layers by the first ones take thousands of
+ * steps. */
+static bool is_little(const walk *w, const priced *here, const priced *next)
+{
+    return w->wide || (!space_has_few_layers(&w->s) && next->step_ns > here->step_ns * 0.999);
+}
+
+int walk_improve(walk *w, priced here)
+{
+    recipe before;
+    bool moved = false;
+    for (int found = 1; found > 0 && !walk_is_over(w);) {
+        priced next;
+        found = 0;
+        int n = rank_moves(w, &here);
+        if (moved && !space_has_few_layers(&w->s))
+            prefer_ahead(w, n, &before, &here.recipe);
+        int most = w->brisk && n > BRISK ? BRISK : n;
+        for (int i = 0; i < most && (!found || is_little(w, &here, &next)) && !walk_is_over(w); i++) {
+            int one = walk_try(w, &w->order[i].recipe, found ? next.step_ns : here.step_ns, &next);
+            if (one < 0)
+                return one;
+            found = found || one;
+        }
+        moved = found;
+        before = here.recipe;
+        if (found)
+            here = next;
+    }
+    return 0;
+}
+
+typedef struct crowd { recipe *all; int n, of; } crowd;
+
+static bool gather(void *arg, const recipe *r, const estimate *about)
+{
+    (void)about;
+    crowd *c = arg;
+    if (c->n < c->of)
+        c->all[c->n++] = *r;
+    return false;
+}
+
+enum { SEEN = 1 << 16 };
+
+typedef struct pairs { collection c; uint64_t *seen; int seen_n; } pairs;
+
+/* Each only once: most pairs can be had in two orders, and many in more. */
+static bool collect_new(void *arg, const recipe *r, const estimate *about)
+{
+    pairs *p = arg;
+    if (about->ns >= p->c.limit || p->seen_n > SEEN / 2)
+        return false;
+    uint64_t hash = recipe_hash(&p->c.w->s, r), i = hash % SEEN;
+    while (p->seen[i] && p->seen[i] != hash)
+        i = (i + 1) % SEEN;
+    if (p->seen[i])
+        return false;
+    p->seen[i] = hash;
+    p->seen_n++;
+    return collect(&p->c, r, about);
+}
+
+/* Two moves away, in the order of the estimates. */
+static int rank_pairs(walk *w, const priced *from, crowd *near, uint64_t *seen)
+{
+    estimate here;
+    recipe r = from->recipe;
+    memset(seen, 0, SEEN * sizeof *seen);
+    space_correct(&w->s, &r, from->bytes);
+    recipe_estimate(&w->s, &r, &here);
+    pairs p = {{w, here.ns * 1.1, from->step_ns, INFINITY, 0}, seen, 0};
+    near->n = 0;
+    recipe_moves(&w->s, &r, true, gather, near);
+    for (int i = 0; i < near->n && !walk_is_over(w); i++)
+        recipe_moves(&w->s, &near->all[i], true, collect_new, &p);
+    qsort(w->order, (size_t)p.c.n, sizeof *w->order, by_ns);
+    return p.c.n;
+}
+
+/* What one walk over pairs needs. */
+typedef struct pair_room { crowd near; uint64_t *seen; } pair_room;
+
+/* 1: a pair of moves from here leads to something faster than the best. */
+static int pairs_from(walk *w, const priced *here, pair_room *room)
+{
+    priced next;
+    int n = rank_pairs(w, here, &room->near, room->seen), found = 0;
+    for (int i = 0; i < n && !found && !walk_is_over(w); i++)
+        found = walk_try(w, &w->order[i].recipe, walk_best_ns(w), &next);
+    int failed = found > 0 ? walk_improve(w, next) : 0;
+    return failed < 0 ? failed : found;
+}
+
+static bool is_same_kind(const walk *w, const recipe *a, const recipe *b)
+{
+    return a->chunking == b->chunking && a->micro_batch == b->micro_batch && a->visit == b->visit &&
+           (space_has_few_layers(&w->s) || a->stride == b->stride);
+}
+
+/* The fastest of each size of chunk and cut, and of many layers of each stride. */
+static int fastest_of_each(const walk *w, priced *out, int most)
+{
+    int n = 0;
+    for (int i = 0; i < w->kept_n && n < most; i++) {
+        const recipe *r = &w->kept[i].recipe;
+        bool known = false;
+        for (int k = 0; k < n && !known; k++)
+            known = is_same_kind(w, &out[k].recipe, r);
+        if (!known)
+            out[n++] = w->kept[i];
+    }
+    return n;
+}
+
+int walk_improve_others(walk *w)
+{
+    enum { OTHERS = 4 };
+    priced kinds[OTHERS];
+    int n = fastest_of_each(w, kinds, OTHERS), failed = 0;
+    for (int i = 1; i < n && !failed && kinds[i].step_ns < walk_best_ns(w) * 1.03; i++)
+        failed = walk_improve(w, kinds[i]);
+    return failed;
+}
+
+int walk_improve_briskly(walk *w)
+{
+    w->brisk = true;
+    int failed = walk_improve(w, w->kept[0]);
+    if (!failed)
+        failed = walk_improve_others(w);
+    w->brisk = false;
+    return failed;
+}
+
+int walk_improve_by_pairs(walk *w)
+{
+    enum { CROWD = 1024, KINDS = 4 };
+    pair_room room = {{malloc(CROWD * sizeof(recipe)), 0, CROWD}, malloc(SEEN * sizeof(uint64_t))};
+    priced *kinds = malloc(KINDS * sizeof *kinds);
+    int found = room.near.all && room.seen && kinds ? 1 : pt_fail(w->e, PT_FAILED, "out of memory while searching for a plan");
+    while (found > 0 && !walk_is_over(w)) {
+        priced here = w->kept[0];
+        found = pairs_from(w, &here, &room);
+    }
+    int n = w->wide && !found ? fastest_of_each(w, kinds, KINDS) : 0;
+    for (int i = 1; i < n && found >= 0 && !walk_is_over(w); i++)
+        found = pairs_from(w, &kinds[i], &room);
+    free(room.near.all);
+    free(room.seen);
+    free(kinds);
+    return found < 0 ? found : 0;
+}

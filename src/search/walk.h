@@ -1,0 +1,66 @@
+/* walk.h - what a search remembers on its way, and the steps it is made of (search.c says in which order they are taken).
+ *
+ * All are about plans that were simulated (`priced`) but for descents, which go by the estimate. Steps stop early, without an
+ * error, when the time is over. An int is 0 or negative (an error, in w->e) unless it says more.
+ */
+#ifndef PT_WALK_H
+#define PT_WALK_H
+
+#include "search/space.h"
+
+enum { MOVES = 4096, STARTS = 24, KEPT = 64, KINDS = 2048 };
+
+typedef struct ranked { recipe recipe; double ns; } ranked;
+
+/* By how much an estimate was too low at least, for recipes of one kind. */
+typedef struct bias { uint64_t kind; double factor; } bias; /* kind 0: none */
+
+typedef struct walk {
+    space s;
+    double begun, limit_s;
+    bool wide;              /* nothing more is found near by: believe the estimates, and what was learned, less */
+    bool brisk;             /* look for large gains only, and not long: many layers, at first */
+    ranked *order;
+    ranked starts[STARTS];
+    int starts_n;
+    priced kept[KEPT];      /* the fastest, in order */
+    int kept_n;
+    struct { double at_s, ns; } better[256]; /* when the best became so good */
+    int better_n;
+    bias biases[KINDS];
+    int biases_n;
+    priced policies[POLICIES];
+    bool policy_fits[POLICIES];
+    pt_error *e;
+} walk;
+
+double walk_now_s(void);
+bool walk_is_over(const walk *w);
+double walk_best_ns(const walk *w); /* 0: nothing is there yet */
+void walk_keep(walk *w, const priced *x);
+/* Whether it needs at most `slack` times what there is of each tier. */
+bool walk_within(const space *s, const estimate *x, double slack);
+
+/* descend.c: to where no move makes the estimate better; negative: nothing fits. */
+double walk_descend(walk *w, recipe *r, bool any_update);
+/* Of two that are about equal the one of fewer tasks is liked better: estimates know little of what a task costs. */
+double walk_with_tasks(const space *s, const recipe *r, double ns);
+/* A descent whose end is one of the starts, if it is among the best. */
+void walk_find_start(walk *w, int chunking, const split *cut);
+
+/* How far an estimate may be beyond the budgets, and how much slower than where we are. */
+double walk_memory_slack(const walk *w);
+double walk_time_slack(const walk *w);
+/* 1: it takes less than `than` (0: whatever it takes), and is in *out; a little more is kept as well, for taste. */
+int walk_try(walk *w, const recipe *r, double than, priced *out);
+/* To where no neighbour is faster: by the first that is, later by the fastest, because many walks by the first end in one place. */
+int walk_improve(walk *w, priced here);
+/* From what is nearly as fast with other chunks, another cut or stride: its neighbours may lead further. */
+int walk_improve_others(walk *w);
+/* A tenth of a percent at a time takes long: first the large gains, wherever they are. */
+int walk_improve_briskly(walk *w);
+/* When no single move leads on: from the best and, where estimates are believed less, from the best of other kinds. Only for models
+ * of few layers: others have too many pairs. */
+int walk_improve_by_pairs(walk *w);
+
+#endif
