@@ -26,7 +26,8 @@ typedef struct load {
 /* What follows from the micro-batch and the layers alone: the same however the chunks are spread. */
 typedef struct block_part {
     load forward, backward;
-    uint64_t peak;                /* saved sets, accumulators, streams and workspace at one time, on the device */
+    uint64_t peak;                /* saved sets, accumulators, streams and workspace at one time, on the device: forward, layers back */
+    uint64_t peak_head;           /* the same at the head, where there are no gradients to finish yet */
     uint64_t saved[TIERS];        /* saved sets at home */
     uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; on the disk */
     int swapped_n;                  /* how many live elsewhere at once */
@@ -256,7 +257,9 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
     for (tier t = TIER_HOST; t <= TIER_DISK; t++)
         b->saved[t] = (uint64_t)((double)b->saved[t] * leaving(r, b->swapped_n));
     saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
-    b->peak = max_u64(most, saved + s->head.bytes + head) + s->input_bytes * (uint64_t)shape->units_n + s->residual_bytes * group;
+    uint64_t streams = s->input_bytes * (uint64_t)shape->units_n + s->residual_bytes * group;
+    b->peak = most + streams;
+    b->peak_head = saved + s->head.bytes + head + streams;
 }
 
 static void block_part_of(const space *s, const recipe *r, block_part *b)
@@ -276,28 +279,37 @@ static uint64_t homes(const space *s, const recipe *r, int first, int end)
     return (uint64_t)(weights + states + (r->update != UPDATE_BACKWARD ? weights : 0));
 }
 
+/* Weight bytes of the n largest chunks from chunk `first` on. */
+static uint64_t largest_chunks(const chunking *g, int first, int n)
+{
+    uint64_t sum = 0;
+    for (int k = 0; k < n && k < SPACE_LARGEST; k++)
+        sum += g->largest[first][k];
+    return sum + (n > SPACE_LARGEST ? (uint64_t)(n - SPACE_LARGEST) * g->largest[first][SPACE_LARGEST - 1] : 0);
+}
+
 static void estimate_memory(const space *s, const recipe *r, const block_part *b, estimate *out)
 {
     const chunking *g = &s->chunkings[r->chunking];
     int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist;
-    uint64_t largest = g->largest[r->persist], on_disk = g->largest[host_end];
-    uint64_t states = (uint64_t)((double)largest * states_per_weight(g)), disk_states = (uint64_t)((double)on_disk * states_per_weight(g));
+    double states = states_per_weight(g);
     bool training = s->in->training;
     uint64_t all = (uint64_t)between(g, SUM_WEIGHT_BYTES, r->persist, chunks);
-    uint64_t slots = least_u64((uint64_t)r->n_buffer * largest, all);
-    uint64_t gradients = training ? least_u64((uint64_t)r->n_update * largest, all) : 0;
-    uint64_t updates = training && r->stride && away >= r->stride ? (uint64_t)least_int(r->n_update, away / r->stride) * states : 0;
+    uint64_t slots = least_u64(largest_chunks(g, r->persist, r->n_buffer), all);
+    uint64_t gradients = training ? least_u64(largest_chunks(g, r->persist, r->n_update), all) : 0;
+    int updates_n = training && r->stride ? least_int(r->n_update, away / r->stride) : 0;
+    uint64_t updates = (uint64_t)((double)largest_chunks(g, r->persist, updates_n) * states);
     uint64_t swapped = (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped;
     uint64_t home = s->home_bytes + homes(s, r, 0, r->persist);
-    uint64_t back = slots + gradients + swapped + b->peak;
+    uint64_t finishing = gradients + (r->update == UPDATE_BACKWARD ? updates : 0);
+    uint64_t back = slots + swapped + max_u64(b->peak + finishing, b->peak_head);
     uint64_t ahead = slots + (r->update != UPDATE_BACKWARD ? gradients : 0) + swapped + updates + b->saved[TIER_DEVICE];
-    uint64_t window = host_end < chunks ? on_disk + (training ? disk_states : 0) : 0;
-    out->bytes[TIER_DEVICE] = home + max_u64(max_u64(r->update == UPDATE_BACKWARD ? back + updates : back, ahead), window + (8 << 20));
+    uint64_t on_disk = g->largest[host_end][0], window = on_disk + (training ? (uint64_t)((double)on_disk * states) : 0);
+    out->bytes[TIER_DEVICE] = home + max_u64(max_u64(back, ahead), window + (8 << 20));
     out->bytes[TIER_HOST] = out->bytes[TIER_DISK] = 0;
     if (s->in->host_tier) {
-        uint64_t staged = on_disk + (training ? disk_states + on_disk : 0);
-        out->bytes[TIER_HOST] = homes(s, r, r->persist, host_end) + b->saved[TIER_HOST] +
-                                (uint64_t)least_int(r->n_update, chunks - host_end) * staged +
+        double staged = (double)largest_chunks(g, host_end, r->n_update) * (training ? 2 + states : 1);
+        out->bytes[TIER_HOST] = homes(s, r, r->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
                                 (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk;
     }
     out->bytes[TIER_DISK] = homes(s, r, host_end, chunks) + b->saved[TIER_DISK];

@@ -72,7 +72,7 @@ static int least_waste(const space *s)
     for (int i = 0; i < s->chunkings_n; i++) {
         const chunking *g = &s->chunkings[i];
         int n = g->packing.chunks_n;
-        double waste = (double)g->largest[0] * n - g->sum[SUM_WEIGHT_BYTES][n];
+        double waste = (double)g->largest[0][0] * n - g->sum[SUM_WEIGHT_BYTES][n];
         if (least < 0 || waste < least) {
             least = waste;
             best = i;

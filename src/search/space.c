@@ -29,6 +29,18 @@ static double finish_ns(const search_input *in, const packing *k, int chunk)
     return ns + gradient_finish_ns(in, block, elements) + in->costs->task_ns;
 }
 
+static void fill_largest(chunking *g)
+{
+    for (int c = g->packing.chunks_n - 1; c >= 0; c--) {
+        uint64_t bytes = chunk_weight_bytes(&g->packing, c);
+        for (int k = 0; k < SPACE_LARGEST; k++) {
+            uint64_t other = g->largest[c + 1][k];
+            g->largest[c][k] = bytes > other ? bytes : other;
+            bytes = bytes > other ? other : bytes;
+        }
+    }
+}
+
 static void fill_sums(const search_input *in, chunking *g)
 {
     const costs *c = in->costs;
@@ -50,10 +62,7 @@ static void fill_sums(const search_input *in, chunking *g)
         for (int k = 0; k < CHUNK_SUMS; k++)
             g->sum[k][i + 1] = g->sum[k][i] + one[k];
     }
-    for (int i = g->packing.chunks_n - 1; i >= 0; i--) {
-        uint64_t bytes = chunk_weight_bytes(&g->packing, i);
-        g->largest[i] = bytes > g->largest[i + 1] ? bytes : g->largest[i + 1];
-    }
+    fill_largest(g);
 }
 
 static int fill_at_once(const search_input *in, chunking *g)

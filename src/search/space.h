@@ -16,7 +16,7 @@
 #include "search/memory.h"
 #include "search/search.h"
 
-enum { SPACE_CHUNKINGS = 12, SPACE_SPLITS = 64, UPDATE_STRIDE_NONE = 0 };
+enum { SPACE_CHUNKINGS = 12, SPACE_SPLITS = 64, SPACE_LARGEST = 4, UPDATE_STRIDE_NONE = 0 };
 
 /* Sums over the chunks before chunk c, of the time that each takes alone or of its bytes. Gradients are as large as weights. */
 typedef enum chunk_sum {
@@ -32,7 +32,7 @@ typedef struct chunking {
     packing packing;
     int at_once, per_layer;  /* the most chunks that one block, one layer reads */
     double *sum[CHUNK_SUMS]; /* chunks_n + 1 each */
-    uint64_t *largest;      /* weight bytes of the largest chunk from chunk c on */
+    uint64_t (*largest)[SPACE_LARGEST]; /* weight bytes of the largest chunks from chunk c on, in order */
 } chunking;
 
 /* A way to cut the step: micro-batch and micro-batches a visit. */
