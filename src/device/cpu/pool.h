@@ -14,7 +14,7 @@
 typedef struct pool pool;
 typedef void (*pool_fn)(void *arg, int64_t tile, int thread);
 
-enum { POOL_SCRATCH_BYTES = 4 << 20 }; /* per thread, 64-byte aligned, contents undefined between tiles */
+enum { POOL_SCRATCH_BYTES = 4 << 20 }; /* per thread, 64-byte aligned, contents undefined when an op begins */
 
 /* threads - 1 workers are started; the caller of pool_run is the last one. */
 int pool_open(int threads, pool **out, pt_error *e);
