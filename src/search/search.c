@@ -70,36 +70,30 @@ static void begin_afresh(walk *w, const priced *least)
         w->s.fill[t] = (uint64_t)((double)(w->s.fill[t] > w->s.budget[t] ? w->s.fill[t] : w->s.budget[t]) * (w->wide ? walk_memory_slack(w) : 1));
 }
 
-/* After something that did not fit although the estimate said so: nearer to what there is, where it was corrected by nothing.
- * After nothing was found: half as much corrected. */
-static void correct_again(walk *w, const uint64_t last[TIERS], bool found)
-{
-    for (int t = 0; t < TIERS; t++) {
-        uint64_t other = found ? w->s.budget[t] : w->s.fill[t];
-        if (!found || w->s.fill[t] >= last[t])
-            w->s.fill[t] = last[t] / 2 + other / 2;
-    }
-}
-
-/* One start more, followed where it is not much slower than the best. What does not fit shows what the estimate is wrong by. */
+/* One start more, followed where it is not much slower than the best. What does not fit shows what the estimate is wrong by; where
+ * nothing is found after that, it was corrected by too much. */
 static int follow(walk *w, const recipe *from, const priced *least)
 {
     enum { TRIES = 5 };
     uint64_t last[TIERS] = {0}; /* what was filled when something was found */
     begin_afresh(w, least);
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < TRIES && !walk_is_over(w); i++) {
         const double limit = walk_best_ns(w) * walk_time_slack(w);
         recipe r = *from;
         priced p;
-        bool any = walk_descend(w, &r, false) >= 0;
-        if (!any && !i)
-            return 0;
-        if (any)
+        if (walk_descend(w, &r, false) >= 0) {
             memcpy(last, w->s.fill, sizeof last);
-        int found = any ? walk_try(w, &r, limit, &p) : 0;
-        if (found)
-            return found < 0 ? found : walk_improve(w, p);
-        correct_again(w, last, any);
+            int found = walk_try(w, &r, limit, &p);
+            if (found)
+                return found < 0 ? found : walk_improve(w, p);
+            if (!memcmp(last, w->s.fill, sizeof last)) /* too slow, or it would be the same again */
+                return 0;
+        } else if (!i) {
+            return 0;
+        } else {
+            for (int t = 0; t < TIERS; t++)
+                w->s.fill[t] = last[t] / 2 + w->s.fill[t] / 2;
+        }
     }
     return 0;
 }

@@ -340,6 +340,10 @@ static void products_by_onednn_are_right_on_any_number_of_threads(void **state)
     for (uint64_t i = 0; i < 48; i++) {
         op_matmul o = random_op(2500 + i, 16 + draw(25000 + i, i % 4 ? 200 : 600), 1 + draw(26000 + i, i % 4 ? 90 : 1200),
                                 1 + draw(27000 + i, 130));
+        if (i % 12 == 5) /* columns that are packed in several rounds */
+            o.m = 16 + o.m % 50, o.n = 1100, o.k = 1500 + o.k;
+        if (i % 12 == 7) /* many rectangles below each other */
+            o.m = 1300, o.n = 1 + o.n % 50;
         problem p = problem_make(o, i % 3, !o.accumulate && i % 2, !o.accumulate && i % 5 == 0);
         memcpy(p.c, p.c_before, c_bytes(&p));
         bool done = onednn_matmul(threads[1], &p.o, NULL) == 1;

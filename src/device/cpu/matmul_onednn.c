@@ -15,8 +15,9 @@
  *
  * Where oneDNN likes b in a layout of its own, all threads first bring b into that layout, rectangle by rectangle as far as their
  * scratch space lasts, then compute what they packed: oneDNN would pack again for each rectangle below another, which on AMX takes
- * more instructions than the product. Whether that is done follows from what the rows of c are not: layout, n and k (and m, where
- * it is a weight's).
+ * more instructions than the product. Whether that is done follows from layout, types, n and k (and m, where it is a weight's),
+ * not from how many rows there are: not for the loss head, whose slices have one or two rectangles below each other, and not where
+ * k is so large that a column's worth of b does not fit a thread's scratch space.
  *
  * oneDNN as distributions build it runs on OpenMP threads: each of our threads asks for a team of
  * one, also before it makes a primitive, which remembers the size of the team; else every call would start a team per core,
@@ -43,6 +44,7 @@ enum {
     ROWS = 256, ROWS_SMALL = 64, COLS_MOST = 512, /* of a rectangle; with fewer rows, see onednn_matmul; columns: cols_of */
     PRIMITIVES_MOST = 512,
     WEIGHT_ROWS_PACKED = 5 * ROWS, /* for fewer rectangles below each other packing takes more than it saves */
+    PACKED_BYTES = POOL_SCRATCH_BYTES - ROWS * COLS_MOST * 4 - (256 << 10), /* of a column, with some for oneDNN's workspace */
     SUM_BYTES = ROWS * COLS_MOST * 4
 };
 
@@ -228,6 +230,7 @@ static dnnl_status_t product_try_packed(product *p, dnnl_engine_t engine)
         dnnl_primitive_destroy(p->pack);
     }
     p->pack = NULL;
+    p->packed = p->pack_workspace = NULL;
     dnnl_primitive_destroy(p->primitive);
     return status ? status : dnnl_unimplemented;
 }
@@ -419,12 +422,14 @@ static int product_failed(const op_matmul *o, dnnl_status_t status, pt_error *e)
                    status == dnnl_out_of_memory ? "out of memory" : "it reports an error", (int)status);
 }
 
-/* By n alone: as many as make the rectangles compute least twice, and of those the most. */
-static int64_t cols_of(int64_t n)
+/* As many as make the rectangles compute least twice, and of those the most: by n, and by k where a column is to be packed. */
+static int64_t cols_of(const op_matmul *o, bool packs)
 {
     enum { STEP = 64, COLS_LEAST = 256 };
-    int64_t best = n, least = INT64_MAX;
-    for (int64_t cols = COLS_MOST; cols >= COLS_LEAST && n > COLS_MOST; cols -= STEP) {
+    int64_t n = o->n, best = n, least = INT64_MAX, most = COLS_MOST, fit = PACKED_BYTES / (o->k * (int64_t)dtype_bytes(o->type));
+    if (packs && fit >= COLS_LEAST && fit < most)
+        most = fit / STEP * STEP;
+    for (int64_t cols = most; cols >= COLS_LEAST && n > most; cols -= STEP) {
         int64_t computed = (n + cols - 1) / cols * cols;
         best = computed < least ? cols : best;
         least = computed < least ? computed : least;
@@ -439,8 +444,8 @@ int onednn_matmul(pool *p, const op_matmul *o, pt_error *e)
     team_of_one();
     product_key key = {o->layout, o->type, .k = o->k, .lda = o->lda, .ldb = o->ldb};
     key.rows = o->m >= ROWS ? ROWS : o->m >= ROWS_SMALL ? ROWS_SMALL : ONEDNN_ROWS_LEAST;
-    key.cols = cols_of(o->n);
-    key.packs = o->layout != MATMUL_TN || o->m >= WEIGHT_ROWS_PACKED;
+    key.packs = o->layout == MATMUL_TN ? o->m >= WEIGHT_ROWS_PACKED : o->out_type == o->type; /* the head gives fp32 for bf16 */
+    key.cols = cols_of(o, key.packs);
     product spare = {.usable = false};
     const product *found;
     dnnl_status_t status = product_find(&key, &spare, &found);
