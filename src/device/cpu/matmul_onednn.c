@@ -44,8 +44,8 @@ enum {
     ROWS = 256, ROWS_SMALL = 64, COLS_MOST = 512, /* of a rectangle; with fewer rows, see onednn_matmul; columns: cols_of */
     PRIMITIVES_MOST = 512,
     WEIGHT_ROWS_PACKED = 5 * ROWS, /* for fewer rectangles below each other packing takes more than it saves */
-    PACKED_BYTES = POOL_SCRATCH_BYTES - ROWS * COLS_MOST * 4 - (256 << 10), /* of a column, with some for oneDNN's workspace */
-    SUM_BYTES = ROWS * COLS_MOST * 4
+    SUM_BYTES = ROWS * COLS_MOST * 4,
+    PACKED_BYTES = POOL_SCRATCH_BYTES - SUM_BYTES - (256 << 10) /* of a column, with some for oneDNN's workspace */
 };
 
 /* ---- the two generations of the interface --------------------------------------------------- */
@@ -60,14 +60,15 @@ typedef const dnnl_memory_desc_t *matrix_desc_ref;
 #define REF(desc) (&(desc))
 #endif
 
+static dnnl_data_type_t type_of(pt_dtype type) { return type == PT_BF16 ? dnnl_bf16 : dnnl_f32; }
+
 static dnnl_status_t matrix_desc_make(matrix_desc *out, pt_dtype type, int64_t rows, int64_t cols, int64_t row_step, int64_t col_step)
 {
     dnnl_dims_t dims = {rows, cols}, steps = {row_step, col_step};
-    dnnl_data_type_t t = type == PT_BF16 ? dnnl_bf16 : dnnl_f32;
 #if DNNL_VERSION_MAJOR >= 3
-    return dnnl_memory_desc_create_with_strides(out, 2, dims, t, steps);
+    return dnnl_memory_desc_create_with_strides(out, 2, dims, type_of(type), steps);
 #else
-    return dnnl_memory_desc_init_by_strides(out, 2, dims, t, steps);
+    return dnnl_memory_desc_init_by_strides(out, 2, dims, type_of(type), steps);
 #endif
 }
 
@@ -75,11 +76,10 @@ static dnnl_status_t matrix_desc_make(matrix_desc *out, pt_dtype type, int64_t r
 static dnnl_status_t matrix_desc_any(matrix_desc *out, pt_dtype type, int64_t rows, int64_t cols)
 {
     dnnl_dims_t dims = {rows, cols};
-    dnnl_data_type_t t = type == PT_BF16 ? dnnl_bf16 : dnnl_f32;
 #if DNNL_VERSION_MAJOR >= 3
-    return dnnl_memory_desc_create_with_tag(out, 2, dims, t, dnnl_format_tag_any);
+    return dnnl_memory_desc_create_with_tag(out, 2, dims, type_of(type), dnnl_format_tag_any);
 #else
-    return dnnl_memory_desc_init_by_tag(out, 2, dims, t, dnnl_format_tag_any);
+    return dnnl_memory_desc_init_by_tag(out, 2, dims, type_of(type), dnnl_format_tag_any);
 #endif
 }
 
@@ -174,6 +174,16 @@ static dnnl_status_t attr_make(dnnl_primitive_attr_t *attr)
     return status ? status : dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
 }
 
+/* From its description, which is used up; `status`: of that. */
+static dnnl_status_t primitive_make(dnnl_primitive_t *out, dnnl_status_t status, dnnl_primitive_desc_t desc, dnnl_primitive_attr_t attr)
+{
+    if (!status)
+        status = dnnl_primitive_create(out, desc);
+    dnnl_primitive_desc_destroy(desc);
+    dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
 static dnnl_status_t product_try(product *p, dnnl_engine_t engine, const matrix_desc matrix[3])
 {
     dnnl_primitive_attr_t attr = NULL;
@@ -181,10 +191,7 @@ static dnnl_status_t product_try(product *p, dnnl_engine_t engine, const matrix_
     dnnl_status_t status = attr_make(&attr);
     if (!status)
         status = product_desc_make(&desc, engine, matrix, attr);
-    if (!status)
-        status = dnnl_primitive_create(&p->primitive, desc);
-    dnnl_primitive_desc_destroy(desc);
-    dnnl_primitive_attr_destroy(attr);
+    status = primitive_make(&p->primitive, status, desc, attr);
     if (status)
         return status;
     p->workspace = memory_of(p->primitive, dnnl_query_scratchpad_md);
@@ -201,11 +208,7 @@ static dnnl_status_t pack_make(product *p, dnnl_engine_t engine)
     dnnl_status_t status = attr_make(&attr);
     if (!status)
         status = dnnl_reorder_primitive_desc_create(&desc, REF(p->matrix[1]), engine, p->packed, engine, attr);
-    if (!status)
-        status = dnnl_primitive_create(&p->pack, desc);
-    dnnl_primitive_desc_destroy(desc);
-    dnnl_primitive_attr_destroy(attr);
-    return status;
+    return primitive_make(&p->pack, status, desc, attr);
 }
 
 /* With b in oneDNN's layout; dnnl_unimplemented: it has none of its own, or a thread has no room. */
