@@ -27,50 +27,112 @@ static void test_exp_is_within_two_ulp(void **state)
 
 typedef struct copies {
     void (*tile)(const op_attention *, int64_t, int64_t, int64_t, float *);
-    void (*rows)(const op_attention *, int64_t, int64_t, int64_t, int64_t, int64_t, float *, float *);
     void (*sweep)(const op_attention_backward *, int64_t, int64_t, int64_t, int64_t, int64_t, float *,
                   float *, bool, float *);
     void (*store)(pt_dtype, const float *, int64_t, int64_t, void *, int64_t);
 } copies;
 
-static const copies COPIES[] = {
-    {attention_tile_v2, attention_rows_v2, attention_backward_sweep_v2, attention_store_v2},
-    {attention_tile_v3, attention_rows_v3, attention_backward_sweep_v3, attention_store_v3},
-    {attention_tile_v4, attention_rows_v4, attention_backward_sweep_v4, attention_store_v4}};
+#define COPY(isa) {attention_tile_##isa, attention_backward_sweep_##isa, attention_store_##isa}
+static const copies COPIES[] = {COPY(v2), COPY(v3), COPY(v4)}, PAIRS = COPY(v3pairs), TILES = COPY(v3tiles),
+                    BF16 = COPY(v4bf16), AMX = COPY(v4amx);
 
-/* One sequence, one head, in exactly the scratch that the header names. */
-static void compute_with(const copies *c, problem *p)
+/* One sequence, one head, in exactly the scratch that the header names, which holds NaN before each call. */
+typedef struct bench { float *scratch, *dk, *dv; int64_t floats; } bench;
+
+static void spoil(const bench *b) { memset(b->scratch, 0xff, (size_t)b->floats * sizeof(float)); }
+
+static bench bench_open(const op_attention *o)
+{
+    int64_t sums = (o->kv_len + ATT_KEYS - 1) / ATT_KEYS * ATT_KEYS * attention_padded(o->dim);
+    bench b = {.floats = attention_backward_floats(o->dim)};
+    assert_true(b.floats + 2 * ATT_SPAN * attention_padded(o->dim) <= ATT_SCRATCH_FLOATS);
+    b.scratch = aligned_alloc(64, (size_t)(b.floats + 16) * sizeof(float));
+    b.dk = calloc((size_t)sums, sizeof(float)), b.dv = calloc((size_t)sums, sizeof(float));
+    for (int i = 0; i < 16; i++)
+        b.scratch[b.floats + i] = 1234.5f;
+    return b;
+}
+
+static void bench_close(bench *b, const copies *c, problem *p)
 {
     const op_attention *o = &p->op.forward;
-    int64_t tiles = (o->q_len + ATT_QUERIES - 1) / ATT_QUERIES;
-    int64_t sums = (o->kv_len + ATT_KEYS - 1) / ATT_KEYS * ATT_KEYS * attention_padded(o->dim);
-    int64_t floats = attention_backward_floats(o->dim);
-    assert_true(floats + 2 * ATT_SPAN * attention_padded(o->dim) <= ATT_SCRATCH_FLOATS);
-    float *scratch = aligned_alloc(64, (size_t)(floats + 16) * sizeof(float));
-    float *dk = calloc((size_t)sums, sizeof(float)), *dv = calloc((size_t)sums, sizeof(float));
+    c->store(o->type, b->dk, o->kv_len, o->dim, p->op.dk, o->ldkv);
+    c->store(o->type, b->dv, o->kv_len, o->dim, p->op.dv, o->ldkv);
     for (int i = 0; i < 16; i++)
-        scratch[floats + i] = 1234.5f;
-    for (int64_t t = 0; t < tiles; t++)
-        c->tile(o, 0, 0, t, scratch);
-    for (int64_t t = 0; t < tiles; t++)
-        c->sweep(&p->op, 0, 0, t, 0, o->kv_len, dk, dv, true, scratch);
-    c->store(o->type, dk, o->kv_len, o->dim, p->op.dk, o->ldkv);
-    c->store(o->type, dv, o->kv_len, o->dim, p->op.dv, o->ldkv);
-    for (int i = 0; i < 16; i++)
-        assert_true(scratch[floats + i] == 1234.5f);
-    free(scratch), free(dk), free(dv);
+        assert_true(b->scratch[b->floats + i] == 1234.5f);
+    free(b->scratch), free(b->dk), free(b->dv);
+}
+
+static int64_t tiles(const problem *p) { return (p->op.forward.q_len + ATT_QUERIES - 1) / ATT_QUERIES; }
+
+static void compute_with(const copies *c, problem *p)
+{
+    bench b = bench_open(&p->op.forward);
+    for (int64_t t = 0; t < tiles(p); t++) {
+        spoil(&b);
+        c->tile(&p->op.forward, 0, 0, t, b.scratch);
+    }
+    for (int64_t t = 0; t < tiles(p); t++) {
+        spoil(&b);
+        c->sweep(&p->op, 0, 0, t, 0, p->op.forward.kv_len, b.dk, b.dv, true, b.scratch);
+    }
+    bench_close(&b, c, p);
+}
+
+/* dk and dv span by span, and dq by itself. */
+static void compute_in_spans(const copies *c, problem *p)
+{
+    const op_attention *o = &p->op.forward;
+    bench b = bench_open(o);
+    for (int64_t t = tiles(p) - 1; t >= 0; t--)
+        c->tile(o, 0, 0, t, b.scratch);
+    for (int64_t from = 0; from < o->kv_len; from += ATT_KEYS)
+        for (int64_t t = from / ATT_QUERIES; t < tiles(p); t++) {
+            int64_t to = from + ATT_KEYS < o->kv_len ? from + ATT_KEYS : o->kv_len, at = from * attention_padded(o->dim);
+            spoil(&b);
+            c->sweep(&p->op, 0, 0, t, from, to, b.dk + at, b.dv + at, false, b.scratch);
+        }
+    for (int64_t t = 0; t < tiles(p); t++) {
+        spoil(&b);
+        c->sweep(&p->op, 0, 0, t, 0, o->kv_len, NULL, NULL, true, b.scratch);
+    }
+    bench_close(&b, c, p);
+}
+
+/* Heads of the dimensions that `multiple` divides. */
+static void check_copy(const copies *c, pt_dtype type, bool rounded, int multiple)
+{
+    static const int dims[] = {3, 32, 40, 64, 80, 96, 128, ATT_MAX_DIM}, lengths[] = {19, 209, 210, 211};
+    for (size_t d = 0; d < sizeof(dims) / sizeof(*dims); d++)
+        for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths) && dims[d] % multiple == 0; i++) {
+            int t = lengths[i];
+            problem p = problem_open((shape){type, 1, t, t, 1, 1, dims[d], d % 2 ? 70 : 0, t == 210, true, 0});
+            compute_with(c, &p);
+            assert_correct(&p, false, rounded);
+            problem apart = problem_open(p.s);
+            compute_in_spans(c, &apart);
+            assert_same_results(&p, &apart);
+        }
 }
 
 static void test_every_instruction_set_is_correct_and_stays_in_its_scratch(void **state)
 {
-    static const int dims[] = {3, 40, 64, 80, 128, ATT_MAX_DIM};
     for (int isa = 2; isa <= cpu_isa(); isa++)
-        for (size_t d = 0; d < sizeof(dims) / sizeof(*dims); d++)
-            for (int type = PT_F32; type <= PT_BF16; type++) {
-                problem p = problem_open((shape){type, 1, 210, 210, 1, 1, dims[d], d % 2 ? 70 : 0, true, true, 0});
-                compute_with(&COPIES[isa - 2], &p);
-                assert_correct(&p, false);
-            }
+        for (int type = PT_F32; type <= PT_BF16; type++)
+            check_copy(&COPIES[isa - 2], type, false, 1);
+}
+
+static void test_pairs_of_bf16_are_multiplied(void **state)
+{
+    if (cpu_isa() >= 3) {
+        check_copy(&PAIRS, PT_BF16, true, 1);
+        check_copy(&TILES, PT_BF16, true, 32);
+    }
+    print_message("this processor multiplies bf16 by %s\n", cpu_has_amx() ? "AMX" : cpu_has_bf16() ? "AVX512-BF16" : "neither");
+    if (cpu_has_bf16())
+        check_copy(&BF16, PT_BF16, true, 1);
+    if (cpu_has_amx())
+        check_copy(&AMX, PT_BF16, true, 32);
 }
 
 static void test_copies_with_fma_agree(void **state)
@@ -87,6 +149,8 @@ static void test_copies_with_fma_agree(void **state)
 static void test_row_kernel_leaves_half_of_the_scratch_alone(void **state)
 {
     static const int sizes[][2] = {{36, ATT_MAX_DIM}, {292, 64}}; /* heads, dim: as many rows as a task takes */
+    static void (*const rows[])(const op_attention *, int64_t, int64_t, int64_t, int64_t, int64_t, float *, float *) = {
+        attention_rows_v2, attention_rows_v3, attention_rows_v4};
     enum { HALF = ATT_SCRATCH_FLOATS / 2 };
     for (int isa = 2; isa <= cpu_isa(); isa++)
         for (int n = 0; n < 2; n++) {
@@ -97,7 +161,7 @@ static void test_row_kernel_leaves_half_of_the_scratch_alone(void **state)
             float *partial = malloc(sizeof(float) * (size_t)(7 * heads * (dim + 2)));
             for (int i = 0; i < 16; i++)
                 scratch[HALF + i] = 1234.5f;
-            COPIES[isa - 2].rows(&p.op.forward, 0, 0, heads, 0, 100, partial, scratch);
+            rows[isa - 2](&p.op.forward, 0, 0, heads, 0, 100, partial, scratch);
             for (int i = 0; i < 16; i++)
                 assert_true(scratch[HALF + i] == 1234.5f);
             free(scratch), free(partial);
@@ -109,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(test_exp_is_within_two_ulp),
         OP_TEST(test_every_instruction_set_is_correct_and_stays_in_its_scratch),
+        OP_TEST(test_pairs_of_bf16_are_multiplied),
         OP_TEST(test_copies_with_fma_agree),
         OP_TEST(test_row_kernel_leaves_half_of_the_scratch_alone),
     };

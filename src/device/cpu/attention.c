@@ -26,7 +26,7 @@ static void forward_run(void *arg, int64_t tile, int thread)
     const forward_job *job = arg;
     const op_attention *o = job->o;
     int64_t row_tile = job->tiles - 1 - tile % job->tiles, head = tile / job->tiles;
-    KERNEL_BEST(attention_tile)
+    ATTENTION_BEST(o, attention_tile)
     (o, head / o->heads, head % o->heads, row_tile, pool_scratch(job->pool, thread));
 }
 

@@ -39,7 +39,7 @@ static void keys_run(void *arg, int64_t task, int thread)
     memset(dk, 0, 2 * (size_t)floats * sizeof(float));
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t tile = from / ATT_QUERIES; tile < job->tiles; tile++)
-            KERNEL_BEST(attention_backward_sweep)
+            ATTENTION_BEST(o, attention_backward_sweep)
             (job->b, seq, head, tile, from, from + keys, dk, dv, job->whole, scratch);
     int64_t at = (attention_kv_offset(o, seq, kv_head) + from * o->ldkv) * (int64_t)dtype_bytes(o->type);
     KERNEL_BEST(attention_store)(o->type, dk, keys, o->dim, (char *)job->b->dk + at, o->ldkv);
@@ -51,7 +51,7 @@ static void queries_run(void *arg, int64_t task, int thread)
     const backward_job *job = arg;
     const op_attention *o = &job->b->forward;
     int64_t tile = job->tiles - 1 - task % job->tiles, head = task / job->tiles;
-    KERNEL_BEST(attention_backward_sweep)
+    ATTENTION_BEST(o, attention_backward_sweep)
     (job->b, head / o->heads, head % o->heads, tile, 0, o->kv_len, NULL, NULL, true,
      pool_scratch(job->pool, thread));
 }

@@ -3,6 +3,8 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* __builtin_cpu_supports asks the system too: a register that it does not save is not there. */
 static int isa_supported(void)
@@ -41,4 +43,23 @@ int cpu_isa(void)
 bool cpu_has_bf16(void)
 {
     return cpu_isa() == 4 && __builtin_cpu_supports("avx512bf16");
+}
+
+/* Linux saves the tiles of those processes that have asked. */
+static bool tiles_permitted(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILE_DATA = 18 /* XFEATURE_XTILE_DATA */ };
+    return !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+}
+
+bool cpu_has_amx(void)
+{
+    static atomic_int known; /* 0: not yet, 1: no, 2: yes; two threads that race here find the same */
+    int found = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!found) {
+        bool there = cpu_has_bf16() && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
+        found = there && tiles_permitted() ? 2 : 1;
+        atomic_store_explicit(&known, found, memory_order_relaxed);
+    }
+    return found == 2;
 }

@@ -19,8 +19,11 @@
  * variable PROTRAIN_ISA (v2, v3 or v4) lowers it, never raises it; it is read once. */
 int cpu_isa(void);
 
-/* Multiplies bf16 pairs in hardware (AVX512-BF16; AMX has it too). False below v4. */
+/* Multiplies bf16 pairs in hardware (AVX512-BF16). False below v4. */
 bool cpu_has_bf16(void);
+
+/* Multiplies tiles of bf16, and the system lets it. False without AVX512-BF16. */
+bool cpu_has_amx(void);
 
 /* Declares the three copies of a kernel; ends without a semicolon in use. */
 #define KERNELS(type, name, parameters) \

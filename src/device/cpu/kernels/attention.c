@@ -9,7 +9,7 @@
  * A key that is not seen has the score -inf, which exp() makes an exact 0; m starts at the lowest
  * finite number. So a tile in which a query sees nothing leaves this query's bits alone, and its
  * result does not depend on what else is in its tile. (Only NaN and infinity in V can reach a query
- * of the same panel that does not see them, as 0 * inf; a run stops at them anyway.)
+ * that does not see them, as 0 * inf, of the same panel or in the same operand or tile; a run stops at them anyway.)
  */
 #include "device/cpu/kernels/attention_tile.h"
 #include "device/cpu/kernels/isa.h"
@@ -19,77 +19,82 @@
 
 typedef struct forward_tile {
     tile_queries queries;
-    int64_t padded;                /* floats of a row of k and v */
-    float *q, *out;                /* (dim, ATT_QUERIES), transposed; q holds scale * q */
-    float *k, *v;                  /* (ATT_KEYS, dim) */
-    float *scores;                 /* (ATT_KEYS, PANEL), transposed; then the probabilities */
+    int64_t padded;                /* elements of a row of k and v */
+    float scale;
+    operand *q;                    /* (dim, ATT_QUERIES), rows of operands transposed */
+    float *out;                    /* (dim, ATT_QUERIES), transposed */
+    operand *k, *v;                /* (ATT_KEYS, dim): rows; columns, as a first factor */
+    float *scores;                 /* (ATT_KEYS, PANEL), transposed; then the probabilities, columns of operands */
     float max[ATT_QUERIES], sum[ATT_QUERIES];
 } forward_tile;
 
 static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, int64_t head,
                          int64_t tile, float *scratch)
 {
-    int64_t p = attention_padded(o->dim);
+    int64_t p = attention_padded(o->dim), width = operands(p);
     tile_queries_set(&t->queries, o, seq, head, tile);
-    t->padded = p;
-    t->q = scratch;
-    t->out = t->q + p * ATT_QUERIES;
-    t->k = t->out + p * ATT_QUERIES;
+    t->padded = p, t->scale = o->scale;
+    t->q = (operand *)scratch;
+    t->out = scratch + p * ATT_QUERIES;
+    t->k = (operand *)(t->out + p * ATT_QUERIES);
     t->v = t->k + p * ATT_KEYS;
-    t->scores = t->v + p * ATT_KEYS;
+    t->scores = (float *)(t->v + p * ATT_KEYS);
     int64_t row = seq * o->q_len + t->queries.start, lanes = t->queries.vecs * VEC;
+    operand *rows = (operand *)t->out;
     load_rows(o->type, row_of(o->type, o->q, row * o->ldq + head * o->dim), o->ldq, t->queries.count,
-              o->dim, t->out, p, lanes);
-    for (int64_t i = 0; i < lanes * p; i++)
-        t->out[i] *= o->scale;
-    transpose(t->out, p, lanes, p, t->q, ATT_QUERIES);
+              o->dim, rows, p, lanes);
+    scale_queries(rows, lanes * width, o->scale);
+    transpose(rows, width, lanes, width, t->q, ATT_QUERIES);
     memset(t->out, 0, (size_t)(p * ATT_QUERIES) * sizeof(float));
     for (int i = 0; i < ATT_QUERIES; i++)
         t->max[i] = -FLT_MAX, t->sum[i] = 0;
 }
 
-/* One vector of lanes: scores (keys, stride PANEL) become exp(score - max); max and sum go on, and
- * *shrink is what the sums so far are to be multiplied with. */
-static ATT_APART void softmax_lanes(const tile_queries *t, const panel_view *view, int64_t lane, int64_t key,
-                          float *scores, float *max, float *sum, float *shrink)
+/* One vector of lanes: scores (keys, stride PANEL) become exp(score - max), as columns of operands; max and
+ * sum go on, and *shrink is what the sums so far are to be multiplied with. */
+static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *view, int64_t lane, int64_t key,
+                                    float *scores, float *max, float *sum, float *shrink)
 {
     vec before = vec_load(max), top = before;
     if (view->masked) {
-        ivec lo = ivec_load(t->lo + lane), hi = ivec_load(t->hi + lane);
+        ivec lo = ivec_load(t->queries.lo + lane), hi = ivec_load(t->queries.hi + lane);
         for (int64_t j = 0; j < view->keys; j++) {
             vec x = vec_in_range(vec_load(scores + j * PANEL), ivec_all((int32_t)(key + j)), lo, hi,
                                  vec_all(-INFINITY));
             vec_store(scores + j * PANEL, x);
-            top = vec_max(top, x);
+            top = vec_max(top, scale_scores(x, t->scale));
         }
     } else {
         for (int64_t j = 0; j < view->keys; j++)
-            top = vec_max(top, vec_load(scores + j * PANEL));
+            top = vec_max(top, scale_scores(vec_load(scores + j * PANEL), t->scale));
     }
     vec factor = vec_exp(before - top), total = vec_load(sum) * factor;
-    for (int64_t j = 0; j < view->keys; j++) {
-        vec p = vec_exp(vec_load(scores + j * PANEL) - top);
-        vec_store(scores + j * PANEL, p);
-        total = total + p;
+    for (int64_t j = 0; j < depth_of(view->keys) * OPERAND_ELEMENTS; j += OPERAND_ELEMENTS) {
+        vec p[OPERAND_ELEMENTS];
+        for (int i = 0; i < OPERAND_ELEMENTS; i++) {
+            p[i] = j + i < view->keys ? vec_exp(scale_scores(vec_load(scores + (j + i) * PANEL), t->scale) - top) : (vec){0};
+            total = total + p[i];
+        }
+        store_column_operands((operand *)scores + j / OPERAND_ELEMENTS * PANEL, p);
     }
     vec_store(max, top);
     vec_store(sum, total);
     vec_store(shrink, factor);
 }
 
-/* S^T = K (scale Q)^T: (keys, PANEL) */
+/* S^T = K Q^T: (keys, PANEL) */
 static ATT_APART void panel_scores(const forward_tile *t, int64_t dim, const panel_view *view)
 {
-    product(PRODUCT_SET, t->k, t->padded, 1, t->q + view->lane, ATT_QUERIES, t->scores, PANEL,
-            view->keys, view->vecs, dim, NULL);
+    product(PRODUCT_SET, t->k, operands(t->padded), 1, t->q + view->lane, ATT_QUERIES, t->scores, PANEL,
+            view->keys, view->vecs, depth_of(dim), NULL);
 }
 
 /* O^T = O^T * shrink + V^T P^T: (dim, ATT_QUERIES) */
 static ATT_APART void panel_add_values(const forward_tile *t, int64_t dim, const panel_view *view,
                                        const float *shrink)
 {
-    product(PRODUCT_SCALED, t->v, 1, t->padded, t->scores, PANEL, t->out + view->lane, ATT_QUERIES, dim,
-            view->vecs, view->keys, shrink);
+    product(PRODUCT_SCALED, t->v, factor_row_stride(t->padded), factor_depth_stride(t->padded), (const operand *)t->scores,
+            PANEL, t->out + view->lane, ATT_QUERIES, dim, view->vecs, depth_of(view->keys), shrink);
 }
 
 static void forward_panel(forward_tile *t, int64_t dim, const panel_view *view, int64_t key)
@@ -97,7 +102,7 @@ static void forward_panel(forward_tile *t, int64_t dim, const panel_view *view, 
     float shrink[PANEL];
     panel_scores(t, dim, view);
     for (int64_t v = 0; v < view->vecs; v++)
-        softmax_lanes(&t->queries, view, view->lane + v * VEC, key, t->scores + v * VEC,
+        softmax_lanes(t, view, view->lane + v * VEC, key, t->scores + v * VEC,
                       t->max + view->lane + v * VEC, t->sum + view->lane + v * VEC, shrink + v * VEC);
     panel_add_values(t, dim, view, shrink);
 }
@@ -113,9 +118,10 @@ static void forward_store(forward_tile *t, const op_attention *o)
             vec_store(at, vec_load(at) * inverse);
         }
     }
-    transpose(t->out, ATT_QUERIES, p, lanes, t->q, p);
+    float *rows = (float *)t->q;
+    transpose(t->out, ATT_QUERIES, p, lanes, rows, p);
     for (int64_t i = 0; i < q->count; i++)
-        store_row(o->type, t->q + i * p, o->dim,
+        store_row(o->type, rows + i * p, o->dim,
                   (void *)row_of(o->type, o->out, (row + i) * o->ldo + q->head * o->dim));
     if (o->lse)
         for (int64_t i = 0; i < q->count; i++)
@@ -127,6 +133,7 @@ void KERNEL(attention_tile)(const op_attention *o, int64_t seq, int64_t head, in
                             float *scratch)
 {
     forward_tile t;
+    tiles_open();
     forward_open(&t, o, seq, head, tile, scratch);
     int64_t base = attention_kv_offset(o, seq, head / (o->heads / o->kv_heads));
     for (int64_t key = t.queries.lo_min / ATT_KEYS * ATT_KEYS; key <= t.queries.hi_max;
@@ -134,7 +141,7 @@ void KERNEL(attention_tile)(const op_attention *o, int64_t seq, int64_t head, in
         int64_t keys = least(ATT_KEYS, o->kv_len - key), padded_keys = round_up(keys, BLOCK_ROWS);
         int64_t at = base + key * o->ldkv;
         load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t.k, t.padded, padded_keys);
-        load_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t.v, t.padded, padded_keys);
+        load_factor(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t.v, t.v + operands(ATT_KEYS) * t.padded, t.padded);
         for (int64_t lane = 0; lane < t.queries.vecs * VEC;) {
             panel_view view = panel_see(&t.queries, lane, key, keys);
             if (view.keys)
@@ -143,4 +150,5 @@ void KERNEL(attention_tile)(const op_attention *o, int64_t seq, int64_t head, in
         }
     }
     forward_store(&t, o);
+    tiles_close();
 }

@@ -28,6 +28,23 @@ static inline int64_t attention_backward_floats(int64_t dim)
     return attention_padded(dim) * (5 * ATT_QUERIES + 2 * ATT_KEYS) + 2 * ATT_KEYS * ATT_QUERIES;
 }
 
+/* The kernels that sweep tiles also exist for pairs of bf16 (attention_operand.h): by AVX512-BF16, by AMX, and both on AVX2 with
+ * the instructions spelled out, for tests alone. */
+#define ATTENTION_KERNELS(type, name, parameters) \
+    KERNELS(type, name, parameters)               \
+    type name##_v4bf16 parameters;                \
+    type name##_v4amx parameters;                 \
+    type name##_v3pairs parameters;               \
+    type name##_v3tiles parameters;
+
+/* Whether AMX takes heads of this dimension: whole tiles of 16 pairs. */
+static inline bool attention_by_amx(int64_t dim) { return cpu_has_amx() && dim % 32 == 0; }
+
+/* The copy to call for o's tensors. */
+#define ATTENTION_BEST(o, name)                                              \
+    ((o)->type != PT_BF16 || !cpu_has_bf16() ? KERNEL_BEST(name)             \
+     : attention_by_amx((o)->dim)            ? name##_v4amx : name##_v4bf16)
+
 /* The keys that query i (0 .. q_len) of sequence `seq` sees: *lo .. *hi, both included. */
 static inline void attention_range(const op_attention *o, int64_t seq, int64_t i, int32_t *lo,
                                    int32_t *hi)
@@ -48,7 +65,7 @@ static inline int64_t attention_kv_offset(const op_attention *o, int64_t seq, in
 }
 
 /* out and lse of queries [tile * ATT_QUERIES, ...) of one head. */
-KERNELS(void, attention_tile,
+ATTENTION_KERNELS(void, attention_tile,
         (const op_attention *o, int64_t seq, int64_t head, int64_t tile, float *scratch))
 
 /* Partial results of all queries of the heads that read the kv heads [kv_head, kv_head + kv_heads),
@@ -73,12 +90,12 @@ KERNELS(void, attention_exp, (float *x, int64_t n, float shift))
  * dk and dv, rows from `from` on of attention_padded(dim) floats, are added to (NULL: not wanted);
  * dk comes without rounding and is complete (the scale is in it). want_dq stores dq; from..to must
  * then be the whole sequence. scratch: attention_backward_floats(). */
-KERNELS(void, attention_backward_sweep,
+ATTENTION_KERNELS(void, attention_backward_sweep,
         (const op_attention_backward *o, int64_t seq, int64_t head, int64_t tile, int64_t from,
          int64_t to, float *dk, float *dv, bool want_dq, float *scratch))
 
 /* Rounds and stores `rows` rows of fp32 sums (stride attention_padded(dim)) to dst (stride ld). */
-KERNELS(void, attention_store,
+ATTENTION_KERNELS(void, attention_store,
         (pt_dtype type, const float *sums, int64_t rows, int64_t dim, void *dst, int64_t ld))
 
 #endif

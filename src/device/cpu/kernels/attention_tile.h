@@ -1,42 +1,43 @@
-/* attention_tile.h - products of small fp32 tiles, and the way in and out of them.
+/* attention_tile.h - products of small tiles, and the query side of a tile.
  *
  * Attention's five products (S = K Q^T, O^T += V^T P, dV += P dO ...) are all
  *
  *     c[row][lane] (+)= sum over k of a(row, k) * b[k][lane]
  *
- * with a's elements broadcast one by one and b read as whole vectors. Scores lie transposed, keys
- * by queries, so that a softmax is vertical: a vector holds one key's scores of 16, 8 or 4 queries.
- * K and V are then needed as they lie in memory (only widened to fp32); Q, and dO in backward, are
- * transposed once per tile.
+ * with a's operands (attention_operand.h) broadcast one by one and b read as whole vectors. Scores lie
+ * transposed, keys by queries, so that a softmax is vertical: a vector holds one key's scores of 16, 8
+ * or 4 queries. K and V are then needed as they lie in memory (widened to fp32, or V's rows paired);
+ * Q, and dO in backward, are transposed once per tile.
  *
- * A block of BLOCK_ROWS x 3 vectors lives in registers: 12 of 16, or 24 of 32 with AVX-512. Each
+ * A block of VECTOR_ROWS x 3 vectors lives in registers: 12 of 16, or 24 of 32 with AVX-512. Each
  * element of c is one chain of fma over ascending k, whatever the blocks: a result does not depend
- * on how a product was cut, and a sum may be continued by a later product.
+ * on how a product was cut, and a sum may be continued by a later product. AMX adds up to 32 elements
+ * to c in an order of its own: there, cuts lie on the grid of keys and panels, 32 apart.
  */
 #ifndef PT_ATTENTION_TILE_H
 #define PT_ATTENTION_TILE_H
 
-#include "device/cpu/kernels/attention.h"
-#include "device/cpu/kernels/attention_vec.h"
+#include "device/cpu/kernels/attention_operand.h"
 
 #define ATT_INLINE static inline __attribute__((always_inline))
 #define ATT_APART __attribute__((noinline)) /* a product of its own keeps its registers to itself */
 
 #if defined(__AVX512F__)
-enum { BLOCK_ROWS = 8 };
+enum { VECTOR_ROWS = 8 };
 #else
-enum { BLOCK_ROWS = 4 };
+enum { VECTOR_ROWS = 4 };
 #endif
 
-enum { ROWS_AHEAD = 16 }; /* how early a row of q, k, v ... is asked for */
-enum { PANEL = 3 * VEC }; /* lanes of a full block; ATT_QUERIES is a multiple */
-
-static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+/* What products are cut by: rows of a block, lanes of a full block (ATT_QUERIES is a multiple), lanes that are computed together,
+ * operands of the depth. */
+#ifdef PT_TILES
+enum { BLOCK_ROWS = 32, PANEL = 32, LANE_GRID = PANEL, DEPTH_GRID = 16 };
+#else
+enum { BLOCK_ROWS = VECTOR_ROWS, PANEL = 3 * VEC, LANE_GRID = VEC, DEPTH_GRID = 1 };
+#endif
 
 /* How many of the vectors that are left go next; a single one would leave the fma units waiting, so 4 are 2 and 2. */
-static inline int64_t panel_vecs(int64_t left) { return left == 4 ? 2 : least(left, 3); }
+static inline int64_t block_vecs(int64_t left) { return left == 4 ? 2 : least(left, 3); }
 
 typedef enum product_mode {
     PRODUCT_SET,   /* c = sum */
@@ -44,15 +45,19 @@ typedef enum product_mode {
     PRODUCT_SCALED /* c = c * scale[lane], then as ADD */
 } product_mode;
 
-/* One block: BLOCK_ROWS x `vecs` vectors; mode and vecs are known when it is compiled. a(row, k) is
- * a[row * row_stride + k * k_stride]. */
-ATT_INLINE void product_block(product_mode mode, int vecs, const float *a, int64_t row_stride,
-                              int64_t k_stride, const float *b, int64_t ldb, float *c, int64_t ldc,
+/* Operands that hold n elements; and of a product's depth, the last of which may be zeros. */
+static inline int64_t operands(int64_t n) { return round_up(n, OPERAND_ELEMENTS) / OPERAND_ELEMENTS; }
+static inline int64_t depth_of(int64_t n) { return round_up(operands(n), DEPTH_GRID); }
+
+/* One block: VECTOR_ROWS x `vecs` vectors; mode and vecs are known when it is compiled. a(row, k) is
+ * a[row * row_stride + k * k_stride]; depth counts operands. */
+ATT_INLINE void product_block(product_mode mode, int vecs, const operand *a, int64_t row_stride,
+                              int64_t k_stride, const operand *b, int64_t ldb, float *c, int64_t ldc,
                               int64_t depth, const float *scale)
 {
-    vec sum[BLOCK_ROWS][3];
+    vec sum[VECTOR_ROWS][3];
 #pragma GCC unroll 8
-    for (int r = 0; r < BLOCK_ROWS; r++)
+    for (int r = 0; r < VECTOR_ROWS; r++)
 #pragma GCC unroll 3
         for (int v = 0; v < vecs; v++) {
             if (mode == PRODUCT_SET)
@@ -63,44 +68,63 @@ ATT_INLINE void product_block(product_mode mode, int vecs, const float *a, int64
                 sum[r][v] = vec_load(c + r * ldc + v * VEC) * vec_load(scale + v * VEC);
         }
     for (int64_t k = 0; k < depth; k++) {
-        vec row[3];
+        operand_vec row[3];
 #pragma GCC unroll 3
         for (int v = 0; v < vecs; v++)
-            row[v] = vec_load(b + v * VEC);
+            row[v] = operand_load(b + v * VEC);
 #pragma GCC unroll 8
-        for (int r = 0; r < BLOCK_ROWS; r++) {
-            vec x = vec_all(a[r * row_stride]);
+        for (int r = 0; r < VECTOR_ROWS; r++) {
+            operand_vec x = operand_all(a[r * row_stride]);
 #pragma GCC unroll 3
             for (int v = 0; v < vecs; v++)
-                sum[r][v] = vec_fma(x, row[v], sum[r][v]);
+                sum[r][v] = operand_fma(x, row[v], sum[r][v]);
         }
         a += k_stride;
         b += ldb;
     }
 #pragma GCC unroll 8
-    for (int r = 0; r < BLOCK_ROWS; r++)
+    for (int r = 0; r < VECTOR_ROWS; r++)
 #pragma GCC unroll 3
         for (int v = 0; v < vecs; v++)
             vec_store(c + r * ldc + v * VEC, sum[r][v]);
 }
 
-ATT_INLINE void product_column(product_mode mode, int vecs, const float *a, int64_t row_stride,
-                               int64_t k_stride, const float *b, int64_t ldb, float *c, int64_t ldc,
+ATT_INLINE void product_column(product_mode mode, int vecs, const operand *a, int64_t row_stride,
+                               int64_t k_stride, const operand *b, int64_t ldb, float *c, int64_t ldc,
                                int64_t rows, int64_t depth, const float *scale)
 {
-    for (int64_t r = 0; r < rows; r += BLOCK_ROWS)
+    for (int64_t r = 0; r < rows; r += VECTOR_ROWS)
         product_block(mode, vecs, a + r * row_stride, row_stride, k_stride, b, ldb, c + r * ldc, ldc,
                       depth, scale);
 }
 
-/* c (rows, vecs * VEC): rows are taken in whole blocks (a and c must reach that far), vectors by
- * threes and twos. */
-ATT_INLINE void product(product_mode mode, const float *a, int64_t row_stride, int64_t k_stride,
-                        const float *b, int64_t ldb, float *c, int64_t ldc, int64_t rows,
+/* product: c (rows, vecs * VEC) by blocks. Rows are taken in whole blocks (a and c must reach that far), depth is a multiple of
+ * DEPTH_GRID; with PT_TILES, k_stride is 1. */
+#ifdef __AMX_BF16__
+
+#include "device/cpu/kernels/attention_amx.h"
+
+ATT_INLINE void product(product_mode mode, const operand *a, int64_t row_stride, int64_t k_stride, const operand *b, int64_t ldb,
+                        float *c, int64_t ldc, int64_t rows, int64_t vecs, int64_t depth, const float *scale)
+{
+    for (int64_t lane = 0; lane < vecs * VEC; lane += 32)
+        for (int64_t r = 0; r < rows; r += 32)
+            tiles_product(mode, a + r * row_stride, row_stride, b + lane, ldb, c + r * ldc + lane, ldc, depth,
+                          mode == PRODUCT_SCALED ? scale + lane : NULL);
+}
+
+#else
+
+static inline void tiles_open(void) {}
+static inline void tiles_close(void) {}
+
+ATT_INLINE void product(product_mode mode, const operand *a, int64_t row_stride, int64_t k_stride,
+                        const operand *b, int64_t ldb, float *c, int64_t ldc, int64_t rows,
                         int64_t vecs, int64_t depth, const float *scale)
 {
+    rows = round_up(rows, BLOCK_ROWS);
     while (vecs > 0) {
-        int n = (int)panel_vecs(vecs);
+        int n = (int)block_vecs(vecs);
         if (n == 3)
             product_column(mode, 3, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale);
         else if (n == 2)
@@ -114,44 +138,28 @@ ATT_INLINE void product(product_mode mode, const float *a, int64_t row_stride, i
     }
 }
 
-/* The start of row `row` of a tensor whose element (0, 0) is `base + offset`. */
-static inline const void *row_of(pt_dtype type, const void *base, int64_t offset)
+#endif
+
+/* Columns as a product's first factor, which tiles want along the depth: (dim, ATT_KEYS / n) then. Rows up to a whole tile of keys
+ * are 0 there. `room`: for as much again. */
+static inline void load_factor(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, operand *room,
+                               int64_t padded)
 {
-    return type == PT_BF16 ? (const void *)((const bf16 *)base + offset)
-                           : (const void *)((const float *)base + offset);
+#ifdef PT_TILES
+    load_columns(type, src, ld, rows, dim, room, padded, ATT_KEYS);
+    transpose(room, padded, operands(ATT_KEYS), padded, dst, operands(ATT_KEYS));
+#else
+    load_columns(type, src, ld, rows, dim, dst, padded, round_up(rows, BLOCK_ROWS));
+#endif
 }
 
-/* The rows of one head lie pages apart: without a hint each would be waited for. */
-static inline void prefetch_row(pt_dtype type, const void *row, int64_t dim)
-{
-    for (int64_t at = 0; at < dim * (int64_t)dtype_bytes(type); at += 64)
-        __builtin_prefetch((const char *)row + at);
-}
-
-static inline void load_row(pt_dtype type, const void *src, int64_t dim, float *restrict dst)
-{
-    if (type == PT_BF16)
-        for (int64_t d = 0; d < dim; d++)
-            dst[d] = bf16_to_f32(((const bf16 *)src)[d]);
-    else
-        memcpy(dst, src, (size_t)dim * sizeof(float));
-}
-
-/* rows x dim of src as fp32 at dst (stride padded); the rest of each row, and the rows up to
- * `padded_rows`, become 0. */
-static inline void load_rows(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim,
-                             float *dst, int64_t padded, int64_t padded_rows)
-{
-    for (int64_t r = 0; r < rows; r++) {
-        if (r + ROWS_AHEAD < rows)
-            prefetch_row(type, row_of(type, src, (r + ROWS_AHEAD) * ld), dim);
-        load_row(type, row_of(type, src, r * ld), dim, dst + r * padded);
-        for (int64_t d = dim; d < padded; d++)
-            dst[r * padded + d] = 0;
-    }
-    if (padded_rows > rows)
-        memset(dst + rows * padded, 0, (size_t)((padded_rows - rows) * padded) * sizeof(float));
-}
+#ifdef PT_TILES
+static inline int64_t factor_row_stride(int64_t padded) { return ATT_KEYS / OPERAND_ELEMENTS; }
+static inline int64_t factor_depth_stride(int64_t padded) { return 1; }
+#else
+static inline int64_t factor_row_stride(int64_t padded) { return 1; }
+static inline int64_t factor_depth_stride(int64_t padded) { return padded; }
+#endif
 
 static inline void store_row(pt_dtype type, const float *restrict src, int64_t dim, void *dst)
 {
@@ -160,28 +168,6 @@ static inline void store_row(pt_dtype type, const float *restrict src, int64_t d
             ((bf16 *)dst)[d] = bf16_from_f32(src[d]);
     else
         memcpy(dst, src, (size_t)dim * sizeof(float));
-}
-
-/* dst[c][r] = src[r][c]; rows and cols are multiples of 4. */
-static inline void transpose(const float *src, int64_t lds, int64_t rows, int64_t cols, float *dst,
-                             int64_t ldd)
-{
-    typedef float quad __attribute__((vector_size(16), may_alias));
-    typedef int32_t pick __attribute__((vector_size(16)));
-    const pick low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, left = {0, 1, 4, 5}, right = {2, 3, 6, 7};
-    for (int64_t r = 0; r < rows; r += 4)
-        for (int64_t c = 0; c < cols; c += 4) {
-            const float *s = src + r * lds + c;
-            float *d = dst + c * ldd + r;
-            quad a = *(const quad *)s, b = *(const quad *)(s + lds);
-            quad e = *(const quad *)(s + 2 * lds), f = *(const quad *)(s + 3 * lds);
-            quad ab = __builtin_shuffle(a, b, low), ef = __builtin_shuffle(e, f, low);
-            *(quad *)d = __builtin_shuffle(ab, ef, left);
-            *(quad *)(d + ldd) = __builtin_shuffle(ab, ef, right);
-            ab = __builtin_shuffle(a, b, high), ef = __builtin_shuffle(e, f, high);
-            *(quad *)(d + 2 * ldd) = __builtin_shuffle(ab, ef, left);
-            *(quad *)(d + 3 * ldd) = __builtin_shuffle(ab, ef, right);
-        }
 }
 
 /* ---- the query side of a tile ---------------------------------------------------------------- */
@@ -203,7 +189,7 @@ static inline void tile_queries_set(tile_queries *t, const op_attention *o, int6
 {
     t->seq = seq, t->head = head, t->start = tile * ATT_QUERIES;
     t->count = least(ATT_QUERIES, o->q_len - t->start);
-    t->vecs = round_up(t->count, VEC) / VEC;
+    t->vecs = round_up(t->count, LANE_GRID) / VEC;
     t->lo_min = INT32_MAX, t->hi_max = 0;
     for (int64_t i = 0; i < ATT_QUERIES; i++) {
         attention_range(o, seq, t->start + least(i, t->count - 1), &t->lo[i], &t->hi[i]);
@@ -214,7 +200,7 @@ static inline void tile_queries_set(tile_queries *t, const op_attention *o, int6
 
 static inline panel_view panel_see(const tile_queries *t, int64_t lane, int64_t key, int64_t keys)
 {
-    panel_view v = {.lane = lane, .vecs = panel_vecs(t->vecs - lane / VEC)};
+    panel_view v = {.lane = lane, .vecs = LANE_GRID == PANEL ? PANEL / VEC : block_vecs(t->vecs - lane / VEC)};
     int32_t lo_min = INT32_MAX, lo_max = 0, hi_min = INT32_MAX, hi_max = 0;
     for (int64_t i = lane; i < lane + v.vecs * VEC; i++) {
         lo_min = t->lo[i] < lo_min ? t->lo[i] : lo_min;

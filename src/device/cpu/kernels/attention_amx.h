@@ -1,0 +1,70 @@
+/* attention_amx.h - attention's products by AMX tiles: 16 rows of 64 bytes each.
+ *
+ *     c (16 x 16 floats) += a (16 rows x 16 operands along the depth) . b (16 operands down the depth x 16 lanes)
+ *
+ * Four tiles of c, 32 x 32, are summed at once from two of a and two of b. Rows, lanes and depth come in whole tiles. The tiles'
+ * shape has to be set in a thread before its first product (tiles_open); what else runs in it sets its own.
+ */
+#ifndef PT_ATTENTION_AMX_H
+#define PT_ATTENTION_AMX_H
+
+/* The intrinsics do not tell the compiler which memory they read and write. */
+#define TILES_SEE_MEMORY() __asm__ volatile("" ::: "memory")
+
+static inline void tiles_open(void)
+{
+    static const struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } all_full = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&all_full);
+}
+static inline void tiles_close(void) { _tile_release(); }
+
+/* c[r][lane] *= scale[lane], 32 x 32 */
+static inline void tiles_scale(float *c, int64_t ldc, const float *scale)
+{
+    vec left = vec_load(scale), right = vec_load(scale + VEC);
+    for (int r = 0; r < 32; r++) {
+        vec_store(c + r * ldc, vec_load(c + r * ldc) * left);
+        vec_store(c + r * ldc + VEC, vec_load(c + r * ldc + VEC) * right);
+    }
+}
+
+/* As product_block, 32 x 32; strides and depth in operands and floats. */
+static inline void tiles_product(product_mode mode, const operand *a, int64_t row_stride, const operand *b, int64_t ldb, float *c,
+                                 int64_t ldc, int64_t depth, const float *scale)
+{
+    if (mode == PRODUCT_SCALED)
+        tiles_scale(c, ldc, scale);
+    TILES_SEE_MEMORY();
+    if (mode == PRODUCT_SET) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    } else {
+        _tile_loadd(0, c, 4 * ldc);
+        _tile_loadd(1, c + 16, 4 * ldc);
+        _tile_loadd(2, c + 16 * ldc, 4 * ldc);
+        _tile_loadd(3, c + 16 * ldc + 16, 4 * ldc);
+    }
+    for (int64_t k = 0; k < depth; k += 16) {
+        _tile_loadd(4, a + k, 4 * row_stride);
+        _tile_loadd(5, a + k + 16 * row_stride, 4 * row_stride);
+        _tile_loadd(6, b + k * ldb, 4 * ldb);
+        _tile_loadd(7, b + k * ldb + 16, 4 * ldb);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, 4 * ldc);
+    _tile_stored(1, c + 16, 4 * ldc);
+    _tile_stored(2, c + 16 * ldc, 4 * ldc);
+    _tile_stored(3, c + 16 * ldc + 16, 4 * ldc);
+    TILES_SEE_MEMORY();
+}
+
+#endif

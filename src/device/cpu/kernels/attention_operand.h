@@ -1,0 +1,239 @@
+/* attention_operand.h - what the products of attention multiply.
+ *
+ * An operand is one float, or, in the copies for AVX512-BF16 and AMX (PT_PAIRS), two bf16 that follow each other along the
+ * product's depth, the index that is summed over: one instruction multiplies sixteen such pairs and adds both products of each to
+ * an fp32 sum, so that a product takes half as many; by tiles (attention_amx.h) far fewer. Q, K, V and dO are bf16 in memory and
+ * lose nothing; the probabilities and the gradients of the scores are rounded to bf16 before they are multiplied (the sum of the
+ * probabilities is not). scale * Q would be rounded too: the scores are scaled instead.
+ *
+ * A tile of a tensor is held in one of two forms, the same in fp32:
+ *
+ *     rows     (row, dim / n)      operands along a row, as they lie in memory: for sums over the dim
+ *     columns  (row / n, dim)      operands down a column, from n = OPERAND_ELEMENTS rows: for sums over the rows
+ *
+ * Where a sum begins and which elements pair up is fixed by the grid of tiles, so that results do not depend on how it is cut.
+ */
+#ifndef PT_ATTENTION_OPERAND_H
+#define PT_ATTENTION_OPERAND_H
+
+#include "device/cpu/kernels/attention.h"
+#include "device/cpu/kernels/attention_vec.h"
+
+static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+enum { ROWS_AHEAD = 16 }; /* how early a row of q, k, v ... is asked for */
+
+/* The start of row `row` of a tensor whose element (0, 0) is `base + offset`. */
+static inline const void *row_of(pt_dtype type, const void *base, int64_t offset)
+{
+    return type == PT_BF16 ? (const void *)((const bf16 *)base + offset)
+                           : (const void *)((const float *)base + offset);
+}
+
+/* The rows of one head lie pages apart: without a hint each would be waited for. */
+static inline void prefetch_row(pt_dtype type, const void *row, int64_t dim)
+{
+    for (int64_t at = 0; at < dim * (int64_t)dtype_bytes(type); at += 64)
+        __builtin_prefetch((const char *)row + at);
+}
+
+#ifdef PT_PAIRS
+
+enum { OPERAND_ELEMENTS = 2 };
+typedef uint32_t operand; /* the element that comes first in the lower half */
+typedef bf16 half __attribute__((may_alias)); /* of an operand */
+typedef ivec operand_vec;
+
+static inline operand_vec operand_load(const operand *p) { return ivec_load((const int32_t *)p); }
+static inline operand_vec operand_all(operand x) { return ivec_all((int32_t)x); }
+
+#ifdef __AVX512BF16__
+
+/* c + a.low * b.low + a.high * b.high */
+static inline vec operand_fma(operand_vec a, operand_vec b, vec c)
+{
+    return (vec)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+}
+/* Two rows' vectors rounded to bf16: operands down the columns. */
+static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEMENTS])
+{
+    static const uint16_t order[32] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
+                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)x[1], (__m512)x[0]);
+    _mm512_storeu_si512(dst, _mm512_permutexvar_epi16(_mm512_loadu_si512(order), both));
+}
+/* A vector rounded to bf16: VEC / 2 operands along the row. */
+static inline void store_row_operands(operand *dst, vec x)
+{
+    _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)x));
+}
+
+#else /* the same spelled out, so that tests can run this copy's code on any processor */
+
+static inline vec operand_fma(operand_vec a, operand_vec b, vec c)
+{
+    c = vec_fma((vec)(a & -65536), (vec)(b & -65536), c);
+    return vec_fma((vec)(a << 16), (vec)(b << 16), c);
+}
+static inline void store_row_operands(operand *dst, vec x)
+{
+    for (int i = 0; i < VEC; i += 2)
+        dst[i / 2] = bf16_from_f32(x[i]) | (uint32_t)bf16_from_f32(x[i + 1]) << 16;
+}
+static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEMENTS])
+{
+    for (int i = 0; i < VEC; i++)
+        dst[i] = bf16_from_f32(x[0][i]) | (uint32_t)bf16_from_f32(x[1][i]) << 16;
+}
+
+#endif
+
+static inline vec scale_scores(vec x, float scale) { return x * scale; }
+static inline void scale_queries(operand *q, int64_t n, float scale) {}
+
+/* Dims are multiples of 16 as a rule, and too few for a call. */
+static inline void copy_row(const bf16 *src, int64_t dim, half *dst)
+{
+    typedef bf16 sixteen __attribute__((vector_size(32), aligned(2), may_alias));
+    int64_t d = 0;
+    for (; d + 16 <= dim; d += 16)
+        *(sixteen *)(dst + d) = *(const sixteen *)(src + d);
+    for (; d < dim; d++)
+        dst[d] = src[d];
+}
+
+/* dst[d] = low[d] and above it high[d]; without `high`, 0. */
+static inline void pair_rows(const bf16 *low, const bf16 *high, int64_t dim, operand *dst)
+{
+    int64_t d = 0;
+    for (; high && d + VEC <= dim; d += VEC)
+        *(ivec_memory *)(dst + d) = (ivec)vec_load_bf16(high + d) | ((ivec)vec_load_bf16(low + d) >> 16 & 0xffff);
+    for (; d < dim; d++)
+        dst[d] = low[d] | (high ? (operand)high[d] << 16 : 0);
+}
+
+/* rows x dim of src as rows of operands at dst (stride padded / 2); the rest of each row, and the rows up to `padded_rows`,
+ * become 0. */
+static inline void load_rows(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, int64_t padded,
+                             int64_t padded_rows)
+{
+    const bf16 *from = src;
+    for (int64_t r = 0; r < rows; r++) {
+        half *to = (half *)(dst + r * padded / OPERAND_ELEMENTS);
+        if (r + ROWS_AHEAD < rows)
+            prefetch_row(PT_BF16, from + (r + ROWS_AHEAD) * ld, dim);
+        copy_row(from + r * ld, dim, to);
+        for (int64_t d = dim; d < padded; d++)
+            to[d] = 0;
+    }
+    if (padded_rows > rows)
+        memset(dst + rows * padded / OPERAND_ELEMENTS, 0, (size_t)((padded_rows - rows) * padded) * sizeof(bf16));
+}
+
+/* The same rows as columns of operands (stride padded); padded_rows is even. */
+static inline void load_columns(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, int64_t padded,
+                                int64_t padded_rows)
+{
+    const bf16 *from = src;
+    for (int64_t r = 0; r < padded_rows; r += OPERAND_ELEMENTS, dst += padded) {
+        int64_t filled = r < rows ? dim : 0;
+        for (int64_t ahead = r + ROWS_AHEAD; ahead < least(r + ROWS_AHEAD + OPERAND_ELEMENTS, rows); ahead++)
+            prefetch_row(PT_BF16, from + ahead * ld, dim);
+        if (r < rows)
+            pair_rows(from + r * ld, r + 1 < rows ? from + (r + 1) * ld : NULL, dim, dst);
+        for (int64_t d = filled; d < padded; d++)
+            dst[d] = 0;
+    }
+}
+
+#else
+
+enum { OPERAND_ELEMENTS = 1 };
+typedef float operand;
+typedef vec operand_vec;
+
+static inline operand_vec operand_load(const operand *p) { return vec_load(p); }
+static inline operand_vec operand_all(operand x) { return vec_all(x); }
+static inline vec operand_fma(operand_vec a, operand_vec b, vec c) { return vec_fma(a, b, c); }
+static inline void store_row_operands(operand *dst, vec x) { vec_store(dst, x); }
+static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEMENTS]) { vec_store(dst, x[0]); }
+
+/* Queries are scaled, so scores need not be. */
+static inline vec scale_scores(vec x, float scale) { return x; }
+static inline void scale_queries(operand *q, int64_t n, float scale)
+{
+    for (int64_t i = 0; i < n; i++)
+        q[i] *= scale;
+}
+
+static inline void load_row(pt_dtype type, const void *src, int64_t dim, float *restrict dst)
+{
+    int64_t d = 0;
+    if (type == PT_BF16) { /* dims are multiples of 16 as a rule */
+        for (; d + VEC <= dim; d += VEC)
+            vec_store(dst + d, vec_load_bf16((const bf16 *)src + d));
+        for (; d < dim; d++)
+            dst[d] = bf16_to_f32(((const bf16 *)src)[d]);
+        return;
+    }
+    memcpy(dst, src, (size_t)dim * sizeof(float));
+}
+
+/* `type` is known when this is compiled. */
+static inline __attribute__((always_inline)) void load_rows_of(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim,
+                                                               operand *dst, int64_t padded)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        if (r + ROWS_AHEAD < rows)
+            prefetch_row(type, row_of(type, src, (r + ROWS_AHEAD) * ld), dim);
+        load_row(type, row_of(type, src, r * ld), dim, dst + r * padded);
+        for (int64_t d = dim; d < padded; d++)
+            dst[r * padded + d] = 0;
+    }
+}
+
+/* rows x dim of src as fp32 at dst (stride padded); the rest of each row, and the rows up to
+ * `padded_rows`, become 0. */
+static inline void load_rows(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, int64_t padded,
+                             int64_t padded_rows)
+{
+    if (type == PT_BF16)
+        load_rows_of(PT_BF16, src, ld, rows, dim, dst, padded);
+    else
+        load_rows_of(PT_F32, src, ld, rows, dim, dst, padded);
+    if (padded_rows > rows)
+        memset(dst + rows * padded, 0, (size_t)((padded_rows - rows) * padded) * sizeof(float));
+}
+
+static inline void load_columns(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, int64_t padded,
+                                int64_t padded_rows)
+{
+    load_rows(type, src, ld, rows, dim, dst, padded, padded_rows);
+}
+
+#endif
+
+/* dst[c][r] = src[r][c], elements of 32 bits; rows and cols are multiples of 4. */
+static inline void transpose(const void *src, int64_t lds, int64_t rows, int64_t cols, void *dst, int64_t ldd)
+{
+    typedef int32_t quad __attribute__((vector_size(16), may_alias));
+    typedef int32_t element __attribute__((may_alias));
+    const quad low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, left = {0, 1, 4, 5}, right = {2, 3, 6, 7};
+    for (int64_t r = 0; r < rows; r += 4)
+        for (int64_t c = 0; c < cols; c += 4) {
+            const element *s = (const element *)src + r * lds + c;
+            element *d = (element *)dst + c * ldd + r;
+            quad a = *(const quad *)s, b = *(const quad *)(s + lds);
+            quad e = *(const quad *)(s + 2 * lds), f = *(const quad *)(s + 3 * lds);
+            quad ab = __builtin_shuffle(a, b, low), ef = __builtin_shuffle(e, f, low);
+            *(quad *)d = __builtin_shuffle(ab, ef, left);
+            *(quad *)(d + ldd) = __builtin_shuffle(ab, ef, right);
+            ab = __builtin_shuffle(a, b, high), ef = __builtin_shuffle(e, f, high);
+            *(quad *)(d + 2 * ldd) = __builtin_shuffle(ab, ef, left);
+            *(quad *)(d + 3 * ldd) = __builtin_shuffle(ab, ef, right);
+        }
+}
+
+#endif
