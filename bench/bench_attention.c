@@ -1,10 +1,10 @@
-/* bench_attention.c - attention forward and backward beside the processor's fma rate.
+/* bench_attention.c - attention forward and backward beside the processor's rate of fma.
  *
  *     bench_attention [threads [seconds per line]]
  *
  * GFLOP/s count what causal attention needs: 2 products of T (T + 1) / 2 x dim multiply-adds a head
  * forward, 5 backward, whatever the kernels compute beyond that. The peak (threads x a loop of
- * independent fma in registers) is timed in turn with them, so that a shared machine is fair to
+ * independent fma in registers, of vdpbf16ps for bf16 where the processor has it) is timed in turn with them, so that a shared machine is fair to
  * both; the best of each line counts. The last lines are generation: one query against many keys, in GB/s of K and V.
  */
 #include "base/rng.h"
@@ -27,31 +27,35 @@ static double now(void)
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-#define FMA(reg, n) "vfmadd231ps %%" reg "0, %%" reg "1, %%" reg #n "\n\t"
-#define FMAS(reg)                                                                                  \
-    FMA(reg, 2) FMA(reg, 3) FMA(reg, 4) FMA(reg, 5) FMA(reg, 6) FMA(reg, 7) FMA(reg, 8)            \
-    FMA(reg, 9) FMA(reg, 10) FMA(reg, 11) FMA(reg, 12) FMA(reg, 13)
-#define FMA_LOOP(reg)                                                                              \
+#define SUM(op, reg, n) op " %%" reg "0, %%" reg "1, %%" reg #n "\n\t"
+#define SUMS(op, reg)                                                                              \
+    SUM(op, reg, 2) SUM(op, reg, 3) SUM(op, reg, 4) SUM(op, reg, 5) SUM(op, reg, 6) SUM(op, reg, 7) \
+    SUM(op, reg, 8) SUM(op, reg, 9) SUM(op, reg, 10) SUM(op, reg, 11) SUM(op, reg, 12) SUM(op, reg, 13)
+#define SUM_LOOP(op, reg)                                                                          \
     __asm__ volatile("vzeroall\n" ::: "memory");                                                   \
     for (int i = 0; i < TURNS; i++)                                                                \
-        __asm__ volatile(FMAS(reg) ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",     \
+        __asm__ volatile(SUMS(op, reg) ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", \
                          "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13")
+
+static bool by_pairs(pt_dtype type) { return type == PT_BF16 && cpu_has_bf16(); }
 
 static void peak_tile(void *arg, int64_t tile, int thread)
 {
-    if (cpu_isa() == 4) {
-        FMA_LOOP("zmm");
+    if (by_pairs(*(const pt_dtype *)arg)) {
+        SUM_LOOP("vdpbf16ps", "zmm");
+    } else if (cpu_isa() == 4) {
+        SUM_LOOP("vfmadd231ps", "zmm");
     } else {
-        FMA_LOOP("ymm");
+        SUM_LOOP("vfmadd231ps", "ymm");
     }
 }
 
-/* GFLOP/s of one pass of the fma loop on all threads. */
-static double peak(pool *p)
+/* GFLOP/s of one pass of the loop for this type on all threads. */
+static double peak(pool *p, pt_dtype type)
 {
-    double start = now();
-    pool_run(p, pool_threads(p), peak_tile, NULL);
-    return pool_threads(p) * (cpu_isa() == 4 ? 32.0 : 16.0) * CHAINS * TURNS / (now() - start) * 1e-9;
+    double start = now(), flops = by_pairs(type) ? 64 : cpu_isa() == 4 ? 32 : 16;
+    pool_run(p, pool_threads(p), peak_tile, &type);
+    return pool_threads(p) * flops * CHAINS * TURNS / (now() - start) * 1e-9;
 }
 
 static void *tensor(pt_dtype type, int64_t n, uint32_t stream)
@@ -100,7 +104,7 @@ static void line(pool *p, pt_dtype type, int64_t seqs, int64_t t, int64_t dim, d
     cpu_attention(p, &b.forward);
     double start = now();
     for (int n = 0; n < 3 || now() - start < seconds; n++) {
-        most = larger(most, peak(p));
+        most = larger(most, peak(p, type));
         double a = now();
         cpu_attention(p, &b.forward);
         double c = now();
@@ -143,7 +147,8 @@ int main(int argc, char **argv)
         return 1;
     }
     setlinebuf(stdout);
-    printf("%d threads, x86-64-v%d, 12 heads, GFLOP/s and share of the fp32 fma peak\n", threads, cpu_isa());
+    printf("%d threads, x86-64-v%d, 12 heads, GFLOP/s and share of the peak of fma in fp32%s\n", threads, cpu_isa(),
+           cpu_has_bf16() ? ", of vdpbf16ps in bf16" : "");
     printf("type seqs x     T   dim    forward              backward              peak\n");
     static const int64_t cases[][2] = {{8, 512}, {2, 2048}, {1, 4096}, {1, 8192}};
     for (int type = PT_F32; type <= PT_BF16; type++)
