@@ -30,7 +30,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { GROUP = 10, ROUNDS = 3, PROFILES = 3 /* a round */, ROUND_STEPS = 3, STEPS = ROUNDS * ROUND_STEPS };
+enum { GROUP = 10, ROUNDS = 6, PROFILES = 2 /* a round */, ROUND_STEPS = 2, STEPS = ROUNDS * ROUND_STEPS };
 enum { WAYS = 2 }; /* to predict a step: from the profiles, from the step's own times */
 
 static int refuse(const pt_error *e)
