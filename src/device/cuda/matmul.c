@@ -19,7 +19,7 @@
  *
  *     key ──> choices[] ──> algorithm            filled as products come, the same in every run
  *
- * What the library has no algorithm for, the kernel of matmul_plain.cu computes.
+ * What the library has no algorithm for, or does not take for the rows that there are, the kernel of matmul_plain.cu computes.
  *
  * Workspace and sums are taken at open and belong to one stream at a time; a product on another stream waits for the last one.
  * What can go wrong: an environment that makes the library compute otherwise (NVIDIA_TF32_OVERRIDE).
@@ -42,7 +42,7 @@ typedef struct choice { matmul_key key; bool found; cublasLtMatmulAlgo_t algo; }
 
 struct cuda_matmul {
     device_options options;
-    char missing[200];    /* what the library had no algorithm for, first; said at the end, by the thread that closes */
+    char missing[200];    /* what the library had no algorithm for or refused, first; said at the end, by the thread that closes */
     cublasLtHandle_t handle;
     void *workspace;
     float *sums;
@@ -190,8 +190,8 @@ static cublasStatus_t preference_make(const matmul_key *key, cublasLtMatmulPrefe
 static void note_missing(cuda_matmul *x, const op_matmul *o)
 {
     if (!x->missing[0])
-        snprintf(x->missing, sizeof x->missing, "cuBLASLt had no algorithm for products of layout %d, N %lld, K %lld: a slow kernel computed them",
-                 o->layout, (long long)o->n, (long long)o->k);
+        snprintf(x->missing, sizeof x->missing, "cuBLASLt had no algorithm for products of layout %d, M %lld, N %lld, K %lld: a slow kernel computed them",
+                 o->layout, (long long)o->m, (long long)o->n, (long long)o->k);
 }
 
 /* The library's first proposal that keeps to the rules; none: the plain kernel. */
@@ -244,7 +244,10 @@ static cudaError_t take_workspace(cuda_matmul *x, cudaStream_t s)
     return error;
 }
 
-/* One call of the library: no residual, no stream. *found: there is an algorithm. */
+/* The library does not take the algorithm for this number of rows. */
+static bool refused(cublasStatus_t s) { return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE; }
+
+/* One call of the library: no residual, no stream. *found: there is an algorithm, and it was started. */
 static int launch(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, bool *found, pt_error *e)
 {
     const choice *c = choice_of(x, o, few);
@@ -257,6 +260,11 @@ static int launch(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, 
     if (!status)
         status = cublasLtMatmul(x->handle, &p.desc, &one, o->b, &p.a, o->a, &p.b, &beta, o->c, &p.c, o->c, &p.c, &c->algo, x->workspace,
                                 WORKSPACE_BYTES, s);
+    if (refused(status)) {
+        note_missing(x, o);
+        *found = false;
+        return 0;
+    }
     return status ? blas_fail(e, status, o) : 0;
 }
 
@@ -277,7 +285,8 @@ static op_matmul rows_of(const op_matmul *o, int64_t row0, int64_t rows)
     return part;
 }
 
-/* The product into the sums, and the pass over them. */
+/* The product into the sums, and the pass over them; a part that the library does not take is computed by the plain kernel, as parts
+ * before it may have been added to c. *found: there is room for a part. */
 static int launch_in_parts(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, bool *found, pt_error *e)
 {
     int64_t room = SUMS_BYTES / (int64_t)sizeof(float) / o->n, step = room > REFERENCE_ROWS ? REFERENCE_ROWS : room;
@@ -285,6 +294,7 @@ static int launch_in_parts(cuda_matmul *x, const op_matmul *o, bool few, cudaStr
     cudaError_t error = cudaSuccess;
     *found = step > 0;
     for (int64_t row = 0; row < o->m && *found && !failed && !error; row += step) {
+        bool taken;
         op_matmul part = rows_of(o, row, o->m - row < step ? o->m - row : step), product = part;
         product.out_type = PT_F32;
         product.bias = product.residual = NULL;
@@ -292,9 +302,9 @@ static int launch_in_parts(cuda_matmul *x, const op_matmul *o, bool few, cudaStr
         product.accumulate = false;
         product.c = x->sums;
         product.ldc = o->n;
-        failed = launch(x, &product, few, s, found, e);
-        if (!failed && *found)
-            error = (cudaError_t)cuda_matmul_finish(&part, x->sums, s);
+        failed = launch(x, &product, few, s, &taken, e);
+        if (!failed)
+            error = (cudaError_t)(taken ? cuda_matmul_finish(&part, x->sums, s) : cuda_matmul_plain(&part, s));
     }
     return error ? cuda_fail(e, error, "multiplying matrices") : failed;
 }
