@@ -10,10 +10,10 @@
  * every run, as far as it is not made from the profile.
  *
  * A virtual machine's speed changes by a tenth or two within seconds and stays so for a while, so that a minute's profile says
- * little of the next minute's steps. Plans are therefore taken in groups, and a group has rounds: in each the machine is profiled
- * and each plan of the group runs a few steps, in another order. The median of all rounds' profiles predicts, the median of all
- * rounds' steps is what was measured: both are of the same quarter of an hour. A group's first plan is in it twice: how far both
- * are apart is the noise.
+ * little of the next minute's steps. Plans are therefore taken in groups, and a group has rounds: in each, every plan of the group
+ * runs a few steps, in another order, and the machine is profiled before the first plan and again every few plans. The median of
+ * all profiles predicts, the median of all rounds' steps is what was measured: both are of the same quarter of an hour. A group's
+ * first plan is in it twice: how far both are apart is the noise.
  *
  * `show` prints, for each case in FILE, the median and 95th percentile of the error and of the noise: as predicted, and with the times
  * that each kind of work took in the step itself, which leaves the simulation's own error. And the rank correlation of predicted
@@ -30,7 +30,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { GROUP = 10, ROUNDS = 6, PROFILES = 2 /* a round */, ROUND_STEPS = 2, STEPS = ROUNDS * ROUND_STEPS };
+enum { GROUP = 10, ROUNDS = 6, PROFILE_EVERY = 4 /* plans of a round */, ROUND_STEPS = 2, STEPS = ROUNDS * ROUND_STEPS };
 enum { WAYS = 2 }; /* to predict a step: from the profiles, from the step's own times */
 
 static int refuse(const pt_error *e)
@@ -245,7 +245,7 @@ static int make_group(const char *path, setting *g, int *next, int plans, group 
     for (; *next < plans && x->n < GROUP && !failed; ++*next) {
         if (is_done(path, g->name, *next))
             continue;
-        if (!g->profiles_n && (failed = setting_profile(g, PROFILES, e)))
+        if (!g->profiles_n && (failed = setting_profile(g, 1, e)))
             return failed;
         failed = make_plan(g, *next, &x->plans[x->n], e);
         if (!failed) {
@@ -261,10 +261,12 @@ static int run_rounds(setting *g, member *all, int n, pt_error *e)
 {
     int failed = 0;
     for (int round = 0; round < ROUNDS && !failed; round++) {
-        if (round)
-            failed = setting_profile(g, PROFILES, e);
-        for (int i = 0; i < n && !failed; i++)
-            failed = run_member(g, &all[round % 2 ? n - 1 - i : i], e);
+        for (int i = 0; i < n && !failed; i++) {
+            if (i % PROFILE_EVERY == 0 && round + i > 0) /* there is one when it begins */
+                failed = setting_profile(g, 1, e);
+            if (!failed)
+                failed = run_member(g, &all[round % 2 ? n - 1 - i : i], e);
+        }
         if (!failed)
             printf("round %d of %d\n", round + 1, ROUNDS);
         fflush(stdout);

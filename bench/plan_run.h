@@ -7,7 +7,7 @@
 #include "profile/profile.h"
 #include "search/search.h"
 
-enum { PROFILES_MOST = 16 };
+enum { PROFILES_MOST = 32 };
 
 typedef struct setting {
     const char *folder;      /* of the disk tier */
