@@ -4,8 +4,8 @@
  *
  * GFLOP/s count what causal attention needs: 2 products of T (T + 1) / 2 x dim multiply-adds a head
  * forward, 5 backward, whatever the kernels compute beyond that. The peak (threads x a loop of
- * independent fma in registers, of vdpbf16ps for bf16 where the processor has it) is timed in turn with them, so that a shared machine is fair to
- * both; the best of each line counts. The last lines are generation: one query against many keys, in GB/s of K and V.
+ * independent fma in registers, of vdpbf16ps for bf16 where the processor has it) is timed in turn
+ * with them, so that a shared machine is fair to both; the best of each line counts. The last lines are generation: one query against many keys, in GB/s of K and V.
  */
 #include "base/rng.h"
 #include "device/cpu/isa.h"

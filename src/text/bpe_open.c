@@ -8,9 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-
-
-/* A key that must be absent, null, "", 0 or false, because what it asks for is not implemented. */
+/* A key that must be absent, null, "", 0 or false: what it asks for would give other tokens than this file's encoder does. */
 static int refuse(const json_t *model, const char *key, const char *why, pt_error *e)
 {
     const json_t *value = json_object_get(model, key);

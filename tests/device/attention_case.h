@@ -2,6 +2,7 @@
 #ifndef PT_TEST_ATTENTION_CASE_H
 #define PT_TEST_ATTENTION_CASE_H
 
+#include "device/cpu/kernels/attention.h"
 #include "device/reference.h"
 
 typedef struct shape {
@@ -185,7 +186,7 @@ static inline void assert_near(const char *what, const shape *s, pt_dtype t, con
 }
 
 /* CUDA's fp32 kernel adds thousands of keys one by one. Rounded: tensor cores, and the processor's products of bf16 pairs, take
- * probabilities and gradients of the scores that are rounded to bf16. */
+ * probabilities and gradients of the scores that are rounded to bf16; not where a processor goes row by row. */
 static inline void assert_correct(const problem *p, bool cuda, bool rounded)
 {
     const op_attention *o = &p->op.forward;
@@ -194,7 +195,7 @@ static inline void assert_correct(const problem *p, bool cuda, bool rounded)
     size_t e = dtype_bytes(s->type);
     double relative = s->type == PT_BF16 ? 0x1.01p-8 : 1e-6;
     double term = 2; /* a gradient that is zero is a difference of terms of this size */
-    double slack = rounded ? 6e-3 : cuda ? 6e-6 : 2e-6, gradient_slack = rounded ? 1.2e-2 : 5e-6;
+    double slack = rounded && (cuda || s->q_len >= ATT_FEW) ? 6e-3 : cuda ? 6e-6 : 2e-6, gradient_slack = rounded ? 1.2e-2 : 5e-6;
     assert_near("out", s, s->type, o->out, r.out, p->out_bytes / e, relative, slack, 0);
     assert_near("lse", s, PT_F32, o->lse, r.lse, (size_t)(s->seqs * s->heads * s->q_len), 1e-6, 1e-6, 0);
     if (s->q_len == s->kv_len) {

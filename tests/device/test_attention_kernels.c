@@ -37,66 +37,66 @@ static const copies COPIES[] = {COPY(v2), COPY(v3), COPY(v4)}, PAIRS = COPY(v3pa
                     BF16 = COPY(v4bf16), AMX = COPY(v4amx);
 
 /* One sequence, one head, in exactly the scratch that the header names, which holds NaN before each call. */
-typedef struct bench { float *scratch, *dk, *dv; int64_t floats; } bench;
+typedef struct workspace { float *scratch, *dk, *dv; int64_t floats; } workspace;
 
-static void spoil(const bench *b) { memset(b->scratch, 0xff, (size_t)b->floats * sizeof(float)); }
+static void spoil(const workspace *w) { memset(w->scratch, 0xff, (size_t)w->floats * sizeof(float)); }
 
-static bench bench_open(const op_attention *o)
+static workspace workspace_open(const op_attention *o)
 {
     int64_t sums = (o->kv_len + ATT_KEYS - 1) / ATT_KEYS * ATT_KEYS * attention_padded(o->dim);
-    bench b = {.floats = attention_backward_floats(o->dim)};
-    assert_true(b.floats + 2 * ATT_SPAN * attention_padded(o->dim) <= ATT_SCRATCH_FLOATS);
-    b.scratch = aligned_alloc(64, (size_t)(b.floats + 16) * sizeof(float));
-    b.dk = calloc((size_t)sums, sizeof(float)), b.dv = calloc((size_t)sums, sizeof(float));
+    workspace w = {.floats = attention_backward_floats(o->dim)};
+    assert_true(w.floats + 2 * ATT_SPAN * attention_padded(o->dim) <= ATT_SCRATCH_FLOATS);
+    w.scratch = aligned_alloc(64, (size_t)(w.floats + 16) * sizeof(float));
+    w.dk = calloc((size_t)sums, sizeof(float)), w.dv = calloc((size_t)sums, sizeof(float));
     for (int i = 0; i < 16; i++)
-        b.scratch[b.floats + i] = 1234.5f;
-    return b;
+        w.scratch[w.floats + i] = 1234.5f;
+    return w;
 }
 
-static void bench_close(bench *b, const copies *c, problem *p)
+static void workspace_close(workspace *w, const copies *c, problem *p)
 {
     const op_attention *o = &p->op.forward;
-    c->store(o->type, b->dk, o->kv_len, o->dim, p->op.dk, o->ldkv);
-    c->store(o->type, b->dv, o->kv_len, o->dim, p->op.dv, o->ldkv);
+    c->store(o->type, w->dk, o->kv_len, o->dim, p->op.dk, o->ldkv);
+    c->store(o->type, w->dv, o->kv_len, o->dim, p->op.dv, o->ldkv);
     for (int i = 0; i < 16; i++)
-        assert_true(b->scratch[b->floats + i] == 1234.5f);
-    free(b->scratch), free(b->dk), free(b->dv);
+        assert_true(w->scratch[w->floats + i] == 1234.5f);
+    free(w->scratch), free(w->dk), free(w->dv);
 }
 
 static int64_t tiles(const problem *p) { return (p->op.forward.q_len + ATT_QUERIES - 1) / ATT_QUERIES; }
 
 static void compute_with(const copies *c, problem *p)
 {
-    bench b = bench_open(&p->op.forward);
+    workspace w = workspace_open(&p->op.forward);
     for (int64_t t = 0; t < tiles(p); t++) {
-        spoil(&b);
-        c->tile(&p->op.forward, 0, 0, t, b.scratch);
+        spoil(&w);
+        c->tile(&p->op.forward, 0, 0, t, w.scratch);
     }
     for (int64_t t = 0; t < tiles(p); t++) {
-        spoil(&b);
-        c->sweep(&p->op, 0, 0, t, 0, p->op.forward.kv_len, b.dk, b.dv, true, b.scratch);
+        spoil(&w);
+        c->sweep(&p->op, 0, 0, t, 0, p->op.forward.kv_len, w.dk, w.dv, true, w.scratch);
     }
-    bench_close(&b, c, p);
+    workspace_close(&w, c, p);
 }
 
 /* dk and dv span by span, and dq by itself. */
 static void compute_in_spans(const copies *c, problem *p)
 {
     const op_attention *o = &p->op.forward;
-    bench b = bench_open(o);
+    workspace w = workspace_open(o);
     for (int64_t t = tiles(p) - 1; t >= 0; t--)
-        c->tile(o, 0, 0, t, b.scratch);
+        c->tile(o, 0, 0, t, w.scratch);
     for (int64_t from = 0; from < o->kv_len; from += ATT_KEYS)
         for (int64_t t = from / ATT_QUERIES; t < tiles(p); t++) {
             int64_t to = from + ATT_KEYS < o->kv_len ? from + ATT_KEYS : o->kv_len, at = from * attention_padded(o->dim);
-            spoil(&b);
-            c->sweep(&p->op, 0, 0, t, from, to, b.dk + at, b.dv + at, false, b.scratch);
+            spoil(&w);
+            c->sweep(&p->op, 0, 0, t, from, to, w.dk + at, w.dv + at, false, w.scratch);
         }
     for (int64_t t = 0; t < tiles(p); t++) {
-        spoil(&b);
-        c->sweep(&p->op, 0, 0, t, 0, o->kv_len, NULL, NULL, true, b.scratch);
+        spoil(&w);
+        c->sweep(&p->op, 0, 0, t, 0, o->kv_len, NULL, NULL, true, w.scratch);
     }
-    bench_close(&b, c, p);
+    workspace_close(&w, c, p);
 }
 
 /* Heads of the dimensions that `multiple` divides. */

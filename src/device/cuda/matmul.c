@@ -20,6 +20,7 @@
  *     key ──> choices[] ──> algorithm            filled as products come, the same in every run
  *
  * What the library has no algorithm for, or does not take for the rows that there are, the kernel of matmul_plain.cu computes.
+ * (A row's bits then do depend on how many there are; a plan does not change that number.)
  *
  * Workspace and sums are taken at open and belong to one stream at a time; a product on another stream waits for the last one.
  * What can go wrong: an environment that makes the library compute otherwise (NVIDIA_TF32_OVERRIDE).
@@ -190,8 +191,9 @@ static cublasStatus_t preference_make(const matmul_key *key, cublasLtMatmulPrefe
 static void note_missing(cuda_matmul *x, const op_matmul *o)
 {
     if (!x->missing[0])
-        snprintf(x->missing, sizeof x->missing, "cuBLASLt had no algorithm for products of layout %d, M %lld, N %lld, K %lld: a slow kernel computed them",
-                 o->layout, (long long)o->m, (long long)o->n, (long long)o->k);
+        snprintf(x->missing, sizeof x->missing,
+                 "cuBLASLt had no algorithm for products of layout %d, M %lld, N %lld, K %lld: a slow kernel computed them", o->layout,
+                 (long long)o->m, (long long)o->n, (long long)o->k);
 }
 
 /* The library's first proposal that keeps to the rules; none: the plain kernel. */

@@ -9,7 +9,8 @@
  * A key that is not seen has the score -inf, which exp() makes an exact 0; m starts at the lowest
  * finite number. So a tile in which a query sees nothing leaves this query's bits alone, and its
  * result does not depend on what else is in its tile. (Only NaN and infinity in V can reach a query
- * that does not see them, as 0 * inf, of the same panel or in the same operand or tile; a run stops at them anyway.)
+ * that does not see them, as 0 * inf, from keys that its panel sees or that share an operand or a tile
+ * with them; a run stops at them anyway.)
  */
 #include "device/cpu/kernels/attention_tile.h"
 #include "device/cpu/kernels/isa.h"
@@ -55,24 +56,26 @@ static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, in
 static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *view, int64_t lane, int64_t key,
                                     float *scores, float *max, float *sum, float *shrink)
 {
+    const int64_t seen = view->keys;
+    const float scale = t->scale;
     vec before = vec_load(max), top = before;
     if (view->masked) {
         ivec lo = ivec_load(t->queries.lo + lane), hi = ivec_load(t->queries.hi + lane);
-        for (int64_t j = 0; j < view->keys; j++) {
+        for (int64_t j = 0; j < seen; j++) {
             vec x = vec_in_range(vec_load(scores + j * PANEL), ivec_all((int32_t)(key + j)), lo, hi,
                                  vec_all(-INFINITY));
             vec_store(scores + j * PANEL, x);
-            top = vec_max(top, scale_scores(x, t->scale));
+            top = vec_max(top, scale_scores(x, scale));
         }
     } else {
-        for (int64_t j = 0; j < view->keys; j++)
-            top = vec_max(top, scale_scores(vec_load(scores + j * PANEL), t->scale));
+        for (int64_t j = 0; j < seen; j++)
+            top = vec_max(top, scale_scores(vec_load(scores + j * PANEL), scale));
     }
     vec factor = vec_exp(before - top), total = vec_load(sum) * factor;
-    for (int64_t j = 0; j < depth_of(view->keys) * OPERAND_ELEMENTS; j += OPERAND_ELEMENTS) {
+    for (int64_t j = 0; j < depth_of(seen) * OPERAND_ELEMENTS; j += OPERAND_ELEMENTS) {
         vec p[OPERAND_ELEMENTS];
         for (int i = 0; i < OPERAND_ELEMENTS; i++) {
-            p[i] = j + i < view->keys ? vec_exp(scale_scores(vec_load(scores + (j + i) * PANEL), t->scale) - top) : (vec){0};
+            p[i] = j + i < seen ? vec_exp(scale_scores(vec_load(scores + (j + i) * PANEL), scale) - top) : (vec){0};
             total = total + p[i];
         }
         store_column_operands((operand *)scores + j / OPERAND_ELEMENTS * PANEL, p);
