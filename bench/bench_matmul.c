@@ -1,10 +1,11 @@
-/* bench_matmul.c - matrix products of GPT-2 124M, beside what the processor and oneDNN can do.
+/* bench_matmul.c - matrix products of a training step, beside what the processor and oneDNN can do.
  *
- *     bench_matmul [threads [seconds per line [cpu]]]
+ *     bench_matmul [threads [seconds per line [wall|cpu [ROWSxOUTxIN ...]]]]
  *
- * Per product: GFLOP/s in fp32 and bf16 (median of repetitions), oneDNN's own multi-threaded fp32
- * product timed in turn with them, and the share of the peak: threads x the rate of a loop of
+ * Per product (default: those of GPT-2 124M): GFLOP/s in fp32 and bf16 (median of repetitions), oneDNN's own
+ * multi-threaded products timed in turn with them, and the share of the peak: threads x the rate of a loop of
  * independent fma in registers, timed in turn as well, so that a shared machine is fair to all.
+ * oneDNN's bf16 product is the faster of two: b as it lies, and b brought into oneDNN's own layout beforehand, which is not timed.
  * With `cpu` the clock is the CPU time of the process over the threads: what others take from the
  * processor does not count then, nor does a thread that has nothing to do.
  */
@@ -15,6 +16,7 @@
 
 #include <dlfcn.h>
 #include <dnnl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,23 +76,49 @@ static void peak_tile(void *arg, int64_t tile, int thread)
 
 /* ---- one line ------------------------------------------------------------------------------- */
 
-typedef struct line { op_matmul f32, bf16; const shape *s; int pass; pool *p; } line;
+/* oneDNN's product of all threads; b NULL: oneDNN has none, or none with a layout of its own. */
+typedef struct library_product { dnnl_primitive_t primitive; dnnl_memory_t a, b, c; } library_product;
+
+typedef struct line { op_matmul f32, bf16; const shape *s; int pass; pool *p; library_product plain, packed; } line;
+
+static dnnl_engine_t engine;
+static dnnl_stream_t stream;
+
+/* Our threads ask for teams of one; the primitive remembers the team that it was made for. */
+static void team(int threads)
+{
+    void (*set_threads)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (set_threads)
+        set_threads(threads);
+}
 
 static void run_own_f32(const line *l) { cpu_matmul(l->p, &l->f32, NULL); }
 static void run_own_bf16(const line *l) { cpu_matmul(l->p, &l->bf16, NULL); }
 static void run_onednn_f32(const line *l)
 {
     const op_matmul *o = &l->f32;
+    team(pool_threads(l->p));
     dnnl_sgemm(o->layout == MATMUL_TN ? 'T' : 'N', o->layout == MATMUL_NT ? 'T' : 'N', o->m, o->n, o->k, 1.0f, o->a,
                o->lda, o->b, o->ldb, o->accumulate ? 1.0f : 0.0f, o->c, o->ldc);
 }
+static void run_library(const line *l, const library_product *x)
+{
+    dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, x->a}, {DNNL_ARG_WEIGHTS, x->b}, {DNNL_ARG_DST, x->c}};
+    if (!x->b)
+        return;
+    team(pool_threads(l->p));
+    dnnl_primitive_execute(x->primitive, stream, 3, arguments);
+    dnnl_stream_wait(stream);
+}
+static void run_onednn_bf16(const line *l) { run_library(l, &l->plain); }
+static void run_onednn_packed(const line *l) { run_library(l, &l->packed); }
 static void run_peak(const line *l)
 {
     pool_run(l->p, pool_threads(l->p), peak_tile, NULL);
 }
 
-enum { RUNS = 4, MOST = 400 };
-static void (*const RUN[RUNS])(const line *) = {run_own_f32, run_own_bf16, run_onednn_f32, run_peak};
+enum { RUNS = 6, MOST = 400 };
+static void (*const RUN[RUNS])(const line *) = {run_own_f32, run_own_bf16, run_onednn_f32, run_onednn_bf16, run_onednn_packed, run_peak};
 
 static void line_time(const line *l, double seconds, bool cpu, double median[RUNS])
 {
@@ -126,6 +154,76 @@ static op_matmul op_of(const shape *s, int pass, pt_dtype type, void *x, void *w
     return o;
 }
 
+/* ---- oneDNN's products (2.5 and later, 3.x) ------------------------------------------------- */
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t desc;
+typedef const_dnnl_memory_desc_t desc_ref;
+#define REF(d) (d)
+static void desc_strided(desc *d, dnnl_data_type_t t, int64_t m, int64_t n, int64_t down, int64_t across)
+{
+    dnnl_memory_desc_create_with_strides(d, 2, (dnnl_dims_t){m, n}, t, (dnnl_dims_t){down, across});
+}
+static void desc_any(desc *d, dnnl_data_type_t t, int64_t m, int64_t n)
+{
+    dnnl_memory_desc_create_with_tag(d, 2, (dnnl_dims_t){m, n}, t, dnnl_format_tag_any);
+}
+static dnnl_status_t product_desc(dnnl_primitive_desc_t *out, const desc d[3])
+{
+    return dnnl_matmul_primitive_desc_create(out, engine, d[0], d[1], NULL, d[2], NULL);
+}
+#else
+typedef dnnl_memory_desc_t desc;
+typedef const dnnl_memory_desc_t *desc_ref;
+#define REF(d) (&(d))
+static void desc_strided(desc *d, dnnl_data_type_t t, int64_t m, int64_t n, int64_t down, int64_t across)
+{
+    dnnl_memory_desc_init_by_strides(d, 2, (dnnl_dims_t){m, n}, t, (dnnl_dims_t){down, across});
+}
+static void desc_any(desc *d, dnnl_data_type_t t, int64_t m, int64_t n)
+{
+    dnnl_memory_desc_init_by_tag(d, 2, (dnnl_dims_t){m, n}, t, dnnl_format_tag_any);
+}
+static dnnl_status_t product_desc(dnnl_primitive_desc_t *out, const desc d[3])
+{
+    dnnl_matmul_desc_t product;
+    dnnl_status_t status = dnnl_matmul_desc_init(&product, &d[0], &d[1], NULL, &d[2]);
+    return status ? status : dnnl_primitive_desc_create(out, &product, NULL, engine, NULL);
+}
+#endif
+
+/* The bf16 op as one call for all threads, which does not add to c. */
+static library_product library_make(const op_matmul *o, int threads, bool packed)
+{
+    library_product x = {NULL};
+    bool tn = o->layout == MATMUL_TN, nt = o->layout == MATMUL_NT;
+    desc d[3];
+    dnnl_primitive_desc_t made;
+    team(threads);
+    desc_strided(&d[0], dnnl_bf16, o->m, o->k, tn ? 1 : o->lda, tn ? o->lda : 1);
+    desc_strided(&d[1], dnnl_bf16, o->k, o->n, nt ? 1 : o->ldb, nt ? o->ldb : 1);
+    desc_strided(&d[2], o->out_type == PT_BF16 ? dnnl_bf16 : dnnl_f32, o->m, o->n, o->ldc, 1);
+    if (packed)
+        desc_any(&d[1], dnnl_bf16, o->k, o->n);
+    if (product_desc(&made, d) || dnnl_primitive_create(&x.primitive, made))
+        return x;
+    desc_ref b = dnnl_primitive_desc_query_md(made, dnnl_query_weights_md, 0);
+    dnnl_memory_create(&x.a, REF(d[0]), engine, (void *)o->a);
+    dnnl_memory_create(&x.c, REF(d[2]), engine, o->c);
+    dnnl_memory_create(&x.b, b, engine, packed ? DNNL_MEMORY_ALLOCATE : (void *)o->b);
+    return x;
+}
+
+static void library_drop(library_product *x)
+{
+    dnnl_memory_t memories[] = {x->a, x->b, x->c};
+    for (int i = 0; i < 3; i++)
+        if (memories[i])
+            dnnl_memory_destroy(memories[i]);
+    if (x->primitive)
+        dnnl_primitive_destroy(x->primitive);
+}
+
 static void *fill(pt_dtype type, int64_t n)
 {
     size_t huge = 2 << 20, bytes = ((size_t)n * dtype_bytes(type) + huge - 1) / huge * huge;
@@ -148,14 +246,22 @@ static void shape_bench(const shape *s, pool *p, double seconds, bool cpu)
     void *hx = fill(PT_BF16, nx), *hw = fill(PT_BF16, nw), *hy = fill(PT_BF16, ny);
     float *dw = fill(PT_F32, nw);
     for (int pass = 0; pass < (s->rows < 16 ? 1 : 3); pass++) {
-        line l = {op_of(s, pass, PT_F32, x, w, y, dw), op_of(s, pass, PT_BF16, hx, hw, hy, dw), s, pass, p};
+        line l = {op_of(s, pass, PT_F32, x, w, y, dw), op_of(s, pass, PT_BF16, hx, hw, hy, dw), s, pass, p, {NULL}, {NULL}};
+        if (cpu_has_bf16()) {
+            l.plain = library_make(&l.bf16, pool_threads(p), false);
+            l.packed = library_make(&l.bf16, pool_threads(p), true);
+        }
         double t[RUNS];
         line_time(&l, seconds, cpu, t);
+        double library = l.packed.b && t[4] < t[3] ? t[4] : t[3];
+        library_drop(&l.plain);
+        library_drop(&l.packed);
         double flop = 2.0 * (double)s->rows * (double)s->out * (double)s->in / 1e9;
-        double peak = 2.0 * PEAK_CHAINS * (cpu_isa() == 4 ? 16 : 8) * PEAK_TURNS * pool_threads(p) / 1e9 / t[3];
-        printf("%-14s %5lld x %5lld x %4lld  %-8s %9.1f %4.0f%% %9.1f %4.0f%% %9.1f %4.0f%% %9.1f\n", s->name,
+        double peak = 2.0 * PEAK_CHAINS * (cpu_isa() == 4 ? 16 : 8) * PEAK_TURNS * pool_threads(p) / 1e9 / t[5];
+        printf("%-14s %5lld x %6lld x %5lld  %-8s %9.1f %4.0f%% %9.1f %4.0f%% %9.1f %4.0f%% %9.1f %4.0f%% %9.1f\n", s->name,
                (long long)s->rows, (long long)s->out, (long long)s->in, PASSES[pass], flop / t[0], 100 * flop / t[0] / peak,
-               flop / t[1], 100 * flop / t[1] / peak, flop / t[2], 100 * flop / t[2] / peak, peak);
+               flop / t[1], 100 * flop / t[1] / peak, flop / t[2], 100 * flop / t[2] / peak,
+               l.plain.b ? flop / library : 0.0, l.plain.b ? 100 * flop / library / peak : 0.0, peak);
         fflush(stdout);
     }
     free(x), free(w), free(y), free(hx), free(hw), free(hy), free(dw);
@@ -173,19 +279,27 @@ int main(int argc, char **argv)
     pt_error e = {0};
     pool *p;
     if (cpu_isa() < 3 || threads < 1 || threads > 256 || pool_open(threads, &p, &e)) {
-        fprintf(stderr, "bench_matmul [threads [seconds]]: needs AVX2 and 1 to 256 threads; %s\n", e.text);
+        fprintf(stderr, "bench_matmul [threads [seconds [wall|cpu [ROWSxOUTxIN ...]]]]: needs AVX2 and 1 to 256 threads; %s\n", e.text);
         return 1;
     }
-    void (*set_threads)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    if (set_threads)
-        set_threads(threads);
+    dnnl_engine_create(&engine, dnnl_cpu, 0);
+    dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
     char arithmetic[80];
     matmul_arithmetic(arithmetic, sizeof arithmetic);
     printf("x86-64-v%d, matmul %s, %d threads; GFLOP/s and %% of the peak of fp32 fma\n", cpu_isa(), arithmetic, threads);
-    printf("%-14s %5s   %5s   %4s  %-8s %9s %5s %9s %5s %9s %5s %9s\n", "product", "rows", "out", "in", "pass", "fp32",
-           "", "bf16", "", "oneDNN32", "", "peak");
-    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
+    printf("%-14s %5s   %6s   %5s  %-8s %9s %5s %9s %5s %9s %5s %9s %5s %9s\n", "product", "rows", "out", "in", "pass", "fp32",
+           "", "bf16", "", "oneDNN32", "", "oneDNN16", "", "peak");
+    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES && argc < 5; i++)
         shape_bench(&SHAPES[i], p, seconds, cpu);
+    for (int i = 4; i < argc; i++) {
+        shape s = {"-", 0, 0, 0};
+        char end;
+        if (sscanf(argv[i], "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c", &s.rows, &s.out, &s.in, &end) != 3 || s.rows < 1 || s.out < 1 || s.in < 1) {
+            fprintf(stderr, "bench_matmul: %s is no ROWSxOUTxIN\n", argv[i]);
+            return 1;
+        }
+        shape_bench(&s, p, seconds, cpu);
+    }
     pool_close(p);
     return 0;
 }

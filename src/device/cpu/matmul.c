@@ -4,8 +4,8 @@
  * that it lies in (kernels/matmul_tile.c). So the cut may follow the number of threads.
  *
  * Whose kernel, depends on the processor and the op: few rows are bound by reading b and have a kernel
- * of their own; bf16 goes to oneDNN where the processor multiplies bf16; everything else is ours.
- * Without such instructions oneDNN has no bf16 product worth having, and in fp32 it is not faster.
+ * of their own; bf16 goes to oneDNN where the processor multiplies tiles (AMX); everything else is ours:
+ * oneDNN is not faster in fp32, nor in bf16 by AVX512-BF16 (bench/results).
  */
 #include "device/cpu/matmul.h"
 
@@ -80,7 +80,7 @@ static void matmul_rectangle(void *arg, int64_t tile, int thread)
     int64_t m0 = tile % job->grid.down * job->grid.rows, n0 = tile / job->grid.down * job->grid.cols;
     int64_t rows = o->m - m0 < job->grid.rows ? o->m - m0 : job->grid.rows;
     int64_t cols = o->n - n0 < job->grid.cols ? o->n - n0 : job->grid.cols;
-    KERNEL_BEST(matmul_tile)(o, m0, rows, n0, cols, pool_scratch(job->pool, thread));
+    MATMUL_BEST(o, matmul_tile)(o, m0, rows, n0, cols, pool_scratch(job->pool, thread));
 }
 
 enum { FEW_COLUMNS = 256 }; /* a thread takes this many columns of a product with few rows */
@@ -89,7 +89,7 @@ static void matmul_columns(void *arg, int64_t tile, int thread)
 {
     const op_matmul *o = arg;
     int64_t n0 = tile * FEW_COLUMNS;
-    KERNEL_BEST(matmul_few)(o, n0, o->n - n0 < FEW_COLUMNS ? o->n - n0 : FEW_COLUMNS);
+    MATMUL_BEST(o, matmul_few)(o, n0, o->n - n0 < FEW_COLUMNS ? o->n - n0 : FEW_COLUMNS);
 }
 
 int cpu_matmul(pool *p, const op_matmul *o, pt_error *e)
@@ -101,7 +101,7 @@ int cpu_matmul(pool *p, const op_matmul *o, pt_error *e)
         pool_run(p, divide_up(o->n, FEW_COLUMNS), matmul_columns, &copy);
         return 0;
     }
-    int done = o->type == PT_BF16 && cpu_has_bf16() ? onednn_matmul(p, o, e) : 0;
+    int done = o->type == PT_BF16 && cpu_has_amx() ? onednn_matmul(p, o, e) : 0;
     if (done)
         return done < 0 ? done : 0;
     matmul_job job = {o, p, grid_choose(o, pool_threads(p))};
@@ -113,7 +113,7 @@ void matmul_arithmetic(char *out, size_t size)
 {
     char name[48];
     onednn_name(name, sizeof name);
-    if (cpu_has_bf16())
+    if (cpu_has_amx())
         snprintf(out, size, "own fp32, %s bf16", name);
     else
         snprintf(out, size, "own");

@@ -1,4 +1,4 @@
-/* matmul_onednn.h - products by oneDNN, on processors that multiply bf16 in hardware. */
+/* matmul_onednn.h - products by oneDNN, of bf16 on processors with AMX. */
 #ifndef PT_MATMUL_ONEDNN_H
 #define PT_MATMUL_ONEDNN_H
 

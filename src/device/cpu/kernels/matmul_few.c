@@ -2,7 +2,7 @@
  *
  * b (N, K) is turned in registers, eight columns of c by a few k at a time, and used at once: the
  * packed panel of matmul_tile.c is never stored. Several groups of eight columns go side by side,
- * because each is one chain of fma. The order of every sum is that of matmul_tile.c, so the bits
+ * because each is one chain. The order of every sum is that of matmul_tile.c, so the bits
  * are too: a row gives the same result alone as among two thousand.
  */
 #include "device/cpu/kernels/matmul_few.h"
@@ -21,21 +21,34 @@ INLINE void f8_fma(const f8 *a, const f8 *b, f8 *c) /* c = a * b + c */
 #endif
 }
 
+INLINE void f8_factor_fma(factor a, const f8 *b, f8 *c) /* c += a * b, of eight factors b */
+{
+#if defined(PT_PAIRS) && defined(__AVX512BF16__)
+    *c = (f8)_mm256_dpbf16_ps((__m256)*c, (__m256bh)_mm256_set1_epi32((int)a), (__m256bh)*b);
+#elif defined(PT_PAIRS)
+    f8 high = (f8)((u8){0} + (a & 0xffff0000u)), low = (f8)((u8){0} + (a << 16));
+    f8 b_high = (f8)((u8)*b & 0xffff0000u), b_low = (f8)((u8)*b << 16);
+    f8_fma(&high, &b_high, c);
+    f8_fma(&low, &b_low, c);
+#else
+    f8 x = a - (f8){0}; /* in all lanes */
+    f8_fma(&x, b, c);
+#endif
+}
+
 typedef struct few {
     const op_matmul *o;
-    operand b;
+    operand a, b;
 } few;
 
 /* Adds k, k+1, ... (length of them, already turned into r) to the sums of one group. */
-INLINE void add_turned(const few *f, pt_dtype type, int rows, int64_t k, int length, const f8 *r, f8 *sum, int stride)
+INLINE void add_turned(const few *f, int rows, int64_t k, int length, const f8 *r, f8 *sum, int stride)
 {
 #pragma GCC unroll 16
-    for (int j = 0; j < length; j++)
+    for (int j = 0; j < length; j += FACTOR_K)
 #pragma GCC unroll 4
-        for (int i = 0; i < rows; i++) {
-            f8 x = type_load(f->o->a, type, i * f->o->lda + k + j) - (f8){0}; /* in all lanes */
-            f8_fma(&x, &r[j], &sum[i * stride]);
-        }
+        for (int i = 0; i < rows; i++)
+            f8_factor_fma(load_factor(&f->a, i, k + j, length - j), &r[j / FACTOR_K], &sum[i * stride]);
 }
 
 /* total[i][g] = the sum over K for `rows` rows and `groups` x 8 columns from n; columns from `count` on are 0. */
@@ -61,14 +74,16 @@ INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64
                 } else {
                     turn_block(&f->b, type, n + 8 * g, count - 8 * g, k, r);
                 }
-                add_turned(f, type, rows, k, length, r, sum + g, groups);
+                add_turned(f, rows, k, length, r, sum + g, groups);
             }
-        for (; k < end; k++)
+        for (; k < end; k += FACTOR_K)
             for (int g = 0; g < groups; g++) {
-                f8 one = {0};
+                factor one[8] = {0};
+                int left = end - k < FACTOR_K ? (int)(end - k) : FACTOR_K;
                 for (int i = 0; i < 8 && 8 * g + i < count; i++)
-                    one[i] = load_one(&f->b, n + 8 * g + i, k);
-                add_turned(f, type, rows, k, 1, &one, sum + g, groups);
+                    one[i] = load_factor(&f->b, n + 8 * g + i, k, left);
+                f8 line = *(const f8_at *)one;
+                add_turned(f, rows, k, left, &line, sum + g, groups);
             }
         for (int i = 0; i < rows; i++)
             for (int g = 0; g < groups; g++) {
@@ -103,11 +118,16 @@ INLINE void few_rows(const few *f, pt_dtype type, int64_t n0, int64_t cols)
     }
 }
 
+INLINE void few_of(const op_matmul *o, pt_dtype type, int64_t n0, int64_t cols)
+{
+    few f = {o, {o->a, type, true, o->lda}, {o->b, type, true, o->ldb}};
+    few_rows(&f, type, n0, cols);
+}
+
 void KERNEL(matmul_few)(const op_matmul *o, int64_t n0, int64_t cols)
 {
-    few f = {o, {o->b, o->type, true, o->ldb}};
-    if (o->type == PT_BF16)
-        few_rows(&f, PT_BF16, n0, cols);
+    if (FACTOR_K > 1 || o->type == PT_BF16)
+        few_of(o, PT_BF16, n0, cols);
     else
-        few_rows(&f, PT_F32, n0, cols);
+        few_of(o, PT_F32, n0, cols);
 }

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-enum { K_BLOCK = 384 }; /* the longest stretch of K that is summed before it is added to the sum before */
+enum { K_BLOCK = 384 * FACTOR_K }; /* the longest stretch of K that is summed before it is added to the sum before */
 
 /* Blocks of about equal length: 2048 is 5 x 352 + 288, not 5 x 384 + 128. */
 INLINE int k_block(int64_t k)
@@ -24,38 +24,38 @@ typedef struct operand {
     int64_t ld;
 } operand;
 
-/* ---- packing: panel[k * width + i] = (i, k), 0 where i >= count ------------------------------ */
+INLINE int64_t factors(int64_t k) { return (k + FACTOR_K - 1) / FACTOR_K; }
+
+/* ---- packing: panel[k * width + i] = factor k of i, 0 where i >= count ----------------------- */
 
 INLINE float type_load(const void *p, pt_dtype type, int64_t i)
 {
     return type == PT_BF16 ? bf16_to_f32(((const bf16 *)p)[i]) : ((const float *)p)[i];
 }
 
-INLINE float load_one(const operand *m, int64_t i, int64_t k)
+/* The factor that begins at k; kc: how many k are left. */
+INLINE factor load_factor(const operand *m, int64_t i, int64_t k, int64_t kc)
 {
+#ifdef PT_PAIRS
+    const bf16 *x = (const bf16 *)m->base + (m->k_inside ? i * m->ld + k : k * m->ld + i);
+    return x[0] | (kc > 1 ? (uint32_t)x[m->k_inside ? 1 : m->ld] << 16 : 0);
+#else
     return type_load(m->base, m->type, m->k_inside ? i * m->ld + k : k * m->ld + i);
+#endif
 }
 
-INLINE void load_eight(f8 *out, pt_dtype type, const void *p)
+INLINE void pack_edge(const operand *m, int64_t i0, int count, int width, int64_t k0, int kc, factor *panel)
 {
-    if (type == PT_BF16)
-        f8_load_bf16(out, p);
-    else
-        f8_load_f32(out, p);
-}
-
-INLINE void pack_edge(const operand *m, int64_t i0, int count, int width, int64_t k0, int kc, float *panel)
-{
-    for (int k = 0; k < kc; k++)
+    for (int k = 0; k < kc; k += FACTOR_K, panel += width)
         for (int i = 0; i < width; i++)
-            panel[k * width + i] = i < count ? load_one(m, i0 + i, k0 + k) : 0.0f;
+            panel[i] = i < count ? load_factor(m, i0 + i, k0 + k, kc - k) : 0;
 }
 
 /* How many k a turned block has: a vector's worth of fp32, or of pairs of bf16. */
 INLINE int turn_length(pt_dtype type) { return type == PT_BF16 ? 16 : 8; }
 
-/* Turned in registers: r[j][i] = (i0 + i, k + j) for 8 i and turn_length k; i past `count` give 0.
- * Two neighbouring bf16 travel as one 32-bit element and part at the end. */
+/* Turned in registers: r[j][i] = factor j of (i0 + i, k ...) for 8 i and turn_length k; i past `count` give 0.
+ * Two neighbouring bf16 travel as one 32-bit element and part at the end, where they are not one factor. */
 INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int64_t count, int64_t k, f8 r[16])
 {
     int64_t step = m->ld * (int64_t)dtype_bytes(type);
@@ -70,7 +70,7 @@ INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int64_t coun
     f8_transpose(x);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++)
-        if (type == PT_BF16) {
+        if (type == PT_BF16 && FACTOR_K == 1) {
             r[2 * j] = (f8)((u8)x[j] << 16);
             r[2 * j + 1] = (f8)((u8)x[j] & 0xffff0000u);
         } else {
@@ -82,7 +82,7 @@ INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int64_t coun
  * afterwards, by the blocks before it and by the next k: so blocks go from last to first, k from
  * first to last. */
 INLINE void pack_turned(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
-                        float *panel)
+                        factor *panel)
 {
     int k = 0, length = turn_length(type);
     for (; k + length <= kc; k += length)
@@ -94,36 +94,54 @@ INLINE void pack_turned(const operand *m, pt_dtype type, int64_t i0, int count, 
             else
                 turn_block(m, type, i0 + i, count - i, k0 + k, r);
 #pragma GCC unroll 16
-            for (int j = 0; j < length; j++)
-                *(f8_at *)(panel + (k + j) * width + i) = r[j];
+            for (int j = 0; j < length / FACTOR_K; j++)
+                *(f8_at *)(panel + (k / FACTOR_K + j) * width + i) = r[j];
         }
-    pack_edge(m, i0, count, width, k0 + k, kc - k, panel + k * width);
+    pack_edge(m, i0, count, width, k0 + k, kc - k, panel + k / FACTOR_K * width);
 }
+
+/* Eight factors from the line of k and, of pairs, that of k + 1. */
+INLINE void load_eight(f8 *out, pt_dtype type, const void *p, const void *next)
+{
+#ifdef PT_PAIRS
+    u8 low, high;
+    u8_load(&low, p);
+    u8_load(&high, next);
+    *out = (f8)(low | high << 16);
+#else
+    if (type == PT_BF16)
+        f8_load_bf16(out, p);
+    else
+        f8_load_f32(out, p);
+#endif
+}
+
+enum { LINES_AHEAD = 16 }; /* lines lie pages apart: without a hint each would be waited for */
 
 /* A full panel whose i lie side by side: a copy. The last vector of a line starts early enough to
  * end with the line where width >= 8. */
-INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int width, int64_t k0, int kc, float *panel)
+INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int width, int64_t k0, int kc, factor *panel)
 {
-    int64_t size = (int64_t)dtype_bytes(type);
-    const char *line = (const char *)m->base + (k0 * m->ld + i0) * size;
-    for (int k = 0; k < kc; k++, line += m->ld * size, panel += width) {
-        if (width < 8) {
-            for (int i = 0; i < width; i++)
-                panel[i] = type_load(line, type, i);
-            continue;
-        }
+    int64_t size = (int64_t)dtype_bytes(type), step = m->ld * size;
+    const char *line = (const char *)m->base + k0 * step + i0 * size;
+    int whole = kc / FACTOR_K * FACTOR_K;
+    for (int k = 0; k < whole && width >= 8; k += FACTOR_K, line += FACTOR_K * step, panel += width) {
+        for (int j = 0; j < FACTOR_K; j++)
+            __builtin_prefetch(line + (LINES_AHEAD + j) * step);
 #pragma GCC unroll 4
         for (int i = 0; i < width; i += 8) {
             int at = i + 8 <= width ? i : width - 8;
             f8 v;
-            load_eight(&v, type, line + at * size);
+            load_eight(&v, type, line + at * size, line + at * size + step);
             *(f8_at *)(panel + at) = v;
         }
     }
+    int done = width >= 8 ? whole : 0;
+    pack_edge(m, i0, width, width, k0 + done, kc - done, panel);
 }
 
 INLINE void pack_typed(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
-                       float *panel)
+                       factor *panel)
 {
     if (m->k_inside)
         pack_turned(m, type, i0, count, width, k0, kc, panel);
@@ -133,10 +151,10 @@ INLINE void pack_typed(const operand *m, pt_dtype type, int64_t i0, int count, i
         pack_edge(m, i0, count, width, k0, kc, panel);
 }
 
-INLINE void pack(const operand *m, int64_t i0, int64_t left, int width, int64_t k0, int kc, float *panel)
+INLINE void pack(const operand *m, int64_t i0, int64_t left, int width, int64_t k0, int kc, factor *panel)
 {
     int count = left < width ? (int)left : width;
-    if (m->type == PT_BF16)
+    if (FACTOR_K > 1 || m->type == PT_BF16)
         pack_typed(m, PT_BF16, i0, count, width, k0, kc, panel);
     else
         pack_typed(m, PT_F32, i0, count, width, k0, kc, panel);

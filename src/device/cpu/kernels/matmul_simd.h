@@ -1,4 +1,8 @@
-/* matmul_simd.h - vectors of the width that the instruction set being compiled for has. */
+/* matmul_simd.h - vectors of the width that the instruction set being compiled for has, and what they multiply.
+ *
+ * A factor is what a lane of the multiplying instruction takes: one float, or, in the copy for AVX512-BF16 (PT_PAIRS), two bf16
+ * that follow each other along k, whose products are both added to an fp32 sum. So that copy multiplies bf16 only.
+ */
 #ifndef PT_MATMUL_SIMD_H
 #define PT_MATMUL_SIMD_H
 
@@ -33,6 +37,35 @@ INLINE vec vec_fma(vec a, vec b, vec c) /* a * b + c; rounded once where the ins
 #endif
 }
 
+#ifdef PT_PAIRS
+
+enum { FACTOR_K = 2 }; /* elements along k in a factor */
+typedef uint32_t factor; /* the element that comes first in the lower half; 0 after the last */
+
+INLINE vec factor_fma(const factor *a, const factor *b, vec c) /* one of a with each of VL of b */
+{
+#if defined(__AVX512BF16__)
+    return (vec)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32((int)*a), (__m512bh)_mm512_load_si512(b));
+#else /* the same spelled out, so that tests can run this copy's code on any processor */
+    typedef uint32_t pairs __attribute__((vector_size(4 * VL), may_alias));
+    pairs x = *a - (pairs){0}, y = *(const pairs *)b;
+    c = vec_fma((vec)(x & 0xffff0000u), (vec)(y & 0xffff0000u), c);
+    return vec_fma((vec)(x << 16), (vec)(y << 16), c);
+#endif
+}
+
+#else
+
+enum { FACTOR_K = 1 };
+typedef float factor;
+
+INLINE vec factor_fma(const factor *a, const factor *b, vec c)
+{
+    return vec_fma(*a - (vec){0}, *(const vec *)b, c);
+}
+
+#endif
+
 /* Packing works on 8 x 8 blocks whatever the width of the registers. */
 typedef float f8 __attribute__((vector_size(32)));
 typedef float f8_at __attribute__((vector_size(32), aligned(4), may_alias));
@@ -42,10 +75,19 @@ typedef uint16_t h8 __attribute__((vector_size(16)));
 typedef uint16_t h8_at __attribute__((vector_size(16), aligned(2), may_alias));
 
 INLINE void f8_load_f32(f8 *out, const float *p) { *out = *(const f8_at *)p; }
+INLINE void u8_load(u8 *out, const bf16 *p) /* widened */
+{
+#if defined(__AVX2__)
+    *out = (u8)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+#else
+    *out = __builtin_convertvector(*(const h8_at *)p, u8);
+#endif
+}
 INLINE void f8_load_bf16(f8 *out, const bf16 *p)
 {
-    h8 half = *(const h8_at *)p;
-    *out = (f8)(__builtin_convertvector(half, u8) << 16);
+    u8 wide;
+    u8_load(&wide, p);
+    *out = (f8)(wide << 16);
 }
 
 /* r[i][j] = r[j][i] */

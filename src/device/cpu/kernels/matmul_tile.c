@@ -6,12 +6,12 @@
  *                 for each MR rows:        sum (MR, NR) += a panel . b panel     in registers
  *     c = epilogue(sum)
  *
- * Packed panels are fp32 whatever the type of a and b (bf16 becomes fp32 by a shift, exactly), and
- * lie in the order in which the register tile reads them: k outside, MR or NR elements inside. The
+ * Packed panels hold factors (matmul_simd.h): fp32 whatever the type of a and b (bf16 becomes fp32 by a shift, exactly), or
+ * pairs of bf16. They lie in the order in which the register tile reads them: k outside, MR or NR factors inside. The
  * panel of b (kc x NR) stays in the first-level cache, the group of a in the second.
  *
  * Bits: an element of c is a sum over the blocks of K, in order, of sums over k, in order, each a
- * chain of fma. Neither the place of the element in a rectangle nor the size of the rectangle plays
+ * chain of fma or of sums of pairs. Neither the place of the element in a rectangle nor the size of the rectangle plays
  * a part: rows and columns past the edge are computed from zeros and dropped. So a row's result
  * does not depend on the other rows, nor a column's on the other columns.
  */
@@ -25,13 +25,14 @@
 
 enum {
     ROW_GROUP = 144, /* rows of a that are packed at a time: a multiple of 6 and 12 */
+    FACTORS = K_BLOCK / FACTOR_K, /* along k, of a panel */
     SUM_LD = TILE_COLS + 16 /* not a power of two: rows of a register tile fall into different cache sets */
 };
 
 /* Eight elements past the end: packing writes whole vectors. */
 typedef struct scratch {
-    _Alignas(64) float a[ROW_GROUP * K_BLOCK + 8];
-    _Alignas(64) float b[K_BLOCK * TILE_COLS + 8];
+    _Alignas(64) factor a[ROW_GROUP * FACTORS + 8];
+    _Alignas(64) factor b[FACTORS * TILE_COLS + 8];
     _Alignas(64) float sum[TILE_ROWS * SUM_LD];
 } scratch;
 _Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a tile must fit a thread's scratch space");
@@ -39,12 +40,12 @@ _Static_assert(ROW_GROUP % MR == 0 && TILE_ROW_STEP % MR == 0 && TILE_COL_STEP %
 
 /* ---- panels --------------------------------------------------------------------------------- */
 
-static void pack_a(const operand *m, int64_t i0, int64_t left, int64_t k0, int kc, float *panel)
+static void pack_a(const operand *m, int64_t i0, int64_t left, int64_t k0, int kc, factor *panel)
 {
     pack(m, i0, left, MR, k0, kc, panel);
 }
 
-static void pack_b(const operand *m, int64_t i0, int64_t left, int64_t k0, int kc, float *panel)
+static void pack_b(const operand *m, int64_t i0, int64_t left, int64_t k0, int kc, factor *panel)
 {
     pack(m, i0, left, NR, k0, kc, panel);
 }
@@ -52,7 +53,7 @@ static void pack_b(const operand *m, int64_t i0, int64_t left, int64_t k0, int k
 /* ---- the register tile ---------------------------------------------------------------------- */
 
 /* sum (rows, NR) = or += a (kc, MR)^T . b (kc, NR); `rows` is a constant where this is inlined. */
-INLINE void register_tile(int rows, int kc, const float *a, const float *b, float *sum, bool first)
+INLINE void register_tile(int rows, int kc, const factor *a, const factor *b, float *sum, bool first)
 {
     vec s[MR][2];
 #pragma GCC unroll 16
@@ -61,15 +62,12 @@ INLINE void register_tile(int rows, int kc, const float *a, const float *b, floa
             __builtin_prefetch(sum + i * SUM_LD, 1);
         s[i][0] = s[i][1] = (vec){0};
     }
-    for (int k = 0; k < kc; k++, a += MR, b += NR) {
-        vec b0 = *(const vec *)b, b1 = *(const vec *)(b + VL);
+    for (int k = 0; k < kc; k += FACTOR_K, a += MR, b += NR)
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
-            vec x = a[i] - (vec){0}; /* in all lanes */
-            s[i][0] = vec_fma(x, b0, s[i][0]);
-            s[i][1] = vec_fma(x, b1, s[i][1]);
+            s[i][0] = factor_fma(a + i, b, s[i][0]);
+            s[i][1] = factor_fma(a + i, b + VL, s[i][1]);
         }
-    }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         vec_at *to = (vec_at *)(sum + i * SUM_LD);
@@ -84,7 +82,7 @@ INLINE void register_tile(int rows, int kc, const float *a, const float *b, floa
 }
 
 /* Few rows are computed alone, so that a product with one row costs what reading b costs. */
-static void register_tile_rows(int64_t rows, int kc, const float *a, const float *b, float *sum, bool first)
+static void register_tile_rows(int64_t rows, int kc, const factor *a, const factor *b, float *sum, bool first)
 {
     if (rows == 1)
         register_tile(1, kc, a, b, sum, first);
@@ -109,14 +107,15 @@ static void epilogue(const op_matmul *o, float *sum, int64_t m0, int64_t rows, i
 static void row_group(const operand *a, const operand *b, int64_t m0, int64_t rows, int64_t n0, int64_t cols,
                       int64_t k0, int kc, bool pack_columns, scratch *s, float *sum)
 {
+    int64_t line = factors(kc);
     for (int64_t i = 0; i < rows; i += MR)
-        pack_a(a, m0 + i, rows - i, k0, kc, s->a + i * kc);
+        pack_a(a, m0 + i, rows - i, k0, kc, s->a + i * line);
     for (int64_t j = 0; j < cols; j += NR) {
-        float *panel = s->b + j * kc;
+        factor *panel = s->b + j * line;
         if (pack_columns)
             pack_b(b, n0 + j, cols - j, k0, kc, panel);
         for (int64_t i = 0; i < rows; i += MR)
-            register_tile_rows(rows - i, kc, s->a + i * kc, panel, sum + i * SUM_LD + j, k0 == 0);
+            register_tile_rows(rows - i, kc, s->a + i * line, panel, sum + i * SUM_LD + j, k0 == 0);
     }
 }
 
@@ -131,10 +130,13 @@ void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n
         for (int64_t i = 0; i < rows; i += ROW_GROUP) {
             int64_t group = rows - i < ROW_GROUP ? rows - i : ROW_GROUP;
             row_group(&a, &b, m0 + i, group, n0, cols, k0, kc, i == 0, s, s->sum + i * SUM_LD);
+            if (k0 + kc == o->k)
+                epilogue(o, s->sum + i * SUM_LD, m0 + i, group, n0, cols);
         }
     }
-    if (o->k == 0)
-        for (int64_t i = 0; i < rows; i++)
-            memset(s->sum + i * SUM_LD, 0, (size_t)cols * sizeof(float));
+    if (o->k)
+        return;
+    for (int64_t i = 0; i < rows; i++)
+        memset(s->sum + i * SUM_LD, 0, (size_t)cols * sizeof(float));
     epilogue(o, s->sum, m0, rows, n0, cols);
 }

@@ -12,7 +12,17 @@ enum {
     TILE_COL_STEP = 32
 };
 
+/* The kernels also exist for pairs of bf16 (matmul_simd.h): by AVX512-BF16, and on AVX2 with the instruction spelled out, for tests
+ * alone. */
+#define MATMUL_KERNELS(type, name, parameters) \
+    KERNELS(type, name, parameters)            \
+    type name##_v4bf16 parameters;             \
+    type name##_v3pairs parameters;
+
+/* The copy to call for the op's types. */
+#define MATMUL_BEST(o, name) ((o)->type == PT_BF16 && cpu_has_bf16() ? name##_v4bf16 : KERNEL_BEST(name))
+
 /* c[m0 .. m0+rows)[n0 .. n0+cols) of the op. scratch: POOL_SCRATCH_BYTES, aligned to 64. */
-KERNELS(void, matmul_tile, (const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
+MATMUL_KERNELS(void, matmul_tile, (const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
 
 #endif
