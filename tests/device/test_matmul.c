@@ -310,43 +310,63 @@ static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
 typedef struct copy {
     void (*tile)(const op_matmul *, int64_t, int64_t, int64_t, int64_t, void *);
     void (*few)(const op_matmul *, int64_t, int64_t);
+    void (*pack)(const op_matmul *, int64_t, int64_t, void *);
+    void (*packed)(const op_matmul *, const packed *, int64_t, int64_t, int64_t, int64_t, void *);
     bool runs, pairs; /* on this processor; of bf16 only */
 } copy;
 
-/* A few rows must have the bits that they have among many. */
+/* With b packed, in two threads' scratch spaces; c in four parts. */
+static void compute_packed(const copy *c, const problem *p, char *scratch)
+{
+    const op_matmul *o = &p->o;
+    packed b = {scratch, 0, 2, (c->pairs ? (o->k + 1) / 2 : o->k) * COL_GROUP * 4};
+    for (int64_t n = 0; n < o->n; n += COL_GROUP)
+        c->pack(o, n, o->n - n < COL_GROUP ? o->n - n : COL_GROUP, packed_group(&b, n / COL_GROUP));
+    int64_t m = o->m < ROW_GROUP ? o->m / 2 : ROW_GROUP, n = o->n / 2 / TILE_COL_STEP * TILE_COL_STEP;
+    for (int i = 0; i < 4; i++)
+        c->packed(o, &b, i % 2 ? m : 0, i % 2 ? o->m - m : m, i / 2 ? n : 0, i / 2 ? o->n - n : n, scratch);
+}
+
+/* A few rows, and columns that are packed ahead, must have the bits that they have otherwise. */
 static void copy_check(const copy *c, problem *p, void *scratch)
 {
-    c->tile(&p->o, 0, p->o.m, 0, p->o.n, scratch);
+    for (int64_t n = 0; n < p->o.n; n += TILE_COLS)
+        c->tile(&p->o, 0, p->o.m, n, p->o.n - n < TILE_COLS ? p->o.n - n : TILE_COLS, scratch);
     problem_check(p);
-    if (p->o.layout != MATMUL_NT)
-        return;
-    p->o.m = p->o.m < FEW_ROWS ? p->o.m : FEW_ROWS;
-    char *among_many = malloc(c_bytes(p));
-    memcpy(among_many, p->c, c_bytes(p));
+    char *want = malloc(c_bytes(p));
+    memcpy(want, p->c, c_bytes(p));
     memcpy(p->c, p->c_before, c_bytes(p));
-    c->few(&p->o, 0, p->o.n);
-    assert_memory_equal(p->c, among_many, c_bytes(p));
-    free(among_many);
+    memset(scratch, 0xff, 2 * POOL_SCRATCH_BYTES);
+    compute_packed(c, p, scratch);
+    assert_memory_equal(p->c, want, c_bytes(p));
+    if (p->o.layout == MATMUL_NT) {
+        p->o.m = p->o.m < FEW_ROWS ? p->o.m : FEW_ROWS;
+        memcpy(p->c, p->c_before, c_bytes(p));
+        c->few(&p->o, 0, p->o.n);
+        assert_memory_equal(p->c, want, c_bytes(p));
+    }
+    free(want);
 }
 
 /* The dispatcher calls the best copy only; the others must be right too. */
 static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
 {
-#define COPY(isa) matmul_tile_##isa, matmul_few_##isa
+#define COPY(isa) matmul_tile_##isa, matmul_few_##isa, matmul_pack_##isa, matmul_packed_##isa
     const copy copies[] = {{COPY(v2), true, false}, {COPY(v3), cpu_isa() >= 3, false}, {COPY(v4), cpu_isa() == 4, false},
                            {COPY(v3pairs), cpu_isa() >= 3, true}, {COPY(v4bf16), cpu_has_bf16(), true}};
     pool *threads; /* for its scratch space */
-    assert_int_equal(pool_open(1, &threads, NULL), 0);
+    assert_int_equal(pool_open(2, &threads, NULL), 0);
     for (size_t c = 0; c < sizeof copies / sizeof *copies; c++)
         for (uint64_t i = 0; i < 60 && copies[c].runs; i++) {
-            op_matmul o = random_op(1500 + i, 1 + draw(15000 + i, 130), 1 + draw(16000 + i, 200), 1 + draw(17000 + i, i % 8 ? 450 : 2000));
+            op_matmul o = random_op(1500 + i, 1 + draw(15000 + i, 2 * ROW_GROUP), 1 + draw(16000 + i, i % 8 == 1 ? 900 : 200),
+                                    1 + draw(17000 + i, i % 8 ? 450 : 2500));
             if (copies[c].pairs) {
                 o.out_type = o.out_type == o.type ? PT_BF16 : PT_F32;
                 o.type = PT_BF16;
                 o.accumulate = o.accumulate && o.out_type == PT_F32;
             }
             problem p = problem_make(o, i % 3, !o.accumulate, i % 2 && !o.accumulate);
-            memset(pool_scratch(threads, 0), 0xff, POOL_SCRATCH_BYTES);
+            memset(pool_scratch(threads, 0), 0xff, 2 * POOL_SCRATCH_BYTES);
             copy_check(&copies[c], &p, pool_scratch(threads, 0));
             problem_free(&p);
         }

@@ -83,6 +83,80 @@ static void matmul_rectangle(void *arg, int64_t tile, int thread)
     MATMUL_BEST(o, matmul_tile)(o, m0, rows, n0, cols, pool_scratch(job->pool, thread));
 }
 
+/* ---- b packed once for all rows ------------------------------------------------------------- */
+
+/* Each rectangle packs its columns of b for itself, so b is packed as often as there are rectangles below each other. All threads
+ * together can pack it once, into what their scratch spaces have room for. Pairs, whose product takes half the time and whose
+ * panels take half the space, gain by that (3.5% of a training step); fp32 loses (2.5%). */
+
+enum { MANY_ROWS = 2 * ROW_GROUP, PACK_ROW_COST = 32 }; /* packing a line of a costs as much as so many columns more */
+
+typedef struct packed_job {
+    const op_matmul *o;
+    pool *pool;
+    packed b;
+    int64_t groups, cols; /* that are packed */
+    int64_t down, across; /* parts of c */
+} packed_job;
+
+static void packed_columns(void *arg, int64_t group, int thread)
+{
+    const packed_job *job = arg;
+    int64_t at = group * COL_GROUP, left = job->cols - at;
+    MATMUL_BEST(job->o, matmul_pack)(job->o, job->b.n0 + at, left < COL_GROUP ? left : COL_GROUP, packed_group(&job->b, group));
+}
+
+/* Where part i of n begins, of `count` in whole steps. */
+static int64_t part_at(int64_t count, int64_t step, int64_t i, int64_t n)
+{
+    int64_t at = divide_up(count, step) * i / n * step;
+    return at < count ? at : count;
+}
+
+static void packed_part(void *arg, int64_t tile, int thread)
+{
+    const packed_job *job = arg;
+    const op_matmul *o = job->o;
+    int64_t i = tile % job->down, j = tile / job->down;
+    int64_t m0 = part_at(o->m, TILE_ROW_STEP, i, job->down), m1 = part_at(o->m, TILE_ROW_STEP, i + 1, job->down);
+    int64_t n0 = part_at(job->cols, TILE_COL_STEP, j, job->across), n1 = part_at(job->cols, TILE_COL_STEP, j + 1, job->across);
+    MATMUL_BEST(o, matmul_packed)(o, &job->b, m0, m1 - m0, job->b.n0 + n0, n1 - n0, pool_scratch(job->pool, thread));
+}
+
+/* The parts that keep the thread with the most of them least busy. */
+static void packed_cut(packed_job *job)
+{
+    int64_t threads = pool_threads(job->pool), least = divide_up(job->o->m, ROW_GROUP), best = INT64_MAX;
+    for (int64_t down = least; down < least + GRID_TRIES; down++)
+        for (int64_t across = 1; across <= GRID_TRIES; across++) {
+            int64_t rows = divide_up(divide_up(job->o->m, TILE_ROW_STEP), down) * TILE_ROW_STEP;
+            int64_t cols = divide_up(divide_up(job->cols, TILE_COL_STEP), across) * TILE_COL_STEP;
+            int64_t cost = divide_up(down * across, threads) * rows * (cols + PACK_ROW_COST);
+            if (cost < best)
+                best = cost, job->down = down, job->across = across;
+        }
+}
+
+/* Whether it was computed. */
+static bool matmul_by_packing(pool *p, const op_matmul *o)
+{
+    if (o->type != PT_BF16 || !cpu_has_bf16() || o->m <= MANY_ROWS)
+        return false;
+    int64_t bytes = packed_bytes(o), threads = pool_threads(p), all = divide_up(o->n, COL_GROUP);
+    int64_t room = bytes ? (POOL_SCRATCH_BYTES - PACKED_AT) / bytes * threads : 0;
+    if (room * COL_GROUP < (o->n < TILE_COLS ? o->n : TILE_COLS))
+        return false;
+    int64_t groups = divide_up(all, divide_up(all, room)); /* at a time */
+    for (int64_t first = 0; first < all; first += groups) {
+        int64_t n0 = first * COL_GROUP, n1 = (first + groups) * COL_GROUP < o->n ? (first + groups) * COL_GROUP : o->n;
+        packed_job job = {o, p, {pool_scratch(p, 0), n0, threads, bytes}, divide_up(n1 - n0, COL_GROUP), n1 - n0, 1, 1};
+        packed_cut(&job);
+        pool_run(p, job.groups, packed_columns, &job);
+        pool_run(p, job.down * job.across, packed_part, &job);
+    }
+    return true;
+}
+
 enum { FEW_COLUMNS = 256 }; /* a thread takes this many columns of a product with few rows */
 
 static void matmul_columns(void *arg, int64_t tile, int thread)
@@ -104,6 +178,8 @@ int cpu_matmul(pool *p, const op_matmul *o, pt_error *e)
     int done = o->type == PT_BF16 && cpu_has_amx() ? onednn_matmul(p, o, e) : 0;
     if (done)
         return done < 0 ? done : 0;
+    if (matmul_by_packing(p, o))
+        return 0;
     matmul_job job = {o, p, grid_choose(o, pool_threads(p))};
     pool_run(p, job.grid.down * job.grid.across, matmul_rectangle, &job);
     return 0;

@@ -6,6 +6,13 @@
  *                 for each MR rows:        sum (MR, NR) += a panel . b panel     in registers
  *     c = epilogue(sum)
  *
+ * Where b has been packed before (matmul_packed), a group of rows goes through all columns and all blocks of K:
+ *
+ *     for each group of rows:
+ *         for each TILE_COLS columns:
+ *             for each block of K:         pack a (once, if all of it fits), then as above
+ *             c = epilogue(sum)
+ *
  * Packed panels hold factors (matmul_simd.h): fp32 whatever the type of a and b (bf16 becomes fp32 by a shift, exactly), or
  * pairs of bf16. They lie in the order in which the register tile reads them: k outside, MR or NR factors inside. The
  * panel of b (kc x NR) stays in the first-level cache, the group of a in the second.
@@ -24,8 +31,8 @@
 #include <stdbool.h>
 
 enum {
-    ROW_GROUP = 144, /* rows of a that are packed at a time: a multiple of 6 and 12 */
     FACTORS = K_BLOCK / FACTOR_K, /* along k, of a panel */
+    KEPT_FACTORS = 2048, /* along k: of so many, all blocks of a group of rows are kept packed */
     SUM_LD = TILE_COLS + 16 /* not a power of two: rows of a register tile fall into different cache sets */
 };
 
@@ -35,8 +42,15 @@ typedef struct scratch {
     _Alignas(64) factor b[FACTORS * TILE_COLS + 8];
     _Alignas(64) float sum[TILE_ROWS * SUM_LD];
 } scratch;
+/* Where b is packed already. */
+typedef struct group_scratch {
+    _Alignas(64) factor a[ROW_GROUP * KEPT_FACTORS + 8];
+    _Alignas(64) float sum[ROW_GROUP * SUM_LD];
+} group_scratch;
+_Static_assert(sizeof(group_scratch) <= PACKED_AT, "what is packed lies behind it");
 _Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a tile must fit a thread's scratch space");
-_Static_assert(ROW_GROUP % MR == 0 && TILE_ROW_STEP % MR == 0 && TILE_COL_STEP % NR == 0, "whole panels");
+_Static_assert(ROW_GROUP % MR == 0 && TILE_ROW_STEP % MR == 0 && TILE_COL_STEP % NR == 0 && COL_GROUP % TILE_COL_STEP == 0,
+               "whole panels");
 
 /* ---- panels --------------------------------------------------------------------------------- */
 
@@ -104,18 +118,28 @@ static void epilogue(const op_matmul *o, float *sum, int64_t m0, int64_t rows, i
 
 /* ---- the rectangle -------------------------------------------------------------------------- */
 
+static void pack_rows(const operand *a, int64_t m0, int64_t rows, int64_t k0, int kc, factor *to)
+{
+    for (int64_t i = 0; i < rows; i += MR)
+        pack_a(a, m0 + i, rows - i, k0, kc, to + i * factors(kc));
+}
+
+/* The sums of NR columns. */
+static void panel_sums(const factor *a, int64_t rows, const factor *b, int kc, float *sum, bool first)
+{
+    for (int64_t i = 0; i < rows; i += MR)
+        register_tile_rows(rows - i, kc, a + i * factors(kc), b, sum + i * SUM_LD, first);
+}
+
 static void row_group(const operand *a, const operand *b, int64_t m0, int64_t rows, int64_t n0, int64_t cols,
                       int64_t k0, int kc, bool pack_columns, scratch *s, float *sum)
 {
-    int64_t line = factors(kc);
-    for (int64_t i = 0; i < rows; i += MR)
-        pack_a(a, m0 + i, rows - i, k0, kc, s->a + i * line);
+    pack_rows(a, m0, rows, k0, kc, s->a);
     for (int64_t j = 0; j < cols; j += NR) {
-        factor *panel = s->b + j * line;
+        factor *panel = s->b + j * factors(kc);
         if (pack_columns)
             pack_b(b, n0 + j, cols - j, k0, kc, panel);
-        for (int64_t i = 0; i < rows; i += MR)
-            register_tile_rows(rows - i, kc, s->a + i * line, panel, sum + i * SUM_LD + j, k0 == 0);
+        panel_sums(s->a, rows, panel, kc, sum + j, k0 == 0);
     }
 }
 
@@ -139,4 +163,44 @@ void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n
     for (int64_t i = 0; i < rows; i++)
         memset(s->sum + i * SUM_LD, 0, (size_t)cols * sizeof(float));
     epilogue(o, s->sum, m0, rows, n0, cols);
+}
+
+/* ---- with b packed already ------------------------------------------------------------------ */
+
+void KERNEL(matmul_pack)(const op_matmul *o, int64_t n0, int64_t cols, void *to)
+{
+    operand b = {o->b, o->type, o->layout == MATMUL_NT, o->ldb};
+    int block = k_block(o->k);
+    for (int64_t k0 = 0; k0 < o->k; k0 += block) {
+        int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
+        factor *panel = (factor *)to + factors(k0) * COL_GROUP;
+        for (int64_t j = 0; j < cols; j += NR, panel += factors(kc) * NR)
+            pack_b(&b, n0 + j, cols - j, k0, kc, panel);
+    }
+}
+
+/* Where the panel of the NR columns from j on begins, j counted from the first that is packed. */
+static const factor *packed_panel(const packed *b, int64_t j, int64_t k0, int kc)
+{
+    return (const factor *)packed_group(b, j / COL_GROUP) + factors(k0) * COL_GROUP + j % COL_GROUP * factors(kc);
+}
+
+void KERNEL(matmul_packed)(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
+{
+    group_scratch *s = memory;
+    operand a = {o->a, o->type, o->layout != MATMUL_TN, o->lda};
+    int block = k_block(o->k);
+    bool keeps = factors(o->k) <= KEPT_FACTORS;
+    for (int64_t j0 = 0; j0 < cols; j0 += TILE_COLS) {
+        int64_t width = cols - j0 < TILE_COLS ? cols - j0 : TILE_COLS;
+        for (int64_t k0 = 0; k0 < o->k; k0 += block) {
+            int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
+            factor *lines = s->a + (keeps ? factors(k0) * ROW_GROUP : 0);
+            if (j0 == 0 || !keeps)
+                pack_rows(&a, m0, rows, k0, kc, lines);
+            for (int64_t j = 0; j < width; j += NR)
+                panel_sums(lines, rows, packed_panel(b, n0 - b->n0 + j0 + j, k0, kc), kc, s->sum + j, k0 == 0);
+        }
+        epilogue(o, s->sum, m0, rows, n0 + j0, width);
+    }
 }
