@@ -1,8 +1,9 @@
-/* bench_ops - what the memory-bound ops of the CPU reach beside a plain copy in the same run.
+/* bench_ops - what the memory-bound ops of the CPU reach beside a plain copy in the same run, and what the loss head takes
+ * beside its products of matrices.
  *
- *     bench_ops [threads [bf16|f32]]
+ *     bench_ops [threads [bf16|f32 [tokens]]]
  *
- * Each op runs on GPT-2's shapes (2,048 tokens of width 768). A line gives the best of several
+ * Each op runs on GPT-2's shapes (2,048 tokens of width 768; with more, nothing fits a cache). A line gives the best of several
  * runs: time, the bytes that the op must read and write, and that rate against memcpy's, which is
  * timed in turn with it, on the same threads and over as many bytes. (So a small op and its copy
  * both run out of the cache; from about 100 MB on, memory is what is compared.)
@@ -15,8 +16,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { TOKENS = 2048, WIDTH = 768, INNER = 4 * WIDTH, VOCAB = 50257, LOSS_ROWS = 256, PARAMETERS = 16 << 20, TURNS = 15 };
+enum { WIDTH = 768, INNER = 4 * WIDTH, VOCAB = 50257, LOSS_ROWS = 512, PARAMETERS = 16 << 20, TURNS = 15, LOSS_TURNS = 5 };
 
+static size_t tokens = 2048;
 static pool *threads;
 static pt_dtype type = PT_BF16;
 static char *source, *target; /* of copies */
@@ -99,13 +101,13 @@ static void run_adamw(const void *o) { cpu_adamw(threads, o); }
 
 static void measure_norms(void)
 {
-    size_t n = (size_t)TOKENS * WIDTH, b = dtype_bytes(type);
+    size_t n = tokens * WIDTH, b = dtype_bytes(type);
     void *x = numbers(n, type), *y = numbers(n, type), *dx = numbers(n, type), *w = numbers(WIDTH, PT_F32);
     float *sums = numbers(2 * WIDTH, PT_F32);
     for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
-        op_norm o = {kind, type, TOKENS, 1, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, kind == NORM_LAYER ? w : NULL, y};
+        op_norm o = {kind, type, (int64_t)tokens, 1, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, kind == NORM_LAYER ? w : NULL, y};
         measure(kind ? "rmsnorm" : "layernorm", run_norm, &o, 2.0 * (double)(n * b));
-        op_norm_backward back = {kind, type, true, TOKENS, 1, WIDTH, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, y, dx, dx, NULL, NULL, sums,
+        op_norm_backward back = {kind, type, true, (int64_t)tokens, 1, WIDTH, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, y, dx, dx, NULL, NULL, sums,
                                  kind == NORM_LAYER ? sums + WIDTH : NULL, NULL};
         measure(kind ? "rmsnorm backward" : "layernorm backward", run_norm_backward, &back, 4.0 * (double)(n * b));
     }
@@ -115,15 +117,15 @@ static void measure_norms(void)
 static void measure_activations(void)
 {
     static const char *const names[] = {"gelu tanh", "gelu erf", "silu", "relu"};
-    size_t n = (size_t)TOKENS * INNER, b = dtype_bytes(type);
+    size_t n = tokens * INNER, b = dtype_bytes(type);
     void *up = numbers(2 * n, type), *out = numbers(n, type), *dup = numbers(2 * n, type);
     for (int kind = ACT_GELU_TANH; kind <= ACT_RELU; kind++)
         for (int gated = 0; gated < 2; gated++) {
             char name[64];
-            op_activation o = {kind, gated, type, TOKENS, INNER, up, out};
+            op_activation o = {kind, gated, type, (int64_t)tokens, INNER, up, out};
             snprintf(name, sizeof name, "%s%s", names[kind], gated ? " gated" : "");
             measure(name, run_activation, &o, (gated ? 3.0 : 2.0) * (double)(n * b));
-            op_activation_backward back = {kind, gated, type, TOKENS, INNER, up, out, dup};
+            op_activation_backward back = {kind, gated, type, (int64_t)tokens, INNER, up, out, dup};
             strcat(name, " backward");
             measure(name, run_activation_backward, &back, (gated ? 5.0 : 3.0) * (double)(n * b));
         }
@@ -132,21 +134,21 @@ static void measure_activations(void)
 
 static void measure_tokens(void)
 {
-    size_t n = (size_t)TOKENS * WIDTH, b = dtype_bytes(type);
+    size_t n = tokens * WIDTH, b = dtype_bytes(type);
     void *x = numbers(3 * n, type), *table = numbers((size_t)VOCAB * WIDTH, type);
-    float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers((size_t)TOKENS * 64, PT_F32), *sums = numbers(3 * WIDTH, PT_F32);
-    int32_t *tokens = ids(TOKENS, VOCAB), *positions = ids(TOKENS, 1024);
-    op_rope rope = {type, false, TOKENS, WIDTH / 64, 64, WIDTH, angles, positions, x};
+    float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers(tokens * 64, PT_F32), *sums = numbers(3 * WIDTH, PT_F32);
+    int32_t *words = ids(tokens, VOCAB), *positions = ids(tokens, 1024);
+    op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x};
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
-    op_embedding look = {type, TOKENS, WIDTH, 0, VOCAB, tokens, positions, table, table, x, NULL};
+    op_embedding look = {type, (int64_t)tokens, WIDTH, 0, VOCAB, words, positions, table, table, x, NULL};
     measure("embedding", run_embedding, &look, 3.0 * (double)(n * b));
-    op_embedding_backward add = {type, true, TOKENS, WIDTH, 0, VOCAB, -1, tokens, x, acc};
+    op_embedding_backward add = {type, true, (int64_t)tokens, WIDTH, 0, VOCAB, -1, words, x, acc};
     measure("embedding backward", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n);
     add.accumulate = false;
     measure("embedding backward, zeroed", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n + 4.0 * VOCAB * WIDTH);
-    op_bias_backward bias = {type, true, TOKENS, 3 * WIDTH, 3 * WIDTH, x, sums};
+    op_bias_backward bias = {type, true, (int64_t)tokens, 3 * WIDTH, 3 * WIDTH, x, sums};
     measure("bias backward", run_bias_backward, &bias, 3.0 * (double)(n * b));
-    free(x), free(table), free(acc), free(angles), free(sums), free(tokens), free(positions);
+    free(x), free(table), free(acc), free(angles), free(sums), free(words), free(positions);
 }
 
 static void measure_loss(void)
@@ -158,6 +160,54 @@ static void measure_loss(void)
     op_cross_entropy o = {type, LOSS_ROWS, VOCAB, VOCAB, VOCAB, 1e-3f, logits, targets, loss, d};
     measure("cross-entropy", run_cross_entropy, &o, (double)(n * (4 + b)));
     free(logits), free(loss), free(d), free(targets);
+}
+
+/* The loss head as block/head.c runs it, LOSS_ROWS tokens, forward and backward. */
+typedef struct head { void *x, *table, *logits; float *dx, *dtable; op_cross_entropy loss; } head;
+
+static void head_products(const head *h, int pass)
+{
+    const int64_t slice = (4 << 20) / WIDTH / 64 * 64;
+    for (int64_t at = 0; at < VOCAB; at += slice) {
+        int64_t n = VOCAB - at < slice ? VOCAB - at : slice;
+        const char *w = (const char *)h->table + (size_t)(at * WIDTH) * dtype_bytes(type), *d = (char *)h->logits + (size_t)at * dtype_bytes(type);
+        int64_t ldd = VOCAB * (int64_t)(sizeof(float) / dtype_bytes(type));
+        op_matmul o = {.layout = MATMUL_NT, .type = type, .out_type = PT_F32, .m = LOSS_ROWS, .n = n, .k = WIDTH, .lda = WIDTH, .ldb = WIDTH,
+                       .ldc = VOCAB, .a = h->x, .b = w, .c = (float *)h->logits + at};
+        if (pass == MATMUL_NN)
+            o = (op_matmul){.layout = MATMUL_NN, .type = type, .out_type = PT_F32, .accumulate = at > 0, .m = LOSS_ROWS, .n = WIDTH, .k = n,
+                            .lda = ldd, .ldb = WIDTH, .ldc = WIDTH, .a = d, .b = w, .c = h->dx};
+        else if (pass == MATMUL_TN)
+            o = (op_matmul){.layout = MATMUL_TN, .type = type, .out_type = PT_F32, .accumulate = true, .m = n, .n = WIDTH, .k = LOSS_ROWS,
+                            .lda = ldd, .ldb = WIDTH, .ldc = WIDTH, .a = d, .b = h->x, .c = h->dtable + at * WIDTH};
+        cpu_matmul(threads, &o, NULL);
+    }
+}
+
+static void measure_head(void)
+{
+    size_t n = (size_t)LOSS_ROWS * WIDTH, table = (size_t)VOCAB * WIDTH;
+    int32_t *targets = ids(LOSS_ROWS, VOCAB);
+    float *loss = numbers(LOSS_ROWS, PT_F32);
+    head h = {numbers(n, type), numbers(table, type), numbers((size_t)LOSS_ROWS * VOCAB, PT_F32), numbers(n, PT_F32), numbers(table, PT_F32), {0}};
+    h.loss = (op_cross_entropy){type, LOSS_ROWS, VOCAB, VOCAB, VOCAB * (int64_t)(sizeof(float) / dtype_bytes(type)), 1e-3f, h.logits, targets,
+                                loss, h.logits};
+    double best[2] = {1e9, 1e9}; /* the products; and the cross-entropy between them */
+    for (int turn = 0; turn < LOSS_TURNS; turn++) {
+        double start = now();
+        head_products(&h, MATMUL_NT);
+        double forward = now();
+        cpu_cross_entropy(threads, &h.loss);
+        double between = now();
+        head_products(&h, MATMUL_TN);
+        head_products(&h, MATMUL_NN);
+        double end = now(), products = forward - start + (end - between);
+        best[0] = products < best[0] ? products : best[0];
+        best[1] = end - start < best[1] ? end - start : best[1];
+    }
+    printf("%-26s %8.2f ms, %.3f of its products alone (%.0f GFLOP/s)\n", "loss head", 1e3 * best[1], best[1] / best[0],
+           6e-9 * (double)table * LOSS_ROWS / best[0]);
+    free(h.x), free(h.table), free(h.logits), free(h.dx), free(h.dtable), free(loss), free(targets);
 }
 
 static void measure_step(void)
@@ -181,8 +231,10 @@ int main(int argc, char **argv)
     int count = argc > 1 ? atoi(argv[1]) : 2;
     if (argc > 2 && !strcmp(argv[2], "f32"))
         type = PT_F32;
+    if (argc > 3)
+        tokens = (size_t)atol(argv[3]);
     pt_error e = {0};
-    if (pool_open(count, &threads, &e)) {
+    if (tokens < 1 || pool_open(count, &threads, &e)) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }
@@ -194,6 +246,7 @@ int main(int argc, char **argv)
     measure_activations();
     measure_tokens();
     measure_loss();
+    measure_head();
     measure_step();
     pool_close(threads);
     free(source), free(target);

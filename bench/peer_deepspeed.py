@@ -40,7 +40,7 @@ def settings(args):
             "sub_group_size": 100_000_000,
             "stage3_prefetch_bucket_size": 50_000_000,
             "stage3_max_live_parameters": 100_000_000,
-            "offload_optimizer": {**place, "buffer_count": 10, "pipeline_read": True, "pipeline_write": True},
+            "offload_optimizer": {**place, "buffer_count": 14, "pipeline_read": True, "pipeline_write": True},
             "offload_param": {**place, "buffer_count": 8, "buffer_size": 200_000_000},
         },
         "aio": {"block_size": 1 << 20, "queue_depth": 32, "thread_count": 2, "single_submit": False, "overlap_events": True},

@@ -2,13 +2,14 @@
 """Training speed and memory beside PyTorch, on one machine in one run.
 
     cmake --build build && python bench/train.py [--device cpu|cuda] [--config config.json] [--batch 4] [--seq 512]
-                                                 [--steps 5] [--rounds 1] [MODE ...]
+                                                 [--steps 5] [--rounds 1] [--ceiling] [MODE ...]
 
 Each round runs `protrain train` in bf16 and in fp32 (--dtypes) and then each MODE of peer_pytorch.py (default
 eager-bf16 and eager-fp32), on the same model shape (bench/shapes) with random weights, random ids, AdamW and
 clipping, with all cores. Prints a line for each and the ratios, and with --out FILE appends all of it as
 JSON lines. --peak measures PyTorch's best bf16 product first, and each line says what part of it the model's
-own operations are (recomputed ones not counted). On the CPU, ceilings come from build/bench/bench_matmul.
+own operations are (recomputed ones not counted). --ceiling (on the CPU; needs -DPT_BENCH=ON) lets bench_matmul time oneDNN on the
+matrix products of the step before the runs and after them; each line then says what part of that rate the model's operations are.
 Needs torch and transformers, for example
     python3 -m venv peers && peers/bin/pip install torch transformers && peers/bin/python bench/train.py
 """
@@ -18,6 +19,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -45,6 +47,34 @@ def flop_per_token(config, seq):
         heads_dim = heads * head_dim
         layer = hidden * (2 * heads_dim + 2 * config["num_key_value_heads"] * head_dim + 3 * config["intermediate_size"])
     return 3 * (2 * (layers * layer + hidden * config["vocab_size"]) + layers * 2 * seq * heads_dim)
+
+
+def products(config, tokens):
+    """The matrix products of a step as (how often, rows, out, in)."""
+    if config["model_type"] == "gpt2":
+        hidden, layers = config["n_embd"], config["n_layer"]
+        layer = [(3 * hidden, hidden), (hidden, hidden), (4 * hidden, hidden), (hidden, 4 * hidden)]
+    else:
+        hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
+        head_dim, inner = config.get("head_dim") or hidden // heads, config["intermediate_size"]
+        layer = [((heads + 2 * config["num_key_value_heads"]) * head_dim, hidden), (hidden, heads * head_dim), (2 * inner, hidden),
+                 (hidden, inner)]
+    rows, slice_rows = min(tokens, 2048), min(tokens, 512)
+    return [(layers * tokens / rows, rows, *shape) for shape in layer] + [(tokens / slice_rows, slice_rows, config["vocab_size"], hidden)]
+
+
+def ceiling(args):
+    """FLOP/s by type that oneDNN reaches over all of the step's products, forward and both backward."""
+    wanted = products(read_config(args), args.batch * args.seq)
+    command = [str(pathlib.Path(args.protrain).parent / "bench" / "bench_matmul"), str(os.cpu_count()), "0.3", "wall"]
+    output = subprocess.run(command + [f"{rows}x{out}x{inner}" for _, rows, out, inner in wanted], check=True, stdout=subprocess.PIPE,
+                            text=True).stdout
+    rates = [re.findall(r"([0-9.]+) +[0-9]+%", line) for line in output.splitlines() if line.startswith("-")]
+    rows = [{"peer": "oneDNN", "mode": mode, "flop_per_s": 0} for mode in ("bf16", "fp32")]
+    for row, column in zip(rows, (3, 2)):
+        flop = [2 * many * rows * out * inner for many, rows, out, inner in wanted for _ in range(3)]
+        row["flop_per_s"] = sum(flop) / sum(f / (float(r[column]) * 1e9) if float(r[column]) else float("inf") for f, r in zip(flop, rates))
+    return [row for row in rows if row["flop_per_s"]]
 
 
 def read_config(args):
@@ -128,6 +158,21 @@ def report(args, row, peak):
             f.write(json.dumps(row) + "\n")
 
 
+def report_ceilings(args):
+    rows = ceiling(args)
+    for row in rows:
+        report(args, row, None)
+    return {row["mode"]: row["flop_per_s"] for row in rows}
+
+
+def report_parts(args, results, ceilings):
+    for (name, mode), rows in results.items():
+        dtype = "bf16" if mode.endswith("bf16") else "fp32"
+        if dtype in ceilings[0]:
+            ours = statistics.median(row["model_flop_per_s"] for row in rows)
+            print(f"{name} {mode}: {100 * ours / statistics.median(c[dtype] for c in ceilings):.0f}% of oneDNN's rate")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modes", nargs="*", default=["eager-bf16", "eager-fp32"])
@@ -141,6 +186,7 @@ def main():
     parser.add_argument("--device-memory")
     parser.add_argument("--dtypes", nargs="+", default=["bf16", "fp32"])
     parser.add_argument("--peak", action="store_true")
+    parser.add_argument("--ceiling", action="store_true")
     parser.add_argument("--protrain", default=str(HERE.parent / "build" / "protrain"))
     parser.add_argument("--out", help="append the results here, as JSON lines")
     args = parser.parse_args()
@@ -151,7 +197,10 @@ def main():
         peak = row and row["flop_per_s"]
         if row:
             report(args, row, None)
+    ceilings = []
     for _ in range(args.rounds):
+        if args.ceiling:
+            ceilings.append(report_ceilings(args))
         with tempfile.TemporaryDirectory() as folder:
             runs = [lambda d=d: train(args, d, folder) for d in args.dtypes] + [lambda m=m: peer(args, m) for m in args.modes]
             for run in runs:
@@ -159,6 +208,9 @@ def main():
                 if row:
                     results.setdefault((row["peer"], row["mode"]), []).append(row)
                     report(args, row, peak)
+    if args.ceiling:
+        ceilings.append(report_ceilings(args))
+        report_parts(args, results, ceilings)
     speed = {key: statistics.median(r["tokens_per_s"] for r in rows) for key, rows in results.items()}
     for (name, mode), value in speed.items():
         if name != "protrain":

@@ -223,7 +223,7 @@ typedef struct device_options {
     void *arg;
 } device_options;
 
-/* Description for people and for the record of what the bits depend on ("cpu avx512_bf16, oneDNN 2.6.3"). */
+/* Description for people and for the record of what the bits depend on ("cpu x86-64-v4 bf16, matmul own"). */
 typedef struct device_info {
     char name[64], arithmetic[128];
     int threads;

@@ -3,6 +3,8 @@
  * A rectangle is computed whole by one thread, and an element's bits do not depend on the rectangle
  * that it lies in (kernels/matmul_tile.c). So the cut may follow the number of threads.
  *
+ * Many rows of bf16 pairs share columns of b that all threads have packed before.
+ *
  * Whose kernel, depends on the processor and the op: few rows are bound by reading b and have a kernel
  * of their own; bf16 goes to oneDNN where the processor multiplies tiles (AMX); everything else is ours:
  * oneDNN is not faster in fp32, nor in bf16 by AVX512-BF16 (bench/results).
@@ -87,7 +89,8 @@ static void matmul_rectangle(void *arg, int64_t tile, int thread)
 
 /* Each rectangle packs its columns of b for itself, so b is packed as often as there are rectangles below each other. All threads
  * together can pack it once, into what their scratch spaces have room for. Pairs, whose product takes half the time and whose
- * panels take half the space, gain by that (3.5% of a training step); fp32 loses (2.5%). */
+ * panels take half the space, gain by that (3.5% of a training step on two Zen 5 cores); fp32 loses (2.5%). The bits are those of
+ * the rectangles. */
 
 enum { MANY_ROWS = 2 * ROW_GROUP, PACK_ROW_COST = 32 }; /* packing a line of a costs as much as so many columns more */
 
@@ -95,15 +98,15 @@ typedef struct packed_job {
     const op_matmul *o;
     pool *pool;
     packed b;
-    int64_t groups, cols; /* that are packed */
+    int64_t cols;         /* that are packed */
     int64_t down, across; /* parts of c */
 } packed_job;
 
-static void packed_columns(void *arg, int64_t group, int thread)
+static void packed_columns(void *arg, int64_t tile, int thread)
 {
     const packed_job *job = arg;
-    int64_t at = group * COL_GROUP, left = job->cols - at;
-    MATMUL_BEST(job->o, matmul_pack)(job->o, job->b.n0 + at, left < COL_GROUP ? left : COL_GROUP, packed_group(&job->b, group));
+    int64_t at = tile * TILE_COL_STEP, left = job->cols - at;
+    matmul_pack_v4bf16(job->o, &job->b, at, left < TILE_COL_STEP ? left : TILE_COL_STEP);
 }
 
 /* Where part i of n begins, of `count` in whole steps. */
@@ -120,7 +123,7 @@ static void packed_part(void *arg, int64_t tile, int thread)
     int64_t i = tile % job->down, j = tile / job->down;
     int64_t m0 = part_at(o->m, TILE_ROW_STEP, i, job->down), m1 = part_at(o->m, TILE_ROW_STEP, i + 1, job->down);
     int64_t n0 = part_at(job->cols, TILE_COL_STEP, j, job->across), n1 = part_at(job->cols, TILE_COL_STEP, j + 1, job->across);
-    MATMUL_BEST(o, matmul_packed)(o, &job->b, m0, m1 - m0, job->b.n0 + n0, n1 - n0, pool_scratch(job->pool, thread));
+    matmul_packed_v4bf16(o, &job->b, m0, m1 - m0, n0, n1 - n0, pool_scratch(job->pool, thread));
 }
 
 /* The parts that keep the thread with the most of them least busy. */
@@ -140,18 +143,17 @@ static void packed_cut(packed_job *job)
 /* Whether it was computed. */
 static bool matmul_by_packing(pool *p, const op_matmul *o)
 {
-    if (o->type != PT_BF16 || !cpu_has_bf16() || o->m <= MANY_ROWS)
+    if (!matmul_by_pairs(o) || o->m <= MANY_ROWS || o->k == 0 || o->m * o->n * o->k < SMALL)
         return false;
-    int64_t bytes = packed_bytes(o), threads = pool_threads(p), all = divide_up(o->n, COL_GROUP);
-    int64_t room = bytes ? (POOL_SCRATCH_BYTES - PACKED_AT) / bytes * threads : 0;
+    int64_t bytes = packed_group_bytes(o->k), threads = pool_threads(p), all = divide_up(o->n, COL_GROUP);
+    int64_t room = (POOL_SCRATCH_BYTES - PACKED_AT) / bytes * threads;
     if (room * COL_GROUP < (o->n < TILE_COLS ? o->n : TILE_COLS))
         return false;
-    int64_t groups = divide_up(all, divide_up(all, room)); /* at a time */
-    for (int64_t first = 0; first < all; first += groups) {
-        int64_t n0 = first * COL_GROUP, n1 = (first + groups) * COL_GROUP < o->n ? (first + groups) * COL_GROUP : o->n;
-        packed_job job = {o, p, {pool_scratch(p, 0), n0, threads, bytes}, divide_up(n1 - n0, COL_GROUP), n1 - n0, 1, 1};
+    int64_t at_once = divide_up(all, divide_up(all, room)) * COL_GROUP;
+    for (int64_t n0 = 0; n0 < o->n; n0 += at_once) {
+        packed_job job = {o, p, {pool_scratch(p, 0), n0, threads, bytes}, o->n - n0 < at_once ? o->n - n0 : at_once, 1, 1};
         packed_cut(&job);
-        pool_run(p, job.groups, packed_columns, &job);
+        pool_run(p, divide_up(job.cols, TILE_COL_STEP), packed_columns, &job);
         pool_run(p, job.down * job.across, packed_part, &job);
     }
     return true;
@@ -187,10 +189,11 @@ int cpu_matmul(pool *p, const op_matmul *o, pt_error *e)
 
 void matmul_arithmetic(char *out, size_t size)
 {
+    if (!cpu_has_amx()) {
+        snprintf(out, size, "own");
+        return;
+    }
     char name[48];
     onednn_name(name, sizeof name);
-    if (cpu_has_amx())
-        snprintf(out, size, "own fp32, %s bf16", name);
-    else
-        snprintf(out, size, "own");
+    snprintf(out, size, "own fp32, %s bf16", name);
 }

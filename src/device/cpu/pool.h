@@ -1,7 +1,7 @@
 /* pool.h - the threads that run one op together.
  *
- * An op is cut into tiles by its shape alone; threads take the next tile until none is left. Which
- * thread computes a tile never changes what is computed.
+ * An op is cut into tiles; threads take the next tile until none is left. Neither the cut nor the
+ * thread that computes a tile changes what is computed.
  */
 #ifndef PT_POOL_H
 #define PT_POOL_H

@@ -75,7 +75,7 @@ static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *vie
     for (int64_t j = 0; j < depth_of(seen) * OPERAND_ELEMENTS; j += OPERAND_ELEMENTS) {
         vec p[OPERAND_ELEMENTS];
         for (int i = 0; i < OPERAND_ELEMENTS; i++) {
-            p[i] = j + i < seen ? vec_exp(scale_scores(vec_load(scores + (j + i) * PANEL), scale) - top) : (vec){0};
+            p[i] = j + i < seen ? probability_of(vec_load(scores + (j + i) * PANEL), scale, top) : (vec){0};
             total = total + p[i];
         }
         store_column_operands((operand *)scores + j / OPERAND_ELEMENTS * PANEL, p);

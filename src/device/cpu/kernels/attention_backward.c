@@ -100,7 +100,7 @@ typedef struct lane_values { vec lse, delta; ivec lo, hi; float scale; } lane_va
 /* A key's scores and dp become probabilities and gradients of the scores, exactly 0 where it is not seen. */
 ATT_INLINE void probability(const lane_values *q, int64_t key, bool masked, vec *p, vec *ds)
 {
-    vec x = vec_exp(scale_scores(*p, q->scale) - q->lse);
+    vec x = probability_of(*p, q->scale, q->lse);
     vec y = scale_scores(x * (*ds - q->delta), q->scale);
     if (masked) {
         ivec at = ivec_all((int32_t)key);

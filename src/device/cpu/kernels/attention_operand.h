@@ -93,6 +93,17 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 static inline vec scale_scores(vec x, float scale) { return x * scale; }
 static inline void scale_queries(operand *q, int64_t n, float scale) {}
 
+/* exp(scale * score - shift) */
+static inline vec probability_of(vec score, float scale, vec shift)
+{
+#ifdef __AVX512F__
+    vec x = (vec)_mm512_fmsub_ps((__m512)score, _mm512_set1_ps(scale), (__m512)shift);
+    return vec_exp2(x * 0x1.715476p+0f); /* 1 / ln 2 */
+#else
+    return vec_exp(score * scale - shift);
+#endif
+}
+
 /* Dims are multiples of 16 as a rule, and too few for a call. */
 static inline void copy_row(const bf16 *src, int64_t dim, half *dst)
 {
@@ -162,6 +173,7 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 
 /* Queries are scaled, so scores need not be. */
 static inline vec scale_scores(vec x, float scale) { return x; }
+static inline vec probability_of(vec score, float scale, vec shift) { return vec_exp(score - shift); }
 static inline void scale_queries(operand *q, int64_t n, float scale)
 {
     for (int64_t i = 0; i < n; i++)

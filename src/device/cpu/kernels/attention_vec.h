@@ -128,4 +128,24 @@ static inline vec vec_exp(vec x)
     return vec_zero_below(p * power, x, lowest);
 }
 
+#if defined(__AVX512F__)
+
+/* 2^x within 2 ulp where the result is a normal number; 0 below -126 (so for -inf), NaN for NaN. x = n + r, |r| <= 1/2; 2^r by the
+ * polynomial of least maximum relative error over that range (2e-9; found by iterated weighted least squares). */
+static inline vec vec_exp2(vec x)
+{
+    __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126), _CMP_NLT_UQ);
+    __m512 n = _mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vec r = x - (vec)n;
+    vec p = vec_fma(vec_all(0x1.41fbbcp-13f), r, vec_all(0x1.5f3e54p-10f));
+    p = vec_fma(p, r, vec_all(0x1.3b2d4cp-7f));
+    p = vec_fma(p, r, vec_all(0x1.c6aee8p-5f));
+    p = vec_fma(p, r, vec_all(0x1.ebfbdcp-3f));
+    p = vec_fma(p, r, vec_all(0x1.62e430p-1f));
+    p = vec_fma(p, r, vec_all(1.0f));
+    return (vec)_mm512_maskz_scalef_ps(normal, (__m512)p, n);
+}
+
+#endif
+
 #endif

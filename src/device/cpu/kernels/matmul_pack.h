@@ -8,7 +8,7 @@
 
 enum { K_BLOCK = 384 * FACTOR_K }; /* the longest stretch of K that is summed before it is added to the sum before */
 
-/* Blocks of about equal length: 2048 is 5 x 352 + 288, not 5 x 384 + 128. */
+/* Blocks of about equal length: 2048 is 5 x 352 + 288, not 5 x 384 + 128 (of pairs 2 x 688 + 672). */
 INLINE int k_block(int64_t k)
 {
     int64_t blocks = (k + K_BLOCK - 1) / K_BLOCK;

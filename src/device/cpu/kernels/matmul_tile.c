@@ -32,7 +32,6 @@
 
 enum {
     FACTORS = K_BLOCK / FACTOR_K, /* along k, of a panel */
-    KEPT_FACTORS = 2048, /* along k: of so many, all blocks of a group of rows are kept packed */
     SUM_LD = TILE_COLS + 16 /* not a power of two: rows of a register tile fall into different cache sets */
 };
 
@@ -42,12 +41,6 @@ typedef struct scratch {
     _Alignas(64) factor b[FACTORS * TILE_COLS + 8];
     _Alignas(64) float sum[TILE_ROWS * SUM_LD];
 } scratch;
-/* Where b is packed already. */
-typedef struct group_scratch {
-    _Alignas(64) factor a[ROW_GROUP * KEPT_FACTORS + 8];
-    _Alignas(64) float sum[ROW_GROUP * SUM_LD];
-} group_scratch;
-_Static_assert(sizeof(group_scratch) <= PACKED_AT, "what is packed lies behind it");
 _Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a tile must fit a thread's scratch space");
 _Static_assert(ROW_GROUP % MR == 0 && TILE_ROW_STEP % MR == 0 && TILE_COL_STEP % NR == 0 && COL_GROUP % TILE_COL_STEP == 0,
                "whole panels");
@@ -167,40 +160,51 @@ void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n
 
 /* ---- with b packed already ------------------------------------------------------------------ */
 
-void KERNEL(matmul_pack)(const op_matmul *o, int64_t n0, int64_t cols, void *to)
+#ifdef PT_PAIRS
+
+enum { KEPT_FACTORS = 2048 }; /* along k: of so many, all blocks of a group of rows are kept packed */
+
+typedef struct group_scratch {
+    _Alignas(64) factor a[ROW_GROUP * KEPT_FACTORS + 8];
+    _Alignas(64) float sum[ROW_GROUP * SUM_LD];
+} group_scratch;
+_Static_assert(sizeof(group_scratch) <= PACKED_AT, "what is packed lies behind it");
+
+/* Where the panel of the NR columns from j on begins. */
+static factor *packed_panel(const packed *b, int64_t j, int64_t k0, int kc)
 {
-    operand b = {o->b, o->type, o->layout == MATMUL_NT, o->ldb};
+    return (factor *)packed_group(b, j / COL_GROUP) + factors(k0) * COL_GROUP + j % COL_GROUP * factors(kc);
+}
+
+void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t cols)
+{
+    operand from = {o->b, o->type, o->layout == MATMUL_NT, o->ldb};
     int block = k_block(o->k);
     for (int64_t k0 = 0; k0 < o->k; k0 += block) {
         int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
-        factor *panel = (factor *)to + factors(k0) * COL_GROUP;
-        for (int64_t j = 0; j < cols; j += NR, panel += factors(kc) * NR)
-            pack_b(&b, n0 + j, cols - j, k0, kc, panel);
+        for (int64_t i = 0; i < cols; i += NR)
+            pack_b(&from, b->n0 + j + i, cols - i, k0, kc, packed_panel(b, j + i, k0, kc));
     }
 }
 
-/* Where the panel of the NR columns from j on begins, j counted from the first that is packed. */
-static const factor *packed_panel(const packed *b, int64_t j, int64_t k0, int kc)
-{
-    return (const factor *)packed_group(b, j / COL_GROUP) + factors(k0) * COL_GROUP + j % COL_GROUP * factors(kc);
-}
-
-void KERNEL(matmul_packed)(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
+void KERNEL(matmul_packed)(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *memory)
 {
     group_scratch *s = memory;
     operand a = {o->a, o->type, o->layout != MATMUL_TN, o->lda};
     int block = k_block(o->k);
     bool keeps = factors(o->k) <= KEPT_FACTORS;
-    for (int64_t j0 = 0; j0 < cols; j0 += TILE_COLS) {
-        int64_t width = cols - j0 < TILE_COLS ? cols - j0 : TILE_COLS;
+    for (int64_t end = j + cols, from = j; from < end; from += TILE_COLS) {
+        int64_t width = end - from < TILE_COLS ? end - from : TILE_COLS;
         for (int64_t k0 = 0; k0 < o->k; k0 += block) {
             int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
             factor *lines = s->a + (keeps ? factors(k0) * ROW_GROUP : 0);
-            if (j0 == 0 || !keeps)
+            if (from == j || !keeps)
                 pack_rows(&a, m0, rows, k0, kc, lines);
-            for (int64_t j = 0; j < width; j += NR)
-                panel_sums(lines, rows, packed_panel(b, n0 - b->n0 + j0 + j, k0, kc), kc, s->sum + j, k0 == 0);
+            for (int64_t i = 0; i < width; i += NR)
+                panel_sums(lines, rows, packed_panel(b, from + i, k0, kc), kc, s->sum + i, k0 == 0);
         }
-        epilogue(o, s->sum, m0, rows, n0 + j0, width);
+        epilogue(o, s->sum, m0, rows, b->n0 + from, width);
     }
 }
+
+#endif
