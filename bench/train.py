@@ -125,7 +125,7 @@ def train(args, dtype, folder):
 
 def peer(args, mode):
     command = [sys.executable, str(HERE / "peer_pytorch.py"), "--batch", str(args.batch), "--seq", str(args.seq), "--steps",
-               str(args.peer_steps), "--warmup", "2" if args.device == "cuda" else "1", "--device", args.device, mode]
+               str(args.peer_steps), "--warmup", "2", "--device", args.device, mode]
     if args.config:
         command += ["--config", args.config]
     if args.device_memory:

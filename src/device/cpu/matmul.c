@@ -99,14 +99,15 @@ typedef struct packed_job {
     pool *pool;
     packed b;
     int64_t cols;         /* that are packed */
+    int64_t pack_cols;    /* of them, by a thread at a time */
     int64_t down, across; /* parts of c */
 } packed_job;
 
 static void packed_columns(void *arg, int64_t tile, int thread)
 {
     const packed_job *job = arg;
-    int64_t at = tile * TILE_COL_STEP, left = job->cols - at;
-    matmul_pack_v4bf16(job->o, &job->b, at, left < TILE_COL_STEP ? left : TILE_COL_STEP);
+    int64_t at = tile * job->pack_cols, left = job->cols - at;
+    matmul_pack_v4bf16(job->o, &job->b, at, left < job->pack_cols ? left : job->pack_cols);
 }
 
 /* Where part i of n begins, of `count` in whole steps. */
@@ -151,9 +152,11 @@ static bool matmul_by_packing(pool *p, const op_matmul *o)
         return false;
     int64_t at_once = divide_up(all, divide_up(all, room)) * COL_GROUP;
     for (int64_t n0 = 0; n0 < o->n; n0 += at_once) {
-        packed_job job = {o, p, {pool_scratch(p, 0), n0, threads, bytes}, o->n - n0 < at_once ? o->n - n0 : at_once, 1, 1};
+        packed_job job = {o, p, {pool_scratch(p, 0), n0, threads, bytes}, o->n - n0 < at_once ? o->n - n0 : at_once, COL_GROUP, 1, 1};
+        if (job.cols < 2 * threads * COL_GROUP)
+            job.pack_cols = TILE_COL_STEP;
         packed_cut(&job);
-        pool_run(p, divide_up(job.cols, TILE_COL_STEP), packed_columns, &job);
+        pool_run(p, divide_up(job.cols, job.pack_cols), packed_columns, &job);
         pool_run(p, job.down * job.across, packed_part, &job);
     }
     return true;

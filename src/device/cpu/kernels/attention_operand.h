@@ -227,9 +227,46 @@ static inline void load_columns(pt_dtype type, const void *src, int64_t ld, int6
 
 #endif
 
+#ifdef __AVX512F__
+
+/* 16 x 16 elements of 32 bits: within groups of four rows, then the groups' quarters change places. */
+static inline void transpose_16(const int32_t *src, int64_t lds, int32_t *dst, int64_t ldd)
+{
+    __m512i quads[16];
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        __m512i a = _mm512_loadu_si512(src + i * lds), b = _mm512_loadu_si512(src + (i + 1) * lds);
+        __m512i c = _mm512_loadu_si512(src + (i + 2) * lds), d = _mm512_loadu_si512(src + (i + 3) * lds);
+        __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
+        quads[i] = _mm512_unpacklo_epi64(ab, cd), quads[i + 1] = _mm512_unpackhi_epi64(ab, cd);
+        ab = _mm512_unpackhi_epi32(a, b), cd = _mm512_unpackhi_epi32(c, d);
+        quads[i + 2] = _mm512_unpacklo_epi64(ab, cd), quads[i + 3] = _mm512_unpackhi_epi64(ab, cd);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i low = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0x44), high = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0xee);
+        __m512i low1 = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0x44);
+        __m512i high1 = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0xee);
+        _mm512_storeu_si512(dst + i * ldd, _mm512_shuffle_i32x4(low, low1, 0x88));
+        _mm512_storeu_si512(dst + (4 + i) * ldd, _mm512_shuffle_i32x4(low, low1, 0xdd));
+        _mm512_storeu_si512(dst + (8 + i) * ldd, _mm512_shuffle_i32x4(high, high1, 0x88));
+        _mm512_storeu_si512(dst + (12 + i) * ldd, _mm512_shuffle_i32x4(high, high1, 0xdd));
+    }
+}
+
+#endif
+
 /* dst[c][r] = src[r][c], elements of 32 bits; rows and cols are multiples of 4. */
 static inline void transpose(const void *src, int64_t lds, int64_t rows, int64_t cols, void *dst, int64_t ldd)
 {
+#ifdef __AVX512F__
+    if (rows % 16 == 0 && cols % 16 == 0) {
+        for (int64_t r = 0; r < rows; r += 16)
+            for (int64_t c = 0; c < cols; c += 16)
+                transpose_16((const int32_t *)src + r * lds + c, lds, (int32_t *)dst + c * ldd + r, ldd);
+        return;
+    }
+#endif
     typedef int32_t quad __attribute__((vector_size(16), may_alias));
     typedef int32_t element __attribute__((may_alias));
     const quad low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, left = {0, 1, 4, 5}, right = {2, 3, 6, 7};

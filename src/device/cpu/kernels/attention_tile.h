@@ -163,8 +163,13 @@ static inline int64_t factor_depth_stride(int64_t padded) { return padded; }
 
 static inline void store_row(pt_dtype type, const float *restrict src, int64_t dim, void *dst)
 {
+    int64_t d = 0;
+#ifdef __AVX512BF16__
+    for (; type == PT_BF16 && d + VEC <= dim; d += VEC)
+        _mm256_storeu_si256((__m256i *)((bf16 *)dst + d), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(src + d)));
+#endif
     if (type == PT_BF16)
-        for (int64_t d = 0; d < dim; d++)
+        for (; d < dim; d++)
             ((bf16 *)dst)[d] = bf16_from_f32(src[d]);
     else
         memcpy(dst, src, (size_t)dim * sizeof(float));

@@ -116,48 +116,51 @@ INLINE void load_eight(f8 *out, pt_dtype type, const void *p, const void *next)
 #endif
 }
 
-enum { LINES_AHEAD = 16 }; /* lines lie pages apart: without a hint each would be waited for */
-
-/* A full panel whose i lie side by side: a copy. The last vector of a line starts early enough to
- * end with the line where width >= 8. */
-INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int width, int64_t k0, int kc, factor *panel)
+/* Whole panels side by side, whose i lie side by side: a copy, line by line, so that memory is read in order. The last vector of
+ * a panel's line starts early enough to end with it where width >= 8. */
+INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int panels, int width, int64_t k0, int kc, factor *to)
 {
-    int64_t size = (int64_t)dtype_bytes(type), step = m->ld * size;
+    int64_t size = (int64_t)dtype_bytes(type), step = m->ld * size, panel_size = factors(kc) * width;
     const char *line = (const char *)m->base + k0 * step + i0 * size;
-    int whole = kc / FACTOR_K * FACTOR_K;
-    for (int k = 0; k < whole && width >= 8; k += FACTOR_K, line += FACTOR_K * step, panel += width) {
-        for (int j = 0; j < FACTOR_K; j++)
-            __builtin_prefetch(line + (LINES_AHEAD + j) * step);
+    int done = width >= 8 ? kc / FACTOR_K * FACTOR_K : 0;
+    for (int k = 0; k < done; k += FACTOR_K, line += FACTOR_K * step, to += width)
+        for (int p = 0; p < panels; p++) {
+            const char *from = line + p * width * size;
 #pragma GCC unroll 4
-        for (int i = 0; i < width; i += 8) {
-            int at = i + 8 <= width ? i : width - 8;
-            f8 v;
-            load_eight(&v, type, line + at * size, line + at * size + step);
-            *(f8_at *)(panel + at) = v;
+            for (int i = 0; i < width; i += 8) {
+                int at = i + 8 <= width ? i : width - 8;
+                f8 v;
+                load_eight(&v, type, from + at * size, from + at * size + step);
+                *(f8_at *)(to + p * panel_size + at) = v;
+            }
         }
+    for (int p = 0; p < panels && done < kc; p++)
+        pack_edge(m, i0 + p * width, width, width, k0 + done, kc - done, to + p * panel_size);
+}
+
+INLINE void pack_typed(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc, factor *to)
+{
+    int64_t panel_size = factors(kc) * width;
+    int i = m->k_inside ? 0 : count / width * width;
+    if (!m->k_inside)
+        pack_straight(m, type, i0, count / width, width, k0, kc, to);
+    for (; i < count; i += width) {
+        factor *panel = to + i / width * panel_size;
+        int wide = count - i < width ? count - i : width;
+        if (m->k_inside)
+            pack_turned(m, type, i0 + i, wide, width, k0, kc, panel);
+        else
+            pack_edge(m, i0 + i, wide, width, k0, kc, panel);
     }
-    int done = width >= 8 ? whole : 0;
-    pack_edge(m, i0, width, width, k0 + done, kc - done, panel);
 }
 
-INLINE void pack_typed(const operand *m, pt_dtype type, int64_t i0, int count, int width, int64_t k0, int kc,
-                       factor *panel)
+/* Panels of `width`, one after the other, for i0 .. i0 + count. */
+INLINE void pack(const operand *m, int64_t i0, int64_t count, int width, int64_t k0, int kc, factor *to)
 {
-    if (m->k_inside)
-        pack_turned(m, type, i0, count, width, k0, kc, panel);
-    else if (count == width)
-        pack_straight(m, type, i0, width, k0, kc, panel);
-    else
-        pack_edge(m, i0, count, width, k0, kc, panel);
-}
-
-INLINE void pack(const operand *m, int64_t i0, int64_t left, int width, int64_t k0, int kc, factor *panel)
-{
-    int count = left < width ? (int)left : width;
     if (FACTOR_K > 1 || m->type == PT_BF16)
-        pack_typed(m, PT_BF16, i0, count, width, k0, kc, panel);
+        pack_typed(m, PT_BF16, i0, (int)count, width, k0, kc, to);
     else
-        pack_typed(m, PT_F32, i0, count, width, k0, kc, panel);
+        pack_typed(m, PT_F32, i0, (int)count, width, k0, kc, to);
 }
 
 #endif

@@ -47,14 +47,14 @@ _Static_assert(ROW_GROUP % MR == 0 && TILE_ROW_STEP % MR == 0 && TILE_COL_STEP %
 
 /* ---- panels --------------------------------------------------------------------------------- */
 
-static void pack_a(const operand *m, int64_t i0, int64_t left, int64_t k0, int kc, factor *panel)
+static void pack_a(const operand *m, int64_t i0, int64_t rows, int64_t k0, int kc, factor *to)
 {
-    pack(m, i0, left, MR, k0, kc, panel);
+    pack(m, i0, rows, MR, k0, kc, to);
 }
 
-static void pack_b(const operand *m, int64_t i0, int64_t left, int64_t k0, int kc, factor *panel)
+static void pack_b(const operand *m, int64_t i0, int64_t cols, int64_t k0, int kc, factor *to)
 {
-    pack(m, i0, left, NR, k0, kc, panel);
+    pack(m, i0, cols, NR, k0, kc, to);
 }
 
 /* ---- the register tile ---------------------------------------------------------------------- */
@@ -111,12 +111,6 @@ static void epilogue(const op_matmul *o, float *sum, int64_t m0, int64_t rows, i
 
 /* ---- the rectangle -------------------------------------------------------------------------- */
 
-static void pack_rows(const operand *a, int64_t m0, int64_t rows, int64_t k0, int kc, factor *to)
-{
-    for (int64_t i = 0; i < rows; i += MR)
-        pack_a(a, m0 + i, rows - i, k0, kc, to + i * factors(kc));
-}
-
 /* The sums of NR columns. */
 static void panel_sums(const factor *a, int64_t rows, const factor *b, int kc, float *sum, bool first)
 {
@@ -127,11 +121,11 @@ static void panel_sums(const factor *a, int64_t rows, const factor *b, int kc, f
 static void row_group(const operand *a, const operand *b, int64_t m0, int64_t rows, int64_t n0, int64_t cols,
                       int64_t k0, int kc, bool pack_columns, scratch *s, float *sum)
 {
-    pack_rows(a, m0, rows, k0, kc, s->a);
+    pack_a(a, m0, rows, k0, kc, s->a);
     for (int64_t j = 0; j < cols; j += NR) {
         factor *panel = s->b + j * factors(kc);
         if (pack_columns)
-            pack_b(b, n0 + j, cols - j, k0, kc, panel);
+            pack_b(b, n0 + j, cols - j < NR ? cols - j : NR, k0, kc, panel);
         panel_sums(s->a, rows, panel, kc, sum + j, k0 == 0);
     }
 }
@@ -182,8 +176,7 @@ void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t
     int block = k_block(o->k);
     for (int64_t k0 = 0; k0 < o->k; k0 += block) {
         int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
-        for (int64_t i = 0; i < cols; i += NR)
-            pack_b(&from, b->n0 + j + i, cols - i, k0, kc, packed_panel(b, j + i, k0, kc));
+        pack_b(&from, b->n0 + j, cols, k0, kc, packed_panel(b, j, k0, kc));
     }
 }
 
@@ -199,7 +192,7 @@ void KERNEL(matmul_packed)(const op_matmul *o, const packed *b, int64_t m0, int6
             int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
             factor *lines = s->a + (keeps ? factors(k0) * ROW_GROUP : 0);
             if (from == j || !keeps)
-                pack_rows(&a, m0, rows, k0, kc, lines);
+                pack_a(&a, m0, rows, k0, kc, lines);
             for (int64_t i = 0; i < width; i += NR)
                 panel_sums(lines, rows, packed_panel(b, from + i, k0, kc), kc, s->sum + i, k0 == 0);
         }
