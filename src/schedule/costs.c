@@ -124,14 +124,17 @@ double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s
 
 static bool is_time(double ns) { return isfinite(ns) && ns >= 0; }
 
+/* Of bytes or elements: files hold them as whole numbers. */
+static bool is_amount(double amount) { return amount >= 1 && amount <= 0x1p53 && amount == floor(amount); }
+
 static int validate_curve(const cost_curve *c, const char *key, const char *name, pt_error *e)
 {
     if (c->n < 0 || c->n > COST_POINTS)
         return pt_fail(e, PT_FAILED, "%s: \"%s\" has %d points; 0 to %d are possible, measure again", name, key, c->n, COST_POINTS);
     for (int i = 0; i < c->n; i++) {
-        if (!isfinite(c->amount[i]) || c->amount[i] <= (i ? c->amount[i - 1] : 0))
-            return pt_fail(e, PT_FAILED, "%s: \"%s\": the amount of point %d is %g; amounts are above zero and ascend, measure "
-                                         "again", name, key, i, c->amount[i]);
+        if (!is_amount(c->amount[i]) || (i && c->amount[i] <= c->amount[i - 1]))
+            return pt_fail(e, PT_FAILED, "%s: \"%s\": the amount of point %d is %g; amounts are whole numbers from 1 to 2^53 and ascend, "
+                                         "measure again", name, key, i, c->amount[i]);
         if (!is_time(c->ns[i]) || (i && c->ns[i] < c->ns[i - 1]))
             return pt_fail(e, PT_FAILED, "%s: \"%s\": the time of point %d is %g ns; times are not negative and more never takes less, "
                                          "measure again", name, key, i, c->ns[i]);
