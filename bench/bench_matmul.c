@@ -77,7 +77,7 @@ static void peak_tile(void *arg, int64_t tile, int thread)
 /* ---- one line ------------------------------------------------------------------------------- */
 
 /* oneDNN's product of all threads; b NULL: it has none. */
-typedef struct library_product { dnnl_primitive_t primitive; dnnl_memory_t a, b, c; } library_product;
+typedef struct library_product { dnnl_primitive_t primitive; dnnl_memory_t a, b, c; void *own_b; } library_product;
 
 typedef struct line { op_matmul f32, bf16; const shape *s; int pass; pool *p; library_product plain, packed; } line;
 
@@ -131,7 +131,7 @@ static void line_time(const line *l, double seconds, bool cpu, double median[RUN
     static double times[RUNS][MOST];
     int n = 0;
     double start = clock_seconds(CLOCK_MONOTONIC);
-    while (n < 3 || (n < MOST && clock_seconds(CLOCK_MONOTONIC) - start < seconds)) {
+    while (n < 6 || (n < MOST && clock_seconds(CLOCK_MONOTONIC) - start < seconds)) {
         for (int i = 0; i < RUNS; i++) {
             double t = clock_seconds(clock);
             RUN[i](l);
@@ -141,7 +141,7 @@ static void line_time(const line *l, double seconds, bool cpu, double median[RUN
     }
     for (int i = 0; i < RUNS; i++) {
         qsort(times[i] + 1, (size_t)n - 1, sizeof **times, compare); /* the first warms up */
-        median[i] = times[i][1 + (n - 1) / 2];
+        median[i] = times[i][1 + (n - 2) / 2];
     }
 }
 
@@ -196,14 +196,23 @@ static dnnl_status_t product_desc(dnnl_primitive_desc_t *out, const desc d[3])
 }
 #endif
 
+static void *huge_pages(size_t bytes) /* as the device's arenas lie in */
+{
+    size_t huge = 2 << 20;
+    bytes = (bytes + huge - 1) / huge * huge;
+    void *p = aligned_alloc(huge, bytes);
+    madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
+}
+
 /* b as it lies brought into the layout of `to`. */
 static void library_pack(desc_ref from, desc_ref layout, const void *b, dnnl_memory_t to)
 {
     dnnl_primitive_desc_t made;
     dnnl_primitive_t reorder;
     dnnl_memory_t source;
-    dnnl_reorder_primitive_desc_create(&made, from, engine, layout, engine, NULL);
-    dnnl_primitive_create(&reorder, made);
+    if (dnnl_reorder_primitive_desc_create(&made, from, engine, layout, engine, NULL) || dnnl_primitive_create(&reorder, made))
+        exit(1);
     dnnl_memory_create(&source, from, engine, (void *)b);
     dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, source}, {DNNL_ARG_TO, to}};
     dnnl_primitive_execute(reorder, stream, 2, arguments);
@@ -232,7 +241,8 @@ static library_product library_make(const op_matmul *o, int threads, bool packed
     desc_ref b = dnnl_primitive_desc_query_md(made, dnnl_query_weights_md, 0);
     dnnl_memory_create(&x.a, REF(d[0]), engine, (void *)o->a);
     dnnl_memory_create(&x.c, REF(d[2]), engine, o->c);
-    dnnl_memory_create(&x.b, b, engine, packed ? DNNL_MEMORY_ALLOCATE : (void *)o->b);
+    x.own_b = packed ? huge_pages(dnnl_memory_desc_get_size(b)) : NULL;
+    dnnl_memory_create(&x.b, b, engine, packed ? x.own_b : (void *)o->b);
     if (packed)
         library_pack(REF(plain), b, o->b, x.b);
     return x;
@@ -246,13 +256,12 @@ static void library_drop(library_product *x)
             dnnl_memory_destroy(memories[i]);
     if (x->primitive)
         dnnl_primitive_destroy(x->primitive);
+    free(x->own_b);
 }
 
 static void *fill(pt_dtype type, int64_t n)
 {
-    size_t huge = 2 << 20, bytes = ((size_t)n * dtype_bytes(type) + huge - 1) / huge * huge;
-    void *p = aligned_alloc(huge, bytes); /* in huge pages, as the device's arenas are */
-    madvise(p, bytes, MADV_HUGEPAGE);
+    void *p = huge_pages((size_t)n * dtype_bytes(type));
     for (int64_t i = 0; i < n; i++) {
         float x = (float)((i * 2654435761u) % 4096) / 4096.0f - 0.5f;
         if (type == PT_BF16)

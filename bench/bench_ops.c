@@ -37,7 +37,7 @@ static void copy_tile(void *arg, int64_t tile, int thread)
 {
     const copy_job *job = arg;
     size_t at = (size_t)tile * job->part, left = job->bytes - at;
-    memcpy(target + at, source + at, left < job->part ? left : job->part);
+    memcpy(target + at % room, source + at % room, left < job->part ? left : job->part);
 }
 
 static double copy_seconds(size_t moved)
@@ -136,7 +136,7 @@ static void measure_tokens(void)
 {
     size_t n = tokens * WIDTH, b = dtype_bytes(type);
     void *x = numbers(3 * n, type), *table = numbers((size_t)VOCAB * WIDTH, type);
-    float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers(tokens * 64, PT_F32), *sums = numbers(3 * WIDTH, PT_F32);
+    float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers(1024 * 64 + tokens * 64, PT_F32), *sums = numbers(3 * WIDTH, PT_F32);
     int32_t *words = ids(tokens, VOCAB), *positions = ids(tokens, 1024);
     op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x};
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
@@ -162,7 +162,7 @@ static void measure_loss(void)
     free(logits), free(loss), free(d), free(targets);
 }
 
-/* The loss head as block/head.c runs it, LOSS_ROWS tokens, forward and backward. */
+/* The products of the loss head in block/head.c, LOSS_ROWS tokens, forward and backward. */
 typedef struct head { void *x, *table, *logits; float *dx, *dtable; op_cross_entropy loss; } head;
 
 static void head_products(const head *h, int pass)
@@ -231,10 +231,14 @@ int main(int argc, char **argv)
     int count = argc > 1 ? atoi(argv[1]) : 2;
     if (argc > 2 && !strcmp(argv[2], "f32"))
         type = PT_F32;
-    if (argc > 3)
-        tokens = (size_t)atol(argv[3]);
+    long wanted = argc > 3 ? atol(argv[3]) : 2048;
+    if (wanted < 1 || wanted > 1 << 20) {
+        fprintf(stderr, "bench_ops: tokens are 1 to 1048576\n");
+        return 2;
+    }
+    tokens = (size_t)wanted;
     pt_error e = {0};
-    if (tokens < 1 || pool_open(count, &threads, &e)) {
+    if (pool_open(count, &threads, &e)) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }

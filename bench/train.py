@@ -59,18 +59,20 @@ def products(config, tokens):
         head_dim, inner = config.get("head_dim") or hidden // heads, config["intermediate_size"]
         layer = [((heads + 2 * config["num_key_value_heads"]) * head_dim, hidden), (hidden, heads * head_dim), (2 * inner, hidden),
                  (hidden, inner)]
-    rows, slice_rows = min(tokens, 2048), min(tokens, 512)
+    rows, slice_rows = min(tokens, 2048), min(tokens, 512 if config["vocab_size"] <= 65536 else 256)
     return [(layers * tokens / rows, rows, *shape) for shape in layer] + [(tokens / slice_rows, slice_rows, config["vocab_size"], hidden)]
 
 
 def ceiling(args):
     """FLOP/s by type that oneDNN reaches over all of the step's products, forward and both backward."""
     wanted = products(read_config(args), args.batch * args.seq)
-    command = [str(pathlib.Path(args.protrain).parent / "bench" / "bench_matmul"), str(os.cpu_count()), "0.3", "wall"]
+    command = [str(pathlib.Path(args.protrain).parent / "bench" / "bench_matmul"), str(len(os.sched_getaffinity(0))), "0.3", "wall"]
     output = subprocess.run(command + [f"{rows}x{out}x{inner}" for _, rows, out, inner in wanted], check=True, stdout=subprocess.PIPE,
                             text=True).stdout
     rates = [re.findall(r"([0-9.]+) +[0-9]+%", line) for line in output.splitlines() if line.startswith("-")]
-    rows = [{"peer": "oneDNN", "mode": mode, "flop_per_s": 0} for mode in ("bf16", "fp32")]
+    rows = [{"peer": "oneDNN", "mode": mode, "flop_per_s": 0, "model": args.config or "gpt2-124m", "batch": args.batch, "seq": args.seq}
+            for mode in ("bf16", "fp32")]
+    assert len(rates) == 3 * len(wanted), output
     for row, column in zip(rows, (3, 2)):
         flop = [2 * many * rows * out * inner for many, rows, out, inner in wanted for _ in range(3)]
         row["flop_per_s"] = sum(flop) / sum(f / (float(r[column]) * 1e9) if float(r[column]) else float("inf") for f, r in zip(flop, rates))

@@ -328,8 +328,9 @@ static void compute_packed(const copy *c, const problem *p, int64_t n0, char *sc
     packed b = {scratch, n0, SCRATCHES, packed_group_bytes(o->k)};
     int64_t cols = o->n - n0, rows = o->m < ROW_GROUP ? o->m / 2 : ROW_GROUP, apart = cols < TILE_COL_STEP ? cols : TILE_COL_STEP;
     assert_true((cols + COL_GROUP - 1) / COL_GROUP <= SCRATCHES * ((POOL_SCRATCH_BYTES - PACKED_AT) / b.group_bytes));
-    for (int64_t j = 0; j < cols; j += TILE_COL_STEP)
-        c->pack(o, &b, j, cols - j < TILE_COL_STEP ? cols - j : TILE_COL_STEP);
+    int64_t step = o->m % 2 ? COL_GROUP : TILE_COL_STEP;
+    for (int64_t j = 0; j < cols; j += step)
+        c->pack(o, &b, j, cols - j < step ? cols - j : step);
     for (int i = 0; i < 4; i++)
         c->packed(o, &b, i % 2 ? rows : 0, i % 2 ? o->m - rows : rows, i / 2 ? apart : 0, i / 2 ? cols - apart : apart, scratch);
 }

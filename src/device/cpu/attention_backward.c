@@ -42,8 +42,8 @@ static void keys_run(void *arg, int64_t task, int thread)
             ATTENTION_BEST(o, attention_backward_sweep)
             (job->b, seq, head, tile, from, from + keys, dk, dv, job->whole, scratch);
     int64_t at = (attention_kv_offset(o, seq, kv_head) + from * o->ldkv) * (int64_t)dtype_bytes(o->type);
-    KERNEL_BEST(attention_store)(o->type, dk, keys, o->dim, (char *)job->b->dk + at, o->ldkv);
-    KERNEL_BEST(attention_store)(o->type, dv, keys, o->dim, (char *)job->b->dv + at, o->ldkv);
+    ATTENTION_BEST(o, attention_store)(o->type, dk, keys, o->dim, (char *)job->b->dk + at, o->ldkv);
+    ATTENTION_BEST(o, attention_store)(o->type, dv, keys, o->dim, (char *)job->b->dv + at, o->ldkv);
 }
 
 static void queries_run(void *arg, int64_t task, int thread)

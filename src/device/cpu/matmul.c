@@ -153,7 +153,7 @@ static bool matmul_by_packing(pool *p, const op_matmul *o)
     int64_t at_once = divide_up(all, divide_up(all, room)) * COL_GROUP;
     for (int64_t n0 = 0; n0 < o->n; n0 += at_once) {
         packed_job job = {o, p, {pool_scratch(p, 0), n0, threads, bytes}, o->n - n0 < at_once ? o->n - n0 : at_once, COL_GROUP, 1, 1};
-        if (job.cols < 2 * threads * COL_GROUP)
+        if (o->layout == MATMUL_NT || job.cols < 2 * threads * COL_GROUP) /* wide parts are for lines of columns side by side */
             job.pack_cols = TILE_COL_STEP;
         packed_cut(&job);
         pool_run(p, divide_up(job.cols, job.pack_cols), packed_columns, &job);

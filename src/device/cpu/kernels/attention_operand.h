@@ -70,7 +70,7 @@ static inline void store_row_operands(operand *dst, vec x)
     _mm256_storeu_si256((__m256i *)dst, (__m256i)_mm512_cvtneps_pbh((__m512)x));
 }
 
-#else /* the same spelled out, so that tests can run this copy's code on any processor */
+#else /* the same spelled out, so that tests can run this copy's code, but for vec_exp2, on any processor */
 
 static inline vec operand_fma(operand_vec a, operand_vec b, vec c)
 {
@@ -93,12 +93,11 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 static inline vec scale_scores(vec x, float scale) { return x * scale; }
 static inline void scale_queries(operand *q, int64_t n, float scale) {}
 
-/* exp(scale * score - shift) */
+/* exp(scale * score - shift); exactly 1 where both are the same number. */
 static inline vec probability_of(vec score, float scale, vec shift)
 {
 #ifdef __AVX512F__
-    vec x = (vec)_mm512_fmsub_ps((__m512)score, _mm512_set1_ps(scale), (__m512)shift);
-    return vec_exp2(x * 0x1.715476p+0f); /* 1 / ln 2 */
+    return vec_exp2((score * scale - shift) * 0x1.715476p+0f); /* 1 / ln 2 */
 #else
     return vec_exp(score * scale - shift);
 #endif

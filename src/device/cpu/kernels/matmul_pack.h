@@ -116,6 +116,8 @@ INLINE void load_eight(f8 *out, pt_dtype type, const void *p, const void *next)
 #endif
 }
 
+enum { LINES_AHEAD = 16 }; /* a panel's lines lie pages apart: without a hint each would be waited for */
+
 /* Whole panels side by side, whose i lie side by side: a copy, line by line, so that memory is read in order. The last vector of
  * a panel's line starts early enough to end with it where width >= 8. */
 INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int panels, int width, int64_t k0, int kc, factor *to)
@@ -123,7 +125,9 @@ INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int panel
     int64_t size = (int64_t)dtype_bytes(type), step = m->ld * size, panel_size = factors(kc) * width;
     const char *line = (const char *)m->base + k0 * step + i0 * size;
     int done = width >= 8 ? kc / FACTOR_K * FACTOR_K : 0;
-    for (int k = 0; k < done; k += FACTOR_K, line += FACTOR_K * step, to += width)
+    for (int k = 0; k < done; k += FACTOR_K, line += FACTOR_K * step, to += width) {
+        for (int j = 0; j < FACTOR_K && panels == 1; j++)
+            __builtin_prefetch(line + (LINES_AHEAD + j) * step);
         for (int p = 0; p < panels; p++) {
             const char *from = line + p * width * size;
 #pragma GCC unroll 4
@@ -134,6 +138,7 @@ INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int panel
                 *(f8_at *)(to + p * panel_size + at) = v;
             }
         }
+    }
     for (int p = 0; p < panels && done < kc; p++)
         pack_edge(m, i0 + p * width, width, width, k0 + done, kc - done, to + p * panel_size);
 }
