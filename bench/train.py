@@ -9,7 +9,8 @@ eager-bf16 and eager-fp32), on the same model shape (bench/shapes) with random w
 clipping, with all cores. Prints a line for each and the ratios, and with --out FILE appends all of it as
 JSON lines. --peak measures PyTorch's best bf16 product first, and each line says what part of it the model's
 own operations are (recomputed ones not counted). --ceiling (on the CPU; needs -DPT_BENCH=ON) lets bench_matmul time oneDNN on the
-matrix products of the step before the runs and after them; each line then says what part of that rate the model's operations are.
+matrix products of the step before each round and after the last; at the end a line for each says what part of that rate the model's
+operations are.
 Needs torch and transformers, for example
     python3 -m venv peers && peers/bin/pip install torch transformers && peers/bin/python bench/train.py
 """
