@@ -37,7 +37,7 @@ static double larger(double a, double b) { return a > b ? a : b; }
         __asm__ volatile(SUMS(op, reg) ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", \
                          "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13")
 
-static bool by_pairs(pt_dtype type) { return type == PT_BF16 && cpu_has_bf16(); }
+static bool by_pairs(pt_dtype type) { return type == PT_BF16 && cpu_gains_by_bf16(); }
 
 static void peak_tile(void *arg, int64_t tile, int thread)
 {
@@ -148,7 +148,7 @@ int main(int argc, char **argv)
     }
     setlinebuf(stdout);
     printf("%d threads, x86-64-v%d, 12 heads, GFLOP/s and share of the peak of fma in fp32%s\n", threads, cpu_isa(),
-           cpu_has_bf16() ? ", of vdpbf16ps in bf16" : "");
+           cpu_gains_by_bf16() ? ", of vdpbf16ps in bf16" : "");
     printf("type seqs x     T   dim    forward              backward              peak\n");
     static const int64_t cases[][2] = {{8, 512}, {2, 2048}, {1, 4096}, {1, 8192}};
     for (int type = PT_F32; type <= PT_BF16; type++)

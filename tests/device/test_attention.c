@@ -13,7 +13,7 @@ static void check(shape s)
 {
     problem p = problem_open(s);
     compute(&p, 2);
-    assert_correct(&p, device_is_cuda(), s.type == PT_BF16 && (device_is_cuda() || cpu_has_bf16()));
+    assert_correct(&p, device_is_cuda(), s.type == PT_BF16 && (device_is_cuda() || cpu_gains_by_bf16() || cpu_has_amx()));
     test_teardown(NULL);
 }
 

@@ -125,7 +125,7 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
     cpu_name(info->name, sizeof info->name);
     char matmul[80];
     matmul_arithmetic(matmul, sizeof matmul);
-    const char *bf16_by = cpu_has_amx() ? " amx" : cpu_has_bf16() ? " bf16" : "";
+    const char *bf16_by = cpu_has_amx() ? " amx" : cpu_gains_by_bf16() ? " bf16" : "";
     snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d%s, matmul %s", cpu_isa(), bf16_by, matmul);
     info->threads = o->threads ? o->threads : threads_allowed();
     info->host_addressable = true;

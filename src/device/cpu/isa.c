@@ -45,6 +45,11 @@ bool cpu_has_bf16(void)
     return cpu_isa() == 4 && __builtin_cpu_supports("avx512bf16");
 }
 
+bool cpu_gains_by_bf16(void)
+{
+    return cpu_has_bf16() && !__builtin_cpu_is("intel");
+}
+
 /* Linux saves the tiles of those processes that have asked. */
 static bool tiles_permitted(void)
 {

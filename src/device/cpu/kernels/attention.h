@@ -41,9 +41,10 @@ static inline int64_t attention_backward_floats(int64_t dim)
 static inline bool attention_by_amx(int64_t dim) { return cpu_has_amx() && dim % 32 == 0; }
 
 /* The copy to call for o's tensors. */
-#define ATTENTION_BEST(o, name)                                              \
-    ((o)->type != PT_BF16 || !cpu_has_bf16() ? KERNEL_BEST(name)             \
-     : attention_by_amx((o)->dim)            ? name##_v4amx : name##_v4bf16)
+#define ATTENTION_BEST(o, name)                                   \
+    ((o)->type != PT_BF16           ? KERNEL_BEST(name)           \
+     : attention_by_amx((o)->dim)   ? name##_v4amx                \
+     : cpu_gains_by_bf16()          ? name##_v4bf16 : KERNEL_BEST(name))
 
 /* The keys that query i (0 .. q_len) of sequence `seq` sees: *lo .. *hi, both included. */
 static inline void attention_range(const op_attention *o, int64_t seq, int64_t i, int32_t *lo,

@@ -23,7 +23,7 @@ enum {
     type name##_v4bf16 parameters;             \
     type name##_v3pairs parameters;
 
-static inline bool matmul_by_pairs(const op_matmul *o) { return o->type == PT_BF16 && cpu_has_bf16(); }
+static inline bool matmul_by_pairs(const op_matmul *o) { return o->type == PT_BF16 && cpu_gains_by_bf16(); }
 
 /* The copy to call for the op's types. */
 #define MATMUL_BEST(o, name) (matmul_by_pairs(o) ? name##_v4bf16 : KERNEL_BEST(name))
