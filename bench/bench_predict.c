@@ -1,6 +1,6 @@
 /* bench_predict.c - predicted beside measured step times over random plans.
  *
- *     bench_predict run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER]
+ *     bench_predict run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER [ROUNDSxSTEPS]]
  *     bench_predict show FILE
  *
  * `run` makes PLANS plans of a model (a config.json) that differ in everything a plan decides, runs them, and appends a JSON line a
@@ -13,7 +13,11 @@
  * little of the next minute's steps. Plans are therefore taken in groups, and a group has rounds: in each, every plan of the group
  * runs a few steps, in another order, and the machine is profiled before the first plan and again every few plans. The median of
  * all profiles predicts, the median of all rounds' steps is what was measured: both are of the same quarter of an hour. A group's
- * first plan is in it twice: how far both are apart is the noise.
+ * first plan is in it twice: how far both are apart is the noise. Six rounds of two steps suit a machine whose neighbours come and
+ * go, 1x4 a quiet one.
+ *
+ * Whatever else the machine has to do can take turns with a collection: `flock FILE COMMAND` waits for the end of a plan's visit
+ * or of a profile, and the next begins when COMMAND has ended.
  *
  * `show` prints, for each case in FILE, the median and 95th percentile of the error and of the noise: as predicted, and with the times
  * that each kind of work took in the step itself, which leaves the simulation's own error. And the rank correlation of predicted
@@ -24,13 +28,16 @@
 #include "base/json.h"
 #include "base/rng.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { GROUP = 10, ROUNDS = 6, PROFILE_EVERY = 4 /* plans of a round */, ROUND_STEPS = 2, STEPS = ROUNDS * ROUND_STEPS };
+enum { GROUP = 10, PROFILE_EVERY = 4 /* plans of a round */, STEPS = 32 /* of a plan, at most */ };
 enum { WAYS = 2 }; /* to predict a step: from the profiles, from the step's own times */
 
 static int refuse(const pt_error *e)
@@ -139,6 +146,22 @@ static int made_plan(source *s, search_input in, candidate *c, pt_error *e)
 
 /* ---- one plan ---- */
 
+/* A collection. */
+typedef struct collection {
+    const char *path;
+    int lock; /* FILE, opened */
+    int plans, rounds, steps /* of a round */;
+    setting g;
+} collection;
+
+static int profile_alone(collection *c, pt_error *e)
+{
+    flock(c->lock, LOCK_EX);
+    int failed = setting_profile(&c->g, 1, e);
+    flock(c->lock, LOCK_UN);
+    return failed;
+}
+
 static json_t *numbers(const double *v, int n)
 {
     json_t *list = json_array();
@@ -165,11 +188,13 @@ typedef struct member {
     int n; /* steps */
 } member;
 
-static int run_member(const setting *g, member *x, pt_error *e)
+static int run_member(const collection *c, member *x, pt_error *e)
 {
-    step_run steps[ROUND_STEPS];
-    int failed = plan_execute(g, x->plan, ROUND_STEPS, steps, x->busy[1], e);
-    for (int i = 0; i < ROUND_STEPS && !failed; i++) {
+    step_run steps[STEPS];
+    flock(c->lock, LOCK_EX);
+    int failed = plan_execute(&c->g, x->plan, c->steps, steps, x->busy[1], e);
+    flock(c->lock, LOCK_UN);
+    for (int i = 0; i < c->steps && !failed; i++) {
         x->seconds[x->n] = steps[i].seconds;
         x->own[x->n++] = steps[i].with_own_times;
     }
@@ -188,10 +213,11 @@ static void print_member(const member *x)
 }
 
 /* run: "measured_s", or "again_s" for the plan that is there twice. */
-static int note_member(const setting *g, const char *path, const member *x, const char *run, pt_error *e)
+static int note_member(const collection *to, const member *x, const char *run, pt_error *e)
 {
     char date[32];
     time_t now = time(NULL);
+    const setting *g = &to->g;
     const candidate *c = x->plan;
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     json_t *line = json_pack(
@@ -200,7 +226,7 @@ static int note_member(const setting *g, const char *path, const member *x, cons
         numbers(x->busy[0], QUEUES), "busy_measured_s", numbers(x->busy[1], QUEUES), "bytes", (json_int_t)c->bytes[0],
         (json_int_t)c->bytes[1], (json_int_t)c->bytes[2], "chunk_bytes", (json_int_t)c->plan.chunk_bytes, "arithmetic",
         g->device->info.arithmetic, "update", (int)c->plan.update, "date", date);
-    int failed = append(path, line, e);
+    int failed = append(to->path, line, e);
     json_decref(line);
     return failed;
 }
@@ -238,16 +264,16 @@ static int make_plan(setting *g, int index, candidate *c, pt_error *e)
 typedef struct group { candidate plans[GROUP]; member members[GROUP + 1]; int n; } group;
 
 /* The next plans that FILE lacks and that fit, from number *next on. */
-static int make_group(const char *path, setting *g, int *next, int plans, group *x, pt_error *e)
+static int make_group(collection *c, int *next, group *x, pt_error *e)
 {
     int failed = 0;
     *x = (group){.n = 0};
-    for (; *next < plans && x->n < GROUP && !failed; ++*next) {
-        if (is_done(path, g->name, *next))
+    for (; *next < c->plans && x->n < GROUP && !failed; ++*next) {
+        if (is_done(c->path, c->g.name, *next))
             continue;
-        if (!g->profiles_n && (failed = setting_profile(g, 1, e)))
+        if (!c->g.profiles_n && (failed = profile_alone(c, e)))
             return failed;
-        failed = make_plan(g, *next, &x->plans[x->n], e);
+        failed = make_plan(&c->g, *next, &x->plans[x->n], e);
         if (!failed) {
             x->members[x->n] = (member){.index = *next, .plan = &x->plans[x->n]};
             x->n++;
@@ -257,47 +283,47 @@ static int make_group(const char *path, setting *g, int *next, int plans, group 
     return failed;
 }
 
-static int run_rounds(setting *g, member *all, int n, pt_error *e)
+static int run_rounds(collection *c, member *all, int n, pt_error *e)
 {
     int failed = 0;
-    for (int round = 0; round < ROUNDS && !failed; round++) {
+    for (int round = 0; round < c->rounds && !failed; round++) {
         for (int i = 0; i < n && !failed; i++) {
             if (i % PROFILE_EVERY == 0 && round + i > 0) /* there is one when it begins */
-                failed = setting_profile(g, 1, e);
+                failed = profile_alone(c, e);
             if (!failed)
-                failed = run_member(g, &all[round % 2 ? n - 1 - i : i], e);
+                failed = run_member(c, &all[round % 2 ? n - 1 - i : i], e);
         }
         if (!failed)
-            printf("round %d of %d\n", round + 1, ROUNDS);
+            printf("round %d of %d\n", round + 1, c->rounds);
         fflush(stdout);
     }
     return failed;
 }
 
-static int run_group(const char *path, setting *g, group *x, pt_error *e)
+static int run_group(collection *c, group *x, pt_error *e)
 {
     x->members[x->n] = (member){.index = x->members[0].index, .plan = x->members[0].plan};
-    int failed = run_rounds(g, x->members, x->n + 1, e);
+    int failed = run_rounds(c, x->members, x->n + 1, e);
     for (int i = 0; i <= x->n && !failed; i++) {
         member *m = &x->members[i];
-        failed = plan_predict(g, m->plan, &m->predicted, m->busy[0], e);
+        failed = plan_predict(&c->g, m->plan, &m->predicted, m->busy[0], e);
         if (!failed) {
             print_member(m);
-            failed = note_member(g, path, m, i < x->n ? "measured_s" : "again_s", e);
+            failed = note_member(c, m, i < x->n ? "measured_s" : "again_s", e);
         }
     }
     return failed;
 }
 
-static int collect(const char *path, setting *g, int plans, pt_error *e)
+static int collect(collection *c, pt_error *e)
 {
     static group x;
     int failed = 0;
-    for (int next = 0; next < plans && !failed;) {
-        g->profiles_n = 0;
-        failed = make_group(path, g, &next, plans, &x, e);
+    for (int next = 0; next < c->plans && !failed;) {
+        c->g.profiles_n = 0;
+        failed = make_group(c, &next, &x, e);
         if (!failed && x.n)
-            failed = run_group(path, g, &x, e);
+            failed = run_group(c, &x, e);
         for (int i = 0; i < x.n; i++)
             candidate_free(&x.plans[i]);
     }
@@ -424,17 +450,34 @@ static int show(const char *path)
     return 0;
 }
 
+static int usage(const char *name)
+{
+    fprintf(stderr,
+            "usage: %s run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER [ROUNDSxSTEPS]]\n"
+            "       %s show FILE\n"
+            "ROUNDSxSTEPS: 6x2 unless told, at most %d in all\n",
+            name, name, STEPS);
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
-    static setting g;
+    static collection c = {.rounds = 6, .steps = 2};
     pt_error e = {0};
     if (argc == 3 && !strcmp(argv[1], "show"))
         return show(argv[2]);
-    if (argc < 9 || argc > 10 || strcmp(argv[1], "run")) {
-        fprintf(stderr, "usage: %s run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER]\n       %s show FILE\n", argv[0], argv[0]);
-        return 2;
+    if (argc < 9 || argc > 11 || strcmp(argv[1], "run"))
+        return usage(argv[0]);
+    if (argc > 10 && (sscanf(argv[10], "%dx%d", &c.rounds, &c.steps) != 2 || c.rounds < 1 || c.steps < 1 || c.rounds * c.steps > STEPS))
+        return usage(argv[0]);
+    c.path = argv[2];
+    c.plans = atoi(argv[8]);
+    c.lock = open(c.path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (c.lock < 0) {
+        perror(c.path);
+        return 1;
     }
-    if (setting_open(&g, argv + 3, argc > 9 ? argv[9] : ".", &e) || collect(argv[2], &g, atoi(argv[8]), &e))
+    if (setting_open(&c.g, argv + 3, argc > 9 ? argv[9] : ".", &e) || collect(&c, &e))
         return refuse(&e);
-    return show(argv[2]);
+    return show(c.path);
 }
