@@ -1,16 +1,19 @@
 /* bench_attention.c - attention forward and backward beside the processor's rate of fma.
  *
- *     bench_attention [threads [seconds per line]]
+ *     bench_attention [threads [seconds per line [SEQSxTxDIM ...]]]
  *
  * GFLOP/s count what causal attention needs: 2 products of T (T + 1) / 2 x dim multiply-adds a head
  * forward, 5 backward, whatever the kernels compute beyond that. The peak (threads x a loop of
  * independent fma in registers, of vdpbf16ps for bf16 where the processor has it) is timed in turn
  * with them, so that a shared machine is fair to both; the best of each line counts. The last lines are generation: one query against many keys, in GB/s of K and V.
  */
+#include "huge_pages.h"
+
 #include "base/rng.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/ops.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -61,7 +64,7 @@ static double peak(pool *p, pt_dtype type)
 static void *tensor(pt_dtype type, int64_t n, uint32_t stream)
 {
     static float random[RANDOM];
-    void *p = aligned_alloc(64, (size_t)(n * (int64_t)dtype_bytes(type) + 63) / 64 * 64);
+    void *p = huge_pages((size_t)n * dtype_bytes(type));
     for (uint64_t i = 0; i < RANDOM; i++)
         random[i] = (float)rng_uniform(1, RNG_TEST, stream, i) - 0.5f;
     for (int64_t i = 0; i < n; i++) {
@@ -86,7 +89,7 @@ static op_attention_backward open_op(pt_dtype type, int64_t seqs, int64_t t, int
     return (op_attention_backward){.forward = f, .lddo = width, .dout = tensor(type, rows * width, 5),
         .dq = dqkv, .dk = dqkv + step, .dv = dqkv + 2 * step,
         .scratch = malloc(attention_backward_scratch_bytes(rows, heads)),
-        .sums = sums ? aligned_alloc(64, sums) : NULL};
+        .sums = sums ? huge_pages(sums) : NULL};
 }
 
 static void close_op(op_attention_backward *b)
@@ -136,6 +139,13 @@ static void generation(pool *p, int64_t kv_len, int64_t heads, int64_t kv_heads,
     free(q), free(out), free(k), free(v);
 }
 
+/* The lines of one case. */
+static void both_types(pool *p, const int64_t c[2], int64_t dim, double seconds)
+{
+    for (int type = PT_F32; type <= PT_BF16; type++)
+        line(p, type, c[0], c[1], dim, seconds);
+}
+
 int main(int argc, char **argv)
 {
     int threads = argc > 1 ? atoi(argv[1]) : (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -150,11 +160,20 @@ int main(int argc, char **argv)
     printf("%d threads, x86-64-v%d, 12 heads, GFLOP/s and share of the peak of fma in fp32%s\n", threads, cpu_isa(),
            cpu_gains_by_bf16() ? ", of vdpbf16ps in bf16" : "");
     printf("type seqs x     T   dim    forward              backward              peak\n");
-    static const int64_t cases[][2] = {{8, 512}, {2, 2048}, {1, 4096}, {1, 8192}};
-    for (int type = PT_F32; type <= PT_BF16; type++)
-        for (int64_t dim = 64; dim <= 128; dim *= 2)
-            for (int c = 0; c < 4; c++)
-                line(p, type, cases[c][0], cases[c][1], dim, seconds);
+    static const int64_t cases[][2] = {{8, 512}, {2, 2048}, {1, 4096}, {1, 8192}, {1, 16384}};
+    for (int i = 3; i < argc; i++) {
+        int64_t c[2], dim;
+        if (sscanf(argv[i], "%" SCNd64 "x%" SCNd64 "x%" SCNd64, &c[0], &c[1], &dim) != 3 || c[0] < 1 || c[1] < 1 || dim < 1) {
+            fprintf(stderr, "%s: want SEQSxTxDIM\n", argv[i]);
+            return 1;
+        }
+        both_types(p, c, dim, seconds);
+    }
+    for (int64_t dim = 64; dim <= 128 && argc < 4; dim *= 2)
+        for (int c = 0; c < 5; c++)
+            both_types(p, cases[c], dim, seconds);
+    if (argc > 3)
+        return 0;
     generation(p, 1000, 12, 12, seconds);
     generation(p, 32000, 12, 12, seconds);
     generation(p, 32000, 32, 4, seconds);

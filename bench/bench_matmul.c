@@ -9,6 +9,8 @@
  * With `cpu` the clock is the CPU time of the process over the threads: what others take from the
  * processor does not count then, nor does a thread that has nothing to do.
  */
+#include "huge_pages.h"
+
 #include "base/rng.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/isa.h"
@@ -20,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -195,15 +196,6 @@ static dnnl_status_t product_desc(dnnl_primitive_desc_t *out, const desc d[3])
     return status ? status : dnnl_primitive_desc_create(out, &product, NULL, engine, NULL);
 }
 #endif
-
-static void *huge_pages(size_t bytes) /* as the device's arenas lie in */
-{
-    size_t huge = 2 << 20;
-    bytes = (bytes + huge - 1) / huge * huge;
-    void *p = aligned_alloc(huge, bytes);
-    madvise(p, bytes, MADV_HUGEPAGE);
-    return p;
-}
 
 /* b as it lies brought into the layout of `to`. */
 static void library_pack(desc_ref from, desc_ref layout, const void *b, dnnl_memory_t to)

@@ -8,6 +8,8 @@
  * timed in turn with it, on the same threads and over as many bytes. (So a small op and its copy
  * both run out of the cache; from about 100 MB on, memory is what is compared.)
  */
+#include "huge_pages.h"
+
 #include "device/cpu/isa.h"
 #include "device/cpu/ops.h"
 
@@ -68,7 +70,7 @@ static void measure(const char *name, run_fn run, const void *op, double bytes)
 /* Random bits of moderate size in either type. */
 static void *numbers(size_t elements, pt_dtype of)
 {
-    void *data = aligned_alloc(4096, (elements * 4 + 4095) / 4096 * 4096);
+    void *data = huge_pages(elements * 4);
     for (size_t i = 0; i < elements; i++) {
         float x = (float)((i * 2654435761u >> 8) & 0xffff) / 16384.0f - 2.0f;
         if (of == PT_BF16)
@@ -243,7 +245,7 @@ int main(int argc, char **argv)
         return 1;
     }
     pool_pin(threads);
-    source = aligned_alloc(4096, room), target = aligned_alloc(4096, room);
+    source = huge_pages(room), target = huge_pages(room);
     memset(source, 1, room), memset(target, 2, room);
     printf("x86-64-v%d, %d threads, %s\n", cpu_isa(), count, type == PT_BF16 ? "bf16" : "fp32");
     measure_norms();

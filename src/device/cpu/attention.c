@@ -1,7 +1,8 @@
 /* attention.c - cuts attention into tiles for the pool.
  *
  * Many queries: a tile is (sequence, head, 96 queries). A head's tiles follow each other, so that its
- * keys stay in the cache; the last, which see the most keys, come first.
+ * keys stay in the cache; the last, which see the most keys, come first. Where there are heads enough, one thread takes all tiles of
+ * a head: two threads would each bring its keys into a cache of their own.
  *
  * Few queries (generation): a unit is a sequence with as many of its kv heads as a task's scratch
  * takes (all of them, as a rule), a tile is a part of the keys of a unit. The parts, at most
@@ -19,15 +20,19 @@
 
 enum { PART_KEYS = ATT_KEYS, MOST_PARTS = 64, MOST_UNITS = 4096 };
 
-typedef struct forward_job { const op_attention *o; pool *pool; int64_t tiles; } forward_job;
+typedef struct forward_job { const op_attention *o; pool *pool; int64_t tiles, at_once; } forward_job; /* tiles: of a head */
 
-static void forward_run(void *arg, int64_t tile, int thread)
+enum { HEADS_ENOUGH = 8 }; /* for each thread */
+
+static void forward_run(void *arg, int64_t task, int thread)
 {
     const forward_job *job = arg;
     const op_attention *o = job->o;
-    int64_t row_tile = job->tiles - 1 - tile % job->tiles, head = tile / job->tiles;
-    ATTENTION_BEST(o, attention_tile)
-    (o, head / o->heads, head % o->heads, row_tile, pool_scratch(job->pool, thread));
+    for (int64_t tile = task * job->at_once; tile < (task + 1) * job->at_once; tile++) {
+        int64_t row_tile = job->tiles - 1 - tile % job->tiles, head = tile / job->tiles;
+        ATTENTION_BEST(o, attention_tile)
+        (o, head / o->heads, head % o->heads, row_tile, pool_scratch(job->pool, thread));
+    }
 }
 
 typedef struct rows_job {
@@ -116,5 +121,6 @@ void cpu_attention(pool *p, const op_attention *o)
         return;
     }
     forward_job job = {.o = o, .pool = p, .tiles = (o->q_len + ATT_QUERIES - 1) / ATT_QUERIES};
-    pool_run(p, o->seqs * o->heads * job.tiles, forward_run, &job);
+    job.at_once = o->seqs * o->heads >= HEADS_ENOUGH * pool_threads(p) ? job.tiles : 1;
+    pool_run(p, o->seqs * o->heads * job.tiles / job.at_once, forward_run, &job);
 }

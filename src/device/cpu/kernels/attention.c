@@ -56,7 +56,7 @@ static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, in
 static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *view, int64_t lane, int64_t key,
                                     float *scores, float *max, float *sum, float *shrink)
 {
-    const int64_t seen = view->keys;
+    const int64_t seen = least(view->keys, view->rows[(lane - view->lane) / VEC]);
     const float scale = t->scale;
     vec before = vec_load(max), top = before;
     if (view->masked) {
@@ -88,16 +88,26 @@ static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *vie
 /* S^T = K Q^T: (keys, PANEL) */
 static ATT_APART void panel_scores(const forward_tile *t, int64_t dim, const panel_view *view)
 {
-    product(PRODUCT_SET, t->k, operands(t->padded), 1, t->q + view->lane, ATT_QUERIES, t->scores, PANEL,
-            view->keys, view->vecs, depth_of(dim), NULL);
+    const int64_t width = operands(t->padded);
+    for (int64_t v = 0, row = 0; v < view->vecs; row = view->rows[v++])
+        if (view->rows[v] > row)
+            product(PRODUCT_SET, t->k + row * width, width, 1, t->q + view->lane + v * VEC, ATT_QUERIES, t->scores + row * PANEL + v * VEC,
+                    PANEL, view->rows[v] - row, view->vecs - v, depth_of(dim), NULL);
 }
 
 /* O^T = O^T * shrink + V^T P^T: (dim, ATT_QUERIES) */
 static ATT_APART void panel_add_values(const forward_tile *t, int64_t dim, const panel_view *view,
                                        const float *shrink)
 {
-    product(PRODUCT_SCALED, t->v, factor_row_stride(t->padded), factor_depth_stride(t->padded), (const operand *)t->scores,
-            PANEL, t->out + view->lane, ATT_QUERIES, dim, view->vecs, depth_of(view->keys), shrink);
+    const int64_t stride = factor_depth_stride(t->padded);
+    for (int64_t v = 0, from = 0; v < view->vecs; v++) {
+        int64_t end = depth_of(least(view->keys, view->rows[v]));
+        if (end > from)
+            product(from ? PRODUCT_ADD : PRODUCT_SCALED, t->v + from * stride, factor_row_stride(t->padded), stride,
+                    (const operand *)t->scores + from * PANEL + v * VEC, PANEL, t->out + view->lane + v * VEC, ATT_QUERIES, dim,
+                    view->vecs - v, end - from, shrink + v * VEC);
+        from = end;
+    }
 }
 
 static void forward_panel(forward_tile *t, int64_t dim, const panel_view *view, int64_t key)
@@ -105,7 +115,8 @@ static void forward_panel(forward_tile *t, int64_t dim, const panel_view *view, 
     float shrink[PANEL];
     panel_scores(t, dim, view);
     for (int64_t v = 0; v < view->vecs; v++)
-        softmax_lanes(t, view, view->lane + v * VEC, key, t->scores + v * VEC,
+        if (view->rows[v])
+            softmax_lanes(t, view, view->lane + v * VEC, key, t->scores + v * VEC,
                       t->max + view->lane + v * VEC, t->sum + view->lane + v * VEC, shrink + v * VEC);
     panel_add_values(t, dim, view, shrink);
 }
@@ -132,6 +143,20 @@ static void forward_store(forward_tile *t, const op_attention *o)
                 t->max[i] + logf(t->sum[i]);
 }
 
+/* Beside a panel's work against the keys before `key`: asks for the keys from there on, or at the end for where the results go. */
+static void forward_ahead(const forward_tile *t, const op_attention *o, int64_t base, int64_t key, share s)
+{
+    const tile_queries *q = &t->queries;
+    if (key <= q->hi_max) {
+        int64_t keys = least(ATT_KEYS, o->kv_len - key), at = base + key * o->ldkv;
+        prefetch_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, s);
+        prefetch_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, s);
+    } else {
+        int64_t at = (q->seq * o->q_len + q->start) * o->ldo + q->head * o->dim;
+        prefetch_rows(o->type, row_of(o->type, o->out, at), o->ldo, q->count, o->dim, s);
+    }
+}
+
 void KERNEL(attention_tile)(const op_attention *o, int64_t seq, int64_t head, int64_t tile,
                             float *scratch)
 {
@@ -147,6 +172,7 @@ void KERNEL(attention_tile)(const op_attention *o, int64_t seq, int64_t head, in
         load_factor(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t.v, t.v + operands(ATT_KEYS) * t.padded, t.padded);
         for (int64_t lane = 0; lane < t.queries.vecs * VEC;) {
             panel_view view = panel_see(&t.queries, lane, key, keys);
+            forward_ahead(&t, o, base, key + ATT_KEYS, (share){lane / VEC, lane / VEC + view.vecs, t.queries.vecs});
             if (view.keys)
                 forward_panel(&t, o->dim, &view, key);
             lane += view.vecs * VEC;

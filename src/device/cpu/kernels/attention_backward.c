@@ -130,22 +130,32 @@ static ATT_APART void probability_lanes(backward_tile *t, const panel_view *view
     }
 }
 
-/* c (keys, ATT_QUERIES) = a (keys, dim) . b (dim, ATT_QUERIES), the lanes of a panel, whole blocks of
- * rows: S^T from K and Q, dP^T from V and dO. */
+/* c (keys, ATT_QUERIES) = a (keys, dim) . b (dim, ATT_QUERIES), the lanes of a panel, the rows that each vector sees:
+ * S^T from K and Q, dP^T from V and dO. */
 static ATT_APART void panel_scores(const backward_tile *t, const panel_view *view, const operand *a,
                                    const operand *b, float *c)
 {
-    product(PRODUCT_SET, a, operands(t->padded), 1, b + view->lane, ATT_QUERIES, c + view->lane, ATT_QUERIES,
-            round_up(view->keys, BLOCK_ROWS), view->vecs, depth_of(t->dim), NULL);
+    const int64_t width = operands(t->padded);
+    for (int64_t v = 0, row = 0; v < view->vecs; row = view->rows[v++]) {
+        int64_t lane = view->lane + v * VEC;
+        if (view->rows[v] > row)
+            product(PRODUCT_SET, a + row * width, width, 1, b + lane, ATT_QUERIES, c + row * ATT_QUERIES + lane, ATT_QUERIES,
+                    view->rows[v] - row, view->vecs - v, depth_of(t->dim), NULL);
+    }
 }
 
 /* dQ^T += K^T dS^T: (dim, ATT_QUERIES). An operand more than the keys that are seen has a gradient of 0. */
 static ATT_APART void panel_add_dq(const backward_tile *t, const panel_view *view)
 {
     const operand *ds = OPERAND_ELEMENTS > 1 ? t->ds_columns : (const operand *)t->ds + view->lane;
-    product(PRODUCT_ADD, t->k_factor, factor_row_stride(t->padded), factor_depth_stride(t->padded), ds,
-            OPERAND_ELEMENTS > 1 ? PANEL : ATT_QUERIES, t->dq_t + view->lane, ATT_QUERIES, t->dim, view->vecs, depth_of(view->keys),
-            NULL);
+    const int64_t stride = factor_depth_stride(t->padded), ldb = OPERAND_ELEMENTS > 1 ? PANEL : ATT_QUERIES;
+    for (int64_t v = 0, from = 0; v < view->vecs; v++) {
+        int64_t end = depth_of(least(view->keys, view->rows[v]));
+        if (end > from)
+            product(PRODUCT_ADD, t->k_factor + from * stride, factor_row_stride(t->padded), stride, ds + from * ldb + v * VEC, ldb,
+                    t->dq_t + view->lane + v * VEC, ATT_QUERIES, t->dim, view->vecs - v, end - from, NULL);
+        from = end;
+    }
 }
 
 /* sums (keys, dim) += a (keys, lanes) . b (lanes, dim) for the key rows [row, end), which the queries
@@ -161,11 +171,10 @@ static ATT_APART void add_to_keys(const backward_tile *t, int64_t row, int64_t e
 /* P and dS of a panel, in whole blocks of rows. */
 static void backward_panel(backward_tile *t, const panel_view *view, int64_t key)
 {
-    int64_t rows = round_up(view->keys, BLOCK_ROWS);
     panel_scores(t, view, t->k, t->q_t, t->p);
     panel_scores(t, view, t->v, t->dout_t, t->ds);
     for (int64_t v = 0; v < view->vecs; v++)
-        probability_lanes(t, view, view->lane + v * VEC, key, rows);
+        probability_lanes(t, view, view->lane + v * VEC, key, view->rows[v]);
 }
 
 /* A panel's operands in a row of keys that it does not see. */
@@ -197,13 +206,12 @@ static void backward_visit(backward_tile *t, int64_t key, int64_t keys, float *d
     rows_done = 0;
     for (int64_t lane = 0; dk && lane < lanes;) {
         panel_view view = panel_see(&t->queries, lane, key, keys);
-        int64_t rows = round_up(view.keys, BLOCK_ROWS);
-        if (rows > rows_done) {
-            add_to_keys(t, rows_done, rows, lane, t->p, t->dout, dv);
-            add_to_keys(t, rows_done, rows, lane, t->ds, t->q, dk);
-            rows_done = rows;
-        }
-        lane += view.vecs * VEC;
+        for (int64_t v = 0; v < view.vecs; v++, lane += VEC)
+            if (view.rows[v] > rows_done) {
+                add_to_keys(t, rows_done, view.rows[v], lane, t->p, t->dout, dv);
+                add_to_keys(t, rows_done, view.rows[v], lane, t->ds, t->q, dk);
+                rows_done = view.rows[v];
+            }
     }
 }
 

@@ -39,6 +39,19 @@ static inline void prefetch_row(pt_dtype type, const void *row, int64_t dim)
         __builtin_prefetch((const char *)row + at);
 }
 
+/* A share of the work to come: [from, end) of `of`. */
+typedef struct share { int64_t from, end, of; } share;
+
+/* This share of `rows` rows, which are wanted, or will be stored, after the next products: asked for from beyond the second cache
+ * while those run. */
+static inline void prefetch_rows(pt_dtype type, const void *first, int64_t ld, int64_t rows, int64_t dim, share s)
+{
+    const int64_t bytes = dim * (int64_t)dtype_bytes(type), pitch = ld * (int64_t)dtype_bytes(type);
+    for (int64_t r = rows * s.from / s.of; r < rows * s.end / s.of; r++)
+        for (int64_t at = 0; at < bytes; at += 64)
+            __builtin_prefetch((const char *)first + r * pitch + at, 0, 2);
+}
+
 #ifdef PT_PAIRS
 
 enum { OPERAND_ELEMENTS = 2 };

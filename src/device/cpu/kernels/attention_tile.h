@@ -177,46 +177,68 @@ static inline void store_row(pt_dtype type, const float *restrict src, int64_t d
 
 /* ---- the query side of a tile ---------------------------------------------------------------- */
 
+/* Which keys some lanes see: the least and the largest of their first and of their last ones. */
+typedef struct lane_bounds { int32_t lo_min, lo_max, hi_min, hi_max; } lane_bounds;
+
 /* Queries [start, start + count) of (seq, head): which keys each sees. The lanes past `count`
  * repeat the last query, so that they never make a panel look masked. */
 typedef struct tile_queries {
     int64_t seq, head, start, count, vecs;  /* vecs: vectors that hold `count` lanes */
     int32_t lo[ATT_QUERIES], hi[ATT_QUERIES];
+    lane_bounds of_vec[ATT_QUERIES / VEC];
     int32_t lo_min, hi_max;
 } tile_queries;
 
 /* Lanes [lane, lane + vecs * VEC) against the keys [key, key + keys): how many of the keys, from the
- * first, any of these lanes sees (0: none), and whether a mask is needed. */
-typedef struct panel_view { int64_t lane, vecs, keys; bool masked; } panel_view;
+ * first, any of these lanes sees (0: none), and whether a mask is needed. The lanes' last keys ascend, so that the first vectors may
+ * see fewer than the last: rows[v] of the keys, in whole blocks, are computed for vector v and those behind it. */
+typedef struct panel_view { int64_t lane, vecs, keys, rows[PANEL / VEC]; bool masked; } panel_view;
+
+static inline lane_bounds bounds_join(lane_bounds a, lane_bounds b)
+{
+    return (lane_bounds){b.lo_min < a.lo_min ? b.lo_min : a.lo_min, b.lo_max > a.lo_max ? b.lo_max : a.lo_max,
+                         b.hi_min < a.hi_min ? b.hi_min : a.hi_min, b.hi_max > a.hi_max ? b.hi_max : a.hi_max};
+}
 
 static inline void tile_queries_set(tile_queries *t, const op_attention *o, int64_t seq, int64_t head,
                                     int64_t tile)
 {
+    const lane_bounds none = {INT32_MAX, 0, INT32_MAX, 0};
+    lane_bounds all = none;
     t->seq = seq, t->head = head, t->start = tile * ATT_QUERIES;
     t->count = least(ATT_QUERIES, o->q_len - t->start);
     t->vecs = round_up(t->count, LANE_GRID) / VEC;
-    t->lo_min = INT32_MAX, t->hi_max = 0;
-    for (int64_t i = 0; i < ATT_QUERIES; i++) {
-        attention_range(o, seq, t->start + least(i, t->count - 1), &t->lo[i], &t->hi[i]);
-        t->lo_min = t->lo[i] < t->lo_min ? t->lo[i] : t->lo_min;
-        t->hi_max = t->hi[i] > t->hi_max ? t->hi[i] : t->hi_max;
+    for (int64_t v = 0; v < ATT_QUERIES / VEC; v++) {
+        t->of_vec[v] = none;
+        for (int64_t i = v * VEC; i < (v + 1) * VEC; i++) {
+            attention_range(o, seq, t->start + least(i, t->count - 1), &t->lo[i], &t->hi[i]);
+            t->of_vec[v] = bounds_join(t->of_vec[v], (lane_bounds){t->lo[i], t->lo[i], t->hi[i], t->hi[i]});
+        }
+        all = bounds_join(all, t->of_vec[v]);
     }
+    t->lo_min = all.lo_min, t->hi_max = all.hi_max;
+}
+
+static inline lane_bounds panel_bounds(const tile_queries *t, const panel_view *v)
+{
+    lane_bounds b = t->of_vec[v->lane / VEC];
+    for (int64_t i = 1; i < v->vecs; i++)
+        b = bounds_join(b, t->of_vec[v->lane / VEC + i]);
+    return b;
 }
 
 static inline panel_view panel_see(const tile_queries *t, int64_t lane, int64_t key, int64_t keys)
 {
     panel_view v = {.lane = lane, .vecs = LANE_GRID == PANEL ? PANEL / VEC : block_vecs(t->vecs - lane / VEC)};
-    int32_t lo_min = INT32_MAX, lo_max = 0, hi_min = INT32_MAX, hi_max = 0;
-    for (int64_t i = lane; i < lane + v.vecs * VEC; i++) {
-        lo_min = t->lo[i] < lo_min ? t->lo[i] : lo_min;
-        lo_max = t->lo[i] > lo_max ? t->lo[i] : lo_max;
-        hi_min = t->hi[i] < hi_min ? t->hi[i] : hi_min;
-        hi_max = t->hi[i] > hi_max ? t->hi[i] : hi_max;
-    }
-    if (lo_min >= key + keys || hi_max < key)
+    lane_bounds b = panel_bounds(t, &v);
+    if (b.lo_min >= key + keys || b.hi_max < key)
         return v;
-    v.keys = least(keys, hi_max - key + 1);
-    v.masked = lo_max > key || hi_min < key + round_up(v.keys, BLOCK_ROWS) - 1;
+    v.keys = least(keys, b.hi_max - key + 1);
+    v.masked = b.lo_max > key || b.hi_min < key + round_up(v.keys, BLOCK_ROWS) - 1;
+    for (int64_t i = 0; i < v.vecs; i++) {
+        int64_t last = LANE_GRID == PANEL ? b.hi_max : t->of_vec[lane / VEC + i].hi_max;
+        v.rows[i] = round_up(least(keys, most(0, last - key + 1)), BLOCK_ROWS);
+    }
     return v;
 }
 
