@@ -54,20 +54,56 @@ static INLINE void backward_step(activation_kind kind, pt_dtype type, const act_
     store(type, r->dgate, i, dout * derivative, lanes);
 }
 
+/* 2 * VEC_LANES elements, as load_pair() orders them. */
+static INLINE void forward_pair(activation_kind kind, pt_dtype type, const act_row *r, int64_t i)
+{
+    vf x[2], up[2], derivative;
+    load_pair(type, r->gate, i, x);
+    if (r->up)
+        load_pair(type, r->up, i, up);
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++) {
+        vf y = activation(kind, x[k], &derivative);
+        x[k] = r->up ? y * up[k] : y;
+    }
+    store_pair(type, r->out, i, x);
+}
+
+static INLINE void backward_pair(activation_kind kind, pt_dtype type, const act_row *r, int64_t i)
+{
+    vf x[2], dout[2], up[2], dup[2], derivative;
+    load_pair(type, r->gate, i, x);
+    load_pair(type, r->dout, i, dout);
+    if (r->up)
+        load_pair(type, r->up, i, up);
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++) {
+        vf y = activation(kind, x[k], &derivative);
+        if (r->up) {
+            dup[k] = dout[k] * y;
+            dout[k] = dout[k] * up[k];
+        }
+        x[k] = dout[k] * derivative;
+    }
+    if (r->up)
+        store_pair(type, r->dup, i, dup);
+    store_pair(type, r->dgate, i, x);
+}
+
 static INLINE void forward_row(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t end)
 {
-    for (; i + VEC_LANES <= end; i += VEC_LANES)
-        forward_step(kind, type, r, i, VEC_LANES);
-    if (i < end)
-        forward_step(kind, type, r, i, end - i);
+    for (; i + 2 * VEC_LANES <= end; i += 2 * VEC_LANES)
+        forward_pair(kind, type, r, i);
+    for (; i < end; i += VEC_LANES)
+        forward_step(kind, type, r, i, end - i < VEC_LANES ? end - i : VEC_LANES);
 }
 
 static INLINE void backward_row(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t end)
 {
-    for (; i + VEC_LANES <= end; i += VEC_LANES)
-        backward_step(kind, type, r, i, VEC_LANES);
-    if (i < end)
-        backward_step(kind, type, r, i, end - i);
+    for (; i + 2 * VEC_LANES <= end; i += 2 * VEC_LANES)
+        backward_pair(kind, type, r, i);
+    for (; i < end; i += VEC_LANES)
+        backward_step(kind, type, r, i, end - i < VEC_LANES ? end - i : VEC_LANES);
 }
 
 /* run(kind, type, ...) with constants for both. */

@@ -6,7 +6,8 @@
  *     logits (fp32)   | 0 | 1 | 2 | 3 | 4 | 5 | ...
  *     dlogits (bf16)  |0|1|2|3| ...
  *
- * The target's logit is kept aside, since its element of dlogits is written last.
+ * The target's logit is kept aside, since its element of dlogits is written last. The exponentials of the second pass lie where the
+ * logits did then; else the third computes them again, the same bits.
  */
 #include "device/cpu/kernels/cross_entropy.h"
 #include "device/cpu/kernels/isa.h"
@@ -42,13 +43,28 @@ static INLINE vf exponential(const void *ctx, int64_t i, int64_t lanes)
     return lanes < VEC_LANES ? vec_keep(first_lanes(lanes), e) : e;
 }
 
-static INLINE void gradient_row(pt_dtype type, const logits_row *r, float inverse, float scale, void *out, int64_t n)
+/* Where dlogits replace the logits, their exponentials do so before, so that they are computed once. */
+static INLINE vf exponential_kept(const void *ctx, int64_t i, int64_t lanes)
+{
+    const logits_row *r = ctx;
+    vf e = exponential(ctx, i, lanes);
+    f32_store((float *)r->x + i, e, lanes);
+    return e;
+}
+
+static INLINE vf exponential_read(const void *ctx, int64_t i, int64_t lanes)
+{
+    const logits_row *r = ctx;
+    return f32_load(r->x + i, lanes);
+}
+
+static INLINE void gradient_row(pt_dtype type, sum_term term, const logits_row *r, float inverse, float scale, void *out, int64_t n)
 {
     int64_t i = 0;
     for (; i + VEC_LANES <= n; i += VEC_LANES)
-        store(type, out, i, exponential(r, i, VEC_LANES) * inverse * scale, VEC_LANES);
+        store(type, out, i, term(r, i, VEC_LANES) * inverse * scale, VEC_LANES);
     if (i < n)
-        store(type, out, i, exponential(r, i, n - i) * inverse * scale, n - i);
+        store(type, out, i, term(r, i, n - i) * inverse * scale, n - i);
 }
 
 static INLINE void row_of(pt_dtype type, const op_cross_entropy *o, int64_t row)
@@ -63,12 +79,17 @@ static INLINE void row_of(pt_dtype type, const op_cross_entropy *o, int64_t row)
     }
     logits_row r = {o->logits + row * o->ld, 0};
     r.largest = row_largest(r.x, o->vocab);
-    float sum = row_sum(exponential, &r, o->vocab), wanted = r.x[target] - r.largest;
+    const bool in_place = out == r.x;
+    float wanted = r.x[target] - r.largest;
+    float sum = in_place ? row_sum(exponential_kept, &r, o->vocab) : row_sum(exponential, &r, o->vocab);
     o->loss[row] = (float)log((double)sum) - wanted;
     if (!out)
         return;
     float inverse = 1.0f / sum;
-    gradient_row(type, &r, inverse, o->scale, out, o->vocab);
+    if (in_place)
+        gradient_row(type, exponential_read, &r, inverse, o->scale, out, o->vocab);
+    else
+        gradient_row(type, exponential, &r, inverse, o->scale, out, o->vocab);
     vf probability = vec_exp_negative(vec_set(wanted)) * inverse;
     store(type, out, target, (probability - 1.0f) * o->scale, 1);
 }

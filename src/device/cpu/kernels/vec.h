@@ -41,6 +41,7 @@ typedef int32_t vi __attribute__((vector_size(VEC_LANES * 4)));
 typedef uint32_t vu __attribute__((vector_size(VEC_LANES * 4)));
 typedef double vd __attribute__((vector_size(VEC_LANES * 4))); /* half as many lanes */
 typedef float vf_at __attribute__((vector_size(VEC_LANES * 4), aligned(4), may_alias));
+typedef uint32_t vu_at __attribute__((vector_size(VEC_LANES * 4), aligned(2), may_alias)); /* of pairs of bf16 */
 /* Results may be written over inputs of another type, so elements are reached by these. */
 typedef float f32_at __attribute__((may_alias));
 typedef uint16_t u16_at __attribute__((may_alias));
@@ -157,18 +158,26 @@ static INLINE vf vec_fma(vf a, vf b, vf c)
 
 /* ---- loads and stores ---- */
 
-/* Nearest bf16, ties to even, in the lower half of each lane; NaN stays a quiet NaN. */
-static INLINE vu bf16_round(vf x)
+/* Nearest bf16, ties to even, in the upper half of each lane, whose lower half is anything; NaN stays a quiet NaN. */
+static INLINE vu bf16_upper(vf x)
 {
-    vu u = (vu)x;
-    vf rounded = (vf)(((u >> 16) & 1) + 0x7fffu + u);
-    return (vu)vec_select(x != x, (vf)(u | 0x400000u), rounded) >> 16;
+    vu u = (vu)x, rounded = u + 0x7fffu;
+#if VEC_LANES == 16
+    __m512i odd_up = _mm512_mask_add_epi32((__m512i)rounded, _mm512_test_epi32_mask((__m512i)u, _mm512_set1_epi32(0x10000)),
+                                           (__m512i)rounded, _mm512_set1_epi32(1));
+    return (vu)_mm512_mask_or_epi32(odd_up, _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q), (__m512i)u, _mm512_set1_epi32(0x400000));
+#else
+    return (vu)vec_select(x != x, (vf)(u | 0x400000u), (vf)(rounded + ((u >> 16) & 1)));
+#endif
 }
+
+/* The same in the lower half, the upper one is 0. */
+static INLINE vu bf16_round(vf x) { return bf16_upper(x) >> 16; }
 
 /* x as an element of this type holds it. */
 static INLINE vf vec_round(pt_dtype type, vf x)
 {
-    return type == PT_BF16 ? (vf)(bf16_round(x) << 16) : x;
+    return type == PT_BF16 ? (vf)(bf16_upper(x) & 0xffff0000u) : x;
 }
 
 static INLINE vu u16_load_lanes(const uint16_t *p, int64_t lanes)
@@ -227,6 +236,30 @@ static INLINE void store(pt_dtype type, void *base, int64_t i, vf x, int64_t lan
         u16_store_lanes((uint16_t *)base + i, bf16_round(x), lanes);
     else
         f32_store((float *)base + i, x, lanes);
+}
+
+/* 2 * VEC_LANES elements from i on for what is done element by element, in an order that costs the least: of bf16 the even ones, then
+ * the odd ones. */
+static INLINE void load_pair(pt_dtype type, const void *base, int64_t i, vf out[2])
+{
+    if (type == PT_BF16) {
+        vu both = *(const vu_at *)((const uint16_t *)base + i);
+        out[0] = (vf)(both << 16), out[1] = (vf)(both & 0xffff0000u);
+        return;
+    }
+    out[0] = f32_load((const float *)base + i, VEC_LANES);
+    out[1] = f32_load((const float *)base + i + VEC_LANES, VEC_LANES);
+}
+
+/* In that order. */
+static INLINE void store_pair(pt_dtype type, void *base, int64_t i, const vf x[2])
+{
+    if (type == PT_BF16) {
+        *(vu_at *)((uint16_t *)base + i) = bf16_round(x[0]) | (bf16_upper(x[1]) & 0xffff0000u);
+        return;
+    }
+    f32_store((float *)base + i, x[0], VEC_LANES);
+    f32_store((float *)base + i + VEC_LANES, x[1], VEC_LANES);
 }
 
 static INLINE const void *at(pt_dtype type, const void *base, int64_t i)
