@@ -23,14 +23,13 @@ CASES = ["gpt2-774m:2GiB:4", "gpt2-1.5b:4GiB:4", "qwen2.5-3b:8GiB:4"]
 
 def measure(args, options, path):
     """A profile of this moment."""
-    subprocess.run([args.protrain, "profile", "--fresh", "--out", str(path)] + options, check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
+    subprocess.run([args.protrain, "profile", "--fresh", "--out", str(path)] + options, check=True, stdout=subprocess.DEVNULL)
 
 
 def price(args, options, plan, profile):
     """What `protrain plan` says of the plan by the profile."""
     return json.loads(subprocess.run([args.protrain, "plan", "--profile", str(profile), "--plan", str(plan), "--json"] + options, check=True,
-                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout)
+                                     stdout=subprocess.PIPE, text=True).stdout)
 
 
 def run(args, case):
