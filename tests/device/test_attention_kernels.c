@@ -25,6 +25,34 @@ static void test_exp_is_within_two_ulp(void **state)
     assert_true(isinf(special[5]) && isinf(special[6]) && isnan(special[7]) && isnan(special[8]));
 }
 
+void exp2_vector_v4exp2(const float x[16], float y[16]); /* exp2_kernel.c */
+
+static void test_power_of_two_is_within_two_ulp(void **state)
+{
+    if (cpu_isa() < 4)
+        skip();
+    double worst = 0;
+    for (uint64_t i = 0; i < 1000000; i += 16) {
+        float x[16], y[16];
+        for (uint64_t k = 0; k < 16; k++)
+            x[k] = (float)(rng_uniform(the_test.seed, RNG_TEST, 51, i + k) * 253.9 - 125.95);
+        exp2_vector_v4exp2(x, y);
+        for (int k = 0; k < 16; k++) {
+            double e = exp2((double)x[k]);
+            int power;
+            frexp(e, &power);
+            worst = fmax(worst, fabs((double)y[k] - e) / ldexp(1, power - 24));
+        }
+    }
+    print_message("exp2: at most %.3f ulp\n", worst);
+    assert_true(worst < 2);
+    float special[16] = {-INFINITY, -1e30f, -126.5f, 0.0f, -0.0f, -1, 7, 129, INFINITY, NAN, -NAN, -126}, y[16];
+    exp2_vector_v4exp2(special, y);
+    assert_true(y[0] == 0 && y[1] == 0 && y[2] == 0);
+    assert_true(y[3] == 1 && y[4] == 1 && y[5] == 0.5f && y[6] == 128 && y[11] == 0x1p-126f);
+    assert_true(isinf(y[7]) && isinf(y[8]) && isnan(y[9]) && isnan(y[10]));
+}
+
 typedef struct copies {
     void (*tile)(const op_attention *, int64_t, int64_t, int64_t, float *);
     void (*sweep)(const op_attention_backward *, int64_t, int64_t, int64_t, int64_t, int64_t, float *,
@@ -172,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         OP_TEST(test_exp_is_within_two_ulp),
+        OP_TEST(test_power_of_two_is_within_two_ulp),
         OP_TEST(test_every_instruction_set_is_correct_and_stays_in_its_scratch),
         OP_TEST(test_pairs_of_bf16_are_multiplied),
         OP_TEST(test_copies_with_fma_agree),
