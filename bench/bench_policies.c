@@ -3,7 +3,8 @@
  *     bench_policies FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY DEVICE_MEMORY ROUNDS [DISK_FOLDER]
  *
  * Under the given budgets the search and every policy that fits make a plan with the profile measured now. In each round every
- * plan runs STEPS steady steps, in another order each time; the median counts. Prints a table, appends it to FILE (Markdown).
+ * plan runs STEPS steady steps, in another order each time; the median counts. The search's plan is there twice, first and last, which
+ * says what noise is. Prints a table, appends it to FILE (Markdown).
  * UNIT_SEQS and HOST_MEMORY as in bench_predict.
  */
 #include "plan_run.h"
@@ -13,9 +14,14 @@
 #include <string.h>
 #include <time.h>
 
-enum { STEPS = 2, PROFILES = 5, ROUNDS_MAX = 16, PLANS_MAX = POLICIES + 1 };
+enum { STEPS = 2, PROFILES = 5, ROUNDS_MAX = 16, PLANS_MAX = POLICIES + 2 };
 
-typedef struct runner { candidate plan; double predicted, seconds[STEPS * ROUNDS_MAX]; } runner;
+typedef struct runner {
+    candidate own;
+    const candidate *plan; /* its own, or another's */
+    const char *name;
+    double predicted, seconds[STEPS * ROUNDS_MAX];
+} runner;
 
 static int make_plans(setting *g, runner *all, int *n, pt_error *e)
 {
@@ -24,16 +30,20 @@ static int make_plans(setting *g, runner *all, int *n, pt_error *e)
     int failed = search_plan(&g->search, &r, e);
     if (failed)
         return failed;
-    all[(*n)++].plan = r.best;
+    all[(*n)++].own = r.best;
     r.best = (candidate){0};
     search_result_free(&r);
     for (policy p = 0; p < POLICIES && !failed; p++) {
-        int fits = policy_plan(&g->search, p, &all[*n].plan, e);
+        int fits = policy_plan(&g->search, p, &all[*n].own, e);
         failed = fits < 0 ? fits : 0;
         *n += fits > 0;
     }
-    for (int i = 0; i < *n && !failed; i++)
-        failed = plan_predict(g, &all[i].plan, &all[i].predicted, busy, e);
+    all[(*n)++].plan = &all[0].own;
+    for (int i = 0; i < *n && !failed; i++) {
+        all[i].name = all[i].plan ? "search, again" : all[i].own.name;
+        all[i].plan = all[i].plan ? all[i].plan : &all[i].own;
+        failed = plan_predict(g, all[i].plan, &all[i].predicted, busy, e);
+    }
     return failed;
 }
 
@@ -45,10 +55,10 @@ static int run_all(const setting *g, runner *all, int n, int rounds, pt_error *e
             runner *r = &all[round % 2 ? n - 1 - k : k];
             double busy[QUEUES] = {0};
             step_run steps[STEPS] = {{0}};
-            failed = plan_execute(g, &r->plan, STEPS, steps, busy, e);
+            failed = plan_execute(g, r->plan, STEPS, steps, busy, e);
             for (int i = 0; i < STEPS; i++)
                 r->seconds[round * STEPS + i] = steps[i].seconds;
-            printf("round %d, %-14s %8.3f s predicted, %8.3f s\n", round, r->plan.name, r->predicted, r->seconds[round * STEPS]);
+            printf("round %d, %-14s %8.3f s predicted, %8.3f s\n", round, r->name, r->predicted, r->seconds[round * STEPS]);
             fflush(stdout);
         }
     return failed;
@@ -64,7 +74,7 @@ static void write_table(FILE *f, const setting *g, const runner *all, int n, int
     for (int i = 0; i < n; i++) {
         const double *v = all[i].seconds;
         double median = quantile(v, rounds * STEPS, 0.5);
-        fprintf(f, "| %s | %.3f | %.3f | %.3f to %.3f | %.2f |\n", all[i].plan.name, all[i].predicted, median, quantile(v, rounds * STEPS, 0),
+        fprintf(f, "| %s | %.3f | %.3f | %.3f to %.3f | %.2f |\n", all[i].name, all[i].predicted, median, quantile(v, rounds * STEPS, 0),
                 quantile(v, rounds * STEPS, 1), median / first);
     }
 }

@@ -14,7 +14,7 @@
  * runs a few steps, in another order, and the machine is profiled before the first plan and again every few plans. The median of
  * all profiles predicts, the median of all rounds' steps is what was measured: both are of the same quarter of an hour. A group's
  * first plan is in it twice: how far both are apart is the noise. Six rounds of two steps suit a machine whose neighbours come and
- * go, 1x4 a quiet one.
+ * go; 1x4 on a machine that seemed quiet made errors of 13% (results), for three profiles meet a slow moment together.
  *
  * Whatever else the machine has to do can take turns with a collection: `flock FILE COMMAND` waits for the end of a plan's visit
  * or of a profile, and the next begins when COMMAND has ended.
@@ -37,7 +37,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GROUP = 10, PROFILE_EVERY = 4 /* plans of a round */, STEPS = 32 /* of a plan, at most */ };
+enum { GROUP = 10, PROFILE_EVERY = 4 /* plans of a round */, ROUNDS = PROFILES_MOST * PROFILE_EVERY / (GROUP + 2), STEPS = 32 /* of a plan, at most */ };
 enum { WAYS = 2 }; /* to predict a step: from the profiles, from the step's own times */
 
 static int refuse(const pt_error *e)
@@ -154,11 +154,24 @@ typedef struct collection {
     setting g;
 } collection;
 
+static int turn_begin(const collection *c, pt_error *e)
+{
+    return flock(c->lock, LOCK_EX) ? pt_fail_errno(e, PT_FAILED, "%s: waiting for a turn", c->path) : 0;
+}
+
+static void turn_end(const collection *c)
+{
+    flock(c->lock, LOCK_UN);
+    usleep(100000); /* who waits has to wake up first */
+}
+
 static int profile_alone(collection *c, pt_error *e)
 {
-    flock(c->lock, LOCK_EX);
-    int failed = setting_profile(&c->g, 1, e);
-    flock(c->lock, LOCK_UN);
+    int failed = turn_begin(c, e);
+    if (failed)
+        return failed;
+    failed = setting_profile(&c->g, 1, e);
+    turn_end(c);
     return failed;
 }
 
@@ -191,9 +204,11 @@ typedef struct member {
 static int run_member(const collection *c, member *x, pt_error *e)
 {
     step_run steps[STEPS];
-    flock(c->lock, LOCK_EX);
-    int failed = plan_execute(&c->g, x->plan, c->steps, steps, x->busy[1], e);
-    flock(c->lock, LOCK_UN);
+    int failed = turn_begin(c, e);
+    if (failed)
+        return failed;
+    failed = plan_execute(&c->g, x->plan, c->steps, steps, x->busy[1], e);
+    turn_end(c);
     for (int i = 0; i < c->steps && !failed; i++) {
         x->seconds[x->n] = steps[i].seconds;
         x->own[x->n++] = steps[i].with_own_times;
@@ -455,8 +470,8 @@ static int usage(const char *name)
     fprintf(stderr,
             "usage: %s run FILE CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY PLANS [DISK_FOLDER [ROUNDSxSTEPS]]\n"
             "       %s show FILE\n"
-            "ROUNDSxSTEPS: 6x2 unless told, at most %d in all\n",
-            name, name, STEPS);
+            "ROUNDSxSTEPS: 6x2 unless told, at most %d rounds and %d steps in all\n",
+            name, name, ROUNDS, STEPS);
     return 2;
 }
 
@@ -468,7 +483,8 @@ int main(int argc, char **argv)
         return show(argv[2]);
     if (argc < 9 || argc > 11 || strcmp(argv[1], "run"))
         return usage(argv[0]);
-    if (argc > 10 && (sscanf(argv[10], "%dx%d", &c.rounds, &c.steps) != 2 || c.rounds < 1 || c.steps < 1 || c.rounds * c.steps > STEPS))
+    if (argc > 10 && (sscanf(argv[10], "%dx%d", &c.rounds, &c.steps) != 2 || c.rounds < 1 || c.rounds > ROUNDS ||
+                      c.steps < 1 || c.steps > STEPS / c.rounds))
         return usage(argv[0]);
     c.path = argv[2];
     c.plans = atoi(argv[8]);

@@ -4,9 +4,10 @@
     cmake --build build && python bench/past_ram.py [--seq 512] [--steps 2] [--out FILE] [SHAPE:MEMORY:BATCH ...]
 
 Each case (default: GPT-2 774M in 2 GiB, 1.5B in 4 GiB, a 3B Qwen2.5 in 8 GiB, four sequences each) trains a shape of
-bench/shapes with random weights and ids in bf16, with exact clipping, states on the disk of the current folder. The limit is
-the larger of what the run's plan computes, what it computes again included, and its bytes at the disk's rates, each alone, from a
-profile measured just before the run and one just after it. Prints a line for each case, with --out also as JSON lines. Needs numpy.
+bench/shapes with random weights and ids in bf16, with exact clipping, states on the disk of the current folder. The
+limit is the larger of what the run's plan computes, what it computes again included (without that it is said too),
+and its bytes at the disk's rates, each alone, from a profile measured just before the run and one just after it.
+Prints a line for each case, with --out also as JSON lines. Needs numpy.
 """
 
 import argparse
@@ -45,7 +46,8 @@ def run(args, case):
         plan = next(folder.glob("out-*/plan.json"))
         before, after = (price(args, options, plan, folder / when) for when in ("before.json", "after.json"))
     limits = [said["limit_s"] for said in (before, after)]
-    row.update(shape=shape, memory=memory, limit_before_s=limits[0], limit_after_s=limits[1], read_bytes=after["disk"]["read_bytes"],
+    needed = [said["needed_s"] for said in (before, after)]
+    row.update(shape=shape, needed_before_s=needed[0], needed_after_s=needed[1], part_of_needed=sum(needed) / 2 / row["step_s"], memory=memory, limit_before_s=limits[0], limit_after_s=limits[1], read_bytes=after["disk"]["read_bytes"],
                written_bytes=after["disk"]["written_bytes"], part_of_limit=sum(limits) / 2 / row["step_s"])
     return row
 
@@ -61,7 +63,8 @@ def main():
     for case in args.cases:
         row = run(args, case)
         print(f"{case}: {row['tokens_per_s']:.1f} tokens/s, {row['step_s']:.1f} s a step ({row['step_s_min']:.1f} to {row['step_s_max']:.1f}); "
-              f"limit {row['limit_before_s']:.1f} s before and {row['limit_after_s']:.1f} s after: {100 * row['part_of_limit']:.0f}% of it; "
+              f"limit {row['limit_before_s']:.1f} s before and {row['limit_after_s']:.1f} s after: {100 * row['part_of_limit']:.0f}% of it, {100 * row['part_of_needed']:.0f}% of what computing "
+              f"alone takes where everything is kept; "
               f"{row['peak_rss_bytes'] / 2**30:.2f} GiB of RAM, {row['read_bytes'] / 2**30:.1f} GiB read and "
               f"{row['written_bytes'] / 2**30:.1f} GiB written a step", flush=True)
         if args.out:

@@ -75,7 +75,7 @@ def ceiling(args):
             for mode in ("bf16", "fp32")]
     assert len(rates) == 3 * len(wanted), output
     flop = [2 * many * rows * out * inner for many, rows, out, inner in wanted for _ in range(3)]
-    for row, columns in zip(rows, ((2, 3), (2,))): # bf16 may also be multiplied as fp32: where that is faster, it counts
+    for row, columns in zip(rows, ((2, 3), (2,))):  # bf16 may also be multiplied as fp32: where that is faster, it counts
         row["flop_per_s"] = sum(flop) / sum(f / (max(float(r[column]) for column in columns) * 1e9) for f, r in zip(flop, rates))
     return rows
 

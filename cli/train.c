@@ -221,7 +221,7 @@ static void print_timings(const pt_trainer *t)
     }
 }
 
-static void print_end(const session *s, const pt_trainer *t, const pt_step *last)
+static void print_report(const pt_trainer *t, const pt_step *last)
 {
     pt_summary m;
     struct rusage use;
@@ -235,19 +235,18 @@ static void print_end(const session *s, const pt_trainer *t, const pt_step *last
         fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
                 size_format(b, m.memory[i].peak_bytes));
     fprintf(stderr, "process: %s at its peak\n", size_format(a, (uint64_t)use.ru_maxrss * 1024));
-    if (!s->json)
-        printf("%s\n", s->o.out);
 }
 
 /* ---- the run ---- */
 
-static int interrupted(session *s, pt_trainer *t, pt_error *e)
+static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error *e)
 {
     progress_clear(&s->bar);
     int failed = pt_trainer_save(t, e);
     if (failed)
         return exit_with(e);
     progress_clear(&s->bar);
+    print_report(t, last);
     fprintf(stderr, "interrupted: a checkpoint is written; the same command with --out %s --resume goes on\n", s->o.out);
     return 128 + caught;
 }
@@ -262,12 +261,14 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     if (more < 0)
         return exit_with(e);
     if (more > 0)
-        return interrupted(s, t, e);
+        return interrupted(s, t, &step, e);
     int failed = pt_trainer_finish(t, e);
     progress_clear(&s->bar);
     if (failed)
         return exit_with(e);
-    print_end(s, t, &step);
+    print_report(t, &step);
+    if (!s->json)
+        printf("%s\n", s->o.out);
     return 0;
 }
 

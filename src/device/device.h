@@ -171,7 +171,7 @@ typedef struct op_embedding_backward {
 /* loss[r] = logsumexp(logits[r]) - logits[r][target], 0 where target is -100 (ignored). If dlogits is
  * not NULL: dlogits[r] = round((softmax - onehot) * scale), 0 where ignored; its rows have stride
  * lddl and it may start at the same address as logits (then lddl * sizeof(type) <= ld * 4 must be
- * equal strides in bytes; each row is read before it is overwritten). */
+ * equal strides in bytes; each row is read before it is overwritten, and what dlogits does not cover of it is undefined then). */
 typedef struct op_cross_entropy {
     pt_dtype type; int64_t rows, vocab, ld, lddl; float scale;
     const float *logits; const int32_t *targets; float *loss; void *dlogits;

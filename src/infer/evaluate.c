@@ -119,7 +119,7 @@ static int choose_budgets(evaluation *v, pt_error *e)
     const device_options d = {.threads = o->threads, .notice = o->notice, .arg = o->arg};
     int failed = device_open(o->device, &d, &v->device, &v->host, e);
     const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, v->disk_path, v->device};
-    return failed ? failed : budgets_choose(&r, v->budget, &v->host_tier, e);
+    return failed ? failed : budgets_choose(&r, v->budget, &v->host_tier, NULL, e);
 }
 
 /* Nothing is measured for one pass over some data: of plans that fit, the one that reads least is best on any machine. Rates

@@ -317,7 +317,7 @@ static void price_contention(const machine_spec *x, costs *c)
 {
     bool host = x->memory_bytes[TIER_HOST] > 0;
     demand device = {.total = reached(x, TIER_DEVICE)}, ram = {.total = host ? reached(x, TIER_HOST) : 0};
-    demand *disk_end = host ? &ram : &device; /* what the disk is next to */
+    demand *disk_end = x->cuda && host ? &ram : &device; /* what the disk is next to */
     device.of[COST_MEMORY] = device.total;
     device.of[COST_TO_DEVICE] = ram.of[COST_TO_DEVICE] = x->to_device_bandwidth;
     device.of[COST_FROM_DEVICE] = ram.of[COST_FROM_DEVICE] = x->from_device_bandwidth;
@@ -336,14 +336,29 @@ static void price_contention(const machine_spec *x, costs *c)
     }
 }
 
+/* A CPU's host tier is a part of its own RAM: a copy reads and writes it. */
+static machine_spec with_host_tier(const machine_spec *x)
+{
+    machine_spec y = *x;
+    if (x->cuda || x->memory_bytes[TIER_HOST])
+        return y;
+    y.memory_bytes[TIER_HOST] = x->memory_bytes[TIER_DEVICE];
+    y.memory_bandwidth[TIER_HOST] = x->memory_bandwidth[TIER_DEVICE];
+    y.memory_efficiency[TIER_HOST] = x->memory_efficiency[TIER_DEVICE];
+    y.to_device_bandwidth = y.from_device_bandwidth = reached(x, TIER_DEVICE) / 2;
+    y.link_both_ways = 0.5;
+    return y;
+}
+
 int costs_analytic(const machine_spec *x, const model *m, const step_shape *s, costs *out, pt_error *e)
 {
+    const machine_spec all = with_host_tier(x);
     costs_init(out);
     int failed = price_blocks(x, m, s, out, e);
     if (failed)
         return failed;
-    price_amounts(x, s->type, out);
-    price_contention(x, out);
+    price_amounts(&all, s->type, out);
+    price_contention(&all, out);
     out->task_ns = x->kernel_s * 1e9;
     return costs_validate(out, m, x->name, e);
 }

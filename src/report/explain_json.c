@@ -4,8 +4,9 @@
  *    "predicted": {"step_s", "tokens_per_s", "peak_bytes": {TIER: N}, "budget_bytes": {TIER: N}},
  *    "plan": {...},                             what --plan takes
  *    "why": ["...", ...],                       the lines of the text
- *    "memory": {TIER: {PART: N}}, "queues": {QUEUE: {"busy_s", "alone_s", "waited_for_s"}}, "phases": {PHASE: S},
- *    "limit_s": the busiest queue alone, "disk": {"read_bytes", "written_bytes"},
+ *    "memory": {TIER: {PART: N, "free": of the budget}}, "queues": {QUEUE: {"busy_s", "alone_s", "waited_for_s"}},
+ *    "phases": {PHASE: S}, "limit_s": this plan's busiest queue alone, "needed_s": what every plan has to compute, alone,
+ *    "disk": {"read_bytes", "written_bytes"},
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
  *
  *   {"fits": false, "missing_bytes": N, "smallest_change": "--device-memory N", "smaller_step": "--batch-size 2" or "",
@@ -24,13 +25,16 @@ static json_t *tiers_json(const uint64_t bytes[TIERS])
     return o;
 }
 
-static json_t *memory_json(const forecast *f)
+static json_t *memory_json(const explanation *x)
 {
+    const forecast *f = &x->forecast;
     json_t *all = json_object();
     for (int t = 0; t < TIERS; t++) {
         json_t *parts = json_object();
+        const uint64_t budget = x->in->search->budget[t];
         for (int p = 0; p < MEMORY_PARTS; p++)
             json_object_set_new(parts, part_names[p], json_integer((json_int_t)f->part[t][p]));
+        json_object_set_new(parts, "free", json_integer((json_int_t)(budget > f->bytes[t] ? budget - f->bytes[t] : 0)));
         if (f->bytes[t])
             json_object_set(all, tier_names[t], parts);
         json_decref(parts);
@@ -95,12 +99,12 @@ json_t *explain_json(const explanation *x)
     json_t *phases = json_object();
     for (int p = 0; p < PHASES; p++)
         json_object_set_new(phases, phase_names[p], json_real(f->phase_ns[p] * 1e-9));
-    return json_pack("{s:b, s:{s:f, s:f, s:o, s:o}, s:o, s:o, s:o, s:o, s:o, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1, "predicted",
+    return json_pack("{s:b, s:{s:f, s:f, s:o, s:o}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1, "predicted",
                      "step_s", f->step_ns * 1e-9, "tokens_per_s", x->tokens_per_s, "peak_bytes", tiers_json(f->bytes), "budget_bytes",
-                     tiers_json(x->in->search->budget), "plan", plan_json(x), "why", why_json(x), "memory", memory_json(f), "queues",
-                     queues_json(f), "phases", phases, "limit_s", f->bound_ns * 1e-9, "disk", "read_bytes", (json_int_t)f->read_bytes,
-                     "written_bytes", (json_int_t)f->written_bytes, "helps", alternatives_json(x, true), "others",
-                     alternatives_json(x, false));
+                     tiers_json(x->in->search->budget), "plan", plan_json(x), "why", why_json(x), "memory", memory_json(x), "queues",
+                     queues_json(f), "phases", phases, "limit_s", f->bound_ns * 1e-9, "needed_s", f->needed_ns * 1e-9, "disk", "read_bytes",
+                     (json_int_t)f->read_bytes, "written_bytes", (json_int_t)f->written_bytes, "helps", alternatives_json(x, true),
+                     "others", alternatives_json(x, false));
 }
 
 json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], const char *smaller_step, const char *message)

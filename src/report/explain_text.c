@@ -54,7 +54,19 @@ static void write_tier(FILE *out, const explanation *x, tier t)
         fprintf(out, "%s%s %s", column > 8 ? "," : "", wrap ? "\n        " : "", item);
         column = (wrap ? 8 : column) + n + 2;
     }
+    if (budget > f->bytes[t])
+        fprintf(out, ",%s . free %s", column > 78 ? "\n        " : "", short_size(used, budget - f->bytes[t]));
     fputc('\n', out);
+}
+
+/* One line for each part between semicolons. */
+static void write_room(FILE *out, const char *room)
+{
+    for (const char *word = "room     "; room && *room; word = "         ") {
+        size_t n = strcspn(room, ";");
+        fprintf(out, "%s%.*s\n", word, (int)n, room);
+        room += n + strspn(room + n, "; ");
+    }
 }
 
 static void write_head(FILE *out, const explanation *x)
@@ -181,6 +193,7 @@ char *explain_text(const explanation *x)
     for (int t = 0; t < TIERS; t++)
         if (x->forecast.bytes[t])
             write_tier(out, x, t);
+    write_room(out, x->in->room);
     explain_plan(out, &x->in->best->plan);
     write_limits(out, x);
     write_disk(out, x);

@@ -20,9 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* All of them whatever the clock says, unless it was set: the result is never worse than one. */
 static int try_policies(walk *w)
 {
-    for (policy p = 0; p < POLICIES && !walk_is_over(w); p++) {
+    for (policy p = 0; p < POLICIES && !(w->s.in->seconds > 0 && walk_is_over(w)); p++) {
         int fits = policy_price(&w->s, p, &w->policies[p], w->e);
         if (fits < 0)
             return fits;
@@ -138,7 +139,7 @@ static bool cut_and_fill(const space *s, recipe *r)
  * from there seldom lead to these, for on the device a slot takes memory that a smaller micro-batch must give. */
 static int try_strides(walk *w)
 {
-    static const int strides[] = {1, 0, 2, 4}, slots[] = {0, -1, 1};
+    const int strides[] = {1, 0, w->s.stride, 2, 4}, slots[] = {0, -1, 1};
     const recipe best = w->kept[0].recipe;
     int failed = 0;
     for (size_t i = 0; i < sizeof strides / sizeof *strides && w->s.in->host_tier && w->s.in->training; i++)
@@ -241,18 +242,44 @@ static int make_candidate(const space *s, const priced *x, const char *name, can
     return failed;
 }
 
+/* Of the best plan, and of the best with chunks of other sizes. */
+static int turn_homes(walk *w, candidate *best)
+{
+    bool seen[SPACE_CHUNKINGS] = {false};
+    int failed = walk_turn_homes(w, best);
+    for (int i = 0; i < w->kept_n && !failed && !walk_is_over(w); i++) {
+        const priced *x = &w->kept[i];
+        candidate c;
+        if (seen[x->recipe.chunking] || x->step_ns > 2 * best->step_ns)
+            continue;
+        seen[x->recipe.chunking] = true;
+        failed = make_candidate(&w->s, x, best->name, &c, w->e);
+        if (failed)
+            return failed;
+        failed = walk_turn_homes(w, &c);
+        if (!failed && c.step_ns < x->step_ns && c.step_ns < best->step_ns * 0.999) { /* then it is proven too */
+            candidate other = *best;
+            *best = c;
+            c = other;
+        }
+        candidate_free(&c);
+    }
+    return failed;
+}
+
 static int finish(walk *w, search_result *out)
 {
     int failed = prove_best(w);
     if (failed)
         return failed;
-    const priced *best = tasteful(w);
+    failed = make_candidate(&w->s, tasteful(w), "search", &out->best, w->e);
+    if (!failed && w->s.in->training)
+        failed = turn_homes(w, &out->best);
     out->tried = w->s.tried;
     out->seconds = walk_now_s() - w->begun;
     out->first_good_s = out->seconds;
-    for (int i = w->better_n - 1; i >= 0 && w->better[i].ns <= best->step_ns * 1.05; i--)
+    for (int i = w->better_n - 1; i >= 0 && w->better[i].ns <= out->best.step_ns * 1.05; i--)
         out->first_good_s = w->better[i].at_s;
-    failed = make_candidate(&w->s, best, "search", &out->best, w->e);
     for (bool more = true; more && !failed && out->others_n < SEARCH_OTHERS;) { /* the fastest that is not there yet */
         policy next = POLICIES;
         for (policy p = 0; p < POLICIES; p++)

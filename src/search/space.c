@@ -1,5 +1,7 @@
 #include "search/space.h"
 
+#include "search/stride.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,6 +192,14 @@ static void fill_sizes(space *s)
     s->accumulator_all = s->accumulator_head + s->accumulator_layer * (uint64_t)s->layers;
 }
 
+/* From the rates of chunks of the first size: they hardly depend on it. */
+static int model_stride(const space *s)
+{
+    double elements = (double)s->chunkings[0].packing.chunk_bytes / (double)dtype_bytes(s->in->shape->type);
+    const stride_rates r = stride_rates_of(s->in->costs, elements);
+    return stride_choose(&r);
+}
+
 int space_open(space *s, const search_input *in, pt_error *e)
 {
     memset(s, 0, sizeof *s);
@@ -208,6 +218,8 @@ int space_open(space *s, const search_input *in, pt_error *e)
                                        (long long)in->micro_batch, (long long)in->shape->batch, (long long)in->shape->unit_seqs);
     if (failed)
         space_close(s);
+    else if (in->host_tier && in->training)
+        s->stride = model_stride(s);
     return failed;
 }
 

@@ -58,6 +58,7 @@ typedef struct space {
     split splits[SPACE_SPLITS];
     layer_layout layouts[SAVE_LEVELS];
     head_layout head;
+    int stride;              /* that Deep Optimizer States' model gives from the rates of device, host and link; 0: none is worth it */
     uint64_t home_bytes;     /* batch, losses and the like, on the device */
     uint64_t input_bytes;    /* one unit's input of a layer */
     uint64_t residual_bytes; /* one unit's residual stream in fp32 */

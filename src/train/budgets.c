@@ -4,6 +4,9 @@
 #include "io/files.h"
 #include "profile/machine.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 /* Device and host are both RAM here; their sum may pass 2^64. */
@@ -20,6 +23,12 @@ static int check_sum(const uint64_t budget[TIERS], uint64_t free_bytes, pt_error
 }
 
 enum { GPU_MARGIN_SHARE = 64, GPU_MARGIN_LEAST = 512 << 20 }; /* kernels are loaded when they are first launched */
+
+static uint64_t gpu_margin(const device_info *gpu)
+{
+    uint64_t share = gpu->memory_bytes / GPU_MARGIN_SHARE;
+    return share > GPU_MARGIN_LEAST ? share : GPU_MARGIN_LEAST;
+}
 
 static int check_gpu(const device_info *gpu, uint64_t device_bytes, uint64_t host_bytes, uint64_t free_bytes, pt_error *e)
 {
@@ -40,20 +49,40 @@ static int check_gpu(const device_info *gpu, uint64_t device_bytes, uint64_t hos
 static int choose_gpu(const budget_request *r, uint64_t free_bytes, uint64_t room, uint64_t budget[TIERS], pt_error *e)
 {
     const device_info *gpu = &r->device->info;
-    uint64_t margin = gpu->memory_bytes / GPU_MARGIN_SHARE;
-    margin = margin > GPU_MARGIN_LEAST ? margin : GPU_MARGIN_LEAST;
-    budget[TIER_DEVICE] = r->asked[TIER_DEVICE] == PT_AUTO ? less(gpu->memory_free_bytes, margin) : r->asked[TIER_DEVICE];
+    budget[TIER_DEVICE] = r->asked[TIER_DEVICE] == PT_AUTO ? less(gpu->memory_free_bytes, gpu_margin(gpu)) : r->asked[TIER_DEVICE];
     budget[TIER_HOST] = r->asked[TIER_HOST] == PT_AUTO ? room : r->asked[TIER_HOST];
     return check_gpu(gpu, budget[TIER_DEVICE], budget[TIER_HOST], free_bytes, e);
 }
 
-int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, pt_error *e)
+/* "22.4 GiB free (RAM), 1.2 GiB of them left to other programs" */
+static void say_free(char *out, size_t size, uint64_t free_bytes, const char *limit, uint64_t margin)
+{
+    char have[32], left[32];
+    size_t used = strlen(out);
+    snprintf(out + used, size - used, "%s%s free (%s), %s of them left to other programs", used ? "; " : "", size_format(have, free_bytes), limit,
+             size_format(left, margin < free_bytes ? margin : free_bytes));
+}
+
+static void say_why(const budget_request *r, const machine *m, bool gpu, uint64_t disk, char out[BUDGETS_WHY_BYTES])
+{
+    const size_t size = BUDGETS_WHY_BYTES;
+    const device_info *d = gpu ? &r->device->info : NULL;
+    *out = 0;
+    if (gpu && r->asked[TIER_DEVICE] == PT_AUTO)
+        say_free(out, size, d->memory_free_bytes, "GPU", gpu_margin(d));
+    if (r->asked[gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO)
+        say_free(out, size, m->memory_free_bytes, m->memory_limit, machine_memory_margin(m));
+    if (r->asked[TIER_DISK] == PT_AUTO)
+        say_free(out, size, disk, "disk", MACHINE_DISK_MARGIN);
+}
+
+int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, char why[BUDGETS_WHY_BYTES], pt_error *e)
 {
     machine m;
     int failed = machine_probe(&m, e);
     if (failed)
         return failed;
-    uint64_t room = less(m.memory_free_bytes, machine_memory_margin(&m)), disk;
+    uint64_t room = less(m.memory_free_bytes, machine_memory_margin(&m)), disk = 0;
     bool gpu = r->device && !r->device->info.host_addressable;
     *host_tier = gpu || (r->asked[TIER_HOST] != PT_AUTO && r->asked[TIER_HOST] > 0);
     budget[TIER_HOST] = *host_tier ? r->asked[TIER_HOST] : 0;
@@ -65,6 +94,8 @@ int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_t
     }
     if (failed)
         return failed;
+    if (why)
+        say_why(r, &m, gpu, disk, why);
     return gpu ? choose_gpu(r, m.memory_free_bytes, room, budget, e) : check_sum(budget, m.memory_free_bytes, e);
 }
 

@@ -21,8 +21,11 @@ typedef struct budget_request {
     const device *device;   /* NULL: the CPU. A GPU has memory of its own, and there always is a host tier */
 } budget_request;
 
-/* PT_DOES_NOT_FIT where what is asked for is more than is free. */
-int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, pt_error *e);
+enum { BUDGETS_WHY_BYTES = 320 };
+
+/* PT_DOES_NOT_FIT where what is asked for is more than is free. why: what was free under which limit and the margins, for people, "" where
+ * everything was asked for; may be NULL. */
+int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, char why[BUDGETS_WHY_BYTES], pt_error *e);
 /* What the machine of a file may give: all that it has but the same margins, or what is asked for. */
 void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier);
 

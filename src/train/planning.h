@@ -13,6 +13,7 @@
 #include "profile/machine_file.h"
 #include "profile/profile.h"
 #include "report/explain.h"
+#include "train/budgets.h"
 
 typedef struct planning {
     /* given */
@@ -29,6 +30,7 @@ typedef struct planning {
     char machine_path[MACHINE_PATH_BYTES];
     bool host_tier;
     uint64_t budget[TIERS];
+    char room[BUDGETS_WHY_BYTES];    /* what is free here and which margins are left, for people */
     profile_request request;
     profile_result profile;          /* its costs are used, whatever they come from */
     bool profiled;                   /* they come from a profile */

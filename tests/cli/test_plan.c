@@ -220,6 +220,27 @@ static void machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weight
     check_refusal("unknown machine", status, 1, WORDS("abacus", "rtx3090"));
 }
 
+static void a_tier_that_a_machine_file_lacks_is_not_free(void **state)
+{
+    (void)state;
+    put_text("config.json", large);
+    int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "rtx3090", "--host-memory", "256GiB", "--disk-memory", "2TiB"),
+                           WORDS("--json"));
+    assert_int_equal(status, 0);
+    assert_non_null(strstr(text_of(scratch_path("err")), "says nothing of a disk"));
+    json_t *o = printed();
+    double read = number(o, "disk", "read_bytes"), written = number(o, "disk", "written_bytes");
+    assert_true(read > 100e9);
+    assert_true(number(o, "predicted", "step_s") >= read / 3.5e9 && number(o, "predicted", "step_s") >= written / 0.6e9);
+    json_decref(o);
+    status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "laptop16", "--device-memory", "64GiB"),
+                       WORDS("--host-memory", "2TiB", "--disk-memory", "0", "--json"));
+    assert_int_equal(status, 0);
+    o = printed();
+    assert_true(number(json_object_get(o, "queues"), "to_device", "busy_s") > 1); /* some 140 GB at half of 67 GB/s */
+    json_decref(o);
+}
+
 static void a_machine_file_that_lies_is_refused_by_its_key(void **state)
 {
     (void)state;
@@ -355,6 +376,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_says_what_is_missing_and_that_makes_it_fit),
         cmocka_unit_test(what_does_not_fit_names_the_largest_step_that_does),
         cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),
+        cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),
         cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
         cmocka_unit_test(a_plan_for_another_model_or_one_byte_too_big_is_refused),
         cmocka_unit_test(profiles_of_runs_are_used_and_stale_or_lying_ones_refused),

@@ -1,4 +1,4 @@
-/* The power of two that attention in bf16 takes with AVX-512, for test_attention_kernels.c. */
+/* The power of two that attention by pairs of bf16 takes, for test_attention_kernels.c. */
 #include "device/cpu/kernels/attention_vec.h"
 #include "device/cpu/kernels/isa.h"
 

@@ -13,7 +13,7 @@ static void check(shape s)
 {
     problem p = problem_open(s);
     compute(&p, 2);
-    assert_correct(&p, device_is_cuda(), s.type == PT_BF16 && (device_is_cuda() || cpu_gains_by_bf16() || cpu_has_amx()));
+    assert_correct(&p, device_is_cuda(), s.type == PT_BF16 && (device_is_cuda() || cpu_gains_by_bf16() || attention_by_amx(s.dim)));
     test_teardown(NULL);
 }
 

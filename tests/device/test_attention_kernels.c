@@ -107,6 +107,21 @@ static void compute_with(const copies *c, problem *p)
     workspace_close(&w, c, p);
 }
 
+/* Queries that follow keys which came before. */
+static void check_later_queries(const copies *c, pt_dtype type, bool rounded, int dim)
+{
+    for (int window = 0; window <= 77; window += 77) {
+        problem p = problem_open((shape){type, 1, 120, 251, 1, 1, dim, window, false, true, 0});
+        workspace w = workspace_open(&p.op.forward);
+        for (int64_t t = 0; t < tiles(&p); t++) {
+            spoil(&w);
+            c->tile(&p.op.forward, 0, 0, t, w.scratch);
+        }
+        workspace_close(&w, c, &p);
+        assert_correct(&p, false, rounded);
+    }
+}
+
 /* dk and dv span by span, and dq by itself. */
 static void compute_in_spans(const copies *c, problem *p)
 {
@@ -131,6 +146,7 @@ static void compute_in_spans(const copies *c, problem *p)
 static void check_copy(const copies *c, pt_dtype type, bool rounded, int multiple)
 {
     static const int dims[] = {3, 32, 40, 64, 80, 96, 128, ATT_MAX_DIM}, lengths[] = {19, 209, 210, 211};
+    check_later_queries(c, type, rounded, 64);
     for (size_t d = 0; d < sizeof(dims) / sizeof(*dims); d++)
         for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths) && dims[d] % multiple == 0; i++) {
             int t = lengths[i];

@@ -1,6 +1,9 @@
 /* The search against all plans: on models so small that every plan of the space can be built and simulated, what is found takes at
  * most 1% longer than the best there is.
  *
+ * The plans of a recipe keep the first chunks on the device and the next on the host (space.h). So that this is no assumption, the numbers of
+ * the best plan are also tried with every chunk at every home, updated at every place.
+ *
  * PT_EXHAUSTIVE_CASES=n looks at n models, default 5; PT_VERBOSE=1 prints each. */
 #include "search/random_problem.h"
 
@@ -118,6 +121,37 @@ static void show(const char *name, const plan *p, const uint64_t bytes[TIERS])
     print_message("; bytes %llu %llu %llu\n", (unsigned long long)bytes[0], (unsigned long long)bytes[1], (unsigned long long)bytes[2]);
 }
 
+/* The best plan's numbers with every home and place of update for each chunk, in whatever order. */
+static double any_homes(brute *b)
+{
+    static const plan_chunk with_host[] = {{TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}};
+    static const plan_chunk with_disk[] = {{TIER_DEVICE, TIER_DEVICE}, {TIER_DISK, TIER_DEVICE}};
+    const plan_chunk *choice = b->s.in->host_tier ? with_host : with_disk;
+    const int choices = b->s.in->host_tier ? 3 : 2;
+    const packing *k = &b->s.chunkings[b->fastest.recipe.chunking].packing;
+    double best = b->best;
+    pt_error e = {0};
+    plan p;
+    priced one;
+    int all = 1;
+    for (int i = 0; i < k->chunks_n; i++)
+        all *= choices;
+    if (recipe_plan(&b->s, &b->fastest.recipe, &p, &e))
+        fail_msg("%s", e.text);
+    for (int number = 0; number < all; number++) {
+        for (int i = 0, left = number; i < k->chunks_n; i++, left /= choices)
+            p.chunks[i] = choice[left % choices];
+        int fits = price_plan(b->s.in, k, &p, b->s.budget, best, 0, &one, &e);
+        if (fits < 0)
+            fail_msg("%s", e.text);
+        if (fits && getenv("PT_VERBOSE") && one.step_ns * 1.01 < b->best)
+            show("order", &p, one.bytes);
+        best = fits ? one.step_ns : best;
+    }
+    plan_free(&p);
+    return best;
+}
+
 static void show_both(const brute *b, const search_result *x)
 {
     pt_error e = {0};
@@ -132,7 +166,7 @@ static void show_both(const brute *b, const search_result *x)
 }
 
 /* How many times as long as the best there is what is found takes; 0: too few plans, or none of so few chunks fits. */
-static double compare(random_source *r, uint64_t number, long *plans)
+static double compare(random_source *r, uint64_t number, long *plans, double *out_of_order)
 {
     static brute b;
     problem p;
@@ -144,11 +178,12 @@ static double compare(random_source *r, uint64_t number, long *plans)
         all_plans(&b, &p, x.best.bytes[TIER_DISK] > 0);
         if (b.tried >= 1000 && b.best > 0) {
             ratio = x.best.step_ns / b.best;
+            *out_of_order = x.best.step_ns / any_homes(&b);
             *plans += b.tried;
             if (getenv("PT_VERBOSE") || ratio > 1.01)
-                print_message("case %llu: %ld plans, best %g, found %g after %d, %.2f s (%.4f)\n", (unsigned long long)number, b.tried,
-                              b.best, x.best.step_ns, x.tried, x.seconds, ratio);
-            if (ratio > 1.01)
+                print_message("case %llu: %ld plans, best %g, found %g after %d, %.2f s (%.4f; homes in any order %.4f)\n",
+                              (unsigned long long)number, b.tried, b.best, x.best.step_ns, x.tried, x.seconds, ratio, *out_of_order);
+            if (ratio > 1.01 || *out_of_order > 1.01)
                 show_both(&b, &x);
         }
         space_close(&b.s);
@@ -163,18 +198,20 @@ static void what_is_found_is_within_one_percent_of_the_best_of_all_plans(void **
     (void)state;
     random_source all = random_open();
     const char *given = getenv("PT_EXHAUSTIVE_CASES");
-    double worst = 1;
+    double worst = 1, worst_homes = 1;
     int cases = 0, exact = 0, wanted = given ? atoi(given) : 5;
     long plans = 0;
     for (uint64_t i = 0; cases < wanted; i++) {
         random_source r = random_fork(&all, i);
-        double ratio = compare(&r, i, &plans);
+        double homes = 0, ratio = compare(&r, i, &plans, &homes);
+        worst_homes = homes > worst_homes ? homes : worst_homes;
         worst = ratio > worst ? ratio : worst;
         cases += ratio > 0;
         exact += ratio > 0 && ratio < 1.0001;
     }
-    print_message("%d cases, %ld plans; worst %.4f, exact %d\n", cases, plans, worst, exact);
+    print_message("%d cases, %ld plans; worst %.4f, exact %d; beside homes in any order %.4f\n", cases, plans, worst, exact, worst_homes);
     assert_true(worst <= 1.01);
+    assert_true(worst_homes <= 1.01);
 }
 
 int main(void)

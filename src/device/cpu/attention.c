@@ -20,9 +20,13 @@
 
 enum { PART_KEYS = ATT_KEYS, MOST_PARTS = 64, MOST_UNITS = 4096 };
 
-typedef struct forward_job { const op_attention *o; pool *pool; int64_t tiles, at_once; } forward_job; /* tiles: of a head */
+typedef struct forward_job { const op_attention *o; pool *pool; int64_t tiles, at_once; } forward_job; /* tiles: of a head; at_once: of them by a task */
 
-enum { HEADS_ENOUGH = 8 }; /* for each thread */
+/* Less than 3% of the threads' time is lost while the last heads are computed. */
+static bool heads_keep_busy(int64_t heads, int64_t threads)
+{
+    return (heads + threads - 1) / threads * threads * 32 <= heads * 33;
+}
 
 static void forward_run(void *arg, int64_t task, int thread)
 {
@@ -121,6 +125,6 @@ void cpu_attention(pool *p, const op_attention *o)
         return;
     }
     forward_job job = {.o = o, .pool = p, .tiles = (o->q_len + ATT_QUERIES - 1) / ATT_QUERIES};
-    job.at_once = o->seqs * o->heads >= HEADS_ENOUGH * pool_threads(p) ? job.tiles : 1;
+    job.at_once = heads_keep_busy(o->seqs * o->heads, pool_threads(p)) ? job.tiles : 1;
     pool_run(p, o->seqs * o->heads * job.tiles / job.at_once, forward_run, &job);
 }

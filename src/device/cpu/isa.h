@@ -24,7 +24,7 @@ int cpu_isa(void);
 bool cpu_has_bf16(void);
 
 /* Multiplies them faster than it multiplies floats. Intel's processors do not: on Emerald Rapids vdpbf16ps reaches half the rate of
- * fp32 fma (bench_attention); AMX is what they are fast with. By the maker, not by a measurement: the bits follow from it. */
+ * fp32 fma (bench/results); AMX is what they are fast with. By the maker, not by a measurement: the bits follow from it. */
 bool cpu_gains_by_bf16(void);
 
 /* Multiplies tiles of bf16, and the system lets it. False without AVX512-BF16. */

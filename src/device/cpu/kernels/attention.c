@@ -9,7 +9,7 @@
  * A key that is not seen has the score -inf, which exp() makes an exact 0; m starts at the lowest
  * finite number. So a tile in which a query sees nothing leaves this query's bits alone, and its
  * result does not depend on what else is in its tile. (Only NaN and infinity in V can reach a query
- * that does not see them, as 0 * inf, from keys that its panel sees or that share an operand or a tile
+ * that does not see them, as 0 * inf, from keys that its vector sees (with AMX its panel) or that share an operand or a tile
  * with them; a run stops at them anyway.)
  */
 #include "device/cpu/kernels/attention_tile.h"
@@ -117,7 +117,7 @@ static void forward_panel(forward_tile *t, int64_t dim, const panel_view *view, 
     for (int64_t v = 0; v < view->vecs; v++)
         if (view->rows[v])
             softmax_lanes(t, view, view->lane + v * VEC, key, t->scores + v * VEC,
-                      t->max + view->lane + v * VEC, t->sum + view->lane + v * VEC, shrink + v * VEC);
+                          t->max + view->lane + v * VEC, t->sum + view->lane + v * VEC, shrink + v * VEC);
     panel_add_values(t, dim, view, shrink);
 }
 

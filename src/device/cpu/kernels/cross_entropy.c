@@ -6,8 +6,8 @@
  *     logits (fp32)   | 0 | 1 | 2 | 3 | 4 | 5 | ...
  *     dlogits (bf16)  |0|1|2|3| ...
  *
- * The target's logit is kept aside, since its element of dlogits is written last. The exponentials of the second pass lie where the
- * logits did then; else the third computes them again, the same bits.
+ * The target's logit is kept aside, since its element of dlogits is written last. If dlogits replace the logits, the second
+ * pass leaves the exponentials in their place and the third reads them; otherwise the third computes them again, the same bits.
  */
 #include "device/cpu/kernels/cross_entropy.h"
 #include "device/cpu/kernels/isa.h"
