@@ -333,6 +333,10 @@ static void price_contention(const machine_spec *x, costs *c)
     if (host && !x->cuda) { /* one processor and one memory do the work of both */
         both_slow(c, COST_HOST, COST_MATH, 2);
         both_slow(c, COST_HOST, COST_MEMORY, 2);
+        for (cost_class copy = COST_TO_DEVICE; copy <= COST_FROM_DEVICE; copy++) {
+            both_slow(c, COST_MEMORY, copy, 2);
+            both_slow(c, COST_HOST, copy, 2);
+        }
     }
 }
 

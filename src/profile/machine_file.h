@@ -14,7 +14,8 @@
  * between two operations of the device. "both_ways" is the share of its bandwidth that a direction keeps while the other
  * one is busy too. Memory of the host is that of the whole machine, all else is one device's.
  *
- * "host" and "disk" may be missing: the tier does not exist. "link" is needed where there is a host. "ranks" (1 if missing)
+ * "host" and "disk" may be missing: the tier does not exist (where one is asked for all the same, a CPU's host tier is a part of its
+ * RAM, and a common disk is assumed). "link" is needed where there is a host. "ranks" (1 if missing)
  * devices share the model's states; "collective_bandwidth", what one of them receives from the others, is then needed.
  * Zero, negative, NaN, absurd or unknown entries are PT_FAILED with file, key and mend.
  */

@@ -59,11 +59,18 @@ static void write_tier(FILE *out, const explanation *x, tier t)
     fputc('\n', out);
 }
 
-/* One line for each part between semicolons. */
+/* One line for each part between semicolons, or two where the name of the limit is long. */
 static void write_room(FILE *out, const char *room)
 {
-    for (const char *word = "room     "; room && *room; word = "         ") {
+    for (const char *word = "free     "; room && *room; word = "         ") {
         size_t n = strcspn(room, ";");
+        const char *limit = n > 90 ? strstr(room, "), ") : NULL;
+        if (limit && limit < room + n) {
+            fprintf(out, "%s%.*s,\n", word, (int)(limit + 1 - room), room);
+            n -= (size_t)(limit + 3 - room);
+            room = limit + 3;
+            word = "         ";
+        }
         fprintf(out, "%s%.*s\n", word, (int)n, room);
         room += n + strspn(room + n, "; ");
     }

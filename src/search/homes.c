@@ -16,35 +16,43 @@
 
 enum { PAIRS_MOST = 48 }; /* chunks: of more a single one matters little, and there are many pairs */
 
+typedef struct turning { walk *w; candidate *c; uint64_t written; } turning;
+
 /* 1: the plan as it is now is faster than before, by so much that it is no rounding. */
-static int is_faster(walk *w, candidate *c)
+static int is_faster(turning *t)
 {
     priced p;
-    int fits = price_plan(w->s.in, &c->packing, &c->plan, w->s.budget, c->step_ns * 0.999, 0, &p, w->e);
-    w->s.tried++;
-    if (fits > 0) {
-        c->step_ns = p.step_ns;
-        memcpy(c->bytes, p.bytes, sizeof c->bytes);
-    }
-    return fits;
+    candidate *c = t->c;
+    int fits = price_plan(t->w->s.in, &c->packing, &c->plan, t->w->s.budget, c->step_ns * 0.999, 0, &p, t->w->e);
+    t->w->s.tried++;
+    if (fits <= 0)
+        return fits;
+    if (p.written > t->written && p.step_ns > c->step_ns * WORTH_WRITING)
+        return 0;
+    t->written = p.written;
+    c->step_ns = p.step_ns;
+    memcpy(c->bytes, p.bytes, sizeof c->bytes);
+    return 1;
 }
 
-static int turn_one(walk *w, candidate *c, int i)
+static int turn_one(turning *t, int i)
 {
     static const plan_chunk places[] = {
         {TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}, {TIER_DISK, TIER_HOST}, {TIER_DISK, TIER_DEVICE}};
-    const plan_chunk before = c->plan.chunks[i];
-    for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
+    const space *s = &t->w->s;
+    plan_chunk *at = &t->c->plan.chunks[i];
+    const plan_chunk before = *at;
+    for (size_t k = 0; k < sizeof places / sizeof *places && !walk_is_over(t->w); k++) {
         const plan_chunk x = places[k];
         bool same = x.home == before.home && x.update == before.update;
-        if (same || !space_has(&w->s, x.home) || (x.update == TIER_HOST && !w->s.in->host_tier))
+        if (same || !space_has(s, x.home) || (x.update == TIER_HOST && !s->in->host_tier))
             continue;
-        c->plan.chunks[i] = x;
-        int faster = is_faster(w, c);
+        *at = x;
+        int faster = is_faster(t);
         if (faster)
             return faster;
     }
-    c->plan.chunks[i] = before;
+    *at = before;
     return 0;
 }
 
@@ -55,26 +63,28 @@ static void exchange(plan *p, int i, int j)
     p->chunks[j] = x;
 }
 
-static int turn_two(walk *w, candidate *c, int i, int j)
+static int turn_two(turning *t, int i, int j)
 {
-    const plan_chunk *x = &c->plan.chunks[i], *y = &c->plan.chunks[j];
+    plan *p = &t->c->plan;
+    const plan_chunk *x = &p->chunks[i], *y = &p->chunks[j];
     if (x->home == y->home && x->update == y->update)
         return 0;
-    exchange(&c->plan, i, j);
-    int faster = is_faster(w, c);
+    exchange(p, i, j);
+    int faster = is_faster(t);
     if (!faster)
-        exchange(&c->plan, i, j);
+        exchange(p, i, j);
     return faster;
 }
 
 static uint64_t chunk_bytes(const packing *k, int i) { return 2 * chunk_weight_bytes(k, i) + chunk_state_bytes(k, i); }
 
 /* Chunk i comes to the device, and the first or the last chunks that live there go where it was, until `share` of what it takes is free. */
-static int turn_against(walk *w, candidate *c, int i, bool last, double share)
+static int turn_against(turning *t, int i, bool last, double share)
 {
-    const int n = c->plan.chunks_n;
-    plan_chunk before[PAIRS_MOST], *at = c->plan.chunks;
-    double need = share * (double)chunk_bytes(&c->packing, i), gone = 0;
+    const packing *sizes = &t->c->packing;
+    const int n = t->c->plan.chunks_n;
+    plan_chunk before[PAIRS_MOST], *at = t->c->plan.chunks;
+    double need = share * (double)chunk_bytes(sizes, i), gone = 0;
     memcpy(before, at, (size_t)n * sizeof *before);
     at[i] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
     for (int k = 0; k < n && gone < need; k++) {
@@ -82,9 +92,9 @@ static int turn_against(walk *w, candidate *c, int i, bool last, double share)
         if (j == i || at[j].home != TIER_DEVICE)
             continue;
         at[j] = before[i];
-        gone += (double)chunk_bytes(&c->packing, j);
+        gone += (double)chunk_bytes(sizes, j);
     }
-    int faster = is_faster(w, c);
+    int faster = is_faster(t);
     if (!faster)
         memcpy(at, before, (size_t)n * sizeof *before);
     return faster;
@@ -99,27 +109,29 @@ static bool all_on_device(const plan *p)
 }
 
 /* Everything that can be done with chunk i: how much of it was a gain. */
-static int turn(walk *w, candidate *c, int i)
+static int turn(turning *t, int i)
 {
-    const int n = c->plan.chunks_n;
-    int found = turn_one(w, c, i);
-    for (int k = 0; k < 6 && found >= 0 && n <= PAIRS_MOST && c->plan.chunks[i].home != TIER_DEVICE; k++) {
-        int faster = turn_against(w, c, i, k % 2, 0.25 * (1 << k / 2)); /* slots become smaller too where the largest comes */
+    const plan *p = &t->c->plan;
+    const int n = p->chunks_n;
+    int found = turn_one(t, i);
+    for (int k = 0; k < 6 && found >= 0 && n <= PAIRS_MOST && p->chunks[i].home != TIER_DEVICE && !walk_is_over(t->w); k++) {
+        int faster = turn_against(t, i, k % 2, 0.25 * (1 << k / 2)); /* slots become smaller too where the largest comes */
         found = faster < 0 ? faster : found + faster;
     }
-    for (int j = i + 1; j < n && found >= 0 && n <= PAIRS_MOST && !walk_is_over(w); j++) {
-        int faster = turn_two(w, c, i, j);
+    for (int j = i + 1; j < n && found >= 0 && n <= PAIRS_MOST && !walk_is_over(t->w); j++) {
+        int faster = turn_two(t, i, j);
         found = faster < 0 ? faster : found + faster;
     }
     return found;
 }
 
-int walk_turn_homes(walk *w, candidate *c)
+int walk_turn_homes(walk *w, candidate *c, uint64_t written)
 {
+    turning t = {w, c, written};
     for (int found = !all_on_device(&c->plan); found;) {
         found = 0;
         for (int i = 0; i < c->plan.chunks_n && !walk_is_over(w); i++) {
-            int faster = turn(w, c, i);
+            int faster = turn(&t, i);
             if (faster < 0)
                 return faster;
             found += faster;

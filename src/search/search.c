@@ -9,6 +9,7 @@
  *      twice the length; only large gains count at first, from the best and from what is nearly as fast with other chunks,
  *      another cut or stride; in the end all neighbours of the best are looked at without corrections
  *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves
+ *   5  in what is left of the time, single chunks of the best at other homes (homes.c)
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
  * What was priced once is remembered and not priced again.
@@ -20,10 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All of them whatever the clock says, unless it was set: the result is never worse than one. */
+/* The result is never worse than one of them, so that they get as much time again where none was set. */
 static int try_policies(walk *w)
 {
-    for (policy p = 0; p < POLICIES && !(w->s.in->seconds > 0 && walk_is_over(w)); p++) {
+    const double until = w->begun + (w->s.in->seconds > 0 ? 1 : 2) * w->limit_s;
+    for (policy p = 0; p < POLICIES && walk_now_s() < until; p++) {
         int fits = policy_price(&w->s, p, &w->policies[p], w->e);
         if (fits < 0)
             return fits;
@@ -242,22 +244,26 @@ static int make_candidate(const space *s, const priced *x, const char *name, can
     return failed;
 }
 
-/* Of the best plan, and of the best with chunks of other sizes. */
-static int turn_homes(walk *w, candidate *best)
+static double time_of(const search_input *in) { return in->seconds > 0 ? in->seconds : 0.5; }
+
+/* Of the best plan, which was made from `from`, and of the best with chunks of other sizes. */
+static int turn_homes(walk *w, const priced *from, candidate *best)
 {
-    bool seen[SPACE_CHUNKINGS] = {false};
-    int failed = walk_turn_homes(w, best);
+    enum { OF_A_SIZE = 4 };
+    int seen[SPACE_CHUNKINGS] = {0};
+    int failed = walk_turn_homes(w, best, from->written);
     for (int i = 0; i < w->kept_n && !failed && !walk_is_over(w); i++) {
         const priced *x = &w->kept[i];
+        const double enough = x->written > from->written ? WORTH_WRITING : 0.999;
         candidate c;
-        if (seen[x->recipe.chunking] || x->step_ns > 2 * best->step_ns)
+        if (x == from || seen[x->recipe.chunking] == OF_A_SIZE || x->step_ns > 2 * best->step_ns)
             continue;
-        seen[x->recipe.chunking] = true;
+        seen[x->recipe.chunking]++;
         failed = make_candidate(&w->s, x, best->name, &c, w->e);
         if (failed)
             return failed;
-        failed = walk_turn_homes(w, &c);
-        if (!failed && c.step_ns < x->step_ns && c.step_ns < best->step_ns * 0.999) { /* then it is proven too */
+        failed = walk_turn_homes(w, &c, x->written);
+        if (!failed && c.step_ns < x->step_ns && c.step_ns < best->step_ns * enough) { /* then it is proven too */
             candidate other = *best;
             *best = c;
             c = other;
@@ -272,9 +278,11 @@ static int finish(walk *w, search_result *out)
     int failed = prove_best(w);
     if (failed)
         return failed;
-    failed = make_candidate(&w->s, tasteful(w), "search", &out->best, w->e);
+    const priced *best = tasteful(w);
+    failed = make_candidate(&w->s, best, "search", &out->best, w->e);
+    w->limit_s = time_of(w->s.in);
     if (!failed && w->s.in->training)
-        failed = turn_homes(w, &out->best);
+        failed = turn_homes(w, best, &out->best);
     out->tried = w->s.tried;
     out->seconds = walk_now_s() - w->begun;
     out->first_good_s = out->seconds;
@@ -316,7 +324,7 @@ int search_plan(const search_input *in, search_result *out, pt_error *e)
     if (!w)
         return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
     w->begun = walk_now_s();
-    w->limit_s = in->seconds > 0 ? in->seconds : 0.5;
+    w->limit_s = 0.85 * time_of(in); /* the rest is for homes out of order */
     w->e = e;
     w->order = malloc(MOVES * sizeof *w->order);
     int failed = w->order ? space_open(&w->s, in, e) : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");

@@ -53,10 +53,12 @@ static int complete_machine(planning *p, pt_error *e)
 {
     machine_spec *x = &p->machine;
     const uint64_t host = p->o->host_memory;
+    if (p->o->profile_file)
+        return 0;
     if (x->cuda && !x->memory_bytes[TIER_HOST] && host != PT_AUTO && host)
         return pt_fail(e, PT_USAGE, "--host-memory, and %s says nothing of a host: add \"host\" and \"link\" to it, or leave the option out",
                        p->machine_path);
-    if (!p->budget[TIER_DISK] || x->read_bandwidth > 0 || p->o->profile_file)
+    if (!p->budget[TIER_DISK] || x->read_bandwidth > 0)
         return 0;
     x->memory_bytes[TIER_DISK] = p->budget[TIER_DISK];
     x->read_bandwidth = 3.5e9, x->write_bandwidth = 0.6e9;
