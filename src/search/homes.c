@@ -16,7 +16,7 @@
 
 enum { PAIRS_MOST = 48 }; /* chunks: of more a single one matters little, and there are many pairs */
 
-typedef struct turning { walk *w; candidate *c; uint64_t written; } turning;
+typedef struct turning { walk *w; candidate *c; uint64_t *written; } turning;
 
 /* 1: the plan as it is now is faster than before, by so much that it is no rounding. */
 static int is_faster(turning *t)
@@ -27,9 +27,9 @@ static int is_faster(turning *t)
     t->w->s.tried++;
     if (fits <= 0)
         return fits;
-    if (p.written > t->written && p.step_ns > c->step_ns * WORTH_WRITING)
+    if (p.written > *t->written && p.step_ns > c->step_ns * WORTH_WRITING)
         return 0;
-    t->written = p.written;
+    *t->written = p.written;
     c->step_ns = p.step_ns;
     memcpy(c->bytes, p.bytes, sizeof c->bytes);
     return 1;
@@ -78,7 +78,8 @@ static int turn_two(turning *t, int i, int j)
 
 static uint64_t chunk_bytes(const packing *k, int i) { return 2 * chunk_weight_bytes(k, i) + chunk_state_bytes(k, i); }
 
-/* Chunk i comes to the device, and the first or the last chunks that live there go where it was, until `share` of what it takes is free. */
+/* Chunk i comes to the device, and the first or the last chunks that live there go where it was, until `share` of what it takes is
+ * free. */
 static int turn_against(turning *t, int i, bool last, double share)
 {
     const packing *sizes = &t->c->packing;
@@ -125,7 +126,7 @@ static int turn(turning *t, int i)
     return found;
 }
 
-int walk_turn_homes(walk *w, candidate *c, uint64_t written)
+int walk_turn_homes(walk *w, candidate *c, uint64_t *written)
 {
     turning t = {w, c, written};
     for (int found = !all_on_device(&c->plan); found;) {

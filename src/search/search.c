@@ -246,27 +246,31 @@ static int make_candidate(const space *s, const priced *x, const char *name, can
 
 static double time_of(const search_input *in) { return in->seconds > 0 ? in->seconds : 0.5; }
 
-/* Of the best plan, which was made from `from`, and of the best with chunks of other sizes. */
+/* Of the best plan, which was made from `from`, and of the best with chunks of other sizes and other times of update. */
 static int turn_homes(walk *w, const priced *from, candidate *best)
 {
-    enum { OF_A_SIZE = 4 };
-    int seen[SPACE_CHUNKINGS] = {0};
-    int failed = walk_turn_homes(w, best, from->written);
+    enum { OF_A_KIND = 4 };
+    int seen[SPACE_CHUNKINGS][UPDATE_END + 1] = {{0}};
+    uint64_t best_written = from->written;
+    int failed = walk_turn_homes(w, best, &best_written);
     for (int i = 0; i < w->kept_n && !failed && !walk_is_over(w); i++) {
         const priced *x = &w->kept[i];
-        const double enough = x->written > from->written ? WORTH_WRITING : 0.999;
+        int *tried = &seen[x->recipe.chunking][x->recipe.update];
+        uint64_t written = x->written;
         candidate c;
-        if (x == from || seen[x->recipe.chunking] == OF_A_SIZE || x->step_ns > 2 * best->step_ns)
+        if (x == from || *tried == OF_A_KIND || x->step_ns > 2 * best->step_ns)
             continue;
-        seen[x->recipe.chunking]++;
+        ++*tried;
         failed = make_candidate(&w->s, x, best->name, &c, w->e);
         if (failed)
             return failed;
-        failed = walk_turn_homes(w, &c, x->written);
+        failed = walk_turn_homes(w, &c, &written);
+        double enough = written > best_written ? WORTH_WRITING : 0.999;
         if (!failed && c.step_ns < x->step_ns && c.step_ns < best->step_ns * enough) { /* then it is proven too */
             candidate other = *best;
             *best = c;
             c = other;
+            best_written = written;
         }
         candidate_free(&c);
     }

@@ -16,7 +16,7 @@ typedef struct search_input {
     bool host_tier;
     bool evaluates;       /* SCHEDULE_EVAL must fit beside the steps */
     int64_t micro_batch;  /* 0: searched */
-    double seconds;       /* time for the search; 0: the default, 0.5 */
+    double seconds;       /* time for the search; 0: the default, 0.5, and as much again where policies take it */
 } search_input;
 
 typedef struct candidate {

@@ -1,8 +1,8 @@
 /* space.h - what the search walks through, and the parts of search/ share.
  *
  * A plan of 100 layers has some hundreds of numbers, but good plans have a shape: the first chunks live on the device,
- * the next on the host, the rest on the disk (single chunks are moved at the end: homes.c); updates elsewhere follow a stride. A `recipe` is such a plan in few
- * numbers, with a save level and a place for each layer; it becomes a plan by recipe_plan.
+ * the next on the host, the rest on the disk (homes.c moves single chunks at the end); updates elsewhere follow a stride. A
+ * `recipe` is such a plan in few numbers, with a save level and a place for each layer; it becomes a plan by recipe_plan.
  *
  *   recipe --estimate--> time and bytes by sums alone, about a microsecond      (prunes, orders)
  *          --price-----> schedules built and simulated, about a millisecond     (decides)

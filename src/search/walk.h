@@ -48,10 +48,10 @@ double walk_with_tasks(const space *s, const recipe *r, double ns);
 /* A descent whose end is one of the starts, if it is among the best. */
 void walk_find_start(walk *w, int chunking, const split *cut);
 
-/* homes.c: single chunks of a plan at other homes than a recipe can say, as far as that is faster. written: what it writes to the disk in
- * a step; to write more has to be worth it. */
+/* homes.c: single chunks of a plan at other homes than a recipe can say, as far as that is faster. *written: what it writes to the
+ * disk in a step, before and after; to write more has to be worth it. */
 #define WORTH_WRITING 0.995
-int walk_turn_homes(walk *w, candidate *c, uint64_t written);
+int walk_turn_homes(walk *w, candidate *c, uint64_t *written);
 
 /* How far an estimate may be beyond the budgets, and how much slower than where we are. */
 double walk_memory_slack(const walk *w);

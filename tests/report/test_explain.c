@@ -25,7 +25,9 @@ static int setup_open(random_source *r, setup *s)
     s->search = (search_input){.model = s->c.model, .shape = &s->c.shape, .costs = &s->costs, .training = true, .clipping = s->c.clipping,
                                .host_tier = s->c.input.host_tier, .budget = {1u << 28, s->c.input.host_tier ? 1u << 28 : 0, 1u << 28}};
     s->best = (candidate){.packing = s->c.packing, .plan = s->c.plan};
-    s->input = (explain_input){.search = &s->search, .best = &s->best, .machine = "a machine", .source = "made up", .steps = 10};
+    s->input = (explain_input){.search = &s->search, .best = &s->best, .machine = "a machine", .source = "made up", .steps = 10,
+                               .room = "1.00 GiB free (/sys/fs/cgroup/a/group/with/a/rather/long/name/of/its/own/memory.max), 512 MiB of them "
+                                       "left to other programs; 2.00 GiB free (disk), 1.00 GiB of them left to other programs"};
     int fits = search_price(&s->search, &s->best, &e);
     if (fits < 0)
         fail_msg("%s", e.text);
@@ -102,6 +104,8 @@ static void any_plan_is_explained_on_one_screen(void **state)
             char *text = explain_text(&x);
             assert_non_null(text);
             check_screen(text);
+            assert_non_null(strstr(text, "memory.max),\n         512 MiB of them left"));
+            assert_non_null(strstr(text, "\n         2.00 GiB free (disk), 1.00 GiB of them left to other programs\n"));
             free(text);
             check_object(&s, &x);
             check_shares(&x.forecast);

@@ -212,11 +212,24 @@ static void what_is_found_is_within_one_percent_of_the_best_of_all_plans(void **
     }
     print_message("%d cases, %ld plans; worst %.4f, exact %d; beside homes in any order %.4f\n", cases, plans, worst, exact, worst_homes);
     assert_true(worst <= 1.01);
-    assert_true(worst_homes <= 1.05); /* of 480 models the worst was 1.034; 3.3 before single chunks were moved */
+    assert_true(worst_homes <= 1.05); /* of 320 models the worst was 1.022, but for one where recipes miss too */
+}
+
+/* Three chunks, of which only the one between is small enough to leave for the disk: no recipe says so. By the first chunks on the device
+ * alone a step takes 3.3 times as long. */
+static void homes_out_of_order_are_found(void **state)
+{
+    (void)state;
+    const random_source fixed = {1795364747041537, 0};
+    random_source r = random_fork(&fixed, 12);
+    double homes = 0, ratio = compare(&r, 12, &(long){0}, &homes);
+    assert_true(ratio > 0 && ratio < 0.5); /* beside the best of all recipes of so few chunks */
+    assert_true(homes <= 1.05);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_found_is_within_one_percent_of_the_best_of_all_plans)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(homes_out_of_order_are_found),
+                                       cmocka_unit_test(what_is_found_is_within_one_percent_of_the_best_of_all_plans)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

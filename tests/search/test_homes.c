@@ -1,6 +1,6 @@
 #include "random_plan.h"
 
-#include "search/search.h"
+#include "search/space.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,6 +82,26 @@ static int plan_homes(const fixture *f, int homes[TIERS])
     return 0;
 }
 
+/* The costs of test_stride.c, for which the model says 6. */
+static void the_stride_of_the_model_is_among_those_that_are_tried(void **state)
+{
+    fixture *f = *state;
+    pt_error e = {0};
+    space s;
+    set_budget(f, f->states_bytes / 2, 2 * f->states_bytes, 0);
+    f->costs.to_device = (cost_curve){1, {1}, {0.1}};
+    f->costs.update_device = (cost_curve){1, {1}, {0.02}};
+    f->costs.update_host = (cost_curve){1, {1}, {0.5}};
+    assert_int_equal(space_open(&s, &f->in, &e), 0);
+    assert_int_equal(s.stride, 6);
+    space_close(&s);
+    f->costs.update_host = (cost_curve){0}; /* the host costs nothing: no stride is worth it */
+    assert_int_equal(space_open(&s, &f->in, &e), 0);
+    assert_int_equal(s.stride, 0);
+    space_close(&s);
+    costs_init(&f->costs);
+}
+
 static void the_disk_stays_empty_where_the_host_has_room(void **state)
 {
     fixture *f = *state;
@@ -159,6 +179,7 @@ static void what_is_missing_without_a_disk_is_what_a_plan_without_one_needs(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_stride_of_the_model_is_among_those_that_are_tried),
         cmocka_unit_test(the_disk_stays_empty_where_the_host_has_room),
         cmocka_unit_test(a_disk_too_small_for_everything_holds_what_the_device_does_not),
         cmocka_unit_test(device_and_host_together_hold_what_neither_does),

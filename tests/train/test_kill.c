@@ -192,7 +192,7 @@ static void interrupt(int number, int expected, const char *name)
         sleep_seconds(0.01);
     kill(child, number);
     int status = program_wait(child);
-    if (status != expected || !strstr(text_of(err_path()), "--resume"))
+    if (status != expected || !strstr(text_of(err_path()), "--resume") || !strstr(text_of(err_path()), "at its peak"))
         fail_msg("exit status %d: %s", status, text_of(err_path()));
     int step = newest_checkpoint(out);
     assert_true(step >= 3);

@@ -20,7 +20,11 @@
 
 enum { PART_KEYS = ATT_KEYS, MOST_PARTS = 64, MOST_UNITS = 4096 };
 
-typedef struct forward_job { const op_attention *o; pool *pool; int64_t tiles, at_once; } forward_job; /* tiles: of a head; at_once: of them by a task */
+typedef struct forward_job {
+    const op_attention *o;
+    pool *pool;
+    int64_t tiles, at_once; /* of a head; of them by a task */
+} forward_job;
 
 /* Less than 3% of the threads' time is lost while the last heads are computed. */
 static bool heads_keep_busy(int64_t heads, int64_t threads)

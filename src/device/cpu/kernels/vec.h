@@ -165,7 +165,8 @@ static INLINE vu bf16_upper(vf x)
 #if VEC_LANES == 16
     __m512i odd_up = _mm512_mask_add_epi32((__m512i)rounded, _mm512_test_epi32_mask((__m512i)u, _mm512_set1_epi32(0x10000)),
                                            (__m512i)rounded, _mm512_set1_epi32(1));
-    return (vu)_mm512_mask_or_epi32(odd_up, _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q), (__m512i)u, _mm512_set1_epi32(0x400000));
+    __mmask16 nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+    return (vu)_mm512_mask_or_epi32(odd_up, nan, (__m512i)u, _mm512_set1_epi32(0x400000));
 #else
     return (vu)vec_select(x != x, (vf)(u | 0x400000u), (vf)(rounded + ((u >> 16) & 1)));
 #endif
