@@ -2,7 +2,8 @@
  *
  * A recipe keeps the first chunks on the device, the next on the host and the rest on the disk: few numbers say where all are. But
  * chunks differ in size, and in what they are for. At the end single chunks of the best plan are therefore sent elsewhere, two
- * are exchanged, and one takes the place of as many as it needs, as long as that makes it faster and there is time:
+ * are exchanged, and one takes the place of as many as it needs or leaves its own to as many as fit, as long as that makes it
+ * faster and there is time:
  *
  *     device, disk, disk               the second chunk does not fit the device, the third, which is smaller, does:
  *     device, disk, device
@@ -80,24 +81,53 @@ static uint64_t chunk_bytes(const packing *k, int i) { return 2 * chunk_weight_b
 
 /* Chunk i comes to the device, and the first or the last chunks that live there go where it was, until `share` of what it takes is
  * free. */
-static int turn_against(turning *t, int i, bool last, double share)
+static void come(candidate *c, int i, bool last, double share)
 {
-    const packing *sizes = &t->c->packing;
-    const int n = t->c->plan.chunks_n;
-    plan_chunk before[PAIRS_MOST], *at = t->c->plan.chunks;
-    double need = share * (double)chunk_bytes(sizes, i), gone = 0;
-    memcpy(before, at, (size_t)n * sizeof *before);
+    plan_chunk *at = c->plan.chunks;
+    const plan_chunk before = at[i];
+    const int n = c->plan.chunks_n;
+    double need = share * (double)chunk_bytes(&c->packing, i), gone = 0;
     at[i] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
     for (int k = 0; k < n && gone < need; k++) {
         int j = last ? n - 1 - k : k;
         if (j == i || at[j].home != TIER_DEVICE)
             continue;
-        at[j] = before[i];
-        gone += (double)chunk_bytes(sizes, j);
+        at[j] = before;
+        gone += (double)chunk_bytes(&c->packing, j);
     }
-    int faster = is_faster(t);
+}
+
+/* Chunk i leaves the device, and the first or the last chunks elsewhere come, as many as fit `share` of what it took; it goes where the
+ * first of them was. */
+static void leave(candidate *c, int i, bool last, double share)
+{
+    plan_chunk *at = c->plan.chunks;
+    const int n = c->plan.chunks_n;
+    double room = share * (double)chunk_bytes(&c->packing, i);
+    for (int k = 0; k < n; k++) {
+        int j = last ? n - 1 - k : k;
+        double takes = (double)chunk_bytes(&c->packing, j);
+        if (j == i || at[j].home == TIER_DEVICE || takes > room)
+            continue;
+        if (at[i].home == TIER_DEVICE)
+            at[i] = at[j];
+        at[j] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
+        room -= takes;
+    }
+}
+
+static int turn_many(turning *t, int i, bool last, double share)
+{
+    plan_chunk before[PAIRS_MOST], *at = t->c->plan.chunks;
+    size_t bytes = (size_t)t->c->plan.chunks_n * sizeof *before;
+    memcpy(before, at, bytes);
+    if (at[i].home == TIER_DEVICE)
+        leave(t->c, i, last, share);
+    else
+        come(t->c, i, last, share);
+    int faster = memcmp(before, at, bytes) ? is_faster(t) : 0;
     if (!faster)
-        memcpy(at, before, (size_t)n * sizeof *before);
+        memcpy(at, before, bytes);
     return faster;
 }
 
@@ -112,11 +142,10 @@ static bool all_on_device(const plan *p)
 /* Everything that can be done with chunk i: how much of it was a gain. */
 static int turn(turning *t, int i)
 {
-    const plan *p = &t->c->plan;
-    const int n = p->chunks_n;
+    const int n = t->c->plan.chunks_n;
     int found = turn_one(t, i);
-    for (int k = 0; k < 6 && found >= 0 && n <= PAIRS_MOST && p->chunks[i].home != TIER_DEVICE && !walk_is_over(t->w); k++) {
-        int faster = turn_against(t, i, k % 2, 0.25 * (1 << k / 2)); /* slots become smaller too where the largest comes */
+    for (int k = 0; k < 6 && found >= 0 && n <= PAIRS_MOST && !walk_is_over(t->w); k++) {
+        int faster = turn_many(t, i, k % 2, 0.25 * (1 << k / 2)); /* slots become smaller too where the largest comes */
         found = faster < 0 ? faster : found + faster;
     }
     for (int j = i + 1; j < n && found >= 0 && n <= PAIRS_MOST && !walk_is_over(t->w); j++) {

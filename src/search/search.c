@@ -9,7 +9,7 @@
  *      twice the length; only large gains count at first, from the best and from what is nearly as fast with other chunks,
  *      another cut or stride; in the end all neighbours of the best are looked at without corrections
  *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves
- *   5  in what is left of the time, single chunks of the best at other homes (homes.c)
+ *   5  in what is left of the time, single chunks of the best at other homes (result.c, homes.c)
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
  * What was priced once is remembered and not priced again.
@@ -17,7 +17,6 @@
 #include "search/walk.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +72,29 @@ static void begin_afresh(walk *w, const priced *least)
         w->s.fill[t] = (uint64_t)((double)(w->s.fill[t] > w->s.budget[t] ? w->s.fill[t] : w->s.budget[t]) * (w->wide ? walk_memory_slack(w) : 1));
 }
 
+/* Where the estimate finds nothing that fits: what the most economical plan is made of, cut in another way. Budgets that are full to
+ * the brim leave no room for what an estimate is wrong by. More slots for updates may take less: gradients leave sooner. */
+static int follow_least(walk *w, const recipe *from, const priced *least)
+{
+    const recipe *like = &least->recipe;
+    const int of = recipe_chunks(&w->s, like), chunks = recipe_chunks(&w->s, from);
+    int found = 0;
+    for (int slots = 1; slots <= 3 && !found && !walk_is_over(w); slots++) {
+        recipe r = *from;
+        priced p;
+        recipe_blocks(&w->s, &r, 0, w->s.layers, SAVE_INPUT, (tier)like->place[0]);
+        r.persist = (like->persist * chunks + of - 1) / of;
+        r.on_host = like->persist + like->on_host == of ? chunks - r.persist : like->on_host * chunks / of;
+        r.stride = like->stride;
+        r.n_update = slots;
+        recipe_normalise(&w->s, &r);
+        found = walk_try(w, &r, walk_best_ns(w) * walk_time_slack(w), &p);
+        if (found > 0)
+            return walk_improve(w, p);
+    }
+    return found;
+}
+
 /* One start more, followed where it is not much slower than the best. What does not fit shows what the estimate is wrong by; where
  * nothing is found after that, it was corrected by too much. */
 static int follow(walk *w, const recipe *from, const priced *least)
@@ -92,13 +114,13 @@ static int follow(walk *w, const recipe *from, const priced *least)
             if (!memcmp(last, w->s.fill, sizeof last)) /* too slow, or it would be the same again */
                 return 0;
         } else if (!i) {
-            return 0;
+            break;
         } else {
             for (int t = 0; t < TIERS; t++)
                 w->s.fill[t] = last[t] / 2 + w->s.fill[t] / 2;
         }
     }
-    return 0;
+    return walk_is_over(w) ? 0 : follow_least(w, from, least);
 }
 
 /* Where the best of each size of chunk, cut and time of update leads, for models of few layers. */
@@ -201,114 +223,6 @@ static int walk_all(walk *w, const priced *least)
     return failed;
 }
 
-/* ---- result ---- */
-
-/* Of those as fast as the fastest, the one that writes least to the disk, then the one that needs least. */
-static priced *tasteful(walk *w)
-{
-    priced *best = &w->kept[0];
-    for (int i = 1; i < w->kept_n && w->kept[i].step_ns <= w->kept[0].step_ns * 1.005; i++) {
-        priced *x = &w->kept[i];
-        if (x->written != best->written ? x->written < best->written : x->bytes[TIER_DEVICE] < best->bytes[TIER_DEVICE])
-            best = x;
-    }
-    return best;
-}
-
-/* The fastest was proven before it was kept, others only are here: that shows what they need, and some may not fit. */
-static int prove_best(walk *w)
-{
-    for (priced *x = tasteful(w); !x->proven; x = tasteful(w)) {
-        const recipe r = x->recipe;
-        int fits = recipe_price(&w->s, &r, 0, 0, x, w->e);
-        if (fits < 0)
-            return fits;
-        if (!fits)
-            memmove(x, x + 1, (size_t)(&w->kept[w->kept_n--] - (x + 1)) * sizeof *x);
-    }
-    return 0;
-}
-
-static int make_candidate(const space *s, const priced *x, const char *name, candidate *out, pt_error *e)
-{
-    const packing *k = &s->chunkings[x->recipe.chunking].packing;
-    memset(out, 0, sizeof *out);
-    snprintf(out->name, sizeof out->name, "%s", name);
-    int failed = pack(s->in->model, s->in->shape, k->chunk_bytes, &out->packing, e);
-    if (!failed)
-        failed = recipe_plan(s, &x->recipe, &out->plan, e);
-    out->step_ns = x->step_ns;
-    memcpy(out->bytes, x->bytes, sizeof out->bytes);
-    if (failed)
-        candidate_free(out);
-    return failed;
-}
-
-static double time_of(const search_input *in) { return in->seconds > 0 ? in->seconds : 0.5; }
-
-/* Of the best plan, which was made from `from`, and of the best with chunks of other sizes and other times of update. */
-static int turn_homes(walk *w, const priced *from, candidate *best)
-{
-    enum { OF_A_KIND = 4 };
-    int seen[SPACE_CHUNKINGS][UPDATE_END + 1] = {{0}};
-    uint64_t best_written = from->written;
-    int failed = walk_turn_homes(w, best, &best_written);
-    for (int i = 0; i < w->kept_n && !failed && !walk_is_over(w); i++) {
-        const priced *x = &w->kept[i];
-        int *tried = &seen[x->recipe.chunking][x->recipe.update];
-        uint64_t written = x->written;
-        candidate c;
-        if (x == from || *tried == OF_A_KIND || x->step_ns > 2 * best->step_ns)
-            continue;
-        ++*tried;
-        failed = make_candidate(&w->s, x, best->name, &c, w->e);
-        if (failed)
-            return failed;
-        failed = walk_turn_homes(w, &c, &written);
-        double enough = written > best_written ? WORTH_WRITING : 0.999;
-        if (!failed && c.step_ns < x->step_ns && c.step_ns < best->step_ns * enough) { /* then it is proven too */
-            candidate other = *best;
-            *best = c;
-            c = other;
-            best_written = written;
-        }
-        candidate_free(&c);
-    }
-    return failed;
-}
-
-static int finish(walk *w, search_result *out)
-{
-    int failed = prove_best(w);
-    if (failed)
-        return failed;
-    const priced *best = tasteful(w);
-    failed = make_candidate(&w->s, best, "search", &out->best, w->e);
-    w->limit_s = time_of(w->s.in);
-    if (!failed && w->s.in->training)
-        failed = turn_homes(w, best, &out->best);
-    out->tried = w->s.tried;
-    out->seconds = walk_now_s() - w->begun;
-    out->first_good_s = out->seconds;
-    for (int i = w->better_n - 1; i >= 0 && w->better[i].ns <= out->best.step_ns * 1.05; i--)
-        out->first_good_s = w->better[i].at_s;
-    for (bool more = true; more && !failed && out->others_n < SEARCH_OTHERS;) { /* the fastest that is not there yet */
-        policy next = POLICIES;
-        for (policy p = 0; p < POLICIES; p++)
-            if (w->policy_fits[p] && (next == POLICIES || w->policies[p].step_ns < w->policies[next].step_ns))
-                next = p;
-        more = next < POLICIES;
-        if (more) {
-            w->policy_fits[next] = false;
-            failed = make_candidate(&w->s, &w->policies[next], policy_names[next], &out->others[out->others_n], w->e);
-            out->others_n += !failed;
-        }
-    }
-    if (failed)
-        search_result_free(out);
-    return failed;
-}
-
 /* Finds the most economical plan: without the disk if that is possible. 1: there is one. */
 static int open_space(walk *w, priced *least)
 {
@@ -328,7 +242,7 @@ int search_plan(const search_input *in, search_result *out, pt_error *e)
     if (!w)
         return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
     w->begun = walk_now_s();
-    w->limit_s = 0.85 * time_of(in); /* the rest is for homes out of order */
+    w->limit_s = 0.85 * search_seconds(in); /* the rest is for homes out of order */
     w->e = e;
     w->order = malloc(MOVES * sizeof *w->order);
     int failed = w->order ? space_open(&w->s, in, e) : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
@@ -341,7 +255,7 @@ int search_plan(const search_input *in, search_result *out, pt_error *e)
         if (!failed)
             failed = walk_all(w, &least);
         if (!failed)
-            failed = finish(w, out);
+            failed = walk_result(w, out);
     }
     space_close(&w->s);
     free(w->order);
@@ -358,7 +272,7 @@ int policy_plan(const search_input *in, policy p, candidate *out, pt_error *e)
     if (failed)
         return failed;
     int fits = policy_price(&s, p, &x, e);
-    if (fits > 0 && (failed = make_candidate(&s, &x, policy_names[p], out, e)))
+    if (fits > 0 && (failed = space_candidate(&s, &x, policy_names[p], out, e)))
         fits = failed;
     space_close(&s);
     return fits;

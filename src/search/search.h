@@ -20,7 +20,7 @@ typedef struct search_input {
 } search_input;
 
 typedef struct candidate {
-    char name[48];        /* where it came from: "search", or a policy's name */
+    char name[96];        /* where it came from: "search", a policy's name, or in what it differs from the best */
     packing packing;
     plan plan;
     double step_ns;
@@ -28,10 +28,11 @@ typedef struct candidate {
 } candidate;
 void candidate_free(candidate *c);
 
-enum { SEARCH_OTHERS = 8 };
+enum { SEARCH_OTHERS = 12 };
 typedef struct search_result {
     candidate best;
-    candidate others[SEARCH_OTHERS]; /* the best of each policy that fits, fastest first */
+    candidate others[SEARCH_OTHERS]; /* fastest first: the best of each policy that fits, and the fastest seen with other chunks, with
+                                        the step cut in another way and with updates at another time */
     int others_n;
     uint64_t least[TIERS];           /* what the most economical plan needs (filled also when nothing fits) */
     int tried;                       /* schedules simulated */

@@ -114,6 +114,9 @@ int recipe_price(space *s, const recipe *r, double limit, double prove_below, pr
 /* The same for the most persistent chunks that really fit, beginning with those of the recipe, which are corrected. */
 int recipe_price_filled(space *s, recipe *r, double limit, double prove_below, priced *out, pt_error *e);
 
+/* The plan of a recipe that was priced, to be handed out. */
+int space_candidate(const space *s, const priced *x, const char *name, candidate *out, pt_error *e);
+
 /* policies.c: 1 with the recipe of the policy that fits, 0: none does. */
 int policy_price(space *s, policy p, priced *out, pt_error *e);
 

@@ -19,8 +19,26 @@ bool walk_is_over(const walk *w) { return walk_now_s() - w->begun > w->limit_s; 
 
 double walk_best_ns(const walk *w) { return w->kept_n ? w->kept[0].step_ns : 0; }
 
+static bool is_near(const recipe *a, const recipe *b)
+{
+    return a->chunking == b->chunking && a->micro_batch == b->micro_batch && a->visit == b->visit && a->update == b->update;
+}
+
+static void keep_apart(walk *w, const priced *x)
+{
+    int at = 0, slowest = 0;
+    for (; at < w->apart_n && !is_near(&w->apart[at].recipe, &x->recipe); at++)
+        slowest = w->apart[at].step_ns > w->apart[slowest].step_ns ? at : slowest;
+    if (at == APART)
+        at = slowest;
+    if (at == w->apart_n || x->step_ns < w->apart[at].step_ns)
+        w->apart[at] = *x;
+    w->apart_n += at == w->apart_n;
+}
+
 void walk_keep(walk *w, const priced *x)
 {
+    keep_apart(w, x);
     if (!w->kept_n || x->step_ns < w->kept[0].step_ns) {
         if (w->better_n == 256)
             memmove(w->better, w->better + 1, (size_t)--w->better_n * sizeof *w->better);

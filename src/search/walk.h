@@ -8,7 +8,7 @@
 
 #include "search/space.h"
 
-enum { MOVES = 4096, STARTS = 24, KEPT = 64, KINDS = 2048 };
+enum { MOVES = 4096, STARTS = 24, KEPT = 64, APART = 64, KINDS = 2048 };
 
 typedef struct ranked { recipe recipe; double ns; } ranked;
 
@@ -25,6 +25,8 @@ typedef struct walk {
     int starts_n;
     priced kept[KEPT];      /* the fastest, in order */
     int kept_n;
+    priced apart[APART];    /* the fastest of each size of chunk, cut and time of update, in no order */
+    int apart_n;
     struct { double at_s, ns; } better[256]; /* when the best became so good */
     int better_n;
     bias biases[KINDS];
@@ -52,6 +54,10 @@ void walk_find_start(walk *w, int chunking, const split *cut);
  * disk in a step, before and after; to write more has to be worth it. */
 #define WORTH_WRITING 0.995
 int walk_turn_homes(walk *w, candidate *c, uint64_t *written);
+
+/* result.c: what was found, from what was kept, in what is left of the time. */
+int walk_result(walk *w, search_result *out);
+double search_seconds(const search_input *in);
 
 /* How far an estimate may be beyond the budgets, and how much slower than where we are. */
 double walk_memory_slack(const walk *w);
