@@ -49,12 +49,29 @@ static int fit_flops(machine_spec *x, const model *m, const step_shape *s, doubl
     return 0;
 }
 
-int machine_measured(const char *name, const uint64_t memory_bytes[TIERS], const costs *c, const model *m, const step_shape *s,
-                     machine_spec *out, pt_error *e)
+/* The host behind a link, where a plan could have needed it: else it was not measured, and is left out. */
+static void measure_host(const costs *c, pt_dtype type, machine_spec *out)
 {
-    *out = (machine_spec){.matmul_efficiency = 1, .memory_efficiency = {1, 1, 1}, .disk_both_ways = 1, .link_both_ways = 1, .ranks = 1};
+    double update = rate_of(&c->update_host), to = rate_of(&c->to_device), from = rate_of(&c->from_device);
+    double slow = c->slow[COST_TO_DEVICE][COST_FROM_DEVICE];
+    if (!(update > 0) || !(to > 0) || !(from > 0)) {
+        out->memory_bytes[TIER_HOST] = 0;
+        return;
+    }
+    out->memory_bandwidth[TIER_HOST] = update * adam_bytes(type);
+    out->to_device_bandwidth = to;
+    out->from_device_bandwidth = from;
+    out->link_latency_s = latency_of(&c->to_device, to);
+    out->link_both_ways = slow > 1 ? 1 / slow : 1;
+}
+
+int machine_measured(const char *name, bool cuda, const uint64_t memory_bytes[TIERS], const costs *c, const model *m,
+                     const step_shape *s, machine_spec *out, pt_error *e)
+{
+    *out = (machine_spec){.cuda = cuda, .matmul_efficiency = 1, .memory_efficiency = {1, 1, 1}, .disk_both_ways = 1, .link_both_ways = 1, .ranks = 1};
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, name);
     memcpy(out->memory_bytes, memory_bytes, sizeof out->memory_bytes);
+    measure_host(c, s->type, out);
     out->memory_bandwidth[TIER_DEVICE] = rate_of(&c->update_device) * adam_bytes(s->type);
     out->read_bandwidth = rate_of(&c->read);
     out->write_bandwidth = rate_of(&c->write);
@@ -74,6 +91,13 @@ json_t *machine_to_json(const machine_spec *x, const char *source)
                                "kernel_s", x->kernel_s);
     json_t *all = json_pack("{s:s, s:s, s:o, s:{s:s, s:s, s:s}}", "name", x->name, "kind", x->cuda ? "cuda" : "cpu", "device", device,
                             "sources", "device.memory_bandwidth", source, "device.bf16_flops", source, "device.fp32_flops", source);
+    if (all && x->memory_bytes[TIER_HOST]) {
+        json_object_set_new(all, "host", json_pack("{s:I, s:f, s:f}", "memory_bytes", (json_int_t)x->memory_bytes[TIER_HOST], "memory_bandwidth",
+                                                   x->memory_bandwidth[TIER_HOST], "memory_efficiency", x->memory_efficiency[TIER_HOST]));
+        json_object_set_new(all, "link", json_pack("{s:f, s:f, s:f, s:f}", "to_device_bandwidth", x->to_device_bandwidth,
+                                                   "from_device_bandwidth", x->from_device_bandwidth, "latency_s", x->link_latency_s,
+                                                   "both_ways", x->link_both_ways));
+    }
     if (all && x->memory_bytes[TIER_DISK] && x->read_bandwidth > 0 && x->write_bandwidth > 0)
         json_object_set_new(all, "disk", json_pack("{s:I, s:f, s:f, s:f, s:f}", "bytes", (json_int_t)x->memory_bytes[TIER_DISK],
                                                    "read_bandwidth", x->read_bandwidth, "write_bandwidth", x->write_bandwidth,

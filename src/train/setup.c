@@ -184,10 +184,12 @@ static int write_machine(const trainer *t, pt_error *e)
     if (failed || p->from_file)
         return failed ? failed : file_copy_atomic(p->machine_path, path, e);
     failed = machine_probe(&m, e);
-    const uint64_t memory[TIERS] = {m.memory_bytes, 0, p->budget[TIER_DISK]};
-    snprintf(name, sizeof name, "%s, %d cores, %s", m.processor, m.cores, p->device->info.arithmetic);
+    const bool cuda = p->device != p->host;
+    const device_info *d = &p->device->info;
+    const uint64_t memory[TIERS] = {cuda ? d->memory_bytes : m.memory_bytes, cuda ? m.memory_bytes : 0, p->budget[TIER_DISK]};
+    snprintf(name, sizeof name, "%s%s%s, %d cores, %s", cuda ? d->name : "", cuda ? ", " : "", m.processor, m.cores, d->arithmetic);
     if (!failed)
-        failed = machine_measured(name, memory, &p->profile.costs, t->model, &t->shape, &x, e);
+        failed = machine_measured(name, cuda, memory, &p->profile.costs, t->model, &t->shape, &x, e);
     if (failed)
         return failed;
     snprintf(source, sizeof source, "measured with %s in %s", t->model->config.model_type, t->shape.type == PT_BF16 ? "bf16" : "fp32");

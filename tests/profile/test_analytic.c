@@ -190,6 +190,35 @@ static void ranks_share_the_states(void **state)
     model_close(m);
 }
 
+/* What a profile of a machine says leads back to the machine. */
+static void a_measured_machine_is_the_machine(void **state)
+{
+    (void)state;
+    model *m = wide_model(1);
+    step_shape s;
+    machine_spec x = plain_machine(), y, z;
+    pt_error e = {0};
+    step_shape_init(&s, m, PT_BF16, 4, 1024);
+    costs c = priced(&x, m, &s);
+    assert_int_equal(machine_measured("this", true, x.memory_bytes, &c, m, &s, &y, &e), 0);
+    json_t *all = machine_to_json(&y, "measured");
+    char *text = json_dumps(all, 0);
+    assert_int_equal(machine_from_json("m.json", text, strlen(text), &z, &e), 0);
+    assert_true(z.cuda);
+    assert_memory_equal(z.memory_bytes, x.memory_bytes, sizeof x.memory_bytes);
+    for (tier t = TIER_DEVICE; t <= TIER_HOST; t++)
+        assert_true(near(z.memory_bandwidth[t], x.memory_bandwidth[t] * x.memory_efficiency[t], 0.01));
+    assert_true(near(z.to_device_bandwidth, x.to_device_bandwidth, 0.01));
+    assert_true(near(z.from_device_bandwidth, x.from_device_bandwidth, 0.01));
+    assert_true(near(z.bf16_flops, x.bf16_flops * x.matmul_efficiency, 0.05));
+    c.to_device.n = 0; /* everything fitted: the link was not measured */
+    assert_int_equal(machine_measured("this", true, x.memory_bytes, &c, m, &s, &y, &e), 0);
+    assert_true(y.cuda && !y.memory_bytes[TIER_HOST]);
+    free(text);
+    json_decref(all);
+    model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +230,7 @@ int main(void)
         cmocka_unit_test(amounts_are_bytes_over_bandwidth),
         cmocka_unit_test(neighbours_share_a_memory),
         cmocka_unit_test(ranks_share_the_states),
+        cmocka_unit_test(a_measured_machine_is_the_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
