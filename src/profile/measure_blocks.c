@@ -109,8 +109,9 @@ int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
     return failed;
 }
 
-int measure_rates(bench *b, costs *c, pt_error *e)
+int measure_rates(bench *b, profile_result *p, pt_error *e)
 {
+    costs *c = &p->costs;
     bench_progress(b, "measuring the optimizer", 0, 1);
     double seconds = 2e-9 * (double)rates_elements(b->r->model) + 2e-3;
     int failed = measure_finish(b, seconds * 4, &c->finish, e);
@@ -118,5 +119,7 @@ int measure_rates(bench *b, costs *c, pt_error *e)
         failed = measure_update(b, false, seconds * 8, &c->update_device, e);
     if (!failed && b->r->host_tier)
         failed = measure_update(b, true, seconds * 8, &c->update_host, e);
+    if (!failed && (b->r->host_tier || b->r->device == b->r->host))
+        failed = measure_threads(b, seconds, p, e);
     return failed ? failed : measure_task(b, &c->task_ns, e);
 }

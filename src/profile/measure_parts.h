@@ -36,6 +36,8 @@ int measure_embed_finish(bench *b, double seconds, cost_curve *out, pt_error *e)
 int measure_rate(bench *b, double *flops_per_ns, pt_error *e); /* of a product */
 int measure_finish(bench *b, double seconds, cost_curve *out, pt_error *e);
 int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_error *e);
+/* AdamW on the host's processor by 1, 2, 4, ... and all threads: how many of them its memory keeps busy. */
+int measure_threads(bench *b, double seconds, profile_result *p, pt_error *e);
 int measure_task(bench *b, double *ns, pt_error *e);
 
 /* Adds a point behind the last. More never takes less, and others only make a time longer: what is above a later point is lowered. */
@@ -73,6 +75,6 @@ int check_read(bench *b, int64_t bytes, double *ns, pt_error *e);
 
 /* *cut_rows: of a layer, so few that they are quickly run again. */
 int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e);
-int measure_rates(bench *b, costs *c, pt_error *e);
+int measure_rates(bench *b, profile_result *p, pt_error *e);
 
 #endif

@@ -118,6 +118,46 @@ int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_e
     return failed;
 }
 
+static int measure_by(bench *b, int threads, region *y, double seconds, profile_threads *out, pt_error *e)
+{
+    device *host = b->r->host;
+    queue *q;
+    samples s = {0};
+    int failed = host->table->queue_open(host, "updates", threads, &q, e);
+    if (failed)
+        return failed;
+    failed = measure_stage(q, update_run, y, (int)y->elements, seconds, &s, e);
+    host->table->queue_close(q);
+    *out = (profile_threads){threads, y->elements, samples_median(&s)};
+    return failed;
+}
+
+/* Twice as many; all of them come last. */
+static int more_threads(int n, int all, int taken)
+{
+    if (n == all)
+        return all + 1;
+    return 2 * n > all || taken == PROFILE_THREADS - 1 ? all : 2 * n;
+}
+
+int measure_threads(bench *b, double seconds, profile_result *p, pt_error *e)
+{
+    const profile_request *r = b->r;
+    const int all = r->device == r->host && r->threads ? r->threads : r->host->info.threads;
+    region y;
+    area a;
+    int failed = region_open(b, r->device == r->host ? TIER_DEVICE : TIER_HOST, &y, "the optimizer", update_layout, &a, e);
+    if (failed)
+        return failed;
+    p->threads_n = 0;
+    for (int n = 1; n <= all && !failed; n = more_threads(n, all, p->threads_n)) {
+        failed = measure_by(b, n, &y, seconds, &p->threads[p->threads_n], e);
+        p->threads_n++;
+    }
+    area_close(&a);
+    return failed;
+}
+
 int check_update(bench *b, int64_t elements, double *ns, pt_error *e)
 {
     region y = {.shape = b->r->shape, .elements = elements};

@@ -75,7 +75,7 @@ static int measure_part(bench *b, profile_part part, profile_result *p, pt_error
     if (part == PROFILE_BLOCKS) {
         failed = measure_blocks(b, &p->costs, &p->layer.amount, e);
     } else {
-        failed = measure_rates(b, &p->costs, e);
+        failed = measure_rates(b, p, e);
         if (!failed && b->r->transfers)
             failed = measure_links(b, &p->costs, e);
         p->update.amount = (int64_t)p->costs.update_device.amount[p->costs.update_device.n > 3 ? 3 : 0];

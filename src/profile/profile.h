@@ -34,8 +34,14 @@ typedef struct profile_request {
 /* A run that is quickly done again: how much of it, and what it took (the shortest of several). */
 typedef struct profile_check { int64_t amount; double ns; } profile_check;
 
+/* AdamW on `amount` elements by so many threads. */
+typedef struct profile_threads { int threads; int64_t amount; double ns; } profile_threads;
+enum { PROFILE_THREADS = 8 };
+
 typedef struct profile_result {
     costs costs;
+    int threads_n;              /* thread counts that the optimizer was measured with: 1, 2, 4, ... and all, of the host */
+    profile_threads threads[PROFILE_THREADS];
     bool cached;                /* all of it is from the cache or a file, and was checked */
     double seconds;             /* taken to measure or check */
     int64_t measured_at;        /* of the blocks, seconds since 1970 */

@@ -10,6 +10,7 @@
  *    "machine": {
  *      "made_for": {...},
  *      "measured": {"at": .., "check": [elements, ns], "check_read": [bytes, ns]},
+ *      "update_threads": [[threads, elements, ns], ...],
  *      "task_ns": .., "finish": [...], "update_device": [...], "update_host": [...],
  *      "to_device": [[bytes, ns], ...], "from_device": [...], "read": [...], "write": [...],
  *      "slow": {"math": [1, 1, ...], ...}}}                   how many times longer beside each class, in the order of the keys
@@ -102,7 +103,10 @@ static void write_machine(FILE *f, const profile_result *p)
         fprintf(f, ",\n    \"%s\": %.7g", machine_numbers[i].key, *number_at(c, &machine_numbers[i]));
     for (int i = 0; i < COUNT(machine_curves); i++)
         write_curve(f, c, &machine_curves[i]);
-    fputs(",\n    \"slow\": {", f);
+    fputs(",\n    \"update_threads\": [", f);
+    for (int i = 0; i < p->threads_n; i++)
+        fprintf(f, "%s[%d, %lld, %.7g]", i ? ", " : "", p->threads[i].threads, (long long)p->threads[i].amount, p->threads[i].ns);
+    fputs("],\n    \"slow\": {", f);
     for (int a = 0; a < COST_CLASSES; a++) {
         fputs(a ? ",\n      " : "\n      ", f);
         write_list(f, cost_class_names[a], c->slow[a], COST_CLASSES);
@@ -317,9 +321,30 @@ static int read_blocks(const json_source *s, const profile_request *r, profile_r
                   : read_curves(s, block_curves, COUNT(block_curves), block_numbers, COUNT(block_numbers), &p->costs, e);
 }
 
+static int read_threads(const json_source *s, profile_result *p, pt_error *e)
+{
+    json_t *list, *one;
+    size_t i;
+    int failed = json_get_array(s, "update_threads", JSON_REQUIRED, &list, e);
+    if (failed)
+        return failed;
+    p->threads_n = 0;
+    json_array_foreach(list, i, one) {
+        double v[3];
+        for (int k = 0; k < 3; k++)
+            v[k] = json_number_value(json_array_get(one, (size_t)k));
+        const double before = i ? p->threads[i - 1].threads : 0;
+        if (i == PROFILE_THREADS || json_array_size(one) != 3 || !(v[0] > before && v[0] <= 1 << 20) || !(v[1] >= 1 && v[1] <= 1 << 24) ||
+            !(v[2] > 0 && v[2] <= 1e18))
+            return bad_list(s, "update_threads", "at most 8 [threads, elements, ns], more threads each time", e);
+        p->threads[p->threads_n++] = (profile_threads){(int)v[0], (int64_t)v[1], v[2]};
+    }
+    return 0;
+}
+
 static int read_machine(const json_source *s, profile_result *p, pt_error *e)
 {
-    static const char *const keys[] = {"made_for", "measured", "slow"};
+    static const char *const keys[] = {"made_for", "measured", "update_threads", "slow"};
     json_source measured, slow;
     int failed = refuse_unknown(s, keys, COUNT(keys), machine_curves, COUNT(machine_curves), machine_numbers, COUNT(machine_numbers), e);
     if (!failed)
@@ -328,6 +353,8 @@ static int read_machine(const json_source *s, profile_result *p, pt_error *e)
         failed = read_check(&measured, "check", 1, 1 << 24, &p->update, e);
     if (!failed)
         failed = read_check(&measured, "check_read", 0, 1 << 28, &p->read, e);
+    if (!failed)
+        failed = read_threads(s, p, e);
     if (!failed)
         failed = json_get_object(s, "slow", JSON_REQUIRED, &slow, e);
     for (int a = 0; a < COST_CLASSES && !failed; a++)

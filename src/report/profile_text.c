@@ -176,6 +176,17 @@ static void write_update(FILE *f, const char *where, const cost_curve *c)
                 seconds_format(time, c->ns[c->n - 1] * 1e-9), c->amount[c->n - 1] / c->ns[c->n - 1]);
 }
 
+/* Where half of the threads do nearly as much, memory is what limits it. */
+static void write_threads(FILE *f, const profile_result *p)
+{
+    if (!p->threads_n)
+        return;
+    fputs("  by threads           ", f);
+    for (int i = 0; i < p->threads_n; i++)
+        fprintf(f, "%s %d: %.2f", i ? "," : "", p->threads[i].threads, (double)p->threads[i].amount / p->threads[i].ns);
+    fputs(" G elements/s\n", f);
+}
+
 /* ---- all ---- */
 
 char *profile_text(const profile_request *r, const profile_result *p)
@@ -195,6 +206,7 @@ char *profile_text(const profile_request *r, const profile_result *p)
     fputs("\nupdates\n", f);
     write_update(f, "device", &c->update_device);
     write_update(f, "host", &c->update_host);
+    write_threads(f, p);
     write_transfers(f, c);
     write_contention(f, c);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));

@@ -67,6 +67,10 @@ static void every_cost_is_measured_and_nothing_is_left(void **state)
             costs_are_filled(&p.costs, s.model, true, true);
             assert_false(p.cached);
             assert_true(p.layer.amount > 0 && p.layer.ns > 0 && p.update.ns > 0 && p.read.ns > 0 && p.measured_at > 0 && p.fingerprint[0]);
+            assert_int_equal(p.threads[0].threads, 1);
+            assert_int_equal(p.threads[p.threads_n - 1].threads, s.r.threads ? s.r.threads : s.r.host->info.threads);
+            for (int k = 0; k < p.threads_n; k++)
+                assert_true(p.threads[k].ns > 0 && p.threads[k].amount == (int64_t)p.costs.update_device.amount[p.costs.update_device.n - 1]);
             assert_int_equal(entries_of(scratch), 1); /* the cache */
             setup_close(&s);
         }
@@ -262,7 +266,10 @@ static void profiles_that_lie_are_refused(void **state)
         {"read", "[[1, 2, 3]]", "read"}, {"read", "[[0, 1]]", "read"}, {"write", "[[1,1],[2,2],[3,3],[4,4],[5,5],[6,6],[7,7],[8,8],[9,9]]", "write"},
         {"layers", "[[0, 1]]", "layers"}, {"layers", "[[0, 3]]", "layers"}, {"layers", "[[7, 2]]", "kind"}, {"layers", "[[1e300, 2]]", "layers"},
         {"memory", "[1, 1, 1, 0.5, 1, 1, 1]", "memory"}, {"memory", "[1]", "memory"}, {"at", "\"yesterday\"", "at"}, {"spread", "-1", "spread"},
-        {"check", "[0, 1]", "check"}, {"check", "[1e9, 1]", "check"}, {"embed_finish", "{}", "embed_finish"}};
+        {"check", "[0, 1]", "check"}, {"check", "[1e9, 1]", "check"}, {"embed_finish", "{}", "embed_finish"},
+        {"update_threads", "{}", "update_threads"}, {"update_threads", "[[0, 4, 1]]", "update_threads"}, {"update_threads", "[[1, 4]]", "update_threads"},
+        {"update_threads", "[[2, 4, 1], [1, 4, 1]]", "update_threads"}, {"update_threads", "[[1, 4, 0]]", "update_threads"},
+        {"update_threads", "[[1,4,1],[2,4,1],[3,4,1],[4,4,1],[5,4,1],[6,4,1],[7,4,1],[8,4,1],[9,4,1]]", "update_threads"}};
     written w;
     write_one(&w);
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
