@@ -100,7 +100,7 @@ static int describe(const search_case *x, const search_result *r, double cpu_s)
            (long long)p->chunk_bytes >> 20, homes[0], homes[1], homes[2], p->n_buffer, p->n_update, (int)p->update, p->n_swap,
            (long long)p->micro_batch, p->visit, levels[0], levels[1], levels[2], levels[3], places[0], places[1], places[2]);
     for (int i = 0; i < r->others_n; i++)
-        printf("    %-30s %8.1f ms\n", r->others[i].name, r->others[i].step_ns * 1e-6);
+        printf("    %-90s %8.1f ms\n", r->others[i].name, r->others[i].step_ns * 1e-6);
     return 0;
 }
 

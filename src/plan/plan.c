@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const update_time_words[] = {"during backward", "in the order of the next forward", "at the end of the step"};
+
 const char *const tier_names[TIERS] = {"device", "host", "disk"};
 
 int plan_alloc(plan *p, int chunks_n, int blocks_n, pt_error *e)

@@ -13,6 +13,7 @@ typedef enum update_time {
     UPDATE_NEXT_FORWARD, /* just before the next step needs the chunk; exact clipping */
     UPDATE_END           /* all together once the norm is known */
 } update_time;
+extern const char *const update_time_words[]; /* "updates ..." */
 
 typedef struct plan_chunk {
     tier home;   /* of weights, states and waiting gradient */

@@ -83,6 +83,12 @@ int machine_measured(const char *name, bool cuda, const uint64_t memory_bytes[TI
     return fit_flops(out, m, s, layer_ns(c), e);
 }
 
+static void add_sources(json_t *to, const char *const *figures, const char *source)
+{
+    for (; *figures; figures++)
+        json_object_set_new(to, *figures, json_string(source));
+}
+
 json_t *machine_to_json(const machine_spec *x, const char *source)
 {
     json_t *device = json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "memory_bytes", (json_int_t)x->memory_bytes[TIER_DEVICE],
@@ -91,16 +97,22 @@ json_t *machine_to_json(const machine_spec *x, const char *source)
                                "kernel_s", x->kernel_s);
     json_t *all = json_pack("{s:s, s:s, s:o, s:{s:s, s:s, s:s}}", "name", x->name, "kind", x->cuda ? "cuda" : "cpu", "device", device,
                             "sources", "device.memory_bandwidth", source, "device.bf16_flops", source, "device.fp32_flops", source);
+    json_t *sources = json_object_get(all, "sources");
     if (all && x->memory_bytes[TIER_HOST]) {
         json_object_set_new(all, "host", json_pack("{s:I, s:f, s:f}", "memory_bytes", (json_int_t)x->memory_bytes[TIER_HOST], "memory_bandwidth",
                                                    x->memory_bandwidth[TIER_HOST], "memory_efficiency", x->memory_efficiency[TIER_HOST]));
         json_object_set_new(all, "link", json_pack("{s:f, s:f, s:f, s:f}", "to_device_bandwidth", x->to_device_bandwidth,
                                                    "from_device_bandwidth", x->from_device_bandwidth, "latency_s", x->link_latency_s,
                                                    "both_ways", x->link_both_ways));
+        add_sources(sources, (const char *const[]){"host.memory_bandwidth", "link.to_device_bandwidth", "link.from_device_bandwidth",
+                                                   "link.latency_s", "link.both_ways", NULL}, source);
     }
-    if (all && x->memory_bytes[TIER_DISK] && x->read_bandwidth > 0 && x->write_bandwidth > 0)
+    if (all && x->memory_bytes[TIER_DISK] && x->read_bandwidth > 0 && x->write_bandwidth > 0) {
         json_object_set_new(all, "disk", json_pack("{s:I, s:f, s:f, s:f, s:f}", "bytes", (json_int_t)x->memory_bytes[TIER_DISK],
                                                    "read_bandwidth", x->read_bandwidth, "write_bandwidth", x->write_bandwidth,
                                                    "latency_s", x->disk_latency_s, "both_ways", x->disk_both_ways));
+        add_sources(sources, (const char *const[]){"disk.read_bandwidth", "disk.write_bandwidth", "disk.latency_s", "disk.both_ways", NULL},
+                    source);
+    }
     return all;
 }

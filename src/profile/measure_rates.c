@@ -1,5 +1,5 @@
 /* measure_rates.c - what does not depend on the model: finishing gradients, AdamW on device and host, by the number of
- * elements, and what a task costs beside its work.
+ * elements and of threads, and what a task costs beside its work.
  *
  * A step touches each chunk once, so that its states are never in the cache unless the whole model is: each run takes the next
  * part of a region as large as the model, up to 16 Mi elements.

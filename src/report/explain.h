@@ -31,7 +31,7 @@ typedef struct explain_input {
     bool helps;                  /* search again with changed inputs, to say what would help */
 } explain_input;
 
-enum { EXPLAIN_HELPS = 4, EXPLAIN_RIVALS = 5 };
+enum { EXPLAIN_HELPS = 4, EXPLAIN_RIVALS = 4 };
 
 /* A change outside of the plan and what it brings: gain 0.14 = 14% more tokens a second. */
 typedef struct help { char what[96]; double gain; } help;

@@ -55,21 +55,24 @@ static json_t *queues_json(const forecast *f)
 static json_t *why_json(const explanation *x)
 {
     json_t *all = json_array();
-    char *text = explain_text(x), *rest = NULL, sentence[512] = "";
-    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
+    char *text = explain_text(x), *rest = NULL;
+    size_t room = text ? 2 * strlen(text) + 1 : 0; /* a sign or two more for each line */
+    char *sentence = text ? calloc(room, 1) : NULL;
+    for (char *line = sentence ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest)) {
         size_t used = strlen(sentence);
         if (line[0] == ' ') {
-            snprintf(sentence + used, sizeof sentence - used, "%s%s", used && strchr(":,", sentence[used - 1]) ? " " : "; ",
+            snprintf(sentence + used, room - used, "%s%s", used && strchr(":,", sentence[used - 1]) ? " " : "; ",
                      line + strspn(line, " "));
             continue;
         }
         if (used)
             json_array_append_new(all, json_string(sentence));
         size_t word = strcspn(line, " ");
-        snprintf(sentence, sizeof sentence, "%.*s: %s", (int)word, line, line + word + strspn(line + word, " "));
+        snprintf(sentence, room, "%.*s: %s", (int)word, line, line + word + strspn(line + word, " "));
     }
-    if (sentence[0])
+    if (sentence && sentence[0])
         json_array_append_new(all, json_string(sentence));
+    free(sentence);
     free(text);
     return all;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BAR = 60 };
+enum { BAR = 60, SCREEN = 100 /* columns */ };
 
 static const char letters[MEMORY_PARTS + 1] = "WOGATr";
 
@@ -118,8 +118,7 @@ static void write_chunks(FILE *out, const plan *p)
     if (moved)
         fprintf(out, "\nbuffers  %d for weights, %d for updates, %d for saved activations", p->n_buffer, p->n_update, p->n_swap);
     fputc('\n', out);
-    static const char *const times[] = {"during backward", "in the order of the next forward", "at the end of the step"};
-    fprintf(out, "updates  %s", times[p->update]);
+    fprintf(out, "updates  %s", update_time_words[p->update]);
     if (host_updates)
         fprintf(out, ", %d of %d chunks on the host", host_updates, p->chunks_n);
     fprintf(out, "\nbatch    micro-batches of %lld sequence%s, %d at a time through a layer\n", (long long)p->micro_batch,
@@ -170,17 +169,39 @@ static void write_disk(FILE *out, const explanation *x)
             600e12 / a_day < 10 ? 1 : 0, 600e12 / a_day);
 }
 
+/* Goes on in another line, after a comma, where it would be too long for the screen. */
+static void write_wrapped(FILE *out, const char *word, const char *text)
+{
+    const size_t indent = strlen("others   ");
+    while (strlen(text) > SCREEN - indent) {
+        size_t n = SCREEN - indent;
+        while (n > 1 && !(text[n - 1] == ',' && text[n] == ' '))
+            n--;
+        if (n == 1)
+            break;
+        fprintf(out, "%s%.*s\n", word, (int)n, text);
+        text += n + 1;
+        word = "         ";
+    }
+    fprintf(out, "%s%s\n", word, text);
+}
+
+static void write_rival(FILE *out, const char *word, const rival *r)
+{
+    char text[256];
+    if (r->slower < 0.0005)
+        snprintf(text, sizeof text, "%s: as fast", r->name);
+    else
+        snprintf(text, sizeof text, "%s: %.1f%% slower, %s", r->name, 100 * r->slower, r->why);
+    write_wrapped(out, word, text);
+}
+
 static void write_alternatives(FILE *out, const explanation *x)
 {
     for (int i = 0; i < x->helps_n; i++)
         fprintf(out, "%s%s: %.0f%% more tokens a second\n", i ? "         " : "helps    ", x->helps[i].what, 100 * x->helps[i].gain);
-    for (int i = 0; i < x->rivals_n; i++) {
-        const rival *r = &x->rivals[i];
-        if (r->slower < 0.0005)
-            fprintf(out, "%s%s: as fast\n", i ? "         " : "others   ", r->name);
-        else
-            fprintf(out, "%s%s: %.1f%% slower, %s\n", i ? "         " : "others   ", r->name, 100 * r->slower, r->why);
-    }
+    for (int i = 0; i < x->rivals_n; i++)
+        write_rival(out, i ? "         " : "others   ", &x->rivals[i]);
 }
 
 void explain_plan(FILE *out, const plan *p)

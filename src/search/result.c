@@ -1,11 +1,13 @@
 /* result.c - what a search hands out: the best plan with single chunks of it elsewhere (homes.c), and beside it the policies and the
- * fastest that were seen with chunks of another size, with the step cut in another way, and with updates at another time.
+ * fastest that were seen with chunks of another size, with chunks of the same size and the step cut in another way, and with both
+ * the same and updates at another time. Others are told as far as there is time to prove that they fit.
  */
 #include "search/walk.h"
 
 #include "base/units.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- the best ---- */
@@ -36,94 +38,91 @@ static int prove_best(walk *w)
     return 0;
 }
 
-int space_candidate(const space *s, const priced *x, const char *name, candidate *out, pt_error *e)
+double search_seconds(const search_input *in) { return in->seconds > 0 ? in->seconds : 0.5; }
+
+/* What homes are turned of: *from, which *best is made of, becomes another where that ends faster. */
+typedef struct turned { walk *w; candidate *best; const priced *from; uint64_t written; } turned;
+
+static int turn_homes_of(turned *t, const priced *x)
 {
-    const packing *k = &s->chunkings[x->recipe.chunking].packing;
-    memset(out, 0, sizeof *out);
-    snprintf(out->name, sizeof out->name, "%s", name);
-    int failed = pack(s->in->model, s->in->shape, k->chunk_bytes, &out->packing, e);
-    if (!failed)
-        failed = recipe_plan(s, &x->recipe, &out->plan, e);
-    out->step_ns = x->step_ns;
-    memcpy(out->bytes, x->bytes, sizeof out->bytes);
+    uint64_t written = x->written;
+    candidate c;
+    int failed = space_candidate(&t->w->s, x, t->best->name, &c, t->w->e);
     if (failed)
-        candidate_free(out);
+        return failed;
+    failed = walk_turn_homes(t->w, &c, &written);
+    double enough = written > t->written ? WORTH_WRITING : 0.999;
+    if (!failed && c.step_ns < x->step_ns && c.step_ns < t->best->step_ns * enough) { /* then it is proven too */
+        candidate other = *t->best;
+        *t->best = c;
+        t->from = x;
+        t->written = written;
+        c = other;
+    }
+    candidate_free(&c);
     return failed;
 }
 
-double search_seconds(const search_input *in) { return in->seconds > 0 ? in->seconds : 0.5; }
+static int by_time(const void *a, const void *b)
+{
+    const priced *x = a, *y = b;
+    return x->step_ns < y->step_ns ? -1 : x->step_ns > y->step_ns;
+}
 
-/* Of *from, which *best was made of, and of the best with chunks of other sizes. *from becomes what *best is made of then. */
+/* Of the best, of some of the best with chunks of each size and, of few layers, of the fastest of each cut and time of update. */
 static int turn_homes(walk *w, const priced **from, candidate *best)
 {
     enum { OF_A_SIZE = 4 };
     int seen[SPACE_CHUNKINGS] = {0};
-    const priced *first = *from;
-    uint64_t best_written = first->written;
-    int failed = walk_turn_homes(w, best, &best_written);
+    turned t = {w, best, *from, (*from)->written};
+    int failed = walk_turn_homes(w, best, &t.written);
+    qsort(w->apart, (size_t)w->apart_n, sizeof *w->apart, by_time);
     for (int i = 0; i < w->kept_n && !failed && !walk_is_over(w); i++) {
         const priced *x = &w->kept[i];
-        uint64_t written = x->written;
-        candidate c;
-        if (x == first || seen[x->recipe.chunking] == OF_A_SIZE || x->step_ns > 2 * best->step_ns)
-            continue;
-        seen[x->recipe.chunking]++;
-        failed = space_candidate(&w->s, x, best->name, &c, w->e);
-        if (failed)
-            return failed;
-        failed = walk_turn_homes(w, &c, &written);
-        double enough = written > best_written ? WORTH_WRITING : 0.999;
-        if (!failed && c.step_ns < x->step_ns && c.step_ns < best->step_ns * enough) { /* then it is proven too */
-            candidate other = *best;
-            *best = c;
-            *from = x;
-            c = other;
-            best_written = written;
-        }
-        candidate_free(&c);
+        if (x != *from && seen[x->recipe.chunking]++ < OF_A_SIZE && x->step_ns <= 2 * best->step_ns)
+            failed = turn_homes_of(&t, x);
     }
+    const int kinds = space_has_few_layers(&w->s) ? w->apart_n : 0; /* of more layers each takes long, and a chunk less matters less */
+    for (int i = 0; i < kinds && !failed && !walk_is_over(w) && w->apart[i].step_ns <= 2 * best->step_ns; i++)
+        failed = turn_homes_of(&t, &w->apart[i]);
+    *from = t.from;
     return failed;
 }
 
 /* ---- the others ---- */
 
-_Static_assert(POLICIES + 3 <= SEARCH_OTHERS, "each policy and each aspect has its place");
-
-typedef enum aspect { ASPECT_CHUNKS, ASPECT_CUT, ASPECT_UPDATE, ASPECTS } aspect;
+typedef enum aspect { BY_CHUNKS, BY_CUT, BY_UPDATE, BY_ALL } aspect;
+_Static_assert(POLICIES + BY_ALL <= SEARCH_OTHERS, "each policy and each aspect has its place");
 
 static bool differs(aspect a, const recipe *x, const recipe *y)
 {
     switch (a) {
-    case ASPECT_CHUNKS: return x->chunking != y->chunking;
-    case ASPECT_CUT: return x->micro_batch != y->micro_batch || x->visit != y->visit;
+    case BY_CHUNKS: return x->chunking != y->chunking;
+    case BY_CUT: return x->micro_batch != y->micro_batch || x->visit != y->visit;
     default: return x->update != y->update;
     }
 }
 
-static size_t say(const space *s, const recipe *r, aspect a, char *out, size_t n)
+static int say(const space *s, const recipe *r, aspect a, char *out, size_t n)
 {
-    static const char *const times[] = {"updates during backward", "updates before the next forward", "updates at the end"};
     char size[32];
-    int used = 0;
-    if (a == ASPECT_CHUNKS)
-        used = snprintf(out, n, "chunks of %s", size_format(size, (uint64_t)s->chunkings[r->chunking].packing.chunk_bytes));
-    else if (a == ASPECT_CUT)
-        used = snprintf(out, n, "%d x %lld sequences at a time", r->visit, (long long)r->micro_batch);
-    else
-        used = snprintf(out, n, "%s", times[r->update]);
-    return (size_t)used < n ? (size_t)used : n;
+    if (a == BY_CHUNKS)
+        return snprintf(out, n, "chunks of %s", size_format(size, (uint64_t)s->chunkings[r->chunking].packing.chunk_bytes));
+    if (a == BY_CUT)
+        return snprintf(out, n, "micro-batches of %lld, %d at a time", (long long)r->micro_batch, r->visit);
+    return snprintf(out, n, "updates %s", update_time_words[r->update]);
 }
 
-/* Every way in which it is another plan than the best: "chunks of 32.00 MiB, updates at the end". */
-static void name_other(const space *s, const recipe *r, const recipe *best, candidate *out)
+/* Every way in which it is another plan than the best: "chunks of 32.00 MiB, updates at the end of the step". */
+static void name_other(const space *s, const recipe *r, const recipe *best, char *out, size_t n)
 {
-    size_t used = 0, n = sizeof out->name;
-    for (aspect a = 0; a < ASPECTS; a++) {
-        if (!differs(a, r, best))
+    size_t used = 0;
+    out[0] = 0;
+    for (aspect a = 0; a < BY_ALL; a++) {
+        if (!differs(a, r, best) || used + 2 >= n)
             continue;
-        if (used && used + 2 < n)
-            used += (size_t)snprintf(out->name + used, n - used, ", ");
-        used += say(s, r, a, out->name + used, n - used);
+        used += used ? (size_t)snprintf(out + used, n - used, ", ") : 0;
+        used += (size_t)say(s, r, a, out + used, n - used);
     }
 }
 
@@ -147,27 +146,38 @@ static bool is_policy(const walk *w, const recipe *r)
     return is;
 }
 
+/* It differs in this and in no earlier aspect: what an earlier one found is there already. */
 static bool is_other(const walk *w, aspect a, const priced *x, const recipe *best)
 {
     bool known = is_policy(w, &x->recipe);
-    for (aspect b = 0; b < a; b++) /* what an earlier one found is there already */
+    for (aspect b = 0; b < a; b++)
         known = known || differs(b, &x->recipe, best);
     return !known && differs(a, &x->recipe, best);
 }
 
-/* The fastest that differs from the best in this, and not in an earlier aspect. What is not the fastest of all was not proven. */
-static int add_aspect(walk *w, aspect a, const recipe *best, search_result *out)
+static priced *next_other(walk *w, aspect a, const recipe *best)
 {
-    const priced *next = NULL;
+    priced *next = NULL;
     for (int i = 0; i < w->apart_n; i++)
         if (is_other(w, a, &w->apart[i], best) && (!next || w->apart[i].step_ns < next->step_ns))
             next = &w->apart[i];
-    priced x;
-    candidate name;
-    int fits = next ? recipe_price(&w->s, &next->recipe, 0, 0, &x, w->e) : 0;
-    if (fits > 0)
-        name_other(&w->s, &next->recipe, best, &name);
-    return fits > 0 ? add_other(w, &x, name.name, out) : fits;
+    return next;
+}
+
+/* What is not the fastest of all was not proven yet: some do not fit with all the schedules that a run needs. */
+static int add_aspect(walk *w, aspect a, const recipe *best, search_result *out)
+{
+    int fits = 0;
+    for (priced *x = next_other(w, a, best); x && !fits && !walk_is_over(w); x = next_other(w, a, best)) {
+        char name[sizeof out->others->name];
+        priced proven;
+        fits = recipe_price(&w->s, &x->recipe, 0, 0, &proven, w->e);
+        name_other(&w->s, &x->recipe, best, name, sizeof name);
+        if (fits > 0)
+            return add_other(w, &proven, name, out);
+        *x = w->apart[--w->apart_n];
+    }
+    return fits;
 }
 
 static int add_others(walk *w, const recipe *best, search_result *out)
@@ -176,7 +186,7 @@ static int add_others(walk *w, const recipe *best, search_result *out)
     for (policy p = 0; p < POLICIES && !failed; p++)
         if (w->policy_fits[p])
             failed = add_other(w, &w->policies[p], policy_names[p], out);
-    for (aspect a = 0; a < ASPECTS && !failed; a++)
+    for (aspect a = 0; a < BY_ALL && !failed; a++)
         failed = add_aspect(w, a, best, out);
     return failed;
 }
@@ -188,15 +198,17 @@ int walk_result(walk *w, search_result *out)
         return failed;
     const priced *best = tasteful(w);
     failed = space_candidate(&w->s, best, "search", &out->best, w->e);
-    w->limit_s = search_seconds(w->s.in);
+    w->limit_s = 0.97 * search_seconds(w->s.in); /* the rest is for the others */
     if (!failed && w->s.in->training)
         failed = turn_homes(w, &best, &out->best);
+    w->limit_s = search_seconds(w->s.in);
+    const recipe made_of = best->recipe;
+    if (!failed)
+        failed = add_others(w, &made_of, out);
     out->seconds = walk_now_s() - w->begun;
     out->first_good_s = out->seconds;
     for (int i = w->better_n - 1; i >= 0 && w->better[i].ns <= out->best.step_ns * 1.05; i--)
         out->first_good_s = w->better[i].at_s;
-    if (!failed)
-        failed = add_others(w, &best->recipe, out);
     out->tried = w->s.tried;
     if (failed)
         search_result_free(out);

@@ -72,8 +72,8 @@ static void begin_afresh(walk *w, const priced *least)
         w->s.fill[t] = (uint64_t)((double)(w->s.fill[t] > w->s.budget[t] ? w->s.fill[t] : w->s.budget[t]) * (w->wide ? walk_memory_slack(w) : 1));
 }
 
-/* Where the estimate finds nothing that fits: what the most economical plan is made of, cut in another way. Budgets that are full to
- * the brim leave no room for what an estimate is wrong by. More slots for updates may take less: gradients leave sooner. */
+/* Where nothing that the estimate says was found to fit: what the most economical plan is made of, cut in another way. Budgets that are
+ * full to the brim leave no room for what an estimate is wrong by. More slots for updates may take less: gradients leave sooner. */
 static int follow_least(walk *w, const recipe *from, const priced *least)
 {
     const recipe *like = &least->recipe;
@@ -87,6 +87,7 @@ static int follow_least(walk *w, const recipe *from, const priced *least)
         r.on_host = like->persist + like->on_host == of ? chunks - r.persist : like->on_host * chunks / of;
         r.stride = like->stride;
         r.n_update = slots;
+        r.n_swap = like->n_swap;
         recipe_normalise(&w->s, &r);
         found = walk_try(w, &r, walk_best_ns(w) * walk_time_slack(w), &p);
         if (found > 0)
@@ -96,7 +97,7 @@ static int follow_least(walk *w, const recipe *from, const priced *least)
 }
 
 /* One start more, followed where it is not much slower than the best. What does not fit shows what the estimate is wrong by; where
- * nothing is found after that, it was corrected by too much. */
+ * nothing is found after that, it was corrected by too much. What the most economical plan is made of comes last. */
 static int follow(walk *w, const recipe *from, const priced *least)
 {
     enum { TRIES = 5 };
@@ -120,7 +121,7 @@ static int follow(walk *w, const recipe *from, const priced *least)
                 w->s.fill[t] = last[t] / 2 + w->s.fill[t] / 2;
         }
     }
-    return walk_is_over(w) ? 0 : follow_least(w, from, least);
+    return follow_least(w, from, least);
 }
 
 /* Where the best of each size of chunk, cut and time of update leads, for models of few layers. */

@@ -20,7 +20,7 @@ typedef struct search_input {
 } search_input;
 
 typedef struct candidate {
-    char name[96];        /* where it came from: "search", a policy's name, or in what it differs from the best */
+    char name[128];       /* where it came from: "search", a policy's name, or in what it differs from the best */
     packing packing;
     plan plan;
     double step_ns;
@@ -31,8 +31,8 @@ void candidate_free(candidate *c);
 enum { SEARCH_OTHERS = 12 };
 typedef struct search_result {
     candidate best;
-    candidate others[SEARCH_OTHERS]; /* fastest first: the best of each policy that fits, and the fastest seen with other chunks, with
-                                        the step cut in another way and with updates at another time */
+    candidate others[SEARCH_OTHERS]; /* fastest first: the best of each policy that fits, and the fastest seen with chunks of another
+                                        size, else with the step cut in another way, else with updates at another time */
     int others_n;
     uint64_t least[TIERS];           /* what the most economical plan needs (filled also when nothing fits) */
     int tried;                       /* schedules simulated */

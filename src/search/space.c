@@ -2,6 +2,7 @@
 
 #include "search/stride.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -336,4 +337,19 @@ int recipe_plan(const space *s, const recipe *r, plan *p, pt_error *e)
     for (int i = 0; i < s->layers; i++)
         p->blocks[i] = (plan_block){(save_level)r->level[i], (tier)r->place[i]};
     return 0;
+}
+
+int space_candidate(const space *s, const priced *x, const char *name, candidate *out, pt_error *e)
+{
+    const packing *k = &s->chunkings[x->recipe.chunking].packing;
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%s", name);
+    int failed = pack(s->in->model, s->in->shape, k->chunk_bytes, &out->packing, e);
+    if (!failed)
+        failed = recipe_plan(s, &x->recipe, &out->plan, e);
+    out->step_ns = x->step_ns;
+    memcpy(out->bytes, x->bytes, sizeof out->bytes);
+    if (failed)
+        candidate_free(out);
+    return failed;
 }

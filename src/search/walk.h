@@ -25,7 +25,7 @@ typedef struct walk {
     int starts_n;
     priced kept[KEPT];      /* the fastest, in order */
     int kept_n;
-    priced apart[APART];    /* the fastest of each size of chunk, cut and time of update, in no order */
+    priced apart[APART];    /* the fastest of each size of chunk, cut and time of update, or of the fastest APART of them; in no order */
     int apart_n;
     struct { double at_s, ns; } better[256]; /* when the best became so good */
     int better_n;
@@ -57,6 +57,7 @@ int walk_turn_homes(walk *w, candidate *c, uint64_t *written);
 
 /* result.c: what was found, from what was kept, in what is left of the time. */
 int walk_result(walk *w, search_result *out);
+/* The time for all of a search. */
 double search_seconds(const search_input *in);
 
 /* How far an estimate may be beyond the budgets, and how much slower than where we are. */

@@ -187,7 +187,10 @@ static int write_machine(const trainer *t, pt_error *e)
     const bool cuda = p->device != p->host;
     const device_info *d = &p->device->info;
     const uint64_t memory[TIERS] = {cuda ? d->memory_bytes : m.memory_bytes, cuda ? m.memory_bytes : 0, p->budget[TIER_DISK]};
-    snprintf(name, sizeof name, "%s%s%s, %d cores, %s", cuda ? d->name : "", cuda ? ", " : "", m.processor, m.cores, d->arithmetic);
+    if (cuda)
+        snprintf(name, sizeof name, "%s; %s, %d cores", d->name, m.processor, m.cores);
+    else
+        snprintf(name, sizeof name, "%s, %d cores, %s", m.processor, m.cores, d->arithmetic);
     if (!failed)
         failed = machine_measured(name, cuda, memory, &p->profile.costs, t->model, &t->shape, &x, e);
     if (failed)

@@ -9,7 +9,6 @@
 /* What was decided, in sentences. */
 static void describe_plan(const trainer *t, char *out, size_t n)
 {
-    static const char *const times[] = {"during backward", "in the order of the next forward", "at the end of the step"};
     const plan *p = trainer_plan(t);
     int homes[TIERS] = {0};
     for (int i = 0; i < p->chunks_n; i++)
@@ -21,7 +20,7 @@ static void describe_plan(const trainer *t, char *out, size_t n)
         if (homes[k])
             used += (size_t)snprintf(out + used, n - used, " %d on the %s,", homes[k], tier_names[k]);
     if (used < n)
-        used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s", times[p->update],
+        used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s", update_time_words[p->update],
                                  (long long)p->micro_batch, p->micro_batch == 1 ? "" : "s");
     for (int line = 0; explain_layers(p, line, layers, sizeof layers) && used < n; line++)
         used += (size_t)snprintf(out + used, n - used, "; %s", layers);

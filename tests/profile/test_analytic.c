@@ -198,8 +198,10 @@ static void a_measured_machine_is_the_machine(void **state)
     step_shape s;
     machine_spec x = plain_machine(), y, z;
     pt_error e = {0};
+    x.link_latency_s = 1e-4;
     step_shape_init(&s, m, PT_BF16, 4, 1024);
     costs c = priced(&x, m, &s);
+    c.slow[COST_TO_DEVICE][COST_FROM_DEVICE] = 1 / x.link_both_ways;
     assert_int_equal(machine_measured("this", true, x.memory_bytes, &c, m, &s, &y, &e), 0);
     json_t *all = machine_to_json(&y, "measured");
     char *text = json_dumps(all, 0);
@@ -210,6 +212,7 @@ static void a_measured_machine_is_the_machine(void **state)
         assert_true(near(z.memory_bandwidth[t], x.memory_bandwidth[t] * x.memory_efficiency[t], 0.01));
     assert_true(near(z.to_device_bandwidth, x.to_device_bandwidth, 0.01));
     assert_true(near(z.from_device_bandwidth, x.from_device_bandwidth, 0.01));
+    assert_true(near(z.link_latency_s, x.link_latency_s, 0.01) && near(z.link_both_ways, x.link_both_ways, 0.01));
     assert_true(near(z.bf16_flops, x.bf16_flops * x.matmul_efficiency, 0.05));
     c.to_device.n = 0; /* everything fitted: the link was not measured */
     assert_int_equal(machine_measured("this", true, x.memory_bytes, &c, m, &s, &y, &e), 0);

@@ -1,16 +1,12 @@
 /* The explanation of any plan: it fits a screen, its numbers add up, and its JSON and text say the same. */
 #include "report/explain.h"
 
-#include "schedule/random_costs.h"
+#include "base/units.h"
+#include "search/random_problem.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <math.h>
 
-enum { CASES = 150, COLUMNS = 100, LINES = 40 };
+enum { CASES = 150, COLUMNS = 100, LINES = 44 /* of which four others take two each here */ };
 
 typedef struct setup { random_case c; costs costs; search_input search; candidate best; explain_input input; } setup;
 
@@ -88,6 +84,57 @@ static void check_shares(const forecast *f)
     assert_true(sum >= f->step_ns * (1 - 0.01 * SHARES));
 }
 
+/* The same plan with less saved: slower, or as fast. As long a name as there is. */
+static int make_others(const setup *s, candidate out[EXPLAIN_RIVALS])
+{
+    int n = 0;
+    for (save_level level = SAVE_INPUT; level < SAVE_LEVELS && n < EXPLAIN_RIVALS; level++) {
+        candidate *c = &out[n];
+        pt_error e = {0};
+        *c = (candidate){.packing = s->c.packing};
+        assert_int_equal(plan_alloc(&c->plan, s->c.plan.chunks_n, s->c.plan.blocks_n, &e), 0);
+        plan_chunk *chunks = c->plan.chunks;
+        plan_block *blocks = c->plan.blocks;
+        c->plan = s->c.plan;
+        c->plan.chunks = memcpy(chunks, s->c.plan.chunks, (size_t)s->c.plan.chunks_n * sizeof *chunks);
+        c->plan.blocks = memcpy(blocks, s->c.plan.blocks, (size_t)s->c.plan.blocks_n * sizeof *blocks);
+        for (int b = 0; b < c->plan.blocks_n; b++)
+            blocks[b].level = blocks[b].level < level ? blocks[b].level : level;
+        snprintf(c->name, sizeof c->name, "chunks of 128.00 MiB, micro-batches of 16, 4 at a time, updates in the order of the next forward");
+        if (search_price(&s->search, c, &e) == 1)
+            n++;
+        else
+            plan_free(&c->plan);
+    }
+    return n;
+}
+
+/* Each stands there with what it takes more than the plan; "why" of the JSON has every one of them whole. */
+static void check_others(const explanation *x, const char *text)
+{
+    json_t *o = explain_json(x), *why = json_object_get(o, "why"), *sentence;
+    size_t i;
+    int told = 0;
+    assert_int_equal(x->rivals_n, x->in->others_n);
+    for (int k = 0; k < x->rivals_n; k++)
+        assert_true(fabs(x->rivals[k].slower - (x->in->others[k].step_ns / x->in->best->step_ns - 1)) < 1e-6);
+    json_array_foreach(why, i, sentence)
+        for (const char *at = json_string_value(sentence); (at = strstr(at, "updates in the order of the next forward: ")); at++)
+            told++;
+    assert_int_equal(told, x->rivals_n);
+    assert_true(!x->rivals_n || strstr(text, "\nothers   chunks of 128.00 MiB, "));
+    json_decref(o);
+}
+
+/* What a day writes, from the plan's own schedules. */
+static void check_wear(const setup *s, const explanation *x, const char *text)
+{
+    char expected[64];
+    const double a_day = (double)x->forecast.written_bytes * 86400 / (s->best.step_ns * 1e-9) * 1e-12;
+    snprintf(expected, sizeof expected, "without a pause %.3g TB a day", a_day);
+    assert_int_equal(strstr(text, expected) != NULL, x->forecast.written_bytes > 0);
+}
+
 static void any_plan_is_explained_on_one_screen(void **state)
 {
     (void)state;
@@ -99,6 +146,9 @@ static void any_plan_is_explained_on_one_screen(void **state)
         explanation x;
         pt_error e = {0};
         if (setup_open(&r, &s)) {
+            candidate others[EXPLAIN_RIVALS];
+            s.input.others = others;
+            s.input.others_n = make_others(&s, others);
             if (explain(&s.input, &x, &e))
                 fail_msg("%s", e.text);
             char *text = explain_text(&x);
@@ -106,12 +156,85 @@ static void any_plan_is_explained_on_one_screen(void **state)
             check_screen(text);
             assert_non_null(strstr(text, "memory.max),\n         512 MiB of them left"));
             assert_non_null(strstr(text, "\n         2.00 GiB free (disk), 1.00 GiB of them left to other programs\n"));
+            check_others(&x, text);
+            check_wear(&s, &x, text);
             free(text);
             check_object(&s, &x);
             check_shares(&x.forecast);
+            for (int k = 0; k < s.input.others_n; k++)
+                plan_free(&others[k].plan);
             made++;
         }
         random_case_close(&s.c);
+    }
+}
+
+/* Tokens a second of what is found with so much more memory and a disk as many times as fast. */
+static double found(const search_input *in, tier t, uint64_t bytes, double disk)
+{
+    search_input changed = *in;
+    costs c = *in->costs;
+    search_result r;
+    pt_error e = {0};
+    for (int i = 0; i < COST_POINTS; i++) {
+        c.read.ns[i] /= disk;
+        c.write.ns[i] /= disk;
+    }
+    changed.costs = &c;
+    changed.budget[t] += bytes;
+    assert_int_equal(search_plan(&changed, &r, &e), 0);
+    double rate = (double)(in->shape->batch * in->shape->seq_len) * 1e9 / r.best.step_ns;
+    search_result_free(&r);
+    return rate;
+}
+
+/* 1: it is one of those that can be done here, and brings what is said: or more, for what helps is searched in less time, and less by
+ * what two searches that stop at other moments differ by. */
+static int check_help(const explanation *x, const help *h)
+{
+    char size[32] = "";
+    uint64_t bytes = 0;
+    pt_error e = {0};
+    double then;
+    const char *more = strstr(h->what, " more ");
+    if (more) {
+        snprintf(size, sizeof size, "%.*s", (int)(more - h->what), h->what);
+        assert_int_equal(size_parse(size, &bytes, &e), 0);
+        then = found(x->in->search, strstr(h->what, "host memory") ? TIER_HOST : TIER_DEVICE, bytes, 1);
+    } else if (!strcmp(h->what, "a disk twice as fast")) {
+        then = found(x->in->search, TIER_DISK, 0, 2);
+    } else {
+        return 0;
+    }
+    assert_true(h->gain >= 0.03);
+    if (then / x->tokens_per_s < 0.95 * (1 + h->gain))
+        fail_msg("%s: %g is said, and it brings %g", h->what, h->gain, then / x->tokens_per_s - 1);
+    return 1;
+}
+
+static void what_would_help_brings_what_is_said(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    int checked = 0;
+    for (uint64_t i = 0; checked < 10; i++) {
+        random_source r = random_fork(&all, i);
+        problem p;
+        search_result found;
+        explanation x;
+        pt_error e = {0};
+        problem_open(&r, random_from(&r, 1, 3), &p);
+        p.in.training = true;
+        if (!search_plan(&p.in, &found, &e)) {
+            const explain_input in = {.search = &p.in, .best = &found.best, .machine = "a machine", .source = "made up", .helps = true};
+            assert_int_equal(explain(&in, &x, &e), 0);
+            for (int k = 0; k < x.helps_n; k++) {
+                assert_true(!k || x.helps[k].gain <= x.helps[k - 1].gain);
+                checked += check_help(&x, &x.helps[k]);
+            }
+            search_result_free(&found);
+        }
+        model_close(p.model);
     }
 }
 
@@ -164,6 +287,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_plan_is_explained_on_one_screen),
+        cmocka_unit_test(what_would_help_brings_what_is_said),
         cmocka_unit_test(every_layer_is_named_once),
         cmocka_unit_test(what_is_missing_is_named_with_the_change_that_mends_it),
     };

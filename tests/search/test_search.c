@@ -44,7 +44,7 @@ static int check_other(const candidate *best, const candidate *c)
     if (is_policy(c))
         return 0;
     bool other_chunks = a->chunk_bytes != b->chunk_bytes, other_cut = a->micro_batch != b->micro_batch || a->visit != b->visit;
-    if (other_chunks != !!strstr(c->name, "chunks of ") || other_cut != !!strstr(c->name, " sequences at a time") ||
+    if (other_chunks != !!strstr(c->name, "chunks of ") || other_cut != !!strstr(c->name, "micro-batches of ") ||
         (a->update != b->update) != !!strstr(c->name, "updates ") || !c->name[0])
         fail_msg("\"%s\" is not what it differs by", c->name);
     return 1;
@@ -123,6 +123,11 @@ static void the_same_question_gets_the_same_answer(void **state)
             assert_string_equal(a, b);
             free(a);
             free(b);
+            assert_int_equal(x[0].others_n, x[1].others_n);
+            for (int k = 0; k < x[0].others_n; k++) {
+                assert_string_equal(x[0].others[k].name, x[1].others[k].name);
+                assert_true(x[0].others[k].step_ns == x[1].others[k].step_ns);
+            }
         }
         for (int k = 0; k < 2; k++)
             search_result_free(&x[k]);
