@@ -4,7 +4,8 @@
  *     bench_search seconds random [n [seed]]     n random models of 20 to 126 layers, each on a random machine
  *
  * Blocks are priced from operations and bytes of a machine like an RTX 3090 in a host with one NVMe disk, or like two
- * cores of a processor; only the search's own time is measured here.
+ * cores of a processor; only the search's own time is measured here. The last line says what was reached of what is wanted: exit status
+ * 1 where a search took longer, or a policy is faster than what was found.
  */
 #include "search/search.h"
 
@@ -81,6 +82,47 @@ static void price(const rates *r, const model *m, const step_shape *s, costs *c)
     c->task_ns = r->task_ns;
 }
 
+/* What is reached in all cases, beside what is wanted. */
+static struct { int cases, late, long_ones, beaten; double worst_good_s, worst_s; } all;
+#define GOOD_S 0.05 /* until within 5% of the end */
+#define DONE_S 0.5
+
+/* Every policy, whether the search had time for it or not. */
+static int count_beaten(const search_input *in, const search_result *r)
+{
+    int beaten = 0;
+    for (policy p = 0; p < POLICIES; p++) {
+        candidate c;
+        pt_error e = {0};
+        if (policy_plan(in, p, &c, &e) <= 0)
+            continue;
+        if (c.step_ns * 1.005 < r->best.step_ns) {
+            printf("    %s is faster: %.1f ms\n", policy_names[p], c.step_ns * 1e-6);
+            beaten++;
+        }
+        candidate_free(&c);
+    }
+    return beaten;
+}
+
+static void judge(const search_input *in, const search_result *r)
+{
+    all.cases++;
+    all.late += r->first_good_s > GOOD_S;
+    all.long_ones += r->seconds > DONE_S;
+    all.worst_good_s = r->first_good_s > all.worst_good_s ? r->first_good_s : all.worst_good_s;
+    all.worst_s = r->seconds > all.worst_s ? r->seconds : all.worst_s;
+    all.beaten += count_beaten(in, r);
+}
+
+static int verdict(void)
+{
+    printf("%d cases: within 5%% of the end after at most %.0f ms (%d after more than %.0f), done after at most %.0f ms (%d after more than "
+           "%.0f); %d times a policy is faster\n", all.cases, all.worst_good_s * 1e3, all.late, GOOD_S * 1e3, all.worst_s * 1e3,
+           all.long_ones, DONE_S * 1e3, all.beaten);
+    return all.late || all.long_ones || all.beaten;
+}
+
 static int describe(const search_case *x, const search_result *r, double cpu_s)
 {
     const plan *p = &r->best.plan;
@@ -133,8 +175,10 @@ static int run(const search_case *x, double seconds)
         printf("%-30s %s\n", x->name, e.text);
     else
         describe(x, &r, processor_s() - begun);
-    if (!failed)
+    if (!failed) {
+        judge(&in, &r);
         search_result_free(&r);
+    }
     model_close(m);
     return 0;
 }
@@ -175,7 +219,7 @@ static int run_random(double seconds, int n, uint64_t seed)
         const search_case x = random_case(seed);
         failed = run(&x, seconds);
     }
-    return failed;
+    return verdict() || failed;
 }
 
 int main(int argc, char **argv)
@@ -187,5 +231,5 @@ int main(int argc, char **argv)
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
         if (one < 0 || one == i)
             failed |= run(&cases[i], seconds);
-    return failed;
+    return verdict() || failed;
 }
