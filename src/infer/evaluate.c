@@ -118,7 +118,8 @@ static int choose_budgets(evaluation *v, pt_error *e)
     v->disk_path = o->disk_path ? o->disk_path : tmp && *tmp ? tmp : "/var/tmp";
     const device_options d = {.threads = o->threads, .notice = o->notice, .arg = o->arg};
     int failed = device_open(o->device, &d, &v->device, &v->host, e);
-    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, v->disk_path, v->device};
+    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, v->disk_path, v->device, .notice = o->notice,
+                              .arg = o->arg};
     return failed ? failed : budgets_choose(&r, v->budget, &v->host_tier, NULL, e);
 }
 

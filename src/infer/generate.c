@@ -132,7 +132,7 @@ static int open_rest(pt_generator *g, pt_error *e)
     uint64_t budget[TIERS];
     bool host_tier;
     if (!failed)
-        failed = budgets_choose(&(budget_request){{g->o.device_memory, PT_AUTO, 0}, NULL, g->device}, budget, &host_tier, NULL, e);
+        failed = budgets_choose(&(budget_request){{g->o.device_memory, PT_AUTO, 0}, .device = g->device}, budget, &host_tier, NULL, e);
     g->budget = failed ? 0 : budget[TIER_DEVICE];
     return failed;
 }

@@ -64,7 +64,7 @@ static int no_room(const disk_file *f, int error, pt_error *e)
                              (unsigned long long)f->bytes);
     }
     disk_free_bytes(f->folder, &free_bytes, NULL);
-    return pt_fail(e, PT_FAILED, "%.400s: the disk tier needs %llu bytes (%s) and %llu (%s) are free; make room, give a "
+    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %llu bytes (%s) and %llu (%s) are free; make room, give a "
                    "smaller --disk-memory or another --disk-path", f->folder, (unsigned long long)f->bytes,
                    size_format(need, f->bytes), (unsigned long long)free_bytes, size_format(have, free_bytes));
 }

@@ -42,7 +42,7 @@ typedef struct disk_options {
 } disk_options;
 
 /* A scratch file of `bytes` (rounded up to DISK_ALIGN) in `folder`, which is made if absent and goes with the file then.
- * PT_FAILED, with the bytes needed and free, if the disk has no room. `options` may be NULL. */
+ * PT_DOES_NOT_FIT, with the bytes needed and free, if the disk has no room. `options` may be NULL. */
 int disk_open(const char *folder, uint64_t bytes, const disk_options *options, disk_file **out, pt_error *e);
 void disk_close(disk_file *f); /* after its channels */
 uint64_t disk_bytes(const disk_file *f);

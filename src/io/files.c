@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -37,12 +39,12 @@ bool path_exists(const char *path)
 
 bool disk_is_full_error(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
 
-int disk_free_bytes(const char *path, uint64_t *bytes, pt_error *e)
+/* Of the file system that holds path, or its nearest parent that exists. */
+static int file_system_of(const char *path, struct statfs *fs, pt_error *e)
 {
     char at[FILE_PATH_BYTES];
     snprintf(at, sizeof at, "%s", path);
-    struct statvfs fs;
-    while (statvfs(at, &fs)) {
+    while (statfs(at, fs)) {
         if (errno == EINTR)
             continue;
         char parent[FILE_PATH_BYTES];
@@ -52,8 +54,25 @@ int disk_free_bytes(const char *path, uint64_t *bytes, pt_error *e)
             return pt_fail_errno(e, PT_FAILED, "%.400s: the free space there is not known", path);
         memmove(at, up, strlen(up) + 1);
     }
-    *bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
     return 0;
+}
+
+int disk_free_bytes(const char *path, uint64_t *bytes, pt_error *e)
+{
+    struct statfs fs;
+    int failed = file_system_of(path, &fs, e);
+    if (!failed)
+        *bytes = (uint64_t)fs.f_bavail * (uint64_t)(fs.f_frsize ? fs.f_frsize : fs.f_bsize);
+    return failed;
+}
+
+bool disk_is_memory(const char *path)
+{
+    struct statfs fs;
+    if (file_system_of(path, &fs, NULL))
+        return false;
+    const uint32_t type = (uint32_t)fs.f_type;
+    return type == TMPFS_MAGIC || type == RAMFS_MAGIC || type == HUGETLBFS_MAGIC;
 }
 
 /* What went wrong while `left` bytes were still to be written to the file; reads errno. */

@@ -57,6 +57,7 @@ int tree_remove(const char *path, pt_error *e); /* links are removed, not follow
 int tree_discard(const char *path, pt_error *e); /* the same; a crash leaves a stage (below), never half of it under the name */
 int disk_free_bytes(const char *path, uint64_t *bytes, pt_error *e); /* for this user, where path or its
                                                                         nearest existing parent lies */
+bool disk_is_memory(const char *path);          /* the same place is RAM: tmpfs, ramfs, hugetlbfs */
 bool disk_is_full_error(int error_number);      /* ENOSPC, EDQUOT */
 
 /* A folder that appears under its name complete or not at all:

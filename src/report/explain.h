@@ -26,7 +26,7 @@ typedef struct explain_input {
     double search_s;
     const char *machine;         /* "NVIDIA GeForce RTX 3090", "AMD EPYC, 2 threads" */
     const char *source;          /* where the costs come from: "measured in 2.1 s" */
-    const char *room;            /* what was free, and the margins that the budgets leave; NULL or "": budgets were given */
+    const char *room;            /* what was free, or a machine file has, and the margins left; NULL or "": budgets were given */
     int64_t steps;               /* of the run, 0: not known */
     bool helps;                  /* search again with changed inputs, to say what would help */
 } explain_input;

@@ -2,116 +2,187 @@
 
 #include "base/units.h"
 #include "io/files.h"
-#include "profile/machine.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-/* Device and host are both RAM here; their sum may pass 2^64. */
-static int check_sum(const uint64_t budget[TIERS], uint64_t free_bytes, pt_error *e)
-{
-    char device[32], host[32], have[32];
-    if (budget[TIER_HOST] <= free_bytes && budget[TIER_DEVICE] <= free_bytes - budget[TIER_HOST])
-        return 0;
-    if (!budget[TIER_HOST])
-        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s are free: lower it, or end other programs",
-                       size_format(device, budget[TIER_DEVICE]), size_format(have, free_bytes));
-    return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s and --host-memory %s, and only %s are free: lower them, or end other programs",
-                   size_format(device, budget[TIER_DEVICE]), size_format(host, budget[TIER_HOST]), size_format(have, free_bytes));
-}
-
 enum { GPU_MARGIN_SHARE = 64, GPU_MARGIN_LEAST = 512 << 20 }; /* kernels are loaded when they are first launched */
 
-static uint64_t gpu_margin(const device_info *gpu)
+static uint64_t gpu_margin(uint64_t memory_bytes)
 {
-    uint64_t share = gpu->memory_bytes / GPU_MARGIN_SHARE;
+    uint64_t share = memory_bytes / GPU_MARGIN_SHARE;
     return share > GPU_MARGIN_LEAST ? share : GPU_MARGIN_LEAST;
 }
 
-static int check_gpu(const device_info *gpu, uint64_t device_bytes, uint64_t host_bytes, uint64_t free_bytes, pt_error *e)
+static uint64_t ram_margin(uint64_t memory_bytes) { return machine_memory_margin(&(machine){.memory_bytes = memory_bytes}); }
+
+/* ---- what is free ---- */
+
+typedef struct findings {
+    machine m;
+    bool gpu, disk_in_ram;
+    uint64_t disk_bytes; /* free on the disk; not asked where it is not to be used */
+} findings;
+
+static int find(const budget_request *r, findings *f, pt_error *e)
 {
+    *f = (findings){.gpu = r->device && !r->device->info.host_addressable};
+    int failed = 0;
+    if (r->machine)
+        f->m = *r->machine;
+    else
+        failed = machine_probe(&f->m, e);
+    if (failed || !r->asked[TIER_DISK])
+        return failed;
+    f->disk_in_ram = disk_is_memory(r->disk_path);
+    return disk_free_bytes(r->disk_path, &f->disk_bytes, e);
+}
+
+/* ---- choosing ---- */
+
+/* A tier that lies in RAM takes from the others there, so none is made of it unasked. */
+static uint64_t choose_disk(const budget_request *r, const findings *f)
+{
+    if (r->asked[TIER_DISK] != PT_AUTO)
+        return r->asked[TIER_DISK];
+    return f->disk_in_ram ? 0 : less(f->disk_bytes, MACHINE_DISK_MARGIN);
+}
+
+static void choose(const budget_request *r, const findings *f, bool host_tier, uint64_t budget[TIERS])
+{
+    const uint64_t *asked = r->asked;
+    budget[TIER_DISK] = choose_disk(r, f);
+    uint64_t room = less(less(f->m.memory_free_bytes, machine_memory_margin(&f->m)), f->disk_in_ram ? budget[TIER_DISK] : 0);
+    budget[TIER_HOST] = !host_tier ? 0 : asked[TIER_HOST] == PT_AUTO ? room : asked[TIER_HOST];
+    budget[TIER_DEVICE] = asked[TIER_DEVICE];
+    if (asked[TIER_DEVICE] != PT_AUTO)
+        return;
+    const device_info *d = f->gpu ? &r->device->info : NULL;
+    budget[TIER_DEVICE] = d ? less(d->memory_free_bytes, gpu_margin(d->memory_bytes)) : less(room, budget[TIER_HOST]);
+}
+
+/* ---- refusing ---- */
+
+/* Whatever of the tiers lies in RAM has to be free there together; the sum may pass 2^64. */
+static int check_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], pt_error *e)
+{
+    char list[160] = "", where[320] = "", size[32];
+    uint64_t left = f->m.memory_free_bytes;
+    bool fits = true;
+    int named = 0;
+    for (int t = 0; t < TIERS; t++) {
+        bool in_ram = t == TIER_HOST || (t == TIER_DEVICE ? !f->gpu : f->disk_in_ram);
+        if (!in_ram || !budget[t])
+            continue;
+        fits = fits && budget[t] <= left;
+        left = less(left, budget[t]);
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s--%s-memory%s %s", named ? ", " : "", tier_names[t], named ? "" : " is",
+                 size_format(size, budget[t]));
+        named++;
+    }
+    if (f->disk_in_ram && budget[TIER_DISK])
+        snprintf(where, sizeof where, "; %.200s lies in RAM: give a --disk-path on a real disk", r->disk_path);
+    return fits ? 0 : pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free: lower %s, or end other programs%s", list,
+                              size_format(size, f->m.memory_free_bytes), named > 1 ? "them" : "it", where);
+}
+
+static int check_disk(const budget_request *r, const findings *f, pt_error *e)
+{
+    char asked[32], have[32], margin[32];
+    if (!r->asked[TIER_DISK] || r->asked[TIER_DISK] == PT_AUTO || r->asked[TIER_DISK] <= f->disk_bytes)
+        return 0;
+    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s: lower it (left out, it leaves %s of "
+                   "them to other files), make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
+                   size_format(have, f->disk_bytes), r->disk_path, size_format(margin, MACHINE_DISK_MARGIN));
+}
+
+static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e)
+{
+    const device_info *gpu = &r->device->info;
     char asked[32], have[32];
     if (device_bytes > gpu->memory_free_bytes)
-        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free: lower it, or end what else runs "
-                       "there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes), gpu->name);
-    if (!host_bytes)
+        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free: lower it, or end "
+                       "what else runs there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes), gpu->name);
+    if (!r->asked[TIER_HOST])
         return pt_fail(e, PT_USAGE, "--host-memory 0: with --device cuda what is loaded, saved and kept on the disk passes through host "
                        "memory; leave the option out");
-    if (host_bytes > free_bytes)
-        return pt_fail(e, PT_DOES_NOT_FIT, "--host-memory is %s, and only %s are free: lower it, or end other programs",
-                       size_format(asked, host_bytes), size_format(have, free_bytes));
     return 0;
 }
 
-/* Device and host; `room`: what RAM has free, less the margin. */
-static int choose_gpu(const budget_request *r, uint64_t free_bytes, uint64_t room, uint64_t budget[TIERS], pt_error *e)
-{
-    const device_info *gpu = &r->device->info;
-    budget[TIER_DEVICE] = r->asked[TIER_DEVICE] == PT_AUTO ? less(gpu->memory_free_bytes, gpu_margin(gpu)) : r->asked[TIER_DEVICE];
-    budget[TIER_HOST] = r->asked[TIER_HOST] == PT_AUTO ? room : r->asked[TIER_HOST];
-    return check_gpu(gpu, budget[TIER_DEVICE], budget[TIER_HOST], free_bytes, e);
-}
+/* ---- saying ---- */
 
 /* "22.4 GiB free (RAM), 1.2 GiB of them left to other programs" */
-static void say_free(char *out, size_t size, uint64_t free_bytes, const char *limit, uint64_t margin)
+static void say_room(char *out, uint64_t bytes, const char *what, const char *limit, uint64_t margin)
 {
     char have[32], left[32];
     size_t used = strlen(out);
-    snprintf(out + used, size - used, "%s%s free (%s), %s of them left to other programs", used ? "; " : "", size_format(have, free_bytes), limit,
-             size_format(left, margin < free_bytes ? margin : free_bytes));
+    snprintf(out + used, BUDGETS_WHY_BYTES - used, "%s%s %s (%s), %s of them left to other programs", used ? "; " : "",
+             size_format(have, bytes), what, limit, size_format(left, margin < bytes ? margin : bytes));
 }
 
-static void say_why(const budget_request *r, const machine *m, bool gpu, uint64_t disk, char out[BUDGETS_WHY_BYTES])
+static void say_why(const budget_request *r, const findings *f, char out[BUDGETS_WHY_BYTES])
 {
-    const size_t size = BUDGETS_WHY_BYTES;
-    const device_info *d = gpu ? &r->device->info : NULL;
+    const machine *m = &f->m;
     *out = 0;
-    if (gpu && r->asked[TIER_DEVICE] == PT_AUTO)
-        say_free(out, size, d->memory_free_bytes, "GPU", gpu_margin(d));
-    if (r->asked[gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO)
-        say_free(out, size, m->memory_free_bytes, m->memory_limit, machine_memory_margin(m));
-    if (r->asked[TIER_DISK] == PT_AUTO)
-        say_free(out, size, disk, "disk", MACHINE_DISK_MARGIN);
+    if (f->gpu && r->asked[TIER_DEVICE] == PT_AUTO)
+        say_room(out, r->device->info.memory_free_bytes, "free", "GPU", gpu_margin(r->device->info.memory_bytes));
+    if (r->asked[f->gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO)
+        say_room(out, m->memory_free_bytes, "free", m->memory_limit, machine_memory_margin(m));
+    if (r->asked[TIER_DISK] == PT_AUTO && !f->disk_in_ram)
+        say_room(out, f->disk_bytes, "free", "disk", MACHINE_DISK_MARGIN);
 }
+
+static void notice_disk(const budget_request *r, const findings *f)
+{
+    char sentence[512];
+    if (!r->notice || !f->disk_in_ram || r->asked[TIER_DISK] != PT_AUTO)
+        return;
+    snprintf(sentence, sizeof sentence, "%.300s lies in RAM (a tmpfs or the like), so the disk tier gets none of it: give a --disk-path "
+             "on a real disk", r->disk_path);
+    r->notice(r->arg, sentence);
+}
+
+/* ---- all ---- */
 
 int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, char why[BUDGETS_WHY_BYTES], pt_error *e)
 {
-    machine m;
-    int failed = machine_probe(&m, e);
+    findings f;
+    int failed = find(r, &f, e);
     if (failed)
         return failed;
-    uint64_t room = less(m.memory_free_bytes, machine_memory_margin(&m)), disk = 0;
-    bool gpu = r->device && !r->device->info.host_addressable;
-    *host_tier = gpu || (r->asked[TIER_HOST] != PT_AUTO && r->asked[TIER_HOST] > 0);
-    budget[TIER_HOST] = *host_tier ? r->asked[TIER_HOST] : 0;
-    budget[TIER_DEVICE] = r->asked[TIER_DEVICE] == PT_AUTO ? less(room, budget[TIER_HOST]) : r->asked[TIER_DEVICE];
-    budget[TIER_DISK] = r->asked[TIER_DISK];
-    if (r->asked[TIER_DISK] == PT_AUTO) {
-        failed = disk_free_bytes(r->disk_path, &disk, e);
-        budget[TIER_DISK] = failed ? 0 : less(disk, MACHINE_DISK_MARGIN);
-    }
-    if (failed)
-        return failed;
+    *host_tier = f.gpu || (r->asked[TIER_HOST] != PT_AUTO && r->asked[TIER_HOST] > 0);
+    choose(r, &f, *host_tier, budget);
     if (why)
-        say_why(r, &m, gpu, disk, why);
-    return gpu ? choose_gpu(r, m.memory_free_bytes, room, budget, e) : check_sum(budget, m.memory_free_bytes, e);
+        say_why(r, &f, why);
+    notice_disk(r, &f);
+    failed = check_disk(r, &f, e);
+    if (!failed && f.gpu)
+        failed = check_gpu(r, budget[TIER_DEVICE], e);
+    return failed ? failed : check_ram(r, &f, budget, e);
 }
 
-void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier)
+static uint64_t margin_of_machine(const machine_spec *x, tier t)
 {
-    for (int t = TIER_DEVICE; t <= TIER_HOST; t++) {
-        machine m = {.memory_bytes = x->memory_bytes[t]};
-        budget[t] = less(x->memory_bytes[t], machine_memory_margin(&m));
+    uint64_t bytes = x->memory_bytes[t];
+    return t == TIER_DISK ? MACHINE_DISK_MARGIN : t == TIER_DEVICE && x->cuda ? gpu_margin(bytes) : ram_margin(bytes);
+}
+
+void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier,
+                        char why[BUDGETS_WHY_BYTES])
+{
+    const uint64_t *asked = r->asked;
+    *why = 0;
+    *host_tier = x->cuda ? x->memory_bytes[TIER_HOST] && asked[TIER_HOST] : asked[TIER_HOST] != PT_AUTO && asked[TIER_HOST];
+    for (tier t = 0; t < TIERS; t++) {
+        budget[t] = asked[t] != PT_AUTO ? asked[t] : less(x->memory_bytes[t], margin_of_machine(x, t));
+        if (asked[t] == PT_AUTO && x->memory_bytes[t] && (t != TIER_HOST || *host_tier))
+            say_room(why, x->memory_bytes[t], "in the machine file", x->cuda || t ? tier_names[t] : "RAM", margin_of_machine(x, t));
     }
-    budget[TIER_DISK] = less(x->memory_bytes[TIER_DISK], MACHINE_DISK_MARGIN);
-    *host_tier = x->cuda ? x->memory_bytes[TIER_HOST] && r->asked[TIER_HOST] : r->asked[TIER_HOST] != PT_AUTO && r->asked[TIER_HOST];
-    for (int t = 0; t < TIERS; t++)
-        if (r->asked[t] != PT_AUTO)
-            budget[t] = r->asked[t];
     if (!*host_tier)
         budget[TIER_HOST] = 0;
-    if (!x->cuda && r->asked[TIER_DEVICE] == PT_AUTO)
+    if (!x->cuda && asked[TIER_DEVICE] == PT_AUTO)
         budget[TIER_DEVICE] = less(budget[TIER_DEVICE], budget[TIER_HOST]); /* both are its RAM */
 }

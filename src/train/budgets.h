@@ -4,6 +4,9 @@
  *   disk      | files          | margin | the disk tier's file      |
  *   GPU       | other programs | margin | device arena |                     then the memory above holds the host arena alone
  *
+ * A folder for the disk tier may lie in RAM (tmpfs). A budget for it is then taken only where one was asked for, and counts with
+ * the arenas in memory.
+ *
  * A budget is a limit for a tier's arena. What a process needs beside its arenas lives in the margin, or, where a
  * budget was asked for, in what is free beyond it: program and libraries, tokenizer and data, the batch on its way to
  * the device (20 bytes a token), 4 MiB of scratch for each compute thread. Less than 96 MiB in all on a few cores.
@@ -13,20 +16,26 @@
 
 #include "base/error.h"
 #include "device/device.h"
+#include "profile/machine.h"
 #include "profile/machine_file.h"
 
 typedef struct budget_request {
     uint64_t asked[TIERS];  /* bytes or PT_AUTO; on a CPU the host is a tier only where it is asked for */
     const char *disk_path;  /* where the disk tier's file is to be */
     const device *device;   /* NULL: the CPU. A GPU has memory of its own, and there always is a host tier */
+    const machine *machine; /* NULL: this one, as it is now */
+    void (*notice)(void *arg, const char *sentence); /* what a user should know; may be NULL */
+    void *arg;
 } budget_request;
 
 enum { BUDGETS_WHY_BYTES = 320 };
 
-/* PT_DOES_NOT_FIT where what is asked for is more than is free. why: what was free under which limit and the margins, for people, "" where
- * everything was asked for; may be NULL. */
+/* PT_DOES_NOT_FIT where what is asked for is more than is free, in memory or on the disk. why: what was free under which limit and
+ * the margins, for people, "" where everything was asked for; may be NULL. */
 int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, char why[BUDGETS_WHY_BYTES], pt_error *e);
-/* What the machine of a file may give: all that it has but the same margins, or what is asked for. */
-void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier);
+/* What the machine of a file may give: all that it has but the same margins, or what is asked for. This machine is not looked at.
+ * why: the same for people, of the file's memory. */
+void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier,
+                        char why[BUDGETS_WHY_BYTES]);
 
 #endif

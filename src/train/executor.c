@@ -1,6 +1,7 @@
 #include "train/executor.h"
 
 #include "base/units.h"
+#include "io/files.h"
 #include "profile/machine.h"
 #include "schedule/check.h"
 #include "train/tasks.h"
@@ -77,6 +78,8 @@ static int check_free(const executor *x, pt_error *e)
     char need[32], have[32];
     machine m;
     uint64_t arenas = x->bytes[TIER_HOST] + x->mailbox_bytes + (d->info.host_addressable ? x->bytes[TIER_DEVICE] : 0);
+    if (x->bytes[TIER_DISK] && disk_is_memory(x->o.disk_path))
+        arenas += x->bytes[TIER_DISK];
     int failed = machine_probe(&m, e);
     if (failed || arenas <= m.memory_free_bytes)
         return failed;

@@ -71,11 +71,12 @@ static int complete_machine(planning *p, pt_error *e)
 int planning_budgets(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
-    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path, p->device};
+    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path, p->device, .notice = o->notice,
+                              .arg = o->arg};
     bool host_tier;
     uint64_t here[TIERS];
     if (p->from_file)
-        budgets_of_machine(&p->machine, &r, p->budget, &p->host_tier);
+        budgets_of_machine(&p->machine, &r, p->budget, &p->host_tier, p->room);
     int failed = p->from_file ? complete_machine(p, e) : 0;
     if (failed || (p->from_file && !p->runs))
         return failed;

@@ -29,7 +29,8 @@ static int measure(pt_profile *p, bool fresh, pt_error *e)
     planning *g = &p->planning;
     profile_request *r = &p->request;
     snprintf(g->disk_path, sizeof g->disk_path, "%s", o->disk_path ? o->disk_path : ".");
-    const budget_request asked = {{o->device_memory, o->host_memory, o->disk_memory}, g->disk_path, g->device};
+    const budget_request asked = {{o->device_memory, o->host_memory, o->disk_memory}, g->disk_path, g->device,
+                                  .notice = o->notice, .arg = o->arg};
     *r = (profile_request){.device = g->device, .host = g->host, .threads = o->threads, .model = p->model, .shape = &p->shape,
                            .transfers = true, .disk_path = g->disk_path, .file = o->profile_file, .fresh = fresh, .progress = o->progress,
                            .arg = o->arg};

@@ -114,10 +114,15 @@ static void leave(trainer *t, search_result *next)
     *next = now;
 }
 
+/* A disk that has less free than was asked for is no reason to stop here. */
 static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
 {
     planning *p = &t->planning;
+    pt_train_options o = t->o;
     planning fresh = *p;
+    if (o.disk_memory && !disk_is_memory(p->disk_path))
+        o.disk_memory = PT_AUTO;
+    fresh.o = &o;
     int failed = planning_budgets(&fresh, e);
     for (int k = 0; k < TIERS && !failed; k++)
         p->search.budget[k] = p->budget[k] = fresh.budget[k] < p->budget[k] ? fresh.budget[k] : p->budget[k];

@@ -504,6 +504,75 @@ static void a_disk_that_fills_up_is_named_and_the_last_checkpoint_stands(void **
         fail_msg("%s", text_of(scratch_path("err")));
 }
 
+/* Of the small disk, before any plan is made. */
+static int ask_for_more_disk(const char *folder)
+{
+    char data[600], out[200];
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    snprintf(out, sizeof out, "%s/more-disk", scratch);
+    words commands[] = {WORDS("plan"), WORDS("train", "--data", data, "--out", out)};
+    for (size_t i = 0; i < 2; i++) {
+        arguments a = {0};
+        add_arguments(&a, commands[i]);
+        add_arguments(&a, WORDS("--model", fixture("llama"), "--seq-len", "8", "--quiet", "--device-memory", "64MiB", "--disk-path", folder,
+                                "--disk-memory", "1025KiB"));
+        int status = program_wait(program_start(&a, "/dev/null", scratch_path("err")));
+        const char *said = strstr(text_of(scratch_path("err")), "protrain: ");
+        if (status != 3 || !said || !strstr(said, "--disk-memory is 1.00 MiB, and only 1.00 MiB are free in /mnt") ||
+            !strstr(said, "--disk-path"))
+            return 1;
+    }
+    return 0;
+}
+
+static void more_disk_than_is_free_does_not_fit(void **state)
+{
+    (void)state;
+    int status = on_small_disk(1 << 20, ask_for_more_disk);
+    if (status < 0) {
+        printf("skipped: no file system can be mounted here\n");
+        skip();
+    }
+    if (status)
+        fail_msg("%s", text_of(scratch_path("err")));
+}
+
+static int plan_on(const char *folder, const char *memory, const char *disk)
+{
+    arguments a = {0};
+    add_arguments(&a, WORDS("plan", "--model", fixture("llama"), "--seq-len", "8", "--quiet", "--device-memory", memory));
+    add_arguments(&a, WORDS("--disk-path", folder));
+    if (disk)
+        add_arguments(&a, WORDS("--disk-memory", disk));
+    return program_wait(program_start(&a, "/dev/null", scratch_path("err")));
+}
+
+/* With one byte less than what does without a disk. */
+static int plan_with_a_disk_in_ram(const char *folder)
+{
+    char memory[32];
+    plan_on(folder, "1MiB", "0");
+    const char *give = strstr(text_of(scratch_path("err")), "--device-memory ");
+    if (!give)
+        return 1;
+    snprintf(memory, sizeof memory, "%lld", atoll(give + strlen("--device-memory ")) - 1);
+    if (plan_on(folder, memory, NULL) != 3 || !strstr(text_of(scratch_path("err")), "note: /mnt lies in RAM"))
+        return 2;
+    return plan_on(folder, memory, "16MiB") ? 3 : 0;
+}
+
+static void a_disk_in_ram_is_used_where_it_is_asked_for(void **state)
+{
+    (void)state;
+    int status = on_small_disk(32 << 20, plan_with_a_disk_in_ram);
+    if (status < 0) {
+        printf("skipped: no file system can be mounted here\n");
+        skip();
+    }
+    if (status)
+        fail_msg("%d: %s", status, text_of(scratch_path("err")));
+}
+
 static void a_second_run_into_the_same_folder_is_refused(void **state)
 {
     (void)state;
@@ -579,6 +648,8 @@ int main(void)
         cmocka_unit_test(an_unusable_output_folder_is_refused),
         cmocka_unit_test(a_read_only_output_folder_is_refused),
         cmocka_unit_test(a_disk_that_fills_up_is_named_and_the_last_checkpoint_stands),
+        cmocka_unit_test(more_disk_than_is_free_does_not_fit),
+        cmocka_unit_test(a_disk_in_ram_is_used_where_it_is_asked_for),
         cmocka_unit_test(a_second_run_into_the_same_folder_is_refused),
         cmocka_unit_test(weights_that_are_not_finite_stop_the_run_with_step_and_block),
         cmocka_unit_test(a_rate_that_explodes_stops_the_run_with_a_checkpoint_from_before),

@@ -188,6 +188,24 @@ static void free_space_is_known_for_paths_to_come(void **state)
     ok(disk_free_bytes(scratch_path("regular"), &here, &e), &e);
 }
 
+static int is_memory(const char *folder)
+{
+    char to_come[64];
+    snprintf(to_come, sizeof to_come, "%s/not/yet/made", folder);
+    return disk_is_memory(folder) && disk_is_memory(to_come) && !disk_is_memory("/proc") ? 0 : 1;
+}
+
+static void a_folder_in_ram_is_known(void **state)
+{
+    (void)state;
+    int status = on_small_disk(1 << 20, is_memory);
+    if (status < 0) {
+        printf("skipped: no file system can be mounted here\n");
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
 static void a_staged_folder_appears_when_it_is_complete(void **state)
 {
     (void)state;
@@ -403,6 +421,7 @@ int main(void)
         cmocka_unit_test(a_read_past_the_end_is_an_error),
         cmocka_unit_test(folders_are_made_and_removed_without_following_links),
         cmocka_unit_test(free_space_is_known_for_paths_to_come),
+        cmocka_unit_test(a_folder_in_ram_is_known),
         cmocka_unit_test(a_staged_folder_appears_when_it_is_complete),
         cmocka_unit_test(what_a_killed_writer_left_is_removed_and_nothing_else),
         cmocka_unit_test(what_is_discarded_is_never_half_there),

@@ -8,52 +8,13 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "profile/machine.h"
 
 #include "io/scratch.h"
+#include "profile/root.h"
 
 #include <sys/resource.h>
 
 static uint64_t seed;
-
-static uint64_t mib(uint64_t n) { return n << 20; }
-
-static void put(const char *path, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void put(const char *path, const char *fmt, ...)
-{
-    char full[512], text[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    snprintf(full, sizeof full, "%s%s", scratch, path);
-    char *slash = strrchr(full, '/');
-    *slash = 0;
-    assert_int_equal(dir_make(full, NULL), 0);
-    *slash = '/';
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-/* total and available in MiB */
-static void put_machine(uint64_t total, uint64_t available)
-{
-    put("/proc/cpuinfo", "processor\t: 0\nmodel name\t: Some Processor 9000\n");
-    put("/proc/meminfo", "MemTotal: %llu kB\nMemFree: 1 kB\nMemAvailable: %llu kB\n", (unsigned long long)total * 1024,
-        (unsigned long long)available * 1024);
-    put("/proc/self/status", "VmSize:\t1024 kB\nVmData:\t512 kB\n");
-}
-
-static machine probe(void)
-{
-    machine m;
-    pt_error e = {0};
-    if (machine_probe_at(scratch, &m, &e))
-        fail_msg("%s", e.text);
-    return m;
-}
 
 static void without_groups_memory_is_the_machines(void **state)
 {

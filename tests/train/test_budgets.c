@@ -1,0 +1,251 @@
+/* How much of each tier a run may use: of a machine that is made up, of this disk, and of the machine of a file. */
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "train/budgets.h"
+
+#include "io/scratch.h"
+#include "profile/root.h"
+
+static const char ram_disk[] = "/dev/shm/pt-budgets/not/made";
+
+/* What was asked for, and what came of it. */
+typedef struct choice {
+    budget_request r;
+    uint64_t budget[TIERS];
+    bool host_tier;
+    char why[BUDGETS_WHY_BYTES], noted[1024];
+    machine m;
+    device gpu;
+    pt_error e;
+} choice;
+
+static void note(void *arg, const char *sentence) { snprintf(arg, 1024, "%s", sentence); }
+
+/* On the machine that lies in scratch. */
+static int choose(choice *c, uint64_t device, uint64_t host, uint64_t disk)
+{
+    c->m = probe();
+    c->r = (budget_request){{device, host, disk}, c->r.disk_path, c->r.device, &c->m, note, c->noted};
+    c->e = (pt_error){0};
+    c->noted[0] = 0;
+    return budgets_choose(&c->r, c->budget, &c->host_tier, c->why, &c->e);
+}
+
+static void chosen(choice *c, uint64_t device, uint64_t host, uint64_t disk)
+{
+    if (choose(c, device, host, disk))
+        fail_msg("%s", c->e.text);
+}
+
+static void refused(choice *c, uint64_t device, uint64_t host, uint64_t disk, const char *said)
+{
+    int failed = choose(c, device, host, disk);
+    if (failed != PT_DOES_NOT_FIT || !strstr(c->e.text, said))
+        fail_msg("%d, and \"%s\" is not in: %s", failed, said, c->e.text);
+}
+
+static void add_gpu(choice *c, uint64_t bytes, uint64_t free_bytes)
+{
+    c->gpu.info = (device_info){.name = "Some GPU", .memory_bytes = bytes, .memory_free_bytes = free_bytes};
+    c->r.device = &c->gpu;
+}
+
+/* ---- memory ---- */
+
+static void by_default_it_is_what_is_free_less_a_margin(void **state)
+{
+    (void)state;
+    choice c = {0};
+    put_machine(16000, 9000);
+    chosen(&c, PT_AUTO, PT_AUTO, 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800) && !c.budget[TIER_HOST] && !c.budget[TIER_DISK] && !c.host_tier);
+    assert_string_equal(c.why, "8.79 GiB free (RAM), 800.00 MiB of them left to other programs");
+    put_machine(4000, 3000);
+    chosen(&c, PT_AUTO, PT_AUTO, 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(3000 - 512));
+    put_machine(4000, 300);
+    chosen(&c, PT_AUTO, PT_AUTO, 0);
+    assert_true(c.budget[TIER_DEVICE] == 0);
+    assert_string_equal(c.why, "300.00 MiB free (RAM), 300.00 MiB of them left to other programs");
+}
+
+static void a_groups_limit_is_what_the_margin_is_taken_from(void **state)
+{
+    (void)state;
+    choice c = {0};
+    put_machine(160000, 90000);
+    put("/proc/self/cgroup", "0::/a\n");
+    put("/sys/fs/cgroup/a/memory.max", "%llu\n", (unsigned long long)mib(20000));
+    put("/sys/fs/cgroup/a/memory.current", "%llu\n", (unsigned long long)mib(1000));
+    chosen(&c, PT_AUTO, PT_AUTO, 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(20000 - 1000 - 1000));
+    assert_non_null(strstr(c.why, "/a/memory.max), 1000.00 MiB of them left"));
+}
+
+static void what_is_asked_for_is_given_as_long_as_it_is_free(void **state)
+{
+    (void)state;
+    choice c = {0};
+    put_machine(16000, 9000);
+    chosen(&c, mib(9000), PT_AUTO, 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(9000) && !c.host_tier);
+    assert_string_equal(c.why, "");
+    refused(&c, mib(9000) + 1, PT_AUTO, 0, "--device-memory is 8.79 GiB, and only 8.79 GiB are free: lower it");
+    chosen(&c, mib(4000), mib(5000), 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000) && c.host_tier);
+    refused(&c, mib(4000), mib(5000) + 1, 0, "--device-memory is 3.91 GiB, --host-memory 4.88 GiB, and only 8.79 GiB are free: lower them");
+    refused(&c, mib(4000), UINT64_MAX - 5, 0, "--host-memory");
+    chosen(&c, PT_AUTO, mib(5000), 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800 - 5000) && c.budget[TIER_HOST] == mib(5000));
+    chosen(&c, PT_AUTO, 0, 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800) && !c.host_tier);
+}
+
+static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
+{
+    (void)state;
+    choice c = {0};
+    put_machine(16000, 9000);
+    add_gpu(&c, mib(81920), mib(80000));
+    chosen(&c, PT_AUTO, PT_AUTO, 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(80000 - 1280) && c.budget[TIER_HOST] == mib(9000 - 800) && c.host_tier);
+    assert_string_equal(c.why, "78.12 GiB free (GPU), 1.25 GiB of them left to other programs; "
+                               "8.79 GiB free (RAM), 800.00 MiB of them left to other programs");
+    add_gpu(&c, mib(8192), mib(8000));
+    chosen(&c, PT_AUTO, mib(9000), 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(8000 - 512) && c.budget[TIER_HOST] == mib(9000));
+    chosen(&c, mib(8000), PT_AUTO, 0); /* not out of RAM */
+    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU");
+    refused(&c, PT_AUTO, mib(9000) + 1, 0, "--host-memory is 8.79 GiB, and only 8.79 GiB are free");
+    assert_int_equal(choose(&c, PT_AUTO, 0, 0), PT_USAGE);
+    assert_non_null(strstr(c.e.text, "--host-memory 0"));
+}
+
+/* ---- the disk ---- */
+
+/* Others may write meanwhile. */
+static void of_a_disk_one_gibibyte_is_left(void **state)
+{
+    (void)state;
+    const uint64_t change = mib(256), margin = mib(1024);
+    uint64_t has;
+    choice c = {.r.disk_path = scratch};
+    put_machine(16000, 9000);
+    assert_int_equal(disk_free_bytes(scratch, &has, NULL), 0);
+    if (disk_is_memory(scratch) || has < 2 * margin)
+        skip();
+    chosen(&c, PT_AUTO, PT_AUTO, PT_AUTO);
+    assert_in_range(c.budget[TIER_DISK], has - margin - change, has - margin + change);
+    assert_non_null(strstr(c.why, "(RAM), 800.00 MiB of them left to other programs; "));
+    assert_non_null(strstr(c.why, "free (disk), 1.00 GiB of them left to other programs"));
+    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800));
+    chosen(&c, PT_AUTO, PT_AUTO, has - margin);
+    assert_true(c.budget[TIER_DISK] == has - margin && c.budget[TIER_DEVICE] == mib(9000 - 800));
+    assert_string_equal(c.noted, "");
+    refused(&c, PT_AUTO, PT_AUTO, has + margin, "--disk-memory is ");
+    assert_true(strstr(c.e.text, scratch) && strstr(c.e.text, "are free") && strstr(c.e.text, "1.00 GiB"));
+    assert_non_null(strstr(c.e.text, "--disk-path"));
+}
+
+static void a_disk_that_is_not_to_be_used_is_not_looked_at(void **state)
+{
+    (void)state;
+    choice c = {0};
+    put_machine(16000, 9000);
+    chosen(&c, PT_AUTO, PT_AUTO, 0);
+    assert_int_equal(c.budget[TIER_DISK], 0);
+}
+
+static void a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram(void **state)
+{
+    (void)state;
+    const uint64_t disk = mib(8);
+    uint64_t has = 0;
+    choice c = {.r.disk_path = ram_disk};
+    put_machine(16000, 9000);
+    if (!disk_is_memory(ram_disk) || disk_free_bytes(ram_disk, &has, NULL) || has < disk)
+        skip();
+    chosen(&c, PT_AUTO, PT_AUTO, PT_AUTO);
+    assert_true(c.budget[TIER_DISK] == 0 && c.budget[TIER_DEVICE] == mib(9000 - 800));
+    assert_true(strstr(c.noted, ram_disk) && strstr(c.noted, "--disk-path"));
+    assert_null(strstr(c.why, "disk"));
+    chosen(&c, PT_AUTO, PT_AUTO, disk);
+    assert_true(c.budget[TIER_DISK] == disk && c.budget[TIER_DEVICE] == mib(9000 - 800) - disk);
+    assert_string_equal(c.noted, "");
+    chosen(&c, mib(4000), mib(5000) - disk, disk);
+    refused(&c, mib(4000), mib(5000) - disk + 1, disk, "--host-memory 4.88 GiB, --disk-memory 8.00 MiB, and only 8.79 GiB");
+    assert_non_null(strstr(c.e.text, "pt-budgets/not/made lies in RAM: give a --disk-path"));
+    refused(&c, PT_AUTO, PT_AUTO, UINT64_MAX - 5, "--disk-memory");
+    add_gpu(&c, mib(81920), mib(80000));
+    chosen(&c, PT_AUTO, PT_AUTO, disk);
+    assert_true(c.budget[TIER_DEVICE] == mib(80000 - 1280) && c.budget[TIER_HOST] == mib(9000 - 800) - disk);
+    chosen(&c, PT_AUTO, mib(9000) - disk, disk);
+    refused(&c, PT_AUTO, mib(9000) - disk + 1, disk, "--host-memory is 8.78 GiB, --disk-memory 8.00 MiB, and only 8.79 GiB");
+}
+
+/* ---- the machine of a file ---- */
+
+static void the_machine_of_a_file_leaves_the_same_margins(void **state)
+{
+    (void)state;
+    const machine_spec x = {.cuda = true, .memory_bytes = {mib(81920), mib(256000), 1000000000000}};
+    budget_request r = {{PT_AUTO, PT_AUTO, PT_AUTO}, .disk_path = "/proc/nothing/here"};
+    choice c = {0};
+    put_machine(256000, 256000);
+    add_gpu(&c, mib(81920), mib(81920));
+    chosen(&c, PT_AUTO, PT_AUTO, 0);
+    uint64_t budget[TIERS];
+    bool host_tier;
+    char why[BUDGETS_WHY_BYTES];
+    budgets_of_machine(&x, &r, budget, &host_tier, why);
+    assert_true(host_tier && budget[TIER_DEVICE] == c.budget[TIER_DEVICE] && budget[TIER_HOST] == c.budget[TIER_HOST]);
+    assert_true(budget[TIER_DEVICE] == mib(81920 - 1280) && budget[TIER_HOST] == mib(256000 - 12800));
+    assert_true(budget[TIER_DISK] == 1000000000000 - mib(1024));
+    assert_string_equal(why, "80.00 GiB in the machine file (device), 1.25 GiB of them left to other programs; "
+                             "250.00 GiB in the machine file (host), 12.50 GiB of them left to other programs; "
+                             "931.32 GiB in the machine file (disk), 1.00 GiB of them left to other programs");
+    r = (budget_request){{mib(1) << 40, mib(1), mib(1) << 40}, .disk_path = "/proc/nothing/here"};
+    budgets_of_machine(&x, &r, budget, &host_tier, why);
+    assert_true(budget[TIER_DEVICE] == mib(1) << 40 && budget[TIER_HOST] == mib(1) && budget[TIER_DISK] == mib(1) << 40);
+    assert_string_equal(why, "");
+}
+
+static void a_cpu_of_a_file_has_one_memory(void **state)
+{
+    (void)state;
+    const machine_spec x = {.memory_bytes = {mib(16000), 0, 0}};
+    budget_request r = {.asked = {PT_AUTO, PT_AUTO, PT_AUTO}};
+    uint64_t budget[TIERS];
+    bool host_tier;
+    char why[BUDGETS_WHY_BYTES];
+    budgets_of_machine(&x, &r, budget, &host_tier, why);
+    assert_true(!host_tier && budget[TIER_DEVICE] == mib(16000 - 800) && !budget[TIER_HOST] && !budget[TIER_DISK]);
+    assert_string_equal(why, "15.62 GiB in the machine file (RAM), 800.00 MiB of them left to other programs");
+    r.asked[TIER_HOST] = mib(6000);
+    budgets_of_machine(&x, &r, budget, &host_tier, why);
+    assert_true(host_tier && budget[TIER_DEVICE] == mib(16000 - 800 - 6000) && budget[TIER_HOST] == mib(6000));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_make, scratch_remove)
+    const struct CMUnitTest tests[] = {
+        TEST(by_default_it_is_what_is_free_less_a_margin),
+        TEST(a_groups_limit_is_what_the_margin_is_taken_from),
+        TEST(what_is_asked_for_is_given_as_long_as_it_is_free),
+        TEST(a_gpu_has_memory_and_a_margin_of_its_own),
+        TEST(of_a_disk_one_gibibyte_is_left),
+        TEST(a_disk_that_is_not_to_be_used_is_not_looked_at),
+        TEST(a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram),
+        TEST(the_machine_of_a_file_leaves_the_same_margins),
+        TEST(a_cpu_of_a_file_has_one_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
