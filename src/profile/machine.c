@@ -138,12 +138,6 @@ static void apply_limit(machine *m, int resource, uint64_t used, const char *nam
     snprintf(m->memory_limit, sizeof m->memory_limit, "%s", name);
 }
 
-static uint64_t lockable(void)
-{
-    struct rlimit r;
-    return getrlimit(RLIMIT_MEMLOCK, &r) || r.rlim_cur == RLIM_INFINITY ? UINT64_MAX : (uint64_t)r.rlim_cur;
-}
-
 /* ---- all ---- */
 
 int machine_probe_at(const char *root, machine *m, pt_error *e)
@@ -155,7 +149,6 @@ int machine_probe_at(const char *root, machine *m, pt_error *e)
     m->memory_bytes = read_kib(root, "/proc/meminfo", "MemTotal");
     m->memory_free_bytes = min_u64(m->memory_bytes, read_kib(root, "/proc/meminfo", "MemAvailable"));
     m->memory_used_bytes = m->memory_bytes - m->memory_free_bytes;
-    m->locked_bytes = lockable();
     snprintf(m->memory_limit, sizeof m->memory_limit, "RAM");
     if (!m->memory_bytes)
         return pt_fail(e, PT_FAILED, "%s/proc/meminfo does not say how much memory there is: give --device-memory", root);
@@ -166,15 +159,6 @@ int machine_probe_at(const char *root, machine *m, pt_error *e)
 }
 
 int machine_probe(machine *m, pt_error *e) { return machine_probe_at("", m, e); }
-
-json_t *machine_json(const machine *m)
-{
-    json_t *locked = m->locked_bytes == UINT64_MAX ? json_null() : json_integer((json_int_t)m->locked_bytes);
-    return json_pack("{s:s, s:i, s:I, s:I, s:I, s:s, s:I, s:o}", "processor", m->processor, "cores", m->cores, "memory_bytes",
-                     (json_int_t)m->memory_bytes, "memory_used_bytes", (json_int_t)m->memory_used_bytes, "memory_free_bytes",
-                     (json_int_t)m->memory_free_bytes, "memory_limit", m->memory_limit, "memory_margin_bytes",
-                     (json_int_t)machine_memory_margin(m), "locked_bytes", locked);
-}
 
 uint64_t machine_memory_margin(const machine *m)
 {

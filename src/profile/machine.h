@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 
-#include <jansson.h>
 #include <stdint.h>
 
 typedef struct machine {
@@ -19,13 +18,11 @@ typedef struct machine {
     uint64_t memory_used_bytes;    /* by all processes under that limit, this one too */
     uint64_t memory_free_bytes;    /* that this process may still take without swapping, under all limits */
     char memory_limit[96];         /* what limits it: "RAM", the control group's file, "ulimit -v", "ulimit -d" */
-    uint64_t locked_bytes;         /* that may be locked or pinned (RLIMIT_MEMLOCK); UINT64_MAX: all */
 } machine;
 
 int machine_probe(machine *m, pt_error *e);
 /* The same, with the files of /proc and /sys under another root: for tests. */
 int machine_probe_at(const char *root, machine *m, pt_error *e);
-json_t *machine_json(const machine *m); /* NULL: out of memory */
 
 /* Left to everything else: 5% of the memory, at least 512 MiB; of a disk 1 GiB. */
 uint64_t machine_memory_margin(const machine *m);
