@@ -25,7 +25,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a window; default the model's maximum, at most 1024", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "what is computed in; default bf16", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
-        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},

@@ -42,7 +42,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--echo", ARG_FLAG, &s->echo, NULL, "print the prompt too", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "what is computed in; default bf16", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
-        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar, no speed at the end", false},
     };

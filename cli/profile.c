@@ -29,7 +29,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
-        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "measuring takes no more; on a CPU this is RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "the same; on a CPU, splits RAM into a device and a host", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "the same; 0: leave the disk alone", false},

@@ -71,7 +71,7 @@ typedef struct pt_train_options {
     double weight_decay, beta1, beta2, eps;
     double max_grad_norm;              /* 0: no clipping */
     uint64_t seed;
-    int threads;                       /* 0: all cores */
+    int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
     const char *disk_path;             /* NULL: a folder in `out` */
@@ -174,7 +174,7 @@ typedef struct pt_evaluate_options {
     const char *const *data; int data_n;
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     pt_precision precision;
-    int threads;                       /* 0: all cores */
+    int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
     uint64_t device_memory, host_memory, disk_memory; /* bytes or PT_AUTO */
     const char *disk_path;             /* NULL: $TMPDIR, or /var/tmp; used only where memory does not suffice */
@@ -230,7 +230,7 @@ typedef struct pt_generate_options {
     double top_p;                      /* from the fewest that have this probability together; 1: from all */
     uint64_t seed;                     /* the same seed draws the same text */
     bool ignore_eos;                   /* go on behind the token that ends a text */
-    int threads;                       /* 0: all cores */
+    int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
     uint64_t device_memory;            /* bytes or PT_AUTO */
     void (*notice)(void *arg, const char *sentence);  /* may be NULL */

@@ -116,7 +116,7 @@ static int choose_budgets(evaluation *v, pt_error *e)
     const pt_evaluate_options *o = v->o;
     const char *tmp = getenv("TMPDIR");
     v->disk_path = o->disk_path ? o->disk_path : tmp && *tmp ? tmp : "/var/tmp";
-    const device_options d = {.threads = o->threads, .notice = o->notice, .arg = o->arg};
+    const device_options d = {.threads = machine_threads(o->threads), .notice = o->notice, .arg = o->arg};
     int failed = device_open(o->device, &d, &v->device, &v->host, e);
     const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, v->disk_path, v->device, .notice = o->notice,
                               .arg = o->arg};

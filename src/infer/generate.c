@@ -122,7 +122,7 @@ static int find_stops(pt_generator *g, pt_error *e)
 
 static int open_rest(pt_generator *g, pt_error *e)
 {
-    const device_options d = {.threads = g->o.threads, .notice = g->o.notice, .arg = g->o.arg};
+    const device_options d = {.threads = machine_threads(g->o.threads), .notice = g->o.notice, .arg = g->o.arg};
     int64_t known = tokenizer_vocab_size(g->tokenizer), scored = g->model->config.vocab;
     g->vocab = (int32_t)(known < scored ? known : scored);
     g->sampler = (sampler){g->o.temperature, g->o.top_k, g->o.top_p, g->o.seed, malloc((size_t)g->vocab * sizeof(candidate))};

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,20 +63,45 @@ static void read_processor(const char *root, char *out, size_t n)
 
 /* ---- control groups ---- */
 
-/* The names of version 2 and of version 1. */
-typedef struct group_files { const char *root, *limit, *use, *cache; } group_files;
-static const group_files version2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
-static const group_files version1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+/* The names of version 2, and of version 1, where memory and processors have hierarchies of their own; "" and NULL: not there.
+ * Above `high` the kernel slows a group's processes down. The quota's period is the second number of its file, or in one of its own. */
+typedef struct group_files { const char *root, *limit, *high, *use, *cache, *quota, *period; } group_files;
+static const group_files version2 = {"/sys/fs/cgroup", "memory.max", "memory.high", "memory.current", "inactive_file", "cpu.max", NULL};
+static const group_files version1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "", "memory.usage_in_bytes",
+                                      "total_inactive_file", "", NULL};
+static const group_files version1_cpu = {"/sys/fs/cgroup/cpu", "", "", "", "", "cpu.cfs_quota_us", "cpu.cfs_period_us"};
 
-/* Limit and use of one group's folder. Reclaimable page cache does not count as use. */
-static void apply_group(machine *m, const group_files *g, const char *folder)
+/* So many processors' time in each period, rounded up to whole ones. */
+static void apply_quota(machine *m, const group_files *g, const char *folder)
 {
     char path[PATH_BYTES + 64];
+    unsigned long long quota = 0, period = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, g->quota);
+    FILE *f = *g->quota ? fopen(path, "re") : NULL;
+    int n = f ? fscanf(f, "%llu %llu", &quota, &period) : 0; /* "max 100000" has no quota; -1, of version 1, is a large one */
+    if (f)
+        fclose(f);
+    snprintf(path, sizeof path, "%s/%s", folder, g->period ? g->period : "");
+    if (g->period)
+        period = read_number(path, NULL, 0);
+    if (n < 1 || !period)
+        return;
+    uint64_t cores = quota / period + (quota % period > 0);
+    if (cores < (uint64_t)m->cores)
+        m->cores = cores > 1 ? (int)cores : 1;
+}
+
+/* Limit and use of one group's folder. Reclaimable page cache does not count as use. */
+static void apply_memory(machine *m, const group_files *g, const char *limit_file, const char *folder)
+{
+    char path[PATH_BYTES + 64];
+    if (!*limit_file)
+        return;
     snprintf(path, sizeof path, "%s/%s", folder, g->use);
     uint64_t used = read_number(path, NULL, 0);
     snprintf(path, sizeof path, "%s/memory.stat", folder);
     used -= min_u64(used, read_number(path, g->cache, 0));
-    snprintf(path, sizeof path, "%s/%s", folder, g->limit);
+    snprintf(path, sizeof path, "%s/%s", folder, limit_file);
     uint64_t limit = read_number(path, NULL, UINT64_MAX);
     uint64_t left = limit - min_u64(limit, used);
     if (limit < m->memory_bytes) {
@@ -86,6 +112,13 @@ static void apply_group(machine *m, const group_files *g, const char *folder)
         return;
     m->memory_free_bytes = left;
     snprintf(m->memory_limit, sizeof m->memory_limit, "%.90s", path);
+}
+
+static void apply_group(machine *m, const group_files *g, const char *folder)
+{
+    apply_memory(m, g, g->limit, folder);
+    apply_memory(m, g, g->high, folder);
+    apply_quota(m, g, folder);
 }
 
 /* A group and all above it: every one of them can limit. A container may see its own group as the root. */
@@ -104,6 +137,17 @@ static void apply_groups_above(machine *m, const char *root, const group_files *
     }
 }
 
+/* Whether a list such as "cpu,cpuacct" has this very name. */
+static bool has_name(const char *list, const char *name)
+{
+    for (size_t n; *list; list += n + (list[n] == ',')) {
+        n = strcspn(list, ",");
+        if (n == strlen(name) && !strncmp(list, name, n))
+            return true;
+    }
+    return false;
+}
+
 static void apply_groups(machine *m, const char *root)
 {
     char path[PATH_BYTES], line[1024];
@@ -117,8 +161,10 @@ static void apply_groups(machine *m, const char *root)
         *group++ = 0;
         if (strcmp(controllers, ":") == 0)
             apply_groups_above(m, root, &version2, group);
-        else if (strstr(controllers, "memory"))
+        if (has_name(controllers + 1, "memory"))
             apply_groups_above(m, root, &version1, group);
+        if (has_name(controllers + 1, "cpu"))
+            apply_groups_above(m, root, &version1_cpu, group);
     }
     if (f)
         fclose(f);
@@ -159,6 +205,12 @@ int machine_probe_at(const char *root, machine *m, pt_error *e)
 }
 
 int machine_probe(machine *m, pt_error *e) { return machine_probe_at("", m, e); }
+
+int machine_threads(int asked)
+{
+    machine m;
+    return asked ? asked : machine_probe(&m, NULL) ? 0 : m.cores;
+}
 
 uint64_t machine_memory_margin(const machine *m)
 {

@@ -1,8 +1,8 @@
 /* machine.h - what this machine has: processors, and how much memory a process may still take.
  *
- * Memory is limited by the machine, by control groups (both versions, every group above the process's own), and by the
- * process's own limits (RLIMIT_AS, RLIMIT_DATA). What counts is what is free under the tightest of them; page cache that
- * the kernel would give back counts as free.
+ * Memory is limited by the machine, by control groups (both versions, every group above the process's own; memory.high counts as a
+ * limit), and by the process's own limits (RLIMIT_AS, RLIMIT_DATA). What counts is what is free under the tightest of them; page
+ * cache that the kernel would give back counts as free.
  */
 #ifndef PT_MACHINE_H
 #define PT_MACHINE_H
@@ -13,7 +13,7 @@
 
 typedef struct machine {
     char processor[96];
-    int cores;                     /* that this process may use */
+    int cores;                     /* that this process may use: its affinity, and the groups' quotas rounded up */
     uint64_t memory_bytes;         /* the machine's, or the control group's limit if that is lower */
     uint64_t memory_used_bytes;    /* by all processes under that limit, this one too */
     uint64_t memory_free_bytes;    /* that this process may still take without swapping, under all limits */
@@ -23,6 +23,7 @@ typedef struct machine {
 int machine_probe(machine *m, pt_error *e);
 /* The same, with the files of /proc and /sys under another root: for tests. */
 int machine_probe_at(const char *root, machine *m, pt_error *e);
+int machine_threads(int asked); /* to compute with: asked, or where that is 0 the cores; 0: they are not known */
 
 /* Left to everything else: 5% of the memory, at least 512 MiB; of a disk 1 GiB. */
 uint64_t machine_memory_margin(const machine *m);

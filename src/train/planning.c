@@ -41,7 +41,7 @@ int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error 
 
 int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
 {
-    const device_options d = {.threads = o->threads, .notice = o->notice, .arg = o->arg};
+    const device_options d = {.threads = machine_threads(o->threads), .notice = o->notice, .arg = o->arg};
     return device_open(o->device, &d, &p->device, &p->host, e);
 }
 

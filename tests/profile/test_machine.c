@@ -81,6 +81,45 @@ static void a_group_with_more_than_the_machine_does_not_limit(void **state)
     assert_string_equal(m.memory_limit, "RAM");
 }
 
+static void the_lower_of_high_and_max_limits(void **state)
+{
+    (void)state;
+    put_machine(16000, 9000);
+    put("/proc/self/cgroup", "0::/h\n");
+    put("/sys/fs/cgroup/h/memory.max", "%llu\n", (unsigned long long)mib(4000));
+    put("/sys/fs/cgroup/h/memory.high", "%llu\n", (unsigned long long)mib(3000));
+    put("/sys/fs/cgroup/h/memory.current", "%llu\n", (unsigned long long)mib(500));
+    machine m = probe();
+    assert_true(m.memory_bytes == mib(3000) && m.memory_used_bytes == mib(500) && m.memory_free_bytes == mib(2500));
+    assert_non_null(strstr(m.memory_limit, "/h/memory.high"));
+    put("/sys/fs/cgroup/h/memory.high", "max\n");
+    m = probe();
+    assert_true(m.memory_bytes == mib(4000) && m.memory_free_bytes == mib(3500));
+    assert_non_null(strstr(m.memory_limit, "/h/memory.max"));
+}
+
+static void a_quota_of_processors_is_rounded_up(void **state)
+{
+    (void)state;
+    put_machine(16000, 9000);
+    const int all = probe().cores;
+    put("/proc/self/cgroup", "0::/q/r\n");
+    put("/sys/fs/cgroup/q/r/cpu.max", "max 100000\n");
+    assert_int_equal(probe().cores, all);
+    put("/sys/fs/cgroup/q/cpu.max", "1000 100000\n");
+    assert_int_equal(probe().cores, 1);
+    put("/sys/fs/cgroup/q/cpu.max", "%lld 100000\n", (all - 1) * 100000ll + 1);
+    assert_int_equal(probe().cores, all);
+    put("/sys/fs/cgroup/q/cpu.max", "%lld 100000\n", (all > 1 ? all - 1 : 1) * 100000ll);
+    assert_int_equal(probe().cores, all > 1 ? all - 1 : 1);
+    put("/proc/self/cgroup", "3:cpuset:/t\n2:cpu,cpuacct:/s\n");
+    put("/sys/fs/cgroup/cpu/s/cpu.cfs_quota_us", "-1\n");
+    put("/sys/fs/cgroup/cpu/s/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(probe().cores, all);
+    put("/sys/fs/cgroup/cpu/s/cpu.cfs_quota_us", "100000\n");
+    assert_int_equal(probe().cores, 1);
+}
+
 /* The limit is set in a child, which a sanitizer's reservations would not survive otherwise. */
 static void the_process_own_limit_counts(void **state)
 {
@@ -151,6 +190,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_wider_group_that_is_nearly_full_limits_too, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(a_group_of_version_1_limits, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(a_group_with_more_than_the_machine_does_not_limit, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_lower_of_high_and_max_limits, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_quota_of_processors_is_rounded_up, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_process_own_limit_counts, scratch_make, scratch_remove),
         cmocka_unit_test(without_meminfo_the_option_is_named),
         cmocka_unit_test_setup_teardown(odd_files_do_no_harm, scratch_make, scratch_remove),
