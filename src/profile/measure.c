@@ -40,6 +40,12 @@ double samples_spread(const samples *s)
     return median > 0 ? (quantile(s, 0.75) - quantile(s, 0.25)) / 2 / median : 0;
 }
 
+void samples_tell(const samples *s, double *spread)
+{
+    if (s->n >= TELLING)
+        *spread = samples_spread(s);
+}
+
 static void samples_add(samples *s, double ns) { s->ns[s->n++ % SAMPLES] = ns; }
 
 /* ---- runs ---- */

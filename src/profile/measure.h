@@ -11,7 +11,8 @@
  *
  * Several runs are submitted at a time, as the executor does, so that a queue finds its next op waiting. Other programs
  * make times longer, never shorter, and they come and go: the median of several rounds, each of which runs everything
- * that is to be compared, is what is used; the distance of the quartiles says how sure it is.
+ * that is to be compared, is what is used; the distance of the quartiles of three runs or more says how sure it is. What takes too
+ * long to be run that often is as sure as the same work on fewer rows or bytes, which is run before it.
  */
 #ifndef PT_MEASURE_H
 #define PT_MEASURE_H
@@ -21,10 +22,12 @@
 
 /* ---- times ---- */
 
-enum { SAMPLES = 48, TAPE = 64 };
+enum { SAMPLES = 48, TAPE = 64, TELLING = 3 };
 typedef struct samples { int n; double ns[SAMPLES]; } samples; /* beyond SAMPLES the oldest are overwritten */
 double samples_median(const samples *s);
 double samples_spread(const samples *s); /* half the quartile distance, relative to the median */
+/* Sets *spread where there are enough of them to tell; else it stays what it was. */
+void samples_tell(const samples *s, double *spread);
 
 /* ---- memory ---- */
 

@@ -90,7 +90,8 @@ static double step_work_ns(const bench *b)
 int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
 {
     int first[COST_LAYER_KINDS] = {0};
-    double rate, head_spread = 0;
+    double rate;
+    head_result head = {0};
     int failed = measure_rate(b, &rate, e);
     if (failed)
         return failed;
@@ -99,12 +100,14 @@ int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
     failed = measure_layers(b, &t, first, c, cut_rows, e);
     bench_progress(b, "measuring the head", 0, 1);
     if (!failed)
-        failed = measure_head(b, t.head, &c->head_ns, &c->head_eval_ns, &head_spread, e);
+        failed = measure_head(b, t.head, &head, e);
+    c->head_ns = head.ns;
+    c->head_eval_ns = head.eval_ns;
     if (!failed)
         failed = measure_embedding(b, t.other, &c->embed_ns, e);
     if (!failed)
         failed = measure_embed_finish(b, t.other, &c->embed_finish, e);
-    c->spread = head_spread > c->spread ? head_spread : c->spread;
+    c->spread = head.spread > c->spread ? head.spread : c->spread;
     c->step_ns = step_work_ns(b);
     return failed;
 }

@@ -142,7 +142,7 @@ static void head(queue *q, void *arg, int backward, int turn)
 }
 
 /* One part of the head with `rows` rows: the time of a whole unit. */
-static int run_head(ends *y, bench *b, int64_t rows, bool warm, double seconds, double *ns, double *eval_ns, double *spread, pt_error *e)
+static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, double seconds, head_result *out, pt_error *e)
 {
     area a;
     samples both = {0}, forward = {0};
@@ -157,34 +157,35 @@ static int run_head(ends *y, bench *b, int64_t rows, bool warm, double seconds, 
         failed = measure_rounds(b->compute, stages, n, y, 1, 0, e);
     both.n = forward.n = 0;
     if (!failed)
-        failed = measure_rounds(b->compute, stages, n, y, 1, seconds, e);
+        failed = measure_rounds(b->compute, stages, n, y, least, seconds, e);
     area_close(&a);
     double parts = (double)b->r->shape->unit_rows / (double)y->shape.unit_rows;
-    *ns = samples_median(&both) * parts;
-    *eval_ns = samples_median(&forward) * parts;
-    *spread = samples_spread(&both);
+    out->ns = samples_median(&both) * parts;
+    out->eval_ns = samples_median(&forward) * parts;
+    samples_tell(&both, &out->spread);
     return failed;
 }
 
-static int measure_parts_of_head(ends *y, bench *b, double seconds, double *ns, double *eval_ns, double *spread, pt_error *e)
+static int measure_parts_of_head(ends *y, bench *b, double seconds, head_result *out, pt_error *e)
 {
     const int64_t full = b->r->shape->head_rows;
     int64_t rows = full < 32 ? full : 32;
-    int failed = run_head(y, b, rows, true, 0, ns, eval_ns, spread, e);
-    double row = (*ns + *eval_ns) / (double)b->r->shape->unit_rows * 1e-9;
+    int failed = run_head(y, b, rows, true, TELLING, 0, out, e);
+    double row = (out->ns + out->eval_ns) / (double)b->r->shape->unit_rows * 1e-9;
     for (rows = full; rows > 32 && row * (double)rows > seconds;)
         rows /= 2;
     y->shape = *b->r->shape;
-    return failed || (rows <= 32 && full > 32) ? failed : run_head(y, b, rows, rows < 64, seconds, ns, eval_ns, spread, e);
+    return failed || (rows <= 32 && full > 32) ? failed : run_head(y, b, rows, rows < 64, 1, seconds, out, e);
 }
 
-int measure_head(bench *b, double seconds, double *ns, double *eval_ns, double *spread, pt_error *e)
+int measure_head(bench *b, double seconds, head_result *out, pt_error *e)
 {
     ends y;
+    *out = (head_result){0};
     int failed = ends_open(&y, b, e);
     y.backward = true;
     if (!failed)
-        failed = measure_parts_of_head(&y, b, seconds, ns, eval_ns, spread, e);
+        failed = measure_parts_of_head(&y, b, seconds, out, e);
     free(y.slices);
     return failed;
 }

@@ -208,10 +208,13 @@ static void take_results(const part *few, const part *many, int64_t rows, const 
     out->backward_ns[SAVE_INPUT] += whole->forward;
 }
 
-static double spread_of(const layer_bench *y, bool whole)
+/* Where both ran often enough; else *spread stays that of fewer rows. */
+static void tell_spread(const layer_bench *y, double *spread)
 {
-    double spread = at_least(samples_spread(&y->forward), samples_spread(&y->backward));
-    return at_least(spread, y->forward.n < 3 ? 0.01 : 0) + (whole ? 0 : 0.02);
+    double forward = *spread, backward = *spread;
+    samples_tell(&y->forward, &forward);
+    samples_tell(&y->backward, &backward);
+    *spread = at_least(forward, backward);
 }
 
 /* ---- a layer ---- */
@@ -269,7 +272,7 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     if (!shorter) /* what few rows took for attention is not to be taken out either: it scales with the rows like all else */
         few = many;
     take_results(&few, &many, full->unit_rows, &whole, &out->cost);
-    out->spread = spread_of(y, s.unit_rows == full->unit_rows);
+    tell_spread(y, &out->spread);
     return 0;
 }
 
@@ -279,16 +282,17 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
     const step_shape *full = b->r->shape;
     int64_t few = rows_that_fit(&y, b, few_rows(b, block));
     bool all = few == full->unit_rows;
-    int failed = run(&y, b, few, true, all ? 3 : 1, all ? seconds : 0, e);
+    int failed = run(&y, b, few, true, TELLING, all ? seconds : seconds / 8, e);
     if (failed)
         return failed;
     out->cut_rows = y.shape.unit_rows;
+    out->spread = 0;
+    tell_spread(&y, &out->spread);
     if (!all)
         return measure_more(&y, b, few, seconds, out, e);
     attention_ns none = {0};
     part whole = part_of(&y, &none);
     take_results(&whole, &whole, full->unit_rows, &none, &out->cost);
-    out->spread = spread_of(&y, true);
     return 0;
 }
 

@@ -14,6 +14,9 @@
  *      "task_ns": .., "finish": [...], "update_device": [...], "update_host": [...],
  *      "to_device": [[bytes, ns], ...], "from_device": [...], "read": [...], "write": [...],
  *      "slow": {"math": [1, 1, ...], ...}}}                   how many times longer beside each class, in the order of the keys
+ *
+ * "spread": how sure, as the part that is least sure: half the distance of the quartiles of at least three runs, relative to their
+ * median. A layer or a part of the head that takes too long to be run that often is as sure as fewer rows of it were.
  */
 #include "profile/profile_parts.h"
 

@@ -210,7 +210,8 @@ char *profile_text(const profile_request *r, const profile_result *p)
     write_transfers(f, c);
     write_contention(f, c);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
-    fprintf(f, "\nBlocks are sure to %.1f%% (half the distance of the quartiles). Measured %s; %s took %s.\n", 100 * c->spread, when,
+    fprintf(f, "\nBlocks are sure to %.1f%%", 100 * c->spread);
+    fprintf(f, ": half the distance of the quartiles, of runs of fewer rows where a unit's take long.\nMeasured %s; %s took %s.\n", when,
             p->cached ? "to check that" : "that", seconds_format(a, p->seconds));
     bool failed = ferror(f);
     if (fclose(f) || failed) {

@@ -43,7 +43,7 @@ typedef struct costs {
     double task_ns;                                 /* what any task costs its queue beside its work */
     double step_ns;                                 /* a step's work outside of its schedule: batch, sums, metrics */
     double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs */
-    double spread;                                  /* relative uncertainty of the block times: half the quartile distance */
+    double spread;                                  /* relative uncertainty of layers and head: half the quartile distance */
 } costs;
 
 /* All curves empty, one rank, no slowing down. */
