@@ -1,0 +1,161 @@
+/* When measuring stops, and what it makes of its times: a queue whose marks say what the test wants. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "profile/measure.h"
+
+#include <math.h>
+
+/* ---- medians and quartiles ---- */
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-12 * fabs(b); }
+
+static void the_median_is_in_the_middle_whatever_the_order(void **state)
+{
+    (void)state;
+    assert_true(samples_median(&(samples){.n = 0}) == 0);
+    assert_true(samples_median(&(samples){1, {7}}) == 7);
+    assert_true(samples_median(&(samples){3, {9, 1, 5}}) == 5);
+    assert_true(samples_median(&(samples){4, {8, 1, 4, 2}}) == 3);
+}
+
+/* The quartiles of n values in ascending order stand at (n - 1) / 4 and 3 (n - 1) / 4, counted from 0. */
+static void the_spread_is_half_the_distance_of_the_quartiles(void **state)
+{
+    (void)state;
+    assert_true(samples_spread(&(samples){.n = 0}) == 0);
+    assert_true(near(samples_spread(&(samples){5, {120, 90, 100, 1000, 10}}), (120 - 90) / 2.0 / 100));
+    assert_true(near(samples_spread(&(samples){4, {10, 20, 30, 40}}), (32.5 - 17.5) / 2 / 25));
+    assert_true(near(samples_spread(&(samples){3, {10, 20, 40}}), (30 - 15) / 2.0 / 20));
+}
+
+static void only_what_ran_often_enough_tells_a_spread(void **state)
+{
+    (void)state;
+    double spread = 0.25;
+    samples_tell(&(samples){2, {10, 20}}, &spread);
+    assert_true(spread == 0.25);
+    samples_tell(&(samples){3, {10, 20, 40}}, &spread);
+    assert_true(near(spread, 0.375));
+}
+
+/* ---- a queue ---- */
+
+/* Marks come in pairs, before and after a run; runs last what `times` says, and really take `real_ns`. */
+typedef struct fake { queue queue; const double *times; int times_n, marks, runs; int64_t now, real_ns; } fake;
+
+static void fake_mark(queue *q, int64_t *ns)
+{
+    fake *f = (fake *)q;
+    if (f->marks % 2)
+        f->now += (int64_t)f->times[f->marks / 2 % f->times_n];
+    *ns = f->now;
+    f->marks++;
+}
+
+static uint64_t fake_signal(queue *q) { return 1; }
+static int fake_sync(queue *q, uint64_t value, pt_error *e) { return 0; }
+
+static void fake_run(queue *q, void *arg, int index, int turn)
+{
+    fake *f = arg;
+    struct timespec pause = {0, f->real_ns};
+    nanosleep(&pause, NULL);
+    f->runs++;
+}
+
+static const device_table fake_table = {.mark = fake_mark, .signal = fake_signal, .sync = fake_sync};
+
+/* Runs of these times one after the other, over and over; 2 ms each, so that no more than a few are submitted at a time. */
+static samples measured(const double *times, int n, int least, double seconds)
+{
+    device d = {.table = &fake_table};
+    fake f = {.queue = {&d}, .times = times, .times_n = n, .real_ns = 2000000};
+    samples s = {0};
+    stage one = {fake_run, 0, &s};
+    assert_int_equal(measure_rounds(&f.queue, &one, 1, &f, least, seconds, NULL), 0);
+    assert_true(f.runs >= s.n);
+    return s;
+}
+
+static void it_stops_soon_after_the_median_has_settled(void **state)
+{
+    (void)state;
+    static const double steady[] = {1000, 1001, 999, 1002};
+    samples s = measured(steady, 4, 1, 60);
+    assert_in_range(s.n, 5, 12); /* a round, then at most 10 ms at a time */
+    assert_true(samples_spread(&s) <= 0.01);
+    assert_true(fabs(samples_median(&s) - 1000) <= 2);
+}
+
+/* One of the quartiles stays away, so that it goes on until there is no room for more. */
+static void it_goes_on_while_the_median_has_not_settled_and_there_is_time(void **state)
+{
+    (void)state;
+    static const double above[] = {1100, 1000, 1100, 1000, 1000}, below[] = {900, 1000, 900, 1000, 1000};
+    samples s = measured(above, 5, 1, 60);
+    assert_true(s.n >= SAMPLES);
+    s = measured(below, 5, 1, 60);
+    assert_true(s.n >= SAMPLES);
+}
+
+static void it_stops_when_the_time_is_used_up_but_not_before_the_least(void **state)
+{
+    (void)state;
+    static const double restless[] = {1000, 1500};
+    double start = clock_s();
+    samples s = measured(restless, 2, 1, 0.02);
+    assert_true(s.n >= 1 && s.n < SAMPLES);
+    assert_true(clock_s() - start < 30);
+    assert_int_equal(measured(restless, 2, 1, 0).n, 1);
+    assert_in_range(measured(restless, 2, TELLING, 0).n, TELLING, 2 + 5);
+}
+
+static void every_stage_of_a_round_gets_its_own_times(void **state)
+{
+    (void)state;
+    static const double times[] = {10, 300};
+    device d = {.table = &fake_table};
+    fake f = {.queue = {&d}, .times = times, .times_n = 2, .real_ns = 1000000};
+    samples a = {0}, b = {0};
+    const stage stages[] = {{fake_run, 0, &a}, {fake_run, 1, NULL}, {fake_run, 2, &b}};
+    assert_int_equal(measure_rounds(&f.queue, stages, 3, &f, 1, 60, NULL), 0);
+    assert_true(a.n >= 5 && a.n == b.n);
+    assert_true(samples_median(&a) == 10 && samples_median(&b) == 300);
+}
+
+static void a_first_run_does_not_count_and_the_least_is_the_shortest(void **state)
+{
+    (void)state;
+    static const double cold_first[] = {9000, 1000, 1003, 1002, 1001, 1000, 1000, 1002};
+    device d = {.table = &fake_table};
+    fake f = {.queue = {&d}, .times = cold_first, .times_n = 8, .real_ns = 20000000};
+    samples s = {0};
+    double ns;
+    assert_int_equal(measure_stage(&f.queue, fake_run, &f, 0, 0.07, &s, NULL), 0);
+    assert_true(s.n >= 1 && s.ns[0] == 1000);
+    f.marks = 0;
+    assert_int_equal(measure_least(&f.queue, fake_run, &f, 0, &ns, NULL), 0);
+    assert_true(ns == 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_median_is_in_the_middle_whatever_the_order),
+        cmocka_unit_test(the_spread_is_half_the_distance_of_the_quartiles),
+        cmocka_unit_test(only_what_ran_often_enough_tells_a_spread),
+        cmocka_unit_test(it_stops_soon_after_the_median_has_settled),
+        cmocka_unit_test(it_goes_on_while_the_median_has_not_settled_and_there_is_time),
+        cmocka_unit_test(it_stops_when_the_time_is_used_up_but_not_before_the_least),
+        cmocka_unit_test(every_stage_of_a_round_gets_its_own_times),
+        cmocka_unit_test(a_first_run_does_not_count_and_the_least_is_the_shortest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
