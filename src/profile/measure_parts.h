@@ -70,7 +70,11 @@ int measure_links(bench *b, costs *c, pt_error *e);
 
 int check_layer(bench *b, int64_t rows, double *ns, pt_error *e);
 int check_update(bench *b, int64_t elements, double *ns, pt_error *e);
+int check_update_host(bench *b, int64_t elements, double *ns, pt_error *e);
+int check_to_device(bench *b, int64_t bytes, double *ns, pt_error *e);
+int check_from_device(bench *b, int64_t bytes, double *ns, pt_error *e);
 int check_read(bench *b, int64_t bytes, double *ns, pt_error *e);
+int check_write(bench *b, int64_t bytes, double *ns, pt_error *e);
 
 /* ---- together ---- */
 

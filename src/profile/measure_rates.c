@@ -99,13 +99,19 @@ void update_run(queue *q, void *arg, int n, int turn)
         .step_size = 1e-9f, .sqrt_correction2 = 1}});
 }
 
+/* As many threads as a run gives the host's updates. */
+static int open_host_queue(bench *b, queue **q, pt_error *e)
+{
+    device *host = b->r->host;
+    return host->table->queue_open(host, "host", host_queue_threads(b->r->device, host, b->r->threads), q, e);
+}
+
 int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_error *e)
 {
     region y;
     area a;
-    device *host = b->r->host;
     queue *q = b->compute;
-    int failed = on_host ? host->table->queue_open(host, "host", host_queue_threads(b->r->device, host, b->r->threads), &q, e) : 0;
+    int failed = on_host ? open_host_queue(b, &q, e) : 0;
     if (failed)
         return failed;
     failed = region_open(b, on_host ? TIER_HOST : TIER_DEVICE, &y, "the optimizer", update_layout, &a, e);
@@ -114,7 +120,7 @@ int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_e
         area_close(&a);
     }
     if (on_host)
-        host->table->queue_close(q);
+        b->r->host->table->queue_close(q);
     return failed;
 }
 
@@ -158,15 +164,28 @@ int measure_threads(bench *b, double seconds, profile_result *p, pt_error *e)
     return failed;
 }
 
-int check_update(bench *b, int64_t elements, double *ns, pt_error *e)
+static int check_on(bench *b, tier t, queue *q, int64_t elements, double *ns, pt_error *e)
 {
     region y = {.shape = b->r->shape, .elements = elements};
     area a;
-    int failed = area_open(b, TIER_DEVICE, &a, "the optimizer", update_layout, &y, e);
+    int failed = area_open(b, t, &a, "the optimizer", update_layout, &y, e);
     if (failed)
         return failed;
-    failed = measure_least(b->compute, update_run, &y, (int)elements, ns, e);
+    failed = measure_least(q, update_run, &y, (int)elements, ns, e);
     area_close(&a);
+    return failed;
+}
+
+int check_update(bench *b, int64_t elements, double *ns, pt_error *e) { return check_on(b, TIER_DEVICE, b->compute, elements, ns, e); }
+
+int check_update_host(bench *b, int64_t elements, double *ns, pt_error *e)
+{
+    queue *q;
+    int failed = open_host_queue(b, &q, e);
+    if (failed)
+        return failed;
+    failed = check_on(b, TIER_HOST, q, elements, ns, e);
+    b->r->host->table->queue_close(q);
     return failed;
 }
 

@@ -12,13 +12,21 @@ typedef struct checked {
     profile_part part;
     const char *what;
     size_t at; /* of the profile_check in the result */
+    bool (*there)(const profile_request *r); /* what it needs; NULL: always */
     int (*run)(bench *b, int64_t amount, double *ns, pt_error *e);
 } checked;
 
+static bool has_host(const profile_request *r) { return r->host_tier; }
+static bool has_copies(const profile_request *r) { return r->host_tier && r->transfers; }
+
 static const checked checks[] = {
-    {PROFILE_BLOCKS, "a layer's forward", offsetof(profile_result, layer), check_layer},
-    {PROFILE_MACHINE, "an update", offsetof(profile_result, update), check_update},
-    {PROFILE_MACHINE, "a disk read", offsetof(profile_result, read), check_read},
+    {PROFILE_BLOCKS, "a layer's forward", offsetof(profile_result, layer), NULL, check_layer},
+    {PROFILE_MACHINE, "an update", offsetof(profile_result, update), NULL, check_update},
+    {PROFILE_MACHINE, "an update on the host", offsetof(profile_result, update_host), has_host, check_update_host},
+    {PROFILE_MACHINE, "a copy to the device", offsetof(profile_result, to_device), has_copies, check_to_device},
+    {PROFILE_MACHINE, "a copy from the device", offsetof(profile_result, from_device), has_copies, check_from_device},
+    {PROFILE_MACHINE, "a disk read", offsetof(profile_result, read), links_have_disk, check_read},
+    {PROFILE_MACHINE, "a disk write", offsetof(profile_result, write), links_have_disk, check_write},
 };
 enum { CHECKS = sizeof checks / sizeof *checks };
 
@@ -29,18 +37,19 @@ static int check_part(bench *b, profile_part part, profile_result *p, double mos
 {
     enum { TRIES = 3 }; /* others at work make a run longer now and then */
     for (int i = 0; i < CHECKS; i++) {
-        const profile_check *was = check_of(p, &checks[i]);
+        const checked *c = &checks[i];
+        const profile_check *was = check_of(p, c);
         double ns = 0;
-        bool agrees = checks[i].part != part || !was->amount || (checks[i].run == check_read && !links_have_disk(b->r));
+        bool agrees = c->part != part || !was->amount || (c->there && !c->there(b->r));
         for (int try = 0; try < TRIES && !agrees; try++) {
-            int failed = checks[i].run(b, was->amount, &ns, e);
+            int failed = c->run(b, was->amount, &ns, e);
             if (failed)
                 return failed;
             agrees = ns <= was->ns * most && ns * most >= was->ns;
         }
         if (!agrees)
             return pt_fail(e, PT_FAILED, "%s takes %.3g ms now and took %.3g ms then: the machine is another, or busy; measure again",
-                           checks[i].what, ns * 1e-6, was->ns * 1e-6);
+                           c->what, ns * 1e-6, was->ns * 1e-6);
     }
     return 0;
 }
@@ -58,6 +67,20 @@ static int note_checks(bench *b, profile_part part, profile_result *p, pt_error 
 }
 
 /* ---- parts ---- */
+
+/* Quickly run, and one that was measured. */
+static int64_t amount_of(const cost_curve *c) { return c->n ? (int64_t)c->amount[c->n > 3 ? 3 : 0] : 0; }
+
+static void choose_amounts(profile_result *p)
+{
+    const costs *c = &p->costs;
+    p->update.amount = amount_of(&c->update_device);
+    p->update_host.amount = amount_of(&c->update_host);
+    p->to_device.amount = amount_of(&c->to_device);
+    p->from_device.amount = amount_of(&c->from_device);
+    p->read.amount = amount_of(&c->read);
+    p->write.amount = amount_of(&c->write);
+}
 
 /* What was measured, as it will be read back: the same plan is made from the file. */
 static int settle(profile_part part, const profile_request *r, profile_result *p, pt_error *e)
@@ -78,8 +101,7 @@ static int measure_part(bench *b, profile_part part, profile_result *p, pt_error
         failed = measure_rates(b, p, e);
         if (!failed && b->r->transfers)
             failed = measure_links(b, &p->costs, e);
-        p->update.amount = (int64_t)p->costs.update_device.amount[p->costs.update_device.n > 3 ? 3 : 0];
-        p->read.amount = p->costs.read.n ? (int64_t)p->costs.read.amount[p->costs.read.n > 3 ? 3 : 0] : 0;
+        choose_amounts(p);
     }
     if (!failed)
         failed = note_checks(b, part, p, e);

@@ -7,8 +7,8 @@
  *
  * What was measured is kept in a cache folder ($XDG_CACHE_HOME/protrain, else ~/.cache/protrain; without either nothing is
  * kept), in two files: one for the blocks of a model, one for the machine (optimizer, transfers), which other models use
- * too. Each is looked for by what it was made for. Before it is used, some runs are timed again; if they differ by more than 15%
- * from what they took then, it is measured anew. Budgets are no part of it.
+ * too. Each is looked for by what it was made for. Before it is used, some runs are timed again (a layer, updates, transfers); if
+ * they differ by more than 15% from what they took then, it is measured anew. Budgets are no part of it.
  */
 #ifndef PT_PROFILE_H
 #define PT_PROFILE_H
@@ -31,7 +31,7 @@ typedef struct profile_request {
     void *arg;
 } profile_request;
 
-/* A run that is quickly done again: how much of it, and what it took (the shortest of several). */
+/* A run that is quickly done again: how much of it (0: what it needs is not there), and what it took (the shortest of several). */
 typedef struct profile_check { int64_t amount; double ns; } profile_check;
 
 /* AdamW on `amount` elements by so many threads. */
@@ -47,7 +47,8 @@ typedef struct profile_result {
     int64_t measured_at;        /* of the blocks, seconds since 1970 */
     profile_check layer;        /* forward of the first kind of layer, by rows */
     profile_check update;       /* AdamW on the device, by elements */
-    profile_check read;         /* from the disk, by bytes; amount 0: no disk */
+    profile_check update_host;  /* the same on the host */
+    profile_check to_device, from_device, read, write; /* one transfer, by bytes */
     char fingerprint[32];       /* of what it was made for */
 } profile_result;
 

@@ -9,7 +9,8 @@
  *      "embed_finish": [[elements, ns], ...]},
  *    "machine": {
  *      "made_for": {...},
- *      "measured": {"at": .., "check": [elements, ns], "check_read": [bytes, ns]},
+ *      "measured": {"at": .., "check": [elements, ns], "check_read": [bytes, ns], "check_write": .., "check_to_device": ..,
+ *                   "check_from_device": .., "check_update_host": [elements, ns]},                    0 of what is not there
  *      "update_threads": [[threads, elements, ns], ...],
  *      "task_ns": .., "finish": [...], "update_device": [...], "update_host": [...],
  *      "to_device": [[bytes, ns], ...], "from_device": [...], "read": [...], "write": [...],
@@ -17,6 +18,8 @@
  *
  * "spread": how sure, as the part that is least sure: half the distance of the quartiles of at least three runs, relative to their
  * median. A layer or a part of the head that takes too long to be run that often is as sure as fewer rows of it were.
+ *
+ * Optional when it is read, because older files lack it: the checks from "check_write" on.
  */
 #include "profile/profile_parts.h"
 
@@ -40,9 +43,21 @@ static const number_key block_numbers[] = {{"embed_ns", offsetof(costs, embed_ns
                                            {"head_eval_ns", offsetof(costs, head_eval_ns)}, {"step_ns", offsetof(costs, step_ns)}};
 static const number_key machine_numbers[] = {{"task_ns", offsetof(costs, task_ns)}};
 
+/* Of the machine; amount 0: not there. */
+typedef struct check_key { const char *key; size_t at; json_need need; int64_t least, most; } check_key;
+static const check_key machine_checks[] = {
+    {"check", offsetof(profile_result, update), JSON_REQUIRED, 1, RATES_MOST},
+    {"check_read", offsetof(profile_result, read), JSON_REQUIRED, 0, LINKS_MOST},
+    {"check_write", offsetof(profile_result, write), JSON_OPTIONAL, 0, LINKS_MOST},
+    {"check_to_device", offsetof(profile_result, to_device), JSON_OPTIONAL, 0, LINKS_MOST},
+    {"check_from_device", offsetof(profile_result, from_device), JSON_OPTIONAL, 0, LINKS_MOST},
+    {"check_update_host", offsetof(profile_result, update_host), JSON_OPTIONAL, 0, RATES_MOST},
+};
+
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
 static cost_curve *curve_at(const costs *c, const curve_key *k) { return (cost_curve *)((char *)c + k->at); }
+static profile_check *check_at(const profile_result *p, const check_key *k) { return (profile_check *)((char *)p + k->at); }
 static double *number_at(const costs *c, const number_key *k) { return (double *)((char *)c + k->at); }
 
 /* ---- writing ---- */
@@ -99,8 +114,8 @@ static void write_blocks(FILE *f, const profile_request *r, const profile_result
 static void write_machine(FILE *f, const profile_result *p)
 {
     const costs *c = &p->costs;
-    write_check(f, "check", &p->update);
-    write_check(f, "check_read", &p->read);
+    for (int i = 0; i < COUNT(machine_checks); i++)
+        write_check(f, machine_checks[i].key, check_at(p, &machine_checks[i]));
     fputs("}", f);
     for (int i = 0; i < COUNT(machine_numbers); i++)
         fprintf(f, ",\n    \"%s\": %.7g", machine_numbers[i].key, *number_at(c, &machine_numbers[i]));
@@ -256,6 +271,15 @@ static int read_check(const json_source *s, const char *key, int64_t least, int6
     return 0;
 }
 
+static int read_machine_check(const json_source *s, const check_key *k, profile_check *out, pt_error *e)
+{
+    const json_t *value = json_object_get(s->object, k->key);
+    *out = (profile_check){0};
+    if (k->need == JSON_OPTIONAL && (!value || json_is_null(value)))
+        return 0;
+    return read_check(s, k->key, k->least, k->most, out, e);
+}
+
 static int read_layers(const json_source *s, const profile_request *r, costs *c, pt_error *e)
 {
     json_t *list, *pair, *kind;
@@ -352,10 +376,8 @@ static int read_machine(const json_source *s, profile_result *p, pt_error *e)
     int failed = refuse_unknown(s, keys, COUNT(keys), machine_curves, COUNT(machine_curves), machine_numbers, COUNT(machine_numbers), e);
     if (!failed)
         failed = json_get_object(s, "measured", JSON_REQUIRED, &measured, e);
-    if (!failed)
-        failed = read_check(&measured, "check", 1, 1 << 24, &p->update, e);
-    if (!failed)
-        failed = read_check(&measured, "check_read", 0, 1 << 28, &p->read, e);
+    for (int i = 0; i < COUNT(machine_checks) && !failed; i++)
+        failed = read_machine_check(&measured, &machine_checks[i], check_at(p, &machine_checks[i]), e);
     if (!failed)
         failed = read_threads(s, p, e);
     if (!failed)

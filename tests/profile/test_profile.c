@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "profile/support.h"
+#include "report/profile_text.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -66,7 +67,9 @@ static void every_cost_is_measured_and_nothing_is_left(void **state)
             profile_must(&s, &p);
             costs_are_filled(&p.costs, s.model, true, true);
             assert_false(p.cached);
-            assert_true(p.layer.amount > 0 && p.layer.ns > 0 && p.update.ns > 0 && p.read.ns > 0 && p.measured_at > 0 && p.fingerprint[0]);
+            assert_true(p.layer.amount > 0 && p.layer.ns > 0 && p.update.ns > 0 && p.measured_at > 0 && p.fingerprint[0]);
+            assert_true(p.read.ns > 0 && p.write.ns > 0 && p.to_device.ns > 0 && p.from_device.ns > 0 && p.update_host.ns > 0);
+            assert_true(p.costs.spread > 0);
             assert_int_equal(p.threads[0].threads, 1);
             assert_int_equal(p.threads[p.threads_n - 1].threads, s.r.threads ? s.r.threads : s.r.host->info.threads);
             for (int k = 0; k < p.threads_n; k++)
@@ -108,8 +111,44 @@ static void only_the_tiers_that_exist_are_measured(void **state)
             assert_int_equal(p.costs.update_host.n > 0, host);
             assert_int_equal(p.costs.to_device.n > 0, host && transfers);
             assert_int_equal(p.costs.read.n > 0, transfers);
+            assert_int_equal(p.update_host.amount > 0, host);
+            assert_int_equal(p.to_device.amount > 0, host && transfers);
+            assert_int_equal(p.from_device.amount > 0, host && transfers);
+            assert_int_equal(p.read.amount > 0, transfers);
+            assert_int_equal(p.write.amount > 0, transfers);
             setup_close(&s);
         }
+}
+
+/* Many rows' forward takes so long that a layer is run once; of few rows' backward every third takes much longer. */
+static void uneven_submit(queue *q, const op *o)
+{
+    static int turn;
+    struct timespec pause = {0, 0};
+    if (o->kind == OP_ACTIVATION && o->activation.rows >= 1024)
+        pause.tv_nsec = 250000000;
+    if (o->kind == OP_ACTIVATION_BACKWARD && o->activation_backward.rows < 1024)
+        pause.tv_nsec = turn++ % 3 ? 0 : 300000000;
+    nanosleep(&pause, NULL);
+    real_table->submit(q, o);
+}
+
+static void a_layer_that_is_run_once_is_as_sure_as_fewer_rows_of_it(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"gpt2\", \"n_embd\": 512, \"n_layer\": 2, \"n_head\": 8, \"n_positions\": 512, \"vocab_size\": 211}";
+    setup s;
+    profile_result p;
+    setup_open(&s, config, PT_F32, 4, 512);
+    for (int t = 0; t < TIERS; t++)
+        s.r.budget[t] = 512 << 20;
+    s.r.transfers = s.r.host_tier = false;
+    counting_table.submit = uneven_submit;
+    profile_must(&s, &p);
+    assert_true(p.costs.layer[0].forward_ns[SAVE_ALL] >= 250e6);
+    assert_true(p.costs.spread > 0.2);
+    setup_close(&s);
 }
 
 /* ---- memory ---- */
@@ -180,6 +219,50 @@ static void text_and_back_is_the_same(void **state)
     assert_string_equal(text, again);
     free(text);
     free(again);
+    setup_close(&s);
+}
+
+/* The text without a key of the machine's part. */
+static char *without(const char *text, const char *key)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    const char *at = strstr(strstr(text, "\"machine\": {"), quoted), *end = at;
+    assert_non_null(at);
+    while (*at != ',')
+        at--;
+    for (int depth = 0; depth > 0 || !strchr(",}\n", *end); end++)
+        depth += (*end == '[') - (*end == ']');
+    char *out = malloc(strlen(text) + 1);
+    assert_non_null(out);
+    sprintf(out, "%.*s%s", (int)(at - text), text, end);
+    return out;
+}
+
+/* Files from before there were these. */
+static void what_no_plan_needs_may_be_missing(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"check_write", "check_to_device", "check_from_device", "check_update_host"};
+    setup s;
+    profile_result p;
+    pt_error e = {0};
+    setup_open(&s, test_configs[1], PT_BF16, 4, 16);
+    profile_must(&s, &p);
+    char *text = profile_to_json(&s.r, &p);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char *less = without(text, keys[i]);
+        free(text);
+        text = less;
+        if (profile_from_json("profile.json", text, strlen(text), &s.r, &p, &e))
+            fail_msg("%s", e.text);
+    }
+    assert_true(p.update.amount > 0 && p.read.amount > 0);
+    assert_true(p.write.amount == 0 && p.to_device.amount == 0 && p.from_device.amount == 0 && p.update_host.amount == 0);
+    char *shown = profile_text(&s.r, &p);
+    assert_non_null(strstr(shown, "Blocks are sure to"));
+    free(shown);
+    free(text);
     setup_close(&s);
 }
 
@@ -267,6 +350,8 @@ static void profiles_that_lie_are_refused(void **state)
         {"layers", "[[0, 1]]", "layers"}, {"layers", "[[0, 3]]", "layers"}, {"layers", "[[7, 2]]", "kind"}, {"layers", "[[1e300, 2]]", "layers"},
         {"memory", "[1, 1, 1, 0.5, 1, 1, 1]", "memory"}, {"memory", "[1]", "memory"}, {"at", "\"yesterday\"", "at"}, {"spread", "-1", "spread"},
         {"check", "[0, 1]", "check"}, {"check", "[1e9, 1]", "check"}, {"embed_finish", "{}", "embed_finish"},
+        {"check_write", "[-1, 1]", "check_write"}, {"check_to_device", "[1]", "check_to_device"},
+        {"check_from_device", "{}", "check_from_device"}, {"check_update_host", "[1e9, 1]", "check_update_host"},
         {"update_threads", "{}", "update_threads"}, {"update_threads", "[[0, 4, 1]]", "update_threads"}, {"update_threads", "[[1, 4]]", "update_threads"},
         {"update_threads", "[[2, 4, 1], [1, 4, 1]]", "update_threads"}, {"update_threads", "[[1, 4, 0]]", "update_threads"},
         {"update_threads", "[[1,4,1],[2,4,1],[3,4,1],[4,4,1],[5,4,1],[6,4,1],[7,4,1],[8,4,1],[9,4,1]]", "update_threads"}};
@@ -338,10 +423,12 @@ int main(void)
         cmocka_unit_test(every_cost_is_measured_and_nothing_is_left),
         cmocka_unit_test(layers_with_other_windows_are_other_kinds),
         cmocka_unit_test(only_the_tiers_that_exist_are_measured),
+        cmocka_unit_test(a_layer_that_is_run_once_is_as_sure_as_fewer_rows_of_it),
         cmocka_unit_test(a_model_much_larger_than_the_budget_is_measured_inside_it),
         cmocka_unit_test(a_budget_below_one_block_is_refused_with_the_bytes),
         cmocka_unit_test(a_disk_that_cannot_be_written_is_named),
         cmocka_unit_test(text_and_back_is_the_same),
+        cmocka_unit_test(what_no_plan_needs_may_be_missing),
         cmocka_unit_test(profiles_of_something_else_are_refused_with_what_differs),
         cmocka_unit_test(profiles_that_lie_are_refused),
         cmocka_unit_test(a_profile_without_transfers_does_not_serve_where_they_are_needed),
