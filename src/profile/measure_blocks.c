@@ -116,12 +116,13 @@ int measure_rates(bench *b, profile_result *p, pt_error *e)
 {
     costs *c = &p->costs;
     bench_progress(b, "measuring the optimizer", 0, 1);
+    c->curves_spread = 0;
     double seconds = 2e-9 * (double)rates_elements(b->r->model) + 2e-3;
-    int failed = measure_finish(b, seconds * 4, &c->finish, e);
+    int failed = measure_finish(b, seconds * 4, &c->finish, &c->curves_spread, e);
     if (!failed)
-        failed = measure_update(b, false, seconds * 8, &c->update_device, e);
+        failed = measure_update(b, false, seconds * 8, &c->update_device, &c->curves_spread, e);
     if (!failed && b->r->host_tier)
-        failed = measure_update(b, true, seconds * 8, &c->update_host, e);
+        failed = measure_update(b, true, seconds * 8, &c->update_host, &c->curves_spread, e);
     if (!failed && (b->r->host_tier || b->r->device == b->r->host))
         failed = measure_threads(b, seconds, p, e);
     return failed ? failed : measure_task(b, &c->task_ns, e);

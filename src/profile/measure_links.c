@@ -168,9 +168,11 @@ static void set_transfers(links *x, uint64_t room, bool apart)
 }
 
 /* The curve over 64 KiB, 256 KiB ... `most`; returns the largest size that was run in *done. */
-static int measure_sizes(links *x, cost_class class, uint64_t most, double seconds, cost_curve *out, uint64_t *done, pt_error *e)
+static int measure_sizes(links *x, cost_class class, uint64_t most, double seconds, cost_curve *out, double *spread, uint64_t *done,
+                         pt_error *e)
 {
     enum { POINTS_LEAST = 3 };
+    double largest = 0;
     out->n = 0;
     for (uint64_t n = LINKS_LEAST; n <= most; n *= 4) {
         stage one = {run_transfer, (int)n, NULL};
@@ -184,27 +186,29 @@ static int measure_sizes(links *x, cost_class class, uint64_t most, double secon
         if (failed)
             return failed;
         curve_add(out, (double)n, samples_median(&s));
+        samples_tell(&s, &largest);
         *done = n;
     }
+    *spread = largest > *spread ? largest : *spread;
     return 0;
 }
 
 static int measure_curves(links *x, costs *c, uint64_t *written, pt_error *e)
 {
-    double seconds = x->most >= 1 << 24 ? 0.4 : 0.02;
+    double seconds = x->most >= 1 << 24 ? 0.4 : 0.02, *spread = &c->curves_spread;
     uint64_t done;
     int failed = 0;
     set_transfers(x, x->most, false);
     if (x->b->r->host_tier)
-        failed = measure_sizes(x, COST_TO_DEVICE, x->most, seconds / 2, &c->to_device, &done, e);
+        failed = measure_sizes(x, COST_TO_DEVICE, x->most, seconds / 2, &c->to_device, spread, &done, e);
     if (!failed && x->b->r->host_tier)
-        failed = measure_sizes(x, COST_FROM_DEVICE, x->most, seconds / 2, &c->from_device, &done, e);
+        failed = measure_sizes(x, COST_FROM_DEVICE, x->most, seconds / 2, &c->from_device, spread, &done, e);
     bench_progress(x->b, "measuring the disk", 0, 1);
     *written = x->most;
     if (!failed && x->file)
-        failed = measure_sizes(x, COST_WRITE, x->most, seconds, &c->write, written, e);
+        failed = measure_sizes(x, COST_WRITE, x->most, seconds, &c->write, spread, written, e);
     set_transfers(x, *written, false);
-    return failed || !x->file ? failed : measure_sizes(x, COST_READ, *written, seconds, &c->read, &done, e);
+    return failed || !x->file ? failed : measure_sizes(x, COST_READ, *written, seconds, &c->read, spread, &done, e);
 }
 
 /* ---- beside each other ---- */

@@ -35,8 +35,9 @@ int measure_embed_finish(bench *b, double seconds, cost_curve *out, pt_error *e)
 /* ---- rates ---- */
 
 int measure_rate(bench *b, double *flops_per_ns, pt_error *e); /* of a product */
-int measure_finish(bench *b, double seconds, cost_curve *out, pt_error *e);
-int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_error *e);
+/* Raise *spread to how unsure their largest amounts are that ran often enough to tell. */
+int measure_finish(bench *b, double seconds, cost_curve *out, double *spread, pt_error *e);
+int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, double *spread, pt_error *e);
 /* AdamW on the host's processor by 1, 2, 4, ... and all threads: how many of them its memory keeps busy. */
 int measure_threads(bench *b, double seconds, profile_result *p, pt_error *e);
 int measure_task(bench *b, double *ns, pt_error *e);

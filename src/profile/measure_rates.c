@@ -22,8 +22,9 @@ void curve_add(cost_curve *c, double amount, double ns)
 static int64_t part_of(const region *y, int64_t n, int turn) { return turn % (y->elements / n) * n; }
 
 /* The curve over amounts 16 Ki, 64 Ki ... up to the region. */
-static int measure_amounts(queue *q, region *y, submit_fn submit, double seconds, cost_curve *out, pt_error *e)
+static int measure_amounts(queue *q, region *y, submit_fn submit, double seconds, cost_curve *out, double *spread, pt_error *e)
 {
+    double largest = 0;
     out->n = 0;
     for (int64_t n = RATES_LEAST; n <= y->elements; n *= 4) {
         samples s = {0};
@@ -31,7 +32,9 @@ static int measure_amounts(queue *q, region *y, submit_fn submit, double seconds
         if (failed)
             return failed;
         curve_add(out, (double)n, samples_median(&s));
+        samples_tell(&s, &largest);
     }
+    *spread = largest > *spread ? largest : *spread;
     return 0;
 }
 
@@ -63,14 +66,14 @@ static void finish(queue *q, void *arg, int n, int turn)
         .g = y->gradient + (uint64_t)at * dtype_bytes(y->shape->type), .sumsq = y->sumsq}});
 }
 
-int measure_finish(bench *b, double seconds, cost_curve *out, pt_error *e)
+int measure_finish(bench *b, double seconds, cost_curve *out, double *spread, pt_error *e)
 {
     region y;
     area a;
     int failed = region_open(b, TIER_DEVICE, &y, "the rounding of gradients", finish_layout, &a, e);
     if (failed)
         return failed;
-    failed = measure_amounts(b->compute, &y, finish, seconds, out, e);
+    failed = measure_amounts(b->compute, &y, finish, seconds, out, spread, e);
     area_close(&a);
     return failed;
 }
@@ -106,7 +109,7 @@ static int open_host_queue(bench *b, queue **q, pt_error *e)
     return host->table->queue_open(host, "host", host_queue_threads(b->r->device, host, b->r->threads), q, e);
 }
 
-int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_error *e)
+int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, double *spread, pt_error *e)
 {
     region y;
     area a;
@@ -116,7 +119,7 @@ int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, pt_e
         return failed;
     failed = region_open(b, on_host ? TIER_HOST : TIER_DEVICE, &y, "the optimizer", update_layout, &a, e);
     if (!failed) {
-        failed = measure_amounts(q, &y, update_run, seconds, out, e);
+        failed = measure_amounts(q, &y, update_run, seconds, out, spread, e);
         area_close(&a);
     }
     if (on_host)

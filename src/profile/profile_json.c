@@ -9,7 +9,7 @@
  *      "embed_finish": [[elements, ns], ...]},
  *    "machine": {
  *      "made_for": {...},
- *      "measured": {"at": .., "check": [elements, ns], "check_read": [bytes, ns], "check_write": .., "check_to_device": ..,
+ *      "measured": {"at": .., "spread": .., "check": [elements, ns], "check_read": [bytes, ns], "check_write": .., "check_to_device": ..,
  *                   "check_from_device": .., "check_update_host": [elements, ns]},                    0 of what is not there
  *      "update_threads": [[threads, elements, ns], ...],
  *      "task_ns": .., "finish": [...], "update_device": [...], "update_host": [...],
@@ -17,9 +17,10 @@
  *      "slow": {"math": [1, 1, ...], ...}}}                   how many times longer beside each class, in the order of the keys
  *
  * "spread": how sure, as the part that is least sure: half the distance of the quartiles of at least three runs, relative to their
- * median. A layer or a part of the head that takes too long to be run that often is as sure as fewer rows of it were.
+ * median. A layer or a part of the head that takes too long to be run that often is as sure as fewer rows of it were, a curve as its
+ * largest amount that was.
  *
- * Optional when it is read, because older files lack it: the checks from "check_write" on.
+ * Optional when it is read, because older files lack it: "spread" of the machine, the checks from "check_write" on.
  */
 #include "profile/profile_parts.h"
 
@@ -114,6 +115,7 @@ static void write_blocks(FILE *f, const profile_request *r, const profile_result
 static void write_machine(FILE *f, const profile_result *p)
 {
     const costs *c = &p->costs;
+    fprintf(f, ", \"spread\": %.4g", c->curves_spread);
     for (int i = 0; i < COUNT(machine_checks); i++)
         write_check(f, machine_checks[i].key, check_at(p, &machine_checks[i]));
     fputs("}", f);
@@ -376,6 +378,9 @@ static int read_machine(const json_source *s, profile_result *p, pt_error *e)
     int failed = refuse_unknown(s, keys, COUNT(keys), machine_curves, COUNT(machine_curves), machine_numbers, COUNT(machine_numbers), e);
     if (!failed)
         failed = json_get_object(s, "measured", JSON_REQUIRED, &measured, e);
+    p->costs.curves_spread = 0;
+    if (!failed)
+        failed = json_get_double(&measured, "spread", JSON_OPTIONAL, 0, 1e9, &p->costs.curves_spread, e);
     for (int i = 0; i < COUNT(machine_checks) && !failed; i++)
         failed = read_machine_check(&measured, &machine_checks[i], check_at(p, &machine_checks[i]), e);
     if (!failed)

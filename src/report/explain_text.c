@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,16 @@ static void write_room(FILE *out, const char *room)
     }
 }
 
+double explain_known_to(const explanation *x)
+{
+    const costs *c = x->in->search->costs;
+    const forecast *f = &x->forecast;
+    double most = 0;
+    for (int q = 0; q < QUEUES && f->step_ns > 0; q++)
+        most = fmax(most, f->busy_ns[q] / f->step_ns * (q == QUEUE_COMPUTE ? c->spread : c->curves_spread));
+    return most;
+}
+
 static void write_head(FILE *out, const explanation *x)
 {
     const search_input *in = x->in->search;
@@ -87,10 +98,11 @@ static void write_head(FILE *out, const explanation *x)
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     fprintf(out, "step     %s, %.*f tokens a second", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
             x->tokens_per_s);
-    if (in->costs->spread > 0.5)
+    double known_to = explain_known_to(x);
+    if (known_to > 0.5)
         fprintf(out, ", roughly (the machine was busy while measuring)");
-    else if (in->costs->spread > 0)
-        fprintf(out, ", known to about %.0f%%", in->costs->spread < 0.01 ? 1 : 100 * in->costs->spread);
+    else if (known_to > 0)
+        fprintf(out, ", known to about %.0f%%", known_to < 0.01 ? 1 : 100 * known_to);
     if (x->in->tried)
         fprintf(out, "; best of %d plans tried in %s", x->in->tried, seconds_format(time, x->in->search_s));
     fputc('\n', out);

@@ -187,6 +187,15 @@ static void write_threads(FILE *f, const profile_result *p)
     fputs(" G elements/s\n", f);
 }
 
+/* What takes too long to be run three times is as sure as what was run of the same kind. */
+static void write_sureness(FILE *f, const costs *c)
+{
+    fprintf(f, "\nBlocks are sure to %.1f%%", 100 * c->spread);
+    if (c->curves_spread > 0)
+        fprintf(f, ", updates and transfers to %.1f%%", 100 * c->curves_spread);
+    fputs(": half the distance of the quartiles,\nof runs of fewer rows or bytes where whole ones take long.\n", f);
+}
+
 /* ---- all ---- */
 
 char *profile_text(const profile_request *r, const profile_result *p)
@@ -210,9 +219,8 @@ char *profile_text(const profile_request *r, const profile_result *p)
     write_transfers(f, c);
     write_contention(f, c);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
-    fprintf(f, "\nBlocks are sure to %.1f%%", 100 * c->spread);
-    fprintf(f, ": half the distance of the quartiles, of runs of fewer rows where a unit's take long.\nMeasured %s; %s took %s.\n", when,
-            p->cached ? "to check that" : "that", seconds_format(a, p->seconds));
+    write_sureness(f, c);
+    fprintf(f, "Measured %s; %s took %s.\n", when, p->cached ? "to check that" : "that", seconds_format(a, p->seconds));
     bool failed = ferror(f);
     if (fclose(f) || failed) {
         free(text);

@@ -177,7 +177,7 @@ static int validate_numbers(const costs *c, const char *name, pt_error *e)
 {
     const struct { const char *key; double value; } all[] = {
         {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns},
-        {"task_ns", c->task_ns},   {"step_ns", c->step_ns}, {"spread", c->spread}};
+        {"task_ns", c->task_ns},   {"step_ns", c->step_ns}, {"spread", c->spread}, {"curves_spread", c->curves_spread}};
     if (c->ranks < 1)
         return pt_fail(e, PT_FAILED, "%s: there are %d ranks; at least 1 is needed, measure again", name, c->ranks);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

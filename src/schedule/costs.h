@@ -44,6 +44,7 @@ typedef struct costs {
     double step_ns;                                 /* a step's work outside of its schedule: batch, sums, metrics */
     double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs */
     double spread;                                  /* relative uncertainty of layers and head: half the quartile distance */
+    double curves_spread;                           /* of updates, rounding and transfers, the same; 0: not known */
 } costs;
 
 /* All curves empty, one rank, no slowing down. */

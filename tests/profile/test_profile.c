@@ -69,7 +69,7 @@ static void every_cost_is_measured_and_nothing_is_left(void **state)
             assert_false(p.cached);
             assert_true(p.layer.amount > 0 && p.layer.ns > 0 && p.update.ns > 0 && p.measured_at > 0 && p.fingerprint[0]);
             assert_true(p.read.ns > 0 && p.write.ns > 0 && p.to_device.ns > 0 && p.from_device.ns > 0 && p.update_host.ns > 0);
-            assert_true(p.costs.spread > 0);
+            assert_true(p.costs.spread > 0 && p.costs.curves_spread > 0);
             assert_int_equal(p.threads[0].threads, 1);
             assert_int_equal(p.threads[p.threads_n - 1].threads, s.r.threads ? s.r.threads : s.r.host->info.threads);
             for (int k = 0; k < p.threads_n; k++)
@@ -243,7 +243,7 @@ static char *without(const char *text, const char *key)
 static void what_no_plan_needs_may_be_missing(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"check_write", "check_to_device", "check_from_device", "check_update_host"};
+    static const char *const keys[] = {"spread", "check_write", "check_to_device", "check_from_device", "check_update_host"};
     setup s;
     profile_result p;
     pt_error e = {0};
@@ -257,10 +257,11 @@ static void what_no_plan_needs_may_be_missing(void **state)
         if (profile_from_json("profile.json", text, strlen(text), &s.r, &p, &e))
             fail_msg("%s", e.text);
     }
-    assert_true(p.update.amount > 0 && p.read.amount > 0);
+    assert_true(p.costs.curves_spread == 0 && p.update.amount > 0 && p.read.amount > 0);
     assert_true(p.write.amount == 0 && p.to_device.amount == 0 && p.from_device.amount == 0 && p.update_host.amount == 0);
     char *shown = profile_text(&s.r, &p);
     assert_non_null(strstr(shown, "Blocks are sure to"));
+    assert_null(strstr(shown, "updates and transfers to"));
     free(shown);
     free(text);
     setup_close(&s);

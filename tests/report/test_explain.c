@@ -238,6 +238,52 @@ static void what_would_help_brings_what_is_said(void **state)
     }
 }
 
+/* A queue that is busy for a part of the step makes the step unsure by that part of its own. */
+static void a_step_is_known_as_well_as_what_it_waits_for(void **state)
+{
+    (void)state;
+    const costs none = {0}, measured = {.spread = 0.02, .curves_spread = 0.2}, lost = {.spread = 0.9};
+    search_input search = {.costs = &measured};
+    const explain_input in = {.search = &search};
+    explanation x = {.in = &in, .forecast = {.step_ns = 1000}};
+    x.forecast.busy_ns[QUEUE_COMPUTE] = 900;
+    x.forecast.busy_ns[QUEUE_READ] = 50;
+    assert_true(fabs(explain_known_to(&x) - 0.018) < 1e-12);
+    x.forecast.busy_ns[QUEUE_READ] = 500;
+    assert_true(fabs(explain_known_to(&x) - 0.1) < 1e-12);
+    search.costs = &none;
+    assert_true(explain_known_to(&x) == 0);
+    search.costs = &lost;
+    assert_true(explain_known_to(&x) > 0.5);
+}
+
+static void how_well_a_step_is_known_is_told_where_it_was_measured(void **state)
+{
+    (void)state;
+    static const struct { double spread; const char *words; } cases[] = {
+        {0, NULL}, {0.001, ", known to about 1%"}, {0.9, ", roughly (the machine was busy"}};
+    random_source all = random_open(), r;
+    setup s;
+    pt_error e = {0};
+    uint64_t i = 0;
+    for (r = random_fork(&all, i); !setup_open(&r, &s); r = random_fork(&all, ++i))
+        random_case_close(&s.c);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        explanation x;
+        s.costs.spread = s.costs.curves_spread = cases[k].spread;
+        assert_int_equal(explain(&s.input, &x, &e), 0);
+        x.forecast.busy_ns[QUEUE_COMPUTE] = x.forecast.step_ns;
+        char *text = explain_text(&x);
+        assert_non_null(text);
+        if (cases[k].words)
+            assert_non_null(strstr(text, cases[k].words));
+        else
+            assert_true(!strstr(text, "known to") && !strstr(text, "roughly"));
+        free(text);
+    }
+    random_case_close(&s.c);
+}
+
 /* Each layer stands in exactly one line, and the lines together name all of them. */
 static void every_layer_is_named_once(void **state)
 {
@@ -288,6 +334,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_plan_is_explained_on_one_screen),
         cmocka_unit_test(what_would_help_brings_what_is_said),
+        cmocka_unit_test(a_step_is_known_as_well_as_what_it_waits_for),
+        cmocka_unit_test(how_well_a_step_is_known_is_told_where_it_was_measured),
         cmocka_unit_test(every_layer_is_named_once),
         cmocka_unit_test(what_is_missing_is_named_with_the_change_that_mends_it),
     };
