@@ -46,7 +46,7 @@ void samples_tell(const samples *s, double *spread)
         *spread = samples_spread(s);
 }
 
-static void samples_add(samples *s, double ns) { s->ns[s->n++ % SAMPLES] = ns; }
+void samples_add(samples *s, double ns) { s->ns[s->n++ % SAMPLES] = ns; }
 
 /* ---- runs ---- */
 

@@ -28,6 +28,7 @@ double samples_median(const samples *s);
 double samples_spread(const samples *s); /* half the quartile distance, relative to the median */
 /* Sets *spread where there are enough of them to tell; else it stays what it was. */
 void samples_tell(const samples *s, double *spread);
+void samples_add(samples *s, double ns);
 
 /* ---- memory ---- */
 

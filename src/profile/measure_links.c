@@ -10,7 +10,7 @@
  * that it would take too long; at least three are measured.
  *
  * Beside each other: each kind of work alone, then every pair that a plan can bring together, each side kept busy for as
- * long as the other is. What is compared is the pace within the time that both ran.
+ * long as the other is. What is compared is the pace within the time that both ran; of three rounds the median counts.
  */
 #include "profile/measure_parts.h"
 
@@ -313,18 +313,18 @@ static int measure_alone(links *x, double ns, double *alone, pt_error *e)
     return failed;
 }
 
-static void note_slower(double *slow, double beside_ns, double alone_ns, int round)
+static void note_slower(samples *slow, double beside_ns, double alone_ns)
 {
     enum { MOST = 50 };
     double x = alone_ns > 0 ? beside_ns / alone_ns : 1;
-    x = x < 1 ? 1 : x > MOST ? MOST : x;
-    *slow = round ? (*slow * round + x) / (round + 1) : x;
+    samples_add(slow, x < 1 ? 1 : x > MOST ? MOST : x);
 }
 
 static int measure_contention(links *x, uint64_t room, costs *c, pt_error *e)
 {
-    enum { ROUNDS = 2 };
+    enum { ROUNDS = 3 };
     double ns = x->most >= 1 << 24 ? 25e6 : 3e6, alone[COST_CLASSES] = {0}, a_ns, b_ns;
+    samples slow[COST_CLASSES][COST_CLASSES] = {0};
     int failed = 0;
     set_loads(x, room);
     for (int round = 0; round < ROUNDS && !failed; round++) {
@@ -335,10 +335,13 @@ static int measure_contention(links *x, uint64_t room, costs *c, pt_error *e)
                 if (!meet(x, a, b))
                     continue;
                 failed = run_beside(&x->loads[a], &x->loads[b], ns, &a_ns, &b_ns, e);
-                note_slower(&c->slow[a][b], a_ns, alone[a], round);
-                note_slower(&c->slow[b][a], b_ns, alone[b], round);
+                note_slower(&slow[a][b], a_ns, alone[a]);
+                note_slower(&slow[b][a], b_ns, alone[b]);
             }
     }
+    for (int a = 0; a < COST_CLASSES; a++)
+        for (int b = 0; b < COST_CLASSES; b++)
+            c->slow[a][b] = slow[a][b].n ? samples_median(&slow[a][b]) : 1;
     return failed;
 }
 
