@@ -20,7 +20,8 @@
  * median. A layer or a part of the head that takes too long to be run that often is as sure as fewer rows of it were, a curve as its
  * largest amount that was.
  *
- * Optional when it is read, because older files lack it: "spread" of the machine, the checks from "check_write" on.
+ * Optional when it is read, because older files lack it: "spread" of the machine, the checks from "check_write" on,
+ * "update_threads".
  */
 #include "profile/profile_parts.h"
 
@@ -352,12 +353,12 @@ static int read_blocks(const json_source *s, const profile_request *r, profile_r
 
 static int read_threads(const json_source *s, profile_result *p, pt_error *e)
 {
-    json_t *list, *one;
+    json_t *list = NULL, *one;
     size_t i;
-    int failed = json_get_array(s, "update_threads", JSON_REQUIRED, &list, e);
+    p->threads_n = 0;
+    int failed = json_get_array(s, "update_threads", JSON_OPTIONAL, &list, e);
     if (failed)
         return failed;
-    p->threads_n = 0;
     json_array_foreach(list, i, one) {
         double v[3];
         for (int k = 0; k < 3; k++)

@@ -243,7 +243,8 @@ static char *without(const char *text, const char *key)
 static void what_no_plan_needs_may_be_missing(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"spread", "check_write", "check_to_device", "check_from_device", "check_update_host"};
+    static const char *const keys[] = {"spread", "check_write", "check_to_device", "check_from_device", "check_update_host",
+                                       "update_threads"};
     setup s;
     profile_result p;
     pt_error e = {0};
@@ -257,11 +258,12 @@ static void what_no_plan_needs_may_be_missing(void **state)
         if (profile_from_json("profile.json", text, strlen(text), &s.r, &p, &e))
             fail_msg("%s", e.text);
     }
-    assert_true(p.costs.curves_spread == 0 && p.update.amount > 0 && p.read.amount > 0);
+    assert_true(p.costs.curves_spread == 0 && p.threads_n == 0 && p.update.amount > 0 && p.read.amount > 0);
     assert_true(p.write.amount == 0 && p.to_device.amount == 0 && p.from_device.amount == 0 && p.update_host.amount == 0);
     char *shown = profile_text(&s.r, &p);
     assert_non_null(strstr(shown, "Blocks are sure to"));
     assert_null(strstr(shown, "updates and transfers to"));
+    assert_null(strstr(shown, "by threads"));
     free(shown);
     free(text);
     setup_close(&s);
