@@ -28,6 +28,7 @@ typedef struct profile_request {
     const char *file;           /* a profile.json to use instead of measuring, NULL: none */
     bool fresh;                 /* do not use what is cached */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* may be NULL */
+    void (*notice)(void *arg, const char *sentence); /* a `file` that is used, though its checks take longer or shorter; may be NULL */
     void *arg;
 } profile_request;
 
@@ -53,7 +54,7 @@ typedef struct profile_result {
 } profile_result;
 
 /* PT_DOES_NOT_FIT: a block is larger than the budget. A `file` that is for something else, or whose checks take more than
- * twice or less than half as long as they did, is PT_FAILED. */
+ * twice or less than half as long as they did, is PT_FAILED; a notice says where they differ by more than 15%. */
 int profile_get(const profile_request *r, profile_result *out, pt_error *e);
 
 /* profile.json: the costs, what they are for, when and how sure. */

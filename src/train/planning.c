@@ -135,7 +135,7 @@ static int measure(planning *p, bool transfers, pt_error *e)
     char time[32];
     p->request = (profile_request){.device = p->device, .host = p->host, .threads = o->threads, .model = p->model, .shape = p->shape,
                                    .host_tier = p->host_tier, .transfers = transfers, .disk_path = p->disk_path,
-                                   .file = o->profile_file, .progress = o->progress, .arg = o->arg};
+                                   .file = o->profile_file, .progress = o->progress, .notice = o->notice, .arg = o->arg};
     memcpy(p->request.budget, p->budget, sizeof p->request.budget);
     int failed = profile_get(&p->request, &p->profile, e);
     if (failed)

@@ -33,7 +33,7 @@ static int measure(pt_profile *p, bool fresh, pt_error *e)
                                   .notice = o->notice, .arg = o->arg};
     *r = (profile_request){.device = g->device, .host = g->host, .threads = o->threads, .model = p->model, .shape = &p->shape,
                            .transfers = true, .disk_path = g->disk_path, .file = o->profile_file, .fresh = fresh, .progress = o->progress,
-                           .arg = o->arg};
+                           .notice = o->notice, .arg = o->arg};
     int failed = budgets_choose(&asked, r->budget, &r->host_tier, NULL, e);
     return failed ? failed : profile_get(r, &p->result, e);
 }
