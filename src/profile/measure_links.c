@@ -83,7 +83,8 @@ static bool shrink(links *x)
     return !least;
 }
 
-static int open_memory(links *x, pt_error *e)
+/* As large as this model wants it, and as fits. */
+static void choose_sizes(links *x)
 {
     const profile_request *r = x->b->r;
     bool small = rates_elements(r->model) < 1 << 20;
@@ -92,6 +93,12 @@ static int open_memory(links *x, pt_error *e)
     for (int i = 0; i < 2; i++)
         x->update[i] = (region){.shape = r->shape, .elements = small ? RATES_LEAST : 4 << 20};
     while (!fits(x) && shrink(x)) {}
+}
+
+static int open_memory(links *x, pt_error *e)
+{
+    const profile_request *r = x->b->r;
+    choose_sizes(x);
     int failed = area_open(x->b, TIER_DEVICE, &x->device, "transfers", device_layout, x, e);
     if (!failed && r->host_tier)
         failed = area_open(x->b, TIER_HOST, &x->host, "transfers", host_layout, x, e);
@@ -167,18 +174,29 @@ static void set_transfers(links *x, uint64_t room, bool apart)
     x->transfers[COST_WRITE] = (transfer){.kind = OP_DISK_WRITE, .channel = x->writer, .to = x->k + half, .offset = half, .room = each};
 }
 
+/* Seconds for the size behind the last. */
+static double next_size_s(const cost_curve *c) { return c->n ? c->ns[c->n - 1] * 4e-9 : 0; }
+
+static bool ends_here(const cost_curve *c, double seconds)
+{
+    enum { POINTS_LEAST = 3 };
+    return c->n >= POINTS_LEAST && next_size_s(c) > seconds;
+}
+
+/* For the curve of disk transfers; copies get half of it. */
+static double seconds_of(uint64_t most) { return most >= 1 << 24 ? 0.4 : 0.02; }
+
 /* The curve over 64 KiB, 256 KiB ... `most`; returns the largest size that was run in *done. */
 static int measure_sizes(links *x, cost_class class, uint64_t most, double seconds, cost_curve *out, double *spread, uint64_t *done,
                          pt_error *e)
 {
-    enum { POINTS_LEAST = 3 };
     double largest = 0;
     out->n = 0;
     for (uint64_t n = LINKS_LEAST; n <= most; n *= 4) {
         stage one = {run_transfer, (int)n, NULL};
         samples s = {0};
-        double expected = out->n ? out->ns[out->n - 1] * 4e-9 : 0;
-        if (out->n >= POINTS_LEAST && expected > seconds)
+        double expected = next_size_s(out);
+        if (ends_here(out, seconds))
             break;
         one.times = &s;
         int failed = expected < seconds / 8 ? measure_stage(x->queues[class], run_transfer, &x->transfers[class], (int)n, seconds / 8, &s, e)
@@ -195,7 +213,7 @@ static int measure_sizes(links *x, cost_class class, uint64_t most, double secon
 
 static int measure_curves(links *x, costs *c, uint64_t *written, pt_error *e)
 {
-    double seconds = x->most >= 1 << 24 ? 0.4 : 0.02, *spread = &c->curves_spread;
+    double seconds = seconds_of(x->most), *spread = &c->curves_spread;
     uint64_t done;
     int failed = 0;
     set_transfers(x, x->most, false);
@@ -209,6 +227,26 @@ static int measure_curves(links *x, costs *c, uint64_t *written, pt_error *e)
         failed = measure_sizes(x, COST_WRITE, x->most, seconds, &c->write, spread, written, e);
     set_transfers(x, *written, false);
     return failed || !x->file ? failed : measure_sizes(x, COST_READ, *written, seconds, &c->read, spread, &done, e);
+}
+
+/* Measuring again would end it where it ends. */
+static bool curve_suffices(const cost_curve *c, uint64_t most, double seconds)
+{
+    return c->n && (c->amount[c->n - 1] >= (double)most || ends_here(c, seconds));
+}
+
+bool links_suffice(bench *b, const costs *c)
+{
+    links x = {.b = b};
+    if (!b->r->transfers)
+        return true;
+    choose_sizes(&x);
+    const double seconds = seconds_of(x.most);
+    bool copies = !b->r->host_tier ||
+                  (curve_suffices(&c->to_device, x.most, seconds / 2) && curve_suffices(&c->from_device, x.most, seconds / 2));
+    if (!copies || !has_disk(&x))
+        return copies;
+    return curve_suffices(&c->write, x.most, seconds) && curve_suffices(&c->read, (uint64_t)c->write.amount[c->write.n - 1], seconds);
 }
 
 /* ---- beside each other ---- */

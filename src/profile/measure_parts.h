@@ -62,10 +62,14 @@ typedef struct product { const step_shape *shape; int64_t rows, k; char *a, *b, 
 void product_layout(area *a, void *product_of);
 void product_run(queue *q, void *product_of, int index, int turn);
 
+/* Whether these curves go as far as they would if they were measured again. */
+bool rates_suffice(bench *b, const costs *c);
+
 /* ---- links ---- */
 
 /* Transfers by size and everything beside everything else, of the tiers that there are. */
 int measure_links(bench *b, costs *c, pt_error *e);
+bool links_suffice(bench *b, const costs *c);
 
 /* ---- checks: the shortest of some runs ---- */
 

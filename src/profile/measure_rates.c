@@ -39,11 +39,17 @@ static int measure_amounts(queue *q, region *y, submit_fn submit, double seconds
 }
 
 /* The largest region of this layout that fits. */
+static region region_that_fits(bench *b, tier t, layout_fn layout)
+{
+    region y = {.shape = b->r->shape, .elements = rates_elements(b->r->model)};
+    while (y.elements > RATES_LEAST && area_bytes(b, layout, &y) > b->r->budget[t])
+        y.elements /= 4;
+    return y;
+}
+
 static int region_open(bench *b, tier t, region *y, const char *what, layout_fn layout, area *a, pt_error *e)
 {
-    *y = (region){.shape = b->r->shape, .elements = rates_elements(b->r->model)};
-    while (y->elements > RATES_LEAST && area_bytes(b, layout, y) > b->r->budget[t])
-        y->elements /= 4;
+    *y = region_that_fits(b, t, layout);
     return area_open(b, t, a, what, layout, y, e);
 }
 
@@ -165,6 +171,15 @@ int measure_threads(bench *b, double seconds, profile_result *p, pt_error *e)
     }
     area_close(&a);
     return failed;
+}
+
+static bool reaches(const cost_curve *c, int64_t elements) { return c->n && c->amount[c->n - 1] >= (double)elements; }
+
+bool rates_suffice(bench *b, const costs *c)
+{
+    return reaches(&c->finish, region_that_fits(b, TIER_DEVICE, finish_layout).elements) &&
+           reaches(&c->update_device, region_that_fits(b, TIER_DEVICE, update_layout).elements) &&
+           (!b->r->host_tier || reaches(&c->update_host, region_that_fits(b, TIER_HOST, update_layout).elements));
 }
 
 static int check_on(bench *b, tier t, queue *q, int64_t elements, double *ns, pt_error *e)

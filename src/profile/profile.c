@@ -142,10 +142,17 @@ static int measure_part(bench *b, profile_part part, profile_result *p, pt_error
     return failed ? failed : settle(part, b->r, p, e);
 }
 
+/* Whether this request's budgets would let no larger amounts be measured. */
+static bool suffices(bench *b, profile_part part, const costs *c)
+{
+    return part != PROFILE_MACHINE || (rates_suffice(b, c) && links_suffice(b, c));
+}
+
 static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 {
     profile_result kept = *p;
-    if (!b->r->fresh && !profile_cache_load(part, b->r, &kept) && !check_part(b, part, &kept, same, NULL)) {
+    bool found = !b->r->fresh && !profile_cache_load(part, b->r, &kept);
+    if (found && suffices(b, part, &kept.costs) && !check_part(b, part, &kept, same, NULL)) {
         *p = kept;
         return 0;
     }

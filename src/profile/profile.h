@@ -8,7 +8,8 @@
  * What was measured is kept in a cache folder ($XDG_CACHE_HOME/protrain, else ~/.cache/protrain; without either nothing is
  * kept), in two files: one for the blocks of a model, one for the machine (optimizer, transfers), which other models use
  * too. Each is looked for by what it was made for. Before it is used, some runs are timed again (a layer, updates, transfers); if
- * they differ by more than 15% from what they took then, it is measured anew. Budgets are no part of it.
+ * they differ by more than 15% from what they took then, it is measured anew. Budgets are no part of it, but what was measured for
+ * the machine within smaller ones, and for that with smaller amounts, is measured anew too.
  */
 #ifndef PT_PROFILE_H
 #define PT_PROFILE_H

@@ -139,6 +139,44 @@ static void what_does_not_agree_is_measured_anew(void **state)
     setup_close(&s);
 }
 
+/* Whether what is kept is used within some tries: on a busy machine a check may fail by chance. */
+static bool is_used(setup *s, profile_result *p)
+{
+    p->cached = false;
+    for (int i = 0; i < 50 && !p->cached; i++)
+        profile_must(s, p);
+    return p->cached;
+}
+
+static double last_amount(const cost_curve *c) { return c->amount[c->n - 1]; }
+
+static void what_was_measured_within_smaller_budgets_is_measured_anew(void **state)
+{
+    (void)state;
+    for (int transfers = 0; transfers < 2; transfers++) {
+        setup s;
+        profile_result small, p;
+        setup_open(&s, test_configs[0], PT_F32, 4, 16);
+        const tier t = transfers ? TIER_DISK : TIER_DEVICE; /* a smaller disk leaves updates as they are */
+        const uint64_t whole = s.r.budget[t];
+        s.r.transfers = transfers;
+        s.r.budget[t] = 1 << 20;
+        profile_must(&s, &small);
+        assert_true(is_used(&s, &small));
+        s.r.budget[t] = whole;
+        profile_must(&s, &p);
+        assert_false(p.cached);
+        if (transfers)
+            assert_true(last_amount(&p.costs.to_device) > last_amount(&small.costs.to_device));
+        else
+            assert_true(last_amount(&p.costs.update_device) > last_amount(&small.costs.update_device));
+        assert_true(is_used(&s, &p));
+        s.r.budget[t] = 1 << 20;
+        assert_true(is_used(&s, &p));
+        setup_close(&s);
+    }
+}
+
 static void damage(const char *path)
 {
     static uint64_t round;
@@ -321,6 +359,7 @@ int main(void)
         cmocka_unit_test(what_was_measured_is_used_again),
         cmocka_unit_test(another_model_of_that_size_measures_its_blocks_only),
         cmocka_unit_test(what_does_not_agree_is_measured_anew),
+        cmocka_unit_test(what_was_measured_within_smaller_budgets_is_measured_anew),
         cmocka_unit_test(damaged_files_are_measured_anew),
         cmocka_unit_test(without_a_home_nothing_is_kept),
         cmocka_unit_test(processes_do_not_disturb_each_other),
