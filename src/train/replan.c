@@ -1,8 +1,8 @@
 /* replan.c - when steps take another time than was predicted: what they really take corrects the costs, the search runs
  * again, and where its plan is worth the move, the state moves over to it, between two steps.
  *
- *   steps ... a tenth off ... still a tenth off          (medians of some steps; their tasks are timed meanwhile)
- *        -> costs corrected -> search
+ *   steps ... a tenth off ... still a tenth off          (medians of some steps; their tasks are timed meanwhile; how long
+ *        -> costs corrected -> search                     it has to last: patience.h)
  *             the same plan, or one not worth the move:    only the prediction changes
  *             a faster one:    waiting updates run -> checkpoint -> memory given back, and taken for the new plan ->
  *                              state loaded -> checkpoint removed, if no one else wants it
@@ -12,8 +12,8 @@
  * keeps its plan. Where memory cannot be had again (somebody else took it meanwhile), the old plan is tried, then a
  * plan for what is left; if nothing fits, the run ends and the checkpoint stands.
  *
- * Each look that changes nothing makes the next one wait twice as long, so that a machine whose speed wanders is not
- * planned for again and again. Very short steps are left alone: there is nothing to win.
+ * A decision after which the plan is the same makes the next one wait twice as long, a move does not. Very short steps are left
+ * alone: there is nothing to win.
  */
 #include "train/trainer.h"
 
@@ -22,13 +22,8 @@
 #include <math.h>
 #include <string.h>
 
-#define OFF 0.1            /* of the prediction */
-#define FAR_OFF 0.5        /* more than a machine's usual ups and downs: long steps wait for no patience then */
-#define LONG_S 1.0         /* beside which a search is short */
 #define WORTH 0.05         /* of a step, that another plan must save */
-#define SHORTEST_S 0.05    /* steps below are left alone */
 #define STATE_BANDWIDTH 3e8 /* bytes a second, at least, of writing and reading a checkpoint */
-enum { WINDOW = 5, PATIENCE_MOST = 1 << 10 };
 
 /* ---- what is known now ---- */
 
@@ -39,7 +34,7 @@ static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
     const schedule_input in = trainer_schedules(t);
     const update_time update = trainer_plan(t)->update;
     const unsigned kinds = search_kinds(&t->planning.search, update);
-    const double measured_ns = measured_median_s(&t->measured, WINDOW) * 1e9;
+    const double measured_ns = measured_median_s(&t->measured, PATIENCE_WINDOW) * 1e9;
     schedule_kind first;
     int second;
     *c = t->planning.profile.costs;
@@ -180,11 +175,12 @@ static int decide(trainer *t, pt_error *e)
 {
     planning *p = &t->planning;
     char differs[96], was[32], is[32], then[32];
+    const void *chunks = trainer_plan(t)->chunks;
     costs before = p->profile.costs, now;
     forecast f;
     search_result next = {0};
-    bool moved = false;
-    double measured_ns = measured_median_s(&t->measured, WINDOW) * 1e9;
+    bool aside = false;
+    double measured_ns = measured_median_s(&t->measured, PATIENCE_WINDOW) * 1e9;
     int failed = correct_costs(t, &now, &f, e);
     if (failed)
         return failed;
@@ -197,49 +193,31 @@ static int decide(trainer *t, pt_error *e)
         p->profile.costs = before;
         return failed;
     }
-    seconds_format(then, next.best.step_ns * 1e-9);
-    if (worth_moving(t, f.step_ns, &next.best))
-        failed = replan_move(t, &next, &moved, e);
+    bool worth = worth_moving(t, f.step_ns, &next.best);
+    if (worth)
+        failed = replan_move(t, &next, &aside, e);
+    if (!aside)
+        t->forecast = f;
+    bool moved = trainer_plan(t)->chunks != chunks; /* not where memory for another was not to be had */
+    seconds_format(then, t->forecast.step_ns * 1e-9);
     if (!failed && moved)
         trainer_notice(t, "steps take %s instead of %s (%s): planned again, %s expected", is, was, differs, then);
     else if (!failed)
-        trainer_notice(t, "steps take %s instead of %s (%s): the plan stays the best", is, was, differs);
-    if (!moved)
-        t->forecast = f;
+        trainer_notice(t, "steps take %s instead of %s (%s): the plan stays%s", is, was, differs, worth ? "" : " the best");
+    patience_decided(&t->patience, moved);
     search_result_free(&next);
     return failed;
 }
 
-static bool is_off_by(const trainer *t, double share)
-{
-    double predicted = t->forecast.step_ns * 1e-9, is = measured_median_s(&t->measured, WINDOW);
-    return fmax(predicted, is) >= SHORTEST_S && fabs(is / predicted - 1) > share;
-}
-
-static bool is_urgent(const trainer *t) { return measured_median_s(&t->measured, WINDOW) > LONG_S && is_off_by(t, FAR_OFF); }
-
 int replan_look(trainer *t, pt_error *e)
 {
-    replan_state *r = &t->replan;
-    if (!r->patience)
-        r->patience = 1;
-    if (t->o.plan_file || t->measured.steady < r->looked_at)
-        r->looked_at = 0;
-    int64_t since = t->measured.steady - r->looked_at;
-    if (t->o.plan_file || t->step >= t->steps || since < WINDOW || (since < WINDOW * r->patience && !is_urgent(t)))
+    if (t->o.plan_file || t->step >= t->steps)
         return 0;
-    r->looked_at = t->measured.steady;
-    if (!is_off_by(t, OFF)) {
-        r->off = 0;
+    patience_answer answer = patience_look(&t->patience, t->measured.steady, t->forecast.step_ns * 1e-9,
+                                           measured_median_s(&t->measured, PATIENCE_WINDOW));
+    if (answer == PATIENCE_NOTHING)
         return 0;
-    }
-    if (!r->off++) {
-        measured_again(&t->measured);
-        return 0;
-    }
-    r->off = 0;
-    r->patience = r->patience < PATIENCE_MOST ? 2 * r->patience : r->patience;
-    int failed = decide(t, e);
+    int failed = answer == PATIENCE_DECIDE ? decide(t, e) : 0;
     measured_again(&t->measured);
     return failed;
 }

@@ -14,13 +14,11 @@
 #include "io/files.h"
 #include "train/executor.h"
 #include "train/measured.h"
+#include "train/patience.h"
 #include "train/planning.h"
 #include "train/state.h"
 
 #include <stdio.h>
-
-/* Whether steps take what they should: where the last look was, and how often in a row they did not. */
-typedef struct replan_state { int64_t looked_at; int off, patience; } replan_state;
 
 struct pt_trainer {
     pt_train_options o;
@@ -32,7 +30,7 @@ struct pt_trainer {
     planning planning;             /* budgets, costs, the plan */
     forecast forecast;             /* of a steady step */
     measured measured;
-    replan_state replan;
+    patience patience;             /* with steps that are off it */
     executor *x;
     dir_lock lock;
     FILE *metrics;

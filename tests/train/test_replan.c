@@ -257,32 +257,43 @@ static void where_nothing_fits_any_more_the_state_stands_in_a_checkpoint(void **
     compare(&straight, &moving);
 }
 
-/* ---- when it is looked ---- */
+/* ---- a run that moves by itself ---- */
 
-/* After five steps of so many seconds, where an eighth look is what has been earned: 1 where it is looked all the same. */
-static int looks_after(pt_trainer *t, double predicted_s, double step_s)
+enum { MANY = 100000 }; /* steps that a better plan would still be good for */
+
+static void keep_notice(void *arg, const char *sentence)
 {
-    pt_error e = {0};
-    t->forecast.step_ns = predicted_s * 1e9;
-    t->replan = (replan_state){.looked_at = t->measured.steady, .patience = 8};
-    for (int i = 0; i < 5; i++)
-        measured_step(&t->measured, step_s, true);
-    must(replan_look(t, &e), &e);
-    return t->replan.off;
+    if (strstr(sentence, "steps take"))
+        snprintf(arg, 1024, "%s", sentence);
 }
 
-static void long_steps_that_are_far_off_wait_for_no_patience(void **state)
+/* Planned when there was little memory. There is more now, and the steps are not what was predicted of them. */
+static void steps_that_are_off_move_the_run_to_a_better_plan(void **state)
 {
     (void)state;
-    run r;
-    run_make(&r, &settings[1], "patience");
-    pt_trainer *t = open_run(&r);
-    step(&r, t);
-    assert_int_equal(looks_after(t, 1.6, 12), 1);  /* a disk that was throttled */
-    assert_int_equal(looks_after(t, 12, 1.6), 1);  /* and is no longer */
-    assert_int_equal(looks_after(t, 1.6, 2), 0);   /* ups and downs */
-    assert_int_equal(looks_after(t, 0.1, 0.5), 0); /* a search would take as long as a step */
-    finish(&r, t);
+    run straight, moving;
+    char said[1024] = "";
+    pt_error e = {0};
+    uint64_t least = straight_run(&straight, "roomy-4");
+    run_make(&moving, &settings[2], "off");
+    moving.o.device_memory = least;
+    moving.o.notice = keep_notice;
+    moving.o.arg = said;
+    pt_trainer *t = open_run(&moving);
+    assert_true(uses_disk(t));
+    t->planning.budget[TIER_DEVICE] = t->planning.search.budget[TIER_DEVICE] = BUDGET;
+    t->steps = MANY;
+    t->forecast.step_ns = 1e9;
+    t->measured.steady = PATIENCE_WINDOW; /* as if it had been looked once */
+    must(replan_look(t, &e), &e);
+    for (int k = 0; k < STEPS; k++)
+        step(&moving, t);
+    assert_true(!uses_disk(t));
+    assert_non_null(strstr(said, "planned again"));
+    assert_int_equal(checkpoints_in(moving.out), 0);
+    t->steps = STEPS;
+    finish(&moving, t);
+    compare(&straight, &moving);
 }
 
 int main(void)
@@ -292,7 +303,7 @@ int main(void)
         cmocka_unit_test(a_plan_without_memory_gives_way_to_the_old_one),
         cmocka_unit_test(where_the_old_plan_has_no_memory_either_one_for_what_is_left_is_made),
         cmocka_unit_test(where_nothing_fits_any_more_the_state_stands_in_a_checkpoint),
-        cmocka_unit_test(long_steps_that_are_far_off_wait_for_no_patience),
+        cmocka_unit_test(steps_that_are_off_move_the_run_to_a_better_plan),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -1,0 +1,45 @@
+#include "train/patience.h"
+
+#include <math.h>
+
+#define OFF 0.1         /* of the prediction */
+#define FAR_OFF 0.5     /* more than a machine's usual ups and downs */
+#define LOST_S 10.0     /* beside which a search is short */
+#define SHORTEST_S 0.05 /* steps below are left alone */
+enum { FIRST_WAIT = 2, DOUBLED_MOST = 6, CALM_WAITS = 8 };
+
+static int64_t wait_of(const patience *p) { return (int64_t)FIRST_WAIT << p->doubled; }
+
+static void add_calm(patience *p)
+{
+    p->off = 0;
+    if (++p->calm < CALM_WAITS * wait_of(p))
+        return;
+    p->calm = 0;
+    p->doubled -= p->doubled > 0;
+}
+
+patience_answer patience_look(patience *p, int64_t steady, double predicted_s, double is_s)
+{
+    if (steady < p->looked_at)
+        p->looked_at = 0;
+    if (steady - p->looked_at < PATIENCE_WINDOW)
+        return PATIENCE_NOTHING;
+    double by_s = fabs(is_s - predicted_s), share = by_s / predicted_s;
+    p->looked_at = steady;
+    p->since++;
+    p->lost_s = share > FAR_OFF ? p->lost_s + PATIENCE_WINDOW * by_s : 0;
+    if (share <= OFF || fmax(predicted_s, is_s) < SHORTEST_S) {
+        add_calm(p);
+        return PATIENCE_NOTHING;
+    }
+    p->calm = 0;
+    p->off++;
+    return p->off >= FIRST_WAIT && (p->since >= wait_of(p) || p->lost_s >= LOST_S) ? PATIENCE_DECIDE : PATIENCE_WATCH;
+}
+
+void patience_decided(patience *p, bool moved)
+{
+    int doubled = moved ? 0 : p->doubled + (p->doubled < DOUBLED_MOST);
+    *p = (patience){.looked_at = p->looked_at, .doubled = doubled};
+}
