@@ -31,7 +31,7 @@ void trainer_progress(const trainer *t, const char *stage, uint64_t done, uint64
 /* Of a run that could not begin nothing stays but the cache of its tokens, so that the same command may follow. */
 static void trainer_undo(trainer *t)
 {
-    static const char *const files[] = {"plan.json", "machine.json", "metrics.jsonl"};
+    static const char *const files[] = {"plan.json", "machine.json", "profile.json", "metrics.jsonl"};
     char out[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
     bool made_out = t->made_out;
     snprintf(out, sizeof out, "%s", t->out);
