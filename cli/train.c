@@ -206,17 +206,33 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
     progress_draw(&s->bar, "training", (uint64_t)p->step, (uint64_t)m.steps, text);
 }
 
-/* "step     predicted 1.20 s, measured 1.22 s (+1.7%)": a line for the step, each phase and each queue. */
-static void print_timings(const pt_trainer *t)
+/* Which prediction is which. */
+static void print_corrections(const pt_summary *m)
+{
+    if (m->corrected_step)
+        fprintf(stderr, "predicted is from before the first step and was corrected after step %lld; differences are from the first\n",
+                (long long)m->corrected_step);
+    if (m->moved_step)
+        fprintf(stderr, "the plan moved after step %lld: corrected, measured and memory are of the plan since then\n",
+                (long long)m->moved_step);
+}
+
+/* "step        predicted    1.20 s, measured    1.22 s (+1.7%)": a line for the step, each phase and each queue. */
+static void print_timings(const pt_trainer *t, const pt_summary *m)
 {
     pt_timing times[PT_TIMINGS];
-    char a[32], b[32];
+    char a[32];
     int n = pt_trainer_timings(t, times);
+    if (n)
+        print_corrections(m);
     for (int i = 0; i < n; i++) {
-        fprintf(stderr, "%-11s predicted %9s, measured %9s", times[i].name, seconds_format(a, times[i].predicted_s),
-                seconds_format(b, times[i].measured_s));
-        if (times[i].predicted_s > 0)
-            fprintf(stderr, " (%+.1f%%)", 100 * (times[i].measured_s / times[i].predicted_s - 1));
+        const pt_timing *x = &times[i];
+        fprintf(stderr, "%-11s predicted %9s", x->name, seconds_format(a, x->predicted_s));
+        if (m->corrected_step)
+            fprintf(stderr, ", corrected %9s", seconds_format(a, x->corrected_s));
+        fprintf(stderr, ", measured %9s", seconds_format(a, x->measured_s));
+        if (x->predicted_s > 0)
+            fprintf(stderr, " (%+.1f%%)", 100 * (x->measured_s / x->predicted_s - 1));
         fputc('\n', stderr);
     }
 }
@@ -230,7 +246,7 @@ static void print_report(const pt_trainer *t, const pt_step *last)
     getrusage(RUSAGE_SELF, &use);
     if (last->step)
         fprintf(stderr, "loss %.4f after step %lld\n", last->loss, (long long)last->step);
-    print_timings(t);
+    print_timings(t, &m);
     for (int i = 0; i < m.memory_n; i++)
         fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
                 size_format(b, m.memory[i].peak_bytes));

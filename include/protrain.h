@@ -107,11 +107,11 @@ PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error
 /* One step: 1 if there was one, 0 when all are done, negative on error. Where only the checkpoint of the step could not be
  * written (a full disk), the step is done: make room, then pt_trainer_save or the next step. */
 PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
-/* Writes checkpoint-STEP into the output folder. */
+/* Writes checkpoint-STEP into the output folder, and summary.json. */
 PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);
 /* Mean loss over all tokens of the evaluation data. */
 PT_API int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e);
-/* Writes the trained model into the output folder. */
+/* Writes the trained model into the output folder, and summary.json: what was predicted and what was measured. */
 PT_API int pt_trainer_finish(pt_trainer *t, pt_error *e);
 PT_API void pt_trainer_close(pt_trainer *t);
 
@@ -123,16 +123,19 @@ typedef struct pt_summary {
     int64_t steps, first_step;         /* planned in all; already done when resumed */
     int64_t seq_len, batch_size, windows, tokens;
     const char *costs;                 /* where the predictions come from: "measured in 2.10 s" */
-    double predicted_step_s;
+    double predicted_step_s;           /* as far as is known now */
     char plan[512];                    /* what was decided, in sentences */
     char limits[256];                  /* how busy each queue will be */
     pt_memory memory[3]; int memory_n;
+    int64_t corrected_step, moved_step; /* after which the prediction was last corrected, the plan last moved; 0: never */
 } pt_summary;
 PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
 /* Predicted and measured, of a steady step: the step itself (median), each phase, and the busy time of each queue (means of the
- * steps that were looked at). Returns how many there are, 0 while nothing has been measured. */
+ * steps that were looked at). predicted: before the first step; corrected: what replaced it when steps took another time than that
+ * (pt_summary says whether any did); measured: of the plan that runs. Returns how many there are, 0 while nothing has been
+ * measured. */
 enum { PT_TIMINGS = 10 };
-typedef struct pt_timing { const char *name; double predicted_s, measured_s; } pt_timing;
+typedef struct pt_timing { const char *name; double predicted_s, corrected_s, measured_s; } pt_timing;
 PT_API int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS]);
 /* plan.json's text; free() it. */
 PT_API char *pt_trainer_plan_json(const pt_trainer *t);

@@ -205,6 +205,8 @@ static int decide(trainer *t, pt_error *e)
     else if (!failed)
         trainer_notice(t, "steps take %s instead of %s (%s): the plan stays%s", is, was, differs, worth ? "" : " the best");
     patience_decided(&t->patience, moved);
+    t->corrected_step = t->step;
+    t->moved_step = moved ? t->step : t->moved_step;
     search_result_free(&next);
     return failed;
 }

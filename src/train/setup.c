@@ -317,6 +317,7 @@ int trainer_setup(trainer *t, pt_error *e)
         failed = make_plan(t, e);
     if (!failed)
         failed = trainer_open_executor(t, e);
+    t->first = t->forecast;
     if (!failed)
         failed = room_check(t, e);
     if (!failed)

@@ -2,9 +2,11 @@
 
 #include "base/units.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* What was decided, in sentences. */
 static void describe_plan(const trainer *t, char *out, size_t n)
@@ -58,6 +60,8 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->windows = (int64_t)dataset_windows(t->data);
     s->tokens = (int64_t)dataset_tokens(t->data);
     s->predicted_step_s = t->forecast.step_ns * 1e-9;
+    s->corrected_step = t->corrected_step;
+    s->moved_step = t->moved_step;
     describe_plan(t, s->plan, sizeof s->plan);
     describe_limits(t, s->limits, sizeof s->limits);
     s->memory_n = trainer_memory(t, s->memory);
@@ -72,19 +76,94 @@ int trainer_memory(const trainer *t, pt_memory out[TIERS])
     return n;
 }
 
-int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS])
+/* ---- predicted beside measured ---- */
+
+static pt_timing timing_of(const trainer *t, const char *name, double first_ns, double now_ns, double measured_s)
 {
-    const forecast *f = &t->forecast;
+    return (pt_timing){name, first_ns * 1e-9, t->corrected_step ? now_ns * 1e-9 : 0, measured_s};
+}
+
+/* The step, the phases, the queues; NAN where nothing was measured. */
+static void time_all(const trainer *t, pt_timing out[PT_TIMINGS])
+{
+    const forecast *a = &t->first, *b = &t->forecast;
     step_times s = measured_times(&t->measured, trainer_plan(t)->update);
     double step_s = measured_median_s(&t->measured, MEASURED_STEPS);
-    int n = 0;
-    if (!(step_s > 0) || !s.runs)
-        return 0;
-    out[n++] = (pt_timing){"step", f->step_ns * 1e-9, step_s};
+    *out++ = timing_of(t, "step", a->step_ns, b->step_ns, step_s > 0 ? step_s : NAN);
     for (int p = 0; p < PHASES; p++)
-        out[n++] = (pt_timing){phase_names[p], f->phase_ns[p] * 1e-9, s.phase_ns[p] * 1e-9};
+        *out++ = timing_of(t, phase_names[p], a->phase_ns[p], b->phase_ns[p], s.runs ? s.phase_ns[p] * 1e-9 : NAN);
     for (int q = 0; q < QUEUES; q++)
-        if (fmax(f->busy_ns[q], s.busy_ns[q]) >= 0.01 * f->step_ns) /* what is beside nothing says nothing */
-            out[n++] = (pt_timing){queue_names[q], f->busy_ns[q] * 1e-9, s.busy_ns[q] * 1e-9};
+        *out++ = timing_of(t, queue_names[q], a->busy_ns[q], b->busy_ns[q], s.runs ? s.busy_ns[q] * 1e-9 : NAN);
+}
+
+/* What is beside nothing says nothing. */
+static bool is_worth_saying(const pt_timing *step, const pt_timing *x)
+{
+    return x->predicted_s >= 0.01 * step->predicted_s || x->measured_s >= 0.01 * step->measured_s;
+}
+
+int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS])
+{
+    pt_timing all[PT_TIMINGS];
+    int n = 0;
+    time_all(t, all);
+    for (int i = 0; i < PT_TIMINGS; i++)
+        if (!isnan(all[i].measured_s) && (i <= PHASES || is_worth_saying(all, &all[i])))
+            out[n++] = all[i];
     return n;
+}
+
+/* ---- summary.json ---- */
+
+static json_t *numbers_json(json_t *predicted, json_t *corrected, json_t *measured)
+{
+    return json_pack("{s:o, s:o, s:o}", "predicted", predicted, "corrected", corrected, "measured", measured);
+}
+
+static json_t *timing_json(const trainer *t, const pt_timing *x)
+{
+    return numbers_json(json_real(x->predicted_s), t->corrected_step ? json_real(x->corrected_s) : json_null(),
+                        isnan(x->measured_s) ? json_null() : json_real(x->measured_s));
+}
+
+static json_t *timings_json(const trainer *t, const pt_timing *x, int n)
+{
+    json_t *o = json_object();
+    for (int i = 0; i < n; i++)
+        json_object_set_new(o, x[i].name, timing_json(t, &x[i]));
+    return o;
+}
+
+static json_t *memory_json(const trainer *t)
+{
+    json_t *all = json_object();
+    for (int k = 0; k < TIERS; k++) {
+        uint64_t first = t->first.bytes[k], now = executor_bytes(t->x, k);
+        if (!first && !now)
+            continue;
+        json_t *o = numbers_json(json_integer((json_int_t)first), t->corrected_step ? json_integer((json_int_t)now) : json_null(),
+                                 json_integer((json_int_t)executor_peak_bytes(t->x, k)));
+        json_object_set_new(o, "budget", json_integer((json_int_t)t->planning.budget[k]));
+        json_object_set_new(all, tier_names[k], o);
+    }
+    return all;
+}
+
+int summary_write(const trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    pt_timing times[PT_TIMINGS];
+    struct rusage use;
+    time_all(t, times);
+    getrusage(RUSAGE_SELF, &use);
+    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:I}", "first_step", (json_int_t)t->first_step + 1, "last_step",
+                          (json_int_t)t->step, "steps", (json_int_t)t->steps, "corrected_after_step", (json_int_t)t->corrected_step,
+                          "moved_after_step", (json_int_t)t->moved_step, "step_s", timing_json(t, &times[0]), "phases_s",
+                          timings_json(t, times + 1, PHASES), "queues_s", timings_json(t, times + 1 + PHASES, QUEUES), "memory_bytes",
+                          memory_json(t), "process_peak_bytes", (json_int_t)use.ru_maxrss * 1024);
+    int failed = o ? path_join(path, t->out, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed)
+        failed = file_write_json(path, o, e);
+    json_decref(o);
+    return failed;
 }

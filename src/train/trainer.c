@@ -290,7 +290,7 @@ int pt_trainer_save(pt_trainer *t, pt_error *e)
     int failed = checkpoint_save(t, e);
     if (failed)
         checkpoint_add_advice(t, e);
-    return failed;
+    return failed ? failed : summary_write(t, e);
 }
 
 int pt_trainer_finish(pt_trainer *t, pt_error *e)
@@ -298,7 +298,7 @@ int pt_trainer_finish(pt_trainer *t, pt_error *e)
     int failed = model_export(t, e);
     if (failed)
         checkpoint_add_advice(t, e);
-    return failed;
+    return failed ? failed : summary_write(t, e);
 }
 
 const char *pt_version(void) { return PT_VERSION; }

@@ -28,7 +28,8 @@ struct pt_trainer {
     dataset *data, *eval;
     step_shape shape;
     planning planning;             /* budgets, costs, the plan */
-    forecast forecast;             /* of a steady step */
+    forecast forecast, first;      /* of a steady step: as it is known now; as it was before the first step of this process */
+    int64_t corrected_step, moved_step; /* after which the forecast was last corrected, the plan last moved; 0: never */
     measured measured;
     patience patience;             /* with steps that are off it */
     executor *x;
@@ -62,6 +63,7 @@ int trainer_drain(trainer *t, pt_error *e); /* runs the waiting updates; an erro
 
 /* summary.c */
 int trainer_memory(const trainer *t, pt_memory out[TIERS]); /* of each tier that is used; their number */
+int summary_write(const trainer *t, pt_error *e);           /* summary.json: predicted, corrected and measured */
 
 /* setup.c */
 int trainer_setup(trainer *t, pt_error *e);

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 #include "io/scratch.h"
 #include "program.h"
@@ -343,6 +344,59 @@ static void write_absurd_profile(const char *run_folder)
     json_decref(o);
 }
 
+/* summary.json of a run; json_decref it. */
+static json_t *summary_of(const char *folder)
+{
+    char path[300];
+    pt_error e = {0};
+    json_t *o;
+    snprintf(path, sizeof path, "%s/summary.json", folder);
+    if (json_file_load(path, JSON_REJECT_DUPLICATES, &o, &e))
+        fail_msg("%s", e.text);
+    return o;
+}
+
+static double first_prediction(const char *folder)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    const char *at = strstr(text_of(path), "\"predicted_step_s\":");
+    assert_non_null(at);
+    return atof(at + 19);
+}
+
+static void check_memory(const json_t *memory, bool corrected)
+{
+    const char *tier;
+    json_t *o;
+    assert_true(json_object_size(memory) > 0);
+    json_object_foreach((json_t *)memory, tier, o) {
+        const json_t *now = json_object_get(o, "corrected");
+        assert_true(json_is_null(now) == !corrected);
+        assert_true(json_integer_value(json_object_get(o, "predicted")) > 0);
+        assert_true(json_equal(json_object_get(o, "measured"), corrected ? now : json_object_get(o, "predicted")));
+    }
+}
+
+static void check_summary(const char *folder, bool corrected)
+{
+    json_t *o = summary_of(folder);
+    double predicted = number(o, "step_s", "predicted"), measured = number(o, "step_s", "measured");
+    assert_int_equal(json_integer_value(json_object_get(o, "last_step")), 40);
+    assert_true(fabs(predicted / first_prediction(folder) - 1) < 1e-6);
+    assert_true(measured > 0);
+    assert_true(json_integer_value(json_object_get(o, "process_peak_bytes")) > 1 << 20);
+    assert_true((json_integer_value(json_object_get(o, "corrected_after_step")) > 0) == corrected);
+    assert_true(json_is_null(json_object_get(json_object_get(o, "step_s"), "corrected")) == !corrected);
+    if (corrected)
+        assert_true(predicted > 100 * measured && number(o, "step_s", "corrected") < predicted / 10);
+    assert_true(number(json_object_get(o, "phases_s"), "forward", "measured") > 0);
+    assert_true(number(json_object_get(o, "queues_s"), "compute", "measured") > 0);
+    assert_int_equal(json_object_size(json_object_get(o, "queues_s")), 6);
+    check_memory(json_object_get(o, "memory_bytes"), corrected);
+    json_decref(o);
+}
+
 static void a_prediction_that_is_far_off_is_noticed_and_changes_no_bit(void **state)
 {
     (void)state;
@@ -362,6 +416,9 @@ static void a_prediction_that_is_far_off_is_noticed_and_changes_no_bit(void **st
         assert_int_equal(file_read_all(path, 1 << 24, &bytes[i], &n[i], &e), 0);
     }
     assert_non_null(strstr(text_of(scratch_path("err")), "note: steps take"));
+    assert_non_null(strstr(text_of(scratch_path("err")), ", corrected "));
+    check_summary(outs[0], false);
+    check_summary(outs[1], true);
     assert_true(n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0);
     free(bytes[0]);
     free(bytes[1]);

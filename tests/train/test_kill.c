@@ -177,6 +177,18 @@ static void run_to(const char *out, const char *steps, bool resume)
         fail_msg("exit status %d: %s", status, text_of(err_path()));
 }
 
+/* The files that say how the run went are there, and whole. */
+static void assert_account(const char *out, int step)
+{
+    char path[200];
+    json_t *summary;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/summary.json", out);
+    must(json_file_load(path, 0, &summary, &e), &e);
+    assert_int_equal(json_integer_value(json_object_get(summary, "last_step")), step);
+    json_decref(summary);
+}
+
 static void interrupt(int number, int expected, const char *name)
 {
     char out[128], straight[140], metrics[200], steps[16];
@@ -196,6 +208,7 @@ static void interrupt(int number, int expected, const char *name)
         fail_msg("exit status %d: %s", status, text_of(err_path()));
     int step = newest_checkpoint(out);
     assert_true(step >= 3);
+    assert_account(out, step);
     assert_clean(out);
     snprintf(steps, sizeof steps, "%d", step + 3);
     run_to(out, steps, true);
