@@ -154,7 +154,7 @@ static int run_schedule(timed_step *t, schedule_kind kind, int64_t step, pt_erro
     executor_time_tasks(t->x, true);
     int failed = executor_run(t->x, kind, 1e-3f, &u, e);
     t->seconds += clock_s() - start;
-    const task_time *times = executor_times(t->x);
+    const task_time *times = executor_times(t->x, kind);
     if (failed || !times)
         return failed;
     for (int i = 0; i < s->tasks_n && kind != SCHEDULE_DRAIN; i++)

@@ -21,8 +21,8 @@ struct executor {
     disk_channel *reader, *writer;
     queue *queues[QUEUES];
     uint64_t *values;     /* timeline value behind each task */
-    task_time *times;
-    bool timing, timed;   /* the next run takes times; the last one did */
+    task_time *times[SCHEDULE_KINDS];
+    bool timing, timed[SCHEDULE_KINDS]; /* the next run takes times; the schedule's last one did */
     char *mailbox;        /* batch, losses, sums: the loader's side */
     size_t mailbox_bytes, loss_at, sumsq_at;
     task_runner runner;
@@ -165,6 +165,14 @@ static int fill_rope(executor *x, pt_error *e)
     return failed;
 }
 
+static bool take_times(executor *x)
+{
+    bool taken = true;
+    for (int kind = 0; kind < SCHEDULE_KINDS && taken; kind++)
+        taken = !x->built[kind] || (x->times[kind] = calloc((size_t)x->schedules[kind].tasks_n + 1, sizeof *x->times[kind]));
+    return taken;
+}
+
 int executor_open(const executor_options *o, executor **out, pt_error *e)
 {
     *out = NULL;
@@ -176,8 +184,7 @@ int executor_open(const executor_options *o, executor **out, pt_error *e)
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
         most = x->schedules[kind].tasks_n > most ? x->schedules[kind].tasks_n : most;
     x->values = calloc((size_t)most + 1, sizeof *x->values);
-    x->times = calloc((size_t)most + 1, sizeof *x->times);
-    if (!failed && (!x->values || !x->times))
+    if (!failed && (!x->values || !take_times(x)))
         failed = pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", most);
     if (!failed)
         failed = open_memory(x, e);
@@ -215,10 +222,11 @@ void executor_close(executor *x)
             x->o.device->table->memory_close(x->o.device, memory_of(t), x->arena[t], x->bytes[t]);
     if (x->mailbox)
         x->o.device->table->memory_close(x->o.device, MEMORY_HOST, x->mailbox, x->mailbox_bytes);
-    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
         schedule_free(&x->schedules[kind]);
+        free(x->times[kind]);
+    }
     free(x->values);
-    free(x->times);
     free(x);
 }
 
@@ -231,7 +239,7 @@ executor_batch executor_input(executor *x)
     return (executor_batch){base, base + n, base + 2 * n, base + 3 * n};
 }
 
-static void issue(executor *x, const schedule *s, int index)
+static void issue(executor *x, const schedule *s, int index, task_time *time)
 {
     const task *t = &s->tasks[index];
     queue *q = x->queues[t->queue];
@@ -239,10 +247,10 @@ static void issue(executor *x, const schedule *s, int index)
         if (t->wait[other] >= 0)
             queue_wait(q, x->queues[other], x->values[t->wait[other]]);
     if (x->timing)
-        queue_mark(q, &x->times[index].start_ns);
+        queue_mark(q, &time->start_ns);
     task_run(&x->runner, s, t, q);
     if (x->timing)
-        queue_mark(q, &x->times[index].end_ns);
+        queue_mark(q, &time->end_ns);
     x->values[index] = queue_signal(q);
 }
 
@@ -261,14 +269,14 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
     memset(last, -1, sizeof last);
     if (!x->built[kind])
         return pt_fail(e, PT_FAILED, "this schedule was not asked for when the executor was opened");
-    x->timed = x->timing;
+    x->timed[kind] = x->timing;
     x->runner.loss_scale = loss_scale;
     if (u)
         x->runner.update = *u;
     for (int i = 0; i < s->tasks_n; i++) {
         if (!x->ran[kind])
             count_operands(x, s, &s->tasks[i]);
-        issue(x, s, i);
+        issue(x, s, i, &x->times[kind][i]);
         last[s->tasks[i].queue] = i;
     }
     x->ran[kind] = true;
@@ -291,7 +299,7 @@ const schedule *executor_schedule(const executor *x, schedule_kind kind) { retur
 const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }
 int executor_threads(const executor *x) { return x->o.threads ? x->o.threads : x->o.host->info.threads; }
 void executor_time_tasks(executor *x, bool on) { x->timing = on; }
-const task_time *executor_times(const executor *x) { return x->timed ? x->times : NULL; }
+const task_time *executor_times(const executor *x, schedule_kind kind) { return x->timed[kind] ? x->times[kind] : NULL; }
 uint64_t executor_bytes(const executor *x, tier t) { return x->bytes[t]; }
 uint64_t executor_peak_bytes(const executor *x, tier t) { return x->peak[t]; }
 

@@ -49,7 +49,8 @@ int executor_threads(const executor *x); /* that the processor may use */
 
 /* Whether the next runs take the time of each task: two looks at the clock a task. */
 void executor_time_tasks(executor *x, bool on);
-const task_time *executor_times(const executor *x); /* of the last run's tasks; NULL where they were not taken */
+/* Of the tasks of the schedule's last run; NULL where they were not taken. */
+const task_time *executor_times(const executor *x, schedule_kind kind);
 
 /* Largest arena over the schedules, with the room that saving needs. All of it is taken from the system at open. */
 uint64_t executor_bytes(const executor *x, tier t);

@@ -17,7 +17,7 @@ bool measured_wants(const measured *m)
 
 void measured_run(measured *m, const schedule_input *in, const costs *c, const executor *x, schedule_kind kind)
 {
-    const task_time *times = executor_times(x);
+    const task_time *times = executor_times(x, kind);
     const schedule *s = executor_schedule(x, kind);
     if (!times || !m->steps)
         return;

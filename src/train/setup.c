@@ -318,6 +318,7 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed)
         failed = trainer_open_executor(t, e);
     t->first = t->forecast;
+    t->first_costs = t->planning.profile.costs;
     if (!failed)
         failed = room_check(t, e);
     if (!failed)

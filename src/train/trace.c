@@ -1,5 +1,6 @@
 /* trace.c - trace.json: the tasks of the last step as Chrome's trace format has them (Perfetto opens it), twice: as they
- * were predicted and as they ran. A row a queue; what a task is about stands in its arguments. */
+ * were predicted by the costs from before the first step, and as they ran. A row a queue; what a task is about stands in its
+ * arguments. Where updates follow a step, they are a schedule of their own, behind the step's. */
 #include "train/trainer.h"
 
 #include <jansson.h>
@@ -33,39 +34,61 @@ static void add_names(json_t *events, int process, const char *name)
         json_array_append_new(events, name_event("thread_name", process, q, queue_names[q]));
 }
 
-static int add_predicted(const trainer *t, const schedule *s, json_t *events, pt_error *e)
+/* From *end_ns on, which is moved to the end of its last task. */
+static int add_predicted(const trainer *t, const schedule *s, json_t *events, double *end_ns, pt_error *e)
 {
     const schedule_input in = trainer_schedules(t);
+    const double from = *end_ns;
     simulation sim;
-    int failed = simulate(&in, s, &t->planning.profile.costs, true, &sim, e);
+    int failed = simulate(&in, s, &t->first_costs, true, &sim, e);
     if (failed)
         return failed;
-    add_names(events, PREDICTED, "predicted");
     for (int i = 0; i < s->tasks_n; i++)
-        json_array_append_new(events, task_event(&s->tasks[i], PREDICTED, sim.start_ns[i], sim.end_ns[i]));
+        json_array_append_new(events, task_event(&s->tasks[i], PREDICTED, from + sim.start_ns[i], from + sim.end_ns[i]));
+    *end_ns += sim.total_ns - t->first_costs.step_ns;
     simulation_free(&sim);
     return 0;
 }
 
-static void add_measured(const trainer *t, const schedule *s, json_t *events)
+static int64_t start_of(const schedule *s, const task_time *times)
 {
-    const task_time *times = executor_times(t->x);
-    int64_t origin = INT64_MAX;
+    int64_t first = INT64_MAX;
     for (int i = 0; i < s->tasks_n; i++)
-        origin = times[i].start_ns < origin ? times[i].start_ns : origin;
-    add_names(events, MEASURED, "measured");
+        first = times[i].start_ns < first ? times[i].start_ns : first;
+    return first;
+}
+
+static void add_measured(const schedule *s, const task_time *times, int64_t origin, json_t *events)
+{
     for (int i = 0; i < s->tasks_n; i++)
         json_array_append_new(events, task_event(&s->tasks[i], MEASURED, (double)(times[i].start_ns - origin),
                                                  (double)(times[i].end_ns - origin)));
 }
 
-int trace_write(const trainer *t, schedule_kind kind, pt_error *e)
+/* Both timelines of the step's schedules, one behind the other. */
+static int add_step(const trainer *t, json_t *events, pt_error *e)
 {
-    const schedule *s = executor_schedule(t->x, kind);
+    const schedule_kind kinds[] = {t->last, SCHEDULE_DRAIN};
+    const int64_t origin = start_of(executor_schedule(t->x, t->last), executor_times(t->x, t->last));
+    double end_ns = 0;
+    int failed = 0;
+    for (int k = 0; k < (trainer_plan(t)->update == UPDATE_END ? 2 : 1) && !failed; k++) {
+        const schedule *s = executor_schedule(t->x, kinds[k]);
+        failed = add_predicted(t, s, events, &end_ns, e);
+        add_measured(s, executor_times(t->x, kinds[k]), origin, events);
+    }
+    return failed;
+}
+
+int trace_write(const trainer *t, pt_error *e)
+{
     char path[FILE_PATH_BYTES];
+    if (!executor_times(t->x, t->last))
+        return 0;
     json_t *events = json_array();
-    int failed = add_predicted(t, s, events, e);
-    add_measured(t, s, events);
+    add_names(events, PREDICTED, "predicted");
+    add_names(events, MEASURED, "measured");
+    int failed = add_step(t, events, e);
     json_t *all = json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms");
     if (!failed)
         failed = all ? path_join(path, t->out, "trace.json", e) : pt_fail(e, PT_FAILED, "out of memory");

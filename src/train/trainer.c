@@ -197,10 +197,9 @@ static int run_step(trainer *t, int64_t *targets, pt_error *e)
     if (trainer_plan(t)->update == UPDATE_BACKWARD)
         t->update = params_of_step(t, t->step + 1, 0);
     schedule_kind kind = t->pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
-    bool trace = t->o.trace && t->step + 1 == t->steps;
-    executor_time_tasks(t->x, trace || measured_wants(&t->measured));
-    failed = run_schedule(t, kind, (float)(1.0 / (double)*targets), e);
-    return !failed && trace ? trace_write(t, kind, e) : failed;
+    executor_time_tasks(t->x, t->o.trace || measured_wants(&t->measured)); /* any step may turn out to be the last */
+    t->last = kind;
+    return run_schedule(t, kind, (float)(1.0 / (double)*targets), e);
 }
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { trainer_progress(arg, "evaluating", done, total); }
@@ -285,12 +284,19 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
     return failed;
 }
 
+/* What was predicted and what was measured. */
+static int write_account(const trainer *t, pt_error *e)
+{
+    int failed = summary_write(t, e);
+    return failed || !t->o.trace ? failed : trace_write(t, e);
+}
+
 int pt_trainer_save(pt_trainer *t, pt_error *e)
 {
     int failed = checkpoint_save(t, e);
     if (failed)
         checkpoint_add_advice(t, e);
-    return failed ? failed : summary_write(t, e);
+    return failed ? failed : write_account(t, e);
 }
 
 int pt_trainer_finish(pt_trainer *t, pt_error *e)
@@ -298,7 +304,7 @@ int pt_trainer_finish(pt_trainer *t, pt_error *e)
     int failed = model_export(t, e);
     if (failed)
         checkpoint_add_advice(t, e);
-    return failed ? failed : summary_write(t, e);
+    return failed ? failed : write_account(t, e);
 }
 
 const char *pt_version(void) { return PT_VERSION; }

@@ -29,6 +29,7 @@ struct pt_trainer {
     step_shape shape;
     planning planning;             /* budgets, costs, the plan */
     forecast forecast, first;      /* of a steady step: as it is known now; as it was before the first step of this process */
+    costs first_costs;             /* which `first` was made from */
     int64_t corrected_step, moved_step; /* after which the forecast was last corrected, the plan last moved; 0: never */
     measured measured;
     patience patience;             /* with steps that are off it */
@@ -42,6 +43,7 @@ struct pt_trainer {
     int64_t step, first_step;      /* done; done when the run was resumed */
     int64_t saved_step;            /* of the newest checkpoint that this run has written, or -1 */
     int64_t tokens;                /* target tokens seen */
+    schedule_kind last;            /* what the last step ran */
     bool pending;                  /* updates of step `step` wait */
     bool broken;                   /* a step went wrong: some weights may be updated and others not */
     update_params update;          /* their parameters */
@@ -97,8 +99,8 @@ typedef struct room_need {
 room_need room_of(const trainer *t);
 int room_check(const trainer *t, pt_error *e); /* PT_DOES_NOT_FIT, or a notice where it may become tight */
 
-/* trace.c: of the last run, which was of this kind, beside what was predicted */
-int trace_write(const trainer *t, schedule_kind kind, pt_error *e);
+/* trace.c: of the last step, beside what was predicted of it. Nothing where none was taken under the plan. */
+int trace_write(const trainer *t, pt_error *e);
 
 /* replan.c: after each step. An error only where the state could not be brought back into memory; it is saved then. */
 int replan_look(trainer *t, pt_error *e);

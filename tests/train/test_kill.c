@@ -181,12 +181,16 @@ static void run_to(const char *out, const char *steps, bool resume)
 static void assert_account(const char *out, int step)
 {
     char path[200];
-    json_t *summary;
+    json_t *summary, *trace;
     pt_error e = {0};
     snprintf(path, sizeof path, "%s/summary.json", out);
     must(json_file_load(path, 0, &summary, &e), &e);
     assert_int_equal(json_integer_value(json_object_get(summary, "last_step")), step);
     json_decref(summary);
+    snprintf(path, sizeof path, "%s/trace.json", out);
+    must(json_file_load(path, 0, &trace, &e), &e);
+    assert_true(json_array_size(json_object_get(trace, "traceEvents")) > 20);
+    json_decref(trace);
 }
 
 static void interrupt(int number, int expected, const char *name)
@@ -198,7 +202,7 @@ static void interrupt(int number, int expected, const char *name)
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", out);
     common_arguments(&a, out);
     add_circumstances(&a, &the_random);
-    add_arguments(&a, (const char *const[]){"--lr-schedule", "constant", "--steps", "1000000", NULL});
+    add_arguments(&a, (const char *const[]){"--lr-schedule", "constant", "--steps", "1000000", "--trace", NULL});
     pid_t child = program_start(&a, "/dev/null", err_path());
     for (int i = 0; i < 6000 && lines_of(metrics) < 3; i++)
         sleep_seconds(0.01);
