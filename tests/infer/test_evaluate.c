@@ -90,6 +90,7 @@ static void the_loss_is_the_same_from_the_disk(void **state)
     pt_evaluate_options o = options_for(make_model_folder("deep", 256, 6, 64, 3), data, 32);
     must(pt_evaluate(&o, &whole, &e), &e);
     o.disk_path = scratch;
+    o.disk_memory = 64u << 20; /* asked for: scratch may lie in RAM */
     uint64_t low = 0, high = 1u << 28;
     while (high - low > 64 << 10) { /* the least that is accepted */
         uint64_t middle = (low + high) / 2;

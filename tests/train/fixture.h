@@ -107,6 +107,7 @@ static inline void fixture_options(const fixture *f, const char *const *tokens, 
     o->save_type = PT_SAVE_F32;
     o->threads = 2;
     o->device_memory = 256u << 20;
+    o->disk_memory = 64u << 20; /* asked for: scratch may lie in RAM */
 }
 
 /* The fixture's folder once more, as the folder `to`; with `key`, one value of its config.json is another. */

@@ -70,7 +70,8 @@ static int train(const char *out, const char *fault)
     snprintf(steps, sizeof steps, "%d", STEPS);
     add_arguments(&a, (const char *const[]){"train", "--model", model_folder, "--data", tokens, "--out", out, "--seq-len", "32",
                                             "--batch-size", "4", "--lr", "1e-3", "--steps", steps, "--save-every", "2", "--plan", plan_path,
-                                            "--device-memory", "64MiB", "--machine", PT_FIXTURES "/../../machines/laptop16.json", /* measures nothing */
+                                            "--device-memory", "64MiB", "--disk-memory", "64MiB", "--machine",
+                                            PT_FIXTURES "/../../machines/laptop16.json", /* measures nothing */
                                             "--quiet", "--resume", NULL});
     if (fault) {
         setenv("PT_FAULT", fault, 1);

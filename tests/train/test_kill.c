@@ -53,7 +53,7 @@ static void add_circumstances(arguments *a, random_source *random)
 {
     static char plan_path[200], threads[8];
     snprintf(threads, sizeof threads, "%d", random_from(random, 1, 4));
-    add_arguments(a, (const char *const[]){"--device-memory", "64MiB", "--threads", threads, NULL});
+    add_arguments(a, (const char *const[]){"--device-memory", "64MiB", "--disk-memory", "64MiB", "--threads", threads, NULL});
     if (random_one_in(random, 3))
         return;
     plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .host_tier = random_one_in(random, 2)};

@@ -106,6 +106,7 @@ static int train_on_small_disk(const char *folder)
     fixture_open(&f, "bf16", "gpt2");
     snprintf(out, sizeof out, "%s/run", folder);
     fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
+    o.disk_memory = 0;
     o.steps = 4;
     o.save_every = 2;
     o.notice = note;
