@@ -294,17 +294,21 @@ static int write_account(const trainer *t, pt_error *e)
 int pt_trainer_save(pt_trainer *t, pt_error *e)
 {
     int failed = checkpoint_save(t, e);
+    if (!failed)
+        failed = write_account(t, e);
     if (failed)
         checkpoint_add_advice(t, e);
-    return failed ? failed : write_account(t, e);
+    return failed;
 }
 
 int pt_trainer_finish(pt_trainer *t, pt_error *e)
 {
     int failed = model_export(t, e);
+    if (!failed)
+        failed = write_account(t, e);
     if (failed)
         checkpoint_add_advice(t, e);
-    return failed ? failed : write_account(t, e);
+    return failed;
 }
 
 const char *pt_version(void) { return PT_VERSION; }
