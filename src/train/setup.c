@@ -1,6 +1,7 @@
 /* setup.c - from options to a trainer that stands before its first step. */
 #include "train/trainer.h"
 
+#include "base/units.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "profile/machine.h"
@@ -118,7 +119,24 @@ static int count_steps(trainer *t, pt_error *e)
 
 /* ---- budgets and plan ---- */
 
-static int make_plan(trainer *t, pt_error *e)
+/* What was asked for may be less than free by now: the run's own checkpoints lie there. */
+static int lower_disk(trainer *t, pt_error *e)
+{
+    const char *folder = t->planning.disk_path;
+    const uint64_t asked = t->o.disk_memory;
+    uint64_t have;
+    if (!asked || asked == PT_AUTO || disk_is_memory(folder))
+        return 0;
+    int failed = disk_free_bytes(folder, &have, e);
+    if (failed || asked <= have)
+        return failed;
+    char a[32], b[32];
+    trainer_notice(t, "--disk-memory is %s and %s are free now: so much is used", size_format(a, asked), size_format(b, have));
+    t->o.disk_memory = have;
+    return 0;
+}
+
+static int make_plan(trainer *t, bool resumed, pt_error *e)
 {
     planning *p = &t->planning;
     int failed = planning_open_device(p, &t->o, e);
@@ -131,6 +149,8 @@ static int make_plan(trainer *t, pt_error *e)
         snprintf(p->disk_path, sizeof p->disk_path, "%s", t->o.disk_path);
     else if (!failed)
         failed = path_join(p->disk_path, t->out, "disk", e);
+    if (!failed && resumed)
+        failed = lower_disk(t, e);
     return failed ? failed : planning_make(p, e);
 }
 
@@ -165,11 +185,12 @@ static int load_weights(trainer *t, pt_error *e)
     return failed ? failed : closed;
 }
 
-static int write_profile(const trainer *t, pt_error *e)
+static int write_profile(trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     const planning *p = &t->planning;
     int failed = p->profiled ? path_join(path, t->out, "profile.json", e) : 0;
+    t->wrote_profile = p->profiled;
     return failed || !p->profiled ? failed : profile_write(path, &p->request, &p->profile, e);
 }
 
@@ -314,7 +335,7 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed && from[0])
         failed = checkpoint_read_counters(t, from, e);
     if (!failed)
-        failed = make_plan(t, e);
+        failed = make_plan(t, from[0] != 0, e);
     if (!failed)
         failed = trainer_open_executor(t, e);
     t->first = t->forecast;

@@ -28,6 +28,12 @@ void trainer_progress(const trainer *t, const char *stage, uint64_t done, uint64
 
 /* ---- life ---- */
 
+/* A file that the user may have put there, since a profile and a machine are read from anywhere. */
+static bool is_given(const trainer *t, const char *file)
+{
+    return (!strcmp(file, "profile.json") && (t->o.profile_file || !t->wrote_profile)) || (!strcmp(file, "machine.json") && t->o.machine_file);
+}
+
 /* Of a run that could not begin nothing stays but the cache of its tokens, so that the same command may follow. */
 static void trainer_undo(trainer *t)
 {
@@ -36,7 +42,7 @@ static void trainer_undo(trainer *t)
     bool made_out = t->made_out;
     snprintf(out, sizeof out, "%s", t->out);
     for (size_t i = 0; t->found_empty && i < sizeof files / sizeof *files; i++)
-        if (!path_join(path, out, files[i], NULL))
+        if (!is_given(t, files[i]) && !path_join(path, out, files[i], NULL))
             unlink(path);
     if (t->found_empty && !path_join(path, out, "cache", NULL))
         rmdir(path); /* folders only where nothing has come to be in them */
@@ -199,6 +205,7 @@ static int run_step(trainer *t, int64_t *targets, pt_error *e)
     schedule_kind kind = t->pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
     executor_time_tasks(t->x, t->o.trace || measured_wants(&t->measured)); /* any step may turn out to be the last */
     t->last = kind;
+    t->last_whole = false;
     return run_schedule(t, kind, (float)(1.0 / (double)*targets), e);
 }
 
@@ -241,6 +248,7 @@ static int take_step(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     }
     if (trainer_plan(t)->update == UPDATE_END && (failed = trainer_drain(t, e)))
         return failed;
+    t->last_whole = true;
     *s = (pt_step){.step = t->step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->o, t->step, t->steps), .tokens = t->tokens};
     s->step_s = clock_s() - start;
     s->predicted_step_s = t->forecast.step_ns * 1e-9;
@@ -284,30 +292,31 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
     return failed;
 }
 
-/* What was predicted and what was measured. */
-static int write_account(const trainer *t, pt_error *e)
+/* What was predicted and what was measured: what a run was for is safe by then, so that it does not fail for these. */
+static void write_account(const trainer *t)
 {
-    int failed = summary_write(t, e);
-    return failed || !t->o.trace ? failed : trace_write(t, e);
+    pt_error e = {0};
+    if (summary_write(t, &e) || (t->o.trace && trace_write(t, &e)))
+        trainer_notice(t, "%s", e.text);
 }
 
 int pt_trainer_save(pt_trainer *t, pt_error *e)
 {
     int failed = checkpoint_save(t, e);
-    if (!failed)
-        failed = write_account(t, e);
     if (failed)
         checkpoint_add_advice(t, e);
+    else
+        write_account(t);
     return failed;
 }
 
 int pt_trainer_finish(pt_trainer *t, pt_error *e)
 {
     int failed = model_export(t, e);
-    if (!failed)
-        failed = write_account(t, e);
     if (failed)
         checkpoint_add_advice(t, e);
+    else
+        write_account(t);
     return failed;
 }
 

@@ -37,6 +37,8 @@ struct pt_trainer {
     dir_lock lock;
     FILE *metrics;
     bool random_init;
+    bool wrote_profile;            /* profile.json is this run's */
+    bool last_whole;               /* the last step ended well, its updates too */
     bool made_out, found_empty;    /* the output folder was not there before; no run had written into it */
     pt_dtype save_type;
     int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */
