@@ -49,10 +49,9 @@ int machine_from_json(const char *name, const char *json, size_t n, machine_spec
  * PT_FAILED lists their names. (machine_find.c) */
 int machine_file_find(const char *name, char path[MACHINE_PATH_BYTES], pt_error *e);
 
-/* The other way: a machine from what was measured on it, with the host if memory_bytes has one and the profile its updates and the link;
- * arithmetic is said
- * for the compute type of `s` and taken to be the same for the other. As the text of a file, `source` says where the figures are from.
- * (machine_measured.c) */
+/* The other way: a machine from what was measured on it, with the host if memory_bytes has one and the profile its updates and the
+ * link; arithmetic is said for the compute type of `s` and taken to be the same for the other. As the text of a file, `source` says
+ * where the figures are from. (machine_measured.c) */
 int machine_measured(const char *name, bool cuda, const uint64_t memory_bytes[TIERS], const costs *c, const model *m,
                      const step_shape *s, machine_spec *out, pt_error *e);
 json_t *machine_to_json(const machine_spec *x, const char *source);

@@ -60,7 +60,7 @@ static int try_check(bench *b, const checked *c, const profile_check *was, doubl
 static void tell_apart(const profile_request *r, const char *what, double now_ns, double then_ns)
 {
     char sentence[640];
-    if (!r->notice)
+    if (!r->notice || !r->file)
         return;
     snprintf(sentence, sizeof sentence, "%.400s: %s takes %.3g ms now and took %.3g ms then: what follows from it may be off as much",
              r->file, what, now_ns * 1e-6, then_ns * 1e-6);

@@ -8,7 +8,8 @@
  * What was measured is kept in a cache folder ($XDG_CACHE_HOME/protrain, else ~/.cache/protrain; without either nothing is
  * kept), in two files: one for the blocks of a model, one for the machine (optimizer, transfers), which other models use
  * too. Each is looked for by what it was made for. Before it is used, some runs are timed again (a layer, updates, transfers); if
- * they differ by more than 15% from what they took then, it is measured anew. Budgets are no part of it, but what was measured for
+ * they differ by more than 15% from what they took then (disk writes: by more than 2.3 times, for a disk's cache takes them at a speed
+ * of its own), it is measured anew. Budgets are no part of it, but what was measured for
  * the machine within smaller ones, and for that with smaller amounts, is measured anew too.
  */
 #ifndef PT_PROFILE_H
@@ -55,7 +56,8 @@ typedef struct profile_result {
 } profile_result;
 
 /* PT_DOES_NOT_FIT: a block is larger than the budget. A `file` that is for something else, or whose checks take more than
- * twice or less than half as long as they did, is PT_FAILED; a notice says where they differ by more than 15%. */
+ * twice or less than half as long as they did (disk writes: four times), is PT_FAILED; a notice says where they differ by more than
+ * 15%. What does not fit the budgets is not checked. */
 int profile_get(const profile_request *r, profile_result *out, pt_error *e);
 
 /* profile.json: the costs, what they are for, when and how sure. */

@@ -131,8 +131,9 @@ static int lower_disk(trainer *t, pt_error *e)
     if (failed || asked <= have)
         return failed;
     char a[32], b[32];
-    trainer_notice(t, "--disk-memory is %s and %s are free now: so much is used", size_format(a, asked), size_format(b, have));
-    t->o.disk_memory = have;
+    trainer_notice(t, "--disk-memory is %s and %s are free now: as much as without the option is used", size_format(a, asked),
+                   size_format(b, have));
+    t->o.disk_memory = PT_AUTO;
     return 0;
 }
 

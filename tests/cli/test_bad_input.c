@@ -537,6 +537,58 @@ static void more_disk_than_is_free_does_not_fit(void **state)
         fail_msg("%s", text_of(scratch_path("err")));
 }
 
+/* The run's own checkpoints may have taken what was free when it began. */
+static void a_resumed_run_takes_the_disk_that_is_left(void **state)
+{
+    (void)state;
+    char data[600], out[300];
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    snprintf(out, sizeof out, "%s/resumed", scratch);
+    for (int i = 0; i < 2; i++) {
+        arguments a = {0};
+        add_arguments(&a, WORDS("train", "--model", fixture("llama"), "--data", data, "--seq-len", "8", "--out", out, "--steps", "2",
+                                "--save-every", "1", "--quiet", "--device-memory", "64MiB"));
+        if (i)
+            add_arguments(&a, WORDS("--resume", "--disk-memory", "900TiB"));
+        int status = program_wait(program_start(&a, "/dev/null", scratch_path("err")));
+        if (status && i && disk_is_memory(scratch)) /* there it has to fit with the rest */
+            skip();
+        if (status || (i && !strstr(text_of(scratch_path("err")), "--disk-memory is 900.00 TiB and ")))
+            fail_msg("%s", text_of(scratch_path("err")));
+    }
+}
+
+/* What the run was for is written by then. */
+static void an_account_that_cannot_be_written_is_told_and_no_more(void **state)
+{
+    (void)state;
+    char data[600], out[300], path[600];
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    snprintf(out, sizeof out, "%s/account", scratch);
+    snprintf(path, sizeof path, "%s/summary.json", out);
+    assert_int_equal(mkdir(out, 0700) || mkdir(path, 0700), 0);
+    int status = run_program(WORDS("train", "--model", fixture("llama"), "--data", data, "--seq-len", "8", "--out", out, "--steps", "2",
+                                   "--quiet", "--device-memory", "64MiB"));
+    if (status || !strstr(text_of(scratch_path("err")), "summary.json"))
+        fail_msg("%d: %s", status, text_of(scratch_path("err")));
+    snprintf(path, sizeof path, "%s/model.safetensors", out);
+    assert_true(path_exists(path));
+}
+
+static void a_profile_that_was_given_is_not_removed(void **state)
+{
+    (void)state;
+    char out[300], path[400];
+    snprintf(out, sizeof out, "%s/given", scratch);
+    snprintf(path, sizeof path, "%s/profile.json", out);
+    assert_int_equal(mkdir(out, 0700), 0);
+    put_text("given/profile.json", "{}");
+    int status = run_program(WORDS("train", "--model", fixture("llama"), "--data", "/nothing/here.npy", "--seq-len", "8", "--out", out,
+                                   "--quiet", "--profile", path));
+    check_sentence("a profile in --out", status, 1, WORDS("/nothing/here.npy"));
+    assert_true(path_exists(path));
+}
+
 static int plan_on(const char *folder, const char *memory, const char *disk)
 {
     arguments a = {0};
@@ -649,6 +701,9 @@ int main(void)
         cmocka_unit_test(a_read_only_output_folder_is_refused),
         cmocka_unit_test(a_disk_that_fills_up_is_named_and_the_last_checkpoint_stands),
         cmocka_unit_test(more_disk_than_is_free_does_not_fit),
+        cmocka_unit_test(a_resumed_run_takes_the_disk_that_is_left),
+        cmocka_unit_test(an_account_that_cannot_be_written_is_told_and_no_more),
+        cmocka_unit_test(a_profile_that_was_given_is_not_removed),
         cmocka_unit_test(a_disk_in_ram_is_used_where_it_is_asked_for),
         cmocka_unit_test(a_second_run_into_the_same_folder_is_refused),
         cmocka_unit_test(weights_that_are_not_finite_stop_the_run_with_step_and_block),
