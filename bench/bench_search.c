@@ -7,38 +7,25 @@
  * cores of a processor; only the search's own time is measured here. The last line says what was reached of what is wanted: exit status
  * 1 where a search took longer, or a policy is faster than what was found.
  */
-#include "search/search.h"
+#include "search_case.h"
 
-#include "base/rng.h"
 #include "base/units.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-typedef struct rates { double flops, device_memory, host_memory, link, read, write, task_ns; } rates;
-
-static const rates gpu = {60e12, 800e9, 60e9, 12e9, 3e9, 2e9, 10e3}, cpu = {0.9e12, 20e9, 20e9, 0, 2e9, 1.5e9, 10e3};
-
-typedef struct search_case {
-    const char *name;
-    int hidden, layers, heads, kv_heads, ffn, vocab;
-    int64_t batch, seq_len;
-    const rates *rates;
-    double device_gib, host_gib, disk_gib;
-} search_case;
+static const rates cpu = {0.9e12, 20e9, 20e9, 0, 2e9, 1.5e9, 10e3};
 
 static const search_case cases[] = {
     {"124M, all resident", 768, 12, 12, 12, 2048, 50257, 8, 512, &cpu, 8, 0, 100},
     {"124M, 1.5 GiB", 768, 12, 12, 12, 2048, 50257, 8, 512, &cpu, 1.5, 0, 100},
     {"124M, 0.8 GiB", 768, 12, 12, 12, 2048, 50257, 8, 512, &cpu, 0.8, 0, 100},
-    {"7B, 24 GiB + 128 GiB", 4096, 32, 32, 32, 11008, 32000, 16, 1024, &gpu, 24, 128, 0},
-    {"7B, 12 GiB + 64 GiB + disk", 4096, 32, 32, 32, 11008, 32000, 16, 1024, &gpu, 12, 64, 1000},
-    {"100 layers, 24 GiB + 200 GiB", 4096, 100, 32, 8, 11008, 32000, 16, 1024, &gpu, 24, 300, 0},
-    {"100 layers, 64 sequences", 4096, 100, 32, 8, 11008, 32000, 64, 1024, &gpu, 24, 300, 1000},
-    {"70B, 24 GiB + 256 GiB + disk", 8192, 80, 64, 8, 28672, 128256, 16, 2048, &gpu, 24, 256, 4000},
-    {"70B, 80 GiB + 1.5 TiB", 8192, 80, 64, 8, 28672, 128256, 32, 2048, &gpu, 80, 1536, 4000},
+    {"7B, 24 GiB + 128 GiB", 4096, 32, 32, 32, 11008, 32000, 16, 1024, &rates_gpu, 24, 128, 0},
+    {"7B, 12 GiB + 64 GiB + disk", 4096, 32, 32, 32, 11008, 32000, 16, 1024, &rates_gpu, 12, 64, 1000},
+    {"100 layers, 24 GiB + 200 GiB", 4096, 100, 32, 8, 11008, 32000, 16, 1024, &rates_gpu, 24, 300, 0},
+    {"100 layers, 64 sequences", 4096, 100, 32, 8, 11008, 32000, 64, 1024, &rates_gpu, 24, 300, 1000},
+    {"70B, 24 GiB + 256 GiB + disk", 8192, 80, 64, 8, 28672, 128256, 16, 2048, &rates_gpu, 24, 256, 4000},
+    {"70B, 80 GiB + 1.5 TiB", 8192, 80, 64, 8, 28672, 128256, 32, 2048, &rates_gpu, 80, 1536, 4000},
 };
 
 static double processor_s(void)
@@ -46,40 +33,6 @@ static double processor_s(void)
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static cost_curve line(double bytes_per_element, double bytes_per_s)
-{
-    cost_curve c = {0};
-    if (bytes_per_s > 0)
-        c = (cost_curve){2, {1, 1e12}, {1e4, 1e4 + 1e12 * bytes_per_element / bytes_per_s * 1e9}};
-    return c;
-}
-
-static void price(const rates *r, const model *m, const step_shape *s, costs *c)
-{
-    const model_config *g = &m->config;
-    double rows = (double)s->unit_rows, matmuls = 0;
-    for (int i = 0; i < m->params_n; i++)
-        matmuls += m->params[i].block == 1 ? (double)m->params[i].rows * (double)m->params[i].cols : 0;
-    double forward = (2 * rows * matmuls + 2 * rows * (double)(s->seq_len * g->heads * g->head_dim)) / r->flops * 1e9;
-    const double again[SAVE_LEVELS] = {1, 0.7, 0.05, 0};
-    costs_init(c);
-    for (int level = 0; level < SAVE_LEVELS; level++) {
-        c->layer[0].forward_ns[level] = forward;
-        c->layer[0].backward_ns[level] = forward * (2 + again[level]);
-    }
-    double head = 2 * rows * (double)(g->vocab * g->hidden) / r->flops * 1e9;
-    c->embed_ns = rows * (double)g->hidden * 4 / r->device_memory * 1e9;
-    c->head_ns = 3 * head;
-    c->head_eval_ns = head;
-    c->finish = c->embed_finish = line(6, r->device_memory);
-    c->update_device = line(28, r->device_memory);
-    c->update_host = line(28, r->host_memory);
-    c->to_device = c->from_device = line(1, r->link);
-    c->read = line(1, r->read);
-    c->write = line(1, r->write);
-    c->task_ns = r->task_ns;
 }
 
 /* What is reached in all cases, beside what is wanted. */
@@ -148,75 +101,32 @@ static int describe(const search_case *x, const search_result *r, double cpu_s)
 
 static int run(const search_case *x, double seconds)
 {
-    char json[640];
-    snprintf(json, sizeof json,
-             "{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d, "
-             "\"num_hidden_layers\": %d, \"intermediate_size\": %d, \"max_position_embeddings\": 8192, \"bos_token_id\": 0, "
-             "\"eos_token_id\": 0}", x->vocab, x->hidden, x->heads, x->kv_heads, x->layers, x->ffn);
     pt_error e = {0};
-    model *m;
-    step_shape shape;
-    costs c;
+    search_problem p;
     search_result r;
-    if (model_from_json(x->name, json, strlen(json), NULL, NULL, &m, &e)) {
+    if (search_problem_open(x, &p, &e)) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }
-    step_shape_init(&shape, m, PT_BF16, x->batch, x->seq_len);
-    price(x->rates, m, &shape, &c);
-    search_input in = {.model = m, .shape = &shape, .costs = &c, .training = true, .clipping = true, .host_tier = x->host_gib > 0,
-                       .seconds = seconds};
-    const double gib[TIERS] = {x->device_gib, x->host_gib, x->disk_gib};
-    for (int t = 0; t < TIERS; t++)
-        in.budget[t] = (uint64_t)(gib[t] * 1073741824.0);
+    p.in.seconds = seconds;
     double begun = processor_s();
-    int failed = search_plan(&in, &r, &e);
-    if (failed)
+    if (search_plan(&p.in, &r, &e)) {
         printf("%-30s %s\n", x->name, e.text);
-    else
+    } else {
         describe(x, &r, processor_s() - begun);
-    if (!failed) {
-        judge(&in, &r);
+        judge(&p.in, &r);
         search_result_free(&r);
     }
-    model_close(m);
+    search_problem_close(&p);
     return 0;
-}
-
-static int pick(uint64_t seed, int n, const int *from)
-{
-    static uint64_t drawn;
-    uint32_t w[4];
-    rng_words(seed, RNG_TEST, 0, drawn++, w);
-    return from[w[0] % (uint32_t)n];
-}
-
-#define PICK(seed, ...) pick(seed, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), (const int[]){__VA_ARGS__})
-
-/* Weights and states take about 16 bytes a parameter; the host has room for 3/8 of that up to plenty. */
-static search_case random_case(uint64_t seed)
-{
-    search_case x = {.name = "random model", .kv_heads = 8, .rates = &gpu};
-    x.layers = PICK(seed, 20, 24, 32, 40, 48, 64, 80, 100, 126);
-    x.heads = PICK(seed, 16, 32, 64);
-    x.vocab = PICK(seed, 32000, 50257, 128256, 151936);
-    x.batch = PICK(seed, 4, 8, 16, 32);
-    x.seq_len = PICK(seed, 512, 1024, 2048, 4096);
-    x.device_gib = PICK(seed, 12, 16, 24, 40, 80);
-    x.hidden = x.heads * 128;
-    x.ffn = x.hidden * 7 / 2 / 256 * 256;
-    double layer = (double)x.hidden * x.hidden * 2.5 + 3.0 * x.hidden * x.ffn;
-    double gib = 16 * (layer * x.layers + 2.0 * x.hidden * x.vocab) / 1073741824.0;
-    x.host_gib = gib * PICK(seed, 3, 6, 8, 11, 20) / 8;
-    x.disk_gib = 3 * gib;
-    return x;
 }
 
 static int run_random(double seconds, int n, uint64_t seed)
 {
     int failed = 0;
+    case_source source = {seed, 0};
     for (int i = 0; i < n && !failed; i++) {
-        const search_case x = random_case(seed);
+        const search_case x = case_random(&source);
         failed = run(&x, seconds);
     }
     return verdict() || failed;

@@ -16,7 +16,8 @@ typedef struct search_input {
     bool host_tier;
     bool evaluates;       /* SCHEDULE_EVAL must fit beside the steps */
     int64_t micro_batch;  /* 0: searched */
-    double seconds;       /* time for the search; 0: the default, 0.5, and as much again where policies take it */
+    double seconds;       /* time for the search, in which not every policy may be reached; 0: the default, 0.5, and as much more as it
+                             takes to price all policies: what is found is then never slower than one */
 } search_input;
 
 typedef struct candidate {

@@ -1,33 +1,5 @@
+#include "search/check_candidate.h"
 #include "search/random_problem.h"
-
-#include "schedule/check.h"
-
-/* Every schedule of the plan passes the checker inside the budgets. */
-static void check_candidate(const problem *p, const candidate *c)
-{
-    pt_error e = {0};
-    schedule_input in = {p->model, &p->shape, &c->packing, &c->plan, p->in.training, p->in.host_tier};
-    unsigned kinds = search_kinds(&p->in, c->plan.update);
-    if (plan_validate(&c->plan, p->model, &p->shape, &c->packing, p->in.clipping, &e))
-        fail_msg("%s: %s", c->name, e.text);
-    for (int k = 0; k < SCHEDULE_KINDS; k++) {
-        schedule s;
-        if (!(kinds & 1u << k))
-            continue;
-        if (schedule_build(&in, (schedule_kind)k, &s, &e) || schedule_check(&in, &s, p->in.budget, &e))
-            fail_msg("%s, schedule kind %d: %s", c->name, k, e.text);
-        schedule_free(&s);
-    }
-    uint64_t bytes[TIERS];
-    double ns = 0;
-    assert_int_equal(schedule_plan_bytes(&in, kinds, bytes, &e), 0);
-    for (int t = 0; t < TIERS; t++) {
-        assert_true(bytes[t] == c->bytes[t]);
-        assert_true(bytes[t] <= p->in.budget[t]);
-    }
-    assert_int_equal(simulate_plan(&in, &p->costs, &ns, &e), 0);
-    assert_true(ns >= c->step_ns * 0.999999 && ns <= c->step_ns * 1.000001);
-}
 
 static bool is_policy(const candidate *c)
 {
@@ -54,7 +26,7 @@ static int check_others(const problem *p, const search_result *x)
 {
     int searched = 0;
     for (int k = 0; k < x->others_n; k++) {
-        check_candidate(p, &x->others[k]);
+        check_candidate(&p->in, &x->others[k]);
         assert_true(!k || x->others[k].step_ns >= x->others[k - 1].step_ns);
         searched += check_other(&x->best, &x->others[k]);
     }
@@ -76,7 +48,7 @@ static void what_is_found_is_valid_and_as_fast_as_any_policy(void **state)
         if (failed && failed != PT_DOES_NOT_FIT)
             fail_msg("case %llu: %s", (unsigned long long)i, e.text);
         if (!failed) {
-            check_candidate(&p, &x.best);
+            check_candidate(&p.in, &x.best);
             others += check_others(&p, &x);
         }
         for (policy q = 0; q < POLICIES; q++) {
@@ -90,7 +62,7 @@ static void what_is_found_is_valid_and_as_fast_as_any_policy(void **state)
                 fail_msg("case %llu: %g ms was found, and %s takes %g", (unsigned long long)i, x.best.step_ns, policy_names[q], c.step_ns);
             if (fits > 0) {
                 beaten++;
-                check_candidate(&p, &c);
+                check_candidate(&p.in, &c);
                 candidate_free(&c);
             }
         }

@@ -1,0 +1,144 @@
+/* The search beside the fixed policies, on models of 8 to 100 layers: however little time it gets, no policy that fits is faster than what it
+ * finds. A third of the cases runs by the system's clock. In the others this program's own stands in for it and jumps ahead at each look, so
+ * that a search is cut off early or at once, as on a machine that is busy with other work.
+ *
+ * PT_POLICY_CASES=n looks at n models; PT_VERBOSE=1 prints each. */
+#include "search/check_candidate.h"
+
+#include "random_plan.h"
+#include "search_case.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { CASES = 9, LAYERS_MOST = 48 };
+#else
+enum { CASES = 48, LAYERS_MOST = 100 };
+#endif
+
+/* ---- the clock ---- */
+
+static long look_ms; /* what each look at the clock takes; 0: the system's own is shown */
+
+int clock_gettime(clockid_t id, struct timespec *out)
+{
+    static long long ms;
+    if (!look_ms)
+        return (int)syscall(SYS_clock_gettime, id, out);
+    ms += look_ms;
+    *out = (struct timespec){(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+    return 0;
+}
+
+/* ---- cases ---- */
+
+static void random_rates(random_source *r, rates *out)
+{
+    *out = rates_gpu;
+    double *each[] = {&out->flops, &out->device_memory, &out->host_memory, &out->link, &out->read, &out->write};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        *each[i] *= 0.25 * (1 << random_below(r, 5));
+    out->task_ns = random_from(r, 0, 20000);
+}
+
+/* Device, host and disk, or without one of the latter, or without both; what is not there is made up for by what is. */
+static search_case tiers_of(random_source *r, search_case x)
+{
+    const bool host = random_below(r, 4) > 0, disk = random_below(r, 2) > 0;
+    const double gib = case_states_gib(&x);
+    x.host_gib = !host ? 0 : gib * random_from(r, disk ? 3 : 7, 20) / 8;
+    x.disk_gib = disk ? 3 * gib : 0;
+    if (!host)
+        x.device_gib = gib * random_from(r, disk ? 1 : 8, 16) / 8 + 2;
+    return x;
+}
+
+static search_case draw_case(random_source *r, rates *own)
+{
+    static const int layers[] = {8, 12, 13, 16, 24, 32, 48, 64, 80, 100};
+    case_source source = {random_bits(r), 0};
+    search_case x = case_random(&source);
+    do
+        x.layers = layers[random_below(r, sizeof layers / sizeof *layers)];
+    while (x.layers > LAYERS_MOST);
+    random_rates(r, own);
+    x.rates = own;
+    return tiers_of(r, x);
+}
+
+/* ---- the search beside the policies ---- */
+
+/* How many policies fit. `found`: something was. */
+static int compare(const search_input *in, const search_result *x, bool found, uint64_t number)
+{
+    int fitting = 0;
+    search_input same = *in;
+    if (!x->least[TIER_DISK]) /* where memory suffices the disk is left alone */
+        same.budget[TIER_DISK] = 0;
+    for (policy p = 0; p < POLICIES; p++) {
+        candidate c;
+        pt_error e = {0};
+        int fits = policy_plan(&same, p, &c, &e);
+        if (fits < 0)
+            fail_msg("case %llu, %s: %s", (unsigned long long)number, policy_names[p], e.text);
+        if (!fits)
+            continue;
+        if (!found)
+            fail_msg("case %llu: nothing was found, but %s fits", (unsigned long long)number, policy_names[p]);
+        if (c.step_ns * 1.005 < x->best.step_ns)
+            fail_msg("case %llu: %g ms was found, and %s takes %g", (unsigned long long)number, x->best.step_ns * 1e-6, policy_names[p],
+                     c.step_ns * 1e-6);
+        fitting++;
+        candidate_free(&c);
+    }
+    return fitting;
+}
+
+static void no_policy_is_faster_than_what_is_found(void **state)
+{
+    (void)state;
+    static const long looks[] = {0, 1000, 20};
+    const char *given = getenv("PT_POLICY_CASES");
+    const int wanted = given ? atoi(given) : CASES;
+    random_source all = random_open();
+    int found = 0, refused = 0, fitting = 0;
+    for (uint64_t i = 0; found < wanted; i++) {
+        random_source r = random_fork(&all, i);
+        rates own;
+        search_problem p;
+        search_result x;
+        pt_error e = {0};
+        const search_case one = draw_case(&r, &own);
+        if (search_problem_open(&one, &p, &e))
+            fail_msg("%s", e.text);
+        p.in.clipping = random_one_in(&r, 2);
+        p.in.training = !random_one_in(&r, 6);
+        p.in.evaluates = random_one_in(&r, 2);
+        look_ms = looks[found % 3];
+        int failed = search_plan(&p.in, &x, &e);
+        look_ms = 0;
+        if (failed && failed != PT_DOES_NOT_FIT)
+            fail_msg("case %llu: %s", (unsigned long long)i, e.text);
+        if (!failed)
+            check_candidate(&p.in, &x.best);
+        const int n = compare(&p.in, &x, !failed, i);
+        if (getenv("PT_VERBOSE"))
+            print_message("case %llu: %d layers, %d x %d, GiB %.0f %.0f %.0f, clock %ld: %s, %d tried, %.1f ms, %d policies fit\n",
+                          (unsigned long long)i, one.layers, (int)one.batch, (int)one.seq_len, one.device_gib, one.host_gib, one.disk_gib,
+                          looks[found % 3], failed ? "refused" : "found", x.tried, x.best.step_ns * 1e-6, n);
+        fitting += n;
+        found += !failed;
+        refused += failed != 0;
+        search_result_free(&x);
+        search_problem_close(&p);
+    }
+    print_message("%d plans, %d refused, compared with %d\n", found, refused, fitting);
+    assert_true(fitting > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_policy_is_faster_than_what_is_found)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
