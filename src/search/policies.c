@@ -64,7 +64,8 @@ static bool policy_recipe(const space *s, policy p, recipe *r)
 
 /* ---- ProTrain ---- */
 
-/* The size of chunks that leaves least empty, as the paper packs: each chunk is as large as the largest. */
+/* The size of chunks that leaves least empty, as the paper packs: each chunk is as large as the largest. Of those that leave a chunk for a
+ * layer at least: all of a model in one chunk leaves nothing empty, and nothing to choose. */
 static int least_waste(const space *s)
 {
     int best = 0;
@@ -73,7 +74,7 @@ static int least_waste(const space *s)
         const chunking *g = &s->chunkings[i];
         int n = g->packing.chunks_n;
         double waste = (double)g->largest[0][0] * n - g->sum[SUM_WEIGHT_BYTES][n];
-        if (least < 0 || waste < least) {
+        if (n >= s->layers && (least < 0 || waste < least)) {
             least = waste;
             best = i;
         }

@@ -137,8 +137,24 @@ static void no_policy_is_faster_than_what_is_found(void **state)
     assert_true(fitting > 0);
 }
 
+/* All of this model fits into one chunk, in which nothing is left empty. */
+static void protrain_has_chunks_to_choose_from(void **state)
+{
+    (void)state;
+    const search_case small = {"small", 512, 8, 8, 8, 1536, 1000, 4, 512, &rates_gpu, 1, 1, 0};
+    search_problem p;
+    candidate c;
+    pt_error e = {0};
+    assert_int_equal(search_problem_open(&small, &p, &e), 0);
+    assert_int_equal(policy_plan(&p.in, POLICY_PROTRAIN, &c, &e), 1);
+    assert_true(c.plan.chunks_n >= small.layers);
+    candidate_free(&c);
+    search_problem_close(&p);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_policy_is_faster_than_what_is_found)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_policy_is_faster_than_what_is_found),
+                                       cmocka_unit_test(protrain_has_chunks_to_choose_from)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
