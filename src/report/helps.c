@@ -1,8 +1,10 @@
 /* helps.c - what would make the step faster that a plan cannot decide: the search runs again with more memory, a larger
- * batch or a faster disk. */
+ * batch or a faster disk; several of these searches at a time. */
 #include "base/units.h"
 #include "report/explain.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SEARCH_SECONDS 0.1
@@ -36,25 +38,104 @@ static void scale_unit(costs *c, double by)
     c->head_eval_ns *= by;
 }
 
-/* Tokens a second of the best plan for a changed input; 0: none fits. */
-static int try_input(const search_input *in, double *tokens_per_s, pt_error *e)
+/* A change, and what comes of it. */
+typedef struct trial {
+    search_input in;
+    step_shape shape;
+    costs costs;
+    char what[96];
+    double tokens_per_s; /* 0: nothing fits */
+    int failed;
+    pt_error e;
+} trial;
+
+static void try_change(trial *t)
 {
     search_result r = {0};
-    pt_error own = {0};
-    search_input changed = *in;
-    changed.seconds = SEARCH_SECONDS;
-    *tokens_per_s = 0;
-    int failed = search_plan(&changed, &r, &own);
+    int failed = search_plan(&t->in, &r, &t->e);
     if (!failed && r.best.step_ns > 0)
-        *tokens_per_s = (double)(in->shape->batch * in->shape->seq_len) * 1e9 / r.best.step_ns;
+        t->tokens_per_s = (double)(t->in.shape->batch * t->in.shape->seq_len) * 1e9 / r.best.step_ns;
     search_result_free(&r);
-    if (failed && failed != PT_DOES_NOT_FIT) {
-        if (e)
-            *e = own;
-        return failed;
-    }
-    return 0;
+    t->failed = failed == PT_DOES_NOT_FIT ? 0 : failed;
 }
+
+/* Some of the trials, by one thread: as many at a time as there are cores, so that each gets a whole one for its time. */
+typedef struct part { trial *all; int first, n, step; pthread_t thread; } part;
+
+static void *try_part(void *arg)
+{
+    const part *s = arg;
+    for (int i = s->first; i < s->n; i += s->step)
+        try_change(&s->all[i]);
+    return NULL;
+}
+
+static void try_all(trial *all, int n, int threads)
+{
+    part parts[EXPLAIN_HELPS];
+    bool own[EXPLAIN_HELPS] = {false}; /* thread */
+    const int step = threads < n ? threads : n;
+    for (int i = step - 1; i >= 0; i--) {
+        parts[i] = (part){.all = all, .first = i, .n = n, .step = step};
+        own[i] = i && !pthread_create(&parts[i].thread, NULL, try_part, &parts[i]);
+        if (!own[i])
+            try_part(&parts[i]);
+    }
+    for (int i = 1; i < step; i++)
+        if (own[i])
+            pthread_join(parts[i].thread, NULL);
+}
+
+/* ---- the changes; each adds a trial where it can be made ---- */
+
+static trial *add_trial(const explain_input *in, trial *all, int *n)
+{
+    trial *t = &all[(*n)++];
+    *t = (trial){.in = *in->search, .costs = *in->search->costs};
+    t->in.seconds = SEARCH_SECONDS;
+    t->in.threads = 1;
+    t->in.costs = &t->costs;
+    return t;
+}
+
+static void more_memory(const explain_input *in, tier home, trial *all, int *n)
+{
+    char add[32], size[32];
+    uint64_t extra = round_quarter(in->search->budget[home]);
+    if (!in->search->budget[home])
+        return;
+    trial *t = add_trial(in, all, n);
+    t->in.budget[home] += extra;
+    snprintf(t->what, sizeof t->what, "%s more %s memory (%s)", size_format(add, extra), tier_names[home], size_format(size, t->in.budget[home]));
+}
+
+static void larger_batch(const explain_input *in, trial *all, int *n)
+{
+    const step_shape *s = in->search->shape;
+    step_shape doubled;
+    step_shape_init(&doubled, in->search->model, s->type, 2 * s->batch, s->seq_len);
+    if (in->search->micro_batch % doubled.unit_seqs)
+        return;
+    trial *t = add_trial(in, all, n);
+    t->shape = doubled;
+    t->in.shape = &t->shape;
+    if (doubled.unit_rows != s->unit_rows)
+        scale_unit(&t->costs, (double)doubled.unit_rows / (double)s->unit_rows);
+    scale_curve(&t->costs.embed_finish, 2);
+    snprintf(t->what, sizeof t->what, "a batch of %lld instead of %lld (the result changes)", (long long)doubled.batch, (long long)s->batch);
+}
+
+static void faster_disk(const explain_input *in, trial *all, int *n)
+{
+    if (!in->best->bytes[TIER_DISK])
+        return;
+    trial *t = add_trial(in, all, n);
+    scale_curve(&t->costs.read, 0.5);
+    scale_curve(&t->costs.write, 0.5);
+    snprintf(t->what, sizeof t->what, "a disk twice as fast");
+}
+
+/* ---- what they bring ---- */
 
 /* One for each kind of change at most, so there is room. */
 static void keep_help(help out[EXPLAIN_HELPS], int *n, double gain, const char *what)
@@ -68,69 +149,27 @@ static void keep_help(help out[EXPLAIN_HELPS], int *n, double gain, const char *
     snprintf(out[at].what, sizeof out[at].what, "%s", what);
 }
 
-static int more_memory(const explain_input *in, tier t, double now, help out[EXPLAIN_HELPS], int *n, pt_error *e)
-{
-    search_input more = *in->search;
-    char what[96], add[32], all[32];
-    double then;
-    uint64_t extra = round_quarter(more.budget[t]);
-    if (!more.budget[t] || t == TIER_DISK)
-        return 0;
-    more.budget[t] += extra;
-    int failed = try_input(&more, &then, e);
-    snprintf(what, sizeof what, "%s more %s memory (%s)", size_format(add, extra), tier_names[t], size_format(all, more.budget[t]));
-    keep_help(out, n, then / now - 1, what);
-    return failed;
-}
-
-static int larger_batch(const explain_input *in, double now, help out[EXPLAIN_HELPS], int *n, pt_error *e)
-{
-    search_input more = *in->search;
-    const step_shape *s = more.shape;
-    step_shape doubled;
-    costs c = *more.costs;
-    char what[96];
-    double then;
-    step_shape_init(&doubled, more.model, s->type, 2 * s->batch, s->seq_len);
-    if (doubled.unit_rows != s->unit_rows)
-        scale_unit(&c, (double)doubled.unit_rows / (double)s->unit_rows);
-    scale_curve(&c.embed_finish, 2);
-    more.shape = &doubled;
-    more.costs = &c;
-    if (more.micro_batch % doubled.unit_seqs)
-        return 0;
-    int failed = try_input(&more, &then, e);
-    snprintf(what, sizeof what, "a batch of %lld instead of %lld (the result changes)", (long long)doubled.batch, (long long)s->batch);
-    keep_help(out, n, then / now - 1, what);
-    return failed;
-}
-
-static int faster_disk(const explain_input *in, double now, help out[EXPLAIN_HELPS], int *n, pt_error *e)
-{
-    search_input more = *in->search;
-    costs c = *more.costs;
-    double then;
-    if (!in->best->bytes[TIER_DISK])
-        return 0;
-    scale_curve(&c.read, 0.5);
-    scale_curve(&c.write, 0.5);
-    more.costs = &c;
-    int failed = try_input(&more, &then, e);
-    keep_help(out, n, then / now - 1, "a disk twice as fast");
-    return failed;
-}
-
 int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e)
 {
+    int trials_n = 0, failed = 0;
     *n = 0;
     if (!(tokens_per_s > 0))
         return 0;
-    int failed = more_memory(in, TIER_DEVICE, tokens_per_s, out, n, e);
-    if (!failed && in->search->host_tier)
-        failed = more_memory(in, TIER_HOST, tokens_per_s, out, n, e);
-    if (!failed)
-        failed = larger_batch(in, tokens_per_s, out, n, e);
-    if (!failed)
-        failed = faster_disk(in, tokens_per_s, out, n, e);
+    trial *all = malloc(EXPLAIN_HELPS * sizeof *all);
+    if (!all)
+        return pt_fail(e, PT_FAILED, "out of memory while looking for what would help");
+    more_memory(in, TIER_DEVICE, all, &trials_n);
+    if (in->search->host_tier)
+        more_memory(in, TIER_HOST, all, &trials_n);
+    larger_batch(in, all, &trials_n);
+    faster_disk(in, all, &trials_n);
+    try_all(all, trials_n, search_threads(in->search));
+    for (int i = 0; i < trials_n && !failed; i++) {
+        keep_help(out, n, all[i].tokens_per_s / tokens_per_s - 1, all[i].what);
+        failed = all[i].failed;
+        if (failed && e)
+            *e = all[i].e;
+    }
+    free(all);
     return failed;
 }

@@ -59,13 +59,26 @@ double walk_with_tasks(const space *s, const recipe *r, double ns)
     return ns * (1 + 0.003 * (double)(s->in->shape->batch / r->micro_batch));
 }
 
-void walk_find_start(walk *w, int chunking, const split *cut)
+typedef struct descents { walk *w; ranked *ends; } descents; /* ns < 0: none */
+
+static void descend_one(void *arg, int i)
 {
-    recipe r;
-    recipe_init(&w->s, &r, chunking);
-    r.micro_batch = cut->micro_batch;
-    r.visit = cut->visit;
-    double ns = walk_descend(w, &r, true);
-    if (ns >= 0)
-        add_start(w, &r, walk_with_tasks(&w->s, &r, ns));
+    descents *d = arg;
+    recipe *r = &d->ends[i].recipe;
+    double ns = walk_is_over(d->w) ? -1 : walk_descend(d->w, r, true);
+    d->ends[i].ns = ns < 0 ? ns : walk_with_tasks(&d->w->s, r, ns);
+}
+
+void walk_find_starts(walk *w, const way *ways, int n)
+{
+    descents d = {w, w->order}; /* which is free until there are starts to go from */
+    for (int i = 0; i < n; i++) {
+        recipe_init(&w->s, &d.ends[i].recipe, ways[i].chunking);
+        d.ends[i].recipe.micro_batch = ways[i].cut.micro_batch;
+        d.ends[i].recipe.visit = ways[i].cut.visit;
+    }
+    ahead_all(w->ahead, n, descend_one, &d);
+    for (int i = 0; i < n; i++)
+        if (d.ends[i].ns >= 0)
+            add_start(w, &d.ends[i].recipe, d.ends[i].ns);
 }

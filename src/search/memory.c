@@ -1,28 +1,51 @@
 #include "search/memory.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 enum { PLACES = 1 << 14 }; /* far more than a search prices; once full, nothing new is remembered */
 
-struct memory { memory_entry places[PLACES]; int n; };
+struct memory { pthread_mutex_t lock; memory_entry places[PLACES]; int n; };
 
-memory *memory_open(void) { return calloc(1, sizeof(memory)); }
+memory *memory_open(void)
+{
+    memory *m = calloc(1, sizeof *m);
+    if (m)
+        pthread_mutex_init(&m->lock, NULL);
+    return m;
+}
 
-memory_entry *memory_find(memory *m, uint64_t hash)
+void memory_close(memory *m)
+{
+    if (m)
+        pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
+/* Where it is, or would be. */
+static memory_entry *place_of(memory *m, uint64_t hash)
 {
     uint64_t i = hash % PLACES;
     while (m->places[i].hash && m->places[i].hash != hash)
         i = (i + 1) % PLACES;
-    return m->places[i].hash ? &m->places[i] : NULL;
+    return &m->places[i];
+}
+
+bool memory_find(memory *m, uint64_t hash, memory_entry *out)
+{
+    pthread_mutex_lock(&m->lock);
+    *out = *place_of(m, hash);
+    pthread_mutex_unlock(&m->lock);
+    return out->hash == hash;
 }
 
 void memory_add(memory *m, const memory_entry *e)
 {
-    uint64_t i = e->hash % PLACES;
-    while (m->places[i].hash && m->places[i].hash != e->hash)
-        i = (i + 1) % PLACES;
-    if (!m->places[i].hash && m->n >= PLACES / 2)
-        return;
-    m->n += !m->places[i].hash;
-    m->places[i] = *e;
+    pthread_mutex_lock(&m->lock);
+    memory_entry *place = place_of(m, e->hash);
+    if (place->hash || m->n < PLACES / 2) {
+        m->n += !place->hash;
+        *place = *e;
+    }
+    pthread_mutex_unlock(&m->lock);
 }

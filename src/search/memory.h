@@ -1,4 +1,4 @@
-/* memory.h - what recipes were priced at, by their hash. */
+/* memory.h - what recipes were priced at, by their hash. Any thread may ask and add. */
 #ifndef PT_MEMORY_H
 #define PT_MEMORY_H
 
@@ -13,8 +13,9 @@ typedef struct memory_entry {
     uint64_t bytes[TIERS], written;
 } memory_entry;
 
-memory *memory_open(void); /* NULL: out of memory; to be freed */
-memory_entry *memory_find(memory *m, uint64_t hash); /* NULL: not there */
-void memory_add(memory *m, const memory_entry *e);   /* or replaces */
+memory *memory_open(void); /* NULL: out of memory */
+void memory_close(memory *m);
+bool memory_find(memory *m, uint64_t hash, memory_entry *out);
+void memory_add(memory *m, const memory_entry *e); /* or replaces */
 
 #endif

@@ -108,14 +108,14 @@ int recipe_price(space *s, const recipe *r, double limit, double prove_below, pr
 {
     plan p;
     uint64_t hash = recipe_hash(s, r);
-    const memory_entry *known = memory_find(s->memory, hash);
+    memory_entry known;
     out->recipe = *r;
-    if (known && is_answer(s, known, limit, prove_below)) {
-        out->step_ns = known->step_ns;
-        out->proven = known->proven;
-        out->written = known->written;
-        memcpy(out->bytes, known->bytes, sizeof out->bytes);
-        return known->fits && !beyond(s, known->bytes) && (limit <= 0 || out->step_ns < limit);
+    if (memory_find(s->memory, hash, &known) && is_answer(s, &known, limit, prove_below)) {
+        out->step_ns = known.step_ns;
+        out->proven = known.proven;
+        out->written = known.written;
+        memcpy(out->bytes, known.bytes, sizeof out->bytes);
+        return known.fits && !beyond(s, known.bytes) && (limit <= 0 || out->step_ns < limit);
     }
     int failed = recipe_plan(s, r, &p, e);
     if (failed)

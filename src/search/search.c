@@ -183,15 +183,18 @@ static int try_strides(walk *w)
 static int look_around(walk *w)
 {
     enum { FIRST = 3, LATER = 6 };
-    for (int i = 0; i < w->s.splits_n && !walk_is_over(w); i++)
-        walk_find_start(w, 0, &w->s.splits[i]);
+    way ways[SPACE_SPLITS > SPACE_CHUNKINGS ? SPACE_SPLITS : SPACE_CHUNKINGS];
+    for (int i = 0; i < w->s.splits_n; i++)
+        ways[i] = (way){0, w->s.splits[i]};
+    walk_find_starts(w, ways, w->s.splits_n);
     int failed = try_starts(w, FIRST);
+    if (failed)
+        return failed;
     const recipe *best = w->starts_n ? &w->kept[0].recipe : NULL;
-    split cut = best ? (split){best->micro_batch, best->visit} : w->s.splits[0];
-    for (int g = 1; g < w->s.chunkings_n && !failed && !walk_is_over(w); g++)
-        walk_find_start(w, g, &cut);
-    if (!failed)
-        failed = try_starts(w, LATER);
+    for (int g = 1; g < w->s.chunkings_n; g++)
+        ways[g - 1] = (way){g, best ? (split){best->micro_batch, best->visit} : w->s.splits[0]};
+    walk_find_starts(w, ways, w->s.chunkings_n - 1);
+    failed = try_starts(w, LATER);
     return failed ? failed : try_strides(w);
 }
 
@@ -253,8 +256,11 @@ int search_plan(const search_input *in, search_result *out, pt_error *e)
         memcpy(out->least, least.bytes, sizeof out->least);
         if (fits <= 0)
             failed = fits ? fits : least_refuse(&w->s, &least, e);
+        if (!failed && !space_has_few_layers(&w->s))
+            w->ahead = ahead_open(&w->s);
         if (!failed)
             failed = walk_all(w, &least);
+        ahead_close(w->ahead);
         if (!failed)
             failed = walk_result(w, out);
     }

@@ -18,7 +18,9 @@ typedef struct search_input {
     int64_t micro_batch;  /* 0: searched */
     double seconds;       /* time for the search, in which not every policy may be reached; 0: the default, 0.5, and as much more as it
                              takes to price all policies: what is found is then never slower than one */
+    int threads;          /* that may work at it; 0: as many as there are cores. The result is the same, if there is time */
 } search_input;
+int search_threads(const search_input *in); /* that it will use at most */
 
 typedef struct candidate {
     char name[128];       /* where it came from: "search", a policy's name, or in what it differs from the best */

@@ -229,7 +229,7 @@ void space_close(space *s)
     for (int i = 0; i < s->chunkings_n; i++)
         chunking_close(&s->chunkings[i]);
     s->chunkings_n = 0;
-    free(s->memory);
+    memory_close(s->memory);
     s->memory = NULL;
 }
 

@@ -16,6 +16,8 @@
 #include "search/memory.h"
 #include "search/search.h"
 
+#include <stdatomic.h>
+
 enum { SPACE_CHUNKINGS = 12, SPACE_SPLITS = 64, SPACE_LARGEST = 4, UPDATE_STRIDE_NONE = 0 };
 
 /* Sums over the chunks before chunk c, of the time that each takes alone or of its bytes. Gradients are as large as weights. */
@@ -65,7 +67,7 @@ typedef struct space {
     uint64_t accumulator_layer, accumulator_head, accumulator_all;
     uint64_t fill[TIERS];    /* budgets for estimates: corrected by what they are known to be wrong by */
     memory *memory;   /* of recipes that were priced */
-    int tried;
+    atomic_int tried;
 } space;
 
 /* Schedules are quickly built, and plans differ by single layers: more is looked at, and less is left to the estimate. */
@@ -107,7 +109,7 @@ typedef struct priced {
 } priced;
 /* 1: fits, and it is priced. 0: too slow or too large: step_ns is at least `limit` (0: none), or some of `bytes`, the needs of
  * the schedules built so far, are beyond the budget. Negative: an error. What takes `prove_below` or more (0: nothing) is not
- * proven. */
+ * proven. Any thread may price, while nobody changes the space's budgets. */
 int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit,
                double prove_below, priced *out, pt_error *e);
 int recipe_price(space *s, const recipe *r, double limit, double prove_below, priced *out, pt_error *e);

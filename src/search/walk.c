@@ -7,6 +7,7 @@
 #include <time.h>
 
 enum { BRISK = 24 /* neighbours */ };
+#define KEPT_ABOVE 1.005 /* times what is asked for */
 
 double walk_now_s(void)
 {
@@ -104,7 +105,7 @@ int walk_try(walk *w, const recipe *r, double than, priced *out)
 {
     recipe x = *r;
     priced p;
-    int fits = recipe_price_filled(&w->s, &x, than * 1.005, than, &p, w->e);
+    int fits = recipe_price_filled(&w->s, &x, than * KEPT_ABOVE, than, &p, w->e);
     if (fits >= 0 && !space_has_few_layers(&w->s))
         learn(w, &p);
     if (fits <= 0)
@@ -203,23 +204,32 @@ static bool is_little(const walk *w, const priced *here, const priced *next)
     return w->wide || (!space_has_few_layers(&w->s) && next->step_ns > here->step_ns * 0.999);
 }
 
+/* 1: one of the first `most` ranked neighbours is faster, and is in *next. */
+static int try_in_order(walk *w, const priced *here, int most, priced *next)
+{
+    int found = 0, one = 0;
+    ahead_post(w->ahead, w->order, most, here->step_ns * KEPT_ABOVE, here->step_ns);
+    for (int i = 0; i < most && one >= 0 && (!found || is_little(w, here, next)) && !walk_is_over(w); i++) {
+        ahead_reach(w->ahead, i);
+        one = walk_try(w, &w->order[i].recipe, found ? next->step_ns : here->step_ns, next);
+        found = found || one > 0;
+    }
+    ahead_post(w->ahead, NULL, 0, 0, 0);
+    return one < 0 ? one : found;
+}
+
 int walk_improve(walk *w, priced here)
 {
     recipe before;
     bool moved = false;
     for (int found = 1; found > 0 && !walk_is_over(w);) {
         priced next;
-        found = 0;
         int n = rank_moves(w, &here);
         if (moved && !space_has_few_layers(&w->s))
             prefer_ahead(w, n, &before, &here.recipe);
-        int most = w->brisk && n > BRISK ? BRISK : n;
-        for (int i = 0; i < most && (!found || is_little(w, &here, &next)) && !walk_is_over(w); i++) {
-            int one = walk_try(w, &w->order[i].recipe, found ? next.step_ns : here.step_ns, &next);
-            if (one < 0)
-                return one;
-            found = found || one;
-        }
+        found = try_in_order(w, &here, w->brisk && n > BRISK ? BRISK : n, &next);
+        if (found < 0)
+            return found;
         moved = found;
         before = here.recipe;
         if (found)

@@ -6,11 +6,9 @@
 #ifndef PT_WALK_H
 #define PT_WALK_H
 
-#include "search/space.h"
+#include "search/ahead.h"
 
 enum { MOVES = 4096, STARTS = 24, KEPT = 64, APART = 64, KINDS = 2048 };
-
-typedef struct ranked { recipe recipe; double ns; } ranked;
 
 /* By how much an estimate was too low at least, for recipes of one kind. */
 typedef struct bias { uint64_t kind; double factor; } bias; /* kind 0: none */
@@ -21,6 +19,7 @@ typedef struct walk {
     bool wide;              /* nothing more is found near by: believe the estimates, and what was learned, less */
     bool brisk;             /* look for large gains only, and not long: many layers, at first */
     ranked *order;
+    ahead *ahead;           /* models of many layers; else NULL */
     ranked starts[STARTS];
     int starts_n;
     priced kept[KEPT];      /* the fastest, in order */
@@ -47,8 +46,9 @@ bool walk_within(const space *s, const estimate *x, double slack);
 double walk_descend(walk *w, recipe *r, bool any_update);
 /* Of two that are about equal the one of fewer tasks is liked better: estimates know little of what a task costs. */
 double walk_with_tasks(const space *s, const recipe *r, double ns);
-/* A descent whose end is one of the starts, if it is among the best. */
-void walk_find_start(walk *w, int chunking, const split *cut);
+/* Descents whose ends are among the starts, as far as they are among the best. At most MOVES. */
+typedef struct way { int chunking; split cut; } way;
+void walk_find_starts(walk *w, const way *ways, int n);
 
 /* homes.c: single chunks of a plan at other homes than a recipe can say, as far as that is faster. *written: what it writes to the
  * disk in a step, before and after; to write more has to be worth it. */

@@ -236,7 +236,7 @@ int planning_make(planning *p, pt_error *e)
         failed = planning_budgets(p, e);
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .host_tier = p->host_tier, .evaluates = p->evaluates,
-                               .micro_batch = o->micro_batch};
+                               .micro_batch = o->micro_batch, .threads = machine_threads(o->threads)};
     memcpy(p->search.budget, p->budget, sizeof p->search.budget);
     costs_init(&p->profile.costs); /* nothing is known yet */
     p->profile.costs.kinds_n = 1;

@@ -1,0 +1,176 @@
+#include "search/ahead.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+enum { HELPERS = 7, WINDOW = 3 /* entries a thread: helpers go no further ahead */ };
+
+typedef struct helper { ahead *a; pthread_t thread; uint64_t hash; /* that it prices, 0: none */ } helper;
+
+struct ahead {
+    space *s;
+    pthread_mutex_t lock;
+    pthread_cond_t more, done; /* there is more to price; a helper is done with something */
+    const ranked *list;
+    double limit, prove_below;
+    void (*job)(void *, int);  /* instead of a list */
+    void *arg;
+    int n, next, until;        /* entries or jobs; the next that nobody has begun; the first that is too far ahead */
+    int jobs_left;
+    bool stop;
+    int helpers_n;
+    helper helpers[HELPERS];
+};
+
+/* Entry `next`; with the lock held, which is given up while it is priced. An error is the walk's to find: it prices that again. */
+static void price_next(ahead *a, uint64_t *hash)
+{
+    const recipe r = a->list[a->next++].recipe;
+    const double limit = a->limit, prove_below = a->prove_below;
+    pt_error unsaid;
+    priced p;
+    *hash = recipe_hash(a->s, &r);
+    pthread_mutex_unlock(&a->lock);
+    recipe_price(a->s, &r, limit, prove_below, &p, &unsaid);
+    pthread_mutex_lock(&a->lock);
+    *hash = 0;
+    pthread_cond_signal(&a->done);
+}
+
+static void work_next(ahead *a)
+{
+    const int i = a->next++;
+    pthread_mutex_unlock(&a->lock);
+    a->job(a->arg, i);
+    pthread_mutex_lock(&a->lock);
+    if (!--a->jobs_left)
+        pthread_cond_signal(&a->done);
+}
+
+static bool is_more(const ahead *a) { return a->next < a->n && a->next < a->until; }
+
+static void *help(void *arg)
+{
+    helper *h = arg;
+    ahead *a = h->a;
+    pthread_mutex_lock(&a->lock);
+    while (!a->stop) {
+        if (!is_more(a))
+            pthread_cond_wait(&a->more, &a->lock);
+        else if (a->job)
+            work_next(a);
+        else
+            price_next(a, &h->hash);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+int search_threads(const search_input *in)
+{
+    cpu_set_t allowed;
+    if (in->threads)
+        return in->threads;
+    return sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : CPU_COUNT(&allowed);
+}
+
+ahead *ahead_open(space *s)
+{
+    int wanted = search_threads(s->in) - 1;
+    ahead *a = wanted > 0 ? calloc(1, sizeof *a) : NULL;
+    if (!a)
+        return NULL;
+    a->s = s;
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->more, NULL);
+    pthread_cond_init(&a->done, NULL);
+    for (; a->helpers_n < wanted && a->helpers_n < HELPERS; a->helpers_n++) {
+        helper *h = &a->helpers[a->helpers_n];
+        h->a = a;
+        if (pthread_create(&h->thread, NULL, help, h))
+            break;
+    }
+    return a;
+}
+
+void ahead_close(ahead *a)
+{
+    if (!a)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->stop = true;
+    pthread_cond_broadcast(&a->more);
+    pthread_mutex_unlock(&a->lock);
+    for (int i = 0; i < a->helpers_n; i++)
+        pthread_join(a->helpers[i].thread, NULL);
+    pthread_cond_destroy(&a->done);
+    pthread_cond_destroy(&a->more);
+    pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
+static int window(const ahead *a) { return WINDOW * (a->helpers_n + 1); }
+
+void ahead_post(ahead *a, const ranked *list, int n, double limit, double prove_below)
+{
+    if (!a)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->list = list;
+    a->n = n;
+    a->next = 0;
+    a->until = window(a);
+    a->limit = limit;
+    a->prove_below = prove_below;
+    pthread_mutex_unlock(&a->lock);
+}
+
+static bool is_at_work(const ahead *a, uint64_t hash)
+{
+    bool is = false;
+    for (int i = 0; i < a->helpers_n; i++)
+        is = is || a->helpers[i].hash == hash;
+    return is;
+}
+
+void ahead_reach(ahead *a, int i)
+{
+    uint64_t own;
+    if (!a)
+        return;
+    pthread_mutex_lock(&a->lock);
+    const uint64_t hash = recipe_hash(a->s, &a->list[i].recipe);
+    a->next = a->next > i ? a->next : i + 1;
+    a->until = i + window(a);
+    if (is_more(a))
+        pthread_cond_broadcast(&a->more);
+    while (is_at_work(a, hash)) { /* meanwhile the walk is a helper too */
+        if (is_more(a))
+            price_next(a, &own);
+        else
+            pthread_cond_wait(&a->done, &a->lock);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+void ahead_all(ahead *a, int n, void (*job)(void *arg, int i), void *arg)
+{
+    for (int i = 0; i < n && !a; i++)
+        job(arg, i);
+    if (!a)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->job = job;
+    a->arg = arg;
+    a->next = 0;
+    a->n = a->until = a->jobs_left = n;
+    pthread_cond_broadcast(&a->more);
+    while (is_more(a))
+        work_next(a);
+    while (a->jobs_left)
+        pthread_cond_wait(&a->done, &a->lock);
+    a->job = NULL;
+    a->n = 0;
+    pthread_mutex_unlock(&a->lock);
+}
