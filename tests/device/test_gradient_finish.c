@@ -77,9 +77,12 @@ static void special_numbers_are_rounded_as_base_dtype_does(void **state)
     static const uint32_t bits[] = {0x00000000, 0x80000000, 0x00000001, 0x80008000, 0x00018000, 0x3f808000, 0x3f818000,
                                     0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffffffff,
                                     0x7fffffff, 0x0000ffff, 0x00008000, 0x3f80ffff, 0x7f7f8000, 0x7f7f7fff};
-    enum { N = sizeof bits / sizeof *bits };
-    for (int64_t n = 1; n <= N; n++) {
-        float *acc = test_copy(bits, sizeof bits);
+    enum { N = sizeof bits / sizeof *bits, MOST = 4 * N };
+    uint32_t repeated[MOST];
+    for (int64_t i = 0; i < MOST; i++)
+        repeated[i] = bits[i % N];
+    for (int64_t n = 1; n <= MOST; n++) {
+        float *acc = test_copy(repeated, sizeof repeated);
         bf16 *g = finish(1, PT_BF16, 1, n, acc, NULL, NULL).g;
         for (int64_t i = 0; i < n; i++)
             assert_int_equal(g[i], bf16_from_f32(acc[i]));

@@ -10,16 +10,44 @@ enum { SQUARES = 16, SQUARE_VECS = SQUARES / VEC_LANES }; /* element i goes to l
  * an fp32 number is exact in fp64. */
 typedef struct squares { vd part[2 * SQUARE_VECS]; } squares;
 
-static INLINE void finish_step(pt_dtype type, const op_gradient_finish *o, int64_t i, int64_t lanes, vd *sum)
+static INLINE void squares_add(vd sum[2], vf g)
+{
+    vd low = vec_low_double(g), high = vec_high_double(g);
+    sum[0] = vec_add_square(low, sum[0]);
+    sum[1] = vec_add_square(high, sum[1]);
+}
+
+static INLINE vf finish_sum(const op_gradient_finish *o, int64_t i, int64_t lanes)
 {
     vf g = f32_load(o->acc + i, lanes);
-    if (o->acc2)
-        g = g + f32_load(o->acc2 + i, lanes);
-    g = vec_round(type, g);
+    return o->acc2 ? g + f32_load(o->acc2 + i, lanes) : g;
+}
+
+static INLINE void finish_step(pt_dtype type, const op_gradient_finish *o, int64_t i, int64_t lanes, vd *sum)
+{
+    vf g = vec_round(type, finish_sum(o, i, lanes));
     store(type, o->g, i, g, lanes);
-    vd low = vec_low_double(g), high = vec_high_double(g);
-    sum[0] += low * low;
-    sum[1] += high * high;
+    squares_add(sum, g);
+}
+
+enum { FINISH_AHEAD = 512 }; /* elements; what the processor asks for by itself comes late */
+
+/* Two vectors at a time, rounded once. */
+static INLINE void finish_two(pt_dtype type, const op_gradient_finish *o, int64_t i, vd first_sum[2], vd second_sum[2])
+{
+    _mm_prefetch((const char *)(o->acc + i + FINISH_AHEAD), _MM_HINT_T0);
+    _mm_prefetch((const char *)(o->acc + i + VEC_LANES + FINISH_AHEAD), _MM_HINT_T0);
+    vf first = finish_sum(o, i, VEC_LANES), second = finish_sum(o, i + VEC_LANES, VEC_LANES);
+    if (type == PT_BF16) {
+        vu upper[2] = {bf16_upper(first), bf16_upper(second)};
+        upper_store_two((uint16_t *)o->g + i, upper[0], upper[1]);
+        first = (vf)(upper[0] & 0xffff0000u), second = (vf)(upper[1] & 0xffff0000u);
+    } else {
+        f32_store((float *)o->g + i, first, VEC_LANES);
+        f32_store((float *)o->g + i + VEC_LANES, second, VEC_LANES);
+    }
+    squares_add(first_sum, first);
+    squares_add(second_sum, second);
 }
 
 static INLINE double squares_total(const squares *s)
@@ -36,15 +64,15 @@ static INLINE double gradient_finish_of(pt_dtype type, op_gradient_finish o, int
 {
     squares s = {0};
     int64_t end = i + n;
-    for (; i + SQUARES <= end; i += SQUARES)
+    for (; i + 2 * SQUARES <= end; i += 2 * SQUARES)
 #pragma GCC unroll 4
-        for (int j = 0; j < SQUARE_VECS; j++)
-            finish_step(type, &o, i + j * VEC_LANES, VEC_LANES, &s.part[2 * j]);
-#pragma GCC unroll 4
-    for (int j = 0; j < SQUARE_VECS; j++) {
+        for (int j = 0; j < 2 * SQUARE_VECS; j += 2)
+            finish_two(type, &o, i + j * VEC_LANES, &s.part[2 * (j % SQUARE_VECS)], &s.part[2 * ((j + 1) % SQUARE_VECS)]);
+#pragma GCC unroll 8
+    for (int j = 0; j < 2 * SQUARE_VECS; j++) {
         int64_t left = end - i - j * VEC_LANES;
         if (left > 0)
-            finish_step(type, &o, i + j * VEC_LANES, left < VEC_LANES ? left : VEC_LANES, &s.part[2 * j]);
+            finish_step(type, &o, i + j * VEC_LANES, left < VEC_LANES ? left : VEC_LANES, &s.part[2 * (j % SQUARE_VECS)]);
     }
     return squares_total(&s);
 }

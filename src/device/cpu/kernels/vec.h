@@ -84,6 +84,7 @@ static INLINE vf vec_abs(vf x)
 #if VEC_LANES == 16
 
 static INLINE vf vec_fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+static INLINE vf vec_fms(vf a, vf b, vf c) { return (vf)_mm512_fmsub_ps((__m512)a, (__m512)b, (__m512)c); }
 static INLINE vf vec_sqrt(vf x) { return (vf)_mm512_sqrt_ps((__m512)x); }
 static INLINE vf vec_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
 static INLINE vf vec_max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
@@ -95,6 +96,8 @@ static INLINE void u16_store(uint16_t *p, vu x)
 {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)x));
 }
+/* x * x + sum for an x that was a float: its square is exact, so fma rounds as often as mul and add. */
+static INLINE vd vec_add_square(vd x, vd sum) { return (vd)_mm512_fmadd_pd((__m512d)x, (__m512d)x, (__m512d)sum); }
 static INLINE vd vec_low_double(vf x) { return (vd)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x)); }
 static INLINE vd vec_high_double(vf x)
 {
@@ -104,6 +107,7 @@ static INLINE vd vec_high_double(vf x)
 #elif VEC_LANES == 8
 
 static INLINE vf vec_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+static INLINE vf vec_fms(vf a, vf b, vf c) { return (vf)_mm256_fmsub_ps((__m256)a, (__m256)b, (__m256)c); }
 static INLINE vf vec_sqrt(vf x) { return (vf)_mm256_sqrt_ps((__m256)x); }
 static INLINE vf vec_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 static INLINE vf vec_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
@@ -116,6 +120,7 @@ static INLINE void u16_store(uint16_t *p, vu x) /* every lane below 65536 */
     __m256i packed = _mm256_packus_epi32((__m256i)x, (__m256i)x);
     _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
 }
+static INLINE vd vec_add_square(vd x, vd sum) { return (vd)_mm256_fmadd_pd((__m256d)x, (__m256d)x, (__m256d)sum); }
 static INLINE vd vec_low_double(vf x) { return (vd)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x)); }
 static INLINE vd vec_high_double(vf x) { return (vd)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1)); }
 
@@ -132,6 +137,7 @@ static INLINE void u16_store(uint16_t *p, vu x) /* every lane below 65536 */
 {
     _mm_storel_epi64((__m128i *)p, _mm_packus_epi32((__m128i)x, (__m128i)x));
 }
+static INLINE vd vec_add_square(vd x, vd sum) { return x * x + sum; }
 static INLINE vd vec_low_double(vf x) { return (vd)_mm_cvtps_pd((__m128)x); }
 static INLINE vd vec_high_double(vf x) { return (vd)_mm_cvtps_pd(_mm_movehl_ps((__m128)x, (__m128)x)); }
 
@@ -153,23 +159,41 @@ static INLINE vf vec_fma(vf a, vf b, vf c)
     vd high = fma_double(vec_high_double(a), vec_high_double(b), vec_high_double(c));
     return (vf)_mm_movelh_ps(_mm_cvtpd_ps((__m128d)low), _mm_cvtpd_ps((__m128d)high));
 }
+static INLINE vf vec_fms(vf a, vf b, vf c) { return vec_fma(a, b, -c); } /* a * b - c */
 
 #endif
 
 /* ---- loads and stores ---- */
 
-/* Nearest bf16, ties to even, in the upper half of each lane, whose lower half is anything; NaN stays a quiet NaN. */
-static INLINE vu bf16_upper(vf x)
+/* Nearest bf16, ties to even, in the upper half of each lane, whose lower half is anything. For numbers, and for quiet NaN whose
+ * lower half is 0, which keep their upper half: no other come out of arithmetic on bf16. */
+static INLINE vu bf16_upper_tame(vf x)
 {
     vu u = (vu)x, rounded = u + 0x7fffu;
 #if VEC_LANES == 16
-    __m512i odd_up = _mm512_mask_add_epi32((__m512i)rounded, _mm512_test_epi32_mask((__m512i)u, _mm512_set1_epi32(0x10000)),
-                                           (__m512i)rounded, _mm512_set1_epi32(1));
-    __mmask16 nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
-    return (vu)_mm512_mask_or_epi32(odd_up, nan, (__m512i)u, _mm512_set1_epi32(0x400000));
+    return (vu)_mm512_mask_add_epi32((__m512i)rounded, _mm512_test_epi32_mask((__m512i)u, _mm512_set1_epi32(0x10000)),
+                                     (__m512i)rounded, _mm512_set1_epi32(1));
 #else
-    return (vu)vec_select(x != x, (vf)(u | 0x400000u), (vf)(rounded + ((u >> 16) & 1)));
+    return rounded + ((u >> 16) & 1);
 #endif
+}
+
+/* The same for every x; NaN stays a quiet NaN. */
+static INLINE vu bf16_upper(vf x)
+{
+    vu rounded = bf16_upper_tame(x);
+#if VEC_LANES == 16
+    __mmask16 nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+    return (vu)_mm512_mask_or_epi32((__m512i)rounded, nan, (__m512i)x, _mm512_set1_epi32(0x400000));
+#else
+    return (vu)vec_select(x != x, (vf)((vu)x | 0x400000u), (vf)rounded);
+#endif
+}
+
+/* x, but NaN quiet and with a lower half of 0, as bf16_upper_tame() wants them: rounded to bf16, what comes out of it is the same. */
+static INLINE vf vec_tame(vf x)
+{
+    return vec_select(x != x, (vf)(((vu)x | 0x400000u) & 0xffff0000u), x);
 }
 
 /* The same in the lower half, the upper one is 0. */
@@ -252,15 +276,62 @@ static INLINE void load_pair(pt_dtype type, const void *base, int64_t i, vf out[
     out[1] = f32_load((const float *)base + i + VEC_LANES, VEC_LANES);
 }
 
+/* Two vectors of upper halves in that order. */
+static INLINE void upper_store_pair(uint16_t *p, vu even, vu odd)
+{
+    *(vu_at *)p = (even >> 16) | (odd & 0xffff0000u);
+}
+
 /* In that order. */
 static INLINE void store_pair(pt_dtype type, void *base, int64_t i, const vf x[2])
 {
     if (type == PT_BF16) {
-        *(vu_at *)((uint16_t *)base + i) = bf16_round(x[0]) | (bf16_upper(x[1]) & 0xffff0000u);
+        upper_store_pair((uint16_t *)base + i, bf16_upper(x[0]), bf16_upper(x[1]));
         return;
     }
     f32_store((float *)base + i, x[0], VEC_LANES);
     f32_store((float *)base + i + VEC_LANES, x[1], VEC_LANES);
+}
+
+/* In that order; x as bf16_upper_tame() wants it. */
+static INLINE void store_pair_tame(pt_dtype type, void *base, int64_t i, const vf x[2])
+{
+    if (type == PT_BF16)
+        upper_store_pair((uint16_t *)base + i, bf16_upper_tame(x[0]), bf16_upper_tame(x[1]));
+    else
+        store_pair(type, base, i, x);
+}
+
+/* Two vectors of floats into load_pair()'s order of bf16, and back. */
+static INLINE void order_split(vf x[2])
+{
+    const vi even = 2 * (vi)VEC_INDEX;
+    vf first = x[0];
+    x[0] = __builtin_shuffle(first, x[1], even);
+    x[1] = __builtin_shuffle(first, x[1], even + 1);
+}
+
+static INLINE void order_join(vf x[2])
+{
+    const vi lane = VEC_INDEX, low = (lane >> 1) + (lane & 1) * VEC_LANES;
+    vf even = x[0];
+    x[0] = __builtin_shuffle(even, x[1], low);
+    x[1] = __builtin_shuffle(even, x[1], low + VEC_LANES / 2);
+}
+
+/* ---- two vectors of upper halves, in their elements' own order ---- */
+
+static INLINE void upper_store_two(uint16_t *p, vu first, vu second)
+{
+    first >>= 16, second >>= 16;
+#if VEC_LANES == 16
+    __m512i lanes = _mm512_packus_epi32((__m512i)first, (__m512i)second);
+    *(vu_at *)p = (vu)_mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), lanes);
+#elif VEC_LANES == 8
+    *(vu_at *)p = (vu)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)first, (__m256i)second), 0xd8);
+#else
+    *(vu_at *)p = (vu)_mm_packus_epi32((__m128i)first, (__m128i)second);
+#endif
 }
 
 static INLINE const void *at(pt_dtype type, const void *base, int64_t i)
@@ -297,6 +368,14 @@ static INLINE float sums_total(sums s)
     vf x = s.part[0];
     FOLD_LANES(x, vec_add);
     return x[0];
+}
+
+/* Sums whose vectors were added two and two in load_pair()'s order of bf16 into their own order. */
+static INLINE void sums_join(sums *s)
+{
+#pragma GCC unroll 8
+    for (int j = 0; j < SUM_VECS; j += 2)
+        order_join(&s->part[j]);
 }
 
 static INLINE float vec_largest(vf x)
