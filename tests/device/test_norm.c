@@ -86,6 +86,43 @@ static void forward_is_the_fp64_norm_rounded_once(void **state)
             }
 }
 
+/* Kernels take rows side by side, and what is left over one by one. */
+static void a_row_is_the_same_beside_others(void **state)
+{
+    for (int turn = 0; turn < 80; turn++) {
+        pt_dtype type = types[turn & 1];
+        norm_case c = random_case(kinds[turn >> 1 & 1], type, 1 + turn / 4, 1 + random_below(2), 1 + random_below(300)), alone = c;
+        char *together = test_alloc(tensor_bytes(&c.x)), *y = test_alloc(tensor_bytes(&c.x));
+        norm(1, &c, together);
+        alone.rows = 1;
+        for (int64_t row = 0; row < c.rows; row++) {
+            size_t at = (size_t)(row * c.ld) * dtype_bytes(type);
+            alone.x.data = (char *)c.x.data + at;
+            norm(1, &alone, y + at);
+            same_bits(together + at, y + at, (size_t)(c.heads * c.dim) * dtype_bytes(type), "y of a row alone");
+        }
+        test_teardown(NULL);
+    }
+}
+
+/* Rounded by adding to its bits, this one would become -0. */
+static void a_weight_or_bias_that_is_no_number_is_seen(void **state)
+{
+    static const uint32_t bits = 0x7fffffff;
+    for (int turn = 0; turn < 60; turn++) {
+        pt_dtype type = types[turn & 1];
+        norm_case c = random_case(kinds[turn >> 1 & 1], type, 9, 1, 1 + random_below(300));
+        int64_t bad = random_below(c.dim);
+        tensor *parameter = c.kind == NORM_LAYER && turn & 4 ? &c.bias : &c.weight;
+        memcpy((float *)parameter->data + bad, &bits, sizeof bits);
+        void *y = test_alloc(tensor_bytes(&c.x));
+        norm(2, &c, y);
+        for (int64_t i = 0; i < 9 * c.dim; i++)
+            assert_true(isnan(element(type, y, i / c.dim * c.ld + i % c.dim)) == (i % c.dim == bad));
+        test_teardown(NULL);
+    }
+}
+
 typedef struct norm_gradients { void *dx; float *dweight, *dbias, *stream; const float *stream_add; } norm_gradients;
 
 static void norm_backward(int threads, const norm_case *c, const void *dx_add, bool accumulate, const void *dy,
@@ -250,6 +287,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         OP_TEST(forward_is_the_fp64_norm_rounded_once),
+        OP_TEST(a_row_is_the_same_beside_others),
+        OP_TEST(a_weight_or_bias_that_is_no_number_is_seen),
         OP_TEST(backward_is_the_slope_of_forward),
         OP_TEST(backward_in_place_and_with_more_threads_has_the_same_bits),
         OP_TEST(the_streams_gradient_is_added_to_in_fp32),

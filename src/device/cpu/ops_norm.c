@@ -8,25 +8,27 @@
  *     block 0: dweight (dim) dbias (dim) | block 1: dweight (dim) dbias (dim) | ...
  *
  * So x and dy are read from memory once, and dx may replace dy. A row of more than 512 Ki elements
- * would not fit there.
+ * would not fit there, in the forward pass one of more than 170 Ki.
  */
 #include "device/cpu/kernels/norm.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/tiles.h"
 
-enum { NORM_BLOCKS = 64, NORM_BLOCK_ROWS = 4 /* at least */, NORM_COLUMNS = 256 };
+enum { NORM_SIDE = 4 /* rows that kernels take side by side, at most */, NORM_BLOCKS = 64, NORM_BLOCK_ROWS = 4 /* at least */, NORM_COLUMNS = 256 };
 
-typedef struct norm_job { const op_norm *op; int64_t rows; } norm_job;
+typedef struct norm_job { pool *pool; const op_norm *op; int64_t rows; } norm_job;
 
 static void norm_tile(void *arg, int64_t tile, int thread)
 {
     const norm_job *job = arg;
-    KERNEL_BEST(norm_rows)(job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile));
+    KERNEL_BEST(norm_rows)
+    (job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile), pool_scratch(job->pool, thread));
 }
 
 void cpu_norm(pool *p, const op_norm *o)
 {
-    norm_job job = {o, rows_per_tile(o->heads * o->dim)};
+    int64_t rows = rows_per_tile(o->heads * o->dim);
+    norm_job job = {p, o, tiles_of(rows, NORM_SIDE) * NORM_SIDE};
     pool_run(p, tiles_of(o->rows, job.rows), norm_tile, &job);
 }
 

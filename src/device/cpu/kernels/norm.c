@@ -31,36 +31,202 @@ static INLINE float norm_statistics(norm_vector *r, norm_kind kind, int64_t dim,
     return 1.0f / sqrtf(variance + eps);
 }
 
-static INLINE void norm_apply(const norm_vector *r, const float *weight, const float *bias, float rstd, void *y,
-                              int64_t i, int64_t lanes)
+/* ---- forward ----
+ *
+ * A few rows side by side, so that the sums of one are added while those of the others wait, in three passes:
+ *
+ *     x (type)  ->  wide: x in fp32, and its sum (layernorm alone)
+ *               ->  wide: x - mean, and the sum of its squares
+ *               ->  y (type)
+ *
+ * wide, weight and bias are in the thread's scratch. All are in load_pair()'s order as far as a row holds whole SUM_LANES.
+ */
+enum { NORM_ROWS = VEC_LANES / 4 }; /* as many as there are registers for their sums */
+
+typedef struct norm_group {
+    const void *x[NORM_ROWS], *next[NORM_ROWS]; /* next: of the group after it, asked for early */
+    void *y[NORM_ROWS];
+    float *wide; /* of NORM_ROWS rows */
+    const float *weight, *bias;
+    float mean[NORM_ROWS], rstd[NORM_ROWS];
+} norm_group;
+
+static INLINE void wide_load(const float *wide, int64_t i, vf out[2])
 {
-    vf unit = (load(r->type, r->x, i, lanes) - r->mean) * rstd;
-    vf w = f32_load(weight + i, lanes);
-    vf b = bias ? f32_load(bias + i, lanes) : vec_set(0.0f);
-    store(r->type, y, i, vec_fma(unit, w, b), lanes);
+    load_pair(PT_F32, wide, i, out);
 }
 
-static INLINE void norm_rows_of(pt_dtype type, const op_norm *o, int64_t row0, int64_t row1)
+static INLINE void wide_store(float *wide, int64_t i, const vf x[2])
 {
-    for (int64_t row = row0; row < row1; row++)
-        for (int64_t head = 0; head < o->heads; head++) {
-            norm_vector r = {type, at(type, o->x, row * o->ldx + head * o->dim), 0};
-            void *y = at_mutable(type, o->y, row * o->ldy + head * o->dim);
-            float rstd = norm_statistics(&r, o->kind, o->dim, o->eps);
-            int64_t i = 0;
-            for (; i + VEC_LANES <= o->dim; i += VEC_LANES)
-                norm_apply(&r, o->weight, o->bias, rstd, y, i, VEC_LANES);
-            if (i < o->dim)
-                norm_apply(&r, o->weight, o->bias, rstd, y, i, o->dim - i);
+    store_pair(PT_F32, wide, i, x);
+}
+
+/* What a pass does with one row's elements i .. i + 2 * VEC_LANES, or with the first lanes of a vector. */
+static INLINE void sum_pair(pt_dtype type, const norm_group *g, int row, int64_t dim, int64_t i, vf sum[2])
+{
+    vf x[2];
+    load_pair(type, g->x[row], i, x);
+    wide_store(g->wide + row * dim, i, x);
+    sum[0] += x[0], sum[1] += x[1];
+}
+
+static INLINE void sum_lanes(pt_dtype type, const norm_group *g, int row, int64_t dim, int64_t i, int64_t lanes, vf *sum)
+{
+    vf x = load(type, g->x[row], i, lanes);
+    f32_store(g->wide + row * dim + i, x, lanes);
+    *sum += x;
+}
+
+static INLINE void deviate_pair(pt_dtype type, norm_kind kind, const norm_group *g, int row, int64_t dim, int64_t i, vf sum[2])
+{
+    vf d[2];
+    if (kind == NORM_LAYER) {
+        wide_load(g->wide + row * dim, i, d);
+        d[0] = d[0] - g->mean[row], d[1] = d[1] - g->mean[row];
+    } else {
+        load_pair(type, g->x[row], i, d);
+    }
+    wide_store(g->wide + row * dim, i, d);
+    _mm_prefetch(at(type, g->y[row], i), _MM_HINT_T0);
+    sum[0] += d[0] * d[0], sum[1] += d[1] * d[1];
+}
+
+static INLINE void deviate_lanes(pt_dtype type, norm_kind kind, const norm_group *g, int row, int64_t dim, int64_t i, int64_t lanes,
+                                 vf *sum)
+{
+    float *wide = g->wide + row * dim + i;
+    vf d = kind == NORM_LAYER ? f32_load(wide, lanes) - g->mean[row] : load(type, g->x[row], i, lanes);
+    f32_store(wide, d, lanes);
+    *sum += lanes < VEC_LANES ? vec_keep(first_lanes(lanes), d * d) : d * d;
+}
+
+/* Totals of `rows` rows side by side, in the order of row_sum(): of x if `deviation` is false, else of the squares. */
+static INLINE void group_sums(pt_dtype type, norm_kind kind, bool deviation, const norm_group *g, int rows, int64_t dim, float *out)
+{
+    sums s[NORM_ROWS] = {0};
+    int64_t i = 0;
+    for (; i + SUM_LANES <= dim; i += SUM_LANES)
+#pragma GCC unroll 8
+        for (int j = 0; j < SUM_VECS; j += 2)
+#pragma GCC unroll 4
+            for (int row = 0; row < rows; row++)
+                if (deviation)
+                    deviate_pair(type, kind, g, row, dim, i + j * VEC_LANES, &s[row].part[j]);
+                else
+                    sum_pair(type, g, row, dim, i + j * VEC_LANES, &s[row].part[j]);
+#pragma GCC unroll 4
+    for (int row = 0; row < rows; row++) {
+        if (type == PT_BF16)
+            sums_join(&s[row]);
+#pragma GCC unroll 8
+        for (int j = 0; j < SUM_VECS; j++) {
+            int64_t left = dim - i - j * VEC_LANES, lanes = left < VEC_LANES ? left : VEC_LANES;
+            if (left > 0 && deviation)
+                deviate_lanes(type, kind, g, row, dim, i + j * VEC_LANES, lanes, &s[row].part[j]);
+            else if (left > 0)
+                sum_lanes(type, g, row, dim, i + j * VEC_LANES, lanes, &s[row].part[j]);
         }
+        out[row] = sums_total(s[row]);
+    }
 }
 
-void KERNEL(norm_rows)(const op_norm *o, int64_t row0, int64_t row1)
+static INLINE void group_apply(pt_dtype type, const norm_group *g, int rows, int64_t dim)
 {
-    if (o->type == PT_BF16)
-        norm_rows_of(PT_BF16, o, row0, row1);
+    int64_t i = 0;
+    for (; i + 2 * VEC_LANES <= dim / SUM_LANES * SUM_LANES; i += 2 * VEC_LANES) {
+        vf w[2], b[2];
+        wide_load(g->weight, i, w);
+        wide_load(g->bias, i, b);
+#pragma GCC unroll 4
+        for (int row = 0; row < rows; row++) {
+            vf d[2];
+            _mm_prefetch(at(type, g->next[row], i), _MM_HINT_T0);
+            wide_load(g->wide + row * dim, i, d);
+            d[0] = vec_fma(d[0] * g->rstd[row], w[0], b[0]);
+            d[1] = vec_fma(d[1] * g->rstd[row], w[1], b[1]);
+            store_pair_tame(type, g->y[row], i, d);
+        }
+    }
+    for (; i < dim; i += VEC_LANES) {
+        int64_t lanes = dim - i < VEC_LANES ? dim - i : VEC_LANES;
+        vf w = f32_load(g->weight + i, lanes), b = f32_load(g->bias + i, lanes);
+        for (int row = 0; row < rows; row++)
+            store(type, g->y[row], i, vec_fma(f32_load(g->wide + row * dim + i, lanes) * g->rstd[row], w, b), lanes);
+    }
+}
+
+static INLINE void norm_group_of(pt_dtype type, norm_kind kind, norm_group *g, int rows, int64_t dim, float eps)
+{
+    float total[NORM_ROWS];
+    if (kind == NORM_LAYER) {
+        group_sums(type, kind, false, g, rows, dim, total);
+        for (int row = 0; row < rows; row++)
+            g->mean[row] = total[row] / (float)dim;
+    }
+    group_sums(type, kind, true, g, rows, dim, total);
+    for (int row = 0; row < rows; row++)
+        g->rstd[row] = 1.0f / sqrtf(total[row] / (float)dim + eps);
+    group_apply(type, g, rows, dim);
+}
+
+/* out = x, or 0 for NULL, in the order of `wide`. */
+static INLINE void norm_parameter(pt_dtype type, const float *x, int64_t dim, float *out)
+{
+    if (!x) {
+        memset(out, 0, (size_t)dim * sizeof *out);
+        return;
+    }
+    memcpy(out, x, (size_t)dim * sizeof *out);
+    if (type != PT_BF16)
+        return;
+    for (int64_t i = 0; i + 2 * VEC_LANES <= dim / SUM_LANES * SUM_LANES; i += 2 * VEC_LANES) {
+        vf pair[2];
+        load_pair(PT_F32, x, i, pair);
+        pair[0] = vec_tame(pair[0]), pair[1] = vec_tame(pair[1]);
+        order_split(pair);
+        store_pair(PT_F32, out, i, pair);
+    }
+}
+
+/* Where a vector begins; row r has the vectors r * heads .. (r + 1) * heads. */
+static INLINE int64_t vector_at(const op_norm *o, int64_t ld, int64_t vector)
+{
+    return vector / o->heads * ld + vector % o->heads * o->dim;
+}
+
+/* The vectors from `first` to `end`. */
+static INLINE void norm_vectors_of(pt_dtype type, norm_kind kind, const op_norm *o, int64_t first, int64_t end, float *scratch)
+{
+    norm_group g = {.weight = scratch, .bias = scratch + o->dim, .wide = scratch + 2 * o->dim};
+    norm_parameter(type, o->weight, o->dim, scratch);
+    norm_parameter(type, o->bias, o->dim, scratch + o->dim);
+    while (first < end) {
+        int rows = end - first < NORM_ROWS ? 1 : NORM_ROWS;
+        for (int row = 0; row < rows; row++) {
+            int64_t next = first + row + rows < end ? first + row + rows : first + row;
+            g.x[row] = at(type, o->x, vector_at(o, o->ldx, first + row));
+            g.next[row] = at(type, o->x, vector_at(o, o->ldx, next));
+            g.y[row] = at_mutable(type, o->y, vector_at(o, o->ldy, first + row));
+        }
+        if (rows == 1)
+            norm_group_of(type, kind, &g, 1, o->dim, o->eps);
+        else
+            norm_group_of(type, kind, &g, NORM_ROWS, o->dim, o->eps);
+        first += rows;
+    }
+}
+
+void KERNEL(norm_rows)(const op_norm *o, int64_t row0, int64_t row1, float *scratch)
+{
+    int64_t first = row0 * o->heads, end = row1 * o->heads;
+    if (o->type == PT_BF16 && o->kind == NORM_LAYER)
+        norm_vectors_of(PT_BF16, NORM_LAYER, o, first, end, scratch);
+    else if (o->type == PT_BF16)
+        norm_vectors_of(PT_BF16, NORM_RMS, o, first, end, scratch);
+    else if (o->kind == NORM_LAYER)
+        norm_vectors_of(PT_F32, NORM_LAYER, o, first, end, scratch);
     else
-        norm_rows_of(PT_F32, o, row0, row1);
+        norm_vectors_of(PT_F32, NORM_RMS, o, first, end, scratch);
 }
 
 /* ---- backward ----

@@ -5,7 +5,8 @@
 #include "device/cpu/isa.h"
 #include "device/device.h"
 
-KERNELS(void, norm_rows, (const op_norm *o, int64_t row0, int64_t row1))
+/* scratch: 6 * dim floats, aligned to 64 bytes */
+KERNELS(void, norm_rows, (const op_norm *o, int64_t row0, int64_t row1, float *scratch))
 
 /* dx of the rows; dweight and dbias (dim) are overwritten with these rows' sums, each may be NULL. */
 KERNELS(void, norm_backward_rows,
