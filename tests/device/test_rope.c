@@ -78,8 +78,24 @@ static void the_inverse_undoes_it(void **state)
         near(PT_F32, element(PT_F32, x, i), c.x.value[i], 1e-6, "x", i);
 }
 
+/* Rounded by adding to its bits, this one would become -0. */
+static void an_angle_that_is_no_number_is_seen(void **state)
+{
+    static const uint32_t bits = 0x7fffffff;
+    for (int turn = 0; turn < 40; turn++) {
+        int64_t half = 1 + random_below(70);
+        rope_case c = random_case(types[turn & 1], 1, 2, 2 * half);
+        int64_t bad = random_below(half);
+        memcpy(c.table + c.positions[0] * 2 * half + 2 * bad + (turn >> 1 & 1), &bits, sizeof bits);
+        rope(1, &c, turn & 4, c.x.data);
+        for (int64_t i = 0; i < 4 * half; i++)
+            assert_true(isnan(element(c.x.type, c.x.data, i)) == (i % half == bad));
+        test_teardown(NULL);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {OP_TEST(pairs_half_a_head_apart_are_rotated), OP_TEST(the_inverse_undoes_it)};
+    const struct CMUnitTest tests[] = {OP_TEST(pairs_half_a_head_apart_are_rotated), OP_TEST(the_inverse_undoes_it), OP_TEST(an_angle_that_is_no_number_is_seen)};
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -2,11 +2,62 @@
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vec.h"
 
-static INLINE void rope_step(pt_dtype type, void *x, int64_t half, const float *cosine, const float *sine, int64_t i,
-                             int64_t lanes)
+/* One row's angles: cosines and sines, half of each, in load_pair()'s order as far as the elements are taken in pairs. */
+typedef struct rope_angles { float *cosine, *sine; } rope_angles;
+
+static INLINE int64_t rope_paired(int64_t half) { return half / (2 * VEC_LANES) * (2 * VEC_LANES); }
+
+static INLINE void rope_angles_pair(pt_dtype type, const rope_angles *r, const float *table, bool inverse, int64_t i)
+{
+    vf c[2], s[2];
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; k++) {
+        vf both[2];
+        load_pair(PT_F32, table, 2 * (i + k * VEC_LANES), both);
+        order_split(both);
+        c[k] = both[0], s[k] = inverse ? -both[1] : both[1];
+        if (type == PT_BF16)
+            c[k] = vec_tame(c[k]), s[k] = vec_tame(s[k]);
+    }
+    if (type == PT_BF16) {
+        order_split(c);
+        order_split(s);
+    }
+    store_pair(PT_F32, r->cosine, i, c);
+    store_pair(PT_F32, r->sine, i, s);
+}
+
+static INLINE void rope_angles_of(pt_dtype type, const rope_angles *r, const float *table, bool inverse, int64_t half)
+{
+    int64_t i = 0;
+    for (; i < rope_paired(half); i += 2 * VEC_LANES)
+        rope_angles_pair(type, r, table, inverse, i);
+    for (; i < half; i++) {
+        r->cosine[i] = table[2 * i];
+        r->sine[i] = inverse ? -table[2 * i + 1] : table[2 * i + 1];
+    }
+}
+
+/* next: where the row after it has these elements, asked for early. */
+static INLINE void rope_pair(pt_dtype type, void *x, const void *next, int64_t half, const rope_angles *r, int64_t i)
+{
+    vf a[2], b[2], c[2], s[2], turned[2];
+    _mm_prefetch(at(type, next, i), _MM_HINT_T0);
+    _mm_prefetch(at(type, next, half + i), _MM_HINT_T0);
+    load_pair(type, x, i, a);
+    load_pair(type, x, half + i, b);
+    load_pair(PT_F32, r->cosine, i, c);
+    load_pair(PT_F32, r->sine, i, s);
+    turned[0] = a[0] * c[0] - b[0] * s[0], turned[1] = a[1] * c[1] - b[1] * s[1];
+    b[0] = b[0] * c[0] + a[0] * s[0], b[1] = b[1] * c[1] + a[1] * s[1];
+    store_pair_tame(type, x, i, turned);
+    store_pair_tame(type, x, half + i, b);
+}
+
+static INLINE void rope_lanes(pt_dtype type, void *x, int64_t half, const rope_angles *r, int64_t i, int64_t lanes)
 {
     vf a = load(type, x, i, lanes), b = load(type, x, half + i, lanes);
-    vf c = f32_load(cosine + i, lanes), s = f32_load(sine + i, lanes);
+    vf c = f32_load(r->cosine + i, lanes), s = f32_load(r->sine + i, lanes);
     store(type, x, i, a * c - b * s, lanes);
     store(type, x, half + i, b * c + a * s, lanes);
 }
@@ -14,20 +65,17 @@ static INLINE void rope_step(pt_dtype type, void *x, int64_t half, const float *
 static INLINE void rope_rows_of(pt_dtype type, const op_rope *o, int64_t row0, int64_t row1, float *scratch)
 {
     int64_t half = o->dim / 2;
-    float *cosine = scratch, *sine = scratch + half;
+    rope_angles r = {scratch, scratch + half};
     for (int64_t row = row0; row < row1; row++) {
-        const float *table = o->table + (int64_t)o->positions[row] * o->dim;
-        for (int64_t i = 0; i < half; i++) {
-            cosine[i] = table[2 * i];
-            sine[i] = o->inverse ? -table[2 * i + 1] : table[2 * i + 1];
-        }
+        rope_angles_of(type, &r, o->table + (int64_t)o->positions[row] * o->dim, o->inverse, half);
         for (int64_t head = 0; head < o->heads; head++) {
             void *x = at_mutable(type, o->x, row * o->ld + head * o->dim);
+            const void *next = at(type, x, row + 1 < row1 ? o->ld : 0);
             int64_t i = 0;
-            for (; i + VEC_LANES <= half; i += VEC_LANES)
-                rope_step(type, x, half, cosine, sine, i, VEC_LANES);
-            if (i < half)
-                rope_step(type, x, half, cosine, sine, i, half - i);
+            for (; i < rope_paired(half); i += 2 * VEC_LANES)
+                rope_pair(type, x, next, half, &r, i);
+            for (; i < half; i += VEC_LANES)
+                rope_lanes(type, x, half, &r, i, half - i < VEC_LANES ? half - i : VEC_LANES);
         }
     }
 }
