@@ -154,6 +154,29 @@ static void not_finite_numbers_are_seen(void **state)
             }
 }
 
+/* In a long row, and in rows shorter than what is computed side by side, times 1. */
+static void every_bf16_number_gives_the_same_in_long_rows_and_short_ones(void **state)
+{
+    enum { N = 1 << 16, SHORT = 7, ROWS = (N + SHORT - 1) / SHORT };
+    tensor x = tensor_random(PT_BF16, N, 0, 1), one = tensor_random(PT_BF16, ROWS * SHORT, 1, 0), pairs = tensor_random(PT_BF16, 2 * ROWS * SHORT, 1, 0);
+    for (int64_t i = 0; i < N; i++)
+        ((bf16 *)x.data)[i] = ((bf16 *)pairs.data)[i / SHORT * 2 * SHORT + i % SHORT] = (bf16)i;
+    for (int k = 0; k < KINDS; k++) {
+        bf16 *y = test_alloc(N * 2), *dx = test_alloc(N * 2), *gated = test_alloc(ROWS * SHORT * 2), *dgated = test_alloc(2 * ROWS * SHORT * 2);
+        forward(1, kinds[k], false, 1, N, &x, y);
+        backward(1, kinds[k], false, 1, N, &x, &one, dx);
+        forward(1, kinds[k], true, ROWS, SHORT, &pairs, gated);
+        backward(1, kinds[k], true, ROWS, SHORT, &pairs, &one, dgated);
+        for (int64_t i = 0; i < N; i++) {
+            bf16 dgate = dgated[i / SHORT * 2 * SHORT + i % SHORT];
+            bool number = !isnan(bf16_to_f32((bf16)i));
+            assert_true(y[i] == gated[i] || (isnan(bf16_to_f32(y[i])) && isnan(bf16_to_f32(gated[i]))));
+            assert_true(dx[i] == dgate || (isnan(bf16_to_f32(dx[i])) && isnan(bf16_to_f32(dgate))));
+            assert_true(number || (isnan(bf16_to_f32(y[i])) && y[i] & 0x40)); /* quiet */
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +184,7 @@ int main(void)
         OP_TEST(reference_slope_is_the_slope_of_reference),
         OP_TEST(odd_shapes_gated_or_not_match_fp64),
         OP_TEST(not_finite_numbers_are_seen),
+        OP_TEST(every_bf16_number_gives_the_same_in_long_rows_and_short_ones),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

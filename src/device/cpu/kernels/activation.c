@@ -10,7 +10,7 @@ static INLINE vf activation(activation_kind kind, vf x, vf *derivative)
     case ACT_GELU_TANH: { /* (1 + tanh u) / 2 is the logistic function of 2u */
         const float scale = 0x1.988454p0f, cubic = scale * 0.044715f; /* 2 sqrt(2 / pi) */
         vf square = x * x;
-        s = vec_logistic_of_negative(x * vec_fma(vec_set(-cubic), square, vec_set(-scale)), &slope);
+        s = vec_logistic(x * vec_fma(vec_set(cubic), square, vec_set(scale)), &slope);
         vf inner = vec_fma(vec_set(3 * cubic), square, vec_set(scale));
         *derivative = vec_fma(x * slope, inner, s);
         return x * s;
@@ -21,7 +21,7 @@ static INLINE vf activation(activation_kind kind, vf x, vf *derivative)
         return x * s;
     }
     case ACT_SILU:
-        s = vec_logistic_of_negative(-x, &slope);
+        s = vec_logistic(x, &slope);
         *derivative = vec_fma(x, slope, s);
         return x * s;
     default:
@@ -54,54 +54,66 @@ static INLINE void backward_step(activation_kind kind, pt_dtype type, const act_
     store(type, r->dgate, i, dout * derivative, lanes);
 }
 
+static INLINE void store_result(activation_kind kind, pt_dtype type, void *base, int64_t i, const vf x[2])
+{
+    if (kind == ACT_RELU) /* hands a NaN on as it is, everything else computes with it */
+        store_pair(type, base, i, x);
+    else
+        store_pair_tame(type, base, i, x);
+}
+
 /* 2 * VEC_LANES elements, as load_pair() orders them. */
-static INLINE void forward_pair(activation_kind kind, pt_dtype type, const act_row *r, int64_t i)
+static INLINE void forward_pair(activation_kind kind, bool gated, pt_dtype type, const act_row *r, int64_t i)
 {
     vf x[2], up[2], derivative;
     load_pair(type, r->gate, i, x);
-    if (r->up)
+    if (gated)
         load_pair(type, r->up, i, up);
 #pragma GCC unroll 2
     for (int k = 0; k < 2; k++) {
         vf y = activation(kind, x[k], &derivative);
-        x[k] = r->up ? y * up[k] : y;
+        x[k] = gated ? y * up[k] : y;
     }
-    store_pair(type, r->out, i, x);
+    store_result(kind, type, r->out, i, x);
 }
 
-static INLINE void backward_pair(activation_kind kind, pt_dtype type, const act_row *r, int64_t i)
+static INLINE void backward_pair(activation_kind kind, bool gated, pt_dtype type, const act_row *r, int64_t i)
 {
     vf x[2], dout[2], up[2], dup[2], derivative;
     load_pair(type, r->gate, i, x);
     load_pair(type, r->dout, i, dout);
-    if (r->up)
+    if (gated)
         load_pair(type, r->up, i, up);
 #pragma GCC unroll 2
     for (int k = 0; k < 2; k++) {
         vf y = activation(kind, x[k], &derivative);
-        if (r->up) {
+        if (gated) {
             dup[k] = dout[k] * y;
             dout[k] = dout[k] * up[k];
         }
         x[k] = dout[k] * derivative;
     }
-    if (r->up)
-        store_pair(type, r->dup, i, dup);
-    store_pair(type, r->dgate, i, x);
+    if (gated)
+        store_result(kind, type, r->dup, i, dup);
+    store_result(kind, type, r->dgate, i, x);
 }
 
 static INLINE void forward_row(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t end)
 {
+    for (; r->up && i + 2 * VEC_LANES <= end; i += 2 * VEC_LANES)
+        forward_pair(kind, true, type, r, i);
     for (; i + 2 * VEC_LANES <= end; i += 2 * VEC_LANES)
-        forward_pair(kind, type, r, i);
+        forward_pair(kind, false, type, r, i);
     for (; i < end; i += VEC_LANES)
         forward_step(kind, type, r, i, end - i < VEC_LANES ? end - i : VEC_LANES);
 }
 
 static INLINE void backward_row(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t end)
 {
+    for (; r->up && i + 2 * VEC_LANES <= end; i += 2 * VEC_LANES)
+        backward_pair(kind, true, type, r, i);
     for (; i + 2 * VEC_LANES <= end; i += 2 * VEC_LANES)
-        backward_pair(kind, type, r, i);
+        backward_pair(kind, false, type, r, i);
     for (; i < end; i += VEC_LANES)
         backward_step(kind, type, r, i, end - i < VEC_LANES ? end - i : VEC_LANES);
 }

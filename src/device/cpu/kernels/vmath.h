@@ -8,23 +8,31 @@
 
 #include "device/cpu/kernels/vec.h"
 
-/* e^x for -87 <= x <= 89, as 2^k e^r with |r| <= ln2 / 2; e^89 and a k of 128 are infinite. Adding
- * `shift` rounds to an integer and leaves k + 127, the biased exponent of 2^k, in the low bits.
- * Arguments outside of the interval give nonsense, but for NaN. */
-static INLINE vf vec_exp_inside(vf x)
+/* 2^k for k from vec_exp_steps(). */
+static INLINE vf vec_exp_power(vf shifted) { return (vf)((vi)shifted << 23); }
+
+/* e^r, |r| <= ln2 / 2 */
+static INLINE vf vec_exp_rest(vf r)
 {
-    const float shift = 0x1.8p23f + 127;
-    vf shifted = vec_fma(x, vec_set(0x1.715476p+0f), vec_set(shift));
-    vf k = shifted - shift;
-    vf r = vec_fma(k, vec_set(-0x1.62e400p-1f), x);
-    r = vec_fma(k, vec_set(-0x1.7f7d1cp-20f), r);
     vf y = vec_fma(vec_set(0.0013926184037700295f), r, vec_set(0.008363178931176662f));
     y = vec_fma(y, r, vec_set(0.041666556149721146f));
     y = vec_fma(y, r, vec_set(0.16666576266288757f));
     y = vec_fma(y, r, vec_set(0.5f));
     y = vec_fma(y, r, vec_set(1.0f));
-    y = vec_fma(y, r, vec_set(1.0f));
-    return y * (vf)((vi)shifted << 23);
+    return vec_fma(y, r, vec_set(1.0f));
+}
+
+/* x = k ln2 + r: adding `shift` to x / ln2 rounds it to an integer and leaves k + 127, the biased exponent of 2^k, in the low bits. */
+static const float exp_shift = 0x1.8p23f + 127, exp_steps = 0x1.715476p+0f;
+static const float exp_step = 0x1.62e400p-1f, exp_step_rest = 0x1.7f7d1cp-20f; /* ln2 */
+
+/* e^x for -87 <= x <= 89, as 2^k e^r; e^89 and a k of 128 are infinite. Arguments outside of the interval give nonsense, but for NaN. */
+static INLINE vf vec_exp_inside(vf x)
+{
+    vf shifted = vec_fma(x, vec_set(exp_steps), vec_set(exp_shift)), k = shifted - exp_shift;
+    vf r = vec_fma(k, vec_set(-exp_step), x);
+    r = vec_fma(k, vec_set(-exp_step_rest), r);
+    return vec_exp_rest(r) * vec_exp_power(shifted);
 }
 
 /* e^x for x <= 0, -infinity included; 0 where it would be below the normal numbers (x < -87). */
@@ -33,12 +41,16 @@ static INLINE vf vec_exp_negative(vf x)
     return vec_keep(~(x < -87.0f), vec_exp_inside(x));
 }
 
-/* s = 1 / (1 + e^x), the logistic function of -x, and slope = s (1 - s). */
-static INLINE vf vec_logistic_of_negative(vf x, vf *slope)
+/* s = 1 / (1 + e^-x), the logistic function, and slope = s (1 - s). e^-x is not rounded before 1 is added, and need not be: scaling by 2^k
+ * changes no bit, where it would, 1 + e^-x is 1. */
+static INLINE vf vec_logistic(vf x, vf *slope)
 {
-    x = vec_min(vec_set(89.0f), x); /* a NaN stays: min and max return x then */
-    x = vec_max(vec_set(-87.0f), x);
-    vf s = 1.0f / (1.0f + vec_exp_inside(x));
+    x = vec_max(vec_set(-89.0f), x); /* a NaN stays: min and max return x then */
+    x = vec_min(vec_set(87.0f), x);
+    vf shifted = vec_fma(x, vec_set(-exp_steps), vec_set(exp_shift)), k = shifted - exp_shift;
+    vf r = vec_fms(k, vec_set(-exp_step), x);
+    r = vec_fma(k, vec_set(-exp_step_rest), r);
+    vf s = 1.0f / vec_fma(vec_exp_rest(r), vec_exp_power(shifted), vec_set(1.0f));
     *slope = vec_fma(-s, s, s);
     return s;
 }
