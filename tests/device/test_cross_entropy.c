@@ -88,6 +88,12 @@ static void gradient_is_the_slope_of_the_loss(void **state)
         near(PT_F32, d[i], slope(row_loss, &row, &logits.value[i]), 1e-6, "dlogits", i);
 }
 
+/* More exponentials than a thread's scratch holds. */
+static void a_vocabulary_of_more_than_a_million_is_computed_twice(void **state)
+{
+    check_rows(PT_BF16, 1, (1 << 20) + 5, 2);
+}
+
 static void not_finite_logits_are_seen(void **state)
 {
     for (int turn = 0; turn < 60; turn++) {
@@ -100,6 +106,24 @@ static void not_finite_logits_are_seen(void **state)
         cross_entropy(1, PT_BF16, 1, vocab, vocab, vocab, 1, logits.data, target, loss, d);
         assert_false(isfinite(*loss));
         assert_false(isfinite(bf16_to_f32(d[*target])));
+        test_teardown(NULL);
+    }
+}
+
+/* Rounded by adding to its bits, this one would become -0. */
+static void no_gradient_of_a_row_with_any_nan_is_a_number(void **state)
+{
+    static const uint32_t bits = 0x7fffffff;
+    for (int turn = 0; turn < 60; turn++) {
+        int64_t vocab = 1 + random_below(200);
+        tensor logits = tensor_random(PT_F32, vocab, 0, 2);
+        memcpy((float *)logits.data + random_below(vocab), &bits, sizeof bits);
+        float *loss = test_alloc(sizeof *loss);
+        bf16 *d = test_alloc((size_t)vocab * 2);
+        cross_entropy(1, PT_BF16, 1, vocab, vocab, vocab, 1, logits.data, random_ids(1, vocab), loss, d);
+        assert_true(isnan(*loss));
+        for (int64_t i = 0; i < vocab; i++)
+            assert_true(isnan(bf16_to_f32(d[i])));
         test_teardown(NULL);
     }
 }
@@ -121,7 +145,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(loss_and_gradient_match_fp64),
         OP_TEST(gradient_is_the_slope_of_the_loss),
+        OP_TEST(a_vocabulary_of_more_than_a_million_is_computed_twice),
         OP_TEST(not_finite_logits_are_seen),
+        OP_TEST(no_gradient_of_a_row_with_any_nan_is_a_number),
         OP_TEST(logits_far_apart_neither_overflow_nor_vanish),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

@@ -6,8 +6,10 @@
  *     logits (fp32)   | 0 | 1 | 2 | 3 | 4 | 5 | ...
  *     dlogits (bf16)  |0|1|2|3| ...
  *
- * The target's logit is kept aside, since its element of dlogits is written last. If dlogits replace the logits, the second
- * pass leaves the exponentials in their place and the third reads them; otherwise the third computes them again, the same bits.
+ * The target's logit is kept aside, since its element of dlogits is written last. The second pass leaves the exponentials for the third:
+ * where the logits are if dlogits replace them, else in the thread's scratch. (Where that is too small the third computes them again,
+ * the same bits.) Both ask for half of the next row, the second pass also for where its results go, so that memory does not wait for
+ * computing.
  */
 #include "device/cpu/kernels/cross_entropy.h"
 #include "device/cpu/kernels/isa.h"
@@ -17,7 +19,13 @@
 
 enum { IGNORED = -100, MAX_VECS = 4 };
 
-typedef struct logits_row { const f32_at *x; float largest; } logits_row;
+typedef struct logits_row {
+    const f32_at *x, *next; /* the row after it */
+    const char *out;        /* its results, or NULL */
+    int64_t out_bytes;      /* of one */
+    float *kept;            /* for the exponentials, or NULL */
+    float largest;
+} logits_row;
 
 /* NaN is passed over here and found again in the sum. */
 static INLINE float row_largest(const f32_at *x, int64_t n)
@@ -43,31 +51,46 @@ static INLINE vf exponential(const void *ctx, int64_t i, int64_t lanes)
     return lanes < VEC_LANES ? vec_keep(first_lanes(lanes), e) : e;
 }
 
-/* Where dlogits replace the logits, their exponentials do so before, so that they are computed once. */
+static INLINE vf exponential_first(const void *ctx, int64_t i, int64_t lanes)
+{
+    const logits_row *r = ctx;
+    _mm_prefetch((const char *)(r->next + i), _MM_HINT_T1);
+    return exponential(ctx, i, lanes);
+}
+
 static INLINE vf exponential_kept(const void *ctx, int64_t i, int64_t lanes)
 {
     const logits_row *r = ctx;
+    _mm_prefetch((const char *)(r->next + i / 2), _MM_HINT_T1);
+    _mm_prefetch(r->out + i * r->out_bytes, _MM_HINT_T1);
     vf e = exponential(ctx, i, lanes);
-    f32_store((float *)r->x + i, e, lanes);
+    f32_store(r->kept + i, e, lanes);
     return e;
 }
 
 static INLINE vf exponential_read(const void *ctx, int64_t i, int64_t lanes)
 {
     const logits_row *r = ctx;
-    return f32_load(r->x + i, lanes);
+    return f32_load(r->kept + i, lanes);
 }
 
-static INLINE void gradient_row(pt_dtype type, sum_term term, const logits_row *r, float inverse, float scale, void *out, int64_t n)
+/* tame: nothing is NaN. */
+static INLINE void gradient_row(pt_dtype type, bool tame, sum_term term, const logits_row *r, float inverse, float scale, void *out,
+                                int64_t n)
 {
     int64_t i = 0;
+    for (; type == PT_BF16 && tame && i + 2 * VEC_LANES <= n; i += 2 * VEC_LANES) {
+        _mm_prefetch((const char *)(r->next + (n + i) / 2), _MM_HINT_T1);
+        vf first = term(r, i, VEC_LANES) * inverse * scale, second = term(r, i + VEC_LANES, VEC_LANES) * inverse * scale;
+        upper_store_two((uint16_t *)out + i, bf16_upper_tame(first), bf16_upper_tame(second));
+    }
     for (; i + VEC_LANES <= n; i += VEC_LANES)
         store(type, out, i, term(r, i, VEC_LANES) * inverse * scale, VEC_LANES);
     if (i < n)
         store(type, out, i, term(r, i, n - i) * inverse * scale, n - i);
 }
 
-static INLINE void row_of(pt_dtype type, const op_cross_entropy *o, int64_t row)
+static INLINE void row_of(pt_dtype type, const op_cross_entropy *o, int64_t row, int64_t next, float *scratch)
 {
     int64_t target = o->targets[row];
     void *out = o->dlogits ? at_mutable(type, o->dlogits, row * o->lddl) : NULL;
@@ -77,27 +100,30 @@ static INLINE void row_of(pt_dtype type, const op_cross_entropy *o, int64_t row)
             memset(out, 0, (size_t)o->vocab * dtype_bytes(type));
         return;
     }
-    logits_row r = {o->logits + row * o->ld, 0};
+    logits_row r = {.x = o->logits + row * o->ld, .next = o->logits + next * o->ld, .out = out, .out_bytes = dtype_bytes(type)};
+    if (out)
+        r.kept = out == r.x ? out : o->vocab * (int64_t)sizeof(float) <= POOL_SCRATCH_BYTES ? scratch : NULL;
     r.largest = row_largest(r.x, o->vocab);
-    const bool in_place = out == r.x;
     float wanted = r.x[target] - r.largest;
-    float sum = in_place ? row_sum(exponential_kept, &r, o->vocab) : row_sum(exponential, &r, o->vocab);
+    float sum = r.kept ? row_sum(exponential_kept, &r, o->vocab) : row_sum(exponential_first, &r, o->vocab);
     o->loss[row] = (float)log((double)sum) - wanted;
     if (!out)
         return;
     float inverse = 1.0f / sum;
-    if (in_place)
-        gradient_row(type, exponential_read, &r, inverse, o->scale, out, o->vocab);
+    if (!r.kept)
+        gradient_row(type, false, exponential, &r, inverse, o->scale, out, o->vocab);
+    else if (isnan(sum * o->scale))
+        gradient_row(type, false, exponential_read, &r, inverse, o->scale, out, o->vocab);
     else
-        gradient_row(type, exponential, &r, inverse, o->scale, out, o->vocab);
+        gradient_row(type, true, exponential_read, &r, inverse, o->scale, out, o->vocab);
     vf probability = vec_exp_negative(vec_set(wanted)) * inverse;
     store(type, out, target, (probability - 1.0f) * o->scale, 1);
 }
 
-void KERNEL(cross_entropy_row)(const op_cross_entropy *o, int64_t row)
+void KERNEL(cross_entropy_row)(const op_cross_entropy *o, int64_t row, int64_t next, float *scratch)
 {
     if (o->type == PT_BF16)
-        row_of(PT_BF16, o, row);
+        row_of(PT_BF16, o, row, next, scratch);
     else
-        row_of(PT_F32, o, row);
+        row_of(PT_F32, o, row, next, scratch);
 }

@@ -3,8 +3,10 @@
 #define PT_KERNEL_CROSS_ENTROPY_H
 
 #include "device/cpu/isa.h"
+#include "device/cpu/pool.h"
 #include "device/device.h"
 
-KERNELS(void, cross_entropy_row, (const op_cross_entropy *o, int64_t row))
+/* next: the row that the thread takes then. scratch: POOL_SCRATCH_BYTES */
+KERNELS(void, cross_entropy_row, (const op_cross_entropy *o, int64_t row, int64_t next, float *scratch))
 
 #endif
