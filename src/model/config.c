@@ -21,7 +21,7 @@
 /* Sizes beyond any model, and small enough that no product of those that occur passes 2^63. A row of MAX_WIDTH and a
  * head of MAX_HEAD_DIM are the largest whose tiles have room in a thread's scratch (device/cpu). */
 enum {
-    MAX_WIDTH = 1 << 19,
+    MAX_WIDTH = 1 << 17,
     MAX_HEADS = 4096,
     MAX_HEAD_DIM = 512,
     MAX_VOCAB = 1 << 24,
@@ -155,7 +155,7 @@ static int read_sizes(reader *r)
     if (!status)
         status = read_size(r, &a->layers, MODEL_MAX_LAYERS, &c->layers);
     if (!status)
-        status = read_size(r, &a->ffn, 16 * MAX_WIDTH, &c->ffn);
+        status = read_size(r, &a->ffn, 64 * MAX_WIDTH, &c->ffn);
     if (!status)
         status = read_size(r, &a->positions, MAX_POSITIONS, &c->max_positions);
     if (!status)

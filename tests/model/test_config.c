@@ -239,8 +239,8 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'llama', 'vocab_size': 99999999999}", "vocab_size", "99999999999"},
     {"{'model_type': 'llama', 'head_dim': 514}", "head_dim", "512"},
     {"{'model_type': 'gpt2', 'n_embd': 1028, 'n_head': 2}", "n_head", "512"},
-    {"{'model_type': 'llama', 'hidden_size': 524290}", "hidden_size", "524288"},
-    {"{'model_type': 'llama', 'hidden_size': 524288, 'intermediate_size': 8388608, 'num_attention_heads': 4096,"
+    {"{'model_type': 'llama', 'hidden_size': 131074}", "hidden_size", "131072"},
+    {"{'model_type': 'llama', 'hidden_size': 131072, 'intermediate_size': 8388608, 'num_attention_heads': 4096,"
      " 'head_dim': 512, 'num_hidden_layers': 512}", "parameters", "1e+15"},
     {"{'model_type': 'gpt2', 'n_embd': 770}", "n_embd", "770"},
     {"{'model_type': 'gpt2', 'n_embd': 768, 'hidden_size': 1024}", "hidden_size", "1024"},
