@@ -227,13 +227,15 @@ int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, voi
 {
     *a = (area){.b = b, .tier = t, .bytes = area_bytes(b, layout, arg)};
     char need[32], have[32];
-    uint64_t budget = b->r->budget[t];
-    if (a->bytes > budget)
+    device *d = b->r->device;
+    const uint64_t budget = b->r->budget[t];
+    if (a->bytes > budget) {
+        b->needs[t] = a->bytes;
         return pt_fail(e, PT_DOES_NOT_FIT, "measuring %s takes %s of %s memory and the budget is %s: give "
                        "--%s-memory %llu or more", what, size_format(need, a->bytes), tier_names[t], size_format(have, budget),
                        tier_names[t], (unsigned long long)a->bytes);
+    }
     void *base;
-    device *d = a->b->r->device;
     int failed = d->table->memory_open(d, kind_of(a), a->bytes, &base, e);
     if (failed)
         return failed;

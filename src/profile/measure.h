@@ -47,6 +47,7 @@ typedef struct bench {
     const profile_request *r;
     queue *compute; /* with as many threads as training uses */
     char *staging;  /* the patterns, in host memory */
+    uint64_t needs[TIERS]; /* of what was refused last, 0: nothing was */
 } bench;
 
 int bench_open(bench *b, const profile_request *r, pt_error *e);

@@ -202,6 +202,7 @@ int profile_get(const profile_request *r, profile_result *out, pt_error *e)
     if (failed)
         return failed;
     failed = r->file ? get_file(&b, out, e) : get_measured(&b, out, e);
+    memcpy(out->needs, b.needs, sizeof out->needs);
     bench_close(&b);
     name_it(r, out);
     out->seconds = clock_s() - start;

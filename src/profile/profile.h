@@ -53,6 +53,7 @@ typedef struct profile_result {
     profile_check update_host;  /* the same on the host */
     profile_check to_device, from_device, read, write; /* one transfer, by bytes */
     char fingerprint[32];       /* of what it was made for */
+    uint64_t needs[TIERS];      /* where it does not fit: what the block takes that was to be measured */
 } profile_result;
 
 /* PT_DOES_NOT_FIT: a block is larger than the budget. A `file` that is for something else, or whose checks take more than

@@ -65,18 +65,24 @@ static void choose(const budget_request *r, const findings *f, bool host_tier, u
 
 /* ---- refusing ---- */
 
-/* Whatever of the tiers lies in RAM has to be free there together; the sum may pass 2^64. */
+static void tell_missing(const budget_request *r, uint64_t bytes)
+{
+    if (r->missing_bytes)
+        *r->missing_bytes = bytes;
+}
+
+/* Whatever of the tiers lies in RAM has to be free there together; the sum of budgets may pass 2^64. */
 static int check_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], pt_error *e)
 {
     char list[160] = "", where[320] = "", size[32];
-    uint64_t left = f->m.memory_free_bytes;
-    bool fits = true;
+    const uint64_t most = (uint64_t)1 << 61; /* of a tier; so that their sum is a number */
+    uint64_t left = f->m.memory_free_bytes, missing = 0;
     int named = 0;
     for (int t = 0; t < TIERS; t++) {
         bool in_ram = t == TIER_HOST || (t == TIER_DEVICE ? !f->gpu : f->disk_in_ram);
         if (!in_ram || !budget[t])
             continue;
-        fits = fits && budget[t] <= left;
+        missing += less(budget[t], left) < most ? less(budget[t], left) : most;
         left = less(left, budget[t]);
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s--%s-memory%s %s", named ? ", " : "", tier_names[t], named ? "" : " is",
@@ -85,8 +91,9 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
     }
     if (f->disk_in_ram && budget[TIER_DISK])
         snprintf(where, sizeof where, "; %.200s lies in RAM: give a --disk-path on a real disk", r->disk_path);
-    return fits ? 0 : pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free: lower %s, or end other programs%s", list,
-                              size_format(size, f->m.memory_free_bytes), named > 1 ? "them" : "it", where);
+    tell_missing(r, missing);
+    return !missing ? 0 : pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free: lower %s, or end other programs%s", list,
+                                  size_format(size, f->m.memory_free_bytes), named > 1 ? "them" : "it", where);
 }
 
 static int check_disk(const budget_request *r, const findings *f, pt_error *e)
@@ -94,6 +101,7 @@ static int check_disk(const budget_request *r, const findings *f, pt_error *e)
     char asked[32], have[32], margin[32];
     if (!r->asked[TIER_DISK] || r->asked[TIER_DISK] == PT_AUTO || r->asked[TIER_DISK] <= f->disk_bytes)
         return 0;
+    tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
     return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s: lower it (left out, it leaves %s of "
                    "them to other files), make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
                    size_format(have, f->disk_bytes), r->disk_path, size_format(margin, MACHINE_DISK_MARGIN));
@@ -103,6 +111,7 @@ static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e
 {
     const device_info *gpu = &r->device->info;
     char asked[32], have[32];
+    tell_missing(r, less(device_bytes, gpu->memory_free_bytes));
     if (device_bytes > gpu->memory_free_bytes)
         return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free: lower it, or end "
                        "what else runs there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes), gpu->name);

@@ -26,6 +26,7 @@ typedef struct budget_request {
     const machine *machine; /* NULL: this one, as it is now */
     void (*notice)(void *arg, const char *sentence); /* what a user should know; may be NULL */
     void *arg;
+    uint64_t *missing_bytes; /* where it does not fit: set to what is missing, else to 0; may be NULL */
 } budget_request;
 
 enum { BUDGETS_WHY_BYTES = 320 };

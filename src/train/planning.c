@@ -72,7 +72,7 @@ int planning_budgets(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
     const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path, p->device, .notice = o->notice,
-                              .arg = o->arg};
+                              .arg = o->arg, .missing_bytes = &p->missing_bytes};
     bool host_tier;
     uint64_t here[TIERS];
     if (p->from_file)
@@ -138,6 +138,9 @@ static int measure(planning *p, bool transfers, pt_error *e)
                                    .file = o->profile_file, .progress = o->progress, .notice = o->notice, .arg = o->arg};
     memcpy(p->request.budget, p->budget, sizeof p->request.budget);
     int failed = profile_get(&p->request, &p->profile, e);
+    for (int t = 0; t < TIERS && failed == PT_DOES_NOT_FIT; t++) /* measuring may need more than the most economical plan */
+        if (p->profile.needs[t] > p->result.least[t])
+            p->result.least[t] = p->profile.needs[t];
     if (failed)
         return failed;
     p->profiled = true;

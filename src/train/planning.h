@@ -30,6 +30,7 @@ typedef struct planning {
     char machine_path[MACHINE_PATH_BYTES];
     bool host_tier;
     uint64_t budget[TIERS];
+    uint64_t missing_bytes;          /* that the budgets lack before there is any plan */
     char room[BUDGETS_WHY_BYTES];    /* what is free, or in the machine file, and which margins are left; for people */
     profile_request request;
     profile_result profile;          /* its costs are used, whatever they come from */

@@ -170,6 +170,53 @@ static void what_does_not_fit_says_what_is_missing_and_that_makes_it_fit(void **
     json_decref(o);
 }
 
+/* 3, and what is missing is more than nothing: the budget of the device that it says would do, "" where it names none. */
+static const char *refused(words options, words more, json_int_t *missing)
+{
+    static char option[32];
+    assert_int_equal(plan_with(options, more), 3);
+    json_t *o = printed();
+    option[0] = 0;
+    sscanf(json_string_value(json_object_get(o, "smallest_change")), "--device-memory %31s", option);
+    *missing = json_integer_value(json_object_get(o, "missing_bytes"));
+    assert_true(*missing > 0);
+    json_decref(o);
+    return option;
+}
+
+/* Measuring this model takes more of the device than the most economical plan, one part of it after another. */
+static void what_measuring_lacks_is_missing_too(void **state)
+{
+    (void)state;
+    const char *cache = getenv("XDG_CACHE_HOME");
+    char kept[500];
+    snprintf(kept, sizeof kept, "%s", cache ? cache : "");
+    assert_int_equal(setenv("XDG_CACHE_HOME", scratch_path("no-profile-yet"), 1), 0);
+    words step = WORDS("--model", fixture("llama"), "--seq-len", "8", "--batch-size", "1", "--quiet", "--host-memory", "64MiB", "--json");
+    char least[32];
+    json_int_t missing;
+    snprintf(least, sizeof least, "%s", refused(step, WORDS("--device-memory", "1"), &missing));
+    assert_true(missing == atoll(least) - 1);
+    int refusals = 0;
+    for (; plan_with(step, WORDS("--device-memory", least)) && refusals < 5; refusals++) {
+        const char *more = refused(step, WORDS("--device-memory", least), &missing);
+        assert_non_null(strstr(text_of(scratch_path("err")), "measuring "));
+        assert_true(missing == atoll(more) - atoll(least));
+        snprintf(least, sizeof least, "%s", more);
+    }
+    assert_in_range(refusals, 1, 4);
+    assert_int_equal(cache ? setenv("XDG_CACHE_HOME", kept, 1) : unsetenv("XDG_CACHE_HOME"), 0);
+}
+
+static void more_than_is_free_is_missing(void **state)
+{
+    (void)state;
+    json_int_t missing[2];
+    assert_string_equal(refused(small(), WORDS("--device-memory", "1000TiB", "--json"), &missing[0]), "");
+    assert_string_equal(refused(small(), WORDS("--device-memory", "1001TiB", "--json"), &missing[1]), "");
+    assert_true(missing[1] - missing[0] > (json_int_t)1 << 39 && missing[1] - missing[0] < (json_int_t)1 << 41);
+}
+
 static void what_does_not_fit_names_the_largest_step_that_does(void **state)
 {
     (void)state;
@@ -431,6 +478,8 @@ int main(void)
         cmocka_unit_test(the_screen_fits_a_terminal),
         cmocka_unit_test(train_follows_the_plan_that_was_printed),
         cmocka_unit_test(what_does_not_fit_says_what_is_missing_and_that_makes_it_fit),
+        cmocka_unit_test(what_measuring_lacks_is_missing_too),
+        cmocka_unit_test(more_than_is_free_is_missing),
         cmocka_unit_test(what_does_not_fit_names_the_largest_step_that_does),
         cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),
         cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),

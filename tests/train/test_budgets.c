@@ -21,6 +21,7 @@ typedef struct choice {
     uint64_t budget[TIERS];
     bool host_tier;
     char why[BUDGETS_WHY_BYTES], noted[1024];
+    uint64_t missing;
     machine m;
     device gpu;
     pt_error e;
@@ -32,7 +33,7 @@ static void note(void *arg, const char *sentence) { snprintf(arg, 1024, "%s", se
 static int choose(choice *c, uint64_t device, uint64_t host, uint64_t disk)
 {
     c->m = probe();
-    c->r = (budget_request){{device, host, disk}, c->r.disk_path, c->r.device, &c->m, note, c->noted};
+    c->r = (budget_request){{device, host, disk}, c->r.disk_path, c->r.device, &c->m, note, c->noted, &c->missing};
     c->e = (pt_error){0};
     c->noted[0] = 0;
     return budgets_choose(&c->r, c->budget, &c->host_tier, c->why, &c->e);
@@ -97,11 +98,15 @@ static void what_is_asked_for_is_given_as_long_as_it_is_free(void **state)
     chosen(&c, mib(9000), PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9000) && !c.host_tier);
     assert_string_equal(c.why, "");
+    assert_int_equal(c.missing, 0);
     refused(&c, mib(9000) + 1, PT_AUTO, 0, "--device-memory is 8.79 GiB, and only 8.79 GiB are free: lower it");
+    assert_int_equal(c.missing, 1);
     chosen(&c, mib(4000), mib(5000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000) && c.host_tier);
     refused(&c, mib(4000), mib(5000) + 1, 0, "--device-memory is 3.91 GiB, --host-memory 4.88 GiB, and only 8.79 GiB are free: lower them");
-    refused(&c, mib(4000), UINT64_MAX - 5, 0, "--host-memory");
+    assert_int_equal(c.missing, 1);
+    refused(&c, UINT64_MAX - 5, UINT64_MAX - 5, 0, "--host-memory");
+    assert_true(c.missing > mib(9000) && c.missing < INT64_MAX);
     chosen(&c, PT_AUTO, mib(5000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800 - 5000) && c.budget[TIER_HOST] == mib(5000));
     chosen(&c, PT_AUTO, 0, 0);
@@ -123,6 +128,7 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     assert_true(c.budget[TIER_DEVICE] == mib(8000 - 512) && c.budget[TIER_HOST] == mib(9000));
     chosen(&c, mib(8000), PT_AUTO, 0); /* not out of RAM */
     refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU");
+    assert_int_equal(c.missing, 1);
     refused(&c, PT_AUTO, mib(9000) + 1, 0, "--host-memory is 8.79 GiB, and only 8.79 GiB are free");
     assert_int_equal(choose(&c, PT_AUTO, 0, 0), PT_USAGE);
     assert_non_null(strstr(c.e.text, "--host-memory 0"));
@@ -150,6 +156,7 @@ static void of_a_disk_one_gibibyte_is_left(void **state)
     assert_true(c.budget[TIER_DISK] == has - margin && c.budget[TIER_DEVICE] == mib(9000 - 800));
     assert_string_equal(c.noted, "");
     refused(&c, PT_AUTO, PT_AUTO, has + margin, "--disk-memory is ");
+    assert_in_range(c.missing, margin - change, margin + change);
     assert_true(strstr(c.e.text, scratch) && strstr(c.e.text, "are free") && strstr(c.e.text, "1.00 GiB"));
     assert_non_null(strstr(c.e.text, "--disk-path"));
 }
