@@ -228,6 +228,7 @@ typedef struct device_info {
     char name[64], arithmetic[128];
     int threads;
     bool host_addressable;                     /* MEMORY_DEVICE is RAM: there need be no host tier */
+    uint64_t threads_bytes;                    /* RAM beside all arenas that its threads need, of what more of them need than a few */
     uint64_t memory_bytes, memory_free_bytes;  /* when it was opened; where device memory is RAM, profile/machine.h knows better */
 } device_info;
 

@@ -214,7 +214,7 @@ static int check_memory(const pt_generator *g, int64_t context, pt_error *e)
                    "--max-new-tokens, or give --device-memory %llu",
                    size_format(weights, (uint64_t)g->model->parameters * dtype_bytes(g->type)), (long long)context,
                    size_format(need, bytes), size_format(have, g->budget), g->type == PT_F32 ? "use --dtype bf16, " : "",
-                   (unsigned long long)bytes);
+                   (unsigned long long)(bytes + g->device->info.threads_bytes));
 }
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(arg, "loading", done, total); }

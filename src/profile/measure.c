@@ -228,12 +228,12 @@ int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, voi
     *a = (area){.b = b, .tier = t, .bytes = area_bytes(b, layout, arg)};
     char need[32], have[32];
     device *d = b->r->device;
-    const uint64_t budget = b->r->budget[t];
+    const uint64_t budget = b->r->budget[t], ask = a->bytes + (t == TIER_DEVICE ? d->info.threads_bytes : 0);
     if (a->bytes > budget) {
         b->needs[t] = a->bytes;
         return pt_fail(e, PT_DOES_NOT_FIT, "measuring %s takes %s of %s memory and the budget is %s: give "
                        "--%s-memory %llu or more", what, size_format(need, a->bytes), tier_names[t], size_format(have, budget),
-                       tier_names[t], (unsigned long long)a->bytes);
+                       tier_names[t], (unsigned long long)ask);
     }
     void *base;
     int failed = d->table->memory_open(d, kind_of(a), a->bytes, &base, e);

@@ -190,7 +190,7 @@ void search_smallest_change(const search_input *in, const uint64_t least[TIERS],
     for (int t = 0; t < TIERS; t++)
         if (least[t] > in->budget[t] && used < n)
             used += (size_t)snprintf(out + used, n - used, "%s--%s-memory %llu", used ? " " : "", tier_names[t],
-                                     (unsigned long long)least[t]);
+                                     (unsigned long long)(least[t] + (t == TIER_DEVICE ? in->threads_bytes : 0)));
 }
 
 /* What the tiers that are too small would need. */
@@ -209,11 +209,13 @@ static void list_missing(const search_input *in, const uint64_t least[TIERS], ch
 
 int least_refuse(space *s, const priced *least, pt_error *e)
 {
-    char tiers[256], options[160];
+    char tiers[256], options[160], size[32], threads[80] = "";
     list_missing(s->in, least->bytes, tiers, sizeof tiers);
     search_smallest_change(s->in, least->bytes, options, sizeof options);
     if (!options[0])
         return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the tiers together are too small; raise --device-memory or --disk-memory");
-    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the most economical plan needs %s; give %s%s", tiers, options,
+    if (s->in->threads_bytes && least->bytes[TIER_DEVICE] > s->in->budget[TIER_DEVICE])
+        snprintf(threads, sizeof threads, " (%s of the device's for the threads)", size_format(size, s->in->threads_bytes));
+    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the most economical plan needs %s; give %s%s%s", tiers, options, threads,
                    s->in->training ? "" : ", or lower --seq-len");
 }

@@ -11,6 +11,7 @@ typedef struct search_input {
     const step_shape *shape;
     const costs *costs;
     uint64_t budget[TIERS];
+    uint64_t threads_bytes; /* that a device budget has to have besides (device.h); for advice only */
     bool training;        /* false: weights only, SCHEDULE_EVAL is what is priced */
     bool clipping;        /* gradients wait for the global norm */
     bool host_tier;

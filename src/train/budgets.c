@@ -154,6 +154,23 @@ static void notice_disk(const budget_request *r, const findings *f)
     r->notice(r->arg, sentence);
 }
 
+/* ---- threads ---- */
+
+/* What many of them need is no arena's. */
+static void leave_to_threads(const budget_request *r, uint64_t budget[TIERS], char why[BUDGETS_WHY_BYTES])
+{
+    const uint64_t bytes = r->device ? r->device->info.threads_bytes : 0;
+    char size[32];
+    if (!bytes)
+        return;
+    tell_missing(r, less(bytes, budget[TIER_DEVICE]));
+    budget[TIER_DEVICE] = less(budget[TIER_DEVICE], bytes);
+    size_t used = why ? strlen(why) : 0;
+    if (why)
+        snprintf(why + used, BUDGETS_WHY_BYTES - used, "%s%s of device memory left to %d threads", used ? "; " : "", size_format(size, bytes),
+                 r->device->info.threads);
+}
+
 /* ---- all ---- */
 
 int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, char why[BUDGETS_WHY_BYTES], pt_error *e)
@@ -170,7 +187,11 @@ int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_t
     failed = check_disk(r, &f, e);
     if (!failed && f.gpu)
         failed = check_gpu(r, budget[TIER_DEVICE], e);
-    return failed ? failed : check_ram(r, &f, budget, e);
+    if (!failed)
+        failed = check_ram(r, &f, budget, e);
+    if (!failed)
+        leave_to_threads(r, budget, why);
+    return failed;
 }
 
 static uint64_t margin_of_machine(const machine_spec *x, tier t)

@@ -9,7 +9,8 @@
  *
  * A budget is a limit for a tier's arena. What a process needs beside its arenas lives in the margin, or, where a
  * budget was asked for, in what is free beyond it: program and libraries, tokenizer and data, the batch on its way to
- * the device (20 bytes a token), 4 MiB of scratch for each compute thread. Less than 96 MiB in all on a few cores.
+ * the device (20 bytes a token), scratch space and stack of each compute thread. That is less than 96 MiB with up to 8 threads; what
+ * more threads need (device_info.threads_bytes) is taken from the device's budget, so that it is with any number of them.
  */
 #ifndef PT_BUDGETS_H
 #define PT_BUDGETS_H
@@ -26,7 +27,7 @@ typedef struct budget_request {
     const machine *machine; /* NULL: this one, as it is now */
     void (*notice)(void *arg, const char *sentence); /* what a user should know; may be NULL */
     void *arg;
-    uint64_t *missing_bytes; /* where it does not fit: set to what is missing, else to 0; may be NULL */
+    uint64_t *missing_bytes; /* what does not fit, or what threads need beyond what was asked for, is put there, else 0; may be NULL */
 } budget_request;
 
 enum { BUDGETS_WHY_BYTES = 320 };

@@ -47,7 +47,8 @@ static int check_budgets(const executor *x, pt_error *e)
         if (x->bytes[t] > x->o.budget[t])
             return pt_fail(e, PT_DOES_NOT_FIT, "the plan needs %s of %s memory, loading and saving included, and the budget is %s: give "
                            "--%s-memory %llu, or plan again", size_format(need, x->bytes[t]), tier_names[t],
-                           size_format(have, x->o.budget[t]), tier_names[t], (unsigned long long)x->bytes[t]);
+                           size_format(have, x->o.budget[t]), tier_names[t],
+                           (unsigned long long)(x->bytes[t] + (t == TIER_DEVICE ? x->o.device->info.threads_bytes : 0)));
     return 0;
 }
 

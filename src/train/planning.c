@@ -194,7 +194,7 @@ static int price_plan(planning *p, pt_error *e)
             char need[32], have[32];
             return pt_fail(e, PT_DOES_NOT_FIT, "%s needs %s of %s memory and the budget is %s: give --%s-memory %llu, or leave --plan out",
                            p->o->plan_file, size_format(need, c->bytes[t]), tier_names[t], size_format(have, p->budget[t]), tier_names[t],
-                           (unsigned long long)c->bytes[t]);
+                           (unsigned long long)(c->bytes[t] + (t == TIER_DEVICE ? p->search.threads_bytes : 0)));
         }
     return pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit: leave --plan out", p->o->plan_file);
 }
@@ -239,7 +239,8 @@ int planning_make(planning *p, pt_error *e)
         failed = planning_budgets(p, e);
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .host_tier = p->host_tier, .evaluates = p->evaluates,
-                               .micro_batch = o->micro_batch, .threads = machine_threads(o->threads)};
+                               .micro_batch = o->micro_batch, .threads = machine_threads(o->threads),
+                               .threads_bytes = p->device ? p->device->info.threads_bytes : 0};
     memcpy(p->search.budget, p->budget, sizeof p->search.budget);
     costs_init(&p->profile.costs); /* nothing is known yet */
     p->profile.costs.kinds_n = 1;

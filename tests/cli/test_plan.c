@@ -217,6 +217,31 @@ static void more_than_is_free_is_missing(void **state)
     assert_true(missing[1] - missing[0] > (json_int_t)1 << 39 && missing[1] - missing[0] < (json_int_t)1 << 41);
 }
 
+/* What they need is taken from the device's budget, and what is advised has it. */
+static void many_threads_have_their_part_of_the_device(void **state)
+{
+    (void)state;
+    json_int_t missing;
+    char option[32];
+    assert_int_equal(plan_with(small(), WORDS("--threads", "8", "--json")), 0);
+    json_t *few = printed();
+    assert_true(number(few, "predicted", "threads_bytes") == 0);
+    json_decref(few);
+    snprintf(option, sizeof option, "%s", refused(small(), WORDS("--threads", "24", "--device-memory", "1MiB", "--json"), &missing));
+    assert_true(missing + (1 << 20) == atoll(option));
+    assert_int_equal(plan_with(small(), WORDS("--threads", "24", "--json", "--device-memory", option)), 0);
+    json_t *many = printed();
+    double threads = number(many, "predicted", "threads_bytes");
+    assert_true(threads >= 16 << 22 && tier_number(many, "budget_bytes", "device") + threads == atof(option));
+    assert_true(tier_number(many, "peak_bytes", "device") <= tier_number(many, "budget_bytes", "device"));
+    snprintf(option, sizeof option, "%.0f", tier_number(many, "peak_bytes", "device") + threads - 1);
+    pt_error e = {0};
+    assert_int_equal(file_write_json(scratch_path("planned.json"), json_object_get(many, "plan"), &e), 0);
+    json_decref(many);
+    words given = WORDS("--plan", scratch_path("planned.json"), "--threads", "24", "--device-memory", option);
+    check_refusal("one byte too few for a plan", plan_with(small(), given), 3, WORDS("planned.json", "--device-memory"));
+}
+
 static void what_does_not_fit_names_the_largest_step_that_does(void **state)
 {
     (void)state;
@@ -480,6 +505,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_says_what_is_missing_and_that_makes_it_fit),
         cmocka_unit_test(what_measuring_lacks_is_missing_too),
         cmocka_unit_test(more_than_is_free_is_missing),
+        cmocka_unit_test(many_threads_have_their_part_of_the_device),
         cmocka_unit_test(what_does_not_fit_names_the_largest_step_that_does),
         cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),
         cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),

@@ -134,6 +134,23 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     assert_non_null(strstr(c.e.text, "--host-memory 0"));
 }
 
+static void what_many_threads_need_is_no_part_of_the_devices_budget(void **state)
+{
+    (void)state;
+    device cpu = {.info = {.threads = 64, .host_addressable = true, .threads_bytes = mib(240)}};
+    choice c = {.r.device = &cpu};
+    put_machine(16000, 9000);
+    chosen(&c, PT_AUTO, mib(5000), 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800 - 5000 - 240) && c.budget[TIER_HOST] == mib(5000));
+    assert_non_null(strstr(c.why, "left to other programs; 240.00 MiB of device memory left to 64 threads"));
+    chosen(&c, mib(9000), PT_AUTO, 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 240));
+    assert_string_equal(c.why, "240.00 MiB of device memory left to 64 threads");
+    assert_int_equal(c.missing, 0);
+    chosen(&c, mib(100), PT_AUTO, 0);
+    assert_true(c.budget[TIER_DEVICE] == 0 && c.missing == mib(140));
+}
+
 /* ---- the disk ---- */
 
 /* Others may write meanwhile. */
@@ -248,6 +265,7 @@ int main(void)
         TEST(a_groups_limit_is_what_the_margin_is_taken_from),
         TEST(what_is_asked_for_is_given_as_long_as_it_is_free),
         TEST(a_gpu_has_memory_and_a_margin_of_its_own),
+        TEST(what_many_threads_need_is_no_part_of_the_devices_budget),
         TEST(of_a_disk_one_gibibyte_is_left),
         TEST(a_disk_that_is_not_to_be_used_is_not_looked_at),
         TEST(a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram),

@@ -6,6 +6,7 @@
  */
 #include "device/cpu/isa.h"
 #include "device/cpu/matmul.h"
+#include "device/cpu/pool.h"
 #include "device/cpu/queue.h"
 #include "device/populate.h"
 
@@ -111,6 +112,14 @@ static int threads_allowed(void)
     return sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : CPU_COUNT(&allowed);
 }
 
+/* What every process may take beside its arenas (train/budgets.h) has room for so many threads and a large tokenizer. */
+enum { FEW_THREADS = 8 };
+
+static uint64_t beyond_few_threads(int threads)
+{
+    return threads > FEW_THREADS ? (uint64_t)(threads - FEW_THREADS) * POOL_THREAD_BYTES : 0;
+}
+
 int device_cpu_open(const device_options *o, device **out, pt_error *e)
 {
     *out = NULL;
@@ -128,6 +137,7 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
     const char *bf16_by = cpu_has_amx() ? " amx" : cpu_gains_by_bf16() ? " bf16" : "";
     snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d%s, matmul %s", cpu_isa(), bf16_by, matmul);
     info->threads = o->threads ? o->threads : threads_allowed();
+    info->threads_bytes = beyond_few_threads(info->threads);
     info->host_addressable = true;
     info->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     info->memory_free_bytes = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);

@@ -147,6 +147,19 @@ void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg)
     pool_finish(p);
 }
 
+/* The usual 8 MiB of stack have room for huge pages, of which the first touch would take one: 2 MiB for a few KiB. */
+static int worker_start(worker *w)
+{
+    pthread_attr_t attr;
+    int code = pthread_attr_init(&attr);
+    if (code)
+        return code;
+    pthread_attr_setstacksize(&attr, POOL_STACK_BYTES);
+    code = pthread_create(&w->thread, &attr, worker_main, w);
+    pthread_attr_destroy(&attr);
+    return code;
+}
+
 int pool_open(int threads, pool **out, pt_error *e)
 {
     *out = NULL;
@@ -169,7 +182,7 @@ int pool_open(int threads, pool **out, pt_error *e)
         worker *w = &p->workers[i];
         w->pool = p;
         w->index = i;
-        int code = pthread_create(&w->thread, NULL, worker_main, w);
+        int code = worker_start(w);
         if (code) {
             p->started = i - 1;
             pool_close(p);

@@ -14,7 +14,11 @@
 typedef struct pool pool;
 typedef void (*pool_fn)(void *arg, int64_t tile, int thread);
 
-enum { POOL_SCRATCH_BYTES = 4 << 20 }; /* per thread, 64-byte aligned, contents undefined when an op begins */
+enum {
+    POOL_SCRATCH_BYTES = 4 << 20, /* per thread, 64-byte aligned, contents undefined when an op begins */
+    POOL_STACK_BYTES = 1 << 20,   /* per worker; of which it touches some KiB */
+    POOL_THREAD_BYTES = POOL_SCRATCH_BYTES + (256 << 10) /* what a thread takes of the RAM, with what libraries keep for it */
+};
 
 /* threads - 1 workers are started; the caller of pool_run is the last one. */
 int pool_open(int threads, pool **out, pt_error *e);

@@ -1,0 +1,117 @@
+/* The memory of a whole process that trains: what its plan says and 96 MiB at most, with any number of threads. */
+#include "base/json.h"
+#include "io/files.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <sys/resource.h>
+
+#include "io/scratch.h"
+#include "program.h"
+
+#define MIB ((json_int_t)1 << 20)
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* So wide that packed weights take a part of each thread's scratch space, whichever threads compute. */
+static const char wide[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": 8192, \"num_hidden_layers\": 1,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-05,"
+    " \"hidden_act\": \"silu\", \"tie_word_embeddings\": false, \"bos_token_id\": 1, \"eos_token_id\": 2}";
+
+enum { STEPS = 3, BATCH = 4, SEQ_LEN = 128, IDS = STEPS * BATCH * SEQ_LEN + 1 };
+
+static void put_inputs(void)
+{
+    static uint16_t ids[64 + IDS];
+    memcpy(ids, "\x93NUMPY\x01\0\x76\0", 10);
+    snprintf((char *)ids + 10, 119, "%-117s\n", "{'descr': '<u2', 'fortran_order': False, 'shape': (1537,), }");
+    for (int i = 0; i < IDS; i++)
+        ids[64 + i] = (uint16_t)(i * 37 % 512);
+    assert_int_equal(IDS, 1537);
+    scratch_put("ids.npy", ids, sizeof ids);
+    scratch_put("config.json", wide, sizeof wide - 1);
+}
+
+/* The most that the process ever had in RAM goes to *peak. */
+static int run(const char *command, const char *threads, const char *budget, const char *const *more, json_int_t *peak)
+{
+    arguments a = {0};
+    struct rusage use;
+    int status;
+    add_argument(&a, command);
+    add_arguments(&a, WORDS("--model", scratch, "--quiet", "--device", "cpu", "--batch-size", "4", "--seq-len", "128", "--disk-memory",
+                            "1GiB", "--disk-path", scratch, "--threads", threads, "--device-memory", budget));
+    add_arguments(&a, more);
+    pid_t child = program_start(&a, scratch_path("out"), scratch_path("err"));
+    assert_true(wait4(child, &status, 0, &use) == child && WIFEXITED(status));
+    *peak = (json_int_t)use.ru_maxrss * 1024;
+    return WEXITSTATUS(status);
+}
+
+static json_t *read_json(const char *path)
+{
+    pt_error e = {0};
+    json_t *o;
+    if (json_file_load(path, 0, &o, &e))
+        fail_msg("%s", e.text);
+    return o;
+}
+
+/* The least budget that a plan fits. */
+static void find_least(const char *threads, char least[32])
+{
+    json_int_t peak;
+    if (run("plan", threads, "1", WORDS("--json"), &peak) != 3)
+        fail_msg("%s threads: %s", threads, text_of(scratch_path("err")));
+    json_t *o = read_json(scratch_path("out"));
+    assert_int_equal(sscanf(json_string_value(json_object_get(o, "smallest_change")), "--device-memory %30s", least), 1);
+    assert_true(json_integer_value(json_object_get(o, "missing_bytes")) == atoll(least) - 1);
+    json_decref(o);
+}
+
+/* Trains within the budget, which has room for what is planned and for what many threads need. */
+static void check_within(const char *threads, const char *budget, json_int_t budget_bytes)
+{
+    char out[200], path[240];
+    json_int_t peak;
+    snprintf(out, sizeof out, "%s/run-%s-%s", scratch, threads, budget);
+    if (run("train", threads, budget, WORDS("--data", scratch_path("ids.npy"), "--steps", "3", "--init", "random", "--out", out), &peak))
+        fail_msg("%s threads in %s: %s", threads, budget, text_of(scratch_path("err")));
+    snprintf(path, sizeof path, "%s/summary.json", out);
+    json_t *o = read_json(path), *device = json_object_get(json_object_get(o, "memory_bytes"), "device");
+    assert_true(json_is_integer(json_object_get(o, "threads_bytes")));
+    json_int_t of_threads = json_integer_value(json_object_get(o, "threads_bytes"));
+    json_int_t planned = json_integer_value(json_object_get(device, "predicted")) + of_threads;
+    assert_true((of_threads > 0) == (atoi(threads) > 8));
+    assert_true(json_integer_value(json_object_get(device, "budget")) + of_threads == budget_bytes && planned <= budget_bytes);
+    if (peak > planned + 96 * MIB)
+        fail_msg("%s threads in %s: %lld bytes in RAM, and %lld are planned", threads, budget, (long long)peak, (long long)planned);
+    json_decref(o);
+}
+
+static void a_process_takes_what_is_planned_and_little_more_with_any_number_of_threads(void **state)
+{
+    (void)state;
+    static const char *const threads[] = {"2", "32"};
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    skip(); /* their shadow memory is more */
+#endif
+    put_inputs();
+    for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
+        char least[32];
+        find_least(threads[i], least);
+        check_within(threads[i], least, atoll(least));
+        check_within(threads[i], "1GiB", 1024 * MIB);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_takes_what_is_planned_and_little_more_with_any_number_of_threads),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
