@@ -112,6 +112,14 @@ int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
     return failed;
 }
 
+bool blocks_suffice(bench *b, uint64_t within_bytes)
+{
+    profile_request r = *b->r;
+    bench before = {.r = &r};
+    r.budget[TIER_DEVICE] = within_bytes;
+    return within_bytes >= b->r->budget[TIER_DEVICE] || (layer_suffices(b, &before) && embed_finish_suffices(b, &before));
+}
+
 int measure_rates(bench *b, profile_result *p, pt_error *e)
 {
     costs *c = &p->costs;

@@ -253,17 +253,30 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
     return 0;
 }
 
-int measure_embed_finish(bench *b, double seconds, cost_curve *out, pt_error *e)
+/* The largest that fits: fewer streams first. */
+static embed_finish embed_finish_that_fits(bench *b)
 {
     const int64_t most = 16 << 20; /* elements */
     embed_finish y = {.model = b->r->model, .shape = b->r->shape, .units = b->r->shape->units_n};
     const model_config *c = &y.model->config;
-    area a;
     y.rows = c->vocab * c->hidden < most ? c->vocab : most / c->hidden;
     while (y.units > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])
         y.units /= 2;
     while (y.rows > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])
         y.rows /= 2;
+    return y;
+}
+
+bool embed_finish_suffices(bench *b, bench *before)
+{
+    embed_finish now = embed_finish_that_fits(b), then = embed_finish_that_fits(before);
+    return then.units >= now.units && then.rows >= now.rows;
+}
+
+int measure_embed_finish(bench *b, double seconds, cost_curve *out, pt_error *e)
+{
+    embed_finish y = embed_finish_that_fits(b);
+    area a;
     out->n = 0;
     int failed = area_open(b, TIER_DEVICE, &a, "the embedding's gradients", embed_finish_layout, &y, e);
     if (failed)

@@ -23,6 +23,7 @@ typedef struct layer_result {
     int64_t cut_rows; /* so few rows that they are quickly run again */
 } layer_result;
 int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_error *e);
+bool layer_suffices(bench *b, bench *before); /* whether `before` had memory for as much of one as there is for now */
 
 typedef struct attention_ns { double forward, backward; } attention_ns;
 int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e);
@@ -31,6 +32,7 @@ int measure_embedding(bench *b, double seconds, double *ns, pt_error *e);
 typedef struct head_result { double ns, eval_ns, spread; } head_result; /* of a unit, with its gradients and without */
 int measure_head(bench *b, double seconds, head_result *out, pt_error *e);
 int measure_embed_finish(bench *b, double seconds, cost_curve *out, pt_error *e);
+bool embed_finish_suffices(bench *b, bench *before);
 
 /* ---- rates ---- */
 
@@ -85,6 +87,7 @@ int check_write(bench *b, int64_t bytes, double *ns, pt_error *e);
 
 /* *cut_rows: of a layer, so few that they are quickly run again. */
 int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e);
+bool blocks_suffice(bench *b, uint64_t within_bytes); /* of the device, which they were measured within */
 int measure_rates(bench *b, profile_result *p, pt_error *e);
 
 #endif

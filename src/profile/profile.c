@@ -134,6 +134,7 @@ static int measure_part(bench *b, profile_part part, profile_result *p, pt_error
     int failed;
     if (part == PROFILE_BLOCKS) {
         failed = measure_blocks(b, &p->costs, &p->layer.amount, e);
+        p->within_bytes = (int64_t)b->r->budget[TIER_DEVICE];
     } else {
         failed = measure_rates(b, p, e);
         if (!failed && b->r->transfers)
@@ -147,16 +148,18 @@ static int measure_part(bench *b, profile_part part, profile_result *p, pt_error
 }
 
 /* Whether this request's budgets would let no larger amounts be measured. */
-static bool suffices(bench *b, profile_part part, const costs *c)
+static bool suffices(bench *b, profile_part part, const profile_result *p)
 {
-    return part != PROFILE_MACHINE || (rates_suffice(b, c) && links_suffice(b, c));
+    if (part == PROFILE_BLOCKS)
+        return blocks_suffice(b, (uint64_t)p->within_bytes);
+    return rates_suffice(b, &p->costs) && links_suffice(b, &p->costs);
 }
 
 static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 {
     profile_result kept = *p;
     bool found = !b->r->fresh && !profile_cache_load(part, b->r, &kept);
-    if (found && suffices(b, part, &kept.costs) && !check_part(b, part, &kept, same, NULL)) {
+    if (found && suffices(b, part, &kept) && !check_part(b, part, &kept, same, NULL)) {
         *p = kept;
         return 0;
     }

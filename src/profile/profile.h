@@ -9,8 +9,8 @@
  * kept), in two files: one for the blocks of a model, one for the machine (optimizer, transfers), which other models use
  * too. Each is looked for by what it was made for. Before it is used, some runs are timed again (a layer, updates, transfers); if
  * they differ by more than 15% from what they took then (disk writes: by more than 2.3 times, for a disk's cache takes them at a speed
- * of its own), it is measured anew. Budgets are no part of it, but what was measured for
- * the machine within smaller ones, and for that with smaller amounts, is measured anew too.
+ * of its own), it is measured anew. Budgets are no part of it, but what was measured
+ * within smaller ones, and for that with smaller amounts or fewer rows, is measured anew too.
  */
 #ifndef PT_PROFILE_H
 #define PT_PROFILE_H
@@ -49,6 +49,7 @@ typedef struct profile_result {
     double seconds;             /* taken to measure or check */
     int64_t measured_at;        /* of the blocks, seconds since 1970 */
     profile_check layer;        /* forward of the first kind of layer, by rows */
+    int64_t within_bytes;       /* of the device that measuring the blocks might take: its budget then; 0: not known */
     profile_check update;       /* AdamW on the device, by elements */
     profile_check update_host;  /* the same on the host */
     profile_check to_device, from_device, read, write; /* one transfer, by bytes */

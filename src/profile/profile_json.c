@@ -2,7 +2,8 @@
  *
  *   {"blocks": {
  *      "made_for": {"processor": "AMD EPYC", "threads": 2, "model_type": "gpt2", "parameters": 124439808, ...},
- *      "measured": {"at": "2026-11-21T10:05:00Z", "spread": 0.012, "check": [128, 12345678]},      rows and ns of a forward
+ *      "measured": {"at": "2026-11-21T10:05:00Z", "spread": 0.012, "check": [128, 12345678],       rows and ns of a forward
+ *                   "within_bytes": 1073741824},                                               the device's budget then
  *      "layers": [[0, 12]],                                                                        kind, how many of it follow
  *      "kinds": [{"forward_ns": [...], "backward_ns": [...]}],              at "input", "attention", "matmuls", "all" saved
  *      "embed_ns": .., "head_ns": .., "head_eval_ns": .., "step_ns": ..,
@@ -21,7 +22,7 @@
  * largest amount that was.
  *
  * Optional when it is read, because older files lack it: "spread" of the machine, the checks from "check_write" on,
- * "update_threads".
+ * "update_threads", "within_bytes".
  */
 #include "profile/profile_parts.h"
 
@@ -92,6 +93,7 @@ static void write_blocks(FILE *f, const profile_request *r, const profile_result
     int64_t layers = r->model->config.layers;
     fprintf(f, ", \"spread\": %.4g", c->spread);
     write_check(f, "check", &p->layer);
+    fprintf(f, ", \"within_bytes\": %lld", (long long)p->within_bytes);
     fputs("},\n    \"layers\": [", f);
     for (int64_t i = 0, n; i < layers; i += n) {
         for (n = 1; i + n < layers && c->kind_of_layer[i + n] == c->kind_of_layer[i];)
@@ -345,6 +347,9 @@ static int read_blocks(const json_source *s, const profile_request *r, profile_r
         failed = json_get_double(&measured, "spread", JSON_REQUIRED, 0, 1e9, &p->costs.spread, e);
     if (!failed)
         failed = read_check(&measured, "check", 1, r->shape->unit_rows, &p->layer, e);
+    p->within_bytes = 0;
+    if (!failed)
+        failed = json_get_int(&measured, "within_bytes", JSON_OPTIONAL, 0, INT64_MAX, &p->within_bytes, e);
     if (!failed)
         failed = read_layers(s, r, &p->costs, e);
     return failed ? failed

@@ -179,6 +179,27 @@ static void what_was_measured_within_smaller_budgets_is_measured_anew(void **sta
     }
 }
 
+/* Of the layers fewer sets of weights fit into the small budget, which then lie in the cache. */
+static void blocks_that_had_less_memory_are_measured_anew(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result small, p;
+    setup_open(&s, test_configs[0], PT_F32, 4, 64);
+    const uint64_t whole = s.r.budget[TIER_DEVICE];
+    s.r.transfers = s.r.host_tier = false;
+    s.r.budget[TIER_DEVICE] = 700 << 10;
+    profile_must(&s, &small);
+    assert_true(is_used(&s, &small) && small.within_bytes == 700 << 10);
+    s.r.budget[TIER_DEVICE] = whole;
+    profile_must(&s, &p);
+    assert_true(!p.cached && p.within_bytes == (int64_t)whole);
+    assert_true(is_used(&s, &p));
+    s.r.budget[TIER_DEVICE] = 700 << 10;
+    assert_true(is_used(&s, &p));
+    setup_close(&s);
+}
+
 static void damage(const char *path)
 {
     static uint64_t round;
@@ -386,6 +407,7 @@ int main(void)
         cmocka_unit_test(another_model_of_that_size_measures_its_blocks_only),
         cmocka_unit_test(what_does_not_agree_is_measured_anew),
         cmocka_unit_test(what_was_measured_within_smaller_budgets_is_measured_anew),
+        cmocka_unit_test(blocks_that_had_less_memory_are_measured_anew),
         cmocka_unit_test(damaged_files_are_measured_anew),
         cmocka_unit_test(without_a_home_nothing_is_kept),
         cmocka_unit_test(processes_do_not_disturb_each_other),
