@@ -25,6 +25,13 @@ static bool is_near(const recipe *a, const recipe *b)
     return a->chunking == b->chunking && a->micro_batch == b->micro_batch && a->visit == b->visit && a->update == b->update;
 }
 
+/* Of those that are as fast the one that needs least: it leaves most room for chunks to turn home (homes.c). */
+static bool is_better(const priced *x, const priced *known)
+{
+    const double ratio = x->step_ns / known->step_ns;
+    return ratio < 0.9995 || (ratio < 1.0005 && x->bytes[TIER_DEVICE] < known->bytes[TIER_DEVICE]);
+}
+
 static void keep_apart(walk *w, const priced *x)
 {
     int at = 0, slowest = 0;
@@ -32,7 +39,7 @@ static void keep_apart(walk *w, const priced *x)
         slowest = w->apart[at].step_ns > w->apart[slowest].step_ns ? at : slowest;
     if (at == APART)
         at = slowest;
-    if (at == w->apart_n || x->step_ns < w->apart[at].step_ns)
+    if (at == w->apart_n || is_better(x, &w->apart[at]))
         w->apart[at] = *x;
     w->apart_n += at == w->apart_n;
 }
