@@ -181,7 +181,8 @@ enum { SUMSQ_ROWS = 64 }; /* rows of a tensor that share one partial sum of squa
 
 /* g = round(acc + acc2) (acc2 may be NULL), the one rounding that a gradient gets; sumsq[i] = sum of
  * the squares of the rounded values of rows 64i .. 64i+63, in fp64, in a fixed order. A slice of a
- * tensor starts at a multiple of 64 rows. sumsq may be NULL (a plain rounding). g may be acc (in place, element i of g is written after element i of acc was read). */
+ * tensor starts at a multiple of 64 rows. sumsq may be NULL (a plain rounding). g may be acc (in place, element i of g is written after
+ * element i of acc was read). */
 typedef struct op_gradient_finish {
     pt_dtype type; int64_t rows, cols; const float *acc, *acc2; void *g; double *sumsq;
 } op_gradient_finish;

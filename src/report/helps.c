@@ -106,7 +106,8 @@ static void more_memory(const explain_input *in, tier home, trial *all, int *n)
         return;
     trial *t = add_trial(in, all, n);
     t->in.budget[home] += extra;
-    snprintf(t->what, sizeof t->what, "%s more %s memory (%s)", size_format(add, extra), tier_names[home], size_format(size, t->in.budget[home]));
+    snprintf(t->what, sizeof t->what, "%s more %s memory (%s)", size_format(add, extra), tier_names[home],
+             size_format(size, t->in.budget[home]));
 }
 
 static void larger_batch(const explain_input *in, trial *all, int *n)

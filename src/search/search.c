@@ -12,7 +12,7 @@
  *   5  in what is left of the time, single chunks of the best at other homes (result.c, homes.c)
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
- * What was priced once is remembered and not priced again.
+ * What was priced once is remembered and not priced again. Other cores price what will be asked for next (ahead.c).
  */
 #include "search/walk.h"
 

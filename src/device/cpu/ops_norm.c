@@ -14,7 +14,8 @@
 #include "device/cpu/ops.h"
 #include "device/cpu/tiles.h"
 
-enum { NORM_SIDE = 4 /* rows that kernels take side by side, at most */, NORM_BLOCKS = 64, NORM_BLOCK_ROWS = 4 /* at least */, NORM_COLUMNS = 256 };
+enum { NORM_SIDE = 4 /* rows that kernels take side by side, at most */ };
+enum { NORM_BLOCKS = 64, NORM_BLOCK_ROWS = 4 /* at least */, NORM_COLUMNS = 256 };
 
 typedef struct norm_job { pool *pool; const op_norm *op; int64_t rows; } norm_job;
 
