@@ -145,7 +145,7 @@ static int choose_plan(evaluation *v, pt_error *e)
     costs c;
     rough_costs(v, &c);
     search_input in = {.model = v->model, .shape = &v->shape, .costs = &c, .host_tier = v->host_tier,
-                       .threads_bytes = v->device->info.threads_bytes};
+                       .threads = machine_threads(v->o->threads), .threads_bytes = v->device->info.threads_bytes};
     memcpy(in.budget, v->budget, sizeof in.budget);
     return search_plan(&in, &v->found, e);
 }

@@ -91,7 +91,10 @@ ahead *ahead_open(space *s)
         if (pthread_create(&h->thread, NULL, help, h))
             break;
     }
-    return a;
+    if (a->helpers_n)
+        return a;
+    ahead_close(a);
+    return NULL;
 }
 
 void ahead_close(ahead *a)

@@ -107,4 +107,18 @@ static inline void problem_open(random_source *r, int layers, problem *p)
     p->in.budget[TIER_DISK] = random_one_in(r, 3) ? 0 : 4 * all;
 }
 
+static inline void assert_same_result(const problem *p, const search_result *x, const search_result *y)
+{
+    char *a = plan_to_json(&x->best.plan, p->model, &p->shape), *b = plan_to_json(&y->best.plan, p->model, &p->shape);
+    assert_string_equal(a, b);
+    free(a);
+    free(b);
+    assert_true(x->best.step_ns == y->best.step_ns);
+    assert_int_equal(x->others_n, y->others_n);
+    for (int k = 0; k < x->others_n; k++) {
+        assert_string_equal(x->others[k].name, y->others[k].name);
+        assert_true(x->others[k].step_ns == y->others[k].step_ns);
+    }
+}
+
 #endif

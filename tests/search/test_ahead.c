@@ -34,20 +34,6 @@ static void every_job_is_done_once(void **state)
     }
 }
 
-static void assert_same(const problem *p, const search_result *x, const search_result *y)
-{
-    char *a = plan_to_json(&x->best.plan, p->model, &p->shape), *b = plan_to_json(&y->best.plan, p->model, &p->shape);
-    assert_string_equal(a, b);
-    free(a);
-    free(b);
-    assert_true(x->best.step_ns == y->best.step_ns);
-    assert_int_equal(x->others_n, y->others_n);
-    for (int k = 0; k < x->others_n; k++) {
-        assert_string_equal(x->others[k].name, y->others[k].name);
-        assert_true(x->others[k].step_ns == y->others[k].step_ns);
-    }
-}
-
 static void open_problem(random_source *all, uint64_t i, problem *p)
 {
     random_source r = random_fork(all, i);
@@ -72,7 +58,7 @@ static void many_threads_find_what_one_finds(void **state)
             failed[k] = search_plan(&p.in, &x[k], &e);
             assert_int_equal(failed[k], failed[0]);
             if (!failed[k])
-                assert_same(&p, &x[0], &x[k]);
+                assert_same_result(&p, &x[0], &x[k]);
         }
         same += !failed[0];
         for (int k = 0; k < 3; k++)
