@@ -106,8 +106,9 @@ json_t *explain_json(const explanation *x)
     return json_pack("{s:b, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1, "predicted",
                      "step_s", f->step_ns * 1e-9, "tokens_per_s", x->tokens_per_s, "peak_bytes", tiers_json(f->bytes), "budget_bytes",
                      tiers_json(x->in->search->budget), "threads_bytes", (json_int_t)x->in->search->threads_bytes, "plan", plan_json(x),
-                     "why", why_json(x), "memory", memory_json(x), "queues", queues_json(f), "phases", phases, "limit_s", f->bound_ns * 1e-9, "needed_s", f->needed_ns * 1e-9, "disk", "read_bytes",
-                     (json_int_t)f->read_bytes, "written_bytes", (json_int_t)f->written_bytes, "helps", alternatives_json(x, true),
+                     "why", why_json(x), "memory", memory_json(x), "queues", queues_json(f), "phases", phases, "limit_s",
+                     f->bound_ns * 1e-9, "needed_s", f->needed_ns * 1e-9, "disk", "read_bytes", (json_int_t)f->read_bytes,
+                     "written_bytes", (json_int_t)f->written_bytes, "helps", alternatives_json(x, true),
                      "others", alternatives_json(x, false));
 }
 
