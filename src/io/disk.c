@@ -127,7 +127,7 @@ int disk_open(const char *folder, uint64_t bytes, const disk_options *options, d
     if (options)
         f->options = *options;
     if (!f->options.piece_bytes)
-        f->options.piece_bytes = 2 << 20;
+        f->options.piece_bytes = 512 << 10;
     f->options.piece_bytes = align_up(f->options.piece_bytes < 1 << 30 ? f->options.piece_bytes : 1 << 30);
     if (f->options.depth <= 0)
         f->options.depth = 16;

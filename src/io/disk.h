@@ -11,6 +11,9 @@
  *     memory  |piece 0|piece 1|piece 2|piece 3|piece 4|tail|
  *                done    done   [in flight, `depth` at most]  waiting
  *
+ * Channels share the disk by what they have in flight, and a piece waits behind all that is: 8 MiB fill any disk and leave a
+ * short transfer beside a long one its half.
+ *
  * Offsets and memory must be multiples of DISK_ALIGN; a buffer owns whole blocks of the file: where
  * `bytes` is no multiple, the rest of the last block is undefined after a write. O_DIRECT is used
  * where the filesystem takes it, else the page cache (tmpfs); io_uring where the kernel allows it,
@@ -35,7 +38,7 @@ typedef struct disk_channel disk_channel;
  * instead; it is called in the channel's thread. */
 typedef struct disk_options {
     bool no_direct, no_uring;
-    size_t piece_bytes; /* default 2 MiB; rounded up to DISK_ALIGN */
+    size_t piece_bytes; /* default 512 KiB; rounded up to DISK_ALIGN */
     int depth;          /* pieces in flight, default 16, at most 64 */
     int (*fault)(void *context, bool is_write, uint64_t offset, size_t bytes, int result);
     void *context;
