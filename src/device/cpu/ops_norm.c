@@ -50,14 +50,14 @@ static void norm_backward_tile(void *arg, int64_t tile, int thread)
 }
 
 /* out[i] (+)= sum over blocks of sums[block][i] */
-static void blocks_add(const norm_backward_job *job, const float *sums, float *out, int64_t i, int64_t end)
+static void blocks_add(const norm_backward_job *job, const float *sums, float *out, int64_t begin, int64_t end)
 {
-    for (; i < end; i++) {
-        float total = 0.0f;
-        for (int64_t block = 0; block < job->blocks; block++)
-            total += sums[2 * block * job->op->dim + i];
-        out[i] = job->op->accumulate ? out[i] + total : total;
-    }
+    float total[NORM_COLUMNS] = {0};
+    for (int64_t block = 0; block < job->blocks; block++)
+        for (int64_t i = begin; i < end; i++)
+            total[i - begin] += sums[2 * block * job->op->dim + i];
+    for (int64_t i = begin; i < end; i++)
+        out[i] = job->op->accumulate ? out[i] + total[i - begin] : total[i - begin];
 }
 
 static void norm_total_tile(void *arg, int64_t tile, int thread)

@@ -4,33 +4,6 @@
 
 #include <math.h>
 
-typedef struct norm_vector { /* one row of one head */
-    pt_dtype type;
-    const void *x;
-    float mean; /* 0 for rmsnorm, whose variance is the mean square */
-} norm_vector;
-
-static INLINE vf value(const void *ctx, int64_t i, int64_t lanes)
-{
-    const norm_vector *r = ctx;
-    return load(r->type, r->x, i, lanes);
-}
-
-static INLINE vf squared_deviation(const void *ctx, int64_t i, int64_t lanes)
-{
-    const norm_vector *r = ctx;
-    vf d = load(r->type, r->x, i, lanes) - r->mean;
-    return lanes < VEC_LANES ? vec_keep(first_lanes(lanes), d * d) : d * d;
-}
-
-/* Fills in the mean and returns the reciprocal of the deviation: two passes over x. */
-static INLINE float norm_statistics(norm_vector *r, norm_kind kind, int64_t dim, float eps)
-{
-    r->mean = kind == NORM_LAYER ? row_sum(value, r, dim) / (float)dim : 0.0f;
-    float variance = row_sum(squared_deviation, r, dim) / (float)dim;
-    return 1.0f / sqrtf(variance + eps);
-}
-
 /* ---- forward ----
  *
  * A few rows side by side, so that the sums of one are added while those of the others wait, in three passes:
@@ -189,9 +162,9 @@ static INLINE void norm_parameter(pt_dtype type, const float *x, int64_t dim, fl
 }
 
 /* Where a vector begins; row r has the vectors r * heads .. (r + 1) * heads. */
-static INLINE int64_t vector_at(const op_norm *o, int64_t ld, int64_t vector)
+static INLINE int64_t vector_at(int64_t heads, int64_t dim, int64_t ld, int64_t vector)
 {
-    return vector / o->heads * ld + vector % o->heads * o->dim;
+    return vector / heads * ld + vector % heads * dim;
 }
 
 /* The vectors from `first` to `end`. */
@@ -204,9 +177,9 @@ static INLINE void norm_vectors_of(pt_dtype type, norm_kind kind, const op_norm 
         int rows = end - first < NORM_ROWS ? 1 : NORM_ROWS;
         for (int row = 0; row < rows; row++) {
             int64_t next = first + row + rows < end ? first + row + rows : first + row;
-            g.x[row] = at(type, o->x, vector_at(o, o->ldx, first + row));
-            g.next[row] = at(type, o->x, vector_at(o, o->ldx, next));
-            g.y[row] = at_mutable(type, o->y, vector_at(o, o->ldy, first + row));
+            g.x[row] = at(type, o->x, vector_at(o->heads, o->dim, o->ldx, first + row));
+            g.next[row] = at(type, o->x, vector_at(o->heads, o->dim, o->ldx, next));
+            g.y[row] = at_mutable(type, o->y, vector_at(o->heads, o->dim, o->ldy, first + row));
         }
         if (rows == 1)
             norm_group_of(type, kind, &g, 1, o->dim, o->eps);
@@ -235,95 +208,233 @@ void KERNEL(norm_rows)(const op_norm *o, int64_t row0, int64_t row1, float *scra
  *     layernorm   dx = rstd (d - mean(d) - u mean(d u))
  *     rmsnorm     dx = rstd (d - u mean(d u))
  *     dweight = sum of dy u, dbias = sum of dy
+ *
+ * Rows side by side as in the forward pass, in one pass for each of the sums, which depend on each other, and one for dx. What is
+ * shared by the rows (weight, dweight, dbias) is brought into load_pair()'s order and back once for all of them.
  */
-typedef struct backward_vector {
-    norm_vector x;
-    float rstd, mean_d, mean_du;
-    const void *dy, *dx_add;
-    const float *weight, *stream_add;
-    void *dx;
-    float *stream, *dweight, *dbias;
-} backward_vector;
+typedef struct backward_group {
+    pt_dtype type;
+    norm_kind kind;
+    const void *x[NORM_ROWS], *dy[NORM_ROWS], *dx_add[NORM_ROWS];
+    const void *next_x[NORM_ROWS], *next_dy[NORM_ROWS]; /* of the group after it, asked for early */
+    const float *stream_add[NORM_ROWS], *weight;
+    void *dx[NORM_ROWS];
+    float *stream[NORM_ROWS], *dweight, *dbias;
+    float mean[NORM_ROWS], rstd[NORM_ROWS], mean_d[NORM_ROWS], mean_du[NORM_ROWS]; /* mean and mean_d: 0 for rmsnorm */
+} backward_group;
 
-static INLINE vf unit_value(const backward_vector *r, int64_t i, int64_t lanes)
+/* One or two vectors of a row: `n` 2 are 2 * VEC_LANES elements in load_pair()'s order, 1 the first `lanes` in their own. */
+typedef struct span { int64_t i, lanes; int n; } span;
+
+static INLINE void span_load(pt_dtype type, const void *base, span s, vf out[2])
 {
-    return (load(r->x.type, r->x.x, i, lanes) - r->x.mean) * r->rstd;
+    if (s.n == 2)
+        load_pair(type, base, s.i, out);
+    else
+        out[0] = load(type, base, s.i, s.lanes);
 }
 
-static INLINE vf unit_gradient(const void *ctx, int64_t i, int64_t lanes) /* 0 beyond lanes, as dy is */
+static INLINE void span_load_f32(pt_dtype type, const float *base, span s, vf out[2])
 {
-    const backward_vector *r = ctx;
-    return load(r->x.type, r->dy, i, lanes) * f32_load(r->weight + i, lanes);
+    span_load(PT_F32, base, s, out);
+    if (s.n == 2 && type == PT_BF16)
+        order_split(out);
 }
 
-static INLINE vf unit_gradient_product(const void *ctx, int64_t i, int64_t lanes)
+static INLINE void span_store_f32(pt_dtype type, float *base, span s, const vf x[2])
 {
-    vf product = unit_gradient(ctx, i, lanes) * unit_value(ctx, i, lanes);
-    return lanes < VEC_LANES ? vec_keep(first_lanes(lanes), product) : product;
+    if (s.n == 1) {
+        f32_store(base + s.i, x[0], s.lanes);
+        return;
+    }
+    vf pair[2] = {x[0], x[1]};
+    if (type == PT_BF16)
+        order_join(pair);
+    store_pair(PT_F32, base, s.i, pair);
 }
 
-static INLINE void norm_backward_step(const backward_vector *r, int64_t i, int64_t lanes)
+static INLINE void span_store(pt_dtype type, void *base, span s, const vf x[2])
 {
-    pt_dtype type = r->x.type;
-    vf u = unit_value(r, i, lanes), dy = load(type, r->dy, i, lanes);
-    vf d = dy * f32_load(r->weight + i, lanes) - r->mean_d;
-    vf dx = vec_fma(-u, vec_set(r->mean_du), d) * r->rstd;
-    if (r->dx_add)
-        dx = dx + load(type, r->dx_add, i, lanes);
-    if (r->stream_add)
-        dx = dx + f32_load(r->stream_add + i, lanes);
-    if (r->stream)
-        f32_store(r->stream + i, dx, lanes);
-    if (r->dweight)
-        f32_store(r->dweight + i, vec_fma(dy, u, f32_load(r->dweight + i, lanes)), lanes);
-    if (r->dbias)
-        f32_store(r->dbias + i, f32_load(r->dbias + i, lanes) + dy, lanes);
-    store(type, r->dx, i, dx, lanes);
+    if (s.n == 2)
+        store_pair(type, base, s.i, x);
+    else
+        store(type, base, s.i, x[0], s.lanes);
 }
 
-static INLINE void norm_backward_vector(backward_vector *r, norm_kind kind, int64_t dim, float eps)
+/* x - mean, not 0 beyond `lanes`. */
+static INLINE void deviation(const backward_group *g, int row, span s, vf out[2])
 {
-    r->rstd = norm_statistics(&r->x, kind, dim, eps);
-    r->mean_d = kind == NORM_LAYER ? row_sum(unit_gradient, r, dim) / (float)dim : 0.0f;
-    r->mean_du = row_sum(unit_gradient_product, r, dim) / (float)dim;
+    span_load(g->type, g->x[row], s, out);
+    for (int v = 0; v < s.n && g->kind == NORM_LAYER; v++)
+        out[v] = out[v] - g->mean[row];
+}
+
+static INLINE void gradient(const backward_group *g, int row, span s, vf dy[2], vf d[2])
+{
+    vf weight[2];
+    span_load_f32(g->type, g->weight, s, weight);
+    span_load(g->type, g->dy[row], s, dy);
+    for (int v = 0; v < s.n; v++)
+        d[v] = dy[v] * weight[v];
+}
+
+/* What is added up. */
+typedef void (*span_term)(const backward_group *g, int row, span s, vf out[2]);
+
+static INLINE void term_value(const backward_group *g, int row, span s, vf out[2]) { span_load(g->type, g->x[row], s, out); }
+
+static INLINE void term_square(const backward_group *g, int row, span s, vf out[2])
+{
+    deviation(g, row, s, out);
+    for (int v = 0; v < s.n; v++)
+        out[v] = out[v] * out[v];
+}
+
+static INLINE void term_gradient(const backward_group *g, int row, span s, vf out[2])
+{
+    vf dy[2];
+    gradient(g, row, s, dy, out);
+}
+
+static INLINE void term_product(const backward_group *g, int row, span s, vf out[2])
+{
+    vf dy[2], u[2];
+    gradient(g, row, s, dy, out);
+    deviation(g, row, s, u);
+    for (int v = 0; v < s.n; v++)
+        out[v] = out[v] * (u[v] * g->rstd[row]);
+}
+
+/* Means of a term over `rows` rows side by side, in the order of row_sum(). */
+static INLINE void group_means(span_term term, const backward_group *g, int rows, int64_t dim, float *out)
+{
+    sums s[NORM_ROWS] = {0};
+    vf x[2];
     int64_t i = 0;
-    for (; i + VEC_LANES <= dim; i += VEC_LANES)
-        norm_backward_step(r, i, VEC_LANES);
-    if (i < dim)
-        norm_backward_step(r, i, dim - i);
+    for (; i + SUM_LANES <= dim; i += SUM_LANES)
+#pragma GCC unroll 8
+        for (int j = 0; j < SUM_VECS; j += 2)
+#pragma GCC unroll 4
+            for (int row = 0; row < rows; row++) {
+                term(g, row, (span){i + j * VEC_LANES, VEC_LANES, 2}, x);
+                s[row].part[j] += x[0], s[row].part[j + 1] += x[1];
+            }
+#pragma GCC unroll 4
+    for (int row = 0; row < rows; row++) {
+        if (g->type == PT_BF16)
+            sums_join(&s[row]);
+#pragma GCC unroll 8
+        for (int j = 0; j < SUM_VECS; j++) {
+            int64_t left = dim - i - j * VEC_LANES, lanes = left < VEC_LANES ? left : VEC_LANES;
+            if (left <= 0)
+                break;
+            term(g, row, (span){i + j * VEC_LANES, lanes, 1}, x);
+            s[row].part[j] += lanes < VEC_LANES ? vec_keep(first_lanes(lanes), x[0]) : x[0];
+        }
+        out[row] = sums_total(s[row]) / (float)dim;
+    }
 }
 
-static INLINE void norm_backward_rows_of(pt_dtype type, const op_norm_backward *o, int64_t row0, int64_t row1,
-                                         float *dweight, float *dbias)
+/* dx of one row; its parts of dweight and dbias are added. */
+static INLINE void span_dx(const backward_group *g, int row, span s, vf dweight[2], vf dbias[2])
 {
-    for (int64_t row = row0; row < row1; row++)
-        for (int64_t head = 0; head < o->heads; head++) {
-            int64_t column = head * o->dim, dx_at = row * o->lddx + column;
-            backward_vector r = {
-                .x = {type, at(type, o->x, row * o->ldx + column), 0},
-                .weight = o->weight,
-                .dy = at(type, o->dy, row * o->lddy + column),
-                .dx_add = o->dx_add ? at(type, o->dx_add, dx_at) : NULL,
-                .dx = at_mutable(type, o->dx, dx_at),
-                .stream_add = o->stream_add ? o->stream_add + dx_at : NULL,
-                .stream = o->stream ? o->stream + dx_at : NULL,
-                .dweight = dweight,
-                .dbias = dbias,
-            };
-            norm_backward_vector(&r, o->kind, o->dim, o->eps);
+    vf dy[2], d[2], u[2], add[2] = {0}, stream_add[2] = {0};
+    gradient(g, row, s, dy, d);
+    deviation(g, row, s, u);
+    if (g->dx_add[row])
+        span_load(g->type, g->dx_add[row], s, add);
+    if (g->stream_add[row])
+        span_load_f32(g->type, g->stream_add[row], s, stream_add);
+    for (int v = 0; v < s.n; v++) {
+        u[v] = u[v] * g->rstd[row];
+        d[v] = vec_fma(-u[v], vec_set(g->mean_du[row]), d[v] - g->mean_d[row]) * g->rstd[row];
+        if (g->dx_add[row])
+            d[v] = d[v] + add[v];
+        if (g->stream_add[row])
+            d[v] = d[v] + stream_add[v];
+        dweight[v] = vec_fma(dy[v], u[v], dweight[v]);
+        dbias[v] = dbias[v] + dy[v];
+    }
+    if (g->stream[row])
+        span_store_f32(g->type, g->stream[row], s, d);
+    span_store(g->type, g->dx[row], s, d);
+}
+
+static INLINE void group_dx(const backward_group *g, int rows, span s)
+{
+    vf dweight[2] = {0}, dbias[2] = {0};
+    if (g->dweight)
+        span_load_f32(g->type, g->dweight, s, dweight);
+    if (g->dbias)
+        span_load_f32(g->type, g->dbias, s, dbias);
+#pragma GCC unroll 4
+    for (int row = 0; row < rows; row++) {
+        _mm_prefetch(at(g->type, g->next_x[row], s.i), _MM_HINT_T0);
+        _mm_prefetch(at(g->type, g->next_dy[row], s.i), _MM_HINT_T0);
+        span_dx(g, row, s, dweight, dbias);
+    }
+    if (g->dweight)
+        span_store_f32(g->type, g->dweight, s, dweight);
+    if (g->dbias)
+        span_store_f32(g->type, g->dbias, s, dbias);
+}
+
+static INLINE void backward_group_of(backward_group *g, int rows, int64_t dim, float eps)
+{
+    int64_t i = 0;
+    if (g->kind == NORM_LAYER) {
+        group_means(term_value, g, rows, dim, g->mean);
+        group_means(term_gradient, g, rows, dim, g->mean_d);
+    }
+    group_means(term_square, g, rows, dim, g->rstd);
+    for (int row = 0; row < rows; row++)
+        g->rstd[row] = 1.0f / sqrtf(g->rstd[row] + eps);
+    group_means(term_product, g, rows, dim, g->mean_du);
+    for (; i + 2 * VEC_LANES <= dim; i += 2 * VEC_LANES)
+        group_dx(g, rows, (span){i, VEC_LANES, 2});
+    for (; i < dim; i += VEC_LANES)
+        group_dx(g, rows, (span){i, dim - i < VEC_LANES ? dim - i : VEC_LANES, 1});
+}
+
+static INLINE void backward_vectors_of(pt_dtype type, norm_kind kind, const op_norm_backward *o, int64_t first, int64_t end,
+                                       float *dweight, float *dbias)
+{
+    backward_group g = {.type = type, .kind = kind, .weight = o->weight, .dweight = dweight, .dbias = dbias};
+    while (first < end) {
+        int rows = end - first < NORM_ROWS ? 1 : NORM_ROWS;
+        for (int row = 0; row < rows; row++) {
+            int64_t vector = first + row, next = vector + rows < end ? vector + rows : vector;
+            int64_t dx_at = vector_at(o->heads, o->dim, o->lddx, vector);
+            g.x[row] = at(type, o->x, vector_at(o->heads, o->dim, o->ldx, vector));
+            g.dy[row] = at(type, o->dy, vector_at(o->heads, o->dim, o->lddy, vector));
+            g.next_x[row] = at(type, o->x, vector_at(o->heads, o->dim, o->ldx, next));
+            g.next_dy[row] = at(type, o->dy, vector_at(o->heads, o->dim, o->lddy, next));
+            g.dx_add[row] = o->dx_add ? at(type, o->dx_add, dx_at) : NULL;
+            g.dx[row] = at_mutable(type, o->dx, dx_at);
+            g.stream_add[row] = o->stream_add ? o->stream_add + dx_at : NULL;
+            g.stream[row] = o->stream ? o->stream + dx_at : NULL;
         }
+        if (rows == 1)
+            backward_group_of(&g, 1, o->dim, o->eps);
+        else
+            backward_group_of(&g, NORM_ROWS, o->dim, o->eps);
+        first += rows;
+    }
 }
 
 void KERNEL(norm_backward_rows)(const op_norm_backward *o, int64_t row0, int64_t row1, float *dweight, float *dbias)
 {
-    for (int64_t i = 0; i < o->dim; i++) {
-        if (dweight)
-            dweight[i] = 0.0f;
-        if (dbias)
-            dbias[i] = 0.0f;
-    }
-    if (o->type == PT_BF16)
-        norm_backward_rows_of(PT_BF16, o, row0, row1, dweight, dbias);
+    int64_t first = row0 * o->heads, end = row1 * o->heads;
+    if (dweight)
+        memset(dweight, 0, (size_t)o->dim * sizeof *dweight);
+    if (dbias)
+        memset(dbias, 0, (size_t)o->dim * sizeof *dbias);
+    if (o->type == PT_BF16 && o->kind == NORM_LAYER)
+        backward_vectors_of(PT_BF16, NORM_LAYER, o, first, end, dweight, dbias);
+    else if (o->type == PT_BF16)
+        backward_vectors_of(PT_BF16, NORM_RMS, o, first, end, dweight, dbias);
+    else if (o->kind == NORM_LAYER)
+        backward_vectors_of(PT_F32, NORM_LAYER, o, first, end, dweight, dbias);
     else
-        norm_backward_rows_of(PT_F32, o, row0, row1, dweight, dbias);
+        backward_vectors_of(PT_F32, NORM_RMS, o, first, end, dweight, dbias);
 }
