@@ -7,9 +7,10 @@
  */
 #include "device/cpu/kernels/embedding.h"
 #include "device/cpu/ops.h"
+#include "device/cpu/row_blocks.h"
 #include "device/cpu/tiles.h"
 
-enum { BIAS_BLOCKS = 64, BIAS_BLOCK_ROWS = 8 /* at least */, BIAS_COLUMNS = 16384, TOTAL_COLUMNS = 256 };
+enum { BIAS_BLOCKS = 64, BIAS_BLOCK_ROWS = 8 /* at least */, BIAS_COLUMNS = 16384 };
 
 typedef struct bias_job {
     const op_bias_backward *op;
@@ -24,24 +25,16 @@ static void bias_tile(void *arg, int64_t block, int thread)
     const op_bias_backward *o = job->op;
     float *sum = job->sums + block * job->columns;
     memset(sum, 0, (size_t)job->columns * sizeof *sum);
-    int64_t end = tile_end(o->rows, job->rows, block);
-    for (int64_t row = block * job->rows; row < end; row++) {
-        size_t element = (size_t)(row * o->ld + job->column);
-        KERNEL_BEST(row_add)(o->type, (const char *)o->dy + element * dtype_bytes(o->type), sum, job->columns);
-    }
+    int64_t row = block * job->rows, end = tile_end(o->rows, job->rows, block);
+    const char *dy = (const char *)o->dy + (size_t)(row * o->ld + job->column) * dtype_bytes(o->type);
+    KERNEL_BEST(rows_add)(o->type, dy, o->ld, end - row, sum, job->columns);
 }
 
 static void bias_total_tile(void *arg, int64_t tile, int thread)
 {
     const bias_job *job = arg;
-    float *acc = job->op->acc + job->column;
-    int64_t end = tile_end(job->columns, TOTAL_COLUMNS, tile);
-    for (int64_t i = tile * TOTAL_COLUMNS; i < end; i++) {
-        float total = 0.0f;
-        for (int64_t block = 0; block < job->blocks; block++)
-            total += job->sums[block * job->columns + i];
-        acc[i] = job->op->accumulate ? acc[i] + total : total;
-    }
+    int64_t begin = tile * TOTAL_COLUMNS, end = tile_end(job->columns, TOTAL_COLUMNS, tile);
+    blocks_add(job->sums, job->columns, job->blocks, begin, end, job->op->accumulate, job->op->acc + job->column);
 }
 
 void cpu_bias_backward(pool *p, const op_bias_backward *o)

@@ -12,10 +12,11 @@
  */
 #include "device/cpu/kernels/norm.h"
 #include "device/cpu/ops.h"
+#include "device/cpu/row_blocks.h"
 #include "device/cpu/tiles.h"
 
 enum { NORM_SIDE = 4 /* rows that kernels take side by side, at most */ };
-enum { NORM_BLOCKS = 64, NORM_BLOCK_ROWS = 4 /* at least */, NORM_COLUMNS = 256 };
+enum { NORM_BLOCKS = 64, NORM_BLOCK_ROWS = 4 /* at least */ };
 
 typedef struct norm_job { pool *pool; const op_norm *op; int64_t rows; } norm_job;
 
@@ -49,26 +50,15 @@ static void norm_backward_tile(void *arg, int64_t tile, int thread)
      o->dbias ? dweight + o->dim : NULL);
 }
 
-/* out[i] (+)= sum over blocks of sums[block][i] */
-static void blocks_add(const norm_backward_job *job, const float *sums, float *out, int64_t begin, int64_t end)
-{
-    float total[NORM_COLUMNS] = {0};
-    for (int64_t block = 0; block < job->blocks; block++)
-        for (int64_t i = begin; i < end; i++)
-            total[i - begin] += sums[2 * block * job->op->dim + i];
-    for (int64_t i = begin; i < end; i++)
-        out[i] = job->op->accumulate ? out[i] + total[i - begin] : total[i - begin];
-}
-
 static void norm_total_tile(void *arg, int64_t tile, int thread)
 {
     const norm_backward_job *job = arg;
     const op_norm_backward *o = job->op;
-    int64_t begin = tile * NORM_COLUMNS, end = tile_end(o->dim, NORM_COLUMNS, tile);
+    int64_t begin = tile * TOTAL_COLUMNS, end = tile_end(o->dim, TOTAL_COLUMNS, tile);
     if (o->dweight)
-        blocks_add(job, job->sums, o->dweight, begin, end);
+        blocks_add(job->sums, 2 * o->dim, job->blocks, begin, end, o->accumulate, o->dweight);
     if (o->dbias)
-        blocks_add(job, job->sums + o->dim, o->dbias, begin, end);
+        blocks_add(job->sums + o->dim, 2 * o->dim, job->blocks, begin, end, o->accumulate, o->dbias);
 }
 
 void cpu_norm_backward(pool *p, const op_norm_backward *o)
@@ -79,5 +69,5 @@ void cpu_norm_backward(pool *p, const op_norm_backward *o)
     norm_backward_job job = {o, rows, tiles_of(o->rows, rows), pool_scratch(p, 0)};
     pool_run(p, job.blocks, norm_backward_tile, &job);
     if (o->dweight || o->dbias)
-        pool_run(p, tiles_of(o->dim, NORM_COLUMNS), norm_total_tile, &job);
+        pool_run(p, tiles_of(o->dim, TOTAL_COLUMNS), norm_total_tile, &job);
 }

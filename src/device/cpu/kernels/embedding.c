@@ -41,6 +41,8 @@ void KERNEL(embedding_rows)(const op_embedding *o, int64_t row0, int64_t row1)
     }
 }
 
+enum { ADD_ROWS = 4 /* at a time: their sum is loaded and stored once */ };
+
 static INLINE void row_add_of(pt_dtype type, const void *row, float *sum, int64_t cols)
 {
     int64_t i = 0;
@@ -50,10 +52,41 @@ static INLINE void row_add_of(pt_dtype type, const void *row, float *sum, int64_
         f32_store(sum + i, f32_load(sum + i, cols - i) + load(type, row, i, cols - i), cols - i);
 }
 
-void KERNEL(row_add)(pt_dtype type, const void *row, float *sum, int64_t cols)
+/* Of ADD_ROWS rows. */
+static INLINE void rows_add_of(pt_dtype type, const void *rows, int64_t ld, float *sum, int64_t cols)
+{
+    int64_t i = 0;
+    for (; i + 2 * VEC_LANES <= cols; i += 2 * VEC_LANES) {
+        vf total[2], x[2];
+        load_pair(PT_F32, sum, i, total);
+        if (type == PT_BF16)
+            order_split(total);
+#pragma GCC unroll 4
+        for (int r = 0; r < ADD_ROWS; r++) {
+            load_pair(type, at(type, rows, r * ld), i, x);
+            total[0] += x[0], total[1] += x[1];
+        }
+        if (type == PT_BF16)
+            order_join(total);
+        store_pair(PT_F32, sum, i, total);
+    }
+    for (int r = 0; r < ADD_ROWS; r++)
+        row_add_of(type, at(type, rows, r * ld + i), sum + i, cols - i);
+}
+
+static INLINE void all_rows_add_of(pt_dtype type, const void *dy, int64_t ld, int64_t rows, float *sum, int64_t cols)
+{
+    int64_t r = 0;
+    for (; r + ADD_ROWS <= rows; r += ADD_ROWS)
+        rows_add_of(type, at(type, dy, r * ld), ld, sum, cols);
+    for (; r < rows; r++)
+        row_add_of(type, at(type, dy, r * ld), sum, cols);
+}
+
+void KERNEL(rows_add)(pt_dtype type, const void *dy, int64_t ld, int64_t rows, float *sum, int64_t cols)
 {
     if (type == PT_BF16)
-        row_add_of(PT_BF16, row, sum, cols);
+        all_rows_add_of(PT_BF16, dy, ld, rows, sum, cols);
     else
-        row_add_of(PT_F32, row, sum, cols);
+        all_rows_add_of(PT_F32, dy, ld, rows, sum, cols);
 }
