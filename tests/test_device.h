@@ -65,7 +65,7 @@ static inline void shielded_memory_close(device *d, memory_kind kind, void *base
 
 static inline int shielded_queue_open(device *d, const char *name, int threads, queue **out, pt_error *e)
 {
-    return cpu_queue_open(d, name, threads ? threads : d->info.threads, false, out, e);
+    return cpu_queue_open(d, name, threads ? threads : d->info.threads, out, e);
 }
 
 /* Every word of an op that is an address behind a shield becomes the real one. */

@@ -1,5 +1,6 @@
 #include "data/tokenize.h"
 
+#include "base/cores.h"
 #include "data/bytes.h"
 #include "data/documents.h"
 
@@ -7,7 +8,6 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 #include <utf8proc.h>
 
@@ -393,19 +393,12 @@ static int write_all(pipeline *p, token_writer *w, uint64_t *text_ids, pt_error 
 
 /* ---- all together ---- */
 
-static int usable_cores(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? n : 1;
-}
-
 static int pipeline_init(pipeline *p, pt_error *e)
 {
     p->piece_bytes = p->o->piece_bytes ? p->o->piece_bytes : PIECE_BYTES;
     if (p->piece_bytes < PIECE_BYTES_MIN)
         p->piece_bytes = PIECE_BYTES_MIN;
-    p->workers = p->o->threads > 0 ? p->o->threads : usable_cores();
+    p->workers = p->o->threads > 0 ? p->o->threads : cores_allowed();
     p->jobs_n = 2 * (uint64_t)p->workers + 2;
     p->jobs = calloc(p->jobs_n, sizeof *p->jobs);
     bool failed = !p->jobs;

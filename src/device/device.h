@@ -219,7 +219,6 @@ typedef enum memory_kind { MEMORY_DEVICE, MEMORY_HOST } memory_kind;
 typedef struct device_options {
     int threads;          /* compute threads of a queue opened with threads = 0; 0: all cores */
     int ordinal;          /* which GPU */
-    bool pin_threads;
     void (*notice)(void *arg, const char *sentence); /* what works, but slower than it should; may be NULL */
     void *arg;
 } device_options;

@@ -1,7 +1,8 @@
 #include "profile/machine.h"
 
+#include "base/cores.h"
+
 #include <errno.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,8 +190,7 @@ static void apply_limit(machine *m, int resource, uint64_t used, const char *nam
 int machine_probe_at(const char *root, machine *m, pt_error *e)
 {
     memset(m, 0, sizeof *m);
-    cpu_set_t set;
-    m->cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    m->cores = cores_allowed();
     read_processor(root, m->processor, sizeof m->processor);
     m->memory_bytes = read_kib(root, "/proc/meminfo", "MemTotal");
     m->memory_free_bytes = min_u64(m->memory_bytes, read_kib(root, "/proc/meminfo", "MemAvailable"));

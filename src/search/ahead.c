@@ -1,7 +1,8 @@
 #include "search/ahead.h"
 
+#include "base/cores.h"
+
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 
 enum { HELPERS = 7, WINDOW = 3 /* entries a thread: helpers go no further ahead */ };
@@ -69,10 +70,7 @@ static void *help(void *arg)
 
 int search_threads(const search_input *in)
 {
-    cpu_set_t allowed;
-    if (in->threads)
-        return in->threads;
-    return sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : CPU_COUNT(&allowed);
+    return in->threads ? in->threads : cores_allowed();
 }
 
 ahead *ahead_open(space *s)

@@ -79,19 +79,6 @@ static void a_result_is_there_when_run_returns(void **state)
     pool_close(p);
 }
 
-static void a_pinned_pool_works(void **state)
-{
-    static count_job job;
-    memset(&job, 0, sizeof job);
-    assert_int_equal(pool_open(3, &job.p, NULL), 0);
-    job.threads = 3;
-    pool_pin(job.p);
-    pool_run(job.p, 100, count_tile, &job);
-    for (int i = 0; i < 100; i++)
-        assert_int_equal(atomic_load(&job.runs[i]), 1);
-    pool_close(job.p);
-}
-
 static void an_absurd_number_of_threads_is_refused(void **state)
 {
     pool *p;
@@ -107,7 +94,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tile_runs_once),
         cmocka_unit_test(a_result_is_there_when_run_returns),
-        cmocka_unit_test(a_pinned_pool_works),
         cmocka_unit_test(an_absurd_number_of_threads_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

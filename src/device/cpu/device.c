@@ -4,6 +4,7 @@
  * the plan gives it a budget. Pages are 2 MiB where the system grants them (MADV_HUGEPAGE). All of
  * them are taken at once (populate.c), so that no step waits for the system to clear a page.
  */
+#include "base/cores.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/pool.h"
@@ -11,17 +12,11 @@
 #include "device/populate.h"
 
 #include <cpuid.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-typedef struct cpu_device {
-    device base; /* first: a device * is a cpu_device * */
-    bool pin_threads;
-} cpu_device;
 
 static void cpu_close(device *d)
 {
@@ -71,8 +66,7 @@ static void cpu_memory_close(device *d, memory_kind kind, void *base, size_t byt
 
 static int queue_open(device *d, const char *name, int threads, queue **out, pt_error *e)
 {
-    bool all = threads == 0;
-    return cpu_queue_open(d, name, all ? d->info.threads : threads, all && ((cpu_device *)d)->pin_threads, out, e);
+    return cpu_queue_open(d, name, threads ? threads : d->info.threads, out, e);
 }
 
 static const device_table CPU_TABLE = {
@@ -106,12 +100,6 @@ static void cpu_name(char *out, size_t size)
         snprintf(out, size, "x86-64 CPU");
 }
 
-static int threads_allowed(void)
-{
-    cpu_set_t allowed;
-    return sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : CPU_COUNT(&allowed);
-}
-
 /* What every process may take beside its arenas (train/budgets.h) has room for so many threads and a large tokenizer. */
 enum { FEW_THREADS = 8 };
 
@@ -125,22 +113,21 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
     *out = NULL;
     if (o->threads < 0)
         return pt_fail(e, PT_USAGE, "%d threads were asked for; use 0 (all cores) or more", o->threads);
-    cpu_device *d = calloc(1, sizeof *d);
+    device *d = calloc(1, sizeof *d);
     if (!d)
         return pt_fail(e, PT_FAILED, "no memory for the description of the CPU");
-    d->base.table = &CPU_TABLE;
-    d->pin_threads = o->pin_threads;
-    device_info *info = &d->base.info;
+    d->table = &CPU_TABLE;
+    device_info *info = &d->info;
     cpu_name(info->name, sizeof info->name);
     char matmul[80];
     matmul_arithmetic(matmul, sizeof matmul);
     const char *bf16_by = cpu_has_amx() ? " amx" : cpu_gains_by_bf16() ? " bf16" : "";
     snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d%s, matmul %s", cpu_isa(), bf16_by, matmul);
-    info->threads = o->threads ? o->threads : threads_allowed();
+    info->threads = o->threads ? o->threads : cores_allowed();
     info->threads_bytes = beyond_few_threads(info->threads);
     info->host_addressable = true;
     info->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     info->memory_free_bytes = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    *out = &d->base;
+    *out = d;
     return 0;
 }

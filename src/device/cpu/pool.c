@@ -21,7 +21,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -216,29 +215,4 @@ int pool_threads(const pool *p)
 void *pool_scratch(pool *p, int thread)
 {
     return p->scratch + (size_t)thread * POOL_SCRATCH_BYTES;
-}
-
-/* The n-th CPU (counting round) that this process may run on. */
-static bool cpu_nth(int n, cpu_set_t *one)
-{
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed))
-        return false;
-    n %= CPU_COUNT(&allowed);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &allowed) && n-- == 0) {
-            CPU_ZERO(one);
-            CPU_SET(cpu, one);
-            return true;
-        }
-    return false;
-}
-
-void pool_pin(pool *p)
-{
-    for (int i = p->started; i >= 0; i--) { /* the caller last: what it may use must not shrink before */
-        cpu_set_t one;
-        if (cpu_nth(i, &one))
-            pthread_setaffinity_np(i ? p->workers[i].thread : pthread_self(), sizeof one, &one);
-    }
 }

@@ -27,8 +27,4 @@ int pool_threads(const pool *p);
 void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg);
 void *pool_scratch(pool *p, int thread); /* POOL_SCRATCH_BYTES after that of the thread before */
 
-/* Binds thread i to the i-th CPU that the process may use; called by the thread that will call
- * pool_run. Changes speed only, so a system that refuses is left alone. */
-void pool_pin(pool *p);
-
 #endif

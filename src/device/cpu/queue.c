@@ -31,7 +31,6 @@ typedef struct cpu_queue {
     queue base; /* first: a queue * is a cpu_queue * */
     pool *pool;
     ring *ring;
-    bool pin;
     pthread_mutex_t timeline_lock;
     pthread_cond_t reached_more;
     atomic_ullong reached, failed_from; /* failed_from: UINT64_MAX while nothing has failed */
@@ -152,10 +151,6 @@ static void record_run(void *arg, const record *r)
     cpu_queue *q = arg;
     pt_error e = {0};
     switch (r->kind) {
-    case RECORD_START:
-        if (q->pin)
-            pool_pin(q->pool);
-        break;
     case RECORD_OP:
         if (!queue_failed(q) && op_run(q->pool, &r->op, &e))
             queue_fail(q, &e);
@@ -166,7 +161,7 @@ static void record_run(void *arg, const record *r)
         break;
     case RECORD_SIGNAL: timeline_reach(q, r->value); break;
     case RECORD_MARK: *r->ns = clock_ns(); break;
-    case RECORD_STOP: break;
+    case RECORD_START: case RECORD_STOP: break;
     }
 }
 
@@ -188,14 +183,13 @@ int cpu_queue_sync(queue *base, uint64_t value, pt_error *e)
     return q->error.code ? q->error.code : PT_FAILED;
 }
 
-int cpu_queue_open(device *d, const char *name, int threads, bool pin, queue **out, pt_error *e)
+int cpu_queue_open(device *d, const char *name, int threads, queue **out, pt_error *e)
 {
     *out = NULL;
     cpu_queue *q = calloc(1, sizeof *q);
     if (!q)
         return pt_fail(e, PT_FAILED, "no memory for the queue '%s'", name);
     q->base.device = d;
-    q->pin = pin;
     atomic_init(&q->failed_from, UINT64_MAX);
     pthread_mutex_init(&q->timeline_lock, NULL);
     pthread_cond_init(&q->reached_more, NULL);

@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 
-int cpu_queue_open(device *d, const char *name, int threads, bool pin, queue **out, pt_error *e);
+int cpu_queue_open(device *d, const char *name, int threads, queue **out, pt_error *e);
 /* Runs what was submitted, then ends the thread. A wait that nothing will ever satisfy hangs here:
  * close a queue before those that wait on it only after a sync. */
 void cpu_queue_close(queue *q);

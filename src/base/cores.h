@@ -1,0 +1,16 @@
+/* cores.h - how many processors there are for this process. */
+#ifndef PT_CORES_H
+#define PT_CORES_H
+
+#include <sched.h>
+#include <unistd.h>
+
+/* By its affinity; all where that is not known (more processors than a cpu_set_t has). What a control group leaves of them is
+ * machine.h's. */
+static inline int cores_allowed(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&allowed);
+}
+
+#endif
