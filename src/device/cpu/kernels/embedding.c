@@ -14,9 +14,27 @@ static INLINE void embedding_part(pt_dtype type, const embedding_row *r, int64_t
     store(type, r->out, i, x, lanes);
 }
 
+static INLINE void embedding_pair(pt_dtype type, const embedding_row *r, int64_t i)
+{
+    vf x[2], position[2];
+    load_pair(type, r->token, i, x);
+    if (r->position) {
+        load_pair(type, r->position, i, position);
+        x[0] = x[0] + position[0], x[1] = x[1] + position[1];
+    }
+    store_pair(type, r->out, i, x);
+    if (!r->stream)
+        return;
+    if (type == PT_BF16)
+        order_join(x);
+    store_pair(PT_F32, r->stream, i, x);
+}
+
 static INLINE void embedding_row_of(pt_dtype type, const embedding_row *r, int64_t cols)
 {
     int64_t i = 0;
+    for (; i + 2 * VEC_LANES <= cols; i += 2 * VEC_LANES)
+        embedding_pair(type, r, i);
     for (; i + VEC_LANES <= cols; i += VEC_LANES)
         embedding_part(type, r, i, VEC_LANES);
     if (i < cols)
