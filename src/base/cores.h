@@ -10,7 +10,8 @@
 static inline int cores_allowed(void)
 {
     cpu_set_t allowed;
-    return sched_getaffinity(0, sizeof allowed, &allowed) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&allowed);
+    int n = sched_getaffinity(0, sizeof allowed, &allowed) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&allowed);
+    return n > 0 ? n : 1;
 }
 
 #endif

@@ -14,8 +14,8 @@ static void look_up(int threads, pt_dtype type, int64_t rows, int64_t cols, int6
 static void rows_are_looked_up_and_positions_added(void **state)
 {
     enum { VOCAB = 300, POSITIONS = 50 };
-    static const int64_t shapes[][2] = {{1, 40}, {7, 257}, {500, 96}, {7, 3}};
-    for (int turn = 0; turn < 16; turn++) {
+    static const int64_t shapes[][2] = {{1, 40}, {7, 257}, {500, 96}, {7, 3}, {7, 59}};
+    for (int turn = 0; turn < 20; turn++) {
         pt_dtype type = types[turn & 1];
         bool with_positions = turn & 2;
         int64_t rows = shapes[turn / 4][0], cols = shapes[turn / 4][1];

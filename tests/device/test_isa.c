@@ -17,7 +17,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 
 static uint64_t hash_norm(pt_dtype type, uint64_t hash)
 {
-    enum { ROWS = 9, DIM = 203 };
+    enum { ROWS = 9, DIM = 219 }; /* pairs of vectors, one, and a part of one */
     for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
         tensor x = tensor_random(type, ROWS * DIM, 0, 1), w = tensor_random(PT_F32, DIM, 1, 1), dy = tensor_random(type, ROWS * DIM, 0, 1);
         float dweight[DIM], dbias[DIM], stream[ROWS * DIM];
@@ -32,6 +32,26 @@ static uint64_t hash_norm(pt_dtype type, uint64_t hash)
         hash = hash_bytes(hash_bytes(hash, dweight, sizeof dweight), dbias, sizeof dbias);
     }
     return hash;
+}
+
+/* One block of rows: added one after the other, each sum rounded. */
+static void rows_are_added_one_by_one(void **state)
+{
+    pool *p;
+    assert_int_equal(pool_open(2, &p, NULL), 0);
+    for (int turn = 0; turn < 32; turn++) {
+        pt_dtype type = types[turn & 1];
+        int64_t rows = 1 + turn / 4, cols = 1 + random_below(300);
+        tensor dy = tensor_random(type, rows * cols, 0, 1);
+        float *want = test_alloc((size_t)cols * 4), *got = test_alloc((size_t)cols * 4);
+        memset(want, 0, (size_t)cols * 4);
+        for (int64_t i = 0; i < rows * cols; i++)
+            want[i % cols] += (float)dy.value[i];
+        cpu_bias_backward(p, &(op_bias_backward){type, false, rows, cols, cols, dy.data, got});
+        same_bits(want, got, (size_t)cols * 4, "sums");
+        test_teardown(NULL);
+    }
+    pool_close(p);
 }
 
 static uint64_t hash_activation(pt_dtype type, uint64_t hash)
@@ -135,7 +155,7 @@ static void every_instruction_set_gives_the_same_bits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {OP_TEST(every_instruction_set_gives_the_same_bits)};
+    const struct CMUnitTest tests[] = {OP_TEST(every_instruction_set_gives_the_same_bits), OP_TEST(rows_are_added_one_by_one)};
     the_test.seed = (uint64_t)time(NULL);
     printf("seed %llu\n", (unsigned long long)the_test.seed);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -217,13 +217,36 @@ static void backward_in_place_and_with_more_threads_has_the_same_bits(void **sta
 
             norm_backward(threads, &c, NULL, true, c.dy.data, &got);
             for (int64_t i = 0; i < c.dim; i++)
-                assert_true(got.dweight[i] == want.dweight[i] + want.dweight[i]);
+                assert_true(got.dweight[i] == want.dweight[i] + want.dweight[i] &&
+                            (c.kind == NORM_RMS || got.dbias[i] == want.dbias[i] + want.dbias[i]));
             memcpy(got.dx, add.data, bytes);
             norm_backward(threads, &c, got.dx, false, c.dy.data, &got);
             for (int64_t row = 0; row < c.rows; row++) {
                 size_t at = (size_t)(row * c.ld) * dtype_bytes(type);
                 same_bits((char *)want.dx + at, (char *)got.dx + at, (size_t)(c.heads * c.dim) * dtype_bytes(type), "dx_add over dx");
             }
+        }
+        test_teardown(NULL);
+    }
+}
+
+/* dx and the stream of a row, not the sums over rows. */
+static void backward_of_a_row_is_the_same_beside_others(void **state)
+{
+    for (int turn = 0; turn < 80; turn++) {
+        pt_dtype type = types[turn & 1];
+        norm_case c = random_case(kinds[turn >> 1 & 1], type, 1 + turn / 4, 1 + random_below(2), 1 + random_below(300)), alone = c;
+        norm_gradients all = gradients_alloc(&c), one = gradients_alloc(&c);
+        all.stream = test_alloc((size_t)c.x.n * sizeof(float));
+        norm_backward(1, &c, NULL, false, c.dy.data, &all);
+        alone.rows = 1;
+        for (int64_t row = 0; row < c.rows; row++) {
+            size_t at = (size_t)(row * c.ld) * dtype_bytes(type);
+            alone.x.data = (char *)c.x.data + at;
+            one.stream = test_alloc((size_t)c.ld * sizeof(float));
+            norm_backward(1, &alone, NULL, false, (char *)c.dy.data + at, &one);
+            same_bits((char *)all.dx + at, one.dx, (size_t)(c.heads * c.dim) * dtype_bytes(type), "dx of a row alone");
+            same_bits(all.stream + row * c.ld, one.stream, (size_t)(c.heads * c.dim) * sizeof(float), "stream of a row alone");
         }
         test_teardown(NULL);
     }
@@ -291,6 +314,7 @@ int main(void)
         OP_TEST(a_weight_or_bias_that_is_no_number_is_seen),
         OP_TEST(backward_is_the_slope_of_forward),
         OP_TEST(backward_in_place_and_with_more_threads_has_the_same_bits),
+        OP_TEST(backward_of_a_row_is_the_same_beside_others),
         OP_TEST(the_streams_gradient_is_added_to_in_fp32),
         OP_TEST(gradients_of_weights_may_be_unwanted),
         OP_TEST(not_finite_input_is_seen),

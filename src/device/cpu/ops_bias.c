@@ -1,6 +1,6 @@
 /* ops_bias.c - the gradient of a bias: sums over rows.
  *
- * As in ops_norm.c, a fixed number of row blocks each add up their own rows, and the blocks' sums
+ * As in ops_norm.c, blocks of rows, as many as the shape says, each add up their own, and the blocks' sums
  * are added in order. A block is cut by columns too, so that its sums stay in the nearest cache.
  * The sums wait in the pool's scratch of thread 0: BIAS_BLOCKS x BIAS_COLUMNS fill it, and wider
  * rows take several rounds.

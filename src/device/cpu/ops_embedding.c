@@ -38,7 +38,7 @@ static void owner_tile(void *arg, int64_t owner, int thread)
     for (int64_t r = 0; r < o->rows; r++) {
         int64_t id = o->ids[r] - o->row0;
         if (id >= 0 && id < o->table_rows && id % OWNERS == owner && o->ids[r] != o->skip)
-            KERNEL_BEST(rows_add)(o->type, (const char *)o->dy + (size_t)r * row_bytes, 0, 1, o->acc + id * o->cols, o->cols);
+            KERNEL_BEST(rows_add)(o->type, (const char *)o->dy + (size_t)r * row_bytes, o->cols, 1, o->acc + id * o->cols, o->cols);
     }
 }
 

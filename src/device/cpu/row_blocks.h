@@ -1,5 +1,5 @@
-/* row_blocks.h - sums over rows in two steps: a fixed number of blocks of rows each add up their own, and the blocks' sums are added
- * here, ascending, so that a sum does not depend on the number of threads. */
+/* row_blocks.h - sums over rows in two steps: blocks of rows, as many as the op's shape says, each add up their own, and the blocks'
+ * sums are added here, ascending, so that a sum does not depend on the number of threads. */
 #ifndef PT_ROW_BLOCKS_H
 #define PT_ROW_BLOCKS_H
 

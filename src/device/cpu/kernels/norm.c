@@ -209,8 +209,8 @@ void KERNEL(norm_rows)(const op_norm *o, int64_t row0, int64_t row1, float *scra
  *     rmsnorm     dx = rstd (d - u mean(d u))
  *     dweight = sum of dy u, dbias = sum of dy
  *
- * Rows side by side as in the forward pass, in one pass for each of the sums, which depend on each other, and one for dx. What is
- * shared by the rows (weight, dweight, dbias) is brought into load_pair()'s order and back once for all of them.
+ * Rows side by side as in the forward pass, in one pass for each of the sums and one for dx. What is shared by the rows is brought
+ * into load_pair()'s order once for all of them, and dweight and dbias back.
  */
 typedef struct backward_group {
     pt_dtype type;
@@ -269,10 +269,8 @@ static INLINE void deviation(const backward_group *g, int row, span s, vf out[2]
         out[v] = out[v] - g->mean[row];
 }
 
-static INLINE void gradient(const backward_group *g, int row, span s, vf dy[2], vf d[2])
+static INLINE void gradient(const backward_group *g, int row, span s, const vf weight[2], vf dy[2], vf d[2])
 {
-    vf weight[2];
-    span_load_f32(g->type, g->weight, s, weight);
     span_load(g->type, g->dy[row], s, dy);
     for (int v = 0; v < s.n; v++)
         d[v] = dy[v] * weight[v];
@@ -292,14 +290,15 @@ static INLINE void term_square(const backward_group *g, int row, span s, vf out[
 
 static INLINE void term_gradient(const backward_group *g, int row, span s, vf out[2])
 {
-    vf dy[2];
-    gradient(g, row, s, dy, out);
+    vf weight[2], dy[2];
+    span_load_f32(g->type, g->weight, s, weight);
+    gradient(g, row, s, weight, dy, out);
 }
 
 static INLINE void term_product(const backward_group *g, int row, span s, vf out[2])
 {
-    vf dy[2], u[2];
-    gradient(g, row, s, dy, out);
+    vf u[2];
+    term_gradient(g, row, s, out);
     deviation(g, row, s, u);
     for (int v = 0; v < s.n; v++)
         out[v] = out[v] * (u[v] * g->rstd[row]);
@@ -336,10 +335,10 @@ static INLINE void group_means(span_term term, const backward_group *g, int rows
 }
 
 /* dx of one row; its parts of dweight and dbias are added. */
-static INLINE void span_dx(const backward_group *g, int row, span s, vf dweight[2], vf dbias[2])
+static INLINE void span_dx(const backward_group *g, int row, span s, const vf weight[2], vf dweight[2], vf dbias[2])
 {
     vf dy[2], d[2], u[2], add[2] = {0}, stream_add[2] = {0};
-    gradient(g, row, s, dy, d);
+    gradient(g, row, s, weight, dy, d);
     deviation(g, row, s, u);
     if (g->dx_add[row])
         span_load(g->type, g->dx_add[row], s, add);
@@ -362,7 +361,8 @@ static INLINE void span_dx(const backward_group *g, int row, span s, vf dweight[
 
 static INLINE void group_dx(const backward_group *g, int rows, span s)
 {
-    vf dweight[2] = {0}, dbias[2] = {0};
+    vf weight[2], dweight[2] = {0}, dbias[2] = {0};
+    span_load_f32(g->type, g->weight, s, weight);
     if (g->dweight)
         span_load_f32(g->type, g->dweight, s, dweight);
     if (g->dbias)
@@ -371,7 +371,7 @@ static INLINE void group_dx(const backward_group *g, int rows, span s)
     for (int row = 0; row < rows; row++) {
         _mm_prefetch(at(g->type, g->next_x[row], s.i), _MM_HINT_T0);
         _mm_prefetch(at(g->type, g->next_dy[row], s.i), _MM_HINT_T0);
-        span_dx(g, row, s, dweight, dbias);
+        span_dx(g, row, s, weight, dweight, dbias);
     }
     if (g->dweight)
         span_store_f32(g->type, g->dweight, s, dweight);
