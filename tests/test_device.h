@@ -16,6 +16,7 @@
 #include "device/cpu/queue.h"
 #include "device/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -112,10 +113,16 @@ static inline int shielded_open(device *cpu, device **out, pt_error *e)
     return 0;
 }
 
+static inline void test_device_notice(void *arg, const char *sentence)
+{
+    (void)arg;
+    fprintf(stderr, "the device says: %s\n", sentence);
+}
+
 /* "shielded" and "shim" are names too. */
 static inline int test_device_named(const char *name, int threads, device **out, device **host, pt_error *e)
 {
-    const device_options o = {.threads = threads};
+    const device_options o = {.threads = threads, .notice = test_device_notice};
 #ifdef PT_TEST_SHIM
     if (!strcmp(name, "shim"))
         return device_shim_open(&o, out, host, e);

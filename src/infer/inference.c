@@ -236,7 +236,7 @@ static void submit_head(inference *x, int64_t row)
         .weight = w->param[PARAM_NORMF], .bias = w->param[PARAM_NORMF_BIAS], .y = normed}});
     queue_submit(x->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NT, .type = type, .out_type = PT_F32, .m = 1, .n = m->vocab, .k = m->hidden, .lda = m->hidden,
-        .ldb = m->hidden, .ldc = m->vocab, .a = normed, .b = w->slices[0], .c = logits}});
+        .ldb = m->hidden, .ldc = (int64_t)align_up((uint64_t)m->vocab, 16), .a = normed, .b = w->slices[0], .c = logits}});
     queue_submit(x->queue, &(op){OP_COPY, .copy = {x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t), logits,
                                                    (size_t)m->vocab * sizeof(float)}});
 }

@@ -96,9 +96,8 @@ static void every_layout_type_and_addition(void **state)
 
 /* However many rows a micro-batch has. Products of few rows, which generation has, may be computed in another way: fewer than 17, on
  * a CPU fewer than 256. */
-static void a_row_has_the_same_bits_beside_any_others(void **state)
+static void rows_alone_and_beside_others(void **state, int64_t most, int64_t n, int64_t k)
 {
-    const int64_t most = device_is_slow() ? 70 : 2500, n = device_is_slow() ? 24 : 512, k = device_is_slow() ? 48 : 768;
     for (int kind = 0; kind < 4; kind++) {
         op_matmul o = {.layout = kind % 2 ? MATMUL_NN : MATMUL_NT, .type = kind / 2 ? PT_BF16 : PT_F32, .m = most, .n = n, .k = k};
         o.out_type = o.type;
@@ -119,6 +118,16 @@ static void a_row_has_the_same_bits_beside_any_others(void **state)
         }
         test_teardown(state);
     }
+}
+
+static void a_row_has_the_same_bits_beside_any_others(void **state)
+{
+    if (device_is_slow()) {
+        rows_alone_and_beside_others(state, 70, 24, 48);
+        return;
+    }
+    rows_alone_and_beside_others(state, 2500, 512, 768);
+    rows_alone_and_beside_others(state, 800, 64, 4096); /* a sum that a library would like to split */
 }
 
 static double now_ms(void)

@@ -146,6 +146,7 @@ template <int D> DEVICE void sum_store(float sum[][4], float scale, void *base, 
 {
     typedef backward_shape<D> S;
     int lane = threadIdx.x % WARP;
+#pragma unroll
     for (int h = 0; h < 2; h++) {
         int64_t row = row0 + lane / 4 + 8 * h;
 #pragma unroll

@@ -30,6 +30,7 @@ typedef struct row_state {
 DEVICE row_state rows_begin(const op_attention &o, int64_t seq, int64_t row)
 {
     row_state r;
+#pragma unroll
     for (int h = 0; h < 2; h++) {
         key_range seen = {INT64_MAX, -1};
         if (row + 8 * h < o.q_len)
@@ -131,6 +132,7 @@ template <int D, int KEYS> DEVICE void output_step(float out[D / 8][4], float p[
 template <int D> DEVICE void output_store(const op_attention &o, int64_t seq, int64_t head, int64_t row, float out[D / 8][4], row_state *r)
 {
     int column = threadIdx.x % 4 * 2;
+#pragma unroll /* what is indexed by h lies in registers */
     for (int h = 0; h < 2; h++) {
         float total = quad_sum(r->total[h]), scale = 1.0f / total;
         int64_t i = row + 8 * h;

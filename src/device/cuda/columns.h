@@ -32,24 +32,23 @@ DEVICE column_place column_place_of(int64_t columns, int parts)
 /* out[column ..] (+)= the sum of the block's packs; nothing where out is NULL. For whole blocks. */
 DEVICE void column_store(column_place at, pack sum, float *out, int64_t columns, bool accumulate)
 {
-    __shared__ float slots[COLUMN_SLOTS][2][PACK];
+    __shared__ float slots[PACK][COLUMN_THREADS]; /* neighbours in neighbouring banks */
     if (!out)
         return;
-    int half = threadIdx.x % 2;
     __syncthreads(); /* the last call's sums have been read */
     for (int j = 0; j < PACK; j++)
-        slots[at.slot][half][j] = sum.x[j];
+        slots[j][threadIdx.x] = sum.x[j];
     for (int distance = COLUMN_SLOTS / 2; distance; distance /= 2) {
         __syncthreads();
         if (at.slot < distance)
             for (int j = 0; j < PACK; j++)
-                slots[at.slot][half][j] += slots[at.slot + distance][half][j];
+                slots[j][threadIdx.x] += slots[j][threadIdx.x + 2 * distance];
     }
     if (at.slot)
         return;
     for (int j = 0; j < PACK; j++)
         if (at.column + j < columns) {
-            float total = slots[0][half][j];
+            float total = slots[j][threadIdx.x];
             out[at.column + j] = accumulate ? out[at.column + j] + total : total;
         }
 }

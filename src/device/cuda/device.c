@@ -26,7 +26,10 @@ int cuda_fail(pt_error *e, cudaError_t error, const char *doing)
     case cudaErrorLaunchOutOfResources: case cudaErrorInvalidValue: case cudaErrorInvalidConfiguration:
         return pt_fail(e, PT_FAILED, "%s while %s: this is a bug in protrain", cudaGetErrorString(error), doing);
     case cudaErrorLaunchFailure: case cudaErrorHardwareStackError: case cudaErrorUnknown: case cudaErrorNvlinkUncorrectable:
-    case cudaErrorContained: case cudaErrorExternalDevice:
+#if CUDART_VERSION >= 12080
+    case cudaErrorContained:
+#endif
+    case cudaErrorExternalDevice:
         return pt_fail(e, PT_FAILED, "the GPU was lost while %s (%s): see the kernel's log (dmesg) for Xid errors, and go on from the last "
                        "checkpoint with --resume", doing, cudaGetErrorString(error));
     case cudaErrorNoKernelImageForDevice:

@@ -31,10 +31,22 @@ template <pt_dtype T> DEVICE pack gradient_load(const op_gradient_finish &o, int
     return g;
 }
 
-/* Lane l: sum += the squares of elements l, l + 16, ... of n. The square of an fp32 number is exact in fp64. */
+/* Lane l: sum += the squares of elements l, l + 16, ... of n. The square of an fp32 number is exact in fp64. Some squares are computed
+ * before the first is added, for additions wait for each other. */
 DEVICE double squares_add(double sum, const float *rounded, int64_t n)
 {
-    for (int64_t k = threadIdx.x; k < n; k += SQUARES)
+    enum { AHEAD = 8 };
+    int64_t k = threadIdx.x;
+    for (; k + (AHEAD - 1) * SQUARES < n; k += AHEAD * SQUARES) {
+        double square[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            square[j] = __dmul_rn((double)rounded[k + j * SQUARES], (double)rounded[k + j * SQUARES]);
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            sum = __dadd_rn(sum, square[j]);
+    }
+    for (; k < n; k += SQUARES)
         sum = __dadd_rn(sum, __dmul_rn((double)rounded[k], (double)rounded[k]));
     return sum;
 }
@@ -121,6 +133,8 @@ DEVICE void master_store(const op_adamw &o, int64_t i, bool wide, pack w)
     half_pack hi, lo;
     for (int j = 0; j < PACK; j++) {
         uint32_t u = __float_as_uint(w.x[j]);
+        if ((u & 0x7fffffffu) > 0x7f800000u)
+            u = 0x7fc00000u; /* the NaN of a GPU, 0x7fffffff, would be rounded half up to -0 */
         hi.x[j] = (uint16_t)((u + 0x8000u) >> 16);
         lo.x[j] = (uint16_t)u;
     }

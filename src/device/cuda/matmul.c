@@ -8,13 +8,13 @@
  *
  * which makes bias (N) a column that is added to every column, cuBLASLt's own epilogue.
  *
- * What it has no epilogue for (a residual, the fp32 stream, a bf16 bias on an fp32 result) is a product into fp32, as many
+ * What it has no epilogue for (a residual, the fp32 stream, a bf16 bias on an fp32 result, a bias that is not aligned) is a product into fp32, as many
  * rows at a time as `sums` holds, which stay in the L2 cache, and then one pass that adds and rounds once. With and
  * without a stream this is the same product, so that what backward computes again has the bits that forward had.
  *
  * The algorithm is chosen once for each product's key: layout, types, what is added, N, K (TN, a weight gradient: M too), and
- * how far strides and addresses are aligned, at most to 16 bytes, which all tensors are under every plan. M is not in the
- * key: the library is asked about REFERENCE_ROWS rows (FEW_ROWS for products of no more, those of generation), so a row's
+ * how far strides and addresses are aligned, at most to 16 bytes, which all tensors are under every plan. The library is asked
+ * about an op that is made from the key, so the first product does not decide for the others. M is not in the key: it is asked about REFERENCE_ROWS rows (FEW_ROWS for products of no more, those of generation), so a row's
  * bits do not depend on how many there are. Schemes that split K are not allowed. fp32 is fp32: no TF32.
  *
  *     key ──> choices[] ──> algorithm            filled as products come, the same in every run
@@ -43,7 +43,7 @@ typedef struct choice { matmul_key key; bool found; cublasLtMatmulAlgo_t algo; }
 
 struct cuda_matmul {
     device_options options;
-    char missing[200];    /* what the library had no algorithm for or refused, first; said at the end, by the thread that closes */
+    char missing[240];    /* what the library had no algorithm for or refused, first; said at the end, by the thread that closes */
     cublasLtHandle_t handle;
     void *workspace;
     float *sums;
@@ -188,31 +188,55 @@ static cublasStatus_t preference_make(const matmul_key *key, cublasLtMatmulPrefe
     return s ? s : cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
 }
 
-static void note_missing(cuda_matmul *x, const op_matmul *o)
+static void note_missing(cuda_matmul *x, const op_matmul *o, const char *why)
 {
     if (!x->missing[0])
         snprintf(x->missing, sizeof x->missing,
-                 "cuBLASLt had no algorithm for products of layout %d, M %lld, N %lld, K %lld: a slow kernel computed them", o->layout,
-                 (long long)o->m, (long long)o->n, (long long)o->k);
+                 "cuBLASLt did not take products of layout %d, M %lld, N %lld, K %lld (%s): a slow kernel computed them", o->layout,
+                 (long long)o->m, (long long)o->n, (long long)o->k, why);
+}
+
+/* The least stride of rows of `width` elements that is aligned so far. */
+static int64_t least_stride(int64_t width, int64_t align, pt_dtype type)
+{
+    int64_t elements = align > (int64_t)dtype_bytes(type) ? align / (int64_t)dtype_bytes(type) : 1;
+    return (width + elements - 1) / elements * elements;
+}
+
+/* The op that stands for all of this key: what the library is asked must not depend on which of them came first. Addresses of
+ * operands are not looked at; the bias's alignment is. */
+static op_matmul op_of_key(const op_matmul *o, const matmul_key *key)
+{
+    op_matmul asked = *o;
+    asked.m = o->layout == MATMUL_TN ? o->m : key->few ? FEW_ROWS : REFERENCE_ROWS;
+    asked.lda = least_stride(o->layout == MATMUL_TN ? o->m : o->k, key->align_a, o->type);
+    asked.ldb = least_stride(o->layout == MATMUL_NT ? o->k : o->n, key->align_b, o->type);
+    asked.ldc = least_stride(o->n, key->align_c, o->out_type);
+    if (asked.bias)
+        asked.bias = (const void *)(uintptr_t)ALIGN_MOST;
+    return asked;
 }
 
 /* The library's first proposal that keeps to the rules; none: the plain kernel. */
-static void choose(cuda_matmul *x, const op_matmul *o, choice *out)
+static cublasStatus_t choose(cuda_matmul *x, const op_matmul *o, choice *out)
 {
     cublasLtMatmulHeuristicResult_t results[CANDIDATES];
     cublasLtMatmulPreferenceOpaque_t preference;
     problem p;
     int n = 0;
-    int64_t m = o->layout == MATMUL_TN ? o->m : out->key.few ? FEW_ROWS : REFERENCE_ROWS;
+    const op_matmul asked = op_of_key(o, &out->key);
     out->found = false;
-    if (problem_make(o, m, &p) || preference_make(&out->key, &preference) ||
-        cublasLtMatmulAlgoGetHeuristic(x->handle, &p.desc, &p.a, &p.b, &p.c, &p.c, &preference, CANDIDATES, results, &n))
-        return;
-    for (int i = 0; i < n && !out->found; i++)
+    cublasStatus_t status = problem_make(&asked, asked.m, &p);
+    if (!status)
+        status = preference_make(&out->key, &preference);
+    if (!status)
+        status = cublasLtMatmulAlgoGetHeuristic(x->handle, &p.desc, &p.a, &p.b, &p.c, &p.c, &preference, CANDIDATES, results, &n);
+    for (int i = 0; i < n && !status && !out->found; i++)
         if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= WORKSPACE_BYTES && !splits_k(&results[i].algo)) {
             out->algo = results[i].algo;
             out->found = true;
         }
+    return status;
 }
 
 /* NULL: the table is full; that many kinds of products do not come in one program. */
@@ -222,13 +246,15 @@ static const choice *choice_of(cuda_matmul *x, const op_matmul *o, bool few)
     for (int i = 0; i < x->choices_n; i++)
         if (!memcmp(&x->choices[i].key, &key, sizeof key))
             return &x->choices[i];
-    if (x->choices_n == CHOICES)
+    if (x->choices_n == CHOICES) {
+        note_missing(x, o, "the table of algorithms is full");
         return NULL;
+    }
     choice *c = &x->choices[x->choices_n++];
     c->key = key;
-    choose(x, o, c);
+    cublasStatus_t status = choose(x, o, c);
     if (!c->found)
-        note_missing(x, o);
+        note_missing(x, o, status ? cublasLtGetStatusString(status) : "no algorithm without split sums");
     return c;
 }
 
@@ -263,7 +289,7 @@ static int launch(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, 
         status = cublasLtMatmul(x->handle, &p.desc, &one, o->b, &p.a, o->a, &p.b, &beta, o->c, &p.c, o->c, &p.c, &c->algo, x->workspace,
                                 WORKSPACE_BYTES, s);
     if (refused(status)) {
-        note_missing(x, o);
+        note_missing(x, o, cublasLtGetStatusString(status));
         *found = false;
         return 0;
     }
@@ -315,10 +341,11 @@ int cuda_matmul_launch(cuda_matmul *x, const op_matmul *o, cudaStream_t s, pt_er
 {
     if (o->m == 0 || o->n == 0)
         return 0;
-    bool found = false, in_parts = o->residual || o->stream || (o->bias && (o->type != o->out_type || o->accumulate));
+    bool bias_apart = o->bias && (o->type != o->out_type || o->accumulate || (uintptr_t)o->bias % ALIGN_MOST);
+    bool found = false, in_parts = o->residual || o->stream || bias_apart;
     bool few = o->layout != MATMUL_TN && o->m <= FEW_ROWS;
     int failed = 0;
-    if (o->k && (in_parts || (uintptr_t)o->bias % ALIGN_MOST == 0)) {
+    if (o->k) {
         pthread_mutex_lock(&x->lock);
         cudaError_t error = take_workspace(x, s);
         failed = error ? cuda_fail(e, error, "waiting for another product") : 0;

@@ -199,10 +199,10 @@ static int marks_open(cuda_queue *q, pt_error *e)
     return error ? cuda_fail(e, error, "opening a trace") : 0;
 }
 
-/* With the lock held. When the stream is idle is known after waiting for it: marks count from there. Only where none is open, for what
- * was submitted before this is then done, and what comes after it has not begun. This thread may lose the processor between event
- * and clock: then once more. */
-static cudaError_t anchor_locked(cuda_queue *q)
+/* When the stream is idle is known after waiting for it: marks count from there. Only where none is open, for what was submitted before
+ * this is then done, and what comes after it has not begun; nobody else looks at `start` then, so the lock is left to those who wait
+ * for this queue. This thread may lose the processor between event and clock: then once more. */
+static cudaError_t anchor(cuda_queue *q)
 {
     enum { TRIES = 4, QUICK_NS = 50000 };
     cudaError_t error = cudaStreamSynchronize(q->stream);
@@ -226,13 +226,12 @@ static int run_mark(cuda_queue *q, int64_t *ns, pt_error *e)
     if (failed)
         return failed;
     pthread_mutex_lock(&q->lock);
-    cudaError_t error = cudaSuccess;
-    if (q->marks_n == MARKS) {
-        error = cudaStreamSynchronize(q->stream);
+    bool none = !q->marks_n, full = q->marks_n == MARKS; /* only this thread opens any */
+    pthread_mutex_unlock(&q->lock);
+    cudaError_t error = none ? anchor(q) : full ? cudaStreamSynchronize(q->stream) : cudaSuccess;
+    pthread_mutex_lock(&q->lock);
+    if (full)
         resolve_locked(q);
-    }
-    if (!error && !q->marks_n)
-        error = anchor_locked(q);
     mark *m = &q->marks[(q->marks_first + q->marks_n) % MARKS];
     if (!error)
         error = cudaEventRecord(m->event, q->stream);
@@ -259,8 +258,8 @@ static cudaError_t launch_zero(const op_copy *o, cudaStream_t s)
 {
     struct cudaPointerAttributes where;
     cudaError_t error = cudaPointerGetAttributes(&where, o->dst);
-    if (error || where.type != cudaMemoryTypeUnregistered)
-        return error ? error : cudaMemsetAsync(o->dst, 0, o->bytes, s);
+    if (error || where.type != cudaMemoryTypeUnregistered) /* pinned memory may have another address there */
+        return error ? error : cudaMemsetAsync(where.devicePointer ? where.devicePointer : o->dst, 0, o->bytes, s);
     error = cudaStreamSynchronize(s);
     memset(o->dst, 0, o->bytes);
     return error;
