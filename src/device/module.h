@@ -9,7 +9,8 @@
 /* Changes with the layout of the seam, so that a module of another build is refused instead of misread. */
 static inline uint64_t device_seam(void)
 {
-    return (uint64_t)sizeof(device_options) << 54 | (uint64_t)sizeof(op) << 40 | (uint64_t)sizeof(device_table) << 24 | (uint64_t)sizeof(device_info) << 8 | OP_KINDS;
+    return (uint64_t)sizeof(device_options) << 54 | (uint64_t)sizeof(op) << 40 | (uint64_t)sizeof(device_table) << 24 |
+           (uint64_t)sizeof(device_info) << 8 | OP_KINDS;
 }
 
 /* The two functions that the module exports: device_seam() as it was compiled, and the way in. */

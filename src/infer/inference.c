@@ -234,6 +234,7 @@ static void submit_head(inference *x, int64_t row)
         .kind = m->norm, .type = type, .rows = 1, .heads = 1, .dim = m->hidden, .ldx = m->hidden, .ldy = m->hidden,
         .eps = m->norm_eps, .x = x->arena + x->layout.x + (size_t)(row * m->hidden) * dtype_bytes(type),
         .weight = w->param[PARAM_NORMF], .bias = w->param[PARAM_NORMF_BIAS], .y = normed}});
+    /* One row has no use for a stride, but cuBLASLt asks how far it is aligned. */
     queue_submit(x->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NT, .type = type, .out_type = PT_F32, .m = 1, .n = m->vocab, .k = m->hidden, .lda = m->hidden,
         .ldb = m->hidden, .ldc = (int64_t)align_up((uint64_t)m->vocab, 16), .a = normed, .b = w->slices[0], .c = logits}});

@@ -11,8 +11,8 @@
  *     memory  |piece 0|piece 1|piece 2|piece 3|piece 4|tail|
  *                done    done   [in flight, `depth` at most]  waiting
  *
- * Channels share the disk by what they have in flight, and a piece waits behind all that is. 8 MiB filled the disks that were
- * measured, and leave a transfer of that size or more its half beside a longer one; of 32 MiB it got a fifth.
+ * Channels share the disk by what they have in flight, and a piece waits behind all that is. 8 MiB filled the disk that was
+ * measured, and leave a transfer of that size or more its half beside a longer one; with 32 MiB one of 16 got a third.
  *
  * Offsets and memory must be multiples of DISK_ALIGN; a buffer owns whole blocks of the file: where
  * `bytes` is no multiple, the rest of the last block is undefined after a write. O_DIRECT is used
