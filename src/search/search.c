@@ -8,7 +8,8 @@
  *      expected is the estimate corrected by what its kind of recipe was seen to take, and steps that helped are repeated at
  *      twice the length; only large gains count at first, from the best and from what is nearly as fast with other chunks,
  *      another cut or stride; in the end all neighbours of the best are looked at without corrections
- *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves
+ *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves, then
+ *      all layers alike with every few slots (alike.c)
  *   5  in what is left of the time, single chunks of the best at other homes (result.c, homes.c)
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
@@ -223,6 +224,8 @@ static int walk_all(walk *w, const priced *least)
         failed = follow_all(w, least);
         if (!failed)
             failed = walk_improve_by_pairs(w);
+        if (!failed && !round)
+            failed = walk_try_alike(w);
     }
     return failed;
 }

@@ -50,6 +50,9 @@ double walk_with_tasks(const space *s, const recipe *r, double ns);
 typedef struct way { int chunking; split cut; } way;
 void walk_find_starts(walk *w, const way *ways, int n);
 
+/* alike.c: all layers alike and every few slots, from the fastest of each kind. */
+int walk_try_alike(walk *w);
+
 /* homes.c: single chunks of a plan at other homes than a recipe can say, as far as that is faster. *written: what it writes to the
  * disk in a step, before and after; to write more has to be worth it. */
 #define WORTH_WRITING 0.995

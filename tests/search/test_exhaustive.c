@@ -247,11 +247,61 @@ static void a_plan_that_fills_memory_to_the_brim_is_found(void **state)
     assert_true(ratio > 0 && ratio <= 1.01);
 }
 
+/* The host updates two chunks while the device is at work, although all would fit there. */
+static void chunks_stay_away_for_what_the_host_updates(void **state)
+{
+    (void)state;
+    const random_source fixed = {9101, 0};
+    random_source r = random_fork(&fixed, 98);
+    double homes = 0, ratio = compare(&r, 98, &(long){0}, &homes);
+    assert_true(ratio > 0 && ratio <= 1.01);
+}
+
+/* Both layers' inputs leave the device, with one buffer less and one slot more, for one chunk to come. Beside the best of all plans of
+ * this model, which takes too long to find here. */
+static void inputs_leave_for_a_chunk_to_come(void **state)
+{
+    (void)state;
+    const random_source fixed = {7007, 0};
+    random_source r = random_fork(&fixed, 70);
+    problem p;
+    search_result x;
+    space s = {0};
+    recipe best;
+    priced known;
+    pt_error e = {0};
+    small_problem(&r, &p);
+    if (search_plan(&p.in, &x, &e) || space_open(&s, &p.in, &e))
+        fail_msg("%s", e.text);
+    int chunking = 0;
+    while (chunking < s.chunkings_n && s.chunkings[chunking].packing.chunk_bytes != 4096 << 10)
+        chunking++;
+    assert_true(chunking < s.chunkings_n);
+    recipe_init(&s, &best, chunking);
+    recipe_blocks(&s, &best, 0, s.layers, SAVE_INPUT, TIER_HOST);
+    best.persist = 1;
+    best.on_host = 3;
+    best.n_buffer = 2;
+    best.n_update = best.n_swap = 3;
+    best.stride = 0;
+    best.micro_batch = 2;
+    best.visit = 3;
+    best.update = UPDATE_NEXT_FORWARD;
+    assert_int_equal(recipe_price(&s, &best, 0, 0, &known, &e), 1);
+    if (x.best.step_ns > known.step_ns * 1.01)
+        fail_msg("%g ns instead of %g", x.best.step_ns, known.step_ns);
+    space_close(&s);
+    search_result_free(&x);
+    model_close(p.model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(homes_out_of_order_are_found),
                                        cmocka_unit_test(one_chunk_leaves_its_place_to_two),
                                        cmocka_unit_test(a_plan_that_fills_memory_to_the_brim_is_found),
+        cmocka_unit_test(chunks_stay_away_for_what_the_host_updates),
+        cmocka_unit_test(inputs_leave_for_a_chunk_to_come),
                                        cmocka_unit_test(what_is_found_is_within_one_percent_of_the_best_of_all_plans)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
