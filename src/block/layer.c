@@ -140,10 +140,10 @@ static void forward_qkv(const layer *y)
 static void append_to_cache(const layer *y)
 {
     const block_cache *k = y->u->cache;
-    char *from = column(tensor(y, LAYER_QKV), y->q_cols, y->type), *to = column(k->rows, k->past * 2 * y->kv_cols, y->type);
-    size_t bytes = (size_t)(2 * y->kv_cols) * dtype_bytes(y->type);
-    for (int64_t r = 0; r < y->rows; r++)
-        queue_submit(y->c->queue, &(op){OP_COPY, .copy = {to + (size_t)r * bytes, column(from, r * y->qkv_cols, y->type), bytes}});
+    const size_t each = dtype_bytes(y->type), bytes = (size_t)(2 * y->kv_cols) * each;
+    queue_submit(y->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {
+        column(k->rows, k->past * 2 * y->kv_cols, y->type), column(tensor(y, LAYER_QKV), y->q_cols, y->type), y->rows, bytes, bytes,
+        (size_t)y->qkv_cols * each}});
 }
 
 static void forward_attention(const layer *y)

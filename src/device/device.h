@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 typedef enum op_kind {
-    OP_COPY, OP_ZERO, OP_DISK_READ, OP_DISK_WRITE,
+    OP_COPY, OP_COPY_ROWS, OP_ZERO, OP_DISK_READ, OP_DISK_WRITE,
     OP_MATMUL, OP_BIAS_BACKWARD,
     OP_NORM, OP_NORM_BACKWARD,
     OP_ROPE,
@@ -42,6 +42,8 @@ typedef enum op_kind {
 
 /* dst[0 .. bytes) = src[...], between any two arenas. OP_ZERO uses dst and bytes only. */
 typedef struct op_copy { void *dst; const void *src; size_t bytes; } op_copy;
+/* `rows` times so many bytes; their starts are ld bytes apart, which is as much or more. */
+typedef struct op_copy_rows { void *dst; const void *src; int64_t rows; size_t bytes, lddst, ldsrc; } op_copy_rows;
 
 /* Moves between memory and the disk tier's file (io/disk.h); host queues only. */
 struct disk_channel;
@@ -202,7 +204,7 @@ typedef struct op_adamw {
 typedef struct op {
     op_kind kind;
     union {
-        op_copy copy; op_disk disk; op_matmul matmul; op_bias_backward bias_backward; op_norm norm;
+        op_copy copy; op_copy_rows copy_rows; op_disk disk; op_matmul matmul; op_bias_backward bias_backward; op_norm norm;
         op_norm_backward norm_backward; op_rope rope; op_attention attention;
         op_attention_backward attention_backward; op_activation activation;
         op_activation_backward activation_backward; op_embedding embedding;

@@ -123,6 +123,7 @@ static void meter_submit(queue *q, const op *o)
         break;
     }
     case OP_COPY: add_bytes(m, PT_F32, 0, 0, 2 * (double)o->copy.bytes); break;
+    case OP_COPY_ROWS: add_bytes(m, PT_F32, 0, 0, 2 * (double)o->copy_rows.rows * (double)o->copy_rows.bytes); break;
     case OP_ZERO: add_bytes(m, PT_F32, 0, 0, (double)o->copy.bytes); break;
     default: break; /* AdamW and the disk are priced by their bytes below */
     }

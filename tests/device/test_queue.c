@@ -147,6 +147,31 @@ static void copies_of_any_size_are_exact(void **state)
     d->table->close(d);
 }
 
+/* Rows of any length, closer together in one place than in the other: between them nothing is touched. */
+static void copies_of_rows_leave_what_is_between_them(void **state)
+{
+    enum { SIZE = 1 << 16 };
+    static const struct { int64_t rows; size_t bytes, lddst, ldsrc; } cases[] = {
+        {0, 8, 8, 8}, {1, 100, 100, 300}, {63, 96, 96, 160}, {64, 1, 7, 3}, {65, 200, 333, 200}, {200, 64, 80, 96}};
+    device *d = open_device(3);
+    queue *q = open_queue(d, "copy", 0);
+    static unsigned char src[SIZE], dst[SIZE], expected[SIZE];
+    for (size_t i = 0; i < SIZE; i++)
+        src[i] = (unsigned char)(i * 2654435761u >> 13);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memset(dst, 0xee, SIZE);
+        memset(expected, 0xee, SIZE);
+        for (int64_t r = 0; r < cases[i].rows; r++)
+            for (size_t k = 0; k < cases[i].bytes; k++)
+                expected[(size_t)r * cases[i].lddst + k] = src[(size_t)r * cases[i].ldsrc + k];
+        queue_submit(q, &(op){OP_COPY_ROWS, .copy_rows = {dst, src, cases[i].rows, cases[i].bytes, cases[i].lddst, cases[i].ldsrc}});
+        assert_int_equal(queue_sync(q, queue_signal(q), NULL), 0);
+        assert_memory_equal(dst, expected, SIZE);
+    }
+    d->table->queue_close(q);
+    d->table->close(d);
+}
+
 /* A token goes round the queues through plain memory, many more records than a ring holds. */
 static void waits_order_what_queues_write(void **state)
 {
@@ -334,6 +359,7 @@ int main(void)
         cmocka_unit_test(memory_is_all_there_from_the_start),
         cmocka_unit_test(the_device_says_what_its_bits_depend_on),
         cmocka_unit_test(copies_of_any_size_are_exact),
+        cmocka_unit_test(copies_of_rows_leave_what_is_between_them),
         cmocka_unit_test(waits_order_what_queues_write),
         cmocka_unit_test(marks_are_in_the_order_of_the_queue),
         cmocka_unit_test(a_failure_reaches_those_that_depend_on_it_and_no_one_else),

@@ -59,6 +59,22 @@ static void copy_piece(void *arg, int64_t piece, int thread)
     memcpy((char *)o->dst + at, (const char *)o->src + at, piece_bytes(o, piece));
 }
 
+enum { PIECE_ROWS = 64 };
+
+static void copy_rows_piece(void *arg, int64_t piece, int thread)
+{
+    const op_copy_rows *o = arg;
+    const int64_t first = piece * PIECE_ROWS, left = o->rows - first, end = first + (left < PIECE_ROWS ? left : PIECE_ROWS);
+    for (int64_t r = first; r < end; r++)
+        memcpy((char *)o->dst + (size_t)r * o->lddst, (const char *)o->src + (size_t)r * o->ldsrc, o->bytes);
+}
+
+static void run_copy_rows(pool *p, const op_copy_rows *o)
+{
+    op_copy_rows copy = *o;
+    pool_run(p, (o->rows + PIECE_ROWS - 1) / PIECE_ROWS, copy_rows_piece, &copy);
+}
+
 static void zero_piece(void *arg, int64_t piece, int thread)
 {
     const op_copy *o = arg;
@@ -75,6 +91,7 @@ static int op_run(pool *p, const op *o, pt_error *e)
 {
     switch (o->kind) {
     case OP_COPY: run_pieces(p, &o->copy, copy_piece); return 0;
+    case OP_COPY_ROWS: run_copy_rows(p, &o->copy_rows); return 0;
     case OP_ZERO: run_pieces(p, &o->copy, zero_piece); return 0;
     case OP_DISK_READ: return disk_read(o->disk.channel, o->disk.offset, o->disk.memory, o->disk.bytes, e);
     case OP_DISK_WRITE: return disk_write(o->disk.channel, o->disk.offset, o->disk.memory, o->disk.bytes, e);

@@ -246,7 +246,7 @@ static int run_mark(cuda_queue *q, int64_t *ns, pt_error *e)
 /* ---- ops ---- */
 
 static const char *const op_names[OP_KINDS] = {
-    [OP_COPY] = "copying", [OP_ZERO] = "clearing memory", [OP_BIAS_BACKWARD] = "summing a bias's gradient",
+    [OP_COPY] = "copying", [OP_COPY_ROWS] = "copying rows", [OP_ZERO] = "clearing memory", [OP_BIAS_BACKWARD] = "summing a bias's gradient",
     [OP_NORM] = "normalizing", [OP_NORM_BACKWARD] = "normalizing backward", [OP_ROPE] = "rotating positions",
     [OP_ATTENTION] = "computing attention", [OP_ATTENTION_BACKWARD] = "computing attention backward",
     [OP_ACTIVATION] = "computing activations", [OP_ACTIVATION_BACKWARD] = "computing activations backward",
@@ -265,12 +265,18 @@ static cudaError_t launch_zero(const op_copy *o, cudaStream_t s)
     return error;
 }
 
+static cudaError_t launch_copy_rows(const op_copy_rows *o, cudaStream_t s)
+{
+    return cudaMemcpy2DAsync(o->dst, o->lddst, o->src, o->ldsrc, o->bytes, (size_t)o->rows, cudaMemcpyDefault, s);
+}
+
 static int op_launch(cuda_queue *q, const op *o, pt_error *e)
 {
     cudaStream_t s = q->stream;
     int error;
     switch (o->kind) {
     case OP_COPY: error = cudaMemcpyAsync(o->copy.dst, o->copy.src, o->copy.bytes, cudaMemcpyDefault, s); break;
+    case OP_COPY_ROWS: error = launch_copy_rows(&o->copy_rows, s); break;
     case OP_ZERO: error = launch_zero(&o->copy, s); break;
     case OP_MATMUL: return cuda_matmul_launch(q->device->matmul, &o->matmul, s, e);
     case OP_BIAS_BACKWARD: error = cuda_bias_backward(&o->bias_backward, s); break;
