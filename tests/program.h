@@ -77,6 +77,20 @@ static inline double seconds_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Like program_wait, but a child that has not ended after so many seconds is killed. */
+static inline int program_kill_after(pid_t child, double seconds)
+{
+    const double end = seconds_now() + seconds;
+    siginfo_t ended = {0};
+    for (double left = seconds; left > 0 && !ended.si_pid; left = end - seconds_now()) {
+        sleep_seconds(left < 0.005 ? left : 0.005);
+        assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+    }
+    if (!ended.si_pid)
+        kill(child, SIGKILL);
+    return program_wait(child);
+}
+
 /* The start of a text file; the caller's until the next call. */
 static inline const char *text_of(const char *path)
 {

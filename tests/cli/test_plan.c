@@ -285,7 +285,7 @@ static void machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weight
         double step = number(o, "predicted", "step_s");
         assert_true(step > 0.01 && step < 1e4);
         if (i == 1)
-            assert_true(step > 0.8 * before && step < 1.25 * before); /* the same machine; the search may stop elsewhere */
+            assert_true(step > 0.5 * before && step < 2 * before); /* the same machine; the search may stop elsewhere */
         before = step;
         json_decref(o);
     }

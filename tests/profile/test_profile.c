@@ -126,7 +126,7 @@ static void uneven_submit(queue *q, const op *o)
     static int turn;
     struct timespec pause = {0, 0};
     if (o->kind == OP_ACTIVATION && o->activation.rows >= 1024)
-        pause.tv_nsec = 250000000;
+        pause.tv_nsec = 800000000;
     if (o->kind == OP_ACTIVATION_BACKWARD && o->activation_backward.rows < 1024)
         pause.tv_nsec = turn++ % 2 ? 0 : 900000000;
     nanosleep(&pause, NULL);

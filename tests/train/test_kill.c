@@ -86,10 +86,7 @@ static bool start_and_kill(const char *out, double seconds, int *kills)
     common_arguments(&a, out);
     add_circumstances(&a, &the_random);
     add_arguments(&a, (const char *const[]){"--steps", "16", "--save-every", "2", "--resume", NULL});
-    pid_t child = program_start(&a, "/dev/null", err_path());
-    sleep_seconds(seconds);
-    kill(child, SIGKILL);
-    int status = program_wait(child);
+    int status = program_kill_after(program_start(&a, "/dev/null", err_path()), seconds);
     if (status == 256 + SIGKILL)
         (*kills)++;
     else if (status != 0)
