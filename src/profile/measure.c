@@ -48,6 +48,12 @@ void samples_tell(const samples *s, double *spread)
 
 void samples_add(samples *s, double ns) { s->ns[s->n++ % SAMPLES] = ns; }
 
+double ns_at_rows(double few, double few_ns, double many, double many_ns, double rows)
+{
+    const double each = many_ns / many, slope = few < many ? (many_ns - few_ns) / (many - few) : each;
+    return many_ns + fmin(fmax(slope, each / 2), each) * (rows - many);
+}
+
 /* ---- runs ---- */
 
 typedef struct tape { int64_t at[TAPE][2]; samples *to[TAPE]; int n; } tape;

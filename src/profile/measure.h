@@ -29,6 +29,9 @@ double samples_spread(const samples *s); /* half the quartile distance, relative
 /* Sets *spread where there are enough of them to tell; else it stays what it was. */
 void samples_tell(const samples *s, double *spread);
 void samples_add(samples *s, double ns);
+/* What `rows` rows take: the straight line through what few and many take (many alone where few are no fewer), not flatter than half of
+ * what is in proportion to many, and not steeper than that. */
+double ns_at_rows(double few, double few_ns, double many, double many_ns, double rows);
 
 /* ---- memory ---- */
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,14 +40,23 @@ static void find_kinds(const model *m, const step_shape *s, costs *c, int first[
 
 typedef struct shares { double layer, head, other; } shares; /* seconds, of each */
 
+/* Seconds that a block takes at least: of few rows it is its weights, read forward and back, and the sums of their gradients. */
+static double seconds_of(bench *b, int block, double flops, double flops_per_ns)
+{
+    const double bytes_per_ns = 10; /* as of a slow machine */
+    const double weights = (double)accumulator_elements(b->r->model, block);
+    return fmax(3 * flops / flops_per_ns, weights * (2 * (double)dtype_bytes(b->r->shape->type) + 8) / bytes_per_ns) * 1e-9;
+}
+
 static shares share_time(bench *b, const costs *c, const int *first, double flops_per_ns)
 {
     const step_shape *s = b->r->shape;
-    double layers = 0, head = 3 * model_head_flops(b->r->model, s->head_rows);
+    const model *m = b->r->model;
+    double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns);
     for (int k = 0; k < c->kinds_n; k++)
-        layers += 3 * model_layer_flops(b->r->model, first[k] + 1, s->unit_rows, s->seq_len);
+        round += seconds_of(b, first[k] + 1, model_layer_flops(m, first[k] + 1, s->unit_rows, s->seq_len), flops_per_ns);
     const double usual = 1.8;
-    double round = (layers + head) / flops_per_ns * 1e-9, all = 3 * round;
+    double all = 3 * round;
     all = all < usual ? all : round * 1.2 < usual ? usual : round * 1.2;
     all = all < 0.02 ? 0.02 : all > 30 ? 30 : all;
     return (shares){all * 0.6 / c->kinds_n, all * 0.3, all * 0.05};

@@ -1,10 +1,14 @@
 /* measure_ends.c - the blocks at both ends: embedding, head, and the embedding's gradients. The head visits a unit in
- * parts of head_rows rows that are all alike; one such part is run, or fewer rows where that takes too long. */
+ * parts of head_rows rows that are all alike; one such part is run, or fewer rows where that takes too long. Half as many rows take
+ * more than half as long: weights are read and gradients added to however few they are. */
 #include "profile/measure_parts.h"
 
 #include "base/rng.h"
 
+#include <math.h>
 #include <stdlib.h>
+
+enum { FEW_HEAD_ROWS = 32 };
 
 /* ---- sizes ---- */
 
@@ -141,7 +145,7 @@ static void head(queue *q, void *arg, int backward, int turn)
                           backward ? y->dx : NULL, y->accumulators, false, 1e-4f);
 }
 
-/* One part of the head with `rows` rows: the time of a whole unit. */
+/* One part of the head with `rows` rows: its times. */
 static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, double seconds, head_result *out, pt_error *e)
 {
     area a;
@@ -159,23 +163,30 @@ static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, doubl
     if (!failed)
         failed = measure_rounds(b->compute, stages, n, y, least, seconds, e);
     area_close(&a);
-    double parts = (double)b->r->shape->unit_rows / (double)y->shape.unit_rows;
-    out->ns = samples_median(&both) * parts;
-    out->eval_ns = samples_median(&forward) * parts;
+    out->ns = samples_median(&both);
+    out->eval_ns = samples_median(&forward);
     samples_tell(&both, &out->spread);
     return failed;
 }
 
-static int measure_parts_of_head(ends *y, bench *b, double seconds, head_result *out, pt_error *e)
+/* A part of head_rows rows: a straight line through few rows and as many as there is time for. */
+static int measure_part_of_head(ends *y, bench *b, double seconds, head_result *out, pt_error *e)
 {
-    const int64_t full = b->r->shape->head_rows;
-    int64_t rows = full < 32 ? full : 32;
-    int failed = run_head(y, b, rows, true, TELLING, 0, out, e);
-    double row = (out->ns + out->eval_ns) / (double)b->r->shape->unit_rows * 1e-9;
-    for (rows = full; rows > 32 && row * (double)rows > seconds;)
+    const double moment = 0.1; /* seconds; what takes no longer is run some times */
+    const int64_t full = b->r->shape->head_rows, few = full < FEW_HEAD_ROWS ? full : FEW_HEAD_ROWS;
+    int failed = run_head(y, b, few, true, TELLING, few == full ? seconds : 0, out, e);
+    if (failed || few == full)
+        return failed;
+    const head_result first = *out;
+    const double ran = (double)y->shape.unit_rows, row_s = (first.ns + first.eval_ns) / ran * 1e-9;
+    int64_t rows = full;
+    while (rows > 2 * few && row_s * (double)rows > fmax(seconds, moment))
         rows /= 2;
-    y->shape = *b->r->shape;
-    return failed || (rows <= 32 && full > 32) ? failed : run_head(y, b, rows, rows < 64, 1, seconds, out, e);
+    const bool soon = row_s * (double)rows <= moment;
+    failed = run_head(y, b, rows, soon, soon ? TELLING : 1, seconds, out, e);
+    out->ns = ns_at_rows(ran, first.ns, (double)y->shape.unit_rows, out->ns, (double)full);
+    out->eval_ns = ns_at_rows(ran, first.eval_ns, (double)y->shape.unit_rows, out->eval_ns, (double)full);
+    return failed;
 }
 
 int measure_head(bench *b, double seconds, head_result *out, pt_error *e)
@@ -185,8 +196,11 @@ int measure_head(bench *b, double seconds, head_result *out, pt_error *e)
     int failed = ends_open(&y, b, e);
     y.backward = true;
     if (!failed)
-        failed = measure_parts_of_head(&y, b, seconds, out, e);
+        failed = measure_part_of_head(&y, b, seconds, out, e);
     free(y.slices);
+    const double parts = (double)b->r->shape->unit_rows / (double)b->r->shape->head_rows;
+    out->ns *= parts;
+    out->eval_ns *= parts;
     return failed;
 }
 

@@ -187,14 +187,9 @@ static part part_of(const layer_bench *y, const attention_ns *attention)
     return p;
 }
 
-/* The straight line through both at `rows` rows, not flatter than half of what is in proportion and not steeper. */
 static double at_rows(const part *few, double few_ns, const part *many, double many_ns, int64_t rows)
 {
-    double n = (double)many->shape.unit_rows, each = many_ns / n, slope = each;
-    if (few->shape.unit_rows < many->shape.unit_rows)
-        slope = (many_ns - few_ns) / (n - (double)few->shape.unit_rows);
-    slope = slope < each / 2 ? each / 2 : slope > each ? each : slope;
-    return many_ns + slope * ((double)rows - n);
+    return ns_at_rows((double)few->shape.unit_rows, few_ns, (double)many->shape.unit_rows, many_ns, (double)rows);
 }
 
 static void take_results(const part *few, const part *many, int64_t rows, const attention_ns *whole, layer_cost *out)

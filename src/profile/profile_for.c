@@ -45,6 +45,9 @@ int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e)
 
 /* ---- made for ---- */
 
+/* Other numbers where the same fields come to mean something else: what was measured before does not serve then. */
+enum { BLOCKS_WAY = 2, MACHINE_WAY = 2 };
+
 static int threads_of(const profile_request *r) { return r->threads ? r->threads : r->device->info.threads; }
 
 static const char *type_of(const profile_request *r) { return r->shape->type == PT_BF16 ? "bf16" : "fp32"; }
@@ -66,9 +69,9 @@ static json_t *blocks_made_for(const profile_request *r)
 {
     const model_config *c = &r->model->config;
     const step_shape *s = r->shape;
-    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:o}",
-                     "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r), "dtype", type_of(r),
-                     "model_type", c->model_type, "parameters", (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab",
+    return json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:o}",
+                     "way", BLOCKS_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r),
+                     "dtype", type_of(r), "model_type", c->model_type, "parameters", (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab",
                      (json_int_t)c->vocab, "hidden", (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads,
                      "head_dim", (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn, "max_positions",
                      (json_int_t)(c->position == POSITION_LEARNED ? c->max_positions : 0), "seq_len", (json_int_t)s->seq_len, "batch",
@@ -76,9 +79,6 @@ static json_t *blocks_made_for(const profile_request *r)
                      "qkv_bias", c->qkv_bias, "out_bias", c->out_bias, "mlp_bias", c->mlp_bias, "activation", (int)c->activation, "windows",
                      windows_of(c));
 }
-
-/* Another number where the same fields come to mean something else: what was measured before does not serve then. */
-enum { MACHINE_WAY = 2 };
 
 static json_t *machine_made_for(const profile_request *r)
 {

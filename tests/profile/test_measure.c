@@ -45,6 +45,17 @@ static void only_what_ran_often_enough_tells_a_spread(void **state)
     assert_true(near(spread, 0.375));
 }
 
+/* Two points on 5 + 3n; a line flatter than half of what is in proportion, or steeper, is not believed. */
+static void few_and_many_rows_tell_what_more_take(void **state)
+{
+    (void)state;
+    assert_true(near(ns_at_rows(2, 11, 4, 17, 10), 35));
+    assert_true(near(ns_at_rows(4, 17, 4, 17, 8), 34));
+    assert_true(near(ns_at_rows(2, 16, 4, 16, 10), 16 + 6 * 2));
+    assert_true(near(ns_at_rows(2, 1, 4, 16, 10), 40));
+    assert_true(near(ns_at_rows(2, 11, 10, 35, 10), 35));
+}
+
 /* ---- a queue ---- */
 
 /* Marks come in pairs, before and after a run; runs last what `times` says, and really take `real_ns`. */
@@ -151,6 +162,7 @@ int main(void)
         cmocka_unit_test(the_median_is_in_the_middle_whatever_the_order),
         cmocka_unit_test(the_spread_is_half_the_distance_of_the_quartiles),
         cmocka_unit_test(only_what_ran_often_enough_tells_a_spread),
+        cmocka_unit_test(few_and_many_rows_tell_what_more_take),
         cmocka_unit_test(it_stops_soon_after_the_median_has_settled),
         cmocka_unit_test(it_goes_on_while_the_median_has_not_settled_and_there_is_time),
         cmocka_unit_test(it_stops_when_the_time_is_used_up_but_not_before_the_least),
