@@ -1,6 +1,9 @@
 /* The pool runs every tile exactly once, on threads that the caller may tell apart. */
 #include "device/cpu/pool.h"
 
+#include "base/cores.h"
+
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -79,6 +82,66 @@ static void a_result_is_there_when_run_returns(void **state)
     pool_close(p);
 }
 
+/* ---- processors ---- */
+
+enum { MOST = 256 };
+
+typedef struct places { int threads; atomic_int begun; cpu_set_t allowed[MOST]; } places;
+
+/* Each thread takes one tile: none is done before all are begun. */
+static void note_place(void *arg, int64_t tile, int thread)
+{
+    places *x = arg;
+    sched_getaffinity(0, sizeof x->allowed[thread], &x->allowed[thread]);
+    atomic_fetch_add(&x->begun, 1);
+    while (atomic_load(&x->begun) < x->threads)
+        sched_yield();
+}
+
+/* In a thread of its own, which may stay where it is put. */
+static void *spread_and_note(void *arg)
+{
+    places *x = arg;
+    pool *p;
+    if (pool_open(x->threads, &p, NULL))
+        return NULL;
+    pool_spread(p);
+    pool_run(p, x->threads, note_place, x);
+    pool_close(p);
+    return x;
+}
+
+static places *places_of(int threads)
+{
+    static places x;
+    pthread_t thread;
+    void *done;
+    x = (places){.threads = threads};
+    assert_int_equal(pthread_create(&thread, NULL, spread_and_note, &x), 0);
+    assert_int_equal(pthread_join(thread, &done), 0);
+    assert_ptr_equal(done, &x);
+    return &x;
+}
+
+static void as_many_threads_as_processors_have_one_each_and_fewer_have_all(void **state)
+{
+    const int all = cores_allowed();
+    if (all < 2 || all >= MOST)
+        skip();
+    places *x = places_of(all);
+    cpu_set_t together = x->allowed[0];
+    for (int i = 0; i < all; i++) {
+        assert_int_equal(CPU_COUNT(&x->allowed[i]), 1);
+        CPU_OR(&together, &together, &x->allowed[i]);
+    }
+    assert_int_equal(CPU_COUNT(&together), all);
+    for (int n = all - 1; n <= all + 1; n += 2) {
+        x = places_of(n);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(CPU_COUNT(&x->allowed[i]), all);
+    }
+}
+
 static void an_absurd_number_of_threads_is_refused(void **state)
 {
     pool *p;
@@ -94,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tile_runs_once),
         cmocka_unit_test(a_result_is_there_when_run_returns),
+        cmocka_unit_test(as_many_threads_as_processors_have_one_each_and_fewer_have_all),
         cmocka_unit_test(an_absurd_number_of_threads_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

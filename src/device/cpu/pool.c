@@ -14,6 +14,10 @@
  * follow each other closely) and then sleeps on the futex `bell`. The caller rings only if someone
  * sleeps. A lost wake-up is excluded by order: the caller stores left, then reads sleepers; a
  * worker counts itself in sleepers, then reads left; all four are sequentially consistent.
+ *
+ * A pool that has all processors keeps each thread on one of its own (pool_spread). Left to the system, a worker that was woken
+ * while a third thread was about (one that reads from the disk, say) came to stand in line behind the caller, for ten milliseconds
+ * and more, with the other of two processors idle: every sixth job of a step that waits for the disk ran at half speed.
  */
 #include "device/cpu/pool.h"
 
@@ -21,6 +25,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -215,4 +220,27 @@ int pool_threads(const pool *p)
 void *pool_scratch(pool *p, int thread)
 {
     return p->scratch + (size_t)thread * POOL_SCRATCH_BYTES;
+}
+
+/* The n-th processor that this thread may run on. */
+static cpu_set_t processor(int n, const cpu_set_t *allowed)
+{
+    cpu_set_t one;
+    int cpu = 0;
+    CPU_ZERO(&one);
+    while (!CPU_ISSET(cpu, allowed) || n-- > 0)
+        cpu++;
+    CPU_SET(cpu, &one);
+    return one;
+}
+
+void pool_spread(pool *p)
+{
+    cpu_set_t allowed;
+    if (p->threads < 2 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) != p->threads)
+        return;
+    for (int i = 0; i < p->threads; i++) {
+        const cpu_set_t one = processor(i, &allowed);
+        pthread_setaffinity_np(i ? p->workers[i].thread : pthread_self(), sizeof one, &one);
+    }
 }

@@ -25,6 +25,9 @@ int pool_open(int threads, pool **out, pt_error *e);
 void pool_close(pool *p);
 int pool_threads(const pool *p);
 void pool_run(pool *p, int64_t tiles, pool_fn fn, void *arg);
+/* Where there are as many threads as processors that the caller may use, one to each; called by the thread that will call pool_run.
+ * Fewer threads stay where the system puts them, beside whoever else is there. Changes speed only: a system that refuses is left alone. */
+void pool_spread(pool *p);
 void *pool_scratch(pool *p, int thread); /* POOL_SCRATCH_BYTES after that of the thread before */
 
 #endif

@@ -178,7 +178,8 @@ static void record_run(void *arg, const record *r)
         break;
     case RECORD_SIGNAL: timeline_reach(q, r->value); break;
     case RECORD_MARK: *r->ns = clock_ns(); break;
-    case RECORD_START: case RECORD_STOP: break;
+    case RECORD_START: pool_spread(q->pool); break;
+    case RECORD_STOP: break;
     }
 }
 
