@@ -157,6 +157,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_attention: needs at least one thread, and AVX2 for the peak. %s\n", e.text);
         return 1;
     }
+    pool_spread(p);
     setlinebuf(stdout);
     printf("%d threads, x86-64-v%d, 12 heads, GFLOP/s and share of the peak of fma in fp32%s\n", threads, cpu_isa(),
            cpu_gains_by_bf16() ? ", of vdpbf16ps in bf16" : "");

@@ -307,6 +307,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_matmul [threads [seconds [wall|cpu [ROWSxOUTxIN ...]]]]: needs AVX2 and 1 to 256 threads; %s\n", e.text);
         return 1;
     }
+    pool_spread(p);
     dnnl_engine_create(&engine, dnnl_cpu, 0);
     dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
     char arithmetic[80];

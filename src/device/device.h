@@ -15,7 +15,7 @@
  * the number of threads, on timing, or on what ran before (numerics: fixed tiles, no split of a
  * sum by thread). Element types: `t` is the compute type of the run, PT_F32 or PT_BF16; sums,
  * softmax, norm statistics and losses are fp32 inside, and a result is rounded to `t` once, where
- * it is stored. All strides (`ld`) are in elements. Rows are tokens: sequences x T.
+ * it is stored. All strides (`ld`) are in elements, but those of OP_COPY_ROWS. Rows are tokens: sequences x T.
  */
 #ifndef PT_DEVICE_H
 #define PT_DEVICE_H
@@ -42,7 +42,7 @@ typedef enum op_kind {
 
 /* dst[0 .. bytes) = src[...], between any two arenas. OP_ZERO uses dst and bytes only. */
 typedef struct op_copy { void *dst; const void *src; size_t bytes; } op_copy;
-/* `rows` times so many bytes; their starts are ld bytes apart, which is as much or more. */
+/* `rows` times so many bytes, whose starts are lddst and ldsrc bytes apart: as many or more. */
 typedef struct op_copy_rows { void *dst; const void *src; int64_t rows; size_t bytes, lddst, ldsrc; } op_copy_rows;
 
 /* Moves between memory and the disk tier's file (io/disk.h); host queues only. */

@@ -46,7 +46,7 @@ int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e)
 /* ---- made for ---- */
 
 /* Other numbers where the same fields come to mean something else: what was measured before does not serve then. */
-enum { BLOCKS_WAY = 2, MACHINE_WAY = 2 };
+enum { BLOCKS_WAY = 2, MACHINE_WAY = 3 };
 
 static int threads_of(const profile_request *r) { return r->threads ? r->threads : r->device->info.threads; }
 
@@ -116,6 +116,8 @@ int profile_is_for(const char *where, const json_t *have, const json_t *want, pt
         const json_t *other = json_object_get(have, key);
         if (other && covers(key, other, value))
             continue;
+        if (!strcmp(key, "way"))
+            return pt_fail(e, PT_FAILED, "%.400s: an older or newer version of the program measured it, in another way; measure again", where);
         char *a = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL, *b = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         pt_fail(e, PT_FAILED, "%.400s: it was made for another case: \"%s\" is %.100s there and %.100s here; measure again", where, key,
                 a ? a : "missing", b ? b : "?");

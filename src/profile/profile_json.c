@@ -21,8 +21,7 @@
  * median. A layer or a part of the head that takes too long to be run that often is as sure as fewer rows of it were, a curve as its
  * largest amount that was.
  *
- * Optional when it is read, because older files lack it: "spread" of the machine, the checks from "check_write" on,
- * "update_threads", "within_bytes".
+ * Optional when it is read: "spread" of the machine, the checks from "check_write" on, "update_threads", "within_bytes".
  */
 #include "profile/profile_parts.h"
 

@@ -14,8 +14,8 @@ enum { HOMES = 6 };            /* numbers of chunks on the device that are tried
 #define KINDS_WITHIN 1.15      /* times the best: others are not begun from */
 #define ESTIMATES_WITHIN 1.1   /* times the best: what is thought to take longer is not priced */
 
-/* One recipe with as many chunks on the device as are thought to fit, one more, and every fewer: what the host updates meanwhile may
- * be worth more than what stays. 1: one takes less than *best, which it becomes. */
+/* One recipe with as many chunks on the device as are thought to fit, one more, and up to four fewer: what the host updates meanwhile
+ * may be worth more than what stays. 1: one takes less than *best, which it becomes. */
 static int try_filled(walk *w, const recipe *from, priced *best)
 {
     const int chunks = recipe_chunks(&w->s, from);
@@ -84,12 +84,6 @@ static int try_blocks(walk *w, const priced *from)
     return 0;
 }
 
-static int by_step(const void *a, const void *b)
-{
-    const priced *x = a, *y = b;
-    return x->step_ns < y->step_ns ? -1 : x->step_ns > y->step_ns;
-}
-
 int walk_try_alike(walk *w)
 {
     const int n = w->apart_n;
@@ -97,7 +91,7 @@ int walk_try_alike(walk *w)
     if (!kinds)
         return pt_fail(w->e, PT_FAILED, "out of memory while searching for a plan");
     memcpy(kinds, w->apart, (size_t)n * sizeof *kinds);
-    qsort(kinds, (size_t)n, sizeof *kinds, by_step);
+    qsort(kinds, (size_t)n, sizeof *kinds, walk_by_step);
     int failed = 0;
     for (int i = 0; i < n && !failed && kinds[i].step_ns < walk_best_ns(w) * KINDS_WITHIN && !walk_is_over(w); i++)
         failed = try_blocks(w, &kinds[i]);

@@ -63,7 +63,7 @@ static int turn_homes_of(turned *t, const priced *x)
     return failed;
 }
 
-static int by_time(const void *a, const void *b)
+int walk_by_step(const void *a, const void *b)
 {
     const priced *x = a, *y = b;
     return x->step_ns < y->step_ns ? -1 : x->step_ns > y->step_ns;
@@ -76,7 +76,7 @@ static int turn_homes(walk *w, const priced **from, candidate *best)
     int seen[SPACE_CHUNKINGS] = {0};
     turned t = {w, best, *from, (*from)->written};
     int failed = walk_turn_homes(w, best, &t.written);
-    qsort(w->apart, (size_t)w->apart_n, sizeof *w->apart, by_time);
+    qsort(w->apart, (size_t)w->apart_n, sizeof *w->apart, walk_by_step);
     for (int i = 0; i < w->kept_n && !failed && !walk_is_over(w); i++) {
         const priced *x = &w->kept[i];
         if (x != *from && seen[x->recipe.chunking]++ < OF_A_SIZE && x->step_ns <= 2 * best->step_ns)

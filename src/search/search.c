@@ -219,12 +219,14 @@ static int walk_all(walk *w, const priced *least)
         w->wide = true;
         failed = walk_improve(w, w->kept[0]);
     }
-    for (int round = 0; round < 2 && space_has_few_layers(&w->s) && !failed && (!round || w->s.tried < LITTLE); round++) {
+    int walked = 0;
+    for (int round = 0; round < 2 && space_has_few_layers(&w->s) && !failed && walked < LITTLE; round++) {
         w->wide = round > 0;
         failed = follow_all(w, least);
         if (!failed)
             failed = walk_improve_by_pairs(w);
-        if (!failed && !round)
+        walked = w->s.tried;
+        if (!failed && !round && w->s.in->training)
             failed = walk_try_alike(w);
     }
     return failed;

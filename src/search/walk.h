@@ -39,6 +39,7 @@ double walk_now_s(void);
 bool walk_is_over(const walk *w);
 double walk_best_ns(const walk *w); /* 0: nothing is there yet */
 void walk_keep(walk *w, const priced *x);
+int walk_by_step(const void *a, const void *b); /* sorts what is priced, the fastest first */
 /* Whether it needs at most `slack` times what there is of each tier. */
 bool walk_within(const space *s, const estimate *x, double slack);
 

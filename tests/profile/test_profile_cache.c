@@ -410,6 +410,35 @@ static void a_file_with_a_check_that_is_off_a_little_is_used_with_a_notice(void 
     setup_close(&s);
 }
 
+/* Both parts have the number of their way. */
+static void a_file_that_was_measured_in_another_way_is_refused(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p, q;
+    char path[300], *text;
+    clocked_open(&s, 0, 16);
+    profile_must(&s, &p);
+    snprintf(path, sizeof path, "%s/p.json", scratch);
+    s.r.file = path;
+    for (int part = 0; part < 2; part++) {
+        pt_error e = {0};
+        assert_int_equal(profile_write(path, &s.r, &p, &e), 0);
+        read_text(path, &text);
+        char *way = strstr(text, "\"way\": ");
+        for (int i = 0; way && i < part; i++)
+            way = strstr(way + 1, "\"way\": ");
+        assert_non_null(way);
+        way[strlen("\"way\": ")] = '1';
+        put(path, text, strlen(text));
+        free(text);
+        assert_int_equal(profile_get(&s.r, &q, &e), PT_FAILED);
+        if (!strstr(e.text, path) || !strstr(e.text, "in another way"))
+            fail_msg("%s", e.text);
+    }
+    setup_close(&s);
+}
+
 int main(void)
 {
     seed = (uint64_t)time(NULL);
@@ -427,6 +456,7 @@ int main(void)
         cmocka_unit_test(a_file_is_used_or_refused_with_the_reason),
         cmocka_unit_test(a_file_with_a_check_that_is_far_off_is_refused_with_its_name),
         cmocka_unit_test(a_file_with_a_check_that_is_off_a_little_is_used_with_a_notice),
+        cmocka_unit_test(a_file_that_was_measured_in_another_way_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@ static void small_problem(random_source *r, problem *p)
 {
     for (bool small = false; !small;) {
         problem_open(r, random_from(r, 1, 2), p);
+        p->in.seconds = 600; /* it comes to its end */
         small = p->in.training && p->shape.units_n <= 4;
         if (!small)
             model_close(p->model);
@@ -300,8 +301,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(homes_out_of_order_are_found),
                                        cmocka_unit_test(one_chunk_leaves_its_place_to_two),
                                        cmocka_unit_test(a_plan_that_fills_memory_to_the_brim_is_found),
-        cmocka_unit_test(chunks_stay_away_for_what_the_host_updates),
-        cmocka_unit_test(inputs_leave_for_a_chunk_to_come),
+                                       cmocka_unit_test(chunks_stay_away_for_what_the_host_updates),
+                                       cmocka_unit_test(inputs_leave_for_a_chunk_to_come),
                                        cmocka_unit_test(what_is_found_is_within_one_percent_of_the_best_of_all_plans)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -222,11 +222,12 @@ void *pool_scratch(pool *p, int thread)
     return p->scratch + (size_t)thread * POOL_SCRATCH_BYTES;
 }
 
-/* The n-th processor that this thread may run on. */
+/* The n-th of the processors that this thread may run on, counting round. */
 static cpu_set_t processor(int n, const cpu_set_t *allowed)
 {
     cpu_set_t one;
     int cpu = 0;
+    n %= CPU_COUNT(allowed);
     CPU_ZERO(&one);
     while (!CPU_ISSET(cpu, allowed) || n-- > 0)
         cpu++;
@@ -239,8 +240,9 @@ void pool_spread(pool *p)
     cpu_set_t allowed;
     if (p->threads < 2 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) != p->threads)
         return;
+    const int first = getpid() % p->threads; /* ops of one tile are the caller's: not all programs' on the same processor */
     for (int i = 0; i < p->threads; i++) {
-        const cpu_set_t one = processor(i, &allowed);
+        const cpu_set_t one = processor(first + i, &allowed);
         pthread_setaffinity_np(i ? p->workers[i].thread : pthread_self(), sizeof one, &one);
     }
 }
