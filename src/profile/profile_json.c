@@ -48,12 +48,12 @@ static const number_key machine_numbers[] = {{"task_ns", offsetof(costs, task_ns
 /* Of the machine; amount 0: not there. */
 typedef struct check_key { const char *key; size_t at; json_need need; int64_t least, most; } check_key;
 static const check_key machine_checks[] = {
-    {"check", offsetof(profile_result, update), JSON_REQUIRED, 1, RATES_MOST},
+    {"check", offsetof(profile_result, update), JSON_REQUIRED, 1, RATES_LARGEST},
     {"check_read", offsetof(profile_result, read), JSON_REQUIRED, 0, LINKS_MOST},
     {"check_write", offsetof(profile_result, write), JSON_OPTIONAL, 0, LINKS_MOST},
     {"check_to_device", offsetof(profile_result, to_device), JSON_OPTIONAL, 0, LINKS_MOST},
     {"check_from_device", offsetof(profile_result, from_device), JSON_OPTIONAL, 0, LINKS_MOST},
-    {"check_update_host", offsetof(profile_result, update_host), JSON_OPTIONAL, 0, RATES_MOST},
+    {"check_update_host", offsetof(profile_result, update_host), JSON_OPTIONAL, 0, RATES_LARGEST},
 };
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
@@ -368,7 +368,7 @@ static int read_threads(const json_source *s, profile_result *p, pt_error *e)
         for (int k = 0; k < 3; k++)
             v[k] = json_number_value(json_array_get(one, (size_t)k));
         const double before = i ? p->threads[i - 1].threads : 0;
-        if (i == PROFILE_THREADS || json_array_size(one) != 3 || !(v[0] > before && v[0] <= 1 << 20) || !(v[1] >= 1 && v[1] <= 1 << 24) ||
+        if (i == PROFILE_THREADS || json_array_size(one) != 3 || !(v[0] > before && v[0] <= 1 << 20) || !(v[1] >= 1 && v[1] <= RATES_LARGEST) ||
             !(v[2] > 0 && v[2] <= 1e18))
             return bad_list(s, "update_threads", "at most 8 [threads, elements, ns], more threads each time", e);
         p->threads[p->threads_n++] = (profile_threads){(int)v[0], (int64_t)v[1], v[2]};
