@@ -21,21 +21,14 @@
 
 typedef struct random_source { uint64_t seed, n; } random_source;
 
-/* PT_TEST_SEED, else `usual`: for what only nearly always holds, and is looked at with other seeds by hand. */
-static inline random_source random_open_at(uint64_t usual)
-{
-    const char *given = getenv("PT_TEST_SEED");
-    random_source r = {given ? strtoull(given, NULL, 10) : usual, 0};
-    printf("seed %llu\n", (unsigned long long)r.seed);
-    return r;
-}
-
-/* PT_TEST_SEED, else another one each time. */
 static inline random_source random_open(void)
 {
+    const char *given = getenv("PT_TEST_SEED");
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    return random_open_at((uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+    random_source r = {given ? strtoull(given, NULL, 10) : (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000, 0};
+    printf("seed %llu\n", (unsigned long long)r.seed);
+    return r;
 }
 
 /* Source number i of a seed: cases of a run can be repeated one by one. */

@@ -179,7 +179,7 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 
 static int get_file(bench *b, profile_result *p, pt_error *e)
 {
-    const double most = 4; /* beside other work a run takes two or three times as long */
+    const double most = 2;
     int failed = profile_read(b->r->file, b->r, p, e);
     for (int part = 0; part < PROFILE_PARTS && !failed; part++)
         if ((failed = check_part(b, (profile_part)part, p, most, e)))

@@ -57,9 +57,9 @@ typedef struct profile_result {
     uint64_t needs[TIERS];      /* where it does not fit: what the block takes that was to be measured */
 } profile_result;
 
-/* PT_DOES_NOT_FIT: a block is larger than the budget. A `file` that is for something else, or whose checks take more than four
- * times as long as they did or less than a quarter of it (disk writes: eight times), is PT_FAILED; a notice says where they differ
- * by more than 15%. What does not fit the budgets is not checked. */
+/* PT_DOES_NOT_FIT: a block is larger than the budget. A `file` that is for something else, or whose checks take more than
+ * twice or less than half as long as they did (disk writes: four times), is PT_FAILED; a notice says where they differ by more than
+ * 15%. What does not fit the budgets is not checked. */
 int profile_get(const profile_request *r, profile_result *out, pt_error *e);
 
 /* profile.json: the costs, what they are for, when and how sure. */

@@ -285,7 +285,7 @@ static void machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weight
         double step = number(o, "predicted", "step_s");
         assert_true(step > 0.01 && step < 1e4);
         if (i == 1)
-            assert_true(step > 0.5 * before && step < 2 * before); /* the same machine; the search may stop elsewhere */
+            assert_true(step > 0.8 * before && step < 1.25 * before); /* the same machine; the search may stop elsewhere */
         before = step;
         json_decref(o);
     }
@@ -375,11 +375,18 @@ static void profiles_of_runs_are_used_and_stale_or_lying_ones_refused(void **sta
     (void)state;
     char data[700], out[200], path[300];
     snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
-    snprintf(out, sizeof out, "%s/profiled", scratch);
-    assert_int_equal(run("train", small(), WORDS("--data", data, "--steps", "1", "--out", out)), 0);
+    int status = 1;
+    for (int i = 0; i < 10 && status; i++) { /* a busy machine may seem another one between two commands */
+        snprintf(out, sizeof out, "%s/profiled-%d", scratch, i);
+        assert_int_equal(run("train", small(), WORDS("--data", data, "--steps", "1", "--out", out)), 0);
+        status = plan_with(small(), WORDS("--profile", changed_profile(out, "blocks", "head_ns", 1)));
+        if (status && !strstr(text_of(scratch_path("err")), "measure again"))
+            break;
+    }
+    if (status)
+        fail_msg("%s", text_of(scratch_path("err")));
     snprintf(path, sizeof path, "%s/profile.json", out);
-    assert_int_equal(plan_with(small(), WORDS("--profile", changed_profile(out, "blocks", "head_ns", 1))), 0);
-    int status = plan_with(small(), WORDS("--profile", changed_profile(out, "blocks", "head_ns", -1)));
+    status = plan_with(small(), WORDS("--profile", changed_profile(out, "blocks", "head_ns", -1)));
     check_refusal("negative time", status, 1, WORDS("changed.json", "head_ns"));
     status = plan_with(small(), WORDS("--profile", path, "--dtype", "fp32"));
     check_refusal("another dtype", status, 1, WORDS("profile.json", "dtype"));

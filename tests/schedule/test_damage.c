@@ -496,7 +496,7 @@ static int cases_wanted(int by_default)
 static void every_kind_of_damage_is_refused(void **state)
 {
     (void)state;
-    random_source all = random_open_at(1);
+    random_source all = random_open();
     int applied[DAMAGES] = {0}, cases = cases_wanted(1000);
     for (int i = 0; i < cases; i++) {
         random_source r = random_fork(&all, (uint64_t)i);

@@ -17,7 +17,7 @@
  *
  * A pool that has all processors keeps each thread on one of its own (pool_spread). Left to the system, a worker that was woken
  * while a third thread was about (one that reads from the disk, say) came to stand in line behind the caller, for ten milliseconds
- * and more, with the other of two processors idle: every sixth job of a step that waits for the disk ran at half speed.
+ * and more, with the other of two processors idle: a sixth of the time of a step that waits for the disk was spent like that.
  */
 #include "device/cpu/pool.h"
 
