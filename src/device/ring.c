@@ -12,7 +12,8 @@ struct ring {
     void *arg;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t work, room; /* a record has come; a record is finished */
+    pthread_cond_t work, room; /* a record has come; half the ring is free again */
+    bool full;                 /* the other side sleeps until then */
     atomic_ullong head, tail;
     uint64_t signaled;
     record records[RING_RECORDS];
@@ -37,8 +38,11 @@ static const record *record_next(ring *r)
 static void record_done(ring *r)
 {
     pthread_mutex_lock(&r->lock);
-    atomic_fetch_add(&r->tail, 1);
-    pthread_cond_signal(&r->room);
+    const uint64_t waiting = atomic_load(&r->head) - (atomic_fetch_add(&r->tail, 1) + 1);
+    if (r->full && waiting <= RING_RECORDS / 2) {
+        r->full = false;
+        pthread_cond_signal(&r->room);
+    }
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -61,7 +65,8 @@ static void *ring_main(void *arg)
 static record *record_begin(ring *r)
 {
     pthread_mutex_lock(&r->lock);
-    while (atomic_load(&r->head) - atomic_load(&r->tail) == RING_RECORDS)
+    r->full = atomic_load(&r->head) - atomic_load(&r->tail) == RING_RECORDS;
+    while (r->full)
         pthread_cond_wait(&r->room, &r->lock);
     return &r->records[atomic_load(&r->head) % RING_RECORDS];
 }
