@@ -193,7 +193,7 @@ typedef struct op_gradient_finish {
  *   g' = g * grad_scale
  *   w  = w * (1 - lr * weight_decay)
  *   m  = fma(1 - beta1, g' - m, m)
- *   v  = fma(1 - beta2, g' * g', beta2 * v)
+ *   v  = fma(1 - beta2, g' * g', beta2 * v)          m and v: 0 where they would be denormal
  *   w  = fma(-step_size, m / (sqrt(v) / sqrt_correction2 + eps), w)     step_size = lr / correction1
  * bf16: weights are hi and lo (base/dtype.h, master_split); fp32: `hi` holds fp32, lo is NULL. */
 typedef struct op_adamw {

@@ -142,13 +142,15 @@ DEVICE void master_store(const op_adamw &o, int64_t i, bool wide, pack w)
     half_store(o.lo, i, o.n, wide, lo);
 }
 
+DEVICE float moment_tidy(float x) { return (__float_as_uint(x) & 0x7fffffffu) < 0x00800000u ? 0.0f : x; }
+
 /* The sequence that op_adamw gives. */
 DEVICE void adamw_element(const op_adamw &o, float g, float *w, float *m, float *v)
 {
     g = __fmul_rn(g, o.grad_scale);
     *w = __fmul_rn(*w, o.decay);
-    *m = __fmaf_rn(__fsub_rn(1.0f, o.beta1), __fsub_rn(g, *m), *m);
-    *v = __fmaf_rn(__fsub_rn(1.0f, o.beta2), __fmul_rn(g, g), __fmul_rn(o.beta2, *v));
+    *m = moment_tidy(__fmaf_rn(__fsub_rn(1.0f, o.beta1), __fsub_rn(g, *m), *m));
+    *v = moment_tidy(__fmaf_rn(__fsub_rn(1.0f, o.beta2), __fmul_rn(g, g), __fmul_rn(o.beta2, *v)));
     float root = __fadd_rn(__fdiv_rn(__fsqrt_rn(*v), o.sqrt_correction2), o.eps);
     *w = __fmaf_rn(-o.step_size, __fdiv_rn(*m, root), *w);
 }
