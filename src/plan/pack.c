@@ -87,6 +87,30 @@ void packing_free(packing *p)
     memset(p, 0, sizeof *p);
 }
 
+static bool continues(const packing *p, const update_span *run, const param *a, int64_t offset)
+{
+    return a->trainable && a->decay == run->param->decay && param_type(a, p->type) == p->type &&
+           param_type(run->param, p->type) == p->type && offset == run->offset + run->values;
+}
+
+bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out)
+{
+    const int end = p->chunks[c].piece0 + p->chunks[c].pieces_n;
+    *out = (update_span){0};
+    for (; *at < end; ++*at) {
+        const piece *k = &p->pieces[*at];
+        const param *a = &m->params[k->param];
+        if (out->param && !continues(p, out, a, k->offset))
+            break;
+        if (!a->trainable)
+            continue;
+        if (!out->param)
+            *out = (update_span){.param = a, .offset = k->offset};
+        out->values += k->rows * a->cols;
+    }
+    return out->param;
+}
+
 void block_chunks(const model *m, const packing *p, int block, unsigned char *needed)
 {
     memset(needed, 0, (size_t)p->chunks_n);

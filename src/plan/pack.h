@@ -51,6 +51,11 @@ static inline uint64_t chunk_state_bytes(const packing *p, int c) { return chunk
 /* Elements of the chunk's weights that `values` values of a parameter take: 2 each where it stays fp32 beside bf16. */
 int64_t piece_elements(const packing *p, const param *a, int64_t values);
 
+/* What one op updates: pieces of a chunk side by side, of the compute type and decayed alike, or one that stays fp32. */
+typedef struct update_span { const param *param; int64_t offset, values; } update_span; /* of the first; elements from the chunk's start */
+/* The next of chunk c at or behind piece *at, which moves on; false: there is none. Untrained ones are left out. */
+bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out);
+
 /* Marks in `needed` (chunks_n flags) the chunks that a block's computation reads. */
 void block_chunks(const model *m, const packing *p, int block, unsigned char *needed);
 

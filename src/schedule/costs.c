@@ -85,11 +85,20 @@ static double transfer_ns(const costs *c, const schedule *s, const task *t)
     }
 }
 
-/* A chunk that stays on the device is there whole on every rank: its gradient is summed and its weights are gathered. */
-static double update_ns(const costs *c, const schedule_input *in, const task *t)
+double chunk_update_ns(const costs *c, const model *m, const packing *k, int chunk, bool on_host)
 {
-    double share = (double)in->packing->chunks[t->chunk].elements / c->ranks;
-    double ns = cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device, share);
+    const cost_curve *curve = on_host ? &c->update_host : &c->update_device;
+    double ns = 0;
+    update_span one;
+    for (int at = k->chunks[chunk].piece0; update_span_next(m, k, chunk, &at, &one);)
+        ns += cost_at(curve, (double)one.values / c->ranks);
+    return ns;
+}
+
+/* A chunk that stays on the device is there whole on every rank: its gradient is summed and its weights are gathered. */
+static double update_task_ns(const costs *c, const schedule_input *in, const task *t)
+{
+    double ns = chunk_update_ns(c, in->model, in->packing, t->chunk, t->queue == QUEUE_HOST);
     if (c->ranks > 1 && in->plan->chunks[t->chunk].home == TIER_DEVICE) {
         double bytes = (double)chunk_weight_bytes(in->packing, t->chunk);
         ns += cost_at(&c->scatter, bytes) + cost_at(&c->gather, bytes);
@@ -108,7 +117,7 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: return cost_at(&c->finish, finished_elements(in, t));
     case TASK_EMBED_FINISH: return cost_at(&c->embed_finish, finished_elements(in, t));
-    case TASK_UPDATE: return update_ns(c, in, t);
+    case TASK_UPDATE: return update_task_ns(c, in, t);
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
     default: return transfer_ns(c, s, t);

@@ -50,15 +50,15 @@ static void fill_sums(const search_input *in, chunking *g)
     const cost_curve *curves[4] = {&c->to_device, &c->from_device, &c->read, &c->write};
     for (int i = 0; i < g->packing.chunks_n; i++) {
         double weights = (double)chunk_weight_bytes(&g->packing, i), states = (double)chunk_state_bytes(&g->packing, i);
-        double elements = (double)g->packing.chunks[i].elements, one[CHUNK_SUMS];
+        double one[CHUNK_SUMS];
         for (int k = 0; k < 4; k++) {
             one[SUM_WEIGHT_IN + k] = cost_at(curves[k], weights / c->ranks) + c->task_ns;
             one[SUM_STATE_IN + k] = cost_at(curves[k], states / c->ranks) + c->task_ns;
         }
         one[SUM_GATHER] = c->ranks > 1 ? cost_at(&c->gather, weights) : 0;
         one[SUM_SCATTER] = c->ranks > 1 ? cost_at(&c->scatter, weights) : 0;
-        one[SUM_UPDATE_HOST] = cost_at(&c->update_host, elements / c->ranks) + c->task_ns;
-        one[SUM_UPDATE_DEVICE] = cost_at(&c->update_device, elements / c->ranks) + c->task_ns;
+        one[SUM_UPDATE_HOST] = chunk_update_ns(c, in->model, &g->packing, i, true) + c->task_ns;
+        one[SUM_UPDATE_DEVICE] = chunk_update_ns(c, in->model, &g->packing, i, false) + c->task_ns;
         one[SUM_FINISH] = finish_ns(in, &g->packing, i);
         one[SUM_WEIGHT_BYTES] = weights;
         one[SUM_STATE_BYTES] = states;

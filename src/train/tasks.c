@@ -231,19 +231,16 @@ static void run_update(task_runner *r, const schedule *s, const task *t, queue *
     char *weights = operand_of(r, s, t, OBJECT_WEIGHTS, t->chunk, -1), *states = operand_of(r, s, t, OBJECT_STATES, t->chunk, -1);
     char *gradient = operand_of(r, s, t, OBJECT_GRADIENT, t->chunk, -1);
     uint64_t low_bytes = chunk_low_bytes(k, t->chunk), e = dtype_bytes(k->type);
-    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
-        const piece *p = &k->pieces[i];
-        const param *a = &r->in->model->params[p->param];
-        if (!a->trainable)
-            continue;
-        pt_dtype type = param_type(a, k->type);
-        float *m = (float *)(states + low_bytes) + p->offset;
+    update_span one;
+    for (int at = c->piece0; update_span_next(r->in->model, k, t->chunk, &at, &one);) {
+        const pt_dtype type = param_type(one.param, k->type);
+        float *m = (float *)(states + low_bytes) + one.offset;
         queue_submit(q, &(op){OP_ADAMW, .adamw = {
-            .type = type, .n = p->rows * a->cols, .hi = weights + (uint64_t)p->offset * e,
-            .lo = type == PT_BF16 ? (uint16_t *)states + p->offset : NULL, .m = m, .v = m + c->elements,
-            .g = gradient + (uint64_t)p->offset * e, .grad_scale = u->grad_scale,
-            .decay = a->decay ? (float)(1.0 - (double)u->lr * (double)u->weight_decay) : 1.0f, .beta1 = u->beta1, .beta2 = u->beta2,
-            .eps = u->eps, .step_size = (float)((double)u->lr / (1.0 - pow((double)u->beta1, (double)u->step))),
+            .type = type, .n = one.values, .hi = weights + (uint64_t)one.offset * e,
+            .lo = type == PT_BF16 ? (uint16_t *)states + one.offset : NULL, .m = m, .v = m + c->elements,
+            .g = gradient + (uint64_t)one.offset * e, .grad_scale = u->grad_scale,
+            .decay = one.param->decay ? (float)(1.0 - (double)u->lr * (double)u->weight_decay) : 1.0f, .beta1 = u->beta1,
+            .beta2 = u->beta2, .eps = u->eps, .step_size = (float)((double)u->lr / (1.0 - pow((double)u->beta1, (double)u->step))),
             .sqrt_correction2 = (float)sqrt(1.0 - pow((double)u->beta2, (double)u->step))}});
     }
 }

@@ -80,6 +80,37 @@ static void pieces_of_a_chunk_are_aligned_and_do_not_overlap(void **state)
     on_random_packings(check_chunks);
 }
 
+/* Each value is in one span, among others of its kind, and no two neighbours could be one. */
+static void check_spans(const model *m, const step_shape *s, const packing *k)
+{
+    (void)s;
+    for (int c = 0; c < k->chunks_n; c++) {
+        update_span one, before = {0};
+        int at = k->chunks[c].piece0, first = at;
+        for (; update_span_next(m, k, c, &at, &one); first = at, before = one) {
+            int64_t offset = one.offset;
+            const pt_dtype type = param_type(one.param, k->type);
+            for (int i = first; i < at; i++) {
+                const param *a = &m->params[k->pieces[i].param];
+                assert_int_equal(k->pieces[i].offset, offset);
+                assert_true(a->decay == one.param->decay && param_type(a, k->type) == type);
+                offset += k->pieces[i].rows * a->cols;
+            }
+            assert_int_equal(offset, one.offset + one.values);
+            assert_true(type == k->type || at == first + 1);
+            if (before.param && before.param->decay == one.param->decay && param_type(before.param, k->type) == k->type && type == k->type)
+                assert_true(one.offset > before.offset + before.values);
+        }
+        assert_int_equal(first, k->chunks[c].piece0 + k->chunks[c].pieces_n);
+    }
+}
+
+static void an_update_takes_all_neighbours_of_a_kind(void **state)
+{
+    (void)state;
+    on_random_packings(check_spans);
+}
+
 static void check_sizes(const model *m, const step_shape *s, const packing *k)
 {
     int64_t limit = k->chunk_bytes / (int64_t)dtype_bytes(s->type);
@@ -190,6 +221,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_of_every_parameter_is_packed_once),
+        cmocka_unit_test(an_update_takes_all_neighbours_of_a_kind),
         cmocka_unit_test(pieces_of_a_chunk_are_aligned_and_do_not_overlap),
         cmocka_unit_test(only_a_single_parameter_exceeds_the_size_that_was_asked_for),
         cmocka_unit_test(only_the_vocabulary_is_cut_and_only_between_slices),

@@ -52,6 +52,29 @@ static double copy_ns(const costs *c, const schedule *s, const task *t)
     return cost_at(&c->from_device, share_of(c, s, t)) + (kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes_of(s, t, 1)) : 0);
 }
 
+/* An op takes bf16 matrices that follow each other without a gap, or one parameter that stays fp32; in fp32 all that is decayed
+ * alike. */
+static double updates_ns(const costs *c, const schedule_input *in, int chunk, bool on_host)
+{
+    const packing *k = in->packing;
+    const cost_curve *curve = on_host ? &c->update_host : &c->update_device;
+    const chunk_t *h = &k->chunks[chunk];
+    double ns = 0;
+    for (int i = h->piece0, next; i < h->piece0 + h->pieces_n; i = next) {
+        const param *a = &in->model->params[k->pieces[i].param], *b;
+        int64_t values = k->pieces[i].rows * a->cols;
+        for (next = i + 1; next < h->piece0 + h->pieces_n; next++) {
+            b = &in->model->params[k->pieces[next].param];
+            bool alone = param_type(a, k->type) != k->type || param_type(b, k->type) != k->type;
+            if (alone || a->decay != b->decay || values % 32)
+                break;
+            values += k->pieces[next].rows * b->cols;
+        }
+        ns += cost_at(curve, (double)values / c->ranks);
+    }
+    return ns;
+}
+
 /* What the header says of each kind of task, written out once more. */
 static double expected_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
@@ -67,7 +90,7 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     case TASK_LAYER_BACKWARD: return units * l->backward_ns[level];
     case TASK_HEAD: return units * c->head_ns;
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
-    case TASK_UPDATE: return cost_at(t->queue == QUEUE_HOST ? &c->update_host : &c->update_device, elements / c->ranks) + exchanged;
+    case TASK_UPDATE: return updates_ns(c, in, t->chunk, t->queue == QUEUE_HOST) + exchanged;
     case TASK_READ: return cost_at(&c->read, share_of(c, s, t));
     case TASK_WRITE: return cost_at(&c->write, share_of(c, s, t));
     case TASK_INPUT: return cost_at(&c->to_device, bytes_of(s, t, 0));
