@@ -111,12 +111,18 @@ int measure_rounds(queue *q, const stage *stages, int n, void *arg, int least, d
     }
 }
 
+int measure_stages(queue *q, const stage *stages, int n, void *arg, double seconds, pt_error *e)
+{
+    int failed = measure_rounds(q, stages, n, arg, 1, 0, e);
+    for (int i = 0; i < n; i++)
+        if (stages[i].times)
+            stages[i].times->n = 0;
+    return failed ? failed : measure_rounds(q, stages, n, arg, 1, seconds, e);
+}
+
 int measure_stage(queue *q, submit_fn submit, void *arg, int index, double seconds, samples *out, pt_error *e)
 {
-    stage s = {submit, index, out};
-    int failed = measure_rounds(q, &s, 1, arg, 1, 0, e);
-    out->n = 0;
-    return failed ? failed : measure_rounds(q, &s, 1, arg, 1, seconds, e);
+    return measure_stages(q, &(stage){submit, index, out}, 1, arg, seconds, e);
 }
 
 int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, pt_error *e)

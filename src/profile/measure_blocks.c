@@ -55,7 +55,7 @@ static shares share_time(bench *b, const costs *c, const int *first, double flop
     double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns);
     for (int k = 0; k < c->kinds_n; k++)
         round += seconds_of(b, first[k] + 1, model_layer_flops(m, first[k] + 1, s->unit_rows, s->seq_len), flops_per_ns);
-    const double usual = 1.8;
+    const double usual = 1.5;
     double all = 3 * round;
     all = all < usual ? all : round * 1.2 < usual ? usual : round * 1.2;
     all = all < 0.02 ? 0.02 : all > 30 ? 30 : all;
@@ -128,20 +128,4 @@ bool blocks_suffice(bench *b, uint64_t within_bytes)
     bench before = {.r = &r};
     r.budget[TIER_DEVICE] = within_bytes;
     return within_bytes >= b->r->budget[TIER_DEVICE] || (layer_suffices(b, &before) && embed_finish_suffices(b, &before));
-}
-
-int measure_rates(bench *b, profile_result *p, pt_error *e)
-{
-    costs *c = &p->costs;
-    bench_progress(b, "measuring the optimizer", 0, 1);
-    c->curves_spread = 0;
-    double seconds = 2e-9 * (double)rates_elements(b->r->model) + 2e-3;
-    int failed = measure_finish(b, seconds * 4, &c->finish, &c->curves_spread, e);
-    if (!failed)
-        failed = measure_update(b, false, seconds * 8, &c->update_device, &c->curves_spread, e);
-    if (!failed && b->r->host_tier)
-        failed = measure_update(b, true, seconds * 8, &c->update_host, &c->curves_spread, e);
-    if (!failed && (b->r->host_tier || b->r->device == b->r->host))
-        failed = measure_threads(b, seconds, p, e);
-    return failed ? failed : measure_task(b, &c->task_ns, e);
 }

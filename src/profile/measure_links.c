@@ -76,22 +76,26 @@ static bool fits(links *x)
 /* All of it smaller; false: it is as small as can be. */
 static bool shrink(links *x)
 {
-    bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && x->product.k == 64;
+    bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && x->product.k == 64 && x->product.sets == 1;
     x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
     x->update[0].elements = x->update[1].elements = x->update[0].elements > RATES_LEAST ? x->update[0].elements / 4 : RATES_LEAST;
-    x->product.rows = x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
+    x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
+    x->product.sets = x->product.sets > 1 ? x->product.sets / 4 : 1;
     return !least;
 }
 
-/* As large as this model wants it, and as fits. */
+/* As large as this model wants it, and as fits. What computes goes on to other weights and other states, as a step does: what stays
+ * in the cache would not notice that a disk writes into memory. */
 static void choose_sizes(links *x)
 {
     const profile_request *r = x->b->r;
+    const int64_t rows = r->shape->unit_rows < 256 ? r->shape->unit_rows : 256;
     bool small = rates_elements(r->model) < 1 << 20;
     x->most = links_bytes(r->model);
-    x->product = (product){.shape = r->shape, .rows = small ? 64 : 256, .k = small ? 64 : 1024};
+    x->product = small ? (product){.shape = r->shape, .rows = rows, .k = 64, .sets = 1}
+                       : (product){.shape = r->shape, .rows = rows, .k = 1024, .sets = 64};
     for (int i = 0; i < 2; i++)
-        x->update[i] = (region){.shape = r->shape, .elements = small ? RATES_LEAST : 4 << 20};
+        x->update[i] = (region){.shape = r->shape, .elements = small ? RATES_LEAST : RATES_MOST};
     while (!fits(x) && shrink(x)) {}
 }
 
@@ -328,13 +332,14 @@ static bool meet(const links *x, int a, int b)
 
 static void set_loads(links *x, uint64_t room)
 {
-    int elements = (int)x->update[0].elements, bytes = (int)(room / 2 < 4 << 20 ? room / 2 : 4 << 20);
+    int elements = (int)(x->update[0].elements < 4 << 20 ? x->update[0].elements / 4 : 1 << 20);
+    int bytes = (int)(room / 2 < 4 << 20 ? room / 2 : 4 << 20);
     set_transfers(x, room, true);
     for (int class = 0; class < COST_CLASSES; class++)
         x->loads[class] = (load){x->queues[class], run_transfer, &x->transfers[class], bytes, 0};
     x->loads[COST_MATH] = (load){x->b->compute, product_run, &x->product, 0, 0};
-    x->loads[COST_MEMORY] = (load){x->b->compute, update_run, &x->update[0], elements / 4, 0};
-    x->loads[COST_HOST] = (load){x->queues[COST_HOST], update_run, &x->update[1], elements / 4, 0};
+    x->loads[COST_MEMORY] = (load){x->b->compute, update_run, &x->update[0], elements, 0};
+    x->loads[COST_HOST] = (load){x->queues[COST_HOST], update_run, &x->update[1], elements, 0};
 }
 
 static int measure_alone(links *x, double ns, double *alone, pt_error *e)

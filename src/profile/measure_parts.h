@@ -37,30 +37,26 @@ bool embed_finish_suffices(bench *b, bench *before);
 /* ---- rates ---- */
 
 int measure_rate(bench *b, double *flops_per_ns, pt_error *e); /* of a product */
-/* Raise *spread to how unsure their largest amounts are that ran often enough to tell. */
-int measure_finish(bench *b, double seconds, cost_curve *out, double *spread, pt_error *e);
-int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, double *spread, pt_error *e);
-/* AdamW on the host's processor by 1, 2, 4, ... and all threads: how many of them its memory keeps busy. */
-int measure_threads(bench *b, double seconds, profile_result *p, pt_error *e);
-int measure_task(bench *b, double *ns, pt_error *e);
+/* Updates, the rounding of gradients, tasks: of device and host. */
+int measure_rates(bench *b, profile_result *p, pt_error *e);
 
 /* Adds a point behind the last. More never takes less, and others only make a time longer: what is above a later point is lowered. */
 void curve_add(cost_curve *c, double amount, double ns);
 
-/* What updates and gradients run on: `elements`, a multiple of 16 Ki, of the states of a part of a model. */
+/* What updates and gradients run on: `elements`, a multiple of RATES_LEAST, of the states of a part of a model. */
 typedef struct region {
     const step_shape *shape;
     int64_t elements;
     char *weights, *gradient;
     uint16_t *low;
-    float *acc, *first, *second;
+    float *first, *second;
     double *sumsq;
 } region;
 void update_layout(area *a, void *region_of);
 void update_run(queue *q, void *region_of, int elements, int turn); /* AdamW on the next so many */
 
-/* (rows, k) . (k, k) */
-typedef struct product { const step_shape *shape; int64_t rows, k; char *a, *b, *c; } product;
+/* (rows, k) . (k, k), each time with the next of `sets` right sides */
+typedef struct product { const step_shape *shape; int64_t rows, k, sets; char *a, *b, *c; } product;
 void product_layout(area *a, void *product_of);
 void product_run(queue *q, void *product_of, int index, int turn);
 
@@ -88,6 +84,5 @@ int check_write(bench *b, int64_t bytes, double *ns, pt_error *e);
 /* *cut_rows: of a layer, so few that they are quickly run again. */
 int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e);
 bool blocks_suffice(bench *b, uint64_t within_bytes); /* of the device, which they were measured within */
-int measure_rates(bench *b, profile_result *p, pt_error *e);
 
 #endif

@@ -3,7 +3,8 @@
  *
  * A step touches each chunk once, so that its states are never in the cache unless the whole model is: each run takes the next
  * part of a region as large as the model, up to 16 Mi elements, and of larger models three times that where it fits: a third cache
- * of 260 MiB keeps 16 Mi elements' gradients, and of their states so many that an update took 6% less than in a step.
+ * of 260 MiB keeps 16 Mi elements' gradients, and of their states so many that an update took 6% less than in a step. The sums that
+ * gradients are rounded from are written just before, as a block's backward does: they are in the cache as far as it holds them.
  */
 #include "profile/measure_parts.h"
 
@@ -22,14 +23,16 @@ void curve_add(cost_curve *c, double amount, double ns)
 /* Where the run of `n` elements number `turn` begins; the region is a multiple of n. */
 static int64_t part_of(const region *y, int64_t n, int turn) { return turn % (y->elements / n) * n; }
 
-/* The curve over amounts 16 Ki, 64 Ki ... and the whole region. */
-static int measure_amounts(queue *q, region *y, submit_fn submit, double seconds, cost_curve *out, double *spread, pt_error *e)
+/* The curve over amounts 4 Ki, 16 Ki ... and the whole region; `before`, if any, goes before each run and is not counted. */
+static int measure_amounts(queue *q, region *y, submit_fn before, submit_fn submit, double seconds, cost_curve *out, double *spread,
+                           pt_error *e)
 {
     double largest = 0;
     out->n = 0;
     for (int64_t n = RATES_LEAST, done = 0; done < y->elements; done = n, n = 4 * n < y->elements ? 4 * n : y->elements) {
         samples s = {0};
-        int failed = measure_stage(q, submit, y, (int)n, seconds / (n < y->elements ? 8 : 2), &s, e);
+        const stage stages[] = {{before, (int)n, NULL}, {submit, (int)n, &s}};
+        int failed = measure_stages(q, before ? stages : stages + 1, before ? 2 : 1, y, seconds / (n < y->elements ? 12 : 2), e);
         if (failed)
             return failed;
         curve_add(out, (double)n, samples_median(&s));
@@ -39,50 +42,7 @@ static int measure_amounts(queue *q, region *y, submit_fn submit, double seconds
     return 0;
 }
 
-/* The largest region of this layout that fits. */
-static region region_that_fits(bench *b, tier t, layout_fn layout)
-{
-    region y = {.shape = b->r->shape, .elements = rates_elements(b->r->model)}, larger = y;
-    larger.elements = RATES_LARGEST;
-    if (y.elements == RATES_MOST && area_bytes(b, layout, &larger) <= b->r->budget[t])
-        return larger;
-    while (y.elements > RATES_LEAST && area_bytes(b, layout, &y) > b->r->budget[t])
-        y.elements /= 4;
-    return y;
-}
-
-/* ---- finish ---- */
-
-static void finish_layout(area *a, void *arg)
-{
-    region *y = arg;
-    y->acc = area_take(a, (uint64_t)y->elements * sizeof(float), PATTERN_SMALL);
-    y->gradient = area_take(a, (uint64_t)y->elements * dtype_bytes(y->shape->type), PATTERN_NONE);
-    y->sumsq = area_take(a, (uint64_t)(y->elements / COLS / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
-}
-
-static void finish(queue *q, void *arg, int n, int turn)
-{
-    region *y = arg;
-    int64_t at = part_of(y, n, turn);
-    queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
-        .type = y->shape->type, .rows = n / COLS, .cols = COLS, .acc = y->acc + at,
-        .g = y->gradient + (uint64_t)at * dtype_bytes(y->shape->type), .sumsq = y->sumsq}});
-}
-
-int measure_finish(bench *b, double seconds, cost_curve *out, double *spread, pt_error *e)
-{
-    region y = region_that_fits(b, TIER_DEVICE, finish_layout);
-    area a;
-    int failed = area_open(b, TIER_DEVICE, &a, "the rounding of gradients", finish_layout, &y, e);
-    if (failed)
-        return failed;
-    failed = measure_amounts(b->compute, &y, finish, seconds, out, spread, e);
-    area_close(&a);
-    return failed;
-}
-
-/* ---- AdamW ---- */
+/* ---- memory ---- */
 
 void update_layout(area *a, void *arg)
 {
@@ -93,7 +53,45 @@ void update_layout(area *a, void *arg)
     y->first = area_take(a, n * sizeof(float), PATTERN_SMALL);
     y->second = area_take(a, n * sizeof(float), PATTERN_SQUARES);
     y->gradient = area_take(a, n * e, PATTERN_GRADIENTS);
+    y->sumsq = area_take(a, (n / COLS / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
 }
+
+/* The largest that fits. */
+static region region_that_fits(bench *b, tier t)
+{
+    region y = {.shape = b->r->shape, .elements = rates_elements(b->r->model)}, larger = y;
+    larger.elements = RATES_LARGEST;
+    if (y.elements == RATES_MOST && area_bytes(b, update_layout, &larger) <= b->r->budget[t])
+        return larger;
+    while (y.elements > RATES_LEAST && area_bytes(b, update_layout, &y) > b->r->budget[t])
+        y.elements /= 4;
+    return y;
+}
+
+static int region_open(bench *b, tier t, region *y, area *a, pt_error *e)
+{
+    *y = region_that_fits(b, t);
+    return area_open(b, t, a, "the optimizer", update_layout, y, e);
+}
+
+/* ---- finish ---- */
+
+static void fresh_sums(queue *q, void *arg, int n, int turn)
+{
+    region *y = arg;
+    queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->first + part_of(y, n, turn), .bytes = (uint64_t)n * sizeof(float)}});
+}
+
+static void finish(queue *q, void *arg, int n, int turn)
+{
+    region *y = arg;
+    int64_t at = part_of(y, n, turn);
+    queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
+        .type = y->shape->type, .rows = n / COLS, .cols = COLS, .acc = y->first + at,
+        .g = y->gradient + (uint64_t)at * dtype_bytes(y->shape->type), .sumsq = y->sumsq}});
+}
+
+/* ---- AdamW ---- */
 
 void update_run(queue *q, void *arg, int n, int turn)
 {
@@ -111,30 +109,6 @@ static int open_host_queue(bench *b, queue **q, pt_error *e)
 {
     device *host = b->r->host;
     return host->table->queue_open(host, "host", host_queue_threads(b->r->device, host, b->r->threads), q, e);
-}
-
-static int update_open(bench *b, tier t, region *y, area *a, pt_error *e)
-{
-    *y = region_that_fits(b, t, update_layout);
-    return area_open(b, t, a, "the optimizer", update_layout, y, e);
-}
-
-int measure_update(bench *b, bool on_host, double seconds, cost_curve *out, double *spread, pt_error *e)
-{
-    region y;
-    area a;
-    queue *q = b->compute;
-    int failed = on_host ? open_host_queue(b, &q, e) : 0;
-    if (failed)
-        return failed;
-    failed = update_open(b, on_host ? TIER_HOST : TIER_DEVICE, &y, &a, e);
-    if (!failed) {
-        failed = measure_amounts(q, &y, update_run, seconds, out, spread, e);
-        area_close(&a);
-    }
-    if (on_host)
-        b->r->host->table->queue_close(q);
-    return failed;
 }
 
 static int measure_by(bench *b, int threads, region *y, double seconds, profile_threads *out, pt_error *e)
@@ -160,21 +134,17 @@ static int more_threads(int n, int all, int taken)
     return 2 * n > all || taken == PROFILE_THREADS - 1 ? all : 2 * n;
 }
 
-int measure_threads(bench *b, double seconds, profile_result *p, pt_error *e)
+/* By 1, 2, 4, ... and all threads: how many of them the processor's memory keeps busy. */
+static int measure_threads(bench *b, region *y, double seconds, profile_result *p, pt_error *e)
 {
     const profile_request *r = b->r;
     const int all = r->device == r->host && r->threads ? r->threads : r->host->info.threads;
-    region y;
-    area a;
-    int failed = update_open(b, r->device == r->host ? TIER_DEVICE : TIER_HOST, &y, &a, e);
-    if (failed)
-        return failed;
+    int failed = 0;
     p->threads_n = 0;
     for (int n = 1; n <= all && !failed; n = more_threads(n, all, p->threads_n)) {
-        failed = measure_by(b, n, &y, seconds, &p->threads[p->threads_n], e);
+        failed = measure_by(b, n, y, seconds, &p->threads[p->threads_n], e);
         p->threads_n++;
     }
-    area_close(&a);
     return failed;
 }
 
@@ -182,9 +152,9 @@ static bool reaches(const cost_curve *c, int64_t elements) { return c->n && c->a
 
 bool rates_suffice(bench *b, const costs *c)
 {
-    return reaches(&c->finish, region_that_fits(b, TIER_DEVICE, finish_layout).elements) &&
-           reaches(&c->update_device, region_that_fits(b, TIER_DEVICE, update_layout).elements) &&
-           (!b->r->host_tier || reaches(&c->update_host, region_that_fits(b, TIER_HOST, update_layout).elements));
+    const int64_t elements = region_that_fits(b, TIER_DEVICE).elements;
+    return reaches(&c->finish, elements) && reaches(&c->update_device, elements) &&
+           (!b->r->host_tier || reaches(&c->update_host, region_that_fits(b, TIER_HOST).elements));
 }
 
 static int check_on(bench *b, tier t, queue *q, int64_t elements, double *ns, pt_error *e)
@@ -231,7 +201,7 @@ static void tasks(queue *q, void *arg, int index, int turn)
     }
 }
 
-int measure_task(bench *b, double *ns, pt_error *e)
+static int measure_task(bench *b, double *ns, pt_error *e)
 {
     task_bench y = {0};
     area a;
@@ -253,6 +223,57 @@ int measure_task(bench *b, double *ns, pt_error *e)
     return failed;
 }
 
+/* ---- together ---- */
+
+/* Gradients last: the sums lie where the first moments were. */
+static int measure_device_rates(bench *b, double seconds, profile_result *p, pt_error *e)
+{
+    costs *c = &p->costs;
+    region y;
+    area a;
+    int failed = region_open(b, TIER_DEVICE, &y, &a, e);
+    if (failed)
+        return failed;
+    failed = measure_amounts(b->compute, &y, NULL, update_run, seconds * 8, &c->update_device, &c->curves_spread, e);
+    if (!failed && b->r->device == b->r->host)
+        failed = measure_threads(b, &y, seconds, p, e);
+    if (!failed)
+        failed = measure_amounts(b->compute, &y, fresh_sums, finish, seconds * 4, &c->finish, &c->curves_spread, e);
+    area_close(&a);
+    return failed;
+}
+
+static int measure_host_rates(bench *b, double seconds, profile_result *p, pt_error *e)
+{
+    costs *c = &p->costs;
+    region y;
+    area a;
+    queue *q;
+    int failed = open_host_queue(b, &q, e);
+    if (failed)
+        return failed;
+    failed = region_open(b, TIER_HOST, &y, &a, e);
+    if (!failed) {
+        failed = measure_amounts(q, &y, NULL, update_run, seconds * 8, &c->update_host, &c->curves_spread, e);
+        if (!failed && b->r->device != b->r->host)
+            failed = measure_threads(b, &y, seconds, p, e);
+        area_close(&a);
+    }
+    b->r->host->table->queue_close(q);
+    return failed;
+}
+
+int measure_rates(bench *b, profile_result *p, pt_error *e)
+{
+    const double seconds = 2e-9 * (double)rates_elements(b->r->model) + 2e-3;
+    bench_progress(b, "measuring the optimizer", 0, 1);
+    p->costs.curves_spread = 0;
+    int failed = measure_device_rates(b, seconds, p, e);
+    if (!failed && b->r->host_tier)
+        failed = measure_host_rates(b, seconds, p, e);
+    return failed ? failed : measure_task(b, &p->costs.task_ns, e);
+}
+
 /* ---- arithmetic ---- */
 
 void product_layout(area *a, void *arg)
@@ -260,22 +281,24 @@ void product_layout(area *a, void *arg)
     product *y = arg;
     uint64_t e = dtype_bytes(y->shape->type);
     y->a = area_take(a, (uint64_t)(y->rows * y->k) * e, PATTERN_VALUES);
-    y->b = area_take(a, (uint64_t)(y->k * y->k) * e, PATTERN_WEIGHTS);
+    y->b = area_take(a, (uint64_t)(y->sets * y->k * y->k) * e, PATTERN_WEIGHTS);
     y->c = area_take(a, (uint64_t)(y->rows * y->k) * e, PATTERN_NONE);
 }
 
 void product_run(queue *q, void *arg, int index, int turn)
 {
     product *y = arg;
+    const char *b = y->b + (uint64_t)(turn % y->sets * y->k * y->k) * dtype_bytes(y->shape->type);
     queue_submit(q, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NT, .type = y->shape->type, .out_type = y->shape->type, .m = y->rows, .n = y->k, .k = y->k, .lda = y->k,
-        .ldb = y->k, .ldc = y->k, .a = y->a, .b = y->b, .c = y->c}});
+        .ldb = y->k, .ldc = y->k, .a = y->a, .b = b, .c = y->c}});
 }
 
 int measure_rate(bench *b, double *flops_per_ns, pt_error *e)
 {
     int64_t hidden = b->r->model->config.hidden;
-    product y = {b->r->shape, b->r->shape->unit_rows < 256 ? b->r->shape->unit_rows : 256, hidden < 1024 ? hidden : 1024, NULL, NULL, NULL};
+    product y = {.shape = b->r->shape, .rows = b->r->shape->unit_rows < 256 ? b->r->shape->unit_rows : 256, .k = hidden < 1024 ? hidden : 1024,
+                 .sets = 1};
     area a;
     samples s = {0};
     int failed = area_open(b, TIER_DEVICE, &a, "a product of matrices", product_layout, &y, e);
