@@ -25,6 +25,9 @@ typedef struct list {
     buffer buffers[LIST_MAX];
     operand operands[2 * LIST_MAX];
     chunk_t chunks[LIST_MAX];
+    piece pieces[LIST_MAX]; /* a row of a parameter of one column each */
+    param param;
+    model model;
     packing packing;
     schedule s;
 } list;
@@ -36,7 +39,8 @@ static int list_task(list *l, queue_kind q, double amount, int a, int b)
     if (i >= LIST_MAX)
         exit(1);
     l->tasks[i] = (task){.kind = update ? TASK_UPDATE : TASK_COPY, .queue = q, .chunk = i, .operand0 = 2 * i};
-    l->chunks[i].elements = (int64_t)amount;
+    l->chunks[i] = (chunk_t){.piece0 = i, .pieces_n = 1};
+    l->pieces[i].rows = (int64_t)amount;
     l->buffers[i] = (buffer){.kind = OBJECT_STATES, .bytes = (uint64_t)amount};
     l->operands[2 * i].buffer = l->operands[2 * i + 1].buffer = i;
     for (int k = 0; k < QUEUES; k++)
@@ -63,7 +67,9 @@ static double update_ns(const costs *all, double parameters, int k, double share
         exit(1);
     c.ranks = 1; /* amounts here are one rank's */
     l->s = (schedule){.tasks = l->tasks, .operands = l->operands, .buffers = l->buffers};
-    l->packing = (packing){.chunks = l->chunks};
+    l->param = (param){.cols = 1, .trainable = true};
+    l->model.params = &l->param;
+    l->packing = (packing){.chunks = l->chunks, .pieces = l->pieces};
     for (int i = 0; i < groups; i++) {
         double n = i < groups - 1 ? SUBGROUP : parameters - (double)(groups - 1) * SUBGROUP;
         if (i >= groups - stay) {
@@ -77,7 +83,7 @@ static double update_ns(const costs *all, double parameters, int k, double share
             list_task(l, QUEUE_TO_DEVICE, 2 * n, list_task(l, QUEUE_HOST, n, -1, -1), -1);
         }
     }
-    must(simulate(&(schedule_input){.packing = &l->packing}, &l->s, &c, false, &run, &e), &e);
+    must(simulate(&(schedule_input){.model = &l->model, .packing = &l->packing}, &l->s, &c, false, &run, &e), &e);
     free(l);
     return run.total_ns;
 }

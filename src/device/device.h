@@ -193,13 +193,17 @@ typedef struct op_gradient_finish {
  *   g' = g * grad_scale
  *   w  = w * (1 - lr * weight_decay)
  *   m  = fma(1 - beta1, g' - m, m)
- *   v  = fma(1 - beta2, g' * g', beta2 * v)          m and v: 0 where they would be denormal
+ *   v  = fma(1 - beta2, g' * g', beta2 * v)          m and v: 0 where they would be denormal (v only beside an eps that it
+ *                                                    would vanish beside, or it would be divided by 0)
  *   w  = fma(-step_size, m / (sqrt(v) / sqrt_correction2 + eps), w)     step_size = lr / correction1
  * bf16: weights are hi and lo (base/dtype.h, master_split); fp32: `hi` holds fp32, lo is NULL. */
 typedef struct op_adamw {
     pt_dtype type; int64_t n; void *hi; uint16_t *lo; float *m, *v; const void *g;
     float grad_scale, decay /* 1 - lr * weight_decay */, beta1, beta2, eps, step_size, sqrt_correction2;
 } op_adamw;
+
+enum { MOMENT_LEAST = 0x00800000 }; /* bits of the least number that is not denormal */
+static inline uint32_t adamw_second_least(const op_adamw *o) { return o->eps >= 1e-9f ? MOMENT_LEAST : 0; }
 
 typedef struct op {
     op_kind kind;

@@ -41,7 +41,7 @@ static void record_done(ring *r)
     const uint64_t waiting = atomic_load(&r->head) - (atomic_fetch_add(&r->tail, 1) + 1);
     if (r->full && waiting <= RING_RECORDS / 2) {
         r->full = false;
-        pthread_cond_signal(&r->room);
+        pthread_cond_broadcast(&r->room);
     }
     pthread_mutex_unlock(&r->lock);
 }
@@ -65,7 +65,8 @@ static void *ring_main(void *arg)
 static record *record_begin(ring *r)
 {
     pthread_mutex_lock(&r->lock);
-    r->full = atomic_load(&r->head) - atomic_load(&r->tail) == RING_RECORDS;
+    if (atomic_load(&r->head) - atomic_load(&r->tail) == RING_RECORDS)
+        r->full = true;
     while (r->full)
         pthread_cond_wait(&r->room, &r->lock);
     return &r->records[atomic_load(&r->head) % RING_RECORDS];

@@ -52,7 +52,10 @@ static inline uint64_t chunk_state_bytes(const packing *p, int c) { return chunk
 int64_t piece_elements(const packing *p, const param *a, int64_t values);
 
 /* What one op updates: pieces of a chunk side by side, of the compute type and decayed alike, or one that stays fp32. */
-typedef struct update_span { const param *param; int64_t offset, values; } update_span; /* of the first; elements from the chunk's start */
+typedef struct update_span {
+    const param *param;     /* the first */
+    int64_t offset, values; /* elements from the chunk's start */
+} update_span;
 /* The next of chunk c at or behind piece *at, which moves on; false: there is none. Untrained ones are left out. */
 bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out);
 

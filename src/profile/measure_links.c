@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-enum { PAIR_OPS = 128 };
+enum { PAIR_OPS = 128, SETS = 64 };
 
 typedef struct transfer { op_kind kind; disk_channel *channel; char *to; const char *from; uint64_t offset, room; } transfer;
 
@@ -29,6 +29,7 @@ typedef struct load {
     void *arg;
     int index;       /* amount of one run */
     double alone_ns; /* that one run takes */
+    int turn;        /* runs so far */
 } load;
 
 typedef struct links {
@@ -53,14 +54,14 @@ static void device_layout(area *a, void *arg)
 {
     links *x = arg;
     product_layout(a, &x->product);
-    update_layout(a, &x->update[0]);
+    region_layout(a, &x->update[0]);
     x->d = area_take(a, x->most, PATTERN_VALUES);
 }
 
 static void host_layout(area *a, void *arg)
 {
     links *x = arg;
-    update_layout(a, &x->update[1]);
+    region_layout(a, &x->update[1]);
     x->h = area_take(a, x->most, PATTERN_VALUES);
     x->k = area_take(a, x->most, PATTERN_VALUES);
 }
@@ -73,14 +74,18 @@ static bool fits(links *x)
            (!has_disk(x) || x->most <= r->budget[TIER_DISK]);
 }
 
-/* All of it smaller; false: it is as small as can be. */
+/* All of it smaller, at first what only need not lie in a cache; false: it is as small as can be. */
 static bool shrink(links *x)
 {
+    const int64_t enough = 4 << 20;
+    const bool large = x->update[0].elements > enough || x->product.sets > SETS / 4;
     bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && x->product.k == 64 && x->product.sets == 1;
-    x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
     x->update[0].elements = x->update[1].elements = x->update[0].elements > RATES_LEAST ? x->update[0].elements / 4 : RATES_LEAST;
-    x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
     x->product.sets = x->product.sets > 1 ? x->product.sets / 4 : 1;
+    if (large)
+        return true;
+    x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
+    x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
     return !least;
 }
 
@@ -90,12 +95,11 @@ static void choose_sizes(links *x)
 {
     const profile_request *r = x->b->r;
     const int64_t rows = r->shape->unit_rows < 256 ? r->shape->unit_rows : 256;
-    bool small = rates_elements(r->model) < 1 << 20;
+    const int64_t elements = rates_elements(r->model), k = elements < 1 << 20 ? 64 : 1024, sets = elements / (k * k);
     x->most = links_bytes(r->model);
-    x->product = small ? (product){.shape = r->shape, .rows = rows, .k = 64, .sets = 1}
-                       : (product){.shape = r->shape, .rows = rows, .k = 1024, .sets = 64};
+    x->product = (product){.shape = r->shape, .rows = rows, .k = k, .sets = sets > SETS ? SETS : sets};
     for (int i = 0; i < 2; i++)
-        x->update[i] = (region){.shape = r->shape, .elements = small ? RATES_LEAST : RATES_MOST};
+        x->update[i] = (region){.shape = r->shape, .elements = elements};
     while (!fits(x) && shrink(x)) {}
 }
 
@@ -264,9 +268,9 @@ static void pace_begin(pace *p, const load *l)
     queue_mark(l->queue, &p->at[0]);
 }
 
-static void pace_step(pace *p, const load *l)
+static void pace_step(pace *p, load *l)
 {
-    l->submit(l->queue, l->arg, l->index, p->n);
+    l->submit(l->queue, l->arg, l->index, l->turn++);
     queue_mark(l->queue, &p->at[++p->n]);
 }
 
@@ -293,7 +297,7 @@ static int runs_for(const load *l, double ns)
 }
 
 /* ns of one run of each while the other runs; b NULL: of `a` alone. */
-static int run_beside(const load *a, const load *b, double ns, double *a_ns, double *b_ns, pt_error *e)
+static int run_beside(load *a, load *b, double ns, double *a_ns, double *b_ns, pt_error *e)
 {
     pace pa, pb = {0};
     int n = runs_for(a, ns), m = b ? runs_for(b, ns) : 0;
@@ -336,10 +340,10 @@ static void set_loads(links *x, uint64_t room)
     int bytes = (int)(room / 2 < 4 << 20 ? room / 2 : 4 << 20);
     set_transfers(x, room, true);
     for (int class = 0; class < COST_CLASSES; class++)
-        x->loads[class] = (load){x->queues[class], run_transfer, &x->transfers[class], bytes, 0};
-    x->loads[COST_MATH] = (load){x->b->compute, product_run, &x->product, 0, 0};
-    x->loads[COST_MEMORY] = (load){x->b->compute, update_run, &x->update[0], elements, 0};
-    x->loads[COST_HOST] = (load){x->queues[COST_HOST], update_run, &x->update[1], elements, 0};
+        x->loads[class] = (load){x->queues[class], run_transfer, &x->transfers[class], bytes, 0, 0};
+    x->loads[COST_MATH] = (load){x->b->compute, product_run, &x->product, 0, 0, 0};
+    x->loads[COST_MEMORY] = (load){x->b->compute, update_run, &x->update[0], elements, 0, 0};
+    x->loads[COST_HOST] = (load){x->queues[COST_HOST], update_run, &x->update[1], elements, 0, 0};
 }
 
 static int measure_alone(links *x, double ns, double *alone, pt_error *e)

@@ -52,7 +52,7 @@ typedef struct region {
     float *first, *second;
     double *sumsq;
 } region;
-void update_layout(area *a, void *region_of);
+void region_layout(area *a, void *region_of);
 void update_run(queue *q, void *region_of, int elements, int turn); /* AdamW on the next so many */
 
 /* (rows, k) . (k, k), each time with the next of `sets` right sides */

@@ -9,6 +9,7 @@
 #include "profile/measure_parts.h"
 
 enum { COLS = 1024 };
+_Static_assert(RATES_LARGEST <= (int64_t)RATES_LEAST << 2 * (COST_POINTS - 1), "a curve has room for all amounts");
 
 void curve_add(cost_curve *c, double amount, double ns)
 {
@@ -44,7 +45,7 @@ static int measure_amounts(queue *q, region *y, submit_fn before, submit_fn subm
 
 /* ---- memory ---- */
 
-void update_layout(area *a, void *arg)
+void region_layout(area *a, void *arg)
 {
     region *y = arg;
     uint64_t n = (uint64_t)y->elements, e = dtype_bytes(y->shape->type);
@@ -61,9 +62,9 @@ static region region_that_fits(bench *b, tier t)
 {
     region y = {.shape = b->r->shape, .elements = rates_elements(b->r->model)}, larger = y;
     larger.elements = RATES_LARGEST;
-    if (y.elements == RATES_MOST && area_bytes(b, update_layout, &larger) <= b->r->budget[t])
+    if (y.elements == RATES_MOST && area_bytes(b, region_layout, &larger) <= b->r->budget[t])
         return larger;
-    while (y.elements > RATES_LEAST && area_bytes(b, update_layout, &y) > b->r->budget[t])
+    while (y.elements > RATES_LEAST && area_bytes(b, region_layout, &y) > b->r->budget[t])
         y.elements /= 4;
     return y;
 }
@@ -71,7 +72,7 @@ static region region_that_fits(bench *b, tier t)
 static int region_open(bench *b, tier t, region *y, area *a, pt_error *e)
 {
     *y = region_that_fits(b, t);
-    return area_open(b, t, a, "the optimizer", update_layout, y, e);
+    return area_open(b, t, a, "the optimizer", region_layout, y, e);
 }
 
 /* ---- finish ---- */
@@ -161,7 +162,7 @@ static int check_on(bench *b, tier t, queue *q, int64_t elements, double *ns, pt
 {
     region y = {.shape = b->r->shape, .elements = elements};
     area a;
-    int failed = area_open(b, t, &a, "the optimizer", update_layout, &y, e);
+    int failed = area_open(b, t, &a, "the optimizer", region_layout, &y, e);
     if (failed)
         return failed;
     failed = measure_least(q, update_run, &y, (int)elements, ns, e);

@@ -110,18 +110,25 @@ static int note_checks(bench *b, profile_part part, profile_result *p, pt_error 
 
 /* ---- parts ---- */
 
-/* Quickly run, and one that was measured. */
-static int64_t amount_of(const cost_curve *c) { return c->n ? (int64_t)c->amount[c->n > 3 ? 3 : 0] : 0; }
+/* Quickly run, and one that was measured: the largest up to `most`. */
+static int64_t amount_of(const cost_curve *c, int64_t most)
+{
+    int at = 0;
+    while (at + 1 < c->n && c->amount[at + 1] <= (double)most)
+        at++;
+    return c->n ? (int64_t)c->amount[at] : 0;
+}
 
 static void choose_amounts(profile_result *p)
 {
+    const int64_t elements = 1 << 20, bytes = 4 << 20;
     const costs *c = &p->costs;
-    p->update.amount = amount_of(&c->update_device);
-    p->update_host.amount = amount_of(&c->update_host);
-    p->to_device.amount = amount_of(&c->to_device);
-    p->from_device.amount = amount_of(&c->from_device);
-    p->read.amount = amount_of(&c->read);
-    p->write.amount = amount_of(&c->write);
+    p->update.amount = amount_of(&c->update_device, elements);
+    p->update_host.amount = amount_of(&c->update_host, elements);
+    p->to_device.amount = amount_of(&c->to_device, bytes);
+    p->from_device.amount = amount_of(&c->from_device, bytes);
+    p->read.amount = amount_of(&c->read, bytes);
+    p->write.amount = amount_of(&c->write, bytes);
 }
 
 /* What was measured, as it will be read back: the same plan is made from the file. */

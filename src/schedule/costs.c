@@ -55,17 +55,17 @@ static double operand_bytes(const schedule *s, const task *t)
     return bytes;
 }
 
-/* Those of the chunk's elements that belong to the task's block. */
-static double finished_elements(const schedule_input *in, const task *t)
+double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block)
 {
-    const packing *k = in->packing;
-    const chunk_t *c = &k->chunks[t->chunk];
-    int64_t n = 0;
-    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
-        const param *p = &in->model->params[k->pieces[i].param];
-        n += p->block == t->block ? k->pieces[i].rows * p->cols : 0;
+    const chunk_t *h = &k->chunks[chunk];
+    double each = 0, all = 0;
+    for (int i = h->piece0; i < h->piece0 + h->pieces_n; i++) {
+        const param *p = &m->params[k->pieces[i].param];
+        const double values = p->block == block ? (double)(k->pieces[i].rows * p->cols) : 0;
+        each += values > 0 ? cost_at(&c->finish, values) : 0;
+        all += values;
     }
-    return (double)n;
+    return block ? each : cost_at(&c->embed_finish, all);
 }
 
 static const layer_cost *layer_of(const costs *c, const task *t) { return &c->layer[c->kind_of_layer[t->block - 1]]; }
@@ -115,8 +115,7 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     case TASK_LAYER_BACKWARD: return units * layer_of(c, t)->backward_ns[level_of(in, t)];
     case TASK_HEAD: return units * c->head_ns;
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
-    case TASK_FINISH: return cost_at(&c->finish, finished_elements(in, t));
-    case TASK_EMBED_FINISH: return cost_at(&c->embed_finish, finished_elements(in, t));
+    case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
     case TASK_UPDATE: return update_task_ns(c, in, t);
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));

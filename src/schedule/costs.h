@@ -34,7 +34,7 @@ typedef struct costs {
     unsigned char kind_of_layer[MODEL_MAX_LAYERS];  /* index into layer */
     layer_cost layer[COST_LAYER_KINDS];
     double embed_ns, head_ns, head_eval_ns;         /* one unit */
-    cost_curve finish, embed_finish;                /* by elements that are finished; embed_finish for the whole batch */
+    cost_curve finish, embed_finish;                /* by elements of an op; embed_finish by all of a task, for the whole batch */
     cost_curve update_device, update_host;          /* AdamW, by elements of an op (update_span) */
     cost_curve to_device, from_device, read, write; /* by bytes */
     int ranks;                                      /* that share every chunk: each moves and updates its share of it; 1 */
@@ -51,6 +51,8 @@ typedef struct costs {
 void costs_init(costs *c);
 /* Time of a task that runs alone, in ns. */
 double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t);
+/* The gradients of a block's parameters, as far as they lie in the chunk. */
+double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block);
 /* The updates of a chunk's parameters, a rank's share of each, without what ranks send each other. */
 double chunk_update_ns(const costs *c, const model *m, const packing *k, int chunk, bool on_host);
 /* Every number finite and not negative, kinds in range, curves ascending: else PT_FAILED names it (`name`: the file). */

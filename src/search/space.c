@@ -10,26 +10,17 @@ enum { MANY_CHUNKS = 1200 };
 
 /* ---- sizes of chunks ---- */
 
-static double gradient_finish_ns(const search_input *in, int block, double elements)
-{
-    return cost_at(block ? &in->costs->finish : &in->costs->embed_finish, elements);
-}
-
 /* A chunk's share of the tasks that finish gradients: one a block that has pieces in it. */
 static double finish_ns(const search_input *in, const packing *k, int chunk)
 {
-    double ns = 0, elements = 0;
-    int block = -1;
-    for (int i = k->chunks[chunk].piece0; i < k->chunks[chunk].piece0 + k->chunks[chunk].pieces_n; i++) {
-        const param *p = &in->model->params[k->pieces[i].param];
-        if (block >= 0 && p->block != block) {
-            ns += gradient_finish_ns(in, block, elements) + in->costs->task_ns;
-            elements = 0;
-        }
-        block = p->block;
-        elements += (double)(k->pieces[i].rows * p->cols);
+    double ns = 0;
+    for (int i = k->chunks[chunk].piece0, last = -1; i < k->chunks[chunk].piece0 + k->chunks[chunk].pieces_n; i++) {
+        const int block = in->model->params[k->pieces[i].param].block;
+        if (block != last)
+            ns += block_finish_ns(in->costs, in->model, k, chunk, block) + in->costs->task_ns;
+        last = block;
     }
-    return ns + gradient_finish_ns(in, block, elements) + in->costs->task_ns;
+    return ns;
 }
 
 static void fill_largest(chunking *g)

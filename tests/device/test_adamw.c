@@ -36,7 +36,7 @@ static op_adamw op_of(const adamw_states *s)
                       .eps = 1e-8f, .step_size = 3e-4f / 0.271f, .sqrt_correction2 = 0.3776f};
 }
 
-static float tidy(float x) { return fabsf(x) < FLT_MIN ? 0 : x; }
+static float tidy(float x, bool vanishes) { return vanishes && fabsf(x) < FLT_MIN ? 0 : x; }
 
 static void scalar_adamw(const op_adamw *o)
 {
@@ -44,9 +44,9 @@ static void scalar_adamw(const op_adamw *o)
         float g = (float)element(o->type, o->g, i) * o->grad_scale;
         float w = o->lo ? master_join(((bf16 *)o->hi)[i], o->lo[i]) : ((float *)o->hi)[i];
         w = w * o->decay;
-        o->m[i] = tidy(fmaf(1 - o->beta1, g - o->m[i], o->m[i]));
+        o->m[i] = tidy(fmaf(1 - o->beta1, g - o->m[i], o->m[i]), true);
         float kept = o->beta2 * o->v[i], square = g * g;
-        o->v[i] = tidy(fmaf(1 - o->beta2, square, kept));
+        o->v[i] = tidy(fmaf(1 - o->beta2, square, kept), o->eps >= 1e-9f);
         float root = sqrtf(o->v[i]) / o->sqrt_correction2;
         w = fmaf(-o->step_size, o->m[i] / (root + o->eps), w);
         if (o->lo)
@@ -84,11 +84,14 @@ static void it_is_the_scalar_loop_to_the_bit(void **state)
         adamw_states start = random_states(types[turn & 1], sizes[turn % 5], magnitude);
         adamw_states want = copy_of(&start);
         op_adamw o = op_of(&want);
+        const float eps = turn & 4 ? o.eps : 0;
+        o.eps = eps;
         for (int step = 0; step < 3; step++)
             scalar_adamw(&o);
         for (int threads = 1; threads <= TEST_THREADS; threads++) {
             adamw_states got = copy_of(&start);
             o = op_of(&got);
+            o.eps = eps;
             for (int step = 0; step < 3; step++)
                 run_op(threads, &(op){OP_ADAMW, .adamw = o});
             same_states(&want, &got);
@@ -117,21 +120,35 @@ static void it_is_the_formula_in_fp64(void **state)
 static void moments_without_gradients_end_as_zero(void **state)
 {
     enum { N = 45 };
-    for (int turn = 0; turn < 4; turn++) {
-        adamw_states s = random_states(types[turn & 1], N, 1);
+    for (int turn = 0; turn < 2; turn++) {
+        adamw_states s = random_states(types[turn], N, 1);
         for (int64_t i = 0; i < N; i++) {
             element_set(s.type, s.g, i, 0);
             s.m[i] = (float)(i % 3 - 1) * 1e-36f, s.v[i] = 1e-37f * (float)(i % 5);
         }
         op_adamw o = op_of(&s);
         for (int step = 0; step < 100; step++) {
-            run_op(1, &(op){OP_ADAMW, .adamw = o});
+            run_op(TEST_THREADS, &(op){OP_ADAMW, .adamw = o});
             for (int64_t i = 0; i < N; i++)
                 assert_true((s.m[i] == 0 || isnormal(s.m[i])) && (s.v[i] == 0 || isnormal(s.v[i])));
         }
         for (int64_t i = 0; i < N; i++)
             assert_true(s.m[i] == 0 && s.v[i] == 0);
     }
+}
+
+/* Without eps nothing may be divided by a second moment that was taken away. */
+static void small_gradients_without_eps_move_weights_by_a_step(void **state)
+{
+    enum { N = 45 };
+    adamw_states s = random_states(PT_F32, N, 0);
+    for (int64_t i = 0; i < N; i++)
+        element_set(s.type, s.g, i, 1e-18);
+    op_adamw o = op_of(&s);
+    o.eps = 0, o.grad_scale = 1, o.decay = 1, o.step_size = 1e-3f / (1 - o.beta1), o.sqrt_correction2 = sqrtf(1 - o.beta2);
+    run_op(1, &(op){OP_ADAMW, .adamw = o});
+    for (int64_t i = 0; i < N; i++)
+        assert_true(fabs(s.w[i] + 1e-3) < 1e-5);
 }
 
 /* With nothing to change, hi and lo come back as they were: every weight survives the split. */
@@ -173,6 +190,7 @@ int main(void)
         OP_TEST(it_is_the_scalar_loop_to_the_bit),
         OP_TEST(it_is_the_formula_in_fp64),
         OP_TEST(moments_without_gradients_end_as_zero),
+        OP_TEST(small_gradients_without_eps_move_weights_by_a_step),
         OP_TEST(weights_survive_the_two_halves),
         OP_TEST(not_finite_gradients_are_seen),
     };

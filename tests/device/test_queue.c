@@ -4,6 +4,7 @@
 #include "io/disk.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -173,6 +174,48 @@ static void copies_of_rows_leave_what_is_between_them(void **state)
 }
 
 /* A token goes round the queues through plain memory, many more records than a ring holds. */
+/* Two threads add far more than a queue holds while it waits for another one. */
+enum { MANY = 3000 };
+typedef struct adder { queue *q; uint32_t *to; const uint32_t *from; } adder;
+
+static void *add_many(void *arg)
+{
+    adder *a = arg;
+    for (int i = 0; i < MANY; i++)
+        submit_copy(a->q, a->to + i, a->from + i, sizeof *a->to);
+    return NULL;
+}
+
+static void a_full_queue_goes_on_for_all_who_add(void **state)
+{
+    enum { SLOW = 64 << 20 };
+    static uint32_t from[MANY], to[2][MANY];
+    device *d = open_device(1);
+    queue *slow = open_queue(d, "slow", 1), *full = open_queue(d, "full", 1);
+    char *block = open_memory(d, SLOW);
+    pthread_t threads[2];
+    adder adders[2] = {{full, to[0], from}, {full, to[1], from}};
+    for (uint32_t i = 0; i < MANY; i++)
+        from[i] = i + 1;
+    for (int round = 0; round < 3; round++) {
+        memset(to, 0, sizeof to);
+        for (int i = 0; i < 4; i++)
+            submit_zero(slow, block, SLOW);
+        queue_wait(full, slow, queue_signal(slow));
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, add_many, &adders[i]), 0);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(queue_sync(full, queue_signal(full), NULL), 0);
+        for (int i = 0; i < 2; i++)
+            assert_memory_equal(to[i], from, sizeof from);
+    }
+    d->table->queue_close(full);
+    d->table->queue_close(slow);
+    d->table->memory_close(d, MEMORY_HOST, block, SLOW);
+    d->table->close(d);
+}
+
 static void waits_order_what_queues_write(void **state)
 {
     enum { QUEUES = 4, ROUNDS = 2000, CELL = 1024 };
@@ -360,6 +403,7 @@ int main(void)
         cmocka_unit_test(the_device_says_what_its_bits_depend_on),
         cmocka_unit_test(copies_of_any_size_are_exact),
         cmocka_unit_test(copies_of_rows_leave_what_is_between_them),
+        cmocka_unit_test(a_full_queue_goes_on_for_all_who_add),
         cmocka_unit_test(waits_order_what_queues_write),
         cmocka_unit_test(marks_are_in_the_order_of_the_queue),
         cmocka_unit_test(a_failure_reaches_those_that_depend_on_it_and_no_one_else),

@@ -142,20 +142,20 @@ DEVICE void master_store(const op_adamw &o, int64_t i, bool wide, pack w)
     half_store(o.lo, i, o.n, wide, lo);
 }
 
-DEVICE float moment_tidy(float x) { return (__float_as_uint(x) & 0x7fffffffu) < 0x00800000u ? 0.0f : x; }
+DEVICE float moment_tidy(float x, uint32_t bound) { return (__float_as_uint(x) & 0x7fffffffu) < bound ? 0.0f : x; }
 
 /* The sequence that op_adamw gives. */
-DEVICE void adamw_element(const op_adamw &o, float g, float *w, float *m, float *v)
+DEVICE void adamw_element(const op_adamw &o, uint32_t second_least, float g, float *w, float *m, float *v)
 {
     g = __fmul_rn(g, o.grad_scale);
     *w = __fmul_rn(*w, o.decay);
-    *m = moment_tidy(__fmaf_rn(__fsub_rn(1.0f, o.beta1), __fsub_rn(g, *m), *m));
-    *v = moment_tidy(__fmaf_rn(__fsub_rn(1.0f, o.beta2), __fmul_rn(g, g), __fmul_rn(o.beta2, *v)));
+    *m = moment_tidy(__fmaf_rn(__fsub_rn(1.0f, o.beta1), __fsub_rn(g, *m), *m), MOMENT_LEAST);
+    *v = moment_tidy(__fmaf_rn(__fsub_rn(1.0f, o.beta2), __fmul_rn(g, g), __fmul_rn(o.beta2, *v)), second_least);
     float root = __fadd_rn(__fdiv_rn(__fsqrt_rn(*v), o.sqrt_correction2), o.eps);
     *w = __fmaf_rn(-o.step_size, __fdiv_rn(*m, root), *w);
 }
 
-template <pt_dtype T> __global__ void adamw_kernel(op_adamw o, bool wide)
+template <pt_dtype T> __global__ void adamw_kernel(op_adamw o, uint32_t second_least, bool wide)
 {
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
     if (i >= o.n)
@@ -163,7 +163,7 @@ template <pt_dtype T> __global__ void adamw_kernel(op_adamw o, bool wide)
     pack g = pack_load<T>(o.g, i, o.n, wide), m = pack_load<PT_F32>(o.m, i, o.n, wide), v = pack_load<PT_F32>(o.v, i, o.n, wide);
     pack w = T == PT_BF16 ? master_load(o, i, wide) : pack_load<PT_F32>(o.hi, i, o.n, wide);
     for (int j = 0; j < PACK; j++)
-        adamw_element(o, g.x[j], &w.x[j], &m.x[j], &v.x[j]);
+        adamw_element(o, second_least, g.x[j], &w.x[j], &m.x[j], &v.x[j]);
     pack_store<PT_F32>(o.m, i, o.n, wide, m);
     pack_store<PT_F32>(o.v, i, o.n, wide, v);
     if (T == PT_BF16)
@@ -176,7 +176,8 @@ template <pt_dtype T> static int adamw_launch(const op_adamw *o, cudaStream_t s)
 {
     bool wide = is_wide(T, o->hi, 0) && is_wide(T, o->lo, 0) && is_wide(PT_F32, o->m, 0) && is_wide(PT_F32, o->v, 0) &&
                 is_wide(T, o->g, 0);
-    return launch(adamw_kernel<T>, blocks_of(o->n, OPTIMIZER_THREADS * PACK), OPTIMIZER_THREADS, s, *o, wide);
+    return launch(adamw_kernel<T>, blocks_of(o->n, OPTIMIZER_THREADS * PACK), OPTIMIZER_THREADS, s, *o,
+                  adamw_second_least(o), wide);
 }
 
 int cuda_adamw(const op_adamw *o, cudaStream_t s)

@@ -98,9 +98,9 @@ static INLINE void master_store(const op_adamw *o, int64_t i, vf w, int64_t lane
     u16_store_lanes(o->lo + i, u & 0xffffu, lanes);
 }
 
-/* Zero where x is denormal: the moments of a row that is never met again would stay so small for ever, and to multiply such
- * numbers takes a processor many times longer. */
-static INLINE vf moment_tidy(vf x) { return vec_keep(((vu)x & 0x7fffffffu) >= 0x00800000u, x); }
+/* Zero where x is below a bound, by its bits: the moments of a row that is never met again would stay denormal for ever, and to
+ * multiply such numbers takes a processor many times longer. */
+static INLINE vf moment_tidy(vf x, uint32_t bound) { return vec_keep(((vu)x & 0x7fffffffu) >= bound, x); }
 
 static INLINE void adamw_step(pt_dtype type, const op_adamw *o, int64_t i, int64_t lanes)
 {
@@ -109,8 +109,8 @@ static INLINE void adamw_step(pt_dtype type, const op_adamw *o, int64_t i, int64
     vf w = type == PT_BF16 ? master_load(o, i, lanes) : load(PT_F32, o->hi, i, lanes);
     vf m = f32_load(o->m + i, lanes), v = f32_load(o->v + i, lanes);
     w = w * o->decay;
-    m = moment_tidy(vec_fma(vec_set(one_minus_beta1), g - m, m));
-    v = moment_tidy(vec_fma(vec_set(one_minus_beta2), g * g, o->beta2 * v));
+    m = moment_tidy(vec_fma(vec_set(one_minus_beta1), g - m, m), MOMENT_LEAST);
+    v = moment_tidy(vec_fma(vec_set(one_minus_beta2), g * g, o->beta2 * v), adamw_second_least(o));
     vf update = m / (vec_sqrt(v) / o->sqrt_correction2 + o->eps);
     w = vec_fma(vec_set(-o->step_size), update, w);
     f32_store(o->m + i, m, lanes);
