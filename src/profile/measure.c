@@ -34,6 +34,14 @@ static double quantile(const samples *s, double at)
 
 double samples_median(const samples *s) { return quantile(s, 0.5); }
 
+double samples_mean(const samples *s)
+{
+    double sum = 0;
+    for (int i = 0; i < kept(s); i++)
+        sum += s->ns[i];
+    return kept(s) ? sum / kept(s) : 0;
+}
+
 double samples_spread(const samples *s)
 {
     double median = samples_median(s);

@@ -25,6 +25,7 @@
 enum { SAMPLES = 48, TAPE = 64, TELLING = 3 };
 typedef struct samples { int n; double ns[SAMPLES]; } samples; /* beyond SAMPLES the oldest are overwritten */
 double samples_median(const samples *s);
+double samples_mean(const samples *s);
 double samples_spread(const samples *s); /* half the quartile distance, relative to the median */
 /* Sets *spread where there are enough of them to tell; else it stays what it was. */
 void samples_tell(const samples *s, double *spread);
