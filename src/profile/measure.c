@@ -187,6 +187,32 @@ static void fill(bench *b, char *to, uint64_t bytes, pattern p)
 
 /* ---- life ---- */
 
+static memory_kind kind_of(int t) { return t == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST; }
+
+static void release(bench *b, int t)
+{
+    if (b->kept[t].base)
+        b->r->device->table->memory_close(b->r->device, kind_of(t), b->kept[t].base, b->kept[t].bytes);
+    b->kept[t].base = NULL;
+}
+
+/* Memory is given back at the end: to take it again costs as much as measuring, and a virtual machine's host, which is told what was
+ * given back, disturbs what is measured then. */
+static int reserve(bench *b, int t, uint64_t bytes, pt_error *e)
+{
+    void *base;
+    device *d = b->r->device;
+    if (b->kept[t].base && b->kept[t].bytes >= bytes)
+        return 0;
+    release(b, t);
+    int failed = d->table->memory_open(d, kind_of(t), bytes, &base, e);
+    if (failed)
+        return failed;
+    b->kept[t].base = base;
+    b->kept[t].bytes = bytes;
+    return 0;
+}
+
 static const uint64_t staging_bytes = (uint64_t)PATTERNS * PATTERN_BYTES;
 
 int bench_open(bench *b, const profile_request *r, pt_error *e)
@@ -208,6 +234,8 @@ void bench_close(bench *b)
 {
     if (b->compute)
         b->compute->device->table->queue_close(b->compute);
+    for (int t = 0; t < TIERS; t++)
+        release(b, t);
     if (b->staging)
         b->r->device->table->memory_close(b->r->device, MEMORY_HOST, b->staging, staging_bytes);
     *b = (bench){0};
@@ -241,8 +269,6 @@ uint64_t area_bytes(bench *b, layout_fn layout, void *arg)
     return a.bytes;
 }
 
-static memory_kind kind_of(const area *a) { return a->tier == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST; }
-
 int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, void *arg, pt_error *e)
 {
     *a = (area){.b = b, .tier = t, .bytes = area_bytes(b, layout, arg)};
@@ -255,12 +281,13 @@ int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, voi
                        "--%s-memory %llu or more", what, size_format(need, a->bytes), tier_names[t], size_format(have, budget),
                        tier_names[t], (unsigned long long)ask);
     }
-    void *base;
-    int failed = d->table->memory_open(d, kind_of(a), a->bytes, &base, e);
+    int failed = b->kept[t].used ? pt_fail(e, PT_FAILED, "%s is measured while something else is; this is a bug in protrain", what)
+                                 : reserve(b, t, a->bytes, e);
     if (failed)
         return failed;
-    area filled = {.b = b, .tier = t, .base = base};
-    a->base = base;
+    area filled = {.b = b, .tier = t, .base = b->kept[t].base};
+    a->base = filled.base;
+    b->kept[t].used = true;
     layout(&filled, arg);
     failed = queue_sync(b->compute, queue_signal(b->compute), e);
     if (failed)
@@ -271,7 +298,7 @@ int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, voi
 void area_close(area *a)
 {
     if (a->base)
-        a->b->r->device->table->memory_close(a->b->r->device, kind_of(a), a->base, a->bytes);
+        a->b->kept[a->tier].used = false;
     a->base = NULL;
 }
 

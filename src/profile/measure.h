@@ -52,13 +52,14 @@ typedef struct bench {
     queue *compute; /* with as many threads as training uses */
     char *staging;  /* the patterns, in host memory */
     uint64_t needs[TIERS]; /* of what was refused last, 0: nothing was */
+    struct { char *base; uint64_t bytes; bool used; } kept[TIERS]; /* the largest area so far; smaller ones lie in it */
 } bench;
 
 int bench_open(bench *b, const profile_request *r, pt_error *e);
 void bench_close(bench *b);
 void bench_progress(const bench *b, const char *what, int done, int total);
 
-typedef struct area { bench *b; tier tier; char *base; uint64_t bytes; } area;
+typedef struct area { bench *b; tier tier; char *base; uint64_t bytes; } area; /* one a tier at a time */
 typedef void (*layout_fn)(area *a, void *arg);
 void *area_take(area *a, uint64_t bytes, pattern p);
 uint64_t area_bytes(bench *b, layout_fn layout, void *arg);
