@@ -5,7 +5,8 @@
  * Under the given budgets the search and every policy that fits make a plan with the profile measured now. In each round every
  * plan runs STEPS steady steps, in another order each time; the median counts. The search's plan is there twice, first and last, which
  * says what noise is. Prints a table, appends it to FILE (Markdown).
- * UNIT_SEQS and HOST_MEMORY as in bench_predict.
+ * UNIT_SEQS and HOST_MEMORY as in bench_predict; DEVICE_MEMORY and HOST_MEMORY together at most two fifths of what is free, for memory
+ * is kept from plan to plan.
  */
 #include "plan_run.h"
 

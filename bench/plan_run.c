@@ -103,7 +103,7 @@ int setting_open(setting *g, char **v, const char *folder, pt_error *e)
     }
     snprintf(g->name, sizeof g->name, "%s %lld parameters, %lld x %lld in units of %lld, bf16, %d tiers", g->model->config.model_type,
              (long long)g->model->parameters, (long long)batch, (long long)seq_len, (long long)g->shape.unit_seqs, host ? 3 : 2);
-    uint64_t budgets[TIERS] = {m.memory_free_bytes / 2 - host, host, 64ull << 30};
+    uint64_t budgets[TIERS] = {m.memory_free_bytes / 5 * 2 - host, host, 64ull << 30};
     g->search = (search_input){.model = g->model, .shape = &g->shape, .costs = &g->profile.costs, .training = true, .host_tier = host > 0};
     g->request = (profile_request){.device = g->device, .host = g->device, .model = g->model, .shape = &g->shape, .host_tier = host > 0,
                                    .transfers = true, .disk_path = g->folder, .fresh = true};

@@ -23,7 +23,7 @@ typedef struct setting {
 } setting;
 
 /* v: CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY. CONFIG is a config.json; UNIT_SEQS 0: the usual unit; HOST_MEMORY 0: two tiers, device
- * and disk, else three. The device gets half of what is free, less the host's part; the disk 64 GiB. */
+ * and disk, else three. The device gets two fifths of what is free, less the host's part, for memory is kept from plan to plan; the disk 64 GiB. */
 int setting_open(setting *g, char **v, const char *folder, pt_error *e);
 
 /* Profiles n times more. A virtual machine's share of a processor and of a disk changes within seconds: one profile is of a moment. */
@@ -34,7 +34,7 @@ int plan_predict(const setting *g, const candidate *c, double *seconds, double b
 /* A step's wall time, and what simulation says when each kind of work costs what it took in this very step: what is left then is
  * the simulation's own error. */
 typedef struct step_run { double seconds, with_own_times; } step_run;
-/* steps_n steady steps; the one before them meets fresh memory and does not count. busy: of the last one, without a drain. */
+/* steps_n steady steps; the one before them meets memory that was just cleared and does not count. busy: of the last one, without a drain. */
 int plan_execute(const setting *g, const candidate *c, int steps_n, step_run *steps, double busy[QUEUES], pt_error *e);
 
 /* NaN of no values. */

@@ -65,10 +65,10 @@ static void *ring_main(void *arg)
 static record *record_begin(ring *r)
 {
     pthread_mutex_lock(&r->lock);
-    if (atomic_load(&r->head) - atomic_load(&r->tail) == RING_RECORDS)
+    while (r->full || atomic_load(&r->head) - atomic_load(&r->tail) == RING_RECORDS) {
         r->full = true;
-    while (r->full)
         pthread_cond_wait(&r->room, &r->lock);
+    }
     return &r->records[atomic_load(&r->head) % RING_RECORDS];
 }
 

@@ -196,7 +196,7 @@ static void release(bench *b, int t)
     b->kept[t].base = NULL;
 }
 
-/* Memory is given back at the end: to take it again costs as much as measuring, and a virtual machine's host, which is told what was
+/* Memory is given back at the end, or for a larger area: to take it again costs as much as measuring, and a virtual machine's host, which is told what was
  * given back, disturbs what is measured then. */
 static int reserve(bench *b, int t, uint64_t bytes, pt_error *e)
 {

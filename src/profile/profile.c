@@ -121,14 +121,13 @@ static int64_t amount_of(const cost_curve *c, int64_t most)
 
 static void choose_amounts(profile_result *p)
 {
-    const int64_t elements = 1 << 20, bytes = 4 << 20;
     const costs *c = &p->costs;
-    p->update.amount = amount_of(&c->update_device, elements);
-    p->update_host.amount = amount_of(&c->update_host, elements);
-    p->to_device.amount = amount_of(&c->to_device, bytes);
-    p->from_device.amount = amount_of(&c->from_device, bytes);
-    p->read.amount = amount_of(&c->read, bytes);
-    p->write.amount = amount_of(&c->write, bytes);
+    p->update.amount = amount_of(&c->update_device, CHECK_ELEMENTS);
+    p->update_host.amount = amount_of(&c->update_host, CHECK_ELEMENTS);
+    p->to_device.amount = amount_of(&c->to_device, CHECK_BYTES);
+    p->from_device.amount = amount_of(&c->from_device, CHECK_BYTES);
+    p->read.amount = amount_of(&c->read, CHECK_BYTES);
+    p->write.amount = amount_of(&c->write, CHECK_BYTES);
 }
 
 /* What was measured, as it will be read back: the same plan is made from the file. */

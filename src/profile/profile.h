@@ -1,7 +1,7 @@
 /* profile.h - measuring what a model's step costs on this machine, and keeping it.
  *
  * Each kind of block is run for real on the device for one unit, for each phase and save level, on random data, in
- * memory that is taken for it alone and given back: a model many times larger than memory is profiled in seconds.
+ * memory as large as the largest of them needs: a model many times larger than memory is profiled in seconds.
  * Transfers are measured by size, alone and beside others, but only where a plan may need them. Repeats until the
  * median settles.
  *

@@ -61,7 +61,7 @@ double block_finish_ns(const costs *c, const model *m, const packing *k, int chu
     double each = 0, all = 0;
     for (int i = h->piece0; i < h->piece0 + h->pieces_n; i++) {
         const param *p = &m->params[k->pieces[i].param];
-        const double values = p->block == block ? (double)(k->pieces[i].rows * p->cols) : 0;
+        const double values = p->block == block && p->trainable ? (double)(k->pieces[i].rows * p->cols) : 0;
         each += values > 0 ? cost_at(&c->finish, values) : 0;
         all += values;
     }

@@ -173,7 +173,6 @@ static void copies_of_rows_leave_what_is_between_them(void **state)
     d->table->close(d);
 }
 
-/* A token goes round the queues through plain memory, many more records than a ring holds. */
 /* Two threads add far more than a queue holds while it waits for another one. */
 enum { MANY = 3000 };
 typedef struct adder { queue *q; uint32_t *to; const uint32_t *from; } adder;
@@ -216,6 +215,7 @@ static void a_full_queue_goes_on_for_all_who_add(void **state)
     d->table->close(d);
 }
 
+/* A token goes round the queues through plain memory, many more records than a ring holds. */
 static void waits_order_what_queues_write(void **state)
 {
     enum { QUEUES = 4, ROUNDS = 2000, CELL = 1024 };
