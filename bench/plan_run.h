@@ -23,7 +23,8 @@ typedef struct setting {
 } setting;
 
 /* v: CONFIG BATCH SEQ_LEN UNIT_SEQS HOST_MEMORY. CONFIG is a config.json; UNIT_SEQS 0: the usual unit; HOST_MEMORY 0: two tiers, device
- * and disk, else three. The device gets two fifths of what is free, less the host's part, for memory is kept from plan to plan; the disk 64 GiB. */
+ * and disk, else three. The device gets two fifths of what is free, less the host's part, for memory is kept from plan to plan; the
+ * disk 64 GiB. */
 int setting_open(setting *g, char **v, const char *folder, pt_error *e);
 
 /* Profiles n times more. A virtual machine's share of a processor and of a disk changes within seconds: one profile is of a moment. */

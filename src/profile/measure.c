@@ -196,8 +196,8 @@ static void release(bench *b, int t)
     b->kept[t].base = NULL;
 }
 
-/* Memory is given back at the end, or for a larger area: to take it again costs as much as measuring, and a virtual machine's host, which is told what was
- * given back, disturbs what is measured then. */
+/* Memory is given back at the end, or for a larger area: to take it again costs as much as measuring, and a virtual machine's host,
+ * which is told what was given back, disturbs what is measured then. */
 static int reserve(bench *b, int t, uint64_t bytes, pt_error *e)
 {
     void *base;
