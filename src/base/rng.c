@@ -2,10 +2,8 @@
 
 #include <math.h>
 
-void rng_words(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index, uint32_t out[4])
+static inline void philox(uint32_t key0, uint32_t key1, uint32_t c[4])
 {
-    uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
-    uint32_t c[4] = {(uint32_t)index, (uint32_t)(index >> 32), stream, purpose};
     for (int round = 0; round < 10; round++) {
         uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
         uint32_t next0 = (uint32_t)(b >> 32) ^ c[1] ^ key0;
@@ -17,8 +15,28 @@ void rng_words(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index,
         key0 += 0x9E3779B9u;
         key1 += 0xBB67AE85u;
     }
+}
+
+void rng_words(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index, uint32_t out[4])
+{
+    uint32_t c[4] = {(uint32_t)index, (uint32_t)(index >> 32), stream, purpose};
+    philox((uint32_t)seed, (uint32_t)(seed >> 32), c);
     for (int i = 0; i < 4; i++)
         out[i] = c[i];
+}
+
+void rng_words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n, uint32_t *restrict w0, uint32_t *restrict w1,
+                   uint32_t *restrict w2, uint32_t *restrict w3)
+{
+    for (int i = 0; i < n; i++) {
+        const uint64_t index = first + (uint64_t)i;
+        uint32_t c[4] = {(uint32_t)index, (uint32_t)(index >> 32), stream, purpose};
+        philox((uint32_t)seed, (uint32_t)(seed >> 32), c);
+        w0[i] = c[0];
+        w1[i] = c[1];
+        w2[i] = c[2];
+        w3[i] = c[3];
+    }
 }
 
 double rng_uniform(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index)

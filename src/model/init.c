@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK_NORMALS = 4 };
+enum { BLOCK_NORMALS = 4, BATCH = 64 /* blocks */ };
 
 /* Unique for each tensor, and the same however many layers there are. */
 static uint32_t tensor_stream(const param *p, int layer, int part)
@@ -19,27 +19,61 @@ static uint32_t tensor_stream(const param *p, int layer, int part)
     return ((uint32_t)(layer + 1) * PARAM_ROLES + (uint32_t)p->role) * MODEL_MAX_PARTS + (uint32_t)part;
 }
 
-static void normal_pair(uint32_t a, uint32_t b, double z[2])
+/* Logarithm, sine and cosine to some 1e-12 of their size, enough for floats, by series and without branches: so that a loop over
+ * a batch is done with vectors, and numbers do not depend on the C library. */
+
+typedef union number { double d; uint64_t u; int64_t i; } number;
+
+static inline double whole(uint64_t n) { return (number){.u = n | 0x4330000000000000u}.d - 0x1p52; } /* n < 2^52 */
+
+/* log((2a + 1) / 2^33), which is less than 0 */
+static inline double log_of_word(uint32_t a)
 {
-    double radius = sqrt(-2 * log(((double)a + 0.5) * 0x1p-32)), angle = 2 * M_PI * ((double)b * 0x1p-32);
-    z[0] = radius * cos(angle);
-    z[1] = radius * sin(angle);
+    const uint64_t sqrt_half = 0x3FE6A09E667F3BCDu;
+    const number x = {.d = 2 * whole(a) + 1};
+    const uint64_t mantissa = (x.u & 0xFFFFFFFFFFFFFu) | 0x3FE0000000000000u; /* 1/2 .. 1 */
+    const uint64_t below = (mantissa - sqrt_half) >> 63;
+    const double m = (number){.u = mantissa + (below << 52)}.d, s = (m - 1) / (m + 1), q = s * s;
+    const double series = 1 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q * (1.0 / 11 + q * (1.0 / 13 + q * (1.0 / 15)))))));
+    return (whole((x.u >> 52) - below) - 1022 - 33) * 0.69314718055994530942 + 2 * s * series;
+}
+
+/* Of the angle b / 2^32 of a turn. */
+static inline void circle(uint32_t b, double *cosine, double *sine)
+{
+    const uint64_t quarter = (b + (1ull << 29)) >> 30; /* nearest, 0 .. 4 */
+    const double x = (whole(b) - whole(quarter << 30)) * (6.28318530717958647693 * 0x1p-32), q = x * x;
+    const double s = x * (1 - q * (1.0 / 6 - q * (1.0 / 120 - q * (1.0 / 5040 - q * (1.0 / 362880 - q * (1.0 / 39916800 - q * (1.0 / 6227020800.0)))))));
+    const double c = 1 - q * (1.0 / 2 - q * (1.0 / 24 - q * (1.0 / 720 - q * (1.0 / 40320 - q * (1.0 / 3628800 - q * (1.0 / 479001600))))));
+    const number of[2] = {{.d = c}, {.d = s}};
+    const uint64_t swap = (of[0].u ^ of[1].u) & (0 - (quarter & 1));
+    *cosine = (number){.u = of[0].u ^ swap ^ ((quarter + 1) >> 1 & 1) << 63}.d;
+    *sine = (number){.u = of[1].u ^ swap ^ (quarter >> 1 & 1) << 63}.d;
+}
+
+/* z[..][i]: the normals of block first + i, by Box and Muller. */
+static void normals(uint64_t seed, uint32_t stream, uint64_t first, double std, float z[BLOCK_NORMALS][BATCH])
+{
+    uint32_t w[4][BATCH];
+    rng_words_run(seed, RNG_INIT, stream, first, BATCH, w[0], w[1], w[2], w[3]);
+    for (int pair = 0; pair < 2; pair++)
+        for (int i = 0; i < BATCH; i++) {
+            double radius = std * sqrt(-2 * log_of_word(w[2 * pair][i])), cosine, sine;
+            circle(w[2 * pair + 1][i], &cosine, &sine);
+            z[2 * pair][i] = (float)(radius * cosine);
+            z[2 * pair + 1][i] = (float)(radius * sine);
+        }
 }
 
 /* out[i * stride] = std * normal(first + i), i < n */
-static void fill_normal(uint64_t seed, uint32_t stream, uint64_t first, int64_t n, double std, float *out,
-                        int64_t stride)
+static void fill_normal(uint64_t seed, uint32_t stream, uint64_t first, int64_t n, double std, float *out, int64_t stride)
 {
-    double z[BLOCK_NORMALS];
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t at = first + (uint64_t)i;
-        if (i == 0 || at % BLOCK_NORMALS == 0) {
-            uint32_t w[4];
-            rng_words(seed, RNG_INIT, stream, at / BLOCK_NORMALS, w);
-            normal_pair(w[0], w[1], z);
-            normal_pair(w[2], w[3], z + 2);
-        }
-        out[i * stride] = (float)(std * z[at % BLOCK_NORMALS]);
+    float z[BLOCK_NORMALS][BATCH];
+    for (int64_t i = 0; i < n;) {
+        const uint64_t at = first + (uint64_t)i;
+        normals(seed, stream, at / BLOCK_NORMALS, std, z);
+        for (int k = (int)(at % BLOCK_NORMALS); k < BATCH * BLOCK_NORMALS && i < n; k++, i++)
+            out[i * stride] = z[k % BLOCK_NORMALS][k / BLOCK_NORMALS];
     }
 }
 

@@ -85,6 +85,32 @@ static void each_architecture_starts_by_its_own_recipe(void **state)
         " 'num_key_value_heads': 2, 'head_dim': 10, 'intermediate_size': 150, 'vocab_size': 301}");
 }
 
+/* Of four words in turn: radius and angle of two numbers, twice. */
+static double box_muller(uint64_t s, uint32_t stream, uint64_t i)
+{
+    uint32_t w[4];
+    rng_words(s, RNG_INIT, stream, i / 4, w);
+    const uint32_t *v = w + i % 4 / 2 * 2;
+    double radius = sqrt(-2 * log(((double)v[0] + 0.5) * 0x1p-32)), angle = 2 * M_PI * ((double)v[1] * 0x1p-32);
+    return radius * (i % 2 ? sin(angle) : cos(angle));
+}
+
+static void numbers_are_those_of_the_c_library(void **state)
+{
+    (void)state;
+    model *m = config_open("{'model_type': 'gpt2', 'n_embd': 64, 'n_layer': 1, 'n_head': 4, 'vocab_size': 6007, 'n_positions': 50}");
+    const int64_t n = m->params[0].rows * m->params[0].cols;
+    float *w = param_init_whole(m, seed, 0);
+    const uint32_t stream = PARAM_TOKENS * MODEL_MAX_PARTS;
+    for (int64_t i = 0; i < n; i++) {
+        double want = 0.02 * box_muller(seed, stream, (uint64_t)i);
+        if (fabs(w[i] - want) > 1e-7 * fabs(want) + 1e-12)
+            fail_msg("number %lld is %.9g instead of %.9g", (long long)i, w[i], want);
+    }
+    free(w);
+    model_close(m);
+}
+
 static void the_padding_row_starts_at_zero(void **state)
 {
     (void)state;
@@ -174,6 +200,7 @@ int main(void)
     print_message("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_architecture_starts_by_its_own_recipe),
+        cmocka_unit_test(numbers_are_those_of_the_c_library),
         cmocka_unit_test(the_padding_row_starts_at_zero),
         cmocka_unit_test(pieces_are_the_whole),
         cmocka_unit_test(values_belong_to_the_hugging_face_tensor),
