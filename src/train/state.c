@@ -35,6 +35,17 @@ static int window_close(state *s, pt_error *e)
     return failed;
 }
 
+static int window_open(state *s, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    if (!s->fresh || !s->fresh[s->chunk])
+        return window_disk(s, false, e);
+    memset(s->window, 0, chunk_weight_bytes(k, s->chunk) + (s->in->training ? chunk_state_bytes(k, s->chunk) : 0));
+    s->fresh[s->chunk] = false;
+    s->changed = true;
+    return 0;
+}
+
 static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_error *e)
 {
     uint64_t at;
@@ -49,7 +60,7 @@ static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_er
         failed = window_close(s, e);
         s->chunk = chunk;
         if (!failed)
-            failed = window_disk(s, false, e);
+            failed = window_open(s, e);
         if (failed)
             s->chunk = -1;
     }
@@ -201,11 +212,14 @@ int state_write(state *s, state_kind kind, int index, int64_t row0, int64_t n_ro
 
 /* ---- whole states ---- */
 
-static int clear_moments(state *s, pt_error *e)
+/* Moments and paddings of chunks in memory. */
+static int clear_memory(state *s, pt_error *e)
 {
     const packing *k = s->in->packing;
     for (int c = 0; s->in->training && c < k->chunks_n; c++) {
         chunk_memory m;
+        if (s->in->plan->chunks[c].home == TIER_DISK)
+            continue;
         int failed = chunk_open(s, c, true, &m, e);
         if (!failed && m.away) {
             failed = executor_move(s->x, m.states, NULL, chunk_state_bytes(k, c), e);
@@ -282,19 +296,30 @@ static int fill(state *s, state_kind kind, const source *from, pt_error *e)
     return 0;
 }
 
+/* Masters, and moments of zero. A chunk on the disk is written once, and not read before: each has a piece, which fill writes. */
+static int begin(state *s, const source *from, pt_error *e)
+{
+    const int n = s->in->packing->chunks_n;
+    s->fresh = malloc((size_t)n * sizeof *s->fresh);
+    if (!s->fresh)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    for (int c = 0; c < n; c++)
+        s->fresh[c] = s->in->plan->chunks[c].home == TIER_DISK;
+    int failed = clear_memory(s, e);
+    if (!failed)
+        failed = fill(s, STATE_MASTER, from, e);
+    free(s->fresh);
+    s->fresh = NULL;
+    return failed;
+}
+
 int state_load(state *s, const struct safetensors *st, pt_error *e)
 {
     int failed = weights_check(s->in->model, st, NULL, e);
-    if (!failed)
-        failed = clear_moments(s, e);
-    return failed ? failed : fill(s, STATE_MASTER, &(source){.st = st}, e);
+    return failed ? failed : begin(s, &(source){.st = st}, e);
 }
 
-int state_init(state *s, uint64_t seed, pt_error *e)
-{
-    int failed = clear_moments(s, e);
-    return failed ? failed : fill(s, STATE_MASTER, &(source){.seed = seed}, e);
-}
+int state_init(state *s, uint64_t seed, pt_error *e) { return begin(s, &(source){.seed = seed}, e); }
 
 int state_load_kind(state *s, state_kind kind, const struct safetensors *st, pt_error *e)
 {

@@ -19,6 +19,7 @@ typedef struct state {
     const schedule_input *in;
     int chunk;           /* in the scratch, -1: none */
     bool changed;
+    bool *fresh;         /* of each chunk on the disk: begins with zeros, whatever the disk holds; NULL: none does */
     char *window;        /* weights, then states, of that chunk */
     char *bounce;        /* NULL without a host tier */
     char *spare;         /* the rest, for reading and exporting */

@@ -12,6 +12,7 @@
 
 #include "io/scratch.h"
 #include "train/executor.h"
+#include "model/weights.h"
 #include "train/state.h"
 
 /* The arena of a tier in memory, found by something that lives there; NULL: nothing does. */
@@ -51,6 +52,25 @@ static void random_batch(executor *x, const random_case *c, random_source *r)
     }
 }
 
+/* Whatever was trained before, wherever it lies. */
+static void check_begun(state *s, const model *m, uint64_t seed)
+{
+    pt_error e = {0};
+    for (int i = 0; i < m->params_n; i++) {
+        const int64_t rows = m->params[i].rows, n = rows * m->params[i].cols;
+        float *v = malloc((size_t)n * sizeof *v), *want = malloc((size_t)n * sizeof *want);
+        assert_true(v && want);
+        weights_init(m, seed, i, 0, rows, want);
+        for (int kind = 0; kind < STATE_KINDS; kind++) {
+            assert_int_equal(state_read(s, (state_kind)kind, i, 0, rows, v, &e), 0);
+            for (int64_t k = 0; k < n; k++)
+                assert_true(v[k] == (kind == STATE_MASTER ? want[k] : 0));
+        }
+        free(v);
+        free(want);
+    }
+}
+
 /* Each schedule that the plan has, then loading: after each of them only what was counted is touched. */
 static void run_all(executor *x, const random_case *c, unsigned kinds, random_source *r)
 {
@@ -68,6 +88,7 @@ static void run_all(executor *x, const random_case *c, unsigned kinds, random_so
     }
     state_open(&s, x);
     assert_int_equal(state_init(&s, r->seed, &e), 0);
+    check_begun(&s, c->model, r->seed);
     assert_int_equal(state_close(&s, &e), 0);
     assert_int_equal(written_beyond_peak(x), 0);
 }
