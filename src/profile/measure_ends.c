@@ -270,7 +270,7 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
 /* The largest that fits: fewer streams first. */
 static embed_finish embed_finish_that_fits(bench *b)
 {
-    const int64_t most = 16 << 20; /* elements */
+    const int64_t most = RATES_LARGEST; /* elements */
     embed_finish y = {.model = b->r->model, .shape = b->r->shape, .units = b->r->shape->units_n};
     const model_config *c = &y.model->config;
     y.rows = c->vocab * c->hidden < most ? c->vocab : most / c->hidden;
