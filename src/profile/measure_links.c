@@ -200,7 +200,7 @@ static bool ends_here(const cost_curve *c, double seconds)
 }
 
 /* For the curve of disk transfers; copies get half of it. */
-static double seconds_of(uint64_t most) { return most >= 1 << 24 ? 0.4 : 0.02; }
+static double seconds_of(uint64_t most) { return most >= 1 << 24 ? 0.1 : 0.02; }
 
 /* The curve over 64 KiB, 256 KiB ... `most`; returns the largest size that was run in *done. */
 static int measure_sizes(links *x, cost_class class, uint64_t most, double seconds, cost_curve *out, double *spread, uint64_t *done,

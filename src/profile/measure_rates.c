@@ -2,7 +2,7 @@
  * elements and of threads, and what a task costs beside its work.
  *
  * A step touches each chunk once, so that its states are never in the cache unless the whole model is: each run takes the next
- * part of a region as large as the model, up to 16 Mi elements, and of larger models three times that where it fits: a third cache
+ * part of a region as large as the model, up to 16 Mi elements, and of larger models twice that where it fits: a third cache
  * of 260 MiB keeps 16 Mi elements' gradients, and of their states so many that an update took 6% less than in a step. The sums that
  * gradients are rounded from are written just before, as a block's backward does: they are in the cache as far as it holds them.
  */
