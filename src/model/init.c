@@ -51,13 +51,13 @@ static inline void circle(uint32_t b, double *cosine, double *sine)
     *sine = (number){.u = of[1].u ^ swap ^ (quarter >> 1 & 1) << 63}.d;
 }
 
-/* z[..][i]: the normals of block first + i, by Box and Muller. */
-static void normals(uint64_t seed, uint32_t stream, uint64_t first, double std, float z[BLOCK_NORMALS][BATCH])
+/* z[..][i]: the normals of block first + i, i < n, by Box and Muller. */
+static void normals(uint64_t seed, uint32_t stream, uint64_t first, int n, double std, float z[BLOCK_NORMALS][BATCH])
 {
     uint32_t w[4][BATCH];
-    rng_words_run(seed, RNG_INIT, stream, first, BATCH, w[0], w[1], w[2], w[3]);
+    rng_words_run(seed, RNG_INIT, stream, first, n, w[0], w[1], w[2], w[3]);
     for (int pair = 0; pair < 2; pair++)
-        for (int i = 0; i < BATCH; i++) {
+        for (int i = 0; i < n; i++) {
             double radius = std * sqrt(-2 * log_of_word(w[2 * pair][i])), cosine, sine;
             circle(w[2 * pair + 1][i], &cosine, &sine);
             z[2 * pair][i] = (float)(radius * cosine);
@@ -71,8 +71,9 @@ static void fill_normal(uint64_t seed, uint32_t stream, uint64_t first, int64_t 
     float z[BLOCK_NORMALS][BATCH];
     for (int64_t i = 0; i < n;) {
         const uint64_t at = first + (uint64_t)i;
-        normals(seed, stream, at / BLOCK_NORMALS, std, z);
-        for (int k = (int)(at % BLOCK_NORMALS); k < BATCH * BLOCK_NORMALS && i < n; k++, i++)
+        const int64_t from = (int64_t)(at % BLOCK_NORMALS), blocks = (from + n - i + BLOCK_NORMALS - 1) / BLOCK_NORMALS;
+        normals(seed, stream, at / BLOCK_NORMALS, blocks < BATCH ? (int)blocks : BATCH, std, z);
+        for (int64_t k = from; k < BATCH * BLOCK_NORMALS && i < n; k++, i++)
             out[i * stride] = z[k % BLOCK_NORMALS][k / BLOCK_NORMALS];
     }
 }

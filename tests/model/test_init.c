@@ -66,8 +66,7 @@ static void check_recipe(const char *json)
             int64_t zeros = p->role == PARAM_TOKENS && m->config.padding >= 0 ? p->cols : 0;
             moments(w, n, &mean, &deviation);
             deviation *= sqrt((double)n / (double)(n - zeros));
-            if (fabs(mean) > 6 * std / sqrt((double)n) ||
-                fabs(deviation / std - 1) > 6 / sqrt(2.0 * (double)n))
+            if (!(fabs(mean) <= 6 * std / sqrt((double)n) && fabs(deviation / std - 1) <= 6 / sqrt(2.0 * (double)n)))
                 fail_msg("%s: mean %g, deviation %g instead of %g", p->part[0].name, mean, deviation, std);
         }
         free(w);
@@ -104,7 +103,7 @@ static void numbers_are_those_of_the_c_library(void **state)
     const uint32_t stream = PARAM_TOKENS * MODEL_MAX_PARTS;
     for (int64_t i = 0; i < n; i++) {
         double want = 0.02 * box_muller(seed, stream, (uint64_t)i);
-        if (fabs(w[i] - want) > 1e-7 * fabs(want) + 1e-12)
+        if (!(fabs(w[i] - want) <= 1e-7 * fabs(want) + 1e-12))
             fail_msg("number %lld is %.9g instead of %.9g", (long long)i, w[i], want);
     }
     free(w);
