@@ -303,6 +303,8 @@ static int begin(state *s, const source *from, pt_error *e)
     s->fresh = malloc((size_t)n * sizeof *s->fresh);
     if (!s->fresh)
         return pt_fail(e, PT_FAILED, "out of memory");
+    s->chunk = -1; /* whatever is in the window */
+    s->changed = false;
     for (int c = 0; c < n; c++)
         s->fresh[c] = s->in->plan->chunks[c].home == TIER_DISK;
     int failed = clear_memory(s, e);
