@@ -17,7 +17,7 @@ typedef struct setting {
     device *device;
     search_input search;
     profile_request request;
-    profile_result profile;  /* its costs: of each the median of `profiles` */
+    profile_result profile;  /* its costs: of each the median of `profiles`, of contention the mean */
     costs profiles[PROFILES_MOST];
     int profiles_n;
 } setting;

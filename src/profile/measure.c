@@ -95,24 +95,25 @@ static bool settled(const stage *stages, int n)
     return true;
 }
 
-int measure_rounds(queue *q, const stage *stages, int n, void *arg, int least, double seconds, pt_error *e)
+int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, int least, double seconds, pt_error *e)
 {
     const double together = 10e-3; /* seconds of work submitted at a time */
     double start = clock_s();
-    for (int turn = 0, batch = 1;;) {
+    for (int rounds = 0, batch = 1;;) {
         tape t = {.n = 0};
         for (int k = 0; k < n && batch > 1; k++) /* wakes the threads, which sleep between short runs */
             stages[k].submit(q, arg, stages[k].index, turn);
-        for (int i = 0; i < batch; i++)
+        turn += batch > 1;
+        for (int i = 0; i < batch; i++, turn++)
             for (int k = 0; k < n; k++)
-                tape_stage(&t, q, &stages[k], arg, turn + i);
+                tape_stage(&t, q, &stages[k], arg, turn);
         int failed = tape_sync(&t, q, e);
         if (failed)
             return failed;
-        turn += batch;
-        double took = clock_s() - start, each = took / turn;
+        rounds += batch;
+        double took = clock_s() - start, each = took / rounds;
         bool full = stages[n - 1].times && stages[n - 1].times->n >= SAMPLES;
-        if (turn >= least && (took + each > seconds || full || settled(stages, n)))
+        if (rounds >= least && (took + each > seconds || full || settled(stages, n)))
             return 0;
         batch = each * (TAPE / n) < together ? TAPE / n : (int)(together / each);
         batch = batch < 1 ? 1 : batch;
@@ -121,11 +122,11 @@ int measure_rounds(queue *q, const stage *stages, int n, void *arg, int least, d
 
 int measure_stages(queue *q, const stage *stages, int n, void *arg, double seconds, pt_error *e)
 {
-    int failed = measure_rounds(q, stages, n, arg, 1, 0, e);
+    int failed = measure_rounds(q, stages, n, arg, 0, 1, 0, e);
     for (int i = 0; i < n; i++)
         if (stages[i].times)
             stages[i].times->n = 0;
-    return failed ? failed : measure_rounds(q, stages, n, arg, 1, seconds, e);
+    return failed ? failed : measure_rounds(q, stages, n, arg, 1, 1, seconds, e);
 }
 
 int measure_stage(queue *q, submit_fn submit, void *arg, int index, double seconds, samples *out, pt_error *e)
@@ -137,7 +138,7 @@ int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, 
 {
     samples s = {0};
     stage one = {submit, index, &s};
-    int failed = measure_rounds(q, &one, 1, arg, 4, 2e-3, e);
+    int failed = measure_rounds(q, &one, 1, arg, 0, 4, 2e-3, e);
     *ns = quantile(&s, 0);
     return failed;
 }

@@ -77,14 +77,14 @@ int measure_attention(bench *b, int block, const step_shape *s, double seconds, 
     int failed = area_open(b, TIER_DEVICE, &a, "attention", layout, &y, e);
     if (failed)
         return failed;
-    failed = measure_rounds(b->compute, stages, 2, &y, 1, 0, e);
+    failed = measure_rounds(b->compute, stages, 2, &y, 0, 1, 0, e);
     double one = (f.ns[0] + g.ns[0]) * 1e-9, times = one > 0 ? seconds / one : INFINITY;
     if (times > 1)
         y.kv_heads = times * (double)few < (double)m->kv_heads ? (int64_t)times * few : m->kv_heads;
     if (y.kv_heads > few) {
         f.n = g.n = 0;
         if (!failed)
-            failed = measure_rounds(b->compute, stages, 2, &y, 1, seconds - one, e);
+            failed = measure_rounds(b->compute, stages, 2, &y, 0, 1, seconds - one, e);
     }
     area_close(&a);
     double heads = (double)m->kv_heads / (double)y.kv_heads;

@@ -62,8 +62,14 @@ void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *
     u->stream = bytes ? area_take(a, bytes, PATTERN_SMALL) : NULL;
 }
 
-/* Two sets, taken in turn, of what a step visits once, where they fit: one stays in a third cache of 260 MiB. */
-enum { SETS = 2 };
+/* Sets, taken in turn, of what a step visits once, so many that a third cache of 260 MiB does not hold them, where they fit. */
+enum { SETS = 6, SETS_BYTES = 280 << 20 };
+
+static int sets_of(uint64_t bytes_each)
+{
+    const uint64_t n = bytes_each ? SETS_BYTES / bytes_each + 1 : 1;
+    return n < SETS ? (int)n : SETS;
+}
 
 typedef struct ends {
     const model *model;
@@ -74,7 +80,6 @@ typedef struct ends {
     char *x, *dx, *workspace;
     float *accumulators[SETS], *loss;
     int sets;
-    bool backward;
 } ends;
 
 static uint64_t rows_bytes(const ends *y, int64_t rows)
@@ -137,84 +142,99 @@ static void head_area(area *a, void *arg)
     y->dx = area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_NONE);
     y->loss = area_take(a, (uint64_t)y->shape.unit_rows * sizeof(float), PATTERN_NONE);
     y->workspace = area_take(a, l.bytes, PATTERN_NONE);
-    for (int i = 0; i < y->sets && y->backward; i++)
+    for (int i = 0; i < y->sets; i++)
         y->accumulators[i] = area_take(a, (uint64_t)accumulator_elements(y->model, head) * sizeof(float), PATTERN_SMALL);
     unit_data_take(a, &y->shape, 1, &y->data);
     unit_stream_take(a, y->model, &y->shape, &y->data.unit);
 }
 
-/* As a step's first unit: sums that are written, out of the cache, take longer than those that the unit before has left there. */
-static void head(queue *q, void *arg, int backward, int turn)
+/* Of a step's first rows the sums are written, out of the cache; to them the others add, where they lie in it as far as it holds them. */
+typedef enum head_pass { HEAD_EVAL, HEAD_FIRST, HEAD_MORE, HEAD_PASSES } head_pass;
+
+static void head(queue *q, void *arg, int pass, int turn)
 {
     ends *y = arg;
     head_forward_backward(&(block_context){y->model, &y->shape, q}, &y->w, &y->data.unit, y->x, y->workspace, y->loss,
-                          backward ? y->dx : NULL, y->accumulators[turn % y->sets], true, 1e-4f);
+                          pass == HEAD_EVAL ? NULL : y->dx, y->accumulators[turn % y->sets], pass == HEAD_FIRST, 1e-4f);
 }
 
-static int head_open(ends *y, bench *b, area *a, pt_error *e)
+/* A part of `rows` rows, and as many sets of sums as fit. */
+static void size_head(ends *y, bench *b, int64_t rows)
 {
-    y->sets = SETS;
-    if (area_bytes(b, head_area, y) > b->r->budget[TIER_DEVICE])
-        y->sets = 1;
-    return area_open(b, TIER_DEVICE, a, "the loss head", head_area, y, e);
-}
-
-/* One part of the head with `rows` rows: its times. */
-static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, double seconds, head_result *out, pt_error *e)
-{
-    area a;
-    samples both = {0}, forward = {0};
-    stage stages[] = {{head, 0, &forward}, {head, 1, &both}};
     y->shape = shape_cut(b->r->shape, rows);
     y->shape.head_rows = y->shape.unit_rows;
-    int failed = head_open(y, b, &a, e);
+    y->sets = sets_of((uint64_t)accumulator_elements(y->model, y->model->blocks_n - 1) * sizeof(float));
+    while (y->sets > 1 && area_bytes(b, head_area, y) > b->r->budget[TIER_DEVICE])
+        y->sets--;
+}
+
+typedef struct head_times { double ns[HEAD_PASSES], spread; } head_times;
+
+/* One part of the head with `rows` rows: its times. */
+static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, double seconds, head_times *out, pt_error *e)
+{
+    area a;
+    samples times[HEAD_PASSES] = {0};
+    stage stages[HEAD_PASSES];
+    for (int i = 0; i < HEAD_PASSES; i++)
+        stages[i] = (stage){head, i, &times[i]};
+    size_head(y, b, rows);
+    int failed = area_open(b, TIER_DEVICE, &a, "the loss head", head_area, y, e);
     if (failed)
         return failed;
-    int n = y->backward ? 2 : 1;
     if (warm)
-        failed = measure_rounds(b->compute, stages, n, y, 1, 0, e);
-    both.n = forward.n = 0;
+        failed = measure_rounds(b->compute, stages, HEAD_PASSES, y, 0, 1, 0, e);
+    for (int i = 0; i < HEAD_PASSES; i++)
+        times[i].n = 0;
     if (!failed)
-        failed = measure_rounds(b->compute, stages, n, y, least, seconds, e);
+        failed = measure_rounds(b->compute, stages, HEAD_PASSES, y, warm, least, seconds, e);
     area_close(&a);
-    out->ns = samples_median(&both);
-    out->eval_ns = samples_median(&forward);
-    samples_tell(&both, &out->spread);
+    for (int i = 0; i < HEAD_PASSES; i++)
+        out->ns[i] = samples_median(&times[i]);
+    samples_tell(&times[HEAD_MORE], &out->spread);
     return failed;
 }
 
 /* A part of head_rows rows: a straight line through few rows and as many as there is time for. */
-static int measure_part_of_head(ends *y, bench *b, double seconds, head_result *out, pt_error *e)
+static int measure_part_of_head(ends *y, bench *b, double seconds, head_times *out, pt_error *e)
 {
     const double moment = 0.1; /* seconds; what takes no longer is run some times */
     const int64_t full = b->r->shape->head_rows, few = full < FEW_HEAD_ROWS ? full : FEW_HEAD_ROWS;
     int failed = run_head(y, b, few, true, TELLING, few == full ? seconds : 0, out, e);
     if (failed || few == full)
         return failed;
-    const head_result first = *out;
-    const double ran = (double)y->shape.unit_rows, row_s = (first.ns + first.eval_ns) / ran * 1e-9;
+    const head_times first = *out;
+    const double ran = (double)y->shape.unit_rows, row_s = (first.ns[HEAD_EVAL] + first.ns[HEAD_FIRST] + first.ns[HEAD_MORE]) / ran * 1e-9;
     int64_t rows = full;
     while (rows > 2 * few && row_s * (double)rows > fmax(seconds, moment))
         rows /= 2;
     const bool soon = row_s * (double)rows <= moment;
     failed = run_head(y, b, rows, soon, soon ? TELLING : 1, seconds, out, e);
-    out->ns = ns_at_rows(ran, first.ns, (double)y->shape.unit_rows, out->ns, (double)full);
-    out->eval_ns = ns_at_rows(ran, first.eval_ns, (double)y->shape.unit_rows, out->eval_ns, (double)full);
+    for (int i = 0; i < HEAD_PASSES; i++)
+        out->ns[i] = ns_at_rows(ran, first.ns[i], (double)y->shape.unit_rows, out->ns[i], (double)full);
     return failed;
+}
+
+bool head_suffices(bench *b, bench *before)
+{
+    ends now = {.model = b->r->model}, then = now;
+    size_head(&now, b, b->r->shape->head_rows);
+    size_head(&then, before, b->r->shape->head_rows);
+    return then.sets >= now.sets;
 }
 
 int measure_head(bench *b, double seconds, head_result *out, pt_error *e)
 {
     ends y;
-    *out = (head_result){0};
+    head_times part = {0};
+    const step_shape *s = b->r->shape;
     int failed = ends_open(&y, b, e);
-    y.backward = true;
     if (!failed)
-        failed = measure_part_of_head(&y, b, seconds, out, e);
+        failed = measure_part_of_head(&y, b, seconds, &part, e);
     free(y.slices);
-    const double parts = (double)b->r->shape->unit_rows / (double)b->r->shape->head_rows;
-    out->ns *= parts;
-    out->eval_ns *= parts;
+    const double parts = (double)s->unit_rows / (double)s->head_rows, units = (double)s->units_n;
+    *out = (head_result){.ns = part.ns[HEAD_MORE] * parts + (part.ns[HEAD_FIRST] - part.ns[HEAD_MORE]) / units,
+                         .eval_ns = part.ns[HEAD_EVAL] * parts, .spread = part.spread};
     return failed;
 }
 
@@ -290,11 +310,12 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
 static embed_finish embed_finish_that_fits(bench *b)
 {
     const int64_t most = RATES_LARGEST; /* elements */
-    embed_finish y = {.model = b->r->model, .shape = b->r->shape, .units = b->r->shape->units_n, .sets = SETS};
+    embed_finish y = {.model = b->r->model, .shape = b->r->shape, .units = b->r->shape->units_n};
     const model_config *c = &y.model->config;
     y.rows = c->vocab * c->hidden < most ? c->vocab : most / c->hidden;
-    if (area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])
-        y.sets = 1;
+    y.sets = sets_of((uint64_t)(y.rows * c->hidden) * (dtype_bytes(y.shape->type) + (c->tied ? sizeof(float) : 0)));
+    while (y.sets > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])
+        y.sets--;
     while (y.units > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])
         y.units /= 2;
     while (y.rows > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])

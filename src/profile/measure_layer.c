@@ -122,14 +122,14 @@ static void restore(queue *q, void *arg, int level, int turn)
         queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->data.unit.stream, .bytes = residual_bytes(y->model, &y->shape)}});
 }
 
-static int rounds(layer_bench *y, queue *q, int least, double seconds, pt_error *e)
+static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds, pt_error *e)
 {
     stage stages[SAVE_ALL + 3] = {{restore, 0, NULL}, {forward, SAVE_ALL, &y->forward}};
     int n = 2;
     for (int level = 0; level < SAVE_ALL; level++)
         stages[n++] = (stage){recompute, level, &y->recompute[level]};
     stages[n++] = (stage){backward, SAVE_ALL, &y->backward};
-    return measure_rounds(q, stages, n, y, least, seconds, e);
+    return measure_rounds(q, stages, n, y, turn, least, seconds, e);
 }
 
 static void forget(layer_bench *y)
@@ -158,10 +158,10 @@ static int run(layer_bench *y, bench *b, int64_t rows, bool warm, int least, dou
     if (failed)
         return failed;
     if (warm)
-        failed = rounds(y, b->compute, 1, 0, e);
+        failed = rounds(y, b->compute, 0, 1, 0, e);
     forget(y);
     if (!failed)
-        failed = rounds(y, b->compute, least, seconds, e);
+        failed = rounds(y, b->compute, warm, least, seconds, e);
     area_close(&a);
     return failed;
 }

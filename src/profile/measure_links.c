@@ -216,7 +216,7 @@ static int measure_sizes(links *x, cost_class class, uint64_t most, double secon
             break;
         one.times = &s;
         int failed = expected < seconds / 8 ? measure_stage(x->queues[class], run_transfer, &x->transfers[class], (int)n, seconds / 8, &s, e)
-                                            : measure_rounds(x->queues[class], &one, 1, &x->transfers[class], 1, seconds / 2, e);
+                                            : measure_rounds(x->queues[class], &one, 1, &x->transfers[class], 0, TELLING, seconds / 2, e);
         if (failed)
             return failed;
         curve_add(out, (double)n, samples_median(&s));

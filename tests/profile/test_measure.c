@@ -90,7 +90,7 @@ static samples measured(const double *times, int n, int least, double seconds)
     fake f = {.queue = {&d}, .times = times, .times_n = n, .real_ns = 2000000};
     samples s = {0};
     stage one = {fake_run, 0, &s};
-    assert_int_equal(measure_rounds(&f.queue, &one, 1, &f, least, seconds, NULL), 0);
+    assert_int_equal(measure_rounds(&f.queue, &one, 1, &f, 0, least, seconds, NULL), 0);
     assert_true(f.runs >= s.n);
     return s;
 }
@@ -136,7 +136,7 @@ static void every_stage_of_a_round_gets_its_own_times(void **state)
     fake f = {.queue = {&d}, .times = times, .times_n = 2, .real_ns = 1000000};
     samples a = {0}, b = {0};
     const stage stages[] = {{fake_run, 0, &a}, {fake_run, 1, NULL}, {fake_run, 2, &b}};
-    assert_int_equal(measure_rounds(&f.queue, stages, 3, &f, 1, 60, NULL), 0);
+    assert_int_equal(measure_rounds(&f.queue, stages, 3, &f, 0, 1, 60, NULL), 0);
     assert_true(a.n >= 5 && a.n == b.n);
     assert_true(samples_median(&a) == 10 && samples_median(&b) == 300);
 }
@@ -156,6 +156,26 @@ static void a_first_run_does_not_count_and_the_least_is_the_shortest(void **stat
     assert_true(ns == 1000);
 }
 
+static void turn_run(queue *q, void *arg, int index, int turn)
+{
+    fake *f = arg;
+    if (turn != f->runs)
+        fail_msg("run %d has turn %d", f->runs, turn);
+    fake_run(q, arg, index, turn);
+}
+
+/* Also those that only warm up or wake threads: what is visited in turn is never that which was just visited. */
+static void every_run_has_a_turn_of_its_own(void **state)
+{
+    (void)state;
+    static const double restless[] = {1000, 1500};
+    device d = {.table = &fake_table};
+    fake f = {.queue = {&d}, .times = restless, .times_n = 2, .real_ns = 1000000};
+    samples s = {0};
+    assert_int_equal(measure_stage(&f.queue, turn_run, &f, 0, 0.06, &s, NULL), 0);
+    assert_true(f.runs > 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +187,7 @@ int main(void)
         cmocka_unit_test(it_goes_on_while_the_median_has_not_settled_and_there_is_time),
         cmocka_unit_test(it_stops_when_the_time_is_used_up_but_not_before_the_least),
         cmocka_unit_test(every_stage_of_a_round_gets_its_own_times),
+        cmocka_unit_test(every_run_has_a_turn_of_its_own),
         cmocka_unit_test(a_first_run_does_not_count_and_the_least_is_the_shortest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
