@@ -112,12 +112,25 @@ static int find_machine(planning *p, pt_error *e)
 
 /* ---- costs ---- */
 
-/* Whether something may have to move: transfers are measured only then. On a CPU the disk is used only where memory does
- * not hold everything, even if nothing is kept. */
+static bool moves_anything(const plan *p)
+{
+    for (int i = 0; i < p->chunks_n; i++)
+        if (p->chunks[i].home != TIER_DEVICE || p->chunks[i].update != TIER_DEVICE)
+            return true;
+    for (int i = 0; i < p->blocks_n; i++)
+        if (p->blocks[i].place != TIER_DEVICE)
+            return true;
+    return false;
+}
+
+/* Whether something may have to move: transfers are measured only then. A plan from a file says so itself. On a CPU the disk is
+ * used only where memory does not hold everything, even if nothing is kept. */
 static int needs_transfers(planning *p, bool *needs, pt_error *e)
 {
     const policy last = p->host_tier ? POLICY_RESIDENT : POLICY_RECOMPUTE;
-    *needs = true;
+    *needs = p->o->plan_file ? moves_anything(&p->result.best.plan) : true;
+    if (p->o->plan_file)
+        return 0;
     for (policy k = POLICY_RESIDENT; k <= last && *needs; k++) {
         candidate c = {0};
         int fits = policy_plan(&p->search, k, &c, e);
@@ -154,12 +167,12 @@ static int measure(planning *p, bool transfers, pt_error *e)
 
 static int find_costs(planning *p, pt_error *e)
 {
-    bool transfers = true;
+    bool transfers;
     if (p->from_file && !p->o->profile_file) {
         snprintf(p->source, sizeof p->source, "computed from its figures, not measured");
         return costs_analytic(&p->machine, p->model, p->shape, &p->profile.costs, e);
     }
-    int failed = p->o->plan_file ? 0 : needs_transfers(p, &transfers, e);
+    int failed = needs_transfers(p, &transfers, e);
     return failed ? failed : measure(p, transfers, e);
 }
 
