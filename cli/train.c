@@ -155,6 +155,8 @@ static void print_summary(const session *s, const pt_trainer *t)
     fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, count_format(count, (uint64_t)m.parameters), (long long)m.layers);
     fprintf(stderr, "data     %s tokens, %lld windows of %lld\n", count_format(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
     fprintf(stderr, "machine  %s, %d threads\n", m.machine, m.threads);
+    if (m.room[0])
+        fprintf(stderr, "free     %s\n", m.room);
     fprintf(stderr, "plan     %s\n", m.plan);
     for (int i = 0; i < m.memory_n; i++)
         fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),

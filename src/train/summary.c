@@ -52,6 +52,7 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->layers = t->model->config.layers;
     s->machine = t->planning.device->info.arithmetic;
     s->threads = t->planning.device->info.threads;
+    s->room = t->planning.room;
     s->costs = t->planning.source;
     s->steps = t->steps;
     s->first_step = t->first_step;

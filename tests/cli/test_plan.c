@@ -151,6 +151,23 @@ static void train_follows_the_plan_that_was_printed(void **state)
     json_decref(o);
 }
 
+static void train_shows_the_margins_of_budgets_that_were_not_given(void **state)
+{
+    (void)state;
+    char data[700], out[2][200];
+    words of_run = WORDS("--model", fixture("llama"), "--seq-len", "8", "--steps", "1", "--threads", "2", "--disk-memory", "0",
+                          "--data", data);
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    for (int given = 0; given < 2; given++) {
+        snprintf(out[given], sizeof out[given], "%s/margins-%d", scratch, given);
+        words options = given ? WORDS("--out", out[given], "--device-memory", "64MiB") : WORDS("--out", out[given]);
+        assert_int_equal(run("train", of_run, options), 0);
+        const char *said = text_of(scratch_path("err")), *line = strstr(said, "\nfree     ");
+        if ((line != NULL) == given || (line && !strstr(line, " of them left to other programs\n")))
+            fail_msg("%s", said);
+    }
+}
+
 static void what_does_not_fit_says_what_is_missing_and_that_makes_it_fit(void **state)
 {
     (void)state;
@@ -541,6 +558,7 @@ int main(void)
         cmocka_unit_test(the_object_has_what_its_page_says),
         cmocka_unit_test(the_screen_fits_a_terminal),
         cmocka_unit_test(train_follows_the_plan_that_was_printed),
+        cmocka_unit_test(train_shows_the_margins_of_budgets_that_were_not_given),
         cmocka_unit_test(what_does_not_fit_says_what_is_missing_and_that_makes_it_fit),
         cmocka_unit_test(what_measuring_lacks_is_missing_too),
         cmocka_unit_test(more_than_is_free_is_missing),
