@@ -69,8 +69,9 @@ int explain_layers(const plan *p, int line, char *out, size_t n); /* 1: written,
 int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e);
 
 /* The object for what does not fit: fits false, missing_bytes, smallest_change, smaller_step (options of a step that would fit, or
- * ""), and `message`, the error's sentence. `missing`: bytes, of what no plan needs too. */
-json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, const char *smaller_step,
+ * ""), and `message`, the error's sentence. `missing`: bytes, of what no plan needs too. `change`: "", which stands for what `least`
+ * asks for, or the smallest change where there is no plan yet. */
+json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, const char *change, const char *smaller_step,
                        const char *message);
 /* What does not fit: bytes missing, summed over the tiers. */
 uint64_t missing_bytes(const search_input *in, const uint64_t least[TIERS]);

@@ -112,11 +112,12 @@ json_t *explain_json(const explanation *x)
                      "others", alternatives_json(x, false));
 }
 
-json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, const char *smaller_step, const char *message)
+json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, const char *change, const char *smaller_step,
+                       const char *message)
 {
-    char change[160];
-    search_smallest_change(in, least, change, sizeof change);
+    char for_least[160];
+    search_smallest_change(in, least, for_least, sizeof for_least);
     return json_pack("{s:b, s:I, s:s, s:s, s:o, s:o, s:[s]}", "fits", 0, "missing_bytes", (json_int_t)missing,
-                     "smallest_change", change, "smaller_step", smaller_step, "least_bytes", tiers_json(least), "budget_bytes",
-                     tiers_json(in->budget), "why", message);
+                     "smallest_change", *change ? change : for_least, "smaller_step", smaller_step, "least_bytes", tiers_json(least),
+                     "budget_bytes", tiers_json(in->budget), "why", message);
 }

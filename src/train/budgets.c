@@ -71,16 +71,66 @@ static void tell_missing(const budget_request *r, uint64_t bytes)
         *r->missing_bytes = bytes;
 }
 
+/* What is advised is what is free less the margin: what a process needs beside its arenas lies there too, and what is free changes. */
+static void add_change(char change[BUDGETS_CHANGE_BYTES], tier t, uint64_t bytes)
+{
+    size_t used = strlen(change);
+    snprintf(change + used, BUDGETS_CHANGE_BYTES - used, "%s--%s-memory %llu", used ? " " : "", tier_names[t], (unsigned long long)bytes);
+}
+
+static void tell_change(const budget_request *r, const char *change)
+{
+    if (r->change)
+        snprintf(r->change, BUDGETS_CHANGE_BYTES, "%s", change);
+}
+
+/* "give --device-memory 8000" or, where nothing would do, "lower it" */
+static const char *mend(const char *change, int named, char out[BUDGETS_CHANGE_BYTES + 8])
+{
+    snprintf(out, BUDGETS_CHANGE_BYTES + 8, "%s%s", *change ? "give " : named > 1 ? "lower them" : "lower it", change);
+    return out;
+}
+
+static bool is_in_ram(const findings *f, tier t) { return t == TIER_HOST || (t == TIER_DEVICE ? !f->gpu : f->disk_in_ram); }
+
+/* What a tier in RAM may have so that all of them fit into `bytes`, when the largest are made smaller. */
+static uint64_t share_of_ram(const uint64_t wanted[TIERS], uint64_t bytes)
+{
+    uint64_t share = 0;
+    for (int round = 0; round < TIERS; round++) { /* those that want less than a share leave more to the others */
+        uint64_t left = bytes, n = 0;
+        for (tier t = 0; t < TIERS; t++)
+            if (wanted[t] > share)
+                n++;
+            else
+                left = less(left, wanted[t]);
+        share = n ? left / n : share;
+    }
+    return share;
+}
+
+/* Only what was asked for is named: the others follow. */
+static void change_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], char change[BUDGETS_CHANGE_BYTES])
+{
+    const uint64_t bytes = less(f->m.memory_free_bytes, machine_memory_margin(&f->m));
+    uint64_t wanted[TIERS];
+    for (tier t = 0; t < TIERS; t++)
+        wanted[t] = !is_in_ram(f, t) ? 0 : t == TIER_DEVICE ? r->asked[t] : budget[t];
+    const uint64_t share = share_of_ram(wanted, bytes);
+    for (tier t = 0; t < TIERS && share; t++)
+        if (wanted[t] > share && r->asked[t] != PT_AUTO)
+            add_change(change, t, share);
+}
+
 /* Whatever of the tiers lies in RAM has to be free there together; the sum of budgets may pass 2^64. */
 static int check_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], pt_error *e)
 {
-    char list[160] = "", where[320] = "", size[32];
+    char list[160] = "", where[320] = "", change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8], size[32];
     const uint64_t most = (uint64_t)1 << 61; /* of a tier; so that their sum is a number */
     uint64_t left = f->m.memory_free_bytes, missing = 0;
     int named = 0;
     for (int t = 0; t < TIERS; t++) {
-        bool in_ram = t == TIER_HOST || (t == TIER_DEVICE ? !f->gpu : f->disk_in_ram);
-        if (!in_ram || !budget[t])
+        if (!is_in_ram(f, (tier)t) || !budget[t])
             continue;
         missing += less(budget[t], left) < most ? less(budget[t], left) : most;
         left = less(left, budget[t]);
@@ -92,29 +142,41 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
     if (f->disk_in_ram && budget[TIER_DISK])
         snprintf(where, sizeof where, "; %.200s lies in RAM: give a --disk-path on a real disk", r->disk_path);
     tell_missing(r, missing);
-    return !missing ? 0 : pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free: lower %s, or end other programs%s", list,
-                                  size_format(size, f->m.memory_free_bytes), named > 1 ? "them" : "it", where);
+    if (!missing)
+        return 0;
+    change_ram(r, f, budget, change);
+    tell_change(r, change);
+    return pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free: %s, or end other programs%s", list,
+                   size_format(size, f->m.memory_free_bytes), mend(change, named, advice), where);
 }
 
 static int check_disk(const budget_request *r, const findings *f, pt_error *e)
 {
-    char asked[32], have[32], margin[32];
+    char asked[32], have[32], change[BUDGETS_CHANGE_BYTES] = "";
     if (!r->asked[TIER_DISK] || r->asked[TIER_DISK] == PT_AUTO || r->asked[TIER_DISK] <= f->disk_bytes)
         return 0;
     tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
-    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s: lower it (left out, it leaves %s of "
-                   "them to other files), make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
-                   size_format(have, f->disk_bytes), r->disk_path, size_format(margin, MACHINE_DISK_MARGIN));
+    add_change(change, TIER_DISK, less(f->disk_bytes, MACHINE_DISK_MARGIN));
+    tell_change(r, change);
+    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s: give %s, which leaves the rest to other "
+                   "files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes),
+                   r->disk_path, change);
 }
 
 static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e)
 {
     const device_info *gpu = &r->device->info;
-    char asked[32], have[32];
+    const uint64_t gives = less(gpu->memory_free_bytes, gpu_margin(gpu->memory_bytes));
+    char asked[32], have[32], change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8];
     tell_missing(r, less(device_bytes, gpu->memory_free_bytes));
-    if (device_bytes > gpu->memory_free_bytes)
-        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free: lower it, or end "
-                       "what else runs there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes), gpu->name);
+    if (device_bytes > gpu->memory_free_bytes) {
+        if (gives)
+            add_change(change, TIER_DEVICE, gives);
+        tell_change(r, change);
+        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free: %s, or end what else runs "
+                       "there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes), gpu->name,
+                       mend(change, 1, advice));
+    }
     if (!r->asked[TIER_HOST])
         return pt_fail(e, PT_USAGE, "--host-memory 0: with --device cuda what is loaded, saved and kept on the disk passes through host "
                        "memory; leave the option out");
@@ -179,6 +241,7 @@ int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_t
     int failed = find(r, &f, e);
     if (failed)
         return failed;
+    tell_change(r, "");
     *host_tier = f.gpu || (r->asked[TIER_HOST] != PT_AUTO && r->asked[TIER_HOST] > 0);
     choose(r, &f, *host_tier, budget);
     if (why)

@@ -74,7 +74,7 @@ char *pt_plan_json(const pt_plan *p)
     const planning *g = &p->planning;
     const uint64_t missing = g->missing_bytes + missing_bytes(&g->search, g->result.least);
     json_t *object = p->fits ? explain_json(&p->explanation)
-                             : explain_misfit(&g->search, g->result.least, missing, g->smaller, p->misfit);
+                             : explain_misfit(&g->search, g->result.least, missing, g->change, g->smaller, p->misfit);
     char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
     json_decref(object);
     return text;

@@ -72,7 +72,7 @@ int planning_budgets(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
     const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path, p->device, .notice = o->notice,
-                              .arg = o->arg, .missing_bytes = &p->missing_bytes};
+                              .arg = o->arg, .missing_bytes = &p->missing_bytes, .change = p->change};
     bool host_tier;
     uint64_t here[TIERS];
     if (p->from_file)

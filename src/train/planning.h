@@ -31,6 +31,7 @@ typedef struct planning {
     bool host_tier;
     uint64_t budget[TIERS];
     uint64_t missing_bytes;          /* that the budgets lack before there is any plan */
+    char change[BUDGETS_CHANGE_BYTES]; /* options that ask for what is free, where more was asked for, or "" */
     char room[BUDGETS_WHY_BYTES];    /* what is free, or in the machine file, and which margins are left; for people */
     profile_request request;
     profile_result profile;          /* its costs are used, whatever they come from */

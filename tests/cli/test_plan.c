@@ -237,13 +237,17 @@ static void what_measuring_lacks_is_missing_too(void **state)
     cache_back();
 }
 
-static void more_than_is_free_is_missing(void **state)
+static void of_more_than_is_free_what_is_free_is_the_change(void **state)
 {
     (void)state;
     json_int_t missing[2];
-    assert_string_equal(refused(small(), WORDS("--device-memory", "1000TiB", "--json"), &missing[0]), "");
-    assert_string_equal(refused(small(), WORDS("--device-memory", "1001TiB", "--json"), &missing[1]), "");
+    char option[32];
+    refused(small(), WORDS("--device-memory", "1000TiB", "--json"), &missing[0]);
+    snprintf(option, sizeof option, "%s", refused(small(), WORDS("--device-memory", "1001TiB", "--json"), &missing[1]));
     assert_true(missing[1] - missing[0] > (json_int_t)1 << 39 && missing[1] - missing[0] < (json_int_t)1 << 41);
+    assert_non_null(strstr(text_of(scratch_path("err")), "give --device-memory "));
+    if (plan_with(small(), WORDS("--device-memory", option)))
+        fail_msg("--device-memory %s: %s", option, text_of(scratch_path("err")));
 }
 
 /* What they need is taken from the device's budget, and what is advised has it. */
@@ -561,7 +565,7 @@ int main(void)
         cmocka_unit_test(train_shows_the_margins_of_budgets_that_were_not_given),
         cmocka_unit_test(what_does_not_fit_says_what_is_missing_and_that_makes_it_fit),
         cmocka_unit_test(what_measuring_lacks_is_missing_too),
-        cmocka_unit_test(more_than_is_free_is_missing),
+        cmocka_unit_test(of_more_than_is_free_what_is_free_is_the_change),
         cmocka_unit_test(many_threads_have_their_part_of_the_device),
         cmocka_unit_test(what_does_not_fit_names_the_largest_step_that_does),
         cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),

@@ -331,7 +331,7 @@ static void what_is_missing_is_named_with_the_change_that_mends_it(void **state)
     in.threads_bytes = 7; /* which a budget is without */
     search_smallest_change(&in, least, change, sizeof change);
     assert_string_equal(change, "--device-memory 137 --disk-memory 2000");
-    json_t *o = explain_misfit(&in, least, 1040, "--batch-size 2", "too small");
+    json_t *o = explain_misfit(&in, least, 1040, "", "--batch-size 2", "too small");
     assert_true(json_is_false(json_object_get(o, "fits")));
     assert_int_equal(json_integer_value(json_object_get(o, "missing_bytes")), 1040);
     json_decref(o);

@@ -22,6 +22,7 @@ typedef struct choice {
     bool host_tier;
     char why[BUDGETS_WHY_BYTES], noted[1024];
     uint64_t missing;
+    char change[BUDGETS_CHANGE_BYTES];
     machine m;
     device gpu;
     pt_error e;
@@ -33,7 +34,7 @@ static void note(void *arg, const char *sentence) { snprintf(arg, 1024, "%s", se
 static int choose(choice *c, uint64_t device, uint64_t host, uint64_t disk)
 {
     c->m = probe();
-    c->r = (budget_request){{device, host, disk}, c->r.disk_path, c->r.device, &c->m, note, c->noted, &c->missing};
+    c->r = (budget_request){{device, host, disk}, c->r.disk_path, c->r.device, &c->m, note, c->noted, &c->missing, c->change};
     c->e = (pt_error){0};
     c->noted[0] = 0;
     return budgets_choose(&c->r, c->budget, &c->host_tier, c->why, &c->e);
@@ -99,14 +100,22 @@ static void what_is_asked_for_is_given_as_long_as_it_is_free(void **state)
     assert_true(c.budget[TIER_DEVICE] == mib(9000) && !c.host_tier);
     assert_string_equal(c.why, "");
     assert_int_equal(c.missing, 0);
-    refused(&c, mib(9000) + 1, PT_AUTO, 0, "--device-memory is 8.79 GiB, and only 8.79 GiB are free: lower it");
+    refused(&c, mib(9000) + 1, PT_AUTO, 0,
+            "--device-memory is 8.79 GiB, and only 8.79 GiB are free: give --device-memory 8598323200, or end");
+    assert_string_equal(c.change, "--device-memory 8598323200"); /* less the margin */
     assert_int_equal(c.missing, 1);
     chosen(&c, mib(4000), mib(5000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000) && c.host_tier);
-    refused(&c, mib(4000), mib(5000) + 1, 0, "--device-memory is 3.91 GiB, --host-memory 4.88 GiB, and only 8.79 GiB are free: lower them");
+    refused(&c, mib(4000), mib(5000) + 1, 0, "--device-memory is 3.91 GiB, --host-memory 4.88 GiB, and only 8.79 GiB are free: give "
+            "--host-memory 4404019200, or end");
     assert_int_equal(c.missing, 1);
+    assert_string_equal(c.change, "--host-memory 4404019200");
+    chosen(&c, mib(4000), mib(4200), 0);
+    assert_string_equal(c.change, "");
     refused(&c, UINT64_MAX - 5, UINT64_MAX - 5, 0, "--host-memory");
     assert_true(c.missing > mib(9000) && c.missing < INT64_MAX);
+    assert_string_equal(c.change, "--device-memory 4299161600 --host-memory 4299161600");
+    refused(&c, PT_AUTO, mib(9000) + 1, 0, "give --host-memory 4299161600, or end"); /* the device has to be left something */
     chosen(&c, PT_AUTO, mib(5000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800 - 5000) && c.budget[TIER_HOST] == mib(5000));
     chosen(&c, PT_AUTO, 0, 0);
@@ -127,9 +136,13 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     chosen(&c, PT_AUTO, mib(9000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(8000 - 512) && c.budget[TIER_HOST] == mib(9000));
     chosen(&c, mib(8000), PT_AUTO, 0); /* not out of RAM */
-    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU");
+    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU are free: give --device-memory 7851737088");
     assert_int_equal(c.missing, 1);
-    refused(&c, PT_AUTO, mib(9000) + 1, 0, "--host-memory is 8.79 GiB, and only 8.79 GiB are free");
+    assert_string_equal(c.change, "--device-memory 7851737088");
+    refused(&c, PT_AUTO, mib(9000) + 1, 0, "--host-memory is 8.79 GiB, and only 8.79 GiB are free: give --host-memory 8598323200");
+    add_gpu(&c, mib(8192), mib(100));
+    refused(&c, mib(101), PT_AUTO, 0, "are free: lower it");
+    assert_string_equal(c.change, "");
     assert_int_equal(choose(&c, PT_AUTO, 0, 0), PT_USAGE);
     assert_non_null(strstr(c.e.text, "--host-memory 0"));
 }
@@ -158,6 +171,7 @@ static void of_a_disk_one_gibibyte_is_left(void **state)
 {
     (void)state;
     const uint64_t change = mib(256), margin = mib(1024);
+    unsigned long long advised = 0;
     uint64_t has;
     choice c = {.r.disk_path = scratch};
     put_machine(16000, 9000);
@@ -174,7 +188,9 @@ static void of_a_disk_one_gibibyte_is_left(void **state)
     assert_string_equal(c.noted, "");
     refused(&c, PT_AUTO, PT_AUTO, has + margin, "--disk-memory is ");
     assert_in_range(c.missing, margin - change, margin + change);
-    assert_true(strstr(c.e.text, scratch) && strstr(c.e.text, "are free") && strstr(c.e.text, "1.00 GiB"));
+    assert_true(strstr(c.e.text, scratch) && strstr(c.e.text, "are free") && sscanf(c.change, "--disk-memory %llu", &advised) == 1);
+    assert_in_range(advised, has - margin - change, has - margin + change);
+    assert_non_null(strstr(c.e.text, c.change));
     assert_non_null(strstr(c.e.text, "--disk-path"));
 }
 
@@ -206,6 +222,7 @@ static void a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram(v
     chosen(&c, mib(4000), mib(5000) - disk, disk);
     refused(&c, mib(4000), mib(5000) - disk + 1, disk, "--host-memory 4.88 GiB, --disk-memory 8.00 MiB, and only 8.79 GiB");
     assert_non_null(strstr(c.e.text, "pt-budgets/not/made lies in RAM: give a --disk-path"));
+    assert_string_equal(c.change, "--host-memory 4395630592");
     refused(&c, PT_AUTO, PT_AUTO, UINT64_MAX - 5, "--disk-memory");
     add_gpu(&c, mib(81920), mib(80000));
     chosen(&c, PT_AUTO, PT_AUTO, disk);
