@@ -211,15 +211,31 @@ static int decide(trainer *t, pt_error *e)
     return failed;
 }
 
+/* A plan that was asked for stays, and its prediction too. */
+static void tell_off(trainer *t)
+{
+    char differs[96], was[32], is[32];
+    what_differs(t, differs, sizeof differs);
+    seconds_format(was, t->forecast.step_ns * 1e-9);
+    seconds_format(is, measured_median_s(&t->measured, PATIENCE_WINDOW) * 1e-9);
+    trainer_notice(t, "steps take %s instead of %s (%s): the plan of --plan stays; without that option it would be planned again", is, was,
+                   differs);
+    t->told_off = true;
+}
+
 int replan_look(trainer *t, pt_error *e)
 {
-    if (t->o.plan_file || t->step >= t->steps)
+    if (t->told_off || t->step >= t->steps)
         return 0;
     patience_answer answer = patience_look(&t->patience, t->measured.steady, t->forecast.step_ns * 1e-9,
                                            measured_median_s(&t->measured, PATIENCE_WINDOW));
     if (answer == PATIENCE_NOTHING)
         return 0;
-    int failed = answer == PATIENCE_DECIDE ? decide(t, e) : 0;
+    int failed = 0;
+    if (answer == PATIENCE_DECIDE && t->o.plan_file)
+        tell_off(t);
+    else if (answer == PATIENCE_DECIDE)
+        failed = decide(t, e);
     measured_again(&t->measured);
     return failed;
 }

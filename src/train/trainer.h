@@ -33,6 +33,7 @@ struct pt_trainer {
     int64_t corrected_step, moved_step; /* after which the forecast was last corrected, the plan last moved; 0: never */
     measured measured;
     patience patience;             /* with steps that are off it */
+    bool told_off;                 /* that steps are off it, where the plan is given */
     executor *x;
     dir_lock lock;
     FILE *metrics;

@@ -556,6 +556,33 @@ static void a_prediction_that_is_far_off_is_noticed_and_changes_no_bit(void **st
     free(bytes[1]);
 }
 
+/* One line says so: the plan was asked for. */
+static void a_prediction_that_is_far_off_is_told_once_of_a_plan_that_was_given(void **state)
+{
+    (void)state;
+    char data[700], first[200], out[200], plan[300];
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    int status = 1;
+    for (int i = 0; i < 10 && status; i++) { /* a busy machine may seem another one between two commands */
+        snprintf(first, sizeof first, "%s/given-%d", scratch, i);
+        snprintf(out, sizeof out, "%s/given-%d-off", scratch, i);
+        snprintf(plan, sizeof plan, "%s/plan.json", first);
+        assert_int_equal(run("train", small(), WORDS("--data", data, "--steps", "1", "--out", first)), 0);
+        write_absurd_profile(first);
+        status = run("train", small(), WORDS("--data", data, "--steps", "60", "--out", out, "--plan", plan, "--profile",
+                                             scratch_path("absurd.json")));
+    }
+    if (status)
+        fail_msg("%s", text_of(scratch_path("err")));
+    const char *said = text_of(scratch_path("err")), *line = strstr(said, "note: steps take");
+    if (!line || !strstr(line, "--plan stays") || strstr(line + 1, "note: steps take"))
+        fail_msg("%s", said);
+    json_t *o = summary_of(out);
+    assert_int_equal(json_integer_value(json_object_get(o, "corrected_after_step")), 0);
+    assert_int_equal(json_integer_value(json_object_get(o, "moved_after_step")), 0);
+    json_decref(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -575,6 +602,7 @@ int main(void)
         cmocka_unit_test(profiles_of_runs_are_used_and_stale_or_lying_ones_refused),
         cmocka_unit_test(the_plan_and_the_profile_of_a_run_go_together),
         cmocka_unit_test(a_prediction_that_is_far_off_is_noticed_and_changes_no_bit),
+        cmocka_unit_test(a_prediction_that_is_far_off_is_told_once_of_a_plan_that_was_given),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
