@@ -50,6 +50,19 @@ static int validate_number(const char *key, long long made, long long given, pt_
     return pt_fail(e, PT_FAILED, "the plan was made for \"%s\": %lld, and here it is %lld; plan again", key, made, given);
 }
 
+/* What a file does not say is not compared. */
+static int validate_dimensions(const plan_target *t, const model_config *c, pt_error *e)
+{
+    const struct { const char *key; int64_t made, here; } all[] = {{"hidden", t->hidden, c->hidden}, {"heads", t->heads, c->heads},
+                                                                   {"kv_heads", t->kv_heads, c->kv_heads}, {"ffn", t->ffn, c->ffn},
+                                                                   {"vocab", t->vocab, c->vocab}};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
+        if (all[i].made)
+            failed = validate_number(all[i].key, all[i].made, all[i].here, e);
+    return failed;
+}
+
 static int validate_target(const plan_target *t, const model *m, const step_shape *s, pt_error *e)
 {
     if (!t->model_type[0])
@@ -63,6 +76,8 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
     int failed = validate_number("parameters", t->parameters, m->parameters, e);
     if (!failed)
         failed = validate_number("layers", t->layers, m->config.layers, e);
+    if (!failed)
+        failed = validate_dimensions(t, &m->config, e);
     if (!failed)
         failed = validate_number("seq_len", t->seq_len, s->seq_len, e);
     if (!failed)

@@ -54,15 +54,27 @@ static int refuse_unknown(const json_source *s, const char *const *known, int n,
     return 0;
 }
 
+/* Older files lack them. */
+static int read_dimensions(const json_source *in, plan_target *t, pt_error *e)
+{
+    const struct { const char *key; int64_t *to; } all[] = {{"hidden", &t->hidden}, {"heads", &t->heads}, {"kv_heads", &t->kv_heads},
+                                                            {"ffn", &t->ffn}, {"vocab", &t->vocab}};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
+        failed = json_get_int(in, all[i].key, JSON_OPTIONAL, 1, INT64_MAX, all[i].to, e);
+    return failed;
+}
+
 static int read_target(const json_source *s, plan_target *t, pt_error *e)
 {
-    static const char *const keys[] = {"model_type", "parameters", "layers", "seq_len", "batch", "dtype"};
+    static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads",
+                                       "ffn",        "vocab",      "seq_len", "batch", "dtype"};
     json_source in = {0};
     int failed = json_get_object(s, "made_for", JSON_OPTIONAL, &in, e), type = 0;
     if (failed || !in.object)
         return failed;
     const char *name, *const type_names[TYPES] = {types[0].name, types[1].name};
-    failed = refuse_unknown(&in, keys, 6, e);
+    failed = refuse_unknown(&in, keys, 11, e);
     if (!failed)
         failed = json_get_string(&in, "model_type", JSON_REQUIRED, &name, e);
     if (!failed && (!*name || strlen(name) >= sizeof t->model_type))
@@ -71,6 +83,8 @@ static int read_target(const json_source *s, plan_target *t, pt_error *e)
         failed = json_get_int(&in, "parameters", JSON_REQUIRED, 1, INT64_MAX, &t->parameters, e);
     if (!failed)
         failed = json_get_int(&in, "layers", JSON_REQUIRED, 1, MODEL_MAX_LAYERS, &t->layers, e);
+    if (!failed)
+        failed = read_dimensions(&in, t, e);
     if (!failed)
         failed = json_get_int(&in, "seq_len", JSON_REQUIRED, 1, INT32_MAX, &t->seq_len, e);
     if (!failed)
@@ -243,10 +257,11 @@ char *plan_to_json(const plan *p, const model *m, const step_shape *s)
     FILE *f = open_memstream(&text, &n);
     if (!f)
         return NULL;
-    fprintf(f, "{\n  \"made_for\": {\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"seq_len\": %lld, \"batch\": %lld, "
-               "\"dtype\": \"%s\"},\n",
-            m->config.model_type, (long long)m->parameters, (long long)m->config.layers, (long long)s->seq_len, (long long)s->batch,
-            types[s->type == types[1].type].name);
+    const model_config *c = &m->config;
+    fprintf(f, "{\n  \"made_for\": {\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, "
+               "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\"},\n",
+            c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads, (long long)c->kv_heads,
+            (long long)c->ffn, (long long)c->vocab, (long long)s->seq_len, (long long)s->batch, types[s->type == types[1].type].name);
     fprintf(f, "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"
                "  \"visit\": %d,\n  \"update\": \"%s\",\n  \"chunks\": [",
             (long long)p->chunk_bytes, p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, update_names[p->update]);

@@ -387,6 +387,33 @@ static void a_plan_for_another_model_or_one_byte_too_big_is_refused(void **state
     check_refusal("another model", status, 1, WORDS("planned.json", "llama"));
 }
 
+/* The same parameters, and half as many heads of twice the size. */
+static void a_plan_for_other_heads_is_refused(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 2,"
+        " \"num_attention_heads\": %d, \"num_key_value_heads\": %d, \"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-05,"
+        " \"hidden_act\": \"silu\", \"bos_token_id\": 1, \"eos_token_id\": 2}";
+    char text[600], model[300], planned[300];
+    snprintf(model, sizeof model, "%s/config.json", scratch);
+    snprintf(planned, sizeof planned, "%s/planned.json", scratch);
+    words step = WORDS("--model", model, "--machine", "rtx3090", "--quiet", "--json");
+    snprintf(text, sizeof text, config, 4, 4);
+    put_text("config.json", text);
+    if (plan_with(step, WORDS("--dtype", "fp32")))
+        fail_msg("%s", text_of(scratch_path("err")));
+    json_t *o = printed();
+    pt_error e = {0};
+    assert_int_equal(file_write_json(planned, json_object_get(o, "plan"), &e), 0);
+    json_decref(o);
+    words given = WORDS("--dtype", "fp32", "--plan", planned);
+    assert_int_equal(plan_with(step, given), 0);
+    snprintf(text, sizeof text, config, 2, 2);
+    put_text("config.json", text);
+    check_refusal("other heads", plan_with(step, given), 1, WORDS("planned.json", "\"heads\": 4, and here it is 2"));
+}
+
 /* A run's profile.json with one number changed. */
 static const char *changed_profile(const char *run_folder, const char *part, const char *key, double by)
 {
@@ -599,6 +626,7 @@ int main(void)
         cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),
         cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
         cmocka_unit_test(a_plan_for_another_model_or_one_byte_too_big_is_refused),
+        cmocka_unit_test(a_plan_for_other_heads_is_refused),
         cmocka_unit_test(profiles_of_runs_are_used_and_stale_or_lying_ones_refused),
         cmocka_unit_test(the_plan_and_the_profile_of_a_run_go_together),
         cmocka_unit_test(a_prediction_that_is_far_off_is_noticed_and_changes_no_bit),

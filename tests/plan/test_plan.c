@@ -119,6 +119,8 @@ static void lies_are_refused_with_file_key_and_mend(void **state)
         {"{" GOOD_NUMBERS "\"update\": \"end\", " GOOD_LISTS ", \"made_for\": {}}", "made_for: the key \"model_type\" is missing"},
         {"{" GOOD_NUMBERS "\"update\": \"end\", " GOOD_LISTS ", \"made_for\": {\"model_type\": "
          "\"a name that is far too long for any model type that there is\"}}", "made_for: \"model_type\""},
+        {"{" GOOD_NUMBERS "\"update\": \"end\", " GOOD_LISTS ", \"made_for\": {\"model_type\": \"gpt2\", \"parameters\": 1, "
+         "\"layers\": 2, \"kv_heads\": 0}}", "made_for: \"kv_heads\" is 0"},
     };
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         plan p;
@@ -156,6 +158,7 @@ static void a_file_is_read_as_text_is(void **state)
         fail_msg("%s", e.text);
     assert_true(same_plan(&a, &b));
     assert_string_equal(a.made_for.model_type, "gpt2");
+    assert_int_equal(a.made_for.heads, 0); /* which this older text does not say */
     plan_free(&a);
     plan_free(&b);
 }
@@ -176,8 +179,9 @@ static void a_plan_for_something_else_is_refused(void **state)
         char *text = plan_to_json(&c.plan, c.model, &c.shape);
         assert_int_equal(plan_from_json("plan.json", text, strlen(text), &p, &e), 0);
         free(text);
-        static const char *const keys[] = {"type", "parameters", "layers", "seq_len", "batch", "made for"};
-        for (int what = 0; what < 6; what++) {
+        static const char *const keys[] = {"type",     "parameters", "layers",     "seq_len", "batch",   "made for",
+                                           "\"hidden", "\"heads",    "\"kv_heads", "\"ffn",   "\"vocab"};
+        for (int what = 0; what < 11; what++) {
             plan_target right = p.made_for, *t = &p.made_for;
             switch (what) {
             case 0: t->model_type[0] ^= 1; break;
@@ -185,12 +189,20 @@ static void a_plan_for_something_else_is_refused(void **state)
             case 2: t->layers++; break;
             case 3: t->seq_len++; break;
             case 4: t->batch++; break;
+            case 6: t->hidden++; break;
+            case 7: t->heads++; break;
+            case 8: t->kv_heads++; break;
+            case 9: t->ffn++; break;
+            case 10: t->vocab++; break;
             default: t->type = t->type == PT_F32 ? PT_BF16 : PT_F32; break;
             }
             assert_int_equal(plan_validate(&p, c.model, &c.shape, &c.packing, false, &e), PT_FAILED);
             assert_non_null(strstr(e.text, keys[what]));
             p.made_for = right;
         }
+        assert_int_equal(plan_validate(&p, c.model, &c.shape, &c.packing, false, &e), 0);
+        plan_target *t = &p.made_for; /* an older file */
+        t->hidden = t->heads = t->kv_heads = t->ffn = t->vocab = 0;
         assert_int_equal(plan_validate(&p, c.model, &c.shape, &c.packing, false, &e), 0);
         plan_free(&p);
         random_case_close(&c);
