@@ -41,7 +41,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "where the disk tier would be; default the current folder", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
-        {"--json", ARG_FLAG, &s->json, NULL, "one JSON object on stdout; its \"plan\" is what train --plan takes", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "one JSON object on stdout, which train --plan takes", false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }

@@ -204,13 +204,25 @@ static int read_object(const json_source *s, plan *out, pt_error *e)
     return failed;
 }
 
+/* A plan, or what `protrain plan --json` prints, which has one under "plan". */
+static int read_any(const json_source *s, plan *out, pt_error *e)
+{
+    json_source inner;
+    if (json_is_false(json_object_get(s->object, "fits")))
+        return pt_fail(e, PT_FAILED, "%s: \"fits\" is false, so there is no plan in it; plan again with the change that it names", s->where);
+    if (!json_object_get(s->object, "fits"))
+        return read_object(s, out, e);
+    int failed = json_get_object(s, "plan", JSON_REQUIRED, &inner, e);
+    return failed ? failed : read_object(&inner, out, e);
+}
+
 int plan_read(const char *path, plan *out, pt_error *e)
 {
     json_source s;
     int failed = json_source_file(&s, path, "a plan", e);
     if (failed)
         return failed;
-    failed = read_object(&s, out, e);
+    failed = read_any(&s, out, e);
     json_source_close(&s);
     return failed;
 }
@@ -221,7 +233,7 @@ int plan_from_json(const char *name, const char *json, size_t n, plan *out, pt_e
     int failed = json_source_text(&s, name, json, n, "a plan", e);
     if (failed)
         return failed;
-    failed = read_object(&s, out, e);
+    failed = read_any(&s, out, e);
     json_source_close(&s);
     return failed;
 }

@@ -148,7 +148,11 @@ static void train_follows_the_plan_that_was_printed(void **state)
     assert_true(json_equal(followed, json_object_get(o, "plan")));
     json_decref(followed);
     free(json);
+    /* and takes all that was printed, as it is */
+    assert_int_equal(file_write_json(scratch_path("printed.json"), o, &e), 0);
     json_decref(o);
+    if (plan_with(small(), WORDS("--batch-size", "4", "--plan", scratch_path("printed.json"))))
+        fail_msg("%s", text_of(scratch_path("err")));
 }
 
 static void train_shows_the_margins_of_budgets_that_were_not_given(void **state)

@@ -121,6 +121,11 @@ static void lies_are_refused_with_file_key_and_mend(void **state)
          "\"a name that is far too long for any model type that there is\"}}", "made_for: \"model_type\""},
         {"{" GOOD_NUMBERS "\"update\": \"end\", " GOOD_LISTS ", \"made_for\": {\"model_type\": \"gpt2\", \"parameters\": 1, "
          "\"layers\": 2, \"kv_heads\": 0}}", "made_for: \"kv_heads\" is 0"},
+        {"{\"fits\": false, \"missing_bytes\": 7}", "\"fits\" is false"},
+        {"{\"fits\": true}", "\"plan\" is missing"},
+        {"{\"fits\": true, \"plan\": 7}", "\"plan\" is an integer"},
+        {"{\"fits\": true, \"plan\": {\"fits\": true}}", "plan: the key \"fits\" is unknown"},
+        {"{\"plan\": {}}", "the key \"plan\" is unknown"},
     };
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         plan p;
