@@ -152,7 +152,7 @@ typedef struct pt_plan pt_plan;
 PT_API int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e);
 /* A screen of text: where every byte lies, what each layer does, what limits the step, what would help. free() it. */
 PT_API char *pt_plan_text(const pt_plan *p);
-/* {"fits", "predicted", "plan", "why", ...}; its "plan" is what plan_file takes. free() it. */
+/* {"fits", "predicted", "plan", "why", ...}; plan_file takes it, or its "plan" alone. free() it. */
 PT_API char *pt_plan_json(const pt_plan *p);
 PT_API void pt_plan_close(pt_plan *p);
 

@@ -159,8 +159,8 @@ static int check_disk(const budget_request *r, const findings *f, pt_error *e)
     add_change(change, TIER_DISK, less(f->disk_bytes, MACHINE_DISK_MARGIN));
     tell_change(r, change);
     return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s: give %s, which leaves the rest to other "
-                   "files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes),
-                   r->disk_path, change);
+                   "files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
+                   size_format(have, f->disk_bytes), r->disk_path, change);
 }
 
 static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e)

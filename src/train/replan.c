@@ -13,7 +13,7 @@
  * plan for what is left; if nothing fits, the run ends and the checkpoint stands.
  *
  * A decision after which the plan is the same makes the next one wait twice as long, a move does not. Very short steps are left
- * alone: there is nothing to win.
+ * alone: there is nothing to win. A plan from a file is left alone too: one line says that its steps are off.
  */
 #include "train/trainer.h"
 
