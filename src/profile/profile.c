@@ -169,7 +169,7 @@ static bool suffices(bench *b, profile_part part, const profile_result *p)
 static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 {
     profile_result kept = *p;
-    bool found = !b->r->fresh && !profile_cache_load(part, b->r, &kept);
+    bool found = !b->r->fresh && !profile_cache_load(part, b->r, &kept) && !profile_agrees(part, "kept", b->r, &kept, NULL);
     if (found && suffices(b, part, &kept) && !check_part(b, part, &kept, same, NULL)) {
         *p = kept;
         return 0;
@@ -187,6 +187,8 @@ static int get_file(bench *b, profile_result *p, pt_error *e)
 {
     const double most = 2;
     int failed = profile_read(b->r->file, b->r, p, e);
+    for (int part = 0; part < PROFILE_PARTS && !failed; part++)
+        failed = profile_agrees((profile_part)part, b->r->file, b->r, p, e);
     for (int part = 0; part < PROFILE_PARTS && !failed; part++)
         if ((failed = check_part(b, (profile_part)part, p, most, e)))
             pt_error_prefix(e, "%.300s", b->r->file);

@@ -10,7 +10,8 @@
  * too. Each is looked for by what it was made for. Before it is used, some runs are timed again (a layer, updates, transfers); if
  * they differ by more than 15% from what they took then (disk writes: by more than 2.3 times, for a disk's cache takes them at a speed
  * of its own), it is measured anew. Budgets are no part of it, but what was measured
- * within smaller ones, and for that with smaller amounts or fewer rows, is measured anew too.
+ * within smaller ones, and for that with smaller amounts or fewer rows, is measured anew too; so is what does not agree with its own
+ * checks (profile_agree.c).
  */
 #ifndef PT_PROFILE_H
 #define PT_PROFILE_H
@@ -57,9 +58,9 @@ typedef struct profile_result {
     uint64_t needs[TIERS];      /* where it does not fit: what the block takes that was to be measured */
 } profile_result;
 
-/* PT_DOES_NOT_FIT: a block is larger than the budget. A `file` that is for something else, or whose checks take more than
- * twice or less than half as long as they did (disk writes: four times), is PT_FAILED; a notice says where they differ by more than
- * 15%. What does not fit the budgets is not checked. */
+/* PT_DOES_NOT_FIT: a block is larger than the budget. A `file` that is for something else, whose costs are far from its own checks or
+ * nothing, or whose checks take more than twice or less than half as long as they did (disk writes: four times), is PT_FAILED; a notice
+ * says where they differ by more than 15%. What does not fit the budgets is not checked. */
 int profile_get(const profile_request *r, profile_result *out, pt_error *e);
 
 /* profile.json: the costs, what they are for, when and how sure. */

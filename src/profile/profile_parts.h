@@ -36,6 +36,9 @@ char *profile_parts_to_json(unsigned parts, const profile_request *r, const prof
 int profile_parts_from_json(unsigned parts, const char *name, const char *json, size_t n, const profile_request *r,
                             profile_result *out, pt_error *e);
 
+/* Whether the costs of a part agree with its checks: else PT_FAILED names the key (`name`: the file). (profile_agree.c) */
+int profile_agrees(profile_part part, const char *name, const profile_request *r, const profile_result *p, pt_error *e);
+
 /* The cache: 0, or negative where there is none or nothing that can be used. */
 int profile_cache_load(profile_part p, const profile_request *r, profile_result *out);
 void profile_cache_store(profile_part p, const profile_request *r, const profile_result *result);

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "profile/support.h"
 
@@ -343,6 +344,113 @@ static void a_write_that_is_off_a_little_is_used_without_a_word(void **state)
     setup_close(&s);
 }
 
+/* ---- costs that are far from their checks ---- */
+
+/* All numbers of a list times `by`; of pairs the second. */
+static void scale(json_t *list, double by)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_t *one = json_array_get(list, i);
+        if (json_is_array(one))
+            json_array_set_new(one, 1, json_real(json_number_value(json_array_get(one, 1)) * by));
+        else
+            json_array_set_new(list, i, json_real(json_number_value(one) * by));
+    }
+}
+
+/* by < 0: an empty list instead. */
+typedef struct lie { const char *part, *key; double by; } lie;
+static const lie lies[] = {
+    {"blocks", "forward_ns", 1e5}, {"blocks", "backward_ns", 1e5}, {"blocks", "forward_ns", 1e-5}, {"blocks", "backward_ns", 0},
+    {"blocks", "embed_finish", -1}, {"blocks", "head_ns", 0}, {"blocks", "embed_ns", 0}, {"machine", "task_ns", 0},
+    {"machine", "finish", -1}, {"machine", "finish", 0}, {"machine", "update_device", 1e-5}, {"machine", "update_host", 1e5},
+    {"machine", "to_device", -1}, {"machine", "from_device", 1e5}, {"machine", "read", -1}, {"machine", "read", 0}, {"machine", "read", 1e-5},
+    {"machine", "write", 1e5},
+};
+enum { LIES = sizeof lies / sizeof *lies };
+
+/* A file of the other part stays as it is. */
+static void tell_lie(const char *path, const lie *l)
+{
+    pt_error e = {0};
+    json_t *o, *holder;
+    if (json_file_load(path, 0, &o, &e))
+        fail_msg("%s", e.text);
+    json_t *kind = json_array_get(json_object_get(json_object_get(o, l->part), "kinds"), 0);
+    holder = json_object_get(kind, l->key) ? kind : json_object_get(o, l->part);
+    json_t *value = json_object_get(holder, l->key);
+    assert_true(value || !holder);
+    if (json_is_number(value))
+        json_object_set_new(holder, l->key, json_real(json_number_value(value) * l->by));
+    else if (l->by < 0)
+        json_array_clear(value);
+    else
+        scale(value, l->by);
+    assert_int_equal(file_write_json(path, o, &e), 0);
+    json_decref(o);
+}
+
+static const lie *told;
+static void tell_it(const char *path) { tell_lie(path, told); }
+
+static void what_is_kept_and_lies_is_measured_anew(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    clocked_open(&s, 2, 16);
+    profile_must(&s, &p);
+    for (told = lies; told < lies + LIES; told++) {
+        each_file(tell_it);
+        profile_must(&s, &p);
+        if (p.cached)
+            fail_msg("%s times %g was used", told->key, told->by);
+        assert_true(is_used(&s, &p));
+    }
+    setup_close(&s);
+}
+
+static void a_file_that_lies_is_refused_with_the_key(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p, q;
+    pt_error e = {0};
+    char path[300];
+    clocked_open(&s, 2, 16);
+    profile_must(&s, &p);
+    snprintf(path, sizeof path, "%s/p.json", scratch);
+    s.r.file = path;
+    for (int i = 0; i < LIES; i++) {
+        assert_int_equal(profile_write(path, &s.r, &p, &e), 0);
+        tell_lie(path, &lies[i]);
+        if (profile_get(&s.r, &q, &e) != PT_FAILED || !strstr(e.text, path) || !strstr(e.text, lies[i].key) || !strstr(e.text, "measure again"))
+            fail_msg("%s times %g: %s", lies[i].key, lies[i].by, e.text);
+        e.text[0] = 0;
+    }
+    setup_close(&s);
+}
+
+/* What was not to be measured has no cost. */
+static void a_file_of_a_run_in_memory_serves_there(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p, q;
+    pt_error e = {0};
+    char path[300];
+    clocked_open(&s, 0, 16);
+    s.r.transfers = s.r.host_tier = false;
+    profile_must(&s, &p);
+    snprintf(path, sizeof path, "%s/p.json", scratch);
+    assert_int_equal(profile_write(path, &s.r, &p, &e), 0);
+    s.r.file = path;
+    if (profile_get(&s.r, &q, &e))
+        fail_msg("%s", e.text);
+    assert_true(q.costs.read.n == 0 && q.costs.update_host.n == 0);
+    setup_close(&s);
+}
+
 /* ---- --profile FILE ---- */
 
 static void a_file_is_used_or_refused_with_the_reason(void **state)
@@ -454,6 +562,9 @@ int main(void)
         cmocka_unit_test(without_a_home_nothing_is_kept),
         cmocka_unit_test(processes_do_not_disturb_each_other),
         cmocka_unit_test(a_write_that_is_off_a_little_is_used_without_a_word),
+        cmocka_unit_test(what_is_kept_and_lies_is_measured_anew),
+        cmocka_unit_test(a_file_that_lies_is_refused_with_the_key),
+        cmocka_unit_test(a_file_of_a_run_in_memory_serves_there),
         cmocka_unit_test(a_file_is_used_or_refused_with_the_reason),
         cmocka_unit_test(a_file_with_a_check_that_is_far_off_is_refused_with_its_name),
         cmocka_unit_test(a_file_with_a_check_that_is_off_a_little_is_used_with_a_notice),

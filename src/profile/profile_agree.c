@@ -1,0 +1,114 @@
+/* profile_agree.c - whether what a profile says agrees with what it was checked with. A check is compared with the machine; the costs
+ * themselves are not, so that one that is far from its check, or costs nothing, is a file that was changed or damaged.
+ *
+ *   check / FAR  |........ check ........ the cost ........|  check * FAR + MOMENT_NS
+ *
+ * A check is the shortest of some runs on memory that may lie in a cache, a cost the median of others: with three programs at work
+ * beside each of two cores costs of honest profiles were 0.26 to 10 times their checks (layers' backward 3.2 times their share by
+ * operations), and alone 0.5 to 2. What takes microseconds may wait for its turn longer than it takes. */
+#include "profile/measure_parts.h"
+
+#include <math.h>
+
+static const double FAR = 30, MOMENT_NS = 10e6;
+
+/* ---- one cost ---- */
+
+typedef struct cost_of_check {
+    const char *curve, *check; /* their keys; check NULL: there is none */
+    size_t curve_at, check_at;
+    bool (*there)(const profile_request *r); /* NULL: always */
+} cost_of_check;
+
+static bool has_host(const profile_request *r) { return r->host_tier; }
+static bool has_copies(const profile_request *r) { return r->host_tier && r->transfers; }
+
+#define CHECKED(curve, key, check, there) {#curve, key, offsetof(costs, curve), offsetof(profile_result, check), there}
+static const cost_of_check machine_curves[] = {
+    {"finish", NULL, offsetof(costs, finish), 0, NULL},
+    CHECKED(update_device, "check", update, NULL),
+    CHECKED(update_host, "check_update_host", update_host, has_host),
+    CHECKED(to_device, "check_to_device", to_device, has_copies),
+    CHECKED(from_device, "check_from_device", from_device, has_copies),
+    CHECKED(read, "check_read", read, links_have_disk),
+    CHECKED(write, "check_write", write, links_have_disk),
+};
+enum { CURVES = sizeof machine_curves / sizeof *machine_curves };
+
+static int costs_nothing(const char *name, profile_part part, const char *key, pt_error *e)
+{
+    return pt_fail(e, PT_FAILED, "%.300s: %s: \"%s\" costs nothing, and it is needed here: measure again", name,
+                   profile_part_names[part], key);
+}
+
+static int far_off(const char *name, profile_part part, const char *key, double ns, const char *check, double check_ns, pt_error *e)
+{
+    return pt_fail(e, PT_FAILED, "%.300s: %s: \"%s\" has %.3g ms where its \"%s\" took %.3g ms: they cannot both be right, measure "
+                   "again", name, profile_part_names[part], key, ns * 1e-6, check, check_ns * 1e-6);
+}
+
+static bool agrees(double ns, double least, double most) { return ns >= least / FAR && ns <= most * FAR + MOMENT_NS; }
+
+/* ---- parts ---- */
+
+static int curve_agrees(const cost_of_check *k, const profile_result *p, const char *name, pt_error *e)
+{
+    const cost_curve *c = (const cost_curve *)((const char *)&p->costs + k->curve_at);
+    const profile_check *check = k->check ? (const profile_check *)((const char *)p + k->check_at) : NULL;
+    if (!c->n || !(c->ns[0] > 0))
+        return costs_nothing(name, PROFILE_MACHINE, k->curve, e);
+    if (!check || !check->amount)
+        return 0;
+    const double ns = cost_at(c, (double)check->amount);
+    return agrees(ns, check->ns, check->ns) ? 0 : far_off(name, PROFILE_MACHINE, k->curve, ns, k->check, check->ns, e);
+}
+
+static int machine_agrees(const profile_request *r, const profile_result *p, const char *name, pt_error *e)
+{
+    int failed = p->costs.task_ns > 0 ? 0 : costs_nothing(name, PROFILE_MACHINE, "task_ns", e);
+    for (int i = 0; i < CURVES && !failed; i++)
+        if (!machine_curves[i].there || machine_curves[i].there(r))
+            failed = curve_agrees(&machine_curves[i], p, name, e);
+    return failed;
+}
+
+/* The check ran the first layer forward on some of a unit's rows. More rows take longer, at most in proportion to their operations:
+ * few of them are slow, for the weights are read for however few. Backward computes a layer again and does twice its work. */
+static int kind_agrees(const profile_request *r, const profile_result *p, int kind, const char *name, pt_error *e)
+{
+    const layer_cost *c = &p->costs.layer[kind];
+    const step_shape *s = r->shape, cut = shape_cut(s, p->layer.amount);
+    int block = 1;
+    while (block < r->model->config.layers && p->costs.kind_of_layer[block - 1] != kind)
+        block++;
+    const double times = model_layer_flops(r->model, block, s->unit_rows, s->seq_len) /
+                         model_layer_flops(r->model, 1, cut.unit_rows, cut.seq_len);
+    const double least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1);
+    for (int level = 0; level < SAVE_LEVELS; level++) {
+        if (!agrees(c->forward_ns[level], least, most))
+            return far_off(name, PROFILE_BLOCKS, "forward_ns", c->forward_ns[level], "check", p->layer.ns, e);
+        if (!agrees(c->backward_ns[level], least, 3 * most))
+            return far_off(name, PROFILE_BLOCKS, "backward_ns", c->backward_ns[level], "check", p->layer.ns, e);
+    }
+    return 0;
+}
+
+static int blocks_agree(const profile_request *r, const profile_result *p, const char *name, pt_error *e)
+{
+    const costs *c = &p->costs;
+    const struct { const char *key; double ns; } needed[] = {
+        {"check", p->layer.ns}, {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns},
+        {"step_ns", c->step_ns}, {"embed_finish", c->embed_finish.n ? c->embed_finish.ns[0] : 0}};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!(needed[i].ns > 0))
+            return costs_nothing(name, PROFILE_BLOCKS, needed[i].key, e);
+    int failed = 0;
+    for (int kind = 0; kind < c->kinds_n && !failed; kind++)
+        failed = kind_agrees(r, p, kind, name, e);
+    return failed;
+}
+
+int profile_agrees(profile_part part, const char *name, const profile_request *r, const profile_result *p, pt_error *e)
+{
+    return part == PROFILE_BLOCKS ? blocks_agree(r, p, name, e) : machine_agrees(r, p, name, e);
+}
