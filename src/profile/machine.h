@@ -3,6 +3,9 @@
  * Memory is limited by the machine, by control groups (both versions, every group above the process's own; memory.high counts as a
  * limit), and by the process's own limits (RLIMIT_AS, RLIMIT_DATA). What counts is what is free under the tightest of them; page
  * cache that the kernel would give back counts as free.
+ *
+ * RLIMIT_MEMLOCK (8 MiB by default) limits none of it: the disk tier locks no memory, and NVIDIA's driver pins the host tier without
+ * asking it (os_lock_user_pages in kernel-open/nvidia/os-mlock.c of its open kernel modules).
  */
 #ifndef PT_MACHINE_H
 #define PT_MACHINE_H

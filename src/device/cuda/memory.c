@@ -8,8 +8,9 @@
  *     mmap  [ gap | 2 MiB page | 2 MiB page | ... | last part ]     MADV_HUGEPAGE, mbind, populate,
  *                 ^ base                                             cudaHostRegister
  *
- * What can go wrong: pinning is refused (RLIMIT_MEMLOCK in containers, WSL's limit of a part of RAM). Then the memory stays
- * pageable, everything works, slower, and a notice says so once.
+ * What can go wrong: pinning is refused (WSL's limit of a part of RAM; RLIMIT_MEMLOCK by a driver that heeds it, which NVIDIA's for
+ * Linux does not). Then the memory stays pageable, everything works, slower, and a notice says so once. The profile, which takes its
+ * memory here too, says it first and measures the slower copies, as far as its own were refused.
  */
 #include "device/cuda/cuda.h"
 #include "device/populate.h"
