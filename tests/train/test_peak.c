@@ -15,6 +15,54 @@
 #include "model/weights.h"
 #include "train/state.h"
 
+#include <dirent.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+/* ---- the disk ---- */
+
+/* The end of what any channel has written. */
+static atomic_ullong disk_written;
+
+static int note_write(void *context, bool is_write, uint64_t offset, size_t bytes, int result)
+{
+    unsigned long long end = offset + bytes, most = atomic_load(&disk_written);
+    while (is_write && end > most && !atomic_compare_exchange_weak(&disk_written, &most, end)) {}
+    return result;
+}
+
+/* The file that the executor has open in the scratch folder. */
+static struct stat disk_file_stat(void)
+{
+    struct stat found = {0};
+    int files = 0;
+    DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    for (struct dirent *entry; (entry = readdir(d));) {
+        char link[300], path[300];
+        snprintf(link, sizeof link, "/proc/self/fd/%.20s", entry->d_name);
+        ssize_t n = readlink(link, path, sizeof path - 1);
+        path[n < 0 ? 0 : n] = 0;
+        if (strncmp(path, scratch, strlen(scratch)) == 0 && stat(link, &found) == 0)
+            files++;
+    }
+    closedir(d);
+    assert_int_equal(files, 1);
+    return found;
+}
+
+/* All of it is taken when it is opened, and it never grows. */
+static void check_disk_file(const executor *x)
+{
+    if (!executor_bytes(x, TIER_DISK))
+        return;
+    struct stat st = disk_file_stat();
+    assert_int_equal((uint64_t)st.st_size, executor_bytes(x, TIER_DISK));
+    assert_true((uint64_t)st.st_blocks * 512 >= executor_bytes(x, TIER_DISK));
+}
+
+/* ---- memory ---- */
+
 /* The arena of a tier in memory, found by something that lives there; NULL: nothing does. */
 static const char *arena_of(const executor *x, tier t)
 {
@@ -40,7 +88,8 @@ static uint64_t written_beyond_peak(const executor *x)
         for (; arena && i < executor_bytes(x, t); i++)
             n += arena[i] != 0;
     }
-    return n;
+    const uint64_t written = atomic_load(&disk_written), peak = executor_peak_bytes(x, TIER_DISK);
+    return n + (written > peak ? written - peak : 0);
 }
 
 static void random_batch(executor *x, const random_case *c, random_source *r)
@@ -91,10 +140,12 @@ static void run_all(executor *x, const random_case *c, unsigned kinds, random_so
     check_begun(&s, c->model, r->seed);
     assert_int_equal(state_close(&s, &e), 0);
     assert_int_equal(written_beyond_peak(x), 0);
+    assert_int_equal(disk_written, executor_bytes(x, TIER_DISK)); /* and all of that was needed */
+    check_disk_file(x);
 }
 
 /* False where the plan has too few buffers. */
-static bool try_case(random_source *r, uint64_t *unused)
+static bool try_case(random_source *r, uint64_t *unused, int *on_disk)
 {
     random_case c;
     device *d;
@@ -103,14 +154,17 @@ static bool try_case(random_source *r, uint64_t *unused)
     assert_int_equal(random_case_open(r, &c, &e), 0);
     assert_int_equal(device_cpu_open(&(device_options){.threads = 2}, &d, &e), 0);
     executor_options o = {.device = d, .host = d, .input = c.input, .budget = {1u << 30, 1u << 30, 1u << 30}, .disk_path = scratch,
-                          .threads = 2, .schedules = 1u << SCHEDULE_EVAL | 1u << SCHEDULE_STEP};
+                          .disk = &(disk_options){.fault = note_write}, .threads = 2, .schedules = 1u << SCHEDULE_EVAL | 1u << SCHEDULE_STEP};
     if (c.plan.update != UPDATE_BACKWARD)
         o.schedules |= 1u << SCHEDULE_DRAIN | (c.plan.update == UPDATE_NEXT_FORWARD ? 1u << SCHEDULE_STEP_UPDATE : 0);
+    disk_written = 0;
     int failed = executor_open(&o, &x, &e);
     if (!failed) {
+        check_disk_file(x);
         run_all(x, &c, o.schedules, r);
         for (int t = 0; t < TIERS; t++)
             *unused += executor_bytes(x, t) - executor_peak_bytes(x, t);
+        *on_disk += executor_bytes(x, TIER_DISK) > 0;
         executor_close(x);
     }
     d->table->close(d);
@@ -123,11 +177,13 @@ static void what_was_used_is_what_was_predicted_and_no_byte_more(void **state)
 {
     (void)state;
     random_source r = random_open();
+    int on_disk = 0;
     for (int done = 0; done < 60;) {
         uint64_t unused = 0;
-        done += try_case(&r, &unused);
+        done += try_case(&r, &unused, &on_disk);
         assert_int_equal(unused, 0);
     }
+    assert_true(on_disk >= 10);
 }
 
 int main(void)
