@@ -1,6 +1,7 @@
 #include "../../fuzz/fuzz_machine.c"
 
 #include "base/json.h"
+#include "io/files.h"
 #include "io/mutate.h"
 
 #include <dirent.h>
@@ -174,6 +175,54 @@ static void the_programs_machines_are_found_and_every_figure_has_a_source(void *
     }
 }
 
+/* ---- machines/README.md ---- */
+
+static void read_page(char **text)
+{
+    char path[MACHINE_PATH_BYTES + 16];
+    size_t n;
+    pt_error e = {0};
+    if (machine_file_find("h100", path, &e))
+        fail_msg("%s", e.text);
+    strcpy(strrchr(path, '/'), "/README.md");
+    if (file_read_all(path, 1 << 20, text, &n, &e))
+        fail_msg("%s", e.text);
+}
+
+static void is_listed(const char *text, const char *section, const char *key)
+{
+    char code[128];
+    snprintf(code, sizeof code, "`%s%s%s`", section, *section ? "." : "", key);
+    if (!strstr(text, code))
+        fail_msg("%s is not in machines/README.md", code);
+}
+
+static void the_page_of_machine_files_lists_every_key_and_its_example_works(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    machine_spec x;
+    json_t *all, *section, *value;
+    const char *name, *key;
+    char *text;
+    read_page(&text);
+    const char *example = strstr(text, "```json\n");
+    assert_int_equal(json_text_load("whole", whole, strlen(whole), 0, &all, &e), 0);
+    json_object_foreach(all, name, section) {
+        is_listed(text, "", name);
+        if (json_is_object(section) && strcmp(name, "sources"))
+            json_object_foreach(section, key, value)
+                is_listed(text, name, key);
+    }
+    json_decref(all);
+    assert_non_null(example);
+    example += strlen("```json\n");
+    if (machine_from_json("machines/README.md", example, (size_t)(strstr(example, "```") - example), &x, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(x.ranks, 2);
+    free(text);
+}
+
 static void an_unknown_machine_is_refused_with_the_known_names(void **state)
 {
     (void)state;
@@ -198,6 +247,7 @@ int main(void)
         cmocka_unit_test(wrong_shapes_are_refused_by_name),
         cmocka_unit_test(damaged_files_are_refused_or_whole),
         cmocka_unit_test(the_programs_machines_are_found_and_every_figure_has_a_source),
+        cmocka_unit_test(the_page_of_machine_files_lists_every_key_and_its_example_works),
         cmocka_unit_test(an_unknown_machine_is_refused_with_the_known_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
