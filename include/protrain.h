@@ -120,7 +120,7 @@ typedef struct pt_summary {
     const char *model_type; int64_t parameters, layers;
     const char *machine;               /* processor and arithmetic */
     int threads;
-    const char *room;                  /* what was free and which margins are left of it; "": all budgets were given */
+    const char *room;                  /* what was free and which margins are left of it; "": all budgets were given, and hold */
     int64_t steps, first_step;         /* planned in all; already done when resumed */
     int64_t seq_len, batch_size, windows, tokens;
     const char *costs;                 /* where the predictions come from: "measured in 2.10 s" */

@@ -152,11 +152,12 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
 
 static int check_disk(const budget_request *r, const findings *f, pt_error *e)
 {
+    const uint64_t there = less(f->disk_bytes, MACHINE_DISK_MARGIN), in_ram = less(f->m.memory_free_bytes, machine_memory_margin(&f->m));
     char asked[32], have[32], change[BUDGETS_CHANGE_BYTES] = "";
     if (!r->asked[TIER_DISK] || r->asked[TIER_DISK] == PT_AUTO || r->asked[TIER_DISK] <= f->disk_bytes)
         return 0;
     tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
-    add_change(change, TIER_DISK, less(f->disk_bytes, MACHINE_DISK_MARGIN));
+    add_change(change, TIER_DISK, f->disk_in_ram && in_ram < there ? in_ram : there);
     tell_change(r, change);
     return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s: give %s, which leaves the rest to other "
                    "files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),

@@ -28,13 +28,13 @@ typedef struct budget_request {
     void (*notice)(void *arg, const char *sentence); /* what a user should know; may be NULL */
     void *arg;
     uint64_t *missing_bytes; /* what does not fit, or what threads need beyond what was asked for, is put there, else 0; may be NULL */
-    char *change; /* BUDGETS_CHANGE_BYTES; options that would be granted where what is asked for is not, else ""; may be NULL */
+    char *change; /* BUDGETS_CHANGE_BYTES; options that ask for what is free instead, of the first tier that is refused, else ""; may be NULL */
 } budget_request;
 
 enum { BUDGETS_WHY_BYTES = 320, BUDGETS_CHANGE_BYTES = 128 };
 
 /* PT_DOES_NOT_FIT where what is asked for is more than is free, in memory or on the disk. why: what was free under which limit and
- * the margins, for people, "" where everything was asked for; may be NULL. */
+ * the margins, for people, "" where everything was asked for and threads need nothing of it; may be NULL. */
 int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, char why[BUDGETS_WHY_BYTES], pt_error *e);
 /* What the machine of a file may give: all that it has but the same margins, or what is asked for. This machine is not looked at.
  * why: the same for people, of the file's memory. */

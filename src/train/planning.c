@@ -75,6 +75,7 @@ int planning_budgets(planning *p, pt_error *e)
                               .arg = o->arg, .missing_bytes = &p->missing_bytes, .change = p->change};
     bool host_tier;
     uint64_t here[TIERS];
+    char room[BUDGETS_WHY_BYTES] = "";
     if (p->from_file)
         budgets_of_machine(&p->machine, &r, p->budget, &p->host_tier, p->room);
     int failed = p->from_file ? complete_machine(p, e) : 0;
@@ -83,7 +84,9 @@ int planning_budgets(planning *p, pt_error *e)
     if (p->from_file && p->machine.cuda != (p->device != p->host))
         return pt_fail(e, PT_FAILED, "%s describes a machine with%s a GPU, and this run computes on one with%s: leave --machine out, or choose "
                        "another --device", p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
-    failed = budgets_choose(&r, here, &host_tier, p->room, e);
+    failed = budgets_choose(&r, here, &host_tier, room, e);
+    if (!p->from_file || here[TIER_DEVICE] < p->budget[TIER_DEVICE]) /* what limits */
+        snprintf(p->room, sizeof p->room, "%s", room);
     for (int t = 0; t < TIERS; t++)
         if (!p->from_file || here[t] < p->budget[t])
             p->budget[t] = here[t];
