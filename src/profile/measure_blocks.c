@@ -2,8 +2,8 @@
  *
  *   one round = every kind of layer forward and backward, and one part of the head, once without its gradients and twice with them
  *
- * A fast machine repeats rounds until the medians settle. Where even one takes seconds, all together get little more than the
- * time of one (at most 30 s), and the parts run fewer rows than a unit has (measure_layer.c, measure_ends.c).
+ * A fast machine repeats rounds until the medians settle. Where even one takes seconds, all together get the time of
+ * one (at most 30 s), and the parts run fewer rows than a unit has (measure_layer.c, measure_ends.c).
  */
 #include "profile/measure_parts.h"
 
@@ -55,9 +55,9 @@ static shares share_time(bench *b, const costs *c, const int *first, double flop
     double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * 7 / 3; /* 1 + 3 + 3 times forward */
     for (int k = 0; k < c->kinds_n; k++)
         round += seconds_of(b, first[k] + 1, model_layer_flops(m, first[k] + 1, s->unit_rows, s->seq_len), flops_per_ns);
-    const double usual = 1.5;
+    const double usual = 1.25;
     double all = 3 * round;
-    all = all < usual ? all : round * 1.2 < usual ? usual : round * 1.2;
+    all = all < usual ? all : fmax(round, usual);
     all = all < 0.02 ? 0.02 : all > 30 ? 30 : all;
     return (shares){all * 0.6 / c->kinds_n, all * 0.3, all * 0.05};
 }
