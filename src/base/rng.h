@@ -14,7 +14,8 @@ enum rng_purpose { RNG_INIT = 1, RNG_SHUFFLE = 2, RNG_SAMPLE = 3, RNG_TEST = 4 }
 void rng_words(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index, uint32_t out[4]);
 
 /* The same for n counter values from `first` on, with vectors: word k of value first + i is wk[i]. */
-void rng_words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n, uint32_t *w0, uint32_t *w1, uint32_t *w2, uint32_t *w3);
+void rng_words_run(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t first, int n,
+                   uint32_t *w0, uint32_t *w1, uint32_t *w2, uint32_t *w3);
 
 /* Uniform in [0, 1) with 53 bits. */
 double rng_uniform(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t index);

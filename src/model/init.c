@@ -22,7 +22,7 @@ static uint32_t tensor_stream(const param *p, int layer, int part)
 /* Logarithm, sine and cosine to some 1e-12 of their size, enough for floats, by series and without branches: so that a loop over
  * a batch is done with vectors, and numbers do not depend on the C library. */
 
-typedef union number { double d; uint64_t u; int64_t i; } number;
+typedef union number { double d; uint64_t u; } number;
 
 static inline double whole(uint64_t n) { return (number){.u = n | 0x4330000000000000u}.d - 0x1p52; } /* n < 2^52 */
 
@@ -34,7 +34,8 @@ static inline double log_of_word(uint32_t a)
     const uint64_t mantissa = (x.u & 0xFFFFFFFFFFFFFu) | 0x3FE0000000000000u; /* 1/2 .. 1 */
     const uint64_t below = (mantissa - sqrt_half) >> 63;
     const double m = (number){.u = mantissa + (below << 52)}.d, s = (m - 1) / (m + 1), q = s * s;
-    const double series = 1 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q * (1.0 / 11 + q * (1.0 / 13 + q * (1.0 / 15)))))));
+    const double series = 1 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 +
+                          q * (1.0 / 11 + q * (1.0 / 13 + q * (1.0 / 15)))))));
     return (whole((x.u >> 52) - below) - 1022 - 33) * 0.69314718055994530942 + 2 * s * series;
 }
 
@@ -43,8 +44,10 @@ static inline void circle(uint32_t b, double *cosine, double *sine)
 {
     const uint64_t quarter = (b + (1ull << 29)) >> 30; /* nearest, 0 .. 4 */
     const double x = (whole(b) - whole(quarter << 30)) * (6.28318530717958647693 * 0x1p-32), q = x * x;
-    const double s = x * (1 - q * (1.0 / 6 - q * (1.0 / 120 - q * (1.0 / 5040 - q * (1.0 / 362880 - q * (1.0 / 39916800 - q * (1.0 / 6227020800.0)))))));
-    const double c = 1 - q * (1.0 / 2 - q * (1.0 / 24 - q * (1.0 / 720 - q * (1.0 / 40320 - q * (1.0 / 3628800 - q * (1.0 / 479001600))))));
+    const double s = x * (1 - q * (1.0 / 6 - q * (1.0 / 120 - q * (1.0 / 5040 -
+                         q * (1.0 / 362880 - q * (1.0 / 39916800 - q * (1.0 / 6227020800.0)))))));
+    const double c = 1 - q * (1.0 / 2 - q * (1.0 / 24 - q * (1.0 / 720 -
+                         q * (1.0 / 40320 - q * (1.0 / 3628800 - q * (1.0 / 479001600))))));
     const number of[2] = {{.d = c}, {.d = s}};
     const uint64_t swap = (of[0].u ^ of[1].u) & (0 - (quarter & 1));
     *cosine = (number){.u = of[0].u ^ swap ^ ((quarter + 1) >> 1 & 1) << 63}.d;

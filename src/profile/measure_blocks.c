@@ -127,5 +127,6 @@ bool blocks_suffice(bench *b, uint64_t within_bytes)
     profile_request r = *b->r;
     bench before = {.r = &r};
     r.budget[TIER_DEVICE] = within_bytes;
-    return within_bytes >= b->r->budget[TIER_DEVICE] || (layer_suffices(b, &before) && head_suffices(b, &before) && embed_finish_suffices(b, &before));
+    return within_bytes >= b->r->budget[TIER_DEVICE] ||
+           (layer_suffices(b, &before) && head_suffices(b, &before) && embed_finish_suffices(b, &before));
 }

@@ -62,8 +62,8 @@ void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *
     u->stream = bytes ? area_take(a, bytes, PATTERN_SMALL) : NULL;
 }
 
-/* Sets, taken in turn, of what a step visits once, so many that a third cache of 260 MiB does not hold them, where they fit: at most six,
- * for a table that is smaller stays there in a step too. */
+/* Sets, taken in turn, of what a step visits once, so many that a third cache of 260 MiB does not hold them, where they fit: at
+ * most six, so that of sets below 47 MiB it holds some. */
 enum { SETS = 6, SETS_BYTES = 280 << 20 };
 
 static int sets_of(uint64_t bytes_each)

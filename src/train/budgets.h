@@ -28,7 +28,8 @@ typedef struct budget_request {
     void (*notice)(void *arg, const char *sentence); /* what a user should know; may be NULL */
     void *arg;
     uint64_t *missing_bytes; /* what does not fit, or what threads need beyond what was asked for, is put there, else 0; may be NULL */
-    char *change; /* BUDGETS_CHANGE_BYTES; options that ask for what is free instead, of the first tier that is refused, else ""; may be NULL */
+    /* BUDGETS_CHANGE_BYTES; options that ask for what is free instead, of the first tier that is refused, else ""; may be NULL */
+    char *change;
 } budget_request;
 
 enum { BUDGETS_WHY_BYTES = 320, BUDGETS_CHANGE_BYTES = 128 };

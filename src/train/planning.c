@@ -82,8 +82,8 @@ int planning_budgets(planning *p, pt_error *e)
     if (failed || (p->from_file && !p->runs))
         return failed;
     if (p->from_file && p->machine.cuda != (p->device != p->host))
-        return pt_fail(e, PT_FAILED, "%s describes a machine with%s a GPU, and this run computes on one with%s: leave --machine out, or choose "
-                       "another --device", p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
+        return pt_fail(e, PT_FAILED, "%s describes a machine with%s a GPU, and this run computes on one with%s: leave --machine out, or "
+                       "choose another --device", p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
     failed = budgets_choose(&r, here, &host_tier, room, e);
     if (!p->from_file || here[TIER_DEVICE] < p->budget[TIER_DEVICE]) /* what limits */
         snprintf(p->room, sizeof p->room, "%s", room);
@@ -131,9 +131,11 @@ static bool moves_anything(const plan *p)
 static int needs_transfers(planning *p, bool *needs, pt_error *e)
 {
     const policy last = p->host_tier ? POLICY_RESIDENT : POLICY_RECOMPUTE;
-    *needs = p->o->plan_file ? moves_anything(&p->result.best.plan) : true;
-    if (p->o->plan_file)
+    if (p->o->plan_file) {
+        *needs = moves_anything(&p->result.best.plan);
         return 0;
+    }
+    *needs = true;
     for (policy k = POLICY_RESIDENT; k <= last && *needs; k++) {
         candidate c = {0};
         int fits = policy_plan(&p->search, k, &c, e);

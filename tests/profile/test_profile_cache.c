@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/rng.h"
+#include "profile/measure_parts.h"
 #include "profile/support.h"
 
 #include <dirent.h>
@@ -45,6 +46,20 @@ static void clocked_open(setup *s, int config, int64_t seq_len)
     setup_open(s, test_configs[config], PT_F32, 4, seq_len);
     counting_table.submit = clocked_submit;
     counting_table.mark = clocked_mark;
+}
+
+/* What was measured there, in a file of its own that requests name from then on. */
+static void write_profile(setup *s, int config, bool transfers, profile_result *p, char path[300])
+{
+    pt_error e = {0};
+    clocked_open(s, config, 16);
+    s->r.transfers = transfers;
+    s->r.host_tier &= transfers;
+    profile_must(s, p);
+    snprintf(path, 300, "%s/p.json", scratch);
+    if (profile_write(path, &s->r, p, &e))
+        fail_msg("%s", e.text);
+    s->r.file = path;
 }
 
 /* ---- files ---- */
@@ -229,6 +244,29 @@ static void blocks_that_had_less_memory_are_measured_anew(void **state)
     setup_close(&s);
 }
 
+/* Of a wide vocabulary the head needs the most memory: budgets in which all else is measured as with much. */
+static void a_head_that_had_less_memory_is_measured_anew(void **state)
+{
+    (void)state;
+    static const char wide[] = "{\"model_type\": \"llama\", \"vocab_size\": 30000, \"hidden_size\": 32, \"num_attention_heads\": 4, "
+                               "\"num_key_value_heads\": 2, \"num_hidden_layers\": 2, \"intermediate_size\": 48, "
+                               "\"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
+    setup s;
+    int head_only = 0;
+    setup_open(&s, wide, PT_F32, 4, 16);
+    for (uint64_t bytes = s.r.budget[TIER_DEVICE]; bytes > 1 << 20; bytes -= 1 << 18) {
+        profile_request small = s.r;
+        bench now = {.r = &s.r}, then = {.r = &small};
+        small.budget[TIER_DEVICE] = bytes;
+        if (!layer_suffices(&now, &then) || !embed_finish_suffices(&now, &then) || head_suffices(&now, &then))
+            continue;
+        assert_false(blocks_suffice(&now, bytes));
+        head_only++;
+    }
+    assert_true(head_only > 0);
+    setup_close(&s);
+}
+
 static void damage(const char *path)
 {
     static uint64_t round;
@@ -364,8 +402,8 @@ static const lie lies[] = {
     {"blocks", "forward_ns", 1e5}, {"blocks", "backward_ns", 1e5}, {"blocks", "forward_ns", 1e-5}, {"blocks", "backward_ns", 0},
     {"blocks", "embed_finish", -1}, {"blocks", "head_ns", 0}, {"blocks", "embed_ns", 0}, {"machine", "task_ns", 0},
     {"machine", "finish", -1}, {"machine", "finish", 0}, {"machine", "update_device", 1e-5}, {"machine", "update_host", 1e5},
-    {"machine", "to_device", -1}, {"machine", "from_device", 1e5}, {"machine", "read", -1}, {"machine", "read", 0}, {"machine", "read", 1e-5},
-    {"machine", "write", 1e5},
+    {"machine", "to_device", -1}, {"machine", "from_device", 1e5}, {"machine", "read", -1}, {"machine", "read", 0},
+    {"machine", "read", 1e-5}, {"machine", "write", 1e5},
 };
 enum { LIES = sizeof lies / sizeof *lies };
 
@@ -417,16 +455,33 @@ static void a_file_that_lies_is_refused_with_the_key(void **state)
     profile_result p, q;
     pt_error e = {0};
     char path[300];
-    clocked_open(&s, 2, 16);
-    profile_must(&s, &p);
-    snprintf(path, sizeof path, "%s/p.json", scratch);
-    s.r.file = path;
+    write_profile(&s, 2, true, &p, path);
     for (int i = 0; i < LIES; i++) {
         assert_int_equal(profile_write(path, &s.r, &p, &e), 0);
         tell_lie(path, &lies[i]);
-        if (profile_get(&s.r, &q, &e) != PT_FAILED || !strstr(e.text, path) || !strstr(e.text, lies[i].key) || !strstr(e.text, "measure again"))
+        if (profile_get(&s.r, &q, &e) != PT_FAILED || !strstr(e.text, path) || !strstr(e.text, lies[i].key) ||
+            !strstr(e.text, "measure again"))
             fail_msg("%s times %g: %s", lies[i].key, lies[i].by, e.text);
         e.text[0] = 0;
+    }
+    setup_close(&s);
+}
+
+/* A disk that is a hundred times as fast as its check is one whose cache took what was written; other costs are not that far off. */
+static void a_disk_may_be_further_from_its_check_than_others(void **state)
+{
+    (void)state;
+    static const lie far[] = {{"machine", "read", 0.01}, {"machine", "write", 0.01}, {"machine", "update_device", 0.01}};
+    setup s;
+    profile_result p, q;
+    pt_error e = {0};
+    char path[300];
+    write_profile(&s, 0, true, &p, path);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(profile_write(path, &s.r, &p, &e), 0);
+        tell_lie(path, &far[i]);
+        if (profile_get(&s.r, &q, &e) != (i < 2 ? 0 : PT_FAILED))
+            fail_msg("%s times %g: %s", far[i].key, far[i].by, e.text);
     }
     setup_close(&s);
 }
@@ -439,12 +494,7 @@ static void a_file_of_a_run_in_memory_serves_there(void **state)
     profile_result p, q;
     pt_error e = {0};
     char path[300];
-    clocked_open(&s, 0, 16);
-    s.r.transfers = s.r.host_tier = false;
-    profile_must(&s, &p);
-    snprintf(path, sizeof path, "%s/p.json", scratch);
-    assert_int_equal(profile_write(path, &s.r, &p, &e), 0);
-    s.r.file = path;
+    write_profile(&s, 0, false, &p, path);
     if (profile_get(&s.r, &q, &e))
         fail_msg("%s", e.text);
     assert_true(q.costs.read.n == 0 && q.costs.update_host.n == 0);
@@ -460,12 +510,7 @@ static void a_file_is_used_or_refused_with_the_reason(void **state)
     profile_result p, q;
     pt_error e = {0};
     char path[300];
-    clocked_open(&s, 0, 16);
-    profile_must(&s, &p);
-    snprintf(path, sizeof path, "%s/p.json", scratch);
-    if (profile_write(path, &s.r, &p, &e))
-        fail_msg("%s", e.text);
-    s.r.file = path;
+    write_profile(&s, 0, true, &p, path);
     if (profile_get(&s.r, &q, &e))
         fail_msg("%s", e.text);
     assert_true(q.cached);
@@ -483,11 +528,8 @@ static void a_file_with_a_check_that_is_far_off_is_refused_with_its_name(void **
     profile_result p, q;
     pt_error e = {0};
     char path[300];
-    clocked_open(&s, 0, 16);
-    profile_must(&s, &p);
-    snprintf(path, sizeof path, "%s/p.json", scratch);
+    write_profile(&s, 0, true, &p, path);
     for (int i = 0; i < CHECKS; i++) {
-        s.r.file = path;
         assert_int_equal(profile_write(path, &s.r, &p, &e), 0);
         slow_down(path, &checks[i], 10);
         e.text[0] = 0;
@@ -505,13 +547,9 @@ static void a_file_with_a_check_that_is_off_a_little_is_used_with_a_notice(void 
     profile_result p, q;
     pt_error e = {0};
     char path[300], said[8192] = "", took[64];
-    clocked_open(&s, 0, 16);
-    profile_must(&s, &p);
-    snprintf(path, sizeof path, "%s/p.json", scratch);
-    assert_int_equal(profile_write(path, &s.r, &p, &e), 0);
+    write_profile(&s, 0, true, &p, path);
     slow_down(path, &checks[0], 1.5);
     snprintf(took, sizeof took, "took %.3g ms then", p.layer.ns / 1.5 * 1e-6);
-    s.r.file = path;
     s.r.notice = keep_notice;
     s.r.arg = said;
     if (profile_get(&s.r, &q, &e) || !strstr(said, checks[0].what) || !strstr(said, took) || !strstr(said, path))
@@ -526,10 +564,7 @@ static void a_file_that_was_measured_in_another_way_is_refused(void **state)
     setup s;
     profile_result p, q;
     char path[300], *text;
-    clocked_open(&s, 0, 16);
-    profile_must(&s, &p);
-    snprintf(path, sizeof path, "%s/p.json", scratch);
-    s.r.file = path;
+    write_profile(&s, 0, true, &p, path);
     for (int part = 0; part < 2; part++) {
         pt_error e = {0};
         assert_int_equal(profile_write(path, &s.r, &p, &e), 0);
@@ -558,12 +593,14 @@ int main(void)
         cmocka_unit_test(what_does_not_agree_is_measured_anew),
         cmocka_unit_test(what_was_measured_within_smaller_budgets_is_measured_anew),
         cmocka_unit_test(blocks_that_had_less_memory_are_measured_anew),
+        cmocka_unit_test(a_head_that_had_less_memory_is_measured_anew),
         cmocka_unit_test(damaged_files_are_measured_anew),
         cmocka_unit_test(without_a_home_nothing_is_kept),
         cmocka_unit_test(processes_do_not_disturb_each_other),
         cmocka_unit_test(a_write_that_is_off_a_little_is_used_without_a_word),
         cmocka_unit_test(what_is_kept_and_lies_is_measured_anew),
         cmocka_unit_test(a_file_that_lies_is_refused_with_the_key),
+        cmocka_unit_test(a_disk_may_be_further_from_its_check_than_others),
         cmocka_unit_test(a_file_of_a_run_in_memory_serves_there),
         cmocka_unit_test(a_file_is_used_or_refused_with_the_reason),
         cmocka_unit_test(a_file_with_a_check_that_is_far_off_is_refused_with_its_name),

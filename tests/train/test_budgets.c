@@ -224,6 +224,8 @@ static void a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram(v
     assert_non_null(strstr(c.e.text, "pt-budgets/not/made lies in RAM: give a --disk-path"));
     assert_string_equal(c.change, "--host-memory 4395630592");
     refused(&c, PT_AUTO, PT_AUTO, UINT64_MAX - 5, "--disk-memory");
+    assert_true(strncmp(c.change, "--disk-memory ", 14) == 0 && strtoull(c.change + 14, NULL, 10) <= mib(9000 - 800));
+    chosen(&c, PT_AUTO, PT_AUTO, strtoull(c.change + 14, NULL, 10));
     add_gpu(&c, mib(81920), mib(80000));
     chosen(&c, PT_AUTO, PT_AUTO, disk);
     assert_true(c.budget[TIER_DEVICE] == mib(80000 - 1280) && c.budget[TIER_HOST] == mib(9000 - 800) - disk);

@@ -120,6 +120,22 @@ static void check_begun(state *s, const model *m, uint64_t seed)
     }
 }
 
+/* What training leaves, in every chunk; the first is in the window at the end. */
+static void scribble(state *s, const model *m)
+{
+    pt_error e = {0};
+    for (int i = m->params_n; i-- > 0;) {
+        const int64_t rows = m->params[i].rows, n = rows * m->params[i].cols;
+        float *v = malloc((size_t)n * sizeof *v);
+        assert_non_null(v);
+        for (int64_t k = 0; k < n; k++)
+            v[k] = 7;
+        for (int kind = 0; kind < STATE_KINDS; kind++)
+            assert_int_equal(state_write(s, (state_kind)kind, i, 0, rows, v, &e), 0);
+        free(v);
+    }
+}
+
 /* Each schedule that the plan has, then loading: after each of them only what was counted is touched. */
 static void run_all(executor *x, const random_case *c, unsigned kinds, random_source *r)
 {
@@ -138,6 +154,9 @@ static void run_all(executor *x, const random_case *c, unsigned kinds, random_so
     state_open(&s, x);
     assert_int_equal(state_init(&s, r->seed, &e), 0);
     check_begun(&s, c->model, r->seed);
+    scribble(&s, c->model);
+    assert_int_equal(state_init(&s, r->seed + 1, &e), 0);
+    check_begun(&s, c->model, r->seed + 1);
     assert_int_equal(state_close(&s, &e), 0);
     assert_int_equal(written_beyond_peak(x), 0);
     assert_int_equal(disk_written, executor_bytes(x, TIER_DISK)); /* and all of that was needed */
@@ -154,7 +173,8 @@ static bool try_case(random_source *r, uint64_t *unused, int *on_disk)
     assert_int_equal(random_case_open(r, &c, &e), 0);
     assert_int_equal(device_cpu_open(&(device_options){.threads = 2}, &d, &e), 0);
     executor_options o = {.device = d, .host = d, .input = c.input, .budget = {1u << 30, 1u << 30, 1u << 30}, .disk_path = scratch,
-                          .disk = &(disk_options){.fault = note_write}, .threads = 2, .schedules = 1u << SCHEDULE_EVAL | 1u << SCHEDULE_STEP};
+                          .disk = &(disk_options){.fault = note_write}, .threads = 2,
+                          .schedules = 1u << SCHEDULE_EVAL | 1u << SCHEDULE_STEP};
     if (c.plan.update != UPDATE_BACKWARD)
         o.schedules |= 1u << SCHEDULE_DRAIN | (c.plan.update == UPDATE_NEXT_FORWARD ? 1u << SCHEDULE_STEP_UPDATE : 0);
     disk_written = 0;
