@@ -59,6 +59,10 @@ enum { SEARCH_SHORTEST = 32 };
 bool search_can_cut(const step_shape *s, int64_t micro_batch); /* 0, which leaves it to the search, always */
 int search_smaller_step(const search_input *in, step_shape *out, pt_error *e);
 
+/* For what does not fit without a disk: bytes of one with which it does, whatever it takes then. 1: found, 0: none, or there is one
+ * already, negative: an error. */
+int search_disk_that_fits(const search_input *in, uint64_t *bytes, pt_error *e);
+
 /* Builds the plan's schedules and prices them: c->packing and c->plan are given, step_ns and bytes are filled.
  * 1: it fits, 0: it does not, negative: an error. */
 int search_price(const search_input *in, candidate *c, pt_error *e);

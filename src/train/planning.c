@@ -217,7 +217,18 @@ static int price_plan(planning *p, pt_error *e)
     return pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit: leave --plan out", p->o->plan_file);
 }
 
-/* `e` says what does not fit: adds the largest step that would. */
+/* `e` says what does not fit: adds the disk with which it would. */
+static int name_disk(planning *p, pt_error *e)
+{
+    uint64_t bytes;
+    size_t used = strlen(e->text);
+    int found = search_disk_that_fits(&p->search, &bytes, e);
+    if (found > 0)
+        snprintf(e->text + used, sizeof e->text - used, ", or --disk-memory %llu", (unsigned long long)bytes);
+    return found < 0 ? found : PT_DOES_NOT_FIT;
+}
+
+/* Adds the largest step that would. */
 static int name_smaller_step(planning *p, pt_error *e)
 {
     step_shape s;
@@ -243,7 +254,9 @@ static int check_fit(planning *p, pt_error *e)
     int failed = search_plan(&in, &r, e);
     memcpy(p->result.least, r.least, sizeof r.least);
     search_result_free(&r);
-    return failed == PT_DOES_NOT_FIT && e ? name_smaller_step(p, e) : failed;
+    if (failed == PT_DOES_NOT_FIT && e && (failed = name_disk(p, e)) == PT_DOES_NOT_FIT)
+        failed = name_smaller_step(p, e);
+    return failed;
 }
 
 int planning_search(const planning *p, search_result *out, pt_error *e) { return search_plan(&p->search, out, e); }

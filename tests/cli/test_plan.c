@@ -361,6 +361,24 @@ static void a_tier_that_a_machine_file_lacks_is_not_free(void **state)
     json_decref(o);
 }
 
+/* The advice is followed to the byte. */
+static void what_fits_with_a_disk_only_names_it(void **state)
+{
+    (void)state;
+    char bytes[32], config[300];
+    snprintf(config, sizeof config, "%s", put_text("config.json", large));
+    const words of = WORDS("--model", config, "--machine", "rtx3090");
+    assert_int_equal(plan_with(of, WORDS("--quiet")), 3);
+    const char *said = text_of(scratch_path("err")), *at = strstr(said, ", or --disk-memory ");
+    if (!at || sscanf(at, ", or --disk-memory %30[0-9]", bytes) != 1)
+        fail_msg("%s", said);
+    if (plan_with(of, WORDS("--disk-memory", bytes)))
+        fail_msg("%s", text_of(scratch_path("err")));
+    bytes[strlen(bytes) - 6] = 0; /* a millionth */
+    assert_int_equal(plan_with(of, WORDS("--disk-memory", bytes)), 3);
+    assert_null(strstr(text_of(scratch_path("err")), ", or --disk-memory "));
+}
+
 static void a_machine_file_that_lies_is_refused_by_its_key(void **state)
 {
     (void)state;
@@ -612,6 +630,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_names_the_largest_step_that_does),
         cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),
         cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),
+        cmocka_unit_test(what_fits_with_a_disk_only_names_it),
         cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
         cmocka_unit_test(a_plan_for_another_model_or_one_byte_too_big_is_refused),
         cmocka_unit_test(a_plan_for_other_heads_is_refused),
