@@ -167,7 +167,7 @@ static void bench_optimizer(void)
     float *acc = random_tensor(PT_F32, n), *m = random_tensor(PT_F32, n), *v = random_tensor(PT_F32, n);
     void *g = random_tensor(PT_BF16, n), *hi = random_tensor(PT_BF16, n), *lo = random_tensor(PT_BF16, n);
     memory_bound("gradient, with its sums", 6.0 * (double)n, (op){OP_GRADIENT_FINISH, .gradient_finish = {
-        PT_BF16, b.inner, b.hidden, acc, NULL, g, take((size_t)(b.inner / 64 + 1) * 8)}});
+        PT_BF16, b.inner, b.hidden, acc, NULL, g, take((size_t)(b.inner / SUMSQ_ROWS + 1) * 8)}});
     memory_bound("gradient, rounded only", 6.0 * (double)n, (op){OP_GRADIENT_FINISH, .gradient_finish = {
         PT_BF16, b.inner, b.hidden, acc, NULL, g, NULL}});
     memory_bound("AdamW", 26.0 * (double)n, (op){OP_ADAMW, .adamw = {
@@ -187,8 +187,24 @@ static void bench_products(void)
     op_matmul weight = {.layout = MATMUL_TN, .type = PT_BF16, .out_type = PT_F32, .accumulate = true, .m = n, .n = k, .k = ROWS, .lda = n,
                         .ldb = k, .ldc = k, .a = y, .b = x, .c = dw};
     compute_bound("product, forward", flop, (op){OP_MATMUL, .matmul = forward});
+    op_matmul biased = forward, logits = forward, one = forward;
+    biased.bias = random_tensor(PT_BF16, n);
+    logits.out_type = PT_F32;
+    logits.c = take((size_t)(ROWS * n) * 4);
+    one.m = 1;
+    compute_bound("product, with a bias", flop, (op){OP_MATMUL, .matmul = biased});
+    compute_bound("product, fp32 sums", flop, (op){OP_MATMUL, .matmul = logits});
+    memory_bound("product of one row", 2.0 * (double)n * (double)k, (op){OP_MATMUL, .matmul = one});
     compute_bound("product, data gradient", flop, (op){OP_MATMUL, .matmul = data});
     compute_bound("product, weight gradient", flop, (op){OP_MATMUL, .matmul = weight});
+    op_matmul stream = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = ROWS, .n = k, .k = n, .lda = n, .ldb = n, .ldc = k,
+                        .a = y, .b = w, .bias = biased.bias, .residual = x, .stream = random_tensor(PT_F32, ROWS * k), .c = x};
+    compute_bound("product, into the stream", flop, (op){OP_MATMUL, .matmul = stream});
+    float *a = random_tensor(PT_F32, ROWS * k), *weights = random_tensor(PT_F32, n * k);
+    op_matmul single = forward;
+    single.type = single.out_type = PT_F32;
+    single.a = a, single.b = weights, single.c = logits.c;
+    compute_bound("product in fp32", flop, (op){OP_MATMUL, .matmul = single});
 }
 
 static void bench_attention(void)
@@ -236,6 +252,7 @@ int main(int argc, char **argv)
     pt_error e = {0};
     bool slow = false;
     void *base;
+    setlinebuf(stdout); /* what was measured stays, if this is ended */
     const char *name = argc > 1 ? argv[1] : "cpu";
     b.hidden = argc > 2 ? atoll(argv[2]) : 4096;
     b.inner = argc > 3 ? atoll(argv[3]) : 11008;

@@ -179,11 +179,14 @@ typedef struct op_cross_entropy {
     const float *logits; const int32_t *targets; float *loss; void *dlogits;
 } op_cross_entropy;
 
-enum { SUMSQ_ROWS = 64 }; /* rows of a tensor that share one partial sum of squares */
+/* Rows of a tensor that share one partial sum of squares, and the lanes of the sum: element i of these rows is added to lane i mod
+ * SUMSQ_LANES, ascending; then lane j + n / 2 to lane j of n, until one is left. Few rows and many lanes, for a GPU is slow where few
+ * threads add long sums. */
+enum { SUMSQ_ROWS = 8, SUMSQ_LANES = 128 };
 
 /* g = round(acc + acc2) (acc2 may be NULL), the one rounding that a gradient gets; sumsq[i] = sum of
- * the squares of the rounded values of rows 64i .. 64i+63, in fp64, in a fixed order. A slice of a
- * tensor starts at a multiple of 64 rows. sumsq may be NULL (a plain rounding). g may be acc (in place, element i of g is written after
+ * the squares of the rounded values of rows 8i .. 8i+7, in fp64, in that order. A slice of a
+ * tensor starts at a multiple of 8 rows. sumsq may be NULL (a plain rounding). g may be acc (in place, element i of g is written after
  * element i of acc was read). */
 typedef struct op_gradient_finish {
     pt_dtype type; int64_t rows, cols; const float *acc, *acc2; void *g; double *sumsq;

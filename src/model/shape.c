@@ -2,11 +2,24 @@
 
 #include <string.h>
 
-enum { UNIT_TOKENS = 2048, LINE = 64, PAGE = 4096 };
+enum { UNIT_TOKENS = 2048, SLICE_ROWS = 64 /* a multiple of SUMSQ_ROWS */, LINE = 64, PAGE = 4096 };
+
+/* Of 50k to 150k words: about 100 to 150 MiB of fp32 logits and 4 Mi weights at a time; on a GPU twice the logits and 16 Mi weights,
+ * or its products would have some 16 tiles for more than 100 multiprocessors, and take no longer than they take to launch. */
+static void cut_head(step_shape *s, const model *m)
+{
+    const model_config *c = &m->config;
+    const int64_t rows = (c->vocab <= 65536 ? 512 : 256) * (s->gpu ? 2 : 1), weights = (s->gpu ? 16 : 4) << 20;
+    const int64_t table = c->vocab > c->max_positions || c->position != POSITION_LEARNED ? c->vocab : c->max_positions;
+    const int64_t whole = (int64_t)align_up((uint64_t)table, SLICE_ROWS);
+    int64_t slice = weights / c->hidden / SLICE_ROWS * SLICE_ROWS;
+    s->head_rows = rows < s->unit_rows ? rows : s->unit_rows;
+    slice = slice < SLICE_ROWS ? SLICE_ROWS : slice;
+    s->slice_rows = slice < whole ? slice : whole;
+}
 
 void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len)
 {
-    const model_config *c = &m->config;
     int64_t unit = UNIT_TOKENS / seq_len;
     unit = unit < 1 ? 1 : unit > batch ? batch : unit;
     while (batch % unit)
@@ -14,13 +27,20 @@ void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch
     *s = (step_shape){.type = type, .batch = batch, .seq_len = seq_len, .unit_seqs = unit};
     s->units_n = batch / unit;
     s->unit_rows = unit * seq_len;
-    int64_t rows = c->vocab <= 65536 ? 512 : 256; /* about 100 to 150 MiB of fp32 logits at 50k to 150k */
-    s->head_rows = rows < s->unit_rows ? rows : s->unit_rows;
-    int64_t slice = (4 << 20) / c->hidden / SUMSQ_ROWS * SUMSQ_ROWS; /* about 4 Mi weights */
-    int64_t table = c->vocab > c->max_positions || c->position != POSITION_LEARNED ? c->vocab : c->max_positions;
-    int64_t whole = (int64_t)align_up((uint64_t)table, SUMSQ_ROWS);
-    slice = slice < SUMSQ_ROWS ? SUMSQ_ROWS : slice;
-    s->slice_rows = slice < whole ? slice : whole;
+    cut_head(s, m);
+}
+
+void step_shape_for_gpu(step_shape *s, const model *m)
+{
+    s->gpu = true;
+    cut_head(s, m);
+}
+
+void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len)
+{
+    step_shape_init(out, m, s->type, batch, seq_len);
+    if (s->gpu)
+        step_shape_for_gpu(out, m);
 }
 
 uint64_t residual_bytes(const model *m, const step_shape *s)

@@ -294,7 +294,7 @@ static void finish_table(queue *q, void *arg, int rows, int turn)
 
 static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve *out, pt_error *e)
 {
-    for (int64_t rows = SUMSQ_ROWS, points = 6; points > 0; rows *= 8, points--) {
+    for (int64_t rows = 8 * SUMSQ_ROWS, points = 6; points > 0; rows *= 8, points--) {
         rows = rows < y->rows ? rows : y->rows;
         samples s = {0};
         int failed = measure_stage(b->compute, finish_table, y, (int)rows, seconds / 4, &s, e);

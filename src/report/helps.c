@@ -114,7 +114,7 @@ static void larger_batch(const explain_input *in, trial *all, int *n)
 {
     const step_shape *s = in->search->shape;
     step_shape doubled;
-    step_shape_init(&doubled, in->search->model, s->type, 2 * s->batch, s->seq_len);
+    step_shape_like(&doubled, s, in->search->model, 2 * s->batch, s->seq_len);
     if (in->search->micro_batch % doubled.unit_seqs)
         return;
     trial *t = add_trial(in, all, n);

@@ -61,7 +61,7 @@ static bool halved(const search_input *in, int n, step_shape *out)
             batch /= 2;
         else if ((seq_len /= 2) < SEARCH_SHORTEST)
             return false;
-    step_shape_init(out, in->model, s->type, batch, seq_len);
+    step_shape_like(out, s, in->model, batch, seq_len);
     return true;
 }
 

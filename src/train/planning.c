@@ -268,6 +268,8 @@ int planning_make(planning *p, pt_error *e)
     int failed = find_machine(p, e);
     if (!failed)
         failed = planning_budgets(p, e);
+    if (!failed && (p->from_file ? p->machine.cuda : p->device != p->host))
+        step_shape_for_gpu(p->shape, p->model);
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .host_tier = p->host_tier, .evaluates = p->evaluates,
                                .micro_batch = o->micro_batch, .threads = machine_threads(o->threads),

@@ -362,6 +362,22 @@ static void a_tier_that_a_machine_file_lacks_is_not_free(void **state)
 }
 
 /* The advice is followed to the byte. */
+static void a_plan_for_a_gpu_is_refused_by_a_cpu(void **state)
+{
+    (void)state;
+    char data[700];
+    pt_error e = {0};
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    assert_int_equal(plan_with(WORDS("--model", fixture("llama"), "--seq-len", "8", "--machine", "rtx3090"), WORDS("--json")), 0);
+    json_t *o = printed();
+    assert_true(json_is_true(json_object_get(json_object_get(json_object_get(o, "plan"), "made_for"), "gpu")));
+    assert_int_equal(file_write_json(scratch_path("gpu.json"), json_object_get(o, "plan"), &e), 0);
+    json_decref(o);
+    int status = run("train", small(), WORDS("--data", data, "--steps", "1", "--device", "cpu", "--out", scratch_path("gpu"), "--plan",
+                                             scratch_path("gpu.json")));
+    check_refusal("a GPU's plan", status, 1, WORDS("gpu.json", "made for a GPU"));
+}
+
 static void what_fits_with_a_disk_only_names_it(void **state)
 {
     (void)state;
@@ -630,6 +646,7 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_names_the_largest_step_that_does),
         cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),
         cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),
+        cmocka_unit_test(a_plan_for_a_gpu_is_refused_by_a_cpu),
         cmocka_unit_test(what_fits_with_a_disk_only_names_it),
         cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
         cmocka_unit_test(a_plan_for_another_model_or_one_byte_too_big_is_refused),

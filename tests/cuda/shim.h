@@ -90,9 +90,14 @@ static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline float __frcp_rn(float a) { return 1.0f / a; }
 static inline float __fsqrt_rn(float a) { return sqrtf(a); }
+static inline float __ll2float_rd(long long x)
+{
+    float f = (float)x;
+    return (double)f > (double)x ? nextafterf(f, -INFINITY) : f;
+}
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline double __dadd_rn(double a, double b) { return a + b; }
-static inline double __dmul_rn(double a, double b) { return a * b; }
+static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 
 #endif

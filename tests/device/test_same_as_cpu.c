@@ -45,7 +45,7 @@ static void gradients_and_their_sums_of_squares(void **state)
 {
     for (int turn = 0; turn < 40; turn++) {
         pt_dtype type = types[turn & 1];
-        int64_t rows = 1 + random_below(400), cols = 1 + random_below(turn & 2 ? 3000 : 40), parts = (rows + 63) / 64;
+        int64_t rows = 1 + random_below(400), cols = 1 + random_below(turn & 2 ? 3000 : 40), parts = (rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS;
         size_t bytes = (size_t)(rows * cols) * dtype_bytes(type), sums = (size_t)parts * sizeof(double);
         float *acc = random_floats(rows * cols, -60, 20), *acc2 = turn & 4 ? random_floats(rows * cols, -60, 20) : NULL;
         op_gradient_finish want = {type, rows, cols, acc, acc2, test_alloc(bytes), test_alloc(sums)}, got = want;

@@ -2,12 +2,11 @@
  * there): every operation is written as the instruction that rounds as IEEE 754 asks, whatever the compiler's
  * options.
  *
- * A sum of squares covers SUMSQ_ROWS rows and has 16 lanes, element i in lane i mod 16, each added up in
- * ascending order. A block takes one sum; its threads read and round a chunk, then 16 of them add the chunk's
- * squares while the others go on to the next chunk:
+ * A sum of squares covers SUMSQ_ROWS rows and has SUMSQ_LANES lanes. A block takes one sum; its threads read and
+ * round a chunk, then half of them add the chunk's squares, with the next chunk on its way already:
  *
- *     threads 0 .. 255    read 0 | read 1           | read 2           | ...
- *     threads 0 .. 15            | add squares of 0 | add squares of 1 | ...
+ *     threads 0 .. 255    read 0, 1 | read 2           | read 3           | ...
+ *     threads 0 .. 127              | add squares of 0 | add squares of 1 | ...
  *
  * A bf16 gradient may be written over the fp32 sums that it is rounded from. Then the squares are summed first,
  * without writing, and the rounding follows in launches that double what they cover, each writing only over
@@ -18,7 +17,7 @@
  */
 #include "device/cuda/primitives.h"
 
-enum { OPTIMIZER_THREADS = 256, CHUNK = OPTIMIZER_THREADS * PACK, SQUARES = 16 };
+enum { OPTIMIZER_THREADS = 256, CHUNK = OPTIMIZER_THREADS * PACK };
 
 /* Packs i of acc + acc2, rounded. */
 template <pt_dtype T> DEVICE pack gradient_load(const op_gradient_finish &o, int64_t i, int64_t end, bool wide)
@@ -31,23 +30,31 @@ template <pt_dtype T> DEVICE pack gradient_load(const op_gradient_finish &o, int
     return g;
 }
 
-/* Lane l: sum += the squares of elements l, l + 16, ... of n. The square of an fp32 number is exact in fp64. Some squares are computed
- * before the first is added, for additions wait for each other. */
+/* Lane l: sum += the squares of elements l, l + SUMSQ_LANES, ... of n. The square of an fp32 number is exact in fp64, so that it may be
+ * fused with the addition. */
 DEVICE double squares_add(double sum, const float *rounded, int64_t n)
 {
-    enum { AHEAD = 8 };
-    int64_t k = threadIdx.x;
-    for (; k + (AHEAD - 1) * SQUARES < n; k += AHEAD * SQUARES) {
-        double square[AHEAD];
-#pragma unroll
-        for (int j = 0; j < AHEAD; j++)
-            square[j] = __dmul_rn((double)rounded[k + j * SQUARES], (double)rounded[k + j * SQUARES]);
-#pragma unroll
-        for (int j = 0; j < AHEAD; j++)
-            sum = __dadd_rn(sum, square[j]);
-    }
-    for (; k < n; k += SQUARES)
-        sum = __dadd_rn(sum, __dmul_rn((double)rounded[k], (double)rounded[k]));
+#pragma unroll 4
+    for (int64_t k = threadIdx.x; k < n; k += SUMSQ_LANES)
+        sum = __fma_rn((double)rounded[k], (double)rounded[k], sum);
+    return sum;
+}
+
+/* The lanes' sums, one for each of the first SUMSQ_LANES threads, to the first thread. */
+DEVICE double lanes_total(double sum)
+{
+    __shared__ double lane[SUMSQ_LANES];
+    if (threadIdx.x < SUMSQ_LANES)
+        lane[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x >= WARP)
+        return 0.0;
+    for (int width = SUMSQ_LANES / 2; width >= WARP; width /= 2)
+        for (int i = threadIdx.x; i < width; i += WARP)
+            lane[i] = __dadd_rn(lane[i], lane[i + width]);
+    sum = lane[threadIdx.x];
+    for (int distance = WARP / 2; distance; distance /= 2)
+        sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, distance));
     return sum;
 }
 
@@ -58,19 +65,19 @@ template <pt_dtype T> __global__ void finish_kernel(op_gradient_finish o, bool s
     end = end < o.rows * o.cols ? end : o.rows * o.cols;
     double sum = 0.0;
     int turn = 0;
+    pack g = gradient_load<T>(o, begin + threadIdx.x * PACK, end, wide);
     for (int64_t chunk = begin; chunk < end; chunk += CHUNK, turn ^= 1) {
         int64_t i = chunk + threadIdx.x * PACK, left = end - chunk;
-        pack g = gradient_load<T>(o, i, end, wide);
         if (store)
             pack_store<T>(o.g, i, end, wide, g);
         for (int j = 0; j < PACK; j++)
             rounded[turn][threadIdx.x * PACK + j] = g.x[j];
+        g = gradient_load<T>(o, i + CHUNK, end, wide);
         __syncthreads();
-        if (threadIdx.x < SQUARES)
+        if (threadIdx.x < SUMSQ_LANES)
             sum = squares_add(sum, rounded[turn], left < CHUNK ? left : (int64_t)CHUNK);
     }
-    for (int distance = SQUARES / 2; distance; distance /= 2)
-        sum = __dadd_rn(sum, __shfl_xor_sync(FULL_WARP, sum, distance));
+    sum = lanes_total(sum);
     if (threadIdx.x == 0 && o.sumsq)
         o.sumsq[blockIdx.x] = sum;
 }

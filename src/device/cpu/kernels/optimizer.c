@@ -4,7 +4,7 @@
 
 /* ---- rounding a gradient ---- */
 
-enum { SQUARES = 16, SQUARE_VECS = SQUARES / VEC_LANES }; /* element i goes to lane i mod 16 */
+enum { SQUARES = SUMSQ_LANES, SQUARE_VECS = SQUARES / VEC_LANES };
 
 /* The same lanes at every width: part[2j] and part[2j + 1] are the halves of vector j. A square of
  * an fp32 number is exact in fp64. */
@@ -50,11 +50,16 @@ static INLINE void finish_two(pt_dtype type, const op_gradient_finish *o, int64_
     squares_add(second_sum, second);
 }
 
-static INLINE double squares_total(const squares *s)
+static INLINE double squares_total(squares s)
 {
-    double lane[SQUARES];
-    memcpy(lane, s->part, sizeof lane);
-    for (int width = SQUARES / 2; width; width /= 2)
+    double lane[VEC_LANES / 2];
+#pragma GCC unroll 8
+    for (int n = SQUARE_VECS; n; n /= 2)
+#pragma GCC unroll 32
+        for (int i = 0; i < n; i++)
+            s.part[i] = s.part[i] + s.part[i + n];
+    memcpy(lane, s.part, sizeof lane);
+    for (int width = VEC_LANES / 4; width; width /= 2)
         for (int i = 0; i < width; i++)
             lane[i] += lane[i + width];
     return lane[0];
@@ -64,17 +69,17 @@ static INLINE double gradient_finish_of(pt_dtype type, op_gradient_finish o, int
 {
     squares s = {0};
     int64_t end = i + n;
-    for (; i + 2 * SQUARES <= end; i += 2 * SQUARES)
-#pragma GCC unroll 4
-        for (int j = 0; j < 2 * SQUARE_VECS; j += 2)
-            finish_two(type, &o, i + j * VEC_LANES, &s.part[2 * (j % SQUARE_VECS)], &s.part[2 * ((j + 1) % SQUARE_VECS)]);
-#pragma GCC unroll 8
-    for (int j = 0; j < 2 * SQUARE_VECS; j++) {
+    for (; i + SQUARES <= end; i += SQUARES)
+#pragma GCC unroll 16
+        for (int j = 0; j < SQUARE_VECS; j += 2)
+            finish_two(type, &o, i + j * VEC_LANES, &s.part[2 * j], &s.part[2 * j + 2]);
+#pragma GCC unroll 32
+    for (int j = 0; j < SQUARE_VECS; j++) {
         int64_t left = end - i - j * VEC_LANES;
         if (left > 0)
-            finish_step(type, &o, i + j * VEC_LANES, left < VEC_LANES ? left : VEC_LANES, &s.part[2 * (j % SQUARE_VECS)]);
+            finish_step(type, &o, i + j * VEC_LANES, left < VEC_LANES ? left : VEC_LANES, &s.part[2 * j]);
     }
-    return squares_total(&s);
+    return squares_total(s);
 }
 
 double KERNEL(gradient_finish_part)(const op_gradient_finish *o, int64_t i, int64_t n)
