@@ -113,9 +113,12 @@ static inline int shielded_open(device *cpu, device **out, pt_error *e)
     return 0;
 }
 
+static bool test_device_noticed;
+
 static inline void test_device_notice(void *arg, const char *sentence)
 {
     (void)arg;
+    test_device_noticed = true;
     fprintf(stderr, "the device says: %s\n", sentence);
 }
 

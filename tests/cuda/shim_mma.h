@@ -1,12 +1,28 @@
 /* shim_mma.h - the tensor cores and shared memory of src/device/cuda/mma.h on the CPU. What each lane holds of a matrix is
- * written down there. Asynchronous copies are done at once, so a missing wait does not show here. */
+ * written down there. Addresses have to be multiples of 16 inside of what the launch asked for. Asynchronous copies are done
+ * at once, so a missing wait does not show here. */
 #ifndef PT_CUDA_SHIM_MMA_H
 #define PT_CUDA_SHIM_MMA_H
 
 #include "shim.h"
 
-/* As much as a block may have on the GPU with the most. */
-#define SHARED_BYTES(name) alignas(128) static unsigned char name[227 << 10]
+#include <cstdio>
+#include <cstdlib>
+
+/* As much as a block may have on the GPU with the most; shim_shared: as much as this launch asked for. */
+static const unsigned char *shim_memory;
+static size_t shim_shared;
+#define SHARED_BYTES(name) alignas(128) static unsigned char name[227 << 10]; shim_memory = name
+
+/* Sixteen bytes of the block's shared memory. */
+DEVICE void shim_check(const void *p)
+{
+    const uintptr_t at = (uintptr_t)p, begin = (uintptr_t)shim_memory;
+    if (at % 16 == 0 && at >= begin && at + 16 <= begin + shim_shared)
+        return;
+    fprintf(stderr, "shared memory: 16 bytes at %lld of %zu\n", (long long)(at - begin), shim_shared);
+    abort();
+}
 
 DEVICE float shim_half(uint32_t pair, int half) { return bf16_value(half ? pair >> 16 : pair & 0xffff); }
 
@@ -33,6 +49,7 @@ DEVICE void mma(float c[4], const uint32_t a[4], const uint32_t b[2])
 
 DEVICE void shim_matrix_load(uint32_t r[4], const uint16_t *row, bool turned)
 {
+    shim_check(row);
     const uint64_t *rows = shim_gather((uint64_t)(uintptr_t)row);
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4 * 2;
     for (int m = 0; m < 4; m++) {
@@ -47,6 +64,9 @@ DEVICE void matrix_load_turned(uint32_t r[4], const uint16_t *row) { shim_matrix
 
 DEVICE void copy_async(uint16_t *to, const uint16_t *from, bool there)
 {
+    shim_check(to);
+    if (there && (uintptr_t)from % 16)
+        abort();
     if (there)
         memcpy(to, from, 16);
     else

@@ -54,6 +54,8 @@ static inline int test_device_open(device **out, pt_error *e)
     int failed = test_device_named(test_device_name(), 1, out, &the_test.host, e);
     if (!failed && !(*out)->info.host_addressable && !(failed = (*out)->table->memory_open(*out, MEMORY_HOST, PINNED_BYTES, &pinned, e)))
         the_test.pinned = pinned;
+    if (!failed && the_test.pinned && test_device_noticed)
+        failed = pt_fail(e, PT_FAILED, "see the notice: tests of ops need host memory that the device reaches");
     return failed;
 }
 

@@ -74,30 +74,44 @@ static void test_prompt_after_a_cache(void **state)
     check((shape){PT_BF16, 1, 120, 250, 4, 2, 64, 90, true, false, 0});
 }
 
-/* q, k and v side by side in one buffer, and their gradients in another. */
-static void test_interleaved_qkv(void **state)
+/* Several sequences in rows of whole 16-byte words, of a GPU's widest tiles too, and with other strides. */
+static void test_several_sequences_in_aligned_rows(void **state)
 {
-    problem p = problem_open((shape){PT_F32, 2, 150, 150, 4, 2, 24, 0, false, false, 0});
+    check((shape){PT_BF16, 2, 70, 70, 4, 2, 256, 40, true, false, 0});
+    check((shape){PT_BF16, 2, 70, 70, 2, 1, 128, 0, false, false, 16});
+    check((shape){PT_BF16, 3, 65, 65, 2, 2, 64, 0, true, false, 8});
+}
+
+/* q, k and v side by side in one buffer, and their gradients in another. */
+static void check_interleaved(pt_dtype type, int64_t len, int64_t dim)
+{
+    problem p = problem_open((shape){type, 2, (int)len, (int)len, 4, 2, (int)dim, 0, false, false, 0});
     op_attention *o = &p.op.forward;
-    int64_t rows = 2 * 150, ld = 8 * 24;
-    float *qkv = test_alloc(sizeof(float) * (size_t)(rows * ld)), *dqkv = test_alloc(sizeof(float) * (size_t)(rows * ld));
-    for (int64_t r = 0; r < rows; r++) {
-        memcpy(qkv + r * ld, (const float *)o->q + r * 96, 96 * sizeof(float));
-        memcpy(qkv + r * ld + 96, (const float *)o->k + r * 48, 48 * sizeof(float));
-        memcpy(qkv + r * ld + 144, (const float *)o->v + r * 48, 48 * sizeof(float));
+    const size_t e = dtype_bytes(type), q = 4 * e * (size_t)dim, kv = q / 2, row = q + 2 * kv, rows = 2 * (size_t)len;
+    char *qkv = test_alloc(rows * row), *dqkv = test_alloc(rows * row);
+    for (size_t r = 0; r < rows; r++) {
+        memcpy(qkv + r * row, (const char *)o->q + r * q, q);
+        memcpy(qkv + r * row + q, (const char *)o->k + r * kv, kv);
+        memcpy(qkv + r * row + q + kv, (const char *)o->v + r * kv, kv);
     }
     compute(&p, 2);
     problem inter = p;
     op_attention *i = &inter.op.forward;
-    i->q = qkv, i->k = qkv + 96, i->v = qkv + 144, i->ldq = i->ldkv = ld;
-    inter.op.dq = dqkv, inter.op.dk = dqkv + 96, inter.op.dv = dqkv + 144;
+    i->q = qkv, i->k = qkv + q, i->v = qkv + q + kv, i->ldq = i->ldkv = 8 * dim;
+    inter.op.dq = dqkv, inter.op.dk = dqkv + q, inter.op.dv = dqkv + q + kv;
     compute(&inter, 2);
-    for (int64_t r = 0; r < rows; r++) {
-        assert_memory_equal(dqkv + r * ld, (float *)p.op.dq + r * 96, 96 * sizeof(float));
-        assert_memory_equal(dqkv + r * ld + 96, (float *)p.op.dk + r * 48, 48 * sizeof(float));
-        assert_memory_equal(dqkv + r * ld + 144, (float *)p.op.dv + r * 48, 48 * sizeof(float));
+    for (size_t r = 0; r < rows; r++) {
+        assert_memory_equal(dqkv + r * row, (char *)p.op.dq + r * q, q);
+        assert_memory_equal(dqkv + r * row + q, (char *)p.op.dk + r * kv, kv);
+        assert_memory_equal(dqkv + r * row + q + kv, (char *)p.op.dv + r * kv, kv);
     }
-    }
+}
+
+static void test_interleaved_qkv(void **state)
+{
+    check_interleaved(PT_F32, 150, 24);
+    check_interleaved(PT_BF16, 70, 64);
+}
 
 static double weighted_output(problem *p)
 {
@@ -228,6 +242,7 @@ int main(void)
         OP_TEST(test_window_and_documents_bound_what_is_seen),
         OP_TEST(test_few_queries_against_many_keys),
         OP_TEST(test_prompt_after_a_cache),
+        OP_TEST(test_several_sequences_in_aligned_rows),
         OP_TEST(test_interleaved_qkv),
         OP_TEST(test_gradients_match_finite_differences),
         OP_TEST(test_bits_do_not_depend_on_the_number_of_threads),

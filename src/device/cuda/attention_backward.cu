@@ -197,7 +197,7 @@ template <int D> __global__ void __launch_bounds__(backward_shape<D>::THREADS) d
     int64_t i0 = (tiles - 1 - blockIdx.x / heads) * S::QUERIES, end = i0 + S::QUERIES < o.q_len ? i0 + S::QUERIES : o.q_len;
     int warp = threadIdx.x / WARP, row = warp / S::ACROSS * 16, dim = warp % S::ACROSS * S::DIMS;
     int64_t i = i0 + threadIdx.x % S::QUERIES; /* the block's first key is the least that any of its queries sees */
-    float start = i < o.q_len ? (float)keys_of(o, seq, i).lo : INFINITY;
+    float start = i < o.q_len ? __ll2float_rd(keys_of(o, seq, i).lo) : INFINITY;
     float dq[S::DIMS / 8][4] = {{0}};
     queries_begin<D>(b, m, seq, head, i0);
     for (int64_t j0 = (int64_t)-block_max(-start) / S::KEYS * S::KEYS; j0 < end; j0 += S::KEYS) {

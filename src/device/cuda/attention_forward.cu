@@ -157,7 +157,7 @@ template <int D> __global__ void __launch_bounds__(forward_shape<D>::THREADS) fo
     int64_t i0 = (tiles - 1 - blockIdx.x / heads) * S::QUERIES;
     int row = threadIdx.x / WARP * 16;
     row_state r = rows_begin(o, seq, i0 + row + threadIdx.x % WARP / 4);
-    float start = (float)(r.lo[0] < r.lo[1] ? r.lo[0] : r.lo[1]); /* exact: positions are below 2^24, but for the mark of no row */
+    float start = __ll2float_rd(r.lo[0] < r.lo[1] ? r.lo[0] : r.lo[1]); /* never above it: from 2^24 on a tile too early, all masked */
     int64_t first = (int64_t)-block_max(-start) / S::KEYS * S::KEYS;
     int64_t end = o.kv_len - o.q_len + (i0 + S::QUERIES < o.q_len ? i0 + S::QUERIES : o.q_len);
     const uint16_t *keys = (const uint16_t *)o.k + key_offset(o, seq, head / (o.heads / o.kv_heads));

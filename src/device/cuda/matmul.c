@@ -160,6 +160,10 @@ static matmul_key key_of(const op_matmul *o, bool few)
                         alignment(o->a, o->lda, o->type), alignment(o->b, o->ldb, o->type), alignment(o->c, o->ldc, o->out_type)};
 }
 
+/* The library does not take the product, or the algorithm for this number of rows. Anything else is a failure, which another run may not
+ * meet: computing in another way then would be other bits. */
+static bool refused(cublasStatus_t s) { return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE; }
+
 static bool splits_k(const cublasLtMatmulAlgo_t *algo)
 {
     int32_t parts = 0;
@@ -167,7 +171,7 @@ static bool splits_k(const cublasLtMatmulAlgo_t *algo)
     size_t written;
     cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written);
     cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme, &written);
-    return parts > 1 || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
+    return (parts != 0 && parts != 1) || scheme != CUBLASLT_REDUCTION_SCHEME_NONE; /* -2: stream-K, whose cuts depend on M */
 }
 
 static cublasStatus_t preference_make(const matmul_key *key, cublasLtMatmulPreferenceOpaque_t *p)
@@ -239,23 +243,30 @@ static cublasStatus_t choose(cuda_matmul *x, const op_matmul *o, choice *out)
     return status;
 }
 
-/* NULL: the table is full; that many kinds of products do not come in one program. */
-static const choice *choice_of(cuda_matmul *x, const op_matmul *o, bool few)
+/* *out NULL: the table is full; that many kinds of products do not come in one program. */
+static int choice_of(cuda_matmul *x, const op_matmul *o, bool few, const choice **out, pt_error *e)
 {
     matmul_key key = key_of(o, few);
-    for (int i = 0; i < x->choices_n; i++)
+    *out = NULL;
+    for (int i = 0; i < x->choices_n && !*out; i++)
         if (!memcmp(&x->choices[i].key, &key, sizeof key))
-            return &x->choices[i];
+            *out = &x->choices[i];
+    if (*out)
+        return 0;
     if (x->choices_n == CHOICES) {
         note_missing(x, o, "the table of algorithms is full");
-        return NULL;
+        return 0;
     }
-    choice *c = &x->choices[x->choices_n++];
+    choice *c = &x->choices[x->choices_n];
     c->key = key;
     cublasStatus_t status = choose(x, o, c);
+    if (status && !refused(status))
+        return blas_fail(e, status, o);
     if (!c->found)
         note_missing(x, o, status ? cublasLtGetStatusString(status) : "no algorithm without split sums");
-    return c;
+    x->choices_n++;
+    *out = c;
+    return 0;
 }
 
 /* ---- launching ---- */
@@ -272,18 +283,16 @@ static cudaError_t take_workspace(cuda_matmul *x, cudaStream_t s)
     return error;
 }
 
-/* The library does not take the algorithm for this number of rows. */
-static bool refused(cublasStatus_t s) { return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE; }
-
 /* One call of the library: no residual, no stream. *found: there is an algorithm, and it was started. */
 static int launch(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, bool *found, pt_error *e)
 {
-    const choice *c = choice_of(x, o, few);
+    const choice *c;
     problem p;
     float one = 1, beta = o->accumulate;
-    *found = c && c->found;
+    int failed = choice_of(x, o, few, &c, e);
+    *found = !failed && c && c->found;
     if (!*found)
-        return 0;
+        return failed;
     cublasStatus_t status = problem_make(o, o->m, &p);
     if (!status)
         status = cublasLtMatmul(x->handle, &p.desc, &one, o->b, &p.a, o->a, &p.b, &beta, o->c, &p.c, o->c, &p.c, &c->algo, x->workspace,

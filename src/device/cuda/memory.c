@@ -24,6 +24,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+static const size_t DRIVER_MOST = (size_t)511 << 30; /* from R580 on: github.com/vllm-project/vllm issue 51080 */
 enum { PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20, BLOCKS = 64, PREFERRED = 1 /* MPOL_PREFERRED of linux/mempolicy.h */ };
 
 /* given: what cudaMalloc or mmap returned, mapped: how much of it. */
@@ -81,7 +82,8 @@ static block forget(struct cuda_memory *m, const void *base)
 
 /* ---- device memory ---- */
 
-static int device_block(size_t bytes, block *b, pt_error *e)
+/* Where it fails, what is left is known anew: who plans for that reads the device's description. */
+static int device_block(cuda_device *d, size_t bytes, block *b, pt_error *e)
 {
     *b = (block){.mapped = bytes + PAGE_BYTES};
     cudaError_t error = cudaMalloc(&b->given, b->mapped);
@@ -89,6 +91,7 @@ static int device_block(size_t bytes, block *b, pt_error *e)
         size_t left = 0, all = 0;
         cudaGetLastError();
         cudaMemGetInfo(&left, &all);
+        d->base.info.memory_free_bytes = left;
         return pt_fail(e, PT_DOES_NOT_FIT, "the GPU has no room for an arena of %zu bytes of device memory: %zu of its %zu are free; end what "
                        "else runs on it (nvidia-smi), or give a smaller --device-memory", bytes, left, all);
     }
@@ -139,8 +142,9 @@ static void say_not_pinned(struct cuda_memory *m, size_t bytes, cudaError_t why)
     if (m->said || !m->options.notice)
         return;
     m->said = true;
-    snprintf(sentence, sizeof sentence, "%zu bytes of RAM cannot be pinned (%s): copies to and from the GPU will be slower; raise the limit "
-             "(ulimit -l unlimited; on WSL, memory= in .wslconfig)", bytes, cudaGetErrorString(why));
+    snprintf(sentence, sizeof sentence, "%zu bytes of RAM cannot be pinned (%s): copies to and from the GPU will be slower; %s", bytes,
+             cudaGetErrorString(why), bytes >= DRIVER_MOST ? "NVIDIA's driver pins less than 512 GiB at once: give a smaller --host-memory"
+             : "raise the limit (ulimit -l unlimited; on WSL, memory= in .wslconfig)");
     m->options.notice(m->options.arg, sentence);
 }
 
@@ -192,7 +196,7 @@ int cuda_memory_open(device *base, memory_kind kind, size_t bytes, void **out, p
         return pt_fail(e, PT_DOES_NOT_FIT, "an arena of %zu bytes of %s memory is more than an address can reach", bytes,
                        kind == MEMORY_DEVICE ? "device" : "host");
     cudaSetDevice(d->ordinal);
-    int failed = kind == MEMORY_DEVICE ? device_block(bytes, &b, e) : host_block(d->memory, d->ordinal, bytes, &b, e);
+    int failed = kind == MEMORY_DEVICE ? device_block(d, bytes, &b, e) : host_block(d->memory, d->ordinal, bytes, &b, e);
     if (failed)
         return failed;
     if (!remember(d->memory, &b)) {

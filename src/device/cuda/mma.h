@@ -114,6 +114,7 @@ template <typename... P, typename... A>
 static int launch_shared(void (*kernel)(P...), int64_t blocks, int threads, int shared, cudaStream_t s, A... args)
 {
 #ifdef PT_CUDA_SHIM
+    shim_shared = (size_t)shared;
     return launch(kernel, blocks, threads, s, args...);
 #else
     if (blocks == 0)

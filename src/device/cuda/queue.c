@@ -6,8 +6,8 @@
  *     stream:     [=op=][==op==] 7 ........................ [=op=]
  *
  * The event of value v is events[v % EVENTS]; the value is reached when the event is complete. Nobody is told: who wants to
- * know asks (cudaEventQuery), from time to time. Before an event is recorded anew its old value has been reached, and
- * `reached` says so, so that the event of a value > reached is always that value's own.
+ * know asks (cudaEventQuery), from time to time. The thread is at most AHEAD values ahead of the stream, so that before an event is
+ * recorded anew its old value has been reached, and `reached` says so: the event of a value > reached is always that value's own.
  *
  * Waiting. For a queue of the same GPU the stream waits, as soon as the other thread has recorded the event; this
  * thread goes on launching. For a queue of the CPU this thread waits, and with it what follows on this stream, but no other
@@ -21,8 +21,8 @@
  * of an event, and every queue reports it.
  *
  * Marks are events with a time. cudaEventElapsedTime gives fp32 milliseconds, so they are measured from an event that is
- * recorded when the queue is idle, at a known time of the clock. They are opened when the first mark comes (a trace
- * was asked for) and resolved by sync.
+ * recorded when the queue is idle, at a known time of the clock, and anew where that is a second ago. They are opened when the first
+ * mark comes (a trace was asked for) and resolved by sync, that of other queues too.
  *
  * What can go wrong: a cycle of waits hangs; so does waiting for a value that is never signaled.
  */
@@ -35,7 +35,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { EVENTS = 512, MARKS = 1024, QUICK_TURNS = 200, NAP_NS = 20000 };
+enum {
+    EVENTS = 64, MARKS = 1024,
+    AHEAD = 32, /* signals; a stream takes about a thousand launches, and who launches more stands still while it holds a lock */
+    QUICK_TURNS = 200, NAP_NS = 20000, FRESH_NS = 1000000000
+};
 
 typedef struct mark { cudaEvent_t event; int64_t *ns; } mark;
 
@@ -131,8 +135,8 @@ static void timeline_await(cuda_queue *q, uint64_t value)
 
 static void run_signal(cuda_queue *q, uint64_t value)
 {
-    if (value > EVENTS)
-        timeline_await(q, value - EVENTS);
+    if (value > AHEAD)
+        timeline_await(q, value - AHEAD);
     pthread_mutex_lock(&q->lock);
     cudaError_t error = cudaEventRecord(q->events[value % EVENTS], q->stream);
     if (error) {
@@ -199,9 +203,8 @@ static int marks_open(cuda_queue *q, pt_error *e)
     return error ? cuda_fail(e, error, "opening a trace") : 0;
 }
 
-/* When the stream is idle is known after waiting for it: marks count from there. Only where none is open, for what was submitted before
- * this is then done, and what comes after it has not begun; nobody else looks at `start` then, so the lock is left to those who wait
- * for this queue. This thread may lose the processor between event and clock: then once more. */
+/* When the stream is idle is known after waiting for it: marks count from there. Only where none is open: nobody else looks at `start`
+ * then, so the lock is left to those who wait for this queue. It takes the stream tens of microseconds, hence seldom. This thread may lose the processor between event and clock: then once more. */
 static cudaError_t anchor(cuda_queue *q)
 {
     enum { TRIES = 4, QUICK_NS = 50000 };
@@ -218,8 +221,7 @@ static cudaError_t anchor(cuda_queue *q)
     return error;
 }
 
-/* Marks that sync has not resolved stay open although they are complete: to anchor between a mark and the next would leave the op
- * between them out. */
+/* A CPU queue that waits for this one resolves marks in the middle of a step. */
 static int run_mark(cuda_queue *q, int64_t *ns, pt_error *e)
 {
     int failed = q->marks ? 0 : marks_open(q, e);
@@ -228,7 +230,7 @@ static int run_mark(cuda_queue *q, int64_t *ns, pt_error *e)
     pthread_mutex_lock(&q->lock);
     bool none = !q->marks_n, full = q->marks_n == MARKS; /* only this thread opens any */
     pthread_mutex_unlock(&q->lock);
-    cudaError_t error = none ? anchor(q) : full ? cudaStreamSynchronize(q->stream) : cudaSuccess;
+    cudaError_t error = none && now_ns() - q->start_ns > FRESH_NS ? anchor(q) : full ? cudaStreamSynchronize(q->stream) : cudaSuccess;
     pthread_mutex_lock(&q->lock);
     if (full)
         resolve_locked(q);
