@@ -42,6 +42,8 @@ def run(args, case):
         measure(args, options, folder / "before.json")
         row = train.train(argparse.Namespace(config=config, batch=int(batch), seq=args.seq, steps=args.steps, device="cpu",
                                              device_memory=memory, protrain=args.protrain), "bf16", name)
+        if not row:
+            sys.exit(1)
         measure(args, options, folder / "after.json")
         plan = next(folder.glob("out-*/plan.json"))
         before, after = (price(args, options, plan, folder / when) for when in ("before.json", "after.json"))

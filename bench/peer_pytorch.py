@@ -45,6 +45,13 @@ def layers_of(model):
     return max((m for m in model.modules() if isinstance(m, torch.nn.ModuleList)), key=len)
 
 
+def pinned_fits(model):
+    """Weights and gradients, which PyTorch pins in powers of two, and the optimizer's moments, beside some room for the rest."""
+    pinned = sum(2 ** (4 * p.numel() - 1).bit_length() for p in model.parameters())
+    moments = sum(8 * p.numel() for p in model.parameters())
+    return 2 * pinned + moments + 2**33 < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def offload(model, device):
     """Shards of one rank: the weights wait on the CPU, a layer's at a time are on the device, in bf16."""
     import torch
@@ -53,7 +60,7 @@ def offload(model, device):
     torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     mesh = torch.distributed.init_device_mesh(device, (1,))
     options = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
-               "offload_policy": CPUOffloadPolicy(pin_memory=device == "cuda")}
+               "offload_policy": CPUOffloadPolicy(pin_memory=device == "cuda" and pinned_fits(model))}
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     for layer in layers_of(model):
         fully_shard(layer, **options)

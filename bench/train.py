@@ -105,29 +105,33 @@ def train(args, dtype, folder):
     out = pathlib.Path(folder, f"out-{dtype}-{len(os.listdir(folder))}")
     command = [args.protrain, "train", "--model", str(model), "--data", str(model / "ids.npy"), "--dtype", dtype,
                "--batch-size", str(args.batch), "--seq-len", str(args.seq), "--steps", str(args.steps + 1000), "--out", str(out),
-               "--json", "--lr", "1e-4", "--device", args.device]
+               "--json", "--lr", "1e-4", "--device", args.device, "--save-dtype", "bf16"]  # room for an export is wanted beforehand
     if args.device_memory:
         command += ["--device-memory", args.device_memory]
     steps = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         while len(steps) <= args.steps and (line := process.stdout.readline()):
             steps.append(json.loads(line))
+            print(f"step {len(steps)}: {steps[-1]['step_s']:.3f} s", file=sys.stderr, flush=True)
         if len(steps) <= args.steps:
-            sys.exit(f"{' '.join(command)}: {process.stderr.read()}")
+            print(f"protrain  {dtype:13} failed with status {process.wait()}", flush=True)
+            return None
         rss = peak_rss(process.pid)
         process.kill()
     seconds = [s["step_s"] for s in steps[1:]]
     peak = json.loads((out / "metrics.jsonl").read_text().splitlines()[args.steps])
     return {"peer": "protrain", "mode": dtype, "tokens_per_s": args.batch * args.seq / statistics.median(seconds),
             "step_s": statistics.median(seconds), "step_s_min": min(seconds), "step_s_max": max(seconds),
-            "model": args.config or "gpt2-124m", "batch": args.batch, "seq": args.seq, "device": args.device,
-            "predicted_step_s": peak.get("predicted_step_s"), "device_peak_bytes": peak["device_peak_bytes"],
+            "model": args.config or "gpt2-124m", "batch": args.batch, "seq": args.seq, "device": args.device, "device_memory": args.device_memory,
+            "losses": [s["loss"] for s in steps], "predicted_step_s": peak.get("predicted_step_s"), "device_peak_bytes": peak["device_peak_bytes"],
             "peak_rss_bytes": rss,
             "arithmetic": json.loads((out / "profile.json").read_text())["blocks"]["made_for"]["arithmetic"]}
 
 
-def peer(args, mode):
-    command = [sys.executable, str(HERE / "peer_pytorch.py"), "--batch", str(args.batch), "--seq", str(args.seq), "--steps",
+def peer(args, mode, batch=None):
+    """One run of the peer; on a GPU with half the sequences where they do not fit, which its row says."""
+    batch = batch or args.batch
+    command = [sys.executable, str(HERE / "peer_pytorch.py"), "--batch", str(batch), "--seq", str(args.seq), "--steps",
                str(args.peer_steps), "--warmup", "2", "--device", args.device, mode]
     if args.config:
         command += ["--config", args.config]
@@ -135,8 +139,9 @@ def peer(args, mode):
         command += ["--device-memory", str(bytes_of(args.device_memory))]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        print(f"pytorch   {mode:13} failed with status {done.returncode}", flush=True)
-        return None
+        print(f"pytorch   {mode:13} failed with status {done.returncode} at {batch} sequences", flush=True)
+        smaller = args.device == "cuda" and batch > args.batch // 4 and batch > 1
+        return peer(args, mode, batch // 2) if smaller else None
     return json.loads(done.stdout)
 
 
@@ -193,7 +198,7 @@ def main():
     parser.add_argument("--protrain", default=str(HERE.parent / "build" / "protrain"))
     parser.add_argument("--out", help="append the results here, as JSON lines")
     args = parser.parse_args()
-    results = {}
+    results, failed = {}, False
     peak = None
     if args.peak:
         row = peer(args, "matmul-bf16")
@@ -208,6 +213,7 @@ def main():
             runs = [lambda d=d: train(args, d, folder) for d in args.dtypes] + [lambda m=m: peer(args, m) for m in args.modes]
             for run in runs:
                 row = run()
+                failed |= row is None
                 if row:
                     results.setdefault((row["peer"], row["mode"]), []).append(row)
                     report(args, row, peak)
@@ -220,7 +226,8 @@ def main():
             ours = speed.get(("protrain", "bf16" if mode.endswith("bf16") else "fp32"))
             if ours:
                 print(f"protrain beside {name} {mode}: {ours / value:.2f} times")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
