@@ -54,6 +54,7 @@ void streamed_open(streamed *s, int layers, int hidden, int64_t batch, int64_t s
     memset(s, 0, sizeof *s);
     s->model = gpt_model(layers, hidden);
     step_shape_init(&s->shape, s->model, PT_BF16, batch, seq_len);
+    step_shape_for_gpu(&s->shape, s->model);
     must(pack(s->model, &s->shape, INT64_C(2) * 13 * hidden * hidden, &s->packing, &e), &e); /* a layer has 12 h^2 weights */
     must(plan_alloc(&s->plan, s->packing.chunks_n, layers, &e), &e);
     s->plan.chunk_bytes = s->packing.chunk_bytes;

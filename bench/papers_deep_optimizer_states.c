@@ -216,6 +216,7 @@ static void dos_rate_rows(const char *label, int layers, int hidden, const rate_
     costs c;
     pt_error e = {0};
     step_shape_init(&shape, m, PT_BF16, 1, 2048);
+    step_shape_for_gpu(&shape, m);
     must(costs_analytic(&x, m, &shape, &c, &e), &e);
     const costs theirs = dos_costs(&c);
     for (int i = 0; i < n; i++) {

@@ -156,7 +156,7 @@ static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
     int64_t batch = BATCH_TOKENS / seq_len;
     batch = batch < 1 ? 1 : (uint64_t)batch > windows ? (int64_t)windows : batch;
     step_shape_init(&v->shape, v->model, v->o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, batch, seq_len);
-    if (v->device != v->host)
+    if (device_is_gpu(v->device))
         step_shape_for_gpu(&v->shape, v->model);
     int failed = choose_plan(v, e);
     executor_options x = {.device = v->device, .host = v->host, .schedules = 1u << SCHEDULE_EVAL, .disk_path = v->disk_path,

@@ -206,7 +206,7 @@ static int encode_prompt(pt_generator *g, const char *text, size_t bytes, pt_err
 static int check_memory(const pt_generator *g, int64_t context, pt_error *e)
 {
     char need[32], have[32], weights[32];
-    uint64_t bytes = inference_bytes(g->model, g->type, &g->device->info, context);
+    uint64_t bytes = inference_bytes(g->model, g->type, g->device, context);
     if (bytes <= g->budget)
         return 0;
     return pt_fail(e, PT_DOES_NOT_FIT,

@@ -89,7 +89,7 @@ static uint64_t mail_bytes(const model *m)
     return 2 * INFERENCE_ROWS * sizeof(int32_t) + (uint64_t)m->config.vocab * sizeof(float);
 }
 
-uint64_t inference_bytes(const model *m, pt_dtype type, const device_info *on, int64_t context)
+uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int64_t context)
 {
     step_shape s = shape_of(m, type, INFERENCE_ROWS);
     layer_layout layer;
@@ -97,8 +97,8 @@ uint64_t inference_bytes(const model *m, pt_dtype type, const device_info *on, i
     uint64_t rope_at;
     layer_layout_init(&layer, m, &s, SAVE_INPUT);
     layout_init(&l, m, &s, &layer);
-    uint64_t later = cache_layout(m, type, context, &rope_at), loading = load_bytes(m, type, on->threads);
-    if (!on->host_addressable) /* the rest lies in RAM */
+    uint64_t later = cache_layout(m, type, context, &rope_at), loading = load_bytes(m, type, d->info.threads);
+    if (device_is_gpu(d)) /* the rest lies in RAM */
         return l.bytes + later;
     return l.bytes + mail_bytes(m) + (later > loading ? later : loading);
 }

@@ -25,7 +25,7 @@ int inference_open(const model *m, device *d, pt_dtype type, int threads, infere
 void inference_close(inference *x);
 
 /* Memory for a context of so many tokens, that of loading included. */
-uint64_t inference_bytes(const model *m, pt_dtype type, const device_info *on, int64_t context);
+uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int64_t context);
 
 /* Weights from a Hugging Face folder, by all threads; st NULL: random ones from `seed`. `progress` (may be NULL) is
  * called from the caller's thread with bytes of weights. */

@@ -2,37 +2,51 @@
 
 #include <string.h>
 
-enum { UNIT_TOKENS = 2048, SLICE_ROWS = 64 /* a multiple of SUMSQ_ROWS */, LINE = 64, PAGE = 4096 };
+enum { UNIT_TOKENS = 2048, SLICE_ROWS = 64, LINE = 64, PAGE = 4096 };
 
-/* Of 50k to 150k words: about 100 to 150 MiB of fp32 logits and 4 Mi weights at a time; on a GPU twice the logits and 16 Mi weights,
- * or its products would have some 16 tiles for more than 100 multiprocessors, and take no longer than they take to launch. */
+_Static_assert(SLICE_ROWS % SUMSQ_ROWS == 0, "partial sums of squares do not cross slices");
+
+enum { CPU_LOGITS = 512, CPU_WEIGHTS = 4 << 20, GPU_LOGITS = 2048, GPU_WEIGHTS = 16 << 20, GPU_UNIT = 16 << 20, GPU_UNIT_MOST = 8192 };
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
+
+/* A GPU has 100 to 150 multiprocessors, each of which takes 128 x 256 results of a product at a time: units of about 16 Mi values of a
+ * block's input give each of them several, where the model is not very large. */
+static void cut_units(step_shape *s, const model *m)
+{
+    const int64_t tokens = !s->gpu ? UNIT_TOKENS : at_most(at_least(GPU_UNIT / m->config.hidden, UNIT_TOKENS), GPU_UNIT_MOST);
+    int64_t unit = at_most(at_least(tokens / s->seq_len, 1), s->batch);
+    while (s->batch % unit)
+        unit--;
+    s->unit_seqs = unit;
+    s->units_n = s->batch / unit;
+    s->unit_rows = unit * s->seq_len;
+}
+
+/* Of 50k to 150k words some 100 to 150 MiB of fp32 logits and 4 Mi weights at a time; on a GPU up to 1 GiB of logits and 16 Mi
+ * weights, for its products would else have fewer tiles than there are multiprocessors, and take no longer than they take to launch. */
 static void cut_head(step_shape *s, const model *m)
 {
     const model_config *c = &m->config;
-    const int64_t rows = (c->vocab <= 65536 ? 512 : 256) * (s->gpu ? 2 : 1), weights = (s->gpu ? 16 : 4) << 20;
-    const int64_t table = c->vocab > c->max_positions || c->position != POSITION_LEARNED ? c->vocab : c->max_positions;
-    const int64_t whole = (int64_t)align_up((uint64_t)table, SLICE_ROWS);
-    int64_t slice = weights / c->hidden / SLICE_ROWS * SLICE_ROWS;
-    s->head_rows = rows < s->unit_rows ? rows : s->unit_rows;
-    slice = slice < SLICE_ROWS ? SLICE_ROWS : slice;
-    s->slice_rows = slice < whole ? slice : whole;
+    const int64_t few_words = s->gpu ? 131072 : 65536, rows = (s->gpu ? GPU_LOGITS : CPU_LOGITS) / (c->vocab <= few_words ? 1 : 2);
+    const int64_t table = c->position == POSITION_LEARNED ? at_least(c->vocab, c->max_positions) : c->vocab;
+    const int64_t slice = (s->gpu ? GPU_WEIGHTS : CPU_WEIGHTS) / c->hidden / SLICE_ROWS * SLICE_ROWS;
+    s->head_rows = at_most(rows, s->unit_rows);
+    s->slice_rows = at_most(at_least(slice, SLICE_ROWS), (int64_t)align_up((uint64_t)table, SLICE_ROWS));
 }
 
 void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len)
 {
-    int64_t unit = UNIT_TOKENS / seq_len;
-    unit = unit < 1 ? 1 : unit > batch ? batch : unit;
-    while (batch % unit)
-        unit--;
-    *s = (step_shape){.type = type, .batch = batch, .seq_len = seq_len, .unit_seqs = unit};
-    s->units_n = batch / unit;
-    s->unit_rows = unit * seq_len;
+    *s = (step_shape){.type = type, .batch = batch, .seq_len = seq_len};
+    cut_units(s, m);
     cut_head(s, m);
 }
 
 void step_shape_for_gpu(step_shape *s, const model *m)
 {
     s->gpu = true;
+    cut_units(s, m);
     cut_head(s, m);
 }
 

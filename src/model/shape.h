@@ -23,7 +23,7 @@ typedef struct step_shape {
     int64_t unit_seqs, units_n, unit_rows;
     int64_t head_rows;      /* rows of logits at a time in the loss head */
     int64_t slice_rows;     /* rows of the vocabulary that are one matmul of the head: where it may be cut */
-    bool gpu;               /* these two are a GPU's */
+    bool gpu;               /* units, and these two, are a GPU's */
 } step_shape;
 
 /* Bytes of one unit's residual stream in fp32, from which in bf16 runs the inputs of the blocks are rounded: (R, C), and 0 in
@@ -34,9 +34,9 @@ uint64_t residual_bytes(const model *m, const step_shape *s);
  * hold what a step changes; measured in docs/numerics.md). */
 pt_dtype param_type(const param *p, pt_dtype type);
 
-/* unit_seqs = clamp(2048 / seq_len, 1, batch), lowered to a divisor of the batch. */
+/* unit_seqs = clamp(2048 / seq_len, 1, batch), lowered to a divisor of the batch: a CPU's sizes. */
 void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len);
-/* Larger parts of the head, for small ones leave a GPU idle. */
+/* Larger units and larger parts of the head, for small ones leave a GPU idle. */
 void step_shape_for_gpu(step_shape *s, const model *m);
 /* Of the same type and for the same kind of device. */
 void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len);

@@ -31,7 +31,7 @@ typedef struct plan_target {
     int64_t parameters, layers, seq_len, batch;
     int64_t hidden, heads, kv_heads, ffn, vocab; /* 0 where the file does not say */
     pt_dtype type;
-    bool gpu; /* false where the file does not say */
+    int gpu; /* 1 or 0; -1 where the file does not say */
 } plan_target;
 
 enum { PLAN_MAX_CHUNKS = 1 << 20, PLAN_MAX_SLOTS = 4096, PLAN_MIN_CHUNK_BYTES = 8 << 10 };

@@ -43,7 +43,7 @@ typedef struct shares { double layer, head, other; } shares; /* seconds, of each
 /* Seconds that a block takes, about: of few rows it is its weights, read forward and back, and the sums of their gradients. */
 static double seconds_of(bench *b, int block, double flops, double flops_per_ns)
 {
-    const double bytes_per_ns = b->r->device->info.host_addressable ? 10 : 300; /* as of a slow machine */
+    const double bytes_per_ns = device_is_gpu(b->r->device) ? 300 : 10; /* as of a slow machine */
     const double weights = (double)accumulator_elements(b->r->model, block);
     return fmax(3 * flops / flops_per_ns, weights * (2 * (double)dtype_bytes(b->r->shape->type) + 8) / bytes_per_ns) * 1e-9;
 }

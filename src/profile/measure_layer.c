@@ -242,9 +242,6 @@ static int attention_of(bench *b, const layer_bench *y, attention_ns *ran, doubl
     return y->shape.seq_len < b->r->shape->seq_len ? measure_attention(b, y->block, &y->shape, seconds, ran, e) : 0;
 }
 
-/* It loads a kernel, and the library chooses it, when it is first run; and what few rows take there says little of many. */
-static bool on_gpu(const bench *b) { return !b->r->device->info.host_addressable; }
-
 /* `few` has been run; as many rows as time and memory allow. */
 static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double seconds, layer_result *out, pt_error *e)
 {
@@ -257,8 +254,10 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     step_shape s = shape_cut(full, rows);
     for (; s.unit_rows > few_rows && row_s * (double)s.unit_rows > seconds; s = shape_cut(full, rows))
         rows /= 2;
+    /* A GPU loads a kernel, and its library chooses it, when it is first run; and what few rows take there says little of many. */
+    const bool warm = device_is_gpu(b->r->device) || row_s * (double)s.unit_rows * 4 < seconds;
     if (!failed)
-        failed = run(y, b, rows, on_gpu(b) || row_s * (double)s.unit_rows * 4 < seconds, 1, seconds, e);
+        failed = run(y, b, rows, warm, 1, seconds, e);
     bool shorter = !failed && y->shape.seq_len < full->seq_len;
     if (!failed)
         failed = attention_of(b, y, &many_ran, seconds / 8, e);

@@ -100,8 +100,8 @@ static bool shrink(links *x)
 static void choose_sizes(links *x)
 {
     const profile_request *r = x->b->r;
-    const bool gpu = !r->device->info.host_addressable; /* its product has to take longer than it takes to launch */
-    const int64_t rows = r->shape->unit_rows < 256 || gpu ? r->shape->unit_rows : 256, elements = rates_elements(r->model);
+    const bool gpu = device_is_gpu(r->device); /* its product has to take longer than it takes to launch */
+    const int64_t most = gpu ? 2048 : 256, rows = r->shape->unit_rows < most ? r->shape->unit_rows : most, elements = rates_elements(r->model);
     const int64_t k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024, sets = elements / (k * k);
     x->most = links_bytes(r->model);
     while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)

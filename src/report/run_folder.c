@@ -185,7 +185,7 @@ static void divide_memory(run_folder *r, const char *folder)
     if (!r->planned || !is_sane(&r->plan) || !find(r, folder, "config.json", NULL, path) || model_open(path, NULL, NULL, &m, &e))
         return;
     step_shape_init(&shape, m, t->type, t->batch, t->seq_len);
-    if (t->gpu)
+    if (t->gpu > 0)
         step_shape_for_gpu(&shape, m);
     const schedule_input in = {m, &shape, &k, &r->plan, true, r->predicted_bytes[TIER_HOST] > 0};
     if (!pack(m, &shape, r->plan.chunk_bytes, &k, &e)) {

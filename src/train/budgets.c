@@ -28,7 +28,7 @@ typedef struct findings {
 
 static int find(const budget_request *r, findings *f, pt_error *e)
 {
-    *f = (findings){.gpu = r->device && !r->device->info.host_addressable};
+    *f = (findings){.gpu = r->device && device_is_gpu(r->device)};
     int failed = 0;
     if (r->machine)
         f->m = *r->machine;

@@ -78,7 +78,7 @@ static int check_free(const executor *x, pt_error *e)
     const device *d = x->o.device;
     char need[32], have[32];
     machine m;
-    uint64_t arenas = x->bytes[TIER_HOST] + x->mailbox_bytes + (d->info.host_addressable ? x->bytes[TIER_DEVICE] : 0);
+    uint64_t arenas = x->bytes[TIER_HOST] + x->mailbox_bytes + (device_is_gpu(d) ? 0 : x->bytes[TIER_DEVICE]);
     if (x->bytes[TIER_DISK] && disk_is_memory(x->o.disk_path))
         arenas += x->bytes[TIER_DISK];
     int failed = machine_probe(&m, e);
@@ -94,7 +94,7 @@ static int open_memory(executor *x, pt_error *e)
 {
     device *d = x->o.device;
     int64_t tokens = tokens_of(x);
-    if (!d->info.host_addressable && !x->o.input.host_tier)
+    if (device_is_gpu(d) && !x->o.input.host_tier)
         return pt_fail(e, PT_USAGE, "%s has memory of its own, and without a host tier the disk would have to reach it: give a --host-memory",
                        d->info.name);
     x->loss_at = align_up((uint64_t)tokens * 4 * sizeof(int32_t), 64);

@@ -19,6 +19,14 @@ static void say(const pt_train_options *o, const char *fmt, ...)
         o->notice(o->arg, sentence);
 }
 
+static int check_micro_batch(const pt_train_options *o, const step_shape *s, pt_error *e)
+{
+    if (search_can_cut(s, o->micro_batch))
+        return 0;
+    return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld and be a multiple of %lld, the sequences that are "
+                   "computed together", (long long)o->micro_batch, (long long)o->batch_size, (long long)s->unit_seqs);
+}
+
 int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error *e)
 {
     const model_config *c = &m->config;
@@ -30,13 +38,7 @@ int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error 
     if (o->seq_len > c->max_positions)
         say(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len, (long long)c->max_positions);
     step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
-    int64_t micro = o->micro_batch;
-    if (!search_can_cut(s, micro))
-        return pt_fail(e, PT_USAGE,
-                       "--micro-batch %lld: it must divide the batch of %lld and be a multiple of %lld, the sequences that are "
-                       "computed together",
-                       (long long)micro, (long long)o->batch_size, (long long)s->unit_seqs);
-    return 0;
+    return check_micro_batch(o, s, e);
 }
 
 int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
@@ -217,13 +219,22 @@ static int price_plan(planning *p, pt_error *e)
     return pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit: leave --plan out", p->o->plan_file);
 }
 
-/* `e` says what does not fit: adds the disk with which it would. */
+static bool is_there(const planning *p, uint64_t disk_bytes)
+{
+    uint64_t has = 0;
+    if (p->from_file && !p->runs)
+        return true;
+    return !disk_is_memory(p->disk_path) && !disk_free_bytes(p->disk_path, &has, NULL) && has >= disk_bytes &&
+           has - disk_bytes >= MACHINE_DISK_MARGIN;
+}
+
+/* `e` says what does not fit: adds the disk with which it would, where there may be one. */
 static int name_disk(planning *p, pt_error *e)
 {
     uint64_t bytes;
     size_t used = strlen(e->text);
     int found = search_disk_that_fits(&p->search, &bytes, e);
-    if (found > 0)
+    if (found > 0 && is_there(p, bytes))
         snprintf(e->text + used, sizeof e->text - used, ", or --disk-memory %llu", (unsigned long long)bytes);
     return found < 0 ? found : PT_DOES_NOT_FIT;
 }
@@ -268,8 +279,10 @@ int planning_make(planning *p, pt_error *e)
     int failed = find_machine(p, e);
     if (!failed)
         failed = planning_budgets(p, e);
-    if (!failed && (p->from_file ? p->machine.cuda : p->device != p->host))
+    if (!failed && (p->from_file ? p->machine.cuda : device_is_gpu(p->device))) {
         step_shape_for_gpu(p->shape, p->model);
+        failed = check_micro_batch(o, p->shape, e);
+    }
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .host_tier = p->host_tier, .evaluates = p->evaluates,
                                .micro_batch = o->micro_batch, .threads = machine_threads(o->threads),

@@ -45,7 +45,7 @@ static int make(pt_profile *p, bool fresh, pt_error *e)
         failed = planning_shape(&p->o, p->model, &p->shape, e);
     if (!failed)
         failed = planning_open_device(&p->planning, &p->o, e);
-    if (!failed && p->planning.device != p->planning.host)
+    if (!failed && device_is_gpu(p->planning.device))
         step_shape_for_gpu(&p->shape, p->model);
     return failed ? failed : measure(p, fresh, e);
 }

@@ -361,7 +361,6 @@ static void a_tier_that_a_machine_file_lacks_is_not_free(void **state)
     json_decref(o);
 }
 
-/* The advice is followed to the byte. */
 static void a_plan_for_a_gpu_is_refused_by_a_cpu(void **state)
 {
     (void)state;
@@ -378,6 +377,7 @@ static void a_plan_for_a_gpu_is_refused_by_a_cpu(void **state)
     check_refusal("a GPU's plan", status, 1, WORDS("gpu.json", "made for a GPU"));
 }
 
+/* The advice is followed to the byte. */
 static void what_fits_with_a_disk_only_names_it(void **state)
 {
     (void)state;
@@ -393,6 +393,23 @@ static void what_fits_with_a_disk_only_names_it(void **state)
     bytes[strlen(bytes) - 6] = 0; /* a millionth */
     assert_int_equal(plan_with(of, WORDS("--disk-memory", bytes)), 3);
     assert_null(strstr(text_of(scratch_path("err")), ", or --disk-memory "));
+}
+
+/* On this machine the disk has to be there. */
+static void a_run_without_a_disk_is_told_of_one_only_where_there_is_one(void **state)
+{
+    (void)state;
+    char least[32], bytes[32];
+    json_int_t missing;
+    const words of = WORDS("--model", fixture("gpt2"), "--seq-len", "8", "--disk-path", scratch, "--json");
+    snprintf(least, sizeof least, "%s", refused(of, WORDS("--device-memory", "64KiB"), &missing));
+    assert_int_equal(plan_with(of, WORDS("--device-memory", least, "--disk-memory", "0")), 3);
+    const char *said = text_of(scratch_path("out")), *at = strstr(said, ", or --disk-memory ");
+    if (!at != disk_is_memory(scratch))
+        fail_msg("%s", said);
+    if (at && (sscanf(at, ", or --disk-memory %30[0-9]", bytes) != 1 ||
+               plan_with(of, WORDS("--device-memory", least, "--disk-memory", bytes))))
+        fail_msg("%s", text_of(scratch_path("err")));
 }
 
 static void a_machine_file_that_lies_is_refused_by_its_key(void **state)
@@ -648,6 +665,7 @@ int main(void)
         cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),
         cmocka_unit_test(a_plan_for_a_gpu_is_refused_by_a_cpu),
         cmocka_unit_test(what_fits_with_a_disk_only_names_it),
+        cmocka_unit_test(a_run_without_a_disk_is_told_of_one_only_where_there_is_one),
         cmocka_unit_test(a_machine_file_that_lies_is_refused_by_its_key),
         cmocka_unit_test(a_plan_for_another_model_or_one_byte_too_big_is_refused),
         cmocka_unit_test(a_plan_for_other_heads_is_refused),

@@ -1,4 +1,4 @@
-/* How the loss head is cut, on CPUs and on GPUs. */
+/* How a step and the loss head are cut, on CPUs and on GPUs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,14 +24,15 @@ static model *model_of(int64_t vocab, int64_t hidden)
     return m;
 }
 
-static void slices_and_rows_follow_from_the_model_and_the_kind_of_device(void **state)
+static void units_and_parts_follow_from_the_model_and_the_kind_of_device(void **state)
 {
     (void)state;
-    static const struct { int64_t vocab, hidden, rows[2], slice[2]; } want[] = {
-        {50257, 768, {512, 1024}, {5440, 21824}},
-        {128256, 2048, {256, 512}, {2048, 8192}},
-        {300, 32, {512, 1024}, {320, 320}},
-        {151936, 16384, {256, 512}, {256, 1024}},
+    static const struct { int64_t vocab, hidden, unit[2], rows[2], slice[2]; } want[] = {
+        {50257, 768, {2048, 8192}, {512, 2048}, {5440, 21824}},
+        {128256, 2048, {2048, 8192}, {256, 2048}, {2048, 8192}},
+        {32000, 4096, {2048, 4096}, {512, 2048}, {1024, 4096}},
+        {300, 32, {2048, 8192}, {512, 2048}, {320, 320}},
+        {151936, 16384, {2048, 2048}, {256, 1024}, {256, 1024}},
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         model *m = model_of(want[i].vocab, want[i].hidden);
@@ -40,19 +41,20 @@ static void slices_and_rows_follow_from_the_model_and_the_kind_of_device(void **
             step_shape_init(&s[gpu], m, PT_BF16, 8, 1024);
             if (gpu)
                 step_shape_for_gpu(&s[gpu], m);
+            assert_int_equal(s[gpu].unit_rows, want[i].unit[gpu]);
+            assert_int_equal(s[gpu].units_n * s[gpu].unit_rows, 8 * 1024);
             assert_int_equal(s[gpu].head_rows, want[i].rows[gpu]);
             assert_int_equal(s[gpu].slice_rows, want[i].slice[gpu]);
             assert_int_equal(s[gpu].slice_rows % SUMSQ_ROWS, 0);
             step_shape_like(&like, &s[gpu], m, 2, 256);
             assert_true(like.gpu == gpu && like.slice_rows == s[gpu].slice_rows && like.head_rows <= like.unit_rows && like.batch == 2);
         }
-        assert_int_equal(s[0].unit_rows, s[1].unit_rows);
         model_close(m);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slices_and_rows_follow_from_the_model_and_the_kind_of_device)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(units_and_parts_follow_from_the_model_and_the_kind_of_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,13 @@ DEVICE key_range keys_of(const op_attention &o, int64_t seq, int64_t i)
     return r;
 }
 
+/* A key's place in a tile that begins at j0: -1 before it, `keys` behind it. So that scores are compared with small numbers. */
+DEVICE int place_in_tile(int64_t j, int64_t j0, int keys)
+{
+    int64_t place = j - j0;
+    return place < -1 ? -1 : place > keys ? keys : (int)place;
+}
+
 /* Element offsets of row 0 of a head. */
 DEVICE int64_t query_offset(const op_attention &o, int64_t seq, int64_t head, int64_t ld) { return seq * o.q_len * ld + head * o.dim; }
 DEVICE int64_t key_offset(const op_attention &o, int64_t seq, int64_t kv_head)

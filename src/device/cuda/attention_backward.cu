@@ -103,6 +103,7 @@ template <int D> DEVICE void terms_of(const op_attention &o, backward_memory<D> 
         key_range seen = {0, -1};
         if (i0 + i < o.q_len)
             seen = keys_of(o, seq, i0 + i);
+        int low = place_in_tile(seen.lo, j0, S::KEYS), high = place_in_tile(seen.hi, j0, S::KEYS);
         float lse = m.lse[i], delta = m.delta[i];
 #pragma unroll
         for (int n = 0; n < S::COLUMNS / 8; n++) {
@@ -110,8 +111,7 @@ template <int D> DEVICE void terms_of(const op_attention &o, backward_memory<D> 
             float x[2], y[2];
 #pragma unroll
             for (int c = 0; c < 2; c++) {
-                int64_t j = j0 + at + c;
-                x[c] = j >= seen.lo && j <= seen.hi ? exp2f(p[n][2 * h + c] * scale - lse) : 0.0f;
+                x[c] = at + c >= low && at + c <= high ? exp2f(p[n][2 * h + c] * scale - lse) : 0.0f;
                 y[c] = x[c] * (dp[n][2 * h + c] - delta);
             }
             *(uint32_t *)(m.p + i * S::LDP + at) = bf16_pair(x[0], x[1]);

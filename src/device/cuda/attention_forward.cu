@@ -79,16 +79,17 @@ DEVICE float quad_sum(float x)
  * multiplied by. */
 template <int KEYS> DEVICE void softmax_step(float scores[KEYS / 8][4], row_state *r, int64_t j0, float scale, float shrink[2])
 {
-    int64_t column = j0 + threadIdx.x % 4 * 2;
+    int column = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
+        int low = place_in_tile(r->lo[h], j0, KEYS), high = place_in_tile(r->hi[h], j0, KEYS);
         float most = r->most[h], sum = 0;
 #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
             for (int c = 2 * h; c < 2 * h + 2; c++) {
-                int64_t j = column + n * 8 + c % 2;
-                scores[n][c] = j >= r->lo[h] && j <= r->hi[h] ? scores[n][c] * scale : -INFINITY;
+                int j = column + n * 8 + c % 2;
+                scores[n][c] = j >= low && j <= high ? scores[n][c] * scale : -INFINITY;
                 most = fmaxf(most, scores[n][c]);
             }
         most = quad_max(most);

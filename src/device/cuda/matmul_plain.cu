@@ -2,7 +2,7 @@
  * And what follows a product and the library's epilogue cannot do (matmul.c says when). */
 #include "device/cuda/primitives.h"
 
-enum { SIDE = 16, SIDE_THREADS = SIDE * SIDE, FINISH_THREADS = 256, FINISH_ROWS = 16 };
+enum { SIDE = 16, SIDE_THREADS = SIDE * SIDE, FINISH_THREADS = 256 };
 
 /* One element of c from its sum over K. */
 template <pt_dtype T, pt_dtype OUT> DEVICE void finish(const op_matmul &o, int64_t row, int64_t col, float sum)
@@ -55,18 +55,40 @@ int cuda_matmul_plain(const op_matmul *o, cudaStream_t s)
     return o->out_type == PT_F32 ? plain_launch<PT_BF16, PT_F32>(o, s) : plain_launch<PT_BF16, PT_BF16>(o, s);
 }
 
-/* A block has FINISH_THREADS columns of FINISH_ROWS rows. */
-template <pt_dtype T, pt_dtype OUT> __global__ void finish_kernel(op_matmul o, const float *sum, int64_t across)
+DEVICE void pack_add(pack *to, const pack &x)
 {
-    int64_t row = blockIdx.x / across * FINISH_ROWS, col = blockIdx.x % across * FINISH_THREADS + threadIdx.x;
-    for (int64_t end = row + FINISH_ROWS < o.m ? row + FINISH_ROWS : o.m; row < end && col < o.n; row++)
-        finish<T, OUT>(o, row, col, sum[row * o.n + col]);
+    for (int j = 0; j < PACK; j++)
+        to->x[j] += x.x[j];
 }
 
-template <pt_dtype T, pt_dtype OUT> static int finish_launch(const op_matmul *o, const float *sum, cudaStream_t s)
+/* As finish() for a pack of a row: a thread has one, `across` of them are a row. */
+template <pt_dtype T, pt_dtype OUT> __global__ void finish_kernel(op_matmul o, const float *sums, int64_t across, bool wide)
 {
-    int64_t across = blocks_of(o->n, FINISH_THREADS);
-    return launch(finish_kernel<T, OUT>, blocks_of(o->m, FINISH_ROWS) * across, FINISH_THREADS, s, *o, sum, across);
+    int64_t i = (int64_t)blockIdx.x * FINISH_THREADS + threadIdx.x, row = i / across, col = i % across * PACK, at = row * o.ldc;
+    if (row >= o.m)
+        return;
+    pack sum = pack_load<PT_F32>(sums + row * o.n, col, o.n, wide);
+    if (o.bias)
+        pack_add(&sum, pack_load<T>(o.bias, col, o.n, wide));
+    if (o.stream) {
+        pack stream = pack_load<PT_F32>(o.stream + at, col, o.n, wide);
+        pack_add(&stream, sum);
+        pack_store<PT_F32>(o.stream + at, col, o.n, wide, stream);
+        sum = o.residual ? sum : stream;
+    }
+    if (o.residual)
+        pack_add(&sum, pack_load<T>(element_at<T>(o.residual, at), col, o.n, wide));
+    if (o.accumulate)
+        pack_add(&sum, pack_load<OUT>(element_at<OUT>((const void *)o.c, at), col, o.n, wide));
+    pack_store<OUT>(element_at<OUT>(o.c, at), col, o.n, wide, sum);
+}
+
+template <pt_dtype T, pt_dtype OUT> static int finish_launch(const op_matmul *o, const float *sums, cudaStream_t s)
+{
+    int64_t across = blocks_of(o->n, PACK);
+    bool wide = is_wide(PT_F32, sums, o->n) && is_wide(T, o->bias, 0) && is_wide(PT_F32, o->stream, o->ldc) &&
+                is_wide(T, o->residual, o->ldc) && is_wide(OUT, o->c, o->ldc);
+    return launch(finish_kernel<T, OUT>, blocks_of(o->m * across, FINISH_THREADS), FINISH_THREADS, s, *o, sums, across, wide);
 }
 
 int cuda_matmul_finish(const op_matmul *o, const float *sum, cudaStream_t s)
