@@ -49,7 +49,9 @@ def pinned_fits(model):
     """Weights and gradients, which PyTorch pins in powers of two, and the optimizer's moments, beside some room for the rest."""
     pinned = sum(2 ** (4 * p.numel() - 1).bit_length() for p in model.parameters())
     moments = sum(8 * p.numel() for p in model.parameters())
-    return 2 * pinned + moments + 2**33 < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with open("/proc/meminfo") as lines:
+        free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable")) * 1024
+    return 2 * pinned + moments + 2**33 < free
 
 
 def offload(model, device):
@@ -203,7 +205,13 @@ def main():
     if unknown or args.steps < 1 or args.batch < 1 or args.seq < 1:
         parser.error(f"modes are {', '.join(MODES)}; steps, batch and seq are at least 1")
     if args.only:
-        print(json.dumps(measure(args, args.only)), flush=True)
+        try:
+            print(json.dumps(measure(args, args.only)), flush=True)
+        except RuntimeError as e:
+            if type(e).__name__ != "OutOfMemoryError":
+                raise
+            print(e, file=sys.stderr)
+            return 3
         return 0
     return max(run_in_own_process(mode) for mode in args.modes or MODES[:3])
 

@@ -128,8 +128,11 @@ def train(args, dtype, folder):
             "arithmetic": json.loads((out / "profile.json").read_text())["blocks"]["made_for"]["arithmetic"]}
 
 
+OUT_OF_MEMORY = 3  # peer_pytorch.py's status
+
+
 def peer(args, mode, batch=None):
-    """One run of the peer; on a GPU with half the sequences where they do not fit, which its row says."""
+    """One run of the peer; on a GPU with half the sequences where they do not fit, which its mode then says."""
     batch = batch or args.batch
     command = [sys.executable, str(HERE / "peer_pytorch.py"), "--batch", str(batch), "--seq", str(args.seq), "--steps",
                str(args.peer_steps), "--warmup", "2", "--device", args.device, mode]
@@ -140,9 +143,12 @@ def peer(args, mode, batch=None):
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         print(f"pytorch   {mode:13} failed with status {done.returncode} at {batch} sequences", flush=True)
-        smaller = args.device == "cuda" and batch > args.batch // 4 and batch > 1
+        smaller = done.returncode == OUT_OF_MEMORY and batch > args.batch // 4 and batch > 1
         return peer(args, mode, batch // 2) if smaller else None
-    return json.loads(done.stdout)
+    row = json.loads(done.stdout)
+    if batch != args.batch:
+        row["mode"] += f" x{batch}"
+    return row
 
 
 def report(args, row, peak):
@@ -175,7 +181,7 @@ def report_ceilings(args):
 
 def report_parts(args, results, ceilings):
     for (name, mode), rows in results.items():
-        dtype = "bf16" if mode.endswith("bf16") else "fp32"
+        dtype = "bf16" if "bf16" in mode else "fp32"
         if dtype in ceilings[0]:
             ours = statistics.median(row["model_flop_per_s"] for row in rows)
             print(f"{name} {mode}: {100 * ours / statistics.median(c[dtype] for c in ceilings):.0f}% of oneDNN's rate")
@@ -203,6 +209,7 @@ def main():
     if args.peak:
         row = peer(args, "matmul-bf16")
         peak = row and row["flop_per_s"]
+        failed = row is None
         if row:
             report(args, row, None)
     ceilings = []
@@ -223,7 +230,7 @@ def main():
     speed = {key: statistics.median(r["tokens_per_s"] for r in rows) for key, rows in results.items()}
     for (name, mode), value in speed.items():
         if name != "protrain":
-            ours = speed.get(("protrain", "bf16" if mode.endswith("bf16") else "fp32"))
+            ours = speed.get(("protrain", "bf16" if "bf16" in mode else "fp32"))
             if ours:
                 print(f"protrain beside {name} {mode}: {ours / value:.2f} times")
     return 1 if failed else 0

@@ -84,7 +84,7 @@ static inline void random_shape(random_source *r, const model *m, step_shape *s)
     s->units_n = batch / s->unit_seqs;
     s->unit_rows = s->unit_seqs * seq_len;
     s->head_rows = s->unit_rows < 16 ? s->unit_rows : 16;
-    s->slice_rows = SUMSQ_ROWS * random_from(r, 1, 12);
+    s->slice_rows = SUMSQ_ROWS * random_from(r, 1, 96);
 }
 
 static inline int random_packing(random_source *r, const model *m, const step_shape *s, packing *k, pt_error *e)

@@ -6,8 +6,11 @@
  *     stream:     [=op=][==op==] 7 ........................ [=op=]
  *
  * The event of value v is events[v % EVENTS]; the value is reached when the event is complete. Nobody is told: who wants to
- * know asks (cudaEventQuery), from time to time. The thread is at most AHEAD values ahead of the stream, so that before an event is
- * recorded anew its old value has been reached, and `reached` says so: the event of a value > reached is always that value's own.
+ * know asks (cudaEventQuery), from time to time. Before an event is recorded anew its old value has been reached, and
+ * `reached` says so, so that the event of a value > reached is always that value's own.
+ *
+ * A stream takes about a thousand launches; who launches more stands still, with whatever lock is held. So the thread keeps to some
+ * 500 ops, most of which are one launch: every PACE_OPS ops it records an event and waits for the one PACES before.
  *
  * Waiting. For a queue of the same GPU the stream waits, as soon as the other thread has recorded the event; this
  * thread goes on launching. For a queue of the CPU this thread waits, and with it what follows on this stream, but no other
@@ -35,11 +38,8 @@
 #include <string.h>
 #include <time.h>
 
-enum {
-    EVENTS = 64, MARKS = 1024,
-    AHEAD = 32, /* signals; a stream takes about a thousand launches, and who launches more stands still while it holds a lock */
-    QUICK_TURNS = 200, NAP_NS = 20000, FRESH_NS = 1000000000
-};
+enum { EVENTS = 512, MARKS = 1024, QUICK_TURNS = 200, NAP_NS = 20000, FRESH_NS = 1000000000 };
+enum { PACES = 4, PACE_OPS = 128 }; /* an event every so many ops; at most PACES * PACE_OPS are ahead of the stream */
 
 typedef struct mark { cudaEvent_t event; int64_t *ns; } mark;
 
@@ -54,6 +54,8 @@ typedef struct cuda_queue {
     uint64_t failed_from;           /* UINT64_MAX: nothing has failed */
     pt_error error;
     cudaEvent_t events[EVENTS];
+    cudaEvent_t paces[PACES];
+    uint64_t ops;                   /* launched */
     cudaEvent_t start;              /* what the marks are measured from, and when that was */
     int64_t start_ns;
     mark *marks;                    /* MARKS of them, NULL until the first */
@@ -135,8 +137,8 @@ static void timeline_await(cuda_queue *q, uint64_t value)
 
 static void run_signal(cuda_queue *q, uint64_t value)
 {
-    if (value > AHEAD)
-        timeline_await(q, value - AHEAD);
+    if (value > EVENTS)
+        timeline_await(q, value - EVENTS);
     pthread_mutex_lock(&q->lock);
     cudaError_t error = cudaEventRecord(q->events[value % EVENTS], q->stream);
     if (error) {
@@ -272,10 +274,22 @@ static cudaError_t launch_copy_rows(const op_copy_rows *o, cudaStream_t s)
     return cudaMemcpy2DAsync(o->dst, o->lddst, o->src, o->ldsrc, o->bytes, (size_t)o->rows, cudaMemcpyDefault, s);
 }
 
+/* An event that has not been recorded yet is complete. */
+static cudaError_t keep_pace(cuda_queue *q)
+{
+    if (++q->ops % PACE_OPS)
+        return cudaSuccess;
+    cudaEvent_t pace = q->paces[q->ops / PACE_OPS % PACES];
+    cudaError_t error = cudaEventSynchronize(pace);
+    return error ? error : cudaEventRecord(pace, q->stream);
+}
+
 static int op_launch(cuda_queue *q, const op *o, pt_error *e)
 {
     cudaStream_t s = q->stream;
-    int error;
+    int error = keep_pace(q);
+    if (error)
+        return cuda_fail(e, (cudaError_t)error, "computing");
     switch (o->kind) {
     case OP_COPY: error = cudaMemcpyAsync(o->copy.dst, o->copy.src, o->copy.bytes, cudaMemcpyDefault, s); break;
     case OP_COPY_ROWS: error = launch_copy_rows(&o->copy_rows, s); break;
@@ -344,6 +358,9 @@ static void events_close(cuda_queue *q)
     for (int i = 0; i < EVENTS; i++)
         if (q->events[i])
             cudaEventDestroy(q->events[i]);
+    for (int i = 0; i < PACES; i++)
+        if (q->paces[i])
+            cudaEventDestroy(q->paces[i]);
     for (int i = 0; q->marks && i < MARKS; i++)
         if (q->marks[i].event)
             cudaEventDestroy(q->marks[i].event);
@@ -367,6 +384,8 @@ int cuda_queue_open(device *d, const char *name, int threads, queue **out, pt_er
     cudaError_t error = cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking);
     for (int i = 0; i < EVENTS && !error; i++)
         error = cudaEventCreateWithFlags(&q->events[i], cudaEventDisableTiming);
+    for (int i = 0; i < PACES && !error; i++)
+        error = cudaEventCreateWithFlags(&q->paces[i], cudaEventDisableTiming | cudaEventBlockingSync);
     int failed = error ? cuda_fail(e, error, "opening a queue") : ring_open(name, record_run, q, &q->ring, e);
     if (failed) {
         cuda_queue_close(&q->base);

@@ -5,6 +5,7 @@
 /* ---- rounding a gradient ---- */
 
 enum { SQUARES = SUMSQ_LANES, SQUARE_VECS = SQUARES / VEC_LANES };
+_Static_assert(SQUARES % (2 * VEC_LANES) == 0, "two vectors at a time");
 
 /* The same lanes at every width: part[2j] and part[2j + 1] are the halves of vector j. A square of
  * an fp32 number is exact in fp64. */
