@@ -85,6 +85,7 @@ static inline void random_shape(random_source *r, const model *m, step_shape *s)
     s->unit_rows = s->unit_seqs * seq_len;
     s->head_rows = s->unit_rows < 16 ? s->unit_rows : 16;
     s->slice_rows = SUMSQ_ROWS * random_from(r, 1, 96);
+    s->gpu = random_one_in(r, 2); /* whose head has odd words apart */
 }
 
 static inline int random_packing(random_source *r, const model *m, const step_shape *s, packing *k, pt_error *e)

@@ -1,6 +1,7 @@
 /* head.c - final norm, logits, loss and their gradients, head_rows tokens at a time, so that the logits of a batch
  * never exist together. Within such rows the vocabulary is visited in slices, in order: the sum of the data
- * gradient over the vocabulary is taken slice by slice in fp32, however the table is packed into chunks. */
+ * gradient over the vocabulary is taken slice by slice in fp32, however the table is packed into chunks. A slice is one product, but for
+ * the last on a GPU (odd_words). */
 #include "block/block.h"
 
 typedef struct head {
@@ -15,34 +16,54 @@ typedef struct head {
     int64_t ld, ldd;     /* stride of the logits, and of their gradient, which lies on them */
 } head;
 
-static int64_t slice_rows(const head *h, int i)
+/* Words start .. start + n of the vocabulary, which are one product. */
+typedef struct span { int64_t start, n; const void *weights; } span;
+
+enum { EVEN = 64 };
+
+/* Words of a span of their own: on a GPU those that make the number of words odd, for where K is no multiple of 8 a product is slow
+ * there, whatever the stride. */
+static int64_t odd_words(const head *h)
 {
-    int64_t left = h->config->vocab - i * h->shape->slice_rows;
-    return left < h->shape->slice_rows ? left : h->shape->slice_rows;
+    const int64_t last = h->config->vocab - (h->w->slices_n - 1) * h->shape->slice_rows;
+    return h->shape->gpu && last > EVEN ? last % EVEN : 0;
+}
+
+static int spans_n(const head *h) { return h->w->slices_n + (odd_words(h) > 0); }
+
+static span span_of(const head *h, int i)
+{
+    const int64_t slice = h->shape->slice_rows, even = h->config->vocab - odd_words(h);
+    const int last = h->w->slices_n - 1;
+    const size_t row_bytes = (size_t)h->config->hidden * dtype_bytes(h->type);
+    if (i > last)
+        return (span){even, odd_words(h), (const char *)h->w->slices[last] + (size_t)(even - last * slice) * row_bytes};
+    return (span){i * slice, i < last ? slice : even - last * slice, h->w->slices[i]};
 }
 
 static void logits(const head *h)
 {
-    for (int i = 0; i < h->w->slices_n; i++)
+    for (int i = 0; i < spans_n(h); i++) {
+        const span s = span_of(h, i);
         queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
-            .layout = MATMUL_NT, .type = h->type, .out_type = PT_F32, .m = h->rows, .n = slice_rows(h, i), .k = h->config->hidden,
-            .lda = h->config->hidden, .ldb = h->config->hidden, .ldc = h->ld, .a = h->normed, .b = h->w->slices[i],
-            .c = h->logits + i * h->shape->slice_rows}});
+            .layout = MATMUL_NT, .type = h->type, .out_type = PT_F32, .m = h->rows, .n = s.n, .k = h->config->hidden,
+            .lda = h->config->hidden, .ldb = h->config->hidden, .ldc = h->ld, .a = h->normed, .b = s.weights, .c = h->logits + s.start}});
+    }
 }
 
 static void gradients(const head *h, float *table, bool first)
 {
     int64_t hidden = h->config->hidden;
-    for (int i = 0; i < h->w->slices_n; i++) {
-        int64_t start = i * h->shape->slice_rows, n = slice_rows(h, i);
-        const char *d = (const char *)h->logits + (size_t)start * dtype_bytes(h->type);
+    for (int i = 0; i < spans_n(h); i++) {
+        const span s = span_of(h, i);
+        const char *d = (const char *)h->logits + (size_t)s.start * dtype_bytes(h->type);
         if (table)
             queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
-                .layout = MATMUL_TN, .type = h->type, .out_type = PT_F32, .accumulate = !first || h->row0 > 0, .m = n, .n = hidden,
-                .k = h->rows, .lda = h->ldd, .ldb = hidden, .ldc = hidden, .a = d, .b = h->normed, .c = table + start * hidden}});
+                .layout = MATMUL_TN, .type = h->type, .out_type = PT_F32, .accumulate = !first || h->row0 > 0, .m = s.n, .n = hidden,
+                .k = h->rows, .lda = h->ldd, .ldb = hidden, .ldc = hidden, .a = d, .b = h->normed, .c = table + s.start * hidden}});
         queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
-            .layout = MATMUL_NN, .type = h->type, .out_type = PT_F32, .accumulate = i > 0, .m = h->rows, .n = hidden, .k = n,
-            .lda = h->ldd, .ldb = hidden, .ldc = hidden, .a = d, .b = h->w->slices[i], .c = h->dn32}});
+            .layout = MATMUL_NN, .type = h->type, .out_type = PT_F32, .accumulate = i > 0, .m = h->rows, .n = hidden, .k = s.n,
+            .lda = h->ldd, .ldb = hidden, .ldc = hidden, .a = d, .b = s.weights, .c = h->dn32}});
     }
     queue_submit(h->c->queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
         .type = h->type, .rows = h->rows, .cols = hidden, .acc = h->dn32, .g = h->dn}});

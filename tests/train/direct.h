@@ -25,6 +25,8 @@ static inline void direct_open(direct *d, const fixture *f, pt_dtype type, save_
     memset(d, 0, sizeof *d);
     d->f = f;
     step_shape_init(&d->shape, f->model, type, (int64_t)fixture_setting(f, "batch_size"), (int64_t)fixture_setting(f, "seq_len"));
+    if (strcmp(test_device_name(), "cpu"))
+        step_shape_for_gpu(&d->shape, f->model);
     must(pack(f->model, &d->shape, 1 << 20, &d->packing, &e), &e);
     must(plan_alloc(&d->plan, d->packing.chunks_n, (int)f->model->config.layers, &e), &e);
     d->plan.chunk_bytes = 1 << 20;

@@ -82,11 +82,19 @@ static inline double fixture_of_step(const fixture *f, const char *key, int step
     return json_number_value(value);
 }
 
+/* Whole runs are a CPU's, whatever is there, unless the tests were asked for on a GPU. */
+static inline const char *run_device(void)
+{
+    const char *name = getenv("PROTRAIN_TEST_DEVICE");
+    return name && strncmp(name, "cuda", 4) == 0 ? name : "cpu";
+}
+
 /* The options of the run that the reference made; `out` must live as long. */
 static inline void fixture_options(const fixture *f, const char *const *tokens, const char *out, pt_train_options *o)
 {
     const char *schedule = json_string_value(json_object_get(json_object_get(f->json, "settings"), "lr_schedule"));
     pt_train_defaults(o);
+    o->device = run_device();
     o->model = f->folder;
     o->data = tokens;
     o->data_n = 1;

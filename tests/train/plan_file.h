@@ -25,6 +25,8 @@ static inline void write_random_plan(random_source *random, const model *m, cons
     packing k;
     plan p;
     step_shape_init(&shape, m, c->type, c->batch, c->seq_len);
+    if (strcmp(run_device(), "cpu"))
+        step_shape_for_gpu(&shape, m);
     for (bool good = false; !good;) {
         must(random_packing(random, m, &shape, &k, &e), &e);
         must(random_plan(random, m, &shape, &k, c->clipping, c->host_tier, &p, &e), &e);

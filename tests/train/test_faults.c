@@ -44,6 +44,8 @@ static int open_all(void **state)
     snprintf(plan_path, sizeof plan_path, "%s/plan.json", scratch);
     must(model_open(model_folder, NULL, NULL, &m, &e), &e);
     step_shape_init(&shape, m, PT_BF16, 4, 32);
+    if (strcmp(run_device(), "cpu"))
+        step_shape_for_gpu(&shape, m);
     for (bool good = false; !good;) {
         must(pack(m, &shape, 64 << 10, &k, &e), &e);
         must(random_plan(&the_random, m, &shape, &k, true, false, &p, &e), &e);
