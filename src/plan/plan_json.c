@@ -91,16 +91,14 @@ static int read_target(const json_source *s, plan_target *t, pt_error *e)
         failed = json_get_int(&in, "batch", JSON_REQUIRED, 1, INT32_MAX, &t->batch, e);
     if (!failed)
         failed = get_name(&in, "dtype", type_names, TYPES, &type, e);
-    bool gpu = true, cpu = false; /* both stay where there is no such key */
+    bool gpu = false;
     if (!failed)
         failed = json_get_bool(&in, "gpu", JSON_OPTIONAL, &gpu, e);
-    if (!failed)
-        failed = json_get_bool(&in, "gpu", JSON_OPTIONAL, &cpu, e);
     if (failed)
         return failed;
     strcpy(t->model_type, name);
     t->type = types[type].type;
-    t->gpu = gpu == cpu ? gpu : -1;
+    t->gpu = json_is_boolean(json_object_get(in.object, "gpu")) ? gpu : -1;
     return 0;
 }
 

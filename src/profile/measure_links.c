@@ -101,8 +101,9 @@ static void choose_sizes(links *x)
 {
     const profile_request *r = x->b->r;
     const bool gpu = device_is_gpu(r->device); /* its product has to take longer than it takes to launch */
-    const int64_t most = gpu ? 2048 : 256, rows = r->shape->unit_rows < most ? r->shape->unit_rows : most, elements = rates_elements(r->model);
-    const int64_t k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024, sets = elements / (k * k);
+    const int64_t most = gpu ? 2048 : 256, rows = r->shape->unit_rows < most ? r->shape->unit_rows : most;
+    const int64_t elements = rates_elements(r->model), k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024;
+    const int64_t sets = elements / (k * k);
     x->most = links_bytes(r->model);
     while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)
         x->most /= 4;

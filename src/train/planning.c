@@ -19,14 +19,6 @@ static void say(const pt_train_options *o, const char *fmt, ...)
         o->notice(o->arg, sentence);
 }
 
-static int check_micro_batch(const pt_train_options *o, const step_shape *s, pt_error *e)
-{
-    if (search_can_cut(s, o->micro_batch))
-        return 0;
-    return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld and be a multiple of %lld, the sequences that are "
-                   "computed together", (long long)o->micro_batch, (long long)o->batch_size, (long long)s->unit_seqs);
-}
-
 int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error *e)
 {
     const model_config *c = &m->config;
@@ -38,7 +30,7 @@ int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error 
     if (o->seq_len > c->max_positions)
         say(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len, (long long)c->max_positions);
     step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
-    return check_micro_batch(o, s, e);
+    return 0;
 }
 
 int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
@@ -272,6 +264,14 @@ static int check_fit(planning *p, pt_error *e)
 
 int planning_search(const planning *p, search_result *out, pt_error *e) { return search_plan(&p->search, out, e); }
 
+static int check_micro_batch(const pt_train_options *o, const step_shape *s, pt_error *e)
+{
+    if (search_can_cut(s, o->micro_batch))
+        return 0;
+    return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld and be a multiple of %lld, the sequences that are "
+                   "computed together", (long long)o->micro_batch, (long long)o->batch_size, (long long)s->unit_seqs);
+}
+
 int planning_make(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
@@ -279,10 +279,10 @@ int planning_make(planning *p, pt_error *e)
     int failed = find_machine(p, e);
     if (!failed)
         failed = planning_budgets(p, e);
-    if (!failed && (p->from_file ? p->machine.cuda : device_is_gpu(p->device))) {
+    if (!failed && (p->from_file ? p->machine.cuda : device_is_gpu(p->device)))
         step_shape_for_gpu(p->shape, p->model);
+    if (!failed)
         failed = check_micro_batch(o, p->shape, e);
-    }
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .host_tier = p->host_tier, .evaluates = p->evaluates,
                                .micro_batch = o->micro_batch, .threads = machine_threads(o->threads),
