@@ -63,7 +63,8 @@ typedef struct pt_train_options {
     int64_t steps;                     /* 0: by epochs */
     double epochs;                     /* default 1 */
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
-    int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned */
+    int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned, else it divides the batch and is a multiple of the unit: */
+                                       /* 2048 / seq_len sequences, at least 1, on a GPU of 2048 to 8192 tokens */
     bool shuffle;
     pt_precision precision;
     double lr;                         /* 0: 5e-5, or 3e-4 from random weights */
@@ -83,7 +84,7 @@ typedef struct pt_train_options {
     pt_save_type save_type;
     bool trace;                        /* trace.json of the last step, written by pt_trainer_save and pt_trainer_finish */
     void (*notice)(void *arg, const char *sentence);  /* what a user should know; may be NULL */
-    /* stage ("tokenizing", "loading", "saving"), done of total; may be NULL */
+    /* stage ("tokenizing", "measuring ...", "evaluating", "saving"), done of total; may be NULL */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total);
     void *arg;
 } pt_train_options;
