@@ -18,7 +18,7 @@
  *
  * Whatever else the machine has to do can take turns with a collection: `flock FILE COMMAND` waits for the end of a plan's visit
  * or of a profile, and the next begins some seconds after COMMAND has ended. Better not: a group that builds of several minutes took
- * turns with was off by 21% (95th percentile), alone by 5 to 8.
+ * turns with was off by 4 to 25%.
  *
  * `show` prints, for each case in FILE, the median and 95th percentile of the error and of the noise: as predicted, and with the times
  * that each kind of work took in the step itself, which leaves the simulation's own error. And the rank correlation of predicted
