@@ -19,7 +19,7 @@ typedef struct planning {
     /* given */
     const pt_train_options *o;
     const model *model;
-    step_shape *shape;               /* its head is cut for a GPU, where there is one */
+    step_shape *shape;               /* a CPU's; cut for a GPU where the plan is for one */
     device *device, *host;           /* this machine's; NULL where nothing is measured on it */
     char disk_path[FILE_PATH_BYTES]; /* folder of the disk tier */
     bool evaluates;

@@ -206,7 +206,8 @@ static int marks_open(cuda_queue *q, pt_error *e)
 }
 
 /* When the stream is idle is known after waiting for it: marks count from there. Only where none is open: nobody else looks at `start`
- * then, so the lock is left to those who wait for this queue. It takes the stream tens of microseconds, hence seldom. This thread may lose the processor between event and clock: then once more. */
+ * then, so the lock is left to those who wait for this queue. It takes the stream tens of microseconds, hence seldom. This thread may
+ * lose the processor between event and clock: then once more. */
 static cudaError_t anchor(cuda_queue *q)
 {
     enum { TRIES = 4, QUICK_NS = 50000 };
@@ -232,7 +233,8 @@ static int run_mark(cuda_queue *q, int64_t *ns, pt_error *e)
     pthread_mutex_lock(&q->lock);
     bool none = !q->marks_n, full = q->marks_n == MARKS; /* only this thread opens any */
     pthread_mutex_unlock(&q->lock);
-    cudaError_t error = none && now_ns() - q->start_ns > FRESH_NS ? anchor(q) : full ? cudaStreamSynchronize(q->stream) : cudaSuccess;
+    const bool stale = !q->start_ns || now_ns() - q->start_ns > FRESH_NS;
+    cudaError_t error = none && stale ? anchor(q) : full ? cudaStreamSynchronize(q->stream) : cudaSuccess;
     pthread_mutex_lock(&q->lock);
     if (full)
         resolve_locked(q);
