@@ -13,6 +13,10 @@
 
 enum { PROGRAM_ARGS = 64 };
 
+/* The last one is NULL. */
+typedef const char *const *words;
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
 typedef struct arguments {
     const char *v[PROGRAM_ARGS + 2];
     int n;

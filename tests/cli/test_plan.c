@@ -12,8 +12,6 @@
 #include "io/scratch.h"
 #include "program.h"
 
-typedef const char *const *words;
-#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 static const char *fixture(const char *name)
 {

@@ -13,7 +13,6 @@
 #include "program.h"
 
 #define MIB ((json_int_t)1 << 20)
-#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 /* So wide that packed weights take a part of each thread's scratch space, whichever threads compute. */
 static const char wide[] =
