@@ -1,7 +1,8 @@
 /* queue.c - a queue is a ring of records (device/ring.h), whose thread computes with a pool of threads, and a timeline.
  *
  * The timeline `reached` is the last signal that the thread has passed. It only grows. Whoever
- * waits for a value looks for a few microseconds and then sleeps on `reached_more`.
+ * waits for a value looks for a few microseconds, then writes it into `wanted`, the least that somebody sleeps for, and sleeps on
+ * `reached_more`. A step has hundreds of signals, and most are slept for by nobody: waking all sleepers at each took 6 us a sleeper.
  *
  * Failure sticks: the first op that fails leaves its error in the queue and `failed_from`, the
  * first value of the timeline that lies behind it. From there on records other than signals and
@@ -34,6 +35,7 @@ typedef struct cpu_queue {
     pthread_mutex_t timeline_lock;
     pthread_cond_t reached_more;
     atomic_ullong reached, failed_from; /* failed_from: UINT64_MAX while nothing has failed */
+    atomic_ullong wanted;               /* UINT64_MAX: nobody sleeps */
     pt_error error;                     /* written once, before failed_from */
 } cpu_queue;
 
@@ -117,8 +119,11 @@ static int op_run(pool *p, const op *o, pt_error *e)
 
 static void timeline_reach(cpu_queue *q, uint64_t value)
 {
-    pthread_mutex_lock(&q->timeline_lock);
     atomic_store(&q->reached, value);
+    if (atomic_load(&q->wanted) > value)
+        return;
+    pthread_mutex_lock(&q->timeline_lock);
+    atomic_store(&q->wanted, UINT64_MAX); /* who still waits says so again */
     pthread_cond_broadcast(&q->reached_more);
     pthread_mutex_unlock(&q->timeline_lock);
 }
@@ -131,8 +136,13 @@ static void timeline_wait(cpu_queue *q, uint64_t value)
         __builtin_ia32_pause();
     }
     pthread_mutex_lock(&q->timeline_lock);
-    while (atomic_load(&q->reached) < value)
+    for (;;) {
+        if (value < atomic_load(&q->wanted))
+            atomic_store(&q->wanted, value);
+        if (atomic_load(&q->reached) >= value) /* looked at behind `wanted`, which is looked at behind `reached`: one sees the other */
+            break;
         pthread_cond_wait(&q->reached_more, &q->timeline_lock);
+    }
     pthread_mutex_unlock(&q->timeline_lock);
 }
 
@@ -209,6 +219,7 @@ int cpu_queue_open(device *d, const char *name, int threads, queue **out, pt_err
         return pt_fail(e, PT_FAILED, "no memory for the queue '%s'", name);
     q->base.device = d;
     atomic_init(&q->failed_from, UINT64_MAX);
+    atomic_init(&q->wanted, UINT64_MAX);
     pthread_mutex_init(&q->timeline_lock, NULL);
     pthread_cond_init(&q->reached_more, NULL);
     int code = pool_open(threads, &q->pool, e);
