@@ -19,6 +19,7 @@
 #include <dlfcn.h>
 #include <dnnl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,10 @@ typedef struct line { op_matmul f32, bf16; const shape *s; int pass; pool *p; li
 static dnnl_engine_t engine;
 static dnnl_stream_t stream;
 
+/* Our threads have a processor each. A thread of oneDNN's team has those of the thread that made it: it must not get one with it. */
+static cpu_set_t all_processors, own_processor;
+static void stand_on(const cpu_set_t *set) { sched_setaffinity(0, sizeof *set, set); }
+
 /* Our threads ask for teams of one; the primitive remembers the team that it was made for. */
 static void team(int threads)
 {
@@ -103,8 +108,10 @@ static void run_onednn_f32(const line *l)
 {
     const op_matmul *o = &l->f32;
     team(pool_threads(l->p));
+    stand_on(&all_processors);
     dnnl_sgemm(o->layout == MATMUL_TN ? 'T' : 'N', o->layout == MATMUL_NT ? 'T' : 'N', o->m, o->n, o->k, 1.0f, o->a,
                o->lda, o->b, o->ldb, o->accumulate ? 1.0f : 0.0f, o->c, o->ldc);
+    stand_on(&own_processor);
 }
 static void run_library(const line *l, const library_product *x)
 {
@@ -112,8 +119,10 @@ static void run_library(const line *l, const library_product *x)
     if (!x->b)
         return;
     team(pool_threads(l->p));
+    stand_on(&all_processors);
     dnnl_primitive_execute(x->primitive, stream, 3, arguments);
     dnnl_stream_wait(stream);
+    stand_on(&own_processor);
 }
 static void run_onednn_bf16(const line *l) { run_library(l, &l->plain); }
 static void run_onednn_packed(const line *l) { run_library(l, &l->packed); }
@@ -307,7 +316,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_matmul [threads [seconds [wall|cpu [ROWSxOUTxIN ...]]]]: needs AVX2 and 1 to 256 threads; %s\n", e.text);
         return 1;
     }
+    sched_getaffinity(0, sizeof all_processors, &all_processors);
     pool_spread(p);
+    sched_getaffinity(0, sizeof own_processor, &own_processor);
     dnnl_engine_create(&engine, dnnl_cpu, 0);
     dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
     char arithmetic[80];
