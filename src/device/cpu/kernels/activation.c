@@ -2,16 +2,34 @@
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vmath.h"
 
+/* What x is multiplied by, and its slope there: for SiLU the logistic function of x, for GELU by tanh that of 2u, which is
+ * (1 + tanh u) / 2. To be rounded to bf16, it is computed with fewer terms. */
+static const float gelu_scale = 0x1.988454p0f, gelu_cubic = 0x1.988454p0f * 0.044715f; /* 2 sqrt(2 / pi) */
+
+/* The logistic function's argument over ln2. */
+static INLINE vf logistic_steps(activation_kind kind, vf x)
+{
+    const float scale = 2.3022082f, cubic = scale * 0.044715f; /* gelu_scale / ln2 */
+    return kind == ACT_SILU ? x * exp_steps : x * vec_fma(vec_set(cubic), x * x, vec_set(scale));
+}
+
+static INLINE vf logistic(activation_kind kind, pt_dtype type, vf x, vf *slope)
+{
+    if (type == PT_F32)
+        return vec_logistic(kind == ACT_SILU ? x : x * vec_fma(vec_set(gelu_cubic), x * x, vec_set(gelu_scale)), slope);
+    vf s = 1.0f / vec_logistic_divisor(logistic_steps(kind, x));
+    *slope = vec_fma(-s, s, s);
+    return s;
+}
+
 /* f(x) and its derivative. A comparison with NaN is false, which is why relu asks for what it drops. */
-static INLINE vf activation(activation_kind kind, vf x, vf *derivative)
+static INLINE vf activation(activation_kind kind, pt_dtype type, vf x, vf *derivative)
 {
     vf s, slope;
     switch (kind) {
-    case ACT_GELU_TANH: { /* (1 + tanh u) / 2 is the logistic function of 2u */
-        const float scale = 0x1.988454p0f, cubic = scale * 0.044715f; /* 2 sqrt(2 / pi) */
-        vf square = x * x;
-        s = vec_logistic(x * vec_fma(vec_set(cubic), square, vec_set(scale)), &slope);
-        vf inner = vec_fma(vec_set(3 * cubic), square, vec_set(scale));
+    case ACT_GELU_TANH: {
+        s = logistic(kind, type, x, &slope);
+        vf inner = vec_fma(vec_set(3 * gelu_cubic), x * x, vec_set(gelu_scale));
         *derivative = vec_fma(x * slope, inner, s);
         return x * s;
     }
@@ -21,13 +39,22 @@ static INLINE vf activation(activation_kind kind, vf x, vf *derivative)
         return x * s;
     }
     case ACT_SILU:
-        s = vec_logistic(x, &slope);
+        s = logistic(kind, type, x, &slope);
         *derivative = vec_fma(x, slope, s);
         return x * s;
     default:
         *derivative = vec_keep(~(x <= 0.0f), vec_set(1.0f));
         return vec_keep(~(x < 0.0f), x);
     }
+}
+
+/* f(x) alone. */
+static INLINE vf activation_value(activation_kind kind, pt_dtype type, vf x)
+{
+    vf derivative;
+    if (type == PT_BF16 && (kind == ACT_GELU_TANH || kind == ACT_SILU))
+        return x / vec_logistic_divisor(logistic_steps(kind, x));
+    return activation(kind, type, x, &derivative);
 }
 
 typedef struct act_row {
@@ -37,7 +64,7 @@ typedef struct act_row {
 
 static INLINE void forward_step(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t lanes)
 {
-    vf derivative, y = activation(kind, load(type, r->gate, i, lanes), &derivative);
+    vf y = activation_value(kind, type, load(type, r->gate, i, lanes));
     if (r->up)
         y = y * load(type, r->up, i, lanes);
     store(type, r->out, i, y, lanes);
@@ -45,7 +72,7 @@ static INLINE void forward_step(activation_kind kind, pt_dtype type, const act_r
 
 static INLINE void backward_step(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t lanes)
 {
-    vf derivative, y = activation(kind, load(type, r->gate, i, lanes), &derivative);
+    vf derivative, y = activation(kind, type, load(type, r->gate, i, lanes), &derivative);
     vf dout = load(type, r->dout, i, lanes);
     if (r->up) {
         store(type, r->dup, i, dout * y, lanes);
@@ -65,13 +92,13 @@ static INLINE void store_result(activation_kind kind, pt_dtype type, void *base,
 /* 2 * VEC_LANES elements, as load_pair() orders them. */
 static INLINE void forward_pair(activation_kind kind, bool gated, pt_dtype type, const act_row *r, int64_t i)
 {
-    vf x[2], up[2], derivative;
+    vf x[2], up[2];
     load_pair(type, r->gate, i, x);
     if (gated)
         load_pair(type, r->up, i, up);
 #pragma GCC unroll 2
     for (int k = 0; k < 2; k++) {
-        vf y = activation(kind, x[k], &derivative);
+        vf y = activation_value(kind, type, x[k]);
         x[k] = gated ? y * up[k] : y;
     }
     store_result(kind, type, r->out, i, x);
@@ -86,7 +113,7 @@ static INLINE void backward_pair(activation_kind kind, bool gated, pt_dtype type
         load_pair(type, r->up, i, up);
 #pragma GCC unroll 2
     for (int k = 0; k < 2; k++) {
-        vf y = activation(kind, x[k], &derivative);
+        vf y = activation(kind, type, x[k], &derivative);
         if (gated) {
             dup[k] = dout[k] * y;
             dout[k] = dout[k] * up[k];
