@@ -120,7 +120,7 @@ static void add_segment(feeder *f, segment s)
     s.at = f->job->text.n;
     s.path = f->path;
     f->job->segments[f->job->segments_n++] = s;
-    f->limit = f->p->piece_bytes + CUT_SEARCH;
+    f->limit = f->p->piece_bytes + CUT_SEARCH > s.n ? f->p->piece_bytes + CUT_SEARCH : s.n; /* what is left of a long piece may be more */
 }
 
 static int feed_begin(void *arg, uint64_t line, pt_error *e)

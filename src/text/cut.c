@@ -1,11 +1,12 @@
 /* cut.c - where a long text can be cut without changing its ids.
  *
  * Two kinds of tokenizers are understood. Those whose words come from an expression of the GPT-2 family:
- * none of its alternatives has a space after a visible character within one match, and none goes on after
- * "visible character, line end" with a letter; matching only looks forward, so the words right of such a
- * place are what they are without the text left of it, and the other way round:
+ * none of its alternatives has a space after a visible character within one match, or any white space after
+ * a letter or a number, and none goes on after "visible character, line end" with a letter; matching only looks
+ * forward, so the words right of such a place are what they are without the text left of it, and the other way
+ * round:
  *
- *     ... the| quick brown|...          ... end.\n|Next ...
+ *     ... the| quick brown|...          ... end.\n|Next ...          1,2|\n3,4|\n
  *
  * And those without words, where any two neighbours that no merge can join can be parted (bpe.h). In both
  * the place must be out of the reach of added tokens. For any other tokenizer there is no such place. */
@@ -101,6 +102,8 @@ static bool can_cut_words(const char *text, uint32_t before, uint32_t after, siz
     uint32_t earlier;
     if (after == ' ')
         return unicode_is_visible(before);
+    if (unicode_is_space(after))
+        return unicode_is_letter(before) || unicode_is_number(before);
     return before == '\n' && unicode_is_letter(after) && character_before(text, p - 1, &earlier) &&
            unicode_is_visible(earlier);
 }
@@ -124,8 +127,8 @@ size_t tokenizer_cut(const tokenizer *t, const char *text, size_t n, size_t from
     for (size_t p = from ? from : 1; p < n && n - p >= lookahead; p++) {
         uint32_t before, after;
         unsigned length;
-        if (t->cut == CUT_WORDS && text[p] != ' ' && text[p - 1] != '\n')
-            continue;
+        if (t->cut == CUT_WORDS && text[p - 1] != '\n' && (unsigned char)text[p] > ' ' && (unsigned char)text[p] < 0x80)
+            continue; /* no space, and not after a line end */
         if (!utf8_check(text + p, n - p) || !character_before(text, p, &before))
             continue;
         after = utf8_read(text + p, &length);

@@ -14,6 +14,7 @@ int unicode_lowercase(const char *text, size_t n, text_buffer *out, pt_error *e)
 bool unicode_is_space(uint32_t c);     /* White_Space */
 bool unicode_is_word(uint32_t c);      /* a letter, mark, decimal digit or connector */
 bool unicode_is_letter(uint32_t c);    /* category L */
+bool unicode_is_number(uint32_t c);    /* category N */
 bool unicode_is_visible(uint32_t c);   /* category L, N, P or S */
 size_t unicode_spaces_at_start(const char *text, size_t n); /* in bytes */
 size_t unicode_spaces_at_end(const char *text, size_t n);
