@@ -222,14 +222,23 @@ int plan_predict(const setting *g, const candidate *c, double *seconds, double b
 /* ---- runs ---- */
 
 /* What a step's tasks took corrects the costs, schedule by schedule. */
-typedef struct timed_step { const setting *g; const candidate *c; executor *x; costs own; double seconds, *busy; } timed_step;
+typedef struct timed_step {
+    const setting *g;
+    const candidate *c;
+    executor *x;
+    costs own;
+    double seconds, *busy;
+    work_times work[2]; /* of its schedules */
+    work_run runs[2];
+    int runs_n;
+} timed_step;
 
 static int run_schedule(timed_step *t, schedule_kind kind, int64_t step, pt_error *e)
 {
     const update_params u = {.lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .step = step, .grad_scale = 1};
     const schedule_input in = input_of(t->g, t->c);
     const schedule *s = executor_schedule(t->x, kind);
-    work_times w = {0};
+    work_times *w = &t->work[t->runs_n];
     double start = clock_s();
     executor_time_tasks(t->x, true);
     int failed = executor_run(t->x, kind, 1e-3f, &u, e);
@@ -239,8 +248,10 @@ static int run_schedule(timed_step *t, schedule_kind kind, int64_t step, pt_erro
         return failed;
     for (int i = 0; i < s->tasks_n && kind != SCHEDULE_DRAIN; i++)
         t->busy[s->tasks[i].queue] += (double)(times[i].end_ns - times[i].start_ns) * 1e-9;
-    work_times_add(&w, &in, s, &t->own, times);
-    return costs_adjust(&t->own, &in, s, &w, e);
+    *w = (work_times){0};
+    work_times_add(w, &in, s, &t->own, times);
+    t->runs[t->runs_n++] = (work_run){s, w};
+    return 0;
 }
 
 static int run_step(timed_step *t, int64_t step, pt_error *e)
@@ -248,9 +259,13 @@ static int run_step(timed_step *t, int64_t step, pt_error *e)
     update_time update = t->c->plan.update;
     t->own = t->g->profile.costs;
     t->seconds = 0;
+    t->runs_n = 0;
     memset(t->busy, 0, QUEUES * sizeof *t->busy);
     int failed = run_schedule(t, step && update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, step + 1, e);
-    return failed || update != UPDATE_END ? failed : run_schedule(t, SCHEDULE_DRAIN, step + 1, e);
+    if (!failed && update == UPDATE_END)
+        failed = run_schedule(t, SCHEDULE_DRAIN, step + 1, e);
+    const schedule_input in = input_of(t->g, t->c);
+    return failed ? failed : costs_adjust(&t->own, &in, t->runs, t->runs_n, 0, e);
 }
 
 static int run_steps(timed_step *t, int steps_n, step_run *steps, pt_error *e)

@@ -18,6 +18,8 @@ void args_help(const char *usage, const arg *table, int n)
             printf("\n%s\n", a->help);
             continue;
         }
+        if (a->kind == ARG_IGNORED || a->kind == ARG_IGNORED_FLAG)
+            continue;
         snprintf(left, sizeof left, a->value_optional ? "%s [%s]" : a->meta ? "%s %s" : "%s", a->name, a->meta ? a->meta : "");
         printf(strlen(left) > 27 ? "  %s\n%30s" : "  %-28s", left, "");
         for (const char *line = a->help; *line;) {
@@ -83,6 +85,7 @@ static int parse_value(const arg *a, const char *text, pt_error *e)
         return size_parse(text, a->value, e) ? pt_error_prefix(e, "%s", a->name) : 0;
     case ARG_CHOICE: return parse_choice(a, text, e);
     case ARG_STRING: *(const char **)a->value = text; return 0;
+    case ARG_IGNORED: return 0;
     default: return parse_int(a, text, e);
     }
 }
@@ -104,31 +107,62 @@ static const arg *find(const arg *table, int n, const char *name, size_t length)
     return NULL;
 }
 
-/* The option that shares the longest beginning with what was typed. */
-static const char *nearest(const arg *table, int n, const char *typed)
+enum { NAME_MOST = 32 }; /* letters of an option that are compared */
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* Letters to insert, remove, change or exchange with their neighbour until `a` is `b` (the optimal string alignment distance). */
+static int distance(const char *a, int a_n, const char *b, int b_n)
 {
-    const char *best = "--help";
-    size_t most = 0;
+    int d[NAME_MOST + 1][NAME_MOST + 1];
+    for (int i = 0; i <= a_n; i++)
+        for (int k = 0; k <= b_n; k++) {
+            if (!i || !k) {
+                d[i][k] = i + k;
+                continue;
+            }
+            d[i][k] = least(d[i - 1][k - 1] + (a[i - 1] != b[k - 1]), least(d[i - 1][k], d[i][k - 1]) + 1);
+            if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
+                d[i][k] = least(d[i][k], d[i - 2][k - 2] + 1);
+        }
+    return d[a_n][b_n];
+}
+
+/* The option that was probably meant by the `length` letters: one that they begin, else the one with the fewest other letters. NULL:
+ * nothing is like it. */
+static const char *nearest(const arg *table, int n, const char *typed, size_t length)
+{
+    const char *best = NULL;
+    int typed_n = length < NAME_MOST ? (int)length : NAME_MOST, fewest = typed_n / 3 + 1;
     for (int i = 0; i < n; i++) {
-        size_t same = 0;
-        while (table[i].name && typed[same] && table[i].name[same] == typed[same])
-            same++;
-        if (same > most) {
-            most = same;
+        if (!table[i].name || table[i].kind == ARG_OPERAND)
+            continue;
+        int name_n = (int)strnlen(table[i].name, NAME_MOST);
+        bool begins = typed_n > 3 && strncmp(table[i].name, typed, (size_t)typed_n) == 0;
+        int apart = begins ? 0 : distance(typed, typed_n, table[i].name, name_n);
+        if (apart < fewest) {
+            fewest = apart;
             best = table[i].name;
         }
     }
     return best;
 }
 
+static int refuse_unknown(const arg *table, int n, const char *typed, size_t length, pt_error *e)
+{
+    const char *meant = nearest(table, n, typed, length);
+    if (!meant)
+        return pt_fail(e, PT_USAGE, "there is no option %.*s; --help lists them", (int)length, typed);
+    return pt_fail(e, PT_USAGE, "there is no option %.*s; did you mean %s?", (int)length, typed, meant);
+}
+
 int args_parse(int argc, char **argv, const char *usage, const arg *table, int n, pt_error *e)
 {
-    for (int i = 1; i < argc; i++)
+    for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             args_help(usage, table, n);
             return 1;
         }
-    for (int i = 1; i < argc; i++) {
         size_t length = strcspn(argv[i], "=");
         const char *value = argv[i][length] ? argv[i] + length + 1 : NULL;
         const arg *operand = next_operand(table, n);
@@ -137,14 +171,15 @@ int args_parse(int argc, char **argv, const char *usage, const arg *table, int n
             continue;
         }
         if (strncmp(argv[i], "--", 2) != 0)
-            return pt_fail(e, PT_USAGE, "\"%s\" is not an option: options start with --", argv[i]);
+            return pt_fail(e, PT_USAGE, "\"%s\" is one word too many: options start with --", argv[i]);
         const arg *a = find(table, n, argv[i], length);
         if (!a)
-            return pt_fail(e, PT_USAGE, "there is no option %.*s; did you mean %s?", (int)length, argv[i], nearest(table, n, argv[i]));
-        if (a->kind == ARG_FLAG) {
+            return refuse_unknown(table, n, argv[i], length, e);
+        if (a->kind == ARG_FLAG || a->kind == ARG_IGNORED_FLAG) {
             if (value)
                 return pt_fail(e, PT_USAGE, "%s takes no value", a->name);
-            *(bool *)a->value = true;
+            if (a->value)
+                *(bool *)a->value = true;
             continue;
         }
         bool next_is_value = i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0;

@@ -15,7 +15,9 @@ typedef enum arg_kind {
     ARG_SEED,     /* uint64_t */
     ARG_DOUBLE,   /* double */
     ARG_SIZE,     /* uint64_t bytes: 512MiB, 1.5GiB ... */
-    ARG_CHOICE    /* int: index in `choices`, "a|b|c" */
+    ARG_CHOICE,   /* int: index in `choices`, "a|b|c" */
+    ARG_IGNORED,  /* taken with its value and without help: another command's, which changes nothing here */
+    ARG_IGNORED_FLAG
 } arg_kind;
 
 enum { ARG_MANY = 256 };

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct { const char *name, *help; int (*run)(int, char **); } commands[] = {
     {"train", "train or fine-tune a Hugging Face model", command_train},
@@ -39,6 +40,21 @@ static void hold_standard_streams(void)
             (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
 }
 
+void signals_go_to(void (*handler)(int))
+{
+    struct sigaction a = {.sa_handler = handler};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+}
+
+static void leave(int number)
+{
+    static const char word[] = "\nprotrain: interrupted before there was anything to keep; the same command starts again\n";
+    (void)!write(STDERR_FILENO, word, sizeof word - 1);
+    _exit(128 + number);
+}
+
 static int run_command(int argc, char **argv)
 {
     if (argc < 2) {
@@ -66,6 +82,7 @@ static int run_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
     pt_error e = {0};
+    signals_go_to(leave);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     hold_standard_streams();

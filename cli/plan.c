@@ -9,6 +9,7 @@ typedef struct session {
     pt_train_options o;
     int precision;
     bool json, quiet;
+    arg_strings eval_data;
     progress bar;
 } session;
 
@@ -28,6 +29,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned if not given", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, and updates may run during backward; default 1", false},
+        {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "the run evaluates: that fits too; nothing is read from there", false},
         {"--steps", ARG_INT, &o->steps, "N", "steps of the run, to say what it would write to the disk", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (this machine's, if not given)", false},
         {"--machine", ARG_STRING, &o->machine_file, "FILE", "plan for this machine file, or for one that came with\nthe program (rtx3090, a100-80, h100 ...)", false},
@@ -42,6 +44,27 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
         {"--json", ARG_FLAG, &s->json, NULL, "one JSON object on stdout, which train --plan takes", false},
+        {NULL, ARG_HEADING, NULL, NULL, "What else train takes changes nothing here, and may be given: --data, --out, --lr ...", false},
+        {"--init", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--data", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--eval-every", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--out", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--epochs", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--no-shuffle", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
+        {"--lr", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--lr-schedule", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--warmup-steps", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--min-lr-ratio", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--weight-decay", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--beta1", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--beta2", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--eps", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--seed", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--save-every", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--keep", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--resume", ARG_IGNORED, NULL, NULL, NULL, true},
+        {"--save-dtype", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--trace", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }
@@ -63,6 +86,8 @@ static int run(session *s, pt_error *e)
     pt_plan *p = NULL;
     pt_error written = {0};
     s->o.precision = s->precision ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s->o.eval_data = s->eval_data.v;
+    s->o.eval_data_n = s->eval_data.n;
     s->o.notice = progress_notice;
     s->o.progress = progress_stage;
     s->o.arg = &s->bar;

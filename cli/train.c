@@ -5,6 +5,7 @@
 #include "base/units.h"
 
 #include <jansson.h>
+#include <libgen.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,12 +24,10 @@ static void on_signal(int number)
     caught = number;
 }
 
-static void catch_signals(void)
+static bool is_caught(void *arg)
 {
-    struct sigaction a = {.sa_handler = on_signal};
-    sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
+    (void)arg;
+    return caught;
 }
 
 typedef struct session {
@@ -42,6 +41,8 @@ typedef struct session {
 } session;
 
 /* ---- options ---- */
+
+enum { NOT_GIVEN = -1 };
 
 static const char usage[] =
     "usage: protrain train --model DIR --data PATH [options]\n\n"
@@ -61,7 +62,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--out", ARG_STRING, &o->out, "DIR", "where results go; default runs/MODEL-N", false},
         {NULL, ARG_HEADING, NULL, NULL, "Length and size", false},
         {"--steps", ARG_INT, &o->steps, "N", "steps in all; default: by epochs", false},
-        {"--epochs", ARG_DOUBLE, &o->epochs, "X", "passes over the data; default 1", false},
+        {"--epochs", ARG_DOUBLE, &o->epochs, "X", "passes over the data instead; default 1", false},
         {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result", false},
@@ -118,6 +119,31 @@ static void default_out(session *s)
     s->o.out = s->out;
 }
 
+/* The run that a checkpoint lies in goes on there. */
+static void folder_above(session *s)
+{
+    char copy[sizeof s->out];
+    snprintf(copy, sizeof copy, "%s", s->o.resume_from);
+    snprintf(s->out, sizeof s->out, "%s", dirname(copy));
+    s->o.out = s->out;
+}
+
+/* What was not given gets its default. */
+static int check_length(session *s, pt_error *e)
+{
+    pt_train_options *o = &s->o;
+    if (o->lr == 0)
+        return pt_fail(e, PT_USAGE, "--lr 0: nothing would be learned; give more than 0, or leave the option out");
+    if (o->steps == 0)
+        return pt_fail(e, PT_USAGE, "--steps 0: nothing would be trained; give more than 0, or leave the option out");
+    if (o->steps != NOT_GIVEN && !isnan(o->epochs))
+        return pt_fail(e, PT_USAGE, "--steps and --epochs both say how long to train: give one of them");
+    o->lr = isnan(o->lr) ? 0 : o->lr;
+    o->steps = o->steps == NOT_GIVEN ? 0 : o->steps;
+    o->epochs = isnan(o->epochs) ? 1 : o->epochs;
+    return 0;
+}
+
 static int complete(session *s, pt_error *e)
 {
     static const pt_precision precisions[] = {PT_PRECISION_BF16, PT_PRECISION_FP32};
@@ -134,15 +160,15 @@ static int complete(session *s, pt_error *e)
     s->o.resume_from = s->resume && s->resume[0] ? s->resume : NULL;
     s->o.notice = progress_notice;
     s->o.progress = progress_stage;
+    s->o.stop = is_caught;
     s->o.arg = &s->bar;
-    if (s->o.lr == 0)
-        return pt_fail(e, PT_USAGE, "--lr 0: nothing would be learned; give more than 0, or leave the option out");
-    s->o.lr = isnan(s->o.lr) ? 0 : s->o.lr;
     if (s->o.resume && !s->o.out && !s->o.resume_from)
         return pt_fail(e, PT_USAGE, "--resume wants --out DIR, the folder of the run that goes on");
-    if (!s->o.out)
+    if (!s->o.out && s->o.resume_from)
+        folder_above(s);
+    else if (!s->o.out)
         default_out(s);
-    return 0;
+    return check_length(s, e);
 }
 
 /* ---- what is shown ---- */
@@ -159,8 +185,9 @@ static void print_summary(const session *s, const pt_trainer *t)
         fprintf(stderr, "free     %s\n", m.room);
     fprintf(stderr, "plan     %s\n", m.plan);
     for (int i = 0; i < m.memory_n; i++)
-        fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
-                size_format(b, m.memory[i].budget_bytes));
+        if (m.memory[i].predicted_bytes)
+            fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
+                    size_format(b, m.memory[i].budget_bytes));
     fprintf(stderr, "step     %s predicted (%s): %s\n", seconds_format(a, m.predicted_step_s), m.costs, m.limits);
     if (m.first_step < m.steps)
         fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
@@ -227,6 +254,8 @@ static void print_timings(const pt_trainer *t, const pt_summary *m)
     int n = pt_trainer_timings(t, times);
     if (n)
         print_corrections(m);
+    if (n && strcmp(m->measured_of, "steady steps"))
+        fprintf(stderr, "measured is of %s\n", m->measured_of);
     for (int i = 0; i < n; i++) {
         const pt_timing *x = &times[i];
         fprintf(stderr, "%-11s predicted %9s", x->name, seconds_format(a, x->predicted_s));
@@ -250,7 +279,8 @@ static void print_report(const pt_trainer *t, const pt_step *last)
         fprintf(stderr, "loss %.4f after step %lld\n", last->loss, (long long)last->step);
     print_timings(t, &m);
     for (int i = 0; i < m.memory_n; i++)
-        fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
+        if (m.memory[i].predicted_bytes)
+            fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
                 size_format(b, m.memory[i].peak_bytes));
     fprintf(stderr, "process: %s at its peak\n", size_format(a, (uint64_t)use.ru_maxrss * 1024));
 }
@@ -298,7 +328,8 @@ int command_train(int argc, char **argv)
     if (!s)
         return 1;
     pt_train_defaults(&s->o);
-    s->o.lr = NAN; /* not given */
+    s->o.lr = s->o.epochs = NAN; /* not given */
+    s->o.steps = NOT_GIVEN;
     s->lr_schedule = PT_LR_LINEAR;
     int status = parse(s, argc, argv, &e);
     if (status == 1) {
@@ -311,7 +342,7 @@ int command_train(int argc, char **argv)
     if (!status) {
         status = pt_trainer_open(&s->o, &t, &e);
         progress_clear(&s->bar);
-        catch_signals(); /* before the first step there is nothing to save */
+        signals_go_to(on_signal); /* before the first step there is nothing to save */
     }
     if (status) {
         status = exit_with(&e);

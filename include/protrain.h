@@ -63,8 +63,8 @@ typedef struct pt_train_options {
     int64_t steps;                     /* 0: by epochs */
     double epochs;                     /* default 1 */
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
-    int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned, else it divides the batch and is a multiple of the unit: */
-                                       /* 2048 / seq_len sequences, at least 1, on a GPU of 2048 to 8192 tokens */
+    int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned, else it divides the batch; where it is no multiple of the */
+                                       /* unit (2048 / seq_len sequences, at least 1, on a GPU of 2048 to 8192 tokens), the next that is */
     bool shuffle;
     pt_precision precision;
     double lr;                         /* 0: 5e-5, or 3e-4 from random weights */
@@ -86,6 +86,7 @@ typedef struct pt_train_options {
     void (*notice)(void *arg, const char *sentence);  /* what a user should know; may be NULL */
     /* stage ("tokenizing", "measuring ...", "evaluating", "saving"), done of total; may be NULL */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total);
+    bool (*stop)(void *arg);           /* asked now and then while evaluating: true ends that, and the step returns; may be NULL */
     void *arg;
 } pt_train_options;
 
@@ -128,8 +129,9 @@ typedef struct pt_summary {
     double predicted_step_s;           /* as far as is known now */
     char plan[512];                    /* what was decided, in sentences */
     char limits[256];                  /* how busy each queue will be */
-    pt_memory memory[3]; int memory_n;
+    pt_memory memory[3]; int memory_n; /* of each tier; one that is not used has 0 bytes */
     int64_t corrected_step, moved_step; /* after which the prediction was last corrected, the plan last moved; 0: never */
+    const char *measured_of;           /* which steps pt_trainer_timings says the time of: "steady steps", where there were any */
 } pt_summary;
 PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
 /* Predicted and measured, of a steady step: the step itself (median), each phase, and the busy time of each queue (means of the
@@ -168,7 +170,7 @@ PT_API int pt_profile_open(const pt_train_options *o, bool fresh, pt_profile **o
 PT_API char *pt_profile_text(const pt_profile *p);
 /* profile.json, which profile_file takes. free() it. */
 PT_API char *pt_profile_json(const pt_profile *p);
-/* Writes profile.json there. */
+/* Writes profile.json there; into a folder profile.json and machine.json, a machine file of what was measured. */
 PT_API int pt_profile_write(const pt_profile *p, const char *path, pt_error *e);
 PT_API void pt_profile_close(pt_profile *p);
 

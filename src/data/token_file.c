@@ -227,9 +227,8 @@ static int out_put(out_file *o, const void *p, size_t n, pt_error *e)
 static int unnamed_file(const char *folder, pt_error *e)
 {
     char *path;
-    const char *tmp = getenv("TMPDIR");
     if (!folder)
-        folder = tmp && *tmp ? tmp : "/tmp";
+        folder = dir_temporary();
     if (asprintf(&path, "%s/tokens-XXXXXX", folder) < 0)
         return pt_fail(e, PT_FAILED, "out of memory: the name of a temporary file");
     int fd = mkostemp(path, O_CLOEXEC);

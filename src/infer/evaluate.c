@@ -114,8 +114,7 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
 static int choose_budgets(evaluation *v, pt_error *e)
 {
     const pt_evaluate_options *o = v->o;
-    const char *tmp = getenv("TMPDIR");
-    v->disk_path = o->disk_path ? o->disk_path : tmp && *tmp ? tmp : "/var/tmp";
+    v->disk_path = o->disk_path ? o->disk_path : dir_temporary();
     const device_options d = {.threads = machine_threads(o->threads), .notice = o->notice, .arg = o->arg};
     int failed = device_open(o->device, &d, &v->device, &v->host, e);
     const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, v->disk_path, v->device, .notice = o->notice,
@@ -188,7 +187,11 @@ static int load_weights(evaluation *v, pt_error *e)
 
 /* ---- the loss ---- */
 
-static void pass_windows(void *arg, uint64_t done, uint64_t total) { progress(arg, "evaluating", done, total); }
+static bool pass_windows(void *arg, uint64_t done, uint64_t total)
+{
+    progress(arg, "evaluating", done, total);
+    return true;
+}
 
 static int sum_losses(evaluation *v, pt_error *e)
 {

@@ -270,8 +270,27 @@ static int file_stage_close(int status, int fd, const char *temporary)
     return status;
 }
 
+/* /dev/stdout, /dev/null, a pipe: something to write into, and not to be replaced by a file. */
+static bool is_stream(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+static int stream_write(const char *path, const void *data, size_t n, pt_error *e)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
+    int failed = fd_write_all(fd, data, n, path, e);
+    close(fd);
+    return failed;
+}
+
 int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e)
 {
+    if (is_stream(path))
+        return stream_write(path, data, n, e);
     char temporary[FILE_PATH_BYTES];
     int fd = -1, status = file_stage_open(path, temporary, &fd, e);
     if (status)

@@ -46,11 +46,12 @@ int file_open_regular(const char *path, struct stat *st, pt_error *e);
 /* The whole file, NUL-terminated behind its *n bytes; free() it. Larger than `limit`: an error. */
 int file_read_all(const char *path, uint64_t limit, char **data, size_t *n, pt_error *e);
 
-/* Replaces the content of `path`, atomically and durably. */
+/* Replaces the content of `path`, atomically and durably; what is no file (a pipe, /dev/stdout) is written to. */
 int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e);
 int file_write_json(const char *path, const json_t *value, pt_error *e); /* indented, with a final newline */
 int file_copy_atomic(const char *from, const char *to, pt_error *e);
 
+const char *dir_temporary(void);                /* for large files: $TMPDIR, or /var/tmp, since /tmp is memory on many systems */
 int dir_make(const char *path, pt_error *e);    /* with its parents; fine if it is there */
 int dir_sync(const char *path, pt_error *e);    /* makes the names in it durable */
 int tree_remove(const char *path, pt_error *e); /* links are removed, not followed; fine if absent */
@@ -64,13 +65,15 @@ bool disk_is_full_error(int error_number);      /* ENOSPC, EDQUOT */
  *     begin -> write files into stage.path -> commit or abort
  * begin removes what dead writers left beside it: NAME.tmp-PID, and where NAME ends in digits
  * (checkpoint-200) also those of other digits. commit syncs every file, renames, and replaces a
- * folder that already has the name in one atomic exchange. abort (or a failed commit) removes the
+ * folder that already has the name in one atomic exchange, or in two renames where the file system has none. abort (or a failed commit) removes the
  * staged folder and leaves the old one as it was. */
 typedef struct dir_stage {
     char path[FILE_PATH_BYTES];       /* write here */
     char final_path[FILE_PATH_BYTES];
     int lock;
 } dir_stage;
+/* What begin removes of the family of `base` (checkpoint-0, model) in the folder `parent`. What cannot be removed does no harm. */
+void dir_stages_clean(const char *parent, const char *base);
 int dir_stage_begin(dir_stage *s, const char *final_path, pt_error *e);
 int dir_stage_commit(dir_stage *s, pt_error *e);
 void dir_stage_abort(dir_stage *s);

@@ -6,10 +6,17 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+const char *dir_temporary(void)
+{
+    const char *named = getenv("TMPDIR");
+    return named && *named ? named : "/var/tmp";
+}
 
 int dir_make(const char *path, pt_error *e)
 {
@@ -155,8 +162,7 @@ static bool is_stage_name(const char *name, const char *base)
     return (digits != 0) == (base_digits != 0) && n - digits == prefix && !strncmp(name, base, prefix);
 }
 
-/* Removes what dead writers left in `parent`. What cannot be removed does no harm. */
-static void stages_clean(const char *parent, const char *base)
+void dir_stages_clean(const char *parent, const char *base)
 {
     DIR *folder = opendir(parent);
     struct dirent *entry;
@@ -193,7 +199,7 @@ int dir_stage_begin(dir_stage *s, const char *final_path, pt_error *e)
     int status = dir_make(parent, e);
     if (status)
         return status;
-    stages_clean(parent, base);
+    dir_stages_clean(parent, base);
     memcpy(s->path, s->final_path, n);
     snprintf(s->path + n, sizeof s->path - n, ".tmp-%ld", (long)getpid());
     bool locked;
@@ -207,18 +213,40 @@ int dir_stage_begin(dir_stage *s, const char *final_path, pt_error *e)
     return 0;
 }
 
+/* Where a file system cannot exchange two names (NFS, some of FUSE), the older folder is put aside for a moment, under a name that no
+ * writer cleans: a crash in between leaves both. */
+static int replace_in_two(const dir_stage *s)
+{
+    char aside[FILE_PATH_BYTES];
+    if (snprintf(aside, sizeof aside, "%s.before-%ld", s->final_path, (long)getpid()) >= (int)sizeof aside) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    if (tree_remove(aside, NULL) || rename(s->final_path, aside))
+        return -1;
+    if (rename(s->path, s->final_path)) {
+        int error = errno;
+        (void)!rename(aside, s->final_path);
+        errno = error;
+        return -1;
+    }
+    tree_remove(aside, NULL);
+    return 0;
+}
+
 /* The staged folder gets its name; an older folder of that name ends up under the staged one. */
 static int stage_rename(dir_stage *s, pt_error *e)
 {
+    int failed = 0;
     if (!path_is_folder(s->final_path)) {
-        if (!rename(s->path, s->final_path))
-            return 0;
+        failed = rename(s->path, s->final_path);
     } else if (!renameat2(AT_FDCWD, s->path, AT_FDCWD, s->final_path, RENAME_EXCHANGE)) {
         tree_remove(s->path, NULL);
-        return 0;
+    } else {
+        bool cannot = errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == EPERM;
+        failed = cannot ? replace_in_two(s) : -1;
     }
-    return pt_fail_errno(e, PT_FAILED, "%.400s: the finished folder cannot take this name; remove what is there",
-                         s->final_path);
+    return failed ? pt_fail_errno(e, PT_FAILED, "%.400s: the finished folder cannot take this name; remove what is there", s->final_path) : 0;
 }
 
 int dir_stage_commit(dir_stage *s, pt_error *e)

@@ -5,13 +5,17 @@
 
 enum { ROUNDS = 3 }; /* the tasks beside a task change with the costs, and with them what they take from it */
 
+static int work_of_layer(const schedule_input *in, const costs *c, int block)
+{
+    return WORK_LAYERS + (c->kind_of_layer[block - 1] * SAVE_LEVELS + (int)in->plan->blocks[block - 1].level) * 2;
+}
+
 static int work_of(const schedule_input *in, const costs *c, const task *t)
 {
-    int layer = t->block > 0 ? WORK_LAYERS + c->kind_of_layer[t->block - 1] * SAVE_LEVELS * 2 : -1;
     switch (t->kind) {
     case TASK_EMBED: return WORK_EMBED;
-    case TASK_LAYER: return layer + (int)in->plan->blocks[t->block - 1].level * 2;
-    case TASK_LAYER_BACKWARD: return layer + (int)in->plan->blocks[t->block - 1].level * 2 + 1;
+    case TASK_LAYER: return work_of_layer(in, c, t->block);
+    case TASK_LAYER_BACKWARD: return work_of_layer(in, c, t->block) + 1;
     case TASK_HEAD: return WORK_HEAD;
     case TASK_HEAD_EVAL: return WORK_HEAD_EVAL;
     case TASK_FINISH: return WORK_FINISH;
@@ -54,7 +58,7 @@ static void scale_layers(costs *c, const double predicted[WORK_KINDS], const dou
         }
 }
 
-static void apply(costs *c, const double predicted[WORK_KINDS], const double measured[WORK_KINDS])
+static void apply(costs *c, const double predicted[WORK_KINDS], const double measured[WORK_KINDS], double least_share)
 {
     cost_curve *const curves[] = {[WORK_FINISH] = &c->finish,         [WORK_EMBED_FINISH] = &c->embed_finish,
                                   [WORK_UPDATE_DEVICE] = &c->update_device, [WORK_UPDATE_HOST] = &c->update_host,
@@ -64,7 +68,7 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
     for (int i = 0; i < WORK_KINDS; i++)
         all += fmax(predicted[i], measured[i]);
     for (int i = 0; i < WORK_KINDS; i++) {
-        bool counts = predicted[i] > 0 && measured[i] > 0 && fmax(predicted[i], measured[i]) >= 0.01 * all;
+        bool counts = predicted[i] > 0 && measured[i] > 0 && fmax(predicted[i], measured[i]) >= least_share * all;
         ratio[i] = counts ? measured[i] / predicted[i] : 1;
     }
     scale(&c->embed_ns, 1, ratio[WORK_EMBED]);
@@ -75,21 +79,34 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
     scale_layers(c, predicted, measured, ratio);
 }
 
-int costs_adjust(costs *c, const schedule_input *in, const schedule *s, const work_times *w, pt_error *e)
+/* Marks stand around a task's work: what every task costs beside it is not between them. */
+static int add_predicted(const schedule_input *in, const schedule *s, const costs *c, double predicted[WORK_KINDS], pt_error *e)
 {
-    double measured[WORK_KINDS];
-    for (int i = 0; i < WORK_KINDS; i++)
-        measured[i] = w->runs ? w->ns[i] / w->runs : 0;
-    for (int round = 0; round < ROUNDS && w->runs; round++) {
+    simulation sim;
+    int failed = simulate(in, s, c, true, &sim, e);
+    if (failed)
+        return failed;
+    for (int i = 0; i < s->tasks_n; i++)
+        predicted[work_of(in, c, &s->tasks[i])] += fmax(sim.end_ns[i] - sim.start_ns[i] - c->task_ns, 0);
+    simulation_free(&sim);
+    return 0;
+}
+
+int costs_adjust(costs *c, const schedule_input *in, const work_run *runs, int n, double least_share, pt_error *e)
+{
+    double measured[WORK_KINDS] = {0};
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < WORK_KINDS; i++)
+            measured[i] += runs[r].times->runs ? runs[r].times->ns[i] / runs[r].times->runs : 0;
+    for (int round = 0; round < ROUNDS; round++) {
         double predicted[WORK_KINDS] = {0};
-        simulation sim;
-        int failed = simulate(in, s, c, true, &sim, e);
+        int failed = 0;
+        for (int r = 0; r < n && !failed; r++)
+            if (runs[r].times->runs)
+                failed = add_predicted(in, runs[r].s, c, predicted, e);
         if (failed)
             return failed;
-        for (int i = 0; i < s->tasks_n; i++)
-            predicted[work_of(in, c, &s->tasks[i])] += sim.end_ns[i] - sim.start_ns[i];
-        simulation_free(&sim);
-        apply(c, predicted, measured);
+        apply(c, predicted, measured, least_share);
     }
     return 0;
 }

@@ -21,9 +21,11 @@ typedef struct work_times { int runs; double ns[WORK_KINDS]; } work_times; /* su
 /* Adds a run's tasks. */
 void work_times_add(work_times *w, const schedule_input *in, const schedule *s, const costs *c, const task_time *times);
 
-/* Corrects *c so that simulating the schedule gives each kind of work its measured time. Kinds that make less than a
- * hundredth of all stay as they are: a late thread would count for more than they do. */
-int costs_adjust(costs *c, const schedule_input *in, const schedule *s, const work_times *w, pt_error *e);
+typedef struct work_run { const schedule *s; const work_times *times; } work_run;
+
+/* Corrects *c so that simulating the schedules, those of a step together, gives each kind of work its measured time. Kinds that make
+ * less than `least_share` of all stay as they are: of little work a late thread counts for more than it does. */
+int costs_adjust(costs *c, const schedule_input *in, const work_run *runs, int n, double least_share, pt_error *e);
 
 /* Everything takes `by` times as long. */
 void costs_scale(costs *c, double by);

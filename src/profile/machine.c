@@ -66,11 +66,12 @@ static void read_processor(const char *root, char *out, size_t n)
 
 /* The names of version 2, and of version 1, where memory and processors have hierarchies of their own; "" and NULL: not there.
  * Above `high` the kernel slows a group's processes down. The quota's period is the second number of its file, or in one of its own. */
-typedef struct group_files { const char *root, *limit, *high, *use, *cache, *quota, *period; } group_files;
-static const group_files version2 = {"/sys/fs/cgroup", "memory.max", "memory.high", "memory.current", "inactive_file", "cpu.max", NULL};
+typedef struct group_files { const char *root, *limit, *high, *use, *cache[2], *quota, *period; } group_files;
+static const group_files version2 = {"/sys/fs/cgroup", "memory.max", "memory.high", "memory.current", {"inactive_file", "active_file"},
+                                     "cpu.max", NULL};
 static const group_files version1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "", "memory.usage_in_bytes",
-                                      "total_inactive_file", "", NULL};
-static const group_files version1_cpu = {"/sys/fs/cgroup/cpu", "", "", "", "", "cpu.cfs_quota_us", "cpu.cfs_period_us"};
+                                     {"total_inactive_file", "total_active_file"}, "", NULL};
+static const group_files version1_cpu = {"/sys/fs/cgroup/cpu", "", "", "", {"", ""}, "cpu.cfs_quota_us", "cpu.cfs_period_us"};
 
 /* So many processors' time in each period, rounded up to whole ones. */
 static void apply_quota(machine *m, const group_files *g, const char *folder)
@@ -101,7 +102,8 @@ static void apply_memory(machine *m, const group_files *g, const char *limit_fil
     snprintf(path, sizeof path, "%s/%s", folder, g->use);
     uint64_t used = read_number(path, NULL, 0);
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    used -= min_u64(used, read_number(path, g->cache, 0));
+    for (int i = 0; i < 2; i++) /* what was read twice is kept longer, and given back all the same */
+        used -= min_u64(used, read_number(path, g->cache[i], 0));
     snprintf(path, sizeof path, "%s/%s", folder, limit_file);
     uint64_t limit = read_number(path, NULL, UINT64_MAX);
     uint64_t left = limit - min_u64(limit, used);
@@ -179,6 +181,10 @@ static void apply_limit(machine *m, int resource, uint64_t used, const char *nam
     if (getrlimit(resource, &r) || r.rlim_cur == RLIM_INFINITY)
         return;
     uint64_t left = (uint64_t)r.rlim_cur - min_u64((uint64_t)r.rlim_cur, used);
+    if (r.rlim_cur < m->memory_bytes) { /* the margin is a share of it */
+        m->memory_bytes = r.rlim_cur;
+        m->memory_used_bytes = used;
+    }
     if (left >= m->memory_free_bytes)
         return;
     m->memory_free_bytes = left;

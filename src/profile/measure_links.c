@@ -374,11 +374,10 @@ static bool computes(int class) { return class == COST_MATH || class == COST_MEM
 
 static void note_slower(samples *slow, double beside_ns, double alone_ns)
 {
-    enum { MOST = 50 };
     double x = beside_ns / alone_ns;
     if (!(beside_ns > 0) || !(alone_ns > 0)) /* the two did not meet */
         return;
-    samples_add(slow, x < 1 ? 1 : x > MOST ? MOST : x);
+    samples_add(slow, x < 1 ? 1 : x > SLOW_MOST ? SLOW_MOST : x);
 }
 
 static int measure_contention(links *x, uint64_t room, costs *c, pt_error *e)

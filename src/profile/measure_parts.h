@@ -15,6 +15,8 @@ void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
 /* The unit's residual stream in fp32, where the run has one. */
 void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *u);
 
+enum { SLOW_MOST = 50 }; /* a cost_class beside another one counts as so many times slower at most */
+
 /* ---- blocks ---- */
 
 typedef struct layer_result {

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-static const double FAR = 30, DISK_FAR = 300, MOMENT_NS = 10e6;
+static const double FAR = 30, DISK_FAR = 300, FINISH_FAR = 120 /* a gradient is rounded in 0.1 to 0.3 of its update */, MOMENT_NS = 10e6;
 
 /* ---- one cost ---- */
 
@@ -27,7 +27,7 @@ static bool has_copies(const profile_request *r) { return r->host_tier && r->tra
 
 #define CHECKED(curve, key, check, there, far) {#curve, key, offsetof(costs, curve), offsetof(profile_result, check), there, far}
 static const cost_of_check machine_curves[] = {
-    {"finish", NULL, offsetof(costs, finish), 0, NULL, FAR},
+    CHECKED(finish, "check", update, NULL, FINISH_FAR),
     CHECKED(update_device, "check", update, NULL, FAR),
     CHECKED(update_host, "check_update_host", update_host, has_host, FAR),
     CHECKED(to_device, "check_to_device", to_device, has_copies, FAR),
@@ -59,10 +59,24 @@ static int curve_agrees(const cost_of_check *k, const profile_result *p, const c
     const profile_check *check = k->check ? (const profile_check *)((const char *)p + k->check_at) : NULL;
     if (!c->n || !(c->ns[0] > 0))
         return costs_nothing(name, PROFILE_MACHINE, k->curve, e);
-    if (!check || !check->amount)
-        return 0;
-    const double ns = cost_at(c, (double)check->amount);
-    return agrees(ns, check->ns, check->ns, k->far) ? 0 : far_off(name, PROFILE_MACHINE, k->curve, ns, k->check, check->ns, e);
+    for (int i = -1; i < c->n && check && check->amount; i++) { /* as much as the check did, and each point of the curve */
+        const double amount = i < 0 ? (double)check->amount : c->amount[i], ns = cost_at(c, amount), times = amount / (double)check->amount;
+        if (!agrees(ns, check->ns * fmin(times, 1), check->ns * fmax(times, 1), k->far))
+            return far_off(name, PROFILE_MACHINE, k->curve, ns, k->check, check->ns, e);
+    }
+    return 0;
+}
+
+/* What was measured is never more: the rest of it was noise. */
+static int contention_agrees(const profile_result *p, const char *name, pt_error *e)
+{
+    for (int a = 0; a < COST_CLASSES; a++)
+        for (int b = 0; b < COST_CLASSES; b++)
+            if (p->costs.slow[a][b] > SLOW_MOST)
+                return pt_fail(e, PT_FAILED, "%.300s: %s: \"slow\": %s beside %s takes %g times as long, and at most %d are measured: measure "
+                               "again", name, profile_part_names[PROFILE_MACHINE], cost_class_names[a], cost_class_names[b],
+                               p->costs.slow[a][b], SLOW_MOST);
+    return 0;
 }
 
 static int machine_agrees(const profile_request *r, const profile_result *p, const char *name, pt_error *e)
@@ -71,7 +85,7 @@ static int machine_agrees(const profile_request *r, const profile_result *p, con
     for (int i = 0; i < CURVES && !failed; i++)
         if (!machine_curves[i].there || machine_curves[i].there(r))
             failed = curve_agrees(&machine_curves[i], p, name, e);
-    return failed;
+    return failed ? failed : contention_agrees(p, name, e);
 }
 
 /* The check ran the first layer forward on some of a unit's rows. More rows take longer, at most in proportion to their operations:
@@ -95,6 +109,22 @@ static int kind_agrees(const profile_request *r, const profile_result *p, int ki
     return 0;
 }
 
+/* The head computes forward and backward in one, beside the layer's check by their operations. An embedding's rows are only copied. */
+static int ends_agree(const profile_request *r, const profile_result *p, const char *name, pt_error *e)
+{
+    const step_shape *s = r->shape, cut = shape_cut(s, p->layer.amount);
+    const double times = model_head_flops(r->model, s->unit_rows) / model_layer_flops(r->model, 1, cut.unit_rows, cut.seq_len);
+    const double rows = (double)s->unit_rows / (double)cut.unit_rows, least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1);
+    const costs *c = &p->costs;
+    if (!agrees(c->head_ns, least, 3 * most, FAR))
+        return far_off(name, PROFILE_BLOCKS, "head_ns", c->head_ns, "check", p->layer.ns, e);
+    if (!agrees(c->head_eval_ns, least, most, FAR))
+        return far_off(name, PROFILE_BLOCKS, "head_eval_ns", c->head_eval_ns, "check", p->layer.ns, e);
+    if (!agrees(c->embed_ns, 0, p->layer.ns * fmax(rows, 1), FAR))
+        return far_off(name, PROFILE_BLOCKS, "embed_ns", c->embed_ns, "check", p->layer.ns, e);
+    return 0;
+}
+
 static int blocks_agree(const profile_request *r, const profile_result *p, const char *name, pt_error *e)
 {
     const costs *c = &p->costs;
@@ -107,7 +137,7 @@ static int blocks_agree(const profile_request *r, const profile_result *p, const
     int failed = 0;
     for (int kind = 0; kind < c->kinds_n && !failed; kind++)
         failed = kind_agrees(r, p, kind, name, e);
-    return failed;
+    return failed ? failed : ends_agree(r, p, name, e);
 }
 
 int profile_agrees(profile_part part, const char *name, const profile_request *r, const profile_result *p, pt_error *e)

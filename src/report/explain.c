@@ -63,7 +63,11 @@ static int add_rival(explanation *x, const candidate *c, pt_error *e)
     const search_input *in = x->in->search;
     const schedule_input s = {in->model, in->shape, &c->packing, &c->plan, in->training, in->host_tier};
     forecast f;
-    int failed = forecast_make(&s, search_kinds(in, c->plan.update), in->costs, &f, e);
+    schedule_kind first;
+    int second;
+    steady_schedules(c->plan.update, &first, &second); /* of its time alone something is said */
+    unsigned kinds = !in->training ? search_kinds(in, c->plan.update) : 1u << first | (second < 0 ? 0 : 1u << second);
+    int failed = forecast_make(&s, kinds, in->costs, &f, e);
     if (failed)
         return failed;
     rival *r = &x->rivals[x->rivals_n++];

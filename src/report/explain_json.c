@@ -11,7 +11,8 @@
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
  *
  *   {"fits": false, "missing_bytes": N, "smallest_change": "--device-memory N", "smaller_step": "--batch-size 2" or "",
- *    "least_bytes": {TIER: N}, "budget_bytes": {TIER: N}, "why": ["..."]}
+ *    "predicted": {"step_s": null, "tokens_per_s": null, "peak_bytes": {TIER: of the most economical plan}, "budget_bytes": {TIER: N}},
+ *    "plan": null, "least_bytes", "budget_bytes": the same two, "why": ["..."]}
  */
 #include "report/explain.h"
 
@@ -117,7 +118,8 @@ json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint
 {
     char for_least[160];
     search_smallest_change(in, least, for_least, sizeof for_least);
-    return json_pack("{s:b, s:I, s:s, s:s, s:o, s:o, s:[s]}", "fits", 0, "missing_bytes", (json_int_t)missing,
-                     "smallest_change", *change ? change : for_least, "smaller_step", smaller_step, "least_bytes", tiers_json(least),
+    return json_pack("{s:b, s:I, s:s, s:s, s:{s:n, s:n, s:o, s:o}, s:n, s:o, s:o, s:[s]}", "fits", 0, "missing_bytes", (json_int_t)missing,
+                     "smallest_change", *change ? change : for_least, "smaller_step", smaller_step, "predicted", "step_s", "tokens_per_s",
+                     "peak_bytes", tiers_json(least), "budget_bytes", tiers_json(in->budget), "plan", "least_bytes", tiers_json(least),
                      "budget_bytes", tiers_json(in->budget), "why", message);
 }

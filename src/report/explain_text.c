@@ -166,19 +166,16 @@ static void write_limits(FILE *out, const explanation *x)
             seconds_format(time, f->bound_ns * 1e-9), above < 0.0995 ? 1 : 0, 100 * above);
 }
 
-/* What a day of training writes, beside what disks are rated for: about 600 TB for each TB of a consumer's disk. */
 static void write_disk(FILE *out, const explanation *x)
 {
     const forecast *f = &x->forecast;
-    char written[32], all[32];
+    char written[32], all[32], wear[FORECAST_WEAR_BYTES];
     if (!f->written_bytes || !(f->step_ns > 0))
         return;
-    double a_day = (double)f->written_bytes * 86400e9 / f->step_ns;
     fprintf(out, "wear     %s written to the disk a step", short_size(written, f->written_bytes));
     if (x->in->steps)
         fprintf(out, ", %s in this run", short_size(all, f->written_bytes * (uint64_t)x->in->steps));
-    fprintf(out, "; without a pause %.3g TB a day:\n         a 1 TB disk rated for 600 TB would be worn out in %.*f days\n", a_day * 1e-12,
-            600e12 / a_day < 10 ? 1 : 0, 600e12 / a_day);
+    fprintf(out, "\n         %s\n", forecast_wear(f, wear));
 }
 
 /* Goes on in another line, after a comma, where it would be too long for the screen. */

@@ -1,5 +1,6 @@
 #include "report/forecast.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,15 @@ void steady_schedules(update_time update, schedule_kind *first, int *second)
 {
     *first = update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
     *second = update == UPDATE_END ? SCHEDULE_DRAIN : -1;
+}
+
+const char *forecast_wear(const forecast *f, char out[FORECAST_WEAR_BYTES])
+{
+    const double tera_a_day = (double)f->written_bytes * 86400e-3 / f->step_ns, days = 600 / tera_a_day;
+    snprintf(out, FORECAST_WEAR_BYTES, tera_a_day < 999 ? "without a pause %.3g TB a day: a 1 TB disk rated for 600 TB would be worn out in %.*f days"
+                                                        : "without a pause %.0f TB a day: a 1 TB disk rated for 600 TB would be worn out in %.*f days",
+             tera_a_day, days < 10 ? 1 : 0, days);
+    return out;
 }
 
 /* ---- memory ---- */

@@ -41,6 +41,10 @@ typedef struct forecast {
 /* kinds: all schedules that the run will need (their memory counts). The costs may be all zero: then only memory is said. */
 int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, forecast *out, pt_error *e);
 
+/* What a day of such steps writes, beside what disks are rated for: about 600 TB for each TB of a consumer's disk. `f` writes something. */
+enum { FORECAST_WEAR_BYTES = 160 };
+const char *forecast_wear(const forecast *f, char out[FORECAST_WEAR_BYTES]);
+
 /* The schedules of a steady step of a plan with such updates: *second is -1 where there is one. */
 void steady_schedules(update_time update, schedule_kind *first, int *second);
 

@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum { TRACE_MAX_BYTES = 1 << 28 };
-#define MAX_US 1e13 /* some months */
+#define MAX_US 1e13       /* some months */
+#define SHORTEST_US 1e-3  /* a column's width must not come to nothing */
 
 const char *const timeline_kind_names[TIMELINE_KINDS] = {"forward", "backward", "update", "copies, reads and writes"};
 
@@ -87,7 +88,7 @@ static int read_trace(const json_source *s, timeline **out, pt_error *e)
     int failed = json_get_array(s, "traceEvents", JSON_REQUIRED, &events, e);
     if (!failed)
         failed = visit(s, events, NULL, &end_us, e);
-    if (!failed && !(end_us > 0))
+    if (!failed && !(end_us > SHORTEST_US))
         failed = pt_fail(e, PT_FAILED, "%s: no task of a step is in it; train again with --trace", s->where);
     timeline *t = failed ? NULL : calloc(1, sizeof *t);
     if (!failed && !t)

@@ -193,24 +193,23 @@ void search_smallest_change(const search_input *in, const uint64_t least[TIERS],
                                      (unsigned long long)(least[t] + (t == TIER_DEVICE ? in->threads_bytes : 0)));
 }
 
-/* What the tiers that are too small would need. */
-static void list_missing(const search_input *in, const uint64_t least[TIERS], char *out, size_t n)
+void search_list_missing(const search_input *in, const uint64_t least[TIERS], char *out, size_t n)
 {
     size_t used = 0;
     out[0] = 0;
     for (int t = 0; t < TIERS; t++) {
-        char need[32], have[32], missing[32];
+        char need[32], have[32];
         if (least[t] > in->budget[t] && used < n)
-            used += (size_t)snprintf(out + used, n - used, "%s%s of %s memory (the budget is %s, %s less)", used ? " and " : "",
+            used += (size_t)snprintf(out + used, n - used, "%s%s of %s memory (the budget is %s, %llu bytes less)", used ? " and " : "",
                                      size_format(need, least[t]), tier_names[t], size_format(have, in->budget[t]),
-                                     size_format(missing, least[t] - in->budget[t]));
+                                     (unsigned long long)(least[t] - in->budget[t]));
     }
 }
 
 int least_refuse(space *s, const priced *least, pt_error *e)
 {
     char tiers[256], options[160], size[32], threads[80] = "";
-    list_missing(s->in, least->bytes, tiers, sizeof tiers);
+    search_list_missing(s->in, least->bytes, tiers, sizeof tiers);
     search_smallest_change(s->in, least->bytes, options, sizeof options);
     if (!options[0])
         return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the tiers together are too small; raise --device-memory or --disk-memory");

@@ -51,6 +51,8 @@ int search_plan(const search_input *in, search_result *out, pt_error *e);
 void search_result_free(search_result *r);
 /* What would make it fit, as options of the program: "--device-memory N --host-memory M". */
 void search_smallest_change(const search_input *in, const uint64_t least[TIERS], char *out, size_t n);
+/* What the tiers that are too small would need: "2.06 GiB of device memory (the budget is 1.00 GiB, 1138166333 bytes less)". */
+void search_list_missing(const search_input *in, const uint64_t least[TIERS], char *out, size_t n);
 
 /* For what does not fit: the first step like in->shape that does, of half as many sequences, of a quarter, ..., of one, then of one
  * that is half as long and so on. in->micro_batch is given up where such a step cannot be cut into it. 1: found, 0: none of

@@ -150,17 +150,50 @@ static int add_chunkings(space *s, pt_error *e)
 
 /* ---- the step ---- */
 
+/* Micro-batches of so many units, if one was asked for. */
+static bool is_asked_for(const search_input *in, int64_t units)
+{
+    return !in->micro_batch || units * in->shape->unit_seqs == in->micro_batch;
+}
+
+static int divisors(int64_t n)
+{
+    int count = 0;
+    for (int64_t d = 1; d <= n; d++)
+        count += n % d == 0;
+    return count;
+}
+
+/* Visits of all of a step's `micros` micro-batches, of fewer and fewer, of one: `most` of them at most, both ends always. */
+static void add_visits(space *s, int64_t micro, int micros, int most)
+{
+    for (int visit = micros, n = 0; visit > 0; visit--) {
+        if (micros % visit || (visit > 1 && (!s->in->training || n >= most - 1)))
+            continue;
+        s->splits[s->splits_n++] = (split){micro, visit};
+        n++;
+    }
+}
+
+/* From the largest micro-batch to the smallest. A step of very many units can be cut in more ways than there is room for: then of
+ * micro-batches and of visits some in between are left out. */
 static void add_splits(space *s)
 {
+    enum { SIZES = SPACE_SPLITS / 2 };
     const step_shape *shape = s->in->shape;
+    int sizes = 0, ways = 0, size = 0;
+    for (int64_t units = shape->units_n; units > 0; units--)
+        if (shape->units_n % units == 0 && is_asked_for(s->in, units)) {
+            sizes++;
+            ways += s->in->training ? divisors(shape->units_n / units) : 1;
+        }
+    const int kept = sizes < SIZES ? sizes : SIZES, most = ways <= SPACE_SPLITS ? SPACE_SPLITS : SPACE_SPLITS / kept;
     for (int64_t units = shape->units_n; units > 0; units--) {
-        int64_t micro = units * shape->unit_seqs;
-        if (shape->units_n % units || (s->in->micro_batch && micro != s->in->micro_batch))
+        if (shape->units_n % units || !is_asked_for(s->in, units))
             continue;
-        int micros = (int)(shape->units_n / units);
-        for (int visit = micros; visit > 0; visit--)
-            if (micros % visit == 0 && s->splits_n < SPACE_SPLITS && (visit == 1 || s->in->training))
-                s->splits[s->splits_n++] = (split){micro, visit};
+        if (sizes <= SIZES || size * (kept - 1) / (sizes - 1) != (size - 1) * (kept - 1) / (sizes - 1) || !size)
+            add_visits(s, units * shape->unit_seqs, (int)(shape->units_n / units), most);
+        size++;
     }
 }
 

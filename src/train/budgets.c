@@ -47,7 +47,7 @@ static uint64_t choose_disk(const budget_request *r, const findings *f)
 {
     if (r->asked[TIER_DISK] != PT_AUTO)
         return r->asked[TIER_DISK];
-    return f->disk_in_ram ? 0 : less(f->disk_bytes, MACHINE_DISK_MARGIN);
+    return f->disk_in_ram ? 0 : less(f->disk_bytes, MACHINE_DISK_MARGIN + r->disk_reserve);
 }
 
 static void choose(const budget_request *r, const findings *f, bool host_tier, uint64_t budget[TIERS])
@@ -146,8 +146,8 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
         return 0;
     change_ram(r, f, budget, change);
     tell_change(r, change);
-    return pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free: %s, or end other programs%s", list,
-                   size_format(size, f->m.memory_free_bytes), mend(change, named, advice), where);
+    return pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free, %llu bytes less: %s, or end other programs%s", list,
+                   size_format(size, f->m.memory_free_bytes), (unsigned long long)missing, mend(change, named, advice), where);
 }
 
 static int check_disk(const budget_request *r, const findings *f, pt_error *e)
@@ -159,9 +159,9 @@ static int check_disk(const budget_request *r, const findings *f, pt_error *e)
     tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
     add_change(change, TIER_DISK, f->disk_in_ram && in_ram < there ? in_ram : there);
     tell_change(r, change);
-    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s: give %s, which leaves the rest to other "
-                   "files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
-                   size_format(have, f->disk_bytes), r->disk_path, change);
+    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s, %llu bytes less: give %s, which leaves the rest "
+                   "to other files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
+                   size_format(have, f->disk_bytes), r->disk_path, (unsigned long long)(r->asked[TIER_DISK] - f->disk_bytes), change);
 }
 
 static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e)
@@ -174,9 +174,9 @@ static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e
         if (gives)
             add_change(change, TIER_DEVICE, gives);
         tell_change(r, change);
-        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free: %s, or end what else runs "
-                       "there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes), gpu->name,
-                       mend(change, 1, advice));
+        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free, %llu bytes less: %s, or end "
+                       "what else runs there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes),
+                       gpu->name, (unsigned long long)(device_bytes - gpu->memory_free_bytes), mend(change, 1, advice));
     }
     if (!r->asked[TIER_HOST])
         return pt_fail(e, PT_USAGE, "--host-memory 0: with --device cuda what is loaded, saved and kept on the disk passes through host "
@@ -204,7 +204,7 @@ static void say_why(const budget_request *r, const findings *f, char out[BUDGETS
     if (r->asked[f->gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO)
         say_room(out, m->memory_free_bytes, "free", m->memory_limit, machine_memory_margin(m));
     if (r->asked[TIER_DISK] == PT_AUTO && !f->disk_in_ram)
-        say_room(out, f->disk_bytes, "free", "disk", MACHINE_DISK_MARGIN);
+        say_room(out, f->disk_bytes, "free", "disk", MACHINE_DISK_MARGIN + r->disk_reserve);
 }
 
 static void notice_disk(const budget_request *r, const findings *f)

@@ -30,6 +30,7 @@ typedef struct budget_request {
     uint64_t *missing_bytes; /* what does not fit, or what threads need beyond what was asked for, is put there, else 0; may be NULL */
     /* BUDGETS_CHANGE_BYTES; options that ask for what is free instead, of the first tier that is refused, else ""; may be NULL */
     char *change;
+    uint64_t disk_reserve;  /* bytes of the disk that are for something else: taken from what is free where nothing is asked for */
 } budget_request;
 
 enum { BUDGETS_WHY_BYTES = 320, BUDGETS_CHANGE_BYTES = 128 };

@@ -160,6 +160,48 @@ static int64_t newest_checkpoint(const trainer *t, int64_t limit)
     return newest;
 }
 
+/* Puts checkpoint-STEP under a name that is no checkpoint's: checkpoint-STEP.old, or .old-2 ... */
+static int put_away(const trainer *t, int64_t step, char name[64], pt_error *e)
+{
+    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
+    int failed = checkpoint_path(t, step, from, e);
+    for (int i = 1; !failed; i++) {
+        snprintf(name, 64, i == 1 ? "checkpoint-%lld.old" : "checkpoint-%lld.old-%d", (long long)step, i);
+        failed = path_join(to, t->out, name, e);
+        if (!failed && !path_exists(to))
+            break;
+    }
+    if (!failed && rename(from, to))
+        failed = pt_fail_errno(e, PT_FAILED, "%.400s: a checkpoint of a later step than the one to resume from cannot be renamed", from);
+    return failed;
+}
+
+int checkpoint_put_later_away(const trainer *t, pt_error *e)
+{
+    char name[64];
+    for (int64_t step = newest_checkpoint(t, INT64_MAX); step > t->step; step = newest_checkpoint(t, INT64_MAX)) {
+        int failed = put_away(t, step, name, e);
+        if (failed)
+            return failed;
+        trainer_notice(t, "checkpoint-%lld is of a run that this one goes another way than: it is %s now", (long long)step, name);
+    }
+    return 0;
+}
+
+bool checkpoint_of_others(const trainer *t, char path[FILE_PATH_BYTES])
+{
+    DIR *d = opendir(t->out);
+    bool found = false;
+    for (struct dirent *entry; d && !found && (entry = readdir(d));) {
+        char file[FILE_PATH_BYTES];
+        found = checkpoint_step(entry->d_name) >= 0 && !path_join(path, t->out, entry->d_name, NULL) &&
+                !path_join(file, path, "trainer/trainer.json", NULL) && !path_exists(file);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
 int checkpoint_count(const trainer *t)
 {
     int n = 0;
@@ -180,7 +222,7 @@ void checkpoint_add_advice(const trainer *t, pt_error *e)
         snprintf(e->text + n, sizeof e->text - n, "; the run has no checkpoint yet");
 }
 
-/* Keeps the newest `keep` checkpoints up to this step; later ones are of a run from which this one was resumed. */
+/* Keeps the newest `keep` checkpoints up to this step. */
 static int prune(const trainer *t, pt_error *e)
 {
     int64_t limit = t->step;
@@ -224,6 +266,8 @@ int checkpoint_write(trainer *t, pt_error *e)
     if (!failed)
         failed = write_trainer(t, &s, folder, e);
     state_close(&s, NULL);
+    if (!failed)
+        failed = metrics_sync(t, e);
     if (failed) {
         dir_stage_abort(&stage);
         return failed;
@@ -314,7 +358,8 @@ int checkpoint_present(const char *path, pt_error *e)
     char file[FILE_PATH_BYTES];
     int failed = path_join(file, path, "trainer/trainer.json", e);
     if (!failed && !path_exists(file))
-        failed = pt_fail(e, PT_FAILED, "%s is not a checkpoint: it has no trainer/trainer.json", path);
+        failed = pt_fail(e, PT_FAILED, "%s is not a checkpoint: it has no trainer/trainer.json; give a folder checkpoint-STEP of a run, or "
+                         "--out RUN --resume", path);
     return failed;
 }
 

@@ -26,14 +26,17 @@ static int load_batch(executor *x, dataset *data, uint64_t first, int64_t *token
     return 0;
 }
 
-int evaluation_run(executor *x, dataset *data, void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
                    evaluation_sum *out, pt_error *e)
 {
     const step_shape *s = executor_input_of(x)->shape;
     uint64_t windows = dataset_eval_windows(data);
     *out = (evaluation_sum){.bad_window = -1};
     for (uint64_t w = 0; w < windows && out->bad_window < 0; w += (uint64_t)s->batch) {
-        progress(arg, w, windows);
+        if (!progress(arg, w, windows)) {
+            out->stopped = true;
+            return 0;
+        }
         int failed = load_batch(x, data, w, &out->tokens, e);
         if (!failed)
             failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);

@@ -9,10 +9,11 @@ typedef struct evaluation_sum {
     double loss;         /* of all targets, nats */
     int64_t tokens;      /* targets */
     int64_t bad_window;  /* the loss of one of the batch that begins there is not finite, and the sum ends with it; -1: none */
+    bool stopped;        /* progress said so: not all is in the sum */
 } evaluation_sum;
 
-/* The executor has SCHEDULE_EVAL, and nothing waits in it. `progress` is told of windows. */
-int evaluation_run(executor *x, dataset *data, void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+/* The executor has SCHEDULE_EVAL, and nothing waits in it. `progress` is told of windows; false: to stop. */
+int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
                    evaluation_sum *out, pt_error *e);
 
 #endif

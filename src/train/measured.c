@@ -33,8 +33,11 @@ void measured_run(measured *m, const schedule_input *in, const costs *c, const e
 
 void measured_step(measured *m, double step_s, bool steady)
 {
-    if (m->steps++ && steady)
-        m->step_s[m->steady++ % MEASURED_STEPS] = step_s;
+    step_ring *r = steady ? &m->steady : &m->apart;
+    if (m->steps++)
+        r->s[r->n++ % MEASURED_STEPS] = step_s;
+    else
+        m->first_s = step_s;
 }
 
 void measured_again(measured *m)
@@ -50,19 +53,27 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-double measured_median_s(const measured *m, int n)
+static double median_of_newest(const step_ring *r, int n)
 {
     double sorted[MEASURED_STEPS];
     if (n > MEASURED_STEPS)
         n = MEASURED_STEPS;
-    if (n > m->steady)
-        n = (int)m->steady;
+    if (n > r->n)
+        n = (int)r->n;
     if (n < 1)
         return 0;
     for (int i = 0; i < n; i++)
-        sorted[i] = m->step_s[(m->steady - 1 - i) % MEASURED_STEPS];
+        sorted[i] = r->s[(r->n - 1 - i) % MEASURED_STEPS];
     qsort(sorted, (size_t)n, sizeof *sorted, by_value);
     return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+double measured_median_s(const measured *m, int n) { return median_of_newest(&m->steady, n); }
+
+double measured_any_s(const measured *m, measured_kind *kind)
+{
+    *kind = m->steady.n ? MEASURED_STEADY : m->apart.n ? MEASURED_APART : m->steps ? MEASURED_FIRST : MEASURED_NOTHING;
+    return *kind == MEASURED_FIRST ? m->first_s : median_of_newest(*kind == MEASURED_STEADY ? &m->steady : &m->apart, MEASURED_STEPS);
 }
 
 step_times measured_times(const measured *m, update_time update)

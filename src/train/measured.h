@@ -1,7 +1,8 @@
 /* measured.h - what the steps of a run really take, to be laid beside the forecast.
  *
  * Every steady step's time is kept for the median; the tasks' times are taken on the first steps and then on one of
- * sixteen, so that looking at the clock costs nothing that could be measured.
+ * sixteen, so that looking at the clock costs nothing that could be measured. A run may have no steady step: of one step alone, or
+ * where each is followed by an evaluation or a checkpoint, for which its updates run. Then those steps' times are all there is.
  */
 #ifndef PT_MEASURED_H
 #define PT_MEASURED_H
@@ -11,10 +12,14 @@
 
 enum { MEASURED_STEPS = 256 };
 
+typedef enum measured_kind { MEASURED_NOTHING, MEASURED_STEADY, MEASURED_APART, MEASURED_FIRST } measured_kind;
+
+typedef struct step_ring { double s[MEASURED_STEPS]; int64_t n; } step_ring; /* the newest; n: how many there were */
+
 typedef struct measured {
     int64_t steps;                        /* since the executor was opened */
-    double step_s[MEASURED_STEPS];        /* a ring of the newest steady ones */
-    int64_t steady;                       /* how many there were */
+    step_ring steady, apart;              /* apart: without waiting updates of the step before, but for the first */
+    double first_s;                       /* the first step, which touches the memory */
     work_times work[SCHEDULE_KINDS];      /* of the runs whose tasks were timed */
     double busy_ns[SCHEDULE_KINDS][QUEUES], phase_ns[SCHEDULE_KINDS][PHASES]; /* sums over these runs */
 } measured;
@@ -29,6 +34,8 @@ void measured_again(measured *m);
 
 /* Median of the newest n steady steps, or of fewer where there are not so many; 0: none yet. */
 double measured_median_s(const measured *m, int n);
+/* The same of all of them, else of what there is; *kind: which steps it is of. */
+double measured_any_s(const measured *m, measured_kind *kind);
 /* Means over timed runs of a steady step's schedules: *runs 0 where there were none. */
 typedef struct step_times { int runs; double busy_ns[QUEUES], phase_ns[PHASES]; } step_times;
 step_times measured_times(const measured *m, update_time update);

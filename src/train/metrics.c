@@ -8,14 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Bytes of the file's leading lines whose step is at most `step`; a torn last line is not among them. */
-static int lines_until(const char *path, int64_t step, off_t *keep, pt_error *e)
+/* Bytes of the file's leading lines whose step is at most `step`, and the last one's step; a torn last line is not among them. */
+static int lines_until(const char *path, int64_t step, off_t *keep, int64_t *last, pt_error *e)
 {
     FILE *f = fopen(path, "re");
     char *line = NULL;
     size_t capacity = 0;
     ssize_t n;
-    *keep = 0;
+    *keep = *last = 0;
     if (!f)
         return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
     while ((n = getline(&line, &capacity, f)) > 0) {
@@ -26,6 +26,7 @@ static int lines_until(const char *path, int64_t step, off_t *keep, pt_error *e)
         if (!good)
             break;
         *keep += n;
+        *last = at;
     }
     free(line);
     fclose(f);
@@ -36,9 +37,10 @@ int metrics_open(trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     off_t keep;
+    int64_t last;
     int failed = path_join(path, t->out, "metrics.jsonl", e);
     if (!failed)
-        failed = lines_until(path, t->step, &keep, e);
+        failed = lines_until(path, t->step, &keep, &last, e);
     if (failed)
         return failed;
     t->metrics = fopen(path, "ae");
@@ -46,7 +48,16 @@ int metrics_open(trainer *t, pt_error *e)
         return pt_fail_errno(e, PT_FAILED, "%s cannot be written", path);
     if (ftruncate(fileno(t->metrics), keep) < 0)
         return pt_fail_errno(e, PT_FAILED, "%s cannot be cut back to step %lld", path, (long long)t->step);
+    if (last && last < t->step)
+        trainer_notice(t, "%s has no lines for the steps %lld to %lld", path, (long long)last + 1, (long long)t->step);
     return 0;
+}
+
+/* A pipe that somebody put there cannot be synced. */
+int metrics_sync(const trainer *t, pt_error *e)
+{
+    bool failed = t->metrics && (fflush(t->metrics) || (fsync(fileno(t->metrics)) && errno != EINVAL && errno != EROFS));
+    return failed ? pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be synced to the disk", t->out) : 0;
 }
 
 /* A step allocates nothing, so the line is not made by the JSON library. */

@@ -37,6 +37,8 @@ int options_check(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no output folder: --out DIR");
     if (o->eval_data_n < 0 || (o->eval_data_n && !o->eval_data))
         return pt_fail(e, PT_USAGE, "the list of %d --eval-data is not there", o->eval_data_n);
+    if (o->eval_every && !o->eval_data_n)
+        return pt_fail(e, PT_USAGE, "--eval-every %lld, and there is nothing to evaluate on: give --eval-data PATH", (long long)o->eval_every);
     return 0;
 }
 
@@ -64,10 +66,17 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         if (failed)
             return failed;
     }
-    if ((double)o->seq_len * (double)o->batch_size > (double)(1 << 28))
-        return pt_fail(e, PT_USAGE, "--batch-size %lld times --seq-len %lld is more than 2^28 tokens a step: lower one of them",
-                       (long long)o->batch_size, (long long)o->seq_len);
+    if (o->micro_batch > o->batch_size)
+        return pt_fail(e, PT_USAGE, "--micro-batch %lld is more than the batch of %lld", (long long)o->micro_batch, (long long)o->batch_size);
     return 0;
+}
+
+int options_check_tokens(const pt_train_options *o, pt_error *e)
+{
+    if ((double)o->seq_len * (double)o->batch_size <= (double)(1 << 28))
+        return 0;
+    return pt_fail(e, PT_USAGE, "--batch-size %lld times --seq-len %lld is more than 2^28 tokens a step: lower one of them",
+                   (long long)o->batch_size, (long long)o->seq_len);
 }
 
 double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)

@@ -36,8 +36,8 @@ static int make(pt_plan *p, pt_error *e)
     g->o = &p->o;
     g->model = p->model;
     g->shape = &p->shape;
-    g->evaluates = true;
-    snprintf(g->disk_path, sizeof g->disk_path, "%s", p->o.disk_path ? p->o.disk_path : ".");
+    g->evaluates = p->o.eval_data_n > 0;
+    snprintf(g->disk_path, sizeof g->disk_path, "%s", planning_disk_folder(&p->o));
     failed = planning_make(g, e);
     if (failed)
         return failed;

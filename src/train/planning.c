@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 static void say(const pt_train_options *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void say(const pt_train_options *o, const char *fmt, ...)
@@ -29,8 +30,15 @@ int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error 
                        (long long)c->max_positions);
     if (o->seq_len > c->max_positions)
         say(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len, (long long)c->max_positions);
-    step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
-    return 0;
+    int failed = options_check_tokens(o, e);
+    if (!failed)
+        step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
+    return failed;
+}
+
+const char *planning_disk_folder(const pt_train_options *o)
+{
+    return o->disk_path ? o->disk_path : !access(".", W_OK) ? "." : dir_temporary();
 }
 
 int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
@@ -49,6 +57,11 @@ static int complete_machine(planning *p, pt_error *e)
     const uint64_t host = p->o->host_memory;
     if (p->o->profile_file)
         return 0;
+    if (x->cuda && !host)
+        return pt_fail(e, PT_USAGE, "--host-memory 0: on a GPU what is loaded, saved and kept on the disk passes through host memory; leave "
+                       "the option out");
+    if (x->cuda && !x->memory_bytes[TIER_HOST])
+        p->budget[TIER_DISK] = 0; /* nothing could pass */
     if (x->cuda && !x->memory_bytes[TIER_HOST] && host != PT_AUTO && host)
         return pt_fail(e, PT_USAGE, "--host-memory, and %s says nothing of a host: add \"host\" and \"link\" to it, or leave the option out",
                        p->machine_path);
@@ -66,7 +79,7 @@ int planning_budgets(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
     const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path, p->device, .notice = o->notice,
-                              .arg = o->arg, .missing_bytes = &p->missing_bytes, .change = p->change};
+                              .arg = o->arg, .disk_reserve = p->disk_reserve, .missing_bytes = &p->missing_bytes, .change = p->change};
     bool host_tier;
     uint64_t here[TIERS];
     char room[BUDGETS_WHY_BYTES] = "";
@@ -107,6 +120,30 @@ static int find_machine(planning *p, pt_error *e)
     return failed;
 }
 
+int planning_write_machine(const planning *p, const costs *c, const char *path, pt_error *e)
+{
+    char name[300], source[80];
+    machine_spec x;
+    machine m;
+    int failed = machine_probe(&m, e);
+    const bool cuda = device_is_gpu(p->device);
+    const device_info *d = &p->device->info;
+    const uint64_t memory[TIERS] = {cuda ? d->memory_bytes : m.memory_bytes, cuda ? m.memory_bytes : 0, p->budget[TIER_DISK]};
+    if (cuda)
+        snprintf(name, sizeof name, "%s; %s, %d cores", d->name, m.processor, m.cores);
+    else
+        snprintf(name, sizeof name, "%s, %d cores, %s", m.processor, m.cores, d->arithmetic);
+    if (!failed)
+        failed = machine_measured(name, cuda, memory, c, p->model, p->shape, &x, e);
+    if (failed)
+        return failed;
+    snprintf(source, sizeof source, "measured with %s in %s", p->model->config.model_type, p->shape->type == PT_BF16 ? "bf16" : "fp32");
+    json_t *all = machine_to_json(&x, source);
+    failed = all ? file_write_json(path, all, e) : pt_fail(e, PT_FAILED, "out of memory");
+    json_decref(all);
+    return failed;
+}
+
 /* ---- costs ---- */
 
 static bool moves_anything(const plan *p)
@@ -120,17 +157,17 @@ static bool moves_anything(const plan *p)
     return false;
 }
 
-/* Whether something may have to move: transfers are measured only then. A plan from a file says so itself. On a CPU the disk is
- * used only where memory does not hold everything, even if nothing is kept. */
+/* Whether something may have to move: transfers are measured only then. A plan from a file says so itself. Where there is a host,
+ * something always may: what costs nothing for want of a measurement would be used. On a CPU the disk is used only where memory does
+ * not hold everything, even if nothing is kept. */
 static int needs_transfers(planning *p, bool *needs, pt_error *e)
 {
-    const policy last = p->host_tier ? POLICY_RESIDENT : POLICY_RECOMPUTE;
     if (p->o->plan_file) {
         *needs = moves_anything(&p->result.best.plan);
         return 0;
     }
     *needs = true;
-    for (policy k = POLICY_RESIDENT; k <= last && *needs; k++) {
+    for (policy k = POLICY_RESIDENT; k <= POLICY_RECOMPUTE && *needs && !p->host_tier; k++) {
         candidate c = {0};
         int fits = policy_plan(&p->search, k, &c, e);
         candidate_free(&c);
@@ -186,7 +223,7 @@ static int read_plan(planning *p, pt_error *e)
         failed = pack(p->model, p->shape, c->plan.chunk_bytes, &c->packing, e);
     if (!failed && (failed = plan_validate(&c->plan, p->model, p->shape, &c->packing, p->o->max_grad_norm > 0, e)))
         pt_error_prefix(e, "%s", path);
-    if (!failed && p->o->micro_batch && p->o->micro_batch != c->plan.micro_batch)
+    if (!failed && p->search.micro_batch && p->search.micro_batch != c->plan.micro_batch)
         failed = pt_fail(e, PT_USAGE, "--micro-batch %lld and the \"micro_batch\" %lld of %s contradict each other: leave the option out",
                          (long long)p->o->micro_batch, (long long)c->plan.micro_batch, path);
     snprintf(c->name, sizeof c->name, "given");
@@ -197,18 +234,19 @@ static int read_plan(planning *p, pt_error *e)
 static int price_plan(planning *p, pt_error *e)
 {
     candidate *c = &p->result.best;
+    const schedule_input in = {p->model, p->shape, &c->packing, &c->plan, p->search.training, p->host_tier};
+    char tiers[256], options[160];
     int fits = search_price(&p->search, c, e);
     if (fits)
         return fits < 0 ? fits : 0;
-    memcpy(p->result.least, c->bytes, sizeof c->bytes);
-    for (int t = 0; t < TIERS; t++)
-        if (c->bytes[t] > p->budget[t]) {
-            char need[32], have[32];
-            return pt_fail(e, PT_DOES_NOT_FIT, "%s needs %s of %s memory and the budget is %s: give --%s-memory %llu, or leave --plan out",
-                           p->o->plan_file, size_format(need, c->bytes[t]), tier_names[t], size_format(have, p->budget[t]), tier_names[t],
-                           (unsigned long long)(c->bytes[t] + (t == TIER_DEVICE ? p->search.threads_bytes : 0)));
-        }
-    return pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit: leave --plan out", p->o->plan_file);
+    int failed = schedule_plan_bytes(&in, search_kinds(&p->search, c->plan.update), p->result.least, e);
+    if (failed) { /* with any memory: too few buffers */
+        pt_error_prefix(e, "%s", p->o->plan_file);
+        return failed;
+    }
+    search_list_missing(&p->search, p->result.least, tiers, sizeof tiers);
+    search_smallest_change(&p->search, p->result.least, options, sizeof options);
+    return pt_fail(e, PT_DOES_NOT_FIT, "%.300s needs %s: give %s, or leave --plan out", p->o->plan_file, tiers, options);
 }
 
 static bool is_there(const planning *p, uint64_t disk_bytes)
@@ -220,15 +258,31 @@ static bool is_there(const planning *p, uint64_t disk_bytes)
            has - disk_bytes >= MACHINE_DISK_MARGIN;
 }
 
+/* Whether this machine has what the most economical plan needs; of another one nothing is known. */
+static bool has_least(const planning *p)
+{
+    const pt_train_options *o = p->o;
+    budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path, p->device, .disk_reserve = p->disk_reserve};
+    uint64_t budget[TIERS];
+    bool host_tier;
+    for (int t = 0; t < TIERS; t++)
+        if (p->result.least[t] > p->budget[t])
+            r.asked[t] = p->result.least[t] + (t == TIER_DEVICE ? p->search.threads_bytes : 0);
+    return (p->from_file && !p->runs) || !budgets_choose(&r, budget, &host_tier, NULL, NULL);
+}
+
 /* `e` says what does not fit: adds the disk with which it would, where there may be one. */
 static int name_disk(planning *p, pt_error *e)
 {
     uint64_t bytes;
     size_t used = strlen(e->text);
     int found = search_disk_that_fits(&p->search, &bytes, e);
-    if (found > 0 && is_there(p, bytes))
-        snprintf(e->text + used, sizeof e->text - used, ", or --disk-memory %llu", (unsigned long long)bytes);
-    return found < 0 ? found : PT_DOES_NOT_FIT;
+    if (found <= 0 || !is_there(p, bytes))
+        return found < 0 ? found : PT_DOES_NOT_FIT;
+    snprintf(e->text + used, sizeof e->text - used, ", or --disk-memory %llu", (unsigned long long)bytes);
+    if (!has_least(p))
+        snprintf(p->change, sizeof p->change, "--disk-memory %llu", (unsigned long long)bytes);
+    return PT_DOES_NOT_FIT;
 }
 
 /* Adds the largest step that would. */
@@ -245,7 +299,17 @@ static int name_smaller_step(planning *p, pt_error *e)
     if (found && !search_can_cut(&s, p->search.micro_batch))
         snprintf(p->smaller + n, sizeof p->smaller - (size_t)n, " --micro-batch 0");
     snprintf(e->text + used, sizeof e->text - used, found ? ", or %s" : "%s", found ? p->smaller : "; a smaller step would not fit either");
+    if (found && !p->change[0] && !has_least(p))
+        snprintf(p->change, sizeof p->change, "%s", p->smaller);
     return PT_DOES_NOT_FIT;
+}
+
+/* The options that `e` ends with ask for more than there is. */
+static void name_limit(const planning *p, pt_error *e)
+{
+    size_t used = strlen(e->text);
+    if (!has_least(p))
+        snprintf(e->text + used, sizeof e->text - used, " (more than is free here)");
 }
 
 /* Before anything is measured: whether some plan fits at all. */
@@ -257,19 +321,27 @@ static int check_fit(planning *p, pt_error *e)
     int failed = search_plan(&in, &r, e);
     memcpy(p->result.least, r.least, sizeof r.least);
     search_result_free(&r);
-    if (failed == PT_DOES_NOT_FIT && e && (failed = name_disk(p, e)) == PT_DOES_NOT_FIT)
-        failed = name_smaller_step(p, e);
-    return failed;
+    if (failed != PT_DOES_NOT_FIT || !e)
+        return failed;
+    name_limit(p, e);
+    failed = name_disk(p, e);
+    return failed == PT_DOES_NOT_FIT ? name_smaller_step(p, e) : failed;
 }
 
 int planning_search(const planning *p, search_result *out, pt_error *e) { return search_plan(&p->search, out, e); }
 
-static int check_micro_batch(const pt_train_options *o, const step_shape *s, pt_error *e)
+/* What --micro-batch asks for; where that is less than is computed together, or no multiple of it, the next larger one that is. */
+static int choose_micro_batch(const pt_train_options *o, const step_shape *s, int64_t *out, pt_error *e)
 {
-    if (search_can_cut(s, o->micro_batch))
-        return 0;
-    return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld and be a multiple of %lld, the sequences that are "
-                   "computed together", (long long)o->micro_batch, (long long)o->batch_size, (long long)s->unit_seqs);
+    *out = o->micro_batch;
+    if (o->micro_batch && o->batch_size % o->micro_batch)
+        return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld", (long long)o->micro_batch, (long long)o->batch_size);
+    while (*out < o->batch_size && !search_can_cut(s, *out))
+        (*out)++;
+    if (*out != o->micro_batch)
+        say(o, "--micro-batch %lld: %lld sequences are computed together at least, so it is %lld", (long long)o->micro_batch,
+            (long long)s->unit_seqs, (long long)*out);
+    return 0;
 }
 
 int planning_make(planning *p, pt_error *e)
@@ -281,11 +353,12 @@ int planning_make(planning *p, pt_error *e)
         failed = planning_budgets(p, e);
     if (!failed && (p->from_file ? p->machine.cuda : device_is_gpu(p->device)))
         step_shape_for_gpu(p->shape, p->model);
+    int64_t micro_batch = 0;
     if (!failed)
-        failed = check_micro_batch(o, p->shape, e);
+        failed = choose_micro_batch(o, p->shape, &micro_batch, e);
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .host_tier = p->host_tier, .evaluates = p->evaluates,
-                               .micro_batch = o->micro_batch, .threads = machine_threads(o->threads),
+                               .micro_batch = micro_batch, .threads = machine_threads(o->threads),
                                .threads_bytes = p->device ? p->device->info.threads_bytes : 0};
     memcpy(p->search.budget, p->budget, sizeof p->search.budget);
     costs_init(&p->profile.costs); /* nothing is known yet */

@@ -22,6 +22,7 @@ typedef struct planning {
     step_shape *shape;               /* a CPU's; cut for a GPU where the plan is for one */
     device *device, *host;           /* this machine's; NULL where nothing is measured on it */
     char disk_path[FILE_PATH_BYTES]; /* folder of the disk tier */
+    uint64_t disk_reserve;           /* bytes that something else will write into its file system */
     bool evaluates;
     bool runs;                       /* on this machine, also with the file of another */
     /* found */
@@ -42,15 +43,21 @@ typedef struct planning {
     char smaller[96];                /* where nothing fits: options of the largest step that would, or "" */
 } planning;
 
+int options_check_tokens(const pt_train_options *o, pt_error *e); /* of a step; options.c */
 /* Sequence length, batch and type; o->seq_len is filled in. */
 int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error *e);
 int planning_open_device(planning *p, const pt_train_options *o, pt_error *e);
+/* Folder of the disk tier where none is given: the current one, or where that cannot be written, $TMPDIR or /var/tmp. */
+const char *planning_disk_folder(const pt_train_options *o);
 /* The parts of it that a run wants again: budgets from what is free now, and a search with the costs that stand in `profile`. */
 int planning_budgets(planning *p, pt_error *e);
 int planning_search(const planning *p, search_result *out, pt_error *e);
 /* Fills `found`. PT_DOES_NOT_FIT says what is missing, and result.least what the most economical plan needs. */
 int planning_make(planning *p, pt_error *e);
 void planning_close(planning *p);
+
+/* machine.json: a machine file of what was measured on this machine. `c`: the costs; devices, budgets, model and shape are the planning's. */
+int planning_write_machine(const planning *p, const costs *c, const char *path, pt_error *e);
 
 /* The explanation's input for what was found; pointers into `p`. */
 explain_input planning_explain(const planning *p, int64_t steps, bool helps);

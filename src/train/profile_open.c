@@ -28,13 +28,14 @@ static int measure(pt_profile *p, bool fresh, pt_error *e)
     const pt_train_options *o = &p->o;
     planning *g = &p->planning;
     profile_request *r = &p->request;
-    snprintf(g->disk_path, sizeof g->disk_path, "%s", o->disk_path ? o->disk_path : ".");
+    snprintf(g->disk_path, sizeof g->disk_path, "%s", planning_disk_folder(o));
     const budget_request asked = {{o->device_memory, o->host_memory, o->disk_memory}, g->disk_path, g->device,
                                   .notice = o->notice, .arg = o->arg};
     *r = (profile_request){.device = g->device, .host = g->host, .threads = o->threads, .model = p->model, .shape = &p->shape,
                            .transfers = true, .disk_path = g->disk_path, .file = o->profile_file, .fresh = fresh, .progress = o->progress,
                            .notice = o->notice, .arg = o->arg};
     int failed = budgets_choose(&asked, r->budget, &r->host_tier, NULL, e);
+    memcpy(g->budget, r->budget, sizeof g->budget);
     return failed ? failed : profile_get(r, &p->result, e);
 }
 
@@ -45,6 +46,8 @@ static int make(pt_profile *p, bool fresh, pt_error *e)
         failed = planning_shape(&p->o, p->model, &p->shape, e);
     if (!failed)
         failed = planning_open_device(&p->planning, &p->o, e);
+    p->planning.model = p->model;
+    p->planning.shape = &p->shape;
     if (!failed && device_is_gpu(p->planning.device))
         step_shape_for_gpu(&p->shape, p->model);
     return failed ? failed : measure(p, fresh, e);
@@ -68,7 +71,19 @@ int pt_profile_open(const pt_train_options *o, bool fresh, pt_profile **out, pt_
 
 char *pt_profile_text(const pt_profile *p) { return profile_text(&p->request, &p->result); }
 char *pt_profile_json(const pt_profile *p) { return profile_to_json(&p->request, &p->result); }
-int pt_profile_write(const pt_profile *p, const char *path, pt_error *e) { return profile_write(path, &p->request, &p->result, e); }
+
+int pt_profile_write(const pt_profile *p, const char *path, pt_error *e)
+{
+    char file[FILE_PATH_BYTES];
+    if (!path_is_folder(path))
+        return profile_write(path, &p->request, &p->result, e);
+    int failed = path_join(file, path, "profile.json", e);
+    if (!failed)
+        failed = profile_write(file, &p->request, &p->result, e);
+    if (!failed)
+        failed = path_join(file, path, "machine.json", e);
+    return failed ? failed : planning_write_machine(&p->planning, &p->result.costs, file, e);
+}
 
 void pt_profile_close(pt_profile *p)
 {

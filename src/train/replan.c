@@ -23,6 +23,7 @@
 #include <string.h>
 
 #define WORTH 0.05         /* of a step, that another plan must save */
+#define LEAST_SHARE 0.01   /* of all work, of what is corrected */
 #define STATE_BANDWIDTH 3e8 /* bytes a second, at least, of writing and reading a checkpoint */
 
 /* ---- what is known now ---- */
@@ -39,9 +40,10 @@ static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
     int second;
     *c = t->planning.profile.costs;
     steady_schedules(update, &first, &second);
-    int failed = costs_adjust(c, &in, executor_schedule(t->x, first), &t->measured.work[first], e);
-    if (!failed && second >= 0)
-        failed = costs_adjust(c, &in, executor_schedule(t->x, second), &t->measured.work[second], e);
+    work_run runs[2] = {{executor_schedule(t->x, first), &t->measured.work[first]}};
+    if (second >= 0)
+        runs[1] = (work_run){executor_schedule(t->x, (schedule_kind)second), &t->measured.work[second]};
+    int failed = costs_adjust(c, &in, runs, second < 0 ? 1 : 2, LEAST_SHARE, e);
     if (!failed)
         failed = forecast_make(&in, kinds, c, f, e);
     if (failed)
@@ -217,7 +219,7 @@ static void tell_off(trainer *t)
     char differs[96], was[32], is[32];
     what_differs(t, differs, sizeof differs);
     seconds_format(was, t->forecast.step_ns * 1e-9);
-    seconds_format(is, measured_median_s(&t->measured, PATIENCE_WINDOW) * 1e-9);
+    seconds_format(is, measured_median_s(&t->measured, PATIENCE_WINDOW));
     trainer_notice(t, "steps take %s instead of %s (%s): the plan of --plan stays; without that option it would be planned again", is, was,
                    differs);
     t->told_off = true;
@@ -227,7 +229,7 @@ int replan_look(trainer *t, pt_error *e)
 {
     if (t->told_off || t->step >= t->steps)
         return 0;
-    patience_answer answer = patience_look(&t->patience, t->measured.steady, t->forecast.step_ns * 1e-9,
+    patience_answer answer = patience_look(&t->patience, t->measured.steady.n, t->forecast.step_ns * 1e-9,
                                            measured_median_s(&t->measured, PATIENCE_WINDOW));
     if (answer == PATIENCE_NOTHING)
         return 0;

@@ -129,16 +129,16 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
     const char *key = find_difference(now, before);
     if (!key)
         return 0;
+    char a[160], b[160];
+    describe(json_object_get(before, key), a, sizeof a);
+    describe(json_object_get(now, key), b, sizeof b);
     if (options && strcmp(key, "data") == 0)
-        return pt_fail(e, PT_FAILED, "%.400s was written with other --data, or another tokenizer: the result depends on it; "
-                                     "give the same", path);
+        return pt_fail(e, PT_FAILED, "%.400s was written with other --data, or another tokenizer (fingerprint %s, and now %s): the result "
+                                     "depends on it; give the same", path, a, b);
     bool shuffled = json_is_true(json_object_get(before, key));
     if (options && strcmp(key, "shuffle") == 0)
         return pt_fail(e, PT_FAILED, "%.400s was written %s --no-shuffle and this run is %s it: the result depends on it; give the "
                                      "same", path, shuffled ? "without" : "with", shuffled ? "with" : "without");
-    char a[160], b[160];
-    describe(json_object_get(before, key), a, sizeof a);
-    describe(json_object_get(now, key), b, sizeof b);
     return pt_fail(e, PT_FAILED, "%.400s was written with %s%.100s %s and this run has %s%s: the result depends on it; give the same", path,
                    options ? "--" : "a model whose ", key, a, b, options ? "" : ", from the config.json of --model");
 }

@@ -4,8 +4,8 @@
 #include "base/units.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
-#include "profile/machine.h"
 
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -113,7 +113,7 @@ static int count_steps(trainer *t, pt_error *e)
                        "--seq-len",
                        (long long)windows, (long long)t->shape.seq_len, (long long)batch);
     double by_epochs = t->o.epochs * (double)(t->epoch_windows / batch);
-    t->steps = t->o.steps ? t->o.steps : by_epochs < 1 ? 1 : (int64_t)by_epochs;
+    t->steps = t->o.steps ? t->o.steps : by_epochs < 1 ? 1 : (int64_t)(by_epochs * (1 + 1e-12)); /* 0.57 of 100 is 57 */
     return 0;
 }
 
@@ -137,6 +137,15 @@ static int lower_disk(trainer *t, pt_error *e)
     return 0;
 }
 
+/* The folder of the disk tier may not be there yet: then its parent is asked. */
+static bool is_on_same_disk(const char *path, const char *out)
+{
+    char copy[FILE_PATH_BYTES];
+    struct stat a, b;
+    snprintf(copy, sizeof copy, "%s", path);
+    return (!stat(copy, &a) || !stat(dirname(copy), &a)) && !stat(out, &b) && a.st_dev == b.st_dev;
+}
+
 static int make_plan(trainer *t, bool resumed, pt_error *e)
 {
     planning *p = &t->planning;
@@ -152,6 +161,7 @@ static int make_plan(trainer *t, bool resumed, pt_error *e)
         failed = path_join(p->disk_path, t->out, "disk", e);
     if (!failed && resumed)
         failed = lower_disk(t, e);
+    p->disk_reserve = is_on_same_disk(p->disk_path, t->out) ? room_of(t).least_bytes : 0;
     return failed ? failed : planning_make(p, e);
 }
 
@@ -196,32 +206,15 @@ static int write_profile(trainer *t, pt_error *e)
 }
 
 /* machine.json: a machine file of what this run found here, or that which it was given. */
-static int write_machine(const trainer *t, pt_error *e)
+static int write_machine(trainer *t, pt_error *e)
 {
     const planning *p = &t->planning;
-    char path[FILE_PATH_BYTES], name[300], source[80];
-    machine_spec x;
-    machine m;
+    char path[FILE_PATH_BYTES];
     int failed = path_join(path, t->out, "machine.json", e);
-    if (failed || p->from_file)
-        return failed ? failed : file_copy_atomic(p->machine_path, path, e);
-    failed = machine_probe(&m, e);
-    const bool cuda = p->device != p->host;
-    const device_info *d = &p->device->info;
-    const uint64_t memory[TIERS] = {cuda ? d->memory_bytes : m.memory_bytes, cuda ? m.memory_bytes : 0, p->budget[TIER_DISK]};
-    if (cuda)
-        snprintf(name, sizeof name, "%s; %s, %d cores", d->name, m.processor, m.cores);
-    else
-        snprintf(name, sizeof name, "%s, %d cores, %s", m.processor, m.cores, d->arithmetic);
-    if (!failed)
-        failed = machine_measured(name, cuda, memory, &p->profile.costs, t->model, &t->shape, &x, e);
-    if (failed)
-        return failed;
-    snprintf(source, sizeof source, "measured with %s in %s", t->model->config.model_type, t->shape.type == PT_BF16 ? "bf16" : "fp32");
-    json_t *all = machine_to_json(&x, source);
-    failed = all ? file_write_json(path, all, e) : pt_fail(e, PT_FAILED, "out of memory");
-    json_decref(all);
-    return failed;
+    t->wrote_machine = true;
+    if (!failed && p->from_file)
+        return file_copy_atomic(p->machine_path, path, e);
+    return failed ? failed : planning_write_machine(p, &p->profile.costs, path, e);
 }
 
 schedule_input trainer_schedules(const trainer *t)
@@ -248,6 +241,8 @@ static int find_traces(const trainer *t, char found[FILE_PATH_BYTES], pt_error *
     static const char *const traces[] = {"config.json", "metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json"};
     char path[FILE_PATH_BYTES];
     int failed = checkpoint_newest(t, found, e);
+    if (!failed && !found[0] && !checkpoint_of_others(t, found))
+        found[0] = 0;
     for (size_t i = 0; i < sizeof traces / sizeof *traces && !failed && !found[0]; i++) {
         failed = path_join(path, t->out, traces[i], e);
         if (!failed && path_exists(path))
@@ -256,12 +251,18 @@ static int find_traces(const trainer *t, char found[FILE_PATH_BYTES], pt_error *
     return failed;
 }
 
-/* Whether the checkpoint `path` lies in the output folder: then this is the very run that wrote it. */
+static bool is_out(const trainer *t, const char *path)
+{
+    struct stat a, b;
+    return !stat(path, &a) && !stat(t->out, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Whether the checkpoint `path` lies in the output folder, itself or as a link: then this is the very run that wrote it. */
 static bool lies_in_out(const trainer *t, const char *path)
 {
-    char parent[FILE_PATH_BYTES];
-    struct stat a, b;
-    return !path_join(parent, path, "..", NULL) && !stat(parent, &a) && !stat(t->out, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    char parent[FILE_PATH_BYTES], copy[FILE_PATH_BYTES];
+    snprintf(copy, sizeof copy, "%s", path);
+    return is_out(t, dirname(copy)) || (!path_join(parent, path, "..", NULL) && is_out(t, parent));
 }
 
 /* A run that starts anew, or from a checkpoint of another run, must not write over one that is there. */
@@ -284,8 +285,10 @@ static int refuse_model(const trainer *t, pt_error *e)
     char path[FILE_PATH_BYTES];
     int failed = path_join(path, t->out, "config.json", e);
     if (!failed && path_exists(path))
-        failed = pt_fail(e, PT_FAILED, "%s holds a trained model but no checkpoint to resume from: give --model %s and another --out",
-                         t->out, t->out);
+        failed = pt_fail(e, PT_FAILED, "%.400s holds a trained model but no checkpoint to resume from (--save-every N writes some): give --model "
+                         "%.400s and another --out", t->out, t->out);
+    if (!failed && checkpoint_of_others(t, path))
+        failed = pt_fail(e, PT_FAILED, "%.400s holds another program's checkpoint (%.400s): give another --out", t->out, path);
     if (!failed)
         trainer_notice(t, "--resume: %s has no checkpoint yet; starting from the first step", t->out);
     return failed;
@@ -313,6 +316,20 @@ static int choose_start(trainer *t, char from[FILE_PATH_BYTES], pt_error *e)
     return failed;
 }
 
+/* What a killed run left half-written goes, before its bytes are missed; what this one will write must not be read as data. */
+static int clean_out(const trainer *t, pt_error *e)
+{
+    dir_stages_clean(t->out, "checkpoint-0");
+    dir_stages_clean(t->out, "model");
+    for (int i = 0; i < t->o.data_n + t->o.eval_data_n; i++) {
+        const char *path = i < t->o.data_n ? t->o.data[i] : t->o.eval_data[i - t->o.data_n];
+        if (is_out(t, path))
+            return pt_fail(e, PT_USAGE, "%.400s is a folder of data, and --out too: what the run writes there would be read as data; give "
+                           "another --out", path);
+    }
+    return 0;
+}
+
 int trainer_setup(trainer *t, pt_error *e)
 {
     char from[FILE_PATH_BYTES];
@@ -321,6 +338,8 @@ int trainer_setup(trainer *t, pt_error *e)
     int failed = dir_make(t->out, e);
     if (!failed)
         failed = dir_lock_take(&t->lock, t->out, e);
+    if (!failed)
+        failed = clean_out(t, e);
     if (!failed)
         failed = choose_start(t, from, e);
     if (!failed)
@@ -349,6 +368,8 @@ int trainer_setup(trainer *t, pt_error *e)
         failed = write_profile(t, e);
     if (!failed)
         failed = write_machine(t, e);
+    if (!failed && from[0])
+        failed = checkpoint_put_later_away(t, e);
     if (!failed)
         failed = metrics_open(t, e);
     return failed ? failed : trainer_write_plan(t, e);

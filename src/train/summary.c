@@ -33,15 +33,23 @@ static void describe_limits(const trainer *t, char *out, size_t n)
 {
     const forecast *f = &t->forecast;
     size_t used = 0;
-    char size[32];
+    char size[32], wear[FORECAST_WEAR_BYTES];
     out[0] = 0;
     for (int q = 0; q < QUEUES && used < n; q++)
         if (f->busy_ns[q] >= 0.01 * f->step_ns && f->step_ns > 0)
             used += (size_t)snprintf(out + used, n - used, "%s%s %.0f%%", used ? ", " : "", queue_names[q], 100 * f->busy_ns[q] / f->step_ns);
     if (f->written_bytes && f->step_ns > 0 && used < n)
-        snprintf(out + used, n - used, "; %s written to the disk a step, %.3g TB a day: a disk rated for 600 TB lasts %.3g days",
-                 size_format(size, f->written_bytes), (double)f->written_bytes * 86400e-3 / f->step_ns,
-                 600e12 * f->step_ns / ((double)f->written_bytes * 86400e9));
+        snprintf(out + used, n - used, "; %s written to the disk a step, %s", size_format(size, f->written_bytes), forecast_wear(f, wear));
+}
+
+static const char *measured_words(const trainer *t)
+{
+    static const char *const words[] = {[MEASURED_NOTHING] = "nothing", [MEASURED_STEADY] = "steady steps",
+                                        [MEASURED_APART] = "steps without the updates, which an evaluation or a checkpoint waits for",
+                                        [MEASURED_FIRST] = "the first step, which touches its memory for the first time"};
+    measured_kind kind;
+    measured_any_s(&t->measured, &kind);
+    return words[kind];
 }
 
 void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
@@ -63,6 +71,7 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->predicted_step_s = t->forecast.step_ns * 1e-9;
     s->corrected_step = t->corrected_step;
     s->moved_step = t->moved_step;
+    s->measured_of = measured_words(t);
     describe_plan(t, s->plan, sizeof s->plan);
     describe_limits(t, s->limits, sizeof s->limits);
     s->memory_n = trainer_memory(t, s->memory);
@@ -72,8 +81,7 @@ int trainer_memory(const trainer *t, pt_memory out[TIERS])
 {
     int n = 0;
     for (int k = 0; k < TIERS && t->x; k++)
-        if (executor_bytes(t->x, k))
-            out[n++] = (pt_memory){tier_names[k], t->planning.budget[k], executor_bytes(t->x, k), executor_peak_bytes(t->x, k)};
+        out[n++] = (pt_memory){tier_names[k], t->planning.budget[k], executor_bytes(t->x, k), executor_peak_bytes(t->x, k)};
     return n;
 }
 
@@ -89,8 +97,9 @@ static void time_all(const trainer *t, pt_timing out[PT_TIMINGS])
 {
     const forecast *a = &t->first, *b = &t->forecast;
     step_times s = measured_times(&t->measured, trainer_plan(t)->update);
-    double step_s = measured_median_s(&t->measured, MEASURED_STEPS);
-    *out++ = timing_of(t, "step", a->step_ns, b->step_ns, step_s > 0 ? step_s : NAN);
+    measured_kind kind;
+    double step_s = measured_any_s(&t->measured, &kind);
+    *out++ = timing_of(t, "step", a->step_ns, b->step_ns, kind ? step_s : NAN);
     for (int p = 0; p < PHASES; p++)
         *out++ = timing_of(t, phase_names[p], a->phase_ns[p], b->phase_ns[p], s.runs ? s.phase_ns[p] * 1e-9 : NAN);
     for (int q = 0; q < QUEUES; q++)
@@ -157,9 +166,9 @@ int summary_write(const trainer *t, pt_error *e)
     struct rusage use;
     time_all(t, times);
     getrusage(RUSAGE_SELF, &use);
-    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:I}", "first_step", (json_int_t)t->first_step + 1, "last_step",
-                          (json_int_t)t->step, "steps", (json_int_t)t->steps, "corrected_after_step", (json_int_t)t->corrected_step,
-                          "moved_after_step", (json_int_t)t->moved_step, "step_s", timing_json(t, &times[0]), "phases_s",
+    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:I, s:I}", "first_step", (json_int_t)t->first_step + 1,
+                          "last_step", (json_int_t)t->step, "steps", (json_int_t)t->steps, "corrected_after_step",
+                          (json_int_t)t->corrected_step, "moved_after_step", (json_int_t)t->moved_step, "measured_of", measured_words(t), "step_s", timing_json(t, &times[0]), "phases_s",
                           timings_json(t, times + 1, PHASES), "queues_s", timings_json(t, times + 1 + PHASES, QUEUES), "memory_bytes",
                           memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes, "process_peak_bytes",
                           (json_int_t)use.ru_maxrss * 1024);

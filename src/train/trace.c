@@ -83,8 +83,10 @@ static int add_step(const trainer *t, json_t *events, pt_error *e)
 int trace_write(const trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    if (!t->x || !t->last_whole || !executor_times(t->x, t->last))
+    if (!t->x || !t->last_whole || !executor_times(t->x, t->last)) {
+        trainer_notice(t, "--trace: no step ran under the plan, so there is no trace.json");
         return 0;
+    }
     json_t *events = json_array();
     add_names(events, PREDICTED, "predicted");
     add_names(events, MEASURED, "measured");

@@ -31,7 +31,8 @@ void trainer_progress(const trainer *t, const char *stage, uint64_t done, uint64
 /* A file that the user may have put there, since a profile and a machine are read from anywhere. */
 static bool is_given(const trainer *t, const char *file)
 {
-    return (!strcmp(file, "profile.json") && (t->o.profile_file || !t->wrote_profile)) || (!strcmp(file, "machine.json") && t->o.machine_file);
+    return (!strcmp(file, "profile.json") && (t->o.profile_file || !t->wrote_profile)) ||
+           (!strcmp(file, "machine.json") && (t->o.machine_file || !t->wrote_machine));
 }
 
 /* Of a run that could not begin nothing stays but the cache of its tokens, so that the same command may follow. */
@@ -209,16 +210,37 @@ static int run_step(trainer *t, int64_t *targets, pt_error *e)
     return run_schedule(t, kind, (float)(1.0 / (double)*targets), e);
 }
 
-static void pass_progress(void *arg, uint64_t done, uint64_t total) { trainer_progress(arg, "evaluating", done, total); }
+static bool pass_progress(void *arg, uint64_t done, uint64_t total)
+{
+    const trainer *t = arg;
+    trainer_progress(t, "evaluating", done, total);
+    return !t->o.stop || !t->o.stop(t->o.arg);
+}
 
-static int evaluate(trainer *t, double *loss, int64_t *tokens, pt_error *e)
+/* *whole: it was not stopped. */
+static int evaluate(trainer *t, double *loss, int64_t *tokens, bool *whole, pt_error *e)
 {
     evaluation_sum sum = {0};
     int failed = trainer_drain(t, e);
     if (!failed)
         failed = evaluation_run(t->x, t->eval, pass_progress, t, &sum, e);
+    *whole = !sum.stopped;
     *tokens = sum.tokens;
     *loss = sum.loss / (double)(sum.tokens ? sum.tokens : 1);
+    return failed;
+}
+
+static bool evaluates_now(const trainer *t)
+{
+    return t->eval && (t->step == t->steps || (t->o.eval_every && t->step % t->o.eval_every == 0));
+}
+
+static int evaluate_step(trainer *t, pt_step *s, pt_error *e)
+{
+    int64_t tokens;
+    int failed = evaluate(t, &s->eval_loss, &tokens, &s->evaluated, e);
+    if (!failed && s->evaluated && !isfinite(s->eval_loss))
+        trainer_notice(t, "step %lld: the loss on the evaluation data is not finite", (long long)t->step);
     return failed;
 }
 
@@ -254,14 +276,8 @@ static int take_step(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     s->predicted_step_s = t->forecast.step_ns * 1e-9;
     measured_step(&t->measured, s->step_s, steady);
     s->tokens_per_s = (double)targets / s->step_s;
-    bool last = t->step == t->steps;
-    if (t->eval && (last || (t->o.eval_every && t->step % t->o.eval_every == 0))) {
-        int64_t tokens;
-        failed = evaluate(t, &s->eval_loss, &tokens, e);
-        s->evaluated = true;
-        if (!failed && !isfinite(s->eval_loss))
-            trainer_notice(t, "step %lld: the loss on the evaluation data is not finite", (long long)t->step);
-    }
+    if (evaluates_now(t))
+        failed = evaluate_step(t, s, e);
     if (!failed)
         failed = metrics_write(t, s, e);
     if (!failed && t->o.save_every && t->step % t->o.save_every == 0)
@@ -286,10 +302,11 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
 {
     if (!t->eval)
         return pt_fail(e, PT_USAGE, "no evaluation data: --eval-data FILE");
-    int failed = evaluate(t, loss, tokens, e);
+    bool whole;
+    int failed = evaluate(t, loss, tokens, &whole, e);
     if (failed)
         checkpoint_add_advice(t, e);
-    return failed;
+    return failed ? failed : whole ? 0 : pt_fail(e, PT_FAILED, "the evaluation was stopped");
 }
 
 /* What was predicted and what was measured: what a run was for is safe by then, so that it does not fail for these. */

@@ -38,7 +38,7 @@ struct pt_trainer {
     dir_lock lock;
     FILE *metrics;
     bool random_init;
-    bool wrote_profile;            /* profile.json is this run's */
+    bool wrote_profile, wrote_machine; /* profile.json, machine.json are this run's */
     bool last_whole;               /* the last step ended well, its updates too */
     bool made_out, found_empty;    /* the output folder was not there before; no run had written into it */
     pt_dtype save_type;
@@ -67,7 +67,7 @@ void trainer_progress(const trainer *t, const char *stage, uint64_t done, uint64
 int trainer_drain(trainer *t, pt_error *e); /* runs the waiting updates; an error where the state is broken */
 
 /* summary.c */
-int trainer_memory(const trainer *t, pt_memory out[TIERS]); /* of each tier that is used; their number */
+int trainer_memory(const trainer *t, pt_memory out[TIERS]); /* of each tier, used or not; their number, 0 without an executor */
 int summary_write(const trainer *t, pt_error *e);           /* summary.json: predicted, corrected and measured */
 
 /* setup.c */
@@ -80,6 +80,8 @@ int checkpoint_save(trainer *t, pt_error *e);
 int checkpoint_write(trainer *t, pt_error *e); /* the same, and none of the older ones is removed */
 int checkpoint_path(const trainer *t, int64_t step, char path[FILE_PATH_BYTES], pt_error *e); /* in the output folder */
 int checkpoint_count(const trainer *t);       /* complete ones, up to the run's step */
+int checkpoint_put_later_away(const trainer *t, pt_error *e);                   /* of later steps than the run starts from: renamed */
+bool checkpoint_of_others(const trainer *t, char path[FILE_PATH_BYTES]);        /* `out` has a checkpoint-N that is another program's */
 const char *model_companion(int i);           /* names of the files that go with a model's weights; NULL behind the last */
 void checkpoint_add_advice(const trainer *t, pt_error *e); /* adds from where --resume goes on */
 int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e); /* complete, in the output folder; "": none */
@@ -113,6 +115,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e);
 
 /* metrics.c */
 int metrics_open(trainer *t, pt_error *e); /* cut back to the step that the run starts from */
+int metrics_sync(const trainer *t, pt_error *e); /* what is written so far outlasts the machine */
 int metrics_write(trainer *t, const pt_step *s, pt_error *e);
 
 #endif

@@ -195,7 +195,7 @@ static void what_does_not_fit_says_what_is_missing_and_that_makes_it_fit(void **
     assert_int_equal(plan_with(small(), WORDS("--device-memory", option)), 0);
     snprintf(option, sizeof option, "%lld", (long long)missing + (1 << 20) - 1);
     assert_int_equal(plan_with(small(), WORDS("--device-memory", option)), 3);
-    check_refusal("one byte less", 3, 3, WORDS("--device-memory", "1 B less"));
+    check_refusal("one byte less", 3, 3, WORDS("--device-memory", "1 bytes less"));
     json_decref(o);
 }
 

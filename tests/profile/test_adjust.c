@@ -75,7 +75,7 @@ static void compare(bool contention, double *before, double *after)
             double real = run(&c, &s, &truth, &w, &known);
             run(&c, &s, &truth, &w, &known);
             *before += fabs(log(predicted(&c, &s, &known) / real)) / 100;
-            if (costs_adjust(&known, &c.input, &s, &w, &e))
+            if (costs_adjust(&known, &c.input, &(work_run){&s, &w}, 1, 0.01, &e))
                 fail_msg("%s", e.text);
             *after += fabs(log(predicted(&c, &s, &known) / real)) / 100;
             schedule_free(&s);
@@ -140,7 +140,7 @@ static void without_measurements_costs_stay(void **state)
     }
     costs before = random_costs(&r, c.model, true), after = before;
     work_times w = {0};
-    assert_int_equal(costs_adjust(&after, &c.input, &s, &w, &e), 0);
+    assert_int_equal(costs_adjust(&after, &c.input, &(work_run){&s, &w}, 1, 0, &e), 0);
     assert_memory_equal(&before, &after, sizeof before);
     schedule_free(&s);
     random_case_close(&c);

@@ -34,7 +34,7 @@ static void note(void *arg, const char *sentence) { snprintf(arg, 1024, "%s", se
 static int choose(choice *c, uint64_t device, uint64_t host, uint64_t disk)
 {
     c->m = probe();
-    c->r = (budget_request){{device, host, disk}, c->r.disk_path, c->r.device, &c->m, note, c->noted, &c->missing, c->change};
+    c->r = (budget_request){{device, host, disk}, c->r.disk_path, c->r.device, &c->m, note, c->noted, &c->missing, c->change, c->r.disk_reserve};
     c->e = (pt_error){0};
     c->noted[0] = 0;
     return budgets_choose(&c->r, c->budget, &c->host_tier, c->why, &c->e);
@@ -101,12 +101,12 @@ static void what_is_asked_for_is_given_as_long_as_it_is_free(void **state)
     assert_string_equal(c.why, "");
     assert_int_equal(c.missing, 0);
     refused(&c, mib(9000) + 1, PT_AUTO, 0,
-            "--device-memory is 8.79 GiB, and only 8.79 GiB are free: give --device-memory 8598323200, or end");
+            "--device-memory is 8.79 GiB, and only 8.79 GiB are free, 1 bytes less: give --device-memory 8598323200, or end");
     assert_string_equal(c.change, "--device-memory 8598323200"); /* less the margin */
     assert_int_equal(c.missing, 1);
     chosen(&c, mib(4000), mib(5000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000) && c.host_tier);
-    refused(&c, mib(4000), mib(5000) + 1, 0, "--device-memory is 3.91 GiB, --host-memory 4.88 GiB, and only 8.79 GiB are free: give "
+    refused(&c, mib(4000), mib(5000) + 1, 0, "--device-memory is 3.91 GiB, --host-memory 4.88 GiB, and only 8.79 GiB are free, 1 bytes less: give "
             "--host-memory 4404019200, or end");
     assert_int_equal(c.missing, 1);
     assert_string_equal(c.change, "--host-memory 4404019200");
@@ -136,12 +136,12 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     chosen(&c, PT_AUTO, mib(9000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(8000 - 512) && c.budget[TIER_HOST] == mib(9000));
     chosen(&c, mib(8000), PT_AUTO, 0); /* not out of RAM */
-    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU are free: give --device-memory 7851737088");
+    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU are free, 1 bytes less: give --device-memory 7851737088");
     assert_int_equal(c.missing, 1);
     assert_string_equal(c.change, "--device-memory 7851737088");
-    refused(&c, PT_AUTO, mib(9000) + 1, 0, "--host-memory is 8.79 GiB, and only 8.79 GiB are free: give --host-memory 8598323200");
+    refused(&c, PT_AUTO, mib(9000) + 1, 0, "--host-memory is 8.79 GiB, and only 8.79 GiB are free, 1 bytes less: give --host-memory 8598323200");
     add_gpu(&c, mib(8192), mib(100));
-    refused(&c, mib(101), PT_AUTO, 0, "are free: lower it");
+    refused(&c, mib(101), PT_AUTO, 0, "are free, 1048576 bytes less: lower it");
     assert_string_equal(c.change, "");
     assert_int_equal(choose(&c, PT_AUTO, 0, 0), PT_USAGE);
     assert_non_null(strstr(c.e.text, "--host-memory 0"));

@@ -287,7 +287,7 @@ static void steps_that_are_off_move_the_run_to_a_better_plan(void **state)
     t->planning.budget[TIER_DEVICE] = t->planning.search.budget[TIER_DEVICE] = BUDGET;
     t->steps = MANY;
     t->forecast.step_ns = 1e9;
-    t->measured.steady = PATIENCE_WINDOW; /* as if it had been looked once */
+    t->measured.steady.n = PATIENCE_WINDOW; /* as if it had been looked once */
     must(replan_look(t, &e), &e);
     for (int k = 0; k < STEPS; k++)
         step(&moving, t);
