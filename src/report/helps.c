@@ -1,5 +1,5 @@
 /* helps.c - what would make the step faster that a plan cannot decide: the search runs again with more memory, a larger
- * batch or a faster disk; several of these searches at a time. */
+ * batch or a faster disk, each time from the plan that was found; several of these searches at a time. */
 #include "base/units.h"
 #include "report/explain.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEARCH_SECONDS 0.1
+#define SEARCH_SECONDS 0.08 /* for all */
 #define WORTH_SAYING 0.03
 
 /* A quarter more, as a round number. */
@@ -75,6 +75,8 @@ static void try_all(trial *all, int n, int threads)
     part parts[EXPLAIN_HELPS];
     bool own[EXPLAIN_HELPS] = {false}; /* thread */
     const int step = threads < n ? threads : n;
+    for (int i = 0; i < n; i++)
+        all[i].in.seconds = SEARCH_SECONDS * step / n;
     for (int i = step - 1; i >= 0; i--) {
         parts[i] = (part){.all = all, .first = i, .n = n, .step = step};
         own[i] = i && !pthread_create(&parts[i].thread, NULL, try_part, &parts[i]);
@@ -92,7 +94,7 @@ static trial *add_trial(const explain_input *in, trial *all, int *n)
 {
     trial *t = &all[(*n)++];
     *t = (trial){.in = *in->search, .costs = *in->search->costs};
-    t->in.seconds = SEARCH_SECONDS;
+    t->in.from = in->best;
     t->in.threads = 1;
     t->in.costs = &t->costs;
     return t;

@@ -204,8 +204,8 @@ static int walk_all(walk *w, const priced *least)
     enum { LITTLE = 4000 }; /* where so little was worth a try, there is time to look further */
     walk_keep(w, least);
     space_correct(&w->s, &least->recipe, least->bytes);
-    int failed = look_around(w);
-    if (!failed)
+    int failed = w->s.in->from ? 0 : look_around(w);
+    if (!failed && !w->s.in->from)
         failed = try_policies(w);
     if (!failed && !space_has_few_layers(&w->s))
         failed = walk_improve_briskly(w);
@@ -244,6 +244,21 @@ static int open_space(walk *w, priced *least)
     return least_price(&w->s, false, least, w->e);
 }
 
+/* What is like the plan to begin with, filled again, else the most economical plan. 1: there is one. */
+static int begin(walk *w, priced *least)
+{
+    const candidate *from = w->s.in->from;
+    const uint64_t disk = w->s.budget[TIER_DISK];
+    recipe r;
+    int fits = 0;
+    if (from && recipe_like(&w->s, from, &r)) {
+        w->s.budget[TIER_DISK] = from->bytes[TIER_DISK] ? disk : 0;
+        fits = recipe_price_filled(&w->s, &r, 0, 0, least, w->e);
+        w->s.budget[TIER_DISK] = fits ? w->s.budget[TIER_DISK] : disk;
+    }
+    return fits ? fits : open_space(w, least);
+}
+
 int search_plan(const search_input *in, search_result *out, pt_error *e)
 {
     memset(out, 0, sizeof *out);
@@ -257,7 +272,7 @@ int search_plan(const search_input *in, search_result *out, pt_error *e)
     int failed = w->order ? space_open(&w->s, in, e) : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
     if (!failed) {
         priced least = {0};
-        int fits = open_space(w, &least);
+        int fits = begin(w, &least);
         memcpy(out->least, least.bytes, sizeof out->least);
         if (fits <= 0)
             failed = fits ? fits : least_refuse(&w->s, &least, e);

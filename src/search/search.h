@@ -6,6 +6,8 @@
 
 #include "schedule/simulate.h"
 
+typedef struct candidate candidate;
+
 typedef struct search_input {
     const model *model;
     const step_shape *shape;
@@ -19,17 +21,19 @@ typedef struct search_input {
     int64_t micro_batch;  /* 0: searched */
     double seconds;       /* time for the search, in which not every policy may be reached; 0: the default, 0.5, and as much more as it
                              takes to price all policies: what is found is then never slower than one */
+    const candidate *from; /* a plan of the same model to begin with, in little time: what is found is about as good at least where it still
+                             fits; `least` is not looked for then. NULL: from the beginning */
     int threads;          /* that may work at it; 0: as many as there are cores. The result is the same, if there is time */
 } search_input;
 int search_threads(const search_input *in); /* that it will use at most */
 
-typedef struct candidate {
+struct candidate {
     char name[128];       /* where it came from: "search", a policy's name, or in what it differs from the best */
     packing packing;
     plan plan;
     double step_ns;
     uint64_t bytes[TIERS];
-} candidate;
+};
 void candidate_free(candidate *c);
 
 enum { SEARCH_OTHERS = 12 };

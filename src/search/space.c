@@ -83,7 +83,7 @@ static void chunking_close(chunking *g)
     memset(g, 0, sizeof *g);
 }
 
-static bool same_chunks(const packing *a, const packing *b)
+bool space_same_chunks(const packing *a, const packing *b)
 {
     bool same = a->chunks_n == b->chunks_n;
     for (int i = 0; i < a->chunks_n && same; i++)
@@ -104,7 +104,7 @@ static int add_chunking(space *s, int64_t chunk_bytes, pt_error *e)
         return failed;
     bool known = s->chunkings_n > 0 && g->packing.chunks_n > MANY_CHUNKS;
     for (int i = 0; i < s->chunkings_n && !known; i++)
-        known = same_chunks(&s->chunkings[i].packing, &g->packing);
+        known = space_same_chunks(&s->chunkings[i].packing, &g->packing);
     if (known) {
         chunking_close(g);
         return 0;

@@ -88,6 +88,9 @@ uint64_t recipe_hash(const space *s, const recipe *r);
 /* The same for all recipes that differ only in what lives where and in what their layers save. */
 uint64_t recipe_kind(const recipe *r);
 int recipe_plan(const space *s, const recipe *r, plan *p, pt_error *e);
+/* like.c: false: no recipe of the space has its chunks, or cuts the step as it does. */
+bool recipe_like(const space *s, const candidate *c, recipe *r);
+bool space_same_chunks(const packing *a, const packing *b);
 
 /* From a recipe that was priced: its neighbours' estimates are wrong by as much. */
 void space_correct(space *s, const recipe *r, const uint64_t needs[TIERS]);

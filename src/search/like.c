@@ -1,0 +1,53 @@
+/* like.c - the recipe that is most like a plan: where a search with other inputs may begin. */
+#include "search/space.h"
+
+static int count_homes(const plan *p, tier home)
+{
+    int n = 0;
+    for (int i = 0; i < p->chunks_n; i++)
+        n += p->chunks[i].home == home;
+    return n;
+}
+
+/* Of the chunks away from the device every so-manieth is updated there. */
+static int stride_of(const plan *p)
+{
+    int away = p->chunks_n - count_homes(p, TIER_DEVICE), there = 0;
+    for (int i = 0; i < p->chunks_n; i++)
+        there += p->chunks[i].home != TIER_DEVICE && p->chunks[i].update == TIER_DEVICE;
+    return there ? (away + there / 2) / there : UPDATE_STRIDE_NONE;
+}
+
+static bool has_split(const space *s, const plan *p)
+{
+    for (int i = 0; i < s->splits_n; i++)
+        if (s->splits[i].micro_batch == p->micro_batch && s->splits[i].visit == p->visit)
+            return true;
+    return false;
+}
+
+bool recipe_like(const space *s, const candidate *c, recipe *r)
+{
+    const plan *p = &c->plan;
+    int chunking = 0;
+    while (chunking < s->chunkings_n && !space_same_chunks(&s->chunkings[chunking].packing, &c->packing))
+        chunking++;
+    if (chunking == s->chunkings_n || !has_split(s, p))
+        return false;
+    recipe_init(s, r, chunking);
+    r->persist = count_homes(p, TIER_DEVICE);
+    r->on_host = count_homes(p, TIER_HOST);
+    r->stride = stride_of(p);
+    r->n_buffer = p->n_buffer;
+    r->n_update = p->n_update;
+    r->n_swap = p->n_swap;
+    r->micro_batch = p->micro_batch;
+    r->visit = p->visit;
+    r->update = p->update;
+    for (int i = 0; i < s->layers; i++) {
+        r->level[i] = (unsigned char)p->blocks[i].level;
+        r->place[i] = (unsigned char)p->blocks[i].place;
+    }
+    recipe_normalise(s, r);
+    return true;
+}
