@@ -150,14 +150,20 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
                    size_format(size, f->m.memory_free_bytes), (unsigned long long)missing, mend(change, named, advice), where);
 }
 
-static int check_disk(const budget_request *r, const findings *f, pt_error *e)
+/* What may be asked for of the disk. */
+static uint64_t disk_gives(const findings *f)
 {
     const uint64_t there = less(f->disk_bytes, MACHINE_DISK_MARGIN), in_ram = less(f->m.memory_free_bytes, machine_memory_margin(&f->m));
+    return f->disk_in_ram && in_ram < there ? in_ram : there;
+}
+
+static int check_disk(const budget_request *r, const findings *f, pt_error *e)
+{
     char asked[32], have[32], change[BUDGETS_CHANGE_BYTES] = "";
     if (!r->asked[TIER_DISK] || r->asked[TIER_DISK] == PT_AUTO || r->asked[TIER_DISK] <= f->disk_bytes)
         return 0;
     tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
-    add_change(change, TIER_DISK, f->disk_in_ram && in_ram < there ? in_ram : there);
+    add_change(change, TIER_DISK, disk_gives(f));
     tell_change(r, change);
     return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s, %llu bytes less: give %s, which leaves the rest "
                    "to other files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
@@ -182,6 +188,54 @@ static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e
         return pt_fail(e, PT_USAGE, "--host-memory 0: with --device cuda what is loaded, saved and kept on the disk passes through host "
                        "memory; leave the option out");
     return 0;
+}
+
+typedef struct refusals { pt_error said; uint64_t missing_bytes; char change[BUDGETS_CHANGE_BYTES]; } refusals;
+
+static void append(char *out, size_t n, const char *between, const char *text)
+{
+    size_t used = strlen(out);
+    if (*text)
+        snprintf(out + used, n - used, "%s%.*s", used ? between : "", (int)(n - used), text);
+}
+
+static void join(refusals *all, const refusals *one)
+{
+    append(all->said.text, sizeof all->said.text, "; ", one->said.text);
+    append(all->change, sizeof all->change, " ", one->change);
+    all->said.code = one->said.code ? one->said.code : all->said.code;
+    all->missing_bytes += one->missing_bytes;
+}
+
+/* Everything that is too large is said at once, so that what is advised leads to no other refusal: of a disk that lies in RAM what it
+ * gives counts there. */
+static int check_all(const budget_request *r, const findings *f, uint64_t budget[TIERS], pt_error *e)
+{
+    enum { DISK, GPU, RAM, CHECKS };
+    refusals all = {0};
+    for (int i = 0; i < CHECKS; i++) {
+        refusals one = {0};
+        budget_request q = *r;
+        q.missing_bytes = &one.missing_bytes;
+        q.change = one.change;
+        int failed = 0;
+        if (i == DISK)
+            failed = check_disk(&q, f, &one.said);
+        else if (i == RAM)
+            failed = check_ram(&q, f, budget, &one.said);
+        else if (f->gpu)
+            failed = check_gpu(&q, budget[TIER_DEVICE], &one.said);
+        join(&all, &one);
+        if (i == DISK && failed)
+            budget[TIER_DISK] = disk_gives(f);
+        if (failed && failed != PT_DOES_NOT_FIT)
+            break;
+    }
+    tell_missing(r, all.missing_bytes);
+    tell_change(r, all.change);
+    if (all.said.code && e)
+        *e = all.said;
+    return all.said.code;
 }
 
 /* ---- saying ---- */
@@ -248,11 +302,7 @@ int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_t
     if (why)
         say_why(r, &f, why);
     notice_disk(r, &f);
-    failed = check_disk(r, &f, e);
-    if (!failed && f.gpu)
-        failed = check_gpu(r, budget[TIER_DEVICE], e);
-    if (!failed)
-        failed = check_ram(r, &f, budget, e);
+    failed = check_all(r, &f, budget, e);
     if (!failed)
         leave_to_threads(r, budget, why);
     return failed;

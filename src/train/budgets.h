@@ -28,7 +28,7 @@ typedef struct budget_request {
     void (*notice)(void *arg, const char *sentence); /* what a user should know; may be NULL */
     void *arg;
     uint64_t *missing_bytes; /* what does not fit, or what threads need beyond what was asked for, is put there, else 0; may be NULL */
-    /* BUDGETS_CHANGE_BYTES; options that ask for what is free instead, of the first tier that is refused, else ""; may be NULL */
+    /* BUDGETS_CHANGE_BYTES; options that ask for what is free instead, of each tier that is refused, else ""; may be NULL */
     char *change;
     uint64_t disk_reserve;  /* bytes of the disk that are for something else: taken from what is free where nothing is asked for */
 } budget_request;

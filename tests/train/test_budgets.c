@@ -147,6 +147,40 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     assert_non_null(strstr(c.e.text, "--host-memory 0"));
 }
 
+/* What "--device-memory N --disk-memory M" asks for replaces what was asked for. */
+static void follow(const char *change, uint64_t asked[TIERS])
+{
+    for (int t = 0; t < TIERS; t++) {
+        char option[32];
+        snprintf(option, sizeof option, "--%s-memory ", tier_names[t]);
+        const char *at = strstr(change, option);
+        if (at)
+            asked[t] = strtoull(at + strlen(option), NULL, 10);
+    }
+}
+
+static void advice_leads_to_no_other_refusal(void **state)
+{
+    (void)state;
+    static const uint64_t amounts[] = {PT_AUTO, 1 << 20, (uint64_t)6 << 30, (uint64_t)1 << 50};
+    choice c = {.r = {.disk_path = scratch}};
+    int refusals = 0;
+    put_machine(16000, 9000);
+    for (int i = 0; i < 2 * 4 * 4 * 4; i++) {
+        uint64_t asked[TIERS] = {amounts[i % 4], amounts[i / 4 % 4], amounts[i / 16 % 4]};
+        if (i == 64)
+            add_gpu(&c, mib(8192), mib(8000));
+        if (!choose(&c, asked[0], asked[1], asked[2]))
+            continue;
+        const uint64_t missing = c.missing;
+        refusals++;
+        follow(c.change, asked);
+        if (!missing || choose(&c, asked[0], asked[1], asked[2]))
+            fail_msg("case %d, %llu bytes missing: %s", i, (unsigned long long)missing, c.e.text);
+    }
+    assert_true(refusals > 40);
+}
+
 static void what_many_threads_need_is_no_part_of_the_devices_budget(void **state)
 {
     (void)state;
@@ -284,6 +318,7 @@ int main(void)
         TEST(a_groups_limit_is_what_the_margin_is_taken_from),
         TEST(what_is_asked_for_is_given_as_long_as_it_is_free),
         TEST(a_gpu_has_memory_and_a_margin_of_its_own),
+        TEST(advice_leads_to_no_other_refusal),
         TEST(what_many_threads_need_is_no_part_of_the_devices_budget),
         TEST(of_a_disk_one_gibibyte_is_left),
         TEST(a_disk_that_is_not_to_be_used_is_not_looked_at),
