@@ -111,7 +111,7 @@ static void leave(trainer *t, search_result *next)
     *next = now;
 }
 
-/* A disk that has less free than was asked for is no reason to stop here. */
+/* Less that is free than was asked for is no reason to stop here. */
 static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
 {
     planning *p = &t->planning;
@@ -121,6 +121,11 @@ static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
         o.disk_memory = PT_AUTO;
     fresh.o = &o;
     int failed = planning_budgets(&fresh, e);
+    if (failed == PT_DOES_NOT_FIT) {
+        o.device_memory = PT_AUTO;
+        o.host_memory = device_is_gpu(p->device) ? PT_AUTO : o.host_memory; /* on a CPU that would be no host at all */
+        failed = planning_budgets(&fresh, e);
+    }
     for (int k = 0; k < TIERS && !failed; k++)
         p->search.budget[k] = p->budget[k] = fresh.budget[k] < p->budget[k] ? fresh.budget[k] : p->budget[k];
     search_result_free(next);
