@@ -10,11 +10,14 @@
  *
  *     device, device, device, disk     the embedding, which is large, takes the place of the layers' chunks:
  *     disk, disk, disk, device
+ *
+ * Of very few chunks every arrangement is tried first.
  */
 #include "search/walk.h"
 
 #include <string.h>
 
+enum { ARRANGEMENTS_MOST = 256, ARRANGED_MOST = 8 }; /* 8 chunks at 2 places, 5 at 3 */
 enum { PAIRS_MOST = 48 }; /* chunks: of more a single one matters little, and there are many pairs */
 
 typedef struct turning { walk *w; candidate *c; uint64_t *written; } turning;
@@ -36,17 +39,54 @@ static int is_faster(turning *t)
     return 1;
 }
 
+/* Where a chunk may live and be updated here; their number. */
+enum { PLACES = 5 };
+static int places_of(const space *s, plan_chunk out[PLACES])
+{
+    static const plan_chunk places[PLACES] = {
+        {TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}, {TIER_DISK, TIER_HOST}, {TIER_DISK, TIER_DEVICE}};
+    int n = 0;
+    for (int k = 0; k < PLACES; k++)
+        if (space_has(s, places[k].home) && (places[k].update != TIER_HOST || s->in->host_tier))
+            out[n++] = places[k];
+    return n;
+}
+
+static int arrangements(int chunks, int places)
+{
+    int all = 1;
+    for (int i = 0; i < chunks && all <= ARRANGEMENTS_MOST; i++)
+        all *= places;
+    return all;
+}
+
+static int turn_all(turning *t)
+{
+    plan_chunk places[PLACES], best[ARRANGED_MOST], *at = t->c->plan.chunks;
+    const int n = t->c->plan.chunks_n, places_n = places_of(&t->w->s, places), all = arrangements(n, places_n);
+    int faster = 0;
+    if (all > ARRANGEMENTS_MOST || n > ARRANGED_MOST)
+        return 0;
+    memcpy(best, at, (size_t)n * sizeof *at);
+    for (int number = 0; number < all && faster >= 0 && !walk_is_over(t->w); number++) {
+        for (int i = 0, left = number; i < n; i++, left /= places_n)
+            at[i] = places[left % places_n];
+        faster = is_faster(t);
+        if (faster > 0)
+            memcpy(best, at, (size_t)n * sizeof *at);
+    }
+    memcpy(at, best, (size_t)n * sizeof *at);
+    return faster < 0 ? faster : 0;
+}
+
 static int turn_one(turning *t, int i)
 {
-    static const plan_chunk places[] = {
-        {TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}, {TIER_DISK, TIER_HOST}, {TIER_DISK, TIER_DEVICE}};
-    const space *s = &t->w->s;
-    plan_chunk *at = &t->c->plan.chunks[i];
+    plan_chunk places[PLACES], *at = &t->c->plan.chunks[i];
+    const int places_n = places_of(&t->w->s, places);
     const plan_chunk before = *at;
-    for (size_t k = 0; k < sizeof places / sizeof *places && !walk_is_over(t->w); k++) {
+    for (int k = 0; k < places_n && !walk_is_over(t->w); k++) {
         const plan_chunk x = places[k];
-        bool same = x.home == before.home && x.update == before.update;
-        if (same || !space_has(s, x.home) || (x.update == TIER_HOST && !s->in->host_tier))
+        if (x.home == before.home && x.update == before.update)
             continue;
         *at = x;
         int faster = is_faster(t);
@@ -158,6 +198,9 @@ static int turn(turning *t, int i)
 int walk_turn_homes(walk *w, candidate *c, uint64_t *written)
 {
     turning t = {w, c, written};
+    int failed = all_on_device(&c->plan) ? 0 : turn_all(&t);
+    if (failed)
+        return failed;
     for (int found = !all_on_device(&c->plan); found;) {
         found = 0;
         for (int i = 0; i < c->plan.chunks_n && !walk_is_over(w); i++) {
