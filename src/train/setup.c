@@ -316,11 +316,9 @@ static int choose_start(trainer *t, char from[FILE_PATH_BYTES], pt_error *e)
     return failed;
 }
 
-/* What a killed run left half-written goes, before its bytes are missed; what this one will write must not be read as data. */
-static int clean_out(const trainer *t, pt_error *e)
+/* What the run will write must not be read as data. */
+static int refuse_data_in_out(const trainer *t, pt_error *e)
 {
-    dir_stages_clean(t->out, "checkpoint-0");
-    dir_stages_clean(t->out, "model");
     for (int i = 0; i < t->o.data_n + t->o.eval_data_n; i++) {
         const char *path = i < t->o.data_n ? t->o.data[i] : t->o.eval_data[i - t->o.data_n];
         if (is_out(t, path))
@@ -328,6 +326,13 @@ static int clean_out(const trainer *t, pt_error *e)
                            "another --out", path);
     }
     return 0;
+}
+
+/* What a killed run left half-written goes, before its bytes are missed. */
+static void clean_out(const trainer *t)
+{
+    dir_stages_clean(t->out, "checkpoint-0");
+    dir_stages_clean(t->out, "model");
 }
 
 int trainer_setup(trainer *t, pt_error *e)
@@ -339,9 +344,11 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed)
         failed = dir_lock_take(&t->lock, t->out, e);
     if (!failed)
-        failed = clean_out(t, e);
+        failed = refuse_data_in_out(t, e);
     if (!failed)
         failed = choose_start(t, from, e);
+    if (!failed)
+        clean_out(t);
     if (!failed)
         failed = open_model(t, e);
     if (!failed)
