@@ -17,6 +17,7 @@ typedef struct run {
     const char *data[1];
     char out[128], plan_path[160];
     pt_train_options o;
+    int64_t first_step; /* from which run_until went on, 0: from none */
 } run;
 
 static inline void run_make(run *r, const setting *s, const char *out)
@@ -46,6 +47,7 @@ static inline int run_until(run *r, int64_t until, pt_error *e)
         return failed;
     pt_summary m;
     pt_trainer_summary(t, &m);
+    r->first_step = m.first_step;
     for (int64_t step = m.first_step; step < until && more > 0; step++)
         more = pt_trainer_step(t, &s, e);
     failed = more < 0 ? more : pt_trainer_save(t, e);
