@@ -171,7 +171,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
     }
     if (!wanted) {
         t->saved_step = saved;
-        failed = tree_remove(path, e);
+        failed = tree_discard(path, e);
     }
     return failed ? failed : trainer_write_plan(t, e);
 }
