@@ -167,6 +167,26 @@ static void a_profile_that_was_given_is_not_removed(void **state)
     assert_true(path_exists(path));
 }
 
+/* Whoever's they are: only what this run has written goes with it. */
+static void what_lies_in_the_folder_of_a_run_that_cannot_begin_stays(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"found/machine.json", "found/profile.json"};
+    char data[600];
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    const char *not_there[] = {"/nothing/here.npy", data};
+    assert_int_equal(mkdir(scratch_path("found"), 0700), 0);
+    for (int i = 0; i < 2; i++) {
+        put_text(files[0], "mine");
+        put_text(files[1], "mine");
+        int status = run_program(WORDS("train", "--model", fixture("llama"), "--data", not_there[i], "--seq-len", "8", "--out",
+                                       scratch_path("found"), "--quiet", "--device-memory", "1KiB", "--disk-memory", "0"));
+        check_sentence("files in --out", status, i ? 3 : 1, WORDS(i ? "--device-memory" : not_there[0]));
+        assert_string_equal(text_of(scratch_path(files[0])), "mine");
+        assert_string_equal(text_of(scratch_path(files[1])), "mine");
+    }
+}
+
 static int plan_on(const char *folder, const char *memory, const char *disk)
 {
     arguments a = {0};
@@ -271,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run_takes_the_disk_that_is_left),
         cmocka_unit_test(an_account_that_cannot_be_written_is_told_and_no_more),
         cmocka_unit_test(a_profile_that_was_given_is_not_removed),
+        cmocka_unit_test(what_lies_in_the_folder_of_a_run_that_cannot_begin_stays),
         cmocka_unit_test(a_disk_in_ram_is_used_where_it_is_asked_for),
         cmocka_unit_test(a_second_run_into_the_same_folder_is_refused),
         cmocka_unit_test(weights_that_are_not_finite_stop_the_run_with_step_and_block),

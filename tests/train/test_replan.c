@@ -6,9 +6,14 @@
 
 #include <cmocka.h>
 
+#include "io/filter_call.h"
 #include "train/same_end.h"
 
+#include "base/units.h"
 #include "random_plan.h"
+
+#include <fcntl.h>
+#include <signal.h>
 
 enum { STEPS = 10, BUDGET = 64 << 20 };
 
@@ -143,6 +148,54 @@ static void moving_between_any_plans_changes_no_bit(void **state)
     }
 }
 
+/* ---- a kill ---- */
+
+static search_result resident(const pt_trainer *t)
+{
+    search_result r = {0};
+    pt_error e = {0};
+    search_input in = t->planning.search;
+    in.budget[TIER_DEVICE] = BUDGET;
+    assert_int_equal(policy_plan(&in, POLICY_RESIDENT, &r.best, &e), 1);
+    return r;
+}
+
+/* In a child: killed when the first folder of the checkpoint goes that the state has passed through. */
+static int move_and_be_killed(run *r)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (!child) {
+        pt_trainer *t = open_run(r);
+        bool moved;
+        step(r, t);
+        search_result next = resident(t);
+        if (!filter_call(SYS_unlinkat, 2, AT_REMOVEDIR, SECCOMP_RET_KILL_PROCESS))
+            _exit(77);
+        replan_move(t, &next, &moved, NULL);
+        _exit(1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+static void a_kill_while_the_checkpoint_of_a_move_goes_leaves_no_half_of_it(void **state)
+{
+    (void)state;
+    run r;
+    run_make(&r, &settings[2], "killed");
+    int status = move_and_be_killed(&r);
+    if (status == 77)
+        skip(); /* no filters here */
+    assert_int_equal(status, 256 + SIGSYS);
+    assert_int_equal(checkpoints_in(r.out), 0);
+    r.o.resume = true;
+    pt_trainer *t = open_run(&r);
+    step(&r, t);
+    finish(&r, t);
+}
+
 /* ---- memory that somebody else has taken ---- */
 
 /* What the most economical plan needs of the device. */
@@ -156,16 +209,6 @@ static uint64_t least_device(const pt_trainer *t)
     uint64_t least = r.least[TIER_DEVICE];
     search_result_free(&r);
     return least;
-}
-
-static search_result resident(const pt_trainer *t)
-{
-    search_result r = {0};
-    pt_error e = {0};
-    search_input in = t->planning.search;
-    in.budget[TIER_DEVICE] = BUDGET;
-    assert_int_equal(policy_plan(&in, POLICY_RESIDENT, &r.best, &e), 1);
-    return r;
 }
 
 static bool uses_disk(const pt_trainer *t) { return executor_bytes(t->x, TIER_DISK) > 0; }
@@ -299,14 +342,50 @@ static void steps_that_are_off_move_the_run_to_a_better_plan(void **state)
     compare(&straight, &moving);
 }
 
+/* A plan that was given is kept, and one line says what was predicted of its steps and what they take. */
+static void the_steps_of_a_given_plan_are_named_with_their_times(void **state)
+{
+    (void)state;
+    run r;
+    char said[1024] = "", plan_path[160], expected[96], was[32], is[32];
+    run_make(&r, &settings[2], "given");
+    pt_trainer *t = open_run(&r);
+    pt_error e = {0};
+    snprintf(plan_path, sizeof plan_path, "%s/given.plan.json", scratch);
+    char *json = pt_trainer_plan_json(t);
+    must(file_write_atomic(plan_path, json, strlen(json), &e), &e);
+    free(json);
+    pt_trainer_close(t);
+    must(tree_remove(r.out, &e), &e);
+    r.o.plan_file = plan_path;
+    r.o.notice = keep_notice;
+    r.o.arg = said;
+    t = open_run(&r);
+    for (int k = 0; k < PATIENCE_WINDOW; k++)
+        step(&r, t);
+    assert_string_equal(said, "");
+    t->measured.steady.n = PATIENCE_WINDOW;
+    for (int i = 0; i < PATIENCE_WINDOW; i++)
+        t->measured.steady.s[i] = 0.123;
+    t->forecast.step_ns = 2e9;
+    t->patience = (patience){.off = 1, .since = 1}; /* as if it had been looked once */
+    must(replan_look(t, &e), &e);
+    snprintf(expected, sizeof expected, "steps take %s instead of %s (", seconds_format(is, 0.123), seconds_format(was, 2));
+    if (strncmp(said, expected, strlen(expected)) || !strstr(said, "--plan"))
+        fail_msg("\"%s\" does not begin with \"%s\"", said, expected);
+    finish(&r, t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moving_between_any_plans_changes_no_bit),
+        cmocka_unit_test(a_kill_while_the_checkpoint_of_a_move_goes_leaves_no_half_of_it),
         cmocka_unit_test(a_plan_without_memory_gives_way_to_the_old_one),
         cmocka_unit_test(where_the_old_plan_has_no_memory_either_one_for_what_is_left_is_made),
         cmocka_unit_test(where_nothing_fits_any_more_the_state_stands_in_a_checkpoint),
         cmocka_unit_test(steps_that_are_off_move_the_run_to_a_better_plan),
+        cmocka_unit_test(the_steps_of_a_given_plan_are_named_with_their_times),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
