@@ -1,0 +1,117 @@
+/* What a run says of itself: the memory of each tier in every line of its metrics, and which steps its times are of. */
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "train/run.h"
+
+#include "train/plan_file.h"
+
+static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true};
+
+/* A plan whose updates run in the next step's forward. */
+static void plan_with_waiting_updates(run *r)
+{
+    random_source random = random_open();
+    const plan_case c = {.type = PT_BF16, .batch = r->o.batch_size, .seq_len = r->o.seq_len, .clipping = true};
+    const char *update = "";
+    json_t *plan = NULL;
+    pt_error e = {0};
+    snprintf(r->plan_path, sizeof r->plan_path, "%s/next.plan.json", scratch);
+    while (strcmp(update, "next_forward") != 0) {
+        json_decref(plan);
+        write_random_plan(&random, r->f.model, &c, r->plan_path);
+        must(json_file_load(r->plan_path, 0, &plan, &e), &e);
+        update = json_string_value(json_object_get(plan, "update"));
+        assert_non_null(update);
+    }
+    json_decref(plan);
+    r->o.plan_file = r->plan_path;
+}
+
+/* After `steps` steps the summary, the timings and summary.json speak of steps that `word` names. */
+static void check_measured_of(run *r, int64_t steps, const char *word)
+{
+    pt_trainer *t;
+    pt_step s;
+    pt_summary m;
+    pt_timing times[PT_TIMINGS];
+    char path[200];
+    json_t *summary;
+    pt_error e = {0};
+    r->o.steps = steps;
+    must(pt_trainer_open(&r->o, &t, &e), &e);
+    pt_trainer_summary(t, &m);
+    assert_string_equal(m.measured_of, "nothing");
+    assert_int_equal(pt_trainer_timings(t, times), 0);
+    while (pt_trainer_step(t, &s, &e) > 0)
+        ;
+    must(pt_trainer_finish(t, &e), &e);
+    pt_trainer_summary(t, &m);
+    if (!strstr(m.measured_of, word))
+        fail_msg("%lld steps are measured of \"%s\", not \"%s\"", (long long)steps, m.measured_of, word);
+    assert_true(pt_trainer_timings(t, times) > 0);
+    assert_string_equal(times[0].name, "step");
+    assert_true(times[0].measured_s > 0);
+    snprintf(path, sizeof path, "%s/summary.json", r->out);
+    must(json_file_load(path, 0, &summary, &e), &e);
+    assert_string_equal(json_string_value(json_object_get(summary, "measured_of")), m.measured_of);
+    assert_true(json_number_value(json_object_get(json_object_get(summary, "step_s"), "measured")) == times[0].measured_s);
+    json_decref(summary);
+    pt_trainer_close(t);
+}
+
+static void a_run_says_which_steps_its_times_are_of(void **state)
+{
+    (void)state;
+    static const struct { const char *name, *word; int64_t steps; bool evaluates; } cases[] = {
+        {"one", "first step", 1, false}, {"apart", "without the updates", 4, true}, {"steady", "steady steps", 4, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run r;
+        run_make(&r, &llama, cases[i].name);
+        plan_with_waiting_updates(&r);
+        if (cases[i].evaluates) {
+            r.o.eval_data = r.data;
+            r.o.eval_data_n = 1;
+            r.o.eval_every = 1;
+        }
+        check_measured_of(&r, cases[i].steps, cases[i].word);
+        run_free(&r);
+    }
+}
+
+static void every_line_of_the_metrics_has_the_memory_of_all_tiers(void **state)
+{
+    (void)state;
+    static const char *const tiers[] = {"device", "host", "disk"}, *const what[] = {"peak", "predicted", "budget"};
+    run r;
+    json_t *lines[STEPS];
+    pt_error e = {0};
+    run_make(&r, &llama, "tiers");
+    must(run_until(&r, 3, &e), &e);
+    assert_int_equal(read_metrics(&r, lines, STEPS), 3);
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 9; k++) {
+            char key[64];
+            snprintf(key, sizeof key, "%s_%s_bytes", tiers[k / 3], what[k % 3]);
+            const json_t *value = json_object_get(lines[i], key);
+            if (!json_is_integer(value))
+                fail_msg("step %d has no %s", i + 1, key);
+            if (k < 3)
+                assert_true(json_integer_value(value) > 0);
+        }
+        json_decref(lines[i]);
+    }
+    run_free(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_run_says_which_steps_its_times_are_of),
+                                       cmocka_unit_test(every_line_of_the_metrics_has_the_memory_of_all_tiers)};
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}

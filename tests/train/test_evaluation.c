@@ -1,0 +1,139 @@
+/* Evaluations during a run, which are ended when the caller asks for it: without a loss, and without a trace in the weights. */
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "train/run.h"
+#include "train/same_end.h"
+
+static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true};
+
+enum { EVERY = 2, ALWAYS = 1000 };
+
+/* Says stop to question number `from` (from 1) and the `times` - 1 after it. */
+typedef struct asked { int questions, from, times; } asked;
+
+static bool stop(void *arg)
+{
+    asked *a = arg;
+    a->questions++;
+    return a->questions >= a->from && a->questions < a->from + a->times;
+}
+
+static pt_trainer *open_evaluating(run *r, const char *out, asked *a)
+{
+    pt_trainer *t;
+    pt_error e = {0};
+    run_make(r, &llama, out);
+    r->o.eval_data = r->data;
+    r->o.eval_data_n = 1;
+    r->o.eval_every = EVERY;
+    r->o.stop = stop;
+    r->o.arg = a;
+    must(pt_trainer_open(&r->o, &t, &e), &e);
+    return t;
+}
+
+static pt_step step(pt_trainer *t)
+{
+    pt_step s;
+    pt_error e = {0};
+    if (pt_trainer_step(t, &s, &e) != 1)
+        fail_msg("%s", e.text);
+    return s;
+}
+
+static void save_and_close(pt_trainer *t)
+{
+    pt_error e = {0};
+    must(pt_trainer_save(t, &e), &e);
+    pt_trainer_close(t);
+}
+
+/* A run that nobody stops; its evaluation losses by step. Returns the questions of one evaluation. */
+static int straight_run(run *r, double eval_loss[STEPS])
+{
+    pt_error e = {0};
+    asked a = {.from = 0};
+    snprintf(r->out, sizeof r->out, "%s/straight", scratch);
+    must(tree_remove(r->out, &e), &e);
+    pt_trainer *t = open_evaluating(r, "straight", &a);
+    for (int i = 0; i < STEPS; i++) {
+        pt_step s = step(t);
+        assert_int_equal(s.evaluated, (i + 1) % EVERY == 0);
+        eval_loss[i] = s.eval_loss;
+    }
+    save_and_close(t);
+    return a.questions / (STEPS / EVERY);
+}
+
+static bool has_eval_loss(const run *r, int step)
+{
+    json_t *lines[STEPS];
+    int n = read_metrics(r, lines, STEPS);
+    assert_true(step <= n);
+    bool has = json_object_get(lines[step - 1], "eval_loss") != NULL;
+    for (int i = 0; i < n; i++)
+        json_decref(lines[i]);
+    return has;
+}
+
+static void a_stopped_evaluation_has_no_loss_and_the_run_goes_on(void **state)
+{
+    (void)state;
+    run straight, r;
+    double expected[STEPS];
+    int whole = straight_run(&straight, expected);
+    assert_true(whole > 2);
+    asked a = {.from = 2, .times = 1}; /* amid the first evaluation */
+    pt_trainer *t = open_evaluating(&r, "goes-on", &a);
+    for (int i = 0; i < STEPS; i++) {
+        pt_step s = step(t);
+        assert_int_equal(s.evaluated, i + 1 > EVERY && (i + 1) % EVERY == 0);
+        if (i + 1 == EVERY)
+            assert_int_equal(a.questions, 2); /* no window more */
+        if (s.evaluated)
+            assert_true(s.eval_loss == expected[i]);
+    }
+    save_and_close(t);
+    assert_false(has_eval_loss(&r, EVERY));
+    assert_true(has_eval_loss(&r, 2 * EVERY));
+    assert_same_checkpoint(straight.out, r.out, STEPS);
+    run_free(&r);
+    run_free(&straight);
+}
+
+static void after_a_stopped_evaluation_the_run_is_saved_and_resumed(void **state)
+{
+    (void)state;
+    run straight, r;
+    double expected[STEPS], loss;
+    int64_t tokens;
+    pt_error e = {0};
+    straight_run(&straight, expected);
+    asked a = {.from = 1, .times = ALWAYS};
+    pt_trainer *t = open_evaluating(&r, "is-saved", &a);
+    for (int i = 0; i < EVERY; i++)
+        assert_false(step(t).evaluated);
+    assert_int_equal(pt_trainer_evaluate(t, &loss, &tokens, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "stopped"));
+    save_and_close(t);
+    r.o.resume = true;
+    r.o.stop = NULL;
+    must(run_until(&r, STEPS, &e), &e);
+    assert_int_equal(r.first_step, EVERY);
+    assert_same_checkpoint(straight.out, r.out, STEPS);
+    run_free(&r);
+    run_free(&straight);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_stopped_evaluation_has_no_loss_and_the_run_goes_on),
+                                       cmocka_unit_test(after_a_stopped_evaluation_the_run_is_saved_and_resumed)};
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
