@@ -1,0 +1,227 @@
+/* Options as a user types them: names with a slip, help, how long to train, and what plan takes of train's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "infer/model_folder.h"
+
+#include "cli/refusal.h"
+
+#include "base/json.h"
+
+/* ---- running ---- */
+
+static int run(words args)
+{
+    arguments a = {0};
+    add_arguments(&a, args);
+    return program_wait(program_start(&a, scratch_path("out"), scratch_path("err")));
+}
+
+static void refused(const char *name, words said, words args) { check_sentence(name, run(args), 2, said); }
+
+static bool is_said(const char *file, const char *words_of_it) { return strstr(text_of(scratch_path(file)), words_of_it) != NULL; }
+
+/* `protrain train` of the fixture, into a folder that is not there. */
+static arguments training(words more)
+{
+    static char data[600], out[200];
+    arguments a = {0};
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    snprintf(out, sizeof out, "%s/run", scratch);
+    add_arguments(&a, WORDS("train", "--model", fixture("llama"), "--data", data, "--out", out, "--seq-len", "8", "--device-memory", "64MiB"));
+    add_arguments(&a, more);
+    return a;
+}
+
+static void train_refused(const char *name, words said, words more)
+{
+    arguments a = training(more);
+    check_sentence(name, program_wait(program_start(&a, "/dev/null", scratch_path("err"))), 2, said);
+    assert_false(path_exists(scratch_path("run")));
+}
+
+/* ---- names ---- */
+
+static void a_name_with_a_slip_gets_the_option_that_was_meant(void **state)
+{
+    (void)state;
+    static const char *const slips[][2] = {{"--dytpe", "--dtype"},           {"--wieght-decay", "--weight-decay"},
+                                           {"--max-grad", "--max-grad-norm"}, {"--batchsize", "--batch-size"},
+                                           {"--step", "--steps"},             {"--ouput", "--out"}};
+    for (size_t i = 0; i < sizeof slips / sizeof *slips; i++) {
+        char meant[64], with_value[64];
+        snprintf(meant, sizeof meant, "did you mean %s?", slips[i][1]);
+        snprintf(with_value, sizeof with_value, "%s=1", slips[i][0]);
+        refused(slips[i][0], WORDS(slips[i][0], meant), WORDS("train", slips[i][0], "1"));
+        refused(with_value, WORDS(slips[i][0], meant), WORDS("train", with_value));
+    }
+}
+
+static void a_name_like_no_option_gets_none_but_help(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"--foo", "--", "--x", "--quantization", "--a-name-that-is-longer-than-any-option-there-is=7"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        refused(names[i], WORDS("there is no option --", "--help"), WORDS("train", names[i]));
+        assert_false(is_said("err", "did you mean"));
+    }
+}
+
+static void a_word_too_many_is_called_one(void **state)
+{
+    (void)state;
+    refused("two folders", WORDS("\"b\"", "one word too many"), WORDS("report", "a", "b"));
+}
+
+/* Text to generate from may be anything. */
+static void help_as_the_value_of_an_option_is_no_help(void **state)
+{
+    (void)state;
+    char model[128];
+    snprintf(model, sizeof model, "%s", make_model_folder("model", 32, 2, 64, 5));
+    static const char *const prompts[] = {"-h", "--help"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(run(WORDS("generate", "--model", model, "--prompt", prompts[i], "--echo", "--max-new-tokens", "1", "--quiet")), 0);
+        assert_true(strncmp(text_of(scratch_path("out")), prompts[i], strlen(prompts[i])) == 0);
+        assert_int_equal(run(WORDS("generate", prompts[i])), 0);
+        assert_true(strncmp(text_of(scratch_path("out")), "usage: protrain generate", 24) == 0);
+        assert_int_equal(run(WORDS("generate", "--model", model, prompts[i], "--prompt")), 0);
+        assert_true(is_said("out", "--temperature"));
+    }
+}
+
+/* ---- how long ---- */
+
+static void a_length_that_is_none_or_given_twice_is_refused(void **state)
+{
+    (void)state;
+    train_refused("no step", WORDS("--steps 0"), WORDS("--steps", "0"));
+    train_refused("two lengths", WORDS("--steps", "--epochs"), WORDS("--steps", "3", "--epochs", "2"));
+    train_refused("the default, given", WORDS("--steps", "--epochs"), WORDS("--epochs", "1", "--steps", "3"));
+    train_refused("no epoch", WORDS("--epochs"), WORDS("--epochs", "0"));
+    train_refused("nothing to evaluate on", WORDS("--eval-every 2", "--eval-data"), WORDS("--steps", "2", "--eval-every", "2"));
+}
+
+/* 0.57 * 100 is less than 57 for a computer. */
+static void a_part_of_an_epoch_is_rounded_to_what_was_meant(void **state)
+{
+    (void)state;
+    enum { WINDOWS = 100, IDS = 8 * WINDOWS + 1 };
+    uint16_t ids[64 + IDS];
+    char data[200];
+    memcpy(ids, "\x93NUMPY\x01\0\x76\0", 10);
+    snprintf((char *)ids + 10, 119, "%-117s\n", "{'descr': '<u2', 'fortran_order': False, 'shape': (801,), }");
+    for (int i = 0; i < IDS; i++)
+        ids[64 + i] = (uint16_t)(i * 37 % 61);
+    scratch_put("ids.npy", ids, sizeof ids);
+    snprintf(data, sizeof data, "%s/ids.npy", scratch);
+    assert_true(0.57 * WINDOWS < 57);
+    if (run(WORDS("train", "--model", fixture("llama"), "--data", data, "--seq-len", "8", "--batch-size", "1", "--epochs", "0.57", "--out",
+                  scratch_path("part"), "--device-memory", "64MiB", "--quiet")))
+        fail_msg("%s", text_of(scratch_path("err")));
+    if (!is_said("err", "steps 1 to 57 of "))
+        fail_msg("%s", text_of(scratch_path("err")));
+}
+
+/* ---- plan ---- */
+
+/* What is printed, without the sentence that says how long the search took; json_decref it. */
+static json_t *planned(words more)
+{
+    arguments a = {0};
+    pt_error e = {0};
+    json_t *o;
+    add_arguments(&a, WORDS("plan", "--model", fixture("llama"), "--machine", "laptop16", "--seq-len", "8", "--json"));
+    add_arguments(&a, more);
+    if (program_wait(program_start(&a, scratch_path("out"), scratch_path("err"))) || json_file_load(scratch_path("out"), 0, &o, &e))
+        fail_msg("%s%s", text_of(scratch_path("err")), e.text);
+    json_t *why = json_object_get(o, "why");
+    for (size_t i = json_array_size(why); i--;)
+        if (strstr(json_string_value(json_array_get(why, i)), " plans tried in "))
+            json_array_remove(why, i);
+    return o;
+}
+
+static void plan_takes_what_else_train_takes_and_changes_nothing(void **state)
+{
+    (void)state;
+    json_t *without = planned(WORDS("--micro-batch", "4"));
+    const words others[] = {
+        WORDS("--data", "/nothing/a.txt", "--data", "/nothing/b.txt", "--out", "/nothing/run", "--lr", "1e-3", "--no-shuffle", "--resume"),
+        WORDS("--resume", "/nothing/checkpoint-3", "--init", "random", "--eval-every", "10", "--epochs", "3", "--trace", "--save-every", "7"),
+        WORDS("--lr-schedule", "cosine", "--warmup-steps", "5", "--min-lr-ratio", "0.1", "--weight-decay", "0.1", "--beta1", "0.8"),
+        WORDS("--beta2=0.9", "--eps", "1e-6", "--seed", "7", "--keep", "2", "--save-dtype", "bf16")};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        arguments a = {0};
+        add_arguments(&a, WORDS("--micro-batch", "4"));
+        add_arguments(&a, others[i]);
+        json_t *with = planned(a.v + 1);
+        if (!json_equal(with, without))
+            fail_msg("list %zu changes the plan: %s", i, text_of(scratch_path("out")));
+        json_decref(with);
+    }
+    json_decref(without);
+}
+
+/* What train has is in plan's table too, so that one command line does for both. */
+static void every_option_of_train_is_known_to_plan(void **state)
+{
+    (void)state;
+    static char help[8192];
+    assert_int_equal(run(WORDS("train", "--help")), 0);
+    snprintf(help, sizeof help, "%s", text_of(scratch_path("out")));
+    int n = 0;
+    for (const char *at = strstr(help, "\n  --"); at; at = strstr(at + 1, "\n  --")) {
+        char name[64], value[80];
+        assert_int_equal(sscanf(at, " %60s", name), 1);
+        if (strcmp(name, "--help") == 0)
+            continue;
+        snprintf(value, sizeof value, "%s=", name);
+        run(WORDS("plan", value));
+        if (is_said("err", "there is no option"))
+            fail_msg("plan has no %s", name);
+        n++;
+    }
+    assert_in_range(n, 35, 60);
+}
+
+static void what_no_command_has_plan_refuses_too(void **state)
+{
+    (void)state;
+    refused("no option", WORDS("--no-such-thing"), WORDS("plan", "--model", fixture("llama"), "--no-such-thing", "1"));
+    refused("a slip in one that is passed over", WORDS("--no-shufle", "did you mean --no-shuffle?"), WORDS("plan", "--no-shufle"));
+    refused("a flag with a value", WORDS("--no-shuffle takes no value"), WORDS("plan", "--no-shuffle=yes"));
+    refused("a value is missing", WORDS("--lr wants a value"), WORDS("plan", "--lr"));
+    assert_int_equal(run(WORDS("plan", "--help")), 0);
+    assert_false(is_said("out", "--warmup-steps"));
+}
+
+/* The default of --seq-len counts too. */
+static void a_step_of_more_tokens_than_there_may_be_is_refused(void **state)
+{
+    (void)state;
+    const words of = WORDS("plan", "--model", fixture("llama"), "--machine", "laptop16", "--batch-size", "16777216");
+    refused("too many tokens", WORDS("--batch-size 16777216", "--seq-len 64", "2^28"), of);
+    train_refused("too many tokens in train", WORDS("2^28"), WORDS("--batch-size", "16777216", "--seq-len", "17"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_name_with_a_slip_gets_the_option_that_was_meant),
+        cmocka_unit_test(a_name_like_no_option_gets_none_but_help),
+        cmocka_unit_test(a_word_too_many_is_called_one),
+        cmocka_unit_test(help_as_the_value_of_an_option_is_no_help),
+        cmocka_unit_test(a_length_that_is_none_or_given_twice_is_refused),
+        cmocka_unit_test(a_part_of_an_epoch_is_rounded_to_what_was_meant),
+        cmocka_unit_test(plan_takes_what_else_train_takes_and_changes_nothing),
+        cmocka_unit_test(every_option_of_train_is_known_to_plan),
+        cmocka_unit_test(what_no_command_has_plan_refuses_too),
+        cmocka_unit_test(a_step_of_more_tokens_than_there_may_be_is_refused),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
