@@ -1,0 +1,200 @@
+/* A command that is interrupted before there is anything to keep, and a run that goes on where its checkpoint lies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "infer/model_folder.h"
+
+#include "cli/refusal.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+static char model_path[128];
+
+static int set_up(void **state)
+{
+    if (scratch_make(state))
+        return 1;
+    snprintf(model_path, sizeof model_path, "%s", make_model_folder("model", 32, 2, 64, 5));
+    return 0;
+}
+
+/* ---- signals ---- */
+
+static void check_interrupted(int status, int number)
+{
+    const char *said = text_of(scratch_path("err")), *line = strstr(said, "protrain: interrupted");
+    if (status != 128 + number || !line || strchr(line, '\n')[1])
+        fail_msg("exit status %d, not %d: %s", status, 128 + number, said);
+}
+
+/* A pipe's worth and more is written, so that some of it has been read. */
+static void fill(int fd)
+{
+    static const char text[4096] = "a text that goes on ";
+    int room = fcntl(fd, F_GETPIPE_SZ);
+    assert_true(room > 0);
+    for (int n = 0; n <= room; n += (int)sizeof text)
+        assert_int_equal(write(fd, text, sizeof text), sizeof text);
+}
+
+static void a_command_that_waits_for_its_input_leaves_with_a_word(void **state)
+{
+    (void)state;
+    static const int numbers[] = {SIGINT, SIGTERM};
+    const words commands[] = {WORDS("tokenize", "--model", model_path), WORDS("tokenize", "--model", model_path, "--decode"),
+                                     WORDS("generate", "--model", model_path, "--prompt-file", "-")};
+    for (size_t i = 0; i < 2 * sizeof commands / sizeof *commands; i++) {
+        arguments a = {0};
+        int ends[2], kept = dup(0);
+        add_arguments(&a, commands[i / 2]);
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        assert_int_equal(dup2(ends[0], 0), 0);
+        pid_t child = program_start(&a, scratch_path("out"), scratch_path("err"));
+        assert_int_equal(dup2(kept, 0), 0);
+        close(kept);
+        close(ends[0]);
+        fill(ends[1]);
+        assert_int_equal(kill(child, numbers[i % 2]), 0);
+        check_interrupted(program_kill_after(child, 60), numbers[i % 2]);
+        assert_string_equal(text_of(scratch_path("out")), "");
+        close(ends[1]);
+    }
+}
+
+static arguments training(const char *out, words more)
+{
+    static char data[200];
+    arguments a = {0};
+    snprintf(data, sizeof data, "%s/data.txt", scratch);
+    add_arguments(&a, WORDS("train", "--model", model_path, "--data", data, "--seq-len", "4", "--batch-size", "1", "--device-memory", "64MiB",
+                            "--quiet"));
+    if (out)
+        add_arguments(&a, WORDS("--out", out));
+    add_arguments(&a, more);
+    return a;
+}
+
+static int train(const char *out, words more)
+{
+    arguments a = training(out, more);
+    return program_wait(program_start(&a, scratch_path("out"), scratch_path("err")));
+}
+
+static void put_data(void)
+{
+    static const char text[] = "Some text to be learned, and a little more of it.";
+    scratch_put("data.txt", text, sizeof text - 1);
+}
+
+/* The name of the token cache that a run leaves, which is the same for all runs with these data. */
+static void find_cache(const char *out, char name[64])
+{
+    char folder[200];
+    struct dirent **entries;
+    snprintf(folder, sizeof folder, "%s/cache", out);
+    int n = scandir(folder, &entries, NULL, alphasort), found = 0;
+    for (int i = 0; i < n; i++) {
+        if (strncmp(entries[i]->d_name, "tokens-", 7) == 0)
+            found += snprintf(name, 64, "%.60s", entries[i]->d_name) > 0;
+        free(entries[i]);
+    }
+    free(entries);
+    assert_int_equal(found, 1);
+}
+
+/* Waits until the kernel says that the process waits for a lock on a file. */
+static void wait_for_waiting(pid_t child)
+{
+    char line[256];
+    for (int i = 0; i < 6000; i++) {
+        FILE *f = fopen("/proc/locks", "r");
+        while (f && fgets(line, sizeof line, f)) {
+            int pid;
+            if (sscanf(line, "%*d: -> %*s %*s %*s %d", &pid) == 1 && pid == (int)child) {
+                fclose(f);
+                return;
+            }
+        }
+        if (f)
+            fclose(f);
+        sleep_seconds(0.01);
+    }
+    fail_msg("the lock is not waited for: %s", text_of(scratch_path("err")));
+}
+
+/* The lock of the token cache is held here: the run is in its opening phase, and stays there. */
+static void a_run_that_has_not_begun_leaves_with_a_word_and_may_be_started_again(void **state)
+{
+    (void)state;
+    static const int numbers[] = {SIGINT, SIGTERM};
+    char name[64], out[128], path[300];
+    put_data();
+    snprintf(out, sizeof out, "%s/whole", scratch);
+    assert_int_equal(train(out, WORDS("--steps", "1")), 0);
+    find_cache(out, name);
+    for (int i = 0; i < 2; i++) {
+        pt_error e = {0};
+        snprintf(out, sizeof out, "%s/early-%d", scratch, i);
+        snprintf(path, sizeof path, "%s/cache", out);
+        assert_int_equal(dir_make(path, &e), 0);
+        snprintf(path, sizeof path, "%s/cache/%s.partial", out, name);
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        assert_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
+        arguments a = training(out, WORDS("--steps", "2"));
+        pid_t child = program_start(&a, "/dev/null", scratch_path("err"));
+        wait_for_waiting(child);
+        assert_int_equal(kill(child, numbers[i]), 0);
+        check_interrupted(program_kill_after(child, 60), numbers[i]);
+        close(fd);
+        if (train(out, WORDS("--steps", "2")))
+            fail_msg("%s", text_of(scratch_path("err")));
+        snprintf(path, sizeof path, "%s/model.safetensors", out);
+        assert_true(path_exists(path));
+    }
+}
+
+/* ---- going on ---- */
+
+static int count_lines(const char *path)
+{
+    int n = 0;
+    for (const char *at = text_of(path); (at = strchr(at, '\n')); at++)
+        n++;
+    return n;
+}
+
+static void resume_goes_on_in_the_folder_that_the_checkpoint_lies_in(void **state)
+{
+    (void)state;
+    static const char *const ends[] = {"", "/"};
+    put_data();
+    for (int i = 0; i < 2; i++) {
+        char out[128], metrics[200], from[200];
+        snprintf(out, sizeof out, "%s/going-on-%d", scratch, i);
+        snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", out);
+        snprintf(from, sizeof from, "%s/checkpoint-2%s", out, ends[i]);
+        assert_int_equal(train(out, WORDS("--steps", "4", "--save-every", "2")), 0);
+        assert_int_equal(count_lines(metrics), 4);
+        if (train(NULL, WORDS("--steps", "6", "--resume", from)))
+            fail_msg("%s", text_of(scratch_path("err")));
+        assert_int_equal(count_lines(metrics), 6);
+        const char *text = text_of(metrics), *third = strchr(strchr(text, '\n') + 1, '\n') + 1;
+        assert_true(strncmp(text, "{\"step\":1,", 10) == 0 && strncmp(third, "{\"step\":3,", 10) == 0);
+        assert_non_null(strstr(text_of(scratch_path("out")), out));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_command_that_waits_for_its_input_leaves_with_a_word),
+        cmocka_unit_test(a_run_that_has_not_begun_leaves_with_a_word_and_may_be_started_again),
+        cmocka_unit_test(resume_goes_on_in_the_folder_that_the_checkpoint_lies_in),
+    };
+    return cmocka_run_group_tests(tests, set_up, scratch_remove);
+}
