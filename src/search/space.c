@@ -187,11 +187,12 @@ static void add_splits(space *s)
             sizes++;
             ways += s->in->training ? divisors(shape->units_n / units) : 1;
         }
-    const int kept = sizes < SIZES ? sizes : SIZES, most = ways <= SPACE_SPLITS ? SPACE_SPLITS : SPACE_SPLITS / kept;
+    const bool all = ways <= SPACE_SPLITS;
+    const int kept = all || sizes < SIZES ? sizes : SIZES, most = all ? SPACE_SPLITS : SPACE_SPLITS / kept;
     for (int64_t units = shape->units_n; units > 0; units--) {
         if (shape->units_n % units || !is_asked_for(s->in, units))
             continue;
-        if (sizes <= SIZES || size * (kept - 1) / (sizes - 1) != (size - 1) * (kept - 1) / (sizes - 1) || !size)
+        if (kept == sizes || size * (kept - 1) / (sizes - 1) != (size - 1) * (kept - 1) / (sizes - 1) || !size)
             add_visits(s, units * shape->unit_seqs, (int)(shape->units_n / units), most);
         size++;
     }
