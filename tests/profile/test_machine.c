@@ -69,6 +69,31 @@ static void a_group_of_version_1_limits(void **state)
     assert_true(m.memory_bytes == mib(2000) && m.memory_free_bytes == mib(800));
 }
 
+/* What files were read twice is kept longer, and is given back all the same; the rest is not. */
+static void all_pages_of_files_count_as_free(void **state)
+{
+    (void)state;
+    put_machine(16000, 15000);
+    put("/proc/self/cgroup", "0::/a\n");
+    put("/sys/fs/cgroup/a/memory.max", "%llu\n", (unsigned long long)mib(4000));
+    put("/sys/fs/cgroup/a/memory.current", "%llu\n", (unsigned long long)mib(3000));
+    put("/sys/fs/cgroup/a/memory.stat", "anon 7\nactive_anon 11\ninactive_file %llu\nactive_file %llu\nunevictable 5\n",
+        (unsigned long long)mib(900), (unsigned long long)mib(1500));
+    machine m = probe();
+    assert_true(m.memory_used_bytes == mib(600) && m.memory_free_bytes == mib(3400));
+    put("/sys/fs/cgroup/a/memory.stat", "active_file %llu\ninactive_file %llu\n", (unsigned long long)mib(2500),
+        (unsigned long long)mib(2500));
+    m = probe();
+    assert_true(m.memory_used_bytes == 0 && m.memory_free_bytes == mib(4000));
+    put("/proc/self/cgroup", "4:memory:/c\n0::/\n");
+    put("/sys/fs/cgroup/memory/c/memory.limit_in_bytes", "%llu\n", (unsigned long long)mib(2000));
+    put("/sys/fs/cgroup/memory/c/memory.usage_in_bytes", "%llu\n", (unsigned long long)mib(1500));
+    put("/sys/fs/cgroup/memory/c/memory.stat", "inactive_file 1\nactive_file 1\ntotal_inactive_file %llu\ntotal_active_file %llu\n",
+        (unsigned long long)mib(300), (unsigned long long)mib(700));
+    m = probe();
+    assert_true(m.memory_bytes == mib(2000) && m.memory_used_bytes == mib(500) && m.memory_free_bytes == mib(1500));
+}
+
 static void a_group_with_more_than_the_machine_does_not_limit(void **state)
 {
     (void)state;
@@ -120,7 +145,29 @@ static void a_quota_of_processors_is_rounded_up(void **state)
     assert_int_equal(probe().cores, 1);
 }
 
-/* The limit is set in a child, which a sanitizer's reservations would not survive otherwise. */
+/* What a child finds that has such a limit. */
+static machine probe_limited(int resource, uint64_t bytes)
+{
+    int ends[2], status;
+    machine m;
+    fflush(NULL);
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        struct rlimit r = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+        if (setrlimit(resource, &r) || machine_probe_at(scratch, &m, NULL))
+            _exit(2);
+        _exit(write(ends[1], &m, sizeof m) != (ssize_t)sizeof m);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &m, sizeof m), sizeof m);
+    close(ends[0]);
+    assert_true(waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+    return m;
+}
+
 static void the_process_own_limit_counts(void **state)
 {
     (void)state;
@@ -128,19 +175,31 @@ static void the_process_own_limit_counts(void **state)
     skip(); /* a sanitizer's own mappings do not fit into the limit */
 #endif
     put_machine(16000, 9000);
-    fflush(NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (!child) {
-        struct rlimit r = {.rlim_cur = mib(300), .rlim_max = RLIM_INFINITY};
-        machine m;
-        if (setrlimit(RLIMIT_DATA, &r) || machine_probe_at(scratch, &m, NULL))
-            _exit(2);
-        _exit(m.memory_free_bytes == mib(300) - 512 * 1024 && strcmp(m.memory_limit, "ulimit -d") == 0 ? 0 : 1);
-    }
-    int status;
-    assert_true(waitpid(child, &status, 0) == child);
-    assert_int_equal(status, 0);
+    machine m = probe_limited(RLIMIT_DATA, mib(300));
+    assert_true(m.memory_free_bytes == mib(300) - 512 * 1024);
+    assert_string_equal(m.memory_limit, "ulimit -d");
+}
+
+/* Also where other programs leave less free than the limit allows. */
+static void the_margin_is_a_share_of_the_process_own_limit(void **state)
+{
+    (void)state;
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    skip(); /* a sanitizer's own mappings do not fit into the limit */
+#endif
+    put_machine(160000, 90000);
+    machine m = probe_limited(RLIMIT_AS, mib(40000));
+    assert_true(m.memory_bytes == mib(40000) && m.memory_used_bytes == mib(1) && m.memory_free_bytes == mib(39999));
+    assert_string_equal(m.memory_limit, "ulimit -v");
+    assert_int_equal(machine_memory_margin(&m), mib(2000));
+    put_machine(160000, 9000);
+    m = probe_limited(RLIMIT_AS, mib(40000));
+    assert_true(m.memory_bytes == mib(40000) && m.memory_free_bytes == mib(9000));
+    assert_string_equal(m.memory_limit, "RAM");
+    assert_int_equal(machine_memory_margin(&m), mib(2000));
+    m = probe_limited(RLIMIT_AS, mib(200000));
+    assert_true(m.memory_bytes == mib(160000) && m.memory_free_bytes == mib(9000));
+    assert_int_equal(machine_memory_margin(&m), mib(8000));
 }
 
 static void without_meminfo_the_option_is_named(void **state)
@@ -189,10 +248,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_tightest_group_of_version_2_limits, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(a_wider_group_that_is_nearly_full_limits_too, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(a_group_of_version_1_limits, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(all_pages_of_files_count_as_free, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(a_group_with_more_than_the_machine_does_not_limit, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_lower_of_high_and_max_limits, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(a_quota_of_processors_is_rounded_up, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_process_own_limit_counts, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_margin_is_a_share_of_the_process_own_limit, scratch_make, scratch_remove),
         cmocka_unit_test(without_meminfo_the_option_is_named),
         cmocka_unit_test_setup_teardown(odd_files_do_no_harm, scratch_make, scratch_remove),
         cmocka_unit_test(this_machine_is_found),
