@@ -228,6 +228,34 @@ static void of_a_disk_one_gibibyte_is_left(void **state)
     assert_non_null(strstr(c.e.text, "--disk-path"));
 }
 
+/* It is left to what comes later, such as checkpoints, and what is asked for is given all the same. */
+static void what_is_kept_of_a_disk_is_taken_from_what_is_free_and_from_nothing_that_is_asked_for(void **state)
+{
+    (void)state;
+    const uint64_t change = mib(256), margin = mib(1024), kept = mib(2048);
+    uint64_t has;
+    choice c = {.r.disk_path = scratch, .r.disk_reserve = kept};
+    put_machine(16000, 9000);
+    assert_int_equal(disk_free_bytes(scratch, &has, NULL), 0);
+    if (disk_is_memory(scratch) || has < kept + 2 * margin)
+        skip();
+    chosen(&c, PT_AUTO, PT_AUTO, PT_AUTO);
+    assert_in_range(c.budget[TIER_DISK], has - kept - margin - change, has - kept - margin + change);
+    assert_non_null(strstr(c.why, "free (disk), 3.00 GiB of them left to other programs"));
+    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800));
+    chosen(&c, mib(4000), mib(5000), has - margin);
+    assert_true(c.budget[TIER_DISK] == has - margin && c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000));
+    refused(&c, PT_AUTO, PT_AUTO, has + margin, "--disk-memory is ");
+    assert_in_range(c.missing, margin - change, margin + change);
+    chosen(&c, PT_AUTO, PT_AUTO, 0);
+    assert_int_equal(c.budget[TIER_DISK], 0);
+    c.r.disk_reserve = has;
+    chosen(&c, PT_AUTO, PT_AUTO, PT_AUTO);
+    assert_int_equal(c.budget[TIER_DISK], 0);
+    chosen(&c, PT_AUTO, PT_AUTO, has - margin);
+    assert_true(c.budget[TIER_DISK] == has - margin);
+}
+
 static void a_disk_that_is_not_to_be_used_is_not_looked_at(void **state)
 {
     (void)state;
@@ -321,6 +349,7 @@ int main(void)
         TEST(advice_leads_to_no_other_refusal),
         TEST(what_many_threads_need_is_no_part_of_the_devices_budget),
         TEST(of_a_disk_one_gibibyte_is_left),
+        TEST(what_is_kept_of_a_disk_is_taken_from_what_is_free_and_from_nothing_that_is_asked_for),
         TEST(a_disk_that_is_not_to_be_used_is_not_looked_at),
         TEST(a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram),
         TEST(the_machine_of_a_file_leaves_the_same_margins),
