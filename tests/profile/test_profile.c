@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "profile/profile_parts.h"
 #include "profile/support.h"
 #include "report/profile_text.h"
 
@@ -45,6 +46,15 @@ static void costs_are_filled(const costs *c, const model *m, bool host, bool dis
     assert_int_equal(c->write.n > 0, disk);
 }
 
+/* With what was run again as a check, on this machine as it is. */
+static void costs_agree(const setup *s, const profile_result *p)
+{
+    pt_error e = {0};
+    for (int part = 0; part < PROFILE_PARTS; part++)
+        if (profile_agrees((profile_part)part, "profile", &s->r, p, &e))
+            fail_msg("%s", e.text);
+}
+
 static int entries_of(const char *folder)
 {
     DIR *d = opendir(folder);
@@ -66,6 +76,7 @@ static void every_cost_is_measured_and_nothing_is_left(void **state)
             setup_open(&s, test_configs[i], type ? PT_BF16 : PT_F32, 3, 7 + 9 * i);
             profile_must(&s, &p);
             costs_are_filled(&p.costs, s.model, true, true);
+            costs_agree(&s, &p);
             assert_false(p.cached);
             assert_true(p.layer.amount > 0 && p.layer.ns > 0 && p.update.ns > 0 && p.measured_at > 0 && p.fingerprint[0]);
             assert_true(p.read.ns > 0 && p.write.ns > 0 && p.to_device.ns > 0 && p.from_device.ns > 0 && p.update_host.ns > 0);

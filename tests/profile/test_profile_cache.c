@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "profile/measure_parts.h"
+#include "profile/profile_parts.h"
 #include "profile/support.h"
 
 #include <dirent.h>
@@ -384,10 +385,10 @@ static void a_write_that_is_off_a_little_is_used_without_a_word(void **state)
 
 /* ---- costs that are far from their checks ---- */
 
-/* All numbers of a list times `by`; of pairs the second. */
-static void scale(json_t *list, double by)
+/* All numbers of a list from the first on times `by`; of pairs the second. */
+static void scale(json_t *list, size_t first, double by)
 {
-    for (size_t i = 0; i < json_array_size(list); i++) {
+    for (size_t i = first; i < json_array_size(list); i++) {
         json_t *one = json_array_get(list, i);
         if (json_is_array(one))
             json_array_set_new(one, 1, json_real(json_number_value(json_array_get(one, 1)) * by));
@@ -396,14 +397,18 @@ static void scale(json_t *list, double by)
     }
 }
 
-/* by < 0: an empty list instead. */
+/* by < 0: an empty list instead; part "last": of the machine's curve the last point alone. */
 typedef struct lie { const char *part, *key; double by; } lie;
 static const lie lies[] = {
     {"blocks", "forward_ns", 1e5}, {"blocks", "backward_ns", 1e5}, {"blocks", "forward_ns", 1e-5}, {"blocks", "backward_ns", 0},
     {"blocks", "embed_finish", -1}, {"blocks", "head_ns", 0}, {"blocks", "embed_ns", 0}, {"machine", "task_ns", 0},
     {"machine", "finish", -1}, {"machine", "finish", 0}, {"machine", "update_device", 1e-5}, {"machine", "update_host", 1e5},
     {"machine", "to_device", -1}, {"machine", "from_device", 1e5}, {"machine", "read", -1}, {"machine", "read", 0},
-    {"machine", "read", 1e-5}, {"machine", "write", 1e5},
+    {"machine", "read", 1e-5}, {"machine", "write", 1e5}, {"machine", "finish", 1e5}, {"machine", "finish", 1e-5},
+    {"last", "finish", 1e5}, {"last", "update_device", 1e5}, {"last", "update_host", 1e5},
+    {"last", "to_device", 1e5}, {"last", "from_device", 1e5}, {"last", "read", 1e5}, {"last", "write", 1e5},
+    {"machine", "slow", 1000}, {"blocks", "head_ns", 1e5}, {"blocks", "head_ns", 1e-5}, {"blocks", "head_eval_ns", 1e5},
+    {"blocks", "head_eval_ns", 1e-5}, {"blocks", "embed_ns", 1e5},
 };
 enum { LIES = sizeof lies / sizeof *lies };
 
@@ -412,18 +417,22 @@ static void tell_lie(const char *path, const lie *l)
 {
     pt_error e = {0};
     json_t *o, *holder;
+    const bool last = !strcmp(l->part, "last");
     if (json_file_load(path, 0, &o, &e))
         fail_msg("%s", e.text);
-    json_t *kind = json_array_get(json_object_get(json_object_get(o, l->part), "kinds"), 0);
-    holder = json_object_get(kind, l->key) ? kind : json_object_get(o, l->part);
-    json_t *value = json_object_get(holder, l->key);
+    json_t *part = json_object_get(o, last ? "machine" : l->part), *kind = json_array_get(json_object_get(part, "kinds"), 0);
+    holder = json_object_get(kind, l->key) ? kind : part;
+    json_t *value = json_object_get(holder, l->key), *list;
+    const char *key;
     assert_true(value || !holder);
+    json_object_foreach(value, key, list)
+        scale(list, 0, l->by);
     if (json_is_number(value))
         json_object_set_new(holder, l->key, json_real(json_number_value(value) * l->by));
     else if (l->by < 0)
         json_array_clear(value);
     else
-        scale(value, l->by);
+        scale(value, last ? json_array_size(value) - 1 : 0, l->by);
     assert_int_equal(file_write_json(path, o, &e), 0);
     json_decref(o);
 }
@@ -463,6 +472,35 @@ static void a_file_that_lies_is_refused_with_the_key(void **state)
             !strstr(e.text, "measure again"))
             fail_msg("%s times %g: %s", lies[i].key, lies[i].by, e.text);
         e.text[0] = 0;
+    }
+    setup_close(&s);
+}
+
+/* Of more than a check runs, too: large models' curves go on behind it. */
+static void a_point_behind_the_check_that_lies_is_refused_with_its_curve(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"\"finish\"",      "\"update_device\"", "\"update_host\"", "\"to_device\"",
+                                       "\"from_device\"", "\"read\"",          "\"write\""};
+    setup s;
+    profile_result p;
+    pt_error e = {0};
+    clocked_open(&s, 0, 16);
+    profile_must(&s, &p);
+    cost_curve *const curves[] = {&p.costs.finish, &p.costs.update_device, &p.costs.update_host, &p.costs.to_device,
+                                  &p.costs.from_device, &p.costs.read, &p.costs.write};
+    for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) {
+        cost_curve *c = curves[i];
+        assert_in_range(c->n, 1, COST_POINTS - 1);
+        c->amount[c->n] = 16 * c->amount[c->n - 1];
+        c->ns[c->n] = 16 * c->ns[c->n - 1];
+        double *last = &c->ns[c->n++];
+        if (profile_agrees(PROFILE_MACHINE, "profile", &s.r, &p, &e))
+            fail_msg("%s", e.text);
+        *last *= 1e5;
+        assert_int_equal(profile_agrees(PROFILE_MACHINE, "profile", &s.r, &p, &e), PT_FAILED);
+        assert_non_null(strstr(e.text, keys[i]));
+        c->n--;
     }
     setup_close(&s);
 }
@@ -600,6 +638,7 @@ int main(void)
         cmocka_unit_test(a_write_that_is_off_a_little_is_used_without_a_word),
         cmocka_unit_test(what_is_kept_and_lies_is_measured_anew),
         cmocka_unit_test(a_file_that_lies_is_refused_with_the_key),
+        cmocka_unit_test(a_point_behind_the_check_that_lies_is_refused_with_its_curve),
         cmocka_unit_test(a_disk_may_be_further_from_its_check_than_others),
         cmocka_unit_test(a_file_of_a_run_in_memory_serves_there),
         cmocka_unit_test(a_file_is_used_or_refused_with_the_reason),
