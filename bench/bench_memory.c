@@ -89,7 +89,7 @@ static void train(const job *j, answer *a)
     a->failed = more < 0 ? more : pt_trainer_save(t, &a->e);
     pt_trainer_summary(t, &m);
     for (int i = 0; i < m.memory_n; i++)
-        *(strcmp(m.memory[i].tier, "disk") ? &a->predicted : &a->disk) = m.memory[i].predicted_bytes;
+        *(strcmp(m.memory[i].tier, "disk") ? &a->predicted : &a->disk) += m.memory[i].predicted_bytes;
     snprintf(a->plan, sizeof a->plan, "%s", m.plan);
     pt_trainer_close(t);
     a->peak = peak_of_process();

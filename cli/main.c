@@ -50,9 +50,19 @@ void signals_go_to(void (*handler)(int))
 
 static void leave(int number)
 {
-    static const char word[] = "\nprotrain: interrupted before there was anything to keep; the same command starts again\n";
+    static const char word[] = "\nprotrain: interrupted; the same command starts again\n";
     (void)!write(STDERR_FILENO, word, sizeof word - 1);
     _exit(128 + number);
+}
+
+/* A shell has its background commands ignore SIGINT. */
+static void leave_when_told(void)
+{
+    struct sigaction before;
+    bool ignored = !sigaction(SIGINT, NULL, &before) && before.sa_handler == SIG_IGN;
+    signals_go_to(leave);
+    if (ignored)
+        signal(SIGINT, SIG_IGN);
 }
 
 static int run_command(int argc, char **argv)
@@ -82,7 +92,7 @@ static int run_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
     pt_error e = {0};
-    signals_go_to(leave);
+    leave_when_told();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     hold_standard_streams();

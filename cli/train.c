@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <libgen.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -119,12 +120,18 @@ static void default_out(session *s)
     s->o.out = s->out;
 }
 
-/* The run that a checkpoint lies in goes on there. */
+/* The run that a checkpoint lies in goes on there: by its name where that is checkpoint-N in the folder of a run, which may be a link
+ * to where there is more room; else by where it really lies. */
 static void folder_above(session *s)
 {
-    char copy[sizeof s->out];
+    char copy[sizeof s->out], metrics[sizeof s->out + 16], real[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", s->o.resume_from);
+    bool named = strncmp(basename(copy), "checkpoint-", 11) == 0;
     snprintf(copy, sizeof copy, "%s", s->o.resume_from);
     snprintf(s->out, sizeof s->out, "%s", dirname(copy));
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", s->out);
+    if (!(named && !access(metrics, F_OK)) && realpath(s->o.resume_from, real))
+        snprintf(s->out, sizeof s->out, "%s", dirname(real));
     s->o.out = s->out;
 }
 

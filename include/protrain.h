@@ -111,7 +111,7 @@ PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error
 PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
 /* Writes checkpoint-STEP into the output folder, and summary.json. */
 PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);
-/* Mean loss over all tokens of the evaluation data. */
+/* Mean loss over all tokens of the evaluation data; PT_FAILED where `stop` has ended it. */
 PT_API int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e);
 /* Writes the trained model into the output folder, and summary.json: what was predicted and what was measured. */
 PT_API int pt_trainer_finish(pt_trainer *t, pt_error *e);
@@ -149,7 +149,7 @@ PT_API char *pt_trainer_plan_json(const pt_trainer *t);
 typedef struct pt_plan pt_plan;
 
 /* What pt_trainer_open would decide, what it would cost and whether it fits. `model` may also be a config.json; of the rest
- * only what the plan depends on is looked at: no data, no weights, no output folder, and with machine_file (a path, or the
+ * only what the plan depends on is looked at: no data (but whether there are any to evaluate on), no weights, no output folder, and with machine_file (a path, or the
  * name of one that came with the program, such as "rtx3090") no such hardware. Where nothing fits it is PT_DOES_NOT_FIT, and
  * *out is there all the same: its JSON says what is missing. */
 PT_API int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e);

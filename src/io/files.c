@@ -270,16 +270,19 @@ static int file_stage_close(int status, int fd, const char *temporary)
     return status;
 }
 
-/* /dev/stdout, /dev/null, a pipe: something to write into, and not to be replaced by a file. */
+/* A pipe, a terminal, what has a name in /dev (/dev/stdout may be a file): something to write into, and not to be replaced. A disk is
+ * neither. */
 static bool is_stream(const char *path)
 {
     struct stat st;
-    return !stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+    if (stat(path, &st))
+        return false;
+    return S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode) || (S_ISREG(st.st_mode) && !strncmp(path, "/dev/", 5) && strncmp(path, "/dev/shm/", 9));
 }
 
 static int stream_write(const char *path, const void *data, size_t n, pt_error *e)
 {
-    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
     int failed = fd_write_all(fd, data, n, path, e);

@@ -149,17 +149,31 @@ static size_t digits_at_end(const char *s, size_t n)
     return digits;
 }
 
-/* Is `name` a staged folder of the same family as `base`: PREFIX DIGITS ".tmp-" PID ? */
-static bool is_stage_name(const char *name, const char *base)
+/* Is `name` a folder PREFIX DIGITS MARK PID of the same family as `base`? mark: ".tmp-" for staged ones. */
+static bool is_marked_name(const char *name, const char *mark, const char *base)
 {
-    size_t n = strlen(name), pid = digits_at_end(name, n);
-    if (!pid || n < pid + 5 || strncmp(name + n - pid - 5, ".tmp-", 5))
+    size_t n = strlen(name), pid = digits_at_end(name, n), mark_n = strlen(mark);
+    if (!pid || n < pid + mark_n || strncmp(name + n - pid - mark_n, mark, mark_n))
         return false;
-    n -= pid + 5;
+    n -= pid + mark_n;
     size_t base_n = strlen(base), base_digits = digits_at_end(base, base_n);
     size_t digits = base_digits ? digits_at_end(name, n) : 0;
     size_t prefix = base_n - base_digits;
     return (digits != 0) == (base_digits != 0) && n - digits == prefix && !strncmp(name, base, prefix);
+}
+
+/* What was put aside goes back where nothing has taken its name, else it goes. */
+static void put_back(const char *parent, const char *name)
+{
+    char aside[FILE_PATH_BYTES], path[FILE_PATH_BYTES];
+    const char *mark = strstr(name, ".before-");
+    if (!mark || path_join(aside, parent, name, NULL) || path_join(path, parent, name, NULL))
+        return;
+    path[strlen(path) - strlen(mark)] = 0;
+    if (path_exists(path))
+        tree_remove(aside, NULL);
+    else
+        (void)!rename(aside, path);
 }
 
 void dir_stages_clean(const char *parent, const char *base)
@@ -169,7 +183,9 @@ void dir_stages_clean(const char *parent, const char *base)
     while (folder && (entry = readdir(folder))) {
         char path[FILE_PATH_BYTES];
         bool locked;
-        if (!is_stage_name(entry->d_name, base) || path_join(path, parent, entry->d_name, NULL))
+        if (is_marked_name(entry->d_name, ".before-", base))
+            put_back(parent, entry->d_name);
+        if (!is_marked_name(entry->d_name, ".tmp-", base) || path_join(path, parent, entry->d_name, NULL))
             continue;
         int fd = folder_lock(path, &locked);
         if (fd < 0)
@@ -213,8 +229,8 @@ int dir_stage_begin(dir_stage *s, const char *final_path, pt_error *e)
     return 0;
 }
 
-/* Where a file system cannot exchange two names (NFS, some of FUSE), the older folder is put aside for a moment, under a name that no
- * writer cleans: a crash in between leaves both. */
+/* Where a file system cannot exchange two names (NFS, some of FUSE), the older folder is put aside for a moment, as NAME.before-PID: after
+ * a crash in between the next writer puts it back (dir_stages_clean). */
 static int replace_in_two(const dir_stage *s)
 {
     char aside[FILE_PATH_BYTES];

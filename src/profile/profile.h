@@ -2,7 +2,7 @@
  *
  * Each kind of block is run for real on the device for one unit, for each phase and save level, on random data, in
  * memory as large as the largest of them needs: a model many times larger than memory is profiled in seconds.
- * Transfers are measured by size, alone and beside others, but only where a plan may need them. Repeats until the
+ * Transfers are measured by size, alone and beside others, but only where a plan may need them, or there is a host to transfer to. Repeats until the
  * median settles.
  *
  * What was measured is kept in a cache folder ($XDG_CACHE_HOME/protrain, else ~/.cache/protrain; without either nothing is
@@ -26,7 +26,7 @@ typedef struct profile_request {
     const step_shape *shape;
     uint64_t budget[TIERS];     /* measuring stays inside them */
     bool host_tier;
-    bool transfers;             /* not everything fits on the device: links, disk and contention are needed */
+    bool transfers;             /* something may not stay on the device: links, disk and contention are needed */
     const char *disk_path;      /* folder of the disk tier; NULL or budget 0: no disk */
     const char *file;           /* a profile.json to use instead of measuring, NULL: none */
     bool fresh;                 /* do not use what is cached */

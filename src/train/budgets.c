@@ -240,13 +240,15 @@ static int check_all(const budget_request *r, const findings *f, uint64_t budget
 
 /* ---- saying ---- */
 
+static const char OTHERS[] = "other programs", CHECKPOINTS[] = "what is saved and other programs";
+
 /* "22.4 GiB free (RAM), 1.2 GiB of them left to other programs" */
-static void say_room(char *out, uint64_t bytes, const char *what, const char *limit, uint64_t margin)
+static void say_room(char *out, uint64_t bytes, const char *what, const char *limit, uint64_t margin, const char *whom)
 {
     char have[32], left[32];
     size_t used = strlen(out);
-    snprintf(out + used, BUDGETS_WHY_BYTES - used, "%s%s %s (%s), %s of them left to other programs", used ? "; " : "",
-             size_format(have, bytes), what, limit, size_format(left, margin < bytes ? margin : bytes));
+    snprintf(out + used, BUDGETS_WHY_BYTES - used, "%s%s %s (%s), %s of them left to %s", used ? "; " : "",
+             size_format(have, bytes), what, limit, size_format(left, margin < bytes ? margin : bytes), whom);
 }
 
 static void say_why(const budget_request *r, const findings *f, char out[BUDGETS_WHY_BYTES])
@@ -254,11 +256,11 @@ static void say_why(const budget_request *r, const findings *f, char out[BUDGETS
     const machine *m = &f->m;
     *out = 0;
     if (f->gpu && r->asked[TIER_DEVICE] == PT_AUTO)
-        say_room(out, r->device->info.memory_free_bytes, "free", "GPU", gpu_margin(r->device->info.memory_bytes));
+        say_room(out, r->device->info.memory_free_bytes, "free", "GPU", gpu_margin(r->device->info.memory_bytes), OTHERS);
     if (r->asked[f->gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO)
-        say_room(out, m->memory_free_bytes, "free", m->memory_limit, machine_memory_margin(m));
+        say_room(out, m->memory_free_bytes, "free", m->memory_limit, machine_memory_margin(m), OTHERS);
     if (r->asked[TIER_DISK] == PT_AUTO && !f->disk_in_ram)
-        say_room(out, f->disk_bytes, "free", "disk", MACHINE_DISK_MARGIN + r->disk_reserve);
+        say_room(out, f->disk_bytes, "free", "disk", MACHINE_DISK_MARGIN + r->disk_reserve, r->disk_reserve ? CHECKPOINTS : OTHERS);
 }
 
 static void notice_disk(const budget_request *r, const findings *f)
@@ -323,7 +325,7 @@ void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t
     for (tier t = 0; t < TIERS; t++) {
         budget[t] = asked[t] != PT_AUTO ? asked[t] : less(x->memory_bytes[t], margin_of_machine(x, t));
         if (asked[t] == PT_AUTO && x->memory_bytes[t] && (t != TIER_HOST || *host_tier))
-            say_room(why, x->memory_bytes[t], "in the machine file", x->cuda || t ? tier_names[t] : "RAM", margin_of_machine(x, t));
+            say_room(why, x->memory_bytes[t], "in the machine file", x->cuda || t ? tier_names[t] : "RAM", margin_of_machine(x, t), OTHERS);
     }
     if (!*host_tier)
         budget[TIER_HOST] = 0;

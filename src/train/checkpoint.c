@@ -131,15 +131,14 @@ int checkpoint_path(const trainer *t, int64_t step, char path[FILE_PATH_BYTES], 
     return path_join(path, t->out, name, e);
 }
 
-/* Step of a folder named checkpoint-STEP, or -1. */
-static int64_t checkpoint_step(const char *name)
+int64_t checkpoint_step(const char *name)
 {
     static const char prefix[] = "checkpoint-";
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
         return -1;
     const char *digits = name + sizeof prefix - 1;
     size_t n = strspn(digits, "0123456789");
-    return n && n < 18 && !digits[n] ? strtoll(digits, NULL, 10) : -1;
+    return n && n < 18 && !digits[n] && (n == 1 || digits[0] != '0') ? strtoll(digits, NULL, 10) : -1;
 }
 
 /* The complete checkpoint in the output folder with the highest step not above `limit`; -1: none. */

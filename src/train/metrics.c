@@ -6,27 +6,33 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-/* Bytes of the file's leading lines whose step is at most `step`, and the last one's step; a torn last line is not among them. */
-static int lines_until(const char *path, int64_t step, off_t *keep, int64_t *last, pt_error *e)
+typedef struct kept_lines {
+    off_t bytes;
+    int64_t last;   /* step of the last one, 0: there is none */
+    bool evaluated; /* in the last one */
+} kept_lines;
+
+/* The file's leading lines whose step is at most `step`; a torn last line is not among them. */
+static int lines_until(const char *path, int64_t step, kept_lines *keep, pt_error *e)
 {
     FILE *f = fopen(path, "re");
     char *line = NULL;
     size_t capacity = 0;
     ssize_t n;
-    *keep = *last = 0;
+    *keep = (kept_lines){0};
     if (!f)
         return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
     while ((n = getline(&line, &capacity, f)) > 0) {
         json_t *object = line[n - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
         json_int_t at = json_integer_value(json_object_get(object, "step"));
-        bool good = object && at >= 1 && at <= step;
+        bool good = object && at >= 1 && at <= step, evaluated = json_object_get(object, "eval_loss") != NULL;
         json_decref(object);
         if (!good)
             break;
-        *keep += n;
-        *last = at;
+        *keep = (kept_lines){keep->bytes + n, at, evaluated};
     }
     free(line);
     fclose(f);
@@ -36,21 +42,46 @@ static int lines_until(const char *path, int64_t step, off_t *keep, int64_t *las
 int metrics_open(trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    off_t keep;
-    int64_t last;
+    kept_lines keep;
     int failed = path_join(path, t->out, "metrics.jsonl", e);
     if (!failed)
-        failed = lines_until(path, t->step, &keep, &last, e);
+        failed = lines_until(path, t->step, &keep, e);
     if (failed)
         return failed;
     t->metrics = fopen(path, "ae");
     if (!t->metrics)
         return pt_fail_errno(e, PT_FAILED, "%s cannot be written", path);
-    if (ftruncate(fileno(t->metrics), keep) < 0)
+    if (ftruncate(fileno(t->metrics), keep.bytes) < 0)
         return pt_fail_errno(e, PT_FAILED, "%s cannot be cut back to step %lld", path, (long long)t->step);
-    if (last && last < t->step)
-        trainer_notice(t, "%s has no lines for the steps %lld to %lld", path, (long long)last + 1, (long long)t->step);
+    if (keep.last && keep.last < t->step)
+        trainer_notice(t, "%s has no lines for the steps %lld to %lld", path, (long long)keep.last + 1, (long long)t->step);
+    t->owes_evaluation = keep.last && keep.last == t->step && !keep.evaluated && trainer_evaluates(t);
     return 0;
+}
+
+static void put_evaluation(FILE *f, double loss)
+{
+    if (isfinite(loss))
+        fprintf(f, ",\"eval_loss\":%.17g", loss);
+    else
+        fputs(",\"eval_loss\":null", f); /* JSON has no infinity */
+    fputs("}\n", f);
+}
+
+static int metrics_flush(const trainer *t, pt_error *e)
+{
+    return fflush(t->metrics) || ferror(t->metrics) ? pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be written", t->out) : 0;
+}
+
+/* The line's "}" makes room; the file is open for appending. */
+int metrics_add_evaluation(trainer *t, double loss, pt_error *e)
+{
+    struct stat st;
+    const int fd = fileno(t->metrics);
+    if (fstat(fd, &st) || ftruncate(fd, st.st_size - 2))
+        return pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be changed", t->out);
+    put_evaluation(t->metrics, loss);
+    return metrics_flush(t, e);
 }
 
 /* A pipe that somebody put there cannot be synced. */
@@ -75,10 +106,9 @@ int metrics_write(trainer *t, const pt_step *s, pt_error *e)
                 (unsigned long long)m->peak_bytes, m->tier, (unsigned long long)m->predicted_bytes, m->tier,
                 (unsigned long long)m->budget_bytes);
     }
-    if (s->evaluated && isfinite(s->eval_loss))
-        fprintf(f, ",\"eval_loss\":%.17g", s->eval_loss);
-    else if (s->evaluated)
-        fputs(",\"eval_loss\":null", f); /* JSON has no infinity */
-    fputs("}\n", f);
-    return fflush(f) || ferror(f) ? pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be written", t->out) : 0;
+    if (s->evaluated)
+        put_evaluation(f, s->eval_loss);
+    else
+        fputs("}\n", f);
+    return metrics_flush(t, e);
 }

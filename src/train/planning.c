@@ -60,11 +60,11 @@ static int complete_machine(planning *p, pt_error *e)
     if (x->cuda && !host)
         return pt_fail(e, PT_USAGE, "--host-memory 0: on a GPU what is loaded, saved and kept on the disk passes through host memory; leave "
                        "the option out");
+    if (x->cuda && !x->memory_bytes[TIER_HOST] && ((host != PT_AUTO && host) || (p->o->disk_memory != PT_AUTO && p->o->disk_memory)))
+        return pt_fail(e, PT_USAGE, "--%s-memory, and %s says nothing of a host: add \"host\" and \"link\" to it, or leave the option out",
+                       host != PT_AUTO && host ? "host" : "disk", p->machine_path);
     if (x->cuda && !x->memory_bytes[TIER_HOST])
         p->budget[TIER_DISK] = 0; /* nothing could pass */
-    if (x->cuda && !x->memory_bytes[TIER_HOST] && host != PT_AUTO && host)
-        return pt_fail(e, PT_USAGE, "--host-memory, and %s says nothing of a host: add \"host\" and \"link\" to it, or leave the option out",
-                       p->machine_path);
     if (!p->budget[TIER_DISK] || x->read_bandwidth > 0)
         return 0;
     x->memory_bytes[TIER_DISK] = p->budget[TIER_DISK];
@@ -157,28 +157,31 @@ static bool moves_anything(const plan *p)
     return false;
 }
 
-/* Whether something may have to move: transfers are measured only then. A plan from a file says so itself. Where there is a host,
- * something always may: what costs nothing for want of a measurement would be used. On a CPU the disk is used only where memory does
- * not hold everything, even if nothing is kept. */
-static int needs_transfers(planning *p, bool *needs, pt_error *e)
+/* Whether something may have to move, and whether to the disk: transfers are measured only then. A plan from a file says so itself. The
+ * disk is used only where memory does not hold everything, even if nothing is kept. Where there is a host, something always may move:
+ * what costs nothing for want of a measurement would be used. */
+static int needs_transfers(planning *p, bool *needs, bool *disk, pt_error *e)
 {
+    search_input in = p->search;
+    in.budget[TIER_DISK] = 0;
+    *needs = *disk = true;
     if (p->o->plan_file) {
         *needs = moves_anything(&p->result.best.plan);
         return 0;
     }
-    *needs = true;
-    for (policy k = POLICY_RESIDENT; k <= POLICY_RECOMPUTE && *needs && !p->host_tier; k++) {
+    for (policy k = POLICY_RESIDENT; k <= POLICY_RECOMPUTE && *disk; k++) {
         candidate c = {0};
-        int fits = policy_plan(&p->search, k, &c, e);
+        int fits = policy_plan(&in, k, &c, e);
         candidate_free(&c);
         if (fits < 0)
             return fits;
-        *needs = !fits;
+        *disk = !fits;
     }
+    *needs = *disk || p->host_tier;
     return 0;
 }
 
-static int measure(planning *p, bool transfers, pt_error *e)
+static int measure(planning *p, bool transfers, bool disk, pt_error *e)
 {
     const pt_train_options *o = p->o;
     char time[32];
@@ -186,6 +189,7 @@ static int measure(planning *p, bool transfers, pt_error *e)
                                    .host_tier = p->host_tier, .transfers = transfers, .disk_path = p->disk_path,
                                    .file = o->profile_file, .progress = o->progress, .notice = o->notice, .arg = o->arg};
     memcpy(p->request.budget, p->budget, sizeof p->request.budget);
+    p->request.budget[TIER_DISK] = disk ? p->budget[TIER_DISK] : 0;
     int failed = profile_get(&p->request, &p->profile, e);
     for (int t = 0; t < TIERS && failed == PT_DOES_NOT_FIT; t++) /* measuring may need more than the most economical plan */
         if (p->profile.needs[t] > p->result.least[t])
@@ -203,13 +207,13 @@ static int measure(planning *p, bool transfers, pt_error *e)
 
 static int find_costs(planning *p, pt_error *e)
 {
-    bool transfers;
+    bool transfers, disk;
     if (p->from_file && !p->o->profile_file) {
         snprintf(p->source, sizeof p->source, "computed from its figures, not measured");
         return costs_analytic(&p->machine, p->model, p->shape, &p->profile.costs, e);
     }
-    int failed = needs_transfers(p, &transfers, e);
-    return failed ? failed : measure(p, transfers, e);
+    int failed = needs_transfers(p, &transfers, &disk, e);
+    return failed ? failed : measure(p, transfers, disk, e);
 }
 
 /* ---- the plan ---- */
@@ -255,7 +259,7 @@ static bool is_there(const planning *p, uint64_t disk_bytes)
     if (p->from_file && !p->runs)
         return true;
     return !disk_is_memory(p->disk_path) && !disk_free_bytes(p->disk_path, &has, NULL) && has >= disk_bytes &&
-           has - disk_bytes >= MACHINE_DISK_MARGIN;
+           has - disk_bytes >= MACHINE_DISK_MARGIN + p->disk_reserve;
 }
 
 /* Whether this machine has what the most economical plan needs; of another one nothing is known. */
@@ -265,10 +269,14 @@ static bool has_least(const planning *p)
     budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path, p->device, .disk_reserve = p->disk_reserve};
     uint64_t budget[TIERS];
     bool host_tier;
+    if (p->from_file && !p->runs)
+        return true;
     for (int t = 0; t < TIERS; t++)
         if (p->result.least[t] > p->budget[t])
             r.asked[t] = p->result.least[t] + (t == TIER_DEVICE ? p->search.threads_bytes : 0);
-    return (p->from_file && !p->runs) || !budgets_choose(&r, budget, &host_tier, NULL, NULL);
+    if (p->result.least[TIER_DISK] > p->budget[TIER_DISK] && !is_there(p, p->result.least[TIER_DISK]))
+        return false;
+    return !budgets_choose(&r, budget, &host_tier, NULL, NULL);
 }
 
 /* `e` says what does not fit: adds the disk with which it would, where there may be one. */
@@ -276,7 +284,8 @@ static int name_disk(planning *p, pt_error *e)
 {
     uint64_t bytes;
     size_t used = strlen(e->text);
-    int found = search_disk_that_fits(&p->search, &bytes, e);
+    const bool could_pass = !p->from_file || !p->machine.cuda || p->machine.memory_bytes[TIER_HOST];
+    int found = could_pass ? search_disk_that_fits(&p->search, &bytes, e) : 0;
     if (found <= 0 || !is_there(p, bytes))
         return found < 0 ? found : PT_DOES_NOT_FIT;
     snprintf(e->text + used, sizeof e->text - used, ", or --disk-memory %llu", (unsigned long long)bytes);

@@ -157,7 +157,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
     if (failed)
         return failed;
     int64_t saved = t->saved_step;
-    bool wanted = saved == t->step;
+    bool wanted = saved == t->step || path_exists(path);
     if (checkpoint_write(t, &why)) {
         trainer_notice(t, "the plan is kept: the state could not be put aside (%.600s)", why.text);
         return t->broken ? pt_fail(e, PT_FAILED, "%s", why.text) : 0;

@@ -241,8 +241,6 @@ static int find_traces(const trainer *t, char found[FILE_PATH_BYTES], pt_error *
     static const char *const traces[] = {"config.json", "metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json"};
     char path[FILE_PATH_BYTES];
     int failed = checkpoint_newest(t, found, e);
-    if (!failed && !found[0] && !checkpoint_of_others(t, found))
-        found[0] = 0;
     for (size_t i = 0; i < sizeof traces / sizeof *traces && !failed && !found[0]; i++) {
         failed = path_join(path, t->out, traces[i], e);
         if (!failed && path_exists(path))
@@ -257,12 +255,18 @@ static bool is_out(const trainer *t, const char *path)
     return !stat(path, &a) && !stat(t->out, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* Whether the checkpoint `path` lies in the output folder, itself or as a link: then this is the very run that wrote it. */
+/* Whether the checkpoint `path` lies in the output folder, itself or as a link checkpoint-N beside the run's other files: then this is
+ * the very run that wrote it. */
 static bool lies_in_out(const trainer *t, const char *path)
 {
-    char parent[FILE_PATH_BYTES], copy[FILE_PATH_BYTES];
+    char parent[FILE_PATH_BYTES], copy[FILE_PATH_BYTES], name[FILE_PATH_BYTES], metrics[FILE_PATH_BYTES];
+    if (!path_join(parent, path, "..", NULL) && is_out(t, parent))
+        return true;
     snprintf(copy, sizeof copy, "%s", path);
-    return is_out(t, dirname(copy)) || (!path_join(parent, path, "..", NULL) && is_out(t, parent));
+    snprintf(name, sizeof name, "%s", basename(copy));
+    snprintf(copy, sizeof copy, "%s", path);
+    return checkpoint_step(name) >= 0 && is_out(t, dirname(copy)) && !path_join(metrics, t->out, "metrics.jsonl", NULL) &&
+           path_exists(metrics);
 }
 
 /* A run that starts anew, or from a checkpoint of another run, must not write over one that is there. */
@@ -287,11 +291,19 @@ static int refuse_model(const trainer *t, pt_error *e)
     if (!failed && path_exists(path))
         failed = pt_fail(e, PT_FAILED, "%.400s holds a trained model but no checkpoint to resume from (--save-every N writes some): give --model "
                          "%.400s and another --out", t->out, t->out);
-    if (!failed && checkpoint_of_others(t, path))
-        failed = pt_fail(e, PT_FAILED, "%.400s holds another program's checkpoint (%.400s): give another --out", t->out, path);
     if (!failed)
         trainer_notice(t, "--resume: %s has no checkpoint yet; starting from the first step", t->out);
     return failed;
+}
+
+/* A checkpoint of its step would take the place of another program's. */
+static int refuse_others(const trainer *t, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    if (!checkpoint_of_others(t, path))
+        return 0;
+    return pt_fail(e, PT_FAILED, "%.400s is another program's checkpoint, or what is left of one, and this run may write one of that name: give "
+                   "another --out, or move it away", path);
 }
 
 /* Where the run starts: from[0] is 0, or `from` the checkpoint. */
@@ -303,13 +315,16 @@ static int choose_start(trainer *t, char from[FILE_PATH_BYTES], pt_error *e)
         snprintf(from, FILE_PATH_BYTES, "%s", t->o.resume_from);
     else if (t->o.resume)
         failed = checkpoint_newest(t, from, e);
+    if (!failed)
+        failed = refuse_others(t, e);
+    if (!failed && from[0])
+        failed = checkpoint_present(from, e);
     if (failed)
         return failed;
     if (t->o.resume && !from[0])
         return refuse_model(t, e);
     if (from[0] && lies_in_out(t, from))
         return 0;
-    failed = from[0] ? checkpoint_present(from, e) : 0;
     if (!failed)
         failed = refuse_other_run(t, from, e);
     t->found_empty = !failed;
@@ -375,11 +390,11 @@ int trainer_setup(trainer *t, pt_error *e)
         failed = write_profile(t, e);
     if (!failed)
         failed = write_machine(t, e);
-    if (!failed && from[0])
-        failed = checkpoint_put_later_away(t, e);
     if (!failed)
         failed = metrics_open(t, e);
-    return failed ? failed : trainer_write_plan(t, e);
+    if (!failed)
+        failed = trainer_write_plan(t, e);
+    return failed || !from[0] || t->step == t->steps ? failed : checkpoint_put_later_away(t, e);
 }
 
 char *pt_trainer_plan_json(const pt_trainer *t) { return plan_to_json(trainer_plan(t), t->model, &t->shape); }

@@ -230,7 +230,7 @@ static int evaluate(trainer *t, double *loss, int64_t *tokens, bool *whole, pt_e
     return failed;
 }
 
-static bool evaluates_now(const trainer *t)
+bool trainer_evaluates(const trainer *t)
 {
     return t->eval && (t->step == t->steps || (t->o.eval_every && t->step % t->o.eval_every == 0));
 }
@@ -244,9 +244,26 @@ static int evaluate_step(trainer *t, pt_step *s, pt_error *e)
     return failed;
 }
 
+/* What a signal has ended before. */
+static int make_up_evaluation(trainer *t, pt_error *e)
+{
+    double loss;
+    int64_t tokens;
+    bool whole;
+    int failed = evaluate(t, &loss, &tokens, &whole, e);
+    if (failed || !whole)
+        return failed;
+    t->owes_evaluation = false;
+    trainer_notice(t, "step %lld: evaluation loss %.4f, which was interrupted before", (long long)t->step, loss);
+    return metrics_add_evaluation(t, loss, e);
+}
+
 /* *hopeless: the step would fail again in the same way. */
 static int take_step(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
 {
+    int behind = t->owes_evaluation && t->x ? make_up_evaluation(t, e) : 0;
+    if (behind)
+        return behind;
     if (t->step >= t->steps)
         return 0;
     if (!t->x)
@@ -276,7 +293,7 @@ static int take_step(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     s->predicted_step_s = t->forecast.step_ns * 1e-9;
     measured_step(&t->measured, s->step_s, steady);
     s->tokens_per_s = (double)targets / s->step_s;
-    if (evaluates_now(t))
+    if (trainer_evaluates(t))
         failed = evaluate_step(t, s, e);
     if (!failed)
         failed = metrics_write(t, s, e);

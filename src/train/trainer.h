@@ -40,6 +40,7 @@ struct pt_trainer {
     bool random_init;
     bool wrote_profile, wrote_machine; /* profile.json, machine.json are this run's */
     bool last_whole;               /* the last step ended well, its updates too */
+    bool owes_evaluation;          /* of the step that it was resumed from: that one was stopped */
     bool made_out, found_empty;    /* the output folder was not there before; no run had written into it */
     pt_dtype save_type;
     int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */
@@ -64,6 +65,7 @@ double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps);
 /* trainer.c */
 void trainer_notice(const trainer *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void trainer_progress(const trainer *t, const char *stage, uint64_t done, uint64_t total);
+bool trainer_evaluates(const trainer *t);   /* after the step that is done */
 int trainer_drain(trainer *t, pt_error *e); /* runs the waiting updates; an error where the state is broken */
 
 /* summary.c */
@@ -79,6 +81,7 @@ int trainer_write_plan(const trainer *t, pt_error *e);
 int checkpoint_save(trainer *t, pt_error *e);
 int checkpoint_write(trainer *t, pt_error *e); /* the same, and none of the older ones is removed */
 int checkpoint_path(const trainer *t, int64_t step, char path[FILE_PATH_BYTES], pt_error *e); /* in the output folder */
+int64_t checkpoint_step(const char *name);    /* of a folder named checkpoint-STEP; -1: it is not */
 int checkpoint_count(const trainer *t);       /* complete ones, up to the run's step */
 int checkpoint_put_later_away(const trainer *t, pt_error *e);                   /* of later steps than the run starts from: renamed */
 bool checkpoint_of_others(const trainer *t, char path[FILE_PATH_BYTES]);        /* `out` has a checkpoint-N that is another program's */
@@ -115,6 +118,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e);
 
 /* metrics.c */
 int metrics_open(trainer *t, pt_error *e); /* cut back to the step that the run starts from */
+int metrics_add_evaluation(trainer *t, double loss, pt_error *e); /* to the last line, which has none */
 int metrics_sync(const trainer *t, pt_error *e); /* what is written so far outlasts the machine */
 int metrics_write(trainer *t, const pt_step *s, pt_error *e);
 

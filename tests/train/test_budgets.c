@@ -241,7 +241,7 @@ static void what_is_kept_of_a_disk_is_taken_from_what_is_free_and_from_nothing_t
         skip();
     chosen(&c, PT_AUTO, PT_AUTO, PT_AUTO);
     assert_in_range(c.budget[TIER_DISK], has - kept - margin - change, has - kept - margin + change);
-    assert_non_null(strstr(c.why, "free (disk), 3.00 GiB of them left to other programs"));
+    assert_non_null(strstr(c.why, "free (disk), 3.00 GiB of them left to what is saved and other programs"));
     assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800));
     chosen(&c, mib(4000), mib(5000), has - margin);
     assert_true(c.budget[TIER_DISK] == has - margin && c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000));

@@ -56,7 +56,7 @@ static INLINE vf vec_logistic(vf x, vf *slope)
 }
 
 /* 1 + 2^-t within 3.9e-6 of its value, for what is rounded to bf16: the logistic function of t ln2 is 1 over it. Exactly 1 from t = 127 on,
- * infinite at -128 and below. The polynomial is 2^-r, |r| <= 1/2. NaN stays. */
+ * infinite below -127.5. The polynomial is 2^-r, |r| <= 1/2. NaN stays. */
 static INLINE vf vec_logistic_divisor(vf t)
 {
     t = vec_max(vec_set(-128.0f), t);
