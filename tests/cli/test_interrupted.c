@@ -10,6 +10,7 @@
 
 #include "cli/refusal.h"
 
+#include <limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -189,12 +190,32 @@ static void resume_goes_on_in_the_folder_that_the_checkpoint_lies_in(void **stat
     }
 }
 
+static void a_checkpoint_may_be_the_current_folder(void **state)
+{
+    (void)state;
+    static const char *const names[] = {".", "./", "trainer/..", "../checkpoint-2/."};
+    put_data();
+    for (int i = 0; i < 4; i++) {
+        char out[128], checkpoint[200], metrics[200], before[PATH_MAX];
+        snprintf(out, sizeof out, "%s/within-%d", scratch, i);
+        snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-2", out);
+        snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", out);
+        assert_int_equal(train(out, WORDS("--steps", "2", "--save-every", "2")), 0);
+        assert_true(getcwd(before, sizeof before) && chdir(checkpoint) == 0);
+        int status = train(NULL, WORDS("--steps", "4", "--resume", names[i]));
+        assert_int_equal(chdir(before), 0);
+        if (status || count_lines(metrics) != 4)
+            fail_msg("--resume %s: %s", names[i], text_of(scratch_path("err")));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_command_that_waits_for_its_input_leaves_with_a_word),
         cmocka_unit_test(a_run_that_has_not_begun_leaves_with_a_word_and_may_be_started_again),
         cmocka_unit_test(resume_goes_on_in_the_folder_that_the_checkpoint_lies_in),
+        cmocka_unit_test(a_checkpoint_may_be_the_current_folder),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);
 }

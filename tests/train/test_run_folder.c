@@ -162,6 +162,25 @@ static void a_checkpoint_that_is_a_link_goes_on(void **state)
     run_free(&straight);
 }
 
+/* From wherever it leads there. */
+static void a_link_to_a_checkpoint_of_the_run_goes_on(void **state)
+{
+    (void)state;
+    run r;
+    char link[160];
+    pt_error e = {0};
+    run_make(&r, &llama, "linked-to");
+    must(run_until(&r, 3, &e), &e);
+    snprintf(link, sizeof link, "%s/newest", scratch);
+    assert_int_equal(symlink(path_in(&r, "checkpoint-3"), link), 0);
+    r.o.resume = true;
+    r.o.resume_from = link;
+    must(run_until(&r, STEPS, &e), &e);
+    assert_int_equal(r.first_step, 3);
+    assert_checkpoints(&r, "checkpoint-3 checkpoint-8");
+    run_free(&r);
+}
+
 /* ---- other files ---- */
 
 static void what_a_killed_run_left_half_written_goes_at_once(void **state)
@@ -242,6 +261,7 @@ int main(void)
         cmocka_unit_test(going_on_from_an_older_checkpoint_puts_the_later_ones_away),
         cmocka_unit_test(another_programs_checkpoint_is_refused_and_left_alone),
         cmocka_unit_test(a_checkpoint_that_is_a_link_goes_on),
+        cmocka_unit_test(a_link_to_a_checkpoint_of_the_run_goes_on),
         cmocka_unit_test(what_a_killed_run_left_half_written_goes_at_once),
         cmocka_unit_test(data_that_lie_in_the_output_folder_are_refused),
         cmocka_unit_test(missing_lines_of_the_metrics_are_named),
