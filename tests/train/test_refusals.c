@@ -38,6 +38,14 @@ static pt_trainer *run_open(run *r)
     return t;
 }
 
+typedef struct blob { char *bytes; size_t n; } blob;
+
+static void note_micro_batch(void *arg, const char *sentence)
+{
+    if (strstr(sentence, "--micro-batch"))
+        snprintf(arg, 300, "%s", sentence);
+}
+
 /* A file of random ids below `below`. */
 static void write_tokens(const char *path, int below)
 {
@@ -175,6 +183,77 @@ static void an_option_that_contradicts_the_plan_is_refused(void **state)
     fixture_close(&r.f);
 }
 
+/* Trains so far, and gives the weights. */
+static blob weights_after(run *r, int steps)
+{
+    char path[200];
+    blob b;
+    pt_error e = {0};
+    pt_step s;
+    pt_trainer *t = run_open(r);
+    for (int i = 0; i < steps; i++)
+        assert_int_equal(pt_trainer_step(t, &s, &e), 1);
+    must(pt_trainer_finish(t, &e), &e);
+    pt_trainer_close(t);
+    snprintf(path, sizeof path, "%s/model.safetensors", r->out);
+    must(file_read_all(path, 1 << 24, &b.bytes, &b.n, &e), &e);
+    return b;
+}
+
+/* What is computed together is never cut: a smaller micro-batch is taken, and becomes that. */
+static void a_micro_batch_that_cannot_be_becomes_the_next_larger_one(void **state)
+{
+    (void)state;
+    static const struct { int64_t batch, seq_len, asked; const char *said; } cases[] = {
+        {4, 1024, 1, "--micro-batch 1: 2 sequences are computed together at least, so it is 2"},
+        {8, 8, 1, "--micro-batch 1: 8 sequences are computed together at least, so it is 8"},
+        {12, 384, 6, "--micro-batch 6: 4 sequences are computed together at least, so it is 12"},
+        {4, 1024, 2, ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        run r;
+        blob b[2];
+        char noted[300] = "", tokens[160], name[32];
+        for (int asks = 0; asks < 2; asks++) {
+            snprintf(name, sizeof name, "next-%zu-%d", i, asks);
+            run_make(&r, name);
+            snprintf(tokens, sizeof tokens, "%s/next.npy", scratch);
+            if (!i && !asks)
+                write_tokens(tokens, 61);
+            r.data[0] = tokens;
+            r.o.batch_size = cases[i].batch;
+            r.o.seq_len = cases[i].seq_len;
+            r.o.micro_batch = asks ? cases[i].asked : 0;
+            r.o.steps = 1;
+            r.o.notice = note_micro_batch;
+            r.o.arg = noted;
+            b[asks] = weights_after(&r, 1);
+            assert_string_equal(noted, asks ? cases[i].said : "");
+            fixture_close(&r.f);
+        }
+        assert_true(b[0].n == b[1].n && memcmp(b[0].bytes, b[1].bytes, b[0].n) == 0);
+        free(b[0].bytes);
+        free(b[1].bytes);
+    }
+}
+
+static void a_micro_batch_that_does_not_divide_the_batch_is_refused(void **state)
+{
+    (void)state;
+    static const struct { int64_t asked; const char *said; } cases[] = {{3, "--micro-batch 3: it must divide the batch of 4"},
+                                                                      {8, "--micro-batch 8 is more than the batch of 4"}};
+    for (int i = 0; i < 2; i++) {
+        run r;
+        pt_trainer *t;
+        pt_error e = {0};
+        run_make(&r, "no-part");
+        r.o.batch_size = 4;
+        r.o.micro_batch = cases[i].asked;
+        assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_USAGE);
+        assert_string_equal(e.text, cases[i].said);
+        fixture_close(&r.f);
+    }
+}
+
 static void a_given_plan_must_leave_room_for_saving(void **state)
 {
     (void)state;
@@ -309,6 +388,8 @@ int main(void)
         cmocka_unit_test(a_disk_tiers_folder_goes_with_the_run),
         cmocka_unit_test(absurd_options_are_refused),
         cmocka_unit_test(an_option_that_contradicts_the_plan_is_refused),
+        cmocka_unit_test(a_micro_batch_that_cannot_be_becomes_the_next_larger_one),
+        cmocka_unit_test(a_micro_batch_that_does_not_divide_the_batch_is_refused),
         cmocka_unit_test(an_evaluation_that_is_not_finite_does_not_vanish),
         cmocka_unit_test(a_given_plan_must_leave_room_for_saving),
         cmocka_unit_test(a_checkpoint_is_written_once_a_step),
