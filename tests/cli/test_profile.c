@@ -10,6 +10,8 @@
 #include "io/scratch.h"
 #include "program.h"
 
+#include <sys/stat.h>
+
 static const char config[] =
     "{\"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 32, \"num_attention_heads\": 4, \"num_hidden_layers\": 2, "
     "\"intermediate_size\": 48, \"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
@@ -95,11 +97,86 @@ static void wrong_use_is_told(void **state)
     assert_non_null(strstr(text_of(scratch_path("err")), "/nothing/here/p.json"));
 }
 
+static void into_a_folder_go_a_profile_and_a_machine_that_plan_takes(void **state)
+{
+    (void)state;
+    char folder[100], profile[120], machine[120];
+    int status = 1;
+    snprintf(folder, sizeof folder, "%s/here", scratch);
+    snprintf(profile, sizeof profile, "%s/profile.json", folder);
+    snprintf(machine, sizeof machine, "%s/machine.json", folder);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    for (int i = 0; i < 10 && status; i++) { /* a busy machine may seem another one between two commands */
+        assert_int_equal(run("profile", OPTIONS("--seq-len", "16", "--batch-size", "2", "--host-memory", "64MiB", "--out", folder)), 0);
+        status = run("plan", OPTIONS("--seq-len", "16", "--batch-size", "2", "--host-memory", "64MiB", "--profile", profile));
+    }
+    if (status)
+        fail_msg("%s", text_of(scratch_path("err")));
+    if (run("plan", OPTIONS("--seq-len", "16", "--batch-size", "2", "--host-memory", "64MiB", "--machine", machine)))
+        fail_msg("%s", text_of(scratch_path("err")));
+    assert_non_null(strstr(text_of(scratch_path("out")), "(computed from its figures, not measured)"));
+}
+
+/* ---- a folder that cannot be written ---- */
+
+enum { NOBODY = 65534, CANNOT = 98 };
+
+/* In the folder `folder`, whose files are another's, with what is temporary in scratch/tmp. */
+static int run_as_nobody(words args)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child)
+        return program_wait(child);
+    redirect(1, scratch_path("out"));
+    redirect(2, scratch_path("err"));
+    arguments a = {0};
+    add_arguments(&a, args);
+    if (chdir(scratch_path("closed")) || setenv("TMPDIR", scratch_path("tmp"), 1) || setenv("XDG_CACHE_HOME", scratch_path("tmp"), 1) ||
+        (!geteuid() && (setgid(NOBODY) || setuid(NOBODY))))
+        _exit(CANNOT);
+    execv(a.v[0], (char *const *)a.v);
+    _exit(CANNOT);
+}
+
+static void the_current_folder_need_not_be_writable(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"closed", "tmp"};
+    char model[120], in_the_way[120];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(mkdir(scratch_path(folders[i]), 0777), 0);
+        assert_int_equal(chmod(scratch_path(folders[i]), i ? 0777 : 0555), 0);
+    }
+    assert_int_equal(chmod(scratch, 0755), 0);
+    snprintf(model, sizeof model, "%s/config.json", scratch);
+    snprintf(in_the_way, sizeof in_the_way, "%s/closed", scratch);
+    if (run_as_nobody(WORDS("--version")) == CANNOT) {
+        printf("skipped: nobody cannot run the program here\n");
+        skip();
+    }
+    const words commands[] = {
+        WORDS("profile", "--model", model, "--seq-len", "16", "--batch-size", "2", "--device-memory", "64MiB", "--disk-memory", "64MiB"),
+        WORDS("plan", "--model", model, "--seq-len", "16", "--batch-size", "2", "--device-memory", "1MiB", "--host-memory", "64MiB",
+              "--disk-memory", "64MiB")};
+    for (int i = 0; i < 2; i++) {
+        if (run_as_nobody(commands[i]))
+            fail_msg("%s: %s", commands[i][0], text_of(scratch_path("err")));
+    }
+    /* what was asked for is not put elsewhere */
+    assert_int_equal(run_as_nobody(WORDS("profile", "--model", model, "--disk-path", in_the_way, "--device-memory", "64MiB",
+                                         "--disk-memory", "64MiB", "--fresh")), 1);
+    assert_non_null(strstr(text_of(scratch_path("err")), in_the_way));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_person_sees_a_table, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(json_is_what_is_written_and_what_plan_takes, open_folder, scratch_remove),
+        cmocka_unit_test_setup_teardown(into_a_folder_go_a_profile_and_a_machine_that_plan_takes, open_folder, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_current_folder_need_not_be_writable, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(without_a_disk_none_is_touched, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(what_does_not_fit_has_its_own_status, open_folder, scratch_remove),
         cmocka_unit_test_setup_teardown(wrong_use_is_told, open_folder, scratch_remove),
