@@ -1,0 +1,326 @@
+/* What a plan needs, and what is said where that is not there: plan and train agree to the byte, and advice leads to an end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cli/planned.h"
+
+#include <sys/resource.h>
+
+#define MIB ((json_int_t)1 << 20)
+
+static const char *const tiers[] = {"device", "host", "disk"};
+
+static json_int_t bytes_of(const json_t *o, const char *tier) { return json_integer_value(json_object_get(o, tier)); }
+
+static const char *last_sentence(void) { return strstr(text_of(scratch_path("err")), "protrain: "); }
+
+/* ---- plan and train ---- */
+
+/* The bytes of each tier that plan says and that train says. */
+static void predictions(words of, const char *data, bool evaluates, json_int_t planned[3], json_int_t trained[3])
+{
+    static int runs;
+    char out[200], path[260];
+    pt_error e = {0};
+    json_t *o;
+    const words evaluation = evaluates ? WORDS("--eval-data", data, "--quiet") : WORDS("--quiet");
+    arguments more = {0};
+    add_arguments(&more, evaluation);
+    add_argument(&more, "--json");
+    assert_int_equal(plan_with(of, more.v + 1), 0);
+    o = printed();
+    for (int t = 0; t < 3; t++)
+        planned[t] = (json_int_t)tier_number(o, "peak_bytes", tiers[t]);
+    json_decref(o);
+    snprintf(out, sizeof out, "%s/trained-%d", scratch, runs++);
+    add_arguments(&more, WORDS("--data", data, "--steps", "1", "--out", out));
+    if (run("train", of, more.v + 1))
+        fail_msg("%s", text_of(scratch_path("err")));
+    o = printed(); /* the line of the only step */
+    snprintf(path, sizeof path, "%s/summary.json", out);
+    json_t *summary;
+    assert_int_equal(json_file_load(path, 0, &summary, &e), 0);
+    for (int t = 0; t < 3; t++) {
+        snprintf(path, sizeof path, "%s_predicted_bytes", tiers[t]);
+        trained[t] = bytes_of(o, path);
+        assert_true(bytes_of(json_object_get(json_object_get(summary, "memory_bytes"), tiers[t]), "predicted") == trained[t]);
+    }
+    json_decref(summary);
+    json_decref(o);
+}
+
+/* The search comes to its end here, so that both find the same. */
+static void plan_says_what_train_says_with_and_without_an_evaluation(void **state)
+{
+    (void)state;
+    char data[700];
+    snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
+    static const char *const budgets[][2] = {{"64MiB", "0"}, {"300KiB", "64MiB"}, {"1MiB", "16MiB"}};
+    for (size_t i = 0; i < 2 * sizeof budgets / sizeof *budgets; i++) {
+        json_int_t planned[3], trained[3];
+        const bool evaluates = i % 2;
+        const words of = WORDS("--model", fixture("llama"), "--machine", "laptop16", "--seq-len", "8", "--device-memory", budgets[i / 2][0],
+                               "--host-memory", budgets[i / 2][1], "--disk-memory", "0");
+        bool same = false;
+        for (int tries = 0; tries < 3 && !same; tries++) { /* but for a machine that is very busy */
+            predictions(of, data, evaluates, planned, trained);
+            same = memcmp(planned, trained, sizeof planned) == 0;
+        }
+        if (!same || !planned[0] || !planned[1] != !strcmp(budgets[i / 2][1], "0"))
+            fail_msg("%s, evaluates %d: planned %lld, trained %lld bytes", budgets[i / 2][0], evaluates, (long long)planned[0],
+                     (long long)trained[0]);
+    }
+}
+
+/* ---- what does not fit ---- */
+
+/* "... of host memory (the budget is 1.00 GiB, 396111872 bytes less)" */
+static json_int_t said_less(const char *said, const char *tier)
+{
+    char start[64];
+    snprintf(start, sizeof start, " of %s memory (the budget is ", tier);
+    const char *at = strstr(said, start);
+    const char *comma = at ? strchr(at, ',') : NULL;
+    if (!comma || !strstr(comma, " bytes less)"))
+        return 0;
+    return (json_int_t)atoll(comma + 1);
+}
+
+/* Text and keys agree, tier by tier; gives what is missing in all. */
+static json_int_t check_misfit(words options, words more)
+{
+    assert_int_equal(plan_with(options, more), 3);
+    json_t *o = printed(), *predicted = json_object_get(o, "predicted");
+    const char *said = last_sentence();
+    json_int_t sum = 0, missing = json_integer_value(json_object_get(o, "missing_bytes"));
+    assert_true(json_is_false(json_object_get(o, "fits")) && json_is_null(json_object_get(o, "plan")));
+    assert_true(json_is_null(json_object_get(predicted, "step_s")) && json_is_null(json_object_get(predicted, "tokens_per_s")));
+    assert_true(json_equal(json_object_get(predicted, "budget_bytes"), json_object_get(o, "budget_bytes")));
+    assert_true(json_equal(json_object_get(predicted, "peak_bytes"), json_object_get(o, "least_bytes")));
+    for (int t = 0; t < 3; t++) {
+        json_int_t less = (json_int_t)(tier_number(o, "peak_bytes", tiers[t]) - tier_number(o, "budget_bytes", tiers[t]));
+        less = less > 0 ? less : 0;
+        if (said_less(said, tiers[t]) != less)
+            fail_msg("%s: %lld bytes less: %s", tiers[t], (long long)less, said);
+        sum += less;
+    }
+    if (sum != missing || !strstr(said, json_string_value(json_object_get(o, "smallest_change"))))
+        fail_msg("%lld bytes are missing: %s", (long long)missing, said);
+    json_decref(o);
+    return missing;
+}
+
+static void what_is_missing_is_said_to_the_byte_and_with_every_key(void **state)
+{
+    (void)state;
+    const words of = WORDS("--model", fixture("llama"), "--machine", "laptop16", "--seq-len", "8", "--json", "--disk-memory", "0");
+    json_int_t one = check_misfit(of, WORDS("--device-memory", "1MiB"));
+    assert_true(check_misfit(of, WORDS("--device-memory", "1048577")) == one - 1);
+    json_int_t both = check_misfit(of, WORDS("--device-memory", "64KiB", "--host-memory", "1MiB"));
+    assert_true(check_misfit(of, WORDS("--device-memory", "65537", "--host-memory", "1048577")) == both - 2);
+}
+
+/* ---- what a machine has not ---- */
+
+/* Of 100 million parameters, in layers of 3 million: three chunks of 4 MiB. */
+static const char larger[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 512, \"intermediate_size\": 2048, \"num_hidden_layers\": 24,"
+    " \"num_attention_heads\": 8, \"num_key_value_heads\": 8, \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-05,"
+    " \"hidden_act\": \"silu\", \"tie_word_embeddings\": false, \"bos_token_id\": 1, \"eos_token_id\": 2}";
+
+/* Few parameters, and very many values between them. */
+static const char broad[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 8, \"intermediate_size\": 65536, \"num_hidden_layers\": 1,"
+    " \"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"max_position_embeddings\": 2048, \"rms_norm_eps\": 1e-05,"
+    " \"hidden_act\": \"silu\", \"tie_word_embeddings\": true, \"bos_token_id\": 1, \"eos_token_id\": 2}";
+
+/* Where sanitizers keep their shadows, there can be no limit. */
+static void skip_sanitized(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    printf("skipped: a sanitizer needs more than any limit\n");
+    skip();
+#endif
+}
+
+/* On a machine that has no more than this (ulimit -v). */
+static int plan_within(rlim_t bytes, words options, words more)
+{
+    struct rlimit before;
+    arguments a = {0};
+    add_argument(&a, "plan");
+    add_arguments(&a, options);
+    add_arguments(&a, more);
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_AS, &(struct rlimit){bytes, before.rlim_max}), 0);
+    pid_t child = program_start(&a, scratch_path("out"), scratch_path("err"));
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    return program_wait(child);
+}
+
+/* Does what it is told, each option in place of the last of its name, until something fits; gives the number of tries. */
+static int follow_advice(rlim_t bytes, words options, char taken[256])
+{
+    enum { MOST = 6 };
+    static char words_of[MOST][256];
+    arguments more = {0};
+    add_argument(&more, "--quiet");
+    taken[0] = 0;
+    for (int tries = 1; tries <= MOST; tries++) {
+        int status = plan_within(bytes, options, more.v + 1);
+        if (!status)
+            return tries;
+        if (status != 3)
+            fail_msg("%d: %s", status, text_of(scratch_path("err")));
+        json_t *o = printed();
+        snprintf(taken, 256, "%s", json_string_value(json_object_get(o, "smallest_change")));
+        json_decref(o);
+        if (tries == MOST || !*taken)
+            break;
+        snprintf(words_of[tries - 1], 256, "%s", taken);
+        for (char *w = strtok(words_of[tries - 1], " "); w; w = strtok(NULL, " "))
+            add_argument(&more, w);
+    }
+    fail_msg("advice leads nowhere: %s", text_of(scratch_path("err")));
+    return 0;
+}
+
+/* Its states are more than there is of RAM, and the disk may take them. */
+static void where_ram_is_missing_the_disk_is_the_advice(void **state)
+{
+    (void)state;
+    skip_sanitized();
+    uint64_t there;
+    pt_error e = {0};
+    char model[200], taken[256];
+    assert_int_equal(disk_free_bytes(scratch, &there, &e), 0);
+    if (disk_is_memory(scratch) || there < (uint64_t)16 << 30)
+        skip();
+    snprintf(model, sizeof model, "%s", put_text("larger.json", larger));
+    const words of = WORDS("--model", model, "--seq-len", "16", "--batch-size", "1", "--disk-path", scratch, "--disk-memory", "0",
+                           "--json");
+    for (int given = 0; given < 3; given++) {
+        static const char *const device[] = {NULL, "64MiB", "4MiB"};
+        arguments a = {0};
+        add_arguments(&a, of);
+        if (device[given])
+            add_arguments(&a, WORDS("--device-memory", device[given]));
+        assert_int_equal(plan_within(1200 * MIB, a.v + 1, WORDS("--quiet")), 3);
+        assert_non_null(strstr(last_sentence(), " (more than is free here)"));
+        int tries = follow_advice(1200 * MIB, a.v + 1, taken);
+        printf("%s after %d tries\n", taken, tries);
+        assert_int_equal(strncmp(taken, "--disk-memory ", 14), 0);
+        if (given < 2)
+            assert_int_equal(tries, 2);
+    }
+}
+
+/* Its values are more than there is of RAM, and half of the sequences have half of them. */
+static void where_ram_is_missing_and_no_disk_helps_a_smaller_step_is_the_advice(void **state)
+{
+    (void)state;
+    skip_sanitized();
+    char model[200], taken[256];
+    snprintf(model, sizeof model, "%s", put_text("broad.json", broad));
+    const words of = WORDS("--model", model, "--seq-len", "256", "--batch-size", "8", "--disk-path", scratch, "--disk-memory", "0",
+                           "--json");
+    assert_int_equal(plan_within(1000 * MIB, of, WORDS("--quiet")), 3);
+    assert_non_null(strstr(last_sentence(), " (more than is free here), or --batch-size "));
+    assert_int_equal(follow_advice(1000 * MIB, of, taken), 2);
+    assert_int_equal(strncmp(taken, "--batch-size ", 13), 0);
+}
+
+/* What it lacks is the file's, whatever is free here. */
+static void of_another_machine_nothing_here_is_asked(void **state)
+{
+    (void)state;
+    char model[200];
+    snprintf(model, sizeof model, "%s", put_text("config.json", large));
+    const words of = WORDS("--model", model, "--machine", "rtx3090", "--disk-memory", "0", "--json");
+    assert_int_equal(plan_with(of, WORDS("--quiet")), 3);
+    assert_null(strstr(last_sentence(), "free here"));
+    json_t *o = printed();
+    char change[256], bytes[32];
+    snprintf(change, sizeof change, "%s", json_string_value(json_object_get(o, "smallest_change")));
+    json_decref(o);
+    assert_int_equal(sscanf(change, "--host-memory %30s", bytes), 1);
+    if (plan_with(of, WORDS("--host-memory", bytes)))
+        fail_msg("%s: %s", change, text_of(scratch_path("err")));
+}
+
+/* ---- a plan that is given ---- */
+
+/* Plans the larger model, and puts the plan into a file; json_decref what is printed. */
+static json_t *put_plan(words of, char file[200])
+{
+    pt_error e = {0};
+    if (plan_with(of, WORDS("--device-memory", "128MiB", "--host-memory", "4GiB", "--json")))
+        fail_msg("%s", text_of(scratch_path("err")));
+    json_t *o = printed();
+    snprintf(file, 200, "%s/planned.json", scratch);
+    assert_int_equal(file_write_json(file, json_object_get(o, "plan"), &e), 0);
+    return o;
+}
+
+/* A layer here lies in two or three of the 49 chunks, which are all on the host. */
+static void a_given_plan_with_too_few_buffers_names_them_and_its_file(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    char model[200], file[200];
+    snprintf(model, sizeof model, "%s", put_text("larger.json", larger));
+    const words of = WORDS("--model", model, "--machine", "laptop16", "--seq-len", "16", "--disk-memory", "0", "--quiet");
+    json_t *o = put_plan(of, file), *plan = json_object_get(o, "plan");
+    json_object_set_new(plan, "chunk_bytes", json_integer(4196352));
+    json_object_set_new(plan, "chunks", json_pack("[{s:i, s:s, s:s}]", "count", 49, "home", "host", "update", "host"));
+    for (int n = 1; n <= 3; n++) {
+        json_object_set_new(plan, "n_buffer", json_integer(n));
+        assert_int_equal(file_write_json(file, plan, &e), 0);
+        int status = plan_with(of, WORDS("--plan", file, "--device-memory", "128MiB", "--host-memory", "4GiB"));
+        if (n == 3 && status)
+            fail_msg("%s", text_of(scratch_path("err")));
+        if (n < 3)
+            check_refusal("too few buffers", status, 3, WORDS("planned.json: ", "buffers for weights", "raise n_buffer"));
+    }
+    json_decref(o);
+}
+
+static void a_given_plan_names_all_tiers_that_are_too_small(void **state)
+{
+    (void)state;
+    json_int_t peak[2];
+    char model[200], plan[200], wants[3][96], device[32], host[32];
+    snprintf(model, sizeof model, "%s", put_text("larger.json", larger));
+    const words of = WORDS("--model", model, "--device", "cpu", "--machine", "laptop16", "--seq-len", "16", "--disk-memory", "0");
+    json_t *o = put_plan(of, plan);
+    for (int t = 0; t < 2; t++)
+        peak[t] = (json_int_t)tier_number(o, "peak_bytes", tiers[t]);
+    json_decref(o);
+    snprintf(wants[0], 96, " of device memory (the budget is 8.00 MiB, %lld bytes less)", (long long)(peak[0] - 8 * MIB));
+    snprintf(wants[1], 96, " of host memory (the budget is 1.00 GiB, %lld bytes less)", (long long)(peak[1] - 1024 * MIB));
+    snprintf(wants[2], 96, "--device-memory %lld --host-memory %lld", (long long)peak[0], (long long)peak[1]);
+    int status = plan_with(of, WORDS("--plan", plan, "--device-memory", "8MiB", "--host-memory", "1GiB"));
+    check_refusal("two tiers", status, 3, WORDS("planned.json", wants[0], wants[1], wants[2]));
+    snprintf(device, sizeof device, "%lld", (long long)peak[0]);
+    snprintf(host, sizeof host, "%lld", (long long)peak[1]);
+    if (plan_with(of, WORDS("--plan", plan, "--device-memory", device, "--host-memory", host)))
+        fail_msg("%s", text_of(scratch_path("err")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plan_says_what_train_says_with_and_without_an_evaluation),
+        cmocka_unit_test(what_is_missing_is_said_to_the_byte_and_with_every_key),
+        cmocka_unit_test(where_ram_is_missing_the_disk_is_the_advice),
+        cmocka_unit_test(where_ram_is_missing_and_no_disk_helps_a_smaller_step_is_the_advice),
+        cmocka_unit_test(of_another_machine_nothing_here_is_asked),
+        cmocka_unit_test(a_given_plan_with_too_few_buffers_names_them_and_its_file),
+        cmocka_unit_test(a_given_plan_names_all_tiers_that_are_too_small),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
