@@ -162,10 +162,10 @@ static inline void random_case_close(random_case *c)
 }
 
 /* c->input points into c, which must not move. */
-static inline int random_case_open(random_source *r, random_case *c, pt_error *e)
+static inline int random_case_of_layers(random_source *r, int layers, random_case *c, pt_error *e)
 {
     memset(c, 0, sizeof *c);
-    int failed = random_model(r, random_from(r, 1, 5), &c->model, e);
+    int failed = random_model(r, layers, &c->model, e);
     bool host_tier = !random_one_in(r, 3);
     c->clipping = random_one_in(r, 2);
     if (!failed)
@@ -179,6 +179,11 @@ static inline int random_case_open(random_source *r, random_case *c, pt_error *e
     c->input = (schedule_input){.model = c->model, .shape = &c->shape, .packing = &c->packing, .plan = &c->plan, .training = true,
                                 .host_tier = host_tier};
     return failed;
+}
+
+static inline int random_case_open(random_source *r, random_case *c, pt_error *e)
+{
+    return random_case_of_layers(r, random_from(r, 1, 5), c, e);
 }
 
 /* A kind of schedule that the plan has. */
