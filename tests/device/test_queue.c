@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -269,6 +270,151 @@ static void marks_are_in_the_order_of_the_queue(void **state)
     d->table->close(d);
 }
 
+/* ---- who waits is woken, and nobody else ---- */
+
+enum { WAITERS = 6, WAIT_ROUNDS = 4000, SIGNALS = 5, HANGS_S = 300 };
+typedef struct waiting {
+    queue *q;
+    uint64_t seed;
+    pthread_barrier_t begins, ends;
+    atomic_ullong first; /* the first of the round's SIGNALS values */
+} waiting;
+typedef struct waiter { waiting *all; uint32_t n; pthread_t thread; } waiter;
+
+/* For one of the values of each round. */
+static void *wait_each_round(void *arg)
+{
+    const waiter *w = arg;
+    for (uint64_t round = 0; round < WAIT_ROUNDS; round++) {
+        uint32_t v[4];
+        rng_words(w->all->seed, RNG_TEST, 1 + w->n, round, v);
+        pthread_barrier_wait(&w->all->begins);
+        queue_sync(w->all->q, atomic_load(&w->all->first) + v[0] % SIGNALS, NULL);
+        pthread_barrier_wait(&w->all->ends);
+    }
+    return NULL;
+}
+
+/* Between signals the queue computes for nothing up to some tens of microseconds: waiters look, go to sleep or sleep. */
+static void signal_a_round(const waiting *w, uint64_t round)
+{
+    static char block[1 << 18];
+    for (uint32_t i = 0; i < SIGNALS; i++) {
+        uint32_t v[4];
+        rng_words(w->seed, RNG_TEST, 0, round * SIGNALS + i, v);
+        if (v[0] % 4)
+            submit_zero(w->q, block, v[1] % (v[0] % 4 == 1 ? sizeof block : 1 << 14));
+        assert_int_equal(queue_signal(w->q), atomic_load(&w->first) + i);
+    }
+}
+
+/* After a round's last signal nothing comes that would wake whom a signal forgot: it would sleep on, and the alarm ends the program. */
+static void all_who_wait_for_any_value_are_woken(void **state)
+{
+    device *d = open_device(1);
+    waiting all = {.q = open_queue(d, "signals", 1), .seed = (uint64_t)clock_ns()};
+    waiter waiters[WAITERS];
+    print_message("seed %llu\n", (unsigned long long)all.seed);
+    pthread_barrier_init(&all.begins, NULL, WAITERS + 1);
+    pthread_barrier_init(&all.ends, NULL, WAITERS + 1);
+    atomic_store(&all.first, queue_signal(all.q) + 1);
+    alarm(HANGS_S);
+    for (uint32_t i = 0; i < WAITERS; i++) {
+        waiters[i] = (waiter){.all = &all, .n = i};
+        assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_each_round, &waiters[i]), 0);
+    }
+    for (uint64_t round = 0; round < WAIT_ROUNDS; round++) {
+        pthread_barrier_wait(&all.begins);
+        signal_a_round(&all, round);
+        pthread_barrier_wait(&all.ends);
+        atomic_fetch_add(&all.first, SIGNALS);
+    }
+    for (int i = 0; i < WAITERS; i++)
+        assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);
+    alarm(0);
+    pthread_barrier_destroy(&all.begins);
+    pthread_barrier_destroy(&all.ends);
+    d->table->queue_close(all.q);
+    d->table->close(d);
+}
+
+static long times_asleep(void)
+{
+    struct rusage now;
+    getrusage(RUSAGE_THREAD, &now);
+    return now.ru_nvcsw;
+}
+
+/* The signal comes about when the waiter has looked for it long enough and goes to sleep: later where it did not sleep, sooner where it
+ * did. There is no other signal. */
+static void who_is_about_to_sleep_is_woken(void **state)
+{
+    enum { ROUNDS = 30000, MOST = 16 << 20, CHANGE = 1 << 15 };
+    device *d = open_device(1);
+    queue *q = open_queue(d, "signals", 1);
+    char *block = open_memory(d, MOST);
+    const uint64_t seed = (uint64_t)clock_ns();
+    long slept = 0, before = times_asleep();
+    uint32_t bytes = MOST / 16;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    alarm(HANGS_S);
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        uint32_t v[4];
+        rng_words(seed, RNG_TEST, 0, round, v);
+        submit_zero(q, block, bytes);
+        assert_int_equal(queue_sync(q, queue_signal(q), NULL), 0);
+        const long now = times_asleep();
+        const uint32_t change = v[0] % CHANGE;
+        bytes = now > before ? bytes - (change < bytes ? change : 0) : bytes + change < MOST ? bytes + change : bytes;
+        slept += now > before;
+        before = now;
+    }
+    alarm(0);
+    print_message("asleep in %ld of %d rounds\n", slept, ROUNDS);
+    d->table->queue_close(q);
+    d->table->memory_close(d, MEMORY_HOST, block, MOST);
+    d->table->close(d);
+}
+
+typedef struct sleeper { queue *q; uint64_t value; long times; pthread_t thread; } sleeper;
+
+static void *count_sleeps(void *arg)
+{
+    sleeper *s = arg;
+    const long before = times_asleep();
+    queue_sync(s->q, s->value, NULL);
+    s->times = times_asleep() - before;
+    return NULL;
+}
+
+/* Each signal comes long enough after the one before for a sleeper to have gone to sleep again. The farthest begins to wait first. */
+static void who_waits_for_a_far_value_sleeps_through_the_signals_before_it(void **state)
+{
+    enum { SLEEPERS = 4, APART = 500, BYTES = 1 << 20 };
+    static char block[BYTES];
+    device *d = open_device(1);
+    queue *q = open_queue(d, "signals", 1);
+    sleeper sleepers[SLEEPERS];
+    const uint64_t first = queue_signal(q);
+    alarm(HANGS_S);
+    for (uint64_t i = 0; i < SLEEPERS; i++) {
+        sleepers[i] = (sleeper){.q = q, .value = first + APART * (SLEEPERS - i)};
+        assert_int_equal(pthread_create(&sleepers[i].thread, NULL, count_sleeps, &sleepers[i]), 0);
+    }
+    for (int i = 0; i < APART * SLEEPERS; i++) {
+        submit_zero(q, block, BYTES);
+        queue_signal(q);
+    }
+    for (int i = 0; i < SLEEPERS; i++) {
+        assert_int_equal(pthread_join(sleepers[i].thread, NULL), 0);
+        print_message("%d signals: asleep %ld times\n", APART * (SLEEPERS - i), sleepers[i].times);
+        assert_in_range(sleepers[i].times, 0, APART / 5);
+    }
+    alarm(0);
+    d->table->queue_close(q);
+    d->table->close(d);
+}
+
 static void a_failure_reaches_those_that_depend_on_it_and_no_one_else(void **state)
 {
     device *d = open_device(1);
@@ -406,6 +552,9 @@ int main(void)
         cmocka_unit_test(a_full_queue_goes_on_for_all_who_add),
         cmocka_unit_test(waits_order_what_queues_write),
         cmocka_unit_test(marks_are_in_the_order_of_the_queue),
+        cmocka_unit_test(all_who_wait_for_any_value_are_woken),
+        cmocka_unit_test(who_is_about_to_sleep_is_woken),
+        cmocka_unit_test(who_waits_for_a_far_value_sleeps_through_the_signals_before_it),
         cmocka_unit_test(a_failure_reaches_those_that_depend_on_it_and_no_one_else),
         cmocka_unit_test(disk_ops_move_blocks_and_their_errors_stop_the_queue),
         cmocka_unit_test(any_interleaving_gives_the_same_memory),
