@@ -209,6 +209,22 @@ static void a_checkpoint_may_be_the_current_folder(void **state)
     }
 }
 
+static void a_link_elsewhere_leads_to_the_run(void **state)
+{
+    (void)state;
+    char out[128], checkpoint[200], metrics[200], link[160];
+    put_data();
+    snprintf(out, sizeof out, "%s/linked-run", scratch);
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-2", out);
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", out);
+    snprintf(link, sizeof link, "%s/checkpoint-9", scratch); /* in a folder that is no run */
+    assert_int_equal(train(out, WORDS("--steps", "2", "--save-every", "2")), 0);
+    assert_int_equal(symlink(checkpoint, link), 0);
+    if (train(NULL, WORDS("--steps", "4", "--resume", link)) || count_lines(metrics) != 4)
+        fail_msg("%s", text_of(scratch_path("err")));
+    assert_int_equal(unlink(link), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +232,7 @@ int main(void)
         cmocka_unit_test(a_run_that_has_not_begun_leaves_with_a_word_and_may_be_started_again),
         cmocka_unit_test(resume_goes_on_in_the_folder_that_the_checkpoint_lies_in),
         cmocka_unit_test(a_checkpoint_may_be_the_current_folder),
+        cmocka_unit_test(a_link_elsewhere_leads_to_the_run),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);
 }

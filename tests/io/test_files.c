@@ -301,6 +301,22 @@ static void a_folder_is_replaced_where_names_cannot_be_exchanged(void **state)
     }
 }
 
+static void what_was_put_aside_comes_back_after_a_crash(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    ok(dir_make(scratch_path("aside/checkpoint-7.before-12"), &e), &e);
+    scratch_put("aside/checkpoint-7.before-12/state", "old", 3);
+    ok(dir_make(scratch_path("aside/checkpoint-7.tmp-12"), &e), &e);
+    ok(dir_make(scratch_path("aside/checkpoint-8.before-12"), &e), &e);
+    ok(dir_make(scratch_path("aside/checkpoint-8"), &e), &e);
+    ok(dir_make(scratch_path("aside/mine.before-12"), &e), &e);
+    dir_stages_clean(scratch_path("aside"), "checkpoint-0");
+    content_is(scratch_path("aside/checkpoint-7/state"), "old");
+    assert_true(path_exists(scratch_path("aside/checkpoint-8")) && path_exists(scratch_path("aside/mine.before-12")));
+    assert_int_equal(names_in(scratch_path("aside")), 3);
+}
+
 static void what_a_killed_writer_left_is_removed_and_nothing_else(void **state)
 {
     (void)state;
@@ -486,6 +502,7 @@ int main(void)
         cmocka_unit_test(a_folder_in_ram_is_known),
         cmocka_unit_test(a_staged_folder_appears_when_it_is_complete),
         cmocka_unit_test(a_folder_is_replaced_where_names_cannot_be_exchanged),
+        cmocka_unit_test(what_was_put_aside_comes_back_after_a_crash),
         cmocka_unit_test(what_a_killed_writer_left_is_removed_and_nothing_else),
         cmocka_unit_test(what_is_discarded_is_never_half_there),
         cmocka_unit_test(a_staged_folder_does_not_replace_a_file),

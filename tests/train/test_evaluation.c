@@ -131,9 +131,56 @@ static void after_a_stopped_evaluation_the_run_is_saved_and_resumed(void **state
     run_free(&straight);
 }
 
+static double eval_loss_of(const run *r, int step)
+{
+    json_t *lines[STEPS];
+    int n = read_metrics(r, lines, STEPS);
+    assert_int_equal(n, STEPS);
+    double loss = json_number_value(json_object_get(lines[step - 1], "eval_loss"));
+    for (int i = 0; i < n; i++)
+        json_decref(lines[i]);
+    return loss;
+}
+
+/* Stopped after `steps` steps, the last of which is followed by an evaluation, and resumed. */
+static void check_made_up(const run *straight, int questions, int steps, const char *out)
+{
+    run r;
+    pt_error e = {0};
+    pt_step s;
+    asked a = {.from = 1 + (steps / EVERY - 1) * questions, .times = ALWAYS};
+    pt_trainer *t = open_evaluating(&r, out, &a);
+    for (int i = 0; i < steps; i++)
+        step(t);
+    save_and_close(t);
+    assert_false(has_eval_loss(&r, steps));
+    r.o.resume = true;
+    r.o.stop = NULL;
+    must(pt_trainer_open(&r.o, &t, &e), &e);
+    for (int i = steps; i < STEPS; i++)
+        step(t);
+    assert_int_equal(pt_trainer_step(t, &s, &e), 0);
+    save_and_close(t);
+    assert_true(eval_loss_of(&r, steps) == eval_loss_of(straight, steps));
+    assert_same_checkpoint(straight->out, r.out, STEPS);
+    run_free(&r);
+}
+
+static void a_stopped_evaluation_is_made_up_when_the_run_goes_on(void **state)
+{
+    (void)state;
+    run straight;
+    double expected[STEPS];
+    int questions = straight_run(&straight, expected);
+    check_made_up(&straight, questions, EVERY, "made-up");
+    check_made_up(&straight, questions, STEPS, "made-up-at-the-end");
+    run_free(&straight);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_stopped_evaluation_has_no_loss_and_the_run_goes_on),
-                                       cmocka_unit_test(after_a_stopped_evaluation_the_run_is_saved_and_resumed)};
+                                       cmocka_unit_test(after_a_stopped_evaluation_the_run_is_saved_and_resumed),
+                                       cmocka_unit_test(a_stopped_evaluation_is_made_up_when_the_run_goes_on)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
