@@ -36,7 +36,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "where the disk tier would be; default the current folder", false},
         {"--fresh", ARG_FLAG, &s->fresh, NULL, "measure, whatever was kept from before", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
-        {"--out", ARG_STRING, &s->out, "PATH", "write the profile there; train and plan take it by --profile; into a folder\nprofile.json and machine.json, which --machine takes", false},
+        {"--out", ARG_STRING, &s->out, "PATH", "write the profile there; train and plan take it by --profile; into a\n"
+         "folder profile.json and machine.json, which --machine takes", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
         {"--json", ARG_FLAG, &s->json, NULL, "the profile as JSON on stdout, instead of a table", false},
     };

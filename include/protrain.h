@@ -149,9 +149,9 @@ PT_API char *pt_trainer_plan_json(const pt_trainer *t);
 typedef struct pt_plan pt_plan;
 
 /* What pt_trainer_open would decide, what it would cost and whether it fits. `model` may also be a config.json; of the rest
- * only what the plan depends on is looked at: no data (but whether there are any to evaluate on), no weights, no output folder, and with machine_file (a path, or the
- * name of one that came with the program, such as "rtx3090") no such hardware. Where nothing fits it is PT_DOES_NOT_FIT, and
- * *out is there all the same: its JSON says what is missing. */
+ * only what the plan depends on is looked at: no data (but whether there are any to evaluate on), no weights, no output
+ * folder, and with machine_file (a path, or the name of one that came with the program, such as "rtx3090") no such hardware.
+ * Where nothing fits it is PT_DOES_NOT_FIT, and *out is there all the same: its JSON says what is missing. */
 PT_API int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e);
 /* A screen of text: where every byte lies, what each layer does, what limits the step, what would help. free() it. */
 PT_API char *pt_plan_text(const pt_plan *p);

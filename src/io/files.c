@@ -277,7 +277,8 @@ static bool is_stream(const char *path)
     struct stat st;
     if (stat(path, &st))
         return false;
-    return S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode) || (S_ISREG(st.st_mode) && !strncmp(path, "/dev/", 5) && strncmp(path, "/dev/shm/", 9));
+    const bool named_there = !strncmp(path, "/dev/", 5) && strncmp(path, "/dev/shm/", 9);
+    return S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode) || (S_ISREG(st.st_mode) && named_there);
 }
 
 static int stream_write(const char *path, const void *data, size_t n, pt_error *e)

@@ -65,8 +65,8 @@ bool disk_is_full_error(int error_number);      /* ENOSPC, EDQUOT */
  *     begin -> write files into stage.path -> commit or abort
  * begin removes what dead writers left beside it: NAME.tmp-PID, and where NAME ends in digits
  * (checkpoint-200) also those of other digits. commit syncs every file, renames, and replaces a
- * folder that already has the name in one atomic exchange, or in two renames where the file system has none. abort (or a failed commit) removes the
- * staged folder and leaves the old one as it was. */
+ * folder that already has the name in one atomic exchange, or in two renames where the file system has none.
+ * abort (or a failed commit) removes the staged folder and leaves the old one as it was. */
 typedef struct dir_stage {
     char path[FILE_PATH_BYTES];       /* write here */
     char final_path[FILE_PATH_BYTES];

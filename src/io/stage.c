@@ -262,7 +262,9 @@ static int stage_rename(dir_stage *s, pt_error *e)
         bool cannot = errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == EPERM;
         failed = cannot ? replace_in_two(s) : -1;
     }
-    return failed ? pt_fail_errno(e, PT_FAILED, "%.400s: the finished folder cannot take this name; remove what is there", s->final_path) : 0;
+    if (!failed)
+        return 0;
+    return pt_fail_errno(e, PT_FAILED, "%.400s: the finished folder cannot take this name; remove what is there", s->final_path);
 }
 
 int dir_stage_commit(dir_stage *s, pt_error *e)

@@ -2,8 +2,8 @@
  *
  * Each kind of block is run for real on the device for one unit, for each phase and save level, on random data, in
  * memory as large as the largest of them needs: a model many times larger than memory is profiled in seconds.
- * Transfers are measured by size, alone and beside others, but only where a plan may need them, or there is a host to transfer to. Repeats until the
- * median settles.
+ * Transfers are measured by size, alone and beside others, but only where a plan may need them, or there is a host to
+ * transfer to. Repeats until the median settles.
  *
  * What was measured is kept in a cache folder ($XDG_CACHE_HOME/protrain, else ~/.cache/protrain; without either nothing is
  * kept), in two files: one for the blocks of a model, one for the machine (optimizer, transfers), which other models use

@@ -73,8 +73,8 @@ static int contention_agrees(const profile_result *p, const char *name, pt_error
     for (int a = 0; a < COST_CLASSES; a++)
         for (int b = 0; b < COST_CLASSES; b++)
             if (p->costs.slow[a][b] > SLOW_MOST)
-                return pt_fail(e, PT_FAILED, "%.300s: %s: \"slow\": %s beside %s takes %g times as long, and at most %d are measured: measure "
-                               "again", name, profile_part_names[PROFILE_MACHINE], cost_class_names[a], cost_class_names[b],
+                return pt_fail(e, PT_FAILED, "%.300s: %s: \"slow\": %s beside %s takes %g times as long, and at most %d are measured: "
+                               "measure again", name, profile_part_names[PROFILE_MACHINE], cost_class_names[a], cost_class_names[b],
                                p->costs.slow[a][b], SLOW_MOST);
     return 0;
 }
@@ -114,7 +114,8 @@ static int ends_agree(const profile_request *r, const profile_result *p, const c
 {
     const step_shape *s = r->shape, cut = shape_cut(s, p->layer.amount);
     const double times = model_head_flops(r->model, s->unit_rows) / model_layer_flops(r->model, 1, cut.unit_rows, cut.seq_len);
-    const double rows = (double)s->unit_rows / (double)cut.unit_rows, least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1);
+    const double rows = (double)s->unit_rows / (double)cut.unit_rows;
+    const double least = p->layer.ns * fmin(times, 1), most = p->layer.ns * fmax(times, 1);
     const costs *c = &p->costs;
     if (!agrees(c->head_ns, least, 3 * most, FAR))
         return far_off(name, PROFILE_BLOCKS, "head_ns", c->head_ns, "check", p->layer.ns, e);

@@ -15,9 +15,10 @@ void steady_schedules(update_time update, schedule_kind *first, int *second)
 const char *forecast_wear(const forecast *f, char out[FORECAST_WEAR_BYTES])
 {
     const double tera_a_day = (double)f->written_bytes * 86400e-3 / f->step_ns, days = 600 / tera_a_day;
-    snprintf(out, FORECAST_WEAR_BYTES, tera_a_day < 999 ? "without a pause %.3g TB a day: a 1 TB disk rated for 600 TB would be worn out in %.*f days"
-                                                        : "without a pause %.0f TB a day: a 1 TB disk rated for 600 TB would be worn out in %.*f days",
-             tera_a_day, days < 10 ? 1 : 0, days);
+    char much[32];
+    snprintf(much, sizeof much, tera_a_day < 999 ? "%.3g" : "%.0f", tera_a_day);
+    snprintf(out, FORECAST_WEAR_BYTES, "without a pause %s TB a day: a 1 TB disk rated for 600 TB would be worn out in %.*f days", much,
+             days < 10 ? 1 : 0, days);
     return out;
 }
 

@@ -58,8 +58,8 @@ static int complete_machine(planning *p, pt_error *e)
     if (p->o->profile_file)
         return 0;
     if (x->cuda && !host)
-        return pt_fail(e, PT_USAGE, "--host-memory 0: on a GPU what is loaded, saved and kept on the disk passes through host memory; leave "
-                       "the option out");
+        return pt_fail(e, PT_USAGE, "--host-memory 0: on a GPU what is loaded, saved and kept on the disk passes through host memory; "
+                       "leave the option out");
     if (x->cuda && !x->memory_bytes[TIER_HOST] && ((host != PT_AUTO && host) || (p->o->disk_memory != PT_AUTO && p->o->disk_memory)))
         return pt_fail(e, PT_USAGE, "--%s-memory, and %s says nothing of a host: add \"host\" and \"link\" to it, or leave the option out",
                        host != PT_AUTO && host ? "host" : "disk", p->machine_path);
@@ -344,7 +344,8 @@ static int choose_micro_batch(const pt_train_options *o, const step_shape *s, in
 {
     *out = o->micro_batch;
     if (o->micro_batch && o->batch_size % o->micro_batch)
-        return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld", (long long)o->micro_batch, (long long)o->batch_size);
+        return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld", (long long)o->micro_batch,
+                       (long long)o->batch_size);
     while (*out < o->batch_size && !search_can_cut(s, *out))
         (*out)++;
     if (*out != o->micro_batch)

@@ -56,7 +56,8 @@ int planning_search(const planning *p, search_result *out, pt_error *e);
 int planning_make(planning *p, pt_error *e);
 void planning_close(planning *p);
 
-/* machine.json: a machine file of what was measured on this machine. `c`: the costs; devices, budgets, model and shape are the planning's. */
+/* machine.json: a machine file of what was measured on this machine. `c`: the costs; devices, budgets, model and shape are the
+ * planning's. */
 int planning_write_machine(const planning *p, const costs *c, const char *path, pt_error *e);
 
 /* The explanation's input for what was found; pointers into `p`. */

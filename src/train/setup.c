@@ -289,8 +289,8 @@ static int refuse_model(const trainer *t, pt_error *e)
     char path[FILE_PATH_BYTES];
     int failed = path_join(path, t->out, "config.json", e);
     if (!failed && path_exists(path))
-        failed = pt_fail(e, PT_FAILED, "%.400s holds a trained model but no checkpoint to resume from (--save-every N writes some): give --model "
-                         "%.400s and another --out", t->out, t->out);
+        failed = pt_fail(e, PT_FAILED, "%.400s holds a trained model but no checkpoint to resume from (--save-every N writes some): give "
+                         "--model %.400s and another --out", t->out, t->out);
     if (!failed)
         trainer_notice(t, "--resume: %s has no checkpoint yet; starting from the first step", t->out);
     return failed;
@@ -302,8 +302,8 @@ static int refuse_others(const trainer *t, pt_error *e)
     char path[FILE_PATH_BYTES];
     if (!checkpoint_of_others(t, path))
         return 0;
-    return pt_fail(e, PT_FAILED, "%.400s is another program's checkpoint, or what is left of one, and this run may write one of that name: give "
-                   "another --out, or move it away", path);
+    return pt_fail(e, PT_FAILED, "%.400s is another program's checkpoint, or what is left of one, and this run may write one of that "
+                   "name: give another --out, or move it away", path);
 }
 
 /* Where the run starts: from[0] is 0, or `from` the checkpoint. */

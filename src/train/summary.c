@@ -168,7 +168,8 @@ int summary_write(const trainer *t, pt_error *e)
     getrusage(RUSAGE_SELF, &use);
     json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:I, s:I}", "first_step", (json_int_t)t->first_step + 1,
                           "last_step", (json_int_t)t->step, "steps", (json_int_t)t->steps, "corrected_after_step",
-                          (json_int_t)t->corrected_step, "moved_after_step", (json_int_t)t->moved_step, "measured_of", measured_words(t), "step_s", timing_json(t, &times[0]), "phases_s",
+                          (json_int_t)t->corrected_step, "moved_after_step", (json_int_t)t->moved_step, "measured_of", measured_words(t),
+                          "step_s", timing_json(t, &times[0]), "phases_s",
                           timings_json(t, times + 1, PHASES), "queues_s", timings_json(t, times + 1 + PHASES, QUEUES), "memory_bytes",
                           memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes, "process_peak_bytes",
                           (json_int_t)use.ru_maxrss * 1024);
