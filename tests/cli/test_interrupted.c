@@ -72,8 +72,8 @@ static arguments training(const char *out, words more)
     static char data[200];
     arguments a = {0};
     snprintf(data, sizeof data, "%s/data.txt", scratch);
-    add_arguments(&a, WORDS("train", "--model", model_path, "--data", data, "--seq-len", "4", "--batch-size", "1", "--device-memory", "64MiB",
-                            "--quiet"));
+    add_arguments(&a, WORDS("train", "--model", model_path, "--data", data, "--seq-len", "4", "--batch-size", "1", "--device-memory",
+                            "64MiB", "--quiet"));
     if (out)
         add_arguments(&a, WORDS("--out", out));
     add_arguments(&a, more);

@@ -32,7 +32,8 @@ static arguments training(words more)
     arguments a = {0};
     snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
     snprintf(out, sizeof out, "%s/run", scratch);
-    add_arguments(&a, WORDS("train", "--model", fixture("llama"), "--data", data, "--out", out, "--seq-len", "8", "--device-memory", "64MiB"));
+    add_arguments(&a, WORDS("train", "--model", fixture("llama"), "--data", data, "--out", out, "--seq-len", "8", "--device-memory",
+                            "64MiB"));
     add_arguments(&a, more);
     return a;
 }
@@ -152,7 +153,8 @@ static void plan_takes_what_else_train_takes_and_changes_nothing(void **state)
     json_t *without = planned(WORDS("--micro-batch", "4"));
     const words others[] = {
         WORDS("--data", "/nothing/a.txt", "--data", "/nothing/b.txt", "--out", "/nothing/run", "--lr", "1e-3", "--no-shuffle", "--resume"),
-        WORDS("--resume", "/nothing/checkpoint-3", "--init", "random", "--eval-every", "10", "--epochs", "3", "--trace", "--save-every", "7"),
+        WORDS("--resume", "/nothing/checkpoint-3", "--init", "random", "--eval-every", "10", "--epochs", "3", "--trace", "--save-every",
+              "7"),
         WORDS("--lr-schedule", "cosine", "--warmup-steps", "5", "--min-lr-ratio", "0.1", "--weight-decay", "0.1", "--beta1", "0.8"),
         WORDS("--beta2=0.9", "--eps", "1e-6", "--seed", "7", "--keep", "2", "--save-dtype", "bf16")};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
