@@ -51,6 +51,65 @@ static void cut_texts_have_the_ids_of_the_whole(void **state)
     check_cuts("over_spaces", 7, false, 100);
 }
 
+/* Lines of words of these, one after the other; the text's length. */
+static size_t write_lines(uint64_t *counter, const char *begins, const char *const *words, uint32_t words_n, const char *ends,
+                          char text[CAPACITY])
+{
+    size_t n = 0;
+    while (n < CAPACITY - 512) {
+        n += (size_t)sprintf(text + n, "%s", begins);
+        for (uint32_t k = 1 + draw(seed, counter, 6); k > 0; k--)
+            n += (size_t)sprintf(text + n, "%s", words[draw(seed, counter, words_n)]);
+        n += (size_t)sprintf(text + n, "%s", ends);
+    }
+    return n;
+}
+
+/* In most of a text's lines there is a place, and none of the places shows. */
+static void check_lines(const pair *p, uint64_t *counter, const char *begins, const char *const *words, uint32_t words_n, const char *ends)
+{
+    char text[CAPACITY];
+    for (int round = 0; round < 40; round++) {
+        size_t n = write_lines(counter, begins, words, words_n, ends, text), places = 0, lines = 0;
+        id_list whole = encode(p, text, n, 0);
+        for (size_t at = 0; at < n; at++)
+            lines += text[at] == '\n';
+        for (size_t at = tokenizer_cut(p->t, text, n, 1); at < n; at = tokenizer_cut(p->t, text, n, at + 1), places++) {
+            id_list parts = {0};
+            pt_error e = {0};
+            if (encoder_run(p->c, text, at, 0, &parts, &e) || encoder_run(p->c, text + at, n - at, ENCODE_CONTINUES, &parts, &e))
+                fail_msg("%s", e.text);
+            assert_same_ids(&parts, &whole, text, n);
+            id_list_free(&parts);
+        }
+        if (places < lines / 2)
+            fail_msg("%s: %zu places in %zu lines of \"%.*s\"", checking, places, lines, (int)strcspn(text, "\n"), text);
+        id_list_free(&whole);
+    }
+}
+
+static void texts_without_spaces_can_be_cut_at_their_lines(void **state)
+{
+    static const char *const names[] = {"gpt2", "llama3", "qwen2"};
+    static const char *const words[] = {"日本語", "吾輩は猫", "名前", "가나", "ー", "７", "12"};
+    static const char *const numbers[] = {"1,", "23,", "4567,", "-8,", "9.5,"};
+    uint64_t counter = 21ull << 32;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        json_t *root = fixture_open(names[i]);
+        pair p;
+        checking = names[i];
+        pair_open_json(&p, json_object_get(root, "tokenizer"));
+        check_lines(&p, &counter, "", words, 7, "\r\n");
+        check_lines(&p, &counter, "", words, 7, "\n");
+        check_lines(&p, &counter, "", numbers, 5, "2\n");
+        check_lines(&p, &counter, "\t", numbers, 5, "2\r\n");
+        check_lines(&p, &counter, "　", words, 7, "\n");
+        check_lines(&p, &counter, "　", words, 7, "\r\n");
+        pair_close(&p);
+        json_decref(root);
+    }
+}
+
 static void check_garbage(const char *name, uint64_t stream, bool byte_level)
 {
     json_t *root = fixture_open(name);
@@ -129,6 +188,7 @@ int main(void)
     print_message("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cut_texts_have_the_ids_of_the_whole),
+        cmocka_unit_test(texts_without_spaces_can_be_cut_at_their_lines),
         cmocka_unit_test(any_bytes_come_back),
         cmocka_unit_test(bad_utf8_without_byte_tokens_is_an_error_with_its_offset),
         cmocka_unit_test(a_text_of_megabytes_has_the_ids_of_its_lines),
