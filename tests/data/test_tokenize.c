@@ -235,6 +235,31 @@ static void long_runs_are_not_cut_where_it_would_show(void **state)
     tokenizer_close(t);
 }
 
+static void put_many(bytes *b, const char *text, int times)
+{
+    for (int i = 0; i < times; i++)
+        put(b, text);
+}
+
+/* A line that is nowhere cut makes its piece grow by what follows it: that is cut as anything else. */
+static void behind_a_long_line_pieces_are_as_small_as_before_it(void **state)
+{
+    enum { WORDS = 40000, LONG = 30000, PIECE = 1024, AT_MOST = 2 * PIECE };
+    tokenizer *t = small_tokenizer("long", BYTE_LEVEL);
+    for (int place = 0; place < 3; place++) { /* at the start, behind a word, in the middle */
+        bytes b = {0};
+        put_many(&b, "x12 the", place * place * WORDS / 8);
+        put_many(&b, "aGVsbG8/", LONG / 8);
+        put_many(&b, " the x12", WORDS);
+        const char *path = scratch_write("long.txt", b.p, b.n);
+        same_as_whole(t, path, PIECE, 2);
+        if ((size_t)pieces < (b.n - LONG) / AT_MOST)
+            fail_msg("%d pieces of %zu bytes", pieces, b.n);
+        free(b.p);
+    }
+    tokenizer_close(t);
+}
+
 #if defined __SANITIZE_THREAD__
 enum { TEXTS = 3 }; /* the fourth is long */
 #else
@@ -388,6 +413,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_of_random_text_give_the_ids_of_the_whole),
         cmocka_unit_test(long_runs_are_not_cut_where_it_would_show),
+        cmocka_unit_test(behind_a_long_line_pieces_are_as_small_as_before_it),
         cmocka_unit_test(shared_texts_in_pieces_give_the_ids_of_the_whole),
         cmocka_unit_test(documents_keep_their_bounds_and_order),
         cmocka_unit_test(the_first_error_in_the_text_is_the_one_returned),
