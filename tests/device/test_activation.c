@@ -177,6 +177,40 @@ static void every_bf16_number_gives_the_same_in_long_rows_and_short_ones(void **
     }
 }
 
+/* What is rounded to 8 bits is off by its rounding and by a share of it for what fewer terms lose: of the logistic function 3.9e-6. What
+ * is near the least numbers may be 0. */
+static void check_bf16(const char *what, activation_kind kind, bf16 got, double x, double want, double slack)
+{
+    const double y = bf16_to_f32(got), half = want != 0 ? ldexp(0x1p-8, ilogb(want)) : 0;
+    const double allowed = half + fabs(want) * 4e-6 + slack + 0x1p-119;
+    if (!(fabs(y - want) <= allowed))
+        fail_msg("kind %d, %s of %.9g is %.9g and should be %.9g", kind, what, x, y, want);
+}
+
+/* Far from 0 they are x or 0, also where the square of x is infinite: there alone GELU's slope is none. */
+static void every_bf16_number_is_rounded_once_from_fp64(void **state)
+{
+    enum { N = 1 << 16 };
+    tensor x = tensor_random(PT_BF16, N, 0, 1), one = tensor_random(PT_BF16, N, 1, 0);
+    for (int64_t i = 0; i < N; i++)
+        ((bf16 *)x.data)[i] = (bf16)i;
+    for (int k = 0; k < KINDS; k++) {
+        bf16 *y = test_alloc(N * 2), *dx = test_alloc(N * 2);
+        forward(2, kinds[k], false, 1, N, &x, y);
+        backward(2, kinds[k], false, 1, N, &x, &one, dx);
+        for (int64_t i = 0; i < N; i++) {
+            const double v = bf16_to_f32((bf16)i), near_0 = fmax(-100, fmin(v, 100));
+            if (isnan(v))
+                assert_true(isnan(bf16_to_f32(y[i])) && (kinds[k] == ACT_RELU || isnan(bf16_to_f32(dx[i]))));
+            if (!isfinite(v))
+                continue;
+            check_bf16("value", kinds[k], y[i], v, v == near_0 ? reference(kinds[k], v) : fmax(v, 0), 0);
+            if (kinds[k] != ACT_GELU_TANH || fabs(v) < 0x1p64)
+                check_bf16("slope", kinds[k], dx[i], v, reference_slope(kinds[k], near_0), SLOPE_SLACK);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +218,7 @@ int main(void)
         OP_TEST(reference_slope_is_the_slope_of_reference),
         OP_TEST(odd_shapes_gated_or_not_match_fp64),
         OP_TEST(not_finite_numbers_are_seen),
+        OP_TEST(every_bf16_number_is_rounded_once_from_fp64),
         OP_TEST(every_bf16_number_gives_the_same_in_long_rows_and_short_ones),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

@@ -68,6 +68,23 @@ static uint64_t hash_activation(pt_dtype type, uint64_t hash)
     return hash;
 }
 
+/* Of each number of bf16 that is not a NaN. */
+static uint64_t hash_all_activations(uint64_t hash)
+{
+    enum { N = 1 << 16 };
+    tensor x = tensor_random(PT_BF16, N, 0, 1), d = tensor_random(PT_BF16, N, 0, 1);
+    for (int64_t i = 0; i < N; i++)
+        ((bf16 *)x.data)[i] = isnan(bf16_to_f32((bf16)i)) ? 0 : (bf16)i;
+    for (int kind = ACT_GELU_TANH; kind <= ACT_RELU; kind++) {
+        op_activation o = {kind, false, PT_BF16, 1, N, x.data, test_alloc(N * 2)};
+        cpu_activation(the_pool, &o);
+        op_activation_backward b = {kind, false, PT_BF16, 1, N, x.data, d.data, test_alloc(N * 2)};
+        cpu_activation_backward(the_pool, &b);
+        hash = hash_bytes(hash_bytes(hash, o.out, N * 2), b.dup, N * 2);
+    }
+    return hash;
+}
+
 static uint64_t hash_loss(pt_dtype type, uint64_t hash)
 {
     enum { ROWS = 3, VOCAB = 1003 };
@@ -120,7 +137,7 @@ static uint64_t hash_ops(void)
         hash = hash_optimizer(types[t], hash);
         hash = hash_rows(types[t], hash);
     }
-    return hash;
+    return hash_all_activations(hash);
 }
 
 static uint64_t hash_with(const char *isa)
