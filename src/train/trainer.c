@@ -250,10 +250,10 @@ static int make_up_evaluation(trainer *t, pt_error *e)
     double loss;
     int64_t tokens;
     bool whole;
+    t->owes_evaluation = false; /* of the next step it would be another one; a run that ends here owes it again when it is resumed */
     int failed = evaluate(t, &loss, &tokens, &whole, e);
     if (failed || !whole)
         return failed;
-    t->owes_evaluation = false;
     trainer_notice(t, "step %lld: evaluation loss %.4f, which was interrupted before", (long long)t->step, loss);
     return metrics_add_evaluation(t, loss, e);
 }
