@@ -221,7 +221,7 @@ int plan_predict(const setting *g, const candidate *c, double *seconds, double b
 
 /* ---- runs ---- */
 
-/* What a step's tasks took corrects the costs, schedule by schedule. */
+/* What a step's tasks took corrects the costs, all of its schedules together. */
 typedef struct timed_step {
     const setting *g;
     const candidate *c;

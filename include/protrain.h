@@ -128,7 +128,7 @@ typedef struct pt_summary {
     const char *costs;                 /* where the predictions come from: "measured in 2.10 s" */
     double predicted_step_s;           /* as far as is known now */
     char plan[512];                    /* what was decided, in sentences */
-    char limits[256];                  /* how busy each queue will be */
+    char limits[384];                  /* how busy each queue will be */
     pt_memory memory[3]; int memory_n; /* of each tier; one that is not used has 0 bytes */
     int64_t corrected_step, moved_step; /* after which the prediction was last corrected, the plan last moved; 0: never */
     const char *measured_of;           /* which steps pt_trainer_timings says the time of: "steady steps", where there were any */

@@ -33,7 +33,7 @@ typedef struct budget_request {
     uint64_t disk_reserve;  /* bytes of the disk that are for something else: taken from what is free where nothing is asked for */
 } budget_request;
 
-enum { BUDGETS_WHY_BYTES = 320, BUDGETS_CHANGE_BYTES = 128 };
+enum { BUDGETS_WHY_BYTES = 448, BUDGETS_CHANGE_BYTES = 128 };
 
 /* PT_DOES_NOT_FIT where what is asked for is more than is free, in memory or on the disk. why: what was free under which limit and
  * the margins, for people, "" where everything was asked for and threads need nothing of it; may be NULL. */
