@@ -3,8 +3,9 @@
  *
  *   backward(level) = recompute(level) + backward(everything saved)
  *
- * Every round runs all of it, each time with another of several sets of weights and saved tensors, as many as a model has
- * layers or as fill 128 MiB: a layer whose weights are in the cache would be too fast.
+ * Every round runs all of it, each part with another of several sets of weights and saved tensors, as many as a model has
+ * layers or as fill 128 MiB: a layer whose weights are in the cache would be too fast. What comes back through the layers meets
+ * a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
  *
  * Where that takes too long, or more memory than there is, fewer rows are run: fewer sequences, then shorter ones. A straight
  * line through the times of very few rows and of those gives the whole unit's: a part of the work (reading weights, adding to
@@ -23,8 +24,9 @@ typedef struct layer_bench {
     layer_layout layouts[SAVE_LEVELS];
     block_weights w[SETS];
     char *saved[SETS];
-    char *workspace, *out, *dx, *gradient;
+    char *workspace, *out, *dx, *gradient, *rounded;
     float *accumulators;
+    double *sumsq;
     unit_data data;
     samples forward, backward, recompute[SAVE_ALL];
 } layer_bench;
@@ -62,7 +64,10 @@ static void layout(area *a, void *arg)
         return;
     y->dx = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
     y->gradient = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
-    y->accumulators = area_take(a, (uint64_t)accumulator_elements(y->model, y->block) * sizeof(float), PATTERN_SMALL);
+    const uint64_t n = (uint64_t)accumulator_elements(y->model, y->block);
+    y->accumulators = area_take(a, n * sizeof(float), PATTERN_SMALL);
+    y->rounded = area_take(a, n * dtype_bytes(y->shape.type), PATTERN_NONE);
+    y->sumsq = area_take(a, (n / (uint64_t)y->model->config.hidden / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
 }
 
 /* Sizes for `rows` rows of a unit, and as many sets as the budget allows. */
@@ -88,11 +93,16 @@ static void resize(layer_bench *y, bench *b, int64_t rows)
 
 static block_context context_of(const layer_bench *y, queue *q) { return (block_context){y->model, &y->shape, q}; }
 
+enum { STAGE_FORWARD, STAGE_BACKWARD, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE + SAVE_ALL };
+
+/* What one stage has read is not what the next one reads. */
+static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((int64_t)turn * STAGES + stage) % y->sets_n); }
+
 static void forward(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     block_context c = context_of(y, q);
-    int set = turn % y->sets_n;
+    int set = set_of(y, STAGE_FORWARD, turn);
     layer_forward(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace, y->out);
 }
 
@@ -100,7 +110,7 @@ static void recompute(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     block_context c = context_of(y, q);
-    int set = turn % y->sets_n;
+    int set = set_of(y, STAGE_RECOMPUTE + level, turn);
     layer_recompute(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace);
 }
 
@@ -108,7 +118,7 @@ static void backward(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     block_context c = context_of(y, q);
-    int set = turn % y->sets_n;
+    int set = set_of(y, STAGE_BACKWARD, turn);
     layer_backward(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace, y->dx, y->accumulators,
                    false);
 }
@@ -122,13 +132,24 @@ static void restore(queue *q, void *arg, int level, int turn)
         queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->data.unit.stream, .bytes = residual_bytes(y->model, &y->shape)}});
 }
 
+/* Before a step goes back through a layer it rounds the gradients of the one behind it: these, and its sums, are in the cache, unwritten. */
+static void round_gradients(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int64_t cols = y->model->config.hidden;
+    queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
+        .type = y->shape.type, .rows = accumulator_elements(y->model, y->block) / cols, .cols = cols, .acc = y->accumulators,
+        .g = y->rounded, .sumsq = y->sumsq}});
+}
+
 static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds, pt_error *e)
 {
-    stage stages[SAVE_ALL + 3] = {{restore, 0, NULL}, {forward, SAVE_ALL, &y->forward}};
-    int n = 2;
-    for (int level = 0; level < SAVE_ALL; level++)
+    stage stages[2 * STAGES] = {{restore, 0, NULL}, {forward, SAVE_ALL, &y->forward}, {round_gradients, 0, NULL}, {backward, SAVE_ALL, &y->backward}};
+    int n = 4;
+    for (int level = SAVE_ALL - 1; level >= 0; level--) {
+        stages[n++] = (stage){round_gradients, 0, NULL};
         stages[n++] = (stage){recompute, level, &y->recompute[level]};
-    stages[n++] = (stage){backward, SAVE_ALL, &y->backward};
+    }
     return measure_rounds(q, stages, n, y, turn, least, seconds, e);
 }
 

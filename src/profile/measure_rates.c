@@ -4,11 +4,11 @@
  * A step touches each chunk once, so that its states are never in the cache unless the whole model is: each run takes the next
  * part of a region as large as the model, up to 16 Mi elements, and of larger models twice that where it fits: a third cache
  * of 260 MiB keeps 16 Mi elements' gradients, and of their states so many that an update took 6% less than in a step. The sums that
- * gradients are rounded from are written just before, as a block's backward does: they are in the cache as far as it holds them.
+ * gradients are rounded from are written before, a layer's at a time, as its backward does: they are in the cache as far as it holds them.
  */
 #include "profile/measure_parts.h"
 
-enum { COLS = 1024 };
+enum { COLS = 1024, LAYER_SUMS = 2 * RATES_LEAST << 10 };
 _Static_assert(RATES_LARGEST <= (int64_t)RATES_LEAST << 2 * (COST_POINTS - 1), "a curve has room for all amounts");
 
 void curve_add(cost_curve *c, double amount, double ns)
@@ -77,10 +77,13 @@ static int region_open(bench *b, tier t, region *y, area *a, pt_error *e)
 
 /* ---- finish ---- */
 
+/* A layer's, before the first of them is rounded. */
 static void fresh_sums(queue *q, void *arg, int n, int turn)
 {
     region *y = arg;
-    queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->first + part_of(y, n, turn), .bytes = (uint64_t)n * sizeof(float)}});
+    const int64_t layer = LAYER_SUMS < y->elements ? LAYER_SUMS : y->elements, span = n > layer ? n : layer, at = part_of(y, n, turn);
+    if (at % span == 0)
+        queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->first + at, .bytes = (uint64_t)span * sizeof(float)}});
 }
 
 static void finish(queue *q, void *arg, int n, int turn)
