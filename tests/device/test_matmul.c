@@ -89,9 +89,25 @@ static void problem_run(problem *p, pool *threads)
     assert_int_equal(cpu_matmul(threads, &p->o, NULL), 0);
 }
 
-static double element(const void *p, pt_dtype type, int64_t ld, bool turned, int64_t i, int64_t k)
+/* rows x k; of what is turned a row lies in a column. */
+static double *in_double(const void *p, pt_dtype type, int64_t ld, bool turned, int64_t rows, int64_t k)
 {
-    return load(p, type, turned ? k * ld + i : i * ld + k);
+    double *x = malloc((size_t)(rows * k) * sizeof *x + 1);
+    assert_non_null(x);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < k; j++)
+            x[i * k + j] = load(p, type, turned ? j * ld + i : i * ld + j);
+    return x;
+}
+
+/* Sums of products, and of their magnitudes. Most of a test's time, and not what the sanitizers are to look at. */
+__attribute__((no_sanitize("thread", "address", "undefined"))) static void dot(const double *a, const double *b, int64_t k, double out[2])
+{
+    out[0] = out[1] = 0;
+    for (int64_t i = 0; i < k; i++) {
+        out[0] += a[i] * b[i];
+        out[1] += fabs(a[i] * b[i]);
+    }
 }
 
 /* Each of the k products and sums, the addition to c, the bias and the residual may be off by 2^-24
@@ -99,15 +115,13 @@ static double element(const void *p, pt_dtype type, int64_t ld, bool turned, int
 static void problem_check(const problem *p)
 {
     const op_matmul *o = &p->o;
+    double *a = in_double(o->a, o->type, o->lda, o->layout == MATMUL_TN, o->m, o->k);
+    double *b = in_double(o->b, o->type, o->ldb, o->layout != MATMUL_NT, o->n, o->k);
     for (int64_t m = 0; m < o->m; m++)
         for (int64_t n = 0; n < o->n; n++) {
-            double sum = 0, size = 0;
-            for (int64_t k = 0; k < o->k; k++) {
-                double x = element(o->a, o->type, o->lda, o->layout == MATMUL_TN, m, k) *
-                           element(o->b, o->type, o->ldb, o->layout != MATMUL_NT, n, k);
-                sum += x;
-                size += fabs(x);
-            }
+            double of[2];
+            dot(a + m * o->k, b + n * o->k, o->k, of);
+            double sum = of[0], size = of[1];
             int64_t at = m * o->ldc + n;
             double more[3] = {o->bias ? load(o->bias, o->type, n) : 0,
                               o->residual ? load(p->residual, o->type, at) : 0,
@@ -125,6 +139,8 @@ static void problem_check(const problem *p)
                          o->type, o->out_type, (long long)o->m, (long long)o->n, (long long)o->k, (long long)m,
                          (long long)n, load(o->c, o->out_type, at), sum, bound);
         }
+    free(a);
+    free(b);
     size_t size = dtype_bytes(o->out_type);
     for (int64_t m = 0; m < o->m; m++)
         assert_memory_equal((char *)p->c + (size_t)(m * o->ldc + o->n) * size,
