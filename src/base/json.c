@@ -21,6 +21,50 @@ static const char *json_mend(enum json_error_code code)
     }
 }
 
+static size_t number_length(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (i < n && text[i] && strchr("+-.0123456789eE", text[i]))
+        i++;
+    return i;
+}
+
+static bool is_beyond_64_bits(const char *number, size_t n)
+{
+    char digits[24]; /* "-9223372036854775808" has 20 */
+    if (memchr(number, '.', n) || memchr(number, 'e', n) || memchr(number, 'E', n))
+        return false;
+    if (n >= sizeof digits)
+        return true;
+    memcpy(digits, number, n);
+    digits[n] = 0;
+    errno = 0;
+    strtoll(digits, NULL, 10);
+    return errno == ERANGE;
+}
+
+/* Integers beyond 64 bits become reals ("1000000000000000019884624838656.0"), all else stays what it is. The caller's to free. */
+static char *long_integers_as_reals(const char *text, size_t n, size_t *out_n)
+{
+    enum { SHORTEST = 19 };
+    char *out = malloc(n + 2 * (n / SHORTEST + 1));
+    bool in_string = false;
+    size_t m = 0;
+    for (size_t i = 0, step; out && i < n; i += step) {
+        const size_t number = in_string ? 0 : number_length(text + i, n - i);
+        step = number ? number : in_string && text[i] == '\\' && i + 1 < n ? 2 : 1;
+        in_string ^= text[i] == '"';
+        memcpy(out + m, text + i, step);
+        m += step;
+        if (number && is_beyond_64_bits(text + i, number)) {
+            memcpy(out + m, ".0", 2);
+            m += 2;
+        }
+    }
+    *out_n = m;
+    return out;
+}
+
 int json_text_load(const char *name, const char *text, size_t n, size_t flags, json_t **out, pt_error *e)
 {
     *out = NULL;
@@ -33,8 +77,13 @@ int json_text_load(const char *name, const char *text, size_t n, size_t flags, j
     json_error_t bad;
     flags |= JSON_ALLOW_NUL;
     json_t *value = json_loadb(text, n, flags, &bad);
-    if (!value && json_error_code(&bad) == json_error_numeric_overflow)
-        value = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &bad);
+    if (!value && json_error_code(&bad) == json_error_numeric_overflow) {
+        char *reals = long_integers_as_reals(text, n, &n);
+        if (!reals)
+            return pt_fail(e, PT_FAILED, "%.400s: out of memory", name);
+        value = json_loadb(reals, n, flags, &bad);
+        free(reals);
+    }
     if (!value)
         return pt_fail(e, PT_FAILED, "%.400s:%d:%d: not valid JSON: %.160s%s", name, bad.line, bad.column,
                        bad.text, json_mend(json_error_code(&bad)));

@@ -50,7 +50,8 @@ static int copy_companions(const trainer *t, const char *folder, pt_error *e)
     return 0;
 }
 
-/* config.json as it came, with the dtype that the weights are written in. */
+/* config.json as it came, with the dtype that the weights are written in; and with a "model_type", without which Transformers knows
+ * no model. */
 static int write_config(const trainer *t, const char *folder, pt_error *e)
 {
     static const char *const names[] = {[PT_F32] = "float32", [PT_BF16] = "bfloat16", [PT_F16] = "float16"};
@@ -65,6 +66,8 @@ static int write_config(const trainer *t, const char *folder, pt_error *e)
         return failed;
     const char *key = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
     json_object_set_new(config, key, json_string(names[t->save_type]));
+    if (!json_is_string(json_object_get(config, "model_type")))
+        json_object_set_new(config, "model_type", json_string(t->model->config.model_type));
     failed = file_write_json(to, config, e);
     json_decref(config);
     return failed;

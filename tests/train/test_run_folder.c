@@ -233,6 +233,52 @@ static void data_that_lie_in_the_output_folder_are_refused(void **state)
     run_free(&r);
 }
 
+static json_t *exported_config(const run *r)
+{
+    char path[300];
+    json_t *config;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/config.json", r->out);
+    must(json_file_load(path, 0, &config, &e), &e);
+    return config;
+}
+
+/* Transformers takes a model for what "model_type" says, and sizes for integers. */
+static void the_exported_config_is_one_that_transformers_reads(void **state)
+{
+    (void)state;
+    const setting s = {"gpt2", PT_PRECISION_FP32, 1, true};
+    run r;
+    pt_error e = {0};
+    char folder[160];
+    run_make(&r, &s, "exported");
+    r.o.model = folder;
+    snprintf(folder, sizeof folder, "%s/model-without-type", scratch);
+    fixture_copy(&r.f, folder, "model_type", json_null());
+    must(run_until(&r, 1, &e), &e);
+    json_t *config = exported_config(&r);
+    assert_string_equal(json_string_value(json_object_get(config, "model_type")), "gpt2");
+    json_decref(config);
+
+    char path[200], text[4096];
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = 0;
+    f = fopen(path, "wb");
+    assert_true(f && fprintf(f, "{\"model_max_length\": 1000000000000000019884624838656, %s", strchr(text, '{') + 1) > 0);
+    fclose(f);
+    snprintf(r.out, sizeof r.out, "%s/exported-long", scratch);
+    must(run_until(&r, 1, &e), &e);
+    config = exported_config(&r);
+    assert_true(json_is_integer(json_object_get(config, "n_embd")) && json_is_integer(json_object_get(config, "vocab_size")));
+    assert_true(json_real_value(json_object_get(config, "model_max_length")) == 1e30);
+    json_decref(config);
+    run_free(&r);
+}
+
 static void missing_lines_of_the_metrics_are_named(void **state)
 {
     (void)state;
@@ -264,6 +310,7 @@ int main(void)
         cmocka_unit_test(a_link_to_a_checkpoint_of_the_run_goes_on),
         cmocka_unit_test(what_a_killed_run_left_half_written_goes_at_once),
         cmocka_unit_test(data_that_lie_in_the_output_folder_are_refused),
+        cmocka_unit_test(the_exported_config_is_one_that_transformers_reads),
         cmocka_unit_test(missing_lines_of_the_metrics_are_named),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
