@@ -38,10 +38,12 @@ static inline bf16 bf16_from_f32(float x)
 
 /* A master weight is two halves: `hi`, the fp32 bits rounded half up to bf16 (what compute
  * reads), and `lo`, the 16 low bits. Together they are the fp32 value, exactly: hi was rounded
- * up just where the top bit of lo is set. */
+ * up just where the top bit of lo is set. A NaN becomes 0x7fc00000: a GPU's, 0x7fffffff, would be rounded to -0. */
 static inline void master_split(float x, bf16 *hi, uint16_t *lo)
 {
     uint32_t u = f32_bits(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        u = 0x7fc00000u;
     *lo = (uint16_t)u;
     *hi = (bf16)((u + 0x8000u) >> 16);
 }

@@ -99,7 +99,8 @@ static INLINE vf master_load(const op_adamw *o, int64_t i, int64_t lanes)
 
 static INLINE void master_store(const op_adamw *o, int64_t i, vf w, int64_t lanes)
 {
-    vu u = (vu)w;
+    vu u = (vu)w, nan = (vu)(w != w); /* base/dtype.h: all become one */
+    u = (u & ~nan) | (0x7fc00000u & nan);
     u16_store_lanes((uint16_t *)o->hi + i, (u + 0x8000u) >> 16, lanes);
     u16_store_lanes(o->lo + i, u & 0xffffu, lanes);
 }
