@@ -29,7 +29,7 @@ static void config_check(const model_config *c)
         return;
     float *table = malloc(sizeof *table * 2 * (size_t)c->head_dim);
     assert(table && c->head_dim % 2 == 0);
-    model_rope_table(c, 2, table);
+    model_rope_table(c, 0, 2, table);
     for (int64_t i = 0; i < 2 * c->head_dim; i++)
         assert(fabsf(table[i]) <= 1);
     free(table);

@@ -110,9 +110,11 @@ static inline const param *block_param(const model *m, const block *b, param_rol
     return b->param_of_role[r] < 0 ? (const param *)0 : &m->params[b->param_of_role[r]];
 }
 
-/* cos and sin for positions 0 .. n-1: (n, head_dim/2, 2) fp32, computed in fp64 as Transformers defines
+/* cos and sin for n positions from `first` on: (n, head_dim/2, 2) fp32, computed in fp64 as Transformers defines
  * the scaling of each rope kind, rounded once. */
-void model_rope_table(const model_config *c, int64_t n, float *table);
+void model_rope_table(const model_config *c, int64_t first, int64_t n, float *table);
+/* So many positions are made at a time on their way to a device. */
+static inline int64_t rope_table_part(const model_config *c) { return (1 << 18) / c->head_dim + 1; }
 
 /* FLOPs of one training token (forward and backward, causal attention over sequences of T), as
  * everyone counts them: 6 x matmul parameters + attention. */

@@ -169,15 +169,15 @@ static double frequency(const model_config *c, int64_t i)
     return (1 - smooth) * f / c->rope_factor + smooth * f;
 }
 
-void model_rope_table(const model_config *c, int64_t n, float *table)
+void model_rope_table(const model_config *c, int64_t first, int64_t n, float *table)
 {
     int64_t pairs = c->head_dim / 2;
     for (int64_t i = 0; i < pairs; i++) {
         double f = frequency(c, i);
         for (int64_t p = 0; p < n; p++) {
             float *at = table + (p * pairs + i) * 2;
-            at[0] = (float)cos((double)p * f);
-            at[1] = (float)sin((double)p * f);
+            at[0] = (float)cos((double)(first + p) * f);
+            at[1] = (float)sin((double)(first + p) * f);
         }
     }
 }

@@ -152,16 +152,21 @@ static void fill_positions(executor *x)
 
 static int fill_rope(executor *x, pt_error *e)
 {
-    const model *m = x->o.input.model;
-    if (m->config.position != POSITION_ROTARY)
+    const model_config *c = &x->o.input.model->config;
+    const int64_t positions = x->o.input.shape->seq_len, part = rope_table_part(c);
+    const size_t row = (size_t)c->head_dim * sizeof(float);
+    if (c->position != POSITION_ROTARY)
         return 0;
-    uint64_t bytes = (uint64_t)(x->o.input.shape->seq_len * m->config.head_dim) * sizeof(float), at = 0;
-    float *table = malloc(bytes);
-    if (!table)
-        return pt_fail(e, PT_FAILED, "out of memory: %llu bytes for the rotary table", (unsigned long long)bytes);
-    model_rope_table(&m->config, x->o.input.shape->seq_len, table);
-    int failed = executor_move(x, executor_home(x, OBJECT_ROPE, -1, &at), table, bytes, e);
-    raise_peak(x, TIER_DEVICE, at + bytes);
+    uint64_t at = 0;
+    char *home = executor_home(x, OBJECT_ROPE, -1, &at);
+    float *table = malloc((size_t)part * row);
+    int failed = table ? 0 : pt_fail(e, PT_FAILED, "out of memory: %zu bytes for the rotary table", (size_t)part * row);
+    for (int64_t first = 0; first < positions && !failed; first += part) {
+        const int64_t n = positions - first < part ? positions - first : part;
+        model_rope_table(c, first, n, table);
+        failed = executor_move(x, home + (size_t)first * row, table, (size_t)n * row, e);
+    }
+    raise_peak(x, TIER_DEVICE, at + (uint64_t)positions * row);
     free(table);
     return failed;
 }

@@ -33,7 +33,7 @@ static void angles_are_those_of_transformers(void **state)
     assert_non_null(table);
     for (int k = 0; k < KNOWN; k++) {
         model *m = rope_model(known[k].rope);
-        model_rope_table(&m->config, POSITIONS, table);
+        model_rope_table(&m->config, 0, POSITIONS, table);
         for (int p = 0; p < POSITIONS; p++)
             for (int i = 0; i < PAIRS; i++) {
                 double angle = p * known[k].frequency[i], bound = 5e-7 * angle + 7e-8; /* their float32, our rounding */
@@ -55,12 +55,15 @@ static void far_positions_keep_their_precision(void **state)
     enum { FAR = 131072 };
     float *table = malloc(sizeof *table * FAR * PAIRS * 2);
     assert_non_null(table);
-    model_rope_table(&m->config, FAR, table);
+    model_rope_table(&m->config, 0, FAR, table);
     for (int i = 0; i < PAIRS; i++) {
         long double angle = (long double)(FAR - 1) * powl(500000.0L, -(long double)i / PAIRS);
         const float *at = table + ((int64_t)(FAR - 1) * PAIRS + i) * 2;
         assert_true(fabsl(at[0] - cosl(angle)) < 6.5e-8L && fabsl(at[1] - sinl(angle)) < 6.5e-8L);
     }
+    float part[5 * PAIRS * 2]; /* in parts it is the same */
+    model_rope_table(&m->config, FAR - 7, 5, part);
+    assert_memory_equal(part, table + (FAR - 7) * PAIRS * 2, sizeof part);
     free(table);
     model_close(m);
 }
