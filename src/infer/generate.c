@@ -117,7 +117,11 @@ static int find_stops(pt_generator *g, pt_error *e)
 {
     add_stop(g, tokenizer_eos(g->tokenizer));
     int failed = read_stops(g, "generation_config.json", e);
-    return failed ? failed : read_stops(g, "config.json", e);
+    if (!failed)
+        failed = read_stops(g, "config.json", e);
+    if (!failed && !g->stops_n)
+        add_stop(g, g->model->config.eos); /* the architecture's own */
+    return failed;
 }
 
 static int open_rest(pt_generator *g, pt_error *e)
@@ -188,6 +192,7 @@ static int encode_prompt(pt_generator *g, const char *text, size_t bytes, pt_err
     int failed = encoder_run(g->encoder, text, bytes, ENCODE_TEMPLATE, &g->prompt, e);
     if (failed)
         return pt_error_prefix(e, "the prompt");
+    g->prompt.n -= tokenizer_template_after(g->tokenizer); /* it is to be gone on with */
     int64_t start = m->bos >= 0 ? m->bos : tokenizer_eos(g->tokenizer);
     if (!g->prompt.n && start >= 0 && (failed = id_list_push(&g->prompt, (uint32_t)start, e)))
         return failed;
@@ -209,11 +214,13 @@ static int check_memory(const pt_generator *g, int64_t context, pt_error *e)
     uint64_t bytes = inference_bytes(g->model, g->type, g->device, context);
     if (bytes <= g->budget)
         return 0;
+    const bool shorter = inference_bytes(g->model, g->type, g->device, (int64_t)g->prompt.n + 1) <= g->budget;
     return pt_fail(e, PT_DOES_NOT_FIT,
-                   "it does not fit: %s of weights and the rest for a context of %lld tokens need %s, and the budget is %s; %slower "
-                   "--max-new-tokens, or give --device-memory %llu",
+                   "it does not fit: %s of weights and the rest for a context of %lld tokens need %s, and the budget is %s; %s%s"
+                   "give --device-memory %llu",
                    size_format(weights, (uint64_t)g->model->parameters * dtype_bytes(g->type)), (long long)context,
-                   size_format(need, bytes), size_format(have, g->budget), g->type == PT_F32 ? "use --dtype bf16, " : "",
+                   size_format(need, bytes), size_format(have, g->budget), g->type == PT_F32 ? "use --dtype bf16, or " : "",
+                   shorter ? "lower --max-new-tokens, or " : "",
                    (unsigned long long)(bytes + g->device->info.threads_bytes));
 }
 
@@ -292,7 +299,8 @@ static int speak(pt_generator *g, int32_t id, bool last, pt_error *e)
 {
     const char *bytes = "";
     size_t n = 0;
-    int failed = id < 0 ? 0 : tokenizer_id_bytes(g->tokenizer, (uint32_t)id, !g->spoken, true, &bytes, &n, e);
+    const bool has_text = id >= 0 && tokenizer_has_id(g->tokenizer, (uint32_t)id); /* a vocabulary may have gaps */
+    int failed = has_text ? tokenizer_id_bytes(g->tokenizer, (uint32_t)id, !g->spoken, true, &bytes, &n, e) : 0;
     g->spoken |= n > 0;
     return failed ? failed : utf8_stream_feed(&g->stream, bytes, n, last, e);
 }
@@ -318,8 +326,8 @@ int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_erro
     failed = speak(g, stop ? -1 : id, g->ended, e);
     if (failed)
         return failed;
-    *text = g->stream.text.bytes;
     *bytes = g->stream.out;
+    *text = *bytes ? g->stream.text.bytes : "";
     return !stop || *bytes > 0;
 }
 

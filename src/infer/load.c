@@ -1,7 +1,7 @@
 /* load.c - the parameters are cut into items, rows of some MiB, or the whole of a matrix that is stored transposed.
  * Each thread takes the next item, reads and converts it in memory of its own, and copies it to the device by a
  * queue of its own. bf16 rounds as the master weights do (base/dtype.h), so that a trained model and the same model
- * read from its files compute with the same bits. The caller is one of the threads. */
+ * read from files in fp32 compute with the same bits. The caller is one of the threads. */
 #include "infer/load.h"
 
 #include "io/safetensors.h"

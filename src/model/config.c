@@ -201,12 +201,20 @@ static int read_bias(reader *r, bias_rule rule, const char *key, bool *out)
     return rule == BIAS_BY_KEY ? json_get_bool(&r->source, key, JSON_OPTIONAL, out, r->e) : 0;
 }
 
+/* Of a key whose default is true: null is false, as it is to Transformers. */
+static int read_truth(reader *r, const char *key, bool *out)
+{
+    if (json_is_null(json_object_get(r->source.object, key)))
+        *out = false;
+    return json_get_bool(&r->source, key, JSON_OPTIONAL, out, r->e);
+}
+
 static int read_attention_scale(reader *r)
 {
     bool scaled = true, by_layer = false;
     int status = 0;
     if (r->a->scale_keys)
-        status = json_get_bool(&r->source, "scale_attn_weights", JSON_OPTIONAL, &scaled, r->e);
+        status = read_truth(r, "scale_attn_weights", &scaled);
     if (!status && r->a->scale_keys)
         status = json_get_bool(&r->source, "scale_attn_by_inverse_layer_idx", JSON_OPTIONAL, &by_layer, r->e);
     r->c->attention_scale = scaled ? (float)(1 / sqrt((double)r->c->head_dim)) : 1;
@@ -235,7 +243,7 @@ static int read_flags(reader *r)
     if (!status)
         status = read_bias(r, a->mlp_bias, "mlp_bias", &c->mlp_bias);
     if (!status)
-        status = json_get_bool(&r->source, "tie_word_embeddings", JSON_OPTIONAL, &c->tied, r->e);
+        status = read_truth(r, "tie_word_embeddings", &c->tied);
     if (!status)
         status = json_get_double(&r->source, "initializer_range", JSON_OPTIONAL, 0, 1, &c->initializer_range,
                                  r->e);
@@ -361,7 +369,8 @@ static int read_stored_type(reader *r)
         const char *name;
         pt_dtype type;
     } known[] = {{"float32", PT_F32}, {"bfloat16", PT_BF16}, {"float16", PT_F16},
-                 {"float", PT_F32},   {"half", PT_F16},      {"auto", PT_F32}};
+                 {"float", PT_F32},   {"half", PT_F16},      {"auto", PT_F32},
+                 {"float64", PT_F32}, {"double", PT_F32}}; /* read, and computed with in less */
     const char *key = key_present(&r->source, "dtype") ? "dtype" : "torch_dtype", *name = "float32";
     int status = json_get_string(&r->source, key, JSON_OPTIONAL, &name, r->e);
     if (status)

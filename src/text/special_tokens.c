@@ -11,17 +11,18 @@ static int64_t find_named(const tokenizer *t, const json_t *value)
     return json_is_string(name) ? tokenizer_find(t, json_string_value(name)) : -1;
 }
 
-/* An id, or a list of which the first counts. */
+/* An id, or a list of which the first counts. One that no token has, such as a default of the architecture beside a smaller vocabulary,
+ * ends no text. */
 static int find_numbered(const tokenizer *t, const json_source *file, int64_t *id, pt_error *e)
 {
-    int64_t highest = (int64_t)tokenizer_vocab_size(t) - 1;
-    const json_t *value = json_object_get(file->object, "eos_token_id");
+    json_t *value = json_object_get(file->object, "eos_token_id"), *first = json_is_array(value) ? json_array_get(value, 0) : value;
     json_source holder = *file;
-    if (!json_is_array(value))
-        return json_get_int(file, "eos_token_id", JSON_OPTIONAL, 0, highest, id, e);
-    holder.object = json_pack("{s:O?}", "eos_token_id", json_array_get(value, 0));
-    int status = json_get_int(&holder, "eos_token_id", JSON_OPTIONAL, 0, highest, id, e);
+    int64_t said = -1;
+    holder.object = json_pack("{s:O?}", "eos_token_id", first);
+    int status = json_get_int(&holder, "eos_token_id", JSON_OPTIONAL, INT64_MIN, INT64_MAX, &said, e);
     json_decref(holder.object);
+    if (!status && said >= 0 && said < (int64_t)tokenizer_vocab_size(t))
+        *id = said;
     return status;
 }
 

@@ -128,6 +128,8 @@ int64_t tokenizer_bos(const tokenizer *t) { return t->post.before.n ? (int64_t)t
 
 int64_t tokenizer_eos(const tokenizer *t) { return t->eos; }
 
+size_t tokenizer_template_after(const tokenizer *t) { return t->post.after.n; }
+
 bool tokenizer_template_adds_bos(const tokenizer *t) { return t->post.before.n > 0; }
 
 int64_t tokenizer_find(const tokenizer *t, const char *token)
@@ -138,13 +140,15 @@ int64_t tokenizer_find(const tokenizer *t, const char *token)
     return id == NO_ID ? -1 : (int64_t)id;
 }
 
+bool tokenizer_has_id(const tokenizer *t, uint32_t id) { return id < t->decoder.n_ids && t->decoder.tokens[id].n != NO_ID; }
+
 int tokenizer_id_bytes(const tokenizer *t, uint32_t id, bool first, bool skip_special, const char **bytes,
                        size_t *n_bytes, pt_error *e)
 {
-    const decoded_token *token = id < t->decoder.n_ids ? &t->decoder.tokens[id] : NULL;
-    if (!token || token->n == NO_ID)
+    if (!tokenizer_has_id(t, id))
         return pt_fail(e, PT_FAILED, "token id %u is not in the vocabulary of %u ids; was it made by another tokenizer?",
                        id, t->decoder.n_ids);
+    const decoded_token *token = &t->decoder.tokens[id];
     *bytes = token->n ? t->decoder.bytes.bytes + token->at : "";
     *n_bytes = skip_special && token->special ? 0 : token->n;
     if (first && token->drops_space && *n_bytes > 0 && **bytes == ' ') {

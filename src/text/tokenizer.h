@@ -36,6 +36,8 @@ int64_t tokenizer_bos(const tokenizer *t);          /* id that the template puts
 int64_t tokenizer_eos(const tokenizer *t);          /* from tokenizer_config.json / special_tokens_map.json /
                                                        generation_config.json / config.json; -1: none known */
 bool tokenizer_template_adds_bos(const tokenizer *t);
+size_t tokenizer_template_after(const tokenizer *t); /* how many ids it puts behind a text */
+bool tokenizer_has_id(const tokenizer *t, uint32_t id); /* false of a gap in the vocabulary, and beyond its end */
 int64_t tokenizer_find(const tokenizer *t, const char *token); /* id of a token as spelt in the file, or -1 */
 
 int encoder_open(const tokenizer *t, encoder **out, pt_error *e);

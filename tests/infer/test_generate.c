@@ -177,6 +177,73 @@ static void a_text_ends_before_any_of_the_tokens_that_end_it(void **state)
     assert_int_equal(more, N);
 }
 
+/* A vocabulary may name ids that no token has: they are drawn like others, and say nothing. A template's end is not put behind a prompt. */
+static void gaps_say_nothing_and_a_prompt_is_not_ended(void **state)
+{
+    char text[4096];
+    int64_t prompt, closed;
+    pt_error e = {0};
+    json_t *whole;
+    pt_generate_options o = greedy();
+    o.temperature = 5;
+    pt_generator *g = open_generator(&o);
+    continue_text(g, "Some words", 1, text, sizeof text);
+    pt_generator_tokens(g, &prompt);
+    pt_generator_close(g);
+
+    const char *path = strdup(scratch_path("model/tokenizer.json"));
+    assert_int_equal(json_file_load(path, 0, &whole, &e), 0);
+    char *before = json_dumps(whole, 0);
+    json_array_append_new(json_object_get(whole, "added_tokens"), json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", 423, "content", "<last>",
+        "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1)); /* none has 421 or 422 */
+    json_object_set_new(whole, "post_processor", json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[], s:{s:{s:s, s:[i], s:[s]}}}",
+        "type", "TemplateProcessing", "single", "Sequence", "id", "A", "type_id", 0, "SpecialToken", "id", "<|endoftext|>", "type_id", 0,
+        "pair", "special_tokens", "<|endoftext|>", "id", "<|endoftext|>", "ids", 420, "tokens", "<|endoftext|>"));
+    char *after = json_dumps(whole, 0);
+    json_decref(whole);
+    scratch_put("model/tokenizer.json", after, strlen(after));
+    g = open_generator(&o);
+    for (int i = 0; i < 40; i++) {
+        char start[16];
+        snprintf(start, sizeof start, "%d", i);
+        assert_int_equal(continue_text(g, start, 40, text, sizeof text), 40);
+    }
+    continue_text(g, "Some words", 1, text, sizeof text);
+    pt_generator_tokens(g, &closed);
+    assert_int_equal(closed, prompt);
+    pt_generator_close(g);
+    scratch_put("model/tokenizer.json", before, strlen(before));
+    free(before), free(after), free((char *)path);
+}
+
+/* No file names a token that ends a text: the architecture's does, 2 of Llama's. */
+static void the_architecture_has_an_end_of_its_own(void **state)
+{
+    static const char config[] = "{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": 32, \"intermediate_size\": 48, "
+                                 "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"max_position_embeddings\": 64%s}";
+    char text[4096], whole[400];
+    const char *before = folder;
+    int64_t made[2] = {0};
+    for (int named = 0; named < 2; named++) {
+        folder = strdup(make_model_folder("llama", 32, 1, 48, seed));
+        snprintf(whole, sizeof whole, config, named ? ", \"eos_token_id\": 9" : "");
+        scratch_put("llama/config.json", whole, strlen(whole));
+        write_weights(folder, seed);
+        pt_generate_options o = greedy();
+        o.temperature = 3;
+        o.ignore_eos = false;
+        for (o.seed = 0; o.seed < 8; o.seed++) {
+            pt_generator *g = open_generator(&o);
+            made[named] += continue_text(g, "!", 50, text, sizeof text);
+            pt_generator_close(g);
+        }
+        free((char *)folder);
+    }
+    folder = before;
+    assert_true(made[0] < 8 * 50);
+    assert_int_equal(made[1], 8 * 50); /* named, and beyond the vocabulary: none */
+}
+
 static void count_notice(void *arg, const char *sentence) { ++*(int *)arg; }
 
 static void the_context_of_the_model_is_the_end_and_is_announced(void **state)
@@ -231,6 +298,8 @@ int main(void)
         cmocka_unit_test(greedy_text_is_that_of_the_whole_sequence_computed_anew),
         cmocka_unit_test(the_same_seed_draws_the_same_text_again),
         cmocka_unit_test(a_text_ends_before_any_of_the_tokens_that_end_it),
+        cmocka_unit_test(gaps_say_nothing_and_a_prompt_is_not_ended),
+        cmocka_unit_test(the_architecture_has_an_end_of_its_own),
         cmocka_unit_test(the_context_of_the_model_is_the_end_and_is_announced),
         cmocka_unit_test(refusals_name_the_mend),
     };

@@ -87,6 +87,9 @@ static void attention_scale_follows_the_keys_of_gpt2(void **state)
     m = config_open("{'model_type': 'gpt2', 'scale_attn_weights': false}");
     assert_true(m->config.attention_scale == 1 && m->config.layer_scale[3] == 1);
     model_close(m);
+    m = config_open("{'model_type': 'gpt2', 'scale_attn_weights': null, 'tie_word_embeddings': null, 'torch_dtype': 'float64'}");
+    assert_true(m->config.attention_scale == 1 && !m->config.tied && m->config.stored_type == PT_F32);
+    model_close(m);
 }
 
 static void both_generations_of_config_mean_the_same(void **state)

@@ -185,6 +185,10 @@ static void eos_comes_from_the_first_file_that_knows_it(void **state)
     assert_int_equal(eos_of_folder(), 0);
     put("special_tokens_map.json", NULL);
     put("generation_config.json", "{\"eos_token_id\": 77}");
+    assert_int_equal(eos_of_folder(), 1); /* no token has 77; config.json's */
+    put("config.json", "{\"eos_token_id\": -1}");
+    assert_int_equal(eos_of_folder(), -1);
+    put("generation_config.json", "{\"eos_token_id\": \"b\"}");
     assert_int_equal(tokenizer_open(folder, &t, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "generation_config.json"));
     for (int i = 0; i < 5; i++)
