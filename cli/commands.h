@@ -13,7 +13,7 @@ int command_generate(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_report(int argc, char **argv);
 
-/* SIGINT and SIGTERM. Until a command takes them, they end it at once, with a word and 128 + signal: there is nothing to keep. */
+/* SIGINT, SIGTERM and SIGHUP. Until a command takes them, they end it at once, with a word and 128 + signal: there is nothing to keep. */
 void signals_go_to(void (*handler)(int));
 
 /* Prints "protrain: TEXT" on stderr and gives the exit status of the error. */

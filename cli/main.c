@@ -40,12 +40,15 @@ static void hold_standard_streams(void)
             (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
 }
 
+/* What is ignored stays so: a shell has its background commands ignore SIGINT, and nohup SIGHUP. */
 void signals_go_to(void (*handler)(int))
 {
-    struct sigaction a = {.sa_handler = handler};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction a = {.sa_handler = handler}, before;
     sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!sigaction(numbers[i], NULL, &before) && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &a, NULL);
 }
 
 static void leave(int number)
@@ -53,16 +56,6 @@ static void leave(int number)
     static const char word[] = "\nprotrain: interrupted; the same command starts again\n";
     (void)!write(STDERR_FILENO, word, sizeof word - 1);
     _exit(128 + number);
-}
-
-/* A shell has its background commands ignore SIGINT. */
-static void leave_when_told(void)
-{
-    struct sigaction before;
-    bool ignored = !sigaction(SIGINT, NULL, &before) && before.sa_handler == SIG_IGN;
-    signals_go_to(leave);
-    if (ignored)
-        signal(SIGINT, SIG_IGN);
 }
 
 static int run_command(int argc, char **argv)
@@ -92,7 +85,7 @@ static int run_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
     pt_error e = {0};
-    leave_when_told();
+    signals_go_to(leave);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     hold_standard_streams();

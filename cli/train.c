@@ -235,7 +235,7 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
     if (s->json)
         print_step_json(p, &m);
     snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  %.0f tok/s", (long long)p->step, (long long)m.steps, p->loss, p->tokens_per_s);
-    if (p->evaluated && !s->quiet) {
+    if (p->evaluated) {
         progress_clear(&s->bar);
         fprintf(stderr, "step %lld: evaluation loss %.4f\n", (long long)p->step, p->eval_loss);
     }
@@ -302,7 +302,7 @@ static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error 
         return exit_with(e);
     progress_clear(&s->bar);
     print_report(t, last);
-    fprintf(stderr, "interrupted: a checkpoint is written; the same command with --out %s --resume goes on\n", s->o.out);
+    fprintf(stderr, "interrupted: a checkpoint is written; the same command with --out '%s' --resume goes on\n", s->o.out);
     return 128 + caught;
 }
 

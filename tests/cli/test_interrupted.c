@@ -46,13 +46,13 @@ static void fill(int fd)
 static void a_command_that_waits_for_its_input_leaves_with_a_word(void **state)
 {
     (void)state;
-    static const int numbers[] = {SIGINT, SIGTERM};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     const words commands[] = {WORDS("tokenize", "--model", model_path), WORDS("tokenize", "--model", model_path, "--decode"),
                                      WORDS("generate", "--model", model_path, "--prompt-file", "-")};
-    for (size_t i = 0; i < 2 * sizeof commands / sizeof *commands; i++) {
+    for (size_t i = 0; i < 3 * sizeof commands / sizeof *commands; i++) {
         arguments a = {0};
         int ends[2], kept = dup(0);
-        add_arguments(&a, commands[i / 2]);
+        add_arguments(&a, commands[i / 3]);
         assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
         assert_int_equal(dup2(ends[0], 0), 0);
         pid_t child = program_start(&a, scratch_path("out"), scratch_path("err"));
@@ -60,8 +60,8 @@ static void a_command_that_waits_for_its_input_leaves_with_a_word(void **state)
         close(kept);
         close(ends[0]);
         fill(ends[1]);
-        assert_int_equal(kill(child, numbers[i % 2]), 0);
-        check_interrupted(program_kill_after(child, 60), numbers[i % 2]);
+        assert_int_equal(kill(child, numbers[i % 3]), 0);
+        check_interrupted(program_kill_after(child, 60), numbers[i % 3]);
         assert_string_equal(text_of(scratch_path("out")), "");
         close(ends[1]);
     }

@@ -1,5 +1,5 @@
 /* A run that is killed at any moment, saving included, and resumed until it ends, ends in the same bits as one that was left
- * alone; SIGINT and SIGTERM save and leave.
+ * alone; SIGINT, SIGTERM and SIGHUP save and leave.
  *
  * PT_KILLS=n kills n times instead of the default. */
 #include "protrain.h"
@@ -229,10 +229,17 @@ static void sigterm_saves_and_leaves_with_143(void **state)
     interrupt(SIGTERM, 143, "term");
 }
 
+static void a_closed_terminal_saves_and_leaves_with_129(void **state)
+{
+    (void)state;
+    interrupt(SIGHUP, 129, "hup");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_run_resumes_to_the_same_bits),
                                        cmocka_unit_test(sigint_saves_and_leaves_with_130),
-                                       cmocka_unit_test(sigterm_saves_and_leaves_with_143)};
+                                       cmocka_unit_test(sigterm_saves_and_leaves_with_143),
+        cmocka_unit_test(a_closed_terminal_saves_and_leaves_with_129)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
