@@ -113,6 +113,9 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
     *out = NULL;
     if (o->threads < 0)
         return pt_fail(e, PT_USAGE, "%d threads were asked for; use 0 (all cores) or more", o->threads);
+    int failed = cpu_isa_check(e);
+    if (failed)
+        return failed;
     device *d = calloc(1, sizeof *d);
     if (!d)
         return pt_fail(e, PT_FAILED, "no memory for the description of the CPU");

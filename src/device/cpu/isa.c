@@ -19,14 +19,30 @@ static int isa_supported(void)
     return v4 ? 4 : v3 ? 3 : 2;
 }
 
+/* 2, 3 or 4; 0: none of them. */
+static int level_of(const char *name)
+{
+    return name[0] == 'v' && name[1] >= '2' && name[1] <= '4' && !name[2] ? name[1] - '0' : 0;
+}
+
 static int isa_choose(void)
 {
     int best = isa_supported();
     const char *wanted = getenv("PROTRAIN_ISA");
-    if (wanted && wanted[0] == 'v' && wanted[1] >= '2' && wanted[1] <= '4' && !wanted[2] &&
-        wanted[1] - '0' < best)
-        best = wanted[1] - '0';
-    return best;
+    int level = wanted ? level_of(wanted) : 0;
+    return level && level < best ? level : best;
+}
+
+int cpu_isa_check(pt_error *e)
+{
+    const char *wanted = getenv("PROTRAIN_ISA");
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("popcnt"))
+        return pt_fail(e, PT_FAILED, "this processor lacks SSE4.2 or POPCNT (x86-64-v2), which everything here needs; of a virtual machine, "
+                       "set the CPU model to that of its host");
+    if (wanted && *wanted && !level_of(wanted))
+        return pt_fail(e, PT_FAILED, "PROTRAIN_ISA is \"%.40s\", but it has to be v2, v3 or v4", wanted);
+    return 0;
 }
 
 int cpu_isa(void)

@@ -14,11 +14,16 @@
 #ifndef PT_CPU_ISA_H
 #define PT_CPU_ISA_H
 
+#include "base/error.h"
+
 #include <stdbool.h>
 
 /* 2, 3 or 4: the best x86-64 level that the processor and the system support. The environment
  * variable PROTRAIN_ISA (v2, v3 or v4) lowers it, never raises it; it is read once. */
 int cpu_isa(void);
+
+/* PT_FAILED of a processor below x86-64-v2, and of a PROTRAIN_ISA that is none of these: who sets it wants certain bits. */
+int cpu_isa_check(pt_error *e);
 
 /* Multiplies bf16 pairs in hardware (AVX512-BF16). False below v4. */
 bool cpu_has_bf16(void);
