@@ -32,6 +32,19 @@ if(version MATCHES "release ([0-9]+)" AND CMAKE_MATCH_1 LESS 12)
   pt_no_cuda("${PT_NVCC} is of CUDA ${CMAKE_MATCH_1}: install the CUDA toolkit, 12 or later")
 endif()
 
+# A toolkit refuses compilers that are newer than it, and its headers may not go with a newer C library.
+if(PT_CUDA STREQUAL "AUTO")
+  set(host)
+  if(DEFINED ENV{CUDAHOSTCXX})
+    set(host -ccbin $ENV{CUDAHOSTCXX})
+  endif()
+  execute_process(COMMAND ${PT_NVCC} ${host} -x cu -c -o ${CMAKE_CURRENT_BINARY_DIR}/nvcc-works.o /dev/null RESULT_VARIABLE bad
+                  OUTPUT_QUIET ERROR_QUIET)
+  if(bad)
+    pt_no_cuda("${PT_NVCC} does not work with this machine's C++ compiler: install a newer CUDA toolkit, or name an older g++ by CUDAHOSTCXX")
+  endif()
+endif()
+
 # The kernels are written for 8.0 and newer; where the driver does not say what there is, code for all is built.
 set(wanted ${PT_CUDA_ARCHITECTURES})
 if(wanted STREQUAL "native" OR (NOT wanted AND PT_CUDA STREQUAL "AUTO"))

@@ -27,7 +27,7 @@ static void read_back(const char *name, char *text, size_t room)
 static int run_redirected(const char *arguments, const char *redirections)
 {
     char command[2048];
-    snprintf(command, sizeof command, "cd %s && %s %s < in 2> err %s", scratch, PT_PROGRAM, arguments, redirections);
+    snprintf(command, sizeof command, "cd %s && '%s' %s < in 2> err %s", scratch, PT_PROGRAM, arguments, redirections);
     int status = system(command);
     read_back("err", err, sizeof err);
     assert_true(WIFEXITED(status));

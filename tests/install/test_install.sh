@@ -14,7 +14,7 @@ fail() {
     exit 1
 }
 
-cmake --install "$build" --prefix "$root/usr" >"$root/log" || { cat "$root/log"; fail "cmake --install"; }
+cmake --install "$build" --component Unspecified --prefix "$root/usr" >"$root/log" || { cat "$root/log"; fail "cmake --install"; }
 library=$(find "$root/usr" -name libprotrain.so)
 pc=$(find "$root/usr" -name protrain.pc)
 [ -x "$root/usr/bin/protrain" ] || fail "no bin/protrain"

@@ -78,7 +78,8 @@ static int train(const char *out, const char *fault)
     if (fault) {
         setenv("PT_FAULT", fault, 1);
         setenv("PT_FAULT_COUNT", scratch_path("count"), 1);
-        setenv("LD_PRELOAD", PT_FAULT_SHIM, 1);
+        (void)!symlink(PT_FAULT_SHIM, scratch_path("shim.so")); /* the loader cuts its list at spaces */
+        setenv("LD_PRELOAD", scratch_path("shim.so"), 1);
     }
     pid_t child = program_start(&a, "/dev/null", scratch_path("err"));
     unsetenv("LD_PRELOAD");
