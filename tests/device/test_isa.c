@@ -1,5 +1,6 @@
 /* Every instruction set gives the same bits: a process for each runs the same ops. (What it lowers
  * to is chosen once, so this program must not run an op before it forks.) */
+#include "device/cpu/isa.h"
 #include "device/cpu/ops.h"
 #include "device/reference.h"
 
@@ -32,6 +33,25 @@ static uint64_t hash_norm(pt_dtype type, uint64_t hash)
         hash = hash_bytes(hash_bytes(hash, dweight, sizeof dweight), dbias, sizeof dbias);
     }
     return hash;
+}
+
+/* Who sets it wants the bits of one level: what is misspelt is no wish for the best. */
+static void a_level_that_is_none_is_refused(void **state)
+{
+    static const struct { const char *level; int failed; } cases[] = {{"v2", 0}, {"v4", 0}, {"", 0}, {"avx2", PT_FAILED}, {"V3", PT_FAILED},
+                                                                      {"v5", PT_FAILED}, {"v33", PT_FAILED}};
+    const char *before = getenv("PROTRAIN_ISA");
+    char kept[16];
+    snprintf(kept, sizeof kept, "%s", before ? before : "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pt_error e = {0};
+        setenv("PROTRAIN_ISA", cases[i].level, 1);
+        assert_int_equal(cpu_isa_check(&e), cases[i].failed);
+        assert_true(!cases[i].failed || strstr(e.text, cases[i].level));
+    }
+    setenv("PROTRAIN_ISA", kept, 1);
+    if (!before)
+        unsetenv("PROTRAIN_ISA");
 }
 
 /* One block of rows: added one after the other, each sum rounded. */
@@ -172,7 +192,8 @@ static void every_instruction_set_gives_the_same_bits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {OP_TEST(every_instruction_set_gives_the_same_bits), OP_TEST(rows_are_added_one_by_one)};
+    const struct CMUnitTest tests[] = {OP_TEST(every_instruction_set_gives_the_same_bits), OP_TEST(rows_are_added_one_by_one),
+                                       cmocka_unit_test(a_level_that_is_none_is_refused)};
     the_test.seed = (uint64_t)time(NULL);
     printf("seed %llu\n", (unsigned long long)the_test.seed);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -238,7 +238,7 @@ static json_t *exported_config(const run *r)
     char path[300];
     json_t *config;
     pt_error e = {0};
-    snprintf(path, sizeof path, "%s/config.json", r->out);
+    snprintf(path, sizeof path, "%s/checkpoint-1/config.json", r->out);
     must(json_file_load(path, 0, &config, &e), &e);
     return config;
 }
