@@ -40,7 +40,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
-        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "where the disk tier would be; default the current folder", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "where the disk tier would be; default here, or a folder for temporary files", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
         {"--json", ARG_FLAG, &s->json, NULL, "one JSON object on stdout, which train --plan takes", false},

@@ -33,7 +33,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "measuring takes no more; on a CPU this is RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "the same; on a CPU, splits RAM into a device and a host", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "the same; 0: leave the disk alone", false},
-        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "where the disk tier would be; default the current folder", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "where the disk tier would be; default here, or a folder for temporary files", false},
         {"--fresh", ARG_FLAG, &s->fresh, NULL, "measure, whatever was kept from before", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--out", ARG_STRING, &s->out, "PATH", "write the profile there; train and plan take it by --profile; into a\n"

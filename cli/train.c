@@ -20,9 +20,9 @@ static volatile sig_atomic_t caught;
 
 static void on_signal(int number)
 {
-    if (caught)
-        _exit(128 + number); /* a second one leaves at once */
-    caught = number;
+    if (caught && number != SIGHUP)
+        _exit(128 + number); /* a second one leaves at once; of a closed terminal the shell and the system tell, each */
+    caught = caught ? caught : number;
 }
 
 static bool is_caught(void *arg)

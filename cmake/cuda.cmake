@@ -34,12 +34,16 @@ endif()
 
 # A toolkit refuses compilers that are newer than it, and its headers may not go with a newer C library.
 if(PT_CUDA STREQUAL "AUTO")
-  set(host)
-  if(DEFINED ENV{CUDAHOSTCXX})
-    set(host -ccbin $ENV{CUDAHOSTCXX})
+  if(DEFINED ENV{CUDAHOSTCXX} AND NOT CMAKE_CUDA_HOST_COMPILER)
+    set(CMAKE_CUDA_HOST_COMPILER "$ENV{CUDAHOSTCXX}" CACHE FILEPATH "the C++ compiler that nvcc uses")
   endif()
-  execute_process(COMMAND ${PT_NVCC} ${host} -x cu -c -o ${CMAKE_CURRENT_BINARY_DIR}/nvcc-works.o /dev/null RESULT_VARIABLE bad
-                  OUTPUT_QUIET ERROR_QUIET)
+  set(host)
+  if(CMAKE_CUDA_HOST_COMPILER)
+    set(host -ccbin ${CMAKE_CUDA_HOST_COMPILER})
+  endif()
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/nvcc-works.cu "")
+  execute_process(COMMAND ${PT_NVCC} ${host} -c -o ${CMAKE_CURRENT_BINARY_DIR}/nvcc-works.o ${CMAKE_CURRENT_BINARY_DIR}/nvcc-works.cu
+                  RESULT_VARIABLE bad OUTPUT_QUIET ERROR_QUIET)
   if(bad)
     pt_no_cuda("${PT_NVCC} does not work with this machine's C++ compiler: install a newer CUDA toolkit, or name an older g++ by CUDAHOSTCXX")
   endif()

@@ -58,6 +58,7 @@ static inline pid_t program_start(const arguments *a, const char *out_path, cons
     redirect(2, err_path);
     signal(SIGINT, SIG_DFL); /* the tests may run in the background of a script, or under nohup */
     signal(SIGHUP, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     execv(a->v[0], (char *const *)a->v);
     _exit(99);
 }

@@ -297,7 +297,7 @@ static void fill_cache(queue *q, void *arg, int rows, int turn)
 {
     embed_finish *y = arg;
     const uint64_t some = 32 << 20, bytes = (uint64_t)(y->rows * y->model->config.hidden) * dtype_bytes(y->shape->type);
-    queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->gradient[(turn + 1) % y->sets], .bytes = bytes < some ? bytes : some}});
+    queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->gradient[(turn + y->sets - 1) % y->sets], .bytes = bytes < some ? bytes : some}});
 }
 
 static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve *out, pt_error *e)

@@ -21,6 +21,7 @@ typedef struct layer_bench {
     step_shape shape;
     int block, sets_n;
     bool backwards; /* else there is no memory for it */
+    bool rounding;  /* of gradients between them; where memory is short it is left out */
     layer_layout layouts[SAVE_LEVELS];
     block_weights w[SETS];
     char *saved[SETS];
@@ -66,6 +67,8 @@ static void layout(area *a, void *arg)
     y->gradient = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
     const uint64_t n = (uint64_t)accumulator_elements(y->model, y->block);
     y->accumulators = area_take(a, n * sizeof(float), PATTERN_SMALL);
+    if (!y->rounding)
+        return;
     y->rounded = area_take(a, n * dtype_bytes(y->shape.type), PATTERN_NONE);
     y->sumsq = area_take(a, (n / (uint64_t)y->model->config.hidden / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
 }
@@ -98,12 +101,19 @@ enum { STAGE_FORWARD, STAGE_BACKWARD, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE 
 /* What one stage has read is not what the next one reads. */
 static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((int64_t)turn * STAGES + stage) % y->sets_n); }
 
-static void forward(queue *q, void *arg, int level, int turn)
+static void forward_of(queue *q, layer_bench *y, int level, int set)
+{
+    block_context c = context_of(y, q);
+    layer_forward(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace, y->out);
+}
+
+static void forward(queue *q, void *arg, int level, int turn) { forward_of(q, arg, level, set_of(arg, STAGE_FORWARD, turn)); }
+
+/* Nothing else runs between two of these. */
+static void forward_alone(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
-    block_context c = context_of(y, q);
-    int set = set_of(y, STAGE_FORWARD, turn);
-    layer_forward(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace, y->out);
+    forward_of(q, y, level, turn % y->sets_n);
 }
 
 static void recompute(queue *q, void *arg, int level, int turn)
@@ -137,9 +147,10 @@ static void round_gradients(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     const int64_t cols = y->model->config.hidden;
-    queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
-        .type = y->shape.type, .rows = accumulator_elements(y->model, y->block) / cols, .cols = cols, .acc = y->accumulators,
-        .g = y->rounded, .sumsq = y->sumsq}});
+    if (y->rounding)
+        queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
+            .type = y->shape.type, .rows = accumulator_elements(y->model, y->block) / cols, .cols = cols, .acc = y->accumulators,
+            .g = y->rounded, .sumsq = y->sumsq}});
 }
 
 static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds, pt_error *e)
@@ -235,15 +246,18 @@ static void tell_spread(const layer_bench *y, double *spread)
 
 /* ---- a layer ---- */
 
-/* The most rows, halved from `rows`, for which there is memory. */
-static int64_t rows_that_fit(layer_bench *y, bench *b, int64_t rows)
+/* The most rows, halved from `most`, for which there is memory; without rounding where there is none for a single one. */
+static int64_t rows_that_fit(layer_bench *y, bench *b, int64_t most)
 {
-    for (; rows > 1; rows /= 2) {
-        resize(y, b, rows);
-        if (area_bytes(b, layout, y) <= b->r->budget[TIER_DEVICE])
-            break;
+    for (y->rounding = true;; y->rounding = false) {
+        for (int64_t rows = most; rows > 0; rows /= 2) {
+            resize(y, b, rows);
+            if (area_bytes(b, layout, y) <= b->r->budget[TIER_DEVICE])
+                return rows;
+        }
+        if (!y->rounding)
+            return 1;
     }
-    return rows;
 }
 
 /* So few rows that even a slow machine has done them in a moment. */
@@ -321,7 +335,7 @@ bool layer_suffices(bench *b, bench *before)
     const int64_t full = b->r->shape->unit_rows;
     resize(&now, b, rows_that_fit(&now, b, full));
     resize(&then, before, rows_that_fit(&then, before, full));
-    return then.shape.unit_rows >= now.shape.unit_rows && then.sets_n >= now.sets_n;
+    return then.rounding >= now.rounding && then.shape.unit_rows >= now.shape.unit_rows && then.sets_n >= now.sets_n;
 }
 
 int check_layer(bench *b, int64_t rows, double *ns, pt_error *e)
@@ -332,7 +346,7 @@ int check_layer(bench *b, int64_t rows, double *ns, pt_error *e)
     int failed = area_open(b, TIER_DEVICE, &a, "a layer", layout, &y, e);
     if (failed)
         return failed;
-    failed = measure_least(b->compute, forward, &y, SAVE_ALL, ns, e);
+    failed = measure_least(b->compute, forward_alone, &y, SAVE_ALL, ns, e);
     area_close(&a);
     return failed;
 }

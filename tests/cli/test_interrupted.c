@@ -132,13 +132,13 @@ static void wait_for_waiting(pid_t child)
 static void a_run_that_has_not_begun_leaves_with_a_word_and_may_be_started_again(void **state)
 {
     (void)state;
-    static const int numbers[] = {SIGINT, SIGTERM};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     char name[64], out[128], path[300];
     put_data();
     snprintf(out, sizeof out, "%s/whole", scratch);
     assert_int_equal(train(out, WORDS("--steps", "1")), 0);
     find_cache(out, name);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         pt_error e = {0};
         snprintf(out, sizeof out, "%s/early-%d", scratch, i);
         snprintf(path, sizeof path, "%s/cache", out);

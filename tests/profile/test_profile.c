@@ -187,6 +187,24 @@ static void a_model_much_larger_than_the_budget_is_measured_inside_it(void **sta
     setup_close(&s);
 }
 
+/* A layer's weights and sums fit, as the least plan wants them, and its gradients beside them do not. */
+static void a_layer_that_just_fits_is_measured_without_what_only_makes_it_truer(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 40, \"hidden_size\": 256, \"num_attention_heads\": 4, \"num_hidden_layers\": 3, "
+        "\"intermediate_size\": 1024, \"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
+    setup s;
+    profile_result p;
+    setup_open(&s, config, PT_BF16, 1, 8);
+    const uint64_t layer = (uint64_t)accumulator_elements(s.model, 1);
+    s.r.budget[TIER_DEVICE] = 7 * layer;
+    profile_must(&s, &p);
+    costs_are_filled(&p.costs, s.model, true, true);
+    assert_true(memory_most[MEMORY_DEVICE] <= s.r.budget[TIER_DEVICE]);
+    setup_close(&s);
+}
+
 static void a_budget_below_one_block_is_refused_with_the_bytes(void **state)
 {
     (void)state;
@@ -441,6 +459,7 @@ int main(void)
         cmocka_unit_test(only_the_tiers_that_exist_are_measured),
         cmocka_unit_test(a_layer_that_is_run_once_is_as_sure_as_fewer_rows_of_it),
         cmocka_unit_test(a_model_much_larger_than_the_budget_is_measured_inside_it),
+        cmocka_unit_test(a_layer_that_just_fits_is_measured_without_what_only_makes_it_truer),
         cmocka_unit_test(a_budget_below_one_block_is_refused_with_the_bytes),
         cmocka_unit_test(a_disk_that_cannot_be_written_is_named),
         cmocka_unit_test(text_and_back_is_the_same),

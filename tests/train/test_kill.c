@@ -204,6 +204,10 @@ static void interrupt(int number, int expected, const char *name)
     for (int i = 0; i < 6000 && lines_of(metrics) < 3; i++)
         sleep_seconds(0.01);
     kill(child, number);
+    for (int i = 0; i < 10 && number == SIGHUP; i++) { /* from the shell, and from the system */
+        sleep_seconds(0.002);
+        kill(child, number);
+    }
     int status = program_wait(child);
     if (status != expected || !strstr(text_of(err_path()), "--resume") || !strstr(text_of(err_path()), "at its peak"))
         fail_msg("exit status %d: %s", status, text_of(err_path()));
