@@ -45,6 +45,7 @@ if(PT_CUDA STREQUAL "AUTO")
   execute_process(COMMAND ${PT_NVCC} ${host} -c -o ${CMAKE_CURRENT_BINARY_DIR}/nvcc-works.o ${CMAKE_CURRENT_BINARY_DIR}/nvcc-works.cu
                   RESULT_VARIABLE bad OUTPUT_QUIET ERROR_QUIET)
   if(bad)
+    unset(CMAKE_CUDA_HOST_COMPILER CACHE) # another may be named the next time
     pt_no_cuda("${PT_NVCC} does not work with this machine's C++ compiler: install a newer CUDA toolkit, or name an older g++ by CUDAHOSTCXX")
   endif()
 endif()
