@@ -332,8 +332,9 @@ static int read_windows(reader *r)
     return status ? status : read_layer_types(r, window);
 }
 
-/* An id, or the first of a list of ids. One outside of the vocabulary can never occur: -1. */
-static int read_token_id(reader *r, const config_key *key, int64_t *out)
+/* An id, or the first of a list of ids. One outside of the vocabulary can never occur: -1. `from_end`: negative ones count back from the
+ * vocabulary's end, as PyTorch's embedding takes its padding row. */
+static int read_token_id(reader *r, const config_key *key, bool from_end, int64_t *out)
 {
     json_source first = r->source;
     json_t *value = json_object_get(r->source.object, key->name), *wrapped = NULL;
@@ -347,6 +348,8 @@ static int read_token_id(reader *r, const config_key *key, int64_t *out)
     json_decref(wrapped);
     if (value && json_is_null(value))
         id = -1;
+    else if (json_is_number(value) && from_end && id < 0)
+        id += r->c->vocab;
     *out = id >= 0 && id < r->c->vocab ? id : -1;
     return status;
 }
@@ -354,12 +357,12 @@ static int read_token_id(reader *r, const config_key *key, int64_t *out)
 static int read_ids(reader *r)
 {
     static const config_key pad = {"pad_token_id", NULL, -1};
-    int status = read_token_id(r, &r->a->bos, &r->c->bos);
+    int status = read_token_id(r, &r->a->bos, false, &r->c->bos);
     if (!status)
-        status = read_token_id(r, &r->a->eos, &r->c->eos);
+        status = read_token_id(r, &r->a->eos, false, &r->c->eos);
     r->c->padding = -1;
     if (!status && r->a->padding_row)
-        status = read_token_id(r, &pad, &r->c->padding);
+        status = read_token_id(r, &pad, true, &r->c->padding);
     return status;
 }
 

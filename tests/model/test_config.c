@@ -187,7 +187,10 @@ static void ids_may_be_lists_null_or_out_of_range(void **state)
     (void)state;
     static const struct { const char *json; int64_t bos, eos, padding; } cases[] = {
         {"{'model_type': 'llama', 'eos_token_id': [7, 8, 9], 'bos_token_id': null, 'pad_token_id': 0}", -1, 7, 0},
-        {"{'model_type': 'llama', 'eos_token_id': [], 'pad_token_id': -1}", 1, -1, -1},
+        {"{'model_type': 'llama', 'eos_token_id': [], 'pad_token_id': -1}", 1, -1, 31999},
+        {"{'model_type': 'llama', 'vocab_size': 10, 'pad_token_id': -10}", 1, 2, 0},
+        {"{'model_type': 'llama', 'vocab_size': 10, 'pad_token_id': -11}", 1, 2, -1},
+        {"{'model_type': 'llama', 'vocab_size': 10, 'pad_token_id': null}", 1, 2, -1},
         {"{'model_type': 'gpt2', 'vocab_size': 100, 'pad_token_id': 3}", -1, -1, -1},
         {"{'model_type': 'qwen2', 'eos_token_id': 5}", -1, 5, -1},
         {"{'model_type': 'llama', 'vocab_size': 10, 'bos_token_id': 10, 'eos_token_id': 9}", -1, 9, -1},
