@@ -183,23 +183,11 @@ int inference_load(inference *x, const struct safetensors *st, uint64_t seed,
 
 /* ---- a sequence ---- */
 
-static int fill_rope(inference *x, pt_error *e)
+static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_error *e)
 {
-    const model_config *c = &x->model->config;
-    const int64_t part = rope_table_part(c);
-    const size_t row = (size_t)c->head_dim * sizeof(float);
-    float *table = malloc((size_t)part * row);
-    if (!table)
-        return pt_fail(e, PT_FAILED, "out of memory: %zu bytes for the rotary table", (size_t)part * row);
-    int failed = 0;
-    for (int64_t first = 0; first < x->context && !failed; first += part) {
-        const int64_t n = x->context - first < part ? x->context - first : part;
-        model_rope_table(c, first, n, table);
-        queue_submit(x->queue, &(op){OP_COPY, .copy = {x->cache + x->rope_at + (size_t)first * row, table, (size_t)n * row}});
-        failed = queue_sync(x->queue, queue_signal(x->queue), e);
-    }
-    free(table);
-    return failed;
+    inference *x = arg;
+    queue_submit(x->queue, &(op){OP_COPY, .copy = {x->cache + x->rope_at + at, part, bytes}});
+    return queue_sync(x->queue, queue_signal(x->queue), e);
 }
 
 int inference_begin(inference *x, int64_t context, pt_error *e)
@@ -218,7 +206,7 @@ int inference_begin(inference *x, int64_t context, pt_error *e)
         return failed;
     x->cache = base;
     x->context = context;
-    failed = x->model->config.position == POSITION_ROTARY ? fill_rope(x, e) : 0;
+    failed = x->model->config.position == POSITION_ROTARY ? model_rope_send(&x->model->config, context, put_rope, x, e) : 0;
     if (failed)
         x->context = 0;
     return failed;

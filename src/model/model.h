@@ -113,8 +113,9 @@ static inline const param *block_param(const model *m, const block *b, param_rol
 /* cos and sin for n positions from `first` on: (n, head_dim/2, 2) fp32, computed in fp64 as Transformers defines
  * the scaling of each rope kind, rounded once. */
 void model_rope_table(const model_config *c, int64_t first, int64_t n, float *table);
-/* So many positions are made at a time on their way to a device. */
-static inline int64_t rope_table_part(const model_config *c) { return (1 << 18) / c->head_dim + 1; }
+/* The table of n positions in parts of about 1 MiB, each given to `put` with the byte that it begins at. */
+typedef int (*rope_put)(void *arg, size_t at, const float *part, size_t bytes, pt_error *e);
+int model_rope_send(const model_config *c, int64_t n, rope_put put, void *arg, pt_error *e);
 
 /* FLOPs of one training token (forward and backward, causal attention over sequences of T), as
  * everyone counts them: 6 x matmul parameters + attention. */

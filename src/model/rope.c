@@ -16,6 +16,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct rope_type {
@@ -180,4 +181,22 @@ void model_rope_table(const model_config *c, int64_t first, int64_t n, float *ta
             at[1] = (float)sin((double)(first + p) * f);
         }
     }
+}
+
+int model_rope_send(const model_config *c, int64_t n, rope_put put, void *arg, pt_error *e)
+{
+    const size_t row = (size_t)c->head_dim * sizeof(float);
+    int64_t part = (1 << 20) / (int64_t)row + 1;
+    part = part < n ? part : n;
+    float *table = malloc((size_t)part * row);
+    if (!table)
+        return pt_fail(e, PT_FAILED, "out of memory: %zu bytes for the rotary table", (size_t)part * row);
+    int failed = 0;
+    for (int64_t first = 0; first < n && !failed; first += part) {
+        const int64_t rows = n - first < part ? n - first : part;
+        model_rope_table(c, first, rows, table);
+        failed = put(arg, (size_t)first * row, table, (size_t)rows * row, e);
+    }
+    free(table);
+    return failed;
 }

@@ -142,7 +142,8 @@ static void restore(queue *q, void *arg, int level, int turn)
         queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->data.unit.stream, .bytes = residual_bytes(y->model, &y->shape)}});
 }
 
-/* Before a step goes back through a layer it rounds the gradients of the one behind it: these, and its sums, are in the cache, unwritten. */
+/* Before a step goes back through a layer it rounds the gradients of the one behind it: these, and its sums, are in the cache,
+ * unwritten. */
 static void round_gradients(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
@@ -155,7 +156,8 @@ static void round_gradients(queue *q, void *arg, int level, int turn)
 
 static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds, pt_error *e)
 {
-    stage stages[2 * STAGES] = {{restore, 0, NULL}, {forward, SAVE_ALL, &y->forward}, {round_gradients, 0, NULL}, {backward, SAVE_ALL, &y->backward}};
+    stage stages[2 * STAGES] = {{restore, 0, NULL}, {forward, SAVE_ALL, &y->forward},
+                                {round_gradients, 0, NULL}, {backward, SAVE_ALL, &y->backward}};
     int n = 4;
     for (int level = SAVE_ALL - 1; level >= 0; level--) {
         stages[n++] = (stage){round_gradients, 0, NULL};

@@ -150,25 +150,19 @@ static void fill_positions(executor *x)
     memset(b.first, 0, (size_t)tokens_of(x) * sizeof *b.first);
 }
 
+static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_error *e)
+{
+    executor *x = arg;
+    uint64_t home = 0;
+    int failed = executor_move(x, executor_home(x, OBJECT_ROPE, -1, &home) + at, part, bytes, e);
+    raise_peak(x, TIER_DEVICE, home + at + bytes);
+    return failed;
+}
+
 static int fill_rope(executor *x, pt_error *e)
 {
     const model_config *c = &x->o.input.model->config;
-    const int64_t positions = x->o.input.shape->seq_len, part = rope_table_part(c);
-    const size_t row = (size_t)c->head_dim * sizeof(float);
-    if (c->position != POSITION_ROTARY)
-        return 0;
-    uint64_t at = 0;
-    char *home = executor_home(x, OBJECT_ROPE, -1, &at);
-    float *table = malloc((size_t)part * row);
-    int failed = table ? 0 : pt_fail(e, PT_FAILED, "out of memory: %zu bytes for the rotary table", (size_t)part * row);
-    for (int64_t first = 0; first < positions && !failed; first += part) {
-        const int64_t n = positions - first < part ? positions - first : part;
-        model_rope_table(c, first, n, table);
-        failed = executor_move(x, home + (size_t)first * row, table, (size_t)n * row, e);
-    }
-    raise_peak(x, TIER_DEVICE, at + (uint64_t)positions * row);
-    free(table);
-    return failed;
+    return c->position == POSITION_ROTARY ? model_rope_send(c, x->o.input.shape->seq_len, put_rope, x, e) : 0;
 }
 
 static bool take_times(executor *x)

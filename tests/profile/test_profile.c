@@ -166,6 +166,16 @@ static void a_layer_that_is_run_once_is_as_sure_as_fewer_rows_of_it(void **state
 
 /* ---- memory ---- */
 
+static void measured_inside_its_budget(setup *s)
+{
+    profile_result p;
+    profile_must(s, &p);
+    costs_are_filled(&p.costs, s->model, true, true);
+    assert_true(memory_most[MEMORY_DEVICE] <= s->r.budget[TIER_DEVICE]);
+    assert_true(memory_most[MEMORY_HOST] <= s->r.budget[TIER_HOST] + (2 << 20)); /* the values that all is filled with */
+    setup_close(s);
+}
+
 /* Its states are many times larger than the budget; a layer and the head just fit. */
 static void a_model_much_larger_than_the_budget_is_measured_inside_it(void **state)
 {
@@ -174,17 +184,12 @@ static void a_model_much_larger_than_the_budget_is_measured_inside_it(void **sta
         "{\"model_type\": \"llama\", \"vocab_size\": 600, \"hidden_size\": 64, \"num_attention_heads\": 4, \"num_hidden_layers\": 120, "
         "\"intermediate_size\": 160, \"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
     setup s;
-    profile_result p;
     setup_open(&s, config, PT_BF16, 2, 32);
     s.r.budget[TIER_DEVICE] = 1200 << 10;
     s.r.budget[TIER_HOST] = 1 << 20;
     s.r.budget[TIER_DISK] = 2 << 20;
     assert_true((uint64_t)s.model->parameters * 12 > 40 * s.r.budget[TIER_DEVICE]);
-    profile_must(&s, &p);
-    costs_are_filled(&p.costs, s.model, true, true);
-    assert_true(memory_most[MEMORY_DEVICE] <= s.r.budget[TIER_DEVICE]);
-    assert_true(memory_most[MEMORY_HOST] <= s.r.budget[TIER_HOST] + (2 << 20)); /* the values that all is filled with */
-    setup_close(&s);
+    measured_inside_its_budget(&s);
 }
 
 /* A layer's weights and sums fit, as the least plan wants them, and its gradients beside them do not. */
@@ -195,14 +200,10 @@ static void a_layer_that_just_fits_is_measured_without_what_only_makes_it_truer(
         "{\"model_type\": \"llama\", \"vocab_size\": 40, \"hidden_size\": 256, \"num_attention_heads\": 4, \"num_hidden_layers\": 3, "
         "\"intermediate_size\": 1024, \"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
     setup s;
-    profile_result p;
     setup_open(&s, config, PT_BF16, 1, 8);
     const uint64_t layer = (uint64_t)accumulator_elements(s.model, 1);
     s.r.budget[TIER_DEVICE] = 7 * layer;
-    profile_must(&s, &p);
-    costs_are_filled(&p.costs, s.model, true, true);
-    assert_true(memory_most[MEMORY_DEVICE] <= s.r.budget[TIER_DEVICE]);
-    setup_close(&s);
+    measured_inside_its_budget(&s);
 }
 
 static void a_budget_below_one_block_is_refused_with_the_bytes(void **state)
