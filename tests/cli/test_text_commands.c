@@ -201,7 +201,8 @@ static void a_step_is_the_same_object_on_standard_output_and_in_the_metrics(void
     static char metrics[1 << 14];
     scratch_put("data.txt", "Some text to be learned, and a little more of it.", 49);
     assert_int_equal(run("", "train --model model --data data.txt --seq-len 4 --batch-size 1 --steps 3 --eval-every 2 --eval-data data.txt "
-                             "--device-memory 64MiB --json --out both"), 0);
+                             "--device-memory 64MiB --json --quiet --out both"), 0);
+    assert_non_null(strstr(err, "step 2: evaluation loss")); /* no part of the bar, which --quiet leaves out */
     read_back("both/metrics.jsonl", metrics, sizeof metrics);
     const char *a = out, *b = metrics;
     for (int step = 1; step <= 3; step++) {
