@@ -45,6 +45,10 @@ static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *
             continue;
         change[b->first] += (int64_t)b->bytes;
         change[b->last + 1] -= (int64_t)b->bytes;
+        if (b->idle != b->idle_end) {
+            change[b->idle] -= (int64_t)b->bytes;
+            change[b->idle_end] += (int64_t)b->bytes;
+        }
     }
     int64_t now = 0;
     int at = 0;
@@ -74,7 +78,8 @@ static int raise_parts(const schedule *s, uint64_t full[TIERS], forecast *f, pt_
         memset(f->part[t], 0, sizeof f->part[t]);
         for (int i = 0; i < s->buffers_n; i++) {
             const buffer *b = &s->buffers[i];
-            if (b->tier == (tier)t && b->first >= 0 && b->first <= at && at <= b->last)
+            bool idle = b->idle <= at && at < b->idle_end;
+            if (b->tier == (tier)t && b->first >= 0 && b->first <= at && at <= b->last && !idle)
                 f->part[t][part_of(b)] += b->bytes;
         }
     }

@@ -32,7 +32,8 @@ int builder_buffer(builder *b, object_kind kind, int index, int micro, tier t, u
     if (!builder_room(b, (void **)&s->buffers, s->buffers_n, &b->buffers_capacity, sizeof *s->buffers))
         return -1;
     s->buffers[s->buffers_n] =
-        (buffer){.kind = kind, .index = index, .micro = micro, .tier = t, .bytes = bytes, .slot = -1, .first = -1, .last = -1};
+        (buffer){.kind = kind, .index = index, .micro = micro, .tier = t, .bytes = bytes, .slot = -1, .first = -1, .last = -1,
+                 .idle = -1, .idle_end = -1};
     return s->buffers_n++;
 }
 

@@ -128,6 +128,9 @@ static int read_buffer(checker *c, int i, int b)
 static int write_segment(checker *c, int i, int b, segment *g)
 {
     int queue = c->s->tasks[i].queue;
+    const buffer *owner = g->owner >= 0 ? &c->s->buffers[g->owner] : NULL;
+    if (owner && owner->home && g->owner != b && !buffer_can_idle(owner))
+        return check_fail(c, i, b, "overlaps buffer %d, a home", g->owner);
     if (g->owner != b && (g->writer == i || g->reader[queue] == i))
         return check_fail(c, i, b, "overlaps buffer %d, which the same task uses", g->owner);
     if (g->writer != i && !is_over(c, g->writer, i))

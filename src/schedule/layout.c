@@ -1,9 +1,18 @@
 /* layout.c - an address for every buffer.
  *
- * Homes come first, one after the other, so that they are at the same place in all schedules of a plan. Each other
- * buffer, or slot with all the buffers that pass through it, is a rectangle: its bytes high, and as wide as
+ * Homes come first, one after the other, so that they are at the same place in all schedules of a plan; gradients last of
+ * them. Each other buffer, or slot with all the buffers that pass through it, is a rectangle: its bytes high, and as wide as
  * the list from its first task to its last. The rectangles are placed largest first, each at the lowest address
- * where it overlaps none that is placed.
+ * where it overlaps none that is placed, from the gradients' homes on, which are idle for a part of the list:
+ *
+ *     address    homes of weights, states   ################################   not to scale
+ *        |       gradient of chunk 0        #                              #   #: contents that are wanted
+ *        |       gradient of chunk 1        ###   [ activations of layer ] #   updates first, backward at the end
+ *        v       gradient of chunk 2        #####   [ 1 ][ layer 2 ]     ###
+ *                transient                     [ workspace ][ workspace ]
+ *                                           tasks ->
+ *
+ * So a step whose updates wait for the next one needs hardly more than the larger of its gradients and its activations.
  */
 #include "schedule/schedule.h"
 
@@ -18,21 +27,32 @@ static void find_lifetimes(schedule *s)
 {
     for (int i = 0; i < s->tasks_n; i++)
         for (int o = s->tasks[i].operand0; o < s->tasks[i].operand0 + s->tasks[i].operands_n; o++) {
-            buffer *b = &s->buffers[s->operands[o].buffer];
+            const operand *access = &s->operands[o];
+            buffer *b = &s->buffers[access->buffer];
+            if (buffer_can_idle(b) && b->idle < 0 && access->write && !access->read) {
+                b->idle = b->last + 1;
+                b->idle_end = i;
+            }
             if (b->first < 0)
                 b->first = i;
             b->last = i;
         }
 }
 
-static void place_homes(schedule *s)
+/* `shared`: where the gradients begin. */
+static void place_homes(schedule *s, uint64_t shared[TIERS])
 {
-    for (int i = 0; i < s->homes_n; i++) {
-        buffer *b = &s->buffers[i];
-        b->offset = s->home_bytes[b->tier];
-        s->home_bytes[b->tier] += align_up(b->bytes, PAGE);
-        b->first = 0;
-        b->last = s->tasks_n;
+    for (int gradients = 0; gradients < 2; gradients++) {
+        memcpy(shared, s->home_bytes, TIERS * sizeof *shared);
+        for (int i = 0; i < s->homes_n; i++) {
+            buffer *b = &s->buffers[i];
+            if (buffer_can_idle(b) != gradients)
+                continue;
+            b->offset = s->home_bytes[b->tier];
+            s->home_bytes[b->tier] += align_up(b->bytes, PAGE);
+            b->first = 0;
+            b->last = s->tasks_n;
+        }
     }
     for (int t = 0; t < TIERS; t++)
         s->bytes[t] = s->home_bytes[t];
@@ -75,15 +95,34 @@ static uint64_t find_place(const region *r, const region *placed, int n, uint64_
     return at;
 }
 
-/* `placed` is room for copies: they are read again and again, in order. */
-static void place_regions(schedule *s, tier t, region **order, int n, region *placed)
+/* The gradients' homes while they are not idle. */
+static int occupied_homes(const schedule *s, tier t, region *out)
 {
-    int placed_n = 0;
+    int n = 0;
+    for (int i = 0; i < s->homes_n; i++) {
+        const buffer *b = &s->buffers[i];
+        if (b->tier != t || !buffer_can_idle(b))
+            continue;
+        region r = {.bytes = align_up(b->bytes, PAGE), .offset = b->offset, .last = s->tasks_n, .tier = t};
+        if (b->idle != b->idle_end) {
+            if (b->idle > 0)
+                out[n++] = (region){.bytes = r.bytes, .offset = r.offset, .last = b->idle - 1, .tier = t};
+            r.first = b->idle_end;
+        }
+        out[n++] = r;
+    }
+    return n;
+}
+
+/* `placed` is room for copies: they are read again and again, in order. */
+static void place_regions(schedule *s, tier t, uint64_t base, region **order, int n, region *placed)
+{
+    int placed_n = occupied_homes(s, t, placed);
     for (int i = 0; i < n; i++) {
         region *r = order[i];
         if (r->tier != t)
             continue;
-        r->offset = find_place(r, placed, placed_n, s->home_bytes[t]);
+        r->offset = find_place(r, placed, placed_n, base);
         int position = find_position(placed, placed_n, r->offset);
         memmove(placed + position + 1, placed + position, (size_t)(placed_n++ - position) * sizeof *placed);
         placed[position] = *r;
@@ -117,10 +156,12 @@ static void collect_regions(const schedule *s, region *regions)
 int schedule_layout(schedule *s, pt_error *e)
 {
     int n = s->slots_n + s->buffers_n - s->homes_n;
+    uint64_t shared[TIERS];
     find_lifetimes(s);
-    place_homes(s);
+    place_homes(s, shared);
     region *regions = calloc((size_t)n + 1, sizeof *regions);
-    region **order = malloc(((size_t)n + 1) * sizeof *order), *placed = malloc(((size_t)n + 1) * sizeof *placed);
+    region **order = malloc(((size_t)n + 1) * sizeof *order);
+    region *placed = malloc(((size_t)n + 2 * (size_t)s->homes_n + 1) * sizeof *placed);
     int failed = !regions || !order || !placed;
     if (!failed) {
         collect_regions(s, regions);
@@ -130,7 +171,7 @@ int schedule_layout(schedule *s, pt_error *e)
                 order[used++] = &regions[i];
         qsort(order, (size_t)used, sizeof *order, by_size);
         for (int t = 0; t < TIERS; t++)
-            place_regions(s, (tier)t, order, used, placed);
+            place_regions(s, (tier)t, shared[t], order, used, placed);
         for (int i = s->homes_n; i < s->buffers_n; i++)
             s->buffers[i].offset = regions[region_of(s, i)].offset + s->buffers[i].within;
     }

@@ -1,8 +1,8 @@
 /* link.c - who waits for whom, derived from what the tasks read and write.
  *
  * A task waits for the last writer of what it reads, for the last writer and all readers since of what
- * it writes, and, where it is the first to use a buffer, for all users of the buffers that had its memory
- * before. Of each queue only the latest such task counts, and it is left out where the
+ * it writes, and, where it is the first to use a buffer (or the first to write it anew: buffer_can_idle), for all users of
+ * the buffers that had its memory before. Of each queue only the latest such task counts, and it is left out where the
  * task's own queue, or one that it waits for, has already waited for it.
  */
 #include "schedule/schedule.h"
@@ -39,7 +39,7 @@ static int find_span(const occupancy *m, uint64_t offset)
     return low;
 }
 
-/* The buffer takes its memory; its first task waits for those that used it before. */
+/* The buffer takes its memory; the task waits for those that used it before. */
 static void take_memory(schedule *s, const history *h, occupancy *m, task *t, int index)
 {
     const buffer *b = &s->buffers[index];
@@ -59,6 +59,17 @@ static void take_memory(schedule *s, const history *h, occupancy *m, task *t, in
     m->n += n - (past - first);
 }
 
+/* When the list begins, the gradients that wait have theirs. */
+static void begin_memory(const schedule *s, occupancy memory[TIERS])
+{
+    for (int i = 0; i < s->homes_n; i++) {
+        const buffer *b = &s->buffers[i];
+        occupancy *m = &memory[b->tier];
+        if (buffer_can_idle(b) && b->bytes)
+            m->spans[m->n++] = (span){b->offset, b->offset + b->bytes, i};
+    }
+}
+
 /* ---- tasks ---- */
 
 static void link_task(schedule *s, history *h, occupancy *memory, int index)
@@ -68,7 +79,8 @@ static void link_task(schedule *s, history *h, occupancy *memory, int index)
         const operand *o = &s->operands[i];
         const buffer *b = &s->buffers[o->buffer];
         history *past = &h[o->buffer];
-        if (o->buffer >= s->homes_n && b->first == index && past->users[t->queue] != index && b->bytes)
+        bool anew = buffer_can_idle(b) ? o->write && !o->read : !b->home && b->first == index;
+        if (anew && past->users[t->queue] != index && b->bytes)
             take_memory(s, h, &memory[b->tier], t, o->buffer);
         wait_for(t, s->tasks, past->writer);
         for (int q = 0; o->write && q < QUEUES; q++)
@@ -117,13 +129,14 @@ int schedule_add_waits(schedule *s, pt_error *e)
     occupancy memory[TIERS] = {0};
     int failed = !h;
     for (int t = 0; t < TIERS; t++) {
-        memory[t].spans = malloc(2 * buffers * sizeof(span)); /* a buffer adds itself and at most one more */
+        memory[t].spans = malloc(3 * buffers * sizeof(span)); /* a buffer adds itself and at most one more, a home twice */
         failed |= !memory[t].spans;
     }
     if (!failed) {
         memset(h, -1, buffers * sizeof *h);
         for (int i = 0; i < s->tasks_n; i++)
             memset(s->tasks[i].wait, -1, sizeof s->tasks[i].wait);
+        begin_memory(s, memory);
         for (int i = 0; i < s->tasks_n; i++)
             link_task(s, h, memory, i);
     }

@@ -11,7 +11,9 @@
  *   to device:  load         fetch1          fetch2
  *
  * The first buffers are the homes: what stays between schedules (weights, states, waiting gradients,
- * the batch, results), at the same place in every schedule of a plan. Everything else is transient.
+ * the batch, results), at the same place in every schedule of a plan. Everything else is transient. A gradient's home
+ * is empty from its update to the backward pass of its block, while that block's activations are there: transient
+ * buffers lie there then.
  * Building is pure: data in, data out. check.h proves a schedule, the executor walks it.
  */
 #ifndef PT_SCHEDULE_H
@@ -56,7 +58,10 @@ typedef struct buffer {
     uint64_t within;        /* offset in the slot */
     bool home;              /* keeps its contents between schedules */
     int first, last;        /* tasks; homes: the whole list */
+    int idle, idle_end;     /* a gradient's home: from task `idle` to before `idle_end` nothing is kept there; equal: never */
 } buffer;
+
+static inline bool buffer_can_idle(const buffer *b) { return b->home && b->kind == OBJECT_GRADIENT; }
 
 typedef enum task_kind {
     TASK_INPUT,          /* the batch, from the loader's memory to the device */

@@ -26,9 +26,11 @@ static uint64_t most_in_use(const schedule *s, tier t)
     uint64_t most = 0;
     for (int i = 0; i < s->tasks_n; i++) {
         uint64_t now = 0;
-        for (int b = 0; b < s->buffers_n; b++)
-            if (s->buffers[b].tier == t && s->buffers[b].first >= 0 && s->buffers[b].first <= i && i <= s->buffers[b].last)
-                now += s->buffers[b].bytes;
+        for (int k = 0; k < s->buffers_n; k++) {
+            const buffer *b = &s->buffers[k];
+            if (b->tier == t && b->first >= 0 && b->first <= i && i <= b->last && !(b->idle <= i && i < b->idle_end))
+                now += b->bytes;
+        }
         most = now > most ? now : most;
     }
     return most;

@@ -96,6 +96,19 @@ static bool buffer_moved_onto_another(damaged *d)
     return true;
 }
 
+/* A passing buffer onto a home that is never empty: what is constant is not read again before the schedule ends, but in the next. */
+static bool buffer_moved_onto_a_home(damaged *d)
+{
+    schedule *s = d->s;
+    buffer *a = &s->buffers[random_below(d->r, s->buffers_n)];
+    const buffer *b = &s->buffers[random_below(d->r, s->homes_n)];
+    if (a->home || a->first < 0 || a->tier != b->tier || b->kind == OBJECT_GRADIENT)
+        return false;
+    a->offset = b->offset;
+    mend(s);
+    return true;
+}
+
 static bool buffer_shifted_off_its_page(damaged *d)
 {
     d->s->buffers[random_below(d->r, d->s->buffers_n)].offset += 1u << random_below(d->r, 12);
@@ -460,7 +473,7 @@ static bool wrong_micro_batches(damaged *d)
 
 static const struct { const char *name; bool (*apply)(damaged *); } damages[] = {
 #define DAMAGE(f) {#f, f}
-    DAMAGE(buffer_moved_onto_another), DAMAGE(buffer_shifted_off_its_page), DAMAGE(buffer_outside_of_the_arena),
+    DAMAGE(buffer_moved_onto_another), DAMAGE(buffer_moved_onto_a_home), DAMAGE(buffer_shifted_off_its_page), DAMAGE(buffer_outside_of_the_arena),
     DAMAGE(buffer_of_wrong_size), DAMAGE(buffer_with_a_false_identity), DAMAGE(wait_lost), DAMAGE(wait_for_the_task_before),
     DAMAGE(wait_in_a_cycle), DAMAGE(wait_in_the_wrong_queue), DAMAGE(task_dropped), DAMAGE(task_doubled), DAMAGE(update_doubled),
     DAMAGE(tasks_swapped), DAMAGE(slot_filled_too_early), DAMAGE(wrong_object), DAMAGE(stale_fetch), DAMAGE(operand_missing),
