@@ -10,8 +10,8 @@
  * Computation and the host's work of both halves are a bound.
  *
  * Memory. What stays (homes, slots) and, at each block on the way back, what is there at that moment. Layout does little worse than
- * that. Gradients that wait for their updates on the device lie where the saved sets are until backward comes to them: of both
- * together hardly more than the larger is there at once, and the chunk that backward is at.
+ * that. Gradients that wait for their updates lie where saved sets are until backward comes to those: of both together hardly more
+ * than the larger is in a tier at once, and the chunk that backward is at.
  */
 #include "search/space.h"
 
@@ -289,15 +289,14 @@ static uint64_t largest_chunks(const chunking *g, int first, int n)
     return sum + (n > SPACE_LARGEST ? (uint64_t)(n - SPACE_LARGEST) * g->largest[first][SPACE_LARGEST - 1] : 0);
 }
 
-/* Of the persistent chunks' gradients, what lies among the saved sets. */
-static uint64_t shared_bytes(const space *s, const recipe *r, const block_part *b)
+/* Of the gradients of the chunks first..end, what lies among `saved` bytes. */
+static uint64_t shared_bytes(const space *s, const recipe *r, int first, int end, uint64_t saved)
 {
     const chunking *g = &s->chunkings[r->chunking];
-    if (!s->in->training || r->update == UPDATE_BACKWARD || !r->persist)
+    if (!s->in->training || r->update == UPDATE_BACKWARD || first == end)
         return 0;
-    uint64_t gradients = (uint64_t)between(g, SUM_WEIGHT_BYTES, 0, r->persist), at_once = g->largest[0][0];
-    uint64_t among = gradients > at_once ? gradients - at_once : 0;
-    return least_u64(among, b->saved[TIER_DEVICE]);
+    uint64_t gradients = (uint64_t)between(g, SUM_WEIGHT_BYTES, first, end), at_once = g->largest[first][0];
+    return least_u64(gradients > at_once ? gradients - at_once : 0, saved);
 }
 
 static void estimate_memory(const space *s, const recipe *r, const block_part *b, estimate *out)
@@ -317,15 +316,17 @@ static void estimate_memory(const space *s, const recipe *r, const block_part *b
     uint64_t back = slots + swapped + max_u64(b->peak + finishing, b->peak_head);
     uint64_t ahead = slots + (r->update != UPDATE_BACKWARD ? gradients : 0) + swapped + updates + b->saved[TIER_DEVICE];
     uint64_t on_disk = g->largest[host_end][0], window = on_disk + (training ? (uint64_t)((double)on_disk * states) : 0);
-    uint64_t moment = max_u64(back, ahead), shared = least_u64(shared_bytes(s, r, b), moment);
-    out->bytes[TIER_DEVICE] = home + max_u64(moment - shared, window + (8 << 20));
+    uint64_t moment = max_u64(back, ahead) - shared_bytes(s, r, 0, r->persist, b->saved[TIER_DEVICE]);
+    out->bytes[TIER_DEVICE] = home + max_u64(moment, window + (8 << 20));
     out->bytes[TIER_HOST] = out->bytes[TIER_DISK] = 0;
     if (s->in->host_tier) {
         double staged = (double)largest_chunks(g, host_end, r->n_update) * (training ? 2 + states : 1);
         out->bytes[TIER_HOST] = homes(s, r, r->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
-                                (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk;
+                                (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk -
+                                shared_bytes(s, r, r->persist, host_end, b->saved[TIER_HOST]);
     }
-    out->bytes[TIER_DISK] = homes(s, r, host_end, chunks) + b->saved[TIER_DISK];
+    out->bytes[TIER_DISK] = homes(s, r, host_end, chunks) + b->saved[TIER_DISK] -
+                            shared_bytes(s, r, host_end, chunks, b->saved[TIER_DISK]);
 }
 
 void recipe_estimate(const space *s, const recipe *r, estimate *out)
