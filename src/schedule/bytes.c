@@ -23,7 +23,7 @@ void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t 
     for (int t = 0; t < TIERS; t++)
         bytes[t] = s->bytes[t] > bytes[t] ? s->bytes[t] : bytes[t];
     tier scratch = schedule_scratch_tier(in);
-    uint64_t saving = s->home_bytes[scratch] + schedule_window_bytes(in) + SAVE_ROOM;
+    uint64_t saving = s->lasting_bytes[scratch] + schedule_window_bytes(in) + SAVE_ROOM;
     bytes[scratch] = saving > bytes[scratch] ? saving : bytes[scratch];
 }
 

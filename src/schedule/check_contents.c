@@ -72,8 +72,8 @@ static int check_home(const checker *c, int i)
     case OBJECT_WEIGHTS: version = c->weights[b->index]; break;
     case OBJECT_STATES: version = c->states[b->index]; break;
     case OBJECT_GRADIENT:
-        if (c->s->kind == SCHEDULE_DRAIN)
-            return 0; /* used up */
+        if (c->s->kind == SCHEDULE_DRAIN || c->s->kind == SCHEDULE_EVAL)
+            return 0; /* used up, now or before */
         version = c->gradient[b->index];
         break;
     default: return 0;

@@ -37,13 +37,17 @@ static void find_lifetimes(schedule *s)
                 b->first = i;
             b->last = i;
         }
+    for (int i = 0; i < s->homes_n && s->kind == SCHEDULE_EVAL; i++)
+        if (buffer_can_idle(&s->buffers[i])) { /* no update waits */
+            s->buffers[i].idle = 0;
+            s->buffers[i].idle_end = s->tasks_n;
+        }
 }
 
-/* `shared`: where the gradients begin. */
-static void place_homes(schedule *s, uint64_t shared[TIERS])
+static void place_homes(schedule *s)
 {
     for (int gradients = 0; gradients < 2; gradients++) {
-        memcpy(shared, s->home_bytes, TIERS * sizeof *shared);
+        memcpy(s->lasting_bytes, s->home_bytes, sizeof s->lasting_bytes);
         for (int i = 0; i < s->homes_n; i++) {
             buffer *b = &s->buffers[i];
             if (buffer_can_idle(b) != gradients)
@@ -115,14 +119,14 @@ static int occupied_homes(const schedule *s, tier t, region *out)
 }
 
 /* `placed` is room for copies: they are read again and again, in order. */
-static void place_regions(schedule *s, tier t, uint64_t base, region **order, int n, region *placed)
+static void place_regions(schedule *s, tier t, region **order, int n, region *placed)
 {
     int placed_n = occupied_homes(s, t, placed);
     for (int i = 0; i < n; i++) {
         region *r = order[i];
         if (r->tier != t)
             continue;
-        r->offset = find_place(r, placed, placed_n, base);
+        r->offset = find_place(r, placed, placed_n, s->lasting_bytes[t]);
         int position = find_position(placed, placed_n, r->offset);
         memmove(placed + position + 1, placed + position, (size_t)(placed_n++ - position) * sizeof *placed);
         placed[position] = *r;
@@ -156,9 +160,8 @@ static void collect_regions(const schedule *s, region *regions)
 int schedule_layout(schedule *s, pt_error *e)
 {
     int n = s->slots_n + s->buffers_n - s->homes_n;
-    uint64_t shared[TIERS];
     find_lifetimes(s);
-    place_homes(s, shared);
+    place_homes(s);
     region *regions = calloc((size_t)n + 1, sizeof *regions);
     region **order = malloc(((size_t)n + 1) * sizeof *order);
     region *placed = malloc(((size_t)n + 2 * (size_t)s->homes_n + 1) * sizeof *placed);
@@ -171,7 +174,7 @@ int schedule_layout(schedule *s, pt_error *e)
                 order[used++] = &regions[i];
         qsort(order, (size_t)used, sizeof *order, by_size);
         for (int t = 0; t < TIERS; t++)
-            place_regions(s, (tier)t, shared[t], order, used, placed);
+            place_regions(s, (tier)t, order, used, placed);
         for (int i = s->homes_n; i < s->buffers_n; i++)
             s->buffers[i].offset = regions[region_of(s, i)].offset + s->buffers[i].within;
     }

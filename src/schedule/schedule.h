@@ -12,8 +12,8 @@
  *
  * The first buffers are the homes: what stays between schedules (weights, states, waiting gradients,
  * the batch, results), at the same place in every schedule of a plan. Everything else is transient. A gradient's home
- * is empty from its update to the backward pass of its block, while that block's activations are there: transient
- * buffers lie there then.
+ * is empty from its update to the backward pass of its block, while that block's activations are there, and during an
+ * evaluation: transient buffers lie there then.
  * Building is pure: data in, data out. check.h proves a schedule, the executor walks it.
  */
 #ifndef PT_SCHEDULE_H
@@ -109,6 +109,7 @@ typedef struct schedule {
     int64_t micro_units;        /* units a micro-batch */
     uint64_t bytes[TIERS];      /* arena that each tier needs */
     uint64_t home_bytes[TIERS]; /* of it, homes; they come first */
+    uint64_t lasting_bytes[TIERS]; /* of those, all but the gradients', which come last: what is kept when no update waits */
 } schedule;
 
 /* Everything a schedule is made from; the pointers outlive it. */
@@ -129,7 +130,7 @@ int schedule_add_waits(schedule *s, pt_error *e);
 void schedule_free(schedule *s);
 
 /* What the schedules in the bit set `kinds` need of each tier together, with the scratch that loading and saving
- * need between runs: a window for one chunk that lives on the disk, and 8 MiB. It lies on the host tier, or without one
+ * need between runs, when no update waits: a window for one chunk that lives on the disk, and 8 MiB. It lies on the host tier, or without one
  * on the device, which then is RAM. */
 int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e);
 void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t bytes[TIERS]);

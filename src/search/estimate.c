@@ -270,6 +270,20 @@ static void block_part_of(const space *s, const recipe *r, block_part *b)
     block_memory(s, r, b);
 }
 
+/* Gradients of the chunks first..end that wait for their updates. */
+static uint64_t waiting_bytes(const space *s, const recipe *r, int first, int end)
+{
+    bool waits = s->in->training && r->update != UPDATE_BACKWARD;
+    return waits ? (uint64_t)between(&s->chunkings[r->chunking], SUM_WEIGHT_BYTES, first, end) : 0;
+}
+
+/* Of those, what lies among `saved` bytes. */
+static uint64_t shared_bytes(const space *s, const recipe *r, int first, int end, uint64_t saved)
+{
+    uint64_t gradients = waiting_bytes(s, r, first, end), at_once = s->chunkings[r->chunking].largest[first][0];
+    return least_u64(gradients > at_once ? gradients - at_once : 0, saved);
+}
+
 /* Bytes that live at home for the chunks first..end. */
 static uint64_t homes(const space *s, const recipe *r, int first, int end)
 {
@@ -277,7 +291,7 @@ static uint64_t homes(const space *s, const recipe *r, int first, int end)
     double weights = between(g, SUM_WEIGHT_BYTES, first, end), states = between(g, SUM_STATE_BYTES, first, end);
     if (!s->in->training)
         return (uint64_t)weights;
-    return (uint64_t)(weights + states + (r->update != UPDATE_BACKWARD ? weights : 0));
+    return (uint64_t)(weights + states) + waiting_bytes(s, r, first, end);
 }
 
 /* Weight bytes of the n largest chunks from chunk `first` on. */
@@ -287,16 +301,6 @@ static uint64_t largest_chunks(const chunking *g, int first, int n)
     for (int k = 0; k < n && k < SPACE_LARGEST; k++)
         sum += g->largest[first][k];
     return sum + (n > SPACE_LARGEST ? (uint64_t)(n - SPACE_LARGEST) * g->largest[first][SPACE_LARGEST - 1] : 0);
-}
-
-/* Of the gradients of the chunks first..end, what lies among `saved` bytes. */
-static uint64_t shared_bytes(const space *s, const recipe *r, int first, int end, uint64_t saved)
-{
-    const chunking *g = &s->chunkings[r->chunking];
-    if (!s->in->training || r->update == UPDATE_BACKWARD || first == end)
-        return 0;
-    uint64_t gradients = (uint64_t)between(g, SUM_WEIGHT_BYTES, first, end), at_once = g->largest[first][0];
-    return least_u64(gradients > at_once ? gradients - at_once : 0, saved);
 }
 
 static void estimate_memory(const space *s, const recipe *r, const block_part *b, estimate *out)
@@ -317,7 +321,8 @@ static void estimate_memory(const space *s, const recipe *r, const block_part *b
     uint64_t ahead = slots + (r->update != UPDATE_BACKWARD ? gradients : 0) + swapped + updates + b->saved[TIER_DEVICE];
     uint64_t on_disk = g->largest[host_end][0], window = on_disk + (training ? (uint64_t)((double)on_disk * states) : 0);
     uint64_t moment = max_u64(back, ahead) - shared_bytes(s, r, 0, r->persist, b->saved[TIER_DEVICE]);
-    out->bytes[TIER_DEVICE] = home + max_u64(moment, window + (8 << 20));
+    uint64_t scratch = window + (8 << 20), waiting = waiting_bytes(s, r, 0, r->persist);
+    out->bytes[TIER_DEVICE] = home + max_u64(moment, scratch > waiting ? scratch - waiting : 0);
     out->bytes[TIER_HOST] = out->bytes[TIER_DISK] = 0;
     if (s->in->host_tier) {
         double staged = (double)largest_chunks(g, host_end, r->n_update) * (training ? 2 + states : 1);

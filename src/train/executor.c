@@ -65,7 +65,7 @@ static int build_schedules(executor *x, pt_error *e)
         if (failed)
             return failed;
         schedule_raise_bytes(&x->o.input, &x->schedules[kind], x->bytes);
-        x->scratch_offset = x->schedules[kind].home_bytes[schedule_scratch_tier(&x->o.input)];
+        x->scratch_offset = x->schedules[kind].lasting_bytes[schedule_scratch_tier(&x->o.input)];
     }
     return check_budgets(x, e);
 }
