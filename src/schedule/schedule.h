@@ -130,8 +130,8 @@ int schedule_add_waits(schedule *s, pt_error *e);
 void schedule_free(schedule *s);
 
 /* What the schedules in the bit set `kinds` need of each tier together, with the scratch that loading and saving
- * need between runs, when no update waits: a window for one chunk that lives on the disk, and 8 MiB. It lies on the host tier, or without one
- * on the device, which then is RAM. */
+ * need between runs, when no update waits: a window for one chunk that lives on the disk, and 8 MiB. It lies on the host tier, or
+ * without one on the device, which then is RAM. */
 int schedule_plan_bytes(const schedule_input *in, unsigned kinds, uint64_t bytes[TIERS], pt_error *e);
 void schedule_raise_bytes(const schedule_input *in, const schedule *s, uint64_t bytes[TIERS]);
 uint64_t schedule_window_bytes(const schedule_input *in);
