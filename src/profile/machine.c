@@ -1,52 +1,27 @@
 #include "profile/machine.h"
 
 #include "base/cores.h"
+#include "profile/machine_nodes.h"
+#include "profile/proc.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
-enum { PATH_BYTES = 1200 };
-
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
-/* The number behind `key` in a file of "key: value" or "key value" lines; key NULL: the file's first word. */
-static uint64_t read_number(const char *path, const char *key, uint64_t absent)
-{
-    FILE *f = fopen(path, "re");
-    char line[512];
-    uint64_t value = absent;
-    while (f && fgets(line, sizeof line, f)) {
-        const char *at = line;
-        size_t n = key ? strlen(key) : 0;
-        if (key && (strncmp(line, key, n) != 0 || !strchr(": \t", line[n])))
-            continue;
-        at += n + (key ? strspn(line + n, ": \t") : 0);
-        char *end;
-        errno = 0;
-        unsigned long long number = strtoull(at, &end, 10);
-        if (end != at && !errno)
-            value = number; /* "max" leaves `absent` */
-        break;
-    }
-    if (f)
-        fclose(f);
-    return value;
-}
 
 static uint64_t read_kib(const char *root, const char *file, const char *key)
 {
-    char path[PATH_BYTES];
+    char path[PROC_PATH_BYTES];
     snprintf(path, sizeof path, "%s%s", root, file);
-    return read_number(path, key, 0) * 1024;
+    return proc_number(path, key, 0) * 1024;
 }
 
 static void read_processor(const char *root, char *out, size_t n)
 {
-    char path[PATH_BYTES], line[512];
+    char path[PROC_PATH_BYTES], line[512];
     snprintf(path, sizeof path, "%s/proc/cpuinfo", root);
     FILE *f = fopen(path, "re");
     snprintf(out, n, "unknown processor");
@@ -76,7 +51,7 @@ static const group_files version1_cpu = {"/sys/fs/cgroup/cpu", "", "", "", {"", 
 /* So many processors' time in each period, rounded up to whole ones. */
 static void apply_quota(machine *m, const group_files *g, const char *folder)
 {
-    char path[PATH_BYTES + 64];
+    char path[PROC_PATH_BYTES + 64];
     unsigned long long quota = 0, period = 0;
     snprintf(path, sizeof path, "%s/%s", folder, g->quota);
     FILE *f = *g->quota ? fopen(path, "re") : NULL;
@@ -85,7 +60,7 @@ static void apply_quota(machine *m, const group_files *g, const char *folder)
         fclose(f);
     snprintf(path, sizeof path, "%s/%s", folder, g->period ? g->period : "");
     if (g->period)
-        period = read_number(path, NULL, 0);
+        period = proc_number(path, NULL, 0);
     if (n < 1 || !period)
         return;
     uint64_t cores = quota / period + (quota % period > 0);
@@ -93,19 +68,9 @@ static void apply_quota(machine *m, const group_files *g, const char *folder)
         m->cores = cores > 1 ? (int)cores : 1;
 }
 
-/* Limit and use of one group's folder. Reclaimable page cache does not count as use. */
-static void apply_memory(machine *m, const group_files *g, const char *limit_file, const char *folder)
+/* `used` of `limit` bytes are taken. The margin is a share of the lowest limit; what is free is the least of all. */
+static void apply_limit(machine *m, uint64_t limit, uint64_t used, const char *name)
 {
-    char path[PATH_BYTES + 64];
-    if (!*limit_file)
-        return;
-    snprintf(path, sizeof path, "%s/%s", folder, g->use);
-    uint64_t used = read_number(path, NULL, 0);
-    snprintf(path, sizeof path, "%s/memory.stat", folder);
-    for (int i = 0; i < 2; i++) /* what was read twice is kept longer, and given back all the same */
-        used -= min_u64(used, read_number(path, g->cache[i], 0));
-    snprintf(path, sizeof path, "%s/%s", folder, limit_file);
-    uint64_t limit = read_number(path, NULL, UINT64_MAX);
     uint64_t left = limit - min_u64(limit, used);
     if (limit < m->memory_bytes) {
         m->memory_bytes = limit;
@@ -114,7 +79,22 @@ static void apply_memory(machine *m, const group_files *g, const char *limit_fil
     if (left >= m->memory_free_bytes)
         return;
     m->memory_free_bytes = left;
-    snprintf(m->memory_limit, sizeof m->memory_limit, "%.90s", path);
+    snprintf(m->memory_limit, sizeof m->memory_limit, "%.90s", name);
+}
+
+/* Limit and use of one group's folder. Reclaimable page cache does not count as use. */
+static void apply_memory(machine *m, const group_files *g, const char *limit_file, const char *folder)
+{
+    char path[PROC_PATH_BYTES + 64];
+    if (!*limit_file)
+        return;
+    snprintf(path, sizeof path, "%s/%s", folder, g->use);
+    uint64_t used = proc_number(path, NULL, 0);
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    for (int i = 0; i < 2; i++) /* what was read twice is kept longer, and given back all the same */
+        used -= min_u64(used, proc_number(path, g->cache[i], 0));
+    snprintf(path, sizeof path, "%s/%s", folder, limit_file);
+    apply_limit(m, proc_number(path, NULL, UINT64_MAX), used, path);
 }
 
 static void apply_group(machine *m, const group_files *g, const char *folder)
@@ -127,7 +107,7 @@ static void apply_group(machine *m, const group_files *g, const char *folder)
 /* A group and all above it: every one of them can limit. A container may see its own group as the root. */
 static void apply_groups_above(machine *m, const char *root, const group_files *g, const char *group)
 {
-    char path[PATH_BYTES];
+    char path[PROC_PATH_BYTES];
     size_t top = (size_t)snprintf(path, sizeof path, "%s%s", root, g->root);
     if (top >= sizeof path)
         return;
@@ -153,7 +133,7 @@ static bool has_name(const char *list, const char *name)
 
 static void apply_groups(machine *m, const char *root)
 {
-    char path[PATH_BYTES], line[1024];
+    char path[PROC_PATH_BYTES], line[1024];
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f)) { /* "0::/group", or "4:memory:/group" in version 1 */
@@ -173,22 +153,33 @@ static void apply_groups(machine *m, const char *root)
         fclose(f);
 }
 
-/* ---- the process's own limits ---- */
+/* ---- other limits ---- */
 
-static void apply_limit(machine *m, int resource, uint64_t used, const char *name)
+static void apply_resource(machine *m, int resource, uint64_t used, const char *name)
 {
     struct rlimit r;
-    if (getrlimit(resource, &r) || r.rlim_cur == RLIM_INFINITY)
+    if (!getrlimit(resource, &r) && r.rlim_cur != RLIM_INFINITY)
+        apply_limit(m, (uint64_t)r.rlim_cur, used, name);
+}
+
+static void apply_nodes(machine *m, const char *root)
+{
+    node_memory n;
+    char name[96];
+    if (!machine_nodes_at(root, &n))
         return;
-    uint64_t left = (uint64_t)r.rlim_cur - min_u64((uint64_t)r.rlim_cur, used);
-    if (r.rlim_cur < m->memory_bytes) { /* the margin is a share of it */
-        m->memory_bytes = r.rlim_cur;
-        m->memory_used_bytes = used;
-    }
-    if (left >= m->memory_free_bytes)
-        return;
-    m->memory_free_bytes = left;
-    snprintf(m->memory_limit, sizeof m->memory_limit, "%s", name);
+    snprintf(name, sizeof name, "memory nodes %s", n.nodes);
+    apply_limit(m, n.bytes, n.bytes - min_u64(n.bytes, n.free_bytes), name);
+}
+
+/* Where nothing is overcommitted, what is mapped counts, whether it was touched or not. */
+static void apply_overcommit(machine *m, const char *root)
+{
+    char path[PROC_PATH_BYTES];
+    uint64_t limit = read_kib(root, "/proc/meminfo", "CommitLimit");
+    snprintf(path, sizeof path, "%s/proc/sys/vm/overcommit_memory", root);
+    if (limit && proc_number(path, NULL, 0) == 2)
+        apply_limit(m, limit, read_kib(root, "/proc/meminfo", "Committed_AS"), "vm.overcommit_memory=2");
 }
 
 /* ---- all ---- */
@@ -205,8 +196,10 @@ int machine_probe_at(const char *root, machine *m, pt_error *e)
     if (!m->memory_bytes)
         return pt_fail(e, PT_FAILED, "%s/proc/meminfo does not say how much memory there is: give --device-memory", root);
     apply_groups(m, root);
-    apply_limit(m, RLIMIT_AS, read_kib(root, "/proc/self/status", "VmSize"), "ulimit -v");
-    apply_limit(m, RLIMIT_DATA, read_kib(root, "/proc/self/status", "VmData"), "ulimit -d");
+    apply_nodes(m, root);
+    apply_overcommit(m, root);
+    apply_resource(m, RLIMIT_AS, read_kib(root, "/proc/self/status", "VmSize"), "ulimit -v");
+    apply_resource(m, RLIMIT_DATA, read_kib(root, "/proc/self/status", "VmData"), "ulimit -d");
     return 0;
 }
 

@@ -1,7 +1,8 @@
 /* machine.h - what this machine has: processors, and how much memory a process may still take.
  *
  * Memory is limited by the machine, by control groups (both versions, every group above the process's own; memory.high counts as a
- * limit), and by the process's own limits (RLIMIT_AS, RLIMIT_DATA). What counts is what is free under the tightest of them; page
+ * limit), by the memory nodes that a cpuset or numactl leaves to the process, where nothing may be overcommitted
+ * (vm.overcommit_memory=2) by what may still be mapped, and by the process's own limits (RLIMIT_AS, RLIMIT_DATA). What counts is what is free under the tightest of them; page
  * cache that the kernel would give back counts as free.
  *
  * RLIMIT_MEMLOCK (8 MiB by default) limits none of it: the disk tier locks no memory, and NVIDIA's driver pins the host tier without
@@ -20,7 +21,7 @@ typedef struct machine {
     uint64_t memory_bytes;         /* the machine's, or the control group's limit if that is lower */
     uint64_t memory_used_bytes;    /* by all processes under that limit, this one too */
     uint64_t memory_free_bytes;    /* that this process may still take without swapping, under all limits */
-    char memory_limit[96];         /* what limits it: "RAM", the control group's file, "ulimit -v", "ulimit -d" */
+    char memory_limit[96];         /* what limits it: "RAM", the control group's file, "memory nodes 0", "ulimit -v" ... */
 } machine;
 
 int machine_probe(machine *m, pt_error *e);

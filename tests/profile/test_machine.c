@@ -13,6 +13,7 @@
 #include "profile/root.h"
 
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 static uint64_t seed;
 
@@ -202,6 +203,81 @@ static void the_margin_is_a_share_of_the_process_own_limit(void **state)
     assert_int_equal(machine_memory_margin(&m), mib(8000));
 }
 
+static void put_nodes(uint64_t free0, uint64_t free1)
+{
+    put("/sys/devices/system/node/has_memory", "0-1\n");
+    for (int i = 0; i < 2; i++) {
+        char path[80];
+        snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", i);
+        put(path, "Node %d MemTotal:  %llu kB\nNode %d MemFree:   %llu kB\nNode %d Active(file): 1024 kB\nNode %d Inactive(file): 2048 kB\n",
+            i, (unsigned long long)8000 * 1024, i, (unsigned long long)(i ? free1 : free0) * 1024, i, i);
+    }
+}
+
+static void put_allowed(const char *nodes)
+{
+    put("/proc/self/status", "VmSize:\t1024 kB\nMems_allowed:\t3\nMems_allowed_list:\t%s\nVmData:\t512 kB\n", nodes);
+}
+
+static void memory_nodes_that_a_cpuset_leaves_out_do_not_count(void **state)
+{
+    (void)state;
+    put_machine(16000, 15000);
+    put_nodes(3000, 7000);
+    put_allowed("0-1");
+    machine m = probe();
+    assert_true(m.memory_bytes == mib(16000) && m.memory_free_bytes == mib(15000));
+    assert_string_equal(m.memory_limit, "RAM");
+    put_allowed("0");
+    m = probe();
+    assert_true(m.memory_bytes == mib(8000) && m.memory_used_bytes == mib(4997) && m.memory_free_bytes == mib(3003));
+    assert_string_equal(m.memory_limit, "memory nodes 0");
+    put_allowed("1-7");
+    m = probe();
+    assert_true(m.memory_bytes == mib(8000) && m.memory_free_bytes == mib(7003));
+    assert_string_equal(m.memory_limit, "memory nodes 1");
+}
+
+/* numactl -m 0. A policy binds this process, so a child of it is bound. */
+static void memory_nodes_to_which_a_policy_does_not_bind_do_not_count(void **state)
+{
+    (void)state;
+    enum { BIND = 2 };
+    unsigned long long node0 = 1;
+    int status;
+    put_machine(16000, 15000);
+    put_nodes(3000, 7000);
+    put_allowed("0-1");
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        machine m;
+        if (syscall(SYS_set_mempolicy, BIND, &node0, 64ul))
+            _exit(3); /* a kernel without memory policies, or a sandbox */
+        _exit(machine_probe_at(scratch, &m, NULL) || m.memory_free_bytes != mib(3003));
+    }
+    assert_true(waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 3)
+        skip();
+    assert_int_equal(status, 0);
+}
+
+static void where_nothing_is_overcommitted_what_may_be_mapped_counts(void **state)
+{
+    (void)state;
+    put_machine(16000, 9000);
+    put("/proc/meminfo", "MemTotal: %llu kB\nMemAvailable: %llu kB\nCommitLimit: %llu kB\nCommitted_AS: %llu kB\n", 16000ull * 1024,
+        9000ull * 1024, 8000ull * 1024, 3000ull * 1024);
+    put("/proc/sys/vm/overcommit_memory", "0\n");
+    machine m = probe();
+    assert_true(m.memory_bytes == mib(16000) && m.memory_free_bytes == mib(9000));
+    put("/proc/sys/vm/overcommit_memory", "2\n");
+    m = probe();
+    assert_true(m.memory_bytes == mib(8000) && m.memory_used_bytes == mib(3000) && m.memory_free_bytes == mib(5000));
+    assert_string_equal(m.memory_limit, "vm.overcommit_memory=2");
+}
+
 static void without_meminfo_the_option_is_named(void **state)
 {
     (void)state;
@@ -225,6 +301,8 @@ static void odd_files_do_no_harm(void **state)
         put("/sys/fs/cgroup/g/memory.max", "%s", words[w[0] % WORDS]);
         put("/sys/fs/cgroup/g/memory.current", "%s", words[w[1] % WORDS]);
         put("/sys/fs/cgroup/g/memory.stat", "inactive_file %s\n", words[w[2] % WORDS]);
+        put("/sys/devices/system/node/has_memory", "%s", words[w[3] % WORDS]);
+        put_allowed(words[w[3] / WORDS % WORDS]);
         machine m = probe();
         assert_true(m.memory_bytes <= mib(5000) && m.memory_free_bytes <= mib(5000));
     }
@@ -254,6 +332,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_quota_of_processors_is_rounded_up, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_process_own_limit_counts, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_margin_is_a_share_of_the_process_own_limit, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(memory_nodes_that_a_cpuset_leaves_out_do_not_count, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(memory_nodes_to_which_a_policy_does_not_bind_do_not_count, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(where_nothing_is_overcommitted_what_may_be_mapped_counts, scratch_make, scratch_remove),
         cmocka_unit_test(without_meminfo_the_option_is_named),
         cmocka_unit_test_setup_teardown(odd_files_do_no_harm, scratch_make, scratch_remove),
         cmocka_unit_test(this_machine_is_found),
