@@ -369,6 +369,16 @@ static bool name_is_taken(const char *path)
     return !lstat(path, &st);
 }
 
+/* Of other formats. */
+static bool names_other_weights(const char *s)
+{
+    static const char *const ends[] = {".gguf", ".h5", ".msgpack", ".pth"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_with(s, ends[i]))
+            return true;
+    return !strncmp(s, "pytorch_model", 13) && (ends_with(s, ".bin") || ends_with(s, ".bin.index.json"));
+}
+
 /* A file in the folder that holds weights, or a part of them, by its name. */
 static bool find_weights(const char *folder, char name[NAME_MAX + 1])
 {
@@ -376,8 +386,7 @@ static bool find_weights(const char *folder, char name[NAME_MAX + 1])
     bool found = false;
     for (struct dirent *entry; d && !found && (entry = readdir(d));) {
         const char *s = entry->d_name;
-        found = ends_with(s, ".safetensors") || ends_with(s, ".safetensors.index.json") ||
-                (!strncmp(s, "pytorch_model", 13) && ends_with(s, ".bin"));
+        found = ends_with(s, ".safetensors") || ends_with(s, ".safetensors.index.json") || names_other_weights(s);
         snprintf(name, NAME_MAX + 1, "%s", s);
     }
     if (d)
@@ -410,7 +419,7 @@ static int st_resolve(const char *path, char found[FILE_PATH_BYTES], bool *is_in
     if (!find_weights(path, other))
         return pt_fail(e, PT_FAILED, "%.400s: the folder has neither model.safetensors nor model.safetensors.index.json", path);
     return pt_fail(e, PT_FAILED, "%.400s: the folder has neither model.safetensors nor model.safetensors.index.json; %.255s %s", path,
-                   other, ends_with(other, ".bin") ? "is not read, save the model with safe_serialization=True"
+                   other, names_other_weights(other) ? "is not read: save the model as safetensors (save_pretrained of Transformers)"
                                                    : "is there alone: get the rest from where the model came from, or give it that name");
 }
 

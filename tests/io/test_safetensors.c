@@ -368,10 +368,17 @@ static void a_folder_without_weights_is_told_apart(void **state)
     assert_false(safetensors_present(folder));
     assert_int_equal(safetensors_open(folder, &st, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "neither model.safetensors nor"));
-    put_text("bare/pytorch_model.bin", "x");
-    assert_int_equal(safetensors_open(folder, &st, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "safe_serialization"));
-    assert_true(safetensors_present(folder)); /* what cannot be read is not taken for none */
+    static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack",
+                                         "consolidated.00.pth", "model-Q4_K_M.gguf"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "bare/%s", others[i]);
+        put_text(path, "x");
+        assert_int_equal(safetensors_open(folder, &st, &e), PT_FAILED);
+        assert_true(strstr(e.text, others[i]) && strstr(e.text, "save the model as safetensors"));
+        assert_true(safetensors_present(folder)); /* what cannot be read is not taken for none */
+        assert_int_equal(remove(scratch_path(path)), 0);
+    }
     file_make("bare/model.safetensors", "{}", 0, 0);
     assert_true(safetensors_present(folder));
 }
