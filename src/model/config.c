@@ -474,6 +474,9 @@ static int check_other_keys(reader *r)
                 "%s: \"%.60s\" is %s, which %s models do not support here, and it may change what is "
                 "computed; only null, false or %g are taken, or remove the key if it has no effect",
                 r->source.where, key, value_text(value, text), r->a->model_type, m->neutral);
+        if (!strcmp(key, "is_causal") && !json_is_true(value) && !json_is_null(value))
+            return pt_fail(r->e, PT_FAILED, "%s: \"is_causal\" is %s: models whose tokens see those behind them are not trained here",
+                           r->source.where, value_text(value, text));
         if (!strcmp(key, "attention_sink_size") && !is_neutral(value, 0) && r->notice) {
             char sentence[640];
             snprintf(sentence, sizeof sentence,

@@ -292,6 +292,7 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'qwen3', 'rope_parameters': {'full_attention': {'rope_theta': 1e4}}}", "full_attention", "an object"},
     {"{'model_type': 'gpt2', 'rope_theta': 10000}", "rope_theta", "10000"},
     /* keys that are not read, but would change the computation */
+    {"{'model_type': 'qwen3', 'is_causal': false}", "is_causal", "false"},
     {"{'model_type': 'llama', 'partial_rotary_factor': 0.5}", "partial_rotary_factor", "0.5"},
     {"{'model_type': 'llama', 'rope_interleaved': true}", "rope_interleaved", "true"},
     {"{'model_type': 'llama', 'attn_logit_softcapping': 50.0}", "attn_logit_softcapping", "50.0"},
