@@ -84,9 +84,11 @@ static int check_free(const executor *x, pt_error *e)
     int failed = machine_probe(&m, e);
     if (failed || arenas <= m.memory_free_bytes)
         return failed;
+    const tier named = device_is_gpu(d) ? TIER_HOST : TIER_DEVICE;
+    const uint64_t most = m.memory_free_bytes - m.memory_free_bytes / 16, others = arenas - x->bytes[named];
     return pt_fail(e, PT_DOES_NOT_FIT, "the plan takes %s of memory and %s are free on this machine, or under its container's limit: end other "
-                   "programs, raise the limit, or give --device-memory %llu", size_format(need, arenas), size_format(have, m.memory_free_bytes),
-                   (unsigned long long)(m.memory_free_bytes - m.memory_free_bytes / 16));
+                   "programs, raise the limit, or give --%s-memory %llu", size_format(need, arenas), size_format(have, m.memory_free_bytes),
+                   tier_names[named], (unsigned long long)(most > others ? most - others : 0));
 }
 
 /* All by the device: it knows which host memory it copies from fastest. */
