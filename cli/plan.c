@@ -7,7 +7,7 @@
 
 typedef struct session {
     pt_train_options o;
-    int precision;
+    int precision, save_type, init;
     bool json, quiet;
     arg_strings eval_data;
     progress bar;
@@ -31,6 +31,11 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, and updates may run during backward; default 1", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "the run evaluates: that fits too; nothing is read from there", false},
         {"--steps", ARG_INT, &o->steps, "N", "steps of the run, to say what it would write to the disk", false},
+        {"--out", ARG_STRING, &o->out, "DIR", "where the run would save: beside its disk tier; default here. Nothing is written", false},
+        {"--save-every", ARG_INT, &o->save_every, "N", "it saves checkpoints: the disk has room for them too", false},
+        {"--keep", ARG_INT32, &o->keep, "N", "and keeps the newest N; default all", false},
+        {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default as they came", false},
+        {"--init", ARG_CHOICE, &s->init, "stored|random", "random: the exported weights are fp32 then", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (this machine's, if not given)", false},
         {"--machine", ARG_STRING, &o->machine_file, "FILE", "plan for this machine file, or for one that came with\nthe program (rtx3090, a100-80, h100 ...)", false},
         {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring", false},
@@ -44,11 +49,9 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
         {"--json", ARG_FLAG, &s->json, NULL, "one JSON object on stdout, which train --plan takes", false},
-        {NULL, ARG_HEADING, NULL, NULL, "What else train takes changes nothing here, and may be given: --data, --out, --lr ...", false},
-        {"--init", ARG_IGNORED, NULL, NULL, NULL, false},
+        {NULL, ARG_HEADING, NULL, NULL, "What else train takes changes nothing here, and may be given: --data, --lr ...", false},
         {"--data", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--eval-every", ARG_IGNORED, NULL, NULL, NULL, false},
-        {"--out", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--epochs", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--no-shuffle", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
         {"--lr", ARG_IGNORED, NULL, NULL, NULL, false},
@@ -60,10 +63,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--beta2", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--eps", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--seed", ARG_IGNORED, NULL, NULL, NULL, false},
-        {"--save-every", ARG_IGNORED, NULL, NULL, NULL, false},
-        {"--keep", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--resume", ARG_IGNORED, NULL, NULL, NULL, true},
-        {"--save-dtype", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--trace", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
@@ -86,6 +86,8 @@ static int run(session *s, pt_error *e)
     pt_plan *p = NULL;
     pt_error written = {0};
     s->o.precision = s->precision ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s->o.save_type = (pt_save_type)s->save_type;
+    s->o.init_random = s->init == 1;
     s->o.eval_data = s->eval_data.v;
     s->o.eval_data_n = s->eval_data.n;
     s->o.notice = progress_notice;

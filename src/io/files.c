@@ -39,14 +39,11 @@ bool path_exists(const char *path)
 
 bool disk_is_full_error(int error_number) { return error_number == ENOSPC || error_number == EDQUOT; }
 
-/* Of the file system that holds path, or its nearest parent that exists. */
-static int file_system_of(const char *path, struct statfs *fs, pt_error *e)
+/* The path, or its nearest parent that exists. */
+static int find_existing(const char *path, char at[FILE_PATH_BYTES], struct stat *st, pt_error *e)
 {
-    char at[FILE_PATH_BYTES];
-    snprintf(at, sizeof at, "%s", path);
-    while (statfs(at, fs)) {
-        if (errno == EINTR)
-            continue;
+    snprintf(at, FILE_PATH_BYTES, "%s", path);
+    while (stat(at, st)) {
         char parent[FILE_PATH_BYTES];
         memcpy(parent, at, sizeof parent);
         char *up = dirname(parent);
@@ -55,6 +52,30 @@ static int file_system_of(const char *path, struct statfs *fs, pt_error *e)
         memmove(at, up, strlen(up) + 1);
     }
     return 0;
+}
+
+static int file_system_of(const char *path, struct statfs *fs, pt_error *e)
+{
+    char at[FILE_PATH_BYTES];
+    struct stat st;
+    int failed = find_existing(path, at, &st, e);
+    while (!failed && statfs(at, fs))
+        if (errno != EINTR)
+            return pt_fail_errno(e, PT_FAILED, "%.400s: the free space there is not known", path);
+    return failed;
+}
+
+bool disk_is_same(const char *a, const char *b)
+{
+    char at[FILE_PATH_BYTES];
+    struct stat of_a, of_b;
+    return !find_existing(a, at, &of_a, NULL) && !find_existing(b, at, &of_b, NULL) && of_a.st_dev == of_b.st_dev;
+}
+
+bool dir_find_existing(const char *path, char at[FILE_PATH_BYTES])
+{
+    struct stat st;
+    return !find_existing(path, at, &st, NULL);
 }
 
 int disk_free_bytes(const char *path, uint64_t *bytes, pt_error *e)

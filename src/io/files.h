@@ -52,12 +52,14 @@ int file_write_json(const char *path, const json_t *value, pt_error *e); /* inde
 int file_copy_atomic(const char *from, const char *to, pt_error *e);
 
 const char *dir_temporary(void);                /* for large files: $TMPDIR, or /var/tmp, since /tmp is memory on many systems */
+bool dir_find_existing(const char *path, char at[FILE_PATH_BYTES]); /* path, or its nearest parent that is there */
 int dir_make(const char *path, pt_error *e);    /* with its parents; fine if it is there */
 int dir_sync(const char *path, pt_error *e);    /* makes the names in it durable */
 int tree_remove(const char *path, pt_error *e); /* links are removed, not followed; fine if absent */
 int tree_discard(const char *path, pt_error *e); /* the same; a crash leaves a stage (below), never half of it under the name */
 int disk_free_bytes(const char *path, uint64_t *bytes, pt_error *e); /* for this user, where path or its
                                                                         nearest existing parent lies */
+bool disk_is_same(const char *a, const char *b); /* both lie in one file system, or would once they are made */
 bool disk_is_memory(const char *path);          /* the same place is RAM: tmpfs, ramfs, hugetlbfs */
 bool disk_is_full_error(int error_number);      /* ENOSPC, EDQUOT */
 

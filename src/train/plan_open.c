@@ -1,9 +1,11 @@
 /* plan_open.c - pt_plan: a plan and its explanation, without a run. */
+#include "model/weights.h"
 #include "train/planning.h"
 #include "train/trainer.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct pt_plan {
     pt_train_options o;
@@ -23,6 +25,28 @@ static void pass_notice(void *arg, const char *sentence)
         o->notice(o->arg, sentence);
 }
 
+/* The run's disk tier would lie in its output folder. */
+static void choose_disk_folder(pt_plan *p)
+{
+    const pt_train_options *o = &p->o;
+    char *at = p->planning.disk_path;
+    if (o->disk_path || !o->out || !dir_find_existing(o->out, at) || access(at, W_OK))
+        snprintf(at, FILE_PATH_BYTES, "%s", planning_disk_folder(o));
+}
+
+/* Bytes that the run would save beside its disk tier. It needs no weights to be here: fp32 is assumed where they cannot be read. */
+static uint64_t reserve_disk(const pt_plan *p)
+{
+    const pt_train_options *o = &p->o;
+    const bool random_init = o->init_random || !path_is_folder(o->model) || !weights_present(o->model);
+    room_input in = {.o = o, .model = p->model, .checkpoints = !o->save_every ? 0 : o->steps ? o->steps / o->save_every : 1};
+    if (o->disk_path && !disk_is_same(o->disk_path, o->out ? o->out : "."))
+        return 0;
+    if (room_save_type(o, p->model, random_init, &in.save_type, NULL))
+        in.save_type = PT_F32;
+    return room_find(&in).least_bytes;
+}
+
 static int make(pt_plan *p, pt_error *e)
 {
     planning *g = &p->planning;
@@ -37,7 +61,8 @@ static int make(pt_plan *p, pt_error *e)
     g->model = p->model;
     g->shape = &p->shape;
     g->evaluates = p->o.eval_data_n > 0;
-    snprintf(g->disk_path, sizeof g->disk_path, "%s", planning_disk_folder(&p->o));
+    choose_disk_folder(p);
+    g->disk_reserve = reserve_disk(p);
     failed = planning_make(g, e);
     if (failed)
         return failed;

@@ -12,45 +12,69 @@
 #include "train/trainer.h"
 
 #include "base/units.h"
+#include "io/safetensors.h"
+#include "model/weights.h"
 
 #include <sys/stat.h>
 
 enum { TENSOR_HEADER_BYTES = 96 + MODEL_NAME, FILE_BYTES = 8 << 10 }; /* a header's entry for a tensor; a file's odds and ends */
 
-static uint64_t companion_bytes(const trainer *t)
+/* A config.json alone has none. */
+static uint64_t companion_bytes(const char *model_dir)
 {
     char path[FILE_PATH_BYTES];
     struct stat st;
     uint64_t sum = 0;
     const char *name;
     for (int i = 0; (name = model_companion(i)); i++)
-        if (!path_join(path, t->model_dir, name, NULL) && !stat(path, &st))
+        if (!path_join(path, model_dir, name, NULL) && !stat(path, &st))
             sum += (uint64_t)st.st_size + FILE_BYTES;
     return sum;
 }
 
 /* All weights as files of this type. */
-static uint64_t weights_bytes(const trainer *t, pt_dtype type)
+static uint64_t weights_bytes(const model *m, pt_dtype type)
 {
     uint64_t tensors = 0;
-    for (int i = 0; i < t->model->params_n; i++)
-        tensors += (uint64_t)t->model->params[i].parts;
-    return (uint64_t)t->model->parameters * dtype_bytes(type) + tensors * TENSOR_HEADER_BYTES + FILE_BYTES;
+    for (int i = 0; i < m->params_n; i++)
+        tensors += (uint64_t)m->params[i].parts;
+    return (uint64_t)m->parameters * dtype_bytes(type) + tensors * TENSOR_HEADER_BYTES + FILE_BYTES;
 }
 
-room_need room_of(const trainer *t)
+room_need room_find(const room_input *in)
 {
-    room_need r = {.model_bytes = weights_bytes(t, t->save_type) + companion_bytes(t) + 2 * FILE_BYTES};
-    r.checkpoint_bytes = r.model_bytes + 2 * weights_bytes(t, PT_F32) + (t->save_type == PT_F32 ? 0 : weights_bytes(t, PT_F32)) + FILE_BYTES;
-    int64_t every = t->o.save_every, there = checkpoint_count(t), most = t->o.keep + 1;
-    r.checkpoints = every ? t->steps / every - t->step / every : 0;
-    int64_t more = there < most ? most - there : 1; /* at a time */
-    if (t->o.keep && r.checkpoints > more)
+    const uint64_t fp32 = weights_bytes(in->model, PT_F32);
+    room_need r = {.model_bytes = weights_bytes(in->model, in->save_type) + companion_bytes(in->o->model) + 2 * FILE_BYTES,
+                   .checkpoints = in->checkpoints};
+    r.checkpoint_bytes = r.model_bytes + 2 * fp32 + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
+    int64_t most = in->o->keep + 1, more = in->there < most ? most - in->there : 1; /* at a time */
+    if (in->o->keep && r.checkpoints > more)
         r.checkpoints = more;
     uint64_t first = r.checkpoint_bytes > r.model_bytes ? r.checkpoint_bytes : r.model_bytes;
     r.least_bytes = r.checkpoints ? first : r.model_bytes;
     r.bytes = r.checkpoints ? (uint64_t)r.checkpoints * r.checkpoint_bytes + r.model_bytes : first; /* an interrupted run writes one too */
     return r;
+}
+
+int room_save_type(const pt_train_options *o, const model *m, bool random_init, pt_dtype *type, pt_error *e)
+{
+    static const pt_dtype types[] = {PT_F32, PT_F32, PT_BF16, PT_F16};
+    *type = types[o->save_type];
+    if (o->save_type != PT_SAVE_AS_STORED || random_init)
+        return 0;
+    safetensors *st;
+    int failed = safetensors_open(o->model, &st, e);
+    if (failed)
+        return failed;
+    failed = weights_check(m, st, type, e);
+    safetensors_close(st);
+    return failed;
+}
+
+room_need room_of(const trainer *t)
+{
+    const int64_t every = t->o.save_every;
+    return room_find(&(room_input){&t->o, t->model, t->save_type, every ? t->steps / every - t->step / every : 0, checkpoint_count(t)});
 }
 
 int room_check(const trainer *t, pt_error *e)

@@ -33,21 +33,6 @@ static int open_model(trainer *t, pt_error *e)
     return 0;
 }
 
-static int choose_save_type(trainer *t, pt_error *e)
-{
-    static const pt_dtype types[] = {PT_F32, PT_F32, PT_BF16, PT_F16};
-    t->save_type = types[t->o.save_type];
-    if (t->o.save_type != PT_SAVE_AS_STORED || t->random_init)
-        return 0;
-    safetensors *st;
-    int failed = safetensors_open(t->model_dir, &st, e);
-    if (failed)
-        return failed;
-    failed = weights_check(t->model, st, &t->save_type, e);
-    safetensors_close(st);
-    return failed;
-}
-
 /* ---- data ---- */
 
 /* Changes when tokenizer.json does (FNV-1a of its bytes). */
@@ -137,15 +122,6 @@ static int lower_disk(trainer *t, pt_error *e)
     return 0;
 }
 
-/* The folder of the disk tier may not be there yet: then its parent is asked. */
-static bool is_on_same_disk(const char *path, const char *out)
-{
-    char copy[FILE_PATH_BYTES];
-    struct stat a, b;
-    snprintf(copy, sizeof copy, "%s", path);
-    return (!stat(copy, &a) || !stat(dirname(copy), &a)) && !stat(out, &b) && a.st_dev == b.st_dev;
-}
-
 static int make_plan(trainer *t, bool resumed, pt_error *e)
 {
     planning *p = &t->planning;
@@ -161,7 +137,7 @@ static int make_plan(trainer *t, bool resumed, pt_error *e)
         failed = path_join(p->disk_path, t->out, "disk", e);
     if (!failed && resumed)
         failed = lower_disk(t, e);
-    p->disk_reserve = is_on_same_disk(p->disk_path, t->out) ? room_of(t).least_bytes : 0;
+    p->disk_reserve = disk_is_same(p->disk_path, t->out) ? room_of(t).least_bytes : 0;
     return failed ? failed : planning_make(p, e);
 }
 
@@ -367,7 +343,7 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed)
         failed = open_model(t, e);
     if (!failed)
-        failed = choose_save_type(t, e);
+        failed = room_save_type(&t->o, t->model, t->random_init, &t->save_type, e);
     if (!failed)
         failed = planning_shape(&t->o, t->model, &t->shape, e);
     if (!failed)

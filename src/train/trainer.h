@@ -16,6 +16,7 @@
 #include "train/measured.h"
 #include "train/patience.h"
 #include "train/planning.h"
+#include "train/room.h"
 #include "train/state.h"
 
 #include <stdio.h>
@@ -99,11 +100,6 @@ json_t *settings_json(const trainer *t);
 int settings_compare(const trainer *t, const char *path, const json_source *file, pt_error *e); /* file: trainer.json of the checkpoint `path` */
 
 /* room.c */
-typedef struct room_need {
-    uint64_t checkpoint_bytes, model_bytes; /* each */
-    int64_t checkpoints;                    /* that this run adds, at a time */
-    uint64_t least_bytes, bytes;            /* for the first of them; for all */
-} room_need;
 room_need room_of(const trainer *t);
 int room_check(const trainer *t, pt_error *e); /* PT_DOES_NOT_FIT, or a notice where it may become tight */
 

@@ -76,6 +76,45 @@ static void plan_says_what_train_says_with_and_without_an_evaluation(void **stat
     }
 }
 
+/* A third of a billion parameters. */
+static const char middle[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 1024, \"intermediate_size\": 4096, \"num_hidden_layers\": 16,"
+    " \"num_attention_heads\": 16, \"max_position_embeddings\": 1024, \"rms_norm_eps\": 1e-05, \"hidden_act\": \"silu\","
+    " \"tie_word_embeddings\": false}";
+
+/* Of a plan that does not fit, so that nothing has to be measured. */
+static json_int_t disk_budget(words more)
+{
+    const words of = WORDS("--model", put_text("config.json", middle), "--device", "cpu", "--seq-len", "8", "--device-memory", "1MiB", "--out",
+                           scratch_path("runs/one"), "--json", "--quiet");
+    assert_int_equal(plan_with(of, more), 3);
+    json_t *o = printed();
+    json_int_t bytes = bytes_of(json_object_get(o, "budget_bytes"), "disk");
+    json_decref(o);
+    return bytes;
+}
+
+static void assert_less_by(json_int_t all, json_int_t left, json_int_t bytes)
+{
+    const json_int_t others = 512 * MIB; /* what other programs may write meanwhile */
+    if (all - left < bytes - others || all - left > bytes + others)
+        fail_msg("%lld of %lld bytes are left, not %lld less", (long long)left, (long long)all, (long long)bytes);
+}
+
+/* As a run would take it from what is free. */
+static void a_plan_leaves_room_on_the_disk_for_what_the_run_saves(void **state)
+{
+    (void)state;
+    const json_int_t parameters = 16ll * (4 * 1024 * 1024 + 3 * 1024 * 4096) + 2ll * 32000 * 1024;
+    const json_int_t all = disk_budget(WORDS("--save-every", "0"));
+    if (all < 10 * parameters + 1024 * MIB)
+        skip(); /* a disk that is nearly full, or RAM */
+    assert_less_by(all, disk_budget(WORDS("--save-every", "10")), 8 * parameters);
+    assert_less_by(all, disk_budget(WORDS("--save-every", "10", "--steps", "9")), 0);
+    assert_less_by(all, disk_budget(WORDS("--save-every", "10", "--steps", "10", "--save-dtype", "bf16")), 10 * parameters);
+    assert_less_by(all, disk_budget(WORDS("--save-dtype", "bf16")), -2 * parameters);
+}
+
 /* ---- what does not fit ---- */
 
 /* "... of host memory (the budget is 1.00 GiB, 396111872 bytes less)" */
@@ -315,6 +354,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_says_what_train_says_with_and_without_an_evaluation),
+        cmocka_unit_test(a_plan_leaves_room_on_the_disk_for_what_the_run_saves),
         cmocka_unit_test(what_is_missing_is_said_to_the_byte_and_with_every_key),
         cmocka_unit_test(where_ram_is_missing_the_disk_is_the_advice),
         cmocka_unit_test(where_ram_is_missing_and_no_disk_helps_a_smaller_step_is_the_advice),

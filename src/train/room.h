@@ -1,0 +1,26 @@
+/* room.h - what a run will write into its output folder, before there is a run. */
+#ifndef PT_ROOM_H
+#define PT_ROOM_H
+
+#include "model/model.h"
+#include "protrain.h"
+
+typedef struct room_input {
+    const pt_train_options *o; /* model, keep */
+    const model *model;
+    pt_dtype save_type;        /* of exported weights */
+    int64_t checkpoints;       /* that will be due */
+    int64_t there;             /* that are in the folder */
+} room_input;
+
+typedef struct room_need {
+    uint64_t checkpoint_bytes, model_bytes; /* each */
+    int64_t checkpoints;                    /* that the run adds, at a time */
+    uint64_t least_bytes, bytes;            /* for the first of them; for all */
+} room_need;
+
+room_need room_find(const room_input *in);
+/* What weights are exported as: --save-dtype, or what most of them came in; fp32 for random ones. */
+int room_save_type(const pt_train_options *o, const model *m, bool random_init, pt_dtype *type, pt_error *e);
+
+#endif
