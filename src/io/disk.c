@@ -64,8 +64,8 @@ static int no_room(const disk_file *f, int error, pt_error *e)
                              (unsigned long long)f->bytes);
     }
     if (error == EDQUOT) /* what is free for others says nothing then */
-        return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %llu bytes (%s), and your quota of that disk has less left; remove files of "
-                       "yours there, give a smaller --disk-memory or another --disk-path", f->folder, (unsigned long long)f->bytes,
+        return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %llu bytes (%s), and your quota of that disk has less left; "
+                       "remove files of yours there, give a smaller --disk-memory or another --disk-path", f->folder, (unsigned long long)f->bytes,
                        size_format(need, f->bytes));
     disk_free_bytes(f->folder, &free_bytes, NULL);
     return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %llu bytes (%s) and %llu (%s) are free; make room, give a "

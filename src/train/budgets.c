@@ -127,7 +127,8 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
 {
     char list[160] = "", where[320] = "", change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8], size[32];
     const uint64_t most = (uint64_t)1 << 61; /* of a tier; so that their sum is a number */
-    uint64_t left = f->m.memory_free_bytes, missing = 0;
+    const uint64_t has = less(f->m.memory_free_bytes, BUDGETS_BESIDE);
+    uint64_t left = has, missing = 0;
     int named = 0;
     for (int t = 0; t < TIERS; t++) {
         if (!is_in_ram(f, (tier)t) || !budget[t])
@@ -146,8 +147,8 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
         return 0;
     change_ram(r, f, budget, change);
     tell_change(r, change);
-    return pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free, %llu bytes less: %s, or end other programs%s", list,
-                   size_format(size, f->m.memory_free_bytes), (unsigned long long)missing, mend(change, named, advice), where);
+    return pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free beside what the program itself takes, %llu bytes less: %s, or end other "
+                   "programs%s", list, size_format(size, has), (unsigned long long)missing, mend(change, named, advice), where);
 }
 
 /* What may be asked for of the disk. */

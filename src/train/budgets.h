@@ -8,9 +8,10 @@
  * the arenas in memory.
  *
  * A budget is a limit for a tier's arena. What a process needs beside its arenas lives in the margin, or, where a
- * budget was asked for, in what is free beyond it: program and libraries, tokenizer and data, the batch on its way to
- * the device (20 bytes a token), scratch space and stack of each compute thread. That is less than 96 MiB with up to 8 threads; what
- * more threads need (device_info.threads_bytes) is taken from the device's budget, so that it is with any number of them.
+ * budget was asked for, in what is free beyond it, which has to be there: program and libraries, tokenizer and data, the batch on
+ * its way to the device (20 bytes a token), scratch space and stack of each compute thread. That is less than BUDGETS_BESIDE with up
+ * to 8 threads; what more threads need (device_info.threads_bytes) is taken from the device's budget, so that it is with any number
+ * of them.
  */
 #ifndef PT_BUDGETS_H
 #define PT_BUDGETS_H
@@ -33,6 +34,7 @@ typedef struct budget_request {
     uint64_t disk_reserve;  /* bytes of the disk that are for something else: taken from what is free where nothing is asked for */
 } budget_request;
 
+enum { BUDGETS_BESIDE = 96 << 20 };
 enum { BUDGETS_WHY_BYTES = 448, BUDGETS_CHANGE_BYTES = 128 };
 
 /* PT_DOES_NOT_FIT where what is asked for is more than is free, in memory or on the disk. why: what was free under which limit and

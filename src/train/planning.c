@@ -64,8 +64,8 @@ static int complete_machine(planning *p, pt_error *e)
         return pt_fail(e, PT_USAGE, "--%s-memory, and %s says nothing of a host: add \"host\" and \"link\" to it, or leave the option out",
                        host != PT_AUTO && host ? "host" : "disk", p->machine_path);
     if (x->cuda && !x->memory_bytes[TIER_HOST] && p->runs)
-        return pt_fail(e, PT_USAGE, "%s says nothing of a host, through whose memory a run loads and saves: add \"host\" and \"link\" to it, or "
-                       "leave --machine out", p->machine_path);
+        return pt_fail(e, PT_USAGE, "%s says nothing of a host, through whose memory a run loads and saves: add \"host\" and \"link\" "
+                       "to it, or leave --machine out", p->machine_path);
     if (x->cuda && !x->memory_bytes[TIER_HOST])
         p->budget[TIER_DISK] = 0; /* nothing could pass */
     if (!p->budget[TIER_DISK] || x->read_bandwidth > 0)

@@ -95,43 +95,45 @@ static void what_is_asked_for_is_given_as_long_as_it_is_free(void **state)
 {
     (void)state;
     choice c = {0};
-    put_machine(16000, 9000);
+    put_machine(16000, 9000 + 96); /* the program itself takes 96 */
     chosen(&c, mib(9000), PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9000) && !c.host_tier);
     assert_string_equal(c.why, "");
     assert_int_equal(c.missing, 0);
     refused(&c, mib(9000) + 1, PT_AUTO, 0,
-            "--device-memory is 8.79 GiB, and only 8.79 GiB are free, 1 bytes less: give --device-memory 8598323200, or end");
-    assert_string_equal(c.change, "--device-memory 8598323200"); /* less the margin */
+            "--device-memory is 8.79 GiB, and only 8.79 GiB are free beside what the program itself takes, 1 bytes less: give "
+            "--device-memory 8698986496, or end");
+    assert_string_equal(c.change, "--device-memory 8698986496"); /* less the margin */
     assert_int_equal(c.missing, 1);
     chosen(&c, mib(4000), mib(5000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000) && c.host_tier);
-    refused(&c, mib(4000), mib(5000) + 1, 0, "--device-memory is 3.91 GiB, --host-memory 4.88 GiB, and only 8.79 GiB are free, 1 bytes less: give "
-            "--host-memory 4404019200, or end");
+    refused(&c, mib(4000), mib(5000) + 1, 0, "--device-memory is 3.91 GiB, --host-memory 4.88 GiB, and only 8.79 GiB "
+            "are free beside what the program itself takes, 1 bytes less: give "
+            "--host-memory 4504682496, or end");
     assert_int_equal(c.missing, 1);
-    assert_string_equal(c.change, "--host-memory 4404019200");
+    assert_string_equal(c.change, "--host-memory 4504682496");
     chosen(&c, mib(4000), mib(4200), 0);
     assert_string_equal(c.change, "");
     refused(&c, UINT64_MAX - 5, UINT64_MAX - 5, 0, "--host-memory");
     assert_true(c.missing > mib(9000) && c.missing < INT64_MAX);
-    assert_string_equal(c.change, "--device-memory 4299161600 --host-memory 4299161600");
-    refused(&c, PT_AUTO, mib(9000) + 1, 0, "give --host-memory 4299161600, or end"); /* the device has to be left something */
+    assert_string_equal(c.change, "--device-memory 4349493248 --host-memory 4349493248");
+    refused(&c, PT_AUTO, mib(9000) + 1, 0, "give --host-memory 4349493248, or end"); /* the device has to be left something */
     chosen(&c, PT_AUTO, mib(5000), 0);
-    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800 - 5000) && c.budget[TIER_HOST] == mib(5000));
+    assert_true(c.budget[TIER_DEVICE] == mib(9096 - 800 - 5000) && c.budget[TIER_HOST] == mib(5000));
     chosen(&c, PT_AUTO, 0, 0);
-    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800) && !c.host_tier);
+    assert_true(c.budget[TIER_DEVICE] == mib(9096 - 800) && !c.host_tier);
 }
 
 static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
 {
     (void)state;
     choice c = {0};
-    put_machine(16000, 9000);
+    put_machine(16000, 9000 + 96); /* the program itself takes 96 */
     add_gpu(&c, mib(81920), mib(80000));
     chosen(&c, PT_AUTO, PT_AUTO, 0);
-    assert_true(c.budget[TIER_DEVICE] == mib(80000 - 1280) && c.budget[TIER_HOST] == mib(9000 - 800) && c.host_tier);
+    assert_true(c.budget[TIER_DEVICE] == mib(80000 - 1280) && c.budget[TIER_HOST] == mib(9096 - 800) && c.host_tier);
     assert_string_equal(c.why, "78.12 GiB free (GPU), 1.25 GiB of them left to other programs; "
-                               "8.79 GiB free (RAM), 800.00 MiB of them left to other programs");
+                               "8.88 GiB free (RAM), 800.00 MiB of them left to other programs");
     add_gpu(&c, mib(8192), mib(8000));
     chosen(&c, PT_AUTO, mib(9000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(8000 - 512) && c.budget[TIER_HOST] == mib(9000));
@@ -139,7 +141,8 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU are free, 1 bytes less: give --device-memory 7851737088");
     assert_int_equal(c.missing, 1);
     assert_string_equal(c.change, "--device-memory 7851737088");
-    refused(&c, PT_AUTO, mib(9000) + 1, 0, "--host-memory is 8.79 GiB, and only 8.79 GiB are free, 1 bytes less: give --host-memory 8598323200");
+    refused(&c, PT_AUTO, mib(9000) + 1, 0, "--host-memory is 8.79 GiB, and only 8.79 GiB are free beside what the program itself takes, 1 bytes "
+            "less: give --host-memory 8698986496");
     add_gpu(&c, mib(8192), mib(100));
     refused(&c, mib(101), PT_AUTO, 0, "are free, 1048576 bytes less: lower it");
     assert_string_equal(c.change, "");
@@ -186,9 +189,9 @@ static void what_many_threads_need_is_no_part_of_the_devices_budget(void **state
     (void)state;
     device cpu = {.info = {.threads = 64, .host_addressable = true, .threads_bytes = mib(240)}};
     choice c = {.r.device = &cpu};
-    put_machine(16000, 9000);
+    put_machine(16000, 9096);
     chosen(&c, PT_AUTO, mib(5000), 0);
-    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800 - 5000 - 240) && c.budget[TIER_HOST] == mib(5000));
+    assert_true(c.budget[TIER_DEVICE] == mib(9096 - 800 - 5000 - 240) && c.budget[TIER_HOST] == mib(5000));
     assert_non_null(strstr(c.why, "left to other programs; 240.00 MiB of device memory left to 64 threads"));
     chosen(&c, mib(9000), PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9000 - 240));
@@ -235,14 +238,14 @@ static void what_is_kept_of_a_disk_is_taken_from_what_is_free_and_from_nothing_t
     const uint64_t change = mib(256), margin = mib(1024), kept = mib(2048);
     uint64_t has;
     choice c = {.r.disk_path = scratch, .r.disk_reserve = kept};
-    put_machine(16000, 9000);
+    put_machine(16000, 9096);
     assert_int_equal(disk_free_bytes(scratch, &has, NULL), 0);
     if (disk_is_memory(scratch) || has < kept + 2 * margin)
         skip();
     chosen(&c, PT_AUTO, PT_AUTO, PT_AUTO);
     assert_in_range(c.budget[TIER_DISK], has - kept - margin - change, has - kept - margin + change);
     assert_non_null(strstr(c.why, "free (disk), 3.00 GiB of them left to what is saved and other programs"));
-    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800));
+    assert_true(c.budget[TIER_DEVICE] == mib(9096 - 800));
     chosen(&c, mib(4000), mib(5000), has - margin);
     assert_true(c.budget[TIER_DISK] == has - margin && c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000));
     refused(&c, PT_AUTO, PT_AUTO, has + margin, "--disk-memory is ");
@@ -271,26 +274,26 @@ static void a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram(v
     const uint64_t disk = mib(8);
     uint64_t has = 0;
     choice c = {.r.disk_path = ram_disk};
-    put_machine(16000, 9000);
+    put_machine(16000, 9096);
     if (!disk_is_memory(ram_disk) || disk_free_bytes(ram_disk, &has, NULL) || has < disk)
         skip();
     chosen(&c, PT_AUTO, PT_AUTO, PT_AUTO);
-    assert_true(c.budget[TIER_DISK] == 0 && c.budget[TIER_DEVICE] == mib(9000 - 800));
+    assert_true(c.budget[TIER_DISK] == 0 && c.budget[TIER_DEVICE] == mib(9096 - 800));
     assert_true(strstr(c.noted, ram_disk) && strstr(c.noted, "--disk-path"));
     assert_null(strstr(c.why, "disk"));
     chosen(&c, PT_AUTO, PT_AUTO, disk);
-    assert_true(c.budget[TIER_DISK] == disk && c.budget[TIER_DEVICE] == mib(9000 - 800) - disk);
+    assert_true(c.budget[TIER_DISK] == disk && c.budget[TIER_DEVICE] == mib(9096 - 800) - disk);
     assert_string_equal(c.noted, "");
     chosen(&c, mib(4000), mib(5000) - disk, disk);
     refused(&c, mib(4000), mib(5000) - disk + 1, disk, "--host-memory 4.88 GiB, --disk-memory 8.00 MiB, and only 8.79 GiB");
     assert_non_null(strstr(c.e.text, "pt-budgets/not/made lies in RAM: give a --disk-path"));
-    assert_string_equal(c.change, "--host-memory 4395630592");
+    assert_string_equal(c.change, "--host-memory 4496293888");
     refused(&c, PT_AUTO, PT_AUTO, UINT64_MAX - 5, "--disk-memory");
-    assert_true(strncmp(c.change, "--disk-memory ", 14) == 0 && strtoull(c.change + 14, NULL, 10) <= mib(9000 - 800));
+    assert_true(strncmp(c.change, "--disk-memory ", 14) == 0 && strtoull(c.change + 14, NULL, 10) <= mib(9096 - 800));
     chosen(&c, PT_AUTO, PT_AUTO, strtoull(c.change + 14, NULL, 10));
     add_gpu(&c, mib(81920), mib(80000));
     chosen(&c, PT_AUTO, PT_AUTO, disk);
-    assert_true(c.budget[TIER_DEVICE] == mib(80000 - 1280) && c.budget[TIER_HOST] == mib(9000 - 800) - disk);
+    assert_true(c.budget[TIER_DEVICE] == mib(80000 - 1280) && c.budget[TIER_HOST] == mib(9096 - 800) - disk);
     chosen(&c, PT_AUTO, mib(9000) - disk, disk);
     refused(&c, PT_AUTO, mib(9000) - disk + 1, disk, "--host-memory is 8.78 GiB, --disk-memory 8.00 MiB, and only 8.79 GiB");
 }
