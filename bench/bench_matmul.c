@@ -12,7 +12,6 @@
 #include "huge_pages.h"
 
 #include "base/rng.h"
-#include "device/cpu/matmul.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/ops.h"
 
@@ -321,9 +320,9 @@ int main(int argc, char **argv)
     sched_getaffinity(0, sizeof own_processor, &own_processor);
     dnnl_engine_create(&engine, dnnl_cpu, 0);
     dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
-    char arithmetic[80];
-    matmul_arithmetic(arithmetic, sizeof arithmetic);
-    printf("x86-64-v%d, matmul %s, %d threads; GFLOP/s and %% of the peak of fp32 fma\n", cpu_isa(), arithmetic, threads);
+    const dnnl_version_t *v = dnnl_version();
+    printf("x86-64-v%d%s, oneDNN %d.%d.%d isa %#x, %d threads; GFLOP/s and %% of the peak of fp32 fma\n", cpu_isa(),
+           cpu_has_amx() ? " amx" : cpu_gains_by_bf16() ? " bf16" : "", v->major, v->minor, v->patch, (unsigned)dnnl_get_effective_cpu_isa(), threads);
     printf("%-14s %5s   %6s   %5s  %-8s %9s %5s %9s %5s %9s %5s %9s %5s %9s\n", "product", "rows", "out", "in", "pass", "fp32",
            "", "bf16", "", "oneDNN32", "", "oneDNN16", "", "peak");
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES && argc < 5; i++)

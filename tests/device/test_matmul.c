@@ -1,16 +1,13 @@
 /* Matrix products against sums in double precision, and what their bits do not depend on. */
 #include "base/rng.h"
+#include "device/cpu/kernels/matmul_amx.h"
 #include "device/cpu/kernels/matmul_few.h"
 #include "device/cpu/kernels/matmul_tile.h"
-#include "device/cpu/matmul_onednn.h"
 #include "device/cpu/ops.h"
 
-#include <dlfcn.h>
-#include <dnnl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -269,7 +266,7 @@ static void the_number_of_threads_leaves_the_bits_alone(void **state)
         op_matmul o = random_op(500 + i, 1 + draw(5000 + i, 600), 1 + draw(6000 + i, 900), 1 + draw(7000 + i, 500));
         if (i >= 40) { /* too much for one thread to hold packed; for several, too */
             bool wide = i == 41;
-            o = (op_matmul){.layout = o.layout, .type = PT_BF16, .out_type = PT_BF16, .m = 300, .n = wide ? 2500 : 900, .k = wide ? 1500 : 2000};
+            o = (op_matmul){.layout = o.layout, .type = PT_BF16, .out_type = PT_BF16, .m = 600, .n = wide ? 2500 : 900, .k = wide ? 1500 : 2000};
         }
         problem p = problem_make(o, 0, i % 2 && !o.accumulate, false);
         problem_run(&p, threads[1]);
@@ -286,8 +283,7 @@ static void the_number_of_threads_leaves_the_bits_alone(void **state)
         pool_close(threads[i]);
 }
 
-/* A micro-batch may hold more or fewer rows, a vocabulary may come in slices. With AMX oneDNN promises that of rows only, from
- * 256 on (matmul_onednn.c), and columns always come in the same slices. */
+/* A micro-batch may hold more or fewer rows, a vocabulary may come in slices. Tiles are for AMX_ROWS_LEAST rows and more. */
 static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
 {
     pool *threads;
@@ -296,23 +292,18 @@ static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
         op_matmul o = random_op(900 + i, 2 + draw(8000 + i, i % 3 == 1 ? 700 : i % 3 ? 300 : 8), 2 + draw(9000 + i, 300), 1 + draw(10000 + i, 1000));
         if (i % 3 == 0)
             o.layout = MATMUL_NT; /* which has a kernel for few rows */
-        if (o.type == PT_BF16 && cpu_has_amx())
-            o.m += 256;
+        bool tiles = o.type == PT_BF16 && cpu_has_amx();
+        if (tiles)
+            o.m += AMX_ROWS_LEAST;
         problem p = problem_make(o, 1, false, false);
         problem_run(&p, threads);
         size_t bytes = c_bytes(&p), in = dtype_bytes(o.type), out = dtype_bytes(o.out_type);
         char *whole = malloc(bytes);
         memcpy(whole, p.c, bytes);
-        int64_t m0 = draw(11000 + i, (uint32_t)o.m), n0 = draw(12000 + i, (uint32_t)o.n);
+        int64_t least = tiles ? AMX_ROWS_LEAST : 1, m0 = draw(11000 + i, (uint32_t)(o.m - least + 1)), n0 = draw(12000 + i, (uint32_t)o.n);
         op_matmul part = p.o;
-        part.m = 1 + draw(13000 + i, (uint32_t)(o.m - m0));
+        part.m = least + draw(13000 + i, (uint32_t)(o.m - m0 - least + 1));
         part.n = 1 + draw(14000 + i, (uint32_t)(o.n - n0));
-        if (o.type == PT_BF16 && cpu_has_amx()) {
-            m0 = o.m - 256;
-            n0 = 0;
-            part.m = 256;
-            part.n = o.n;
-        }
         part.a = (char *)p.a + (size_t)(o.layout == MATMUL_TN ? m0 : m0 * p.o.lda) * in;
         part.b = (char *)p.b + (size_t)(o.layout == MATMUL_NT ? n0 * p.o.ldb : n0) * in;
         part.c = (char *)p.c + (size_t)(m0 * p.o.ldc + n0) * out;
@@ -329,10 +320,11 @@ static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
 
 typedef struct copy {
     void (*tile)(const op_matmul *, int64_t, int64_t, int64_t, int64_t, void *);
-    void (*few)(const op_matmul *, int64_t, int64_t);
+    void (*few)(const op_matmul *, int64_t, int64_t); /* NULL: whoever has it has other bits */
     void (*pack)(const op_matmul *, const packed *, int64_t, int64_t);
     void (*packed)(const op_matmul *, const packed *, int64_t, int64_t, int64_t, int64_t, void *);
-    bool runs; /* on this processor */
+    int64_t rows; /* of tile, at most */
+    bool runs;    /* on this processor */
 } copy;
 
 enum { SCRATCHES = 4 }; /* threads whose scratch space holds packed columns */
@@ -355,8 +347,9 @@ static void compute_packed(const copy *c, const problem *p, int64_t n0, char *sc
 static void copy_check(const copy *c, problem *p, int64_t n0, void *scratch)
 {
     memset(scratch, 0xff, SCRATCHES * POOL_SCRATCH_BYTES);
-    for (int64_t n = 0; n < p->o.n; n += TILE_COLS)
-        c->tile(&p->o, 0, p->o.m, n, p->o.n - n < TILE_COLS ? p->o.n - n : TILE_COLS, scratch);
+    for (int64_t m = 0; m < p->o.m; m += c->rows)
+        for (int64_t n = 0; n < p->o.n; n += TILE_COLS)
+            c->tile(&p->o, m, p->o.m - m < c->rows ? p->o.m - m : c->rows, n, p->o.n - n < TILE_COLS ? p->o.n - n : TILE_COLS, scratch);
     problem_check(p);
     char *want = malloc(c_bytes(p));
     memcpy(want, p->c, c_bytes(p));
@@ -364,11 +357,12 @@ static void copy_check(const copy *c, problem *p, int64_t n0, void *scratch)
         memcpy(p->c, p->c_before, c_bytes(p));
         memset(scratch, 0xff, SCRATCHES * POOL_SCRATCH_BYTES);
         if (n0)
-            c->tile(&p->o, 0, p->o.m, 0, n0, scratch);
+            for (int64_t m = 0; m < p->o.m; m += c->rows)
+                c->tile(&p->o, m, p->o.m - m < c->rows ? p->o.m - m : c->rows, 0, n0, scratch);
         compute_packed(c, p, n0, scratch);
         assert_memory_equal(p->c, want, c_bytes(p));
     }
-    if (p->o.layout == MATMUL_NT) {
+    if (c->few && p->o.layout == MATMUL_NT) {
         p->o.m = p->o.m < FEW_ROWS ? p->o.m : FEW_ROWS;
         memcpy(p->c, p->c_before, c_bytes(p));
         c->few(&p->o, 0, p->o.n);
@@ -406,8 +400,11 @@ static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
 {
 #define COPY(isa) matmul_tile_##isa, matmul_few_##isa
 #define PAIRS(isa) COPY(isa), matmul_pack_##isa, matmul_packed_##isa
-    const copy copies[] = {{COPY(v2), NULL, NULL, true}, {COPY(v3), NULL, NULL, cpu_isa() >= 3}, {COPY(v4), NULL, NULL, cpu_isa() == 4},
-                           {PAIRS(v3pairs), cpu_isa() >= 3}, {PAIRS(v4bf16), cpu_has_bf16()}};
+    const copy copies[] = {{COPY(v2), NULL, NULL, TILE_ROWS, true}, {COPY(v3), NULL, NULL, TILE_ROWS, cpu_isa() >= 3},
+                           {COPY(v4), NULL, NULL, TILE_ROWS, cpu_isa() == 4}, {PAIRS(v3pairs), TILE_ROWS, cpu_isa() >= 3},
+                           {PAIRS(v4bf16), TILE_ROWS, cpu_has_bf16()},
+                           {matmul_tile_amx, NULL, matmul_pack_amx, matmul_packed_amx, AMX_ROWS, cpu_has_amx()}};
+    _Static_assert((int)TILE_COLS <= (int)AMX_COLS, "copy_check cuts by TILE_COLS");
     pool *threads; /* for its scratch space */
     assert_int_equal(pool_open(SCRATCHES, &threads, NULL), 0);
     for (size_t c = 0; c < sizeof copies / sizeof *copies; c++)
@@ -420,80 +417,11 @@ static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
     pool_close(threads);
 }
 
-/* In bf16 on processors that have it; in fp32 everywhere, so that the path is tested everywhere. */
-static void products_by_onednn_are_right_on_any_number_of_threads(void **state)
-{
-    pool *threads[4] = {NULL};
-    for (int i = 1; i < 4; i++)
-        assert_int_equal(pool_open(i, &threads[i], NULL), 0);
-    int computed = 0;
-    for (uint64_t i = 0; i < 48; i++) {
-        op_matmul o = random_op(2500 + i, 16 + draw(25000 + i, i % 4 ? 200 : 600), 1 + draw(26000 + i, i % 4 ? 90 : 1200),
-                                1 + draw(27000 + i, 130));
-        if (i % 12 == 5) /* columns that are packed in several rounds */
-            o.m = 16 + o.m % 50, o.n = 1100, o.k = 1500 + o.k;
-        if (i % 12 == 7) /* many rectangles below each other */
-            o.m = 1300, o.n = 1 + o.n % 50;
-        problem p = problem_make(o, i % 3, !o.accumulate && i % 2, !o.accumulate && i % 5 == 0);
-        memcpy(p.c, p.c_before, c_bytes(&p));
-        bool done = onednn_matmul(threads[1], &p.o, NULL) == 1;
-        assert_true(done || o.type == PT_BF16);
-        if (done) {
-            computed++;
-            problem_check(&p);
-            void *one = malloc(c_bytes(&p));
-            memcpy(one, p.c, c_bytes(&p));
-            for (int t = 2; t < 4; t++) {
-                memcpy(p.c, p.c_before, c_bytes(&p));
-                assert_int_equal(onednn_matmul(threads[t], &p.o, NULL), 1);
-                assert_memory_equal(p.c, one, c_bytes(&p));
-            }
-            free(one);
-        }
-        problem_free(&p);
-    }
-    assert_true(computed > 0);
-    for (int i = 1; i < 4; i++)
-        pool_close(threads[i]);
-}
-
 static int print_seed(void **state)
 {
     seed = (uint64_t)time(NULL) * 1000003u;
     print_message("seed %llu\n", (unsigned long long)seed);
     return 0;
-}
-
-/* Stands before the library's own: the n-th call from now fails. */
-static atomic_int calls_left = -1;
-
-dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive, dnnl_stream_t stream, int n, const dnnl_exec_arg_t *list)
-{
-    static dnnl_status_t (*real)(const_dnnl_primitive_t, dnnl_stream_t, int, const dnnl_exec_arg_t *);
-    if (!real)
-        *(void **)&real = dlsym(RTLD_NEXT, "dnnl_primitive_execute");
-    assert_non_null(real);
-    return atomic_fetch_sub(&calls_left, 1) == 0 ? dnnl_out_of_memory : real(primitive, stream, n, list);
-}
-
-/* An error, and not the product by another kernel: its bits are others. */
-static void a_product_that_onednn_fails_at_is_an_error(void **state)
-{
-    pool *threads;
-    assert_int_equal(pool_open(2, &threads, NULL), 0);
-    for (uint64_t i = 0; i < 12; i++) {
-        pt_error e = {0};
-        op_matmul o = random_op(3500 + i, 300 + draw(35000 + i, 300), 600 + draw(36000 + i, 500), 1 + draw(37000 + i, 60));
-        o.type = o.out_type = PT_F32;
-        problem p = problem_make(o, 0, false, false);
-        atomic_store(&calls_left, (int)draw(38000 + i, 4)); /* there are at least four rectangles */
-        assert_int_equal(onednn_matmul(threads, &p.o, &e), PT_FAILED);
-        assert_non_null(strstr(e.text, "out of memory"));
-        atomic_store(&calls_left, -1);
-        assert_int_equal(onednn_matmul(threads, &p.o, &e), 1);
-        problem_free(&p);
-    }
-    pool_close(threads);
 }
 
 int main(void)
@@ -506,8 +434,6 @@ int main(void)
         cmocka_unit_test(the_number_of_threads_leaves_the_bits_alone),
         cmocka_unit_test(rows_and_columns_do_not_depend_on_their_neighbours),
         cmocka_unit_test(every_copy_of_the_kernel_that_can_run_is_right),
-        cmocka_unit_test(products_by_onednn_are_right_on_any_number_of_threads),
-        cmocka_unit_test(a_product_that_onednn_fails_at_is_an_error),
     };
     return cmocka_run_group_tests(tests, print_seed, NULL);
 }

@@ -6,7 +6,6 @@
  */
 #include "base/cores.h"
 #include "device/cpu/isa.h"
-#include "device/cpu/matmul.h"
 #include "device/cpu/pool.h"
 #include "device/cpu/queue.h"
 #include "device/populate.h"
@@ -122,10 +121,8 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
     d->table = &CPU_TABLE;
     device_info *info = &d->info;
     cpu_name(info->name, sizeof info->name);
-    char matmul[80];
-    matmul_arithmetic(matmul, sizeof matmul);
     const char *bf16_by = cpu_has_amx() ? " amx" : cpu_gains_by_bf16() ? " bf16" : "";
-    snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d%s, matmul %s", cpu_isa(), bf16_by, matmul);
+    snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d%s, matmul own", cpu_isa(), bf16_by);
     info->threads = o->threads ? o->threads : cores_allowed();
     info->threads_bytes = beyond_few_threads(info->threads);
     info->host_addressable = true;

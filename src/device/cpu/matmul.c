@@ -3,21 +3,39 @@
  * A rectangle is computed whole by one thread, and an element's bits do not depend on the rectangle
  * that it lies in (kernels/matmul_tile.c). So the cut may follow the number of threads.
  *
- * Many rows of bf16 pairs share columns of b that all threads have packed before.
+ * Many rows of bf16 share columns of b that all threads have packed before.
  *
- * Whose kernel, depends on the processor and the op: few rows are bound by reading b and have a kernel
- * of their own; bf16 goes to oneDNN where the processor multiplies tiles (AMX); everything else is ours:
- * oneDNN is not faster in fp32, nor in bf16 by AVX512-BF16 (bench/results).
+ * Which kernel, depends on the processor and the op: few rows are bound by reading b and have a kernel of their own; bf16 has one for
+ * processors that multiply tiles (AMX). All are ours: oneDNN is not faster at any of them (bench/results).
  */
-#include "device/cpu/matmul.h"
-
 #include "device/cpu/isa.h"
+#include "device/cpu/kernels/matmul_amx.h"
 #include "device/cpu/kernels/matmul_few.h"
 #include "device/cpu/kernels/matmul_tile.h"
-#include "device/cpu/matmul_onednn.h"
 #include "device/cpu/ops.h"
 
-#include <stdio.h>
+/* Which kernels compute a product, and what they take. */
+typedef struct kernels {
+    int64_t rows_most, cols_most; /* of a rectangle */
+    int64_t row_step;             /* a rectangle starts at a multiple of it, and of TILE_COL_STEP */
+    void (*tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch);
+    /* With b packed before; NULL where it never is. */
+    void (*pack)(const op_matmul *o, const packed *b, int64_t j, int64_t cols);
+    void (*packed)(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *scratch);
+    int64_t packed_rows;          /* at a time */
+} kernels;
+
+static bool by_tiles(const op_matmul *o) { return o->type == PT_BF16 && cpu_has_amx() && o->m >= AMX_ROWS_LEAST && o->k > 0; }
+
+static kernels kernels_of(const op_matmul *o)
+{
+    if (by_tiles(o))
+        return (kernels){AMX_ROWS, AMX_COLS, AMX_STEP, matmul_tile_amx, matmul_pack_amx, matmul_packed_amx, AMX_ROWS};
+    kernels k = {TILE_ROWS, TILE_COLS, TILE_ROW_STEP, MATMUL_BEST(o, matmul_tile), NULL, NULL, 0};
+    if (matmul_by_pairs(o))
+        k.pack = matmul_pack_v4bf16, k.packed = matmul_packed_v4bf16, k.packed_rows = ROW_GROUP;
+    return k;
+}
 
 typedef struct grid {
     int64_t rows, cols;        /* of a rectangle; those at the edges may be smaller */
@@ -33,10 +51,10 @@ static int64_t divide_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-static grid grid_of(const op_matmul *o, int64_t down, int64_t across)
+static grid grid_of(const op_matmul *o, const kernels *k, int64_t down, int64_t across)
 {
     grid g;
-    g.rows = divide_up(divide_up(o->m, down), TILE_ROW_STEP) * TILE_ROW_STEP;
+    g.rows = divide_up(divide_up(o->m, down), k->row_step) * k->row_step;
     g.cols = divide_up(divide_up(o->n, across), TILE_COL_STEP) * TILE_COL_STEP;
     g.down = divide_up(o->m, g.rows);
     g.across = divide_up(o->n, g.cols);
@@ -50,16 +68,16 @@ static double grid_cost(grid g, int threads)
     return rounds * ((double)g.rows * (double)g.cols + PACK_COST * (double)(g.rows + g.cols));
 }
 
-static grid grid_choose(const op_matmul *o, int threads)
+static grid grid_choose(const op_matmul *o, const kernels *k, int threads)
 {
-    int64_t least_down = divide_up(o->m, TILE_ROWS), least_across = divide_up(o->n, TILE_COLS);
-    grid best = grid_of(o, least_down, least_across);
+    int64_t least_down = divide_up(o->m, k->rows_most), least_across = divide_up(o->n, k->cols_most);
+    grid best = grid_of(o, k, least_down, least_across);
     if (threads == 1 || o->m * o->n * o->k < SMALL)
         return best;
     double best_cost = grid_cost(best, threads);
     for (int64_t i = 0; i < GRID_TRIES; i++)
         for (int64_t j = 0; j < GRID_TRIES; j++) {
-            grid g = grid_of(o, least_down + i * divide_up(least_down, 4), least_across + j * divide_up(least_across, 4));
+            grid g = grid_of(o, k, least_down + i * divide_up(least_down, 4), least_across + j * divide_up(least_across, 4));
             double cost = grid_cost(g, threads);
             if (cost < best_cost) {
                 best = g;
@@ -72,6 +90,7 @@ static grid grid_choose(const op_matmul *o, int threads)
 typedef struct matmul_job {
     const op_matmul *o;
     pool *pool;
+    const kernels *kernels;
     grid grid;
 } matmul_job;
 
@@ -82,21 +101,22 @@ static void matmul_rectangle(void *arg, int64_t tile, int thread)
     int64_t m0 = tile % job->grid.down * job->grid.rows, n0 = tile / job->grid.down * job->grid.cols;
     int64_t rows = o->m - m0 < job->grid.rows ? o->m - m0 : job->grid.rows;
     int64_t cols = o->n - n0 < job->grid.cols ? o->n - n0 : job->grid.cols;
-    MATMUL_BEST(o, matmul_tile)(o, m0, rows, n0, cols, pool_scratch(job->pool, thread));
+    job->kernels->tile(o, m0, rows, n0, cols, pool_scratch(job->pool, thread));
 }
 
 /* ---- b packed once for all rows ------------------------------------------------------------- */
 
 /* Each rectangle packs its columns of b for itself, so b is packed as often as there are rectangles below each other. All threads
  * together can pack it once, into what their scratch spaces have room for. Pairs, whose product takes half the time and whose
- * panels take half the space, gain by that (3.5% of a training step on two Zen 5 cores); fp32 loses (2.5%). The bits are those of
- * the rectangles. */
+ * panels take half the space, gain by that (3.5% of a training step on two Zen 5 cores), tiles more; fp32 loses (2.5%). The bits
+ * are those of the rectangles. */
 
-enum { MANY_ROWS = 2 * ROW_GROUP, PACK_ROW_COST = 32 }; /* packing a line of a costs as much as so many columns more */
+enum { PACK_ROW_COST = 32 }; /* packing a line of a costs as much as so many columns more */
 
 typedef struct packed_job {
     const op_matmul *o;
     pool *pool;
+    const kernels *kernels;
     packed b;
     int64_t cols;         /* that are packed */
     int64_t pack_cols;    /* of them, by a thread at a time */
@@ -107,7 +127,7 @@ static void packed_columns(void *arg, int64_t tile, int thread)
 {
     const packed_job *job = arg;
     int64_t at = tile * job->pack_cols, left = job->cols - at;
-    matmul_pack_v4bf16(job->o, &job->b, at, left < job->pack_cols ? left : job->pack_cols);
+    job->kernels->pack(job->o, &job->b, at, left < job->pack_cols ? left : job->pack_cols);
 }
 
 /* Where part i of n begins, of `count` in whole steps. */
@@ -121,19 +141,20 @@ static void packed_part(void *arg, int64_t tile, int thread)
 {
     const packed_job *job = arg;
     const op_matmul *o = job->o;
-    int64_t i = tile % job->down, j = tile / job->down;
-    int64_t m0 = part_at(o->m, TILE_ROW_STEP, i, job->down), m1 = part_at(o->m, TILE_ROW_STEP, i + 1, job->down);
+    int64_t i = tile % job->down, j = tile / job->down, step = job->kernels->row_step;
+    int64_t m0 = part_at(o->m, step, i, job->down), m1 = part_at(o->m, step, i + 1, job->down);
     int64_t n0 = part_at(job->cols, TILE_COL_STEP, j, job->across), n1 = part_at(job->cols, TILE_COL_STEP, j + 1, job->across);
-    matmul_packed_v4bf16(o, &job->b, m0, m1 - m0, n0, n1 - n0, pool_scratch(job->pool, thread));
+    job->kernels->packed(o, &job->b, m0, m1 - m0, n0, n1 - n0, pool_scratch(job->pool, thread));
 }
 
 /* The parts that keep the thread with the most of them least busy. */
 static void packed_cut(packed_job *job)
 {
-    int64_t threads = pool_threads(job->pool), least = divide_up(job->o->m, ROW_GROUP), best = INT64_MAX;
+    int64_t threads = pool_threads(job->pool), step = job->kernels->row_step, best = INT64_MAX;
+    int64_t least = divide_up(divide_up(job->o->m, step), job->kernels->packed_rows / step);
     for (int64_t down = least; down < least + GRID_TRIES; down++)
         for (int64_t across = 1; across <= GRID_TRIES; across++) {
-            int64_t rows = divide_up(divide_up(job->o->m, TILE_ROW_STEP), down) * TILE_ROW_STEP;
+            int64_t rows = divide_up(divide_up(job->o->m, step), down) * step;
             int64_t cols = divide_up(divide_up(job->cols, TILE_COL_STEP), across) * TILE_COL_STEP;
             int64_t cost = divide_up(down * across, threads) * rows * (cols + PACK_ROW_COST);
             if (cost < best)
@@ -142,17 +163,17 @@ static void packed_cut(packed_job *job)
 }
 
 /* Whether it was computed. */
-static bool matmul_by_packing(pool *p, const op_matmul *o)
+static bool matmul_by_packing(pool *p, const op_matmul *o, const kernels *k)
 {
-    if (!matmul_by_pairs(o) || o->m <= MANY_ROWS || o->k == 0 || o->m * o->n * o->k < SMALL)
+    if (!k->pack || o->m <= 2 * k->packed_rows || o->k == 0 || o->m * o->n * o->k < SMALL)
         return false;
     int64_t bytes = packed_group_bytes(o->k), threads = pool_threads(p), all = divide_up(o->n, COL_GROUP);
     int64_t room = (POOL_SCRATCH_BYTES - PACKED_AT) / bytes * threads;
-    if (room * COL_GROUP < (o->n < TILE_COLS ? o->n : TILE_COLS))
+    if (room * COL_GROUP < (o->n < k->cols_most ? o->n : k->cols_most))
         return false;
     int64_t at_once = divide_up(all, divide_up(all, room)) * COL_GROUP;
     for (int64_t n0 = 0; n0 < o->n; n0 += at_once) {
-        packed_job job = {o, p, {pool_scratch(p, 0), n0, threads, bytes}, o->n - n0 < at_once ? o->n - n0 : at_once, COL_GROUP, 1, 1};
+        packed_job job = {o, p, k, {pool_scratch(p, 0), n0, threads, bytes}, o->n - n0 < at_once ? o->n - n0 : at_once, COL_GROUP, 1, 1};
         if (o->layout == MATMUL_NT || job.cols < 2 * threads * COL_GROUP) /* wide parts are for lines of columns side by side */
             job.pack_cols = TILE_COL_STEP;
         packed_cut(&job);
@@ -180,23 +201,10 @@ int cpu_matmul(pool *p, const op_matmul *o, pt_error *e)
         pool_run(p, divide_up(o->n, FEW_COLUMNS), matmul_columns, &copy);
         return 0;
     }
-    int done = o->type == PT_BF16 && cpu_has_amx() ? onednn_matmul(p, o, e) : 0;
-    if (done)
-        return done < 0 ? done : 0;
-    if (matmul_by_packing(p, o))
+    kernels k = kernels_of(o);
+    if (matmul_by_packing(p, o, &k))
         return 0;
-    matmul_job job = {o, p, grid_choose(o, pool_threads(p))};
+    matmul_job job = {o, p, &k, grid_choose(o, &k, pool_threads(p))};
     pool_run(p, job.grid.down * job.grid.across, matmul_rectangle, &job);
     return 0;
-}
-
-void matmul_arithmetic(char *out, size_t size)
-{
-    if (!cpu_has_amx()) {
-        snprintf(out, size, "own");
-        return;
-    }
-    char name[48];
-    onednn_name(name, sizeof name);
-    snprintf(out, size, "own fp32, %s bf16", name);
 }

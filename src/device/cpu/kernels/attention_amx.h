@@ -2,25 +2,12 @@
  *
  *     c (16 x 16 floats) += a (16 rows x 16 operands along the depth) . b (16 operands down the depth x 16 lanes)
  *
- * Four tiles of c, 32 x 32, are summed at once from two of a and two of b. Rows, lanes and depth come in whole tiles. The tiles'
- * shape has to be set in a thread before its first product (tiles_open); what else runs in it sets its own.
+ * Four tiles of c, 32 x 32, are summed at once from two of a and two of b. Rows, lanes and depth come in whole tiles.
  */
 #ifndef PT_ATTENTION_AMX_H
 #define PT_ATTENTION_AMX_H
 
-/* The intrinsics do not tell the compiler which memory they read and write. */
-#define TILES_SEE_MEMORY() __asm__ volatile("" ::: "memory")
-
-static inline void tiles_open(void)
-{
-    static const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } all_full = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    _tile_loadconfig(&all_full);
-}
-static inline void tiles_close(void) { _tile_release(); }
+#include "device/cpu/kernels/amx.h"
 
 /* c[r][lane] *= scale[lane], 32 x 32 */
 static inline void tiles_scale(float *c, int64_t ldc, const float *scale)

@@ -6,9 +6,22 @@
 #include "device/cpu/kernels/matmul_pack.h"
 #include "device/device.h"
 
-/* c[m0 .. m0+rows)[n0 .. n0+cols) of the op from sum (rows, cols), row stride sum_ld; sum is used up. */
-KERNELS(void, matmul_epilogue, (const op_matmul *o, float *sum, int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
-                                int64_t cols))
+/* AMX takes denormal numbers for 0, and so does its processors' rounding instruction. */
+INLINE void round_row(bf16 *c, const float *sum, int64_t cols)
+{
+    int64_t j = 0;
+#ifdef PT_TILES
+    for (; j + 32 <= cols; j += 32)
+        _mm512_storeu_si512(c + j, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(sum + j + 16), _mm512_loadu_ps(sum + j)));
+    for (; j < cols; j += 16) {
+        __mmask16 there = (__mmask16)(cols - j < 16 ? (1 << (cols - j)) - 1 : 0xffff);
+        _mm256_mask_storeu_epi16(c + j, there, (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(there, sum + j)));
+    }
+#else
+    for (; j < cols; j++)
+        c[j] = bf16_from_f32(sum[j]);
+#endif
+}
 
 /* Types are constants where this is inlined. */
 INLINE void epilogue_typed(const op_matmul *o, pt_dtype type, pt_dtype out_type, float *sum, int64_t at, int64_t n0,
@@ -29,8 +42,7 @@ INLINE void epilogue_typed(const op_matmul *o, pt_dtype type, pt_dtype out_type,
             sum[j] += type_load(o->residual, type, at + j);
     if (out_type == PT_BF16) {
         bf16 *c = (bf16 *)o->c + at;
-        for (int64_t j = 0; j < cols; j++)
-            c[j] = bf16_from_f32(sum[j]);
+        round_row(c, sum, cols);
         return;
     }
     float *c = (float *)o->c + at;

@@ -38,7 +38,8 @@ typedef struct packed {
     int64_t n0, threads, group_bytes;
 } packed;
 
-static inline int64_t packed_group_bytes(int64_t k) { return (k + 1) / 2 * COL_GROUP * (int64_t)sizeof(uint32_t); }
+/* Tiles take 32 k at a time. */
+static inline int64_t packed_group_bytes(int64_t k) { return (k + 31) / 32 * 32 * COL_GROUP * (int64_t)sizeof(uint16_t); }
 
 static inline void *packed_group(const packed *b, int64_t group)
 {

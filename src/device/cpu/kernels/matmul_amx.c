@@ -1,0 +1,378 @@
+/* matmul_amx.c - a rectangle of c = a . b by AMX tiles (amx.h).
+ *
+ *     for each block of K (at most K_MOST):
+ *         pack b (unless it is packed):        kc x cols, in panels of 32 columns
+ *         for each 32 rows:                    pack a: 32 x kc
+ *             for each 32 columns:             sum (32, 32) += a panel . b panel     in four tiles
+ *     c = epilogue(sum)
+ *
+ * A step of the innermost loop takes 32 k: two tiles of a (16 rows of 32 k) and two of b (16 rows of 16 columns of pairs of k) are
+ * read, 2 KiB of each in the order in which they are packed, and four products added to the sums. They take 64 cycles. The panel of
+ * a stays in the first cache with a panel of b: hence K_MOST. Those of b come from the second cache, one after the
+ * other, and just in time; the sums lie there too. A longer block would read and write sums less often, but then both panels come
+ * from the second cache, at two thirds of the speed (measured; bench/results).
+ *
+ * Bits: each element of c is one chain of tdpbf16ps over K, 32 at a time, whatever the rectangle and the block; what is past an
+ * edge is multiplied as zeros and dropped. So a row's result does not depend on the other rows, nor a column's on the other columns.
+ */
+#include "device/cpu/kernels/matmul_amx.h"
+
+#include "device/cpu/kernels/amx.h"
+#include "device/cpu/kernels/matmul_epilogue.h"
+
+enum {
+    PANEL = 32,                     /* rows of a, columns of b */
+    STEP = AMX_STEP,                /* k */
+    LINE = STEP / 2,                /* pairs of k, and columns, of a tile's row */
+    TILE = 16 * LINE,               /* factors of a tile */
+    STEP_FACTORS = PANEL * LINE,    /* of a panel */
+    K_MOST = 256,
+    BLOCK_FACTORS = K_MOST / STEP * STEP_FACTORS, /* of a panel in a block of K */
+    SUM_LD = AMX_COLS + 16          /* not a power of two: rows of a tile fall into different cache sets */
+};
+
+typedef struct scratch {
+    _Alignas(64) factor a[BLOCK_FACTORS];
+    _Alignas(64) float sum[AMX_ROWS * SUM_LD];
+    _Alignas(64) factor b[AMX_COLS / PANEL * BLOCK_FACTORS]; /* behind PACKED_AT in part; not used where b is packed */
+} scratch;
+_Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a rectangle must fit a thread's scratch space");
+_Static_assert(offsetof(scratch, b) <= PACKED_AT, "packed columns lie behind the rest");
+_Static_assert(AMX_ROWS % PANEL == 0 && (int)AMX_STEP == PANEL && COL_GROUP % PANEL == 0, "whole panels");
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t steps_of(int64_t k) { return (k + STEP - 1) / STEP; }
+
+/* ---- panels --------------------------------------------------------------------------------- */
+
+/* The first n of 32 elements, none where n <= 0. What a mask leaves out is not read: its address may be anywhere. */
+static __mmask32 first(int64_t n) { return n >= 32 ? ~(__mmask32)0 : n <= 0 ? 0 : ((__mmask32)1 << n) - 1; }
+
+/* r[i][j] = r[j][i], of 16 x 16 factors */
+INLINE void turn(__m512i r[16])
+{
+    __m512i s[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) { /* s[i]: columns 4 L, 4 L + 1 of two rows in lane L; s[i + 1]: 4 L + 2, 4 L + 3 */
+        s[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        s[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) { /* r[i + j]: column 4 L + j of four rows */
+        r[i] = _mm512_unpacklo_epi64(s[i], s[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(s[i], s[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(s[i + 1], s[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(s[i + 1], s[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) { /* s[j], s[4 + j]: lanes 0 and 1, 2 and 3 of rows 0 to 7; s[8 + j], s[12 + j]: of the others */
+        s[j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x44);
+        s[4 + j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xee);
+        s[8 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x44);
+        s[12 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        r[j] = _mm512_shuffle_i32x4(s[j], s[8 + j], 0x88);
+        r[4 + j] = _mm512_shuffle_i32x4(s[j], s[8 + j], 0xdd);
+        r[8 + j] = _mm512_shuffle_i32x4(s[4 + j], s[12 + j], 0x88);
+        r[12 + j] = _mm512_shuffle_i32x4(s[4 + j], s[12 + j], 0xdd);
+    }
+}
+
+/* 32 elements that lie side by side on the line of k, and on that of k + 1, as pairs. */
+INLINE void pair(__m512i low, __m512i high, __m512i out[2])
+{
+    const __m512i left = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), right = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+    __m512i even = _mm512_unpacklo_epi16(low, high), odd = _mm512_unpackhi_epi16(low, high);
+    out[0] = _mm512_permutex2var_epi64(even, left, odd);
+    out[1] = _mm512_permutex2var_epi64(even, right, odd);
+}
+
+static const bf16 *element(const operand *m, int64_t i, int64_t k)
+{
+    return (const bf16 *)m->base + (m->k_inside ? i * m->ld + k : k * m->ld + i);
+}
+
+/* 32 k of `count` rows (i, k ...): a row's factors lie side by side. */
+static void rows_straight(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
+{
+    for (int64_t r = 0; r < PANEL; r++)
+        for (int64_t step = 0; step < steps_of(kc); step++) {
+            __mmask32 there = r < count ? first(kc - step * STEP) : 0;
+            __m512i x = _mm512_maskz_loadu_epi16(there, element(m, i + r, k + step * STEP));
+            _mm512_store_si512(to + step * STEP_FACTORS + r * LINE, x);
+        }
+}
+
+/* A line of pairs of k and k + 1, 16 of them; `left`: k that are left. */
+static __m512i pair_line(const operand *m, int64_t i, int64_t count, int64_t k, int64_t left)
+{
+    __mmask16 there = (__mmask16)first(left > 0 ? least(count, 16) : 0), next = left > 1 ? there : 0;
+    __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, element(m, i, k)));
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(next, element(m, i, k + 1)));
+    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+
+/* As rows_straight, where the elements of one k lie side by side. */
+static void rows_turned(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
+{
+    for (int64_t step = 0; step < steps_of(kc); step++)
+        for (int half = 0; half < 2; half++) {
+            __m512i r[16];
+#pragma GCC unroll 16
+            for (int p = 0; p < 16; p++)
+                r[p] = pair_line(m, i + 16 * half, count - 16 * half, k + step * STEP + 2 * p, kc - step * STEP - 2 * p);
+            turn(r);
+#pragma GCC unroll 16
+            for (int row = 0; row < 16; row++)
+                _mm512_store_si512(to + step * STEP_FACTORS + half * TILE + row * LINE, r[row]);
+        }
+}
+
+/* 32 rows from i on, those past `count` 0, as tiles take the left factor. */
+static void pack_rows(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
+{
+    if (m->k_inside)
+        rows_straight(m, i, count, k, kc, to);
+    else
+        rows_turned(m, i, count, k, kc, to);
+}
+
+/* A panel of columns whose k lie side by side: columns become places on lines. */
+static void columns_turned(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
+{
+    for (int64_t step = 0; step < steps_of(kc); step++)
+        for (int half = 0; half < 2; half++) {
+            __m512i r[16];
+#pragma GCC unroll 16
+            for (int c = 0; c < 16; c++) {
+                int64_t at = 16 * half + c;
+                __mmask32 there = at < count ? first(kc - step * STEP) : 0;
+                r[c] = _mm512_maskz_loadu_epi16(there, element(m, i + at, k + step * STEP));
+            }
+            turn(r);
+#pragma GCC unroll 16
+            for (int p = 0; p < 16; p++)
+                _mm512_store_si512(to + step * STEP_FACTORS + p * PANEL + half * LINE, r[p]);
+        }
+}
+
+/* Panels side by side whose columns lie side by side: line by line, so that memory is read in order. */
+static void columns_straight(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, int64_t panel_factors, factor *to)
+{
+    for (int64_t p = 0; p < steps_of(kc) * LINE; p++, to += PANEL)
+        for (int64_t j = 0; j < count; j += PANEL) {
+            __mmask32 there = 2 * p < kc ? first(count - j) : 0, next = 2 * p + 1 < kc ? there : 0;
+            __m512i pairs[2];
+            pair(_mm512_maskz_loadu_epi16(there, element(m, i + j, k + 2 * p)),
+                 _mm512_maskz_loadu_epi16(next, element(m, i + j, k + 2 * p + 1)), pairs);
+            _mm512_store_si512(to + j / PANEL * panel_factors, pairs[0]);
+            _mm512_store_si512(to + j / PANEL * panel_factors + LINE, pairs[1]);
+        }
+}
+
+/* Columns from i on, in panels of 32, those past `count` 0, as tiles take the right factor. */
+static void pack_columns(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
+{
+    int64_t panel_factors = steps_of(kc) * STEP_FACTORS;
+    if (!m->k_inside)
+        columns_straight(m, i, count, k, kc, panel_factors, to);
+    else
+        for (int64_t j = 0; j < count; j += PANEL)
+            columns_turned(m, i + j, count - j, k, kc, to + j / PANEL * panel_factors);
+}
+
+/* ---- what is wanted next -------------------------------------------------------------------- */
+
+/* The next panel of a comes from farther away than the second cache, at a fraction of the rate of tiles, unless it has been asked for
+ * before: line by line while this one is multiplied. */
+typedef struct ahead {
+    const char *row;
+    int64_t at, bytes, step; /* `bytes` of each row, `step` from one to the next */
+    int64_t rows;            /* that are left */
+} ahead;
+
+enum { CACHE_LINE = 64 };
+
+INLINE void fetch_line(ahead *a)
+{
+    if (a->rows <= 0)
+        return;
+    _mm_prefetch(a->row + a->at, _MM_HINT_T1);
+    a->at += CACHE_LINE;
+    if (a->at >= a->bytes) {
+        a->at = 0;
+        a->row += a->step;
+        a->rows--;
+    }
+}
+
+/* What pack_rows reads. */
+static ahead ahead_of_rows(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc)
+{
+    int64_t rows = least(count, PANEL), size = (int64_t)sizeof(bf16);
+    return (ahead){(const char *)element(m, i, k), 0, (m->k_inside ? kc : rows) * size, m->ld * size, m->k_inside ? rows : kc};
+}
+
+/* ---- tiles ---------------------------------------------------------------------------------- */
+
+/* A quarter of a step of b. */
+INLINE void fetch_quarter(const factor *b)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < STEP_FACTORS / 4; i += LINE)
+        _mm_prefetch((const char *)(b + i), _MM_HINT_T0);
+}
+
+enum { SUM_STRIDE = SUM_LD * 4, A_STRIDE = LINE * 4, B_STRIDE = PANEL * 4 }; /* bytes from row to row of a tile */
+
+/* sum (32, 32) = or += a (32, steps) . b (steps, 32); with `half`, of the first 16 rows alone. */
+INLINE void tiles_product(bool half, int64_t steps, const factor *a, const factor *b, float *sum, bool fresh, ahead *next_rows)
+{
+    TILES_SEE_MEMORY();
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (!fresh) {
+        _tile_loadd(0, sum, SUM_STRIDE);
+        _tile_loadd(1, sum + 16, SUM_STRIDE);
+        if (!half) {
+            _tile_loadd(2, sum + 16 * SUM_LD, SUM_STRIDE);
+            _tile_loadd(3, sum + 16 * SUM_LD + 16, SUM_STRIDE);
+        }
+    }
+    for (; steps > 0; steps--, a += STEP_FACTORS, b += STEP_FACTORS) {
+        const factor *next = b + STEP_FACTORS;
+        _tile_loadd(6, b, B_STRIDE);
+        _tile_loadd(4, a, A_STRIDE);
+        fetch_line(next_rows);
+        fetch_line(next_rows);
+        fetch_quarter(next);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, b + LINE, B_STRIDE);
+        fetch_quarter(next + STEP_FACTORS / 4);
+        _tile_dpbf16ps(1, 4, 7);
+        if (!half)
+            _tile_loadd(5, a + TILE, A_STRIDE);
+        fetch_quarter(next + STEP_FACTORS / 2);
+        if (!half)
+            _tile_dpbf16ps(2, 5, 6);
+        fetch_quarter(next + STEP_FACTORS / 4 * 3);
+        if (!half)
+            _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, sum, SUM_STRIDE);
+    _tile_stored(1, sum + 16, SUM_STRIDE);
+    if (!half) {
+        _tile_stored(2, sum + 16 * SUM_LD, SUM_STRIDE);
+        _tile_stored(3, sum + 16 * SUM_LD + 16, SUM_STRIDE);
+    }
+    TILES_SEE_MEMORY();
+}
+
+/* ---- rectangles ----------------------------------------------------------------------------- */
+
+/* Blocks of K of about equal length, in whole steps. */
+static int64_t block_of(int64_t k)
+{
+    int64_t blocks = (k + K_MOST - 1) / K_MOST;
+    return steps_of((k + blocks - 1) / blocks) * STEP;
+}
+
+/* A rectangle of c and where it is computed. */
+typedef struct rectangle {
+    const op_matmul *o;
+    operand a, b;
+    int64_t m0, rows, n0, cols;
+    const packed *packed; /* NULL: the columns of b are packed into the scratch space, a block of K at a time */
+    int64_t j;            /* where they begin in `packed` */
+    int64_t block;        /* of K */
+    scratch *s;
+} rectangle;
+
+static int64_t k_left(const rectangle *r, int64_t k) { return least(r->block, r->o->k - k); }
+
+static const factor *panel_of(const rectangle *r, int64_t k, int64_t column)
+{
+    int64_t panel_factors = steps_of(k_left(r, k)) * STEP_FACTORS;
+    if (!r->packed)
+        return r->s->b + column / PANEL * panel_factors;
+    int64_t at = r->j + column;
+    const factor *group = packed_group(r->packed, at / COL_GROUP);
+    return group + k / 2 * COL_GROUP + at % COL_GROUP / PANEL * panel_factors;
+}
+
+/* The panel of rows that is multiplied after that from i on. */
+static ahead rows_after(const rectangle *r, int64_t k, int64_t i)
+{
+    if (i + PANEL < r->rows)
+        return ahead_of_rows(&r->a, r->m0 + i + PANEL, r->rows - i - PANEL, k, k_left(r, k));
+    if (k + r->block < r->o->k)
+        return ahead_of_rows(&r->a, r->m0, r->rows, k + r->block, k_left(r, k + r->block));
+    return (ahead){NULL, 0, 0, 0, 0};
+}
+
+/* The sums of a panel of rows over a block of K. */
+static void panel_sums(const rectangle *r, int64_t k, int64_t i)
+{
+    int64_t kc = k_left(r, k), steps = steps_of(kc);
+    ahead next = rows_after(r, k, i);
+    float *sum = r->s->sum + i * SUM_LD;
+    pack_rows(&r->a, r->m0 + i, r->rows - i, k, kc, r->s->a);
+    for (int64_t j = 0; j < r->cols; j += PANEL)
+        if (r->rows - i <= 16)
+            tiles_product(true, steps, r->s->a, panel_of(r, k, j), sum + j, k == 0, &next);
+        else
+            tiles_product(false, steps, r->s->a, panel_of(r, k, j), sum + j, k == 0, &next);
+}
+
+static void rectangle_run(const rectangle *r)
+{
+    const op_matmul *o = r->o;
+    tiles_open();
+    for (int64_t k = 0; k < o->k; k += r->block) {
+        if (!r->packed)
+            pack_columns(&r->b, r->n0, r->cols, k, k_left(r, k), r->s->b);
+        for (int64_t i = 0; i < r->rows; i += PANEL) {
+            panel_sums(r, k, i);
+            for (int64_t row = i; row < least(i + PANEL, r->rows) && k + r->block >= o->k; row++)
+                epilogue_row(o, r->s->sum + row * SUM_LD, r->m0 + row, r->n0, r->cols);
+        }
+    }
+    tiles_close();
+}
+
+static rectangle rectangle_of(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
+{
+    return (rectangle){.o = o, .a = {o->a, o->type, o->layout != MATMUL_TN, o->lda}, .b = {o->b, o->type, o->layout == MATMUL_NT, o->ldb},
+                       .m0 = m0, .rows = rows, .n0 = n0, .cols = cols, .block = block_of(o->k), .s = memory};
+}
+
+void matmul_tile_amx(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
+{
+    rectangle r = rectangle_of(o, m0, rows, n0, cols, memory);
+    rectangle_run(&r);
+}
+
+void matmul_pack_amx(const op_matmul *o, const packed *b, int64_t j, int64_t cols)
+{
+    operand from = {o->b, o->type, o->layout == MATMUL_NT, o->ldb};
+    factor *group = packed_group(b, j / COL_GROUP);
+    int64_t length = block_of(o->k);
+    for (int64_t k = 0; k < o->k; k += length) {
+        int64_t kc = least(length, o->k - k);
+        pack_columns(&from, b->n0 + j, cols, k, kc, group + k / 2 * COL_GROUP + j % COL_GROUP / PANEL * steps_of(kc) * STEP_FACTORS);
+    }
+}
+
+void matmul_packed_amx(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *memory)
+{
+    for (int64_t done = 0; done < cols; done += AMX_COLS) {
+        rectangle r = rectangle_of(o, m0, rows, b->n0 + j + done, least(AMX_COLS, cols - done), memory);
+        r.packed = b;
+        r.j = j + done;
+        rectangle_run(&r);
+    }
+}
