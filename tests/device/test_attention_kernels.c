@@ -58,21 +58,23 @@ typedef struct copies {
     void (*sweep)(const op_attention_backward *, int64_t, int64_t, int64_t, int64_t, int64_t, float *,
                   float *, bool, float *);
     void (*store)(pt_dtype, const float *, int64_t, int64_t, void *, int64_t);
+    int64_t queries; /* of a tile */
 } copies;
 
-#define COPY(isa) {attention_tile_##isa, attention_backward_sweep_##isa, attention_store_##isa}
-static const copies COPIES[] = {COPY(v2), COPY(v3), COPY(v4)}, PAIRS = COPY(v3pairs), TILES = COPY(v3tiles),
-                    BF16 = COPY(v4bf16), AMX = COPY(v4amx);
+#define COPY(isa, queries) {attention_tile_##isa, attention_backward_sweep_##isa, attention_store_##isa, queries}
+static const copies COPIES[] = {COPY(v2, ATT_VECTOR_QUERIES), COPY(v3, ATT_VECTOR_QUERIES), COPY(v4, ATT_VECTOR_QUERIES)},
+                    PAIRS = COPY(v3pairs, ATT_VECTOR_QUERIES), TILES = COPY(v3tiles, ATT_AMX_QUERIES),
+                    BF16 = COPY(v4bf16, ATT_VECTOR_QUERIES), AMX = COPY(v4amx, ATT_AMX_QUERIES);
 
 /* One sequence, one head, in exactly the scratch that the header names, which holds NaN before each call. */
 typedef struct workspace { float *scratch, *dk, *dv; int64_t floats; } workspace;
 
 static void spoil(const workspace *w) { memset(w->scratch, 0xff, (size_t)w->floats * sizeof(float)); }
 
-static workspace workspace_open(const op_attention *o)
+static workspace workspace_open(const copies *c, const op_attention *o)
 {
     int64_t sums = (o->kv_len + ATT_KEYS - 1) / ATT_KEYS * ATT_KEYS * attention_padded(o->dim);
-    workspace w = {.floats = attention_backward_floats(o->dim)};
+    workspace w = {.floats = attention_backward_floats(o->dim, c->queries)};
     assert_true(w.floats + 2 * ATT_SPAN * attention_padded(o->dim) <= ATT_SCRATCH_FLOATS);
     w.scratch = aligned_alloc(64, (size_t)(w.floats + 16) * sizeof(float));
     w.dk = calloc((size_t)sums, sizeof(float)), w.dv = calloc((size_t)sums, sizeof(float));
@@ -91,16 +93,16 @@ static void workspace_close(workspace *w, const copies *c, problem *p)
     free(w->scratch), free(w->dk), free(w->dv);
 }
 
-static int64_t tiles(const problem *p) { return (p->op.forward.q_len + ATT_QUERIES - 1) / ATT_QUERIES; }
+static int64_t tiles(const copies *c, const problem *p) { return (p->op.forward.q_len + c->queries - 1) / c->queries; }
 
 static void compute_with(const copies *c, problem *p)
 {
-    workspace w = workspace_open(&p->op.forward);
-    for (int64_t t = 0; t < tiles(p); t++) {
+    workspace w = workspace_open(c, &p->op.forward);
+    for (int64_t t = 0; t < tiles(c, p); t++) {
         spoil(&w);
         c->tile(&p->op.forward, 0, 0, t, w.scratch);
     }
-    for (int64_t t = 0; t < tiles(p); t++) {
+    for (int64_t t = 0; t < tiles(c, p); t++) {
         spoil(&w);
         c->sweep(&p->op, 0, 0, t, 0, p->op.forward.kv_len, w.dk, w.dv, true, w.scratch);
     }
@@ -112,8 +114,8 @@ static void check_later_queries(const copies *c, pt_dtype type, bool rounded, in
 {
     for (int window = 0; window <= 77; window += 77) {
         problem p = problem_open((shape){type, 1, 120, 251, 1, 1, dim, window, false, true, 0});
-        workspace w = workspace_open(&p.op.forward);
-        for (int64_t t = 0; t < tiles(&p); t++) {
+        workspace w = workspace_open(c, &p.op.forward);
+        for (int64_t t = 0; t < tiles(c, &p); t++) {
             spoil(&w);
             c->tile(&p.op.forward, 0, 0, t, w.scratch);
         }
@@ -126,16 +128,16 @@ static void check_later_queries(const copies *c, pt_dtype type, bool rounded, in
 static void compute_in_spans(const copies *c, problem *p)
 {
     const op_attention *o = &p->op.forward;
-    workspace w = workspace_open(o);
-    for (int64_t t = tiles(p) - 1; t >= 0; t--)
+    workspace w = workspace_open(c, o);
+    for (int64_t t = tiles(c, p) - 1; t >= 0; t--)
         c->tile(o, 0, 0, t, w.scratch);
     for (int64_t from = 0; from < o->kv_len; from += ATT_KEYS)
-        for (int64_t t = from / ATT_QUERIES; t < tiles(p); t++) {
+        for (int64_t t = from / c->queries; t < tiles(c, p); t++) {
             int64_t to = from + ATT_KEYS < o->kv_len ? from + ATT_KEYS : o->kv_len, at = from * attention_padded(o->dim);
             spoil(&w);
             c->sweep(&p->op, 0, 0, t, from, to, w.dk + at, w.dv + at, false, w.scratch);
         }
-    for (int64_t t = 0; t < tiles(p); t++) {
+    for (int64_t t = 0; t < tiles(c, p); t++) {
         spoil(&w);
         c->sweep(&p->op, 0, 0, t, 0, o->kv_len, NULL, NULL, true, w.scratch);
     }

@@ -1,6 +1,6 @@
 /* attention.c - cuts attention into tiles for the pool.
  *
- * Many queries: a tile is (sequence, head, 96 queries). A head's tiles follow each other, so that its
+ * Many queries: a tile is (sequence, head, 96 or 192 queries). A head's tiles follow each other, so that its
  * keys stay in the cache; the last, which see the most keys, come first. Where there are heads enough, one thread takes all tiles of
  * a head: two threads would each bring its keys into a cache of their own.
  *
@@ -128,7 +128,7 @@ void cpu_attention(pool *p, const op_attention *o)
         rows_all(p, o);
         return;
     }
-    forward_job job = {.o = o, .pool = p, .tiles = (o->q_len + ATT_QUERIES - 1) / ATT_QUERIES};
+    forward_job job = {.o = o, .pool = p, .tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o)};
     job.at_once = heads_keep_busy(o->seqs * o->heads, pool_threads(p)) ? job.tiles : 1;
     pool_run(p, o->seqs * o->heads * job.tiles / job.at_once, forward_run, &job);
 }

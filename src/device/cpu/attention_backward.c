@@ -5,7 +5,7 @@
  *   whole  a task is (sequence, kv head): it sweeps all queries of its heads, adds to dk and dv of
  *          the whole sequence in its scratch, or where that is too small in the op's sums, and stores dq on the way. Five
  *          products a tile.
- *   split  first (sequence, kv head, span of keys) for dk and dv, then (sequence, head, 96 queries)
+ *   split  first (sequence, kv head, span of keys) for dk and dv, then (sequence, head, a tile of queries)
  *          for dq: many tasks, at the price of computing the scores twice. Seven products a tile.
  *
  * `whole` needs room for dk and dv in fp32 (a thread's scratch holds about 7,700 tokens at dim 64), and
@@ -35,10 +35,10 @@ static void keys_run(void *arg, int64_t task, int thread)
     int64_t keys = o->kv_len - from < job->span ? o->kv_len - from : job->span;
     int64_t floats = attention_sums_floats(keys, o->dim);
     float *scratch = pool_scratch(job->pool, thread);
-    float *dk = job->in_sums ? job->b->sums + unit * 2 * floats : scratch + attention_backward_floats(o->dim), *dv = dk + floats;
+    float *dk = job->in_sums ? job->b->sums + unit * 2 * floats : scratch + attention_backward_floats(o->dim, attention_queries(o)), *dv = dk + floats;
     memset(dk, 0, 2 * (size_t)floats * sizeof(float));
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
-        for (int64_t tile = from / ATT_QUERIES; tile < job->tiles; tile++)
+        for (int64_t tile = from / attention_queries(o); tile < job->tiles; tile++)
             ATTENTION_BEST(o, attention_backward_sweep)
             (job->b, seq, head, tile, from, from + keys, dk, dv, job->whole, scratch);
     int64_t at = (attention_kv_offset(o, seq, kv_head) + from * o->ldkv) * (int64_t)dtype_bytes(o->type);
@@ -58,7 +58,7 @@ static void queries_run(void *arg, int64_t task, int thread)
 
 static bool fits_scratch(const op_attention *o)
 {
-    return attention_backward_floats(o->dim) + 2 * attention_sums_floats(o->kv_len, o->dim) <= ATT_SCRATCH_FLOATS;
+    return attention_backward_floats(o->dim, attention_queries(o)) + 2 * attention_sums_floats(o->kv_len, o->dim) <= ATT_SCRATCH_FLOATS;
 }
 
 /* Whether the units keep the threads busy; short sequences are not worth cutting. */
@@ -74,7 +74,7 @@ void cpu_attention_backward(pool *p, const op_attention_backward *b)
     bool fits = fits_scratch(o);
     backward_job job = {.b = b, .pool = p, .whole = (fits || b->sums) && enough_units(p, o)};
     job.in_sums = job.whole && !fits;
-    job.tiles = (o->q_len + ATT_QUERIES - 1) / ATT_QUERIES;
+    job.tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o);
     job.span = job.whole ? o->kv_len : ATT_SPAN;
     job.spans = (o->kv_len + job.span - 1) / job.span;
     pool_run(p, o->seqs * o->kv_heads * job.spans, keys_run, &job);

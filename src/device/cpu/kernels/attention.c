@@ -2,7 +2,7 @@
  *
  *              queries (lanes) ->
  *            +--------+--------+-
- *   keys     | S^T    |        |      A panel is up to three vectors of queries. For each tile of 64 keys:
+ *   keys     | S^T    |        |      A panel is up to three vectors of queries. For each tile of keys:
  *    |       | panel  | panel  |      its scores (keys x lanes). Over all tiles: the maximum m and
  *    v       +--------+--------+-     sum l of each lane, and O^T (dim x lanes).
  *
@@ -18,14 +18,21 @@
 #include <float.h>
 #include <math.h>
 
+/* Of a tile. By AMX a product that adds to O^T takes less time than reading and writing O^T: more keys at once. */
+#ifdef PT_TILES
+enum { TILE_KEYS = 2 * ATT_KEYS };
+#else
+enum { TILE_KEYS = ATT_KEYS };
+#endif
+
 typedef struct forward_tile {
     tile_queries queries;
     int64_t padded;                /* elements of a row of k and v */
     float scale;
     operand *q;                    /* (dim, ATT_QUERIES), rows of operands transposed */
     float *out;                    /* (dim, ATT_QUERIES), transposed */
-    operand *k, *v;                /* (ATT_KEYS, dim): rows; columns, as a first factor */
-    float *scores;                 /* (ATT_KEYS, PANEL), transposed; then the probabilities, columns of operands */
+    operand *k, *v;                /* (TILE_KEYS, dim): rows; columns, as a first factor */
+    float *scores;                 /* (TILE_KEYS, PANEL), transposed; then the probabilities, columns of operands */
     float max[ATT_QUERIES], sum[ATT_QUERIES];
 } forward_tile;
 
@@ -38,8 +45,8 @@ static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, in
     t->q = (operand *)scratch;
     t->out = scratch + p * ATT_QUERIES;
     t->k = (operand *)(t->out + p * ATT_QUERIES);
-    t->v = t->k + p * ATT_KEYS;
-    t->scores = (float *)(t->v + p * ATT_KEYS);
+    t->v = t->k + p * TILE_KEYS;
+    t->scores = (float *)(t->v + p * TILE_KEYS);
     int64_t row = seq * o->q_len + t->queries.start, lanes = t->queries.vecs * VEC;
     operand *rows = (operand *)t->out;
     load_rows(o->type, row_of(o->type, o->q, row * o->ldq + head * o->dim), o->ldq, t->queries.count,
@@ -103,7 +110,7 @@ static ATT_APART void panel_add_values(const forward_tile *t, int64_t dim, const
     for (int64_t v = 0, from = 0; v < view->vecs; v++) {
         int64_t end = depth_of(least(view->keys, view->rows[v]));
         if (end > from)
-            product(from ? PRODUCT_ADD : PRODUCT_SCALED, t->v + from * stride, factor_row_stride(t->padded), stride,
+            product(from ? PRODUCT_ADD : PRODUCT_SCALED, t->v + from * stride, factor_row_stride(t->padded, TILE_KEYS), stride,
                     (const operand *)t->scores + from * PANEL + v * VEC, PANEL, t->out + view->lane + v * VEC, ATT_QUERIES, dim,
                     view->vecs - v, end - from, shrink + v * VEC);
         from = end;
@@ -148,7 +155,7 @@ static void forward_ahead(const forward_tile *t, const op_attention *o, int64_t 
 {
     const tile_queries *q = &t->queries;
     if (key <= q->hi_max) {
-        int64_t keys = least(ATT_KEYS, o->kv_len - key), at = base + key * o->ldkv;
+        int64_t keys = least(TILE_KEYS, o->kv_len - key), at = base + key * o->ldkv;
         prefetch_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, s);
         prefetch_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, s);
     } else {
@@ -164,15 +171,16 @@ void KERNEL(attention_tile)(const op_attention *o, int64_t seq, int64_t head, in
     tiles_open();
     forward_open(&t, o, seq, head, tile, scratch);
     int64_t base = attention_kv_offset(o, seq, head / (o->heads / o->kv_heads));
-    for (int64_t key = t.queries.lo_min / ATT_KEYS * ATT_KEYS; key <= t.queries.hi_max;
-         key += ATT_KEYS) {
-        int64_t keys = least(ATT_KEYS, o->kv_len - key), padded_keys = round_up(keys, BLOCK_ROWS);
+    for (int64_t key = t.queries.lo_min / TILE_KEYS * TILE_KEYS; key <= t.queries.hi_max;
+         key += TILE_KEYS) {
+        int64_t keys = least(TILE_KEYS, o->kv_len - key), padded_keys = round_up(keys, BLOCK_ROWS);
         int64_t at = base + key * o->ldkv;
         load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t.k, t.padded, padded_keys);
-        load_factor(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t.v, t.v + operands(ATT_KEYS) * t.padded, t.padded);
+        load_factor(o->type, row_of(o->type, o->v, at), o->ldkv, keys, TILE_KEYS, o->dim, t.v, t.v + operands(TILE_KEYS) * t.padded,
+                    t.padded);
         for (int64_t lane = 0; lane < t.queries.vecs * VEC;) {
             panel_view view = panel_see(&t.queries, lane, key, keys);
-            forward_ahead(&t, o, base, key + ATT_KEYS, (share){lane / VEC, lane / VEC + view.vecs, t.queries.vecs});
+            forward_ahead(&t, o, base, key + TILE_KEYS, (share){lane / VEC, lane / VEC + view.vecs, t.queries.vecs});
             if (view.keys)
                 forward_panel(&t, o->dim, &view, key);
             lane += view.vecs * VEC;

@@ -11,7 +11,8 @@
 #include "device/device.h"
 
 enum {
-    ATT_QUERIES = 96, /* queries of a tile; a multiple of three vectors of 16, 8 or 4 lanes */
+    ATT_VECTOR_QUERIES = 96, /* queries of a tile; a multiple of three vectors of 16, 8 or 4 lanes */
+    ATT_AMX_QUERIES = 192,   /* keys are packed for so many: by AMX they are multiplied in less time than that takes */
     ATT_KEYS = 64,    /* keys of a tile; the grid starts at key 0 */
     ATT_SPAN = 256,   /* keys of a dk/dv task when a sequence is cut into several */
     ATT_FEW = 8,      /* fewer queries than this go row by row (attention_rows) */
@@ -22,10 +23,10 @@ enum {
 
 _Static_assert((int)ATT_KEYS == (int)ATTENTION_SUMS_GRID, "the sums that an op brings hold whole tiles of keys");
 
-/* Floats that the tiles of attention_backward_sweep take, dk and dv not counted. */
-static inline int64_t attention_backward_floats(int64_t dim)
+/* Floats that the tiles of attention_backward_sweep take, dk and dv not counted; `queries`: of a tile. */
+static inline int64_t attention_backward_floats(int64_t dim, int64_t queries)
 {
-    return attention_padded(dim) * (5 * ATT_QUERIES + 2 * ATT_KEYS) + 2 * ATT_KEYS * ATT_QUERIES;
+    return attention_padded(dim) * (5 * queries + 2 * ATT_KEYS) + 2 * ATT_KEYS * queries;
 }
 
 /* The kernels that sweep tiles also exist for pairs of bf16 (attention_operand.h): by AVX512-BF16, by AMX, and both on AVX2 with
@@ -39,6 +40,12 @@ static inline int64_t attention_backward_floats(int64_t dim)
 
 /* Whether AMX takes heads of this dimension: whole tiles of 16 pairs. */
 static inline bool attention_by_amx(int64_t dim) { return cpu_has_amx() && dim % 32 == 0; }
+
+/* Queries of a tile of o. */
+static inline int64_t attention_queries(const op_attention *o)
+{
+    return o->type == PT_BF16 && attention_by_amx(o->dim) ? ATT_AMX_QUERIES : ATT_VECTOR_QUERIES;
+}
 
 /* The copy to call for o's tensors. */
 #define ATTENTION_BEST(o, name)                                   \
@@ -65,7 +72,7 @@ static inline int64_t attention_kv_offset(const op_attention *o, int64_t seq, in
     return seq * stride + kv_head * o->dim;
 }
 
-/* out and lse of queries [tile * ATT_QUERIES, ...) of one head. */
+/* out and lse of queries [tile * attention_queries(), ...) of one head. */
 ATTENTION_KERNELS(void, attention_tile,
         (const op_attention *o, int64_t seq, int64_t head, int64_t tile, float *scratch))
 

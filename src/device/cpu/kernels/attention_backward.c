@@ -152,7 +152,7 @@ static ATT_APART void panel_add_dq(const backward_tile *t, const panel_view *vie
     for (int64_t v = 0, from = 0; v < view->vecs; v++) {
         int64_t end = depth_of(least(view->keys, view->rows[v]));
         if (end > from)
-            product(PRODUCT_ADD, t->k_factor + from * stride, factor_row_stride(t->padded), stride, ds + from * ldb + v * VEC, ldb,
+            product(PRODUCT_ADD, t->k_factor + from * stride, factor_row_stride(t->padded, ATT_KEYS), stride, ds + from * ldb + v * VEC, ldb,
                     t->dq_t + view->lane + v * VEC, ATT_QUERIES, t->dim, view->vecs - v, end - from, NULL);
         from = end;
     }
@@ -247,8 +247,8 @@ void KERNEL(attention_backward_sweep)(const op_attention_backward *b, int64_t se
         int64_t at = base + key * o->ldkv, row = (key - from) * t.padded;
         load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t.k, t.padded, padded_keys);
         if (OPERAND_ELEMENTS > 1 && want_dq)
-            load_factor(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t.k_factor, t.k + operands(ATT_KEYS) * t.padded,
-                        t.padded);
+            load_factor(o->type, row_of(o->type, o->k, at), o->ldkv, keys, ATT_KEYS, o->dim, t.k_factor,
+                        t.k + operands(ATT_KEYS) * t.padded, t.padded);
         load_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t.v, t.padded, padded_keys);
         backward_visit(&t, key, keys, dk ? dk + row : NULL, dv ? dv + row : NULL, want_dq);
     }

@@ -31,9 +31,9 @@ enum { VECTOR_ROWS = 4 };
 /* What products are cut by: rows of a block, lanes of a full block (ATT_QUERIES is a multiple), lanes that are computed together,
  * operands of the depth. */
 #ifdef PT_TILES
-enum { BLOCK_ROWS = 32, PANEL = 32, LANE_GRID = PANEL, DEPTH_GRID = 16 };
+enum { BLOCK_ROWS = 32, PANEL = 32, LANE_GRID = PANEL, DEPTH_GRID = 16, ATT_QUERIES = ATT_AMX_QUERIES };
 #else
-enum { BLOCK_ROWS = VECTOR_ROWS, PANEL = 3 * VEC, LANE_GRID = VEC, DEPTH_GRID = 1 };
+enum { BLOCK_ROWS = VECTOR_ROWS, PANEL = 3 * VEC, LANE_GRID = VEC, DEPTH_GRID = 1, ATT_QUERIES = ATT_VECTOR_QUERIES };
 #endif
 
 /* How many of the vectors that are left go next; a single one would leave the fma units waiting, so 4 are 2 and 2. */
@@ -140,24 +140,24 @@ ATT_INLINE void product(product_mode mode, const operand *a, int64_t row_stride,
 
 #endif
 
-/* Columns as a product's first factor, which tiles want along the depth: (dim, ATT_KEYS / n) then. Rows up to a whole tile of keys
- * are 0 there. `room`: for as much again. */
-static inline void load_factor(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t dim, operand *dst, operand *room,
-                               int64_t padded)
+/* Columns as a product's first factor, which tiles want along the depth: (dim, whole / n) then. Rows up to `whole` are 0 there.
+ * `room`: for as much again. */
+static inline void load_factor(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t whole, int64_t dim, operand *dst,
+                               operand *room, int64_t padded)
 {
 #ifdef PT_TILES
-    load_columns(type, src, ld, rows, dim, room, padded, ATT_KEYS);
-    transpose(room, padded, operands(ATT_KEYS), padded, dst, operands(ATT_KEYS));
+    load_columns(type, src, ld, rows, dim, room, padded, whole);
+    transpose(room, padded, operands(whole), padded, dst, operands(whole));
 #else
     load_columns(type, src, ld, rows, dim, dst, padded, round_up(rows, BLOCK_ROWS));
 #endif
 }
 
 #ifdef PT_TILES
-static inline int64_t factor_row_stride(int64_t padded) { return ATT_KEYS / OPERAND_ELEMENTS; }
+static inline int64_t factor_row_stride(int64_t padded, int64_t whole) { return operands(whole); }
 static inline int64_t factor_depth_stride(int64_t padded) { return 1; }
 #else
-static inline int64_t factor_row_stride(int64_t padded) { return 1; }
+static inline int64_t factor_row_stride(int64_t padded, int64_t whole) { return 1; }
 static inline int64_t factor_depth_stride(int64_t padded) { return padded; }
 #endif
 
