@@ -97,12 +97,8 @@ static void team(int threads)
         set_threads(threads);
 }
 
-static void run_own_f32(const line *l) { cpu_matmul(l->p, &l->f32, NULL); }
-static void run_own_bf16(const line *l)
-{
-    team(1); /* where oneDNN computes it, for one of our threads at a time */
-    cpu_matmul(l->p, &l->bf16, NULL);
-}
+static void run_own_f32(const line *l) { cpu_matmul(l->p, &l->f32); }
+static void run_own_bf16(const line *l) { cpu_matmul(l->p, &l->bf16); }
 static void run_onednn_f32(const line *l)
 {
     const op_matmul *o = &l->f32;

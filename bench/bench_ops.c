@@ -182,7 +182,7 @@ static void head_products(const head *h, int pass)
         else if (pass == MATMUL_TN)
             o = (op_matmul){.layout = MATMUL_TN, .type = type, .out_type = PT_F32, .accumulate = true, .m = n, .n = WIDTH, .k = LOSS_ROWS,
                             .lda = ldd, .ldb = WIDTH, .ldc = WIDTH, .a = d, .b = h->x, .c = h->dtable + at * WIDTH};
-        cpu_matmul(threads, &o, NULL);
+        cpu_matmul(threads, &o);
     }
 }
 

@@ -8,7 +8,7 @@
  *   split  first (sequence, kv head, span of keys) for dk and dv, then (sequence, head, a tile of queries)
  *          for dq: many tasks, at the price of computing the scores twice. Seven products a tile.
  *
- * `whole` needs room for dk and dv in fp32 (a thread's scratch holds about 7,700 tokens at dim 64), and
+ * `whole` needs room for dk and dv in fp32 (a thread's scratch holds 7,400 tokens or more at dim 64), and
  * enough (sequence, kv head) pairs to keep the threads busy.
  *
  * The scratch that the op brings is not used: delta is taken where a query tile is packed.

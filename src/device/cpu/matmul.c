@@ -1,7 +1,7 @@
 /* matmul.c - cuts a product into rectangles of c and lets the pool's threads compute them.
  *
  * A rectangle is computed whole by one thread, and an element's bits do not depend on the rectangle
- * that it lies in (kernels/matmul_tile.c). So the cut may follow the number of threads.
+ * that it lies in (kernels/matmul_tile.c, matmul_amx.c). So the cut may follow the number of threads.
  *
  * Many rows of bf16 share columns of b that all threads have packed before.
  *
@@ -25,12 +25,14 @@ typedef struct kernels {
     int64_t packed_rows;          /* at a time */
 } kernels;
 
+_Static_assert((int)FEW_ROWS < (int)AMX_ROWS_LEAST, "a row's bits are those of one kernel from AMX_ROWS_LEAST rows on");
+
 static bool by_tiles(const op_matmul *o) { return o->type == PT_BF16 && cpu_has_amx() && o->m >= AMX_ROWS_LEAST && o->k > 0; }
 
 static kernels kernels_of(const op_matmul *o)
 {
     if (by_tiles(o))
-        return (kernels){AMX_ROWS, AMX_COLS, AMX_STEP, matmul_tile_amx, matmul_pack_amx, matmul_packed_amx, AMX_ROWS};
+        return (kernels){AMX_ROWS, AMX_COLS, AMX_ROW_STEP, matmul_tile_amx, matmul_pack_amx, matmul_packed_amx, AMX_ROWS};
     kernels k = {TILE_ROWS, TILE_COLS, TILE_ROW_STEP, MATMUL_BEST(o, matmul_tile), NULL, NULL, 0};
     if (matmul_by_pairs(o))
         k.pack = matmul_pack_v4bf16, k.packed = matmul_packed_v4bf16, k.packed_rows = ROW_GROUP;
@@ -192,19 +194,18 @@ static void matmul_columns(void *arg, int64_t tile, int thread)
     MATMUL_BEST(o, matmul_few)(o, n0, o->n - n0 < FEW_COLUMNS ? o->n - n0 : FEW_COLUMNS);
 }
 
-int cpu_matmul(pool *p, const op_matmul *o, pt_error *e)
+void cpu_matmul(pool *p, const op_matmul *o)
 {
     if (o->m == 0 || o->n == 0)
-        return 0;
+        return;
     if (o->m <= FEW_ROWS && o->layout == MATMUL_NT) {
         op_matmul copy = *o;
         pool_run(p, divide_up(o->n, FEW_COLUMNS), matmul_columns, &copy);
-        return 0;
+        return;
     }
     kernels k = kernels_of(o);
     if (matmul_by_packing(p, o, &k))
-        return 0;
+        return;
     matmul_job job = {o, p, &k, grid_choose(o, &k, pool_threads(p))};
     pool_run(p, job.grid.down * job.grid.across, matmul_rectangle, &job);
-    return 0;
 }

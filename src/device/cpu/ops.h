@@ -1,11 +1,11 @@
-/* ops.h - the CPU's ops: each runs one op to its end on a pool. Those that can fail return a code. Shapes and meaning: device.h. */
+/* ops.h - the CPU's ops: each runs one op to its end on a pool. None can fail. Shapes and meaning: device.h. */
 #ifndef PT_CPU_OPS_H
 #define PT_CPU_OPS_H
 
 #include "device/cpu/pool.h"
 #include "device/device.h"
 
-int cpu_matmul(pool *p, const op_matmul *o, pt_error *e);
+void cpu_matmul(pool *p, const op_matmul *o);
 void cpu_bias_backward(pool *p, const op_bias_backward *o);
 void cpu_norm(pool *p, const op_norm *o);
 void cpu_norm_backward(pool *p, const op_norm_backward *o);

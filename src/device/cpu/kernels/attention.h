@@ -12,8 +12,8 @@
 
 enum {
     ATT_VECTOR_QUERIES = 96, /* queries of a tile; a multiple of three vectors of 16, 8 or 4 lanes */
-    ATT_AMX_QUERIES = 192,   /* keys are packed for so many: by AMX they are multiplied in less time than that takes */
-    ATT_KEYS = 64,    /* keys of a tile; the grid starts at key 0 */
+    ATT_AMX_QUERIES = 192,   /* by AMX: keys are packed for all of them at once, which takes longer than to multiply them */
+    ATT_KEYS = 64,    /* keys of a tile (forward by AMX takes two together); the grid starts at key 0 */
     ATT_SPAN = 256,   /* keys of a dk/dv task when a sequence is cut into several */
     ATT_FEW = 8,      /* fewer queries than this go row by row (attention_rows) */
     ATT_MAX_DIM = 512, /* the largest head dimension whose tiles fit the scratch; configs with more are refused */
@@ -21,6 +21,9 @@ enum {
     ATT_SCRATCH_FLOATS = POOL_SCRATCH_BYTES / 4
 };
 
+/* attention_padded(dim) is dim where whole vectors fit it. */
+_Static_assert(ATT_MAX_DIM * (5 * ATT_AMX_QUERIES + 2 * ATT_KEYS) + 2 * ATT_KEYS * ATT_AMX_QUERIES + 2 * ATT_SPAN * ATT_MAX_DIM <=
+               ATT_SCRATCH_FLOATS, "the tiles of the largest head and a span's dk and dv fit the scratch");
 _Static_assert((int)ATT_KEYS == (int)ATTENTION_SUMS_GRID, "the sums that an op brings hold whole tiles of keys");
 
 /* Floats that the tiles of attention_backward_sweep take, dk and dv not counted; `queries`: of a tile. */

@@ -46,8 +46,10 @@ static void backward_layout(backward_tile *t, int64_t dim, float *scratch)
     t->ds = t->p + ATT_KEYS * ATT_QUERIES;
 }
 
+_Static_assert((int)ATT_QUERIES <= 2 * (int)ATT_KEYS * (int)OPERAND_ELEMENTS, "backward_delta turns out in the room of k and v");
+
 /* delta = rowsum(dout * out), by the same chain as dP (but for AMX): where a query sees one key, out is v,
- * and dS comes out as an exact 0. Uses dq_t and the room of k and v (2 * ATT_KEYS >= ATT_QUERIES). */
+ * and dS comes out as an exact 0. Uses dq_t and the room of k and v. */
 static void backward_delta(backward_tile *t, const op_attention *o, int64_t at)
 {
     int64_t width = operands(t->padded), lanes = t->queries.vecs * VEC;

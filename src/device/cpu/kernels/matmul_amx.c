@@ -22,23 +22,23 @@
 
 enum {
     PANEL = 32,                     /* rows of a, columns of b */
-    STEP = AMX_STEP,                /* k */
+    STEP = PACKED_K_STEP,           /* k */
     LINE = STEP / 2,                /* pairs of k, and columns, of a tile's row */
     TILE = 16 * LINE,               /* factors of a tile */
     STEP_FACTORS = PANEL * LINE,    /* of a panel */
     K_MOST = 256,
     BLOCK_FACTORS = K_MOST / STEP * STEP_FACTORS, /* of a panel in a block of K */
-    SUM_LD = AMX_COLS + 16          /* not a power of two: rows of a tile fall into different cache sets */
+    SUM_LD = AMX_COLS + 16          /* an odd number of cache lines: rows of a tile fall into different cache sets */
 };
 
 typedef struct scratch {
     _Alignas(64) factor a[BLOCK_FACTORS];
     _Alignas(64) float sum[AMX_ROWS * SUM_LD];
-    _Alignas(64) factor b[AMX_COLS / PANEL * BLOCK_FACTORS]; /* behind PACKED_AT in part; not used where b is packed */
+    _Alignas(64) factor b[AMX_COLS / PANEL * BLOCK_FACTORS]; /* not used where b is packed before */
 } scratch;
 _Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a rectangle must fit a thread's scratch space");
 _Static_assert(offsetof(scratch, b) <= PACKED_AT, "packed columns lie behind the rest");
-_Static_assert(AMX_ROWS % PANEL == 0 && (int)AMX_STEP == PANEL && COL_GROUP % PANEL == 0, "whole panels");
+_Static_assert(AMX_ROWS % PANEL == 0 && (int)AMX_ROW_STEP == PANEL && COL_GROUP % PANEL == 0, "whole panels");
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t steps_of(int64_t k) { return (k + STEP - 1) / STEP; }
@@ -369,8 +369,9 @@ void matmul_pack_amx(const op_matmul *o, const packed *b, int64_t j, int64_t col
 
 void matmul_packed_amx(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *memory)
 {
-    for (int64_t done = 0; done < cols; done += AMX_COLS) {
-        rectangle r = rectangle_of(o, m0, rows, b->n0 + j + done, least(AMX_COLS, cols - done), memory);
+    int64_t parts = 1 + (cols - 1) / AMX_COLS, width = ((cols + parts - 1) / parts + PANEL - 1) / PANEL * PANEL;
+    for (int64_t done = 0; done < cols; done += width) {
+        rectangle r = rectangle_of(o, m0, rows, b->n0 + j + done, least(width, cols - done), memory);
         r.packed = b;
         r.j = j + done;
         rectangle_run(&r);

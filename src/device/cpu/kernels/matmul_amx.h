@@ -7,11 +7,11 @@
 enum {
     AMX_ROWS = 256,      /* the largest rectangle */
     AMX_COLS = 768,
-    AMX_STEP = 32,       /* a rectangle starts at a multiple of it */
+    AMX_ROW_STEP = 32,   /* a rectangle starts at a multiple of it */
     AMX_ROWS_LEAST = 16  /* products with fewer rows are left to other kernels: most of a tile would be empty */
 };
 
-/* As matmul_pack and matmul_packed (matmul_tile.h). */
+/* As matmul_pack and matmul_packed (matmul_tile.h), at most AMX_ROWS rows. */
 void matmul_pack_amx(const op_matmul *o, const packed *b, int64_t j, int64_t cols);
 void matmul_packed_amx(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *scratch);
 

@@ -38,8 +38,12 @@ typedef struct packed {
     int64_t n0, threads, group_bytes;
 } packed;
 
-/* Tiles take 32 k at a time. */
-static inline int64_t packed_group_bytes(int64_t k) { return (k + 31) / 32 * 32 * COL_GROUP * (int64_t)sizeof(uint16_t); }
+enum { PACKED_K_STEP = 32 }; /* as many k as tiles of AMX take at a time */
+
+static inline int64_t packed_group_bytes(int64_t k)
+{
+    return (k + PACKED_K_STEP - 1) / PACKED_K_STEP * PACKED_K_STEP * COL_GROUP * (int64_t)sizeof(uint16_t);
+}
 
 static inline void *packed_group(const packed *b, int64_t group)
 {
