@@ -19,6 +19,10 @@
 #include "device/cpu/kernels/attention.h"
 #include "device/cpu/kernels/attention_vec.h"
 
+#ifdef __AVX512F__
+#include "device/cpu/kernels/turn.h"
+#endif
+
 static inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -241,29 +245,16 @@ static inline void load_columns(pt_dtype type, const void *src, int64_t ld, int6
 
 #ifdef __AVX512F__
 
-/* 16 x 16 elements of 32 bits: within groups of four rows, then the groups' quarters change places. */
 static inline void transpose_16(const int32_t *src, int64_t lds, int32_t *dst, int64_t ldd)
 {
-    __m512i quads[16];
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-        __m512i a = _mm512_loadu_si512(src + i * lds), b = _mm512_loadu_si512(src + (i + 1) * lds);
-        __m512i c = _mm512_loadu_si512(src + (i + 2) * lds), d = _mm512_loadu_si512(src + (i + 3) * lds);
-        __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
-        quads[i] = _mm512_unpacklo_epi64(ab, cd), quads[i + 1] = _mm512_unpackhi_epi64(ab, cd);
-        ab = _mm512_unpackhi_epi32(a, b), cd = _mm512_unpackhi_epi32(c, d);
-        quads[i + 2] = _mm512_unpacklo_epi64(ab, cd), quads[i + 3] = _mm512_unpackhi_epi64(ab, cd);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        __m512i low = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0x44), high = _mm512_shuffle_i32x4(quads[i], quads[4 + i], 0xee);
-        __m512i low1 = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0x44);
-        __m512i high1 = _mm512_shuffle_i32x4(quads[8 + i], quads[12 + i], 0xee);
-        _mm512_storeu_si512(dst + i * ldd, _mm512_shuffle_i32x4(low, low1, 0x88));
-        _mm512_storeu_si512(dst + (4 + i) * ldd, _mm512_shuffle_i32x4(low, low1, 0xdd));
-        _mm512_storeu_si512(dst + (8 + i) * ldd, _mm512_shuffle_i32x4(high, high1, 0x88));
-        _mm512_storeu_si512(dst + (12 + i) * ldd, _mm512_shuffle_i32x4(high, high1, 0xdd));
-    }
+    __m512i r[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        r[i] = _mm512_loadu_si512(src + i * lds);
+    turn_16(r);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        _mm512_storeu_si512(dst + i * ldd, r[i]);
 }
 
 #endif

@@ -19,6 +19,7 @@
 
 #include "device/cpu/kernels/amx.h"
 #include "device/cpu/kernels/matmul_epilogue.h"
+#include "device/cpu/kernels/turn.h"
 
 enum {
     PANEL = 32,                     /* rows of a, columns of b */
@@ -47,38 +48,6 @@ static int64_t steps_of(int64_t k) { return (k + STEP - 1) / STEP; }
 
 /* The first n of 32 elements, none where n <= 0. What a mask leaves out is not read: its address may be anywhere. */
 static __mmask32 first(int64_t n) { return n >= 32 ? ~(__mmask32)0 : n <= 0 ? 0 : ((__mmask32)1 << n) - 1; }
-
-/* r[i][j] = r[j][i], of 16 x 16 factors */
-INLINE void turn(__m512i r[16])
-{
-    __m512i s[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) { /* s[i]: columns 4 L, 4 L + 1 of two rows in lane L; s[i + 1]: 4 L + 2, 4 L + 3 */
-        s[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        s[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) { /* r[i + j]: column 4 L + j of four rows */
-        r[i] = _mm512_unpacklo_epi64(s[i], s[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(s[i], s[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(s[i + 1], s[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(s[i + 1], s[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) { /* s[j], s[4 + j]: lanes 0 and 1, 2 and 3 of rows 0 to 7; s[8 + j], s[12 + j]: of the others */
-        s[j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x44);
-        s[4 + j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xee);
-        s[8 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x44);
-        s[12 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xee);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) {
-        r[j] = _mm512_shuffle_i32x4(s[j], s[8 + j], 0x88);
-        r[4 + j] = _mm512_shuffle_i32x4(s[j], s[8 + j], 0xdd);
-        r[8 + j] = _mm512_shuffle_i32x4(s[4 + j], s[12 + j], 0x88);
-        r[12 + j] = _mm512_shuffle_i32x4(s[4 + j], s[12 + j], 0xdd);
-    }
-}
 
 /* 32 elements that lie side by side on the line of k, and on that of k + 1, as pairs. */
 INLINE void pair(__m512i low, __m512i high, __m512i out[2])
@@ -123,7 +92,7 @@ static void rows_turned(const operand *m, int64_t i, int64_t count, int64_t k, i
 #pragma GCC unroll 16
             for (int p = 0; p < 16; p++)
                 r[p] = pair_line(m, i + 16 * half, count - 16 * half, k + step * STEP + 2 * p, kc - step * STEP - 2 * p);
-            turn(r);
+            turn_16(r);
 #pragma GCC unroll 16
             for (int row = 0; row < 16; row++)
                 _mm512_store_si512(to + step * STEP_FACTORS + half * TILE + row * LINE, r[row]);
@@ -151,7 +120,7 @@ static void columns_turned(const operand *m, int64_t i, int64_t count, int64_t k
                 __mmask32 there = at < count ? first(kc - step * STEP) : 0;
                 r[c] = _mm512_maskz_loadu_epi16(there, element(m, i + at, k + step * STEP));
             }
-            turn(r);
+            turn_16(r);
 #pragma GCC unroll 16
             for (int p = 0; p < 16; p++)
                 _mm512_store_si512(to + step * STEP_FACTORS + p * PANEL + half * LINE, r[p]);
