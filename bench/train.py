@@ -8,7 +8,7 @@ Each round runs `protrain train` in bf16 and in fp32 (--dtypes) and then each MO
 eager-bf16 and eager-fp32), on the same model shape (bench/shapes) with random weights, random ids, AdamW and
 clipping, with all cores. Prints a line for each and the ratios, and with --out FILE appends all of it as
 JSON lines. --peak measures PyTorch's best bf16 product first, and each line says what part of it the model's
-own operations are (recomputed ones not counted). --ceiling (on the CPU; needs -DPT_BENCH=ON) lets bench_matmul time oneDNN on the
+own operations are (recomputed ones not counted). --ceiling (on the CPU; needs `tools/setup bench` and -DPT_BENCH=ON) lets bench_matmul time oneDNN on the
 matrix products of the step before each round and after the last; at the end a line for each says what part of that rate the model's
 operations are.
 Needs torch and transformers, for example
@@ -64,10 +64,14 @@ def products(config, tokens):
     return [(layers * tokens / rows, rows, *shape) for shape in layer] + [(tokens / slice_rows, slice_rows, config["vocab_size"], hidden)]
 
 
+def ceiling_program(args):
+    return pathlib.Path(args.protrain).parent / "bench" / "bench_matmul"
+
+
 def ceiling(args):
     """FLOP/s by type that oneDNN reaches over all of the step's products, forward and both backward."""
     wanted = products(read_config(args), args.batch * args.seq)
-    command = [str(pathlib.Path(args.protrain).parent / "bench" / "bench_matmul"), str(len(os.sched_getaffinity(0))), "0.3", "wall"]
+    command = [str(ceiling_program(args)), str(len(os.sched_getaffinity(0))), "0.3", "wall"]
     output = subprocess.run(command + [f"{rows}x{out}x{inner}" for _, rows, out, inner in wanted], check=True, stdout=subprocess.PIPE,
                             text=True).stdout
     rates = [re.findall(r"([0-9.]+) +[0-9]+%", line) for line in output.splitlines() if line.startswith("-")]
@@ -204,6 +208,8 @@ def main():
     parser.add_argument("--protrain", default=str(HERE.parent / "build" / "protrain"))
     parser.add_argument("--out", help="append the results here, as JSON lines")
     args = parser.parse_args()
+    if args.ceiling and not ceiling_program(args).exists():
+        parser.error(f"--ceiling needs {ceiling_program(args)}: tools/setup bench, then cmake with -DPT_BENCH=ON, and build")
     results, failed = {}, False
     peak = None
     if args.peak:

@@ -66,8 +66,6 @@ static void count_steps(pt_train_options *o, const char *what)
     for (int i = 2; i < STEPS; i++)
         assert_int_equal(pt_trainer_step(t, &s, &e), 1);
     long calls_after = calls, live_after = live;
-    pt_summary m;
-    pt_trainer_summary(t, &m);
     pt_trainer_close(t);
     must(tree_remove(o->out, &e), &e);
     assert_true(calls_before > 0);

@@ -2,7 +2,6 @@
 #ifndef PT_MATMUL_EPILOGUE_H
 #define PT_MATMUL_EPILOGUE_H
 
-#include "device/cpu/isa.h"
 #include "device/cpu/kernels/matmul_pack.h"
 #include "device/device.h"
 
