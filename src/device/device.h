@@ -227,6 +227,7 @@ typedef enum memory_kind { MEMORY_DEVICE, MEMORY_HOST } memory_kind;
 
 typedef struct device_options {
     int threads;          /* compute threads of a queue opened with threads = 0; 0: all cores */
+    double quota;         /* of how many processors all threads together get the time; 0: of all */
     int ordinal;          /* which GPU */
     void (*notice)(void *arg, const char *sentence); /* what works, but slower than it should; may be NULL */
     void *arg;
@@ -236,6 +237,7 @@ typedef struct device_options {
 typedef struct device_info {
     char name[64], arithmetic[128];
     int threads;
+    double quota;                              /* as it was given; 0 on a GPU */
     bool host_addressable;                     /* MEMORY_DEVICE is RAM: there need be no host tier */
     uint64_t threads_bytes;                    /* RAM beside all arenas that its threads need, of what more of them need than a few */
     /* When it was opened, or an arena did not fit; where device memory is RAM, profile/machine.h knows better. */
@@ -269,6 +271,9 @@ typedef struct device_table {
     void (*wait)(queue *q, queue *other, uint64_t value);
     /* Stores the time (ns, CLOCK_MONOTONIC) at which the queue gets here; valid after sync. */
     void (*mark)(queue *q, int64_t *ns);
+    /* The same with the processor time that the queue's threads have taken, as if all of them had worked as long as the one that
+     * runs the records. NULL: no processor computes. */
+    void (*mark_work)(queue *q, int64_t *ns);
     int (*sync)(queue *q, uint64_t value, pt_error *e); /* blocks the caller until the value is reached */
 } device_table;
 
@@ -288,6 +293,12 @@ static inline void queue_submit(queue *q, const op *o) { q->device->table->submi
 static inline uint64_t queue_signal(queue *q) { return q->device->table->signal(q); }
 static inline void queue_wait(queue *q, queue *other, uint64_t value) { q->device->table->wait(q, other, value); }
 static inline void queue_mark(queue *q, int64_t *ns) { q->device->table->mark(q, ns); }
+/* *ns stays what it is where no processor computes. */
+static inline void queue_mark_work(queue *q, int64_t *ns)
+{
+    if (q->device->table->mark_work)
+        q->device->table->mark_work(q, ns);
+}
 static inline int queue_sync(queue *q, uint64_t value, pt_error *e) { return q->device->table->sync(q, value, e); }
 
 #endif

@@ -106,13 +106,16 @@ void ring_wait(ring *r, queue *other, uint64_t value)
     record_end(r);
 }
 
-void ring_mark(ring *r, int64_t *ns)
+static void add_mark(ring *r, record_kind kind, int64_t *ns)
 {
     record *next = record_begin(r);
-    next->kind = RECORD_MARK;
+    next->kind = kind;
     next->ns = ns;
     record_end(r);
 }
+
+void ring_mark(ring *r, int64_t *ns) { add_mark(r, RECORD_MARK, ns); }
+void ring_mark_work(ring *r, int64_t *ns) { add_mark(r, RECORD_MARK_WORK, ns); }
 
 int ring_open(const char *name, void (*run)(void *arg, const record *r), void *arg, ring **out, pt_error *e)
 {

@@ -4,6 +4,7 @@
 #include "profile/machine_nodes.h"
 #include "profile/proc.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +49,8 @@ static const group_files version1 = {"/sys/fs/cgroup/memory", "memory.limit_in_b
                                      {"total_inactive_file", "total_active_file"}, "", NULL};
 static const group_files version1_cpu = {"/sys/fs/cgroup/cpu", "", "", "", {"", ""}, "cpu.cfs_quota_us", "cpu.cfs_period_us"};
 
-/* So many processors' time in each period, rounded up to whole ones. */
+/* So many processors' time in each period. Threads are these rounded up: two that get the time of 1.5 processors take 0.75 of the time
+ * that one takes, though they stand still for a quarter of it. */
 static void apply_quota(machine *m, const group_files *g, const char *folder)
 {
     char path[PROC_PATH_BYTES + 64];
@@ -61,11 +63,13 @@ static void apply_quota(machine *m, const group_files *g, const char *folder)
     snprintf(path, sizeof path, "%s/%s", folder, g->period ? g->period : "");
     if (g->period)
         period = proc_number(path, NULL, 0);
-    if (n < 1 || !period)
+    if (n < 1 || !quota || !period)
         return;
-    uint64_t cores = quota / period + (quota % period > 0);
-    if (cores < (uint64_t)m->cores)
-        m->cores = cores > 1 ? (int)cores : 1;
+    const double processors = (double)quota / (double)period;
+    if (processors >= (m->quota > 0 ? m->quota : m->cores))
+        return;
+    m->quota = processors;
+    m->cores = (int)ceil(processors);
 }
 
 /* `used` of `limit` bytes are taken. The margin is a share of the lowest limit; what is free is the least of all. */
@@ -209,6 +213,12 @@ int machine_threads(int asked)
 {
     machine m;
     return asked ? asked : machine_probe(&m, NULL) ? 0 : m.cores;
+}
+
+double machine_quota(void)
+{
+    machine m;
+    return machine_probe(&m, NULL) ? 0 : m.quota;
 }
 
 uint64_t machine_memory_margin(const machine *m)

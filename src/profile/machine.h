@@ -18,6 +18,7 @@
 typedef struct machine {
     char processor[96];
     int cores;                     /* that this process may use: its affinity, and the groups' quotas rounded up */
+    double quota;                  /* of how many processors it gets the time, by the groups; 0: of all that it may use */
     uint64_t memory_bytes;         /* the machine's, or the control group's limit if that is lower */
     uint64_t memory_used_bytes;    /* by all processes under that limit, this one too */
     uint64_t memory_free_bytes;    /* that this process may still take without swapping, under all limits */
@@ -28,6 +29,7 @@ int machine_probe(machine *m, pt_error *e);
 /* The same, with the files of /proc and /sys under another root: for tests. */
 int machine_probe_at(const char *root, machine *m, pt_error *e);
 int machine_threads(int asked); /* to compute with: asked, or where that is 0 the cores; 0: they are not known */
+double machine_quota(void);     /* 0 where it is not known, too */
 
 /* Left to everything else: 5% of the memory, at least 512 MiB; of a disk 1 GiB. */
 uint64_t machine_memory_margin(const machine *m);

@@ -15,7 +15,8 @@
  * and holds as much of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of
  * what they take alone in the median, 1.12 in the mean). A container or a virtual machine that has a quota of processor time
  * computes at full speed beside its disk until the quota of a tenth of a second is used up, and stands still for the rest of it
- * (20 to 40 ms were seen): so what computes is watched for as long as that, or PAIR_OPS runs.
+ * (20 to 40 ms were seen): so what computes is watched for as long as that, or PAIR_OPS runs. Of a control group's quota it is known
+ * how much it is: where what runs at once wants more processor time than that, all of it takes that much longer in the long run.
  */
 #include "profile/measure_parts.h"
 
@@ -285,12 +286,14 @@ bool links_suffice(bench *b, const costs *c)
 
 /* ---- beside each other ---- */
 
-/* When each run ended, and when the first began. */
-typedef struct pace { int n; int64_t at[PAIR_OPS + 1]; } pace;
+/* When each run ended, and when the first began; the processor time taken by then. */
+typedef struct pace { int n; int64_t at[PAIR_OPS + 1], work[2]; } pace;
 
 static void pace_begin(pace *p, const load *l)
 {
     p->n = 0;
+    p->work[0] = p->work[1] = 0;
+    queue_mark_work(l->queue, &p->work[0]);
     queue_mark(l->queue, &p->at[0]);
 }
 
@@ -316,6 +319,19 @@ static double ns_between(const pace *p, double from, double to)
     return runs > 0 ? (to - from) / runs : 0;
 }
 
+static double processors(const pace *p)
+{
+    const double ns = (double)(p->at[p->n] - p->at[0]);
+    return ns > 0 ? (double)(p->work[1] - p->work[0]) / ns : 0;
+}
+
+/* How many times as long it takes when the quota is used up in every period: those who want more than it stand still together. */
+static double stretch(const links *x, double wanted)
+{
+    const double quota = x->b->r->host->info.quota;
+    return quota > 0 ? fmax(wanted / quota, 1) : 1;
+}
+
 static int runs_for(const load *l, double ns)
 {
     double n = l->alone_ns > 0 ? ns / l->alone_ns : 0;
@@ -323,7 +339,7 @@ static int runs_for(const load *l, double ns)
 }
 
 /* ns of one run of each while the other runs; b NULL: of `a` alone. */
-static int run_beside(load *a, load *b, double ns, double *a_ns, double *b_ns, pt_error *e)
+static int run_beside(const links *x, load *a, load *b, double ns, double *a_ns, double *b_ns, pt_error *e)
 {
     pace pa, pb = {0};
     int n = runs_for(a, ns), m = b ? runs_for(b, ns) : 0;
@@ -336,6 +352,9 @@ static int run_beside(load *a, load *b, double ns, double *a_ns, double *b_ns, p
         if (i < m)
             pace_step(&pb, b);
     }
+    queue_mark_work(a->queue, &pa.work[1]);
+    if (b)
+        queue_mark_work(b->queue, &pb.work[1]);
     int failed = queue_sync(a->queue, queue_signal(a->queue), e);
     if (b) {
         pt_error second = {0};
@@ -345,13 +364,14 @@ static int run_beside(load *a, load *b, double ns, double *a_ns, double *b_ns, p
     }
     if (failed)
         return failed;
+    const double by = stretch(x, processors(&pa) + (b ? processors(&pb) : 0));
     double from = (double)pa.at[0], to = (double)pa.at[pa.n];
     if (b) {
         from = from > (double)pb.at[0] ? from : (double)pb.at[0];
         to = to < (double)pb.at[pb.n] ? to : (double)pb.at[pb.n];
-        *b_ns = to > from ? ns_between(&pb, from, to) : 0;
+        *b_ns = to > from ? by * ns_between(&pb, from, to) : 0;
     }
-    *a_ns = to > from ? ns_between(&pa, from, to) : 0;
+    *a_ns = to > from ? by * ns_between(&pa, from, to) : 0;
     return 0;
 }
 
@@ -389,9 +409,9 @@ static int measure_alone(links *x, double ns, double *alone, pt_error *e)
     for (int a = 0; a < COST_CLASSES && !failed; a++) {
         load *l = &x->loads[a];
         if (l->queue && l->alone_ns <= 0)
-            failed = run_beside(l, NULL, 0, &l->alone_ns, NULL, e);
+            failed = run_beside(x, l, NULL, 0, &l->alone_ns, NULL, e);
         if (l->queue && !failed)
-            failed = run_beside(l, NULL, ns, &alone[a], NULL, e);
+            failed = run_beside(x, l, NULL, ns, &alone[a], NULL, e);
         l->alone_ns = alone[a];
     }
     return failed;
@@ -420,7 +440,7 @@ static int measure_contention(links *x, costs *c, pt_error *e)
             for (int b = a + 1; b < COST_CLASSES && !failed; b++) {
                 if (!meet(x, a, b))
                     continue;
-                failed = run_beside(&x->loads[a], &x->loads[b], beside_ns, &a_ns, &b_ns, e);
+                failed = run_beside(x, &x->loads[a], &x->loads[b], beside_ns, &a_ns, &b_ns, e);
                 note_slower(&slow[a][b], a_ns, alone[a]);
                 note_slower(&slow[b][a], b_ns, alone[b]);
             }

@@ -69,10 +69,10 @@ static json_t *blocks_made_for(const profile_request *r)
 {
     const model_config *c = &r->model->config;
     const step_shape *s = r->shape;
-    return json_pack("{s:i, s:s, s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:o}",
+    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:o}",
                      "way", BLOCKS_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r),
-                     "dtype", type_of(r), "model_type", c->model_type, "parameters", (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab",
-                     (json_int_t)c->vocab, "hidden", (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads,
+                     "quota", r->host->info.quota, "dtype", type_of(r), "model_type", c->model_type, "parameters",
+                     (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab", (json_int_t)c->vocab, "hidden", (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads,
                      "head_dim", (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn, "max_positions",
                      (json_int_t)(c->position == POSITION_LEARNED ? c->max_positions : 0), "seq_len", (json_int_t)s->seq_len, "batch",
                      (json_int_t)s->batch, "unit_rows", (json_int_t)s->unit_rows, "gated", c->gated, "qk_norm", c->qk_norm, "tied", c->tied,
@@ -86,9 +86,10 @@ static json_t *machine_made_for(const profile_request *r)
     char disk[48] = "none", folder[FILE_PATH_BYTES];
     if (links_have_disk(r) && !existing_folder(r->disk_path, folder, NULL) && !stat(folder, &st))
         snprintf(disk, sizeof disk, "device %u:%u", major(st.st_dev), minor(st.st_dev));
-    return json_pack("{s:i, s:s, s:s, s:i, s:s, s:I, s:b, s:I, s:s}", "way", MACHINE_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic,
-                     "threads", threads_of(r), "dtype", type_of(r), "elements", (json_int_t)rates_elements(r->model), "host_tier", r->host_tier,
-                     "transfer_bytes", (json_int_t)(r->transfers ? links_bytes(r->model) : 0), "disk", disk);
+    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:I, s:b, s:I, s:s}", "way", MACHINE_WAY, "processor",
+                     r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r), "quota",
+                     r->host->info.quota, "dtype", type_of(r), "elements", (json_int_t)rates_elements(r->model), "host_tier",
+                     r->host_tier, "transfer_bytes", (json_int_t)(r->transfers ? links_bytes(r->model) : 0), "disk", disk);
 }
 
 json_t *profile_made_for(profile_part p, const profile_request *r)

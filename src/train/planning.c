@@ -43,7 +43,7 @@ const char *planning_disk_folder(const pt_train_options *o)
 
 int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
 {
-    const device_options d = {.threads = machine_threads(o->threads), .notice = o->notice, .arg = o->arg};
+    const device_options d = {.threads = machine_threads(o->threads), .quota = machine_quota(), .notice = o->notice, .arg = o->arg};
     return device_open(o->device, &d, &p->device, &p->host, e);
 }
 
@@ -110,8 +110,11 @@ static int find_machine(planning *p, pt_error *e)
     if (!p->from_file) {
         int failed = machine_probe(&m, e);
         const device_info *d = &p->device->info;
+        char quota[40] = "";
+        if (d->quota > 0)
+            snprintf(quota, sizeof quota, " with a quota of %.3g processors", d->quota);
         if (d->host_addressable)
-            snprintf(p->name, sizeof p->name, "%s, %d threads", m.processor, d->threads);
+            snprintf(p->name, sizeof p->name, "%s, %d threads%s", m.processor, d->threads, quota);
         else
             snprintf(p->name, sizeof p->name, "%.56s, %.80s, %d threads", d->name, m.processor, d->threads);
         return failed;

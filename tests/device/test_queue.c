@@ -270,6 +270,32 @@ static void marks_are_in_the_order_of_the_queue(void **state)
     d->table->close(d);
 }
 
+/* Of all its threads; not while it waits. */
+static void a_queue_tells_the_time_that_its_threads_worked(void **state)
+{
+    device *d = open_device(1);
+    queue *q = open_queue(d, "work", 2), *other = open_queue(d, "other", 1);
+    static char buffer[64 << 20];
+    int64_t work[4] = {0}, ns[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        queue_mark_work(q, &work[i]);
+        queue_mark(q, &ns[i]);
+        submit_zero(q, buffer, i ? 0 : sizeof buffer);
+    }
+    assert_int_equal(queue_sync(q, queue_signal(q), NULL), 0);
+    assert_in_range(work[1] - work[0], 1, 2 * (ns[1] - ns[0]));
+    for (int i = 0; i < 8; i++)
+        submit_zero(other, buffer, sizeof buffer);
+    queue_mark_work(q, &work[2]);
+    queue_wait(q, other, queue_signal(other));
+    queue_mark_work(q, &work[3]);
+    assert_int_equal(queue_sync(q, queue_signal(q), NULL), 0);
+    assert_true(work[3] - work[2] < work[1] - work[0]);
+    d->table->queue_close(other);
+    d->table->queue_close(q);
+    d->table->close(d);
+}
+
 /* ---- who waits is woken, and nobody else ---- */
 
 enum { WAITERS = 6, WAIT_ROUNDS = 4000, SIGNALS = 5, HANGS_S = 300 };
@@ -552,6 +578,7 @@ int main(void)
         cmocka_unit_test(a_full_queue_goes_on_for_all_who_add),
         cmocka_unit_test(waits_order_what_queues_write),
         cmocka_unit_test(marks_are_in_the_order_of_the_queue),
+        cmocka_unit_test(a_queue_tells_the_time_that_its_threads_worked),
         cmocka_unit_test(all_who_wait_for_any_value_are_woken),
         cmocka_unit_test(who_is_about_to_sleep_is_woken),
         cmocka_unit_test(who_waits_for_a_far_value_sleeps_through_the_signals_before_it),

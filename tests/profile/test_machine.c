@@ -12,6 +12,7 @@
 #include "io/scratch.h"
 #include "profile/root.h"
 
+#include <math.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -124,26 +125,38 @@ static void the_lower_of_high_and_max_limits(void **state)
     assert_non_null(strstr(m.memory_limit, "/h/memory.max"));
 }
 
-static void a_quota_of_processors_is_rounded_up(void **state)
+static void assert_processors(int cores, double quota)
+{
+    machine m = probe();
+    assert_int_equal(m.cores, cores);
+    assert_true(fabs(m.quota - quota) <= 1e-9);
+}
+
+static void threads_are_a_quota_of_processors_rounded_up(void **state)
 {
     (void)state;
     put_machine(16000, 9000);
-    const int all = probe().cores;
+    const int all = probe().cores, fewer = all > 1 ? all - 1 : 1;
     put("/proc/self/cgroup", "0::/q/r\n");
     put("/sys/fs/cgroup/q/r/cpu.max", "max 100000\n");
-    assert_int_equal(probe().cores, all);
+    assert_processors(all, 0);
+    put("/sys/fs/cgroup/q/cpu.max", "%d 100000\n", all * 100000);
+    assert_processors(all, 0); /* as many as there are is no limit */
     put("/sys/fs/cgroup/q/cpu.max", "1000 100000\n");
-    assert_int_equal(probe().cores, 1);
-    put("/sys/fs/cgroup/q/cpu.max", "%lld 100000\n", (all - 1) * 100000ll + 1);
-    assert_int_equal(probe().cores, all);
-    put("/sys/fs/cgroup/q/cpu.max", "%lld 100000\n", (all > 1 ? all - 1 : 1) * 100000ll);
-    assert_int_equal(probe().cores, all > 1 ? all - 1 : 1);
+    assert_processors(1, 0.01);
+    put("/sys/fs/cgroup/q/cpu.max", "%d 100000\n", all * 100000 - 50000);
+    assert_processors(all, all - 0.5);
+    put("/sys/fs/cgroup/q/r/cpu.max", "%d 100000\n", all * 100000 - 25000); /* the group above has less */
+    assert_processors(all, all - 0.5);
+    put("/sys/fs/cgroup/q/cpu.max", "%d 100000\n", fewer * 100000);
+    put("/sys/fs/cgroup/q/r/cpu.max", "max 100000\n");
+    assert_processors(fewer, fewer < all ? fewer : 0);
     put("/proc/self/cgroup", "3:cpuset:/t\n2:cpu,cpuacct:/s\n");
     put("/sys/fs/cgroup/cpu/s/cpu.cfs_quota_us", "-1\n");
     put("/sys/fs/cgroup/cpu/s/cpu.cfs_period_us", "100000\n");
-    assert_int_equal(probe().cores, all);
-    put("/sys/fs/cgroup/cpu/s/cpu.cfs_quota_us", "100000\n");
-    assert_int_equal(probe().cores, 1);
+    assert_processors(all, 0);
+    put("/sys/fs/cgroup/cpu/s/cpu.cfs_quota_us", "50000\n");
+    assert_processors(1, 0.5);
 }
 
 /* What a child finds that has such a limit. */
@@ -329,7 +342,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_pages_of_files_count_as_free, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(a_group_with_more_than_the_machine_does_not_limit, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_lower_of_high_and_max_limits, scratch_make, scratch_remove),
-        cmocka_unit_test_setup_teardown(a_quota_of_processors_is_rounded_up, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(threads_are_a_quota_of_processors_rounded_up, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_process_own_limit_counts, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(the_margin_is_a_share_of_the_process_own_limit, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(memory_nodes_that_a_cpuset_leaves_out_do_not_count, scratch_make, scratch_remove),

@@ -58,17 +58,23 @@ static void few_and_many_rows_tell_what_more_take(void **state)
 
 /* ---- a queue ---- */
 
-/* Marks come in pairs, before and after a run; runs last what `times` says, and really take `real_ns`. */
-typedef struct fake { queue queue; const double *times; int times_n, marks, runs; int64_t now, real_ns; } fake;
+/* Marks come in pairs, before and after a run; runs last what `times` says, and really take `real_ns`. `work` processors work all the
+ * time, but for moments of more than a second. */
+typedef struct fake { queue queue; const double *times; int times_n, marks, runs; int64_t now, real_ns, worked; double work; } fake;
 
 static void fake_mark(queue *q, int64_t *ns)
 {
     fake *f = (fake *)q;
-    if (f->marks % 2)
-        f->now += (int64_t)f->times[f->marks / 2 % f->times_n];
+    if (f->marks % 2) {
+        int64_t took = (int64_t)f->times[f->marks / 2 % f->times_n];
+        f->now += took;
+        f->worked += (int64_t)(f->work * (double)(took % 1000000000));
+    }
     *ns = f->now;
     f->marks++;
 }
+
+static void fake_mark_work(queue *q, int64_t *ns) { *ns = ((fake *)q)->worked; }
 
 static uint64_t fake_signal(queue *q) { return 1; }
 static int fake_sync(queue *q, uint64_t value, pt_error *e) { return 0; }
@@ -81,7 +87,7 @@ static void fake_run(queue *q, void *arg, int index, int turn)
     f->runs++;
 }
 
-static const device_table fake_table = {.mark = fake_mark, .signal = fake_signal, .sync = fake_sync};
+static const device_table fake_table = {.mark = fake_mark, .mark_work = fake_mark_work, .signal = fake_signal, .sync = fake_sync};
 
 /* Runs of these times one after the other, over and over; 2 ms each, so that no more than a few are submitted at a time. */
 static samples measured(const double *times, int n, int least, double seconds)
@@ -176,6 +182,27 @@ static void every_run_has_a_turn_of_its_own(void **state)
     assert_true(f.runs > 3);
 }
 
+/* Two threads that get the time of 1.5 processors: of short runs only some fall into the pause that each period ends with. */
+static void under_a_quota_a_run_takes_what_its_work_is_of_it(void **state)
+{
+    (void)state;
+    static const double some_pause[] = {3e6, 3e6, 3e6, 3e6 + 1e9, 3e6}, with_a_pause[] = {4e6};
+    device d = {.table = &fake_table, .info = {.quota = 1.5}};
+    fake f = {.queue = {&d}, .times = some_pause, .times_n = 5, .real_ns = 2000000, .work = 2};
+    samples s = {0};
+    stage one = {fake_run, 0, &s};
+    assert_int_equal(measure_rounds(&f.queue, &one, 1, &f, 0, 10, 0, NULL), 0);
+    assert_true(near(samples_median(&s), 4e6));
+    f.work = 1; /* not all that it might */
+    s.n = 0;
+    assert_int_equal(measure_rounds(&f.queue, &one, 1, &f, 0, 10, 0, NULL), 0);
+    assert_true(near(samples_median(&s), 3e6));
+    f = (fake){.queue = {&d}, .times = with_a_pause, .times_n = 1, .real_ns = 2000000, .work = 1.5}; /* long: it holds its part */
+    s.n = 0;
+    assert_int_equal(measure_rounds(&f.queue, &one, 1, &f, 0, 10, 0, NULL), 0);
+    assert_true(near(samples_median(&s), 4e6));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +215,7 @@ int main(void)
         cmocka_unit_test(it_stops_when_the_time_is_used_up_but_not_before_the_least),
         cmocka_unit_test(every_stage_of_a_round_gets_its_own_times),
         cmocka_unit_test(every_run_has_a_turn_of_its_own),
+        cmocka_unit_test(under_a_quota_a_run_takes_what_its_work_is_of_it),
         cmocka_unit_test(a_first_run_does_not_count_and_the_least_is_the_shortest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@
 #include "profile/support.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <sys/wait.h>
 
 static uint64_t seed;
@@ -128,6 +129,53 @@ static void another_model_of_that_size_measures_its_blocks_only(void **state)
     step_shape_init(&s.shape, s.model, PT_F32, 2, 16);
     profile_must(&s, &p);
     assert_int_equal(each_file(NULL), 3);
+    setup_close(&s);
+}
+
+/* Neither what is kept nor a file. */
+static void a_profile_of_another_quota_does_not_serve(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    pt_error e = {0};
+    char path[300];
+    write_profile(&s, 0, true, &p, path);
+    s.device->info.quota = 1.5;
+    assert_int_equal(profile_get(&s.r, &p, &e), PT_FAILED);
+    if (!strstr(e.text, "\"quota\" is 0.0 there and 1.5 here"))
+        fail_msg("%s", e.text);
+    s.r.file = NULL;
+    for (int i = 0; i < 4; i++) {
+        s.device->info.quota = i / 2 ? 1.25 : 1.5;
+        profile_must(&s, &p);
+        assert_int_equal(p.cached, i % 2);
+    }
+    setup_close(&s);
+}
+
+/* Two that work at once want twice as much of it as one, and stand still twice as long. */
+static void what_works_beside_something_waits_for_the_quota_too(void **state)
+{
+    (void)state;
+    int compared = 0;
+    setup s;
+    profile_result all, some;
+    clocked_open(&s, 0, 16);
+    counting_table.mark_work = clocked_mark;
+    profile_must(&s, &all);
+    s.device->info.quota = 0.5;
+    profile_must(&s, &some);
+    for (int a = 0; a < COST_CLASSES; a++)
+        for (int b = 0; b < COST_CLASSES; b++) {
+            const double without = all.costs.slow[a][b], with = some.costs.slow[a][b];
+            if (without <= 1 || 2 * without > SLOW_MOST)
+                continue;
+            if (fabs(with / without - 2) > 0.5)
+                fail_msg("%s beside %s: %g, under the quota %g", cost_class_names[a], cost_class_names[b], without, with);
+            compared++;
+        }
+    assert_true(compared > 4);
     setup_close(&s);
 }
 
@@ -630,6 +678,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_measured_is_used_again),
         cmocka_unit_test(another_model_of_that_size_measures_its_blocks_only),
+        cmocka_unit_test(a_profile_of_another_quota_does_not_serve),
+        cmocka_unit_test(what_works_beside_something_waits_for_the_quota_too),
         cmocka_unit_test(what_does_not_agree_is_measured_anew),
         cmocka_unit_test(what_was_measured_within_smaller_budgets_is_measured_anew),
         cmocka_unit_test(blocks_that_had_less_memory_are_measured_anew),

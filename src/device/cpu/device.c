@@ -78,6 +78,7 @@ static const device_table CPU_TABLE = {
     .signal = cpu_queue_signal,
     .wait = cpu_queue_wait,
     .mark = cpu_queue_mark,
+    .mark_work = cpu_queue_mark_work,
     .sync = cpu_queue_sync,
 };
 
@@ -124,6 +125,7 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
     const char *bf16_by = cpu_has_amx() ? " amx" : cpu_gains_by_bf16() ? " bf16" : "";
     snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d%s, matmul own", cpu_isa(), bf16_by);
     info->threads = o->threads ? o->threads : cores_allowed();
+    info->quota = o->quota;
     info->threads_bytes = beyond_few_threads(info->threads);
     info->host_addressable = true;
     info->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
