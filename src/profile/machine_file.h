@@ -12,7 +12,8 @@
  * Bandwidths are bytes a second, flops multiply-adds counted twice, dense, with fp32 sums. "memory_bandwidth" and "*_flops"
  * may be the vendor's; "*_efficiency" is the share of them that large operations reach (1 if missing). "kernel_s" is lost
  * between two operations of the device. "both_ways" is the share of its bandwidth that a direction keeps while the other
- * one is busy too. Memory of the host is that of the whole machine, all else is one device's.
+ * one is busy too. Memory of the host is that of the whole machine, all else is one device's: of all ranks' chunks there is one on it,
+ * and of each rank what it saves there.
  *
  * "host" and "disk" may be missing: the tier does not exist (where one is asked for all the same, a CPU's host tier is a part of its
  * RAM, and a common disk is assumed). "link" is needed where there is a host. "ranks" (1 if missing)

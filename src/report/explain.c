@@ -61,7 +61,7 @@ static void why_slower(const forecast *best, const forecast *other, char *out, s
 static int add_rival(explanation *x, const candidate *c, pt_error *e)
 {
     const search_input *in = x->in->search;
-    const schedule_input s = {in->model, in->shape, &c->packing, &c->plan, in->training, in->host_tier};
+    const schedule_input s = search_schedules(in, &c->packing, &c->plan);
     forecast f;
     schedule_kind first;
     int second;
@@ -79,7 +79,7 @@ static int add_rival(explanation *x, const candidate *c, pt_error *e)
 int explain(const explain_input *in, explanation *out, pt_error *e)
 {
     const search_input *s = in->search;
-    const schedule_input best = {s->model, s->shape, &in->best->packing, &in->best->plan, s->training, s->host_tier};
+    const schedule_input best = search_schedules(s, &in->best->packing, &in->best->plan);
     *out = (explanation){.in = in};
     int failed = forecast_make(&best, search_kinds(s, in->best->plan.update), s->costs, &out->forecast, e);
     if (out->forecast.step_ns > 0)

@@ -41,13 +41,14 @@ static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *
     memset(change, 0, ((size_t)s->tasks_n + 2) * sizeof *change);
     for (int i = 0; i < s->buffers_n; i++) {
         const buffer *b = &s->buffers[i];
+        const int64_t bytes = (int64_t)(b->bytes * buffer_copies(s, b));
         if (b->tier != t || b->first < 0)
             continue;
-        change[b->first] += (int64_t)b->bytes;
-        change[b->last + 1] -= (int64_t)b->bytes;
+        change[b->first] += bytes;
+        change[b->last + 1] -= bytes;
         if (b->idle != b->idle_end) {
-            change[b->idle] -= (int64_t)b->bytes;
-            change[b->idle_end] += (int64_t)b->bytes;
+            change[b->idle] -= bytes;
+            change[b->idle_end] += bytes;
         }
     }
     int64_t now = 0;
@@ -80,7 +81,7 @@ static int raise_parts(const schedule *s, uint64_t full[TIERS], forecast *f, pt_
             const buffer *b = &s->buffers[i];
             bool idle = b->idle <= at && at < b->idle_end;
             if (b->tier == (tier)t && b->first >= 0 && b->first <= at && at <= b->last && !idle)
-                f->part[t][part_of(b)] += b->bytes;
+                f->part[t][part_of(b)] += b->bytes * buffer_copies(s, b);
         }
     }
     free(change);

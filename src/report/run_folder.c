@@ -187,7 +187,8 @@ static void divide_memory(run_folder *r, const char *folder)
     step_shape_init(&shape, m, t->type, t->batch, t->seq_len);
     if (t->gpu > 0)
         step_shape_for_gpu(&shape, m);
-    const schedule_input in = {m, &shape, &k, &r->plan, true, r->predicted_bytes[TIER_HOST] > 0};
+    const schedule_input in = {.model = m, .shape = &shape, .packing = &k, .plan = &r->plan, .training = true,
+                               .host_tier = r->predicted_bytes[TIER_HOST] > 0};
     if (!pack(m, &shape, r->plan.chunk_bytes, &k, &e)) {
         if (!plan_validate(&r->plan, m, &shape, &k, false, &e))
             r->parted = parts_of(r, &in, false, &e) || parts_of(r, &in, true, &e);

@@ -146,7 +146,7 @@ static void collect_regions(const schedule *s, region *regions)
     for (int i = s->homes_n; i < s->buffers_n; i++) {
         const buffer *b = &s->buffers[i];
         region *r = &regions[region_of(s, i)];
-        uint64_t bytes = b->within + align_up(b->bytes, PAGE);
+        uint64_t bytes = (b->within + align_up(b->bytes, PAGE)) * buffer_copies(s, b);
         if (b->first < 0)
             continue;
         if (!r->bytes)

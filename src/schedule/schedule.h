@@ -107,6 +107,7 @@ typedef struct schedule {
     buffer *buffers;
     int micro_n;                /* micro-batches a step */
     int64_t micro_units;        /* units a micro-batch */
+    int ranks;                  /* whose saved sets the host has room for; the buffers are one rank's */
     uint64_t bytes[TIERS];      /* arena that each tier needs */
     uint64_t home_bytes[TIERS]; /* of it, homes; they come first */
     uint64_t lasting_bytes[TIERS]; /* of those, all but the gradients', which come last: what is kept when no update waits */
@@ -120,7 +121,14 @@ typedef struct schedule_input {
     const plan *plan;
     bool training;  /* false: weights only (evaluation of a model that is not trained) */
     bool host_tier; /* a host tier exists; else the disk is next to the device, whose memory is RAM */
+    int ranks;      /* that share the host: they keep the chunks' states together, and each of them its own saved sets; 0: one */
 } schedule_input;
+
+/* How many of it lie on its tier. */
+static inline uint64_t buffer_copies(const schedule *s, const buffer *b)
+{
+    return b->tier == TIER_HOST && b->kind == OBJECT_SAVED ? (uint64_t)s->ranks : 1;
+}
 
 int schedule_build(const schedule_input *in, schedule_kind kind, schedule *out, pt_error *e);
 /* The same in steps, for those who need less: tasks and addresses without waits, which is enough for `bytes`; then every wait,

@@ -29,8 +29,8 @@ typedef struct block_part {
     load forward, backward;
     uint64_t peak;                /* saved sets, accumulators, streams and workspace at one time, on the device: forward, layers back */
     uint64_t peak_head;           /* the same at the head, where there are no gradients to finish yet */
-    uint64_t saved[TIERS];        /* saved sets at home */
-    uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; on the disk */
+    uint64_t saved[TIERS];        /* saved sets at home; on the host those of all ranks */
+    uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; on the disk, of all ranks */
     int swapped_n;                  /* how many live elsewhere at once */
 } block_part;
 
@@ -257,6 +257,8 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
     }
     for (tier t = TIER_HOST; t <= TIER_DISK; t++)
         b->saved[t] = (uint64_t)((double)b->saved[t] * leaving(r, b->swapped_n));
+    b->saved[TIER_HOST] *= (uint64_t)s->in->costs->ranks;
+    b->swapped_disk *= (uint64_t)s->in->costs->ranks;
     saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
     uint64_t streams = s->input_bytes * (uint64_t)shape->units_n + s->residual_bytes * group;
     b->peak = most + streams;

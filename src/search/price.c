@@ -25,6 +25,11 @@ static unsigned timed_kinds(const search_input *in, update_time update)
     return 1u << SCHEDULE_STEP | (update == UPDATE_END ? 1u << SCHEDULE_DRAIN : 0);
 }
 
+schedule_input search_schedules(const search_input *in, const packing *k, const plan *p)
+{
+    return (schedule_input){in->model, in->shape, k, p, in->training, in->host_tier, in->costs->ranks};
+}
+
 static uint64_t bytes_written(const schedule *s)
 {
     uint64_t bytes = 0;
@@ -69,7 +74,7 @@ int price_plan(const search_input *in, const packing *k, const plan *p, const ui
                double prove_below, priced *out, pt_error *e)
 {
     unsigned timed = timed_kinds(in, p->update), others = search_kinds(in, p->update) & ~timed;
-    pricing x = {.in = in, .schedule = {in->model, in->shape, k, p, in->training, in->host_tier}, .budget = budget};
+    pricing x = {.in = in, .schedule = search_schedules(in, k, p), .budget = budget};
     int fits = 1;
     bool prove = true;
     for (int pass = 0; pass < 2 && fits > 0 && prove; pass++) {

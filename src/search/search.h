@@ -50,6 +50,9 @@ typedef struct search_result {
 /* The schedules that a run of such a plan needs, as a bit set. */
 unsigned search_kinds(const search_input *in, update_time update);
 
+/* What the schedules of a plan are made from. */
+schedule_input search_schedules(const search_input *in, const packing *k, const plan *p);
+
 /* PT_DOES_NOT_FIT names what is missing and the smallest change that would make it fit; *out->least is valid then. */
 int search_plan(const search_input *in, search_result *out, pt_error *e);
 void search_result_free(search_result *r);

@@ -244,7 +244,7 @@ static int read_plan(planning *p, pt_error *e)
 static int price_plan(planning *p, pt_error *e)
 {
     candidate *c = &p->result.best;
-    const schedule_input in = {p->model, p->shape, &c->packing, &c->plan, p->search.training, p->host_tier};
+    const schedule_input in = search_schedules(&p->search, &c->packing, &c->plan);
     char tiers[256], options[160];
     int fits = search_price(&p->search, c, e);
     if (fits)

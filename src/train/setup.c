@@ -196,7 +196,8 @@ static int write_machine(trainer *t, pt_error *e)
 schedule_input trainer_schedules(const trainer *t)
 {
     const planning *p = &t->planning;
-    return (schedule_input){t->model, &t->shape, &p->result.best.packing, &p->result.best.plan, true, p->host_tier};
+    return (schedule_input){.model = t->model, .shape = &t->shape, .packing = &p->result.best.packing, .plan = &p->result.best.plan,
+                            .training = true, .host_tier = p->host_tier};
 }
 
 int trainer_open_executor(trainer *t, pt_error *e)

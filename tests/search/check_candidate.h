@@ -16,7 +16,7 @@
 static inline void check_candidate(const search_input *asked, const candidate *c)
 {
     pt_error e = {0};
-    schedule_input in = {asked->model, asked->shape, &c->packing, &c->plan, asked->training, asked->host_tier};
+    const schedule_input in = search_schedules(asked, &c->packing, &c->plan);
     unsigned kinds = search_kinds(asked, c->plan.update);
     if (plan_validate(&c->plan, asked->model, asked->shape, &c->packing, asked->clipping, &e))
         fail_msg("%s: %s", c->name, e.text);

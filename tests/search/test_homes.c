@@ -71,7 +71,7 @@ static int plan_homes(const fixture *f, int homes[TIERS])
         return failed;
     }
     const plan *p = &r.best.plan;
-    const schedule_input in = {f->model, &f->shape, &r.best.packing, p, true, f->in.host_tier};
+    const schedule_input in = search_schedules(&f->in, &r.best.packing, p);
     assert_int_equal(plan_validate(p, f->model, &f->shape, &r.best.packing, true, &e), 0);
     assert_int_equal(schedule_plan_bytes(&in, search_kinds(&f->in, p->update), bytes, &e), 0);
     for (int t = 0; t < TIERS; t++)
