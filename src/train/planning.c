@@ -211,6 +211,29 @@ static int measure(planning *p, bool transfers, bool disk, pt_error *e)
     return 0;
 }
 
+int planning_measure_disk(planning *p, pt_error *e)
+{
+    costs *c = &p->profile.costs;
+    profile_request r = p->request;
+    profile_result fresh;
+    bool transfers, disk;
+    if (!p->profiled || c->read.n || !p->budget[TIER_DISK])
+        return 0;
+    int failed = needs_transfers(p, &transfers, &disk, e);
+    if (failed || !disk)
+        return failed;
+    r.transfers = true;
+    r.file = NULL; /* it says nothing of a disk */
+    memcpy(r.budget, p->budget, sizeof r.budget);
+    failed = profile_get(&r, &fresh, e);
+    if (failed)
+        return failed;
+    c->read = fresh.costs.read;
+    c->write = fresh.costs.write;
+    memcpy(c->slow, fresh.costs.slow, sizeof c->slow);
+    return 0;
+}
+
 static int find_costs(planning *p, pt_error *e)
 {
     bool transfers, disk;

@@ -52,6 +52,8 @@ const char *planning_disk_folder(const pt_train_options *o);
 /* The parts of it that a run wants again: budgets from what is free now, and a search with the costs that stand in `profile`. */
 int planning_budgets(planning *p, pt_error *e);
 int planning_search(const planning *p, search_result *out, pt_error *e);
+/* Where the budgets are smaller than they were: measures the disk, if it is needed now and was not. What else is known stays. */
+int planning_measure_disk(planning *p, pt_error *e);
 /* Fills `found`. PT_DOES_NOT_FIT says what is missing, and result.least what the most economical plan needs. */
 int planning_make(planning *p, pt_error *e);
 void planning_close(planning *p);

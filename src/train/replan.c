@@ -10,7 +10,8 @@
  * The state passes through a checkpoint because the two plans' memory does not fit side by side: all of it is planned. The
  * bits stay the same, as they do for a run that resumes under another plan. Where the checkpoint cannot be written, the run
  * keeps its plan. Where memory cannot be had again (somebody else took it meanwhile), the old plan is tried, then a
- * plan for what is left; if nothing fits, the run ends and the checkpoint stands.
+ * plan for what is left, for which a disk is measured that was not needed so far; if nothing fits, the run ends and the checkpoint
+ * stands.
  *
  * A decision after which the plan is the same makes the next one wait twice as long, a move does not. Very short steps are left
  * alone: there is nothing to win. A plan from a file is left alone too: one line says that its steps are off.
@@ -129,6 +130,8 @@ static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
     for (int k = 0; k < TIERS && !failed; k++)
         p->search.budget[k] = p->budget[k] = fresh.budget[k] < p->budget[k] ? fresh.budget[k] : p->budget[k];
     search_result_free(next);
+    if (!failed)
+        failed = planning_measure_disk(p, e);
     return failed ? failed : planning_search(p, next, e);
 }
 

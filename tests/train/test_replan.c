@@ -230,6 +230,8 @@ static int run_with_less(run *r, uint64_t budget, uint64_t left, bool *disk_befo
         failed = replan_move(t, &next, &moved, e);
         assert_true(moved);
         *disk_after = !failed && uses_disk(t);
+        if (*disk_after && !(t->planning.profile.costs.read.n && t->planning.profile.costs.write.n && t->forecast.busy_ns[QUEUE_READ] > 0))
+            fail_msg("a disk that was never measured costs nothing");
         search_result_free(&next);
     }
     if (failed) {
