@@ -70,7 +70,7 @@ int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN
 
 /* The object for what does not fit: fits false, missing_bytes, smallest_change, smaller_step (options of a step that would fit, or
  * ""), and `message`, the error's sentence. `missing`: bytes, of what no plan needs too. `change`: "", which stands for what `least`
- * asks for, or the smallest change where there is no plan yet. */
+ * asks for, or the smallest change where there is no plan yet, or this machine has not so much. */
 json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, const char *change, const char *smaller_step,
                        const char *message);
 /* What does not fit: bytes missing, summed over the tiers. */

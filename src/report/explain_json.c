@@ -10,7 +10,8 @@
  *    "disk": {"read_bytes", "written_bytes"},
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
  *
- *   {"fits": false, "missing_bytes": N, "smallest_change": "--device-memory N", "smaller_step": "--batch-size 2" or "",
+ *   {"fits": false, "missing_bytes": N, "smaller_step": "--batch-size 2" or "",
+ *    "smallest_change": "--device-memory N", or where nothing would do here "--device-memory N (M bytes of memory more than is free here)",
  *    "predicted": {"step_s": null, "tokens_per_s": null, "peak_bytes": {TIER: of the most economical plan}, "budget_bytes": {TIER: N}},
  *    "plan": null, "least_bytes", "budget_bytes": the same two, "why": ["..."]}
  */

@@ -291,21 +291,37 @@ static bool is_there(const planning *p, uint64_t disk_bytes)
            has - disk_bytes >= MACHINE_DISK_MARGIN + p->disk_reserve;
 }
 
-/* Whether this machine has what the most economical plan needs; of another one nothing is known. */
-static bool has_least(const planning *p)
+/* What is free here is so many bytes too little for the most economical plan; of another machine nothing is known. */
+typedef struct lack { uint64_t memory, disk; } lack;
+
+static lack lack_of(const planning *p)
 {
     const pt_train_options *o = p->o;
-    budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path, p->device, .disk_reserve = p->disk_reserve};
-    uint64_t budget[TIERS];
+    const uint64_t *least = p->result.least, disk = least[TIER_DISK] > p->budget[TIER_DISK] ? least[TIER_DISK] : 0;
+    lack l = {0};
+    uint64_t budget[TIERS], has = 0;
     bool host_tier;
+    budget_request r = {{o->device_memory, o->host_memory, disk ? 0 : o->disk_memory}, p->disk_path, p->device,
+                        .disk_reserve = p->disk_reserve, .missing_bytes = &l.memory};
     if (p->from_file && !p->runs)
-        return true;
-    for (int t = 0; t < TIERS; t++)
-        if (p->result.least[t] > p->budget[t])
-            r.asked[t] = p->result.least[t] + (t == TIER_DEVICE ? p->search.threads_bytes : 0);
-    if (p->result.least[TIER_DISK] > p->budget[TIER_DISK] && !is_there(p, p->result.least[TIER_DISK]))
-        return false;
-    return !budgets_choose(&r, budget, &host_tier, NULL, NULL);
+        return l;
+    for (tier t = TIER_DEVICE; t <= TIER_HOST; t++)
+        if (least[t] > p->budget[t])
+            r.asked[t] = least[t] + (t == TIER_DEVICE ? p->search.threads_bytes : 0);
+    if (!budgets_choose(&r, budget, &host_tier, NULL, NULL))
+        l.memory = 0;
+    if (!disk || is_there(p, disk))
+        return l;
+    if (!disk_is_memory(p->disk_path))
+        disk_free_bytes(p->disk_path, &has, NULL);
+    l.disk = disk + MACHINE_DISK_MARGIN + p->disk_reserve - has;
+    return l;
+}
+
+static bool has_least(const planning *p)
+{
+    const lack l = lack_of(p);
+    return !l.memory && !l.disk;
 }
 
 /* `e` says what does not fit: adds the disk with which it would, where there may be one. */
@@ -342,17 +358,58 @@ static int name_smaller_step(planning *p, pt_error *e)
     return PT_DOES_NOT_FIT;
 }
 
-/* The options that `e` ends with ask for more than there is. */
-static void name_limit(const planning *p, pt_error *e)
+/* " (1073741824 bytes of memory more than is free here)", or "" where it is free. */
+enum { LACK_BYTES = 128 };
+static void write_lack(const planning *p, char out[LACK_BYTES])
 {
-    size_t used = strlen(e->text);
-    if (!has_least(p))
-        snprintf(e->text + used, sizeof e->text - used, " (more than is free here)");
+    const lack l = lack_of(p);
+    char memory[48] = "", disk[48] = "";
+    if (l.memory)
+        snprintf(memory, sizeof memory, "%llu bytes of memory", (unsigned long long)l.memory);
+    if (l.disk)
+        snprintf(disk, sizeof disk, "%llu bytes of the disk", (unsigned long long)l.disk);
+    snprintf(out, LACK_BYTES, l.memory || l.disk ? " (%s%s%s more than is free here)" : "%s%s%s", memory,
+             l.memory && l.disk ? " and " : "", disk);
+}
+
+/* What would fit beside all that is free of the device's memory, where less was asked for. */
+static int change_with_all_free(planning *p, pt_error *e)
+{
+    pt_train_options o = *p->o;
+    planning all = *p;
+    pt_error own = *e;
+    o.device_memory = PT_AUTO;
+    o.notice = NULL;
+    all.o = &o;
+    if (planning_budgets(&all, NULL) || all.budget[TIER_DEVICE] <= p->budget[TIER_DEVICE])
+        return PT_DOES_NOT_FIT;
+    memcpy(all.search.budget, all.budget, sizeof all.search.budget);
+    int failed = name_disk(&all, &own);
+    if (failed == PT_DOES_NOT_FIT && !all.change[0])
+        failed = name_smaller_step(&all, &own);
+    if (failed != PT_DOES_NOT_FIT)
+        *e = own;
+    if (failed != PT_DOES_NOT_FIT || !all.change[0])
+        return failed;
+    const size_t used = strlen(e->text);
+    snprintf(p->change, sizeof p->change, "%.160s --device-memory %llu", all.change,
+             (unsigned long long)(all.budget[TIER_DEVICE] + p->search.threads_bytes));
+    snprintf(e->text + used, sizeof e->text - used, "; with all that is free it would: %s", p->change);
+    return failed;
+}
+
+/* Where neither a disk nor a smaller step helps, it takes a machine that has so much more. */
+static void change_machine(planning *p, const char lacks[LACK_BYTES])
+{
+    char options[CHANGE_BYTES - LACK_BYTES];
+    search_smallest_change(&p->search, p->result.least, options, sizeof options);
+    snprintf(p->change, sizeof p->change, "%s%s", options, lacks);
 }
 
 /* Before anything is measured: whether some plan fits at all. */
 static int check_fit(planning *p, pt_error *e)
 {
+    char lacks[LACK_BYTES];
     search_result r = {0};
     search_input in = p->search;
     in.seconds = 1e-3;
@@ -361,9 +418,17 @@ static int check_fit(planning *p, pt_error *e)
     search_result_free(&r);
     if (failed != PT_DOES_NOT_FIT || !e)
         return failed;
-    name_limit(p, e);
+    write_lack(p, lacks);
+    const size_t used = strlen(e->text); /* it ends with options */
+    snprintf(e->text + used, sizeof e->text - used, "%s", lacks);
     failed = name_disk(p, e);
-    return failed == PT_DOES_NOT_FIT ? name_smaller_step(p, e) : failed;
+    if (failed == PT_DOES_NOT_FIT)
+        failed = name_smaller_step(p, e);
+    if (failed == PT_DOES_NOT_FIT && !p->change[0] && lacks[0])
+        failed = change_with_all_free(p, e);
+    if (!p->change[0] && lacks[0])
+        change_machine(p, lacks);
+    return failed;
 }
 
 int planning_search(const planning *p, search_result *out, pt_error *e) { return search_plan(&p->search, out, e); }

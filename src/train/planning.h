@@ -15,6 +15,8 @@
 #include "report/explain.h"
 #include "train/budgets.h"
 
+enum { CHANGE_BYTES = BUDGETS_CHANGE_BYTES + 160 };
+
 typedef struct planning {
     /* given */
     const pt_train_options *o;
@@ -32,7 +34,7 @@ typedef struct planning {
     bool host_tier;
     uint64_t budget[TIERS];
     uint64_t missing_bytes;          /* that the budgets lack before there is any plan */
-    char change[BUDGETS_CHANGE_BYTES]; /* options that ask for what is free, where more was asked for, or "" */
+    char change[CHANGE_BYTES]; /* the smallest one, where it is not to ask for what the most economical plan needs, or "" */
     char room[BUDGETS_WHY_BYTES];    /* what is free, or in the machine file, and which margins are left; for people */
     profile_request request;
     profile_result profile;          /* its costs are used, whatever they come from */

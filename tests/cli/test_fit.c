@@ -249,7 +249,10 @@ static void where_ram_is_missing_the_disk_is_the_advice(void **state)
         if (device[given])
             add_arguments(&a, WORDS("--device-memory", device[given]));
         assert_int_equal(plan_within(1200 * MIB, a.v + 1, WORDS("--quiet")), 3);
-        assert_non_null(strstr(last_sentence(), " (more than is free here)"));
+        assert_non_null(strstr(last_sentence(), " bytes of memory more than is free here)"));
+        json_t *o = printed();
+        assert_non_null(strstr(last_sentence(), json_string_value(json_object_get(o, "smallest_change"))));
+        json_decref(o);
         int tries = follow_advice(1200 * MIB, a.v + 1, taken);
         printf("%s after %d tries\n", taken, tries);
         assert_int_equal(strncmp(taken, "--disk-memory ", 14), 0);
@@ -268,9 +271,32 @@ static void where_ram_is_missing_and_no_disk_helps_a_smaller_step_is_the_advice(
     const words of = WORDS("--model", model, "--seq-len", "256", "--batch-size", "8", "--disk-path", scratch, "--disk-memory", "0",
                            "--json");
     assert_int_equal(plan_within(1000 * MIB, of, WORDS("--quiet")), 3);
-    assert_non_null(strstr(last_sentence(), " (more than is free here), or --batch-size "));
+    assert_non_null(strstr(last_sentence(), " bytes of memory more than is free here), or --batch-size "));
     assert_int_equal(follow_advice(1000 * MIB, of, taken), 2);
     assert_int_equal(strncmp(taken, "--batch-size ", 13), 0);
+}
+
+/* Its states are more than there is, of sequences that cannot be shorter: more memory is what it takes, and how much is said. */
+static void where_nothing_helps_the_memory_that_is_missing_is_said(void **state)
+{
+    (void)state;
+    skip_sanitized();
+    if (!disk_is_memory("/dev/shm"))
+        skip(); /* a disk would help */
+    char model[200];
+    unsigned long long needs, more;
+    snprintf(model, sizeof model, "%s", put_text("larger.json", larger));
+    const words of = WORDS("--model", model, "--seq-len", "16", "--batch-size", "1", "--disk-path", "/dev/shm", "--disk-memory", "0",
+                           "--json");
+    assert_int_equal(plan_within(1200 * MIB, of, WORDS("--quiet")), 3);
+    json_t *o = printed();
+    const char *change = json_string_value(json_object_get(o, "smallest_change"));
+    assert_string_equal(json_string_value(json_object_get(o, "smaller_step")), "");
+    if (sscanf(change, "--device-memory %llu (%llu bytes of memory more than is free here)", &needs, &more) != 2 ||
+        !strstr(last_sentence(), change))
+        fail_msg("%s: %s", change, last_sentence());
+    assert_true(needs == (unsigned long long)tier_number(o, "peak_bytes", "device") && more < needs && needs - more < 1200 * MIB);
+    json_decref(o);
 }
 
 /* What it lacks is the file's, whatever is free here. */
@@ -358,6 +384,7 @@ int main(void)
         cmocka_unit_test(what_is_missing_is_said_to_the_byte_and_with_every_key),
         cmocka_unit_test(where_ram_is_missing_the_disk_is_the_advice),
         cmocka_unit_test(where_ram_is_missing_and_no_disk_helps_a_smaller_step_is_the_advice),
+        cmocka_unit_test(where_nothing_helps_the_memory_that_is_missing_is_said),
         cmocka_unit_test(of_another_machine_nothing_here_is_asked),
         cmocka_unit_test(a_given_plan_with_too_few_buffers_names_them_and_its_file),
         cmocka_unit_test(a_given_plan_names_all_tiers_that_are_too_small),
