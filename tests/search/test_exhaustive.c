@@ -227,16 +227,6 @@ static void homes_out_of_order_are_found(void **state)
     assert_true(homes <= 1.01);
 }
 
-/* The first chunk has to leave the device for both others to come; sent there one by one, it comes first and stays. */
-static void one_chunk_leaves_its_place_to_two(void **state)
-{
-    (void)state;
-    const random_source fixed = {1795369376614485, 0};
-    random_source r = random_fork(&fixed, 9);
-    double homes = 0, ratio = compare(&r, 9, &(long){0}, &homes);
-    assert_true(ratio > 0 && homes <= 1.05);
-}
-
 /* The best plan fills 99.96% of the device and all of the host: nothing that estimates say fits leads to it. */
 static void a_plan_that_fills_memory_to_the_brim_is_found(void **state)
 {
@@ -247,61 +237,103 @@ static void a_plan_that_fills_memory_to_the_brim_is_found(void **state)
     assert_true(ratio > 0 && ratio <= 1.01);
 }
 
-/* The host updates two chunks while the device is at work, although all would fit there. */
+/* The host updates two chunks while the device is at work, although all would fit there. By what walks lead to alone a step takes 0.5%
+ * longer. */
 static void chunks_stay_away_for_what_the_host_updates(void **state)
 {
     (void)state;
     const random_source fixed = {9101, 0};
     random_source r = random_fork(&fixed, 98);
     double homes = 0, ratio = compare(&r, 98, &(long){0}, &homes);
-    assert_true(ratio > 0 && ratio <= 1.01);
+    assert_true(ratio > 0 && ratio <= 1.001);
 }
 
-/* Both layers' inputs leave the device, with one buffer less and one slot more, for one chunk to come. Beside the best of all plans of
- * this model, which takes too long to find here. */
-static void inputs_leave_for_a_chunk_to_come(void **state)
+/* ---- of models that have too many plans for all to be tried ---- */
+
+/* A plan in the digits that show() prints: home and place of update of each chunk, level and place of each layer. */
+typedef struct known {
+    int64_t chunk_kib;
+    int n_buffer, n_update, n_swap, visit;
+    int64_t micro_batch;
+    update_time update;
+    const char *chunks, *layers;
+} known;
+
+static double known_ns(const problem *p, const known *k)
 {
-    (void)state;
-    const random_source fixed = {7007, 0};
-    random_source r = random_fork(&fixed, 70);
-    problem p;
-    search_result x;
     space s = {0};
-    recipe best;
-    priced known;
+    recipe r;
+    plan x;
+    priced one;
     pt_error e = {0};
-    small_problem(&r, &p);
-    if (search_plan(&p.in, &x, &e) || space_open(&s, &p.in, &e))
+    if (space_open(&s, &p->in, &e))
         fail_msg("%s", e.text);
     int chunking = 0;
-    while (chunking < s.chunkings_n && s.chunkings[chunking].packing.chunk_bytes != 4096 << 10)
+    while (chunking < s.chunkings_n && s.chunkings[chunking].packing.chunk_bytes >> 10 != k->chunk_kib)
         chunking++;
     assert_true(chunking < s.chunkings_n);
-    recipe_init(&s, &best, chunking);
-    recipe_blocks(&s, &best, 0, s.layers, SAVE_INPUT, TIER_HOST);
-    best.persist = 1;
-    best.on_host = 3;
-    best.n_buffer = 2;
-    best.n_update = best.n_swap = 3;
-    best.stride = 0;
-    best.micro_batch = 2;
-    best.visit = 3;
-    best.update = UPDATE_NEXT_FORWARD;
-    assert_int_equal(recipe_price(&s, &best, 0, 0, &known, &e), 1);
-    if (x.best.step_ns > known.step_ns * 1.01)
-        fail_msg("%g ns instead of %g", x.best.step_ns, known.step_ns);
+    recipe_init(&s, &r, chunking);
+    for (int i = 0; i < s.layers; i++)
+        recipe_blocks(&s, &r, i, i + 1, (save_level)(k->layers[2 * i] - '0'), (tier)(k->layers[2 * i + 1] - '0'));
+    r.n_buffer = k->n_buffer;
+    r.n_update = k->n_update;
+    r.n_swap = k->n_swap;
+    r.micro_batch = k->micro_batch;
+    r.visit = k->visit;
+    r.update = k->update;
+    assert_int_equal(recipe_plan(&s, &r, &x, &e), 0);
+    assert_int_equal(strlen(k->chunks), 2 * x.chunks_n);
+    for (int i = 0; i < x.chunks_n; i++)
+        x.chunks[i] = (plan_chunk){(tier)(k->chunks[2 * i] - '0'), (tier)(k->chunks[2 * i + 1] - '0')};
+    assert_int_equal(price_plan(&p->in, &s.chunkings[chunking].packing, &x, p->in.budget, 0, 0, &one, &e), 1);
+    plan_free(&x);
     space_close(&s);
+    return one.step_ns;
+}
+
+static void assert_found(uint64_t seed, uint64_t number, const known *k)
+{
+    const random_source fixed = {seed, 0};
+    random_source r = random_fork(&fixed, number);
+    problem p;
+    search_result x;
+    pt_error e = {0};
+    small_problem(&r, &p);
+    if (search_plan(&p.in, &x, &e))
+        fail_msg("%s", e.text);
+    const double ns = known_ns(&p, k);
+    if (x.best.step_ns > ns * 1.01)
+        fail_msg("%g ns instead of %g", x.best.step_ns, ns);
     search_result_free(&x);
     model_close(p.model);
+}
+
+/* There are too many chunks for every arrangement to be tried. Where none leaves its place to several a step takes 7% longer. */
+static void one_chunk_leaves_its_place_to_several(void **state)
+{
+    (void)state;
+    const known k = {.chunk_kib = 96, .n_buffer = 6, .n_update = 3, .n_swap = 2, .visit = 1, .micro_batch = 1,
+                     .update = UPDATE_NEXT_FORWARD, .chunks = "000011000000110011000010000011", .layers = "1000"};
+    assert_found(8003, 62, &k);
+}
+
+/* Both layers' inputs leave the device, of three micro-batches a visit and with one slot more, while all layers' chunks are on the host:
+ * what no walk leads to. Without it a step takes 14% longer. */
+static void inputs_leave_for_a_chunk_to_stay(void **state)
+{
+    (void)state;
+    const known k = {.chunk_kib = 368, .n_buffer = 4, .n_update = 2, .n_swap = 3, .visit = 3, .micro_batch = 1,
+                     .update = UPDATE_NEXT_FORWARD, .chunks = "001111111111111100", .layers = "0101"};
+    assert_found(9001, 34, &k);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(homes_out_of_order_are_found),
-                                       cmocka_unit_test(one_chunk_leaves_its_place_to_two),
                                        cmocka_unit_test(a_plan_that_fills_memory_to_the_brim_is_found),
                                        cmocka_unit_test(chunks_stay_away_for_what_the_host_updates),
-                                       cmocka_unit_test(inputs_leave_for_a_chunk_to_come),
+                                       cmocka_unit_test(one_chunk_leaves_its_place_to_several),
+                                       cmocka_unit_test(inputs_leave_for_a_chunk_to_stay),
                                        cmocka_unit_test(what_is_found_is_within_one_percent_of_the_best_of_all_plans)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
