@@ -293,7 +293,7 @@ static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
         op_matmul o = random_op(900 + i, 2 + draw(8000 + i, i % 3 == 1 ? 700 : i % 3 ? 300 : 8), 2 + draw(9000 + i, 300), 1 + draw(10000 + i, 1000));
         if (i % 3 == 0)
             o.layout = MATMUL_NT; /* which has a kernel for few rows */
-        bool tiles = o.type == PT_BF16 && cpu_has_amx();
+        bool tiles = cpu_has_amx();
         if (tiles)
             o.m += AMX_ROWS_LEAST;
         problem p = problem_make(o, 1, false, false);
@@ -324,8 +324,10 @@ typedef struct copy {
     void (*few)(const op_matmul *, int64_t, int64_t); /* NULL: whoever has it has other bits */
     void (*pack)(const op_matmul *, const packed *, int64_t, int64_t);
     void (*packed)(const op_matmul *, const packed *, int64_t, int64_t, int64_t, int64_t, void *);
-    int64_t rows; /* of tile, at most */
-    bool runs;    /* on this processor */
+    int64_t rows, cols; /* of tile, at most */
+    bool runs;          /* on this processor */
+    pt_dtype type;      /* of what is packed */
+    int parts;          /* bf16 that a number is packed in */
 } copy;
 
 enum { SCRATCHES = 4 }; /* threads whose scratch space holds packed columns */
@@ -334,7 +336,7 @@ enum { SCRATCHES = 4 }; /* threads whose scratch space holds packed columns */
 static void compute_packed(const copy *c, const problem *p, int64_t n0, char *scratch)
 {
     const op_matmul *o = &p->o;
-    packed b = {scratch, n0, SCRATCHES, packed_group_bytes(o->k)};
+    packed b = {scratch, n0, SCRATCHES, packed_group_bytes(o->k, c->parts)};
     int64_t cols = o->n - n0, rows = o->m < ROW_GROUP ? o->m / 2 : ROW_GROUP, apart = cols < TILE_COL_STEP ? cols : TILE_COL_STEP;
     assert_true((cols + COL_GROUP - 1) / COL_GROUP <= SCRATCHES * ((POOL_SCRATCH_BYTES - PACKED_AT) / b.group_bytes));
     int64_t step = o->m % 2 ? COL_GROUP : TILE_COL_STEP;
@@ -349,8 +351,8 @@ static void copy_check(const copy *c, problem *p, int64_t n0, void *scratch)
 {
     memset(scratch, 0xff, SCRATCHES * POOL_SCRATCH_BYTES);
     for (int64_t m = 0; m < p->o.m; m += c->rows)
-        for (int64_t n = 0; n < p->o.n; n += TILE_COLS)
-            c->tile(&p->o, m, p->o.m - m < c->rows ? p->o.m - m : c->rows, n, p->o.n - n < TILE_COLS ? p->o.n - n : TILE_COLS, scratch);
+        for (int64_t n = 0; n < p->o.n; n += c->cols)
+            c->tile(&p->o, m, p->o.m - m < c->rows ? p->o.m - m : c->rows, n, p->o.n - n < c->cols ? p->o.n - n : c->cols, scratch);
     problem_check(p);
     char *want = malloc(c_bytes(p));
     memcpy(want, p->c, c_bytes(p));
@@ -373,17 +375,17 @@ static void copy_check(const copy *c, problem *p, int64_t n0, void *scratch)
 }
 
 /* Small ones, wide ones, and a few whose K is too long for a group of rows to be kept packed. */
-static op_matmul copy_op(uint64_t i, bool pairs)
+static op_matmul copy_op(uint64_t i, const copy *c)
 {
     int64_t m = 1 + draw(15000 + i, i % 20 == 3 ? 30 : 2 * ROW_GROUP), n = 1 + draw(16000 + i, 150), k = 1 + draw(17000 + i, i % 8 ? 450 : 2000);
     if (i % 8 == 1 || i % 20 == 3)
         n += TILE_COLS + 2 * TILE_COL_STEP;
     if (i % 20 == 3)
-        k = 4090 + k % 20;
+        k = 4090 / c->parts + k % 20;
     op_matmul o = random_op(1500 + i, m, n, k);
-    if (pairs) {
-        o.out_type = o.out_type == o.type ? PT_BF16 : PT_F32;
-        o.type = PT_BF16;
+    if (c->pack) {
+        o.out_type = o.out_type == o.type ? c->type : PT_F32;
+        o.type = c->type;
         o.accumulate = o.accumulate && o.out_type == PT_F32;
     }
     return o;
@@ -401,18 +403,81 @@ static void every_copy_of_the_kernel_that_can_run_is_right(void **state)
 {
 #define COPY(isa) matmul_tile_##isa, matmul_few_##isa
 #define PAIRS(isa) COPY(isa), matmul_pack_##isa, matmul_packed_##isa
-    const copy copies[] = {{COPY(v2), NULL, NULL, TILE_ROWS, true}, {COPY(v3), NULL, NULL, TILE_ROWS, cpu_isa() >= 3},
-                           {COPY(v4), NULL, NULL, TILE_ROWS, cpu_isa() == 4}, {PAIRS(v3pairs), TILE_ROWS, cpu_isa() >= 3},
-                           {PAIRS(v4bf16), TILE_ROWS, cpu_has_bf16()},
-                           {matmul_tile_amx, NULL, matmul_pack_amx, matmul_packed_amx, AMX_ROWS, cpu_has_amx()}};
-    _Static_assert((int)TILE_COLS <= (int)AMX_COLS, "copy_check cuts by TILE_COLS");
+#define TILES(isa) matmul_tile_##isa, NULL, matmul_pack_##isa, matmul_packed_##isa
+    const copy copies[] = {{COPY(v2), NULL, NULL, TILE_ROWS, TILE_COLS, true, PT_F32, 1},
+                           {COPY(v3), NULL, NULL, TILE_ROWS, TILE_COLS, cpu_isa() >= 3, PT_F32, 1},
+                           {COPY(v4), NULL, NULL, TILE_ROWS, TILE_COLS, cpu_isa() == 4, PT_F32, 1},
+                           {PAIRS(v3pairs), TILE_ROWS, TILE_COLS, cpu_isa() >= 3, PT_BF16, 1},
+                           {PAIRS(v4bf16), TILE_ROWS, TILE_COLS, cpu_has_bf16(), PT_BF16, 1},
+                           {TILES(v4amx), AMX_ROWS, AMX_COLS, cpu_has_amx(), PT_BF16, AMX_PARTS},
+                           {TILES(v4amxsplit), SPLIT_ROWS, SPLIT_COLS, cpu_has_amx(), PT_F32, SPLIT_PARTS}};
     pool *threads; /* for its scratch space */
     assert_int_equal(pool_open(SCRATCHES, &threads, NULL), 0);
     for (size_t c = 0; c < sizeof copies / sizeof *copies; c++)
         for (uint64_t i = 0; i < COPY_CASES && copies[c].runs; i++) {
-            op_matmul o = copy_op(i, copies[c].pack);
+            op_matmul o = copy_op(i, &copies[c]);
             problem p = problem_make(o, i % 3, !o.accumulate, i % 2 && !o.accumulate);
             copy_check(&copies[c], &p, i % 3 == 1 && o.n > COL_GROUP ? COL_GROUP : 0, pool_scratch(threads, 0));
+            problem_free(&p);
+        }
+    pool_close(threads);
+}
+
+/* Root of the mean squared error of c, beside sums in double precision. */
+static double error_of(const problem *p)
+{
+    const op_matmul *o = &p->o;
+    double *a = in_double(o->a, o->type, o->lda, o->layout == MATMUL_TN, o->m, o->k), squares = 0;
+    double *b = in_double(o->b, o->type, o->ldb, o->layout != MATMUL_NT, o->n, o->k);
+    for (int64_t m = 0; m < o->m; m++)
+        for (int64_t n = 0; n < o->n; n++) {
+            double of[2];
+            dot(a + m * o->k, b + n * o->k, o->k, of);
+            double error = load(o->c, o->out_type, m * o->ldc + n) - of[0];
+            squares += error * error;
+        }
+    free(a), free(b);
+    return sqrt(squares / (double)(o->m * o->n));
+}
+
+/* However a processor multiplies fp32, it is about as exact as the plainest copy, which begins a new sum every 384 k (tiles do not). */
+static void fp32_is_as_exact_as_by_single_operations(void **state)
+{
+    static const int64_t K[] = {33, 768, 3072};
+    pool *threads;
+    assert_int_equal(pool_open(2, &threads, NULL), 0);
+    for (size_t i = 0; i < 9; i++) {
+        op_matmul o = {.layout = i % 3, .type = PT_F32, .out_type = PT_F32, .m = 64, .n = 80, .k = K[i / 3]};
+        problem p = problem_make(o, 0, false, false);
+        matmul_tile_v2(&p.o, 0, o.m, 0, o.n, pool_scratch(threads, 0));
+        double plain = error_of(&p);
+        problem_run(&p, threads);
+        double best = error_of(&p);
+        print_message("K %lld: error %.3g, by single operations %.3g\n", (long long)o.k, best, plain);
+        assert_true(best > 0 && best < (o.k > 1000 ? 1.35 : 1.1) * plain);
+        problem_free(&p);
+    }
+    pool_close(threads);
+}
+
+/* A NaN, whatever its bits, and an infinite number are not lost in any part of a product: a training step that went wrong is told by it. */
+static void what_is_not_finite_stays_so(void **state)
+{
+    static const uint32_t BITS[] = {0x7fc00000u, 0xffc00000u, 0x7fffffffu, 0xffffffffu, 0x7f800001u, 0x7f800000u, 0xff800000u};
+    pool *threads;
+    assert_int_equal(pool_open(2, &threads, NULL), 0);
+    for (uint64_t i = 0; i < 3 * sizeof BITS / sizeof *BITS; i++)
+        for (int in_b = 0; in_b < 2; in_b++) {
+            op_matmul o = {.layout = i % 3, .type = PT_F32, .out_type = PT_F32, .m = 40, .n = 50, .k = 70};
+            problem p = problem_make(o, 0, false, false);
+            int64_t row = draw(20000 + 3 * i, in_b ? 50 : 40), k = draw(20001 + 3 * i, 70);
+            bool inside = in_b ? o.layout == MATMUL_NT : o.layout != MATMUL_TN;
+            float *x = in_b ? p.b : p.a, bad = f32_from_bits(BITS[i / 3]);
+            memcpy(&x[inside ? row * (in_b ? p.o.ldb : p.o.lda) + k : k * (in_b ? p.o.ldb : p.o.lda) + row], &bad, sizeof bad);
+            problem_run(&p, threads);
+            for (int64_t m = 0; m < o.m; m++)
+                for (int64_t n = 0; n < o.n; n++)
+                    assert_int_equal(isfinite(((float *)p.c)[m * p.o.ldc + n]) != 0, (in_b ? n : m) != row);
             problem_free(&p);
         }
     pool_close(threads);
@@ -435,6 +500,8 @@ int main(void)
         cmocka_unit_test(the_number_of_threads_leaves_the_bits_alone),
         cmocka_unit_test(rows_and_columns_do_not_depend_on_their_neighbours),
         cmocka_unit_test(every_copy_of_the_kernel_that_can_run_is_right),
+        cmocka_unit_test(fp32_is_as_exact_as_by_single_operations),
+        cmocka_unit_test(what_is_not_finite_stays_so),
     };
     return cmocka_run_group_tests(tests, print_seed, NULL);
 }

@@ -122,8 +122,8 @@ int device_cpu_open(const device_options *o, device **out, pt_error *e)
     d->table = &CPU_TABLE;
     device_info *info = &d->info;
     cpu_name(info->name, sizeof info->name);
-    const char *bf16_by = cpu_has_amx() ? " amx" : cpu_gains_by_bf16() ? " bf16" : "";
-    snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d%s, matmul own", cpu_isa(), bf16_by);
+    const char *products_by = cpu_has_amx() ? " amx, fp32 in parts" : cpu_gains_by_bf16() ? " bf16" : "";
+    snprintf(info->arithmetic, sizeof info->arithmetic, "cpu x86-64-v%d%s, matmul own", cpu_isa(), products_by);
     info->threads = o->threads ? o->threads : cores_allowed();
     info->quota = o->quota;
     info->threads_bytes = beyond_few_threads(info->threads);

@@ -23,17 +23,21 @@ typedef struct kernels {
     void (*pack)(const op_matmul *o, const packed *b, int64_t j, int64_t cols);
     void (*packed)(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *scratch);
     int64_t packed_rows;          /* at a time */
+    int parts;                    /* bf16 that a number is packed in */
 } kernels;
 
 _Static_assert((int)FEW_ROWS < (int)AMX_ROWS_LEAST, "a row's bits are those of one kernel from AMX_ROWS_LEAST rows on");
 
-static bool by_tiles(const op_matmul *o) { return o->type == PT_BF16 && cpu_has_amx() && o->m >= AMX_ROWS_LEAST && o->k > 0; }
+static bool by_tiles(const op_matmul *o) { return cpu_has_amx() && o->m >= AMX_ROWS_LEAST && o->k > 0; }
 
 static kernels kernels_of(const op_matmul *o)
 {
+    if (by_tiles(o) && o->type == PT_BF16)
+        return (kernels){AMX_ROWS, AMX_COLS, AMX_ROW_STEP, matmul_tile_v4amx, matmul_pack_v4amx, matmul_packed_v4amx, AMX_ROWS, AMX_PARTS};
     if (by_tiles(o))
-        return (kernels){AMX_ROWS, AMX_COLS, AMX_ROW_STEP, matmul_tile_amx, matmul_pack_amx, matmul_packed_amx, AMX_ROWS};
-    kernels k = {TILE_ROWS, TILE_COLS, TILE_ROW_STEP, MATMUL_BEST(o, matmul_tile), NULL, NULL, 0};
+        return (kernels){SPLIT_ROWS, SPLIT_COLS, AMX_ROW_STEP, matmul_tile_v4amxsplit, matmul_pack_v4amxsplit, matmul_packed_v4amxsplit,
+                         SPLIT_ROWS, SPLIT_PARTS};
+    kernels k = {TILE_ROWS, TILE_COLS, TILE_ROW_STEP, MATMUL_BEST(o, matmul_tile), NULL, NULL, 0, 1};
     if (matmul_by_pairs(o))
         k.pack = matmul_pack_v4bf16, k.packed = matmul_packed_v4bf16, k.packed_rows = ROW_GROUP;
     return k;
@@ -169,7 +173,7 @@ static bool matmul_by_packing(pool *p, const op_matmul *o, const kernels *k)
 {
     if (!k->pack || o->m <= 2 * k->packed_rows || o->k == 0 || o->m * o->n * o->k < SMALL)
         return false;
-    int64_t bytes = packed_group_bytes(o->k), threads = pool_threads(p), all = divide_up(o->n, COL_GROUP);
+    int64_t bytes = packed_group_bytes(o->k, k->parts), threads = pool_threads(p), all = divide_up(o->n, COL_GROUP);
     int64_t room = (POOL_SCRATCH_BYTES - PACKED_AT) / bytes * threads;
     if (room * COL_GROUP < (o->n < k->cols_most ? o->n : k->cols_most))
         return false;

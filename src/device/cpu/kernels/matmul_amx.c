@@ -1,4 +1,4 @@
-/* matmul_amx.c - a rectangle of c = a . b by AMX tiles (amx.h).
+/* matmul_amx.c - a rectangle of c = a . b by AMX tiles (amx.h). Compiled twice: for bf16, and, with PT_SPLIT, for fp32.
  *
  *     for each block of K (at most K_MOST):
  *         pack b (unless it is packed):        kc x cols, in panels of 32 columns
@@ -6,98 +6,51 @@
  *             for each 32 columns:             sum (32, 32) += a panel . b panel     in four tiles
  *     c = epilogue(sum)
  *
- * A step of the innermost loop takes 32 k: two tiles of a (16 rows of 32 k) and two of b (16 rows of 16 columns of pairs of k) are
- * read, 2 KiB of each in the order in which they are packed, and four products added to the sums. They take 64 cycles. The panel of
+ * A step of the innermost loop takes 32 k. Of bf16, two tiles of a (16 rows of 32 k) and two of b (16 rows of 16 columns of pairs of k)
+ * are read, 2 KiB of each in the order in which they are packed, and four products added to the sums. They take 64 cycles. The panel of
  * a stays in the first cache with a panel of b: hence K_MOST. Those of b come from the second cache, one after the
  * other, and just in time; the sums lie there too. A longer block would read and write sums less often, but then both panels come
  * from the second cache, at two thirds of the speed (measured; bench/results).
  *
+ * fp32 is three parts of bf16 (matmul_amx_split.h). Of the nine products of parts six are computed, one step after the other:
+ *
+ *     a . b = high high + high middle + middle high + middle middle + high low + low high + what is below 2^-24 of |a b|
+ *
+ * 384 cycles a step, and still a quarter of what fma takes. Of each tile that is read more products are made than of bf16, so that they
+ * come nearer to the peak. They are summed in fp32, 32 k at a time: the result is as near to the true one as that of fma, or nearer
+ * (measured; docs/numerics.md).
+ *
  * Bits: each element of c is one chain of tdpbf16ps over K, 32 at a time, whatever the rectangle and the block; what is past an
  * edge is multiplied as zeros and dropped. So a row's result does not depend on the other rows, nor a column's on the other columns.
  */
-#include "device/cpu/kernels/matmul_amx.h"
-
 #include "device/cpu/kernels/amx.h"
+#include "device/cpu/kernels/matmul_amx.h"
 #include "device/cpu/kernels/matmul_epilogue.h"
-#include "device/cpu/kernels/turn.h"
+
+#ifdef PT_SPLIT
+#include "device/cpu/kernels/matmul_amx_split.h"
+#else
+#include "device/cpu/kernels/matmul_amx_pack.h"
+#endif
 
 enum {
-    PANEL = 32,                     /* rows of a, columns of b */
-    STEP = PACKED_K_STEP,           /* k */
-    LINE = STEP / 2,                /* pairs of k, and columns, of a tile's row */
-    TILE = 16 * LINE,               /* factors of a tile */
-    STEP_FACTORS = PANEL * LINE,    /* of a panel */
-    K_MOST = 256,
-    BLOCK_FACTORS = K_MOST / STEP * STEP_FACTORS, /* of a panel in a block of K */
-    SUM_LD = AMX_COLS + 16          /* an odd number of cache lines: rows of a tile fall into different cache sets */
+    K_MOST = PARTS == 1 ? 256 : 128,
+    ROWS_MOST = PARTS == 1 ? (int)AMX_ROWS : (int)SPLIT_ROWS,
+    COLS_MOST = PARTS == 1 ? (int)AMX_COLS : (int)SPLIT_COLS,
+    PANEL_FACTORS = PARTS * STEP_FACTORS,          /* of a step of a panel */
+    BLOCK_FACTORS = K_MOST / STEP * PANEL_FACTORS, /* of a panel in a block of K */
+    SUM_LD = COLS_MOST + 16                        /* an odd number of cache lines: rows of a tile fall into different cache sets */
 };
 
 typedef struct scratch {
     _Alignas(64) factor a[BLOCK_FACTORS];
-    _Alignas(64) float sum[AMX_ROWS * SUM_LD];
-    _Alignas(64) factor b[AMX_COLS / PANEL * BLOCK_FACTORS]; /* not used where b is packed before */
+    _Alignas(64) float sum[ROWS_MOST * SUM_LD];
+    _Alignas(64) factor b[COLS_MOST / PANEL * BLOCK_FACTORS]; /* not used where b is packed before */
 } scratch;
 _Static_assert(sizeof(scratch) <= POOL_SCRATCH_BYTES, "a rectangle must fit a thread's scratch space");
 _Static_assert(offsetof(scratch, b) <= PACKED_AT, "packed columns lie behind the rest");
-_Static_assert(AMX_ROWS % PANEL == 0 && (int)AMX_ROW_STEP == PANEL && COL_GROUP % PANEL == 0, "whole panels");
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t steps_of(int64_t k) { return (k + STEP - 1) / STEP; }
-
-/* ---- panels --------------------------------------------------------------------------------- */
-
-/* The first n of 32 elements, none where n <= 0. What a mask leaves out is not read: its address may be anywhere. */
-static __mmask32 first(int64_t n) { return n >= 32 ? ~(__mmask32)0 : n <= 0 ? 0 : ((__mmask32)1 << n) - 1; }
-
-/* 32 elements that lie side by side on the line of k, and on that of k + 1, as pairs. */
-INLINE void pair(__m512i low, __m512i high, __m512i out[2])
-{
-    const __m512i left = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0), right = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
-    __m512i even = _mm512_unpacklo_epi16(low, high), odd = _mm512_unpackhi_epi16(low, high);
-    out[0] = _mm512_permutex2var_epi64(even, left, odd);
-    out[1] = _mm512_permutex2var_epi64(even, right, odd);
-}
-
-static const bf16 *element(const operand *m, int64_t i, int64_t k)
-{
-    return (const bf16 *)m->base + (m->k_inside ? i * m->ld + k : k * m->ld + i);
-}
-
-/* 32 k of `count` rows (i, k ...): a row's factors lie side by side. */
-static void rows_straight(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
-{
-    for (int64_t r = 0; r < PANEL; r++)
-        for (int64_t step = 0; step < steps_of(kc); step++) {
-            __mmask32 there = r < count ? first(kc - step * STEP) : 0;
-            __m512i x = _mm512_maskz_loadu_epi16(there, element(m, i + r, k + step * STEP));
-            _mm512_store_si512(to + step * STEP_FACTORS + r * LINE, x);
-        }
-}
-
-/* A line of pairs of k and k + 1, 16 of them; `left`: k that are left. */
-static __m512i pair_line(const operand *m, int64_t i, int64_t count, int64_t k, int64_t left)
-{
-    __mmask16 there = (__mmask16)first(left > 0 ? least(count, 16) : 0), next = left > 1 ? there : 0;
-    __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, element(m, i, k)));
-    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(next, element(m, i, k + 1)));
-    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
-}
-
-/* As rows_straight, where the elements of one k lie side by side. */
-static void rows_turned(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
-{
-    for (int64_t step = 0; step < steps_of(kc); step++)
-        for (int half = 0; half < 2; half++) {
-            __m512i r[16];
-#pragma GCC unroll 16
-            for (int p = 0; p < 16; p++)
-                r[p] = pair_line(m, i + 16 * half, count - 16 * half, k + step * STEP + 2 * p, kc - step * STEP - 2 * p);
-            turn_16(r);
-#pragma GCC unroll 16
-            for (int row = 0; row < 16; row++)
-                _mm512_store_si512(to + step * STEP_FACTORS + half * TILE + row * LINE, r[row]);
-        }
-}
+_Static_assert(ROWS_MOST % PANEL == 0 && (int)AMX_ROW_STEP == PANEL && COL_GROUP % PANEL == 0 && COLS_MOST % PANEL == 0, "whole panels");
+_Static_assert((int)AMX_PARTS == 1 && (int)SPLIT_PARTS == 3, "as panels have them");
 
 /* 32 rows from i on, those past `count` 0, as tiles take the left factor. */
 static void pack_rows(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
@@ -108,43 +61,10 @@ static void pack_rows(const operand *m, int64_t i, int64_t count, int64_t k, int
         rows_turned(m, i, count, k, kc, to);
 }
 
-/* A panel of columns whose k lie side by side: columns become places on lines. */
-static void columns_turned(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
-{
-    for (int64_t step = 0; step < steps_of(kc); step++)
-        for (int half = 0; half < 2; half++) {
-            __m512i r[16];
-#pragma GCC unroll 16
-            for (int c = 0; c < 16; c++) {
-                int64_t at = 16 * half + c;
-                __mmask32 there = at < count ? first(kc - step * STEP) : 0;
-                r[c] = _mm512_maskz_loadu_epi16(there, element(m, i + at, k + step * STEP));
-            }
-            turn_16(r);
-#pragma GCC unroll 16
-            for (int p = 0; p < 16; p++)
-                _mm512_store_si512(to + step * STEP_FACTORS + p * PANEL + half * LINE, r[p]);
-        }
-}
-
-/* Panels side by side whose columns lie side by side: line by line, so that memory is read in order. */
-static void columns_straight(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, int64_t panel_factors, factor *to)
-{
-    for (int64_t p = 0; p < steps_of(kc) * LINE; p++, to += PANEL)
-        for (int64_t j = 0; j < count; j += PANEL) {
-            __mmask32 there = 2 * p < kc ? first(count - j) : 0, next = 2 * p + 1 < kc ? there : 0;
-            __m512i pairs[2];
-            pair(_mm512_maskz_loadu_epi16(there, element(m, i + j, k + 2 * p)),
-                 _mm512_maskz_loadu_epi16(next, element(m, i + j, k + 2 * p + 1)), pairs);
-            _mm512_store_si512(to + j / PANEL * panel_factors, pairs[0]);
-            _mm512_store_si512(to + j / PANEL * panel_factors + LINE, pairs[1]);
-        }
-}
-
 /* Columns from i on, in panels of 32, those past `count` 0, as tiles take the right factor. */
 static void pack_columns(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc, factor *to)
 {
-    int64_t panel_factors = steps_of(kc) * STEP_FACTORS;
+    int64_t panel_factors = steps_of(kc) * PANEL_FACTORS;
     if (!m->k_inside)
         columns_straight(m, i, count, k, kc, panel_factors, to);
     else
@@ -180,13 +100,13 @@ INLINE void fetch_line(ahead *a)
 /* What pack_rows reads. */
 static ahead ahead_of_rows(const operand *m, int64_t i, int64_t count, int64_t k, int64_t kc)
 {
-    int64_t rows = least(count, PANEL), size = (int64_t)sizeof(bf16);
+    int64_t rows = least(count, PANEL), size = (int64_t)sizeof *element(m, i, k);
     return (ahead){(const char *)element(m, i, k), 0, (m->k_inside ? kc : rows) * size, m->ld * size, m->k_inside ? rows : kc};
 }
 
 /* ---- tiles ---------------------------------------------------------------------------------- */
 
-/* A quarter of a step of b. */
+/* A quarter of a part of a step of b. */
 INLINE void fetch_quarter(const factor *b)
 {
 #pragma GCC unroll 8
@@ -195,6 +115,83 @@ INLINE void fetch_quarter(const factor *b)
 }
 
 enum { SUM_STRIDE = SUM_LD * 4, A_STRIDE = LINE * 4, B_STRIDE = PANEL * 4 }; /* bytes from row to row of a tile */
+
+#ifdef PT_SPLIT
+
+INLINE void load_rows(bool half, const factor *a)
+{
+    _tile_loadd(4, a, A_STRIDE);
+    if (!half)
+        _tile_loadd(5, a + TILE, A_STRIDE);
+}
+
+INLINE void load_columns(const factor *b)
+{
+    _tile_loadd(6, b, B_STRIDE);
+    _tile_loadd(7, b + LINE, B_STRIDE);
+}
+
+INLINE void multiply(bool half, const factor *ahead_of_b)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    fetch_quarter(ahead_of_b);
+    _tile_dpbf16ps(1, 4, 7);
+    if (!half)
+        _tile_dpbf16ps(2, 5, 6);
+    fetch_quarter(ahead_of_b + STEP_FACTORS / 4);
+    if (!half)
+        _tile_dpbf16ps(3, 5, 7);
+}
+
+/* A step: each product has a factor in common with the one before, but for the last, which is the largest. */
+INLINE void step_product(bool half, const factor *a, const factor *b, ahead *next_rows)
+{
+    enum { HIGH = 0, MIDDLE = STEP_FACTORS, LOW = 2 * STEP_FACTORS, HALF = STEP_FACTORS / 2 };
+    const factor *next = b + PANEL_FACTORS;
+    load_columns(b + LOW);
+    load_rows(half, a + HIGH);
+    fetch_line(next_rows);
+    multiply(half, next);
+    load_columns(b + MIDDLE);
+    fetch_line(next_rows);
+    multiply(half, next + HALF);
+    load_rows(half, a + MIDDLE);
+    fetch_line(next_rows);
+    multiply(half, next + 2 * HALF);
+    load_columns(b + HIGH);
+    fetch_line(next_rows);
+    multiply(half, next + 3 * HALF);
+    load_rows(half, a + LOW);
+    multiply(half, next + 4 * HALF);
+    load_rows(half, a + HIGH);
+    multiply(half, next + 5 * HALF);
+}
+
+#else
+
+INLINE void step_product(bool half, const factor *a, const factor *b, ahead *next_rows)
+{
+    const factor *next = b + PANEL_FACTORS;
+    _tile_loadd(6, b, B_STRIDE);
+    _tile_loadd(4, a, A_STRIDE);
+    fetch_line(next_rows);
+    fetch_line(next_rows);
+    fetch_quarter(next);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, b + LINE, B_STRIDE);
+    fetch_quarter(next + STEP_FACTORS / 4);
+    _tile_dpbf16ps(1, 4, 7);
+    if (!half)
+        _tile_loadd(5, a + TILE, A_STRIDE);
+    fetch_quarter(next + STEP_FACTORS / 2);
+    if (!half)
+        _tile_dpbf16ps(2, 5, 6);
+    fetch_quarter(next + STEP_FACTORS / 4 * 3);
+    if (!half)
+        _tile_dpbf16ps(3, 5, 7);
+}
+
+#endif
 
 /* sum (32, 32) = or += a (32, steps) . b (steps, 32); with `half`, of the first 16 rows alone. */
 INLINE void tiles_product(bool half, int64_t steps, const factor *a, const factor *b, float *sum, bool fresh, ahead *next_rows)
@@ -212,26 +209,8 @@ INLINE void tiles_product(bool half, int64_t steps, const factor *a, const facto
             _tile_loadd(3, sum + 16 * SUM_LD + 16, SUM_STRIDE);
         }
     }
-    for (; steps > 0; steps--, a += STEP_FACTORS, b += STEP_FACTORS) {
-        const factor *next = b + STEP_FACTORS;
-        _tile_loadd(6, b, B_STRIDE);
-        _tile_loadd(4, a, A_STRIDE);
-        fetch_line(next_rows);
-        fetch_line(next_rows);
-        fetch_quarter(next);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + LINE, B_STRIDE);
-        fetch_quarter(next + STEP_FACTORS / 4);
-        _tile_dpbf16ps(1, 4, 7);
-        if (!half)
-            _tile_loadd(5, a + TILE, A_STRIDE);
-        fetch_quarter(next + STEP_FACTORS / 2);
-        if (!half)
-            _tile_dpbf16ps(2, 5, 6);
-        fetch_quarter(next + STEP_FACTORS / 4 * 3);
-        if (!half)
-            _tile_dpbf16ps(3, 5, 7);
-    }
+    for (; steps > 0; steps--, a += PANEL_FACTORS, b += PANEL_FACTORS)
+        step_product(half, a, b, next_rows);
     _tile_stored(0, sum, SUM_STRIDE);
     _tile_stored(1, sum + 16, SUM_STRIDE);
     if (!half) {
@@ -265,12 +244,12 @@ static int64_t k_left(const rectangle *r, int64_t k) { return least(r->block, r-
 
 static const factor *panel_of(const rectangle *r, int64_t k, int64_t column)
 {
-    int64_t panel_factors = steps_of(k_left(r, k)) * STEP_FACTORS;
+    int64_t panel_factors = steps_of(k_left(r, k)) * PANEL_FACTORS;
     if (!r->packed)
         return r->s->b + column / PANEL * panel_factors;
     int64_t at = r->j + column;
     const factor *group = packed_group(r->packed, at / COL_GROUP);
-    return group + k / 2 * COL_GROUP + at % COL_GROUP / PANEL * panel_factors;
+    return group + k / 2 * COL_GROUP * PARTS + at % COL_GROUP / PANEL * panel_factors;
 }
 
 /* The panel of rows that is multiplied after that from i on. */
@@ -319,26 +298,26 @@ static rectangle rectangle_of(const op_matmul *o, int64_t m0, int64_t rows, int6
                        .m0 = m0, .rows = rows, .n0 = n0, .cols = cols, .block = block_of(o->k), .s = memory};
 }
 
-void matmul_tile_amx(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
+void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
 {
     rectangle r = rectangle_of(o, m0, rows, n0, cols, memory);
     rectangle_run(&r);
 }
 
-void matmul_pack_amx(const op_matmul *o, const packed *b, int64_t j, int64_t cols)
+void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t cols)
 {
     operand from = {o->b, o->type, o->layout == MATMUL_NT, o->ldb};
     factor *group = packed_group(b, j / COL_GROUP);
     int64_t length = block_of(o->k);
     for (int64_t k = 0; k < o->k; k += length) {
         int64_t kc = least(length, o->k - k);
-        pack_columns(&from, b->n0 + j, cols, k, kc, group + k / 2 * COL_GROUP + j % COL_GROUP / PANEL * steps_of(kc) * STEP_FACTORS);
+        pack_columns(&from, b->n0 + j, cols, k, kc, group + k / 2 * COL_GROUP * PARTS + j % COL_GROUP / PANEL * steps_of(kc) * PANEL_FACTORS);
     }
 }
 
-void matmul_packed_amx(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *memory)
+void KERNEL(matmul_packed)(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *memory)
 {
-    int64_t parts = 1 + (cols - 1) / AMX_COLS, width = ((cols + parts - 1) / parts + PANEL - 1) / PANEL * PANEL;
+    int64_t parts = 1 + (cols - 1) / COLS_MOST, width = ((cols + parts - 1) / parts + PANEL - 1) / PANEL * PANEL;
     for (int64_t done = 0; done < cols; done += width) {
         rectangle r = rectangle_of(o, m0, rows, b->n0 + j + done, least(width, cols - done), memory);
         r.packed = b;

@@ -31,7 +31,7 @@ static inline bool matmul_by_pairs(const op_matmul *o) { return o->type == PT_BF
 /* c[m0 .. m0+rows)[n0 .. n0+cols) of the op. scratch: POOL_SCRATCH_BYTES, aligned to 64. */
 MATMUL_KERNELS(void, matmul_tile, (const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
 
-/* b in panels, from column n0 on, for all rows: of bf16 only, as pairs. Groups of COL_GROUP columns, with all of K, lie in the scratch space of
+/* b in panels, from column n0 on, for all rows: as pairs of bf16 (of fp32, in parts that are bf16: matmul_amx.h). Groups of COL_GROUP columns, with all of K, lie in the scratch space of
  * all threads, thread after thread, then behind those. */
 typedef struct packed {
     char *scratch;       /* of thread 0, the others' follow; 64-byte aligned */
@@ -40,9 +40,10 @@ typedef struct packed {
 
 enum { PACKED_K_STEP = 32 }; /* as many k as tiles of AMX take at a time */
 
-static inline int64_t packed_group_bytes(int64_t k)
+/* parts: bf16 that a number takes. */
+static inline int64_t packed_group_bytes(int64_t k, int parts)
 {
-    return (k + PACKED_K_STEP - 1) / PACKED_K_STEP * PACKED_K_STEP * COL_GROUP * (int64_t)sizeof(uint16_t);
+    return (k + PACKED_K_STEP - 1) / PACKED_K_STEP * PACKED_K_STEP * COL_GROUP * (int64_t)sizeof(uint16_t) * parts;
 }
 
 static inline void *packed_group(const packed *b, int64_t group)
