@@ -72,9 +72,9 @@ static void a_printed_size_reads_back_within_its_last_digit(void **state)
         uint64_t bytes = ((uint64_t)w[0] << 32 | w[1]) >> (w[2] % 56 + 4), back; /* below 2^60 */
         char buf[32];
         pt_error e = {0};
-        if (bytes >= 1ull << 50)
-            continue; /* PiB is printed but not read */
-        if (size_parse(size_format(buf, bytes), &back, &e))
+        if (strstr(size_format(buf, bytes), "PiB"))
+            continue; /* is printed but not read */
+        if (size_parse(buf, &back, &e))
             fail_msg("%llu was printed as '%s'", (unsigned long long)bytes, buf);
         double difference = fabs((double)back - (double)bytes);
         if (bytes < 1024 ? back != bytes : difference > 0.0051 * (double)bytes + 1)
