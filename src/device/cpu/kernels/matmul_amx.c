@@ -311,7 +311,8 @@ void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t
     int64_t length = block_of(o->k);
     for (int64_t k = 0; k < o->k; k += length) {
         int64_t kc = least(length, o->k - k);
-        pack_columns(&from, b->n0 + j, cols, k, kc, group + k / 2 * COL_GROUP * PARTS + j % COL_GROUP / PANEL * steps_of(kc) * PANEL_FACTORS);
+        factor *to = group + k / 2 * COL_GROUP * PARTS + j % COL_GROUP / PANEL * steps_of(kc) * PANEL_FACTORS;
+        pack_columns(&from, b->n0 + j, cols, k, kc, to);
     }
 }
 

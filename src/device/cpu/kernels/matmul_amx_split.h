@@ -144,8 +144,9 @@ static void columns_straight(const operand *m, int64_t i, int64_t count, int64_t
         for (int line = 0; line < LINE; line++) {
             const float *low = element(m, i, k + at + line), *high = element(m, i, k + at + line + 16);
             for (int64_t j = 0; j < (count + PANEL - 1) / PANEL * PANEL; j += 16) {
-                __mmask32 there = first(least(count - j, 16)), in_low = at + line < kc ? there : 0, in_high = at + line + 16 < kc ? there : 0;
-                split_to(load(false, in_low, low + j), load(false, in_high, high + j), to + j / PANEL * panel_factors + line * PANEL + j % PANEL);
+                __mmask32 there = first(least(count - j, 16));
+                __m512 x = load(false, at + line < kc ? there : 0, low + j), y = load(false, at + line + 16 < kc ? there : 0, high + j);
+                split_to(x, y, to + j / PANEL * panel_factors + line * PANEL + j % PANEL);
             }
         }
 }

@@ -31,8 +31,8 @@ static inline bool matmul_by_pairs(const op_matmul *o) { return o->type == PT_BF
 /* c[m0 .. m0+rows)[n0 .. n0+cols) of the op. scratch: POOL_SCRATCH_BYTES, aligned to 64. */
 MATMUL_KERNELS(void, matmul_tile, (const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *scratch))
 
-/* b in panels, from column n0 on, for all rows: as pairs of bf16 (of fp32, in parts that are bf16: matmul_amx.h). Groups of COL_GROUP columns, with all of K, lie in the scratch space of
- * all threads, thread after thread, then behind those. */
+/* b in panels, from column n0 on, for all rows: as pairs of bf16 (of fp32, in parts that are bf16: matmul_amx.h). Groups of COL_GROUP
+ * columns, with all of K, lie in the scratch space of all threads, thread after thread, then behind those. */
 typedef struct packed {
     char *scratch;       /* of thread 0, the others' follow; 64-byte aligned */
     int64_t n0, threads, group_bytes;
