@@ -158,7 +158,7 @@ static costs all_costs(const setting *g)
 {
     static const size_t curves[] = {offsetof(costs, finish), offsetof(costs, embed_finish), offsetof(costs, update_device),
                                     offsetof(costs, update_host), offsetof(costs, to_device), offsetof(costs, from_device),
-                                    offsetof(costs, read), offsetof(costs, write)};
+                                    offsetof(costs, read), offsetof(costs, write), offsetof(costs, waking)};
     static const size_t numbers[] = {offsetof(costs, embed_ns), offsetof(costs, head_ns), offsetof(costs, head_eval_ns),
                                      offsetof(costs, task_ns), offsetof(costs, step_ns)};
     costs c = g->profiles[0];

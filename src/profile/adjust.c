@@ -115,10 +115,11 @@ void costs_scale(costs *c, double by)
 {
     cost_curve *const curves[] = {&c->finish,      &c->embed_finish, &c->update_device, &c->update_host,
                                   &c->to_device,   &c->from_device,  &c->read,          &c->write,
-                                  &c->gather,      &c->scatter};
+                                  &c->gather,      &c->scatter,      &c->waking};
     double *const single[] = {&c->embed_ns, &c->head_ns, &c->head_eval_ns, &c->task_ns, &c->step_ns};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
         scale(curves[i]->ns, curves[i]->n, by);
+    scale(c->waking.amount, c->waking.n, by); /* pauses take as much longer as what comes after them */
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         scale(single[i], 1, by);
     for (int k = 0; k < c->kinds_n; k++) {

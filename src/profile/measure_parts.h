@@ -71,6 +71,8 @@ bool rates_suffice(bench *b, const costs *c);
 /* Transfers by size and everything beside everything else, of the tiers that there are. */
 int measure_links(bench *b, costs *c, pt_error *e);
 bool links_suffice(bench *b, const costs *c);
+/* What arithmetic loses after a pause; of a model whose layers are done in a moment nothing. */
+int measure_waking(bench *b, cost_curve *out, pt_error *e);
 
 /* ---- checks: the shortest of some runs ---- */
 

@@ -150,6 +150,8 @@ static int measure_part(bench *b, profile_part part, profile_result *p, pt_error
         failed = measure_rates(b, p, e);
         if (!failed && b->r->transfers)
             failed = measure_links(b, &p->costs, e);
+        if (!failed && b->r->transfers)
+            failed = measure_waking(b, &p->costs.waking, e);
         choose_amounts(p);
     }
     if (!failed)

@@ -15,6 +15,7 @@
  *      "update_threads": [[threads, elements, ns], ...],
  *      "task_ns": .., "finish": [...], "update_device": [...], "update_host": [...],
  *      "to_device": [[bytes, ns], ...], "from_device": [...], "read": [...], "write": [...],
+ *      "waking": [[ns without arithmetic, ns that the next loses], ...],
  *      "slow": {"math": [1, 1, ...], ...}}}                   how many times longer beside each class, in the order of the keys
  *
  * "spread": how sure, as the part that is least sure: half the distance of the quartiles of at least three runs, relative to their
@@ -40,7 +41,7 @@ typedef struct number_key { const char *key; size_t at; } number_key;
 #define CURVE(name) {#name, offsetof(costs, name)}
 static const curve_key block_curves[] = {CURVE(embed_finish)};
 static const curve_key machine_curves[] = {CURVE(finish), CURVE(update_device), CURVE(update_host), CURVE(to_device), CURVE(from_device),
-                                           CURVE(read), CURVE(write)};
+                                           CURVE(read), CURVE(write), CURVE(waking)};
 static const number_key block_numbers[] = {{"embed_ns", offsetof(costs, embed_ns)}, {"head_ns", offsetof(costs, head_ns)},
                                            {"head_eval_ns", offsetof(costs, head_eval_ns)}, {"step_ns", offsetof(costs, step_ns)}};
 static const number_key machine_numbers[] = {{"task_ns", offsetof(costs, task_ns)}};

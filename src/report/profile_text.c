@@ -168,6 +168,15 @@ static void write_contention(FILE *f, const costs *c)
     fputs("\n", f);
 }
 
+static void write_waking(FILE *f, const costs *c)
+{
+    char pause[32], lost[32];
+    const cost_curve *w = &c->waking;
+    if (w->n)
+        fprintf(f, "  after a pause of %s computation loses %s\n", seconds_format(pause, w->amount[w->n - 1] * 1e-9),
+                seconds_format(lost, w->ns[w->n - 1] * 1e-9));
+}
+
 static void write_update(FILE *f, const char *where, const cost_curve *c)
 {
     char time[32], count[32];
@@ -218,6 +227,7 @@ char *profile_text(const profile_request *r, const profile_result *p)
     write_threads(f, p);
     write_transfers(f, c);
     write_contention(f, c);
+    write_waking(f, c);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
     write_sureness(f, c);
     fprintf(f, "Measured %s; %s took %s.\n", when, p->cached ? "to check that" : "that", seconds_format(a, p->seconds));

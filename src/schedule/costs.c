@@ -155,7 +155,7 @@ static int validate_curves(const costs *c, const char *name, pt_error *e)
     const struct { const char *key; const cost_curve *curve; } all[] = {
         {"finish", &c->finish}, {"embed_finish", &c->embed_finish}, {"update_device", &c->update_device},
         {"update_host", &c->update_host}, {"to_device", &c->to_device}, {"from_device", &c->from_device},
-        {"read", &c->read}, {"write", &c->write},
+        {"read", &c->read}, {"write", &c->write}, {"waking", &c->waking},
         {"gather", &c->gather}, {"scatter", &c->scatter}};
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)

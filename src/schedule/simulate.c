@@ -1,5 +1,6 @@
 #include "schedule/simulate.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,8 @@ typedef struct machine_state {
     const task_facts *facts;
     simulation *out;
     lane lanes[QUEUES];
+    const cost_curve *waking;
+    double math_end; /* of the last arithmetic; a step begins awake */
     double now, slowdown[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside a set of others */
 } machine_state;
 
@@ -61,6 +64,16 @@ static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in
     }
 }
 
+/* What a task loses that begins now, for the arithmetic has rested: at most as long again, for the rest wakes up meanwhile. */
+static double waking_ns(const machine_state *x, const task_facts *f)
+{
+    const cost_curve *c = x->waking;
+    if (!c->n || f->class != COST_MATH)
+        return 0;
+    double ns = cost_at(c, fmin(x->now - x->math_end, c->amount[c->n - 1]));
+    return fmin(ns, f->work);
+}
+
 /* Begins the next task of every idle queue whose waits are over. */
 static void begin_ready(machine_state *x)
 {
@@ -75,7 +88,7 @@ static void begin_ready(machine_state *x)
         if (l->stuck < QUEUES)
             continue;
         x->out->wait_ns[q][blocker] += x->now - l->idle_since;
-        l->left = x->facts[l->task].work;
+        l->left = x->facts[l->task].work + waking_ns(x, &x->facts[l->task]);
         l->running = true;
         if (x->out->start_ns)
             x->out->start_ns[l->task] = x->now;
@@ -108,6 +121,8 @@ static void end_task(machine_state *x, int q)
     const task_facts *f = &x->facts[l->task];
     if (x->out->end_ns)
         x->out->end_ns[l->task] = x->now;
+    if (f->class == COST_MATH)
+        x->math_end = x->now;
     l->done = l->task;
     l->task = f->next;
     l->running = false;
@@ -161,7 +176,7 @@ int simulate(const schedule_input *in, const schedule *s, const costs *c, bool t
         return pt_fail(e, PT_FAILED, "out of memory while simulating a schedule of %d tasks", s->tasks_n);
     }
     out->end_ns = times ? out->start_ns + n : NULL;
-    machine_state x = {.s = s, .facts = facts, .out = out};
+    machine_state x = {.s = s, .facts = facts, .out = out, .waking = &c->waking};
     fill_slowdown(&x, c);
     fill_facts(facts, &x, in, c);
     int failed = run(&x, e);

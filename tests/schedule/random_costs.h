@@ -50,6 +50,8 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
     for (int a = 0; a < COST_CLASSES && contention; a++)
         for (int b = 0; b < COST_CLASSES; b++)
             c.slow[a][b] = random_one_in(r, 3) ? 1 : random_ns(r, 1, 2);
+    if (contention && random_one_in(r, 2))
+        c.waking = random_curve(r, random_ns(r, 0, 0.5));
     return c;
 }
 

@@ -138,6 +138,37 @@ static void several_neighbours_multiply(void **state)
     simulation_free(&r);
 }
 
+/* Two layers and what runs between them on their queue. */
+static double total_with_pause(hand *h, int pause_ns)
+{
+    hand_open(h);
+    h->model.config.layers = 1;
+    h->s.micro_units = 1;
+    h->costs.layer[0].forward_ns[0] = 1000;
+    h->costs.waking = (cost_curve){3, {1, 100, 10000}, {0, 50, 5000}};
+    static plan_block block;
+    static plan p = {.blocks = &block};
+    h->in.plan = &p;
+    for (int i = 0; i < 3; i++) {
+        int t = hand_task(h, QUEUE_COMPUTE, pause_ns, -1, -1);
+        if (i != 1)
+            h->tasks[t].kind = TASK_LAYER, h->tasks[t].block = 1;
+    }
+    simulation r = hand_run(h);
+    double total = r.total_ns;
+    simulation_free(&r);
+    return total;
+}
+
+static void arithmetic_that_has_rested_takes_longer(void **state)
+{
+    (void)state;
+    hand h;
+    assert_true(near(total_with_pause(&h, 100), 2000 + 100 + 50));
+    assert_true(near(total_with_pause(&h, 1), 2000 + 1));
+    assert_true(near(total_with_pause(&h, 50000), 2000 + 50000 + 1000)); /* at most as long again */
+}
+
 static void queues_that_wait_for_each_other_are_refused(void **state)
 {
     (void)state;
@@ -189,6 +220,18 @@ static double speed(const schedule *s, const costs *c, const life *state, int i)
     return 1 / slow;
 }
 
+/* Of a task that begins now: what its work is longer by for the time since the last arithmetic ended. */
+static double waking(const costs *c, const schedule *s, const life *state, const double *end, int i, double now, double work)
+{
+    double last = 0;
+    for (int k = 0; k < s->tasks_n; k++)
+        if (state[k] == DONE && task_class(&s->tasks[k]) == COST_MATH)
+            last = fmax(last, end[k]);
+    if (task_class(&s->tasks[i]) != COST_MATH || !c->waking.n)
+        return 0;
+    return fmin(work, cost_at(&c->waking, fmin(now - last, c->waking.amount[c->waking.n - 1])));
+}
+
 /* Looks at every task at every event. Fills start and end; returns the time of the last end. */
 static double plain_simulation(const schedule_input *in, const schedule *s, const costs *c, double *start, double *end)
 {
@@ -203,6 +246,7 @@ static double plain_simulation(const schedule_input *in, const schedule *s, cons
                 state[i] = RUNNING;
                 start[i] = now;
                 left[i] = costs_task_ns(c, in, s, &s->tasks[i]);
+                left[i] += waking(c, s, state, end, i, now, left[i]);
             }
         for (int i = 0; i < n; i++)
             if (state[i] == RUNNING)
@@ -335,6 +379,7 @@ static void tasks_keep_their_order_and_queues_their_sums(void **state)
         for (int a = 0; a < COST_CLASSES; a++)
             for (int b = 0; b < COST_CLASSES; b++)
                 k.slow[a][b] = 1;
+        k.waking.n = 0;
         assert_int_equal(simulate(&c.input, &s, &k, true, &alone, &e), 0);
         check_order(&s, &alone);
         for (int q = 0; q < QUEUES; q++) {
@@ -400,6 +445,7 @@ int main(void)
         cmocka_unit_test(the_last_of_several_waits_is_blamed),
         cmocka_unit_test(neighbours_slow_each_other_while_both_run),
         cmocka_unit_test(several_neighbours_multiply),
+        cmocka_unit_test(arithmetic_that_has_rested_takes_longer),
         cmocka_unit_test(queues_that_wait_for_each_other_are_refused),
         cmocka_unit_test(an_empty_schedule_takes_no_time),
         cmocka_unit_test(random_schedules_agree_with_a_plain_simulation),
