@@ -67,7 +67,7 @@ double ns_at_rows(double few, double few_ns, double many, double many_ns, double
 typedef struct tape { int64_t at[TAPE][2], work[TAPE][2]; samples *to[TAPE]; int n; } tape;
 
 /* Who has a quota of processor time and uses more stands still for the end of each period: few short runs meet that, of a step all do
- * together. In the long run each takes what its processor time is of the quota. */
+ * together. In the long run each takes what its processor time is of the quota (as if all threads had worked at ops that one computes). */
 static double long_run_ns(const queue *q, double ns, double work_ns)
 {
     const double quota = q->device->info.quota;

@@ -440,7 +440,7 @@ static int measure_contention(links *x, costs *c, pt_error *e)
             for (int b = a + 1; b < COST_CLASSES && !failed; b++) {
                 if (!meet(x, a, b))
                     continue;
-                failed = run_beside(x, &x->loads[a], NULL, ns, &a_ns, NULL, e);
+                failed = run_beside(x, &x->loads[a], NULL, ns, &a_ns, NULL, e); /* wakes it: what computes is the first of a pair */
                 if (!failed)
                     failed = run_beside(x, &x->loads[a], &x->loads[b], beside_ns, &a_ns, &b_ns, e);
                 note_slower(&slow[a][b], a_ns, alone[a]);

@@ -4,10 +4,9 @@
  *   first half   as many products as take HALF_NS
  *   second half  the same again: the first took so much longer
  *
- * A processor that waits for its disk lowers frequencies and puts units to sleep. On two Intel cores with AMX products with weights that
- * come from the third cache, as those of a step, take twice as long for some 8 ms after a pause of 100 ms; with weights that lie in the
- * second cache they lose a tenth of that, updates hardly anything. So the pause is counted from the last arithmetic on, whatever else
- * ran meanwhile.
+ * On two Intel cores with AMX products of bf16 take two to three times as long for the first 2 ms after 100 ms without one, whether the
+ * processor slept, spun or read memory meanwhile; with weights that come from behind the second cache, as those of a step, for some
+ * 8 ms. Updates lose hardly anything. So the pause is counted from the last arithmetic on, whatever else ran since.
  */
 #include "profile/measure_parts.h"
 

@@ -69,11 +69,13 @@ static json_t *blocks_made_for(const profile_request *r)
 {
     const model_config *c = &r->model->config;
     const step_shape *s = r->shape;
-    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:o}",
+    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+                     "s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:o}",
                      "way", BLOCKS_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r),
                      "quota", r->host->info.quota, "dtype", type_of(r), "model_type", c->model_type, "parameters",
-                     (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab", (json_int_t)c->vocab, "hidden", (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads,
-                     "head_dim", (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn, "max_positions",
+                     (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab", (json_int_t)c->vocab, "hidden",
+                     (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads, "head_dim",
+                     (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn, "max_positions",
                      (json_int_t)(c->position == POSITION_LEARNED ? c->max_positions : 0), "seq_len", (json_int_t)s->seq_len, "batch",
                      (json_int_t)s->batch, "unit_rows", (json_int_t)s->unit_rows, "gated", c->gated, "qk_norm", c->qk_norm, "tied", c->tied,
                      "qkv_bias", c->qkv_bias, "out_bias", c->out_bias, "mlp_bias", c->mlp_bias, "activation", (int)c->activation, "windows",

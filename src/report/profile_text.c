@@ -172,7 +172,7 @@ static void write_waking(FILE *f, const costs *c)
 {
     char pause[32], lost[32];
     const cost_curve *w = &c->waking;
-    if (w->n)
+    if (w->n && w->ns[w->n - 1] > 0)
         fprintf(f, "  after a pause of %s computation loses %s\n", seconds_format(pause, w->amount[w->n - 1] * 1e-9),
                 seconds_format(lost, w->ns[w->n - 1] * 1e-9));
 }

@@ -42,8 +42,8 @@ typedef struct costs {
                                                        comes and goes, or with its update where it stays on the device */
     double task_ns;                                 /* what any task costs its queue beside its work */
     double step_ns;                                 /* a step's work outside of its schedule: batch, sums, metrics */
-    cost_curve waking;                              /* what arithmetic loses that begins after so many ns without any, by these ns: a
-                                                       processor that waits lowers its frequency and puts units to sleep */
+    cost_curve waking;                              /* what arithmetic loses that begins after so many ns without any, by these ns:
+                                                       processors take a moment to come to speed (profile/measure_waking.c) */
     double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs */
     double spread;                                  /* relative uncertainty of layers and head: half the quartile distance */
     double curves_spread;                           /* of updates, rounding and transfers, the same; 0: not known */

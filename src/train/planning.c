@@ -230,6 +230,7 @@ int planning_measure_disk(planning *p, pt_error *e)
         return failed;
     c->read = fresh.costs.read;
     c->write = fresh.costs.write;
+    c->waking = fresh.costs.waking;
     memcpy(c->slow, fresh.costs.slow, sizeof c->slow);
     return 0;
 }
@@ -292,7 +293,7 @@ static bool is_there(const planning *p, uint64_t disk_bytes)
 }
 
 /* What is free here is so many bytes too little for the most economical plan; of another machine nothing is known. */
-typedef struct lack { uint64_t memory, disk; } lack;
+typedef struct lack { uint64_t memory, disk; bool unknown; } lack;
 
 static lack lack_of(const planning *p)
 {
@@ -310,6 +311,8 @@ static lack lack_of(const planning *p)
             r.asked[t] = least[t] + (t == TIER_DEVICE ? p->search.threads_bytes : 0);
     if (!budgets_choose(&r, budget, &host_tier, NULL, NULL))
         l.memory = 0;
+    else
+        l.unknown = !l.memory;
     if (!disk || is_there(p, disk))
         return l;
     if (!disk_is_memory(p->disk_path))
@@ -321,7 +324,7 @@ static lack lack_of(const planning *p)
 static bool has_least(const planning *p)
 {
     const lack l = lack_of(p);
-    return !l.memory && !l.disk;
+    return !l.memory && !l.disk && !l.unknown;
 }
 
 /* `e` says what does not fit: adds the disk with which it would, where there may be one. */
@@ -381,6 +384,8 @@ static int change_with_all_free(planning *p, pt_error *e)
     o.device_memory = PT_AUTO;
     o.notice = NULL;
     all.o = &o;
+    if (p->o->device_memory == PT_AUTO)
+        return PT_DOES_NOT_FIT;
     if (planning_budgets(&all, NULL) || all.budget[TIER_DEVICE] <= p->budget[TIER_DEVICE])
         return PT_DOES_NOT_FIT;
     memcpy(all.search.budget, all.budget, sizeof all.search.budget);
@@ -426,7 +431,7 @@ static int check_fit(planning *p, pt_error *e)
         failed = name_smaller_step(p, e);
     if (failed == PT_DOES_NOT_FIT && !p->change[0] && lacks[0])
         failed = change_with_all_free(p, e);
-    if (!p->change[0] && lacks[0])
+    if (failed == PT_DOES_NOT_FIT && !p->change[0] && lacks[0])
         change_machine(p, lacks);
     return failed;
 }

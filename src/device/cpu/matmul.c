@@ -3,10 +3,10 @@
  * A rectangle is computed whole by one thread, and an element's bits do not depend on the rectangle
  * that it lies in (kernels/matmul_tile.c, matmul_amx.c). So the cut may follow the number of threads.
  *
- * Many rows of bf16 share columns of b that all threads have packed before.
+ * Many rows of bf16, and of fp32 by tiles, share columns of b that all threads have packed before.
  *
- * Which kernel, depends on the processor and the op: few rows are bound by reading b and have a kernel of their own; bf16 has one for
- * processors that multiply tiles (AMX). All are ours: oneDNN is not faster at any of them (bench/results).
+ * Which kernel, depends on the processor and the op: few rows are bound by reading b and have a kernel of their own; processors that
+ * multiply tiles (AMX) have one for bf16 and one for fp32. All are ours: oneDNN is not faster at any of them (bench/results).
  */
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels/matmul_amx.h"
@@ -114,8 +114,8 @@ static void matmul_rectangle(void *arg, int64_t tile, int thread)
 
 /* Each rectangle packs its columns of b for itself, so b is packed as often as there are rectangles below each other. All threads
  * together can pack it once, into what their scratch spaces have room for. Pairs, whose product takes half the time and whose
- * panels take half the space, gain by that (3.5% of a training step on two Zen 5 cores), tiles more; fp32 loses (2.5%). The bits
- * are those of the rectangles. */
+ * panels take half the space, gain by that (3.5% of a training step on two Zen 5 cores), tiles more; fp32 by fma loses
+ * (2.5%). Where K is so long that too few columns fit (fp32 by tiles takes 6 bytes an element), rectangles it is. The bits are the same. */
 
 enum { PACK_ROW_COST = 32 }; /* packing a line of a costs as much as so many columns more */
 

@@ -6,8 +6,8 @@
  * (matmul_amx_pack.h) three times, one part after the other, but that k and k + 16 make a pair: of a line of 32 k the first half goes to
  * the lower halves of factors and the second to the upper ones, without a shuffle.
  *
- * Parts below 1.2e-38 are taken for 0, as AMX does: x has its 24 bits from 2^-110 on. What is infinite, or rounded to infinity (from
- * 3.39e38 on), has NaN as its other parts, and of a NaN the low part is one, whatever it was rounded to before.
+ * Parts below 2^-126, products and sums of them too, are 0, as AMX takes and makes them: x has its 24 bits from 2^-103 on. Of what is
+ * infinite, or rounded to infinity (from 3.396e38 on), and of a NaN, whatever it is rounded to, the low part is NaN.
  */
 #ifndef PT_MATMUL_AMX_SPLIT_H
 #define PT_MATMUL_AMX_SPLIT_H
@@ -144,8 +144,9 @@ static void columns_straight(const operand *m, int64_t i, int64_t count, int64_t
         for (int line = 0; line < LINE; line++) {
             const float *low = element(m, i, k + at + line), *high = element(m, i, k + at + line + 16);
             for (int64_t j = 0; j < (count + PANEL - 1) / PANEL * PANEL; j += 16) {
-                __mmask32 there = first(least(count - j, 16));
-                __m512 x = load(false, at + line < kc ? there : 0, low + j), y = load(false, at + line + 16 < kc ? there : 0, high + j);
+                __mmask16 there = (__mmask16)first(least(count - j, 16));
+                __m512 x = _mm512_maskz_loadu_ps(at + line < kc ? there : 0, low + j);
+                __m512 y = _mm512_maskz_loadu_ps(at + line + 16 < kc ? there : 0, high + j);
                 split_to(x, y, to + j / PANEL * panel_factors + line * PANEL + j % PANEL);
             }
         }
