@@ -7,6 +7,10 @@
  * layers or as fill 128 MiB: a layer whose weights are in the cache would be too fast. What comes back through the layers meets
  * a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
  *
+ * A step whose micro-batches visit a layer one after the other finds the sums of its gradients in the cache, where the layer behind has
+ * left its own; one that goes through all layers again and again keeps those of each, and they come from memory. What backward takes
+ * longer then, by sets of sums in turn that fill 256 MiB, is measured with the few rows that are run first: it is the same for any number.
+ *
  * Where that takes too long, or more memory than there is, fewer rows are run: fewer sequences, then shorter ones. A straight
  * line through the times of very few rows and of those gives the whole unit's: a part of the work (reading weights, adding to
  * their gradients) is the same for any number of rows. Only attention grows with the square of the length. Where sequences are
@@ -27,9 +31,10 @@ typedef struct layer_bench {
     char *saved[SETS];
     char *workspace, *out, *dx, *gradient, *rounded;
     float *accumulators;
+    int sums_n;     /* sets of them; the first is what is rounded */
     double *sumsq;
     unit_data data;
-    samples forward, backward, recompute[SAVE_ALL];
+    samples forward, backward, cold, recompute[SAVE_ALL];
 } layer_bench;
 
 /* ---- memory ---- */
@@ -66,7 +71,7 @@ static void layout(area *a, void *arg)
     y->dx = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
     y->gradient = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
     const uint64_t n = (uint64_t)accumulator_elements(y->model, y->block);
-    y->accumulators = area_take(a, n * sizeof(float), PATTERN_SMALL);
+    y->accumulators = area_take(a, (uint64_t)y->sums_n * n * sizeof(float), PATTERN_SMALL);
     if (!y->rounding)
         return;
     y->rounded = area_take(a, n * dtype_bytes(y->shape.type), PATTERN_NONE);
@@ -78,6 +83,7 @@ static void resize(layer_bench *y, bench *b, int64_t rows)
 {
     const uint64_t enough = 128u << 20;
     y->shape = shape_cut(b->r->shape, rows);
+    y->sums_n = 1;
     for (int l = 0; l < SAVE_LEVELS; l++)
         layer_layout_init(&y->layouts[l], y->model, &y->shape, l);
     y->sets_n = 1;
@@ -92,11 +98,23 @@ static void resize(layer_bench *y, bench *b, int64_t rows)
     y->sets_n = (int)n;
 }
 
+/* As many as there are layers, or as fill 256 MiB, and fit; two are too few: the one that is not rounded would stay in the cache. */
+static void add_sums(layer_bench *y, bench *b)
+{
+    const uint64_t enough = 256u << 20, one = (uint64_t)accumulator_elements(y->model, y->block) * sizeof(float);
+    const int64_t layers = y->model->config.layers, most = 2 + (int64_t)(enough / one);
+    y->sums_n = (int)(most < layers ? most : layers);
+    while (y->sums_n > 2 && area_bytes(b, layout, y) > b->r->budget[TIER_DEVICE])
+        y->sums_n--;
+    if (y->sums_n <= 2)
+        y->sums_n = 1;
+}
+
 /* ---- runs ---- */
 
 static block_context context_of(const layer_bench *y, queue *q) { return (block_context){y->model, &y->shape, q}; }
 
-enum { STAGE_FORWARD, STAGE_BACKWARD, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE + SAVE_ALL };
+enum { STAGE_FORWARD, STAGE_BACKWARD, STAGE_COLD, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE + SAVE_ALL };
 
 /* What one stage has read is not what the next one reads. */
 static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((int64_t)turn * STAGES + stage) % y->sets_n); }
@@ -124,13 +142,24 @@ static void recompute(queue *q, void *arg, int level, int turn)
     layer_recompute(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace);
 }
 
+static void backward_of(queue *q, layer_bench *y, int level, int set, float *sums)
+{
+    block_context c = context_of(y, q);
+    layer_backward(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace, y->dx, sums, false);
+}
+
 static void backward(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
-    block_context c = context_of(y, q);
-    int set = set_of(y, STAGE_BACKWARD, turn);
-    layer_backward(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace, y->dx, y->accumulators,
-                   false);
+    backward_of(q, y, level, set_of(y, STAGE_BACKWARD, turn), y->accumulators);
+}
+
+/* To sums that were not touched for as long as can be. */
+static void backward_cold(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int64_t sums = 1 + turn % (y->sums_n - 1);
+    backward_of(q, y, level, set_of(y, STAGE_COLD, turn), y->accumulators + sums * accumulator_elements(y->model, y->block));
 }
 
 /* Forward adds to the stream, backward to its gradient: without this they would grow round by round. */
@@ -159,6 +188,10 @@ static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds,
     stage stages[2 * STAGES] = {{restore, 0, NULL}, {forward, SAVE_ALL, &y->forward},
                                 {round_gradients, 0, NULL}, {backward, SAVE_ALL, &y->backward}};
     int n = 4;
+    if (y->sums_n > 1) {
+        stages[n++] = (stage){round_gradients, 0, NULL};
+        stages[n++] = (stage){backward_cold, SAVE_ALL, &y->cold};
+    }
     for (int level = SAVE_ALL - 1; level >= 0; level--) {
         stages[n++] = (stage){round_gradients, 0, NULL};
         stages[n++] = (stage){recompute, level, &y->recompute[level]};
@@ -168,7 +201,7 @@ static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds,
 
 static void forget(layer_bench *y)
 {
-    y->forward.n = y->backward.n = 0;
+    y->forward.n = y->backward.n = y->cold.n = 0;
     for (int level = 0; level < SAVE_ALL; level++)
         y->recompute[level].n = 0;
 }
@@ -176,17 +209,19 @@ static void forget(layer_bench *y)
 /* Seconds of a round, as the medians are now. */
 static double round_s(const layer_bench *y)
 {
-    double ns = samples_median(&y->forward) + samples_median(&y->backward);
+    double ns = samples_median(&y->forward) + samples_median(&y->backward) + (y->cold.n ? samples_median(&y->cold) : 0);
     for (int level = 0; level < SAVE_ALL; level++)
         ns += samples_median(&y->recompute[level]);
     return ns * 1e-9;
 }
 
-/* Takes the memory for `rows` and measures: samples in y. A first round does not count, unless it is one of long runs. */
-static int run(layer_bench *y, bench *b, int64_t rows, bool warm, int least, double seconds, pt_error *e)
+/* Takes the memory for `rows` and measures, with cold sums or without: samples in y. A first round does not count, unless it is one of long runs. */
+static int run(layer_bench *y, bench *b, int64_t rows, bool cold, bool warm, int least, double seconds, pt_error *e)
 {
     area a;
     resize(y, b, rows);
+    if (cold)
+        add_sums(y, b);
     forget(y);
     int failed = area_open(b, TIER_DEVICE, &a, "a layer", layout, y, e);
     if (failed)
@@ -294,7 +329,7 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     /* A GPU loads a kernel, and its library chooses it, when it is first run; and what few rows take there says little of many. */
     const bool warm = device_is_gpu(b->r->device) || row_s * (double)s.unit_rows * 4 < seconds;
     if (!failed)
-        failed = run(y, b, rows, warm, 1, seconds, e);
+        failed = run(y, b, rows, false, warm, 1, seconds, e);
     bool shorter = !failed && y->shape.seq_len < full->seq_len;
     if (!failed)
         failed = attention_of(b, y, &many_ran, seconds / 8, e);
@@ -316,9 +351,10 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
     const step_shape *full = b->r->shape;
     int64_t few = rows_that_fit(&y, b, few_rows(b, block));
     bool all = few == full->unit_rows;
-    int failed = run(&y, b, few, true, TELLING, all ? seconds : seconds / 8, e);
+    int failed = run(&y, b, few, true, true, TELLING, all ? seconds : seconds / 8, e);
     if (failed)
         return failed;
+    out->cost.cold_sums_ns = y.cold.n ? at_least(samples_median(&y.cold) - samples_median(&y.backward), 0) : 0;
     out->cut_rows = y.shape.unit_rows;
     out->spread = 0;
     tell_spread(&y, &out->spread);

@@ -5,7 +5,8 @@
  *      "measured": {"at": "2026-11-21T10:05:00Z", "spread": 0.012, "check": [128, 12345678],       rows and ns of a forward
  *                   "within_bytes": 1073741824},                                               the device's budget then
  *      "layers": [[0, 12]],                                                                        kind, how many of it follow
- *      "kinds": [{"forward_ns": [...], "backward_ns": [...]}],              at "input", "attention", "matmuls", "all" saved
+ *      "kinds": [{"forward_ns": [...], "backward_ns": [...],                 at "input", "attention", "matmuls", "all" saved
+ *                 "cold_sums_ns": ..}],
  *      "embed_ns": .., "head_ns": .., "head_eval_ns": .., "step_ns": ..,
  *      "embed_finish": [[elements, ns], ...]},
  *    "machine": {
@@ -106,7 +107,7 @@ static void write_blocks(FILE *f, const profile_request *r, const profile_result
         write_list(f, "forward_ns", c->layer[k].forward_ns, SAVE_LEVELS);
         fputs(",\n       ", f);
         write_list(f, "backward_ns", c->layer[k].backward_ns, SAVE_LEVELS);
-        fputs("}", f);
+        fprintf(f, ",\n       \"cold_sums_ns\": %.7g}", c->layer[k].cold_sums_ns);
     }
     fputs("]", f);
     for (int i = 0; i < COUNT(block_numbers); i++)
@@ -315,6 +316,8 @@ static int read_layers(const json_source *s, const profile_request *r, costs *c,
         failed = read_numbers(&one, "forward_ns", c->layer[i].forward_ns, SAVE_LEVELS, e);
         if (!failed)
             failed = read_numbers(&one, "backward_ns", c->layer[i].backward_ns, SAVE_LEVELS, e);
+        if (!failed)
+            failed = json_get_double(&one, "cold_sums_ns", JSON_REQUIRED, 0, 1e18, &c->layer[i].cold_sums_ns, e);
     }
     return failed;
 }

@@ -67,6 +67,10 @@ static void write_kind(FILE *f, const profile_request *r, const costs *c, int ki
         write_time(f, l->backward_ns[level], level == SAVE_ALL ? 2 * flops : 0);
         fputs("\n", f);
     }
+    if (l->cold_sums_ns > 0) {
+        char time[32];
+        fprintf(f, "    %s more backward where gradients are summed in several visits\n", seconds_format(time, l->cold_sums_ns * 1e-9));
+    }
 }
 
 static void write_blocks(FILE *f, const profile_request *r, const costs *c)

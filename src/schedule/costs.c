@@ -106,13 +106,21 @@ static double update_task_ns(const costs *c, const schedule_input *in, const tas
     return ns;
 }
 
+/* With several visits a step all layers' sums are there at once. */
+static double cold_sums_ns(const costs *c, const schedule_input *in, const task *t)
+{
+    const plan *p = in->plan;
+    const bool several = in->shape->batch / p->micro_batch > p->visit;
+    return several && t->micro % p->visit == 0 ? layer_of(c, t)->cold_sums_ns : 0;
+}
+
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     double units = (double)s->micro_units;
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: return units * layer_of(c, t)->forward_ns[level_of(in, t)];
-    case TASK_LAYER_BACKWARD: return units * layer_of(c, t)->backward_ns[level_of(in, t)];
+    case TASK_LAYER_BACKWARD: return units * layer_of(c, t)->backward_ns[level_of(in, t)] + cold_sums_ns(c, in, t);
     case TASK_HEAD: return units * c->head_ns;
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
@@ -172,6 +180,10 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
         if (c->kind_of_layer[i] >= c->kinds_n)
             return pt_fail(e, PT_FAILED, "%s: layer %lld is of kind %d, and there are %d; measure again", name, (long long)i,
                            c->kind_of_layer[i], c->kinds_n);
+    for (int k = 0; k < c->kinds_n; k++)
+        if (!is_time(c->layer[k].cold_sums_ns))
+            return pt_fail(e, PT_FAILED, "%s: layers of kind %d: \"cold_sums_ns\" is %g; it must be finite and not negative, measure again",
+                           name, k, c->layer[k].cold_sums_ns);
     for (int k = 0; k < c->kinds_n; k++)
         for (int level = 0; level < SAVE_LEVELS; level++)
             if (!is_time(c->layer[k].forward_ns[level]) || !is_time(c->layer[k].backward_ns[level]))

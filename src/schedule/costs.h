@@ -27,7 +27,11 @@ typedef enum cost_class {
 extern const char *const cost_class_names[COST_CLASSES];
 cost_class task_class(const task *t);
 
-typedef struct layer_cost { double forward_ns[SAVE_LEVELS], backward_ns[SAVE_LEVELS]; } layer_cost; /* one unit */
+typedef struct layer_cost {
+    double forward_ns[SAVE_LEVELS], backward_ns[SAVE_LEVELS]; /* one unit */
+    double cold_sums_ns; /* more, of the backward that begins a visit, where visits of other layers lie between it and the one before: the
+                            sums of its gradients are in the cache no more */
+} layer_cost;
 
 typedef struct costs {
     int kinds_n;                                    /* layers that differ in cost (their attention window) */
