@@ -252,6 +252,7 @@ static inline bool device_is_gpu(const device *d) { return !d->info.host_address
 
 struct queue {
     struct device *device; /* so that C++ reads it too */
+    int threads;           /* that run one op together; 0: no processor computes */
 };
 
 typedef struct device_table {
@@ -271,8 +272,7 @@ typedef struct device_table {
     void (*wait)(queue *q, queue *other, uint64_t value);
     /* Stores the time (ns, CLOCK_MONOTONIC) at which the queue gets here; valid after sync. */
     void (*mark)(queue *q, int64_t *ns);
-    /* The same with the processor time that the queue's threads have taken, as if all of them had worked as long as the one that
-     * runs the records. NULL: no processor computes. */
+    /* The same with the processor time that the thread which runs the records has taken. NULL: no processor computes. */
     void (*mark_work)(queue *q, int64_t *ns);
     int (*sync)(queue *q, uint64_t value, pt_error *e); /* blocks the caller until the value is reached */
 } device_table;

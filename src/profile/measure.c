@@ -66,12 +66,13 @@ double ns_at_rows(double few, double few_ns, double many, double many_ns, double
 
 typedef struct tape { int64_t at[TAPE][2], work[TAPE][2]; samples *to[TAPE]; int n; } tape;
 
-/* Who has a quota of processor time and uses more stands still for the end of each period: few short runs meet that, of a step all do
- * together. In the long run each takes what its processor time is of the quota (as if all threads had worked at ops that one computes). */
+/* Threads that are more than their quota of processors stand still for the end of each period: a short run seldom meets that, a longer one
+ * too often, of a step all do together. In the long run it takes what its threads work, if that is what it does, and as much longer as
+ * they are more. */
 static double long_run_ns(const queue *q, double ns, double work_ns)
 {
-    const double quota = q->device->info.quota;
-    return quota > 0 ? fmax(ns, work_ns / quota) : ns;
+    const double quota = q->device->info.quota, times = quota > 0 ? q->threads / quota : 1;
+    return times > 1 && work_ns * times > ns / 2 ? work_ns * times : ns;
 }
 
 static void tape_stage(tape *t, queue *q, const stage *s, void *arg, int turn)

@@ -286,7 +286,7 @@ bool links_suffice(bench *b, const costs *c)
 
 /* ---- beside each other ---- */
 
-/* When each run ended, and when the first began; the processor time taken by then. */
+/* When each run ended, and when the first began; the processor time that one thread had taken by then, and at the end. */
 typedef struct pace { int n; int64_t at[PAIR_OPS + 1], work[2]; } pace;
 
 static void pace_begin(pace *p, const load *l)
@@ -319,10 +319,10 @@ static double ns_between(const pace *p, double from, double to)
     return runs > 0 ? (to - from) / runs : 0;
 }
 
-static double processors(const pace *p)
+static double processors(const load *l, const pace *p)
 {
     const double ns = (double)(p->at[p->n] - p->at[0]);
-    return ns > 0 ? (double)(p->work[1] - p->work[0]) / ns : 0;
+    return ns > 0 ? l->queue->threads * (double)(p->work[1] - p->work[0]) / ns : 0;
 }
 
 /* How many times as long it takes when the quota is used up in every period: those who want more than it stand still together. */
@@ -364,7 +364,7 @@ static int run_beside(const links *x, load *a, load *b, double ns, double *a_ns,
     }
     if (failed)
         return failed;
-    const double by = stretch(x, processors(&pa) + (b ? processors(&pb) : 0));
+    const double by = stretch(x, processors(a, &pa) + (b ? processors(b, &pb) : 0));
     double from = (double)pa.at[0], to = (double)pa.at[pa.n];
     if (b) {
         from = from > (double)pb.at[0] ? from : (double)pb.at[0];

@@ -58,9 +58,9 @@ static void few_and_many_rows_tell_what_more_take(void **state)
 
 /* ---- a queue ---- */
 
-/* Marks come in pairs, before and after a run; runs last what `times` says, and really take `real_ns`. `work` processors work all the
+/* Marks come in pairs, before and after a run; runs last what `times` says, and really take `real_ns`. The thread works all the
  * time, but for moments of more than a second. */
-typedef struct fake { queue queue; const double *times; int times_n, marks, runs; int64_t now, real_ns, worked; double work; } fake;
+typedef struct fake { queue queue; const double *times; int times_n, marks, runs; int64_t now, real_ns, worked; } fake;
 
 static void fake_mark(queue *q, int64_t *ns)
 {
@@ -68,7 +68,7 @@ static void fake_mark(queue *q, int64_t *ns)
     if (f->marks % 2) {
         int64_t took = (int64_t)f->times[f->marks / 2 % f->times_n];
         f->now += took;
-        f->worked += (int64_t)(f->work * (double)(took % 1000000000));
+        f->worked += took % 1000000000;
     }
     *ns = f->now;
     f->marks++;
@@ -182,25 +182,27 @@ static void every_run_has_a_turn_of_its_own(void **state)
     assert_true(f.runs > 3);
 }
 
-/* Two threads that get the time of 1.5 processors: of short runs only some fall into the pause that each period ends with. */
-static void under_a_quota_a_run_takes_what_its_work_is_of_it(void **state)
+/* Medians of runs by so many threads that get the time of 1.5 processors. */
+static double under_quota(int threads, const double *times, int n)
 {
-    (void)state;
-    static const double some_pause[] = {3e6, 3e6, 3e6, 3e6 + 1e9, 3e6}, with_a_pause[] = {4e6};
     device d = {.table = &fake_table, .info = {.quota = 1.5}};
-    fake f = {.queue = {&d}, .times = some_pause, .times_n = 5, .real_ns = 2000000, .work = 2};
+    fake f = {.queue = {&d, threads}, .times = times, .times_n = n, .real_ns = 2000000};
     samples s = {0};
     stage one = {fake_run, 0, &s};
     assert_int_equal(measure_rounds(&f.queue, &one, 1, &f, 0, 10, 0, NULL), 0);
-    assert_true(near(samples_median(&s), 4e6));
-    f.work = 1; /* not all that it might */
-    s.n = 0;
-    assert_int_equal(measure_rounds(&f.queue, &one, 1, &f, 0, 10, 0, NULL), 0);
-    assert_true(near(samples_median(&s), 3e6));
-    f = (fake){.queue = {&d}, .times = with_a_pause, .times_n = 1, .real_ns = 2000000, .work = 1.5}; /* long: it holds its part */
-    s.n = 0;
-    assert_int_equal(measure_rounds(&f.queue, &one, 1, &f, 0, 10, 0, NULL), 0);
-    assert_true(near(samples_median(&s), 4e6));
+    return samples_median(&s);
+}
+
+/* Of short runs few fall into the pause that each period ends with, of longer ones most: by no more than they hold of it in the mean. */
+static void under_a_quota_a_run_takes_what_its_work_is_of_it(void **state)
+{
+    (void)state;
+    static const double seldom[] = {3e6, 3e6, 3e6, 3e6 + 1e9, 3e6}, often[] = {8e8, 8e8 + 1e9, 8e8 + 1e9, 8e8 + 1e9, 8e8};
+    static const double waits[] = {3e6 + 1e9};
+    assert_true(near(under_quota(2, seldom, 5), 4e6));
+    assert_true(near(under_quota(1, seldom, 5), 3e6)); /* less than the quota */
+    assert_true(near(under_quota(3, often, 5), 16e8));
+    assert_true(near(under_quota(2, waits, 1), 3e6 + 1e9)); /* for a disk, say */
 }
 
 int main(void)

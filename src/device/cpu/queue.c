@@ -188,7 +188,7 @@ static void record_run(void *arg, const record *r)
         break;
     case RECORD_SIGNAL: timeline_reach(q, r->value); break;
     case RECORD_MARK: *r->ns = clock_ns(); break;
-    case RECORD_MARK_WORK: *r->ns = clock_thread_ns() * pool_threads(q->pool); break;
+    case RECORD_MARK_WORK: *r->ns = clock_thread_ns(); break;
     case RECORD_START: pool_spread(q->pool); break;
     case RECORD_STOP: break;
     }
@@ -220,6 +220,7 @@ int cpu_queue_open(device *d, const char *name, int threads, queue **out, pt_err
     if (!q)
         return pt_fail(e, PT_FAILED, "no memory for the queue '%s'", name);
     q->base.device = d;
+    q->base.threads = threads;
     atomic_init(&q->failed_from, UINT64_MAX);
     atomic_init(&q->wanted, UINT64_MAX);
     pthread_mutex_init(&q->timeline_lock, NULL);
