@@ -215,7 +215,8 @@ static double round_s(const layer_bench *y)
     return ns * 1e-9;
 }
 
-/* Takes the memory for `rows` and measures, with cold sums or without: samples in y. A first round does not count, unless it is one of long runs. */
+/* Takes the memory for `rows` and measures, with cold sums or without: samples in y. A first round does not count, unless it is one of
+ * long runs. */
 static int run(layer_bench *y, bench *b, int64_t rows, bool cold, bool warm, int least, double seconds, pt_error *e)
 {
     area a;

@@ -24,7 +24,7 @@ static void rest(int64_t ns)
 
 static int run_halves(queue *q, product *y, int n, double half[2], pt_error *e)
 {
-    int64_t at[3];
+    int64_t at[3] = {0};
     queue_mark(q, &at[0]);
     for (int i = 0; i < 2 * n; i++) {
         product_run(q, y, 0, i);
