@@ -160,7 +160,7 @@ static costs all_costs(const setting *g)
                                     offsetof(costs, update_host), offsetof(costs, to_device), offsetof(costs, from_device),
                                     offsetof(costs, read), offsetof(costs, write), offsetof(costs, waking)};
     static const size_t numbers[] = {offsetof(costs, embed_ns), offsetof(costs, head_ns), offsetof(costs, head_eval_ns),
-                                     offsetof(costs, task_ns), offsetof(costs, step_ns)};
+                                     offsetof(costs, head_cold_sums_ns), offsetof(costs, task_ns), offsetof(costs, step_ns)};
     costs c = g->profiles[0];
     take_medians(g, offsetof(costs, layer), sizeof c.layer, &c);
     take_means(g, offsetof(costs, slow), sizeof c.slow, &c);

@@ -75,6 +75,7 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
     }
     scale(&c->embed_ns, 1, ratio[WORK_EMBED]);
     scale(&c->head_ns, 1, ratio[WORK_HEAD]);
+    scale(&c->head_cold_sums_ns, 1, ratio[WORK_HEAD]);
     scale(&c->head_eval_ns, 1, predicted[WORK_HEAD_EVAL] > 0 ? ratio[WORK_HEAD_EVAL] : ratio[WORK_HEAD]);
     for (int i = WORK_FINISH; i <= WORK_WRITE; i++)
         scale(curves[i]->ns, curves[i]->n, ratio[i]);
@@ -118,7 +119,7 @@ void costs_scale(costs *c, double by)
     cost_curve *const curves[] = {&c->finish,      &c->embed_finish, &c->update_device, &c->update_host,
                                   &c->to_device,   &c->from_device,  &c->read,          &c->write,
                                   &c->gather,      &c->scatter,      &c->waking};
-    double *const single[] = {&c->embed_ns, &c->head_ns, &c->head_eval_ns, &c->task_ns, &c->step_ns};
+    double *const single[] = {&c->embed_ns, &c->head_ns, &c->head_eval_ns, &c->head_cold_sums_ns, &c->task_ns, &c->step_ns};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
         scale(curves[i]->ns, curves[i]->n, by);
     scale(c->waking.amount, c->waking.n, by); /* pauses take as much longer as what comes after them */

@@ -1,6 +1,6 @@
 /* measure_blocks.c - the costs of a model's blocks: who gets how much time.
  *
- *   one round = every kind of layer forward and backward, and one part of the head, once without its gradients and twice with them
+ *   one round = every kind of layer forward and backward, and one part of the head, once without its gradients and three times with them
  *
  * A fast machine repeats rounds until the medians settle. Where even one takes seconds, all together get the time of
  * one (at most 30 s), and the parts run fewer rows than a unit has (measure_layer.c, measure_ends.c).
@@ -52,7 +52,7 @@ static shares share_time(bench *b, const costs *c, const int *first, double flop
 {
     const step_shape *s = b->r->shape;
     const model *m = b->r->model;
-    double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * 7 / 3; /* 1 + 3 + 3 times forward */
+    double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * 10 / 3; /* 1 + 3 + 3 + 3 times forward */
     for (int k = 0; k < c->kinds_n; k++)
         round += seconds_of(b, first[k] + 1, model_layer_flops(m, first[k] + 1, s->unit_rows, s->seq_len), flops_per_ns);
     const double usual = 1.25;
@@ -110,9 +110,10 @@ int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
     failed = measure_layers(b, &t, first, c, cut_rows, e);
     bench_progress(b, "measuring the head", 0, 1);
     if (!failed)
-        failed = measure_head(b, t.head, &head, e);
+        failed = measure_head(b, rate, t.head, &head, e);
     c->head_ns = head.ns;
     c->head_eval_ns = head.eval_ns;
+    c->head_cold_sums_ns = head.cold_sums_ns;
     if (!failed)
         failed = measure_embedding(b, t.other, &c->embed_ns, e);
     if (!failed)

@@ -62,16 +62,6 @@ void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *
     u->stream = bytes ? area_take(a, bytes, PATTERN_SMALL) : NULL;
 }
 
-/* Sets, taken in turn, of what a step visits once, so many that a third cache of 260 MiB does not hold them, where they fit: at
- * most six, so that of sets below 47 MiB it holds some. */
-enum { SETS = 6, SETS_BYTES = 280 << 20 };
-
-static int sets_of(uint64_t bytes_each)
-{
-    const uint64_t n = bytes_each ? SETS_BYTES / bytes_each + 1 : 1;
-    return n < SETS ? (int)n : SETS;
-}
-
 typedef struct ends {
     const model *model;
     step_shape shape;
@@ -79,8 +69,9 @@ typedef struct ends {
     block_weights w;
     unit_data data;
     char *x, *dx, *workspace;
-    float *accumulators[SETS], *loss;
-    int sets;
+    float *accumulators, *loss;
+    char *other; /* that takes the place of all else in a cache */
+    uint64_t other_bytes;
 } ends;
 
 static uint64_t rows_bytes(const ends *y, int64_t rows)
@@ -143,52 +134,63 @@ static void head_area(area *a, void *arg)
     y->dx = area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_NONE);
     y->loss = area_take(a, (uint64_t)y->shape.unit_rows * sizeof(float), PATTERN_NONE);
     y->workspace = area_take(a, l.bytes, PATTERN_NONE);
-    for (int i = 0; i < y->sets; i++)
-        y->accumulators[i] = area_take(a, (uint64_t)accumulator_elements(y->model, head) * sizeof(float), PATTERN_SMALL);
+    y->accumulators = area_take(a, (uint64_t)accumulator_elements(y->model, head) * sizeof(float), PATTERN_SMALL);
+    y->other = y->other_bytes ? area_take(a, y->other_bytes, PATTERN_NONE) : NULL;
     unit_data_take(a, &y->shape, 1, &y->data);
     unit_stream_take(a, y->model, &y->shape, &y->data.unit);
 }
 
-/* Of a step's first rows the sums are written, out of the cache; to them the others add, where they lie in it as far as it holds them. */
-typedef enum head_pass { HEAD_EVAL, HEAD_FIRST, HEAD_MORE, HEAD_PASSES } head_pass;
+/* Of a step's first rows the sums are written; to them the others add, where they lie in the cache as far as it holds them; and those
+ * add to sums in memory that come after a visit of other layers. Weights come from memory as the sums do. */
+typedef enum head_pass { HEAD_EVAL, HEAD_FIRST, HEAD_MORE, HEAD_COLD, HEAD_PASSES } head_pass;
 
 static void head(queue *q, void *arg, int pass, int turn)
 {
     ends *y = arg;
     head_forward_backward(&(block_context){y->model, &y->shape, q}, &y->w, &y->data.unit, y->x, y->workspace, y->loss,
-                          pass == HEAD_EVAL ? NULL : y->dx, y->accumulators[turn % y->sets], pass == HEAD_FIRST, 1e-4f);
+                          pass == HEAD_EVAL ? NULL : y->dx, y->accumulators, pass == HEAD_FIRST, 1e-4f);
 }
 
-/* A part of `rows` rows, and as many sets of sums as fit. */
+/* What layers do in between. */
+static void spoil_cache(queue *q, void *arg, int index, int turn)
+{
+    ends *y = arg;
+    if (y->other)
+        queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->other, .bytes = y->other_bytes}});
+}
+
+/* A part of `rows` rows, and as much else as the layers' sums take, or as a third cache does not hold, as far as it fits. */
 static void size_head(ends *y, bench *b, int64_t rows)
 {
+    const uint64_t enough = 256u << 20;
     y->shape = shape_cut(b->r->shape, rows);
     y->shape.head_rows = y->shape.unit_rows;
-    y->sets = sets_of((uint64_t)accumulator_elements(y->model, y->model->blocks_n - 1) * sizeof(float));
-    while (y->sets > 1 && area_bytes(b, head_area, y) > b->r->budget[TIER_DEVICE])
-        y->sets--;
+    y->other_bytes = (uint64_t)(y->model->config.layers * accumulator_elements(y->model, 1)) * sizeof(float);
+    y->other_bytes = y->other_bytes < enough ? y->other_bytes : enough;
+    while (y->other_bytes && area_bytes(b, head_area, y) > b->r->budget[TIER_DEVICE])
+        y->other_bytes = y->other_bytes > 1u << 20 ? y->other_bytes / 2 : 0;
 }
 
-typedef struct head_times { double ns[HEAD_PASSES], spread; } head_times;
+typedef struct head_times { double ns[HEAD_PASSES], cold_sums_ns, spread; } head_times;
 
 /* One part of the head with `rows` rows: its times. */
 static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, double seconds, head_times *out, pt_error *e)
 {
     area a;
     samples times[HEAD_PASSES] = {0};
-    stage stages[HEAD_PASSES];
-    for (int i = 0; i < HEAD_PASSES; i++)
-        stages[i] = (stage){head, i, &times[i]};
+    const stage stages[] = {{head, HEAD_EVAL, &times[HEAD_EVAL]}, {spoil_cache, 0, NULL}, {head, HEAD_FIRST, &times[HEAD_FIRST]},
+                            {head, HEAD_MORE, &times[HEAD_MORE]}, {spoil_cache, 0, NULL}, {head, HEAD_COLD, &times[HEAD_COLD]}};
+    const int n = sizeof stages / sizeof *stages;
     size_head(y, b, rows);
     int failed = area_open(b, TIER_DEVICE, &a, "the loss head", head_area, y, e);
     if (failed)
         return failed;
     if (warm)
-        failed = measure_rounds(b->compute, stages, HEAD_PASSES, y, 0, 1, 0, e);
+        failed = measure_rounds(b->compute, stages, n, y, 0, 1, 0, e);
     for (int i = 0; i < HEAD_PASSES; i++)
         times[i].n = 0;
     if (!failed)
-        failed = measure_rounds(b->compute, stages, HEAD_PASSES, y, warm, least, seconds, e);
+        failed = measure_rounds(b->compute, stages, n, y, warm, least, seconds, e);
     area_close(&a);
     for (int i = 0; i < HEAD_PASSES; i++)
         out->ns[i] = samples_median(&times[i]);
@@ -196,20 +198,32 @@ static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, doubl
     return failed;
 }
 
-/* A part of head_rows rows: a straight line through few rows and as many as there is time for. */
-static int measure_part_of_head(ends *y, bench *b, double seconds, head_times *out, pt_error *e)
+/* Seconds that all passes take with more rows: few take as long as sums and weights come from memory, more rows as they are computed. */
+static double passes_s(const ends *y, const head_times *few, double flops_per_ns, int64_t rows)
+{
+    const double times = HEAD_PASSES * 3 - 2; /* with gradients three times what the loss alone takes */
+    double ns = times * model_head_flops(y->model, rows - y->shape.unit_rows) / flops_per_ns;
+    for (int i = 0; i < HEAD_PASSES; i++)
+        ns += few->ns[i];
+    return ns * 1e-9;
+}
+
+/* A part of head_rows rows: a straight line through few rows and as many as there is time for. What cold sums take longer is the same for
+ * any number, and seen best with few. */
+static int measure_part_of_head(ends *y, bench *b, double flops_per_ns, double seconds, head_times *out, pt_error *e)
 {
     const double moment = 0.1; /* seconds; what takes no longer is run some times */
     const int64_t full = b->r->shape->head_rows, few = full < FEW_HEAD_ROWS ? full : FEW_HEAD_ROWS;
     int failed = run_head(y, b, few, true, TELLING, few == full ? seconds : 0, out, e);
+    out->cold_sums_ns = fmax(out->ns[HEAD_COLD] - out->ns[HEAD_MORE], 0);
     if (failed || few == full)
         return failed;
     const head_times first = *out;
-    const double ran = (double)y->shape.unit_rows, row_s = (first.ns[HEAD_EVAL] + first.ns[HEAD_FIRST] + first.ns[HEAD_MORE]) / ran * 1e-9;
+    const double ran = (double)y->shape.unit_rows;
     int64_t rows = full;
-    while (rows > 2 * few && row_s * (double)rows > fmax(seconds, moment))
+    while (rows > 2 * few && passes_s(y, &first, flops_per_ns, rows) > fmax(seconds, moment))
         rows /= 2;
-    const bool soon = row_s * (double)rows <= moment;
+    const bool soon = passes_s(y, &first, flops_per_ns, rows) <= moment;
     failed = run_head(y, b, rows, soon, soon ? TELLING : 1, seconds, out, e);
     for (int i = 0; i < HEAD_PASSES; i++)
         out->ns[i] = ns_at_rows(ran, first.ns[i], (double)y->shape.unit_rows, out->ns[i], (double)full);
@@ -221,25 +235,35 @@ bool head_suffices(bench *b, bench *before)
     ends now = {.model = b->r->model}, then = now;
     size_head(&now, b, b->r->shape->head_rows);
     size_head(&then, before, b->r->shape->head_rows);
-    return then.sets >= now.sets;
+    return then.other_bytes >= now.other_bytes;
 }
 
-int measure_head(bench *b, double seconds, head_result *out, pt_error *e)
+int measure_head(bench *b, double flops_per_ns, double seconds, head_result *out, pt_error *e)
 {
     ends y;
     head_times part = {0};
     const step_shape *s = b->r->shape;
     int failed = ends_open(&y, b, e);
     if (!failed)
-        failed = measure_part_of_head(&y, b, seconds, &part, e);
+        failed = measure_part_of_head(&y, b, flops_per_ns, seconds, &part, e);
     free(y.slices);
     const double parts = (double)s->unit_rows / (double)s->head_rows, units = (double)s->units_n;
     *out = (head_result){.ns = part.ns[HEAD_MORE] * parts + (part.ns[HEAD_FIRST] - part.ns[HEAD_MORE]) / units,
-                         .eval_ns = part.ns[HEAD_EVAL] * parts, .spread = part.spread};
+                         .cold_sums_ns = part.cold_sums_ns, .eval_ns = part.ns[HEAD_EVAL] * parts, .spread = part.spread};
     return failed;
 }
 
 /* ---- the embedding's gradients ---- */
+
+/* Sets, taken in turn, of what a step visits once, so many that a third cache of 260 MiB does not hold them, where they fit: at
+ * most six, so that of sets below 47 MiB it holds some. */
+enum { SETS = 6, SETS_BYTES = 280 << 20 };
+
+static int sets_of(uint64_t bytes_each)
+{
+    const uint64_t n = bytes_each ? SETS_BYTES / bytes_each + 1 : 1;
+    return n < SETS ? (int)n : SETS;
+}
 
 typedef struct embed_finish {
     const model *model;

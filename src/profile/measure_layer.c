@@ -2,6 +2,9 @@
  * computes again before it.
  *
  *   backward(level) = recompute(level) + backward(everything saved)
+ *   forward(level)  = forward(input saved) + its share of the bytes that are saved beyond it, of what saving everything takes longer
+ *
+ * What is not saved is written to a workspace, which stays in the cache: forward is up to a fifth faster then.
  *
  * Every round runs all of it, each part with another of several sets of weights and saved tensors, as many as a model has
  * layers or as fill 128 MiB: a layer whose weights are in the cache would be too fast. What comes back through the layers meets
@@ -34,7 +37,7 @@ typedef struct layer_bench {
     int sums_n;     /* sets of them; the first is what is rounded */
     double *sumsq;
     unit_data data;
-    samples forward, backward, cold, recompute[SAVE_ALL];
+    samples forward, forward_input, backward, cold, recompute[SAVE_ALL];
 } layer_bench;
 
 /* ---- memory ---- */
@@ -114,7 +117,7 @@ static void add_sums(layer_bench *y, bench *b)
 
 static block_context context_of(const layer_bench *y, queue *q) { return (block_context){y->model, &y->shape, q}; }
 
-enum { STAGE_FORWARD, STAGE_BACKWARD, STAGE_COLD, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE + SAVE_ALL };
+enum { STAGE_FORWARD, STAGE_FORWARD_INPUT, STAGE_BACKWARD, STAGE_COLD, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE + SAVE_ALL };
 
 /* What one stage has read is not what the next one reads. */
 static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((int64_t)turn * STAGES + stage) % y->sets_n); }
@@ -125,7 +128,10 @@ static void forward_of(queue *q, layer_bench *y, int level, int set)
     layer_forward(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace, y->out);
 }
 
-static void forward(queue *q, void *arg, int level, int turn) { forward_of(q, arg, level, set_of(arg, STAGE_FORWARD, turn)); }
+static void forward(queue *q, void *arg, int level, int turn)
+{
+    forward_of(q, arg, level, set_of(arg, level == SAVE_ALL ? STAGE_FORWARD : STAGE_FORWARD_INPUT, turn));
+}
 
 /* Nothing else runs between two of these. */
 static void forward_alone(queue *q, void *arg, int level, int turn)
@@ -185,9 +191,9 @@ static void round_gradients(queue *q, void *arg, int level, int turn)
 
 static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds, pt_error *e)
 {
-    stage stages[2 * STAGES] = {{restore, 0, NULL}, {forward, SAVE_ALL, &y->forward},
+    stage stages[2 * STAGES] = {{restore, 0, NULL}, {forward, SAVE_INPUT, &y->forward_input}, {forward, SAVE_ALL, &y->forward},
                                 {round_gradients, 0, NULL}, {backward, SAVE_ALL, &y->backward}};
-    int n = 4;
+    int n = 5;
     if (y->sums_n > 1) {
         stages[n++] = (stage){round_gradients, 0, NULL};
         stages[n++] = (stage){backward_cold, SAVE_ALL, &y->cold};
@@ -201,7 +207,7 @@ static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds,
 
 static void forget(layer_bench *y)
 {
-    y->forward.n = y->backward.n = y->cold.n = 0;
+    y->forward.n = y->forward_input.n = y->backward.n = y->cold.n = 0;
     for (int level = 0; level < SAVE_ALL; level++)
         y->recompute[level].n = 0;
 }
@@ -209,7 +215,7 @@ static void forget(layer_bench *y)
 /* Seconds of a round, as the medians are now. */
 static double round_s(const layer_bench *y)
 {
-    double ns = samples_median(&y->forward) + samples_median(&y->backward) + (y->cold.n ? samples_median(&y->cold) : 0);
+    double ns = samples_median(&y->forward) + samples_median(&y->forward_input) + samples_median(&y->backward) + (y->cold.n ? samples_median(&y->cold) : 0);
     for (int level = 0; level < SAVE_ALL; level++)
         ns += samples_median(&y->recompute[level]);
     return ns * 1e-9;
@@ -241,7 +247,7 @@ static int run(layer_bench *y, bench *b, int64_t rows, bool cold, bool warm, int
 /* Medians of a run, without attention: that is kept apart. */
 typedef struct part {
     step_shape shape;
-    double forward, backward, recompute[SAVE_ALL];
+    double forward, forward_input, backward, recompute[SAVE_ALL];
     attention_ns attention;
 } part;
 
@@ -251,6 +257,7 @@ static part part_of(const layer_bench *y, const attention_ns *attention)
 {
     part p = {.shape = y->shape, .attention = *attention};
     p.forward = at_least(samples_median(&y->forward) - attention->forward, 0);
+    p.forward_input = at_least(samples_median(&y->forward_input) - attention->forward, 0);
     p.backward = at_least(samples_median(&y->backward) - attention->backward, 0);
     for (int level = 0; level < SAVE_ALL; level++)
         p.recompute[level] = at_least(samples_median(&y->recompute[level]) - (level == SAVE_INPUT ? attention->forward : 0), 0);
@@ -262,10 +269,19 @@ static double at_rows(const part *few, double few_ns, const part *many, double m
     return ns_at_rows((double)few->shape.unit_rows, few_ns, (double)many->shape.unit_rows, many_ns, (double)rows);
 }
 
-static void take_results(const part *few, const part *many, int64_t rows, const attention_ns *whole, layer_cost *out)
+/* Of what is saved beyond the input. */
+static double share_saved(const layer_bench *y, int level)
 {
+    const double least = (double)y->layouts[SAVE_INPUT].saved_bytes, all = (double)y->layouts[SAVE_ALL].saved_bytes;
+    return ((double)y->layouts[level].saved_bytes - least) / (all - least);
+}
+
+static void take_results(const layer_bench *y, const part *few, const part *many, int64_t rows, const attention_ns *whole, layer_cost *out)
+{
+    const double least = at_rows(few, few->forward_input, many, many->forward_input, rows);
+    const double saving = at_least(at_rows(few, few->forward, many, many->forward, rows) - least, 0);
     for (int level = 0; level < SAVE_LEVELS; level++) {
-        out->forward_ns[level] = at_rows(few, few->forward, many, many->forward, rows) + whole->forward;
+        out->forward_ns[level] = least + share_saved(y, level) * saving + whole->forward;
         out->backward_ns[level] = at_rows(few, few->backward, many, many->backward, rows) + whole->backward;
         if (level < SAVE_ALL)
             out->backward_ns[level] += at_rows(few, few->recompute[level], many, many->recompute[level], rows);
@@ -341,7 +357,7 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     part many = part_of(y, &many_ran);
     if (!shorter) /* what few rows took for attention is not to be taken out either: it scales with the rows like all else */
         few = many;
-    take_results(&few, &many, full->unit_rows, &whole, &out->cost);
+    take_results(y, &few, &many, full->unit_rows, &whole, &out->cost);
     tell_spread(y, &out->spread);
     return 0;
 }
@@ -363,7 +379,7 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
         return measure_more(&y, b, few, seconds, out, e);
     attention_ns none = {0};
     part whole = part_of(&y, &none);
-    take_results(&whole, &whole, full->unit_rows, &none, &out->cost);
+    take_results(&y, &whole, &whole, full->unit_rows, &none, &out->cost);
     return 0;
 }
 

@@ -25,6 +25,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PAIR_OPS = 512, SETS = 64 };
 static const double QUOTA_NS = 100e6; /* the usual period */
@@ -105,7 +106,7 @@ static void choose_sizes(links *x)
 {
     const profile_request *r = x->b->r;
     const bool gpu = device_is_gpu(r->device); /* its product has to take longer than it takes to launch */
-    const int64_t most = gpu ? 2048 : 256, rows = r->shape->unit_rows < most ? r->shape->unit_rows : most;
+    const int64_t rows = gpu ? 2048 : 256;
     const int64_t elements = rates_elements(r->model), k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024;
     const int64_t sets = elements / (k * k);
     x->most = links_bytes(r->model);
@@ -187,11 +188,18 @@ static void run_transfer(queue *q, void *arg, int n, int turn)
         queue_submit(q, &(op){t->kind, .disk = {t->channel, t->to + at, t->offset + at, bytes}});
 }
 
-static void set_transfers(links *x, uint64_t room, bool apart)
+/* Both ways through all of D and H, which a cache would hold a part of, or each through a half of its own, to run at once. */
+static void set_copies(links *x, bool apart)
 {
-    uint64_t half = apart ? room / 2 : 0, each = apart ? room / 2 : room;
+    const uint64_t half = apart ? x->most / 2 : 0, each = x->most - half;
     x->transfers[COST_TO_DEVICE] = (transfer){.kind = OP_COPY, .to = x->d, .from = x->h, .room = each};
     x->transfers[COST_FROM_DEVICE] = (transfer){.kind = OP_COPY, .to = x->h + half, .from = x->d + half, .room = each};
+}
+
+/* Of the disk, reads and writes of `room` bytes, or in halves. */
+static void set_disk(links *x, uint64_t room, bool apart)
+{
+    const uint64_t half = apart ? room / 2 : 0, each = room - half;
     x->transfers[COST_READ] = (transfer){.kind = OP_DISK_READ, .channel = x->reader, .to = x->k, .room = each};
     x->transfers[COST_WRITE] = (transfer){.kind = OP_DISK_WRITE, .channel = x->writer, .to = x->k + half, .offset = half, .room = each};
 }
@@ -250,7 +258,8 @@ static int measure_curves(links *x, costs *c, pt_error *e)
 {
     double seconds = seconds_of(x->most), *spread = &c->curves_spread;
     int failed = 0;
-    set_transfers(x, x->most, false);
+    set_copies(x, false);
+    set_disk(x, x->most, false);
     if (x->b->r->host_tier)
         failed = measure_sizes(x, COST_TO_DEVICE, x->most, seconds / 2, &c->to_device, spread, e);
     if (!failed && x->b->r->host_tier)
@@ -260,7 +269,7 @@ static int measure_curves(links *x, costs *c, pt_error *e)
         failed = measure_sizes(x, COST_WRITE, x->most, seconds, &c->write, spread, e);
     if (failed || !x->file)
         return failed;
-    set_transfers(x, x->written, false);
+    set_disk(x, x->written, false);
     return measure_sizes(x, COST_READ, (uint64_t)c->write.amount[c->write.n - 1], seconds, &c->read, spread, e);
 }
 
@@ -395,7 +404,8 @@ static void set_loads(links *x, uint64_t room, const costs *c)
 {
     int elements = (int)(x->update[0].elements < 4 << 20 ? x->update[0].elements / 4 : 1 << 20);
     int bytes = (int)beside_bytes(c, room);
-    set_transfers(x, room, true);
+    set_copies(x, false);
+    set_disk(x, room, true);
     for (int class = 0; class < COST_CLASSES; class++)
         x->loads[class] = (load){x->queues[class], run_transfer, &x->transfers[class], bytes, 0, 0};
     x->loads[COST_MATH] = (load){x->b->compute, product_run, &x->product, 0, 0, 0};
@@ -403,17 +413,21 @@ static void set_loads(links *x, uint64_t room, const costs *c)
     x->loads[COST_HOST] = (load){x->queues[COST_HOST], update_run, &x->update[1], elements, 0, 0};
 }
 
-static int measure_alone(links *x, double ns, double *alone, pt_error *e)
+/* What ran before was something else, after which it takes a moment to come to speed (measure_waking.c). */
+static int measure_alone(const links *x, load *l, double ns, pt_error *e)
+{
+    int failed = l->alone_ns > 0 ? 0 : run_beside(x, l, NULL, 0, &l->alone_ns, NULL, e);
+    for (int warm = 0; warm < 2 && !failed; warm++)
+        failed = run_beside(x, l, NULL, ns, &l->alone_ns, NULL, e);
+    return failed;
+}
+
+static int measure_all_alone(links *x, double ns, pt_error *e)
 {
     int failed = 0;
-    for (int a = 0; a < COST_CLASSES && !failed; a++) {
-        load *l = &x->loads[a];
-        if (l->queue && l->alone_ns <= 0)
-            failed = run_beside(x, l, NULL, 0, &l->alone_ns, NULL, e);
-        for (int warm = 0; warm < 2 && l->queue && !failed; warm++) /* what ran before was something else (measure_waking.c) */
-            failed = run_beside(x, l, NULL, ns, &alone[a], NULL, e);
-        l->alone_ns = alone[a];
-    }
+    for (int a = 0; a < COST_CLASSES && !failed; a++)
+        if (x->loads[a].queue)
+            failed = measure_alone(x, &x->loads[a], ns, e);
     return failed;
 }
 
@@ -425,27 +439,94 @@ static void note_slower(samples *slow, double beside_ns, double alone_ns)
     samples_add(slow, x > SLOW_MOST ? SLOW_MOST : x);
 }
 
+static int measure_pair(links *x, load *a, load *b, double ns, double beside_ns, samples *slow_a, samples *slow_b, pt_error *e)
+{
+    double a_ns, b_ns;
+    int failed = run_beside(x, a, NULL, ns, &a_ns, NULL, e); /* wakes it: what computes is the first of a pair */
+    if (!failed)
+        failed = run_beside(x, a, b, beside_ns, &a_ns, &b_ns, e);
+    if (failed)
+        return failed;
+    note_slower(slow_a, a_ns, a->alone_ns);
+    note_slower(slow_b, b_ns, b->alone_ns);
+    return 0;
+}
+
+/* A copy that comes after a rest, as a step's do, is let through by the system at first: of two processors that compute, 16 MiB take 1.2
+ * to 1.7 times as long as alone, copy after copy twice to three times. What computes loses as much of the time of each. */
+static int measure_rested(links *x, load *computes, load *copies, double ns, samples *slow, pt_error *e)
+{
+    enum { MOST = 32 };
+    int64_t from[MOST], to[MOST], end;
+    int n = runs_for(copies, ns / 3), failed = 0;
+    n = n < MOST ? n : MOST;
+    for (int i = runs_for(computes, ns); i > 0; i--)
+        computes->submit(computes->queue, computes->arg, computes->index, computes->turn++);
+    queue_mark(computes->queue, &end);
+    for (int i = 0; i < n && !failed; i++) {
+        usleep((useconds_t)(copies->alone_ns * 1e-3));
+        queue_mark(copies->queue, &from[i]);
+        copies->submit(copies->queue, copies->arg, copies->index, copies->turn++);
+        queue_mark(copies->queue, &to[i]);
+        failed = queue_sync(copies->queue, queue_signal(copies->queue), e);
+    }
+    pt_error second = {0};
+    int failed_too = queue_sync(computes->queue, queue_signal(computes->queue), &second);
+    if (failed_too && !failed)
+        failed = pt_fail(e, failed_too, "%s", second.text);
+    for (int i = 0; i < n && !failed && to[i] <= end; i++)
+        note_slower(slow, (double)(to[i] - from[i]), copies->alone_ns);
+    return failed;
+}
+
+/* What computes beside a copy. */
+static int measure_computing(links *x, load *computes, load *copies, double ns, double beside_ns, samples *slow, samples *slow_copies,
+                             pt_error *e)
+{
+    samples back_to_back = {0};
+    int failed = measure_pair(x, computes, copies, ns, beside_ns, slow, &back_to_back, e);
+    return failed ? failed : measure_rested(x, computes, copies, beside_ns, slow_copies, e);
+}
+
+/* Copies one way beside those the other way, which need memory apart: less of it, where they are faster alone as well. */
+static int measure_copies(links *x, double ns, double beside_ns, samples *slow_to, samples *slow_from, pt_error *e)
+{
+    load to = x->loads[COST_TO_DEVICE], from = x->loads[COST_FROM_DEVICE];
+    set_copies(x, true);
+    int failed = measure_alone(x, &to, ns, e);
+    if (!failed)
+        failed = measure_alone(x, &from, ns, e);
+    if (!failed)
+        failed = measure_pair(x, &to, &from, ns, beside_ns, slow_to, slow_from, e);
+    set_copies(x, false);
+    return failed;
+}
+
+static int measure_meeting(links *x, int a, int b, double ns, double beside_ns, samples *slow_a, samples *slow_b, pt_error *e)
+{
+    const bool a_copies = a == COST_TO_DEVICE || a == COST_FROM_DEVICE, b_copies = b == COST_TO_DEVICE || b == COST_FROM_DEVICE;
+    if (!meet(x, a, b))
+        return 0;
+    if (a_copies && b_copies)
+        return measure_copies(x, ns, beside_ns, slow_a, slow_b, e);
+    if (b_copies)
+        return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, e);
+    return measure_pair(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, e);
+}
+
 static int measure_contention(links *x, costs *c, pt_error *e)
 {
     enum { ROUNDS = 2 };
     const double ns = x->most >= 1 << 24 ? 30e6 : 3e6, beside_ns = x->most >= 1 << 24 ? QUOTA_NS : ns;
-    double alone[COST_CLASSES] = {0}, a_ns, b_ns;
     samples slow[COST_CLASSES][COST_CLASSES] = {0};
     int failed = 0;
     set_loads(x, x->file ? x->written : x->most, c);
     for (int round = 0; round < ROUNDS && !failed; round++) {
         bench_progress(x->b, "measuring all beside each other", round, ROUNDS);
-        failed = measure_alone(x, ns, alone, e);
+        failed = measure_all_alone(x, ns, e);
         for (int a = 0; a < COST_CLASSES && !failed; a++)
-            for (int b = a + 1; b < COST_CLASSES && !failed; b++) {
-                if (!meet(x, a, b))
-                    continue;
-                failed = run_beside(x, &x->loads[a], NULL, ns, &a_ns, NULL, e); /* wakes it: what computes is the first of a pair */
-                if (!failed)
-                    failed = run_beside(x, &x->loads[a], &x->loads[b], beside_ns, &a_ns, &b_ns, e);
-                note_slower(&slow[a][b], a_ns, alone[a]);
-                note_slower(&slow[b][a], b_ns, alone[b]);
-            }
+            for (int b = a + 1; b < COST_CLASSES && !failed; b++)
+                failed = measure_meeting(x, a, b, ns, beside_ns, &slow[a][b], &slow[b][a], e);
     }
     for (int a = 0; a < COST_CLASSES; a++)
         for (int b = 0; b < COST_CLASSES; b++)

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <time.h>
 
-enum { HALF_NS = 8000000, TRIES = 5, PRODUCTS_MOST = 4096, SETS = 16 };
+enum { HALF_NS = 8000000, TRIES = 3, PRODUCTS_MOST = 4096, SETS = 16 };
 static const int64_t pauses_ns[] = {1000000, 8000000, 64000000};
 enum { PAUSES = sizeof pauses_ns / sizeof *pauses_ns };
 

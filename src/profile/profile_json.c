@@ -7,7 +7,7 @@
  *      "layers": [[0, 12]],                                                                        kind, how many of it follow
  *      "kinds": [{"forward_ns": [...], "backward_ns": [...],                 at "input", "attention", "matmuls", "all" saved
  *                 "cold_sums_ns": ..}],
- *      "embed_ns": .., "head_ns": .., "head_eval_ns": .., "step_ns": ..,
+ *      "embed_ns": .., "head_ns": .., "head_eval_ns": .., "head_cold_sums_ns": .., "step_ns": ..,
  *      "embed_finish": [[elements, ns], ...]},
  *    "machine": {
  *      "made_for": {...},
@@ -44,7 +44,8 @@ static const curve_key block_curves[] = {CURVE(embed_finish)};
 static const curve_key machine_curves[] = {CURVE(finish), CURVE(update_device), CURVE(update_host), CURVE(to_device), CURVE(from_device),
                                            CURVE(read), CURVE(write), CURVE(waking)};
 static const number_key block_numbers[] = {{"embed_ns", offsetof(costs, embed_ns)}, {"head_ns", offsetof(costs, head_ns)},
-                                           {"head_eval_ns", offsetof(costs, head_eval_ns)}, {"step_ns", offsetof(costs, step_ns)}};
+                                           {"head_eval_ns", offsetof(costs, head_eval_ns)},
+                                           {"head_cold_sums_ns", offsetof(costs, head_cold_sums_ns)}, {"step_ns", offsetof(costs, step_ns)}};
 static const number_key machine_numbers[] = {{"task_ns", offsetof(costs, task_ns)}};
 
 /* Of the machine; amount 0: not there. */

@@ -33,6 +33,13 @@ static void write_time(FILE *f, double ns, double flops)
     fprintf(f, "%11s %13s", seconds_format(time, ns * 1e-9), rate);
 }
 
+static void write_cold_sums(FILE *f, const char *of, double ns)
+{
+    char time[32];
+    if (ns > 0)
+        fprintf(f, "    %s more %swhere gradients are summed in several visits\n", seconds_format(time, ns * 1e-9), of);
+}
+
 static int layers_of_kind(const profile_request *r, const costs *c, int kind)
 {
     int n = 0;
@@ -67,10 +74,7 @@ static void write_kind(FILE *f, const profile_request *r, const costs *c, int ki
         write_time(f, l->backward_ns[level], level == SAVE_ALL ? 2 * flops : 0);
         fputs("\n", f);
     }
-    if (l->cold_sums_ns > 0) {
-        char time[32];
-        fprintf(f, "    %s more backward where gradients are summed in several visits\n", seconds_format(time, l->cold_sums_ns * 1e-9));
-    }
+    write_cold_sums(f, "backward ", l->cold_sums_ns);
 }
 
 static void write_blocks(FILE *f, const profile_request *r, const costs *c)
@@ -86,6 +90,7 @@ static void write_blocks(FILE *f, const profile_request *r, const costs *c)
     fputs("\n  head, loss    ", f);
     write_time(f, c->head_eval_ns, head);
     fputs("\n", f);
+    write_cold_sums(f, "", c->head_cold_sums_ns);
 }
 
 /* Computation of a step: everything kept, or nothing but the layers' inputs. */

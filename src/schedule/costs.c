@@ -106,22 +106,21 @@ static double update_task_ns(const costs *c, const schedule_input *in, const tas
     return ns;
 }
 
-/* With several visits a step all layers' sums are there at once. */
-static double cold_sums_ns(const costs *c, const schedule_input *in, const task *t)
+/* ns, where a visit begins: with several visits a step all blocks' sums are there at once. */
+static double if_cold(const schedule_input *in, const task *t, double ns)
 {
     const plan *p = in->plan;
-    const bool several = in->shape->batch / p->micro_batch > p->visit;
-    return several && t->micro % p->visit == 0 ? layer_of(c, t)->cold_sums_ns : 0;
+    return in->shape->batch / p->micro_batch > p->visit && t->micro % p->visit == 0 ? ns : 0;
 }
 
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
-    double units = (double)s->micro_units;
+    const double units = (double)s->micro_units;
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: return units * layer_of(c, t)->forward_ns[level_of(in, t)];
-    case TASK_LAYER_BACKWARD: return units * layer_of(c, t)->backward_ns[level_of(in, t)] + cold_sums_ns(c, in, t);
-    case TASK_HEAD: return units * c->head_ns;
+    case TASK_LAYER_BACKWARD: return units * layer_of(c, t)->backward_ns[level_of(in, t)] + if_cold(in, t, layer_of(c, t)->cold_sums_ns);
+    case TASK_HEAD: return units * c->head_ns + if_cold(in, t, t->micro ? c->head_cold_sums_ns : 0);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
     case TASK_UPDATE: return update_task_ns(c, in, t);
@@ -196,7 +195,7 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
 static int validate_numbers(const costs *c, const char *name, pt_error *e)
 {
     const struct { const char *key; double value; } all[] = {
-        {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns},
+        {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns}, {"head_cold_sums_ns", c->head_cold_sums_ns},
         {"task_ns", c->task_ns},   {"step_ns", c->step_ns}, {"spread", c->spread}, {"curves_spread", c->curves_spread}};
     if (c->ranks < 1)
         return pt_fail(e, PT_FAILED, "%s: there are %d ranks; at least 1 is needed, measure again", name, c->ranks);

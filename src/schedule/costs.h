@@ -38,6 +38,8 @@ typedef struct costs {
     unsigned char kind_of_layer[MODEL_MAX_LAYERS];  /* index into layer */
     layer_cost layer[COST_LAYER_KINDS];
     double embed_ns, head_ns, head_eval_ns;         /* one unit */
+    double head_cold_sums_ns;                       /* as a layer's, but of all visits except a step's first, which writes them: that is
+                                                       part of head_ns */
     cost_curve finish, embed_finish;                /* by elements of an op; embed_finish by all of a task, for the whole batch */
     cost_curve update_device, update_host;          /* AdamW, by elements of an op (update_span) */
     cost_curve to_device, from_device, read, write; /* by bytes */

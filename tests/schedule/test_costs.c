@@ -111,7 +111,7 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: return units * l->forward_ns[level];
     case TASK_LAYER_BACKWARD: return units * l->backward_ns[level] + (begins_a_visit_of_several(in, t) ? l->cold_sums_ns : 0);
-    case TASK_HEAD: return units * c->head_ns;
+    case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) && t->micro ? c->head_cold_sums_ns : 0);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_UPDATE: return updates_ns(c, in, t->chunk, t->queue == QUEUE_HOST) + exchanged;
     case TASK_READ: return cost_at(&c->read, share_of(c, s, t));
@@ -169,7 +169,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         assert_int_equal(costs_validate(&c, m, "profile.json", &e), 0);
         double bad = random_one_in(&r, 3) ? NAN : random_one_in(&r, 2) ? INFINITY : -1;
         const char *named = "layers of kind";
-        switch (random_below(&r, 10)) {
+        switch (random_below(&r, 11)) {
         case 0: c.layer[c.kinds_n - 1].forward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 1: c.layer[0].backward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 2: c.head_ns = bad, named = "head_ns"; break;
@@ -179,6 +179,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         case 6: c.update_host.n = COST_POINTS + 1, named = "update_host"; break;
         case 7: c.ranks = 0, named = "ranks"; break;
         case 8: c.layer[0].cold_sums_ns = bad, named = "cold_sums_ns"; break;
+        case 9: c.head_cold_sums_ns = bad, named = "head_cold_sums_ns"; break;
         default: c.kind_of_layer[m->config.layers - 1] = (unsigned char)c.kinds_n, named = "of kind"; break;
         }
         assert_int_equal(costs_validate(&c, m, "profile.json", &e), PT_FAILED);
