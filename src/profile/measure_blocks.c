@@ -52,7 +52,8 @@ static shares share_time(bench *b, const costs *c, const int *first, double flop
 {
     const step_shape *s = b->r->shape;
     const model *m = b->r->model;
-    double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * 10 / 3; /* 1 + 3 + 3 + 3 times forward */
+    const double passes = 10.0 / 3; /* of the head: 1 + 3 + 3 + 3 times forward */
+    double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * passes;
     for (int k = 0; k < c->kinds_n; k++)
         round += seconds_of(b, first[k] + 1, model_layer_flops(m, first[k] + 1, s->unit_rows, s->seq_len), flops_per_ns);
     const double usual = 1.25;

@@ -7,7 +7,7 @@
  * What is not saved is written to a workspace, which stays in the cache: forward is up to a fifth faster then.
  *
  * Every round runs all of it, each part with another of several sets of weights and saved tensors, as many as a model has
- * layers or as fill 128 MiB: a layer whose weights are in the cache would be too fast. What comes back through the layers meets
+ * layers or as fill 256 MiB: a layer whose weights are in the cache would be too fast. What comes back through the layers meets
  * a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
  *
  * A step whose micro-batches visit a layer one after the other finds the sums of its gradients in the cache, where the layer behind has
@@ -21,7 +21,9 @@
  */
 #include "profile/measure_parts.h"
 
-enum { SETS = 8 };
+#include <math.h>
+
+enum { SETS = 32 };
 
 typedef struct layer_bench {
     const model *model;
@@ -84,7 +86,7 @@ static void layout(area *a, void *arg)
 /* Sizes for `rows` rows of a unit, and as many sets as the budget allows. */
 static void resize(layer_bench *y, bench *b, int64_t rows)
 {
-    const uint64_t enough = 128u << 20;
+    const uint64_t enough = 256u << 20;
     y->shape = shape_cut(b->r->shape, rows);
     y->sums_n = 1;
     for (int l = 0; l < SAVE_LEVELS; l++)
@@ -117,7 +119,8 @@ static void add_sums(layer_bench *y, bench *b)
 
 static block_context context_of(const layer_bench *y, queue *q) { return (block_context){y->model, &y->shape, q}; }
 
-enum { STAGE_FORWARD, STAGE_FORWARD_INPUT, STAGE_BACKWARD, STAGE_COLD, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE + SAVE_ALL };
+/* In the order in which a round runs them. */
+enum { STAGE_FORWARD_INPUT, STAGE_FORWARD, STAGE_BACKWARD, STAGE_COLD, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE + SAVE_ALL };
 
 /* What one stage has read is not what the next one reads. */
 static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((int64_t)turn * STAGES + stage) % y->sets_n); }
@@ -144,7 +147,7 @@ static void recompute(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     block_context c = context_of(y, q);
-    int set = set_of(y, STAGE_RECOMPUTE + level, turn);
+    int set = set_of(y, STAGE_RECOMPUTE + SAVE_ALL - 1 - level, turn);
     layer_recompute(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace);
 }
 
@@ -215,7 +218,8 @@ static void forget(layer_bench *y)
 /* Seconds of a round, as the medians are now. */
 static double round_s(const layer_bench *y)
 {
-    double ns = samples_median(&y->forward) + samples_median(&y->forward_input) + samples_median(&y->backward) + (y->cold.n ? samples_median(&y->cold) : 0);
+    double ns = samples_median(&y->forward) + samples_median(&y->forward_input) + samples_median(&y->backward) +
+                (y->cold.n ? samples_median(&y->cold) : 0);
     for (int level = 0; level < SAVE_ALL; level++)
         ns += samples_median(&y->recompute[level]);
     return ns * 1e-9;
@@ -273,15 +277,15 @@ static double at_rows(const part *few, double few_ns, const part *many, double m
 static double share_saved(const layer_bench *y, int level)
 {
     const double least = (double)y->layouts[SAVE_INPUT].saved_bytes, all = (double)y->layouts[SAVE_ALL].saved_bytes;
-    return ((double)y->layouts[level].saved_bytes - least) / (all - least);
+    return all > least ? ((double)y->layouts[level].saved_bytes - least) / (all - least) : level == SAVE_ALL;
 }
 
 static void take_results(const layer_bench *y, const part *few, const part *many, int64_t rows, const attention_ns *whole, layer_cost *out)
 {
-    const double least = at_rows(few, few->forward_input, many, many->forward_input, rows);
-    const double saving = at_least(at_rows(few, few->forward, many, many->forward, rows) - least, 0);
+    const double all = at_rows(few, few->forward, many, many->forward, rows);
+    const double least = fmin(at_rows(few, few->forward_input, many, many->forward_input, rows), all);
     for (int level = 0; level < SAVE_LEVELS; level++) {
-        out->forward_ns[level] = least + share_saved(y, level) * saving + whole->forward;
+        out->forward_ns[level] = least + share_saved(y, level) * (all - least) + whole->forward;
         out->backward_ns[level] = at_rows(few, few->backward, many, many->backward, rows) + whole->backward;
         if (level < SAVE_ALL)
             out->backward_ns[level] += at_rows(few, few->recompute[level], many, many->recompute[level], rows);

@@ -13,7 +13,7 @@
  * Beside each other: each kind of work alone, then every pair that a plan can bring together, each side kept busy for as
  * long as the other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step is a sum,
  * and holds as much of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of
- * what they take alone in the median, 1.12 in the mean). A container or a virtual machine that has a quota of processor time
+ * what they take alone in the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. A container or a virtual machine that has a quota of processor time
  * computes at full speed beside its disk until the quota of a tenth of a second is used up, and stands still for the rest of it
  * (20 to 40 ms were seen): so what computes is watched for as long as that, or PAIR_OPS runs. Of a control group's quota it is known
  * how much it is: where what runs at once wants more processor time than that, all of it takes that much longer in the long run.
@@ -27,7 +27,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PAIR_OPS = 512, SETS = 64 };
+enum { PAIR_OPS = 512, SETS = 64, ROUNDS = 2 };
 static const double QUOTA_NS = 100e6; /* the usual period */
 
 typedef struct transfer { op_kind kind; disk_channel *channel; char *to; const char *from; uint64_t offset, room; } transfer;
@@ -90,13 +90,15 @@ static bool shrink(links *x)
 {
     const int64_t enough = 4 << 20;
     const bool large = x->update[0].elements > enough || x->product.sets > SETS / 4;
-    bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && x->product.k == 64 && x->product.sets == 1;
+    bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && x->product.k == 64 && x->product.rows == 16 &&
+                 x->product.sets == 1;
     x->update[0].elements = x->update[1].elements = x->update[0].elements > RATES_LEAST ? x->update[0].elements / 4 : RATES_LEAST;
     x->product.sets = x->product.sets > 1 ? x->product.sets / 4 : 1;
     if (large)
         return true;
     x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
     x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
+    x->product.rows = x->product.rows > 16 ? x->product.rows / 4 : 16;
     return !least;
 }
 
@@ -188,7 +190,7 @@ static void run_transfer(queue *q, void *arg, int n, int turn)
         queue_submit(q, &(op){t->kind, .disk = {t->channel, t->to + at, t->offset + at, bytes}});
 }
 
-/* Both ways through all of D and H, which a cache would hold a part of, or each through a half of its own, to run at once. */
+/* Each way through all of D and H, for a cache would hold a part of them; or (apart) each through a half of its own, to run at once. */
 static void set_copies(links *x, bool apart)
 {
     const uint64_t half = apart ? x->most / 2 : 0, each = x->most - half;
@@ -456,7 +458,7 @@ static int measure_pair(links *x, load *a, load *b, double ns, double beside_ns,
  * to 1.7 times as long as alone, copy after copy twice to three times. What computes loses as much of the time of each. */
 static int measure_rested(links *x, load *computes, load *copies, double ns, samples *slow, pt_error *e)
 {
-    enum { MOST = 32 };
+    enum { MOST = SAMPLES / ROUNDS };
     int64_t from[MOST], to[MOST], end;
     int n = runs_for(copies, ns / 3), failed = 0;
     n = n < MOST ? n : MOST;
@@ -479,13 +481,18 @@ static int measure_rested(links *x, load *computes, load *copies, double ns, sam
     return failed;
 }
 
-/* What computes beside a copy. */
+/* What computes beside a copy. Where a quota of processor time holds up both, or copies did not end in time, copy after copy counts. */
 static int measure_computing(links *x, load *computes, load *copies, double ns, double beside_ns, samples *slow, samples *slow_copies,
                              pt_error *e)
 {
-    samples back_to_back = {0};
+    samples back_to_back = {0}, rested = {0};
     int failed = measure_pair(x, computes, copies, ns, beside_ns, slow, &back_to_back, e);
-    return failed ? failed : measure_rested(x, computes, copies, beside_ns, slow_copies, e);
+    if (!failed && x->b->r->host->info.quota <= 0)
+        failed = measure_rested(x, computes, copies, beside_ns, &rested, e);
+    const samples *from = rested.n ? &rested : &back_to_back;
+    for (int i = 0; i < from->n; i++)
+        samples_add(slow_copies, from->ns[i]);
+    return failed;
 }
 
 /* Copies one way beside those the other way, which need memory apart: less of it, where they are faster alone as well. */
@@ -511,12 +518,13 @@ static int measure_meeting(links *x, int a, int b, double ns, double beside_ns, 
         return measure_copies(x, ns, beside_ns, slow_a, slow_b, e);
     if (b_copies)
         return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, e);
+    if (a_copies && b == COST_HOST)
+        return measure_computing(x, &x->loads[b], &x->loads[a], ns, beside_ns, slow_b, slow_a, e);
     return measure_pair(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, e);
 }
 
 static int measure_contention(links *x, costs *c, pt_error *e)
 {
-    enum { ROUNDS = 2 };
     const double ns = x->most >= 1 << 24 ? 30e6 : 3e6, beside_ns = x->most >= 1 << 24 ? QUOTA_NS : ns;
     samples slow[COST_CLASSES][COST_CLASSES] = {0};
     int failed = 0;

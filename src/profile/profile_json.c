@@ -45,7 +45,8 @@ static const curve_key machine_curves[] = {CURVE(finish), CURVE(update_device), 
                                            CURVE(read), CURVE(write), CURVE(waking)};
 static const number_key block_numbers[] = {{"embed_ns", offsetof(costs, embed_ns)}, {"head_ns", offsetof(costs, head_ns)},
                                            {"head_eval_ns", offsetof(costs, head_eval_ns)},
-                                           {"head_cold_sums_ns", offsetof(costs, head_cold_sums_ns)}, {"step_ns", offsetof(costs, step_ns)}};
+                                           {"head_cold_sums_ns", offsetof(costs, head_cold_sums_ns)},
+                                           {"step_ns", offsetof(costs, step_ns)}};
 static const number_key machine_numbers[] = {{"task_ns", offsetof(costs, task_ns)}};
 
 /* Of the machine; amount 0: not there. */

@@ -90,13 +90,14 @@ static int raise_parts(const schedule *s, uint64_t full[TIERS], forecast *f, pt_
 
 /* ---- time ---- */
 
-/* What of a task's time would not be there if everything had been kept. */
+/* What of a task's time would not be there if everything had been kept, which forward takes a little longer to do. */
 static double time_again(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     if (t->kind != TASK_LAYER_BACKWARD)
         return 0;
     const layer_cost *l = &c->layer[c->kind_of_layer[t->block - 1]];
-    double more = l->backward_ns[in->plan->blocks[t->block - 1].level] - l->backward_ns[SAVE_ALL];
+    const save_level level = in->plan->blocks[t->block - 1].level;
+    const double more = l->backward_ns[level] - l->backward_ns[SAVE_ALL] - (l->forward_ns[SAVE_ALL] - l->forward_ns[level]);
     return more > 0 ? more * (double)s->micro_units : 0;
 }
 

@@ -305,7 +305,7 @@ static void a_head_that_had_less_memory_is_measured_anew(void **state)
                                "\"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
     setup s;
     int head_only = 0;
-    setup_open(&s, deep, PT_F32, 4, 16);
+    setup_open(&s, deep, PT_F32, 2, 8);
     for (uint64_t bytes = s.r.budget[TIER_DEVICE]; bytes > 1 << 20; bytes -= 1 << 18) {
         profile_request small = s.r;
         bench now = {.r = &s.r}, then = {.r = &small};
