@@ -10,13 +10,14 @@
  * write took twice as long (64 MiB at 2.5 GB/s instead of 5). A size is left out where the one before it tells that it would
  * take too long; at least three are measured.
  *
- * Beside each other: each kind of work alone, then every pair that a plan can bring together, each side kept busy for as
- * long as the other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step is a sum,
- * and holds as much of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of
- * what they take alone in the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. A container or a virtual machine that has a quota of processor time
- * computes at full speed beside its disk until the quota of a tenth of a second is used up, and stands still for the rest of it
- * (20 to 40 ms were seen): so what computes is watched for as long as that, or PAIR_OPS runs. Of a control group's quota it is known
- * how much it is: where what runs at once wants more processor time than that, all of it takes that much longer in the long run.
+ * Beside each other: each kind of work alone, then every pair that a plan can bring together, each side kept busy for as long as the
+ * other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step is a sum, and holds as much
+ * of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of what they take alone in
+ * the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. A container or a virtual
+ * machine that has a quota of processor time computes at full speed beside its disk until the quota of a tenth of a second is used
+ * up, and stands still for the rest of it (20 to 40 ms were seen): so what computes is watched for as long as that, or PAIR_OPS runs.
+ * Of a control group's quota it is known how much it is: where what runs at once wants more processor time than that, all of it takes
+ * that much longer in the long run.
  */
 #include "profile/measure_parts.h"
 
@@ -30,7 +31,8 @@
 enum { PAIR_OPS = 512, SETS = 64, ROUNDS = 2 };
 static const double QUOTA_NS = 100e6; /* the usual period */
 
-typedef struct transfer { op_kind kind; disk_channel *channel; char *to; const char *from; uint64_t offset, room; } transfer;
+/* room: bytes of memory; span: of the file, from offset on. */
+typedef struct transfer { op_kind kind; disk_channel *channel; char *to; const char *from; uint64_t offset, room, span; } transfer;
 
 typedef struct load {
     queue *queue;
@@ -44,7 +46,7 @@ typedef struct load {
 typedef struct links {
     bench *b;
     uint64_t most;               /* bytes of D, H and K each */
-    uint64_t written;            /* of the file: at least twice what is transferred at a time, as far as there is room */
+    uint64_t span, written;      /* of the file: at least eight times what is transferred at a time, as far as there is room */
     product product;
     region update[2];            /* on the device, on the host */
     char *d, *h, *k;
@@ -82,7 +84,7 @@ static bool fits(links *x)
     const uint64_t check = 2 * (x->most < CHECK_BYTES ? x->most : CHECK_BYTES);
     return area_bytes(x->b, device_layout, x) <= r->budget[TIER_DEVICE] && check <= r->budget[TIER_DEVICE] &&
            (!r->host_tier || area_bytes(x->b, host_layout, x) <= r->budget[TIER_HOST]) &&
-           (!has_disk(x) || x->most <= r->budget[TIER_DISK]);
+           (!has_disk(x) || x->span <= r->budget[TIER_DISK]);
 }
 
 /* All of it smaller, at first what only need not lie in a cache; false: it is as small as can be. */
@@ -97,6 +99,7 @@ static bool shrink(links *x)
     if (large)
         return true;
     x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
+    x->span = x->most < x->span / 4 ? 4 * x->most : x->span;
     x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
     x->product.rows = x->product.rows > 16 ? x->product.rows / 4 : 16;
     return !least;
@@ -114,6 +117,9 @@ static void choose_sizes(links *x)
     x->most = links_bytes(r->model);
     while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)
         x->most /= 4;
+    x->span = 4 * x->most;
+    while (has_disk(x) && x->span > r->budget[TIER_DISK] && x->span > x->most)
+        x->span /= 2;
     x->product = (product){.shape = r->shape, .rows = rows, .k = k, .sets = sets > SETS ? SETS : sets};
     for (int i = 0; i < 2; i++)
         x->update[i] = (region){.shape = r->shape, .elements = elements};
@@ -138,7 +144,7 @@ static int open_file(links *x, pt_error *e)
     char folder[FILE_PATH_BYTES];
     int failed = existing_folder(x->b->r->disk_path, folder, e);
     if (!failed)
-        failed = disk_open(folder, x->most, NULL, &x->file, e);
+        failed = disk_open(folder, x->span, NULL, &x->file, e);
     if (!failed)
         failed = disk_channel_open(x->file, &x->reader, e);
     return failed ? failed : disk_channel_open(x->file, &x->writer, e);
@@ -179,7 +185,7 @@ static void links_close(links *x)
 
 /* ---- transfers ---- */
 
-/* The next `n` bytes of the room, which is a multiple of them. */
+/* The next `n` bytes of the room and of the span, which are multiples of them. */
 static void run_transfer(queue *q, void *arg, int n, int turn)
 {
     const transfer *t = arg;
@@ -187,7 +193,7 @@ static void run_transfer(queue *q, void *arg, int n, int turn)
     if (t->kind == OP_COPY)
         queue_submit(q, &(op){OP_COPY, .copy = {t->to + at, t->from + at, bytes}});
     else
-        queue_submit(q, &(op){t->kind, .disk = {t->channel, t->to + at, t->offset + at, bytes}});
+        queue_submit(q, &(op){t->kind, .disk = {t->channel, t->to + at, t->offset + (uint64_t)turn % (t->span / bytes) * bytes, bytes}});
 }
 
 /* Each way through all of D and H, for a cache would hold a part of them; or (apart) each through a half of its own, to run at once. */
@@ -198,12 +204,13 @@ static void set_copies(links *x, bool apart)
     x->transfers[COST_FROM_DEVICE] = (transfer){.kind = OP_COPY, .to = x->h + half, .from = x->d + half, .room = each};
 }
 
-/* Of the disk, reads and writes of `room` bytes, or in halves. */
-static void set_disk(links *x, uint64_t room, bool apart)
+/* Reads and writes of `span` bytes of the file, or (apart) of a half each. */
+static void set_disk(links *x, uint64_t span, bool apart)
 {
-    const uint64_t half = apart ? room / 2 : 0, each = room - half;
-    x->transfers[COST_READ] = (transfer){.kind = OP_DISK_READ, .channel = x->reader, .to = x->k, .room = each};
-    x->transfers[COST_WRITE] = (transfer){.kind = OP_DISK_WRITE, .channel = x->writer, .to = x->k + half, .offset = half, .room = each};
+    const uint64_t half = apart ? x->most / 2 : 0, file_half = apart ? span / 2 : 0, room = x->most - half, each = span - file_half;
+    x->transfers[COST_READ] = (transfer){.kind = OP_DISK_READ, .channel = x->reader, .to = x->k, .room = room, .span = each};
+    x->transfers[COST_WRITE] = (transfer){.kind = OP_DISK_WRITE, .channel = x->writer, .to = x->k + half, .offset = file_half, .room = room,
+                                          .span = each};
 }
 
 /* Seconds for the size behind the last. */
@@ -215,15 +222,18 @@ static bool ends_here(const cost_curve *c, double seconds)
     return c->n >= POINTS_LEAST && next_size_s(c) > seconds;
 }
 
-/* The blocks that runs of `bytes` go through have been written once, as those of all states have when a step begins. */
+/* The blocks that runs of `bytes` go through have been written once, as those of all states have when a step begins. They are many: 64 MiB
+ * were written a seventh faster again and again than 256 MiB and more, as a drive's own cache or a virtual machine's host has it. */
 static int write_first(links *x, uint64_t bytes, pt_error *e)
 {
-    const uint64_t least = 16 << 20, to = 2 * bytes > least ? 2 * bytes : least, end = to < x->most ? to : x->most;
+    const uint64_t least = 16 << 20, to = 8 * bytes > least ? 8 * bytes : least, end = to < x->span ? to : x->span;
     queue *q = x->queues[COST_WRITE];
-    if (end > x->written)
-        queue_submit(q, &(op){OP_DISK_WRITE, .disk = {x->writer, x->k + x->written, x->written, end - x->written}});
-    x->written = end > x->written ? end : x->written;
-    x->transfers[COST_WRITE].room = x->written;
+    while (x->written < end) {
+        const uint64_t n = end - x->written < x->most ? end - x->written : x->most;
+        queue_submit(q, &(op){OP_DISK_WRITE, .disk = {x->writer, x->k, x->written, n}});
+        x->written += n;
+    }
+    x->transfers[COST_WRITE].span = x->written;
     return queue_sync(q, queue_signal(q), e);
 }
 
@@ -261,7 +271,7 @@ static int measure_curves(links *x, costs *c, pt_error *e)
     double seconds = seconds_of(x->most), *spread = &c->curves_spread;
     int failed = 0;
     set_copies(x, false);
-    set_disk(x, x->most, false);
+    set_disk(x, x->span, false);
     if (x->b->r->host_tier)
         failed = measure_sizes(x, COST_TO_DEVICE, x->most, seconds / 2, &c->to_device, spread, e);
     if (!failed && x->b->r->host_tier)
@@ -402,12 +412,12 @@ static uint64_t beside_bytes(const costs *c, uint64_t room)
     return room / 2 < bytes ? room / 2 : bytes;
 }
 
-static void set_loads(links *x, uint64_t room, const costs *c)
+static void set_loads(links *x, const costs *c)
 {
     int elements = (int)(x->update[0].elements < 4 << 20 ? x->update[0].elements / 4 : 1 << 20);
-    int bytes = (int)beside_bytes(c, room);
+    int bytes = (int)beside_bytes(c, x->file && x->written < x->most ? x->written : x->most);
     set_copies(x, false);
-    set_disk(x, room, true);
+    set_disk(x, x->written, true);
     for (int class = 0; class < COST_CLASSES; class++)
         x->loads[class] = (load){x->queues[class], run_transfer, &x->transfers[class], bytes, 0, 0};
     x->loads[COST_MATH] = (load){x->b->compute, product_run, &x->product, 0, 0, 0};
@@ -528,7 +538,7 @@ static int measure_contention(links *x, costs *c, pt_error *e)
     const double ns = x->most >= 1 << 24 ? 30e6 : 3e6, beside_ns = x->most >= 1 << 24 ? QUOTA_NS : ns;
     samples slow[COST_CLASSES][COST_CLASSES] = {0};
     int failed = 0;
-    set_loads(x, x->file ? x->written : x->most, c);
+    set_loads(x, c);
     for (int round = 0; round < ROUNDS && !failed; round++) {
         bench_progress(x->b, "measuring all beside each other", round, ROUNDS);
         failed = measure_all_alone(x, ns, e);
@@ -605,7 +615,7 @@ static int check_file(bench *b, op_kind kind, disk_file *f, disk_channel *c, int
     int failed = area_open(b, b->r->host_tier ? TIER_HOST : TIER_DEVICE, &a, "the disk", side_layout, &memory, e);
     if (failed)
         return failed;
-    transfer t = {.kind = kind, .channel = c, .to = memory.base, .room = memory.bytes};
+    transfer t = {.kind = kind, .channel = c, .to = memory.base, .room = memory.bytes, .span = memory.bytes};
     failed = disk_write(c, 0, memory.base, memory.bytes, e);
     if (!failed)
         failed = check_transfer(b->r->host, &t, bytes, ns, e);
