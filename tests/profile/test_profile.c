@@ -91,6 +91,25 @@ static void every_cost_is_measured_and_nothing_is_left(void **state)
         }
 }
 
+/* Whatever is saved of one token of so small a layer fits into a page. */
+static void a_layer_that_saves_a_page_at_every_level_has_its_costs(void **state)
+{
+    (void)state;
+    static const char tiny[] = "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 16, \"num_attention_heads\": 2, "
+                               "\"num_key_value_heads\": 1, \"num_hidden_layers\": 2, \"intermediate_size\": 32, "
+                               "\"max_position_embeddings\": 16, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
+    setup s;
+    profile_result p;
+    setup_open(&s, tiny, PT_BF16, 1, 1);
+    layer_layout input, all;
+    layer_layout_init(&input, s.model, s.r.shape, SAVE_INPUT);
+    layer_layout_init(&all, s.model, s.r.shape, SAVE_ALL);
+    assert_true(input.saved_bytes == all.saved_bytes);
+    profile_must(&s, &p);
+    costs_are_filled(&p.costs, s.model, true, true);
+    setup_close(&s);
+}
+
 static void layers_with_other_windows_are_other_kinds(void **state)
 {
     (void)state;
@@ -459,6 +478,7 @@ int main(void)
     print_message("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cost_is_measured_and_nothing_is_left),
+        cmocka_unit_test(a_layer_that_saves_a_page_at_every_level_has_its_costs),
         cmocka_unit_test(layers_with_other_windows_are_other_kinds),
         cmocka_unit_test(only_the_tiers_that_exist_are_measured),
         cmocka_unit_test(a_layer_that_is_run_once_is_as_sure_as_fewer_rows_of_it),
