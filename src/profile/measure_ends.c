@@ -141,7 +141,7 @@ static void head_area(area *a, void *arg)
 }
 
 /* Of a step's first rows the sums are written; to them the others add, where they lie in the cache as far as it holds them; and those
- * add to sums in memory that come after a visit of other layers. Weights come from memory as the sums do. */
+ * add to sums in memory that come after a visit of other layers. Of the first and of these the weights come from memory as well. */
 typedef enum head_pass { HEAD_EVAL, HEAD_FIRST, HEAD_MORE, HEAD_COLD, HEAD_PASSES } head_pass;
 
 static void head(queue *q, void *arg, int pass, int turn)
