@@ -37,7 +37,7 @@ static void check_rows(pt_dtype type, int64_t rows, int64_t vocab, double spread
         for (int64_t i = 0; i < vocab; i++) {
             double p = exp(x[i] - lse) - (i == targets[r]), exponent = 0x1p-23 * fabs(x[i] - lse); /* what its rounding makes of exp */
             near(type, element(type, d, r * ld + i), targets[r] == -100 ? 0 : p * scale,
-                 (4e-6 + exponent) * fabs(p) * scale + 2e-7 * (i == targets[r]) * scale + 2e-38 * scale /* below the normal numbers: 0 */,
+                 (1e-6 + exponent) * fabs(p) * scale + 2e-7 * (i == targets[r]) * scale + 2e-38 * scale /* below the normal numbers: 0 */,
                  "dlogits", r * ld + i);
         }
     }
