@@ -10,6 +10,9 @@
  * write took twice as long (64 MiB at 2.5 GB/s instead of 5). A size is left out where the one before it tells that it would
  * take too long; at least three are measured.
  *
+ * Memory and file are as large as a step's, or large enough not to be told from it: through 64 MiB of memory a disk read 4 to 20%
+ * faster than through 128 MiB or more, and the first 256 MiB of a file were written 5% faster, 64 MiB a seventh (bench/results).
+ *
  * Beside each other: each kind of work alone, then every pair that a plan can bring together, each side kept busy for as long as the
  * other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step is a sum, and holds as much
  * of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of what they take alone in
@@ -21,6 +24,7 @@
  */
 #include "profile/measure_parts.h"
 
+#include "base/clock.h"
 #include "io/disk.h"
 #include "io/files.h"
 
@@ -45,8 +49,9 @@ typedef struct load {
 
 typedef struct links {
     bench *b;
-    uint64_t most;               /* bytes of D, H and K each */
-    uint64_t span, written;      /* of the file: at least eight times what is transferred at a time, as far as there is room */
+    uint64_t most;               /* bytes of the largest transfer */
+    uint64_t room;               /* bytes of D, H and K each: four times that, as far as they fit */
+    uint64_t span, written;      /* of the file: eight times, as far as there is room */
     product product;
     region update[2];            /* on the device, on the host */
     char *d, *h, *k;
@@ -67,15 +72,15 @@ static void device_layout(area *a, void *arg)
     links *x = arg;
     product_layout(a, &x->product);
     region_layout(a, &x->update[0]);
-    x->d = area_take(a, x->most, PATTERN_VALUES);
+    x->d = area_take(a, x->room, PATTERN_VALUES);
 }
 
 static void host_layout(area *a, void *arg)
 {
     links *x = arg;
     region_layout(a, &x->update[1]);
-    x->h = area_take(a, x->most, PATTERN_VALUES);
-    x->k = area_take(a, x->most, PATTERN_VALUES);
+    x->h = area_take(a, x->room, PATTERN_VALUES);
+    x->k = area_take(a, x->room, PATTERN_VALUES);
 }
 
 static bool fits(links *x)
@@ -91,14 +96,15 @@ static bool fits(links *x)
 static bool shrink(links *x)
 {
     const int64_t enough = 4 << 20;
-    const bool large = x->update[0].elements > enough || x->product.sets > SETS / 4;
+    const bool large = x->update[0].elements > enough || x->product.sets > SETS / 4 || x->room > x->most;
     bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && x->product.k == 64 && x->product.rows == 16 &&
                  x->product.sets == 1;
     x->update[0].elements = x->update[1].elements = x->update[0].elements > RATES_LEAST ? x->update[0].elements / 4 : RATES_LEAST;
     x->product.sets = x->product.sets > 1 ? x->product.sets / 4 : 1;
+    x->room = x->most;
     if (large)
         return true;
-    x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
+    x->room = x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
     x->span = x->most < x->span / 4 ? 4 * x->most : x->span;
     x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
     x->product.rows = x->product.rows > 16 ? x->product.rows / 4 : 16;
@@ -117,7 +123,8 @@ static void choose_sizes(links *x)
     x->most = links_bytes(r->model);
     while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)
         x->most /= 4;
-    x->span = 4 * x->most;
+    x->room = 4 * x->most;
+    x->span = 8 * x->most;
     while (has_disk(x) && x->span > r->budget[TIER_DISK] && x->span > x->most)
         x->span /= 2;
     x->product = (product){.shape = r->shape, .rows = rows, .k = k, .sets = sets > SETS ? SETS : sets};
@@ -199,7 +206,7 @@ static void run_transfer(queue *q, void *arg, int n, int turn)
 /* Each way through all of D and H, for a cache would hold a part of them; or (apart) each through a half of its own, to run at once. */
 static void set_copies(links *x, bool apart)
 {
-    const uint64_t half = apart ? x->most / 2 : 0, each = x->most - half;
+    const uint64_t half = apart ? x->room / 2 : 0, each = x->room - half;
     x->transfers[COST_TO_DEVICE] = (transfer){.kind = OP_COPY, .to = x->d, .from = x->h, .room = each};
     x->transfers[COST_FROM_DEVICE] = (transfer){.kind = OP_COPY, .to = x->h + half, .from = x->d + half, .room = each};
 }
@@ -207,7 +214,7 @@ static void set_copies(links *x, bool apart)
 /* Reads and writes of `span` bytes of the file, or (apart) of a half each. */
 static void set_disk(links *x, uint64_t span, bool apart)
 {
-    const uint64_t half = apart ? x->most / 2 : 0, file_half = apart ? span / 2 : 0, room = x->most - half, each = span - file_half;
+    const uint64_t half = apart ? x->room / 2 : 0, file_half = apart ? span / 2 : 0, room = x->room - half, each = span - file_half;
     x->transfers[COST_READ] = (transfer){.kind = OP_DISK_READ, .channel = x->reader, .to = x->k, .room = room, .span = each};
     x->transfers[COST_WRITE] = (transfer){.kind = OP_DISK_WRITE, .channel = x->writer, .to = x->k + half, .offset = file_half, .room = room,
                                           .span = each};
@@ -222,19 +229,23 @@ static bool ends_here(const cost_curve *c, double seconds)
     return c->n >= POINTS_LEAST && next_size_s(c) > seconds;
 }
 
-/* The blocks that runs of `bytes` go through have been written once, as those of all states have when a step begins. They are many: 64 MiB
- * were written a seventh faster again and again than 256 MiB and more, as a drive's own cache or a virtual machine's host has it. */
+/* The blocks that runs of `bytes` go through have been written once, as those of all states have when a step begins: many runs' blocks,
+ * or on a slow disk as many as a moment suffices for. */
 static int write_first(links *x, uint64_t bytes, pt_error *e)
 {
-    const uint64_t least = 16 << 20, to = 8 * bytes > least ? 8 * bytes : least, end = to < x->span ? to : x->span;
+    enum { RUNS = 32, RUNS_LEAST = 8 };
+    const double moment_s = 0.5, start = clock_s();
+    const uint64_t least = 16 << 20, to = RUNS * bytes > least ? RUNS * bytes : least, end = to < x->span ? to : x->span;
     queue *q = x->queues[COST_WRITE];
-    while (x->written < end) {
+    int failed = 0;
+    while (x->written < end && !failed && (x->written < RUNS_LEAST * bytes || clock_s() - start < moment_s)) {
         const uint64_t n = end - x->written < x->most ? end - x->written : x->most;
         queue_submit(q, &(op){OP_DISK_WRITE, .disk = {x->writer, x->k, x->written, n}});
         x->written += n;
+        failed = queue_sync(q, queue_signal(q), e);
     }
     x->transfers[COST_WRITE].span = x->written;
-    return queue_sync(q, queue_signal(q), e);
+    return failed;
 }
 
 /* For the curve of disk transfers; copies get half of it. */
