@@ -14,7 +14,8 @@
  * runs a few steps, in another order, and the machine is profiled before the first plan and again every few plans. The median of
  * all profiles predicts, the median of all rounds' steps is what was measured: both are of the same quarter of an hour. A group's
  * first plan is in it twice: how far both are apart is the noise. Six rounds of two steps suit a machine whose neighbours come and
- * go; 1x4 on a machine that seemed quiet made errors of 13% (results), for three profiles meet a slow moment together.
+ * go; 1x4 on a machine that seemed quiet made errors of 13% (results), for three profiles meet a slow moment together. Plans whose
+ * steps are more than 8% apart, be they as predicted or not, have met a change of the machine: they run two rounds more.
  *
  * Whatever else the machine has to do can take turns with a collection: `flock FILE COMMAND` waits for the end of a plan's visit
  * or of a profile, and the next begins some seconds after COMMAND has ended. Better not: a group that builds of several minutes took
@@ -39,6 +40,8 @@
 #include <unistd.h>
 
 enum { GROUP = 10, PROFILE_EVERY = 4 /* plans of a round */, ROUNDS = PROFILES_MOST * PROFILE_EVERY / (GROUP + 2), STEPS = 32 /* of a plan, at most */ };
+enum { MORE_ROUNDS = 2 };
+static const double SETTLED = 1.08; /* the longest of a plan's steps over the shortest */
 enum { WAYS = 2 }; /* to predict a step: from the profiles, from the step's own times */
 
 static int refuse(const pt_error *e)
@@ -306,20 +309,32 @@ static int make_group(collection *c, int *next, group *x, pt_error *e)
     return failed;
 }
 
+static bool settled(const member *m) { return quantile(m->seconds, m->n, 1) <= SETTLED * quantile(m->seconds, m->n, 0); }
+
+/* Of all members, or after the usual rounds of those that are not settled. */
+static int run_round(collection *c, int round, member *all, int n, pt_error *e)
+{
+    int failed = 0, runs = 0;
+    for (int i = 0; i < n && !failed; i++) {
+        member *m = &all[round % 2 ? n - 1 - i : i];
+        if (round >= c->rounds && (m->n + c->steps > STEPS || settled(m)))
+            continue;
+        if (runs++ % PROFILE_EVERY == 0 && round + i > 0) /* there is one when it begins */
+            failed = profile_alone(c, e);
+        if (!failed)
+            failed = run_member(c, m, e);
+    }
+    if (!failed && runs)
+        printf("round %d: %d plans\n", round + 1, runs);
+    fflush(stdout);
+    return failed;
+}
+
 static int run_rounds(collection *c, member *all, int n, pt_error *e)
 {
     int failed = 0;
-    for (int round = 0; round < c->rounds && !failed; round++) {
-        for (int i = 0; i < n && !failed; i++) {
-            if (i % PROFILE_EVERY == 0 && round + i > 0) /* there is one when it begins */
-                failed = profile_alone(c, e);
-            if (!failed)
-                failed = run_member(c, &all[round % 2 ? n - 1 - i : i], e);
-        }
-        if (!failed)
-            printf("round %d of %d\n", round + 1, c->rounds);
-        fflush(stdout);
-    }
+    for (int round = 0; round < c->rounds + MORE_ROUNDS && !failed; round++)
+        failed = run_round(c, round, all, n, e);
     return failed;
 }
 
