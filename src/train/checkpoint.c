@@ -24,71 +24,12 @@ enum { CHECKPOINT_VERSION = 3 };
 
 #define SUM_FORMAT "%016llx"
 
-const char *model_companion(int i)
-{
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                                        "vocab.json", "merges.txt", "tokenizer.model", "generation_config.json",
-                                        "chat_template.jinja", NULL};
-    return names[i];
-}
-
 /* ---- writing ---- */
-
-static int copy_companions(const trainer *t, const char *folder, pt_error *e)
-{
-    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
-    const char *name;
-    for (int i = 0; (name = model_companion(i)); i++) {
-        int failed = path_join(from, t->model_dir, name, e);
-        if (!failed)
-            failed = path_join(to, folder, name, e);
-        if (!failed && path_exists(from))
-            failed = file_copy_atomic(from, to, e);
-        if (failed)
-            return failed;
-    }
-    return 0;
-}
-
-/* config.json as it came, with the dtype that the weights are written in; and with a "model_type", without which Transformers knows
- * no model. */
-static int write_config(const trainer *t, const char *folder, pt_error *e)
-{
-    static const char *const names[] = {[PT_F32] = "float32", [PT_BF16] = "bfloat16", [PT_F16] = "float16"};
-    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
-    json_t *config = NULL;
-    int failed = path_join(from, t->model_dir, "config.json", e);
-    if (!failed)
-        failed = path_join(to, folder, "config.json", e);
-    if (!failed)
-        failed = json_file_load(from, 0, &config, e);
-    if (failed)
-        return failed;
-    const char *key = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
-    json_object_set_new(config, key, json_string(names[t->save_type]));
-    if (!json_is_string(json_object_get(config, "model_type")))
-        json_object_set_new(config, "model_type", json_string(t->model->config.model_type));
-    failed = file_write_json(to, config, e);
-    json_decref(config);
-    return failed;
-}
-
-static bool names_are_bare(const trainer *t)
-{
-    safetensors *st;
-    if (t->random_init || safetensors_open(t->model_dir, &st, NULL))
-        return false;
-    bool bare = weights_are_bare(t->model, st);
-    safetensors_close(st);
-    return bare;
-}
 
 static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 {
-    int failed = write_config(t, folder, e);
-    if (!failed)
-        failed = copy_companions(t, folder, e);
-    return failed ? failed : state_export(s, STATE_MASTER, folder, "model", t->save_type, names_are_bare(t), e);
+    int failed = companions_write(&t->companions, folder, t->save_type, t->model->config.model_type, e);
+    return failed ? failed : state_export(s, STATE_MASTER, folder, "model", t->save_type, t->bare_names, e);
 }
 
 static const char *const state_names[STATE_KINDS] = {"master", "exp_avg", "exp_avg_sq"};

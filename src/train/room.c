@@ -15,22 +15,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 
-#include <sys/stat.h>
-
 enum { TENSOR_HEADER_BYTES = 96 + MODEL_NAME, FILE_BYTES = 8 << 10 }; /* a header's entry for a tensor; a file's odds and ends */
-
-/* A config.json alone has none. */
-static uint64_t companion_bytes(const char *model_dir)
-{
-    char path[FILE_PATH_BYTES];
-    struct stat st;
-    uint64_t sum = 0;
-    const char *name;
-    for (int i = 0; (name = model_companion(i)); i++)
-        if (!path_join(path, model_dir, name, NULL) && !stat(path, &st))
-            sum += (uint64_t)st.st_size + FILE_BYTES;
-    return sum;
-}
 
 /* All weights as files of this type. */
 static uint64_t weights_bytes(const model *m, pt_dtype type)
@@ -44,7 +29,7 @@ static uint64_t weights_bytes(const model *m, pt_dtype type)
 room_need room_find(const room_input *in)
 {
     const uint64_t fp32 = weights_bytes(in->model, PT_F32);
-    room_need r = {.model_bytes = weights_bytes(in->model, in->save_type) + companion_bytes(in->o->model) + 2 * FILE_BYTES,
+    room_need r = {.model_bytes = weights_bytes(in->model, in->save_type) + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
                    .checkpoints = in->checkpoints};
     r.checkpoint_bytes = r.model_bytes + 2 * fp32 + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
     int64_t most = in->o->keep + 1, more = in->there < most ? most - in->there : 1; /* at a time */

@@ -16,15 +16,28 @@ static void pass_progress(void *arg, uint64_t done, uint64_t total) { trainer_pr
 
 /* ---- model ---- */
 
+static bool names_are_bare(const trainer *t)
+{
+    safetensors *st;
+    if (t->random_init || safetensors_open(t->model_dir, &st, NULL))
+        return false;
+    bool bare = weights_are_bare(t->model, st);
+    safetensors_close(st);
+    return bare;
+}
+
 static int open_model(trainer *t, pt_error *e)
 {
     snprintf(t->model_dir, sizeof t->model_dir, "%s", t->o.model);
     if (!path_is_folder(t->model_dir))
         return pt_fail(e, PT_FAILED, "%s is not a folder: --model wants a Hugging Face folder with config.json", t->model_dir);
     int failed = model_open(t->model_dir, pass_notice, t, &t->model, e);
+    if (!failed)
+        failed = companions_read(&t->companions, t->model_dir, e);
     if (failed)
         return failed;
     t->random_init = t->o.init_random || !weights_present(t->model_dir);
+    t->bare_names = names_are_bare(t);
     if (t->random_init)
         trainer_notice(t, "%s: starting from random weights (seed %llu)",
                        t->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)t->o.seed);

@@ -84,6 +84,7 @@ void pt_trainer_close(pt_trainer *t)
     dataset_close(t->data);
     dataset_close(t->eval);
     tokenizer_close(t->tokenizer);
+    companions_free(&t->companions);
     model_close(t->model);
     if (t->lock.fd >= 0)
         dir_lock_release(&t->lock);

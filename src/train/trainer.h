@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "data/dataset.h"
 #include "io/files.h"
+#include "train/companions.h"
 #include "train/executor.h"
 #include "train/measured.h"
 #include "train/patience.h"
@@ -25,6 +26,7 @@ struct pt_trainer {
     pt_train_options o;
     char model_dir[FILE_PATH_BYTES], out[FILE_PATH_BYTES];
     model *model;
+    companions companions;
     tokenizer *tokenizer;
     dataset *data, *eval;
     step_shape shape;
@@ -39,6 +41,7 @@ struct pt_trainer {
     dir_lock lock;
     FILE *metrics;
     bool random_init;
+    bool bare_names;               /* those of the weights lack the architecture's prefix */
     bool wrote_profile, wrote_machine; /* profile.json, machine.json are this run's */
     bool last_whole;               /* the last step ended well, its updates too */
     bool owes_evaluation;          /* of the step that it was resumed from: that one was stopped */
@@ -86,7 +89,6 @@ int64_t checkpoint_step(const char *name);    /* of a folder named checkpoint-ST
 int checkpoint_count(const trainer *t);       /* complete ones, up to the run's step */
 int checkpoint_put_later_away(const trainer *t, pt_error *e);                   /* of later steps than the run starts from: renamed */
 bool checkpoint_of_others(const trainer *t, char path[FILE_PATH_BYTES]);        /* `out` has a checkpoint-N that is another program's */
-const char *model_companion(int i);           /* names of the files that go with a model's weights; NULL behind the last */
 void checkpoint_add_advice(const trainer *t, pt_error *e); /* adds from where --resume goes on */
 int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e); /* complete, in the output folder; "": none */
 int checkpoint_present(const char *path, pt_error *e);                         /* or PT_FAILED, and says so */

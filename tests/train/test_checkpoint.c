@@ -436,6 +436,51 @@ static void resuming_without_a_checkpoint_starts_at_the_first_step(void **state)
     run_free(&straight);
 }
 
+/* The model's folder is only read when a run begins: what becomes of it later is not what is saved. */
+static void what_goes_with_a_model_is_saved_as_it_was_when_the_run_began(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"config.json", "model.safetensors"}, tokenizer_config[] = "{\"eos_token\": \"<end>\"}";
+    char folder[200], from[700], to[300], *text;
+    size_t n;
+    run r;
+    pt_trainer *t;
+    pt_step s;
+    pt_error e = {0};
+    run_make(&r, &settings[1], "moved");
+    snprintf(folder, sizeof folder, "%s/model-that-goes", scratch);
+    must(dir_make(folder, &e), &e);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(from, sizeof from, "%s/%s", r.f.folder, files[i]);
+        snprintf(to, sizeof to, "%s/%s", folder, files[i]);
+        must(file_copy_atomic(from, to, &e), &e);
+    }
+    snprintf(to, sizeof to, "%s/tokenizer_config.json", folder);
+    must(file_write_atomic(to, tokenizer_config, strlen(tokenizer_config), &e), &e);
+    r.o.model = folder;
+    must(pt_trainer_open(&r.o, &t, &e), &e);
+    must(pt_trainer_step(t, &s, &e) < 0, &e);
+    must(file_write_atomic(to, "{}", 2, &e), &e);
+    must(pt_trainer_save(t, &e), &e);
+    must(tree_remove(folder, &e), &e);
+    must(pt_trainer_finish(t, &e), &e);
+    pt_trainer_close(t);
+
+    static const char *const saved[] = {"checkpoint-1/", ""};
+    for (int i = 0; i < 2; i++) {
+        json_t *config;
+        snprintf(to, sizeof to, "%s/%stokenizer_config.json", r.out, saved[i]);
+        must(file_read_all(to, 1000, &text, &n, &e), &e);
+        assert_string_equal(text, tokenizer_config);
+        free(text);
+        snprintf(to, sizeof to, "%s/%sconfig.json", r.out, saved[i]);
+        must(json_file_load(to, 0, &config, &e), &e);
+        assert_int_equal(json_integer_value(json_object_get(config, "vocab_size")), r.f.model->config.vocab);
+        json_decref(config);
+    }
+    run_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +495,7 @@ int main(void)
         cmocka_unit_test(a_folder_that_is_no_checkpoint_is_refused),
         cmocka_unit_test(going_on_from_elsewhere_never_writes_over_another_run),
         cmocka_unit_test(resuming_without_a_checkpoint_starts_at_the_first_step),
+        cmocka_unit_test(what_goes_with_a_model_is_saved_as_it_was_when_the_run_began),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
