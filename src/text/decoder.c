@@ -1,18 +1,20 @@
 #include "text/decoder.h"
 
 #include "text/buffer.h"
+#include "text/section.h"
 #include "text/utf8.h"
 
 #include <stdlib.h>
 
-enum { MAX_REPLACES = 8 };
+enum { MAX_REPLACES = 8, TOKEN_BYTES_MOST = 1 << 20 };
 
 typedef struct rules {
     bool byte_level, byte_fallback, fused;
     bool drops_space; /* one leading space of the text */
     const json_t *replace[MAX_REPLACES]; /* {"pattern": {"String": ..}, "content": ..} */
     size_t n_replaces;
-    const char *metaspace; /* the character that stands for a space, or NULL */
+    char metaspace[4];     /* the character that stands for a space */
+    size_t n_metaspace;    /* 0: none does */
 } rules;
 
 /* ---- reading the section ---- */
@@ -44,10 +46,10 @@ static int read_replace(rules *r, const json_t *section, pt_error *e)
 
 static int read_metaspace(rules *r, const json_t *section, pt_error *e)
 {
-    const json_t *mark = json_object_get(section, "replacement"), *scheme = json_object_get(section, "prepend_scheme");
-    if (!json_is_string(mark) || json_string_length(mark) == 0)
-        return pt_fail(e, PT_FAILED, "decoder: Metaspace: replacement is not one character; write it");
-    r->metaspace = json_string_value(mark);
+    const json_t *scheme = json_object_get(section, "prepend_scheme");
+    int status = section_mark(section, "decoder", r->metaspace, &r->n_metaspace, e);
+    if (status)
+        return status;
     r->drops_space = json_is_string(scheme) ? strcmp(json_string_value(scheme), "never") != 0
                                             : !json_is_false(json_object_get(section, "add_prefix_space"));
     return 0;
@@ -85,16 +87,19 @@ static int read_section(rules *r, const json_t *section, pt_error *e)
 
 /* ---- decoding each token ---- */
 
-/* Appends text with every `search` replaced. */
+/* Appends text with every `search`, which is not empty, replaced. */
 static int replace_all(const char *text, size_t n, const char *search, size_t n_search, const char *content,
                        size_t n_content, text_buffer *out, pt_error *e)
 {
+    const size_t start = out->n;
     for (int status;;) {
         const char *hit = memmem(text, n, search, n_search);
         size_t before = hit ? (size_t)(hit - text) : n;
         status = text_buffer_append(out, text, before, e);
         if (status || !hit)
             return status;
+        if (out->n - start > TOKEN_BYTES_MOST)
+            return pt_fail(e, PT_FAILED, "decoder: Replace makes more than %d bytes of one token; mend it", TOKEN_BYTES_MOST);
         if ((status = text_buffer_append(out, content, n_content, e)))
             return status;
         text += before + n_search;
@@ -115,8 +120,8 @@ static int decode_plain(const rules *r, const char *text, size_t n, text_buffer 
         text = work[into].bytes;
         n = work[into].n;
     }
-    if (r->metaspace)
-        return replace_all(text, n, r->metaspace, strlen(r->metaspace), " ", 1, out, e);
+    if (r->n_metaspace)
+        return replace_all(text, n, r->metaspace, r->n_metaspace, " ", 1, out, e);
     return text_buffer_append(out, text, n, e);
 }
 
@@ -194,7 +199,7 @@ int decoder_open(decoder *d, const json_t *section, const bpe *model, const adde
         return status;
     if (model->byte_level != r.byte_level)
         return pt_fail(e, PT_FAILED, "decoder: one of pre_tokenizer and decoder is ByteLevel, the other is not; write it in both");
-    if (r.byte_level && (r.byte_fallback || r.n_replaces || r.metaspace || r.drops_space))
+    if (r.byte_level && (r.byte_fallback || r.n_replaces || r.n_metaspace || r.drops_space))
         return pt_fail(e, PT_FAILED, "decoder: ByteLevel together with other steps is not supported; leave the others out");
     d->n_ids = model->tokens.n_ids > added->names.n_ids ? model->tokens.n_ids : added->names.n_ids;
     d->tokens = malloc((d->n_ids + 1) * sizeof *d->tokens);

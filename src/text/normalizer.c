@@ -32,6 +32,8 @@ static int read_step(normalizer *n, const json_t *section, const char *type, pt_
                        "normalizer: type \"%.60s\" is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, "
                        "Replace and Sequence are); use a tokenizer without it",
                        type);
+    if (n->n == SECTION_STEPS_MOST)
+        return section_too_long("normalizer", e);
     normalizer_step *steps = realloc(n->steps, (n->n + 1) * sizeof *steps);
     if (!steps)
         return pt_fail(e, PT_FAILED, "normalizer: no memory for its steps; free some");

@@ -34,7 +34,7 @@ typedef struct pre_step {
     split_behavior behavior;
     bool invert;
     char mark[4]; /* metaspace: what replaces a space */
-    unsigned n_mark;
+    size_t n_mark;
     prepend_scheme prepend;
     split_cuts cuts;
 } pre_step;

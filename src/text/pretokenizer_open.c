@@ -20,6 +20,10 @@ static const char *const known_words[] = {GPT2_WORDS, DIGITS_WORDS("\\p{N}{1,3}"
 
 static pre_step *add_step(pretokenizer *p, pre_kind kind, pt_error *e)
 {
+    if (p->n == SECTION_STEPS_MOST) {
+        section_too_long("pre_tokenizer", e);
+        return NULL;
+    }
     pre_step *steps = realloc(p->steps, (p->n + 1) * sizeof *steps);
     if (!steps) {
         pt_fail(e, PT_FAILED, "pre_tokenizer: no memory for its steps; free some");
@@ -95,18 +99,13 @@ static int read_split(pretokenizer *p, const json_t *section, pt_error *e)
 static int read_metaspace(pretokenizer *p, const json_t *section, pt_error *e)
 {
     pre_step *step = add_step(p, PRE_METASPACE, e);
-    const json_t *mark = json_object_get(section, "replacement"), *scheme = json_object_get(section, "prepend_scheme");
+    const json_t *scheme = json_object_get(section, "prepend_scheme");
     if (!step)
         return PT_FAILED;
-    unsigned length = 0;
-    if (json_is_string(mark) && json_string_length(mark) > 0)
-        utf8_read(json_string_value(mark), &length);
-    if (length == 0 || length != json_string_length(mark))
-        return pt_fail(e, PT_FAILED, "pre_tokenizer: Metaspace: replacement is not one character; write it");
-    memcpy(step->mark, json_string_value(mark), length);
-    step->n_mark = length;
     bool prefix = false, split = false;
-    int status = section_flag(section, "pre_tokenizer", "add_prefix_space", true, &prefix, e);
+    int status = section_mark(section, "pre_tokenizer", step->mark, &step->n_mark, e);
+    if (!status)
+        status = section_flag(section, "pre_tokenizer", "add_prefix_space", true, &prefix, e);
     if (!status)
         status = section_flag(section, "pre_tokenizer", "split", true, &split, e);
     if (status)
@@ -125,10 +124,11 @@ static int read_metaspace(pretokenizer *p, const json_t *section, pt_error *e)
                                          "first, never are); write one of them",
                            name);
     }
-    char text[4];
-    memcpy(text, step->mark, length);
     if (!split)
         return 0;
+    char text[sizeof step->mark];
+    const size_t length = step->n_mark;
+    memcpy(text, step->mark, length); /* add_step() moves the steps */
     pre_step *cut = add_step(p, PRE_SPLIT, e);
     if (!cut)
         return PT_FAILED;

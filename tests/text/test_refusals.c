@@ -60,6 +60,8 @@ static void what_is_not_supported_is_named(void **state)
         {"\"decoder\": {\"type\": \"WordPiece\"}", "WordPiece"},
         {"\"decoder\": {\"type\": \"ByteLevel\"}", "ByteLevel"},
         {"\"decoder\": {\"type\": \"Strip\", \"content\": \"x\", \"start\": 1, \"stop\": 0}", "Strip"},
+        {"\"decoder\": {\"type\": \"Metaspace\", \"replacement\": \"__\"}", "replacement"},
+        {"\"decoder\": {\"type\": \"Metaspace\", \"replacement\": \"\"}", "replacement"},
         {"\"added_tokens\": [{\"id\": 5}]", "added_tokens[0]"},
         {"\"added_tokens\": [{\"content\": \"x\"}]", "added_tokens[0]"},
         {"\"added_tokens\": [{\"content\": \"a\", \"id\": 3}]", "\"a\""},
@@ -75,6 +77,47 @@ static void what_is_not_supported_is_named(void **state)
         int n = snprintf(json, sizeof json, "{%s%s%s}", cases[i].sections, has_model ? "" : ", ", has_model ? "" : bare);
         check_refused(json, (size_t)n, cases[i].named);
     }
+}
+
+/* {BEFORE ITEM, ITEM, ... AFTER, the bare model}, n items. */
+static char *repeated(const char *before, const char *item, int n, const char *after)
+{
+    size_t room = strlen(before) + (size_t)n * (strlen(item) + 1) + strlen(after) + sizeof bare + 8;
+    char *json = malloc(room), *at = json + sprintf(json, "{%s", before);
+    for (int i = 0; i < n; i++)
+        at += sprintf(at, "%s%s", i ? "," : "", item);
+    sprintf(at, "%s, %s}", after, bare);
+    return json;
+}
+
+static void what_would_take_all_memory_or_the_stack_is_refused(void **state)
+{
+    (void)state;
+    static const char split[] = "{\"type\": \"Split\", \"pattern\": {\"String\": \"x\"}, \"behavior\": \"Isolated\"}";
+    char content[1001], replace[1200];
+    memset(content, 'a', sizeof content - 1);
+    content[sizeof content - 1] = 0;
+    snprintf(replace, sizeof replace, "{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"%s\"}", content);
+    char *cases[] = {repeated("\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [", split, 50000, "]}"),
+                     repeated("\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [", "{\"type\": \"NFC\"}", 50000, "]}"),
+                     repeated("\"decoder\": {\"type\": \"Sequence\", \"decoders\": [", replace, 8, "]}")};
+    static const char *const named[] = {"pre_tokenizer", "normalizer", "decoder"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        check_refused(cases[i], strlen(cases[i]), named[i]);
+        free(cases[i]);
+    }
+}
+
+static void a_space_may_be_written_as_a_null_character(void **state)
+{
+    (void)state;
+    char json[256];
+    tokenizer *t;
+    pt_error e = {0};
+    snprintf(json, sizeof json, "{\"decoder\": {\"type\": \"Metaspace\", \"replacement\": \"\\u0000\"}, %s}", bare);
+    if (tokenizer_open_memory("bare", json, strlen(json), &t, &e))
+        fail_msg("%s", e.text);
+    tokenizer_close(t);
 }
 
 static void broken_json_is_refused_at_its_place(void **state)
@@ -200,6 +243,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_supported_is_named),
+        cmocka_unit_test(what_would_take_all_memory_or_the_stack_is_refused),
+        cmocka_unit_test(a_space_may_be_written_as_a_null_character),
         cmocka_unit_test(broken_json_is_refused_at_its_place),
         cmocka_unit_test(a_bare_model_opens_and_encodes),
         cmocka_unit_test(ids_beyond_the_vocabulary_are_refused),
