@@ -51,15 +51,18 @@ static int parse_int(const arg *a, const char *text, pt_error *e)
 {
     char *end;
     errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (end == text || *end || errno || value < 0 || (a->kind == ARG_INT32 && value > INT32_MAX))
+    const unsigned long long most = a->kind == ARG_INT32 ? INT32_MAX : INT64_MAX;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (end == text || *end || strchr(text, '-'))
         return pt_fail(e, PT_USAGE, "%s %s: it must be a whole number, 0 or more", a->name, text);
+    if (errno || value > most)
+        return pt_fail(e, PT_USAGE, "%s %s: it must be at most %llu", a->name, text, most);
     if (a->kind == ARG_INT32)
         *(int *)a->value = (int)value;
     else if (a->kind == ARG_SEED)
-        *(uint64_t *)a->value = (uint64_t)value;
+        *(uint64_t *)a->value = value;
     else
-        *(int64_t *)a->value = value;
+        *(int64_t *)a->value = (int64_t)value;
     return 0;
 }
 

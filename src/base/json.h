@@ -23,9 +23,9 @@ enum { JSON_FILE_MAX_BYTES = 1 << 30 };
 /* Parses a whole file, or `n` bytes of text that errors call `name`. Refused with file, line and
  * column: no JSON, bytes behind its end, nesting deeper than 2048, more than 1 GiB. `flags` are
  * jansson's (JSON_REJECT_DUPLICATES; 0 takes the last of equal keys). A UTF-8 byte order mark is
- * skipped; strings may hold NUL. In a file with an integer beyond 64 bits every integer is read
- * as a double (Hugging Face writes model_max_length as 10^30); json_get_int still takes those
- * that are whole and below 2^53. The caller owns *out (json_decref). */
+ * skipped; strings may hold NUL. Integers beyond 64 bits are read as doubles (Hugging Face writes
+ * model_max_length as 10^30); json_get_int still takes those that are whole and below 2^53. The
+ * caller owns *out (json_decref). */
 int json_file_load(const char *path, size_t flags, json_t **out, pt_error *e);
 int json_text_load(const char *name, const char *text, size_t n, size_t flags, json_t **out, pt_error *e);
 

@@ -22,7 +22,7 @@ struct dataset {
     int64_t seq_len, vocab;
     uint64_t seed;
     bool shuffle;
-    char notice[512];
+    char notice[1024];
 };
 
 /* ---- what the cache is made from ---- */
@@ -227,6 +227,17 @@ static int check_length(const dataset *d, const data_files *files, bool evaluati
     return 0;
 }
 
+static void note_endless(dataset *d, const tokenizer *t, const data_files *files)
+{
+    const size_t used = strlen(d->notice);
+    bool text = false;
+    for (size_t i = 0; i < files->n; i++)
+        text = text || data_kind_is_text(files->files[i].kind);
+    if (t && text && tokenizer_eos(t) < 0 && d->tokens.documents > 1)
+        snprintf(d->notice + used, sizeof d->notice - used, "%sno token is known that ends a text, so documents follow each other without "
+                 "one: set \"eos_token_id\" in config.json", used ? "; " : "");
+}
+
 static void note_skipped(dataset *d, const data_files *files)
 {
     size_t used = strlen(d->notice);
@@ -251,6 +262,8 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
         rc = open_tokens(d, o, &files, e);
     if (rc == 0)
         rc = check_length(d, &files, o->evaluation, e);
+    if (rc == 0)
+        note_endless(d, o->tokenizer, &files);
     note_skipped(d, &files);
     data_files_free(&files);
     if (rc < 0) {

@@ -103,6 +103,10 @@ static void a_length_that_is_none_or_given_twice_is_refused(void **state)
     train_refused("no step", WORDS("--steps 0"), WORDS("--steps", "0"));
     train_refused("two lengths", WORDS("--steps", "--epochs"), WORDS("--steps", "3", "--epochs", "2"));
     train_refused("the default, given", WORDS("--steps", "--epochs"), WORDS("--epochs", "1", "--steps", "3"));
+    train_refused("no number", WORDS("--steps -1", "0 or more"), WORDS("--steps", "-1"));
+    train_refused("too many threads", WORDS("--threads 3000000000", "at most 2147483647"), WORDS("--threads", "3000000000"));
+    train_refused("beyond 64 bits", WORDS("--steps 99999999999999999999", "at most 9223372036854775807"),
+                  WORDS("--steps", "99999999999999999999"));
     train_refused("no epoch", WORDS("--epochs"), WORDS("--epochs", "0"));
     train_refused("nothing to evaluate on", WORDS("--eval-every 2", "--eval-data"), WORDS("--steps", "2", "--eval-every", "2"));
 }

@@ -377,6 +377,24 @@ static void files_that_are_no_data_are_named(void **state)
     dataset_close(d);
 }
 
+static void documents_without_an_end_are_told(void **state)
+{
+    static const char json[] = "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}}";
+    tokenizer *t;
+    pt_error e = {0};
+    if (tokenizer_open_memory("no end", json, sizeof json - 1, &t, &e))
+        fail_msg("%s", e.text);
+    const dataset_options o = {.tokenizer = t, .seq_len = 2, .vocab = 2};
+    dataset *d = open_with(o, scratch_text("two.jsonl", "{\"text\": \"aba\"}\n{\"text\": \"bab\"}\n"));
+    assert_non_null(dataset_notice(d));
+    assert_non_null(strstr(dataset_notice(d), "eos_token_id"));
+    dataset_close(d);
+    d = open_with(o, scratch_text("one.txt", "abab"));
+    assert_null(dataset_notice(d));
+    dataset_close(d);
+    tokenizer_close(t);
+}
+
 static void data_that_cannot_be_trained_on_is_refused(void **state)
 {
     dataset_options o = {.seq_len = T, .vocab = VOCAB};
@@ -465,6 +483,7 @@ int main(void)
         cmocka_unit_test(the_fingerprint_is_of_the_ids_not_of_the_file_type),
         cmocka_unit_test(first_is_where_the_document_of_a_token_starts),
         cmocka_unit_test(files_that_are_no_data_are_named),
+        cmocka_unit_test(documents_without_an_end_are_told),
         cmocka_unit_test(data_that_cannot_be_trained_on_is_refused),
         cmocka_unit_test(an_epoch_larger_than_the_data_is_refused),
         cmocka_unit_test(a_failed_build_leaves_nothing_behind),
