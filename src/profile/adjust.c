@@ -51,8 +51,10 @@ static void scale_layers(costs *c, const double predicted[WORK_KINDS], const dou
                 before += predicted[WORK_LAYERS + (k * SAVE_LEVELS + level) * 2 + backward];
                 now += measured[WORK_LAYERS + (k * SAVE_LEVELS + level) * 2 + backward];
             }
-            if (backward && before > 0 && now > 0)
-                c->layer[k].cold_sums_ns *= now / before;
+            if (before > 0 && now > 0) {
+                scale(backward ? &c->layer[k].warm_backward_ns : &c->layer[k].warm_forward_ns, 1, now / before);
+                scale(&c->layer[k].cold_sums_ns, backward, now / before);
+            }
             for (int level = 0; level < SAVE_LEVELS; level++) {
                 int at = WORK_LAYERS + (k * SAVE_LEVELS + level) * 2 + backward;
                 ns[level] *= predicted[at] > 0 ? ratio[at] : before > 0 && now > 0 ? now / before : 1;
@@ -129,5 +131,7 @@ void costs_scale(costs *c, double by)
         scale(c->layer[k].forward_ns, SAVE_LEVELS, by);
         scale(c->layer[k].backward_ns, SAVE_LEVELS, by);
         scale(&c->layer[k].cold_sums_ns, 1, by);
+        scale(&c->layer[k].warm_forward_ns, 1, by);
+        scale(&c->layer[k].warm_backward_ns, 1, by);
     }
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- times ---- */
 
@@ -198,6 +199,17 @@ static void fill(bench *b, char *to, uint64_t bytes, pattern p)
     for (uint64_t at = 0; at < bytes; at += most)
         queue_submit(b->compute, &(op){OP_COPY, .copy = {to + at, b->staging + (size_t)p * PATTERN_BYTES,
                                                          bytes - at < most ? bytes - at : most}});
+}
+
+uint64_t bench_beyond_cache(const bench *b)
+{
+    const uint64_t least = 256u << 20, most = 1u << 30;
+    uint64_t bytes = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    const long cache = device_is_gpu(b->r->device) ? 0 : sysconf(_SC_LEVEL3_CACHE_SIZE);
+    bytes = cache > 0 ? (uint64_t)cache / 2 * 3 : 0;
+#endif
+    return bytes < least ? least : bytes < most ? bytes : most;
 }
 
 /* ---- life ---- */

@@ -8,7 +8,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FEW_HEAD_ROWS = 32 };
+enum { FEW_HEAD_ROWS = 32, SETS = 6 };
+
+/* Sets, taken in turn, of what a step visits once, as many as no cache holds, where they fit. */
+static int sets_of(const bench *b, uint64_t bytes_each)
+{
+    const uint64_t n = bytes_each ? (bench_beyond_cache(b) - 1) / bytes_each + 1 : 1;
+    return n < SETS ? (int)n : SETS;
+}
 
 /* ---- sizes ---- */
 
@@ -65,13 +72,13 @@ void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *
 typedef struct ends {
     const model *model;
     step_shape shape;
-    const void **slices;
-    block_weights w;
+    const void **slices; /* of each set */
+    int64_t slices_n;
+    int sets;
+    block_weights w[SETS];
     unit_data data;
     char *x, *dx, *workspace;
-    float *accumulators, *loss;
-    char *other; /* that takes the place of all else in a cache */
-    uint64_t other_bytes;
+    float *accumulators[SETS], *loss;
 } ends;
 
 static uint64_t rows_bytes(const ends *y, int64_t rows)
@@ -81,9 +88,9 @@ static uint64_t rows_bytes(const ends *y, int64_t rows)
 
 static int ends_open(ends *y, bench *b, pt_error *e)
 {
-    *y = (ends){.model = b->r->model, .shape = *b->r->shape};
-    int64_t slices = y->model->config.vocab / y->shape.slice_rows + 1;
-    y->slices = malloc((size_t)slices * sizeof *y->slices);
+    *y = (ends){.model = b->r->model, .shape = *b->r->shape, .sets = 1};
+    y->slices_n = y->model->config.vocab / y->shape.slice_rows + 1;
+    y->slices = malloc((size_t)(SETS * y->slices_n) * sizeof *y->slices);
     return y->slices ? 0 : pt_fail(e, PT_FAILED, "out of memory");
 }
 
@@ -92,7 +99,7 @@ static int ends_open(ends *y, bench *b, pt_error *e)
 static void embedding_layout(area *a, void *arg)
 {
     ends *y = arg;
-    area_weights(a, &y->shape, 0, &y->w, y->slices);
+    area_weights(a, &y->shape, 0, &y->w[0], y->slices);
     y->x = area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_NONE);
     unit_data_take(a, &y->shape, 1, &y->data);
     unit_stream_take(a, y->model, &y->shape, &y->data.unit);
@@ -101,7 +108,7 @@ static void embedding_layout(area *a, void *arg)
 static void embed(queue *q, void *arg, int index, int turn)
 {
     ends *y = arg;
-    embedding_forward(&(block_context){y->model, &y->shape, q}, &y->w, &y->data.unit, y->x);
+    embedding_forward(&(block_context){y->model, &y->shape, q}, &y->w[0], &y->data.unit, y->x);
 }
 
 int measure_embedding(bench *b, double seconds, double *ns, pt_error *e)
@@ -129,46 +136,41 @@ static void head_area(area *a, void *arg)
     int head = y->model->blocks_n - 1;
     head_layout l;
     head_layout_init(&l, y->model, &y->shape);
-    area_weights(a, &y->shape, head, &y->w, y->slices);
+    for (int i = 0; i < y->sets; i++) {
+        area_weights(a, &y->shape, head, &y->w[i], y->slices ? y->slices + i * y->slices_n : NULL);
+        y->accumulators[i] = area_take(a, (uint64_t)accumulator_elements(y->model, head) * sizeof(float), PATTERN_SMALL);
+    }
     y->x = area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_VALUES);
     y->dx = area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_NONE);
     y->loss = area_take(a, (uint64_t)y->shape.unit_rows * sizeof(float), PATTERN_NONE);
     y->workspace = area_take(a, l.bytes, PATTERN_NONE);
-    y->accumulators = area_take(a, (uint64_t)accumulator_elements(y->model, head) * sizeof(float), PATTERN_SMALL);
-    y->other = y->other_bytes ? area_take(a, y->other_bytes, PATTERN_NONE) : NULL;
     unit_data_take(a, &y->shape, 1, &y->data);
     unit_stream_take(a, y->model, &y->shape, &y->data.unit);
 }
 
 /* Of a step's first rows the sums are written; to them the others add, where they lie in the cache as far as it holds them; and those
  * add to sums in memory that come after a visit of other layers. Of the first and of these the weights come from memory as well. */
-typedef enum head_pass { HEAD_EVAL, HEAD_FIRST, HEAD_MORE, HEAD_COLD, HEAD_PASSES } head_pass;
+typedef enum head_pass { HEAD_FIRST, HEAD_MORE, HEAD_COLD, HEAD_EVAL, HEAD_PASSES } head_pass;
 
 static void head(queue *q, void *arg, int pass, int turn)
 {
     ends *y = arg;
-    head_forward_backward(&(block_context){y->model, &y->shape, q}, &y->w, &y->data.unit, y->x, y->workspace, y->loss,
-                          pass == HEAD_EVAL ? NULL : y->dx, y->accumulators, pass == HEAD_FIRST, 1e-4f);
+    const int set = (int)(((int64_t)turn * 3 + (pass == HEAD_EVAL ? 2 : pass == HEAD_COLD)) % y->sets);
+    head_forward_backward(&(block_context){y->model, &y->shape, q}, &y->w[set], &y->data.unit, y->x, y->workspace, y->loss,
+                          pass == HEAD_EVAL ? NULL : y->dx, y->accumulators[set], pass == HEAD_FIRST, 1e-4f);
 }
 
-/* What layers do in between. */
-static void spoil_cache(queue *q, void *arg, int index, int turn)
-{
-    ends *y = arg;
-    if (y->other)
-        queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->other, .bytes = y->other_bytes}});
-}
-
-/* A part of `rows` rows, and as much else as the layers' sums take, or as a third cache does not hold, as far as it fits. */
+/* A part of `rows` rows, and as many sets as fit of what others push out of the cache before they are met again. */
 static void size_head(ends *y, bench *b, int64_t rows)
 {
-    const uint64_t enough = 256u << 20;
     y->shape = shape_cut(b->r->shape, rows);
     y->shape.head_rows = y->shape.unit_rows;
-    y->other_bytes = (uint64_t)(y->model->config.layers * accumulator_elements(y->model, 1)) * sizeof(float);
-    y->other_bytes = y->other_bytes < enough ? y->other_bytes : enough;
-    while (y->other_bytes && area_bytes(b, head_area, y) > b->r->budget[TIER_DEVICE])
-        y->other_bytes = y->other_bytes > 1u << 20 ? y->other_bytes / 2 : 0;
+    y->sets = 1;
+    const uint64_t one = area_bytes(b, head_area, y);
+    y->sets = 2;
+    y->sets = sets_of(b, area_bytes(b, head_area, y) - one);
+    while (y->sets > 1 && area_bytes(b, head_area, y) > b->r->budget[TIER_DEVICE])
+        y->sets--;
 }
 
 typedef struct head_times { double ns[HEAD_PASSES], cold_sums_ns, spread; } head_times;
@@ -178,8 +180,8 @@ static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, doubl
 {
     area a;
     samples times[HEAD_PASSES] = {0};
-    const stage stages[] = {{head, HEAD_EVAL, &times[HEAD_EVAL]}, {spoil_cache, 0, NULL}, {head, HEAD_FIRST, &times[HEAD_FIRST]},
-                            {head, HEAD_MORE, &times[HEAD_MORE]}, {spoil_cache, 0, NULL}, {head, HEAD_COLD, &times[HEAD_COLD]}};
+    const stage stages[] = {{head, HEAD_FIRST, &times[HEAD_FIRST]}, {head, HEAD_MORE, &times[HEAD_MORE]},
+                            {head, HEAD_COLD, &times[HEAD_COLD]}, {head, HEAD_EVAL, &times[HEAD_EVAL]}};
     const int n = sizeof stages / sizeof *stages;
     size_head(y, b, rows);
     int failed = area_open(b, TIER_DEVICE, &a, "the loss head", head_area, y, e);
@@ -235,7 +237,7 @@ bool head_suffices(bench *b, bench *before)
     ends now = {.model = b->r->model}, then = now;
     size_head(&now, b, b->r->shape->head_rows);
     size_head(&then, before, b->r->shape->head_rows);
-    return then.other_bytes >= now.other_bytes;
+    return then.sets >= now.sets;
 }
 
 int measure_head(bench *b, double flops_per_ns, double seconds, head_result *out, pt_error *e)
@@ -254,16 +256,6 @@ int measure_head(bench *b, double flops_per_ns, double seconds, head_result *out
 }
 
 /* ---- the embedding's gradients ---- */
-
-/* Sets, taken in turn, of what a step visits once, so many that a third cache of 260 MiB does not hold them, where they fit: at
- * most six, so that of sets below 47 MiB it holds some. */
-enum { SETS = 6, SETS_BYTES = 280 << 20 };
-
-static int sets_of(uint64_t bytes_each)
-{
-    const uint64_t n = bytes_each ? SETS_BYTES / bytes_each + 1 : 1;
-    return n < SETS ? (int)n : SETS;
-}
 
 typedef struct embed_finish {
     const model *model;
@@ -343,11 +335,11 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
 /* The largest that fits: fewer sets first, then fewer streams. */
 static embed_finish embed_finish_that_fits(bench *b)
 {
-    const int64_t most = RATES_LARGEST; /* elements */
+    const int64_t most = 2 * RATES_LARGEST; /* elements */
     embed_finish y = {.model = b->r->model, .shape = b->r->shape, .units = b->r->shape->units_n};
     const model_config *c = &y.model->config;
     y.rows = c->vocab * c->hidden < most ? c->vocab : most / c->hidden;
-    y.sets = sets_of((uint64_t)(y.rows * c->hidden) * (dtype_bytes(y.shape->type) + (c->tied ? sizeof(float) : 0)));
+    y.sets = sets_of(b, (uint64_t)(y.rows * c->hidden) * (dtype_bytes(y.shape->type) + (c->tied ? sizeof(float) : 0)));
     while (y.sets > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])
         y.sets--;
     while (y.units > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])

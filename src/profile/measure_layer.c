@@ -6,13 +6,15 @@
  *
  * What is not saved is written to a workspace, which stays in the cache: forward is up to a fifth faster then.
  *
- * Every round runs all of it, each part with another of several sets of weights and saved tensors, as many as a model has
- * layers or as fill 256 MiB: a layer whose weights are in the cache would be too fast. What comes back through the layers meets
+ * Every round runs all of it, each part with another of several sets of weights and saved tensors, so many that no cache holds them all,
+ * or as large as all that a step touches: a layer whose weights are in the cache would be too fast. What comes back through the layers meets
  * a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
  *
  * A step whose micro-batches visit a layer one after the other finds the sums of its gradients in the cache, where the layer behind has
  * left its own; one that goes through all layers again and again keeps those of each, and they come from memory. What backward takes
  * longer then, by sets of sums in turn that fill 256 MiB, is measured with the few rows that are run first: it is the same for any number.
+ *
+ * A unit that follows another of its visit finds the weights in the cache. What it takes less is measured with the few rows too.
  *
  * Where that takes too long, or more memory than there is, fewer rows are run: fewer sequences, then shorter ones. A straight
  * line through the times of very few rows and of those gives the whole unit's: a part of the work (reading weights, adding to
@@ -23,13 +25,14 @@
 
 #include <math.h>
 
-enum { SETS = 32 };
+enum { SETS = 64 };
 
 typedef struct layer_bench {
     const model *model;
     step_shape shape;
     int block, sets_n;
     bool backwards; /* else there is no memory for it */
+    bool again;     /* each pass right behind itself too */
     bool rounding;  /* of gradients between them; where memory is short it is left out */
     layer_layout layouts[SAVE_LEVELS];
     block_weights w[SETS];
@@ -39,7 +42,7 @@ typedef struct layer_bench {
     int sums_n;     /* sets of them; the first is what is rounded */
     double *sumsq;
     unit_data data;
-    samples forward, forward_input, backward, cold, recompute[SAVE_ALL];
+    samples forward, forward_input, forward_warm, backward, backward_warm, cold, recompute[SAVE_ALL];
 } layer_bench;
 
 /* ---- memory ---- */
@@ -83,10 +86,10 @@ static void layout(area *a, void *arg)
     y->sumsq = area_take(a, (n / (uint64_t)y->model->config.hidden / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
 }
 
-/* Sizes for `rows` rows of a unit, and as many sets as the budget allows. */
+/* Sizes for `rows` rows of a unit, and as many sets as the budget allows. A step touches weights, two moments, a gradient and its sum. */
 static void resize(layer_bench *y, bench *b, int64_t rows)
 {
-    const uint64_t enough = 256u << 20;
+    const uint64_t cache = bench_beyond_cache(b), step = (uint64_t)y->model->parameters * 18, enough = cache < step ? cache : step;
     y->shape = shape_cut(b->r->shape, rows);
     y->sums_n = 1;
     for (int l = 0; l < SAVE_LEVELS; l++)
@@ -95,9 +98,8 @@ static void resize(layer_bench *y, bench *b, int64_t rows)
     uint64_t one = area_bytes(b, layout, y);
     y->sets_n = 2;
     uint64_t set = area_bytes(b, layout, y) - one, budget = b->r->budget[TIER_DEVICE];
-    int64_t n = (int64_t)(enough / set) + 1, layers = y->model->config.layers;
+    int64_t n = (int64_t)(enough / set) + 1;
     n = n > SETS ? SETS : n;
-    n = n > layers ? layers : n;
     while (n > 1 && one + (uint64_t)(n - 1) * set > budget)
         n--;
     y->sets_n = (int)n;
@@ -135,6 +137,8 @@ static void forward(queue *q, void *arg, int level, int turn)
 {
     forward_of(q, arg, level, set_of(arg, level == SAVE_ALL ? STAGE_FORWARD : STAGE_FORWARD_INPUT, turn));
 }
+
+static void forward_warm(queue *q, void *arg, int level, int turn) { forward_of(q, arg, level, set_of(arg, STAGE_FORWARD, turn)); }
 
 /* Nothing else runs between two of these. */
 static void forward_alone(queue *q, void *arg, int level, int turn)
@@ -194,9 +198,14 @@ static void round_gradients(queue *q, void *arg, int level, int turn)
 
 static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds, pt_error *e)
 {
-    stage stages[2 * STAGES] = {{restore, 0, NULL}, {forward, SAVE_INPUT, &y->forward_input}, {forward, SAVE_ALL, &y->forward},
-                                {round_gradients, 0, NULL}, {backward, SAVE_ALL, &y->backward}};
-    int n = 5;
+    stage stages[2 * STAGES + 2] = {{restore, 0, NULL}, {forward, SAVE_INPUT, &y->forward_input}, {forward, SAVE_ALL, &y->forward}};
+    int n = 3;
+    if (y->again)
+        stages[n++] = (stage){forward_warm, SAVE_ALL, &y->forward_warm};
+    stages[n++] = (stage){round_gradients, 0, NULL};
+    stages[n++] = (stage){backward, SAVE_ALL, &y->backward};
+    if (y->again)
+        stages[n++] = (stage){backward, SAVE_ALL, &y->backward_warm};
     if (y->sums_n > 1) {
         stages[n++] = (stage){round_gradients, 0, NULL};
         stages[n++] = (stage){backward_cold, SAVE_ALL, &y->cold};
@@ -210,7 +219,7 @@ static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds,
 
 static void forget(layer_bench *y)
 {
-    y->forward.n = y->forward_input.n = y->backward.n = y->cold.n = 0;
+    y->forward.n = y->forward_input.n = y->forward_warm.n = y->backward.n = y->backward_warm.n = y->cold.n = 0;
     for (int level = 0; level < SAVE_ALL; level++)
         y->recompute[level].n = 0;
 }
@@ -225,13 +234,14 @@ static double round_s(const layer_bench *y)
     return ns * 1e-9;
 }
 
-/* Takes the memory for `rows` and measures, with cold sums or without: samples in y. A first round does not count, unless it is one of
+/* Takes the memory for `rows` and measures, with cold sums and warm weights (`all`) or without: samples in y. A first round does not count, unless it is one of
  * long runs. */
-static int run(layer_bench *y, bench *b, int64_t rows, bool cold, bool warm, int least, double seconds, pt_error *e)
+static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int least, double seconds, pt_error *e)
 {
     area a;
     resize(y, b, rows);
-    if (cold)
+    y->again = all;
+    if (all)
         add_sums(y, b);
     forget(y);
     int failed = area_open(b, TIER_DEVICE, &a, "a layer", layout, y, e);
@@ -375,6 +385,8 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
     int failed = run(&y, b, few, true, true, TELLING, all ? seconds : seconds / 8, e);
     if (failed)
         return failed;
+    out->cost.warm_forward_ns = at_least(samples_median(&y.forward) - samples_median(&y.forward_warm), 0);
+    out->cost.warm_backward_ns = at_least(samples_median(&y.backward) - samples_median(&y.backward_warm), 0);
     out->cost.cold_sums_ns = y.cold.n ? at_least(samples_median(&y.cold) - samples_median(&y.backward), 0) : 0;
     out->cut_rows = y.shape.unit_rows;
     out->spread = 0;

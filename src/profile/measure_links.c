@@ -547,7 +547,7 @@ static int measure_meeting(links *x, int a, int b, double ns, double beside_ns, 
 
 static int measure_contention(links *x, costs *c, pt_error *e)
 {
-    const double ns = x->most >= 1 << 24 ? 30e6 : 3e6, beside_ns = x->most >= 1 << 24 ? QUOTA_NS : ns;
+    const double ns = x->most >= 1 << 24 ? 20e6 : 3e6, beside_ns = x->most >= 1 << 24 ? QUOTA_NS : ns;
     samples slow[COST_CLASSES][COST_CLASSES] = {0};
     int failed = 0;
     set_loads(x, c);

@@ -33,6 +33,14 @@ static void write_time(FILE *f, double ns, double flops)
     fprintf(f, "%11s %13s", seconds_format(time, ns * 1e-9), rate);
 }
 
+static void write_warm(FILE *f, const layer_cost *l)
+{
+    char forward[32], backward[32];
+    if (l->warm_forward_ns > 0 || l->warm_backward_ns > 0)
+        fprintf(f, "    %s and %s less of a unit right behind another\n", seconds_format(forward, l->warm_forward_ns * 1e-9),
+                seconds_format(backward, l->warm_backward_ns * 1e-9));
+}
+
 static void write_cold_sums(FILE *f, const char *of, double ns)
 {
     char time[32];
@@ -74,6 +82,7 @@ static void write_kind(FILE *f, const profile_request *r, const costs *c, int ki
         write_time(f, l->backward_ns[level], level == SAVE_ALL ? 2 * flops : 0);
         fputs("\n", f);
     }
+    write_warm(f, l);
     write_cold_sums(f, "backward ", l->cold_sums_ns);
 }
 

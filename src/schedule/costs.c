@@ -113,13 +113,27 @@ static double if_cold(const schedule_input *in, const task *t, double ns)
     return in->shape->batch / p->micro_batch > p->visit && t->micro % p->visit == 0 ? ns : 0;
 }
 
+/* Units of a layer's task that follow another of their visit. */
+static double following_units(const schedule_input *in, const schedule *s, const task *t)
+{
+    return (double)(s->micro_units - (t->micro % in->plan->visit == 0));
+}
+
+static double layer_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+{
+    const layer_cost *l = layer_of(c, t);
+    const bool forward = t->kind == TASK_LAYER;
+    const double one = forward ? l->forward_ns[level_of(in, t)] : l->backward_ns[level_of(in, t)];
+    const double warm = fmin(forward ? l->warm_forward_ns : l->warm_backward_ns, one);
+    return (double)s->micro_units * one - following_units(in, s, t) * warm + (forward ? 0 : if_cold(in, t, l->cold_sums_ns));
+}
+
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     const double units = (double)s->micro_units;
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
-    case TASK_LAYER: return units * layer_of(c, t)->forward_ns[level_of(in, t)];
-    case TASK_LAYER_BACKWARD: return units * layer_of(c, t)->backward_ns[level_of(in, t)] + if_cold(in, t, layer_of(c, t)->cold_sums_ns);
+    case TASK_LAYER: case TASK_LAYER_BACKWARD: return layer_ns(c, in, s, t);
     case TASK_HEAD: return units * c->head_ns + if_cold(in, t, t->micro ? c->head_cold_sums_ns : 0);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
@@ -179,10 +193,15 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
         if (c->kind_of_layer[i] >= c->kinds_n)
             return pt_fail(e, PT_FAILED, "%s: layer %lld is of kind %d, and there are %d; measure again", name, (long long)i,
                            c->kind_of_layer[i], c->kinds_n);
-    for (int k = 0; k < c->kinds_n; k++)
-        if (!is_time(c->layer[k].cold_sums_ns))
-            return pt_fail(e, PT_FAILED, "%s: layers of kind %d: \"cold_sums_ns\" is %g; it must be finite and not negative, measure again",
-                           name, k, c->layer[k].cold_sums_ns);
+    for (int k = 0; k < c->kinds_n; k++) {
+        const layer_cost *l = &c->layer[k];
+        const struct { const char *key; double ns; } all[] = {{"cold_sums_ns", l->cold_sums_ns}, {"warm_forward_ns", l->warm_forward_ns},
+                                                              {"warm_backward_ns", l->warm_backward_ns}};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            if (!is_time(all[i].ns))
+                return pt_fail(e, PT_FAILED, "%s: layers of kind %d: \"%s\" is %g; it must be finite and not negative, measure again", name,
+                               k, all[i].key, all[i].ns);
+    }
     for (int k = 0; k < c->kinds_n; k++)
         for (int level = 0; level < SAVE_LEVELS; level++)
             if (!is_time(c->layer[k].forward_ns[level]) || !is_time(c->layer[k].backward_ns[level]))

@@ -31,6 +31,7 @@ typedef struct layer_cost {
     double forward_ns[SAVE_LEVELS], backward_ns[SAVE_LEVELS]; /* one unit */
     double cold_sums_ns; /* more, of the backward that begins a visit, where visits of other layers lie between it and the one before: the
                             sums of its gradients are in the cache no more */
+    double warm_forward_ns, warm_backward_ns; /* less, of a unit that follows another of its visit: the weights are in the cache */
 } layer_cost;
 
 typedef struct costs {

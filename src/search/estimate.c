@@ -15,6 +15,7 @@
  */
 #include "search/space.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Work of each queue in one half of the step, and what cannot hide behind it. */
@@ -130,12 +131,15 @@ static void block_loads(const space *s, const recipe *r, load *forward, load *ba
     unsigned moved[SAVE_LEVELS][TIERS] = {0}, swapped = 0; /* layers */
     const costs *c = s->in->costs;
     double units = (double)s->in->shape->units_n, micros = micros_of(s, r), per_micro = units / micros, ahead = 0, back = 0;
+    double warm_ahead = 0, warm_back = 0, following = units - micros / r->visit; /* units that follow another of their visit */
     for (int i = 0, end; i < s->layers; i = end) {
         const layer_cost *l = &c->layer[c->kind_of_layer[i]];
         end = run_end(s, r, i);
         unsigned n = (unsigned)(end - i);
         ahead += n * l->forward_ns[r->level[i]];
         back += n * l->backward_ns[r->level[i]];
+        warm_ahead += n * fmin(l->warm_forward_ns, l->forward_ns[r->level[i]]);
+        warm_back += n * fmin(l->warm_backward_ns, l->backward_ns[r->level[i]]);
         moved[r->level[i]][r->place[i]] += n;
         swapped += r->place[i] != TIER_DEVICE ? n : 0;
     }
@@ -163,9 +167,9 @@ static void block_loads(const space *s, const recipe *r, load *forward, load *ba
             if (r->n_swap < 2)
                 backward->exposed += staged ? to : read;
         }
-    forward->ns[QUEUE_COMPUTE] += units * (ahead + c->embed_ns) + micros * (s->layers + 1) * c->task_ns;
+    forward->ns[QUEUE_COMPUTE] += units * (ahead + c->embed_ns) - following * warm_ahead + micros * (s->layers + 1) * c->task_ns;
     if (s->in->training)
-        backward->ns[QUEUE_COMPUTE] += units * (back + c->head_ns) + micros * (s->layers + 1) * c->task_ns;
+        backward->ns[QUEUE_COMPUTE] += units * (back + c->head_ns) - following * warm_back + micros * (s->layers + 1) * c->task_ns;
     else
         forward->ns[QUEUE_COMPUTE] += units * c->head_eval_ns + micros * c->task_ns;
 }

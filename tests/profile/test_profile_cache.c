@@ -300,7 +300,7 @@ static void blocks_that_had_less_memory_are_measured_anew(void **state)
 static void a_head_that_had_less_memory_is_measured_anew(void **state)
 {
     (void)state;
-    static const char deep[] = "{\"model_type\": \"llama\", \"vocab_size\": 3000, \"hidden_size\": 32, \"num_attention_heads\": 4, "
+    static const char deep[] = "{\"model_type\": \"llama\", \"vocab_size\": 12000, \"hidden_size\": 32, \"num_attention_heads\": 4, "
                                "\"num_key_value_heads\": 2, \"num_hidden_layers\": 64, \"intermediate_size\": 192, "
                                "\"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
     setup s;

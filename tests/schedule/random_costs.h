@@ -37,8 +37,11 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
             c.layer[k].forward_ns[level] = random_ns(r, 1000, 20000);
             c.layer[k].backward_ns[level] = random_ns(r, 2000, 50000);
         }
-    for (int k = 0; k < c.kinds_n; k++)
+    for (int k = 0; k < c.kinds_n; k++) {
         c.layer[k].cold_sums_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
+        c.layer[k].warm_forward_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
+        c.layer[k].warm_backward_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
+    }
     c.embed_ns = random_ns(r, 0, 3000);
     c.head_ns = random_ns(r, 1000, 50000);
     c.head_eval_ns = random_ns(r, 1000, 20000);

@@ -103,14 +103,16 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
 {
     const layer_cost *l = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD ? &c->layer[c->kind_of_layer[t->block - 1]] : NULL;
     int level = l ? (int)in->plan->blocks[t->block - 1].level : 0;
+    const double follow = (double)s->micro_units - (t->micro % in->plan->visit ? 0 : 1);
     double units = (double)s->micro_units, elements = t->chunk < 0 ? 0 : (double)in->packing->chunks[t->chunk].elements;
     double weights = elements * (double)dtype_bytes(in->packing->type), exchanged = 0;
     if (c->ranks > 1 && t->chunk >= 0 && in->plan->chunks[t->chunk].home == TIER_DEVICE)
         exchanged = cost_at(&c->gather, weights) + cost_at(&c->scatter, weights);
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
-    case TASK_LAYER: return units * l->forward_ns[level];
-    case TASK_LAYER_BACKWARD: return units * l->backward_ns[level] + (begins_a_visit_of_several(in, t) ? l->cold_sums_ns : 0);
+    case TASK_LAYER: return units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level]);
+    case TASK_LAYER_BACKWARD: return units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns, l->backward_ns[level]) +
+                                     (begins_a_visit_of_several(in, t) ? l->cold_sums_ns : 0);
     case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) && t->micro ? c->head_cold_sums_ns : 0);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_UPDATE: return updates_ns(c, in, t->chunk, t->queue == QUEUE_HOST) + exchanged;
@@ -169,7 +171,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         assert_int_equal(costs_validate(&c, m, "profile.json", &e), 0);
         double bad = random_one_in(&r, 3) ? NAN : random_one_in(&r, 2) ? INFINITY : -1;
         const char *named = "layers of kind";
-        switch (random_below(&r, 11)) {
+        switch (random_below(&r, 13)) {
         case 0: c.layer[c.kinds_n - 1].forward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 1: c.layer[0].backward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 2: c.head_ns = bad, named = "head_ns"; break;
@@ -179,6 +181,8 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         case 6: c.update_host.n = COST_POINTS + 1, named = "update_host"; break;
         case 7: c.ranks = 0, named = "ranks"; break;
         case 8: c.layer[0].cold_sums_ns = bad, named = "cold_sums_ns"; break;
+        case 10: c.layer[c.kinds_n - 1].warm_forward_ns = bad, named = "warm_forward_ns"; break;
+        case 11: c.layer[0].warm_backward_ns = bad, named = "warm_backward_ns"; break;
         case 9: c.head_cold_sums_ns = bad, named = "head_cold_sums_ns"; break;
         default: c.kind_of_layer[m->config.layers - 1] = (unsigned char)c.kinds_n, named = "of kind"; break;
         }

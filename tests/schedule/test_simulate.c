@@ -147,7 +147,7 @@ static double total_with_pause(hand *h, int pause_ns)
     h->costs.layer[0].forward_ns[0] = 1000;
     h->costs.waking = (cost_curve){3, {1, 100, 10000}, {0, 50, 5000}};
     static plan_block block;
-    static plan p = {.blocks = &block};
+    static plan p = {.blocks = &block, .visit = 1};
     h->in.plan = &p;
     for (int i = 0; i < 3; i++) {
         int t = hand_task(h, QUEUE_COMPUTE, pause_ns, -1, -1);
