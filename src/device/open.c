@@ -9,7 +9,8 @@
  *     the folder of libprotrain.so         programs that use the library
  *
  * It stays loaded until the process ends. What can go wrong: no driver, no module, a module of another build, a GPU that
- * the module cannot use; asked for by name each is an error, with "auto" a notice (no driver: not even that) and the CPU.
+ * the module cannot use; asked for by name each is an error, with "auto" a notice and the CPU. Where nothing shows that there is a GPU,
+ * not even that.
  */
 #include "device/module.h"
 
@@ -48,6 +49,16 @@ int device_name_check(const char *name, pt_error *e)
 
 /* ---- the module ---- */
 
+/* The kernel's side of a driver, whose library may still be missing: a container has what it was given. */
+static bool gpu_is_there(void)
+{
+    static const char *const signs[] = {"/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version"};
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if (!access(signs[i], F_OK))
+            return true;
+    return false;
+}
+
 static bool driver_is_there(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -82,7 +93,9 @@ static int cuda_open(const device_options *o, device **out, pt_error *e)
 {
     char path[PATH_MAX];
     if (!driver_is_there())
-        return pt_fail(e, PT_FAILED, "no NVIDIA driver on this machine (libcuda.so.1): install it, or use --device cpu");
+        return pt_fail(e, PT_FAILED, gpu_is_there() ? "there is an NVIDIA GPU, and its driver's library libcuda.so.1 cannot be loaded: in a "
+                       "container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility; or use --device cpu"
+                       : "no NVIDIA driver on this machine (libcuda.so.1): install it, or use --device cpu");
     if (!find_module(path))
         return pt_fail(e, PT_FAILED, "this build of protrain has no CUDA module (%s is not beside it): build where the CUDA toolkit is, "
                        "or use --device cpu", CUDA_MODULE_FILE);
@@ -118,7 +131,7 @@ int device_open(const char *name, const device_options *o, device **out, device 
     if (failed)
         return failed;
     *out = *host;
-    if (choice == CHOICE_CPU || (choice == CHOICE_AUTO && !driver_is_there()))
+    if (choice == CHOICE_CPU || (choice == CHOICE_AUTO && !gpu_is_there() && !driver_is_there()))
         return 0;
     pt_error why = {0};
     failed = cuda_open(&chosen, out, &why);

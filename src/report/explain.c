@@ -12,7 +12,7 @@ int explain_shares(const forecast *f, share out[SHARES])
                                               "waiting for updates on the host", "waiting for disk reads", "waiting for disk writes"};
     double left = f->step_ns - f->busy_ns[QUEUE_COMPUTE], slowed = f->busy_ns[QUEUE_COMPUTE] - f->needed_ns - f->again_ns;
     share all[SHARES] = {{"computing", f->needed_ns}, {"computing again what was not kept", f->again_ns},
-                         {"lost to what runs beside it", slowed}};
+                         {"slowed by what runs beside it, or coming to speed", slowed}};
     int n = 3, kept = 0;
     for (int q = QUEUE_COMPUTE + 1; q < QUEUES; q++) {
         all[n++] = (share){waits[q], f->wait_ns[q]};
@@ -83,7 +83,7 @@ int explain(const explain_input *in, explanation *out, pt_error *e)
     *out = (explanation){.in = in};
     int failed = forecast_make(&best, search_kinds(s, in->best->plan.update), s->costs, &out->forecast, e);
     if (out->forecast.step_ns > 0)
-        out->tokens_per_s = (double)(s->shape->batch * s->shape->seq_len) * 1e9 / out->forecast.step_ns;
+        out->tokens_per_s = (double)(s->costs->ranks * s->shape->batch * s->shape->seq_len) * 1e9 / out->forecast.step_ns;
     for (int i = 0; i < in->others_n && out->rivals_n < EXPLAIN_RIVALS && !failed; i++)
         failed = add_rival(out, &in->others[i], e);
     if (!failed && in->helps)

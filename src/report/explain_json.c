@@ -1,6 +1,7 @@
 /* explain_json.c - the explanation as an object:
  *
  *   {"fits": true,
+ *    "ranks" (devices; "tokens_per_s" is of all of them),
  *    "predicted": {"step_s", "tokens_per_s", "peak_bytes": {TIER: N}, "budget_bytes": {TIER: N},
  *                  "threads_bytes": RAM that many threads take beside these, and that the device's budget is without},
  *    "plan": {...},                             what --plan takes
@@ -105,7 +106,7 @@ json_t *explain_json(const explanation *x)
     json_t *phases = json_object();
     for (int p = 0; p < PHASES; p++)
         json_object_set_new(phases, phase_names[p], json_real(f->phase_ns[p] * 1e-9));
-    return json_pack("{s:b, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1, "predicted",
+    return json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1, "ranks", x->in->search->costs->ranks, "predicted",
                      "step_s", f->step_ns * 1e-9, "tokens_per_s", x->tokens_per_s, "peak_bytes", tiers_json(f->bytes), "budget_bytes",
                      tiers_json(x->in->search->budget), "threads_bytes", (json_int_t)x->in->search->threads_bytes, "plan", plan_json(x),
                      "why", why_json(x), "memory", memory_json(x), "queues", queues_json(f), "phases", phases, "limit_s",

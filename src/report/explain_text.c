@@ -96,6 +96,8 @@ static void write_head(FILE *out, const explanation *x)
             count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, (long long)in->shape->batch,
             (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32");
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
+    if (in->costs->ranks > 1)
+        fprintf(out, "         %d devices: each takes so many sequences, and tokens a second are those of all\n", in->costs->ranks);
     fprintf(out, "step     %s, %.*f tokens a second", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
             x->tokens_per_s);
     double known_to = explain_known_to(x);

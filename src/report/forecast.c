@@ -30,7 +30,7 @@ static memory_part part_of(const buffer *b)
     case OBJECT_WEIGHTS: return PART_WEIGHTS;
     case OBJECT_STATES: return PART_OPTIMIZER;
     case OBJECT_GRADIENT: case OBJECT_ACCUMULATOR: return PART_GRADIENTS;
-    case OBJECT_SAVED: case OBJECT_STREAM: return PART_ACTIVATIONS;
+    case OBJECT_SAVED: case OBJECT_STREAM: case OBJECT_RESIDUAL: return PART_ACTIVATIONS;
     default: return PART_WORKSPACE;
     }
 }

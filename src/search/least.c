@@ -58,6 +58,17 @@ static void insert(entry *list, int *n, const entry *x)
     list[at] = *x;
 }
 
+/* Without a disk everything is in memory, whether the estimate says that it fits or not: it may be more than is needed. */
+static void keep_off_disk(const space *s, recipe *r, estimate *about)
+{
+    if (s->in->host_tier)
+        r->on_host = recipe_chunks(s, r) - r->persist;
+    else
+        r->persist = recipe_chunks(s, r);
+    recipe_normalise(s, r);
+    recipe_estimate(s, r, about);
+}
+
 static int collect(const space *s, entry *list)
 {
     const update_time waiting[] = {UPDATE_NEXT_FORWARD, UPDATE_END}, free_times[] = {UPDATE_BACKWARD, UPDATE_END};
@@ -75,6 +86,8 @@ static int collect(const space *s, entry *list)
                     continue;
                 economical(s, &x.recipe, g, place, s->in->clipping ? waiting[k & 1] : free_times[k & 1], k & 2 ? 1 : last->visit);
                 recipe_fill(s, &x.recipe, s->budget, &about);
+                if (about.bytes[TIER_DISK] && !s->budget[TIER_DISK])
+                    keep_off_disk(s, &x.recipe, &about);
                 x.over = overshoot(s, about.bytes);
                 x.device = (double)about.bytes[TIER_DEVICE];
                 insert(list, &n, &x);

@@ -12,11 +12,15 @@
 
 /* ---- the best ---- */
 
-/* Of those as fast as the fastest, the one that writes least to the disk, then the one that needs least. */
+/* Of those as fast as the fastest, and no slower than a policy, the one that writes least to the disk, then the one that needs least. */
 static priced *tasteful(walk *w)
 {
     priced *best = &w->kept[0];
-    for (int i = 1; i < w->kept_n && w->kept[i].step_ns <= w->kept[0].step_ns * 1.005; i++) {
+    double most = w->kept[0].step_ns * 1.005;
+    for (policy p = 0; p < POLICIES; p++)
+        if (w->policy_fits[p] && w->policies[p].step_ns < most)
+            most = w->policies[p].step_ns;
+    for (int i = 1; i < w->kept_n && w->kept[i].step_ns <= most; i++) {
         priced *x = &w->kept[i];
         if (x->written != best->written ? x->written < best->written : x->bytes[TIER_DEVICE] < best->bytes[TIER_DEVICE])
             best = x;

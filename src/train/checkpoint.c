@@ -225,9 +225,10 @@ int checkpoint_write(trainer *t, pt_error *e)
 
 int checkpoint_save(trainer *t, pt_error *e)
 {
+    pt_error why;
     int failed = checkpoint_write(t, e);
-    if (!failed)
-        failed = prune(t, e);
+    if (!failed && prune(t, &why)) /* the new one is complete: no reason to end the run */
+        trainer_notice(t, "an older checkpoint stays: %.600s", why.text);
     return failed;
 }
 
@@ -291,8 +292,12 @@ int model_export(trainer *t, pt_error *e)
 
 int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
 {
-    int64_t step = newest_checkpoint(t, INT64_MAX);
+    DIR *d = opendir(t->out);
     path[0] = 0;
+    if (!d) /* nothing seen is not nothing there */
+        return pt_fail_errno(e, PT_FAILED, "%.400s cannot be looked through for checkpoints", t->out);
+    closedir(d);
+    int64_t step = newest_checkpoint(t, INT64_MAX);
     return step < 0 ? 0 : checkpoint_path(t, step, path, e);
 }
 

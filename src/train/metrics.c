@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,9 +35,12 @@ static int lines_until(const char *path, int64_t step, kept_lines *keep, pt_erro
             break;
         *keep = (kept_lines){keep->bytes + n, at, evaluated};
     }
+    const bool unreadable = ferror(f);
+    if (unreadable)
+        pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
     free(line);
     fclose(f);
-    return 0;
+    return unreadable ? PT_FAILED : 0;
 }
 
 int metrics_open(trainer *t, pt_error *e)
@@ -68,20 +72,37 @@ static void put_evaluation(FILE *f, double loss)
     fputs("}\n", f);
 }
 
-static int metrics_flush(const trainer *t, pt_error *e)
+/* Writes what was put; where that fails, no part of it stays: neither in the file, which was `bytes` long (-1: that is no length, of a
+ * pipe), nor for the next line to stand behind. */
+static int metrics_flush(const trainer *t, off_t bytes, pt_error *e)
 {
-    return fflush(t->metrics) || ferror(t->metrics) ? pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be written", t->out) : 0;
+    if (!fflush(t->metrics) && !ferror(t->metrics))
+        return 0;
+    int failed = pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be written", t->out);
+    __fpurge(t->metrics);
+    clearerr(t->metrics);
+    if (bytes >= 0 && ftruncate(fileno(t->metrics), bytes))
+        return failed; /* the line is torn, and is cut when the run is resumed */
+    return failed;
+}
+
+static off_t metrics_length(const trainer *t)
+{
+    struct stat st;
+    return fstat(fileno(t->metrics), &st) || !S_ISREG(st.st_mode) ? -1 : st.st_size;
 }
 
 /* The line's "}" makes room; the file is open for appending. */
 int metrics_add_evaluation(trainer *t, double loss, pt_error *e)
 {
-    struct stat st;
-    const int fd = fileno(t->metrics);
-    if (fstat(fd, &st) || ftruncate(fd, st.st_size - 2))
+    const off_t bytes = metrics_length(t) - 2;
+    if (bytes < 0 || ftruncate(fileno(t->metrics), bytes))
         return pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be changed", t->out);
     put_evaluation(t->metrics, loss);
-    return metrics_flush(t, e);
+    int failed = metrics_flush(t, bytes, e);
+    if (failed)
+        (void)!write(fileno(t->metrics), "}\n", 2); /* the line was whole without it */
+    return failed;
 }
 
 /* A pipe that somebody put there cannot be synced. */
@@ -96,6 +117,7 @@ int metrics_write(trainer *t, const pt_step *s, pt_error *e)
 {
     pt_memory memory[TIERS];
     int memory_n = trainer_memory(t, memory);
+    const off_t bytes = metrics_length(t);
     FILE *f = t->metrics;
     fprintf(f, "{\"step\":%lld,\"loss\":%.17g,\"grad_norm\":%.17g,\"lr\":%.17g,\"tokens\":%lld,\"step_s\":%.9g,"
                "\"predicted_step_s\":%.9g,\"tokens_per_s\":%.9g",
@@ -110,5 +132,5 @@ int metrics_write(trainer *t, const pt_step *s, pt_error *e)
         put_evaluation(f, s->eval_loss);
     else
         fputs("}\n", f);
-    return metrics_flush(t, e);
+    return metrics_flush(t, bytes, e);
 }

@@ -91,6 +91,9 @@ int planning_budgets(planning *p, pt_error *e)
     int failed = p->from_file ? complete_machine(p, e) : 0;
     if (failed || (p->from_file && !p->runs))
         return failed;
+    if (p->from_file && p->machine.ranks > 1)
+        return pt_fail(e, PT_USAGE, "%s describes %d devices, and a run uses one: set \"ranks\" to 1, or leave --machine out",
+                       p->machine_path, p->machine.ranks);
     if (p->from_file && p->machine.cuda != (p->device != p->host))
         return pt_fail(e, PT_FAILED, "%s describes a machine with%s a GPU, and this run computes on one with%s: leave --machine out, or "
                        "choose another --device", p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
@@ -152,6 +155,16 @@ int planning_write_machine(const planning *p, const costs *c, const char *path, 
 
 /* ---- costs ---- */
 
+static bool uses_disk(const plan *p)
+{
+    bool uses = false;
+    for (int i = 0; i < p->chunks_n; i++)
+        uses = uses || p->chunks[i].home == TIER_DISK;
+    for (int i = 0; i < p->blocks_n; i++)
+        uses = uses || p->blocks[i].place == TIER_DISK;
+    return uses;
+}
+
 static bool moves_anything(const plan *p)
 {
     for (int i = 0; i < p->chunks_n; i++)
@@ -163,28 +176,13 @@ static bool moves_anything(const plan *p)
     return false;
 }
 
-/* Whether something may have to move, and whether to the disk: transfers are measured only then. A plan from a file says so itself. The
- * disk is used only where memory does not hold everything, even if nothing is kept. Where there is a host, something always may move:
- * what costs nothing for want of a measurement would be used. */
-static int needs_transfers(planning *p, bool *needs, bool *disk, pt_error *e)
+/* Whether something may have to move, and whether to the disk: transfers are measured only then. A plan from a file says so itself. Else
+ * the disk is used only where the most economical plan needs it. Where there is a host, something always may move: what costs nothing
+ * for want of a measurement would be used. */
+static void needs_transfers(const planning *p, bool *needs, bool *disk)
 {
-    search_input in = p->search;
-    in.budget[TIER_DISK] = 0;
-    *needs = *disk = true;
-    if (p->o->plan_file) {
-        *needs = moves_anything(&p->result.best.plan);
-        return 0;
-    }
-    for (policy k = POLICY_RESIDENT; k <= POLICY_RECOMPUTE && *disk; k++) {
-        candidate c = {0};
-        int fits = policy_plan(&in, k, &c, e);
-        candidate_free(&c);
-        if (fits < 0)
-            return fits;
-        *disk = !fits;
-    }
-    *needs = *disk || p->host_tier;
-    return 0;
+    *disk = p->o->plan_file ? uses_disk(&p->result.best.plan) : p->result.least[TIER_DISK] > 0;
+    *needs = p->o->plan_file ? moves_anything(&p->result.best.plan) : *disk || p->host_tier;
 }
 
 static int measure(planning *p, bool transfers, bool disk, pt_error *e)
@@ -211,16 +209,30 @@ static int measure(planning *p, bool transfers, bool disk, pt_error *e)
     return 0;
 }
 
+/* What the most economical plan takes: p->result.least. */
+static int find_least(planning *p, pt_error *e)
+{
+    search_result r = {0};
+    search_input in = p->search;
+    in.seconds = 1e-3;
+    int failed = search_plan(&in, &r, e);
+    memcpy(p->result.least, r.least, sizeof r.least);
+    search_result_free(&r);
+    return failed;
+}
+
 int planning_measure_disk(planning *p, pt_error *e)
 {
     costs *c = &p->profile.costs;
     profile_request r = p->request;
     profile_result fresh;
-    bool transfers, disk;
     if (!p->profiled || c->read.n || !p->budget[TIER_DISK])
         return 0;
-    int failed = needs_transfers(p, &transfers, &disk, e);
-    if (failed || !disk)
+    p->search.budget[TIER_DISK] = p->budget[TIER_DISK];
+    int failed = find_least(p, e);
+    if (!failed && !p->result.least[TIER_DISK])
+        p->search.budget[TIER_DISK] = 0;
+    if (failed || !p->result.least[TIER_DISK])
         return failed;
     r.transfers = true;
     r.file = NULL; /* it says nothing of a disk */
@@ -238,12 +250,15 @@ int planning_measure_disk(planning *p, pt_error *e)
 static int find_costs(planning *p, pt_error *e)
 {
     bool transfers, disk;
+    needs_transfers(p, &transfers, &disk);
     if (p->from_file && !p->o->profile_file) {
         snprintf(p->source, sizeof p->source, "computed from its figures, not measured");
         return costs_analytic(&p->machine, p->model, p->shape, &p->profile.costs, e);
     }
-    int failed = needs_transfers(p, &transfers, &disk, e);
-    return failed ? failed : measure(p, transfers, disk, e);
+    int failed = measure(p, transfers, disk, e);
+    if (!failed && !p->profile.costs.read.n) /* what was not measured would cost nothing */
+        p->search.budget[TIER_DISK] = 0;
+    return failed;
 }
 
 /* ---- the plan ---- */
@@ -264,23 +279,33 @@ static int read_plan(planning *p, pt_error *e)
     return failed;
 }
 
-/* A plan from a file has to fit as it is. */
-static int price_plan(planning *p, pt_error *e)
+/* A plan from a file has to fit as it is: nothing need be measured to know. */
+static int check_plan(planning *p, pt_error *e)
 {
-    candidate *c = &p->result.best;
+    const candidate *c = &p->result.best;
     const schedule_input in = search_schedules(&p->search, &c->packing, &c->plan);
     char tiers[256], options[160];
-    int fits = search_price(&p->search, c, e);
-    if (fits)
-        return fits < 0 ? fits : 0;
+    bool fits = true;
     int failed = schedule_plan_bytes(&in, search_kinds(&p->search, c->plan.update), p->result.least, e);
     if (failed) { /* with any memory: too few buffers */
         pt_error_prefix(e, "%s", p->o->plan_file);
         return failed;
     }
+    for (int t = 0; t < TIERS; t++)
+        fits = fits && p->result.least[t] <= p->search.budget[t];
+    if (fits)
+        return 0;
     search_list_missing(&p->search, p->result.least, tiers, sizeof tiers);
     search_smallest_change(&p->search, p->result.least, options, sizeof options);
     return pt_fail(e, PT_DOES_NOT_FIT, "%.300s needs %s: give %s, or leave --plan out", p->o->plan_file, tiers, options);
+}
+
+static int price_plan(planning *p, pt_error *e)
+{
+    int fits = search_price(&p->search, &p->result.best, e);
+    if (fits < 0)
+        pt_error_prefix(e, "%s", p->o->plan_file);
+    return fits > 0 ? 0 : fits ? fits : pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit", p->o->plan_file);
 }
 
 static bool is_there(const planning *p, uint64_t disk_bytes)
@@ -415,12 +440,7 @@ static void change_machine(planning *p, const char lacks[LACK_BYTES])
 static int check_fit(planning *p, pt_error *e)
 {
     char lacks[LACK_BYTES];
-    search_result r = {0};
-    search_input in = p->search;
-    in.seconds = 1e-3;
-    int failed = search_plan(&in, &r, e);
-    memcpy(p->result.least, r.least, sizeof r.least);
-    search_result_free(&r);
+    int failed = find_least(p, e);
     if (failed != PT_DOES_NOT_FIT || !e)
         return failed;
     write_lack(p, lacks);
@@ -474,6 +494,8 @@ int planning_make(planning *p, pt_error *e)
     p->profile.costs.kinds_n = 1;
     if (!failed)
         failed = o->plan_file ? read_plan(p, e) : check_fit(p, e);
+    if (!failed && o->plan_file)
+        failed = check_plan(p, e);
     if (!failed)
         failed = find_costs(p, e);
     if (failed)

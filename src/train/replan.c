@@ -172,14 +172,21 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
         pt_error_prefix(e, "%s holds the state and --resume goes on from it; memory could not be taken again", path);
         return failed;
     }
-    if (!wanted) {
-        t->saved_step = saved;
-        failed = tree_discard(path, e);
-    }
-    return failed ? failed : trainer_write_plan(t, e);
+    t->saved_step = wanted ? t->saved_step : saved;
+    if ((!wanted && tree_discard(path, &why)) || trainer_write_plan(t, &why)) /* the run goes on all the same */
+        trainer_notice(t, "%.600s", why.text);
+    return 0;
 }
 
 /* ---- deciding ---- */
+
+/* Memory for a search may be all that is lacking: nothing of the run is touched by it. */
+static int stay(trainer *t, const pt_error *why)
+{
+    trainer_notice(t, "the plan stays, for another could not be looked for: %.600s", why->text);
+    patience_decided(&t->patience, false);
+    return 0;
+}
 
 static int decide(trainer *t, pt_error *e)
 {
@@ -191,17 +198,18 @@ static int decide(trainer *t, pt_error *e)
     search_result next = {0};
     bool aside = false;
     double measured_ns = measured_median_s(&t->measured, PATIENCE_WINDOW) * 1e9;
-    int failed = correct_costs(t, &now, &f, e);
+    pt_error why;
+    int failed = correct_costs(t, &now, &f, &why);
     if (failed)
-        return failed;
+        return stay(t, &why);
     what_differs(t, differs, sizeof differs);
     seconds_format(was, t->forecast.step_ns * 1e-9);
     seconds_format(is, measured_ns * 1e-9);
     p->profile.costs = now;
-    failed = planning_search(p, &next, e);
+    failed = planning_search(p, &next, &why);
     if (failed) {
         p->profile.costs = before;
-        return failed;
+        return stay(t, &why);
     }
     bool worth = worth_moving(t, f.step_ns, &next.best);
     if (worth)

@@ -380,11 +380,11 @@ int trainer_setup(trainer *t, pt_error *e)
         failed = write_profile(t, e);
     if (!failed)
         failed = write_machine(t, e);
+    if (!failed && from[0] && t->step < t->steps) /* before lines of its metrics go: what is newest and what they say belong together */
+        failed = checkpoint_put_later_away(t, e);
     if (!failed)
         failed = metrics_open(t, e);
-    if (!failed)
-        failed = trainer_write_plan(t, e);
-    return failed || !from[0] || t->step == t->steps ? failed : checkpoint_put_later_away(t, e);
+    return failed ? failed : trainer_write_plan(t, e);
 }
 
 char *pt_trainer_plan_json(const pt_trainer *t) { return plan_to_json(trainer_plan(t), t->model, &t->shape); }

@@ -44,6 +44,7 @@ static pt_generate_options greedy(void)
     pt_generate_options o;
     pt_generate_defaults(&o);
     o.temperature = 0;
+    o.device = "cpu";
     o.precision = PT_PRECISION_FP32;
     o.ignore_eos = true;
     return o;

@@ -123,6 +123,7 @@ static void what_is_computed_again_is_what_keeping_everything_saves(void **state
             for (int level = SAVE_ALL - 1; level >= 0; level--) {
                 price.layer[k].forward_ns[level] = price.layer[k].forward_ns[SAVE_ALL];
                 price.layer[k].backward_ns[level] = price.layer[k].backward_ns[level + 1] * random_ns(&r, 1, 1.5);
+                price.layer[k].warm_backward_ns = fmin(price.layer[k].warm_backward_ns, price.layer[k].backward_ns[SAVE_ALL]);
             }
         int failed = forecast_make(&c.input, kinds_of(&c.plan), &price, &now, &e);
         for (int b = 0; b < c.plan.blocks_n; b++)

@@ -204,7 +204,8 @@ static void interrupt(int number, int expected, const char *name)
     for (int i = 0; i < 6000 && lines_of(metrics) < 3; i++)
         sleep_seconds(0.01);
     kill(child, number);
-    for (int i = 0; i < 10 && number == SIGHUP; i++) { /* from the shell, and from the system */
+    /* from the shell, and from the system; timeout(1) tells its child and then its group */
+    for (int i = 0; i < (number == SIGHUP ? 10 : number == SIGTERM); i++) {
         sleep_seconds(0.002);
         kill(child, number);
     }

@@ -205,6 +205,7 @@ static uint64_t least_device(const pt_trainer *t)
     search_result r = {0};
     pt_error e = {0};
     in.budget[TIER_DEVICE] = 1;
+    in.budget[TIER_DISK] = t->planning.budget[TIER_DISK]; /* which this run does not want */
     assert_int_equal(search_plan(&in, &r, &e), PT_DOES_NOT_FIT);
     uint64_t least = r.least[TIER_DEVICE];
     search_result_free(&r);
