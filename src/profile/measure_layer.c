@@ -6,9 +6,9 @@
  *
  * What is not saved is written to a workspace, which stays in the cache: forward is up to a fifth faster then.
  *
- * Every round runs all of it, each part with another of several sets of weights and saved tensors, so many that no cache holds them all,
- * or as large as all that a step touches: a layer whose weights are in the cache would be too fast. What comes back through the layers meets
- * a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
+ * Every round runs all of it, each part with another of several sets of weights and saved tensors, so many that no cache holds them
+ * all, or as large as all that a step touches: a layer whose weights are in the cache would be too fast. What comes back through the
+ * layers meets a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
  *
  * A step whose micro-batches visit a layer one after the other finds the sums of its gradients in the cache, where the layer behind has
  * left its own; one that goes through all layers again and again keeps those of each, and they come from memory. What backward takes
@@ -25,7 +25,7 @@
 
 #include <math.h>
 
-enum { SETS = 64 };
+enum { SETS = 64, CHECK_SETS = 8 };
 
 typedef struct layer_bench {
     const model *model;
@@ -127,24 +127,31 @@ enum { STAGE_FORWARD_INPUT, STAGE_FORWARD, STAGE_BACKWARD, STAGE_COLD, STAGE_REC
 /* What one stage has read is not what the next one reads. */
 static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((int64_t)turn * STAGES + stage) % y->sets_n); }
 
-static void forward_of(queue *q, layer_bench *y, int level, int set)
+static void forward_of(queue *q, layer_bench *y, int level, int weights, int saved)
 {
     block_context c = context_of(y, q);
-    layer_forward(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace, y->out);
+    layer_forward(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->out);
 }
 
 static void forward(queue *q, void *arg, int level, int turn)
 {
-    forward_of(q, arg, level, set_of(arg, level == SAVE_ALL ? STAGE_FORWARD : STAGE_FORWARD_INPUT, turn));
+    const int set = set_of(arg, level == SAVE_ALL ? STAGE_FORWARD : STAGE_FORWARD_INPUT, turn);
+    forward_of(q, arg, level, set, set);
 }
 
-static void forward_warm(queue *q, void *arg, int level, int turn) { forward_of(q, arg, level, set_of(arg, STAGE_FORWARD, turn)); }
+/* With the weights of the pass before, and saved tensors that were not touched for as long as can be. */
+static void forward_warm(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int set = set_of(y, STAGE_FORWARD, turn);
+    forward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n);
+}
 
 /* Nothing else runs between two of these. */
 static void forward_alone(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
-    forward_of(q, y, level, turn % y->sets_n);
+    forward_of(q, y, level, turn % y->sets_n, turn % y->sets_n);
 }
 
 static void recompute(queue *q, void *arg, int level, int turn)
@@ -155,16 +162,24 @@ static void recompute(queue *q, void *arg, int level, int turn)
     layer_recompute(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace);
 }
 
-static void backward_of(queue *q, layer_bench *y, int level, int set, float *sums)
+static void backward_of(queue *q, layer_bench *y, int level, int weights, int saved, float *sums)
 {
     block_context c = context_of(y, q);
-    layer_backward(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace, y->dx, sums, false);
+    layer_backward(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->dx, sums, false);
 }
 
 static void backward(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
-    backward_of(q, y, level, set_of(y, STAGE_BACKWARD, turn), y->accumulators);
+    const int set = set_of(y, STAGE_BACKWARD, turn);
+    backward_of(q, y, level, set, set, y->accumulators);
+}
+
+static void backward_warm(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int set = set_of(y, STAGE_BACKWARD, turn);
+    backward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n, y->accumulators);
 }
 
 /* To sums that were not touched for as long as can be. */
@@ -172,7 +187,8 @@ static void backward_cold(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     const int64_t sums = 1 + turn % (y->sums_n - 1);
-    backward_of(q, y, level, set_of(y, STAGE_COLD, turn), y->accumulators + sums * accumulator_elements(y->model, y->block));
+    const int set = set_of(y, STAGE_COLD, turn);
+    backward_of(q, y, level, set, set, y->accumulators + sums * accumulator_elements(y->model, y->block));
 }
 
 /* Forward adds to the stream, backward to its gradient: without this they would grow round by round. */
@@ -198,14 +214,15 @@ static void round_gradients(queue *q, void *arg, int level, int turn)
 
 static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds, pt_error *e)
 {
-    stage stages[2 * STAGES + 2] = {{restore, 0, NULL}, {forward, SAVE_INPUT, &y->forward_input}, {forward, SAVE_ALL, &y->forward}};
+    stage stages[2 * STAGES + 2] = {
+        {restore, 0, NULL}, {forward, SAVE_INPUT, &y->forward_input}, {forward, SAVE_ALL, &y->forward}};
     int n = 3;
     if (y->again)
         stages[n++] = (stage){forward_warm, SAVE_ALL, &y->forward_warm};
     stages[n++] = (stage){round_gradients, 0, NULL};
     stages[n++] = (stage){backward, SAVE_ALL, &y->backward};
     if (y->again)
-        stages[n++] = (stage){backward, SAVE_ALL, &y->backward_warm};
+        stages[n++] = (stage){backward_warm, SAVE_ALL, &y->backward_warm};
     if (y->sums_n > 1) {
         stages[n++] = (stage){round_gradients, 0, NULL};
         stages[n++] = (stage){backward_cold, SAVE_ALL, &y->cold};
@@ -414,6 +431,7 @@ int check_layer(bench *b, int64_t rows, double *ns, pt_error *e)
     layer_bench y = {.model = b->r->model, .block = 1};
     area a;
     resize(&y, b, rows);
+    y.sets_n = y.sets_n < CHECK_SETS ? y.sets_n : CHECK_SETS; /* to fill them takes longer than the check */
     int failed = area_open(b, TIER_DEVICE, &a, "a layer", layout, &y, e);
     if (failed)
         return failed;

@@ -51,7 +51,7 @@ typedef struct links {
     bench *b;
     uint64_t most;               /* bytes of the largest transfer */
     uint64_t room;               /* bytes of D, H and K each: four times that, as far as they fit */
-    uint64_t span, written;      /* of the file: eight times, as far as there is room */
+    uint64_t span, written;      /* of the file: eight times, as far as there is room and time */
     product product;
     region update[2];            /* on the device, on the host */
     char *d, *h, *k;
@@ -105,7 +105,7 @@ static bool shrink(links *x)
     if (large)
         return true;
     x->room = x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
-    x->span = x->most < x->span / 4 ? 4 * x->most : x->span;
+    x->span = x->most < x->span / 8 ? 8 * x->most : x->span;
     x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
     x->product.rows = x->product.rows > 16 ? x->product.rows / 4 : 16;
     return !least;
@@ -192,7 +192,7 @@ static void links_close(links *x)
 
 /* ---- transfers ---- */
 
-/* The next `n` bytes of the room and of the span, which are multiples of them. */
+/* The next `n` bytes of the room and of the span; what is left over at their ends is not used. */
 static void run_transfer(queue *q, void *arg, int n, int turn)
 {
     const transfer *t = arg;

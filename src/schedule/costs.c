@@ -113,10 +113,11 @@ static double if_cold(const schedule_input *in, const task *t, double ns)
     return in->shape->batch / p->micro_batch > p->visit && t->micro % p->visit == 0 ? ns : 0;
 }
 
-/* Units of a layer's task that follow another of their visit. */
+/* Units of a layer's task that follow another of their visit. An evaluation takes each micro-batch through all layers. */
 static double following_units(const schedule_input *in, const schedule *s, const task *t)
 {
-    return (double)(s->micro_units - (t->micro % in->plan->visit == 0));
+    const int visit = s->kind == SCHEDULE_EVAL ? 1 : in->plan->visit;
+    return (double)(s->micro_units - (t->micro % visit == 0));
 }
 
 static double layer_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)

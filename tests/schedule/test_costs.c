@@ -103,7 +103,7 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
 {
     const layer_cost *l = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD ? &c->layer[c->kind_of_layer[t->block - 1]] : NULL;
     int level = l ? (int)in->plan->blocks[t->block - 1].level : 0;
-    const double follow = (double)s->micro_units - (t->micro % in->plan->visit ? 0 : 1);
+    const double follow = (double)s->micro_units - (s->kind != SCHEDULE_EVAL && t->micro % in->plan->visit ? 0 : 1);
     double units = (double)s->micro_units, elements = t->chunk < 0 ? 0 : (double)in->packing->chunks[t->chunk].elements;
     double weights = elements * (double)dtype_bytes(in->packing->type), exchanged = 0;
     if (c->ranks > 1 && t->chunk >= 0 && in->plan->chunks[t->chunk].home == TIER_DEVICE)
