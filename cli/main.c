@@ -45,7 +45,7 @@ void signals_go_to(void (*handler)(int))
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction a = {.sa_handler = handler}, before;
-    sigemptyset(&a.sa_mask);
+    sigfillset(&a.sa_mask);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!sigaction(numbers[i], NULL, &before) && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &a, NULL);

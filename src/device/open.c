@@ -50,14 +50,7 @@ int device_name_check(const char *name, pt_error *e)
 /* ---- the module ---- */
 
 /* The kernel's side of a driver, whose library may still be missing: a container has what it was given. */
-static bool gpu_is_there(void)
-{
-    static const char *const signs[] = {"/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version"};
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
-        if (!access(signs[i], F_OK))
-            return true;
-    return false;
-}
+static bool gpu_is_there(void) { return !access("/dev/nvidiactl", F_OK); }
 
 static bool driver_is_there(void)
 {
@@ -93,7 +86,7 @@ static int cuda_open(const device_options *o, device **out, pt_error *e)
 {
     char path[PATH_MAX];
     if (!driver_is_there())
-        return pt_fail(e, PT_FAILED, gpu_is_there() ? "there is an NVIDIA GPU, and its driver's library libcuda.so.1 cannot be loaded: in a "
+        return pt_fail(e, PT_FAILED, gpu_is_there() ? "/dev/nvidiactl is there, and the driver's library libcuda.so.1 cannot be loaded: in a "
                        "container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility; or use --device cpu"
                        : "no NVIDIA driver on this machine (libcuda.so.1): install it, or use --device cpu");
     if (!find_module(path))

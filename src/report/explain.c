@@ -80,7 +80,7 @@ int explain(const explain_input *in, explanation *out, pt_error *e)
 {
     const search_input *s = in->search;
     const schedule_input best = search_schedules(s, &in->best->packing, &in->best->plan);
-    *out = (explanation){.in = in};
+    *out = (explanation){.in = in, .budget = in->budget ? in->budget : s->budget};
     int failed = forecast_make(&best, search_kinds(s, in->best->plan.update), s->costs, &out->forecast, e);
     if (out->forecast.step_ns > 0)
         out->tokens_per_s = (double)(s->costs->ranks * s->shape->batch * s->shape->seq_len) * 1e9 / out->forecast.step_ns;

@@ -19,6 +19,7 @@
 
 typedef struct explain_input {
     const search_input *search;
+    const uint64_t *budget;      /* of each tier, where it is not the search's: that is 0 of a disk that was not wanted */
     const candidate *best;       /* what is explained */
     const candidate *others;     /* others that fit, fastest first */
     int others_n;
@@ -39,6 +40,7 @@ typedef struct rival { const char *name; double slower; char why[96]; } rival; /
 
 typedef struct explanation {
     const explain_input *in;
+    const uint64_t *budget;
     forecast forecast;
     double tokens_per_s;
     help helps[EXPLAIN_HELPS];

@@ -12,7 +12,7 @@
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
  *
  *   {"fits": false, "missing_bytes": N, "smaller_step": "--batch-size 2" or "",
- *    "smallest_change": "--device-memory N", or where nothing would do here "--device-memory N (M bytes of memory more than is free here)",
+ *    "smallest_change": "--device-memory N", where only what is saved has no room "--out where N bytes more are free", or where nothing would do here "--device-memory N (M bytes of memory more than is free here)",
  *    "predicted": {"step_s": null, "tokens_per_s": null, "peak_bytes": {TIER: of the most economical plan}, "budget_bytes": {TIER: N}},
  *    "plan": null, "least_bytes", "budget_bytes": the same two, "why": ["..."]}
  */
@@ -35,7 +35,7 @@ static json_t *memory_json(const explanation *x)
     json_t *all = json_object();
     for (int t = 0; t < TIERS; t++) {
         json_t *parts = json_object();
-        const uint64_t budget = x->in->search->budget[t];
+        const uint64_t budget = x->budget[t];
         for (int p = 0; p < MEMORY_PARTS; p++)
             json_object_set_new(parts, part_names[p], json_integer((json_int_t)f->part[t][p]));
         json_object_set_new(parts, "free", json_integer((json_int_t)(budget > f->bytes[t] ? budget - f->bytes[t] : 0)));
@@ -106,9 +106,10 @@ json_t *explain_json(const explanation *x)
     json_t *phases = json_object();
     for (int p = 0; p < PHASES; p++)
         json_object_set_new(phases, phase_names[p], json_real(f->phase_ns[p] * 1e-9));
-    return json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1, "ranks", x->in->search->costs->ranks, "predicted",
+    return json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1, "ranks",
+                     x->in->search->costs->ranks, "predicted",
                      "step_s", f->step_ns * 1e-9, "tokens_per_s", x->tokens_per_s, "peak_bytes", tiers_json(f->bytes), "budget_bytes",
-                     tiers_json(x->in->search->budget), "threads_bytes", (json_int_t)x->in->search->threads_bytes, "plan", plan_json(x),
+                     tiers_json(x->budget), "threads_bytes", (json_int_t)x->in->search->threads_bytes, "plan", plan_json(x),
                      "why", why_json(x), "memory", memory_json(x), "queues", queues_json(f), "phases", phases, "limit_s",
                      f->bound_ns * 1e-9, "needed_s", f->needed_ns * 1e-9, "disk", "read_bytes", (json_int_t)f->read_bytes,
                      "written_bytes", (json_int_t)f->written_bytes, "helps", alternatives_json(x, true),

@@ -42,7 +42,7 @@ static const char *short_size(char buf[32], uint64_t bytes)
 static void write_tier(FILE *out, const explanation *x, tier t)
 {
     const forecast *f = &x->forecast;
-    uint64_t budget = x->in->search->budget[t];
+    uint64_t budget = x->budget[t];
     char bar[BAR + 1], used[32], all[32], item[64];
     draw_bar(f, t, budget, bar);
     fprintf(out, "%-8s [%s] %s of %s\n        ", tier_names[t], bar, short_size(used, f->bytes[t]), short_size(all, budget));

@@ -54,7 +54,7 @@ static void choose(const budget_request *r, const findings *f, bool host_tier, u
 {
     const uint64_t *asked = r->asked;
     budget[TIER_DISK] = choose_disk(r, f);
-    uint64_t room = less(less(f->m.memory_free_bytes, machine_memory_margin(&f->m)), f->disk_in_ram ? budget[TIER_DISK] : 0);
+    uint64_t room = less(less(f->m.memory_free_bytes, machine_memory_margin(&f->m) + r->memory_reserve), f->disk_in_ram ? budget[TIER_DISK] : 0);
     budget[TIER_HOST] = !host_tier ? 0 : asked[TIER_HOST] == PT_AUTO ? room : asked[TIER_HOST];
     budget[TIER_DEVICE] = asked[TIER_DEVICE];
     if (asked[TIER_DEVICE] != PT_AUTO)
@@ -112,7 +112,7 @@ static uint64_t share_of_ram(const uint64_t wanted[TIERS], uint64_t bytes)
 /* Only what was asked for is named: the others follow. */
 static void change_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], char change[BUDGETS_CHANGE_BYTES])
 {
-    const uint64_t bytes = less(f->m.memory_free_bytes, machine_memory_margin(&f->m));
+    const uint64_t bytes = less(f->m.memory_free_bytes, machine_memory_margin(&f->m) + r->memory_reserve);
     uint64_t wanted[TIERS];
     for (tier t = 0; t < TIERS; t++)
         wanted[t] = !is_in_ram(f, t) ? 0 : t == TIER_DEVICE ? r->asked[t] : budget[t];
@@ -127,7 +127,7 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
 {
     char list[160] = "", where[320] = "", change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8], size[32];
     const uint64_t most = (uint64_t)1 << 61; /* of a tier; so that their sum is a number */
-    const uint64_t has = less(f->m.memory_free_bytes, BUDGETS_BESIDE);
+    const uint64_t has = less(f->m.memory_free_bytes, BUDGETS_BESIDE + r->memory_reserve);
     uint64_t left = has, missing = 0;
     int named = 0;
     for (int t = 0; t < TIERS; t++) {
@@ -142,6 +142,11 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
     }
     if (f->disk_in_ram && budget[TIER_DISK])
         snprintf(where, sizeof where, "; %.200s lies in RAM: give a --disk-path on a real disk", r->disk_path);
+    if (r->memory_reserve) {
+        size_t used = strlen(where);
+        snprintf(where + used, sizeof where - used, "; what is saved takes %s of RAM, where --out lies: give one on a real disk",
+                 size_format(size, r->memory_reserve));
+    }
     tell_missing(r, missing);
     if (!missing)
         return 0;
@@ -259,7 +264,8 @@ static void say_why(const budget_request *r, const findings *f, char out[BUDGETS
     if (f->gpu && r->asked[TIER_DEVICE] == PT_AUTO)
         say_room(out, r->device->info.memory_free_bytes, "free", "GPU", gpu_margin(r->device->info.memory_bytes), OTHERS);
     if (r->asked[f->gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO)
-        say_room(out, m->memory_free_bytes, "free", m->memory_limit, machine_memory_margin(m), OTHERS);
+        say_room(out, m->memory_free_bytes, "free", m->memory_limit, machine_memory_margin(m) + r->memory_reserve,
+                 r->memory_reserve ? CHECKPOINTS : OTHERS);
     if (r->asked[TIER_DISK] == PT_AUTO && !f->disk_in_ram)
         say_room(out, f->disk_bytes, "free", "disk", MACHINE_DISK_MARGIN + r->disk_reserve, r->disk_reserve ? CHECKPOINTS : OTHERS);
 }

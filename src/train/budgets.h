@@ -32,6 +32,7 @@ typedef struct budget_request {
     /* BUDGETS_CHANGE_BYTES; options that ask for what is free instead, of each tier that is refused, else ""; may be NULL */
     char *change;
     uint64_t disk_reserve;  /* bytes of the disk that are for something else: taken from what is free where nothing is asked for */
+    uint64_t memory_reserve; /* the same of RAM, whatever is asked for: what is saved into a folder that lies there */
 } budget_request;
 
 enum { BUDGETS_BESIDE = 96 << 20 };

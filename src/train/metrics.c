@@ -72,8 +72,8 @@ static void put_evaluation(FILE *f, double loss)
     fputs("}\n", f);
 }
 
-/* Writes what was put; where that fails, no part of it stays: neither in the file, which was `bytes` long (-1: that is no length, of a
- * pipe), nor for the next line to stand behind. */
+/* Writes what was put; where that fails, no part of it stays: neither in the file, which was `bytes` long (-1: not known), nor for the next
+ * line to stand behind. */
 static int metrics_flush(const trainer *t, off_t bytes, pt_error *e)
 {
     if (!fflush(t->metrics) && !ferror(t->metrics))
@@ -96,7 +96,9 @@ static off_t metrics_length(const trainer *t)
 int metrics_add_evaluation(trainer *t, double loss, pt_error *e)
 {
     const off_t bytes = metrics_length(t) - 2;
-    if (bytes < 0 || ftruncate(fileno(t->metrics), bytes))
+    if (bytes < 0)
+        return pt_fail(e, PT_FAILED, "%s/metrics.jsonl has lost its last line", t->out);
+    if (ftruncate(fileno(t->metrics), bytes))
         return pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be changed", t->out);
     put_evaluation(t->metrics, loss);
     int failed = metrics_flush(t, bytes, e);

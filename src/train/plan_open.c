@@ -34,17 +34,43 @@ static void choose_disk_folder(pt_plan *p)
         snprintf(at, FILE_PATH_BYTES, "%s", planning_disk_folder(o));
 }
 
-/* Bytes that the run would save beside its disk tier. It needs no weights to be here: fp32 is assumed where they cannot be read. */
-static uint64_t reserve_disk(const pt_plan *p)
+/* What the run would save. It needs no weights to be here: fp32 is assumed where they cannot be read. */
+static room_need room_of_run(const pt_plan *p)
 {
     const pt_train_options *o = &p->o;
     const bool random_init = o->init_random || !path_is_folder(o->model) || !weights_present(o->model);
     room_input in = {.o = o, .model = p->model, .checkpoints = !o->save_every ? 0 : o->steps ? o->steps / o->save_every : 1};
-    if (o->disk_path && !disk_is_same(o->disk_path, o->out ? o->out : "."))
-        return 0;
     if (room_save_type(o, p->model, random_init, &in.save_type, NULL))
         in.save_type = PT_F32;
-    return room_find(&in).least_bytes;
+    return room_find(&in);
+}
+
+static const char *out_of(const pt_train_options *o) { return o->out ? o->out : "."; }
+
+/* Of the disk that the disk tier's file would lie on. */
+static uint64_t reserve_disk(const pt_plan *p)
+{
+    const pt_train_options *o = &p->o;
+    return o->disk_path && !disk_is_same(o->disk_path, out_of(o)) ? 0 : room_of_run(p).least_bytes;
+}
+
+/* A run would be refused for want of it; the disk of a machine that a file describes is not known. */
+static int check_room(pt_plan *p, pt_error *e)
+{
+    planning *g = &p->planning;
+    const char *out = out_of(&p->o);
+    const room_need r = room_of_run(p);
+    const uint64_t tier_bytes = g->result.best.bytes[TIER_DISK];
+    uint64_t free_bytes, missing;
+    if (p->o.machine_file || disk_free_bytes(out, &free_bytes, NULL))
+        return 0;
+    if (disk_is_same(g->disk_path, out))
+        free_bytes = free_bytes > tier_bytes ? free_bytes - tier_bytes : 0;
+    int failed = room_refuse(&r, out, free_bytes, &missing, e);
+    g->missing_bytes += missing;
+    if (failed)
+        snprintf(g->change, sizeof g->change, "--out where %llu bytes more are free", (unsigned long long)missing);
+    return failed;
 }
 
 static int make(pt_plan *p, pt_error *e)
@@ -63,7 +89,10 @@ static int make(pt_plan *p, pt_error *e)
     g->evaluates = p->o.eval_data_n > 0;
     choose_disk_folder(p);
     g->disk_reserve = reserve_disk(p);
+    g->memory_reserve = disk_is_memory(out_of(&p->o)) ? room_of_run(p).least_bytes : 0;
     failed = planning_make(g, e);
+    if (!failed)
+        failed = check_room(p, e);
     if (failed)
         return failed;
     p->fits = true;

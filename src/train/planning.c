@@ -82,7 +82,8 @@ int planning_budgets(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
     const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, p->disk_path, p->device, .notice = o->notice,
-                              .arg = o->arg, .disk_reserve = p->disk_reserve, .missing_bytes = &p->missing_bytes, .change = p->change};
+                              .arg = o->arg, .disk_reserve = p->disk_reserve, .memory_reserve = p->memory_reserve,
+                              .missing_bytes = &p->missing_bytes, .change = p->change};
     bool host_tier;
     uint64_t here[TIERS];
     char room[BUDGETS_WHY_BYTES] = "";
@@ -305,7 +306,10 @@ static int price_plan(planning *p, pt_error *e)
     int fits = search_price(&p->search, &p->result.best, e);
     if (fits < 0)
         pt_error_prefix(e, "%s", p->o->plan_file);
-    return fits > 0 ? 0 : fits ? fits : pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit", p->o->plan_file);
+    if (fits)
+        return fits > 0 ? 0 : fits;
+    int failed = check_plan(p, e);
+    return failed ? failed : pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit", p->o->plan_file);
 }
 
 static bool is_there(const planning *p, uint64_t disk_bytes)
@@ -328,7 +332,7 @@ static lack lack_of(const planning *p)
     uint64_t budget[TIERS], has = 0;
     bool host_tier;
     budget_request r = {{o->device_memory, o->host_memory, disk ? 0 : o->disk_memory}, p->disk_path, p->device,
-                        .disk_reserve = p->disk_reserve, .missing_bytes = &l.memory};
+                        .disk_reserve = p->disk_reserve, .memory_reserve = p->memory_reserve, .missing_bytes = &l.memory};
     if (p->from_file && !p->runs)
         return l;
     for (tier t = TIER_DEVICE; t <= TIER_HOST; t++)
@@ -492,6 +496,7 @@ int planning_make(planning *p, pt_error *e)
     memcpy(p->search.budget, p->budget, sizeof p->search.budget);
     costs_init(&p->profile.costs); /* nothing is known yet */
     p->profile.costs.kinds_n = 1;
+    p->profile.costs.ranks = p->from_file && !o->profile_file ? p->machine.ranks : 1; /* of which there are as many buffers on the host */
     if (!failed)
         failed = o->plan_file ? read_plan(p, e) : check_fit(p, e);
     if (!failed && o->plan_file)
@@ -511,7 +516,7 @@ void planning_close(planning *p)
 
 explain_input planning_explain(const planning *p, int64_t steps, bool helps)
 {
-    return (explain_input){.search = &p->search, .best = &p->result.best, .others = p->result.others, .others_n = p->result.others_n,
-                           .tried = p->result.tried, .search_s = p->result.seconds, .machine = p->name, .source = p->source,
-                           .room = p->room, .steps = steps, .helps = helps};
+    return (explain_input){.search = &p->search, .budget = p->budget, .best = &p->result.best, .others = p->result.others,
+                           .others_n = p->result.others_n, .tried = p->result.tried, .search_s = p->result.seconds,
+                           .machine = p->name, .source = p->source, .room = p->room, .steps = steps, .helps = helps};
 }

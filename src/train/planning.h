@@ -25,6 +25,7 @@ typedef struct planning {
     device *device, *host;           /* this machine's; NULL where nothing is measured on it */
     char disk_path[FILE_PATH_BYTES]; /* folder of the disk tier */
     uint64_t disk_reserve;           /* bytes that something else will write into its file system */
+    uint64_t memory_reserve;         /* bytes of RAM that files will take: the run's folder lies there */
     bool evaluates;
     bool runs;                       /* on this machine, also with the file of another */
     /* found */

@@ -173,8 +173,10 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
         return failed;
     }
     t->saved_step = wanted ? t->saved_step : saved;
-    if ((!wanted && tree_discard(path, &why)) || trainer_write_plan(t, &why)) /* the run goes on all the same */
-        trainer_notice(t, "%.600s", why.text);
+    if (!wanted && tree_discard(path, &why)) /* the run goes on all the same */
+        trainer_notice(t, "what the state was put aside in stays: %.600s", why.text);
+    if (trainer_write_plan(t, &why))
+        trainer_notice(t, "plan.json is of the plan before: %.600s", why.text);
     return 0;
 }
 

@@ -62,22 +62,31 @@ room_need room_of(const trainer *t)
     return room_find(&(room_input){&t->o, t->model, t->save_type, every ? t->steps / every - t->step / every : 0, checkpoint_count(t)});
 }
 
+int room_refuse(const room_need *r, const char *out, uint64_t free_bytes, uint64_t *missing, pt_error *e)
+{
+    char each[32], model[32], have[32];
+    *missing = r->least_bytes > free_bytes ? r->least_bytes - free_bytes : 0;
+    if (!*missing)
+        return 0;
+    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: a checkpoint takes %s there and the trained model %s, and only %s are free: make room for "
+                   "%llu bytes more, or choose another --out", out, size_format(each, r->checkpoint_bytes),
+                   size_format(model, r->model_bytes), size_format(have, free_bytes), (unsigned long long)*missing);
+}
+
 int room_check(const trainer *t, pt_error *e)
 {
     room_need r = room_of(t);
-    uint64_t free_bytes;
+    uint64_t free_bytes, missing;
     char each[32], model[32], all[32], have[32];
     int failed = disk_free_bytes(t->out, &free_bytes, e);
+    if (!failed)
+        failed = room_refuse(&r, t->out, free_bytes, &missing, e);
     if (failed || free_bytes >= r.bytes)
         return failed;
     size_format(each, r.checkpoint_bytes);
     size_format(model, r.model_bytes);
     size_format(all, r.bytes);
     size_format(have, free_bytes);
-    if (free_bytes < r.least_bytes)
-        return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: a checkpoint takes %s there and the trained model %s, and only %s are free: make room for "
-                       "%llu bytes more, or choose another --out", t->out, each, model, have,
-                       (unsigned long long)(r.least_bytes - free_bytes));
     trainer_notice(t, "%.400s: a checkpoint takes %s there and the trained model %s; this run may want %s at once and only %s are free: make "
                    "room, or lower --keep; where a checkpoint finds no room the run ends, and --resume goes on from the one before", t->out,
                    each, model, all, have);

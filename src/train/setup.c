@@ -150,7 +150,9 @@ static int make_plan(trainer *t, bool resumed, pt_error *e)
         failed = path_join(p->disk_path, t->out, "disk", e);
     if (!failed && resumed)
         failed = lower_disk(t, e);
-    p->disk_reserve = disk_is_same(p->disk_path, t->out) ? room_of(t).least_bytes : 0;
+    const uint64_t saves = room_of(t).least_bytes;
+    p->disk_reserve = disk_is_same(p->disk_path, t->out) ? saves : 0;
+    p->memory_reserve = disk_is_memory(t->out) ? saves : 0;
     return failed ? failed : planning_make(p, e);
 }
 

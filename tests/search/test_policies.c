@@ -136,8 +136,10 @@ static void no_policy_is_faster_than_what_is_found(void **state)
         look_ms = 0;
         if (failed && failed != PT_DOES_NOT_FIT)
             fail_msg("case %llu: %s", (unsigned long long)i, e.text);
-        if (!failed)
-            check_candidate(&p.in, &x.best), check_disk(&p.in, &x, i);
+        if (!failed) {
+            check_candidate(&p.in, &x.best);
+            check_disk(&p.in, &x, i);
+        }
         const int n = compare(&p.in, &x, !failed, i);
         if (getenv("PT_VERBOSE"))
             print_message("case %llu: %d layers, %d x %d, GiB %.0f %.0f %.0f, clock %ld: %s, %d tried, %.1f ms, %d policies fit\n",

@@ -34,7 +34,8 @@ static void note(void *arg, const char *sentence) { snprintf(arg, 1024, "%s", se
 static int choose(choice *c, uint64_t device, uint64_t host, uint64_t disk)
 {
     c->m = probe();
-    c->r = (budget_request){{device, host, disk}, c->r.disk_path, c->r.device, &c->m, note, c->noted, &c->missing, c->change, c->r.disk_reserve};
+    c->r = (budget_request){{device, host, disk}, c->r.disk_path, c->r.device, &c->m, note, c->noted, &c->missing, c->change, c->r.disk_reserve,
+                            c->r.memory_reserve};
     c->e = (pt_error){0};
     c->noted[0] = 0;
     return budgets_choose(&c->r, c->budget, &c->host_tier, c->why, &c->e);
@@ -69,6 +70,12 @@ static void by_default_it_is_what_is_free_less_a_margin(void **state)
     chosen(&c, PT_AUTO, PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800) && !c.budget[TIER_HOST] && !c.budget[TIER_DISK] && !c.host_tier);
     assert_string_equal(c.why, "8.79 GiB free (RAM), 800.00 MiB of them left to other programs");
+    c.r.memory_reserve = mib(1000); /* what is saved lies in RAM too */
+    chosen(&c, PT_AUTO, PT_AUTO, 0);
+    assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800 - 1000));
+    assert_string_equal(c.why, "8.79 GiB free (RAM), 1.76 GiB of them left to what is saved and other programs");
+    refused(&c, mib(8500), PT_AUTO, 0, "1000.00 MiB of RAM, where --out lies");
+    c.r.memory_reserve = 0;
     put_machine(4000, 3000);
     chosen(&c, PT_AUTO, PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(3000 - 512));

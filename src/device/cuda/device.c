@@ -129,9 +129,12 @@ EXPORT int protrain_module_open(const device_options *o, device **out, pt_error 
         error = cudaFree(NULL);
     if (error)
         failed = cuda_fail(e, error, "opening it");
-    if (!failed && cuda_kernels_are_there())
+    error = failed ? cudaSuccess : (cudaError_t)cuda_check_kernels();
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction || error == cudaErrorUnsupportedPtxVersion)
         failed = pt_fail(e, PT_FAILED, "the CUDA module was not built for %s (compute capability %d.%d): build it on this machine, or with "
                          "-DPT_CUDA=ON for all, or use --device cpu", p.name, p.major, p.minor);
+    else if (error)
+        failed = cuda_fail(e, error, "loading its kernels");
     if (!failed)
         failed = cuda_matmul_open(o, &d->matmul, e);
     if (!failed && !(d->memory = cuda_memory_new(o, e)))

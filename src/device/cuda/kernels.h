@@ -38,7 +38,7 @@ int cuda_gradient_finish(const op_gradient_finish *o, cudaStream_t s);
 int cuda_adamw(const op_adamw *o, cudaStream_t s);
 
 /* 0, or the cudaError_t where the module has no code that this thread's GPU can run. */
-int cuda_kernels_are_there(void);
+int cuda_check_kernels(void);
 
 /* For matmul.c: any product, slowly; and what follows a product that lies in `sum` (M, N), dense: bias, stream, residual,
  * one rounding. */

@@ -326,7 +326,8 @@ static op_matmul rows_of(const op_matmul *o, int64_t row0, int64_t rows)
  * before it may have been added to c. *found: there is room for a part. */
 static int launch_in_parts(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, bool *found, pt_error *e)
 {
-    int64_t step = SUMS_BYTES / (int64_t)sizeof(float) / o->n;
+    enum { TILES = 256 }; /* rows of the library's largest tiles: a part's last ones are whole */
+    const int64_t most = SUMS_BYTES / (int64_t)sizeof(float) / o->n, step = most > TILES ? most / TILES * TILES : most;
     int failed = 0;
     cudaError_t error = cudaSuccess;
     *found = step > 0;

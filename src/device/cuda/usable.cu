@@ -4,7 +4,7 @@
 
 __global__ void cuda_usable_kernel(void) {}
 
-int cuda_kernels_are_there(void)
+int cuda_check_kernels(void)
 {
     cudaFuncAttributes a;
     return cudaFuncGetAttributes(&a, cuda_usable_kernel);
