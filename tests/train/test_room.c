@@ -159,11 +159,50 @@ static void a_full_disk_loses_nothing(void **state)
     assert_true(full >= 3 && refused >= 2);
 }
 
+/* 0 where the plan says what a run would. */
+static int plan_on_small_disk(const char *folder)
+{
+    fixture f;
+    pt_error e = {0};
+    pt_train_options o;
+    pt_plan *plan;
+    char out[256];
+    fixture_open(&f, "bf16", "gpt2");
+    snprintf(out, sizeof out, "%s/run", folder);
+    fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
+    o.disk_memory = 0;
+    if (pt_plan_open(&o, &plan, &e) != PT_DOES_NOT_FIT || !strstr(e.text, "make room") || !strstr(e.text, "the trained model"))
+        return fprintf(stderr, "%s\n", e.text), 1;
+    char *text = pt_plan_json(plan);
+    json_t *said = json_loads(text, 0, NULL);
+    bool right = json_is_false(json_object_get(said, "fits")) && json_integer_value(json_object_get(said, "missing_bytes")) > 0 &&
+                 strstr(json_string_value(json_object_get(said, "smallest_change")), "--out");
+    if (!right)
+        fprintf(stderr, "%s\n", text);
+    json_decref(said);
+    free(text);
+    pt_plan_close(plan);
+    fixture_close(&f);
+    return right ? 0 : 2;
+}
+
+static void a_plan_whose_results_have_no_room_does_not_fit(void **state)
+{
+    (void)state;
+    int status = on_small_disk(100 << 10, plan_on_small_disk);
+    if (status < 0) {
+        printf("skipped: no file system can be mounted here\n");
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_run_will_write_is_known_before),
         cmocka_unit_test(a_full_disk_loses_nothing),
+        cmocka_unit_test(a_plan_whose_results_have_no_room_does_not_fit),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
