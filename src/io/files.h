@@ -74,7 +74,10 @@ typedef struct dir_stage {
     char final_path[FILE_PATH_BYTES];
     int lock;
 } dir_stage;
-/* What begin removes of the family of `base` (checkpoint-0, model) in the folder `parent`. What cannot be removed does no harm. */
+/* Folders that a writer had put aside when it died, back under their names. */
+void dir_stages_put_back(const char *parent, const char *base);
+/* The same, and what begin removes of the family of `base` (checkpoint-0, model) in the folder `parent`. What cannot be removed does
+ * no harm. */
 void dir_stages_clean(const char *parent, const char *base);
 int dir_stage_begin(dir_stage *s, const char *final_path, pt_error *e);
 int dir_stage_commit(dir_stage *s, pt_error *e);

@@ -176,15 +176,25 @@ static void put_back(const char *parent, const char *name)
         (void)!rename(aside, path);
 }
 
+void dir_stages_put_back(const char *parent, const char *base)
+{
+    DIR *folder = opendir(parent);
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder)))
+        if (is_marked_name(entry->d_name, ".before-", base))
+            put_back(parent, entry->d_name);
+    if (folder)
+        closedir(folder);
+}
+
 void dir_stages_clean(const char *parent, const char *base)
 {
+    dir_stages_put_back(parent, base);
     DIR *folder = opendir(parent);
     struct dirent *entry;
     while (folder && (entry = readdir(folder))) {
         char path[FILE_PATH_BYTES];
         bool locked;
-        if (is_marked_name(entry->d_name, ".before-", base))
-            put_back(parent, entry->d_name);
         if (!is_marked_name(entry->d_name, ".tmp-", base) || path_join(path, parent, entry->d_name, NULL))
             continue;
         int fd = folder_lock(path, &locked);

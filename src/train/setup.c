@@ -352,8 +352,10 @@ int trainer_setup(trainer *t, pt_error *e)
         failed = dir_lock_take(&t->lock, t->out, e);
     if (!failed)
         failed = refuse_data_in_out(t, e);
-    if (!failed)
+    if (!failed) {
+        dir_stages_put_back(t->out, "checkpoint-0"); /* it may be the newest */
         failed = choose_start(t, from, e);
+    }
     if (!failed)
         clean_out(t);
     if (!failed)

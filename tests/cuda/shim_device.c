@@ -15,6 +15,7 @@ KERNEL(rope, op_rope);
 KERNEL(attention, op_attention);
 KERNEL(attention_backward, op_attention_backward);
 KERNEL(matmul_plain, op_matmul);
+int cuda_matmul_finish(const op_matmul *o, const float *sum, void *stream);
 KERNEL(activation, op_activation);
 KERNEL(activation_backward, op_activation_backward);
 KERNEL(embedding, op_embedding);
@@ -44,6 +45,48 @@ static const device_table *cpu_table(const shim_queue *q)
     return ((shim_device *)q->base.device)->cpu->table;
 }
 
+static void *behind(const void *p, int64_t elements, pt_dtype type)
+{
+    return p ? (char *)p + (size_t)elements * dtype_bytes(type) : NULL;
+}
+
+/* As matmul.c has the library compute what has more to it than a product: sums of some rows, then the pass over them. Every second time;
+ * the plain kernel does all of it at once. */
+static int product_run(const op_matmul *o)
+{
+    enum { ROWS = 7 };
+    static unsigned turn;
+    static float *sums;
+    static int64_t room;
+    int status = 0;
+    if (!(o->bias || o->residual || o->stream) || turn++ % 2)
+        return cuda_matmul_plain(o, NULL);
+    if (room < ROWS * o->n) {
+        room = ROWS * o->n;
+        free(sums);
+        sums = malloc((size_t)room * sizeof *sums);
+    }
+    for (int64_t row = 0; row < o->m && !status; row += ROWS) {
+        op_matmul part = *o;
+        part.m = o->m - row < ROWS ? o->m - row : ROWS;
+        part.a = behind(o->a, row * (o->layout == MATMUL_TN ? 1 : o->lda), o->type);
+        part.c = behind(o->c, row * o->ldc, o->out_type);
+        part.residual = behind(o->residual, row * o->ldc, o->type);
+        part.stream = behind(o->stream, row * o->ldc, PT_F32);
+        op_matmul product = part;
+        product.out_type = PT_F32;
+        product.bias = product.residual = NULL;
+        product.stream = NULL;
+        product.accumulate = false;
+        product.c = sums;
+        product.ldc = o->n;
+        status = cuda_matmul_plain(&product, NULL);
+        if (!status)
+            status = cuda_matmul_finish(&part, sums, NULL);
+    }
+    return status;
+}
+
 static int kernel_run(const op *o, bool *is_kernel)
 {
     *is_kernel = true;
@@ -54,7 +97,7 @@ static int kernel_run(const op *o, bool *is_kernel)
     case OP_ROPE: return cuda_rope(&o->rope, NULL);
     case OP_ATTENTION: return cuda_attention(&o->attention, NULL);
     case OP_ATTENTION_BACKWARD: return cuda_attention_backward(&o->attention_backward, NULL);
-    case OP_MATMUL: return cuda_matmul_plain(&o->matmul, NULL);
+    case OP_MATMUL: return product_run(&o->matmul);
     case OP_ACTIVATION: return cuda_activation(&o->activation, NULL);
     case OP_ACTIVATION_BACKWARD: return cuda_activation_backward(&o->activation_backward, NULL);
     case OP_EMBEDDING: return cuda_embedding(&o->embedding, NULL);

@@ -436,6 +436,25 @@ static void resuming_without_a_checkpoint_starts_at_the_first_step(void **state)
     run_free(&straight);
 }
 
+/* A file system that cannot exchange two names: the run was killed while its checkpoint had none. */
+static void a_checkpoint_that_was_put_aside_is_gone_on_from(void **state)
+{
+    (void)state;
+    run r;
+    char from[200], aside[220];
+    pt_error e = {0};
+    run_make(&r, &settings[1], "aside");
+    must(run_until(&r, 3, &e), &e);
+    snprintf(from, sizeof from, "%s/checkpoint-3", r.out);
+    snprintf(aside, sizeof aside, "%s.before-12", from);
+    assert_int_equal(rename(from, aside), 0);
+    r.o.resume = true;
+    must(run_until(&r, 5, &e), &e);
+    assert_int_equal(r.first_step, 3);
+    assert_true(path_exists(from) && !path_exists(aside));
+    run_free(&r);
+}
+
 /* The model's folder is only read when a run begins: what becomes of it later is not what is saved. */
 static void what_goes_with_a_model_is_saved_as_it_was_when_the_run_began(void **state)
 {
@@ -495,6 +514,7 @@ int main(void)
         cmocka_unit_test(a_folder_that_is_no_checkpoint_is_refused),
         cmocka_unit_test(going_on_from_elsewhere_never_writes_over_another_run),
         cmocka_unit_test(resuming_without_a_checkpoint_starts_at_the_first_step),
+        cmocka_unit_test(a_checkpoint_that_was_put_aside_is_gone_on_from),
         cmocka_unit_test(what_goes_with_a_model_is_saved_as_it_was_when_the_run_began),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
