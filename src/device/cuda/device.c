@@ -1,5 +1,6 @@
 /* device.c - one NVIDIA GPU as a device: found, described, refused where it cannot be used. */
 #include "device/cuda/cuda.h"
+#include "device/cuda/kernels.h"
 #include "device/module.h"
 
 #include <cublasLt.h>
