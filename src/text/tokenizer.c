@@ -102,7 +102,7 @@ int tokenizer_open(const char *model_dir, tokenizer **out, pt_error *e)
     json_decref(root);
     if (status)
         return status;
-    if ((status = tokenizer_read_special_tokens(t, model_dir, e)))
+    if ((status = tokenizer_read_eos(t, model_dir, e)))
         tokenizer_close(t);
     else
         *out = t;

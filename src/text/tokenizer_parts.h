@@ -30,7 +30,7 @@ struct tokenizer {
 /* cut.c: finds t->cut and t->space. */
 void tokenizer_find_cut_rule(tokenizer *t);
 
-/* special_tokens.c: t->eos from the files of a model folder, and t->post where tokenizer_config.json says what it is. */
-int tokenizer_read_special_tokens(tokenizer *t, const char *model_dir, pt_error *e);
+/* special_tokens.c: fills t->eos from the files of a model folder. */
+int tokenizer_read_eos(tokenizer *t, const char *model_dir, pt_error *e);
 
 #endif
