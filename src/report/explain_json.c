@@ -12,7 +12,8 @@
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
  *
  *   {"fits": false, "missing_bytes": N, "smaller_step": "--batch-size 2" or "",
- *    "smallest_change": "--device-memory N", where only what is saved has no room "--out where N bytes more are free", or where nothing would do here "--device-memory N (M bytes of memory more than is free here)",
+ *    "smallest_change": "--device-memory N"; where nothing would do here "--device-memory N (M bytes of memory more than is free here)";
+ *                       where only what is saved has no room "--out where N bytes more are free",
  *    "predicted": {"step_s": null, "tokens_per_s": null, "peak_bytes": {TIER: of the most economical plan}, "budget_bytes": {TIER: N}},
  *    "plan": null, "least_bytes", "budget_bytes": the same two, "why": ["..."]}
  */

@@ -240,11 +240,42 @@ static void a_closed_terminal_saves_and_leaves_with_129(void **state)
     interrupt(SIGHUP, 129, "hup");
 }
 
+/* While it stands still, so that it cannot come to its end by itself; where the first had not arrived before, both count as one. */
+static void a_second_signal_leaves_at_once(void **state)
+{
+    (void)state;
+    enum { TRIES = 20 };
+    int status = 0;
+    for (int i = 0; i < TRIES && status != 143; i++) {
+        char out[128], metrics[200];
+        arguments a = {0};
+        snprintf(out, sizeof out, "%s/twice-%d", scratch, i);
+        snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", out);
+        common_arguments(&a, out);
+        add_arguments(&a, (const char *const[]){"--device-memory", "64MiB", "--steps", "1000000", NULL});
+        pid_t child = program_start(&a, "/dev/null", err_path());
+        for (int k = 0; k < 6000 && lines_of(metrics) < 3; k++)
+            sleep_seconds(0.01);
+        kill(child, SIGINT);
+        sleep_seconds(0.0005);
+        kill(child, SIGSTOP);
+        sleep_seconds(0.4);
+        kill(child, SIGTERM);
+        kill(child, SIGCONT);
+        status = program_wait(child);
+        if (status != 143 && status != 130)
+            fail_msg("exit status %d: %s", status, text_of(err_path()));
+        assert_true(status != 143 || newest_checkpoint(out) <= 0);
+    }
+    assert_int_equal(status, 143);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_run_resumes_to_the_same_bits),
                                        cmocka_unit_test(sigint_saves_and_leaves_with_130),
                                        cmocka_unit_test(sigterm_saves_and_leaves_with_143),
-        cmocka_unit_test(a_closed_terminal_saves_and_leaves_with_129)};
+                                       cmocka_unit_test(a_closed_terminal_saves_and_leaves_with_129),
+                                       cmocka_unit_test(a_second_signal_leaves_at_once)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

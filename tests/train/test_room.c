@@ -10,6 +10,8 @@
 #include "train/fixture.h"
 #include "train/trainer.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static void note(void *arg, const char *sentence)
@@ -159,6 +161,89 @@ static void a_full_disk_loses_nothing(void **state)
     assert_true(full >= 3 && refused >= 2);
 }
 
+/* 0 where the run goes on although its first checkpoint cannot be removed. */
+static int keep_what_is_in_use(const char *folder)
+{
+    fixture f;
+    pt_error e = {0};
+    pt_train_options o;
+    pt_trainer *t;
+    pt_step s;
+    char out[256], used[300], noted[1024] = "";
+    fixture_open(&f, "bf16", "gpt2");
+    snprintf(out, sizeof out, "%s/run", folder);
+    snprintf(used, sizeof used, "%s/checkpoint-1/in-use", out);
+    fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
+    o.disk_memory = 0;
+    o.save_every = o.keep = 1;
+    o.steps = 2;
+    o.notice = note;
+    o.arg = noted;
+    if (pt_trainer_open(&o, &t, &e) || pt_trainer_step(t, &s, &e) != 1)
+        return fprintf(stderr, "%s\n", e.text), 1;
+    if (dir_make(used, &e) || mount("none", used, "tmpfs", 0, NULL))
+        return perror(used), 2;
+    if (pt_trainer_step(t, &s, &e) != 1)
+        return fprintf(stderr, "%s\n", e.text), 3;
+    pt_trainer_close(t);
+    snprintf(used, sizeof used, "%s/checkpoint-2/trainer/trainer.json", out);
+    fixture_close(&f);
+    return path_exists(used) && strstr(noted, "an older checkpoint stays") ? 0 : 4;
+}
+
+static void a_checkpoint_that_cannot_be_removed_does_not_end_the_run(void **state)
+{
+    (void)state;
+    int status = on_small_disk(64 << 20, keep_what_is_in_use);
+    if (status < 0) {
+        printf("skipped: no file system can be mounted here\n");
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
+/* A line that finds no room leaves no part of it, and the next ones are written again. */
+static void a_line_of_metrics_without_room_leaves_nothing(void **state)
+{
+    (void)state;
+    fixture f;
+    pt_error e = {0};
+    pt_train_options o;
+    pt_trainer *t;
+    pt_step s;
+    struct stat st;
+    struct rlimit all, little;
+    char out[128], path[160], *text;
+    size_t n, lines = 0;
+    snprintf(out, sizeof out, "%s/metrics", scratch);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
+    fixture_open(&f, "models", "gpt2");
+    fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
+    o.steps = 3;
+    must(pt_trainer_open(&o, &t, &e), &e);
+    assert_int_equal(pt_trainer_step(t, &s, &e), 1);
+    assert_int_equal(stat(path, &st), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &all);
+    little = (struct rlimit){(rlim_t)st.st_size + 5, all.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &little);
+    int failed = pt_trainer_step(t, &s, &e);
+    setrlimit(RLIMIT_FSIZE, &all);
+    assert_true(failed < 0);
+    assert_non_null(strstr(e.text, "metrics.jsonl"));
+    assert_int_equal(pt_trainer_step(t, &s, &e), 1);
+    pt_trainer_close(t);
+    must(file_read_all(path, 1u << 20, &text, &n, &e), &e);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++) {
+        json_t *object = json_loads(line, 0, NULL);
+        assert_int_equal(json_integer_value(json_object_get(object, "step")), lines ? 3 : 1);
+        json_decref(object);
+    }
+    assert_int_equal(lines, 2);
+    free(text);
+    fixture_close(&f);
+}
+
 /* 0 where the plan says what a run would. */
 static int plan_on_small_disk(const char *folder)
 {
@@ -202,6 +287,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_run_will_write_is_known_before),
         cmocka_unit_test(a_full_disk_loses_nothing),
+        cmocka_unit_test(a_checkpoint_that_cannot_be_removed_does_not_end_the_run),
+        cmocka_unit_test(a_line_of_metrics_without_room_leaves_nothing),
         cmocka_unit_test(a_plan_whose_results_have_no_room_does_not_fit),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
