@@ -106,11 +106,34 @@ static double update_task_ns(const costs *c, const schedule_input *in, const tas
     return ns;
 }
 
-/* ns, where a visit begins: with several visits a step all blocks' sums are there at once. */
-static double if_cold(const schedule_input *in, const task *t, double ns)
+static bool begins_visit_of_several(const schedule_input *in, const task *t)
 {
     const plan *p = in->plan;
-    return in->shape->batch / p->micro_batch > p->visit && t->micro % p->visit == 0 ? ns : 0;
+    return in->shape->batch / p->micro_batch > p->visit && t->micro % p->visit == 0;
+}
+
+static const buffer *sums_of(const schedule *s, const task *t)
+{
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
+        if (s->buffers[s->operands[i].buffer].kind == OBJECT_ACCUMULATOR)
+            return &s->buffers[s->operands[i].buffer];
+    return NULL;
+}
+
+/* How much of its sums lies where the backward before it has not left any: that comes from memory. */
+static double cold_share(const schedule *s, const task *t)
+{
+    const buffer *now = sums_of(s, t), *before = NULL;
+    if (!now)
+        return 0;
+    for (const task *u = t; !before && u-- > s->tasks;)
+        before = u->kind == TASK_LAYER_BACKWARD ? sums_of(s, u) : NULL;
+    if (!before)
+        return 1;
+    const uint64_t from = now->offset > before->offset ? now->offset : before->offset;
+    const uint64_t now_end = now->offset + now->bytes, before_end = before->offset + before->bytes;
+    const uint64_t to = now_end < before_end ? now_end : before_end;
+    return to > from ? 1 - (double)(to - from) / (double)now->bytes : 1;
 }
 
 /* Units of a layer's task that follow another of their visit. An evaluation takes each micro-batch through all layers. */
@@ -126,7 +149,7 @@ static double layer_ns(const costs *c, const schedule_input *in, const schedule 
     const bool forward = t->kind == TASK_LAYER;
     const double one = forward ? l->forward_ns[level_of(in, t)] : l->backward_ns[level_of(in, t)];
     const double warm = fmin(forward ? l->warm_forward_ns : l->warm_backward_ns, one);
-    return (double)s->micro_units * one - following_units(in, s, t) * warm + (forward ? 0 : if_cold(in, t, l->cold_sums_ns));
+    return (double)s->micro_units * one - following_units(in, s, t) * warm + (forward ? 0 : cold_share(s, t) * l->cold_sums_ns);
 }
 
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
@@ -135,7 +158,7 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: case TASK_LAYER_BACKWARD: return layer_ns(c, in, s, t);
-    case TASK_HEAD: return units * c->head_ns + if_cold(in, t, t->micro ? c->head_cold_sums_ns : 0);
+    case TASK_HEAD: return units * c->head_ns + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_sums_ns : 0);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
     case TASK_UPDATE: return update_task_ns(c, in, t);

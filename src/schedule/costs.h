@@ -29,8 +29,8 @@ cost_class task_class(const task *t);
 
 typedef struct layer_cost {
     double forward_ns[SAVE_LEVELS], backward_ns[SAVE_LEVELS]; /* one unit */
-    double cold_sums_ns; /* more, of the backward that begins a visit, where visits of other layers lie between it and the one before: the
-                            sums of its gradients are in the cache no more */
+    double cold_sums_ns; /* more, of a backward whose sums of gradients lie elsewhere than those of the backward before it: they are not
+                            in the cache */
     double warm_forward_ns, warm_backward_ns; /* less, of a unit that follows another of its visit: the weights are in the cache */
 } layer_cost;
 
@@ -39,8 +39,8 @@ typedef struct costs {
     unsigned char kind_of_layer[MODEL_MAX_LAYERS];  /* index into layer */
     layer_cost layer[COST_LAYER_KINDS];
     double embed_ns, head_ns, head_eval_ns;         /* one unit */
-    double head_cold_sums_ns;                       /* as a layer's, but of all visits except a step's first, which writes them: that is
-                                                       part of head_ns */
+    double head_cold_sums_ns;                       /* more, of a visit that is not a step's first: other layers' lie between it and the
+                                                       one before; what a step's first takes to write them is part of head_ns */
     cost_curve finish, embed_finish;                /* by elements of an op; embed_finish by all of a task, for the whole batch */
     cost_curve update_device, update_host;          /* AdamW, by elements of an op (update_span) */
     cost_curve to_device, from_device, read, write; /* by bytes */
@@ -58,7 +58,7 @@ typedef struct costs {
 
 /* All curves empty, one rank, no slowing down. */
 void costs_init(costs *c);
-/* Time of a task that runs alone, in ns. */
+/* Time of a task of s->tasks that runs alone, in ns. */
 double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t);
 /* The gradients of a block's parameters, as far as they lie in the chunk. */
 double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block);

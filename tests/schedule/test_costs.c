@@ -98,6 +98,26 @@ static bool begins_a_visit_of_several(const schedule_input *in, const task *t)
     return in->plan->visit < micros && t->micro % in->plan->visit == 0;
 }
 
+static const buffer *gradient_sums(const schedule *s, const task *t)
+{
+    const buffer *b = NULL;
+    for (int i = 0; i < t->operands_n; i++)
+        b = s->buffers[s->operands[t->operand0 + i].buffer].kind == OBJECT_ACCUMULATOR ? &s->buffers[s->operands[t->operand0 + i].buffer] : b;
+    return b;
+}
+
+/* Counted byte by byte, of a task's sums and those that the backward before it has left: all, where there was none. */
+static double share_elsewhere(const schedule *s, const task *t)
+{
+    const buffer *b = gradient_sums(s, t), *last = NULL;
+    for (const task *u = s->tasks; u < t; u++)
+        last = u->kind == TASK_LAYER_BACKWARD && gradient_sums(s, u) ? gradient_sums(s, u) : last;
+    double elsewhere = 0;
+    for (uint64_t i = 0; b && i < b->bytes; i++)
+        elsewhere += !last || b->offset + i < last->offset || b->offset + i >= last->offset + last->bytes;
+    return b ? elsewhere / (double)b->bytes : 0;
+}
+
 /* What the header says of each kind of task, written out once more. */
 static double expected_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, double *finished)
 {
@@ -112,7 +132,7 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: return units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level]);
     case TASK_LAYER_BACKWARD: return units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns, l->backward_ns[level]) +
-                                     (begins_a_visit_of_several(in, t) ? l->cold_sums_ns : 0);
+                                     share_elsewhere(s, t) * l->cold_sums_ns;
     case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) && t->micro ? c->head_cold_sums_ns : 0);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_UPDATE: return updates_ns(c, in, t->chunk, t->queue == QUEUE_HOST) + exchanged;
