@@ -52,7 +52,9 @@ static void scale_layers(costs *c, const double predicted[WORK_KINDS], const dou
                 now += measured[WORK_LAYERS + (k * SAVE_LEVELS + level) * 2 + backward];
             }
             if (before > 0 && now > 0) {
-                scale(backward ? &c->layer[k].warm_backward_ns : &c->layer[k].warm_forward_ns, 1, now / before);
+                scale(&c->layer[k].warm_forward_ns, !backward, now / before);
+                scale(c->layer[k].warm_backward_ns, backward * SAVE_LEVELS, now / before);
+                scale(&c->layer[k].first_sums_ns, backward, now / before);
                 scale(&c->layer[k].cold_sums_ns, backward, now / before);
             }
             for (int level = 0; level < SAVE_LEVELS; level++) {
@@ -130,8 +132,9 @@ void costs_scale(costs *c, double by)
     for (int k = 0; k < c->kinds_n; k++) {
         scale(c->layer[k].forward_ns, SAVE_LEVELS, by);
         scale(c->layer[k].backward_ns, SAVE_LEVELS, by);
+        scale(&c->layer[k].first_sums_ns, 1, by);
         scale(&c->layer[k].cold_sums_ns, 1, by);
         scale(&c->layer[k].warm_forward_ns, 1, by);
-        scale(&c->layer[k].warm_backward_ns, 1, by);
+        scale(c->layer[k].warm_backward_ns, SAVE_LEVELS, by);
     }
 }

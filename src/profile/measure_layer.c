@@ -1,7 +1,7 @@
 /* measure_layer.c - a decoder layer for one unit: forward, backward with everything saved, and what each other save level
  * computes again before it.
  *
- *   backward(level) = recompute(level) + backward(everything saved)
+ *   backward(level) = recompute(level) + backward(everything saved) - what they save each other
  *   forward(level)  = forward(input saved) + its share of the bytes that are saved beyond it, of what saving everything takes longer
  *
  * What is not saved is written to a workspace, which stays in the cache: forward is up to a fifth faster then.
@@ -13,8 +13,11 @@
  * A step whose micro-batches visit a layer one after the other finds the sums of its gradients in the cache, where the layer behind has
  * left its own; one that goes through all layers again and again keeps those of each, and they come from memory. What backward takes
  * longer then, by sets of sums in turn that fill 256 MiB, is measured with the few rows that are run first: it is the same for any number.
+ * Sums that are written there for the first time take longest, for those of the layer before have to be written to memory as well.
  *
- * A unit that follows another of its visit finds the weights in the cache. What it takes less is measured with the few rows too.
+ * A unit that follows another of its visit finds the weights in the cache; and backward finds there the weights that were just used to
+ * compute again, and what was computed. What both take less is measured with the few rows too, of everything and of nothing saved; of the
+ * levels between it is as much as their share of what is computed again.
  *
  * Where that takes too long, or more memory than there is, fewer rows are run: fewer sequences, then shorter ones. A straight
  * line through the times of very few rows and of those gives the whole unit's: a part of the work (reading weights, adding to
@@ -42,7 +45,7 @@ typedef struct layer_bench {
     int sums_n;     /* sets of them; the first is what is rounded */
     double *sumsq;
     unit_data data;
-    samples forward, forward_input, forward_warm, backward, backward_warm, cold, recompute[SAVE_ALL];
+    samples forward, forward_input, forward_warm, backward, backward_warm, first, cold, recompute[SAVE_ALL], both, both_warm;
 } layer_bench;
 
 /* ---- memory ---- */
@@ -122,7 +125,7 @@ static void add_sums(layer_bench *y, bench *b)
 static block_context context_of(const layer_bench *y, queue *q) { return (block_context){y->model, &y->shape, q}; }
 
 /* In the order in which a round runs them. */
-enum { STAGE_FORWARD_INPUT, STAGE_FORWARD, STAGE_BACKWARD, STAGE_COLD, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE + SAVE_ALL };
+enum { STAGE_FORWARD_INPUT, STAGE_FORWARD, STAGE_BACKWARD, STAGE_FIRST, STAGE_COLD, STAGE_BOTH, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE + SAVE_ALL };
 
 /* What one stage has read is not what the next one reads. */
 static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((int64_t)turn * STAGES + stage) % y->sets_n); }
@@ -154,41 +157,77 @@ static void forward_alone(queue *q, void *arg, int level, int turn)
     forward_of(q, y, level, turn % y->sets_n, turn % y->sets_n);
 }
 
-static void recompute(queue *q, void *arg, int level, int turn)
+static void recompute_of(queue *q, layer_bench *y, int level, int weights, int saved)
 {
-    layer_bench *y = arg;
     block_context c = context_of(y, q);
-    int set = set_of(y, STAGE_RECOMPUTE + SAVE_ALL - 1 - level, turn);
-    layer_recompute(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace);
+    layer_recompute(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace);
 }
 
-static void backward_of(queue *q, layer_bench *y, int level, int weights, int saved, float *sums)
+static void recompute(queue *q, void *arg, int level, int turn)
+{
+    const int set = set_of(arg, STAGE_RECOMPUTE + SAVE_ALL - 1 - level, turn);
+    recompute_of(q, arg, level, set, set);
+}
+
+static void backward_of(queue *q, layer_bench *y, int level, int weights, int saved, float *sums, bool first)
 {
     block_context c = context_of(y, q);
-    layer_backward(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->dx, sums, false);
+    layer_backward(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->dx, sums, first);
 }
 
 static void backward(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     const int set = set_of(y, STAGE_BACKWARD, turn);
-    backward_of(q, y, level, set, set, y->accumulators);
+    backward_of(q, y, level, set, set, y->accumulators, false);
 }
 
 static void backward_warm(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     const int set = set_of(y, STAGE_BACKWARD, turn);
-    backward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n, y->accumulators);
+    backward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n, y->accumulators, false);
+}
+
+/* Computes again, and back. */
+static void both_of(queue *q, layer_bench *y, int level, int weights, int saved)
+{
+    recompute_of(q, y, level, weights, saved);
+    backward_of(q, y, level, weights, saved, y->accumulators, false);
+}
+
+static void both(queue *q, void *arg, int level, int turn)
+{
+    const int set = set_of(arg, STAGE_BOTH, turn);
+    both_of(q, arg, level, set, set);
+}
+
+static void both_warm(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int set = set_of(y, STAGE_BOTH, turn);
+    both_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n);
 }
 
 /* To sums that were not touched for as long as can be. */
+static float *other_sums(const layer_bench *y, int turn)
+{
+    const int64_t sums = 1 + turn % (y->sums_n - 1);
+    return y->accumulators + sums * accumulator_elements(y->model, y->block);
+}
+
+static void backward_first(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int set = set_of(y, STAGE_FIRST, turn);
+    backward_of(q, y, level, set, set, other_sums(y, 2 * turn), true);
+}
+
 static void backward_cold(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
-    const int64_t sums = 1 + turn % (y->sums_n - 1);
     const int set = set_of(y, STAGE_COLD, turn);
-    backward_of(q, y, level, set, set, y->accumulators + sums * accumulator_elements(y->model, y->block));
+    backward_of(q, y, level, set, set, other_sums(y, 2 * turn + 1), false);
 }
 
 /* Forward adds to the stream, backward to its gradient: without this they would grow round by round. */
@@ -214,7 +253,7 @@ static void round_gradients(queue *q, void *arg, int level, int turn)
 
 static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds, pt_error *e)
 {
-    stage stages[2 * STAGES + 2] = {
+    stage stages[2 * STAGES + 3] = {
         {restore, 0, NULL}, {forward, SAVE_INPUT, &y->forward_input}, {forward, SAVE_ALL, &y->forward}};
     int n = 3;
     if (y->again)
@@ -225,18 +264,24 @@ static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds,
         stages[n++] = (stage){backward_warm, SAVE_ALL, &y->backward_warm};
     if (y->sums_n > 1) {
         stages[n++] = (stage){round_gradients, 0, NULL};
+        stages[n++] = (stage){backward_first, SAVE_ALL, &y->first};
         stages[n++] = (stage){backward_cold, SAVE_ALL, &y->cold};
     }
     for (int level = SAVE_ALL - 1; level >= 0; level--) {
         stages[n++] = (stage){round_gradients, 0, NULL};
         stages[n++] = (stage){recompute, level, &y->recompute[level]};
     }
+    if (y->again) {
+        stages[n++] = (stage){round_gradients, 0, NULL};
+        stages[n++] = (stage){both, SAVE_INPUT, &y->both};
+        stages[n++] = (stage){both_warm, SAVE_INPUT, &y->both_warm};
+    }
     return measure_rounds(q, stages, n, y, turn, least, seconds, e);
 }
 
 static void forget(layer_bench *y)
 {
-    y->forward.n = y->forward_input.n = y->forward_warm.n = y->backward.n = y->backward_warm.n = y->cold.n = 0;
+    y->forward.n = y->forward_input.n = y->forward_warm.n = y->backward.n = y->backward_warm.n = y->first.n = y->cold.n = y->both.n = y->both_warm.n = 0;
     for (int level = 0; level < SAVE_ALL; level++)
         y->recompute[level].n = 0;
 }
@@ -245,7 +290,7 @@ static void forget(layer_bench *y)
 static double round_s(const layer_bench *y)
 {
     double ns = samples_median(&y->forward) + samples_median(&y->forward_input) + samples_median(&y->backward) +
-                (y->cold.n ? samples_median(&y->cold) : 0);
+                (y->cold.n ? samples_median(&y->first) + samples_median(&y->cold) : 0);
     for (int level = 0; level < SAVE_ALL; level++)
         ns += samples_median(&y->recompute[level]);
     return ns * 1e-9;
@@ -393,6 +438,32 @@ static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double secon
     return 0;
 }
 
+static double less(const samples *shorter, const samples *longer) { return at_least(samples_median(longer) - samples_median(shorter), 0); }
+
+/* Of what is computed again with nothing saved. */
+static double share_again(const layer_bench *y, int level)
+{
+    const double all = samples_median(&y->recompute[SAVE_INPUT]);
+    return level < SAVE_ALL && all > 0 ? fmin(samples_median(&y->recompute[level]) / all, 1) : 0;
+}
+
+/* What computing again and backward take less together than apart. */
+static double saved_together(const layer_bench *y)
+{
+    const double again = samples_median(&y->recompute[SAVE_INPUT]);
+    return y->both.n ? fmin(at_least(again + samples_median(&y->backward) - samples_median(&y->both), 0), again) : 0;
+}
+
+static void take_warm_and_cold(const layer_bench *y, layer_cost *out)
+{
+    const double all = less(&y->backward_warm, &y->backward), input = less(&y->both_warm, &y->both);
+    out->warm_forward_ns = less(&y->forward_warm, &y->forward);
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        out->warm_backward_ns[level] = all + share_again(y, level) * (input - all);
+    out->first_sums_ns = y->first.n ? less(&y->backward, &y->first) : 0;
+    out->cold_sums_ns = y->cold.n ? less(&y->backward, &y->cold) : 0;
+}
+
 int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_error *e)
 {
     layer_bench y = {.model = b->r->model, .block = block, .backwards = true};
@@ -402,18 +473,23 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
     int failed = run(&y, b, few, true, true, TELLING, all ? seconds : seconds / 8, e);
     if (failed)
         return failed;
-    out->cost.warm_forward_ns = at_least(samples_median(&y.forward) - samples_median(&y.forward_warm), 0);
-    out->cost.warm_backward_ns = at_least(samples_median(&y.backward) - samples_median(&y.backward_warm), 0);
-    out->cost.cold_sums_ns = y.cold.n ? at_least(samples_median(&y.cold) - samples_median(&y.backward), 0) : 0;
+    take_warm_and_cold(&y, &out->cost);
+    double together[SAVE_LEVELS];
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        together[level] = share_again(&y, level) * saved_together(&y);
     out->cut_rows = y.shape.unit_rows;
     out->spread = 0;
     tell_spread(&y, &out->spread);
-    if (!all)
-        return measure_more(&y, b, few, seconds, out, e);
-    attention_ns none = {0};
-    part whole = part_of(&y, &none);
-    take_results(&y, &whole, &whole, full->unit_rows, &none, &out->cost);
-    return 0;
+    if (!all) {
+        failed = measure_more(&y, b, few, seconds, out, e);
+    } else {
+        attention_ns none = {0};
+        part whole = part_of(&y, &none);
+        take_results(&y, &whole, &whole, full->unit_rows, &none, &out->cost);
+    }
+    for (int level = 0; level < SAVE_ALL; level++)
+        out->cost.backward_ns[level] = fmax(out->cost.backward_ns[level] - together[level], out->cost.backward_ns[SAVE_ALL]);
+    return failed;
 }
 
 /* Layers differ in their windows, not in what they take. Weights that lie in the cache, for want of other sets, are too fast as well. */

@@ -32,7 +32,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PAIR_OPS = 512, SETS = 64, ROUNDS = 2 };
+enum { PAIR_OPS = 512, SETS = 128, ROUNDS = 2 };
 static const double QUOTA_NS = 100e6; /* the usual period */
 
 /* room: bytes of memory; span: of the file, from offset on. */
@@ -96,7 +96,7 @@ static bool fits(links *x)
 static bool shrink(links *x)
 {
     const int64_t enough = 4 << 20;
-    const bool large = x->update[0].elements > enough || x->product.sets > SETS / 4 || x->room > x->most;
+    const bool large = x->update[0].elements > enough || x->product.sets > SETS / 8 || x->room > x->most;
     bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && x->product.k == 64 && x->product.rows == 16 &&
                  x->product.sets == 1;
     x->update[0].elements = x->update[1].elements = x->update[0].elements > RATES_LEAST ? x->update[0].elements / 4 : RATES_LEAST;
@@ -111,15 +111,15 @@ static bool shrink(links *x)
     return !least;
 }
 
-/* As large as this model wants it, and as fits. What computes goes on to other weights and other states, as a step does: what stays
- * in the cache would not notice that a disk writes into memory. */
+/* As large as this model wants it, and as fits. What computes goes on to other weights and other states, as a step does, and has no more
+ * rows for them: what stays in the cache would not notice that a disk writes into memory. */
 static void choose_sizes(links *x)
 {
     const profile_request *r = x->b->r;
     const bool gpu = device_is_gpu(r->device); /* its product has to take longer than it takes to launch */
-    const int64_t rows = gpu ? 2048 : 256;
+    const int64_t rows = gpu ? 2048 : r->shape->unit_rows < 256 ? r->shape->unit_rows : 256;
     const int64_t elements = rates_elements(r->model), k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024;
-    const int64_t sets = elements / (k * k);
+    const int64_t sets = (r->model->parameters < k * k ? k * k : r->model->parameters) / (k * k);
     x->most = links_bytes(r->model);
     while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)
         x->most /= 4;

@@ -6,7 +6,7 @@
  *                   "within_bytes": 1073741824},                                               the device's budget then
  *      "layers": [[0, 12]],                                                                        kind, how many of it follow
  *      "kinds": [{"forward_ns": [...], "backward_ns": [...],                 at "input", "attention", "matmuls", "all" saved
- *                 "cold_sums_ns": .., "warm_forward_ns": .., "warm_backward_ns": ..}],
+ *                 "warm_backward_ns": [..], "first_sums_ns": .., "cold_sums_ns": .., "warm_forward_ns": ..}],
  *      "embed_ns": .., "head_ns": .., "head_eval_ns": .., "head_cold_sums_ns": .., "step_ns": ..,
  *      "embed_finish": [[elements, ns], ...]},
  *    "machine": {
@@ -109,8 +109,10 @@ static void write_blocks(FILE *f, const profile_request *r, const profile_result
         write_list(f, "forward_ns", c->layer[k].forward_ns, SAVE_LEVELS);
         fputs(",\n       ", f);
         write_list(f, "backward_ns", c->layer[k].backward_ns, SAVE_LEVELS);
-        fprintf(f, ",\n       \"cold_sums_ns\": %.7g, \"warm_forward_ns\": %.7g, \"warm_backward_ns\": %.7g}", c->layer[k].cold_sums_ns,
-                c->layer[k].warm_forward_ns, c->layer[k].warm_backward_ns);
+        fputs(",\n       ", f);
+        write_list(f, "warm_backward_ns", c->layer[k].warm_backward_ns, SAVE_LEVELS);
+        fprintf(f, ",\n       \"first_sums_ns\": %.7g, \"cold_sums_ns\": %.7g, \"warm_forward_ns\": %.7g}", c->layer[k].first_sums_ns,
+                c->layer[k].cold_sums_ns, c->layer[k].warm_forward_ns);
     }
     fputs("]", f);
     for (int i = 0; i < COUNT(block_numbers); i++)
@@ -320,11 +322,13 @@ static int read_layers(const json_source *s, const profile_request *r, costs *c,
         if (!failed)
             failed = read_numbers(&one, "backward_ns", c->layer[i].backward_ns, SAVE_LEVELS, e);
         if (!failed)
+            failed = read_numbers(&one, "warm_backward_ns", c->layer[i].warm_backward_ns, SAVE_LEVELS, e);
+        if (!failed)
+            failed = json_get_double(&one, "first_sums_ns", JSON_REQUIRED, 0, 1e18, &c->layer[i].first_sums_ns, e);
+        if (!failed)
             failed = json_get_double(&one, "cold_sums_ns", JSON_REQUIRED, 0, 1e18, &c->layer[i].cold_sums_ns, e);
         if (!failed)
             failed = json_get_double(&one, "warm_forward_ns", JSON_REQUIRED, 0, 1e18, &c->layer[i].warm_forward_ns, e);
-        if (!failed)
-            failed = json_get_double(&one, "warm_backward_ns", JSON_REQUIRED, 0, 1e18, &c->layer[i].warm_backward_ns, e);
     }
     return failed;
 }

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 const char *const part_names[MEMORY_PARTS] = {"weights", "optimizer", "gradients", "activations", "workspace", "room"};
@@ -97,8 +98,8 @@ static double time_again(const costs *c, const schedule_input *in, const schedul
         return 0;
     const layer_cost *l = &c->layer[c->kind_of_layer[t->block - 1]];
     const save_level level = in->plan->blocks[t->block - 1].level;
-    const double more = l->backward_ns[level] - l->backward_ns[SAVE_ALL] - (l->forward_ns[SAVE_ALL] - l->forward_ns[level]);
-    return more > 0 ? more * (double)s->micro_units : 0;
+    const double forward = (l->forward_ns[SAVE_ALL] - l->forward_ns[level]) * (double)s->micro_units;
+    return fmax(layer_task_ns(c, in, s, t, level) - layer_task_ns(c, in, s, t, SAVE_ALL) - forward, 0);
 }
 
 static void add_tasks(const schedule_input *in, const schedule *s, const costs *c, forecast *f)

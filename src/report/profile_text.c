@@ -36,9 +36,9 @@ static void write_time(FILE *f, double ns, double flops)
 static void write_warm(FILE *f, const layer_cost *l)
 {
     char forward[32], backward[32];
-    if (l->warm_forward_ns > 0 || l->warm_backward_ns > 0)
+    if (l->warm_forward_ns > 0 || l->warm_backward_ns[SAVE_ALL] > 0)
         fprintf(f, "    %s and %s less of a unit right behind another\n", seconds_format(forward, l->warm_forward_ns * 1e-9),
-                seconds_format(backward, l->warm_backward_ns * 1e-9));
+                seconds_format(backward, l->warm_backward_ns[SAVE_ALL] * 1e-9));
 }
 
 static void write_cold_sums(FILE *f, const char *of, double ns)

@@ -143,13 +143,14 @@ static double following_units(const schedule_input *in, const schedule *s, const
     return (double)(s->micro_units - (t->micro % visit == 0));
 }
 
-static double layer_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, save_level level)
 {
     const layer_cost *l = layer_of(c, t);
     const bool forward = t->kind == TASK_LAYER;
-    const double one = forward ? l->forward_ns[level_of(in, t)] : l->backward_ns[level_of(in, t)];
-    const double warm = fmin(forward ? l->warm_forward_ns : l->warm_backward_ns, one);
-    return (double)s->micro_units * one - following_units(in, s, t) * warm + (forward ? 0 : cold_share(s, t) * l->cold_sums_ns);
+    const double one = forward ? l->forward_ns[level] : l->backward_ns[level];
+    const double warm = fmin(forward ? l->warm_forward_ns : l->warm_backward_ns[level], one);
+    const double cold = forward ? 0 : cold_share(s, t) * (t->first ? l->first_sums_ns : l->cold_sums_ns);
+    return (double)s->micro_units * one - following_units(in, s, t) * warm + cold;
 }
 
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
@@ -157,7 +158,7 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     const double units = (double)s->micro_units;
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
-    case TASK_LAYER: case TASK_LAYER_BACKWARD: return layer_ns(c, in, s, t);
+    case TASK_LAYER: case TASK_LAYER_BACKWARD: return layer_task_ns(c, in, s, t, level_of(in, t));
     case TASK_HEAD: return units * c->head_ns + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_sums_ns : 0);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
@@ -219,8 +220,8 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
                            c->kind_of_layer[i], c->kinds_n);
     for (int k = 0; k < c->kinds_n; k++) {
         const layer_cost *l = &c->layer[k];
-        const struct { const char *key; double ns; } all[] = {{"cold_sums_ns", l->cold_sums_ns}, {"warm_forward_ns", l->warm_forward_ns},
-                                                              {"warm_backward_ns", l->warm_backward_ns}};
+        const struct { const char *key; double ns; } all[] = {{"first_sums_ns", l->first_sums_ns}, {"cold_sums_ns", l->cold_sums_ns},
+                                                              {"warm_forward_ns", l->warm_forward_ns}};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             if (!is_time(all[i].ns))
                 return pt_fail(e, PT_FAILED, "%s: layers of kind %d: \"%s\" is %g; it must be finite and not negative, measure again", name,
@@ -228,10 +229,11 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
     }
     for (int k = 0; k < c->kinds_n; k++)
         for (int level = 0; level < SAVE_LEVELS; level++)
-            if (!is_time(c->layer[k].forward_ns[level]) || !is_time(c->layer[k].backward_ns[level]))
-                return pt_fail(e, PT_FAILED, "%s: layers of kind %d take %g ns forward and %g ns backward at save level %d; times are "
-                                             "finite and not negative, measure again", name, k, c->layer[k].forward_ns[level],
-                               c->layer[k].backward_ns[level], level);
+            if (!is_time(c->layer[k].forward_ns[level]) || !is_time(c->layer[k].backward_ns[level]) ||
+                !is_time(c->layer[k].warm_backward_ns[level]))
+                return pt_fail(e, PT_FAILED, "%s: layers of kind %d take %g ns forward and %g ns backward at save level %d, \"warm_backward_ns\" "
+                                             "%g; times are finite and not negative, measure again", name, k, c->layer[k].forward_ns[level],
+                               c->layer[k].backward_ns[level], level, c->layer[k].warm_backward_ns[level]);
     return 0;
 }
 

@@ -29,9 +29,9 @@ cost_class task_class(const task *t);
 
 typedef struct layer_cost {
     double forward_ns[SAVE_LEVELS], backward_ns[SAVE_LEVELS]; /* one unit */
-    double cold_sums_ns; /* more, of a backward whose sums of gradients lie elsewhere than those of the backward before it: they are not
-                            in the cache */
-    double warm_forward_ns, warm_backward_ns; /* less, of a unit that follows another of its visit: the weights are in the cache */
+    double first_sums_ns, cold_sums_ns; /* more, of a backward whose sums of gradients lie elsewhere than those of the backward before it,
+                                           in no cache: where it is the step's first for its layer and writes them; where it adds */
+    double warm_forward_ns, warm_backward_ns[SAVE_LEVELS]; /* less, of a unit right behind another of its visit: weights are in the cache */
 } layer_cost;
 
 typedef struct costs {
@@ -60,6 +60,8 @@ typedef struct costs {
 void costs_init(costs *c);
 /* Time of a task of s->tasks that runs alone, in ns. */
 double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t);
+/* The same of a layer's forward or backward as if it saved `level`, without what any task costs. */
+double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, save_level level);
 /* The gradients of a block's parameters, as far as they lie in the chunk. */
 double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block);
 /* The updates of a chunk's parameters, a rank's share of each, without what ranks send each other. */

@@ -139,7 +139,7 @@ static void block_loads(const space *s, const recipe *r, load *forward, load *ba
         ahead += n * l->forward_ns[r->level[i]];
         back += n * l->backward_ns[r->level[i]];
         warm_ahead += n * fmin(l->warm_forward_ns, l->forward_ns[r->level[i]]);
-        warm_back += n * fmin(l->warm_backward_ns, l->backward_ns[r->level[i]]);
+        warm_back += n * fmin(l->warm_backward_ns[r->level[i]], l->backward_ns[r->level[i]]);
         moved[r->level[i]][r->place[i]] += n;
         swapped += r->place[i] != TIER_DEVICE ? n : 0;
     }

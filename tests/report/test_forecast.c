@@ -119,12 +119,17 @@ static void what_is_computed_again_is_what_keeping_everything_saves(void **state
         if (random_case_open(&r, &c, &e))
             fail_msg("%s", e.text);
         costs price = random_costs(&r, c.model, false);
-        for (int k = 0; k < price.kinds_n; k++)
+        for (int k = 0; k < price.kinds_n; k++) {
+            layer_cost *l = &price.layer[k];
+            l->first_sums_ns = l->cold_sums_ns = 0; /* where sums lie differs between the two */
+            l->warm_backward_ns[SAVE_ALL] = fmin(l->warm_backward_ns[SAVE_ALL], l->backward_ns[SAVE_ALL]);
             for (int level = SAVE_ALL - 1; level >= 0; level--) {
-                price.layer[k].forward_ns[level] = price.layer[k].forward_ns[SAVE_ALL];
-                price.layer[k].backward_ns[level] = price.layer[k].backward_ns[level + 1] * random_ns(&r, 1, 1.5);
-                price.layer[k].warm_backward_ns = fmin(price.layer[k].warm_backward_ns, price.layer[k].backward_ns[SAVE_ALL]);
+                const double again = random_ns(&r, 0, 20000);
+                l->forward_ns[level] = l->forward_ns[SAVE_ALL];
+                l->backward_ns[level] = l->backward_ns[level + 1] + again;
+                l->warm_backward_ns[level] = l->warm_backward_ns[level + 1] + again * random_ns(&r, 0, 1);
             }
+        }
         int failed = forecast_make(&c.input, kinds_of(&c.plan), &price, &now, &e);
         for (int b = 0; b < c.plan.blocks_n; b++)
             c.plan.blocks[b].level = SAVE_ALL;

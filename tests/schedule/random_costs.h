@@ -40,7 +40,9 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
     for (int k = 0; k < c.kinds_n; k++) {
         c.layer[k].cold_sums_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
         c.layer[k].warm_forward_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
-        c.layer[k].warm_backward_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
+        c.layer[k].first_sums_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
+        for (int level = 0; level < SAVE_LEVELS; level++)
+            c.layer[k].warm_backward_ns[level] = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
     }
     c.embed_ns = random_ns(r, 0, 3000);
     c.head_ns = random_ns(r, 1000, 50000);

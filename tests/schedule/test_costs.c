@@ -131,8 +131,8 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: return units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level]);
-    case TASK_LAYER_BACKWARD: return units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns, l->backward_ns[level]) +
-                                     share_elsewhere(s, t) * l->cold_sums_ns;
+    case TASK_LAYER_BACKWARD: return units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns[level], l->backward_ns[level]) +
+                                     share_elsewhere(s, t) * (t->first ? l->first_sums_ns : l->cold_sums_ns);
     case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) && t->micro ? c->head_cold_sums_ns : 0);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_UPDATE: return updates_ns(c, in, t->chunk, t->queue == QUEUE_HOST) + exchanged;
@@ -191,7 +191,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         assert_int_equal(costs_validate(&c, m, "profile.json", &e), 0);
         double bad = random_one_in(&r, 3) ? NAN : random_one_in(&r, 2) ? INFINITY : -1;
         const char *named = "layers of kind";
-        switch (random_below(&r, 13)) {
+        switch (random_below(&r, 14)) {
         case 0: c.layer[c.kinds_n - 1].forward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 1: c.layer[0].backward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 2: c.head_ns = bad, named = "head_ns"; break;
@@ -202,7 +202,8 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         case 7: c.ranks = 0, named = "ranks"; break;
         case 8: c.layer[0].cold_sums_ns = bad, named = "cold_sums_ns"; break;
         case 10: c.layer[c.kinds_n - 1].warm_forward_ns = bad, named = "warm_forward_ns"; break;
-        case 11: c.layer[0].warm_backward_ns = bad, named = "warm_backward_ns"; break;
+        case 11: c.layer[0].warm_backward_ns[1] = bad, named = "warm_backward_ns"; break;
+        case 12: c.layer[0].first_sums_ns = bad, named = "first_sums_ns"; break;
         case 9: c.head_cold_sums_ns = bad, named = "head_cold_sums_ns"; break;
         default: c.kind_of_layer[m->config.layers - 1] = (unsigned char)c.kinds_n, named = "of kind"; break;
         }
