@@ -125,7 +125,8 @@ static void add_sums(layer_bench *y, bench *b)
 static block_context context_of(const layer_bench *y, queue *q) { return (block_context){y->model, &y->shape, q}; }
 
 /* In the order in which a round runs them. */
-enum { STAGE_FORWARD_INPUT, STAGE_FORWARD, STAGE_BACKWARD, STAGE_FIRST, STAGE_COLD, STAGE_BOTH, STAGE_RECOMPUTE, STAGES = STAGE_RECOMPUTE + SAVE_ALL };
+enum { STAGE_FORWARD_INPUT, STAGE_FORWARD, STAGE_BACKWARD, STAGE_FIRST, STAGE_COLD, STAGE_RECOMPUTE,
+       STAGE_BOTH = STAGE_RECOMPUTE + SAVE_ALL, STAGES };
 
 /* What one stage has read is not what the next one reads. */
 static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((int64_t)turn * STAGES + stage) % y->sets_n); }
@@ -157,16 +158,12 @@ static void forward_alone(queue *q, void *arg, int level, int turn)
     forward_of(q, y, level, turn % y->sets_n, turn % y->sets_n);
 }
 
-static void recompute_of(queue *q, layer_bench *y, int level, int weights, int saved)
-{
-    block_context c = context_of(y, q);
-    layer_recompute(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace);
-}
-
 static void recompute(queue *q, void *arg, int level, int turn)
 {
-    const int set = set_of(arg, STAGE_RECOMPUTE + SAVE_ALL - 1 - level, turn);
-    recompute_of(q, arg, level, set, set);
+    layer_bench *y = arg;
+    block_context c = context_of(y, q);
+    const int set = set_of(y, STAGE_RECOMPUTE + SAVE_ALL - 1 - level, turn);
+    layer_recompute(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace);
 }
 
 static void backward_of(queue *q, layer_bench *y, int level, int weights, int saved, float *sums, bool first)
@@ -189,24 +186,19 @@ static void backward_warm(queue *q, void *arg, int level, int turn)
     backward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n, y->accumulators, false);
 }
 
-/* Computes again, and back. */
-static void both_of(queue *q, layer_bench *y, int level, int weights, int saved)
-{
-    recompute_of(q, y, level, weights, saved);
-    backward_of(q, y, level, weights, saved, y->accumulators, false);
-}
-
+/* Backward with less saved computes again itself. */
 static void both(queue *q, void *arg, int level, int turn)
 {
-    const int set = set_of(arg, STAGE_BOTH, turn);
-    both_of(q, arg, level, set, set);
+    layer_bench *y = arg;
+    const int set = set_of(y, STAGE_BOTH, turn);
+    backward_of(q, y, level, set, set, y->accumulators, false);
 }
 
 static void both_warm(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     const int set = set_of(y, STAGE_BOTH, turn);
-    both_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n);
+    backward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n, y->accumulators, false);
 }
 
 /* To sums that were not touched for as long as can be. */
@@ -281,23 +273,25 @@ static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds,
 
 static void forget(layer_bench *y)
 {
-    y->forward.n = y->forward_input.n = y->forward_warm.n = y->backward.n = y->backward_warm.n = y->first.n = y->cold.n = y->both.n = y->both_warm.n = 0;
+    samples *const all[] = {&y->forward, &y->forward_input, &y->forward_warm, &y->backward, &y->backward_warm,
+                            &y->first, &y->cold, &y->both, &y->both_warm};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        all[i]->n = 0;
     for (int level = 0; level < SAVE_ALL; level++)
         y->recompute[level].n = 0;
 }
 
-/* Seconds of a round, as the medians are now. */
+/* Seconds of a round without what only few rows run, as the medians are now. */
 static double round_s(const layer_bench *y)
 {
-    double ns = samples_median(&y->forward) + samples_median(&y->forward_input) + samples_median(&y->backward) +
-                (y->cold.n ? samples_median(&y->first) + samples_median(&y->cold) : 0);
+    double ns = samples_median(&y->forward) + samples_median(&y->forward_input) + samples_median(&y->backward);
     for (int level = 0; level < SAVE_ALL; level++)
         ns += samples_median(&y->recompute[level]);
     return ns * 1e-9;
 }
 
-/* Takes the memory for `rows` and measures, with cold sums and warm weights (`all`) or without: samples in y. A first round does not count, unless it is one of
- * long runs. */
+/* Takes the memory for `rows` and measures, with cold sums and warm weights (`all`) or without: samples in y. A first round does not
+ * count, unless it is one of long runs. */
 static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int least, double seconds, pt_error *e)
 {
     area a;
@@ -487,9 +481,16 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
         part whole = part_of(&y, &none);
         take_results(&y, &whole, &whole, full->unit_rows, &none, &out->cost);
     }
-    for (int level = 0; level < SAVE_ALL; level++)
+    for (int level = 0; level < SAVE_ALL && !failed; level++)
         out->cost.backward_ns[level] = fmax(out->cost.backward_ns[level] - together[level], out->cost.backward_ns[SAVE_ALL]);
     return failed;
+}
+
+static int sums_for_few(layer_bench *y, bench *b)
+{
+    resize(y, b, rows_that_fit(y, b, few_rows(b, y->block)));
+    add_sums(y, b);
+    return y->sums_n;
 }
 
 /* Layers differ in their windows, not in what they take. Weights that lie in the cache, for want of other sets, are too fast as well. */
@@ -499,7 +500,8 @@ bool layer_suffices(bench *b, bench *before)
     const int64_t full = b->r->shape->unit_rows;
     resize(&now, b, rows_that_fit(&now, b, full));
     resize(&then, before, rows_that_fit(&then, before, full));
-    return then.rounding >= now.rounding && then.shape.unit_rows >= now.shape.unit_rows && then.sets_n >= now.sets_n;
+    const bool as_large = then.rounding >= now.rounding && then.shape.unit_rows >= now.shape.unit_rows && then.sets_n >= now.sets_n;
+    return as_large && sums_for_few(&then, before) >= sums_for_few(&now, b);
 }
 
 int check_layer(bench *b, int64_t rows, double *ns, pt_error *e)

@@ -32,7 +32,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PAIR_OPS = 512, SETS = 128, ROUNDS = 2 };
+enum { PAIR_OPS = 512, ROUNDS = 2, PRODUCT_BYTES = 256 << 20 };
 static const double QUOTA_NS = 100e6; /* the usual period */
 
 /* room: bytes of memory; span: of the file, from offset on. */
@@ -92,22 +92,29 @@ static bool fits(links *x)
            (!has_disk(x) || x->span <= r->budget[TIER_DISK]);
 }
 
+static int64_t right_side_bytes(const links *x)
+{
+    return x->product.k * x->product.k * (int64_t)dtype_bytes(x->product.shape->type);
+}
+
 /* All of it smaller, at first what only need not lie in a cache; false: it is as small as can be. */
 static bool shrink(links *x)
 {
-    const int64_t enough = 4 << 20;
-    const bool large = x->update[0].elements > enough || x->product.sets > SETS / 8 || x->room > x->most;
-    bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && x->product.k == 64 && x->product.rows == 16 &&
-                 x->product.sets == 1;
+    const int64_t enough = 4 << 20, sides = x->product.sets;
+    const bool large = x->update[0].elements > enough || x->room > x->most;
+    const bool least_product = x->product.k == 64 && x->product.rows <= 16 && sides == 1;
+    const bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && least_product;
+    x->product.sets = (sides + 3) / 4;
+    if (sides > 1 && sides * right_side_bytes(x) > PRODUCT_BYTES / 8)
+        return true;
     x->update[0].elements = x->update[1].elements = x->update[0].elements > RATES_LEAST ? x->update[0].elements / 4 : RATES_LEAST;
-    x->product.sets = x->product.sets > 1 ? x->product.sets / 4 : 1;
     x->room = x->most;
     if (large)
         return true;
     x->room = x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
     x->span = x->most < x->span / 8 ? 8 * x->most : x->span;
     x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
-    x->product.rows = x->product.rows > 16 ? x->product.rows / 4 : 16;
+    x->product.rows = x->product.rows > 64 ? x->product.rows / 4 : x->product.rows < 16 ? x->product.rows : 16;
     return !least;
 }
 
@@ -117,9 +124,7 @@ static void choose_sizes(links *x)
 {
     const profile_request *r = x->b->r;
     const bool gpu = device_is_gpu(r->device); /* its product has to take longer than it takes to launch */
-    const int64_t rows = gpu ? 2048 : r->shape->unit_rows < 256 ? r->shape->unit_rows : 256;
     const int64_t elements = rates_elements(r->model), k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024;
-    const int64_t sets = (r->model->parameters < k * k ? k * k : r->model->parameters) / (k * k);
     x->most = links_bytes(r->model);
     while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)
         x->most /= 4;
@@ -127,7 +132,9 @@ static void choose_sizes(links *x)
     x->span = 8 * x->most;
     while (has_disk(x) && x->span > r->budget[TIER_DISK] && x->span > x->most)
         x->span /= 2;
-    x->product = (product){.shape = r->shape, .rows = rows, .k = k, .sets = sets > SETS ? SETS : sets};
+    x->product = (product){.shape = r->shape, .rows = gpu ? 2048 : product_rows(r), .k = k};
+    const int64_t enough = PRODUCT_BYTES / right_side_bytes(x), all = r->model->parameters / (k * k);
+    x->product.sets = all < 1 ? 1 : all < enough ? all : enough;
     for (int i = 0; i < 2; i++)
         x->update[i] = (region){.shape = r->shape, .elements = elements};
     while (!fits(x) && shrink(x)) {}

@@ -301,8 +301,7 @@ void product_run(queue *q, void *arg, int index, int turn)
 int measure_rate(bench *b, double *flops_per_ns, pt_error *e)
 {
     int64_t hidden = b->r->model->config.hidden;
-    product y = {.shape = b->r->shape, .rows = b->r->shape->unit_rows < 256 ? b->r->shape->unit_rows : 256, .k = hidden < 1024 ? hidden : 1024,
-                 .sets = 1};
+    product y = {.shape = b->r->shape, .rows = product_rows(b->r), .k = hidden < 1024 ? hidden : 1024, .sets = 1};
     area a;
     samples s = {0};
     int failed = area_open(b, TIER_DEVICE, &a, "a product of matrices", product_layout, &y, e);

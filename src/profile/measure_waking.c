@@ -65,8 +65,8 @@ static int products_of_half(queue *q, product *y, int *n, pt_error *e)
 
 int measure_waking(bench *b, cost_curve *out, pt_error *e)
 {
-    const int64_t rows = b->r->shape->unit_rows, small = 16 << 20;
-    product y = {.shape = b->r->shape, .rows = rows < 256 ? rows : 256, .k = 1024, .sets = SETS};
+    const int64_t small = 16 << 20;
+    product y = {.shape = b->r->shape, .rows = product_rows(b->r), .k = 1024, .sets = SETS};
     samples lost[PAUSES] = {0};
     area a;
     int n;

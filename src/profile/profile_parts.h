@@ -8,7 +8,7 @@
 
 typedef enum profile_part {
     PROFILE_BLOCKS,  /* layers, embedding, head: of one model */
-    PROFILE_MACHINE, /* updates, tasks, transfers: of any model of that size */
+    PROFILE_MACHINE, /* updates, tasks, transfers, and units of so many rows beside them: of any model of that size */
     PROFILE_PARTS
 } profile_part;
 extern const char *const profile_part_names[PROFILE_PARTS];
@@ -18,6 +18,7 @@ extern const char *const profile_part_names[PROFILE_PARTS];
 enum { RATES_LEAST = 4 << 10, RATES_MOST = 16 << 20, RATES_LARGEST = 2 * RATES_MOST, LINKS_LEAST = 64 << 10, LINKS_MOST = 64 << 20 };
 enum { CHECK_ELEMENTS = 1 << 20, CHECK_BYTES = 4 << 20 }; /* of an update and a transfer that are run again as a check, at most */
 int64_t rates_elements(const model *m);
+int64_t product_rows(const profile_request *r); /* of the product that stands for a unit's on a CPU: no more than suffice */
 uint64_t links_bytes(const model *m);
 bool links_have_disk(const profile_request *r);
 /* The path, or the nearest of the folders above it that exists. */

@@ -1,8 +1,8 @@
 #include "report/forecast.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <math.h>
 #include <string.h>
 
 const char *const part_names[MEMORY_PARTS] = {"weights", "optimizer", "gradients", "activations", "workspace", "room"};

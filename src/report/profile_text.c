@@ -35,10 +35,11 @@ static void write_time(FILE *f, double ns, double flops)
 
 static void write_warm(FILE *f, const layer_cost *l)
 {
-    char forward[32], backward[32];
-    if (l->warm_forward_ns > 0 || l->warm_backward_ns[SAVE_ALL] > 0)
-        fprintf(f, "    %s and %s less of a unit right behind another\n", seconds_format(forward, l->warm_forward_ns * 1e-9),
-                seconds_format(backward, l->warm_backward_ns[SAVE_ALL] * 1e-9));
+    char forward[32], all[32], input[32];
+    if (l->warm_forward_ns > 0 || l->warm_backward_ns[SAVE_ALL] > 0 || l->warm_backward_ns[SAVE_INPUT] > 0)
+        fprintf(f, "    %s and %s less of a unit right behind another, with the input saved %s\n",
+                seconds_format(forward, l->warm_forward_ns * 1e-9), seconds_format(all, l->warm_backward_ns[SAVE_ALL] * 1e-9),
+                seconds_format(input, l->warm_backward_ns[SAVE_INPUT] * 1e-9));
 }
 
 static void write_cold_sums(FILE *f, const char *of, double ns)
@@ -69,6 +70,7 @@ static void write_kind(FILE *f, const profile_request *r, const costs *c, int ki
 {
     static const char *const saved[SAVE_LEVELS] = {"input", "attention", "matmuls", "all"};
     const layer_cost *l = &c->layer[kind];
+    char time[32];
     int layer = first_of_kind(r, c, kind);
     double flops = model_layer_flops(r->model, layer + 1, r->shape->unit_rows, r->shape->seq_len);
     int64_t window = r->model->config.window[layer];
@@ -83,6 +85,8 @@ static void write_kind(FILE *f, const profile_request *r, const costs *c, int ki
         fputs("\n", f);
     }
     write_warm(f, l);
+    if (l->first_sums_ns > 0)
+        fprintf(f, "    %s more backward where gradients' sums are begun in memory\n", seconds_format(time, l->first_sums_ns * 1e-9));
     write_cold_sums(f, "backward ", l->cold_sums_ns);
 }
 

@@ -126,8 +126,8 @@ static double cold_share(const schedule *s, const task *t)
     const buffer *now = sums_of(s, t), *before = NULL;
     if (!now)
         return 0;
-    for (const task *u = t; !before && u-- > s->tasks;)
-        before = u->kind == TASK_LAYER_BACKWARD ? sums_of(s, u) : NULL;
+    for (const task *u = t; !before && u > s->tasks;)
+        before = (--u)->kind == TASK_LAYER_BACKWARD ? sums_of(s, u) : NULL;
     if (!before)
         return 1;
     const uint64_t from = now->offset > before->offset ? now->offset : before->offset;
@@ -231,9 +231,9 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
         for (int level = 0; level < SAVE_LEVELS; level++)
             if (!is_time(c->layer[k].forward_ns[level]) || !is_time(c->layer[k].backward_ns[level]) ||
                 !is_time(c->layer[k].warm_backward_ns[level]))
-                return pt_fail(e, PT_FAILED, "%s: layers of kind %d take %g ns forward and %g ns backward at save level %d, \"warm_backward_ns\" "
-                                             "%g; times are finite and not negative, measure again", name, k, c->layer[k].forward_ns[level],
-                               c->layer[k].backward_ns[level], level, c->layer[k].warm_backward_ns[level]);
+                return pt_fail(e, PT_FAILED, "%s: layers of kind %d take %g ns forward and %g ns backward at save level %d, "
+                                             "\"warm_backward_ns\" %g; times are finite and not negative, measure again", name, k,
+                               c->layer[k].forward_ns[level], c->layer[k].backward_ns[level], level, c->layer[k].warm_backward_ns[level]);
     return 0;
 }
 

@@ -51,7 +51,8 @@ typedef struct costs {
     double step_ns;                                 /* a step's work outside of its schedule: batch, sums, metrics */
     cost_curve waking;                              /* what arithmetic loses that begins after so many ns without any, by these ns:
                                                        processors take a moment to come to speed (profile/measure_waking.c) */
-    double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs */
+    double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs;
+                                                       what several add to 1 adds up */
     double spread;                                  /* relative uncertainty of layers and head: half the quartile distance */
     double curves_spread;                           /* of updates, rounding and transfers, the same; 0: not known */
 } costs;

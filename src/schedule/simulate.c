@@ -37,8 +37,8 @@ typedef struct machine_state {
     double now, slowdown[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside a set of others */
 } machine_state;
 
-/* What each member of a set makes longer adds up: they share processors and memory, and where two take half of them, three take two
- * thirds. In steps of three tiers on two processors (bench/results) sums were met, and products of the members' twice as much. */
+/* What each member of a set makes longer adds up, for they share processors and memory: beside one that makes it twice as long half is
+ * left, beside two a third. Products would be up to twice of what steps with three tiers took on two processors (bench/results). */
 static void fill_slowdown(machine_state *x, const costs *c)
 {
     for (int a = 0; a < COST_CLASSES; a++) {

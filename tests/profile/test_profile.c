@@ -159,9 +159,44 @@ static void uneven_submit(queue *q, const op *o)
     if (o->kind == OP_ACTIVATION && o->activation.rows >= 1024)
         pause.tv_nsec = 800000000;
     if (o->kind == OP_ACTIVATION_BACKWARD && o->activation_backward.rows < 1024)
-        pause.tv_nsec = turn++ % 3 ? 0 : 900000000; /* a round has two of them */
+        pause.tv_nsec = turn++ % 3 ? 0 : 900000000; /* another one in each round */
     nanosleep(&pause, NULL);
     real_table->submit(q, o);
+}
+
+/* Sums that are begun take longer, and so does backward, unless it comes right behind what was computed again; that takes longest. */
+static void caches_submit(queue *q, const op *o)
+{
+    static op_kind before;
+    struct timespec pause = {0, 0};
+    if (o->kind == OP_MATMUL && o->matmul.layout == MATMUL_TN && !o->matmul.accumulate)
+        pause.tv_nsec = 3000000;
+    if (o->kind == OP_ACTIVATION)
+        pause.tv_nsec = 30000000;
+    if (o->kind == OP_ACTIVATION_BACKWARD && before != OP_ACTIVATION)
+        pause.tv_nsec = 20000000;
+    if (o->kind == OP_ACTIVATION || o->kind == OP_ACTIVATION_BACKWARD || o->kind == OP_GRADIENT_FINISH)
+        before = o->kind;
+    nanosleep(&pause, NULL);
+    real_table->submit(q, o);
+}
+
+static void what_caches_make_of_a_layer_is_measured(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"gpt2\", \"n_embd\": 32, \"n_layer\": 6, \"n_head\": 2, \"n_positions\": 16, \"vocab_size\": 64}";
+    setup s;
+    profile_result p;
+    setup_open(&s, config, PT_F32, 1, 16);
+    s.r.transfers = s.r.host_tier = false;
+    counting_table.submit = caches_submit;
+    profile_must(&s, &p);
+    const layer_cost *l = &p.costs.layer[0];
+    const double ms = 1e6, all = l->backward_ns[SAVE_ALL], input = l->backward_ns[SAVE_INPUT];
+    assert_true(l->first_sums_ns > 11 * ms && l->cold_sums_ns < 8 * ms); /* four products */
+    assert_true(all > 20 * ms && input > 30 * ms && input < 45 * ms);
+    setup_close(&s);
 }
 
 static void a_layer_that_is_run_once_is_as_sure_as_fewer_rows_of_it(void **state)
@@ -483,6 +518,7 @@ int main(void)
         cmocka_unit_test(a_layer_that_saves_a_page_at_every_level_has_its_costs),
         cmocka_unit_test(layers_with_other_windows_are_other_kinds),
         cmocka_unit_test(only_the_tiers_that_exist_are_measured),
+        cmocka_unit_test(what_caches_make_of_a_layer_is_measured),
         cmocka_unit_test(a_layer_that_is_run_once_is_as_sure_as_fewer_rows_of_it),
         cmocka_unit_test(a_model_much_larger_than_the_budget_is_measured_inside_it),
         cmocka_unit_test(a_layer_that_just_fits_is_measured_without_what_only_makes_it_truer),

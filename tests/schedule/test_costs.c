@@ -100,10 +100,12 @@ static bool begins_a_visit_of_several(const schedule_input *in, const task *t)
 
 static const buffer *gradient_sums(const schedule *s, const task *t)
 {
-    const buffer *b = NULL;
-    for (int i = 0; i < t->operands_n; i++)
-        b = s->buffers[s->operands[t->operand0 + i].buffer].kind == OBJECT_ACCUMULATOR ? &s->buffers[s->operands[t->operand0 + i].buffer] : b;
-    return b;
+    for (int i = 0; i < t->operands_n; i++) {
+        const buffer *b = &s->buffers[s->operands[t->operand0 + i].buffer];
+        if (b->kind == OBJECT_ACCUMULATOR)
+            return b;
+    }
+    return NULL;
 }
 
 /* Counted byte by byte, of a task's sums and those that the backward before it has left: all, where there was none. */
@@ -150,7 +152,7 @@ static void every_task_has_its_price(void **state)
 {
     (void)state;
     random_source all = random_open();
-    int seen[TASK_KINDS] = {0};
+    int seen[TASK_KINDS] = {0}, shares[3] = {0}; /* of sums that lie elsewhere: none, some, all */
     for (uint64_t i = 0; i < 400; i++) {
         random_source r = random_fork(&all, i);
         random_case c;
@@ -165,6 +167,10 @@ static void every_task_has_its_price(void **state)
                 const task *t = &s.tasks[j];
                 double elements = 0, ns = costs_task_ns(&k, &c.input, &s, t), expected = expected_ns(&k, &c.input, &s, t, &elements);
                 seen[t->kind]++;
+                if (t->kind == TASK_LAYER_BACKWARD) {
+                    const double share = share_elsewhere(&s, t);
+                    shares[share > 0 ? share < 1 ? 1 : 2 : 0]++;
+                }
                 finished += elements;
                 if (!near(ns, expected + per_task))
                     fail_msg("case %llu, task %d (%s): %g ns, not %g", (unsigned long long)i, j, task_names[t->kind], ns, expected + per_task);
@@ -177,6 +183,7 @@ static void every_task_has_its_price(void **state)
     }
     for (int k = 0; k < TASK_KINDS; k++)
         assert_true(seen[k] > 0);
+    assert_true(shares[0] > 0 && shares[1] > 0 && shares[2] > 0);
 }
 
 static void random_costs_are_valid_and_broken_ones_are_named(void **state)
