@@ -119,16 +119,19 @@ static void what_was_measured_is_used_again(void **state)
     setup_close(&s);
 }
 
-static void another_model_of_that_size_measures_its_blocks_only(void **state)
+static void another_model_of_that_size_and_rows_measures_its_blocks_only(void **state)
 {
     (void)state;
     setup s;
     profile_result p;
     clocked_open(&s, 0, 16);
     profile_must(&s, &p);
-    step_shape_init(&s.shape, s.model, PT_F32, 2, 16);
+    step_shape_init(&s.shape, s.model, PT_F32, 8, 8);
     profile_must(&s, &p);
     assert_int_equal(each_file(NULL), 3);
+    step_shape_init(&s.shape, s.model, PT_F32, 2, 16); /* a unit has fewer rows, which have less beside transfers */
+    profile_must(&s, &p);
+    assert_int_equal(each_file(NULL), 5);
     setup_close(&s);
 }
 
@@ -681,7 +684,7 @@ int main(void)
     print_message("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_measured_is_used_again),
-        cmocka_unit_test(another_model_of_that_size_measures_its_blocks_only),
+        cmocka_unit_test(another_model_of_that_size_and_rows_measures_its_blocks_only),
         cmocka_unit_test(a_profile_of_another_quota_does_not_serve),
         cmocka_unit_test(what_works_beside_something_waits_for_the_quota_too),
         cmocka_unit_test(what_does_not_agree_is_measured_anew),
