@@ -194,8 +194,8 @@ static void what_caches_make_of_a_layer_is_measured(void **state)
     profile_must(&s, &p);
     const layer_cost *l = &p.costs.layer[0];
     const double ms = 1e6, all = l->backward_ns[SAVE_ALL], input = l->backward_ns[SAVE_INPUT];
-    assert_true(l->first_sums_ns > 11 * ms && l->cold_sums_ns < 8 * ms); /* four products */
-    assert_true(all > 20 * ms && input > 30 * ms && input < 45 * ms);
+    assert_true(l->first_sums_ns > 8 * ms && l->cold_sums_ns < 6 * ms); /* four products, 12 ms */
+    assert_true(all > 20 * ms && input > 30 * ms && input < 47 * ms); /* 51 apart */
     setup_close(&s);
 }
 
