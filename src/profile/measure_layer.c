@@ -11,9 +11,10 @@
  * layers meets a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
  *
  * A step whose micro-batches visit a layer one after the other finds the sums of its gradients in the cache, where the layer behind has
- * left its own; one that goes through all layers again and again keeps those of each, and they come from memory. What backward takes
- * longer then, by sets of sums in turn that fill 256 MiB, is measured with the few rows that are run first: it is the same for any number.
- * Sums that are written there for the first time take longest, for those of the layer before have to be written to memory as well.
+ * left its own, if they lie at one place; one that goes through all layers again and again keeps those of each. Then they come from
+ * memory. What backward takes longer then, by sets of sums in turn that fill 256 MiB, is measured with the few rows that are run first:
+ * it is the same for any number. Sums that are written there for the first time take longest, for those of the layer before have to be
+ * written to memory as well.
  *
  * A unit that follows another of its visit finds the weights in the cache; and backward finds there the weights that were just used to
  * compute again, and what was computed. What both take less is measured with the few rows too, of everything and of nothing saved; of the
@@ -172,32 +173,23 @@ static void backward_of(queue *q, layer_bench *y, int level, int weights, int sa
     layer_backward(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->dx, sums, first);
 }
 
+/* With less saved it computes again itself. */
+static int backward_set(const layer_bench *y, int level, int turn)
+{
+    return set_of(y, level == SAVE_ALL ? STAGE_BACKWARD : STAGE_BOTH, turn);
+}
+
 static void backward(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
-    const int set = set_of(y, STAGE_BACKWARD, turn);
+    const int set = backward_set(y, level, turn);
     backward_of(q, y, level, set, set, y->accumulators, false);
 }
 
 static void backward_warm(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
-    const int set = set_of(y, STAGE_BACKWARD, turn);
-    backward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n, y->accumulators, false);
-}
-
-/* Backward with less saved computes again itself. */
-static void both(queue *q, void *arg, int level, int turn)
-{
-    layer_bench *y = arg;
-    const int set = set_of(y, STAGE_BOTH, turn);
-    backward_of(q, y, level, set, set, y->accumulators, false);
-}
-
-static void both_warm(queue *q, void *arg, int level, int turn)
-{
-    layer_bench *y = arg;
-    const int set = set_of(y, STAGE_BOTH, turn);
+    const int set = backward_set(y, level, turn);
     backward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n, y->accumulators, false);
 }
 
@@ -265,8 +257,8 @@ static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds,
     }
     if (y->again) {
         stages[n++] = (stage){round_gradients, 0, NULL};
-        stages[n++] = (stage){both, SAVE_INPUT, &y->both};
-        stages[n++] = (stage){both_warm, SAVE_INPUT, &y->both_warm};
+        stages[n++] = (stage){backward, SAVE_INPUT, &y->both};
+        stages[n++] = (stage){backward_warm, SAVE_INPUT, &y->both_warm};
     }
     return measure_rounds(q, stages, n, y, turn, least, seconds, e);
 }

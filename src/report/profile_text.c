@@ -42,11 +42,11 @@ static void write_warm(FILE *f, const layer_cost *l)
                 seconds_format(input, l->warm_backward_ns[SAVE_INPUT] * 1e-9));
 }
 
-static void write_cold_sums(FILE *f, const char *of, double ns)
+static void write_more(FILE *f, double ns, const char *what)
 {
     char time[32];
     if (ns > 0)
-        fprintf(f, "    %s more %swhere gradients are summed in several visits\n", seconds_format(time, ns * 1e-9), of);
+        fprintf(f, "    %s more %s\n", seconds_format(time, ns * 1e-9), what);
 }
 
 static int layers_of_kind(const profile_request *r, const costs *c, int kind)
@@ -70,7 +70,6 @@ static void write_kind(FILE *f, const profile_request *r, const costs *c, int ki
 {
     static const char *const saved[SAVE_LEVELS] = {"input", "attention", "matmuls", "all"};
     const layer_cost *l = &c->layer[kind];
-    char time[32];
     int layer = first_of_kind(r, c, kind);
     double flops = model_layer_flops(r->model, layer + 1, r->shape->unit_rows, r->shape->seq_len);
     int64_t window = r->model->config.window[layer];
@@ -85,9 +84,8 @@ static void write_kind(FILE *f, const profile_request *r, const costs *c, int ki
         fputs("\n", f);
     }
     write_warm(f, l);
-    if (l->first_sums_ns > 0)
-        fprintf(f, "    %s more backward where gradients' sums are begun in memory\n", seconds_format(time, l->first_sums_ns * 1e-9));
-    write_cold_sums(f, "backward ", l->cold_sums_ns);
+    write_more(f, l->first_sums_ns, "backward where sums of gradients are begun in memory");
+    write_more(f, l->cold_sums_ns, "backward where gradients are summed in several visits");
 }
 
 static void write_blocks(FILE *f, const profile_request *r, const costs *c)
@@ -103,7 +101,7 @@ static void write_blocks(FILE *f, const profile_request *r, const costs *c)
     fputs("\n  head, loss    ", f);
     write_time(f, c->head_eval_ns, head);
     fputs("\n", f);
-    write_cold_sums(f, "", c->head_cold_sums_ns);
+    write_more(f, c->head_cold_sums_ns, "where gradients are summed in several visits");
 }
 
 /* Computation of a step: everything kept, or nothing but the layers' inputs. */

@@ -261,6 +261,20 @@ static void a_layer_that_just_fits_is_measured_without_what_only_makes_it_truer(
     measured_inside_its_budget(&s);
 }
 
+/* Half of it fits: of two or three right sides of the product that stands for a unit's one is left. */
+static void a_product_of_few_right_sides_gets_smaller(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_type\": \"gpt2\", \"n_embd\": 256, \"n_layer\": 2, \"n_head\": 4, \"n_positions\": 16, \"vocab_size\": 3000}";
+    setup s;
+    setup_open(&s, config, PT_F32, 2, 16);
+    assert_int_equal(s.model->parameters >> 20, 2);
+    s.r.budget[TIER_DEVICE] = s.r.budget[TIER_HOST] = 160 << 20;
+    s.r.budget[TIER_DISK] = 512 << 20;
+    measured_inside_its_budget(&s);
+}
+
 static void a_budget_below_one_block_is_refused_with_the_bytes(void **state)
 {
     (void)state;
@@ -522,6 +536,7 @@ int main(void)
         cmocka_unit_test(a_layer_that_is_run_once_is_as_sure_as_fewer_rows_of_it),
         cmocka_unit_test(a_model_much_larger_than_the_budget_is_measured_inside_it),
         cmocka_unit_test(a_layer_that_just_fits_is_measured_without_what_only_makes_it_truer),
+        cmocka_unit_test(a_product_of_few_right_sides_gets_smaller),
         cmocka_unit_test(a_budget_below_one_block_is_refused_with_the_bytes),
         cmocka_unit_test(a_disk_that_cannot_be_written_is_named),
         cmocka_unit_test(text_and_back_is_the_same),
