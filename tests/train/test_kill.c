@@ -240,13 +240,14 @@ static void a_closed_terminal_saves_and_leaves_with_129(void **state)
     interrupt(SIGHUP, 129, "hup");
 }
 
-/* While it stands still, so that it cannot come to its end by itself; where the first had not arrived before, both count as one. */
+/* While it stands still, so that it cannot come to its end by itself. It is tried again where the first signal had not arrived
+ * before the second, so that both count as one, and where the run had saved before it stood still. */
 static void a_second_signal_leaves_at_once(void **state)
 {
     (void)state;
     enum { TRIES = 20 };
-    int status = 0;
-    for (int i = 0; i < TRIES && status != 143; i++) {
+    bool left = false;
+    for (int i = 0; i < TRIES && !left; i++) {
         char out[128], metrics[200];
         arguments a = {0};
         snprintf(out, sizeof out, "%s/twice-%d", scratch, i);
@@ -262,12 +263,12 @@ static void a_second_signal_leaves_at_once(void **state)
         sleep_seconds(0.4);
         kill(child, SIGTERM);
         kill(child, SIGCONT);
-        status = program_wait(child);
+        int status = program_wait(child);
         if (status != 143 && status != 130)
             fail_msg("exit status %d: %s", status, text_of(err_path()));
-        assert_true(status != 143 || newest_checkpoint(out) <= 0);
+        left = status == 143 && newest_checkpoint(out) <= 0;
     }
-    assert_int_equal(status, 143);
+    assert_true(left);
 }
 
 int main(void)
