@@ -49,13 +49,14 @@ static int try_slots(walk *w, const recipe *from, priced *best)
 {
     const int at_once = w->s.chunkings[from->chunking].at_once;
     const int swaps[] = {2, 3, from->visit + 2}, swaps_n = from->place[0] == TIER_DEVICE ? 1 : from->visit > 1 ? 3 : 2;
+    const int updates[] = {1, 2, 3, 6}; /* the last: gradients of a disk's chunks need not wait for memory */
     int found = 0;
     for (int buffers = at_once; buffers <= at_once + 2; buffers++)
-        for (int updates = 1; updates <= 3; updates++)
+        for (size_t u = 0; u < sizeof updates / sizeof *updates; u++)
             for (int i = 0; i < swaps_n && !walk_is_over(w); i++) {
                 recipe r = *from;
                 r.n_buffer = buffers;
-                r.n_update = updates;
+                r.n_update = updates[u];
                 r.n_swap = swaps[i];
                 int one = try_filled(w, &r, best);
                 if (one < 0)

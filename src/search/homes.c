@@ -11,7 +11,8 @@
  *     device, device, device, disk     the embedding, which is large, takes the place of the layers' chunks:
  *     disk, disk, disk, device
  *
- * Of very few chunks every arrangement is tried first.
+ * Of very few chunks every arrangement is tried first. Where there is still time at the end it goes on with a slot more or less and with
+ * single layers that save something else or elsewhere (`tune`): with the chunks so arranged another number may be better.
  */
 #include "search/walk.h"
 
@@ -195,20 +196,86 @@ static int turn(turning *t, int i)
     return found;
 }
 
-int walk_turn_homes(walk *w, candidate *c, uint64_t *written)
+/* ---- slots and layers ---- */
+
+static bool swaps(const plan *p)
+{
+    bool any = false;
+    for (int i = 0; i < p->blocks_n; i++)
+        any = any || p->blocks[i].place != TIER_DEVICE;
+    return any;
+}
+
+/* So many slots more of each kind. */
+static int tune_slots(turning *t, const int more[3])
+{
+    plan *p = &t->c->plan;
+    int *const n[3] = {&p->n_buffer, &p->n_update, &p->n_swap};
+    int faster = 1;
+    for (int i = 0; i < 3; i++) {
+        *n[i] += more[i];
+        if (*n[i] < 1 || *n[i] > PLAN_MAX_SLOTS)
+            faster = 0;
+    }
+    faster = faster ? is_faster(t) : 0;
+    for (int i = 0; i < 3 && !faster; i++)
+        *n[i] -= more[i];
+    return faster;
+}
+
+static int tune_layer(turning *t, int i)
+{
+    plan_block *at = &t->c->plan.blocks[i];
+    int found = 0;
+    for (int k = 0; k < SAVE_LEVELS * TIERS && found >= 0 && !walk_is_over(t->w); k++) {
+        const plan_block before = *at, x = {(save_level)(k / TIERS), (tier)(k % TIERS)};
+        if (!space_has(&t->w->s, x.place) || (x.level == before.level && x.place == before.place))
+            continue;
+        *at = x;
+        int faster = is_faster(t);
+        if (faster <= 0)
+            *at = before;
+        found = faster < 0 ? faster : found + faster;
+    }
+    return found;
+}
+
+static int tune(turning *t)
+{
+    static const int more[][3] = {{1, 0, 0}, {-1, 0, 0}, {0, 1, 0}, {0, -1, 0}, {1, -1, 0}, {-1, 1, 0}, {0, 0, 1}, {0, 0, -1}};
+    const size_t n = sizeof more / sizeof *more - (swaps(&t->c->plan) ? 0 : 2);
+    int found = 0;
+    for (size_t i = 0; i < n && found >= 0 && !walk_is_over(t->w); i++) {
+        int faster = tune_slots(t, more[i]);
+        found = faster < 0 ? faster : found + faster;
+    }
+    for (int i = 0; i < t->c->plan.blocks_n && found >= 0 && !walk_is_over(t->w); i++) {
+        int faster = tune_layer(t, i);
+        found = faster < 0 ? faster : found + faster;
+    }
+    return found;
+}
+
+static int turn_each(turning *t)
+{
+    int found = 0;
+    for (int i = 0; i < t->c->plan.chunks_n && found >= 0 && !walk_is_over(t->w); i++) {
+        int faster = turn(t, i);
+        found = faster < 0 ? faster : found + faster;
+    }
+    return found;
+}
+
+int walk_turn_homes(walk *w, candidate *c, bool tunes, uint64_t *written)
 {
     turning t = {w, c, written};
-    int failed = all_on_device(&c->plan) ? 0 : turn_all(&t);
-    if (failed)
-        return failed;
-    for (int found = !all_on_device(&c->plan); found;) {
-        found = 0;
-        for (int i = 0; i < c->plan.chunks_n && !walk_is_over(w); i++) {
-            int faster = turn(&t, i);
-            if (faster < 0)
-                return faster;
-            found += faster;
-        }
+    int found = all_on_device(&c->plan) ? 0 : turn_all(&t);
+    if (found < 0)
+        return found;
+    for (found = 1; found > 0;) {
+        found = all_on_device(&c->plan) ? 0 : turn_each(&t);
+        if (!found && tunes)
+            found = tune(&t);
     }
-    return 0;
+    return found;
 }

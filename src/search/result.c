@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,22 +45,22 @@ static int prove_best(walk *w)
 
 double search_seconds(const search_input *in) { return in->seconds > 0 ? in->seconds : 0.5; }
 
-/* What homes are turned of: *from, which *best is made of, becomes another where that ends faster. */
-typedef struct turned { walk *w; candidate *best; const priced *from; uint64_t written; } turned;
+/* What homes are turned of: `from`, which *best is made of, becomes another where that ends faster. */
+typedef struct turned { walk *w; candidate *best; priced from; uint64_t written; } turned;
 
-static int turn_homes_of(turned *t, const priced *x)
+static int turn_homes_of(turned *t, const priced *x, bool tunes)
 {
     uint64_t written = x->written;
     candidate c;
     int failed = space_candidate(&t->w->s, x, t->best->name, &c, t->w->e);
     if (failed)
         return failed;
-    failed = walk_turn_homes(t->w, &c, &written);
+    failed = walk_turn_homes(t->w, &c, tunes, &written);
     double enough = written > t->written ? WORTH_WRITING : 0.999;
     if (!failed && c.step_ns < x->step_ns && c.step_ns < t->best->step_ns * enough) { /* then it is proven too */
         candidate other = *t->best;
         *t->best = c;
-        t->from = x;
+        t->from = *x;
         t->written = written;
         c = other;
     }
@@ -73,22 +74,52 @@ int walk_by_step(const void *a, const void *b)
     return x->step_ns < y->step_ns ? -1 : x->step_ns > y->step_ns;
 }
 
+static bool is_turned(const turned *t, const priced *x)
+{
+    return recipe_hash(&t->w->s, &x->recipe) == recipe_hash(&t->w->s, &t->from.recipe);
+}
+
 /* Of the best, of some of the best with chunks of each size and, of few layers, of the fastest of each cut and time of update. */
-static int turn_homes(walk *w, const priced **from, candidate *best)
+static int turn_all_homes(turned *t, bool tunes)
 {
     enum { OF_A_SIZE = 4 };
+    walk *w = t->w;
     int seen[SPACE_CHUNKINGS] = {0};
-    turned t = {w, best, *from, (*from)->written};
-    int failed = walk_turn_homes(w, best, &t.written);
+    int failed = walk_turn_homes(w, t->best, tunes, &t->written);
     qsort(w->apart, (size_t)w->apart_n, sizeof *w->apart, walk_by_step);
     for (int i = 0; i < w->kept_n && !failed && !walk_is_over(w); i++) {
         const priced *x = &w->kept[i];
-        if (x != *from && seen[x->recipe.chunking]++ < OF_A_SIZE && x->step_ns <= 2 * best->step_ns)
-            failed = turn_homes_of(&t, x);
+        if (!is_turned(t, x) && seen[x->recipe.chunking]++ < OF_A_SIZE && x->step_ns <= 2 * t->best->step_ns)
+            failed = turn_homes_of(t, x, tunes);
     }
     const int kinds = space_has_few_layers(&w->s) ? w->apart_n : 0; /* of more layers each takes long, and a chunk less matters less */
-    for (int i = 0; i < kinds && !failed && !walk_is_over(w) && w->apart[i].step_ns <= 2 * best->step_ns; i++)
-        failed = turn_homes_of(&t, &w->apart[i]);
+    for (int i = 0; i < kinds && !failed && !walk_is_over(w) && w->apart[i].step_ns <= 2 * t->best->step_ns; i++)
+        failed = turn_homes_of(t, &w->apart[i], tunes);
+    return failed;
+}
+
+/* What a plan with turned homes is like is a start to which no walk from another recipe leads. */
+static int walk_from(walk *w, const candidate *c)
+{
+    recipe r;
+    priced p;
+    if (!recipe_like(&w->s, c, &r))
+        return 0;
+    int found = walk_try(w, &r, 0, &p);
+    return found > 0 ? walk_improve(w, p) : found;
+}
+
+/* In turn with walks from what that leads to, as long as it becomes faster. */
+static int turn_homes(walk *w, priced *from, candidate *best)
+{
+    turned t = {w, best, *from, from->written};
+    int failed = turn_all_homes(&t, false);
+    for (double before = INFINITY; !failed && space_has_few_layers(&w->s) && best->step_ns < before * 0.999 && !walk_is_over(w);) {
+        before = best->step_ns;
+        failed = walk_from(w, best);
+        if (!failed)
+            failed = turn_all_homes(&t, true);
+    }
     *from = t.from;
     return failed;
 }
@@ -200,15 +231,14 @@ int walk_result(walk *w, search_result *out)
     int failed = prove_best(w);
     if (failed)
         return failed;
-    const priced *best = tasteful(w);
-    failed = space_candidate(&w->s, best, "search", &out->best, w->e);
+    priced best = *tasteful(w);
+    failed = space_candidate(&w->s, &best, "search", &out->best, w->e);
     w->limit_s = 0.97 * search_seconds(w->s.in); /* the rest is for the others */
     if (!failed && w->s.in->training)
         failed = turn_homes(w, &best, &out->best);
     w->limit_s = search_seconds(w->s.in);
-    const recipe made_of = best->recipe;
     if (!failed)
-        failed = add_others(w, &made_of, out);
+        failed = add_others(w, &best.recipe, out);
     out->seconds = walk_now_s() - w->begun;
     out->first_good_s = out->seconds;
     for (int i = w->better_n - 1; i >= 0 && w->better[i].ns <= out->best.step_ns * 1.05; i--)

@@ -10,7 +10,8 @@
  *      another cut or stride; in the end all neighbours of the best are looked at without corrections
  *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves, then
  *      all layers alike with every few slots (alike.c)
- *   5  in what is left of the time, single chunks of the best at other homes (result.c, homes.c)
+ *   5  in what is left of the time, single chunks of the best at other homes; for models of few layers in turn with walks from
+ *      recipes like that, until nothing is faster (result.c, homes.c)
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
  * What was priced once is remembered and not priced again. Other cores price what will be asked for next (ahead.c).

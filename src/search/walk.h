@@ -55,9 +55,9 @@ void walk_find_starts(walk *w, const way *ways, int n);
 int walk_try_alike(walk *w);
 
 /* homes.c: single chunks of a plan at other homes than a recipe can say, as far as that is faster. *written: what it writes to the
- * disk in a step, before and after; to write more has to be worth it. */
+ * disk in a step, before and after; to write more has to be worth it. `tunes`: slots and layers too. */
 #define WORTH_WRITING 0.995
-int walk_turn_homes(walk *w, candidate *c, uint64_t *written);
+int walk_turn_homes(walk *w, candidate *c, bool tunes, uint64_t *written);
 
 /* result.c: what was found, from what was kept, in what is left of the time. */
 int walk_result(walk *w, search_result *out);
