@@ -16,10 +16,11 @@ void steady_schedules(update_time update, schedule_kind *first, int *second)
 const char *forecast_wear(const forecast *f, char out[FORECAST_WEAR_BYTES])
 {
     const double tera_a_day = (double)f->written_bytes * 86400e-3 / f->step_ns, days = 600 / tera_a_day;
+    const bool years = days >= 1000;
     char much[32];
     snprintf(much, sizeof much, tera_a_day < 999 ? "%.3g" : "%.0f", tera_a_day);
-    snprintf(out, FORECAST_WEAR_BYTES, "without a pause %s TB a day: a 1 TB disk rated for 600 TB would be worn out in %.*f days", much,
-             days < 10 ? 1 : 0, days);
+    snprintf(out, FORECAST_WEAR_BYTES, "without a pause %s TB a day: a 1 TB disk rated for 600 TB would last %.*f %s", much,
+             days < 10 || (years && days < 3650) ? 1 : 0, years ? days / 365 : days, years ? "years" : "days");
     return out;
 }
 
