@@ -193,12 +193,17 @@ static void fill_staging(bench *b)
     }
 }
 
+/* From its own beginning, in pieces so large that several threads copy one. */
 static void fill(bench *b, char *to, uint64_t bytes, pattern p)
 {
-    uint64_t most = PATTERN_VALUES_N * pattern_size(b, p);
-    for (uint64_t at = 0; at < bytes; at += most)
-        queue_submit(b->compute, &(op){OP_COPY, .copy = {to + at, b->staging + (size_t)p * PATTERN_BYTES,
-                                                         bytes - at < most ? bytes - at : most}});
+    const uint64_t first = PATTERN_VALUES_N * pattern_size(b, p), most = 16 << 20;
+    uint64_t done = bytes < first ? bytes : first;
+    queue_submit(b->compute, &(op){OP_COPY, .copy = {to, b->staging + (size_t)p * PATTERN_BYTES, done}});
+    while (done < bytes) {
+        const uint64_t ready = done < most ? done : most, n = bytes - done < ready ? bytes - done : ready;
+        queue_submit(b->compute, &(op){OP_COPY, .copy = {to + done, to, n}});
+        done += n;
+    }
 }
 
 uint64_t bench_beyond_cache(const bench *b)
@@ -238,6 +243,12 @@ static int reserve(bench *b, int t, uint64_t bytes, pt_error *e)
     b->kept[t].base = base;
     b->kept[t].bytes = bytes;
     return 0;
+}
+
+int bench_reserve(bench *b, tier t, uint64_t bytes, pt_error *e)
+{
+    const uint64_t budget = b->r->budget[t];
+    return reserve(b, t, bytes < budget ? bytes : budget, e);
 }
 
 static const uint64_t staging_bytes = (uint64_t)PATTERNS * PATTERN_BYTES;

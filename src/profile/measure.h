@@ -61,6 +61,8 @@ void bench_close(bench *b);
 /* Bytes that no cache holds, with all of it this machine's: what a step visits once in so many is measured as it comes from memory. It
  * does not do to pass over so many in between: caches keep what they have had before, and let others pass. */
 uint64_t bench_beyond_cache(const bench *b);
+/* Takes so much of the tier at once, as far as the budget goes, so that areas need not be given back for larger ones. */
+int bench_reserve(bench *b, tier t, uint64_t bytes, pt_error *e);
 void bench_progress(const bench *b, const char *what, int done, int total);
 
 typedef struct area { bench *b; tier tier; char *base; uint64_t bytes; } area; /* one a tier at a time */

@@ -232,6 +232,13 @@ static int measure_part_of_head(ends *y, bench *b, double flops_per_ns, double s
     return failed;
 }
 
+uint64_t head_memory(bench *b)
+{
+    ends y = {.model = b->r->model};
+    size_head(&y, b, b->r->shape->head_rows);
+    return area_bytes(b, head_area, &y);
+}
+
 bool head_suffices(bench *b, bench *before)
 {
     ends now = {.model = b->r->model}, then = now;
@@ -347,6 +354,12 @@ static embed_finish embed_finish_that_fits(bench *b)
     while (y.rows > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])
         y.rows /= 2;
     return y;
+}
+
+uint64_t embed_finish_memory(bench *b)
+{
+    embed_finish y = embed_finish_that_fits(b);
+    return area_bytes(b, embed_finish_layout, &y);
 }
 
 bool embed_finish_suffices(bench *b, bench *before)

@@ -485,7 +485,18 @@ static int sums_for_few(layer_bench *y, bench *b)
     return y->sums_n;
 }
 
-/* Layers differ in their windows, not in what they take. Weights that lie in the cache, for want of other sets, are too fast as well. */
+/* Layers differ in their windows, not in what they take. */
+uint64_t layer_memory(bench *b)
+{
+    layer_bench y = {.model = b->r->model, .block = 1, .backwards = true};
+    sums_for_few(&y, b);
+    const uint64_t few = area_bytes(b, layout, &y);
+    resize(&y, b, rows_that_fit(&y, b, b->r->shape->unit_rows));
+    const uint64_t full = area_bytes(b, layout, &y);
+    return few > full ? few : full;
+}
+
+/* Weights that lie in the cache, for want of other sets, are too fast as well. */
 bool layer_suffices(bench *b, bench *before)
 {
     layer_bench now = {.model = b->r->model, .block = 1, .backwards = true}, then = now;

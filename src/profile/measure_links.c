@@ -140,6 +140,15 @@ static void choose_sizes(links *x)
     while (!fits(x) && shrink(x)) {}
 }
 
+uint64_t links_memory(bench *b)
+{
+    links x = {.b = b};
+    if (!b->r->transfers)
+        return 0;
+    choose_sizes(&x);
+    return area_bytes(b, device_layout, &x);
+}
+
 static int open_memory(links *x, pt_error *e)
 {
     const profile_request *r = x->b->r;
@@ -545,6 +554,8 @@ static int measure_meeting(links *x, int a, int b, double ns, double beside_ns, 
         return 0;
     if (a_copies && b_copies)
         return measure_copies(x, ns, beside_ns, slow_a, slow_b, e);
+    if (a == COST_READ && b == COST_WRITE) /* no quota of processor time holds them up */
+        return measure_pair(x, &x->loads[a], &x->loads[b], ns, beside_ns / 2, slow_a, slow_b, e);
     if (b_copies)
         return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, e);
     if (a_copies && b == COST_HOST)

@@ -17,6 +17,15 @@ void unit_stream_take(area *a, const model *m, const step_shape *s, block_unit *
 
 enum { SLOW_MOST = 50 }; /* a cost_class beside another one counts as so many times slower at most */
 
+/* ---- memory ---- */
+
+/* Bytes of the device that each takes at most, with all the time that there could be. */
+uint64_t rates_memory(bench *b);
+uint64_t links_memory(bench *b);
+uint64_t layer_memory(bench *b);
+uint64_t head_memory(bench *b);
+uint64_t embed_finish_memory(bench *b);
+
 /* ---- blocks ---- */
 
 typedef struct layer_result {

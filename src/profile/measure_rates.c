@@ -69,6 +69,12 @@ static region region_that_fits(bench *b, tier t)
     return y;
 }
 
+uint64_t rates_memory(bench *b)
+{
+    region y = region_that_fits(b, TIER_DEVICE);
+    return area_bytes(b, region_layout, &y);
+}
+
 static int region_open(bench *b, tier t, region *y, area *a, pt_error *e)
 {
     *y = region_that_fits(b, t);

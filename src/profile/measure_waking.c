@@ -53,12 +53,14 @@ static int run_pauses(queue *q, product *y, int n, samples lost[PAUSES], pt_erro
     return 0;
 }
 
-/* So many products as take HALF_NS, once they run. */
+/* So many products as take HALF_NS, once they run: by a few, where a few take long enough to be timed. */
 static int products_of_half(queue *q, product *y, int *n, pt_error *e)
 {
-    double half[2];
-    int failed = run_halves(q, y, 32, half, e);
-    double most = HALF_NS / fmax(half[1] / 32, 1);
+    double half[2] = {0};
+    int few = 2, failed = run_halves(q, y, few, half, e);
+    while (!failed && half[1] < HALF_NS / 4.0 && few < 32)
+        failed = run_halves(q, y, few *= 4, half, e);
+    double most = HALF_NS / fmax(half[1] / few, 1);
     *n = most < 1 ? 1 : most > PRODUCTS_MOST ? PRODUCTS_MOST : (int)most;
     return failed;
 }
