@@ -555,7 +555,7 @@ static int measure_meeting(links *x, int a, int b, double ns, double beside_ns, 
     if (a_copies && b_copies)
         return measure_copies(x, ns, beside_ns, slow_a, slow_b, e);
     if (a == COST_READ && b == COST_WRITE) /* no quota of processor time holds them up */
-        return measure_pair(x, &x->loads[a], &x->loads[b], ns, beside_ns / 2, slow_a, slow_b, e);
+        return measure_pair(x, &x->loads[a], &x->loads[b], ns, fmax(beside_ns / 2, ns), slow_a, slow_b, e);
     if (b_copies)
         return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, e);
     if (a_copies && b == COST_HOST)

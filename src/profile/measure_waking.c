@@ -60,6 +60,8 @@ static int products_of_half(queue *q, product *y, int *n, pt_error *e)
     int few = 2, failed = run_halves(q, y, few, half, e);
     while (!failed && half[1] < HALF_NS / 4.0 && few < 32)
         failed = run_halves(q, y, few *= 4, half, e);
+    if (!failed)
+        failed = run_halves(q, y, few, half, e); /* those before may not have come to speed */
     double most = HALF_NS / fmax(half[1] / few, 1);
     *n = most < 1 ? 1 : most > PRODUCTS_MOST ? PRODUCTS_MOST : (int)most;
     return failed;

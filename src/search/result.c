@@ -57,7 +57,8 @@ static int turn_homes_of(turned *t, const priced *x, bool tunes)
         return failed;
     failed = walk_turn_homes(t->w, &c, tunes, &written);
     double enough = written > t->written ? WORTH_WRITING : 0.999;
-    if (!failed && c.step_ns < x->step_ns && c.step_ns < t->best->step_ns * enough) { /* then it is proven too */
+    const bool proven = x->proven || c.step_ns < x->step_ns; /* what was turned is */
+    if (!failed && proven && c.step_ns < t->best->step_ns * enough) {
         candidate other = *t->best;
         *t->best = c;
         t->from = *x;
@@ -98,15 +99,19 @@ static int turn_all_homes(turned *t, bool tunes)
     return failed;
 }
 
-/* What a plan with turned homes is like is a start to which no walk from another recipe leads. */
-static int walk_from(walk *w, const candidate *c)
+/* What a plan with turned homes is like is a start to which no walk from another recipe leads. Where that ends is the best now if it is
+ * faster, whatever time is left. */
+static int walk_from_turned(turned *t)
 {
+    walk *w = t->w;
     recipe r;
     priced p;
-    if (!recipe_like(&w->s, c, &r))
+    if (!recipe_like(&w->s, t->best, &r))
         return 0;
     int found = walk_try(w, &r, 0, &p);
-    return found > 0 ? walk_improve(w, p) : found;
+    if (found > 0)
+        found = walk_improve(w, p);
+    return found < 0 ? found : turn_homes_of(t, &w->kept[0], false);
 }
 
 /* In turn with walks from what that leads to, as long as it becomes faster. */
@@ -116,7 +121,7 @@ static int turn_homes(walk *w, priced *from, candidate *best)
     int failed = turn_all_homes(&t, false);
     for (double before = INFINITY; !failed && space_has_few_layers(&w->s) && best->step_ns < before * 0.999 && !walk_is_over(w);) {
         before = best->step_ns;
-        failed = walk_from(w, best);
+        failed = walk_from_turned(&t);
         if (!failed)
             failed = turn_all_homes(&t, true);
     }

@@ -282,6 +282,7 @@ int search_plan(const search_input *in, search_result *out, pt_error *e)
         if (!failed)
             failed = walk_all(w, &least);
         ahead_close(w->ahead);
+        w->ahead = NULL;
         if (!failed)
             failed = walk_result(w, out);
     }

@@ -134,7 +134,7 @@ static void check_wear(const setup *s, const explanation *x, const char *text)
 {
     char expected[64];
     const double a_day = (double)x->forecast.written_bytes * 86400 / (s->best.step_ns * 1e-9) * 1e-12;
-    snprintf(expected, sizeof expected, "without a pause %.3g TB a day", a_day);
+    snprintf(expected, sizeof expected, a_day < 999 ? "without a pause %.3g TB a day" : "without a pause %.0f TB a day", a_day);
     assert_int_equal(strstr(text, expected) != NULL, x->forecast.written_bytes > 0);
 }
 
@@ -172,9 +172,9 @@ static void any_plan_is_explained_on_one_screen(void **state)
     }
 }
 
-/* Tokens a second of what is found with so much more memory and a disk as many times as fast: in the time that is given, in as little
- * as what helps is looked for in, and from the plan that it begins with; each may lead elsewhere. */
-static double found(const explain_input *x, tier t, uint64_t bytes, double disk)
+/* Tokens a second of what is found with so much more memory and a disk as many times as fast: in as little time as what helps is looked
+ * for in, in the time that is given, and from the plan that it begins with, until one is enough; each may lead elsewhere. */
+static double found(const explain_input *x, tier t, uint64_t bytes, double disk, double enough)
 {
     const search_input *in = x->search;
     search_input changed = *in;
@@ -187,9 +187,9 @@ static double found(const explain_input *x, tier t, uint64_t bytes, double disk)
     }
     changed.costs = &c;
     changed.budget[t] += bytes;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 3 && rate < enough; k++) {
         search_result r;
-        changed.seconds = k == 1 ? 0.1 : in->seconds;
+        changed.seconds = k == 0 ? 0.1 : in->seconds;
         changed.from = k == 2 ? x->best : NULL;
         assert_int_equal(search_plan(&changed, &r, &e), 0);
         rate = fmax(rate, (double)(in->shape->batch * in->shape->seq_len) * 1e9 / r.best.step_ns);
@@ -205,19 +205,19 @@ static int check_help(const explanation *x, const help *h)
     char size[32] = "";
     uint64_t bytes = 0;
     pt_error e = {0};
-    double then;
+    double then, enough = 0.95 * (1 + h->gain) * x->tokens_per_s;
     const char *more = strstr(h->what, " more ");
     if (more) {
         snprintf(size, sizeof size, "%.*s", (int)(more - h->what), h->what);
         assert_int_equal(size_parse(size, &bytes, &e), 0);
-        then = found(x->in, strstr(h->what, "host memory") ? TIER_HOST : TIER_DEVICE, bytes, 1);
+        then = found(x->in, strstr(h->what, "host memory") ? TIER_HOST : TIER_DEVICE, bytes, 1, enough);
     } else if (!strcmp(h->what, "a disk twice as fast")) {
-        then = found(x->in, TIER_DISK, 0, 2);
+        then = found(x->in, TIER_DISK, 0, 2, enough);
     } else {
         return 0;
     }
     assert_true(h->gain >= 0.03);
-    if (then / x->tokens_per_s < 0.95 * (1 + h->gain))
+    if (then < enough)
         fail_msg("%s: %g is said, and it brings %g", h->what, h->gain, then / x->tokens_per_s - 1);
     return 1;
 }

@@ -205,11 +205,15 @@ static void interrupt(int number, int expected, const char *name)
         sleep_seconds(0.01);
     kill(child, number);
     /* from the shell, and from the system; timeout(1) tells its child and then its group */
+    const double first = seconds_now();
     for (int i = 0; i < (number == SIGHUP ? 10 : number == SIGTERM); i++) {
         sleep_seconds(0.002);
         kill(child, number);
     }
+    const bool late = seconds_now() - first > 0.2; /* on a busy machine: then it is a second wish */
     int status = program_wait(child);
+    if (late && number == SIGTERM)
+        skip();
     if (status != expected || !strstr(text_of(err_path()), "--resume") || !strstr(text_of(err_path()), "at its peak"))
         fail_msg("exit status %d: %s", status, text_of(err_path()));
     int step = newest_checkpoint(out);
@@ -258,7 +262,7 @@ static void a_second_signal_leaves_at_once(void **state)
         for (int k = 0; k < 6000 && lines_of(metrics) < 3; k++)
             sleep_seconds(0.01);
         kill(child, SIGINT);
-        sleep_seconds(0.0005);
+        sleep_seconds(0.0005 * (i + 1));
         kill(child, SIGSTOP);
         sleep_seconds(0.4);
         kill(child, SIGTERM);
