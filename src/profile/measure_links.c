@@ -44,6 +44,7 @@ typedef struct load {
     void *arg;
     int index;       /* amount of one run */
     double alone_ns; /* that one run takes */
+    bool computes;   /* takes a moment to come to speed (measure_waking.c) after something else ran */
     int turn;        /* runs so far */
 } load;
 
@@ -446,17 +447,16 @@ static void set_loads(links *x, const costs *c)
     set_copies(x, false);
     set_disk(x, x->written, true);
     for (int class = 0; class < COST_CLASSES; class++)
-        x->loads[class] = (load){x->queues[class], run_transfer, &x->transfers[class], bytes, 0, 0};
-    x->loads[COST_MATH] = (load){x->b->compute, product_run, &x->product, 0, 0, 0};
-    x->loads[COST_MEMORY] = (load){x->b->compute, update_run, &x->update[0], elements, 0, 0};
-    x->loads[COST_HOST] = (load){x->queues[COST_HOST], update_run, &x->update[1], elements, 0, 0};
+        x->loads[class] = (load){x->queues[class], run_transfer, &x->transfers[class], bytes, 0, false, 0};
+    x->loads[COST_MATH] = (load){x->b->compute, product_run, &x->product, 0, 0, true, 0};
+    x->loads[COST_MEMORY] = (load){x->b->compute, update_run, &x->update[0], elements, 0, true, 0};
+    x->loads[COST_HOST] = (load){x->queues[COST_HOST], update_run, &x->update[1], elements, 0, true, 0};
 }
 
-/* What ran before was something else, after which it takes a moment to come to speed (measure_waking.c). */
 static int measure_alone(const links *x, load *l, double ns, pt_error *e)
 {
     int failed = l->alone_ns > 0 ? 0 : run_beside(x, l, NULL, 0, &l->alone_ns, NULL, e);
-    for (int warm = 0; warm < 2 && !failed; warm++)
+    for (int run = 0; run < (l->computes ? 2 : 1) && !failed; run++)
         failed = run_beside(x, l, NULL, ns, &l->alone_ns, NULL, e);
     return failed;
 }
@@ -481,7 +481,7 @@ static void note_slower(samples *slow, double beside_ns, double alone_ns)
 static int measure_pair(links *x, load *a, load *b, double ns, double beside_ns, samples *slow_a, samples *slow_b, pt_error *e)
 {
     double a_ns, b_ns;
-    int failed = run_beside(x, a, NULL, ns, &a_ns, NULL, e); /* wakes it: what computes is the first of a pair */
+    int failed = a->computes ? run_beside(x, a, NULL, ns, &a_ns, NULL, e) : 0; /* the first of a pair, if one computes */
     if (!failed)
         failed = run_beside(x, a, b, beside_ns, &a_ns, &b_ns, e);
     if (failed)
