@@ -92,15 +92,12 @@ static void move_slots(neighbours *x)
             add_both(x, &r);
         }
     }
-    const int u = x->from->n_update, updates[] = {u - 2, u - 1, u + 1, u + 2, u * 2, away};
-    for (size_t i = 0; i < sizeof updates / sizeof *updates && away && x->s->in->training; i++) {
-        recipe r = *x->from;
-        r.n_update = updates[i];
-        if (updates[i] > 0 && updates[i] != u)
-            add_both(x, &r);
-    }
     for (int k = -2; k <= 2; k++) {
         recipe r = *x->from;
+        r.n_update += k;
+        if (k && away && r.n_update > 0 && x->s->in->training)
+            add_both(x, &r);
+        r = *x->from;
         r.n_swap += k;
         if (k && r.n_swap > 1)
             add_both(x, &r);
