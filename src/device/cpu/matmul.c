@@ -189,13 +189,26 @@ static bool matmul_by_packing(pool *p, const op_matmul *o, const kernels *k)
     return true;
 }
 
-enum { FEW_COLUMNS = 256 }; /* a thread takes this many columns of a product with few rows */
+/* ---- few rows ------------------------------------------------------------------------------- */
+
+/* Each thread's columns lie together, for the first of a stretch are read without having been asked for; and no thread waits long
+ * for another's last. */
+enum { FEW_STEP = 64, FEW_MOST = 4096 };
+
+typedef struct few_job { op_matmul o; int64_t cols; } few_job;
 
 static void matmul_columns(void *arg, int64_t tile, int thread)
 {
-    const op_matmul *o = arg;
-    int64_t n0 = tile * FEW_COLUMNS;
-    MATMUL_BEST(o, matmul_few)(o, n0, o->n - n0 < FEW_COLUMNS ? o->n - n0 : FEW_COLUMNS);
+    const few_job *job = arg;
+    int64_t n0 = tile * job->cols, left = job->o.n - n0;
+    MATMUL_BEST(&job->o, matmul_few)(&job->o, n0, left < job->cols ? left : job->cols);
+}
+
+static void matmul_few_rows(pool *p, const op_matmul *o)
+{
+    const int64_t threads = pool_threads(p), stretches = threads * divide_up(o->n, threads * FEW_MOST);
+    few_job job = {*o, divide_up(divide_up(o->n, stretches), FEW_STEP) * FEW_STEP};
+    pool_run(p, divide_up(o->n, job.cols), matmul_columns, &job);
 }
 
 void cpu_matmul(pool *p, const op_matmul *o)
@@ -203,8 +216,7 @@ void cpu_matmul(pool *p, const op_matmul *o)
     if (o->m == 0 || o->n == 0)
         return;
     if (o->m <= FEW_ROWS && o->layout == MATMUL_NT) {
-        op_matmul copy = *o;
-        pool_run(p, divide_up(o->n, FEW_COLUMNS), matmul_columns, &copy);
+        matmul_few_rows(p, o);
         return;
     }
     kernels k = kernels_of(o);

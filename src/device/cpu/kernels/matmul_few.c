@@ -1,7 +1,7 @@
 /* matmul_few.c - a product whose cost is reading b once.
  *
- * b (N, K) is turned in registers, eight columns of c by a few k at a time, and used at once: the
- * packed panel of matmul_tile.c is never stored. Several groups of eight columns go side by side,
+ * b (N, K) is turned in registers, a vector's lanes (8 or 16) of columns of c by a few k at a time, and used at once: the
+ * packed panel of matmul_tile.c is never stored. Several such groups of columns go side by side,
  * because each is one chain. The order of every sum is that of matmul_tile.c, so the bits
  * are too: a row gives the same result alone as among two thousand.
  */
@@ -10,84 +10,224 @@
 #include "device/cpu/kernels/matmul_epilogue.h"
 #include "device/cpu/kernels/matmul_pack.h"
 
-enum { MOST_GROUPS = 4, AHEAD_BYTES = 512 };
-
-INLINE void f8_fma(const f8 *a, const f8 *b, f8 *c) /* c = a * b + c */
-{
-#if defined(__FMA__)
-    *c = (f8)_mm256_fmadd_ps((__m256)*a, (__m256)*b, (__m256)*c);
+#if defined(__AVX512F__)
+enum { LANES = 16, TURN_BYTES = 64 };
+typedef vec lanes;
+typedef vec_at lanes_at;
+typedef float lanes_pairs_at __attribute__((vector_size(64), aligned(2), may_alias));
 #else
-    *c = *a * *b + *c;
+enum { LANES = 8, TURN_BYTES = 32 };
+typedef f8 lanes;
+typedef f8_at lanes_at;
+typedef f8_pairs_at lanes_pairs_at;
 #endif
-}
 
-INLINE void f8_factor_fma(factor a, const f8 *b, f8 *c) /* c += a * b, of eight factors b */
-{
-#if defined(PT_PAIRS) && defined(__AVX512BF16__)
-    *c = (f8)_mm256_dpbf16_ps((__m256)*c, (__m256bh)_mm256_set1_epi32((int)a), (__m256bh)*b);
-#elif defined(PT_PAIRS)
-    f8 high = (f8)((u8){0} + (a & 0xffff0000u)), low = (f8)((u8){0} + (a << 16));
-    f8 b_high = (f8)((u8)*b & 0xffff0000u), b_low = (f8)((u8)*b << 16);
-    f8_fma(&high, &b_high, c);
-    f8_fma(&low, &b_low, c);
-#else
-    f8 x = a - (f8){0}; /* in all lanes */
-    f8_fma(&x, b, c);
-#endif
-}
+enum { MOST_GROUPS = 4, LINE_BYTES = 64, LINES = LANES * TURN_BYTES / LINE_BYTES /* that are turned at a time */ };
 
 typedef struct few {
     const op_matmul *o;
     operand a, b;
 } few;
 
-/* Adds k, k+1, ... (length of them, already turned into r) to the sums of one group. */
-INLINE void add_turned(const few *f, int rows, int64_t k, int length, const f8 *r, f8 *sum, int stride)
+/* ---- lanes: a column each --------------------------------------------------------------------- */
+
+INLINE void lanes_fma(const lanes *a, const lanes *b, lanes *c) /* c = a * b + c */
 {
-#pragma GCC unroll 16
-    for (int j = 0; j < length; j += FACTOR_K)
-#pragma GCC unroll 4
-        for (int i = 0; i < rows; i++)
-            f8_factor_fma(load_factor(&f->a, i, k + j, length - j), &r[j / FACTOR_K], &sum[i * stride]);
+#if defined(__AVX512F__)
+    *c = vec_fma(*a, *b, *c);
+#elif defined(__FMA__)
+    *c = (f8)_mm256_fmadd_ps((__m256)*a, (__m256)*b, (__m256)*c);
+#else
+    *c = *a * *b + *c;
+#endif
 }
 
-/* total[i][g] = the sum over K for `rows` rows and `groups` x 8 columns from n; columns from `count` on are 0. */
-INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t count,
-                        float total[FEW_ROWS][8 * MOST_GROUPS])
+INLINE void lanes_factor_fma(factor a, const lanes *b, lanes *c) /* c += a * b, of a factor b in each lane */
 {
-    int64_t size = (int64_t)dtype_bytes(type), block = k_block(f->o->k);
-    int length = turn_length(type);
+#if defined(PT_PAIRS) && defined(__AVX512BF16__)
+    *c = factor_fma(&a, (const factor *)b, *c);
+#elif defined(PT_PAIRS)
+    typedef uint32_t words __attribute__((vector_size(sizeof(lanes))));
+    lanes high = (lanes)((words){0} + (a & 0xffff0000u)), low = (lanes)((words){0} + (a << 16));
+    lanes b_high = (lanes)((words)*b & 0xffff0000u), b_low = (lanes)((words)*b << 16);
+    lanes_fma(&high, &b_high, c);
+    lanes_fma(&low, &b_low, c);
+#else
+    lanes x = a - (lanes){0}; /* in all lanes */
+    lanes_fma(&x, b, c);
+#endif
+}
+
+/* r[i][j] = r[j][i] */
+INLINE void lanes_transpose(lanes r[LANES])
+{
+#if defined(__AVX512F__)
+    __m512i s[16], t[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        s[i] = _mm512_unpacklo_epi32((__m512i)r[i], (__m512i)r[i + 1]);
+        s[i + 1] = _mm512_unpackhi_epi32((__m512i)r[i], (__m512i)r[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            t[i + 2 * j] = _mm512_unpacklo_epi64(s[i + j], s[i + j + 2]);
+            t[i + 2 * j + 1] = _mm512_unpackhi_epi64(s[i + j], s[i + j + 2]);
+        }
+#pragma GCC unroll 2
+    for (int i = 0; i < 16; i += 8)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            s[i + j] = _mm512_shuffle_i32x4(t[i + j], t[i + j + 4], 0x88);
+            s[i + j + 4] = _mm512_shuffle_i32x4(t[i + j], t[i + j + 4], 0xdd);
+        }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) {
+        r[j] = (lanes)_mm512_shuffle_i32x4(s[j], s[j + 8], 0x88);
+        r[j + 8] = (lanes)_mm512_shuffle_i32x4(s[j], s[j + 8], 0xdd);
+    }
+#else
+    f8_transpose(r);
+#endif
+}
+
+/* ---- turning ---------------------------------------------------------------------------------- */
+
+/* r[j] = word j, of 32 bits, of the TURN_BYTES of each row. */
+INLINE void turn_rows(const char *row, int64_t step, lanes r[LANES])
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        r[i] = *(const lanes_pairs_at *)(row + i * step);
+    lanes_transpose(r);
+}
+
+/* The same of the columns n ... from k on; zeros from `count` columns on. */
+INLINE void turn(const operand *m, pt_dtype type, int64_t n, int64_t count, int64_t k, lanes r[LANES])
+{
+    const int64_t step = m->ld * (int64_t)dtype_bytes(type);
+    const char *row = (const char *)m->base + n * step + k * (int64_t)dtype_bytes(type);
+    if (count >= LANES) {
+        turn_rows(row, step, r);
+        return;
+    }
+    char edge[LANES * TURN_BYTES] = {0};
+    for (int i = 0; i < count; i++)
+        memcpy(edge + i * TURN_BYTES, row + i * step, TURN_BYTES);
+    turn_rows(edge, TURN_BYTES, r);
+}
+
+/* A word of the row of a: a factor, or two of one bf16 each. */
+INLINE uint32_t word_of(const operand *a, pt_dtype type, int64_t i, int64_t k)
+{
+    uint32_t word;
+    memcpy(&word, (const char *)a->base + (i * a->ld + k) * (int64_t)dtype_bytes(type), sizeof word);
+    return word;
+}
+
+INLINE factor factor_of(uint32_t word)
+{
+    factor x;
+    memcpy(&x, &word, sizeof x);
+    return x;
+}
+
+/* Adds what was turned from k on to the sums of one group. */
+INLINE void add_turned(const few *f, pt_dtype type, int rows, int64_t k, const lanes *r, lanes *sum, int stride)
+{
+    typedef uint32_t words __attribute__((vector_size(sizeof(lanes))));
+    const int in_word = 4 / (int)dtype_bytes(type);
+#pragma GCC unroll 16
+    for (int j = 0; j < LANES; j++)
+#pragma GCC unroll 4
+        for (int i = 0; i < rows; i++) {
+            const uint32_t a = word_of(&f->a, type, i, k + j * in_word);
+            if (in_word == FACTOR_K) {
+                lanes_factor_fma(factor_of(a), &r[j], &sum[i * stride]);
+            } else { /* two bf16 that are not one factor */
+                lanes low = (lanes)((words)r[j] << 16), high = (lanes)((words)r[j] & 0xffff0000u);
+                lanes_factor_fma(factor_of(a << 16), &low, &sum[i * stride]);
+                lanes_factor_fma(factor_of(a & 0xffff0000u), &high, &sum[i * stride]);
+            }
+        }
+}
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+/* What is read behind the columns and k that are turned now is asked for in the order in which it lies in memory, a row's part after the
+ * other, as the processor's own prefetching does where it sees one stream and not 64. */
+typedef struct ahead { const char *line, *row_end; int64_t row_bytes, step, rows; } ahead;
+
+INLINE ahead ahead_of(const few *f, pt_dtype type, int64_t n, int64_t count, int64_t k)
+{
+    const int64_t size = (int64_t)dtype_bytes(type), block = k_block(f->o->k), left = f->o->k - k, row = (left < block ? left : block) * size;
+    const char *line = (const char *)f->b.base + (n * f->b.ld + k) * size;
+    return (ahead){line, line + row, row, f->b.ld * size, count};
+}
+
+/* As many lines as are turned at a time, a few of a row after the other. */
+INLINE void ask(ahead *x)
+{
+    enum { FEW = 4 };
+    for (int n = 0; n < LINES && x->rows > 0; n += FEW) {
+#pragma GCC unroll 4
+        for (int i = 0; i < FEW; i++)
+            __builtin_prefetch(x->line + i * LINE_BYTES, 0, 2);
+        x->line += FEW * LINE_BYTES;
+        if (x->line >= x->row_end) {
+            x->row_end += x->step;
+            x->line = x->row_end - x->row_bytes;
+            x->rows--;
+        }
+    }
+}
+
+/* ---- sums ------------------------------------------------------------------------------------- */
+
+/* Adds the last k of a block, fewer than are turned at a time. */
+INLINE void add_rest(const few *f, int rows, int groups, int64_t n, int64_t count, int64_t k, int64_t end, lanes *sum)
+{
+    for (; k < end; k += FACTOR_K)
+        for (int g = 0; g < groups; g++) {
+            factor one[LANES] = {0};
+            int left = end - k < FACTOR_K ? (int)(end - k) : FACTOR_K;
+            for (int i = 0; i < LANES && LANES * g + i < count; i++)
+                one[i] = load_factor(&f->b, n + LANES * g + i, k, left);
+            lanes line;
+            memcpy(&line, one, sizeof line);
+            for (int i = 0; i < rows; i++)
+                lanes_factor_fma(load_factor(&f->a, i, k, left), &line, &sum[i * groups + g]);
+        }
+}
+
+/* total[i][g] = the sum over K for `rows` rows and `groups` x LANES columns from n, of which there are `count` and `next` behind them;
+ * columns from `count` on are 0. */
+INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t next,
+                        float total[FEW_ROWS][LANES * MOST_GROUPS])
+{
+    int64_t block = k_block(f->o->k);
+    int length = TURN_BYTES / (int)dtype_bytes(type);
     for (int64_t k0 = 0; k0 < f->o->k; k0 += block) {
         int64_t end = k0 + block < f->o->k ? k0 + block : f->o->k, k = k0;
-        f8 sum[FEW_ROWS * MOST_GROUPS], r[16];
+        ahead then = end < f->o->k ? ahead_of(f, type, n, count, end) : ahead_of(f, type, n + count, next, 0);
+        lanes sum[FEW_ROWS * MOST_GROUPS], r[LANES];
         for (int i = 0; i < rows * groups; i++)
-            sum[i] = (f8){0};
+            sum[i] = (lanes){0};
         for (; k + length <= end; k += length)
 #pragma GCC unroll 4
             for (int g = 0; g < groups; g++) {
-                if (count == 8 * groups) {
-                    const char *ahead = (const char *)f->b.base + ((n + 8 * g) * f->b.ld + k) * size + AHEAD_BYTES;
-#pragma GCC unroll 8
-                    for (int i = 0; i < 8; i++)
-                        __builtin_prefetch(ahead + i * f->b.ld * size);
-                    turn_block(&f->b, type, n + 8 * g, 8, k, r);
-                } else {
-                    turn_block(&f->b, type, n + 8 * g, count - 8 * g, k, r);
-                }
-                add_turned(f, rows, k, length, r, sum + g, groups);
+                ask(&then);
+                if (count == LANES * groups)
+                    turn(&f->b, type, n + LANES * g, LANES, k, r);
+                else
+                    turn(&f->b, type, n + LANES * g, count - LANES * g, k, r);
+                add_turned(f, type, rows, k, r, sum + g, groups);
             }
-        for (; k < end; k += FACTOR_K)
-            for (int g = 0; g < groups; g++) {
-                factor one[8] = {0};
-                int left = end - k < FACTOR_K ? (int)(end - k) : FACTOR_K;
-                for (int i = 0; i < 8 && 8 * g + i < count; i++)
-                    one[i] = load_factor(&f->b, n + 8 * g + i, k, left);
-                f8 line = *(const f8_at *)one;
-                add_turned(f, rows, k, left, &line, sum + g, groups);
-            }
+        add_rest(f, rows, groups, n, count, k, end, sum);
         for (int i = 0; i < rows; i++)
             for (int g = 0; g < groups; g++) {
-                f8_at *to = (f8_at *)(total[i] + 8 * g);
+                lanes_at *to = (lanes_at *)(total[i] + LANES * g);
                 if (k0)
                     sum[i * groups + g] = *to + sum[i * groups + g];
                 *to = sum[i * groups + g];
@@ -97,12 +237,13 @@ INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64
 
 INLINE void few_typed(const few *f, pt_dtype type, int rows, int groups, int64_t n0, int64_t cols)
 {
-    for (int64_t j = 0; j < cols; j += 8 * groups) {
-        int64_t count = cols - j < 8 * groups ? cols - j : 8 * groups;
-        float total[FEW_ROWS][8 * MOST_GROUPS];
+    const int64_t width = LANES * groups;
+    for (int64_t j = 0; j < cols; j += width) {
+        int64_t count = cols - j < width ? cols - j : width, next = cols - j - count < width ? cols - j - count : width;
+        float total[FEW_ROWS][LANES * MOST_GROUPS];
         if (f->o->k == 0)
             memset(total, 0, sizeof total);
-        few_columns(f, type, rows, groups, n0 + j, count, total);
+        few_columns(f, type, rows, groups, n0 + j, count, next, total);
         for (int i = 0; i < rows; i++)
             epilogue_row(f->o, total[i], i, n0 + j, count);
     }
