@@ -183,7 +183,7 @@ static void edges_of_tiles_are_computed(void **state)
     static const int64_t SIZES[][3] = {
         {1, 1, 1}, {1, 1031, 385}, {7, 50, 768}, {479, 33, 40}, {481, 769, 17}, {5, 1537, 9}, {121, 32, 383},
         {12, 97, 384}, {13, 31, 1153}, {961, 3, 8}, {2, 2, 5000}, {3, 5, 0},
-        {16, 5, 1}, {15, 33, 257}, {17, 31, 256}, {31, 70, 513}, {257, 769, 65}, {545, 801, 300}, {520, 40, 10000}};
+        {16, 5, 1}, {15, 33, 257}, {17, 31, 256}, {31, 70, 513}, {257, 769, 65}, {1, 12353, 35}, {545, 801, 300}, {520, 40, 10000}};
     pool *threads;
     assert_int_equal(pool_open(3, &threads, NULL), 0);
     for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++)
@@ -265,6 +265,8 @@ static void the_number_of_threads_leaves_the_bits_alone(void **state)
         assert_int_equal(pool_open(i, &threads[i], NULL), 0);
     for (uint64_t i = 0; i < 46; i++) {
         op_matmul o = random_op(500 + i, 1 + draw(5000 + i, 600), 1 + draw(6000 + i, 900), 1 + draw(7000 + i, 500));
+        if (i < 40 && i % 5 == 0)
+            o.layout = MATMUL_NT, o.m = 1 + (int64_t)(i / 5 % FEW_ROWS);
         if (i == 40 || i == 41) { /* too much for one thread to hold packed; for several, too */
             bool wide = i == 41;
             o = (op_matmul){.layout = o.layout, .type = PT_BF16, .out_type = PT_BF16, .m = 600, .n = wide ? 2500 : 900, .k = wide ? 1500 : 2000};
@@ -372,10 +374,14 @@ static void copy_check(const copy *c, problem *p, int64_t n0, void *scratch)
         compute_packed(c, p, n0, scratch);
         assert_memory_equal(p->c, want, c_bytes(p));
     }
-    if (c->few && p->o.layout == MATMUL_NT) {
-        p->o.m = p->o.m < FEW_ROWS ? p->o.m : FEW_ROWS;
+    const int64_t few = c->few && p->o.layout == MATMUL_NT ? p->o.m < FEW_ROWS ? p->o.m : FEW_ROWS : 0;
+    for (int64_t m = few; m > 0; m--) { /* whole, and in two stretches */
+        const int64_t first = m % 2 && p->o.n > 64 ? 64 : p->o.n;
+        p->o.m = m;
         memcpy(p->c, p->c_before, c_bytes(p));
-        c->few(&p->o, 0, p->o.n);
+        c->few(&p->o, 0, first);
+        if (first < p->o.n)
+            c->few(&p->o, first, p->o.n - first);
         assert_memory_equal(p->c, want, c_bytes(p));
     }
     free(want);
@@ -390,6 +396,8 @@ static op_matmul copy_op(uint64_t i, const copy *c)
     if (i % 20 == 3)
         k = 4090 / c->parts + k % 20;
     op_matmul o = random_op(1500 + i, m, n, k);
+    if (i % 5 == 0)
+        o.layout = MATMUL_NT; /* which has a kernel for few rows */
     if (c->pack) {
         o.out_type = o.out_type == o.type ? c->type : PT_F32;
         o.type = c->type;

@@ -191,9 +191,9 @@ static bool matmul_by_packing(pool *p, const op_matmul *o, const kernels *k)
 
 /* ---- few rows ------------------------------------------------------------------------------- */
 
-/* Each thread's columns lie together, for the first of a stretch are read without having been asked for; and no thread waits long
- * for another's last. */
-enum { FEW_STEP = 64, FEW_MOST = 4096 };
+/* A thread takes stretches of columns that lie together, for the first of a stretch are read without having been asked for; there are
+ * several where there is enough, so that no thread waits long for another's last. */
+enum { FEW_STEP = 64, FEW_COLUMNS = 512, FEW_STRETCHES = 8 };
 
 typedef struct few_job { op_matmul o; int64_t cols; } few_job;
 
@@ -206,8 +206,8 @@ static void matmul_columns(void *arg, int64_t tile, int thread)
 
 static void matmul_few_rows(pool *p, const op_matmul *o)
 {
-    const int64_t threads = pool_threads(p), stretches = threads * divide_up(o->n, threads * FEW_MOST);
-    few_job job = {*o, divide_up(divide_up(o->n, stretches), FEW_STEP) * FEW_STEP};
+    const int64_t threads = pool_threads(p), each = o->n / (threads * FEW_COLUMNS), most = each < FEW_STRETCHES ? each : FEW_STRETCHES;
+    few_job job = {*o, divide_up(divide_up(o->n, threads * (most > 1 ? most : 1)), FEW_STEP) * FEW_STEP};
     pool_run(p, divide_up(o->n, job.cols), matmul_columns, &job);
 }
 

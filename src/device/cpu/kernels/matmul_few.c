@@ -9,6 +9,9 @@
 
 #include "device/cpu/kernels/matmul_epilogue.h"
 #include "device/cpu/kernels/matmul_pack.h"
+#if defined(__AVX512F__)
+#include "device/cpu/kernels/turn.h"
+#endif
 
 #if defined(__AVX512F__)
 enum { LANES = 16, TURN_BYTES = 64 };
@@ -58,35 +61,10 @@ INLINE void lanes_factor_fma(factor a, const lanes *b, lanes *c) /* c += a * b, 
 #endif
 }
 
-/* r[i][j] = r[j][i] */
-INLINE void lanes_transpose(lanes r[LANES])
+INLINE void lanes_transpose(lanes r[LANES]) /* r[i][j] = r[j][i] */
 {
 #if defined(__AVX512F__)
-    __m512i s[16], t[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        s[i] = _mm512_unpacklo_epi32((__m512i)r[i], (__m512i)r[i + 1]);
-        s[i + 1] = _mm512_unpackhi_epi32((__m512i)r[i], (__m512i)r[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4)
-#pragma GCC unroll 2
-        for (int j = 0; j < 2; j++) {
-            t[i + 2 * j] = _mm512_unpacklo_epi64(s[i + j], s[i + j + 2]);
-            t[i + 2 * j + 1] = _mm512_unpackhi_epi64(s[i + j], s[i + j + 2]);
-        }
-#pragma GCC unroll 2
-    for (int i = 0; i < 16; i += 8)
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            s[i + j] = _mm512_shuffle_i32x4(t[i + j], t[i + j + 4], 0x88);
-            s[i + j + 4] = _mm512_shuffle_i32x4(t[i + j], t[i + j + 4], 0xdd);
-        }
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; j++) {
-        r[j] = (lanes)_mm512_shuffle_i32x4(s[j], s[j + 8], 0x88);
-        r[j + 8] = (lanes)_mm512_shuffle_i32x4(s[j], s[j + 8], 0xdd);
-    }
+    turn_16((__m512i *)r);
 #else
     f8_transpose(r);
 #endif
@@ -94,28 +72,30 @@ INLINE void lanes_transpose(lanes r[LANES])
 
 /* ---- turning ---------------------------------------------------------------------------------- */
 
-/* r[j] = word j, of 32 bits, of the TURN_BYTES of each row. */
-INLINE void turn_rows(const char *row, int64_t step, lanes r[LANES])
+INLINE void load_words(const char *from, int words, lanes *to) /* zeros behind them */
 {
-#pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++)
-        r[i] = *(const lanes_pairs_at *)(row + i * step);
-    lanes_transpose(r);
+#if defined(__AVX512F__)
+    *to = (lanes)_mm512_maskz_loadu_epi32((__mmask16)((1u << words) - 1), from);
+#else
+    *to = (lanes){0};
+    memcpy(to, from, (size_t)words * sizeof(uint32_t));
+#endif
 }
 
-/* The same of the columns n ... from k on; zeros from `count` columns on. */
-INLINE void turn(const operand *m, pt_dtype type, int64_t n, int64_t count, int64_t k, lanes r[LANES])
+/* r[j] = word j, of 32 bits, of `words` from k on, of the columns n ...: zeros from `count` columns on. */
+INLINE void turn(const operand *m, pt_dtype type, int64_t n, int64_t count, int64_t k, int words, lanes r[LANES])
 {
     const int64_t step = m->ld * (int64_t)dtype_bytes(type);
     const char *row = (const char *)m->base + n * step + k * (int64_t)dtype_bytes(type);
-    if (count >= LANES) {
-        turn_rows(row, step, r);
-        return;
-    }
-    char edge[LANES * TURN_BYTES] = {0};
-    for (int i = 0; i < count; i++)
-        memcpy(edge + i * TURN_BYTES, row + i * step, TURN_BYTES);
-    turn_rows(edge, TURN_BYTES, r);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        if (i >= count)
+            r[i] = (lanes){0};
+        else if (words == LANES)
+            r[i] = *(const lanes_pairs_at *)(row + i * step);
+        else
+            load_words(row + i * step, words, &r[i]);
+    lanes_transpose(r);
 }
 
 /* A word of the row of a: a factor, or two of one bf16 each. */
@@ -133,13 +113,13 @@ INLINE factor factor_of(uint32_t word)
     return x;
 }
 
-/* Adds what was turned from k on to the sums of one group. */
-INLINE void add_turned(const few *f, pt_dtype type, int rows, int64_t k, const lanes *r, lanes *sum, int stride)
+/* Adds the words that were turned from k on to the sums of one group. */
+INLINE void add_turned(const few *f, pt_dtype type, int rows, int64_t k, int words_n, const lanes *r, lanes *sum, int stride)
 {
     typedef uint32_t words __attribute__((vector_size(sizeof(lanes))));
     const int in_word = 4 / (int)dtype_bytes(type);
 #pragma GCC unroll 16
-    for (int j = 0; j < LANES; j++)
+    for (int j = 0; j < words_n; j++)
 #pragma GCC unroll 4
         for (int i = 0; i < rows; i++) {
             const uint32_t a = word_of(&f->a, type, i, k + j * in_word);
@@ -183,48 +163,66 @@ INLINE void ask(ahead *x)
     }
 }
 
+/* What the turns before did not come to: a row's part need not be whole units, and the next block may be longer. */
+INLINE void ask_rest(ahead *x)
+{
+    while (x->rows > 0)
+        ask(x);
+}
+
 /* ---- sums ------------------------------------------------------------------------------------- */
 
-/* Adds the last k of a block, fewer than are turned at a time. */
-INLINE void add_rest(const few *f, int rows, int groups, int64_t n, int64_t count, int64_t k, int64_t end, lanes *sum)
+/* Adds `words` from k on of all groups of columns. */
+INLINE void add_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t k, int words, ahead *then,
+                        lanes *sum)
 {
-    for (; k < end; k += FACTOR_K)
-        for (int g = 0; g < groups; g++) {
-            factor one[LANES] = {0};
-            int left = end - k < FACTOR_K ? (int)(end - k) : FACTOR_K;
-            for (int i = 0; i < LANES && LANES * g + i < count; i++)
-                one[i] = load_factor(&f->b, n + LANES * g + i, k, left);
-            lanes line;
-            memcpy(&line, one, sizeof line);
-            for (int i = 0; i < rows; i++)
-                lanes_factor_fma(load_factor(&f->a, i, k, left), &line, &sum[i * groups + g]);
-        }
+    lanes r[LANES];
+#pragma GCC unroll 4
+    for (int g = 0; g < groups; g++) {
+        ask(then);
+        turn(&f->b, type, n + LANES * g, count - LANES * g, k, words, r);
+        add_turned(f, type, rows, k, words, r, sum + g, groups);
+    }
+}
+
+/* Adds the last k, where it is half of a word. */
+INLINE void add_last(const few *f, int rows, int groups, int64_t n, int64_t count, int64_t k, lanes *sum)
+{
+    for (int g = 0; g < groups; g++) {
+        factor one[LANES] = {0};
+        for (int i = 0; i < LANES && LANES * g + i < count; i++)
+            one[i] = load_factor(&f->b, n + LANES * g + i, k, 1);
+        lanes line;
+        memcpy(&line, one, sizeof line);
+        for (int i = 0; i < rows; i++)
+            lanes_factor_fma(load_factor(&f->a, i, k, 1), &line, &sum[i * groups + g]);
+    }
 }
 
 /* total[i][g] = the sum over K for `rows` rows and `groups` x LANES columns from n, of which there are `count` and `next` behind them;
- * columns from `count` on are 0. */
+ * what columns from `count` on have is not used. */
 INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t next,
                         float total[FEW_ROWS][LANES * MOST_GROUPS])
 {
-    int64_t block = k_block(f->o->k);
-    int length = TURN_BYTES / (int)dtype_bytes(type);
+    const int64_t block = k_block(f->o->k);
+    const int in_word = 4 / (int)dtype_bytes(type), length = LANES * in_word;
     for (int64_t k0 = 0; k0 < f->o->k; k0 += block) {
         int64_t end = k0 + block < f->o->k ? k0 + block : f->o->k, k = k0;
         ahead then = end < f->o->k ? ahead_of(f, type, n, count, end) : ahead_of(f, type, n + count, next, 0);
-        lanes sum[FEW_ROWS * MOST_GROUPS], r[LANES];
+        lanes sum[FEW_ROWS * MOST_GROUPS];
         for (int i = 0; i < rows * groups; i++)
             sum[i] = (lanes){0};
         for (; k + length <= end; k += length)
-#pragma GCC unroll 4
-            for (int g = 0; g < groups; g++) {
-                ask(&then);
-                if (count == LANES * groups)
-                    turn(&f->b, type, n + LANES * g, LANES, k, r);
-                else
-                    turn(&f->b, type, n + LANES * g, count - LANES * g, k, r);
-                add_turned(f, type, rows, k, r, sum + g, groups);
-            }
-        add_rest(f, rows, groups, n, count, k, end, sum);
+            if (count == LANES * groups)
+                add_columns(f, type, rows, groups, n, LANES * groups, k, LANES, &then, sum);
+            else
+                add_columns(f, type, rows, groups, n, count, k, LANES, &then, sum);
+        ask_rest(&then);
+        const int words = (int)(end - k) / in_word;
+        if (words)
+            add_columns(f, type, rows, groups, n, count, k, words, &then, sum);
+        if (k + words * in_word < end)
+            add_last(f, rows, groups, n, count, end - 1, sum);
         for (int i = 0; i < rows; i++)
             for (int g = 0; g < groups; g++) {
                 lanes_at *to = (lanes_at *)(total[i] + LANES * g);
