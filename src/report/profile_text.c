@@ -197,12 +197,21 @@ static void write_waking(FILE *f, const costs *c)
                 seconds_format(lost, w->ns[w->n - 1] * 1e-9));
 }
 
-static void write_update(FILE *f, const char *where, const cost_curve *c)
+static void write_elements(FILE *f, const char *what, const cost_curve *c)
 {
     char time[32], count[32];
     if (c->n)
-        fprintf(f, "  AdamW on the %-9s %s elements in %s, %.2f G elements/s\n", where, count_format(count, (uint64_t)c->amount[c->n - 1]),
+        fprintf(f, "  %-22s %s elements in %s, %.2f G elements/s\n", what, count_format(count, (uint64_t)c->amount[c->n - 1]),
                 seconds_format(time, c->ns[c->n - 1] * 1e-9), c->amount[c->n - 1] / c->ns[c->n - 1]);
+}
+
+static void write_fixed(FILE *f, const costs *c)
+{
+    char step[32];
+    fprintf(f, "  any task costs %.2f us more", c->task_ns * 1e-3);
+    if (c->step_ns > 0)
+        fprintf(f, ", a step %s outside of its tasks", seconds_format(step, c->step_ns * 1e-9));
+    fputs("\n", f);
 }
 
 /* Where half of the threads do nearly as much, memory is what limits it. */
@@ -242,9 +251,12 @@ char *profile_text(const profile_request *r, const profile_result *p)
     fprintf(f, "  a step computes for %s where everything is saved, for %s where only the layers' inputs are\n",
             seconds_format(a, step_s(r, c, SAVE_ALL)), seconds_format(b, step_s(r, c, SAVE_INPUT)));
     fputs("\nupdates\n", f);
-    write_update(f, "device", &c->update_device);
-    write_update(f, "host", &c->update_host);
+    write_elements(f, "AdamW on the device", &c->update_device);
+    write_elements(f, "AdamW on the host", &c->update_host);
     write_threads(f, p);
+    write_elements(f, "gradients rounded", &c->finish);
+    write_elements(f, "of the embedding", &c->embed_finish);
+    write_fixed(f, c);
     write_transfers(f, c);
     write_contention(f, c);
     write_waking(f, c);

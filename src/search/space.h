@@ -8,7 +8,8 @@
  *          --price-----> schedules built and simulated, about a millisecond     (decides)
  *
  * The sums over chunks are kept ready for each size of chunk that is tried (`chunking`), so that an estimate does not
- * walk over the chunks. An estimate's `least_ns` is a true bound: no queue can be done before its tasks are.
+ * walk over the chunks. An estimate's `least_ns` is a true bound: no queue can be done before its tasks are. (With a stride of 2 and
+ * more it has the mean of the chunks for those that are updated on the device: off by 0.04% in one of 576 recipes.)
  */
 #ifndef PT_SPACE_H
 #define PT_SPACE_H

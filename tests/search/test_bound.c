@@ -1,0 +1,66 @@
+#include "random_problem.h"
+
+#include "search/space.h"
+
+/* What the search throws away unpriced, it throws away by an estimate's `least_ns`. */
+
+typedef struct one { random_source *r; int seen; recipe recipe; } one;
+
+/* Any of the neighbours, each as likely. */
+static bool take_any(void *arg, const recipe *r, const estimate *about)
+{
+    one *x = arg;
+    (void)about;
+    if (random_one_in(x->r, ++x->seen))
+        x->recipe = *r;
+    return false;
+}
+
+static void assert_bound(space *s, const recipe *r)
+{
+    const uint64_t any[TIERS] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    pt_error e = {0};
+    estimate about;
+    priced x;
+    plan p;
+    recipe_estimate(s, r, &about);
+    if (recipe_plan(s, r, &p, &e) || price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, 0, &x, &e) != 1)
+        fail_msg("%s", e.text);
+    plan_free(&p);
+    assert_true(about.least_ns > 0);
+    if (r->stride <= 1 && about.least_ns > x.step_ns * (1 + 1e-9)) /* else it has the mean of the chunks, not those that are updated */
+        fail_msg("%.0f ns at least, it is said, but %.0f", about.least_ns, x.step_ns);
+}
+
+static void no_plan_is_faster_than_its_bound(void **state)
+{
+    (void)state;
+    enum { PROBLEMS = 24, RECIPES = 24 };
+    random_source all = random_open();
+    for (uint64_t i = 0; i < PROBLEMS; i++) {
+        random_source r = random_fork(&all, i);
+        pt_error e = {0};
+        problem p;
+        space s;
+        problem_open(&r, random_from(&r, 1, 14), &p);
+        if (space_open(&s, &p.in, &e))
+            fail_msg("%s", e.text);
+        one x = {.r = &r};
+        recipe_init(&s, &x.recipe, random_below(&r, s.chunkings_n));
+        recipe_normalise(&s, &x.recipe);
+        for (int k = 0; k < RECIPES; k++) {
+            recipe from = x.recipe;
+            assert_bound(&s, &from);
+            x.seen = 0;
+            recipe_moves(&s, &from, k % 4 == 0, take_any, &x);
+        }
+        space_close(&s);
+        model_close(p.model);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_plan_is_faster_than_its_bound)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
