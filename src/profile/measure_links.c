@@ -13,8 +13,9 @@
  * Memory and file are as large as a step's, or large enough not to be told from it: through 64 MiB of memory a disk read 4 to 20%
  * faster than through 128 MiB or more, and the first 256 MiB of a file were written 5% faster, 64 MiB a seventh (bench/results).
  *
- * Beside each other: each kind of work alone, then every pair that a plan can bring together, each side kept busy for as long as the
- * other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step is a sum, and holds as much
+ * Beside each other: what computes alone (of transfers their curves say it), then every pair that a plan can bring together, each side
+ * kept busy for as long as the other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step
+ * is a sum, and holds as much
  * of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of what they take alone in
  * the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. A container or a virtual
  * machine that has a quota of processor time computes at full speed beside its disk until the quota of a tenth of a second is used
@@ -46,7 +47,7 @@ typedef struct load {
     double alone_ns; /* that one run takes */
     bool computes;   /* takes a moment to come to speed (measure_waking.c) after something else ran */
     int turn;        /* runs so far */
-    int longest;     /* of a copy: the amount of the longest, and what that takes alone */
+    int longest;     /* of a transfer: the amount of the longest, and what that takes alone */
     double longest_ns;
 } load;
 
@@ -462,7 +463,8 @@ static void set_loads(links *x, const costs *c)
                                  .longest_ns = alone_by_curve(c, class, (int)x->most)};
     x->loads[COST_MATH] = (load){.queue = x->b->compute, .submit = product_run, .arg = &x->product, .computes = true};
     x->loads[COST_MEMORY] = (load){.queue = x->b->compute, .submit = update_run, .arg = &x->update[0], .index = elements, .computes = true};
-    x->loads[COST_HOST] = (load){.queue = x->queues[COST_HOST], .submit = update_run, .arg = &x->update[1], .index = elements, .computes = true};
+    x->loads[COST_HOST] = (load){.queue = x->queues[COST_HOST], .submit = update_run, .arg = &x->update[1], .index = elements,
+                                 .computes = true};
 }
 
 static int measure_alone(const links *x, load *l, double ns, pt_error *e)

@@ -11,9 +11,6 @@
 #include "device/cpu/kernels/matmul_pack.h"
 #if defined(__AVX512F__)
 #include "device/cpu/kernels/turn.h"
-#endif
-
-#if defined(__AVX512F__)
 enum { LANES = 16, TURN_BYTES = 64 };
 typedef vec lanes;
 typedef vec_at lanes_at;
@@ -36,10 +33,8 @@ typedef struct few {
 
 INLINE void lanes_fma(const lanes *a, const lanes *b, lanes *c) /* c = a * b + c */
 {
-#if defined(__AVX512F__)
+#if defined(__FMA__) /* lanes are a vec then */
     *c = vec_fma(*a, *b, *c);
-#elif defined(__FMA__)
-    *c = (f8)_mm256_fmadd_ps((__m256)*a, (__m256)*b, (__m256)*c);
 #else
     *c = *a * *b + *c;
 #endif
@@ -141,7 +136,8 @@ typedef struct ahead { const char *line, *row_end; int64_t row_bytes, step, rows
 
 INLINE ahead ahead_of(const few *f, pt_dtype type, int64_t n, int64_t count, int64_t k)
 {
-    const int64_t size = (int64_t)dtype_bytes(type), block = k_block(f->o->k), left = f->o->k - k, row = (left < block ? left : block) * size;
+    const int64_t size = (int64_t)dtype_bytes(type), block = k_block(f->o->k), left = f->o->k - k;
+    const int64_t row = (left < block ? left : block) * size;
     const char *line = (const char *)f->b.base + (n * f->b.ld + k) * size;
     return (ahead){line, line + row, row, f->b.ld * size, count};
 }
