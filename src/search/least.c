@@ -71,7 +71,7 @@ static void keep_off_disk(const space *s, recipe *r, estimate *about)
 
 static int collect(const space *s, entry *list)
 {
-    const update_time waiting[] = {UPDATE_NEXT_FORWARD, UPDATE_END}, free_times[] = {UPDATE_BACKWARD, UPDATE_END};
+    const update_time times[] = {search_first_update(s->in), UPDATE_END};
     const split *last = &s->splits[0]; /* the smallest micro-batch, and all of a step in one visit */
     int n = 0;
     for (int i = 0; i < s->splits_n; i++)
@@ -84,7 +84,7 @@ static int collect(const space *s, entry *list)
                 estimate about;
                 if (!space_has(s, place) || (place != TIER_DEVICE && !s->in->training) || (k & 2 && last->visit == 1))
                     continue;
-                economical(s, &x.recipe, g, place, s->in->clipping ? waiting[k & 1] : free_times[k & 1], k & 2 ? 1 : last->visit);
+                economical(s, &x.recipe, g, place, times[k & 1], k & 2 ? 1 : last->visit);
                 recipe_fill(s, &x.recipe, s->budget, &about);
                 if (about.bytes[TIER_DISK] && !s->budget[TIER_DISK])
                     keep_off_disk(s, &x.recipe, &about);

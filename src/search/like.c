@@ -43,7 +43,7 @@ bool recipe_like(const space *s, const candidate *c, recipe *r)
     r->n_swap = p->n_swap;
     r->micro_batch = p->micro_batch;
     r->visit = p->visit;
-    r->update = p->update;
+    r->update = search_may_update(s->in, p->update) ? p->update : search_first_update(s->in);
     for (int i = 0; i < s->layers; i++) {
         r->level[i] = (unsigned char)p->blocks[i].level;
         r->place[i] = (unsigned char)p->blocks[i].place;

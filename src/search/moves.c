@@ -57,11 +57,10 @@ static void move_updates(neighbours *x)
 {
     const int model = x->s->stride, strides[] = {0, 1, 2, 3, 4, 6, 8, model};
     const size_t usual = sizeof strides / sizeof *strides - 1, strides_n = model <= 4 || model == 6 || model == 8 ? usual : usual + 1;
-    const update_time from = x->s->in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD;
     /* Many slots hide the disk; on the device they hold states too, so that seldom as many fit there. */
     const bool on_disk = x->from->persist + x->from->on_host < recipe_chunks(x->s, x->from);
-    for (update_time u = from; x->s->in->training && u <= UPDATE_END; u++)
-        for (size_t i = 0; i < (x->s->in->host_tier ? strides_n : 1); i++) {
+    for (update_time u = search_first_update(x->s->in); x->s->in->training && u <= UPDATE_END; u++)
+        for (size_t i = 0; search_may_update(x->s->in, u) && i < (x->s->in->host_tier ? strides_n : 1); i++) {
             recipe r = *x->from;
             r.update = u;
             r.stride = strides[i];

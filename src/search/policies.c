@@ -52,7 +52,7 @@ static bool policy_recipe(const space *s, policy p, recipe *r)
         away(s, r, TIER_DISK);
         r->n_buffer = g->at_once + 1;
         r->visit = (int)(s->in->shape->batch / r->micro_batch);
-        r->update = s->in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD;
+        r->update = search_first_update(s->in);
         return space_has(s, TIER_DISK) && s->in->training;
     case POLICY_MEGATRAIN:
         away(s, r, TIER_HOST);

@@ -3,6 +3,16 @@
 
 #include <string.h>
 
+bool search_may_update(const search_input *in, update_time update)
+{
+    return !(update == UPDATE_BACKWARD && in->clipping) && !(update == UPDATE_NEXT_FORWARD && in->drains);
+}
+
+update_time search_first_update(const search_input *in)
+{
+    return !in->clipping ? UPDATE_BACKWARD : in->drains ? UPDATE_END : UPDATE_NEXT_FORWARD;
+}
+
 unsigned search_kinds(const search_input *in, update_time update)
 {
     if (!in->training)

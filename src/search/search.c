@@ -129,12 +129,14 @@ static int follow(walk *w, const recipe *from, const priced *least)
 /* Where the best of each size of chunk, cut and time of update leads, for models of few layers. */
 static int follow_all(walk *w, const priced *least)
 {
-    const update_time first = w->s.in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD;
+    const update_time first = search_first_update(w->s.in);
     int failed = 0;
     for (int g = 0; g < w->s.chunkings_n && !failed; g++)
         for (int i = 0; i < w->s.splits_n && !failed; i++)
             for (update_time u = first; u <= (w->s.in->training ? UPDATE_END : first) && !failed && !walk_is_over(w); u++) {
                 recipe r;
+                if (!search_may_update(w->s.in, u))
+                    continue;
                 recipe_init(&w->s, &r, g);
                 r.micro_batch = w->s.splits[i].micro_batch;
                 r.visit = w->s.splits[i].visit;

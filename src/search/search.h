@@ -18,6 +18,7 @@ typedef struct search_input {
     bool clipping;        /* gradients wait for the global norm */
     bool host_tier;
     bool evaluates;       /* SCHEDULE_EVAL must fit beside the steps */
+    bool drains;          /* after every step something wants the newest state, so that no update can wait for the next forward */
     int64_t micro_batch;  /* 0: searched */
     double seconds;       /* time for the search, in which not every policy may be reached; 0: the default, 0.5, and as much more as it
                              takes to price all policies: what is found is then never slower than one */
@@ -46,6 +47,10 @@ typedef struct search_result {
     int tried;                       /* schedules simulated */
     double seconds, first_good_s;    /* taken in all, and until within 5% of the result */
 } search_result;
+
+/* Whether a plan of these inputs may update then, and the earliest time that it may. */
+bool search_may_update(const search_input *in, update_time update);
+update_time search_first_update(const search_input *in);
 
 /* The schedules that a run of such a plan needs, as a bit set. */
 unsigned search_kinds(const search_input *in, update_time update);

@@ -289,7 +289,7 @@ void recipe_init(const space *s, recipe *r, int chunking)
     r->stride = s->in->host_tier ? UPDATE_STRIDE_NONE : 1;
     r->micro_batch = s->splits[s->splits_n - 1].micro_batch;
     r->visit = 1;
-    r->update = s->in->clipping ? UPDATE_NEXT_FORWARD : UPDATE_BACKWARD;
+    r->update = search_first_update(s->in);
 }
 
 static int clamp_int(int n, int low, int high) { return n > high ? high : n < low ? low : n; }

@@ -477,6 +477,12 @@ static int choose_micro_batch(const pt_train_options *o, const step_shape *s, in
     return 0;
 }
 
+/* A checkpoint or an evaluation after every step runs the updates that wait. */
+static bool drains_each_step(const planning *p)
+{
+    return p->o->save_every == 1 || (p->evaluates && p->o->eval_every == 1);
+}
+
 int planning_make(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
@@ -491,7 +497,7 @@ int planning_make(planning *p, pt_error *e)
         failed = choose_micro_batch(o, p->shape, &micro_batch, e);
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
                                .clipping = o->max_grad_norm > 0, .host_tier = p->host_tier, .evaluates = p->evaluates,
-                               .micro_batch = micro_batch, .threads = machine_threads(o->threads),
+                               .drains = drains_each_step(p), .micro_batch = micro_batch, .threads = machine_threads(o->threads),
                                .threads_bytes = p->device ? p->device->info.threads_bytes : 0};
     memcpy(p->search.budget, p->budget, sizeof p->search.budget);
     costs_init(&p->profile.costs); /* nothing is known yet */

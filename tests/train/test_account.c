@@ -33,7 +33,8 @@ static void plan_with_waiting_updates(run *r)
     r->o.plan_file = r->plan_path;
 }
 
-/* After `steps` steps the summary, the timings and summary.json speak of steps that `word` names. */
+/* Where each step is followed by an evaluation or a checkpoint, no plan that is searched for leaves updates to the next step: its
+ * steps are steady, as are those of a run that is never interrupted. After `steps` steps the summary, the timings and summary.json speak of steps that `word` names. */
 static void check_measured_of(run *r, int64_t steps, const char *word)
 {
     pt_trainer *t;
@@ -68,12 +69,16 @@ static void check_measured_of(run *r, int64_t steps, const char *word)
 static void a_run_says_which_steps_its_times_are_of(void **state)
 {
     (void)state;
-    static const struct { const char *name, *word; int64_t steps; bool evaluates; } cases[] = {
-        {"one", "first step", 1, false}, {"apart", "without the updates", 4, true}, {"steady", "steady steps", 4, false}};
+    static const struct { const char *name, *word; int64_t steps; bool given, evaluates, saves; } cases[] = {
+        {"one", "first step", 1, true, false, false},     {"apart", "without the updates", 4, true, true, false},
+        {"steady", "steady steps", 4, true, false, false}, {"evaluates", "steady steps", 4, false, true, false},
+        {"saves", "steady steps", 4, false, false, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         run r;
         run_make(&r, &llama, cases[i].name);
-        plan_with_waiting_updates(&r);
+        if (cases[i].given)
+            plan_with_waiting_updates(&r);
+        r.o.save_every = cases[i].saves;
         if (cases[i].evaluates) {
             r.o.eval_data = r.data;
             r.o.eval_data_n = 1;
