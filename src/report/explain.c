@@ -15,8 +15,8 @@ int explain_shares(const forecast *f, share out[SHARES])
                          {"slowed by what runs beside it, or coming to speed", slowed}};
     int n = 3, kept = 0;
     for (int q = QUEUE_COMPUTE + 1; q < QUEUES; q++) {
-        all[n++] = (share){waits[q], f->wait_ns[q]};
-        left -= f->wait_ns[q];
+        all[n++] = (share){waits[q], f->wait_ns[QUEUE_COMPUTE][q]};
+        left -= f->wait_ns[QUEUE_COMPUTE][q];
     }
     all[n++] = (share){"with nothing to compute, at its ends", left};
     for (int i = 0; i < n; i++) {

@@ -6,7 +6,8 @@
  *                  "threads_bytes": RAM that many threads take beside these, and that the device's budget is without},
  *    "plan": {...},                             what --plan takes
  *    "why": ["...", ...],                       the lines of the text
- *    "memory": {TIER: {PART: N, "free": of the budget}}, "queues": {QUEUE: {"busy_s", "alone_s", "waited_for_s"}},
+ *    "memory": {TIER: {PART: N, "free": of the budget}}, "queues": {QUEUE: {"busy_s", "alone_s",
+ *    "waited_for_s": by compute, "waits_s": {QUEUE: S that this one stood still for it}}},
  *    "phases": {PHASE: S}, "limit_s": this plan's busiest queue alone, "needed_s": what every plan has to compute, alone,
  *    "disk": {"read_bytes", "written_bytes"},
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
@@ -47,12 +48,23 @@ static json_t *memory_json(const explanation *x)
     return all;
 }
 
+/* Of a queue, for others. */
+static json_t *waits_json(const double wait_ns[QUEUES])
+{
+    json_t *waits = json_object();
+    for (int q = 0; q < QUEUES; q++)
+        if (wait_ns[q] > 0)
+            json_object_set_new(waits, queue_names[q], json_real(wait_ns[q] * 1e-9));
+    return waits;
+}
+
 static json_t *queues_json(const forecast *f)
 {
     json_t *all = json_object();
     for (int q = 0; q < QUEUES; q++)
-        json_object_set_new(all, queue_names[q], json_pack("{s:f, s:f, s:f}", "busy_s", f->busy_ns[q] * 1e-9, "alone_s",
-                                                           f->alone_ns[q] * 1e-9, "waited_for_s", f->wait_ns[q] * 1e-9));
+        json_object_set_new(all, queue_names[q],
+                            json_pack("{s:f, s:f, s:f, s:o}", "busy_s", f->busy_ns[q] * 1e-9, "alone_s", f->alone_ns[q] * 1e-9, "waited_for_s",
+                                      f->wait_ns[QUEUE_COMPUTE][q] * 1e-9, "waits_s", waits_json(f->wait_ns[q])));
     return all;
 }
 

@@ -1,5 +1,7 @@
 #include "report/forecast.h"
 
+#include "base/units.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,15 @@ const char *forecast_wear(const forecast *f, char out[FORECAST_WEAR_BYTES])
     snprintf(much, sizeof much, tera_a_day < 999 ? "%.3g" : "%.0f", tera_a_day);
     snprintf(out, FORECAST_WEAR_BYTES, "without a pause %s TB a day: a 1 TB disk rated for 600 TB would last %.*f %s", much,
              days < 10 || (years && days < 3650) ? 1 : 0, years ? days / 365 : days, years ? "years" : "days");
+    return out;
+}
+
+const char *forecast_written(const forecast *f, char out[FORECAST_WRITTEN_BYTES])
+{
+    char size[32], wear[FORECAST_WEAR_BYTES];
+    out[0] = 0;
+    if (f->written_bytes && f->step_ns > 0)
+        snprintf(out, FORECAST_WRITTEN_BYTES, "; %s written to the disk a step, %s", size_format(size, f->written_bytes), forecast_wear(f, wear));
     return out;
 }
 
@@ -130,7 +141,8 @@ static int add_simulation(const schedule_input *in, const schedule *s, const cos
     f->step_ns += sim.total_ns - (f->step_ns > 0 ? c->step_ns : 0); /* once a step */
     for (int q = 0; q < QUEUES; q++) {
         f->busy_ns[q] += sim.busy_ns[q];
-        f->wait_ns[q] += sim.wait_ns[QUEUE_COMPUTE][q];
+        for (int other = 0; other < QUEUES; other++)
+            f->wait_ns[q][other] += sim.wait_ns[q][other];
     }
     for (int p = 0; p < PHASES; p++)
         f->phase_ns[p] += sim.phase_ns[p];

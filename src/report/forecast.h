@@ -29,7 +29,7 @@ extern const char *const part_names[MEMORY_PARTS];
 typedef struct forecast {
     double step_ns;
     double busy_ns[QUEUES], alone_ns[QUEUES]; /* alone: if nothing slowed anything down */
-    double wait_ns[QUEUES];                   /* the compute queue's, for each other queue */
+    double wait_ns[QUEUES][QUEUES];           /* [a][b]: a stood still for b */
     double phase_ns[PHASES];
     double needed_ns, again_ns;
     double bound_ns;                          /* the busiest queue alone: no order of the same work is faster */
@@ -44,6 +44,9 @@ int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, fore
 /* What a day of such steps writes, beside what disks are rated for: about 600 TB for each TB of a consumer's disk. `f` writes something. */
 enum { FORECAST_WEAR_BYTES = 160 };
 const char *forecast_wear(const forecast *f, char out[FORECAST_WEAR_BYTES]);
+/* With what a step writes: "; 1.21 GiB written to the disk a step, without a pause ...". "": nothing is written. */
+enum { FORECAST_WRITTEN_BYTES = FORECAST_WEAR_BYTES + 64 };
+const char *forecast_written(const forecast *f, char out[FORECAST_WRITTEN_BYTES]);
 
 /* The schedules of a steady step of a plan with such updates: *second is -1 where there is one. */
 void steady_schedules(update_time update, schedule_kind *first, int *second);

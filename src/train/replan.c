@@ -193,7 +193,7 @@ static int stay(trainer *t, const pt_error *why)
 static int decide(trainer *t, pt_error *e)
 {
     planning *p = &t->planning;
-    char differs[96], was[32], is[32], then[32];
+    char differs[96], was[32], is[32], then[32], written[FORECAST_WRITTEN_BYTES];
     const void *chunks = trainer_plan(t)->chunks;
     costs before = p->profile.costs, now;
     forecast f;
@@ -221,7 +221,8 @@ static int decide(trainer *t, pt_error *e)
     bool moved = trainer_plan(t)->chunks != chunks; /* not where memory for another was not to be had */
     seconds_format(then, t->forecast.step_ns * 1e-9);
     if (!failed && moved)
-        trainer_notice(t, "steps take %s instead of %s (%s): planned again, %s expected", is, was, differs, then);
+        trainer_notice(t, "steps take %s instead of %s (%s): planned again, %s expected%s", is, was, differs, then,
+                       forecast_written(&t->forecast, written));
     else if (!failed)
         trainer_notice(t, "steps take %s instead of %s (%s): the plan stays%s", is, was, differs, worth ? "" : " the best");
     patience_decided(&t->patience, moved);

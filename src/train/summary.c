@@ -33,13 +33,13 @@ static void describe_limits(const trainer *t, char *out, size_t n)
 {
     const forecast *f = &t->forecast;
     size_t used = 0;
-    char size[32], wear[FORECAST_WEAR_BYTES];
+    char written[FORECAST_WRITTEN_BYTES];
     out[0] = 0;
     for (int q = 0; q < QUEUES && used < n; q++)
         if (f->busy_ns[q] >= 0.01 * f->step_ns && f->step_ns > 0)
             used += (size_t)snprintf(out + used, n - used, "%s%s %.0f%%", used ? ", " : "", queue_names[q], 100 * f->busy_ns[q] / f->step_ns);
-    if (f->written_bytes && f->step_ns > 0 && used < n)
-        snprintf(out + used, n - used, "; %s written to the disk a step, %s", size_format(size, f->written_bytes), forecast_wear(f, wear));
+    if (used < n)
+        snprintf(out + used, n - used, "%s", forecast_written(f, written));
 }
 
 static const char *measured_words(const trainer *t)

@@ -49,6 +49,20 @@ static void check_screen(const char *text, int others)
 
 static json_int_t integer(const json_t *o, const char *a, const char *b) { return json_integer_value(json_object_get(json_object_get(o, a), b)); }
 
+/* What each queue stands still for, by the name of the other, is no more than it is idle; compute's is in both forms. */
+static void check_waits(const json_t *queues, double step_s)
+{
+    for (int q = 0; q < QUEUES; q++) {
+        const json_t *one = json_object_get(queues, queue_names[q]), *waits = json_object_get(one, "waits_s");
+        const json_t *of_compute = json_object_get(json_object_get(queues, queue_names[QUEUE_COMPUTE]), "waits_s");
+        double left = step_s - json_number_value(json_object_get(one, "busy_s"));
+        for (int other = 0; other < QUEUES; other++)
+            left -= json_number_value(json_object_get(waits, queue_names[other]));
+        assert_true(json_is_object(waits) && left >= -1e-6 * step_s);
+        assert_true(json_number_value(json_object_get(one, "waited_for_s")) == json_number_value(json_object_get(of_compute, queue_names[q])));
+    }
+}
+
 static void check_object(const setup *s, const explanation *x)
 {
     json_t *o = explain_json(x), *predicted = json_object_get(o, "predicted"), *parts, *value;
@@ -68,6 +82,7 @@ static void check_object(const setup *s, const explanation *x)
         assert_int_equal(sum - json_integer_value(json_object_get(parts, "free")), integer(predicted, "peak_bytes", tier_key));
         assert_int_equal(sum, integer(predicted, "budget_bytes", tier_key));
     }
+    check_waits(json_object_get(o, "queues"), s->best.step_ns * 1e-9);
     plan p;
     pt_error e = {0};
     char *text = json_dumps(json_object_get(o, "plan"), 0);
@@ -141,6 +156,10 @@ static void check_wear(const setup *s, const explanation *x, const char *text)
     const double a_day = (double)x->forecast.written_bytes * 86400 / (s->best.step_ns * 1e-9) * 1e-12;
     snprintf(expected, sizeof expected, a_day < 999 ? "without a pause %.3g TB a day" : "without a pause %.0f TB a day", a_day);
     assert_int_equal(strstr(text, expected) != NULL, x->forecast.written_bytes > 0);
+    char phrase[FORECAST_WRITTEN_BYTES], size[32];
+    forecast_written(&x->forecast, phrase); /* what a run says before its first step, and after it has moved */
+    assert_int_equal(strstr(phrase, expected) != NULL, x->forecast.written_bytes > 0);
+    assert_int_equal(strstr(phrase, size_format(size, x->forecast.written_bytes)) != NULL, x->forecast.written_bytes > 0);
 }
 
 static void any_plan_is_explained_on_one_screen(void **state)
