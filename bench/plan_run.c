@@ -164,6 +164,8 @@ static costs all_costs(const setting *g)
     costs c = g->profiles[0];
     take_medians(g, offsetof(costs, layer), sizeof c.layer, &c);
     take_means(g, offsetof(costs, slow), sizeof c.slow, &c);
+    take_means(g, offsetof(costs, slow_more), sizeof c.slow_more, &c);
+    take_medians(g, offsetof(costs, slow_ns), sizeof c.slow_ns, &c);
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
         take_curve(g, curves[i], &c);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

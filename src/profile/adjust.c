@@ -83,6 +83,8 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
     scale(&c->head_eval_ns, 1, predicted[WORK_HEAD_EVAL] > 0 ? ratio[WORK_HEAD_EVAL] : ratio[WORK_HEAD]);
     for (int i = WORK_FINISH; i <= WORK_WRITE; i++)
         scale(curves[i]->ns, curves[i]->n, ratio[i]);
+    scale(c->slow_ns[COST_TO_DEVICE], 2, ratio[WORK_TO_DEVICE]); /* of copies as long as before: what they lose beside others stays */
+    scale(c->slow_ns[COST_FROM_DEVICE], 2, ratio[WORK_FROM_DEVICE]);
     scale_layers(c, predicted, measured, ratio);
 }
 
@@ -129,6 +131,7 @@ void costs_scale(costs *c, double by)
     scale(c->waking.amount, c->waking.n, by); /* pauses take as much longer as what comes after them */
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         scale(single[i], 1, by);
+    scale(c->slow_ns[0], 2 * COST_CLASSES, by);
     for (int k = 0; k < c->kinds_n; k++) {
         scale(c->layer[k].forward_ns, SAVE_LEVELS, by);
         scale(c->layer[k].backward_ns, SAVE_LEVELS, by);

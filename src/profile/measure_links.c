@@ -507,9 +507,10 @@ static int measure_pair(links *x, load *a, load *b, double ns, double beside_ns,
 
 /* A copy that comes after a rest, as a step's do, is let through by the system at first, for some 3 ms; then it shares the processors with
  * what computes. In steps copies of 1 to 2 ms took as long as alone or 4 ms more, 1.2 to 1.8 times as long in the mean, those of 4 ms
- * and more 1.7 to 2.2 times; copy after copy takes twice to three times. So one of the usual length and one of the longest take turns. What
- * computes is timed beside copy after copy (measure_pair), where it loses half of the time of each; layers of a step lost 0.4. */
-static int measure_rested(links *x, load *computes, load *copies, double ns, samples *slow, pt_error *e)
+ * and more 1.7 to 2.2 times; copy after copy takes twice to three times. So one of the usual length and one of the longest take turns, and
+ * each is noted apart. What computes is timed beside copy after copy (measure_pair), where it loses half of the time of each; layers of a
+ * step lost 0.4. */
+static int measure_rested(links *x, load *computes, load *copies, double ns, samples slow[2], pt_error *e)
 {
     enum { MOST = SAMPLES / ROUNDS };
     int64_t from[MOST], to[MOST], end;
@@ -532,21 +533,27 @@ static int measure_rested(links *x, load *computes, load *copies, double ns, sam
     if (failed_too && !failed)
         failed = pt_fail(e, failed_too, "%s", second.text);
     for (int i = 0; i < n && !failed && to[i] <= end; i++)
-        note_slower(slow, (double)(to[i] - from[i]), alone[i % 2]);
+        note_slower(&slow[i % 2], (double)(to[i] - from[i]), alone[i % 2]);
     return failed;
+}
+
+static void add_all(samples *to, const samples *from)
+{
+    for (int i = 0; i < from->n; i++)
+        samples_add(to, from->ns[i]);
 }
 
 /* What computes beside a copy. Where a quota of processor time holds up both, or copies did not end in time, copy after copy counts. */
 static int measure_computing(links *x, load *computes, load *copies, double ns, double beside_ns, samples *slow, samples *slow_copies,
-                             pt_error *e)
+                             samples *slow_long, pt_error *e)
 {
-    samples back_to_back = {0}, rested = {0};
+    samples back_to_back = {0}, rested[2] = {0};
     int failed = measure_pair(x, computes, copies, ns, beside_ns, slow, &back_to_back, e);
     if (!failed && x->b->r->host->info.quota <= 0)
-        failed = measure_rested(x, computes, copies, beside_ns, &rested, e);
-    const samples *from = rested.n ? &rested : &back_to_back;
-    for (int i = 0; i < from->n; i++)
-        samples_add(slow_copies, from->ns[i]);
+        failed = measure_rested(x, computes, copies, beside_ns, rested, e);
+    add_all(slow_copies, rested[0].n ? &rested[0] : &back_to_back);
+    if (rested[0].n)
+        add_all(slow_long, &rested[1]);
     return failed;
 }
 
@@ -564,9 +571,15 @@ static int measure_copies(links *x, double ns, double beside_ns, samples *slow_t
     return failed;
 }
 
-static int measure_meeting(links *x, int a, int b, double ns, double beside_ns, samples *slow_a, samples *slow_b, pt_error *e)
+/* What long copies, to the device and from it, take beside each class. */
+typedef samples long_copies[2][COST_CLASSES];
+
+static bool copies(int class) { return class == COST_TO_DEVICE || class == COST_FROM_DEVICE; }
+
+static int measure_meeting(links *x, int a, int b, double ns, double beside_ns, samples *slow_a, samples *slow_b, long_copies slow_long,
+                           pt_error *e)
 {
-    const bool a_copies = a == COST_TO_DEVICE || a == COST_FROM_DEVICE, b_copies = b == COST_TO_DEVICE || b == COST_FROM_DEVICE;
+    const bool a_copies = copies(a), b_copies = copies(b);
     if (!meet(x, a, b))
         return 0;
     if (a_copies && b_copies)
@@ -574,16 +587,33 @@ static int measure_meeting(links *x, int a, int b, double ns, double beside_ns, 
     if (a == COST_READ && b == COST_WRITE) /* no quota of processor time holds them up */
         return measure_pair(x, &x->loads[a], &x->loads[b], ns, fmax(beside_ns / 2, ns), slow_a, slow_b, e);
     if (b_copies)
-        return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, e);
+        return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, &slow_long[b - COST_TO_DEVICE][a], e);
     if (a_copies && b == COST_HOST)
-        return measure_computing(x, &x->loads[b], &x->loads[a], ns, beside_ns, slow_b, slow_a, e);
+        return measure_computing(x, &x->loads[b], &x->loads[a], ns, beside_ns, slow_b, slow_a, &slow_long[a - COST_TO_DEVICE][b], e);
     return measure_pair(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, e);
+}
+
+/* Single ones fall below what they take alone by chance. */
+static void set_slow(const links *x, costs *c, const samples slow[COST_CLASSES][COST_CLASSES], long_copies slow_long)
+{
+    for (int a = 0; a < COST_CLASSES; a++) {
+        const load *l = &x->loads[a];
+        const bool two = copies(a) && l->longest_ns > l->alone_ns;
+        c->slow_ns[a][0] = two ? l->alone_ns : 0;
+        c->slow_ns[a][1] = two ? l->longest_ns : 0;
+        for (int b = 0; b < COST_CLASSES; b++) {
+            const samples *more = two ? &slow_long[a - COST_TO_DEVICE][b] : NULL;
+            c->slow[a][b] = slow[a][b].n ? fmax(samples_mean(&slow[a][b]), 1) : 1;
+            c->slow_more[a][b] = more && more->n ? fmax(samples_mean(more) - c->slow[a][b], 0) : 0;
+        }
+    }
 }
 
 static int measure_contention(links *x, costs *c, pt_error *e)
 {
     const double ns = x->most >= 1 << 24 ? 20e6 : 3e6, beside_ns = x->most >= 1 << 24 ? QUOTA_NS : ns;
     samples slow[COST_CLASSES][COST_CLASSES] = {0};
+    long_copies slow_long = {0};
     int failed = 0;
     set_loads(x, c);
     for (int round = 0; round < ROUNDS && !failed; round++) {
@@ -591,11 +621,9 @@ static int measure_contention(links *x, costs *c, pt_error *e)
         failed = measure_computing_alone(x, ns, e);
         for (int a = 0; a < COST_CLASSES && !failed; a++)
             for (int b = a + 1; b < COST_CLASSES && !failed; b++)
-                failed = measure_meeting(x, a, b, ns, beside_ns, &slow[a][b], &slow[b][a], e);
+                failed = measure_meeting(x, a, b, ns, beside_ns, &slow[a][b], &slow[b][a], slow_long, e);
     }
-    for (int a = 0; a < COST_CLASSES; a++)
-        for (int b = 0; b < COST_CLASSES; b++)
-            c->slow[a][b] = slow[a][b].n ? fmax(samples_mean(&slow[a][b]), 1) : 1; /* single ones fall below by chance */
+    set_slow(x, c, slow, slow_long);
     return failed;
 }
 

@@ -71,11 +71,13 @@ static int curve_agrees(const cost_of_check *k, const profile_result *p, const c
 static int contention_agrees(const profile_result *p, const char *name, pt_error *e)
 {
     for (int a = 0; a < COST_CLASSES; a++)
-        for (int b = 0; b < COST_CLASSES; b++)
-            if (p->costs.slow[a][b] > SLOW_MOST)
+        for (int b = 0; b < COST_CLASSES; b++) {
+            const double slow = p->costs.slow[a][b] + p->costs.slow_more[a][b];
+            if (slow > SLOW_MOST)
                 return pt_fail(e, PT_FAILED, "%.300s: %s: \"slow\": %s beside %s takes %g times as long, and at most %d are measured: "
                                "measure again", name, profile_part_names[PROFILE_MACHINE], cost_class_names[a], cost_class_names[b],
-                               p->costs.slow[a][b], SLOW_MOST);
+                               slow, SLOW_MOST);
+        }
     return 0;
 }
 

@@ -17,7 +17,8 @@
  *      "task_ns": .., "finish": [...], "update_device": [...], "update_host": [...],
  *      "to_device": [[bytes, ns], ...], "from_device": [...], "read": [...], "write": [...],
  *      "waking": [[ns without arithmetic, ns that the next loses], ...],
- *      "slow": {"math": [1, 1, ...], ...}}}                   how many times longer beside each class, in the order of the keys
+ *      "slow": {"math": [1, 1, ...], ...},                     how many times longer beside each class, in the order of the keys;
+ *      "slow_more": {..}, "slow_ns": {"math": [short, long], ...}}}   more of long ones, and what both lengths take alone (long 0: any)
  *
  * "spread": how sure, as the part that is least sure: half the distance of the quartiles of at least three runs, relative to their
  * median. A layer or a part of the head that takes too long to be run that often is as sure as fewer rows of it were, a curve as its
@@ -121,6 +122,17 @@ static void write_blocks(FILE *f, const profile_request *r, const profile_result
         write_curve(f, c, &block_curves[i]);
 }
 
+/* n values of each class. */
+static void write_classes(FILE *f, const char *key, const double *values, int n)
+{
+    fprintf(f, ",\n    \"%s\": {", key);
+    for (int a = 0; a < COST_CLASSES; a++) {
+        fputs(a ? ",\n      " : "\n      ", f);
+        write_list(f, cost_class_names[a], values + a * n, n);
+    }
+    fputs("}", f);
+}
+
 static void write_machine(FILE *f, const profile_result *p)
 {
     const costs *c = &p->costs;
@@ -135,12 +147,10 @@ static void write_machine(FILE *f, const profile_result *p)
     fputs(",\n    \"update_threads\": [", f);
     for (int i = 0; i < p->threads_n; i++)
         fprintf(f, "%s[%d, %lld, %.7g]", i ? ", " : "", p->threads[i].threads, (long long)p->threads[i].amount, p->threads[i].ns);
-    fputs("],\n    \"slow\": {", f);
-    for (int a = 0; a < COST_CLASSES; a++) {
-        fputs(a ? ",\n      " : "\n      ", f);
-        write_list(f, cost_class_names[a], c->slow[a], COST_CLASSES);
-    }
-    fputs("}", f);
+    fputs("]", f);
+    write_classes(f, "slow", c->slow[0], COST_CLASSES);
+    write_classes(f, "slow_more", c->slow_more[0], COST_CLASSES);
+    write_classes(f, "slow_ns", c->slow_ns[0], 2);
 }
 
 static int write_part(FILE *f, profile_part part, const profile_request *r, const profile_result *p)
@@ -391,10 +401,19 @@ static int read_threads(const json_source *s, profile_result *p, pt_error *e)
     return 0;
 }
 
+static int read_classes(const json_source *s, const char *key, double *out, int n, pt_error *e)
+{
+    json_source classes;
+    int failed = json_get_object(s, key, JSON_REQUIRED, &classes, e);
+    for (int a = 0; a < COST_CLASSES && !failed; a++)
+        failed = read_numbers(&classes, cost_class_names[a], out + a * n, n, e);
+    return failed;
+}
+
 static int read_machine(const json_source *s, profile_result *p, pt_error *e)
 {
-    static const char *const keys[] = {"made_for", "measured", "update_threads", "slow"};
-    json_source measured, slow;
+    static const char *const keys[] = {"made_for", "measured", "update_threads", "slow", "slow_more", "slow_ns"};
+    json_source measured;
     int failed = refuse_unknown(s, keys, COUNT(keys), machine_curves, COUNT(machine_curves), machine_numbers, COUNT(machine_numbers), e);
     if (!failed)
         failed = json_get_object(s, "measured", JSON_REQUIRED, &measured, e);
@@ -406,9 +425,11 @@ static int read_machine(const json_source *s, profile_result *p, pt_error *e)
     if (!failed)
         failed = read_threads(s, p, e);
     if (!failed)
-        failed = json_get_object(s, "slow", JSON_REQUIRED, &slow, e);
-    for (int a = 0; a < COST_CLASSES && !failed; a++)
-        failed = read_numbers(&slow, cost_class_names[a], p->costs.slow[a], COST_CLASSES, e);
+        failed = read_classes(s, "slow", p->costs.slow[0], COST_CLASSES, e);
+    if (!failed)
+        failed = read_classes(s, "slow_more", p->costs.slow_more[0], COST_CLASSES, e);
+    if (!failed)
+        failed = read_classes(s, "slow_ns", p->costs.slow_ns[0], 2, e);
     return failed ? failed
                   : read_curves(s, machine_curves, COUNT(machine_curves), machine_numbers, COUNT(machine_numbers), &p->costs, e);
 }

@@ -164,6 +164,23 @@ static bool was_run(const costs *c, int class)
     }
 }
 
+/* Of the classes whose longer tasks lose more. */
+static void write_long_ones(FILE *f, const costs *c, const char *const names[COST_CLASSES])
+{
+    char length[32], name[64];
+    for (int a = 0; a < COST_CLASSES; a++) {
+        if (!was_run(c, a) || !(c->slow_ns[a][1] > 0))
+            continue;
+        snprintf(name, sizeof name, "%s, %s", names[a], seconds_format(length, c->slow_ns[a][1] * 1e-9));
+        fprintf(f, "\n  %-22s", name);
+        for (int b = 0; b < COST_CLASSES; b++)
+            if (was_run(c, b) && a == b)
+                fprintf(f, "%14s", "");
+            else if (was_run(c, b))
+                fprintf(f, "%14.2f", c->slow[a][b] + c->slow_more[a][b]);
+    }
+}
+
 static void write_contention(FILE *f, const costs *c)
 {
     static const char *const names[COST_CLASSES] = {"computation", "device update", "to device", "from device", "host update", "disk reading", "disk writing"};
@@ -185,6 +202,7 @@ static void write_contention(FILE *f, const costs *c)
                 fprintf(f, "%14.2f", c->slow[a][b]);
         }
     }
+    write_long_ones(f, c, names);
     fputs("\n", f);
 }
 

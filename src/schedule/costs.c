@@ -45,6 +45,12 @@ void costs_init(costs *c)
             c->slow[a][b] = 1;
 }
 
+double costs_long_share(const costs *c, cost_class a, double alone_ns)
+{
+    const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];
+    return to > from && alone_ns > from ? to / (to - from) * (1 - from / alone_ns) : 0;
+}
+
 /* ---- one task ---- */
 
 static double operand_bytes(const schedule *s, const task *t)
@@ -248,11 +254,24 @@ static int validate_numbers(const costs *c, const char *name, pt_error *e)
         if (!is_time(all[i].value))
             return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g; it must be finite and not negative, measure again", name, all[i].key,
                            all[i].value);
-    for (int a = 0; a < COST_CLASSES; a++)
-        for (int b = 0; b < COST_CLASSES; b++)
+    return 0;
+}
+
+static int validate_slow(const costs *c, const char *name, pt_error *e)
+{
+    for (int a = 0; a < COST_CLASSES; a++) {
+        for (int b = 0; b < COST_CLASSES; b++) {
             if (!(c->slow[a][b] >= 1) || !isfinite(c->slow[a][b]))
                 return pt_fail(e, PT_FAILED, "%s: %s beside %s takes %g times as long; it must be finite and at least 1, measure again",
                                name, cost_class_names[a], cost_class_names[b], c->slow[a][b]);
+            if (!is_time(c->slow_more[a][b]))
+                return pt_fail(e, PT_FAILED, "%s: a long %s beside %s takes %g times as long more; it must be finite and not negative, "
+                               "measure again", name, cost_class_names[a], cost_class_names[b], c->slow_more[a][b]);
+        }
+        if (!is_time(c->slow_ns[a][0]) || !is_time(c->slow_ns[a][1]) || (c->slow_ns[a][1] > 0 && !(c->slow_ns[a][1] > c->slow_ns[a][0])))
+            return pt_fail(e, PT_FAILED, "%s: a short %s is of %g ns, a long one of %g; times are finite and ascend, measure again", name,
+                           cost_class_names[a], c->slow_ns[a][0], c->slow_ns[a][1]);
+    }
     return 0;
 }
 
@@ -263,5 +282,7 @@ int costs_validate(const costs *c, const model *m, const char *name, pt_error *e
         failed = validate_curves(c, name, e);
     if (!failed)
         failed = validate_numbers(c, name, e);
+    if (!failed)
+        failed = validate_slow(c, name, e);
     return failed;
 }

@@ -17,7 +17,11 @@ int task_phase(const task *t)
 }
 
 /* `work` is the time of a task alone; between two events a task does 1 / slowdown of it in each ns. */
-typedef struct task_facts { double work; int next; signed char class, phase; } task_facts; /* next of its queue, or -1 */
+typedef struct task_facts {
+    double work, long_share; /* costs_long_share */
+    int next;                /* of its queue, or -1 */
+    signed char class, phase;
+} task_facts;
 
 typedef struct lane {       /* one queue */
     int task;               /* running, or next to run; -1: none left */
@@ -34,7 +38,8 @@ typedef struct machine_state {
     lane lanes[QUEUES];
     const cost_curve *waking;
     double math_end; /* of the last arithmetic; a step begins awake */
-    double now, slowdown[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside a set of others */
+    double now;
+    double slowdown[COST_CLASSES][1 << COST_CLASSES], more[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside a set of others; of long ones */
 } machine_state;
 
 /* What each member of a set makes longer adds up, for they share processors and memory: beside one that makes it twice as long half is
@@ -43,8 +48,12 @@ static void fill_slowdown(machine_state *x, const costs *c)
 {
     for (int a = 0; a < COST_CLASSES; a++) {
         x->slowdown[a][0] = 1;
-        for (unsigned set = 1; set < 1u << COST_CLASSES; set++)
-            x->slowdown[a][set] = x->slowdown[a][set & (set - 1)] + c->slow[a][__builtin_ctz(set)] - 1;
+        x->more[a][0] = 0;
+        for (unsigned set = 1; set < 1u << COST_CLASSES; set++) {
+            const int one = __builtin_ctz(set);
+            x->slowdown[a][set] = x->slowdown[a][set & (set - 1)] + c->slow[a][one] - 1;
+            x->more[a][set] = x->more[a][set & (set - 1)] + c->slow_more[a][one];
+        }
     }
 }
 
@@ -56,7 +65,9 @@ static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in
         x->lanes[q] = (lane){.task = -1, .done = -1}, previous[q] = -1;
     for (int i = 0; i < s->tasks_n; i++) {
         const task *t = &s->tasks[i];
-        f[i] = (task_facts){costs_task_ns(c, in, s, t), -1, (signed char)task_class(t), (signed char)task_phase(t)};
+        const cost_class class = task_class(t);
+        const double work = costs_task_ns(c, in, s, t);
+        f[i] = (task_facts){work, costs_long_share(c, class, work), -1, (signed char)class, (signed char)task_phase(t)};
         if (previous[t->queue] < 0)
             x->lanes[t->queue].task = i;
         else
@@ -108,8 +119,9 @@ static double next_end(machine_state *x)
         lane *l = &x->lanes[q];
         if (!l->running)
             continue;
-        int class = x->facts[l->task].class;
-        l->slowdown = x->slowdown[class][running & ~(1u << class)];
+        const task_facts *f = &x->facts[l->task];
+        const unsigned others = running & ~(1u << f->class);
+        l->slowdown = x->slowdown[f->class][others] + f->long_share * x->more[f->class][others];
         double ends = l->left * l->slowdown;
         soonest = soonest < 0 || ends < soonest ? ends : soonest;
     }

@@ -1,7 +1,7 @@
 /* simulate.h - how long a schedule takes: the very list that the executor walks, priced by measured costs.
  *
  * Queues run at the same time, tasks of one in order, each when its waits are over. What runs side by side slows
- * down as costs.slow says: time goes from event to event (a task begins or ends), and between two events every
+ * down as costs.slow and slow_more say: time goes from event to event (a task begins or ends), and between two events every
  * running task proceeds at the speed that its neighbours leave it. Arithmetic that has rested loses what costs.waking
  * says. Pure: no clock, no device.
  */

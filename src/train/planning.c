@@ -245,6 +245,8 @@ int planning_measure_disk(planning *p, pt_error *e)
     c->write = fresh.costs.write;
     c->waking = fresh.costs.waking;
     memcpy(c->slow, fresh.costs.slow, sizeof c->slow);
+    memcpy(c->slow_more, fresh.costs.slow_more, sizeof c->slow_more);
+    memcpy(c->slow_ns, fresh.costs.slow_ns, sizeof c->slow_ns);
     return 0;
 }
 

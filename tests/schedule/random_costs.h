@@ -58,6 +58,14 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
     for (int a = 0; a < COST_CLASSES && contention; a++)
         for (int b = 0; b < COST_CLASSES; b++)
             c.slow[a][b] = random_one_in(r, 3) ? 1 : random_ns(r, 1, 2);
+    for (int a = 0; a < COST_CLASSES && contention; a++) {
+        if (random_one_in(r, 2))
+            continue;
+        c.slow_ns[a][0] = random_ns(r, 0, 5000);
+        c.slow_ns[a][1] = c.slow_ns[a][0] + random_ns(r, 1, 20000);
+        for (int b = 0; b < COST_CLASSES; b++)
+            c.slow_more[a][b] = random_one_in(r, 2) ? 0 : random_ns(r, 0, 2);
+    }
     if (contention && random_one_in(r, 2))
         c.waking = random_curve(r, random_ns(r, 0, 0.5));
     return c;

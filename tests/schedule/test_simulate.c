@@ -208,14 +208,25 @@ static bool may_start(const schedule *s, const life *state, int i)
     return true;
 }
 
-static double speed(const schedule *s, const costs *c, const life *state, int i)
+/* How many times as long the task takes beside `class`: of the straight line through what both lengths take there. */
+static double beside(const costs *c, int a, int class, double alone)
+{
+    const double from = c->slow_ns[a][0], to = c->slow_ns[a][1], slow = c->slow[a][class], more = c->slow_more[a][class];
+    if (to <= 0 || alone <= from)
+        return slow;
+    const double first = from * slow, second = to * (slow + more);
+    return (first + (alone - from) * (second - first) / (to - from)) / alone;
+}
+
+static double speed(const schedule_input *in, const schedule *s, const costs *c, const life *state, int i)
 {
     double slow = 1;
+    const double alone = costs_task_ns(c, in, s, &s->tasks[i]);
     for (int class = 0; class < COST_CLASSES; class++) {
-        bool beside = false;
+        bool runs = false;
         for (int k = 0; k < s->tasks_n; k++)
-            beside |= state[k] == RUNNING && s->tasks[k].queue != s->tasks[i].queue && (int)task_class(&s->tasks[k]) == class;
-        slow += beside ? c->slow[task_class(&s->tasks[i])][class] - 1 : 0;
+            runs |= state[k] == RUNNING && s->tasks[k].queue != s->tasks[i].queue && (int)task_class(&s->tasks[k]) == class;
+        slow += runs ? beside(c, (int)task_class(&s->tasks[i]), class, alone) - 1 : 0;
     }
     return 1 / slow;
 }
@@ -250,10 +261,10 @@ static double plain_simulation(const schedule_input *in, const schedule *s, cons
             }
         for (int i = 0; i < n; i++)
             if (state[i] == RUNNING)
-                step = fmin(step, left[i] / speed(s, c, state, i));
+                step = fmin(step, left[i] / speed(in, s, c, state, i));
         assert_true(isfinite(step));
         for (int i = 0; i < n; i++)
-            left[i] -= state[i] == RUNNING ? step * speed(s, c, state, i) : 0;
+            left[i] -= state[i] == RUNNING ? step * speed(in, s, c, state, i) : 0;
         now += step;
         for (int i = 0; i < n; i++)
             if (state[i] == RUNNING && left[i] <= 1e-6) {
@@ -378,7 +389,7 @@ static void tasks_keep_their_order_and_queues_their_sums(void **state)
         check_order(&s, &beside);
         for (int a = 0; a < COST_CLASSES; a++)
             for (int b = 0; b < COST_CLASSES; b++)
-                k.slow[a][b] = 1;
+                k.slow[a][b] = 1, k.slow_more[a][b] = 0;
         k.waking.n = 0;
         assert_int_equal(simulate(&c.input, &s, &k, true, &alone, &e), 0);
         check_order(&s, &alone);
