@@ -241,10 +241,12 @@ static void dos_rates(void)
     dos_rate_rows("7B", 32, 4096, small, 2);
     dos_rate_rows("20B", 44, 6144, sweep, 7);
     dos_rate_rows("20B, another run", 44, 6144, again, 2);
+    const machine_spec x = machine_named("h100", DOS_RANKS);
     printf("\nAssumed: one sequence of 2048 tokens a device (not published), the blocks' inputs saved and the rest recomputed, GPT "
            "shapes;\n"
-           "the host's optimizer limited by its memory alone, 614 GB/s x 0.8 for the four of them. What their host's AdamW really reaches\n"
-           "(8.6 is 258 GB/s at 30 bytes a parameter) is not in a machine file.\n\n");
+           "the host's optimizer limited by its memory alone, %.0f GB/s x %.2f for the four of them. What their host's AdamW really reaches\n"
+           "(8.6 is 258 GB/s at 30 bytes a parameter) is not in a machine file.\n\n",
+           1e-9 * x.memory_bandwidth[TIER_HOST], x.memory_efficiency[TIER_HOST]);
 }
 
 void print_deep_optimizer_states(void)

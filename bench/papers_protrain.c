@@ -20,34 +20,34 @@ static double policy_s(const search_input *in, policy p)
     return seconds;
 }
 
-/* ---- ProTrain: the largest model ---- */
-
-typedef struct size_case { const char *label, *machine; int ranks; double theirs, deepspeed; } size_case;
-
-/* Whether so many layers fit under one of the ways, an update_time or a policy; how many parameters they have. */
-typedef bool (*fits_fn)(const machine_spec *x, int layers, int way, double *parameters);
+/* ---- the largest model ---- */
 
 enum { WIDTH = 8192, BATCH = 8, SEQ_LEN = 1024 };
 
-/* Ours: what is left of the devices takes chunks from the host; 5% of each memory is left alone. */
-static bool ours_fits(const machine_spec *x, int layers, int way, double *parameters)
+/* Who has to find room for a model: one of the policies, or the search, or a count of bytes. */
+typedef struct finder { int policy; bool clipping; } finder;
+enum { BY_SEARCH = -1, BY_BYTES = -2 };
+
+/* The bytes that a schedule needs at least, the chunks on the host of which what is left of the devices takes some. */
+static bool bytes_fit(const search_input *in, streamed *s, int ranks)
 {
-    streamed s;
     uint64_t bytes[TIERS];
     pt_error e = {0};
-    const update_time update = (update_time)way;
-    streamed_open(&s, layers, WIDTH, BATCH, SEQ_LEN);
-    s.plan.update = update;
-    must(schedule_plan_bytes(&s.in, 1u << SCHEDULE_STEP | (update == UPDATE_BACKWARD ? 0 : 1u << SCHEDULE_DRAIN), bytes, &e), &e);
-    double device = 0.95 * (double)x->memory_bytes[TIER_DEVICE], host = 0.95 * (double)x->memory_bytes[TIER_HOST];
-    double spare = x->ranks * (device - (double)bytes[TIER_DEVICE]);
-    *parameters = (double)s.model->parameters;
-    streamed_close(&s);
-    return spare >= 0 && (double)bytes[TIER_HOST] <= host + spare;
+    s->plan.update = in->clipping ? UPDATE_END : UPDATE_BACKWARD;
+    must(schedule_plan_bytes(&s->in, search_kinds(in, s->plan.update), bytes, &e), &e);
+    double spare = ranks * ((double)in->budget[TIER_DEVICE] - (double)bytes[TIER_DEVICE]);
+    return spare >= 0 && (double)bytes[TIER_HOST] <= (double)in->budget[TIER_HOST] + spare;
 }
 
-/* A policy in our executor, whose gradients wait for their norm. */
-static bool policy_fits(const machine_spec *x, int layers, int way, double *parameters)
+/* In little time: whether anything fits is what the search begins with. */
+static bool search_fits(search_input in)
+{
+    in.seconds = 1e-3;
+    return search_s(&in) > 0;
+}
+
+/* Whether so many layers find room; how many parameters they have. */
+static bool layers_fit(const machine_spec *x, int layers, finder f, double *parameters)
 {
     streamed s;
     costs c;
@@ -55,21 +55,23 @@ static bool policy_fits(const machine_spec *x, int layers, int way, double *para
     streamed_open(&s, layers, WIDTH, BATCH, SEQ_LEN);
     must(costs_analytic(x, s.model, &s.shape, &c, &e), &e);
     search_input in = search_for(x, &s, &c);
-    in.clipping = true;
+    in.clipping = f.clipping;
     *parameters = (double)s.model->parameters;
-    bool fits = policy_s(&in, (policy)way) > 0;
+    bool fits = f.policy == BY_BYTES ? bytes_fit(&in, &s, x->ranks) : f.policy == BY_SEARCH ? search_fits(in) :
+                policy_s(&in, (policy)f.policy) > 0;
     streamed_close(&s);
     return fits;
 }
 
-static double largest(const machine_spec *x, fits_fn fits, int way)
+/* Parameters, in billions, of the deepest model that finds room; 0: none does. */
+static double largest(const machine_spec *x, finder f)
 {
     double best = 0, parameters;
     int low = 1, high = MODEL_MAX_LAYERS;
     while (low <= high) {
         int middle = (low + high) / 2;
-        if (fits(x, middle, way, &parameters)) {
-            best = parameters;
+        if (layers_fit(x, middle, f, &parameters)) {
+            best = parameters / 1e9;
             low = middle + 1;
         } else {
             high = middle - 1;
@@ -78,28 +80,49 @@ static double largest(const machine_spec *x, fits_fn fits, int way)
     return best;
 }
 
+static void print_size(double parameters, double theirs)
+{
+    if (parameters > 0)
+        printf(" %.1f (%+.0f%%) |", parameters, percent(parameters, theirs));
+    else
+        printf(" |");
+}
+
+/* ---- ProTrain: the largest model ---- */
+
+typedef struct size_case { const char *label, *machine; int ranks; double theirs; } size_case;
+
+static void size_row(const size_case *c, bool clipping)
+{
+    static const int policies[] = {POLICY_PROTRAIN, BY_SEARCH, BY_BYTES};
+    machine_spec x = machine_named(c->machine, c->ranks);
+    const double host = 1e-9 * (double)x.memory_bytes[TIER_HOST], device = 1e-9 * (double)x.memory_bytes[TIER_DEVICE];
+    printf("| %s | %.0f | %.1f, %.1f | %s |", c->label, c->theirs, host / c->theirs, (host + c->ranks * device) / c->theirs,
+           clipping ? "after it, clipped exactly" : "in backward");
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
+        print_size(largest(&x, (finder){policies[i], clipping}), c->theirs);
+    printf("\n");
+}
+
 static void protrain_sizes(void)
 {
-    static const size_case cases[] = {{"1x RTX 3090, 384 GB", "rtx3090", 1, 34, 15}, {"1x A100 80 GB, 1 TB", "a100-80", 1, 75, 34},
-                                      {"4x A100 80 GB, 1 TB", "a100-80", 4, 87, 37}};
+    static const size_case cases[] = {{"1x RTX 3090, 384 GB", "rtx3090", 1, 34}, {"1x A100 80 GB, 1 TB", "a100-80", 1, 75},
+                                      {"4x A100 80 GB, 1 TB", "a100-80", 4, 87}};
     printf("## ProTrain: largest model that can be trained (billion parameters)\n\n"
-           "| machine | DeepSpeed | ProTrain | host bytes a parameter that theirs leaves | ours, updates in backward | ours, exact "
-           "clipping |\n"
-           "|---|---|---|---|---|---|\n");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const size_case *c = &cases[i];
-        machine_spec x = machine_named(c->machine, c->ranks);
-        double bytes = (double)x.memory_bytes[TIER_HOST] + c->ranks * (double)x.memory_bytes[TIER_DEVICE];
-        double plain = largest(&x, ours_fits, UPDATE_BACKWARD) / 1e9, clipped = largest(&x, ours_fits, UPDATE_END) / 1e9;
-        printf("| %s | %.0f | %.0f | %.1f (with the device's: %.1f) | %.0f (%+.0f%%) | %.0f (%+.0f%%) |\n",
-               c->label, c->deepspeed, c->theirs,
-               (double)x.memory_bytes[TIER_HOST] / c->theirs / 1e9, bytes / c->theirs / 1e9, plain, percent(plain, c->theirs), clipped,
-               percent(clipped, c->theirs));
-    }
-    printf("\nGPT shapes of width 8192, batch 8 x 1024 (not published: theirs), chunks of a layer, everything recomputed; 5%% of every "
-           "memory "
-           "is left alone.\nOurs keeps 12 bytes a parameter, 14 while gradients wait for their norm. Theirs are not published; what the "
-           "memories leave for each\nparameter is in the fourth column.\n\n");
+           "| machine | published | bytes a parameter that leaves: host, with the devices | updates | ProTrain's four numbers | our search "
+           "| bytes alone |\n|---|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int clipping = 0; clipping < 2; clipping++)
+            size_row(&cases[i], clipping);
+    printf("\nThe deepest GPT shape of width %d (%.1f billion a layer) that finds room, by bisection over its layers; batch %d x %d a "
+           "device (not\npublished: theirs), 5%% of every memory left alone, nothing fitted. ProTrain's four numbers and our search: each "
+           "finds a plan that fits\nwhen it is built and laid out. Bytes alone: no plan is looked for; in one schedule (chunks of a layer, "
+           "all of them streamed, everything\nrecomputed) every device has what it needs, and the host the rest but for what the devices "
+           "together still have room for. Other schedules\nmay need less. A parameter's weights and states take 12 bytes, 14 where "
+           "gradients wait for their norm; what theirs take is not published,\nwhat the memories leave for each is in the third column. In "
+           "our plans a persistent chunk lies whole on every device, so four hold what one\nholds: bytes alone say what they would hold in "
+           "shares. What DeepSpeed trains is in the next table.\n\n",
+           WIDTH, 1e-9 * 12 * WIDTH * WIDTH, BATCH, SEQ_LEN);
 }
 
 /* ---- other systems: the largest model ---- */
@@ -113,24 +136,17 @@ typedef struct system_case {
     int policies[2];         /* of ours that are like it; -1: none */
 } system_case;
 
-static void print_size(double parameters, double theirs)
-{
-    if (parameters > 0)
-        printf(" %.1f (%+.0f%%) |", parameters, percent(parameters, theirs));
-    else
-        printf(" |");
-}
-
 static void system_row(const system_case *k)
 {
     machine_spec x = machine_named(k->machine, k->ranks);
-    const double device = k->device ? k->ranks * (double)x.memory_bytes[TIER_DEVICE] : 0, host = k->host ? (double)x.memory_bytes[TIER_HOST] : 0;
+    const double device = k->device ? k->ranks * (double)x.memory_bytes[TIER_DEVICE] : 0;
+    const double host = k->host ? (double)x.memory_bytes[TIER_HOST] : 0;
     const double bytes = 1e-9 * (device + host);
     printf("| %s | %.0f | %.1f |", k->label, k->theirs, bytes / k->theirs);
     print_size(0.95 * bytes / k->states, k->theirs);
     print_size(k->buffered > 0 ? 0.95 * bytes / k->buffered : 0, k->theirs);
     for (int i = 0; i < 2; i++)
-        print_size(k->policies[i] >= 0 ? largest(&x, policy_fits, k->policies[i]) / 1e9 : 0, k->theirs);
+        print_size(k->policies[i] >= 0 ? largest(&x, (finder){k->policies[i], true}) : 0, k->theirs);
     printf("\n");
 }
 
@@ -212,7 +228,8 @@ static void protrain_speed(void)
     printf("## ProTrain: GPT 175B on 16x A100 80 GB (tokens a second)\n\n| | published | predicted, batch 8 a device | error "
            "|\n|---|---|---|---|\n");
     print_rate("ProTrain: its four numbers", protrain, rate_of(tokens, numbers));
-    print_rate("ProTrain: everything streamed and recomputed, a layer's chunks once a step", protrain, rate_of(tokens, streamed_s(&s, &c, &run)));
+    const double all_streamed = rate_of(tokens, streamed_s(&s, &c, &run));
+    print_rate("ProTrain: everything streamed and recomputed, a layer's chunks once a step", protrain, all_streamed);
     print_rate("DeepSpeed (2.58 times less): ZeRO-3 offload in our executor", deepspeed, rate_of(tokens, offload));
     printf("| Colossal-AI (2.09 times less): its policy is not in our executor | %.1f | | |\n", colossal);
     print_rate("our plan", 0, rate_of(tokens, search_s(&in)));

@@ -62,6 +62,17 @@ static bool policy_recipe(const space *s, policy p, recipe *r)
     }
 }
 
+/* Near enough to its budgets that it is worth building. */
+static bool may_fit(const space *s, const recipe *r)
+{
+    estimate about;
+    recipe_estimate(s, r, &about);
+    for (int t = 0; t < TIERS; t++)
+        if ((double)about.bytes[t] > 1.1 * (double)s->budget[t] + (1 << 20))
+            return false;
+    return true;
+}
+
 /* ---- ProTrain ---- */
 
 /* The size of chunks that leaves least empty, as the paper packs: each chunk is as large as the largest. Of those that leave a chunk for a
@@ -107,6 +118,13 @@ static void interleave(const space *s, recipe *r, int interval, int swapped, int
     }
 }
 
+/* By half again, and all of them at last. */
+static int more_buffers(int buffers, int chunks)
+{
+    int more = buffers * 3 / 2 + 1;
+    return buffers < chunks && more > chunks ? chunks : more;
+}
+
 /* The paper's search over its four numbers by closed-form time and memory: for given blocks and buffers less memory comes first,
  * and as soon as one more persistent chunk no longer fits, none does. */
 static bool four_numbers(const space *s, recipe *r)
@@ -122,12 +140,9 @@ static bool four_numbers(const space *s, recipe *r)
             recipe x = *r;
             estimate about;
             interleave(s, &x, interval, swapped, recomputed);
-            for (int buffers = g->at_once; buffers <= chunks; buffers = buffers < chunks && buffers * 3 / 2 + 1 > chunks ? chunks : buffers * 3 / 2 + 1) {
+            for (int buffers = g->at_once; buffers <= chunks; buffers = more_buffers(buffers, chunks)) {
                 x.n_buffer = buffers;
-                recipe_fill(s, &x, s->budget, &about); /* time falls with every persistent chunk: the most that fit */
-                bool fits = about.bytes[TIER_DEVICE] <= s->budget[TIER_DEVICE] && about.bytes[TIER_HOST] <= s->budget[TIER_HOST] &&
-                            about.bytes[TIER_DISK] <= s->budget[TIER_DISK];
-                if (!fits)
+                if (!recipe_fill(s, &x, s->fill, &about)) /* time falls with every persistent chunk: the most that fit */
                     break;
                 if (least < 0 || about.ns < least) {
                     least = about.ns;
@@ -141,17 +156,40 @@ static bool four_numbers(const space *s, recipe *r)
     return true;
 }
 
-/* ---- all ---- */
-
-/* Near enough to its budgets that it is worth building. */
-static bool may_fit(const space *s, const recipe *r)
+/* Of all its numbers those that take least: everything recomputed, nothing swapped, few buffers, as much persistent as fits. */
+static int price_least(space *s, recipe *r, priced *out, pt_error *e)
 {
     estimate about;
-    recipe_estimate(s, r, &about);
-    for (int t = 0; t < TIERS; t++)
-        if ((double)about.bytes[t] > 1.1 * (double)s->budget[t] + (1 << 20))
-            return false;
-    return true;
+    memcpy(s->fill, s->budget, sizeof s->fill);
+    recipe_fill(s, r, s->fill, &about);
+    return may_fit(s, r) ? recipe_price_filled(s, r, 0, 0, out, e) : 0;
+}
+
+/* Closed forms say only about what a plan takes. Where the one that they lead to does not fit, they choose again, by budgets that
+ * are corrected by what they were wrong by. */
+static int price_four_numbers(space *s, recipe *least, priced *out, pt_error *e)
+{
+    enum { TRIES = 6 };
+    memcpy(s->fill, s->budget, sizeof s->fill);
+    for (int i = 0; i < TRIES; i++) {
+        recipe r = *least;
+        if (!four_numbers(s, &r))
+            break;
+        recipe_normalise(s, &r);
+        int fits = recipe_price(s, &r, 0, 0, out, e);
+        if (fits)
+            return fits;
+        space_correct(s, &r, out->bytes);
+    }
+    return price_least(s, least, out, e);
+}
+
+/* ---- all ---- */
+
+static int price_as_it_is(space *s, recipe *r, priced *out, pt_error *e)
+{
+    recipe_normalise(s, r);
+    return may_fit(s, r) ? recipe_price(s, r, 0, 0, out, e) : 0;
 }
 
 int policy_price(space *s, policy p, priced *out, pt_error *e)
@@ -167,12 +205,7 @@ int policy_price(space *s, policy p, priced *out, pt_error *e)
             continue;
         if (!policy_recipe(s, p, &r))
             return 0;
-        if (p == POLICY_PROTRAIN && !four_numbers(s, &r))
-            continue;
-        recipe_normalise(s, &r);
-        if (!may_fit(s, &r))
-            continue;
-        int fits = p == POLICY_PROTRAIN ? recipe_price_filled(s, &r, 0, 0, out, e) : recipe_price(s, &r, 0, 0, out, e);
+        int fits = p == POLICY_PROTRAIN ? price_four_numbers(s, &r, out, e) : price_as_it_is(s, &r, out, e);
         if (fits)
             return fits;
     }

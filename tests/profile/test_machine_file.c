@@ -127,17 +127,45 @@ static void damaged_files_are_refused_or_whole(void **state)
 
 /* ---- those that come with the program ---- */
 
-static void has_source(const json_t *file, const json_t *sources, const char *section, const char *key)
+static void read_page(char **text)
+{
+    char path[MACHINE_PATH_BYTES + 16];
+    size_t n;
+    pt_error e = {0};
+    if (machine_file_find("h100", path, &e))
+        fail_msg("%s", e.text);
+    strcpy(strrchr(path, '/'), "/README.md");
+    if (file_read_all(path, 1 << 20, text, &n, &e))
+        fail_msg("%s", e.text);
+}
+
+/* Before a colon it says which document, unless it was assumed or measured. */
+static void is_a_document(const char *part, size_t n, const char *page)
+{
+    const char *end = memchr(part, ':', n);
+    char code[128];
+    if (!end)
+        fail_msg("\"%.*s\" does not say which document", (int)n, part);
+    snprintf(code, sizeof code, "`%.*s`", (int)(end - part), part);
+    if (strcmp(code, "`assumed`") && strncmp(part, "measured for this file", 22) && !strstr(page, code))
+        fail_msg("%s is not among the documents of machines/README.md", code);
+}
+
+/* Documents are divided by semicolons. */
+static void has_source(const json_t *file, const json_t *sources, const char *section, const char *key, const char *page)
 {
     char name[128];
     snprintf(name, sizeof name, "%s%s%s", section ? section : "", section ? "." : "", key);
     const char *text = json_string_value(json_object_get(sources, name));
     if (!text || strlen(text) < 8)
         fail_msg("%s: %s has no source", json_string_value(json_object_get(file, "name")), name);
+    for (const char *end; (end = strstr(text, "; ")); text = end + 2)
+        is_a_document(text, (size_t)(end - text), page);
+    is_a_document(text, strlen(text), page);
 }
 
 /* Reads it, and finds a source for every figure in it. */
-static void check_file(const char *path)
+static void check_file(const char *path, const char *page)
 {
     machine_spec x;
     pt_error e = {0};
@@ -150,9 +178,9 @@ static void check_file(const char *path)
     json_object_foreach(file, name, section) {
         if (json_is_object(section) && strcmp(name, "sources"))
             json_object_foreach(section, key, figure)
-                has_source(file, sources, name, key);
+                has_source(file, sources, name, key, page);
         else if (json_is_number(section))
-            has_source(file, sources, NULL, name);
+            has_source(file, sources, NULL, name, page);
     }
     json_decref(file);
 }
@@ -161,33 +189,24 @@ static void the_programs_machines_are_found_and_every_figure_has_a_source(void *
 {
     (void)state;
     static const char *const names[] = {"rtx3090", "rtx4090", "a100-40", "a100-80", "h100", "h200", "gh200", "laptop16"};
+    char *page;
+    read_page(&page);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[MACHINE_PATH_BYTES], again[MACHINE_PATH_BYTES], with[64];
         pt_error e = {0};
         if (machine_file_find(names[i], path, &e))
             fail_msg("%s", e.text);
-        check_file(path);
+        check_file(path, page);
         snprintf(with, sizeof with, "%s.json", names[i]);
         assert_int_equal(machine_file_find(with, again, &e), 0);
         assert_string_equal(path, again);
         assert_int_equal(machine_file_find(path, again, &e), 0); /* a path is itself */
         assert_string_equal(path, again);
     }
+    free(page);
 }
 
 /* ---- machines/README.md ---- */
-
-static void read_page(char **text)
-{
-    char path[MACHINE_PATH_BYTES + 16];
-    size_t n;
-    pt_error e = {0};
-    if (machine_file_find("h100", path, &e))
-        fail_msg("%s", e.text);
-    strcpy(strrchr(path, '/'), "/README.md");
-    if (file_read_all(path, 1 << 20, text, &n, &e))
-        fail_msg("%s", e.text);
-}
 
 static void is_listed(const char *text, const char *section, const char *key)
 {

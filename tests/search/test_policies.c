@@ -170,6 +170,36 @@ static void protrain_has_chunks_to_choose_from(void **state)
     search_problem_close(&p);
 }
 
+/* The device has room for what the host lacks beside a schedule that streams everything: for some persistent chunks. */
+static void protrain_finds_the_room_that_there_is(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    for (uint64_t i = 0; i < CASES; i++) {
+        random_source r = random_fork(&all, i);
+        rates own;
+        search_problem p;
+        candidate c;
+        pt_error e = {0};
+        search_case one = draw_case(&r, &own);
+        one.host_gib = 1;
+        if (search_problem_open(&one, &p, &e))
+            fail_msg("%s", e.text);
+        p.in.clipping = random_one_in(&r, 2);
+        p.in.budget[TIER_DEVICE] = p.in.budget[TIER_HOST] = (uint64_t)1 << 50;
+        p.in.budget[TIER_DISK] = 0;
+        assert_int_equal(policy_plan(&p.in, POLICY_FSDP, &c, &e), 1);
+        const uint64_t lacks = c.bytes[TIER_HOST] / (8 << random_below(&r, 4));
+        p.in.budget[TIER_HOST] = c.bytes[TIER_HOST] - lacks;
+        p.in.budget[TIER_DEVICE] = c.bytes[TIER_DEVICE] + lacks + 2 * c.bytes[TIER_HOST] / (uint64_t)c.plan.chunks_n;
+        candidate_free(&c);
+        if (policy_plan(&p.in, POLICY_PROTRAIN, &c, &e) != 1)
+            fail_msg("case %llu: no room for %d layers", (unsigned long long)i, one.layers);
+        candidate_free(&c);
+        search_problem_close(&p);
+    }
+}
+
 static void memory_that_just_suffices_needs_no_disk(void **state)
 {
     (void)state;
@@ -204,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(no_policy_is_faster_than_what_is_found),
                                        cmocka_unit_test(memory_that_just_suffices_needs_no_disk),
-                                       cmocka_unit_test(protrain_has_chunks_to_choose_from)};
+                                       cmocka_unit_test(protrain_has_chunks_to_choose_from),
+                                       cmocka_unit_test(protrain_finds_the_room_that_there_is)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
