@@ -235,12 +235,24 @@ static int walk_all(walk *w, const priced *least)
     return failed;
 }
 
+/* Policies that are content with memory, for where it just suffices the few that looked most economical may not fit. 1: one fits. */
+static int in_memory(walk *w, priced *least)
+{
+    static const policy each[] = {POLICY_RECOMPUTE, POLICY_FSDP};
+    int fits = 0;
+    for (size_t i = 0; i < sizeof each / sizeof *each && !fits; i++)
+        fits = policy_price(&w->s, each[i], least, w->e);
+    return fits;
+}
+
 /* Finds the most economical plan: without the disk if that is possible. 1: there is one. */
 static int open_space(walk *w, priced *least)
 {
     uint64_t disk = w->s.budget[TIER_DISK];
     w->s.budget[TIER_DISK] = 0;
     int fits = least_price(&w->s, disk > 0, least, w->e);
+    if (!fits && disk)
+        fits = in_memory(w, least);
     if (fits || !disk)
         return fits;
     w->s.budget[TIER_DISK] = disk;
