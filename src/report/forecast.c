@@ -132,18 +132,60 @@ static void add_tasks(const schedule_input *in, const schedule *s, const costs *
     }
 }
 
+/* The task that this one began right after: the last to end of those that it waits for and the one before it. -1: none. */
+static int begun_by(const schedule *s, const simulation *sim, const int *before, int i)
+{
+    int last = before[i];
+    for (int q = 0; q < QUEUES; q++) {
+        const int other = s->tasks[i].wait[q];
+        last = other >= 0 && (last < 0 || sim->end_ns[other] > sim->end_ns[last]) ? other : last;
+    }
+    return last;
+}
+
+/* Task i began at `to` after its queue had nothing to do since `from`: goes back along what each began after, and gives every task the
+ * time in which it was what all waited for. */
+static void add_wait(const schedule *s, const simulation *sim, const int *before, int i, double from, double wait_ns[QUEUES])
+{
+    double to = sim->start_ns[i];
+    for (int at = begun_by(s, sim, before, i); at >= 0 && to > from; at = begun_by(s, sim, before, at)) {
+        const double begin = fmax(sim->start_ns[at], from);
+        wait_ns[s->tasks[at].queue] += fmax(to - begin, 0);
+        to = fmin(begin, to);
+    }
+}
+
+static int add_waits(const schedule *s, const simulation *sim, forecast *f, pt_error *e)
+{
+    int *before = malloc(((size_t)s->tasks_n + 1) * sizeof *before), last[QUEUES];
+    if (!before)
+        return pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", s->tasks_n);
+    for (int q = 0; q < QUEUES; q++)
+        last[q] = -1;
+    for (int i = 0; i < s->tasks_n; i++) {
+        const int q = s->tasks[i].queue;
+        before[i] = last[q];
+        last[q] = i;
+    }
+    for (int i = 0; i < s->tasks_n; i++)
+        add_wait(s, sim, before, i, before[i] < 0 ? 0 : sim->end_ns[before[i]], f->wait_ns[s->tasks[i].queue]);
+    free(before);
+    return 0;
+}
+
 static int add_simulation(const schedule_input *in, const schedule *s, const costs *c, forecast *f, pt_error *e)
 {
     simulation sim;
-    int failed = simulate(in, s, c, false, &sim, e);
-    if (failed)
+    int failed = simulate(in, s, c, true, &sim, e);
+    if (!failed)
+        failed = add_waits(s, &sim, f, e);
+    if (failed) {
+        simulation_free(&sim);
         return failed;
-    f->step_ns += sim.total_ns - (f->step_ns > 0 ? c->step_ns : 0); /* once a step */
-    for (int q = 0; q < QUEUES; q++) {
-        f->busy_ns[q] += sim.busy_ns[q];
-        for (int other = 0; other < QUEUES; other++)
-            f->wait_ns[q][other] += sim.wait_ns[q][other];
     }
+    f->step_ns += sim.total_ns - (f->step_ns > 0 ? c->step_ns : 0); /* once a step */
+    for (int q = 0; q < QUEUES; q++)
+        f->busy_ns[q] += sim.busy_ns[q];
     for (int p = 0; p < PHASES; p++)
         f->phase_ns[p] += sim.phase_ns[p];
     simulation_free(&sim);

@@ -29,7 +29,8 @@ extern const char *const part_names[MEMORY_PARTS];
 typedef struct forecast {
     double step_ns;
     double busy_ns[QUEUES], alone_ns[QUEUES]; /* alone: if nothing slowed anything down */
-    double wait_ns[QUEUES][QUEUES];           /* [a][b]: a stood still for b */
+    double wait_ns[QUEUES][QUEUES];           /* [a][b]: a stood still while b worked for what it waited for in the end: of a copy
+                                                 that waits for its read, the read's time is the disk's */
     double phase_ns[PHASES];
     double needed_ns, again_ns;
     double bound_ns;                          /* the busiest queue alone: no order of the same work is faster */

@@ -63,6 +63,71 @@ static void check_memory(const random_case *c, const forecast *f, unsigned kinds
     }
 }
 
+/* ---- waits, moment by moment ---- */
+
+/* The queue that works at `t` for what task i waits for in the end: of the task that it can begin after, or what that waits for. */
+static int works_for(const schedule *s, const simulation *sim, int i, double t)
+{
+    int last = i - 1;
+    while (last >= 0 && s->tasks[last].queue != s->tasks[i].queue)
+        last--;
+    for (int q = 0; q < QUEUES; q++) {
+        const int other = s->tasks[i].wait[q];
+        last = other >= 0 && (last < 0 || sim->end_ns[other] > sim->end_ns[last]) ? other : last;
+    }
+    assert_true(last >= 0);
+    return sim->start_ns[last] <= t ? (int)s->tasks[last].queue : works_for(s, sim, last, t);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Between any two moments at which something begins or ends the same queue works for a queue that has nothing to do. */
+static void add_schedule_waits(const random_case *c, const costs *price, schedule_kind kind, double wait_ns[QUEUES][QUEUES])
+{
+    schedule s;
+    simulation sim;
+    pt_error e = {0};
+    assert_int_equal(schedule_build(&c->input, kind, &s, &e), 0);
+    assert_int_equal(simulate(&c->input, &s, price, true, &sim, &e), 0);
+    const int n = 2 * s.tasks_n;
+    double *moments = malloc((size_t)(n + 1) * sizeof *moments), free_since[QUEUES] = {0};
+    assert_non_null(moments);
+    memcpy(moments, sim.start_ns, (size_t)s.tasks_n * sizeof *moments);
+    memcpy(moments + s.tasks_n, sim.end_ns, (size_t)s.tasks_n * sizeof *moments);
+    qsort(moments, (size_t)n, sizeof *moments, by_time);
+    for (int i = 0; i < s.tasks_n; i++) {
+        const int q = s.tasks[i].queue;
+        for (int k = 1; k < n; k++)
+            if (moments[k - 1] >= free_since[q] && moments[k] <= sim.start_ns[i] && moments[k] > moments[k - 1])
+                wait_ns[q][works_for(&s, &sim, i, (moments[k - 1] + moments[k]) / 2)] += moments[k] - moments[k - 1];
+        free_since[q] = sim.end_ns[i];
+    }
+    free(moments);
+    simulation_free(&sim);
+    schedule_free(&s);
+}
+
+static void check_waits(const random_case *c, const costs *price, const forecast *f)
+{
+    double wait_ns[QUEUES][QUEUES] = {0};
+    schedule_kind first;
+    int second;
+    steady_schedules(c->plan.update, &first, &second);
+    if (!c->input.training)
+        first = SCHEDULE_EVAL, second = -1;
+    add_schedule_waits(c, price, first, wait_ns);
+    if (second >= 0)
+        add_schedule_waits(c, price, (schedule_kind)second, wait_ns);
+    for (int a = 0; a < QUEUES; a++)
+        for (int b = 0; b < QUEUES; b++)
+            if (fabs(wait_ns[a][b] - f->wait_ns[a][b]) > 1e-6 * f->step_ns)
+                fail_msg("%s stands still %g ns for %s, not %g", queue_names[a], wait_ns[a][b], queue_names[b], f->wait_ns[a][b]);
+}
+
 static void check_time(const random_case *c, const costs *price, const forecast *f)
 {
     double step, left;
@@ -102,6 +167,7 @@ static void a_forecast_adds_up_to_the_arenas_and_to_the_simulated_step(void **st
         if (!failed) {
             check_memory(&c, &f, kinds_of(&c.plan));
             check_time(&c, &price, &f);
+            check_waits(&c, &price, &f);
             made++;
         }
         random_case_close(&c);
