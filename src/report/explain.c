@@ -18,7 +18,7 @@ int explain_shares(const forecast *f, share out[SHARES])
         all[n++] = (share){waits[q], f->wait_ns[QUEUE_COMPUTE][q]};
         left -= f->wait_ns[QUEUE_COMPUTE][q];
     }
-    all[n++] = (share){"with nothing to compute, at its ends", left};
+    all[n++] = (share){"outside of the schedule: the batch, sums, metrics", left};
     for (int i = 0; i < n; i++) {
         if (all[i].ns < 0.01 * f->step_ns)
             continue;

@@ -143,12 +143,11 @@ static int begun_by(const schedule *s, const simulation *sim, const int *before,
     return last;
 }
 
-/* Task i began at `to` after its queue had nothing to do since `from`: goes back along what each began after, and gives every task the
- * time in which it was what all waited for. */
-static void add_wait(const schedule *s, const simulation *sim, const int *before, int i, double from, double wait_ns[QUEUES])
+/* A queue had nothing to do from `from` until task `at` had ended, at `to`: goes back along what each began after, and gives every task
+ * the time in which it was what all waited for. */
+static void add_wait(const schedule *s, const simulation *sim, const int *before, int at, double from, double to, double wait_ns[QUEUES])
 {
-    double to = sim->start_ns[i];
-    for (int at = begun_by(s, sim, before, i); at >= 0 && to > from; at = begun_by(s, sim, before, at)) {
+    for (; at >= 0 && to > from; at = begun_by(s, sim, before, at)) {
         const double begin = fmax(sim->start_ns[at], from);
         wait_ns[s->tasks[at].queue] += fmax(to - begin, 0);
         to = fmin(begin, to);
@@ -157,7 +156,7 @@ static void add_wait(const schedule *s, const simulation *sim, const int *before
 
 static int add_waits(const schedule *s, const simulation *sim, forecast *f, pt_error *e)
 {
-    int *before = malloc(((size_t)s->tasks_n + 1) * sizeof *before), last[QUEUES];
+    int *before = malloc(((size_t)s->tasks_n + 1) * sizeof *before), last[QUEUES], end = -1;
     if (!before)
         return pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", s->tasks_n);
     for (int q = 0; q < QUEUES; q++)
@@ -166,9 +165,14 @@ static int add_waits(const schedule *s, const simulation *sim, forecast *f, pt_e
         const int q = s->tasks[i].queue;
         before[i] = last[q];
         last[q] = i;
+        end = end < 0 || sim->end_ns[i] > sim->end_ns[end] ? i : end;
     }
     for (int i = 0; i < s->tasks_n; i++)
-        add_wait(s, sim, before, i, before[i] < 0 ? 0 : sim->end_ns[before[i]], f->wait_ns[s->tasks[i].queue]);
+        add_wait(s, sim, before, begun_by(s, sim, before, i), before[i] < 0 ? 0 : sim->end_ns[before[i]], sim->start_ns[i],
+                 f->wait_ns[s->tasks[i].queue]);
+    const int computed = last[QUEUE_COMPUTE];
+    if (end >= 0)
+        add_wait(s, sim, before, end, computed < 0 ? 0 : sim->end_ns[computed], sim->end_ns[end], f->wait_ns[QUEUE_COMPUTE]);
     free(before);
     return 0;
 }

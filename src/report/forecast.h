@@ -3,12 +3,12 @@
  * A steady step is one between others: the step's schedule with the updates of the step before in it, or the step and
  * then its updates, as the plan has it. Times come from the simulator, memory from the schedules' own buffers.
  *
- *   step = needed + again + slowed + waits + ends                        of the compute queue
+ *   step = needed + again + slowed + waits + outside                     of the compute queue
  *          needed   what every plan has to compute, alone on the machine
  *          again    what was not kept and is computed again
  *          slowed   lost to transfers and host updates that run beside it
- *          waits    nothing to do until another queue is ready
- *          ends     fixed costs, and what runs before its first task and after its last
+ *          waits    nothing to do until another queue is ready, or done at the end
+ *          outside  of the schedule: the batch, sums, metrics
  */
 #ifndef PT_FORECAST_H
 #define PT_FORECAST_H
@@ -30,7 +30,8 @@ typedef struct forecast {
     double step_ns;
     double busy_ns[QUEUES], alone_ns[QUEUES]; /* alone: if nothing slowed anything down */
     double wait_ns[QUEUES][QUEUES];           /* [a][b]: a stood still while b worked for what it waited for in the end: of a copy
-                                                 that waits for its read, the read's time is the disk's */
+                                                 that waits for its read, the read's time is the disk's. Compute's also after
+                                                 its last task, until all is done */
     double phase_ns[PHASES];
     double needed_ns, again_ns;
     double bound_ns;                          /* the busiest queue alone: no order of the same work is faster */

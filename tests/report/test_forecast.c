@@ -95,6 +95,7 @@ static void add_schedule_waits(const random_case *c, const costs *price, schedul
     assert_int_equal(simulate(&c->input, &s, price, true, &sim, &e), 0);
     const int n = 2 * s.tasks_n;
     double *moments = malloc((size_t)(n + 1) * sizeof *moments), free_since[QUEUES] = {0};
+    int end = 0;
     assert_non_null(moments);
     memcpy(moments, sim.start_ns, (size_t)s.tasks_n * sizeof *moments);
     memcpy(moments + s.tasks_n, sim.end_ns, (size_t)s.tasks_n * sizeof *moments);
@@ -105,7 +106,14 @@ static void add_schedule_waits(const random_case *c, const costs *price, schedul
             if (moments[k - 1] >= free_since[q] && moments[k] <= sim.start_ns[i] && moments[k] > moments[k - 1])
                 wait_ns[q][works_for(&s, &sim, i, (moments[k - 1] + moments[k]) / 2)] += moments[k] - moments[k - 1];
         free_since[q] = sim.end_ns[i];
+        end = sim.end_ns[i] > sim.end_ns[end] ? i : end;
     }
+    for (int k = 1; k < n; k++) /* compute waits for the end of all, too */
+        if (moments[k - 1] >= free_since[QUEUE_COMPUTE] && moments[k] > moments[k - 1]) {
+            const double t = (moments[k - 1] + moments[k]) / 2;
+            const int q = sim.start_ns[end] <= t ? (int)s.tasks[end].queue : works_for(&s, &sim, end, t);
+            wait_ns[QUEUE_COMPUTE][q] += moments[k] - moments[k - 1];
+        }
     free(moments);
     simulation_free(&sim);
     schedule_free(&s);
@@ -145,6 +153,7 @@ static void check_time(const random_case *c, const costs *price, const forecast 
         for (int other = 0; other < QUEUES; other++)
             left -= f->wait_ns[q][other];
         assert_true(left >= f->busy_ns[q] - 1e-6 * step); /* no queue is busy while it stands still */
+        assert_true(q != QUEUE_COMPUTE || fabs(left - f->busy_ns[q] - price->step_ns) <= 1e-6 * step);
     }
 }
 
