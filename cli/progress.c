@@ -21,17 +21,18 @@ static int terminal_width(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
 }
 
+/* What is left of the width after the words is the bar's, up to so much; where none is left, the words are cut at their end. */
 static void draw_line(const progress *p, uint64_t done, uint64_t total, const char *left, const char *text)
 {
     enum { BAR = 24 };
-    char bar[BAR * 3 + 1] = "", line[512];
-    int full = total ? (int)((double)done / (double)total * BAR) : 0;
-    for (int i = 0; i < BAR; i++)
+    char bar[BAR * 3 + 2] = "", line[512];
+    int n = snprintf(line, sizeof line, "%3d%%%s%s%s%s", total ? (int)(100 * (double)done / (double)total) : 0, left[0] ? "  " : "", left,
+                     text ? "  " : "", text ? text : "");
+    const int room = terminal_width() - (int)strlen(p->stage) - 2, spare = room - n - 1;
+    const int wide = spare > BAR ? BAR : spare > 0 ? spare : 0, full = total ? (int)((double)done / (double)total * wide) : 0;
+    for (int i = 0; i < wide; i++)
         strcat(bar, i < full ? "█" : "░");
-    int n = snprintf(line, sizeof line, " %3d%%  %s%s%s", total ? (int)(100 * (double)done / (double)total) : 0, text ? text : "",
-                     text ? "  " : "", left);
-    int room = terminal_width() - BAR - (int)strlen(p->stage) - 3;
-    fprintf(stderr, "\r%s %s%.*s\033[K", p->stage, bar, room < n ? (room > 0 ? room : 0) : n, line);
+    fprintf(stderr, "\r%s %s%s%.*s\033[K", p->stage, bar, wide ? " " : "", room < n ? (room > 0 ? room : 0) : n, line);
     fflush(stderr);
 }
 

@@ -134,11 +134,11 @@ typedef struct pt_summary {
     const char *measured_of;           /* which steps pt_trainer_timings says the time of: "steady steps", where there were any */
 } pt_summary;
 PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
-/* Predicted and measured, of a steady step: the step itself (median), each phase, and the busy time of each queue (means of the
- * steps that were looked at). predicted: before the first step; corrected: what replaced it when steps took another time than that
+/* Predicted and measured, of a steady step: the step itself (median of all), each phase, "waiting", the time in which nothing is computed,
+ * and the busy time of each queue (medians of the steps that were looked at). predicted: before the first step; corrected: what replaced it when steps took another time than that
  * (pt_summary says whether any did); measured: of the plan that runs. Returns how many there are, 0 while nothing has been
  * measured. */
-enum { PT_TIMINGS = 10 };
+enum { PT_TIMINGS = 11 };
 typedef struct pt_timing { const char *name; double predicted_s, corrected_s, measured_s; } pt_timing;
 PT_API int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS]);
 /* plan.json's text; free() it. */

@@ -22,12 +22,17 @@ void measured_run(measured *m, const schedule_input *in, const costs *c, const e
     if (!times || !m->steps)
         return;
     work_times_add(&m->work[kind], in, s, c, times);
+    run_ring *r = &m->runs[kind];
+    double *busy = r->busy_ns[r->n % MEASURED_RUNS], *phases = r->phase_ns[r->n % MEASURED_RUNS];
+    memset(busy, 0, sizeof r->busy_ns[0]);
+    memset(phases, 0, sizeof r->phase_ns[0]);
+    r->n++;
     for (int i = 0; i < s->tasks_n; i++) {
         double ns = (double)(times[i].end_ns - times[i].start_ns);
         int phase = task_phase(&s->tasks[i]);
-        m->busy_ns[kind][s->tasks[i].queue] += ns;
+        busy[s->tasks[i].queue] += ns;
         if (phase >= 0)
-            m->phase_ns[kind][phase] += ns;
+            phases[phase] += ns;
     }
 }
 
@@ -43,8 +48,7 @@ void measured_step(measured *m, double step_s, bool steady)
 void measured_again(measured *m)
 {
     memset(m->work, 0, sizeof m->work);
-    memset(m->busy_ns, 0, sizeof m->busy_ns);
-    memset(m->phase_ns, 0, sizeof m->phase_ns);
+    memset(m->runs, 0, sizeof m->runs);
 }
 
 static int by_value(const void *a, const void *b)
@@ -53,19 +57,23 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Sorts them. */
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, by_value);
+    return !n ? 0 : n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
 static double median_of_newest(const step_ring *r, int n)
 {
-    double sorted[MEASURED_STEPS];
+    double newest[MEASURED_STEPS];
     if (n > MEASURED_STEPS)
         n = MEASURED_STEPS;
     if (n > r->n)
         n = (int)r->n;
-    if (n < 1)
-        return 0;
     for (int i = 0; i < n; i++)
-        sorted[i] = r->s[(r->n - 1 - i) % MEASURED_STEPS];
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+        newest[i] = r->s[(r->n - 1 - i) % MEASURED_STEPS];
+    return median(newest, n);
 }
 
 double measured_median_s(const measured *m, int n) { return median_of_newest(&m->steady, n); }
@@ -76,6 +84,16 @@ double measured_any_s(const measured *m, measured_kind *kind)
     return *kind == MEASURED_FIRST ? m->first_s : median_of_newest(*kind == MEASURED_STEADY ? &m->steady : &m->apart, MEASURED_STEPS);
 }
 
+/* first: of the first run; each: from run to run. */
+static double column_median(const run_ring *r, const double *first, int each)
+{
+    double x[MEASURED_RUNS];
+    const int n = r->n < MEASURED_RUNS ? (int)r->n : MEASURED_RUNS;
+    for (int i = 0; i < n; i++)
+        x[i] = first[i * each];
+    return median(x, n);
+}
+
 step_times measured_times(const measured *m, update_time update)
 {
     schedule_kind kinds[2];
@@ -84,11 +102,11 @@ step_times measured_times(const measured *m, update_time update)
     kinds[1] = (schedule_kind)(second < 0 ? 0 : second);
     step_times t = {.runs = m->work[kinds[0]].runs};
     for (int i = 0; i < (second < 0 ? 1 : 2); i++) {
-        double runs = m->work[kinds[i]].runs ? m->work[kinds[i]].runs : 1;
+        const run_ring *r = &m->runs[kinds[i]];
         for (int q = 0; q < QUEUES; q++)
-            t.busy_ns[q] += m->busy_ns[kinds[i]][q] / runs;
+            t.busy_ns[q] += column_median(r, r->busy_ns[0] + q, QUEUES);
         for (int p = 0; p < PHASES; p++)
-            t.phase_ns[p] += m->phase_ns[kinds[i]][p] / runs;
+            t.phase_ns[p] += column_median(r, r->phase_ns[0] + p, PHASES);
     }
     return t;
 }

@@ -10,18 +10,21 @@
 #include "profile/adjust.h"
 #include "train/executor.h"
 
-enum { MEASURED_STEPS = 256 };
+enum { MEASURED_STEPS = 256, MEASURED_RUNS = 32 };
 
 typedef enum measured_kind { MEASURED_NOTHING, MEASURED_STEADY, MEASURED_APART, MEASURED_FIRST } measured_kind;
 
 typedef struct step_ring { double s[MEASURED_STEPS]; int64_t n; } step_ring; /* the newest; n: how many there were */
+
+/* What the queues and phases of the newest timed runs of a schedule took; n: how many there were. */
+typedef struct run_ring { double busy_ns[MEASURED_RUNS][QUEUES], phase_ns[MEASURED_RUNS][PHASES]; int64_t n; } run_ring;
 
 typedef struct measured {
     int64_t steps;                        /* since the executor was opened */
     step_ring steady, apart;              /* apart: without waiting updates of the step before, but for the first */
     double first_s;                       /* the first step, which touches the memory */
     work_times work[SCHEDULE_KINDS];      /* of the runs whose tasks were timed */
-    double busy_ns[SCHEDULE_KINDS][QUEUES], phase_ns[SCHEDULE_KINDS][PHASES]; /* sums over these runs */
+    run_ring runs[SCHEDULE_KINDS];        /* of the same */
 } measured;
 
 /* Whether the tasks of the next step should be timed. */
@@ -36,7 +39,7 @@ void measured_again(measured *m);
 double measured_median_s(const measured *m, int n);
 /* The same of all of them, else of what there is; *kind: which steps it is of. */
 double measured_any_s(const measured *m, measured_kind *kind);
-/* Means over timed runs of a steady step's schedules: *runs 0 where there were none. */
+/* Medians over timed runs of a steady step's schedules, as the step's time is one: runs 0 where there were none. */
 typedef struct step_times { int runs; double busy_ns[QUEUES], phase_ns[PHASES]; } step_times;
 step_times measured_times(const measured *m, update_time update);
 

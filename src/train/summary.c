@@ -92,7 +92,10 @@ static pt_timing timing_of(const trainer *t, const char *name, double first_ns, 
     return (pt_timing){name, first_ns * 1e-9, t->corrected_step ? now_ns * 1e-9 : 0, measured_s};
 }
 
-/* The step, the phases, the queues; NAN where nothing was measured. */
+/* What of a step computes nothing. */
+static double waiting_ns(double step_ns, double computes_ns) { return fmax(step_ns - computes_ns, 0); }
+
+/* The step, the phases, waiting, the queues; NAN where nothing was measured. */
 static void time_all(const trainer *t, pt_timing out[PT_TIMINGS])
 {
     const forecast *a = &t->first, *b = &t->forecast;
@@ -102,6 +105,8 @@ static void time_all(const trainer *t, pt_timing out[PT_TIMINGS])
     *out++ = timing_of(t, "step", a->step_ns, b->step_ns, kind ? step_s : NAN);
     for (int p = 0; p < PHASES; p++)
         *out++ = timing_of(t, phase_names[p], a->phase_ns[p], b->phase_ns[p], s.runs ? s.phase_ns[p] * 1e-9 : NAN);
+    *out++ = timing_of(t, "waiting", waiting_ns(a->step_ns, a->busy_ns[QUEUE_COMPUTE]), waiting_ns(b->step_ns, b->busy_ns[QUEUE_COMPUTE]),
+                       kind && s.runs ? waiting_ns(step_s * 1e9, s.busy_ns[QUEUE_COMPUTE]) * 1e-9 : NAN);
     for (int q = 0; q < QUEUES; q++)
         *out++ = timing_of(t, queue_names[q], a->busy_ns[q], b->busy_ns[q], s.runs ? s.busy_ns[q] * 1e-9 : NAN);
 }
@@ -166,12 +171,12 @@ int summary_write(const trainer *t, pt_error *e)
     struct rusage use;
     time_all(t, times);
     getrusage(RUSAGE_SELF, &use);
-    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:I, s:I}", "first_step", (json_int_t)t->first_step + 1,
+    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "first_step", (json_int_t)t->first_step + 1,
                           "last_step", (json_int_t)t->step, "steps", (json_int_t)t->steps, "corrected_after_step",
                           (json_int_t)t->corrected_step, "moved_after_step", (json_int_t)t->moved_step, "measured_of", measured_words(t),
                           "step_s", timing_json(t, &times[0]), "phases_s",
-                          timings_json(t, times + 1, PHASES), "queues_s", timings_json(t, times + 1 + PHASES, QUEUES), "memory_bytes",
-                          memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes, "process_peak_bytes",
+                          timings_json(t, times + 1, PHASES), "waiting_s", timing_json(t, &times[1 + PHASES]), "queues_s",
+                          timings_json(t, times + 2 + PHASES, QUEUES), "memory_bytes", memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes, "process_peak_bytes",
                           (json_int_t)use.ru_maxrss * 1024);
     int failed = o ? path_join(path, t->out, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
