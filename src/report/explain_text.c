@@ -197,13 +197,23 @@ static void write_wrapped(FILE *out, const char *word, const char *text)
     fprintf(out, "%s%s\n", word, text);
 }
 
+/* Of plans made as another system would. */
+static bool is_of_system(const char *name)
+{
+    bool is = false;
+    for (policy p = POLICY_ZERO_OFFLOAD; p < POLICIES; p++)
+        is = is || strcmp(name, policy_names[p]) == 0;
+    return is;
+}
+
 static void write_rival(FILE *out, const char *word, const rival *r)
 {
-    char text[256];
+    char text[280];
+    const char *policy = is_of_system(r->name) ? "policy of " : "";
     if (r->slower < 0.0005)
-        snprintf(text, sizeof text, "%s: as fast", r->name);
+        snprintf(text, sizeof text, "%s%s: as fast", policy, r->name);
     else
-        snprintf(text, sizeof text, "%s: %.1f%% slower, %s", r->name, 100 * r->slower, r->why);
+        snprintf(text, sizeof text, "%s%s: %.1f%% slower, %s", policy, r->name, 100 * r->slower, r->why);
     write_wrapped(out, word, text);
 }
 

@@ -41,8 +41,10 @@ static void add_point(series *c, int64_t step, double y)
 
 static void take_times(run_folder *r, const metrics_line *x)
 {
-    if (x->predicted_step_s != r->predicted_step_s) /* NAN too */
+    const bool changed = x->predicted_step_s != r->predicted_step_s; /* NAN too */
+    if (changed || r->only_first)
         r->step_s.n = r->tokens_per_s.n = 0;
+    r->only_first = changed;
     r->predicted_step_s = x->predicted_step_s;
     if (!isnan(x->step_s)) {
         recent_add(&r->step_s, x->step_s);

@@ -29,7 +29,9 @@ typedef struct run_folder {
     double eval_loss;                   /* the newest; NAN: never evaluated */
     double seconds;                     /* in steps, without evaluations and checkpoints */
     double predicted_step_s;            /* of the last step; NAN: not known */
-    recent step_s, tokens_per_s;        /* since the prediction last changed, which it does with the plan */
+    recent step_s, tokens_per_s;        /* since the prediction last changed, which it does with the plan and where a run is resumed;
+                                           without the first step since then, if there are more: it touches its memory */
+    bool only_first;                    /* there are no more yet */
     series loss, eval, grad_norm, lr, step, predicted, speed;
     uint64_t peak[TIERS], predicted_bytes[TIERS], budget[TIERS]; /* of the last step; 0: no such tier, or not known */
     bool planned;                       /* plan is there */

@@ -26,7 +26,7 @@ static bool names_are_bare(const trainer *t)
     return bare;
 }
 
-static int open_model(trainer *t, pt_error *e)
+static int open_model(trainer *t, bool resumed, pt_error *e)
 {
     snprintf(t->model_dir, sizeof t->model_dir, "%s", t->o.model);
     if (!path_is_folder(t->model_dir))
@@ -38,7 +38,7 @@ static int open_model(trainer *t, pt_error *e)
         return failed;
     t->random_init = t->o.init_random || !weights_present(t->model_dir);
     t->bare_names = names_are_bare(t);
-    if (t->random_init)
+    if (t->random_init && !resumed)
         trainer_notice(t, "%s: starting from random weights (seed %llu)",
                        t->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)t->o.seed);
     if (t->o.lr == 0)
@@ -359,7 +359,7 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed)
         clean_out(t);
     if (!failed)
-        failed = open_model(t, e);
+        failed = open_model(t, from[0] != 0, e);
     if (!failed)
         failed = room_save_type(&t->o, t->model, t->random_init, &t->save_type, e);
     if (!failed)
@@ -380,6 +380,8 @@ int trainer_setup(trainer *t, pt_error *e)
         failed = room_check(t, e);
     if (!failed)
         failed = from[0] ? checkpoint_load_state(t, from, e) : load_weights(t, e);
+    if (!failed && from[0])
+        trainer_notice(t, "going on from %.600s, after step %lld", from, (long long)t->step);
     if (!failed)
         failed = write_profile(t, e);
     if (!failed)
