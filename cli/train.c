@@ -195,7 +195,7 @@ static void print_summary(const session *s, const pt_trainer *t)
     pt_trainer_summary(t, &m);
     fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, count_format(count, (uint64_t)m.parameters), (long long)m.layers);
     fprintf(stderr, "data     %s tokens, %lld windows of %lld\n", count_format(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
-    fprintf(stderr, "machine  %s, %d threads\n", m.machine, m.threads);
+    fprintf(stderr, "machine  %s, %d threads (%s)\n", m.machine, m.threads, m.costs);
     if (m.room[0])
         fprintf(stderr, "free     %s\n", m.room);
     fprintf(stderr, "plan     %s\n", m.plan);
@@ -203,7 +203,7 @@ static void print_summary(const session *s, const pt_trainer *t)
         if (m.memory[i].predicted_bytes)
             fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
                     size_format(b, m.memory[i].budget_bytes));
-    fprintf(stderr, "step     %s predicted (%s): %s\n", seconds_format(a, m.predicted_step_s), m.costs, m.limits);
+    fprintf(stderr, "step     %s predicted%s: %s\n", seconds_format(a, m.predicted_step_s), m.sure, m.limits);
     if (m.first_step < m.steps)
         fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
                 (long long)m.batch_size, s->o.out);

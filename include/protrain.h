@@ -127,6 +127,7 @@ typedef struct pt_summary {
     int64_t seq_len, batch_size, windows, tokens;
     const char *costs;                 /* where the predictions come from: "measured in 2.10 s" */
     double predicted_step_s;           /* as far as is known now */
+    char sure[64];                     /* ", known to about 3%", in words; "": not known */
     char plan[512];                    /* what was decided, in sentences */
     char limits[384];                  /* how busy each queue will be */
     pt_memory memory[3]; int memory_n; /* of each tier; one that is not used has 0 bytes */

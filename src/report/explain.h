@@ -50,9 +50,6 @@ typedef struct explanation {
 } explanation;
 
 int explain(const explain_input *in, explanation *out, pt_error *e);
-/* What a queue whose times are off by as much as they are unsure would add to the step, relative to it: of the queue that would add
- * most. 0: the costs were not measured. */
-double explain_known_to(const explanation *x);
 char *explain_text(const explanation *x);   /* malloc'ed, NULL: out of memory */
 json_t *explain_json(const explanation *x); /* new reference, NULL: out of memory */
 

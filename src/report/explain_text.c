@@ -77,21 +77,11 @@ static void write_room(FILE *out, const char *room)
     }
 }
 
-double explain_known_to(const explanation *x)
-{
-    const costs *c = x->in->search->costs;
-    const forecast *f = &x->forecast;
-    double most = 0;
-    for (int q = 0; q < QUEUES && f->step_ns > 0; q++)
-        most = fmax(most, f->busy_ns[q] / f->step_ns * (q == QUEUE_COMPUTE ? c->spread : c->curves_spread));
-    return most;
-}
-
 static void write_head(FILE *out, const explanation *x)
 {
     const search_input *in = x->in->search;
     const model *m = in->model;
-    char count[32], time[32];
+    char count[32], time[32], sure[FORECAST_SURE_BYTES];
     fprintf(out, "model    %s, %s parameters, %lld layers; a step is %lld sequences of %lld tokens, %s\n", m->config.model_type,
             count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, (long long)in->shape->batch,
             (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32");
@@ -100,11 +90,7 @@ static void write_head(FILE *out, const explanation *x)
         fprintf(out, "         %d devices: each takes so many sequences, and tokens a second are those of all\n", in->costs->ranks);
     fprintf(out, "step     %s, %.*f tokens a second", seconds_format(time, x->forecast.step_ns * 1e-9), x->tokens_per_s < 100 ? 1 : 0,
             x->tokens_per_s);
-    double known_to = explain_known_to(x);
-    if (known_to > 0.5)
-        fprintf(out, ", roughly (the machine was busy while measuring)");
-    else if (known_to > 0)
-        fprintf(out, ", known to about %.0f%%", known_to < 0.01 ? 1 : 100 * known_to);
+    fputs(forecast_sure_words(&x->forecast, in->costs, sure), out);
     if (x->in->tried)
         fprintf(out, "; best of %d plans tried in %s", x->in->tried, seconds_format(time, x->in->search_s));
     fputc('\n', out);

@@ -15,6 +15,25 @@ void steady_schedules(update_time update, schedule_kind *first, int *second)
     *second = update == UPDATE_END ? SCHEDULE_DRAIN : -1;
 }
 
+double forecast_known_to(const forecast *f, const costs *c)
+{
+    double most = 0;
+    for (int q = 0; q < QUEUES && f->step_ns > 0; q++)
+        most = fmax(most, f->busy_ns[q] / f->step_ns * (q == QUEUE_COMPUTE ? c->spread : c->curves_spread));
+    return most;
+}
+
+const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORECAST_SURE_BYTES])
+{
+    const double known_to = forecast_known_to(f, c);
+    out[0] = 0;
+    if (known_to > 0.5)
+        snprintf(out, FORECAST_SURE_BYTES, ", roughly (the machine was busy while measuring)");
+    else if (known_to > 0)
+        snprintf(out, FORECAST_SURE_BYTES, ", known to about %.0f%%", known_to < 0.01 ? 1 : 100 * known_to);
+    return out;
+}
+
 const char *forecast_wear(const forecast *f, char out[FORECAST_WEAR_BYTES])
 {
     const double tera_a_day = (double)f->written_bytes * 86400e-3 / f->step_ns, days = 600 / tera_a_day;

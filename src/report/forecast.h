@@ -43,6 +43,13 @@ typedef struct forecast {
 /* kinds: all schedules that the run will need (their memory counts). The costs may be all zero: then only memory is said. */
 int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, forecast *out, pt_error *e);
 
+/* What a queue whose times are off by as much as they are unsure would add to the step, relative to it: of the queue that would add
+ * most. 0: the costs were not measured. */
+double forecast_known_to(const forecast *f, const costs *c);
+/* ", known to about 3%", or ""; where it is more than half, in other words. */
+enum { FORECAST_SURE_BYTES = 64 };
+const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORECAST_SURE_BYTES]);
+
 /* What a day of such steps writes, beside what disks are rated for: about 600 TB for each TB of a consumer's disk. `f` writes something. */
 enum { FORECAST_WEAR_BYTES = 160 };
 const char *forecast_wear(const forecast *f, char out[FORECAST_WEAR_BYTES]);

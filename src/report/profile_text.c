@@ -280,7 +280,7 @@ char *profile_text(const profile_request *r, const profile_result *p)
     write_waking(f, c);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
     write_sureness(f, c);
-    fprintf(f, "Measured %s; %s took %s.\n", when, p->cached ? "to check that" : "that", seconds_format(a, p->seconds));
+    fprintf(f, "Layers and head were measured %s; %s took %s.\n", when, p->cached ? "to check all that" : "what was measured now", seconds_format(a, p->seconds));
     bool failed = ferror(f);
     if (fclose(f) || failed) {
         free(text);

@@ -69,6 +69,7 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     s->windows = (int64_t)dataset_windows(t->data);
     s->tokens = (int64_t)dataset_tokens(t->data);
     s->predicted_step_s = t->forecast.step_ns * 1e-9;
+    forecast_sure_words(&t->forecast, &t->planning.profile.costs, s->sure);
     s->corrected_step = t->corrected_step;
     s->moved_step = t->moved_step;
     s->measured_of = measured_words(t);

@@ -286,13 +286,13 @@ static void a_step_is_known_as_well_as_what_it_waits_for(void **state)
     explanation x = {.in = &in, .forecast = {.step_ns = 1000}};
     x.forecast.busy_ns[QUEUE_COMPUTE] = 900;
     x.forecast.busy_ns[QUEUE_READ] = 50;
-    assert_true(fabs(explain_known_to(&x) - 0.018) < 1e-12);
+    assert_true(fabs(forecast_known_to(&x.forecast, x.in->search->costs) - 0.018) < 1e-12);
     x.forecast.busy_ns[QUEUE_READ] = 500;
-    assert_true(fabs(explain_known_to(&x) - 0.1) < 1e-12);
+    assert_true(fabs(forecast_known_to(&x.forecast, x.in->search->costs) - 0.1) < 1e-12);
     search.costs = &none;
-    assert_true(explain_known_to(&x) == 0);
+    assert_true(forecast_known_to(&x.forecast, x.in->search->costs) == 0);
     search.costs = &lost;
-    assert_true(explain_known_to(&x) > 0.5);
+    assert_true(forecast_known_to(&x.forecast, x.in->search->costs) > 0.5);
 }
 
 static void how_well_a_step_is_known_is_told_where_it_was_measured(void **state)
