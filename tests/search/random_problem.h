@@ -107,6 +107,46 @@ static inline void problem_open(random_source *r, int layers, problem *p)
     p->in.budget[TIER_DISK] = random_one_in(r, 3) ? 0 : 4 * all;
 }
 
+/* ---- what else a step's times depend on ---- */
+
+/* Of a layer's place in it: sums that lie elsewhere, weights that are still in the cache. */
+static inline void problem_places(random_source *r, layer_cost *l)
+{
+    const double forward = l->forward_ns[SAVE_ALL];
+    l->first_sums_ns = random_one_in(r, 2) ? 0 : forward * random_ns(r, 0, 0.2);
+    l->cold_sums_ns = random_one_in(r, 2) ? 0 : forward * random_ns(r, 0, 0.3);
+    l->warm_forward_ns = random_one_in(r, 2) ? 0 : forward * random_ns(r, 0, 0.2);
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        l->warm_backward_ns[level] = random_one_in(r, 2) ? 0 : l->backward_ns[level] * random_ns(r, 0, 0.2);
+}
+
+/* Of a copy's length, beside others. */
+static inline void problem_long_copies(random_source *r, costs *c, double layer)
+{
+    for (int a = COST_TO_DEVICE; a <= COST_FROM_DEVICE; a++) {
+        c->slow_ns[a][0] = layer * random_ns(r, 0.01, 0.5);
+        c->slow_ns[a][1] = c->slow_ns[a][0] * random_ns(r, 2, 8);
+        for (int b = 0; b < COST_CLASSES; b++)
+            c->slow_more[a][b] = random_one_in(r, 2) ? 0 : random_ns(r, 0, 1);
+    }
+}
+
+/* Of pauses, too; and every step may be followed by something that wants its updates. For problems that are drawn anew each time: those
+ * of a fixed seed stay what they were. */
+static inline void problem_more(random_source *r, problem *p)
+{
+    costs *c = &p->costs;
+    const double layer = c->layer[0].forward_ns[SAVE_ALL];
+    for (int k = 0; k < c->kinds_n; k++)
+        problem_places(r, &c->layer[k]);
+    if (random_one_in(r, 2))
+        problem_long_copies(r, c, layer);
+    c->head_cold_sums_ns = random_one_in(r, 2) ? 0 : c->head_ns * random_ns(r, 0, 0.2);
+    if (random_one_in(r, 2))
+        c->waking = (cost_curve){2, {1, 2 + (double)(int)(layer * random_ns(r, 0.1, 4))}, {0, layer * random_ns(r, 0, 0.5)}};
+    p->in.drains = random_one_in(r, 4);
+}
+
 static inline void assert_same_result(const problem *p, const search_result *x, const search_result *y)
 {
     char *a = plan_to_json(&x->best.plan, p->model, &p->shape), *b = plan_to_json(&y->best.plan, p->model, &p->shape);

@@ -38,6 +38,7 @@ static void open_problem(random_source *all, uint64_t i, problem *p)
 {
     random_source r = random_fork(all, i);
     problem_open(&r, random_from(&r, 13, 18), p);
+    problem_more(&r, p);
     p->in.training = true;
     p->in.seconds = 600; /* nothing is cut short */
 }

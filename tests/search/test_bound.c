@@ -43,6 +43,7 @@ static void no_plan_is_faster_than_its_bound(void **state)
         problem p;
         space s;
         problem_open(&r, random_from(&r, 1, 14), &p);
+        problem_more(&r, &p);
         if (space_open(&s, &p.in, &e))
             fail_msg("%s", e.text);
         one x = {.r = &r};
