@@ -290,7 +290,7 @@ static void print_report(const pt_trainer *t, const pt_step *last)
     char a[32], b[32];
     pt_trainer_summary(t, &m);
     getrusage(RUSAGE_SELF, &use);
-    if (last->step)
+    if (last->step_s > 0)
         fprintf(stderr, "loss %.4f after step %lld\n", last->loss, (long long)last->step);
     print_timings(t, &m);
     for (int i = 0; i < m.memory_n; i++)
@@ -319,7 +319,8 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     pt_step step = {0};
     int more = 1;
     while (!caught && (more = pt_trainer_step(t, &step, e)) > 0)
-        print_step(s, t, &step);
+        if (step.step_s > 0)
+            print_step(s, t, &step);
     progress_clear(&s->bar);
     if (more < 0)
         return exit_with(e);

@@ -27,9 +27,11 @@ int dir_make(const char *path, pt_error *e)
         if (*p != '/')
             continue;
         *p = 0;
-        int failed = mkdir(part, 0777) && errno != EEXIST;
-        if (failed && !path_is_folder(part)) /* of a read-only parent the error is not EEXIST */
+        int failed = mkdir(part, 0777) && errno != EEXIST, why = errno;
+        if (failed && !path_is_folder(part)) { /* of a read-only parent the error is not EEXIST */
+            errno = why;
             return pt_fail_errno(e, PT_FAILED, "%.400s: the folder cannot be made", part);
+        }
         *p = '/';
     }
     if (!path_is_folder(path))

@@ -598,7 +598,7 @@ static void set_slow(const links *x, costs *c, const samples slow[COST_CLASSES][
 {
     for (int a = 0; a < COST_CLASSES; a++) {
         const load *l = &x->loads[a];
-        const bool two = copies(a) && l->longest_ns > l->alone_ns;
+        const bool two = copies(a) && l->longest_ns >= COST_LONG_LEAST * l->alone_ns;
         c->slow_ns[a][0] = two ? l->alone_ns : 0;
         c->slow_ns[a][1] = two ? l->longest_ns : 0;
         for (int b = 0; b < COST_CLASSES; b++) {

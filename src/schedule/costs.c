@@ -182,7 +182,8 @@ double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s
 
 /* ---- validate ---- */
 
-static bool is_time(double ns) { return isfinite(ns) && ns >= 0; }
+/* Of a task, or of a part of one: not more than eleven days, so that sums and products of many stay numbers. */
+static bool is_time(double ns) { return ns >= 0 && ns <= 1e15; }
 
 /* Of bytes or elements: files hold them as whole numbers. */
 static bool is_amount(double amount) { return amount >= 1 && amount <= 0x1p53 && amount == floor(amount); }
@@ -268,8 +269,8 @@ static int validate_slow(const costs *c, const char *name, pt_error *e)
                 return pt_fail(e, PT_FAILED, "%s: a long %s beside %s takes %g times as long more; it must be finite and not negative, "
                                "measure again", name, cost_class_names[a], cost_class_names[b], c->slow_more[a][b]);
         }
-        if (!is_time(c->slow_ns[a][0]) || !is_time(c->slow_ns[a][1]) || (c->slow_ns[a][1] > 0 && !(c->slow_ns[a][1] > c->slow_ns[a][0])))
-            return pt_fail(e, PT_FAILED, "%s: a short %s is of %g ns, a long one of %g; times are finite and ascend, measure again", name,
+        if (!is_time(c->slow_ns[a][0]) || !is_time(c->slow_ns[a][1]) || (c->slow_ns[a][1] > 0 && !(c->slow_ns[a][1] >= COST_LONG_LEAST * c->slow_ns[a][0])))
+            return pt_fail(e, PT_FAILED, "%s: a short %s is of %g ns, a long one of %g; a quarter longer at least is needed, measure again", name,
                            cost_class_names[a], c->slow_ns[a][0], c->slow_ns[a][1]);
     }
     return 0;

@@ -59,6 +59,8 @@ typedef struct costs {
     double curves_spread;                           /* of updates, rounding and transfers, the same; 0: not known */
 } costs;
 
+/* A long task is so many times as long as a short one at least: else what both lose says nothing of longer ones. */
+#define COST_LONG_LEAST 1.25
 /* How much of slow_more[a] comes to slow[a] for a task that takes so long alone: none of it up to the shorter length, all of it at the
  * longer one, so that the time beside others is a straight line through both. */
 double costs_long_share(const costs *c, cost_class a, double alone_ns);

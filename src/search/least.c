@@ -1,6 +1,7 @@
 /* least.c - the most economical plan there is, and what to say when even that is too large. */
 #include "search/space.h"
 
+#include "base/clock.h"
 #include "base/units.h"
 
 #include <stdio.h>
@@ -109,13 +110,21 @@ static int note(space *s, const recipe *r, priced *least, double *over, pt_error
     return fits > 0 ? now == 0 : fits;
 }
 
+/* Of steps of very many micro-batches each plan takes long to be laid out: what was found by then has to do. */
+static const double LEAST_S = 4;
+
+static bool is_late(const space *s, const outcome *o)
+{
+    return (o->filled_over >= 0 || o->plain_over >= 0) && clock_s() > s->least_until;
+}
+
 /* All chunks on the disk, or a part of them on the device and the others on the host: what such plans need does not depend on
  * the budgets. */
 static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error *e)
 {
     enum { PARTS = 8 };
     int chunks = recipe_chunks(s, &x->recipe), fits = 0;
-    for (int part = space_has(s, TIER_DISK) ? -1 : 0; part <= PARTS && !fits; part++) {
+    for (int part = space_has(s, TIER_DISK) ? -1 : 0; part <= PARTS && !fits && !is_late(s, o); part++) {
         recipe r;
         estimate about;
         economical(s, &r, x->recipe.chunking, (tier)x->recipe.place[0], x->recipe.update, x->recipe.visit);
@@ -135,7 +144,7 @@ static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, p
     double memory = (double)(s->budget[TIER_DEVICE] + s->budget[TIER_HOST]), near = 0.1 * memory + (16 << 20);
     int fits = 0;
     for (int plain = 0; plain < (hopeful ? 1 : 2) && !fits; plain++)
-        for (int i = 0; i < n && !fits; i++) {
+        for (int i = 0; i < n && !fits && !is_late(s, o); i++) {
             if (hopeful ? i >= HOPEFUL || list[i].over > 0.2 * memory : i >= SURE && list[i].over > near)
                 break;
             if (plain) {
@@ -182,13 +191,14 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
     enum { TRIES = 6 };
     outcome o;
     priced next;
+    s->least_until = clock_s() + LEAST_S;
     int fits = solve(s, hopeful, &o, e), enough = 0;
     if (fits > 0)
         *out = o.filled_over == 0 ? o.filled : o.plain;
     if (fits || hopeful)
         return fits;
     *out = is_mixed(&o) ? o.filled : o.plain;
-    for (int i = 0; i < TRIES && !enough; i++) {
+    for (int i = 0; i < TRIES && !enough && clock_s() < s->least_until; i++) {
         enough = is_enough(s, out, &next, e);
         if (!enough)
             *out = i == 0 && is_mixed(&o) && o.plain_over >= 0 ? o.plain : next;

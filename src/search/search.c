@@ -250,13 +250,13 @@ static int open_space(walk *w, priced *least)
 {
     uint64_t disk = w->s.budget[TIER_DISK];
     w->s.budget[TIER_DISK] = 0;
-    int fits = least_price(&w->s, disk > 0, least, w->e);
+    int fits = least_price(&w->s, disk > 0 || w->s.in->from, least, w->e);
     if (!fits && disk)
         fits = in_memory(w, least);
     if (fits || !disk)
         return fits;
     w->s.budget[TIER_DISK] = disk;
-    return least_price(&w->s, false, least, w->e);
+    return least_price(&w->s, w->s.in->from != NULL, least, w->e); /* beside a plan: what is not likely to fit is not worth its time */
 }
 
 /* What is like the plan to begin with, filled again, else the most economical plan. 1: there is one. */

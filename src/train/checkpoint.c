@@ -327,7 +327,7 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     if (!failed)
         failed = settings_compare(t, path, &s, e);
     if (!failed)
-        failed = json_get_int(&s, "step", JSON_REQUIRED, 0, INT64_MAX / 2, &t->step, e);
+        failed = json_get_int(&s, "step", JSON_REQUIRED, 0, INT64_MAX / 2 / t->shape.batch, &t->step, e);
     if (!failed)
         failed = json_get_int(&s, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, &steps, e);
     if (!failed)

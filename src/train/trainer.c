@@ -245,16 +245,17 @@ static int evaluate_step(trainer *t, pt_step *s, pt_error *e)
     return failed;
 }
 
-/* What a signal has ended before. */
+/* What a signal has ended before. 1: it was stopped again; of the next step it would be another one, so that the run has to end here, and
+ * owes it when it is resumed. */
 static int make_up_evaluation(trainer *t, pt_error *e)
 {
     double loss;
     int64_t tokens;
     bool whole;
-    t->owes_evaluation = false; /* of the next step it would be another one; a run that ends here owes it again when it is resumed */
     int failed = evaluate(t, &loss, &tokens, &whole, e);
     if (failed || !whole)
-        return failed;
+        return failed ? failed : 1;
+    t->owes_evaluation = false;
     trainer_notice(t, "step %lld: evaluation loss %.4f, which was interrupted before", (long long)t->step, loss);
     return metrics_add_evaluation(t, loss, e);
 }
@@ -263,6 +264,8 @@ static int make_up_evaluation(trainer *t, pt_error *e)
 static int take_step(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
 {
     int behind = t->owes_evaluation && t->x ? make_up_evaluation(t, e) : 0;
+    if (behind > 0)
+        *s = (pt_step){.step = t->step};
     if (behind)
         return behind;
     if (t->step >= t->steps)

@@ -62,7 +62,7 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
         if (random_one_in(r, 2))
             continue;
         c.slow_ns[a][0] = random_ns(r, 0, 5000);
-        c.slow_ns[a][1] = c.slow_ns[a][0] + random_ns(r, 1, 20000);
+        c.slow_ns[a][1] = 1 + c.slow_ns[a][0] * random_ns(r, COST_LONG_LEAST, 6);
         for (int b = 0; b < COST_CLASSES; b++)
             c.slow_more[a][b] = random_one_in(r, 2) ? 0 : random_ns(r, 0, 2);
     }
