@@ -25,7 +25,7 @@ static int terminal_width(void)
 static void draw_line(const progress *p, uint64_t done, uint64_t total, const char *left, const char *text)
 {
     enum { BAR = 24 };
-    char bar[BAR * 3 + 2] = "", line[512];
+    char bar[BAR * 3 + 1] = "", line[512];
     int n = snprintf(line, sizeof line, "%3d%%%s%s%s%s", total ? (int)(100 * (double)done / (double)total) : 0, left[0] ? "  " : "", left,
                      text ? "  " : "", text ? text : "");
     const int room = terminal_width() - (int)strlen(p->stage) - 2, spare = room - n - 1;

@@ -106,9 +106,9 @@ PT_API void pt_train_defaults(pt_train_options *o);
 /* The strings and lists in `o` are not copied: they must live until pt_trainer_close.
  * Reads model and data, plans, proves that the plan fits, takes the memory, loads the weights (or a checkpoint). */
 PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e);
-/* One step: 1 if there was one, 0 when all are done, negative on error; also 1, with step_s 0, where `stop` has ended an evaluation that was
- * still owed when the run was resumed: it should end there, for of the next step it would be another one. Where only the checkpoint of the step could not be
- * written (a full disk), the step is done: make room, then pt_trainer_save or the next step. */
+/* One step: 1 if there was one, 0 when all are done, negative on error; also 1, with step_s 0, where `stop` has ended an evaluation
+ * that was still owed when the run was resumed: it should end there, for of the next step it would be another one. Where only the
+ * checkpoint of the step could not be written (a full disk), the step is done: make room, then pt_trainer_save or the next step. */
 PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
 /* Writes checkpoint-STEP into the output folder, and summary.json. */
 PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);
@@ -136,9 +136,10 @@ typedef struct pt_summary {
     const char *measured_of;           /* which steps pt_trainer_timings says the time of: "steady steps", where there were any */
 } pt_summary;
 PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
-/* Predicted and measured, of a steady step: the step itself (median of all), each phase, "waiting", the time in which nothing is computed,
- * and the busy time of each queue (medians of the steps that were looked at). predicted: before the first step; corrected: what replaced it when steps took another time than that
- * (pt_summary says whether any did); measured: of the plan that runs. Returns how many there are, 0 while nothing has been
+/* Predicted and measured, of a steady step: the step itself (median of all), each phase, "waiting", the time in which nothing is
+ * computed, and the busy time of each queue (medians of the steps that were looked at). predicted: before the first step; corrected:
+ * what replaced it when steps took another time than that (pt_summary says whether any did); measured: of the plan that runs.
+ * Returns how many there are, 0 while nothing has been
  * measured. */
 enum { PT_TIMINGS = 11 };
 typedef struct pt_timing { const char *name; double predicted_s, corrected_s, measured_s; } pt_timing;

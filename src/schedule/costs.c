@@ -197,7 +197,7 @@ static int validate_curve(const cost_curve *c, const char *key, const char *name
             return pt_fail(e, PT_FAILED, "%s: \"%s\": the amount of point %d is %g; amounts are whole numbers from 1 to 2^53 and ascend, "
                                          "measure again", name, key, i, c->amount[i]);
         if (!is_time(c->ns[i]) || (i && c->ns[i] < c->ns[i - 1]))
-            return pt_fail(e, PT_FAILED, "%s: \"%s\": the time of point %d is %g ns; times are not negative and more never takes less, "
+            return pt_fail(e, PT_FAILED, "%s: \"%s\": the time of point %d is %g ns; times are from 0 to 1e15 and more never takes less, "
                                          "measure again", name, key, i, c->ns[i]);
     }
     return 0;
@@ -231,7 +231,7 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
                                                               {"warm_forward_ns", l->warm_forward_ns}};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             if (!is_time(all[i].ns))
-                return pt_fail(e, PT_FAILED, "%s: layers of kind %d: \"%s\" is %g; it must be finite and not negative, measure again", name,
+                return pt_fail(e, PT_FAILED, "%s: layers of kind %d: \"%s\" is %g; it must be from 0 to 1e15, measure again", name,
                                k, all[i].key, all[i].ns);
     }
     for (int k = 0; k < c->kinds_n; k++)
@@ -239,7 +239,7 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
             if (!is_time(c->layer[k].forward_ns[level]) || !is_time(c->layer[k].backward_ns[level]) ||
                 !is_time(c->layer[k].warm_backward_ns[level]))
                 return pt_fail(e, PT_FAILED, "%s: layers of kind %d take %g ns forward and %g ns backward at save level %d, "
-                                             "\"warm_backward_ns\" %g; times are finite and not negative, measure again", name, k,
+                                             "\"warm_backward_ns\" %g; times are from 0 to 1e15, measure again", name, k,
                                c->layer[k].forward_ns[level], c->layer[k].backward_ns[level], level, c->layer[k].warm_backward_ns[level]);
     return 0;
 }
@@ -253,7 +253,7 @@ static int validate_numbers(const costs *c, const char *name, pt_error *e)
         return pt_fail(e, PT_FAILED, "%s: there are %d ranks; at least 1 is needed, measure again", name, c->ranks);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!is_time(all[i].value))
-            return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g; it must be finite and not negative, measure again", name, all[i].key,
+            return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g; it must be from 0 to 1e15, measure again", name, all[i].key,
                            all[i].value);
     return 0;
 }
@@ -266,12 +266,14 @@ static int validate_slow(const costs *c, const char *name, pt_error *e)
                 return pt_fail(e, PT_FAILED, "%s: %s beside %s takes %g times as long; it must be finite and at least 1, measure again",
                                name, cost_class_names[a], cost_class_names[b], c->slow[a][b]);
             if (!is_time(c->slow_more[a][b]))
-                return pt_fail(e, PT_FAILED, "%s: a long %s beside %s takes %g times as long more; it must be finite and not negative, "
+                return pt_fail(e, PT_FAILED, "%s: a long %s beside %s takes %g times as long more; it must be from 0 to 1e15, "
                                "measure again", name, cost_class_names[a], cost_class_names[b], c->slow_more[a][b]);
         }
-        if (!is_time(c->slow_ns[a][0]) || !is_time(c->slow_ns[a][1]) || (c->slow_ns[a][1] > 0 && !(c->slow_ns[a][1] >= COST_LONG_LEAST * c->slow_ns[a][0])))
-            return pt_fail(e, PT_FAILED, "%s: a short %s is of %g ns, a long one of %g; a quarter longer at least is needed, measure again", name,
-                           cost_class_names[a], c->slow_ns[a][0], c->slow_ns[a][1]);
+        const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];
+        if (!is_time(from) || !is_time(to) || (to > 0 && !(to >= COST_LONG_LEAST * from)))
+            return pt_fail(e, PT_FAILED, "%s: a short %s is of %g ns, a long one of %g; a quarter longer at least is needed, "
+                           "measure again", name,
+                           cost_class_names[a], from, to);
     }
     return 0;
 }

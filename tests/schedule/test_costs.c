@@ -198,7 +198,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         assert_int_equal(costs_validate(&c, m, "profile.json", &e), 0);
         double bad = random_one_in(&r, 3) ? NAN : random_one_in(&r, 2) ? INFINITY : -1;
         const char *named = "layers of kind";
-        switch (random_below(&r, 16)) {
+        switch (random_below(&r, 17)) {
         case 0: c.layer[c.kinds_n - 1].forward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 1: c.layer[0].backward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 2: c.head_ns = bad, named = "head_ns"; break;
@@ -212,7 +212,12 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         case 11: c.layer[0].warm_backward_ns[1] = bad, named = "warm_backward_ns"; break;
         case 12: c.layer[0].first_sums_ns = bad, named = "first_sums_ns"; break;
         case 13: c.slow_more[COST_WRITE][COST_MATH] = bad, named = "write beside math"; break;
-        case 14: c.slow_ns[COST_TO_DEVICE][0] = 2000, c.slow_ns[COST_TO_DEVICE][1] = random_one_in(&r, 2) ? 1000 : bad, named = "short to_device"; break;
+        case 14:
+            c.slow_ns[COST_TO_DEVICE][0] = 2000;
+            c.slow_ns[COST_TO_DEVICE][1] = random_one_in(&r, 2) ? 2400 : bad;
+            named = "short to_device";
+            break;
+        case 15: c.head_ns = 2e15, named = "head_ns"; break;
         case 9: c.head_cold_sums_ns = bad, named = "head_cold_sums_ns"; break;
         default: c.kind_of_layer[m->config.layers - 1] = (unsigned char)c.kinds_n, named = "of kind"; break;
         }
