@@ -84,7 +84,6 @@ static void what_works_beside_something_waits_for_the_quota_too(void **state)
     setup s;
     profile_result all, some;
     clocked_open(&s, 0, 16);
-    counting_table.mark_work = clocked_mark;
     profile_must(&s, &all);
     s.device->info.quota = 0.5;
     profile_must(&s, &some);
