@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "progress.h"
 
+#include "base/clock.h"
 #include "base/units.h"
 
 #include <jansson.h>
@@ -9,6 +10,7 @@
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,20 +19,20 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t caught;
+static atomic_int caught;
 
 /* A second one leaves at once. One that follows in the same moment is the first again: of a closed terminal the shell and the system tell,
- * each, and timeout(1) tells its child and then its group. */
+ * each, and timeout(1) tells its child and then its group. Each may interrupt another thread. */
 static void on_signal(int number)
 {
-    static struct timespec first;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const double since_s = (double)(now.tv_sec - first.tv_sec) + 1e-9 * (double)(now.tv_nsec - first.tv_nsec);
-    if (caught && number != SIGHUP && since_s > 0.3)
+    static _Atomic int64_t first_ns;
+    const int64_t now = clock_ns();
+    int none = 0;
+    if (atomic_load(&caught) && number != SIGHUP && now - atomic_load(&first_ns) > 300 * 1000000LL)
         _exit(128 + number);
-    first = caught ? first : now;
-    caught = caught ? caught : number;
+    if (!atomic_load(&caught))
+        atomic_store(&first_ns, now);
+    atomic_compare_exchange_strong(&caught, &none, number);
 }
 
 static bool is_caught(void *arg)
