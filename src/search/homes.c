@@ -11,25 +11,39 @@
  *     device, device, device, disk     the embedding, which is large, takes the place of the layers' chunks:
  *     disk, disk, disk, device
  *
- * Of very few chunks every arrangement is tried first. Where there is still time at the end it goes on with a slot more or less and with
- * single layers that save something else or elsewhere (`tune`): with the chunks so arranged another number may be better.
+ * Of very few chunks every arrangement is tried first (arrange.c). Where there is still time at the end it goes on with a slot more or less
+ * and with single layers that save something else or elsewhere (`tune`): with the chunks so arranged another number may be better.
  */
-#include "search/walk.h"
+#include "search/homes.h"
 
 #include <string.h>
 
-enum { ARRANGEMENTS_MOST = 256, ARRANGED_MOST = 8 }; /* 8 chunks at 2 places, 5 at 3 */
 enum { PAIRS_MOST = 48 }; /* chunks: of more a single one matters little, and there are many pairs */
 
-typedef struct turning { walk *w; candidate *c; uint64_t *written; } turning;
+/* Whether there is room for what lives on each tier, which a plan needs at least, and which takes no time to add up. */
+static bool homes_fit(const space *s, const packing *k, const plan *p)
+{
+    const bool training = s->in->training, gradients = training && p->update != UPDATE_BACKWARD;
+    uint64_t bytes[TIERS] = {0};
+    bool fit = true;
+    for (int i = 0; i < p->chunks_n; i++)
+        bytes[p->chunks[i].home] += chunk_weight_bytes(k, i) + (training ? chunk_state_bytes(k, i) : 0) +
+                                    (gradients ? chunk_gradient_bytes(k, i) : 0);
+    for (int t = 0; t < TIERS; t++)
+        fit = fit && bytes[t] <= s->budget[t];
+    return fit;
+}
 
-/* 1: the plan as it is now is faster than before, by so much that it is no rounding. */
-static int is_faster(turning *t)
+int homes_are_faster(turning *t)
 {
     priced p;
     candidate *c = t->c;
+    t->ns = 0;
+    if (!homes_fit(&t->w->s, &c->packing, &c->plan))
+        return 0;
     int fits = price_plan(t->w->s.in, &c->packing, &c->plan, t->w->s.budget, c->step_ns * 0.999, 0, &p, t->w->e);
     t->w->s.tried++;
+    t->ns = p.step_ns;
     if (fits <= 0)
         return fits;
     if (p.written > *t->written && p.step_ns > c->step_ns * WORTH_WRITING)
@@ -40,9 +54,7 @@ static int is_faster(turning *t)
     return 1;
 }
 
-/* Where a chunk may live and be updated here; their number. */
-enum { PLACES = 5 };
-static int places_of(const space *s, plan_chunk out[PLACES])
+int homes_places(const space *s, plan_chunk out[PLACES])
 {
     static const plan_chunk places[PLACES] = {
         {TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}, {TIER_DISK, TIER_HOST}, {TIER_DISK, TIER_DEVICE}};
@@ -53,44 +65,27 @@ static int places_of(const space *s, plan_chunk out[PLACES])
     return n;
 }
 
-static int arrangements(int chunks, int places)
+bool homes_swap(const plan *p)
 {
-    int all = 1;
-    for (int i = 0; i < chunks && all <= ARRANGEMENTS_MOST; i++)
-        all *= places;
-    return all;
+    bool any = false;
+    for (int i = 0; i < p->blocks_n; i++)
+        any = any || p->blocks[i].place != TIER_DEVICE;
+    return any;
 }
 
-static int turn_all(turning *t)
-{
-    plan_chunk places[PLACES], best[ARRANGED_MOST], *at = t->c->plan.chunks;
-    const int n = t->c->plan.chunks_n, places_n = places_of(&t->w->s, places), all = arrangements(n, places_n);
-    int faster = 0;
-    if (all > ARRANGEMENTS_MOST || n > ARRANGED_MOST)
-        return 0;
-    memcpy(best, at, (size_t)n * sizeof *at);
-    for (int number = 0; number < all && faster >= 0 && !walk_is_over(t->w); number++) {
-        for (int i = 0, left = number; i < n; i++, left /= places_n)
-            at[i] = places[left % places_n];
-        faster = is_faster(t);
-        if (faster > 0)
-            memcpy(best, at, (size_t)n * sizeof *at);
-    }
-    memcpy(at, best, (size_t)n * sizeof *at);
-    return faster < 0 ? faster : 0;
-}
+/* ---- one chunk, two, several ---- */
 
 static int turn_one(turning *t, int i)
 {
     plan_chunk places[PLACES], *at = &t->c->plan.chunks[i];
-    const int places_n = places_of(&t->w->s, places);
+    const int places_n = homes_places(&t->w->s, places);
     const plan_chunk before = *at;
     for (int k = 0; k < places_n && !walk_is_over(t->w); k++) {
         const plan_chunk x = places[k];
         if (x.home == before.home && x.update == before.update)
             continue;
         *at = x;
-        int faster = is_faster(t);
+        int faster = homes_are_faster(t);
         if (faster)
             return faster;
     }
@@ -112,7 +107,7 @@ static int turn_two(turning *t, int i, int j)
     if (x->home == y->home && x->update == y->update)
         return 0;
     exchange(p, i, j);
-    int faster = is_faster(t);
+    int faster = homes_are_faster(t);
     if (!faster)
         exchange(p, i, j);
     return faster;
@@ -166,7 +161,7 @@ static int turn_many(turning *t, int i, bool last, double share)
         leave(t->c, i, last, share);
     else
         come(t->c, i, last, share);
-    int faster = memcmp(before, at, bytes) ? is_faster(t) : 0;
+    int faster = memcmp(before, at, bytes) ? homes_are_faster(t) : 0;
     if (!faster)
         memcpy(at, before, bytes);
     return faster;
@@ -198,14 +193,6 @@ static int turn(turning *t, int i)
 
 /* ---- slots and layers ---- */
 
-static bool swaps(const plan *p)
-{
-    bool any = false;
-    for (int i = 0; i < p->blocks_n; i++)
-        any = any || p->blocks[i].place != TIER_DEVICE;
-    return any;
-}
-
 /* So many slots more of each kind. */
 static int tune_slots(turning *t, const int more[3])
 {
@@ -217,7 +204,7 @@ static int tune_slots(turning *t, const int more[3])
         if (*n[i] < 1 || *n[i] > PLAN_MAX_SLOTS)
             faster = 0;
     }
-    faster = faster ? is_faster(t) : 0;
+    faster = faster ? homes_are_faster(t) : 0;
     for (int i = 0; i < 3 && !faster; i++)
         *n[i] -= more[i];
     return faster;
@@ -232,7 +219,7 @@ static int tune_layer(turning *t, int i)
         if (!space_has(&t->w->s, x.place) || (x.level == before.level && x.place == before.place))
             continue;
         *at = x;
-        int faster = is_faster(t);
+        int faster = homes_are_faster(t);
         if (faster <= 0)
             *at = before;
         found = faster < 0 ? faster : found + faster;
@@ -243,7 +230,7 @@ static int tune_layer(turning *t, int i)
 static int tune(turning *t)
 {
     static const int more[][3] = {{1, 0, 0}, {-1, 0, 0}, {0, 1, 0}, {0, -1, 0}, {1, -1, 0}, {-1, 1, 0}, {0, 0, 1}, {0, 0, -1}};
-    const size_t n = sizeof more / sizeof *more - (swaps(&t->c->plan) ? 0 : 2);
+    const size_t n = sizeof more / sizeof *more - (homes_swap(&t->c->plan) ? 0 : 2);
     int found = 0;
     for (size_t i = 0; i < n && found >= 0 && !walk_is_over(t->w); i++) {
         int faster = tune_slots(t, more[i]);
@@ -266,15 +253,15 @@ static int turn_each(turning *t)
     return found;
 }
 
-int walk_turn_homes(walk *w, candidate *c, bool tunes, uint64_t *written)
+int walk_turn_homes(walk *w, candidate *c, effort how, uint64_t *written)
 {
-    turning t = {w, c, written};
-    int found = all_on_device(&c->plan) ? 0 : turn_all(&t);
-    if (found < 0)
+    turning t = {w, c, written, 0};
+    int found = how == EFFORT_ARRANGE ? homes_arrange(&t) : all_on_device(&c->plan) ? 0 : homes_turn_all(&t);
+    if (found < 0 || (how == EFFORT_ARRANGE && !found))
         return found;
     for (found = 1; found > 0;) {
         found = all_on_device(&c->plan) ? 0 : turn_each(&t);
-        if (!found && tunes)
+        if (!found && how != EFFORT_TURN)
             found = tune(&t);
     }
     return found;

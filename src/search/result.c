@@ -48,14 +48,14 @@ double search_seconds(const search_input *in) { return in->seconds > 0 ? in->sec
 /* What homes are turned of: `from`, which *best is made of, becomes another where that ends faster. */
 typedef struct turned { walk *w; candidate *best; priced from; uint64_t written; } turned;
 
-static int turn_homes_of(turned *t, const priced *x, bool tunes)
+static int turn_homes_of(turned *t, const priced *x, effort how)
 {
     uint64_t written = x->written;
     candidate c;
     int failed = space_candidate(&t->w->s, x, t->best->name, &c, t->w->e);
     if (failed)
         return failed;
-    failed = walk_turn_homes(t->w, &c, tunes, &written);
+    failed = walk_turn_homes(t->w, &c, how, &written);
     double enough = written > t->written ? WORTH_WRITING : 0.999;
     const bool proven = x->proven || c.step_ns < x->step_ns; /* what was turned is */
     if (!failed && proven && c.step_ns < t->best->step_ns * enough) {
@@ -81,21 +81,21 @@ static bool is_turned(const turned *t, const priced *x)
 }
 
 /* Of the best, of some of the best with chunks of each size and, of few layers, of the fastest of each cut and time of update. */
-static int turn_all_homes(turned *t, bool tunes)
+static int turn_all_homes(turned *t, effort how)
 {
     enum { OF_A_SIZE = 4 };
     walk *w = t->w;
     int seen[SPACE_CHUNKINGS] = {0};
-    int failed = walk_turn_homes(w, t->best, tunes, &t->written);
+    int failed = walk_turn_homes(w, t->best, how, &t->written);
     qsort(w->apart, (size_t)w->apart_n, sizeof *w->apart, walk_by_step);
     for (int i = 0; i < w->kept_n && !failed && !walk_is_over(w); i++) {
         const priced *x = &w->kept[i];
         if (!is_turned(t, x) && seen[x->recipe.chunking]++ < OF_A_SIZE && x->step_ns <= 2 * t->best->step_ns)
-            failed = turn_homes_of(t, x, tunes);
+            failed = turn_homes_of(t, x, how);
     }
     const int kinds = space_has_few_layers(&w->s) ? w->apart_n : 0; /* of more layers each takes long, and a chunk less matters less */
     for (int i = 0; i < kinds && !failed && !walk_is_over(w) && w->apart[i].step_ns <= 2 * t->best->step_ns; i++)
-        failed = turn_homes_of(t, &w->apart[i], tunes);
+        failed = turn_homes_of(t, &w->apart[i], how);
     return failed;
 }
 
@@ -111,20 +111,42 @@ static int walk_from_turned(turned *t)
     int found = walk_try(w, &r, 0, &p);
     if (found > 0)
         found = walk_improve(w, p);
-    return found < 0 ? found : turn_homes_of(t, &w->kept[0], false);
+    return found < 0 ? found : turn_homes_of(t, &w->kept[0], EFFORT_TURN);
+}
+
+#define ARRANGED_WITHIN 1.15 /* times the best: what is not, before slots and layers are tuned, is left */
+
+/* Every arrangement with all layers alike, at every level and place. Of chunks so large that there are very few: what lives where, what
+ * layers save and how many slots there are hang together then, for a chunk is a large part of the memory, and no step that changes one of
+ * these leads far. */
+static int arrange_alike(walk *w, const recipe *from, void *arg)
+{
+    turned *t = arg;
+    recipe r = *from;
+    int failed = 0;
+    for (save_level level = 0; level < SAVE_LEVELS && walk_can_arrange(w, recipe_chunks(&w->s, from)); level++)
+        for (tier place = TIER_DEVICE; place <= TIER_DISK && !failed; place++) {
+            recipe_blocks(&w->s, &r, 0, w->s.layers, level, place);
+            const priced x = {.recipe = r, .step_ns = t->best->step_ns * ARRANGED_WITHIN, .written = UINT64_MAX};
+            if (space_has(&w->s, place) && !walk_is_over(w))
+                failed = turn_homes_of(t, &x, EFFORT_ARRANGE);
+        }
+    return failed;
 }
 
 /* In turn with walks from what that leads to, as long as it becomes faster. */
 static int turn_homes(walk *w, priced *from, candidate *best)
 {
     turned t = {w, best, *from, from->written};
-    int failed = turn_all_homes(&t, false);
+    int failed = turn_all_homes(&t, EFFORT_TURN);
     for (double before = INFINITY; !failed && space_has_few_layers(&w->s) && best->step_ns < before * 0.999 && !walk_is_over(w);) {
         before = best->step_ns;
         failed = walk_from_turned(&t);
         if (!failed)
-            failed = turn_all_homes(&t, true);
+            failed = turn_all_homes(&t, EFFORT_TUNE);
     }
+    if (!failed && space_has_few_layers(&w->s))
+        failed = walk_each_kind(w, arrange_alike, &t);
     *from = t.from;
     return failed;
 }

@@ -11,7 +11,7 @@
  *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves, then
  *      all layers alike with every few slots (alike.c)
  *   5  in what is left of the time, single chunks of the best at other homes; for models of few layers in turn with walks from
- *      recipes like that, until nothing is faster (result.c, homes.c)
+ *      recipes like that, until nothing is faster, then very few chunks at all homes that they can have (result.c, homes.c, arrange.c)
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
  * What was priced once is remembered and not priced again. Other cores price what will be asked for next (ahead.c).
@@ -126,25 +126,9 @@ static int follow(walk *w, const recipe *from, const priced *least)
     return follow_least(w, from, least);
 }
 
-/* Where the best of each size of chunk, cut and time of update leads, for models of few layers. */
-static int follow_all(walk *w, const priced *least)
-{
-    const update_time first = search_first_update(w->s.in);
-    int failed = 0;
-    for (int g = 0; g < w->s.chunkings_n && !failed; g++)
-        for (int i = 0; i < w->s.splits_n && !failed; i++)
-            for (update_time u = first; u <= (w->s.in->training ? UPDATE_END : first) && !failed && !walk_is_over(w); u++) {
-                recipe r;
-                if (!search_may_update(w->s.in, u))
-                    continue;
-                recipe_init(&w->s, &r, g);
-                r.micro_batch = w->s.splits[i].micro_batch;
-                r.visit = w->s.splits[i].visit;
-                r.update = u;
-                failed = follow(w, &r, least);
-            }
-    return failed;
-}
+/* Where the best of each kind leads, for models of few layers. */
+static int follow_one(walk *w, const recipe *from, void *least) { return follow(w, from, least); }
+static int follow_all(walk *w, priced *least) { return walk_each_kind(w, follow_one, least); }
 
 /* Cuts the step as the estimate likes best for what else the recipe says, and fills it. false: it does not fit however it is cut. */
 static bool cut_and_fill(const space *s, recipe *r)
@@ -202,7 +186,7 @@ static int look_around(walk *w)
     return failed ? failed : try_strides(w);
 }
 
-static int walk_all(walk *w, const priced *least)
+static int walk_all(walk *w, priced *least)
 {
     enum { LITTLE = 4000 }; /* where so little was worth a try, there is time to look further */
     walk_keep(w, least);

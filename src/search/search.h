@@ -20,6 +20,7 @@ typedef struct search_input {
     bool evaluates;       /* SCHEDULE_EVAL must fit beside the steps */
     bool drains;          /* after every step something wants the newest state, so that no update can wait for the next forward */
     int64_t micro_batch;  /* 0: searched */
+    int64_t chunk_bytes;  /* 0: searched */
     double seconds;       /* time for the search, in which not every policy may be reached; 0: the default, 0.5, and as much more as it
                              takes to price all policies: what is found is then never slower than one */
     const candidate *from; /* a plan of the same model to begin with, in little time: what is found is about as good at least where it still

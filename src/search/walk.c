@@ -66,6 +66,25 @@ void walk_keep(walk *w, const priced *x)
     w->kept[at] = *x;
 }
 
+int walk_each_kind(walk *w, int (*fn)(walk *w, const recipe *from, void *arg), void *arg)
+{
+    const update_time first = search_first_update(w->s.in);
+    int failed = 0;
+    for (int g = 0; g < w->s.chunkings_n && !failed; g++)
+        for (int i = 0; i < w->s.splits_n && !failed; i++)
+            for (update_time u = first; u <= (w->s.in->training ? UPDATE_END : first) && !failed && !walk_is_over(w); u++) {
+                recipe r;
+                if (!search_may_update(w->s.in, u))
+                    continue;
+                recipe_init(&w->s, &r, g);
+                r.micro_batch = w->s.splits[i].micro_batch;
+                r.visit = w->s.splits[i].visit;
+                r.update = u;
+                failed = fn(w, &r, arg);
+            }
+    return failed;
+}
+
 /* ---- simulation ---- */
 
 bool walk_within(const space *s, const estimate *x, double slack)

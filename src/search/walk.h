@@ -42,6 +42,8 @@ void walk_keep(walk *w, const priced *x);
 int walk_by_step(const void *a, const void *b); /* sorts what is priced, the fastest first */
 /* Whether it needs at most `slack` times what there is of each tier. */
 bool walk_within(const space *s, const estimate *x, double slack);
+/* Calls fn with a recipe of each size of chunk, cut and time of update, as long as there is time and it returns 0. */
+int walk_each_kind(walk *w, int (*fn)(walk *w, const recipe *from, void *arg), void *arg);
 
 /* descend.c: to where no move makes the estimate better; negative: nothing fits. */
 double walk_descend(walk *w, recipe *r, bool any_update);
@@ -55,9 +57,16 @@ void walk_find_starts(walk *w, const way *ways, int n);
 int walk_try_alike(walk *w);
 
 /* homes.c: single chunks of a plan at other homes than a recipe can say, as far as that is faster. *written: what it writes to the
- * disk in a step, before and after; to write more has to be worth it. `tunes`: slots and layers too. */
+ * disk in a step, before and after; to write more has to be worth it. */
 #define WORTH_WRITING 0.995
-int walk_turn_homes(walk *w, candidate *c, bool tunes, uint64_t *written);
+typedef enum effort {
+    EFFORT_TURN,
+    EFFORT_TUNE,   /* slots and layers too */
+    EFFORT_ARRANGE /* the same from the best of all arrangements with every few slots, of so few chunks that it can; if none is faster
+                      than *c, nothing */
+} effort;
+int walk_turn_homes(walk *w, candidate *c, effort how, uint64_t *written);
+bool walk_can_arrange(const walk *w, int chunks);
 
 /* result.c: what was found, from what was kept, in what is left of the time. */
 int walk_result(walk *w, search_result *out);

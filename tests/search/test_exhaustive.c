@@ -6,7 +6,7 @@
  * found is within 5% of those.
  *
  * PT_EXHAUSTIVE_CASES=n looks at n models, default 5; PT_VERBOSE=1 prints each. */
-#include "search/random_problem.h"
+#include "search/show.h"
 
 #include "search/space.h"
 
@@ -113,18 +113,6 @@ static void all_plans(brute *b, const problem *p, bool disk)
             start.visit = b->s.splits[k].visit;
             all_blocks(b, start, 0);
         }
-}
-
-static void show(const char *name, const plan *p, const uint64_t bytes[TIERS])
-{
-    print_message("    %-6s %lld KiB, %d buffers, %d update, %d swap, micro %lld x %d, time %d; chunks", name, (long long)p->chunk_bytes >> 10,
-                  p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, (int)p->update);
-    for (int i = 0; i < p->chunks_n; i++)
-        print_message(" %d%d", (int)p->chunks[i].home, (int)p->chunks[i].update);
-    print_message("; layers");
-    for (int i = 0; i < p->blocks_n; i++)
-        print_message(" %d%d", (int)p->blocks[i].level, (int)p->blocks[i].place);
-    print_message("; bytes %llu %llu %llu\n", (unsigned long long)bytes[0], (unsigned long long)bytes[1], (unsigned long long)bytes[2]);
 }
 
 /* As small_problem, of one layer with a host and a disk, and so little on the host that both are of use now and then. */
@@ -242,8 +230,7 @@ static void what_is_found_is_within_one_percent_of_the_best_of_all_plans(void **
     assert_true(worst_homes <= 1.05); /* of 240 models the worst was 1.019 */
 }
 
-/* Beside all recipes, and all homes with the best one's numbers. That is not every plan: of those whose homes, levels and slots no recipe
- * has together some are much faster where memory is tight and chunks are few (bench/results). */
+/* Beside all recipes, and all homes with the best one's numbers. That is not every plan: test_every_plan.c looks at those. */
 static void recipes_with_a_host_and_a_disk_are_searched_within_one_percent(void **state)
 {
     (void)state;
