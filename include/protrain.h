@@ -84,7 +84,7 @@ typedef struct pt_train_options {
     pt_save_type save_type;
     bool trace;                        /* trace.json of the last step, written by pt_trainer_save and pt_trainer_finish */
     void (*notice)(void *arg, const char *sentence);  /* what a user should know; may be NULL */
-    /* stage ("tokenizing", "measuring ...", "evaluating", "saving"), done of total; may be NULL */
+    /* stage ("reading the data", "measuring ...", "evaluating", "saving"), done of total; may be NULL */
     void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total);
     bool (*stop)(void *arg);           /* asked now and then while evaluating: true ends that, and the step returns; may be NULL */
     void *arg;

@@ -58,7 +58,7 @@ static void progress(const evaluation *v, const char *stage, uint64_t done, uint
         v->o->progress(v->o->arg, stage, done, total);
 }
 
-static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(arg, "tokenizing", done, total); }
+static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(arg, "reading the data", done, total); }
 
 /* ---- what is evaluated ---- */
 

@@ -74,7 +74,8 @@ int safetensors_read_f32(const safetensors *st, const safetensors_tensor *t, uin
  * are renamed one by one, so where a crash must not leave a mixture, write into a dir_stage folder
  * (files.h). */
 typedef struct safetensors_writer safetensors_writer;
-enum { SAFETENSORS_SHARD_DEFAULT = 0 }; /* 5 GB, as Hugging Face does */
+enum { SAFETENSORS_SHARD_DEFAULT = 0 };
+#define SAFETENSORS_SHARD_BYTES 5000000000ull /* that is, as Hugging Face does */
 
 int safetensors_writer_open(const char *folder, const char *name, uint64_t max_shard_bytes,
                             safetensors_writer **out, pt_error *e);

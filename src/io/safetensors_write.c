@@ -60,7 +60,7 @@ int safetensors_writer_open(const char *folder, const char *name, uint64_t max_s
         return pt_fail(e, PT_FAILED, "%.400s: no memory to write tensors there", folder);
     strcpy(w->folder, folder);
     strcpy(w->name, name);
-    w->max_shard_bytes = max_shard_bytes ? max_shard_bytes : 5000000000ull;
+    w->max_shard_bytes = max_shard_bytes ? max_shard_bytes : SAFETENSORS_SHARD_BYTES;
     *out = w;
     return 0;
 }

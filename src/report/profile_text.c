@@ -37,7 +37,7 @@ static void write_warm(FILE *f, const layer_cost *l)
 {
     char forward[32], all[32], input[32];
     if (l->warm_forward_ns > 0 || l->warm_backward_ns[SAVE_ALL] > 0 || l->warm_backward_ns[SAVE_INPUT] > 0)
-        fprintf(f, "    %s and %s less of a unit right behind another, with the input saved %s\n",
+        fprintf(f, "    right behind another unit's, weights still in the cache: forward %s less, backward %s, with the input saved %s\n",
                 seconds_format(forward, l->warm_forward_ns * 1e-9), seconds_format(all, l->warm_backward_ns[SAVE_ALL] * 1e-9),
                 seconds_format(input, l->warm_backward_ns[SAVE_INPUT] * 1e-9));
 }

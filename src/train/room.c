@@ -15,6 +15,8 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 
+#include <sys/resource.h>
+
 enum { TENSOR_HEADER_BYTES = 96 + MODEL_NAME, FILE_BYTES = 8 << 10 }; /* a header's entry for a tensor; a file's odds and ends */
 
 /* All weights as files of this type. */
@@ -73,12 +75,28 @@ int room_refuse(const room_need *r, const char *out, uint64_t free_bytes, uint64
                    size_format(model, r->model_bytes), size_format(have, free_bytes), (unsigned long long)*missing);
 }
 
+/* A shell may have said how large a file may become. */
+static int refuse_limit(const trainer *t, const room_need *r, pt_error *e)
+{
+    const uint64_t all = weights_bytes(t->model, r->checkpoints ? PT_F32 : t->save_type);
+    const uint64_t largest = all < SAFETENSORS_SHARD_BYTES ? all : SAFETENSORS_SHARD_BYTES;
+    struct rlimit limit;
+    char file[32], most[32];
+    if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= largest)
+        return 0;
+    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: a file of %s is to be written there, and files may have %s at most (ulimit -f): raise that "
+                   "limit in the shell, by ulimit -f unlimited", t->out, size_format(file, largest),
+                   size_format(most, (uint64_t)limit.rlim_cur));
+}
+
 int room_check(const trainer *t, pt_error *e)
 {
     room_need r = room_of(t);
     uint64_t free_bytes, missing;
     char each[32], model[32], all[32], have[32];
-    int failed = disk_free_bytes(t->out, &free_bytes, e);
+    int failed = refuse_limit(t, &r, e);
+    if (!failed)
+        failed = disk_free_bytes(t->out, &free_bytes, e);
     if (!failed)
         failed = room_refuse(&r, t->out, free_bytes, &missing, e);
     if (failed || free_bytes >= r.bytes)

@@ -12,7 +12,7 @@
 
 static void pass_notice(void *arg, const char *sentence) { trainer_notice(arg, "%s", sentence); }
 
-static void pass_progress(void *arg, uint64_t done, uint64_t total) { trainer_progress(arg, "tokenizing", done, total); }
+static void pass_progress(void *arg, uint64_t done, uint64_t total) { trainer_progress(arg, "reading the data", done, total); }
 
 /* ---- model ---- */
 

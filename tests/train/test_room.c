@@ -244,6 +244,37 @@ static void a_line_of_metrics_without_room_leaves_nothing(void **state)
     fixture_close(&f);
 }
 
+/* Before the first step, not when the first checkpoint is due. */
+static void a_limit_of_a_file_s_size_is_known_before(void **state)
+{
+    (void)state;
+    fixture f;
+    pt_error e = {0};
+    pt_train_options o;
+    pt_trainer *t;
+    struct rlimit all, little;
+    char out[128];
+    snprintf(out, sizeof out, "%s/limited", scratch);
+    fixture_open(&f, "models", "gpt2");
+    fixture_options(&f, (const char *const[]){f.tokens}, out, &o);
+    o.steps = 3;
+    o.save_every = 1;
+    o.disk_memory = 0;
+    must(pt_trainer_open(&o, &t, &e), &e);
+    const uint64_t weights = (uint64_t)t->model->parameters * 4;
+    pt_trainer_close(t);
+    snprintf(out, sizeof out, "%s/limited-too", scratch);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &all);
+    little = (struct rlimit){weights, all.rlim_max}; /* a file is a little larger */
+    setrlimit(RLIMIT_FSIZE, &little);
+    int failed = pt_trainer_open(&o, &t, &e);
+    setrlimit(RLIMIT_FSIZE, &all);
+    assert_int_equal(failed, PT_DOES_NOT_FIT);
+    assert_non_null(strstr(e.text, "ulimit -f"));
+    fixture_close(&f);
+}
+
 /* 0 where the plan says what a run would. */
 static int plan_on_small_disk(const char *folder)
 {
@@ -289,6 +320,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_loses_nothing),
         cmocka_unit_test(a_checkpoint_that_cannot_be_removed_does_not_end_the_run),
         cmocka_unit_test(a_line_of_metrics_without_room_leaves_nothing),
+        cmocka_unit_test(a_limit_of_a_file_s_size_is_known_before),
         cmocka_unit_test(a_plan_whose_results_have_no_room_does_not_fit),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
