@@ -213,6 +213,13 @@ static void a_model_that_computes_otherwise_is_refused_by_its_key(void **state)
     }
 }
 
+/* Sentences are put after each other. */
+static void note(void *arg, const char *sentence)
+{
+    const size_t used = strlen(arg);
+    snprintf((char *)arg + used, 2048 - used, "%s\n", sentence);
+}
+
 static void metrics_are_cut_back_to_the_checkpoint(void **state)
 {
     (void)state;
@@ -220,6 +227,7 @@ static void metrics_are_cut_back_to_the_checkpoint(void **state)
     pt_error e = {0};
     pt_trainer *t;
     pt_step s;
+    char noted[2048] = "", from[400];
     run_make(&straight, &settings[3], "all-metrics");
     must(run_until(&straight, STEPS, &e), &e);
     run_make(&r, &settings[3], "cut-metrics");
@@ -233,7 +241,12 @@ static void metrics_are_cut_back_to_the_checkpoint(void **state)
     FILE *f = fopen(path, "a");
     assert_true(f && fputs("{\"step\": 7, \"lo", f) >= 0 && fclose(f) == 0);
     r.o.resume = true;
+    r.o.notice = note;
+    r.o.arg = noted;
     must(run_until(&r, STEPS, &e), &e);
+    snprintf(from, sizeof from, "going on from %s/checkpoint-4, after step 4\n", r.out);
+    if (!strstr(noted, from) || strstr(noted, "random weights"))
+        fail_msg("not \"%s\": %s", from, noted);
     assert_same_metrics(&straight, &r);
     run_free(&r);
     run_free(&straight);
