@@ -110,18 +110,20 @@ static bool settled(const stage *stages, int n)
     return true;
 }
 
+/* What is submitted at a time begins with another stage each time: on a busy machine what comes first after a pause is faster, before
+ * others want the processor again, and what follows slower. */
 int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, int least, double seconds, pt_error *e)
 {
     const double together = 10e-3; /* seconds of work submitted at a time */
     double start = clock_s();
-    for (int rounds = 0, batch = 1;;) {
+    for (int rounds = 0, batch = 1, first = 0;; first = (first + 1) % n) {
         tape t = {.n = 0};
-        for (int k = 0; k < n && batch > 1; k++) /* wakes the threads, which sleep between short runs */
-            stages[k].submit(q, arg, stages[k].index, turn);
+        for (int k = first; k < first + n && batch > 1; k++) /* wakes the threads, which sleep between short runs */
+            stages[k % n].submit(q, arg, stages[k % n].index, turn);
         turn += batch > 1;
         for (int i = 0; i < batch; i++, turn++)
-            for (int k = 0; k < n; k++)
-                tape_stage(&t, q, &stages[k], arg, turn);
+            for (int k = first; k < first + n; k++)
+                tape_stage(&t, q, &stages[k % n], arg, turn);
         int failed = tape_sync(&t, q, e);
         if (failed)
             return failed;

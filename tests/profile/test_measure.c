@@ -60,13 +60,21 @@ static void few_and_many_rows_tell_what_more_take(void **state)
 
 /* Marks come in pairs, before and after a run; runs last what `times` says, and really take `real_ns`. The thread works all the
  * time, but for moments of more than a second. */
-typedef struct fake { queue queue; const double *times; int times_n, marks, runs; int64_t now, real_ns, worked; } fake;
+typedef struct fake {
+    queue queue;
+    const double *times;
+    int times_n, marks, runs, index; /* index: of the stage that runs */
+    bool by_stage, rested;           /* times are by stage, but a third of that where nothing was timed since it stood still */
+    int64_t now, real_ns, worked;
+} fake;
 
 static void fake_mark(queue *q, int64_t *ns)
 {
     fake *f = (fake *)q;
     if (f->marks % 2) {
-        int64_t took = (int64_t)f->times[f->marks / 2 % f->times_n];
+        int64_t took = (int64_t)f->times[f->by_stage ? f->index : f->marks / 2 % f->times_n];
+        took /= f->by_stage && f->rested ? 3 : 1;
+        f->rested = false;
         f->now += took;
         f->worked += took % 1000000000;
     }
@@ -77,13 +85,18 @@ static void fake_mark(queue *q, int64_t *ns)
 static void fake_mark_work(queue *q, int64_t *ns) { *ns = ((fake *)q)->worked; }
 
 static uint64_t fake_signal(queue *q) { return 1; }
-static int fake_sync(queue *q, uint64_t value, pt_error *e) { return 0; }
+static int fake_sync(queue *q, uint64_t value, pt_error *e)
+{
+    ((fake *)q)->rested = true;
+    return 0;
+}
 
 static void fake_run(queue *q, void *arg, int index, int turn)
 {
     fake *f = arg;
     struct timespec pause = {0, f->real_ns};
     nanosleep(&pause, NULL);
+    f->index = index;
     f->runs++;
 }
 
@@ -137,14 +150,28 @@ static void it_stops_when_the_time_is_used_up_but_not_before_the_least(void **st
 static void every_stage_of_a_round_gets_its_own_times(void **state)
 {
     (void)state;
-    static const double times[] = {10, 300};
+    static const double times[] = {10, 0, 300};
     device d = {.table = &fake_table};
-    fake f = {.queue = {&d}, .times = times, .times_n = 2, .real_ns = 1000000};
+    fake f = {.queue = {&d}, .times = times, .by_stage = true, .real_ns = 1000000};
     samples a = {0}, b = {0};
     const stage stages[] = {{fake_run, 0, &a}, {fake_run, 1, NULL}, {fake_run, 2, &b}};
     assert_int_equal(measure_rounds(&f.queue, stages, 3, &f, 0, 1, 60, NULL), 0);
     assert_true(a.n >= 5 && a.n == b.n);
     assert_true(samples_median(&a) == 10 && samples_median(&b) == 300);
+}
+
+/* Here each batch is a round, and its first run takes a third of its time. */
+static void what_comes_first_after_a_pause_is_another_stage_each_time(void **state)
+{
+    (void)state;
+    static const double times[] = {300, 300, 300};
+    device d = {.table = &fake_table};
+    fake f = {.queue = {&d}, .times = times, .by_stage = true, .rested = true, .real_ns = 6000000};
+    samples s[3] = {{0}};
+    const stage stages[] = {{fake_run, 0, &s[0]}, {fake_run, 1, &s[1]}, {fake_run, 2, &s[2]}};
+    assert_int_equal(measure_rounds(&f.queue, stages, 3, &f, 0, 9, 0, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        assert_true(s[i].n == 9 && samples_median(&s[i]) == 300 && samples_spread(&s[i]) > 0.3);
 }
 
 static void a_first_run_does_not_count_and_the_least_is_the_shortest(void **state)
@@ -216,6 +243,7 @@ int main(void)
         cmocka_unit_test(it_goes_on_while_the_median_has_not_settled_and_there_is_time),
         cmocka_unit_test(it_stops_when_the_time_is_used_up_but_not_before_the_least),
         cmocka_unit_test(every_stage_of_a_round_gets_its_own_times),
+        cmocka_unit_test(what_comes_first_after_a_pause_is_another_stage_each_time),
         cmocka_unit_test(every_run_has_a_turn_of_its_own),
         cmocka_unit_test(under_a_quota_a_run_takes_what_its_work_is_of_it),
         cmocka_unit_test(a_first_run_does_not_count_and_the_least_is_the_shortest),
