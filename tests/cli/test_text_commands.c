@@ -219,23 +219,35 @@ static void a_step_is_the_same_object_on_standard_output_and_in_the_metrics(void
     }
 }
 
-/* A limit on the size of files is met like a full disk, not by the signal that ends a process without a word. */
-static void a_file_that_may_not_grow_is_an_error_that_names_it(void **state)
+/* The exit status of a run of so many steps while no file may have more bytes. */
+static int run_limited(rlim_t bytes, int steps, const char *folder)
 {
-    struct rlimit before, small;
+    struct rlimit before;
+    char command[256];
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     scratch_put("data.txt", "Some text to be learned, and a little more of it.", 49);
-    small = (struct rlimit){8192, before.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &small);
-    int status = run_redirected("train --model model --data data.txt --seq-len 4 --batch-size 1 --steps 1 --device-memory 64MiB --quiet "
-                                "--out short", "> /dev/null");
+    snprintf(command, sizeof command, "train --model model --data data.txt --seq-len 4 --batch-size 1 --steps %d --device-memory 64MiB "
+                                      "--quiet --out %s", steps, folder);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, before.rlim_max});
+    int status = run_redirected(command, "> /dev/null");
     setrlimit(RLIMIT_FSIZE, &before);
-    assert_int_equal(status, 1);
-    assert_non_null(strstr(err, "short/"));
-    assert_non_null(strstr(err, strerror(EFBIG)));
+    return status;
+}
+
+/* A limit on the size of files is told before the first step, and where metrics meet it, it is like a full disk: not the signal that ends
+ * a process without a word. */
+static void a_file_that_may_not_grow_is_an_error_that_names_it(void **state)
+{
     char final[256];
+    assert_int_equal(run_limited(8192, 1, "short"), 3);
+    assert_non_null(strstr(err, "short: "));
+    assert_non_null(strstr(err, "ulimit -f"));
     snprintf(final, sizeof final, "%s/short/model.safetensors", scratch);
     assert_int_not_equal(access(final, F_OK), 0);
+    assert_int_equal(run_limited(400 << 10, 100000, "many"), 1);
+    if (!strstr(err, "many/metrics.jsonl"))
+        fail_msg("%s", err);
+    assert_non_null(strstr(err, strerror(EFBIG)));
 }
 
 int main(void)
