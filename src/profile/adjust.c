@@ -83,8 +83,10 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
     scale(&c->head_eval_ns, 1, predicted[WORK_HEAD_EVAL] > 0 ? ratio[WORK_HEAD_EVAL] : ratio[WORK_HEAD]);
     for (int i = WORK_FINISH; i <= WORK_WRITE; i++)
         scale(curves[i]->ns, curves[i]->n, ratio[i]);
-    scale(c->slow_ns[COST_TO_DEVICE], 2, ratio[WORK_TO_DEVICE]); /* of copies as long as before: what they lose beside others stays */
+    scale(c->slow_ns[COST_TO_DEVICE], 2, ratio[WORK_TO_DEVICE]); /* of transfers as long as before: what they lose beside others stays */
     scale(c->slow_ns[COST_FROM_DEVICE], 2, ratio[WORK_FROM_DEVICE]);
+    scale(c->slow_ns[COST_READ], 2, ratio[WORK_READ]);
+    scale(c->slow_ns[COST_WRITE], 2, ratio[WORK_WRITE]);
     scale_layers(c, predicted, measured, ratio);
 }
 

@@ -17,7 +17,8 @@
  * kept busy for as long as the other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step
  * is a sum, and holds as much
  * of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of what they take alone in
- * the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. A container or a virtual
+ * the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. Of
+ * copies and disk transfers another length is timed too (other_bytes). A container or a virtual
  * machine that has a quota of processor time computes at full speed beside its disk until the quota of a tenth of a second is used
  * up, and stands still for the rest of it (20 to 40 ms were seen): so what computes is watched for as long as that, or PAIR_OPS runs.
  * Of a control group's quota it is known how much it is: where what runs at once wants more processor time than that, all of it takes
@@ -47,8 +48,8 @@ typedef struct load {
     double alone_ns; /* that one run takes */
     bool computes;   /* takes a moment to come to speed (measure_waking.c) after something else ran */
     int turn;        /* runs so far */
-    int longest;     /* of a transfer: the amount of the longest, and what that takes alone */
-    double longest_ns;
+    int other;       /* of a transfer: another amount that is timed too, and what that takes alone */
+    double other_ns;
 } load;
 
 typedef struct links {
@@ -451,6 +452,14 @@ static double alone_by_curve(const costs *c, int class, int bytes)
     return curves[class] ? cost_at(curves[class], bytes) : 0;
 }
 
+/* Of copies the longest. Of disk transfers a short one, of which all is in flight at once and waits behind all that is of the other way's:
+ * in steps those of less than 8 MiB beside the other way took 1.3 times what those of 16 say, longer ones as much (bench/results). */
+static int other_bytes(const links *x, int class, int usual)
+{
+    const int some = 4 << 20;
+    return class != COST_READ && class != COST_WRITE ? (int)x->most : usual < some ? usual : some;
+}
+
 static void set_loads(links *x, const costs *c)
 {
     int elements = (int)(x->update[0].elements < 4 << 20 ? x->update[0].elements / 4 : 1 << 20);
@@ -459,8 +468,8 @@ static void set_loads(links *x, const costs *c)
     set_disk(x, x->written, true);
     for (int class = 0; class < COST_CLASSES; class++)
         x->loads[class] = (load){.queue = x->queues[class], .submit = run_transfer, .arg = &x->transfers[class], .index = bytes,
-                                 .alone_ns = alone_by_curve(c, class, bytes), .longest = (int)x->most,
-                                 .longest_ns = alone_by_curve(c, class, (int)x->most)};
+                                 .alone_ns = alone_by_curve(c, class, bytes), .other = other_bytes(x, class, bytes),
+                                 .other_ns = alone_by_curve(c, class, other_bytes(x, class, bytes))};
     x->loads[COST_MATH] = (load){.queue = x->b->compute, .submit = product_run, .arg = &x->product, .computes = true};
     x->loads[COST_MEMORY] = (load){.queue = x->b->compute, .submit = update_run, .arg = &x->update[0], .index = elements, .computes = true};
     x->loads[COST_HOST] = (load){.queue = x->queues[COST_HOST], .submit = update_run, .arg = &x->update[1], .index = elements,
@@ -514,8 +523,8 @@ static int measure_rested(links *x, load *computes, load *copies, double ns, sam
 {
     enum { MOST = SAMPLES / ROUNDS };
     int64_t from[MOST], to[MOST], end;
-    const double alone[2] = {copies->alone_ns, copies->longest_ns};
-    const int bytes[2] = {copies->index, copies->longest};
+    const double alone[2] = {copies->alone_ns, copies->other_ns};
+    const int bytes[2] = {copies->index, copies->other};
     const double pairs = ns / 3 / (alone[0] + alone[1]);
     int n = pairs < 2 ? 4 : pairs < MOST / 2 ? 2 * (int)pairs : MOST, failed = 0;
     for (int i = runs_for(computes, ns); i > 0; i--)
@@ -542,6 +551,9 @@ static void add_all(samples *to, const samples *from)
     for (int i = 0; i < from->n; i++)
         samples_add(to, from->ns[i]);
 }
+
+/* How many times as long each class takes beside each. */
+typedef samples beside[COST_CLASSES][COST_CLASSES];
 
 /* What computes beside a copy. Where a quota of processor time holds up both, or copies did not end in time, copy after copy counts. */
 static int measure_computing(links *x, load *computes, load *copies, double ns, double beside_ns, samples *slow, samples *slow_copies,
@@ -571,40 +583,53 @@ static int measure_copies(links *x, double ns, double beside_ns, samples *slow_t
     return failed;
 }
 
-/* What long copies, to the device and from it, take beside each class. */
-typedef samples long_copies[2][COST_CLASSES];
+/* Reads beside writes, which no quota of processor time holds up; then short ones of each beside the usual ones of the other. */
+static int measure_disk(links *x, double ns, double beside_ns, beside slow, beside other, pt_error *e)
+{
+    load *read = &x->loads[COST_READ], *write = &x->loads[COST_WRITE], short_read = *read, short_write = *write;
+    samples rest = {0};
+    short_read.index = read->other;
+    short_read.alone_ns = read->other_ns;
+    short_write.index = write->other;
+    short_write.alone_ns = write->other_ns;
+    int failed = measure_pair(x, read, write, ns, fmax(beside_ns / 2, ns), &slow[COST_READ][COST_WRITE], &slow[COST_WRITE][COST_READ], e);
+    if (!failed)
+        failed = measure_pair(x, &short_read, write, ns, fmax(beside_ns / 4, ns), &other[COST_READ][COST_WRITE], &rest, e);
+    if (!failed)
+        failed = measure_pair(x, read, &short_write, ns, fmax(beside_ns / 4, ns), &rest, &other[COST_WRITE][COST_READ], e);
+    return failed;
+}
 
 static bool copies(int class) { return class == COST_TO_DEVICE || class == COST_FROM_DEVICE; }
 
-static int measure_meeting(links *x, int a, int b, double ns, double beside_ns, samples *slow_a, samples *slow_b, long_copies slow_long,
-                           pt_error *e)
+static int measure_meeting(links *x, int a, int b, double ns, double beside_ns, beside slow, beside other, pt_error *e)
 {
+    samples *slow_a = &slow[a][b], *slow_b = &slow[b][a];
     const bool a_copies = copies(a), b_copies = copies(b);
     if (!meet(x, a, b))
         return 0;
     if (a_copies && b_copies)
         return measure_copies(x, ns, beside_ns, slow_a, slow_b, e);
-    if (a == COST_READ && b == COST_WRITE) /* no quota of processor time holds them up */
-        return measure_pair(x, &x->loads[a], &x->loads[b], ns, fmax(beside_ns / 2, ns), slow_a, slow_b, e);
+    if (a == COST_READ && b == COST_WRITE)
+        return measure_disk(x, ns, beside_ns, slow, other, e);
     if (b_copies)
-        return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, &slow_long[b - COST_TO_DEVICE][a], e);
+        return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, &other[b][a], e);
     if (a_copies && b == COST_HOST)
-        return measure_computing(x, &x->loads[b], &x->loads[a], ns, beside_ns, slow_b, slow_a, &slow_long[a - COST_TO_DEVICE][b], e);
+        return measure_computing(x, &x->loads[b], &x->loads[a], ns, beside_ns, slow_b, slow_a, &other[a][b], e);
     return measure_pair(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, e);
 }
 
 /* Single ones fall below what they take alone by chance. */
-static void set_slow(const links *x, costs *c, const samples slow[COST_CLASSES][COST_CLASSES], long_copies slow_long)
+static void set_slow(const links *x, costs *c, beside slow, beside other)
 {
     for (int a = 0; a < COST_CLASSES; a++) {
         const load *l = &x->loads[a];
-        const bool two = copies(a) && l->longest_ns >= COST_LONG_LEAST * l->alone_ns;
+        const bool two = l->other_ns > 0 && fmax(l->other_ns, l->alone_ns) >= COST_LENGTHS_LEAST * fmin(l->other_ns, l->alone_ns);
         c->slow_ns[a][0] = two ? l->alone_ns : 0;
-        c->slow_ns[a][1] = two ? l->longest_ns : 0;
+        c->slow_ns[a][1] = two ? l->other_ns : 0;
         for (int b = 0; b < COST_CLASSES; b++) {
-            const samples *more = two ? &slow_long[a - COST_TO_DEVICE][b] : NULL;
             c->slow[a][b] = slow[a][b].n ? fmax(samples_mean(&slow[a][b]), 1) : 1;
-            c->slow_more[a][b] = more && more->n ? fmax(samples_mean(more) - c->slow[a][b], 0) : 0;
+            c->slow_more[a][b] = two && other[a][b].n ? fmax(samples_mean(&other[a][b]) - c->slow[a][b], 0) : 0;
         }
     }
 }
@@ -612,8 +637,7 @@ static void set_slow(const links *x, costs *c, const samples slow[COST_CLASSES][
 static int measure_contention(links *x, costs *c, pt_error *e)
 {
     const double ns = x->most >= 1 << 24 ? 20e6 : 3e6, beside_ns = x->most >= 1 << 24 ? QUOTA_NS : ns;
-    samples slow[COST_CLASSES][COST_CLASSES] = {0};
-    long_copies slow_long = {0};
+    beside slow = {0}, other = {0};
     int failed = 0;
     set_loads(x, c);
     for (int round = 0; round < ROUNDS && !failed; round++) {
@@ -621,9 +645,9 @@ static int measure_contention(links *x, costs *c, pt_error *e)
         failed = measure_computing_alone(x, ns, e);
         for (int a = 0; a < COST_CLASSES && !failed; a++)
             for (int b = a + 1; b < COST_CLASSES && !failed; b++)
-                failed = measure_meeting(x, a, b, ns, beside_ns, &slow[a][b], &slow[b][a], slow_long, e);
+                failed = measure_meeting(x, a, b, ns, beside_ns, slow, other, e);
     }
-    set_slow(x, c, slow, slow_long);
+    set_slow(x, c, slow, other);
     return failed;
 }
 

@@ -18,7 +18,7 @@
  *      "to_device": [[bytes, ns], ...], "from_device": [...], "read": [...], "write": [...],
  *      "waking": [[ns without arithmetic, ns that the next loses], ...],
  *      "slow": {"math": [1, 1, ...], ...},                     how many times longer beside each class, in the order of the keys;
- *      "slow_more": {..}, "slow_ns": {"math": [short, long], ...}}}   more of long ones, and what both lengths take alone (long 0: any)
+ *      "slow_more": {..}, "slow_ns": {"math": [usual, other], ...}}}   more of another length, and what both take alone (other 0: any)
  *
  * "spread": how sure, as the part that is least sure: half the distance of the quartiles of at least three runs, relative to their
  * median. A layer or a part of the head that takes too long to be run that often is as sure as fewer rows of it were, a curve as its

@@ -164,8 +164,8 @@ static bool was_run(const costs *c, int class)
     }
 }
 
-/* Of the classes whose longer tasks lose more. */
-static void write_long_ones(FILE *f, const costs *c, const char *const names[COST_CLASSES])
+/* Of the classes of which tasks of another length lose more. */
+static void write_other_lengths(FILE *f, const costs *c, const char *const names[COST_CLASSES])
 {
     char length[32], name[64];
     for (int a = 0; a < COST_CLASSES; a++) {
@@ -202,7 +202,7 @@ static void write_contention(FILE *f, const costs *c)
                 fprintf(f, "%14.2f", c->slow[a][b]);
         }
     }
-    write_long_ones(f, c, names);
+    write_other_lengths(f, c, names);
     fputs("\n", f);
 }
 

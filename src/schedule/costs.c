@@ -45,10 +45,14 @@ void costs_init(costs *c)
             c->slow[a][b] = 1;
 }
 
-double costs_long_share(const costs *c, cost_class a, double alone_ns)
+double costs_length_share(const costs *c, cost_class a, double alone_ns)
 {
     const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];
-    return to > from && alone_ns > from ? to / (to - from) * (1 - from / alone_ns) : 0;
+    if (to <= 0 || (to > from ? alone_ns <= from : alone_ns >= from))
+        return 0;
+    if (to < from && alone_ns <= to)
+        return 1;
+    return to / (to - from) * (1 - from / alone_ns);
 }
 
 /* ---- one task ---- */
@@ -266,14 +270,13 @@ static int validate_slow(const costs *c, const char *name, pt_error *e)
                 return pt_fail(e, PT_FAILED, "%s: %s beside %s takes %g times as long; it must be finite and at least 1, measure again",
                                name, cost_class_names[a], cost_class_names[b], c->slow[a][b]);
             if (!is_time(c->slow_more[a][b]))
-                return pt_fail(e, PT_FAILED, "%s: a long %s beside %s takes %g times as long more; it must be from 0 to 1e15, "
+                return pt_fail(e, PT_FAILED, "%s: of another length %s beside %s takes %g times as long more; it must be from 0 to 1e15, "
                                "measure again", name, cost_class_names[a], cost_class_names[b], c->slow_more[a][b]);
         }
         const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];
-        if (!is_time(from) || !is_time(to) || (to > 0 && !(to >= COST_LONG_LEAST * from)))
-            return pt_fail(e, PT_FAILED, "%s: a short %s is of %g ns, a long one of %g; a quarter longer at least is needed, "
-                           "measure again", name,
-                           cost_class_names[a], from, to);
+        if (!is_time(from) || !is_time(to) || (to > 0 && !(fmax(from, to) >= COST_LENGTHS_LEAST * fmin(from, to))))
+            return pt_fail(e, PT_FAILED, "%s: one %s is of %g ns, the other of %g; one of both has to be a quarter longer at least, "
+                           "measure again", name, cost_class_names[a], from, to);
     }
     return 0;
 }

@@ -53,17 +53,17 @@ typedef struct costs {
                                                        processors take a moment to come to speed (profile/measure_waking.c) */
     double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs;
                                                        what several add to 1 adds up */
-    double slow_more[COST_CLASSES][COST_CLASSES];   /* of a longer `a`, what comes to it */
+    double slow_more[COST_CLASSES][COST_CLASSES];   /* of another length of `a`, what comes to it */
     double slow_ns[COST_CLASSES][2];                /* what both lengths of `a` take alone; [1] 0: it is the same for any length */
     double spread;                                  /* relative uncertainty of layers and head: half the quartile distance */
     double curves_spread;                           /* of updates, rounding and transfers, the same; 0: not known */
 } costs;
 
-/* A long task is so many times as long as a short one at least: else what both lose says nothing of longer ones. */
-#define COST_LONG_LEAST 1.25
-/* How much of slow_more[a] comes to slow[a] for a task that takes so long alone: none of it up to the shorter length, all of it at the
- * longer one, so that the time beside others is a straight line through both. */
-double costs_long_share(const costs *c, cost_class a, double alone_ns);
+/* One length is so many times the other at least: else what both lose says nothing of those between and beyond. */
+#define COST_LENGTHS_LEAST 1.25
+/* How much of slow_more[a] comes to slow[a] for a task that takes so long alone: none of it at the first length, all of it at the second,
+ * and so much between, and of a second one that is longer beyond it, that the time beside others is a straight line through both. */
+double costs_length_share(const costs *c, cost_class a, double alone_ns);
 /* All curves empty, one rank, no slowing down. */
 void costs_init(costs *c);
 /* Time of a task of s->tasks that runs alone, in ns. */

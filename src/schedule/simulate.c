@@ -18,7 +18,7 @@ int task_phase(const task *t)
 
 /* `work` is the time of a task alone; between two events a task does 1 / slowdown of it in each ns. */
 typedef struct task_facts {
-    double work, long_share; /* costs_long_share */
+    double work, length_share; /* costs_length_share */
     int next;                /* of its queue, or -1 */
     signed char class, phase;
 } task_facts;
@@ -39,7 +39,7 @@ typedef struct machine_state {
     const cost_curve *waking;
     double math_end; /* of the last arithmetic; a step begins awake */
     double now;
-    double slowdown[COST_CLASSES][1 << COST_CLASSES], more[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside a set of others; of long ones */
+    double slowdown[COST_CLASSES][1 << COST_CLASSES], more[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside others; of another length */
 } machine_state;
 
 /* What each member of a set makes longer adds up, for they share processors and memory: beside one that makes it twice as long half is
@@ -67,7 +67,7 @@ static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in
         const task *t = &s->tasks[i];
         const cost_class class = task_class(t);
         const double work = costs_task_ns(c, in, s, t);
-        f[i] = (task_facts){work, costs_long_share(c, class, work), -1, (signed char)class, (signed char)task_phase(t)};
+        f[i] = (task_facts){work, costs_length_share(c, class, work), -1, (signed char)class, (signed char)task_phase(t)};
         if (previous[t->queue] < 0)
             x->lanes[t->queue].task = i;
         else
@@ -121,7 +121,7 @@ static double next_end(machine_state *x)
             continue;
         const task_facts *f = &x->facts[l->task];
         const unsigned others = running & ~(1u << f->class);
-        l->slowdown = x->slowdown[f->class][others] + f->long_share * x->more[f->class][others];
+        l->slowdown = x->slowdown[f->class][others] + f->length_share * x->more[f->class][others];
         double ends = l->left * l->slowdown;
         soonest = soonest < 0 || ends < soonest ? ends : soonest;
     }

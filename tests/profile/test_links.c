@@ -12,8 +12,9 @@
 
 /* ---- queues that keep time ---- */
 
-enum { QUEUES_MOST = 16, LONG_COPY = 8 << 20 };
+enum { QUEUES_MOST = 16, LONG_COPY = 8 << 20, SHORT_TRANSFER = 4 << 20 };
 static const int64_t math_ns = 20000000;
+static int disk_speed; /* times that of copies, which move a byte a nanosecond */
 
 /* Every op takes as long as it says here, and a queue's begin behind one another, but not before what was waited for last. */
 static struct { const queue *q; int64_t at; } times[QUEUES_MOST];
@@ -38,13 +39,15 @@ static bool others_work(const queue *q, int64_t at)
     return any;
 }
 
-/* Of copies beside others the long ones alone take longer, twice as long. */
+/* Of copies beside others the long ones alone take longer, twice as long; of disk transfers beside disk transfers the short ones, three
+ * times as long. */
 static void timed_submit(queue *q, const op *o)
 {
     int64_t *at = time_of(q);
     const bool copy = o->kind == OP_COPY, disk = o->kind == OP_DISK_READ || o->kind == OP_DISK_WRITE;
     const bool held_up = copy && o->copy.bytes > LONG_COPY && others_work(q, *at);
-    *at += copy ? (int64_t)o->copy.bytes * (held_up ? 2 : 1) : disk ? (int64_t)o->disk.bytes : math_ns;
+    const bool behind = disk && o->disk.bytes <= SHORT_TRANSFER && others_work(q, *at);
+    *at += copy ? (int64_t)o->copy.bytes * (held_up ? 2 : 1) : disk ? (int64_t)o->disk.bytes / disk_speed * (behind ? 3 : 1) : math_ns;
     real_table->submit(q, o);
 }
 
@@ -57,16 +60,16 @@ static int timed_sync(queue *q, uint64_t value, pt_error *e)
     return real_table->sync(q, value, e);
 }
 
-/* ---- copies ---- */
+/* ---- lengths ---- */
 
-static void long_copies_lose_more_beside_computation_and_are_noted_apart(void **state)
+/* Of a model that is large enough for transfers of 16 MiB. */
+static void timed_profile(int speed, costs *out)
 {
-    (void)state;
     static const char config[] = "{\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 3, \"n_head\": 4, \"n_positions\": 64, "
-                                 "\"vocab_size\": 6000}"; /* large enough for copies of 16 MiB */
-    const double bytes[2] = {4 << 20, 16 << 20};
+                                 "\"vocab_size\": 6000}";
     setup s;
     profile_result p;
+    disk_speed = speed;
     setup_open(&s, config, PT_F32, 4, 16);
     counting_table.submit = timed_submit;
     counting_table.mark = timed_mark;
@@ -75,23 +78,56 @@ static void long_copies_lose_more_beside_computation_and_are_noted_apart(void **
     for (int t = 0; t < TIERS; t++)
         s.r.budget[t] = 512 << 20;
     profile_must(&s, &p);
-    const costs *c = &p.costs;
+    *out = p.costs;
+    setup_close(&s);
+}
+
+static void assert_lengths(const costs *c, int class, double usual, double other)
+{
+    const double *ns = c->slow_ns[class];
+    if (fabs(ns[0] - usual) > 0.01 * usual || fabs(ns[1] - other) > 0.01 * other)
+        fail_msg("%s: %g and %g ns, not %g and %g", cost_class_names[class], ns[0], ns[1], usual, other);
+}
+
+static void long_copies_lose_more_beside_computation_and_are_noted_apart(void **state)
+{
+    (void)state;
+    costs c;
+    timed_profile(1, &c);
     for (int copy = COST_TO_DEVICE; copy <= COST_FROM_DEVICE; copy++) {
-        for (int i = 0; i < 2; i++)
-            assert_true(fabs(c->slow_ns[copy][i] - bytes[i]) <= 0.01 * bytes[i]);
+        assert_lengths(&c, copy, 4 << 20, 16 << 20);
         for (int beside = 0; beside < COST_CLASSES; beside++) {
             const bool computes = beside == COST_MATH || beside == COST_MEMORY || beside == COST_HOST;
-            const double slow = c->slow[copy][beside], more = c->slow_more[copy][beside];
+            const double slow = c.slow[copy][beside], more = c.slow_more[copy][beside];
             if (fabs(more - computes) > 0.01 || (computes && fabs(slow - 1) > 0.01))
                 fail_msg("%s beside %s: %g, long ones %g more", cost_class_names[copy], cost_class_names[beside], slow, more);
         }
     }
-    assert_true(c->slow_ns[COST_READ][1] == 0 && c->slow_more[COST_READ][COST_MATH] == 0);
-    setup_close(&s);
+    assert_true(c.slow_ns[COST_READ][1] == 0 && c.slow_more[COST_READ][COST_WRITE] == 0); /* the usual ones are as short here */
+}
+
+/* What a queue begins when all of the other's that was submitted is over is not held up, so that it is less than twice more. */
+static void short_disk_transfers_lose_more_beside_the_other_way_and_are_noted_apart(void **state)
+{
+    (void)state;
+    costs c;
+    timed_profile(2, &c);
+    for (int a = COST_READ; a <= COST_WRITE; a++) {
+        assert_lengths(&c, a, 4 << 20, 2 << 20);
+        for (int b = 0; b < COST_CLASSES; b++) {
+            const double slow = c.slow[a][b], more = c.slow_more[a][b];
+            if (b == COST_READ + COST_WRITE - a ? fabs(slow - 1) > 0.01 || more < 0.5 || more > 2.01 : more > 0)
+                fail_msg("%s beside %s: %g, short ones %g more", cost_class_names[a], cost_class_names[b], slow, more);
+        }
+    }
+    assert_true(costs_length_share(&c, COST_READ, 4.1 * (1 << 20)) == 0 && costs_length_share(&c, COST_READ, 1 << 20) == 1);
+    const double share = costs_length_share(&c, COST_READ, 3 << 20); /* 3 + more: halfway between 2 * (1 + more) and 4 */
+    assert_true(fabs(share - 1. / 3) < 0.01);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(long_copies_lose_more_beside_computation_and_are_noted_apart)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(long_copies_lose_more_beside_computation_and_are_noted_apart),
+                                       cmocka_unit_test(short_disk_transfers_lose_more_beside_the_other_way_and_are_noted_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,8 +61,10 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
     for (int a = 0; a < COST_CLASSES && contention; a++) {
         if (random_one_in(r, 2))
             continue;
-        c.slow_ns[a][0] = random_ns(r, 0, 5000);
-        c.slow_ns[a][1] = 1 + c.slow_ns[a][0] * random_ns(r, COST_LONG_LEAST, 6);
+        const double shorter = random_ns(r, 0, 5000), longer = 1 + shorter * random_ns(r, COST_LENGTHS_LEAST, 6);
+        const bool longer_first = random_one_in(r, 2) && shorter > 0; /* the second is what another length loses more */
+        c.slow_ns[a][0] = longer_first ? longer : shorter;
+        c.slow_ns[a][1] = longer_first ? shorter : longer;
         for (int b = 0; b < COST_CLASSES; b++)
             c.slow_more[a][b] = random_one_in(r, 2) ? 0 : random_ns(r, 0, 2);
     }

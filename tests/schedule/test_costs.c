@@ -215,7 +215,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         case 14:
             c.slow_ns[COST_TO_DEVICE][0] = 2000;
             c.slow_ns[COST_TO_DEVICE][1] = random_one_in(&r, 2) ? 2400 : bad;
-            named = "short to_device";
+            named = "one to_device";
             break;
         case 15: c.head_ns = 2e15, named = "head_ns"; break;
         case 9: c.head_cold_sums_ns = bad, named = "head_cold_sums_ns"; break;

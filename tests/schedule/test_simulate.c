@@ -212,8 +212,10 @@ static bool may_start(const schedule *s, const life *state, int i)
 static double beside(const costs *c, int a, int class, double alone)
 {
     const double from = c->slow_ns[a][0], to = c->slow_ns[a][1], slow = c->slow[a][class], more = c->slow_more[a][class];
-    if (to <= 0 || alone <= from)
+    if (to <= 0 || (to > from ? alone <= from : alone >= from))
         return slow;
+    if (to < from && alone <= to)
+        return slow + more;
     const double first = from * slow, second = to * (slow + more);
     return (first + (alone - from) * (second - first) / (to - from)) / alone;
 }

@@ -120,12 +120,15 @@ static inline void problem_places(random_source *r, layer_cost *l)
         l->warm_backward_ns[level] = random_one_in(r, 2) ? 0 : l->backward_ns[level] * random_ns(r, 0, 0.2);
 }
 
-/* Of a copy's length, beside others. */
-static inline void problem_long_copies(random_source *r, costs *c, double layer)
+/* Of a transfer's length, beside others: of copies longer ones lose more, of disk transfers shorter ones. */
+static inline void problem_lengths(random_source *r, costs *c, double layer)
 {
-    for (int a = COST_TO_DEVICE; a <= COST_FROM_DEVICE; a++) {
+    static const int classes[] = {COST_TO_DEVICE, COST_FROM_DEVICE, COST_READ, COST_WRITE};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        const int a = classes[i];
+        const double times = random_ns(r, 2, 8);
         c->slow_ns[a][0] = layer * random_ns(r, 0.01, 0.5);
-        c->slow_ns[a][1] = c->slow_ns[a][0] * random_ns(r, 2, 8);
+        c->slow_ns[a][1] = c->slow_ns[a][0] * (i < 2 ? times : 1 / times);
         for (int b = 0; b < COST_CLASSES; b++)
             c->slow_more[a][b] = random_one_in(r, 2) ? 0 : random_ns(r, 0, 1);
     }
@@ -140,7 +143,7 @@ static inline void problem_more(random_source *r, problem *p)
     for (int k = 0; k < c->kinds_n; k++)
         problem_places(r, &c->layer[k]);
     if (random_one_in(r, 2))
-        problem_long_copies(r, c, layer);
+        problem_lengths(r, c, layer);
     c->head_cold_sums_ns = random_one_in(r, 2) ? 0 : c->head_ns * random_ns(r, 0, 0.2);
     if (random_one_in(r, 2))
         c->waking = (cost_curve){2, {1, 2 + (double)(int)(layer * random_ns(r, 0.1, 4))}, {0, layer * random_ns(r, 0, 0.5)}};
