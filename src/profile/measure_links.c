@@ -15,12 +15,11 @@
  *
  * Beside each other: what computes alone (of transfers their curves say it), then every pair that a plan can bring together, each side
  * kept busy for as long as the other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step
- * is a sum, and holds as much
- * of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of what they take alone in
- * the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. Of
- * copies and disk transfers another length is timed too (other_bytes). A container or a virtual
- * machine that has a quota of processor time computes at full speed beside its disk until the quota of a tenth of a second is used
- * up, and stands still for the rest of it (20 to 40 ms were seen): so what computes is watched for as long as that, or PAIR_OPS runs.
+ * is a sum, and holds as much of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of
+ * what they take alone in the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. Transfers of
+ * another length are timed as well, for they lose more (other_bytes). A container or a virtual machine that has a quota of processor time
+ * computes at full speed beside its disk until the quota of a tenth of a second is used up, and stands still for the rest of it (20 to
+ * 40 ms were seen): so what computes is watched for as long as that, or PAIR_OPS runs.
  * Of a control group's quota it is known how much it is: where what runs at once wants more processor time than that, all of it takes
  * that much longer in the long run.
  */
