@@ -70,6 +70,8 @@ static void timed_profile(int speed, costs *out)
     setup s;
     profile_result p;
     disk_speed = speed;
+    memset(times, 0, sizeof times); /* queues that are no more */
+    waited = 0;
     setup_open(&s, config, PT_F32, 4, 16);
     counting_table.submit = timed_submit;
     counting_table.mark = timed_mark;
