@@ -592,8 +592,9 @@ static int measure_disk(links *x, double ns, double beside_ns, beside slow, besi
     short_write.index = write->other;
     short_write.alone_ns = write->other_ns;
     int failed = measure_pair(x, read, write, ns, fmax(beside_ns / 2, ns), &slow[COST_READ][COST_WRITE], &slow[COST_WRITE][COST_READ], e);
-    if (!failed)
-        failed = measure_pair(x, &short_read, write, ns, fmax(beside_ns / 4, ns), &other[COST_READ][COST_WRITE], &rest, e);
+    if (failed || read->other == read->index) /* the usual ones are as short */
+        return failed;
+    failed = measure_pair(x, &short_read, write, ns, fmax(beside_ns / 4, ns), &other[COST_READ][COST_WRITE], &rest, e);
     if (!failed)
         failed = measure_pair(x, read, &short_write, ns, fmax(beside_ns / 4, ns), &rest, &other[COST_WRITE][COST_READ], e);
     return failed;
