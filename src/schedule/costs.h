@@ -52,7 +52,8 @@ typedef struct costs {
     cost_curve waking;                              /* what arithmetic loses that begins after so many ns without any, by these ns:
                                                        processors take a moment to come to speed (profile/measure_waking.c) */
     double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs;
-                                                       what several add to 1 adds up */
+                                                       what several add to 1 adds up, of reads and writes at the pace
+                                                       that they leave each other */
     double slow_more[COST_CLASSES][COST_CLASSES];   /* of another length of `a`, what comes to it */
     double slow_ns[COST_CLASSES][2];                /* what both lengths of `a` take alone; [1] 0: it is the same for any length */
     double spread;                                  /* relative uncertainty of layers and head: half the quartile distance */

@@ -138,6 +138,30 @@ static void several_neighbours_add_up(void **state)
     simulation_free(&r);
 }
 
+/* The host's update beside reads and writes, which take turns: each does half of what it does beside the host alone. */
+static void what_slows_each_other_disturbs_less(void **state)
+{
+    (void)state;
+    hand h;
+    hand_open(&h);
+    hand_task(&h, QUEUE_HOST, 100, -1, -1);
+    hand_task(&h, QUEUE_READ, 1000, -1, -1);
+    hand_task(&h, QUEUE_WRITE, 1000, -1, -1);
+    h.costs.slow[COST_HOST][COST_READ] = 1.5;
+    h.costs.slow[COST_HOST][COST_WRITE] = 2;
+    simulation r = hand_run(&h);
+    assert_true(near(r.end_ns[0], 250));
+    simulation_free(&r);
+    h.costs.slow[COST_READ][COST_WRITE] = h.costs.slow[COST_WRITE][COST_READ] = 2;
+    r = hand_run(&h);
+    assert_true(near(r.end_ns[0], 175));
+    simulation_free(&r);
+    h.costs.slow[COST_READ][COST_HOST] = h.costs.slow[COST_WRITE][COST_HOST] = 3; /* two from the host, one from each other */
+    r = hand_run(&h);
+    assert_true(near(r.end_ns[0], 212.5));
+    simulation_free(&r);
+}
+
 /* Two layers and what runs between them on their queue. */
 static double total_with_pause(hand *h, int pause_ns)
 {
@@ -220,15 +244,35 @@ static double beside(const costs *c, int a, int class, double alone)
     return (first + (alone - from) * (second - first) / (to - from)) / alone;
 }
 
+static bool runs_beside(const schedule *s, const life *state, int i, int class)
+{
+    for (int k = 0; k < s->tasks_n; k++)
+        if (state[k] == RUNNING && s->tasks[k].queue != s->tasks[i].queue && (int)task_class(&s->tasks[k]) == class)
+            return true;
+    return false;
+}
+
+/* What a disk's one way, which `a` alone would leave at 1 / slow[way][a] of its pace, keeps of that beside the other way. */
+static double pace_left(const costs *c, int a, int way, int other)
+{
+    const double before = 1 / c->slow[way][a], after = 1 / (1 + (c->slow[way][a] - 1) + (c->slow[way][other] - 1));
+    return after / before;
+}
+
 static double speed(const schedule_input *in, const schedule *s, const costs *c, const life *state, int i)
 {
     double slow = 1;
     const double alone = costs_task_ns(c, in, s, &s->tasks[i]);
+    const int a = (int)task_class(&s->tasks[i]);
+    const bool computes = a != COST_READ && a != COST_WRITE;
+    const bool both = runs_beside(s, state, i, COST_READ) && runs_beside(s, state, i, COST_WRITE);
     for (int class = 0; class < COST_CLASSES; class++) {
-        bool runs = false;
-        for (int k = 0; k < s->tasks_n; k++)
-            runs |= state[k] == RUNNING && s->tasks[k].queue != s->tasks[i].queue && (int)task_class(&s->tasks[k]) == class;
-        slow += runs ? beside(c, (int)task_class(&s->tasks[i]), class, alone) - 1 : 0;
+        double longer = runs_beside(s, state, i, class) ? beside(c, a, class, alone) - 1 : 0;
+        if (computes && both && class == COST_READ)
+            longer *= pace_left(c, a, COST_READ, COST_WRITE);
+        if (computes && both && class == COST_WRITE)
+            longer *= pace_left(c, a, COST_WRITE, COST_READ);
+        slow += longer;
     }
     return 1 / slow;
 }
@@ -458,6 +502,7 @@ int main(void)
         cmocka_unit_test(the_last_of_several_waits_is_blamed),
         cmocka_unit_test(neighbours_slow_each_other_while_both_run),
         cmocka_unit_test(several_neighbours_add_up),
+        cmocka_unit_test(what_slows_each_other_disturbs_less),
         cmocka_unit_test(arithmetic_that_has_rested_takes_longer),
         cmocka_unit_test(queues_that_wait_for_each_other_are_refused),
         cmocka_unit_test(an_empty_schedule_takes_no_time),
