@@ -6,7 +6,12 @@
 
 #include <math.h>
 
-enum { CASES = 100, COLUMNS = 100, LINES = 36, OTHER_LINES = 3 /* beside others; one of them */ };
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { CASES = 30, CHECKED = 3 };
+#else
+enum { CASES = 100, CHECKED = 10 };
+#endif
+enum { COLUMNS = 100, LINES = 36, OTHER_LINES = 3 /* beside others; one of them */ };
 
 typedef struct setup { random_case c; costs costs; search_input search; candidate best; explain_input input; } setup;
 
@@ -254,7 +259,7 @@ static void what_would_help_brings_what_is_said(void **state)
     (void)state;
     random_source all = random_open();
     int checked = 0, missed = 0;
-    for (uint64_t i = 0; checked < 10; i++) {
+    for (uint64_t i = 0; checked < CHECKED; i++) {
         random_source r = random_fork(&all, i);
         problem p;
         search_result found;

@@ -1,6 +1,13 @@
 #include "search/check_candidate.h"
 #include "search/random_problem.h"
 
+/* Models that are searched, searched twice, and too large. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { FOUND = 12, TWICE = 1, MENDED = 6 };
+#else
+enum { FOUND = 40, TWICE = 5, MENDED = 20 };
+#endif
+
 static bool is_policy(const candidate *c)
 {
     for (policy q = 0; q < POLICIES; q++)
@@ -38,7 +45,7 @@ static void what_is_found_is_valid_and_as_fast_as_any_policy(void **state)
     (void)state;
     random_source all = random_open();
     int found = 0, refused = 0, beaten = 0, others = 0;
-    for (uint64_t i = 0; found < 40; i++) {
+    for (uint64_t i = 0; found < FOUND; i++) {
         random_source r = random_fork(&all, i);
         problem p;
         search_result x;
@@ -80,7 +87,7 @@ static void the_same_question_gets_the_same_answer(void **state)
 {
     (void)state;
     random_source all = random_open();
-    for (uint64_t i = 0; i < 5; i++) {
+    for (uint64_t i = 0; i < TWICE; i++) {
         random_source r = random_fork(&all, i);
         problem p;
         search_result x[2];
@@ -107,7 +114,7 @@ static void a_refusal_names_what_is_missing_and_that_is_enough(void **state)
     (void)state;
     random_source all = random_open();
     int mended = 0;
-    for (uint64_t i = 0; mended < 20; i++) {
+    for (uint64_t i = 0; mended < MENDED; i++) {
         random_source r = random_fork(&all, i);
         problem p;
         search_result x;
