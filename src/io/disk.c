@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,6 +59,10 @@ static int no_room(const disk_file *f, int error, pt_error *e)
 {
     uint64_t free_bytes = 0;
     char need[32], have[32];
+    if (error == EFBIG)
+        return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs a file of %llu bytes (%s), and files may not become so large (ulimit "
+                       "-f): raise that limit in the shell, by ulimit -f unlimited, or give a smaller --disk-memory", f->folder,
+                       (unsigned long long)f->bytes, size_format(need, f->bytes));
     if (error && !disk_is_full_error(error)) {
         errno = error;
         return pt_fail_errno(e, PT_FAILED, "%.400s: the scratch file of %llu bytes cannot be allocated", f->folder,
@@ -71,6 +76,15 @@ static int no_room(const disk_file *f, int error, pt_error *e)
     return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %llu bytes (%s) and %llu (%s) are free; make room, give a "
                    "smaller --disk-memory or another --disk-path", f->folder, (unsigned long long)f->bytes,
                    size_format(need, f->bytes), (unsigned long long)free_bytes, size_format(have, free_bytes));
+}
+
+int disk_room_bytes(const char *folder, uint64_t *bytes, pt_error *e)
+{
+    struct rlimit limit;
+    int failed = disk_free_bytes(folder, bytes, e);
+    if (!failed && !getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < *bytes)
+        *bytes = limit.rlim_cur;
+    return failed;
 }
 
 /* Not every file system has files that never had a name. */

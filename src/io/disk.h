@@ -44,6 +44,10 @@ typedef struct disk_options {
     void *context;
 } disk_options;
 
+/* What a scratch file in `folder`, or its nearest parent that exists, may take: what is free there, and no more than a shell lets files
+ * become (ulimit -f). */
+int disk_room_bytes(const char *folder, uint64_t *bytes, pt_error *e);
+
 /* A scratch file of `bytes` (rounded up to DISK_ALIGN) in `folder`, which is made if absent and goes with the file then.
  * PT_DOES_NOT_FIT, with the bytes needed and free, if the disk has no room. `options` may be NULL. */
 int disk_open(const char *folder, uint64_t bytes, const disk_options *options, disk_file **out, pt_error *e);

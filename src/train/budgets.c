@@ -1,6 +1,7 @@
 #include "train/budgets.h"
 
 #include "base/units.h"
+#include "io/disk.h"
 #include "io/files.h"
 
 #include <stdio.h>
@@ -23,7 +24,7 @@ static uint64_t ram_margin(uint64_t memory_bytes) { return machine_memory_margin
 typedef struct findings {
     machine m;
     bool gpu, disk_in_ram;
-    uint64_t disk_bytes; /* free on the disk; not asked where it is not to be used */
+    uint64_t disk_bytes; /* for a scratch file on the disk; not asked where it is not to be used */
 } findings;
 
 static int find(const budget_request *r, findings *f, pt_error *e)
@@ -37,7 +38,7 @@ static int find(const budget_request *r, findings *f, pt_error *e)
     if (failed || !r->asked[TIER_DISK])
         return failed;
     f->disk_in_ram = disk_is_memory(r->disk_path);
-    return disk_free_bytes(r->disk_path, &f->disk_bytes, e);
+    return disk_room_bytes(r->disk_path, &f->disk_bytes, e);
 }
 
 /* ---- choosing ---- */

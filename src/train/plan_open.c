@@ -68,8 +68,10 @@ static int check_room(pt_plan *p, pt_error *e)
         free_bytes = free_bytes > tier_bytes ? free_bytes - tier_bytes : 0;
     int failed = room_refuse(&r, out, free_bytes, &missing, e);
     g->missing_bytes += missing;
-    if (failed)
+    if (missing)
         snprintf(g->change, sizeof g->change, "--out where %llu bytes more are free", (unsigned long long)missing);
+    else if (failed)
+        snprintf(g->change, sizeof g->change, "ulimit -f unlimited");
     return failed;
 }
 

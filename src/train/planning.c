@@ -1,6 +1,7 @@
 #include "train/planning.h"
 
 #include "base/units.h"
+#include "io/disk.h"
 #include "profile/machine.h"
 #include "train/budgets.h"
 
@@ -319,7 +320,7 @@ static bool is_there(const planning *p, uint64_t disk_bytes)
     uint64_t has = 0;
     if (p->from_file && !p->runs)
         return true;
-    return !disk_is_memory(p->disk_path) && !disk_free_bytes(p->disk_path, &has, NULL) && has >= disk_bytes &&
+    return !disk_is_memory(p->disk_path) && !disk_room_bytes(p->disk_path, &has, NULL) && has >= disk_bytes &&
            has - disk_bytes >= MACHINE_DISK_MARGIN + p->disk_reserve;
 }
 
@@ -347,7 +348,7 @@ static lack lack_of(const planning *p)
     if (!disk || is_there(p, disk))
         return l;
     if (!disk_is_memory(p->disk_path))
-        disk_free_bytes(p->disk_path, &has, NULL);
+        disk_room_bytes(p->disk_path, &has, NULL);
     l.disk = disk + MACHINE_DISK_MARGIN + p->disk_reserve - has;
     return l;
 }

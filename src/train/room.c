@@ -39,6 +39,8 @@ room_need room_find(const room_input *in)
         r.checkpoints = more;
     uint64_t first = r.checkpoint_bytes > r.model_bytes ? r.checkpoint_bytes : r.model_bytes;
     r.least_bytes = r.checkpoints ? first : r.model_bytes;
+    const uint64_t largest = r.checkpoints ? fp32 : weights_bytes(in->model, in->save_type);
+    r.largest_file_bytes = largest < SAFETENSORS_SHARD_BYTES ? largest : SAFETENSORS_SHARD_BYTES;
     r.bytes = r.checkpoints ? (uint64_t)r.checkpoints * r.checkpoint_bytes + r.model_bytes : first; /* an interrupted run writes one too */
     return r;
 }
@@ -64,29 +66,27 @@ room_need room_of(const trainer *t)
     return room_find(&(room_input){&t->o, t->model, t->save_type, every ? t->steps / every - t->step / every : 0, checkpoint_count(t)});
 }
 
+/* A shell may have said how large a file may become. */
+static int refuse_limit(const room_need *r, const char *out, pt_error *e)
+{
+    struct rlimit limit;
+    char file[32], most[32];
+    if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= r->largest_file_bytes)
+        return 0;
+    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: a file of %s is to be written there, and files may have %s at most (ulimit -f): raise that "
+                   "limit in the shell, by ulimit -f unlimited", out, size_format(file, r->largest_file_bytes),
+                   size_format(most, (uint64_t)limit.rlim_cur));
+}
+
 int room_refuse(const room_need *r, const char *out, uint64_t free_bytes, uint64_t *missing, pt_error *e)
 {
     char each[32], model[32], have[32];
     *missing = r->least_bytes > free_bytes ? r->least_bytes - free_bytes : 0;
     if (!*missing)
-        return 0;
+        return refuse_limit(r, out, e);
     return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: a checkpoint takes %s there and the trained model %s, and only %s are free: make room for "
                    "%llu bytes more, or choose another --out", out, size_format(each, r->checkpoint_bytes),
                    size_format(model, r->model_bytes), size_format(have, free_bytes), (unsigned long long)*missing);
-}
-
-/* A shell may have said how large a file may become. */
-static int refuse_limit(const trainer *t, const room_need *r, pt_error *e)
-{
-    const uint64_t all = weights_bytes(t->model, r->checkpoints ? PT_F32 : t->save_type);
-    const uint64_t largest = all < SAFETENSORS_SHARD_BYTES ? all : SAFETENSORS_SHARD_BYTES;
-    struct rlimit limit;
-    char file[32], most[32];
-    if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= largest)
-        return 0;
-    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: a file of %s is to be written there, and files may have %s at most (ulimit -f): raise that "
-                   "limit in the shell, by ulimit -f unlimited", t->out, size_format(file, largest),
-                   size_format(most, (uint64_t)limit.rlim_cur));
 }
 
 int room_check(const trainer *t, pt_error *e)
@@ -94,9 +94,7 @@ int room_check(const trainer *t, pt_error *e)
     room_need r = room_of(t);
     uint64_t free_bytes, missing;
     char each[32], model[32], all[32], have[32];
-    int failed = refuse_limit(t, &r, e);
-    if (!failed)
-        failed = disk_free_bytes(t->out, &free_bytes, e);
+    int failed = disk_free_bytes(t->out, &free_bytes, e);
     if (!failed)
         failed = room_refuse(&r, t->out, free_bytes, &missing, e);
     if (failed || free_bytes >= r.bytes)

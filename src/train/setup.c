@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include "base/units.h"
+#include "io/disk.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
 
@@ -125,7 +126,7 @@ static int lower_disk(trainer *t, pt_error *e)
     uint64_t have;
     if (!asked || asked == PT_AUTO || disk_is_memory(folder))
         return 0;
-    int failed = disk_free_bytes(folder, &have, e);
+    int failed = disk_room_bytes(folder, &have, e);
     if (failed || asked <= have)
         return failed;
     char a[32], b[32];

@@ -268,10 +268,18 @@ static void a_limit_of_a_file_s_size_is_known_before(void **state)
     getrlimit(RLIMIT_FSIZE, &all);
     little = (struct rlimit){weights, all.rlim_max}; /* a file is a little larger */
     setrlimit(RLIMIT_FSIZE, &little);
-    int failed = pt_trainer_open(&o, &t, &e);
+    pt_error planned = {0};
+    pt_plan *p;
+    int failed = pt_trainer_open(&o, &t, &e), refused = pt_plan_open(&o, &p, &planned);
     setrlimit(RLIMIT_FSIZE, &all);
     assert_int_equal(failed, PT_DOES_NOT_FIT);
     assert_non_null(strstr(e.text, "ulimit -f"));
+    assert_int_equal(refused, PT_DOES_NOT_FIT);
+    assert_non_null(strstr(planned.text, "ulimit -f"));
+    char *json = pt_plan_json(p);
+    assert_non_null(strstr(json, "\"ulimit -f unlimited\""));
+    free(json);
+    pt_plan_close(p);
     fixture_close(&f);
 }
 
