@@ -11,7 +11,7 @@
  *
  * Several runs are submitted at a time, as the executor does, so that a queue finds its next op waiting. Other programs
  * make times longer, never shorter, and they come and go: the median of several rounds, each of which runs everything
- * that is to be compared, is what is used (of what runs beside transfers the mean, measure_links.c); the distance of the
+ * that is to be compared, is what is used (of what runs beside transfers the mean, measure_beside.c); the distance of the
  * quartiles of three runs or more says how sure it is. What takes too long to be run that often is as sure as the same work on
  * fewer rows or bytes, which is run before it.
  */
