@@ -43,8 +43,8 @@ typedef struct machine_state {
 } machine_state;
 
 /* How much of what `b` costs `a` is left in a set. Reads and writes disturb what computes by what they move, and beside each other each
- * moves less: in steps products, beside reads, beside writes and beside both, took 1.13 to 1.18 times as long, where both added up would
- * have made 1.9 of it (bench/results). */
+ * moves less: in steps layers took 1.3 to 1.6 times as long beside one of them and as long beside both, which added up would have made 1.9
+ * of it (bench/results). */
 static double share_of(const costs *c, int a, int b, unsigned set)
 {
     const int other = b == COST_READ ? COST_WRITE : b == COST_WRITE ? COST_READ : -1;
