@@ -14,6 +14,7 @@ typedef struct kept_lines {
     off_t bytes;
     int64_t last;   /* step of the last one, 0: there is none */
     bool evaluated; /* in the last one */
+    bool there;     /* the file has lines, be they kept or not */
 } kept_lines;
 
 /* The file's leading lines whose step is at most `step`; a torn last line is not among them. */
@@ -27,13 +28,14 @@ static int lines_until(const char *path, int64_t step, kept_lines *keep, pt_erro
     if (!f)
         return errno == ENOENT ? 0 : pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
     while ((n = getline(&line, &capacity, f)) > 0) {
+        keep->there = true;
         json_t *object = line[n - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
         json_int_t at = json_integer_value(json_object_get(object, "step"));
         bool good = object && at >= 1 && at <= step, evaluated = json_object_get(object, "eval_loss") != NULL;
         json_decref(object);
         if (!good)
             break;
-        *keep = (kept_lines){keep->bytes + n, at, evaluated};
+        *keep = (kept_lines){keep->bytes + n, at, evaluated, true};
     }
     const bool unreadable = ferror(f);
     if (unreadable)
@@ -57,7 +59,7 @@ int metrics_open(trainer *t, pt_error *e)
         return pt_fail_errno(e, PT_FAILED, "%s cannot be written", path);
     if (ftruncate(fileno(t->metrics), keep.bytes) < 0)
         return pt_fail_errno(e, PT_FAILED, "%s cannot be cut back to step %lld", path, (long long)t->step);
-    if (keep.last && keep.last < t->step)
+    if (keep.there && keep.last < t->step)
         trainer_notice(t, "%s has no lines for the steps %lld to %lld", path, (long long)keep.last + 1, (long long)t->step);
     t->owes_evaluation = keep.last && keep.last == t->step && !keep.evaluated && trainer_evaluates(t);
     return 0;

@@ -298,6 +298,9 @@ static void missing_lines_of_the_metrics_are_named(void **state)
     r.o.arg = said;
     go_on(&r, NULL, 7);
     assert_non_null(strstr(said, "metrics.jsonl has no lines for the steps 4 to 6\n"));
+    must(file_write_atomic(path_in(&r, "metrics.jsonl"), "broken\n", 7, &e), &e);
+    go_on(&r, NULL, 8);
+    assert_non_null(strstr(said, "metrics.jsonl has no lines for the steps 1 to 7\n"));
     run_free(&r);
 }
 
