@@ -64,7 +64,7 @@ typedef struct fake {
     queue queue;
     const double *times;
     int times_n, marks, runs, index; /* index: of the stage that runs */
-    bool by_stage, rested;           /* times are by stage, but a third of that where nothing was timed since it stood still */
+    bool by_stage, rested, first;    /* times are by stage, but a third of that for the first that runs after it stood still */
     int64_t now, real_ns, worked;
 } fake;
 
@@ -73,8 +73,7 @@ static void fake_mark(queue *q, int64_t *ns)
     fake *f = (fake *)q;
     if (f->marks % 2) {
         int64_t took = (int64_t)f->times[f->by_stage ? f->index : f->marks / 2 % f->times_n];
-        took /= f->by_stage && f->rested ? 3 : 1;
-        f->rested = false;
+        took /= f->by_stage && f->first ? 3 : 1;
         f->now += took;
         f->worked += took % 1000000000;
     }
@@ -97,6 +96,8 @@ static void fake_run(queue *q, void *arg, int index, int turn)
     struct timespec pause = {0, f->real_ns};
     nanosleep(&pause, NULL);
     f->index = index;
+    f->first = f->rested;
+    f->rested = false;
     f->runs++;
 }
 
@@ -203,7 +204,7 @@ static void every_run_has_a_turn_of_its_own(void **state)
     (void)state;
     static const double restless[] = {1000, 1500};
     device d = {.table = &fake_table};
-    fake f = {.queue = {&d}, .times = restless, .times_n = 2, .real_ns = 1000000};
+    fake f = {.queue = {&d}, .times = restless, .times_n = 2, .real_ns = 4000000};
     samples s = {0};
     assert_int_equal(measure_stage(&f.queue, turn_run, &f, 0, 0.06, &s, NULL), 0);
     assert_true(f.runs > 3);
