@@ -142,4 +142,12 @@ static inline const char *test_device_name(void)
     return name ? name : "cpu";
 }
 
+/* Its kernels run on the CPU, thread by thread: the shim, or the CUDA backend on the stand-in for a GPU (cuda/runtime.c). */
+static inline bool test_device_is_standin(void)
+{
+    const char *module = getenv("PROTRAIN_CUDA_MODULE");
+    return strncmp(test_device_name(), "cuda", 4) == 0 && module && strstr(module, "standin");
+}
+static inline bool test_device_is_emulated(void) { return strcmp(test_device_name(), "shim") == 0 || test_device_is_standin(); }
+
 #endif

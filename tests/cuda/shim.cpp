@@ -9,6 +9,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <sys/mman.h>
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
@@ -266,16 +267,26 @@ static void block_run(unsigned threads)
     }
 }
 
-int shim_launch(unsigned blocks, unsigned threads, const std::function<void()> &kernel)
+/* Who puts kernels into streams: runtime.c, where it is there. */
+extern "C" void (*shim_enqueue)(cudaStream_t s, void (*run)(void *arg), void *arg);
+void (*shim_enqueue)(cudaStream_t s, void (*run)(void *arg), void *arg);
+
+static void stacks_open()
 {
-    if (!blocks || !threads || threads > THREADS || threads % WARP)
-        return cudaErrorInvalidConfiguration;
-    if (!the.stacks) {
-        void *map = mmap(NULL, (size_t)THREADS * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (map == MAP_FAILED)
-            stop("no memory for stacks");
-        the.stacks = (char *)map;
-    }
+    if (the.stacks)
+        return;
+    void *map = mmap(NULL, (size_t)THREADS * STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        stop("no memory for stacks");
+    the.stacks = (char *)map;
+}
+
+/* One at a time: blocks and fibres exist once. */
+static void grid_run(unsigned blocks, unsigned threads, const std::function<void()> &kernel)
+{
+    static std::mutex one;
+    std::lock_guard<std::mutex> held(one);
+    stacks_open();
     the.kernel = &kernel;
     blockDim.x = threads;
     walk w = walk_of(blocks);
@@ -283,5 +294,31 @@ int shim_launch(unsigned blocks, unsigned threads, const std::function<void()> &
         blockIdx.x = walk_next(&w);
         block_run(threads);
     }
+}
+
+static int put(cudaStream_t s, const std::function<void()> &work)
+{
+    if (!s || !shim_enqueue) {
+        work();
+        return cudaSuccess;
+    }
+    auto run = [](void *arg) {
+        auto *all = (std::function<void()> *)arg;
+        (*all)();
+        delete all;
+    };
+    shim_enqueue(s, run, new std::function<void()>(work));
     return cudaSuccess;
+}
+
+int shim_launch(cudaStream_t s, unsigned blocks, unsigned threads, const std::function<void()> &kernel)
+{
+    if (!blocks || !threads || threads > THREADS || threads % WARP)
+        return cudaErrorInvalidConfiguration;
+    return put(s, [=] { grid_run(blocks, threads, kernel); });
+}
+
+int shim_memset(cudaStream_t s, void *p, int value, size_t bytes)
+{
+    return put(s, [=] { memset(p, value, bytes); });
 }

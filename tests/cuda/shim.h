@@ -1,16 +1,16 @@
 /* shim.h - a stand-in for CUDA, so that the kernels in src/device/cuda run on the CPU.
  *
  * The .cu files are compiled by the C++ compiler with PT_CUDA_SHIM and this header in place of CUDA's. A launch
- * runs its blocks one after the other on the calling thread. The threads of a block are fibres: each has a
- * stack and runs until it ends or waits at a barrier, of its block or (in a shuffle or ballot) of its warp.
+ * runs its blocks one after the other on the calling thread, or on that of its stream (runtime.c). The threads of a block are
+ * fibres: each has a stack and runs until it ends or waits at a barrier, of its block or (in a shuffle or ballot) of its warp.
  *
  *     fibre    0 ----|            0 --------|
  *              1     ----|        1         ----|            | waits for the others
  *              2         ----|    2             ----| ...
  *
  * CUDA promises no order of blocks, nor of threads between two barriers. shim_order_set() picks one: ascending,
- * descending, or shuffled, where now and then a warp stands still as long as any other can go on; a kernel that lacks a barrier, or whose blocks depend on each other, gives another
- * result in one of them. `__shared__` memory is static and keeps what the block before has left, and the
+ * descending, or shuffled, where now and then a warp stands still as long as any other can go on; a kernel that lacks a barrier,
+ * or whose blocks depend on each other, gives another result in one of them. `__shared__` memory is static and keeps what the block before has left, and the
  * compiler's sanitizers see every access. A thread that ends while others wait at a barrier of its warp or
  * block, and shuffles that disagree, stop the program with a message.
  *
@@ -43,15 +43,16 @@ static inline float4 make_float4(float x, float y, float z, float w) { return {x
 
 typedef struct shim_stream *cudaStream_t;
 enum { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
-static inline int cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
+static inline int cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
 {
-    memset(p, value, bytes);
-    return cudaSuccess;
+    extern int shim_memset(cudaStream_t s, void *p, int value, size_t bytes);
+    return shim_memset(s, p, value, bytes);
 }
 
 /* 1: ascending, 2: descending, others: shuffled, another way for each number. */
 extern "C" void shim_order_set(int order);
-int shim_launch(unsigned blocks, unsigned threads, const std::function<void()> &kernel);
+/* At once, or, where the stand-in for the runtime is there (runtime.c), when the stream comes to it. */
+int shim_launch(cudaStream_t s, unsigned blocks, unsigned threads, const std::function<void()> &kernel);
 
 /* ---- what needs other threads ---- */
 

@@ -59,16 +59,10 @@ static inline int test_device_open(device **out, pt_error *e)
     return failed;
 }
 
-/* The kernels under test are those of CUDA, on a GPU or on the shim. */
+/* The kernels under test are those of CUDA, on a GPU or emulated. */
 static inline bool device_is_cuda(void)
 {
     return strcmp(test_device_name(), "cpu") != 0;
-}
-
-/* The shim runs a thread after the other: what takes a GPU no time takes it minutes. */
-static inline bool device_is_slow(void)
-{
-    return !strcmp(test_device_name(), "shim");
 }
 
 static inline int group_setup(void **state)

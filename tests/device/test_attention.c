@@ -22,8 +22,8 @@ static void check(shape s)
 static void test_odd_sizes_match_a_float64_reference(void **state)
 {
     static const int dims[] = {1, 2, 5, 8, 40, 64, 80, 96, 128, 256}, lengths[] = {1, 7, 33, 8, 205, 131};
-    for (size_t d = 0; d < sizeof(dims) / sizeof(*dims); d += device_is_slow() ? 3 : 1)
-        for (size_t t = 0; t < sizeof(lengths) / sizeof(*lengths); t += device_is_slow() ? 2 : 1) {
+    for (size_t d = 0; d < sizeof(dims) / sizeof(*dims); d += test_device_is_emulated() ? 3 : 1)
+        for (size_t t = 0; t < sizeof(lengths) / sizeof(*lengths); t += test_device_is_emulated() ? 2 : 1) {
             shape s = {PT_F32, 2, lengths[t], lengths[t], 2, 1, dims[d], 0, false, true, 0};
             check(s);
             s.type = PT_BF16;
@@ -43,7 +43,7 @@ static void test_query_heads_share_key_heads(void **state)
 static void test_window_and_documents_bound_what_is_seen(void **state)
 {
     static const int windows[] = {0, 1, 3, 50, 64, 97, 1000}, dims[] = {64, 8, 40, 128, 80, 256, 96};
-    for (size_t w = 0; w < sizeof(windows) / sizeof(*windows); w += device_is_slow() ? 2 : 1)
+    for (size_t w = 0; w < sizeof(windows) / sizeof(*windows); w += test_device_is_emulated() ? 2 : 1)
         for (int documents = 0; documents < 2; documents++) {
             check((shape){PT_F32, 2, 333, 333, 2, 2, 16, windows[w], documents, false, 0});
             check((shape){PT_BF16, 1, 5, 5, 2, 2, 16, windows[w], documents, false, 0});
@@ -55,13 +55,13 @@ static void test_window_and_documents_bound_what_is_seen(void **state)
 static void test_few_queries_against_many_keys(void **state)
 {
     static const int keys[] = {8, 9, 64, 65, 513, 5000, 9000};
-    for (size_t k = 0; k < sizeof(keys) / sizeof(*keys) - (device_is_slow() ? 2 : 0); k++)
+    for (size_t k = 0; k < sizeof(keys) / sizeof(*keys) - (test_device_is_emulated() ? 2 : 0); k++)
         for (int q = 1; q <= 9; q += 2 - (q == 7)) {
             int kv = keys[k] < q ? q : keys[k];
             check((shape){PT_BF16, 2, q, kv, 4, 2, 40, 0, false, true, 77});
             check((shape){PT_F32, 1, q, kv, 3, 1, 64, 600, false, false, 0});
         }
-    if (device_is_slow())
+    if (test_device_is_emulated())
         return;
     check((shape){PT_F32, 3, 7, 8200, 32, 4, 32, 0, false, false, 0}); /* several runs of the pool */
     check((shape){PT_F32, 2, 7, 300, 80, 40, 256, 0, false, false, 0}); /* heads in several tasks */
@@ -131,7 +131,7 @@ static void test_gradients_match_finite_differences(void **state)
     size_t counts[] = {p.q_bytes / 4, p.kv_bytes / 4, p.kv_bytes / 4};
     const float h = 0x1p-6f;
     for (int t = 0; t < 3; t++)
-        for (size_t i = 0; i < counts[t]; i += device_is_slow() ? 29 : 7) {
+        for (size_t i = 0; i < counts[t]; i += test_device_is_emulated() ? 29 : 7) {
             float x = inputs[t][i];
             inputs[t][i] = x + h;
             double up = weighted_output(&p);
@@ -151,10 +151,10 @@ static void test_bits_do_not_depend_on_the_number_of_threads(void **state)
                                    {PT_BF16, 2, 1, 6000, 8, 2, 64, 0, false, false, 0},
                                    {PT_BF16, 1, 3800, 3800, 2, 2, 128, 100, false, false, 0},
                                    {PT_F32, 3, 400, 400, 1, 1, 80, 0, false, false, 0}};
-    for (size_t i = device_is_slow() ? 4 : 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+    for (size_t i = test_device_is_emulated() ? 4 : 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
         problem one = problem_open(shapes[i]);
         compute(&one, 1);
-        for (int threads = 2; threads <= (device_is_slow() ? 2 : 4); threads++) {
+        for (int threads = 2; threads <= (test_device_is_emulated() ? 2 : 4); threads++) {
             problem more = problem_open(shapes[i]);
             compute(&more, threads);
             assert_same_results(&one, &more);

@@ -122,7 +122,7 @@ static void rows_alone_and_beside_others(void **state, int64_t most, int64_t n, 
 
 static void a_row_has_the_same_bits_beside_any_others(void **state)
 {
-    if (device_is_slow()) {
+    if (test_device_is_emulated()) {
         rows_alone_and_beside_others(state, 70, 24, 48);
         return;
     }
@@ -160,7 +160,7 @@ static double marked(const product *p, int n, double *here)
  * in all turns. */
 static void marks_say_how_long_the_work_between_them_took(void **state)
 {
-    const int64_t size = device_is_slow() ? 24 : 512;
+    const int64_t size = test_device_is_emulated() ? 24 : 512;
     product p = product_make((op_matmul){.layout = MATMUL_NT, .m = size, .n = size, .k = size}, false, false, false);
     double here = 0;
     int n = 1;

@@ -172,14 +172,12 @@ static void plain_plan(random_case *c)
         c->plan.blocks[i] = (plan_block){SAVE_ALL, TIER_DEVICE};
 }
 
-static bool emulated(void) { return strcmp(test_device_name(), "shim") == 0; }
-
 /* A model and a step; of an emulated device, attention's tiles take the time: one for each sequence, head and layer. */
 static void open_case(random_source *r, random_case *c)
 {
     pt_error e = {0};
     assert_int_equal(random_case_open(r, c, &e), 0);
-    while (emulated() && c->shape.batch * c->model->config.heads * c->model->config.layers > SHIM_HEADS) {
+    while (test_device_is_emulated() && c->shape.batch * c->model->config.heads * c->model->config.layers > SHIM_HEADS) {
         random_case_close(c);
         assert_int_equal(random_case_open(r, c, &e), 0);
     }
@@ -204,7 +202,7 @@ static void every_plan_gives_the_same_bits(void **unused)
     random_source seed = random_open();
     const char *asked = getenv("PT_SAME_BITS_PLANS");
     int plans = asked ? atoi(asked) : DEFAULT_PLANS, done = 0, refused = 0, models = 0;
-    plans = emulated() && plans > SHIM_PLANS ? SHIM_PLANS : plans;
+    plans = test_device_is_emulated() && plans > SHIM_PLANS ? SHIM_PLANS : plans;
     for (uint64_t number = 0; done < plans; number++, models++) {
         random_source r = random_fork(&seed, number);
         random_case c;
@@ -215,7 +213,7 @@ static void every_plan_gives_the_same_bits(void **unused)
         c.input.host_tier |= needs_host();
         if (run_plan(&c.input, test_device_name(), c.clipping, 1, number, &first, &e))
             fail_msg("%s", e.text);
-        for (int i = 0; i < (emulated() ? SHIM_PLANS_OF_A_MODEL : PLANS_OF_A_MODEL) && done < plans; i++) {
+        for (int i = 0; i < (test_device_is_emulated() ? SHIM_PLANS_OF_A_MODEL : PLANS_OF_A_MODEL) && done < plans; i++) {
             int threads = random_from(&r, 1, 4);
             next_plan(&r, &c);
             const char *name = !needs_host() && c.input.host_tier && random_one_in(&r, 2) ? "shielded" : test_device_name();
@@ -248,7 +246,7 @@ static void sums_in_the_workspace_give_the_same_bits(void **unused)
     random_case c = {0};
     outcome one, two;
     pt_error e = {0};
-    if (emulated() || SLOWED)
+    if (test_device_is_emulated() || SLOWED)
         skip();
     assert_int_equal(model_from_json("test", config, sizeof config - 1, NULL, NULL, &c.model, &e), 0);
     step_shape_init(&c.shape, c.model, PT_F32, 1, 705);

@@ -201,7 +201,7 @@ static int launch(void (*kernel)(P...), int64_t blocks, int threads, cudaStream_
     if (blocks > INT32_MAX)
         return cudaErrorInvalidConfiguration;
 #ifdef PT_CUDA_SHIM
-    return shim_launch((unsigned)blocks, (unsigned)threads, [=] { kernel(args...); });
+    return shim_launch(s, (unsigned)blocks, (unsigned)threads, [=] { kernel(args...); });
 #else
     kernel<<<(unsigned)blocks, (unsigned)threads, 0, s>>>(args...);
     return cudaGetLastError();

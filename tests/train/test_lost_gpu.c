@@ -1,0 +1,72 @@
+/* A GPU that is lost in the middle of a run, by the stand-in (cuda/runtime.c): the run ends with a sentence that says so, what it had saved
+ * stands, and going on from there ends with the bits of a run that nothing happened to. */
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "cuda/lose.h"
+#include "random_plan.h"
+#include "test_device.h"
+#include "train/run.h"
+#include "train/same_end.h"
+
+static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true};
+
+/* After some steps, so many calls later; the number of steps that were finished. */
+static int64_t run_and_lose(run *r, int64_t steps, int64_t calls, pt_error *e)
+{
+    pt_trainer *t;
+    pt_step s = {0};
+    must(pt_trainer_open(&r->o, &t, e), e);
+    lose_fn *lose = find_lose();
+    assert_non_null(lose);
+    int more = 1;
+    while (s.step < STEPS && more > 0) {
+        if (s.step == steps)
+            lose(calls);
+        more = pt_trainer_step(t, &s, e);
+    }
+    pt_trainer_close(t);
+    lose(-1);
+    assert_true(more < 0);
+    return s.step;
+}
+
+static void a_run_that_loses_its_gpu_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    run whole, broken;
+    pt_error e = {0};
+    char name[32];
+    random_source r = random_open();
+    if (!test_device_is_standin())
+        skip();
+    run_make(&whole, &llama, "whole");
+    must(run_until(&whole, STEPS, &e), &e);
+    for (int turn = 0; turn < 4; turn++) {
+        snprintf(name, sizeof name, "broken-%d", turn);
+        run_make(&broken, &llama, name);
+        broken.o.save_every = 1;
+        const int64_t done = run_and_lose(&broken, random_from(&r, 1, STEPS - 2), random_from(&r, 0, 300), &e);
+        assert_int_equal(e.code, PT_FAILED);
+        assert_non_null(strstr(e.text, "the GPU was lost"));
+        assert_non_null(strstr(e.text, "--resume"));
+        assert_true(has_checkpoint(&broken, (int)done) && !has_checkpoint(&broken, (int)done + 1));
+        broken.o.resume = true;
+        must(run_until(&broken, STEPS, &e), &e);
+        assert_int_equal(broken.first_step, done);
+        assert_same_checkpoint(whole.out, broken.out, STEPS);
+        run_free(&broken);
+    }
+    run_free(&whole);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_run_that_loses_its_gpu_goes_on_with_the_same_bits)};
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
