@@ -14,6 +14,12 @@
 #include "train/run.h"
 #include "train/same_end.h"
 
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { TURNS = 1 };
+#else
+enum { TURNS = 4 };
+#endif
+
 static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true};
 
 /* After some steps, so many calls later; the number of steps that were finished. */
@@ -47,7 +53,7 @@ static void a_run_that_loses_its_gpu_goes_on_with_the_same_bits(void **state)
         skip();
     run_make(&whole, &llama, "whole");
     must(run_until(&whole, STEPS, &e), &e);
-    for (int turn = 0; turn < 4; turn++) {
+    for (int turn = 0; turn < TURNS; turn++) {
         snprintf(name, sizeof name, "broken-%d", turn);
         run_make(&broken, &llama, name);
         broken.o.save_every = 1;
