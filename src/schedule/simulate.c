@@ -42,31 +42,31 @@ typedef struct machine_state {
     double slowdown[COST_CLASSES][1 << COST_CLASSES], more[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside others; of another length */
 } machine_state;
 
-/* How much of what `b` costs `a` is left in a set. Reads and writes disturb what computes by what they move, and beside each other each
- * moves less: in steps layers took 1.3 to 1.6 times as long beside one of them and as long beside both, which added up would have made 1.9
- * of it (bench/results). */
-static double share_of(const costs *c, int a, int b, unsigned set)
-{
-    const int other = b == COST_READ ? COST_WRITE : b == COST_WRITE ? COST_READ : -1;
-    if (other < 0 || a == other || !(set >> other & 1))
-        return 1;
-    return c->slow[b][a] / (c->slow[b][a] + c->slow[b][other] - 1);
-}
+enum { DISK = 1u << COST_READ | 1u << COST_WRITE };
+
+/* How much of what one way of the disk costs `a` is left beside the other way. Reads and writes disturb what computes by what they move, and
+ * beside each other each moves less: in steps layers took 1.3 to 1.6 times as long beside one of them and as long beside both, which added
+ * up would have made 1.9 of it (bench/results). */
+static double share_of(const costs *c, int a, int way, int other) { return c->slow[way][a] / (c->slow[way][a] + c->slow[way][other] - 1); }
 
 /* What each member of a set makes longer adds up, for they share processors and memory: beside one that makes it twice as long half is
  * left, beside two a third. Products would be up to twice of what steps with three tiers took on two processors (bench/results). */
 static void fill_slowdown(machine_state *x, const costs *c)
 {
-    for (int a = 0; a < COST_CLASSES; a++)
-        for (unsigned set = 0; set < 1u << COST_CLASSES; set++) {
-            x->slowdown[a][set] = 1;
-            x->more[a][set] = 0;
-            for (int b = 0; b < COST_CLASSES; b++)
-                if (set >> b & 1) {
-                    x->slowdown[a][set] += (c->slow[a][b] - 1) * share_of(c, a, b, set);
-                    x->more[a][set] += c->slow_more[a][b] * share_of(c, a, b, set);
-                }
+    for (int a = 0; a < COST_CLASSES; a++) {
+        const double read = share_of(c, a, COST_READ, COST_WRITE), write = share_of(c, a, COST_WRITE, COST_READ);
+        const double both = (c->slow[a][COST_READ] - 1) * read + (c->slow[a][COST_WRITE] - 1) * write;
+        const double more = c->slow_more[a][COST_READ] * read + c->slow_more[a][COST_WRITE] * write;
+        x->slowdown[a][0] = 1;
+        x->more[a][0] = 0;
+        for (unsigned set = 1; set < 1u << COST_CLASSES; set++) {
+            const bool whole = (set & DISK) == DISK && a != COST_READ && a != COST_WRITE;
+            const int one = __builtin_ctz(set);
+            const unsigned rest = set & ~(whole ? (unsigned)DISK : 1u << one);
+            x->slowdown[a][set] = x->slowdown[a][rest] + (whole ? both : c->slow[a][one] - 1);
+            x->more[a][set] = x->more[a][rest] + (whole ? more : c->slow_more[a][one]);
         }
+    }
 }
 
 static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in, const costs *c)
