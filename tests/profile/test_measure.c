@@ -204,7 +204,7 @@ static void every_run_has_a_turn_of_its_own(void **state)
     (void)state;
     static const double restless[] = {1000, 1500};
     device d = {.table = &fake_table};
-    fake f = {.queue = {&d}, .times = restless, .times_n = 2, .real_ns = 4000000};
+    fake f = {.queue = {&d}, .times = restless, .times_n = 2, .real_ns = 1000000};
     samples s = {0};
     assert_int_equal(measure_stage(&f.queue, turn_run, &f, 0, 0.06, &s, NULL), 0);
     assert_true(f.runs > 3);
