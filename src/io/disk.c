@@ -78,12 +78,18 @@ static int no_room(const disk_file *f, int error, pt_error *e)
                    size_format(need, f->bytes), (unsigned long long)free_bytes, size_format(have, free_bytes));
 }
 
-int disk_room_bytes(const char *folder, uint64_t *bytes, pt_error *e)
+uint64_t disk_file_limit(void)
 {
     struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+}
+
+int disk_room_bytes(const char *folder, uint64_t *bytes, pt_error *e)
+{
+    const uint64_t limit = disk_file_limit();
     int failed = disk_free_bytes(folder, bytes, e);
-    if (!failed && !getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < *bytes)
-        *bytes = limit.rlim_cur;
+    if (!failed && limit < *bytes)
+        *bytes = limit;
     return failed;
 }
 

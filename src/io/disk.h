@@ -44,12 +44,13 @@ typedef struct disk_options {
     void *context;
 } disk_options;
 
-/* What a scratch file in `folder`, or its nearest parent that exists, may take: what is free there, and no more than a shell lets files
- * become (ulimit -f). */
+/* What a shell lets files become (ulimit -f); UINT64_MAX: anything. */
+uint64_t disk_file_limit(void);
+/* What a scratch file in `folder`, or its nearest parent that exists, may take: what is free there, and no more than that limit. */
 int disk_room_bytes(const char *folder, uint64_t *bytes, pt_error *e);
 
 /* A scratch file of `bytes` (rounded up to DISK_ALIGN) in `folder`, which is made if absent and goes with the file then.
- * PT_DOES_NOT_FIT, with the bytes needed and free, if the disk has no room. `options` may be NULL. */
+ * PT_DOES_NOT_FIT, with the bytes needed and free, if the disk has no room, or the limit in its place. `options` may be NULL. */
 int disk_open(const char *folder, uint64_t bytes, const disk_options *options, disk_file **out, pt_error *e);
 void disk_close(disk_file *f); /* after its channels */
 uint64_t disk_bytes(const disk_file *f);

@@ -32,7 +32,6 @@ typedef struct load {
 
 typedef struct contention { links *of; load loads[COST_CLASSES]; } contention;
 
-
 /* When each run ended, and when the first began; the processor time that one thread had taken by then, and at the end. */
 typedef struct pace { int n; int64_t at[PAIR_OPS + 1], work[2]; } pace;
 

@@ -172,6 +172,10 @@ static int check_disk(const budget_request *r, const findings *f, pt_error *e)
     tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
     add_change(change, TIER_DISK, disk_gives(f));
     tell_change(r, change);
+    if (f->disk_bytes == disk_file_limit())
+        return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and files may have %s at most (ulimit -f), %llu bytes less: give %s, or raise "
+                       "that limit in the shell, by ulimit -f unlimited", size_format(asked, r->asked[TIER_DISK]),
+                       size_format(have, f->disk_bytes), (unsigned long long)(r->asked[TIER_DISK] - f->disk_bytes), change);
     return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s, %llu bytes less: give %s, which leaves the rest "
                    "to other files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
                    size_format(have, f->disk_bytes), r->disk_path, (unsigned long long)(r->asked[TIER_DISK] - f->disk_bytes), change);

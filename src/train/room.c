@@ -12,10 +12,9 @@
 #include "train/trainer.h"
 
 #include "base/units.h"
+#include "io/disk.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
-
-#include <sys/resource.h>
 
 enum { TENSOR_HEADER_BYTES = 96 + MODEL_NAME, FILE_BYTES = 8 << 10 }; /* a header's entry for a tensor; a file's odds and ends */
 
@@ -69,13 +68,13 @@ room_need room_of(const trainer *t)
 /* A shell may have said how large a file may become. */
 static int refuse_limit(const room_need *r, const char *out, pt_error *e)
 {
-    struct rlimit limit;
+    const uint64_t limit = disk_file_limit();
     char file[32], most[32];
-    if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= r->largest_file_bytes)
+    if (limit >= r->largest_file_bytes)
         return 0;
     return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: a file of %s is to be written there, and files may have %s at most (ulimit -f): raise that "
                    "limit in the shell, by ulimit -f unlimited", out, size_format(file, r->largest_file_bytes),
-                   size_format(most, (uint64_t)limit.rlim_cur));
+                   size_format(most, limit));
 }
 
 int room_refuse(const room_need *r, const char *out, uint64_t free_bytes, uint64_t *missing, pt_error *e)

@@ -5,6 +5,7 @@
 #include <linux/capability.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -294,6 +295,31 @@ static void wrong_alignment_and_bounds_are_refused(void **state)
     disk_close(f);
 }
 
+static void a_limit_of_a_file_s_size_is_named(void **state)
+{
+    (void)state;
+    const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+    struct rlimit before, little;
+    disk_file *f;
+    pt_error e = {0};
+    uint64_t room;
+    getrlimit(RLIMIT_FSIZE, &before);
+    if (before.rlim_max != all.rlim_max)
+        skip();
+    setrlimit(RLIMIT_FSIZE, &all);
+    assert_int_equal(disk_room_bytes(folder, &room, &e), 0);
+    assert_true(disk_file_limit() == UINT64_MAX && room > 1 << 20);
+    little = (struct rlimit){1 << 20, all.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &little);
+    int failed = disk_room_bytes(folder, &room, &e), refused = disk_open(folder, 2 << 20, NULL, &f, &e);
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(failed, 0);
+    assert_int_equal(room, 1 << 20);
+    assert_int_equal(refused, PT_DOES_NOT_FIT);
+    assert_non_null(strstr(e.text, "ulimit -f"));
+}
+
 static void a_disk_without_room_is_refused_with_the_bytes(void **state)
 {
     (void)state;
@@ -376,6 +402,7 @@ int main(void)
         cmocka_unit_test(channels_of_several_threads_share_a_file),
         cmocka_unit_test(wrong_alignment_and_bounds_are_refused),
         cmocka_unit_test(a_disk_without_room_is_refused_with_the_bytes),
+        cmocka_unit_test(a_limit_of_a_file_s_size_is_named),
         cmocka_unit_test(the_scratch_file_holds_its_blocks_and_has_no_name),
         cmocka_unit_test(where_no_memory_may_be_locked_there_is_a_disk_all_the_same),
     };

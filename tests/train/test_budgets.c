@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <sys/resource.h>
+
 #include <cmocka.h>
 
 #include "train/budgets.h"
@@ -236,6 +238,15 @@ static void of_a_disk_one_gibibyte_is_left(void **state)
     assert_in_range(advised, has - margin - change, has - margin + change);
     assert_non_null(strstr(c.e.text, c.change));
     assert_non_null(strstr(c.e.text, "--disk-path"));
+
+    struct rlimit before, little;
+    getrlimit(RLIMIT_FSIZE, &before);
+    little = (struct rlimit){has / 2, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &little);
+    refused(&c, PT_AUTO, PT_AUTO, has - margin, "(ulimit -f)");
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(c.missing, has - margin - has / 2);
+    assert_true(sscanf(c.change, "--disk-memory %llu", &advised) == 1 && advised == has / 2 - margin);
 }
 
 /* It is left to what comes later, such as checkpoints, and what is asked for is given all the same. */
