@@ -146,7 +146,7 @@ static inline const char *test_device_name(void)
 static inline bool test_device_is_standin(void)
 {
     const char *module = getenv("PROTRAIN_CUDA_MODULE");
-    return strncmp(test_device_name(), "cuda", 4) == 0 && module && strstr(module, "standin");
+    return strncmp(test_device_name(), "cuda", 4) == 0 && module && strstr(module, "/libcuda_standin.");
 }
 static inline bool test_device_is_emulated(void) { return strcmp(test_device_name(), "shim") == 0 || test_device_is_standin(); }
 

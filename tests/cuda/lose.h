@@ -13,7 +13,10 @@ static inline lose_fn *find_lose(void)
 {
     void *standin = dlopen(getenv("PROTRAIN_CUDA_MODULE"), RTLD_NOW | RTLD_NOLOAD);
     assert_non_null(standin);
-    return (lose_fn *)dlsym(standin, "standin_lose");
+    lose_fn *lose = (lose_fn *)dlsym(standin, "standin_lose");
+    dlclose(standin); /* the device keeps it */
+    assert_non_null(lose);
+    return lose;
 }
 
 #endif

@@ -268,8 +268,9 @@ static void block_run(unsigned threads)
 }
 
 /* Who puts kernels into streams: runtime.c, where it is there. */
-extern "C" void (*shim_enqueue)(cudaStream_t s, void (*run)(void *arg), void *arg);
+extern "C" {
 void (*shim_enqueue)(cudaStream_t s, void (*run)(void *arg), void *arg);
+}
 
 static void stacks_open()
 {

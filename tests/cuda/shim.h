@@ -43,11 +43,8 @@ static inline float4 make_float4(float x, float y, float z, float w) { return {x
 
 typedef struct shim_stream *cudaStream_t;
 enum { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
-static inline int cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
-{
-    extern int shim_memset(cudaStream_t s, void *p, int value, size_t bytes);
-    return shim_memset(s, p, value, bytes);
-}
+int shim_memset(cudaStream_t s, void *p, int value, size_t bytes);
+static inline int cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s) { return shim_memset(s, p, value, bytes); }
 
 /* 1: ascending, 2: descending, others: shuffled, another way for each number. */
 extern "C" void shim_order_set(int order);

@@ -29,7 +29,6 @@ static int64_t run_and_lose(run *r, int64_t steps, int64_t calls, pt_error *e)
     pt_step s = {0};
     must(pt_trainer_open(&r->o, &t, e), e);
     lose_fn *lose = find_lose();
-    assert_non_null(lose);
     int more = 1;
     while (s.step < STEPS && more > 0) {
         if (s.step == steps)
