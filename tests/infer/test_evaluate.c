@@ -107,7 +107,7 @@ static void the_loss_is_the_same_from_the_disk(void **state)
     must(pt_evaluate(&o, &streamed, &e), &e);
     assert_true(streamed.loss == whole.loss && streamed.tokens == whole.tokens);
     o.disk_memory = 0;
-    if (strcmp(run_device(), "cpu")) /* there the host has room */
+    if (on_gpu()) /* there the host has room */
         return;
     assert_int_equal(pt_evaluate(&o, &streamed, &e), PT_DOES_NOT_FIT);
     assert_non_null(strstr(e.text, "--seq-len"));

@@ -2,15 +2,12 @@
 #include "report/explain.h"
 
 #include "base/units.h"
+#include "sanitized.h"
 #include "search/random_problem.h"
 
 #include <math.h>
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-enum { CASES = 30, CHECKED = 3 };
-#else
-enum { CASES = 100, CHECKED = 10 };
-#endif
+enum { CASES = SANITIZED ? 20 : 100, CHECKED = SANITIZED ? 2 : 10 };
 enum { COLUMNS = 100, LINES = 36, OTHER_LINES = 3 /* beside others; one of them */ };
 
 typedef struct setup { random_case c; costs costs; search_input search; candidate best; explain_input input; } setup;

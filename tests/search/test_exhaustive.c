@@ -8,9 +8,10 @@
  * PT_EXHAUSTIVE_CASES=n looks at n models, default 5; PT_VERBOSE=1 prints each. */
 #include "search/show.h"
 
+#include "sanitized.h"
 #include "search/space.h"
 
-enum { CHUNKS = 4 };
+enum { CHUNKS = SANITIZED ? 3 : 4 };
 
 /* Two layers, few chunks, few micro-batches: some ten thousand plans. `more`: whatever a step depends on is drawn. */
 static void small_problem(random_source *r, bool more, problem *p)

@@ -6,17 +6,14 @@
 #include "search/check_candidate.h"
 
 #include "random_plan.h"
+#include "sanitized.h"
 #include "search_case.h"
 
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-enum { CASES = 9, LAYERS_MOST = 48 };
-#else
-enum { CASES = 48, LAYERS_MOST = 100 };
-#endif
+enum { CASES = SANITIZED ? 9 : 48, LAYERS_MOST = SANITIZED ? 48 : 100 };
 
 /* ---- the clock ---- */
 

@@ -1,12 +1,9 @@
+#include "sanitized.h"
 #include "search/check_candidate.h"
 #include "search/random_problem.h"
 
 /* Models that are searched, searched twice, and too large. */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-enum { FOUND = 12, TWICE = 1, MENDED = 6 };
-#else
-enum { FOUND = 40, TWICE = 5, MENDED = 20 };
-#endif
+enum { FOUND = SANITIZED ? 8 : 40, TWICE = SANITIZED ? 1 : 5, MENDED = SANITIZED ? 4 : 20 };
 
 static bool is_policy(const candidate *c)
 {

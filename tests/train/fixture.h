@@ -89,6 +89,8 @@ static inline const char *run_device(void)
     return name && strncmp(name, "cuda", 4) == 0 ? name : "cpu";
 }
 
+static inline bool on_gpu(void) { return strcmp(run_device(), "cpu") != 0; }
+
 /* The options of the run that the reference made; `out` must live as long. */
 static inline void fixture_options(const fixture *f, const char *const *tokens, const char *out, pt_train_options *o)
 {

@@ -25,7 +25,7 @@ static inline void write_random_plan(random_source *random, const model *m, cons
     packing k;
     plan p;
     step_shape_init(&shape, m, c->type, c->batch, c->seq_len);
-    if (strcmp(run_device(), "cpu"))
+    if (on_gpu())
         step_shape_for_gpu(&shape, m);
     for (bool good = false; !good;) {
         must(random_packing(random, m, &shape, &k, &e), &e);

@@ -45,7 +45,8 @@ static void common_arguments(arguments *a, const char *out)
     static char tokens[600];
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model_folder());
     add_arguments(a, (const char *const[]){"train", "--model", model_folder(), "--data", tokens, "--out", out, "--seq-len", "32",
-                                           "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--quiet", NULL});
+                                           "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--device", run_device(),
+                                           "--quiet", NULL});
 }
 
 /* Memory, threads and plan of a start; none of them may change the result. */

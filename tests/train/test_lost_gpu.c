@@ -10,15 +10,12 @@
 
 #include "cuda/lose.h"
 #include "random_plan.h"
+#include "sanitized.h"
 #include "test_device.h"
 #include "train/run.h"
 #include "train/same_end.h"
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-enum { TURNS = 1 };
-#else
-enum { TURNS = 4 };
-#endif
+enum { TURNS = SANITIZED ? 1 : 4 };
 
 static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true};
 
