@@ -81,9 +81,11 @@ static int check_part(bench *b, profile_part part, profile_result *p, double mos
             continue;
         if (failed)
             return pt_fail(e, failed, "%s", own.text);
-        if (!(apart(ns, was->ns) <= most * c->room))
-            return pt_fail(e, PT_FAILED, "%s takes %.3g ms now and took %.3g ms then: the machine is another, or busy; measure again",
-                           c->what, ns * 1e-6, was->ns * 1e-6);
+        if (!(apart(ns, was->ns) <= most * c->room)) {
+            const char *file = b->r->file;
+            return pt_fail(e, PT_FAILED, "%.300s%s%s takes %.3g ms now and took %.3g ms then: the machine is another, or busy; measure again",
+                           file ? file : "", file ? ": " : "", c->what, ns * 1e-6, was->ns * 1e-6);
+        }
         if (apart(ns, was->ns) > same)
             tell_apart(b->r, c->what, ns, was->ns);
     }
@@ -206,8 +208,7 @@ static int get_file(bench *b, profile_result *p, pt_error *e)
     for (int part = 0; part < PROFILE_PARTS && !failed; part++)
         failed = profile_agrees((profile_part)part, b->r->file, b->r, p, e);
     for (int part = 0; part < PROFILE_PARTS && !failed; part++)
-        if ((failed = check_part(b, (profile_part)part, p, most, e)))
-            pt_error_prefix(e, "%.300s", b->r->file);
+        failed = check_part(b, (profile_part)part, p, most, e);
     return failed;
 }
 

@@ -132,6 +132,35 @@ static void a_file_with_a_check_that_is_far_off_is_refused_with_its_name(void **
     setup_close(&s);
 }
 
+static const device_table *whole_table;
+static int memory_opened;
+
+static int lost_memory_open(device *d, memory_kind kind, size_t bytes, void **out, pt_error *e)
+{
+    if (memory_opened++)
+        return pt_fail(e, PT_FAILED, "the device is lost");
+    return whole_table->memory_open(d, kind, bytes, out, e);
+}
+
+/* What keeps a check from being run is not the file's fault. */
+static void a_check_that_cannot_be_run_is_not_told_with_the_file_s_name(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p, q;
+    pt_error e = {0};
+    char path[300];
+    write_profile(&s, 0, true, &p, path);
+    whole_table = s.r.device->table;
+    device_table lost = *whole_table;
+    lost.memory_open = lost_memory_open;
+    s.r.device->table = &lost;
+    assert_int_equal(profile_get(&s.r, &q, &e), PT_FAILED);
+    s.r.device->table = whole_table;
+    assert_string_equal(e.text, "the device is lost");
+    setup_close(&s);
+}
+
 static void a_file_with_a_check_that_is_off_a_little_is_used_with_a_notice(void **state)
 {
     (void)state;
@@ -185,6 +214,7 @@ int main(void)
         cmocka_unit_test(a_file_of_a_run_in_memory_serves_there),
         cmocka_unit_test(a_file_is_used_or_refused_with_the_reason),
         cmocka_unit_test(a_file_with_a_check_that_is_far_off_is_refused_with_its_name),
+        cmocka_unit_test(a_check_that_cannot_be_run_is_not_told_with_the_file_s_name),
         cmocka_unit_test(a_file_with_a_check_that_is_off_a_little_is_used_with_a_notice),
         cmocka_unit_test(a_file_that_was_measured_in_another_way_is_refused),
     };
