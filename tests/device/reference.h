@@ -65,9 +65,6 @@ static inline bool device_is_cuda(void)
     return strcmp(test_device_name(), "cpu") != 0;
 }
 
-/* How many a test of threads goes up to: a GPU's queues take no notice of the number. */
-static inline int most_threads(void) { return device_is_cuda() ? 2 : TEST_THREADS; }
-
 static inline int group_setup(void **state)
 {
     const char *seed = getenv("PROTRAIN_TEST_SEED");

@@ -85,7 +85,7 @@ static void check_forward(activation_kind kind, pt_dtype type, bool gated, int64
             double want = reference(kind, u[0]) * (gated ? u[cols] : 1);
             near(type, element(type, out, row * cols + i), want, 1e-6 * (1 + fabs(want)), "out", row * cols + i);
         }
-    for (int threads = 2; threads <= most_threads(); threads++) {
+    for (int threads = 2; threads <= TEST_THREADS; threads++) {
         void *again = test_alloc(bytes);
         forward(threads, kind, gated, rows, cols, &up, again);
         same_bits(out, again, bytes, "out with more threads");
@@ -108,7 +108,7 @@ static void check_backward(activation_kind kind, pt_dtype type, bool gated, int6
             if (gated)
                 near(type, element(type, dup, at + cols), want, 1e-6 * (1 + fabs(want)), "dup", at + cols);
         }
-    for (int threads = 2; threads <= most_threads(); threads++) {
+    for (int threads = 2; threads <= TEST_THREADS; threads++) {
         void *again = test_alloc(tensor_bytes(&up));
         backward(threads, kind, gated, rows, cols, &up, &dout, again);
         same_bits(dup, again, tensor_bytes(&up), "dup with more threads");

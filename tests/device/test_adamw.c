@@ -88,7 +88,7 @@ static void it_is_the_scalar_loop_to_the_bit(void **state)
         o.eps = eps;
         for (int step = 0; step < 3; step++)
             scalar_adamw(&o);
-        for (int threads = 1; threads <= most_threads(); threads++) {
+        for (int threads = 1; threads <= TEST_THREADS; threads++) {
             adamw_states got = copy_of(&start);
             o = op_of(&got);
             o.eps = eps;

@@ -22,7 +22,7 @@ static void rows_are_summed(void **state)
                 want += dy.value[r * ld + c];
             near(PT_F32, got[c], want, 1e-6 * sqrt((double)rows), "sum", c);
         }
-        for (int threads = 1; threads <= most_threads(); threads++) {
+        for (int threads = 1; threads <= TEST_THREADS; threads++) {
             float *again = test_alloc((size_t)cols * 4), *added = test_copy(old.data, (size_t)cols * 4);
             bias_backward(threads, &dy, false, rows, cols, ld, again);
             same_bits(got, again, (size_t)cols * 4, "more threads");

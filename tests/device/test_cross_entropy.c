@@ -41,7 +41,7 @@ static void check_rows(pt_dtype type, int64_t rows, int64_t vocab, double spread
                  "dlogits", r * ld + i);
         }
     }
-    for (int threads = 2; threads <= most_threads(); threads++) {
+    for (int threads = 2; threads <= TEST_THREADS; threads++) {
         float *loss2 = test_alloc((size_t)rows * 4);
         void *d2 = test_alloc(bytes);
         cross_entropy(threads, type, rows, vocab, ld, ld, scale, logits.data, targets, loss2, d2);

@@ -22,7 +22,7 @@ static void rows_are_looked_up_and_positions_added(void **state)
         tensor table = tensor_random(type, VOCAB * cols, 0, 1), places = tensor_random(type, POSITIONS * cols, 0, 1);
         int32_t *ids = random_ids(rows, VOCAB), *positions = random_ids(rows, POSITIONS);
         size_t bytes = (size_t)(rows * cols) * dtype_bytes(type);
-        for (int threads = 1; threads <= most_threads(); threads++) {
+        for (int threads = 1; threads <= TEST_THREADS; threads++) {
             void *out = test_alloc(bytes);
             float *stream = threads == 1 ? NULL : test_alloc((size_t)(rows * cols) * sizeof *stream);
             look_up(threads, type, rows, cols, 0, VOCAB, ids, positions, &table, with_positions ? &places : NULL, out, stream);
@@ -78,7 +78,7 @@ static void gradients_are_added_in_ascending_order(void **state)
         for (int64_t i = 0; i < rows * cols; i++)
             if (ids[i / cols] != skip)
                 want[ids[i / cols] * cols + i % cols] += (float)dy.value[i];
-        for (int threads = 1; threads <= most_threads(); threads++) {
+        for (int threads = 1; threads <= TEST_THREADS; threads++) {
             float *got = test_copy(old.data, tensor_bytes(&old));
             add_back(threads, &dy, accumulate, cols, 0, vocab, skip, ids, got);
             same_bits(want, got, tensor_bytes(&old), "acc");

@@ -59,7 +59,7 @@ static void check_forward(const norm_case *c)
         for (int64_t i = c->heads * c->dim; i < c->ld; i++)
             assert_true(element(type, y, row * c->ld + i) == element(type, untouched, row * c->ld + i));
     }
-    for (int threads = 2; threads <= most_threads(); threads++) {
+    for (int threads = 2; threads <= TEST_THREADS; threads++) {
         void *again = test_alloc(bytes);
         norm(threads, c, again);
         same_bits(y, again, bytes, "y with more threads");
@@ -207,7 +207,7 @@ static void backward_in_place_and_with_more_threads_has_the_same_bits(void **sta
         norm_gradients want = gradients_alloc(&c);
         memcpy(want.dx, c.dy.data, bytes); /* what lies between the rows stays dy in all */
         norm_backward(1, &c, add.data, false, c.dy.data, &want);
-        for (int threads = 1; threads <= most_threads(); threads++) {
+        for (int threads = 1; threads <= TEST_THREADS; threads++) {
             norm_gradients got = gradients_alloc(&c);
             memcpy(got.dx, c.dy.data, bytes);
             norm_backward(threads, &c, add.data, false, got.dx, &got);

@@ -59,7 +59,7 @@ static void pairs_half_a_head_apart_are_rotated(void **state)
             rope(1, &c, inverse, want);
             for (int64_t row = 0; row < c.rows; row++)
                 check_row(&c, row, inverse, want);
-            for (int threads = 2; threads <= most_threads(); threads++) {
+            for (int threads = 2; threads <= TEST_THREADS; threads++) {
                 void *again = test_copy(c.x.data, tensor_bytes(&c.x));
                 rope(threads, &c, inverse, again);
                 same_bits(want, again, tensor_bytes(&c.x), "more threads");

@@ -214,11 +214,13 @@ static uint64_t least_device(const pt_trainer *t)
     return least;
 }
 
-/* Where there is little device memory: to the disk, on a GPU to the host. */
+/* Where there is little device memory: to the disk; on a GPU chunks to the host, of which each plan takes some. */
 static bool leaves_device(const pt_trainer *t)
 {
     const plan *p = trainer_plan(t);
     bool leaves = false;
+    if (!on_gpu())
+        return executor_bytes(t->x, TIER_DISK) > 0;
     for (int c = 0; c < p->chunks_n; c++)
         leaves |= p->chunks[c].home != TIER_DEVICE;
     return leaves;
