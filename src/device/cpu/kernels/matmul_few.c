@@ -22,6 +22,9 @@ typedef f8_at lanes_at;
 typedef f8_pairs_at lanes_pairs_at;
 #endif
 
+/* What is not worth a copy for each number of rows and groups: compiling them takes a minute. */
+#define ONCE static __attribute__((noinline, noclone))
+
 enum { MOST_GROUPS = 4, LINE_BYTES = 64, LINES = LANES * TURN_BYTES / LINE_BYTES /* that are turned at a time */ };
 
 typedef struct few {
@@ -108,24 +111,18 @@ INLINE factor factor_of(uint32_t word)
     return x;
 }
 
-/* Adds the words that were turned from k on to the sums of one group. */
-INLINE void add_turned(const few *f, pt_dtype type, int rows, int64_t k, int words_n, const lanes *r, lanes *sum, int stride)
+/* sum + the products of a word of a, from k on, and of the words of b that were turned. */
+INLINE void add_word(const few *f, pt_dtype type, int row, int64_t k, const lanes *turned, lanes *sum)
 {
     typedef uint32_t words __attribute__((vector_size(sizeof(lanes))));
-    const int in_word = 4 / (int)dtype_bytes(type);
-#pragma GCC unroll 16
-    for (int j = 0; j < words_n; j++)
-#pragma GCC unroll 4
-        for (int i = 0; i < rows; i++) {
-            const uint32_t a = word_of(&f->a, type, i, k + j * in_word);
-            if (in_word == FACTOR_K) {
-                lanes_factor_fma(factor_of(a), &r[j], &sum[i * stride]);
-            } else { /* two bf16 that are not one factor */
-                lanes low = (lanes)((words)r[j] << 16), high = (lanes)((words)r[j] & 0xffff0000u);
-                lanes_factor_fma(factor_of(a << 16), &low, &sum[i * stride]);
-                lanes_factor_fma(factor_of(a & 0xffff0000u), &high, &sum[i * stride]);
-            }
-        }
+    const uint32_t a = word_of(&f->a, type, row, k);
+    if (4 / (int)dtype_bytes(type) == FACTOR_K) {
+        lanes_factor_fma(factor_of(a), turned, sum);
+    } else { /* two bf16 that are not one factor */
+        lanes low = (lanes)((words)*turned << 16), high = (lanes)((words)*turned & 0xffff0000u);
+        lanes_factor_fma(factor_of(a << 16), &low, sum);
+        lanes_factor_fma(factor_of(a & 0xffff0000u), &high, sum);
+    }
 }
 
 /* ---- memory ----------------------------------------------------------------------------------- */
@@ -168,21 +165,28 @@ INLINE void ask_rest(ahead *x)
 
 /* ---- sums ------------------------------------------------------------------------------------- */
 
-/* Adds `words` from k on of all groups of columns. */
-INLINE void add_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t k, int words, ahead *then,
-                        lanes *sum)
+/* Row i of group g: of[i * groups + g]. */
+typedef struct few_sums { lanes of[FEW_ROWS * MOST_GROUPS]; } few_sums;
+
+/* Adds a whole turn's words from k on of all groups, whose columns are all there. */
+INLINE void add_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t k, ahead *then, few_sums *sum)
 {
+    const int in_word = 4 / (int)dtype_bytes(type);
     lanes r[LANES];
 #pragma GCC unroll 4
     for (int g = 0; g < groups; g++) {
         ask(then);
-        turn(&f->b, type, n + LANES * g, count - LANES * g, k, words, r);
-        add_turned(f, type, rows, k, words, r, sum + g, groups);
+        turn(&f->b, type, n + LANES * g, LANES, k, LANES, r);
+#pragma GCC unroll 16
+        for (int j = 0; j < LANES; j++)
+#pragma GCC unroll 4
+            for (int i = 0; i < rows; i++)
+                add_word(f, type, i, k + j * in_word, &r[j], &sum->of[i * groups + g]);
     }
 }
 
 /* Adds the last k, where it is half of a word. */
-INLINE void add_last(const few *f, int rows, int groups, int64_t n, int64_t count, int64_t k, lanes *sum)
+static void add_last(const few *f, int rows, int groups, int64_t n, int64_t count, int64_t k, few_sums *sum)
 {
     for (int g = 0; g < groups; g++) {
         factor one[LANES] = {0};
@@ -191,8 +195,28 @@ INLINE void add_last(const few *f, int rows, int groups, int64_t n, int64_t coun
         lanes line;
         memcpy(&line, one, sizeof line);
         for (int i = 0; i < rows; i++)
-            lanes_factor_fma(load_factor(&f->a, i, k, 1), &line, &sum[i * groups + g]);
+            lanes_factor_fma(load_factor(&f->a, i, k, 1), &line, &sum->of[i * groups + g]);
     }
+}
+
+/* Adds all from k to end, of any number of columns. Slower, for what is left; its caller's values stay in registers, for it takes copies. */
+ONCE few_sums add_rest(few f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t k, int64_t end, few_sums sum)
+{
+    const int in_word = 4 / (int)dtype_bytes(type);
+    lanes r[LANES];
+    for (int words; (words = (int)(end - k < LANES * in_word ? end - k : LANES * in_word) / in_word); k += words * in_word)
+        for (int g = 0; LANES * g < count; g++) {
+            turn(&f.b, type, n + LANES * g, count - LANES * g, k, words, r);
+            for (int i = 0; i < rows; i++) {
+                lanes x = sum.of[i * groups + g];
+                for (int j = 0; j < words; j++)
+                    add_word(&f, type, i, k + j * in_word, &r[j], &x);
+                sum.of[i * groups + g] = x;
+            }
+        }
+    if (k < end)
+        add_last(&f, rows, groups, n, count, k, &sum);
+    return sum;
 }
 
 /* total[i][g] = the sum over K for `rows` rows and `groups` x LANES columns from n, of which there are `count` and `next` behind them;
@@ -200,33 +224,33 @@ INLINE void add_last(const few *f, int rows, int groups, int64_t n, int64_t coun
 INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t next,
                         float total[FEW_ROWS][LANES * MOST_GROUPS])
 {
-    const int64_t block = k_block(f->o->k);
-    const int in_word = 4 / (int)dtype_bytes(type), length = LANES * in_word;
+    const int64_t block = k_block(f->o->k), length = LANES * 4 / (int64_t)dtype_bytes(type);
     for (int64_t k0 = 0; k0 < f->o->k; k0 += block) {
         int64_t end = k0 + block < f->o->k ? k0 + block : f->o->k, k = k0;
         ahead then = end < f->o->k ? ahead_of(f, type, n, count, end) : ahead_of(f, type, n + count, next, 0);
-        lanes sum[FEW_ROWS * MOST_GROUPS];
+        few_sums sum;
         for (int i = 0; i < rows * groups; i++)
-            sum[i] = (lanes){0};
-        for (; k + length <= end; k += length)
-            if (count == LANES * groups)
-                add_columns(f, type, rows, groups, n, LANES * groups, k, LANES, &then, sum);
-            else
-                add_columns(f, type, rows, groups, n, count, k, LANES, &then, sum);
+            sum.of[i] = (lanes){0};
+        if (count == LANES * groups)
+            for (; k + length <= end; k += length)
+                add_columns(f, type, rows, groups, n, k, &then, &sum);
         ask_rest(&then);
-        const int words = (int)(end - k) / in_word;
-        if (words)
-            add_columns(f, type, rows, groups, n, count, k, words, &then, sum);
-        if (k + words * in_word < end)
-            add_last(f, rows, groups, n, count, end - 1, sum);
+        if (k < end)
+            sum = add_rest(*f, type, rows, groups, n, count, k, end, sum);
         for (int i = 0; i < rows; i++)
             for (int g = 0; g < groups; g++) {
                 lanes_at *to = (lanes_at *)(total[i] + LANES * g);
                 if (k0)
-                    sum[i * groups + g] = *to + sum[i * groups + g];
-                *to = sum[i * groups + g];
+                    sum.of[i * groups + g] = *to + sum.of[i * groups + g];
+                *to = sum.of[i * groups + g];
             }
     }
+}
+
+ONCE void finish_columns(const op_matmul *o, int64_t n, int64_t count, float total[FEW_ROWS][LANES * MOST_GROUPS])
+{
+    for (int64_t i = 0; i < o->m; i++)
+        epilogue_row(o, total[i], i, n, count);
 }
 
 INLINE void few_typed(const few *f, pt_dtype type, int rows, int groups, int64_t n0, int64_t cols)
@@ -238,8 +262,7 @@ INLINE void few_typed(const few *f, pt_dtype type, int rows, int groups, int64_t
         if (f->o->k == 0)
             memset(total, 0, sizeof total);
         few_columns(f, type, rows, groups, n0 + j, count, next, total);
-        for (int i = 0; i < rows; i++)
-            epilogue_row(f->o, total[i], i, n0 + j, count);
+        finish_columns(f->o, n0 + j, count, total);
     }
 }
 

@@ -24,6 +24,10 @@ typedef struct norm_group {
     float mean[NORM_ROWS], rstd[NORM_ROWS];
 } norm_group;
 
+/* A row's last elements, fewer than SUM_LANES, are rare: one copy of what adds them does for all types and kinds. It takes a group by
+ * value, whose own stays in registers. */
+#define RARE static __attribute__((noinline, noclone))
+
 static INLINE void wide_load(const float *wide, int64_t i, vf out[2])
 {
     load_pair(PT_F32, wide, i, out);
@@ -43,7 +47,7 @@ static INLINE void sum_pair(pt_dtype type, const norm_group *g, int row, int64_t
     sum[0] += x[0], sum[1] += x[1];
 }
 
-static INLINE void sum_lanes(pt_dtype type, const norm_group *g, int row, int64_t dim, int64_t i, int64_t lanes, vf *sum)
+static inline void sum_lanes(pt_dtype type, const norm_group *g, int row, int64_t dim, int64_t i, int64_t lanes, vf *sum)
 {
     vf x = load(type, g->x[row], i, lanes);
     f32_store(g->wide + row * dim + i, x, lanes);
@@ -64,13 +68,26 @@ static INLINE void deviate_pair(pt_dtype type, norm_kind kind, const norm_group 
     sum[0] += d[0] * d[0], sum[1] += d[1] * d[1];
 }
 
-static INLINE void deviate_lanes(pt_dtype type, norm_kind kind, const norm_group *g, int row, int64_t dim, int64_t i, int64_t lanes,
+static inline void deviate_lanes(pt_dtype type, norm_kind kind, const norm_group *g, int row, int64_t dim, int64_t i, int64_t lanes,
                                  vf *sum)
 {
     float *wide = g->wide + row * dim + i;
     vf d = kind == NORM_LAYER ? f32_load(wide, lanes) - g->mean[row] : load(type, g->x[row], i, lanes);
     f32_store(wide, d, lanes);
     *sum += lanes < VEC_LANES ? vec_keep(first_lanes(lanes), d * d) : d * d;
+}
+
+/* s and a row's elements from i on. */
+RARE sums sums_rest(pt_dtype type, norm_kind kind, bool deviation, norm_group g, int row, int64_t dim, int64_t i, sums s)
+{
+    for (int j = 0; i < dim; j++, i += VEC_LANES) {
+        int64_t lanes = dim - i < VEC_LANES ? dim - i : VEC_LANES;
+        if (deviation)
+            deviate_lanes(type, kind, &g, row, dim, i, lanes, &s.part[j]);
+        else
+            sum_lanes(type, &g, row, dim, i, lanes, &s.part[j]);
+    }
+    return s;
 }
 
 /* Totals of `rows` rows side by side, in the order of row_sum(): of x if `deviation` is false, else of the squares. */
@@ -91,14 +108,8 @@ static INLINE void group_sums(pt_dtype type, norm_kind kind, bool deviation, con
     for (int row = 0; row < rows; row++) {
         if (type == PT_BF16)
             sums_join(&s[row]);
-#pragma GCC unroll 8
-        for (int j = 0; j < SUM_VECS; j++) {
-            int64_t left = dim - i - j * VEC_LANES, lanes = left < VEC_LANES ? left : VEC_LANES;
-            if (left > 0 && deviation)
-                deviate_lanes(type, kind, g, row, dim, i + j * VEC_LANES, lanes, &s[row].part[j]);
-            else if (left > 0)
-                sum_lanes(type, g, row, dim, i + j * VEC_LANES, lanes, &s[row].part[j]);
-        }
+        if (i < dim)
+            s[row] = sums_rest(type, kind, deviation, *g, row, dim, i, s[row]);
         out[row] = sums_total(s[row]);
     }
 }
@@ -304,6 +315,18 @@ static INLINE void term_product(const backward_group *g, int row, span s, vf out
         out[v] = out[v] * (u[v] * g->rstd[row]);
 }
 
+/* s and a row's terms from i on. */
+RARE sums means_rest(span_term term, backward_group g, int row, int64_t dim, int64_t i, sums s)
+{
+    vf x[2];
+    for (int j = 0; i < dim; j++, i += VEC_LANES) {
+        int64_t lanes = dim - i < VEC_LANES ? dim - i : VEC_LANES;
+        term(&g, row, (span){i, lanes, 1}, x);
+        s.part[j] += lanes < VEC_LANES ? vec_keep(first_lanes(lanes), x[0]) : x[0];
+    }
+    return s;
+}
+
 /* Means of a term over `rows` rows side by side, in the order of row_sum(). */
 static INLINE void group_means(span_term term, const backward_group *g, int rows, int64_t dim, float *out)
 {
@@ -322,14 +345,8 @@ static INLINE void group_means(span_term term, const backward_group *g, int rows
     for (int row = 0; row < rows; row++) {
         if (g->type == PT_BF16)
             sums_join(&s[row]);
-#pragma GCC unroll 8
-        for (int j = 0; j < SUM_VECS; j++) {
-            int64_t left = dim - i - j * VEC_LANES, lanes = left < VEC_LANES ? left : VEC_LANES;
-            if (left <= 0)
-                break;
-            term(g, row, (span){i + j * VEC_LANES, lanes, 1}, x);
-            s[row].part[j] += lanes < VEC_LANES ? vec_keep(first_lanes(lanes), x[0]) : x[0];
-        }
+        if (i < dim)
+            s[row] = means_rest(term, *g, row, dim, i, s[row]);
         out[row] = sums_total(s[row]) / (float)dim;
     }
 }
@@ -379,6 +396,12 @@ static INLINE void group_dx(const backward_group *g, int rows, span s)
         span_store_f32(g->type, g->dbias, s, dbias);
 }
 
+RARE void group_dx_rest(backward_group g, int rows, int64_t i, int64_t dim)
+{
+    for (; i < dim; i += VEC_LANES)
+        group_dx(&g, rows, (span){i, dim - i < VEC_LANES ? dim - i : VEC_LANES, 1});
+}
+
 static INLINE void backward_group_of(backward_group *g, int rows, int64_t dim, float eps)
 {
     int64_t i = 0;
@@ -392,8 +415,8 @@ static INLINE void backward_group_of(backward_group *g, int rows, int64_t dim, f
     group_means(term_product, g, rows, dim, g->mean_du);
     for (; i + 2 * VEC_LANES <= dim; i += 2 * VEC_LANES)
         group_dx(g, rows, (span){i, VEC_LANES, 2});
-    for (; i < dim; i += VEC_LANES)
-        group_dx(g, rows, (span){i, dim - i < VEC_LANES ? dim - i : VEC_LANES, 1});
+    if (i < dim)
+        group_dx_rest(*g, rows, i, dim);
 }
 
 static INLINE void backward_vectors_of(pt_dtype type, norm_kind kind, const op_norm_backward *o, int64_t first, int64_t end,
