@@ -1,4 +1,5 @@
-/* sanitized.h - whether a test runs under AddressSanitizer or ThreadSanitizer, where what computes for long does less of the same. */
+/* sanitized.h - whether a test runs under AddressSanitizer or ThreadSanitizer, where what computes for long does less of the same.
+ * Include cmocka.h before it is used. */
 #ifndef PT_TEST_SANITIZED_H
 #define PT_TEST_SANITIZED_H
 
@@ -7,5 +8,17 @@ enum { SANITIZED = 1 };
 #else
 enum { SANITIZED = 0 };
 #endif
+
+#if defined __SANITIZE_THREAD__
+enum { THREADS_SANITIZED = 1 };
+#else
+enum { THREADS_SANITIZED = 0 };
+#endif
+
+/* Ends a test that a sanitizer has no more to learn from than from others that it runs: it asks for the quality of a result. */
+#define NOT_SANITIZED() do { if (SANITIZED) skip(); } while (0)
+
+/* Ends a test whose threads are those of others: it asks what one thread does. */
+#define NO_OTHER_THREADS() do { if (THREADS_SANITIZED) skip(); } while (0)
 
 #endif

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "cli/planned.h"
+#include "sanitized.h"
 
 #include <sys/resource.h>
 
@@ -204,15 +205,6 @@ static const char broad[] =
     " \"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"max_position_embeddings\": 2048, \"rms_norm_eps\": 1e-05,"
     " \"hidden_act\": \"silu\", \"tie_word_embeddings\": true, \"bos_token_id\": 1, \"eos_token_id\": 2}";
 
-/* Where sanitizers keep their shadows, there can be no limit. */
-static void skip_sanitized(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    printf("skipped: a sanitizer needs more than any limit\n");
-    skip();
-#endif
-}
-
 /* On a machine that has no more than this (ulimit -v). */
 static int plan_within(rlim_t bytes, words options, words more)
 {
@@ -259,7 +251,7 @@ static int follow_advice(rlim_t bytes, words options, char taken[256])
 static void where_ram_is_missing_the_disk_is_the_advice(void **state)
 {
     (void)state;
-    skip_sanitized();
+    NOT_SANITIZED(); /* where shadows are kept, there can be no limit */
     uint64_t there;
     pt_error e = {0};
     char model[200], taken[256];
@@ -292,7 +284,7 @@ static void where_ram_is_missing_the_disk_is_the_advice(void **state)
 static void where_ram_is_missing_and_no_disk_helps_a_smaller_step_is_the_advice(void **state)
 {
     (void)state;
-    skip_sanitized();
+    NOT_SANITIZED(); /* where shadows are kept, there can be no limit */
     char model[200], taken[256];
     snprintf(model, sizeof model, "%s", put_text("broad.json", broad));
     const words of = WORDS("--model", model, "--seq-len", "256", "--batch-size", "8", "--disk-path", scratch, "--disk-memory", "0",
@@ -307,7 +299,7 @@ static void where_ram_is_missing_and_no_disk_helps_a_smaller_step_is_the_advice(
 static void where_nothing_helps_the_memory_that_is_missing_is_said(void **state)
 {
     (void)state;
-    skip_sanitized();
+    NOT_SANITIZED(); /* where shadows are kept, there can be no limit */
     if (!disk_is_memory("/dev/shm"))
         skip(); /* a disk would help */
     char model[200];

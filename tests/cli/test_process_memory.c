@@ -11,6 +11,7 @@
 
 #include "io/scratch.h"
 #include "program.h"
+#include "sanitized.h"
 
 #define MIB ((json_int_t)1 << 20)
 
@@ -95,9 +96,7 @@ static void a_process_takes_what_is_planned_and_little_more_with_any_number_of_t
 {
     (void)state;
     static const char *const threads[] = {"2", "32"};
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-    skip(); /* their shadow memory is more */
-#endif
+    NOT_SANITIZED(); /* their shadow memory is more */
     put_inputs();
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
         char least[32];

@@ -411,11 +411,7 @@ static op_matmul copy_op(uint64_t i, const copy *c)
 }
 
 /* One thread computes: under TSan, which makes it twenty times as long, once of each kind is enough. */
-#if defined __SANITIZE_THREAD__
-enum { COPY_CASES = 24 };
-#else
-enum { COPY_CASES = 60 };
-#endif
+enum { COPY_CASES = THREADS_SANITIZED ? 12 : 60 };
 
 /* The dispatcher calls the best copy only; the others must be right too. */
 static void every_copy_of_the_kernel_that_can_run_is_right(void **state)

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "sanitized.h"
 #include "base/rng.h"
 
 #include "io/scratch.h"
@@ -185,9 +186,7 @@ static machine probe_limited(int resource, uint64_t bytes)
 static void the_process_own_limit_counts(void **state)
 {
     (void)state;
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-    skip(); /* a sanitizer's own mappings do not fit into the limit */
-#endif
+    NOT_SANITIZED(); /* a sanitizer's own mappings do not fit into the limit */
     put_machine(16000, 9000);
     machine m = probe_limited(RLIMIT_DATA, mib(300));
     assert_true(m.memory_free_bytes == mib(300) - 512 * 1024);
@@ -198,9 +197,7 @@ static void the_process_own_limit_counts(void **state)
 static void the_margin_is_a_share_of_the_process_own_limit(void **state)
 {
     (void)state;
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-    skip(); /* a sanitizer's own mappings do not fit into the limit */
-#endif
+    NOT_SANITIZED(); /* a sanitizer's own mappings do not fit into the limit */
     put_machine(160000, 90000);
     machine m = probe_limited(RLIMIT_AS, mib(40000));
     assert_true(m.memory_bytes == mib(40000) && m.memory_used_bytes == mib(1) && m.memory_free_bytes == mib(39999));

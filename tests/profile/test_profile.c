@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "sanitized.h"
 #include "base/rng.h"
 #include "profile/profile_parts.h"
 #include "profile/support.h"
@@ -113,6 +114,7 @@ static void a_layer_that_saves_a_page_at_every_level_has_its_costs(void **state)
 static void layers_with_other_windows_are_other_kinds(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     setup s;
     profile_result p;
     setup_open(&s, test_configs[2], PT_F32, 2, 16);
@@ -130,6 +132,7 @@ static void layers_with_other_windows_are_other_kinds(void **state)
 static void only_the_tiers_that_exist_are_measured(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     for (int host = 0; host < 2; host++)
         for (int transfers = 0; transfers < 2; transfers++) {
             setup s;
@@ -212,9 +215,7 @@ static void a_layer_that_is_run_once_is_as_sure_as_fewer_rows_of_it(void **state
         "{\"model_type\": \"gpt2\", \"n_embd\": 512, \"n_layer\": 2, \"n_head\": 8, \"n_positions\": 512, \"vocab_size\": 211}";
     setup s;
     profile_result p;
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-    skip(); /* computing takes longer than the pauses there */
-#endif
+    NOT_SANITIZED(); /* computing takes longer than the pauses there */
     setup_open(&s, config, PT_F32, 4, 512);
     for (int t = 0; t < TIERS; t++)
         s.r.budget[t] = 512 << 20;
@@ -257,6 +258,7 @@ static void a_model_much_larger_than_the_budget_is_measured_inside_it(void **sta
 static void a_layer_that_just_fits_is_measured_without_what_only_makes_it_truer(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     static const char config[] =
         "{\"model_type\": \"llama\", \"vocab_size\": 40, \"hidden_size\": 256, \"num_attention_heads\": 4, \"num_hidden_layers\": 3, "
         "\"intermediate_size\": 1024, \"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
@@ -271,9 +273,7 @@ static void a_layer_that_just_fits_is_measured_without_what_only_makes_it_truer(
 static void a_product_of_few_right_sides_gets_smaller(void **state)
 {
     (void)state;
-#if defined __SANITIZE_THREAD__
-    skip(); /* a minute and a half of products, whose threads are those of the tests above */
-#endif
+    NO_OTHER_THREADS();
     static const char config[] =
         "{\"model_type\": \"gpt2\", \"n_embd\": 256, \"n_layer\": 2, \"n_head\": 4, \"n_positions\": 16, \"vocab_size\": 3000}";
     setup s;
@@ -287,6 +287,7 @@ static void a_product_of_few_right_sides_gets_smaller(void **state)
 static void a_budget_below_one_block_is_refused_with_the_bytes(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     setup s;
     profile_result p;
     pt_error e = {0};
@@ -315,6 +316,7 @@ static void a_disk_that_cannot_be_written_is_named(void **state)
 static void text_and_back_is_the_same(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     setup s;
     profile_result p, back;
     pt_error e = {0};
@@ -353,6 +355,7 @@ static char *without(const char *text, const char *key)
 static void what_no_plan_needs_may_be_missing(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     static const char *const keys[] = {"spread", "check_write", "check_to_device", "check_from_device", "check_update_host",
                                        "update_threads"};
     setup s;
@@ -403,6 +406,7 @@ static void refused(const written *w, const profile_request *r, const char *text
 static void profiles_of_something_else_are_refused_with_what_differs(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     written w;
     write_one(&w);
     profile_request r = w.s.r;
@@ -455,6 +459,7 @@ static char *with(const char *text, const char *key, const char *value)
 static void profiles_that_lie_are_refused(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     static const struct { const char *key, *value, *word; } lies[] = {
         {"head_ns", "-1", "head_ns"}, {"head_ns", "1e400", "profile.json"}, {"head_ns", "\"1\"", "head_ns"}, {"head_ns", "NaN", "JSON"},
         {"task_ns", "null", "task_ns"}, {"forward_ns", "[1, 2, 3]", "forward_ns"}, {"forward_ns", "[1, 2, 3, -4]", "forward"},
@@ -494,6 +499,7 @@ static void profiles_that_lie_are_refused(void **state)
 static void a_profile_without_transfers_does_not_serve_where_they_are_needed(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     setup s;
     profile_result p;
     setup_open(&s, test_configs[1], PT_F32, 4, 16);
@@ -510,6 +516,7 @@ static void a_profile_without_transfers_does_not_serve_where_they_are_needed(voi
 static void damaged_profiles_are_refused_or_valid(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     written w;
     write_one(&w);
     size_t n = strlen(w.text);

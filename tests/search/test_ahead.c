@@ -1,15 +1,11 @@
 /* Threads that help a search: what they find is what one finds alone. */
 #include "search/random_problem.h"
+#include "sanitized.h"
 
 #include "report/explain.h"
 #include "search/ahead.h"
 
-#if defined __SANITIZE_THREAD__
-enum { PROBLEMS = 1 };
-#else
-enum { PROBLEMS = 6 };
-#endif
-enum { JOBS = 1000 };
+enum { JOBS = 1000, PROBLEMS = THREADS_SANITIZED ? 1 : SANITIZED ? 2 : 6 };
 
 static void count(void *arg, int i) { atomic_fetch_add((atomic_int *)arg + i, 1); }
 

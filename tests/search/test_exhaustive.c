@@ -5,7 +5,7 @@
  * the numbers of the best of them are also tried with every chunk at every home of two tiers, updated at every place: what is
  * found is within 5% of those.
  *
- * PT_EXHAUSTIVE_CASES=n looks at n models, default 5; PT_VERBOSE=1 prints each. */
+ * PT_EXHAUSTIVE_CASES=n looks at n models, default 5 and 3; PT_VERBOSE=1 prints each. */
 #include "search/show.h"
 
 #include "sanitized.h"
@@ -216,7 +216,7 @@ static void what_is_found_is_within_one_percent_of_the_best_of_all_plans(void **
     random_source all = random_open();
     const char *given = getenv("PT_EXHAUSTIVE_CASES");
     double worst = 1, worst_homes = 1;
-    int cases = 0, exact = 0, wanted = given ? atoi(given) : 5;
+    int cases = 0, exact = 0, wanted = given ? atoi(given) : SANITIZED ? 1 : 5;
     long plans = 0;
     for (uint64_t i = 0; cases < wanted; i++) {
         random_source r = random_fork(&all, i);
@@ -238,7 +238,7 @@ static void recipes_with_a_host_and_a_disk_are_searched_within_one_percent(void 
     random_source all = random_open();
     const char *given = getenv("PT_EXHAUSTIVE_CASES");
     double worst = 1, worst_homes = 1;
-    int cases = 0, wanted = given ? atoi(given) : 3;
+    int cases = 0, wanted = given ? atoi(given) : SANITIZED ? 1 : 3;
     long plans = 0;
     for (uint64_t i = 0; cases < wanted; i++) {
         random_source r = random_fork(&all, i);
@@ -258,6 +258,7 @@ static void recipes_with_a_host_and_a_disk_are_searched_within_one_percent(void 
 static void homes_out_of_order_are_found(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     const random_source fixed = {1, 0};
     random_source r = random_fork(&fixed, 49);
     double homes = 0, ratio = compare(&r, false, 49, &(long){0}, &homes);
@@ -269,6 +270,7 @@ static void homes_out_of_order_are_found(void **state)
 static void a_plan_that_fills_memory_to_the_brim_is_found(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     const random_source fixed = {3, 0};
     random_source r = random_fork(&fixed, 87);
     double homes = 0, ratio = compare(&r, false, 87, &(long){0}, &homes);
@@ -280,6 +282,7 @@ static void a_plan_that_fills_memory_to_the_brim_is_found(void **state)
 static void chunks_stay_away_for_what_the_host_updates(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     const random_source fixed = {9101, 0};
     random_source r = random_fork(&fixed, 98);
     double homes = 0, ratio = compare(&r, false, 98, &(long){0}, &homes);
@@ -350,6 +353,7 @@ static void assert_found(uint64_t seed, uint64_t number, const known *k)
 static void one_chunk_leaves_its_place_to_several(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     const known k = {.chunk_kib = 96, .n_buffer = 6, .n_update = 3, .n_swap = 2, .visit = 1, .micro_batch = 1,
                      .update = UPDATE_NEXT_FORWARD, .chunks = "000011000000110011000010000011", .layers = "1000"};
     assert_found(8003, 62, &k);
@@ -360,6 +364,7 @@ static void one_chunk_leaves_its_place_to_several(void **state)
 static void inputs_leave_for_a_chunk_to_stay(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     const known k = {.chunk_kib = 368, .n_buffer = 4, .n_update = 2, .n_swap = 3, .visit = 3, .micro_batch = 1,
                      .update = UPDATE_NEXT_FORWARD, .chunks = "001111111111111100", .layers = "0101"};
     assert_found(9001, 34, &k);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "train/fixture.h"
+#include "sanitized.h"
 
 enum { STEPS = 50 };
 
@@ -165,9 +166,7 @@ static void is_no_further(const char *who, const double *ours, const double *the
 static void bf16_is_no_further_from_float64_than_autocast(void **state)
 {
     (void)state;
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-    skip(); /* 48 runs take too long there; the test above runs the same code */
-#endif
+    NOT_SANITIZED(); /* 48 runs; the test above runs the same code */
     static runs r;
     add_runs("gpt2", &r);
     add_runs("llama", &r);

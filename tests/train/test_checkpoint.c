@@ -140,6 +140,7 @@ static void expect_refusal(run *r, const char *option, const char *before, const
 static void settings_that_change_the_result_are_refused_with_both_values(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     const setting *s = &settings[1];
     const char *other[1];
     run r, other_run;
@@ -184,6 +185,7 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
 static void a_model_that_computes_otherwise_is_refused_by_its_key(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     static const struct { const char *fixture, *key, *value, *word; } cases[] = {
         {"llama_tied_bias", "rope_parameters", "{\"rope_type\": \"default\", \"rope_theta\": 50.5}", "rope_theta"},
         {"llama_tied_bias", "rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 50}", "rope_type"},
@@ -227,6 +229,7 @@ static void note(void *arg, const char *sentence)
 static void metrics_are_cut_back_to_the_checkpoint(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     run straight, r;
     pt_error e = {0};
     pt_trainer *t;
@@ -259,6 +262,7 @@ static void metrics_are_cut_back_to_the_checkpoint(void **state)
 static void only_the_newest_checkpoints_are_kept(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     run r;
     pt_error e = {0};
     run_make(&r, &settings[0], "kept");
@@ -308,6 +312,7 @@ static void damaged(run *r, const char *name, size_t keep, const char *more, con
 static void a_damaged_checkpoint_is_refused_by_the_name_of_the_file(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     static const char *const tensors[] = {"model.safetensors", "trainer/exp_avg.safetensors", "trainer/exp_avg_sq.safetensors",
                                           "trainer/master.safetensors"};
     run r;
@@ -343,6 +348,7 @@ static void a_damaged_checkpoint_is_refused_by_the_name_of_the_file(void **state
 static void values_that_were_not_saved_together_are_refused(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     static const char *const files[] = {"model.safetensors", "trainer/exp_avg.safetensors", "trainer/exp_avg_sq.safetensors"};
     run r;
     pt_error e = {0};
@@ -379,6 +385,7 @@ static void values_that_were_not_saved_together_are_refused(void **state)
 static void a_folder_that_is_no_checkpoint_is_refused(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     run r;
     pt_error e = {0};
     run_make(&r, &settings[0], "elsewhere");
@@ -392,6 +399,7 @@ static void a_folder_that_is_no_checkpoint_is_refused(void **state)
 static void going_on_from_elsewhere_never_writes_over_another_run(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     run a, b, c;
     pt_error e = {0};
     char from[200], link[160], target[PATH_MAX];
@@ -457,6 +465,7 @@ static void resuming_without_a_checkpoint_starts_at_the_first_step(void **state)
 static void a_checkpoint_that_was_put_aside_is_gone_on_from(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     run r;
     char from[200], aside[220];
     pt_error e = {0};

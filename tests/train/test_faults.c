@@ -16,12 +16,9 @@
 #include "train/plan_file.h"
 
 #include "program.h"
+#include "sanitized.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SHIM_WORKS = 0 }; /* a sanitizer stands there itself */
-#else
-enum { SHIM_WORKS = 1 };
-#endif
+enum { SHIM_WORKS = !SANITIZED }; /* a sanitizer stands there itself */
 
 enum { STEPS = 6, TRIALS = 4 };
 

@@ -10,13 +10,14 @@
 
 #include <cmocka.h>
 
+#include "sanitized.h"
 #include "train/same_end.h"
 
 #include "train/plan_file.h"
 
 #include "program.h"
 
-enum { DEFAULT_KILLS = 20, STEPS = 16 };
+enum { DEFAULT_KILLS = THREADS_SANITIZED ? 3 : SANITIZED ? 5 : 20, STEPS = 16 };
 
 static const char *model_folder(void)
 {
@@ -233,6 +234,7 @@ static void interrupt(int number, int expected, const char *name)
 static void sigint_saves_and_leaves_with_130(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     interrupt(SIGINT, 130, "int");
 }
 
@@ -245,6 +247,7 @@ static void sigterm_saves_and_leaves_with_143(void **state)
 static void a_closed_terminal_saves_and_leaves_with_129(void **state)
 {
     (void)state;
+    NO_OTHER_THREADS();
     interrupt(SIGHUP, 129, "hup");
 }
 

@@ -10,6 +10,7 @@
 #include "train/state.h"
 
 #include "random_plan.h"
+#include "sanitized.h"
 #include "test_device.h"
 
 #include <math.h>
@@ -19,13 +20,7 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 3, PLANS_OF_A_MODEL = 25, DEFAULT_PLANS = 2000, SHIM_PLANS = 12, SHIM_PLANS_OF_A_MODEL = 4, SHIM_HEADS = 16 };
-
-#if defined __SANITIZE_THREAD__
-enum { SLOWED = 1 };
-#else
-enum { SLOWED = 0 };
-#endif
+enum { STEPS = 3, PLANS_OF_A_MODEL = 25, DEFAULT_PLANS = SANITIZED ? 40 : 2000, SHIM_PLANS = 12, SHIM_PLANS_OF_A_MODEL = 4, SHIM_HEADS = 16 };
 
 typedef struct outcome { float *values; size_t n; float *losses; } outcome;
 
@@ -246,7 +241,7 @@ static void sums_in_the_workspace_give_the_same_bits(void **unused)
     random_case c = {0};
     outcome one, two;
     pt_error e = {0};
-    if (test_device_is_emulated() || SLOWED)
+    if (test_device_is_emulated() || THREADS_SANITIZED)
         skip();
     assert_int_equal(model_from_json("test", config, sizeof config - 1, NULL, NULL, &c.model, &e), 0);
     step_shape_init(&c.shape, c.model, PT_F32, 1, 705);
