@@ -39,9 +39,23 @@ static void shorten(char *word, size_t n, size_t excess)
     memmove(word + from + 3, word + to, strlen(word + to) + 1);
 }
 
+/* A file's name or a value in it moves no terminal's cursor and changes none of its colours: control characters become '?', those of two
+ * bytes (U+0080 to U+009F) an inverted one. */
+static void tame(char *text)
+{
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)text[0], next = (unsigned char)text[1];
+        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f)
+            *text = '?';
+        if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+            text[1] = (char)0xbf;
+    }
+}
+
 static void fit(char *whole, char *out, size_t room)
 {
     size_t n;
+    tame(whole);
     for (size_t length; (length = strlen(whole)) >= room;) {
         char *word = longest_word(whole, &n);
         if (n <= WORD_MIN) { /* paths with blanks in them: out of the middle of all */

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -55,8 +56,8 @@ int size_parse(const char *text, uint64_t *bytes, pt_error *e)
         return pt_fail(e, PT_USAGE, "'%.60s' is not a whole number of bytes: add a unit, such as GiB", text);
     uint64_t total, part = (uint64_t)((unsigned __int128)fraction * unit / scale);
     overflow |= __builtin_mul_overflow(whole, unit, &total) || __builtin_add_overflow(total, part, &total);
-    if (overflow)
-        return pt_fail(e, PT_USAGE, "'%.60s' is more than 2^64 - 1 bytes: write a smaller size", text);
+    if (overflow || total > INT64_MAX)
+        return pt_fail(e, PT_USAGE, "'%.60s' is more than 2^63 - 1 bytes: write a smaller size", text);
     *bytes = total;
     return 0;
 }

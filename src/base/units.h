@@ -9,7 +9,7 @@
 /* Reads a SIZE: bytes ("1048576", "512B"), or a number with a decimal (kB KB MB GB TB: powers of
  * 1000) or binary unit (KiB MiB GiB TiB, and K M G T alone: powers of 1024), in any case, with at
  * most one space before the unit. "1.5GiB" is exact; what falls below one byte is cut off.
- * PT_USAGE: not a size, negative, or more than 2^64 - 1 bytes. */
+ * PT_USAGE: not a size, negative, or more than 2^63 - 1 bytes. */
 int size_parse(const char *text, uint64_t *bytes, pt_error *e);
 
 /* Each writes into `buf` and returns it. */

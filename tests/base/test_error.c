@@ -67,11 +67,20 @@ static void a_message_that_fits_is_left_as_it_is(void **state)
     assert_int_equal(strncmp(e.text, a, 990), 0);
 }
 
+static void what_moves_a_terminal_is_not_in_a_message(void **state)
+{
+    (void)state;
+    pt_error e;
+    pt_fail(&e, PT_FAILED, "%s: a\tb\nc", "\033[2Jcaf\xc3\xa9\x7f\r\xc2\x9b" "1m\xc2\xa0");
+    assert_string_equal(e.text, "?[2Jcaf\xc3\xa9??\xc2\xbf" "1m\xc2\xa0: a\tb\nc");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_end_of_a_message_survives_paths_of_any_length),
         cmocka_unit_test(a_message_that_fits_is_left_as_it_is),
+        cmocka_unit_test(what_moves_a_terminal_is_not_in_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

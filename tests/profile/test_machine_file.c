@@ -97,6 +97,7 @@ static void wrong_shapes_are_refused_by_name(void **state)
     refused("\"cuda\"", "\"tpu\"", "kind");
     refused("\"Test\"", "\"\"", "name");
     refused("\"Test\"", "7", "name");
+    refused("\"Test\"", "\"a\\u001b[31m\"", "control character at byte 1");
     refused("\"ranks\"", "\"rnaks\"", "rnaks");
     refused("\"both_ways\"", "\"bothways\"", "bothways");
     refused("\"device\": {", "\"device\": 5, \"other\": {", "other");
