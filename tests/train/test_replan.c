@@ -363,6 +363,18 @@ static void steps_that_are_off_move_the_run_to_a_better_plan(void **state)
     compare(&straight, &moving);
 }
 
+/* As if steps had taken so long for as long as it takes to be sure, and others had been predicted. */
+static void look_at_steps(pt_trainer *t, double taken_s, double said_s)
+{
+    pt_error e = {0};
+    t->measured.steady.n = PATIENCE_WINDOW;
+    for (int i = 0; i < PATIENCE_WINDOW; i++)
+        t->measured.steady.s[i] = taken_s;
+    t->forecast.step_ns = said_s * 1e9;
+    t->patience = (patience){.off = 1, .since = 1};
+    must(replan_look(t, &e), &e);
+}
+
 /* A plan that was given is kept, and one line says what was predicted of its steps and what they take. */
 static void the_steps_of_a_given_plan_are_named_with_their_times(void **state)
 {
@@ -385,15 +397,57 @@ static void the_steps_of_a_given_plan_are_named_with_their_times(void **state)
     for (int k = 0; k < PATIENCE_WINDOW; k++)
         step(&r, t);
     assert_string_equal(said, "");
-    t->measured.steady.n = PATIENCE_WINDOW;
-    for (int i = 0; i < PATIENCE_WINDOW; i++)
-        t->measured.steady.s[i] = 0.123;
-    t->forecast.step_ns = 2e9;
-    t->patience = (patience){.off = 1, .since = 1}; /* as if it had been looked once */
-    must(replan_look(t, &e), &e);
+    look_at_steps(t, 0.123, 2);
     snprintf(expected, sizeof expected, "steps take %s instead of %s (", seconds_format(is, 0.123), seconds_format(was, 2));
     if (strncmp(said, expected, strlen(expected)) || !strstr(said, "--plan"))
         fail_msg("\"%s\" does not begin with \"%s\"", said, expected);
+    finish(&r, t);
+}
+
+/* A look at tasks that were timed so and said to take 1 / times[q] of it. */
+static void expect_words(pt_trainer *t, char *said, const double times[QUEUES], const char *words)
+{
+    const measured before = t->measured;
+    const step_times taken = measured_times(&before, trainer_plan(t)->update);
+    for (int q = 0; q < QUEUES; q++)
+        t->forecast.busy_ns[q] = taken.busy_ns[q] / times[q];
+    said[0] = 0;
+    t->told_off = false;
+    look_at_steps(t, 1, 2);
+    if (!strstr(said, words))
+        fail_msg("\"%s\" does not have \"%s\"", said, words);
+    t->measured = before; /* a look forgets them */
+}
+
+/* Of the queues the one that is furthest off in its time, and none that is off by little. */
+static void what_differs_is_named(void **state)
+{
+    (void)state;
+    run straight, r;
+    char said[1024] = "", words[96];
+    uint64_t least = straight_run(&straight, "roomy-5");
+    run_make(&r, &settings[2], "named");
+    r.o.device_memory = least;
+    r.o.notice = keep_notice;
+    r.o.arg = said;
+    pt_trainer *t = open_run(&r);
+    for (int k = 0; k < PATIENCE_WINDOW; k++)
+        step(&r, t);
+    t->o.plan_file = "none"; /* it stays */
+    const step_times taken = measured_times(&t->measured, trainer_plan(t)->update);
+    const double reads = taken.busy_ns[QUEUE_READ], computed = taken.busy_ns[QUEUE_COMPUTE];
+    assert_true(taken.runs > 0 && computed > 0 && (reads > 0 || on_gpu()));
+    expect_words(t, said, (double[QUEUES]){1, 1, 1, 1, 1, 1}, "(its tasks take as long as was said");
+    expect_words(t, said, (double[QUEUES]){1.04, 1, 1, 1, 0.97, 1}, "(its tasks take as long as was said");
+    expect_words(t, said, (double[QUEUES]){3.1, 1, 1, 1, 1, 1}, "(computation takes 3.1 times as long)");
+    expect_words(t, said, (double[QUEUES]){0.5, 1, 1, 1, 1, 1}, "(computation takes 0.5 times as long)");
+    if (reads > 0) {
+        expect_words(t, said, (double[QUEUES]){1, 1, 1, 1, 4, 1}, "(disk reads take 4 times as long)");
+        const bool more = computed > reads; /* both take half: that which is more by the clock */
+        snprintf(words, sizeof words, "(%s 0.5 times as long)", more ? "computation takes" : "disk reads take");
+        expect_words(t, said, (double[QUEUES]){0.5, 1, 1, 1, 0.5, 1}, words);
+    }
+    t->o.plan_file = NULL;
     finish(&r, t);
 }
 
@@ -407,6 +461,7 @@ int main(void)
         cmocka_unit_test(where_nothing_fits_any_more_the_state_stands_in_a_checkpoint),
         cmocka_unit_test(steps_that_are_off_move_the_run_to_a_better_plan),
         cmocka_unit_test(the_steps_of_a_given_plan_are_named_with_their_times),
+        cmocka_unit_test(what_differs_is_named),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
