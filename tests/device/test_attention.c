@@ -20,11 +20,19 @@ static void check(shape s)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
+/* Of a list of cases those from *first on that are tried: one of so many. */
+static size_t some(int emulated, int sanitized, size_t *first)
+{
+    const int one_in = (test_device_is_emulated() ? emulated : 1) * (SANITIZED ? sanitized : 1);
+    *first = (size_t)random_below(one_in);
+    return (size_t)one_in;
+}
+
 static void test_odd_sizes_match_a_float64_reference(void **state)
 {
     static const int dims[] = {1, 2, 5, 8, 40, 64, 80, 96, 128, 256}, lengths[] = {1, 7, 33, 8, 131, 205};
-    const int one_in = (test_device_is_emulated() ? 3 : 1) * (SANITIZED ? 2 : 1);
-    for (size_t d = (size_t)random_below(one_in); d < sizeof(dims) / sizeof(*dims); d += (size_t)one_in)
+    size_t d, step = some(3, 2, &d);
+    for (; d < sizeof(dims) / sizeof(*dims); d += step)
         for (size_t t = 0; t < sizeof(lengths) / sizeof(*lengths); t += test_device_is_emulated() ? 2 : 1) {
             shape s = {PT_F32, 2, lengths[t], lengths[t], 2, 1, dims[d], 0, false, true, 0};
             check(s);
@@ -36,7 +44,8 @@ static void test_odd_sizes_match_a_float64_reference(void **state)
 static void test_query_heads_share_key_heads(void **state)
 {
     static const int heads[][2] = {{8, 4}, {9, 3}, {8, 1}, {3, 3}};
-    for (size_t i = 0; i < 4; i++) {
+    size_t i, step = some(1, 2, &i);
+    for (; i < 4; i += step) {
         check((shape){PT_F32, 2, 101, 101, heads[i][0], heads[i][1], 24, 0, false, true, 0});
         const int length = test_device_is_emulated() ? 140 : 300;
         check((shape){PT_BF16, 1, length, length, heads[i][0], heads[i][1], 64, 0, false, false, 0});
@@ -46,7 +55,8 @@ static void test_query_heads_share_key_heads(void **state)
 static void test_window_and_documents_bound_what_is_seen(void **state)
 {
     static const int windows[] = {0, 1, 3, 50, 64, 97, 1000}, dims[] = {64, 8, 40, 128, 80, 256, 96};
-    for (size_t w = 0; w < sizeof(windows) / sizeof(*windows); w += test_device_is_emulated() ? 2 : 1)
+    size_t w, step = some(2, 2, &w);
+    for (; w < sizeof(windows) / sizeof(*windows); w += step)
         for (int documents = 0; documents < 2; documents++) {
             check((shape){PT_F32, 2, 333, 333, 2, 2, 16, windows[w], documents, false, 0});
             check((shape){PT_BF16, 1, 5, 5, 2, 2, 16, windows[w], documents, false, 0});
@@ -58,8 +68,8 @@ static void test_window_and_documents_bound_what_is_seen(void **state)
 static void test_few_queries_against_many_keys(void **state)
 {
     static const int keys[] = {8, 9, 64, 65, 513, 5000, 9000};
-    const int one_in = SANITIZED ? 3 : 1;
-    for (size_t k = (size_t)random_below(one_in); k < sizeof(keys) / sizeof(*keys) - (test_device_is_emulated() ? 2 : 0); k += (size_t)one_in)
+    size_t k, step = some(1, 3, &k);
+    for (; k < sizeof(keys) / sizeof(*keys) - (test_device_is_emulated() ? 2 : 0); k += step)
         for (int q = 1; q <= 9; q += 2 - (q == 7)) {
             int kv = keys[k] < q ? q : keys[k];
             check((shape){PT_BF16, 2, q, kv, 4, 2, 40, 0, false, true, 77});

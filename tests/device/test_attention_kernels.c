@@ -2,6 +2,7 @@
 #include "device/attention_case.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels/attention.h"
+#include "sanitized.h"
 
 static void test_exp_is_within_two_ulp(void **state)
 {
@@ -150,7 +151,7 @@ static void check_copy(const copies *c, pt_dtype type, bool rounded, int multipl
     static const int dims[] = {3, 32, 40, 64, 80, 96, 128, ATT_MAX_DIM}, lengths[] = {19, 209, 210, 211};
     check_later_queries(c, type, rounded, 64);
     for (size_t d = 0; d < sizeof(dims) / sizeof(*dims); d++)
-        for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths) && dims[d] % multiple == 0; i++) {
+        for (size_t i = SANITIZED ? d % 2 : 0; i < sizeof(lengths) / sizeof(*lengths) && dims[d] % multiple == 0; i += SANITIZED ? 2 : 1) {
             int t = lengths[i];
             problem p = problem_open((shape){type, 1, t, t, 1, 1, dims[d], d % 2 ? 70 : 0, t == 210, true, 0});
             compute_with(c, &p);

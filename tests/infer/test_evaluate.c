@@ -8,6 +8,7 @@
 
 #include "infer/model_folder.h"
 #include "train/fixture.h"
+#include "sanitized.h"
 
 static pt_evaluate_options options_for(const char *folder, const char *const *data, int64_t seq_len)
 {
@@ -93,7 +94,7 @@ static void the_loss_is_the_same_from_the_disk(void **state)
     o.disk_path = scratch;
     o.disk_memory = 64u << 20; /* asked for: scratch may lie in RAM */
     uint64_t low = 0, high = 1u << 28;
-    while (high - low > 64 << 10) { /* the least that is accepted */
+    while (high - low > (THREADS_SANITIZED ? 1 << 20 : 64 << 10)) { /* the least that is accepted */
         uint64_t middle = (low + high) / 2;
         o.device_memory = middle;
         int failed = pt_evaluate(&o, &streamed, &e);
