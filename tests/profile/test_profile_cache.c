@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "profile/lies.h"
 #include "profile/profile_parts.h"
+#include "sanitized.h"
 
 #include <math.h>
 #include <sys/wait.h>
@@ -55,6 +56,7 @@ static void another_model_of_that_size_and_rows_measures_its_blocks_only(void **
 static void a_profile_of_another_quota_does_not_serve(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     setup s;
     profile_result p;
     pt_error e = {0};
@@ -136,6 +138,7 @@ static double last_amount(const cost_curve *c) { return c->amount[c->n - 1]; }
 static void what_was_measured_within_smaller_budgets_is_measured_anew(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     for (int transfers = 0; transfers < 2; transfers++) {
         setup s;
         profile_result small, p;
@@ -164,6 +167,7 @@ static void what_was_measured_within_smaller_budgets_is_measured_anew(void **sta
 static void blocks_that_had_less_memory_are_measured_anew(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     setup s;
     profile_result small, p;
     clocked_open(&s, 0, 64);
@@ -185,6 +189,7 @@ static void blocks_that_had_less_memory_are_measured_anew(void **state)
 static void a_head_that_had_less_memory_is_measured_anew(void **state)
 {
     (void)state;
+    NOT_SANITIZED();
     static const char deep[] = "{\"model_type\": \"llama\", \"vocab_size\": 12000, \"hidden_size\": 32, \"num_attention_heads\": 4, "
                                "\"num_key_value_heads\": 2, \"num_hidden_layers\": 64, \"intermediate_size\": 192, "
                                "\"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"bos_token_id\": 0, \"eos_token_id\": 0}";
