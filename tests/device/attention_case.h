@@ -74,17 +74,17 @@ static inline problem problem_open(shape s)
 /* Results in float64, in the layout of the op's tensors. */
 typedef struct reference { double *out, *lse, *dq, *dk, *dv; } reference;
 
-static inline int64_t q_at(const problem *p, int b, int i, int h) { return (int64_t)(b * p->s.q_len + i) * p->op.forward.ldq + h * p->s.dim; }
-static inline int64_t o_at(const problem *p, int b, int i, int h) { return (int64_t)(b * p->s.q_len + i) * p->op.forward.ldo + h * p->s.dim; }
-static inline int64_t g_at(const problem *p, int b, int i, int h) { return (int64_t)(b * p->s.q_len + i) * p->op.lddo + h * p->s.dim; }
-static inline int64_t kv_at(const problem *p, int b, int j, int h)
+REFERENCE static inline int64_t q_at(const problem *p, int b, int i, int h) { return (int64_t)(b * p->s.q_len + i) * p->op.forward.ldq + h * p->s.dim; }
+REFERENCE static inline int64_t o_at(const problem *p, int b, int i, int h) { return (int64_t)(b * p->s.q_len + i) * p->op.forward.ldo + h * p->s.dim; }
+REFERENCE static inline int64_t g_at(const problem *p, int b, int i, int h) { return (int64_t)(b * p->s.q_len + i) * p->op.lddo + h * p->s.dim; }
+REFERENCE static inline int64_t kv_at(const problem *p, int b, int j, int h)
 {
     const op_attention *o = &p->op.forward;
     int64_t stride = o->kv_seq_stride ? o->kv_seq_stride : o->kv_len * o->ldkv;
     return b * stride + j * o->ldkv + h / (p->s.heads / p->s.kv_heads) * p->s.dim;
 }
 
-static inline void reference_gradient(const problem *p, reference *r, int b, int h, int i, int lo, int hi,
+REFERENCE static inline void reference_gradient(const problem *p, reference *r, int b, int h, int i, int lo, int hi,
                                const double *prob)
 {
     const op_attention *o = &p->op.forward;
@@ -105,7 +105,7 @@ static inline void reference_gradient(const problem *p, reference *r, int b, int
     }
 }
 
-static inline void reference_row(const problem *p, reference *r, int b, int h, int i, double *prob)
+REFERENCE static inline void reference_row(const problem *p, reference *r, int b, int h, int i, double *prob)
 {
     const op_attention *o = &p->op.forward;
     int hi = p->s.kv_len - p->s.q_len + i, lo = 0;

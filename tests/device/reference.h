@@ -12,6 +12,7 @@
 #define PT_TEST_REFERENCE_H
 
 #include "base/rng.h"
+#include "sanitized.h"
 #include "test_device.h"
 
 #include <math.h>
@@ -136,9 +137,14 @@ static inline void run_op(int threads, const op *o)
 
 /* ---- numbers ---- */
 
-static inline double element(pt_dtype type, const void *data, int64_t i)
+REFERENCE static inline double element(pt_dtype type, const void *data, int64_t i)
 {
-    return type == PT_BF16 ? bf16_to_f32(((const bf16 *)data)[i]) : ((const float *)data)[i];
+    if (type == PT_F32)
+        return ((const float *)data)[i];
+    const uint32_t bits = (uint32_t)((const bf16 *)data)[i] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 
 static inline void element_set(pt_dtype type, void *data, int64_t i, double x)

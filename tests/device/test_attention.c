@@ -1,7 +1,6 @@
 /* Attention on the device under test: against a float64 reference, finite differences, and itself. */
 #include "device/attention_case.h"
 #include "device/cpu/isa.h"
-#include "sanitized.h"
 
 static void compute(problem *p, int threads)
 {

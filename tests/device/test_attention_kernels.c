@@ -2,7 +2,6 @@
 #include "device/attention_case.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels/attention.h"
-#include "sanitized.h"
 
 static void test_exp_is_within_two_ulp(void **state)
 {

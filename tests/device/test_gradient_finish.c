@@ -1,6 +1,5 @@
 /* Rounding gradients: once, to the nearest; squares summed per 8 rows; in place. */
 #include "device/reference.h"
-#include "sanitized.h"
 
 typedef struct finish_result { void *g; double *sumsq; } finish_result;
 

@@ -102,7 +102,7 @@ static double *in_double(const void *p, pt_dtype type, int64_t ld, bool turned, 
 }
 
 /* Sums of products, and of their magnitudes. Most of a test's time, and not what the sanitizers are to look at. */
-__attribute__((no_sanitize("thread", "address", "undefined"))) static void dot(const double *a, const double *b, int64_t k, double out[2])
+REFERENCE static void dot(const double *a, const double *b, int64_t k, double out[2])
 {
     out[0] = out[1] = 0;
     for (int64_t i = 0; i < k; i++) {
