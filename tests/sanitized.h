@@ -18,7 +18,8 @@ enum { THREADS_SANITIZED = 0 };
 /* What a result is compared with is computed as fast as without a sanitizer. All that it calls has to be marked too, to be inlined. */
 #define REFERENCE __attribute__((no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
 
-/* Ends a test that a sanitizer has no more to learn from than from others that it runs: it asks for the quality of a result. */
+/* Ends a test that cannot run under a sanitizer, or from which it learns no more than from others: what asks for the
+ * quality of a result. */
 #define NOT_SANITIZED() do { if (SANITIZED) skip(); } while (0)
 
 /* Ends a test whose threads are those of others: it asks what one thread does. */

@@ -39,15 +39,22 @@ static void shorten(char *word, size_t n, size_t excess)
     memmove(word + from + 3, word + to, strlen(word + to) + 1);
 }
 
-/* A file's name or a value in it moves no terminal's cursor and changes none of its colours: control characters become '?', those of two
- * bytes (U+0080 to U+009F) an inverted one. */
+size_t control_character(const char *text)
+{
+    const unsigned char c = (unsigned char)text[0];
+    if ((c && c < ' ') || c == 0x7f)
+        return 1;
+    return c == 0xc2 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xa0 ? 2 : 0;
+}
+
+/* So that no file's name and no value in a file does that: they become '?', those of two bytes an inverted one. */
 static void tame(char *text)
 {
     for (; *text; text++) {
-        unsigned char c = (unsigned char)text[0], next = (unsigned char)text[1];
-        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f)
+        size_t n = *text == '\n' || *text == '\t' ? 0 : control_character(text);
+        if (n == 1)
             *text = '?';
-        if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+        if (n == 2)
             text[1] = (char)0xbf;
     }
 }

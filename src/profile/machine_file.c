@@ -2,7 +2,6 @@
 
 #include "base/json.h"
 
-#include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,7 +100,7 @@ static int read_kind(const json_source *s, machine_spec *out, pt_error *e)
     if (!failed && (!*name || strlen(name) >= sizeof out->name))
         failed = pt_fail(e, PT_FAILED, "%s: \"name\" has %zu bytes; it must have 1 to %zu", s->where, strlen(name), sizeof out->name - 1);
     for (const char *c = name; !failed && *c; c++)
-        if (iscntrl((unsigned char)*c))
+        if (control_character(c))
             failed = pt_fail(e, PT_FAILED, "%s: \"name\" has a control character at byte %d: write it without", s->where, (int)(c - name));
     if (failed)
         return failed;

@@ -74,9 +74,14 @@ static inline problem problem_open(shape s)
 /* Results in float64, in the layout of the op's tensors. */
 typedef struct reference { double *out, *lse, *dq, *dk, *dv; } reference;
 
-REFERENCE static inline int64_t q_at(const problem *p, int b, int i, int h) { return (int64_t)(b * p->s.q_len + i) * p->op.forward.ldq + h * p->s.dim; }
-REFERENCE static inline int64_t o_at(const problem *p, int b, int i, int h) { return (int64_t)(b * p->s.q_len + i) * p->op.forward.ldo + h * p->s.dim; }
-REFERENCE static inline int64_t g_at(const problem *p, int b, int i, int h) { return (int64_t)(b * p->s.q_len + i) * p->op.lddo + h * p->s.dim; }
+REFERENCE static inline int64_t row_at(const problem *p, int b, int i, int h, int64_t ld)
+{
+    return (int64_t)(b * p->s.q_len + i) * ld + h * p->s.dim;
+}
+
+REFERENCE static inline int64_t q_at(const problem *p, int b, int i, int h) { return row_at(p, b, i, h, p->op.forward.ldq); }
+REFERENCE static inline int64_t o_at(const problem *p, int b, int i, int h) { return row_at(p, b, i, h, p->op.forward.ldo); }
+REFERENCE static inline int64_t g_at(const problem *p, int b, int i, int h) { return row_at(p, b, i, h, p->op.lddo); }
 REFERENCE static inline int64_t kv_at(const problem *p, int b, int j, int h)
 {
     const op_attention *o = &p->op.forward;
@@ -85,7 +90,7 @@ REFERENCE static inline int64_t kv_at(const problem *p, int b, int j, int h)
 }
 
 REFERENCE static inline void reference_gradient(const problem *p, reference *r, int b, int h, int i, int lo, int hi,
-                               const double *prob)
+                                         const double *prob)
 {
     const op_attention *o = &p->op.forward;
     pt_dtype t = p->s.type;

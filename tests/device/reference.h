@@ -141,7 +141,7 @@ REFERENCE static inline double element(pt_dtype type, const void *data, int64_t 
 {
     if (type == PT_F32)
         return ((const float *)data)[i];
-    const uint32_t bits = (uint32_t)((const bf16 *)data)[i] << 16;
+    const uint32_t bits = (uint32_t)((const bf16 *)data)[i] << 16; /* bf16_to_f32() is not marked REFERENCE */
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;

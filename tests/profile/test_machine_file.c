@@ -98,6 +98,7 @@ static void wrong_shapes_are_refused_by_name(void **state)
     refused("\"Test\"", "\"\"", "name");
     refused("\"Test\"", "7", "name");
     refused("\"Test\"", "\"a\\u001b[31m\"", "control character at byte 1");
+    refused("\"Test\"", "\"ab\\u009b\"", "control character at byte 2");
     refused("\"ranks\"", "\"rnaks\"", "rnaks");
     refused("\"both_ways\"", "\"bothways\"", "bothways");
     refused("\"device\": {", "\"device\": 5, \"other\": {", "other");

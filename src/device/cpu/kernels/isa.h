@@ -8,4 +8,8 @@
 #define PT_PASTE(a, b) PT_PASTE_(a, b)
 #define KERNEL(name) PT_PASTE(name, PT_ISA)
 
+/* A function of which one copy does for all who call it: inlined into each, what is rare takes the compiler a minute. It gets values
+ * and not pointers to them, so that its callers' own stay in registers. */
+#define ONE_COPY static __attribute__((noinline, noclone))
+
 #endif

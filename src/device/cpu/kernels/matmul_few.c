@@ -22,9 +22,6 @@ typedef f8_at lanes_at;
 typedef f8_pairs_at lanes_pairs_at;
 #endif
 
-/* What is not worth a copy for each number of rows and groups: compiling them takes a minute. */
-#define ONCE static __attribute__((noinline, noclone))
-
 enum { MOST_GROUPS = 4, LINE_BYTES = 64, LINES = LANES * TURN_BYTES / LINE_BYTES /* that are turned at a time */ };
 
 typedef struct few {
@@ -199,8 +196,8 @@ static void add_last(const few *f, int rows, int groups, int64_t n, int64_t coun
     }
 }
 
-/* Adds all from k to end, of any number of columns. Slower, for what is left; its caller's values stay in registers, for it takes copies. */
-ONCE few_sums add_rest(few f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t k, int64_t end, few_sums sum)
+/* Adds all from k to end, of any number of columns: slower, for what is left. */
+ONE_COPY few_sums add_rest(few f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t k, int64_t end, few_sums sum)
 {
     const int in_word = 4 / (int)dtype_bytes(type);
     lanes r[LANES];
@@ -247,7 +244,7 @@ INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64
     }
 }
 
-ONCE void finish_columns(const op_matmul *o, int64_t n, int64_t count, float total[FEW_ROWS][LANES * MOST_GROUPS])
+ONE_COPY void finish_columns(const op_matmul *o, int64_t n, int64_t count, float total[FEW_ROWS][LANES * MOST_GROUPS])
 {
     for (int64_t i = 0; i < o->m; i++)
         epilogue_row(o, total[i], i, n, count);

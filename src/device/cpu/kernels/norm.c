@@ -24,10 +24,6 @@ typedef struct norm_group {
     float mean[NORM_ROWS], rstd[NORM_ROWS];
 } norm_group;
 
-/* A row's last elements, fewer than SUM_LANES, are rare: one copy of what adds them does for all types and kinds. It takes a group by
- * value, whose own stays in registers. */
-#define RARE static __attribute__((noinline, noclone))
-
 static INLINE void wide_load(const float *wide, int64_t i, vf out[2])
 {
     load_pair(PT_F32, wide, i, out);
@@ -77,8 +73,8 @@ static inline void deviate_lanes(pt_dtype type, norm_kind kind, const norm_group
     *sum += lanes < VEC_LANES ? vec_keep(first_lanes(lanes), d * d) : d * d;
 }
 
-/* s and a row's elements from i on. */
-RARE sums sums_rest(pt_dtype type, norm_kind kind, bool deviation, norm_group g, int row, int64_t dim, int64_t i, sums s)
+/* s and a row's elements from i on, fewer than SUM_LANES: there are rarely any. */
+ONE_COPY sums sums_rest(pt_dtype type, norm_kind kind, bool deviation, norm_group g, int row, int64_t dim, int64_t i, sums s)
 {
     for (int j = 0; i < dim; j++, i += VEC_LANES) {
         int64_t lanes = dim - i < VEC_LANES ? dim - i : VEC_LANES;
@@ -316,7 +312,7 @@ static INLINE void term_product(const backward_group *g, int row, span s, vf out
 }
 
 /* s and a row's terms from i on. */
-RARE sums means_rest(span_term term, backward_group g, int row, int64_t dim, int64_t i, sums s)
+ONE_COPY sums means_rest(span_term term, backward_group g, int row, int64_t dim, int64_t i, sums s)
 {
     vf x[2];
     for (int j = 0; i < dim; j++, i += VEC_LANES) {
@@ -396,7 +392,7 @@ static INLINE void group_dx(const backward_group *g, int rows, span s)
         span_store_f32(g->type, g->dbias, s, dbias);
 }
 
-RARE void group_dx_rest(backward_group g, int rows, int64_t i, int64_t dim)
+ONE_COPY void group_dx_rest(backward_group g, int rows, int64_t i, int64_t dim)
 {
     for (; i < dim; i += VEC_LANES)
         group_dx(&g, rows, (span){i, dim - i < VEC_LANES ? dim - i : VEC_LANES, 1});
