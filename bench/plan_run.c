@@ -166,6 +166,7 @@ static costs all_costs(const setting *g)
     take_means(g, offsetof(costs, slow), sizeof c.slow, &c);
     take_means(g, offsetof(costs, slow_more), sizeof c.slow_more, &c);
     take_medians(g, offsetof(costs, slow_ns), sizeof c.slow_ns, &c);
+    take_means(g, offsetof(costs, quota), sizeof c.quota, &c);
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
         take_curve(g, curves[i], &c);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

@@ -87,6 +87,8 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
     scale(c->slow_ns[COST_FROM_DEVICE], 2, ratio[WORK_FROM_DEVICE]);
     scale(c->slow_ns[COST_READ], 2, ratio[WORK_READ]);
     scale(c->slow_ns[COST_WRITE], 2, ratio[WORK_WRITE]);
+    c->quota.busy[COST_READ] /= ratio[WORK_READ]; /* a byte is as much work for the host as before */
+    c->quota.busy[COST_WRITE] /= ratio[WORK_WRITE];
     scale_layers(c, predicted, measured, ratio);
 }
 
@@ -131,6 +133,7 @@ void costs_scale(costs *c, double by)
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
         scale(curves[i]->ns, curves[i]->n, by);
     scale(c->waking.amount, c->waking.n, by); /* pauses take as much longer as what comes after them */
+    scale(&c->quota.period_ns, 1, by);        /* and as large a part of it stands still */
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         scale(single[i], 1, by);
     scale(c->slow_ns[0], 2 * COST_CLASSES, by);

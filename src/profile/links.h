@@ -1,5 +1,5 @@
 /* links.h - the memory, the file and the queues that transfers are measured with (measure_links.c), alone and beside each other
- * (measure_beside.c). Internal to profile/. */
+ * (measure_pace.c, measure_quota.c, measure_beside.c). Internal to profile/. */
 #ifndef PT_LINKS_H
 #define PT_LINKS_H
 
@@ -31,6 +31,41 @@ typedef struct links {
 void links_set_copies(links *x, bool apart);
 /* Reads and writes of `span` bytes of the file, or (apart) of a half each. */
 void links_set_disk(links *x, uint64_t span, bool apart);
+
+/* ---- what runs beside something else ---- */
+
+typedef struct load {
+    queue *queue;
+    submit_fn submit;
+    void *arg;
+    int index;       /* amount of one run */
+    double alone_ns; /* that one run takes */
+    bool computes;   /* takes a moment to come to speed (measure_waking.c) after something else ran */
+    bool disk;
+    int turn;        /* runs so far */
+    int other;       /* of a transfer: another amount that is timed too, and what that takes alone */
+    double other_ns;
+} load;
+
+/* When each run ended, and when the first began; the processor time that one thread had taken by then, and at the end. */
+enum { PACE_RUNS = 2048 };
+typedef struct pace { int n; int64_t at[PACE_RUNS + 1], work[2]; } pace;
+
+/* So many runs as take `ns` alone: 3 to PACE_RUNS. */
+int load_runs(const load *l, double ns);
+/* Both at once, for `ns` or a little longer; b may be NULL. */
+int paces_run(load *a, load *b, double ns, pace *a_pace, pace *b_pace, pt_error *e);
+/* From when to when both ran; b may be NULL. */
+void paces_meet(const pace *a, const pace *b, double *from, double *to);
+/* ns of these in which nothing went on: what runs took longer than most, where that is more than what disturbs single ones. */
+double pace_stood(const pace *p, double from, double to);
+/* ns of one run between these, of which it stood still for so many. 0: none ran. */
+double pace_ns(const pace *p, double from, double to, double stood);
+
+/* Whether a host's work for the disk may hold up this machine: one of whose control group's quota nothing is known. */
+bool quota_shows(const links *x);
+/* What it is, of loads by cost_class of which the times alone are known. */
+int measure_quota(const links *x, load *loads, cost_quota *out, pt_error *e);
 
 /* How many times as long everything takes beside everything else; what transfers take alone is known. */
 int measure_contention(links *x, costs *c, pt_error *e);

@@ -4,66 +4,24 @@
  * kept busy for as long as the other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step
  * is a sum, and holds as much of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of
  * what they take alone in the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. Transfers of
- * another length are timed as well, for they lose more (other_bytes). A container or a virtual machine that has a quota of processor time
- * computes at full speed beside its disk until the quota of a tenth of a second is used up, and stands still for the rest of it (20 to
- * 40 ms were seen): so what computes is watched for as long as that, or PAIR_OPS runs.
+ * another length are timed as well, for they lose more (other_bytes). A virtual machine that stands still beside its disk at the end of
+ * each period (measure_quota.c) is looked at while it does not.
  * Of a control group's quota it is known how much it is: where what runs at once wants more processor time than that, all of it takes
- * that much longer in the long run.
+ * that much longer in the long run; what computes is watched for a period of it, QUOTA_NS.
  */
 #include "profile/links.h"
 
 #include <math.h>
 #include <unistd.h>
 
-enum { PAIR_OPS = 512, ROUNDS = 2 };
+enum { ROUNDS = 2 };
 static const double QUOTA_NS = 100e6; /* the usual period */
 
-typedef struct load {
-    queue *queue;
-    submit_fn submit;
-    void *arg;
-    int index;       /* amount of one run */
-    double alone_ns; /* that one run takes */
-    bool computes;   /* takes a moment to come to speed (measure_waking.c) after something else ran */
-    int turn;        /* runs so far */
-    int other;       /* of a transfer: another amount that is timed too, and what that takes alone */
-    double other_ns;
-} load;
-
-typedef struct contention { links *of; load loads[COST_CLASSES]; } contention;
-
-/* When each run ended, and when the first began; the processor time that one thread had taken by then, and at the end. */
-typedef struct pace { int n; int64_t at[PAIR_OPS + 1], work[2]; } pace;
-
-static void pace_begin(pace *p, const load *l)
-{
-    p->n = 0;
-    p->work[0] = p->work[1] = 0;
-    queue_mark_work(l->queue, &p->work[0]);
-    queue_mark(l->queue, &p->at[0]);
-}
-
-static void pace_step(pace *p, load *l)
-{
-    l->submit(l->queue, l->arg, l->index, l->turn++);
-    queue_mark(l->queue, &p->at[++p->n]);
-}
-
-/* Runs finished until then, in parts too. */
-static double runs_until(const pace *p, double t)
-{
-    int i = 0;
-    while (i < p->n && (double)p->at[i + 1] <= t)
-        i++;
-    double from = (double)p->at[i], length = i < p->n ? (double)p->at[i + 1] - from : 1;
-    return i + (t > from && length > 0 ? (t - from) / length : 0);
-}
-
-static double ns_between(const pace *p, double from, double to)
-{
-    double runs = runs_until(p, to) - runs_until(p, from);
-    return runs > 0 ? (to - from) / runs : 0;
-}
+typedef struct contention {
+    links *of;
+    load loads[COST_CLASSES];
+    bool stands; /* beside the disk all stands still now and then (measure_quota.c), which is priced apart */
+} contention;
 
 static double processors(const load *l, const pace *p)
 {
@@ -78,46 +36,21 @@ static double stretch(const contention *x, double wanted)
     return quota > 0 ? fmax(wanted / quota, 1) : 1;
 }
 
-static int runs_for(const load *l, double ns)
-{
-    double n = l->alone_ns > 0 ? ns / l->alone_ns : 0;
-    return n < 3 ? 3 : n > PAIR_OPS ? PAIR_OPS : (int)n;
-}
-
 /* ns of one run of each while the other runs; b NULL: of `a` alone. */
 static int run_beside(const contention *x, load *a, load *b, double ns, double *a_ns, double *b_ns, pt_error *e)
 {
-    pace pa, pb = {0};
-    int n = runs_for(a, ns), m = b ? runs_for(b, ns) : 0;
-    pace_begin(&pa, a);
-    if (b)
-        pace_begin(&pb, b);
-    for (int i = 0; i < n || i < m; i++) {
-        if (i < n)
-            pace_step(&pa, a);
-        if (i < m)
-            pace_step(&pb, b);
-    }
-    queue_mark_work(a->queue, &pa.work[1]);
-    if (b)
-        queue_mark_work(b->queue, &pb.work[1]);
-    int failed = queue_sync(a->queue, queue_signal(a->queue), e);
-    if (b) {
-        pt_error second = {0};
-        int failed_b = queue_sync(b->queue, queue_signal(b->queue), &second);
-        if (failed_b && !failed)
-            failed = pt_fail(e, failed_b, "%s", second.text);
-    }
+    pace pa, pb;
+    int failed = paces_run(a, b, ns, &pa, &pb, e);
     if (failed)
         return failed;
     const double by = stretch(x, processors(a, &pa) + (b ? processors(b, &pb) : 0));
-    double from = (double)pa.at[0], to = (double)pa.at[pa.n];
-    if (b) {
-        from = from > (double)pb.at[0] ? from : (double)pb.at[0];
-        to = to < (double)pb.at[pb.n] ? to : (double)pb.at[pb.n];
-        *b_ns = to > from ? by * ns_between(&pb, from, to) : 0;
-    }
-    *a_ns = to > from ? by * ns_between(&pa, from, to) : 0;
+    const bool stands = x->stands && a->computes && b && b->disk;
+    double from, to;
+    paces_meet(&pa, b ? &pb : NULL, &from, &to);
+    const double stood = stands ? pace_stood(&pa, from, to) : 0;
+    *a_ns = by * pace_ns(&pa, from, to, stood);
+    if (b)
+        *b_ns = by * pace_ns(&pb, from, to, stood);
     return 0;
 }
 
@@ -162,7 +95,8 @@ static void set_loads(contention *x, const costs *c)
     for (int class = 0; class < COST_CLASSES; class++)
         x->loads[class] = (load){.queue = x->of->queues[class], .submit = transfer_run, .arg = &x->of->transfers[class], .index = bytes,
                                  .alone_ns = alone_by_curve(c, class, bytes), .other = other_bytes(x, class, bytes),
-                                 .other_ns = alone_by_curve(c, class, other_bytes(x, class, bytes))};
+                                 .other_ns = alone_by_curve(c, class, other_bytes(x, class, bytes)),
+                                 .disk = class == COST_READ || class == COST_WRITE};
     x->loads[COST_MATH] = (load){.queue = x->of->b->compute, .submit = product_run, .arg = &x->of->product, .computes = true};
     x->loads[COST_MEMORY] = (load){.queue = x->of->b->compute, .submit = update_run, .arg = &x->of->update[0], .index = elements,
                                    .computes = true};
@@ -221,7 +155,7 @@ static int measure_rested(contention *x, load *computes, load *copies, double ns
     const int bytes[2] = {copies->index, copies->other};
     const double pairs = ns / 3 / (alone[0] + alone[1]);
     int n = pairs < 2 ? 4 : pairs < MOST / 2 ? 2 * (int)pairs : MOST, failed = 0;
-    for (int i = runs_for(computes, ns); i > 0; i--)
+    for (int i = load_runs(computes, ns); i > 0; i--)
         computes->submit(computes->queue, computes->arg, computes->index, computes->turn++);
     queue_mark(computes->queue, &end);
     for (int i = 0; i < n && !failed; i++) {
@@ -286,7 +220,7 @@ static int measure_disk(contention *x, double ns, double beside_ns, beside slow,
     short_read.alone_ns = read->other_ns;
     short_write.index = write->other;
     short_write.alone_ns = write->other_ns;
-    int failed = measure_pair(x, read, write, ns, fmax(beside_ns / 2, ns), &slow[COST_READ][COST_WRITE], &slow[COST_WRITE][COST_READ], e);
+    int failed = measure_pair(x, read, write, ns, fmax(beside_ns, ns), &slow[COST_READ][COST_WRITE], &slow[COST_WRITE][COST_READ], e);
     if (failed || read->other == read->index) /* the usual ones are as short */
         return failed;
     failed = measure_pair(x, &short_read, write, ns, fmax(beside_ns / 4, ns), &other[COST_READ][COST_WRITE], &rest, e);
@@ -311,7 +245,7 @@ static int measure_meeting(contention *x, int a, int b, double ns, double beside
         return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, &other[b][a], e);
     if (a_copies && b == COST_HOST)
         return measure_computing(x, &x->loads[b], &x->loads[a], ns, beside_ns, slow_b, slow_a, &other[a][b], e);
-    return measure_pair(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, e);
+    return measure_pair(x, &x->loads[a], &x->loads[b], ns, x->of->b->r->host->info.quota > 0 ? beside_ns : beside_ns / 2, slow_a, slow_b, e);
 }
 
 /* Single ones fall below what they take alone by chance. */
@@ -336,6 +270,11 @@ int measure_contention(links *of, costs *c, pt_error *e)
     beside slow = {0}, other = {0};
     int failed = 0;
     set_loads(x, c);
+    if (quota_shows(of))
+        failed = measure_computing_alone(x, ns, e);
+    if (!failed && quota_shows(of))
+        failed = measure_quota(of, x->loads, &c->quota, e);
+    x->stands = c->quota.busy[COST_READ] + c->quota.busy[COST_WRITE] > 0;
     for (int round = 0; round < ROUNDS && !failed; round++) {
         bench_progress(of->b, "measuring all beside each other", round, ROUNDS);
         failed = measure_computing_alone(x, ns, e);

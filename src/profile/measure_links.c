@@ -223,7 +223,8 @@ static int write_first(links *x, uint64_t bytes, pt_error *e)
 /* For the curve of disk transfers; copies get half of it. */
 static double seconds_of(uint64_t most) { return most >= 1 << 24 ? 0.1 : 0.02; }
 
-/* The curve over 64 KiB, 256 KiB ... `most`. */
+/* The curve over 64 KiB, 256 KiB ... `most`. A disk holds up single transfers, and a step holds all of them: their mean counts (writes of
+ * 64 MiB, 3.5 GB/s in the median, 3.2 to 3.4 in the mean). */
 static int measure_sizes(links *x, cost_class class, uint64_t most, double seconds, cost_curve *out, double *spread, pt_error *e)
 {
     double largest = 0;
@@ -242,7 +243,7 @@ static int measure_sizes(links *x, cost_class class, uint64_t most, double secon
                                             : measure_rounds(x->queues[class], &one, 1, &x->transfers[class], 0, TELLING, seconds / 2, e);
         if (failed)
             return failed;
-        curve_add(out, (double)n, samples_median(&s));
+        curve_add(out, (double)n, class == COST_READ || class == COST_WRITE ? samples_mean(&s) : samples_median(&s));
         samples_tell(&s, &largest);
     }
     *spread = largest > *spread ? largest : *spread;

@@ -18,7 +18,8 @@
  *      "to_device": [[bytes, ns], ...], "from_device": [...], "read": [...], "write": [...],
  *      "waking": [[ns without arithmetic, ns that the next loses], ...],
  *      "slow": {"math": [1, 1, ...], ...},                     how many times longer beside each class, in the order of the keys;
- *      "slow_more": {..}, "slow_ns": {"math": [usual, other], ...}}}   more of another length, and what both take alone (other 0: any)
+ *      "slow_more": {..}, "slow_ns": {"math": [usual, other], ...},    more of another length, and what both take alone (other 0: any)
+ *      "quota": {"period_ns": .., "processors": .., "busy": [..]}}}    processor time of a period; what each class keeps busy of it
  *
  * "spread": how sure, as the part that is least sure: half the distance of the quartiles of at least three runs, relative to their
  * median. A layer or a part of the head that takes too long to be run that often is as sure as fewer rows of it were, a curve as its
@@ -151,6 +152,9 @@ static void write_machine(FILE *f, const profile_result *p)
     write_classes(f, "slow", c->slow[0], COST_CLASSES);
     write_classes(f, "slow_more", c->slow_more[0], COST_CLASSES);
     write_classes(f, "slow_ns", c->slow_ns[0], 2);
+    fprintf(f, ",\n    \"quota\": {\"period_ns\": %.7g, \"processors\": %.7g, ", c->quota.period_ns, c->quota.processors);
+    write_list(f, "busy", c->quota.busy, COST_CLASSES);
+    fputs("}", f);
 }
 
 static int write_part(FILE *f, profile_part part, const profile_request *r, const profile_result *p)
@@ -410,9 +414,20 @@ static int read_classes(const json_source *s, const char *key, double *out, int 
     return failed;
 }
 
+static int read_quota(const json_source *s, cost_quota *out, pt_error *e)
+{
+    json_source q;
+    int failed = json_get_object(s, "quota", JSON_REQUIRED, &q, e);
+    if (!failed)
+        failed = json_get_double(&q, "period_ns", JSON_REQUIRED, 0, 1e18, &out->period_ns, e);
+    if (!failed)
+        failed = json_get_double(&q, "processors", JSON_REQUIRED, 0, 1e18, &out->processors, e);
+    return failed ? failed : read_numbers(&q, "busy", out->busy, COST_CLASSES, e);
+}
+
 static int read_machine(const json_source *s, profile_result *p, pt_error *e)
 {
-    static const char *const keys[] = {"made_for", "measured", "update_threads", "slow", "slow_more", "slow_ns"};
+    static const char *const keys[] = {"made_for", "measured", "update_threads", "slow", "slow_more", "slow_ns", "quota"};
     json_source measured;
     int failed = refuse_unknown(s, keys, COUNT(keys), machine_curves, COUNT(machine_curves), machine_numbers, COUNT(machine_numbers), e);
     if (!failed)
@@ -430,6 +445,8 @@ static int read_machine(const json_source *s, profile_result *p, pt_error *e)
         failed = read_classes(s, "slow_more", p->costs.slow_more[0], COST_CLASSES, e);
     if (!failed)
         failed = read_classes(s, "slow_ns", p->costs.slow_ns[0], 2, e);
+    if (!failed)
+        failed = read_quota(s, &p->costs.quota, e);
     return failed ? failed
                   : read_curves(s, machine_curves, COUNT(machine_curves), machine_numbers, COUNT(machine_numbers), &p->costs, e);
 }

@@ -206,6 +206,14 @@ static void write_contention(FILE *f, const costs *c)
     fputs("\n", f);
 }
 
+static void write_quota(FILE *f, const costs *c)
+{
+    const cost_quota *q = &c->quota;
+    if (q->period_ns > 0 && q->busy[COST_READ] + q->busy[COST_WRITE] > 0)
+        fprintf(f, "  the host's work for the disk counts: reads keep %.2f, writes %.2f of %.3g processors busy, and where more are wanted\n"
+                "  all stands still at the end of each %.0f ms\n", q->busy[COST_READ], q->busy[COST_WRITE], q->processors, q->period_ns * 1e-6);
+}
+
 static void write_waking(FILE *f, const costs *c)
 {
     char pause[32], lost[32];
@@ -278,6 +286,7 @@ char *profile_text(const profile_request *r, const profile_result *p)
     write_transfers(f, c);
     write_contention(f, c);
     write_waking(f, c);
+    write_quota(f, c);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
     write_sureness(f, c);
     fprintf(f, "Layers and head were measured %s; %s took %s.\n", when, p->cached ? "to check all that" : "what was measured now", seconds_format(a, p->seconds));

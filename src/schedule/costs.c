@@ -281,6 +281,22 @@ static int validate_slow(const costs *c, const char *name, pt_error *e)
     return 0;
 }
 
+static int validate_quota(const costs *c, const char *name, pt_error *e)
+{
+    const cost_quota *q = &c->quota;
+    if (q->period_ns == 0)
+        return 0;
+    if (!(q->period_ns >= 1e6 && q->period_ns <= 1e10))
+        return pt_fail(e, PT_FAILED, "%s: \"quota\": its period is %g ns; 0 for none, or 1e6 to 1e10, measure again", name, q->period_ns);
+    if (!(q->processors >= 0.01 && q->processors <= 1e6))
+        return pt_fail(e, PT_FAILED, "%s: \"quota\": %g processors; 0.01 to 1e6 are possible, measure again", name, q->processors);
+    for (int a = 0; a < COST_CLASSES; a++)
+        if (!(q->busy[a] >= 0 && q->busy[a] <= 1e6))
+            return pt_fail(e, PT_FAILED, "%s: \"quota\": %s keeps %g processors busy; 0 to 1e6 are possible, measure again", name,
+                           cost_class_names[a], q->busy[a]);
+    return 0;
+}
+
 int costs_validate(const costs *c, const model *m, const char *name, pt_error *e)
 {
     int failed = validate_layers(c, m, name, e);
@@ -290,5 +306,7 @@ int costs_validate(const costs *c, const model *m, const char *name, pt_error *e
         failed = validate_numbers(c, name, e);
     if (!failed)
         failed = validate_slow(c, name, e);
+    if (!failed)
+        failed = validate_quota(c, name, e);
     return failed;
 }

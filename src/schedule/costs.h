@@ -34,6 +34,14 @@ typedef struct layer_cost {
     double warm_forward_ns, warm_backward_ns[SAVE_LEVELS]; /* less, of a unit right behind another of its visit: weights are in the cache */
 } layer_cost;
 
+/* Processor time that a virtual machine may use in each period; when it has, all of it stands still until the next begins. What its host does
+ * for its disk counts as well, though none of the machine's own processors does it. */
+typedef struct cost_quota {
+    double period_ns;          /* 0: not known, nothing stands still */
+    double processors;         /* that may be busy all the time; as many as the machine has of its own */
+    double busy[COST_CLASSES]; /* processors that a task keeps busy: its threads; of reads and writes the host's, at the pace they have alone */
+} cost_quota;
+
 typedef struct costs {
     int kinds_n;                                    /* layers that differ in cost (their attention window) */
     unsigned char kind_of_layer[MODEL_MAX_LAYERS];  /* index into layer */
@@ -56,6 +64,7 @@ typedef struct costs {
                                                        that they leave each other */
     double slow_more[COST_CLASSES][COST_CLASSES];   /* of another length of `a`, what comes to it */
     double slow_ns[COST_CLASSES][2];                /* what both lengths of `a` take alone; [1] 0: it is the same for any length */
+    cost_quota quota;
     double spread;                                  /* relative uncertainty of layers and head: half the quartile distance */
     double curves_spread;                           /* of updates, rounding and transfers, the same; 0: not known */
 } costs;

@@ -39,6 +39,9 @@ typedef struct machine_state {
     const cost_curve *waking;
     double math_end; /* of the last arithmetic; a step begins awake */
     double now;
+    const cost_quota *quota;
+    double of_period, used, wanted; /* time of this period that is over, processor time used in it; processors that what runs keeps busy */
+    double own[1 << COST_CLASSES];  /* processors of the machine's own that a set of classes keeps busy */
     double slowdown[COST_CLASSES][1 << COST_CLASSES], more[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside others; of another length */
 } machine_state;
 
@@ -66,6 +69,16 @@ static void fill_slowdown(machine_state *x, const costs *c)
             x->slowdown[a][set] = x->slowdown[a][rest] + (whole ? both : c->slow[a][one] - 1);
             x->more[a][set] = x->more[a][rest] + (whole ? more : c->slow_more[a][one]);
         }
+    }
+}
+
+static void fill_own(machine_state *x)
+{
+    for (unsigned set = 0; set < 1u << COST_CLASSES; set++) {
+        double threads = 0;
+        for (int class = 0; class < COST_CLASSES; class++)
+            threads += (set & ~(unsigned)DISK) >> class & 1 ? x->quota->busy[class] : 0;
+        x->own[set] = fmin(threads, x->quota->processors);
     }
 }
 
@@ -119,14 +132,15 @@ static void begin_ready(machine_state *x)
     }
 }
 
-/* How long until the first running task ends, at the speeds of now; negative: nothing runs. Queues other than compute
- * have a class each, and compute runs one task, so no two running tasks are of one class. */
+/* How long until the first running task ends, at the speeds of now and if nothing stands still; negative: nothing runs. Queues other than
+ * compute have a class each, and compute runs one task, so no two running tasks are of one class. */
 static double next_end(machine_state *x)
 {
     unsigned running = 0;
     double soonest = -1;
     for (int q = 0; q < QUEUES; q++)
         running |= x->lanes[q].running ? 1u << x->facts[x->lanes[q].task].class : 0;
+    x->wanted = x->own[running];
     for (int q = 0; q < QUEUES; q++) {
         lane *l = &x->lanes[q];
         if (!l->running)
@@ -134,6 +148,7 @@ static double next_end(machine_state *x)
         const task_facts *f = &x->facts[l->task];
         const unsigned others = running & ~(1u << f->class);
         l->slowdown = x->slowdown[f->class][others] + f->length_share * x->more[f->class][others];
+        x->wanted += 1u << f->class & DISK ? x->quota->busy[f->class] / l->slowdown : 0;
         double ends = l->left * l->slowdown;
         soonest = soonest < 0 || ends < soonest ? ends : soonest;
     }
@@ -155,17 +170,39 @@ static void end_task(machine_state *x, int q)
     l->idle_since = x->now;
 }
 
+/* How long what takes `ns` takes where all stands still from the moment that a period's quota is used up to the period's end. */
+static double with_quota(machine_state *x, double ns)
+{
+    const double period = x->quota->period_ns, quota = x->quota->processors * period;
+    if (!(period > 0))
+        return ns;
+    const double each = x->wanted > 0 ? fmin(quota / x->wanted, period) : period;
+    const double here = fmin(period - x->of_period, x->wanted > 0 ? fmax(quota - x->used, 0) / x->wanted : period);
+    double passed = 0;
+    if (ns > here) { /* goes on in a later period */
+        const double whole = floor((ns - here) / each);
+        passed = period - x->of_period + whole * period;
+        ns = fmax(ns - here - whole * each, 0);
+        x->of_period = x->used = 0;
+    }
+    x->of_period += ns;
+    x->used += ns * x->wanted;
+    return passed + ns;
+}
+
 static void proceed(machine_state *x, double ns)
 {
-    x->now += ns;
+    const double passed = with_quota(x, ns);
+    x->now += passed;
+    x->out->stood_ns += passed - ns;
     for (int q = 0; q < QUEUES; q++) {
         lane *l = &x->lanes[q];
         if (!l->running)
             continue;
         const task_facts *f = &x->facts[l->task];
-        x->out->busy_ns[q] += ns;
+        x->out->busy_ns[q] += passed;
         if (f->phase >= 0)
-            x->out->phase_ns[f->phase] += ns;
+            x->out->phase_ns[f->phase] += passed;
         if (l->left * l->slowdown <= ns)
             end_task(x, q);
         else
@@ -201,8 +238,9 @@ int simulate(const schedule_input *in, const schedule *s, const costs *c, bool t
         return pt_fail(e, PT_FAILED, "out of memory while simulating a schedule of %d tasks", s->tasks_n);
     }
     out->end_ns = times ? out->start_ns + n : NULL;
-    machine_state x = {.s = s, .facts = facts, .out = out, .waking = &c->waking};
+    machine_state x = {.s = s, .facts = facts, .out = out, .waking = &c->waking, .quota = &c->quota};
     fill_slowdown(&x, c);
+    fill_own(&x);
     fill_facts(facts, &x, in, c);
     int failed = run(&x, e);
     out->total_ns = x.now + c->step_ns;

@@ -3,7 +3,8 @@
  * Queues run at the same time, tasks of one in order, each when its waits are over. What runs side by side slows
  * down as costs.slow and slow_more say: time goes from event to event (a task begins or ends), and between two events every
  * running task proceeds at the speed that its neighbours leave it. Arithmetic that has rested loses what costs.waking
- * says. Pure: no clock, no device.
+ * says. Where costs.quota is used up before its period is over, all stands still for the rest of it: a step that computes beside its disk
+ * for less than that loses nothing, however busy both are in between. A period begins with the step. Pure: no clock, no device.
  */
 #ifndef PT_SIMULATE_H
 #define PT_SIMULATE_H
@@ -24,6 +25,7 @@ typedef struct simulation {
     double wait_ns[QUEUES][QUEUES];   /* [a][b]: a stood still for a task of b, the last that its next one waited for; not
                                          after a's own last */
     double phase_ns[PHASES];          /* busy time of the compute and host queues by phase */
+    double stood_ns;                  /* of total_ns, for the quota of processor time was used up; tasks that ran then are busy */
     double *start_ns, *end_ns;        /* of each task, from the first one's start; only with `times` */
 } simulation;
 

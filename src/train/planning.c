@@ -248,6 +248,7 @@ int planning_measure_disk(planning *p, pt_error *e)
     memcpy(c->slow, fresh.costs.slow, sizeof c->slow);
     memcpy(c->slow_more, fresh.costs.slow_more, sizeof c->slow_more);
     memcpy(c->slow_ns, fresh.costs.slow_ns, sizeof c->slow_ns);
+    c->quota = fresh.costs.quota;
     return 0;
 }
 

@@ -13,8 +13,11 @@
 /* ---- queues that keep time ---- */
 
 enum { QUEUES_MOST = 16, LONG_COPY = 8 << 20, SHORT_TRANSFER = 4 << 20 };
-static const int64_t math_ns = 20000000;
+static int64_t math_ns = 20000000;
 static int disk_speed; /* times that of copies, which move a byte a nanosecond */
+static int64_t stands_ns; /* of each PERIOD_NS at its end, for who computes beside a disk and for the disk */
+enum { PERIOD_NS = 100000000 };
+static bool submitted[2]; /* what computes, what the disk does, since somebody waited */
 
 /* Every op takes as long as it says here, and a queue's begin behind one another, but not before what was waited for last. */
 static struct { const queue *q; int64_t at; } times[QUEUES_MOST];
@@ -39,6 +42,19 @@ static bool others_work(const queue *q, int64_t at)
     return any;
 }
 
+/* When `ns` of work are over that begin at that moment, if nothing goes on at the end of each period. */
+static int64_t without_ends(int64_t from, int64_t ns)
+{
+    const int64_t works = PERIOD_NS - stands_ns;
+    for (;;) {
+        const int64_t of_period = from % PERIOD_NS, left = of_period < works ? works - of_period : 0;
+        if (ns <= left)
+            return from + ns;
+        ns -= left;
+        from += PERIOD_NS - of_period;
+    }
+}
+
 /* Of copies beside others the long ones alone take longer, twice as long; of disk transfers beside disk transfers the short ones, three
  * times as long. */
 static void timed_submit(queue *q, const op *o)
@@ -47,7 +63,11 @@ static void timed_submit(queue *q, const op *o)
     const bool copy = o->kind == OP_COPY, disk = o->kind == OP_DISK_READ || o->kind == OP_DISK_WRITE;
     const bool held_up = copy && o->copy.bytes > LONG_COPY && others_work(q, *at);
     const bool behind = disk && o->disk.bytes <= SHORT_TRANSFER && others_work(q, *at);
+    const int64_t before = *at;
     *at += copy ? (int64_t)o->copy.bytes * (held_up ? 2 : 1) : disk ? (int64_t)o->disk.bytes / disk_speed * (behind ? 3 : 1) : math_ns;
+    submitted[disk] |= !copy;
+    if (stands_ns && !copy && submitted[!disk])
+        *at = without_ends(before, *at - before);
     real_table->submit(q, o);
 }
 
@@ -57,6 +77,7 @@ static int timed_sync(queue *q, uint64_t value, pt_error *e)
 {
     int64_t at = *time_of(q);
     waited = waited > at ? waited : at;
+    submitted[0] = submitted[1] = false;
     return real_table->sync(q, value, e);
 }
 
@@ -123,13 +144,34 @@ static void short_disk_transfers_lose_more_beside_the_other_way_and_are_noted_ap
         }
     }
     assert_true(costs_length_share(&c, COST_READ, 4.1 * (1 << 20)) == 0 && costs_length_share(&c, COST_READ, 1 << 20) == 1);
+    assert_true(c.quota.busy[COST_READ] == 0 && c.quota.busy[COST_WRITE] == 0); /* nothing stood still */
     const double share = costs_length_share(&c, COST_READ, 3 << 20); /* 3 + more: halfway between 2 * (1 + more) and 4 */
     assert_true(fabs(share - 1. / 3) < 0.01);
 }
 
+/* Two threads compute for 70 ms of 100: 140 of 200 ms of processor time. The host takes 60 meanwhile, 6 / 7 of a processor. */
+static void a_host_that_works_for_the_disk_is_found_by_what_stands_still(void **state)
+{
+    (void)state;
+    costs c;
+    stands_ns = 30000000;
+    math_ns = 2000000; /* when one stood still is known by that much */
+    timed_profile(2, &c);
+    assert_true(c.quota.period_ns == PERIOD_NS && c.quota.processors == 2 && c.quota.busy[COST_MATH] == 2 && c.quota.busy[COST_HOST] >= 1);
+    for (int a = COST_READ; a <= COST_WRITE; a++) {
+        if (fabs(c.quota.busy[a] - 6. / 7) > 0.05)
+            fail_msg("%s keeps %g processors of the host busy", cost_class_names[a], c.quota.busy[a]);
+        if (fabs(c.slow[COST_MATH][a] - 1) > 0.05 || fabs(c.slow[a][COST_MATH] - 1) > 0.1) /* while nothing stands still */
+            fail_msg("%s: %g and %g times as long beside computation", cost_class_names[a], c.slow[COST_MATH][a], c.slow[a][COST_MATH]);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(long_copies_lose_more_beside_computation_and_are_noted_apart),
-                                       cmocka_unit_test(short_disk_transfers_lose_more_beside_the_other_way_and_are_noted_apart)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_copies_lose_more_beside_computation_and_are_noted_apart),
+        cmocka_unit_test(short_disk_transfers_lose_more_beside_the_other_way_and_are_noted_apart),
+        cmocka_unit_test(a_host_that_works_for_the_disk_is_found_by_what_stands_still),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,7 +198,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         assert_int_equal(costs_validate(&c, m, "profile.json", &e), 0);
         double bad = random_one_in(&r, 3) ? NAN : random_one_in(&r, 2) ? INFINITY : -1;
         const char *named = "layers of kind";
-        switch (random_below(&r, 17)) {
+        switch (random_below(&r, 20)) {
         case 0: c.layer[c.kinds_n - 1].forward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 1: c.layer[0].backward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
         case 2: c.head_ns = bad, named = "head_ns"; break;
@@ -218,6 +218,9 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
             named = "one to_device";
             break;
         case 15: c.head_ns = 2e15, named = "head_ns"; break;
+        case 16: c.quota.period_ns = random_one_in(&r, 2) ? 1 : bad, named = "its period"; break;
+        case 17: c.quota = (cost_quota){1e8, random_one_in(&r, 2) ? 0 : bad, {0}}, named = "processors; 0.01"; break;
+        case 18: c.quota = (cost_quota){1e8, 2, {[COST_READ] = bad}}, named = "read keeps"; break;
         case 9: c.head_cold_sums_ns = bad, named = "head_cold_sums_ns"; break;
         default: c.kind_of_layer[m->config.layers - 1] = (unsigned char)c.kinds_n, named = "of kind"; break;
         }

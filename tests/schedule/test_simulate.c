@@ -139,6 +139,35 @@ static void several_neighbours_add_up(void **state)
 }
 
 /* The host's update beside reads and writes, which take turns: each does half of what it does beside the host alone. */
+/* Two processors' time in each 1000 ns, of which the host takes half a one while it reads. */
+static void all_stands_still_where_a_period_is_used_up(void **state)
+{
+    (void)state;
+    hand h;
+    hand_open(&h);
+    h.costs.quota = (cost_quota){1000, 2, {[COST_MEMORY] = 2, [COST_READ] = 0.5}};
+    int computed = hand_task(&h, QUEUE_COMPUTE, 700, -1, -1); /* 800 ns beside the read use it up */
+    hand_task(&h, QUEUE_READ, 2000, -1, -1);
+    hand_task(&h, QUEUE_COMPUTE, 200, computed, -1);
+    simulation r = hand_run(&h);
+    assert_true(near(r.end_ns[0], 700) && near(r.end_ns[2], 1100)); /* 100 of 200, 200 stood still, 100 more */
+    assert_true(near(r.end_ns[1], 2200) && near(r.stood_ns, 200));
+    assert_true(near(r.busy_ns[QUEUE_COMPUTE], 1100) && near(r.busy_ns[QUEUE_READ], 2200));
+    simulation_free(&r);
+    hand_open(&h);
+    h.costs.quota = (cost_quota){1000, 2, {[COST_MEMORY] = 2, [COST_READ] = 0.5}};
+    hand_task(&h, QUEUE_COMPUTE, 4100, -1, -1); /* five whole periods of 800, and 100 */
+    hand_task(&h, QUEUE_READ, 4100, -1, -1);
+    r = hand_run(&h);
+    assert_true(near(r.total_ns, 5100) && near(r.stood_ns, 1000));
+    simulation_free(&r);
+    h.costs.slow[COST_READ][COST_MEMORY] = 2; /* a quarter of one: 8 / 9 of each period */
+    r = hand_run(&h);
+    assert_true(near(r.end_ns[0], 4000 + (4100 - 4 * 8000. / 9))); /* then it reads alone, and nothing stands still */
+    assert_true(near(r.stood_ns, 4 * 1000. / 9));
+    simulation_free(&r);
+}
+
 static void what_slows_each_other_disturbs_less(void **state)
 {
     (void)state;
@@ -252,6 +281,20 @@ static bool runs_beside(const schedule *s, const life *state, int i, int class)
     return false;
 }
 
+/* Processor time that what runs wants of each ns; of the disk's what is left of its pace. */
+static double speed(const schedule_input *in, const schedule *s, const costs *c, const life *state, int i);
+static double wanted(const schedule_input *in, const schedule *s, const costs *c, const life *state)
+{
+    double own = 0, of_host = 0;
+    for (int i = 0; i < s->tasks_n; i++) {
+        const int class = (int)task_class(&s->tasks[i]);
+        const bool disk = class == COST_READ || class == COST_WRITE;
+        own += state[i] == RUNNING && !disk ? c->quota.busy[class] : 0;
+        of_host += state[i] == RUNNING && disk ? c->quota.busy[class] * speed(in, s, c, state, i) : 0;
+    }
+    return fmin(own, c->quota.processors) + of_host;
+}
+
 /* What a disk's one way, which `a` alone would leave at 1 / slow[way][a] of its pace, keeps of that beside the other way. */
 static double pace_left(const costs *c, int a, int way, int other)
 {
@@ -289,12 +332,13 @@ static double waking(const costs *c, const schedule *s, const life *state, const
     return fmin(work, cost_at(&c->waking, fmin(now - last, c->waking.amount[c->waking.n - 1])));
 }
 
-/* Looks at every task at every event. Fills start and end; returns the time of the last end. */
+/* Looks at every task at every event, of which a period's end and that of its processor time are some. Fills start and end; returns the
+ * time of the last end. */
 static double plain_simulation(const schedule_input *in, const schedule *s, const costs *c, double *start, double *end)
 {
     int n = s->tasks_n, done = 0;
     life *state = calloc((size_t)n + 1, sizeof *state);
-    double *left = calloc((size_t)n + 1, sizeof *left), now = 0;
+    double *left = calloc((size_t)n + 1, sizeof *left), now = 0, period = c->quota.period_ns, next = period, unused = period * c->quota.processors;
     assert_true(state && left);
     while (done < n) {
         double step = INFINITY;
@@ -309,6 +353,15 @@ static double plain_simulation(const schedule_input *in, const schedule *s, cons
             if (state[i] == RUNNING)
                 step = fmin(step, left[i] / speed(in, s, c, state, i));
         assert_true(isfinite(step));
+        const double each = wanted(in, s, c, state);
+        if (period > 0 && (now >= next || unused <= 1e-9 * period)) { /* all stands still until then */
+            now = fmax(now, next);
+            next += period;
+            unused = period * c->quota.processors;
+            continue;
+        }
+        step = period > 0 ? fmin(step, fmin(next - now, each > 0 ? unused / each : INFINITY)) : step;
+        unused -= step * each;
         for (int i = 0; i < n; i++)
             left[i] -= state[i] == RUNNING ? step * speed(in, s, c, state, i) : 0;
         now += step;
@@ -437,6 +490,7 @@ static void tasks_keep_their_order_and_queues_their_sums(void **state)
             for (int b = 0; b < COST_CLASSES; b++)
                 k.slow[a][b] = 1, k.slow_more[a][b] = 0;
         k.waking.n = 0;
+        k.quota.period_ns = 0;
         assert_int_equal(simulate(&c.input, &s, &k, true, &alone, &e), 0);
         check_order(&s, &alone);
         for (int q = 0; q < QUEUES; q++) {
@@ -502,6 +556,7 @@ int main(void)
         cmocka_unit_test(the_last_of_several_waits_is_blamed),
         cmocka_unit_test(neighbours_slow_each_other_while_both_run),
         cmocka_unit_test(several_neighbours_add_up),
+        cmocka_unit_test(all_stands_still_where_a_period_is_used_up),
         cmocka_unit_test(what_slows_each_other_disturbs_less),
         cmocka_unit_test(arithmetic_that_has_rested_takes_longer),
         cmocka_unit_test(queues_that_wait_for_each_other_are_refused),

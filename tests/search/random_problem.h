@@ -148,6 +148,8 @@ static inline void problem_more(random_source *r, problem *p)
     if (random_one_in(r, 2))
         c->waking = (cost_curve){2, {1, 2 + (double)(int)(layer * random_ns(r, 0.1, 4))}, {0, layer * random_ns(r, 0, 0.5)}};
     p->in.drains = random_one_in(r, 4);
+    if (random_one_in(r, 4))
+        c->quota = (cost_quota){layer * random_ns(r, 2, 50), 2, {2, 2, 1, 1, 2, random_ns(r, 0, 2), random_ns(r, 0, 2)}};
 }
 
 static inline void assert_same_result(const problem *p, const search_result *x, const search_result *y)
