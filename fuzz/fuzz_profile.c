@@ -43,6 +43,7 @@ static char *good_profile(const profile_request *r)
     }
     c->embed_ns = c->head_ns = c->head_eval_ns = c->task_ns = c->step_ns = 50;
     c->finish = c->embed_finish = c->update_device = c->update_host = c->to_device = c->from_device = c->read = c->write = points;
+    c->quota = (cost_quota){1e8, 2, {2, 2, 1, 1, 2, 0.75, 0.5}};
     return profile_to_json(r, &p);
 }
 

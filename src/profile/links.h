@@ -40,15 +40,15 @@ typedef struct load {
     void *arg;
     int index;       /* amount of one run */
     double alone_ns; /* that one run takes */
+    cost_class class;
     bool computes;   /* takes a moment to come to speed (measure_waking.c) after something else ran */
-    bool disk;
     int turn;        /* runs so far */
     int other;       /* of a transfer: another amount that is timed too, and what that takes alone */
     double other_ns;
 } load;
 
 /* When each run ended, and when the first began; the processor time that one thread had taken by then, and at the end. */
-enum { PACE_RUNS = 2048 };
+enum { PACE_RUNS = 4096 };
 typedef struct pace { int n; int64_t at[PACE_RUNS + 1], work[2]; } pace;
 
 /* So many runs as take `ns` alone: 3 to PACE_RUNS. */
@@ -57,12 +57,14 @@ int load_runs(const load *l, double ns);
 int paces_run(load *a, load *b, double ns, pace *a_pace, pace *b_pace, pt_error *e);
 /* From when to when both ran; b may be NULL. */
 void paces_meet(const pace *a, const pace *b, double *from, double *to);
-/* ns of these in which nothing went on: what runs took longer than most, where that is more than what disturbs single ones. */
+/* ns of these in which nothing went on: what runs took longer than the last ones in the median, where that is more than what disturbs
+ * single ones. */
 double pace_stood(const pace *p, double from, double to);
 /* ns of one run between these, of which it stood still for so many. 0: none ran. */
 double pace_ns(const pace *p, double from, double to, double stood);
 
-/* Whether a host's work for the disk may hold up this machine: one of whose control group's quota nothing is known. */
+/* Whether there is a disk whose host's work may hold up this machine, and time to find it. Not where a control group has a quota: then all
+ * is stretched by what it wants of that. */
 bool quota_shows(const links *x);
 /* What it is, of loads by cost_class of which the times alone are known. */
 int measure_quota(const links *x, load *loads, cost_quota *out, pt_error *e);

@@ -19,8 +19,8 @@ static const double QUOTA_NS = 100e6; /* the usual period */
 
 typedef struct contention {
     links *of;
+    const cost_quota *quota;
     load loads[COST_CLASSES];
-    bool stands; /* beside the disk all stands still now and then (measure_quota.c), which is priced apart */
 } contention;
 
 static double processors(const load *l, const pace *p)
@@ -36,6 +36,13 @@ static double stretch(const contention *x, double wanted)
     return quota > 0 ? fmax(wanted / quota, 1) : 1;
 }
 
+/* Whether what both use up of the quota is priced apart (measure_quota.c): all stands still now and then while they run. */
+static bool stands(const contention *x, const load *computes, const load *moves)
+{
+    const double *busy = x->quota->busy;
+    return computes->computes && (moves->class == COST_READ || moves->class == COST_WRITE) && busy[computes->class] > 0 && busy[moves->class] > 0;
+}
+
 /* ns of one run of each while the other runs; b NULL: of `a` alone. */
 static int run_beside(const contention *x, load *a, load *b, double ns, double *a_ns, double *b_ns, pt_error *e)
 {
@@ -44,10 +51,9 @@ static int run_beside(const contention *x, load *a, load *b, double ns, double *
     if (failed)
         return failed;
     const double by = stretch(x, processors(a, &pa) + (b ? processors(b, &pb) : 0));
-    const bool stands = x->stands && a->computes && b && b->disk;
     double from, to;
     paces_meet(&pa, b ? &pb : NULL, &from, &to);
-    const double stood = stands ? pace_stood(&pa, from, to) : 0;
+    const double stood = b && stands(x, a, b) ? pace_stood(&pa, from, to) : 0;
     *a_ns = by * pace_ns(&pa, from, to, stood);
     if (b)
         *b_ns = by * pace_ns(&pb, from, to, stood);
@@ -95,12 +101,11 @@ static void set_loads(contention *x, const costs *c)
     for (int class = 0; class < COST_CLASSES; class++)
         x->loads[class] = (load){.queue = x->of->queues[class], .submit = transfer_run, .arg = &x->of->transfers[class], .index = bytes,
                                  .alone_ns = alone_by_curve(c, class, bytes), .other = other_bytes(x, class, bytes),
-                                 .other_ns = alone_by_curve(c, class, other_bytes(x, class, bytes)),
-                                 .disk = class == COST_READ || class == COST_WRITE};
-    x->loads[COST_MATH] = (load){.queue = x->of->b->compute, .submit = product_run, .arg = &x->of->product, .computes = true};
-    x->loads[COST_MEMORY] = (load){.queue = x->of->b->compute, .submit = update_run, .arg = &x->of->update[0], .index = elements,
+                                 .other_ns = alone_by_curve(c, class, other_bytes(x, class, bytes)), .class = (cost_class)class};
+    x->loads[COST_MATH] = (load){.class = COST_MATH, .queue = x->of->b->compute, .submit = product_run, .arg = &x->of->product, .computes = true};
+    x->loads[COST_MEMORY] = (load){.class = COST_MEMORY, .queue = x->of->b->compute, .submit = update_run, .arg = &x->of->update[0], .index = elements,
                                    .computes = true};
-    x->loads[COST_HOST] = (load){.queue = x->of->queues[COST_HOST], .submit = update_run, .arg = &x->of->update[1], .index = elements,
+    x->loads[COST_HOST] = (load){.class = COST_HOST, .queue = x->of->queues[COST_HOST], .submit = update_run, .arg = &x->of->update[1], .index = elements,
                                  .computes = true};
 }
 
@@ -211,7 +216,7 @@ static int measure_copies(contention *x, double ns, double beside_ns, samples *s
     return failed;
 }
 
-/* Reads beside writes, which no quota of processor time holds up; then short ones of each beside the usual ones of the other. */
+/* Reads beside writes; then short ones of each beside the usual ones of the other. */
 static int measure_disk(contention *x, double ns, double beside_ns, beside slow, beside other, pt_error *e)
 {
     load *read = &x->loads[COST_READ], *write = &x->loads[COST_WRITE], short_read = *read, short_write = *write;
@@ -220,7 +225,7 @@ static int measure_disk(contention *x, double ns, double beside_ns, beside slow,
     short_read.alone_ns = read->other_ns;
     short_write.index = write->other;
     short_write.alone_ns = write->other_ns;
-    int failed = measure_pair(x, read, write, ns, fmax(beside_ns, ns), &slow[COST_READ][COST_WRITE], &slow[COST_WRITE][COST_READ], e);
+    int failed = measure_pair(x, read, write, ns, beside_ns, &slow[COST_READ][COST_WRITE], &slow[COST_WRITE][COST_READ], e);
     if (failed || read->other == read->index) /* the usual ones are as short */
         return failed;
     failed = measure_pair(x, &short_read, write, ns, fmax(beside_ns / 4, ns), &other[COST_READ][COST_WRITE], &rest, e);
@@ -245,7 +250,8 @@ static int measure_meeting(contention *x, int a, int b, double ns, double beside
         return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, &other[b][a], e);
     if (a_copies && b == COST_HOST)
         return measure_computing(x, &x->loads[b], &x->loads[a], ns, beside_ns, slow_b, slow_a, &other[a][b], e);
-    return measure_pair(x, &x->loads[a], &x->loads[b], ns, x->of->b->r->host->info.quota > 0 ? beside_ns : beside_ns / 2, slow_a, slow_b, e);
+    const bool quota = x->of->b->r->host->info.quota > 0; /* else there is no period to be watched here */
+    return measure_pair(x, &x->loads[a], &x->loads[b], ns, quota ? beside_ns : fmax(beside_ns / 2, ns), slow_a, slow_b, e);
 }
 
 /* Single ones fall below what they take alone by chance. */
@@ -265,7 +271,7 @@ static void set_slow(const contention *x, costs *c, beside slow, beside other)
 
 int measure_contention(links *of, costs *c, pt_error *e)
 {
-    contention all = {.of = of}, *x = &all;
+    contention all = {.of = of, .quota = &c->quota}, *x = &all;
     const double ns = of->most >= 1 << 24 ? 20e6 : 3e6, beside_ns = of->most >= 1 << 24 ? QUOTA_NS : ns;
     beside slow = {0}, other = {0};
     int failed = 0;
@@ -274,7 +280,6 @@ int measure_contention(links *of, costs *c, pt_error *e)
         failed = measure_computing_alone(x, ns, e);
     if (!failed && quota_shows(of))
         failed = measure_quota(of, x->loads, &c->quota, e);
-    x->stands = c->quota.busy[COST_READ] + c->quota.busy[COST_WRITE] > 0;
     for (int round = 0; round < ROUNDS && !failed; round++) {
         bench_progress(of->b, "measuring all beside each other", round, ROUNDS);
         failed = measure_computing_alone(x, ns, e);

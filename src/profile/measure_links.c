@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "io/files.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { PRODUCT_BYTES = 256 << 20 };
@@ -223,8 +224,15 @@ static int write_first(links *x, uint64_t bytes, pt_error *e)
 /* For the curve of disk transfers; copies get half of it. */
 static double seconds_of(uint64_t most) { return most >= 1 << 24 ? 0.1 : 0.02; }
 
-/* The curve over 64 KiB, 256 KiB ... `most`. A disk holds up single transfers, and a step holds all of them: their mean counts (writes of
- * 64 MiB, 3.5 GB/s in the median, 3.2 to 3.4 in the mean). */
+/* A disk holds up single transfers, and a step holds all of them: their mean counts (writes of 64 MiB, 3.5 GB/s in the median, 3.2 to 3.4 in
+ * the mean), as far as one of few that was held up for long does not make it. */
+static double transfer_ns(cost_class class, const samples *s)
+{
+    const double held_up = 1.25, median = samples_median(s);
+    return class == COST_READ || class == COST_WRITE ? fmin(samples_mean(s), held_up * median) : median;
+}
+
+/* The curve over 64 KiB, 256 KiB ... `most`. */
 static int measure_sizes(links *x, cost_class class, uint64_t most, double seconds, cost_curve *out, double *spread, pt_error *e)
 {
     double largest = 0;
@@ -243,7 +251,7 @@ static int measure_sizes(links *x, cost_class class, uint64_t most, double secon
                                             : measure_rounds(x->queues[class], &one, 1, &x->transfers[class], 0, TELLING, seconds / 2, e);
         if (failed)
             return failed;
-        curve_add(out, (double)n, class == COST_READ || class == COST_WRITE ? samples_mean(&s) : samples_median(&s));
+        curve_add(out, (double)n, transfer_ns(class, &s));
         samples_tell(&s, &largest);
     }
     *spread = largest > *spread ? largest : *spread;

@@ -10,8 +10,9 @@
  * longer a step takes depends on how much it computes meanwhile, and no factor by which computation is slower beside a disk says it.
  *
  * What is measured: all processors compute for some periods, beside reads and then beside writes. The first period has what was before in
- * it; of the others the one that stood still the least counts, for what else holds up a machine does not do so in each. A period that
- * stood still for a third had work for one and a half times its time: half of it was the host's.
+ * it; of the others the one that stood still the least counts. A period that stood still for a third had work for one and a half times its
+ * time: half of it was the host's. What stands still without a disk as well (a host that takes memory back does that for half a second,
+ * a limit of processors that no control group tells of always) is taken off.
  */
 #include "profile/links.h"
 
@@ -19,7 +20,7 @@
 
 enum { PERIODS = 2 };
 static const double PERIOD_NS = 100e6; /* the usual one */
-static const double LEAST_NS = 3e6;    /* that is told from what disturbs single runs */
+static const double LEAST_NS = 5e6;    /* that is told from what disturbs single runs */
 
 static int busy_class(const links *x) { return device_is_gpu(x->b->r->device) ? COST_HOST : COST_MATH; }
 
@@ -29,27 +30,41 @@ bool quota_shows(const links *x)
            (busy_class(x) == COST_MATH || x->queues[COST_HOST]);
 }
 
+typedef struct standing {
+    double of_period; /* ns */
+    double slower;    /* how many times as long transfers take meanwhile, while nothing stands still */
+} standing;
+
+/* 0 where fewer periods were met. */
 static double stood_in_each(const pace *p, double from, double to)
 {
     double least = PERIOD_NS;
     int n = 0;
     for (; from + PERIOD_NS <= to; from += PERIOD_NS, n++)
         least = fmin(least, pace_stood(p, from, from + PERIOD_NS));
-    return n && least >= LEAST_NS && least < PERIOD_NS ? least : 0;
+    return n >= PERIODS && least < PERIOD_NS ? least : 0;
 }
 
-/* Processors of the host that the transfers keep busy at the pace they have alone; fewer where they are slower here. */
-static int measure_host(load *computes, load *moves, double *busy, pt_error *e)
+/* `moves` NULL: of computation alone. */
+static int watch(load *computes, load *moves, standing *out, pt_error *e)
 {
     pace a, b;
     double from, to;
-    int failed = paces_run(computes, moves, (PERIODS + 1) * PERIOD_NS * 1.02, &a, &b, e);
+    int failed = paces_run(computes, moves, (PERIODS + 1.2) * PERIOD_NS, &a, &b, e);
     if (failed)
         return failed;
-    paces_meet(&a, &b, &from, &to);
-    const double stood = stood_in_each(&a, from + PERIOD_NS, to), ns = pace_ns(&b, from, to, pace_stood(&a, from, to));
-    *busy = moves->alone_ns > 0 ? computes->queue->threads * stood / (PERIOD_NS - stood) * fmax(ns / moves->alone_ns, 1) : 0;
+    paces_meet(&a, moves ? &b : NULL, &from, &to);
+    out->of_period = stood_in_each(&a, from + PERIOD_NS, to);
+    out->slower = moves && moves->alone_ns > 0 ? fmax(pace_ns(&b, from, to, pace_stood(&a, from, to)) / moves->alone_ns, 1) : 1;
     return 0;
+}
+
+/* Processors of the host that transfers keep busy at the pace they have alone, where `threads` stood still for so long; at most what could
+ * be the profile of a machine (profile_agree.c). */
+static double host_busy(int threads, const standing *beside, const standing *alone)
+{
+    const double stood = beside->of_period - alone->of_period;
+    return stood >= LEAST_NS ? fmin(threads * stood / (PERIOD_NS - stood) * beside->slower, (double)SLOW_MOST * threads / 2) : 0;
 }
 
 int measure_quota(const links *x, load *loads, cost_quota *out, pt_error *e)
@@ -58,9 +73,19 @@ int measure_quota(const links *x, load *loads, cost_quota *out, pt_error *e)
     load *computes = &loads[busy_class(x)];
     *out = (cost_quota){.period_ns = PERIOD_NS, .processors = computes->queue->threads};
     for (int class = 0; class < COST_CLASSES; class++)
-        if (loads[class].queue && !loads[class].disk && (!gpu || class == COST_HOST))
+        if (loads[class].queue && class != COST_READ && class != COST_WRITE && (!gpu || class == COST_HOST))
             out->busy[class] = loads[class].queue->threads;
     bench_progress(x->b, "measuring the disk beside computation", 0, 1);
-    int failed = measure_host(computes, &loads[COST_READ], &out->busy[COST_READ], e);
-    return failed ? failed : measure_host(computes, &loads[COST_WRITE], &out->busy[COST_WRITE], e);
+    standing read, write, alone;
+    int failed = watch(computes, &loads[COST_READ], &read, e);
+    if (!failed)
+        failed = watch(computes, &loads[COST_WRITE], &write, e);
+    if (failed || fmax(read.of_period, write.of_period) < LEAST_NS)
+        return failed;
+    failed = watch(computes, NULL, &alone, e);
+    if (failed)
+        return failed;
+    out->busy[COST_READ] = host_busy(computes->queue->threads, &read, &alone);
+    out->busy[COST_WRITE] = host_busy(computes->queue->threads, &write, &alone);
+    return 0;
 }

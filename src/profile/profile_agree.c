@@ -3,7 +3,7 @@
  *
  *   check / FAR  |........ check ........ the cost ........|  check * FAR + MOMENT_NS
  *
- * A check is the shortest of some runs on memory that may lie in a cache, a cost the median of others: with three programs at work
+ * A check is the shortest of some runs on memory that may lie in a cache, a cost the median or mean of others: with three programs at work
  * beside each of two cores costs of honest profiles were 0.26 to 10 times their checks (layers' backward 3.2 times their share by
  * operations), and alone 0.5 to 2. What takes microseconds may wait for its turn longer than it takes. A disk whose cache takes
  * writes, or that slows down when it is hot, may be many times slower when it is checked, at the end. */
@@ -67,6 +67,17 @@ static int curve_agrees(const cost_of_check *k, const profile_result *p, const c
     return 0;
 }
 
+static int quota_agrees(const profile_result *p, const char *name, pt_error *e)
+{
+    const cost_quota *q = &p->costs.quota;
+    for (int a = 0; a < COST_CLASSES && q->period_ns > 0; a++)
+        if (q->processors < 1 || q->busy[a] > SLOW_MOST * q->processors)
+            return pt_fail(e, PT_FAILED, "%.300s: %s: \"quota\": %s keeps %g of %g processors busy, and at most %d times as many as one or more "
+                           "are measured: measure again", name, profile_part_names[PROFILE_MACHINE], cost_class_names[a], q->busy[a], q->processors,
+                           SLOW_MOST);
+    return 0;
+}
+
 /* What was measured is never more: the rest of it was noise. */
 static int contention_agrees(const profile_result *p, const char *name, pt_error *e)
 {
@@ -88,7 +99,9 @@ static int machine_agrees(const profile_request *r, const profile_result *p, con
     for (int i = 0; i < CURVES && !failed; i++)
         if (!machine_curves[i].there || machine_curves[i].there(r))
             failed = curve_agrees(&machine_curves[i], p, name, e);
-    return failed ? failed : contention_agrees(p, name, e);
+    if (!failed)
+        failed = contention_agrees(p, name, e);
+    return failed ? failed : quota_agrees(p, name, e);
 }
 
 /* The check ran the first layer forward on some of a unit's rows. More rows take longer, at most in proportion to their operations:

@@ -12,7 +12,7 @@ int explain_shares(const forecast *f, share out[SHARES])
                                               "waiting for updates on the host", "waiting for disk reads", "waiting for disk writes"};
     double left = f->step_ns - f->busy_ns[QUEUE_COMPUTE], slowed = f->busy_ns[QUEUE_COMPUTE] - f->needed_ns - f->again_ns;
     share all[SHARES] = {{"computing", f->needed_ns}, {"computing again what was not kept", f->again_ns},
-                         {"slowed by what runs beside it, or coming to speed", slowed}};
+                         {"slowed by what runs beside it, standing still with it, or coming to speed", slowed}};
     int n = 3, kept = 0;
     for (int q = QUEUE_COMPUTE + 1; q < QUEUES; q++) {
         all[n++] = (share){waits[q], f->wait_ns[QUEUE_COMPUTE][q]};

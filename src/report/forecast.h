@@ -6,9 +6,9 @@
  *   step = needed + again + slowed + waits + outside                     of the compute queue
  *          needed   what every plan has to compute, alone on the machine
  *          again    what was not kept and is computed again
- *          slowed   lost to transfers and host updates that run beside it
+ *          slowed   lost to transfers and host updates that run beside it, and to what the host does for them
  *          waits    nothing to do until another queue is ready, or done at the end
- *          outside  of the schedule: the batch, sums, metrics
+ *          outside  of the schedule: the batch, sums, metrics, and what is left of a period whose processor time is used up
  */
 #ifndef PT_FORECAST_H
 #define PT_FORECAST_H

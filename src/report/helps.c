@@ -135,6 +135,8 @@ static void faster_disk(const explain_input *in, trial *all, int *n)
     trial *t = add_trial(in, all, n);
     scale_curve(&t->costs.read, 0.5);
     scale_curve(&t->costs.write, 0.5);
+    t->costs.quota.busy[COST_READ] *= 2; /* a byte is as much work for the host as before */
+    t->costs.quota.busy[COST_WRITE] *= 2;
     snprintf(t->what, sizeof t->what, "a disk twice as fast");
 }
 

@@ -41,6 +41,7 @@ typedef struct machine_state {
     double now;
     const cost_quota *quota;
     double of_period, used, wanted; /* time of this period that is over, processor time used in it; processors that what runs keeps busy */
+    double all_used;                /* processor time since the first period began */
     double own[1 << COST_CLASSES];  /* processors of the machine's own that a set of classes keeps busy */
     double slowdown[COST_CLASSES][1 << COST_CLASSES], more[COST_CLASSES][1 << COST_CLASSES]; /* of a class beside others; of another length */
 } machine_state;
@@ -177,8 +178,10 @@ static double with_quota(machine_state *x, double ns)
     if (!(period > 0))
         return ns;
     const double each = x->wanted > 0 ? fmin(quota / x->wanted, period) : period;
-    const double here = fmin(period - x->of_period, x->wanted > 0 ? fmax(quota - x->used, 0) / x->wanted : period);
+    const double unused = quota - x->used > 1e-9 * quota ? quota - x->used : 0;
+    const double here = fmin(period - x->of_period, x->wanted > 0 ? unused / x->wanted : unused > 0 ? period : 0);
     double passed = 0;
+    x->all_used += ns * x->wanted;
     if (ns > here) { /* goes on in a later period */
         const double whole = floor((ns - here) / each);
         passed = period - x->of_period + whole * period;
@@ -194,7 +197,6 @@ static void proceed(machine_state *x, double ns)
 {
     const double passed = with_quota(x, ns);
     x->now += passed;
-    x->out->stood_ns += passed - ns;
     for (int q = 0; q < QUEUES; q++) {
         lane *l = &x->lanes[q];
         if (!l->running)
@@ -225,6 +227,13 @@ static int run(machine_state *x, pt_error *e)
     }
 }
 
+/* Steps follow each other, and what the last period of one leaves of its time to the next one's first is not its own: all of them together
+ * take as long as their processor time at least. */
+static double behind_others(const machine_state *x)
+{
+    return x->quota->period_ns > 0 ? fmax(x->now, x->all_used / x->quota->processors) : x->now;
+}
+
 int simulate(const schedule_input *in, const schedule *s, const costs *c, bool times, simulation *out, pt_error *e)
 {
     memset(out, 0, sizeof *out);
@@ -243,7 +252,7 @@ int simulate(const schedule_input *in, const schedule *s, const costs *c, bool t
     fill_own(&x);
     fill_facts(facts, &x, in, c);
     int failed = run(&x, e);
-    out->total_ns = x.now + c->step_ns;
+    out->total_ns = behind_others(&x) + c->step_ns;
     free(facts);
     if (failed)
         simulation_free(out);

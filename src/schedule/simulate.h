@@ -4,7 +4,8 @@
  * down as costs.slow and slow_more say: time goes from event to event (a task begins or ends), and between two events every
  * running task proceeds at the speed that its neighbours leave it. Arithmetic that has rested loses what costs.waking
  * says. Where costs.quota is used up before its period is over, all stands still for the rest of it: a step that computes beside its disk
- * for less than that loses nothing, however busy both are in between. A period begins with the step. Pure: no clock, no device.
+ * for less than that loses nothing, however busy both are in between. A period begins with the step, whose processor time it takes at least.
+ * Pure: no clock, no device.
  */
 #ifndef PT_SIMULATE_H
 #define PT_SIMULATE_H
@@ -20,12 +21,12 @@ int task_phase(const task *t);
 typedef struct task_time { int64_t start_ns, end_ns; } task_time;
 
 typedef struct simulation {
-    double total_ns;                  /* from the first task's start to the end of the last, plus costs.step_ns */
+    double total_ns;                  /* from the first task's start to the end of the last (or as long as a quota suffices for), plus
+                                         costs.step_ns */
     double busy_ns[QUEUES];
     double wait_ns[QUEUES][QUEUES];   /* [a][b]: a stood still for a task of b, the last that its next one waited for; not
                                          after a's own last */
     double phase_ns[PHASES];          /* busy time of the compute and host queues by phase */
-    double stood_ns;                  /* of total_ns, for the quota of processor time was used up; tasks that ran then are busy */
     double *start_ns, *end_ns;        /* of each task, from the first one's start; only with `times` */
 } simulation;
 

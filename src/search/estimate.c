@@ -179,6 +179,22 @@ static const cost_class usual_class[QUEUES] = {
     [QUEUE_HOST] = COST_HOST, [QUEUE_READ] = COST_READ, [QUEUE_WRITE] = COST_WRITE,
 };
 
+/* As long as a quota of processor time suffices for: the machine's own processors work on no more than one of each, the host's beside them. */
+static double quota_ns(const cost_quota *q, const load *l)
+{
+    double own = 0, most = 0, host = 0;
+    if (!(q->period_ns > 0))
+        return 0;
+    for (int i = 0; i < QUEUES; i++) {
+        const double work = q->busy[usual_class[i]] * l->ns[i];
+        const bool disk = i == QUEUE_READ || i == QUEUE_WRITE;
+        host += disk ? work : 0;
+        own += disk ? 0 : work;
+        most = fmax(most, disk ? 0 : l->ns[i]);
+    }
+    return (fmin(own, q->processors * most) + host) / q->processors;
+}
+
 /* The longest queue, each stretched by those that work beside it. */
 static double longest(const costs *c, const load *l)
 {
@@ -191,7 +207,7 @@ static double longest(const costs *c, const load *l)
         most = ns > most ? ns : most;
     }
     double alone = l->ns[QUEUE_COMPUTE] + l->exposed;
-    most = alone > most ? alone : most;
+    most = fmax(most, fmax(alone, quota_ns(&c->quota, l)));
     return l->pipeline > most ? l->pipeline : most;
 }
 

@@ -16,6 +16,7 @@ enum { QUEUES_MOST = 16, LONG_COPY = 8 << 20, SHORT_TRANSFER = 4 << 20 };
 static int64_t math_ns = 20000000;
 static int disk_speed; /* times that of copies, which move a byte a nanosecond */
 static int64_t stands_ns; /* of each PERIOD_NS at its end, for who computes beside a disk and for the disk */
+static bool always;       /* and for who computes alone */
 enum { PERIOD_NS = 100000000 };
 static bool submitted[2]; /* what computes, what the disk does, since somebody waited */
 
@@ -66,7 +67,7 @@ static void timed_submit(queue *q, const op *o)
     const int64_t before = *at;
     *at += copy ? (int64_t)o->copy.bytes * (held_up ? 2 : 1) : disk ? (int64_t)o->disk.bytes / disk_speed * (behind ? 3 : 1) : math_ns;
     submitted[disk] |= !copy;
-    if (stands_ns && !copy && submitted[!disk])
+    if (stands_ns && !copy && (submitted[!disk] || (always && !disk)))
         *at = without_ends(before, *at - before);
     real_table->submit(q, o);
 }
@@ -164,6 +165,12 @@ static void a_host_that_works_for_the_disk_is_found_by_what_stands_still(void **
         if (fabs(c.slow[COST_MATH][a] - 1) > 0.05 || fabs(c.slow[a][COST_MATH] - 1) > 0.1) /* while nothing stands still */
             fail_msg("%s: %g and %g times as long beside computation", cost_class_names[a], c.slow[COST_MATH][a], c.slow[a][COST_MATH]);
     }
+    always = true; /* without a disk too: something else holds it up */
+    timed_profile(2, &c);
+    assert_true(c.quota.busy[COST_READ] == 0 && c.quota.busy[COST_WRITE] == 0);
+    always = false;
+    stands_ns = 0;
+    math_ns = 20000000;
 }
 
 int main(void)
