@@ -40,7 +40,8 @@ static double stretch(const contention *x, double wanted)
 static bool stands(const contention *x, const load *computes, const load *moves)
 {
     const double *busy = x->quota->busy;
-    return computes->computes && (moves->class == COST_READ || moves->class == COST_WRITE) && busy[computes->class] > 0 && busy[moves->class] > 0;
+    const bool disk = moves->class == COST_READ || moves->class == COST_WRITE;
+    return computes->computes && disk && busy[computes->class] > 0 && busy[moves->class] > 0;
 }
 
 /* ns of one run of each while the other runs; b NULL: of `a` alone. */
@@ -101,12 +102,14 @@ static void set_loads(contention *x, const costs *c)
     for (int class = 0; class < COST_CLASSES; class++)
         x->loads[class] = (load){.queue = x->of->queues[class], .submit = transfer_run, .arg = &x->of->transfers[class], .index = bytes,
                                  .alone_ns = alone_by_curve(c, class, bytes), .other = other_bytes(x, class, bytes),
-                                 .other_ns = alone_by_curve(c, class, other_bytes(x, class, bytes)), .class = (cost_class)class};
-    x->loads[COST_MATH] = (load){.class = COST_MATH, .queue = x->of->b->compute, .submit = product_run, .arg = &x->of->product, .computes = true};
-    x->loads[COST_MEMORY] = (load){.class = COST_MEMORY, .queue = x->of->b->compute, .submit = update_run, .arg = &x->of->update[0], .index = elements,
-                                   .computes = true};
-    x->loads[COST_HOST] = (load){.class = COST_HOST, .queue = x->of->queues[COST_HOST], .submit = update_run, .arg = &x->of->update[1], .index = elements,
-                                 .computes = true};
+                                 .other_ns = alone_by_curve(c, class, other_bytes(x, class, bytes))};
+    x->loads[COST_MATH] = (load){.queue = x->of->b->compute, .submit = product_run, .arg = &x->of->product};
+    x->loads[COST_MEMORY] = (load){.queue = x->of->b->compute, .submit = update_run, .arg = &x->of->update[0], .index = elements};
+    x->loads[COST_HOST] = (load){.queue = x->of->queues[COST_HOST], .submit = update_run, .arg = &x->of->update[1], .index = elements};
+    for (int class = 0; class < COST_CLASSES; class++) {
+        x->loads[class].class = (cost_class)class;
+        x->loads[class].computes = class == COST_MATH || class == COST_MEMORY || class == COST_HOST;
+    }
 }
 
 static int measure_alone(const contention *x, load *l, double ns, pt_error *e)

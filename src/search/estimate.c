@@ -179,7 +179,7 @@ static const cost_class usual_class[QUEUES] = {
     [QUEUE_HOST] = COST_HOST, [QUEUE_READ] = COST_READ, [QUEUE_WRITE] = COST_WRITE,
 };
 
-/* As long as a quota of processor time suffices for: the machine's own processors work on no more than one of each, the host's beside them. */
+/* How long a quota of processor time suffices for: the machine's own processors do no more than they can at once, the host's come on top. */
 static double quota_ns(const cost_quota *q, const load *l)
 {
     double own = 0, most = 0, host = 0;
