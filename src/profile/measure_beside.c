@@ -265,9 +265,11 @@ static void set_slow(const contention *x, costs *c, beside slow, beside other)
         const bool two = l->other_ns > 0 && fmax(l->other_ns, l->alone_ns) >= COST_LENGTHS_LEAST * fmin(l->other_ns, l->alone_ns);
         c->slow_ns[a][0] = two ? l->alone_ns : 0;
         c->slow_ns[a][1] = two ? l->other_ns : 0;
+        const double share = fmax(costs_length_share(c, (cost_class)a, 0), costs_length_share(c, (cost_class)a, INFINITY));
         for (int b = 0; b < COST_CLASSES; b++) {
             c->slow[a][b] = slow[a][b].n ? fmax(samples_mean(&slow[a][b]), 1) : 1;
-            c->slow_more[a][b] = two && other[a][b].n ? fmax(samples_mean(&other[a][b]) - c->slow[a][b], 0) : 0;
+            const double more = two && other[a][b].n ? fmax(samples_mean(&other[a][b]) - c->slow[a][b], 0) : 0;
+            c->slow_more[a][b] = share > 0 ? fmin(more, (SLOW_MOST - c->slow[a][b]) / share) : 0; /* of no length more than is possible */
         }
     }
 }
