@@ -11,11 +11,11 @@
 
 #include <stdarg.h>
 
-/* vsnprintf; but of what does not fit, the longest words (paths) lose their middle, and the end stays. room: more than 128. */
 /* Bytes of the control character with which `text` begins: 0, 1, or 2 for U+0080 to U+009F. They move a terminal's cursor or change its
  * colours. */
 size_t control_character(const char *text);
 
+/* vsnprintf; but of what does not fit, the longest words (paths) lose their middle, and the end stays. room: more than 128. */
 void text_format(char *out, size_t room, const char *fmt, va_list ap);
 
 /* Fills `e` (which may be NULL) and returns `code`, so that `return pt_fail(...)` is one line. */
