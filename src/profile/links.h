@@ -34,6 +34,9 @@ void links_set_disk(links *x, uint64_t span, bool apart);
 
 /* ---- what runs beside something else ---- */
 
+/* Of a quota of processor time: the usual period. */
+#define QUOTA_PERIOD_NS 100e6
+
 typedef struct load {
     queue *queue;
     submit_fn submit;

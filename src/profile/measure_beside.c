@@ -7,7 +7,7 @@
  * another length are timed as well, for they lose more (other_bytes). A virtual machine that stands still beside its disk at the end of
  * each period (measure_quota.c) is looked at while it does not.
  * Of a control group's quota it is known how much it is: where what runs at once wants more processor time than that, all of it takes
- * that much longer in the long run; what computes is watched for a period of it, QUOTA_NS.
+ * that much longer in the long run; what computes is watched for a period of it.
  */
 #include "profile/links.h"
 
@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 enum { ROUNDS = 2 };
-static const double QUOTA_NS = 100e6; /* the usual period */
 
 typedef struct contention {
     links *of;
@@ -277,7 +276,7 @@ static void set_slow(const contention *x, costs *c, beside slow, beside other)
 int measure_contention(links *of, costs *c, pt_error *e)
 {
     contention all = {.of = of, .quota = &c->quota}, *x = &all;
-    const double ns = of->most >= 1 << 24 ? 20e6 : 3e6, beside_ns = of->most >= 1 << 24 ? QUOTA_NS : ns;
+    const double ns = of->most >= 1 << 24 ? 20e6 : 3e6, beside_ns = of->most >= 1 << 24 ? QUOTA_PERIOD_NS : ns;
     beside slow = {0}, other = {0};
     int failed = 0;
     set_loads(x, c);

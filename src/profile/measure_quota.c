@@ -19,8 +19,7 @@
 #include <math.h>
 
 enum { PERIODS = 2 };
-static const double PERIOD_NS = 100e6; /* the usual one */
-static const double LEAST_NS = 5e6;    /* that is told from what disturbs single runs */
+static const double LEAST_NS = 5e6; /* that is told from what disturbs single runs */
 
 static int busy_class(const links *x) { return device_is_gpu(x->b->r->device) ? COST_HOST : COST_MATH; }
 
@@ -38,11 +37,11 @@ typedef struct standing {
 /* 0 where fewer periods were met. */
 static double stood_in_each(const pace *p, double from, double to)
 {
-    double least = PERIOD_NS;
+    double least = QUOTA_PERIOD_NS;
     int n = 0;
-    for (; from + PERIOD_NS <= to; from += PERIOD_NS, n++)
-        least = fmin(least, pace_stood(p, from, from + PERIOD_NS));
-    return n >= PERIODS && least < PERIOD_NS ? least : 0;
+    for (; from + QUOTA_PERIOD_NS <= to; from += QUOTA_PERIOD_NS, n++)
+        least = fmin(least, pace_stood(p, from, from + QUOTA_PERIOD_NS));
+    return n >= PERIODS && least < QUOTA_PERIOD_NS ? least : 0;
 }
 
 /* `moves` NULL: of computation alone. */
@@ -50,11 +49,11 @@ static int watch(load *computes, load *moves, standing *out, pt_error *e)
 {
     pace a, b;
     double from, to;
-    int failed = paces_run(computes, moves, (PERIODS + 1.2) * PERIOD_NS, &a, &b, e);
+    int failed = paces_run(computes, moves, (PERIODS + 1.2) * QUOTA_PERIOD_NS, &a, &b, e);
     if (failed)
         return failed;
     paces_meet(&a, moves ? &b : NULL, &from, &to);
-    out->of_period = stood_in_each(&a, from + PERIOD_NS, to);
+    out->of_period = stood_in_each(&a, from + QUOTA_PERIOD_NS, to);
     out->slower = moves && moves->alone_ns > 0 ? fmax(pace_ns(&b, from, to, pace_stood(&a, from, to)) / moves->alone_ns, 1) : 1;
     return 0;
 }
@@ -64,14 +63,14 @@ static int watch(load *computes, load *moves, standing *out, pt_error *e)
 static double host_busy(int threads, const standing *beside, const standing *alone)
 {
     const double stood = beside->of_period - alone->of_period;
-    return stood >= LEAST_NS ? fmin(threads * stood / (PERIOD_NS - stood) * beside->slower, (double)SLOW_MOST * threads / 2) : 0;
+    return stood >= LEAST_NS ? fmin(threads * stood / (QUOTA_PERIOD_NS - stood) * beside->slower, (double)SLOW_MOST * threads / 2) : 0;
 }
 
 int measure_quota(const links *x, load *loads, cost_quota *out, pt_error *e)
 {
     const bool gpu = device_is_gpu(x->b->r->device);
     load *computes = &loads[busy_class(x)];
-    *out = (cost_quota){.period_ns = PERIOD_NS, .processors = computes->queue->threads};
+    *out = (cost_quota){.period_ns = QUOTA_PERIOD_NS, .processors = computes->queue->threads};
     for (int class = 0; class < COST_CLASSES; class++)
         if (loads[class].queue && class != COST_READ && class != COST_WRITE && (!gpu || class == COST_HOST))
             out->busy[class] = loads[class].queue->threads;

@@ -288,8 +288,8 @@ static int validate_quota(const costs *c, const char *name, pt_error *e)
         return 0;
     if (!(q->period_ns >= 1e6 && q->period_ns <= 1e10))
         return pt_fail(e, PT_FAILED, "%s: \"quota\": its period is %g ns; 0 for none, or 1e6 to 1e10, measure again", name, q->period_ns);
-    if (!(q->processors >= 0.01 && q->processors <= 1e6))
-        return pt_fail(e, PT_FAILED, "%s: \"quota\": %g processors; 0.01 to 1e6 are possible, measure again", name, q->processors);
+    if (!(q->processors >= 1 && q->processors <= 1e6))
+        return pt_fail(e, PT_FAILED, "%s: \"quota\": %g processors; 1 to 1e6 are possible, measure again", name, q->processors);
     for (int a = 0; a < COST_CLASSES; a++)
         if (!(q->busy[a] >= 0 && q->busy[a] <= 1e6))
             return pt_fail(e, PT_FAILED, "%s: \"quota\": %s keeps %g processors busy; 0 to 1e6 are possible, measure again", name,

@@ -59,6 +59,24 @@ static void a_point_behind_the_check_that_lies_is_refused_with_its_curve(void **
     setup_close(&s);
 }
 
+static void a_host_that_works_more_than_is_measured_is_refused(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    pt_error e = {0};
+    clocked_open(&s, 0, 16);
+    profile_must(&s, &p);
+    p.costs.quota = (cost_quota){1e8, 2, {[COST_WRITE] = 100}};
+    if (profile_agrees(PROFILE_MACHINE, "profile", &s.r, &p, &e))
+        fail_msg("%s", e.text);
+    p.costs.quota.busy[COST_WRITE] = 101;
+    assert_int_equal(profile_agrees(PROFILE_MACHINE, "profile", &s.r, &p, &e), PT_FAILED);
+    if (!strstr(e.text, "\"quota\": write keeps 101 processors busy, and at most 100"))
+        fail_msg("%s", e.text);
+    setup_close(&s);
+}
+
 /* A disk that is a hundred times as fast as its check is one whose cache took what was written; other costs are not that far off. */
 static void a_disk_may_be_further_from_its_check_than_others(void **state)
 {
@@ -210,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_that_lies_is_refused_with_the_key),
         cmocka_unit_test(a_point_behind_the_check_that_lies_is_refused_with_its_curve),
+        cmocka_unit_test(a_host_that_works_more_than_is_measured_is_refused),
         cmocka_unit_test(a_disk_may_be_further_from_its_check_than_others),
         cmocka_unit_test(a_file_of_a_run_in_memory_serves_there),
         cmocka_unit_test(a_file_is_used_or_refused_with_the_reason),

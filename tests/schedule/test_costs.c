@@ -219,7 +219,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
             break;
         case 15: c.head_ns = 2e15, named = "head_ns"; break;
         case 16: c.quota.period_ns = random_one_in(&r, 2) ? 1 : bad, named = "its period"; break;
-        case 17: c.quota = (cost_quota){1e8, random_one_in(&r, 2) ? 0 : bad, {0}}, named = "processors; 0.01"; break;
+        case 17: c.quota = (cost_quota){1e8, random_one_in(&r, 2) ? 0.5 : bad, {0}}, named = "processors; 1 to"; break;
         case 18: c.quota = (cost_quota){1e8, 2, {[COST_READ] = bad}}, named = "read keeps"; break;
         case 9: c.head_cold_sums_ns = bad, named = "head_cold_sums_ns"; break;
         default: c.kind_of_layer[m->config.layers - 1] = (unsigned char)c.kinds_n, named = "of kind"; break;

@@ -398,7 +398,7 @@ static void random_schedules_agree_with_a_plain_simulation(void **state)
 {
     (void)state;
     random_source all = random_open();
-    int compared = 0;
+    int compared = 0, stood = 0;
     for (uint64_t i = 0; compared < 300; i++) {
         random_source r = random_fork(&all, i);
         random_case c;
@@ -420,10 +420,14 @@ static void random_schedules_agree_with_a_plain_simulation(void **state)
         assert_true(near(out.total_ns, total + k.step_ns));
         simulation_free(&out);
         free(times);
+        k.quota.period_ns = 0;
+        assert_int_equal(simulate(&c.input, &s, &k, false, &out, &e), 0);
+        stood += total + k.step_ns > out.total_ns * (1 + 1e-6);
         schedule_free(&s);
         random_case_close(&c);
         compared++;
     }
+    assert_true(stood > 10); /* of 300, half of which have a quota */
 }
 
 /* ---- what is true of every simulation ---- */
