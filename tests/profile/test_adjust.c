@@ -54,6 +54,9 @@ static double predicted(const random_case *c, const schedule *s, const costs *p)
     return total;
 }
 
+/* Of a host for a transfer of the largest amount, in ns of one processor. */
+static double host_work(const costs *c, int class, const cost_curve *moves) { return c->quota.busy[class] * moves->ns[moves->n - 1]; }
+
 /* Mean of |log(predicted / true)| before and after. */
 static void compare(bool contention, double *before, double *after)
 {
@@ -75,8 +78,11 @@ static void compare(bool contention, double *before, double *after)
             double real = run(&c, &s, &truth, &w, &known);
             run(&c, &s, &truth, &w, &known);
             *before += fabs(log(predicted(&c, &s, &known) / real)) / 100;
+            const double read = host_work(&known, COST_READ, &known.read), write = host_work(&known, COST_WRITE, &known.write);
             if (costs_adjust(&known, &c.input, &(work_run){&s, &w}, 1, 0.01, &e))
                 fail_msg("%s", e.text);
+            assert_true(fabs(host_work(&known, COST_READ, &known.read) - read) <= 1e-9 * read); /* slower, and as much work */
+            assert_true(fabs(host_work(&known, COST_WRITE, &known.write) - write) <= 1e-9 * write);
             *after += fabs(log(predicted(&c, &s, &known) / real)) / 100;
             schedule_free(&s);
             made++;
