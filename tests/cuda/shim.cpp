@@ -202,6 +202,8 @@ void shim_order_set(int order)
     the.random = (uint64_t)order * 0x9e3779b97f4a7c15u;
 }
 
+bool shim_has_warpgroups() { return getenv("PROTRAIN_SHIM_WARPGROUPS") != nullptr; }
+
 static unsigned random_below(unsigned n)
 {
     the.random = the.random * 6364136223846793005u + 1442695040888963407u;

@@ -29,7 +29,7 @@
 #define __device__
 #define __shared__ static
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 struct shim_index { unsigned x; };
 extern shim_index threadIdx, blockIdx, blockDim;
@@ -48,6 +48,8 @@ static inline int cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t
 
 /* 1: ascending, 2: descending, others: shuffled, another way for each number. */
 extern "C" void shim_order_set(int order);
+/* Does this GPU have warpgroups' products? PROTRAIN_SHIM_WARPGROUPS says so. */
+bool shim_has_warpgroups();
 /* At once, or, where the stand-in for the runtime is there (runtime.c), when the stream comes to it. */
 int shim_launch(cudaStream_t s, unsigned blocks, unsigned threads, const std::function<void()> &kernel);
 

@@ -8,9 +8,29 @@ static bool tiled(const op_attention *o)
            is_wide(PT_BF16, o->out, o->ldo) && o->kv_seq_stride % 8 == 0;
 }
 
+/* Code for warpgroups is in the build where its compiler knows them, and runs on GPUs of compute capability 9.0 only. */
+static bool has_warpgroups(void)
+{
+#if defined(PT_CUDA_SHIM)
+    return shim_has_warpgroups();
+#elif defined(PT_CUDA_HOPPER)
+    int device = 0, major = 0, minor = 0;
+    return !cudaGetDevice(&device) && !cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) &&
+           !cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) && major == 9 && minor == 0;
+#else
+    return false;
+#endif
+}
+
+/* Of what tiles are for. */
+static bool hopper(const op_attention *o)
+{
+    return o->dim <= ATTENTION_HOPPER_DIM && o->q_len >= ATTENTION_HOPPER_ROWS && o->scale > 0 && has_warpgroups();
+}
+
 int cuda_attention(const op_attention *o, cudaStream_t s)
 {
-    return tiled(o) ? attention_tiled(o, s) : attention_plain(o, s);
+    return !tiled(o) ? attention_plain(o, s) : hopper(o) ? attention_hopper(o, s) : attention_tiled(o, s);
 }
 
 int cuda_attention_backward(const op_attention_backward *b, cudaStream_t s)
@@ -21,7 +41,9 @@ int cuda_attention_backward(const op_attention_backward *b, cudaStream_t s)
     int error = attention_delta(b, s);
     if (error)
         return error;
-    return wide && tiled(o) ? attention_tiled_backward(b, s) : attention_plain_backward(b, s);
+    if (!wide || !tiled(o))
+        return attention_plain_backward(b, s);
+    return hopper(o) ? attention_hopper_backward(b, s) : attention_tiled_backward(b, s);
 }
 
 /* ---- delta ---- */

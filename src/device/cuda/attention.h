@@ -1,9 +1,10 @@
 /* attention.h - what the attention kernels share: who sees whom, and where rows lie.
  *
- * Two sets of kernels. The plain ones (attention_plain.cu) take every type, head size and stride, a warp a row. The tiled ones
+ * Three sets of kernels. The plain ones (attention_plain.cu) take every type, head size and stride, a warp a row. The tiled ones
  * (attention_forward.cu, attention_backward.cu) take bf16 in rows of 16-byte words and use the tensor cores, whose operands
  * are bf16: there the probabilities, and in backward also the gradient of the scores, are rounded to bf16
- * before they are multiplied; scores, softmax and every sum are fp32. Which set, depends on the shape alone.
+ * before they are multiplied; scores, softmax and every sum are fp32. Those for Hopper (attention_hopper_*.cu) do the same with its
+ * warpgroups' products, for heads of at most 128. Which set, depends on the shape and the kind of GPU alone.
  *
  * No sum is taken by atomics: backward computes dq in one kernel, a query row (tile) at a time, and dk and dv in another,
  * a key row (tile) at a time, each in ascending order of what it sums over, at the price of computing the scores twice.
@@ -13,7 +14,7 @@
 
 #include "device/cuda/primitives.h"
 
-enum { ATTENTION_MOST_DIM = 512, ATTENTION_TILED_DIM = 256, ATTENTION_TILED_ROWS = 16 };
+enum { ATTENTION_MOST_DIM = 512, ATTENTION_TILED_DIM = 256, ATTENTION_TILED_ROWS = 16, ATTENTION_HOPPER_DIM = 128, ATTENTION_HOPPER_ROWS = 64 };
 
 /* The keys lo .. hi that query i of sequence seq sees. */
 typedef struct key_range { int64_t lo, hi; } key_range;
@@ -47,6 +48,9 @@ int attention_plain(const op_attention *o, cudaStream_t s);
 int attention_plain_backward(const op_attention_backward *b, cudaStream_t s);
 int attention_tiled(const op_attention *o, cudaStream_t s);
 int attention_tiled_backward(const op_attention_backward *b, cudaStream_t s);
+/* The scale is above 0. */
+int attention_hopper(const op_attention *o, cudaStream_t s);
+int attention_hopper_backward(const op_attention_backward *b, cudaStream_t s);
 /* scratch (rows, heads): the sum over a head of dout * out. */
 int attention_delta(const op_attention_backward *b, cudaStream_t s);
 

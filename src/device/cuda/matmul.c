@@ -34,7 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKSPACE_BYTES = 32 << 20, SUMS_BYTES = 32 << 20, CHOICES = 512, CANDIDATES = 16, REFERENCE_ROWS = 2048, FEW_ROWS = 16, ALIGN_MOST = 16 };
+enum { WORKSPACE_BYTES = 32 << 20, SUMS_BYTES = 32 << 20, CHOICES = 512, CANDIDATES = 16, REFERENCE_ROWS = 8192, FEW_ROWS = 16, ALIGN_MOST = 16 };
 
 /* Everything 64 bits wide, so that keys can be compared as bytes. */
 typedef struct matmul_key { int64_t layout, type, out_type, bias, accumulate, few, m, n, k, align_a, align_b, align_c; } matmul_key;

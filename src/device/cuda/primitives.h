@@ -26,7 +26,7 @@
 enum { PACK = 8, WARP = 32 };
 #define FULL_WARP 0xffffffffu
 
-#define DEVICE static __device__ __forceinline__
+#define DEVICE [[maybe_unused]] static __device__ __forceinline__
 
 /* ---- elements ---- */
 

@@ -1,0 +1,343 @@
+/* attention_hopper_backward.cu - gradients of attention by the tensor cores of warpgroups.
+ *
+ * Two kernels, as in attention_backward.cu, of which each computes the scores again. Here a warpgroup has 64 rows of its own (of keys, or
+ * of queries), and the rows of the other kind come by, 64 at a time, ascending, two places each; P and dS stay in registers, where a
+ * product leaves them as the next one's left operand:
+ *
+ *     keys and values:  S^T = K Q^T     dP^T = V dO^T     dS^T = P^T (dP^T - delta)      dV += P^T dO     dK += dS^T Q
+ *     queries:          S = Q K^T       dP = dO V^T       dS = P (dP - delta)            dQ += dS K
+ *
+ *     shared    | own rows: 128 of each of two | passing rows, twice: 64 of each of two | lse, delta of passing queries, twice |
+ *
+ * The scale of the scores is applied at the end, to dQ and dK.
+ */
+#include "device/cuda/attention.h"
+#include "device/cuda/hopper.h"
+
+#define LOG2_E 1.4426950408889634f
+
+enum { GROUPS = 2, OWN = GROUPS * GROUP_ROWS, PASSING = 64, THREADS = GROUPS * GROUP };
+
+template <int D> struct backward_memory {
+    static const int BYTES = 2 * (OWN + 2 * PASSING) * D * 2 + 2 * 2 * PASSING * 4 + PANEL_ALIGN;
+    uint16_t *own[2], *passing[2];
+    float *lse, *delta;
+    __device__ backward_memory(unsigned char *memory)
+    {
+        own[0] = panels_begin(memory);
+        own[1] = own[0] + OWN * D;
+        passing[0] = own[1] + OWN * D;
+        passing[1] = passing[0] + 2 * PASSING * D;
+        lse = (float *)(passing[1] + 2 * PASSING * D);
+        delta = lse + 2 * PASSING;
+    }
+};
+
+/* Tiles of rows that lie alike: queries and their gradients, keys and values. */
+typedef struct rows_pair { const uint16_t *x, *y; int64_t ldx, ldy, rows; int dim; } rows_pair;
+
+DEVICE rows_pair queries_of(const op_attention_backward &b, int64_t seq, int64_t head)
+{
+    const op_attention &o = b.forward;
+    rows_pair r = {(const uint16_t *)o.q + query_offset(o, seq, head, o.ldq), (const uint16_t *)b.dout + query_offset(o, seq, head, b.lddo),
+                   o.ldq, b.lddo, o.q_len, (int)o.dim};
+    return r;
+}
+
+DEVICE rows_pair keys_and_values(const op_attention &o, int64_t seq, int64_t kv_head)
+{
+    int64_t at = key_offset(o, seq, kv_head);
+    rows_pair r = {(const uint16_t *)o.k + at, (const uint16_t *)o.v + at, o.ldkv, o.ldkv, o.kv_len, (int)o.dim};
+    return r;
+}
+
+template <int D> DEVICE void own_begin(const backward_memory<D> &m, const rows_pair &r, int64_t row)
+{
+    panels_copy<OWN, D, THREADS>(m.own[0], r.x, r.ldx, row, r.rows, r.dim);
+    panels_copy<OWN, D, THREADS>(m.own[1], r.y, r.ldy, row, r.rows, r.dim);
+}
+
+template <int D> DEVICE void passing_begin(const backward_memory<D> &m, const rows_pair &r, int64_t row, int place)
+{
+    panels_copy<PASSING, D, THREADS>(m.passing[0] + place * PASSING * D, r.x, r.ldx, row, r.rows, r.dim);
+    panels_copy<PASSING, D, THREADS>(m.passing[1] + place * PASSING * D, r.y, r.ldy, row, r.rows, r.dim);
+}
+
+/* The statistics of queries i0 .. i0 + 63. */
+template <int D>
+DEVICE void statistics_begin(const op_attention_backward &b, const backward_memory<D> &m, int64_t seq, int64_t head, int64_t i0, int place)
+{
+    const op_attention &o = b.forward;
+    if (threadIdx.x >= 2 * PASSING)
+        return;
+    int at = threadIdx.x % PASSING;
+    bool there = i0 + at < o.q_len, lse = threadIdx.x < PASSING;
+    const float *from = lse ? o.lse + lse_offset(o, seq, head) : (const float *)b.scratch + seq * o.q_len * o.heads + head;
+    copy_word_async((lse ? m.lse : m.delta) + place * PASSING + at, there ? from + (i0 + at) * (lse ? 1 : o.heads) : from, there);
+}
+
+DEVICE void tiles_wait()
+{
+    copies_wait<0>();
+    group_publish();
+    __syncthreads();
+}
+
+/* Both products of a tile are given: first what the scores are made of, then dP. */
+template <int D> DEVICE void products_begin(float s[32], float dp[32], const backward_memory<D> &m, int place)
+{
+    int group = threadIdx.x / GROUP * GROUP_ROWS * PANEL;
+    group_begin();
+    group_products<D, OWN, PASSING>(s, m.own[0] + group, m.passing[0] + place * PASSING * D);
+    group_end();
+    group_products<D, OWN, PASSING>(dp, m.own[1] + group, m.passing[1] + place * PASSING * D);
+    group_end();
+}
+
+/* Rows `row` and row + 8 of a sum (64, D), those from `rows` on left out. */
+template <int D> DEVICE void sum_store(float sum[D / PANEL][32], float scale, void *base, int64_t ld, int64_t row, int64_t rows, int dim)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        if (row + 8 * h < rows) {
+            uint16_t *to = (uint16_t *)base + (row + 8 * h) * ld + threadIdx.x % 4 * 2;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++)
+                if (n * 8 < dim) {
+                    const float *x = &sum[n / 8][n % 8 * 4 + 2 * h];
+                    *(uint32_t *)(to + n * 8) = bf16_pair(x[0] * scale, x[1] * scale);
+                }
+        }
+}
+
+template <int D> DEVICE void sum_clear(float sum[D / PANEL][32])
+{
+#pragma unroll
+    for (int i = 0; i < D / PANEL * 32; i++)
+        sum[i / 32][i % 32] = 0;
+}
+
+template <int D> DEVICE void sum_settle(float sum[D / PANEL][32])
+{
+#pragma unroll
+    for (int panel = 0; panel < D / PANEL; panel++)
+        group_settle(sum[panel]);
+}
+
+/* The first of the lane's two rows, among its group's 64. */
+DEVICE int own_row() { return threadIdx.x % GROUP / WARP * 16 + threadIdx.x % WARP / 4; }
+
+/* ---- keys and values ---- */
+
+/* What is no probability, because the query (a column, from i0 on) does not see the key (a row, from j0 on), is 0. */
+DEVICE void unseen_clear(float p[32], const op_attention &o, int64_t seq, int64_t i0, int64_t j0)
+{
+#pragma unroll
+    for (int column = 0; column < 16; column++) {
+        int64_t i = i0 + column / 2 * 8 + column % 2 + threadIdx.x % 4 * 2;
+        key_range seen = {0, -1};
+        if (i < o.q_len)
+            seen = keys_of(o, seq, i);
+        int low = place_in_tile(seen.lo, j0, GROUP_ROWS), high = place_in_tile(seen.hi, j0, GROUP_ROWS);
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            if (own_row() + 8 * h < low || own_row() + 8 * h > high)
+                p[column / 2 * 4 + column % 2 + 2 * h] = 0;
+    }
+}
+
+/* Do all of these queries see all of the group's keys? */
+DEVICE bool all_seen(const op_attention &o, int64_t i0, int64_t j0)
+{
+    int64_t last = i0 + PASSING - 1;
+    return !o.first && last < o.q_len && j0 + GROUP_ROWS - 1 <= i0 && (o.window <= 0 || last - o.window + 1 <= j0);
+}
+
+/* And any of them any? */
+DEVICE bool any_seen(const op_attention &o, int64_t i0, int64_t j0)
+{
+    return i0 + PASSING > j0 && j0 < o.kv_len && (o.window <= 0 || i0 - o.window + 1 < j0 + GROUP_ROWS);
+}
+
+template <int D>
+DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op_attention &o, const backward_memory<D> &m, int64_t seq, int64_t i0,
+                      int64_t j0, int place)
+{
+    float s[32], dp[32], scale = o.scale * LOG2_E;
+    const float *lse = m.lse + place * PASSING + threadIdx.x % 4 * 2, *delta = m.delta + place * PASSING + threadIdx.x % 4 * 2;
+    uint32_t p[4][4], ds[4][4];
+    products_begin<D>(s, dp, m, place);
+    group_wait<1>();
+    group_settle(s);
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            float base = lse[8 * n + c] * LOG2_E;
+            s[4 * n + c] = power_of_two(fmaf(s[4 * n + c], scale, -base));
+            s[4 * n + c + 2] = power_of_two(fmaf(s[4 * n + c + 2], scale, -base));
+        }
+    if (!all_seen(o, i0, j0))
+        unseen_clear(s, o, seq, i0, j0);
+    group_round(p, s);
+    group_begin();
+    group_sums<D, PASSING>(dv, p, m.passing[1] + place * PASSING * D);
+    group_end();
+    group_wait<1>();
+    group_settle(dp);
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            dp[4 * n + c] = s[4 * n + c] * (dp[4 * n + c] - delta[8 * n + c]);
+            dp[4 * n + c + 2] = s[4 * n + c + 2] * (dp[4 * n + c + 2] - delta[8 * n + c]);
+        }
+    group_round(ds, dp);
+    group_begin();
+    group_sums<D, PASSING>(dk, ds, m.passing[0] + place * PASSING * D);
+    group_end();
+    group_wait<0>();
+    sum_settle<D>(dv);
+    sum_settle<D>(dk);
+}
+
+template <int D> __global__ void __launch_bounds__(THREADS, 1) hopper_keys_kernel(op_attention_backward b)
+{
+#ifdef HOPPER_CODE
+    SHARED_BYTES(memory);
+    const op_attention &o = b.forward;
+    backward_memory<D> m(memory);
+    int64_t heads = o.seqs * o.kv_heads, seq = blockIdx.x % heads / o.kv_heads, kv_head = blockIdx.x % o.kv_heads;
+    int64_t block = blockIdx.x / heads * OWN, group = o.heads / o.kv_heads; /* the first keys are seen by the most queries */
+    int64_t end = o.window > 0 && block + OWN - 1 + o.window < o.q_len ? block + OWN - 1 + o.window : o.q_len;
+    int64_t i0 = block / PASSING * PASSING, tiles = (end - i0 + PASSING - 1) / PASSING, j0 = block + threadIdx.x / GROUP * GROUP_ROWS;
+    float dk[D / PANEL][32], dv[D / PANEL][32];
+    sum_clear<D>(dk);
+    sum_clear<D>(dv);
+    own_begin<D>(m, keys_and_values(o, seq, kv_head), block);
+    passing_begin<D>(m, queries_of(b, seq, kv_head * group), i0, 0);
+    statistics_begin<D>(b, m, seq, kv_head * group, i0, 0);
+    copies_commit();
+    int place = 0;
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
+        for (int64_t t = 0; t < tiles; t++, place ^= 1) {
+            int64_t next = t + 1 < tiles ? head : head + 1, next_i0 = t + 1 < tiles ? i0 + (t + 1) * PASSING : i0;
+            tiles_wait(); /* this tile is here, and everybody has done with the one before */
+            if (next < (kv_head + 1) * group) {
+                passing_begin<D>(m, queries_of(b, seq, next), next_i0, place ^ 1);
+                statistics_begin<D>(b, m, seq, next, next_i0, place ^ 1);
+            }
+            copies_commit();
+            if (any_seen(o, i0 + t * PASSING, j0))
+                keys_step<D>(dk, dv, o, m, seq, i0 + t * PASSING, j0, place);
+        }
+    int64_t at = key_offset(o, seq, kv_head);
+    sum_store<D>(dk, o.scale, (uint16_t *)b.dk + at, o.ldkv, j0 + own_row(), o.kv_len, (int)o.dim);
+    sum_store<D>(dv, 1.0f, (uint16_t *)b.dv + at, o.ldkv, j0 + own_row(), o.kv_len, (int)o.dim);
+#endif
+}
+
+/* ---- queries ---- */
+
+/* A lane's two rows; those beyond the end see nothing. */
+typedef struct query_state { int64_t lo[2], hi[2]; float base[2], delta[2]; } query_state;
+
+DEVICE query_state queries_begin(const op_attention_backward &b, int64_t seq, int64_t head, int64_t row)
+{
+    const op_attention &o = b.forward;
+    query_state r;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int64_t i = row + 8 * h;
+        bool there = i < o.q_len;
+        key_range seen = {0, -1};
+        if (there)
+            seen = keys_of(o, seq, i);
+        r.lo[h] = seen.lo;
+        r.hi[h] = seen.hi;
+        r.base[h] = there ? o.lse[lse_offset(o, seq, head) + i] * LOG2_E : 0.0f;
+        r.delta[h] = there ? ((const float *)b.scratch)[(seq * o.q_len + i) * o.heads + head] : 0.0f;
+    }
+    return r;
+}
+
+template <int D>
+DEVICE void queries_step(float dq[D / PANEL][32], const op_attention &o, const backward_memory<D> &m, const query_state &r, int64_t j0, int place)
+{
+    float s[32], dp[32], scale = o.scale * LOG2_E;
+    uint32_t ds[4][4];
+    int column = threadIdx.x % 4 * 2;
+    products_begin<D>(s, dp, m, place);
+    group_wait<1>();
+    group_settle(s);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int low = place_in_tile(r.lo[h], j0, PASSING), high = place_in_tile(r.hi[h], j0, PASSING);
+        bool all = low <= 0 && high >= PASSING - 1;
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int i = 4 * n + 2 * h; i < 4 * n + 2 * h + 2; i++) {
+                int key = n * 8 + i % 2 + column;
+                s[i] = power_of_two(fmaf(s[i], scale, -r.base[h]));
+                s[i] = all || (key >= low && key <= high) ? s[i] : 0.0f;
+            }
+    }
+    group_wait<0>();
+    group_settle(dp);
+#pragma unroll
+    for (int i = 0; i < 32; i++)
+        dp[i] = s[i] * (dp[i] - r.delta[i / 2 % 2]);
+    group_round(ds, dp);
+    group_begin();
+    group_sums<D, PASSING>(dq, ds, m.passing[0] + place * PASSING * D);
+    group_end();
+    group_wait<0>();
+    sum_settle<D>(dq);
+}
+
+template <int D> __global__ void __launch_bounds__(THREADS, 1) hopper_queries_kernel(op_attention_backward b, int64_t blocks)
+{
+#ifdef HOPPER_CODE
+    SHARED_BYTES(memory);
+    const op_attention &o = b.forward;
+    backward_memory<D> m(memory);
+    int64_t heads = o.seqs * o.heads, seq = blockIdx.x % heads / o.heads, head = blockIdx.x % o.heads;
+    int64_t block = (blocks - 1 - blockIdx.x / heads) * OWN, row = block + threadIdx.x / GROUP * GROUP_ROWS;
+    int64_t i = block + threadIdx.x % OWN; /* the block's first key is the least that any of its queries sees */
+    float start = i < o.q_len ? __ll2float_rd(keys_of(o, seq, i).lo) : INFINITY;
+    int64_t j0 = (int64_t)-block_max(-start) / PASSING * PASSING, end = block + OWN < o.q_len ? block + OWN : o.q_len;
+    const rows_pair keys = keys_and_values(o, seq, head / (o.heads / o.kv_heads));
+    float dq[D / PANEL][32];
+    sum_clear<D>(dq);
+    own_begin<D>(m, queries_of(b, seq, head), block);
+    passing_begin<D>(m, keys, j0, 0);
+    copies_commit();
+    query_state r = queries_begin(b, seq, head, row + own_row());
+    int place = 0;
+    for (; j0 < end; j0 += PASSING, place ^= 1) {
+        tiles_wait(); /* this tile is here, and everybody has done with the one before */
+        if (j0 + PASSING < end)
+            passing_begin<D>(m, keys, j0 + PASSING, place ^ 1);
+        copies_commit();
+        if (j0 < row + GROUP_ROWS && row < o.q_len)
+            queries_step<D>(dq, o, m, r, j0, place);
+    }
+    sum_store<D>(dq, o.scale, (uint16_t *)b.dq + query_offset(o, seq, head, o.ldq), o.ldq, row + own_row(), o.q_len, (int)o.dim);
+#endif
+}
+
+template <int D> static int backward_launch(const op_attention_backward *b, cudaStream_t s)
+{
+    const op_attention *o = &b->forward;
+    int64_t blocks = blocks_of(o->q_len, OWN);
+    int error = launch_shared(hopper_keys_kernel<D>, blocks * o->seqs * o->kv_heads, THREADS, backward_memory<D>::BYTES, s, *b);
+    if (error)
+        return error;
+    return launch_shared(hopper_queries_kernel<D>, blocks * o->seqs * o->heads, THREADS, backward_memory<D>::BYTES, s, *b, blocks);
+}
+
+int attention_hopper_backward(const op_attention_backward *b, cudaStream_t s)
+{
+    return b->forward.dim <= 64 ? backward_launch<64>(b, s) : backward_launch<128>(b, s);
+}
