@@ -14,7 +14,8 @@
 
 #include "device/cuda/primitives.h"
 
-enum { ATTENTION_MOST_DIM = 512, ATTENTION_TILED_DIM = 256, ATTENTION_TILED_ROWS = 16, ATTENTION_HOPPER_DIM = 128, ATTENTION_HOPPER_ROWS = 64 };
+enum { ATTENTION_MOST_DIM = 512, ATTENTION_TILED_DIM = 256, ATTENTION_TILED_ROWS = 16 };
+enum { ATTENTION_HOPPER_DIM = 128, ATTENTION_HOPPER_ROWS = 64 };
 
 /* The keys lo .. hi that query i of sequence seq sees. */
 typedef struct key_range { int64_t lo, hi; } key_range;
@@ -34,6 +35,16 @@ DEVICE int place_in_tile(int64_t j, int64_t j0, int keys)
 {
     int64_t place = j - j0;
     return place < -1 ? -1 : place > keys ? keys : (int)place;
+}
+
+/* Whose tile a block is. All tiles of a head follow each other, so that they find its keys and values in the cache. */
+typedef struct attention_block { unsigned seq, head, tile; } attention_block;
+
+DEVICE attention_block block_of(unsigned tiles, unsigned heads)
+{
+    unsigned row = blockIdx.x / tiles;
+    attention_block b = {row / heads, row % heads, blockIdx.x % tiles};
+    return b;
 }
 
 /* Element offsets of row 0 of a head. */

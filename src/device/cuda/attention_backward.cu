@@ -158,14 +158,15 @@ template <int D> DEVICE void sum_store(float sum[][4], float scale, void *base, 
     }
 }
 
-template <int D> __global__ void __launch_bounds__(backward_shape<D>::THREADS) dkv_kernel(op_attention_backward b)
+template <int D> __global__ void __launch_bounds__(backward_shape<D>::THREADS) dkv_kernel(op_attention_backward b, int64_t tiles)
 {
     typedef backward_shape<D> S;
     SHARED_BYTES(memory);
     const op_attention &o = b.forward;
     backward_memory<D> m(memory);
-    int64_t heads = o.seqs * o.kv_heads, seq = blockIdx.x % heads / o.kv_heads, kv_head = blockIdx.x % o.kv_heads;
-    int64_t j0 = blockIdx.x / heads * S::KEYS, group = o.heads / o.kv_heads; /* the first keys are seen by the most queries */
+    const attention_block block = block_of((unsigned)tiles, (unsigned)o.kv_heads);
+    int64_t seq = block.seq, kv_head = block.head, group = o.heads / o.kv_heads;
+    int64_t j0 = (int64_t)block.tile * S::KEYS; /* the first keys are seen by the most queries */
     int64_t end = o.window > 0 && j0 + S::KEYS - 1 + o.window < o.q_len ? j0 + S::KEYS - 1 + o.window : o.q_len;
     int warp = threadIdx.x / WARP, row = warp / S::ACROSS * 16, dim = warp % S::ACROSS * S::DIMS;
     float dk[S::DIMS / 8][4] = {{0}}, dv[S::DIMS / 8][4] = {{0}};
@@ -193,8 +194,8 @@ template <int D> __global__ void __launch_bounds__(backward_shape<D>::THREADS) d
     SHARED_BYTES(memory);
     const op_attention &o = b.forward;
     backward_memory<D> m(memory);
-    int64_t heads = o.seqs * o.heads, seq = blockIdx.x % heads / o.heads, head = blockIdx.x % o.heads;
-    int64_t i0 = (tiles - 1 - blockIdx.x / heads) * S::QUERIES, end = i0 + S::QUERIES < o.q_len ? i0 + S::QUERIES : o.q_len;
+    const attention_block block = block_of((unsigned)tiles, (unsigned)o.heads);
+    int64_t seq = block.seq, head = block.head, i0 = (tiles - 1 - block.tile) * S::QUERIES, end = i0 + S::QUERIES < o.q_len ? i0 + S::QUERIES : o.q_len;
     int warp = threadIdx.x / WARP, row = warp / S::ACROSS * 16, dim = warp % S::ACROSS * S::DIMS;
     int64_t i = i0 + threadIdx.x % S::QUERIES; /* the block's first key is the least that any of its queries sees */
     float start = i < o.q_len ? __ll2float_rd(keys_of(o, seq, i).lo) : INFINITY;
@@ -218,7 +219,7 @@ template <int D> static int backward_launch(const op_attention_backward *b, cuda
     typedef backward_shape<D> S;
     const op_attention *o = &b->forward;
     int64_t tiles = blocks_of(o->q_len, S::QUERIES);
-    int error = launch_shared(dkv_kernel<D>, tiles * o->seqs * o->kv_heads, S::THREADS, S::SHARED, s, *b);
+    int error = launch_shared(dkv_kernel<D>, tiles * o->seqs * o->kv_heads, S::THREADS, S::SHARED, s, *b, tiles);
     if (error)
         return error;
     return launch_shared(dq_kernel<D>, tiles * o->seqs * o->heads, S::THREADS, S::SHARED, s, *b, tiles);

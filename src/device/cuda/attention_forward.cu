@@ -154,8 +154,8 @@ template <int D> __global__ void __launch_bounds__(forward_shape<D>::THREADS) fo
     typedef forward_shape<D> S;
     SHARED_BYTES(memory);
     uint16_t *q = (uint16_t *)memory, *k = q + S::QUERIES * S::LD, *v = k + S::KEYS * S::LD;
-    int64_t heads = o.seqs * o.heads, seq = blockIdx.x % heads / o.heads, head = blockIdx.x % o.heads;
-    int64_t i0 = (tiles - 1 - blockIdx.x / heads) * S::QUERIES;
+    const attention_block at = block_of((unsigned)tiles, (unsigned)o.heads);
+    int64_t seq = at.seq, head = at.head, i0 = (tiles - 1 - at.tile) * S::QUERIES;
     int row = threadIdx.x / WARP * 16;
     row_state r = rows_begin(o, seq, i0 + row + threadIdx.x % WARP / 4);
     float start = __ll2float_rd(r.lo[0] < r.lo[1] ? r.lo[0] : r.lo[1]); /* never above it: from 2^24 on a tile too early, all masked */

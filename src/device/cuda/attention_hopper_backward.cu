@@ -1,13 +1,13 @@
 /* attention_hopper_backward.cu - gradients of attention by the tensor cores of warpgroups.
  *
  * Two kernels, as in attention_backward.cu, of which each computes the scores again. Here a warpgroup has 64 rows of its own (of keys, or
- * of queries), and the rows of the other kind come by, 64 at a time, ascending, two places each; P and dS stay in registers, where a
+ * of queries), and the rows of the other kind come by, 64 at a time, ascending, in two places; P and dS stay in registers, where a
  * product leaves them as the next one's left operand:
  *
  *     keys and values:  S^T = K Q^T     dP^T = V dO^T     dS^T = P^T (dP^T - delta)      dV += P^T dO     dK += dS^T Q
  *     queries:          S = Q K^T       dP = dO V^T       dS = P (dP - delta)            dQ += dS K
  *
- *     shared    | own rows: 128 of each of two | passing rows, twice: 64 of each of two | lse, delta of passing queries, twice |
+ *     shared    | own rows, of each of two matrices | passing rows, twice: 64 of each of two | lse, delta of passing queries, twice |
  *
  * The scale of the scores is applied at the end, to dQ and dK.
  */
@@ -16,9 +16,11 @@
 
 #define LOG2_E 1.4426950408889634f
 
-enum { GROUPS = 2, OWN = GROUPS * GROUP_ROWS, PASSING = 64, THREADS = GROUPS * GROUP };
+enum { PASSING = 64 };
 
-template <int D> struct backward_memory {
+/* Of a block of GROUPS warpgroups. */
+template <int D, int GROUPS> struct backward_memory {
+    static const int THREADS = GROUPS * GROUP, OWN = GROUPS * GROUP_ROWS;
     static const int BYTES = 2 * (OWN + 2 * PASSING) * D * 2 + 2 * 2 * PASSING * 4 + PANEL_ALIGN;
     uint16_t *own[2], *passing[2];
     float *lse, *delta;
@@ -51,21 +53,24 @@ DEVICE rows_pair keys_and_values(const op_attention &o, int64_t seq, int64_t kv_
     return r;
 }
 
-template <int D> DEVICE void own_begin(const backward_memory<D> &m, const rows_pair &r, int64_t row)
+template <int D, int GROUPS> DEVICE void own_begin(const backward_memory<D, GROUPS> &m, const rows_pair &r, int64_t row)
 {
-    panels_copy<OWN, D, THREADS>(m.own[0], r.x, r.ldx, row, r.rows, r.dim);
-    panels_copy<OWN, D, THREADS>(m.own[1], r.y, r.ldy, row, r.rows, r.dim);
+    typedef backward_memory<D, GROUPS> M;
+    panels_copy<M::OWN, D, M::THREADS>(m.own[0], r.x, r.ldx, row, r.rows, r.dim);
+    panels_copy<M::OWN, D, M::THREADS>(m.own[1], r.y, r.ldy, row, r.rows, r.dim);
 }
 
-template <int D> DEVICE void passing_begin(const backward_memory<D> &m, const rows_pair &r, int64_t row, int place)
+template <int D, int GROUPS> DEVICE void passing_begin(const backward_memory<D, GROUPS> &m, const rows_pair &r, int64_t row, int place)
 {
-    panels_copy<PASSING, D, THREADS>(m.passing[0] + place * PASSING * D, r.x, r.ldx, row, r.rows, r.dim);
-    panels_copy<PASSING, D, THREADS>(m.passing[1] + place * PASSING * D, r.y, r.ldy, row, r.rows, r.dim);
+    typedef backward_memory<D, GROUPS> M;
+    panels_copy<PASSING, D, M::THREADS>(m.passing[0] + place * PASSING * D, r.x, r.ldx, row, r.rows, r.dim);
+    panels_copy<PASSING, D, M::THREADS>(m.passing[1] + place * PASSING * D, r.y, r.ldy, row, r.rows, r.dim);
 }
 
 /* The statistics of queries i0 .. i0 + 63. */
-template <int D>
-DEVICE void statistics_begin(const op_attention_backward &b, const backward_memory<D> &m, int64_t seq, int64_t head, int64_t i0, int place)
+template <int D, int GROUPS>
+DEVICE void statistics_begin(const op_attention_backward &b, const backward_memory<D, GROUPS> &m, int64_t seq, int64_t head, int64_t i0,
+                             int place)
 {
     const op_attention &o = b.forward;
     if (threadIdx.x >= 2 * PASSING)
@@ -84,13 +89,13 @@ DEVICE void tiles_wait()
 }
 
 /* Both products of a tile are given: first what the scores are made of, then dP. */
-template <int D> DEVICE void products_begin(float s[32], float dp[32], const backward_memory<D> &m, int place)
+template <int D, int GROUPS> DEVICE void products_begin(float s[32], float dp[32], const backward_memory<D, GROUPS> &m, int place)
 {
     int group = threadIdx.x / GROUP * GROUP_ROWS * PANEL;
     group_begin();
-    group_products<D, OWN, PASSING>(s, m.own[0] + group, m.passing[0] + place * PASSING * D);
+    group_products<D, backward_memory<D, GROUPS>::OWN, PASSING>(s, m.own[0] + group, m.passing[0] + place * PASSING * D);
     group_end();
-    group_products<D, OWN, PASSING>(dp, m.own[1] + group, m.passing[1] + place * PASSING * D);
+    group_products<D, backward_memory<D, GROUPS>::OWN, PASSING>(dp, m.own[1] + group, m.passing[1] + place * PASSING * D);
     group_end();
 }
 
@@ -132,6 +137,17 @@ DEVICE int own_row() { return threadIdx.x % GROUP / WARP * 16 + threadIdx.x % WA
 /* What is no probability, because the query (a column, from i0 on) does not see the key (a row, from j0 on), is 0. */
 DEVICE void unseen_clear(float p[32], const op_attention &o, int64_t seq, int64_t i0, int64_t j0)
 {
+    if (o.window <= 0 && !o.first) {
+        int row = own_row() - (int)(i0 - j0), column = threadIdx.x % 4 * 2; /* a query is counted from the first one on, its key too */
+        int64_t left = o.q_len - i0;
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            int query = i / 4 * 8 + i % 2 + column;
+            if (row + i / 2 % 2 * 8 > query || query >= left)
+                p[i] = 0;
+        }
+        return;
+    }
 #pragma unroll
     for (int column = 0; column < 16; column++) {
         int64_t i = i0 + column / 2 * 8 + column % 2 + threadIdx.x % 4 * 2;
@@ -159,14 +175,14 @@ DEVICE bool any_seen(const op_attention &o, int64_t i0, int64_t j0)
     return i0 + PASSING > j0 && j0 < o.kv_len && (o.window <= 0 || i0 - o.window + 1 < j0 + GROUP_ROWS);
 }
 
-template <int D>
-DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op_attention &o, const backward_memory<D> &m, int64_t seq, int64_t i0,
-                      int64_t j0, int place)
+template <int D, int GROUPS>
+DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op_attention &o, const backward_memory<D, GROUPS> &m,
+                      int64_t seq, int64_t i0, int64_t j0, int place)
 {
     float s[32], dp[32], scale = o.scale * LOG2_E;
     const float *lse = m.lse + place * PASSING + threadIdx.x % 4 * 2, *delta = m.delta + place * PASSING + threadIdx.x % 4 * 2;
     uint32_t p[4][4], ds[4][4];
-    products_begin<D>(s, dp, m, place);
+    products_begin(s, dp, m, place);
     group_wait<1>();
     group_settle(s);
 #pragma unroll
@@ -201,22 +217,25 @@ DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op
     sum_settle<D>(dk);
 }
 
-template <int D> __global__ void __launch_bounds__(THREADS, 1) hopper_keys_kernel(op_attention_backward b)
+template <int D, int GROUPS>
+__global__ void __launch_bounds__(GROUPS *GROUP, 1) hopper_keys_kernel(op_attention_backward b, int64_t blocks)
 {
 #ifdef HOPPER_CODE
     SHARED_BYTES(memory);
     const op_attention &o = b.forward;
-    backward_memory<D> m(memory);
-    int64_t heads = o.seqs * o.kv_heads, seq = blockIdx.x % heads / o.kv_heads, kv_head = blockIdx.x % o.kv_heads;
-    int64_t block = blockIdx.x / heads * OWN, group = o.heads / o.kv_heads; /* the first keys are seen by the most queries */
-    int64_t end = o.window > 0 && block + OWN - 1 + o.window < o.q_len ? block + OWN - 1 + o.window : o.q_len;
+    typedef backward_memory<D, GROUPS> M;
+    M m(memory);
+    const attention_block at = block_of((unsigned)blocks, (unsigned)o.kv_heads);
+    int64_t seq = at.seq, kv_head = at.head, group = o.heads / o.kv_heads;
+    int64_t block = (int64_t)at.tile * M::OWN; /* the first keys are seen by the most queries */
+    int64_t end = o.window > 0 && block + M::OWN - 1 + o.window < o.q_len ? block + M::OWN - 1 + o.window : o.q_len;
     int64_t i0 = block / PASSING * PASSING, tiles = (end - i0 + PASSING - 1) / PASSING, j0 = block + threadIdx.x / GROUP * GROUP_ROWS;
     float dk[D / PANEL][32], dv[D / PANEL][32];
     sum_clear<D>(dk);
     sum_clear<D>(dv);
-    own_begin<D>(m, keys_and_values(o, seq, kv_head), block);
-    passing_begin<D>(m, queries_of(b, seq, kv_head * group), i0, 0);
-    statistics_begin<D>(b, m, seq, kv_head * group, i0, 0);
+    own_begin(m, keys_and_values(o, seq, kv_head), block);
+    passing_begin(m, queries_of(b, seq, kv_head * group), i0, 0);
+    statistics_begin(b, m, seq, kv_head * group, i0, 0);
     copies_commit();
     int place = 0;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
@@ -224,16 +243,16 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) hopper_keys_kerne
             int64_t next = t + 1 < tiles ? head : head + 1, next_i0 = t + 1 < tiles ? i0 + (t + 1) * PASSING : i0;
             tiles_wait(); /* this tile is here, and everybody has done with the one before */
             if (next < (kv_head + 1) * group) {
-                passing_begin<D>(m, queries_of(b, seq, next), next_i0, place ^ 1);
-                statistics_begin<D>(b, m, seq, next, next_i0, place ^ 1);
+                passing_begin(m, queries_of(b, seq, next), next_i0, place ^ 1);
+                statistics_begin(b, m, seq, next, next_i0, place ^ 1);
             }
             copies_commit();
             if (any_seen(o, i0 + t * PASSING, j0))
-                keys_step<D>(dk, dv, o, m, seq, i0 + t * PASSING, j0, place);
+                keys_step(dk, dv, o, m, seq, i0 + t * PASSING, j0, place);
         }
-    int64_t at = key_offset(o, seq, kv_head);
-    sum_store<D>(dk, o.scale, (uint16_t *)b.dk + at, o.ldkv, j0 + own_row(), o.kv_len, (int)o.dim);
-    sum_store<D>(dv, 1.0f, (uint16_t *)b.dv + at, o.ldkv, j0 + own_row(), o.kv_len, (int)o.dim);
+    int64_t to = key_offset(o, seq, kv_head);
+    sum_store<D>(dk, o.scale, (uint16_t *)b.dk + to, o.ldkv, j0 + own_row(), o.kv_len, (int)o.dim);
+    sum_store<D>(dv, 1.0f, (uint16_t *)b.dv + to, o.ldkv, j0 + own_row(), o.kv_len, (int)o.dim);
 #endif
 }
 
@@ -261,26 +280,27 @@ DEVICE query_state queries_begin(const op_attention_backward &b, int64_t seq, in
     return r;
 }
 
-template <int D>
-DEVICE void queries_step(float dq[D / PANEL][32], const op_attention &o, const backward_memory<D> &m, const query_state &r, int64_t j0, int place)
+template <int D, int GROUPS>
+DEVICE void queries_step(float dq[D / PANEL][32], const op_attention &o, const backward_memory<D, GROUPS> &m, const query_state &r,
+                         int64_t j0, int place)
 {
     float s[32], dp[32], scale = o.scale * LOG2_E;
     uint32_t ds[4][4];
     int column = threadIdx.x % 4 * 2;
-    products_begin<D>(s, dp, m, place);
+    products_begin(s, dp, m, place);
     group_wait<1>();
     group_settle(s);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int low = place_in_tile(r.lo[h], j0, PASSING), high = place_in_tile(r.hi[h], j0, PASSING);
-        bool all = low <= 0 && high >= PASSING - 1;
 #pragma unroll
-        for (int n = 0; n < 8; n++)
+        for (int i = 2 * h; i < 32; i += i % 2 ? 3 : 1)
+            s[i] = power_of_two(fmaf(s[i], scale, -r.base[h]));
+        if (low > 0 || high < PASSING - 1)
 #pragma unroll
-            for (int i = 4 * n + 2 * h; i < 4 * n + 2 * h + 2; i++) {
-                int key = n * 8 + i % 2 + column;
-                s[i] = power_of_two(fmaf(s[i], scale, -r.base[h]));
-                s[i] = all || (key >= low && key <= high) ? s[i] : 0.0f;
+            for (int i = 2 * h; i < 32; i += i % 2 ? 3 : 1) {
+                int key = i / 4 * 8 + i % 2 + column;
+                s[i] = key >= low && key <= high ? s[i] : 0.0f;
             }
     }
     group_wait<0>();
@@ -296,48 +316,60 @@ DEVICE void queries_step(float dq[D / PANEL][32], const op_attention &o, const b
     sum_settle<D>(dq);
 }
 
-template <int D> __global__ void __launch_bounds__(THREADS, 1) hopper_queries_kernel(op_attention_backward b, int64_t blocks)
+template <int D, int GROUPS>
+__global__ void __launch_bounds__(GROUPS *GROUP, D > 64 ? 1 : 2) hopper_queries_kernel(op_attention_backward b, int64_t blocks)
 {
 #ifdef HOPPER_CODE
     SHARED_BYTES(memory);
     const op_attention &o = b.forward;
-    backward_memory<D> m(memory);
-    int64_t heads = o.seqs * o.heads, seq = blockIdx.x % heads / o.heads, head = blockIdx.x % o.heads;
-    int64_t block = (blocks - 1 - blockIdx.x / heads) * OWN, row = block + threadIdx.x / GROUP * GROUP_ROWS;
-    int64_t i = block + threadIdx.x % OWN; /* the block's first key is the least that any of its queries sees */
+    typedef backward_memory<D, GROUPS> M;
+    M m(memory);
+    const attention_block at = block_of((unsigned)blocks, (unsigned)o.heads);
+    int64_t seq = at.seq, head = at.head, kv_head = at.head / (unsigned)(o.heads / o.kv_heads);
+    int64_t block = (blocks - 1 - at.tile) * M::OWN, row = block + threadIdx.x / GROUP * GROUP_ROWS;
+    int64_t i = block + threadIdx.x % M::OWN; /* the block's first key is the least that any of its queries sees */
     float start = i < o.q_len ? __ll2float_rd(keys_of(o, seq, i).lo) : INFINITY;
-    int64_t j0 = (int64_t)-block_max(-start) / PASSING * PASSING, end = block + OWN < o.q_len ? block + OWN : o.q_len;
-    const rows_pair keys = keys_and_values(o, seq, head / (o.heads / o.kv_heads));
+    int64_t j0 = (int64_t)-block_max(-start) / PASSING * PASSING, end = block + M::OWN < o.q_len ? block + M::OWN : o.q_len;
+    const rows_pair keys = keys_and_values(o, seq, kv_head);
     float dq[D / PANEL][32];
     sum_clear<D>(dq);
-    own_begin<D>(m, queries_of(b, seq, head), block);
-    passing_begin<D>(m, keys, j0, 0);
+    own_begin(m, queries_of(b, seq, head), block);
+    passing_begin(m, keys, j0, 0);
     copies_commit();
     query_state r = queries_begin(b, seq, head, row + own_row());
     int place = 0;
     for (; j0 < end; j0 += PASSING, place ^= 1) {
         tiles_wait(); /* this tile is here, and everybody has done with the one before */
         if (j0 + PASSING < end)
-            passing_begin<D>(m, keys, j0 + PASSING, place ^ 1);
+            passing_begin(m, keys, j0 + PASSING, place ^ 1);
         copies_commit();
         if (j0 < row + GROUP_ROWS && row < o.q_len)
-            queries_step<D>(dq, o, m, r, j0, place);
+            queries_step(dq, o, m, r, j0, place);
     }
     sum_store<D>(dq, o.scale, (uint16_t *)b.dq + query_offset(o, seq, head, o.ldq), o.ldq, row + own_row(), o.q_len, (int)o.dim);
 #endif
 }
 
-template <int D> static int backward_launch(const op_attention_backward *b, cudaStream_t s)
+template <int D, int GROUPS> static int keys_launch(const op_attention_backward *b, cudaStream_t s)
 {
+    typedef backward_memory<D, GROUPS> M;
     const op_attention *o = &b->forward;
-    int64_t blocks = blocks_of(o->q_len, OWN);
-    int error = launch_shared(hopper_keys_kernel<D>, blocks * o->seqs * o->kv_heads, THREADS, backward_memory<D>::BYTES, s, *b);
-    if (error)
-        return error;
-    return launch_shared(hopper_queries_kernel<D>, blocks * o->seqs * o->heads, THREADS, backward_memory<D>::BYTES, s, *b, blocks);
+    int64_t blocks = blocks_of(o->kv_len, M::OWN);
+    return launch_shared(hopper_keys_kernel<D, GROUPS>, blocks * o->seqs * o->kv_heads, M::THREADS, M::BYTES, s, *b, blocks);
 }
 
+template <int D, int GROUPS> static int queries_launch(const op_attention_backward *b, cudaStream_t s)
+{
+    typedef backward_memory<D, GROUPS> M;
+    const op_attention *o = &b->forward;
+    int64_t blocks = blocks_of(o->q_len, M::OWN);
+    return launch_shared(hopper_queries_kernel<D, GROUPS>, blocks * o->seqs * o->heads, M::THREADS, M::BYTES, s, *b, blocks);
+}
+
+/* As many warpgroups stand on a multiprocessor as their registers leave room for: of heads of 64, three beside each other or twice two. */
 int attention_hopper_backward(const op_attention_backward *b, cudaStream_t s)
 {
-    return b->forward.dim <= 64 ? backward_launch<64>(b, s) : backward_launch<128>(b, s);
+    bool small = b->forward.dim <= 64;
+    int error = small ? keys_launch<64, 3>(b, s) : keys_launch<128, 2>(b, s);
+    return error ? error : small ? queries_launch<64, 2>(b, s) : queries_launch<128, 2>(b, s);
 }

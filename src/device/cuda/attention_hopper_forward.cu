@@ -9,7 +9,7 @@
  *     products   S(0)   S(1)  out += P(0) V(0)   S(2)  out += P(1) V(1)  ...
  *     threads      softmax(0)         softmax(1)             softmax(2)
  *
- * Scores and probabilities stay in registers. Long tiles come first: the last queries see the most keys.
+ * Scores and probabilities stay in registers.
  */
 #include "device/cuda/attention.h"
 #include "device/cuda/hopper.h"
@@ -39,11 +39,11 @@ DEVICE int warp_least(int x)
     return x;
 }
 
-/* The first key tile that any query of the block sees. */
+/* The first key tile that any query of the block sees; from 2^24 on perhaps one before it. */
 DEVICE int64_t first_key(const op_attention &o, int64_t seq, int64_t i0)
 {
     int64_t i = i0 + threadIdx.x % QUERIES;
-    float start = i < o.q_len ? __ll2float_rd(keys_of(o, seq, i).lo) : INFINITY; /* never above it: from 2^24 on a tile too early, all masked */
+    float start = i < o.q_len ? __ll2float_rd(keys_of(o, seq, i).lo) : INFINITY;
     return (int64_t)-block_max(-start) / KEYS * KEYS;
 }
 
@@ -114,7 +114,8 @@ DEVICE void softmax_step(float s[32], row_state &r, int j, float scale, float sh
     }
 }
 
-template <int D> DEVICE void output_store(const op_attention &o, int64_t seq, int64_t head, int64_t row, float out[D / PANEL][32], row_state &r)
+template <int D>
+DEVICE void output_store(const op_attention &o, int64_t seq, int64_t head, int64_t row, float out[D / PANEL][32], const row_state &r)
 {
     int column = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -159,7 +160,8 @@ template <int D> DEVICE void next_tiles(uint16_t *k, uint16_t *v, const sources 
 
 /* The walk of one warpgroup over `own` tiles of the block's `tiles`. */
 template <int D>
-DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint16_t *k, uint16_t *v, const sources &x, int own, int tiles, float scale)
+DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint16_t *k, uint16_t *v, const sources &x, int own, int tiles,
+                 float scale)
 {
     float s[32], shrink[2];
     uint32_t p[4][4];
@@ -210,10 +212,11 @@ template <int D> __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2) hopp
 #ifdef HOPPER_CODE
     SHARED_BYTES(memory);
     uint16_t *q = panels_begin(memory), *k = q + QUERIES * D, *v = k + 2 * KEYS * D;
-    int64_t heads = o.seqs * o.heads, seq = blockIdx.x % heads / o.heads, head = blockIdx.x % o.heads;
-    int64_t i0 = (blocks - 1 - blockIdx.x / heads) * QUERIES;
+    const attention_block place = block_of((unsigned)blocks, (unsigned)o.heads);
+    int64_t seq = place.seq, head = place.head, kv_head = place.head / (unsigned)(o.heads / o.kv_heads);
+    int64_t i0 = (blocks - 1 - place.tile) * QUERIES;
     int group = threadIdx.x / GROUP, at = threadIdx.x % GROUP / WARP * 16 + threadIdx.x % WARP / 4;
-    int64_t row = i0 + group * GROUP_ROWS, behind = o.kv_len - o.q_len, kv = key_offset(o, seq, head / (o.heads / o.kv_heads));
+    int64_t row = i0 + group * GROUP_ROWS, behind = o.kv_len - o.q_len, kv = key_offset(o, seq, kv_head);
     sources x = {(const uint16_t *)o.k + kv, (const uint16_t *)o.v + kv, o.ldkv, first_key(o, seq, i0),
                  behind + (i0 + QUERIES < o.q_len ? i0 + QUERIES : o.q_len), (int)o.dim};
     int64_t end = behind + (row + GROUP_ROWS < o.q_len ? row + GROUP_ROWS : o.q_len);

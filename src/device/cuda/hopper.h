@@ -99,16 +99,20 @@ DEVICE uint16_t *panels_begin(unsigned char *memory)
     return (uint16_t *)(memory + (PANEL_ALIGN - (uintptr_t)memory % PANEL_ALIGN) % PANEL_ALIGN);
 }
 
-/* As tile_copy() of mma.h, into D / 64 panels of ROWS rows. */
+/* As tile_copy() of mma.h, into D / 64 panels of ROWS rows. A thread's words lie below each other, so that little is computed for each. */
 template <int ROWS, int D, int THREADS>
 DEVICE void panels_copy(uint16_t *panels, const uint16_t *from, int64_t ld, int64_t row0, int64_t rows, int cols)
 {
+    const int STEP = THREADS / (D / 8);
+    const int row = threadIdx.x / (D / 8), word = threadIdx.x % (D / 8);
+    const int left = word * 8 >= cols ? 0 : rows - row0 > ROWS ? ROWS : (int)(rows - row0);
+    const uint16_t *source = from + (row0 + row) * ld + word * 8;
+    uint16_t *to = panels + word / 8 * ROWS * PANEL + row * PANEL + (word % 8 ^ row % 8) * 8;
 #pragma unroll
-    for (int i = threadIdx.x; i < ROWS * (D / 8); i += THREADS) {
-        int row = i / (D / 8), word = i % (D / 8);
-        bool there = row0 + row < rows && word * 8 < cols;
-        copy_async(panels + word / 8 * ROWS * PANEL + row * PANEL + (word % 8 ^ row % 8) * 8,
-                   there ? from + (row0 + row) * ld + word * 8 : from, there);
+    for (int i = 0; i < (ROWS + STEP - 1) / STEP; i++, source += STEP * ld) {
+        bool there = row + i * STEP < left;
+        if (ROWS % STEP == 0 || row + i * STEP < ROWS)
+            copy_async(to + i * STEP * PANEL, there ? source : from, there);
     }
 }
 
