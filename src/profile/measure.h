@@ -54,6 +54,7 @@ typedef struct bench {
     char *staging;  /* the patterns, in host memory */
     uint64_t needs[TIERS]; /* of what was refused last, 0: nothing was */
     struct { char *base; uint64_t bytes; bool used; } kept[TIERS]; /* the largest area so far; smaller ones lie in it */
+    bool hot; /* a GPU: it has computed for a while */
 } bench;
 
 int bench_open(bench *b, const profile_request *r, pt_error *e);
