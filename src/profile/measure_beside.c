@@ -4,7 +4,7 @@
  * kept busy for as long as the other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step
  * is a sum, and holds as much of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of
  * what they take alone in the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. Transfers of
- * another length are timed as well, for they lose more (other_bytes). A virtual machine that stands still beside its disk at the end of
+ * another length are timed as well, for they lose more or less (other_bytes). A virtual machine that stands still beside its disk at the end of
  * each period (measure_quota.c) is looked at while it does not.
  * Of a control group's quota it is known how much it is: where what runs at once wants more processor time than that, all of it takes
  * that much longer in the long run; what computes is watched for a period of it.
@@ -114,17 +114,20 @@ static void set_loads(contention *x, const costs *c)
 static int measure_alone(const contention *x, load *l, double ns, pt_error *e)
 {
     int failed = l->alone_ns > 0 ? 0 : run_beside(x, l, NULL, 0, &l->alone_ns, NULL, e);
-    for (int run = 0; run < (l->computes ? 2 : 1) && !failed; run++)
-        failed = run_beside(x, l, NULL, ns, &l->alone_ns, NULL, e);
-    return failed;
+    return failed ? failed : run_beside(x, l, NULL, ns, &l->alone_ns, NULL, e);
 }
 
-static int measure_computing_alone(contention *x, double ns, pt_error *e)
+/* To come to speed, then for as long as beside others: what a GPU does in its first 20 ms it need not keep up. An H100's products took 1.1
+ * times that long beside everything, beside the host's updates too, which need nothing of a GPU and of which a step's layers lost nothing. */
+static int measure_computing_alone(contention *x, double ns, double beside_ns, pt_error *e)
 {
     int failed = 0;
     for (int a = 0; a < COST_CLASSES && !failed; a++)
-        if (x->loads[a].queue && x->loads[a].computes)
+        if (x->loads[a].queue && x->loads[a].computes) {
             failed = measure_alone(x, &x->loads[a], ns, e);
+            if (!failed)
+                failed = measure_alone(x, &x->loads[a], beside_ns, e);
+        }
     return failed;
 }
 
@@ -256,7 +259,8 @@ static int measure_meeting(contention *x, int a, int b, double ns, double beside
     return measure_pair(x, &x->loads[a], &x->loads[b], ns, quota ? beside_ns : fmax(beside_ns / 2, ns), slow_a, slow_b, e);
 }
 
-/* Single ones fall below what they take alone by chance. */
+/* Single ones fall below what they take alone by chance. Of copies long ones may lose more (measure_rested) or less: where all cores are
+ * busy the thread that starts a GPU's copies waits for one now and then, for a millisecond or more, which is little of a long copy. */
 static void set_slow(const contention *x, costs *c, beside slow, beside other)
 {
     for (int a = 0; a < COST_CLASSES; a++) {
@@ -264,11 +268,12 @@ static void set_slow(const contention *x, costs *c, beside slow, beside other)
         const bool two = l->other_ns > 0 && fmax(l->other_ns, l->alone_ns) >= COST_LENGTHS_LEAST * fmin(l->other_ns, l->alone_ns);
         c->slow_ns[a][0] = two ? l->alone_ns : 0;
         c->slow_ns[a][1] = two ? l->other_ns : 0;
-        const double share = fmax(costs_length_share(c, (cost_class)a, 0), costs_length_share(c, (cost_class)a, INFINITY));
+        const double share = costs_length_most(c, (cost_class)a);
         for (int b = 0; b < COST_CLASSES; b++) {
             c->slow[a][b] = slow[a][b].n ? fmax(samples_mean(&slow[a][b]), 1) : 1;
-            const double more = two && other[a][b].n ? fmax(samples_mean(&other[a][b]) - c->slow[a][b], 0) : 0;
-            c->slow_more[a][b] = share > 0 ? fmin(more, (SLOW_MOST - c->slow[a][b]) / share) : 0; /* of no length more than is possible */
+            const double more = share > 0 && other[a][b].n ? share * (samples_mean(&other[a][b]) - c->slow[a][b]) : 0;
+            const double possible = fmin(fmax(more, 1 - c->slow[a][b]), SLOW_MOST - c->slow[a][b]); /* of any length */
+            c->slow_more[a][b] = share > 0 ? possible / share : 0;
         }
     }
 }
@@ -281,12 +286,12 @@ int measure_contention(links *of, costs *c, pt_error *e)
     int failed = 0;
     set_loads(x, c);
     if (quota_shows(of))
-        failed = measure_computing_alone(x, ns, e);
+        failed = measure_computing_alone(x, ns, ns, e);
     if (!failed && quota_shows(of))
         failed = measure_quota(of, x->loads, &c->quota, e);
     for (int round = 0; round < ROUNDS && !failed; round++) {
         bench_progress(of->b, "measuring all beside each other", round, ROUNDS);
-        failed = measure_computing_alone(x, ns, e);
+        failed = measure_computing_alone(x, ns, beside_ns, e);
         for (int a = 0; a < COST_CLASSES && !failed; a++)
             for (int b = a + 1; b < COST_CLASSES && !failed; b++)
                 failed = measure_meeting(x, a, b, ns, beside_ns, slow, other, e);

@@ -164,7 +164,7 @@ static bool was_run(const costs *c, int class)
     }
 }
 
-/* Of the classes of which tasks of another length lose more. */
+/* Of the classes of which tasks of another length lose more or less. */
 static void write_other_lengths(FILE *f, const costs *c, const char *const names[COST_CLASSES])
 {
     char length[32], name[64];

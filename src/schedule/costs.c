@@ -55,6 +55,13 @@ double costs_length_share(const costs *c, cost_class a, double alone_ns)
     return to / (to - from) * (1 - from / alone_ns);
 }
 
+double costs_length_most(const costs *c, cost_class a) { return fmax(costs_length_share(c, a, 0), costs_length_share(c, a, INFINITY)); }
+
+double costs_slow(const costs *c, cost_class a, cost_class b, double alone_ns)
+{
+    return c->slow[a][b] + costs_length_share(c, a, alone_ns) * c->slow_more[a][b];
+}
+
 /* ---- one task ---- */
 
 static double operand_bytes(const schedule *s, const task *t)
@@ -269,14 +276,20 @@ static int validate_slow(const costs *c, const char *name, pt_error *e)
             if (!(c->slow[a][b] >= 1) || !isfinite(c->slow[a][b]))
                 return pt_fail(e, PT_FAILED, "%s: %s beside %s takes %g times as long; it must be finite and at least 1, measure again",
                                name, cost_class_names[a], cost_class_names[b], c->slow[a][b]);
-            if (!is_time(c->slow_more[a][b]))
-                return pt_fail(e, PT_FAILED, "%s: of another length %s beside %s takes %g times as long more; it must be from 0 to 1e15, "
+            if (!is_time(fabs(c->slow_more[a][b])))
+                return pt_fail(e, PT_FAILED, "%s: of another length %s beside %s takes %g times as long more; it must be from -1e15 to 1e15, "
                                "measure again", name, cost_class_names[a], cost_class_names[b], c->slow_more[a][b]);
         }
         const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];
         if (!is_time(from) || !is_time(to) || (to > 0 && !(fmax(from, to) >= COST_LENGTHS_LEAST * fmin(from, to))))
             return pt_fail(e, PT_FAILED, "%s: one %s is of %g ns, the other of %g; one of both has to be a quarter longer at least, "
                            "measure again", name, cost_class_names[a], from, to);
+        for (int b = 0; b < COST_CLASSES; b++) {
+            const double least = c->slow[a][b] + costs_length_most(c, (cost_class)a) * fmin(c->slow_more[a][b], 0);
+            if (!(least >= 1 - 2e-6 * c->slow[a][b])) /* a file's digits are rounded */
+                return pt_fail(e, PT_FAILED, "%s: of some length %s beside %s takes %g times as long; it must be at least 1, measure again",
+                               name, cost_class_names[a], cost_class_names[b], least);
+        }
     }
     return 0;
 }

@@ -62,7 +62,7 @@ typedef struct costs {
     double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs;
                                                        what several add to 1 adds up, of reads and writes at the pace
                                                        that they leave each other */
-    double slow_more[COST_CLASSES][COST_CLASSES];   /* of another length of `a`, what comes to it */
+    double slow_more[COST_CLASSES][COST_CLASSES];   /* of another length of `a`, what comes to it; below 0: that one loses less */
     double slow_ns[COST_CLASSES][2];                /* what both lengths of `a` take alone; [1] 0: it is the same for any length */
     cost_quota quota;
     double spread;                                  /* relative uncertainty of layers and head: half the quartile distance */
@@ -74,6 +74,10 @@ typedef struct costs {
 /* How much of slow_more[a] comes to slow[a] for a task that takes so long alone: none of it at the first length, all of it at the second,
  * and so much between, and of a second one that is longer beyond it, that the time beside others is a straight line through both. */
 double costs_length_share(const costs *c, cost_class a, double alone_ns);
+/* That of the length of which it is most. */
+double costs_length_most(const costs *c, cost_class a);
+/* How many times longer `a` takes beside `b` if it takes so long alone. */
+double costs_slow(const costs *c, cost_class a, cost_class b, double alone_ns);
 /* All curves empty, one rank, no slowing down. */
 void costs_init(costs *c);
 /* Time of a task of s->tasks that runs alone, in ns. */

@@ -196,14 +196,14 @@ static double quota_ns(const cost_quota *q, const load *l)
 }
 
 /* The longest queue, each stretched by those that work beside it. */
-static double longest(const costs *c, const load *l)
+static double longest(const costs *c, const chunking *g, const load *l)
 {
     double most = 0;
     for (int q = 0; q < QUEUES; q++) {
         double ns = l->ns[q];
         for (int o = 0; o < QUEUES; o++)
             if (o != q && l->ns[o] > 0)
-                ns += (c->slow[usual_class[q]][usual_class[o]] - 1) * (l->ns[o] < l->ns[q] ? l->ns[o] : l->ns[q]);
+                ns += (g->slow[usual_class[q]][usual_class[o]] - 1) * (l->ns[o] < l->ns[q] ? l->ns[o] : l->ns[q]);
         most = ns > most ? ns : most;
     }
     double alone = l->ns[QUEUE_COMPUTE] + l->exposed;
@@ -213,12 +213,12 @@ static double longest(const costs *c, const load *l)
 
 static void estimate_time(const space *s, const recipe *r, const block_part *b, estimate *out)
 {
+    const chunking *g = &s->chunkings[r->chunking];
     load forward = b->forward, backward = b->backward;
     chunk_loads(s, r, &forward, &backward);
     double compute = forward.ns[QUEUE_COMPUTE] + backward.ns[QUEUE_COMPUTE], host = forward.ns[QUEUE_HOST] + backward.ns[QUEUE_HOST];
     out->least_ns = (compute > host ? compute : host) + s->in->costs->step_ns; /* of transfers it is a guess how many stay away */
     if (s->in->training && r->update == UPDATE_END) { /* the updates run alone, after backward */
-        const chunking *g = &s->chunkings[r->chunking];
         int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host;
         load work = {0}, unused = {0};
         work.ns[QUEUE_COMPUTE] += resident_updates(r, g);
@@ -227,11 +227,11 @@ static void estimate_time(const space *s, const recipe *r, const block_part *b, 
         for (int q = 0; q < QUEUES; q++)
             forward.ns[q] -= work.ns[q];
         forward.pipeline = 0;
-        out->ns = longest(s->in->costs, &work);
+        out->ns = longest(s->in->costs, g, &work);
     } else {
         out->ns = 0;
     }
-    out->ns += longest(s->in->costs, &forward) + longest(s->in->costs, &backward) + s->in->costs->step_ns;
+    out->ns += longest(s->in->costs, g, &forward) + longest(s->in->costs, g, &backward) + s->in->costs->step_ns;
 }
 
 /* ---- memory ---- */

@@ -91,6 +91,16 @@ bool space_same_chunks(const packing *a, const packing *b)
     return same;
 }
 
+static void fill_slow(const costs *c, chunking *g)
+{
+    const cost_curve *const moves[COST_CLASSES] = {[COST_TO_DEVICE] = &c->to_device, [COST_FROM_DEVICE] = &c->from_device,
+                                                   [COST_READ] = &c->read, [COST_WRITE] = &c->write};
+    for (int a = 0; a < COST_CLASSES; a++)
+        for (int b = 0; b < COST_CLASSES; b++)
+            g->slow[a][b] = costs_slow(c, (cost_class)a, (cost_class)b,
+                                       moves[a] ? cost_at(moves[a], (double)g->largest[0][0]) : c->slow_ns[a][0]);
+}
+
 /* One more size, unless it makes the same chunks as another one, or too many. */
 static int add_chunking(space *s, int64_t chunk_bytes, pt_error *e)
 {
@@ -119,6 +129,7 @@ static int add_chunking(space *s, int64_t chunk_bytes, pt_error *e)
         return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
     }
     fill_sums(in, g);
+    fill_slow(in->costs, g);
     s->chunkings_n++;
     return 0;
 }

@@ -36,6 +36,7 @@ typedef struct chunking {
     int at_once, per_layer;  /* the most chunks that one block, one layer reads */
     double *sum[CHUNK_SUMS]; /* chunks_n + 1 each */
     uint64_t (*largest)[SPACE_LARGEST]; /* weight bytes of the largest chunks from chunk c on, in order */
+    double slow[COST_CLASSES][COST_CLASSES]; /* costs.slow, of transfers of the largest chunk */
 } chunking;
 
 /* A way to cut the step: micro-batch and micro-batches a visit. */

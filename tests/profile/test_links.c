@@ -18,6 +18,7 @@ static int disk_speed; /* times that of copies, which move a byte a nanosecond *
 static int64_t stands_ns; /* of each PERIOD_NS at its end, for who computes beside a disk and for the disk */
 static bool always;       /* and for who computes alone */
 static int held_up_times = 2; /* as long a long copy takes beside others */
+static int64_t late_ns;       /* that a copy beside others begins later */
 enum { PERIOD_NS = 100000000 };
 static bool submitted[2]; /* what computes, what the disk does, since somebody waited */
 
@@ -66,6 +67,7 @@ static void timed_submit(queue *q, const op *o)
     const bool held_up = copy && o->copy.bytes > LONG_COPY && others_work(q, *at);
     const bool behind = disk && o->disk.bytes <= SHORT_TRANSFER && others_work(q, *at);
     const int64_t before = *at;
+    *at += copy && others_work(q, *at) ? late_ns : 0;
     *at += copy ? (int64_t)o->copy.bytes * (held_up ? held_up_times : 1) : disk ? (int64_t)o->disk.bytes / disk_speed * (behind ? 3 : 1) : math_ns;
     submitted[disk] |= !copy;
     if (stands_ns && !copy && (submitted[!disk] || (always && !disk)))
@@ -132,6 +134,24 @@ static void long_copies_lose_more_beside_computation_and_are_noted_apart(void **
     assert_true(c.slow_ns[COST_READ][1] == 0 && c.slow_more[COST_READ][COST_WRITE] == 0); /* the usual ones are as short here */
 }
 
+/* The straight line through both lengths is what they take beside it, of any length. */
+static void copies_that_begin_late_lose_less_the_longer_they_are(void **state)
+{
+    (void)state;
+    costs c;
+    late_ns = 4 << 20;
+    held_up_times = 1;
+    timed_profile(1, &c);
+    late_ns = 0;
+    held_up_times = 2;
+    for (int copy = COST_TO_DEVICE; copy <= COST_FROM_DEVICE; copy++)
+        for (int64_t bytes = 4 << 20; bytes <= 1 << 30; bytes *= 2) {
+            const double slow = costs_slow(&c, (cost_class)copy, COST_HOST, (double)bytes), expected = 1 + (double)(4 << 20) / (double)bytes;
+            if (fabs(slow - expected) > 0.01)
+                fail_msg("%s of %lld bytes: %g times as long, not %g", cost_class_names[copy], (long long)bytes, slow, expected);
+        }
+}
+
 /* Longer ones than were run would lose more than a profile may say. */
 static void what_no_length_can_lose_is_not_noted(void **state)
 {
@@ -196,6 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_copies_lose_more_beside_computation_and_are_noted_apart),
+        cmocka_unit_test(copies_that_begin_late_lose_less_the_longer_they_are),
         cmocka_unit_test(what_no_length_can_lose_is_not_noted),
         cmocka_unit_test(short_disk_transfers_lose_more_beside_the_other_way_and_are_noted_apart),
         cmocka_unit_test(a_host_that_works_for_the_disk_is_found_by_what_stands_still),

@@ -66,7 +66,7 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
         c.slow_ns[a][0] = longer_first ? longer : shorter;
         c.slow_ns[a][1] = longer_first ? shorter : longer;
         for (int b = 0; b < COST_CLASSES; b++)
-            c.slow_more[a][b] = random_one_in(r, 2) ? 0 : random_ns(r, 0, 2);
+            c.slow_more[a][b] = random_one_in(r, 2) ? 0 : random_ns(r, (1 - c.slow[a][b]) / costs_length_most(&c, (cost_class)a), 2);
     }
     if (contention && random_one_in(r, 2))
         c.waking = random_curve(r, random_ns(r, 0, 0.5));

@@ -211,7 +211,12 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         case 10: c.layer[c.kinds_n - 1].warm_forward_ns = bad, named = "warm_forward_ns"; break;
         case 11: c.layer[0].warm_backward_ns[1] = bad, named = "warm_backward_ns"; break;
         case 12: c.layer[0].first_sums_ns = bad, named = "first_sums_ns"; break;
-        case 13: c.slow_more[COST_WRITE][COST_MATH] = bad, named = "write beside math"; break;
+        case 13:
+            c.slow_ns[COST_WRITE][0] = 2000;
+            c.slow_ns[COST_WRITE][1] = 8000;
+            c.slow_more[COST_WRITE][COST_MATH] = bad < 0 ? -c.slow[COST_WRITE][COST_MATH] : bad;
+            named = "write beside math";
+            break;
         case 14:
             c.slow_ns[COST_TO_DEVICE][0] = 2000;
             c.slow_ns[COST_TO_DEVICE][1] = random_one_in(&r, 2) ? 2400 : bad;

@@ -120,7 +120,7 @@ static inline void problem_places(random_source *r, layer_cost *l)
         l->warm_backward_ns[level] = random_one_in(r, 2) ? 0 : l->backward_ns[level] * random_ns(r, 0, 0.2);
 }
 
-/* Of a transfer's length, beside others: of copies longer ones lose more, of disk transfers shorter ones. */
+/* Of a transfer's length, beside others: of copies longer ones lose more or less, of disk transfers shorter ones. */
 static inline void problem_lengths(random_source *r, costs *c, double layer)
 {
     static const int classes[] = {COST_TO_DEVICE, COST_FROM_DEVICE, COST_READ, COST_WRITE};
@@ -130,7 +130,7 @@ static inline void problem_lengths(random_source *r, costs *c, double layer)
         c->slow_ns[a][0] = layer * random_ns(r, 0.01, 0.5);
         c->slow_ns[a][1] = c->slow_ns[a][0] * (i < 2 ? times : 1 / times);
         for (int b = 0; b < COST_CLASSES; b++)
-            c->slow_more[a][b] = random_one_in(r, 2) ? 0 : random_ns(r, 0, 1);
+            c->slow_more[a][b] = random_one_in(r, 2) ? 0 : random_ns(r, (1 - c->slow[a][b]) / costs_length_most(c, (cost_class)a), 1);
     }
 }
 
