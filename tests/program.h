@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +23,32 @@ typedef struct arguments {
     int n;
 } arguments;
 
-static inline void add_argument(arguments *a, const char *text)
+/* Commands that compute are given a device and threads first, so that they do the same on every machine: beside a GPU not even its driver
+ * is loaded, and more than 8 threads would take their part of a budget. Of options that are given twice the last one counts. */
+static inline bool command_computes(const char *command)
+{
+    static const char *const all[] = {"train", "plan", "profile", "eval", "generate"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(command, all[i]))
+            return true;
+    return false;
+}
+
+static inline void add_word(arguments *a, const char *text)
 {
     assert_true(a->n < PROGRAM_ARGS);
-    if (!a->n)
-        a->v[a->n++] = PT_PROGRAM;
     a->v[a->n++] = text;
     a->v[a->n] = NULL;
+}
+
+static inline void add_argument(arguments *a, const char *text)
+{
+    const bool first = !a->n;
+    if (first)
+        add_word(a, PT_PROGRAM);
+    add_word(a, text);
+    for (const char *const *w = WORDS("--device", "cpu", "--threads", "2"); first && command_computes(text) && *w; w++)
+        add_word(a, *w);
 }
 
 /* Several at once; the last one is NULL. */

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "infer/model_folder.h"
+#include "program.h"
 
 #include <errno.h>
 #include <math.h>
@@ -26,8 +27,10 @@ static void read_back(const char *name, char *text, size_t room)
 /* Runs `PROGRAM ARGUMENTS` with a shell in the scratch folder, where the model lies in `model`; its exit status. */
 static int run_redirected(const char *arguments, const char *redirections)
 {
-    char command[2048];
-    snprintf(command, sizeof command, "cd %s && '%s' %s < in 2> err %s", scratch, PT_PROGRAM, arguments, redirections);
+    char name[16], command[2048];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(arguments, " "), arguments);
+    snprintf(command, sizeof command, "cd %s && '%s' %s%s%s < in 2> err %s", scratch, PT_PROGRAM, name,
+             command_computes(name) ? " --device cpu --threads 2" : "", arguments + strlen(name), redirections);
     int status = system(command);
     read_back("err", err, sizeof err);
     assert_true(WIFEXITED(status));
