@@ -6,8 +6,9 @@
  *     stream:   a thread that takes one after the other, and naps now and then, so that orders differ from run to run
  *
  * Like the real one it lets a stream have about a thousand calls before the caller stands still; copies to and from memory that is not
- * pinned wait; events that were never recorded are complete; a lost GPU fails every call from then on. What breaks a rule that
- * the real one leaves undefined (a copy that begins in a block of memory and ends behind it) stops the program with a message.
+ * pinned wait; events that were never recorded are complete; a lost GPU fails every call from then on; a process forked by one that has
+ * looked for GPUs can open none. What breaks a rule that the real one leaves undefined (a copy that begins in a block of memory and ends
+ * behind it) stops the program with a message.
  *
  *     PT_STANDIN_MEMORY   bytes of the GPU, default 4 GiB
  *     PT_STANDIN_LOST     after so many calls the GPU is lost
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { DEPTH = 1024, BLOCKS = 1024 };
 
@@ -90,10 +92,25 @@ cudaError_t cudaGetLastError(void)
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return error == cudaErrorLaunchFailure ? "unspecified launch failure" : "an error of the stand-in";
+    return error == cudaErrorLaunchFailure         ? "unspecified launch failure"
+           : error == cudaErrorInitializationError ? "initialization error"
+                                                   : "an error of the stand-in";
 }
 
-cudaError_t cudaGetDeviceCount(int *n) { *n = 1; return cudaSuccess; }
+/* The process that was the first to look. */
+static bool is_forked(void)
+{
+    static _Atomic pid_t owner;
+    pid_t none = 0;
+    return !atomic_compare_exchange_strong(&owner, &none, getpid()) && none != getpid();
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 1;
+    is_forked(); /* the real one counts them for any process */
+    return cudaSuccess;
+}
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int ordinal)
 {
@@ -104,7 +121,14 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int ordinal)
 cudaError_t cudaDeviceGetPCIBusId(char *bus, int bytes, int ordinal) { return cudaErrorNotSupported; }
 cudaError_t cudaDriverGetVersion(int *version) { *version = CUDART_VERSION; return cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int *version) { *version = CUDART_VERSION; return cudaSuccess; }
-cudaError_t cudaSetDevice(int ordinal) { return ordinal ? fail(cudaErrorInvalidValue) : cudaSuccess; }
+
+cudaError_t cudaSetDevice(int ordinal)
+{
+    if (is_forked())
+        return fail(cudaErrorInitializationError);
+    return ordinal ? fail(cudaErrorInvalidValue) : cudaSuccess;
+}
+
 int cuda_check_kernels(void) { return cudaSuccess; } /* usable.cu is not here */
 
 /* ---- memory ---- */
