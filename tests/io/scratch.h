@@ -54,6 +54,7 @@ static inline int on_small_disk(size_t bytes, int (*body)(const char *folder))
     fflush(NULL);
     pid_t child = fork();
     if (!child) {
+        setenv("CMOCKA_TEST_ABORT", "1", 1); /* what fails there must not go on with the tests */
         bool mounted = (!unshare(CLONE_NEWNS) || !unshare(CLONE_NEWUSER | CLONE_NEWNS)) &&
                        !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
                        !mount("small", "/mnt", "tmpfs", 0, options);

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "io/filter_call.h"
+#include "train/apart.h"
 #include "train/same_end.h"
 
 #include "base/units.h"
@@ -168,6 +169,7 @@ static int move_and_be_killed(run *r)
     fflush(NULL);
     pid_t child = fork();
     if (!child) {
+        setenv("CMOCKA_TEST_ABORT", "1", 1); /* what fails here must not go on with the tests */
         pt_trainer *t = open_run(r);
         bool moved;
         step(r, t);
@@ -463,5 +465,5 @@ int main(void)
         cmocka_unit_test(the_steps_of_a_given_plan_are_named_with_their_times),
         cmocka_unit_test(what_differs_is_named),
     };
-    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+    return RUN_APART(tests, scratch_make, scratch_remove);
 }

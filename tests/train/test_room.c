@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "train/apart.h"
 #include "train/fixture.h"
 #include "train/trainer.h"
 
@@ -331,5 +332,5 @@ int main(void)
         cmocka_unit_test(a_limit_of_a_file_s_size_is_known_before),
         cmocka_unit_test(a_plan_whose_results_have_no_room_does_not_fit),
     };
-    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+    return RUN_APART(tests, scratch_make, scratch_remove);
 }
