@@ -6,7 +6,8 @@
  *       KIND    eio, enospc: call number N fails; short: every N-th call moves a part of its bytes only; none
  *   PT_FAULT_COUNT=FILE   how many such calls there were, written at the end
  *
- * io_uring is refused, as in many containers, so that every transfer is a call that can be seen here. */
+ * io_uring is refused, as in many containers, so that every transfer is a call that can be seen here. Programs that this one starts, as
+ * drivers do, are left alone. */
 #undef _FORTIFY_SOURCE
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -41,7 +42,11 @@ static const char *setting(int field)
     return words[field];
 }
 
-__attribute__((constructor)) static void begin(void) { setting(0); }
+__attribute__((constructor)) static void begin(void)
+{
+    setting(0);
+    unsetenv("LD_PRELOAD");
+}
 
 __attribute__((destructor)) static void end(void)
 {

@@ -67,6 +67,8 @@ static const char *machine_file(void)
     return on_gpu() ? PT_FIXTURES "/../../machines/rtx3090.json" : PT_FIXTURES "/../../machines/laptop16.json";
 }
 
+static const char *count_path(void) { return scratch_path("count"); }
+
 /* Trains in `out`, from the newest checkpoint where there is one; `fault`: what the shim does, or NULL. */
 static int train(const char *out, const char *fault)
 {
@@ -79,7 +81,8 @@ static int train(const char *out, const char *fault)
                                             "--machine", machine_file(), "--quiet", "--resume", NULL});
     if (fault) {
         setenv("PT_FAULT", fault, 1);
-        setenv("PT_FAULT_COUNT", scratch_path("count"), 1);
+        setenv("PT_FAULT_COUNT", count_path(), 1);
+        unlink(count_path());
         (void)!symlink(PT_FAULT_SHIM, scratch_path("shim.so")); /* the loader cuts its list at spaces */
         setenv("LD_PRELOAD", scratch_path("shim.so"), 1);
     }
@@ -100,6 +103,14 @@ static const char *straight(void)
     return out;
 }
 
+/* How many calls of the kind there were in the run that was the last one with a fault. */
+static long counted(void)
+{
+    if (!path_exists(count_path()))
+        fail_msg("%s was not loaded: %s", PT_FAULT_SHIM, text_of(scratch_path("err")));
+    return atol(text_of(count_path()));
+}
+
 /* How many calls of a kind a run makes. */
 static long count_calls(const char *where, const char *what)
 {
@@ -110,7 +121,7 @@ static long count_calls(const char *where, const char *what)
     if (train(out, fault))
         fail_msg("%s", text_of(scratch_path("err")));
     must(tree_remove(out, &e), &e);
-    return atol(text_of(scratch_path("count")));
+    return counted();
 }
 
 /* Nothing unfinished, and every checkpoint complete. */
@@ -216,7 +227,7 @@ static void transfers_of_a_part_change_nothing(void **state)
         snprintf(out, sizeof out, "%s/short", scratch);
         if (train(out, faults[i]))
             fail_msg("%s: %s", faults[i], text_of(scratch_path("err")));
-        assert_true(atol(text_of(scratch_path("count"))) > 3);
+        assert_true(counted() > 3);
         assert_same_end(straight(), out, STEPS);
         must(tree_remove(out, &e), &e);
     }
