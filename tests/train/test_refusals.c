@@ -46,10 +46,13 @@ static void note_micro_batch(void *arg, const char *sentence)
         snprintf(arg, 300, "%s", sentence);
 }
 
+/* A GPU computes as many times more of these small models' tokens together: 8192, not 2048. */
+static int64_t times_more(void) { return on_gpu() ? 4 : 1; }
+
 /* A file of random ids below `below`. */
 static void write_tokens(const char *path, int below)
 {
-    static uint16_t ids[5000];
+    static uint16_t ids[20000];
     uint64_t seed = (uint64_t)time(NULL);
     printf("seed %llu\n", (unsigned long long)seed);
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
@@ -99,6 +102,14 @@ static void a_run_that_is_refused_late_leaves_nothing_in_the_way(void **state)
     fixture_close(&r.f);
 }
 
+static uint64_t advised(const pt_error *e, const char *option)
+{
+    const char *at = strstr(e->text, option);
+    if (!at)
+        fail_msg("no %sin: %s", option, e->text);
+    return strtoull(at + strlen(option), NULL, 10);
+}
+
 static void a_disk_tiers_folder_goes_with_the_run(void **state)
 {
     (void)state;
@@ -109,9 +120,11 @@ static void a_disk_tiers_folder_goes_with_the_run(void **state)
     run_make(&r, "disk");
     snprintf(path, sizeof path, "%s/disk", r.out);
     r.o.device_memory = 1;
+    r.o.host_memory = on_gpu() ? 1 : PT_AUTO; /* there always is one beside a GPU */
     assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_DOES_NOT_FIT);
     assert_false(path_exists(path));
-    r.o.device_memory = strtoull(strstr(e.text, "--device-memory ") + strlen("--device-memory "), NULL, 10);
+    r.o.device_memory = advised(&e, "--device-memory ");
+    r.o.host_memory = on_gpu() ? advised(&e, "--host-memory ") : PT_AUTO;
     t = run_open(&r);
     pt_summary s;
     pt_trainer_summary(t, &s);
@@ -156,16 +169,17 @@ static void an_option_that_contradicts_the_plan_is_refused(void **state)
 {
     (void)state;
     run r;
-    char path[160], tokens[160];
+    char path[160], tokens[160], said[2][48];
     pt_trainer *t;
     pt_error e = {0};
+    const int64_t unit = 2 * times_more();
     run_make(&r, "micro");
     snprintf(tokens, sizeof tokens, "%s.npy", r.out);
     write_tokens(tokens, 61);
     r.data[0] = tokens;
-    r.o.batch_size = 4; /* units of 2 */
+    r.o.batch_size = 2 * unit;
     r.o.seq_len = 1024;
-    r.o.micro_batch = 2;
+    r.o.micro_batch = unit;
     t = run_open(&r);
     char *json = pt_trainer_plan_json(t);
     pt_trainer_close(t);
@@ -174,11 +188,13 @@ static void an_option_that_contradicts_the_plan_is_refused(void **state)
     free(json);
     snprintf(r.out, sizeof r.out, "%s/micro2", scratch);
     r.o.plan_file = path;
-    r.o.micro_batch = 4;
+    r.o.micro_batch = 2 * unit;
     assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_USAGE);
-    assert_non_null(strstr(e.text, "--micro-batch 4 "));
-    assert_non_null(strstr(e.text, " 2 "));
-    r.o.micro_batch = 2;
+    snprintf(said[0], sizeof said[0], "--micro-batch %lld ", (long long)(2 * unit));
+    snprintf(said[1], sizeof said[1], " %lld ", (long long)unit);
+    assert_non_null(strstr(e.text, said[0]));
+    assert_non_null(strstr(e.text, said[1]));
+    r.o.micro_batch = unit;
     pt_trainer_close(run_open(&r));
     fixture_close(&r.f);
 }
@@ -204,15 +220,16 @@ static blob weights_after(run *r, int steps)
 static void a_micro_batch_that_cannot_be_becomes_the_next_larger_one(void **state)
 {
     (void)state;
-    static const struct { int64_t batch, seq_len, asked; const char *said; } cases[] = {
-        {4, 1024, 1, "--micro-batch 1: 2 sequences are computed together at least, so it is 2"},
-        {8, 8, 1, "--micro-batch 1: 8 sequences are computed together at least, so it is 8"},
-        {12, 384, 6, "--micro-batch 6: 4 sequences are computed together at least, so it is 12"},
-        {4, 1024, 2, ""}};
+    static const struct { int64_t batch, seq_len, asked, together, is; } cases[] = {
+        {4, 1024, 1, 2, 2}, {8, 8, 1, 8, 8}, {12, 384, 6, 4, 12}, {4, 1024, 2, 2, 2}};
+    const int64_t n = times_more();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         run r;
         blob b[2];
-        char noted[300] = "", tokens[160], name[32];
+        char noted[300] = "", said[300] = "", tokens[160], name[32];
+        if (cases[i].is != cases[i].asked)
+            snprintf(said, sizeof said, "--micro-batch %lld: %lld sequences are computed together at least, so it is %lld",
+                     (long long)(n * cases[i].asked), (long long)(n * cases[i].together), (long long)(n * cases[i].is));
         for (int asks = 0; asks < 2; asks++) {
             snprintf(name, sizeof name, "next-%zu-%d", i, asks);
             run_make(&r, name);
@@ -220,14 +237,14 @@ static void a_micro_batch_that_cannot_be_becomes_the_next_larger_one(void **stat
             if (!i && !asks)
                 write_tokens(tokens, 61);
             r.data[0] = tokens;
-            r.o.batch_size = cases[i].batch;
+            r.o.batch_size = n * cases[i].batch;
             r.o.seq_len = cases[i].seq_len;
-            r.o.micro_batch = asks ? cases[i].asked : 0;
+            r.o.micro_batch = asks ? n * cases[i].asked : 0;
             r.o.steps = 1;
             r.o.notice = note_micro_batch;
             r.o.arg = noted;
             b[asks] = weights_after(&r, 1);
-            assert_string_equal(noted, asks ? cases[i].said : "");
+            assert_string_equal(noted, asks ? said : "");
             fixture_close(&r.f);
         }
         assert_true(b[0].n == b[1].n && memcmp(b[0].bytes, b[1].bytes, b[0].n) == 0);
