@@ -193,7 +193,7 @@ def report_parts(args, results, ceilings):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("modes", nargs="*", default=["eager-bf16", "eager-fp32"])
+    parser.add_argument("modes", nargs="*", default=["eager-bf16", "eager-fp32"], help="of peer_pytorch.py; none: no peer")
     parser.add_argument("--config")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seq", type=int, default=512)
@@ -210,6 +210,7 @@ def main():
     args = parser.parse_args()
     if args.ceiling and not ceiling_program(args).exists():
         parser.error(f"--ceiling needs {ceiling_program(args)}: tools/setup bench, then cmake with -DPT_BENCH=ON, and build")
+    args.modes = [mode for mode in args.modes if mode != "none"]
     results, failed = {}, False
     peak = None
     if args.peak:
