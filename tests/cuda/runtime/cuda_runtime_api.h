@@ -12,8 +12,8 @@ typedef enum cudaError {
     cudaErrorIllegalAddress, cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace, cudaErrorAssert, cudaErrorInvalidConfiguration /* 9, as in shim.h */,
     cudaErrorLaunchOutOfResources, cudaErrorLaunchFailure, cudaErrorHardwareStackError, cudaErrorUnknown, cudaErrorNvlinkUncorrectable,
     cudaErrorContained, cudaErrorExternalDevice, cudaErrorNoKernelImageForDevice, cudaErrorInsufficientDriver, cudaErrorNoDevice,
-    cudaErrorInvalidDeviceFunction, cudaErrorUnsupportedPtxVersion, cudaErrorNotReady, cudaErrorInvalidResourceHandle, cudaErrorNotSupported,
-    cudaErrorInitializationError
+    cudaErrorInvalidDeviceFunction, cudaErrorUnsupportedPtxVersion, cudaErrorNotReady, cudaErrorInvalidResourceHandle,
+    cudaErrorNotSupported, cudaErrorInitializationError
 } cudaError_t;
 
 typedef struct shim_stream *cudaStream_t;
