@@ -89,6 +89,16 @@ static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline float __frcp_rn(float a) { return 1.0f / a; }
+/* By so many units in the last place to either side; denormal numbers become 0. */
+static inline float shim_off(float x, int32_t units)
+{
+    uint32_t u = __float_as_uint(x), exponent = u >> 23 & 255;
+    if (exponent == 255)
+        return x;
+    return exponent < 1 ? 0.0f : __uint_as_float(u + (u & 4 ? units : -units));
+}
+static inline float exp2_fast(float x) { return shim_off(exp2f(x), 2); }
+static inline float reciprocal_fast(float x) { return shim_off(1.0f / x, 1); }
 static inline float __fsqrt_rn(float a) { return sqrtf(a); }
 static inline float __ll2float_rd(long long x)
 {

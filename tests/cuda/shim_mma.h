@@ -75,6 +75,4 @@ DEVICE void copy_async(uint16_t *to, const uint16_t *from, bool there)
 DEVICE void copies_commit() {}
 template <int N> DEVICE void copies_wait() {}
 
-DEVICE uint32_t bf16_pair(float low, float high) { return bf16_bits(low) | bf16_bits(high) << 16; }
-
 #endif

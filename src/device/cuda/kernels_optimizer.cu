@@ -30,6 +30,19 @@ template <pt_dtype T> DEVICE pack gradient_load(const op_gradient_finish &o, int
     return g;
 }
 
+/* Of a pack that is rounded already, which keeps a NaN's bits. */
+template <pt_dtype T> DEVICE void rounded_store(void *row, int64_t i, int64_t n, bool wide, pack p)
+{
+    if (T == PT_BF16) {
+        half_pack h;
+        for (int j = 0; j < PACK; j++)
+            h.x[j] = (uint16_t)(__float_as_uint(p.x[j]) >> 16);
+        half_store((uint16_t *)row, i, n, wide, h);
+    } else {
+        pack_store<T>(row, i, n, wide, p);
+    }
+}
+
 /* Lane l: sum += the squares of elements l, l + SUMSQ_LANES, ... of n. The square of an fp32 number is exact in fp64, so that it may be
  * fused with the addition. */
 DEVICE double squares_add(double sum, const float *rounded, int64_t n)
@@ -69,7 +82,7 @@ template <pt_dtype T> __global__ void finish_kernel(op_gradient_finish o, bool s
     for (int64_t chunk = begin; chunk < end; chunk += CHUNK, turn ^= 1) {
         int64_t i = chunk + threadIdx.x * PACK, left = end - chunk;
         if (store)
-            pack_store<T>(o.g, i, end, wide, g);
+            rounded_store<T>(o.g, i, end, wide, g);
         for (int j = 0; j < PACK; j++)
             rounded[turn][threadIdx.x * PACK + j] = g.x[j];
         g = gradient_load<T>(o, i + CHUNK, end, wide);
@@ -88,7 +101,7 @@ template <pt_dtype T> __global__ void round_kernel(op_gradient_finish o, int64_t
     int64_t i = begin + (int64_t)blockIdx.x * CHUNK + threadIdx.x * PACK;
     pack g = gradient_load<T>(o, i, end, wide);
     __syncthreads();
-    pack_store<T>(o.g, i, end, wide, g);
+    rounded_store<T>(o.g, i, end, wide, g);
 }
 
 template <pt_dtype T> static int round_in_place(const op_gradient_finish *o, bool wide, cudaStream_t s)

@@ -55,14 +55,6 @@ DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" : : : "memor
 /* All groups but the last N. */
 template <int N> DEVICE void copies_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory"); }
 
-/* Two bf16, nearest, ties to even. */
-DEVICE uint32_t bf16_pair(float low, float high)
-{
-    uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-
 #endif
 
 /* ---- tiles ---- */

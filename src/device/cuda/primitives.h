@@ -54,6 +54,19 @@ template <pt_dtype T> DEVICE void element_store(void *base, int64_t i, float x)
         ((float *)base)[i] = x;
 }
 
+/* Two bf16 in one word, nearest, ties to even: one instruction, where bf16_bits() takes seven an element. A NaN becomes 0x7fff, that
+ * of the GPU. */
+DEVICE uint32_t bf16_pair(float low, float high)
+{
+#ifdef PT_CUDA_SHIM
+    return bf16_bits(low) | bf16_bits(high) << 16;
+#else
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#endif
+}
+
 /* x as an element of this type holds it. */
 template <pt_dtype T> DEVICE float element_round(float x)
 {
@@ -69,6 +82,26 @@ template <pt_dtype T> DEVICE void *element_at(void *base, int64_t i)
 {
     return (char *)base + i * (T == PT_BF16 ? 2 : 4);
 }
+
+/* ---- fast functions ---- */
+
+/* The special function unit's own, an instruction each, for results that are rounded to bf16: off by 2 and by 1 unit in the last place;
+ * what would be denormal is 0. The shim has its own, as wrong as these may be. */
+#ifndef PT_CUDA_SHIM
+DEVICE float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEVICE float reciprocal_fast(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#endif
 
 /* ---- packs ---- */
 
@@ -106,44 +139,92 @@ DEVICE void half_store(uint16_t *row, int64_t i, int64_t n, bool wide, half_pack
             row[i + j] = p.x[j];
 }
 
+/* A pack as it lies in memory: what waits to be used takes half the registers in bf16. */
+template <pt_dtype T> struct packed { uint32_t word[T == PT_BF16 ? PACK / 2 : PACK]; };
+
+/* Of elements i .. i + 7, all of which are there, at a multiple of 16 bytes. */
+template <pt_dtype T> DEVICE packed<T> packed_whole(const void *row, int64_t i)
+{
+    packed<T> p;
+    const uint4 *from = (const uint4 *)element_at<T>(row, i);
+    for (int k = 0; k < (T == PT_BF16 ? PACK / 2 : PACK); k += 4) {
+        uint4 v = from[k / 4];
+        p.word[k] = v.x, p.word[k + 1] = v.y, p.word[k + 2] = v.z, p.word[k + 3] = v.w;
+    }
+    return p;
+}
+
+/* Those from n on are 0. */
+template <pt_dtype T> DEVICE packed<T> packed_load(const void *row, int64_t i, int64_t n, bool wide)
+{
+    const int words = T == PT_BF16 ? PACK / 2 : PACK;
+    if (wide && i + PACK <= n)
+        return packed_whole<T>(row, i);
+    packed<T> p;
+    for (int k = 0; k < words; k++)
+        p.word[k] = 0;
+    for (int j = 0; j < PACK; j++)
+        if (i + j < n) {
+            if (T == PT_BF16)
+                p.word[j / 2 % words] |= (uint32_t)((const uint16_t *)row)[i + j] << (j % 2 * 16);
+            else
+                p.word[j % words] = ((const uint32_t *)row)[i + j];
+        }
+    return p;
+}
+
+template <pt_dtype T> DEVICE pack packed_values(packed<T> p)
+{
+    const int words = T == PT_BF16 ? PACK / 2 : PACK;
+    pack v;
+    for (int j = 0; j < PACK; j++)
+        if (T == PT_BF16)
+            v.x[j] = j % 2 ? __uint_as_float(p.word[j / 2 % words] & 0xffff0000u) : bf16_value(p.word[j / 2 % words]);
+        else
+            v.x[j] = __uint_as_float(p.word[j % words]);
+    return v;
+}
+
+/* The compiler is not to know that p is what it was: it unpacks it again, instead of keeping the values in twice the registers. */
+template <pt_dtype T> DEVICE void packed_forget(packed<T> *p)
+{
+#ifndef PT_CUDA_SHIM
+    for (int k = 0; k < (T == PT_BF16 ? PACK / 2 : PACK); k++)
+        asm volatile("" : "+r"(p->word[k]));
+#endif
+}
+
 template <pt_dtype T> DEVICE pack pack_load(const void *row, int64_t i, int64_t n, bool wide)
 {
-    pack p;
-    if (T == PT_BF16) {
-        half_pack h = half_load((const uint16_t *)row, i, n, wide);
-        for (int j = 0; j < PACK; j++)
-            p.x[j] = bf16_value(h.x[j]);
-        return p;
-    }
-    const float *x = (const float *)row;
-    if (wide && i + PACK <= n) {
-        float4 a = *(const float4 *)(x + i), b = *(const float4 *)(x + i + 4);
-        pack v = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
-        return v;
-    }
-    for (int j = 0; j < PACK; j++)
-        p.x[j] = i + j < n ? x[i + j] : 0.0f;
-    return p;
+    return packed_values<T>(packed_load<T>(row, i, n, wide));
+}
+
+template <pt_dtype T> DEVICE packed<T> packed_of(pack p)
+{
+    const int words = T == PT_BF16 ? PACK / 2 : PACK;
+    packed<T> v;
+    for (int k = 0; k < words; k++)
+        v.word[k] = T == PT_BF16 ? bf16_pair(p.x[2 * k % PACK], p.x[(2 * k + 1) % PACK]) : __float_as_uint(p.x[k]);
+    return v;
+}
+
+template <pt_dtype T> DEVICE void pack_whole_store(void *row, int64_t i, pack p)
+{
+    packed<T> v = packed_of<T>(p);
+    uint4 *to = (uint4 *)element_at<T>(row, i);
+    for (int k = 0; k < (T == PT_BF16 ? PACK / 2 : PACK); k += 4)
+        to[k / 4] = make_uint4(v.word[k], v.word[k + 1], v.word[k + 2], v.word[k + 3]);
 }
 
 template <pt_dtype T> DEVICE void pack_store(void *row, int64_t i, int64_t n, bool wide, pack p)
 {
-    if (T == PT_BF16) {
-        half_pack h;
-        for (int j = 0; j < PACK; j++)
-            h.x[j] = (uint16_t)bf16_bits(p.x[j]);
-        half_store((uint16_t *)row, i, n, wide, h);
-        return;
-    }
-    float *x = (float *)row;
     if (wide && i + PACK <= n) {
-        *(float4 *)(x + i) = make_float4(p.x[0], p.x[1], p.x[2], p.x[3]);
-        *(float4 *)(x + i + 4) = make_float4(p.x[4], p.x[5], p.x[6], p.x[7]);
+        pack_whole_store<T>(row, i, p);
         return;
     }
     for (int j = 0; j < PACK; j++)
         if (i + j < n)
-            x[i + j] = p.x[j];
+            element_store<T>(row, i + j, p.x[j]);
 }
 
 DEVICE float pack_sum(pack p)
