@@ -127,7 +127,7 @@ static void bench_norms(norm_kind kind, const char *forward, const char *backwar
     memory_bound(backward, 14.0 * (double)n, (op){OP_NORM_BACKWARD, .norm_backward = {
         .kind = kind, .type = PT_BF16, .accumulate = true, .rows = ROWS, .heads = 1, .dim = b.hidden, .ldx = b.hidden, .lddy = b.hidden,
         .lddx = b.hidden, .eps = 1e-5f, .x = x, .weight = w, .dy = dy, .dx = y, .stream_add = stream, .stream = stream, .dweight = dw,
-        .scratch = take(norm_backward_scratch_bytes(ROWS, 1))}});
+        .scratch = take(norm_backward_scratch_bytes(ROWS, 1, b.hidden))}});
 }
 
 static void bench_elementwise(void)

@@ -224,7 +224,7 @@ static void norm_backward(const layer *y, const gradients *g, const void *x, par
         .ldx = y->hidden, .lddy = y->hidden, .lddx = y->hidden, .eps = y->config->norm_eps, .x = x,
         .weight = y->w->param[weight], .dy = dn, .dx_add = y->u->stream ? NULL : dx, .dx = dx,
         .stream_add = y->u->stream, .stream = y->u->stream, .dweight = accumulator(y, g, weight),
-        .dbias = accumulator(y, g, bias), .scratch = temp(y, TEMP_SCRATCH)}});
+        .dbias = accumulator(y, g, bias), .scratch = temp(y, TEMP_NORM)}});
 }
 
 static void head_norm_backward(const layer *y, const gradients *g, int64_t heads, int64_t col, param_role weight)

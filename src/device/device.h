@@ -94,11 +94,17 @@ typedef struct op_norm_backward {
     const void *x; const float *weight; const void *dy, *dx_add; void *dx; const float *stream_add; float *stream;
     float *dweight, *dbias; void *scratch;
 } op_norm_backward;
-enum { NORM_PARTIALS = 4096 }; /* partial sums that dweight and dbias may take, each, while dim does not exceed it */
-/* four numbers per (row, head): two statistics and two means; and the partial sums */
-static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads)
+/* dweight and dbias may be summed over so many parts of the (row, head) vectors, each of NORM_PART_VECTORS or more, before the parts' sums
+ * are added up. */
+enum { NORM_PARTS = 768, NORM_PART_VECTORS = 8 };
+static inline int64_t norm_parts(int64_t rows, int64_t heads)
 {
-    return (size_t)(rows * heads * 4 + 2 * NORM_PARTIALS) * sizeof(float);
+    int64_t parts = (rows * heads + NORM_PART_VECTORS - 1) / NORM_PART_VECTORS;
+    return parts < NORM_PARTS ? parts : (int64_t)NORM_PARTS;
+}
+static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads, int64_t dim)
+{
+    return (size_t)(norm_parts(rows, heads) * 2 * dim) * sizeof(float);
 }
 
 /* Rotary embedding in place on x (rows, heads, dim), row stride ld. table (positions, dim/2, 2):

@@ -104,7 +104,7 @@ static void tensor_bytes(uint64_t bytes[LAYER_TENSORS], const model_config *c, c
 }
 
 /* The workspace: first what lives through the whole of backward, then one area that the MLP's and
- * then the attention's temporaries use in turn. */
+ * then the attention's temporaries use in turn, and after each of them the sums of a norm's backward. */
 void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, save_level level)
 {
     const model_config *c = &m->config;
@@ -125,11 +125,12 @@ void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, sav
         if (!l->saved[t])
             l->tensor[t] = take(&mlp, bytes[t]);
     l->forward_workspace = mlp;
-    l->temp[TEMP_SCRATCH] = take(&work, max_u64(norm_backward_scratch_bytes(s->unit_rows, c->qk_norm ? c->heads : 1),
+    l->temp[TEMP_SCRATCH] = take(&work, max_u64(c->qk_norm ? norm_backward_scratch_bytes(s->unit_rows, c->heads, c->head_dim) : 0,
                                                 attention_backward_scratch_bytes(s->unit_rows, c->heads)));
     uint64_t scratch_bytes = work - l->temp[TEMP_SCRATCH];
     mlp += scratch_bytes; /* the shared area starts after the scratch */
     attention += scratch_bytes;
+    uint64_t norm = attention;
     for (int t = LAYER_N2; t < LAYER_TENSORS; t++)
         if (!l->saved[t])
             l->tensor[t] += scratch_bytes;
@@ -139,7 +140,8 @@ void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, sav
     l->temp[TEMP_DATT] = take(&attention, bytes[LAYER_ATT]);
     l->temp[TEMP_DQKV] = take(&attention, bytes[LAYER_QKV]);
     l->temp[TEMP_SUMS] = take(&attention, attention_sums_bytes(s->unit_seqs, s->seq_len, c->kv_heads, c->head_dim));
-    uint64_t end = max_u64(mlp, attention);
+    l->temp[TEMP_NORM] = take(&norm, norm_backward_scratch_bytes(s->unit_rows, 1, c->hidden));
+    uint64_t end = max_u64(norm, max_u64(mlp, attention));
     l->temp[TEMP_DN] = take(&end, rows * (uint64_t)c->hidden * e);
     l->backward_workspace = end;
 }
@@ -153,8 +155,8 @@ void head_layout_init(head_layout *h, const model *m, const step_shape *s)
     h->dn32 = take(&at, (uint64_t)(s->head_rows * c->hidden) * sizeof(float));
     h->ld = (int64_t)align_up((uint64_t)c->vocab, LINE / sizeof(float));
     h->logits = take(&at, (uint64_t)(s->head_rows * h->ld) * sizeof(float));
-    h->scratch = take(&at, norm_backward_scratch_bytes(s->unit_rows, 1));
-    h->bytes = at;
+    h->scratch = h->logits; /* of which the norm's backward finds nothing that is still wanted */
+    h->bytes = max_u64(at, align_up(h->scratch + norm_backward_scratch_bytes(s->unit_rows, 1, c->hidden), LINE));
 }
 
 static bool accumulates_here(const model *m, int block, param_role role)

@@ -67,7 +67,7 @@ typedef enum save_level {
 bool layer_is_saved(save_level level, layer_tensor t);
 
 /* Temporaries of a layer's backward, in the workspace. */
-typedef enum layer_temp { TEMP_DACT, TEMP_DUP, TEMP_DN, TEMP_DATT, TEMP_DQKV, TEMP_SUMS, TEMP_SCRATCH, LAYER_TEMPS } layer_temp;
+typedef enum layer_temp { TEMP_DACT, TEMP_DUP, TEMP_DN, TEMP_DATT, TEMP_DQKV, TEMP_SUMS, TEMP_SCRATCH, TEMP_NORM, LAYER_TEMPS } layer_temp;
 
 /* Byte offsets of one unit. Tensors that are not saved have their offset in the workspace. */
 typedef struct layer_layout {
@@ -79,7 +79,8 @@ typedef struct layer_layout {
 } layer_layout;
 void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, save_level level);
 
-/* Workspace of the head: [normed x (R,C)] [dn (R,C)] [dn32 (head_rows, C) fp32] [logits (head_rows, ld >= V) fp32] [scratch] */
+/* Workspace of the head: [normed x (R,C)] [dn (R,C)] [dn32 (head_rows, C) fp32] [logits (head_rows, ld >= V) fp32]; the norm's scratch
+ * lies over the logits. */
 typedef struct head_layout {
     int64_t ld; /* stride of the logits: the vocabulary in whole lines, so that all rows are aligned, the bf16 gradients on them too */
     uint64_t normed, dn, dn32, logits, scratch, bytes;

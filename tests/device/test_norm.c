@@ -76,7 +76,8 @@ static void check_forward(const norm_case *c)
 
 static void forward_is_the_fp64_norm_rounded_once(void **state)
 {
-    static const int64_t shapes[][3] = {{1, 1, 257}, {7, 1, 40}, {7, 3, 40}, {5, 2, 128}, {40, 1, 768}, {3, 1, 1}, {2, 1, 5}, {3, 1, 4096}, {2, 1, 1501}};
+    static const int64_t shapes[][3] = {{1, 1, 257}, {7, 1, 40}, {7, 3, 40}, {5, 2, 128}, {40, 1, 768}, {3, 1, 1}, {2, 1, 5}, {3, 1, 4096}, {2, 1, 1501},
+                                        {9, 1, 2048}, {2, 1, 4100}, {2, 1, 8200}};
     for (size_t k = 0; k < 2; k++)
         for (size_t t = 0; t < TYPES; t++)
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
@@ -134,7 +135,7 @@ static void norm_backward(int threads, const norm_case *c, const void *dx_add, b
         .weight = c->weight.data, .dy = dy, .dx_add = dx_add, .dx = g->dx,
         .stream_add = g->stream_add, .stream = g->stream, .dweight = g->dweight,
         .dbias = c->kind == NORM_LAYER ? g->dbias : NULL,
-        .scratch = test_alloc(norm_backward_scratch_bytes(c->rows, c->heads)),
+        .scratch = test_alloc(norm_backward_scratch_bytes(c->rows, c->heads, c->dim)),
     };
     run_op(threads, &(op){OP_NORM_BACKWARD, .norm_backward = o});
 }
@@ -192,6 +193,65 @@ static void backward_is_the_slope_of_forward(void **state)
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
                 norm_case c = random_case(kinds[k], types[t], shapes[s][0], shapes[s][1], shapes[s][2]);
                 check_backward(&c);
+                test_teardown(NULL);
+            }
+}
+
+/* dx of one vector by the derivative's formula, and what it adds to dweight and dbias. */
+static void reference_backward(const norm_case *c, int64_t at, double *dx, double *dweight, double *dbias)
+{
+    const double *x = c->x.value + at, *dy = c->dy.value + at, n = (double)c->dim;
+    double mean = 0, variance = 0, d_mean = 0, du_mean = 0;
+    for (int64_t i = 0; i < c->dim && c->kind == NORM_LAYER; i++) {
+        mean += x[i] / n;
+        d_mean += dy[i] * c->weight.value[i] / n;
+    }
+    for (int64_t i = 0; i < c->dim; i++)
+        variance += (x[i] - mean) * (x[i] - mean) / n;
+    const double rstd = 1 / sqrt(variance + c->eps);
+    for (int64_t i = 0; i < c->dim; i++)
+        du_mean += dy[i] * c->weight.value[i] * (x[i] - mean) * rstd / n;
+    for (int64_t i = 0; i < c->dim; i++) {
+        const double u = (x[i] - mean) * rstd;
+        dx[i] = rstd * (dy[i] * c->weight.value[i] - d_mean - u * du_mean);
+        dweight[i] += dy[i] * u;
+        dbias[i] += dy[i];
+    }
+}
+
+static void check_formula(const norm_case *c)
+{
+    norm_gradients g = gradients_alloc(c);
+    size_t bytes = (size_t)c->dim * sizeof(double);
+    double *dx = test_alloc(bytes), *dweight = test_alloc(bytes), *dbias = test_alloc(bytes);
+    memset(dweight, 0, bytes);
+    memset(dbias, 0, bytes);
+    norm_backward(1 + (int)random_below(TEST_THREADS), c, NULL, false, c->dy.data, &g);
+    for (int64_t row = 0; row < c->rows; row++)
+        for (int64_t head = 0; head < c->heads; head++) {
+            int64_t at = row * c->ld + head * c->dim;
+            reference_backward(c, at, dx, dweight, dbias);
+            for (int64_t i = 0; i < c->dim; i++)
+                near(c->x.type, element(c->x.type, g.dx, at + i), dx[i], 1e-5, "dx", at + i);
+        }
+    double slack = 1e-5 * sqrt((double)(c->rows * c->heads));
+    for (int64_t i = 0; i < c->dim; i++) {
+        near(PT_F32, g.dweight[i], dweight[i], slack, "dweight", i);
+        if (c->kind == NORM_LAYER)
+            near(PT_F32, g.dbias[i], dbias[i], slack, "dbias", i);
+    }
+}
+
+/* Kernels treat short, middling, long and very long vectors differently, and few vectors and many. */
+static void backward_of_all_sizes_is_the_fp64_formula(void **state)
+{
+    static const int64_t shapes[][3] = {{6500, 1, 5}, {3300, 2, 12}, {100, 3, 64}, {100, 2, 128}, {40, 1, 256}, {70, 1, 768}, {25, 1, 1600},
+                                        {20, 1, 2048}, {11, 1, 2056}, {9, 1, 2501}, {17, 1, 4096}, {9, 1, 8192}, {9, 1, 8193}, {10, 1, 8296}};
+    for (size_t k = 0; k < 2; k++)
+        for (size_t t = 0; t < TYPES; t++)
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+                norm_case c = random_case(kinds[k], types[t], shapes[s][0], shapes[s][1], shapes[s][2]);
+                check_formula(&c);
                 test_teardown(NULL);
             }
 }
@@ -313,6 +373,7 @@ int main(void)
         OP_TEST(a_row_is_the_same_beside_others),
         OP_TEST(a_weight_or_bias_that_is_no_number_is_seen),
         OP_TEST(backward_is_the_slope_of_forward),
+        OP_TEST(backward_of_all_sizes_is_the_fp64_formula),
         OP_TEST(backward_in_place_and_with_more_threads_has_the_same_bits),
         OP_TEST(backward_of_a_row_is_the_same_beside_others),
         OP_TEST(the_streams_gradient_is_added_to_in_fp32),

@@ -1,96 +1,264 @@
-/* kernels_norm.cu - normalisation: a warp for a short row, a block for a long one.
+/* kernels_norm.cu - normalisation and its backward, each row read from memory once.
  *
- * A row is read three times (mean, variance, result); only the first comes from memory, the others from the
- * nearest cache, so no bound on its length is needed.
+ * A vector (a row of one head) belongs to a team: some lanes of a warp, or whole warps, as many as give each thread one
+ * pack of it, or two where it is long. The team keeps the vector in registers between its sums and the result. A block has
+ * several teams where vectors are short, which take vectors side by side:
  *
- * Backward is two kernels. The first leaves four numbers for each vector (a row of one head) in the scratch;
- * with them, what remains is elementwise, and the second can go down the columns, which the sums dweight and
- * dbias want, while it writes dx over dy:
+ *     dim 128     16 lanes a vector            16 teams, of which two share a warp
+ *     dim 768     3 warps                       4 teams
+ *     dim 2048    8 warps                       1 team
+ *     dim 4096    8 warps, two packs a thread   1 team
  *
- *     scratch   | mean, 1/deviation, mean(d), mean(d u) of vector 0 | of vector 1 | ... | partial sums |
+ * How many threads share a vector, and the tree of its sums, depend on dim alone. While a vector's sums are taken, the
+ * next one of the team is on its way: a multiprocessor has 40 to 60 KB of reads in flight, more than its memory's latency
+ * needs, with a third of the threads that it could hold.
  *
- *     columns   0 .. 15   16 .. 31   ...           a block takes 16 columns of one part of the vectors;
- *     part 0    block 0    block 1                 short vectors, of which there are many, are cut into
- *     part 1    block k    ...                     several parts, whose sums a third kernel adds up
+ * Backward cuts the vectors into parts, a block for each, by their number alone. A thread adds up dweight and dbias of its
+ * columns over the vectors of its team; then the teams of a block are added, ascending, and the block's sums go to the
+ * scratch; a second kernel adds up those of the parts in a fixed tree:
+ *
+ *     scratch   | part 0: dweight (dim), dbias (dim) | part 1: ... |
+ *
+ * A vector of more than 2 * NORM_THREADS_MOST packs goes to a block that reads it again for each sum, and whose sums over
+ * vectors stay in the scratch.
  */
-#include "device/cuda/columns.h"
 #include "device/cuda/primitives.h"
 
-enum { SHORT_ROW = 1024 /* elements that a warp takes */, NORM_THREADS = 256 };
+enum { NORM_THREADS = 384 /* of a block of several teams, at most */, NORM_THREADS_MOST = 512, NORM_WARPS = NORM_THREADS_MOST / WARP };
+enum { ONE_PACK = 2048 /* elements of a vector that has one pack a thread, at most */, TWO_PACKS = 2 * PACK * NORM_THREADS_MOST };
+enum { FORWARD_TURNS = 4 /* vectors that a team of the forward pass takes */ };
+enum { VECTORS_MOST = 1 << 30 };
+enum { TOTAL_COLUMNS = WARP, TOTAL_SLOTS = 32 };
 
-/* What `threads` consecutive threads, a warp or a block, do with one vector. */
-typedef struct row_team { int64_t vector; int index, threads; } row_team;
+/* How vectors are given to threads: `lanes` of a warp share a vector, or, if it has several warps, all of theirs. */
+typedef struct norm_teams {
+    int lanes, warps, threads /* of a team */, teams /* of a block */, vectors /* of a block */, all /* vectors of the op */, dim;
+    float share; /* 1 / dim */
+} norm_teams;
 
-template <bool BLOCK> DEVICE row_team row_team_of(void)
+static norm_teams norm_teams_of(int64_t dim, int64_t vectors)
 {
-    row_team t;
-    t.vector = BLOCK ? (int64_t)blockIdx.x : (int64_t)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    t.threads = BLOCK ? (int)blockDim.x : WARP;
-    t.index = (int)threadIdx.x % t.threads;
-    return t;
+    norm_teams g = {WARP, 1, WARP, 1, 0, (int)vectors, (int)dim, 1.0f / (float)dim};
+    int64_t packs = dim <= ONE_PACK ? blocks_of(dim, PACK) : blocks_of(dim, 2 * PACK);
+    if (packs <= WARP)
+        g.threads = g.lanes = packs <= WARP / 4 ? WARP / 4 : packs <= WARP / 2 ? WARP / 2 : WARP;
+    else
+        g.warps = dim > TWO_PACKS ? (int)NORM_WARPS : (int)blocks_of(packs, WARP), g.threads = g.warps * WARP;
+    if (dim <= ONE_PACK)
+        g.teams = packs <= WARP ? 256 / g.threads : g.threads < NORM_THREADS ? NORM_THREADS / g.threads : 1;
+    return g;
 }
 
-template <bool BLOCK> DEVICE float team_sum(float x) { return BLOCK ? block_sum(x) : warp_sum(x); }
-
-/* Blocks of NORM_THREADS for this many vectors. */
-static int64_t team_blocks(int64_t vectors, int64_t dim)
+/* Where vector v of x, y, dy or dx begins. */
+DEVICE int64_t vector_at(int v, int64_t heads, int64_t dim, int64_t ld)
 {
-    return dim > SHORT_ROW ? vectors : blocks_of(vectors, NORM_THREADS / WARP);
+    if (heads == 1)
+        return v * ld;
+    int row = v / (int)heads; /* there are no more heads than vectors */
+    return row * ld + (v - row * (int)heads) * dim;
 }
 
-typedef struct moments { float mean, rstd; } moments;
-
-template <pt_dtype T, bool BLOCK>
-DEVICE moments row_moments(row_team t, const void *x, int64_t dim, norm_kind kind, float eps, bool wide)
+/* Each of s[] becomes its sum over the team. Every thread of the block comes here; turn: 0 and 1 alternately, so that what
+ * the last call gave is not overwritten while it is read. */
+template <int N> DEVICE void team_sums(const norm_teams &g, int turn, float *s)
 {
-    moments m = {0.0f, 0.0f};
-    float sum = 0.0f;
-    if (kind == NORM_LAYER) {
-        for (int64_t i = t.index * PACK; i < dim; i += t.threads * PACK)
-            sum += pack_sum(pack_load<T>(x, i, dim, wide));
-        m.mean = __fdiv_rn(team_sum<BLOCK>(sum), (float)dim);
-    }
-    sum = 0.0f;
-    for (int64_t i = t.index * PACK; i < dim; i += t.threads * PACK) {
-        pack p = pack_load<T>(x, i, dim, wide);
-        for (int j = 0; j < PACK; j++) {
-            float d = i + j < dim ? p.x[j] - m.mean : 0.0f;
-            p.x[j] = d * d;
-        }
-        sum += pack_sum(p);
-    }
-    float variance = __fdiv_rn(team_sum<BLOCK>(sum), (float)dim);
-    m.rstd = __fdiv_rn(1.0f, __fsqrt_rn(variance + eps));
-    return m;
-}
-
-template <pt_dtype T, bool BLOCK> __global__ void norm_kernel(op_norm o, bool wide)
-{
-    row_team t = row_team_of<BLOCK>();
-    if (t.vector >= o.rows * o.heads)
+    __shared__ float4 of_warp[2][NORM_WARPS];
+    for (int distance = WARP / 2; distance; distance /= 2)
+        if (distance < g.lanes)
+            for (int k = 0; k < N; k++)
+                s[k] += __shfl_xor_sync(FULL_WARP, s[k], distance);
+    if (g.warps == 1)
         return;
-    int64_t row = t.vector / o.heads, column = t.vector % o.heads * o.dim;
-    const void *x = element_at<T>(o.x, row * o.ldx + column);
-    void *y = element_at<T>(o.y, row * o.ldy + column);
-    moments m = row_moments<T, BLOCK>(t, x, o.dim, o.kind, o.eps, wide);
-    for (int64_t i = t.index * PACK; i < o.dim; i += t.threads * PACK) {
-        pack p = pack_load<T>(x, i, o.dim, wide), w = pack_load<PT_F32>(o.weight, i, o.dim, wide), b = {{0}};
-        if (o.bias)
-            b = pack_load<PT_F32>(o.bias, i, o.dim, wide);
-        for (int j = 0; j < PACK; j++)
-            p.x[j] = fmaf((p.x[j] - m.mean) * m.rstd, w.x[j], b.x[j]);
-        pack_store<T>(y, i, o.dim, wide, p);
+    int warp = threadIdx.x / WARP, first = warp / g.warps * g.warps;
+    if (threadIdx.x % WARP == 0) {
+        float4 *to = &of_warp[turn][warp];
+        to->x = s[0], to->y = N > 1 ? s[N > 1] : 0.0f, to->z = N > 2 ? s[N > 2 ? 2 : 0] : 0.0f, to->w = 0.0f;
     }
+    __syncthreads();
+    for (int k = 0; k < N; k++)
+        s[k] = 0.0f;
+#pragma unroll 2
+    for (int w = first; w < first + g.warps; w++) {
+        float4 x = of_warp[turn][w];
+        float part[4] = {x.x, x.y, x.z, x.w};
+        for (int k = 0; k < N; k++)
+            s[k] += part[k];
+    }
+}
+
+DEVICE float rstd_of(float variance, float eps) { return __frcp_rn(__fsqrt_rn(variance + eps)); }
+
+/* x - mean, zeros beyond the row (with WIDE a pack is whole). */
+template <bool WIDE> DEVICE pack centred(pack x, float mean, int at, int dim)
+{
+    for (int j = 0; j < PACK; j++)
+        x.x[j] = WIDE || at + j < dim ? x.x[j] - mean : 0.0f;
+    return x;
+}
+
+DEVICE float pack_squares(pack p)
+{
+    for (int j = 0; j < PACK; j++)
+        p.x[j] = p.x[j] * p.x[j];
+    return pack_sum(p);
+}
+
+/* What a thread has of a vector: packs at column, column + step, ... . With WIDE dim is a multiple of PACK. */
+template <pt_dtype T, int PACKS> struct packed_set { packed<T> of[PACKS]; };
+
+template <pt_dtype T, bool WIDE> DEVICE packed<T> part_load(const void *row, int64_t at, int64_t end)
+{
+    return WIDE ? packed_whole<T>(row, at) : packed_load<T>(row, at, end, false);
+}
+
+template <pt_dtype T, bool WIDE> DEVICE void part_store(void *row, int64_t at, int64_t end, pack p)
+{
+    if (WIDE)
+        pack_whole_store<T>(row, at, p);
+    else
+        pack_store<T>(row, at, end, false, p);
+}
+
+template <bool WIDE> DEVICE pack floats_load(const float *row, int64_t at, int64_t end)
+{
+    return packed_values<PT_F32>(part_load<PT_F32, WIDE>(row, at, end));
+}
+
+template <pt_dtype T, bool WIDE, int PACKS>
+DEVICE packed_set<T, PACKS> set_load(const void *row, bool there, int column, int step, int dim)
+{
+    packed_set<T, PACKS> set = {};
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        int at = column + k * step;
+        if (there && at < dim)
+            set.of[k] = part_load<T, WIDE>(row, at, dim);
+    }
+    return set;
+}
+
+template <pt_dtype T, int PACKS> DEVICE void set_forget(packed_set<T, PACKS> *set)
+{
+#pragma unroll
+    for (int k = 0; k < PACKS; k++)
+        packed_forget<T>(&set->of[k]);
+}
+
+/* Its sum over the team divided by dim. */
+template <pt_dtype T, int PACKS> DEVICE float set_mean(const norm_teams &g, int *turn, packed_set<T, PACKS> x)
+{
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < PACKS; k++)
+        sum += pack_sum(packed_values<T>(x.of[k])); /* zeros beyond the row */
+    team_sums<1>(g, (*turn)++ % 2, &sum);
+    return sum * g.share;
+}
+
+/* So many blocks of NORM_THREADS to a multiprocessor where a thread has one pack; the registers left otherwise give four blocks of
+ * 256 forward, two backward. */
+#define NORM_BOUNDS(T, WIDE, PACKS, blocks) \
+    __launch_bounds__(PACKS == 1 ? NORM_THREADS : NORM_THREADS_MOST, PACKS == 1 && T == PT_BF16 && WIDE ? blocks : 1)
+
+/* ---- vectors too long for registers: a block reads them again for each sum ---- */
+
+template <pt_dtype T> DEVICE float long_mean(const norm_teams &g, int *turn, const void *x)
+{
+    float sum = 0.0f;
+    for (int i = threadIdx.x * PACK; i < g.dim; i += blockDim.x * PACK)
+        sum += pack_sum(pack_load<T>(x, i, g.dim, false));
+    team_sums<1>(g, (*turn)++ % 2, &sum);
+    return sum * g.share;
+}
+
+/* ---- forward ---- */
+
+/* y's pack from x - mean. */
+template <bool WIDE> DEVICE pack normed(const op_norm &o, pack c, float rstd, int at)
+{
+    pack w = floats_load<WIDE>(o.weight, at, o.dim), b = {{0}};
+    if (o.bias)
+        b = floats_load<WIDE>(o.bias, at, o.dim);
+    for (int j = 0; j < PACK; j++)
+        c.x[j] = fmaf(c.x[j] * rstd, w.x[j], b.x[j]);
+    return c;
+}
+
+template <pt_dtype T, bool WIDE, int PACKS>
+DEVICE float set_rstd(const op_norm &o, const norm_teams &g, int *turn, packed_set<T, PACKS> x, float mean, int column, int step)
+{
+    float squares = 0.0f;
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        int at = column + k * step;
+        if (at < g.dim)
+            squares += pack_squares(centred<WIDE>(packed_values<T>(x.of[k]), mean, at, g.dim));
+    }
+    team_sums<1>(g, (*turn)++ % 2, &squares);
+    return rstd_of(squares * g.share, o.eps);
+}
+
+template <pt_dtype T, bool WIDE, int PACKS>
+__global__ void NORM_BOUNDS(T, WIDE, PACKS, 3) norm_kernel(op_norm o, norm_teams g)
+{
+    int team = threadIdx.x / g.threads, column = threadIdx.x % g.threads * PACK, step = g.threads * PACK, turn = 0;
+    int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all;
+    packed_set<T, PACKS> next;
+    auto fetch = [&](int v) {
+        next = set_load<T, WIDE, PACKS>(element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx)), v < end, column, step, g.dim);
+    };
+    fetch(begin + team);
+#pragma unroll 1
+    for (int v = begin + team; v - team < end; v += g.teams) { /* all teams as often: they meet at barriers */
+        packed_set<T, PACKS> x = next;
+        fetch(v + g.teams);
+        float mean = o.kind == NORM_LAYER ? set_mean<T, PACKS>(g, &turn, x) : 0.0f;
+        float rstd = set_rstd<T, WIDE, PACKS>(o, g, &turn, x, mean, column, step);
+        void *y = element_at<T>(o.y, vector_at(v, o.heads, g.dim, o.ldy));
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            int at = column + k * step;
+            if (v < end && at < g.dim)
+                part_store<T, WIDE>(y, at, g.dim, normed<WIDE>(o, centred<WIDE>(packed_values<T>(x.of[k]), mean, at, g.dim), rstd, at));
+        }
+    }
+}
+
+template <pt_dtype T> __global__ void norm_long(op_norm o, norm_teams g)
+{
+    int64_t v = blockIdx.x;
+    const void *x = element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx));
+    void *y = element_at<T>(o.y, vector_at(v, o.heads, g.dim, o.ldy));
+    int turn = 0;
+    float squares = 0.0f, mean = o.kind == NORM_LAYER ? long_mean<T>(g, &turn, x) : 0.0f;
+    for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK)
+        squares += pack_squares(centred<false>(pack_load<T>(x, at, g.dim, false), mean, at, g.dim));
+    team_sums<1>(g, turn % 2, &squares);
+    float rstd = rstd_of(squares * g.share, o.eps);
+    for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK) {
+        pack c = centred<false>(pack_load<T>(x, at, g.dim, false), mean, at, g.dim);
+        pack_store<T>(y, at, g.dim, false, normed<false>(o, c, rstd, at));
+    }
+}
+
+template <pt_dtype T, bool WIDE> static int teams_launch(const op_norm *o, norm_teams g, cudaStream_t s)
+{
+    int64_t blocks = blocks_of(g.all, g.vectors);
+    return o->dim > ONE_PACK ? launch(norm_kernel<T, WIDE, 2>, blocks, g.threads * g.teams, s, *o, g)
+                             : launch(norm_kernel<T, WIDE, 1>, blocks, g.threads * g.teams, s, *o, g);
 }
 
 template <pt_dtype T> static int norm_launch(const op_norm *o, cudaStream_t s)
 {
-    int64_t vectors = o->rows * o->heads, blocks = team_blocks(vectors, o->dim);
-    bool wide = is_wide(T, o->x, o->ldx) && is_wide(T, o->y, o->ldy) && is_wide(PT_F32, o->weight, 0) &&
-                is_wide(PT_F32, o->bias, 0) && (o->heads == 1 || is_wide(T, o->x, o->dim));
-    if (o->dim > SHORT_ROW)
-        return launch(norm_kernel<T, true>, blocks, NORM_THREADS, s, *o, wide);
-    return launch(norm_kernel<T, false>, blocks, NORM_THREADS, s, *o, wide);
+    bool wide = is_wide(T, o->x, o->ldx) && is_wide(T, o->y, o->ldy) && is_wide(PT_F32, o->weight, 0) && is_wide(PT_F32, o->bias, 0) &&
+                o->dim % PACK == 0;
+    norm_teams g = norm_teams_of(o->dim, o->rows * o->heads);
+    g.vectors = g.teams * FORWARD_TURNS;
+    if (o->rows * o->heads > VECTORS_MOST)
+        return cudaErrorInvalidConfiguration;
+    if (o->dim > TWO_PACKS)
+        return launch(norm_long<T>, o->rows * o->heads, NORM_THREADS_MOST, s, *o, g);
+    return wide ? teams_launch<T, true>(o, g, s) : teams_launch<T, false>(o, g, s);
 }
 
 int cuda_norm(const op_norm *o, cudaStream_t s)
@@ -98,66 +266,67 @@ int cuda_norm(const op_norm *o, cudaStream_t s)
     return o->type == PT_BF16 ? norm_launch<PT_BF16>(o, s) : norm_launch<PT_F32>(o, s);
 }
 
-/* ---- backward: rows ---- */
+/* ---- backward ---- */
 
 /* With u = (x - mean) rstd and d = dy * weight. */
 typedef struct norm_means { float mean, rstd, d, du; } norm_means;
 
-/* Where vector v of x, dy, and dx begins. */
-DEVICE int64_t vector_at(int64_t v, int64_t heads, int64_t dim, int64_t ld)
+/* Adds one pack's share to s: of squares of c = x - mean, of d c, of d. */
+template <bool WIDE, bool FULL> DEVICE void pack_sums(const op_norm_backward &o, pack x, pack d, float mean, int at, float s[3])
 {
-    return v / heads * ld + v % heads * dim;
-}
-
-template <pt_dtype T, bool BLOCK> __global__ void norm_backward_rows(op_norm_backward o, bool wide)
-{
-    row_team t = row_team_of<BLOCK>();
-    if (t.vector >= o.rows * o.heads)
-        return;
-    const void *x = element_at<T>(o.x, vector_at(t.vector, o.heads, o.dim, o.ldx));
-    const void *dy = element_at<T>(o.dy, vector_at(t.vector, o.heads, o.dim, o.lddy));
-    moments m = row_moments<T, BLOCK>(t, x, o.dim, o.kind, o.eps, wide);
-    float sum_d = 0.0f, sum_du = 0.0f;
-    for (int64_t i = t.index * PACK; i < o.dim; i += t.threads * PACK) {
-        pack p = pack_load<T>(x, i, o.dim, wide), d = pack_load<T>(dy, i, o.dim, wide);
-        pack w = pack_load<PT_F32>(o.weight, i, o.dim, wide);
-        for (int j = 0; j < PACK; j++) { /* beyond the row dy is 0 */
-            d.x[j] *= w.x[j];
-            p.x[j] = i + j < o.dim ? d.x[j] * ((p.x[j] - m.mean) * m.rstd) : 0.0f;
-        }
-        sum_d += pack_sum(d);
-        sum_du += pack_sum(p);
+    pack w = floats_load<WIDE>(o.weight, at, o.dim), c = centred<WIDE>(x, mean, at, (int)o.dim), dc;
+    for (int j = 0; j < PACK; j++) {
+        d.x[j] = d.x[j] * w.x[j]; /* beyond the row both are 0 */
+        dc.x[j] = d.x[j] * c.x[j];
     }
-    norm_means means = {m.mean, m.rstd, 0.0f, 0.0f};
-    if (o.kind == NORM_LAYER)
-        means.d = __fdiv_rn(team_sum<BLOCK>(sum_d), (float)o.dim);
-    means.du = __fdiv_rn(team_sum<BLOCK>(sum_du), (float)o.dim);
-    if (t.index == 0)
-        ((norm_means *)o.scratch)[t.vector] = means;
+    s[0] += pack_squares(c);
+    s[1] += pack_sum(dc);
+    s[2] += FULL ? pack_sum(d) : 0.0f;
 }
 
-/* ---- backward: columns ---- */
-
-static int norm_parts(int64_t vectors, int64_t dim)
+template <bool FULL> DEVICE norm_means means_from(const op_norm_backward &o, const norm_teams &g, int *turn, float mean, float s[3])
 {
-    int64_t parts = NORM_PARTIALS / dim, most = blocks_of(vectors, COLUMN_SLOTS);
-    parts = parts < most ? parts : most;
-    return parts > 64 ? 64 : parts > 1 ? (int)parts : 1;
+    team_sums<FULL ? 3 : 2>(g, (*turn)++ % 2, s);
+    norm_means m = {mean, rstd_of(s[0] * g.share, o.eps), 0.0f, 0.0f};
+    m.du = s[1] * g.share * m.rstd;
+    if (FULL && o.kind == NORM_LAYER)
+        m.d = s[2] * g.share;
+    return m;
 }
 
-/* Vector v's part of the columns at `column`: dx, and what it adds to the sums. */
+template <pt_dtype T, bool WIDE, int PACKS, bool FULL>
+DEVICE norm_means means_of(const op_norm_backward &o, const norm_teams &g, int *turn, packed_set<T, PACKS> x, packed_set<T, PACKS> dy,
+                           int column, int step)
+{
+    float s[3] = {0.0f, 0.0f, 0.0f}, mean = FULL && o.kind == NORM_LAYER ? set_mean<T, PACKS>(g, turn, x) : 0.0f;
+    set_forget<T, PACKS>(&x);
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        int at = column + k * step;
+        if (at < g.dim)
+            pack_sums<WIDE, FULL>(o, packed_values<T>(x.of[k]), packed_values<T>(dy.of[k]), mean, at, s);
+    }
+    return means_from<FULL>(o, g, turn, mean, s);
+}
+
 template <pt_dtype T>
-DEVICE void norm_backward_pack(op_norm_backward o, int64_t v, int64_t column, pack w, bool wide, pack *dweight, pack *dbias)
+DEVICE norm_means long_means(const op_norm_backward &o, const norm_teams &g, int *turn, const void *x, const void *dy)
 {
-    int64_t dx_at = vector_at(v, o.heads, o.dim, o.lddx);
-    norm_means m = ((const norm_means *)o.scratch)[v];
-    pack x = pack_load<T>(element_at<T>(o.x, vector_at(v, o.heads, o.dim, o.ldx)), column, o.dim, wide);
-    pack dy = pack_load<T>(element_at<T>(o.dy, vector_at(v, o.heads, o.dim, o.lddy)), column, o.dim, wide);
-    pack add, stream, dx;
+    float s[3] = {0.0f, 0.0f, 0.0f}, mean = o.kind == NORM_LAYER ? long_mean<T>(g, turn, x) : 0.0f;
+    for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK)
+        pack_sums<false, true>(o, pack_load<T>(x, at, g.dim, false), pack_load<T>(dy, at, g.dim, false), mean, at, s);
+    return means_from<true>(o, g, turn, mean, s);
+}
+
+/* The pack of dx at `at` of its row, which is at dx_at of its tensor, and what it adds to the sums. `stream`: what is there of
+ * stream_add. */
+template <pt_dtype T, bool WIDE, bool FULL>
+DEVICE void dx_pack(const op_norm_backward &o, norm_means m, int64_t dx_at, int at, pack x, pack dy, pack stream, pack *dweight, pack *dbias)
+{
+    pack dx, add, w = floats_load<WIDE>(o.weight, at, o.dim);
+    int64_t left = o.dim - at;
     if (o.dx_add)
-        add = pack_load<T>(element_at<T>(o.dx_add, dx_at), column, o.dim, wide);
-    if (o.stream_add)
-        stream = pack_load<PT_F32>(o.stream_add + dx_at, column, o.dim, wide);
+        add = packed_values<T>(part_load<T, WIDE>(element_at<T>(o.dx_add, dx_at), 0, left));
     for (int j = 0; j < PACK; j++) {
         float u = (x.x[j] - m.mean) * m.rstd, d = dy.x[j] * w.x[j] - m.d;
         dx.x[j] = fmaf(-u, m.du, d) * m.rstd;
@@ -166,65 +335,162 @@ DEVICE void norm_backward_pack(op_norm_backward o, int64_t v, int64_t column, pa
         if (o.stream_add)
             dx.x[j] = dx.x[j] + stream.x[j];
         dweight->x[j] = fmaf(dy.x[j], u, dweight->x[j]);
-        dbias->x[j] += dy.x[j];
+        if (FULL)
+            dbias->x[j] += dy.x[j];
     }
     if (o.stream)
-        pack_store<PT_F32>(o.stream + dx_at, column, o.dim, wide, dx);
-    pack_store<T>(element_at<T>(o.dx, dx_at), column, o.dim, wide, dx);
+        part_store<PT_F32, WIDE>(o.stream + dx_at, 0, left, dx);
+    part_store<T, WIDE>(element_at<T>(o.dx, dx_at), 0, left, dx);
 }
 
-/* Sums of part p of the vectors go to dweight and dbias where there is but one part, else to sums[p]. */
-template <pt_dtype T> __global__ void norm_backward_columns(op_norm_backward o, int parts, float *sums, bool wide)
+/* sums[columns] = what the teams of the block have, ascending. For whole blocks. */
+template <bool WIDE, int PACKS>
+DEVICE void teams_store(const norm_teams &g, const pack *sum, float *sums, int column, int step, int dim)
 {
-    column_place at = column_place_of(o.dim, parts);
-    int64_t vectors = o.rows * o.heads, size = (vectors + parts - 1) / parts;
-    int64_t end = (at.part + 1) * size < vectors ? (at.part + 1) * size : vectors;
-    pack dweight = {{0}}, dbias = {{0}};
-    if (at.column < o.dim) {
-        pack w = pack_load<PT_F32>(o.weight, at.column, o.dim, wide);
-        for (int64_t v = at.part * size + at.slot; v < end; v += COLUMN_SLOTS)
-            norm_backward_pack<T>(o, v, at.column, w, wide, &dweight, &dbias);
+    __shared__ float of_thread[PACKS == 1 ? PACK : 1][NORM_THREADS];
+    pack total = sum[0];
+    if (PACKS == 1 && g.teams > 1) {
+        __syncthreads(); /* the last call's sums have been read */
+        for (int j = 0; j < PACK; j++)
+            of_thread[j % (PACKS == 1 ? PACK : 1)][threadIdx.x] = total.x[j];
+        __syncthreads();
+        if ((int)threadIdx.x >= g.threads)
+            return;
+        for (int team = 1; team < g.teams; team++)
+            for (int j = 0; j < PACK; j++)
+                total.x[j] += of_thread[j % (PACKS == 1 ? PACK : 1)][threadIdx.x + team * g.threads];
     }
-    if (parts > 1) {
-        column_store(at, dweight, sums + at.part * 2 * o.dim, o.dim, false);
-        column_store(at, dbias, sums + (at.part * 2 + 1) * o.dim, o.dim, false);
-        return;
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        int at = column + k * step;
+        if (at < dim)
+            part_store<PT_F32, WIDE>(sums, at, dim, k ? sum[k] : total);
     }
-    column_store(at, dweight, o.dweight, o.dim, o.accumulate);
-    column_store(at, dbias, o.dbias, o.dim, o.accumulate);
 }
 
-/* out[i] (+)= the parts' sums[part][i], in ascending order. */
-__global__ void norm_backward_total(op_norm_backward o, int parts, const float *sums)
+/* FULL: more than an rmsnorm without a bias. */
+template <pt_dtype T, bool WIDE, int PACKS, bool FULL>
+__global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_backward o, norm_teams g, float *sums)
 {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    float *out = i < o.dim ? o.dweight : o.dbias;
-    int64_t at = i < o.dim ? i : i - o.dim;
-    if (i >= 2 * o.dim || !out)
+    const bool ahead = PACKS == 1 || (WIDE && T == PT_BF16); /* else registers would not suffice */
+    int team = threadIdx.x / g.threads, column = threadIdx.x % g.threads * PACK, step = g.threads * PACK, turn = 0;
+    int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all;
+    pack dweight[PACKS] = {}, dbias[PACKS] = {};
+    packed_set<T, PACKS> next_x, next_dy;
+    auto fetch = [&](int v) {
+        next_x = set_load<T, WIDE, PACKS>(element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx)), v < end, column, step, g.dim);
+        next_dy = set_load<T, WIDE, PACKS>(element_at<T>(o.dy, vector_at(v, o.heads, g.dim, o.lddy)), v < end, column, step, g.dim);
+    };
+    if (ahead)
+        fetch(begin + team);
+#pragma unroll 1
+    for (int v = begin + team; v - team < end; v += g.teams) { /* all teams as often: they meet at barriers */
+        if (!ahead)
+            fetch(v);
+        packed_set<T, PACKS> x = next_x, dy = next_dy;
+        int64_t dx_at = vector_at(v, o.heads, g.dim, o.lddx) + column;
+        auto stream = set_load<PT_F32, WIDE, PACKS>(o.stream_add + dx_at - column, v < end && o.stream_add, column, step, g.dim);
+        if (ahead)
+            fetch(v + g.teams);
+        norm_means m = means_of<T, WIDE, PACKS, FULL>(o, g, &turn, x, dy, column, step);
+        set_forget<T, PACKS>(&x);
+        set_forget<T, PACKS>(&dy);
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            int at = column + k * step;
+            if (v < end && at < g.dim)
+                dx_pack<T, WIDE, FULL>(o, m, dx_at + k * step, at, packed_values<T>(x.of[k]), packed_values<T>(dy.of[k]),
+                                       packed_values<PT_F32>(stream.of[k]), &dweight[k], &dbias[k]);
+        }
+    }
+    sums += (int64_t)blockIdx.x * 2 * g.dim;
+    teams_store<WIDE, PACKS>(g, dweight, sums, column, step, g.dim);
+    if (FULL)
+        teams_store<WIDE, PACKS>(g, dbias, sums + g.dim, column, step, g.dim);
+}
+
+/* The same of vectors that are too long for registers, a block for each part. */
+template <pt_dtype T> __global__ void norm_backward_long(op_norm_backward o, norm_teams g, float *sums)
+{
+    int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all, turn = 0;
+    sums += (int64_t)blockIdx.x * 2 * g.dim;
+    for (int v = begin; v < end; v++) {
+        const void *x = element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx)), *dy = element_at<T>(o.dy, vector_at(v, o.heads, g.dim, o.lddy));
+        norm_means m = long_means<T>(o, g, &turn, x, dy);
+        for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK) {
+            int64_t dx_at = vector_at(v, o.heads, g.dim, o.lddx) + at;
+            pack dweight = {{0}}, dbias = {{0}}, stream = {{0}};
+            if (v > begin) {
+                dweight = pack_load<PT_F32>(sums, at, g.dim, false);
+                dbias = pack_load<PT_F32>(sums + g.dim, at, g.dim, false);
+            }
+            if (o.stream_add)
+                stream = pack_load<PT_F32>(o.stream_add + dx_at, 0, g.dim - at, false);
+            dx_pack<T, false, true>(o, m, dx_at, at, pack_load<T>(x, at, g.dim, false), pack_load<T>(dy, at, g.dim, false), stream,
+                                    &dweight, &dbias);
+            pack_store<PT_F32>(sums, at, g.dim, false, dweight);
+            pack_store<PT_F32>(sums + g.dim, at, g.dim, false, dbias);
+        }
+    }
+}
+
+/* out[i] (+)= the parts' sums[part][i]: slot s those of parts s, s + TOTAL_SLOTS, ..., then the slots, as a tree. */
+__global__ void __launch_bounds__(TOTAL_COLUMNS * TOTAL_SLOTS) norm_backward_total(op_norm_backward o, int64_t parts, const float *sums)
+{
+    __shared__ float of_slot[TOTAL_SLOTS][TOTAL_COLUMNS];
+    int64_t tiles = (o.dim + TOTAL_COLUMNS - 1) / TOTAL_COLUMNS;
+    int lane = threadIdx.x % TOTAL_COLUMNS, slot = threadIdx.x / TOTAL_COLUMNS;
+    bool bias = blockIdx.x >= tiles;
+    int64_t column = (blockIdx.x - (bias ? tiles : 0)) * TOTAL_COLUMNS + lane;
+    float *out = bias ? o.dbias : o.dweight, total = 0.0f;
+    if (!out)
         return;
-    float total = 0.0f;
-    for (int part = 0; part < parts; part++)
-        total += sums[part * 2 * o.dim + i];
-    out[at] = o.accumulate ? out[at] + total : total;
+    sums += (bias ? o.dim : 0) + column;
+#pragma unroll 8
+    for (int64_t part = slot; part < parts && column < o.dim; part += TOTAL_SLOTS)
+        total += sums[part * 2 * o.dim];
+    of_slot[slot][lane] = total;
+    for (int distance = TOTAL_SLOTS / 2; distance; distance /= 2) {
+        __syncthreads();
+        if (slot < distance)
+            of_slot[slot][lane] += of_slot[slot + distance][lane];
+    }
+    if (slot == 0 && column < o.dim)
+        out[column] = o.accumulate ? out[column] + of_slot[0][lane] : of_slot[0][lane];
+}
+
+template <pt_dtype T, bool WIDE> static int parts_launch(const op_norm_backward *o, norm_teams g, int64_t parts, float *sums, cudaStream_t s)
+{
+    bool full = o->kind == NORM_LAYER || o->dbias;
+    int threads = g.threads * g.teams;
+    if (o->dim > ONE_PACK)
+        return full ? launch(norm_backward_kernel<T, WIDE, 2, true>, parts, threads, s, *o, g, sums)
+                    : launch(norm_backward_kernel<T, WIDE, 2, false>, parts, threads, s, *o, g, sums);
+    return full ? launch(norm_backward_kernel<T, WIDE, 1, true>, parts, threads, s, *o, g, sums)
+                : launch(norm_backward_kernel<T, WIDE, 1, false>, parts, threads, s, *o, g, sums);
 }
 
 template <pt_dtype T> static int norm_backward_launch(const op_norm_backward *o, cudaStream_t s)
 {
-    int64_t vectors = o->rows * o->heads;
-    bool wide = is_wide(T, o->x, o->ldx) && is_wide(T, o->dy, o->lddy) && is_wide(T, o->dx, o->lddx) &&
-                is_wide(T, o->dx_add, 0) && is_wide(PT_F32, o->stream_add, 0) && is_wide(PT_F32, o->stream, 0) &&
-                is_wide(PT_F32, o->weight, 0) && (o->heads == 1 || is_wide(T, o->x, o->dim));
-    int64_t blocks = team_blocks(vectors, o->dim);
-    int status = o->dim > SHORT_ROW ? launch(norm_backward_rows<T, true>, blocks, NORM_THREADS, s, *o, wide)
-                                    : launch(norm_backward_rows<T, false>, blocks, NORM_THREADS, s, *o, wide);
-    if (status)
+    int64_t vectors = o->rows * o->heads, parts = norm_parts(o->rows, o->heads);
+    bool wide = is_wide(T, o->x, o->ldx) && is_wide(T, o->dy, o->lddy) && is_wide(T, o->dx, o->lddx) && is_wide(T, o->dx_add, 0) &&
+                is_wide(PT_F32, o->stream_add, 0) && is_wide(PT_F32, o->stream, 0) && is_wide(PT_F32, o->weight, 0) &&
+                is_wide(PT_F32, o->scratch, 0) && o->dim % PACK == 0;
+    if (vectors == 0)
+        return 0;
+    if (vectors > VECTORS_MOST)
+        return cudaErrorInvalidConfiguration;
+    norm_teams g = norm_teams_of(o->dim, vectors);
+    g.vectors = (int)blocks_of(blocks_of(vectors, parts), g.teams) * g.teams;
+    parts = blocks_of(vectors, g.vectors);
+    float *sums = (float *)o->scratch;
+    int status = o->dim > TWO_PACKS ? launch(norm_backward_long<T>, parts, NORM_THREADS_MOST, s, *o, g, sums)
+                 : wide             ? parts_launch<T, true>(o, g, parts, sums, s)
+                                    : parts_launch<T, false>(o, g, parts, sums, s);
+    if (status || (!o->dweight && !o->dbias))
         return status;
-    int parts = norm_parts(vectors, o->dim);
-    float *sums = (float *)((norm_means *)o->scratch + vectors);
-    status = launch(norm_backward_columns<T>, parts * blocks_of(o->dim, COLUMN_TILE), COLUMN_THREADS, s, *o, parts, sums, wide);
-    if (status || parts == 1 || (!o->dweight && !o->dbias))
-        return status;
-    return launch(norm_backward_total, blocks_of(2 * o->dim, NORM_THREADS), NORM_THREADS, s, *o, parts, (const float *)sums);
+    return launch(norm_backward_total, (o->dbias ? 2 : 1) * blocks_of(o->dim, TOTAL_COLUMNS), TOTAL_COLUMNS * TOTAL_SLOTS, s, *o, parts,
+                  (const float *)sums);
 }
 
 int cuda_norm_backward(const op_norm_backward *o, cudaStream_t s)
