@@ -1,28 +1,47 @@
 /* kernels_activation.cu - activations and their backward, elementwise.
  *
- * What is not gated is one long row; a gated row is two halves, [gate | up]. Errors, in units in the last
- * place: the logistic function 4, the normal distribution 5 (its polynomial is that of the CPU's vmath.h).
+ * What is not gated is one long row; a gated row is two halves, [gate | up]. A thread takes two packs of each, half a tile
+ * apart, all of which are on their way before the first is used:
+ *
+ *     row     |  tile 0: 128 packs | 128 packs  |  tile 1 ...
+ *     thread     0  1  2  ...        0  1  2
+ *
+ * In bf16 the exponential and the reciprocal are single instructions, so that an element takes a dozen, which memory hides;
+ * in fp32 they are exact to an ulp or two. Errors there, in units in the last place: the logistic function 4, the normal
+ * distribution 5 (its polynomial is that of the CPU's vmath.h). What bf16 loses besides its rounding is 2^-16 of a result at
+ * most, far out where the result is next to nothing.
  */
 #include "device/cuda/primitives.h"
 
-enum { ACTIVATION_THREADS = 256 };
+enum { ACTIVATION_THREADS = 128, ACTIVATION_TILE = 2 * ACTIVATION_THREADS * PACK };
+#define LOG2_E 1.4426950408889634f
 
-/* 1 / (1 + e^x), the logistic function of -x; slope = s (1 - s). */
-DEVICE float logistic_of_negative(float x, float *slope)
+/* e^(scale x); scale is a constant. */
+template <pt_dtype T> DEVICE float exponential(float x, float scale)
 {
-    float s = __frcp_rn(1.0f + expf(x));
-    *slope = fmaf(-s, s, s);
+    return T == PT_BF16 ? exp2_fast(x * (scale * LOG2_E)) : expf(x * scale);
+}
+
+template <pt_dtype T> DEVICE float reciprocal(float x) { return T == PT_BF16 ? reciprocal_fast(x) : __frcp_rn(x); }
+
+/* 1 / (1 + e), the logistic function of -x for e = e^x; slope = s (1 - s) = e s^2. The reciprocal of 1 need not be 1 in bf16, and far
+ * out 1 - s is multiplied by thousands. */
+template <pt_dtype T> DEVICE float logistic(float e, float *slope)
+{
+    float s = reciprocal<T>(1.0f + e);
+    *slope = T == PT_BF16 ? fminf(e, 0x1p126f) * s * s : fmaf(-s, s, s);
     return s;
 }
 
 /* P(X <= x) of the standard normal distribution, and its density at x. With a = |x|, the tail is
- * e^(-a^2/2) t p(t), t = 1 / (1 + a/4); what is lost in rounding a^2 is put back. NaN stays NaN. */
-DEVICE float normal_cdf(float x, float *density)
+ * e^(-a^2/2) t p(t), t = 1 / (1 + a/4); in fp32 what is lost in rounding a^2 is put back. NaN stays NaN. */
+template <pt_dtype T> DEVICE float normal_cdf(float x, float *density)
 {
     float a = fabsf(x) > 15.0f ? 15.0f : fabsf(x); /* the tail from 15 is 0 */
-    float square = a * a, lost = fmaf(a, a, -square), e = expf(-0.5f * square);
-    e = fmaf(e, -0.5f * lost, e);
-    float t = __frcp_rn(fmaf(a, 0.25f, 1.0f));
+    float square = a * a, e = exponential<T>(square, -0.5f);
+    if (T == PT_F32)
+        e = fmaf(e, -0.5f * fmaf(a, a, -square), e);
+    float t = reciprocal<T>(fmaf(a, 0.25f, 1.0f));
     float p = fmaf(0.01607147417962551f, t, -0.06022585183382034f);
     p = fmaf(p, t, 0.04611993581056595f);
     p = fmaf(p, t, 0.03507515415549278f);
@@ -38,18 +57,19 @@ DEVICE float normal_cdf(float x, float *density)
 }
 
 /* f(x) and its derivative. A comparison with NaN is false, which is why relu asks for what it drops. */
-template <activation_kind K> DEVICE float activation(float x, float *derivative)
+template <activation_kind K, pt_dtype T> DEVICE float activation(float x, float *derivative)
 {
     float s, slope;
     if (K == ACT_GELU_TANH) { /* (1 + tanh u) / 2 is the logistic function of 2u */
         const float scale = 1.5957691216057308f, cubic = scale * 0.044715f; /* 2 sqrt(2 / pi) */
-        float square = x * x;
-        s = logistic_of_negative(x * fmaf(-cubic, square, -scale), &slope);
+        const float unit = T == PT_BF16 ? LOG2_E : 1.0f;
+        float square = x * x, u = x * fmaf(-cubic * unit, square, -scale * unit);
+        s = logistic<T>(T == PT_BF16 ? exp2_fast(u) : expf(u), &slope);
         *derivative = fmaf(x * slope, fmaf(3 * cubic, square, scale), s);
         return x * s;
     }
     if (K == ACT_GELU_ERF || K == ACT_SILU) {
-        s = K == ACT_SILU ? logistic_of_negative(-x, &slope) : normal_cdf(x, &slope);
+        s = K == ACT_SILU ? logistic<T>(exponential<T>(x, -1.0f), &slope) : normal_cdf<T>(x, &slope);
         *derivative = fmaf(x, slope, s);
         return x * s;
     }
@@ -57,35 +77,52 @@ template <activation_kind K> DEVICE float activation(float x, float *derivative)
     return x < 0.0f ? 0.0f : x;
 }
 
-/* Column i of row `row`, of `cols`: a thread's pack. Blocks: the row's tiles, then the next row's. */
+/* Column i of row `row`, of `cols`: a thread's first pack. Blocks: the row's tiles, then the next row's. */
 typedef struct element_place { int64_t row, i; } element_place;
 
 DEVICE element_place element_place_of(int64_t cols)
 {
-    unsigned tile = blockDim.x * PACK, tiles = (unsigned)((cols + tile - 1) / tile);
+    unsigned tiles = (unsigned)((cols + ACTIVATION_TILE - 1) / ACTIVATION_TILE);
     element_place p;
     p.row = blockIdx.x / tiles;
-    p.i = (int64_t)(blockIdx.x % tiles) * tile + threadIdx.x * PACK;
+    p.i = (int64_t)(blockIdx.x % tiles) * ACTIVATION_TILE + threadIdx.x * PACK;
     return p;
 }
 
-template <activation_kind K, pt_dtype T> __global__ void activation_kernel(op_activation o, bool wide)
+/* A thread's two packs; zeros beyond the row. */
+template <pt_dtype T> struct packed_pair { packed<T> of[2]; };
+
+template <pt_dtype T> DEVICE packed_pair<T> pair_load(const void *row, int64_t i, int64_t n, bool wide)
+{
+    packed_pair<T> p;
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+        p.of[k] = packed_load<T>(row, i + k * (ACTIVATION_TILE / 2), n, wide);
+    return p;
+}
+
+template <activation_kind K, pt_dtype T> __global__ void __launch_bounds__(ACTIVATION_THREADS) activation_kernel(op_activation o, bool wide)
 {
     element_place at = element_place_of(o.cols);
     if (at.i >= o.cols)
         return;
     const void *gate = element_at<T>(o.up, at.row * (o.gated ? 2 : 1) * o.cols);
-    pack x = pack_load<T>(gate, at.i, o.cols, wide), up;
+    packed_pair<T> gates = pair_load<T>(gate, at.i, o.cols, wide), ups = gates;
     if (o.gated)
-        up = pack_load<T>(element_at<T>(gate, o.cols), at.i, o.cols, wide);
-    for (int j = 0; j < PACK; j++) {
-        float derivative, y = activation<K>(x.x[j], &derivative);
-        x.x[j] = o.gated ? y * up.x[j] : y;
+        ups = pair_load<T>(element_at<T>(gate, o.cols), at.i, o.cols, wide);
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        pack x = packed_values<T>(gates.of[k]), up = packed_values<T>(ups.of[k]);
+        for (int j = 0; j < PACK; j++) {
+            float derivative, y = activation<K, T>(x.x[j], &derivative);
+            x.x[j] = o.gated ? y * up.x[j] : y;
+        }
+        pack_store<T>(element_at<T>(o.out, at.row * o.cols), at.i + k * (ACTIVATION_TILE / 2), o.cols, wide, x);
     }
-    pack_store<T>(element_at<T>(o.out, at.row * o.cols), at.i, o.cols, wide, x);
 }
 
-template <activation_kind K, pt_dtype T> __global__ void activation_backward_kernel(op_activation_backward o, bool wide)
+template <activation_kind K, pt_dtype T>
+__global__ void __launch_bounds__(ACTIVATION_THREADS) activation_backward_kernel(op_activation_backward o, bool wide)
 {
     element_place at = element_place_of(o.cols);
     if (at.i >= o.cols)
@@ -93,23 +130,28 @@ template <activation_kind K, pt_dtype T> __global__ void activation_backward_ker
     int64_t row = at.row * (o.gated ? 2 : 1) * o.cols;
     const void *gate = element_at<T>(o.up, row);
     void *dgate = element_at<T>(o.dup, row);
-    pack x = pack_load<T>(gate, at.i, o.cols, wide), up, dup;
-    pack dout = pack_load<T>(element_at<T>(o.dout, at.row * o.cols), at.i, o.cols, wide);
+    packed_pair<T> gates = pair_load<T>(gate, at.i, o.cols, wide), ups = gates;
+    packed_pair<T> douts = pair_load<T>(element_at<T>(o.dout, at.row * o.cols), at.i, o.cols, wide);
     if (o.gated)
-        up = pack_load<T>(element_at<T>(gate, o.cols), at.i, o.cols, wide);
-    for (int j = 0; j < PACK; j++) {
-        float derivative, y = activation<K>(x.x[j], &derivative), d = dout.x[j];
-        dup.x[j] = d * y;
-        x.x[j] = (o.gated ? d * up.x[j] : d) * derivative;
+        ups = pair_load<T>(element_at<T>(gate, o.cols), at.i, o.cols, wide);
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        pack x = packed_values<T>(gates.of[k]), up = packed_values<T>(ups.of[k]), dout = packed_values<T>(douts.of[k]), dup;
+        for (int j = 0; j < PACK; j++) {
+            float derivative, y = activation<K, T>(x.x[j], &derivative), d = dout.x[j];
+            dup.x[j] = d * y;
+            x.x[j] = (o.gated ? d * up.x[j] : d) * derivative;
+        }
+        int64_t i = at.i + k * (ACTIVATION_TILE / 2);
+        if (o.gated)
+            pack_store<T>(element_at<T>(dgate, o.cols), i, o.cols, wide, dup);
+        pack_store<T>(dgate, i, o.cols, wide, x);
     }
-    if (o.gated)
-        pack_store<T>(element_at<T>(dgate, o.cols), at.i, o.cols, wide, dup);
-    pack_store<T>(dgate, at.i, o.cols, wide, x);
 }
 
 static int64_t activation_blocks(int64_t rows, int64_t cols)
 {
-    return rows * blocks_of(cols, ACTIVATION_THREADS * PACK);
+    return rows * blocks_of(cols, ACTIVATION_TILE);
 }
 
 template <activation_kind K, pt_dtype T> static int activation_launch(op_activation o, cudaStream_t s)
