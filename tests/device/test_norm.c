@@ -197,8 +197,8 @@ static void backward_is_the_slope_of_forward(void **state)
             }
 }
 
-/* dx of one vector by the derivative's formula, and what it adds to dweight and dbias. */
-static void reference_backward(const norm_case *c, int64_t at, double *dx, double *dweight, double *dbias)
+/* dx of one vector by the derivative's formula, and what it adds to dweight and dbias; returns 1 / deviation. */
+static double reference_backward(const norm_case *c, int64_t at, double *dx, double *dweight, double *dbias)
 {
     const double *x = c->x.value + at, *dy = c->dy.value + at, n = (double)c->dim;
     double mean = 0, variance = 0, d_mean = 0, du_mean = 0;
@@ -217,6 +217,7 @@ static void reference_backward(const norm_case *c, int64_t at, double *dx, doubl
         dweight[i] += dy[i] * u;
         dbias[i] += dy[i];
     }
+    return rstd;
 }
 
 static void check_formula(const norm_case *c)
@@ -230,9 +231,9 @@ static void check_formula(const norm_case *c)
     for (int64_t row = 0; row < c->rows; row++)
         for (int64_t head = 0; head < c->heads; head++) {
             int64_t at = row * c->ld + head * c->dim;
-            reference_backward(c, at, dx, dweight, dbias);
+            double rstd = reference_backward(c, at, dx, dweight, dbias); /* by whose square the errors of x - mean grow */
             for (int64_t i = 0; i < c->dim; i++)
-                near(c->x.type, element(c->x.type, g.dx, at + i), dx[i], 1e-5, "dx", at + i);
+                near(c->x.type, element(c->x.type, g.dx, at + i), dx[i], 1e-6 * (10 + rstd * rstd), "dx", at + i);
         }
     double slack = 1e-5 * sqrt((double)(c->rows * c->heads));
     for (int64_t i = 0; i < c->dim; i++) {
@@ -245,7 +246,7 @@ static void check_formula(const norm_case *c)
 /* Kernels treat short, middling, long and very long vectors differently, and few vectors and many. */
 static void backward_of_all_sizes_is_the_fp64_formula(void **state)
 {
-    static const int64_t shapes[][3] = {{6500, 1, 5}, {3300, 2, 12}, {100, 3, 64}, {100, 2, 128}, {40, 1, 256}, {70, 1, 768}, {25, 1, 1600},
+    static const int64_t shapes[][3] = {{6500, 1, 9}, {3300, 2, 12}, {100, 3, 64}, {100, 2, 128}, {40, 1, 256}, {70, 1, 768}, {25, 1, 1600},
                                         {20, 1, 2048}, {11, 1, 2056}, {9, 1, 2501}, {17, 1, 4096}, {9, 1, 8192}, {9, 1, 8193}, {10, 1, 8296}};
     for (size_t k = 0; k < 2; k++)
         for (size_t t = 0; t < TYPES; t++)

@@ -58,9 +58,18 @@ DEVICE int64_t vector_at(int v, int64_t heads, int64_t dim, int64_t ld)
     return row * ld + (v - row * (int)heads) * dim;
 }
 
-/* Each of s[] becomes its sum over the team. Every thread of the block comes here; turn: 0 and 1 alternately, so that what
- * the last call gave is not overwritten while it is read. */
-template <int N> DEVICE void team_sums(const norm_teams &g, int turn, float *s)
+/* A thread: its team, the columns of its first pack and from that to the next, and which half of the shared memory the next sums use. */
+typedef struct norm_place { int team, column, step, turn; } norm_place;
+
+DEVICE norm_place norm_place_of(const norm_teams &g)
+{
+    norm_place p = {(int)threadIdx.x / g.threads, (int)threadIdx.x % g.threads * PACK, g.threads * PACK, 0};
+    return p;
+}
+
+/* Each of s[] becomes its sum over the team. Every thread of the block comes here. What the last call gave is not overwritten while
+ * it is read: calls use two halves in turn. */
+template <int N> DEVICE void team_sums(const norm_teams &g, norm_place *p, float *s)
 {
     __shared__ float4 of_warp[2][NORM_WARPS];
     for (int distance = WARP / 2; distance; distance /= 2)
@@ -69,17 +78,18 @@ template <int N> DEVICE void team_sums(const norm_teams &g, int turn, float *s)
                 s[k] += __shfl_xor_sync(FULL_WARP, s[k], distance);
     if (g.warps == 1)
         return;
-    int warp = threadIdx.x / WARP, first = warp / g.warps * g.warps;
+    float4 *half = of_warp[p->turn];
+    p->turn ^= 1;
     if (threadIdx.x % WARP == 0) {
-        float4 *to = &of_warp[turn][warp];
+        float4 *to = &half[threadIdx.x / WARP];
         to->x = s[0], to->y = N > 1 ? s[N > 1] : 0.0f, to->z = N > 2 ? s[N > 2 ? 2 : 0] : 0.0f, to->w = 0.0f;
     }
     __syncthreads();
     for (int k = 0; k < N; k++)
         s[k] = 0.0f;
 #pragma unroll 2
-    for (int w = first; w < first + g.warps; w++) {
-        float4 x = of_warp[turn][w];
+    for (int w = p->team * g.warps; w < (p->team + 1) * g.warps; w++) {
+        float4 x = half[w];
         float part[4] = {x.x, x.y, x.z, x.w};
         for (int k = 0; k < N; k++)
             s[k] += part[k];
@@ -125,12 +135,12 @@ template <bool WIDE> DEVICE pack floats_load(const float *row, int64_t at, int64
 }
 
 template <pt_dtype T, bool WIDE, int PACKS>
-DEVICE packed_set<T, PACKS> set_load(const void *row, bool there, int column, int step, int dim)
+DEVICE packed_set<T, PACKS> set_load(const void *row, bool there, const norm_place &p, int dim)
 {
     packed_set<T, PACKS> set = {};
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
-        int at = column + k * step;
+        int at = p.column + k * p.step;
         if (there && at < dim)
             set.of[k] = part_load<T, WIDE>(row, at, dim);
     }
@@ -145,13 +155,13 @@ template <pt_dtype T, int PACKS> DEVICE void set_forget(packed_set<T, PACKS> *se
 }
 
 /* Its sum over the team divided by dim. */
-template <pt_dtype T, int PACKS> DEVICE float set_mean(const norm_teams &g, int *turn, packed_set<T, PACKS> x)
+template <pt_dtype T, int PACKS> DEVICE float set_mean(const norm_teams &g, norm_place *p, packed_set<T, PACKS> x)
 {
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < PACKS; k++)
         sum += pack_sum(packed_values<T>(x.of[k])); /* zeros beyond the row */
-    team_sums<1>(g, (*turn)++ % 2, &sum);
+    team_sums<1>(g, p, &sum);
     return sum * g.share;
 }
 
@@ -162,12 +172,12 @@ template <pt_dtype T, int PACKS> DEVICE float set_mean(const norm_teams &g, int 
 
 /* ---- vectors too long for registers: a block reads them again for each sum ---- */
 
-template <pt_dtype T> DEVICE float long_mean(const norm_teams &g, int *turn, const void *x)
+template <pt_dtype T> DEVICE float long_mean(const norm_teams &g, norm_place *p, const void *x)
 {
     float sum = 0.0f;
     for (int i = threadIdx.x * PACK; i < g.dim; i += blockDim.x * PACK)
         sum += pack_sum(pack_load<T>(x, i, g.dim, false));
-    team_sums<1>(g, (*turn)++ % 2, &sum);
+    team_sums<1>(g, p, &sum);
     return sum * g.share;
 }
 
@@ -185,39 +195,39 @@ template <bool WIDE> DEVICE pack normed(const op_norm &o, pack c, float rstd, in
 }
 
 template <pt_dtype T, bool WIDE, int PACKS>
-DEVICE float set_rstd(const op_norm &o, const norm_teams &g, int *turn, packed_set<T, PACKS> x, float mean, int column, int step)
+DEVICE float set_rstd(const op_norm &o, const norm_teams &g, norm_place *p, packed_set<T, PACKS> x, float mean)
 {
     float squares = 0.0f;
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
-        int at = column + k * step;
+        int at = p->column + k * p->step;
         if (at < g.dim)
             squares += pack_squares(centred<WIDE>(packed_values<T>(x.of[k]), mean, at, g.dim));
     }
-    team_sums<1>(g, (*turn)++ % 2, &squares);
+    team_sums<1>(g, p, &squares);
     return rstd_of(squares * g.share, o.eps);
 }
 
 template <pt_dtype T, bool WIDE, int PACKS>
 __global__ void NORM_BOUNDS(T, WIDE, PACKS, 3) norm_kernel(op_norm o, norm_teams g)
 {
-    int team = threadIdx.x / g.threads, column = threadIdx.x % g.threads * PACK, step = g.threads * PACK, turn = 0;
+    norm_place p = norm_place_of(g);
     int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all;
     packed_set<T, PACKS> next;
     auto fetch = [&](int v) {
-        next = set_load<T, WIDE, PACKS>(element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx)), v < end, column, step, g.dim);
+        next = set_load<T, WIDE, PACKS>(element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx)), v < end, p, g.dim);
     };
-    fetch(begin + team);
+    fetch(begin + p.team);
 #pragma unroll 1
-    for (int v = begin + team; v - team < end; v += g.teams) { /* all teams as often: they meet at barriers */
+    for (int v = begin + p.team; v - p.team < end; v += g.teams) { /* all teams as often: they meet at barriers */
         packed_set<T, PACKS> x = next;
         fetch(v + g.teams);
-        float mean = o.kind == NORM_LAYER ? set_mean<T, PACKS>(g, &turn, x) : 0.0f;
-        float rstd = set_rstd<T, WIDE, PACKS>(o, g, &turn, x, mean, column, step);
+        float mean = o.kind == NORM_LAYER ? set_mean<T, PACKS>(g, &p, x) : 0.0f;
+        float rstd = set_rstd<T, WIDE, PACKS>(o, g, &p, x, mean);
         void *y = element_at<T>(o.y, vector_at(v, o.heads, g.dim, o.ldy));
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
-            int at = column + k * step;
+            int at = p.column + k * p.step;
             if (v < end && at < g.dim)
                 part_store<T, WIDE>(y, at, g.dim, normed<WIDE>(o, centred<WIDE>(packed_values<T>(x.of[k]), mean, at, g.dim), rstd, at));
         }
@@ -229,11 +239,11 @@ template <pt_dtype T> __global__ void norm_long(op_norm o, norm_teams g)
     int64_t v = blockIdx.x;
     const void *x = element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx));
     void *y = element_at<T>(o.y, vector_at(v, o.heads, g.dim, o.ldy));
-    int turn = 0;
-    float squares = 0.0f, mean = o.kind == NORM_LAYER ? long_mean<T>(g, &turn, x) : 0.0f;
+    norm_place p = norm_place_of(g);
+    float squares = 0.0f, mean = o.kind == NORM_LAYER ? long_mean<T>(g, &p, x) : 0.0f;
     for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK)
         squares += pack_squares(centred<false>(pack_load<T>(x, at, g.dim, false), mean, at, g.dim));
-    team_sums<1>(g, turn % 2, &squares);
+    team_sums<1>(g, &p, &squares);
     float rstd = rstd_of(squares * g.share, o.eps);
     for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK) {
         pack c = centred<false>(pack_load<T>(x, at, g.dim, false), mean, at, g.dim);
@@ -284,9 +294,9 @@ template <bool WIDE, bool FULL> DEVICE void pack_sums(const op_norm_backward &o,
     s[2] += FULL ? pack_sum(d) : 0.0f;
 }
 
-template <bool FULL> DEVICE norm_means means_from(const op_norm_backward &o, const norm_teams &g, int *turn, float mean, float s[3])
+template <bool FULL> DEVICE norm_means means_from(const op_norm_backward &o, const norm_teams &g, norm_place *p, float mean, float s[3])
 {
-    team_sums<FULL ? 3 : 2>(g, (*turn)++ % 2, s);
+    team_sums<FULL ? 3 : 2>(g, p, s);
     norm_means m = {mean, rstd_of(s[0] * g.share, o.eps), 0.0f, 0.0f};
     m.du = s[1] * g.share * m.rstd;
     if (FULL && o.kind == NORM_LAYER)
@@ -295,27 +305,33 @@ template <bool FULL> DEVICE norm_means means_from(const op_norm_backward &o, con
 }
 
 template <pt_dtype T, bool WIDE, int PACKS, bool FULL>
-DEVICE norm_means means_of(const op_norm_backward &o, const norm_teams &g, int *turn, packed_set<T, PACKS> x, packed_set<T, PACKS> dy,
-                           int column, int step)
+DEVICE norm_means means_of(const op_norm_backward &o, const norm_teams &g, norm_place *p, packed_set<T, PACKS> x, packed_set<T, PACKS> dy)
 {
-    float s[3] = {0.0f, 0.0f, 0.0f}, mean = FULL && o.kind == NORM_LAYER ? set_mean<T, PACKS>(g, turn, x) : 0.0f;
+    float s[3] = {0.0f, 0.0f, 0.0f}, mean = FULL && o.kind == NORM_LAYER ? set_mean<T, PACKS>(g, p, x) : 0.0f;
     set_forget<T, PACKS>(&x);
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
-        int at = column + k * step;
+        int at = p->column + k * p->step;
         if (at < g.dim)
             pack_sums<WIDE, FULL>(o, packed_values<T>(x.of[k]), packed_values<T>(dy.of[k]), mean, at, s);
     }
-    return means_from<FULL>(o, g, turn, mean, s);
+    return means_from<FULL>(o, g, p, mean, s);
 }
 
 template <pt_dtype T>
-DEVICE norm_means long_means(const op_norm_backward &o, const norm_teams &g, int *turn, const void *x, const void *dy)
+DEVICE norm_means long_means(const op_norm_backward &o, const norm_teams &g, norm_place *p, const void *x, const void *dy)
 {
-    float s[3] = {0.0f, 0.0f, 0.0f}, mean = o.kind == NORM_LAYER ? long_mean<T>(g, turn, x) : 0.0f;
+    float s[3] = {0.0f, 0.0f, 0.0f}, mean = o.kind == NORM_LAYER ? long_mean<T>(g, p, x) : 0.0f;
     for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK)
         pack_sums<false, true>(o, pack_load<T>(x, at, g.dim, false), pack_load<T>(dy, at, g.dim, false), mean, at, s);
-    return means_from<true>(o, g, turn, mean, s);
+    return means_from<true>(o, g, p, mean, s);
+}
+
+DEVICE pack pack_plus(pack a, pack b)
+{
+    for (int j = 0; j < PACK; j++)
+        a.x[j] = a.x[j] + b.x[j];
+    return a;
 }
 
 /* The pack of dx at `at` of its row, which is at dx_at of its tensor, and what it adds to the sums. `stream`: what is there of
@@ -323,21 +339,19 @@ DEVICE norm_means long_means(const op_norm_backward &o, const norm_teams &g, int
 template <pt_dtype T, bool WIDE, bool FULL>
 DEVICE void dx_pack(const op_norm_backward &o, norm_means m, int64_t dx_at, int at, pack x, pack dy, pack stream, pack *dweight, pack *dbias)
 {
-    pack dx, add, w = floats_load<WIDE>(o.weight, at, o.dim);
+    pack dx, w = floats_load<WIDE>(o.weight, at, o.dim);
     int64_t left = o.dim - at;
-    if (o.dx_add)
-        add = packed_values<T>(part_load<T, WIDE>(element_at<T>(o.dx_add, dx_at), 0, left));
     for (int j = 0; j < PACK; j++) {
         float u = (x.x[j] - m.mean) * m.rstd, d = dy.x[j] * w.x[j] - m.d;
         dx.x[j] = fmaf(-u, m.du, d) * m.rstd;
-        if (o.dx_add)
-            dx.x[j] = dx.x[j] + add.x[j];
-        if (o.stream_add)
-            dx.x[j] = dx.x[j] + stream.x[j];
         dweight->x[j] = fmaf(dy.x[j], u, dweight->x[j]);
         if (FULL)
             dbias->x[j] += dy.x[j];
     }
+    if (o.dx_add)
+        dx = pack_plus(dx, packed_values<T>(part_load<T, WIDE>(element_at<T>(o.dx_add, dx_at), 0, left)));
+    if (o.stream_add)
+        dx = pack_plus(dx, stream);
     if (o.stream)
         part_store<PT_F32, WIDE>(o.stream + dx_at, 0, left, dx);
     part_store<T, WIDE>(element_at<T>(o.dx, dx_at), 0, left, dx);
@@ -345,7 +359,7 @@ DEVICE void dx_pack(const op_norm_backward &o, norm_means m, int64_t dx_at, int 
 
 /* sums[columns] = what the teams of the block have, ascending. For whole blocks. */
 template <bool WIDE, int PACKS>
-DEVICE void teams_store(const norm_teams &g, const pack *sum, float *sums, int column, int step, int dim)
+DEVICE void teams_store(const norm_teams &g, const pack *sum, float *sums, const norm_place &p, int dim)
 {
     __shared__ float of_thread[PACKS == 1 ? PACK : 1][NORM_THREADS];
     pack total = sum[0];
@@ -362,61 +376,69 @@ DEVICE void teams_store(const norm_teams &g, const pack *sum, float *sums, int c
     }
 #pragma unroll
     for (int k = 0; k < PACKS; k++) {
-        int at = column + k * step;
+        int at = p.column + k * p.step;
         if (at < dim)
             part_store<PT_F32, WIDE>(sums, at, dim, k ? sum[k] : total);
     }
 }
 
-/* FULL: more than an rmsnorm without a bias. */
+/* FULL: or else it is an rmsnorm without a bias. */
 template <pt_dtype T, bool WIDE, int PACKS, bool FULL>
 __global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_backward o, norm_teams g, float *sums)
 {
     const bool ahead = PACKS == 1 || (WIDE && T == PT_BF16); /* else registers would not suffice */
-    int team = threadIdx.x / g.threads, column = threadIdx.x % g.threads * PACK, step = g.threads * PACK, turn = 0;
+    norm_place p = norm_place_of(g);
     int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all;
     pack dweight[PACKS] = {}, dbias[PACKS] = {};
     packed_set<T, PACKS> next_x, next_dy;
     auto fetch = [&](int v) {
-        next_x = set_load<T, WIDE, PACKS>(element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx)), v < end, column, step, g.dim);
-        next_dy = set_load<T, WIDE, PACKS>(element_at<T>(o.dy, vector_at(v, o.heads, g.dim, o.lddy)), v < end, column, step, g.dim);
+        next_x = set_load<T, WIDE, PACKS>(element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx)), v < end, p, g.dim);
+        next_dy = set_load<T, WIDE, PACKS>(element_at<T>(o.dy, vector_at(v, o.heads, g.dim, o.lddy)), v < end, p, g.dim);
     };
     if (ahead)
-        fetch(begin + team);
+        fetch(begin + p.team);
 #pragma unroll 1
-    for (int v = begin + team; v - team < end; v += g.teams) { /* all teams as often: they meet at barriers */
+    for (int v = begin + p.team; v - p.team < end; v += g.teams) { /* all teams as often: they meet at barriers */
         if (!ahead)
             fetch(v);
         packed_set<T, PACKS> x = next_x, dy = next_dy;
-        int64_t dx_at = vector_at(v, o.heads, g.dim, o.lddx) + column;
-        auto stream = set_load<PT_F32, WIDE, PACKS>(o.stream_add + dx_at - column, v < end && o.stream_add, column, step, g.dim);
-        if (ahead)
+        int64_t dx_at = vector_at(v, o.heads, g.dim, o.lddx) + p.column;
+        packed_set<PT_F32, PACKS> stream = {};
+        if (ahead) {
+            stream = set_load<PT_F32, WIDE, PACKS>(o.stream_add + dx_at - p.column, v < end && o.stream_add, p, g.dim);
             fetch(v + g.teams);
-        norm_means m = means_of<T, WIDE, PACKS, FULL>(o, g, &turn, x, dy, column, step);
+        }
+        norm_means m = means_of<T, WIDE, PACKS, FULL>(o, g, &p, x, dy);
         set_forget<T, PACKS>(&x);
         set_forget<T, PACKS>(&dy);
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
-            int at = column + k * step;
-            if (v < end && at < g.dim)
-                dx_pack<T, WIDE, FULL>(o, m, dx_at + k * step, at, packed_values<T>(x.of[k]), packed_values<T>(dy.of[k]),
-                                       packed_values<PT_F32>(stream.of[k]), &dweight[k], &dbias[k]);
+            int at = p.column + k * p.step;
+            if (v >= end || at >= g.dim)
+                continue;
+            if (!ahead)
+                stay_in_order();
+            if (!ahead && o.stream_add)
+                stream.of[k] = part_load<PT_F32, WIDE>(o.stream_add + dx_at + k * p.step, 0, g.dim - at);
+            dx_pack<T, WIDE, FULL>(o, m, dx_at + k * p.step, at, packed_values<T>(x.of[k]), packed_values<T>(dy.of[k]),
+                                   packed_values<PT_F32>(stream.of[k]), &dweight[k], &dbias[k]);
         }
     }
     sums += (int64_t)blockIdx.x * 2 * g.dim;
-    teams_store<WIDE, PACKS>(g, dweight, sums, column, step, g.dim);
+    teams_store<WIDE, PACKS>(g, dweight, sums, p, g.dim);
     if (FULL)
-        teams_store<WIDE, PACKS>(g, dbias, sums + g.dim, column, step, g.dim);
+        teams_store<WIDE, PACKS>(g, dbias, sums + g.dim, p, g.dim);
 }
 
 /* The same of vectors that are too long for registers, a block for each part. */
 template <pt_dtype T> __global__ void norm_backward_long(op_norm_backward o, norm_teams g, float *sums)
 {
-    int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all, turn = 0;
+    int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all;
+    norm_place p = norm_place_of(g);
     sums += (int64_t)blockIdx.x * 2 * g.dim;
     for (int v = begin; v < end; v++) {
         const void *x = element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx)), *dy = element_at<T>(o.dy, vector_at(v, o.heads, g.dim, o.lddy));
-        norm_means m = long_means<T>(o, g, &turn, x, dy);
+        norm_means m = long_means<T>(o, g, &p, x, dy);
         for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK) {
             int64_t dx_at = vector_at(v, o.heads, g.dim, o.lddx) + at;
             pack dweight = {{0}}, dbias = {{0}}, stream = {{0}};
@@ -459,15 +481,12 @@ __global__ void __launch_bounds__(TOTAL_COLUMNS * TOTAL_SLOTS) norm_backward_tot
         out[column] = o.accumulate ? out[column] + of_slot[0][lane] : of_slot[0][lane];
 }
 
-template <pt_dtype T, bool WIDE> static int parts_launch(const op_norm_backward *o, norm_teams g, int64_t parts, float *sums, cudaStream_t s)
+template <pt_dtype T, bool WIDE, bool FULL>
+static int parts_launch(const op_norm_backward *o, norm_teams g, int64_t parts, float *sums, cudaStream_t s)
 {
-    bool full = o->kind == NORM_LAYER || o->dbias;
     int threads = g.threads * g.teams;
-    if (o->dim > ONE_PACK)
-        return full ? launch(norm_backward_kernel<T, WIDE, 2, true>, parts, threads, s, *o, g, sums)
-                    : launch(norm_backward_kernel<T, WIDE, 2, false>, parts, threads, s, *o, g, sums);
-    return full ? launch(norm_backward_kernel<T, WIDE, 1, true>, parts, threads, s, *o, g, sums)
-                : launch(norm_backward_kernel<T, WIDE, 1, false>, parts, threads, s, *o, g, sums);
+    return o->dim > ONE_PACK ? launch(norm_backward_kernel<T, WIDE, 2, FULL>, parts, threads, s, *o, g, sums)
+                             : launch(norm_backward_kernel<T, WIDE, 1, FULL>, parts, threads, s, *o, g, sums);
 }
 
 template <pt_dtype T> static int norm_backward_launch(const op_norm_backward *o, cudaStream_t s)
@@ -484,9 +503,11 @@ template <pt_dtype T> static int norm_backward_launch(const op_norm_backward *o,
     g.vectors = (int)blocks_of(blocks_of(vectors, parts), g.teams) * g.teams;
     parts = blocks_of(vectors, g.vectors);
     float *sums = (float *)o->scratch;
+    bool full = o->kind == NORM_LAYER || o->dbias;
     int status = o->dim > TWO_PACKS ? launch(norm_backward_long<T>, parts, NORM_THREADS_MOST, s, *o, g, sums)
-                 : wide             ? parts_launch<T, true>(o, g, parts, sums, s)
-                                    : parts_launch<T, false>(o, g, parts, sums, s);
+                 : !wide            ? parts_launch<T, false, true>(o, g, parts, sums, s)
+                 : full             ? parts_launch<T, true, true>(o, g, parts, sums, s)
+                                    : parts_launch<T, true, false>(o, g, parts, sums, s);
     if (status || (!o->dweight && !o->dbias))
         return status;
     return launch(norm_backward_total, (o->dbias ? 2 : 1) * blocks_of(o->dim, TOTAL_COLUMNS), TOTAL_COLUMNS * TOTAL_SLOTS, s, *o, parts,

@@ -194,6 +194,14 @@ template <pt_dtype T> DEVICE void packed_forget(packed<T> *p)
 #endif
 }
 
+/* No load that is written after this is moved before it, where its value would take up registers. */
+DEVICE void stay_in_order(void)
+{
+#ifndef PT_CUDA_SHIM
+    asm volatile("" : : : "memory");
+#endif
+}
+
 template <pt_dtype T> DEVICE pack pack_load(const void *row, int64_t i, int64_t n, bool wide)
 {
     return packed_values<T>(packed_load<T>(row, i, n, wide));
