@@ -5,7 +5,8 @@
  * One unit's worth of rows (2,048) at Llama-2-7B's widths, bf16. A line gives the median of several runs, timed by
  * marks on the queue: the time, and for what memory bounds the bytes that the op must read and write and that rate
  * beside a copy's within the device; for products and attention their operations. Inputs are random; the
- * largest tensors are beyond a cache of 50 MB, small ones may come out of it.
+ * largest tensors are beyond a cache of 50 MB, small ones may come out of it. On a GPU, norms, activations and biases
+ * of 16,384 rows follow, at the widths of GPT-2 124M and Llama 3.2 1B.
  */
 #include "base/rng.h"
 #include "device/device.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 2048, SEQ = 1024, HEAD = 128, RUNS = 11, REPEATS = 10 }; /* HEAD: of rope */
+enum { ROWS = 2048, LARGE_ROWS = 16384, SEQ = 1024, HEAD = 128, RUNS = 11, REPEATS = 10 };
 
 static struct bench {
     device *device, *host;
@@ -98,13 +99,21 @@ static double seconds_of(const op *o)
 static void memory_bound(const char *name, double bytes, op o)
 {
     double seconds = seconds_of(&o), rate = bytes / seconds;
-    printf("%-27s %9.1f us  %8.1f GB/s  %4.0f%% of a copy\n", name, 1e6 * seconds, 1e-9 * rate, 100 * rate / b.copy_rate);
+    printf("%-28s %9.1f us  %8.1f GB/s  %4.0f%% of a copy\n", name, 1e6 * seconds, 1e-9 * rate, 100 * rate / b.copy_rate);
+}
+
+/* "name rows x cols", until the next call. */
+static const char *sized(const char *name, int64_t rows, int64_t cols)
+{
+    static char text[64];
+    snprintf(text, sizeof text, "%s %lld x %lld", name, (long long)rows, (long long)cols);
+    return text;
 }
 
 static void compute_bound(const char *name, double flop, op o)
 {
     double seconds = seconds_of(&o);
-    printf("%-27s %9.1f us  %8.1f TFLOP/s\n", name, 1e6 * seconds, 1e-12 * flop / seconds);
+    printf("%-28s %9.1f us  %8.1f TFLOP/s\n", name, 1e6 * seconds, 1e-12 * flop / seconds);
 }
 
 static void bench_copy(void)
@@ -112,38 +121,63 @@ static void bench_copy(void)
     size_t bytes = (size_t)512 << 20, used = b.used;
     void *from = random_tensor(PT_F32, (int64_t)bytes / 4), *to = take(bytes);
     b.copy_rate = 2 * (double)bytes / seconds_of(&(op){OP_COPY, .copy = {to, from, bytes}});
-    printf("%-27s %9s     %8.1f GB/s, read and written\n", "copy", "", 1e-9 * b.copy_rate);
+    printf("%-28s %9s     %8.1f GB/s, read and written\n", "copy", "", 1e-9 * b.copy_rate);
     b.used = used;
 }
 
-static void bench_norms(norm_kind kind, const char *forward, const char *backward)
+static void bench_norms(norm_kind kind, const char *name, int64_t rows, int64_t dim)
 {
-    int64_t n = ROWS * b.hidden;
+    int64_t n = rows * dim;
     void *x = random_tensor(PT_BF16, n), *dy = random_tensor(PT_BF16, n), *y = take((size_t)n * 2);
-    float *w = random_tensor(PT_F32, b.hidden), *dw = random_tensor(PT_F32, b.hidden), *stream = random_tensor(PT_F32, n);
-    memory_bound(forward, 4.0 * (double)n, (op){OP_NORM, .norm = {
-        .kind = kind, .type = PT_BF16, .rows = ROWS, .heads = 1, .dim = b.hidden, .ldx = b.hidden, .ldy = b.hidden, .eps = 1e-5f, .x = x,
-        .weight = w, .y = y}});
-    memory_bound(backward, 14.0 * (double)n, (op){OP_NORM_BACKWARD, .norm_backward = {
-        .kind = kind, .type = PT_BF16, .accumulate = true, .rows = ROWS, .heads = 1, .dim = b.hidden, .ldx = b.hidden, .lddy = b.hidden,
-        .lddx = b.hidden, .eps = 1e-5f, .x = x, .weight = w, .dy = dy, .dx = y, .stream_add = stream, .stream = stream, .dweight = dw,
-        .scratch = take(norm_backward_scratch_bytes(ROWS, 1, b.hidden))}});
+    float *w = random_tensor(PT_F32, dim), *dw = random_tensor(PT_F32, dim), *stream = random_tensor(PT_F32, n);
+    float *bias = kind == NORM_LAYER ? random_tensor(PT_F32, dim) : NULL, *db = kind == NORM_LAYER ? random_tensor(PT_F32, dim) : NULL;
+    memory_bound(sized(name, rows, dim), 4.0 * (double)n, (op){OP_NORM, .norm = {
+        .kind = kind, .type = PT_BF16, .rows = rows, .heads = 1, .dim = dim, .ldx = dim, .ldy = dim, .eps = 1e-5f, .x = x, .weight = w,
+        .bias = bias, .y = y}});
+    memory_bound("    backward", 14.0 * (double)n, (op){OP_NORM_BACKWARD, .norm_backward = {
+        .kind = kind, .type = PT_BF16, .accumulate = true, .rows = rows, .heads = 1, .dim = dim, .ldx = dim, .lddy = dim, .lddx = dim,
+        .eps = 1e-5f, .x = x, .weight = w, .dy = dy, .dx = y, .stream_add = stream, .stream = stream, .dweight = dw, .dbias = db,
+        .scratch = take(norm_backward_scratch_bytes(rows, 1, dim))}});
+}
+
+static void bench_activation(activation_kind kind, bool gated, const char *name, int64_t rows, int64_t cols)
+{
+    int64_t n = rows * cols;
+    void *up = random_tensor(PT_BF16, gated ? 2 * n : n), *dout = random_tensor(PT_BF16, n), *out = take((size_t)n * (gated ? 4 : 2));
+    memory_bound(sized(name, rows, cols), (gated ? 6.0 : 4.0) * (double)n, (op){OP_ACTIVATION, .activation = {
+        kind, gated, PT_BF16, rows, cols, up, out}});
+    memory_bound("    backward", (gated ? 10.0 : 6.0) * (double)n, (op){OP_ACTIVATION_BACKWARD, .activation_backward = {
+        kind, gated, PT_BF16, rows, cols, up, dout, out}});
+}
+
+static void bench_bias(int64_t rows, int64_t cols)
+{
+    memory_bound(sized("bias backward", rows, cols), 2.0 * (double)(rows * cols), (op){OP_BIAS_BACKWARD, .bias_backward = {
+        PT_BF16, true, rows, cols, cols, random_tensor(PT_BF16, rows * cols), random_tensor(PT_F32, cols)}});
 }
 
 static void bench_elementwise(void)
 {
-    int64_t n = ROWS * b.inner, heads = b.hidden / HEAD;
-    void *up = random_tensor(PT_BF16, 2 * n), *dout = random_tensor(PT_BF16, n), *out = take((size_t)n * 4);
-    memory_bound("silu, gated", 6.0 * (double)n, (op){OP_ACTIVATION, .activation = {ACT_SILU, true, PT_BF16, ROWS, b.inner, up, out}});
-    memory_bound("silu, gated, backward", 10.0 * (double)n, (op){OP_ACTIVATION_BACKWARD, .activation_backward = {
-        ACT_SILU, true, PT_BF16, ROWS, b.inner, up, dout, out}});
-    memory_bound("gelu", 4.0 * (double)n, (op){OP_ACTIVATION, .activation = {ACT_GELU_TANH, false, PT_BF16, ROWS, b.inner, up, out}});
-    memory_bound("gelu backward", 6.0 * (double)n, (op){OP_ACTIVATION_BACKWARD, .activation_backward = {
-        ACT_GELU_TANH, false, PT_BF16, ROWS, b.inner, up, dout, out}});
+    int64_t heads = b.hidden / HEAD;
+    bench_activation(ACT_SILU, true, "silu, gated", ROWS, b.inner);
+    bench_activation(ACT_GELU_TANH, false, "gelu", ROWS, b.inner);
     memory_bound("rope", 4.0 * ROWS * (double)b.hidden, (op){OP_ROPE, .rope = {
-        PT_BF16, false, ROWS, heads, HEAD, b.hidden, random_tensor(PT_F32, SEQ * HEAD), random_ids(ROWS, SEQ), dout}});
-    memory_bound("bias backward", 2.0 * (double)n, (op){OP_BIAS_BACKWARD, .bias_backward = {
-        PT_BF16, true, ROWS, b.inner, b.inner, dout, random_tensor(PT_F32, b.inner)}});
+        PT_BF16, false, ROWS, heads, HEAD, b.hidden, random_tensor(PT_F32, SEQ * HEAD), random_ids(ROWS, SEQ),
+        random_tensor(PT_BF16, ROWS * b.hidden)}});
+    bench_bias(ROWS, b.inner);
+}
+
+/* Units as GPT-2 124M and Llama 3.2 1B have them on a GPU. */
+static void bench_large(void)
+{
+    if (!device_is_gpu(b.device))
+        return;
+    bench_norms(NORM_LAYER, "layernorm", LARGE_ROWS, 768);
+    bench_norms(NORM_RMS, "rmsnorm", LARGE_ROWS, 2048);
+    bench_activation(ACT_GELU_TANH, false, "gelu", LARGE_ROWS, 3072);
+    bench_activation(ACT_SILU, true, "silu, gated", LARGE_ROWS, 8192);
+    bench_bias(LARGE_ROWS, 768);
+    bench_bias(LARGE_ROWS, 3072);
 }
 
 static void bench_tables(void)
@@ -277,8 +311,10 @@ int main(int argc, char **argv)
     b.used = 0;
     bench_attention(64, "attention, of 64", "attention, of 64, backward");
     b.used = 0;
-    bench_norms(NORM_RMS, "rmsnorm", "rmsnorm backward");
-    bench_norms(NORM_LAYER, "layernorm", "layernorm backward");
+    bench_norms(NORM_RMS, "rmsnorm", ROWS, b.hidden);
+    bench_norms(NORM_LAYER, "layernorm", ROWS, b.hidden);
+    b.used = 0;
+    bench_large();
     b.device->table->queue_close(b.queue);
     b.device->table->memory_close(b.device, MEMORY_HOST, b.staging, 3 * b.staging_size);
     b.device->table->memory_close(b.device, MEMORY_DEVICE, b.arena, b.size);

@@ -76,8 +76,8 @@ static void check_forward(const norm_case *c)
 
 static void forward_is_the_fp64_norm_rounded_once(void **state)
 {
-    static const int64_t shapes[][3] = {{1, 1, 257}, {7, 1, 40}, {7, 3, 40}, {5, 2, 128}, {40, 1, 768}, {3, 1, 1}, {2, 1, 5}, {3, 1, 4096}, {2, 1, 1501},
-                                        {9, 1, 2048}, {2, 1, 4100}, {2, 1, 8200}};
+    static const int64_t shapes[][3] = {{1, 1, 257}, {7, 1, 40}, {7, 3, 40}, {5, 2, 128}, {40, 1, 768}, {3, 1, 1}, {2, 1, 5}, {3, 1, 4096},
+                                        {2, 1, 1501}, {9, 1, 2048}, {2, 1, 4100}, {2, 1, 8200}};
     for (size_t k = 0; k < 2; k++)
         for (size_t t = 0; t < TYPES; t++)
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
@@ -247,7 +247,8 @@ static void check_formula(const norm_case *c)
 static void backward_of_all_sizes_is_the_fp64_formula(void **state)
 {
     static const int64_t shapes[][3] = {{6500, 1, 9}, {3300, 2, 12}, {100, 3, 64}, {100, 2, 128}, {40, 1, 256}, {70, 1, 768}, {25, 1, 1600},
-                                        {20, 1, 2048}, {11, 1, 2056}, {9, 1, 2501}, {17, 1, 4096}, {9, 1, 8192}, {9, 1, 8193}, {10, 1, 8296}};
+                                        {20, 1, 2048}, {11, 1, 2056}, {9, 1, 2501}, {17, 1, 4096}, {9, 1, 8192}, {9, 1, 8193},
+                                        {10, 1, 8296}};
     for (size_t k = 0; k < 2; k++)
         for (size_t t = 0; t < TYPES; t++)
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {

@@ -337,7 +337,8 @@ DEVICE pack pack_plus(pack a, pack b)
 /* The pack of dx at `at` of its row, which is at dx_at of its tensor, and what it adds to the sums. `stream`: what is there of
  * stream_add. */
 template <pt_dtype T, bool WIDE, bool FULL>
-DEVICE void dx_pack(const op_norm_backward &o, norm_means m, int64_t dx_at, int at, pack x, pack dy, pack stream, pack *dweight, pack *dbias)
+DEVICE void dx_pack(const op_norm_backward &o, norm_means m, int64_t dx_at, int at, pack x, pack dy, pack stream, pack *dweight,
+                    pack *dbias)
 {
     pack dx, w = floats_load<WIDE>(o.weight, at, o.dim);
     int64_t left = o.dim - at;
@@ -437,7 +438,8 @@ template <pt_dtype T> __global__ void norm_backward_long(op_norm_backward o, nor
     norm_place p = norm_place_of(g);
     sums += (int64_t)blockIdx.x * 2 * g.dim;
     for (int v = begin; v < end; v++) {
-        const void *x = element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx)), *dy = element_at<T>(o.dy, vector_at(v, o.heads, g.dim, o.lddy));
+        const void *x = element_at<T>(o.x, vector_at(v, o.heads, g.dim, o.ldx));
+        const void *dy = element_at<T>(o.dy, vector_at(v, o.heads, g.dim, o.lddy));
         norm_means m = long_means<T>(o, g, &p, x, dy);
         for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK) {
             int64_t dx_at = vector_at(v, o.heads, g.dim, o.lddx) + at;
