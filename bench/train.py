@@ -21,6 +21,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -113,15 +114,18 @@ def train(args, dtype, folder):
     if args.device_memory:
         command += ["--device-memory", args.device_memory]
     steps = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        while len(steps) <= args.steps and (line := process.stdout.readline()):
-            steps.append(json.loads(line))
-            print(f"step {len(steps)}: {steps[-1]['step_s']:.3f} s", file=sys.stderr, flush=True)
-        if len(steps) <= args.steps:
-            print(f"protrain  {dtype:13} failed with status {process.wait()}", flush=True)
-            return None
-        rss = peak_rss(process.pid)
-        process.kill()
+    # A session of its own: a signal that ends this program must not let it save a checkpoint first, which takes minutes.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            while len(steps) <= args.steps and (line := process.stdout.readline()):
+                steps.append(json.loads(line))
+                print(f"step {len(steps)}: {steps[-1]['step_s']:.3f} s", file=sys.stderr, flush=True)
+            if len(steps) <= args.steps:
+                print(f"protrain  {dtype:13} failed with status {process.wait()}", flush=True)
+                return None
+            rss = peak_rss(process.pid)
+        finally:
+            process.kill()
     seconds = [s["step_s"] for s in steps[1:]]
     peak = json.loads((out / "metrics.jsonl").read_text().splitlines()[args.steps])
     return {"peer": "protrain", "mode": dtype, "tokens_per_s": args.batch * args.seq / statistics.median(seconds),
@@ -211,6 +215,7 @@ def main():
     if args.ceiling and not ceiling_program(args).exists():
         parser.error(f"--ceiling needs {ceiling_program(args)}: tools/setup bench, then cmake with -DPT_BENCH=ON, and build")
     args.modes = [mode for mode in args.modes if mode != "none"]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results, failed = {}, False
     peak = None
     if args.peak:
