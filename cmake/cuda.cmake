@@ -75,16 +75,17 @@ endif()
 if(NOT wanted)
   set(wanted 80 86 89 90 100 120)
 endif()
+list(TRANSFORM wanted REPLACE "^90a$" "90")
 list(REMOVE_DUPLICATES wanted)
 list(SORT wanted COMPARE NATURAL)
 
 # Machine code for each architecture that this nvcc knows, and PTX of the newest for what comes later. 9.0 (Hopper) has instructions that
-# no other has (src/device/cuda/hopper.h): its machine code is for it alone.
+# no other has (src/device/cuda/hopper.h): its machine code is for it alone. CMake 3.24 takes no such name.
 execute_process(COMMAND ${PT_NVCC} --list-gpu-arch OUTPUT_VARIABLE known OUTPUT_STRIP_TRAILING_WHITESPACE)
 set(PT_CUDA_CODE)
 foreach(arch ${wanted})
   if(known MATCHES "compute_${arch}(\n|$)")
-    if(arch EQUAL 90)
+    if(arch EQUAL 90 AND NOT CMAKE_VERSION MATCHES "^3\\.24\\.")
       list(APPEND PT_CUDA_CODE 90a-real)
       set(PT_CUDA_HOPPER PT_CUDA_HOPPER)
     else()

@@ -4,8 +4,8 @@
  * kept busy for as long as the other is. What is compared is the pace within the time that both ran, in the mean of two rounds: a step
  * is a sum, and holds as much of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of
  * what they take alone in the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. Transfers of
- * another length are timed as well, for they lose more or less (other_bytes). A virtual machine that stands still beside its disk at the end of
- * each period (measure_quota.c) is looked at while it does not.
+ * another length are timed as well, for they lose more or less (other_bytes). A virtual machine that stands still beside its disk at the
+ * end of each period (measure_quota.c) is looked at while it does not.
  * Of a control group's quota it is known how much it is: where what runs at once wants more processor time than that, all of it takes
  * that much longer in the long run; what computes is watched for a period of it.
  */
@@ -117,8 +117,9 @@ static int measure_alone(const contention *x, load *l, double ns, pt_error *e)
     return failed ? failed : run_beside(x, l, NULL, ns, &l->alone_ns, NULL, e);
 }
 
-/* To come to speed, then for as long as beside others: what a GPU does in its first 20 ms it need not keep up. An H100's products took 1.1
- * times that long beside everything, beside the host's updates too, which need nothing of a GPU and of which a step's layers lost nothing. */
+/* To come to speed, then for as long as beside others: what a GPU does in its first 20 ms it need not keep up. An H100's products took
+ * 1.1 times that long beside everything, beside the host's updates too, which need nothing of a GPU and of which a step's layers lost
+ * nothing. */
 static int measure_computing_alone(contention *x, double ns, double beside_ns, pt_error *e)
 {
     int failed = 0;

@@ -18,7 +18,8 @@
  *      "to_device": [[bytes, ns], ...], "from_device": [...], "read": [...], "write": [...],
  *      "waking": [[ns without arithmetic, ns that the next loses], ...],
  *      "slow": {"math": [1, 1, ...], ...},                     how many times longer beside each class, in the order of the keys;
- *      "slow_more": {..}, "slow_ns": {"math": [usual, other], ...},    more or (below 0) less of another length, and what both take alone (other 0: any)
+ *      "slow_more": {..}, "slow_ns": {"math": [usual, other], ...},    more or (below 0) less of another length, and what both take
+ *                                                              alone (other 0: any)
  *      "quota": {"period_ns": .., "processors": .., "busy": [..]}}}    processor time of a period; what each class keeps busy of it
  *
  * "spread": how sure, as the part that is least sure: half the distance of the quartiles of at least three runs, relative to their

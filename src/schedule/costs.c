@@ -277,8 +277,8 @@ static int validate_slow(const costs *c, const char *name, pt_error *e)
                 return pt_fail(e, PT_FAILED, "%s: %s beside %s takes %g times as long; it must be finite and at least 1, measure again",
                                name, cost_class_names[a], cost_class_names[b], c->slow[a][b]);
             if (!is_time(fabs(c->slow_more[a][b])))
-                return pt_fail(e, PT_FAILED, "%s: of another length %s beside %s takes %g times as long more; it must be from -1e15 to 1e15, "
-                               "measure again", name, cost_class_names[a], cost_class_names[b], c->slow_more[a][b]);
+                return pt_fail(e, PT_FAILED, "%s: of another length %s beside %s takes %g times as long more; it must be from -1e15 to "
+                               "1e15, measure again", name, cost_class_names[a], cost_class_names[b], c->slow_more[a][b]);
         }
         const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];
         if (!is_time(from) || !is_time(to) || (to > 0 && !(fmax(from, to) >= COST_LENGTHS_LEAST * fmin(from, to))))

@@ -148,7 +148,7 @@ static double next_end(machine_state *x)
             continue;
         const task_facts *f = &x->facts[l->task];
         const unsigned others = running & ~(1u << f->class);
-        l->slowdown = x->slowdown[f->class][others] + f->length_share * x->more[f->class][others];
+        l->slowdown = fmax(x->slowdown[f->class][others] + f->length_share * x->more[f->class][others], 1); /* digits of a file are rounded */
         x->wanted += 1u << f->class & DISK ? x->quota->busy[f->class] / l->slowdown : 0;
         double ends = l->left * l->slowdown;
         soonest = soonest < 0 || ends < soonest ? ends : soonest;

@@ -21,6 +21,7 @@ DEVICE void group_end() {}
 template <int N> DEVICE void group_wait() {}
 DEVICE void group_publish() {}
 DEVICE void group_settle(float *) {}
+DEVICE void group_settle_left(uint32_t[4][4]) {}
 
 DEVICE void group_product(float c[32], const uint16_t *a, const uint16_t *b, int k, bool add)
 {

@@ -146,7 +146,8 @@ static void copies_that_begin_late_lose_less_the_longer_they_are(void **state)
     held_up_times = 2;
     for (int copy = COST_TO_DEVICE; copy <= COST_FROM_DEVICE; copy++)
         for (int64_t bytes = 4 << 20; bytes <= 1 << 30; bytes *= 2) {
-            const double slow = costs_slow(&c, (cost_class)copy, COST_HOST, (double)bytes), expected = 1 + (double)(4 << 20) / (double)bytes;
+            const double slow = costs_slow(&c, (cost_class)copy, COST_HOST, (double)bytes);
+            const double expected = 1 + (double)(4 << 20) / (double)bytes;
             if (fabs(slow - expected) > 0.01)
                 fail_msg("%s of %lld bytes: %g times as long, not %g", cost_class_names[copy], (long long)bytes, slow, expected);
         }

@@ -195,7 +195,8 @@ template <int D> __global__ void __launch_bounds__(backward_shape<D>::THREADS) d
     const op_attention &o = b.forward;
     backward_memory<D> m(memory);
     const attention_block block = block_of((unsigned)tiles, (unsigned)o.heads);
-    int64_t seq = block.seq, head = block.head, i0 = (tiles - 1 - block.tile) * S::QUERIES, end = i0 + S::QUERIES < o.q_len ? i0 + S::QUERIES : o.q_len;
+    int64_t seq = block.seq, head = block.head, i0 = (tiles - 1 - block.tile) * S::QUERIES;
+    int64_t end = i0 + S::QUERIES < o.q_len ? i0 + S::QUERIES : o.q_len;
     int warp = threadIdx.x / WARP, row = warp / S::ACROSS * 16, dim = warp % S::ACROSS * S::DIMS;
     int64_t i = i0 + threadIdx.x % S::QUERIES; /* the block's first key is the least that any of its queries sees */
     float start = i < o.q_len ? __ll2float_rd(keys_of(o, seq, i).lo) : INFINITY;

@@ -196,6 +196,7 @@ DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op
     if (!all_seen(o, i0, j0))
         unseen_clear(s, o, seq, i0, j0);
     group_round(p, s);
+    group_settle_left(p);
     group_begin();
     group_sums<D, PASSING>(dv, p, m.passing[1] + place * PASSING * D);
     group_end();
@@ -209,6 +210,7 @@ DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op
             dp[4 * n + c + 2] = s[4 * n + c + 2] * (dp[4 * n + c + 2] - delta[8 * n + c]);
         }
     group_round(ds, dp);
+    group_settle_left(ds);
     group_begin();
     group_sums<D, PASSING>(dk, ds, m.passing[0] + place * PASSING * D);
     group_end();
@@ -253,6 +255,8 @@ __global__ void __launch_bounds__(GROUPS *GROUP, 1) hopper_keys_kernel(op_attent
     int64_t to = key_offset(o, seq, kv_head);
     sum_store<D>(dk, o.scale, (uint16_t *)b.dk + to, o.ldkv, j0 + own_row(), o.kv_len, (int)o.dim);
     sum_store<D>(dv, 1.0f, (uint16_t *)b.dv + to, o.ldkv, j0 + own_row(), o.kv_len, (int)o.dim);
+#else
+    __trap();
 #endif
 }
 
@@ -309,6 +313,7 @@ DEVICE void queries_step(float dq[D / PANEL][32], const op_attention &o, const b
     for (int i = 0; i < 32; i++)
         dp[i] = s[i] * (dp[i] - r.delta[i / 2 % 2]);
     group_round(ds, dp);
+    group_settle_left(ds);
     group_begin();
     group_sums<D, PASSING>(dq, ds, m.passing[0] + place * PASSING * D);
     group_end();
@@ -347,6 +352,8 @@ __global__ void __launch_bounds__(GROUPS *GROUP, D > 64 ? 1 : 2) hopper_queries_
             queries_step(dq, o, m, r, j0, place);
     }
     sum_store<D>(dq, o.scale, (uint16_t *)b.dq + query_offset(o, seq, head, o.ldq), o.ldq, row + own_row(), o.q_len, (int)o.dim);
+#else
+    __trap();
 #endif
 }
 

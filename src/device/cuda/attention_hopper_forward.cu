@@ -108,7 +108,7 @@ DEVICE void softmax_step(float s[32], row_state &r, int j, float scale, float sh
             s[i] = power_of_two(fmaf(s[i], scale, -base));
             sum += s[i];
         }
-        shrink[h] = power_of_two(fmaf(r.most[h], scale, -base));
+        shrink[h] = power_of_two(r.most[h] * scale - base); /* 1 where the maximum stays: not fused, or its rounding would add up */
         r.total[h] = fmaf(r.total[h], shrink[h], sum);
         r.most[h] = most;
     }
@@ -158,6 +158,15 @@ template <int D> DEVICE void next_tiles(uint16_t *k, uint16_t *v, const sources 
     copies_commit();
 }
 
+/* Between what products and what threads do with the sums and the probabilities. */
+template <int D> DEVICE void walk_settle(float out[D / PANEL][32], uint32_t p[4][4])
+{
+#pragma unroll
+    for (int panel = 0; panel < D / PANEL; panel++)
+        group_settle(out[panel]);
+    group_settle_left(p);
+}
+
 /* The walk of one warpgroup over `own` tiles of the block's `tiles`. */
 template <int D>
 DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint16_t *k, uint16_t *v, const sources &x, int own, int tiles,
@@ -176,6 +185,7 @@ DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint
     }
     for (int t = 0; t < own - 1; t++) {
         next_tiles<D>(k, v, x, t, tiles);
+        walk_settle<D>(out, p);
         group_begin();
         group_products<D, QUERIES, KEYS>(s, q, k + (t + 1) % 2 * KEYS * D);
         group_end();
@@ -185,23 +195,20 @@ DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint
         group_settle(s);
         softmax_step(s, r, (t + 1) * KEYS, scale, shrink);
         group_wait<0>();
+        walk_settle<D>(out, p);
 #pragma unroll
-        for (int panel = 0; panel < D / PANEL; panel++) {
-            group_settle(out[panel]);
-#pragma unroll
-            for (int i = 0; i < 32; i++)
-                out[panel][i] *= shrink[i / 2 % 2];
-        }
+        for (int i = 0; i < D / PANEL * 32; i++)
+            out[i / 32][i % 32] *= shrink[i / 2 % 2];
         group_round(p, s);
     }
     if (own > 0) {
         next_tiles<D>(k, v, x, own - 1, tiles);
+        walk_settle<D>(out, p);
         group_begin();
         group_sums<D, KEYS>(out, p, v + (own - 1) % 2 * KEYS * D);
         group_end();
         group_wait<0>();
-        for (int panel = 0; panel < D / PANEL; panel++)
-            group_settle(out[panel]);
+        walk_settle<D>(out, p);
     }
     for (int t = own; t < tiles; t++)
         next_tiles<D>(k, v, x, t, tiles);
@@ -238,6 +245,8 @@ template <int D> __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2) hopp
     __syncthreads();
     walk<D>(out, r, q + group * GROUP_ROWS * PANEL, k, v, x, own, tiles, o.scale * LOG2_E);
     output_store<D>(o, seq, head, row + at, out, r);
+#else
+    __trap();
 #endif
 }
 

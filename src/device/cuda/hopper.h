@@ -8,8 +8,8 @@
  *     element (r, c) of a panel: word (c / 8) ^ (r % 8) of row r        no two of eight rows share a bank
  *
  * Products run beside the thread. Between group_begin and group_end they are given, group_wait<N> waits for all but the last N ends,
- * and until then nobody touches their registers; group_settle says to the compiler that they have changed. Shared memory that threads
- * (cp.async too) have written is seen by products after group_publish and a barrier.
+ * and until then nobody touches their registers; group_settle and group_settle_left say to the compiler that they have changed, or are
+ * about to be read. Shared memory that threads (cp.async too) have written is seen by products after group_publish and a barrier.
  *
  * Source: NVIDIA's PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
  */
@@ -45,6 +45,13 @@ DEVICE void group_settle(float c[32])
 #pragma unroll
     for (int i = 0; i < 32; i++)
         asm volatile("" : "+f"(c[i]) : : "memory");
+}
+
+DEVICE void group_settle_left(uint32_t a[4][4])
+{
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        asm volatile("" : "+r"(a[i / 4][i % 4]) : : "memory");
 }
 
 #define GROUP_SUMS                                                                                                                        \

@@ -14,8 +14,8 @@
  *
  * The algorithm is chosen once for each product's key: layout, types, what is added, N, K (TN, a weight gradient: M too), and
  * how far strides and addresses are aligned, at most to 16 bytes, which all tensors are under every plan. The library is asked
- * about an op that is made from the key, so the first product does not decide for the others. M is not in the key: it is asked about REFERENCE_ROWS rows (FEW_ROWS for products of no more, those of generation), so a row's
- * bits do not depend on how many there are. Schemes that split K are not allowed. fp32 is fp32: no TF32.
+ * about an op that is made from the key, so the first product does not decide for the others. M is not in the key: it is asked about
+ * REFERENCE_ROWS rows (FEW_ROWS for products of no more, those of generation), so a row's bits do not depend on how many there are. Schemes that split K are not allowed. fp32 is fp32: no TF32.
  *
  *     key ──> choices[] ──> algorithm            filled as products come, the same in every run
  *
@@ -34,7 +34,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKSPACE_BYTES = 32 << 20, SUMS_BYTES = 32 << 20, CHOICES = 512, CANDIDATES = 16, REFERENCE_ROWS = 8192, FEW_ROWS = 16, ALIGN_MOST = 16 };
+enum { WORKSPACE_BYTES = 32 << 20, SUMS_BYTES = 32 << 20, CHOICES = 512, CANDIDATES = 16, ALIGN_MOST = 16 };
+enum { REFERENCE_ROWS = 8192, FEW_ROWS = 16 };
 
 /* Everything 64 bits wide, so that keys can be compared as bytes. */
 typedef struct matmul_key { int64_t layout, type, out_type, bias, accumulate, few, m, n, k, align_a, align_b, align_c; } matmul_key;

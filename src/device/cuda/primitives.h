@@ -2,7 +2,7 @@
  *
  * A thread works on packs of PACK = 8 neighbouring elements. Where the rows of a tensor lie at multiples of 16
  * bytes (`wide`, decided by the launcher), a pack is read and written in 16-byte words, else element by element;
- * which of the two never shows in the result.
+ * which of the two never shows in the result (but in which NaN a NaN becomes).
  *
  *     row      |  pack 0  |  pack 1  |  ...  |  last pack, short  |
  *     thread        0          1                 filled with zeros
