@@ -107,6 +107,20 @@ static void test_windows_and_documents_over_several_blocks(void **state)
                           w % 2 == 0, false, 0});
 }
 
+/* Where scores are large and the largest comes early, what is summed so far is multiplied by 1 again and again. */
+static void test_sums_over_many_keys_do_not_drift(void **state)
+{
+    const shape s = {PT_BF16, 1, 64, 6000, 1, 1, 64, 0, false, false, 0};
+    problem p = problem_open(s);
+    void *q = (void *)p.op.forward.q, *k = (void *)p.op.forward.k;
+    for (int64_t i = 0; i < s.q_len * s.dim; i++)
+        element_set(s.type, q, i, 10 + (double)(i / s.dim) / 8);
+    for (int64_t i = 0; i < s.dim; i++)
+        element_set(s.type, k, i, 1);
+    compute(&p, 1);
+    assert_correct(&p, device_is_cuda(), device_is_cuda() || cpu_gains_by_bf16() || attention_by_amx(s.dim));
+}
+
 /* q, k and v side by side in one buffer, and their gradients in another. */
 static void check_interleaved(pt_dtype type, int64_t len, int64_t dim)
 {
@@ -285,6 +299,7 @@ int main(void)
         OP_TEST(test_prompt_after_a_cache),
         OP_TEST(test_several_sequences_in_aligned_rows),
         OP_TEST(test_windows_and_documents_over_several_blocks),
+        OP_TEST(test_sums_over_many_keys_do_not_drift),
         OP_TEST(test_interleaved_qkv),
         OP_TEST(test_gradients_match_finite_differences),
         OP_TEST(test_bits_do_not_depend_on_the_number_of_threads),
