@@ -16,8 +16,6 @@
 #include "device/cuda/attention.h"
 #include "device/cuda/mma.h"
 
-#define LOG2_E 1.4426950408889634f
-
 template <int D> struct backward_shape {
     static const int QUERIES = D > 128 ? 32 : 64, KEYS = QUERIES, WARPS = D > 128 ? 4 : 8, THREADS = WARPS * WARP;
     static const int DOWN = QUERIES / 16, ACROSS = WARPS / DOWN; /* of the warps */

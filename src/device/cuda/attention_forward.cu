@@ -13,9 +13,6 @@
 #include "device/cuda/attention.h"
 #include "device/cuda/mma.h"
 
-#define LOG2_E 1.4426950408889634f
-#define LN_2 0.6931471805599453f
-
 template <int D> struct forward_shape {
     static const int QUERIES = D > 128 ? 64 : 128, KEYS = D > 128 ? 32 : 64, WARPS = QUERIES / 16, THREADS = WARPS * WARP, LD = D + TILE_PAD;
     static const int SHARED = (QUERIES + 2 * KEYS) * LD * 2;
@@ -61,18 +58,6 @@ template <int D, int KEYS> DEVICE void scores_of(float scores[KEYS / 8][4], cons
             mma(scores[n / 8 + 1], a, b + 2);
         }
     }
-}
-
-DEVICE float quad_max(float x)
-{
-    x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 1));
-    return fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 2));
-}
-
-DEVICE float quad_sum(float x)
-{
-    x += __shfl_xor_sync(FULL_WARP, x, 1);
-    return x + __shfl_xor_sync(FULL_WARP, x, 2);
 }
 
 /* Scores of keys j0 .. become probabilities relative to the new maximum (base 2); shrink: what the sums so far are to be

@@ -14,8 +14,6 @@
 #include "device/cuda/attention.h"
 #include "device/cuda/hopper.h"
 
-#define LOG2_E 1.4426950408889634f
-
 enum { PASSING = 64 };
 
 /* Of a block of GROUPS warpgroups. */

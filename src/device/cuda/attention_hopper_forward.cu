@@ -14,9 +14,6 @@
 #include "device/cuda/attention.h"
 #include "device/cuda/hopper.h"
 
-#define LOG2_E 1.4426950408889634f
-#define LN_2 0.6931471805599453f
-
 enum { GROUPS = 2, QUERIES = GROUPS * GROUP_ROWS, KEYS = 64, THREADS = GROUPS * GROUP };
 
 template <int D> struct forward_shape {
@@ -76,18 +73,6 @@ DEVICE void scores_mask(float s[32], const row_state &r, int j)
         if (key < r.low[h] || key > r.high[h])
             s[i] = -INFINITY;
     }
-}
-
-DEVICE float quad_max(float x)
-{
-    x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 1));
-    return fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 2));
-}
-
-DEVICE float quad_sum(float x)
-{
-    x += __shfl_xor_sync(FULL_WARP, x, 1);
-    return x + __shfl_xor_sync(FULL_WARP, x, 2);
 }
 
 /* Scores of keys j .. become probabilities relative to the new maximum; shrink: what the sums so far are to be multiplied by. */

@@ -99,6 +99,19 @@ template <int LD> DEVICE void load_b_turned(uint32_t b[4], const uint16_t *tile,
     matrix_load_turned(b, tile + (k + lane % 16) * LD + n + lane / 16 * 8);
 }
 
+/* Over the four lanes that share a row of c. */
+DEVICE float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 1));
+    return fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 2));
+}
+
+DEVICE float quad_sum(float x)
+{
+    x += __shfl_xor_sync(FULL_WARP, x, 1);
+    return x + __shfl_xor_sync(FULL_WARP, x, 2);
+}
+
 /* ---- launches ---- */
 
 /* With `shared` bytes of dynamic shared memory. */
