@@ -97,7 +97,7 @@ static inline float shim_off(float x, int32_t units)
         return x;
     return exponent < 1 ? 0.0f : __uint_as_float(u + (u & 4 ? units : -units));
 }
-static inline float exp2_fast(float x) { return shim_off(exp2f(x), 2); }
+static inline float exp2_fast(float x) { return x == 0 ? 1.0f : shim_off(exp2f(x), 2); } /* of 0 it is exact by the PTX ISA */
 static inline float reciprocal_fast(float x) { return shim_off(1.0f / x, 1); }
 static inline float __fsqrt_rn(float a) { return sqrtf(a); }
 static inline float __ll2float_rd(long long x)

@@ -65,8 +65,6 @@ DEVICE void group_sum(float c[32], const uint32_t a[4], const uint16_t *b, int r
     }
 }
 
-DEVICE float power_of_two(float x) { return exp2f(x); }
-
 DEVICE void copy_word_async(float *to, const float *from, bool there)
 {
     shim_check((const void *)((uintptr_t)to / 16 * 16));

@@ -188,8 +188,8 @@ DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             float base = lse[8 * n + c] * LOG2_E;
-            s[4 * n + c] = power_of_two(fmaf(s[4 * n + c], scale, -base));
-            s[4 * n + c + 2] = power_of_two(fmaf(s[4 * n + c + 2], scale, -base));
+            s[4 * n + c] = exp2_fast(fmaf(s[4 * n + c], scale, -base));
+            s[4 * n + c + 2] = exp2_fast(fmaf(s[4 * n + c + 2], scale, -base));
         }
     if (!all_seen(o, i0, j0))
         unseen_clear(s, o, seq, i0, j0);
@@ -297,7 +297,7 @@ DEVICE void queries_step(float dq[D / PANEL][32], const op_attention &o, const b
         int low = place_in_tile(r.lo[h], j0, PASSING), high = place_in_tile(r.hi[h], j0, PASSING);
 #pragma unroll
         for (int i = 2 * h; i < 32; i += i % 2 ? 3 : 1)
-            s[i] = power_of_two(fmaf(s[i], scale, -r.base[h]));
+            s[i] = exp2_fast(fmaf(s[i], scale, -r.base[h]));
         if (low > 0 || high < PASSING - 1)
 #pragma unroll
             for (int i = 2 * h; i < 32; i += i % 2 ? 3 : 1) {

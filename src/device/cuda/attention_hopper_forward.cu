@@ -90,10 +90,10 @@ DEVICE void softmax_step(float s[32], row_state &r, int j, float scale, float sh
         float base = most == -INFINITY ? 0.0f : most * scale;
 #pragma unroll
         for (int i = 2 * h; i < 32; i += i % 2 ? 3 : 1) {
-            s[i] = power_of_two(fmaf(s[i], scale, -base));
+            s[i] = exp2_fast(fmaf(s[i], scale, -base));
             sum += s[i];
         }
-        shrink[h] = power_of_two(r.most[h] * scale - base); /* 1 where the maximum stays: not fused, or its rounding would add up */
+        shrink[h] = exp2_fast(r.most[h] * scale - base); /* 1 where the maximum stays: not fused, or its rounding would add up */
         r.total[h] = fmaf(r.total[h], shrink[h], sum);
         r.most[h] = most;
     }

@@ -82,14 +82,6 @@ DEVICE void group_sum(float c[32], const uint32_t a[4], const uint16_t *b, int r
 #endif
 }
 
-/* 2^x, within two units in the last place; what is below 2^-126 becomes 0. */
-DEVICE float power_of_two(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /* Four bytes into shared memory, zeros where not `there`. */
 DEVICE void copy_word_async(float *to, const float *from, bool there)
 {

@@ -85,8 +85,8 @@ template <pt_dtype T> DEVICE void *element_at(void *base, int64_t i)
 
 /* ---- fast functions ---- */
 
-/* The special function unit's own, an instruction each, for results that are rounded to bf16: off by 2 and by 1 unit in the last place;
- * what would be denormal is 0. The shim has its own, as wrong as these may be. */
+/* The special function unit's own, an instruction each, for results that are rounded to bf16: off by 2 and by 1 unit in the last place, but
+ * that 2^0 is 1; what would be denormal is 0. The shim has its own, as wrong as these may be. */
 #ifndef PT_CUDA_SHIM
 DEVICE float exp2_fast(float x)
 {
