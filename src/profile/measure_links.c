@@ -232,23 +232,26 @@ static double transfer_ns(cost_class class, const samples *s)
     return class == COST_READ || class == COST_WRITE ? fmin(samples_mean(s), held_up * median) : median;
 }
 
+/* At least three runs: one that others hold up for long is no transfer's time. What is soon over runs once before, which does not count. */
+static int measure_size(links *x, cost_class class, uint64_t bytes, double seconds, bool soon, samples *out, pt_error *e)
+{
+    const stage one = {transfer_run, (int)bytes, out};
+    int failed = class == COST_WRITE ? write_first(x, bytes, e) : 0;
+    if (!failed && soon)
+        failed = measure_rounds(x->queues[class], &one, 1, &x->transfers[class], 0, 1, 0, e);
+    out->n = 0;
+    return failed ? failed : measure_rounds(x->queues[class], &one, 1, &x->transfers[class], soon, TELLING, seconds, e);
+}
+
 /* The curve over 64 KiB, 256 KiB ... `most`. */
 static int measure_sizes(links *x, cost_class class, uint64_t most, double seconds, cost_curve *out, double *spread, pt_error *e)
 {
     double largest = 0;
     out->n = 0;
-    for (uint64_t n = LINKS_LEAST; n <= most; n *= 4) {
-        stage one = {transfer_run, (int)n, NULL};
+    for (uint64_t n = LINKS_LEAST; n <= most && !ends_here(out, seconds); n *= 4) {
+        const bool soon = next_size_s(out) < seconds / 8;
         samples s = {0};
-        double expected = next_size_s(out);
-        if (ends_here(out, seconds))
-            break;
-        one.times = &s;
-        int failed = class == COST_WRITE ? write_first(x, n, e) : 0;
-        if (failed)
-            return failed;
-        failed = expected < seconds / 8 ? measure_stage(x->queues[class], transfer_run, &x->transfers[class], (int)n, seconds / 8, &s, e)
-                                            : measure_rounds(x->queues[class], &one, 1, &x->transfers[class], 0, TELLING, seconds / 2, e);
+        int failed = measure_size(x, class, n, seconds / (soon ? 8 : 2), soon, &s, e);
         if (failed)
             return failed;
         curve_add(out, (double)n, transfer_ns(class, &s));
