@@ -421,8 +421,10 @@ static void random_schedules_agree_with_a_plain_simulation(void **state)
         double *times = calloc(2 * (size_t)s.tasks_n, sizeof *times);
         assert_non_null(times);
         const double free_ns = simulated_without_quota(&c.input, &s, k);
-        if (k.quota.period_ns > 0) /* that some of it meets */
+        if (k.quota.period_ns > 0) { /* some of them meet that */
             k.quota.period_ns = free_ns * random_ns(&r, 0.05, 0.6);
+            k.quota.processors = random_ns(&r, 1, 1.5);
+        }
         double used, total = plain_simulation(&c.input, &s, &k, times, times + s.tasks_n, &used);
         total = k.quota.period_ns > 0 ? fmax(total, used / k.quota.processors) : total;
         assert_int_equal(simulate(&c.input, &s, &k, true, &out, &e), 0);
@@ -438,7 +440,7 @@ static void random_schedules_agree_with_a_plain_simulation(void **state)
         random_case_close(&c);
         compared++;
     }
-    assert_true(stood > 20); /* of 300, half of which have a quota */
+    assert_true(stood > 15); /* of 300, half of which have a quota */
 }
 
 /* ---- what is true of every simulation ---- */
