@@ -69,8 +69,13 @@ double pace_ns(const pace *p, double from, double to, double stood);
 /* Whether there is a disk whose host's work may hold up this machine, and time to find it. Not where a control group has a quota: then all
  * is stretched by what it wants of that. */
 bool quota_shows(const links *x);
-/* What it is, of loads by cost_class of which the times alone are known. */
-int measure_quota(const links *x, load *loads, cost_quota *out, pt_error *e);
+/* The class that computes while it is looked for. */
+int quota_class(const links *x);
+/* ns of one run of each while both go on and nothing stands still; 0: they did not meet. */
+typedef struct watched { double computes_ns, moves_ns; } watched;
+/* What it is, of loads by cost_class; what those of quota_class, reads and writes take alone is known. paces: of reads and writes beside
+ * quota_class. */
+int measure_quota(const links *x, load *loads, cost_quota *out, watched paces[COST_CLASSES], pt_error *e);
 
 /* How many times as long everything takes beside everything else; what transfers take alone is known. */
 int measure_contention(links *x, costs *c, pt_error *e);

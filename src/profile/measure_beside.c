@@ -19,6 +19,7 @@ enum { ROUNDS = 2 };
 typedef struct contention {
     links *of;
     const cost_quota *quota;
+    watched paces[COST_CLASSES]; /* of reads and writes beside quota_class, from looking for a quota */
     load loads[COST_CLASSES];
 } contention;
 
@@ -117,18 +118,21 @@ static int measure_alone(const contention *x, load *l, double ns, pt_error *e)
     return failed ? failed : run_beside(x, l, NULL, ns, &l->alone_ns, NULL, e);
 }
 
-/* To come to speed, then for as long as beside others: what a GPU does in its first 20 ms it need not keep up. An H100's products took
- * 1.1 times that long beside everything, beside the host's updates too, which need nothing of a GPU and of which a step's layers lost
- * nothing. */
-static int measure_computing_alone(contention *x, double ns, double beside_ns, pt_error *e)
+/* To come to speed, then for so long. */
+static int measure_computing(contention *x, load *computes, double ns, double long_ns, pt_error *e)
+{
+    int failed = measure_alone(x, computes, ns, e);
+    return failed ? failed : measure_alone(x, computes, long_ns, e);
+}
+
+/* For as long as beside others: what a GPU does in its first 20 ms it need not keep up. An H100's products took 1.1 times that long beside
+ * everything, beside the host's updates too, which need nothing of a GPU and of which a step's layers lost nothing. */
+static int measure_all_computing(contention *x, double ns, double beside_ns, pt_error *e)
 {
     int failed = 0;
     for (int a = 0; a < COST_CLASSES && !failed; a++)
-        if (x->loads[a].queue && x->loads[a].computes) {
-            failed = measure_alone(x, &x->loads[a], ns, e);
-            if (!failed)
-                failed = measure_alone(x, &x->loads[a], beside_ns, e);
-        }
+        if (x->loads[a].queue && x->loads[a].computes)
+            failed = measure_computing(x, &x->loads[a], ns, beside_ns, e);
     return failed;
 }
 
@@ -195,8 +199,8 @@ static void add_all(samples *to, const samples *from)
 typedef samples beside[COST_CLASSES][COST_CLASSES];
 
 /* What computes beside a copy. Where a quota of processor time holds up both, or copies did not end in time, copy after copy counts. */
-static int measure_computing(contention *x, load *computes, load *copies, double ns, double beside_ns, samples *slow, samples *slow_copies,
-                             samples *slow_long, pt_error *e)
+static int measure_with_copies(contention *x, load *computes, load *copies, double ns, double beside_ns, samples *slow, samples *slow_copies,
+                               samples *slow_long, pt_error *e)
 {
     samples back_to_back = {0}, rested[2] = {0};
     int failed = measure_pair(x, computes, copies, ns, beside_ns, slow, &back_to_back, e);
@@ -242,6 +246,12 @@ static int measure_disk(contention *x, double ns, double beside_ns, beside slow,
 
 static bool copies(int class) { return class == COST_TO_DEVICE || class == COST_FROM_DEVICE; }
 
+/* They were watched beside each other before. */
+static bool were_watched(const contention *x, int a, int b)
+{
+    return a == quota_class(x->of) && x->paces[b].computes_ns > 0 && x->paces[b].moves_ns > 0;
+}
+
 static int measure_meeting(contention *x, int a, int b, double ns, double beside_ns, beside slow, beside other, pt_error *e)
 {
     samples *slow_a = &slow[a][b], *slow_b = &slow[b][a];
@@ -250,12 +260,17 @@ static int measure_meeting(contention *x, int a, int b, double ns, double beside
         return 0;
     if (a_copies && b_copies)
         return measure_copies(x, ns, beside_ns, slow_a, slow_b, e);
+    if (were_watched(x, a, b)) {
+        note_slower(slow_a, x->paces[b].computes_ns, x->loads[a].alone_ns);
+        note_slower(slow_b, x->paces[b].moves_ns, x->loads[b].alone_ns);
+        return 0;
+    }
     if (a == COST_READ && b == COST_WRITE)
         return measure_disk(x, ns, beside_ns, slow, other, e);
     if (b_copies)
-        return measure_computing(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, &other[b][a], e);
+        return measure_with_copies(x, &x->loads[a], &x->loads[b], ns, beside_ns, slow_a, slow_b, &other[b][a], e);
     if (a_copies && b == COST_HOST)
-        return measure_computing(x, &x->loads[b], &x->loads[a], ns, beside_ns, slow_b, slow_a, &other[a][b], e);
+        return measure_with_copies(x, &x->loads[b], &x->loads[a], ns, beside_ns, slow_b, slow_a, &other[a][b], e);
     const bool quota = x->of->b->r->host->info.quota > 0; /* else there is no period to be watched here */
     return measure_pair(x, &x->loads[a], &x->loads[b], ns, quota ? beside_ns : fmax(beside_ns / 2, ns), slow_a, slow_b, e);
 }
@@ -287,12 +302,12 @@ int measure_contention(links *of, costs *c, pt_error *e)
     int failed = 0;
     set_loads(x, c);
     if (quota_shows(of))
-        failed = measure_computing_alone(x, ns, ns, e);
+        failed = measure_computing(x, &x->loads[quota_class(of)], ns, ns, e);
     if (!failed && quota_shows(of))
-        failed = measure_quota(of, x->loads, &c->quota, e);
+        failed = measure_quota(of, x->loads, &c->quota, x->paces, e);
     for (int round = 0; round < ROUNDS && !failed; round++) {
         bench_progress(of->b, "measuring all beside each other", round, ROUNDS);
-        failed = measure_computing_alone(x, ns, beside_ns, e);
+        failed = measure_all_computing(x, ns, device_is_gpu(of->b->r->device) ? beside_ns : fmax(beside_ns / 2, ns), e);
         for (int a = 0; a < COST_CLASSES && !failed; a++)
             for (int b = a + 1; b < COST_CLASSES && !failed; b++)
                 failed = measure_meeting(x, a, b, ns, beside_ns, slow, other, e);

@@ -9,67 +9,73 @@
  * still for the rest of it, 24 to 35 ms of 100 where the disk moved 2 GB/s; where they compute for 40 ms of 100 they never do. So how much
  * longer a step takes depends on how much it computes meanwhile, and no factor by which computation is slower beside a disk says it.
  *
- * What is measured: all processors compute for some periods, beside reads and then beside writes. The first period has what was before in
- * it; of the others the one that stood still the least counts. A period that stood still for a third had work for one and a half times its
- * time: half of it was the host's. What stands still without a disk as well (a host that takes memory back does that for half a second,
- * a limit of processors that no control group tells of always) is taken off.
+ * What is measured: all processors compute for two periods, beside reads and then beside writes. The first has what was before in it; where
+ * the second stood still, one more is watched, and the one that did so less counts. A period that stood still for a third had work for one
+ * and a half times its time: half of it was the host's. What stands still without a disk as well (a host that takes memory back does that
+ * for half a second, a limit of processors that no control group tells of always) is taken off. The pace of both while nothing stands still
+ * is that of a pair (measure_beside.c), which need not be timed again.
  */
 #include "profile/links.h"
 
 #include <math.h>
 
-enum { PERIODS = 2 };
 static const double LEAST_NS = 5e6; /* that is told from what disturbs single runs */
 
-static int busy_class(const links *x) { return device_is_gpu(x->b->r->device) ? COST_HOST : COST_MATH; }
+int quota_class(const links *x) { return device_is_gpu(x->b->r->device) ? COST_HOST : COST_MATH; }
 
 bool quota_shows(const links *x)
 {
     return x->file && x->queues[COST_READ] && x->most >= 1 << 24 && x->b->r->host->info.quota <= 0 &&
-           (busy_class(x) == COST_MATH || x->queues[COST_HOST]);
+           (quota_class(x) == COST_MATH || x->queues[COST_HOST]);
 }
 
 typedef struct standing {
     double of_period; /* ns */
-    double slower;    /* how many times as long transfers take meanwhile, while nothing stands still */
+    watched pace;
 } standing;
 
-/* 0 where fewer periods were met. */
-static double stood_in_each(const pace *p, double from, double to)
-{
-    double least = QUOTA_PERIOD_NS;
-    int n = 0;
-    for (; from + QUOTA_PERIOD_NS <= to; from += QUOTA_PERIOD_NS, n++)
-        least = fmin(least, pace_stood(p, from, from + QUOTA_PERIOD_NS));
-    return n >= PERIODS && least < QUOTA_PERIOD_NS ? least : 0;
-}
-
-/* `moves` NULL: of computation alone. */
-static int watch(load *computes, load *moves, standing *out, pt_error *e)
+/* Watches one period that begins `skip` periods after both have begun; 0 where they ended sooner. `moves` NULL: computation alone. */
+static int watch_period(load *computes, load *moves, int skip, standing *out, pt_error *e)
 {
     pace a, b;
     double from, to;
-    int failed = paces_run(computes, moves, (PERIODS + 1.2) * QUOTA_PERIOD_NS, &a, &b, e);
+    int failed = paces_run(computes, moves, (skip + 1.15) * QUOTA_PERIOD_NS, &a, &b, e);
     if (failed)
         return failed;
     paces_meet(&a, moves ? &b : NULL, &from, &to);
-    out->of_period = stood_in_each(&a, from + QUOTA_PERIOD_NS, to);
-    out->slower = moves && moves->alone_ns > 0 ? fmax(pace_ns(&b, from, to, pace_stood(&a, from, to)) / moves->alone_ns, 1) : 1;
+    const double begin = from + skip * QUOTA_PERIOD_NS, end = begin + QUOTA_PERIOD_NS, stood = pace_stood(&a, begin, end);
+    const double all_stood = moves ? pace_stood(&a, from, to) : 0;
+    *out = (standing){.of_period = end <= to && stood < QUOTA_PERIOD_NS ? stood : 0,
+                      .pace = {pace_ns(&a, from, to, all_stood), moves ? pace_ns(&b, from, to, all_stood) : 0}};
     return 0;
 }
 
-/* Processors of the host that transfers keep busy at the pace they have alone, where `threads` stood still for so long; at most what could
- * be the profile of a machine (profile_agree.c). */
-static double host_busy(int threads, const standing *beside, const standing *alone)
+static int watch(load *computes, load *moves, standing *out, pt_error *e)
 {
-    const double stood = beside->of_period - alone->of_period;
-    return stood >= LEAST_NS ? fmin(threads * stood / (QUOTA_PERIOD_NS - stood) * beside->slower, (double)SLOW_MOST * threads / 2) : 0;
+    standing again;
+    int failed = watch_period(computes, moves, 1, out, e);
+    if (failed || out->of_period < LEAST_NS)
+        return failed;
+    failed = watch_period(computes, moves, 0, &again, e);
+    out->of_period = fmin(out->of_period, again.of_period);
+    return failed;
 }
 
-int measure_quota(const links *x, load *loads, cost_quota *out, pt_error *e)
+/* How many times as long transfers take meanwhile, while nothing stands still. */
+static double slower(const load *moves, const standing *s) { return moves->alone_ns > 0 ? fmax(s->pace.moves_ns / moves->alone_ns, 1) : 1; }
+
+/* Processors of the host that transfers keep busy at the pace they have alone, where `threads` stood still for so long; at most what could
+ * be the profile of a machine (profile_agree.c). */
+static double host_busy(int threads, const load *moves, const standing *beside, const standing *alone)
+{
+    const double stood = beside->of_period - alone->of_period;
+    return stood >= LEAST_NS ? fmin(threads * stood / (QUOTA_PERIOD_NS - stood) * slower(moves, beside), (double)SLOW_MOST * threads / 2) : 0;
+}
+
+int measure_quota(const links *x, load *loads, cost_quota *out, watched paces[COST_CLASSES], pt_error *e)
 {
     const bool gpu = device_is_gpu(x->b->r->device);
-    load *computes = &loads[busy_class(x)];
+    load *computes = &loads[quota_class(x)];
     *out = (cost_quota){.period_ns = QUOTA_PERIOD_NS, .processors = computes->queue->threads};
     for (int class = 0; class < COST_CLASSES; class++)
         if (loads[class].queue && class != COST_READ && class != COST_WRITE && (!gpu || class == COST_HOST))
@@ -79,12 +85,16 @@ int measure_quota(const links *x, load *loads, cost_quota *out, pt_error *e)
     int failed = watch(computes, &loads[COST_READ], &read, e);
     if (!failed)
         failed = watch(computes, &loads[COST_WRITE], &write, e);
+    if (!failed) {
+        paces[COST_READ] = read.pace;
+        paces[COST_WRITE] = write.pace;
+    }
     if (failed || fmax(read.of_period, write.of_period) < LEAST_NS)
         return failed;
     failed = watch(computes, NULL, &alone, e);
     if (failed)
         return failed;
-    out->busy[COST_READ] = host_busy(computes->queue->threads, &read, &alone);
-    out->busy[COST_WRITE] = host_busy(computes->queue->threads, &write, &alone);
+    out->busy[COST_READ] = host_busy(computes->queue->threads, &loads[COST_READ], &read, &alone);
+    out->busy[COST_WRITE] = host_busy(computes->queue->threads, &loads[COST_WRITE], &write, &alone);
     return 0;
 }
