@@ -56,7 +56,7 @@ static shares share_time(bench *b, const costs *c, const int *first, double flop
     double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * passes;
     for (int k = 0; k < c->kinds_n; k++)
         round += seconds_of(b, first[k] + 1, model_layer_flops(m, first[k] + 1, s->unit_rows, s->seq_len), flops_per_ns);
-    const double usual = 1.1;
+    const double usual = 1;
     double all = 3 * round;
     all = all < usual ? all : fmax(round, usual);
     all = all < 0.02 ? 0.02 : all > 30 ? 30 : all;

@@ -216,7 +216,7 @@ static int measure_part_of_head(ends *y, bench *b, double flops_per_ns, double s
 {
     const double moment = 0.1; /* seconds; what takes no longer is run some times */
     const int64_t full = b->r->shape->head_rows, few = full < FEW_HEAD_ROWS ? full : FEW_HEAD_ROWS;
-    int failed = run_head(y, b, few, true, TELLING, few == full ? seconds : 0, out, e);
+    int failed = run_head(y, b, few, device_is_gpu(b->r->device), TELLING, few == full ? seconds : 0, out, e);
     out->cold_sums_ns = fmax(out->ns[HEAD_COLD] - out->ns[HEAD_MORE], 0);
     if (failed || few == full)
         return failed;

@@ -244,11 +244,11 @@ static int measure_device_rates(bench *b, double seconds, profile_result *p, pt_
     int failed = region_open(b, TIER_DEVICE, &y, &a, e);
     if (failed)
         return failed;
-    failed = measure_amounts(b->compute, &y, NULL, update_run, seconds * 5, &c->update_device, &c->curves_spread, e);
+    failed = measure_amounts(b->compute, &y, NULL, update_run, seconds * 3, &c->update_device, &c->curves_spread, e);
     if (!failed && b->r->device == b->r->host)
-        failed = measure_threads(b, &y, seconds, p, e);
+        failed = measure_threads(b, &y, seconds / 2, p, e);
     if (!failed)
-        failed = measure_amounts(b->compute, &y, fresh_sums, finish, seconds * 3, &c->finish, &c->curves_spread, e);
+        failed = measure_amounts(b->compute, &y, fresh_sums, finish, seconds * 2, &c->finish, &c->curves_spread, e);
     area_close(&a);
     return failed;
 }
@@ -264,9 +264,9 @@ static int measure_host_rates(bench *b, double seconds, profile_result *p, pt_er
         return failed;
     failed = region_open(b, TIER_HOST, &y, &a, e);
     if (!failed) {
-        failed = measure_amounts(q, &y, NULL, update_run, seconds * 5, &c->update_host, &c->curves_spread, e);
+        failed = measure_amounts(q, &y, NULL, update_run, seconds * 3, &c->update_host, &c->curves_spread, e);
         if (!failed && b->r->device != b->r->host)
-            failed = measure_threads(b, &y, seconds, p, e);
+            failed = measure_threads(b, &y, seconds / 2, p, e);
         area_close(&a);
     }
     b->r->host->table->queue_close(q);
