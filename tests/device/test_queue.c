@@ -3,14 +3,18 @@
 #include "device/device.h"
 #include "io/disk.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -271,6 +275,49 @@ static void marks_are_in_the_order_of_the_queue(void **state)
 }
 
 /* Not while it waits. */
+/* The system's struct sched_attr as it was at first: policy, flags, nice and priority, then what the third number here says in ns. */
+typedef struct slice { uint32_t size, policy, other[4]; uint64_t ns[3]; } slice;
+
+/* Of a thread of this process; 0: the system tells none. */
+static uint64_t slice_of(long thread)
+{
+    slice s = {.size = sizeof s};
+    return syscall(SYS_sched_getattr, thread, &s, sizeof s, 0) ? 0 : s.ns[0];
+}
+
+static long thread_named(const char *name)
+{
+    DIR *d = opendir("/proc/self/task");
+    long found = 0;
+    for (struct dirent *t; d && !found && (t = readdir(d));) {
+        char path[320], text[32] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", t->d_name);
+        FILE *f = fopen(path, "re");
+        if (f && fgets(text, sizeof text, f) && !strncmp(text, name, strlen(name)))
+            found = atol(t->d_name);
+        if (f)
+            fclose(f);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* One that computes with several threads has the usual one, one that only moves a shorter one. */
+static void a_queue_of_one_thread_gets_a_processor_soon(void **state)
+{
+    device *d = open_device(2);
+    queue *moves = open_queue(d, "moves", 1), *computes = open_queue(d, "computes", 2);
+    assert_int_equal(queue_sync(moves, queue_signal(moves), NULL) | queue_sync(computes, queue_signal(computes), NULL), 0);
+    const uint64_t usual = slice_of(0), moving = slice_of(thread_named("moves")), computing = slice_of(thread_named("computes"));
+    d->table->queue_close(moves);
+    d->table->queue_close(computes);
+    d->table->close(d);
+    if (!usual) /* a system without slices */
+        skip();
+    assert_true(computing == usual && moving < usual && moving > 0);
+}
+
 static void a_queue_tells_the_time_that_its_thread_worked(void **state)
 {
     device *d = open_device(1);
@@ -581,6 +628,7 @@ int main(void)
         cmocka_unit_test(a_full_queue_goes_on_for_all_who_add),
         cmocka_unit_test(waits_order_what_queues_write),
         cmocka_unit_test(marks_are_in_the_order_of_the_queue),
+        cmocka_unit_test(a_queue_of_one_thread_gets_a_processor_soon),
         cmocka_unit_test(a_queue_tells_the_time_that_its_thread_worked),
         cmocka_unit_test(all_who_wait_for_any_value_are_woken),
         cmocka_unit_test(who_is_about_to_sleep_is_woken),

@@ -173,6 +173,13 @@ static void wait_for(cpu_queue *q, queue *other, uint64_t value)
         queue_fail(q, &own(other)->error);
 }
 
+static void thread_start(const cpu_queue *q)
+{
+    pool_spread(q->pool);
+    if (q->base.threads == 1)
+        ring_thread_moves();
+}
+
 static void record_run(void *arg, const record *r)
 {
     cpu_queue *q = arg;
@@ -189,7 +196,7 @@ static void record_run(void *arg, const record *r)
     case RECORD_SIGNAL: timeline_reach(q, r->value); break;
     case RECORD_MARK: *r->ns = clock_ns(); break;
     case RECORD_MARK_WORK: *r->ns = clock_thread_ns(); break;
-    case RECORD_START: pool_spread(q->pool); break;
+    case RECORD_START: thread_start(q); break;
     case RECORD_STOP: break;
     }
 }

@@ -323,7 +323,10 @@ static void record_run(void *arg, const record *r)
     pt_error e = {0};
     int failed = 0;
     switch (r->kind) {
-    case RECORD_START: cudaSetDevice(q->device->ordinal); break;
+    case RECORD_START:
+        cudaSetDevice(q->device->ordinal);
+        ring_thread_moves();
+        break;
     case RECORD_OP: failed = queue_failed(q) ? 0 : op_launch(q, &r->op, &e); break;
     case RECORD_WAIT: failed = queue_failed(q) ? 0 : run_wait(q, r->wait.other, r->wait.value, &e); break;
     case RECORD_SIGNAL: run_signal(q, r->value); break;
