@@ -129,12 +129,29 @@ static void several_neighbours_add_up(void **state)
     hand h;
     hand_open(&h);
     hand_task(&h, QUEUE_READ, 10, -1, -1);
-    hand_task(&h, QUEUE_WRITE, 1000, -1, -1);
+    hand_task(&h, QUEUE_TO_DEVICE, 1000, -1, -1);
     hand_task(&h, QUEUE_HOST, 1000, -1, -1);
-    h.costs.slow[COST_READ][COST_WRITE] = 2;
+    h.costs.slow[COST_READ][COST_TO_DEVICE] = 2;
     h.costs.slow[COST_READ][COST_HOST] = 1.5;
     simulation r = hand_run(&h);
     assert_true(near(r.end_ns[0], 25) && near(r.total_ns, 1000));
+    simulation_free(&r);
+}
+
+static void the_disk_is_slowed_at_the_pace_that_its_other_way_leaves(void **state)
+{
+    (void)state;
+    hand h;
+    hand_open(&h);
+    hand_task(&h, QUEUE_READ, 10, -1, -1);
+    hand_task(&h, QUEUE_WRITE, 1000, -1, -1);
+    hand_task(&h, QUEUE_TO_DEVICE, 1000, -1, -1);
+    hand_task(&h, QUEUE_HOST, 1000, -1, -1);
+    h.costs.slow[COST_READ][COST_WRITE] = 3;
+    h.costs.slow[COST_READ][COST_TO_DEVICE] = 1.25;
+    h.costs.slow[COST_READ][COST_HOST] = 1.5;
+    simulation r = hand_run(&h);
+    assert_true(near(r.end_ns[0], 10 * 3 * 1.75) && near(r.total_ns, 1000));
     simulation_free(&r);
 }
 
@@ -304,10 +321,10 @@ static double pace_left(const costs *c, int a, int way, int other)
 
 static double speed(const schedule_input *in, const schedule *s, const costs *c, const life *state, int i)
 {
-    double slow = 1;
+    double slow = 1, other_way = 1;
     const double alone = costs_task_ns(c, in, s, &s->tasks[i]);
-    const int a = (int)task_class(&s->tasks[i]);
-    const bool computes = a != COST_READ && a != COST_WRITE;
+    const int a = (int)task_class(&s->tasks[i]), other = a == COST_READ ? COST_WRITE : a == COST_WRITE ? COST_READ : -1;
+    const bool computes = other < 0;
     const bool both = runs_beside(s, state, i, COST_READ) && runs_beside(s, state, i, COST_WRITE);
     for (int class = 0; class < COST_CLASSES; class++) {
         double longer = runs_beside(s, state, i, class) ? beside(c, a, class, alone) - 1 : 0;
@@ -315,9 +332,12 @@ static double speed(const schedule_input *in, const schedule *s, const costs *c,
             longer *= pace_left(c, a, COST_READ, COST_WRITE);
         if (computes && both && class == COST_WRITE)
             longer *= pace_left(c, a, COST_WRITE, COST_READ);
-        slow += longer;
+        if (class == other)
+            other_way += longer;
+        else
+            slow += longer;
     }
-    return 1 / slow;
+    return 1 / (slow * other_way);
 }
 
 /* Of a task that begins now: what its work is longer by for the time since the last arithmetic ended. */
@@ -576,6 +596,7 @@ int main(void)
         cmocka_unit_test(the_last_of_several_waits_is_blamed),
         cmocka_unit_test(neighbours_slow_each_other_while_both_run),
         cmocka_unit_test(several_neighbours_add_up),
+        cmocka_unit_test(the_disk_is_slowed_at_the_pace_that_its_other_way_leaves),
         cmocka_unit_test(all_stands_still_where_a_period_is_used_up),
         cmocka_unit_test(what_slows_each_other_disturbs_less),
         cmocka_unit_test(arithmetic_that_has_rested_takes_longer),
