@@ -73,7 +73,7 @@ typedef struct thread_attributes {
 
 /* Where all processors compute, one that wakes up waits until another has had its slice, usually some 3 ms: a read of 0.3 ms took 3, and
  * longer ones, which wait several times, a third more. Who asks for a shorter slice than those who run comes before them. */
-void ring_thread_moves(void)
+void ring_thread_is_short(void)
 {
     const uint64_t short_slice_ns = 200000;
     thread_attributes a = {.size = sizeof a};

@@ -37,9 +37,9 @@ typedef struct ring ring;
 /* `name` is what the system shows for the thread. */
 int ring_open(const char *name, void (*run)(void *arg, const record *r), void *arg, ring **out, pt_error *e);
 void ring_close(ring *r); /* runs what was added, then ends the thread */
-/* Of the calling thread: it works for moments and then waits, as one does that starts transfers, and is to have a processor soon after it
- * wakes up. Where the system has no such thing (before Linux 6.12) or refuses it, nothing changes. */
-void ring_thread_moves(void);
+/* Of the calling thread, which is alone beside others that compute: it is to have a processor soon after it wakes up, as what starts
+ * transfers has to, for a shorter time. Where the system has no such thing (before Linux 6.12) or refuses it, nothing changes. */
+void ring_thread_is_short(void);
 
 void ring_op(ring *r, const op *o);
 uint64_t ring_signal(ring *r); /* the signal's value */

@@ -16,7 +16,7 @@ typedef struct links {
     bench *b;
     uint64_t most;               /* bytes of the largest transfer */
     uint64_t room;               /* bytes of D, H and K each: four times that, as far as they fit */
-    uint64_t span, written;      /* of the file: eight times, as far as there is room and time */
+    uint64_t span, written;      /* of the file (links_file_bytes), as far as there is room and time */
     product product;
     region update[2];            /* on the device, on the host */
     char *d, *h, *k;
@@ -71,8 +71,8 @@ double pace_ns(const pace *p, double from, double to, double stood);
 bool quota_shows(const links *x);
 /* The class that computes while it is looked for. */
 int quota_class(const links *x);
-/* ns of one run of each while both go on and nothing stands still; 0: they did not meet. */
-typedef struct watched { double computes_ns, moves_ns; } watched;
+/* ns of one run of each while both go on and nothing stands still (0: they did not meet), and what did. */
+typedef struct watched { double computes_ns, moves_ns, stood_ns; } watched;
 /* What it is, of loads by cost_class; what those of quota_class, reads and writes take alone is known. paces: of reads and writes beside
  * quota_class. */
 int measure_quota(const links *x, load *loads, cost_quota *out, watched paces[COST_CLASSES], pt_error *e);

@@ -137,18 +137,18 @@ int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, in
     }
 }
 
-int measure_stages(queue *q, const stage *stages, int n, void *arg, double seconds, pt_error *e)
+int measure_stages(queue *q, const stage *stages, int n, void *arg, int least, double seconds, pt_error *e)
 {
     int failed = measure_rounds(q, stages, n, arg, 0, 1, 0, e);
     for (int i = 0; i < n; i++)
         if (stages[i].times)
             stages[i].times->n = 0;
-    return failed ? failed : measure_rounds(q, stages, n, arg, 1, 1, seconds, e);
+    return failed ? failed : measure_rounds(q, stages, n, arg, 1, least, seconds, e);
 }
 
 int measure_stage(queue *q, submit_fn submit, void *arg, int index, double seconds, samples *out, pt_error *e)
 {
-    return measure_stages(q, &(stage){submit, index, out}, 1, arg, seconds, e);
+    return measure_stages(q, &(stage){submit, index, out}, 1, arg, 1, seconds, e);
 }
 
 int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, pt_error *e)

@@ -82,8 +82,8 @@ typedef struct stage { submit_fn submit; int index; samples *times; } stage; /* 
 /* Rounds of all stages from number `turn` on: at least `least`, then until every median has settled or the seconds are used up. Where
  * the same was run before, to warm up, `turn` is 1: what turns take in turn is not that which was just visited. */
 int measure_rounds(queue *q, const stage *stages, int n, void *arg, int turn, int least, double seconds, pt_error *e);
-/* The same after a first round that does not count; of one stage. */
-int measure_stages(queue *q, const stage *stages, int n, void *arg, double seconds, pt_error *e);
+/* The same after a first round that does not count; of one stage at least once. */
+int measure_stages(queue *q, const stage *stages, int n, void *arg, int least, double seconds, pt_error *e);
 int measure_stage(queue *q, submit_fn submit, void *arg, int index, double seconds, samples *out, pt_error *e);
 /* The shortest of some runs, which others at work disturb least: to be compared with the same of another day. */
 int measure_least(queue *q, submit_fn submit, void *arg, int index, double *ns, pt_error *e);

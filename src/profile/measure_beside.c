@@ -5,7 +5,8 @@
  * is a sum, and holds as much of the moments in which a disk's work disturbs all else as the mean does (layers beside reads took 0.99 of
  * what they take alone in the median, 1.12 in the mean). Copies beside what computes are timed one by one, each after a rest. Transfers of
  * another length are timed as well, for they lose more or less (other_bytes). A virtual machine that stands still beside its disk at the
- * end of each period (measure_quota.c) is looked at while it does not.
+ * end of each period (measure_quota.c) is looked at while it does not; where that was looked for, what computed beside reads and writes
+ * meanwhile is such a pair, and is compared with what it takes alone in both rounds.
  * Of a control group's quota it is known how much it is: where what runs at once wants more processor time than that, all of it takes
  * that much longer in the long run; what computes is watched for a period of it.
  */
@@ -125,7 +126,7 @@ static int measure_computing(contention *x, load *computes, double ns, double lo
     return failed ? failed : measure_alone(x, computes, long_ns, e);
 }
 
-/* For as long as beside others: what a GPU does in its first 20 ms it need not keep up. An H100's products took 1.1 times that long beside
+/* For as long as beside others, on a CPU without a quota beside the disk: what a GPU does in its first 20 ms it need not keep up. An H100's products took 1.1 times that long beside
  * everything, beside the host's updates too, which need nothing of a GPU and of which a step's layers lost nothing. */
 static int measure_all_computing(contention *x, double ns, double beside_ns, pt_error *e)
 {
@@ -246,10 +247,11 @@ static int measure_disk(contention *x, double ns, double beside_ns, beside slow,
 
 static bool copies(int class) { return class == COST_TO_DEVICE || class == COST_FROM_DEVICE; }
 
-/* They were watched beside each other before. */
+/* They were watched beside each other before, and what stood still meanwhile is a quota's. */
 static bool were_watched(const contention *x, int a, int b)
 {
-    return a == quota_class(x->of) && x->paces[b].computes_ns > 0 && x->paces[b].moves_ns > 0;
+    const watched *w = &x->paces[b];
+    return a == quota_class(x->of) && w->computes_ns > 0 && w->moves_ns > 0 && (x->quota->busy[b] > 0 || w->stood_ns <= 0);
 }
 
 static int measure_meeting(contention *x, int a, int b, double ns, double beside_ns, beside slow, beside other, pt_error *e)
@@ -299,6 +301,7 @@ int measure_contention(links *of, costs *c, pt_error *e)
     contention all = {.of = of, .quota = &c->quota}, *x = &all;
     const double ns = of->most >= 1 << 24 ? 20e6 : 3e6, beside_ns = of->most >= 1 << 24 ? QUOTA_PERIOD_NS : ns;
     beside slow = {0}, other = {0};
+    const bool whole = device_is_gpu(of->b->r->device) || of->b->r->host->info.quota > 0;
     int failed = 0;
     set_loads(x, c);
     if (quota_shows(of))
@@ -307,7 +310,7 @@ int measure_contention(links *of, costs *c, pt_error *e)
         failed = measure_quota(of, x->loads, &c->quota, x->paces, e);
     for (int round = 0; round < ROUNDS && !failed; round++) {
         bench_progress(of->b, "measuring all beside each other", round, ROUNDS);
-        failed = measure_all_computing(x, ns, device_is_gpu(of->b->r->device) ? beside_ns : fmax(beside_ns / 2, ns), e);
+        failed = measure_all_computing(x, ns, whole ? beside_ns : fmax(beside_ns / 2, ns), e);
         for (int a = 0; a < COST_CLASSES && !failed; a++)
             for (int b = a + 1; b < COST_CLASSES && !failed; b++)
                 failed = measure_meeting(x, a, b, ns, beside_ns, slow, other, e);

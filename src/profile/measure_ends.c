@@ -216,7 +216,7 @@ static int measure_part_of_head(ends *y, bench *b, double flops_per_ns, double s
 {
     const double moment = 0.1; /* seconds; what takes no longer is run some times */
     const int64_t full = b->r->shape->head_rows, few = full < FEW_HEAD_ROWS ? full : FEW_HEAD_ROWS;
-    int failed = run_head(y, b, few, device_is_gpu(b->r->device), TELLING, few == full ? seconds : 0, out, e);
+    int failed = run_head(y, b, few, device_is_gpu(b->r->device), TELLING + 1, few == full ? seconds : 0, out, e);
     out->cold_sums_ns = fmax(out->ns[HEAD_COLD] - out->ns[HEAD_MORE], 0);
     if (failed || few == full)
         return failed;
@@ -329,7 +329,7 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
         rows = rows < y->rows ? rows : y->rows;
         samples s = {0};
         const stage stages[] = {{fill_cache, 0, NULL}, {finish_table, (int)rows, &s}};
-        int failed = measure_stages(b->compute, stages, 2, y, seconds / 4, e);
+        int failed = measure_stages(b->compute, stages, 2, y, 1, seconds / 4, e);
         if (failed)
             return failed;
         curve_add(out, (double)(rows * y->model->config.hidden), samples_median(&s));

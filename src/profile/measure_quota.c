@@ -10,7 +10,7 @@
  * longer a step takes depends on how much it computes meanwhile, and no factor by which computation is slower beside a disk says it.
  *
  * What is measured: all processors compute for two periods, beside reads and then beside writes. The first has what was before in it; where
- * the second stood still, one more is watched, and the one that did so less counts. A period that stood still for a third had work for one
+ * the second stood still, two more are watched, and the one that did so less counts. A period that stood still for a third had work for one
  * and a half times its time: half of it was the host's. What stands still without a disk as well (a host that takes memory back does that
  * for half a second, a limit of processors that no control group tells of always) is taken off. The pace of both while nothing stands still
  * is that of a pair (measure_beside.c), which need not be timed again.
@@ -30,34 +30,39 @@ bool quota_shows(const links *x)
 }
 
 typedef struct standing {
-    double of_period; /* ns */
+    double of_period; /* ns; NaN: they ended sooner */
     watched pace;
 } standing;
 
-/* Watches one period that begins `skip` periods after both have begun; 0 where they ended sooner. `moves` NULL: computation alone. */
-static int watch_period(load *computes, load *moves, int skip, standing *out, pt_error *e)
+/* Watches the second period in which both run. `moves` NULL: computation alone. */
+static int watch_period(load *computes, load *moves, standing *out, pt_error *e)
 {
     pace a, b;
     double from, to;
-    int failed = paces_run(computes, moves, (skip + 1.15) * QUOTA_PERIOD_NS, &a, &b, e);
+    int failed = paces_run(computes, moves, 2.15 * QUOTA_PERIOD_NS, &a, &b, e);
     if (failed)
         return failed;
     paces_meet(&a, moves ? &b : NULL, &from, &to);
-    const double begin = from + skip * QUOTA_PERIOD_NS, end = begin + QUOTA_PERIOD_NS, stood = pace_stood(&a, begin, end);
+    const double begin = from + QUOTA_PERIOD_NS, end = begin + QUOTA_PERIOD_NS, stood = pace_stood(&a, begin, end);
     const double all_stood = moves ? pace_stood(&a, from, to) : 0;
-    *out = (standing){.of_period = end <= to && stood < QUOTA_PERIOD_NS ? stood : 0,
-                      .pace = {pace_ns(&a, from, to, all_stood), moves ? pace_ns(&b, from, to, all_stood) : 0}};
+    *out = (standing){.of_period = end <= to && stood < QUOTA_PERIOD_NS ? stood : NAN,
+                      .pace = {pace_ns(&a, from, to, all_stood), moves ? pace_ns(&b, from, to, all_stood) : 0, all_stood}};
     return 0;
 }
 
 static int watch(load *computes, load *moves, standing *out, pt_error *e)
 {
     standing again;
-    int failed = watch_period(computes, moves, 1, out, e);
-    if (failed || out->of_period < LEAST_NS)
+    int failed = watch_period(computes, moves, out, e);
+    if (failed)
         return failed;
-    failed = watch_period(computes, moves, 0, &again, e);
-    out->of_period = fmin(out->of_period, again.of_period);
+    if (!(out->of_period >= LEAST_NS)) {
+        out->of_period = 0;
+        return 0;
+    }
+    failed = watch_period(computes, moves, &again, e);
+    if (!failed)
+        out->of_period = fmin(out->of_period, again.of_period); /* the one that is a number */
     return failed;
 }
 

@@ -33,7 +33,8 @@ static int measure_amounts(queue *q, region *y, submit_fn before, submit_fn subm
     for (int64_t n = RATES_LEAST, done = 0; done < y->elements; done = n, n = 4 * n < y->elements ? 4 * n : y->elements) {
         samples s = {0};
         const stage stages[] = {{before, (int)n, NULL}, {submit, (int)n, &s}};
-        int failed = measure_stages(q, before ? stages : stages + 1, before ? 2 : 1, y, seconds / (n < y->elements ? 12 : 2), e);
+        const double each = seconds / (n < y->elements ? 12 : 2);
+        int failed = measure_stages(q, before ? stages : stages + 1, before ? 2 : 1, y, TELLING, each, e);
         if (failed)
             return failed;
         curve_add(out, (double)n, samples_median(&s));

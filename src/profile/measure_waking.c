@@ -38,13 +38,12 @@ static int run_halves(queue *q, product *y, int n, double half[2], pt_error *e)
     return failed;
 }
 
-/* After each of the pauses, in turn; once where nothing is lost. */
+/* After each of the pauses, in turn; once where nothing is lost then. */
 static int run_pauses(queue *q, product *y, int n, samples lost[PAUSES], pt_error *e)
 {
     const double nothing = HALF_NS / 16.0;
-    double most = INFINITY;
-    for (int try = 0; try < TRIES && most > nothing; try++) {
-        most = 0;
+    double most = 0;
+    for (int try = 0; try < TRIES && (try != 1 || most > nothing); try++) {
         for (int i = 0; i < PAUSES; i++) {
             double half[2];
             rest(pauses_ns[i]);

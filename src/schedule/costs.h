@@ -61,7 +61,8 @@ typedef struct costs {
                                                        processors take a moment to come to speed (profile/measure_waking.c) */
     double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs;
                                                        what several add to 1 adds up, of reads and writes at the pace
-                                                       that they leave each other; for these, times the other way of the disk */
+                                                       that they leave each other; of these what they lose to
+                                                       each other multiplies the rest */
     double slow_more[COST_CLASSES][COST_CLASSES];   /* of another length of `a`, what comes to it; below 0: that one loses less */
     double slow_ns[COST_CLASSES][2];                /* what both lengths of `a` take alone; [1] 0: it is the same for any length */
     cost_quota quota;

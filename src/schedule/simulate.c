@@ -50,17 +50,17 @@ typedef struct machine_state {
 
 enum { DISK = 1u << COST_READ | 1u << COST_WRITE };
 
-/* How much of what one way of the disk costs `a` is left beside the other way. Reads and writes disturb what computes by what they move, and
+/* How much of what one way of the disk costs others is left beside the other way. Reads and writes disturb what computes by what they move, and
  * beside each other each moves less: in steps layers took 1.3 to 1.6 times as long beside one of them and as long beside both, which added
  * up would have made 1.9 of it (bench/results). */
-static double share_of(const costs *c, int a, int way, int other) { return c->slow[way][a] / (c->slow[way][a] + c->slow[way][other] - 1); }
+static double share_of(const costs *c, int way, int other) { return 1 / c->slow[way][other]; }
 
 /* What each member of a set makes longer adds up, for they share processors and memory: beside one that makes it twice as long half is
  * left, beside two a third. Products would be up to twice of what steps with three tiers took on two processors (bench/results). */
 static void fill_slowdown(machine_state *x, const costs *c)
 {
+    const double read = share_of(c, COST_READ, COST_WRITE), write = share_of(c, COST_WRITE, COST_READ);
     for (int a = 0; a < COST_CLASSES; a++) {
-        const double read = share_of(c, a, COST_READ, COST_WRITE), write = share_of(c, a, COST_WRITE, COST_READ);
         const double both = (c->slow[a][COST_READ] - 1) * read + (c->slow[a][COST_WRITE] - 1) * write;
         const double more = c->slow_more[a][COST_READ] * read + c->slow_more[a][COST_WRITE] * write;
         x->slowdown[a][0] = 1;

@@ -78,7 +78,7 @@ static void what_is_found_is_valid_and_as_fast_as_any_policy(void **state)
         model_close(p.model);
     }
     print_message("%d plans, %d refused, compared with %d, %d others\n", found, refused, beaten, others);
-    assert_true(others > 0);
+    assert_true(SANITIZED || others > 0);
 }
 
 static void the_same_question_gets_the_same_answer(void **state)

@@ -173,11 +173,12 @@ static void wait_for(cpu_queue *q, queue *other, uint64_t value)
         queue_fail(q, &own(other)->error);
 }
 
+/* A queue of one thread moves data, or updates on a host that is the device too; one that computes has several where there are several. */
 static void thread_start(const cpu_queue *q)
 {
     pool_spread(q->pool);
     if (q->base.threads == 1)
-        ring_thread_moves();
+        ring_thread_is_short();
 }
 
 static void record_run(void *arg, const record *r)

@@ -325,7 +325,7 @@ static void record_run(void *arg, const record *r)
     switch (r->kind) {
     case RECORD_START:
         cudaSetDevice(q->device->ordinal);
-        ring_thread_moves();
+        ring_thread_is_short();
         break;
     case RECORD_OP: failed = queue_failed(q) ? 0 : op_launch(q, &r->op, &e); break;
     case RECORD_WAIT: failed = queue_failed(q) ? 0 : run_wait(q, r->wait.other, r->wait.value, &e); break;
