@@ -10,9 +10,8 @@
  * write took twice as long (64 MiB at 2.5 GB/s instead of 5). A size is left out where the one before it tells that it would
  * take too long; at least three are measured.
  *
- * Memory and file are about as large as a step's, or large enough not to be told from it: through 64 MiB of memory a disk read 4 to 20%
- * faster than through 128 MiB or more. What a write takes depends on how much else was written since the same block was: the host of a
- * virtual machine took files of up to 1 GiB at 4.7 GB/s, pass after pass, and larger ones at 7.5 to 8.5 (bench/results).
+ * Memory and file are as large as a step's, or large enough not to be told from it: through 64 MiB of memory a disk read 4 to 20%
+ * faster than through 128 MiB or more, and the first 256 MiB of a file were written 5% faster, 64 MiB a seventh (bench/results).
  */
 #include "profile/links.h"
 
@@ -90,7 +89,7 @@ static void choose_sizes(links *x)
     while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)
         x->most /= 4;
     x->room = 4 * x->most;
-    x->span = links_file_bytes(r->model);
+    x->span = 8 * x->most;
     while (has_disk(x) && x->span > r->budget[TIER_DISK] && x->span > x->most)
         x->span /= 2;
     x->product = (product){.shape = r->shape, .rows = gpu ? 2048 : product_rows(r), .k = k};
@@ -203,16 +202,17 @@ static bool ends_here(const cost_curve *c, double seconds)
     return c->n >= POINTS_LEAST && next_size_s(c) > seconds;
 }
 
-/* All of the file, as those of all states have been written once when a step begins, or on a slow disk as much as a moment suffices for;
- * at least what some runs of `bytes` go through. */
+/* The blocks that runs of `bytes` go through have been written once, as those of all states have when a step begins: many runs' blocks,
+ * or on a slow disk as many as a moment suffices for. */
 static int write_first(links *x, uint64_t bytes, pt_error *e)
 {
-    enum { RUNS_LEAST = 8 };
-    const double moment_s = x->written ? 0 : 1, start = clock_s();
+    enum { RUNS = 32, RUNS_LEAST = 8 };
+    const double moment_s = 0.5, start = clock_s();
+    const uint64_t least = 16 << 20, to = RUNS * bytes > least ? RUNS * bytes : least, end = to < x->span ? to : x->span;
     queue *q = x->queues[COST_WRITE];
     int failed = 0;
-    while (x->written < x->span && !failed && (x->written < RUNS_LEAST * bytes || clock_s() - start < moment_s)) {
-        const uint64_t n = x->span - x->written < x->most ? x->span - x->written : x->most;
+    while (x->written < end && !failed && (x->written < RUNS_LEAST * bytes || clock_s() - start < moment_s)) {
+        const uint64_t n = end - x->written < x->most ? end - x->written : x->most;
         queue_submit(q, &(op){OP_DISK_WRITE, .disk = {x->writer, x->k, x->written, n}});
         x->written += n;
         failed = queue_sync(q, queue_signal(q), e);

@@ -20,9 +20,6 @@ enum { CHECK_ELEMENTS = 1 << 20, CHECK_BYTES = 4 << 20 }; /* of an update and a 
 int64_t rates_elements(const model *m);
 int64_t product_rows(const profile_request *r); /* of the product that stands for a unit's on a CPU: no more than suffice */
 uint64_t links_bytes(const model *m);
-/* Of the file that disk transfers go through, where there is room and time: half of the model's states, for plans keep a part of them
- * elsewhere; at least some transfers, at most 2 GiB. */
-uint64_t links_file_bytes(const model *m);
 bool links_have_disk(const profile_request *r);
 /* The path, or the nearest of the folders above it that exists. */
 int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e);
