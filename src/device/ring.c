@@ -1,10 +1,10 @@
 #include "device/ring.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -126,14 +126,15 @@ static int measure_computing(contention *x, load *computes, double ns, double lo
     return failed ? failed : measure_alone(x, computes, long_ns, e);
 }
 
-/* For as long as beside others, on a CPU without a quota beside the disk: what a GPU does in its first 20 ms it need not keep up. An H100's products took 1.1 times that long beside
- * everything, beside the host's updates too, which need nothing of a GPU and of which a step's layers lost nothing. */
-static int measure_all_computing(contention *x, double ns, double beside_ns, pt_error *e)
+/* For as long as beside others, on a CPU without a quota as beside the disk: what a GPU does in its first 20 ms it need not keep up. An H100's
+ * products took 1.1 times that long beside everything, beside the host's updates too, which need nothing of a GPU and of which a step's
+ * layers lost nothing. */
+static int measure_all_computing(contention *x, double ns, double long_ns, pt_error *e)
 {
     int failed = 0;
     for (int a = 0; a < COST_CLASSES && !failed; a++)
         if (x->loads[a].queue && x->loads[a].computes)
-            failed = measure_computing(x, &x->loads[a], ns, beside_ns, e);
+            failed = measure_computing(x, &x->loads[a], ns, long_ns, e);
     return failed;
 }
 
@@ -200,8 +201,8 @@ static void add_all(samples *to, const samples *from)
 typedef samples beside[COST_CLASSES][COST_CLASSES];
 
 /* What computes beside a copy. Where a quota of processor time holds up both, or copies did not end in time, copy after copy counts. */
-static int measure_with_copies(contention *x, load *computes, load *copies, double ns, double beside_ns, samples *slow, samples *slow_copies,
-                               samples *slow_long, pt_error *e)
+static int measure_with_copies(contention *x, load *computes, load *copies, double ns, double beside_ns, samples *slow,
+                               samples *slow_copies, samples *slow_long, pt_error *e)
 {
     samples back_to_back = {0}, rested[2] = {0};
     int failed = measure_pair(x, computes, copies, ns, beside_ns, slow, &back_to_back, e);

@@ -67,7 +67,10 @@ static int watch(load *computes, load *moves, standing *out, pt_error *e)
 }
 
 /* How many times as long transfers take meanwhile, while nothing stands still. */
-static double slower(const load *moves, const standing *s) { return moves->alone_ns > 0 ? fmax(s->pace.moves_ns / moves->alone_ns, 1) : 1; }
+static double slower(const load *moves, const standing *s)
+{
+    return moves->alone_ns > 0 ? fmax(s->pace.moves_ns / moves->alone_ns, 1) : 1;
+}
 
 /* Processors of the host that transfers keep busy at the pace they have alone, where `threads` stood still for so long; at most what could
  * be the profile of a machine (profile_agree.c). */

@@ -43,7 +43,7 @@ static int run_pauses(queue *q, product *y, int n, samples lost[PAUSES], pt_erro
 {
     const double nothing = HALF_NS / 16.0;
     double most = 0;
-    for (int try = 0; try < TRIES && (try != 1 || most > nothing); try++) {
+    for (int try = 0; try < TRIES && (try != 1 || most > nothing); try++)
         for (int i = 0; i < PAUSES; i++) {
             double half[2];
             rest(pauses_ns[i]);
@@ -53,7 +53,6 @@ static int run_pauses(queue *q, product *y, int n, samples lost[PAUSES], pt_erro
             samples_add(&lost[i], half[0] - half[1]);
             most = fmax(most, half[0] - half[1]);
         }
-    }
     return 0;
 }
 

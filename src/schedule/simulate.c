@@ -37,10 +37,8 @@ typedef struct machine_state {
     simulation *out;
     lane lanes[QUEUES];
     const costs *costs;
-    const cost_curve *waking;
     double math_end; /* of the last arithmetic; a step begins awake */
     double now;
-    const cost_quota *quota;
     double of_period, used, wanted; /* time of this period that is over, processor time used in it; processors that what runs keeps busy */
     double all_used;                /* processor time since the first period began */
     double own[1 << COST_CLASSES];  /* processors of the machine's own that a set of classes keeps busy */
@@ -50,9 +48,9 @@ typedef struct machine_state {
 
 enum { DISK = 1u << COST_READ | 1u << COST_WRITE };
 
-/* How much of what one way of the disk costs others is left beside the other way. Reads and writes disturb what computes by what they move, and
- * beside each other each moves less: in steps layers took 1.3 to 1.6 times as long beside one of them and as long beside both, which added
- * up would have made 1.9 of it (bench/results). */
+/* How much of what one way of the disk costs others is left beside the other way. Reads and writes disturb what computes by what they move,
+ * and beside each other each moves less: in steps layers took 1.3 to 1.6 times as long beside one of them and as long beside both, which
+ * added up would have made 1.9 of it (bench/results). */
 static double share_of(const costs *c, int way, int other) { return 1 / c->slow[way][other]; }
 
 /* What each member of a set makes longer adds up, for they share processors and memory: beside one that makes it twice as long half is
@@ -81,8 +79,8 @@ static void fill_own(machine_state *x)
     for (unsigned set = 0; set < 1u << COST_CLASSES; set++) {
         double threads = 0;
         for (int class = 0; class < COST_CLASSES; class++)
-            threads += (set & ~(unsigned)DISK) >> class & 1 ? x->quota->busy[class] : 0;
-        x->own[set] = fmin(threads, x->quota->processors);
+            threads += (set & ~(unsigned)DISK) >> class & 1 ? x->costs->quota.busy[class] : 0;
+        x->own[set] = fmin(threads, x->costs->quota.processors);
     }
 }
 
@@ -108,7 +106,7 @@ static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in
 /* What a task loses that begins now, for the arithmetic has rested: at most as long again, for the rest wakes up meanwhile. */
 static double waking_ns(const machine_state *x, const task_facts *f)
 {
-    const cost_curve *c = x->waking;
+    const cost_curve *c = &x->costs->waking;
     if (!c->n || f->class != COST_MATH)
         return 0;
     double ns = cost_at(c, fmin(x->now - x->math_end, c->amount[c->n - 1]));
@@ -168,7 +166,7 @@ static double next_end(machine_state *x)
         const task_facts *f = &x->facts[l->task];
         const unsigned others = running & ~(1u << f->class);
         l->slowdown = slowdown_beside(x, f, others);
-        x->wanted += 1u << f->class & DISK ? x->quota->busy[f->class] / l->slowdown : 0;
+        x->wanted += 1u << f->class & DISK ? x->costs->quota.busy[f->class] / l->slowdown : 0;
         double ends = l->left * l->slowdown;
         soonest = soonest < 0 || ends < soonest ? ends : soonest;
     }
@@ -193,7 +191,7 @@ static void end_task(machine_state *x, int q)
 /* How long what takes `ns` takes where all stands still from the moment that a period's quota is used up to the period's end. */
 static double with_quota(machine_state *x, double ns)
 {
-    const double period = x->quota->period_ns, quota = x->quota->processors * period;
+    const double period = x->costs->quota.period_ns, quota = x->costs->quota.processors * period;
     if (!(period > 0))
         return ns;
     const double each = x->wanted > 0 ? fmin(quota / x->wanted, period) : period;
@@ -250,7 +248,7 @@ static int run(machine_state *x, pt_error *e)
  * take as long as their processor time at least. */
 static double behind_others(const machine_state *x)
 {
-    return x->quota->period_ns > 0 ? fmax(x->now, x->all_used / x->quota->processors) : x->now;
+    return x->costs->quota.period_ns > 0 ? fmax(x->now, x->all_used / x->costs->quota.processors) : x->now;
 }
 
 int simulate(const schedule_input *in, const schedule *s, const costs *c, bool times, simulation *out, pt_error *e)
@@ -266,7 +264,7 @@ int simulate(const schedule_input *in, const schedule *s, const costs *c, bool t
         return pt_fail(e, PT_FAILED, "out of memory while simulating a schedule of %d tasks", s->tasks_n);
     }
     out->end_ns = times ? out->start_ns + n : NULL;
-    machine_state x = {.s = s, .facts = facts, .out = out, .costs = c, .waking = &c->waking, .quota = &c->quota};
+    machine_state x = {.s = s, .facts = facts, .out = out, .costs = c};
     fill_slowdown(&x, c);
     fill_own(&x);
     fill_facts(facts, &x, in, c);

@@ -304,7 +304,7 @@ static long thread_named(const char *name)
     return found;
 }
 
-/* One that computes with several threads has the usual one, one that only moves a shorter one. */
+/* The thread of a queue that has several for its work has the usual slice, one that is alone a shorter one. */
 static void a_queue_of_one_thread_gets_a_processor_soon(void **state)
 {
     device *d = open_device(2);
