@@ -16,7 +16,7 @@ typedef struct links {
     bench *b;
     uint64_t most;               /* bytes of the largest transfer */
     uint64_t room;               /* bytes of D, H and K each: four times that, as far as they fit */
-    uint64_t span, written;      /* of the file: eight times, as far as there is room and time */
+    uint64_t span, written;      /* of the file (links_file_bytes), as far as there is room and time */
     product product;
     region update[2];            /* on the device, on the host */
     char *d, *h, *k;

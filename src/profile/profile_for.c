@@ -29,6 +29,12 @@ uint64_t links_bytes(const model *m)
     return n;
 }
 
+uint64_t links_file_bytes(const model *m)
+{
+    const uint64_t all = (uint64_t)m->parameters * 14, large = (uint64_t)2 << 30;
+    return all / 2 < large ? 8 * links_bytes(m) : large;
+}
+
 int64_t product_rows(const profile_request *r) { return r->shape->unit_rows < 256 ? r->shape->unit_rows : 256; }
 
 bool links_have_disk(const profile_request *r) { return r->transfers && r->disk_path && r->budget[TIER_DISK] >= 2 * LINKS_LEAST; }
@@ -48,7 +54,7 @@ int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e)
 /* ---- made for ---- */
 
 /* Other numbers where the same fields come to mean something else: what was measured before does not serve then. */
-enum { BLOCKS_WAY = 11, MACHINE_WAY = 20 };
+enum { BLOCKS_WAY = 11, MACHINE_WAY = 21 };
 
 static int threads_of(const profile_request *r) { return r->threads ? r->threads : r->device->info.threads; }
 
@@ -90,11 +96,12 @@ static json_t *machine_made_for(const profile_request *r)
     char disk[48] = "none", folder[FILE_PATH_BYTES];
     if (links_have_disk(r) && !existing_folder(r->disk_path, folder, NULL) && !stat(folder, &st))
         snprintf(disk, sizeof disk, "device %u:%u", major(st.st_dev), minor(st.st_dev));
-    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:I, s:I, s:b, s:I, s:s}", "way", MACHINE_WAY, "processor",
+    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:I, s:I, s:b, s:I, s:I, s:s}", "way", MACHINE_WAY, "processor",
                      r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r), "quota",
                      r->host->info.quota, "dtype", type_of(r), "elements", (json_int_t)rates_elements(r->model), "rows",
                      (json_int_t)product_rows(r), "host_tier", r->host_tier, "transfer_bytes",
-                     (json_int_t)(r->transfers ? links_bytes(r->model) : 0), "disk", disk);
+                     (json_int_t)(r->transfers ? links_bytes(r->model) : 0), "file_bytes",
+                     (json_int_t)(links_have_disk(r) ? links_file_bytes(r->model) : 0), "disk", disk);
 }
 
 json_t *profile_made_for(profile_part p, const profile_request *r)
@@ -107,7 +114,7 @@ static bool covers(const char *key, const json_t *have, const json_t *want)
 {
     if (json_equal(have, want))
         return true;
-    if (!strcmp(key, "transfer_bytes"))
+    if (!strcmp(key, "transfer_bytes") || !strcmp(key, "file_bytes"))
         return json_is_integer(have) && json_integer_value(want) == 0;
     if (!strcmp(key, "host_tier"))
         return json_is_false(want);
