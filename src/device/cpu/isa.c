@@ -66,6 +66,27 @@ bool cpu_gains_by_bf16(void)
     return cpu_has_bf16() && !__builtin_cpu_is("intel");
 }
 
+static int64_t cache_bytes(void)
+{
+    const int64_t most = 64 << 20;
+    int64_t bytes = 0;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return bytes > 0 && bytes < most ? bytes : most;
+}
+
+bool cpu_exceeds_cache(int64_t bytes)
+{
+    static atomic_llong known; /* 0: not yet; asking takes a virtual machine a while */
+    long long cache = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!cache) {
+        cache = cache_bytes();
+        atomic_store_explicit(&known, cache, memory_order_relaxed);
+    }
+    return bytes > cache;
+}
+
 /* Linux saves the tiles of those processes that have asked. */
 static bool tiles_permitted(void)
 {

@@ -17,6 +17,7 @@
 #include "base/error.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* 2, 3 or 4: the best x86-64 level that the processor and the system support. The environment
  * variable PROTRAIN_ISA (v2, v3 or v4) lowers it, never raises it; it is read once. */
@@ -34,6 +35,10 @@ bool cpu_gains_by_bf16(void);
 
 /* Multiplies tiles of bf16, and the system lets it. False without AVX512-BF16. */
 bool cpu_has_amx(void);
+
+/* Whether so much output leaves the caches before anybody reads it: its lines then need not be read into them to be written (vec.h).
+ * Of a cache that a machine's neighbours have a part of, 64 MiB count. */
+bool cpu_exceeds_cache(int64_t bytes);
 
 /* Declares the three copies of a kernel; ends without a semicolon in use. */
 #define KERNELS(type, name, parameters) \

@@ -4,20 +4,22 @@
 #include "device/cpu/ops.h"
 #include "device/cpu/tiles.h"
 
-typedef struct activation_job { const op_activation *op; int64_t rows; } activation_job;
-typedef struct activation_backward_job { const op_activation_backward *op; int64_t rows; } activation_backward_job;
+typedef struct activation_job { const op_activation *op; int64_t rows; bool past; } activation_job;
+typedef struct activation_backward_job { const op_activation_backward *op; int64_t rows; bool past; } activation_backward_job;
+
+static int64_t output_bytes(pt_dtype type, int64_t rows, int64_t cols) { return rows * cols * (int64_t)dtype_bytes(type); }
 
 static void activation_tile(void *arg, int64_t tile, int thread)
 {
     const activation_job *job = arg;
     const op_activation *o = job->op;
     if (!o->gated) {
-        KERNEL_BEST(activation_part)(o, 0, tile * TILE_ELEMENTS, tile_end(o->rows * o->cols, TILE_ELEMENTS, tile));
+        KERNEL_BEST(activation_part)(o, 0, tile * TILE_ELEMENTS, tile_end(o->rows * o->cols, TILE_ELEMENTS, tile), job->past);
         return;
     }
     int64_t end = tile_end(o->rows, job->rows, tile);
     for (int64_t row = tile * job->rows; row < end; row++)
-        KERNEL_BEST(activation_part)(o, row, 0, o->cols);
+        KERNEL_BEST(activation_part)(o, row, 0, o->cols, job->past);
 }
 
 static void activation_backward_tile(void *arg, int64_t tile, int thread)
@@ -26,12 +28,12 @@ static void activation_backward_tile(void *arg, int64_t tile, int thread)
     const op_activation_backward *o = job->op;
     if (!o->gated) {
         int64_t end = tile_end(o->rows * o->cols, TILE_ELEMENTS, tile);
-        KERNEL_BEST(activation_backward_part)(o, 0, tile * TILE_ELEMENTS, end);
+        KERNEL_BEST(activation_backward_part)(o, 0, tile * TILE_ELEMENTS, end, job->past);
         return;
     }
     int64_t end = tile_end(o->rows, job->rows, tile);
     for (int64_t row = tile * job->rows; row < end; row++)
-        KERNEL_BEST(activation_backward_part)(o, row, 0, o->cols);
+        KERNEL_BEST(activation_backward_part)(o, row, 0, o->cols, job->past);
 }
 
 static int64_t activation_tiles(bool gated, int64_t rows, int64_t cols)
@@ -41,12 +43,12 @@ static int64_t activation_tiles(bool gated, int64_t rows, int64_t cols)
 
 void cpu_activation(pool *p, const op_activation *o)
 {
-    activation_job job = {o, rows_per_tile(o->cols)};
+    activation_job job = {o, rows_per_tile(o->cols), cpu_exceeds_cache(output_bytes(o->type, o->rows, o->cols))};
     pool_run(p, activation_tiles(o->gated, o->rows, o->cols), activation_tile, &job);
 }
 
 void cpu_activation_backward(pool *p, const op_activation_backward *o)
 {
-    activation_backward_job job = {o, rows_per_tile(o->cols)};
+    activation_backward_job job = {o, rows_per_tile(o->cols), cpu_exceeds_cache(output_bytes(o->type, o->rows, (1 + o->gated) * o->cols))};
     pool_run(p, activation_tiles(o->gated, o->rows, o->cols), activation_backward_tile, &job);
 }

@@ -10,17 +10,18 @@
 
 enum { OWNERS = 32 };
 
-typedef struct embedding_job { const op_embedding *op; int64_t rows; } embedding_job;
+typedef struct embedding_job { const op_embedding *op; int64_t rows; bool past; } embedding_job;
 
 static void embedding_tile(void *arg, int64_t tile, int thread)
 {
     const embedding_job *job = arg;
-    KERNEL_BEST(embedding_rows)(job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile));
+    KERNEL_BEST(embedding_rows)(job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile), job->past);
 }
 
 void cpu_embedding(pool *p, const op_embedding *o)
 {
-    embedding_job job = {o, rows_per_tile(o->cols)};
+    const int64_t bytes = o->rows * o->cols * (int64_t)(dtype_bytes(o->type) + (o->stream ? sizeof(float) : 0));
+    embedding_job job = {o, rows_per_tile(o->cols), cpu_exceeds_cache(bytes)};
     pool_run(p, tiles_of(o->rows, job.rows), embedding_tile, &job);
 }
 

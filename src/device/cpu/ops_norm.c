@@ -18,19 +18,20 @@
 enum { NORM_SIDE = 4 /* rows that kernels take side by side, at most */ };
 enum { NORM_BLOCKS = 64, NORM_BLOCK_ROWS = 4 /* at least */ };
 
-typedef struct norm_job { pool *pool; const op_norm *op; int64_t rows; } norm_job;
+typedef struct norm_job { pool *pool; const op_norm *op; int64_t rows; bool past; } norm_job;
 
 static void norm_tile(void *arg, int64_t tile, int thread)
 {
     const norm_job *job = arg;
     KERNEL_BEST(norm_rows)
-    (job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile), pool_scratch(job->pool, thread));
+    (job->op, tile * job->rows, tile_end(job->op->rows, job->rows, tile), job->past, pool_scratch(job->pool, thread));
 }
 
 void cpu_norm(pool *p, const op_norm *o)
 {
     int64_t rows = rows_per_tile(o->heads * o->dim);
-    norm_job job = {p, o, tiles_of(rows, NORM_SIDE) * NORM_SIDE};
+    const int64_t bytes = o->rows * o->heads * o->dim * (int64_t)dtype_bytes(o->type);
+    norm_job job = {p, o, tiles_of(rows, NORM_SIDE) * NORM_SIDE, o->y != o->x && cpu_exceeds_cache(bytes)};
     pool_run(p, tiles_of(o->rows, job.rows), norm_tile, &job);
 }
 

@@ -34,7 +34,7 @@ static INLINE vf activation(activation_kind kind, pt_dtype type, vf x, vf *deriv
         return x * s;
     }
     case ACT_GELU_ERF: {
-        s = vec_normal_cdf(x, &slope);
+        s = type == PT_F32 ? vec_normal_cdf(x, &slope) : vec_normal_cdf_short(x, &slope);
         *derivative = vec_fma(x, slope, s);
         return x * s;
     }
@@ -60,6 +60,7 @@ static INLINE vf activation_value(activation_kind kind, pt_dtype type, vf x)
 typedef struct act_row {
     const void *gate, *up, *dout; /* up is NULL where not gated: x is the gate */
     void *out, *dgate, *dup;
+    bool past;
 } act_row;
 
 static INLINE void forward_step(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t lanes)
@@ -81,18 +82,28 @@ static INLINE void backward_step(activation_kind kind, pt_dtype type, const act_
     store(type, r->dgate, i, dout * derivative, lanes);
 }
 
-static INLINE void store_result(activation_kind kind, pt_dtype type, void *base, int64_t i, const vf x[2])
+static INLINE void put_result(activation_kind kind, pt_dtype type, void *base, int64_t i, const vf x[2], bool past)
 {
     if (kind == ACT_RELU) /* hands a NaN on as it is, everything else computes with it */
-        store_pair(type, base, i, x);
+        put_pair(type, base, i, x, past);
     else
-        store_pair_tame(type, base, i, x);
+        put_pair_tame(type, base, i, x, past);
+}
+
+/* What will be read soon: the processor's own guesses end with a page. */
+static INLINE void ask_for(pt_dtype type, const void *base, int64_t i)
+{
+    const int64_t ahead = 2048; /* bytes */
+    _mm_prefetch((const char *)at(type, base, i) + ahead, _MM_HINT_T0);
 }
 
 /* 2 * VEC_LANES elements, as load_pair() orders them. */
 static INLINE void forward_pair(activation_kind kind, bool gated, pt_dtype type, const act_row *r, int64_t i)
 {
     vf x[2], up[2];
+    ask_for(type, r->gate, i);
+    if (gated)
+        ask_for(type, r->up, i);
     load_pair(type, r->gate, i, x);
     if (gated)
         load_pair(type, r->up, i, up);
@@ -101,12 +112,16 @@ static INLINE void forward_pair(activation_kind kind, bool gated, pt_dtype type,
         vf y = activation_value(kind, type, x[k]);
         x[k] = gated ? y * up[k] : y;
     }
-    store_result(kind, type, r->out, i, x);
+    put_result(kind, type, r->out, i, x, r->past);
 }
 
 static INLINE void backward_pair(activation_kind kind, bool gated, pt_dtype type, const act_row *r, int64_t i)
 {
     vf x[2], dout[2], up[2], dup[2], derivative;
+    ask_for(type, r->gate, i);
+    ask_for(type, r->dout, i);
+    if (gated)
+        ask_for(type, r->up, i);
     load_pair(type, r->gate, i, x);
     load_pair(type, r->dout, i, dout);
     if (gated)
@@ -121,8 +136,8 @@ static INLINE void backward_pair(activation_kind kind, bool gated, pt_dtype type
         x[k] = dout[k] * derivative;
     }
     if (gated)
-        store_result(kind, type, r->dup, i, dup);
-    store_result(kind, type, r->dgate, i, x);
+        put_result(kind, type, r->dup, i, dup, r->past);
+    put_result(kind, type, r->dgate, i, x, r->past);
 }
 
 static INLINE void forward_row(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t end)
@@ -156,7 +171,7 @@ static INLINE void backward_row(activation_kind kind, pt_dtype type, const act_r
 #define FOR_TYPE(run, kind, type, ...) \
     ((type) == PT_BF16 ? run(kind, PT_BF16, __VA_ARGS__) : run(kind, PT_F32, __VA_ARGS__))
 
-void KERNEL(activation_part)(const op_activation *o, int64_t row, int64_t col0, int64_t col1)
+void KERNEL(activation_part)(const op_activation *o, int64_t row, int64_t col0, int64_t col1, bool past)
 {
     int64_t width = o->gated ? 2 * o->cols : o->cols;
     const void *gate = at(o->type, o->up, row * width);
@@ -165,10 +180,13 @@ void KERNEL(activation_part)(const op_activation *o, int64_t row, int64_t col0, 
         .up = o->gated ? at(o->type, gate, o->cols) : NULL,
         .out = at_mutable(o->type, o->out, row * o->cols),
     };
+    r.past = past && past_fits((uintptr_t)at(o->type, r.out, col0));
     FOR_KIND_AND_TYPE(forward_row, o->kind, o->type, &r, col0, col1)
+    if (r.past)
+        past_end();
 }
 
-void KERNEL(activation_backward_part)(const op_activation_backward *o, int64_t row, int64_t col0, int64_t col1)
+void KERNEL(activation_backward_part)(const op_activation_backward *o, int64_t row, int64_t col0, int64_t col1, bool past)
 {
     int64_t width = o->gated ? 2 * o->cols : o->cols;
     const void *gate = at(o->type, o->up, row * width);
@@ -180,5 +198,8 @@ void KERNEL(activation_backward_part)(const op_activation_backward *o, int64_t r
         .dgate = dgate,
         .dup = at_mutable(o->type, dgate, o->cols),
     };
+    r.past = past && past_fits((uintptr_t)at(o->type, r.dgate, col0) | (r.up ? (uintptr_t)at(o->type, r.dup, col0) : 0));
     FOR_KIND_AND_TYPE(backward_row, o->kind, o->type, &r, col0, col1)
+    if (r.past)
+        past_end();
 }

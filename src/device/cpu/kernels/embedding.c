@@ -2,7 +2,12 @@
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vec.h"
 
-typedef struct embedding_row { const void *token, *position; void *out; float *stream; } embedding_row;
+typedef struct embedding_row {
+    const void *token, *position, *next; /* next: another row's token, asked for early */
+    void *out;
+    float *stream;
+    bool past;
+} embedding_row;
 
 static INLINE void embedding_part(pt_dtype type, const embedding_row *r, int64_t i, int64_t lanes)
 {
@@ -17,17 +22,18 @@ static INLINE void embedding_part(pt_dtype type, const embedding_row *r, int64_t
 static INLINE void embedding_pair(pt_dtype type, const embedding_row *r, int64_t i)
 {
     vf x[2], position[2];
+    _mm_prefetch(at(type, r->next, i), _MM_HINT_T0);
     load_pair(type, r->token, i, x);
     if (r->position) {
         load_pair(type, r->position, i, position);
         x[0] = x[0] + position[0], x[1] = x[1] + position[1];
     }
-    store_pair(type, r->out, i, x);
+    put_pair(type, r->out, i, x, r->past);
     if (!r->stream)
         return;
     if (type == PT_BF16)
         order_join(x);
-    store_pair(PT_F32, r->stream, i, x);
+    put_pair(PT_F32, r->stream, i, x, r->past);
 }
 
 static INLINE void embedding_row_of(pt_dtype type, const embedding_row *r, int64_t cols)
@@ -41,13 +47,16 @@ static INLINE void embedding_row_of(pt_dtype type, const embedding_row *r, int64
         embedding_part(type, r, i, cols - i);
 }
 
-void KERNEL(embedding_rows)(const op_embedding *o, int64_t row0, int64_t row1)
+void KERNEL(embedding_rows)(const op_embedding *o, int64_t row0, int64_t row1, bool past)
 {
+    past = past && past_fits((uintptr_t)o->out | (uintptr_t)o->stream | (uintptr_t)(o->cols * (int64_t)dtype_bytes(o->type)));
     for (int64_t row = row0; row < row1; row++) {
         int64_t id = o->ids[row] - o->row0;
         if (id < 0 || id >= o->table_rows)
             continue;
-        embedding_row r = {at(o->type, o->table, id * o->cols), NULL, at_mutable(o->type, o->out, row * o->cols), NULL};
+        const int64_t other = row + 1 < row1 ? o->ids[row + 1] - o->row0 : id, next = other < 0 || other >= o->table_rows ? id : other;
+        embedding_row r = {at(o->type, o->table, id * o->cols), NULL, at(o->type, o->table, next * o->cols),
+                           at_mutable(o->type, o->out, row * o->cols), NULL, past};
         if (o->position_table)
             r.position = at(o->type, o->position_table, o->positions[row] * o->cols);
         if (o->stream)
@@ -57,6 +66,8 @@ void KERNEL(embedding_rows)(const op_embedding *o, int64_t row0, int64_t row1)
         else
             embedding_row_of(PT_F32, &r, o->cols);
     }
+    if (past)
+        past_end();
 }
 
 enum { ADD_ROWS = 4 /* at a time: their sum is loaded and stored once */ };
@@ -82,6 +93,7 @@ static INLINE void rows_add_of(pt_dtype type, const void *rows, int64_t ld, floa
 #pragma GCC unroll 4
         for (int r = 0; r < ADD_ROWS; r++) {
             load_pair(type, at(type, rows, r * ld), i, x);
+            _mm_prefetch(at(type, rows, (r + ADD_ROWS) * ld + i), _MM_HINT_T0); /* of the next ones */
             total[0] += x[0], total[1] += x[1];
         }
         if (type == PT_BF16)

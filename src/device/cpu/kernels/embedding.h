@@ -5,7 +5,8 @@
 #include "device/cpu/isa.h"
 #include "device/device.h"
 
-KERNELS(void, embedding_rows, (const op_embedding *o, int64_t row0, int64_t row1))
+/* past: what is looked up is written past the caches. */
+KERNELS(void, embedding_rows, (const op_embedding *o, int64_t row0, int64_t row1, bool past))
 
 /* sum (cols) += each of the rows of dy (rows, cols; stride ld), ascending; the fp32 sum is rounded after each. */
 KERNELS(void, rows_add, (pt_dtype type, const void *dy, int64_t ld, int64_t rows, float *sum, int64_t cols))

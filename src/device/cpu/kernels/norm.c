@@ -22,6 +22,7 @@ typedef struct norm_group {
     float *wide; /* of NORM_ROWS rows */
     const float *weight, *bias;
     float mean[NORM_ROWS], rstd[NORM_ROWS];
+    bool past; /* y goes past the caches */
 } norm_group;
 
 static INLINE void wide_load(const float *wide, int64_t i, vf out[2])
@@ -60,7 +61,8 @@ static INLINE void deviate_pair(pt_dtype type, norm_kind kind, const norm_group 
         load_pair(type, g->x[row], i, d);
     }
     wide_store(g->wide + row * dim, i, d);
-    _mm_prefetch(at(type, g->y[row], i), _MM_HINT_T0);
+    if (!g->past)
+        _mm_prefetch(at(type, g->y[row], i), _MM_HINT_T0);
     sum[0] += d[0] * d[0], sum[1] += d[1] * d[1];
 }
 
@@ -124,7 +126,7 @@ static INLINE void group_apply(pt_dtype type, const norm_group *g, int rows, int
             wide_load(g->wide + row * dim, i, d);
             d[0] = vec_fma(d[0] * g->rstd[row], w[0], b[0]);
             d[1] = vec_fma(d[1] * g->rstd[row], w[1], b[1]);
-            store_pair_tame(type, g->y[row], i, d);
+            put_pair_tame(type, g->y[row], i, d, g->past);
         }
     }
     for (; i < dim; i += VEC_LANES) {
@@ -174,10 +176,16 @@ static INLINE int64_t vector_at(int64_t heads, int64_t dim, int64_t ld, int64_t 
     return vector / heads * ld + vector % heads * dim;
 }
 
-/* The vectors from `first` to `end`. */
-static INLINE void norm_vectors_of(pt_dtype type, norm_kind kind, const op_norm *o, int64_t first, int64_t end, float *scratch)
+/* Whether each vector of y begins where it can be written past the caches. */
+static bool norm_past_fits(const op_norm *o)
 {
-    norm_group g = {.weight = scratch, .bias = scratch + o->dim, .wide = scratch + 2 * o->dim};
+    return past_fits((uintptr_t)o->y | (uintptr_t)((o->dim | o->ldy) * (int64_t)dtype_bytes(o->type)));
+}
+
+/* The vectors from `first` to `end`. */
+static INLINE void norm_vectors_of(pt_dtype type, norm_kind kind, const op_norm *o, int64_t first, int64_t end, bool past, float *scratch)
+{
+    norm_group g = {.weight = scratch, .bias = scratch + o->dim, .wide = scratch + 2 * o->dim, .past = past};
     norm_parameter(type, o->weight, o->dim, scratch);
     norm_parameter(type, o->bias, o->dim, scratch + o->dim);
     while (first < end) {
@@ -196,17 +204,20 @@ static INLINE void norm_vectors_of(pt_dtype type, norm_kind kind, const op_norm 
     }
 }
 
-void KERNEL(norm_rows)(const op_norm *o, int64_t row0, int64_t row1, float *scratch)
+void KERNEL(norm_rows)(const op_norm *o, int64_t row0, int64_t row1, bool past, float *scratch)
 {
+    past = past && norm_past_fits(o);
     int64_t first = row0 * o->heads, end = row1 * o->heads;
     if (o->type == PT_BF16 && o->kind == NORM_LAYER)
-        norm_vectors_of(PT_BF16, NORM_LAYER, o, first, end, scratch);
+        norm_vectors_of(PT_BF16, NORM_LAYER, o, first, end, past, scratch);
     else if (o->type == PT_BF16)
-        norm_vectors_of(PT_BF16, NORM_RMS, o, first, end, scratch);
+        norm_vectors_of(PT_BF16, NORM_RMS, o, first, end, past, scratch);
     else if (o->kind == NORM_LAYER)
-        norm_vectors_of(PT_F32, NORM_LAYER, o, first, end, scratch);
+        norm_vectors_of(PT_F32, NORM_LAYER, o, first, end, past, scratch);
     else
-        norm_vectors_of(PT_F32, NORM_RMS, o, first, end, scratch);
+        norm_vectors_of(PT_F32, NORM_RMS, o, first, end, past, scratch);
+    if (past)
+        past_end();
 }
 
 /* ---- backward ----

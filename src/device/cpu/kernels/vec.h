@@ -276,31 +276,60 @@ static INLINE void load_pair(pt_dtype type, const void *base, int64_t i, vf out[
     out[1] = f32_load((const float *)base + i + VEC_LANES, VEC_LANES);
 }
 
-/* Two vectors of upper halves in that order. */
-static INLINE void upper_store_pair(uint16_t *p, vu even, vu odd)
+/* Past the caches: written without being read into them first. p is aligned to a vector, as it is where past_fits() is true of
+ * addresses and of strides in bytes, taken together by |. Who has written so ends with past_end(), before anybody is told. */
+static INLINE void vec_store_past(void *p, vu x)
 {
-    *(vu_at *)p = (even >> 16) | (odd & 0xffff0000u);
+#if VEC_LANES == 16
+    _mm512_stream_si512(p, (__m512i)x);
+#elif VEC_LANES == 8
+    _mm256_stream_si256(p, (__m256i)x);
+#else
+    _mm_stream_si128(p, (__m128i)x);
+#endif
 }
 
-/* In that order. */
-static INLINE void store_pair(pt_dtype type, void *base, int64_t i, const vf x[2])
+static INLINE bool past_fits(uintptr_t at) { return at % sizeof(vf) == 0; }
+static INLINE void past_end(void) { _mm_sfence(); }
+
+static INLINE void vec_put(void *p, vu x, bool past)
+{
+    if (past)
+        vec_store_past(p, x);
+    else
+        *(vu_at *)p = x;
+}
+
+/* Two vectors of upper halves in that order. */
+static INLINE void upper_put_pair(uint16_t *p, vu even, vu odd, bool past)
+{
+    vec_put(p, (even >> 16) | (odd & 0xffff0000u), past);
+}
+
+static INLINE void upper_store_pair(uint16_t *p, vu even, vu odd) { upper_put_pair(p, even, odd, false); }
+
+/* In that order, past the caches or not. */
+static INLINE void put_pair(pt_dtype type, void *base, int64_t i, const vf x[2], bool past)
 {
     if (type == PT_BF16) {
-        upper_store_pair((uint16_t *)base + i, bf16_upper(x[0]), bf16_upper(x[1]));
+        upper_put_pair((uint16_t *)base + i, bf16_upper(x[0]), bf16_upper(x[1]), past);
         return;
     }
-    f32_store((float *)base + i, x[0], VEC_LANES);
-    f32_store((float *)base + i + VEC_LANES, x[1], VEC_LANES);
+    vec_put((float *)base + i, (vu)x[0], past);
+    vec_put((float *)base + i + VEC_LANES, (vu)x[1], past);
 }
 
-/* In that order; x as bf16_upper_tame() wants it. */
-static INLINE void store_pair_tame(pt_dtype type, void *base, int64_t i, const vf x[2])
+/* The same; x as bf16_upper_tame() wants it. */
+static INLINE void put_pair_tame(pt_dtype type, void *base, int64_t i, const vf x[2], bool past)
 {
     if (type == PT_BF16)
-        upper_store_pair((uint16_t *)base + i, bf16_upper_tame(x[0]), bf16_upper_tame(x[1]));
+        upper_put_pair((uint16_t *)base + i, bf16_upper_tame(x[0]), bf16_upper_tame(x[1]), past);
     else
-        store_pair(type, base, i, x);
+        put_pair(type, base, i, x, past);
 }
+
+static INLINE void store_pair(pt_dtype type, void *base, int64_t i, const vf x[2]) { put_pair(type, base, i, x, false); }
+static INLINE void store_pair_tame(pt_dtype type, void *base, int64_t i, const vf x[2]) { put_pair_tame(type, base, i, x, false); }
 
 /* Two vectors of floats into load_pair()'s order of bf16, and back. */
 static INLINE void order_split(vf x[2])
