@@ -20,8 +20,8 @@ enum { CHECK_ELEMENTS = 1 << 20, CHECK_BYTES = 4 << 20 }; /* of an update and a 
 int64_t rates_elements(const model *m);
 int64_t product_rows(const profile_request *r); /* of the product that stands for a unit's on a CPU: no more than suffice */
 uint64_t links_bytes(const model *m);
-/* Of the file that disk transfers are measured in. Some disks change their pace once there is much in their caches, which most plans of
- * a model with states of 4 GiB or more bring about, and few plans of others. */
+/* Of the file that disk transfers are measured in. Some disks change their pace once much of them has been written (measure_links.c),
+ * which most plans of a model with states of 4 GiB or more bring about, and few plans of others. */
 uint64_t links_file_bytes(const model *m);
 bool links_have_disk(const profile_request *r);
 /* The path, or the nearest of the folders above it that exists. */

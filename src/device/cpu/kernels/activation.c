@@ -60,7 +60,7 @@ static INLINE vf activation_value(activation_kind kind, pt_dtype type, vf x)
 typedef struct act_row {
     const void *gate, *up, *dout; /* up is NULL where not gated: x is the gate */
     void *out, *dgate, *dup;
-    bool past;
+    bool past; /* what is written goes past the caches */
 } act_row;
 
 static INLINE void forward_step(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t lanes)

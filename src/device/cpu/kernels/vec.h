@@ -306,8 +306,6 @@ static INLINE void upper_put_pair(uint16_t *p, vu even, vu odd, bool past)
     vec_put(p, (even >> 16) | (odd & 0xffff0000u), past);
 }
 
-static INLINE void upper_store_pair(uint16_t *p, vu even, vu odd) { upper_put_pair(p, even, odd, false); }
-
 /* In that order, past the caches or not. */
 static INLINE void put_pair(pt_dtype type, void *base, int64_t i, const vf x[2], bool past)
 {
