@@ -329,7 +329,7 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
         rows = rows < y->rows ? rows : y->rows;
         samples s = {0};
         const stage stages[] = {{fill_cache, 0, NULL}, {finish_table, (int)rows, &s}};
-        int failed = measure_stages(b->compute, stages, 2, y, 1, seconds / 4, e);
+        int failed = measure_stages(b->compute, stages, 2, y, TELLING, seconds / 4, e);
         if (failed)
             return failed;
         curve_add(out, (double)(rows * y->model->config.hidden), samples_median(&s));
