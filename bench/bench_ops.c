@@ -74,7 +74,7 @@ static void measure(const char *name, run_fn run, const void *op, double bytes)
         copy = seconds < copy ? seconds : copy;
     }
     far = copy_from_memory(far) / (double)room;
-    printf("%-26s %8.2f ms %8.1f MB %7.1f GB/s   copy %6.1f GB/s   %4.0f%%   from memory %6.1f GB/s   %4.0f%%\n", name, 1e3 * best,
+    printf("%-36s %8.2f ms %8.1f MB %7.1f GB/s   copy %6.1f GB/s   %4.0f%%   from memory %6.1f GB/s   %4.0f%%\n", name, 1e3 * best,
            bytes / 1e6, bytes / best / 1e9, bytes / copy / 1e9, 100 * copy / best, 1e-9 / far, 100 * bytes * far / best);
 }
 
@@ -121,8 +121,10 @@ static void measure_norms(void)
         op_norm o = {kind, type, (int64_t)tokens, 1, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, kind == NORM_LAYER ? w : NULL, y};
         measure(kind ? "rmsnorm" : "layernorm", run_norm, &o, 2.0 * (double)(n * b));
         op_norm_backward back = {kind, type, true, (int64_t)tokens, 1, WIDTH, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, y, dx, dx, NULL, NULL, sums,
-                                 kind == NORM_LAYER ? sums + WIDTH : NULL, NULL};
+                                 kind == NORM_LAYER ? sums + WIDTH : NULL, NULL, o.bias, NULL};
         measure(kind ? "rmsnorm backward" : "layernorm backward", run_norm_backward, &back, 4.0 * (double)(n * b));
+        back.y = y; /* over dy, as a layer has it */
+        measure(kind ? "rmsnorm backward, y again" : "layernorm backward, y again", run_norm_backward, &back, 5.0 * (double)(n * b));
     }
     free(x), free(y), free(dx), free(w), free(sums);
 }
@@ -138,9 +140,12 @@ static void measure_activations(void)
             op_activation o = {kind, gated, type, (int64_t)tokens, INNER, up, out};
             snprintf(name, sizeof name, "%s%s", names[kind], gated ? " gated" : "");
             measure(name, run_activation, &o, (gated ? 3.0 : 2.0) * (double)(n * b));
-            op_activation_backward back = {kind, gated, type, (int64_t)tokens, INNER, up, out, dup};
+            op_activation_backward back = {kind, gated, type, (int64_t)tokens, INNER, up, out, dup, NULL};
             strcat(name, " backward");
             measure(name, run_activation_backward, &back, (gated ? 5.0 : 3.0) * (double)(n * b));
+            back.out = out; /* over dout, as a layer has it */
+            strcat(name, ", out again");
+            measure(name, run_activation_backward, &back, (gated ? 6.0 : 4.0) * (double)(n * b));
         }
     free(up), free(out), free(dup);
 }
@@ -218,7 +223,7 @@ static void measure_head(void)
         best[0] = products < best[0] ? products : best[0];
         best[1] = end - start < best[1] ? end - start : best[1];
     }
-    printf("%-26s %8.2f ms, %.3f of its products alone (%.0f GFLOP/s)\n", "loss head", 1e3 * best[1], best[1] / best[0],
+    printf("%-36s %8.2f ms, %.3f of its products alone (%.0f GFLOP/s)\n", "loss head", 1e3 * best[1], best[1] / best[0],
            6e-9 * (double)table * LOSS_ROWS / best[0]);
     free(h.x), free(h.table), free(h.logits), free(h.dx), free(h.dtable), free(loss), free(targets);
 }

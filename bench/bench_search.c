@@ -91,9 +91,9 @@ static int describe(const search_case *x, const search_result *r, double cpu_s)
         size_format(bytes[t], r->best.bytes[t]);
     printf("%-30s %5.0f ms (processor %5.0f), within 5%% after %4.0f, tried %4d | step %8.1f ms  %s %s %s\n", x->name, r->seconds * 1e3,
            cpu_s * 1e3, r->first_good_s * 1e3, r->tried, r->best.step_ns * 1e-6, bytes[0], bytes[1], bytes[2]);
-    printf("    chunks of %lld MiB: %d + %d + %d, buffers %d, update %d (%d), swap %d, micro %lld x %d, levels %d %d %d %d, places %d %d %d\n",
+    printf("    chunks of %lld MiB: %d + %d + %d, buffers %d, update %d (%d), swap %d, micro %lld x %d, levels %d %d %d, places %d %d %d\n",
            (long long)p->chunk_bytes >> 20, homes[0], homes[1], homes[2], p->n_buffer, p->n_update, (int)p->update, p->n_swap,
-           (long long)p->micro_batch, p->visit, levels[0], levels[1], levels[2], levels[3], places[0], places[1], places[2]);
+           (long long)p->micro_batch, p->visit, levels[0], levels[1], levels[2], places[0], places[1], places[2]);
     for (int i = 0; i < r->others_n; i++)
         printf("    %-90s %8.1f ms\n", r->others[i].name, r->others[i].step_ns * 1e-6);
     return 0;

@@ -46,7 +46,7 @@ static inline void case_price(const rates *r, const model *m, const step_shape *
     for (int i = 0; i < m->params_n; i++)
         matmuls += m->params[i].block == 1 ? (double)m->params[i].rows * (double)m->params[i].cols : 0;
     double forward = (2 * rows * matmuls + 2 * rows * (double)(s->seq_len * g->heads * g->head_dim)) / r->flops * 1e9;
-    const double again[SAVE_LEVELS] = {1, 0.7, 0.05, 0};
+    const double again[SAVE_LEVELS] = {1, 0.7, 0};
     costs_init(c);
     for (int level = 0; level < SAVE_LEVELS; level++) {
         c->layer[0].forward_ns[level] = forward;

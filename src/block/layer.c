@@ -6,7 +6,8 @@
  *
  * Where the stream is kept in fp32 (block.h), both products are added to it, and out is its rounding.
  *
- * Backward first runs those stages of forward again whose results were not saved.
+ * Backward first runs those stages of forward again whose results were not saved. n1, n2 and act never are: the backward of a norm or
+ * an activation hands them out once more, in place of their gradients, for the weight gradient that comes after it.
  */
 #include "block/block.h"
 
@@ -198,9 +199,9 @@ static float *accumulator(const layer *y, const gradients *g, param_role role)
     return p && p->trainable ? g->base + accumulator_offset(y->c->model, y->block, role) : NULL;
 }
 
-/* From dy (rows, n): the gradients of W (n, k) and its bias, and, if wanted, of the input a (rows, k). */
-static void linear_backward(const layer *y, const gradients *g, const void *dy, int64_t n, const void *a, int64_t k,
-                            param_role weight, param_role bias, void *da)
+/* From dy (rows, n) and the input a (rows, k): the gradients of W (n, k) and its bias. */
+static void weight_gradient(const layer *y, const gradients *g, const void *dy, int64_t n, const void *a, int64_t k,
+                            param_role weight, param_role bias)
 {
     float *dw = accumulator(y, g, weight), *db = accumulator(y, g, bias);
     if (dw)
@@ -210,21 +211,35 @@ static void linear_backward(const layer *y, const gradients *g, const void *dy, 
     if (db)
         queue_submit(y->c->queue, &(op){OP_BIAS_BACKWARD, .bias_backward = {
             .type = y->type, .accumulate = !g->first, .rows = y->rows, .cols = n, .ld = n, .dy = dy, .acc = db}});
+}
+
+/* From dy (rows, n): that of the input, da (rows, k). */
+static void input_gradient(const layer *y, const void *dy, int64_t n, int64_t k, param_role weight, void *da)
+{
     queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NN, .type = y->type, .out_type = y->type, .m = y->rows, .n = k, .k = n, .lda = n, .ldb = k, .ldc = k,
         .a = dy, .b = y->w->param[weight], .c = da}});
 }
 
-/* dx += the norm's input gradient; in the stream where there is one, and dx is its rounding */
-static void norm_backward(const layer *y, const gradients *g, const void *x, param_role weight, param_role bias,
-                          const void *dn, void *dx)
+/* The activation's output takes the place of its gradient dact. */
+static void activation_backward(const layer *y, void *dact, void *dup)
+{
+    queue_submit(y->c->queue, &(op){OP_ACTIVATION_BACKWARD, .activation_backward = {
+        .kind = y->config->activation, .gated = y->config->gated, .type = y->type, .rows = y->rows, .cols = y->config->ffn,
+        .up = tensor(y, LAYER_UP), .dout = dact, .dup = dup, .out = dact}});
+}
+
+/* dx += the norm's input gradient; in the stream where there is one, and dx is its rounding. The norm's output takes the place of its
+ * gradient dn. */
+static void norm_backward(const layer *y, const gradients *g, const void *x, param_role weight, param_role bias, void *dn, void *dx,
+                          layer_temp sums)
 {
     queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
         .kind = y->config->norm, .type = y->type, .accumulate = !g->first, .rows = y->rows, .heads = 1, .dim = y->hidden,
         .ldx = y->hidden, .lddy = y->hidden, .lddx = y->hidden, .eps = y->config->norm_eps, .x = x,
         .weight = y->w->param[weight], .dy = dn, .dx_add = y->u->stream ? NULL : dx, .dx = dx,
         .stream_add = y->u->stream, .stream = y->u->stream, .dweight = accumulator(y, g, weight),
-        .dbias = accumulator(y, g, bias), .scratch = temp(y, TEMP_NORM)}});
+        .dbias = accumulator(y, g, bias), .scratch = temp(y, sums), .bias = y->w->param[bias], .y = dn}});
 }
 
 static void head_norm_backward(const layer *y, const gradients *g, int64_t heads, int64_t col, param_role weight)
@@ -259,7 +274,7 @@ void layer_recompute(const block_context *c, int block, const layer_layout *l, c
 {
     layer y = layer_open(c, block, l, w, u, saved, workspace);
     for (int t = 0; t < LAYER_TENSORS; t++)
-        if (stages[t] && !l->saved[t])
+        if (stages[t] && l->again[t])
             stages[t](&y);
 }
 
@@ -270,15 +285,18 @@ void layer_backward(const block_context *c, int block, const layer_layout *l, co
     const gradients g = {accumulators, first};
     const model_config *m = y.config;
     layer_recompute(c, block, l, w, u, saved, workspace);
-    void *dact = temp(&y, TEMP_DACT), *dup = temp(&y, TEMP_DUP), *dn = temp(&y, TEMP_DN), *datt = temp(&y, TEMP_DATT);
-    linear_backward(&y, &g, dx, y.hidden, tensor(&y, LAYER_ACT), m->ffn, PARAM_DOWN, PARAM_DOWN_BIAS, dact);
-    queue_submit(c->queue, &(op){OP_ACTIVATION_BACKWARD, .activation_backward = {
-        .kind = m->activation, .gated = m->gated, .type = y.type, .rows = y.rows, .cols = m->ffn, .up = tensor(&y, LAYER_UP),
-        .dout = dact, .dup = dup}});
-    linear_backward(&y, &g, dup, y.up_cols, tensor(&y, LAYER_N2), y.hidden, PARAM_UP, PARAM_UP_BIAS, dn);
-    norm_backward(&y, &g, tensor(&y, LAYER_XM), PARAM_NORM2, PARAM_NORM2_BIAS, dn, dx);
-    linear_backward(&y, &g, dx, y.hidden, tensor(&y, LAYER_ATT), y.q_cols, PARAM_OUT, PARAM_OUT_BIAS, datt);
+    void *act = temp(&y, TEMP_DACT), *dup = temp(&y, TEMP_DUP), *n = temp(&y, TEMP_DN), *datt = temp(&y, TEMP_DATT);
+    void *dqkv = temp(&y, TEMP_DQKV);
+    input_gradient(&y, dx, y.hidden, m->ffn, PARAM_DOWN, act);
+    activation_backward(&y, act, dup);
+    weight_gradient(&y, &g, dx, y.hidden, act, m->ffn, PARAM_DOWN, PARAM_DOWN_BIAS);
+    input_gradient(&y, dup, y.up_cols, y.hidden, PARAM_UP, n);
+    norm_backward(&y, &g, tensor(&y, LAYER_XM), PARAM_NORM2, PARAM_NORM2_BIAS, n, dx, TEMP_NORM2);
+    weight_gradient(&y, &g, dup, y.up_cols, n, y.hidden, PARAM_UP, PARAM_UP_BIAS);
+    weight_gradient(&y, &g, dx, y.hidden, tensor(&y, LAYER_ATT), y.q_cols, PARAM_OUT, PARAM_OUT_BIAS);
+    input_gradient(&y, dx, y.hidden, y.q_cols, PARAM_OUT, datt);
     attention_backward(&y, &g);
-    linear_backward(&y, &g, temp(&y, TEMP_DQKV), y.qkv_cols, tensor(&y, LAYER_N1), y.hidden, PARAM_QKV, PARAM_QKV_BIAS, dn);
-    norm_backward(&y, &g, tensor(&y, LAYER_X), PARAM_NORM1, PARAM_NORM1_BIAS, dn, dx);
+    input_gradient(&y, dqkv, y.qkv_cols, y.hidden, PARAM_QKV, n);
+    norm_backward(&y, &g, tensor(&y, LAYER_X), PARAM_NORM1, PARAM_NORM1_BIAS, n, dx, TEMP_NORM1);
+    weight_gradient(&y, &g, dqkv, y.qkv_cols, n, y.hidden, PARAM_QKV, PARAM_QKV_BIAS);
 }

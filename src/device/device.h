@@ -88,11 +88,12 @@ typedef struct op_norm {
 /* dx = round(dx_add + stream_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx); the sum before its
  * rounding also goes to stream (NULL: not wanted). stream_add and stream are fp32, stride lddx, and may be the same;
  * stream_add may be NULL. dweight and dbias (fp32, dim) (+)= their gradients (NULL: not wanted). Statistics are
- * computed again from x. dx may be dy. scratch: norm_backward_scratch_bytes(). */
+ * computed again from x. dx may be dy. y: what OP_NORM makes of x and bias, once more, stride lddy, the same bits; it may be dy,
+ * if dx is not (NULL: not wanted). scratch: norm_backward_scratch_bytes(). */
 typedef struct op_norm_backward {
     norm_kind kind; pt_dtype type; bool accumulate; int64_t rows, heads, dim, ldx, lddy, lddx; float eps;
     const void *x; const float *weight; const void *dy, *dx_add; void *dx; const float *stream_add; float *stream;
-    float *dweight, *dbias; void *scratch;
+    float *dweight, *dbias; void *scratch; const float *bias; void *y;
 } op_norm_backward;
 /* dweight and dbias may be summed over so many parts of the (row, head) vectors, each of NORM_PART_VECTORS or more, before the parts' sums
  * are added up. */
@@ -154,12 +155,13 @@ static inline size_t attention_sums_bytes(int64_t seqs, int64_t seq_len, int64_t
 typedef enum activation_kind { ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU } activation_kind;
 
 /* gated: up is (rows, 2*cols) = [gate | up] and out = act(gate) * up; else out = act(up), up (rows,
- * cols). All rows are dense. Backward: dup (shape of up) from dout and up; dup may not be up. */
+ * cols). All rows are dense. Backward: dup (shape of up) from dout and up; dup may not be up. out: the same once more, the same bits; it
+ * may be dout (NULL: not wanted). */
 typedef struct op_activation {
     activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up; void *out;
 } op_activation;
 typedef struct op_activation_backward {
-    activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up, *dout; void *dup;
+    activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up, *dout; void *dup, *out;
 } op_activation_backward;
 
 /* out[r] = round(table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in

@@ -8,7 +8,8 @@
  *
  * What a decoder layer computes on its way forward is a fixed list of tensors (layer_tensor). Its
  * save level says which of them stay in the block's saved set for backward; the others live in the workspace
- * and are computed again.
+ * and are computed again. What norms and activations make is never saved: their backward reads what they were made from, and hands
+ * them out once more beside its gradients, where those were read.
  *
  *   saved set of (block, micro-batch) = [unit 0: x n1 qkv ... ][unit 1: ...]...
  */
@@ -43,15 +44,15 @@ void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64
 
 typedef enum layer_tensor {
     LAYER_X,    /* (R, C) input */
-    LAYER_N1,   /* (R, C) first norm */
+    LAYER_N1,   /* (R, C) first norm; never saved */
     LAYER_QK,   /* (R, (H+Hkv) D) q and k before their norm: only where there is one, else empty */
     LAYER_QKV,  /* (R, (H+2Hkv) D) as attention takes them: normed, rotated */
     LAYER_ATT,  /* (R, H D) */
     LAYER_LSE,  /* (R, H) fp32 */
     LAYER_XM,   /* (R, C) x + attention */
-    LAYER_N2,   /* (R, C) second norm */
+    LAYER_N2,   /* (R, C) second norm; never saved */
     LAYER_UP,   /* (R, F) or (R, 2F) */
-    LAYER_ACT,  /* (R, F) */
+    LAYER_ACT,  /* (R, F); never saved */
     LAYER_TENSORS
 } layer_tensor;
 
@@ -59,20 +60,22 @@ typedef enum layer_tensor {
 typedef enum save_level {
     SAVE_INPUT,     /* x: everything is computed again */
     SAVE_ATTENTION, /* and qkv, attention's output, its statistics, the middle of the residual stream */
-    SAVE_MATMULS,   /* and the MLP's up projection: only norms and activations are computed again */
-    SAVE_ALL,
+    SAVE_ALL,       /* and the MLP's up projection */
     SAVE_LEVELS
 } save_level;
 
-bool layer_is_saved(save_level level, layer_tensor t);
-
-/* Temporaries of a layer's backward, in the workspace. */
-typedef enum layer_temp { TEMP_DACT, TEMP_DUP, TEMP_DN, TEMP_DATT, TEMP_DQKV, TEMP_SUMS, TEMP_SCRATCH, TEMP_NORM, LAYER_TEMPS } layer_temp;
+/* Temporaries of a layer's backward, in the workspace. The gradients of what norms and activations made become that itself. */
+typedef enum layer_temp {
+    TEMP_DACT, TEMP_DUP, TEMP_DN, TEMP_DATT, TEMP_DQKV, TEMP_SUMS, TEMP_SCRATCH,
+    TEMP_NORM1, TEMP_NORM2, /* sums of the norms' backward */
+    LAYER_TEMPS
+} layer_temp;
 
 /* Byte offsets of one unit. Tensors that are not saved have their offset in the workspace. */
 typedef struct layer_layout {
     uint64_t tensor[LAYER_TENSORS]; /* in the saved set where saved[t], else in the workspace */
     bool saved[LAYER_TENSORS];
+    bool again[LAYER_TENSORS];      /* backward begins with computing it */
     uint64_t temp[LAYER_TEMPS];     /* in the workspace, backward only */
     uint64_t saved_bytes;           /* of one unit, a multiple of 4096 */
     uint64_t forward_workspace, backward_workspace;

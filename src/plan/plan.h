@@ -67,7 +67,7 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
  *    "chunk_bytes": 16777216, "n_buffer": 4, "n_update": 2, "n_swap": 3, "micro_batch": 4, "visit": 1,
  *    "update": "next_forward",                                                 or "backward", "end"
  *    "chunks": [{"count": 3, "home": "device", "update": "device"}, ...],      homes "device", "host", "disk"
- *    "blocks": [{"count": 12, "save": "matmuls", "place": "device"}, ...]}     "input", "attention", "matmuls", "all"
+ *    "blocks": [{"count": 12, "save": "attention", "place": "device"}, ...]}   "input", "attention", "all" ("matmuls": the same)
  *
  * "made_for" may be missing, and in it "hidden" to "vocab" and "gpu", which older files lack; everything else is needed. Unknown keys,
  * wrong types and absurd numbers are PT_FAILED with file, key and mend. What `protrain plan --json` prints, known by its "fits",

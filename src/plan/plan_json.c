@@ -7,7 +7,8 @@
 #include <string.h>
 
 static const char *const update_names[] = {"backward", "next_forward", "end"};
-static const char *const level_names[SAVE_LEVELS] = {"input", "attention", "matmuls", "all"};
+/* Read as "all": "matmuls", of files from when norms and activations could be saved as well. */
+static const char *const level_names[SAVE_LEVELS + 1] = {"input", "attention", "all", "matmuls"};
 static const struct { const char *name; pt_dtype type; } types[] = {{"fp32", PT_F32}, {"bf16", PT_BF16}};
 
 enum { UPDATES = 3, TYPES = 2 };
@@ -151,11 +152,11 @@ static int read_blocks(const json_source *s, plan *p, int at, int count, pt_erro
     static const char *const keys[] = {"count", "save", "place"};
     int level = 0, place = 0, failed = refuse_unknown(s, keys, 3, e);
     if (!failed)
-        failed = get_name(s, "save", level_names, SAVE_LEVELS, &level, e);
+        failed = get_name(s, "save", level_names, SAVE_LEVELS + 1, &level, e);
     if (!failed)
         failed = get_name(s, "place", tier_names, TIERS, &place, e);
     for (int i = at; !failed && i < at + count; i++)
-        p->blocks[i] = (plan_block){(save_level)level, (tier)place};
+        p->blocks[i] = (plan_block){level < SAVE_ALL ? (save_level)level : SAVE_ALL, (tier)place};
     return failed;
 }
 

@@ -83,7 +83,7 @@ static void meter_submit(queue *q, const op *o)
     case OP_NORM_BACKWARD: {
         const op_norm_backward *b = &o->norm_backward;
         double n = (double)(b->rows * b->heads * b->dim);
-        add_bytes(m, b->type, n, b->dx_add ? 4 : 3, n * ((b->stream_add ? 4 : 0) + (b->stream ? 4 : 0)));
+        add_bytes(m, b->type, n, 3 + !!b->dx_add + !!b->y, n * ((b->stream_add ? 4 : 0) + (b->stream ? 4 : 0)));
         break;
     }
     case OP_ROPE: add_bytes(m, o->rope.type, (double)(o->rope.rows * o->rope.heads * o->rope.dim), 2, 0); break;
@@ -92,7 +92,7 @@ static void meter_submit(queue *q, const op *o)
         break;
     case OP_ACTIVATION_BACKWARD: {
         const op_activation_backward *b = &o->activation_backward;
-        add_bytes(m, b->type, (double)(b->rows * b->cols), b->gated ? 5 : 3, 0);
+        add_bytes(m, b->type, (double)(b->rows * b->cols), (b->gated ? 5 : 3) + !!b->out, 0);
         break;
     }
     case OP_BIAS_BACKWARD:

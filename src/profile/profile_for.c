@@ -54,7 +54,7 @@ int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e)
 /* ---- made for ---- */
 
 /* Other numbers where the same fields come to mean something else: what was measured before does not serve then. */
-enum { BLOCKS_WAY = 11, MACHINE_WAY = 21 };
+enum { BLOCKS_WAY = 13, MACHINE_WAY = 21 };
 
 static int threads_of(const profile_request *r) { return r->threads ? r->threads : r->device->info.threads; }
 

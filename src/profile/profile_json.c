@@ -5,7 +5,7 @@
  *      "measured": {"at": "2026-11-21T10:05:00Z", "spread": 0.012, "check": [128, 12345678],       rows and ns of a forward
  *                   "within_bytes": 1073741824},                                               the device's budget then
  *      "layers": [[0, 12]],                                                                        kind, how many of it follow
- *      "kinds": [{"forward_ns": [...], "backward_ns": [...],                 at "input", "attention", "matmuls", "all" saved
+ *      "kinds": [{"forward_ns": [...], "backward_ns": [...],                 at "input", "attention", "all" saved
  *                 "warm_backward_ns": [..], "first_sums_ns": .., "cold_sums_ns": .., "warm_forward_ns": ..}],
  *      "embed_ns": .., "head_ns": .., "head_eval_ns": .., "head_cold_sums_ns": .., "step_ns": ..,
  *      "embed_finish": [[elements, ns], ...]},

@@ -118,7 +118,7 @@ static void list_layers(const plan *p, const plan_block *like, char *out, size_t
 int explain_layers(const plan *p, int line, char *out, size_t n)
 {
     static const char *const levels[SAVE_LEVELS] = {"input kept, the rest computed again", "input and attention kept, MLP computed again",
-                                                    "all but norms and activations kept", "all kept"};
+                                                    "all kept"};
     bool seen[SAVE_LEVELS][TIERS] = {{false}};
     char list[33];
     for (int i = 0; i < p->blocks_n; i++) {

@@ -220,7 +220,7 @@ static void write_memory(FILE *out, const run_folder *r)
 
 /* ---- what each layer does ---- */
 
-static const char *const levels[SAVE_LEVELS] = {"input kept", "input and attention kept", "all but norms and activations kept", "all kept"};
+static const char *const levels[SAVE_LEVELS] = {"input kept", "input and attention kept", "all kept"};
 
 static void write_strip(FILE *out, const plan *p)
 {

@@ -68,7 +68,7 @@ static int first_of_kind(const profile_request *r, const costs *c, int kind)
 /* Backward of everything saved counts twice the forward; what is computed again adds to it. */
 static void write_kind(FILE *f, const profile_request *r, const costs *c, int kind)
 {
-    static const char *const saved[SAVE_LEVELS] = {"input", "attention", "matmuls", "all"};
+    static const char *const saved[SAVE_LEVELS] = {"input", "attention", "all"};
     const layer_cost *l = &c->layer[kind];
     int layer = first_of_kind(r, c, kind);
     double flops = model_layer_flops(r->model, layer + 1, r->shape->unit_rows, r->shape->seq_len);

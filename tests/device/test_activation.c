@@ -39,11 +39,17 @@ static void forward(int threads, activation_kind kind, bool gated, int64_t rows,
     run_op(threads, &(op){OP_ACTIVATION, .activation = o});
 }
 
+static void backward_and_out(int threads, activation_kind kind, bool gated, int64_t rows, int64_t cols, const tensor *up, const void *dout,
+                             void *dup, void *out)
+{
+    op_activation_backward o = {kind, gated, up->type, rows, cols, up->data, dout, dup, out};
+    run_op(threads, &(op){OP_ACTIVATION_BACKWARD, .activation_backward = o});
+}
+
 static void backward(int threads, activation_kind kind, bool gated, int64_t rows, int64_t cols, const tensor *up,
                      const tensor *dout, void *dup)
 {
-    op_activation_backward o = {kind, gated, up->type, rows, cols, up->data, dout->data, dup};
-    run_op(threads, &(op){OP_ACTIVATION_BACKWARD, .activation_backward = o});
+    backward_and_out(threads, kind, gated, rows, cols, up, dout->data, dup, NULL);
 }
 
 /* Magnitudes 2^-30 to 2^7, where all four have left their bends behind. The argument of the
@@ -125,6 +131,31 @@ static void odd_shapes_gated_or_not_match_fp64(void **state)
                 check_backward(kinds[k], types[t], s & 1, shapes[s / 2][0], shapes[s / 2][1]);
                 test_teardown(NULL);
             }
+}
+
+/* Over dout, or elsewhere. */
+static void backward_hands_out_the_forward_passs_output_again(void **state)
+{
+    for (int turn = 0; turn < 160; turn++) {
+        const activation_kind kind = kinds[turn % KINDS];
+        const pt_dtype type = types[turn / KINDS % 2];
+        const bool gated = turn & 8;
+        const int64_t rows = 1 + random_below(9), cols = 1 + random_below(700);
+        tensor up = tensor_random(type, rows * cols * (gated ? 2 : 1), 0, 3), dout = tensor_random(type, rows * cols, 0, 1);
+        const size_t bytes = tensor_bytes(&dout);
+        void *y = test_alloc(bytes), *again = test_copy(dout.data, bytes), *apart = test_alloc(bytes), *dup[3];
+        for (int i = 0; i < 3; i++)
+            dup[i] = test_alloc(tensor_bytes(&up));
+        forward(1, kind, gated, rows, cols, &up, y);
+        backward(1, kind, gated, rows, cols, &up, &dout, dup[0]);
+        backward_and_out(1 + turn % TEST_THREADS, kind, gated, rows, cols, &up, again, dup[1], again);
+        backward_and_out(1, kind, gated, rows, cols, &up, dout.data, dup[2], apart);
+        same_bits(y, again, bytes, "out over dout");
+        same_bits(y, apart, bytes, "out");
+        same_bits(dup[0], dup[1], tensor_bytes(&up), "dup beside out over dout");
+        same_bits(dup[0], dup[2], tensor_bytes(&up), "dup beside out");
+        test_teardown(NULL);
+    }
 }
 
 static void reference_slope_is_the_slope_of_reference(void **state)
@@ -217,6 +248,7 @@ int main(void)
         OP_TEST(fp32_is_within_a_few_ulp_over_the_whole_range),
         OP_TEST(reference_slope_is_the_slope_of_reference),
         OP_TEST(odd_shapes_gated_or_not_match_fp64),
+        OP_TEST(backward_hands_out_the_forward_passs_output_again),
         OP_TEST(not_finite_numbers_are_seen),
         OP_TEST(every_bf16_number_is_rounded_once_from_fp64),
         OP_TEST(every_bf16_number_gives_the_same_in_long_rows_and_short_ones),

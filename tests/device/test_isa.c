@@ -25,8 +25,9 @@ static uint64_t hash_norm(pt_dtype type, uint64_t hash)
         op_norm o = {kind, type, ROWS, 1, DIM, DIM, DIM, 1e-5f, x.data, w.data, w.data, test_alloc(ROWS * DIM * 4)};
         cpu_norm(the_pool, &o);
         op_norm_backward b = {kind, type, false, ROWS, 1, DIM, DIM, DIM, DIM, 1e-5f, x.data, w.data, dy.data, x.data,
-                              dy.data, NULL, stream, dweight, dbias, NULL};
+                              dy.data, NULL, stream, dweight, dbias, NULL, w.data, test_alloc(ROWS * DIM * 4)};
         cpu_norm_backward(the_pool, &b);
+        same_bits(o.y, b.y, tensor_bytes(&x), "y again");
         hash = hash_bytes(hash, o.y, tensor_bytes(&x));
         hash = hash_bytes(hash, dy.data, tensor_bytes(&dy));
         hash = hash_bytes(hash, stream, sizeof stream);
@@ -81,7 +82,7 @@ static uint64_t hash_activation(pt_dtype type, uint64_t hash)
     for (int kind = ACT_GELU_TANH; kind <= ACT_RELU; kind++) {
         op_activation o = {kind, false, type, 1, N, x.data, test_alloc(N * 4)};
         cpu_activation(the_pool, &o);
-        op_activation_backward b = {kind, false, type, 1, N, x.data, d.data, test_alloc(N * 4)};
+        op_activation_backward b = {kind, false, type, 1, N, x.data, d.data, test_alloc(N * 4), NULL};
         cpu_activation_backward(the_pool, &b);
         hash = hash_bytes(hash_bytes(hash, o.out, tensor_bytes(&x)), b.dup, tensor_bytes(&x));
     }
@@ -98,7 +99,7 @@ static uint64_t hash_all_activations(uint64_t hash)
     for (int kind = ACT_GELU_TANH; kind <= ACT_RELU; kind++) {
         op_activation o = {kind, false, PT_BF16, 1, N, x.data, test_alloc(N * 2)};
         cpu_activation(the_pool, &o);
-        op_activation_backward b = {kind, false, PT_BF16, 1, N, x.data, d.data, test_alloc(N * 2)};
+        op_activation_backward b = {kind, false, PT_BF16, 1, N, x.data, d.data, test_alloc(N * 2), NULL};
         cpu_activation_backward(the_pool, &b);
         hash = hash_bytes(hash_bytes(hash, o.out, N * 2), b.dup, N * 2);
     }

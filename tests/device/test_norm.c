@@ -124,7 +124,7 @@ static void a_weight_or_bias_that_is_no_number_is_seen(void **state)
     }
 }
 
-typedef struct norm_gradients { void *dx; float *dweight, *dbias, *stream; const float *stream_add; } norm_gradients;
+typedef struct norm_gradients { void *dx; float *dweight, *dbias, *stream; const float *stream_add; void *y; } norm_gradients;
 
 static void norm_backward(int threads, const norm_case *c, const void *dx_add, bool accumulate, const void *dy,
                           norm_gradients *g)
@@ -136,14 +136,15 @@ static void norm_backward(int threads, const norm_case *c, const void *dx_add, b
         .stream_add = g->stream_add, .stream = g->stream, .dweight = g->dweight,
         .dbias = c->kind == NORM_LAYER ? g->dbias : NULL,
         .scratch = test_alloc(norm_backward_scratch_bytes(c->rows, c->heads, c->dim)),
+        .bias = c->kind == NORM_LAYER ? c->bias.data : NULL, .y = g->y,
     };
     run_op(threads, &(op){OP_NORM_BACKWARD, .norm_backward = o});
 }
 
 static norm_gradients gradients_alloc(const norm_case *c)
 {
-    return (norm_gradients){test_alloc(tensor_bytes(&c->x)), test_alloc((size_t)c->dim * 4), test_alloc((size_t)c->dim * 4),
-                            NULL, NULL};
+    return (norm_gradients){.dx = test_alloc(tensor_bytes(&c->x)), .dweight = test_alloc((size_t)c->dim * 4),
+                            .dbias = test_alloc((size_t)c->dim * 4)};
 }
 
 /* sum of dy * y over the whole op, or over one row while x of that row varies. */
@@ -292,6 +293,32 @@ static void backward_in_place_and_with_more_threads_has_the_same_bits(void **sta
     }
 }
 
+/* Over dy, or elsewhere; of all kinds of vectors. */
+static void backward_hands_out_the_forward_passs_output_again(void **state)
+{
+    static const int64_t dims[] = {9, 64, 219, 768, 1600, 2048, 2501, 4096, 8193};
+    for (int turn = 0; turn < 72; turn++) {
+        const int64_t dim = dims[turn % 9];
+        norm_case c = random_case(kinds[turn & 1], types[turn >> 1 & 1], 1 + random_below(dim > 2000 ? 12 : 60), 1 + random_below(2), dim);
+        const size_t bytes = tensor_bytes(&c.x);
+        norm_gradients without = gradients_alloc(&c), apart = gradients_alloc(&c), over = gradients_alloc(&c);
+        void *y = test_copy(c.dy.data, bytes); /* what lies between the rows stays dy */
+        apart.y = test_copy(c.dy.data, bytes);
+        over.y = test_copy(c.dy.data, bytes);
+        norm(1, &c, y);
+        norm_backward(1, &c, NULL, false, c.dy.data, &without);
+        norm_backward(1, &c, NULL, false, c.dy.data, &apart);
+        norm_backward(1 + turn % TEST_THREADS, &c, NULL, false, over.y, &over);
+        same_bits(y, apart.y, bytes, "y");
+        same_bits(y, over.y, bytes, "y over dy");
+        same_bits(without.dx, over.dx, bytes, "dx beside y over dy");
+        same_bits(without.dx, apart.dx, bytes, "dx beside y");
+        same_bits(without.dweight, over.dweight, (size_t)c.dim * 4, "dweight beside y over dy");
+        same_bits(without.dbias, over.dbias, (size_t)c.dim * 4, "dbias beside y over dy");
+        test_teardown(NULL);
+    }
+}
+
 /* dx and the stream of a row, not the sums over rows. */
 static void backward_of_a_row_is_the_same_beside_others(void **state)
 {
@@ -342,7 +369,7 @@ static void the_streams_gradient_is_added_to_in_fp32(void **state)
 static void gradients_of_weights_may_be_unwanted(void **state)
 {
     norm_case c = random_case(NORM_LAYER, PT_F32, 9, 1, 50);
-    norm_gradients want = gradients_alloc(&c), got = {test_alloc(tensor_bytes(&c.x)), NULL, NULL, NULL, NULL};
+    norm_gradients want = gradients_alloc(&c), got = {.dx = test_alloc(tensor_bytes(&c.x))};
     norm_backward(2, &c, NULL, false, c.dy.data, &want);
     norm_backward(2, &c, NULL, false, c.dy.data, &got);
     for (int64_t row = 0; row < c.rows; row++)
@@ -377,6 +404,7 @@ int main(void)
         OP_TEST(backward_is_the_slope_of_forward),
         OP_TEST(backward_of_all_sizes_is_the_fp64_formula),
         OP_TEST(backward_in_place_and_with_more_threads_has_the_same_bits),
+        OP_TEST(backward_hands_out_the_forward_passs_output_again),
         OP_TEST(backward_of_a_row_is_the_same_beside_others),
         OP_TEST(the_streams_gradient_is_added_to_in_fp32),
         OP_TEST(gradients_of_weights_may_be_unwanted),

@@ -49,7 +49,7 @@ static void a_written_plan_reads_back_the_same_and_is_valid(void **state)
 #define GOOD_NUMBERS "\"chunk_bytes\": 65536, \"n_buffer\": 2, \"n_update\": 1, \"n_swap\": 2, \"micro_batch\": 1, \"visit\": 1, "
 #define GOOD_LISTS                                                                  \
     "\"chunks\": [{\"count\": 3, \"home\": \"disk\", \"update\": \"host\"}], "      \
-    "\"blocks\": [{\"count\": 2, \"save\": \"matmuls\", \"place\": \"host\"}]"
+    "\"blocks\": [{\"count\": 2, \"save\": \"attention\", \"place\": \"host\"}]"
 #define GOOD_TARGET "{\"model_type\": \"gpt2\", \"parameters\": 1, \"layers\": 2, \"seq_len\": 8, \"batch\": 1, \"dtype\": \"fp32\"}"
 
 static void equal_neighbours_are_written_once(void **state)
@@ -64,7 +64,7 @@ static void equal_neighbours_are_written_once(void **state)
     assert_int_equal(p.blocks_n, 2);
     assert_int_equal(p.chunks[2].home, TIER_DISK);
     assert_int_equal(p.chunks[2].update, TIER_HOST);
-    assert_int_equal(p.blocks[1].level, SAVE_MATMULS);
+    assert_int_equal(p.blocks[1].level, SAVE_ATTENTION);
     assert_int_equal(p.update, UPDATE_END);
     assert_int_equal(p.made_for.model_type[0], 0);
     random_source r = random_open();
@@ -75,10 +75,29 @@ static void equal_neighbours_are_written_once(void **state)
     char *text = plan_to_json(&p, m, &s);
     assert_non_null(text);
     assert_non_null(strstr(text, "{\"count\": 3, \"home\": \"disk\", \"update\": \"host\"}\n  ]"));
-    assert_non_null(strstr(text, "{\"count\": 2, \"save\": \"matmuls\", \"place\": \"host\"}\n  ]"));
+    assert_non_null(strstr(text, "{\"count\": 2, \"save\": \"attention\", \"place\": \"host\"}\n  ]"));
     free(text);
     model_close(m);
     plan_free(&p);
+}
+
+/* Older files have a level between, which is the highest now. */
+static void an_older_level_is_the_highest(void **state)
+{
+    (void)state;
+    static const char *const levels[] = {"matmuls", "all"};
+    for (int i = 0; i < 2; i++) {
+        plan p;
+        pt_error e = {0};
+        char text[1024];
+        snprintf(text, sizeof text, "{" GOOD_NUMBERS "\"update\": \"end\", \"chunks\": [{\"count\": 1, \"home\": \"disk\", \"update\": \"host\"}], "
+                 "\"blocks\": [{\"count\": 2, \"save\": \"%s\", \"place\": \"host\"}]}", levels[i]);
+        if (plan_from_json("plan.json", text, strlen(text), &p, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(p.blocks[0].level, SAVE_ALL);
+        assert_int_equal(p.blocks[1].level, SAVE_ALL);
+        plan_free(&p);
+    }
 }
 
 static void lies_are_refused_with_file_key_and_mend(void **state)
@@ -112,7 +131,7 @@ static void lies_are_refused_with_file_key_and_mend(void **state)
         {"{" GOOD_NUMBERS "\"update\": \"end\", \"chunks\": [{\"count\": 1, \"home\": \"disk\", \"update\": \"disk\"}], "
          "\"blocks\": [{\"count\": 1, \"save\": \"all\", \"place\": \"host\"}]}", "\"update\" is \"disk\"; it must be one of device, host"},
         {"{" GOOD_NUMBERS "\"update\": \"end\", \"chunks\": [{\"count\": 1, \"home\": \"disk\", \"update\": \"host\"}], "
-         "\"blocks\": [{\"count\": 1, \"save\": \"some\", \"place\": \"host\"}]}", "input, attention, matmuls, all"},
+         "\"blocks\": [{\"count\": 1, \"save\": \"some\", \"place\": \"host\"}]}", "input, attention, all"},
         {"{" GOOD_NUMBERS "\"update\": \"end\", \"chunks\": [{\"count\": 1, \"home\": \"disk\", \"update\": \"host\", \"x\": 1}], "
          "\"blocks\": [{\"count\": 1, \"save\": \"all\", \"place\": \"host\"}]}", "chunks[0]: the key \"x\" is unknown"},
         {"{" GOOD_NUMBERS "\"update\": \"end\", " GOOD_LISTS ", \"made_for\": 7}", "\"made_for\" is an integer"},
@@ -256,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_written_plan_reads_back_the_same_and_is_valid),
         cmocka_unit_test(equal_neighbours_are_written_once),
+        cmocka_unit_test(an_older_level_is_the_highest),
         cmocka_unit_test(lies_are_refused_with_file_key_and_mend),
         cmocka_unit_test(a_missing_file_is_refused_by_name),
         cmocka_unit_test(a_file_is_read_as_text_is),

@@ -69,7 +69,7 @@ static inline costs problem_costs(random_source *r, const model *m, const step_s
         for (int level = 0; level < SAVE_LEVELS; level++) { /* what is saved need not be computed again */
             c.layer[k].forward_ns[level] = forward;
             c.layer[k].backward_ns[level] = 2 * forward + again;
-            again = level == SAVE_MATMULS ? 0 : again * random_ns(r, 0.1, 0.9);
+            again = level == SAVE_ALL - 1 ? 0 : again * random_ns(r, 0.1, 0.9);
         }
     }
     c.embed_ns = random_ns(r, 0, 1e5);

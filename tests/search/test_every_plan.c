@@ -224,13 +224,13 @@ static void with_a_disk(void **state)
 }
 
 /* Homes, levels and slots that no recipe has together, and to which no single step leads: without every arrangement (arrange.c) steps of
- * these take 80, 7 and 10% longer. */
+ * these take 4.2, 1.26 and 2.1 times as long. */
 static void what_no_recipe_says_is_found(void **state)
 {
     (void)state;
-    static const struct { uint64_t number; bool host, disk; } cases[] = {{27, true, true}, {18, true, false}, {24, false, true}};
+    static const struct { uint64_t number; bool host, disk; } cases[] = {{123, true, true}, {124, true, false}, {145, false, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const random_source fixed = {31, 0};
+        const random_source fixed = {32, 0};
         random_source r = random_fork(&fixed, cases[i].number);
         const double ratio = compare(&r, cases[i].number, cases[i].host, cases[i].disk, &(long){0});
         assert_true(ratio > 0.99 && ratio <= 1.01);

@@ -254,7 +254,7 @@ static void recipes_with_a_host_and_a_disk_are_searched_within_one_percent(void 
     assert_true(worst_homes <= 1.05);
 }
 
-/* Another than the last chunks leaves the device: no recipe says so. By the first chunks on the device alone a step takes 15% longer. */
+/* Another than the last chunks leaves the device: no recipe says so. By the first chunks on the device alone a step takes 18% longer. */
 static void homes_out_of_order_are_found(void **state)
 {
     (void)state;
@@ -264,29 +264,6 @@ static void homes_out_of_order_are_found(void **state)
     double homes = 0, ratio = compare(&r, false, 49, &(long){0}, &homes);
     assert_true(ratio > 0 && ratio < 0.9); /* beside the best of all recipes of so few chunks */
     assert_true(homes <= 1.01);
-}
-
-/* The best plan fills 99.96% of the device and all of the host: nothing that estimates say fits leads to it. */
-static void a_plan_that_fills_memory_to_the_brim_is_found(void **state)
-{
-    (void)state;
-    NOT_SANITIZED();
-    const random_source fixed = {3, 0};
-    random_source r = random_fork(&fixed, 87);
-    double homes = 0, ratio = compare(&r, false, 87, &(long){0}, &homes);
-    assert_true(ratio > 0 && ratio <= 1.01);
-}
-
-/* The host updates two chunks while the device is at work, although all would fit there. By what walks lead to alone a step takes 0.5%
- * longer. */
-static void chunks_stay_away_for_what_the_host_updates(void **state)
-{
-    (void)state;
-    NOT_SANITIZED();
-    const random_source fixed = {9101, 0};
-    random_source r = random_fork(&fixed, 98);
-    double homes = 0, ratio = compare(&r, false, 98, &(long){0}, &homes);
-    assert_true(ratio > 0 && ratio <= 1.001);
 }
 
 /* ---- of models that have too many plans for all to be tried ---- */
@@ -349,25 +326,50 @@ static void assert_found(uint64_t seed, uint64_t number, const known *k)
     model_close(p.model);
 }
 
-/* There are too many chunks for every arrangement to be tried. Where none leaves its place to several a step takes 7% longer. */
+/* The best plans fill 98% and all of the device: nothing that estimates say fits leads to them, only what the most economical plan is
+ * made of does. Without that steps take 13 and 2% longer. */
+static void a_plan_that_fills_memory_to_the_brim_is_found(void **state)
+{
+    (void)state;
+    NOT_SANITIZED();
+    const known nearly = {.chunk_kib = 4096, .n_buffer = 14, .n_update = 5, .n_swap = 2, .visit = 1, .micro_batch = 1,
+                          .update = UPDATE_NEXT_FORWARD, .chunks = "1111111111111111111111111111", .layers = "0010"};
+    const known all = {.chunk_kib = 1152, .n_buffer = 13, .n_update = 5, .n_swap = 4, .visit = 2, .micro_batch = 4,
+                       .update = UPDATE_NEXT_FORWARD, .chunks = "00111111111111111111111111", .layers = "0101"};
+    assert_found(25, 118, &nearly);
+    assert_found(63, 129, &all);
+}
+
+/* Fewer chunks stay on the device than are thought to fit, for the host updates the others meanwhile: to the best plan only a walk from
+ * there leads. From as many as fit, and by what walks lead to alone, a step takes 2.7% longer. */
+static void chunks_stay_away_for_what_the_host_updates(void **state)
+{
+    (void)state;
+    NOT_SANITIZED();
+    const known k = {.chunk_kib = 1024, .n_buffer = 14, .n_update = 4, .n_swap = 2, .visit = 1, .micro_batch = 1,
+                     .update = UPDATE_NEXT_FORWARD, .chunks = "0000001111001100111111111111", .layers = "20"};
+    assert_found(43, 7, &k);
+}
+
+/* There are too many chunks for every arrangement to be tried. Where none leaves its place to several a step takes 32% longer. */
 static void one_chunk_leaves_its_place_to_several(void **state)
 {
     (void)state;
     NOT_SANITIZED();
-    const known k = {.chunk_kib = 96, .n_buffer = 6, .n_update = 3, .n_swap = 2, .visit = 1, .micro_batch = 1,
-                     .update = UPDATE_NEXT_FORWARD, .chunks = "000011000000110011000010000011", .layers = "1000"};
-    assert_found(8003, 62, &k);
+    const known k = {.chunk_kib = 1024, .n_buffer = 16, .n_update = 1, .n_swap = 2, .visit = 1, .micro_batch = 6,
+                     .update = UPDATE_BACKWARD, .chunks = "00000000000000200000000020000000000000", .layers = "0000"};
+    assert_found(13, 179, &k);
 }
 
-/* Both layers' inputs leave the device, of three micro-batches a visit and with one slot more, while all layers' chunks are on the host:
- * what no walk leads to. Without it a step takes 14% longer. */
+/* Both layers' inputs leave the device, of three micro-batches a visit and with two slots more, while all of the layers' chunks but a tiny
+ * one are on the disk: what no walk leads to. Without it a step takes 11% longer. */
 static void inputs_leave_for_a_chunk_to_stay(void **state)
 {
     (void)state;
     NOT_SANITIZED();
-    const known k = {.chunk_kib = 368, .n_buffer = 4, .n_update = 2, .n_swap = 3, .visit = 3, .micro_batch = 1,
-                     .update = UPDATE_NEXT_FORWARD, .chunks = "001111111111111100", .layers = "0101"};
-    assert_found(9001, 34, &k);
+    const known k = {.chunk_kib = 288, .n_buffer = 5, .n_update = 4, .n_swap = 4, .visit = 3, .micro_batch = 1,
+                     .update = UPDATE_END, .chunks = "000020202020202020202020", .layers = "0202"};
+    assert_found(40, 131, &k);
 }
 
 int main(void)

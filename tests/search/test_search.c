@@ -240,14 +240,14 @@ static void no_single_change_of_what_is_found_is_faster(void **state)
     assert_true(fits > CHANGED);
 }
 
-/* Before it was tuned, another level of one layer was 2% faster. */
+/* Before it was tuned, another level or place of one layer was 5.5% faster. */
 static void what_tuning_alone_finds_is_found(void **state)
 {
     (void)state;
     NOT_SANITIZED();
-    const random_source fixed = {1, 0};
+    const random_source fixed = {7, 0};
     int fits = 0;
-    assert_true(change_what_is_found(random_fork(&fixed, 20), &fits));
+    assert_true(change_what_is_found(random_fork(&fixed, 2), &fits));
 }
 
 int main(void)

@@ -132,20 +132,24 @@ __global__ void __launch_bounds__(ACTIVATION_THREADS) activation_backward_kernel
     void *dgate = element_at<T>(o.dup, row);
     packed_pair<T> gates = pair_load<T>(gate, at.i, o.cols, wide), ups = gates;
     packed_pair<T> douts = pair_load<T>(element_at<T>(o.dout, at.row * o.cols), at.i, o.cols, wide);
+    void *out = o.out ? element_at<T>(o.out, at.row * o.cols) : NULL;
     if (o.gated)
         ups = pair_load<T>(element_at<T>(gate, o.cols), at.i, o.cols, wide);
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-        pack x = packed_values<T>(gates.of[k]), up = packed_values<T>(ups.of[k]), dout = packed_values<T>(douts.of[k]), dup;
+        pack x = packed_values<T>(gates.of[k]), up = packed_values<T>(ups.of[k]), dout = packed_values<T>(douts.of[k]), dup, y;
         for (int j = 0; j < PACK; j++) {
-            float derivative, y = activation<K, T>(x.x[j], &derivative), d = dout.x[j];
-            dup.x[j] = d * y;
+            float derivative, value = activation<K, T>(x.x[j], &derivative), d = dout.x[j];
+            dup.x[j] = d * value;
+            y.x[j] = o.gated ? value * up.x[j] : value;
             x.x[j] = (o.gated ? d * up.x[j] : d) * derivative;
         }
         int64_t i = at.i + k * (ACTIVATION_TILE / 2);
         if (o.gated)
             pack_store<T>(element_at<T>(dgate, o.cols), i, o.cols, wide, dup);
         pack_store<T>(dgate, i, o.cols, wide, x);
+        if (out)
+            pack_store<T>(out, i, o.cols, wide, y);
     }
 }
 
@@ -166,7 +170,7 @@ template <activation_kind K, pt_dtype T> static int activation_backward_launch(o
 {
     if (!o.gated)
         o.cols *= o.rows, o.rows = 1;
-    bool wide = is_wide(T, o.up, 0) && is_wide(T, o.dup, 0) && is_wide(T, o.dout, o.gated ? o.cols : 0);
+    bool wide = is_wide(T, o.up, 0) && is_wide(T, o.dup, 0) && is_wide(T, o.out, 0) && is_wide(T, o.dout, o.gated ? o.cols : 0);
     return launch(activation_backward_kernel<K, T>, activation_blocks(o.rows, o.cols), ACTIVATION_THREADS, s, o, wide);
 }
 

@@ -183,8 +183,8 @@ template <pt_dtype T> DEVICE float long_mean(const norm_teams &g, norm_place *p,
 
 /* ---- forward ---- */
 
-/* y's pack from x - mean. */
-template <bool WIDE> DEVICE pack normed(const op_norm &o, pack c, float rstd, int at)
+/* y's pack from x - mean; backward may want it too. */
+template <bool WIDE, typename OP> DEVICE pack normed(const OP &o, pack c, float rstd, int at)
 {
     pack w = floats_load<WIDE>(o.weight, at, o.dim), b = {{0}};
     if (o.bias)
@@ -412,6 +412,7 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_back
         norm_means m = means_of<T, WIDE, PACKS, FULL>(o, g, &p, x, dy);
         set_forget<T, PACKS>(&x);
         set_forget<T, PACKS>(&dy);
+        void *y = o.y ? element_at<T>(o.y, vector_at(v, o.heads, g.dim, o.lddy)) : NULL;
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
             int at = p.column + k * p.step;
@@ -423,6 +424,8 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_back
                 stream.of[k] = part_load<PT_F32, WIDE>(o.stream_add + dx_at + k * p.step, 0, g.dim - at);
             dx_pack<T, WIDE, FULL>(o, m, dx_at + k * p.step, at, packed_values<T>(x.of[k]), packed_values<T>(dy.of[k]),
                                    packed_values<PT_F32>(stream.of[k]), &dweight[k], &dbias[k]);
+            if (y)
+                part_store<T, WIDE>(y, at, g.dim, normed<WIDE>(o, centred<WIDE>(packed_values<T>(x.of[k]), m.mean, at, g.dim), m.rstd, at));
         }
     }
     sums += (int64_t)blockIdx.x * 2 * g.dim;
@@ -452,6 +455,10 @@ template <pt_dtype T> __global__ void norm_backward_long(op_norm_backward o, nor
                 stream = pack_load<PT_F32>(o.stream_add + dx_at, 0, g.dim - at, false);
             dx_pack<T, false, true>(o, m, dx_at, at, pack_load<T>(x, at, g.dim, false), pack_load<T>(dy, at, g.dim, false), stream,
                                     &dweight, &dbias);
+            if (o.y) {
+                pack c = centred<false>(pack_load<T>(x, at, g.dim, false), m.mean, at, g.dim);
+                pack_store<T>(element_at<T>(o.y, vector_at(v, o.heads, g.dim, o.lddy)), at, g.dim, false, normed<false>(o, c, m.rstd, at));
+            }
             pack_store<PT_F32>(sums, at, g.dim, false, dweight);
             pack_store<PT_F32>(sums + g.dim, at, g.dim, false, dbias);
         }
@@ -495,8 +502,8 @@ template <pt_dtype T> static int norm_backward_launch(const op_norm_backward *o,
 {
     int64_t vectors = o->rows * o->heads, parts = norm_parts(o->rows, o->heads);
     bool wide = is_wide(T, o->x, o->ldx) && is_wide(T, o->dy, o->lddy) && is_wide(T, o->dx, o->lddx) && is_wide(T, o->dx_add, 0) &&
-                is_wide(PT_F32, o->stream_add, 0) && is_wide(PT_F32, o->stream, 0) && is_wide(PT_F32, o->weight, 0) &&
-                is_wide(PT_F32, o->scratch, 0) && o->dim % PACK == 0;
+                is_wide(T, o->y, 0) && is_wide(PT_F32, o->stream_add, 0) && is_wide(PT_F32, o->stream, 0) && is_wide(PT_F32, o->weight, 0) &&
+                is_wide(PT_F32, o->bias, 0) && is_wide(PT_F32, o->scratch, 0) && o->dim % PACK == 0;
     if (vectors == 0)
         return 0;
     if (vectors > VECTORS_MOST)

@@ -34,9 +34,14 @@ static INLINE vf activation(activation_kind kind, pt_dtype type, vf x, vf *deriv
         return x * s;
     }
     case ACT_GELU_ERF: {
-        s = type == PT_F32 ? vec_normal_cdf(x, &slope) : vec_normal_cdf_short(x, &slope);
-        *derivative = vec_fma(x, slope, s);
-        return x * s;
+        if (type == PT_F32) {
+            s = vec_normal_cdf(x, &slope);
+            *derivative = vec_fma(x, slope, s);
+            return x * s;
+        }
+        vf tail = vec_normal_tail_short(x, &slope);
+        *derivative = vec_fma(x, slope, vec_select(x < 0.0f, tail, 1.0f - tail));
+        return vec_fma(-vec_abs(x), tail, vec_max(vec_set(0.0f), x));
     }
     case ACT_SILU:
         s = logistic(kind, type, x, &slope);
@@ -48,15 +53,6 @@ static INLINE vf activation(activation_kind kind, pt_dtype type, vf x, vf *deriv
     }
 }
 
-/* f(x) alone. */
-static INLINE vf activation_value(activation_kind kind, pt_dtype type, vf x)
-{
-    vf derivative;
-    if (type == PT_BF16 && (kind == ACT_GELU_TANH || kind == ACT_SILU))
-        return x / vec_logistic_divisor(logistic_steps(kind, x));
-    return activation(kind, type, x, &derivative);
-}
-
 typedef struct act_row {
     const void *gate, *up, *dout; /* up is NULL where not gated: x is the gate */
     void *out, *dgate, *dup;
@@ -65,7 +61,7 @@ typedef struct act_row {
 
 static INLINE void forward_step(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t lanes)
 {
-    vf y = activation_value(kind, type, load(type, r->gate, i, lanes));
+    vf derivative, y = activation(kind, type, load(type, r->gate, i, lanes), &derivative);
     if (r->up)
         y = y * load(type, r->up, i, lanes);
     store(type, r->out, i, y, lanes);
@@ -76,10 +72,14 @@ static INLINE void backward_step(activation_kind kind, pt_dtype type, const act_
     vf derivative, y = activation(kind, type, load(type, r->gate, i, lanes), &derivative);
     vf dout = load(type, r->dout, i, lanes);
     if (r->up) {
+        vf up = load(type, r->up, i, lanes);
         store(type, r->dup, i, dout * y, lanes);
-        dout = dout * load(type, r->up, i, lanes);
+        dout = dout * up;
+        y = y * up;
     }
     store(type, r->dgate, i, dout * derivative, lanes);
+    if (r->out)
+        store(type, r->out, i, y, lanes);
 }
 
 static INLINE void put_result(activation_kind kind, pt_dtype type, void *base, int64_t i, const vf x[2], bool past)
@@ -109,7 +109,7 @@ static INLINE void forward_pair(activation_kind kind, bool gated, pt_dtype type,
         load_pair(type, r->up, i, up);
 #pragma GCC unroll 2
     for (int k = 0; k < 2; k++) {
-        vf y = activation_value(kind, type, x[k]);
+        vf derivative, y = activation(kind, type, x[k], &derivative);
         x[k] = gated ? y * up[k] : y;
     }
     put_result(kind, type, r->out, i, x, r->past);
@@ -117,7 +117,7 @@ static INLINE void forward_pair(activation_kind kind, bool gated, pt_dtype type,
 
 static INLINE void backward_pair(activation_kind kind, bool gated, pt_dtype type, const act_row *r, int64_t i)
 {
-    vf x[2], dout[2], up[2], dup[2], derivative;
+    vf x[2], dout[2], up[2], dup[2], y[2], derivative;
     ask_for(type, r->gate, i);
     ask_for(type, r->dout, i);
     if (gated)
@@ -128,16 +128,19 @@ static INLINE void backward_pair(activation_kind kind, bool gated, pt_dtype type
         load_pair(type, r->up, i, up);
 #pragma GCC unroll 2
     for (int k = 0; k < 2; k++) {
-        vf y = activation(kind, type, x[k], &derivative);
+        y[k] = activation(kind, type, x[k], &derivative);
         if (gated) {
-            dup[k] = dout[k] * y;
+            dup[k] = dout[k] * y[k];
             dout[k] = dout[k] * up[k];
+            y[k] = y[k] * up[k];
         }
         x[k] = dout[k] * derivative;
     }
     if (gated)
         put_result(kind, type, r->dup, i, dup, r->past);
     put_result(kind, type, r->dgate, i, x, r->past);
+    if (r->out) /* where dout was just read, or what is read next */
+        put_result(kind, type, r->out, i, y, false);
 }
 
 static INLINE void forward_row(activation_kind kind, pt_dtype type, const act_row *r, int64_t i, int64_t end)
@@ -197,6 +200,7 @@ void KERNEL(activation_backward_part)(const op_activation_backward *o, int64_t r
         .dout = at(o->type, o->dout, row * o->cols),
         .dgate = dgate,
         .dup = at_mutable(o->type, dgate, o->cols),
+        .out = o->out ? at_mutable(o->type, o->out, row * o->cols) : NULL,
     };
     r.past = past && past_fits((uintptr_t)at(o->type, r.dgate, col0) | (r.up ? (uintptr_t)at(o->type, r.dup, col0) : 0));
     FOR_KIND_AND_TYPE(backward_row, o->kind, o->type, &r, col0, col1)

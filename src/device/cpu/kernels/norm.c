@@ -235,8 +235,8 @@ typedef struct backward_group {
     norm_kind kind;
     const void *x[NORM_ROWS], *dy[NORM_ROWS], *dx_add[NORM_ROWS];
     const void *next_x[NORM_ROWS], *next_dy[NORM_ROWS]; /* of the group after it, asked for early */
-    const float *stream_add[NORM_ROWS], *weight;
-    void *dx[NORM_ROWS];
+    const float *stream_add[NORM_ROWS], *weight, *bias;
+    void *dx[NORM_ROWS], *y[NORM_ROWS]; /* y[0] NULL: not wanted */
     float *stream[NORM_ROWS], *dweight, *dbias;
     float mean[NORM_ROWS], rstd[NORM_ROWS], mean_d[NORM_ROWS], mean_du[NORM_ROWS]; /* mean and mean_d: 0 for rmsnorm */
 } backward_group;
@@ -358,6 +358,17 @@ static INLINE void group_means(span_term term, const backward_group *g, int rows
     }
 }
 
+/* As the forward pass computes it from u, once dy, which may lie there, was read. */
+static INLINE void span_y(const backward_group *g, int row, span s, const vf u[2], const vf weight[2])
+{
+    vf y[2], bias[2] = {0};
+    if (g->bias)
+        span_load_f32(g->type, g->bias, s, bias);
+    for (int v = 0; v < s.n; v++)
+        y[v] = vec_fma(u[v], weight[v], bias[v]);
+    span_store(g->type, g->y[row], s, y);
+}
+
 /* dx of one row; its parts of dweight and dbias are added. */
 static INLINE void span_dx(const backward_group *g, int row, span s, const vf weight[2], vf dweight[2], vf dbias[2])
 {
@@ -381,6 +392,8 @@ static INLINE void span_dx(const backward_group *g, int row, span s, const vf we
     if (g->stream[row])
         span_store_f32(g->type, g->stream[row], s, d);
     span_store(g->type, g->dx[row], s, d);
+    if (g->y[0])
+        span_y(g, row, s, u, weight);
 }
 
 static INLINE void group_dx(const backward_group *g, int rows, span s)
@@ -429,14 +442,15 @@ static INLINE void backward_group_of(backward_group *g, int rows, int64_t dim, f
 static INLINE void backward_vectors_of(pt_dtype type, norm_kind kind, const op_norm_backward *o, int64_t first, int64_t end,
                                        float *dweight, float *dbias)
 {
-    backward_group g = {.type = type, .kind = kind, .weight = o->weight, .dweight = dweight, .dbias = dbias};
+    backward_group g = {.type = type, .kind = kind, .weight = o->weight, .bias = o->bias, .dweight = dweight, .dbias = dbias};
     while (first < end) {
         int rows = end - first < NORM_ROWS ? 1 : NORM_ROWS;
         for (int row = 0; row < rows; row++) {
             int64_t vector = first + row, next = vector + rows < end ? vector + rows : vector;
-            int64_t dx_at = vector_at(o->heads, o->dim, o->lddx, vector);
+            int64_t dx_at = vector_at(o->heads, o->dim, o->lddx, vector), dy_at = vector_at(o->heads, o->dim, o->lddy, vector);
             g.x[row] = at(type, o->x, vector_at(o->heads, o->dim, o->ldx, vector));
-            g.dy[row] = at(type, o->dy, vector_at(o->heads, o->dim, o->lddy, vector));
+            g.dy[row] = at(type, o->dy, dy_at);
+            g.y[row] = o->y ? at_mutable(type, o->y, dy_at) : NULL;
             g.next_x[row] = at(type, o->x, vector_at(o->heads, o->dim, o->ldx, next));
             g.next_dy[row] = at(type, o->dy, vector_at(o->heads, o->dim, o->lddy, next));
             g.dx_add[row] = o->dx_add ? at(type, o->dx_add, dx_at) : NULL;

@@ -98,14 +98,14 @@ static INLINE vf vec_normal_cdf(vf x, vf *density)
     return vec_select(x < 0.0f, tail, 1.0f - tail);
 }
 
-/* The same for an x that is a bf16, to be rounded to bf16: within 8e-6 of the tail. Of such an x the square is exact. t is 1 / (1 + a/3). */
-static INLINE vf vec_normal_cdf_short(vf x, vf *density)
+/* The tail alone, P(X > |x|), for an x that is a bf16, to be rounded to bf16: within 8e-6 of it. Of such an x the square is exact. t is
+ * 1 / (1 + a/3). */
+static INLINE vf vec_normal_tail_short(vf x, vf *density)
 {
-    const float last = 13.2f; /* beyond it all is below the normal numbers: 0 */
+    const float last = 13.25f; /* there e^(-a^2/2) is below the normal numbers: 2^k is 0 */
     vf a = vec_min(vec_set(last), vec_abs(x)), steps = a * a * (0.5f * exp_steps);
     vf shifted = exp_shift - steps, k = shifted - exp_shift;
     vf e = vec_exp2_rest(steps + k) * vec_exp_power(shifted);
-    e = vec_keep(~(vec_abs(x) > last), e);
     vf t = 1.0f / vec_fma(a, vec_set(0x1.555556p-2f), vec_set(1.0f));
     vf p = vec_fma(vec_set(0.030341660603880882f), t, vec_set(-0.15704506635665894f));
     p = vec_fma(p, t, vec_set(0.22119559347629547f));
@@ -113,9 +113,8 @@ static INLINE vf vec_normal_cdf_short(vf x, vf *density)
     p = vec_fma(p, t, vec_set(0.14303229749202728f));
     p = vec_fma(p, t, vec_set(0.1294199377298355f));
     p = vec_fma(p, t, vec_set(0.13318459689617157f));
-    vf tail = e * t * p;
     *density = e * 0x1.988454p-2f; /* 1 / sqrt(2 pi) */
-    return vec_select(x < 0.0f, tail, 1.0f - tail);
+    return e * t * p;
 }
 
 #endif
