@@ -55,14 +55,16 @@ static INLINE vf vec_logistic(vf x, vf *slope)
     return s;
 }
 
-/* 2^-r, |r| <= 1/2, within 3.9e-6 of its value. */
-static INLINE vf vec_exp2_rest(vf r)
+/* scale 2^-r, |r| <= 1/2, within 4e-6 of its value. */
+static INLINE vf vec_exp2_rest_of(float scale, vf r)
 {
-    vf y = vec_fma(vec_set(0.0096718783f), r, vec_set(-0.0559220395f));
-    y = vec_fma(y, r, vec_set(0.240222343f));
-    y = vec_fma(y, r, vec_set(-0.6931210331f));
-    return vec_fma(y, r, vec_set(1.0f));
+    vf y = vec_fma(vec_set(scale * 0.0096718783f), r, vec_set(scale * -0.0559220395f));
+    y = vec_fma(y, r, vec_set(scale * 0.240222343f));
+    y = vec_fma(y, r, vec_set(scale * -0.6931210331f));
+    return vec_fma(y, r, vec_set(scale));
 }
+
+static INLINE vf vec_exp2_rest(vf r) { return vec_exp2_rest_of(1.0f, r); }
 
 /* 1 + 2^-t within 3.9e-6 of its value, for what is rounded to bf16: the logistic function of t ln2 is 1 over it. Exactly 1 from t = 127 on,
  * infinite below -127.5. NaN stays. */
@@ -98,23 +100,20 @@ static INLINE vf vec_normal_cdf(vf x, vf *density)
     return vec_select(x < 0.0f, tail, 1.0f - tail);
 }
 
-/* The tail alone, P(X > |x|), for an x that is a bf16, to be rounded to bf16: within 8e-6 of it. Of such an x the square is exact. t is
- * 1 / (1 + a/3). */
+/* The tail alone, P(X > |x|), for an x that is a bf16, to be rounded to bf16: within 5e-6 of it. Of such an x the square is exact. With
+ * a = |x| it is the density at a times p(a) / q(a), both of which begin with a power of a by itself. */
 static INLINE vf vec_normal_tail_short(vf x, vf *density)
 {
     const float last = 13.25f; /* there e^(-a^2/2) is below the normal numbers: 2^k is 0 */
     vf a = vec_min(vec_set(last), vec_abs(x)), steps = a * a * (0.5f * exp_steps);
     vf shifted = exp_shift - steps, k = shifted - exp_shift;
-    vf e = vec_exp2_rest(steps + k) * vec_exp_power(shifted);
-    vf t = 1.0f / vec_fma(a, vec_set(0x1.555556p-2f), vec_set(1.0f));
-    vf p = vec_fma(vec_set(0.030341660603880882f), t, vec_set(-0.15704506635665894f));
-    p = vec_fma(p, t, vec_set(0.22119559347629547f));
-    p = vec_fma(p, t, vec_set(-0.0001304725738009438f));
-    p = vec_fma(p, t, vec_set(0.14303229749202728f));
-    p = vec_fma(p, t, vec_set(0.1294199377298355f));
-    p = vec_fma(p, t, vec_set(0.13318459689617157f));
-    *density = e * 0x1.988454p-2f; /* 1 / sqrt(2 pi) */
-    return e * t * p;
+    vf p = vec_fma(a + 6.596153532538115f, a, vec_set(19.189132127087166f));
+    vf q = vec_fma(a + 6.595153111969462f, a, vec_set(20.220937577997006f));
+    p = vec_fma(p, a, vec_set(25.100103538617283f));
+    q = vec_fma(q, a, vec_set(31.28907395115959f));
+    q = vec_fma(q, a, vec_set(20.027004109628155f));
+    *density = vec_exp2_rest_of(0x1.988454p-2f, steps + k) * vec_exp_power(shifted); /* 1 / sqrt(2 pi) */
+    return *density * p / q;
 }
 
 #endif
