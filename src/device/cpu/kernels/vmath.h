@@ -112,8 +112,9 @@ static INLINE vf vec_normal_tail_short(vf x, vf *density)
     p = vec_fma(p, a, vec_set(25.100103538617283f));
     q = vec_fma(q, a, vec_set(31.28907395115959f));
     q = vec_fma(q, a, vec_set(20.027004109628155f));
-    *density = vec_exp2_rest_of(0x1.988454p-2f, steps + k) * vec_exp_power(shifted); /* 1 / sqrt(2 pi) */
-    return *density * p / q;
+    vf rest = vec_exp2_rest_of(0x1.988454p-2f, steps + k), power = vec_exp_power(shifted); /* 1 / sqrt(2 pi) */
+    *density = rest * power;
+    return rest * (power * (p * (1.0f / q))); /* the division is done while `rest` is computed */
 }
 
 #endif
