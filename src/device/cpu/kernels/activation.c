@@ -2,6 +2,8 @@
 #include "device/cpu/kernels/isa.h"
 #include "device/cpu/kernels/vmath.h"
 
+#include <float.h>
+
 /* What x is multiplied by, and its slope there: for SiLU the logistic function of x, for GELU by tanh that of 2u, which is
  * (1 + tanh u) / 2. To be rounded to bf16, it is computed with fewer terms. */
 static const float gelu_scale = 0x1.988454p0f, gelu_cubic = 0x1.988454p0f * 0.044715f; /* 2 sqrt(2 / pi) */
@@ -39,9 +41,9 @@ static INLINE vf activation(activation_kind kind, pt_dtype type, vf x, vf *deriv
             *derivative = vec_fma(x, slope, s);
             return x * s;
         }
-        vf tail = vec_normal_tail_short(x, &slope);
+        vf tail = vec_normal_tail_short(x, &slope), below = vec_min(vec_set(FLT_MAX), x); /* or the tail of +infinity, 0, would be NaN */
         *derivative = vec_fma(x, slope, vec_select(x < 0.0f, tail, 1.0f - tail));
-        return vec_fma(-vec_abs(x), tail, vec_max(vec_set(0.0f), x));
+        return vec_fma(-vec_abs(below), tail, vec_max(vec_set(0.0f), x));
     }
     case ACT_SILU:
         s = logistic(kind, type, x, &slope);
