@@ -11,7 +11,7 @@
  * and are computed again. What norms and activations make is never saved: their backward reads what they were made from, and hands
  * them out once more beside its gradients, where those were read.
  *
- *   saved set of (block, micro-batch) = [unit 0: x n1 qkv ... ][unit 1: ...]...
+ *   saved set of (block, micro-batch) = [unit 0: x qkv att ... ][unit 1: ...]...
  */
 #ifndef PT_SHAPE_H
 #define PT_SHAPE_H

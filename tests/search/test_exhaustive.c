@@ -320,7 +320,7 @@ static void assert_found(uint64_t seed, uint64_t number, const known *k)
     if (search_plan(&p.in, &x, &e))
         fail_msg("%s", e.text);
     const double ns = known_ns(&p, k);
-    if (x.best.step_ns > ns * 1.01)
+    if (x.best.step_ns > ns * 1.001)
         fail_msg("%g ns instead of %g", x.best.step_ns, ns);
     search_result_free(&x);
     model_close(p.model);
