@@ -193,10 +193,15 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
         return 0;
     }
     p->cached = false;
-    int failed = measure_part(b, part, p, e);
+    pt_error own = {0};
+    int failed = measure_part(b, part, p, &own);
+    if (failed == PT_DOES_NOT_FIT && found) { /* it was measured within larger budgets: other times are better than none */
+        *p = kept;
+        return 0;
+    }
     if (!failed)
         profile_cache_store(part, b->r, p);
-    return failed;
+    return failed ? pt_fail(e, failed, "%s", own.text) : 0;
 }
 
 /* ---- whole profiles ---- */

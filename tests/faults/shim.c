@@ -1,7 +1,8 @@
 /* shim.c - stands between a program and the system (LD_PRELOAD), and makes what it reads and writes fail.
  *
  *   PT_FAULT="WHERE WHAT N KIND"
- *       WHERE   tier: the disk tier's file, which has no name; files: all others that it has opened
+ *       WHERE   tier: the disk tier's file, which has no name; files: all others that it has opened, but the system's (/proc, /sys,
+ *               /dev/nvidia*), which drivers read too
  *       WHAT    read, write, sync
  *       KIND    eio, enospc: call number N fails; short: every N-th call moves a part of its bytes only; none
  *   PT_FAULT_COUNT=FILE   how many such calls there were, written at the end
@@ -26,7 +27,9 @@
 #define CREATE_FLAG 0100
 
 enum { FDS = 1024 };
-static atomic_bool is_tier[FDS];
+static atomic_int places[FDS]; /* an index into place_names, by descriptor */
+static const char *const place_names[] = {"files", "tier", "the system's"};
+enum { PLACE_FILES, PLACE_TIER, PLACE_SYSTEM };
 static atomic_long count;
 
 static const char *setting(int field)
@@ -61,8 +64,8 @@ __attribute__((destructor)) static void end(void)
 /* What is to happen to this call of n bytes: -1 with errno, or how many of them it may move. */
 static ssize_t verdict(int fd, const char *what, size_t n)
 {
-    int tier = fd >= 0 && fd < FDS && atomic_load(&is_tier[fd]);
-    if (fd <= 2 || strcmp(setting(0), tier ? "tier" : "files") || strcmp(setting(1), what))
+    int place = fd >= 0 && fd < FDS ? atomic_load(&places[fd]) : PLACE_FILES;
+    if (fd <= 2 || strcmp(setting(0), place_names[place]) || strcmp(setting(1), what))
         return (ssize_t)n;
     long number = atomic_fetch_add(&count, 1) + 1, wanted = atol(setting(2));
     if (!strcmp(setting(3), "short"))
@@ -75,10 +78,21 @@ static ssize_t verdict(int fd, const char *what, size_t n)
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
+static int place_of(int flags, const char *path)
+{
+    static const char *const roots[] = {"/dev/nvidia", "/proc/", "/sys/"};
+    if ((flags & TMPFILE_FLAG) == TMPFILE_FLAG || strstr(path, "/.scratch-"))
+        return PLACE_TIER;
+    for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
+        if (strncmp(path, roots[i], strlen(roots[i])) == 0)
+            return PLACE_SYSTEM;
+    return PLACE_FILES;
+}
+
 static int opened(int fd, int flags, const char *path)
 {
     if (fd >= 0 && fd < FDS)
-        atomic_store(&is_tier[fd], (flags & TMPFILE_FLAG) == TMPFILE_FLAG || strstr(path, "/.scratch-") != NULL);
+        atomic_store(&places[fd], place_of(flags, path));
     return fd;
 }
 

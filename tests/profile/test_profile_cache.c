@@ -133,6 +133,31 @@ static bool is_used(setup *s, profile_result *p)
     return p->cached;
 }
 
+/* A budget in which every check still fits, and nothing else: where nothing is kept it is refused. */
+static void what_does_not_agree_serves_where_there_is_no_memory_to_measure(void **state)
+{
+    (void)state;
+    setup s;
+    profile_result p;
+    pt_error e = {0};
+    clocked_open(&s, 1, 16);
+    const uint64_t whole = s.r.budget[TIER_DEVICE], little = 130 << 10;
+    for (slowed = checks; slowed < checks + CHECKS; slowed++) {
+        s.r.budget[TIER_DEVICE] = whole;
+        profile_must(&s, &p);
+        each_file(slow_down_ten);
+        s.r.budget[TIER_DEVICE] = little;
+        if (!is_used(&s, &p))
+            fail_msg("%s is measured", slowed->what);
+        s.r.budget[TIER_DEVICE] = whole;
+        assert_false(is_used(&s, &p));
+    }
+    s.r.budget[TIER_DEVICE] = little;
+    s.r.fresh = true;
+    assert_int_equal(profile_get(&s.r, &p, &e), PT_DOES_NOT_FIT);
+    setup_close(&s);
+}
+
 static double last_amount(const cost_curve *c) { return c->amount[c->n - 1]; }
 
 static void what_was_measured_within_smaller_budgets_is_measured_anew(void **state)
@@ -356,6 +381,7 @@ int main(void)
         cmocka_unit_test(a_profile_of_another_quota_does_not_serve),
         cmocka_unit_test(what_works_beside_something_waits_for_the_quota_too),
         cmocka_unit_test(what_does_not_agree_is_measured_anew),
+        cmocka_unit_test(what_does_not_agree_serves_where_there_is_no_memory_to_measure),
         cmocka_unit_test(what_was_measured_within_smaller_budgets_is_measured_anew),
         cmocka_unit_test(blocks_that_had_less_memory_are_measured_anew),
         cmocka_unit_test(a_head_that_had_less_memory_is_measured_anew),
