@@ -167,6 +167,22 @@ static void bench_elementwise(void)
     bench_bias(ROWS, b.inner);
 }
 
+/* (rows, k) by (k, n), and both gradients: what has few columns fills a GPU with the rows, its weight gradient with nothing. */
+static void bench_layer(int64_t rows, int64_t n, int64_t k)
+{
+    const double flop = 2.0 * (double)rows * (double)n * (double)k;
+    void *x = random_tensor(PT_BF16, rows * k), *w = random_tensor(PT_BF16, n * k), *y = random_tensor(PT_BF16, rows * n);
+    op_matmul o = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = n, .k = k, .lda = k, .ldb = k, .ldc = n, .a = x,
+                   .b = w, .c = y};
+    compute_bound(sized("product", n, k), flop, (op){OP_MATMUL, .matmul = o});
+    o = (op_matmul){.layout = MATMUL_NN, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = k, .k = n, .lda = n, .ldb = k, .ldc = k, .a = y,
+                    .b = w, .c = x};
+    compute_bound("    data gradient", flop, (op){OP_MATMUL, .matmul = o});
+    o = (op_matmul){.layout = MATMUL_TN, .type = PT_BF16, .out_type = PT_F32, .accumulate = true, .m = n, .n = k, .k = rows, .lda = n, .ldb = k,
+                    .ldc = k, .a = y, .b = x, .c = random_tensor(PT_F32, n * k)};
+    compute_bound("    weight gradient", flop, (op){OP_MATMUL, .matmul = o});
+}
+
 /* Units as GPT-2 124M and Llama 3.2 1B have them on a GPU. */
 static void bench_large(void)
 {
@@ -178,6 +194,9 @@ static void bench_large(void)
     bench_activation(ACT_SILU, true, "silu, gated", LARGE_ROWS, 8192);
     bench_bias(LARGE_ROWS, 768);
     bench_bias(LARGE_ROWS, 3072);
+    bench_layer(LARGE_ROWS / 2, 768, 768);
+    bench_layer(LARGE_ROWS / 2, 2304, 768);
+    bench_layer(LARGE_ROWS / 2, 3072, 768);
 }
 
 static void bench_tables(void)

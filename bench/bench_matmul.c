@@ -85,9 +85,26 @@ typedef struct line { op_matmul f32, bf16; const shape *s; int pass; pool *p; li
 static dnnl_engine_t engine;
 static dnnl_stream_t stream;
 
-/* Our threads have a processor each. A thread of oneDNN's team has those of the thread that made it: it must not get one with it. */
+/* Our threads have a processor each, and so must those of oneDNN's team: left to the system (Linux 6.18) two of them had half the rate,
+ * as a thread that was woken stood in line behind the other, next to an idle processor. */
 static cpu_set_t all_processors, own_processor;
 static void stand_on(const cpu_set_t *set) { sched_setaffinity(0, sizeof *set, set); }
+
+static cpu_set_t processor(int index)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all_processors) && index-- == 0)
+            CPU_SET(i, &one);
+    return one;
+}
+
+static void member_stands(void *arg)
+{
+    const cpu_set_t one = processor(((int (*)(void))arg)());
+    stand_on(&one);
+}
 
 /* Our threads ask for teams of one; the primitive remembers the team that it was made for. */
 static void team(int threads)
@@ -97,13 +114,24 @@ static void team(int threads)
         set_threads(threads);
 }
 
+/* The members of the team that comes next, the caller among them, on a processor each. */
+static void team_stands(int threads)
+{
+    void (*parallel)(void (*)(void *), void *, unsigned, unsigned) =
+        (void (*)(void (*)(void *), void *, unsigned, unsigned))dlsym(RTLD_DEFAULT, "GOMP_parallel");
+    void *number = dlsym(RTLD_DEFAULT, "omp_get_thread_num");
+    stand_on(&all_processors);
+    team(threads);
+    if (parallel && number && threads <= CPU_COUNT(&all_processors))
+        parallel(member_stands, number, (unsigned)threads, 0);
+}
+
 static void run_own_f32(const line *l) { cpu_matmul(l->p, &l->f32); }
 static void run_own_bf16(const line *l) { cpu_matmul(l->p, &l->bf16); }
 static void run_onednn_f32(const line *l)
 {
     const op_matmul *o = &l->f32;
-    team(pool_threads(l->p));
-    stand_on(&all_processors);
+    team_stands(pool_threads(l->p));
     dnnl_sgemm(o->layout == MATMUL_TN ? 'T' : 'N', o->layout == MATMUL_NT ? 'T' : 'N', o->m, o->n, o->k, 1.0f, o->a,
                o->lda, o->b, o->ldb, o->accumulate ? 1.0f : 0.0f, o->c, o->ldc);
     stand_on(&own_processor);
@@ -113,8 +141,7 @@ static void run_library(const line *l, const library_product *x)
     dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, x->a}, {DNNL_ARG_WEIGHTS, x->b}, {DNNL_ARG_DST, x->c}};
     if (!x->b)
         return;
-    team(pool_threads(l->p));
-    stand_on(&all_processors);
+    team_stands(pool_threads(l->p));
     dnnl_primitive_execute(x->primitive, stream, 3, arguments);
     dnnl_stream_wait(stream);
     stand_on(&own_processor);

@@ -148,7 +148,9 @@ def peer(args, mode, batch=None):
         command += ["--config", args.config]
     if args.device_memory:
         command += ["--device-memory", str(bytes_of(args.device_memory))]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    # A thread of its team on each processor, as ours are: left to the system its rate changes by a fifth from run to run.
+    bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": "threads"} if args.device == "cpu" else {}
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env={**bound, **os.environ})
     if done.returncode:
         print(f"pytorch   {mode:13} failed with status {done.returncode} at {batch} sequences", flush=True)
         smaller = done.returncode == OUT_OF_MEMORY and batch > args.batch // 4 and batch > 1
@@ -206,7 +208,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--device-memory")
-    parser.add_argument("--dtypes", nargs="+", default=["bf16", "fp32"])
+    parser.add_argument("--dtypes", nargs="*", choices=["bf16", "fp32"], default=["bf16", "fp32"], help="of protrain's runs; empty: none")
     parser.add_argument("--peak", action="store_true")
     parser.add_argument("--ceiling", action="store_true")
     parser.add_argument("--protrain", default=str(HERE.parent / "build" / "protrain"))
