@@ -11,7 +11,8 @@
  * they differ by more than 15% from what they took then (disk writes: by more than 2.3 times, for a disk's cache takes them at a speed
  * of its own), it is measured anew. Budgets are no part of it, but what was measured
  * within smaller ones, and for that with smaller amounts or fewer rows, is measured anew too; so is what does not agree with its own
- * checks (profile_agree.c).
+ * checks (profile_agree.c), and after an hour a model's blocks whose runs were more than 10% apart, as others were at work beside them.
+ * Where the budgets leave no room to measure anew, what was kept serves.
  */
 #ifndef PT_PROFILE_H
 #define PT_PROFILE_H

@@ -158,6 +158,43 @@ static void what_does_not_agree_serves_where_there_is_no_memory_to_measure(void 
     setup_close(&s);
 }
 
+static double spread_there;
+static int64_t seconds_ago;
+
+/* Layers and head as if they had been measured then, and as surely. */
+static void date_back(const char *path)
+{
+    json_t *all = json_load_file(path, 0, NULL), *measured = json_object_get(json_object_get(all, "blocks"), "measured");
+    if (measured) {
+        char at[32];
+        const time_t then = time(NULL) - (time_t)seconds_ago;
+        strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%SZ", gmtime(&then));
+        json_object_set_new(measured, "at", json_string(at));
+        json_object_set_new(measured, "spread", json_real(spread_there));
+        assert_int_equal(json_dump_file(all, path, 0), 0);
+    }
+    json_decref(all);
+}
+
+static void what_is_unsure_serves_for_an_hour(void **state)
+{
+    (void)state;
+    static const struct { double spread; int64_t ago; bool used; } cases[] = {
+        {0.3, 60, true}, {0.3, 3500, true}, {0.3, 3700, false}, {0.3, -3700, false}, {0.09, 3700, true}, {0.09, 1 << 28, true}};
+    setup s;
+    profile_result p;
+    clocked_open(&s, 1, 16);
+    profile_must(&s, &p);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        spread_there = cases[i].spread;
+        seconds_ago = cases[i].ago;
+        each_file(date_back);
+        if (is_used(&s, &p) != cases[i].used)
+            fail_msg("sure to %g, %lld s ago: %s", spread_there, (long long)seconds_ago, p.cached ? "used" : "measured");
+    }
+    setup_close(&s);
+}
+
 static double last_amount(const cost_curve *c) { return c->amount[c->n - 1]; }
 
 static void what_was_measured_within_smaller_budgets_is_measured_anew(void **state)
@@ -381,6 +418,7 @@ int main(void)
         cmocka_unit_test(a_profile_of_another_quota_does_not_serve),
         cmocka_unit_test(what_works_beside_something_waits_for_the_quota_too),
         cmocka_unit_test(what_does_not_agree_is_measured_anew),
+        cmocka_unit_test(what_is_unsure_serves_for_an_hour),
         cmocka_unit_test(what_does_not_agree_serves_where_there_is_no_memory_to_measure),
         cmocka_unit_test(what_was_measured_within_smaller_budgets_is_measured_anew),
         cmocka_unit_test(blocks_that_had_less_memory_are_measured_anew),
