@@ -6,7 +6,7 @@
  * marks on the queue: the time, and for what memory bounds the bytes that the op must read and write and that rate
  * beside a copy's within the device; for products and attention their operations. Inputs are random; the
  * largest tensors are beyond a cache of 50 MB, small ones may come out of it. On a GPU, norms, activations and biases
- * of 16,384 rows follow, at the widths of GPT-2 124M and Llama 3.2 1B.
+ * of 16,384 rows follow, at the widths of GPT-2 124M and Llama 3.2 1B, and GPT-2 124M's products of 8,192.
  */
 #include "base/rng.h"
 #include "device/device.h"
@@ -172,14 +172,14 @@ static void bench_layer(int64_t rows, int64_t n, int64_t k)
 {
     const double flop = 2.0 * (double)rows * (double)n * (double)k;
     void *x = random_tensor(PT_BF16, rows * k), *w = random_tensor(PT_BF16, n * k), *y = random_tensor(PT_BF16, rows * n);
-    op_matmul o = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = n, .k = k, .lda = k, .ldb = k, .ldc = n, .a = x,
-                   .b = w, .c = y};
+    op_matmul o = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = n, .k = k, .lda = k, .ldb = k, .ldc = n,
+                   .a = x, .b = w, .c = y};
     compute_bound(sized("product", n, k), flop, (op){OP_MATMUL, .matmul = o});
-    o = (op_matmul){.layout = MATMUL_NN, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = k, .k = n, .lda = n, .ldb = k, .ldc = k, .a = y,
-                    .b = w, .c = x};
+    o = (op_matmul){.layout = MATMUL_NN, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = k, .k = n, .lda = n, .ldb = k, .ldc = k,
+                    .a = y, .b = w, .c = x};
     compute_bound("    data gradient", flop, (op){OP_MATMUL, .matmul = o});
-    o = (op_matmul){.layout = MATMUL_TN, .type = PT_BF16, .out_type = PT_F32, .accumulate = true, .m = n, .n = k, .k = rows, .lda = n, .ldb = k,
-                    .ldc = k, .a = y, .b = x, .c = random_tensor(PT_F32, n * k)};
+    o = (op_matmul){.layout = MATMUL_TN, .type = PT_BF16, .out_type = PT_F32, .accumulate = true, .m = n, .n = k, .k = rows, .lda = n,
+                    .ldb = k, .ldc = k, .a = y, .b = x, .c = random_tensor(PT_F32, n * k)};
     compute_bound("    weight gradient", flop, (op){OP_MATMUL, .matmul = o});
 }
 

@@ -90,14 +90,15 @@ static dnnl_stream_t stream;
 static cpu_set_t all_processors, own_processor;
 static void stand_on(const cpu_set_t *set) { sched_setaffinity(0, sizeof *set, set); }
 
+/* The caller's own first. */
 static cpu_set_t processor(int index)
 {
     cpu_set_t one;
     CPU_ZERO(&one);
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &all_processors) && index-- == 0)
+    for (int i = 0; i < CPU_SETSIZE && index; i++)
+        if (CPU_ISSET(i, &all_processors) && !CPU_ISSET(i, &own_processor) && --index == 0)
             CPU_SET(i, &one);
-    return one;
+    return CPU_COUNT(&one) ? one : own_processor;
 }
 
 static void member_stands(void *arg)
@@ -114,7 +115,7 @@ static void team(int threads)
         set_threads(threads);
 }
 
-/* The members of the team that comes next, the caller among them, on a processor each. */
+/* The members of the team that comes next, the caller among them, on a processor each; where ours have none of their own, on all. */
 static void team_stands(int threads)
 {
     void (*parallel)(void (*)(void *), void *, unsigned, unsigned) =
@@ -122,7 +123,7 @@ static void team_stands(int threads)
     void *number = dlsym(RTLD_DEFAULT, "omp_get_thread_num");
     stand_on(&all_processors);
     team(threads);
-    if (parallel && number && threads <= CPU_COUNT(&all_processors))
+    if (parallel && number && threads == CPU_COUNT(&all_processors))
         parallel(member_stands, number, (unsigned)threads, 0);
 }
 
@@ -131,20 +132,16 @@ static void run_own_bf16(const line *l) { cpu_matmul(l->p, &l->bf16); }
 static void run_onednn_f32(const line *l)
 {
     const op_matmul *o = &l->f32;
-    team_stands(pool_threads(l->p));
     dnnl_sgemm(o->layout == MATMUL_TN ? 'T' : 'N', o->layout == MATMUL_NT ? 'T' : 'N', o->m, o->n, o->k, 1.0f, o->a,
                o->lda, o->b, o->ldb, o->accumulate ? 1.0f : 0.0f, o->c, o->ldc);
-    stand_on(&own_processor);
 }
 static void run_library(const line *l, const library_product *x)
 {
     dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, x->a}, {DNNL_ARG_WEIGHTS, x->b}, {DNNL_ARG_DST, x->c}};
     if (!x->b)
         return;
-    team_stands(pool_threads(l->p));
     dnnl_primitive_execute(x->primitive, stream, 3, arguments);
     dnnl_stream_wait(stream);
-    stand_on(&own_processor);
 }
 static void run_onednn_bf16(const line *l) { run_library(l, &l->plain); }
 static void run_onednn_packed(const line *l) { run_library(l, &l->packed); }
@@ -153,7 +150,7 @@ static void run_peak(const line *l)
     pool_run(l->p, pool_threads(l->p), peak_tile, NULL);
 }
 
-enum { RUNS = 6, MOST = 400 };
+enum { RUNS = 6, LIBRARY_FIRST = 2, LIBRARY_LAST = 4, MOST = 400 };
 static void (*const RUN[RUNS])(const line *) = {run_own_f32, run_own_bf16, run_onednn_f32, run_onednn_bf16, run_onednn_packed, run_peak};
 
 static void line_time(const line *l, double seconds, bool cpu, double median[RUNS])
@@ -165,9 +162,14 @@ static void line_time(const line *l, double seconds, bool cpu, double median[RUN
     double start = clock_seconds(CLOCK_MONOTONIC);
     while (n < 6 || (n < MOST && clock_seconds(CLOCK_MONOTONIC) - start < seconds)) {
         for (int i = 0; i < RUNS; i++) {
+            const bool library = i >= LIBRARY_FIRST && i <= LIBRARY_LAST;
+            if (library)
+                team_stands(pool_threads(l->p));
             double t = clock_seconds(clock);
             RUN[i](l);
             times[i][n] = (clock_seconds(clock) - t) * share;
+            if (library)
+                stand_on(&own_processor);
         }
         n++;
     }

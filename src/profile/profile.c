@@ -184,8 +184,8 @@ static bool suffices(bench *b, profile_part part, const profile_result *p)
     return rates_suffice(b, &p->costs) && links_suffice(b, &p->costs);
 }
 
-/* Others were at work beside it, which the check of a few rows does not tell: it does not stand for ever, and a busy machine is not measured with
- * every run. */
+/* Others were at work beside it, which the check of a few rows does not tell: it does not stand for ever, and a busy machine is not
+ * measured with every run. */
 static bool is_sure(profile_part part, const profile_result *p)
 {
     const double unsure = 0.1;
@@ -205,6 +205,8 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
     pt_error own = {0};
     int failed = measure_part(b, part, p, &own);
     if (failed == PT_DOES_NOT_FIT && found) { /* it was measured within larger budgets: other times are better than none */
+        if (b->r->notice)
+            b->r->notice(b->r->arg, "what was measured before may be off, and there is too little memory to measure it again: it is used");
         *p = kept;
         return 0;
     }

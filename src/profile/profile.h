@@ -11,7 +11,7 @@
  * they differ by more than 15% from what they took then (disk writes: by more than 2.3 times, for a disk's cache takes them at a speed
  * of its own), it is measured anew. Budgets are no part of it, but what was measured
  * within smaller ones, and for that with smaller amounts or fewer rows, is measured anew too; so is what does not agree with its own
- * checks (profile_agree.c), and after an hour a model's blocks whose runs were more than 10% apart, as others were at work beside them.
+ * checks (profile_agree.c), and after an hour a model's blocks that are sure to no better than 10%, as others were at work beside them.
  * Where the budgets leave no room to measure anew, what was kept serves.
  */
 #ifndef PT_PROFILE_H
@@ -47,7 +47,7 @@ typedef struct profile_result {
     costs costs;
     int threads_n;              /* thread counts that the optimizer was measured with: 1, 2, 4, ... and all, of the host */
     profile_threads threads[PROFILE_THREADS];
-    bool cached;                /* all of it is from the cache or a file, and was checked */
+    bool cached;                /* all of it is from the cache or a file, and was checked, where there is memory for that */
     double seconds;             /* taken to measure or check */
     int64_t measured_at;        /* of the blocks, seconds since 1970 */
     profile_check layer;        /* forward of the first kind of layer, by rows */

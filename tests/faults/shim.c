@@ -1,8 +1,8 @@
 /* shim.c - stands between a program and the system (LD_PRELOAD), and makes what it reads and writes fail.
  *
  *   PT_FAULT="WHERE WHAT N KIND"
- *       WHERE   tier: the disk tier's file, which has no name; files: all others that it has opened, but the system's (/proc, /sys,
- *               /dev/nvidia*), which drivers read too
+ *       WHERE   tier: the disk tier's file, which has no name; files: all others that it has opened by name, but the system's
+ *               (/proc, /sys, /dev/nvidia*), which drivers read too
  *       WHAT    read, write, sync
  *       KIND    eio, enospc: call number N fails; short: every N-th call moves a part of its bytes only; none
  *   PT_FAULT_COUNT=FILE   how many such calls there were, written at the end
@@ -28,8 +28,8 @@
 
 enum { FDS = 1024 };
 static atomic_int places[FDS]; /* an index into place_names, by descriptor */
-static const char *const place_names[] = {"files", "tier", "the system's"};
-enum { PLACE_FILES, PLACE_TIER, PLACE_SYSTEM };
+static const char *const place_names[] = {"others", "files", "tier"};
+enum { PLACE_OTHERS, PLACE_FILES, PLACE_TIER };
 static atomic_long count;
 
 static const char *setting(int field)
@@ -64,7 +64,7 @@ __attribute__((destructor)) static void end(void)
 /* What is to happen to this call of n bytes: -1 with errno, or how many of them it may move. */
 static ssize_t verdict(int fd, const char *what, size_t n)
 {
-    int place = fd >= 0 && fd < FDS ? atomic_load(&places[fd]) : PLACE_FILES;
+    int place = fd >= 0 && fd < FDS ? atomic_load(&places[fd]) : PLACE_OTHERS;
     if (fd <= 2 || strcmp(setting(0), place_names[place]) || strcmp(setting(1), what))
         return (ssize_t)n;
     long number = atomic_fetch_add(&count, 1) + 1, wanted = atol(setting(2));
@@ -85,7 +85,7 @@ static int place_of(int flags, const char *path)
         return PLACE_TIER;
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
         if (strncmp(path, roots[i], strlen(roots[i])) == 0)
-            return PLACE_SYSTEM;
+            return PLACE_OTHERS;
     return PLACE_FILES;
 }
 
@@ -155,6 +155,13 @@ ssize_t write(int fd, const void *data, size_t n)
 {
     ssize_t may = verdict(fd, "write", n);
     return may < 0 ? -1 : REAL(write)(fd, data, (size_t)may);
+}
+
+int close(int fd)
+{
+    if (fd >= 0 && fd < FDS)
+        atomic_store(&places[fd], PLACE_OTHERS); /* its number may come back as a pipe's */
+    return REAL(close)(fd);
 }
 
 int fsync(int fd) { return verdict(fd, "sync", 0) < 0 ? -1 : REAL(fsync)(fd); }
