@@ -148,8 +148,8 @@ def peer(args, mode, batch=None):
         command += ["--config", args.config]
     if args.device_memory:
         command += ["--device-memory", str(bytes_of(args.device_memory))]
-    # A thread of its team on each processor, as ours are: left to the system its rate changes by a fifth from run to run.
-    bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": "threads"} if args.device == "cpu" else {}
+    # A thread of its team on each core, as ours are: left to the system its rate changes by a fifth from run to run.
+    bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": "cores"} if args.device == "cpu" else {}
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env={**bound, **os.environ})
     if done.returncode:
         print(f"pytorch   {mode:13} failed with status {done.returncode} at {batch} sequences", flush=True)
