@@ -167,20 +167,30 @@ static void bench_elementwise(void)
     bench_bias(ROWS, b.inner);
 }
 
-/* (rows, k) by (k, n), and both gradients: what has few columns fills a GPU with the rows, its weight gradient with nothing. */
+typedef struct layer_products { op_matmul forward, data, weight; } layer_products;
+
+/* (rows, k) by (n, k) turned, and both gradients. */
+static layer_products products_of(int64_t rows, int64_t n, int64_t k)
+{
+    void *x = random_tensor(PT_BF16, rows * k), *w = random_tensor(PT_BF16, n * k), *y = random_tensor(PT_BF16, rows * n);
+    float *dw = random_tensor(PT_F32, n * k);
+    return (layer_products){
+        .forward = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = n, .k = k, .lda = k, .ldb = k, .ldc = n,
+                    .a = x, .b = w, .c = y},
+        .data = {.layout = MATMUL_NN, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = k, .k = n, .lda = n, .ldb = k, .ldc = k,
+                 .a = y, .b = w, .c = x},
+        .weight = {.layout = MATMUL_TN, .type = PT_BF16, .out_type = PT_F32, .accumulate = true, .m = n, .n = k, .k = rows, .lda = n,
+                   .ldb = k, .ldc = k, .a = y, .b = x, .c = dw}};
+}
+
+/* A weight gradient of few columns has few tiles, however many rows there are. */
 static void bench_layer(int64_t rows, int64_t n, int64_t k)
 {
     const double flop = 2.0 * (double)rows * (double)n * (double)k;
-    void *x = random_tensor(PT_BF16, rows * k), *w = random_tensor(PT_BF16, n * k), *y = random_tensor(PT_BF16, rows * n);
-    op_matmul o = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = n, .k = k, .lda = k, .ldb = k, .ldc = n,
-                   .a = x, .b = w, .c = y};
-    compute_bound(sized("product", n, k), flop, (op){OP_MATMUL, .matmul = o});
-    o = (op_matmul){.layout = MATMUL_NN, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = k, .k = n, .lda = n, .ldb = k, .ldc = k,
-                    .a = y, .b = w, .c = x};
-    compute_bound("    data gradient", flop, (op){OP_MATMUL, .matmul = o});
-    o = (op_matmul){.layout = MATMUL_TN, .type = PT_BF16, .out_type = PT_F32, .accumulate = true, .m = n, .n = k, .k = rows, .lda = n,
-                    .ldb = k, .ldc = k, .a = y, .b = x, .c = random_tensor(PT_F32, n * k)};
-    compute_bound("    weight gradient", flop, (op){OP_MATMUL, .matmul = o});
+    const layer_products p = products_of(rows, n, k);
+    compute_bound(sized("product", n, k), flop, (op){OP_MATMUL, .matmul = p.forward});
+    compute_bound("    data gradient", flop, (op){OP_MATMUL, .matmul = p.data});
+    compute_bound("    weight gradient", flop, (op){OP_MATMUL, .matmul = p.weight});
 }
 
 /* Units as GPT-2 124M and Llama 3.2 1B have them on a GPU. */
@@ -230,15 +240,9 @@ static void bench_optimizer(void)
 static void bench_products(void)
 {
     int64_t n = b.inner, k = b.hidden;
-    void *x = random_tensor(PT_BF16, ROWS * k), *w = random_tensor(PT_BF16, n * k), *y = random_tensor(PT_BF16, ROWS * n);
-    float *dw = random_tensor(PT_F32, n * k);
-    double flop = 2.0 * ROWS * (double)n * (double)k;
-    op_matmul forward = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = ROWS, .n = n, .k = k, .lda = k, .ldb = k, .ldc = n,
-                         .a = x, .b = w, .c = y};
-    op_matmul data = {.layout = MATMUL_NN, .type = PT_BF16, .out_type = PT_BF16, .m = ROWS, .n = k, .k = n, .lda = n, .ldb = k, .ldc = k,
-                      .a = y, .b = w, .c = x};
-    op_matmul weight = {.layout = MATMUL_TN, .type = PT_BF16, .out_type = PT_F32, .accumulate = true, .m = n, .n = k, .k = ROWS, .lda = n,
-                        .ldb = k, .ldc = k, .a = y, .b = x, .c = dw};
+    const double flop = 2.0 * ROWS * (double)n * (double)k;
+    const layer_products p = products_of(ROWS, n, k);
+    const op_matmul forward = p.forward;
     compute_bound("product, forward", flop, (op){OP_MATMUL, .matmul = forward});
     op_matmul biased = forward, logits = forward, one = forward;
     biased.bias = random_tensor(PT_BF16, n);
@@ -248,10 +252,11 @@ static void bench_products(void)
     compute_bound("product, with a bias", flop, (op){OP_MATMUL, .matmul = biased});
     compute_bound("product, fp32 sums", flop, (op){OP_MATMUL, .matmul = logits});
     memory_bound("product of one row", 2.0 * (double)n * (double)k, (op){OP_MATMUL, .matmul = one});
-    compute_bound("product, data gradient", flop, (op){OP_MATMUL, .matmul = data});
-    compute_bound("product, weight gradient", flop, (op){OP_MATMUL, .matmul = weight});
+    compute_bound("product, data gradient", flop, (op){OP_MATMUL, .matmul = p.data});
+    compute_bound("product, weight gradient", flop, (op){OP_MATMUL, .matmul = p.weight});
     op_matmul stream = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = ROWS, .n = k, .k = n, .lda = n, .ldb = n, .ldc = k,
-                        .a = y, .b = w, .bias = biased.bias, .residual = x, .stream = random_tensor(PT_F32, ROWS * k), .c = x};
+                        .a = forward.c, .b = forward.b, .bias = biased.bias, .residual = forward.a,
+                        .stream = random_tensor(PT_F32, ROWS * k), .c = p.data.c};
     compute_bound("product, into the stream", flop, (op){OP_MATMUL, .matmul = stream});
     float *a = random_tensor(PT_F32, ROWS * k), *weights = random_tensor(PT_F32, n * k);
     op_matmul single = forward;

@@ -150,8 +150,9 @@ static void run_peak(const line *l)
     pool_run(l->p, pool_threads(l->p), peak_tile, NULL);
 }
 
-enum { RUNS = 6, LIBRARY_FIRST = 2, LIBRARY_LAST = 4, MOST = 400 };
-static void (*const RUN[RUNS])(const line *) = {run_own_f32, run_own_bf16, run_onednn_f32, run_onednn_bf16, run_onednn_packed, run_peak};
+enum { RUNS = 6, MOST = 400 };
+static const struct { void (*run)(const line *); bool library; } RUN[RUNS] = {
+    {run_own_f32, false}, {run_own_bf16, false}, {run_onednn_f32, true}, {run_onednn_bf16, true}, {run_onednn_packed, true}, {run_peak, false}};
 
 static void line_time(const line *l, double seconds, bool cpu, double median[RUNS])
 {
@@ -162,13 +163,12 @@ static void line_time(const line *l, double seconds, bool cpu, double median[RUN
     double start = clock_seconds(CLOCK_MONOTONIC);
     while (n < 6 || (n < MOST && clock_seconds(CLOCK_MONOTONIC) - start < seconds)) {
         for (int i = 0; i < RUNS; i++) {
-            const bool library = i >= LIBRARY_FIRST && i <= LIBRARY_LAST;
-            if (library)
+            if (RUN[i].library)
                 team_stands(pool_threads(l->p));
             double t = clock_seconds(clock);
-            RUN[i](l);
+            RUN[i].run(l);
             times[i][n] = (clock_seconds(clock) - t) * share;
-            if (library)
+            if (RUN[i].library)
                 stand_on(&own_processor);
         }
         n++;

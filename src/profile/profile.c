@@ -186,18 +186,27 @@ static bool suffices(bench *b, profile_part part, const profile_result *p)
 
 /* Others were at work beside it, which the check of a few rows does not tell: it does not stand for ever, and a busy machine is not
  * measured with every run. */
-static bool is_sure(profile_part part, const profile_result *p)
+static bool still_stands(profile_part part, const profile_result *p)
 {
     const double unsure = 0.1;
     const int64_t age = (int64_t)time(NULL) - p->measured_at, hour = 3600;
     return part != PROFILE_BLOCKS || p->costs.spread <= unsure || (age >= 0 && age < hour);
 }
 
+/* why: how much memory measuring takes, and where to give it. */
+static void tell_used(const profile_request *r, const char *why)
+{
+    char sentence[640];
+    snprintf(sentence, sizeof sentence, "%.500s; what was measured before is used, though it may be off", why);
+    if (r->notice)
+        r->notice(r->arg, sentence);
+}
+
 static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 {
     profile_result kept = *p;
     bool found = !b->r->fresh && !profile_cache_load(part, b->r, &kept) && !profile_agrees(part, "kept", b->r, &kept, NULL);
-    if (found && suffices(b, part, &kept) && is_sure(part, &kept) && !check_part(b, part, &kept, same, NULL)) {
+    if (found && suffices(b, part, &kept) && still_stands(part, &kept) && !check_part(b, part, &kept, same, NULL)) {
         *p = kept;
         return 0;
     }
@@ -205,8 +214,7 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
     pt_error own = {0};
     int failed = measure_part(b, part, p, &own);
     if (failed == PT_DOES_NOT_FIT && found) { /* it was measured within larger budgets: other times are better than none */
-        if (b->r->notice)
-            b->r->notice(b->r->arg, "what was measured before may be off, and there is too little memory to measure it again: it is used");
+        tell_used(b->r, own.text);
         *p = kept;
         return 0;
     }
