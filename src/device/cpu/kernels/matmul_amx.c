@@ -83,7 +83,6 @@ typedef struct ahead {
     int64_t rows;            /* that are left */
 } ahead;
 
-enum { CACHE_LINE = 64 };
 
 INLINE void fetch_line(ahead *a)
 {

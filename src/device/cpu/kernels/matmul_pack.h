@@ -6,6 +6,8 @@
 
 #include <stdbool.h>
 
+enum { CACHE_LINE = 64 };
+
 enum { K_BLOCK = 384 * FACTOR_K }; /* the longest stretch of K that is summed before it is added to the sum before */
 
 /* Blocks of about equal length: 2048 is 5 x 352 + 288, not 5 x 384 + 128 (of pairs 2 x 688 + 672). */
@@ -78,6 +80,17 @@ INLINE void turn_block(const operand *m, pt_dtype type, int64_t i0, int64_t coun
         }
 }
 
+enum { TURN_AHEAD = 2 * CACHE_LINE };
+
+/* Asks for what a later block turns. Of so many lines side by side the processor does not see how they go on. */
+INLINE void turn_ahead(const operand *m, pt_dtype type, int64_t i0, int count, int64_t k)
+{
+    const char *at = (const char *)m->base + (i0 * m->ld + k) * (int64_t)dtype_bytes(type) + TURN_AHEAD;
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i++)
+        __builtin_prefetch(at + i * m->ld * (int64_t)dtype_bytes(type));
+}
+
 /* Of a block at the end of a panel whose width is not a multiple of 8 the surplus is overwritten
  * afterwards, by the blocks before it and by the next k: so blocks go from last to first, k from
  * first to last. */
@@ -89,6 +102,8 @@ INLINE void pack_turned(const operand *m, pt_dtype type, int64_t i0, int count, 
 #pragma GCC unroll 4
         for (int i = (width - 1) / 8 * 8; i >= 0; i -= 8) {
             f8 r[16];
+            if (k % (2 * length) == 0)
+                turn_ahead(m, type, i0 + i, i + 8 <= width ? 8 : width - i, k0 + k);
             if (count >= width && i + 8 <= width)
                 turn_block(m, type, i0 + i, 8, k0 + k, r);
             else
@@ -116,7 +131,7 @@ INLINE void load_eight(f8 *out, pt_dtype type, const void *p, const void *next)
 #endif
 }
 
-enum { LINES_AHEAD = 16 }; /* a panel's lines lie pages apart: without a hint each would be waited for */
+enum { LINES_AHEAD = 16 }; /* lines lie pages apart: without a hint each would be waited for */
 
 /* Whole panels side by side, whose i lie side by side: a copy, line by line, so that memory is read in order. The last vector of
  * a panel's line starts early enough to end with it where width >= 8. */
@@ -126,8 +141,9 @@ INLINE void pack_straight(const operand *m, pt_dtype type, int64_t i0, int panel
     const char *line = (const char *)m->base + k0 * step + i0 * size;
     int done = width >= 8 ? kc / FACTOR_K * FACTOR_K : 0;
     for (int k = 0; k < done; k += FACTOR_K, line += FACTOR_K * step, to += width) {
-        for (int j = 0; j < FACTOR_K && panels == 1; j++)
-            __builtin_prefetch(line + (LINES_AHEAD + j) * step);
+        for (int j = 0; j < FACTOR_K; j++)
+            for (int64_t at = 0; at < panels * width * size; at += CACHE_LINE)
+                __builtin_prefetch(line + (LINES_AHEAD + j) * step + at);
         for (int p = 0; p < panels; p++) {
             const char *from = line + p * width * size;
 #pragma GCC unroll 4

@@ -9,7 +9,7 @@
  * Where b has been packed before (matmul_packed), a group of rows goes through all columns and all blocks of K:
  *
  *     for each group of rows:
- *         for each TILE_COLS columns:
+ *         for each KEPT_COLS columns (TILE_COLS where K is long):
  *             for each block of K:         pack a (once, if all of it fits), then as above
  *             c = epilogue(sum)
  *
@@ -59,8 +59,29 @@ static void pack_b(const operand *m, int64_t i0, int64_t cols, int64_t k0, int k
 
 /* ---- the register tile ---------------------------------------------------------------------- */
 
+/* What the epilogue will read and write of the place of some sums, in cache lines: it lies far away, and to wait for it took a tenth of
+ * the time of a weight gradient. A register tile asks for a line now and then while it computes; all at once they would keep
+ * its own lines waiting. */
+typedef struct place {
+    const char *at;
+    int64_t step;     /* bytes from row to row */
+    int lines;        /* of a row of a register tile */
+    int stretch;      /* factors along k from one line to the next */
+} place;
+
+/* kc: of the block of K that is multiplied then; `last`: no other comes, or nothing is asked for. */
+static place place_of(const op_matmul *o, int64_t m, int64_t n, int kc, bool last)
+{
+    if (!last)
+        return (place){NULL, 0, 0, (int)factors(kc)};
+    const void *base = o->stream ? o->stream : o->c;
+    int64_t size = o->stream ? (int64_t)sizeof(float) : (int64_t)dtype_bytes(o->out_type);
+    int lines = (int)((NR * size + CACHE_LINE - 1) / CACHE_LINE);
+    return (place){(const char *)base + (m * o->ldc + n) * size, o->ldc * size, lines, (int)factors(kc) / (lines * MR + 1) + 1};
+}
+
 /* sum (rows, NR) = or += a (kc, MR)^T . b (kc, NR); `rows` is a constant where this is inlined. */
-INLINE void register_tile(int rows, int kc, const factor *a, const factor *b, float *sum, bool first)
+INLINE void register_tile(int rows, int kc, const factor *a, const factor *b, float *sum, bool first, const place *c)
 {
     vec s[MR][2];
 #pragma GCC unroll 16
@@ -69,12 +90,23 @@ INLINE void register_tile(int rows, int kc, const factor *a, const factor *b, fl
             __builtin_prefetch(sum + i * SUM_LD, 1);
         s[i][0] = s[i][1] = (vec){0};
     }
-    for (int k = 0; k < kc; k += FACTOR_K, a += MR, b += NR)
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            s[i][0] = factor_fma(a + i, b, s[i][0]);
-            s[i][1] = factor_fma(a + i, b + VL, s[i][1]);
+    int length = (int)factors(kc), lines = rows * c->lines;
+    const char *row = c->at, *at = row;
+    for (int k = 0, line = 0; k < length; line++) {
+        if (line < lines) {
+            __builtin_prefetch(at, 1);
+            at += CACHE_LINE;
+            if (at == row + c->lines * CACHE_LINE)
+                at = row += c->step;
         }
+        int end = k + c->stretch < length ? k + c->stretch : length;
+        for (; k < end; k++, a += MR, b += NR)
+#pragma GCC unroll 16
+            for (int i = 0; i < rows; i++) {
+                s[i][0] = factor_fma(a + i, b, s[i][0]);
+                s[i][1] = factor_fma(a + i, b + VL, s[i][1]);
+            }
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         vec_at *to = (vec_at *)(sum + i * SUM_LD);
@@ -89,16 +121,16 @@ INLINE void register_tile(int rows, int kc, const factor *a, const factor *b, fl
 }
 
 /* Few rows are computed alone, so that a product with one row costs what reading b costs. */
-static void register_tile_rows(int64_t rows, int kc, const factor *a, const factor *b, float *sum, bool first)
+static void register_tile_rows(int64_t rows, int kc, const factor *a, const factor *b, float *sum, bool first, const place *c)
 {
     if (rows == 1)
-        register_tile(1, kc, a, b, sum, first);
+        register_tile(1, kc, a, b, sum, first, c);
     else if (rows == 2)
-        register_tile(2, kc, a, b, sum, first);
+        register_tile(2, kc, a, b, sum, first, c);
     else if (rows <= 4)
-        register_tile(4, kc, a, b, sum, first);
+        register_tile(4, kc, a, b, sum, first, c);
     else
-        register_tile(MR, kc, a, b, sum, first);
+        register_tile(MR, kc, a, b, sum, first, c);
 }
 
 /* ---- c from the sums ------------------------------------------------------------------------ */
@@ -112,13 +144,13 @@ static void epilogue(const op_matmul *o, float *sum, int64_t m0, int64_t rows, i
 /* ---- the rectangle -------------------------------------------------------------------------- */
 
 /* The sums of NR columns. */
-static void panel_sums(const factor *a, int64_t rows, const factor *b, int kc, float *sum, bool first)
+static void panel_sums(const factor *a, int64_t rows, const factor *b, int kc, float *sum, bool first, place c)
 {
-    for (int64_t i = 0; i < rows; i += MR)
-        register_tile_rows(rows - i, kc, a + i * factors(kc), b, sum + i * SUM_LD, first);
+    for (int64_t i = 0; i < rows; i += MR, c.at += MR * c.step)
+        register_tile_rows(rows - i, kc, a + i * factors(kc), b, sum + i * SUM_LD, first, &c);
 }
 
-static void row_group(const operand *a, const operand *b, int64_t m0, int64_t rows, int64_t n0, int64_t cols,
+static void row_group(const op_matmul *o, const operand *a, const operand *b, int64_t m0, int64_t rows, int64_t n0, int64_t cols,
                       int64_t k0, int kc, bool pack_columns, scratch *s, float *sum)
 {
     pack_a(a, m0, rows, k0, kc, s->a);
@@ -126,7 +158,7 @@ static void row_group(const operand *a, const operand *b, int64_t m0, int64_t ro
         factor *panel = s->b + j * factors(kc);
         if (pack_columns)
             pack_b(b, n0 + j, cols - j < NR ? cols - j : NR, k0, kc, panel);
-        panel_sums(s->a, rows, panel, kc, sum + j, k0 == 0);
+        panel_sums(s->a, rows, panel, kc, sum + j, k0 == 0, place_of(o, m0, n0 + j, kc, k0 + kc == o->k));
     }
 }
 
@@ -140,7 +172,7 @@ void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n
         int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
         for (int64_t i = 0; i < rows; i += ROW_GROUP) {
             int64_t group = rows - i < ROW_GROUP ? rows - i : ROW_GROUP;
-            row_group(&a, &b, m0 + i, group, n0, cols, k0, kc, i == 0, s, s->sum + i * SUM_LD);
+            row_group(o, &a, &b, m0 + i, group, n0, cols, k0, kc, i == 0, s, s->sum + i * SUM_LD);
             if (k0 + kc == o->k)
                 epilogue(o, s->sum + i * SUM_LD, m0 + i, group, n0, cols);
         }
@@ -156,7 +188,10 @@ void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n
 
 #ifdef PT_PAIRS
 
-enum { KEPT_FACTORS = 2048 }; /* along k: of so many, all blocks of a group of rows are kept packed */
+enum {
+    KEPT_FACTORS = 2048, /* along k: of so many, all blocks of a group of rows are kept packed */
+    KEPT_COLS = 256      /* then so many columns' sums at a time: with their part of c they stay in the second cache */
+};
 
 typedef struct group_scratch {
     _Alignas(64) factor a[ROW_GROUP * KEPT_FACTORS + 8];
@@ -186,15 +221,17 @@ void KERNEL(matmul_packed)(const op_matmul *o, const packed *b, int64_t m0, int6
     operand a = {o->a, o->type, o->layout != MATMUL_TN, o->lda};
     int block = k_block(o->k);
     bool keeps = factors(o->k) <= KEPT_FACTORS;
-    for (int64_t end = j + cols, from = j; from < end; from += TILE_COLS) {
-        int64_t width = end - from < TILE_COLS ? end - from : TILE_COLS;
+    int64_t at_once = keeps ? KEPT_COLS : TILE_COLS;
+    for (int64_t end = j + cols, from = j; from < end; from += at_once) {
+        int64_t width = end - from < at_once ? end - from : at_once;
         for (int64_t k0 = 0; k0 < o->k; k0 += block) {
             int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
             factor *lines = s->a + (keeps ? factors(k0) * ROW_GROUP : 0);
             if (from == j || !keeps)
                 pack_a(&a, m0, rows, k0, kc, lines);
             for (int64_t i = 0; i < width; i += NR)
-                panel_sums(lines, rows, packed_panel(b, from + i, k0, kc), kc, s->sum + i, k0 == 0);
+                panel_sums(lines, rows, packed_panel(b, from + i, k0, kc), kc, s->sum + i, k0 == 0,
+                           place_of(o, m0, b->n0 + from + i, kc, k0 + kc == o->k));
         }
         epilogue(o, s->sum, m0, rows, b->n0 + from, width);
     }
