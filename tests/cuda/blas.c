@@ -1,9 +1,11 @@
 /* blas.c - cuBLASLt's products for the stand-in of CUDA's runtime (runtime.c): out = alpha op(a) op(b) + beta c, with a bias, columns
  * first.
  *
- * Sums are fp32, over k ascending. A row of them lies in the workspace meanwhile, so that two streams that use one workspace at the same
- * time spoil each other's results. Of the algorithms that are proposed the first two split k and must not be taken; the third remembers
- * what it was asked for, and stops the program where it meets another n or k, or operands less aligned. */
+ * Sums are fp32, over k ascending, or over parts of k, which are added in order. Rows of them lie in the workspace meanwhile, so that two
+ * streams that use one workspace at the same time spoil each other's results. Of the algorithms that are proposed the first splits k with
+ * atomics and must not be taken; the second splits k in a fixed order, which only a product whose number of rows is in its key may do (a
+ * weight gradient: both operands lie across k); the third does not. They remember what they were asked for, and stop the program where
+ * they meet another n or k (or, split, m), or operands less aligned. */
 #include <cublasLt.h>
 
 #include "base/dtype.h"
@@ -14,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PARTS = 4 };
+
 struct standin_blas { int open; };
 
 typedef struct product {
@@ -21,7 +25,8 @@ typedef struct product {
     cublasLtMatrixLayoutOpaque_t a, b, c, out;
     const void *a_at, *b_at, *c_at;
     void *out_at;
-    float alpha, beta, *row; /* of the workspace */
+    float alpha, beta, *row; /* of the workspace, and one behind it */
+    uint64_t parts;
 } product;
 
 static void stop(const char *what)
@@ -119,10 +124,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     if (!sizes_agree(d, a, b, c) || memcmp(c, out, sizeof *c))
         return CUBLAS_STATUS_INVALID_VALUE;
     for (int i = 0; i < 3 && i < wanted; i++) {
-        cublasLtMatmulAlgo_t algo = {.parts = i == 0 ? 4 : 1, .scheme = i == 1 ? 2 : CUBLASLT_REDUCTION_SCHEME_NONE, .n = c->rows,
+        static const uint32_t schemes[] = {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+                                           CUBLASLT_REDUCTION_SCHEME_NONE};
+        cublasLtMatmulAlgo_t algo = {.parts = i < 2 ? PARTS : 1, .scheme = schemes[i], .n = c->rows, .m = c->cols,
                                      .k = cols_of(a, d->turn_a)};
         memcpy(algo.align, p->align, sizeof algo.align);
-        results[(*found)++] = (cublasLtMatmulHeuristicResult_t){algo, (size_t)c->rows * sizeof(float), CUBLAS_STATUS_SUCCESS};
+        results[(*found)++] = (cublasLtMatmulHeuristicResult_t){algo, 2 * (size_t)c->rows * sizeof(float), CUBLAS_STATUS_SUCCESS};
     }
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -172,6 +179,19 @@ static float *turned(const void *base, const cublasLtMatrixLayoutOpaque_t *l, cu
     return out;
 }
 
+/* A row's sums over k from `at` to `end`. */
+static void add_part(const product *p, const float *a, const float *b, uint64_t at, uint64_t end)
+{
+    const uint64_t n = p->out.rows;
+    float *sums = p->row + n;
+    memset(sums, 0, n * sizeof *sums);
+    for (; at < end; at++)
+        for (uint64_t i = 0; i < n; i++)
+            sums[i] += a[at * n + i] * b[at];
+    for (uint64_t i = 0; i < n; i++)
+        p->row[i] += sums[i];
+}
+
 static void run_product(void *arg)
 {
     product *p = arg;
@@ -179,9 +199,8 @@ static void run_product(void *arg)
     float *a = turned(p->a_at, &p->a, p->desc.turn_a, true), *b = turned(p->b_at, &p->b, p->desc.turn_b, true);
     for (uint64_t j = 0; j < m; j++) {
         memset(p->row, 0, n * sizeof *p->row);
-        for (uint64_t at = 0; at < k; at++)
-            for (uint64_t i = 0; i < n; i++)
-                p->row[i] += a[at * n + i] * b[j * k + at];
+        for (uint64_t part = 0; part < p->parts; part++)
+            add_part(p, a, b + j * k, k * part / p->parts, k * (part + 1) / p->parts);
         for (uint64_t i = 0; i < n; i++) {
             float x = p->alpha * p->row[i];
             x += p->beta != 0 ? p->beta * value_at(p->c_at, p->c.type, j * ld + i) : 0;
@@ -199,10 +218,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
                               void *out, cublasLtMatrixLayout_t layout_out, const cublasLtMatmulAlgo_t *algo, void *workspace,
                               size_t workspace_bytes, cudaStream_t s)
 {
-    if (!sizes_agree(d, layout_a, layout_b, layout_c) || layout_out->rows * sizeof(float) > workspace_bytes)
+    if (!sizes_agree(d, layout_a, layout_b, layout_c) || 2 * layout_out->rows * sizeof(float) > workspace_bytes)
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (algo->parts != 1 || algo->scheme != CUBLASLT_REDUCTION_SCHEME_NONE)
-        stop("an algorithm was taken that splits k");
+    if (algo->scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE)
+        stop("an algorithm was taken that splits k with atomics");
+    if (algo->parts != 1 && (d->turn_a != CUBLAS_OP_N || d->turn_b != CUBLAS_OP_T || algo->m != layout_out->cols))
+        stop("an algorithm was taken that splits k where m is not known before");
     if (algo->n != layout_out->rows || algo->k != cols_of(layout_a, d->turn_a))
         stop("an algorithm meets another n or k than it was chosen for");
     check_alignment(a, layout_a, algo->align[0]);
@@ -212,7 +233,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
     product *p = malloc(sizeof *p);
     if (!p)
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    *p = (product){*d, *layout_a, *layout_b, *layout_c, *layout_out, a, b, c, out, *(const float *)alpha, *(const float *)beta, workspace};
+    *p = (product){*d, *layout_a, *layout_b, *layout_c, *layout_out, a, b, c, out, *(const float *)alpha, *(const float *)beta, workspace,
+                   (uint64_t)algo->parts};
     standin_run(s, run_product, p);
     return CUBLAS_STATUS_SUCCESS;
 }

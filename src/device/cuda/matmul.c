@@ -15,7 +15,8 @@
  * The algorithm is chosen once for each product's key: layout, types, what is added, N, K (TN, a weight gradient: M too), and
  * how far strides and addresses are aligned, at most to 16 bytes, which all tensors are under every plan. The library is asked
  * about an op that is made from the key, so the first product does not decide for the others. M is not in the key: it is asked about
- * REFERENCE_ROWS rows (FEW_ROWS for products of no more, those of generation), so a row's bits do not depend on how many there are. Schemes that split K are not allowed. fp32 is fp32: no TF32.
+ * REFERENCE_ROWS rows (FEW_ROWS for products of no more, those of generation), so a row's bits do not depend on how many there are. Schemes
+ * that split K are allowed for TN alone, whose few tiles would else leave most of a GPU idle, and without atomics. fp32 is fp32: no TF32.
  *
  *     key ──> choices[] ──> algorithm            filled as products come, the same in every run
  *
@@ -165,25 +166,33 @@ static matmul_key key_of(const op_matmul *o, bool few)
  * meet: computing in another way then would be other bits. */
 static bool refused(cublasStatus_t s) { return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE; }
 
-static bool splits_k(const cublasLtMatmulAlgo_t *algo)
+/* How partial sums over K may come together: a weight gradient's in the workspace, in an order that the key decides, for all of its sizes
+ * are in it; another product's not at all. */
+static uint32_t schemes_of(const matmul_key *key)
+{
+    return key->layout == MATMUL_TN ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+static bool keeps_to_rules(const matmul_key *key, const cublasLtMatmulAlgo_t *algo)
 {
     int32_t parts = 0;
     uint32_t scheme = 0;
     size_t written;
     cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written);
     cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme, &written);
-    return (parts != 0 && parts != 1) || scheme != CUBLASLT_REDUCTION_SCHEME_NONE; /* -2: stream-K, whose cuts depend on M */
+    return parts == 0 || parts == 1 ? scheme == CUBLASLT_REDUCTION_SCHEME_NONE /* -2: stream-K, whose cuts depend on M */
+                                    : parts > 1 && scheme && scheme == schemes_of(key);
 }
 
 static cublasStatus_t preference_make(const matmul_key *key, cublasLtMatmulPreferenceOpaque_t *p)
 {
     uint64_t workspace = WORKSPACE_BYTES;
-    uint32_t a = (uint32_t)key->align_b, b = (uint32_t)key->align_a, c = (uint32_t)key->align_c, whole = CUBLASLT_REDUCTION_SCHEME_NONE;
+    uint32_t a = (uint32_t)key->align_b, b = (uint32_t)key->align_a, c = (uint32_t)key->align_c, schemes = schemes_of(key);
     cublasStatus_t s = cublasLtMatmulPreferenceInit(p);
     if (!s)
         s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
     if (!s)
-        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &whole, sizeof whole);
+        s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
     if (!s)
         s = cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a);
     if (!s)
@@ -237,7 +246,7 @@ static cublasStatus_t choose(cuda_matmul *x, const op_matmul *o, choice *out)
     if (!status)
         status = cublasLtMatmulAlgoGetHeuristic(x->handle, &p.desc, &p.a, &p.b, &p.c, &p.c, &preference, CANDIDATES, results, &n);
     for (int i = 0; i < n && !status && !out->found; i++)
-        if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= WORKSPACE_BYTES && !splits_k(&results[i].algo)) {
+        if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= WORKSPACE_BYTES && keeps_to_rules(&out->key, &results[i].algo)) {
             out->algo = results[i].algo;
             out->found = true;
         }
@@ -264,7 +273,7 @@ static int choice_of(cuda_matmul *x, const op_matmul *o, bool few, const choice 
     if (status && !refused(status))
         return blas_fail(e, status, o);
     if (!c->found)
-        note_missing(x, o, status ? cublasLtGetStatusString(status) : "no algorithm without split sums");
+        note_missing(x, o, status ? cublasLtGetStatusString(status) : "no algorithm that keeps to the rules");
     x->choices_n++;
     *out = c;
     return 0;

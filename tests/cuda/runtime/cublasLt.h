@@ -26,7 +26,7 @@ typedef enum cublasLtMatmulPreferenceAttributes_t {
 typedef enum cublasLtMatmulAlgoConfigAttributes_t {
     CUBLASLT_ALGO_CONFIG_SPLITK_NUM = 2, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3
 } cublasLtMatmulAlgoConfigAttributes_t;
-enum { CUBLASLT_REDUCTION_SCHEME_NONE = 0 };
+enum { CUBLASLT_REDUCTION_SCHEME_NONE = 0, CUBLASLT_REDUCTION_SCHEME_INPLACE = 1, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
 
 typedef struct standin_blas *cublasLtHandle_t;
 typedef struct cublasLtMatmulDescOpaque_t {
@@ -45,7 +45,7 @@ typedef struct cublasLtMatmulPreferenceOpaque_t {
     uint32_t schemes, align[4];
 } cublasLtMatmulPreferenceOpaque_t, *cublasLtMatmulPreference_t;
 /* What it was chosen for: it must not meet less aligned operands, or another n, k. */
-typedef struct cublasLtMatmulAlgo_t { int32_t parts; uint32_t scheme, align[4]; uint64_t n, k; } cublasLtMatmulAlgo_t;
+typedef struct cublasLtMatmulAlgo_t { int32_t parts; uint32_t scheme, align[4]; uint64_t n, m, k; } cublasLtMatmulAlgo_t;
 typedef struct cublasLtMatmulHeuristicResult_t {
     cublasLtMatmulAlgo_t algo;
     size_t workspaceSize;
