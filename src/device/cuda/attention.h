@@ -23,14 +23,17 @@ enum { ATTENTION_HOPPER_DIM = 128, ATTENTION_HOPPER_ROWS = 64 };
 /* The keys lo .. hi that query i of sequence seq sees. */
 typedef struct key_range { int64_t lo, hi; } key_range;
 
+DEVICE key_range keys_from(const op_attention &o, int64_t i, int64_t first)
+{
+    key_range r = {first, o.kv_len - o.q_len + i};
+    if (o.window > 0 && r.hi - o.window + 1 > r.lo)
+        r.lo = r.hi - o.window + 1;
+    return r;
+}
+
 DEVICE key_range keys_of(const op_attention &o, int64_t seq, int64_t i)
 {
-    key_range r = {0, o.kv_len - o.q_len + i};
-    if (o.window > 0 && r.hi - o.window + 1 > 0)
-        r.lo = r.hi - o.window + 1;
-    if (o.first && o.first[seq * o.q_len + i] > r.lo)
-        r.lo = o.first[seq * o.q_len + i];
-    return r;
+    return keys_from(o, i, o.first ? o.first[seq * o.q_len + i] : 0);
 }
 
 /* A key's place in a tile that begins at j0: -1 before it, `keys` behind it. So that scores are compared with small numbers. */

@@ -7,7 +7,7 @@
  *     keys and values:  S^T = K Q^T     dP^T = V dO^T     dS^T = P^T (dP^T - delta)      dV += P^T dO     dK += dS^T Q
  *     queries:          S = Q K^T       dP = dO V^T       dS = P (dP - delta)            dQ += dS K
  *
- *     shared    | own rows, of each of two matrices | passing rows, twice: 64 of each of two | lse, delta of passing queries, twice |
+ *     shared    | own rows, of each of two matrices | passing rows, twice: 64 of each of two | lse, delta, first of passing queries, twice |
  *
  * The scale of the scores is applied at the end, to dQ and dK.
  */
@@ -19,9 +19,10 @@ enum { PASSING = 64 };
 /* Of a block of GROUPS warpgroups. */
 template <int D, int GROUPS> struct backward_memory {
     static const int THREADS = GROUPS * GROUP, OWN = GROUPS * GROUP_ROWS;
-    static const int BYTES = 2 * (OWN + 2 * PASSING) * D * 2 + 2 * 2 * PASSING * 4 + PANEL_ALIGN;
+    static const int BYTES = 2 * (OWN + 2 * PASSING) * D * 2 + 3 * 2 * PASSING * 4 + PANEL_ALIGN;
     uint16_t *own[2], *passing[2];
     float *lse, *delta;
+    int32_t *first; /* of their documents, which begin in order; not there where the op has none */
     __device__ backward_memory(unsigned char *memory)
     {
         own[0] = panels_begin(memory);
@@ -30,6 +31,7 @@ template <int D, int GROUPS> struct backward_memory {
         passing[1] = passing[0] + 2 * PASSING * D;
         lse = (float *)(passing[1] + 2 * PASSING * D);
         delta = lse + 2 * PASSING;
+        first = (int32_t *)(delta + 2 * PASSING);
     }
 };
 
@@ -71,10 +73,14 @@ DEVICE void statistics_begin(const op_attention_backward &b, const backward_memo
                              int place)
 {
     const op_attention &o = b.forward;
-    if (threadIdx.x >= 2 * PASSING)
-        return;
     int at = threadIdx.x % PASSING;
     bool there = i0 + at < o.q_len, lse = threadIdx.x < PASSING;
+    if (threadIdx.x >= 2 * PASSING) {
+        const int32_t *starts = o.first + seq * o.q_len;
+        if (o.first && threadIdx.x < 3 * PASSING)
+            copy_word_async(m.first + place * PASSING + at, there ? starts + (i0 + at) : starts, there);
+        return;
+    }
     const float *from = lse ? o.lse + lse_offset(o, seq, head) : (const float *)b.scratch + seq * o.q_len * o.heads + head;
     copy_word_async((lse ? m.lse : m.delta) + place * PASSING + at, there ? from + (i0 + at) * (lse ? 1 : o.heads) : from, there);
 }
@@ -133,7 +139,7 @@ DEVICE int own_row() { return threadIdx.x % GROUP / WARP * 16 + threadIdx.x % WA
 /* ---- keys and values ---- */
 
 /* What is no probability, because the query (a column, from i0 on) does not see the key (a row, from j0 on), is 0. */
-DEVICE void unseen_clear(float p[32], const op_attention &o, int64_t seq, int64_t i0, int64_t j0)
+DEVICE void unseen_clear(float p[32], const op_attention &o, const int32_t *first, int64_t i0, int64_t j0)
 {
     if (o.window <= 0 && !o.first) {
         int row = own_row() - (int)(i0 - j0), column = threadIdx.x % 4 * 2; /* a query is counted from the first one on, its key too */
@@ -148,10 +154,10 @@ DEVICE void unseen_clear(float p[32], const op_attention &o, int64_t seq, int64_
     }
 #pragma unroll
     for (int column = 0; column < 16; column++) {
-        int64_t i = i0 + column / 2 * 8 + column % 2 + threadIdx.x % 4 * 2;
+        int at = column / 2 * 8 + column % 2 + threadIdx.x % 4 * 2;
         key_range seen = {0, -1};
-        if (i < o.q_len)
-            seen = keys_of(o, seq, i);
+        if (i0 + at < o.q_len)
+            seen = keys_from(o, i0 + at, o.first ? first[at] : 0);
         int low = place_in_tile(seen.lo, j0, GROUP_ROWS), high = place_in_tile(seen.hi, j0, GROUP_ROWS);
 #pragma unroll
         for (int h = 0; h < 2; h++)
@@ -161,23 +167,26 @@ DEVICE void unseen_clear(float p[32], const op_attention &o, int64_t seq, int64_
 }
 
 /* Do all of these queries see all of the group's keys? */
-DEVICE bool all_seen(const op_attention &o, int64_t i0, int64_t j0)
+DEVICE bool all_seen(const op_attention &o, const int32_t *first, int64_t i0, int64_t j0)
 {
     int64_t last = i0 + PASSING - 1;
-    return !o.first && last < o.q_len && j0 + GROUP_ROWS - 1 <= i0 && (o.window <= 0 || last - o.window + 1 <= j0);
+    return last < o.q_len && j0 + GROUP_ROWS - 1 <= i0 && (o.window <= 0 || last - o.window + 1 <= j0) &&
+           (!o.first || first[PASSING - 1] <= j0);
 }
 
 /* And any of them any? */
-DEVICE bool any_seen(const op_attention &o, int64_t i0, int64_t j0)
+DEVICE bool any_seen(const op_attention &o, const int32_t *first, int64_t i0, int64_t j0)
 {
-    return i0 + PASSING > j0 && j0 < o.kv_len && (o.window <= 0 || i0 - o.window + 1 < j0 + GROUP_ROWS);
+    return i0 + PASSING > j0 && j0 < o.kv_len && (o.window <= 0 || i0 - o.window + 1 < j0 + GROUP_ROWS) &&
+           (!o.first || first[0] < j0 + GROUP_ROWS);
 }
 
 template <int D, int GROUPS>
 DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op_attention &o, const backward_memory<D, GROUPS> &m,
-                      int64_t seq, int64_t i0, int64_t j0, int place)
+                      int64_t i0, int64_t j0, int place)
 {
     float s[32], dp[32], scale = o.scale * LOG2_E;
+    const int32_t *first = m.first + place * PASSING;
     const float *lse = m.lse + place * PASSING + threadIdx.x % 4 * 2, *delta = m.delta + place * PASSING + threadIdx.x % 4 * 2;
     uint32_t p[4][4], ds[4][4];
     products_begin(s, dp, m, place);
@@ -191,8 +200,8 @@ DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op
             s[4 * n + c] = exp2_fast(fmaf(s[4 * n + c], scale, -base));
             s[4 * n + c + 2] = exp2_fast(fmaf(s[4 * n + c + 2], scale, -base));
         }
-    if (!all_seen(o, i0, j0))
-        unseen_clear(s, o, seq, i0, j0);
+    if (!all_seen(o, first, i0, j0))
+        unseen_clear(s, o, first, i0, j0);
     group_round(p, s);
     group_settle_left(p);
     group_begin();
@@ -247,8 +256,8 @@ __global__ void __launch_bounds__(GROUPS *GROUP, 1) hopper_keys_kernel(op_attent
                 statistics_begin(b, m, seq, next, next_i0, place ^ 1);
             }
             copies_commit();
-            if (any_seen(o, i0 + t * PASSING, j0))
-                keys_step(dk, dv, o, m, seq, i0 + t * PASSING, j0, place);
+            if (any_seen(o, m.first + place * PASSING, i0 + t * PASSING, j0))
+                keys_step(dk, dv, o, m, i0 + t * PASSING, j0, place);
         }
     int64_t to = key_offset(o, seq, kv_head);
     sum_store<D>(dk, o.scale, (uint16_t *)b.dk + to, o.ldkv, j0 + own_row(), o.kv_len, (int)o.dim);

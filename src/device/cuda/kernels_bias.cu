@@ -1,15 +1,31 @@
 /* kernels_bias.cu - the gradient of a bias: sums over rows, 16 columns a block. */
 #include "device/cuda/columns.h"
 
+enum { AT_ONCE = 8 }; /* rows on their way to a thread: few blocks have to keep the memory busy */
+
+DEVICE void pack_add(pack *sum, pack x)
+{
+#pragma unroll
+    for (int j = 0; j < PACK; j++)
+        sum->x[j] += x.x[j];
+}
+
 template <pt_dtype T> __global__ void bias_backward_kernel(op_bias_backward o, bool wide)
 {
     column_place at = column_place_of(o.cols, 1);
     pack sum = {{0}};
-    for (int64_t row = at.slot; row < o.rows && at.column < o.cols; row += COLUMN_SLOTS) {
-        pack dy = pack_load<T>(element_at<T>(o.dy, row * o.ld), at.column, o.cols, wide);
-        for (int j = 0; j < PACK; j++)
-            sum.x[j] += dy.x[j];
+    int64_t row = at.slot, rows = at.column < o.cols ? o.rows : 0;
+    for (; row + (AT_ONCE - 1) * COLUMN_SLOTS < rows; row += AT_ONCE * COLUMN_SLOTS) {
+        pack dy[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            dy[i] = pack_load<T>(element_at<T>(o.dy, (row + i * COLUMN_SLOTS) * o.ld), at.column, o.cols, wide);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            pack_add(&sum, dy[i]);
     }
+    for (; row < rows; row += COLUMN_SLOTS)
+        pack_add(&sum, pack_load<T>(element_at<T>(o.dy, row * o.ld), at.column, o.cols, wide));
     column_store(at, sum, o.acc, o.cols, o.accumulate);
 }
 
