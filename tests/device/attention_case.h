@@ -8,7 +8,8 @@
 typedef struct shape {
     pt_dtype type;
     int seqs, q_len, kv_len, heads, kv_heads, dim, window;
-    bool documents, padded; /* padded: rows further apart than they are long */
+    int documents; /* 0: none; else about so many tokens each */
+    bool padded;   /* rows further apart than they are long */
     int seq_gap;            /* elements between the keys of two sequences, beyond kv_len * ldkv */
 } shape;
 
@@ -32,7 +33,7 @@ static inline int32_t *random_documents(const shape *s)
     for (int b = 0; b < s->seqs; b++)
         for (int i = 0, start = 0; i < s->q_len; i++) {
             int position = s->kv_len - s->q_len + i;
-            if (rng_uniform(the_test.seed, RNG_TEST, 90, (uint64_t)(b * s->q_len + i)) < 0.05)
+            if (rng_uniform(the_test.seed, RNG_TEST, 90, (uint64_t)(b * s->q_len + i)) * s->documents < 1)
                 start = position;
             first[b * s->q_len + i] = start;
         }

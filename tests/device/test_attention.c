@@ -46,9 +46,9 @@ static void test_query_heads_share_key_heads(void **state)
     static const int heads[][2] = {{8, 4}, {9, 3}, {8, 1}, {3, 3}};
     size_t i, step = some(1, 2, &i);
     for (; i < 4; i += step) {
-        check((shape){PT_F32, 2, 101, 101, heads[i][0], heads[i][1], 24, 0, false, true, 0});
+        check((shape){PT_F32, 2, 101, 101, heads[i][0], heads[i][1], 24, 0, 0, true, 0});
         const int length = test_device_is_emulated() ? 140 : 300;
-        check((shape){PT_BF16, 1, length, length, heads[i][0], heads[i][1], 64, 0, false, false, 0});
+        check((shape){PT_BF16, 1, length, length, heads[i][0], heads[i][1], 64, 0, 0, false, 0});
     }
 }
 
@@ -58,10 +58,10 @@ static void test_window_and_documents_bound_what_is_seen(void **state)
     size_t w, step = some(2, 2, &w);
     for (; w < sizeof(windows) / sizeof(*windows); w += step)
         for (int documents = 0; documents < 2; documents++) {
-            check((shape){PT_F32, 2, 333, 333, 2, 2, 16, windows[w], documents, false, 0});
-            check((shape){PT_BF16, 1, 5, 5, 2, 2, 16, windows[w], documents, false, 0});
-            check((shape){PT_BF16, 1, 150, 150, 2, 1, dims[w], windows[w], documents, false, 0});
-            check((shape){PT_F32, 2, 2, 700, 4, 2, 32, windows[w], documents, false, 0});
+            check((shape){PT_F32, 2, 333, 333, 2, 2, 16, windows[w], 20 * documents, false, 0});
+            check((shape){PT_BF16, 1, 5, 5, 2, 2, 16, windows[w], 20 * documents, false, 0});
+            check((shape){PT_BF16, 1, 150, 150, 2, 1, dims[w], windows[w], 20 * documents, false, 0});
+            check((shape){PT_F32, 2, 2, 700, 4, 2, 32, windows[w], 20 * documents, false, 0});
         }
 }
 
@@ -72,28 +72,36 @@ static void test_few_queries_against_many_keys(void **state)
     for (; k < sizeof(keys) / sizeof(*keys) - (test_device_is_emulated() ? 2 : 0); k += step)
         for (int q = 1; q <= 9; q += SANITIZED ? 4 : 2 - (q == 7)) {
             int kv = keys[k] < q ? q : keys[k];
-            check((shape){PT_BF16, 2, q, kv, 4, 2, 40, 0, false, true, 77});
-            check((shape){PT_F32, 1, q, kv, 3, 1, 64, 600, false, false, 0});
+            check((shape){PT_BF16, 2, q, kv, 4, 2, 40, 0, 0, true, 77});
+            check((shape){PT_F32, 1, q, kv, 3, 1, 64, 600, 0, false, 0});
         }
     if (test_device_is_emulated())
         return;
-    check((shape){PT_F32, 3, 7, 8200, 32, 4, 32, 0, false, false, 0}); /* several runs of the pool */
-    check((shape){PT_F32, 2, 7, 300, 80, 40, 256, 0, false, false, 0}); /* heads in several tasks */
-    check((shape){PT_F32, 1, 7, 70, 90, 1, 256, 0, false, false, 0});   /* too many rows for one task */
+    check((shape){PT_F32, 3, 7, 8200, 32, 4, 32, 0, 0, false, 0}); /* several runs of the pool */
+    check((shape){PT_F32, 2, 7, 300, 80, 40, 256, 0, 0, false, 0}); /* heads in several tasks */
+    check((shape){PT_F32, 1, 7, 70, 90, 1, 256, 0, 0, false, 0});   /* too many rows for one task */
 }
 
 static void test_prompt_after_a_cache(void **state)
 {
-    check((shape){PT_F32, 2, 50, 177, 4, 2, 64, 0, false, true, 33});
-    check((shape){PT_BF16, 1, 120, 250, 4, 2, 64, 90, true, false, 0});
+    check((shape){PT_F32, 2, 50, 177, 4, 2, 64, 0, 0, true, 33});
+    check((shape){PT_BF16, 1, 120, 250, 4, 2, 64, 90, 20, false, 0});
 }
 
 /* Several sequences in rows of whole 16-byte words, of a GPU's widest tiles too, and with other strides. */
 static void test_several_sequences_in_aligned_rows(void **state)
 {
-    check((shape){PT_BF16, 2, 70, 70, 4, 2, 256, 40, true, false, 0});
-    check((shape){PT_BF16, 2, 70, 70, 2, 1, 128, 0, false, false, 16});
-    check((shape){PT_BF16, 3, 65, 65, 2, 2, 64, 0, true, false, 8});
+    check((shape){PT_BF16, 2, 70, 70, 4, 2, 256, 40, 20, false, 0});
+    check((shape){PT_BF16, 2, 70, 70, 2, 1, 128, 0, 0, false, 16});
+    check((shape){PT_BF16, 3, 65, 65, 2, 2, 64, 0, 20, false, 8});
+}
+
+/* Documents that begin behind keys which the queries before them see, and end further on than a tile. */
+static void test_documents_longer_than_a_tile(void **state)
+{
+    const int length = test_device_is_emulated() ? 300 : 700;
+    for (int dim = 64; dim <= 128; dim *= 2)
+        check((shape){PT_BF16, 1, length, length, 2, 2, dim, 0, 100, false, 0});
 }
 
 /* Several blocks of a GPU's keys and queries, of which a window or a document leaves some out. */
@@ -104,7 +112,7 @@ static void test_windows_and_documents_over_several_blocks(void **state)
     for (; w < sizeof(windows) / sizeof(*windows); w += step)
         for (int dim = 64; dim <= 128; dim *= 2)
             check((shape){PT_BF16, 1, test_device_is_emulated() ? 300 : 450, test_device_is_emulated() ? 300 : 450, 2, 1, dim, windows[w],
-                          w % 2 == 0, false, 0});
+                          w % 2 == 0 ? 20 : 0, false, 0});
 }
 
 /* Where scores are large and the largest comes early, what is summed so far is multiplied by 1 again and again. */
@@ -124,7 +132,7 @@ static void test_sums_over_many_keys_do_not_drift(void **state)
 /* q, k and v side by side in one buffer, and their gradients in another. */
 static void check_interleaved(pt_dtype type, int64_t len, int64_t dim)
 {
-    problem p = problem_open((shape){type, 2, (int)len, (int)len, 4, 2, (int)dim, 0, false, false, 0});
+    problem p = problem_open((shape){type, 2, (int)len, (int)len, 4, 2, (int)dim, 0, 0, false, 0});
     op_attention *o = &p.op.forward;
     const size_t e = dtype_bytes(type), q = 4 * e * (size_t)dim, kv = q / 2, row = q + 2 * kv, rows = 2 * (size_t)len;
     char *qkv = test_alloc(rows * row), *dqkv = test_alloc(rows * row);
@@ -163,7 +171,7 @@ static double weighted_output(problem *p)
 
 static void test_gradients_match_finite_differences(void **state)
 {
-    problem p = problem_open((shape){PT_F32, 1, 40, 40, 4, 2, 12, 25, true, false, 0});
+    problem p = problem_open((shape){PT_F32, 1, 40, 40, 4, 2, 12, 25, 20, false, 0});
     compute(&p, 1);
     float *inputs[] = {(float *)p.op.forward.q, (float *)p.op.forward.k, (float *)p.op.forward.v};
     float *grads[] = {p.op.dq, p.op.dk, p.op.dv};
@@ -271,7 +279,7 @@ static void test_nan_and_infinity_do_not_vanish(void **state)
         for (int x = 0; x < 3; x++)
             for (int where = 0; where < 4; where++) {
                 int t = lengths[n], at = 3;
-                problem p = problem_open((shape){PT_F32, 1, t, t, 1, 1, 16, 0, false, false, 0});
+                problem p = problem_open((shape){PT_F32, 1, t, t, 1, 1, 16, 0, 0, false, 0});
                 op_attention *o = &p.op.forward;
                 const void *tensors[] = {o->q, o->k, o->v, p.op.dout};
                 ((float *)tensors[where])[at * 16 + 2] = bad[x];
@@ -298,6 +306,7 @@ int main(void)
         OP_TEST(test_few_queries_against_many_keys),
         OP_TEST(test_prompt_after_a_cache),
         OP_TEST(test_several_sequences_in_aligned_rows),
+        OP_TEST(test_documents_longer_than_a_tile),
         OP_TEST(test_windows_and_documents_over_several_blocks),
         OP_TEST(test_sums_over_many_keys_do_not_drift),
         OP_TEST(test_interleaved_qkv),
