@@ -265,6 +265,15 @@ static void bench_products(void)
     compute_bound("product in fp32", flop, (op){OP_MATMUL, .matmul = single});
 }
 
+/* Training always says where documents begin; here each sequence is one. */
+static const int32_t *documents(int64_t rows)
+{
+    const size_t bytes = (size_t)rows * sizeof(int32_t);
+    void *first = take(bytes);
+    queue_submit(b.queue, &(op){OP_ZERO, .copy = {.dst = first, .bytes = bytes}});
+    return first;
+}
+
 /* Heads of 128 and of 64, of a model of this width; four times the rows, so that the shorter ones fill the device too. */
 static void bench_attention(int64_t dim, const char *forward, const char *backward)
 {
@@ -272,7 +281,7 @@ static void bench_attention(int64_t dim, const char *forward, const char *backwa
     op_attention o = {.type = PT_BF16, .seqs = rows / SEQ, .q_len = SEQ, .kv_len = SEQ, .heads = heads, .kv_heads = heads, .dim = dim,
                       .ldq = b.hidden, .ldkv = b.hidden, .ldo = b.hidden, .scale = 0.1f, .q = random_tensor(PT_BF16, n),
                       .k = random_tensor(PT_BF16, n), .v = random_tensor(PT_BF16, n), .out = take((size_t)n * 2),
-                      .lse = take((size_t)(rows * heads) * 4)};
+                      .lse = take((size_t)(rows * heads) * 4), .first = documents(rows)};
     double flop = 2.0 * SEQ * (double)rows * (double)b.hidden; /* two products, of which causality leaves half */
     compute_bound(forward, flop, (op){OP_ATTENTION, .attention = o});
     compute_bound(backward, 2.5 * flop, (op){OP_ATTENTION_BACKWARD, .attention_backward = {
