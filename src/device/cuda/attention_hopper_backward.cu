@@ -7,7 +7,7 @@
  *     keys and values:  S^T = K Q^T     dP^T = V dO^T     dS^T = P^T (dP^T - delta)      dV += P^T dO     dK += dS^T Q
  *     queries:          S = Q K^T       dP = dO V^T       dS = P (dP - delta)            dQ += dS K
  *
- *     shared    | own rows, of each of two matrices | passing rows, twice: 64 of each of two | lse, delta, first of passing queries, twice |
+ *     shared    | own rows, of each of two matrices | passing rows, twice: 64 of each of two | their lse, delta, first, twice |
  *
  * The scale of the scores is applied at the end, to dQ and dK.
  */

@@ -246,7 +246,8 @@ static cublasStatus_t choose(cuda_matmul *x, const op_matmul *o, choice *out)
     if (!status)
         status = cublasLtMatmulAlgoGetHeuristic(x->handle, &p.desc, &p.a, &p.b, &p.c, &p.c, &preference, CANDIDATES, results, &n);
     for (int i = 0; i < n && !status && !out->found; i++)
-        if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= WORKSPACE_BYTES && keeps_to_rules(&out->key, &results[i].algo)) {
+        if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= WORKSPACE_BYTES &&
+            keeps_to_rules(&out->key, &results[i].algo)) {
             out->algo = results[i].algo;
             out->found = true;
         }
