@@ -119,7 +119,8 @@ typedef struct op_rope {
  * with row stride ldq; k and v (kv_len, kv_heads, dim) with row stride ldkv; sequences follow each
  * other (stride q_len * ldq, kv_len * ldkv, or kv_seq_stride where that is not 0). Query i stands at
  * position p = kv_len - q_len + i and sees keys max(first[i], p - window + 1, 0) .. p (window 0:
- * unbounded; first (seqs*q_len) may be NULL: the start of the token's document within the sequence).
+ * unbounded; first (seqs*q_len) may be NULL: the start of the token's document within the sequence, never
+ * less than the token's before).
  * out (q_len, heads, dim) row stride ldo; lse (seqs, heads, q_len) fp32, natural log-sum-exp of the
  * scaled scores, may be NULL when not wanted. heads is a multiple of kv_heads. */
 typedef struct op_attention {
