@@ -122,7 +122,7 @@ typedef struct op_rope {
  * unbounded; first (seqs*q_len) may be NULL: the start of the token's document within the sequence, never
  * less than the token's before).
  * out (q_len, heads, dim) row stride ldo; lse (seqs, heads, q_len) fp32, natural log-sum-exp of the
- * scaled scores, may be NULL when not wanted. heads is a multiple of kv_heads. */
+ * scaled scores, may be NULL when not wanted. heads is a multiple of kv_heads, scale > 0. */
 typedef struct op_attention {
     pt_dtype type; int64_t seqs, q_len, kv_len, heads, kv_heads, dim, window, ldq, ldkv, ldo, kv_seq_stride;
     float scale; const int32_t *first; const void *q, *k, *v; void *out; float *lse;

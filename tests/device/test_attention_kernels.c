@@ -54,32 +54,45 @@ static void test_power_of_two_is_within_two_ulp(void **state)
 }
 
 typedef struct copies {
-    void (*tile)(const op_attention *, int64_t, int64_t, int64_t, float *);
-    void (*sweep)(const op_attention_backward *, int64_t, int64_t, int64_t, int64_t, int64_t, float *,
-                  float *, bool, float *);
+    void (*forward)(const op_attention *, const attention_task *, float *, int64_t);
+    void (*backward)(const op_attention_backward *, const attention_backward_task *, float *, int64_t);
     void (*store)(pt_dtype, const float *, int64_t, int64_t, void *, int64_t);
     int64_t queries; /* of a tile */
 } copies;
 
-#define COPY(isa, queries) {attention_tile_##isa, attention_backward_sweep_##isa, attention_store_##isa, queries}
+#define COPY(isa, queries) {attention_tiles_##isa, attention_backward_tiles_##isa, attention_store_##isa, queries}
 static const copies COPIES[] = {COPY(v2, ATT_VECTOR_QUERIES), COPY(v3, ATT_VECTOR_QUERIES), COPY(v4, ATT_VECTOR_QUERIES)},
                     PAIRS = COPY(v3pairs, ATT_VECTOR_QUERIES), TILES = COPY(v3tiles, ATT_AMX_QUERIES),
                     BF16 = COPY(v4bf16, ATT_VECTOR_QUERIES), AMX = COPY(v4amx, ATT_AMX_QUERIES);
 
-/* One sequence, one head, in exactly the scratch that the header names, which holds NaN before each call. */
-typedef struct workspace { float *scratch, *dk, *dv; int64_t floats; } workspace;
+/* One sequence, one head, in exactly the scratch that the header names and `more` floats, which holds NaN before each call. */
+typedef struct workspace { float *scratch, *dk, *dv; int64_t forward, backward; } workspace;
 
-static void spoil(const workspace *w) { memset(w->scratch, 0xff, (size_t)w->floats * sizeof(float)); }
+enum { GUARD = 16 };
 
-static workspace workspace_open(const copies *c, const op_attention *o)
+static float *spoiled(const workspace *w, int64_t floats)
 {
-    int64_t sums = (o->kv_len + ATT_KEYS - 1) / ATT_KEYS * ATT_KEYS * attention_padded(o->dim);
-    workspace w = {.floats = attention_backward_floats(o->dim, c->queries)};
-    assert_true(w.floats + 2 * ATT_SPAN * attention_padded(o->dim) <= ATT_SCRATCH_FLOATS);
-    w.scratch = aligned_alloc(64, (size_t)(w.floats + 16) * sizeof(float));
+    memset(w->scratch, 0xff, (size_t)floats * sizeof(float));
+    for (int i = 0; i < GUARD; i++)
+        w->scratch[floats + i] = 1234.5f;
+    return w->scratch;
+}
+
+static void assert_kept(const workspace *w, int64_t floats)
+{
+    for (int i = 0; i < GUARD; i++)
+        assert_true(w->scratch[floats + i] == 1234.5f);
+}
+
+static workspace workspace_open(const copies *c, const op_attention *o, int64_t more)
+{
+    int64_t sums = (o->kv_len + ATT_KEYS - 1) / ATT_KEYS * ATT_KEYS * attention_padded(o->dim), most;
+    workspace w = {.forward = attention_forward_floats(o->dim, c->queries), .backward = attention_backward_floats(o->dim, c->queries)};
+    assert_true(w.backward + 2 * ATT_SPAN * attention_padded(o->dim) <= ATT_SCRATCH_FLOATS && w.forward <= ATT_SCRATCH_FLOATS);
+    w.forward += more, w.backward += more;
+    most = w.forward > w.backward ? w.forward : w.backward;
+    w.scratch = aligned_alloc(64, (size_t)(most + GUARD) * sizeof(float));
     w.dk = calloc((size_t)sums, sizeof(float)), w.dv = calloc((size_t)sums, sizeof(float));
-    for (int i = 0; i < 16; i++)
-        w.scratch[w.floats + i] = 1234.5f;
     return w;
 }
 
@@ -88,24 +101,36 @@ static void workspace_close(workspace *w, const copies *c, problem *p)
     const op_attention *o = &p->op.forward;
     c->store(o->type, w->dk, o->kv_len, o->dim, p->op.dk, o->ldkv);
     c->store(o->type, w->dv, o->kv_len, o->dim, p->op.dv, o->ldkv);
-    for (int i = 0; i < 16; i++)
-        assert_true(w->scratch[w->floats + i] == 1234.5f);
     free(w->scratch), free(w->dk), free(w->dv);
 }
 
 static int64_t tiles(const copies *c, const problem *p) { return (p->op.forward.q_len + c->queries - 1) / c->queries; }
 
+static attention_task tiles_of(int64_t from, int64_t end) { return (attention_task){0, 0, 1, from, end, -1, -1}; }
+
+static void forward(const copies *c, const workspace *w, const problem *p, int64_t from, int64_t end)
+{
+    attention_task task = tiles_of(from, end);
+    c->forward(&p->op.forward, &task, spoiled(w, w->forward), w->forward);
+    assert_kept(w, w->forward);
+}
+
+static void backward(const copies *c, const workspace *w, const problem *p, const attention_backward_task *task)
+{
+    c->backward(&p->op, task, spoiled(w, w->backward), w->backward);
+    assert_kept(w, w->backward);
+}
+
+/* All queries at once, with room to keep none of the packed keys, some or all. */
 static void compute_with(const copies *c, problem *p)
 {
-    workspace w = workspace_open(c, &p->op.forward);
-    for (int64_t t = 0; t < tiles(c, p); t++) {
-        spoil(&w);
-        c->tile(&p->op.forward, 0, 0, t, w.scratch);
-    }
-    for (int64_t t = 0; t < tiles(c, p); t++) {
-        spoil(&w);
-        c->sweep(&p->op, 0, 0, t, 0, p->op.forward.kv_len, w.dk, w.dv, true, w.scratch);
-    }
+    static const int rows_kept[] = {0, 150, 1500};
+    const op_attention *o = &p->op.forward;
+    int pick = (int)(3 * rng_uniform(the_test.seed, RNG_TEST, 52, (uint64_t)(o->dim + o->q_len)));
+    workspace w = workspace_open(c, o, rows_kept[pick] * attention_padded(o->dim));
+    attention_backward_task task = {.queries = tiles_of(0, tiles(c, p)), .to = o->kv_len, .dk = w.dk, .dv = w.dv, .want_dq = true};
+    forward(c, &w, p, 0, tiles(c, p));
+    backward(c, &w, p, &task);
     workspace_close(&w, c, p);
 }
 
@@ -114,33 +139,28 @@ static void check_later_queries(const copies *c, pt_dtype type, bool rounded, in
 {
     for (int window = 0; window <= 77; window += 77) {
         problem p = problem_open((shape){type, 1, 120, 251, 1, 1, dim, window, 0, true, 0});
-        workspace w = workspace_open(c, &p.op.forward);
-        for (int64_t t = 0; t < tiles(c, &p); t++) {
-            spoil(&w);
-            c->tile(&p.op.forward, 0, 0, t, w.scratch);
-        }
+        workspace w = workspace_open(c, &p.op.forward, 0);
+        for (int64_t t = 0; t < tiles(c, &p); t++)
+            forward(c, &w, &p, t, t + 1);
         workspace_close(&w, c, &p);
         assert_correct(&p, false, rounded);
     }
 }
 
-/* dk and dv span by span, and dq by itself. */
+/* dk and dv span by span, and dq by itself, a tile of queries at a time. */
 static void compute_in_spans(const copies *c, problem *p)
 {
     const op_attention *o = &p->op.forward;
-    workspace w = workspace_open(c, o);
+    workspace w = workspace_open(c, o, 0);
     for (int64_t t = tiles(c, p) - 1; t >= 0; t--)
-        c->tile(o, 0, 0, t, w.scratch);
+        forward(c, &w, p, t, t + 1);
     for (int64_t from = 0; from < o->kv_len; from += ATT_KEYS)
         for (int64_t t = from / c->queries; t < tiles(c, p); t++) {
             int64_t to = from + ATT_KEYS < o->kv_len ? from + ATT_KEYS : o->kv_len, at = from * attention_padded(o->dim);
-            spoil(&w);
-            c->sweep(&p->op, 0, 0, t, from, to, w.dk + at, w.dv + at, false, w.scratch);
+            backward(c, &w, p, &(attention_backward_task){tiles_of(t, t + 1), from, to, w.dk + at, w.dv + at, false});
         }
-    for (int64_t t = 0; t < tiles(c, p); t++) {
-        spoil(&w);
-        c->sweep(&p->op, 0, 0, t, 0, o->kv_len, NULL, NULL, true, w.scratch);
-    }
+    for (int64_t t = 0; t < tiles(c, p); t++)
+        backward(c, &w, p, &(attention_backward_task){.queries = tiles_of(t, t + 1), .to = o->kv_len, .want_dq = true});
     workspace_close(&w, c, p);
 }
 

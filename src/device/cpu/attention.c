@@ -1,8 +1,8 @@
 /* attention.c - cuts attention into tiles for the pool.
  *
- * Many queries: a tile is (sequence, head, 96 or 192 queries). A head's tiles follow each other, so that its
- * keys stay in the cache; the last, which see the most keys, come first. Where there are heads enough, one thread takes all tiles of
- * a head: two threads would each bring its keys into a cache of their own.
+ * Many queries: a tile is (sequence, head, 96 or 192 queries). Where there are kv heads enough for the threads, one thread takes all
+ * tiles of all heads that read a kv head, whose keys it packs once; else all tiles of a head; else, of few heads, one tile, the last
+ * ones, which see the most keys, first.
  *
  * Few queries (generation): a unit is a sequence with as many of its kv heads as a task's scratch
  * takes (all of them, as a rule), a tile is a part of the keys of a unit. The parts, at most
@@ -20,27 +20,36 @@
 
 enum { PART_KEYS = ATT_KEYS, MOST_PARTS = 64, MOST_UNITS = 4096 };
 
+/* How a forward pass is cut: a head has `tiles` of queries, of which a task takes `at_once`, all or 1; all of `heads` heads. */
 typedef struct forward_job {
     const op_attention *o;
     pool *pool;
-    int64_t tiles, at_once; /* of a head; of them by a task */
+    int64_t tiles, at_once, heads;
 } forward_job;
 
-/* Less than 3% of the threads' time is lost while the last heads are computed. */
-static bool heads_keep_busy(int64_t heads, int64_t threads)
+/* Less than 3% of the threads' time is lost while the last units are computed. */
+static bool units_keep_busy(int64_t units, int64_t threads)
 {
-    return (heads + threads - 1) / threads * threads * 32 <= heads * 33;
+    return (units + threads - 1) / threads * threads * 32 <= units * 33;
 }
 
-static void forward_run(void *arg, int64_t task, int thread)
+static attention_task forward_task(const forward_job *job, int64_t task)
+{
+    const op_attention *o = job->o;
+    int64_t per_head = job->tiles / job->at_once, head = task / per_head * job->heads;
+    int64_t from = job->tiles - (task % per_head + 1) * job->at_once;
+    int64_t next = head + pool_threads(job->pool) * job->heads;
+    if (job->at_once < job->tiles || next >= o->seqs * o->heads)
+        next = -1;
+    return (attention_task){.seq = head / o->heads, .head = head % o->heads, .heads = job->heads, .from = from, .end = from + job->at_once,
+                            .next_seq = next / o->heads, .next_head = next < 0 ? -1 : next % o->heads};
+}
+
+static void forward_run(void *arg, int64_t index, int thread)
 {
     const forward_job *job = arg;
-    const op_attention *o = job->o;
-    for (int64_t tile = task * job->at_once; tile < (task + 1) * job->at_once; tile++) {
-        int64_t row_tile = job->tiles - 1 - tile % job->tiles, head = tile / job->tiles;
-        ATTENTION_BEST(o, attention_tile)
-        (o, head / o->heads, head % o->heads, row_tile, pool_scratch(job->pool, thread));
-    }
+    attention_task task = forward_task(job, index);
+    ATTENTION_BEST(job->o, attention_tiles)(job->o, &task, pool_scratch(job->pool, thread), ATT_SCRATCH_FLOATS);
 }
 
 typedef struct rows_job {
@@ -128,7 +137,11 @@ void cpu_attention(pool *p, const op_attention *o)
         rows_all(p, o);
         return;
     }
-    forward_job job = {.o = o, .pool = p, .tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o)};
-    job.at_once = heads_keep_busy(o->seqs * o->heads, pool_threads(p)) ? job.tiles : 1;
-    pool_run(p, o->seqs * o->heads * job.tiles / job.at_once, forward_run, &job);
+    forward_job job = {.o = o, .pool = p, .tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o), .at_once = 1, .heads = 1};
+    int64_t group = o->heads / o->kv_heads;
+    if (units_keep_busy(o->seqs * o->heads, pool_threads(p)))
+        job.at_once = job.tiles;
+    if (units_keep_busy(o->seqs * o->kv_heads, pool_threads(p)))
+        job.heads = group;
+    pool_run(p, o->seqs * o->heads / job.heads * (job.tiles / job.at_once), forward_run, &job);
 }

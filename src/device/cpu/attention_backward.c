@@ -34,16 +34,18 @@ static void keys_run(void *arg, int64_t task, int thread)
     int64_t seq = unit / o->kv_heads, kv_head = unit % o->kv_heads, group = o->heads / o->kv_heads;
     int64_t keys = o->kv_len - from < job->span ? o->kv_len - from : job->span;
     int64_t floats = attention_sums_floats(keys, o->dim);
-    float *scratch = pool_scratch(job->pool, thread);
-    float *dk = job->in_sums ? job->b->sums + unit * 2 * floats : scratch + attention_backward_floats(o->dim, attention_queries(o)), *dv = dk + floats;
-    memset(dk, 0, 2 * (size_t)floats * sizeof(float));
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
-        for (int64_t tile = from / attention_queries(o); tile < job->tiles; tile++)
-            ATTENTION_BEST(o, attention_backward_sweep)
-            (job->b, seq, head, tile, from, from + keys, dk, dv, job->whole, scratch);
+    float *scratch = pool_scratch(job->pool, thread), *sums = job->in_sums ? job->b->sums + unit * 2 * floats : scratch;
+    int64_t taken = job->in_sums ? 0 : 2 * floats;
+    memset(sums, 0, 2 * (size_t)floats * sizeof(float));
+    attention_backward_task t = {.queries = {seq, kv_head * group, group, from / attention_queries(o), job->tiles, -1, -1},
+                                 .from = from, .to = from + keys, .dk = sums, .dv = sums + floats, .want_dq = job->whole};
+    int64_t next = unit + pool_threads(job->pool);
+    if (job->whole && next < o->seqs * o->kv_heads)
+        t.queries.next_seq = next / o->kv_heads, t.queries.next_head = next % o->kv_heads * group;
+    ATTENTION_BEST(o, attention_backward_tiles)(job->b, &t, scratch + taken, ATT_SCRATCH_FLOATS - taken);
     int64_t at = (attention_kv_offset(o, seq, kv_head) + from * o->ldkv) * (int64_t)dtype_bytes(o->type);
-    ATTENTION_BEST(o, attention_store)(o->type, dk, keys, o->dim, (char *)job->b->dk + at, o->ldkv);
-    ATTENTION_BEST(o, attention_store)(o->type, dv, keys, o->dim, (char *)job->b->dv + at, o->ldkv);
+    ATTENTION_BEST(o, attention_store)(o->type, t.dk, keys, o->dim, (char *)job->b->dk + at, o->ldkv);
+    ATTENTION_BEST(o, attention_store)(o->type, t.dv, keys, o->dim, (char *)job->b->dv + at, o->ldkv);
 }
 
 static void queries_run(void *arg, int64_t task, int thread)
@@ -51,9 +53,9 @@ static void queries_run(void *arg, int64_t task, int thread)
     const backward_job *job = arg;
     const op_attention *o = &job->b->forward;
     int64_t tile = job->tiles - 1 - task % job->tiles, head = task / job->tiles;
-    ATTENTION_BEST(o, attention_backward_sweep)
-    (job->b, head / o->heads, head % o->heads, tile, 0, o->kv_len, NULL, NULL, true,
-     pool_scratch(job->pool, thread));
+    attention_backward_task t = {.queries = {head / o->heads, head % o->heads, 1, tile, tile + 1, -1, -1}, .to = o->kv_len,
+                                 .want_dq = true};
+    ATTENTION_BEST(o, attention_backward_tiles)(job->b, &t, pool_scratch(job->pool, thread), ATT_SCRATCH_FLOATS);
 }
 
 static bool fits_scratch(const op_attention *o)

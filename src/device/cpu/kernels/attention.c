@@ -6,17 +6,17 @@
  *    |       | panel  | panel  |      its scores (keys x lanes). Over all tiles: the maximum m and
  *    v       +--------+--------+-     sum l of each lane, and O^T (dim x lanes).
  *
- * A key that is not seen has the score -inf, which exp() makes an exact 0; m starts at the lowest
- * finite number. So a tile in which a query sees nothing leaves this query's bits alone, and its
- * result does not depend on what else is in its tile. (Only NaN and infinity in V can reach a query
- * that does not see them, as 0 * inf, from keys that its vector sees (with AMX its panel) or that share an operand or a tile
- * with them; a run stops at them anyway.)
+ * A key that is not seen has the score -inf, which exp() makes an exact 0; m starts at LEAST_SCORE, which is finite. So a tile in which
+ * a query sees nothing leaves this query's bits alone, and its result does not depend on what else is in its tile. (Only NaN and
+ * infinity in V can reach a query that does not see them, as 0 * inf, from keys that its vector sees (with AMX its panel) or that share
+ * an operand or a tile with them; a run stops at them anyway.)
  */
 #include "device/cpu/kernels/attention_tile.h"
 #include "device/cpu/kernels/isa.h"
 
-#include <float.h>
 #include <math.h>
+
+#define LEAST_SCORE (-0x1p100f) /* far below any score; may be multiplied */
 
 /* Of a tile. By AMX a product that adds to O^T takes less time than reading and writing O^T: more keys at once. */
 #ifdef PT_TILES
@@ -27,26 +27,47 @@ enum { TILE_KEYS = ATT_KEYS };
 
 typedef struct forward_tile {
     tile_queries queries;
+    packed_keys keys;              /* a slot: k, v */
+    rows_ahead ahead;
     int64_t padded;                /* elements of a row of k and v */
-    float scale;
+    float scale, power_scale;
     operand *q;                    /* (dim, ATT_QUERIES), rows of operands transposed */
     float *out;                    /* (dim, ATT_QUERIES), transposed */
     operand *k, *v;                /* (TILE_KEYS, dim): rows; columns, as a first factor */
+    operand *room;                 /* for a tile of columns */
     float *scores;                 /* (TILE_KEYS, PANEL), transposed; then the probabilities, columns of operands */
     float max[ATT_QUERIES], sum[ATT_QUERIES];
 } forward_tile;
 
-static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, int64_t head,
-                         int64_t tile, float *scratch)
+static void forward_layout(forward_tile *t, const op_attention *o, float *scratch, int64_t floats)
 {
-    int64_t p = attention_padded(o->dim), width = operands(p);
-    tile_queries_set(&t->queries, o, seq, head, tile);
-    t->padded = p, t->scale = o->scale;
+    int64_t p = attention_padded(o->dim), tile = operands(TILE_KEYS) * p;
+    t->padded = p, t->scale = o->scale, t->power_scale = power_scale(o->scale);
     t->q = (operand *)scratch;
     t->out = scratch + p * ATT_QUERIES;
-    t->k = (operand *)(t->out + p * ATT_QUERIES);
-    t->v = t->k + p * TILE_KEYS;
-    t->scores = (float *)(t->v + p * TILE_KEYS);
+    t->scores = t->out + p * ATT_QUERIES;
+    t->room = (operand *)(t->scores + TILE_KEYS * PANEL);
+    operand *spare = t->room + tile;
+    float *rest = (float *)(spare + 2 * tile);
+    keys_open(&t->keys, 2 * tile, spare, rest, floats - (rest - scratch));
+}
+
+/* The keys [key, key + keys), which begin at `at` in k and v. */
+static void forward_keys(forward_tile *t, const op_attention *o, int64_t at, int64_t key, int64_t keys)
+{
+    bool packed;
+    t->k = keys_slot(&t->keys, key / TILE_KEYS, &packed);
+    t->v = t->k + operands(TILE_KEYS) * t->padded;
+    if (packed)
+        return;
+    load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t->k, t->padded, round_up(keys, BLOCK_ROWS));
+    load_factor(o->type, row_of(o->type, o->v, at), o->ldkv, keys, TILE_KEYS, o->dim, t->v, t->room, t->padded);
+}
+
+static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, int64_t head, int64_t tile)
+{
+    int64_t p = t->padded, width = operands(p);
+    tile_queries_set(&t->queries, o, seq, head, tile);
     int64_t row = seq * o->q_len + t->queries.start, lanes = t->queries.vecs * VEC;
     operand *rows = (operand *)t->out;
     load_rows(o->type, row_of(o->type, o->q, row * o->ldq + head * o->dim), o->ldq, t->queries.count,
@@ -55,7 +76,7 @@ static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, in
     transpose(rows, width, lanes, width, t->q, ATT_QUERIES);
     memset(t->out, 0, (size_t)(p * ATT_QUERIES) * sizeof(float));
     for (int i = 0; i < ATT_QUERIES; i++)
-        t->max[i] = -FLT_MAX, t->sum[i] = 0;
+        t->max[i] = LEAST_SCORE, t->sum[i] = 0;
 }
 
 /* One vector of lanes: scores (keys, stride PANEL) become exp(score - max), as columns of operands; max and
@@ -64,7 +85,7 @@ static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *vie
                                     float *scores, float *max, float *sum, float *shrink)
 {
     const int64_t seen = least(view->keys, view->rows[(lane - view->lane) / VEC]);
-    const float scale = t->scale;
+    const float scale = t->power_scale;
     vec before = vec_load(max), top = before;
     if (view->masked) {
         ivec lo = ivec_load(t->queries.lo + lane), hi = ivec_load(t->queries.hi + lane);
@@ -72,17 +93,18 @@ static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *vie
             vec x = vec_in_range(vec_load(scores + j * PANEL), ivec_all((int32_t)(key + j)), lo, hi,
                                  vec_all(-INFINITY));
             vec_store(scores + j * PANEL, x);
-            top = vec_max(top, scale_scores(x, scale));
+            top = vec_max(top, x);
         }
     } else {
         for (int64_t j = 0; j < seen; j++)
-            top = vec_max(top, scale_scores(vec_load(scores + j * PANEL), scale));
+            top = vec_max(top, vec_load(scores + j * PANEL));
     }
-    vec factor = vec_exp(before - top), total = vec_load(sum) * factor;
+    const vec shift = top * scale, factor = power_of(before - top, scale, (vec){0});
+    vec total = vec_load(sum) * factor;
     for (int64_t j = 0; j < depth_of(seen) * OPERAND_ELEMENTS; j += OPERAND_ELEMENTS) {
         vec p[OPERAND_ELEMENTS];
         for (int i = 0; i < OPERAND_ELEMENTS; i++) {
-            p[i] = j + i < seen ? probability_of(vec_load(scores + (j + i) * PANEL), scale, top) : (vec){0};
+            p[i] = j + i < seen ? power_of(vec_load(scores + (j + i) * PANEL), scale, shift) : (vec){0};
             total = total + p[i];
         }
         store_column_operands((operand *)scores + j / OPERAND_ELEMENTS * PANEL, p);
@@ -93,17 +115,17 @@ static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *vie
 }
 
 /* S^T = K Q^T: (keys, PANEL) */
-static ATT_APART void panel_scores(const forward_tile *t, int64_t dim, const panel_view *view)
+static ATT_APART void panel_scores(forward_tile *t, int64_t dim, const panel_view *view)
 {
     const int64_t width = operands(t->padded);
     for (int64_t v = 0, row = 0; v < view->vecs; row = view->rows[v++])
         if (view->rows[v] > row)
             product(PRODUCT_SET, t->k + row * width, width, 1, t->q + view->lane + v * VEC, ATT_QUERIES, t->scores + row * PANEL + v * VEC,
-                    PANEL, view->rows[v] - row, view->vecs - v, depth_of(dim), NULL);
+                    PANEL, view->rows[v] - row, view->vecs - v, depth_of(dim), NULL, &t->ahead);
 }
 
 /* O^T = O^T * shrink + V^T P^T: (dim, ATT_QUERIES) */
-static ATT_APART void panel_add_values(const forward_tile *t, int64_t dim, const panel_view *view,
+static ATT_APART void panel_add_values(forward_tile *t, int64_t dim, const panel_view *view,
                                        const float *shrink)
 {
     const int64_t stride = factor_depth_stride(t->padded);
@@ -112,7 +134,7 @@ static ATT_APART void panel_add_values(const forward_tile *t, int64_t dim, const
         if (end > from)
             product(from ? PRODUCT_ADD : PRODUCT_SCALED, t->v + from * stride, factor_row_stride(t->padded, TILE_KEYS), stride,
                     (const operand *)t->scores + from * PANEL + v * VEC, PANEL, t->out + view->lane + v * VEC, ATT_QUERIES, dim,
-                    view->vecs - v, end - from, shrink + v * VEC);
+                    view->vecs - v, end - from, shrink + v * VEC, &t->ahead);
         from = end;
     }
 }
@@ -134,6 +156,7 @@ static void forward_store(forward_tile *t, const op_attention *o)
     int64_t p = t->padded, lanes = q->vecs * VEC, row = q->seq * o->q_len + q->start;
     for (int64_t v = 0; v < q->vecs; v++) {
         vec inverse = vec_all(1.0f) / vec_load(t->sum + v * VEC);
+        vec_store(t->max + v * VEC, scale_scores(vec_load(t->max + v * VEC), t->scale));
         for (int64_t d = 0; d < o->dim; d++) {
             float *at = t->out + d * ATT_QUERIES + v * VEC;
             vec_store(at, vec_load(at) * inverse);
@@ -150,42 +173,69 @@ static void forward_store(forward_tile *t, const op_attention *o)
                 t->max[i] + logf(t->sum[i]);
 }
 
-/* Beside a panel's work against the keys before `key`: asks for the keys from there on, or at the end for where the results go. */
-static void forward_ahead(const forward_tile *t, const op_attention *o, int64_t base, int64_t key, share s)
+static void keys_want(rows_ahead *ahead, const op_attention *o, int64_t base, int64_t key)
 {
-    const tile_queries *q = &t->queries;
-    if (key <= q->hi_max) {
-        int64_t keys = least(TILE_KEYS, o->kv_len - key), at = base + key * o->ldkv;
-        prefetch_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, s);
-        prefetch_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, s);
-    } else {
-        int64_t at = (q->seq * o->q_len + q->start) * o->ldo + q->head * o->dim;
-        prefetch_rows(o->type, row_of(o->type, o->out, at), o->ldo, q->count, o->dim, s);
-    }
+    int64_t keys = least(TILE_KEYS, o->kv_len - key), at = base + key * o->ldkv;
+    rows_want(ahead, o->type, o->v, at, o->ldkv, keys, o->dim);
+    rows_want(ahead, o->type, o->k, at, o->ldkv, keys, o->dim);
 }
 
-void KERNEL(attention_tile)(const op_attention *o, int64_t seq, int64_t head, int64_t tile,
-                            float *scratch)
+/* The first rows of a tile of queries, and of its keys where those are new. */
+static void tile_want(rows_ahead *ahead, const op_attention *o, int64_t seq, int64_t head, int64_t tile, bool keys)
 {
-    forward_tile t;
-    tiles_open();
-    forward_open(&t, o, seq, head, tile, scratch);
-    int64_t base = attention_kv_offset(o, seq, head / (o->heads / o->kv_heads));
-    for (int64_t key = t.queries.lo_min / TILE_KEYS * TILE_KEYS; key <= t.queries.hi_max;
-         key += TILE_KEYS) {
-        int64_t keys = least(TILE_KEYS, o->kv_len - key), padded_keys = round_up(keys, BLOCK_ROWS);
-        int64_t at = base + key * o->ldkv;
-        load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t.k, t.padded, padded_keys);
-        load_factor(o->type, row_of(o->type, o->v, at), o->ldkv, keys, TILE_KEYS, o->dim, t.v, t.v + operands(TILE_KEYS) * t.padded,
-                    t.padded);
-        for (int64_t lane = 0; lane < t.queries.vecs * VEC;) {
-            panel_view view = panel_see(&t.queries, lane, key, keys);
-            forward_ahead(&t, o, base, key + TILE_KEYS, (share){lane / VEC, lane / VEC + view.vecs, t.queries.vecs});
+    int64_t from = tile * ATT_QUERIES, group = o->heads / o->kv_heads;
+    if (keys)
+        keys_want(ahead, o, attention_kv_offset(o, seq, head / group), 0);
+    rows_want(ahead, o->type, o->q, (seq * o->q_len + from) * o->ldq + head * o->dim, o->ldq, least(ATT_QUERIES, o->q_len - from), o->dim);
+}
+
+/* While a tile of queries is computed: where its results go, and before those what the next tile begins with. */
+static void next_want(forward_tile *t, const op_attention *o, const attention_task *task)
+{
+    const tile_queries *q = &t->queries;
+    int64_t next = q->start / ATT_QUERIES + 1;
+    if (next < task->end)
+        tile_want(&t->ahead, o, q->seq, q->head, next, false);
+    else if (q->head + 1 < task->head + task->heads)
+        tile_want(&t->ahead, o, q->seq, q->head + 1, task->from, false);
+    else if (task->next_head >= 0)
+        tile_want(&t->ahead, o, task->next_seq, task->next_head, 0, true);
+    rows_want(&t->ahead, o->type, o->out, (q->seq * o->q_len + q->start) * o->ldo + q->head * o->dim, o->ldo, q->count, o->dim);
+}
+
+/* A tile of queries against all keys that it sees. */
+static void forward_sweep(forward_tile *t, const op_attention *o, const attention_task *task)
+{
+    const tile_queries *q = &t->queries;
+    int64_t base = attention_kv_offset(o, task->seq, task->head / (o->heads / o->kv_heads));
+    next_want(t, o, task);
+    for (int64_t key = q->lo_min / TILE_KEYS * TILE_KEYS, next = key + TILE_KEYS; key <= q->hi_max; key = next, next += TILE_KEYS) {
+        int64_t keys = least(TILE_KEYS, o->kv_len - key), later = t->ahead.count;
+        forward_keys(t, o, base + key * o->ldkv, key, keys);
+        if (next <= q->hi_max && !keys_are_packed(&t->keys, next / TILE_KEYS))
+            keys_want(&t->ahead, o, base, next);
+        for (int64_t lane = 0; lane < q->vecs * VEC;) {
+            panel_view view = panel_see(q, lane, key, keys);
             if (view.keys)
-                forward_panel(&t, o->dim, &view, key);
+                forward_panel(t, o->dim, &view, key);
             lane += view.vecs * VEC;
         }
+        rows_ask_down_to(&t->ahead, later);
     }
-    forward_store(&t, o);
+    rows_ask_down_to(&t->ahead, 0);
+}
+
+void KERNEL(attention_tiles)(const op_attention *o, const attention_task *task, float *scratch, int64_t floats)
+{
+    forward_tile t;
+    t.ahead.count = 0;
+    tiles_open();
+    forward_layout(&t, o, scratch, floats);
+    for (int64_t head = task->head; head < task->head + task->heads; head++)
+        for (int64_t tile = task->from; tile < task->end; tile++) {
+            forward_open(&t, o, task->seq, head, tile);
+            forward_sweep(&t, o, task);
+            forward_store(&t, o);
+        }
     tiles_close();
 }

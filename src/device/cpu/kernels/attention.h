@@ -26,7 +26,7 @@ _Static_assert(ATT_MAX_DIM * (5 * ATT_AMX_QUERIES + 2 * ATT_KEYS) + 2 * ATT_KEYS
                ATT_SCRATCH_FLOATS, "the tiles of the largest head and a span's dk and dv fit the scratch");
 _Static_assert((int)ATT_KEYS == (int)ATTENTION_SUMS_GRID, "the sums that an op brings hold whole tiles of keys");
 
-/* Floats that the tiles of attention_backward_sweep take, dk and dv not counted; `queries`: of a tile. */
+/* Floats of scratch that attention_backward_tiles takes at least, dk and dv not counted; `queries`: of a tile. */
 static inline int64_t attention_backward_floats(int64_t dim, int64_t queries)
 {
     return attention_padded(dim) * (5 * queries + 2 * ATT_KEYS) + 2 * ATT_KEYS * queries;
@@ -75,9 +75,21 @@ static inline int64_t attention_kv_offset(const op_attention *o, int64_t seq, in
     return seq * stride + kv_head * o->dim;
 }
 
-/* out and lse of queries [tile * attention_queries(), ...) of one head. */
-ATTENTION_KERNELS(void, attention_tile,
-        (const op_attention *o, int64_t seq, int64_t head, int64_t tile, float *scratch))
+/* Queries whose out and lse are computed together: tiles [from, end) of attention_queries() each, of the heads [head, head + heads) of
+ * a sequence, which all read one kv head. */
+typedef struct attention_task {
+    int64_t seq, head, heads, from, end;
+    int64_t next_seq, next_head; /* whose first rows to ask for towards the end; next_head < 0: nobody's */
+} attention_task;
+
+/* Floats of scratch that attention_tiles takes at least. With more, keys and values are packed once for several tiles. */
+static inline int64_t attention_forward_floats(int64_t dim, int64_t queries)
+{
+    return attention_padded(dim) * (2 * queries + 3 * ATT_KEYS) + 64 * ATT_KEYS;
+}
+
+/* out and lse of the task's queries. */
+ATTENTION_KERNELS(void, attention_tiles, (const op_attention *o, const attention_task *task, float *scratch, int64_t floats))
 
 /* Partial results of all queries of the heads that read the kv heads [kv_head, kv_head + kv_heads),
  * over the keys [from, to): row r = (head - first head) * q_len + i is partial[r * (dim + 2)] = the
@@ -97,13 +109,18 @@ KERNELS(void, attention_combine,
 /* x[0 .. n) = exp(x - shift); n may be anything. */
 KERNELS(void, attention_exp, (float *x, int64_t n, float shift))
 
-/* What one query tile of one head gives to the keys [from, to), multiples of ATT_KEYS (or kv_len).
- * dk and dv, rows from `from` on of attention_padded(dim) floats, are added to (NULL: not wanted);
- * dk comes without rounding and is complete (the scale is in it). want_dq stores dq; from..to must
- * then be the whole sequence. scratch: attention_backward_floats(). */
-ATTENTION_KERNELS(void, attention_backward_sweep,
-        (const op_attention_backward *o, int64_t seq, int64_t head, int64_t tile, int64_t from,
-         int64_t to, float *dk, float *dv, bool want_dq, float *scratch))
+/* What the queries of a task give to the keys [from, to), multiples of ATT_KEYS (or kv_len). dk and dv, rows from `from` on of
+ * attention_padded(dim) floats, are added to (NULL: not wanted); dk comes without rounding and is complete (the scale is in it). want_dq
+ * stores dq; from..to must then be the whole sequence. scratch: attention_backward_floats() at least; with more, keys are packed once. */
+typedef struct attention_backward_task {
+    attention_task queries;
+    int64_t from, to;
+    float *dk, *dv;
+    bool want_dq;
+} attention_backward_task;
+
+ATTENTION_KERNELS(void, attention_backward_tiles,
+        (const op_attention_backward *b, const attention_backward_task *task, float *scratch, int64_t floats))
 
 /* Rounds and stores `rows` rows of fp32 sums (stride attention_padded(dim)) to dst (stride ld). */
 ATTENTION_KERNELS(void, attention_store,

@@ -23,14 +23,19 @@ typedef struct backward_tile {
     operand *q, *dout;     /* (ATT_QUERIES, dim), columns */
     operand *q_t, *dout_t; /* (dim, ATT_QUERIES), rows transposed */
     float *dq_t;           /* (dim, ATT_QUERIES) */
+    packed_keys keys;      /* a slot: k, v, and where they are not k's rows k_factor */
+    rows_ahead ahead;
     operand *k, *v;        /* (ATT_KEYS, dim), rows */
     operand *k_factor;     /* k's columns as a first factor; its rows where both are the same */
+    operand *spare;        /* a slot, and room for a tile of columns */
     float *p, *ds;         /* (ATT_KEYS, ATT_QUERIES), the probabilities then rows of operands */
     operand ds_columns[OPERAND_ELEMENTS > 1 ? ATT_KEYS / OPERAND_ELEMENTS * PANEL : 1]; /* of a panel, where rows are not columns */
     float lse[ATT_QUERIES], delta[ATT_QUERIES];
 } backward_tile;
 
-static void backward_layout(backward_tile *t, int64_t dim, float *scratch)
+enum { SLOT_FORMS = OPERAND_ELEMENTS > 1 ? 3 : 2 };
+
+static void backward_layout(backward_tile *t, int64_t dim, float *scratch, int64_t floats)
 {
     int64_t p = attention_padded(dim);
     t->dim = dim, t->padded = p;
@@ -39,21 +44,21 @@ static void backward_layout(backward_tile *t, int64_t dim, float *scratch)
     t->q_t = t->dout + p * ATT_QUERIES;
     t->dout_t = t->q_t + p * ATT_QUERIES;
     t->dq_t = (float *)(t->dout_t + p * ATT_QUERIES);
-    t->k = (operand *)(t->dq_t + p * ATT_QUERIES);
-    t->v = t->k + p * ATT_KEYS;
-    t->k_factor = OPERAND_ELEMENTS > 1 ? t->v + operands(ATT_KEYS) * p : t->k;
-    t->p = (float *)(t->v + p * ATT_KEYS);
+    t->spare = (operand *)(t->dq_t + p * ATT_QUERIES);
+    t->p = (float *)(t->spare + 2 * p * ATT_KEYS);
     t->ds = t->p + ATT_KEYS * ATT_QUERIES;
+    float *rest = t->ds + ATT_KEYS * ATT_QUERIES;
+    keys_open(&t->keys, SLOT_FORMS * operands(ATT_KEYS) * p, t->spare, rest, floats - (rest - scratch));
 }
 
-_Static_assert((int)ATT_QUERIES <= 2 * (int)ATT_KEYS * (int)OPERAND_ELEMENTS, "backward_delta turns out in the room of k and v");
+_Static_assert((int)ATT_QUERIES <= 2 * (int)ATT_KEYS * (int)OPERAND_ELEMENTS, "backward_delta turns out in the spare slot");
 
 /* delta = rowsum(dout * out), by the same chain as dP (but for AMX): where a query sees one key, out is v,
- * and dS comes out as an exact 0. Uses dq_t and the room of k and v. */
+ * and dS comes out as an exact 0. Uses dq_t and the spare slot. */
 static void backward_delta(backward_tile *t, const op_attention *o, int64_t at)
 {
     int64_t width = operands(t->padded), lanes = t->queries.vecs * VEC;
-    operand *rows = (operand *)t->dq_t, *out_t = t->k;
+    operand *rows = (operand *)t->dq_t, *out_t = t->spare;
     load_rows(o->type, row_of(o->type, o->out, at), o->ldo, t->queries.count, t->dim, rows, t->padded, lanes);
     transpose(rows, width, lanes, width, out_t, ATT_QUERIES);
     for (int64_t i = 0; i < lanes; i += VEC) {
@@ -78,12 +83,10 @@ static void backward_load(backward_tile *t, pt_dtype type, const void *src, int6
 }
 
 /* Packs the queries and what came back to them. */
-static void backward_open(backward_tile *t, const op_attention_backward *b, int64_t seq, int64_t head,
-                          int64_t tile, float *scratch)
+static void backward_open(backward_tile *t, const op_attention_backward *b)
 {
     const op_attention *o = &b->forward;
-    backward_layout(t, o->dim, scratch);
-    tile_queries_set(&t->queries, o, seq, head, tile);
+    int64_t seq = t->queries.seq, head = t->queries.head;
     t->scale = o->scale;
     int64_t n = t->queries.count, lanes = t->queries.vecs * VEC;
     int64_t row = seq * o->q_len + t->queries.start, column = head * o->dim;
@@ -97,12 +100,12 @@ static void backward_open(backward_tile *t, const op_attention_backward *b, int6
 }
 
 /* What the queries of one vector of lanes bring. */
-typedef struct lane_values { vec lse, delta; ivec lo, hi; float scale; } lane_values;
+typedef struct lane_values { vec shift, delta; ivec lo, hi; float scale, power_scale; } lane_values;
 
 /* A key's scores and dp become probabilities and gradients of the scores, exactly 0 where it is not seen. */
 ATT_INLINE void probability(const lane_values *q, int64_t key, bool masked, vec *p, vec *ds)
 {
-    vec x = probability_of(*p, q->scale, q->lse);
+    vec x = power_of(*p, q->power_scale, q->shift);
     vec y = scale_scores(x * (*ds - q->delta), q->scale);
     if (masked) {
         ivec at = ivec_all((int32_t)key);
@@ -116,8 +119,8 @@ ATT_INLINE void probability(const lane_values *q, int64_t key, bool masked, vec 
  * written over what has been read: a row of operands is never longer. */
 static ATT_APART void probability_lanes(backward_tile *t, const panel_view *view, int64_t lane, int64_t key, int64_t keys)
 {
-    const lane_values q = {vec_load(t->lse + lane), vec_load(t->delta + lane), ivec_load(t->queries.lo + lane),
-                           ivec_load(t->queries.hi + lane), t->scale};
+    const lane_values q = {vec_load(t->lse + lane) * power_scale(1), vec_load(t->delta + lane), ivec_load(t->queries.lo + lane),
+                           ivec_load(t->queries.hi + lane), t->scale, power_scale(t->scale)};
     for (int64_t j = 0; j < keys; j += OPERAND_ELEMENTS) {
         vec p[OPERAND_ELEMENTS], ds[OPERAND_ELEMENTS];
         for (int i = 0; i < OPERAND_ELEMENTS; i++) {
@@ -134,7 +137,7 @@ static ATT_APART void probability_lanes(backward_tile *t, const panel_view *view
 
 /* c (keys, ATT_QUERIES) = a (keys, dim) . b (dim, ATT_QUERIES), the lanes of a panel, the rows that each vector sees:
  * S^T from K and Q, dP^T from V and dO. */
-static ATT_APART void panel_scores(const backward_tile *t, const panel_view *view, const operand *a,
+static ATT_APART void panel_scores(backward_tile *t, const panel_view *view, const operand *a,
                                    const operand *b, float *c)
 {
     const int64_t width = operands(t->padded);
@@ -142,32 +145,32 @@ static ATT_APART void panel_scores(const backward_tile *t, const panel_view *vie
         int64_t lane = view->lane + v * VEC;
         if (view->rows[v] > row)
             product(PRODUCT_SET, a + row * width, width, 1, b + lane, ATT_QUERIES, c + row * ATT_QUERIES + lane, ATT_QUERIES,
-                    view->rows[v] - row, view->vecs - v, depth_of(t->dim), NULL);
+                    view->rows[v] - row, view->vecs - v, depth_of(t->dim), NULL, &t->ahead);
     }
 }
 
 /* dQ^T += K^T dS^T: (dim, ATT_QUERIES). An operand more than the keys that are seen has a gradient of 0. */
-static ATT_APART void panel_add_dq(const backward_tile *t, const panel_view *view)
+static ATT_APART void panel_add_dq(backward_tile *t, const panel_view *view)
 {
     const operand *ds = OPERAND_ELEMENTS > 1 ? t->ds_columns : (const operand *)t->ds + view->lane;
     const int64_t stride = factor_depth_stride(t->padded), ldb = OPERAND_ELEMENTS > 1 ? PANEL : ATT_QUERIES;
     for (int64_t v = 0, from = 0; v < view->vecs; v++) {
         int64_t end = depth_of(least(view->keys, view->rows[v]));
         if (end > from)
-            product(PRODUCT_ADD, t->k_factor + from * stride, factor_row_stride(t->padded, ATT_KEYS), stride, ds + from * ldb + v * VEC, ldb,
-                    t->dq_t + view->lane + v * VEC, ATT_QUERIES, t->dim, view->vecs - v, end - from, NULL);
+            product(PRODUCT_ADD, t->k_factor + from * stride, factor_row_stride(t->padded, ATT_KEYS), stride,
+                    ds + from * ldb + v * VEC, ldb, t->dq_t + view->lane + v * VEC, ATT_QUERIES, t->dim, view->vecs - v, end - from, NULL, &t->ahead);
         from = end;
     }
 }
 
 /* sums (keys, dim) += a (keys, lanes) . b (lanes, dim) for the key rows [row, end), which the queries
  * [lane, count) of the tile see: dV from P^T and dO, dK from dS^T and Q. */
-static ATT_APART void add_to_keys(const backward_tile *t, int64_t row, int64_t end, int64_t lane,
+static ATT_APART void add_to_keys(backward_tile *t, int64_t row, int64_t end, int64_t lane,
                                   const float *a, const operand *b, float *sums)
 {
     int64_t p = t->padded, from = operands(lane);
     product(PRODUCT_ADD, (const operand *)(a + row * ATT_QUERIES) + from, ATT_QUERIES, 1, b + from * p, p, sums + row * p, p,
-            end - row, round_up(t->dim, VEC) / VEC, depth_of(t->queries.count - lane), NULL);
+            end - row, round_up(t->dim, VEC) / VEC, depth_of(t->queries.count - lane), NULL, &t->ahead);
 }
 
 /* P and dS of a panel, in whole blocks of rows. */
@@ -230,32 +233,94 @@ static void backward_store_dq(backward_tile *t, const op_attention_backward *b)
     KERNEL(attention_store)(o->type, rows, q->count, o->dim, (void *)row_of(o->type, b->dq, at), o->ldq);
 }
 
-void KERNEL(attention_backward_sweep)(const op_attention_backward *b, int64_t seq, int64_t head,
-                                      int64_t tile, int64_t from, int64_t to, float *dk, float *dv,
-                                      bool want_dq, float *scratch)
+/* The keys [key, key + keys), which begin at `at` in k and v. */
+static void backward_keys(backward_tile *t, const op_attention *o, int64_t at, int64_t key, int64_t keys, bool want_dq)
+{
+    const int64_t tile = operands(ATT_KEYS) * t->padded, padded_keys = round_up(keys, BLOCK_ROWS);
+    bool packed;
+    t->k = keys_slot(&t->keys, key / ATT_KEYS, &packed);
+    t->v = t->k + tile;
+    t->k_factor = OPERAND_ELEMENTS > 1 ? t->v + tile : t->k;
+    if (packed)
+        return;
+    load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t->k, t->padded, padded_keys);
+    if (OPERAND_ELEMENTS > 1 && want_dq)
+        load_factor(o->type, row_of(o->type, o->k, at), o->ldkv, keys, ATT_KEYS, o->dim, t->k_factor, t->spare + SLOT_FORMS * tile,
+                    t->padded);
+    load_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t->v, t->padded, padded_keys);
+}
+
+static void keys_want(rows_ahead *ahead, const op_attention *o, int64_t base, int64_t key)
+{
+    int64_t keys = least(ATT_KEYS, o->kv_len - key), at = base + key * o->ldkv;
+    rows_want(ahead, o->type, o->v, at, o->ldkv, keys, o->dim);
+    rows_want(ahead, o->type, o->k, at, o->ldkv, keys, o->dim);
+}
+
+/* The first rows of a tile of queries, and of its keys where those are new. */
+static void tile_want(rows_ahead *ahead, const op_attention_backward *b, int64_t seq, int64_t head, int64_t tile, bool keys)
 {
     const op_attention *o = &b->forward;
-    backward_tile t;
-    tile_queries_set(&t.queries, o, seq, head, tile);
-    int64_t first = most(from, t.queries.lo_min / ATT_KEYS * ATT_KEYS);
-    int64_t end = least(to, t.queries.hi_max + 1);
+    int64_t from = tile * ATT_QUERIES, row = seq * o->q_len + from, column = head * o->dim, count = least(ATT_QUERIES, o->q_len - from);
+    if (keys)
+        keys_want(ahead, o, attention_kv_offset(o, seq, head / (o->heads / o->kv_heads)), 0);
+    rows_want(ahead, o->type, o->out, row * o->ldo + column, o->ldo, count, o->dim);
+    rows_want(ahead, o->type, b->dout, row * b->lddo + column, b->lddo, count, o->dim);
+    rows_want(ahead, o->type, o->q, row * o->ldq + column, o->ldq, count, o->dim);
+}
+
+/* While a tile of queries is computed: where its dq goes, and before that what the next tile begins with. */
+static void next_want(backward_tile *t, const op_attention_backward *b, const attention_backward_task *task)
+{
+    const op_attention *o = &b->forward;
+    const attention_task *a = &task->queries;
+    const tile_queries *q = &t->queries;
+    int64_t next = q->start / ATT_QUERIES + 1;
+    if (next < a->end)
+        tile_want(&t->ahead, b, q->seq, q->head, next, false);
+    else if (q->head + 1 < a->head + a->heads)
+        tile_want(&t->ahead, b, q->seq, q->head + 1, a->from, false);
+    else if (a->next_head >= 0)
+        tile_want(&t->ahead, b, a->next_seq, a->next_head, 0, true);
+    if (task->want_dq)
+        rows_want(&t->ahead, o->type, b->dq, (q->seq * o->q_len + q->start) * o->ldq + q->head * o->dim, o->ldq, q->count, o->dim);
+}
+
+/* A tile of queries against the task's keys. */
+static void backward_sweep(backward_tile *t, const op_attention_backward *b, const attention_backward_task *task)
+{
+    const op_attention *o = &b->forward;
+    int64_t base = attention_kv_offset(o, task->queries.seq, task->queries.head / (o->heads / o->kv_heads));
+    int64_t first = most(task->from, t->queries.lo_min / ATT_KEYS * ATT_KEYS), end = least(task->to, t->queries.hi_max + 1);
     if (first >= end)
         return;
-    tiles_open();
-    backward_open(&t, b, seq, head, tile, scratch);
-    int64_t base = attention_kv_offset(o, seq, head / (o->heads / o->kv_heads));
-    for (int64_t key = first; key < end; key += ATT_KEYS) {
-        int64_t keys = least(ATT_KEYS, o->kv_len - key), padded_keys = round_up(keys, BLOCK_ROWS);
-        int64_t at = base + key * o->ldkv, row = (key - from) * t.padded;
-        load_rows(o->type, row_of(o->type, o->k, at), o->ldkv, keys, o->dim, t.k, t.padded, padded_keys);
-        if (OPERAND_ELEMENTS > 1 && want_dq)
-            load_factor(o->type, row_of(o->type, o->k, at), o->ldkv, keys, ATT_KEYS, o->dim, t.k_factor,
-                        t.k + operands(ATT_KEYS) * t.padded, t.padded);
-        load_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t.v, t.padded, padded_keys);
-        backward_visit(&t, key, keys, dk ? dk + row : NULL, dv ? dv + row : NULL, want_dq);
+    backward_open(t, b);
+    next_want(t, b, task);
+    for (int64_t key = first, next = key + ATT_KEYS; key < end; key = next, next += ATT_KEYS) {
+        int64_t keys = least(ATT_KEYS, o->kv_len - key), row = (key - task->from) * t->padded, later = t->ahead.count;
+        backward_keys(t, o, base + key * o->ldkv, key, keys, task->want_dq);
+        if (next < end && !keys_are_packed(&t->keys, next / ATT_KEYS))
+            keys_want(&t->ahead, o, base, next);
+        backward_visit(t, key, keys, task->dk ? task->dk + row : NULL, task->dv ? task->dv + row : NULL, task->want_dq);
+        rows_ask_down_to(&t->ahead, later);
     }
-    if (want_dq)
-        backward_store_dq(&t, b);
+    rows_ask_down_to(&t->ahead, 0);
+    if (task->want_dq)
+        backward_store_dq(t, b);
+}
+
+void KERNEL(attention_backward_tiles)(const op_attention_backward *b, const attention_backward_task *task, float *scratch, int64_t floats)
+{
+    const attention_task *a = &task->queries;
+    backward_tile t;
+    t.ahead.count = 0;
+    tiles_open();
+    backward_layout(&t, b->forward.dim, scratch, floats);
+    for (int64_t head = a->head; head < a->head + a->heads; head++)
+        for (int64_t tile = a->from; tile < a->end; tile++) {
+            tile_queries_set(&t.queries, &b->forward, a->seq, head, tile);
+            backward_sweep(&t, b, task);
+        }
     tiles_close();
 }
 

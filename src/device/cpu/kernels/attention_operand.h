@@ -43,19 +43,6 @@ static inline void prefetch_row(pt_dtype type, const void *row, int64_t dim)
         __builtin_prefetch((const char *)row + at);
 }
 
-/* A share of the work to come: [from, end) of `of`. */
-typedef struct share { int64_t from, end, of; } share;
-
-/* This share of `rows` rows, which are wanted, or will be stored, after the next products: asked for from beyond the second cache
- * while those run. */
-static inline void prefetch_rows(pt_dtype type, const void *first, int64_t ld, int64_t rows, int64_t dim, share s)
-{
-    const int64_t bytes = dim * (int64_t)dtype_bytes(type), pitch = ld * (int64_t)dtype_bytes(type);
-    for (int64_t r = rows * s.from / s.of; r < rows * s.end / s.of; r++)
-        for (int64_t at = 0; at < bytes; at += 64)
-            __builtin_prefetch((const char *)first + r * pitch + at, 0, 2);
-}
-
 #ifdef PT_PAIRS
 
 enum { OPERAND_ELEMENTS = 2 };
@@ -107,16 +94,18 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 
 #endif
 
-static inline vec scale_scores(vec x, float scale) { return x * scale; }
 static inline void scale_queries(operand *q, int64_t n, float scale) {}
+static inline vec scale_scores(vec x, float scale) { return x * scale; }
 
-/* exp(scale * score - shift); exactly 1 where both are the same number. */
-static inline vec probability_of(vec score, float scale, vec shift)
+/* exp(scale * score - lse) is power_of(score, power_scale(scale), lse * power_scale(1)). */
+static inline float power_scale(float scale) { return scale * 0x1.715476p+0f; /* 1 / ln 2 */ }
+static inline vec power_of(vec score, float scale, vec shift)
 {
+    vec x = vec_fma(score, vec_all(scale), -shift);
 #ifdef __AVX512F__
-    return vec_exp2((score * scale - shift) * 0x1.715476p+0f); /* 1 / ln 2 */
+    return vec_exp2(x);
 #else
-    return vec_exp(score * scale - shift);
+    return vec_exp(x * 0x1.62e430p-1f); /* ln 2 */
 #endif
 }
 
@@ -187,9 +176,10 @@ static inline vec operand_fma(operand_vec a, operand_vec b, vec c) { return vec_
 static inline void store_row_operands(operand *dst, vec x) { vec_store(dst, x); }
 static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEMENTS]) { vec_store(dst, x[0]); }
 
-/* Queries are scaled, so scores need not be. */
+/* Queries are scaled, so scores and their gradients need not be. */
 static inline vec scale_scores(vec x, float scale) { return x; }
-static inline vec probability_of(vec score, float scale, vec shift) { return vec_exp(score - shift); }
+static inline float power_scale(float scale) { return 1; }
+static inline vec power_of(vec score, float scale, vec shift) { return vec_exp(score - shift); }
 static inline void scale_queries(operand *q, int64_t n, float scale)
 {
     for (int64_t i = 0; i < n; i++)

@@ -17,7 +17,8 @@
 #ifndef PT_ATTENTION_TILE_H
 #define PT_ATTENTION_TILE_H
 
-#include "device/cpu/kernels/attention_operand.h"
+#include "device/cpu/kernels/attention_ahead.h"
+#include "device/cpu/kernels/attention_keys.h"
 
 #define ATT_INLINE static inline __attribute__((always_inline))
 #define ATT_APART __attribute__((noinline)) /* a product of its own keeps its registers to itself */
@@ -35,6 +36,8 @@ enum { BLOCK_ROWS = 32, PANEL = 32, LANE_GRID = PANEL, DEPTH_GRID = 16, ATT_QUER
 #else
 enum { BLOCK_ROWS = VECTOR_ROWS, PANEL = 3 * VEC, LANE_GRID = VEC, DEPTH_GRID = 1, ATT_QUERIES = ATT_VECTOR_QUERIES };
 #endif
+
+enum { DEPTH_PER_LINE = 4 }; /* of a block's depth, for each line that it asks for meanwhile */
 
 /* How many of the vectors that are left go next; a single one would leave the fma units waiting, so 4 are 2 and 2. */
 static inline int64_t block_vecs(int64_t left) { return left == 4 ? 2 : least(left, 3); }
@@ -91,11 +94,14 @@ ATT_INLINE void product_block(product_mode mode, int vecs, const operand *a, int
 
 ATT_INLINE void product_column(product_mode mode, int vecs, const operand *a, int64_t row_stride,
                                int64_t k_stride, const operand *b, int64_t ldb, float *c, int64_t ldc,
-                               int64_t rows, int64_t depth, const float *scale)
+                               int64_t rows, int64_t depth, const float *scale, rows_ahead *ahead)
 {
-    for (int64_t r = 0; r < rows; r += VECTOR_ROWS)
+    for (int64_t r = 0; r < rows; r += VECTOR_ROWS) {
         product_block(mode, vecs, a + r * row_stride, row_stride, k_stride, b, ldb, c + r * ldc, ldc,
                       depth, scale);
+        if (ahead)
+            rows_ask(ahead, depth / DEPTH_PER_LINE);
+    }
 }
 
 /* product: c (rows, vecs * VEC) by blocks. Rows are taken in whole blocks (a and c must reach that far), depth is a multiple of
@@ -105,12 +111,15 @@ ATT_INLINE void product_column(product_mode mode, int vecs, const operand *a, in
 #include "device/cpu/kernels/attention_amx.h"
 
 ATT_INLINE void product(product_mode mode, const operand *a, int64_t row_stride, int64_t k_stride, const operand *b, int64_t ldb,
-                        float *c, int64_t ldc, int64_t rows, int64_t vecs, int64_t depth, const float *scale)
+                        float *c, int64_t ldc, int64_t rows, int64_t vecs, int64_t depth, const float *scale, rows_ahead *ahead)
 {
     for (int64_t lane = 0; lane < vecs * VEC; lane += 32)
-        for (int64_t r = 0; r < rows; r += 32)
+        for (int64_t r = 0; r < rows; r += 32) {
             tiles_product(mode, a + r * row_stride, row_stride, b + lane, ldb, c + r * ldc + lane, ldc, depth,
                           mode == PRODUCT_SCALED ? scale + lane : NULL);
+            if (ahead)
+                rows_ask(ahead, depth / DEPTH_PER_LINE);
+        }
 }
 
 #else
@@ -120,17 +129,17 @@ static inline void tiles_close(void) {}
 
 ATT_INLINE void product(product_mode mode, const operand *a, int64_t row_stride, int64_t k_stride,
                         const operand *b, int64_t ldb, float *c, int64_t ldc, int64_t rows,
-                        int64_t vecs, int64_t depth, const float *scale)
+                        int64_t vecs, int64_t depth, const float *scale, rows_ahead *ahead)
 {
     rows = round_up(rows, BLOCK_ROWS);
     while (vecs > 0) {
         int n = (int)block_vecs(vecs);
         if (n == 3)
-            product_column(mode, 3, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale);
+            product_column(mode, 3, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale, ahead);
         else if (n == 2)
-            product_column(mode, 2, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale);
+            product_column(mode, 2, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale, ahead);
         else
-            product_column(mode, 1, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale);
+            product_column(mode, 1, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale, ahead);
         b += n * VEC;
         c += n * VEC;
         scale += mode == PRODUCT_SCALED ? n * VEC : 0;
@@ -200,6 +209,20 @@ static inline lane_bounds bounds_join(lane_bounds a, lane_bounds b)
                          b.hi_min < a.hi_min ? b.hi_min : a.hi_min, b.hi_max > a.hi_max ? b.hi_max : a.hi_max};
 }
 
+static inline lane_bounds vec_bounds(const int32_t lo[VEC], const int32_t hi[VEC])
+{
+    lane_bounds b = {lo[0], lo[0], hi[0], hi[0]};
+    for (int i = 1; i < VEC; i++) {
+        b.lo_min = lo[i] < b.lo_min ? lo[i] : b.lo_min;
+        b.lo_max = lo[i] > b.lo_max ? lo[i] : b.lo_max;
+    }
+    for (int i = 1; i < VEC; i++) {
+        b.hi_min = hi[i] < b.hi_min ? hi[i] : b.hi_min;
+        b.hi_max = hi[i] > b.hi_max ? hi[i] : b.hi_max;
+    }
+    return b;
+}
+
 static inline void tile_queries_set(tile_queries *t, const op_attention *o, int64_t seq, int64_t head,
                                     int64_t tile)
 {
@@ -209,11 +232,9 @@ static inline void tile_queries_set(tile_queries *t, const op_attention *o, int6
     t->count = least(ATT_QUERIES, o->q_len - t->start);
     t->vecs = round_up(t->count, LANE_GRID) / VEC;
     for (int64_t v = 0; v < ATT_QUERIES / VEC; v++) {
-        t->of_vec[v] = none;
-        for (int64_t i = v * VEC; i < (v + 1) * VEC; i++) {
+        for (int64_t i = v * VEC; i < (v + 1) * VEC; i++)
             attention_range(o, seq, t->start + least(i, t->count - 1), &t->lo[i], &t->hi[i]);
-            t->of_vec[v] = bounds_join(t->of_vec[v], (lane_bounds){t->lo[i], t->lo[i], t->hi[i], t->hi[i]});
-        }
+        t->of_vec[v] = vec_bounds(t->lo + v * VEC, t->hi + v * VEC);
         all = bounds_join(all, t->of_vec[v]);
     }
     t->lo_min = all.lo_min, t->hi_max = all.hi_max;

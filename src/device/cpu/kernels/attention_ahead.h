@@ -1,0 +1,47 @@
+/* attention_ahead.h - rows that are wanted soon, asked for while products run.
+ *
+ * The rows of one head lie pages apart, so that no prefetcher of the processor finds them, and many asked for at once keep each other
+ * waiting. So they stand in a list, and each block of a product asks for a few lines of it. What comes last into the list is wanted
+ * first.
+ */
+#ifndef PT_ATTENTION_AHEAD_H
+#define PT_ATTENTION_AHEAD_H
+
+#include "device/cpu/kernels/attention_operand.h"
+
+enum { MOST_WANTED = 12, LINE_BYTES = 64 };
+
+typedef struct wanted_rows { const char *row; int64_t pitch, rows, bytes, byte; } wanted_rows;
+typedef struct rows_ahead { wanted_rows list[MOST_WANTED]; int64_t count; } rows_ahead;
+
+/* Puts `rows` rows of dim elements into the list, ld apart; element (0, 0) is tensor's `offset`. */
+static inline void rows_want(rows_ahead *a, pt_dtype type, const void *tensor, int64_t offset, int64_t ld, int64_t rows, int64_t dim)
+{
+    const int64_t size = (int64_t)dtype_bytes(type);
+    if (rows > 0 && a->count < MOST_WANTED)
+        a->list[a->count++] = (wanted_rows){row_of(type, tensor, offset), ld * size, rows, dim * size, 0};
+}
+
+/* Asks for `lines` lines of the list, into the second cache. */
+static inline void rows_ask(rows_ahead *a, int64_t lines)
+{
+    while (a->count && lines > 0) {
+        wanted_rows *w = &a->list[a->count - 1];
+        for (; lines > 0 && w->rows > 0; lines--) {
+            __builtin_prefetch(w->row + w->byte, 0, 2);
+            w->byte += LINE_BYTES;
+            if (w->byte >= w->bytes)
+                w->row += w->pitch, w->byte = 0, w->rows--;
+        }
+        a->count -= w->rows == 0;
+    }
+}
+
+/* Asks for what is left of all that came into the list after its first `count`. */
+static inline void rows_ask_down_to(rows_ahead *a, int64_t count)
+{
+    while (a->count > count)
+        rows_ask(a, a->list[a->count - 1].rows * (a->list[a->count - 1].bytes / LINE_BYTES + 1));
+}
+
+#endif

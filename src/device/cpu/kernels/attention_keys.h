@@ -1,0 +1,40 @@
+/* attention_keys.h - the keys and values of one kv head, packed once for all queries that see them.
+ *
+ * Packing a tile of keys takes as long as multiplying some of its queries, and its rows come from pages far apart. So a tile of keys
+ * has a slot in the thread's scratch, which the tiles of queries that follow find packed. Keys for which the scratch has no slot go to
+ * the spare one, again for each tile of queries.
+ */
+#ifndef PT_ATTENTION_KEYS_H
+#define PT_ATTENTION_KEYS_H
+
+#include "device/cpu/kernels/attention_operand.h"
+
+enum { MOST_SLOTS = 1024 };
+
+typedef struct packed_keys {
+    operand *slots, *spare;
+    int64_t size, count; /* operands of a slot; slots, the spare one not counted */
+    bool packed[MOST_SLOTS];
+} packed_keys;
+
+/* room: `floats` of them, whole slots of which are used. */
+static inline void keys_open(packed_keys *k, int64_t size, operand *spare, float *room, int64_t floats)
+{
+    k->slots = (operand *)room, k->spare = spare;
+    k->size = size, k->count = least(MOST_SLOTS, most(0, floats) / size);
+    memset(k->packed, 0, (size_t)k->count * sizeof(bool));
+}
+
+static inline bool keys_are_packed(const packed_keys *k, int64_t tile) { return tile < k->count && k->packed[tile]; }
+
+/* Where this tile of keys belongs; the caller packs it there unless it was packed. */
+static inline operand *keys_slot(packed_keys *k, int64_t tile, bool *was_packed)
+{
+    *was_packed = keys_are_packed(k, tile);
+    if (tile >= k->count)
+        return k->spare;
+    k->packed[tile] = true;
+    return k->slots + tile * k->size;
+}
+
+#endif
