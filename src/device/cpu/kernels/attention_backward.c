@@ -158,7 +158,8 @@ static ATT_APART void panel_add_dq(backward_tile *t, const panel_view *view)
         int64_t end = depth_of(least(view->keys, view->rows[v]));
         if (end > from)
             product(PRODUCT_ADD, t->k_factor + from * stride, factor_row_stride(t->padded, ATT_KEYS), stride,
-                    ds + from * ldb + v * VEC, ldb, t->dq_t + view->lane + v * VEC, ATT_QUERIES, t->dim, view->vecs - v, end - from, NULL, &t->ahead);
+                    ds + from * ldb + v * VEC, ldb, t->dq_t + view->lane + v * VEC, ATT_QUERIES, t->dim, view->vecs - v,
+                    end - from, NULL, &t->ahead);
         from = end;
     }
 }
