@@ -1,8 +1,8 @@
 /* attention.c - cuts attention into tiles for the pool.
  *
- * Many queries: a tile is (sequence, head, 96 or 192 queries). Where there are kv heads enough for the threads, one thread takes all
- * tiles of all heads that read a kv head, whose keys it packs once; else all tiles of a head; else, of few heads, one tile, the last
- * ones, which see the most keys, first.
+ * Many queries: a tile is (sequence, head, 96 or 192 queries). A thread takes all tiles of all heads that read a kv head, whose keys it
+ * packs once. The kv heads that are left when each thread has had as many go head by head, or where those are few too tile by tile, the
+ * last ones, which see the most keys, first.
  *
  * Few queries (generation): a unit is a sequence with as many of its kv heads as a task's scratch
  * takes (all of them, as a rule), a tile is a part of the keys of a unit. The parts, at most
@@ -20,11 +20,11 @@
 
 enum { PART_KEYS = ATT_KEYS, MOST_PARTS = 64, MOST_UNITS = 4096 };
 
-/* How a forward pass is cut: a head has `tiles` of queries, of which a task takes `at_once`, all or 1; all of `heads` heads. */
+/* How heads from `first` on are cut: each has `tiles` of queries, of which a task takes `at_once`, all or 1; all of `heads` heads. */
 typedef struct forward_job {
     const op_attention *o;
     pool *pool;
-    int64_t tiles, at_once, heads;
+    int64_t first, tiles, at_once, heads;
 } forward_job;
 
 /* Less than 3% of the threads' time is lost while the last units are computed. */
@@ -36,7 +36,7 @@ static bool units_keep_busy(int64_t units, int64_t threads)
 static attention_task forward_task(const forward_job *job, int64_t task)
 {
     const op_attention *o = job->o;
-    int64_t per_head = job->tiles / job->at_once, head = task / per_head * job->heads;
+    int64_t per_head = job->tiles / job->at_once, head = job->first + task / per_head * job->heads;
     int64_t from = job->tiles - (task % per_head + 1) * job->at_once;
     int64_t next = head + pool_threads(job->pool) * job->heads;
     if (job->at_once < job->tiles || next >= o->seqs * o->heads)
@@ -137,11 +137,12 @@ void cpu_attention(pool *p, const op_attention *o)
         rows_all(p, o);
         return;
     }
-    forward_job job = {.o = o, .pool = p, .tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o), .at_once = 1, .heads = 1};
-    int64_t group = o->heads / o->kv_heads;
-    if (units_keep_busy(o->seqs * o->heads, pool_threads(p)))
-        job.at_once = job.tiles;
-    if (units_keep_busy(o->seqs * o->kv_heads, pool_threads(p)))
-        job.heads = group;
-    pool_run(p, o->seqs * o->heads / job.heads * (job.tiles / job.at_once), forward_run, &job);
+    const int64_t threads = pool_threads(p), units = o->seqs * o->kv_heads, group = o->heads / o->kv_heads;
+    const int64_t tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o);
+    const int64_t whole = units_keep_busy(units, threads) ? units : units / threads * threads, heads = (units - whole) * group;
+    forward_job by_unit = {o, p, 0, tiles, tiles, group}, rest = {o, p, whole * group, tiles, units_keep_busy(heads, threads) ? tiles : 1, 1};
+    if (whole > 0)
+        pool_run(p, whole, forward_run, &by_unit);
+    if (heads > 0)
+        pool_run(p, heads * (tiles / rest.at_once), forward_run, &rest);
 }

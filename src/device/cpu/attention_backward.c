@@ -8,8 +8,8 @@
  *   split  first (sequence, kv head, span of keys) for dk and dv, then (sequence, head, a tile of queries)
  *          for dq: many tasks, at the price of computing the scores twice. Seven products a tile.
  *
- * `whole` needs room for dk and dv in fp32 (a thread's scratch holds 7,400 tokens or more at dim 64), and
- * enough (sequence, kv head) pairs to keep the threads busy.
+ * `whole` needs room for dk and dv in fp32 (a thread's scratch holds 7,400 tokens or more at dim 64). The pairs that are left when each
+ * thread has had as many are split, unless they keep enough of the threads busy.
  *
  * The scratch that the op brings is not used: delta is taken where a query tile is packed.
  */
@@ -21,6 +21,7 @@
 typedef struct backward_job {
     const op_attention_backward *b;
     pool *pool;
+    int64_t first;              /* (sequence, kv head) pair */
     int64_t tiles, spans, span; /* of queries; of keys; keys of a span */
     bool whole, in_sums; /* in_sums: dk and dv are gathered in the op's sums */
 } backward_job;
@@ -30,7 +31,7 @@ static void keys_run(void *arg, int64_t task, int thread)
 {
     const backward_job *job = arg;
     const op_attention *o = &job->b->forward;
-    int64_t unit = task / job->spans, from = task % job->spans * job->span;
+    int64_t unit = job->first + task / job->spans, from = task % job->spans * job->span;
     int64_t seq = unit / o->kv_heads, kv_head = unit % o->kv_heads, group = o->heads / o->kv_heads;
     int64_t keys = o->kv_len - from < job->span ? o->kv_len - from : job->span;
     int64_t floats = attention_sums_floats(keys, o->dim);
@@ -52,7 +53,7 @@ static void queries_run(void *arg, int64_t task, int thread)
 {
     const backward_job *job = arg;
     const op_attention *o = &job->b->forward;
-    int64_t tile = job->tiles - 1 - task % job->tiles, head = task / job->tiles;
+    int64_t tile = job->tiles - 1 - task % job->tiles, head = job->first * (o->heads / o->kv_heads) + task / job->tiles;
     attention_backward_task t = {.queries = {head / o->heads, head % o->heads, 1, tile, tile + 1, -1, -1}, .to = o->kv_len,
                                  .want_dq = true};
     ATTENTION_BEST(o, attention_backward_tiles)(job->b, &t, pool_scratch(job->pool, thread), ATT_SCRATCH_FLOATS);
@@ -63,23 +64,27 @@ static bool fits_scratch(const op_attention *o)
     return attention_backward_floats(o->dim, attention_queries(o)) + 2 * attention_sums_floats(o->kv_len, o->dim) <= ATT_SCRATCH_FLOATS;
 }
 
-/* Whether the units keep the threads busy; short sequences are not worth cutting. */
-static bool enough_units(pool *p, const op_attention *o)
+/* How many (sequence, kv head) pairs are not split; short sequences are not worth cutting. */
+static int64_t whole_units(const op_attention_backward *b, int64_t threads)
 {
-    int64_t units = o->seqs * o->kv_heads, threads = pool_threads(p);
-    return (units + threads - 1) / threads * threads * 5 <= units * 7 || o->kv_len <= ATT_SPAN;
+    const op_attention *o = &b->forward;
+    int64_t units = o->seqs * o->kv_heads, left = units % threads;
+    if (!fits_scratch(o) && !b->sums)
+        return 0;
+    return o->kv_len <= ATT_SPAN || threads * 5 <= left * 7 ? units : units - left;
 }
 
 void cpu_attention_backward(pool *p, const op_attention_backward *b)
 {
     const op_attention *o = &b->forward;
-    bool fits = fits_scratch(o);
-    backward_job job = {.b = b, .pool = p, .whole = (fits || b->sums) && enough_units(p, o)};
-    job.in_sums = job.whole && !fits;
-    job.tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o);
-    job.span = job.whole ? o->kv_len : ATT_SPAN;
-    job.spans = (o->kv_len + job.span - 1) / job.span;
-    pool_run(p, o->seqs * o->kv_heads * job.spans, keys_run, &job);
-    if (!job.whole)
-        pool_run(p, o->seqs * o->heads * job.tiles, queries_run, &job);
+    const int64_t units = o->seqs * o->kv_heads, whole = whole_units(b, pool_threads(p)), split = units - whole;
+    const int64_t tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o), spans = (o->kv_len + ATT_SPAN - 1) / ATT_SPAN;
+    backward_job job = {.b = b, .pool = p, .tiles = tiles, .spans = 1, .span = o->kv_len, .whole = true, .in_sums = !fits_scratch(o)};
+    backward_job rest = {.b = b, .pool = p, .first = whole, .tiles = tiles, .spans = spans, .span = ATT_SPAN};
+    if (whole > 0)
+        pool_run(p, whole, keys_run, &job);
+    if (split == 0)
+        return;
+    pool_run(p, split * spans, keys_run, &rest);
+    pool_run(p, split * (o->heads / o->kv_heads) * tiles, queries_run, &rest);
 }
