@@ -140,9 +140,10 @@ void cpu_attention(pool *p, const op_attention *o)
     const int64_t threads = pool_threads(p), units = o->seqs * o->kv_heads, group = o->heads / o->kv_heads;
     const int64_t tiles = (o->q_len + attention_queries(o) - 1) / attention_queries(o);
     const int64_t whole = units_keep_busy(units, threads) ? units : units / threads * threads, heads = (units - whole) * group;
-    forward_job by_unit = {o, p, 0, tiles, tiles, group}, rest = {o, p, whole * group, tiles, units_keep_busy(heads, threads) ? tiles : 1, 1};
+    const int64_t at_once = units_keep_busy(heads, threads) ? tiles : 1;
+    forward_job by_unit = {o, p, 0, tiles, tiles, group}, rest = {o, p, whole * group, tiles, at_once, 1};
     if (whole > 0)
         pool_run(p, whole, forward_run, &by_unit);
     if (heads > 0)
-        pool_run(p, heads * (tiles / rest.at_once), forward_run, &rest);
+        pool_run(p, heads * (tiles / at_once), forward_run, &rest);
 }
