@@ -173,33 +173,16 @@ static void forward_store(forward_tile *t, const op_attention *o)
                 t->max[i] + logf(t->sum[i]);
 }
 
-static void keys_want(rows_ahead *ahead, const op_attention *o, int64_t base, int64_t key)
-{
-    int64_t keys = least(TILE_KEYS, o->kv_len - key), at = base + key * o->ldkv;
-    rows_want(ahead, o->type, o->v, at, o->ldkv, keys, o->dim);
-    rows_want(ahead, o->type, o->k, at, o->ldkv, keys, o->dim);
-}
-
-/* The first rows of a tile of queries, and of its keys where those are new. */
-static void tile_want(rows_ahead *ahead, const op_attention *o, int64_t seq, int64_t head, int64_t tile, bool keys)
-{
-    int64_t from = tile * ATT_QUERIES, group = o->heads / o->kv_heads;
-    if (keys)
-        keys_want(ahead, o, attention_kv_offset(o, seq, head / group), 0);
-    rows_want(ahead, o->type, o->q, (seq * o->q_len + from) * o->ldq + head * o->dim, o->ldq, least(ATT_QUERIES, o->q_len - from), o->dim);
-}
-
 /* While a tile of queries is computed: where its results go, and before those what the next tile begins with. */
 static void next_want(forward_tile *t, const op_attention *o, const attention_task *task)
 {
     const tile_queries *q = &t->queries;
-    int64_t next = q->start / ATT_QUERIES + 1;
-    if (next < task->end)
-        tile_want(&t->ahead, o, q->seq, q->head, next, false);
-    else if (q->head + 1 < task->head + task->heads)
-        tile_want(&t->ahead, o, q->seq, q->head + 1, task->from, false);
-    else if (task->next_head >= 0)
-        tile_want(&t->ahead, o, task->next_seq, task->next_head, 0, true);
+    const next_tile n = task_next(task, q);
+    const int64_t from = n.tile * ATT_QUERIES, at = (n.seq * o->q_len + from) * o->ldq + n.head * o->dim;
+    const int64_t count = n.head < 0 ? 0 : least(ATT_QUERIES, o->q_len - from);
+    if (n.head >= 0 && n.new_keys)
+        keys_want(&t->ahead, o, attention_kv_offset(o, n.seq, n.head / (o->heads / o->kv_heads)), 0, TILE_KEYS);
+    rows_want(&t->ahead, o->type, o->q, at, o->ldq, count, o->dim);
     rows_want(&t->ahead, o->type, o->out, (q->seq * o->q_len + q->start) * o->ldo + q->head * o->dim, o->ldo, q->count, o->dim);
 }
 
@@ -213,7 +196,7 @@ static void forward_sweep(forward_tile *t, const op_attention *o, const attentio
         int64_t keys = least(TILE_KEYS, o->kv_len - key), later = t->ahead.count;
         forward_keys(t, o, base + key * o->ldkv, key, keys);
         if (next <= q->hi_max && !keys_are_packed(&t->keys, next / TILE_KEYS))
-            keys_want(&t->ahead, o, base, next);
+            keys_want(&t->ahead, o, base, next, TILE_KEYS);
         for (int64_t lane = 0; lane < q->vecs * VEC;) {
             panel_view view = panel_see(q, lane, key, keys);
             if (view.keys)

@@ -22,6 +22,14 @@ static inline void rows_want(rows_ahead *a, pt_dtype type, const void *tensor, i
         a->list[a->count++] = (wanted_rows){row_of(type, tensor, offset), ld * size, rows, dim * size, 0};
 }
 
+/* Keys and values [key, key + count) of a kv head, as far as they exist; base: where it begins in k and v. */
+static inline void keys_want(rows_ahead *a, const op_attention *o, int64_t base, int64_t key, int64_t count)
+{
+    const int64_t keys = least(count, o->kv_len - key), at = base + key * o->ldkv;
+    rows_want(a, o->type, o->v, at, o->ldkv, keys, o->dim);
+    rows_want(a, o->type, o->k, at, o->ldkv, keys, o->dim);
+}
+
 /* Asks for `lines` lines of the list, into the second cache. */
 static inline void rows_ask(rows_ahead *a, int64_t lines)
 {

@@ -251,38 +251,19 @@ static void backward_keys(backward_tile *t, const op_attention *o, int64_t at, i
     load_rows(o->type, row_of(o->type, o->v, at), o->ldkv, keys, o->dim, t->v, t->padded, padded_keys);
 }
 
-static void keys_want(rows_ahead *ahead, const op_attention *o, int64_t base, int64_t key)
-{
-    int64_t keys = least(ATT_KEYS, o->kv_len - key), at = base + key * o->ldkv;
-    rows_want(ahead, o->type, o->v, at, o->ldkv, keys, o->dim);
-    rows_want(ahead, o->type, o->k, at, o->ldkv, keys, o->dim);
-}
-
-/* The first rows of a tile of queries, and of its keys where those are new. */
-static void tile_want(rows_ahead *ahead, const op_attention_backward *b, int64_t seq, int64_t head, int64_t tile, bool keys)
-{
-    const op_attention *o = &b->forward;
-    int64_t from = tile * ATT_QUERIES, row = seq * o->q_len + from, column = head * o->dim, count = least(ATT_QUERIES, o->q_len - from);
-    if (keys)
-        keys_want(ahead, o, attention_kv_offset(o, seq, head / (o->heads / o->kv_heads)), 0);
-    rows_want(ahead, o->type, o->out, row * o->ldo + column, o->ldo, count, o->dim);
-    rows_want(ahead, o->type, b->dout, row * b->lddo + column, b->lddo, count, o->dim);
-    rows_want(ahead, o->type, o->q, row * o->ldq + column, o->ldq, count, o->dim);
-}
-
 /* While a tile of queries is computed: where its dq goes, and before that what the next tile begins with. */
 static void next_want(backward_tile *t, const op_attention_backward *b, const attention_backward_task *task)
 {
     const op_attention *o = &b->forward;
-    const attention_task *a = &task->queries;
     const tile_queries *q = &t->queries;
-    int64_t next = q->start / ATT_QUERIES + 1;
-    if (next < a->end)
-        tile_want(&t->ahead, b, q->seq, q->head, next, false);
-    else if (q->head + 1 < a->head + a->heads)
-        tile_want(&t->ahead, b, q->seq, q->head + 1, a->from, false);
-    else if (a->next_head >= 0)
-        tile_want(&t->ahead, b, a->next_seq, a->next_head, 0, true);
+    const next_tile n = task_next(&task->queries, q);
+    const int64_t from = n.tile * ATT_QUERIES, row = n.seq * o->q_len + from, column = n.head * o->dim;
+    const int64_t count = n.head < 0 ? 0 : least(ATT_QUERIES, o->q_len - from);
+    if (n.head >= 0 && n.new_keys)
+        keys_want(&t->ahead, o, attention_kv_offset(o, n.seq, n.head / (o->heads / o->kv_heads)), 0, ATT_KEYS);
+    rows_want(&t->ahead, o->type, o->out, row * o->ldo + column, o->ldo, count, o->dim);
+    rows_want(&t->ahead, o->type, b->dout, row * b->lddo + column, b->lddo, count, o->dim);
+    rows_want(&t->ahead, o->type, o->q, row * o->ldq + column, o->ldq, count, o->dim);
     if (task->want_dq)
         rows_want(&t->ahead, o->type, b->dq, (q->seq * o->q_len + q->start) * o->ldq + q->head * o->dim, o->ldq, q->count, o->dim);
 }
@@ -301,7 +282,7 @@ static void backward_sweep(backward_tile *t, const op_attention_backward *b, con
         int64_t keys = least(ATT_KEYS, o->kv_len - key), row = (key - task->from) * t->padded, later = t->ahead.count;
         backward_keys(t, o, base + key * o->ldkv, key, keys, task->want_dq);
         if (next < end && !keys_are_packed(&t->keys, next / ATT_KEYS))
-            keys_want(&t->ahead, o, base, next);
+            keys_want(&t->ahead, o, base, next, ATT_KEYS);
         backward_visit(t, key, keys, task->dk ? task->dk + row : NULL, task->dv ? task->dv + row : NULL, task->want_dq);
         rows_ask_down_to(&t->ahead, later);
     }

@@ -240,6 +240,19 @@ static inline void tile_queries_set(tile_queries *t, const op_attention *o, int6
     t->lo_min = all.lo_min, t->hi_max = all.hi_max;
 }
 
+/* What comes after the task's queries q: a tile of queries, new_keys: with keys of their own; head < 0: it is not known. */
+typedef struct next_tile { int64_t seq, head, tile; bool new_keys; } next_tile;
+
+static inline next_tile task_next(const attention_task *a, const tile_queries *q)
+{
+    int64_t tile = q->start / ATT_QUERIES + 1;
+    if (tile < a->end)
+        return (next_tile){q->seq, q->head, tile, false};
+    if (q->head + 1 < a->head + a->heads)
+        return (next_tile){q->seq, q->head + 1, a->from, false};
+    return (next_tile){a->next_seq, a->next_head, 0, true};
+}
+
 static inline lane_bounds panel_bounds(const tile_queries *t, const panel_view *v)
 {
     lane_bounds b = t->of_vec[v->lane / VEC];
