@@ -189,8 +189,8 @@ static void test_gradients_match_finite_differences(void **state)
         }
     }
 
-/* With one thread the backward pass sweeps whole sequences, with more it is split. The last but one does not fit a thread's scratch
- * and is swept in the op's sums. */
+/* Each thread sweeps as many whole sequences and kv heads backward, what is left is split. Two of the shapes do not fit a thread's
+ * scratch and are swept in the op's sums. */
 static void test_bits_do_not_depend_on_the_number_of_threads(void **state)
 {
     if (test_device_is_emulated())
@@ -199,9 +199,10 @@ static void test_bits_do_not_depend_on_the_number_of_threads(void **state)
                                    {PT_BF16, 1, 1000, 1000, 2, 1, 64, 300, false, false, 0},
                                    {PT_BF16, 2, 1, 6000, 8, 2, 64, 0, false, false, 0},
                                    {PT_BF16, 1, 3800, 3800, 2, 2, 128, 100, false, false, 0},
+                                   {PT_BF16, 1, 3800, 3800, 3, 3, 128, 40, false, false, 0},
                                    {PT_BF16, 1, 600, 600, 9, 3, 64, 0, false, true, 0},
                                    {PT_F32, 3, 400, 400, 1, 1, 80, 0, false, false, 0}};
-    for (size_t i = test_device_is_emulated() ? 5 : 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+    for (size_t i = test_device_is_emulated() ? 6 : 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
         problem one = problem_open(shapes[i]);
         compute(&one, 1);
         for (int threads = 2; threads <= (test_device_is_emulated() ? 2 : 4); threads++) {

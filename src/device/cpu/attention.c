@@ -20,14 +20,14 @@
 
 enum { PART_KEYS = ATT_KEYS, MOST_PARTS = 64, MOST_UNITS = 4096 };
 
-/* How heads from `first` on are cut: each has `tiles` of queries, of which a task takes `at_once`, all or 1; all of `heads` heads. */
+/* How heads from `first` on are cut: a task takes `heads` of them, and of the `tiles` of queries of each all or one, `at_once`. */
 typedef struct forward_job {
     const op_attention *o;
     pool *pool;
     int64_t first, tiles, at_once, heads;
 } forward_job;
 
-/* Less than 3% of the threads' time is lost while the last units are computed. */
+/* Less than 3% of the threads' time is lost while the last units are computed, where all take as long. */
 static bool units_keep_busy(int64_t units, int64_t threads)
 {
     return (units + threads - 1) / threads * threads * 32 <= units * 33;

@@ -1,4 +1,4 @@
-/* attention.c - forward: one tile of queries against all keys that it sees.
+/* attention.c - forward: tiles of queries against all keys that they see.
  *
  *              queries (lanes) ->
  *            +--------+--------+-
@@ -6,7 +6,7 @@
  *    |       | panel  | panel  |      its scores (keys x lanes). Over all tiles: the maximum m and
  *    v       +--------+--------+-     sum l of each lane, and O^T (dim x lanes).
  *
- * A key that is not seen has the score -inf, which exp() makes an exact 0; m starts at LEAST_SCORE, which is finite. So a tile in which
+ * A key that is not seen has the score -inf, which exp() makes an exact 0; m starts at the lowest finite number. So a tile in which
  * a query sees nothing leaves this query's bits alone, and its result does not depend on what else is in its tile. (Only NaN and
  * infinity in V can reach a query that does not see them, as 0 * inf, from keys that its vector sees (with AMX its panel) or that share
  * an operand or a tile with them; a run stops at them anyway.)
@@ -14,9 +14,8 @@
 #include "device/cpu/kernels/attention_tile.h"
 #include "device/cpu/kernels/isa.h"
 
+#include <float.h>
 #include <math.h>
-
-#define LEAST_SCORE (-0x1p100f) /* far below any score; may be multiplied */
 
 /* Of a tile. By AMX a product that adds to O^T takes less time than reading and writing O^T: more keys at once. */
 #ifdef PT_TILES
@@ -76,7 +75,7 @@ static void forward_open(forward_tile *t, const op_attention *o, int64_t seq, in
     transpose(rows, width, lanes, width, t->q, ATT_QUERIES);
     memset(t->out, 0, (size_t)(p * ATT_QUERIES) * sizeof(float));
     for (int i = 0; i < ATT_QUERIES; i++)
-        t->max[i] = LEAST_SCORE, t->sum[i] = 0;
+        t->max[i] = -FLT_MAX, t->sum[i] = 0;
 }
 
 /* One vector of lanes: scores (keys, stride PANEL) become exp(score - max), as columns of operands; max and
@@ -85,7 +84,7 @@ static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *vie
                                     float *scores, float *max, float *sum, float *shrink)
 {
     const int64_t seen = least(view->keys, view->rows[(lane - view->lane) / VEC]);
-    const float scale = t->power_scale;
+    const float power = t->power_scale;
     vec before = vec_load(max), top = before;
     if (view->masked) {
         ivec lo = ivec_load(t->queries.lo + lane), hi = ivec_load(t->queries.hi + lane);
@@ -99,12 +98,11 @@ static ATT_APART void softmax_lanes(const forward_tile *t, const panel_view *vie
         for (int64_t j = 0; j < seen; j++)
             top = vec_max(top, vec_load(scores + j * PANEL));
     }
-    const vec shift = top * scale, factor = power_of(before - top, scale, (vec){0});
-    vec total = vec_load(sum) * factor;
+    vec factor = power_of(before - top, power), total = vec_load(sum) * factor;
     for (int64_t j = 0; j < depth_of(seen) * OPERAND_ELEMENTS; j += OPERAND_ELEMENTS) {
         vec p[OPERAND_ELEMENTS];
         for (int i = 0; i < OPERAND_ELEMENTS; i++) {
-            p[i] = j + i < seen ? power_of(vec_load(scores + (j + i) * PANEL), scale, shift) : (vec){0};
+            p[i] = j + i < seen ? power_of(vec_load(scores + (j + i) * PANEL) - top, power) : (vec){0};
             total = total + p[i];
         }
         store_column_operands((operand *)scores + j / OPERAND_ELEMENTS * PANEL, p);
@@ -213,7 +211,7 @@ void KERNEL(attention_tiles)(const op_attention *o, const attention_task *task, 
     forward_tile t;
     t.ahead.count = 0;
     tiles_open();
-    forward_layout(&t, o, scratch, floats);
+    forward_layout(&t, o, scratch, task_has_one_tile(task) ? 0 : floats);
     for (int64_t head = task->head; head < task->head + task->heads; head++)
         for (int64_t tile = task->from; tile < task->end; tile++) {
             forward_open(&t, o, task->seq, head, tile);

@@ -1,7 +1,7 @@
-/* attention.h - one tile's worth of attention: what the ops hand to a thread.
+/* attention.h - the tasks of attention: what the ops hand to a thread.
  *
- * Every function works in a scratch of its thread (64-byte aligned, ATT_SCRATCH_FLOATS) and writes
- * rows that no other tile writes. Shapes, strides and masks: op_attention in device/device.h.
+ * Every function works in a scratch of its thread (64-byte aligned, ATT_SCRATCH_FLOATS or as many `floats` as are said) and writes
+ * rows that no other task writes. Shapes, strides and masks: op_attention in device/device.h.
  */
 #ifndef PT_ATTENTION_KERNELS_H
 #define PT_ATTENTION_KERNELS_H
@@ -12,7 +12,7 @@
 
 enum {
     ATT_VECTOR_QUERIES = 96, /* queries of a tile; a multiple of three vectors of 16, 8 or 4 lanes */
-    ATT_AMX_QUERIES = 192,   /* by AMX: keys are packed for all of them at once, which takes longer than to multiply them */
+    ATT_AMX_QUERIES = 192,   /* by AMX: packing keys takes longer than multiplying them, where they are not packed yet */
     ATT_KEYS = 64,    /* keys of a tile (forward by AMX takes two together); the grid starts at key 0 */
     ATT_SPAN = 256,   /* keys of a dk/dv task when a sequence is cut into several */
     ATT_FEW = 8,      /* fewer queries than this go row by row (attention_rows) */
@@ -82,11 +82,17 @@ typedef struct attention_task {
     int64_t next_seq, next_head; /* whose first rows to ask for towards the end; next_head < 0: nobody's */
 } attention_task;
 
+/* Whose packed keys nothing else would use. */
+static inline bool task_has_one_tile(const attention_task *t) { return t->heads * (t->end - t->from) == 1; }
+
 /* Floats of scratch that attention_tiles takes at least. With more, keys and values are packed once for several tiles. */
 static inline int64_t attention_forward_floats(int64_t dim, int64_t queries)
 {
     return attention_padded(dim) * (2 * queries + 3 * ATT_KEYS) + 64 * ATT_KEYS;
 }
+
+_Static_assert(ATT_MAX_DIM * (2 * ATT_AMX_QUERIES + 3 * ATT_KEYS) + 64 * ATT_KEYS <= ATT_SCRATCH_FLOATS,
+               "a tile of the largest head fits the scratch");
 
 /* out and lse of the task's queries. */
 ATTENTION_KERNELS(void, attention_tiles, (const op_attention *o, const attention_task *task, float *scratch, int64_t floats))

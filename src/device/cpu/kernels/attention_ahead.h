@@ -38,8 +38,8 @@ static inline void rows_ask(rows_ahead *a, int64_t lines)
         for (; lines > 0 && w->rows > 0; lines--) {
             __builtin_prefetch(w->row + w->byte, 0, 2);
             w->byte += LINE_BYTES;
-            if (w->byte >= w->bytes)
-                w->row += w->pitch, w->byte = 0, w->rows--;
+            if (w->byte >= w->bytes && --w->rows > 0)
+                w->row += w->pitch, w->byte = 0;
         }
         a->count -= w->rows == 0;
     }

@@ -1,4 +1,4 @@
-/* attention_backward.c - what one tile of queries gives back to the keys that it saw, and to itself.
+/* attention_backward.c - what tiles of queries give back to the keys that they saw, and to themselves.
  *
  * With P = exp(scale Q K^T - lse) computed again, delta = rowsum(dO * O), all transposed (keys by
  * queries, see attention_tile.h):
@@ -105,7 +105,7 @@ typedef struct lane_values { vec shift, delta; ivec lo, hi; float scale, power_s
 /* A key's scores and dp become probabilities and gradients of the scores, exactly 0 where it is not seen. */
 ATT_INLINE void probability(const lane_values *q, int64_t key, bool masked, vec *p, vec *ds)
 {
-    vec x = power_of(*p, q->power_scale, q->shift);
+    vec x = probability_of(*p, q->power_scale, q->shift);
     vec y = scale_scores(x * (*ds - q->delta), q->scale);
     if (masked) {
         ivec at = ivec_all((int32_t)key);
@@ -234,12 +234,12 @@ static void backward_store_dq(backward_tile *t, const op_attention_backward *b)
     KERNEL(attention_store)(o->type, rows, q->count, o->dim, (void *)row_of(o->type, b->dq, at), o->ldq);
 }
 
-/* The keys [key, key + keys), which begin at `at` in k and v. */
-static void backward_keys(backward_tile *t, const op_attention *o, int64_t at, int64_t key, int64_t keys, bool want_dq)
+/* A tile of the task's keys, `keys` of them, which begins at `at` in k and v. */
+static void backward_keys(backward_tile *t, const op_attention *o, int64_t at, int64_t tile_of_keys, int64_t keys, bool want_dq)
 {
     const int64_t tile = operands(ATT_KEYS) * t->padded, padded_keys = round_up(keys, BLOCK_ROWS);
     bool packed;
-    t->k = keys_slot(&t->keys, key / ATT_KEYS, &packed);
+    t->k = keys_slot(&t->keys, tile_of_keys, &packed);
     t->v = t->k + tile;
     t->k_factor = OPERAND_ELEMENTS > 1 ? t->v + tile : t->k;
     if (packed)
@@ -280,8 +280,8 @@ static void backward_sweep(backward_tile *t, const op_attention_backward *b, con
     next_want(t, b, task);
     for (int64_t key = first, next = key + ATT_KEYS; key < end; key = next, next += ATT_KEYS) {
         int64_t keys = least(ATT_KEYS, o->kv_len - key), row = (key - task->from) * t->padded, later = t->ahead.count;
-        backward_keys(t, o, base + key * o->ldkv, key, keys, task->want_dq);
-        if (next < end && !keys_are_packed(&t->keys, next / ATT_KEYS))
+        backward_keys(t, o, base + key * o->ldkv, (key - task->from) / ATT_KEYS, keys, task->want_dq);
+        if (next < end && !keys_are_packed(&t->keys, (next - task->from) / ATT_KEYS))
             keys_want(&t->ahead, o, base, next, ATT_KEYS);
         backward_visit(t, key, keys, task->dk ? task->dk + row : NULL, task->dv ? task->dv + row : NULL, task->want_dq);
         rows_ask_down_to(&t->ahead, later);
@@ -297,7 +297,7 @@ void KERNEL(attention_backward_tiles)(const op_attention_backward *b, const atte
     backward_tile t;
     t.ahead.count = 0;
     tiles_open();
-    backward_layout(&t, b->forward.dim, scratch, floats);
+    backward_layout(&t, b->forward.dim, scratch, task_has_one_tile(a) ? 0 : floats);
     for (int64_t head = a->head; head < a->head + a->heads; head++)
         for (int64_t tile = a->from; tile < a->end; tile++) {
             tile_queries_set(&t.queries, &b->forward, a->seq, head, tile);

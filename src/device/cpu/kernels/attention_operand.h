@@ -97,16 +97,24 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 static inline void scale_queries(operand *q, int64_t n, float scale) {}
 static inline vec scale_scores(vec x, float scale) { return x * scale; }
 
-/* exp(scale * score - lse) is power_of(score, power_scale(scale), lse * power_scale(1)). */
 static inline float power_scale(float scale) { return scale * 0x1.715476p+0f; /* 1 / ln 2 */ }
-static inline vec power_of(vec score, float scale, vec shift)
+static inline vec power_of_two(vec x)
 {
-    vec x = vec_fma(score, vec_all(scale), -shift);
 #ifdef __AVX512F__
     return vec_exp2(x);
 #else
     return vec_exp(x * 0x1.62e430p-1f); /* ln 2 */
 #endif
+}
+
+/* exp(scale * x), power: power_scale(scale); exactly 1 where x is 0. */
+static inline vec power_of(vec x, float power) { return power_of_two(x * power); }
+
+/* exp(scale * score - lse), power: power_scale(scale), shift: lse * power_scale(1). Not above 1, which rounding of scores in the billions
+ * would make infinite. */
+static inline vec probability_of(vec score, float power, vec shift)
+{
+    return power_of_two(vec_min((vec){0}, vec_fma(score, vec_all(power), -shift)));
 }
 
 /* Dims are multiples of 16 as a rule, and too few for a call. */
@@ -179,7 +187,8 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 /* Queries are scaled, so scores and their gradients need not be. */
 static inline vec scale_scores(vec x, float scale) { return x; }
 static inline float power_scale(float scale) { return 1; }
-static inline vec power_of(vec score, float scale, vec shift) { return vec_exp(score - shift); }
+static inline vec power_of(vec x, float power) { return vec_exp(x); }
+static inline vec probability_of(vec score, float power, vec shift) { return vec_exp(score - shift); }
 static inline void scale_queries(operand *q, int64_t n, float scale)
 {
     for (int64_t i = 0; i < n; i++)

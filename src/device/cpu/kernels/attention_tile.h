@@ -99,8 +99,7 @@ ATT_INLINE void product_column(product_mode mode, int vecs, const operand *a, in
     for (int64_t r = 0; r < rows; r += VECTOR_ROWS) {
         product_block(mode, vecs, a + r * row_stride, row_stride, k_stride, b, ldb, c + r * ldc, ldc,
                       depth, scale);
-        if (ahead)
-            rows_ask(ahead, depth / DEPTH_PER_LINE);
+        rows_ask(ahead, depth / DEPTH_PER_LINE);
     }
 }
 
@@ -117,8 +116,7 @@ ATT_INLINE void product(product_mode mode, const operand *a, int64_t row_stride,
         for (int64_t r = 0; r < rows; r += 32) {
             tiles_product(mode, a + r * row_stride, row_stride, b + lane, ldb, c + r * ldc + lane, ldc, depth,
                           mode == PRODUCT_SCALED ? scale + lane : NULL);
-            if (ahead)
-                rows_ask(ahead, depth / DEPTH_PER_LINE);
+            rows_ask(ahead, depth / DEPTH_PER_LINE);
         }
 }
 
