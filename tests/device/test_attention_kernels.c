@@ -210,6 +210,33 @@ static void test_pairs_of_bf16_are_multiplied(void **state)
         check_copy(&AMX, PT_BF16, true, 32);
 }
 
+/* Of a diverged run: scores that single rounding errors of would make infinite. */
+static void check_scores_in_the_billions(const copies *c)
+{
+    problem p = problem_open((shape){PT_BF16, 1, 130, 130, 1, 1, 64, 0, 0, false, 0});
+    op_attention *o = &p.op.forward;
+    for (int64_t i = 0; i < o->q_len * o->ldq; i++) {
+        element_set(PT_BF16, (void *)o->q, i, 3e5f * bf16_to_f32(((const bf16 *)o->q)[i]));
+        element_set(PT_BF16, (void *)o->k, i, 3e5f * bf16_to_f32(((const bf16 *)o->k)[i]));
+    }
+    compute_with(c, &p);
+    for (int64_t i = 0; i < o->q_len; i++)
+        for (int64_t d = 0; d < o->dim; d++) {
+            assert_true(isfinite(bf16_to_f32(((const bf16 *)o->out)[i * o->ldo + d])));
+            assert_true(isfinite(bf16_to_f32(((const bf16 *)p.op.dv)[i * o->ldkv + d])));
+        }
+}
+
+static void test_scores_in_the_billions_stay_finite(void **state)
+{
+    if (cpu_isa() >= 3) {
+        check_scores_in_the_billions(&PAIRS);
+        check_scores_in_the_billions(&TILES);
+    }
+    if (cpu_has_bf16())
+        check_scores_in_the_billions(&BF16);
+}
+
 static void test_copies_with_fma_agree(void **state)
 {
     if (cpu_isa() < 4)
@@ -250,6 +277,7 @@ int main(void)
         OP_TEST(test_power_of_two_is_within_two_ulp),
         OP_TEST(test_every_instruction_set_is_correct_and_stays_in_its_scratch),
         OP_TEST(test_pairs_of_bf16_are_multiplied),
+        OP_TEST(test_scores_in_the_billions_stay_finite),
         OP_TEST(test_copies_with_fma_agree),
         OP_TEST(test_row_kernel_leaves_half_of_the_scratch_alone),
     };
