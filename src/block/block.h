@@ -19,7 +19,7 @@
 #define PT_BLOCK_H
 
 #include "device/device.h"
-#include "model/shape.h"
+#include "model/layer.h"
 
 /* The weights that a block's op read, wherever they are at the moment. The table of the vocabulary comes in
  * slices of shape.slice_rows rows. */

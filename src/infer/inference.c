@@ -108,7 +108,7 @@ uint64_t inference_weight_bytes(const inference *x)
     uint64_t elements = 0;
     for (int i = 0; i < x->model->params_n; i++) {
         const param *p = &x->model->params[i];
-        bool table = p->role == PARAM_POSITIONS || (p->role == PARAM_TOKENS && !x->model->config.tied);
+        bool table = p->kind->use == USE_POSITIONS || (p->role == PARAM_TOKENS && !x->model->config.tied);
         elements += table ? 0 : (uint64_t)(p->rows * p->cols);
     }
     return elements * dtype_bytes(x->shape.type);

@@ -102,7 +102,7 @@ static const architecture table[] = {
         .kv_heads = {"num_key_value_heads", 0, 32}, .head_dim = {"head_dim", 0, 128},
         .ffn = {"intermediate_size", 0, 22016}, .positions = {"max_position_embeddings", 0, 32768},
         .vocab = {"vocab_size", 0, 151936}, .bos = {"bos_token_id", 0, -1}, .eos = {"eos_token_id", 0, -1},
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = true, .window = WINDOW_LAYERS,
+        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_HEAD, .window = WINDOW_LAYERS,
         .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers"},
     },
 };

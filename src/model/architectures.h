@@ -43,7 +43,8 @@ typedef struct architecture {
     norm_kind norm;
     position_kind position;
     window_rule window;
-    bool gated, qk_norm, tied;
+    bool gated, tied;
+    qk_norm_kind qk_norm;
     bias_rule qkv_bias, out_bias, mlp_bias;
     bool scale_keys;           /* scale_attn_weights and scale_attn_by_inverse_layer_idx are read */
     bool scaled_residual_init; /* output projections start smaller by sqrt(2 layers) */

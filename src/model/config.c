@@ -230,6 +230,7 @@ static int read_flags(reader *r)
     c->norm = a->norm;
     c->position = a->position;
     c->gated = a->gated;
+    c->pre_norm = true;
     c->qk_norm = a->qk_norm;
     c->tied = a->tied;
     double eps = a->eps;

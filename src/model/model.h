@@ -24,6 +24,11 @@
 enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_PARTS = 3, MODEL_NAME = 96 };
 
 typedef enum position_kind { POSITION_LEARNED, POSITION_ROTARY } position_kind;
+typedef enum qk_norm_kind {
+    QK_NORM_NONE,
+    QK_NORM_HEAD, /* each head by itself, all with the same weights */
+    QK_NORM_WIDE  /* all heads of a row together */
+} qk_norm_kind;
 typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } rope_kind;
 
 /* What config.json says, in one vocabulary for all architectures. */
@@ -37,7 +42,10 @@ typedef struct model_config {
     position_kind position;
     rope_kind rope;
     double rope_theta, rope_factor, rope_low_freq_factor, rope_high_freq_factor, rope_original_positions;
-    bool qkv_bias, out_bias, mlp_bias, qk_norm, tied;
+    bool pre_norm, post_norm;  /* of a branch of a layer: before it; behind it, before it is added */
+    bool parallel;             /* the MLP reads what attention reads, not its result */
+    qk_norm_kind qk_norm;
+    bool qkv_bias, out_bias, mlp_bias, tied;
     float attention_scale;     /* normally 1/sqrt(head_dim) */
     float layer_scale[MODEL_MAX_LAYERS]; /* extra factor on the scores (GPT-2's scale_attn_by_inverse_layer_idx), else 1 */
     int64_t window[MODEL_MAX_LAYERS]; /* keys that a token sees in this layer, itself included; 0: all */
@@ -56,15 +64,35 @@ typedef enum param_role {
     PARAM_POSITIONS,    /* (max_positions, C) learned positions */
     PARAM_NORM1, PARAM_NORM1_BIAS,
     PARAM_QKV, PARAM_QKV_BIAS,        /* ((H + 2 Hkv) D, C) */
-    PARAM_QNORM, PARAM_KNORM,         /* (1, D) */
+    PARAM_QNORM, PARAM_KNORM,         /* (1, D), or (1, H D) and (1, Hkv D) */
     PARAM_OUT, PARAM_OUT_BIAS,        /* (C, H D) */
+    PARAM_POST_NORM1,
     PARAM_NORM2, PARAM_NORM2_BIAS,
     PARAM_UP, PARAM_UP_BIAS,          /* (F, C), gated: (2F, C) = [gate; up] */
     PARAM_DOWN, PARAM_DOWN_BIAS,      /* (C, F) */
+    PARAM_POST_NORM2,
     PARAM_NORMF, PARAM_NORMF_BIAS,    /* final norm, in the head block */
     PARAM_HEAD,                       /* (V, C), untied only */
-    PARAM_ROLES
+    PARAM_ROLES, PARAM_NONE = PARAM_ROLES
 } param_role;
+
+typedef enum param_use {
+    USE_VOCABULARY, /* a row a token; it may be cut between rows */
+    USE_POSITIONS,  /* a row a position */
+    USE_MATRIX,     /* of a linear stage */
+    USE_BIAS,
+    USE_NORM, USE_NORM_BIAS
+} param_use;
+
+/* What is true of all parameters of a role: a row of the table in params.c. */
+typedef struct param_kind {
+    const char *name;
+    block_kind block;
+    param_use use;
+    int stream;           /* of random numbers; never changes */
+    bool ends_branch;     /* a linear stage whose result is added to the residual stream */
+} param_kind;
+const param_kind *param_kind_of(param_role role);
 
 typedef struct param_part {
     char name[MODEL_NAME];     /* Hugging Face name */
@@ -75,6 +103,7 @@ typedef struct param_part {
 
 typedef struct param {
     param_role role;
+    const param_kind *kind;
     int block;
     int64_t rows, cols;        /* a vector is one row: (1, n) */
     bool decay;                /* weight decay applies: matrices and embeddings, not biases and norms */

@@ -344,11 +344,11 @@ void area_close(area *a)
 
 /* ---- weights ---- */
 
-static pattern pattern_of(param_role role)
+static pattern pattern_of(const param *p)
 {
-    switch (role) {
-    case PARAM_NORM1: case PARAM_NORM2: case PARAM_NORMF: case PARAM_QNORM: case PARAM_KNORM: return PATTERN_NORM;
-    case PARAM_NORM1_BIAS: case PARAM_NORM2_BIAS: case PARAM_NORMF_BIAS: return PATTERN_SMALL;
+    switch (p->kind->use) {
+    case USE_NORM: return PATTERN_NORM;
+    case USE_NORM_BIAS: return PATTERN_SMALL;
     default: return PATTERN_WEIGHTS;
     }
 }
@@ -362,9 +362,9 @@ void area_weights(area *a, const step_shape *s, int block, block_weights *w, con
         if (!p)
             continue;
         uint64_t row = (uint64_t)p->cols * dtype_bytes(param_type(p, s->type));
-        char *at = area_take(a, (uint64_t)p->rows * row, pattern_of(role));
+        char *at = area_take(a, (uint64_t)p->rows * row, pattern_of(p));
         w->param[role] = at;
-        if (role != PARAM_TOKENS && role != PARAM_HEAD)
+        if (p->kind->use != USE_VOCABULARY)
             continue;
         w->slices = slices;
         for (int64_t first = 0; at && first < p->rows; first += s->slice_rows)

@@ -61,7 +61,7 @@ static block_weights weights_of(task_runner *r, const schedule *s, const task *t
             continue;
         int first = k->piece_of_param[index];
         w.param[role] = r->pieces[first];
-        if (role == PARAM_TOKENS || role == PARAM_HEAD) {
+        if (m->params[index].kind->use == USE_VOCABULARY) {
             w.slices = r->pieces + first;
             w.slices_n = k->piece_of_param[index + 1] - first;
         }
@@ -212,7 +212,7 @@ static void run_embed_finish(task_runner *r, const schedule *s, const task *t, q
         const param *a = &m->params[p->param];
         if (a->block != 0 || !a->trainable)
             continue;
-        bool positions = a->role == PARAM_POSITIONS;
+        bool positions = a->kind->use == USE_POSITIONS;
         for (int64_t done = 0; done < p->rows; done += r->in->shape->slice_rows) {
             int64_t row0 = p->row0 + done, left = p->rows - done;
             int64_t rows = left < r->in->shape->slice_rows ? left : r->in->shape->slice_rows;
