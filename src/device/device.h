@@ -77,23 +77,24 @@ typedef struct op_bias_backward {
 
 typedef enum norm_kind { NORM_LAYER, NORM_RMS } norm_kind;
 
-/* y[r][h][:] = norm(x[r][h][:]) * weight (+ bias). Rows of x and y have strides ldx and ldy, the
+/* y[r][h][:] = norm(x[r][h][:]) * (offset + weight) (+ bias). Rows of x and y have strides ldx and ldy, the
  * heads of a row lie side by side (heads = 1 for a block's norm, more for q/k norm). y may be x. weight and
- * bias are fp32 in every mode: near 1, bf16 has no room for what a step changes. */
+ * bias are fp32 in every mode: near 1, bf16 has no room for what a step changes. offset is 1 where a model's weights
+ * are differences from 1, and else 0; it is added in fp32. */
 typedef struct op_norm {
     norm_kind kind; pt_dtype type; int64_t rows, heads, dim, ldx, ldy; float eps;
-    const void *x; const float *weight, *bias; void *y;
+    const void *x; const float *weight, *bias; void *y; float offset;
 } op_norm;
 
 /* dx = round(dx_add + stream_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx); the sum before its
  * rounding also goes to stream (NULL: not wanted). stream_add and stream are fp32, stride lddx, and may be the same;
  * stream_add may be NULL. dweight and dbias (fp32, dim) (+)= their gradients (NULL: not wanted). Statistics are
  * computed again from x. dx may be dy. y: what OP_NORM makes of x and bias, once more, stride lddy, the same bits; it may be dy,
- * if dx is not (NULL: not wanted). scratch: norm_backward_scratch_bytes(). */
+ * if dx is not (NULL: not wanted). scratch: norm_backward_scratch_bytes(). offset: as in OP_NORM. */
 typedef struct op_norm_backward {
     norm_kind kind; pt_dtype type; bool accumulate; int64_t rows, heads, dim, ldx, lddy, lddx; float eps;
     const void *x; const float *weight; const void *dy, *dx_add; void *dx; const float *stream_add; float *stream;
-    float *dweight, *dbias; void *scratch; const float *bias; void *y;
+    float *dweight, *dbias; void *scratch; const float *bias; void *y; float offset;
 } op_norm_backward;
 /* dweight and dbias may be summed over so many parts of the (row, head) vectors, each of NORM_PART_VECTORS or more, before the parts' sums
  * are added up. */

@@ -4,7 +4,7 @@
 typedef struct norm_case {
     norm_kind kind;
     int64_t rows, heads, dim, ld;
-    double eps;
+    double eps, offset;
     tensor x, weight, bias, dy;
 } norm_case;
 
@@ -14,9 +14,10 @@ static const norm_kind kinds[] = {NORM_LAYER, NORM_RMS};
 static norm_case random_case(norm_kind kind, pt_dtype type, int64_t rows, int64_t heads, int64_t dim)
 {
     int64_t ld = heads * dim + (random_below(2) ? 8 : 3);
-    norm_case c = {kind, rows, heads, dim, ld, 1e-5, {0}, {0}, {0}, {0}};
+    static const double offsets[] = {0, 0, 1, -0.75};
+    norm_case c = {kind, rows, heads, dim, ld, 1e-5, offsets[random_below(4)], {0}, {0}, {0}, {0}};
     c.x = tensor_random(type, rows * ld, 0.7, 2);
-    c.weight = tensor_random(PT_F32, dim, 1, 0.5);
+    c.weight = tensor_random(PT_F32, dim, 1 - c.offset, 0.5);
     c.bias = tensor_random(PT_F32, dim, 0, 1);
     c.dy = tensor_random(type, rows * ld, 0, 1);
     return c;
@@ -31,14 +32,14 @@ static void reference_vector(const norm_case *c, const double *x, double *y)
     for (int64_t i = 0; i < c->dim; i++)
         variance += (x[i] - mean) * (x[i] - mean) / (double)c->dim;
     for (int64_t i = 0; i < c->dim; i++)
-        y[i] = (x[i] - mean) / sqrt(variance + c->eps) * c->weight.value[i] +
+        y[i] = (x[i] - mean) / sqrt(variance + c->eps) * (c->offset + c->weight.value[i]) +
                (c->kind == NORM_LAYER ? c->bias.value[i] : 0);
 }
 
 static void norm(int threads, const norm_case *c, void *y)
 {
     op_norm o = {c->kind, c->x.type, c->rows, c->heads, c->dim, c->ld, c->ld, (float)c->eps,
-                 c->x.data, c->weight.data, c->kind == NORM_LAYER ? c->bias.data : NULL, y};
+                 c->x.data, c->weight.data, c->kind == NORM_LAYER ? c->bias.data : NULL, y, (float)c->offset};
     run_op(threads, &(op){OP_NORM, .norm = o});
 }
 
@@ -136,7 +137,7 @@ static void norm_backward(int threads, const norm_case *c, const void *dx_add, b
         .stream_add = g->stream_add, .stream = g->stream, .dweight = g->dweight,
         .dbias = c->kind == NORM_LAYER ? g->dbias : NULL,
         .scratch = test_alloc(norm_backward_scratch_bytes(c->rows, c->heads, c->dim)),
-        .bias = c->kind == NORM_LAYER ? c->bias.data : NULL, .y = g->y,
+        .bias = c->kind == NORM_LAYER ? c->bias.data : NULL, .y = g->y, .offset = (float)c->offset,
     };
     run_op(threads, &(op){OP_NORM_BACKWARD, .norm_backward = o});
 }
@@ -205,16 +206,16 @@ static double reference_backward(const norm_case *c, int64_t at, double *dx, dou
     double mean = 0, variance = 0, d_mean = 0, du_mean = 0;
     for (int64_t i = 0; i < c->dim && c->kind == NORM_LAYER; i++) {
         mean += x[i] / n;
-        d_mean += dy[i] * c->weight.value[i] / n;
+        d_mean += dy[i] * (c->offset + c->weight.value[i]) / n;
     }
     for (int64_t i = 0; i < c->dim; i++)
         variance += (x[i] - mean) * (x[i] - mean) / n;
     const double rstd = 1 / sqrt(variance + c->eps);
     for (int64_t i = 0; i < c->dim; i++)
-        du_mean += dy[i] * c->weight.value[i] * (x[i] - mean) * rstd / n;
+        du_mean += dy[i] * (c->offset + c->weight.value[i]) * (x[i] - mean) * rstd / n;
     for (int64_t i = 0; i < c->dim; i++) {
         const double u = (x[i] - mean) * rstd;
-        dx[i] = rstd * (dy[i] * c->weight.value[i] - d_mean - u * du_mean);
+        dx[i] = rstd * (dy[i] * (c->offset + c->weight.value[i]) - d_mean - u * du_mean);
         dweight[i] += dy[i] * u;
         dbias[i] += dy[i];
     }

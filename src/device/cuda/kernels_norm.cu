@@ -183,10 +183,20 @@ template <pt_dtype T> DEVICE float long_mean(const norm_teams &g, norm_place *p,
 
 /* ---- forward ---- */
 
+/* offset + weight: what is taken away is 0 where the offset is, and then even a weight of -0 stays what it is. */
+template <bool WIDE, typename OP> DEVICE pack factors_load(const OP &o, int at)
+{
+    pack w = floats_load<WIDE>(o.weight, at, o.dim);
+    const float away = 0.0f - o.offset;
+    for (int j = 0; j < PACK; j++)
+        w.x[j] = w.x[j] - away;
+    return w;
+}
+
 /* y's pack from x - mean; backward may want it too. */
 template <bool WIDE, typename OP> DEVICE pack normed(const OP &o, pack c, float rstd, int at)
 {
-    pack w = floats_load<WIDE>(o.weight, at, o.dim), b = {{0}};
+    pack w = factors_load<WIDE>(o, at), b = {{0}};
     if (o.bias)
         b = floats_load<WIDE>(o.bias, at, o.dim);
     for (int j = 0; j < PACK; j++)
@@ -284,7 +294,7 @@ typedef struct norm_means { float mean, rstd, d, du; } norm_means;
 /* Adds one pack's share to s: of squares of c = x - mean, of d c, of d. */
 template <bool WIDE, bool FULL> DEVICE void pack_sums(const op_norm_backward &o, pack x, pack d, float mean, int at, float s[3])
 {
-    pack w = floats_load<WIDE>(o.weight, at, o.dim), c = centred<WIDE>(x, mean, at, (int)o.dim), dc;
+    pack w = factors_load<WIDE>(o, at), c = centred<WIDE>(x, mean, at, (int)o.dim), dc;
     for (int j = 0; j < PACK; j++) {
         d.x[j] = d.x[j] * w.x[j]; /* beyond the row both are 0 */
         dc.x[j] = d.x[j] * c.x[j];
@@ -340,7 +350,7 @@ template <pt_dtype T, bool WIDE, bool FULL>
 DEVICE void dx_pack(const op_norm_backward &o, norm_means m, int64_t dx_at, int at, pack x, pack dy, pack stream, pack *dweight,
                     pack *dbias)
 {
-    pack dx, w = floats_load<WIDE>(o.weight, at, o.dim);
+    pack dx, w = factors_load<WIDE>(o, at);
     int64_t left = o.dim - at;
     for (int j = 0; j < PACK; j++) {
         float u = (x.x[j] - m.mean) * m.rstd, d = dy.x[j] * w.x[j] - m.d;

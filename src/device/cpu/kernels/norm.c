@@ -151,19 +151,21 @@ static INLINE void norm_group_of(pt_dtype type, norm_kind kind, norm_group *g, i
     group_apply(type, g, rows, dim);
 }
 
-/* out = x, or 0 for NULL, in the order of `wide`. */
-static INLINE void norm_parameter(pt_dtype type, const float *x, int64_t dim, float *out)
+/* out = offset + x, or 0 for NULL, in the order of `wide`. */
+static INLINE void norm_parameter(pt_dtype type, const float *x, float offset, int64_t dim, float *out)
 {
     if (!x) {
         memset(out, 0, (size_t)dim * sizeof *out);
         return;
     }
     memcpy(out, x, (size_t)dim * sizeof *out);
+    for (int64_t i = 0; offset != 0 && i < dim; i++)
+        out[i] = offset + x[i];
     if (type != PT_BF16)
         return;
     for (int64_t i = 0; i + 2 * VEC_LANES <= dim / SUM_LANES * SUM_LANES; i += 2 * VEC_LANES) {
         vf pair[2];
-        load_pair(PT_F32, x, i, pair);
+        load_pair(PT_F32, out, i, pair);
         pair[0] = vec_tame(pair[0]), pair[1] = vec_tame(pair[1]);
         order_split(pair);
         store_pair(PT_F32, out, i, pair);
@@ -186,8 +188,8 @@ static bool norm_past_fits(const op_norm *o)
 static INLINE void norm_vectors_of(pt_dtype type, norm_kind kind, const op_norm *o, int64_t first, int64_t end, bool past, float *scratch)
 {
     norm_group g = {.weight = scratch, .bias = scratch + o->dim, .wide = scratch + 2 * o->dim, .past = past};
-    norm_parameter(type, o->weight, o->dim, scratch);
-    norm_parameter(type, o->bias, o->dim, scratch + o->dim);
+    norm_parameter(type, o->weight, o->offset, o->dim, scratch);
+    norm_parameter(type, o->bias, 0, o->dim, scratch + o->dim);
     while (first < end) {
         int rows = end - first < NORM_ROWS ? 1 : NORM_ROWS;
         for (int row = 0; row < rows; row++) {
