@@ -80,10 +80,13 @@ typedef enum norm_kind { NORM_LAYER, NORM_RMS } norm_kind;
 /* y[r][h][:] = norm(x[r][h][:]) * (offset + weight) (+ bias). Rows of x and y have strides ldx and ldy, the
  * heads of a row lie side by side (heads = 1 for a block's norm, more for q/k norm). y may be x. weight and
  * bias are fp32 in every mode: near 1, bf16 has no room for what a step changes. offset is 1 where a model's weights
- * are differences from 1, and else 0; it is added in fp32. */
+ * are differences from 1, and else 0; it is added in fp32.
+ * With a residual or a stream (fp32), both with stride ldy and heads = 1, what the norm gives is added to them, as OP_MATMUL adds its sum:
+ * stream += norm in fp32, and y = round(residual + norm), or where there is no residual round(stream). The residual may be y. */
 typedef struct op_norm {
     norm_kind kind; pt_dtype type; int64_t rows, heads, dim, ldx, ldy; float eps;
     const void *x; const float *weight, *bias; void *y; float offset;
+    const void *residual; float *stream; /* or NULL */
 } op_norm;
 
 /* dx = round(dx_add + stream_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx); the sum before its

@@ -23,13 +23,16 @@ static uint64_t hash_norm(pt_dtype type, uint64_t hash)
         const float offset = kind == NORM_RMS ? 1 : 0;
         tensor x = tensor_random(type, ROWS * DIM, 0, 1), w = tensor_random(PT_F32, DIM, 1, 1), dy = tensor_random(type, ROWS * DIM, 0, 1);
         float dweight[DIM], dbias[DIM], stream[ROWS * DIM];
-        op_norm o = {kind, type, ROWS, 1, DIM, DIM, DIM, 1e-5f, x.data, w.data, w.data, test_alloc(ROWS * DIM * 4), offset};
+        op_norm o = {kind, type, ROWS, 1, DIM, DIM, DIM, 1e-5f, x.data, w.data, w.data, test_alloc(ROWS * DIM * 4), offset, NULL, NULL};
         cpu_norm(the_pool, &o);
         op_norm_backward b = {kind, type, false, ROWS, 1, DIM, DIM, DIM, DIM, 1e-5f, x.data, w.data, dy.data, x.data,
                               dy.data, NULL, stream, dweight, dbias, test_alloc(norm_backward_scratch_bytes(ROWS, 1, DIM)), w.data,
                               test_alloc(ROWS * DIM * 4), offset};
         cpu_norm_backward(the_pool, &b);
         same_bits(o.y, b.y, tensor_bytes(&x), "y again");
+        hash = hash_bytes(hash, o.y, tensor_bytes(&x));
+        o.residual = o.y, o.stream = stream;
+        cpu_norm(the_pool, &o);
         hash = hash_bytes(hash, o.y, tensor_bytes(&x));
         hash = hash_bytes(hash, dy.data, tensor_bytes(&dy));
         hash = hash_bytes(hash, stream, sizeof stream);

@@ -39,7 +39,7 @@ static void reference_vector(const norm_case *c, const double *x, double *y)
 static void norm(int threads, const norm_case *c, void *y)
 {
     op_norm o = {c->kind, c->x.type, c->rows, c->heads, c->dim, c->ld, c->ld, (float)c->eps,
-                 c->x.data, c->weight.data, c->kind == NORM_LAYER ? c->bias.data : NULL, y, (float)c->offset};
+                 c->x.data, c->weight.data, c->kind == NORM_LAYER ? c->bias.data : NULL, y, (float)c->offset, NULL, NULL};
     run_op(threads, &(op){OP_NORM, .norm = o});
 }
 
@@ -103,6 +103,48 @@ static void a_row_is_the_same_beside_others(void **state)
             norm(1, &alone, y + at);
             same_bits(together + at, y + at, (size_t)(c.heads * c.dim) * dtype_bytes(type), "y of a row alone");
         }
+        test_teardown(NULL);
+    }
+}
+
+/* The sums that y and the stream hold, in fp32 from the norm itself, which a stream of zeros gives. */
+static void check_added(const norm_case *c, bool residual, bool stream, bool over)
+{
+    const pt_dtype type = c->x.type;
+    const size_t bytes = tensor_bytes(&c->x), wide = (size_t)c->x.n * sizeof(float);
+    tensor add = tensor_random(type, c->x.n, 0, 1), before = tensor_random(PT_F32, c->x.n, 0, 1);
+    float *alone = test_alloc(wide), *sums = test_copy(before.data, wide);
+    void *y = over ? test_copy(add.data, bytes) : test_alloc(bytes), *untouched = over ? add.data : test_alloc(bytes);
+    memset(alone, 0, wide);
+    op_norm o = {c->kind, type, c->rows, 1, c->dim, c->ld, c->ld, (float)c->eps, c->x.data, c->weight.data,
+                 c->kind == NORM_LAYER ? c->bias.data : NULL, test_alloc(bytes), (float)c->offset, NULL, alone};
+    run_op(1, &(op){OP_NORM, .norm = o});
+    double *want = test_alloc((size_t)c->dim * sizeof *want);
+    reference_vector(c, c->x.value, want);
+    for (int64_t i = 0; i < c->dim; i++)
+        near(PT_F32, alone[i], want[i], 3e-6, "norm", i);
+    o.y = y;
+    o.residual = !residual ? NULL : over ? y : add.data;
+    o.stream = stream ? sums : NULL;
+    run_op(1 + (int)random_below(TEST_THREADS), &(op){OP_NORM, .norm = o});
+    for (int64_t i = 0; i < c->x.n; i++) {
+        const bool there = i % c->ld < c->dim;
+        const float sum = there ? (float)before.value[i] + alone[i] : (float)before.value[i];
+        const float whole = residual ? alone[i] + (float)add.value[i] : sum;
+        assert_true(!stream || sums[i] == sum);
+        assert_true(element(type, y, i) == (!there            ? element(type, untouched, i)
+                                            : type == PT_BF16 ? bf16_to_f32(bf16_from_f32(whole)) : whole));
+    }
+}
+
+static void what_a_norm_gives_is_added_as_a_product_would_be(void **state)
+{
+    static const int64_t dims[] = {5, 64, 219, 768, 1600, 2048, 2501, 4096, 8193};
+    for (int turn = 0; turn < 72; turn++) {
+        const int64_t dim = dims[turn % 9];
+        norm_case c = random_case(kinds[turn & 1], types[turn >> 1 & 1], 1 + random_below(dim > 2000 ? 12 : 60), 1, dim);
+        const int what = turn / 9 % 3;
+        check_added(&c, what != 0, what != 1, what != 0 && turn & 4);
         test_teardown(NULL);
     }
 }
@@ -401,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(forward_is_the_fp64_norm_rounded_once),
         OP_TEST(a_row_is_the_same_beside_others),
+        OP_TEST(what_a_norm_gives_is_added_as_a_product_would_be),
         OP_TEST(a_weight_or_bias_that_is_no_number_is_seen),
         OP_TEST(backward_is_the_slope_of_forward),
         OP_TEST(backward_of_all_sizes_is_the_fp64_formula),

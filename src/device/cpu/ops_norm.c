@@ -31,7 +31,8 @@ void cpu_norm(pool *p, const op_norm *o)
 {
     int64_t rows = rows_per_tile(o->heads * o->dim);
     const int64_t bytes = o->rows * o->heads * o->dim * (int64_t)dtype_bytes(o->type);
-    norm_job job = {p, o, tiles_of(rows, NORM_SIDE) * NORM_SIDE, o->y != o->x && cpu_exceeds_cache(bytes)};
+    norm_job job = {p, o, tiles_of(rows, NORM_SIDE) * NORM_SIDE, false};
+    job.past = o->y != o->x && !o->residual && !o->stream && cpu_exceeds_cache(bytes);
     pool_run(p, tiles_of(o->rows, job.rows), norm_tile, &job);
 }
 

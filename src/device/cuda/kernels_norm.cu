@@ -204,6 +204,25 @@ template <bool WIDE, typename OP> DEVICE pack normed(const OP &o, pack c, float 
     return c;
 }
 
+DEVICE pack pack_plus(pack a, pack b)
+{
+    for (int j = 0; j < PACK; j++)
+        a.x[j] = a.x[j] + b.x[j];
+    return a;
+}
+
+/* y's pack at `at` of row v from what the norm gives and what that is added to. */
+template <pt_dtype T, bool WIDE> DEVICE pack added(const op_norm &o, int v, int at, pack d)
+{
+    pack sum = {{0}};
+    if (o.stream) {
+        float *stream = o.stream + v * o.ldy;
+        sum = pack_plus(floats_load<WIDE>(stream, at, o.dim), d);
+        part_store<PT_F32, WIDE>(stream, at, o.dim, sum);
+    }
+    return o.residual ? pack_plus(d, packed_values<T>(part_load<T, WIDE>(element_at<T>(o.residual, v * o.ldy), at, o.dim))) : sum;
+}
+
 template <pt_dtype T, bool WIDE, int PACKS>
 DEVICE float set_rstd(const op_norm &o, const norm_teams &g, norm_place *p, packed_set<T, PACKS> x, float mean)
 {
@@ -218,8 +237,9 @@ DEVICE float set_rstd(const op_norm &o, const norm_teams &g, norm_place *p, pack
     return rstd_of(squares * g.share, o.eps);
 }
 
-template <pt_dtype T, bool WIDE, int PACKS>
-__global__ void NORM_BOUNDS(T, WIDE, PACKS, 3) norm_kernel(op_norm o, norm_teams g)
+/* ADDS: to a residual, a stream or both. */
+template <pt_dtype T, bool WIDE, int PACKS, bool ADDS>
+__global__ void NORM_BOUNDS(T, WIDE, PACKS, ADDS ? 2 : 3) norm_kernel(op_norm o, norm_teams g)
 {
     norm_place p = norm_place_of(g);
     int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all;
@@ -238,8 +258,10 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, 3) norm_kernel(op_norm o, norm_teams
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
             int at = p.column + k * p.step;
-            if (v < end && at < g.dim)
-                part_store<T, WIDE>(y, at, g.dim, normed<WIDE>(o, centred<WIDE>(packed_values<T>(x.of[k]), mean, at, g.dim), rstd, at));
+            if (v >= end || at >= g.dim)
+                continue;
+            pack d = normed<WIDE>(o, centred<WIDE>(packed_values<T>(x.of[k]), mean, at, g.dim), rstd, at);
+            part_store<T, WIDE>(y, at, g.dim, ADDS ? added<T, WIDE>(o, v, at, d) : d);
         }
     }
 }
@@ -257,28 +279,32 @@ template <pt_dtype T> __global__ void norm_long(op_norm o, norm_teams g)
     float rstd = rstd_of(squares * g.share, o.eps);
     for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK) {
         pack c = centred<false>(pack_load<T>(x, at, g.dim, false), mean, at, g.dim);
-        pack_store<T>(y, at, g.dim, false, normed<false>(o, c, rstd, at));
+        pack d = normed<false>(o, c, rstd, at);
+        pack_store<T>(y, at, g.dim, false, o.residual || o.stream ? added<T, false>(o, (int)v, at, d) : d);
     }
 }
 
-template <pt_dtype T, bool WIDE> static int teams_launch(const op_norm *o, norm_teams g, cudaStream_t s)
+template <pt_dtype T, bool WIDE, bool ADDS> static int teams_launch(const op_norm *o, norm_teams g, cudaStream_t s)
 {
     int64_t blocks = blocks_of(g.all, g.vectors);
-    return o->dim > ONE_PACK ? launch(norm_kernel<T, WIDE, 2>, blocks, g.threads * g.teams, s, *o, g)
-                             : launch(norm_kernel<T, WIDE, 1>, blocks, g.threads * g.teams, s, *o, g);
+    return o->dim > ONE_PACK ? launch(norm_kernel<T, WIDE, 2, ADDS>, blocks, g.threads * g.teams, s, *o, g)
+                             : launch(norm_kernel<T, WIDE, 1, ADDS>, blocks, g.threads * g.teams, s, *o, g);
 }
 
 template <pt_dtype T> static int norm_launch(const op_norm *o, cudaStream_t s)
 {
     bool wide = is_wide(T, o->x, o->ldx) && is_wide(T, o->y, o->ldy) && is_wide(PT_F32, o->weight, 0) && is_wide(PT_F32, o->bias, 0) &&
-                o->dim % PACK == 0;
+                is_wide(T, o->residual, 0) && is_wide(PT_F32, o->stream, o->stream ? o->ldy : 0) && o->dim % PACK == 0;
+    bool adds = o->residual || o->stream;
     norm_teams g = norm_teams_of(o->dim, o->rows * o->heads);
     g.vectors = g.teams * FORWARD_TURNS;
     if (o->rows * o->heads > VECTORS_MOST)
         return cudaErrorInvalidConfiguration;
     if (o->dim > TWO_PACKS)
         return launch(norm_long<T>, o->rows * o->heads, NORM_THREADS_MOST, s, *o, g);
-    return wide ? teams_launch<T, true>(o, g, s) : teams_launch<T, false>(o, g, s);
+    if (adds)
+        return wide ? teams_launch<T, true, true>(o, g, s) : teams_launch<T, false, true>(o, g, s);
+    return wide ? teams_launch<T, true, false>(o, g, s) : teams_launch<T, false, false>(o, g, s);
 }
 
 int cuda_norm(const op_norm *o, cudaStream_t s)
@@ -335,13 +361,6 @@ DEVICE norm_means long_means(const op_norm_backward &o, const norm_teams &g, nor
     for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK)
         pack_sums<false, true>(o, pack_load<T>(x, at, g.dim, false), pack_load<T>(dy, at, g.dim, false), mean, at, s);
     return means_from<true>(o, g, p, mean, s);
-}
-
-DEVICE pack pack_plus(pack a, pack b)
-{
-    for (int j = 0; j < PACK; j++)
-        a.x[j] = a.x[j] + b.x[j];
-    return a;
 }
 
 /* The pack of dx at `at` of its row, which is at dx_at of its tensor, and what it adds to the sums. `stream`: what is there of
