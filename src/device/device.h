@@ -112,12 +112,14 @@ static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads, in
     return (size_t)(norm_parts(rows, heads) * 2 * dim) * sizeof(float);
 }
 
-/* Rotary embedding in place on x (rows, heads, dim), row stride ld. table (positions, dim/2, 2):
- * cos and sin, fp32. Pairs are (i, i + dim/2). inverse: the transposed rotation, for backward. */
+/* Rotary embedding in place on x (rows, heads, dim), row stride ld: of each head the first R = `rotated` elements (even; 0: all of dim),
+ * the rest is left alone. table (positions, R/2, 2): cos and sin, fp32, perhaps both times a factor. Pairs are (i, i + R/2). inverse: the
+ * transposed map, for backward, which is the inverse where there is no factor. */
 typedef struct op_rope {
     pt_dtype type; bool inverse; int64_t rows, heads, dim, ld;
-    const float *table; const int32_t *positions; void *x;
+    const float *table; const int32_t *positions; void *x; int64_t rotated;
 } op_rope;
+static inline int64_t rope_rotated(const op_rope *o) { return o->rotated ? o->rotated : o->dim; }
 
 /* Causal attention without the T x T matrix. For each of `seqs` sequences: q (q_len, heads, dim)
  * with row stride ldq; k and v (kv_len, kv_heads, dim) with row stride ldkv; sequences follow each
