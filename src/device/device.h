@@ -77,23 +77,27 @@ typedef struct op_bias_backward {
 
 typedef enum norm_kind { NORM_LAYER, NORM_RMS } norm_kind;
 
-/* y[r][h][:] = norm(x[r][h][:]) * weight (+ bias). Rows of x and y have strides ldx and ldy, the
+/* y[r][h][:] = norm(x[r][h][:]) * (offset + weight) (+ bias). Rows of x and y have strides ldx and ldy, the
  * heads of a row lie side by side (heads = 1 for a block's norm, more for q/k norm). y may be x. weight and
- * bias are fp32 in every mode: near 1, bf16 has no room for what a step changes. */
+ * bias are fp32 in every mode: near 1, bf16 has no room for what a step changes. offset is 1 where a model's weights
+ * are differences from 1, and else 0; it is added in fp32.
+ * With a residual or a stream (fp32), both with stride ldy and heads = 1, what the norm gives is added to them, as OP_MATMUL adds its sum:
+ * stream += norm in fp32, and y = round(residual + norm), or where there is no residual round(stream). The residual may be y. */
 typedef struct op_norm {
     norm_kind kind; pt_dtype type; int64_t rows, heads, dim, ldx, ldy; float eps;
-    const void *x; const float *weight, *bias; void *y;
+    const void *x; const float *weight, *bias; void *y; float offset;
+    const void *residual; float *stream; /* or NULL */
 } op_norm;
 
 /* dx = round(dx_add + stream_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx); the sum before its
  * rounding also goes to stream (NULL: not wanted). stream_add and stream are fp32, stride lddx, and may be the same;
  * stream_add may be NULL. dweight and dbias (fp32, dim) (+)= their gradients (NULL: not wanted). Statistics are
  * computed again from x. dx may be dy. y: what OP_NORM makes of x and bias, once more, stride lddy, the same bits; it may be dy,
- * if dx is not (NULL: not wanted). scratch: norm_backward_scratch_bytes(). */
+ * if dx is not (NULL: not wanted). scratch: norm_backward_scratch_bytes(). offset: as in OP_NORM. */
 typedef struct op_norm_backward {
     norm_kind kind; pt_dtype type; bool accumulate; int64_t rows, heads, dim, ldx, lddy, lddx; float eps;
     const void *x; const float *weight; const void *dy, *dx_add; void *dx; const float *stream_add; float *stream;
-    float *dweight, *dbias; void *scratch; const float *bias; void *y;
+    float *dweight, *dbias; void *scratch; const float *bias; void *y; float offset;
 } op_norm_backward;
 /* dweight and dbias may be summed over so many parts of the (row, head) vectors, each of NORM_PART_VECTORS or more, before the parts' sums
  * are added up. */
@@ -108,12 +112,14 @@ static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads, in
     return (size_t)(norm_parts(rows, heads) * 2 * dim) * sizeof(float);
 }
 
-/* Rotary embedding in place on x (rows, heads, dim), row stride ld. table (positions, dim/2, 2):
- * cos and sin, fp32. Pairs are (i, i + dim/2). inverse: the transposed rotation, for backward. */
+/* Rotary embedding in place on x (rows, heads, dim), row stride ld: of each head the first R = `rotated` elements (even; 0: all of dim),
+ * the rest is left alone. table (positions, R/2, 2): cos and sin, fp32, perhaps both times a factor. Pairs are (i, i + R/2). inverse: the
+ * transposed map, for backward, which is the inverse where there is no factor. */
 typedef struct op_rope {
     pt_dtype type; bool inverse; int64_t rows, heads, dim, ld;
-    const float *table; const int32_t *positions; void *x;
+    const float *table; const int32_t *positions; void *x; int64_t rotated;
 } op_rope;
+static inline int64_t rope_rotated(const op_rope *o) { return o->rotated ? o->rotated : o->dim; }
 
 /* Causal attention without the T x T matrix. For each of `seqs` sequences: q (q_len, heads, dim)
  * with row stride ldq; k and v (kv_len, kv_heads, dim) with row stride ldkv; sequences follow each

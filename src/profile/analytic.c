@@ -79,14 +79,19 @@ static void meter_submit(queue *q, const op *o)
     case OP_MATMUL: add_matmul(m, &o->matmul); break;
     case OP_ATTENTION: add_attention(m, &o->attention, false); break;
     case OP_ATTENTION_BACKWARD: add_attention(m, &o->attention_backward.forward, true); break;
-    case OP_NORM: add_bytes(m, o->norm.type, (double)(o->norm.rows * o->norm.heads * o->norm.dim), 2, 0); break;
+    case OP_NORM: {
+        const op_norm *b = &o->norm;
+        double n = (double)(b->rows * b->heads * b->dim);
+        add_bytes(m, b->type, n, 2 + !!b->residual, b->stream ? 8 * n : 0);
+        break;
+    }
     case OP_NORM_BACKWARD: {
         const op_norm_backward *b = &o->norm_backward;
         double n = (double)(b->rows * b->heads * b->dim);
         add_bytes(m, b->type, n, 3 + !!b->dx_add + !!b->y, n * ((b->stream_add ? 4 : 0) + (b->stream ? 4 : 0)));
         break;
     }
-    case OP_ROPE: add_bytes(m, o->rope.type, (double)(o->rope.rows * o->rope.heads * o->rope.dim), 2, 0); break;
+    case OP_ROPE: add_bytes(m, o->rope.type, (double)(o->rope.rows * o->rope.heads * rope_rotated(&o->rope)), 2, 0); break;
     case OP_ACTIVATION:
         add_bytes(m, o->activation.type, (double)(o->activation.rows * o->activation.cols), o->activation.gated ? 3 : 2, 0);
         break;

@@ -20,14 +20,19 @@ static uint64_t hash_norm(pt_dtype type, uint64_t hash)
 {
     enum { ROWS = 9, DIM = 219 }; /* pairs of vectors, one, and a part of one */
     for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
+        const float offset = kind == NORM_RMS ? 1 : 0;
         tensor x = tensor_random(type, ROWS * DIM, 0, 1), w = tensor_random(PT_F32, DIM, 1, 1), dy = tensor_random(type, ROWS * DIM, 0, 1);
         float dweight[DIM], dbias[DIM], stream[ROWS * DIM];
-        op_norm o = {kind, type, ROWS, 1, DIM, DIM, DIM, 1e-5f, x.data, w.data, w.data, test_alloc(ROWS * DIM * 4)};
+        op_norm o = {kind, type, ROWS, 1, DIM, DIM, DIM, 1e-5f, x.data, w.data, w.data, test_alloc(ROWS * DIM * 4), offset, NULL, NULL};
         cpu_norm(the_pool, &o);
         op_norm_backward b = {kind, type, false, ROWS, 1, DIM, DIM, DIM, DIM, 1e-5f, x.data, w.data, dy.data, x.data,
-                              dy.data, NULL, stream, dweight, dbias, NULL, w.data, test_alloc(ROWS * DIM * 4)};
+                              dy.data, NULL, stream, dweight, dbias, test_alloc(norm_backward_scratch_bytes(ROWS, 1, DIM)), w.data,
+                              test_alloc(ROWS * DIM * 4), offset};
         cpu_norm_backward(the_pool, &b);
         same_bits(o.y, b.y, tensor_bytes(&x), "y again");
+        hash = hash_bytes(hash, o.y, tensor_bytes(&x));
+        o.residual = o.y, o.stream = stream;
+        cpu_norm(the_pool, &o);
         hash = hash_bytes(hash, o.y, tensor_bytes(&x));
         hash = hash_bytes(hash, dy.data, tensor_bytes(&dy));
         hash = hash_bytes(hash, stream, sizeof stream);
@@ -136,7 +141,9 @@ static uint64_t hash_rows(pt_dtype type, uint64_t hash)
     enum { ROWS = 70, COLS = 90 };
     tensor x = tensor_random(type, ROWS * COLS, 0, 1), table = tensor_random(PT_F32, ROWS * COLS, 0, 1);
     int32_t *ids = random_ids(ROWS, ROWS);
-    op_rope r = {type, false, ROWS, 5, COLS / 5, COLS, table.data, ids, x.data};
+    op_rope r = {type, false, ROWS, 5, COLS / 5, COLS, table.data, ids, x.data, 0};
+    cpu_rope(the_pool, &r);
+    r.heads = 1, r.dim = COLS, r.rotated = COLS - 10;
     cpu_rope(the_pool, &r);
     op_embedding e = {type, ROWS, COLS, 0, ROWS, ids, ids, x.data, x.data, test_alloc(ROWS * COLS * 4), NULL};
     cpu_embedding(the_pool, &e);

@@ -183,15 +183,44 @@ template <pt_dtype T> DEVICE float long_mean(const norm_teams &g, norm_place *p,
 
 /* ---- forward ---- */
 
+/* offset + weight: what is taken away is 0 where the offset is, and then even a weight of -0 stays what it is. */
+template <bool WIDE, typename OP> DEVICE pack factors_load(const OP &o, int at)
+{
+    pack w = floats_load<WIDE>(o.weight, at, o.dim);
+    const float away = 0.0f - o.offset;
+    for (int j = 0; j < PACK; j++)
+        w.x[j] = w.x[j] - away;
+    return w;
+}
+
 /* y's pack from x - mean; backward may want it too. */
 template <bool WIDE, typename OP> DEVICE pack normed(const OP &o, pack c, float rstd, int at)
 {
-    pack w = floats_load<WIDE>(o.weight, at, o.dim), b = {{0}};
+    pack w = factors_load<WIDE>(o, at), b = {{0}};
     if (o.bias)
         b = floats_load<WIDE>(o.bias, at, o.dim);
     for (int j = 0; j < PACK; j++)
         c.x[j] = fmaf(c.x[j] * rstd, w.x[j], b.x[j]);
     return c;
+}
+
+DEVICE pack pack_plus(pack a, pack b)
+{
+    for (int j = 0; j < PACK; j++)
+        a.x[j] = a.x[j] + b.x[j];
+    return a;
+}
+
+/* y's pack at `at` of row v from what the norm gives and what that is added to. */
+template <pt_dtype T, bool WIDE> DEVICE pack added(const op_norm &o, int v, int at, pack d)
+{
+    pack sum = {{0}};
+    if (o.stream) {
+        float *stream = o.stream + v * o.ldy;
+        sum = pack_plus(floats_load<WIDE>(stream, at, o.dim), d);
+        part_store<PT_F32, WIDE>(stream, at, o.dim, sum);
+    }
+    return o.residual ? pack_plus(d, packed_values<T>(part_load<T, WIDE>(element_at<T>(o.residual, v * o.ldy), at, o.dim))) : sum;
 }
 
 template <pt_dtype T, bool WIDE, int PACKS>
@@ -208,8 +237,9 @@ DEVICE float set_rstd(const op_norm &o, const norm_teams &g, norm_place *p, pack
     return rstd_of(squares * g.share, o.eps);
 }
 
-template <pt_dtype T, bool WIDE, int PACKS>
-__global__ void NORM_BOUNDS(T, WIDE, PACKS, 3) norm_kernel(op_norm o, norm_teams g)
+/* ADDS: to a residual, a stream or both. */
+template <pt_dtype T, bool WIDE, int PACKS, bool ADDS>
+__global__ void NORM_BOUNDS(T, WIDE, PACKS, ADDS ? 2 : 3) norm_kernel(op_norm o, norm_teams g)
 {
     norm_place p = norm_place_of(g);
     int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all;
@@ -228,8 +258,10 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, 3) norm_kernel(op_norm o, norm_teams
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
             int at = p.column + k * p.step;
-            if (v < end && at < g.dim)
-                part_store<T, WIDE>(y, at, g.dim, normed<WIDE>(o, centred<WIDE>(packed_values<T>(x.of[k]), mean, at, g.dim), rstd, at));
+            if (v >= end || at >= g.dim)
+                continue;
+            pack d = normed<WIDE>(o, centred<WIDE>(packed_values<T>(x.of[k]), mean, at, g.dim), rstd, at);
+            part_store<T, WIDE>(y, at, g.dim, ADDS ? added<T, WIDE>(o, v, at, d) : d);
         }
     }
 }
@@ -247,28 +279,32 @@ template <pt_dtype T> __global__ void norm_long(op_norm o, norm_teams g)
     float rstd = rstd_of(squares * g.share, o.eps);
     for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK) {
         pack c = centred<false>(pack_load<T>(x, at, g.dim, false), mean, at, g.dim);
-        pack_store<T>(y, at, g.dim, false, normed<false>(o, c, rstd, at));
+        pack d = normed<false>(o, c, rstd, at);
+        pack_store<T>(y, at, g.dim, false, o.residual || o.stream ? added<T, false>(o, (int)v, at, d) : d);
     }
 }
 
-template <pt_dtype T, bool WIDE> static int teams_launch(const op_norm *o, norm_teams g, cudaStream_t s)
+template <pt_dtype T, bool WIDE, bool ADDS> static int teams_launch(const op_norm *o, norm_teams g, cudaStream_t s)
 {
     int64_t blocks = blocks_of(g.all, g.vectors);
-    return o->dim > ONE_PACK ? launch(norm_kernel<T, WIDE, 2>, blocks, g.threads * g.teams, s, *o, g)
-                             : launch(norm_kernel<T, WIDE, 1>, blocks, g.threads * g.teams, s, *o, g);
+    return o->dim > ONE_PACK ? launch(norm_kernel<T, WIDE, 2, ADDS>, blocks, g.threads * g.teams, s, *o, g)
+                             : launch(norm_kernel<T, WIDE, 1, ADDS>, blocks, g.threads * g.teams, s, *o, g);
 }
 
 template <pt_dtype T> static int norm_launch(const op_norm *o, cudaStream_t s)
 {
     bool wide = is_wide(T, o->x, o->ldx) && is_wide(T, o->y, o->ldy) && is_wide(PT_F32, o->weight, 0) && is_wide(PT_F32, o->bias, 0) &&
-                o->dim % PACK == 0;
+                is_wide(T, o->residual, 0) && is_wide(PT_F32, o->stream, o->stream ? o->ldy : 0) && o->dim % PACK == 0;
+    bool adds = o->residual || o->stream;
     norm_teams g = norm_teams_of(o->dim, o->rows * o->heads);
     g.vectors = g.teams * FORWARD_TURNS;
     if (o->rows * o->heads > VECTORS_MOST)
         return cudaErrorInvalidConfiguration;
     if (o->dim > TWO_PACKS)
         return launch(norm_long<T>, o->rows * o->heads, NORM_THREADS_MOST, s, *o, g);
-    return wide ? teams_launch<T, true>(o, g, s) : teams_launch<T, false>(o, g, s);
+    if (adds)
+        return wide ? teams_launch<T, true, true>(o, g, s) : teams_launch<T, false, true>(o, g, s);
+    return wide ? teams_launch<T, true, false>(o, g, s) : teams_launch<T, false, false>(o, g, s);
 }
 
 int cuda_norm(const op_norm *o, cudaStream_t s)
@@ -284,7 +320,7 @@ typedef struct norm_means { float mean, rstd, d, du; } norm_means;
 /* Adds one pack's share to s: of squares of c = x - mean, of d c, of d. */
 template <bool WIDE, bool FULL> DEVICE void pack_sums(const op_norm_backward &o, pack x, pack d, float mean, int at, float s[3])
 {
-    pack w = floats_load<WIDE>(o.weight, at, o.dim), c = centred<WIDE>(x, mean, at, (int)o.dim), dc;
+    pack w = factors_load<WIDE>(o, at), c = centred<WIDE>(x, mean, at, (int)o.dim), dc;
     for (int j = 0; j < PACK; j++) {
         d.x[j] = d.x[j] * w.x[j]; /* beyond the row both are 0 */
         dc.x[j] = d.x[j] * c.x[j];
@@ -327,20 +363,13 @@ DEVICE norm_means long_means(const op_norm_backward &o, const norm_teams &g, nor
     return means_from<true>(o, g, p, mean, s);
 }
 
-DEVICE pack pack_plus(pack a, pack b)
-{
-    for (int j = 0; j < PACK; j++)
-        a.x[j] = a.x[j] + b.x[j];
-    return a;
-}
-
 /* The pack of dx at `at` of its row, which is at dx_at of its tensor, and what it adds to the sums. `stream`: what is there of
  * stream_add. */
 template <pt_dtype T, bool WIDE, bool FULL>
 DEVICE void dx_pack(const op_norm_backward &o, norm_means m, int64_t dx_at, int at, pack x, pack dy, pack stream, pack *dweight,
                     pack *dbias)
 {
-    pack dx, w = floats_load<WIDE>(o.weight, at, o.dim);
+    pack dx, w = factors_load<WIDE>(o, at);
     int64_t left = o.dim - at;
     for (int j = 0; j < PACK; j++) {
         float u = (x.x[j] - m.mean) * m.rstd, d = dy.x[j] * w.x[j] - m.d;
