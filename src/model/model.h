@@ -134,6 +134,19 @@ int model_from_json(const char *name, const char *json, size_t n, void (*notice)
                     model **out, pt_error *e); /* the same from memory, for tests and fuzzers */
 void model_close(model *m);
 
+/* Index of the first block in execution order of which a parameter is trained; blocks_n: none is. Backward ends there: what lies before
+ * it needs no gradient. The tables of the embedding, tied ones too, are block 0's. */
+int model_first_trained(const model *m);
+
+/* Layers whose work costs the same: they see as many keys, train parameters of the same roles and are both passed backward or both not.
+ * Where there are more kinds than these, what is left goes to the one that is most alike. */
+enum { MODEL_LAYER_KINDS = 16 };
+typedef struct layer_kinds {
+    int n, first[MODEL_LAYER_KINDS];              /* a layer (0 .. L-1) of each kind, the first */
+    unsigned char of_layer[MODEL_MAX_LAYERS];
+} layer_kinds;
+void model_layer_kinds(const model *m, int64_t seq_len, layer_kinds *out);
+
 static inline const param *block_param(const model *m, const block *b, param_role r)
 {
     return b->param_of_role[r] < 0 ? (const param *)0 : &m->params[b->param_of_role[r]];

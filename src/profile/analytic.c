@@ -16,7 +16,6 @@
 #include "block/block.h"
 #include "profile/machine_file.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- the queue that adds up ---- */
@@ -187,30 +186,14 @@ static void price_layer(blocks *b, int block, layer_cost *out)
     }
 }
 
-static int64_t window_of(const blocks *b, int layer)
-{
-    int64_t window = b->model->config.window[layer];
-    return window > 0 && window < b->shape->seq_len ? window : b->shape->seq_len;
-}
-
-/* One kind of layer for each window; past the last the nearest one stands for what is left. */
 static void price_layers(blocks *b, costs *out)
 {
-    int64_t windows[COST_LAYER_KINDS];
-    out->kinds_n = 0;
-    for (int i = 0; i < (int)b->model->config.layers; i++) {
-        int64_t window = window_of(b, i), distance = INT64_MAX;
-        for (int k = 0; k < out->kinds_n; k++)
-            if (llabs(windows[k] - window) < distance) {
-                distance = llabs(windows[k] - window);
-                out->kind_of_layer[i] = (unsigned char)k;
-            }
-        if (distance && out->kinds_n < COST_LAYER_KINDS) {
-            windows[out->kinds_n] = window;
-            price_layer(b, i + 1, &out->layer[out->kinds_n]);
-            out->kind_of_layer[i] = (unsigned char)out->kinds_n++;
-        }
-    }
+    layer_kinds kinds;
+    model_layer_kinds(b->model, b->shape->seq_len, &kinds);
+    out->kinds_n = kinds.n;
+    memcpy(out->kind_of_layer, kinds.of_layer, sizeof out->kind_of_layer);
+    for (int k = 0; k < kinds.n; k++)
+        price_layer(b, kinds.first[k] + 1, &out->layer[k]);
 }
 
 static void price_ends(blocks *b, costs *out)
