@@ -158,9 +158,9 @@ static void measure_tokens(void)
     int32_t *words = ids(tokens, VOCAB), *positions = ids(tokens, 1024);
     op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x};
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
-    op_embedding look = {type, (int64_t)tokens, WIDTH, 0, VOCAB, words, positions, table, table, x, NULL};
+    op_embedding look = {type, (int64_t)tokens, WIDTH, 0, VOCAB, words, positions, table, table, x, NULL, 0};
     measure("embedding", run_embedding, &look, 3.0 * (double)(n * b));
-    op_embedding_backward add = {type, true, (int64_t)tokens, WIDTH, 0, VOCAB, -1, words, x, acc};
+    op_embedding_backward add = {type, true, (int64_t)tokens, WIDTH, 0, VOCAB, -1, words, x, acc, 0};
     measure("embedding backward", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n);
     add.accumulate = false;
     measure("embedding backward, zeroed", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n + 4.0 * VOCAB * WIDTH);

@@ -49,15 +49,18 @@ typedef struct op_copy_rows { void *dst; const void *src; int64_t rows; size_t b
 struct disk_channel;
 typedef struct op_disk { struct disk_channel *channel; void *memory; uint64_t offset; size_t bytes; } op_disk;
 
+/* A factor in an op, 0 of which stands for 1. */
+static inline float op_factor(float x) { return x != 0 ? x : 1; }
+
 typedef enum matmul_layout {
     MATMUL_NT, /* c (M,N) = a (M,K) . b (N,K)^T   forward: x . W^T         */
     MATMUL_NN, /* c (M,N) = a (M,K) . b (K,N)     data gradient: dy . W    */
     MATMUL_TN  /* c (M,N) = a (K,M)^T . b (K,N)   weight gradient: dy^T . x */
 } matmul_layout;
 
-/* c = round(sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += sum.
- * With a stream: stream += sum + bias in fp32, and c = round(stream), or as above where there is a residual.
- * The sum over K is taken in an order that depends on (layout, M, N, K) only. */
+/* c = round(alpha * sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += alpha * sum + bias.
+ * With a stream: stream += alpha * sum + bias in fp32, and c = round(stream), or as above where there is a residual. alpha (0 stands for 1)
+ * does not reach the bias: who wants both scaled scales the bias. The sum over K is taken in an order that depends on (layout, M, N, K) only. */
 typedef struct op_matmul {
     matmul_layout layout;
     pt_dtype type, out_type;  /* of a, b, bias, residual; of c: type or PT_F32 */
@@ -68,6 +71,7 @@ typedef struct op_matmul {
     const void *residual;     /* (M, N), stride ldc, or NULL; may be c itself */
     float *stream;            /* (M, N), stride ldc, or NULL; not with accumulate */
     void *c;
+    float alpha;
 } op_matmul;
 
 /* acc[n] (+)= sum over rows of dy[row][n]; acc is fp32. */
@@ -171,18 +175,18 @@ typedef struct op_activation_backward {
     activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up, *dout; void *dup, *out;
 } op_activation_backward;
 
-/* out[r] = round(table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in
+/* out[r] = round(scale * table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in
  * [row0, row0 + table_rows); other rows are left alone, so that a table may come in slices. The sum before its
- * rounding also goes to stream (rows, cols) fp32 (NULL: not wanted). */
+ * rounding also goes to stream (rows, cols) fp32 (NULL: not wanted). scale: 0 stands for 1; the product is fp32. */
 typedef struct op_embedding {
     pt_dtype type; int64_t rows, cols, row0, table_rows;
-    const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out; float *stream;
+    const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out; float *stream; float scale;
 } op_embedding;
-/* acc[id - row0] (+)= dy[r] for the rows whose id lies in the slice, in ascending r; rows of the id `skip` (-1:
- * none) add nothing. acc (table_rows, cols) fp32, set to zero first unless accumulate. */
+/* acc[id - row0] (+)= scale * dy[r] for the rows whose id lies in the slice, in ascending r; rows of the id `skip` (-1:
+ * none) add nothing. acc (table_rows, cols) fp32, set to zero first unless accumulate. scale: 0 stands for 1; product and sum are fp32. */
 typedef struct op_embedding_backward {
     pt_dtype type; bool accumulate; int64_t rows, cols, row0, table_rows, skip;
-    const int32_t *ids; const void *dy; float *acc;
+    const int32_t *ids; const void *dy; float *acc; float scale;
 } op_embedding_backward;
 
 /* loss[r] = logsumexp(logits[r]) - logits[r][target], 0 where target is -100 (ignored). If dlogits is

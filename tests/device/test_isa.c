@@ -145,12 +145,14 @@ static uint64_t hash_rows(pt_dtype type, uint64_t hash)
     cpu_rope(the_pool, &r);
     r.heads = 1, r.dim = COLS, r.rotated = COLS - 10;
     cpu_rope(the_pool, &r);
-    op_embedding e = {type, ROWS, COLS, 0, ROWS, ids, ids, x.data, x.data, test_alloc(ROWS * COLS * 4), NULL};
+    op_embedding e = {type, ROWS, COLS, 0, ROWS, ids, ids, x.data, x.data, test_alloc(ROWS * COLS * 4), NULL, 1.7f};
     cpu_embedding(the_pool, &e);
     float sums[COLS];
     op_bias_backward b = {type, false, ROWS, COLS, COLS, e.out, sums};
     cpu_bias_backward(the_pool, &b);
-    op_embedding_backward back = {type, true, ROWS, COLS, 0, ROWS, -1, ids, e.out, table.data};
+    op_embedding_backward back = {type, true, ROWS, COLS, 0, ROWS, -1, ids, e.out, table.data, 0};
+    cpu_embedding_backward(the_pool, &back);
+    back.scale = 0.3f;
     cpu_embedding_backward(the_pool, &back);
     return hash_bytes(hash_bytes(hash, sums, sizeof sums), table.data, tensor_bytes(&table));
 }
