@@ -38,7 +38,7 @@ typedef struct block_cache {
 /* What a unit is about. Pointers to its first row. */
 typedef struct block_unit {
     const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
-    const float *rope;                                /* (T, D/2, 2) */
+    const float *rope[MODEL_MAX_ROPES];               /* tables of positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */
 } block_unit;
@@ -48,6 +48,13 @@ typedef struct block_context {
     const step_shape *shape;
     queue *queue;
 } block_context;
+
+/* Where each rope's table lies, in all tables for `length` positions. */
+static inline void block_unit_ropes(block_unit *u, const model_config *c, const float *tables, int64_t length)
+{
+    for (int i = 0; i < c->ropes_n; i++)
+        u->rope[i] = tables + model_rope_offset(c, i, length);
+}
 
 void embedding_forward(const block_context *c, const block_weights *w, const block_unit *u, void *x /* (R, C) */);
 

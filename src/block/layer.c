@@ -102,8 +102,11 @@ static void linear_add(const layer *y, const layer_stage *s)
     queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = y->hidden, .k = k, .lda = k, .ldb = k,
         .ldc = y->hidden, .a = tensor(y, s->in), .b = weight_of(y, s->weight), .bias = weight_of(y, s->bias),
-        .residual = residual_of(y, s), .stream = y->stream, .c = tensor(y, s->out)}});
+        .alpha = y->config->residual_scale, .residual = residual_of(y, s), .stream = y->stream, .c = tensor(y, s->out)}});
 }
+
+/* What multiplies the product. */
+static float factor_of(const layer *y, const layer_stage *s) { return s->kind == STAGE_LINEAR_ADD ? y->config->residual_scale : 1; }
 
 /* Where the stage reads the residual stream, the gradient is added to the stream's. */
 static void linear_input(const layer *y, const layer_stage *s)
@@ -113,7 +116,7 @@ static void linear_input(const layer *y, const layer_stage *s)
     void *d = gradient(y, s->in);
     queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NN, .type = y->type, .out_type = y->type, .m = y->rows, .n = w->cols, .k = w->rows, .lda = w->rows, .ldb = w->cols,
-        .ldc = w->cols, .a = gradient(y, s->out), .b = weight_of(y, s->weight), .residual = adds && !y->u->stream ? d : NULL,
+        .ldc = w->cols, .alpha = factor_of(y, s), .a = gradient(y, s->out), .b = weight_of(y, s->weight), .residual = adds && !y->u->stream ? d : NULL,
         .stream = adds ? y->u->stream : NULL, .c = d}});
 }
 
@@ -125,7 +128,7 @@ static void linear_weights(const layer *y, const layer_stage *s)
     if (dw)
         queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
             .layout = MATMUL_TN, .type = y->type, .out_type = PT_F32, .accumulate = !y->first, .m = w->rows, .n = w->cols, .k = y->rows,
-            .lda = w->rows, .ldb = w->cols, .ldc = w->cols, .a = dy, .b = operand(y, s->in), .c = dw}});
+            .lda = w->rows, .ldb = w->cols, .ldc = w->cols, .alpha = factor_of(y, s), .a = dy, .b = operand(y, s->in), .c = dw}});
     if (db)
         queue_submit(y->c->queue, &(op){OP_BIAS_BACKWARD, .bias_backward = {
             .type = y->type, .accumulate = !y->first, .rows = y->rows, .cols = w->rows, .ld = w->rows, .dy = dy, .acc = db}});
@@ -137,8 +140,26 @@ static void norm(const layer *y, const layer_stage *s)
 {
     queue_submit(y->c->queue, &(op){OP_NORM, .norm = {
         .kind = y->config->norm, .type = y->type, .rows = y->rows, .heads = 1, .dim = y->hidden, .ldx = y->hidden,
-        .ldy = y->hidden, .eps = y->config->norm_eps, .x = tensor(y, s->in), .weight = weight_of(y, s->weight),
-        .bias = weight_of(y, s->bias), .y = tensor(y, s->out)}});
+        .ldy = y->hidden, .eps = y->config->norm_eps, .offset = y->config->norm_offset, .x = tensor(y, s->in),
+        .weight = weight_of(y, s->weight), .bias = weight_of(y, s->bias), .y = tensor(y, s->out)}});
+}
+
+/* Behind a branch: what it makes is added, as linear_add does. */
+static void norm_add(const layer *y, const layer_stage *s)
+{
+    queue_submit(y->c->queue, &(op){OP_NORM, .norm = {
+        .kind = y->config->norm, .type = y->type, .rows = y->rows, .heads = 1, .dim = y->hidden, .ldx = y->hidden,
+        .ldy = y->hidden, .eps = y->config->norm_eps, .offset = y->config->norm_offset, .x = tensor(y, s->in),
+        .weight = weight_of(y, s->weight), .residual = residual_of(y, s), .stream = y->stream, .y = tensor(y, s->out)}});
+}
+
+static void norm_add_input(const layer *y, const layer_stage *s)
+{
+    queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
+        .kind = y->config->norm, .type = y->type, .accumulate = !y->first, .rows = y->rows, .heads = 1, .dim = y->hidden,
+        .ldx = y->hidden, .lddy = y->hidden, .lddx = y->hidden, .eps = y->config->norm_eps, .offset = y->config->norm_offset,
+        .x = tensor(y, s->in), .weight = weight_of(y, s->weight), .dy = y->out, .dx = gradient(y, s->in),
+        .dweight = accumulator(y, s->weight), .scratch = scratch(y, s)}});
 }
 
 /* Before a branch: the input's gradient is added to the stream's; the output takes the place of its gradient. */
@@ -147,21 +168,34 @@ static void norm_input(const layer *y, const layer_stage *s)
     void *d = gradient(y, s->out);
     queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
         .kind = y->config->norm, .type = y->type, .accumulate = !y->first, .rows = y->rows, .heads = 1, .dim = y->hidden,
-        .ldx = y->hidden, .lddy = y->hidden, .lddx = y->hidden, .eps = y->config->norm_eps, .x = tensor(y, s->in),
-        .weight = weight_of(y, s->weight), .dy = d, .dx_add = y->u->stream ? NULL : y->out, .dx = y->out,
+        .ldx = y->hidden, .lddy = y->hidden, .lddx = y->hidden, .eps = y->config->norm_eps, .offset = y->config->norm_offset,
+        .x = tensor(y, s->in), .weight = weight_of(y, s->weight), .dy = d, .dx_add = y->u->stream ? NULL : y->out, .dx = y->out,
         .stream_add = y->u->stream, .stream = y->u->stream, .dweight = accumulator(y, s->weight),
         .dbias = accumulator(y, s->bias), .scratch = scratch(y, s), .bias = weight_of(y, s->bias), .y = d}});
 }
 
 /* ---- attention ---- */
 
-static void rope(const layer *y, void *x, bool inverse)
+/* `heads` of the rows of q, k and v, from `col` on. */
+static void rotate(const layer *y, int which, int64_t heads, int64_t col, void *qkv, bool inverse)
 {
-    if (y->config->position != POSITION_ROTARY)
-        return;
     queue_submit(y->c->queue, &(op){OP_ROPE, .rope = {
-        .type = y->type, .inverse = inverse, .rows = y->rows, .heads = y->config->heads + y->config->kv_heads, .dim = y->config->head_dim,
-        .ld = y->qkv_cols, .table = y->u->rope, .positions = y->u->positions, .x = x}});
+        .type = y->type, .inverse = inverse, .rows = y->rows, .heads = heads, .dim = y->config->head_dim, .ld = y->qkv_cols,
+        .table = y->u->rope[which], .positions = y->u->positions, .x = column(qkv, col, y->type), .rotated = y->config->rope[which].rotated}});
+}
+
+static void rope(const layer *y, void *qkv, bool inverse)
+{
+    const model_config *m = y->config;
+    const int which = m->layer_rope[y->c->model->blocks[y->block].layer];
+    if (which < 0)
+        return;
+    if (m->query_rope < 0) {
+        rotate(y, which, m->heads + m->kv_heads, 0, qkv, inverse);
+        return;
+    }
+    rotate(y, m->query_rope, m->heads, 0, qkv, inverse);
+    rotate(y, which, m->kv_heads, y->q_cols, qkv, inverse);
 }
 
 /* The heads of q or of k, as their norm takes them. */
@@ -179,7 +213,7 @@ static void head_norm(const layer *y, const layer_stage *s, head_group g)
 {
     queue_submit(y->c->queue, &(op){OP_NORM, .norm = {
         .kind = y->config->norm, .type = y->type, .rows = y->rows, .heads = g.heads, .dim = g.dim,
-        .ldx = y->q_cols + y->kv_cols, .ldy = y->qkv_cols, .eps = y->config->norm_eps,
+        .ldx = y->q_cols + y->kv_cols, .ldy = y->qkv_cols, .eps = y->config->norm_eps, .offset = y->config->norm_offset,
         .x = column(tensor(y, s->side), g.col, y->type), .weight = weight_of(y, g.weight),
         .y = column(tensor(y, s->out), g.col, y->type)}});
 }
@@ -190,7 +224,7 @@ static void head_norm_backward(const layer *y, const layer_stage *s, head_group 
     queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
         .kind = y->config->norm, .type = y->type, .accumulate = !y->first, .rows = y->rows, .heads = g.heads,
         .dim = g.dim, .ldx = y->q_cols + y->kv_cols, .lddy = y->qkv_cols, .lddx = y->qkv_cols,
-        .eps = y->config->norm_eps, .x = column(tensor(y, s->side), g.col, y->type), .weight = weight_of(y, g.weight), .dy = d,
+        .eps = y->config->norm_eps, .offset = y->config->norm_offset, .x = column(tensor(y, s->side), g.col, y->type), .weight = weight_of(y, g.weight), .dy = d,
         .dx = d, .dweight = accumulator(y, g.weight), .scratch = scratch(y, s)}});
 }
 
@@ -286,6 +320,7 @@ static void activation_input(const layer *y, const layer_stage *s)
 
 static const struct stage_ops { void (*forward)(const layer *, const layer_stage *), (*input)(const layer *, const layer_stage *); } ops[] = {
     [STAGE_NORM] = {norm, norm_input},
+    [STAGE_NORM_ADD] = {norm_add, norm_add_input},
     [STAGE_LINEAR] = {linear, linear_input},
     [STAGE_LINEAR_ADD] = {linear_add, linear_input},
     [STAGE_QKV] = {qkv, qkv_input},

@@ -79,8 +79,7 @@ static uint64_t cache_layout(const model *m, pt_dtype type, int64_t context, uin
     uint64_t at = 0, layer = row_bytes(m, type) * (uint64_t)context;
     take(&at, layer * (uint64_t)m->config.layers);
     *rope_at = at;
-    if (m->config.position == POSITION_ROTARY)
-        take(&at, (uint64_t)(context * m->config.head_dim) * sizeof(float));
+    take(&at, (uint64_t)model_rope_offset(&m->config, m->config.ropes_n, context) * sizeof(float));
     return at;
 }
 
@@ -206,7 +205,7 @@ int inference_begin(inference *x, int64_t context, pt_error *e)
         return failed;
     x->cache = base;
     x->context = context;
-    failed = x->model->config.position == POSITION_ROTARY ? model_rope_send(&x->model->config, context, put_rope, x, e) : 0;
+    failed = model_rope_send(&x->model->config, context, put_rope, x, e);
     if (failed)
         x->context = 0;
     return failed;
@@ -247,8 +246,9 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     const block_context c = {x->model, &x->shape, x->queue};
     char *rows = x->arena + x->layout.x;
     uint64_t layer_bytes = row_bytes(x->model, x->shape.type) * (uint64_t)x->context;
-    block_unit u = {.ids = device_ids, .positions = device_ids + n, .rope = (const float *)(x->cache + x->rope_at),
+    block_unit u = {.ids = device_ids, .positions = device_ids + n,
                     .stream = x->shape.type == PT_F32 ? NULL : (float *)(x->arena + x->layout.stream)};
+    block_unit_ropes(&u, &x->model->config, (const float *)(x->cache + x->rope_at), x->context);
     x->shape.seq_len = x->shape.unit_rows = n;
     submit_input(x, ids, n);
     embedding_forward(&c, &x->weights[0], &u, rows);

@@ -6,6 +6,7 @@
  */
 #include "base/rng.h"
 #include "model/architectures.h"
+#include "model/rows.h"
 #include "model/weights.h"
 
 #include <math.h>
@@ -98,7 +99,7 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
     const param *p = &m->params[index];
     if (p->part[0].vector) {
         for (int64_t i = 0; i < n_rows * p->cols; i++)
-            out[i] = p->kind->use == USE_NORM ? 1 : 0;
+            out[i] = p->kind->use == USE_NORM ? 1 - m->config.norm_offset : 0;
         return;
     }
     double std = init_deviation(m, p);
@@ -112,7 +113,10 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
             continue;
         float *at = out + (from - row0) * p->cols;
         if (!part->transposed)
-            fill_normal(seed, stream, (uint64_t)(first * p->cols), n * p->cols, std, at, 1);
+            for (int64_t done = 0, run, stored; done < n; done += run) {
+                run = part_run(part, first + done, n - done, &stored);
+                fill_normal(seed, stream, (uint64_t)(stored * p->cols), run * p->cols, std, at + done * p->cols, 1);
+            }
         else
             for (int64_t c = 0; c < p->cols; c++)
                 fill_normal(seed, stream, (uint64_t)(c * part->rows + first), n, std, at + c, p->cols);

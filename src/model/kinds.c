@@ -14,6 +14,7 @@ int model_first_trained(const model *m)
 /* What makes layers differ. */
 typedef struct work {
     int64_t keys;          /* that a token sees at most */
+    bool rotated;
     bool backward;
     unsigned char trained[PARAM_ROLES];
 } work;
@@ -21,7 +22,8 @@ typedef struct work {
 static work work_of(const model *m, int64_t seq_len, int first_trained, int layer)
 {
     const int64_t window = m->config.window[layer];
-    work w = {.keys = window > 0 && window < seq_len ? window : seq_len, .backward = layer + 1 >= first_trained};
+    work w = {.keys = window > 0 && window < seq_len ? window : seq_len, .backward = layer + 1 >= first_trained,
+              .rotated = m->config.layer_rope[layer] >= 0};
     for (int role = 0; role < PARAM_ROLES; role++) {
         const param *p = block_param(m, &m->blocks[layer + 1], role);
         w.trained[role] = p && p->trainable;
@@ -32,7 +34,7 @@ static work work_of(const model *m, int64_t seq_len, int first_trained, int laye
 /* Roles whose parameter only one of them trains; more than there are where only one goes backward. */
 static int trained_apart(const work *a, const work *b)
 {
-    int n = a->backward == b->backward ? 0 : PARAM_ROLES + 1;
+    int n = (a->backward == b->backward ? 0 : PARAM_ROLES + 2) + (a->rotated != b->rotated);
     for (int role = 0; role < PARAM_ROLES; role++)
         n += a->trained[role] != b->trained[role];
     return n;

@@ -16,7 +16,7 @@ static int64_t extent_of(const model_config *c, extent x)
     const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     switch (x) {
     case VOCABULARY: return c->vocab;
-    case POSITIONS: return c->max_positions;
+    case POSITIONS: return c->max_positions + c->position_offset;
     case HIDDEN: return c->hidden;
     case QKV: return q + 2 * kv;
     case Q: return q;
@@ -100,6 +100,7 @@ static void param_init(param *p, const model_config *c, const architecture *a, i
         architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, a->names[role][i], layer);
         part->vector = vector;
         part->transposed = kind->use == USE_MATRIX && a->transposed;
+        part->interleaved = a->interleaved && (role == PARAM_QKV || role == PARAM_QKV_BIAS) ? c->head_dim : 0;
         part->row0 = at;
         part->rows = part_extent(c, role, i, p->parts, vector ? p->cols : p->rows);
         at += part->rows;

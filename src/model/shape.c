@@ -28,7 +28,7 @@ static void cut_head(step_shape *s, const model *m)
 {
     const model_config *c = &m->config;
     const int64_t few_words = s->gpu ? 131072 : 65536, rows = (s->gpu ? GPU_LOGITS : CPU_LOGITS) / (c->vocab <= few_words ? 1 : 2);
-    const int64_t table = c->position == POSITION_LEARNED ? at_least(c->vocab, c->max_positions) : c->vocab;
+    const int64_t table = c->position == POSITION_LEARNED ? at_least(c->vocab, c->max_positions + c->position_offset) : c->vocab;
     const int64_t slice = (s->gpu ? GPU_WEIGHTS : CPU_WEIGHTS) / c->hidden / SLICE_ROWS * SLICE_ROWS;
     s->head_rows = at_most(rows, s->unit_rows);
     s->slice_rows = at_most(at_least(slice, SLICE_ROWS), (int64_t)align_up((uint64_t)table, SLICE_ROWS));

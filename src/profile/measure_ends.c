@@ -43,9 +43,11 @@ void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
     int64_t n = units * s->unit_rows;
     uint64_t bytes = (uint64_t)n * ARRAYS * sizeof(int32_t);
     char *at = area_take(a, bytes, PATTERN_NONE);
-    float *rope = c->position == POSITION_ROTARY ? area_take(a, (uint64_t)(s->seq_len * c->head_dim) * sizeof(float), PATTERN_NORM) : NULL;
+    const uint64_t rope_bytes = (uint64_t)model_rope_offset(c, c->ropes_n, s->seq_len) * sizeof(float);
+    float *rope = rope_bytes ? area_take(a, rope_bytes, PATTERN_NORM) : NULL;
     int32_t *ids = (int32_t *)at;
-    *out = (unit_data){.ids = ids, .unit = {.ids = ids, .targets = ids + n, .first = ids + 2 * n, .positions = ids + 3 * n, .rope = rope}};
+    *out = (unit_data){.ids = ids, .unit = {.ids = ids, .targets = ids + n, .first = ids + 2 * n, .positions = ids + 3 * n}};
+    block_unit_ropes(&out->unit, c, rope, s->seq_len);
     int32_t *values = at ? malloc(bytes) : NULL;
     if (!values)
         return;

@@ -105,7 +105,7 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index)
     case OBJECT_BATCH: return tokens * 4 * sizeof(int32_t);
     case OBJECT_LOSS: return tokens * sizeof(float);
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
-    case OBJECT_ROPE: return (uint64_t)(shape->seq_len * m->head_dim) * sizeof(float);
+    case OBJECT_ROPE: return (uint64_t)model_rope_offset(m, m->ropes_n, shape->seq_len) * sizeof(float);
     default: return 0;
     }
 }
@@ -119,6 +119,7 @@ static bool identity_exists(const checker *c, const buffer *b)
     case OBJECT_ACCUMULATOR: return has_accumulator(c, b->index) && b->micro == -1;
     case OBJECT_STREAM: return b->index == -1 && micro;
     case OBJECT_RESIDUAL: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
+    case OBJECT_ROPE: return b->index == -1 && b->micro == -1 && c->in->model->config.ropes_n;
     default: return (unsigned)b->kind < OBJECT_KINDS && b->index == -1 && b->micro == -1;
     }
 }
@@ -188,7 +189,7 @@ static int check_homes(const checker *c)
     unsigned char *seen = calloc(n, 1);
     if (!seen)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
-    int failed = 0, missing = chunk_kinds * c->chunks_n + 4;
+    int failed = 0, missing = chunk_kinds * c->chunks_n + 3 + (c->in->model->config.ropes_n > 0);
     for (int i = 0; i < c->s->homes_n && !failed; i++) {
         const buffer *b = &c->s->buffers[i];
         bool of_chunk = b->kind <= OBJECT_GRADIENT;

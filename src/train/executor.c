@@ -163,8 +163,7 @@ static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_er
 
 static int fill_rope(executor *x, pt_error *e)
 {
-    const model_config *c = &x->o.input.model->config;
-    return c->position == POSITION_ROTARY ? model_rope_send(c, x->o.input.shape->seq_len, put_rope, x, e) : 0;
+    return model_rope_send(&x->o.input.model->config, x->o.input.shape->seq_len, put_rope, x, e);
 }
 
 static bool take_times(executor *x)
