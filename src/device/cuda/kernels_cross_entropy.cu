@@ -66,7 +66,8 @@ template <bool MAPPED> DEVICE softmax_sum row_softmax(const logit_map &m, const 
 
 /* dlogits of a row; every thread of the block goes the same number of times through the loop. */
 template <pt_dtype T, bool MAPPED>
-DEVICE void row_gradient(const op_cross_entropy &o, const logit_map &m, const float *logits, void *out, softmax_sum s, int64_t target, bool wide)
+DEVICE void row_gradient(const op_cross_entropy &o, const logit_map &m, const float *logits, void *out, softmax_sum s, int64_t target,
+                         bool wide)
 {
     float inverse = __fdiv_rn(1.0f, s.sum);
     for (int64_t from = 0; from < o.vocab; from += blockDim.x * PACK) {

@@ -137,7 +137,8 @@ static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o,
     }
     const float logit_scale = op_factor(o->logit_scale);
     logits_row r = {.x = o->logits + row * o->ld, .next = o->logits + next * o->ld, .out = out, .out_bytes = dtype_bytes(type),
-                    .mapped = mapped, .logit_scale = logit_scale, .cap = o->softcap, .over_cap = o->softcap != 0 ? logit_scale / o->softcap : 0};
+                    .mapped = mapped, .logit_scale = logit_scale, .cap = o->softcap};
+    r.over_cap = r.cap != 0 ? logit_scale / r.cap : 0;
     if (out && !mapped)
         r.kept = out == r.x ? out : o->vocab * (int64_t)sizeof(float) <= POOL_SCRATCH_BYTES ? scratch : NULL;
     r.largest = row_map(&r, vec_set(row_largest(r.x, o->vocab)))[0];
