@@ -59,8 +59,9 @@ typedef enum matmul_layout {
 } matmul_layout;
 
 /* c = round(alpha * sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += alpha * sum + bias.
- * With a stream: stream += alpha * sum + bias in fp32, and c = round(stream), or as above where there is a residual. alpha (0 stands for 1)
- * does not reach the bias: who wants both scaled scales the bias. The sum over K is taken in an order that depends on (layout, M, N, K) only. */
+ * With a stream: stream += alpha * sum + bias in fp32, and c = round(stream), or as above where there is a residual. alpha (0 stands
+ * for 1) does not reach the bias: who wants both scaled scales the bias.
+ * The sum over K is taken in an order that depends on (layout, M, N, K) only. */
 typedef struct op_matmul {
     matmul_layout layout;
     pt_dtype type, out_type;  /* of a, b, bias, residual; of c: type or PT_F32 */
@@ -132,10 +133,11 @@ static inline int64_t rope_rotated(const op_rope *o) { return o->rotated ? o->ro
  * unbounded; first (seqs*q_len) may be NULL: the start of the token's document within the sequence, never
  * less than the token's before).
  * out (q_len, heads, dim) row stride ldo; lse (seqs, heads, q_len) fp32, natural log-sum-exp of the
- * scaled scores, may be NULL when not wanted. heads is a multiple of kv_heads, scale > 0. */
+ * scaled scores, may be NULL when not wanted. heads is a multiple of kv_heads, scale > 0. With a softcap c > 0 (0: none) a scaled score s
+ * becomes c tanh(s / c) before the mask and the softmax; lse is that of these. */
 typedef struct op_attention {
     pt_dtype type; int64_t seqs, q_len, kv_len, heads, kv_heads, dim, window, ldq, ldkv, ldo, kv_seq_stride;
-    float scale; const int32_t *first; const void *q, *k, *v; void *out; float *lse;
+    float scale; const int32_t *first; const void *q, *k, *v; void *out; float *lse; float softcap;
 } op_attention;
 
 /* dq, dk, dv (overwritten) from dout; they have the strides of q and k/v. q_len = kv_len = T.
@@ -189,13 +191,14 @@ typedef struct op_embedding_backward {
     const int32_t *ids; const void *dy; float *acc; float scale;
 } op_embedding_backward;
 
-/* loss[r] = logsumexp(logits[r]) - logits[r][target], 0 where target is -100 (ignored). If dlogits is
- * not NULL: dlogits[r] = round((softmax - onehot) * scale), 0 where ignored; its rows have stride
+/* loss[r] = logsumexp(z[r]) - z[r][target], 0 where target is -100 (ignored), of z = logit_scale * logits, or with a softcap c > 0
+ * (0: none) z = c tanh(logit_scale * logits / c). logit_scale is above 0; 0 stands for 1. If dlogits is not NULL: the gradient by the
+ * logits, dlogits[r] = round((softmax - onehot) * scale * dz/dlogits), 0 where ignored; its rows have stride
  * lddl and it may start at the same address as logits (then lddl * sizeof(type) <= ld * 4 must be
  * equal strides in bytes; each row is read before it is overwritten, and what dlogits does not cover of it is undefined then). */
 typedef struct op_cross_entropy {
     pt_dtype type; int64_t rows, vocab, ld, lddl; float scale;
-    const float *logits; const int32_t *targets; float *loss; void *dlogits;
+    const float *logits; const int32_t *targets; float *loss; void *dlogits; float logit_scale, softcap;
 } op_cross_entropy;
 
 /* Rows of a tensor that share one partial sum of squares, and the lanes of the sum: element i of these rows is added to lane i mod
