@@ -221,12 +221,14 @@ static inline float *read_reference(const fixture *f, const char *kind, const ch
     return values;
 }
 
-/* Entries of a tensor whose gradient is zero but for rounding: [*first, *end), empty for most. */
-static inline void fixture_zero_gradient(const fixture *f, const char *name, int64_t *first, int64_t *end)
+/* Whether entry `i` of a tensor has a gradient that is zero but for rounding. `ranges`: its "zero_gradient", [first, end) pairs in a row,
+ * or NULL. */
+static inline bool fixture_zero_gradient(const json_t *ranges, int64_t i)
 {
-    const json_t *range = json_object_get(json_object_get(f->json, "zero_gradient"), name);
-    *first = range ? json_integer_value(json_array_get(range, 0)) : 0;
-    *end = range ? json_integer_value(json_array_get(range, 1)) : 0;
+    for (size_t k = 0; k + 1 < json_array_size(ranges); k += 2)
+        if (i >= json_integer_value(json_array_get(ranges, k)) && i < json_integer_value(json_array_get(ranges, k + 1)))
+            return true;
+    return false;
 }
 
 /* ||ours - reference|| and ||reference - before|| of part k of a parameter (before NULL: zeros), without its zero_gradient
@@ -236,13 +238,12 @@ static inline distance part_distance(const fixture *f, const char *kind, int ind
                                      bool leave_out)
 {
     const param *p = &f->model->params[index];
-    int64_t n = elements_of_part(p, k), first = 0, end = 0;
+    int64_t n = elements_of_part(p, k);
     float *reference = read_reference(f, kind, p->part[k].name, n);
+    const json_t *zeros = leave_out ? json_object_get(json_object_get(f->json, "zero_gradient"), p->part[k].name) : NULL;
     distance d = {0};
-    if (leave_out)
-        fixture_zero_gradient(f, p->part[k].name, &first, &end);
     for (int64_t i = 0; i < n; i++) {
-        if (i >= first && i < end)
+        if (fixture_zero_gradient(zeros, i))
             continue;
         int64_t at = element_of_part(p, k, i);
         double error = (double)ours[at] - (double)reference[i], moved = (double)reference[i] - (before ? (double)before[at] : 0);
