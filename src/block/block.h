@@ -71,5 +71,9 @@ void layer_backward(const block_context *c, int block, const layer_layout *l, co
 /* loss (R) per token; with dx also the gradients, where each target token of the step counts `scale`. */
 void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
                            char *workspace, float *loss, void *dx, float *accumulators, bool first, float scale);
+/* Generation: what the head makes of one row x (C), before its scale and cap; normed: (C) scratch, out: (V) fp32. Then, in memory that the
+ * host reaches, those too. */
+void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out);
+void head_finish_logits(const model_config *m, float *logits);
 
 #endif

@@ -257,7 +257,7 @@ static op_attention attention_of(const layer *y, const layer_stage *s)
     op_attention o = {
         .type = y->type, .seqs = y->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = m->heads, .kv_heads = m->kv_heads,
         .dim = m->head_dim, .window = m->window[index], .ldq = y->qkv_cols, .ldkv = y->qkv_cols, .ldo = y->q_cols,
-        .scale = m->attention_scale * m->layer_scale[index], .first = y->u->first, .q = qkv,
+        .scale = m->attention_scale * m->layer_scale[index], .softcap = m->attention_softcap, .first = y->u->first, .q = qkv,
         .k = column(qkv, y->q_cols, y->type), .v = column(qkv, y->q_cols + y->kv_cols, y->type),
         .out = tensor(y, s->out), .lse = tensor(y, s->side)};
     if (y->u->cache) {

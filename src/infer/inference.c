@@ -225,17 +225,10 @@ static void submit_input(inference *x, const int32_t *ids, int64_t n)
 static void submit_head(inference *x, int64_t row)
 {
     const model_config *m = &x->model->config;
-    pt_dtype type = x->shape.type;
-    const block_weights *w = &x->weights[x->model->blocks_n - 1];
-    char *normed = x->arena + x->layout.normed, *logits = x->arena + x->layout.logits;
-    queue_submit(x->queue, &(op){OP_NORM, .norm = {
-        .kind = m->norm, .type = type, .rows = 1, .heads = 1, .dim = m->hidden, .ldx = m->hidden, .ldy = m->hidden,
-        .eps = m->norm_eps, .x = x->arena + x->layout.x + (size_t)(row * m->hidden) * dtype_bytes(type),
-        .weight = w->param[PARAM_NORMF], .bias = w->param[PARAM_NORMF_BIAS], .y = normed}});
-    /* One row has no use for a stride, but cuBLASLt asks how far it is aligned. */
-    queue_submit(x->queue, &(op){OP_MATMUL, .matmul = {
-        .layout = MATMUL_NT, .type = type, .out_type = PT_F32, .m = 1, .n = m->vocab, .k = m->hidden, .lda = m->hidden,
-        .ldb = m->hidden, .ldc = (int64_t)align_up((uint64_t)m->vocab, 16), .a = normed, .b = w->slices[0], .c = logits}});
+    const block_context c = {x->model, &x->shape, x->queue};
+    char *logits = x->arena + x->layout.logits, *rows = x->arena + x->layout.x;
+    head_logits(&c, &x->weights[x->model->blocks_n - 1], rows + (size_t)(row * m->hidden) * dtype_bytes(x->shape.type),
+                x->arena + x->layout.normed, (float *)logits);
     queue_submit(x->queue, &(op){OP_COPY, .copy = {x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t), logits,
                                                    (size_t)m->vocab * sizeof(float)}});
 }
@@ -270,6 +263,9 @@ int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **lo
         int64_t rows = n - done < INFERENCE_ROWS ? n - done : INFERENCE_ROWS;
         failed = feed_rows(x, ids + done, rows, done + rows == n, e);
     }
-    *logits = (const float *)(x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t));
+    float *of_last = (float *)(x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t));
+    if (!failed && n)
+        head_finish_logits(&x->model->config, of_last);
+    *logits = of_last;
     return failed;
 }
