@@ -197,6 +197,11 @@ static inline float *read_parameter(const model *m, const safetensors *st, int i
 static inline int64_t element_of_part(const param *p, int k, int64_t i)
 {
     const param_part *part = &p->part[k];
+    const int64_t d = part->interleaved, cols = part->vector ? 1 : p->cols;
+    if (d) { /* head by head, each with its q, k and v */
+        const int64_t row = i / cols, head = row / (3 * d), which = row / d % 3;
+        return (part->row0 + which * (part->rows / 3) + head * d + row % d) * cols + i % cols;
+    }
     if (part->vector)
         return part->row0 + i;
     if (!part->transposed)
@@ -213,6 +218,10 @@ static inline float *read_reference(const fixture *f, const char *kind, const ch
     pt_error e = {0};
     snprintf(key, sizeof key, "%s.%s", kind, name);
     const safetensors_tensor *t = safetensors_find(f->reference, key);
+    if (!t && !strcmp(name, "embed_out.weight")) { /* as GPT-NeoX's head is called in files alone */
+        snprintf(key, sizeof key, "%s.lm_head.weight", kind);
+        t = safetensors_find(f->reference, key);
+    }
     if (!t || t->elements != (uint64_t)n)
         fail_msg("%s: no tensor %s of %lld elements", f->name, key, (long long)n);
     float *values = malloc((size_t)n * sizeof *values);
