@@ -198,8 +198,8 @@ static int sum_losses(evaluation *v, pt_error *e)
 {
     int failed = evaluation_run(v->x, v->data, pass_windows, v, &v->sum, e);
     if (!failed && !v->sum.tokens)
-        return pt_fail(e, PT_FAILED, "%s: no token of the data is a target: under --document-mask a document of one token has none; leave the "
-                       "option out, or give other data", v->o->data[0]);
+        return pt_fail(e, PT_FAILED, "%s: no token of the data is a target: under --document-mask a document of one token has none; leave "
+                       "the option out, or give other data", v->o->data[0]);
     if (failed || v->sum.bad_window < 0)
         return failed;
     return pt_fail(e, PT_FAILED, "%s: the loss of window %lld or one of the %lld behind it is not finite: the weights are damaged, or "
