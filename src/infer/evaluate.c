@@ -100,8 +100,8 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
     if (!failed && path_exists(path))
         failed = tokenizer_open(v->o->model, &v->tokenizer, e);
     dataset_options d = {.paths = v->o->data, .paths_n = v->o->data_n, .tokenizer = v->tokenizer, .seq_len = seq_len,
-                         .vocab = v->model->config.vocab, .evaluation = true, .threads = v->o->threads, .progress = pass_progress,
-                         .progress_arg = v};
+                         .vocab = v->model->config.vocab, .evaluation = true, .documents = v->o->document_mask,
+                         .eos = v->model->config.eos, .threads = v->o->threads, .progress = pass_progress, .progress_arg = v};
     if (!failed)
         failed = dataset_open(&d, &v->data, e);
     if (!failed && dataset_notice(v->data))
@@ -155,6 +155,7 @@ static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
     int64_t batch = BATCH_TOKENS / seq_len;
     batch = batch < 1 ? 1 : (uint64_t)batch > windows ? (int64_t)windows : batch;
     step_shape_init(&v->shape, v->model, v->o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, batch, seq_len);
+    v->shape.documents = v->o->document_mask;
     if (device_is_gpu(v->device))
         step_shape_for_gpu(&v->shape, v->model);
     int failed = choose_plan(v, e);
@@ -196,6 +197,9 @@ static bool pass_windows(void *arg, uint64_t done, uint64_t total)
 static int sum_losses(evaluation *v, pt_error *e)
 {
     int failed = evaluation_run(v->x, v->data, pass_windows, v, &v->sum, e);
+    if (!failed && !v->sum.tokens)
+        return pt_fail(e, PT_FAILED, "%s: no token of the data is a target: under --document-mask a document of one token has none; leave "
+                       "the option out, or give other data", v->o->data[0]);
     if (failed || v->sum.bad_window < 0)
         return failed;
     return pt_fail(e, PT_FAILED, "%s: the loss of window %lld or one of the %lld behind it is not finite: the weights are damaged, or "

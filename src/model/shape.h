@@ -17,6 +17,7 @@ typedef struct step_shape {
     int64_t head_rows;      /* rows of logits at a time in the loss head */
     int64_t slice_rows;     /* rows of the vocabulary that are one matmul of the head: where it may be cut */
     bool gpu;               /* units, and these two, are a GPU's */
+    bool documents;         /* a sequence may hold several, which do not see each other */
 } step_shape;
 
 /* Bytes of one unit's residual stream in fp32, from which in bf16 runs the inputs of the blocks are rounded: (R, C), and 0 in

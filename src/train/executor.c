@@ -143,15 +143,6 @@ static int open_queues(executor *x, pt_error *e)
 
 /* ---- life ---- */
 
-static void fill_positions(executor *x)
-{
-    executor_batch b = executor_input(x);
-    int64_t t = x->o.input.shape->seq_len;
-    for (int64_t i = 0; i < tokens_of(x); i++)
-        b.positions[i] = (int32_t)(i % t);
-    memset(b.first, 0, (size_t)tokens_of(x) * sizeof *b.first);
-}
-
 static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_error *e)
 {
     executor *x = arg;
@@ -196,7 +187,8 @@ int executor_open(const executor_options *o, executor **out, pt_error *e)
     if (!failed)
         failed = task_runner_open(&x->runner, &x->o.input, x->arena, x->mailbox, x->loss_at, x->sumsq_at, x->reader, x->writer, e);
     if (!failed) {
-        fill_positions(x);
+        memset(executor_input(x).first, 0, (size_t)tokens_of(x) * sizeof(int32_t));
+        executor_place(x);
         failed = fill_rope(x, e);
     }
     if (failed) {
@@ -238,6 +230,14 @@ executor_batch executor_input(executor *x)
     int32_t *base = (int32_t *)x->mailbox;
     int64_t n = tokens_of(x);
     return (executor_batch){base, base + n, base + 2 * n, base + 3 * n};
+}
+
+void executor_place(executor *x)
+{
+    const executor_batch b = executor_input(x);
+    const int64_t len = x->o.input.shape->seq_len;
+    for (int64_t i = 0; i < tokens_of(x); i++)
+        b.positions[i] = (int32_t)(i % len) - b.first[i];
 }
 
 static void issue(executor *x, const schedule *s, int index, task_time *time)

@@ -32,9 +32,11 @@ int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error 
     if (o->seq_len > c->max_positions)
         say(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len, (long long)c->max_positions);
     int failed = options_check_tokens(o, e);
-    if (!failed)
-        step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
-    return failed;
+    if (failed)
+        return failed;
+    step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
+    s->documents = o->document_mask;
+    return 0;
 }
 
 const char *planning_disk_folder(const pt_train_options *o)

@@ -145,7 +145,8 @@ json_t *settings_json(const trainer *t)
 {
     const pt_train_options *o = &t->o;
     static const char *const schedules[] = {"constant", "linear", "cosine"};
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "data",
+    return json_pack("{s:b, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "document-mask",
+                     (int)o->document_mask, "data",
                      dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "seq-len",
                      (json_int_t)t->shape.seq_len, "batch-size", (json_int_t)t->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
                      (int)o->shuffle, "save-dtype", dtype_name(t->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
@@ -199,12 +200,18 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
     if (options && strcmp(key, "data") == 0)
         return pt_fail(e, PT_FAILED, "%.400s was written with other --data, or another tokenizer (fingerprint %s, and now %s): the result "
                                      "depends on it; give the same", path, a, b);
-    bool shuffled = json_is_true(json_object_get(before, key));
-    if (options && strcmp(key, "shuffle") == 0)
-        return pt_fail(e, PT_FAILED, "%.400s was written %s --no-shuffle and this run is %s it: the result depends on it; give the "
-                                     "same", path, shuffled ? "without" : "with", shuffled ? "with" : "without");
+    const bool negated = strcmp(key, "shuffle") == 0, given = json_is_true(json_object_get(before, key)) != negated;
+    if (options && json_is_boolean(json_object_get(now, key)))
+        return pt_fail(e, PT_FAILED, "%.400s was written %s --%s%s and this run is %s it: the result depends on it; give the same", path,
+                       given ? "with" : "without", negated ? "no-" : "", key, given ? "without" : "with");
     return pt_fail(e, PT_FAILED, "%.400s was written with %s%.100s %s and this run has %s%s: the result depends on it; give the same", path,
                    options ? "--" : "a model whose ", key, a, b, options ? "" : ", from the config.json of --model");
+}
+
+/* Options that older versions did not have. */
+static int add_defaults(json_t *settings)
+{
+    return json_object_get(settings, "document-mask") ? 0 : json_object_set_new(settings, "document-mask", json_false());
 }
 
 int settings_compare(const trainer *t, const char *path, const json_source *file, pt_error *e)
@@ -216,7 +223,7 @@ int settings_compare(const trainer *t, const char *path, const json_source *file
     if (failed)
         return failed;
     json_t *model_now = model_json(&t->model->config), *settings_now = settings_json(t);
-    if (!model_now || !settings_now)
+    if (!model_now || !settings_now || add_defaults(settings.object))
         failed = pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = compare(model_now, model.object, path, false, e);

@@ -76,7 +76,7 @@ static block_unit unit_of(const task_runner *r, const schedule *s, const task *t
     int64_t tokens = h->batch * h->seq_len, row = unit * h->unit_rows;
     const int32_t *batch = (const int32_t *)operand_of(r, s, t, OBJECT_BATCH, -1, -1);
     char *residual = operand_of(r, s, t, OBJECT_RESIDUAL, -1, t->micro);
-    block_unit u = {.ids = batch + row, .targets = batch + tokens + row, .first = batch + 2 * tokens + row,
+    block_unit u = {.ids = batch + row, .targets = batch + tokens + row, .first = h->documents ? batch + 2 * tokens + row : NULL,
                         .positions = batch + 3 * tokens + row,
                         .stream = residual ? (float *)(residual + (uint64_t)(unit % s->micro_units) * residual_bytes(r->in->model, h))
                                            : NULL};

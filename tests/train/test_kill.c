@@ -27,6 +27,7 @@ static const char *model_folder(void)
 }
 
 static model *the_model;
+static bool documents; /* are apart in these runs */
 static random_source the_random;
 
 static int open_all(void **state)
@@ -48,6 +49,8 @@ static void common_arguments(arguments *a, const char *out)
     add_arguments(a, (const char *const[]){"train", "--model", model_folder(), "--data", tokens, "--out", out, "--seq-len", "32",
                                            "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--device", run_device(),
                                            "--quiet", NULL});
+    if (documents)
+        add_argument(a, "--document-mask");
 }
 
 /* Memory, threads and plan of a start; none of them may change the result. */
@@ -109,13 +112,11 @@ static double straight_run(const char *out)
     return seconds_now() - start;
 }
 
-static void a_killed_run_resumes_to_the_same_bits(void **state)
+static void kill_and_compare(int wanted)
 {
-    (void)state;
-    const char *asked = getenv("PT_KILLS");
-    int wanted = asked ? atoi(asked) : DEFAULT_KILLS, kills = 0, runs = 0, starts = 0;
+    int kills = 0, runs = 0, starts = 0;
     char straight[128];
-    snprintf(straight, sizeof straight, "%s/straight", scratch);
+    snprintf(straight, sizeof straight, "%s/straight-%d", scratch, documents);
     double seconds = straight_run(straight);
     while (kills < wanted) {
         char out[128];
@@ -132,7 +133,19 @@ static void a_killed_run_resumes_to_the_same_bits(void **state)
         must(tree_remove(out, &e), &e);
         runs++;
     }
-    printf("%d runs of %.2f s, killed %d times in %d starts: the same bits\n", runs, seconds, kills, starts);
+    printf("%d runs of %.2f s%s, killed %d times in %d starts: the same bits\n", runs, seconds, documents ? ", documents apart" : "", kills,
+           starts);
+}
+
+static void a_killed_run_resumes_to_the_same_bits(void **state)
+{
+    (void)state;
+    const char *asked = getenv("PT_KILLS");
+    const int wanted = asked ? atoi(asked) : DEFAULT_KILLS;
+    kill_and_compare(wanted - wanted / 2);
+    documents = true;
+    kill_and_compare(wanted / 2);
+    documents = false;
 }
 
 /* ---- signals ---- */
