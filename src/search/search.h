@@ -73,15 +73,12 @@ int search_smaller_step(const search_input *in, step_shape *out, pt_error *e);
 
 /* ---- ways.c: for what does not fit, the budgets with which it would ---- */
 
-/* The budgets of `tiers` (a bit set) are raised, none beyond `most`, and each is the least size on its grid (size_granule, of the option
- * that asks for it) that suffices with the others as they are then. 1: found, 0: not even with `most`, negative: an error. */
-int search_budgets_that_fit(const search_input *in, unsigned tiers, const uint64_t most[TIERS], uint64_t budget[TIERS], pt_error *e);
-/* Those that are more than in->budget, as options of the program: "--device-memory 24.5GiB --host-memory 64GiB". */
+/* Of these budgets those that are more than in->budget, as options of the program: "--device-memory 24.5GiB --host-memory 64GiB". */
 void search_write_options(const search_input *in, const uint64_t budget[TIERS], char *out, size_t n);
 
 typedef struct search_room {
-    uint64_t has[TIERS]; /* what a budget may be on this machine, at least in->budget */
-    bool gpu;            /* the device is no RAM */
+    uint64_t has[TIERS]; /* what a budget may be on this machine with the others as they are, at least in->budget */
+    bool gpu;            /* the device is no RAM: it shares none with the host */
 } search_room;
 /* Of the memory that is there; of the disk, with memory where it takes that too; of more RAM than is there; of a larger GPU. */
 typedef enum search_way_kind { WAY_MEMORY, WAY_DISK, WAY_RAM, WAY_GPU } search_way_kind;
@@ -90,7 +87,8 @@ typedef struct search_ways {
     struct { search_way_kind kind; uint64_t budget[TIERS]; } way[SEARCH_WAYS];
     int n;
 } search_ways;
-/* In this order. */
+/* In this order. Each budget of a way that is raised is the least size on its grid (size_granule, of the option that asks for it) that
+ * suffices with the others as they are in that way. */
 int search_find_ways(const search_input *in, const search_room *room, search_ways *out, pt_error *e);
 
 /* Builds the plan's schedules and prices them: c->packing and c->plan are given, step_ns and bytes are filled.

@@ -26,6 +26,12 @@ static uint64_t budget_of(const search_input *in, tier t, uint64_t option)
 
 static uint64_t option_of(const search_input *in, tier t, uint64_t budget) { return budget + beside(in, t); }
 
+/* No more than this, as an option on the grid. */
+static uint64_t on_grid(const search_input *in, tier t, uint64_t budget)
+{
+    return budget_of(in, t, size_round_down(option_of(in, t, budget)));
+}
+
 void search_write_options(const search_input *in, const uint64_t budget[TIERS], char *out, size_t n)
 {
     size_t used = 0;
@@ -89,34 +95,27 @@ static int lower(search_input *in, tier t, uint64_t from, pt_error *e)
 
 /* ---- some of them ---- */
 
-/* Without a limit, what a plan needs then is a better one: it is much less. */
-static int tighten(search_input *in, const uint64_t needs[TIERS], unsigned tiers, pt_error *e)
-{
-    search_input less = *in;
-    for (tier t = 0; t < TIERS; t++)
-        if (tiers & 1u << t && less.budget[t] > needs[t])
-            less.budget[t] = budget_of(in, t, size_round_up(option_of(in, t, needs[t])));
-    int found = search_fits(&less, NULL, e);
-    if (found > 0)
-        *in = less;
-    return found;
-}
-
-int search_budgets_that_fit(const search_input *in, unsigned tiers, const uint64_t most[TIERS], uint64_t budget[TIERS], pt_error *e)
+/* The budgets of `tiers` are raised, none beyond `most`, and each is then the least that suffices with the others as they are. `shared`:
+ * what the host gets, the device lacks. 1: found, 0: not even with `most`. */
+static int budgets_that_fit(const search_input *in, unsigned tiers, const uint64_t most[TIERS], bool shared, uint64_t budget[TIERS],
+                            pt_error *e)
 {
     static const tier order[TIERS] = {TIER_HOST, TIER_DEVICE, TIER_DISK}; /* of RAM as little as can be beside all of a GPU */
     search_input raised = *in;
-    uint64_t needs[TIERS];
     for (tier t = 0; t < TIERS; t++) {
-        const uint64_t top = tiers & 1u << t ? budget_of(in, t, size_round_down(most[t] < UNLIMITED ? option_of(in, t, most[t]) : UNLIMITED)) : 0;
+        const uint64_t top = tiers & 1u << t ? on_grid(in, t, most[t]) : 0;
         raised.budget[t] = top > in->budget[t] ? top : in->budget[t];
     }
-    int found = memcmp(raised.budget, in->budget, sizeof in->budget) ? search_fits(&raised, needs, e) : 0;
-    if (found > 0)
-        found = tighten(&raised, needs, tiers, e) < 0 ? -1 : 1;
-    for (int i = 0; i < TIERS && found > 0; i++)
-        if (raised.budget[order[i]] > in->budget[order[i]])
+    int found = memcmp(raised.budget, in->budget, sizeof in->budget) ? search_fits(&raised, NULL, e) : 0;
+    for (int i = 0; i < TIERS && found > 0; i++) {
+        const uint64_t hosts = raised.budget[TIER_HOST] - in->budget[TIER_HOST];
+        if (order[i] == TIER_DEVICE && shared && hosts && hosts <= raised.budget[TIER_DEVICE]) { /* the device gets what the host leaves */
+            raised.budget[TIER_DEVICE] = on_grid(in, TIER_DEVICE, raised.budget[TIER_DEVICE] - hosts);
+            found = raised.budget[TIER_DEVICE] < in->budget[TIER_DEVICE] ? 0 : search_fits(&raised, NULL, e);
+        }
+        if (found > 0 && raised.budget[order[i]] > in->budget[order[i]])
             found = lower(&raised, order[i], in->budget[order[i]], e);
+    }
     memcpy(budget, raised.budget, sizeof raised.budget);
     return found;
 }
@@ -129,8 +128,8 @@ enum { DEVICE = 1 << TIER_DEVICE, HOST = 1 << TIER_HOST, DISK = 1 << TIER_DISK }
 typedef struct attempt { search_way_kind kind; unsigned tiers, beyond; } attempt;
 static const attempt attempts[] = {
     {WAY_MEMORY, DEVICE, 0}, {WAY_MEMORY, HOST, 0}, {WAY_MEMORY, DEVICE | HOST, 0},
-    {WAY_DISK, DISK, 0}, {WAY_DISK, DEVICE | HOST | DISK, 0},
-    {WAY_RAM, DEVICE, DEVICE}, {WAY_RAM, HOST, HOST}, {WAY_RAM, DEVICE | HOST, HOST},
+    {WAY_DISK, DISK, 0}, {WAY_DISK, DEVICE | DISK, 0}, {WAY_DISK, DEVICE | HOST | DISK, 0},
+    {WAY_RAM, DEVICE, DEVICE}, {WAY_RAM, HOST, HOST}, {WAY_RAM, DEVICE | HOST, HOST}, {WAY_RAM, DEVICE | HOST, DEVICE | HOST},
     {WAY_GPU, DEVICE | HOST, DEVICE | HOST},
 };
 
@@ -148,12 +147,10 @@ static bool is_of_use(const search_input *in, const search_room *room, const att
     const bool several = a->tiers & (a->tiers - 1);
     if ((a->tiers == HOST || a->beyond & HOST) && !in->host_tier)
         return false;
-    if (!room->gpu && several && !(a->tiers & DISK)) /* both are RAM: one alone does what both would */
-        return false;
     if (several && (has_way(found, a->kind) || has_way(found, WAY_MEMORY)))
         return false;
     switch (a->kind) {
-    case WAY_RAM: return !has_way(found, WAY_MEMORY) && !(room->gpu && a->beyond & DEVICE);
+    case WAY_RAM: return !has_way(found, WAY_MEMORY) && (room->gpu ? !(a->beyond & DEVICE) : !several || a->beyond & DEVICE);
     case WAY_GPU: return !found->n && room->gpu;
     default: return true;
     }
@@ -169,7 +166,7 @@ int search_find_ways(const search_input *in, const search_room *room, search_way
             continue;
         for (tier t = 0; t < TIERS; t++)
             most[t] = a->beyond & 1u << t ? UNLIMITED : room->has[t];
-        int found = search_budgets_that_fit(in, a->tiers, most, out->way[out->n].budget, e);
+        int found = budgets_that_fit(in, a->tiers, most, !room->gpu && !a->beyond, out->way[out->n].budget, e);
         if (found < 0)
             return found;
         out->way[out->n].kind = a->kind;

@@ -22,6 +22,8 @@ static void misfit_open(random_source *r, problem *p, search_room *room)
             p->in.budget[t] = (uint64_t)((double)p->in.budget[t] * random_ns(r, 0.1, 1));
             room->has[t] = p->in.budget[t] + (random_one_in(r, 2) ? 0 : (uint64_t)((double)all * random_ns(r, 0, 1.5)));
         }
+        if (!room->gpu) /* what is left of the RAM can go to either */
+            room->has[TIER_HOST] = p->in.budget[TIER_HOST] + room->has[TIER_DEVICE] - p->in.budget[TIER_DEVICE];
         room->has[TIER_HOST] = p->in.host_tier ? room->has[TIER_HOST] : 0;
         room->has[TIER_DISK] = random_one_in(r, 3) ? 0 : (uint64_t)((double)all * random_ns(r, 0, 4));
         if (search_fits(&p->in, NULL, &e)) {
@@ -69,6 +71,8 @@ static void check_way(const search_input *in, const search_room *room, search_wa
 {
     const bool buys = kind == WAY_RAM || kind == WAY_GPU;
     check_options(in, budget);
+    if (!room->gpu && !buys)
+        assert_true(budget[TIER_DEVICE] + budget[TIER_HOST] <= room->has[TIER_DEVICE] + in->budget[TIER_HOST]);
     if (!fits(in, budget))
         fail_msg("a way by %s does not fit", kinds[kind]);
     for (tier t = 0; t < TIERS; t++) {
