@@ -213,6 +213,8 @@ static int load_weights(evaluation *v, pt_error *e)
         return failed;
     state_open(&s, v->x);
     failed = state_load(&s, st, e);
+    if (!failed)
+        weights_notice_unused(v->model, st, v->o->notice, v->o->arg);
     int closed = state_close(&s, failed ? NULL : e);
     safetensors_close(st);
     return failed ? failed : closed;

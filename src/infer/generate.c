@@ -82,6 +82,8 @@ static int open_model(pt_generator *g, pt_error *e)
     if (!failed)
         failed = weights_check(g->model, g->st, NULL, e);
     if (!failed)
+        weights_notice_unused(g->model, g->st, g->o.notice, g->o.arg);
+    if (!failed)
         failed = tokenizer_open(g->folder, &g->tokenizer, e);
     return failed ? failed : encoder_open(g->tokenizer, &g->encoder, e);
 }
