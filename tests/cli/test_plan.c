@@ -258,11 +258,28 @@ static void machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weight
     check_refusal("unknown machine", status, 1, WORDS("abacus", "rtx3090"));
 }
 
+/* A build folder has a link to the source tree's files; it may be anywhere, and called anything. */
+static void machines_are_found_beside_the_program(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    char program[300], command[1200];
+    assert_int_equal(dir_make(scratch_path("far"), &e) || dir_make(scratch_path("far/elsewhere"), &e), 0);
+    snprintf(program, sizeof program, "%s/far/elsewhere/protrain", scratch);
+    assert_int_equal(file_copy_atomic(PT_PROGRAM, program, &e), 0);
+    assert_int_equal(chmod(program, 0755), 0);
+    snprintf(command, sizeof command, "cd / && %s plan --model %s --machine only-here --quiet > /dev/null 2>&1", program, fixture("llama"));
+    assert_int_not_equal(system(command), 0);
+    assert_int_equal(dir_make(scratch_path("far/elsewhere/machines"), &e), 0);
+    assert_int_equal(file_copy_atomic(PT_FIXTURES "/../../machines/rtx4090.json", scratch_path("far/elsewhere/machines/only-here.json"), &e), 0);
+    assert_int_equal(system(command), 0);
+}
+
 static void a_tier_that_a_machine_file_lacks_is_not_free(void **state)
 {
     (void)state;
     put_text("config.json", large);
-    int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "rtx3090", "--host-memory", "256GiB", "--disk-memory", "2TiB"),
+    int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "a100-40", "--host-memory", "256GiB", "--disk-memory", "2TiB"),
                            WORDS("--json"));
     assert_int_equal(status, 0);
     assert_non_null(strstr(text_of(scratch_path("err")), "says nothing of a disk"));
@@ -301,7 +318,8 @@ static void what_fits_with_a_disk_only_names_it(void **state)
     char bytes[32], less[32], config[300];
     snprintf(config, sizeof config, "%s", put_text("config.json", large));
     const words of = WORDS("--model", config, "--machine", "rtx3090");
-    assert_int_equal(plan_with(of, WORDS("--quiet")), 3);
+    assert_int_equal(plan_with(of, WORDS("--quiet")), 0); /* with the one that it has */
+    assert_int_equal(plan_with(of, WORDS("--disk-memory", "0")), 3);
     if (!size_said(text_of(scratch_path("err")), "give --disk-memory ", bytes))
         fail_msg("%s", text_of(scratch_path("err")));
     if (plan_with(of, WORDS("--disk-memory", bytes)))
@@ -575,6 +593,7 @@ int main(void)
         cmocka_unit_test(many_threads_have_their_part_of_the_device),
         cmocka_unit_test(what_does_not_fit_names_the_largest_step_that_does),
         cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),
+        cmocka_unit_test(machines_are_found_beside_the_program),
         cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),
         cmocka_unit_test(a_plan_for_a_gpu_is_refused_by_a_cpu),
         cmocka_unit_test(what_fits_with_a_disk_only_names_it),
