@@ -14,6 +14,7 @@
 #include "train/budgets.h"
 #include "train/evaluation.h"
 #include "train/executor.h"
+#include "train/misfit.h"
 #include "train/state.h"
 
 #include <float.h>
@@ -139,6 +140,37 @@ static void rough_costs(const evaluation *v, costs *c)
     c->task_ns = 1e4;
 }
 
+/* What this machine has beside what was asked for. */
+static search_room find_room(const evaluation *v, const search_input *in)
+{
+    search_room room = {.gpu = device_is_gpu(v->device)};
+    bool host_tier;
+    const budget_request all = {.asked = {PT_AUTO, room.gpu ? PT_AUTO : v->o->host_memory, PT_AUTO}, .disk_path = v->disk_path,
+                                .device = v->device};
+    if (budgets_choose(&all, room.has, &host_tier, NULL, NULL))
+        memcpy(room.has, in->budget, sizeof room.has);
+    for (tier t = 0; t < TIERS; t++)
+        room.has[t] = room.has[t] > in->budget[t] ? room.has[t] : in->budget[t];
+    return room;
+}
+
+static int refuse(const evaluation *v, const search_input *in, pt_error *e)
+{
+    const search_room room = find_room(v, in);
+    search_ways w;
+    char budgets[256], changes[3 * MISFIT_CHANGE_BYTES] = "", one[MISFIT_CHANGE_BYTES];
+    int failed = search_find_ways(in, &room, &w, e);
+    if (failed)
+        return failed;
+    for (int i = 0; i < w.n; i++) {
+        const size_t used = strlen(changes);
+        misfit_say_change(in, &room, w.way[i].budget, "is free here", one);
+        snprintf(changes + used, sizeof changes - used, "%s, or ", one);
+    }
+    misfit_say_budgets(in, budgets, sizeof budgets);
+    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit into %s: give %sa lower --seq-len", budgets, changes);
+}
+
 static int choose_plan(evaluation *v, pt_error *e)
 {
     costs c;
@@ -146,7 +178,8 @@ static int choose_plan(evaluation *v, pt_error *e)
     search_input in = {.model = v->model, .shape = &v->shape, .costs = &c, .host_tier = v->host_tier,
                        .threads = machine_threads(v->o->threads), .threads_bytes = v->device->info.threads_bytes};
     memcpy(in.budget, v->budget, sizeof in.budget);
-    return search_plan(&in, &v->found, e);
+    int failed = search_plan(&in, &v->found, e);
+    return failed == PT_DOES_NOT_FIT ? refuse(v, &in, e) : failed;
 }
 
 static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
@@ -181,6 +214,8 @@ static int load_weights(evaluation *v, pt_error *e)
         return failed;
     state_open(&s, v->x);
     failed = state_load(&s, st, e);
+    if (!failed)
+        weights_notice_unused(v->model, st, v->o->notice, v->o->arg);
     int closed = state_close(&s, failed ? NULL : e);
     safetensors_close(st);
     return failed ? failed : closed;

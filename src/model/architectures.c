@@ -280,6 +280,8 @@ const architecture *architecture_find_class(const char *class_name)
     return NULL;
 }
 
+const architecture *architecture_at(int i) { return i < ROWS ? &table[i] : NULL; }
+
 const char *architecture_list(char *buffer, int n)
 {
     int used = 0;

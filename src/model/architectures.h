@@ -111,6 +111,9 @@ extern const char head_name[]; /* "lm_head.weight", without a prefix */
 const architecture *architecture_find(const char *model_type);
 const architecture *architecture_find_class(const char *class_name);
 
+/* Each of them; NULL: there are no more. */
+const architecture *architecture_at(int i);
+
 /* "gpt2, llama, ...", for messages. */
 const char *architecture_list(char *buffer, int n);
 

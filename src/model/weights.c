@@ -170,13 +170,44 @@ static bool is_part(const model *m, const architecture *a, const safetensors_ten
     return m->config.tied && find_head(m, st) == t;
 }
 
+/* Empty, or a buffer of any architecture: conversions leave such behind. */
+static bool is_leftover(const safetensors_tensor *t)
+{
+    bool is = !t->elements;
+    for (int i = 0; architecture_at(i) && !is; i++)
+        is = is_buffer(architecture_at(i), t->name);
+    return is;
+}
+
+void weights_notice_unused(const model *m, const safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg)
+{
+    const architecture *a = architecture_of(m);
+    const safetensors_tensor *first = NULL;
+    char sentence[768], others[48] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < safetensors_count(st); i++) {
+        const safetensors_tensor *t = safetensors_at(st, i);
+        if (!is_leftover(t) || is_buffer(a, t->name) || is_part(m, a, t, st))
+            continue;
+        first = first ? first : t;
+        n++;
+    }
+    if (!first || !notice)
+        return;
+    if (n > 1)
+        snprintf(others, sizeof others, " (and %zu more like it)", n - 1);
+    snprintf(sentence, sizeof sentence, "%.400s: tensor \"%.120s\"%s is not part of a %s model and is ignored: it is %s", safetensors_path(st, first),
+             first->name, others, m->config.model_type, first->elements ? "a buffer of another architecture" : "empty");
+    notice(arg, sentence);
+}
+
 static int check_extra(const model *m, const safetensors *st, pt_error *e)
 {
     const architecture *a = architecture_of(m);
     for (size_t i = 0; i < safetensors_count(st); i++) {
         const safetensors_tensor *t = safetensors_at(st, i);
         char shape[128];
-        if (!is_buffer(a, t->name) && !is_part(m, a, t, st))
+        if (!is_leftover(t) && !is_part(m, a, t, st))
             return pt_fail(
                 e, PT_FAILED,
                 "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json; correct "
@@ -190,6 +221,10 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
 {
     uint64_t elements[PT_I64 + 1] = {0};
     size_t claimed = 0;
+    const char *head_of = architecture_of(m)->head ? architecture_of(m)->head : head_name;
+    int failed = safetensors_check_index(st, m->config.tied ? head_of : NULL, e);
+    if (failed)
+        return failed;
     for (int i = 0; i < m->params_n; i++)
         for (int k = 0; k < m->params[i].parts; k++) {
             const param *p = &m->params[i];

@@ -312,14 +312,14 @@ uint64_t area_bytes(bench *b, layout_fn layout, void *arg)
 int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, void *arg, pt_error *e)
 {
     *a = (area){.b = b, .tier = t, .bytes = area_bytes(b, layout, arg)};
-    char need[32], have[32];
+    char need[32], have[32], give[32];
     device *d = b->r->device;
     const uint64_t budget = b->r->budget[t], ask = a->bytes + (t == TIER_DEVICE ? d->info.threads_bytes : 0);
     if (a->bytes > budget) {
         b->needs[t] = a->bytes;
         return pt_fail(e, PT_DOES_NOT_FIT, "measuring %s takes %s of %s memory and the budget is %s: give "
-                       "--%s-memory %llu or more", what, size_format(need, a->bytes), tier_names[t], size_format(have, budget),
-                       tier_names[t], (unsigned long long)ask);
+                       "--%s-memory %s or more", what, size_format(need, a->bytes), tier_names[t], size_format(have, budget),
+                       tier_names[t], size_option(give, ask));
     }
     int failed = b->kept[t].used ? pt_fail(e, PT_FAILED, "%s is measured while something else is; this is a bug in protrain", what)
                                  : reserve(b, t, a->bytes, e);

@@ -1,5 +1,7 @@
 #include "schedule/checker.h"
 
+#include "base/units.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,11 +214,11 @@ static int check_homes(const checker *c)
 static int check_budget(const checker *c, const uint64_t *budget)
 {
     const schedule *s = c->s;
+    char need[32], have[32];
     for (int t = 0; t < TIERS && budget; t++)
         if (s->bytes[t] > budget[t])
-            return pt_fail(c->e, PT_DOES_NOT_FIT, "the schedule needs %llu bytes of %s memory and the budget is %llu; raise the budget or "
-                                                  "plan again", (unsigned long long)s->bytes[t], tier_names[t],
-                           (unsigned long long)budget[t]);
+            return pt_fail(c->e, PT_DOES_NOT_FIT, "the schedule needs %s of %s memory and the budget is %s; raise the budget or plan again",
+                           size_format(need, s->bytes[t]), tier_names[t], size_format(have, budget[t]));
     return 0;
 }
 

@@ -182,6 +182,8 @@ static int load_weights(trainer *t, pt_error *e)
         failed = safetensors_open(t->model_dir, &st, e);
         if (!failed) {
             failed = state_load(&s, st, e);
+            if (!failed)
+                weights_notice_unused(t->model, st, t->o.notice, t->o.arg);
             safetensors_close(st);
         }
     }

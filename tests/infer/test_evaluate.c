@@ -113,6 +113,9 @@ static void the_loss_is_the_same_from_the_disk(void **state)
     assert_int_equal(pt_evaluate(&o, &streamed, &e), PT_DOES_NOT_FIT);
     assert_non_null(strstr(e.text, "--seq-len"));
     assert_null(strstr(e.text, "--batch-size")); /* there is no such option here */
+    o.device_memory = advised(&e, "give --device-memory", 0);
+    must(pt_evaluate(&o, &streamed, &e), &e);
+    assert_true(streamed.loss == whole.loss);
 }
 
 enum { ENDS = 0 }; /* eos_token_id of models/gpt2 */

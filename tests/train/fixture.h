@@ -6,6 +6,7 @@
 #define PT_TEST_FIXTURE_H
 
 #include "base/json.h"
+#include "base/units.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/model.h"
@@ -25,6 +26,18 @@ static inline const char *fixtures_root(void)
 {
     const char *given = getenv("PT_TEST_FIXTURES");
     return given ? given : PT_FIXTURES;
+}
+
+/* The size that a refusal advises for an option; `else_bytes` where it does not name it. */
+static inline uint64_t advised(const pt_error *e, const char *option, uint64_t else_bytes)
+{
+    char size[32];
+    uint64_t bytes = else_bytes;
+    const char *at = strstr(e->text, option);
+    pt_error own = {0};
+    if (at && (sscanf(at + strlen(option), " %31[0-9A-Za-z.]", size) != 1 || size_parse(size, &bytes, &own)))
+        fail_msg("%s: %s", e->text, own.text);
+    return bytes;
 }
 
 typedef struct fixture {

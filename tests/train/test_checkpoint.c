@@ -95,14 +95,6 @@ static void a_resumed_run_ends_in_the_same_bits_under_any_plan(void **state)
     }
 }
 
-/* What a refusal says is enough. */
-static uint64_t advised(const pt_error *e)
-{
-    const char *advice = strstr(e->text, "--device-memory ");
-    assert_non_null(advice);
-    return strtoull(advice + strlen("--device-memory "), NULL, 10);
-}
-
 /* With the least memory: the refusal of 1 byte says how much that is. */
 static void a_run_resumes_on_a_machine_with_less_memory(void **state)
 {
@@ -117,10 +109,10 @@ static void a_run_resumes_on_a_machine_with_less_memory(void **state)
     r.o.device_memory = 1;
     r.o.threads = 1;
     assert_int_equal(run_until(&r, 5, &e), PT_DOES_NOT_FIT);
-    const uint64_t least = r.o.device_memory = advised(&e);
+    const uint64_t least = r.o.device_memory = advised(&e, "--device-memory", 0);
     int failed = run_until(&r, 5, &e);
     if (failed == PT_DOES_NOT_FIT && on_gpu()) { /* so little that measuring transfers takes more than the plan */
-        r.o.device_memory = advised(&e);
+        r.o.device_memory = advised(&e, "--device-memory", 0);
         failed = run_until(&r, 5, &e);
     }
     must(failed, &e);
@@ -131,7 +123,7 @@ static void a_run_resumes_on_a_machine_with_less_memory(void **state)
     assert_non_null(strstr(json, on_gpu() ? "\"host\"" : "\"disk\""));
     free(json);
     const uint64_t enough = r.o.device_memory;
-    r.o.device_memory = least - 1;
+    r.o.device_memory = least - size_granule(least);
     assert_int_equal(run_until(&r, 6, &e), PT_DOES_NOT_FIT);
     r.o.device_memory = enough;
     r.o.host_memory = 16 << 20;
