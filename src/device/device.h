@@ -22,23 +22,15 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "device/op_table.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum op_kind {
-    OP_COPY, OP_COPY_ROWS, OP_ZERO, OP_DISK_READ, OP_DISK_WRITE,
-    OP_MATMUL, OP_BIAS_BACKWARD,
-    OP_NORM, OP_NORM_BACKWARD,
-    OP_ROPE,
-    OP_ATTENTION, OP_ATTENTION_BACKWARD,
-    OP_ACTIVATION, OP_ACTIVATION_BACKWARD,
-    OP_EMBEDDING, OP_EMBEDDING_BACKWARD,
-    OP_CROSS_ENTROPY,
-    OP_GRADIENT_FINISH, OP_ADAMW,
-    OP_KINDS
-} op_kind;
+#define OP_KIND(KIND, ...) OP_##KIND,
+typedef enum op_kind { ALL_OPS(OP_KIND) OP_KINDS } op_kind;
+#undef OP_KIND
 
 /* dst[0 .. bytes) = src[...], between any two arenas. OP_ZERO uses dst and bytes only. */
 typedef struct op_copy { void *dst; const void *src; size_t bytes; } op_copy;
@@ -230,17 +222,12 @@ typedef struct op_adamw {
 enum { MOMENT_LEAST = 0x00800000 }; /* bits of the least number that is not denormal */
 static inline uint32_t adamw_second_least(const op_adamw *o) { return o->eps >= 1e-9f ? MOMENT_LEAST : 0; }
 
+#define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {
     op_kind kind;
-    union {
-        op_copy copy; op_copy_rows copy_rows; op_disk disk; op_matmul matmul; op_bias_backward bias_backward; op_norm norm;
-        op_norm_backward norm_backward; op_rope rope; op_attention attention;
-        op_attention_backward attention_backward; op_activation activation;
-        op_activation_backward activation_backward; op_embedding embedding;
-        op_embedding_backward embedding_backward; op_cross_entropy cross_entropy;
-        op_gradient_finish gradient_finish; op_adamw adamw;
-    };
+    union { op_copy copy; op_copy_rows copy_rows; op_disk disk; LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER) };
 } op;
+#undef MEMBER
 
 typedef struct device device;
 typedef struct queue queue;

@@ -41,6 +41,36 @@ static uint64_t hash_norm(pt_dtype type, uint64_t hash)
     return hash;
 }
 
+void tanh_vector_v2tanh(const float x[16], float y[16]); /* tanh_kernel.c */
+void tanh_vector_v3tanh(const float x[16], float y[16]);
+void tanh_vector_v4tanh(const float x[16], float y[16]);
+
+/* Over all magnitudes of which a score or a logit may be. */
+static void tanh_is_within_3e_7_everywhere(void **state)
+{
+    static void (*const kernels[])(const float *, float *) = {tanh_vector_v2tanh, tanh_vector_v3tanh, tanh_vector_v4tanh};
+    const float special[16] = {0, -0.0f, INFINITY, -INFINITY, NAN, 1e30f, -1e30f, 0x1p-100f, 0.625f, -0.625f};
+    float y[16], before[16];
+    double worst = 0;
+    for (int isa = 2; isa <= cpu_isa(); isa++) {
+        for (uint64_t i = 0; i < 300000; i += 16) {
+            float x[16];
+            for (uint64_t k = 0; k < 16; k++)
+                x[k] = (float)(exp2(34 * rng_uniform(the_test.seed, RNG_TEST, 53, i + k) - 30) * (k % 2 ? 1 : -1));
+            kernels[isa - 2](x, y);
+            kernels[0](x, before);
+            same_bits(before, y, sizeof y, "tanh");
+            for (int k = 0; k < 16; k++)
+                worst = fmax(worst, fabs(y[k] / tanh((double)x[k]) - 1));
+        }
+        kernels[isa - 2](special, y);
+        assert_true(y[0] == 0 && !signbit(y[0]) && y[1] == 0 && signbit(y[1]) && y[2] == 1 && y[3] == -1 && isnan(y[4]));
+        assert_true(y[5] == 1 && y[6] == -1 && y[7] == 0x1p-100f && y[8] == -y[9]);
+    }
+    print_message("tanh: at most %.3g of its value\n", worst);
+    assert_true(worst < 3e-7);
+}
+
 /* Who sets it wants the bits of one level: what is misspelt is no wish for the best. */
 static void a_level_that_is_none_is_refused(void **state)
 {
@@ -207,6 +237,7 @@ static void every_instruction_set_gives_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {OP_TEST(every_instruction_set_gives_the_same_bits), OP_TEST(rows_are_added_one_by_one),
+                                       cmocka_unit_test(tanh_is_within_3e_7_everywhere),
                                        cmocka_unit_test(a_level_that_is_none_is_refused)};
     the_test.seed = (uint64_t)time(NULL);
     printf("seed %llu\n", (unsigned long long)the_test.seed);

@@ -161,7 +161,8 @@ template <int D> DEVICE void sum_store(float sum[][4], float scale, void *base, 
     }
 }
 
-template <int D, bool CAPPED> __global__ void __launch_bounds__(backward_shape<D>::THREADS) dkv_kernel(op_attention_backward b, int64_t tiles)
+template <int D, bool CAPPED>
+__global__ void __launch_bounds__(backward_shape<D>::THREADS) dkv_kernel(op_attention_backward b, int64_t tiles)
 {
     typedef backward_shape<D> S;
     SHARED_BYTES(memory);
@@ -191,7 +192,8 @@ template <int D, bool CAPPED> __global__ void __launch_bounds__(backward_shape<D
     sum_store<D>(dv, 1.0f, (uint16_t *)b.dv + at, o.ldkv, j0 + row, o.kv_len, dim, (int)o.dim);
 }
 
-template <int D, bool CAPPED> __global__ void __launch_bounds__(backward_shape<D>::THREADS) dq_kernel(op_attention_backward b, int64_t tiles)
+template <int D, bool CAPPED>
+__global__ void __launch_bounds__(backward_shape<D>::THREADS) dq_kernel(op_attention_backward b, int64_t tiles)
 {
     typedef backward_shape<D> S;
     SHARED_BYTES(memory);

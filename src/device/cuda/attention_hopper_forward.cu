@@ -205,7 +205,8 @@ DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint
         next_tiles<D>(k, v, x, t, tiles);
 }
 
-template <int D, bool CAPPED> __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2) hopper_forward_kernel(op_attention o, int64_t blocks)
+template <int D, bool CAPPED>
+__global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2) hopper_forward_kernel(op_attention o, int64_t blocks)
 {
 #ifdef HOPPER_CODE
     SHARED_BYTES(memory);
