@@ -118,10 +118,10 @@ static void measure_norms(void)
     void *x = numbers(n, type), *y = numbers(n, type), *dx = numbers(n, type), *w = numbers(WIDTH, PT_F32);
     float *sums = numbers(2 * WIDTH, PT_F32);
     for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
-        op_norm o = {kind, type, (int64_t)tokens, 1, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, kind == NORM_LAYER ? w : NULL, y};
+        op_norm o = {kind, type, (int64_t)tokens, 1, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, kind == NORM_LAYER ? w : NULL, y, 0, NULL, NULL};
         measure(kind ? "rmsnorm" : "layernorm", run_norm, &o, 2.0 * (double)(n * b));
         op_norm_backward back = {kind, type, true, (int64_t)tokens, 1, WIDTH, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, y, dx, dx, NULL, NULL, sums,
-                                 kind == NORM_LAYER ? sums + WIDTH : NULL, NULL, o.bias, NULL};
+                                 kind == NORM_LAYER ? sums + WIDTH : NULL, NULL, o.bias, NULL, 0};
         measure(kind ? "rmsnorm backward" : "layernorm backward", run_norm_backward, &back, 4.0 * (double)(n * b));
         back.y = y; /* over dy, as a layer has it */
         measure(kind ? "rmsnorm backward, y again" : "layernorm backward, y again", run_norm_backward, &back, 5.0 * (double)(n * b));
@@ -156,7 +156,7 @@ static void measure_tokens(void)
     void *x = numbers(3 * n, type), *table = numbers((size_t)VOCAB * WIDTH, type);
     float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers(1024 * 64 + tokens * 64, PT_F32), *sums = numbers(3 * WIDTH, PT_F32);
     int32_t *words = ids(tokens, VOCAB), *positions = ids(tokens, 1024);
-    op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x};
+    op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x, 0};
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
     op_embedding look = {type, (int64_t)tokens, WIDTH, 0, VOCAB, words, positions, table, table, x, NULL, 0};
     measure("embedding", run_embedding, &look, 3.0 * (double)(n * b));
