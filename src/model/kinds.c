@@ -11,6 +11,11 @@ int model_first_trained(const model *m)
     return first;
 }
 
+bool head_adds_to_embedding(const model *m)
+{
+    return m->config.tied && m->params[m->blocks[0].param_of_role[PARAM_TOKENS]].trainable;
+}
+
 /* What makes layers differ. */
 typedef struct work {
     int64_t keys;          /* that a token sees at most */

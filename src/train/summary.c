@@ -57,6 +57,7 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     memset(s, 0, sizeof *s);
     s->model_type = t->model->config.model_type;
     s->parameters = t->model->parameters;
+    s->trained = model_trained_parameters(t->model);
     s->layers = t->model->config.layers;
     s->machine = t->planning.device->info.arithmetic;
     s->threads = t->planning.device->info.threads;
