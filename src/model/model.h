@@ -172,6 +172,7 @@ static inline bool model_trains_all(const model *m) { return model_frozen_hash(m
 /* Index of the first block in execution order of which a parameter is trained; blocks_n: none is. Backward ends there: what lies before
  * it needs no gradient. The tables of the embedding, tied ones too, are block 0's. */
 int model_first_trained(const model *m);
+int model_passing_layers(const model *m); /* the first layers, to which backward does not come */
 
 /* Layers whose work costs the same: they see as many keys, train parameters of the same roles and are both passed backward or both not.
  * Where there are more kinds than these, what is left goes to the one that is most alike. */
@@ -184,6 +185,8 @@ void model_layer_kinds(const model *m, int64_t seq_len, layer_kinds *out);
 
 /* Whether the head's gradient of a tied table is to be added to the embedding's. */
 bool head_adds_to_embedding(const model *m);
+/* Whether the head's backward gets to its normed rows: the final norm is trained, or anything before the head. */
+bool head_gives_rows(const model *m);
 
 static inline const param *block_param(const model *m, const block *b, param_role r)
 {
@@ -200,7 +203,7 @@ typedef int (*rope_put)(void *arg, size_t at, const float *part, size_t bytes, p
 int model_rope_send(const model_config *c, int64_t length, rope_put put, void *arg, pt_error *e);
 
 /* FLOPs of one training token (forward and backward, causal attention over sequences of T), as
- * everyone counts them: 6 x matmul parameters + attention. */
+ * everyone counts them: 6 x matmul parameters + attention, less what frozen parameters save. */
 double model_flops_per_token(const model *m, int64_t seq_len);
 /* Of the forward of `rows` tokens: through a layer (a block's index), through the head. */
 double model_layer_flops(const model *m, int block, int64_t rows, int64_t seq_len);

@@ -139,8 +139,7 @@ static int validate_chunk(const plan *p, int c, pt_error *e)
 /* What backward does not come to need not be kept. */
 static int validate_passing(const plan *p, const model *m, pt_error *e)
 {
-    const int first = model_first_trained(m);
-    for (int b = 0; b < p->blocks_n && b + 1 < first; b++)
+    for (int b = 0; b < model_passing_layers(m) && b < p->blocks_n; b++)
         if (p->blocks[b].level != SAVE_INPUT || p->blocks[b].place != TIER_DEVICE)
             return pt_fail(e, PT_FAILED, "the plan's layer %d lies before everything that is trained, so that backward does not come to it: "
                                          "its \"save\" must be input and its \"place\" device", b);

@@ -73,6 +73,10 @@ static int read_trained(const json_source *in, plan_target *t, pt_error *e)
     char *end;
     t->trained = t->parameters;
     int failed = json_get_int(in, "trained", JSON_OPTIONAL, 1, t->parameters, &t->trained, e);
+    int64_t passing = 0;
+    if (!failed)
+        failed = json_get_int(in, "passing", JSON_OPTIONAL, 0, t->layers, &passing, e);
+    t->passing = (int)passing;
     if (!failed)
         failed = json_get_string(in, "frozen", JSON_OPTIONAL, &text, e);
     if (failed)
@@ -86,7 +90,7 @@ static int read_trained(const json_source *in, plan_target *t, pt_error *e)
 static int read_target(const json_source *s, plan_target *t, pt_error *e)
 {
     static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads",
-                                       "ffn",        "vocab",      "seq_len", "batch", "dtype", "gpu",      "trained", "frozen"};
+                                       "ffn",        "vocab",      "seq_len", "batch", "dtype", "gpu",      "trained", "frozen", "passing"};
     json_source in = {0};
     int failed = json_get_object(s, "made_for", JSON_OPTIONAL, &in, e), type = 0;
     if (failed || !in.object)
@@ -294,10 +298,10 @@ char *plan_to_json(const plan *p, const model *m, const step_shape *s)
     if (!f)
         return NULL;
     const model_config *c = &m->config;
-    char trained[96] = "";
+    char trained[128] = "";
     if (!model_trains_all(m))
-        snprintf(trained, sizeof trained, ", \"trained\": %lld, \"frozen\": \"%016llx\"", (long long)model_trained_parameters(m),
-                 (unsigned long long)model_frozen_hash(m));
+        snprintf(trained, sizeof trained, ", \"trained\": %lld, \"passing\": %d, \"frozen\": \"%016llx\"",
+                 (long long)model_trained_parameters(m), model_passing_layers(m), (unsigned long long)model_frozen_hash(m));
     fprintf(f, "{\n  \"made_for\": {\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, "
                "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"gpu\": %s%s},\n",
             c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads, (long long)c->kv_heads,

@@ -278,8 +278,7 @@ int space_open(space *s, const search_input *in, pt_error *e)
     memset(s, 0, sizeof *s);
     s->in = in;
     s->layers = (int)in->model->config.layers;
-    const int first = model_first_trained(in->model);
-    s->passing = first < 1 ? 0 : first - 1 < s->layers ? first - 1 : s->layers;
+    s->passing = model_passing_layers(in->model);
     memcpy(s->budget, in->budget, sizeof s->budget);
     if (!in->host_tier)
         s->budget[TIER_HOST] = 0;
