@@ -73,6 +73,10 @@ typedef struct pt_train_options {
     pt_lr_schedule lr_schedule; int64_t warmup_steps; double min_lr_ratio;
     double weight_decay, beta1, beta2, eps;
     double max_grad_norm;              /* 0: no clipping */
+    /* Patterns of a shell on Hugging Face names ("model.layers.1*"). Trained is what one of train_only matches, or everything where */
+    /* there is none, and none of freeze matches; the rest is frozen: it stays as it is, bit for bit, without gradients and moments. */
+    const char *const *freeze; int freeze_n;
+    const char *const *train_only; int train_only_n;
     uint64_t seed;
     int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
@@ -122,7 +126,7 @@ PT_API void pt_trainer_close(pt_trainer *t);
 
 typedef struct pt_memory { const char *tier; uint64_t budget_bytes, predicted_bytes, peak_bytes; } pt_memory;
 typedef struct pt_summary {
-    const char *model_type; int64_t parameters, layers;
+    const char *model_type; int64_t parameters, trained, layers; /* trained: parameters that are not frozen */
     const char *machine;               /* processor and arithmetic */
     int threads;
     const char *room;                  /* what was free and which margins are left of it; "": all budgets were given, and hold */

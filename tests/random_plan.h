@@ -91,6 +91,15 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
     return model_from_json("random model", json, strlen(json), NULL, NULL, out, e);
 }
 
+/* Now and then some parameters are frozen: all before a block, all but one, or any. Those that stay came as bf16 or not. */
+static inline void random_freeze(random_source *r, model *m)
+{
+    const int style = random_below(r, 5), block = random_below(r, m->blocks_n), kept = random_below(r, m->params_n);
+    for (int i = 0; i < m->params_n && style > 1; i++)
+        m->params[i].trainable = i == kept || (style == 2 ? m->params[i].block >= block : style == 3 && random_one_in(r, 2));
+    m->stored_bf16 = random_one_in(r, 2);
+}
+
 /* A batch of up to 8 short sequences; units, head parts and vocabulary slices smaller than a real step's, so that there are
  * several of each. */
 static inline void random_shape(random_source *r, const model *m, step_shape *s)
@@ -158,6 +167,8 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     for (int b = 0; b < p->blocks_n; b++)
         p->blocks[b] = style == 0 ? same
                                   : (plan_block){(save_level)random_below(r, SAVE_LEVELS), style == 1 ? TIER_DEVICE : random_tier(r, host_tier)};
+    for (int b = 0; b < p->blocks_n && b + 1 < model_first_trained(m); b++)
+        p->blocks[b] = (plan_block){SAVE_INPUT, TIER_DEVICE};
     return 0;
 }
 
@@ -185,8 +196,10 @@ static inline int random_case_of_layers(random_source *r, int layers, random_cas
     int failed = random_model(r, layers, &c->model, e);
     bool host_tier = !random_one_in(r, 3);
     c->clipping = random_one_in(r, 2);
-    if (!failed)
+    if (!failed) {
+        random_freeze(r, c->model);
         random_shape(r, c->model, &c->shape);
+    }
     if (!failed)
         failed = random_packing(r, c->model, &c->shape, &c->packing, e);
     if (!failed)

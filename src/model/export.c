@@ -30,12 +30,14 @@ typedef struct exporter {
     pt_error *e;
 } exporter;
 
-int weights_declare(const model *m, safetensors_writer *w, pt_dtype dtype, bool bare, pt_error *e)
+static bool is_in(const param *p, weights_set set) { return set == WEIGHTS_ALL || p->trainable; }
+
+int weights_declare(const model *m, weights_set set, safetensors_writer *w, pt_dtype dtype, bool bare, pt_error *e)
 {
     size_t prefix = strlen(architecture_find(m->config.model_type)->prefix);
     int first = -1;
     for (int i = 0; i < m->params_n; i++)
-        for (int k = 0; k < m->params[i].parts; k++) {
+        for (int k = 0; k < m->params[i].parts && is_in(&m->params[i], set); k++) {
             const param *p = &m->params[i];
             const param_part *part = &p->part[k];
             bool prefixed = p->role != PARAM_HEAD;
@@ -120,7 +122,7 @@ size_t weights_scratch_bytes(const model *m)
     return (size_t)most * 2 * sizeof(float);
 }
 
-int weights_append(const model *m, safetensors_writer *w, int first, pt_dtype dtype, weights_getter get,
+int weights_append(const model *m, weights_set set, safetensors_writer *w, int first, pt_dtype dtype, weights_getter get,
                    void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
 {
     exporter x = {m, w, dtype, get, arg, scratch, (int64_t)(scratch_bytes / sizeof(float)), e};
@@ -129,7 +131,7 @@ int weights_append(const model *m, safetensors_writer *w, int first, pt_dtype dt
                        weights_scratch_bytes(m), scratch_bytes);
     int number = first, status = 0;
     for (int i = 0; i < m->params_n && !status; i++)
-        for (int k = 0; k < m->params[i].parts && !status; k++, number++) {
+        for (int k = 0; k < m->params[i].parts && is_in(&m->params[i], set) && !status; k++, number++) {
             const param_part *part = &m->params[i].part[k];
             status = part->vector       ? append_vector(&x, i, k, number)
                      : part->transposed ? append_transposed(&x, i, k, number)
@@ -138,14 +140,14 @@ int weights_append(const model *m, safetensors_writer *w, int first, pt_dtype dt
     return status;
 }
 
-int weights_export(const model *m, safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get,
+int weights_export(const model *m, weights_set set, safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get,
                    void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
 {
-    int first = weights_declare(m, w, dtype, bare, e);
+    int first = weights_declare(m, set, w, dtype, bare, e);
     if (first < 0)
         return first;
     int status = safetensors_begin(w, e);
     if (!status)
-        status = weights_append(m, w, first, dtype, get, arg, scratch, scratch_bytes, e);
+        status = weights_append(m, set, w, first, dtype, get, arg, scratch, scratch_bytes, e);
     return status ? status : safetensors_finish(w, e);
 }

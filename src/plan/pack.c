@@ -14,36 +14,71 @@ int64_t piece_elements(const packing *p, const param *a, int64_t values)
     return values * (int64_t)(dtype_bytes(param_type(a, p->type)) / dtype_bytes(p->type));
 }
 
-static int64_t block_elements(const packing *p, const model *m, int block)
+static int64_t block_elements(const packing *p, const model *m, int block, bool trained)
 {
     int64_t n = 0;
     for (int i = 0; i < m->params_n; i++)
-        if (m->params[i].block == block)
+        if (m->params[i].block == block && m->params[i].trainable == trained)
             n += aligned(piece_elements(p, &m->params[i], m->params[i].rows * m->params[i].cols));
     return n;
 }
 
-typedef struct packer { packing *p; int64_t limit; int64_t used; } packer;
+/* Two chunks are open at a time: one for what is trained, one for what is frozen. A chunk gets its number with its first piece. */
+typedef struct packer {
+    packing *p;
+    const model *m;
+    int64_t limit;
+    struct { int chunk, block; int64_t used; } open[2]; /* [trained]; chunk -1: none; block: of its latest piece */
+} packer;
 
-static void close_chunk(packer *k)
+static void close_chunk(packer *k, bool trained)
 {
-    if (!k->used)
-        return;
-    chunk_t *c = &k->p->chunks[k->p->chunks_n++];
-    c->elements = (int64_t)align_up((uint64_t)k->used, CHUNK_ELEMENTS);
-    c->pieces_n = k->p->pieces_n - c->piece0;
-    k->p->chunks[k->p->chunks_n] = (chunk_t){.piece0 = k->p->pieces_n};
-    k->used = 0;
+    if (k->open[trained].chunk >= 0)
+        k->p->chunks[k->open[trained].chunk].elements = (int64_t)align_up((uint64_t)k->open[trained].used, CHUNK_ELEMENTS);
+    k->open[trained].chunk = -1;
+    k->open[trained].used = 0;
 }
 
-static void add_piece(packer *k, const struct param *a, int param, int64_t row0, int64_t rows)
+static void add_piece(packer *k, int index, int64_t row0, int64_t rows)
 {
+    const param *a = &k->m->params[index];
+    const bool trained = a->trainable;
     int64_t elements = aligned(piece_elements(k->p, a, rows * a->cols));
-    if (k->used && k->used + elements > k->limit)
-        close_chunk(k);
+    if (k->open[trained].used && k->open[trained].used + elements > k->limit)
+        close_chunk(k, trained);
+    if (k->open[trained].chunk < 0) {
+        k->open[trained].chunk = k->p->chunks_n++;
+        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .low = k->p->type == PT_BF16 && (trained || !k->m->stored_bf16)};
+    }
     k->p->pieces[k->p->pieces_n++] =
-        (piece){.param = param, .row0 = row0, .rows = rows, .chunk = k->p->chunks_n, .offset = k->used};
-    k->used += elements;
+        (piece){.param = index, .row0 = row0, .rows = rows, .chunk = k->open[trained].chunk, .offset = k->open[trained].used};
+    k->p->chunks[k->open[trained].chunk].pieces_n++;
+    k->open[trained].used += elements;
+    k->open[trained].block = a->block;
+}
+
+/* A block's parameters begin a chunk of their own where they fit there and not behind what is in the open one. */
+static void begin_block(packer *k, const param *a)
+{
+    const bool trained = a->trainable;
+    if (!k->open[trained].used || k->open[trained].block == a->block)
+        return;
+    const int64_t whole = block_elements(k->p, k->m, a->block, trained);
+    if (k->open[trained].used + whole > k->limit && whole <= k->limit)
+        close_chunk(k, trained);
+}
+
+/* The pieces of each chunk, in their order. */
+static void list_pieces(packing *p)
+{
+    for (int c = 1; c < p->chunks_n; c++)
+        p->chunks[c].piece0 = p->chunks[c - 1].piece0 + p->chunks[c - 1].pieces_n;
+    for (int c = 0; c < p->chunks_n; c++)
+        p->chunks[c].pieces_n = 0;
+    for (int i = 0; i < p->pieces_n; i++) {
+        chunk_t *c = &p->chunks[p->pieces[i].chunk];
+        p->piece_of_chunk[c->piece0 + c->pieces_n++] = i;
+    }
 }
 
 int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e)
@@ -56,26 +91,26 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
         pieces += may_be_cut(&m->params[i]) ? m->params[i].rows / s->slice_rows + 1 : 1;
     *out = (packing){.params_n = m->params_n, .type = s->type, .chunk_bytes = chunk_bytes};
     out->pieces = calloc((size_t)pieces, sizeof *out->pieces);
-    out->chunks = calloc((size_t)pieces + 1, sizeof *out->chunks);
+    out->chunks = calloc((size_t)pieces, sizeof *out->chunks);
     out->piece_of_param = calloc((size_t)m->params_n + 1, sizeof *out->piece_of_param);
-    if (!out->pieces || !out->chunks || !out->piece_of_param) {
+    out->piece_of_chunk = calloc((size_t)pieces, sizeof *out->piece_of_chunk);
+    if (!out->pieces || !out->chunks || !out->piece_of_param || !out->piece_of_chunk) {
         packing_free(out);
         return pt_fail(e, PT_FAILED, "out of memory while packing %d parameters", m->params_n);
     }
-    packer k = {.p = out, .limit = limit};
+    packer k = {.p = out, .m = m, .limit = limit, .open = {{.chunk = -1}, {.chunk = -1}}};
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
-        bool first_of_block = i == 0 || m->params[i - 1].block != p->block;
-        int64_t whole = first_of_block && k.used ? block_elements(out, m, p->block) : 0;
-        if (k.used + whole > limit && whole && whole <= limit)
-            close_chunk(&k);
+        begin_block(&k, p);
         out->piece_of_param[i] = out->pieces_n;
         int64_t step = may_be_cut(p) ? s->slice_rows : p->rows;
         for (int64_t row = 0; row < p->rows; row += step)
-            add_piece(&k, p, i, row, p->rows - row < step ? p->rows - row : step);
+            add_piece(&k, i, row, p->rows - row < step ? p->rows - row : step);
     }
     out->piece_of_param[m->params_n] = out->pieces_n;
-    close_chunk(&k);
+    close_chunk(&k, false);
+    close_chunk(&k, true);
+    list_pieces(out);
     return 0;
 }
 
@@ -84,26 +119,25 @@ void packing_free(packing *p)
     free(p->chunks);
     free(p->pieces);
     free(p->piece_of_param);
+    free(p->piece_of_chunk);
     memset(p, 0, sizeof *p);
 }
 
 static bool continues(const packing *p, const update_span *run, const param *a, int64_t offset)
 {
-    return a->trainable && a->decay == run->param->decay && param_type(a, p->type) == p->type &&
+    return a->decay == run->param->decay && param_type(a, p->type) == p->type &&
            param_type(run->param, p->type) == p->type && offset == run->offset + run->values;
 }
 
 bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out)
 {
-    const int end = p->chunks[c].piece0 + p->chunks[c].pieces_n;
+    const int end = p->chunks[c].trained ? p->chunks[c].piece0 + p->chunks[c].pieces_n : 0;
     *out = (update_span){0};
     for (; *at < end; ++*at) {
-        const piece *k = &p->pieces[*at];
+        const piece *k = &p->pieces[p->piece_of_chunk[*at]];
         const param *a = &m->params[k->param];
         if (out->param && !continues(p, out, a, k->offset))
             break;
-        if (!a->trainable)
-            continue;
         if (!out->param)
             *out = (update_span){.param = a, .offset = k->offset};
         out->values += k->rows * a->cols;

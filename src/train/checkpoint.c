@@ -3,9 +3,9 @@
  *   OUT/checkpoint-STEP/                a Hugging Face model: config.json, tokenizer files, and
  *       model.safetensors               the weights in the model's own dtype
  *       trainer/trainer.json            counters; of model and options what the result depends on; the arithmetic
- *       trainer/exp_avg.safetensors     first moments    (fp32, under the weights' names)
+ *       trainer/exp_avg.safetensors     first moments    (fp32, under the weights' names) of what is trained
  *       trainer/exp_avg_sq.safetensors  second moments
- *       trainer/master.safetensors      fp32 weights, where model.safetensors is not fp32
+ *       trainer/master.safetensors      fp32 weights, where model.safetensors is not fp32; without frozen ones that are bf16 there
  *
  * The folder is written under a temporary name, synced, and renamed: it is complete or not there. It knows
  * nothing of chunks, tiers or plans; the position in the data is the number of samples taken.
@@ -29,8 +29,11 @@ enum { CHECKPOINT_VERSION = 3 };
 static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 {
     int failed = companions_write(&t->companions, folder, t->save_type, t->model->config.model_type, e);
-    return failed ? failed : state_export(s, STATE_MASTER, folder, "model", t->save_type, t->bare_names, e);
+    return failed ? failed : state_export(s, STATE_MASTER, WEIGHTS_ALL, folder, "model", t->save_type, t->bare_names, e);
 }
+
+/* Whether model.safetensors says all of what is frozen: then master.safetensors has what is trained alone. */
+static bool model_holds_frozen(const trainer *t) { return t->model->stored_bf16 && t->save_type == PT_BF16; }
 
 static const char *const state_names[STATE_KINDS] = {"master", "exp_avg", "exp_avg_sq"};
 
@@ -50,6 +53,8 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
                             (json_int_t)t->step, "steps", (json_int_t)t->steps, "samples", (json_int_t)(t->step * t->shape.batch), "tokens",
                             (json_int_t)t->tokens, "arithmetic", arithmetic, "model", model_json(&t->model->config), "settings",
                             settings_json(t), "sums", sums_json(sums));
+    if (all && !model_trains_all(t->model))
+        json_object_set_new(all, "frozen_bf16", json_boolean(t->model->stored_bf16));
     int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
@@ -61,8 +66,10 @@ static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
 {
     uint64_t sums[STATE_KINDS];
     int failed = dir_make(folder, e);
-    for (int k = t->save_type == PT_F32 ? STATE_EXP_AVG : STATE_MASTER; k < STATE_KINDS && !failed; k++)
-        failed = state_export(s, (state_kind)k, folder, state_names[k], PT_F32, false, e);
+    for (int k = t->save_type == PT_F32 ? STATE_EXP_AVG : STATE_MASTER; k < STATE_KINDS && !failed; k++) {
+        const weights_set set = k == STATE_MASTER && !model_holds_frozen(t) ? WEIGHTS_ALL : WEIGHTS_TRAINED;
+        failed = state_export(s, (state_kind)k, set, folder, state_names[k], PT_F32, false, e);
+    }
     if (!failed)
         failed = state_sums(s, sums, e);
     return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, sums, e);
@@ -327,6 +334,8 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     if (!failed)
         failed = settings_compare(t, path, &s, e);
     if (!failed)
+        failed = json_get_bool(&s, "frozen_bf16", JSON_OPTIONAL, &t->model->stored_bf16, e);
+    if (!failed)
         failed = json_get_int(&s, "step", JSON_REQUIRED, 0, INT64_MAX / 2 / t->shape.batch, &t->step, e);
     if (!failed)
         failed = json_get_int(&s, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, &steps, e);
@@ -366,6 +375,18 @@ static const char *state_file(const trainer *t, state_kind kind, char name[64])
     return kind == STATE_MASTER && t->save_type == PT_F32 ? "model.safetensors" : name;
 }
 
+/* What is frozen from the model beside it. */
+static int load_master(state *s, const char *checkpoint, const safetensors *trained, pt_error *e)
+{
+    safetensors *all;
+    int failed = safetensors_open(checkpoint, &all, e);
+    if (failed)
+        return failed;
+    failed = state_load_beside(s, trained, all, e);
+    safetensors_close(all);
+    return failed;
+}
+
 static int load_kind(const trainer *t, state *s, state_kind kind, const char *checkpoint, pt_error *e)
 {
     char path[FILE_PATH_BYTES], name[64];
@@ -375,7 +396,10 @@ static int load_kind(const trainer *t, state *s, state_kind kind, const char *ch
         failed = safetensors_open(path, &st, e);
     if (failed)
         return failed;
-    failed = kind == STATE_MASTER ? state_load(s, st, e) : state_load_kind(s, kind, st, e);
+    if (kind != STATE_MASTER)
+        failed = state_load_kind(s, kind, st, e);
+    else
+        failed = t->save_type == PT_F32 || !model_holds_frozen(t) ? state_load(s, st, e) : load_master(s, checkpoint, st, e);
     safetensors_close(st);
     return failed;
 }

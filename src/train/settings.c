@@ -141,17 +141,29 @@ json_t *model_json(const model_config *c)
 
 /* ---- options ---- */
 
+static void add_patterns(json_t *all, const char *key, const char *const *patterns, int n)
+{
+    json_t *list = n ? json_array() : NULL;
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_string(patterns[i]));
+    if (list)
+        json_object_set_new(all, key, list);
+}
+
 json_t *settings_json(const trainer *t)
 {
     const pt_train_options *o = &t->o;
     static const char *const schedules[] = {"constant", "linear", "cosine"};
-    return json_pack("{s:b, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "document-mask",
+    json_t *all = json_pack("{s:b, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "document-mask",
                      (int)o->document_mask, "data",
                      dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "seq-len",
                      (json_int_t)t->shape.seq_len, "batch-size", (json_int_t)t->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
                      (int)o->shuffle, "save-dtype", dtype_name(t->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
                      "warmup-steps", (json_int_t)o->warmup_steps, "min-lr-ratio", o->min_lr_ratio, "weight-decay", o->weight_decay,
                      "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
+    add_patterns(all, "freeze", o->freeze, o->freeze_n);
+    add_patterns(all, "train-only", o->train_only, o->train_only_n);
+    return all;
 }
 
 /* ---- comparing ---- */

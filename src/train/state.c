@@ -21,7 +21,7 @@ static int window_disk(state *s, bool write, pt_error *e)
     uint64_t at;
     executor_home(s->x, OBJECT_WEIGHTS, s->chunk, &at);
     int failed = executor_disk(s->x, write, at, s->window, chunk_weight_bytes(k, s->chunk), e);
-    if (failed || !s->in->training)
+    if (failed || !s->in->training || !chunk_state_bytes(k, s->chunk))
         return failed;
     executor_home(s->x, OBJECT_STATES, s->chunk, &at);
     return executor_disk(s->x, write, at, s->window + chunk_weight_bytes(k, s->chunk), chunk_state_bytes(k, s->chunk), e);
@@ -96,7 +96,7 @@ static master master_of(const state *s, const chunk_memory *c, const piece *p, i
     const packing *k = s->in->packing;
     pt_dtype type = param_type(&s->in->model->params[p->param], k->type);
     char *weights = c->weights + (size_t)p->offset * dtype_bytes(k->type) + (size_t)at * dtype_bytes(type);
-    return (master){type, weights, type == PT_BF16 && c->states ? (uint16_t *)c->states + p->offset + at : NULL};
+    return (master){type, weights, type == PT_BF16 && c->states && k->chunks[p->chunk].low ? (uint16_t *)c->states + p->offset + at : NULL};
 }
 
 static void read_master(const master *m, int64_t n, float *out)
@@ -220,9 +220,11 @@ static int clear_memory(state *s, pt_error *e)
         chunk_memory m;
         if (s->in->plan->chunks[c].home == TIER_DISK)
             continue;
+        const uint64_t states = chunk_state_bytes(k, c);
         int failed = chunk_open(s, c, true, &m, e);
         if (!failed && m.away) {
-            failed = executor_move(s->x, m.states, NULL, chunk_state_bytes(k, c), e);
+            if (states)
+                failed = executor_move(s->x, m.states, NULL, states, e);
             if (!failed)
                 failed = executor_move(s->x, m.weights, NULL, chunk_weight_bytes(k, c), e);
         }
@@ -230,13 +232,15 @@ static int clear_memory(state *s, pt_error *e)
             return failed;
         if (m.away)
             continue;
-        memset(m.states, 0, chunk_state_bytes(k, c));
+        if (states)
+            memset(m.states, 0, states);
         memset(m.weights, 0, chunk_weight_bytes(k, c));
     }
     return 0;
 }
 
-typedef struct source { const struct safetensors *st; uint64_t seed; } source;
+/* Of the values: files, or a seed where there are none. What is frozen may lie in other files. */
+typedef struct source { const struct safetensors *st, *frozen; uint64_t seed; } source;
 
 /* Random values of some rows, which depend on nothing else: all threads of the processor make them. */
 typedef struct making { const model *m; uint64_t seed; int index; int64_t row, rows; float *out; } making;
@@ -269,6 +273,9 @@ static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int
             pthread_join(thread[i], NULL);
 }
 
+/* What is frozen has no moments. */
+static bool has_state(const param *p, state_kind kind) { return kind == STATE_MASTER || p->trainable; }
+
 /* Parameter by parameter, as many rows at a time as half of the spare room holds; the other half is the reader's. */
 static int fill(state *s, state_kind kind, const source *from, pt_error *e)
 {
@@ -277,14 +284,17 @@ static int fill(state *s, state_kind kind, const source *from, pt_error *e)
     size_t half = s->spare_bytes / 2 / 64 * 64;
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
+        const struct safetensors *st = p->trainable || !from->frozen ? from->st : from->frozen;
         int64_t step = (int64_t)(half / sizeof(float)) / p->cols;
+        if (!has_state(p, kind))
+            continue;
         if (step < 1)
             return pt_fail(e, PT_FAILED, "a row of %lld values does not fit into %zu bytes", (long long)p->cols, half);
         for (int64_t row = 0; row < p->rows; row += step) {
             int64_t rows = p->rows - row < step ? p->rows - row : step;
             int failed = 0;
-            if (from->st)
-                failed = weights_read(m, from->st, i, row, rows, values, s->spare + half, half, e);
+            if (st)
+                failed = weights_read(m, st, i, row, rows, values, s->spare + half, half, e);
             else
                 init_rows(m, from->seed, i, row, rows, executor_threads(s->x), values);
             if (!failed)
@@ -321,11 +331,19 @@ int state_load(state *s, const struct safetensors *st, pt_error *e)
     return failed ? failed : begin(s, &(source){.st = st}, e);
 }
 
+int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
+{
+    int failed = weights_check_trained(s->in->model, trained, e);
+    if (!failed)
+        failed = weights_check(s->in->model, all, NULL, e);
+    return failed ? failed : begin(s, &(source){.st = trained, .frozen = all}, e);
+}
+
 int state_init(state *s, uint64_t seed, pt_error *e) { return begin(s, &(source){.seed = seed}, e); }
 
 int state_load_kind(state *s, state_kind kind, const struct safetensors *st, pt_error *e)
 {
-    int failed = weights_check(s->in->model, st, NULL, e);
+    int failed = weights_check_trained(s->in->model, st, e);
     return failed ? failed : fill(s, kind, &(source){.st = st}, e);
 }
 
@@ -337,14 +355,14 @@ static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *o
     return state_read(g->s, g->kind, index, row0, n_rows, out, e);
 }
 
-int state_export(state *s, state_kind kind, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e)
+int state_export(state *s, state_kind kind, weights_set set, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e)
 {
     safetensors_writer *w;
     int failed = safetensors_writer_open(folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
     if (failed)
         return failed;
     getter g = {s, kind};
-    failed = weights_export(s->in->model, w, dtype, bare, get_rows, &g, s->spare, s->spare_bytes, e);
+    failed = weights_export(s->in->model, set, w, dtype, bare, get_rows, &g, s->spare, s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
 }
@@ -369,7 +387,7 @@ int state_sums(state *s, uint64_t sums[STATE_KINDS], pt_error *e)
         const param *p = &m->params[i];
         int64_t step = (int64_t)(s->spare_bytes / sizeof *values) / p->cols; /* not 0: exporting needs more */
         for (int64_t row = 0; row < p->rows; row += step)
-            for (int k = 0; k < STATE_KINDS; k++) {
+            for (int k = 0; k < STATE_KINDS && has_state(p, (state_kind)k); k++) {
                 int64_t rows = p->rows - row < step ? p->rows - row : step;
                 int failed = state_read(s, (state_kind)k, i, row, rows, values, e);
                 if (failed)

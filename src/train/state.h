@@ -10,6 +10,7 @@
 #ifndef PT_STATE_H
 #define PT_STATE_H
 
+#include "model/weights.h"
 #include "train/executor.h"
 
 typedef enum state_kind { STATE_MASTER, STATE_EXP_AVG, STATE_EXP_AVG_SQ, STATE_KINDS } state_kind;
@@ -29,7 +30,7 @@ typedef struct state {
 void state_open(state *s, executor *x);
 int state_close(state *s, pt_error *e); /* writes back what was changed */
 
-/* Rows row0 .. row0+n_rows of parameter `index`, as fp32 (n_rows, cols). Without training state, masters
+/* Rows row0 .. row0+n_rows of parameter `index`, as fp32 (n_rows, cols); of a frozen one there are only masters. Without training state, masters
  * are the compute weights. */
 int state_read(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e);
 int state_write(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, const float *in, pt_error *e);
@@ -37,12 +38,14 @@ int state_write(state *s, state_kind kind, int index, int64_t row0, int64_t n_ro
 struct safetensors;
 /* Weights from a Hugging Face folder, or random ones. Moments become zero. */
 int state_load(state *s, const struct safetensors *st, pt_error *e);
+/* The same with the trained ones from one folder and the frozen ones from another, which has all. */
+int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e);
 int state_init(state *s, uint64_t seed, pt_error *e);
-/* One kind of state from files that hold it under the weights' names. */
+/* Moments of what is trained, from files that hold them under the weights' names. */
 int state_load_kind(state *s, state_kind kind, const struct safetensors *st, pt_error *e);
 /* A sum of each kind's values, the same wherever they lie: tells whether what was loaded is what was exported. */
 int state_sums(state *s, uint64_t sums[STATE_KINDS], pt_error *e);
 /* One kind of state as Hugging Face tensors into FOLDER/NAME.safetensors (or shards). */
-int state_export(state *s, state_kind kind, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e);
+int state_export(state *s, state_kind kind, weights_set set, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e);
 
 #endif
