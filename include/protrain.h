@@ -120,7 +120,8 @@ PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
 PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);
 /* Mean loss over all tokens of the evaluation data; PT_FAILED where `stop` has ended it. */
 PT_API int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e);
-/* Writes the trained model into the output folder, and summary.json: what was predicted and what was measured. */
+/* Writes the trained model into the output folder, a checkpoint of the last step where there is room for it, from which a run of more
+ * steps goes on, and summary.json: what was predicted and what was measured. */
 PT_API int pt_trainer_finish(pt_trainer *t, pt_error *e);
 PT_API void pt_trainer_close(pt_trainer *t);
 

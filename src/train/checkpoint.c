@@ -318,6 +318,21 @@ int checkpoint_present(const char *path, pt_error *e)
     return failed;
 }
 
+/* More steps stretch what is left of a schedule: the next rate is another than it would have been. */
+static void tell_new_rate(const trainer *t, int64_t steps)
+{
+    const int64_t next = t->step + 1, before = next <= steps ? next : t->step;
+    if (t->steps == steps || t->o.lr_schedule == PT_LR_CONSTANT || !t->step || next > t->steps || next <= t->o.warmup_steps)
+        return;
+    const double rate = lr_of_step(&t->o, next, t->steps), was = lr_of_step(&t->o, before, steps);
+    if (before == next)
+        trainer_notice(t, "the run has %lld steps now and had %lld: the learning rate of step %lld is %.3g and would have been %.3g",
+                       (long long)t->steps, (long long)steps, (long long)next, rate, was);
+    else
+        trainer_notice(t, "the run has %lld steps now and had %lld: the learning rate of step %lld is %.3g, after %.3g in step %lld",
+                       (long long)t->steps, (long long)steps, (long long)next, rate, was, (long long)before);
+}
+
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
@@ -352,6 +367,8 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
                                        "and it may only grow; give --steps %lld or more", path, (long long)steps, (long long)t->steps,
                          (long long)steps);
     t->first_step = t->step;
+    if (!failed)
+        tell_new_rate(t, steps);
     return failed;
 }
 
