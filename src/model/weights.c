@@ -72,8 +72,7 @@ static int stored_shape(const param *p, int k, int64_t shape[2])
     return part->vector ? 1 : 2;
 }
 
-static int check_tensor(const safetensors *st, const safetensors_tensor *t, const param *p, int k,
-                        pt_error *e)
+static int check_shape(const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_error *e)
 {
     int64_t shape[2];
     int rank = stored_shape(p, k, shape);
@@ -85,6 +84,14 @@ static int check_tensor(const safetensors *st, const safetensors_tensor *t, cons
                        safetensors_path(st, t), t->name, shape_text(found, t->rank, t->shape),
                        shape_text(wanted, rank, shape));
     }
+    return 0;
+}
+
+static int check_tensor(const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_error *e)
+{
+    int status = check_shape(st, t, p, k, e);
+    if (status)
+        return status;
     bool readable = t->dtype_is_known &&
                     (t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16 || t->dtype == PT_F64);
     if (!readable)
@@ -205,6 +212,28 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
             *stored_type = elements[PT_BF16] >= elements[PT_F16] ? PT_BF16 : PT_F16;
     }
     return claimed == safetensors_count(st) ? 0 : check_extra(m, st, e);
+}
+
+int weights_check_some(const model *m, const safetensors *st, weights_type type_of, void *arg, pt_error *e)
+{
+    size_t claimed = 0;
+    for (int i = 0; i < m->params_n; i++) {
+        const param *p = &m->params[i];
+        const int type = type_of(arg, i);
+        for (int k = 0; type >= 0 && k < p->parts; k++, claimed++) {
+            const safetensors_tensor *t = find_part(m, st, p, k);
+            int status = t ? check_shape(st, t, p, k, e) : missing_tensor(m, st, p, k, e);
+            if (status)
+                return status;
+            if (!t->dtype_is_known || t->dtype != (pt_dtype)type)
+                return pt_fail(e, PT_FAILED, "%s: tensor \"%.80s\" is stored as %s, and %s is needed; the file is damaged, or of another run",
+                               safetensors_path(st, t), t->name, t->dtype_text, dtype_name((pt_dtype)type));
+        }
+    }
+    if (claimed != safetensors_count(st))
+        return pt_fail(e, PT_FAILED, "%s: %zu tensors are there, and %zu are needed; the file is damaged, or of another run", first_path(st),
+                       safetensors_count(st), claimed);
+    return 0;
 }
 
 /* out (n, cols) = rows first .. first+n of a part that is stored (cols, part rows). */

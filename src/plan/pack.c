@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN_ELEMENTS = 32, CHUNK_ELEMENTS = 2048 };
+enum { ALIGN_ELEMENTS = 32, CHUNK_ELEMENTS = 2048, ALIGN_SLAB = 128, PAGE = 4096 };
 
 static bool may_be_cut(const param *p) { return p->role == PARAM_TOKENS || p->role == PARAM_HEAD; }
 
@@ -46,6 +46,49 @@ static void add_piece(packer *k, const struct param *a, int param, int64_t row0,
     k->used += elements;
 }
 
+/* ---- states ---- */
+
+static const param *param_of(const packing *p, const model *m, int piece) { return &m->params[p->pieces[piece].param]; }
+
+static int64_t values_of(const packing *p, const model *m, int piece) { return p->pieces[piece].rows * param_of(p, m, piece)->cols; }
+
+static uint64_t lay_low_halves(packing *p, const model *m, const chunk_t *c)
+{
+    uint64_t at = 0;
+    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
+        p->pieces[i].low = at;
+        if (param_type(param_of(p, m, i), p->type) == PT_BF16)
+            at += (uint64_t)aligned(values_of(p, m, i)) * sizeof(uint16_t);
+    }
+    return at;
+}
+
+/* A slab of the pieces with this rule. Entries of single values are aligned as the values are, those of blocks follow each other. */
+static uint64_t lay_slab(packing *p, const model *m, const chunk_t *c, const update_rule *r, int k, uint64_t at)
+{
+    const slab *s = &r->slabs[k];
+    at = align_up(at, ALIGN_SLAB);
+    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
+        const int64_t values = values_of(p, m, i);
+        if (p->optimizer->rule_of(param_of(p, m, i)) != r)
+            continue;
+        p->pieces[i].slab[k] = at;
+        at += (uint64_t)(s->values == 1 ? aligned(values) : slab_entries(s, values)) * dtype_bytes(s->type);
+    }
+    return at;
+}
+
+static void lay_states(packing *p, const model *m, chunk_t *c)
+{
+    uint64_t at = lay_low_halves(p, m, c);
+    for (int r = 0; r < OPTIMIZER_RULES && p->optimizer->rules[r]; r++)
+        for (int k = 0; k < rule_slabs(p->optimizer->rules[r]); k++)
+            at = lay_slab(p, m, c, p->optimizer->rules[r], k, at);
+    c->state_bytes = align_up(at, PAGE);
+}
+
+/* ---- together ---- */
+
 int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e)
 {
     int64_t limit = chunk_bytes / (int64_t)dtype_bytes(s->type);
@@ -54,7 +97,7 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     int64_t pieces = 0;
     for (int i = 0; i < m->params_n; i++)
         pieces += may_be_cut(&m->params[i]) ? m->params[i].rows / s->slice_rows + 1 : 1;
-    *out = (packing){.params_n = m->params_n, .type = s->type, .chunk_bytes = chunk_bytes};
+    *out = (packing){.params_n = m->params_n, .type = s->type, .optimizer = shape_optimizer(s), .chunk_bytes = chunk_bytes};
     out->pieces = calloc((size_t)pieces, sizeof *out->pieces);
     out->chunks = calloc((size_t)pieces + 1, sizeof *out->chunks);
     out->piece_of_param = calloc((size_t)m->params_n + 1, sizeof *out->piece_of_param);
@@ -76,6 +119,8 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     }
     out->piece_of_param[m->params_n] = out->pieces_n;
     close_chunk(&k);
+    for (int c = 0; c < out->chunks_n; c++)
+        lay_states(out, m, &out->chunks[c]);
     return 0;
 }
 
@@ -87,10 +132,15 @@ void packing_free(packing *p)
     memset(p, 0, sizeof *p);
 }
 
+/* Its values and states follow those of the run. A slab's blocks begin anew with each parameter. */
 static bool continues(const packing *p, const update_span *run, const param *a, int64_t offset)
 {
+    bool whole_blocks = true;
+    for (int k = 0; k < rule_slabs(run->rule); k++)
+        whole_blocks = whole_blocks && run->values % run->rule->slabs[k].values == 0;
     return a->trainable && a->decay == run->param->decay && param_type(a, p->type) == p->type &&
-           param_type(run->param, p->type) == p->type && offset == run->offset + run->values;
+           param_type(run->param, p->type) == p->type && offset == run->offset + run->values &&
+           p->optimizer->rule_of(a) == run->rule && whole_blocks;
 }
 
 bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out)
@@ -105,7 +155,7 @@ bool update_span_next(const model *m, const packing *p, int c, int *at, update_s
         if (!a->trainable)
             continue;
         if (!out->param)
-            *out = (update_span){.param = a, .offset = k->offset};
+            *out = (update_span){.param = a, .piece = k, .rule = p->optimizer->rule_of(a), .offset = k->offset};
         out->values += k->rows * a->cols;
     }
     return out->param;

@@ -5,30 +5,32 @@
  * parameters stay in one chunk where they fit; tied embeddings lie at their first use.
  *
  *   chunk c:  weights  [piece 0][piece 1]...          E elements of the compute type
- *             states   [low halves (bf16 mode only)][first moments][second moments]   all E elements
  *             gradient [piece 0][piece 1]...          E elements of the compute type
+ *             states   [low halves (bf16 mode only)][slab 0][slab 1]...
  *
- * A parameter that stays fp32 beside bf16 (param_type) takes two elements a value: its weights and gradient are fp32, its
- * low halves unused.
+ * A slab is what the pieces' rule keeps of them (optimizer/optimizer.h), piece by piece; pieces whose values lie side by side have
+ * their states side by side as well, so that one op updates them. A parameter that stays fp32 beside bf16 (param_type) takes two
+ * elements a value and has no low halves.
  *
- * E is the same for all parts of a chunk and a multiple of 2048, so that every part is a whole number of
- * pages and can be read from a disk directly.
+ * E is a multiple of 2048 and the states are made up to a whole page, so that both can be read from a disk directly.
  */
 #ifndef PT_PACK_H
 #define PT_PACK_H
 
-#include "model/shape.h"
+#include "optimizer/optimizer.h"
 
 typedef struct piece {
     int param;
     int64_t row0, rows;
     int chunk;
     int64_t offset;  /* elements from the start of the chunk, a multiple of 32 */
+    uint64_t low, slab[OPTIMIZER_SLABS]; /* bytes from the start of the chunk's states */
 } piece;
 
 typedef struct chunk_t {
     int piece0, pieces_n;
     int64_t elements;
+    uint64_t state_bytes; /* a multiple of 4096 */
 } chunk_t;
 
 typedef struct packing {
@@ -37,6 +39,7 @@ typedef struct packing {
     piece *pieces;        /* in order of parameter and row */
     int *piece_of_param;  /* index of the first piece of each parameter; params_n + 1 entries */
     pt_dtype type;
+    const optimizer *optimizer;
     int64_t chunk_bytes;  /* what was asked for */
 } packing;
 
@@ -45,15 +48,16 @@ void packing_free(packing *p);
 
 static inline uint64_t chunk_weight_bytes(const packing *p, int c) { return (uint64_t)p->chunks[c].elements * dtype_bytes(p->type); }
 static inline uint64_t chunk_gradient_bytes(const packing *p, int c) { return chunk_weight_bytes(p, c); }
-static inline uint64_t chunk_low_bytes(const packing *p, int c) { return p->type == PT_BF16 ? (uint64_t)p->chunks[c].elements * 2 : 0; }
-static inline uint64_t chunk_state_bytes(const packing *p, int c) { return chunk_low_bytes(p, c) + (uint64_t)p->chunks[c].elements * 8; }
+static inline uint64_t chunk_state_bytes(const packing *p, int c) { return p->chunks[c].state_bytes; }
 
 /* Elements of the chunk's weights that `values` values of a parameter take: 2 each where it stays fp32 beside bf16. */
 int64_t piece_elements(const packing *p, const param *a, int64_t values);
 
-/* What one op updates: pieces of a chunk side by side, of the compute type and decayed alike, or one that stays fp32. */
+/* What is updated at once: pieces of a chunk side by side, of one rule, of the compute type and decayed alike, or one that stays fp32. */
 typedef struct update_span {
     const param *param;     /* the first */
+    const piece *piece;     /* the same */
+    const update_rule *rule;
     int64_t offset, values; /* elements from the chunk's start */
 } update_span;
 /* The next of chunk c at or behind piece *at, which moves on; false: there is none. Untrained ones are left out. */

@@ -113,9 +113,10 @@ static void check_begun(state *s, const model *m, uint64_t seed)
         float *v = malloc((size_t)n * sizeof *v), *want = malloc((size_t)n * sizeof *want);
         assert_true(v && want);
         weights_init(m, seed, i, 0, rows, want);
-        for (int kind = 0; kind < STATE_KINDS; kind++) {
-            assert_int_equal(state_read(s, (state_kind)kind, i, 0, rows, v, &e), 0);
-            for (int64_t k = 0; k < n; k++)
+        for (int kind = 0; kind < state_kinds(s->in); kind++) {
+            const int64_t entries = state_entries(s->in, kind, i);
+            assert_int_equal(entries ? state_read(s, kind, i, 0, entries, v, &e) : 0, 0);
+            for (int64_t k = 0; k < entries; k++)
                 assert_true(v[k] == (kind == STATE_MASTER ? want[k] : 0));
         }
         free(v);
@@ -133,8 +134,10 @@ static void scribble(state *s, const model *m)
         assert_non_null(v);
         for (int64_t k = 0; k < n; k++)
             v[k] = 7;
-        for (int kind = 0; kind < STATE_KINDS; kind++)
-            assert_int_equal(state_write(s, (state_kind)kind, i, 0, rows, v, &e), 0);
+        for (int kind = 0; kind < state_kinds(s->in); kind++) {
+            const int64_t entries = state_entries(s->in, kind, i);
+            assert_int_equal(entries ? state_write(s, kind, i, 0, entries, v, &e) : 0, 0);
+        }
         free(v);
     }
 }
