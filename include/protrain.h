@@ -51,6 +51,7 @@ typedef struct pt_error {
 
 typedef enum pt_lr_schedule { PT_LR_CONSTANT, PT_LR_LINEAR, PT_LR_COSINE } pt_lr_schedule;
 typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
+typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW } pt_optimizer;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
 
 typedef struct pt_train_options {
@@ -67,6 +68,7 @@ typedef struct pt_train_options {
                                        /* unit (2048 / seq_len sequences, at least 1, on a GPU of 2048 to 8192 tokens), the next that is */
     bool shuffle;
     pt_precision precision;
+    pt_optimizer optimizer;
     double lr;                         /* 0: 5e-5, or 3e-4 from random weights */
     pt_lr_schedule lr_schedule; int64_t warmup_steps; double min_lr_ratio;
     double weight_decay, beta1, beta2, eps;

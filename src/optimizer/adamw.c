@@ -13,7 +13,7 @@ void adamw_submit(queue *q, const update *u)
         .sqrt_correction2 = (float)sqrt(1.0 - pow((double)p->beta2, (double)p->step))}});
 }
 
-const update_rule adamw_rule = {.slabs = {{"exp_avg", PT_F32, 1}, {"exp_avg_sq", PT_F32, 1}}, .submit = adamw_submit};
+const update_rule adamw_rule = {.title = "AdamW", .slabs = {{"exp_avg", PT_F32, 1}, {"exp_avg_sq", PT_F32, 1}}, .submit = adamw_submit};
 
 static const update_rule *rule_of(const param *p)
 {
@@ -21,4 +21,4 @@ static const update_rule *rule_of(const param *p)
     return &adamw_rule;
 }
 
-const optimizer optimizer_adamw = {.name = "adamw", .title = "AdamW", .rules = {&adamw_rule}, .rule_of = rule_of};
+const optimizer optimizer_adamw = {.name = "adamw", .rules = {&adamw_rule}, .rule_of = rule_of};

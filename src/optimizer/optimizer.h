@@ -43,13 +43,13 @@ typedef struct update {
 } update;
 
 typedef struct update_rule {
+    const char *title;           /* for people */
     slab slabs[OPTIMIZER_SLABS]; /* one without a name ends them */
     void (*submit)(queue *q, const update *u);
 } update_rule;
 
 typedef struct optimizer {
     const char *name;  /* --optimizer, plan.json, trainer.json */
-    const char *title; /* for people */
     const update_rule *rules[OPTIMIZER_RULES]; /* the first is the one that is timed: it updates values one by one. NULL ends them */
     const update_rule *(*rule_of)(const param *p);
 } optimizer;

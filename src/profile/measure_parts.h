@@ -61,11 +61,12 @@ typedef struct region {
     int64_t elements;
     char *weights, *gradient;
     uint16_t *low;
-    float *first, *second;
+    void *slab[OPTIMIZER_SLABS]; /* of the optimizer's first rule */
+    float *sums;                 /* that gradients are rounded from; they may lie where a slab does */
     double *sumsq;
 } region;
 void region_layout(area *a, void *region_of);
-void update_run(queue *q, void *region_of, int elements, int turn); /* AdamW on the next so many */
+void update_run(queue *q, void *region_of, int elements, int turn); /* the next so many by that rule */
 
 /* (rows, k) . (k, k), each time with the next of `sets` right sides */
 typedef struct product { const step_shape *shape; int64_t rows, k, sets; char *a, *b, *c; } product;

@@ -262,6 +262,15 @@ static void write_sureness(FILE *f, const costs *c)
 
 /* ---- all ---- */
 
+static void write_updates(FILE *f, const optimizer *o, const costs *c)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s on the device", o->rules[0]->title);
+    write_elements(f, name, &c->update_device);
+    snprintf(name, sizeof name, "%s on the host", o->rules[0]->title);
+    write_elements(f, name, &c->update_host);
+}
+
 char *profile_text(const profile_request *r, const profile_result *p)
 {
     const costs *c = &p->costs;
@@ -277,8 +286,7 @@ char *profile_text(const profile_request *r, const profile_result *p)
     fprintf(f, "  a step computes for %s where everything is saved, for %s where only the layers' inputs are\n",
             seconds_format(a, step_s(r, c, SAVE_ALL)), seconds_format(b, step_s(r, c, SAVE_INPUT)));
     fputs("\nupdates\n", f);
-    write_elements(f, "AdamW on the device", &c->update_device);
-    write_elements(f, "AdamW on the host", &c->update_host);
+    write_updates(f, shape_optimizer(r->shape), c);
     write_threads(f, p);
     write_elements(f, "gradients rounded", &c->finish);
     write_elements(f, "of the embedding", &c->embed_finish);

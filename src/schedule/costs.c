@@ -102,13 +102,20 @@ static double transfer_ns(const costs *c, const schedule *s, const task *t)
     }
 }
 
+/* Other rules than the one that was timed take as much longer as they move more. */
+static double span_update_ns(const costs *c, const packing *k, const update_span *one, bool on_host)
+{
+    const update_rule *timed = k->optimizer->rules[0];
+    const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)one->values / c->ranks);
+    return one->rule == timed ? ns : ns * rule_bytes(one->rule, k->type) / rule_bytes(timed, k->type);
+}
+
 double chunk_update_ns(const costs *c, const model *m, const packing *k, int chunk, bool on_host)
 {
-    const cost_curve *curve = on_host ? &c->update_host : &c->update_device;
     double ns = 0;
     update_span one;
     for (int at = k->chunks[chunk].piece0; update_span_next(m, k, chunk, &at, &one);)
-        ns += cost_at(curve, (double)one.values / c->ranks);
+        ns += span_update_ns(c, k, &one, on_host);
     return ns;
 }
 

@@ -34,6 +34,7 @@ int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error 
     int failed = options_check_tokens(o, e);
     if (!failed)
         step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
+    s->optimizer = optimizers[o->optimizer];
     return failed;
 }
 

@@ -1,6 +1,6 @@
 /* room.c - what a run will write into its output folder, and whether the disk has room for it.
  *
- *   checkpoint   weights as exported + two moments in fp32 + fp32 weights, where the exported ones are not + tokenizer files
+ *   checkpoint   weights as exported + what the optimizer keeps + fp32 weights, where the exported ones are not + tokenizer files
  *   model        the first and the last of these
  *
  * A checkpoint is complete before an older one goes, so that of --keep N there are N + 1 for a moment. The disk tier's file has
@@ -27,12 +27,29 @@ static uint64_t weights_bytes(const model *m, pt_dtype type)
     return (uint64_t)m->parameters * dtype_bytes(type) + tensors * TENSOR_HEADER_BYTES + FILE_BYTES;
 }
 
+/* What the optimizer keeps, a file for each name. */
+static uint64_t states_bytes(const model *m, const optimizer *o)
+{
+    const char *names[OPTIMIZER_STATES];
+    uint64_t bytes = 0;
+    for (int n = optimizer_states(o, names); n-- > 0; bytes += FILE_BYTES)
+        for (int i = 0; i < m->params_n; i++) {
+            const param *p = &m->params[i];
+            const update_rule *r = o->rule_of(p);
+            const int k = rule_find(r, names[n]);
+            if (k >= 0)
+                bytes += (uint64_t)slab_entries(&r->slabs[k], p->rows * p->cols) * dtype_bytes(r->slabs[k].type) +
+                         (uint64_t)p->parts * TENSOR_HEADER_BYTES;
+        }
+    return bytes;
+}
+
 room_need room_find(const room_input *in)
 {
     const uint64_t fp32 = weights_bytes(in->model, PT_F32);
     room_need r = {.model_bytes = weights_bytes(in->model, in->save_type) + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
                    .checkpoints = in->checkpoints};
-    r.checkpoint_bytes = r.model_bytes + 2 * fp32 + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
+    r.checkpoint_bytes = r.model_bytes + states_bytes(in->model, optimizers[in->o->optimizer]) + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
     int64_t most = in->o->keep + 1, more = in->there < most ? most - in->there : 1; /* at a time */
     if (in->o->keep && r.checkpoints > more)
         r.checkpoints = more;
