@@ -7,7 +7,7 @@
 
 typedef struct session {
     pt_train_options o;
-    int precision, save_type, init;
+    int precision, optimizer, save_type, init;
     bool json, quiet;
     arg_strings eval_data;
     progress bar;
@@ -28,6 +28,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned if not given", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
+        {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, and updates may run during backward; default 1", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "the run evaluates: that fits too; nothing is read from there", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "it evaluates after every N steps: after each, and no update waits for the next", false},
@@ -86,6 +87,7 @@ static int run(session *s, pt_error *e)
     pt_plan *p = NULL;
     pt_error written = {0};
     s->o.precision = s->precision ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s->o.optimizer = (pt_optimizer)s->optimizer;
     s->o.save_type = (pt_save_type)s->save_type;
     s->o.init_random = s->init == 1;
     s->o.eval_data = s->eval_data.v;

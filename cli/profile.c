@@ -7,7 +7,7 @@
 
 typedef struct session {
     pt_train_options o;
-    int precision;
+    int precision, optimizer;
     const char *out;
     bool fresh, json, quiet;
     progress bar;
@@ -27,6 +27,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
+        {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
@@ -71,6 +72,7 @@ int command_profile(int argc, char **argv)
     if (status)
         return exit_with(&e);
     s.o.precision = s.precision ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s.o.optimizer = (pt_optimizer)s.optimizer;
     s.o.notice = progress_notice;
     s.o.progress = progress_stage;
     s.o.arg = &s.bar;

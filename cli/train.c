@@ -44,7 +44,7 @@ static bool is_caught(void *arg)
 typedef struct session {
     pt_train_options o;
     arg_strings data, eval_data;
-    int precision, lr_schedule, save_type, init;
+    int precision, optimizer, lr_schedule, save_type, init;
     bool no_shuffle, quiet, json;
     const char *resume;
     char out[4096];
@@ -78,8 +78,9 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result", false},
         {"--no-shuffle", ARG_FLAG, &s->no_shuffle, NULL, "windows of the data in file order", false},
-        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights and moments; default bf16", false},
-        {NULL, ARG_HEADING, NULL, NULL, "Optimizer (AdamW)", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
+        {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, from random weights 3e-4", false},
         {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine", "default linear", false},
         {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "default 0", false},
@@ -169,6 +170,7 @@ static int complete(session *s, pt_error *e)
     s->o.eval_data = s->eval_data.v;
     s->o.eval_data_n = s->eval_data.n;
     s->o.precision = precisions[s->precision];
+    s->o.optimizer = (pt_optimizer)s->optimizer;
     s->o.lr_schedule = (pt_lr_schedule)s->lr_schedule;
     s->o.save_type = (pt_save_type)s->save_type;
     s->o.init_random = s->init == 1;

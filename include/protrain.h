@@ -51,7 +51,7 @@ typedef struct pt_error {
 
 typedef enum pt_lr_schedule { PT_LR_CONSTANT, PT_LR_LINEAR, PT_LR_COSINE } pt_lr_schedule;
 typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
-typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW } pt_optimizer;
+typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT } pt_optimizer;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
 
 typedef struct pt_train_options {

@@ -74,6 +74,16 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
     return model_from_json("random model", json, strlen(json), NULL, NULL, out, e);
 }
 
+/* The source goes on as if nothing had been drawn. */
+static inline const optimizer *random_optimizer(const random_source *r)
+{
+    random_source other = {r->seed + 1, r->n};
+    int n = 0;
+    while (optimizers[n])
+        n++;
+    return optimizers[random_below(&other, n)];
+}
+
 /* A batch of up to 8 short sequences; units, head parts and vocabulary slices smaller than a real step's, so that there are
  * several of each. */
 static inline void random_shape(random_source *r, const model *m, step_shape *s)
@@ -170,6 +180,7 @@ static inline int random_case_of_layers(random_source *r, int layers, random_cas
     c->clipping = random_one_in(r, 2);
     if (!failed)
         random_shape(r, c->model, &c->shape);
+    c->shape.optimizer = random_optimizer(r);
     if (!failed)
         failed = random_packing(r, c->model, &c->shape, &c->packing, e);
     if (!failed)

@@ -36,7 +36,7 @@ typedef enum op_kind {
     OP_ACTIVATION, OP_ACTIVATION_BACKWARD,
     OP_EMBEDDING, OP_EMBEDDING_BACKWARD,
     OP_CROSS_ENTROPY,
-    OP_GRADIENT_FINISH, OP_ADAMW,
+    OP_GRADIENT_FINISH, OP_ADAMW, OP_ADAMW8BIT,
     OP_KINDS
 } op_kind;
 
@@ -217,6 +217,12 @@ typedef struct op_adamw {
 enum { MOMENT_LEAST = 0x00800000 }; /* bits of the least number that is not denormal */
 static inline uint32_t adamw_second_least(const op_adamw *o) { return o->eps >= 1e-9f ? MOMENT_LEAST : 0; }
 
+/* The same with moments in 8 bits (moment_map.h): m and v hold a code for each value, and of each ADAMW8BIT_BLOCK values, from the first on,
+ * m_scale and v_scale the largest magnitude. A moment is the code's value times that. It is encoded again after the weight was updated
+ * with it, beside the new largest one: the code of m / m_scale (of m where m_scale is 0), but a negative m has none that is 0; v likewise. */
+enum { ADAMW8BIT_BLOCK = 256 };
+typedef struct op_adamw8bit { op_adamw adamw /* without m and v */; uint8_t *m, *v; float *m_scale, *v_scale; } op_adamw8bit;
+
 typedef struct op {
     op_kind kind;
     union {
@@ -225,7 +231,7 @@ typedef struct op {
         op_attention_backward attention_backward; op_activation activation;
         op_activation_backward activation_backward; op_embedding embedding;
         op_embedding_backward embedding_backward; op_cross_entropy cross_entropy;
-        op_gradient_finish gradient_finish; op_adamw adamw;
+        op_gradient_finish gradient_finish; op_adamw adamw; op_adamw8bit adamw8bit;
     };
 } op;
 

@@ -105,6 +105,10 @@ int model_from_json(const char *name, const char *json, size_t n, void (*notice)
                     model **out, pt_error *e); /* the same from memory, for tests and fuzzers */
 void model_close(model *m);
 
+/* A part's values follow each other in the parameter: the first of them, and their number. */
+static inline int64_t part_first(const param *p, int k) { return p->part[k].row0 * (p->part[k].vector ? 1 : p->cols); }
+static inline int64_t part_values(const param *p, int k) { return p->part[k].rows * (p->part[k].vector ? 1 : p->cols); }
+
 static inline const param *block_param(const model *m, const block *b, param_role r)
 {
     return b->param_of_role[r] < 0 ? (const param *)0 : &m->params[b->param_of_role[r]];

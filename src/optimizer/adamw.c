@@ -3,17 +3,25 @@
 
 #include <math.h>
 
-void adamw_submit(queue *q, const update *u)
+op_adamw adamw_op(const update *u)
 {
     const update_params *p = u->params;
-    queue_submit(q, &(op){OP_ADAMW, .adamw = {
-        .type = u->type, .n = u->n, .hi = u->hi, .lo = u->lo, .m = u->slab[0], .v = u->slab[1], .g = u->g, .grad_scale = p->grad_scale,
+    return (op_adamw){
+        .type = u->type, .n = u->n, .hi = u->hi, .lo = u->lo, .g = u->g, .grad_scale = p->grad_scale,
         .decay = u->param->decay ? (float)(1.0 - (double)p->lr * (double)p->weight_decay) : 1.0f, .beta1 = p->beta1, .beta2 = p->beta2,
         .eps = p->eps, .step_size = (float)((double)p->lr / (1.0 - pow((double)p->beta1, (double)p->step))),
-        .sqrt_correction2 = (float)sqrt(1.0 - pow((double)p->beta2, (double)p->step))}});
+        .sqrt_correction2 = (float)sqrt(1.0 - pow((double)p->beta2, (double)p->step))};
 }
 
-const update_rule adamw_rule = {.title = "AdamW", .slabs = {{"exp_avg", PT_F32, 1}, {"exp_avg_sq", PT_F32, 1}}, .submit = adamw_submit};
+static void submit(queue *q, const update *u)
+{
+    op_adamw o = adamw_op(u);
+    o.m = u->slab[0];
+    o.v = u->slab[1];
+    queue_submit(q, &(op){OP_ADAMW, .adamw = o});
+}
+
+const update_rule adamw_rule = {.title = "AdamW", .slabs = {{"exp_avg", PT_F32, 1}, {"exp_avg_sq", PT_F32, 1}}, .submit = submit};
 
 static const update_rule *rule_of(const param *p)
 {

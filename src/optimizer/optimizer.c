@@ -1,8 +1,10 @@
 #include "optimizer/optimizer.h"
 
+#include "protrain.h"
+
 #include <string.h>
 
-const optimizer *const optimizers[] = {&optimizer_adamw, NULL};
+const optimizer *const optimizers[] = {[PT_OPTIMIZER_ADAMW] = &optimizer_adamw, [PT_OPTIMIZER_ADAMW8BIT] = &optimizer_adamw8bit, NULL};
 
 const optimizer *optimizer_find(const char *name)
 {

@@ -15,7 +15,7 @@
 #include "device/device.h"
 #include "model/shape.h"
 
-enum { OPTIMIZER_SLABS = 4, OPTIMIZER_RULES = 2, OPTIMIZER_STATES = 6 };
+enum { OPTIMIZER_SLABS = 4, OPTIMIZER_RULES = 2, OPTIMIZER_STATES = 6, OPTIMIZERS_MOST = 8 };
 
 /* What a rule keeps of each value of a parameter, or of each block of values. Zeros to begin with. */
 typedef struct slab {
@@ -54,7 +54,7 @@ typedef struct optimizer {
     const update_rule *(*rule_of)(const param *p);
 } optimizer;
 
-extern const optimizer optimizer_adamw;
+extern const optimizer optimizer_adamw, optimizer_adamw8bit;
 extern const optimizer *const optimizers[]; /* NULL ends them; in the order of pt_optimizer */
 
 const optimizer *optimizer_find(const char *name); /* NULL: there is none */
@@ -72,8 +72,8 @@ static inline int64_t slab_entries(const slab *s, int64_t values) { return (valu
 /* Of one value of this type: read and written with its states, and the gradient that is read. */
 double rule_bytes(const update_rule *r, pt_dtype type);
 
-/* What AdamW takes from the step, for others that have it as a part. */
-void adamw_submit(queue *q, const update *u);
+/* For those that have AdamW as a part: its rule, and its op without moments. */
 extern const update_rule adamw_rule;
+op_adamw adamw_op(const update *u);
 
 #endif

@@ -73,6 +73,9 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
     if (t->type != s->type)
         return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes in %s; plan again, or give the other --dtype",
                        t->type == PT_BF16 ? "bf16" : "fp32", s->type == PT_BF16 ? "bf16" : "fp32");
+    if (t->optimizer && t->optimizer != shape_optimizer(s))
+        return pt_fail(e, PT_FAILED, "the plan was made for --optimizer %s, and this run has %s, whose states are others; plan again, or give "
+                       "the other one", t->optimizer->name, shape_optimizer(s)->name);
     if (t->gpu >= 0 && t->gpu != s->gpu)
         return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes on %s, which cuts a step "
                        "in another way; plan again", t->gpu ? "a GPU" : "a CPU", s->gpu ? "a GPU" : "a CPU");

@@ -32,6 +32,7 @@ typedef struct plan_target {
     int64_t hidden, heads, kv_heads, ffn, vocab; /* 0 where the file does not say */
     pt_dtype type;
     int gpu; /* 1 or 0; -1 where the file does not say */
+    const optimizer *optimizer; /* NULL where the file does not say */
 } plan_target;
 
 enum { PLAN_MAX_CHUNKS = 1 << 20, PLAN_MAX_SLOTS = 4096, PLAN_MIN_CHUNK_BYTES = 8 << 10 };
@@ -63,13 +64,14 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
 /* JSON as plan.json holds it; equal neighbours among the chunks and blocks are written once, with their count:
  *
  *   {"made_for": {"model_type": "gpt2", "parameters": 124439808, "layers": 12, "hidden": 768, "heads": 12, "kv_heads": 12,
- *                 "ffn": 3072, "vocab": 50257, "seq_len": 512, "batch": 4, "dtype": "bf16", "gpu": false},
+ *                 "ffn": 3072, "vocab": 50257, "seq_len": 512, "batch": 4, "dtype": "bf16", "optimizer": "adamw",
+ *                 "gpu": false},
  *    "chunk_bytes": 16777216, "n_buffer": 4, "n_update": 2, "n_swap": 3, "micro_batch": 4, "visit": 1,
  *    "update": "next_forward",                                                 or "backward", "end"
  *    "chunks": [{"count": 3, "home": "device", "update": "device"}, ...],      homes "device", "host", "disk"
  *    "blocks": [{"count": 12, "save": "attention", "place": "device"}, ...]}   "input", "attention", "all" ("matmuls": the same)
  *
- * "made_for" may be missing, and in it "hidden" to "vocab" and "gpu", which older files lack; everything else is needed. Unknown keys,
+ * "made_for" may be missing, and in it "hidden" to "vocab", "optimizer" and "gpu", which older files lack; everything else is needed. Unknown keys,
  * wrong types and absurd numbers are PT_FAILED with file, key and mend. What `protrain plan --json` prints, known by its "fits",
  * is read too: its "plan". `name` is what errors call the text. The caller owns *out (plan_free) where 0 is returned. */
 int plan_read(const char *path, plan *out, pt_error *e);

@@ -66,16 +66,29 @@ static int read_dimensions(const json_source *in, plan_target *t, pt_error *e)
     return failed;
 }
 
+static int read_optimizer(const json_source *in, plan_target *t, pt_error *e)
+{
+    const char *names[OPTIMIZERS_MOST];
+    int n = 0, at = 0;
+    if (!json_object_get(in->object, "optimizer"))
+        return 0;
+    for (; optimizers[n]; n++)
+        names[n] = optimizers[n]->name;
+    int failed = get_name(in, "optimizer", names, n, &at, e);
+    t->optimizer = failed ? NULL : optimizers[at];
+    return failed;
+}
+
 static int read_target(const json_source *s, plan_target *t, pt_error *e)
 {
-    static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads",
-                                       "ffn",        "vocab",      "seq_len", "batch", "dtype", "gpu"};
+    static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads", "ffn",
+                                       "vocab",      "seq_len",    "batch",  "dtype",  "gpu",   "optimizer"};
     json_source in = {0};
     int failed = json_get_object(s, "made_for", JSON_OPTIONAL, &in, e), type = 0;
     if (failed || !in.object)
         return failed;
     const char *name, *const type_names[TYPES] = {types[0].name, types[1].name};
-    failed = refuse_unknown(&in, keys, 12, e);
+    failed = refuse_unknown(&in, keys, 13, e);
     if (!failed)
         failed = json_get_string(&in, "model_type", JSON_REQUIRED, &name, e);
     if (!failed && (!*name || strlen(name) >= sizeof t->model_type))
@@ -92,6 +105,8 @@ static int read_target(const json_source *s, plan_target *t, pt_error *e)
         failed = json_get_int(&in, "batch", JSON_REQUIRED, 1, INT32_MAX, &t->batch, e);
     if (!failed)
         failed = get_name(&in, "dtype", type_names, TYPES, &type, e);
+    if (!failed)
+        failed = read_optimizer(&in, t, e);
     bool gpu = false;
     if (!failed)
         failed = json_get_bool(&in, "gpu", JSON_OPTIONAL, &gpu, e);
@@ -276,10 +291,11 @@ char *plan_to_json(const plan *p, const model *m, const step_shape *s)
         return NULL;
     const model_config *c = &m->config;
     fprintf(f, "{\n  \"made_for\": {\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, "
-               "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"gpu\": %s},\n",
+               "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"optimizer\": \"%s\", "
+               "\"gpu\": %s},\n",
             c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads, (long long)c->kv_heads,
             (long long)c->ffn, (long long)c->vocab, (long long)s->seq_len, (long long)s->batch, types[s->type == types[1].type].name,
-            s->gpu ? "true" : "false");
+            shape_optimizer(s)->name, s->gpu ? "true" : "false");
     fprintf(f, "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"
                "  \"visit\": %d,\n  \"update\": \"%s\",\n  \"chunks\": [",
             (long long)p->chunk_bytes, p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, update_names[p->update]);

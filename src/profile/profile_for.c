@@ -96,9 +96,9 @@ static json_t *machine_made_for(const profile_request *r)
     char disk[48] = "none", folder[FILE_PATH_BYTES];
     if (links_have_disk(r) && !existing_folder(r->disk_path, folder, NULL) && !stat(folder, &st))
         snprintf(disk, sizeof disk, "device %u:%u", major(st.st_dev), minor(st.st_dev));
-    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:I, s:I, s:b, s:I, s:I, s:s}", "way", MACHINE_WAY, "processor",
+    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:s}", "way", MACHINE_WAY, "processor",
                      r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r), "quota",
-                     r->host->info.quota, "dtype", type_of(r), "elements", (json_int_t)rates_elements(r->model), "rows",
+                     r->host->info.quota, "dtype", type_of(r), "optimizer", shape_optimizer(r->shape)->name, "elements", (json_int_t)rates_elements(r->model), "rows",
                      (json_int_t)product_rows(r), "host_tier", r->host_tier, "transfer_bytes",
                      (json_int_t)(r->transfers ? links_bytes(r->model) : 0), "file_bytes",
                      (json_int_t)(links_have_disk(r) ? links_file_bytes(r->model) : 0), "disk", disk);
@@ -127,6 +127,8 @@ int profile_is_for(const char *where, const json_t *have, const json_t *want, pt
     json_t *value;
     json_object_foreach((json_t *)want, key, value) {
         const json_t *other = json_object_get(have, key);
+        if (!other && !strcmp(key, "optimizer") && !strcmp(json_string_value(value), optimizer_adamw.name))
+            continue; /* from when there was no other */
         if (other && covers(key, other, value))
             continue;
         if (!strcmp(key, "way"))

@@ -81,8 +81,9 @@ json_t *settings_json(const trainer *t)
 {
     const pt_train_options *o = &t->o;
     static const char *const schedules[] = {"constant", "linear", "cosine"};
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "data",
-                     dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "seq-len",
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "data",
+                     dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "optimizer",
+                     shape_optimizer(&t->shape)->name, "seq-len",
                      (json_int_t)t->shape.seq_len, "batch-size", (json_int_t)t->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
                      (int)o->shuffle, "save-dtype", dtype_name(t->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
                      "warmup-steps", (json_int_t)o->warmup_steps, "min-lr-ratio", o->min_lr_ratio, "weight-decay", o->weight_decay,
@@ -143,6 +144,12 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
                    options ? "--" : "a model whose ", key, a, b, options ? "" : ", from the config.json of --model");
 }
 
+/* Checkpoints from when there was one optimizer do not name it. */
+static int name_optimizer(json_t *settings)
+{
+    return json_object_get(settings, "optimizer") ? 0 : json_object_set_new(settings, "optimizer", json_string(optimizer_adamw.name));
+}
+
 int settings_compare(const trainer *t, const char *path, const json_source *file, pt_error *e)
 {
     json_source model, settings;
@@ -152,7 +159,7 @@ int settings_compare(const trainer *t, const char *path, const json_source *file
     if (failed)
         return failed;
     json_t *model_now = model_json(&t->model->config), *settings_now = settings_json(t);
-    if (!model_now || !settings_now)
+    if (!model_now || !settings_now || name_optimizer(settings.object))
         failed = pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = compare(model_now, model.object, path, false, e);

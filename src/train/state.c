@@ -424,7 +424,7 @@ static listed listed_of(const state *s, int kind, int index, int k)
 {
     const param *p = &s->in->model->params[index];
     const slab *l = state_slab(s->in, kind, index);
-    return (listed){index, p->part[k].row0 * p->cols / l->values, slab_entries(l, p->part[k].rows * p->cols), &p->part[k]};
+    return (listed){index, part_first(p, k) / l->values, slab_entries(l, part_values(p, k)), &p->part[k]};
 }
 
 typedef int (*listed_fn)(void *arg, state *s, int kind, const listed *t, int number, pt_error *e);

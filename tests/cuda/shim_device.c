@@ -23,6 +23,7 @@ KERNEL(embedding_backward, op_embedding_backward);
 KERNEL(cross_entropy, op_cross_entropy);
 KERNEL(gradient_finish, op_gradient_finish);
 KERNEL(adamw, op_adamw);
+KERNEL(adamw8bit, op_adamw8bit);
 void shim_order_set(int order);
 
 typedef struct shim_device { device base; device *cpu; int order; } shim_device;
@@ -105,6 +106,7 @@ static int kernel_run(const op *o, bool *is_kernel)
     case OP_CROSS_ENTROPY: return cuda_cross_entropy(&o->cross_entropy, NULL);
     case OP_GRADIENT_FINISH: return cuda_gradient_finish(&o->gradient_finish, NULL);
     case OP_ADAMW: return cuda_adamw(&o->adamw, NULL);
+    case OP_ADAMW8BIT: return cuda_adamw8bit(&o->adamw8bit, NULL);
     default: *is_kernel = false; return 0;
     }
 }

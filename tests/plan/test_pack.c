@@ -20,6 +20,7 @@ static void on_random_packings(check_packing check)
         if (random_model(&r, random_from(&r, 1, 6), &m, &e))
             fail_msg("%s", e.text);
         random_shape(&r, m, &s);
+        s.optimizer = random_optimizer(&r);
         if (random_packing(&r, m, &s, &k, &e))
             fail_msg("%s", e.text);
         check(m, &s, &k);
@@ -80,10 +81,18 @@ static void pieces_of_a_chunk_are_aligned_and_do_not_overlap(void **state)
     on_random_packings(check_chunks);
 }
 
+/* No block of its slabs is cut short at its end. */
+static bool ends_whole(const update_span *one)
+{
+    for (int i = 0; i < rule_slabs(one->rule); i++)
+        if (one->values % one->rule->slabs[i].values)
+            return false;
+    return true;
+}
+
 /* Each value is in one span, among others of its kind, and no two neighbours could be one. */
 static void check_spans(const model *m, const step_shape *s, const packing *k)
 {
-    (void)s;
     for (int c = 0; c < k->chunks_n; c++) {
         update_span one, before = {0};
         int at = k->chunks[c].piece0, first = at;
@@ -98,7 +107,10 @@ static void check_spans(const model *m, const step_shape *s, const packing *k)
             }
             assert_int_equal(offset, one.offset + one.values);
             assert_true(type == k->type || at == first + 1);
-            if (before.param && before.param->decay == one.param->decay && param_type(before.param, k->type) == k->type && type == k->type)
+            for (int i = first; i < at; i++)
+                assert_ptr_equal(s->optimizer->rule_of(&m->params[k->pieces[i].param]), one.rule);
+            if (before.param && before.param->decay == one.param->decay && param_type(before.param, k->type) == k->type && type == k->type &&
+                before.rule == one.rule && ends_whole(&before))
                 assert_true(one.offset > before.offset + before.values);
         }
         assert_int_equal(first, k->chunks[c].piece0 + k->chunks[c].pieces_n);
@@ -109,6 +121,50 @@ static void an_update_takes_all_neighbours_of_a_kind(void **state)
 {
     (void)state;
     on_random_packings(check_spans);
+}
+
+/* Each piece has its states, inside of the chunk's, and shares them with no other; of what one op updates they lie side by side. */
+static void check_states(const model *m, const step_shape *s, const packing *k)
+{
+    for (int c = 0; c < k->chunks_n; c++) {
+        const uint64_t bytes = chunk_state_bytes(k, c);
+        unsigned char *taken = calloc(bytes, 1);
+        uint64_t sum = 0;
+        assert_non_null(taken);
+        for (int i = k->chunks[c].piece0; i < k->chunks[c].piece0 + k->chunks[c].pieces_n; i++) {
+            const piece *p = &k->pieces[i];
+            const param *a = &m->params[p->param];
+            const update_rule *r = shape_optimizer(s)->rule_of(a);
+            const int64_t values = p->rows * a->cols;
+            for (int j = -1; j < rule_slabs(r); j++) {
+                const uint64_t at = j < 0 ? p->low : p->slab[j];
+                const uint64_t n = j >= 0 ? (uint64_t)slab_entries(&r->slabs[j], values) * dtype_bytes(r->slabs[j].type)
+                                          : param_type(a, k->type) == PT_BF16 ? 2 * (uint64_t)values : 0;
+                assert_true(at + n <= bytes && (j < 0 || p->row0 * a->cols % r->slabs[j].values == 0));
+                for (uint64_t b = at; b < at + n; b++)
+                    assert_int_equal(taken[b]++, 0);
+                sum += n;
+            }
+        }
+        free(taken);
+        assert_true(bytes < sum + 4096 + 128 * (uint64_t)(k->chunks[c].pieces_n + 8) * 6); /* but for gaps of alignment */
+        update_span one;
+        for (int at = k->chunks[c].piece0; update_span_next(m, k, c, &at, &one);) {
+            uint64_t next[OPTIMIZER_SLABS];
+            for (int i = (int)(one.piece - k->pieces); i < at; i++)
+                for (int j = 0; j < rule_slabs(one.rule); j++) {
+                    assert_true(i == one.piece - k->pieces || k->pieces[i].slab[j] == next[j]);
+                    next[j] = k->pieces[i].slab[j] + (uint64_t)slab_entries(&one.rule->slabs[j], k->pieces[i].rows *
+                              m->params[k->pieces[i].param].cols) * dtype_bytes(one.rule->slabs[j].type);
+                }
+        }
+    }
+}
+
+static void states_of_pieces_do_not_overlap_and_lie_as_their_updates_go(void **state)
+{
+    (void)state;
+    on_random_packings(check_states);
 }
 
 static void check_sizes(const model *m, const step_shape *s, const packing *k)
@@ -221,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_of_every_parameter_is_packed_once),
         cmocka_unit_test(an_update_takes_all_neighbours_of_a_kind),
+                                       cmocka_unit_test(states_of_pieces_do_not_overlap_and_lie_as_their_updates_go),
         cmocka_unit_test(pieces_of_a_chunk_are_aligned_and_do_not_overlap),
         cmocka_unit_test(only_a_single_parameter_exceeds_the_size_that_was_asked_for),
         cmocka_unit_test(only_the_vocabulary_is_cut_and_only_between_slices),

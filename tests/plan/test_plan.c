@@ -204,8 +204,8 @@ static void a_plan_for_something_else_is_refused(void **state)
         assert_int_equal(plan_from_json("plan.json", text, strlen(text), &p, &e), 0);
         free(text);
         static const char *const keys[] = {"type",     "parameters", "layers",     "seq_len", "batch",   "made for",
-                                           "\"hidden", "\"heads",    "\"kv_heads", "\"ffn",   "\"vocab"};
-        for (int what = 0; what < 11; what++) {
+                                           "\"hidden", "\"heads",    "\"kv_heads", "\"ffn",   "\"vocab",  "--optimizer"};
+        for (int what = 0; what < 12; what++) {
             plan_target right = p.made_for, *t = &p.made_for;
             switch (what) {
             case 0: t->model_type[0] ^= 1; break;
@@ -218,6 +218,7 @@ static void a_plan_for_something_else_is_refused(void **state)
             case 8: t->kv_heads++; break;
             case 9: t->ffn++; break;
             case 10: t->vocab++; break;
+            case 11: t->optimizer = t->optimizer == optimizers[0] ? optimizers[1] : optimizers[0]; break;
             default: t->type = t->type == PT_F32 ? PT_BF16 : PT_F32; break;
             }
             assert_int_equal(plan_validate(&p, c.model, &c.shape, &c.packing, false, &e), PT_FAILED);

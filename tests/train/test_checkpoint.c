@@ -171,6 +171,7 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     REFUSED(batch_size, 1, "--batch-size", "3", "1");
     REFUSED(seq_len, 9, "--seq-len", "16", "9");
     REFUSED(precision, PT_PRECISION_BF16, "--dtype", "fp32", "bf16");
+    REFUSED(optimizer, PT_OPTIMIZER_ADAMW8BIT, "--optimizer", "\"adamw\"", "\"adamw8bit\"");
     REFUSED(shuffle, false, "--no-shuffle", "without", "with it");
     REFUSED(weight_decay, 0.5, "--weight-decay", "0.1", "0.5");
     REFUSED(beta1, 0.5, "--beta1", "0.9", "0.5");

@@ -41,13 +41,15 @@ static int close_all(void **state)
     return scratch_remove(state);
 }
 
+static const optimizer *the_optimizer = &optimizer_adamw;
+
 static void common_arguments(arguments *a, const char *out)
 {
     static char tokens[600];
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model_folder());
     add_arguments(a, (const char *const[]){"train", "--model", model_folder(), "--data", tokens, "--out", out, "--seq-len", "32",
                                            "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--device", run_device(),
-                                           "--quiet", NULL});
+                                           "--optimizer", the_optimizer->name, "--quiet", NULL});
 }
 
 /* Memory, threads and plan of a start; none of them may change the result. */
@@ -58,7 +60,8 @@ static void add_circumstances(arguments *a, random_source *random)
     add_arguments(a, (const char *const[]){"--device-memory", "64MiB", "--disk-memory", "64MiB", "--threads", threads, NULL});
     if (random_one_in(random, 3))
         return;
-    plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .host_tier = random_one_in(random, 2)};
+    plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .host_tier = random_one_in(random, 2),
+                   .optimizer = the_optimizer};
     snprintf(plan_path, sizeof plan_path, "%s/plan.json", scratch);
     write_random_plan(random, the_model, &c, plan_path);
     add_arguments(a, (const char *const[]){"--plan", plan_path, NULL});
@@ -109,18 +112,15 @@ static double straight_run(const char *out)
     return seconds_now() - start;
 }
 
-static void a_killed_run_resumes_to_the_same_bits(void **state)
+static void kill_and_compare(int wanted)
 {
-    (void)state;
-    const char *asked = getenv("PT_KILLS");
-    int wanted = asked ? atoi(asked) : DEFAULT_KILLS, kills = 0, runs = 0, starts = 0;
-    char straight[128];
+    int kills = 0, runs = 0, starts = 0;
+    char straight[128], out[128];
+    pt_error e = {0};
     snprintf(straight, sizeof straight, "%s/straight", scratch);
+    snprintf(out, sizeof out, "%s/killed", scratch);
     double seconds = straight_run(straight);
     while (kills < wanted) {
-        char out[128];
-        pt_error e = {0};
-        snprintf(out, sizeof out, "%s/killed", scratch);
         bool ended = false;
         while (!ended) {
             double share = (double)random_below(&the_random, 10000) / 10000;
@@ -132,7 +132,23 @@ static void a_killed_run_resumes_to_the_same_bits(void **state)
         must(tree_remove(out, &e), &e);
         runs++;
     }
-    printf("%d runs of %.2f s, killed %d times in %d starts: the same bits\n", runs, seconds, kills, starts);
+    must(tree_remove(straight, &e), &e);
+    printf("%s: %d runs of %.2f s, killed %d times in %d starts: the same bits\n", the_optimizer->name, runs, seconds, kills, starts);
+}
+
+static void a_killed_run_resumes_to_the_same_bits(void **state)
+{
+    (void)state;
+    const char *asked = getenv("PT_KILLS");
+    const int wanted = asked ? atoi(asked) : DEFAULT_KILLS;
+    int n = 0;
+    while (optimizers[n])
+        n++;
+    for (int i = 0; i < n; i++) {
+        the_optimizer = optimizers[i];
+        kill_and_compare((wanted + n - 1) / n);
+    }
+    the_optimizer = &optimizer_adamw;
 }
 
 /* ---- signals ---- */

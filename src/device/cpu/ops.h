@@ -19,5 +19,6 @@ void cpu_embedding_backward(pool *p, const op_embedding_backward *o);
 void cpu_cross_entropy(pool *p, const op_cross_entropy *o);
 void cpu_gradient_finish(pool *p, const op_gradient_finish *o);
 void cpu_adamw(pool *p, const op_adamw *o);
+void cpu_adamw8bit(pool *p, const op_adamw8bit *o);
 
 #endif

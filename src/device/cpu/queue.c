@@ -111,6 +111,7 @@ static int op_run(pool *p, const op *o, pt_error *e)
     case OP_CROSS_ENTROPY: cpu_cross_entropy(p, &o->cross_entropy); return 0;
     case OP_GRADIENT_FINISH: cpu_gradient_finish(p, &o->gradient_finish); return 0;
     case OP_ADAMW: cpu_adamw(p, &o->adamw); return 0;
+    case OP_ADAMW8BIT: cpu_adamw8bit(p, &o->adamw8bit); return 0;
     default: return pt_fail(e, PT_FAILED, "op %d does not exist on the CPU; this is a bug in the schedule", o->kind);
     }
 }

@@ -257,7 +257,8 @@ static const char *const op_names[OP_KINDS] = {
     [OP_ATTENTION] = "computing attention", [OP_ATTENTION_BACKWARD] = "computing attention backward",
     [OP_ACTIVATION] = "computing activations", [OP_ACTIVATION_BACKWARD] = "computing activations backward",
     [OP_EMBEDDING] = "embedding tokens", [OP_EMBEDDING_BACKWARD] = "embedding tokens backward",
-    [OP_CROSS_ENTROPY] = "computing the loss", [OP_GRADIENT_FINISH] = "rounding gradients", [OP_ADAMW] = "updating weights"};
+    [OP_CROSS_ENTROPY] = "computing the loss", [OP_GRADIENT_FINISH] = "rounding gradients", [OP_ADAMW] = "updating weights",
+    [OP_ADAMW8BIT] = "updating weights"};
 
 /* Host memory that is not pinned has no address on the GPU: it is cleared here, in its turn. */
 static cudaError_t launch_zero(const op_copy *o, cudaStream_t s)
@@ -310,6 +311,7 @@ static int op_launch(cuda_queue *q, const op *o, pt_error *e)
     case OP_CROSS_ENTROPY: error = cuda_cross_entropy(&o->cross_entropy, s); break;
     case OP_GRADIENT_FINISH: error = cuda_gradient_finish(&o->gradient_finish, s); break;
     case OP_ADAMW: error = cuda_adamw(&o->adamw, s); break;
+    case OP_ADAMW8BIT: error = cuda_adamw8bit(&o->adamw8bit, s); break;
     default: return pt_fail(e, PT_FAILED, "op %d does not exist on a CUDA queue; this is a bug in the schedule", o->kind);
     }
     return error ? cuda_fail(e, (cudaError_t)error, op_names[o->kind]) : 0;
