@@ -63,6 +63,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--beta1", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--beta2", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--eps", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--momentum", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--lr-adjust", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--seed", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--resume", ARG_IGNORED, NULL, NULL, NULL, true},
         {"--trace", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},

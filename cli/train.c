@@ -44,7 +44,7 @@ static bool is_caught(void *arg)
 typedef struct session {
     pt_train_options o;
     arg_strings data, eval_data;
-    int precision, optimizer, lr_schedule, save_type, init;
+    int precision, optimizer, lr_adjust, lr_schedule, save_type, init;
     bool no_shuffle, quiet, json;
     const char *resume;
     char out[4096];
@@ -89,6 +89,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--beta1", ARG_DOUBLE, &o->beta1, "X", "default 0.9", false},
         {"--beta2", ARG_DOUBLE, &o->beta2, "X", "default 0.999", false},
         {"--eps", ARG_DOUBLE, &o->eps, "X", "default 1e-8", false},
+        {"--momentum", ARG_DOUBLE, &o->momentum, "X", "of muon's matrices; default 0.95", false},
+        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "original|match_rms_adamw|spectral_unclamped", "muon: the rate of a matrix by its sides: sqrt(max(1, rows / cols));\n0.2 sqrt(max(rows, cols)), as large steps as AdamW's; sqrt(rows / cols)", false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "clip to this global norm; default 1, 0: off", false},
         {"--seed", ARG_SEED, &o->seed, "N", "of initialisation and shuffling; default 0", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (found if not given)", false},
@@ -171,6 +173,7 @@ static int complete(session *s, pt_error *e)
     s->o.eval_data_n = s->eval_data.n;
     s->o.precision = precisions[s->precision];
     s->o.optimizer = (pt_optimizer)s->optimizer;
+    s->o.lr_adjust = (pt_lr_adjust)s->lr_adjust;
     s->o.lr_schedule = (pt_lr_schedule)s->lr_schedule;
     s->o.save_type = (pt_save_type)s->save_type;
     s->o.init_random = s->init == 1;

@@ -36,7 +36,7 @@ typedef enum op_kind {
     OP_ACTIVATION, OP_ACTIVATION_BACKWARD,
     OP_EMBEDDING, OP_EMBEDDING_BACKWARD,
     OP_CROSS_ENTROPY,
-    OP_GRADIENT_FINISH, OP_ADAMW, OP_ADAMW8BIT,
+    OP_GRADIENT_FINISH, OP_ADAMW, OP_ADAMW8BIT, OP_MUON_MOMENTUM, OP_MUON_SCALE, OP_MUON_COMBINE, OP_MUON_APPLY,
     OP_KINDS
 } op_kind;
 
@@ -223,6 +223,25 @@ static inline uint32_t adamw_second_least(const op_adamw *o) { return o->eps >= 
 enum { ADAMW8BIT_BLOCK = 256 };
 typedef struct op_adamw8bit { op_adamw adamw /* without m and v */; uint8_t *m, *v; float *m_scale, *v_scale; } op_adamw8bit;
 
+/* What Muon does beside products of matrices, in the order of an update; x is bf16, and all else fp32. "fma": explicit.
+ *
+ *   momentum   g' = g * grad_scale;  m = fma(1 - keep, g' - m, m);  x = round(fma(-(1 - keep), m - g', m))
+ *              sums[i] = sum of the squares of x over values MUON_SUM_VALUES i .. MUON_SUM_VALUES (i + 1) - 1, in fp64, value j of them in
+ *              lane j mod SUMSQ_LANES, as those of OP_GRADIENT_FINISH
+ *   scale      x = round(x / max(norm, least));  norm: bf16 of the root of all sums, of which sum i is in lane i mod SUMSQ_LANES
+ *   combine    out = round(fma(b, s, a * x)), of rows that are ldx, lds and ldo apart; out may be x
+ *   apply      w = fma(-step, x, w * decay) */
+enum { MUON_SUM_VALUES = 4096 };
+static inline int64_t muon_sums(int64_t values) { return (values + MUON_SUM_VALUES - 1) / MUON_SUM_VALUES; }
+typedef struct op_muon_momentum {
+    pt_dtype type; int64_t n; const void *g; float *m; uint16_t *x; double *sums; float grad_scale, keep;
+} op_muon_momentum;
+typedef struct op_muon_scale { int64_t n; uint16_t *x; const double *sums; float least; } op_muon_scale;
+typedef struct op_muon_combine {
+    int64_t rows, cols, ldx, lds, ldo; const uint16_t *x; const float *s; uint16_t *out; float a, b;
+} op_muon_combine;
+typedef struct op_muon_apply { pt_dtype type; int64_t n; void *hi; uint16_t *lo; const uint16_t *x; float decay, step; } op_muon_apply;
+
 typedef struct op {
     op_kind kind;
     union {
@@ -232,6 +251,7 @@ typedef struct op {
         op_activation_backward activation_backward; op_embedding embedding;
         op_embedding_backward embedding_backward; op_cross_entropy cross_entropy;
         op_gradient_finish gradient_finish; op_adamw adamw; op_adamw8bit adamw8bit;
+        op_muon_momentum muon_momentum; op_muon_scale muon_scale; op_muon_combine muon_combine; op_muon_apply muon_apply;
     };
 } op;
 

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-const optimizer *const optimizers[] = {[PT_OPTIMIZER_ADAMW] = &optimizer_adamw, [PT_OPTIMIZER_ADAMW8BIT] = &optimizer_adamw8bit, NULL};
+const optimizer *const optimizers[] = {[PT_OPTIMIZER_ADAMW] = &optimizer_adamw, [PT_OPTIMIZER_ADAMW8BIT] = &optimizer_adamw8bit,
+                                       [PT_OPTIMIZER_MUON] = &optimizer_muon, NULL};
 
 const optimizer *optimizer_find(const char *name)
 {
@@ -12,6 +13,14 @@ const optimizer *optimizer_find(const char *name)
         if (!strcmp(optimizers[i]->name, name))
             return optimizers[i];
     return NULL;
+}
+
+bool optimizer_is_by_device(const optimizer *o)
+{
+    bool any = false;
+    for (int r = 0; r < OPTIMIZER_RULES && o->rules[r]; r++)
+        any = any || o->rules[r]->by_device;
+    return any;
 }
 
 int rule_slabs(const update_rule *r)

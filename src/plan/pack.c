@@ -85,6 +85,13 @@ static void lay_states(packing *p, const model *m, chunk_t *c)
         for (int k = 0; k < rule_slabs(p->optimizer->rules[r]); k++)
             at = lay_slab(p, m, c, p->optimizer->rules[r], k, at);
     c->state_bytes = align_up(at, PAGE);
+    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
+        const param *a = param_of(p, m, i);
+        const update_rule *r = p->optimizer->rule_of(a);
+        const uint64_t bytes = rule_workspace(r, a);
+        c->update_bytes = bytes > c->update_bytes ? bytes : c->update_bytes;
+        c->by_device = c->by_device || r->by_device;
+    }
 }
 
 /* ---- together ---- */
@@ -135,7 +142,7 @@ void packing_free(packing *p)
 /* Its values and states follow those of the run. A slab's blocks begin anew with each parameter. */
 static bool continues(const packing *p, const update_span *run, const param *a, int64_t offset)
 {
-    bool whole_blocks = true;
+    bool whole_blocks = !run->rule->whole;
     for (int k = 0; k < rule_slabs(run->rule); k++)
         whole_blocks = whole_blocks && run->values % run->rule->slabs[k].values == 0;
     return a->trainable && a->decay == run->param->decay && param_type(a, p->type) == p->type &&

@@ -31,6 +31,8 @@ typedef struct chunk_t {
     int piece0, pieces_n;
     int64_t elements;
     uint64_t state_bytes; /* a multiple of 4096 */
+    uint64_t update_bytes; /* workspace of its update */
+    bool by_device;       /* on a GPU its update has other bits than on the host */
 } chunk_t;
 
 typedef struct packing {

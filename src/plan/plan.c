@@ -148,6 +148,15 @@ static int validate_homes(const plan *p, pt_error *e)
     return failed;
 }
 
+static int validate_updates(const plan *p, const step_shape *s, const packing *k, pt_error *e)
+{
+    for (int c = 0; c < p->chunks_n && s->gpu; c++)
+        if (k->chunks[c].by_device && p->chunks[c].update == TIER_HOST)
+            return pt_fail(e, PT_FAILED, "the plan updates chunk %d on the host, and --optimizer %s multiplies its matrices, to other bits "
+                           "than a GPU does; set its \"update\" to device, or plan again", c, k->optimizer->name);
+    return 0;
+}
+
 int plan_validate(const plan *p, const model *m, const step_shape *s, const packing *k, bool clipping, pt_error *e)
 {
     int failed = validate_target(&p->made_for, m, s, e);
@@ -170,5 +179,7 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
     failed = validate_batch(p, s, e);
     if (!failed)
         failed = validate_homes(p, e);
+    if (!failed)
+        failed = validate_updates(p, s, k, e);
     return failed;
 }

@@ -283,6 +283,10 @@ static void price_amounts(const machine_spec *x, const step_shape *s, costs *out
     out->update_device = line(kernel, update * device);
     if (x->memory_bytes[TIER_HOST])
         out->update_host = line(0, update * 1e9 / reached(x, TIER_HOST));
+    const double whole = 1e9 / (x->bf16_flops * x->matmul_efficiency), ops = 20; /* products and passes over them */
+    out->whole_device = line(ops * kernel, whole);
+    if (x->memory_bytes[TIER_HOST])
+        out->whole_host = line(0, whole);
     out->to_device = link_curve(x->link_latency_s, x->to_device_bandwidth);
     out->from_device = link_curve(x->link_latency_s, x->from_device_bandwidth);
     out->read = link_curve(x->disk_latency_s, x->read_bandwidth);

@@ -26,6 +26,8 @@ static double finish_ns(const search_input *in, const packing *k, int chunk)
 static void fill_largest(chunking *g)
 {
     for (int c = g->packing.chunks_n - 1; c >= 0; c--) {
+        const uint64_t update = g->packing.chunks[c].update_bytes;
+        g->update_bytes = update > g->update_bytes ? update : g->update_bytes;
         uint64_t bytes = chunk_weight_bytes(&g->packing, c);
         for (int k = 0; k < SPACE_LARGEST; k++) {
             uint64_t other = g->largest[c + 1][k];
@@ -321,7 +323,7 @@ void recipe_normalise(const space *s, recipe *r)
         r->n_update = 2;
         r->stride = 0;
     }
-    if (!s->in->host_tier)
+    if (!space_updates_on_host(s))
         r->stride = 1;
     if (!swapped)
         r->n_swap = 2;
@@ -349,7 +351,7 @@ uint64_t recipe_hash(const space *s, const recipe *r)
 static tier update_place(const space *s, const recipe *r, int chunk)
 {
     int away = chunk - r->persist;
-    bool on_device = away < 0 || !s->in->host_tier || (r->stride && away % r->stride == r->stride - 1);
+    bool on_device = away < 0 || !space_updates_on_host(s) || (r->stride && away % r->stride == r->stride - 1);
     return on_device ? TIER_DEVICE : TIER_HOST;
 }
 

@@ -81,13 +81,19 @@ json_t *settings_json(const trainer *t)
 {
     const pt_train_options *o = &t->o;
     static const char *const schedules[] = {"constant", "linear", "cosine"};
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "data",
+    static const char *const adjusts[] = {"original", "match_rms_adamw", "spectral_unclamped"};
+    json_t *all = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "data",
                      dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "optimizer",
                      shape_optimizer(&t->shape)->name, "seq-len",
                      (json_int_t)t->shape.seq_len, "batch-size", (json_int_t)t->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
                      (int)o->shuffle, "save-dtype", dtype_name(t->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
                      "warmup-steps", (json_int_t)o->warmup_steps, "min-lr-ratio", o->min_lr_ratio, "weight-decay", o->weight_decay,
                      "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
+    if (all && shape_optimizer(&t->shape)->reads_momentum) {
+        json_object_set_new(all, "momentum", json_real(o->momentum > 0 ? o->momentum : (double)MUON_MOMENTUM));
+        json_object_set_new(all, "lr-adjust", json_string(adjusts[o->lr_adjust]));
+    }
+    return all;
 }
 
 /* ---- comparing ---- */

@@ -235,6 +235,7 @@ static void run_update(task_runner *r, const schedule *s, const task *t, queue *
                     .lo = type == PT_BF16 ? (uint16_t *)(states + one.piece->low) : NULL, .g = gradient + (uint64_t)one.offset * e};
         for (int i = 0; i < rule_slabs(one.rule); i++)
             u.slab[i] = states + one.piece->slab[i];
+        u.workspace = workspace_of(r, s, t);
         one.rule->submit(q, &u);
     }
 }

@@ -24,6 +24,10 @@ KERNEL(cross_entropy, op_cross_entropy);
 KERNEL(gradient_finish, op_gradient_finish);
 KERNEL(adamw, op_adamw);
 KERNEL(adamw8bit, op_adamw8bit);
+KERNEL(muon_momentum, op_muon_momentum);
+KERNEL(muon_scale, op_muon_scale);
+KERNEL(muon_combine, op_muon_combine);
+KERNEL(muon_apply, op_muon_apply);
 void shim_order_set(int order);
 
 typedef struct shim_device { device base; device *cpu; int order; } shim_device;
@@ -107,6 +111,10 @@ static int kernel_run(const op *o, bool *is_kernel)
     case OP_GRADIENT_FINISH: return cuda_gradient_finish(&o->gradient_finish, NULL);
     case OP_ADAMW: return cuda_adamw(&o->adamw, NULL);
     case OP_ADAMW8BIT: return cuda_adamw8bit(&o->adamw8bit, NULL);
+    case OP_MUON_MOMENTUM: return cuda_muon_momentum(&o->muon_momentum, NULL);
+    case OP_MUON_SCALE: return cuda_muon_scale(&o->muon_scale, NULL);
+    case OP_MUON_COMBINE: return cuda_muon_combine(&o->muon_combine, NULL);
+    case OP_MUON_APPLY: return cuda_muon_apply(&o->muon_apply, NULL);
     default: *is_kernel = false; return 0;
     }
 }

@@ -146,7 +146,7 @@ static void scribble(state *s, const model *m)
 static void run_all(executor *x, const random_case *c, unsigned kinds, random_source *r)
 {
     static const schedule_kind order[] = {SCHEDULE_EVAL, SCHEDULE_DRAIN, SCHEDULE_STEP, SCHEDULE_STEP_UPDATE};
-    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .step = 1, .grad_scale = 1};
+    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .step = 1, .grad_scale = 1};
     pt_error e = {0};
     state s;
     assert_int_equal(written_beyond_peak(x), 0);

@@ -92,7 +92,7 @@ static int collect(executor *x, const model *m, outcome *o, pt_error *e)
 static int train(executor *x, const schedule_input *in, bool clipping, uint64_t seed, outcome *o, pt_error *e)
 {
     int64_t tokens = in->shape->batch * in->shape->seq_len;
-    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f, .grad_scale = 1};
+    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .weight_decay = 0.1f, .grad_scale = 1};
     bool pending = false;
     int failed = 0;
     for (int step = 0; step < STEPS && !failed; step++) {

@@ -20,5 +20,9 @@ void cpu_cross_entropy(pool *p, const op_cross_entropy *o);
 void cpu_gradient_finish(pool *p, const op_gradient_finish *o);
 void cpu_adamw(pool *p, const op_adamw *o);
 void cpu_adamw8bit(pool *p, const op_adamw8bit *o);
+void cpu_muon_momentum(pool *p, const op_muon_momentum *o);
+void cpu_muon_scale(pool *p, const op_muon_scale *o);
+void cpu_muon_combine(pool *p, const op_muon_combine *o);
+void cpu_muon_apply(pool *p, const op_muon_apply *o);
 
 #endif

@@ -112,6 +112,10 @@ static int op_run(pool *p, const op *o, pt_error *e)
     case OP_GRADIENT_FINISH: cpu_gradient_finish(p, &o->gradient_finish); return 0;
     case OP_ADAMW: cpu_adamw(p, &o->adamw); return 0;
     case OP_ADAMW8BIT: cpu_adamw8bit(p, &o->adamw8bit); return 0;
+    case OP_MUON_MOMENTUM: cpu_muon_momentum(p, &o->muon_momentum); return 0;
+    case OP_MUON_SCALE: cpu_muon_scale(p, &o->muon_scale); return 0;
+    case OP_MUON_COMBINE: cpu_muon_combine(p, &o->muon_combine); return 0;
+    case OP_MUON_APPLY: cpu_muon_apply(p, &o->muon_apply); return 0;
     default: return pt_fail(e, PT_FAILED, "op %d does not exist on the CPU; this is a bug in the schedule", o->kind);
     }
 }

@@ -37,6 +37,10 @@ int cuda_cross_entropy(const op_cross_entropy *o, cudaStream_t s);
 int cuda_gradient_finish(const op_gradient_finish *o, cudaStream_t s);
 int cuda_adamw(const op_adamw *o, cudaStream_t s);
 int cuda_adamw8bit(const op_adamw8bit *o, cudaStream_t s);
+int cuda_muon_momentum(const op_muon_momentum *o, cudaStream_t s);
+int cuda_muon_scale(const op_muon_scale *o, cudaStream_t s);
+int cuda_muon_combine(const op_muon_combine *o, cudaStream_t s);
+int cuda_muon_apply(const op_muon_apply *o, cudaStream_t s);
 
 /* 0, or the cudaError_t where the module has no code that this thread's GPU can run. */
 int cuda_check_kernels(void);

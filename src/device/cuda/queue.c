@@ -258,7 +258,8 @@ static const char *const op_names[OP_KINDS] = {
     [OP_ACTIVATION] = "computing activations", [OP_ACTIVATION_BACKWARD] = "computing activations backward",
     [OP_EMBEDDING] = "embedding tokens", [OP_EMBEDDING_BACKWARD] = "embedding tokens backward",
     [OP_CROSS_ENTROPY] = "computing the loss", [OP_GRADIENT_FINISH] = "rounding gradients", [OP_ADAMW] = "updating weights",
-    [OP_ADAMW8BIT] = "updating weights"};
+    [OP_ADAMW8BIT] = "updating weights", [OP_MUON_MOMENTUM] = "updating weights", [OP_MUON_SCALE] = "updating weights",
+    [OP_MUON_COMBINE] = "updating weights", [OP_MUON_APPLY] = "updating weights"};
 
 /* Host memory that is not pinned has no address on the GPU: it is cleared here, in its turn. */
 static cudaError_t launch_zero(const op_copy *o, cudaStream_t s)
@@ -312,6 +313,10 @@ static int op_launch(cuda_queue *q, const op *o, pt_error *e)
     case OP_GRADIENT_FINISH: error = cuda_gradient_finish(&o->gradient_finish, s); break;
     case OP_ADAMW: error = cuda_adamw(&o->adamw, s); break;
     case OP_ADAMW8BIT: error = cuda_adamw8bit(&o->adamw8bit, s); break;
+    case OP_MUON_MOMENTUM: error = cuda_muon_momentum(&o->muon_momentum, s); break;
+    case OP_MUON_SCALE: error = cuda_muon_scale(&o->muon_scale, s); break;
+    case OP_MUON_COMBINE: error = cuda_muon_combine(&o->muon_combine, s); break;
+    case OP_MUON_APPLY: error = cuda_muon_apply(&o->muon_apply, s); break;
     default: return pt_fail(e, PT_FAILED, "op %d does not exist on a CUDA queue; this is a bug in the schedule", o->kind);
     }
     return error ? cuda_fail(e, (cudaError_t)error, op_names[o->kind]) : 0;
