@@ -49,6 +49,9 @@ bool embed_finish_suffices(bench *b, bench *before);
 /* ---- rates ---- */
 
 int measure_rate(bench *b, double *flops_per_ns, pt_error *e); /* of a product */
+int open_host_queue(bench *b, queue **q, pt_error *e); /* with as many threads as a run gives the host's updates */
+/* Updates of parameters that are taken whole; none where the optimizer has no such rule. A run takes about so many seconds at most. */
+int measure_whole(bench *b, double flops_per_ns, double seconds, costs *c, pt_error *e);
 /* Updates, the rounding of gradients, tasks: of device and host. */
 int measure_rates(bench *b, profile_result *p, pt_error *e);
 

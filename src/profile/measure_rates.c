@@ -134,8 +134,7 @@ void update_run(queue *q, void *arg, int n, int turn)
     r->submit(q, &u);
 }
 
-/* As many threads as a run gives the host's updates. */
-static int open_host_queue(bench *b, queue **q, pt_error *e)
+int open_host_queue(bench *b, queue **q, pt_error *e)
 {
     device *host = b->r->host;
     return host->table->queue_open(host, "host", host_queue_threads(b->r->device, host, b->r->threads), q, e);

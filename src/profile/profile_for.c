@@ -73,11 +73,20 @@ static json_t *windows_of(const model_config *c)
     return list;
 }
 
+/* Blocks serve every optimizer, but one that updates parameters whole has times of its own among them. */
+static bool has_whole(const optimizer *o)
+{
+    bool any = false;
+    for (int i = 0; i < OPTIMIZER_RULES && o->rules[i]; i++)
+        any = any || o->rules[i]->flops;
+    return any;
+}
+
 static json_t *blocks_made_for(const profile_request *r)
 {
     const model_config *c = &r->model->config;
     const step_shape *s = r->shape;
-    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+    json_t *all = json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
                      "s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:o}",
                      "way", BLOCKS_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r),
                      "quota", r->host->info.quota, "dtype", type_of(r), "model_type", c->model_type, "parameters",
@@ -88,6 +97,11 @@ static json_t *blocks_made_for(const profile_request *r)
                      (json_int_t)s->batch, "unit_rows", (json_int_t)s->unit_rows, "gated", c->gated, "qk_norm", c->qk_norm, "tied", c->tied,
                      "qkv_bias", c->qkv_bias, "out_bias", c->out_bias, "mlp_bias", c->mlp_bias, "activation", (int)c->activation, "windows",
                      windows_of(c));
+    if (all && has_whole(shape_optimizer(s))) {
+        json_object_set_new(all, "optimizer", json_string(shape_optimizer(s)->name));
+        json_object_set_new(all, "host_tier", json_boolean(r->host_tier));
+    }
+    return all;
 }
 
 static json_t *machine_made_for(const profile_request *r)
