@@ -85,7 +85,7 @@ int main(int argc, char **argv)
         fail(e.text);
     const char *paths[] = {text};
     dataset_options o = {.paths = paths, .paths_n = 1, .tokenizer = t, .seq_len = T, .vocab = tokenizer_vocab_size(t),
-                         .seed = 1, .shuffle = true, .threads = threads};
+                         .seed = 1, .shuffle = true, .documents = true, .threads = threads};
     long before = peak_kib();
     double wall = now(CLOCK_MONOTONIC), cpu = now(CLOCK_PROCESS_CPUTIME_ID);
     int rc = dataset_open(&o, &d, &e);

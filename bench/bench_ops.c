@@ -118,10 +118,10 @@ static void measure_norms(void)
     void *x = numbers(n, type), *y = numbers(n, type), *dx = numbers(n, type), *w = numbers(WIDTH, PT_F32);
     float *sums = numbers(2 * WIDTH, PT_F32);
     for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
-        op_norm o = {kind, type, (int64_t)tokens, 1, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, kind == NORM_LAYER ? w : NULL, y};
+        op_norm o = {kind, type, (int64_t)tokens, 1, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, kind == NORM_LAYER ? w : NULL, y, 0, NULL, NULL};
         measure(kind ? "rmsnorm" : "layernorm", run_norm, &o, 2.0 * (double)(n * b));
         op_norm_backward back = {kind, type, true, (int64_t)tokens, 1, WIDTH, WIDTH, WIDTH, WIDTH, 1e-5f, x, w, y, dx, dx, NULL, NULL, sums,
-                                 kind == NORM_LAYER ? sums + WIDTH : NULL, NULL, o.bias, NULL};
+                                 kind == NORM_LAYER ? sums + WIDTH : NULL, NULL, o.bias, NULL, 0};
         measure(kind ? "rmsnorm backward" : "layernorm backward", run_norm_backward, &back, 4.0 * (double)(n * b));
         back.y = y; /* over dy, as a layer has it */
         measure(kind ? "rmsnorm backward, y again" : "layernorm backward, y again", run_norm_backward, &back, 5.0 * (double)(n * b));
@@ -156,11 +156,11 @@ static void measure_tokens(void)
     void *x = numbers(3 * n, type), *table = numbers((size_t)VOCAB * WIDTH, type);
     float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers(1024 * 64 + tokens * 64, PT_F32), *sums = numbers(3 * WIDTH, PT_F32);
     int32_t *words = ids(tokens, VOCAB), *positions = ids(tokens, 1024);
-    op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x};
+    op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x, 0};
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
-    op_embedding look = {type, (int64_t)tokens, WIDTH, 0, VOCAB, words, positions, table, table, x, NULL};
+    op_embedding look = {type, (int64_t)tokens, WIDTH, 0, VOCAB, words, positions, table, table, x, NULL, 0};
     measure("embedding", run_embedding, &look, 3.0 * (double)(n * b));
-    op_embedding_backward add = {type, true, (int64_t)tokens, WIDTH, 0, VOCAB, -1, words, x, acc};
+    op_embedding_backward add = {type, true, (int64_t)tokens, WIDTH, 0, VOCAB, -1, words, x, acc, 0};
     measure("embedding backward", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n);
     add.accumulate = false;
     measure("embedding backward, zeroed", run_embedding_backward, &add, (double)(n * b) + 8.0 * (double)n + 4.0 * VOCAB * WIDTH);
@@ -175,7 +175,7 @@ static void measure_loss(void)
     float *logits = numbers(n, PT_F32), *loss = numbers(LOSS_ROWS, PT_F32);
     void *d = numbers(n, type);
     int32_t *targets = ids(LOSS_ROWS, VOCAB);
-    op_cross_entropy o = {type, LOSS_ROWS, VOCAB, VOCAB, VOCAB, 1e-3f, logits, targets, loss, d};
+    op_cross_entropy o = {type, LOSS_ROWS, VOCAB, VOCAB, VOCAB, 1e-3f, logits, targets, loss, d, 0, 0};
     measure("cross-entropy", run_cross_entropy, &o, (double)(n * (4 + b)));
     free(logits), free(loss), free(d), free(targets);
 }
@@ -209,7 +209,7 @@ static void measure_head(void)
     float *loss = numbers(LOSS_ROWS, PT_F32);
     head h = {numbers(n, type), numbers(table, type), numbers((size_t)LOSS_ROWS * VOCAB, PT_F32), numbers(n, PT_F32), numbers(table, PT_F32), {0}};
     h.loss = (op_cross_entropy){type, LOSS_ROWS, VOCAB, VOCAB, VOCAB * (int64_t)(sizeof(float) / dtype_bytes(type)), 1e-3f, h.logits, targets,
-                                loss, h.logits};
+                                loss, h.logits, 0, 0};
     double best[2] = {1e9, 1e9}; /* the products; and the cross-entropy between them */
     for (int turn = 0; turn < LOSS_TURNS; turn++) {
         double start = now();

@@ -55,6 +55,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--data", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--epochs", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--no-shuffle", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
+        {"--document-mask", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
         {"--lr", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--lr-schedule", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--warmup-steps", ARG_IGNORED, NULL, NULL, NULL, false},

@@ -78,6 +78,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result", false},
         {"--no-shuffle", ARG_FLAG, &s->no_shuffle, NULL, "windows of the data in file order", false},
+        {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "documents do not see each other; each begins at position 0", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},

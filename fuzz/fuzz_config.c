@@ -28,10 +28,14 @@ static void config_check(const model_config *c)
     if (c->position != POSITION_ROTARY)
         return;
     float *table = malloc(sizeof *table * 2 * (size_t)c->head_dim);
-    assert(table && c->head_dim % 2 == 0);
-    model_rope_table(c, 0, 2, table);
-    for (int64_t i = 0; i < 2 * c->head_dim; i++)
-        assert(fabsf(table[i]) <= 1);
+    assert(table);
+    for (int k = 0; k < c->ropes_n; k++) {
+        const rope_config *r = &c->rope[k];
+        assert(r->rotated >= 2 && r->rotated % 2 == 0 && r->rotated <= c->head_dim);
+        model_rope_table(r, 2, 0, 2, table);
+        for (int64_t i = 0; i < 2 * r->rotated; i++)
+            assert(isfinite(table[i]) && (double)fabsf(table[i]) <= r->attention_factor * (1 + r->scaling_beta * 2) * 1.000001);
+    }
     free(table);
 }
 

@@ -69,6 +69,8 @@ typedef struct pt_train_options {
     int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned, else it divides the batch; where it is no multiple of the */
                                        /* unit (2048 / seq_len sequences, at least 1, on a GPU of 2048 to 8192 tokens), the next that is */
     bool shuffle;
+    bool document_mask;                /* tokens see their own document alone, and positions begin anew with each; what follows its */
+                                       /* last token is no target */
     pt_precision precision;
     pt_optimizer optimizer;
     double lr;                         /* 0: 5e-5, or 3e-4 from random weights */
@@ -188,6 +190,7 @@ typedef struct pt_evaluate_options {
     const char *model;                 /* Hugging Face folder with weights */
     const char *const *data; int data_n;
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
+    bool document_mask;                /* as in training */
     pt_precision precision;
     int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
@@ -201,7 +204,7 @@ typedef struct pt_evaluate_options {
 typedef struct pt_evaluation {
     double loss;        /* mean over all target tokens, nats */
     double perplexity;  /* exp(loss) */
-    int64_t tokens;     /* target tokens: all of the data but the first */
+    int64_t tokens;     /* target tokens: all of the data but the first; with document_mask, of each document */
 } pt_evaluation;
 
 PT_API void pt_evaluate_defaults(pt_evaluate_options *o);

@@ -65,6 +65,12 @@ static char *long_integers_as_reals(const char *text, size_t n, size_t *out_n)
     return out;
 }
 
+bool text_is_lfs_pointer(const char *text, size_t n)
+{
+    static const char start[] = "version https://git-lfs.";
+    return n >= sizeof start - 1 && !memcmp(text, start, sizeof start - 1);
+}
+
 int json_text_load(const char *name, const char *text, size_t n, size_t flags, json_t **out, pt_error *e)
 {
     *out = NULL;
@@ -74,6 +80,8 @@ int json_text_load(const char *name, const char *text, size_t n, size_t flags, j
         text += 3;
         n -= 3;
     }
+    if (text_is_lfs_pointer(text, n))
+        return pt_fail(e, PT_FAILED, LFS_POINTER_TEXT, name);
     json_error_t bad;
     flags |= JSON_ALLOW_NUL;
     json_t *value = json_loadb(text, n, flags, &bad);

@@ -62,6 +62,36 @@ int size_parse(const char *text, uint64_t *bytes, pt_error *e)
     return 0;
 }
 
+uint64_t size_granule(uint64_t bytes)
+{
+    uint64_t granule = 1;
+    while (granule <= bytes / 128)
+        granule *= 2;
+    return granule;
+}
+
+uint64_t size_round_up(uint64_t bytes)
+{
+    const uint64_t granule = size_granule(bytes), more = (granule - bytes % granule) % granule;
+    return bytes > UINT64_MAX - more ? bytes : bytes + more;
+}
+
+uint64_t size_round_down(uint64_t bytes) { return bytes - bytes % size_granule(bytes); }
+
+/* In the largest unit that it has a whole number of quarters of, and one at least. */
+char *size_option(char buf[32], uint64_t bytes)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    const uint64_t size = size_round_up(bytes);
+    int unit = 4;
+    while (unit && (size < 1ull << 10 * unit || size % (1ull << (10 * unit - 2))))
+        unit--;
+    const uint64_t quarters = unit ? size >> (10 * unit - 2) : 4 * size;
+    static const char *const parts[] = {"", ".25", ".5", ".75"};
+    snprintf(buf, 32, "%llu%s%s", (unsigned long long)(quarters / 4), parts[quarters % 4], names[unit]);
+    return buf;
+}
+
 char *size_format(char buf[32], uint64_t bytes)
 {
     static const char *const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

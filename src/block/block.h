@@ -19,7 +19,7 @@
 #define PT_BLOCK_H
 
 #include "device/device.h"
-#include "model/shape.h"
+#include "model/layer.h"
 
 /* The weights that a block's op read, wherever they are at the moment. The table of the vocabulary comes in
  * slices of shape.slice_rows rows. */
@@ -38,7 +38,7 @@ typedef struct block_cache {
 /* What a unit is about. Pointers to its first row. */
 typedef struct block_unit {
     const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
-    const float *rope;                                /* (T, D/2, 2) */
+    const float *rope[MODEL_MAX_ROPES];               /* tables of positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */
 } block_unit;
@@ -48,6 +48,13 @@ typedef struct block_context {
     const step_shape *shape;
     queue *queue;
 } block_context;
+
+/* Where each rope's table lies, in all tables for `length` positions. */
+static inline void block_unit_ropes(block_unit *u, const model_config *c, const float *tables, int64_t length)
+{
+    for (int i = 0; i < c->ropes_n; i++)
+        u->rope[i] = tables + model_rope_offset(c, i, length);
+}
 
 void embedding_forward(const block_context *c, const block_weights *w, const block_unit *u, void *x /* (R, C) */);
 
@@ -64,5 +71,9 @@ void layer_backward(const block_context *c, int block, const layer_layout *l, co
 /* loss (R) per token; with dx also the gradients, where each target token of the step counts `scale`. */
 void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
                            char *workspace, float *loss, void *dx, float *accumulators, bool first, float scale);
+/* Generation: what the head makes of one row x (C), before its scale and cap; normed: (C) scratch, out: (V) fp32. Then, in memory that the
+ * host reaches, those too. */
+void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out);
+void head_finish_logits(const model_config *m, float *logits);
 
 #endif

@@ -4,11 +4,14 @@ void embedding_forward(const block_context *c, const block_weights *w, const blo
 {
     const step_shape *s = c->shape;
     const model_config *m = &c->model->config;
+    const char *table = w->param[PARAM_POSITIONS];
+    const void *positions = table ? table + (size_t)(m->position_offset * m->hidden) * dtype_bytes(s->type) : NULL;
     for (int i = 0; i < w->slices_n; i++) {
         int64_t row0 = i * s->slice_rows, left = m->vocab - row0;
         queue_submit(c->queue, &(op){OP_EMBEDDING, .embedding = {
             .type = s->type, .rows = s->unit_rows, .cols = m->hidden, .row0 = row0,
             .table_rows = left < s->slice_rows ? left : s->slice_rows, .ids = u->ids, .positions = u->positions,
-            .table = w->slices[i], .position_table = w->param[PARAM_POSITIONS], .out = x, .stream = u->stream}});
+            .table = w->slices[i], .position_table = positions, .out = x, .stream = u->stream,
+            .scale = m->embedding_scale}});
     }
 }

@@ -4,6 +4,8 @@
  * the last on a GPU (odd_words). */
 #include "block/block.h"
 
+#include <math.h>
+
 typedef struct head {
     const block_context *c;
     const model_config *config;
@@ -19,7 +21,7 @@ typedef struct head {
 /* Words start .. start + n of the vocabulary, which are one product. */
 typedef struct span { int64_t start, n; const void *weights; } span;
 
-enum { EVEN = 64 };
+enum { EVEN = 64, LINE = 64 };
 
 /* Words of a span of their own: on a GPU those that make the number of words odd, for where K is no multiple of 8 a product is slow
  * there, whatever the stride. */
@@ -39,6 +41,14 @@ static span span_of(const head *h, int i)
     if (i > last)
         return (span){even, odd_words(h), (const char *)h->w->slices[last] + (size_t)(even - last * slice) * row_bytes};
     return (span){i * slice, i < last ? slice : even - last * slice, h->w->slices[i]};
+}
+
+static op_norm final_norm(const block_context *c, const block_weights *w, int64_t rows, const void *x, void *y)
+{
+    const model_config *m = &c->model->config;
+    return (op_norm){.kind = m->norm, .type = c->shape->type, .rows = rows, .heads = 1, .dim = m->hidden, .ldx = m->hidden, .ldy = m->hidden,
+                     .eps = m->norm_eps, .offset = m->norm_offset, .x = x, .weight = w->param[PARAM_NORMF],
+                     .bias = w->param[PARAM_NORMF_BIAS], .y = y};
 }
 
 static void logits(const head *h)
@@ -80,9 +90,7 @@ void head_forward_backward(const block_context *c, const block_weights *w, const
     const struct block *b = &c->model->blocks[block];
     param_role table = m->tied ? PARAM_TOKENS : PARAM_HEAD;
     size_t row_bytes = (size_t)m->hidden * dtype_bytes(s->type);
-    op_norm n = {.kind = m->norm, .type = s->type, .rows = s->unit_rows, .heads = 1, .dim = m->hidden, .ldx = m->hidden,
-                 .ldy = m->hidden, .eps = m->norm_eps, .x = x, .weight = w->param[PARAM_NORMF],
-                 .bias = w->param[PARAM_NORMF_BIAS], .y = workspace + l.normed};
+    const op_norm n = final_norm(c, w, s->unit_rows, x, workspace + l.normed);
     queue_submit(c->queue, &(op){OP_NORM, .norm = n});
     float *of_role[PARAM_ROLES] = {0};
     for (int r = 0; dx && r < PARAM_ROLES; r++)
@@ -97,14 +105,34 @@ void head_forward_backward(const block_context *c, const block_weights *w, const
         logits(&h);
         queue_submit(c->queue, &(op){OP_CROSS_ENTROPY, .cross_entropy = {
             .type = s->type, .rows = h.rows, .vocab = m->vocab, .ld = h.ld, .lddl = h.ldd, .scale = scale,
-            .logits = h.logits, .targets = u->targets + row, .loss = loss + row, .dlogits = dx ? h.logits : NULL}});
+            .logits = h.logits, .targets = u->targets + row, .loss = loss + row, .dlogits = dx ? h.logits : NULL,
+            .logit_scale = m->logit_scale, .softcap = m->logit_softcap}});
         if (dx)
             gradients(&h, of_role[table], first);
     }
     if (dx)
         queue_submit(c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
             .kind = m->norm, .type = s->type, .accumulate = !first, .rows = s->unit_rows, .heads = 1, .dim = m->hidden,
-            .ldx = m->hidden, .lddy = m->hidden, .lddx = m->hidden, .eps = m->norm_eps, .x = x, .weight = n.weight,
+            .ldx = m->hidden, .lddy = m->hidden, .lddx = m->hidden, .eps = n.eps, .offset = n.offset, .x = x, .weight = n.weight,
             .dy = workspace + l.dn, .dx = dx, .stream = u->stream, .dweight = of_role[PARAM_NORMF], .dbias = of_role[PARAM_NORMF_BIAS],
             .scratch = workspace + l.scratch}});
+}
+
+void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out)
+{
+    const op_norm n = final_norm(c, w, 1, x, normed);
+    /* One row has no use for a stride, but cuBLASLt asks how far it is aligned. */
+    const head h = {.c = c, .config = &c->model->config, .shape = c->shape, .w = w, .type = c->shape->type, .rows = 1, .normed = normed,
+                    .logits = out, .ld = (int64_t)align_up((uint64_t)c->model->config.vocab, LINE / sizeof(float))};
+    queue_submit(c->queue, &(op){OP_NORM, .norm = n});
+    logits(&h);
+}
+
+void head_finish_logits(const model_config *m, float *logits)
+{
+    const float cap = m->logit_softcap;
+    for (int64_t i = 0; i < m->vocab && (cap > 0 || m->logit_scale != 1); i++) {
+        const float z = logits[i] * m->logit_scale;
+        logits[i] = cap > 0 ? cap * tanhf(z / cap) : z;
+    }
 }

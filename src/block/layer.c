@@ -1,13 +1,9 @@
-/* layer.c - a decoder layer.
+/* layer.c - a decoder layer: the ops of each kind of stage, forward and backward. Which stages there are, and in which order backward takes
+ * them, stands in model/layer.h.
  *
- *   n1 = norm(x)     qkv = n1 Wqkv + b    [q and k normed]  rotated    att = attention(q, k, v)
- *   xm = x + att Wo + bo
- *   n2 = norm(xm)    up = n2 Wup + b      act = f(up)                  out = xm + act Wdown + b
- *
- * Where the stream is kept in fp32 (block.h), both products are added to it, and out is its rounding.
- *
- * Backward first runs those stages of forward again whose results were not saved. n1, n2 and act never are: the backward of a norm or
- * an activation hands them out once more, in place of their gradients, for the weight gradient that comes after it.
+ * Where the stream is kept in fp32 (block.h), the ends of the branches are added to it, and the layer's output is its rounding. Backward
+ * first runs those stages of forward again whose results it reads and which were not saved; without the stream, for that is a gradient
+ * by then.
  */
 #include "block/block.h"
 
@@ -18,9 +14,13 @@ typedef struct layer {
     const block_weights *w;
     const block_unit *u;
     char *saved, *workspace;
-    float *stream; /* to which forward adds; NULL while backward computes again */
+    const uint64_t *at;  /* of what is not saved: l->forward_at or l->backward_at */
+    float *stream;       /* to which forward adds; NULL while backward computes again */
+    void *out;           /* of the layer; backward: the gradient dx */
+    float *accumulators; /* backward */
+    bool first;          /* backward: the accumulators are overwritten */
     int block;
-    int64_t rows, hidden, q_cols, kv_cols, qkv_cols, up_cols;
+    int64_t rows, hidden, q_cols, kv_cols, qkv_cols;
     pt_dtype type;
 } layer;
 
@@ -34,66 +34,232 @@ static layer layer_open(const block_context *c, int block, const layer_layout *l
     y.q_cols = m->heads * m->head_dim;
     y.kv_cols = m->kv_heads * m->head_dim;
     y.qkv_cols = y.q_cols + 2 * y.kv_cols;
-    y.up_cols = m->ffn * (m->gated ? 2 : 1);
     y.type = c->shape->type;
     return y;
 }
 
-static void *tensor(const layer *y, layer_tensor t) { return (y->l->saved[t] ? y->saved : y->workspace) + y->l->tensor[t]; }
-static void *temp(const layer *y, layer_temp t) { return y->workspace + y->l->temp[t]; }
-static char *column(void *base, int64_t col, pt_dtype type) { return (char *)base + (size_t)col * dtype_bytes(type); }
+/* ---- addresses ---- */
 
-/* ---- ops ---- */
+static void *tensor(const layer *y, layer_tensor t)
+{
+    if (t == LAYER_OUT)
+        return y->out;
+    return y->l->saved[t] ? y->saved + y->l->saved_at[t] : y->workspace + y->at[t];
+}
 
-static void norm(const layer *y, const void *x, param_role weight, param_role bias, void *out)
+/* Of the residual stream itself it is dx. */
+static void *gradient(const layer *y, layer_tensor t)
+{
+    return layer_is_residual(t) ? y->out : y->workspace + y->at[REGION_GRADIENT + t];
+}
+
+/* What a linear stage read, while its weights' gradient is computed. */
+static void *operand(const layer *y, layer_tensor t) { return layer_is_handed_out(&y->l->stages, t) ? gradient(y, t) : tensor(y, t); }
+
+static void *scratch(const layer *y, const layer_stage *s) { return y->workspace + y->at[REGION_SCRATCH + (s - y->l->stages.of)]; }
+
+static const void *weight_of(const layer *y, param_role role) { return role == PARAM_NONE ? NULL : y->w->param[role]; }
+
+static float *accumulator(const layer *y, param_role role)
+{
+    const param *p = role == PARAM_NONE ? NULL : block_param(y->c->model, &y->c->model->blocks[y->block], role);
+    return p && p->trainable ? y->accumulators + accumulator_offset(y->c->model, y->block, role) : NULL;
+}
+
+static char *column(const void *base, int64_t col, pt_dtype type) { return (char *)base + (size_t)col * dtype_bytes(type); }
+
+/* ---- linear ---- */
+
+/* (outputs, inputs) of a linear stage's weights. */
+static const param *matrix_of(const layer *y, const layer_stage *s) { return block_param(y->c->model, &y->c->model->blocks[y->block], s->weight); }
+
+/* out (rows, n), stride ldc = in . W[row0 .. row0 + n)^T + bias */
+static void linear_rows(const layer *y, const layer_stage *s, int64_t row0, int64_t n, int64_t ldc, void *out)
+{
+    const int64_t k = matrix_of(y, s)->cols;
+    const void *bias = weight_of(y, s->bias);
+    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+        .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = n, .k = k, .lda = k, .ldb = k,
+        .ldc = ldc, .a = tensor(y, s->in), .b = column(weight_of(y, s->weight), row0 * k, y->type),
+        .bias = bias ? column(bias, row0, y->type) : NULL, .c = out}});
+}
+
+static void linear(const layer *y, const layer_stage *s)
+{
+    const int64_t n = matrix_of(y, s)->rows;
+    linear_rows(y, s, 0, n, n, tensor(y, s->out));
+}
+
+/* What the end of a branch adds to in the compute type: the layer's output is the rounding of the stream, where there is one. */
+static const void *residual_of(const layer *y, const layer_stage *s)
+{
+    return s->out == LAYER_OUT && y->stream ? NULL : tensor(y, s->residual);
+}
+
+static void linear_add(const layer *y, const layer_stage *s)
+{
+    const int64_t k = matrix_of(y, s)->cols;
+    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+        .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = y->hidden, .k = k, .lda = k, .ldb = k,
+        .ldc = y->hidden, .a = tensor(y, s->in), .b = weight_of(y, s->weight), .bias = weight_of(y, s->bias),
+        .alpha = y->config->residual_scale, .residual = residual_of(y, s), .stream = y->stream, .c = tensor(y, s->out)}});
+}
+
+/* What multiplies the product. */
+static float factor_of(const layer *y, const layer_stage *s) { return s->kind == STAGE_LINEAR_ADD ? y->config->residual_scale : 1; }
+
+/* Where the stage reads the residual stream, the gradient is added to the stream's. */
+static void linear_input(const layer *y, const layer_stage *s)
+{
+    const param *w = matrix_of(y, s);
+    const bool adds = layer_is_residual(s->in);
+    void *d = gradient(y, s->in);
+    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+        .layout = MATMUL_NN, .type = y->type, .out_type = y->type, .m = y->rows, .n = w->cols, .k = w->rows, .lda = w->rows, .ldb = w->cols,
+        .ldc = w->cols, .alpha = factor_of(y, s), .a = gradient(y, s->out), .b = weight_of(y, s->weight), .residual = adds && !y->u->stream ? d : NULL,
+        .stream = adds ? y->u->stream : NULL, .c = d}});
+}
+
+static void linear_weights(const layer *y, const layer_stage *s)
+{
+    const param *w = matrix_of(y, s);
+    const void *dy = gradient(y, s->out);
+    float *dw = accumulator(y, s->weight), *db = accumulator(y, s->bias);
+    if (dw)
+        queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+            .layout = MATMUL_TN, .type = y->type, .out_type = PT_F32, .accumulate = !y->first, .m = w->rows, .n = w->cols, .k = y->rows,
+            .lda = w->rows, .ldb = w->cols, .ldc = w->cols, .alpha = factor_of(y, s), .a = dy, .b = operand(y, s->in), .c = dw}});
+    if (db)
+        queue_submit(y->c->queue, &(op){OP_BIAS_BACKWARD, .bias_backward = {
+            .type = y->type, .accumulate = !y->first, .rows = y->rows, .cols = w->rows, .ld = w->rows, .dy = dy, .acc = db}});
+}
+
+/* ---- norms ---- */
+
+static void norm(const layer *y, const layer_stage *s)
 {
     queue_submit(y->c->queue, &(op){OP_NORM, .norm = {
         .kind = y->config->norm, .type = y->type, .rows = y->rows, .heads = 1, .dim = y->hidden, .ldx = y->hidden,
-        .ldy = y->hidden, .eps = y->config->norm_eps, .x = x, .weight = y->w->param[weight], .bias = y->w->param[bias], .y = out}});
+        .ldy = y->hidden, .eps = y->config->norm_eps, .offset = y->config->norm_offset, .x = tensor(y, s->in),
+        .weight = weight_of(y, s->weight), .bias = weight_of(y, s->bias), .y = tensor(y, s->out)}});
 }
 
-/* out (rows, n), stride ldc = a (rows, k) . W[row0 .. row0 + n)^T + bias */
-static void linear_rows(const layer *y, const void *a, int64_t k, param_role weight, param_role bias, int64_t row0,
-                        int64_t n, int64_t ldc, void *out)
+/* Behind a branch: what it makes is added, as linear_add does. */
+static void norm_add(const layer *y, const layer_stage *s)
 {
-    void *w = (void *)y->w->param[weight], *b = (void *)y->w->param[bias];
-    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
-        .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = n, .k = k, .lda = k, .ldb = k,
-        .ldc = ldc, .a = a, .b = column(w, row0 * k, y->type), .bias = b ? column(b, row0, y->type) : NULL,
-        .c = out}});
+    queue_submit(y->c->queue, &(op){OP_NORM, .norm = {
+        .kind = y->config->norm, .type = y->type, .rows = y->rows, .heads = 1, .dim = y->hidden, .ldx = y->hidden,
+        .ldy = y->hidden, .eps = y->config->norm_eps, .offset = y->config->norm_offset, .x = tensor(y, s->in),
+        .weight = weight_of(y, s->weight), .residual = residual_of(y, s), .stream = y->stream, .y = tensor(y, s->out)}});
 }
 
-/* out (rows, C) = round(residual + a (rows, k) . W^T + bias); the product is added to the stream too. Without a residual,
- * out is the stream's rounding. */
-static void linear_add(const layer *y, const void *a, int64_t k, param_role weight, param_role bias, const void *residual,
-                       void *out)
+static void norm_add_input(const layer *y, const layer_stage *s)
 {
-    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
-        .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = y->hidden, .k = k, .lda = k, .ldb = k,
-        .ldc = y->hidden, .a = a, .b = y->w->param[weight], .bias = y->w->param[bias], .residual = residual,
-        .stream = y->stream, .c = out}});
+    queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
+        .kind = y->config->norm, .type = y->type, .accumulate = !y->first, .rows = y->rows, .heads = 1, .dim = y->hidden,
+        .ldx = y->hidden, .lddy = y->hidden, .lddx = y->hidden, .eps = y->config->norm_eps, .offset = y->config->norm_offset,
+        .x = tensor(y, s->in), .weight = weight_of(y, s->weight), .dy = y->out, .dx = gradient(y, s->in),
+        .dweight = accumulator(y, s->weight), .scratch = scratch(y, s)}});
 }
 
-static void rope(const layer *y, void *x, int64_t heads, int64_t ld, bool inverse)
+/* Before a branch: the input's gradient is added to the stream's; the output takes the place of its gradient. */
+static void norm_input(const layer *y, const layer_stage *s)
 {
-    if (y->config->position != POSITION_ROTARY)
-        return;
+    void *d = gradient(y, s->out);
+    queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
+        .kind = y->config->norm, .type = y->type, .accumulate = !y->first, .rows = y->rows, .heads = 1, .dim = y->hidden,
+        .ldx = y->hidden, .lddy = y->hidden, .lddx = y->hidden, .eps = y->config->norm_eps, .offset = y->config->norm_offset,
+        .x = tensor(y, s->in), .weight = weight_of(y, s->weight), .dy = d, .dx_add = y->u->stream ? NULL : y->out, .dx = y->out,
+        .stream_add = y->u->stream, .stream = y->u->stream, .dweight = accumulator(y, s->weight),
+        .dbias = accumulator(y, s->bias), .scratch = scratch(y, s), .bias = weight_of(y, s->bias), .y = d}});
+}
+
+/* ---- attention ---- */
+
+/* `heads` of the rows of q, k and v, from `col` on. */
+static void rotate(const layer *y, int which, int64_t heads, int64_t col, void *qkv, bool inverse)
+{
     queue_submit(y->c->queue, &(op){OP_ROPE, .rope = {
-        .type = y->type, .inverse = inverse, .rows = y->rows, .heads = heads, .dim = y->config->head_dim, .ld = ld,
-        .table = y->u->rope, .positions = y->u->positions, .x = x}});
+        .type = y->type, .inverse = inverse, .rows = y->rows, .heads = heads, .dim = y->config->head_dim, .ld = y->qkv_cols,
+        .table = y->u->rope[which], .positions = y->u->positions, .x = column(qkv, col, y->type), .rotated = y->config->rope[which].rotated}});
 }
 
-static op_attention attention_of(const layer *y, char *qkv)
+static void rope(const layer *y, void *qkv, bool inverse)
 {
     const model_config *m = y->config;
+    const int which = m->layer_rope[y->c->model->blocks[y->block].layer];
+    if (which < 0)
+        return;
+    if (m->query_rope < 0) {
+        rotate(y, which, m->heads + m->kv_heads, 0, qkv, inverse);
+        return;
+    }
+    rotate(y, m->query_rope, m->heads, 0, qkv, inverse);
+    rotate(y, which, m->kv_heads, y->q_cols, qkv, inverse);
+}
+
+/* The heads of q or of k, as their norm takes them. */
+typedef struct head_group { int64_t heads, dim, col; param_role weight; } head_group;
+
+static head_group q_or_k(const layer *y, bool k)
+{
+    const model_config *m = y->config;
+    const int64_t heads = k ? m->kv_heads : m->heads, col = k ? y->q_cols : 0;
+    const param_role weight = k ? PARAM_KNORM : PARAM_QNORM;
+    return m->qk_norm == QK_NORM_WIDE ? (head_group){1, heads * m->head_dim, col, weight} : (head_group){heads, m->head_dim, col, weight};
+}
+
+static void head_norm(const layer *y, const layer_stage *s, head_group g)
+{
+    queue_submit(y->c->queue, &(op){OP_NORM, .norm = {
+        .kind = y->config->norm, .type = y->type, .rows = y->rows, .heads = g.heads, .dim = g.dim,
+        .ldx = y->q_cols + y->kv_cols, .ldy = y->qkv_cols, .eps = y->config->norm_eps, .offset = y->config->norm_offset,
+        .x = column(tensor(y, s->side), g.col, y->type), .weight = weight_of(y, g.weight),
+        .y = column(tensor(y, s->out), g.col, y->type)}});
+}
+
+static void head_norm_backward(const layer *y, const layer_stage *s, head_group g)
+{
+    char *d = column(gradient(y, s->out), g.col, y->type);
+    queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
+        .kind = y->config->norm, .type = y->type, .accumulate = !y->first, .rows = y->rows, .heads = g.heads,
+        .dim = g.dim, .ldx = y->q_cols + y->kv_cols, .lddy = y->qkv_cols, .lddx = y->qkv_cols,
+        .eps = y->config->norm_eps, .offset = y->config->norm_offset, .x = column(tensor(y, s->side), g.col, y->type), .weight = weight_of(y, g.weight), .dy = d,
+        .dx = d, .dweight = accumulator(y, g.weight), .scratch = scratch(y, s)}});
+}
+
+/* q and k go into a tensor of their own, where a norm follows. */
+static void qkv(const layer *y, const layer_stage *s)
+{
+    const int64_t normed = s->side == LAYER_NONE ? 0 : y->q_cols + y->kv_cols;
+    if (normed)
+        linear_rows(y, s, 0, normed, normed, tensor(y, s->side));
+    linear_rows(y, s, normed, y->qkv_cols - normed, y->qkv_cols, column(tensor(y, s->out), normed, y->type));
+    for (int k = 0; k < 2 && normed; k++)
+        head_norm(y, s, q_or_k(y, k));
+    rope(y, tensor(y, s->out), false);
+}
+
+static void qkv_input(const layer *y, const layer_stage *s)
+{
+    rope(y, gradient(y, s->out), true);
+    for (int k = 0; k < 2 && s->side != LAYER_NONE; k++)
+        head_norm_backward(y, s, q_or_k(y, k));
+    linear_input(y, s);
+}
+
+static op_attention attention_of(const layer *y, const layer_stage *s)
+{
+    const model_config *m = y->config;
+    char *qkv = tensor(y, s->in);
     int index = y->c->model->blocks[y->block].layer;
     int64_t t = y->c->shape->seq_len;
     op_attention o = {
         .type = y->type, .seqs = y->c->shape->unit_seqs, .q_len = t, .kv_len = t, .heads = m->heads, .kv_heads = m->kv_heads,
         .dim = m->head_dim, .window = m->window[index], .ldq = y->qkv_cols, .ldkv = y->qkv_cols, .ldo = y->q_cols,
-        .scale = m->attention_scale * m->layer_scale[index], .first = y->u->first, .q = qkv,
+        .scale = m->attention_scale * m->layer_scale[index], .softcap = m->attention_softcap, .first = y->u->first, .q = qkv,
         .k = column(qkv, y->q_cols, y->type), .v = column(qkv, y->q_cols + y->kv_cols, y->type),
-        .out = tensor(y, LAYER_ATT), .lse = tensor(y, LAYER_LSE)};
+        .out = tensor(y, s->out), .lse = tensor(y, s->side)};
     if (y->u->cache) {
         o.kv_len += y->u->cache->past;
         o.ldkv = 2 * y->kv_cols;
@@ -104,199 +270,103 @@ static op_attention attention_of(const layer *y, char *qkv)
     return o;
 }
 
-/* ---- forward ---- */
-
-static void forward_n1(const layer *y) { norm(y, tensor(y, LAYER_X), PARAM_NORM1, PARAM_NORM1_BIAS, tensor(y, LAYER_N1)); }
-
-/* q and k into a tensor of their own, where a norm follows. */
-static void forward_qk(const layer *y)
-{
-    if (y->config->qk_norm)
-        linear_rows(y, tensor(y, LAYER_N1), y->hidden, PARAM_QKV, PARAM_QKV_BIAS, 0, y->q_cols + y->kv_cols,
-                    y->q_cols + y->kv_cols, tensor(y, LAYER_QK));
-}
-
-static void head_norm(const layer *y, int64_t heads, int64_t col, param_role weight)
-{
-    queue_submit(y->c->queue, &(op){OP_NORM, .norm = {
-        .kind = y->config->norm, .type = y->type, .rows = y->rows, .heads = heads, .dim = y->config->head_dim,
-        .ldx = y->q_cols + y->kv_cols, .ldy = y->qkv_cols, .eps = y->config->norm_eps,
-        .x = column(tensor(y, LAYER_QK), col, y->type), .weight = y->w->param[weight],
-        .y = column(tensor(y, LAYER_QKV), col, y->type)}});
-}
-
-static void forward_qkv(const layer *y)
-{
-    const model_config *m = y->config;
-    int64_t done = m->qk_norm ? y->q_cols + y->kv_cols : 0;
-    linear_rows(y, tensor(y, LAYER_N1), y->hidden, PARAM_QKV, PARAM_QKV_BIAS, done, y->qkv_cols - done, y->qkv_cols,
-                column(tensor(y, LAYER_QKV), done, y->type));
-    if (m->qk_norm) {
-        head_norm(y, m->heads, 0, PARAM_QNORM);
-        head_norm(y, m->kv_heads, y->q_cols, PARAM_KNORM);
-    }
-    rope(y, tensor(y, LAYER_QKV), m->heads + m->kv_heads, y->qkv_cols, false);
-}
-
-static void append_to_cache(const layer *y)
+static void append_to_cache(const layer *y, const void *qkv)
 {
     const block_cache *k = y->u->cache;
     const size_t each = dtype_bytes(y->type), bytes = (size_t)(2 * y->kv_cols) * each;
     queue_submit(y->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {
-        column(k->rows, k->past * 2 * y->kv_cols, y->type), column(tensor(y, LAYER_QKV), y->q_cols, y->type), y->rows, bytes, bytes,
+        column(k->rows, k->past * 2 * y->kv_cols, y->type), column(qkv, y->q_cols, y->type), y->rows, bytes, bytes,
         (size_t)y->qkv_cols * each}});
 }
 
-static void forward_attention(const layer *y)
+static void attention(const layer *y, const layer_stage *s)
 {
     if (y->u->cache)
-        append_to_cache(y);
-    queue_submit(y->c->queue, &(op){OP_ATTENTION, .attention = attention_of(y, tensor(y, LAYER_QKV))});
+        append_to_cache(y, tensor(y, s->in));
+    queue_submit(y->c->queue, &(op){OP_ATTENTION, .attention = attention_of(y, s)});
 }
 
-static void forward_xm(const layer *y)
+static void attention_input(const layer *y, const layer_stage *s)
 {
-    linear_add(y, tensor(y, LAYER_ATT), y->q_cols, PARAM_OUT, PARAM_OUT_BIAS, tensor(y, LAYER_X), tensor(y, LAYER_XM));
+    const model_config *m = y->config;
+    const step_shape *h = y->c->shape;
+    char *dqkv = gradient(y, s->in);
+    const bool sums = attention_sums_bytes(h->unit_seqs, h->seq_len, m->kv_heads, m->head_dim) > 0;
+    queue_submit(y->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
+        .forward = attention_of(y, s), .lddo = y->q_cols, .dout = gradient(y, s->out), .dq = dqkv,
+        .dk = column(dqkv, y->q_cols, y->type), .dv = column(dqkv, y->q_cols + y->kv_cols, y->type),
+        .scratch = scratch(y, s), .sums = sums ? (float *)(y->workspace + y->at[REGION_SUMS + (s - y->l->stages.of)]) : NULL}});
 }
 
-static void forward_n2(const layer *y) { norm(y, tensor(y, LAYER_XM), PARAM_NORM2, PARAM_NORM2_BIAS, tensor(y, LAYER_N2)); }
+/* ---- activation ---- */
 
-static void forward_up(const layer *y)
-{
-    linear_rows(y, tensor(y, LAYER_N2), y->hidden, PARAM_UP, PARAM_UP_BIAS, 0, y->up_cols, y->up_cols, tensor(y, LAYER_UP));
-}
-
-static void forward_act(const layer *y)
+static void activation(const layer *y, const layer_stage *s)
 {
     queue_submit(y->c->queue, &(op){OP_ACTIVATION, .activation = {
         .kind = y->config->activation, .gated = y->config->gated, .type = y->type, .rows = y->rows, .cols = y->config->ffn,
-        .up = tensor(y, LAYER_UP), .out = tensor(y, LAYER_ACT)}});
+        .up = tensor(y, s->in), .out = tensor(y, s->out)}});
 }
 
-/* What makes each tensor, in the order in which they are made. */
-static void (*const stages[LAYER_TENSORS])(const layer *) = {
-    [LAYER_N1] = forward_n1, [LAYER_QK] = forward_qk, [LAYER_QKV] = forward_qkv, [LAYER_ATT] = forward_attention,
-    [LAYER_XM] = forward_xm, [LAYER_N2] = forward_n2,   [LAYER_UP] = forward_up, [LAYER_ACT] = forward_act};
+/* The output takes the place of its gradient. */
+static void activation_input(const layer *y, const layer_stage *s)
+{
+    void *d = gradient(y, s->out);
+    queue_submit(y->c->queue, &(op){OP_ACTIVATION_BACKWARD, .activation_backward = {
+        .kind = y->config->activation, .gated = y->config->gated, .type = y->type, .rows = y->rows, .cols = y->config->ffn,
+        .up = tensor(y, s->in), .dout = d, .dup = gradient(y, s->in), .out = d}});
+}
+
+/* ---- all stages ---- */
+
+static const struct stage_ops { void (*forward)(const layer *, const layer_stage *), (*input)(const layer *, const layer_stage *); } ops[] = {
+    [STAGE_NORM] = {norm, norm_input},
+    [STAGE_NORM_ADD] = {norm_add, norm_add_input},
+    [STAGE_LINEAR] = {linear, linear_input},
+    [STAGE_LINEAR_ADD] = {linear_add, linear_input},
+    [STAGE_QKV] = {qkv, qkv_input},
+    [STAGE_ATTENTION] = {attention, attention_input},
+    [STAGE_ACTIVATION] = {activation, activation_input},
+};
+
+static void run_step(const layer *y, layer_step step)
+{
+    const layer_stage *s = &y->l->stages.of[step.stage];
+    if (step.pass == PASS_FORWARD)
+        ops[s->kind].forward(y, s);
+    else if (step.pass == PASS_INPUT)
+        ops[s->kind].input(y, s);
+    else
+        linear_weights(y, s);
+}
 
 void layer_forward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                    char *saved, char *workspace, void *out)
 {
     layer y = layer_open(c, block, l, w, u, saved, workspace);
+    y.at = l->forward_at;
     y.stream = u->stream;
-    for (int t = 0; t < LAYER_TENSORS; t++)
-        if (stages[t])
-            stages[t](&y);
-    linear_add(&y, tensor(&y, LAYER_ACT), y.config->ffn, PARAM_DOWN, PARAM_DOWN_BIAS, y.stream ? NULL : tensor(&y, LAYER_XM), out);
-}
-
-/* ---- backward ---- */
-
-typedef struct gradients { float *base; bool first; } gradients;
-
-static float *accumulator(const layer *y, const gradients *g, param_role role)
-{
-    const param *p = block_param(y->c->model, &y->c->model->blocks[y->block], role);
-    return p && p->trainable ? g->base + accumulator_offset(y->c->model, y->block, role) : NULL;
-}
-
-/* From dy (rows, n) and the input a (rows, k): the gradients of W (n, k) and its bias. */
-static void weight_gradient(const layer *y, const gradients *g, const void *dy, int64_t n, const void *a, int64_t k,
-                            param_role weight, param_role bias)
-{
-    float *dw = accumulator(y, g, weight), *db = accumulator(y, g, bias);
-    if (dw)
-        queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
-            .layout = MATMUL_TN, .type = y->type, .out_type = PT_F32, .accumulate = !g->first, .m = n, .n = k, .k = y->rows,
-            .lda = n, .ldb = k, .ldc = k, .a = dy, .b = a, .c = dw}});
-    if (db)
-        queue_submit(y->c->queue, &(op){OP_BIAS_BACKWARD, .bias_backward = {
-            .type = y->type, .accumulate = !g->first, .rows = y->rows, .cols = n, .ld = n, .dy = dy, .acc = db}});
-}
-
-/* From dy (rows, n): that of the input, da (rows, k). */
-static void input_gradient(const layer *y, const void *dy, int64_t n, int64_t k, param_role weight, void *da)
-{
-    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
-        .layout = MATMUL_NN, .type = y->type, .out_type = y->type, .m = y->rows, .n = k, .k = n, .lda = n, .ldb = k, .ldc = k,
-        .a = dy, .b = y->w->param[weight], .c = da}});
-}
-
-/* The activation's output takes the place of its gradient dact. */
-static void activation_backward(const layer *y, void *dact, void *dup)
-{
-    queue_submit(y->c->queue, &(op){OP_ACTIVATION_BACKWARD, .activation_backward = {
-        .kind = y->config->activation, .gated = y->config->gated, .type = y->type, .rows = y->rows, .cols = y->config->ffn,
-        .up = tensor(y, LAYER_UP), .dout = dact, .dup = dup, .out = dact}});
-}
-
-/* dx += the norm's input gradient; in the stream where there is one, and dx is its rounding. The norm's output takes the place of its
- * gradient dn. */
-static void norm_backward(const layer *y, const gradients *g, const void *x, param_role weight, param_role bias, void *dn, void *dx,
-                          layer_temp sums)
-{
-    queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
-        .kind = y->config->norm, .type = y->type, .accumulate = !g->first, .rows = y->rows, .heads = 1, .dim = y->hidden,
-        .ldx = y->hidden, .lddy = y->hidden, .lddx = y->hidden, .eps = y->config->norm_eps, .x = x,
-        .weight = y->w->param[weight], .dy = dn, .dx_add = y->u->stream ? NULL : dx, .dx = dx,
-        .stream_add = y->u->stream, .stream = y->u->stream, .dweight = accumulator(y, g, weight),
-        .dbias = accumulator(y, g, bias), .scratch = temp(y, sums), .bias = y->w->param[bias], .y = dn}});
-}
-
-static void head_norm_backward(const layer *y, const gradients *g, int64_t heads, int64_t col, param_role weight)
-{
-    char *d = column(temp(y, TEMP_DQKV), col, y->type);
-    queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
-        .kind = y->config->norm, .type = y->type, .accumulate = !g->first, .rows = y->rows, .heads = heads,
-        .dim = y->config->head_dim, .ldx = y->q_cols + y->kv_cols, .lddy = y->qkv_cols, .lddx = y->qkv_cols,
-        .eps = y->config->norm_eps, .x = column(tensor(y, LAYER_QK), col, y->type), .weight = y->w->param[weight], .dy = d,
-        .dx = d, .dweight = accumulator(y, g, weight), .scratch = temp(y, TEMP_SCRATCH)}});
-}
-
-static void attention_backward(const layer *y, const gradients *g)
-{
-    const model_config *m = y->config;
-    char *dqkv = temp(y, TEMP_DQKV);
-    const step_shape *s = y->c->shape;
-    bool sums = attention_sums_bytes(s->unit_seqs, s->seq_len, m->kv_heads, m->head_dim) > 0;
-    queue_submit(y->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
-        .forward = attention_of(y, tensor(y, LAYER_QKV)), .lddo = y->q_cols, .dout = temp(y, TEMP_DATT), .dq = dqkv,
-        .dk = column(dqkv, y->q_cols, y->type), .dv = column(dqkv, y->q_cols + y->kv_cols, y->type),
-        .scratch = temp(y, TEMP_SCRATCH), .sums = sums ? temp(y, TEMP_SUMS) : NULL}});
-    rope(y, dqkv, m->heads + m->kv_heads, y->qkv_cols, true);
-    if (m->qk_norm) {
-        head_norm_backward(y, g, m->heads, 0, PARAM_QNORM);
-        head_norm_backward(y, g, m->kv_heads, y->q_cols, PARAM_KNORM);
-    }
+    y.out = out;
+    for (int i = 0; i < l->stages.n; i++)
+        run_step(&y, (layer_step){PASS_FORWARD, i});
 }
 
 void layer_recompute(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                      char *saved, char *workspace)
 {
     layer y = layer_open(c, block, l, w, u, saved, workspace);
-    for (int t = 0; t < LAYER_TENSORS; t++)
-        if (stages[t] && l->again[t])
-            stages[t](&y);
+    y.at = l->backward_at;
+    for (int i = 0; i < l->again_n; i++)
+        run_step(&y, l->backward[i]);
 }
 
 void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first)
 {
     layer y = layer_open(c, block, l, w, u, saved, workspace);
-    const gradients g = {accumulators, first};
-    const model_config *m = y.config;
-    layer_recompute(c, block, l, w, u, saved, workspace);
-    void *act = temp(&y, TEMP_DACT), *dup = temp(&y, TEMP_DUP), *n = temp(&y, TEMP_DN), *datt = temp(&y, TEMP_DATT);
-    void *dqkv = temp(&y, TEMP_DQKV);
-    input_gradient(&y, dx, y.hidden, m->ffn, PARAM_DOWN, act);
-    activation_backward(&y, act, dup);
-    weight_gradient(&y, &g, dx, y.hidden, act, m->ffn, PARAM_DOWN, PARAM_DOWN_BIAS);
-    input_gradient(&y, dup, y.up_cols, y.hidden, PARAM_UP, n);
-    norm_backward(&y, &g, tensor(&y, LAYER_XM), PARAM_NORM2, PARAM_NORM2_BIAS, n, dx, TEMP_NORM2);
-    weight_gradient(&y, &g, dup, y.up_cols, n, y.hidden, PARAM_UP, PARAM_UP_BIAS);
-    weight_gradient(&y, &g, dx, y.hidden, tensor(&y, LAYER_ATT), y.q_cols, PARAM_OUT, PARAM_OUT_BIAS);
-    input_gradient(&y, dx, y.hidden, y.q_cols, PARAM_OUT, datt);
-    attention_backward(&y, &g);
-    input_gradient(&y, dqkv, y.qkv_cols, y.hidden, PARAM_QKV, n);
-    norm_backward(&y, &g, tensor(&y, LAYER_X), PARAM_NORM1, PARAM_NORM1_BIAS, n, dx, TEMP_NORM1);
-    weight_gradient(&y, &g, dqkv, y.qkv_cols, n, y.hidden, PARAM_QKV, PARAM_QKV_BIAS);
+    y.at = l->backward_at;
+    y.out = dx;
+    y.accumulators = accumulators;
+    y.first = first;
+    for (int i = 0; i < l->backward_n; i++)
+        run_step(&y, l->backward[i]);
 }

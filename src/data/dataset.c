@@ -21,7 +21,8 @@ struct dataset {
     char *source_path;
     int64_t seq_len, vocab;
     uint64_t seed;
-    bool shuffle;
+    bool shuffle, documents;
+    int64_t eos; /* ends a document where they are apart, -1: nothing does */
     char notice[1024];
 };
 
@@ -227,15 +228,17 @@ static int check_length(const dataset *d, const data_files *files, bool evaluati
     return 0;
 }
 
-static void note_endless(dataset *d, const tokenizer *t, const data_files *files)
+static void note_endless(dataset *d, const data_files *files)
 {
     const size_t used = strlen(d->notice);
-    bool text = false;
+    size_t text = 0;
     for (size_t i = 0; i < files->n; i++)
-        text = text || data_kind_is_text(files->files[i].kind);
-    if (t && text && tokenizer_eos(t) < 0 && d->tokens.documents > 1)
-        snprintf(d->notice + used, sizeof d->notice - used, "%sno token is known that ends a text, so documents follow each other without "
-                 "one: set \"eos_token_id\" in config.json", used ? "; " : "");
+        text += data_kind_is_text(files->files[i].kind);
+    const char *so = text && d->tokens.documents > 1 ? "documents follow each other without one"
+                     : text < files->n && d->documents ? "each file of token ids is one document" : NULL;
+    if (d->eos < 0 && so)
+        snprintf(d->notice + used, sizeof d->notice - used, "%sno token is known that ends a text, so %s: set \"eos_token_id\" in "
+                 "config.json", used ? "; " : "", so);
 }
 
 static void note_skipped(dataset *d, const data_files *files)
@@ -255,7 +258,8 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     dataset *d = calloc(1, sizeof *d);
     if (!d)
         return pt_fail(e, PT_FAILED, "out of memory: a dataset");
-    *d = (dataset){.source_fd = -1, .seq_len = o->seq_len, .vocab = o->vocab, .seed = o->seed, .shuffle = o->shuffle};
+    *d = (dataset){.source_fd = -1, .seq_len = o->seq_len, .vocab = o->vocab, .seed = o->seed, .shuffle = o->shuffle,
+                   .documents = o->documents, .eos = o->tokenizer ? tokenizer_eos(o->tokenizer) : o->eos};
     data_files files;
     int rc = data_files_list(o->paths, o->paths_n, &files, e);
     if (rc == 0)
@@ -263,7 +267,7 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     if (rc == 0)
         rc = check_length(d, &files, o->evaluation, e);
     if (rc == 0)
-        note_endless(d, o->tokenizer, &files);
+        note_endless(d, &files);
     note_skipped(d, &files);
     data_files_free(&files);
     if (rc < 0) {
@@ -317,29 +321,55 @@ static int read_window(const dataset *d, uint64_t start, size_t n, int32_t *ids,
     return token_file_ids(&d->tokens, start + n, 1, d->vocab, (uint32_t *)targets + n - 1, e);
 }
 
-static int read_firsts(const dataset *d, uint64_t start, size_t n, int32_t *first, pt_error *e)
+/* Where documents start, one after the other. */
+typedef struct starts { uint64_t document, ahead[64]; size_t n, at; } starts;
+
+/* *start: of the next document, UINT64_MAX where there is none. */
+static int next_start(const dataset *d, starts *s, uint64_t *start, pt_error *e)
 {
-    uint64_t document, at, starts[64];
-    int rc = token_file_document(&d->tokens, start, &document, &at, e);
-    if (rc < 0)
-        return rc;
-    size_t t = 0;
-    int32_t current = 0;
-    for (uint64_t next = document + 1; next < d->tokens.documents && t < n;) {
-        uint64_t left = d->tokens.documents - next;
-        size_t k = left < 64 ? (size_t)left : 64;
-        if ((rc = token_file_starts(&d->tokens, next, k, starts, e)) < 0)
+    *start = UINT64_MAX;
+    if (s->at == s->n) {
+        const uint64_t left = d->tokens.documents - s->document;
+        s->at = 0;
+        s->n = left < 64 ? (size_t)left : 64;
+        int rc = s->n ? token_file_starts(&d->tokens, s->document, s->n, s->ahead, e) : 0;
+        if (rc < 0)
             return rc;
-        for (size_t i = 0; i < k && t < n; i++) {
-            while (t < n && start + t < starts[i])
-                first[t++] = current;
-            current = (int32_t)t;
-        }
-        next += k;
+        s->document += s->n;
     }
-    while (t < n)
-        first[t++] = current;
+    if (s->n)
+        *start = s->ahead[s->at++];
     return 0;
+}
+
+/* Keeps the documents of a window apart, which has n inputs from id `start` on. */
+static int part_documents(const dataset *d, uint64_t start, size_t n, const int32_t *ids, int32_t *targets, int32_t *first, pt_error *e)
+{
+    starts s = {0};
+    uint64_t unused, begin = 0;
+    int32_t current = 0;
+    int rc = token_file_document(&d->tokens, start, &s.document, &unused, e);
+    s.document++;
+    if (rc == 0)
+        rc = next_start(d, &s, &begin, e);
+    for (size_t t = 0; t < n && rc == 0; t++) {
+        bool ends = ids[t] == d->eos;
+        for (; rc == 0 && begin <= start + t + 1; rc = next_start(d, &s, &begin, e))
+            ends = true;
+        first[t] = current;
+        if (ends) {
+            targets[t] = -100;
+            current = (int32_t)t + 1;
+        }
+    }
+    return rc;
+}
+
+/* n inputs from id `start` on, their targets, and their documents. */
+static int read_sample(const dataset *d, uint64_t start, size_t n, int32_t *ids, int32_t *targets, int32_t *first, pt_error *e)
+{
+    int rc = read_window(d, start, n, ids, targets, e);
+    return rc == 0 && d->documents ? part_documents(d, start, n, ids, targets, first, e) : rc;
 }
 
 int dataset_sample(dataset *d, uint64_t index, uint64_t windows_per_epoch, int32_t *ids, int32_t *targets,
@@ -353,8 +383,7 @@ int dataset_sample(dataset *d, uint64_t index, uint64_t windows_per_epoch, int32
     if (d->shuffle)
         w = permute(d->seed, epoch, w, windows);
     uint64_t start = w * (uint64_t)d->seq_len;
-    int rc = read_window(d, start, (size_t)d->seq_len, ids, targets, e);
-    return rc == 0 && first ? read_firsts(d, start, (size_t)d->seq_len, first, e) : rc;
+    return read_sample(d, start, (size_t)d->seq_len, ids, targets, first, e);
 }
 
 uint64_t dataset_eval_windows(const dataset *d)
@@ -363,16 +392,18 @@ uint64_t dataset_eval_windows(const dataset *d)
     return (dataset_tokens(d) - 1 + T - 1) / T;
 }
 
-int dataset_eval_window(dataset *d, uint64_t w, int32_t *ids, int32_t *targets, pt_error *e)
+int dataset_eval_window(dataset *d, uint64_t w, int32_t *ids, int32_t *targets, int32_t *first, pt_error *e)
 {
     uint64_t T = (uint64_t)d->seq_len, start = w * T;
     if (w >= dataset_eval_windows(d))
         return pt_fail(e, PT_USAGE, "window %" PRIu64 " of %" PRIu64 " does not exist", w, dataset_eval_windows(d));
     uint64_t left = dataset_tokens(d) - 1 - start, n = left < T ? left : T;
-    int rc = read_window(d, start, (size_t)n, ids, targets, e);
+    int rc = read_sample(d, start, (size_t)n, ids, targets, first, e);
     for (uint64_t t = n; t < T && rc == 0; t++) {
         ids[t] = 0;
         targets[t] = -100;
+        if (d->documents)
+            first[t] = (int32_t)n;
     }
     return rc;
 }

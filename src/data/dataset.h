@@ -12,7 +12,8 @@
  *   .npy, .bin: id_file.h ───────────────────────────────┘
  *
  * A .txt is one document, a JSON object with "text" is one; a .npy or .bin is one (ids are taken as they
- * are: nothing is added, and no document is guessed from them).
+ * are: nothing is added). Where documents are apart, an id that ends a text ends a document too, wherever it stands; that is
+ * looked for in the windows as they are read, and the cache knows nothing of it.
  */
 #ifndef PT_DATASET_H
 #define PT_DATASET_H
@@ -32,6 +33,8 @@ typedef struct dataset_options {
     uint64_t seed;
     bool shuffle;
     bool evaluation;                       /* data shorter than one window is fine */
+    bool documents;                        /* they are apart: what follows a document's last token is no target (-100) */
+    int64_t eos;                           /* which ends a document where there is no tokenizer to say it, -1: none */
     int threads;                           /* tokenizing threads, 0: all cores */
     void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes); void *progress_arg; /* may be NULL;
                                               called from the caller's thread, not at all where a cache is found */
@@ -48,13 +51,13 @@ const char *dataset_notice(const dataset *d); /* a sentence for the user (files 
 /* Reading a sample allocates nothing, and threads may do it at the same time.
  *
  * Sample `index` of the run (0, 1, 2, ... over all epochs; windows_per_epoch samples make an epoch, which
- * the caller has cut to a multiple of its batch): ids and targets, T each, and for each token the position
- * within the window at which its document starts (`first`, may be NULL). */
+ * the caller has cut to a multiple of its batch): ids and targets, T each, and where documents are apart for each token the position
+ * within the window at which its document starts, 0 for one that began before (`first`, T; else left alone, and may be NULL). */
 int dataset_sample(dataset *d, uint64_t index, uint64_t windows_per_epoch, int32_t *ids, int32_t *targets,
                    int32_t *first, pt_error *e);
 
-/* For evaluation: window w of ceil((tokens - 1) / T), the last one padded with target -100 (ids 0). */
+/* The same for evaluation: window w of ceil((tokens - 1) / T), the last one padded with target -100 (ids 0). */
 uint64_t dataset_eval_windows(const dataset *d);
-int dataset_eval_window(dataset *d, uint64_t w, int32_t *ids, int32_t *targets, pt_error *e);
+int dataset_eval_window(dataset *d, uint64_t w, int32_t *ids, int32_t *targets, int32_t *first, pt_error *e);
 
 #endif

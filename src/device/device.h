@@ -22,23 +22,15 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "device/op_table.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum op_kind {
-    OP_COPY, OP_COPY_ROWS, OP_ZERO, OP_DISK_READ, OP_DISK_WRITE,
-    OP_MATMUL, OP_BIAS_BACKWARD,
-    OP_NORM, OP_NORM_BACKWARD,
-    OP_ROPE,
-    OP_ATTENTION, OP_ATTENTION_BACKWARD,
-    OP_ACTIVATION, OP_ACTIVATION_BACKWARD,
-    OP_EMBEDDING, OP_EMBEDDING_BACKWARD,
-    OP_CROSS_ENTROPY,
-    OP_GRADIENT_FINISH, OP_ADAMW, OP_ADAMW8BIT, OP_MUON_MOMENTUM, OP_MUON_SCALE, OP_MUON_COMBINE, OP_MUON_APPLY,
-    OP_KINDS
-} op_kind;
+#define OP_KIND(KIND, ...) OP_##KIND,
+typedef enum op_kind { ALL_OPS(OP_KIND) OP_KINDS } op_kind;
+#undef OP_KIND
 
 /* dst[0 .. bytes) = src[...], between any two arenas. OP_ZERO uses dst and bytes only. */
 typedef struct op_copy { void *dst; const void *src; size_t bytes; } op_copy;
@@ -49,14 +41,18 @@ typedef struct op_copy_rows { void *dst; const void *src; int64_t rows; size_t b
 struct disk_channel;
 typedef struct op_disk { struct disk_channel *channel; void *memory; uint64_t offset; size_t bytes; } op_disk;
 
+/* A factor in an op, 0 of which stands for 1. */
+static inline float op_factor(float x) { return x != 0 ? x : 1; }
+
 typedef enum matmul_layout {
     MATMUL_NT, /* c (M,N) = a (M,K) . b (N,K)^T   forward: x . W^T         */
     MATMUL_NN, /* c (M,N) = a (M,K) . b (K,N)     data gradient: dy . W    */
     MATMUL_TN  /* c (M,N) = a (K,M)^T . b (K,N)   weight gradient: dy^T . x */
 } matmul_layout;
 
-/* c = round(sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += sum.
- * With a stream: stream += sum + bias in fp32, and c = round(stream), or as above where there is a residual.
+/* c = round(alpha * sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += alpha * sum + bias.
+ * With a stream: stream += alpha * sum + bias in fp32, and c = round(stream), or as above where there is a residual. alpha (0 stands
+ * for 1) does not reach the bias: who wants both scaled scales the bias.
  * The sum over K is taken in an order that depends on (layout, M, N, K) only. */
 typedef struct op_matmul {
     matmul_layout layout;
@@ -68,6 +64,7 @@ typedef struct op_matmul {
     const void *residual;     /* (M, N), stride ldc, or NULL; may be c itself */
     float *stream;            /* (M, N), stride ldc, or NULL; not with accumulate */
     void *c;
+    float alpha;
 } op_matmul;
 
 /* acc[n] (+)= sum over rows of dy[row][n]; acc is fp32. */
@@ -77,23 +74,27 @@ typedef struct op_bias_backward {
 
 typedef enum norm_kind { NORM_LAYER, NORM_RMS } norm_kind;
 
-/* y[r][h][:] = norm(x[r][h][:]) * weight (+ bias). Rows of x and y have strides ldx and ldy, the
+/* y[r][h][:] = norm(x[r][h][:]) * (offset + weight) (+ bias). Rows of x and y have strides ldx and ldy, the
  * heads of a row lie side by side (heads = 1 for a block's norm, more for q/k norm). y may be x. weight and
- * bias are fp32 in every mode: near 1, bf16 has no room for what a step changes. */
+ * bias are fp32 in every mode: near 1, bf16 has no room for what a step changes. offset is 1 where a model's weights
+ * are differences from 1, and else 0; it is added in fp32.
+ * With a residual or a stream (fp32), both with stride ldy and heads = 1, what the norm gives is added to them, as OP_MATMUL adds its sum:
+ * stream += norm in fp32, and y = round(residual + norm), or where there is no residual round(stream). The residual may be y. */
 typedef struct op_norm {
     norm_kind kind; pt_dtype type; int64_t rows, heads, dim, ldx, ldy; float eps;
-    const void *x; const float *weight, *bias; void *y;
+    const void *x; const float *weight, *bias; void *y; float offset;
+    const void *residual; float *stream; /* or NULL */
 } op_norm;
 
 /* dx = round(dx_add + stream_add + dnorm) (dx_add may be NULL, or dx itself; stride lddx); the sum before its
  * rounding also goes to stream (NULL: not wanted). stream_add and stream are fp32, stride lddx, and may be the same;
  * stream_add may be NULL. dweight and dbias (fp32, dim) (+)= their gradients (NULL: not wanted). Statistics are
  * computed again from x. dx may be dy. y: what OP_NORM makes of x and bias, once more, stride lddy, the same bits; it may be dy,
- * if dx is not (NULL: not wanted). scratch: norm_backward_scratch_bytes(). */
+ * if dx is not (NULL: not wanted). scratch: norm_backward_scratch_bytes(). offset: as in OP_NORM. */
 typedef struct op_norm_backward {
     norm_kind kind; pt_dtype type; bool accumulate; int64_t rows, heads, dim, ldx, lddy, lddx; float eps;
     const void *x; const float *weight; const void *dy, *dx_add; void *dx; const float *stream_add; float *stream;
-    float *dweight, *dbias; void *scratch; const float *bias; void *y;
+    float *dweight, *dbias; void *scratch; const float *bias; void *y; float offset;
 } op_norm_backward;
 /* dweight and dbias may be summed over so many parts of the (row, head) vectors, each of NORM_PART_VECTORS or more, before the parts' sums
  * are added up. */
@@ -108,12 +109,14 @@ static inline size_t norm_backward_scratch_bytes(int64_t rows, int64_t heads, in
     return (size_t)(norm_parts(rows, heads) * 2 * dim) * sizeof(float);
 }
 
-/* Rotary embedding in place on x (rows, heads, dim), row stride ld. table (positions, dim/2, 2):
- * cos and sin, fp32. Pairs are (i, i + dim/2). inverse: the transposed rotation, for backward. */
+/* Rotary embedding in place on x (rows, heads, dim), row stride ld: of each head the first R = `rotated` elements (even; 0: all of dim),
+ * the rest is left alone. table (positions, R/2, 2): cos and sin, fp32, perhaps both times a factor. Pairs are (i, i + R/2). inverse: the
+ * transposed map, for backward, which is the inverse where there is no factor. */
 typedef struct op_rope {
     pt_dtype type; bool inverse; int64_t rows, heads, dim, ld;
-    const float *table; const int32_t *positions; void *x;
+    const float *table; const int32_t *positions; void *x; int64_t rotated;
 } op_rope;
+static inline int64_t rope_rotated(const op_rope *o) { return o->rotated ? o->rotated : o->dim; }
 
 /* Causal attention without the T x T matrix. For each of `seqs` sequences: q (q_len, heads, dim)
  * with row stride ldq; k and v (kv_len, kv_heads, dim) with row stride ldkv; sequences follow each
@@ -122,10 +125,11 @@ typedef struct op_rope {
  * unbounded; first (seqs*q_len) may be NULL: the start of the token's document within the sequence, never
  * less than the token's before).
  * out (q_len, heads, dim) row stride ldo; lse (seqs, heads, q_len) fp32, natural log-sum-exp of the
- * scaled scores, may be NULL when not wanted. heads is a multiple of kv_heads, scale > 0. */
+ * scaled scores, may be NULL when not wanted. heads is a multiple of kv_heads, scale > 0. With a softcap c > 0 (0: none) a scaled score s
+ * becomes c tanh(s / c) before the mask and the softmax; lse is that of these. */
 typedef struct op_attention {
     pt_dtype type; int64_t seqs, q_len, kv_len, heads, kv_heads, dim, window, ldq, ldkv, ldo, kv_seq_stride;
-    float scale; const int32_t *first; const void *q, *k, *v; void *out; float *lse;
+    float scale; const int32_t *first; const void *q, *k, *v; void *out; float *lse; float softcap;
 } op_attention;
 
 /* dq, dk, dv (overwritten) from dout; they have the strides of q and k/v. q_len = kv_len = T.
@@ -165,27 +169,28 @@ typedef struct op_activation_backward {
     activation_kind kind; bool gated; pt_dtype type; int64_t rows, cols; const void *up, *dout; void *dup, *out;
 } op_activation_backward;
 
-/* out[r] = round(table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in
+/* out[r] = round(scale * table[ids[r]] + positions_table[positions[r]]) for the rows whose id lies in
  * [row0, row0 + table_rows); other rows are left alone, so that a table may come in slices. The sum before its
- * rounding also goes to stream (rows, cols) fp32 (NULL: not wanted). */
+ * rounding also goes to stream (rows, cols) fp32 (NULL: not wanted). scale: 0 stands for 1; the product is fp32. */
 typedef struct op_embedding {
     pt_dtype type; int64_t rows, cols, row0, table_rows;
-    const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out; float *stream;
+    const int32_t *ids, *positions; const void *table, *position_table /* or NULL */; void *out; float *stream; float scale;
 } op_embedding;
-/* acc[id - row0] (+)= dy[r] for the rows whose id lies in the slice, in ascending r; rows of the id `skip` (-1:
- * none) add nothing. acc (table_rows, cols) fp32, set to zero first unless accumulate. */
+/* acc[id - row0] (+)= scale * dy[r] for the rows whose id lies in the slice, in ascending r; rows of the id `skip` (-1:
+ * none) add nothing. acc (table_rows, cols) fp32, set to zero first unless accumulate. scale: 0 stands for 1; product and sum are fp32. */
 typedef struct op_embedding_backward {
     pt_dtype type; bool accumulate; int64_t rows, cols, row0, table_rows, skip;
-    const int32_t *ids; const void *dy; float *acc;
+    const int32_t *ids; const void *dy; float *acc; float scale;
 } op_embedding_backward;
 
-/* loss[r] = logsumexp(logits[r]) - logits[r][target], 0 where target is -100 (ignored). If dlogits is
- * not NULL: dlogits[r] = round((softmax - onehot) * scale), 0 where ignored; its rows have stride
+/* loss[r] = logsumexp(z[r]) - z[r][target], 0 where target is -100 (ignored), of z = logit_scale * logits, or with a softcap c > 0
+ * (0: none) z = c tanh(logit_scale * logits / c). logit_scale is above 0; 0 stands for 1. If dlogits is not NULL: the gradient by the
+ * logits, dlogits[r] = round((softmax - onehot) * scale * dz/dlogits), 0 where ignored; its rows have stride
  * lddl and it may start at the same address as logits (then lddl * sizeof(type) <= ld * 4 must be
  * equal strides in bytes; each row is read before it is overwritten, and what dlogits does not cover of it is undefined then). */
 typedef struct op_cross_entropy {
     pt_dtype type; int64_t rows, vocab, ld, lddl; float scale;
-    const float *logits; const int32_t *targets; float *loss; void *dlogits;
+    const float *logits; const int32_t *targets; float *loss; void *dlogits; float logit_scale, softcap;
 } op_cross_entropy;
 
 /* Rows of a tensor that share one partial sum of squares, and the lanes of the sum: element i of these rows is added to lane i mod
@@ -242,18 +247,12 @@ typedef struct op_muon_combine {
 } op_muon_combine;
 typedef struct op_muon_apply { pt_dtype type; int64_t n; void *hi; uint16_t *lo; const uint16_t *x; float decay, step; } op_muon_apply;
 
+#define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {
     op_kind kind;
-    union {
-        op_copy copy; op_copy_rows copy_rows; op_disk disk; op_matmul matmul; op_bias_backward bias_backward; op_norm norm;
-        op_norm_backward norm_backward; op_rope rope; op_attention attention;
-        op_attention_backward attention_backward; op_activation activation;
-        op_activation_backward activation_backward; op_embedding embedding;
-        op_embedding_backward embedding_backward; op_cross_entropy cross_entropy;
-        op_gradient_finish gradient_finish; op_adamw adamw; op_adamw8bit adamw8bit;
-        op_muon_momentum muon_momentum; op_muon_scale muon_scale; op_muon_combine muon_combine; op_muon_apply muon_apply;
-    };
+    union { op_copy copy; op_copy_rows copy_rows; op_disk disk; LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER) };
 } op;
+#undef MEMBER
 
 typedef struct device device;
 typedef struct queue queue;

@@ -14,6 +14,7 @@
 #include "train/budgets.h"
 #include "train/evaluation.h"
 #include "train/executor.h"
+#include "train/misfit.h"
 #include "train/state.h"
 
 #include <float.h>
@@ -100,8 +101,8 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
     if (!failed && path_exists(path))
         failed = tokenizer_open(v->o->model, &v->tokenizer, e);
     dataset_options d = {.paths = v->o->data, .paths_n = v->o->data_n, .tokenizer = v->tokenizer, .seq_len = seq_len,
-                         .vocab = v->model->config.vocab, .evaluation = true, .threads = v->o->threads, .progress = pass_progress,
-                         .progress_arg = v};
+                         .vocab = v->model->config.vocab, .evaluation = true, .documents = v->o->document_mask,
+                         .eos = v->model->config.eos, .threads = v->o->threads, .progress = pass_progress, .progress_arg = v};
     if (!failed)
         failed = dataset_open(&d, &v->data, e);
     if (!failed && dataset_notice(v->data))
@@ -139,6 +140,37 @@ static void rough_costs(const evaluation *v, costs *c)
     c->task_ns = 1e4;
 }
 
+/* What this machine has beside what was asked for. */
+static search_room find_room(const evaluation *v, const search_input *in)
+{
+    search_room room = {.gpu = device_is_gpu(v->device)};
+    bool host_tier;
+    const budget_request all = {.asked = {PT_AUTO, room.gpu ? PT_AUTO : v->o->host_memory, PT_AUTO}, .disk_path = v->disk_path,
+                                .device = v->device};
+    if (budgets_choose(&all, room.has, &host_tier, NULL, NULL))
+        memcpy(room.has, in->budget, sizeof room.has);
+    for (tier t = 0; t < TIERS; t++)
+        room.has[t] = room.has[t] > in->budget[t] ? room.has[t] : in->budget[t];
+    return room;
+}
+
+static int refuse(const evaluation *v, const search_input *in, pt_error *e)
+{
+    const search_room room = find_room(v, in);
+    search_ways w;
+    char budgets[256], changes[3 * MISFIT_CHANGE_BYTES] = "", one[MISFIT_CHANGE_BYTES];
+    int failed = search_find_ways(in, &room, &w, e);
+    if (failed)
+        return failed;
+    for (int i = 0; i < w.n; i++) {
+        const size_t used = strlen(changes);
+        misfit_say_change(in, &room, w.way[i].budget, "is free here", one);
+        snprintf(changes + used, sizeof changes - used, "%s, or ", one);
+    }
+    misfit_say_budgets(in, budgets, sizeof budgets);
+    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit into %s: give %sa lower --seq-len", budgets, changes);
+}
+
 static int choose_plan(evaluation *v, pt_error *e)
 {
     costs c;
@@ -146,7 +178,8 @@ static int choose_plan(evaluation *v, pt_error *e)
     search_input in = {.model = v->model, .shape = &v->shape, .costs = &c, .host_tier = v->host_tier,
                        .threads = machine_threads(v->o->threads), .threads_bytes = v->device->info.threads_bytes};
     memcpy(in.budget, v->budget, sizeof in.budget);
-    return search_plan(&in, &v->found, e);
+    int failed = search_plan(&in, &v->found, e);
+    return failed == PT_DOES_NOT_FIT ? refuse(v, &in, e) : failed;
 }
 
 static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
@@ -155,6 +188,7 @@ static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
     int64_t batch = BATCH_TOKENS / seq_len;
     batch = batch < 1 ? 1 : (uint64_t)batch > windows ? (int64_t)windows : batch;
     step_shape_init(&v->shape, v->model, v->o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, batch, seq_len);
+    v->shape.documents = v->o->document_mask;
     if (device_is_gpu(v->device))
         step_shape_for_gpu(&v->shape, v->model);
     int failed = choose_plan(v, e);
@@ -180,6 +214,8 @@ static int load_weights(evaluation *v, pt_error *e)
         return failed;
     state_open(&s, v->x);
     failed = state_load(&s, st, e);
+    if (!failed)
+        weights_notice_unused(v->model, st, v->o->notice, v->o->arg);
     int closed = state_close(&s, failed ? NULL : e);
     safetensors_close(st);
     return failed ? failed : closed;
@@ -196,6 +232,9 @@ static bool pass_windows(void *arg, uint64_t done, uint64_t total)
 static int sum_losses(evaluation *v, pt_error *e)
 {
     int failed = evaluation_run(v->x, v->data, pass_windows, v, &v->sum, e);
+    if (!failed && !v->sum.tokens)
+        return pt_fail(e, PT_FAILED, "%s: no token of the data is a target: under --document-mask a document of one token has none; leave "
+                       "the option out, or give other data", v->o->data[0]);
     if (failed || v->sum.bad_window < 0)
         return failed;
     return pt_fail(e, PT_FAILED, "%s: the loss of window %lld or one of the %lld behind it is not finite: the weights are damaged, or "

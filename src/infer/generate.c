@@ -82,6 +82,8 @@ static int open_model(pt_generator *g, pt_error *e)
     if (!failed)
         failed = weights_check(g->model, g->st, NULL, e);
     if (!failed)
+        weights_notice_unused(g->model, g->st, g->o.notice, g->o.arg);
+    if (!failed)
         failed = tokenizer_open(g->folder, &g->tokenizer, e);
     return failed ? failed : encoder_open(g->tokenizer, &g->encoder, e);
 }
@@ -210,18 +212,18 @@ static int encode_prompt(pt_generator *g, const char *text, size_t bytes, pt_err
 
 static int check_memory(const pt_generator *g, int64_t context, pt_error *e)
 {
-    char need[32], have[32], weights[32];
+    char need[32], have[32], weights[32], give[32];
     uint64_t bytes = inference_bytes(g->model, g->type, g->device, context);
     if (bytes <= g->budget)
         return 0;
     const bool shorter = inference_bytes(g->model, g->type, g->device, (int64_t)g->prompt.n + 1) <= g->budget;
     return pt_fail(e, PT_DOES_NOT_FIT,
                    "it does not fit: %s of weights and the rest for a context of %lld tokens need %s, and the budget is %s; %s%s"
-                   "give --device-memory %llu",
+                   "give --device-memory %s",
                    size_format(weights, (uint64_t)g->model->parameters * dtype_bytes(g->type)), (long long)context,
                    size_format(need, bytes), size_format(have, g->budget), g->type == PT_F32 ? "use --dtype bf16, or " : "",
                    shorter ? "lower --max-new-tokens, or " : "",
-                   (unsigned long long)(bytes + g->device->info.threads_bytes));
+                   size_option(give, bytes + g->device->info.threads_bytes));
 }
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(arg, "loading", done, total); }

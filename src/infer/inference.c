@@ -79,8 +79,7 @@ static uint64_t cache_layout(const model *m, pt_dtype type, int64_t context, uin
     uint64_t at = 0, layer = row_bytes(m, type) * (uint64_t)context;
     take(&at, layer * (uint64_t)m->config.layers);
     *rope_at = at;
-    if (m->config.position == POSITION_ROTARY)
-        take(&at, (uint64_t)(context * m->config.head_dim) * sizeof(float));
+    take(&at, (uint64_t)model_rope_offset(&m->config, m->config.ropes_n, context) * sizeof(float));
     return at;
 }
 
@@ -108,7 +107,7 @@ uint64_t inference_weight_bytes(const inference *x)
     uint64_t elements = 0;
     for (int i = 0; i < x->model->params_n; i++) {
         const param *p = &x->model->params[i];
-        bool table = p->role == PARAM_POSITIONS || (p->role == PARAM_TOKENS && !x->model->config.tied);
+        bool table = p->kind->use == USE_POSITIONS || (p->role == PARAM_TOKENS && !x->model->config.tied);
         elements += table ? 0 : (uint64_t)(p->rows * p->cols);
     }
     return elements * dtype_bytes(x->shape.type);
@@ -206,7 +205,7 @@ int inference_begin(inference *x, int64_t context, pt_error *e)
         return failed;
     x->cache = base;
     x->context = context;
-    failed = x->model->config.position == POSITION_ROTARY ? model_rope_send(&x->model->config, context, put_rope, x, e) : 0;
+    failed = model_rope_send(&x->model->config, context, put_rope, x, e);
     if (failed)
         x->context = 0;
     return failed;
@@ -226,17 +225,10 @@ static void submit_input(inference *x, const int32_t *ids, int64_t n)
 static void submit_head(inference *x, int64_t row)
 {
     const model_config *m = &x->model->config;
-    pt_dtype type = x->shape.type;
-    const block_weights *w = &x->weights[x->model->blocks_n - 1];
-    char *normed = x->arena + x->layout.normed, *logits = x->arena + x->layout.logits;
-    queue_submit(x->queue, &(op){OP_NORM, .norm = {
-        .kind = m->norm, .type = type, .rows = 1, .heads = 1, .dim = m->hidden, .ldx = m->hidden, .ldy = m->hidden,
-        .eps = m->norm_eps, .x = x->arena + x->layout.x + (size_t)(row * m->hidden) * dtype_bytes(type),
-        .weight = w->param[PARAM_NORMF], .bias = w->param[PARAM_NORMF_BIAS], .y = normed}});
-    /* One row has no use for a stride, but cuBLASLt asks how far it is aligned. */
-    queue_submit(x->queue, &(op){OP_MATMUL, .matmul = {
-        .layout = MATMUL_NT, .type = type, .out_type = PT_F32, .m = 1, .n = m->vocab, .k = m->hidden, .lda = m->hidden,
-        .ldb = m->hidden, .ldc = (int64_t)align_up((uint64_t)m->vocab, 16), .a = normed, .b = w->slices[0], .c = logits}});
+    const block_context c = {x->model, &x->shape, x->queue};
+    char *logits = x->arena + x->layout.logits, *rows = x->arena + x->layout.x;
+    head_logits(&c, &x->weights[x->model->blocks_n - 1], rows + (size_t)(row * m->hidden) * dtype_bytes(x->shape.type),
+                x->arena + x->layout.normed, (float *)logits);
     queue_submit(x->queue, &(op){OP_COPY, .copy = {x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t), logits,
                                                    (size_t)m->vocab * sizeof(float)}});
 }
@@ -247,8 +239,9 @@ static int feed_rows(inference *x, const int32_t *ids, int64_t n, bool last, pt_
     const block_context c = {x->model, &x->shape, x->queue};
     char *rows = x->arena + x->layout.x;
     uint64_t layer_bytes = row_bytes(x->model, x->shape.type) * (uint64_t)x->context;
-    block_unit u = {.ids = device_ids, .positions = device_ids + n, .rope = (const float *)(x->cache + x->rope_at),
+    block_unit u = {.ids = device_ids, .positions = device_ids + n,
                     .stream = x->shape.type == PT_F32 ? NULL : (float *)(x->arena + x->layout.stream)};
+    block_unit_ropes(&u, &x->model->config, (const float *)(x->cache + x->rope_at), x->context);
     x->shape.seq_len = x->shape.unit_rows = n;
     submit_input(x, ids, n);
     embedding_forward(&c, &x->weights[0], &u, rows);
@@ -270,6 +263,9 @@ int inference_feed(inference *x, const int32_t *ids, int64_t n, const float **lo
         int64_t rows = n - done < INFERENCE_ROWS ? n - done : INFERENCE_ROWS;
         failed = feed_rows(x, ids + done, rows, done + rows == n, e);
     }
-    *logits = (const float *)(x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t));
+    float *of_last = (float *)(x->mail + 2 * INFERENCE_ROWS * sizeof(int32_t));
+    if (!failed && n)
+        head_finish_logits(&x->model->config, of_last);
+    *logits = of_last;
     return failed;
 }

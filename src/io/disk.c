@@ -60,22 +60,21 @@ static int no_room(const disk_file *f, int error, pt_error *e)
     uint64_t free_bytes = 0;
     char need[32], have[32];
     if (error == EFBIG)
-        return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs a file of %llu bytes (%s), and files may not become so large (ulimit "
+        return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs a file of %s, and files may not become so large (ulimit "
                        "-f): raise that limit in the shell, by ulimit -f unlimited, or give a smaller --disk-memory", f->folder,
-                       (unsigned long long)f->bytes, size_format(need, f->bytes));
+                       size_format(need, f->bytes));
     if (error && !disk_is_full_error(error)) {
         errno = error;
-        return pt_fail_errno(e, PT_FAILED, "%.400s: the scratch file of %llu bytes cannot be allocated", f->folder,
-                             (unsigned long long)f->bytes);
+        return pt_fail_errno(e, PT_FAILED, "%.400s: the scratch file of %s cannot be allocated", f->folder,
+                             size_format(need, f->bytes));
     }
     if (error == EDQUOT) /* what is free for others says nothing then */
-        return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %llu bytes (%s), and your quota of that disk has less left; "
-                       "remove files of yours there, give a smaller --disk-memory or another --disk-path", f->folder, (unsigned long long)f->bytes,
+        return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %s, and your quota of that disk has less left; "
+                       "remove files of yours there, give a smaller --disk-memory or another --disk-path", f->folder,
                        size_format(need, f->bytes));
     disk_free_bytes(f->folder, &free_bytes, NULL);
-    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %llu bytes (%s) and %llu (%s) are free; make room, give a "
-                   "smaller --disk-memory or another --disk-path", f->folder, (unsigned long long)f->bytes,
-                   size_format(need, f->bytes), (unsigned long long)free_bytes, size_format(have, free_bytes));
+    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %s and %s are free; make room, give a smaller --disk-memory or "
+                   "another --disk-path", f->folder, size_format(need, f->bytes), size_format(have, free_bytes));
 }
 
 uint64_t disk_file_limit(void)

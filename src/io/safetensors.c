@@ -31,6 +31,7 @@ struct safetensors {
     int n_files;
     safetensors_tensor *tensors; /* sorted by name */
     size_t n, capacity;
+    json_t *map; /* the index's, or NULL */
 };
 
 /* ---- one entry of a header ------------------------------------------------------------------ */
@@ -148,7 +149,7 @@ static int st_check_layout(safetensors_tensor *tensors, size_t n, const st_file 
 static int st_read_header(st_file *f, pt_error *e)
 {
     struct stat info;
-    unsigned char length[8];
+    unsigned char length[8], start[32] = {0};
     f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer is not waited for */
     if (f->fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", f->path);
@@ -163,6 +164,9 @@ static int st_read_header(st_file *f, pt_error *e)
     int status = fd_pread_all(f->fd, length, 8, 0, f->path, e);
     if (status)
         return status;
+    if (!fd_pread_all(f->fd, start, f->bytes < sizeof start ? (size_t)f->bytes : sizeof start, 0, f->path, NULL) &&
+        text_is_lfs_pointer((const char *)start, sizeof start))
+        return pt_fail(e, PT_FAILED, LFS_POINTER_TEXT, f->path);
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--)
         n = n << 8 | length[i];
@@ -284,8 +288,19 @@ static int shard_find(const char **names, int n, const char *shard)
     return at ? (int)(at - names) : -1;
 }
 
-/* Keeps the tensors that the index places where they are; each of the index must be among them. */
-static int st_match_index(safetensors *st, const char *index, json_t *map, const char **names, pt_error *e)
+/* The number of a shard that was opened. */
+static int shard_of(const safetensors *st, const char *shard)
+{
+    int found = 0;
+    for (int i = 0; i < st->n_files; i++) {
+        const char *slash = strrchr(st->files[i].path, '/');
+        found = !strcmp(slash ? slash + 1 : st->files[i].path, shard) ? i : found;
+    }
+    return found;
+}
+
+/* Keeps the tensors that the index places where they are. */
+static void st_match_index(safetensors *st, json_t *map, const char **names)
 {
     size_t kept = 0;
     for (size_t i = 0; i < st->n; i++) {
@@ -295,12 +310,17 @@ static int st_match_index(safetensors *st, const char *index, json_t *map, const
     }
     st->n = kept;
     qsort(st->tensors, st->n, sizeof *st->tensors, compare_name);
+    st->map = json_incref(map);
+}
+
+int safetensors_check_index(const safetensors *st, const char *but, pt_error *e)
+{
     const char *name;
     json_t *value;
-    json_object_foreach(map, name, value)
-        if (!safetensors_find(st, name))
-            return pt_fail(e, PT_FAILED, "%.350s: weight_map says that \"%.100s\" is in %.100s, but that file has no such "
-                           "tensor; get the files again", index, name, json_string_value(value));
+    json_object_foreach(st->map, name, value)
+        if ((!but || strcmp(name, but)) && !safetensors_find(st, name))
+            return pt_fail(e, PT_FAILED, "%.350s: the index says that \"%.100s\" is in it, but it has no such tensor; get the files again",
+                           st->files[shard_of(st, json_string_value(value))].path, name);
     return 0;
 }
 
@@ -321,7 +341,9 @@ static int st_open_shards(safetensors *st, const char *index, json_t *map, const
         if (!status)
             status = st_add_file(st, i, e);
     }
-    return status ? status : st_match_index(st, index, map, names, e);
+    if (!status)
+        st_match_index(st, map, names);
+    return status;
 }
 
 static int st_open_index(safetensors *st, const char *index, pt_error *e)
@@ -452,6 +474,7 @@ void safetensors_close(safetensors *st)
         json_decref(st->files[i].header);
         free(st->files[i].path);
     }
+    json_decref(st->map);
     free(st->files);
     free(st->tensors);
     free(st);

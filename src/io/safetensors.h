@@ -9,8 +9,8 @@
  *
  * Reading is by pread into memory of the caller's: mapped pages would count in the memory budgets.
  * Everything in a header is a claim, and is checked when the file is opened: lengths, offsets that
- * overlap, leave holes or pass the end, sizes against shape and dtype, duplicate names, shards that
- * lack what the index promises. A dtype that this program cannot hold is refused only when the
+ * overlap, leave holes or pass the end, sizes against shape and dtype, duplicate names. What shards lack though
+ * the index promises it is asked by safetensors_check_index: a model may do without it. A dtype that this program cannot hold is refused only when the
  * tensor is read. Each refusal names the file and the tensor.
  */
 #ifndef PT_SAFETENSORS_H
@@ -49,6 +49,8 @@ bool safetensors_present(const char *folder); /* does it hold weights, or some o
 size_t safetensors_count(const safetensors *st);
 const safetensors_tensor *safetensors_at(const safetensors *st, size_t i); /* sorted by name */
 const safetensors_tensor *safetensors_find(const safetensors *st, const char *name); /* or NULL */
+/* Fails where the index places a tensor in a shard that has none of this name. Of the one called `but` (may be NULL) it may say so. */
+int safetensors_check_index(const safetensors *st, const char *but, pt_error *e);
 const char *safetensors_path(const safetensors *st, const safetensors_tensor *t);    /* its file */
 
 /* dst[0 .. n) = bytes [from, from + n) of the tensor. Thread-safe. */

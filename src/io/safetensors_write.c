@@ -222,9 +222,8 @@ int safetensors_begin(safetensors_writer *w, pt_error *e)
     w->begun = true;
     int status = disk_free_bytes(w->folder, &free_bytes, e);
     if (!status && w->total > free_bytes)
-        status = pt_fail(e, PT_FAILED, "%.400s: the tensors need %llu bytes (%s) and %llu (%s) are free; make room or "
-                         "choose another folder", w->folder, (unsigned long long)w->total, size_format(need, w->total),
-                         (unsigned long long)free_bytes, size_format(have, free_bytes));
+        status = pt_fail(e, PT_FAILED, "%.400s: the tensors need %s and %s are free; make room or choose another folder", w->folder,
+                         size_format(need, w->total), size_format(have, free_bytes));
     if (!status)
         status = layout_shards(w, e);
     for (int i = 0; !status && i < w->n_shards; i++)

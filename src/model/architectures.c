@@ -25,36 +25,107 @@ static const char *gpt2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_HEAD] = {head_name},
 };
 
+/* Norms behind the branches, and on both sides of them. */
+#define LLAMA_LAYER_NAMES(...)                                                                                                        \
+    [PARAM_TOKENS] = {"embed_tokens.weight"},                                                                                        \
+    [PARAM_QKV] = {"layers.*.self_attn.q_proj.weight", "layers.*.self_attn.k_proj.weight", "layers.*.self_attn.v_proj.weight"},      \
+    [PARAM_QKV_BIAS] = {"layers.*.self_attn.q_proj.bias", "layers.*.self_attn.k_proj.bias", "layers.*.self_attn.v_proj.bias"},       \
+    [PARAM_QNORM] = {"layers.*.self_attn.q_norm.weight"}, [PARAM_KNORM] = {"layers.*.self_attn.k_norm.weight"},                      \
+    [PARAM_OUT] = {"layers.*.self_attn.o_proj.weight"}, [PARAM_OUT_BIAS] = {"layers.*.self_attn.o_proj.bias"},                       \
+    [PARAM_UP] = {"layers.*.mlp.gate_proj.weight", "layers.*.mlp.up_proj.weight"},                                                   \
+    [PARAM_UP_BIAS] = {"layers.*.mlp.gate_proj.bias", "layers.*.mlp.up_proj.bias"},                                                  \
+    [PARAM_DOWN] = {"layers.*.mlp.down_proj.weight"}, [PARAM_DOWN_BIAS] = {"layers.*.mlp.down_proj.bias"},                           \
+    [PARAM_NORMF] = {"norm.weight"}, [PARAM_HEAD] = {head_name}, __VA_ARGS__
+
 /* Llama and what grew out of it. */
 static const char *llama_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"}, [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"})};
+
+static const char *olmo_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES([PARAM_POST_NORM1] = {"layers.*.post_attention_layernorm.weight"},
+                      [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"})};
+
+static const char *gemma2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"}, [PARAM_POST_NORM1] = {"layers.*.post_attention_layernorm.weight"},
+                      [PARAM_NORM2] = {"layers.*.pre_feedforward_layernorm.weight"},
+                      [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"})};
+
+static const char *phi3_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
     [PARAM_TOKENS] = {"embed_tokens.weight"},
     [PARAM_NORM1] = {"layers.*.input_layernorm.weight"},
-    [PARAM_QKV] = {"layers.*.self_attn.q_proj.weight", "layers.*.self_attn.k_proj.weight",
-                   "layers.*.self_attn.v_proj.weight"},
-    [PARAM_QKV_BIAS] = {"layers.*.self_attn.q_proj.bias", "layers.*.self_attn.k_proj.bias",
-                        "layers.*.self_attn.v_proj.bias"},
-    [PARAM_QNORM] = {"layers.*.self_attn.q_norm.weight"},
-    [PARAM_KNORM] = {"layers.*.self_attn.k_norm.weight"},
+    [PARAM_QKV] = {"layers.*.self_attn.qkv_proj.weight"},
     [PARAM_OUT] = {"layers.*.self_attn.o_proj.weight"},
-    [PARAM_OUT_BIAS] = {"layers.*.self_attn.o_proj.bias"},
     [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"},
-    [PARAM_UP] = {"layers.*.mlp.gate_proj.weight", "layers.*.mlp.up_proj.weight"},
-    [PARAM_UP_BIAS] = {"layers.*.mlp.gate_proj.bias", "layers.*.mlp.up_proj.bias"},
+    [PARAM_UP] = {"layers.*.mlp.gate_up_proj.weight"},
     [PARAM_DOWN] = {"layers.*.mlp.down_proj.weight"},
-    [PARAM_DOWN_BIAS] = {"layers.*.mlp.down_proj.bias"},
     [PARAM_NORMF] = {"norm.weight"},
     [PARAM_HEAD] = {head_name},
 };
 
-/* What the four Llama-like rows share. */
+static const char *gpt_neox_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_TOKENS] = {"embed_in.weight"},
+    [PARAM_NORM1] = {"layers.*.input_layernorm.weight"},
+    [PARAM_NORM1_BIAS] = {"layers.*.input_layernorm.bias"},
+    [PARAM_QKV] = {"layers.*.attention.query_key_value.weight"},
+    [PARAM_QKV_BIAS] = {"layers.*.attention.query_key_value.bias"},
+    [PARAM_OUT] = {"layers.*.attention.dense.weight"},
+    [PARAM_OUT_BIAS] = {"layers.*.attention.dense.bias"},
+    [PARAM_NORM2] = {"layers.*.post_attention_layernorm.weight"},
+    [PARAM_NORM2_BIAS] = {"layers.*.post_attention_layernorm.bias"},
+    [PARAM_UP] = {"layers.*.mlp.dense_h_to_4h.weight"},
+    [PARAM_UP_BIAS] = {"layers.*.mlp.dense_h_to_4h.bias"},
+    [PARAM_DOWN] = {"layers.*.mlp.dense_4h_to_h.weight"},
+    [PARAM_DOWN_BIAS] = {"layers.*.mlp.dense_4h_to_h.bias"},
+    [PARAM_NORMF] = {"final_layer_norm.weight"},
+    [PARAM_NORMF_BIAS] = {"final_layer_norm.bias"},
+    [PARAM_HEAD] = {"embed_out.weight"},
+};
+
+static const char *opt_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
+    [PARAM_TOKENS] = {"decoder.embed_tokens.weight"},
+    [PARAM_POSITIONS] = {"decoder.embed_positions.weight"},
+    [PARAM_NORM1] = {"decoder.layers.*.self_attn_layer_norm.weight"},
+    [PARAM_NORM1_BIAS] = {"decoder.layers.*.self_attn_layer_norm.bias"},
+    [PARAM_QKV] = {"decoder.layers.*.self_attn.q_proj.weight", "decoder.layers.*.self_attn.k_proj.weight",
+                   "decoder.layers.*.self_attn.v_proj.weight"},
+    [PARAM_QKV_BIAS] = {"decoder.layers.*.self_attn.q_proj.bias", "decoder.layers.*.self_attn.k_proj.bias",
+                        "decoder.layers.*.self_attn.v_proj.bias"},
+    [PARAM_OUT] = {"decoder.layers.*.self_attn.out_proj.weight"},
+    [PARAM_OUT_BIAS] = {"decoder.layers.*.self_attn.out_proj.bias"},
+    [PARAM_NORM2] = {"decoder.layers.*.final_layer_norm.weight"},
+    [PARAM_NORM2_BIAS] = {"decoder.layers.*.final_layer_norm.bias"},
+    [PARAM_UP] = {"decoder.layers.*.fc1.weight"},
+    [PARAM_UP_BIAS] = {"decoder.layers.*.fc1.bias"},
+    [PARAM_DOWN] = {"decoder.layers.*.fc2.weight"},
+    [PARAM_DOWN_BIAS] = {"decoder.layers.*.fc2.bias"},
+    [PARAM_NORMF] = {"decoder.final_layer_norm.weight"},
+    [PARAM_NORMF_BIAS] = {"decoder.final_layer_norm.bias"},
+    [PARAM_HEAD] = {head_name},
+};
+
+/* What the Llama-like rows share. */
 #define LLAMA_FAMILY                                                                               \
-    .prefix = "model.", .hidden = {"hidden_size", 0, 4096}, .layers = {"num_hidden_layers", 0, 32}, \
-    .heads = {"num_attention_heads", 0, 32}, .kv_heads_null_is_heads = true,                       \
-    .activation_key = "hidden_act", .activation = "silu", .eps_key = "rms_norm_eps", .eps = 1e-6,  \
-    .norm = NORM_RMS, .position = POSITION_ROTARY, .gated = true, .padding_row = true,             \
-    .names = llama_names, .buffers = {"layers.*.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"}
+    .prefix = "model.", .kv_heads_null_is_heads = true, .norm = NORM_RMS, .eps_key = "rms_norm_eps", .position = POSITION_ROTARY,    \
+    .rope_theta_key = "rope_theta", .gated = true, .padding_row = true,                                                              \
+    .buffers = {"layers.*.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"}
+#define ONE_ROPE .rope = ROPE_RULE_ONE, .rope_theta = 10000
+#define LAYERS(n) .layers = {"num_hidden_layers", 0, n}
+#define HEADS(n) .heads = {"num_attention_heads", 0, n}
+#define SILU .activation_key = "hidden_act", .activation = "silu"
+#define HIDDEN(n) .hidden = {"hidden_size", 0, n}
+#define FFN(n) .ffn = {"intermediate_size", 0, n}
+#define POSITIONS(n) .positions = {"max_position_embeddings", 0, n}
+#define VOCAB(n) .vocab = {"vocab_size", 0, n}
+#define BOS_EOS(b, e) .bos = {"bos_token_id", 0, b}, .eos = {"eos_token_id", 0, e}
+#define KV_HEADS(n) .kv_heads = {"num_key_value_heads", 0, n}
+#define HEAD_DIM(n) .head_dim = {"head_dim", 0, n}
 
 #define ROPE_KEYS "rope_theta", "rope_scaling", "rope_parameters"
+
+/* What Gemma's rows share. */
+#define GEMMA_FAMILY                                                                                                             \
+    .norm_from_one = true, .embedding_by_width = true, .tied = true, .eps = 1e-6, HEAD_DIM(256), .padding = 0, BOS_EOS(2, 1), \
+    .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .fixed = {{"use_bidirectional_attention", "false"}}
 
 /* Defaults are those of Transformers' configuration classes. */
 static const architecture table[] = {
@@ -62,8 +133,7 @@ static const architecture table[] = {
         .model_type = "gpt2", .class_name = "GPT2LMHeadModel", .prefix = "transformer.",
         .hidden = {"n_embd", "hidden_size", 768}, .layers = {"n_layer", "num_hidden_layers", 12},
         .heads = {"n_head", "num_attention_heads", 12}, .ffn = {"n_inner", 0, -1},
-        .positions = {"n_positions", "max_position_embeddings", 1024}, .vocab = {"vocab_size", 0, 50257},
-        .bos = {"bos_token_id", 0, 50256}, .eos = {"eos_token_id", 0, 50256},
+        .positions = {"n_positions", "max_position_embeddings", 1024}, VOCAB(50257), BOS_EOS(50256, 50256),
         .activation_key = "activation_function", .activation = "gelu_new",
         .eps_key = "layer_norm_epsilon", .eps = 1e-5,
         .norm = NORM_LAYER, .position = POSITION_LEARNED, .tied = true,
@@ -75,35 +145,120 @@ static const architecture table[] = {
         .buffers = {"h.*.attn.bias", "h.*.attn.masked_bias"},
     },
     {
-        .model_type = "llama", .class_name = "LlamaForCausalLM", LLAMA_FAMILY,
-        .kv_heads = {"num_key_value_heads", 0, -1}, .head_dim = {"head_dim", 0, -1},
-        .ffn = {"intermediate_size", 0, 11008}, .positions = {"max_position_embeddings", 0, 2048},
-        .vocab = {"vocab_size", 0, 32000}, .bos = {"bos_token_id", 0, 1}, .eos = {"eos_token_id", 0, 2},
+        .model_type = "llama", .class_name = "LlamaForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000), BOS_EOS(1, 2),
         .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
-        .keys = {ROPE_KEYS, "attention_bias", "mlp_bias"},
+        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias"},
     },
     {
-        .model_type = "mistral", .class_name = "MistralForCausalLM", LLAMA_FAMILY,
-        .kv_heads = {"num_key_value_heads", 0, 8}, .head_dim = {"head_dim", 0, -1},
-        .ffn = {"intermediate_size", 0, 14336}, .positions = {"max_position_embeddings", 0, 131072},
-        .vocab = {"vocab_size", 0, 32000}, .bos = {"bos_token_id", 0, 1}, .eos = {"eos_token_id", 0, 2},
-        .window = WINDOW_ALL, .keys = {ROPE_KEYS, "sliding_window", "sliding_window_size"},
+        .model_type = "mistral", .class_name = "MistralForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(14336), POSITIONS(131072), VOCAB(32000), BOS_EOS(1, 2),
+        .window = WINDOW_ALL, .window_default = 4096, .names = llama_names, .keys = {ROPE_KEYS, "sliding_window", "sliding_window_size"},
     },
     {
-        .model_type = "qwen2", .class_name = "Qwen2ForCausalLM", LLAMA_FAMILY,
-        .kv_heads = {"num_key_value_heads", 0, 32}, .head_dim = {"head_dim", 0, -1},
-        .ffn = {"intermediate_size", 0, 22016}, .positions = {"max_position_embeddings", 0, 32768},
-        .vocab = {"vocab_size", 0, 151936}, .bos = {"bos_token_id", 0, -1}, .eos = {"eos_token_id", 0, -1},
-        .qkv_bias = BIAS_ALWAYS, .window = WINDOW_LAYERS,
-        .keys = {ROPE_KEYS, "sliding_window", "use_sliding_window", "max_window_layers"},
+        .model_type = "qwen2", .class_name = "Qwen2ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(32), HEAD_DIM(-1), FFN(22016), POSITIONS(32768), VOCAB(151936), BOS_EOS(-1, -1),
+        .qkv_bias = BIAS_ALWAYS, .window = WINDOW_LAYERS, .window_default = 4096,
+        .names = llama_names, .keys = {ROPE_KEYS, "sliding_window", "use_sliding_window", "max_window_layers"},
     },
     {
-        .model_type = "qwen3", .class_name = "Qwen3ForCausalLM", LLAMA_FAMILY,
-        .kv_heads = {"num_key_value_heads", 0, 32}, .head_dim = {"head_dim", 0, 128},
-        .ffn = {"intermediate_size", 0, 22016}, .positions = {"max_position_embeddings", 0, 32768},
-        .vocab = {"vocab_size", 0, 151936}, .bos = {"bos_token_id", 0, -1}, .eos = {"eos_token_id", 0, -1},
-        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = true, .window = WINDOW_LAYERS,
-        .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers"},
+        .model_type = "qwen3", .class_name = "Qwen3ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(32), HEAD_DIM(128), FFN(22016), POSITIONS(32768), VOCAB(151936), BOS_EOS(-1, -1),
+        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_HEAD, .window = WINDOW_LAYERS, .window_default = 4096,
+        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers"},
+    },
+    {
+        .model_type = "opt", .class_name = "OPTForCausalLM", .prefix = "model.",
+        HIDDEN(768), LAYERS(12), HEADS(12), .ffn = {"ffn_dim", 0, 3072},
+        POSITIONS(2048), VOCAB(50272), BOS_EOS(2, 2),
+        .activation_key = "activation_function", .activation = "relu", .eps = 1e-5,
+        .norm = NORM_LAYER, .position = POSITION_LEARNED, .position_offset = 2, .tied = true,
+        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY, .bias_key = "enable_bias", .bias = true,
+        .init_key = "init_std", .padding_row = true, .padding = 1, .dropout = 0.1, .dropout_keys = {"dropout"},
+        .fixed = {{"do_layer_norm_before", "true"}, {"_remove_final_layer_norm", "false"}, {"layer_norm_elementwise_affine", "true"}},
+        .width_key = "word_embed_proj_dim", .keys = {"enable_bias"}, .names = opt_names,
+    },
+    {
+        .model_type = "gpt_neox", .class_name = "GPTNeoXForCausalLM", .prefix = "gpt_neox.",
+        HIDDEN(6144), LAYERS(44), HEADS(64), FFN(24576),
+        POSITIONS(2048), VOCAB(50432), BOS_EOS(0, 2),
+        .activation_key = "hidden_act", .activation = "gelu", .eps_key = "layer_norm_eps", .eps = 1e-5,
+        .norm = NORM_LAYER, .position = POSITION_ROTARY, .parallel_key = true,
+        .rope = ROPE_RULE_ONE, .rope_theta = 10000, .rope_theta_key = "rotary_emb_base", .rope_part_key = "rotary_pct", .rope_part = 0.25,
+        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_ALWAYS, .bias = true, .padding = -1,
+        .keys = {"rotary_pct", "rotary_emb_base", "rope_scaling", "rope_parameters", "attention_bias"},
+        .names = gpt_neox_names, .head = "embed_out.weight", .interleaved = true,
+        .buffers = {"layers.*.attention.bias", "layers.*.attention.masked_bias", "layers.*.attention.rotary_emb.inv_freq"},
+    },
+    {
+        .model_type = "gemma", .class_name = "GemmaForCausalLM", LLAMA_FAMILY, ONE_ROPE, GEMMA_FAMILY,
+        HIDDEN(3072), LAYERS(28), HEADS(16), KV_HEADS(16), FFN(24576),
+        POSITIONS(8192), VOCAB(256000), .activation_key = "hidden_act", .activation = "gelu_pytorch_tanh", .gelu_is_tanh = true,
+        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias"},
+    },
+    {
+        .model_type = "gemma2", .class_name = "Gemma2ForCausalLM", LLAMA_FAMILY, ONE_ROPE, GEMMA_FAMILY, .norms = NORM_AROUND,
+        HIDDEN(2304), LAYERS(26), HEADS(8), KV_HEADS(4), FFN(9216),
+        POSITIONS(8192), VOCAB(256000), .activation_key = "hidden_activation", .activation = "gelu_pytorch_tanh",
+        .score_scalar = {"query_pre_attn_scalar", 256}, .score_softcap = {"attn_logit_softcapping", 50},
+        .logit_softcap = {"final_logit_softcapping", 30}, .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 2,
+        .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "query_pre_attn_scalar", "attn_logit_softcapping",
+                 "final_logit_softcapping"},
+        .names = gemma2_names,
+    },
+    {
+        .model_type = "gemma3_text", .class_name = "Gemma3ForCausalLM", LLAMA_FAMILY, GEMMA_FAMILY, .norms = NORM_AROUND,
+        HIDDEN(2304), LAYERS(26), HEADS(8), KV_HEADS(4), FFN(9216),
+        POSITIONS(131072), VOCAB(262208), .activation_key = "hidden_activation", .activation = "gelu_pytorch_tanh",
+        .qk_norm = QK_NORM_HEAD, .score_scalar = {"query_pre_attn_scalar", 256}, .logit_softcap = {"final_logit_softcapping", 0},
+        .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 6, .window_period_key = "sliding_window_pattern",
+        .rope = ROPE_RULE_TYPES, .rope_theta = 1e6, .rope_local_theta = 10000,
+        .keys = {ROPE_KEYS, "rope_local_base_freq", "attention_bias", "sliding_window", "sliding_window_pattern", "_sliding_window_pattern",
+                 "query_pre_attn_scalar", "final_logit_softcapping"},
+        .names = gemma2_names,
+    },
+    {
+        .model_type = "phi3", .class_name = "Phi3ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5,
+        LAYERS(32), HEADS(32), HIDDEN(3072), KV_HEADS(-1), HEAD_DIM(-1), FFN(8192), POSITIONS(4096), VOCAB(32064), BOS_EOS(1, 32000), .padding = 32000,
+        .window = WINDOW_ALL, .rope_part_key = "partial_rotary_factor", .rope_part = 1, .rope_long_only = true,
+        .keys = {ROPE_KEYS, "partial_rotary_factor", "sliding_window"}, .names = phi3_names,
+    },
+    {
+        .model_type = "olmo2", .class_name = "Olmo2ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5, .norms = NORM_AFTER,
+        LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(50304), BOS_EOS(-1, 50279), .padding = 1,
+        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_WIDE, .keys = {ROPE_KEYS, "attention_bias"},
+        .names = olmo_names,
+    },
+    {
+        .model_type = "olmo3", .class_name = "Olmo3ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5, .norms = NORM_AFTER,
+        LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(50304), BOS_EOS(-1, 50279), .padding = 1,
+        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_WIDE,
+        .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 4,
+        .rope = ROPE_RULE_TYPES, .rope_theta = 5e5, .rope_local_theta = 5e5,
+        .keys = {ROPE_KEYS, "attention_bias", "sliding_window"}, .names = olmo_names,
+    },
+    {
+        .model_type = "smollm3", .class_name = "SmolLM3ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-6, .tied = true,
+        HIDDEN(2048), LAYERS(36), HEADS(16), KV_HEADS(4), HEAD_DIM(-1),
+        FFN(11008), POSITIONS(32768), VOCAB(128256), BOS_EOS(128000, 128001), .padding = 128004,
+        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
+        .window = WINDOW_UNROTATED, .rope = ROPE_RULE_SKIPPED, .rope_theta = 2e6,
+        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "sliding_window", "use_sliding_window", "no_rope_layers", "no_rope_layer_interval"},
+    },
+    {
+        .model_type = "granite", .class_name = "GraniteForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000), BOS_EOS(1, 2),
+        .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
+        .embedding_scale = {"embedding_multiplier", 1}, .score_scale = {"attention_multiplier", 1},
+        .residual_scale = {"residual_multiplier", 1}, .logit_divisor = {"logits_scaling", 1},
+        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "embedding_multiplier", "attention_multiplier", "residual_multiplier",
+                 "logits_scaling"},
+    },
+    {
+        .model_type = "ministral3", .class_name = "Ministral3ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5,
+        HEADS(32), HIDDEN(4096), LAYERS(34), KV_HEADS(8), HEAD_DIM(128), FFN(14336), POSITIONS(262144), VOCAB(131072),
+        BOS_EOS(1, 2), .padding = 11, .window = WINDOW_ALL, .rope = ROPE_RULE_QUERY, .rope_theta = 10000,
+        .names = llama_names, .keys = {ROPE_KEYS, "sliding_window"},
     },
 };
 
@@ -124,6 +279,8 @@ const architecture *architecture_find_class(const char *class_name)
             return &table[i];
     return NULL;
 }
+
+const architecture *architecture_at(int i) { return i < ROWS ? &table[i] : NULL; }
 
 const char *architecture_list(char *buffer, int n)
 {

@@ -8,8 +8,7 @@
  *      must have its neutral value: null, false, empty, or the number that does nothing;
  *   3. tensors that the architecture does not know are refused when weights are read (weights.c).
  */
-#include "base/json.h"
-#include "model/architectures.h"
+#include "model/config_reader.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,27 +17,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* Sizes beyond any model, and small enough that no product of those that occur passes 2^63. A row of MAX_WIDTH and a
- * head of MAX_HEAD_DIM are the largest whose tiles have room in a thread's scratch (device/cpu). */
-enum {
-    MAX_WIDTH = 1 << 17,
-    MAX_HEADS = 4096,
-    MAX_HEAD_DIM = 512,
-    MAX_VOCAB = 1 << 24,
-    MAX_POSITIONS = 1 << 30
-};
-
-typedef struct reader {
-    json_source source;
-    const architecture *a;
-    model_config *c;
-    void (*notice)(void *, const char *);
-    void *arg;
-    pt_error *e;
-} reader;
-
-/* A value as it stands in the file, cut to what a message can hold. */
-static const char *value_text(const json_t *value, char buffer[64])
+const char *config_value_text(const json_t *value, char buffer[64])
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
     snprintf(buffer, 64, "%s", text ? text : json_type_name(value));
@@ -46,7 +25,7 @@ static const char *value_text(const json_t *value, char buffer[64])
     return buffer;
 }
 
-static bool key_present(const json_source *s, const char *key)
+bool config_key_present(const json_source *s, const char *key)
 {
     const json_t *value = json_object_get(s->object, key);
     return value && !json_is_null(value);
@@ -60,11 +39,40 @@ static bool in_list(const char *const list[ARCHITECTURE_MAX_KEYS], const char *k
     return false;
 }
 
-static int read_architecture(reader *r)
+/* A model of text and images: its text_config is what is read from here on. */
+static int enter_text_part(config_reader *r, const char **name)
 {
-    char known[128], text[64];
+    static const struct { const char *model_type, *text_type; } wrappers[] = {{"gemma3", "gemma3_text"}, {"mistral3", "mistral"}};
+    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++) {
+        if (strcmp(wrappers[i].model_type, *name))
+            continue;
+        json_source text = {0};
+        int status = json_get_object(&r->source, "text_config", JSON_REQUIRED, &text, r->e);
+        if (status)
+            return status;
+        const json_t *tied = json_object_get(r->source.object, "tie_word_embeddings"); /* the outer one counts */
+        if (json_object_set(text.object, "tie_word_embeddings", tied ? (json_t *)tied : json_true()))
+            return pt_fail(r->e, PT_FAILED, "out of memory");
+        char shown[64];
+        const json_t *quantized = json_object_get(r->source.object, "quantization_config");
+        if (quantized && !json_is_null(quantized))
+            return pt_fail(r->e, PT_FAILED, "%s: \"quantization_config\" is %s: weights in few bits are not supported; take a checkpoint in BF16",
+                           r->source.where, config_value_text(quantized, shown));
+        r->outer = r->source.object;
+        r->source = text;
+        *name = wrappers[i].text_type;
+        return json_get_string(&r->source, "model_type", JSON_OPTIONAL, name, r->e);
+    }
+    return 0;
+}
+
+static int read_architecture(config_reader *r)
+{
+    char known[256], text[64];
     const char *name = NULL;
     int status = json_get_string(&r->source, "model_type", JSON_OPTIONAL, &name, r->e);
+    if (!status && name)
+        status = enter_text_part(r, &name);
     if (status)
         return status;
     if (name) {
@@ -72,7 +80,7 @@ static int read_architecture(reader *r)
         if (!r->a)
             return pt_fail(r->e, PT_FAILED,
                            "%s: \"model_type\" is %s, which is not supported; supported are %s",
-                           r->source.where, value_text(json_object_get(r->source.object, "model_type"), text),
+                           r->source.where, config_value_text(json_object_get(r->source.object, "model_type"), text),
                            architecture_list(known, sizeof known));
         return 0;
     }
@@ -85,23 +93,23 @@ static int read_architecture(reader *r)
     if (!r->a)
         return pt_fail(r->e, PT_FAILED, "%s: the key \"model_type\" is missing%s%s; add it, one of %s",
                        r->source.where, class_name ? ", and \"architectures\" names an unknown " : "",
-                       class_name ? value_text(class_name, text) : "",
+                       class_name ? config_value_text(class_name, text) : "",
                        architecture_list(known, sizeof known));
     return 0;
 }
 
 /* A size under its name or its other spelling; both may stand there if they agree. */
-static int read_size(reader *r, const config_key *key, int64_t max, int64_t *out)
+static int read_size(config_reader *r, const config_key *key, int64_t max, int64_t *out)
 {
     *out = key->value;
     int status = json_get_int(&r->source, key->name, JSON_OPTIONAL, 1, max, out, r->e);
-    if (status || !key->alias || !key_present(&r->source, key->alias))
+    if (status || !key->alias || !config_key_present(&r->source, key->alias))
         return status;
     int64_t other;
     status = json_get_int(&r->source, key->alias, JSON_REQUIRED, 1, max, &other, r->e);
     if (status)
         return status;
-    if (key_present(&r->source, key->name) && other != *out)
+    if (config_key_present(&r->source, key->name) && other != *out)
         return pt_fail(r->e, PT_FAILED,
                        "%s: \"%s\" is %lld but \"%s\" is %lld; they mean the same, remove one",
                        r->source.where, key->name, (long long)*out, key->alias, (long long)other);
@@ -109,7 +117,7 @@ static int read_size(reader *r, const config_key *key, int64_t max, int64_t *out
     return 0;
 }
 
-static int read_heads(reader *r)
+static int read_heads(config_reader *r)
 {
     const architecture *a = r->a;
     model_config *c = r->c;
@@ -128,7 +136,7 @@ static int read_heads(reader *r)
     if (c->heads % c->kv_heads)
         return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, which is not a multiple of \"%s\" %lld%s", where,
                        a->heads.name, (long long)c->heads, a->kv_heads.name, (long long)c->kv_heads,
-                       key_present(&r->source, a->kv_heads.name) ? "" : " (the default; add the key)");
+                       config_key_present(&r->source, a->kv_heads.name) ? "" : " (the default; add the key)");
     if (c->head_dim < 0) {
         if (c->hidden % c->heads)
             return pt_fail(r->e, PT_FAILED,
@@ -139,15 +147,10 @@ static int read_heads(reader *r)
     if (c->head_dim > MAX_HEAD_DIM)
         return pt_fail(r->e, PT_FAILED, "%s: \"%s\" %lld makes heads of %lld, and at most %d are supported; raise it", where,
                        a->heads.name, (long long)c->heads, (long long)c->head_dim, MAX_HEAD_DIM);
-    if (a->position == POSITION_ROTARY && c->head_dim % 2)
-        return pt_fail(
-            r->e, PT_FAILED,
-            "%s: heads of %lld (\"%s\" / \"%s\", or \"head_dim\"): rotary positions need an even number",
-            where, (long long)c->head_dim, a->hidden.name, a->heads.name);
     return 0;
 }
 
-static int read_sizes(reader *r)
+static int read_sizes(config_reader *r)
 {
     const architecture *a = r->a;
     model_config *c = r->c;
@@ -164,10 +167,17 @@ static int read_sizes(reader *r)
         status = read_heads(r);
     if (c->ffn < 0)
         c->ffn = 4 * c->hidden;
+    c->position_offset = a->position_offset;
+    int64_t width = c->hidden;
+    if (!status && a->width_key)
+        status = json_get_int(&r->source, a->width_key, JSON_OPTIONAL, 1, MAX_WIDTH, &width, r->e);
+    if (!status && width != c->hidden)
+        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %lld, but embeddings of another width than \"%s\" %lld are not supported",
+                         r->source.where, a->width_key, (long long)width, a->hidden.name, (long long)c->hidden);
     return status;
 }
 
-static int read_activation(reader *r)
+static int read_activation(config_reader *r)
 {
     static const struct {
         const char *name;
@@ -184,7 +194,7 @@ static int read_activation(reader *r)
         return status;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (!strcmp(known[i].name, name)) {
-            r->c->activation = known[i].kind;
+            r->c->activation = r->a->gelu_is_tanh && known[i].kind == ACT_GELU_ERF ? ACT_GELU_TANH : known[i].kind;
             return 0;
         }
     char text[64];
@@ -192,24 +202,62 @@ static int read_activation(reader *r)
                    "%s: \"%s\" is %s, which is not supported; supported are gelu_new, gelu_pytorch_tanh, "
                    "gelu_fast, gelu_accurate, gelu, silu, swish, relu",
                    r->source.where, r->a->activation_key,
-                   value_text(json_object_get(r->source.object, r->a->activation_key), text));
+                   config_value_text(json_object_get(r->source.object, r->a->activation_key), text));
 }
 
-static int read_bias(reader *r, bias_rule rule, const char *key, bool *out)
+static int read_bias(config_reader *r, bias_rule rule, const char *key, bool *out)
 {
-    *out = rule == BIAS_ALWAYS;
-    return rule == BIAS_BY_KEY ? json_get_bool(&r->source, key, JSON_OPTIONAL, out, r->e) : 0;
+    *out = rule == BIAS_ALWAYS || (rule == BIAS_BY_KEY && r->a->bias);
+    return rule == BIAS_BY_KEY ? json_get_bool(&r->source, r->a->bias_key ? r->a->bias_key : key, JSON_OPTIONAL, out, r->e) : 0;
+}
+
+/* One of an architecture's numbers; null counts as `null`. */
+static int read_number(config_reader *r, const config_number *n, double min, double null, float *out)
+{
+    double value = n->value;
+    if (!n->name)
+        return 0;
+    if (json_is_null(json_object_get(r->source.object, n->name)))
+        value = null;
+    int status = json_get_double(&r->source, n->name, JSON_OPTIONAL, min, 1e6, &value, r->e);
+    *out = (float)value;
+    return status;
+}
+
+/* What multiplies or bends values on their way. */
+static int read_scales(config_reader *r)
+{
+    const architecture *a = r->a;
+    model_config *c = r->c;
+    float divisor = 1;
+    const double least = 1e-6;
+    c->embedding_scale = a->embedding_by_width ? (float)sqrt((double)c->hidden) : 1;
+    c->residual_scale = c->logit_scale = 1;
+    int status = read_number(r, &a->embedding_scale, least, 1, &c->embedding_scale);
+    if (!status)
+        status = read_number(r, &a->residual_scale, least, 1, &c->residual_scale);
+    if (!status)
+        status = read_number(r, &a->logit_divisor, least, 1, &divisor);
+    if (!status)
+        status = read_number(r, &a->score_softcap, 0, 0, &c->attention_softcap);
+    if (!status)
+        status = read_number(r, &a->logit_softcap, 0, 0, &c->logit_softcap);
+    c->logit_scale = 1 / divisor;
+    if (!status && c->residual_scale != 1 && (c->out_bias || c->mlp_bias))
+        status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" %g together with biases of the projections that it scales is not supported",
+                         r->source.where, a->residual_scale.name, (double)c->residual_scale);
+    return status;
 }
 
 /* Of a key whose default is true: null is false, as it is to Transformers. */
-static int read_truth(reader *r, const char *key, bool *out)
+static int read_truth(config_reader *r, const char *key, bool *out)
 {
     if (json_is_null(json_object_get(r->source.object, key)))
         *out = false;
     return json_get_bool(&r->source, key, JSON_OPTIONAL, out, r->e);
 }
 
-static int read_attention_scale(reader *r)
+static int read_attention_scale(config_reader *r)
 {
     bool scaled = true, by_layer = false;
     int status = 0;
@@ -217,25 +265,37 @@ static int read_attention_scale(reader *r)
         status = read_truth(r, "scale_attn_weights", &scaled);
     if (!status && r->a->scale_keys)
         status = json_get_bool(&r->source, "scale_attn_by_inverse_layer_idx", JSON_OPTIONAL, &by_layer, r->e);
-    r->c->attention_scale = scaled ? (float)(1 / sqrt((double)r->c->head_dim)) : 1;
+    float scalar = (float)r->c->head_dim;
+    if (!status)
+        status = read_number(r, &r->a->score_scalar, 1e-6, r->a->score_scalar.value, &scalar);
+    r->c->attention_scale = scaled ? (float)(1 / sqrt((double)scalar)) : 1;
+    if (!status)
+        status = read_number(r, &r->a->score_scale, 1e-6, r->a->score_scale.value, &r->c->attention_scale);
     for (int i = 0; i < r->c->layers; i++)
         r->c->layer_scale[i] = by_layer ? (float)(1.0 / (i + 1)) : 1;
     return status;
 }
 
-static int read_flags(reader *r)
+static int read_flags(config_reader *r)
 {
     const architecture *a = r->a;
     model_config *c = r->c;
     c->norm = a->norm;
     c->position = a->position;
     c->gated = a->gated;
+    c->norm_offset = a->norm_from_one;
+    c->pre_norm = a->norms != NORM_AFTER;
+    c->post_norm = a->norms != NORM_BEFORE;
     c->qk_norm = a->qk_norm;
     c->tied = a->tied;
     double eps = a->eps;
     c->initializer_range = 0.02;
-    int status = json_get_double(&r->source, a->eps_key, JSON_OPTIONAL, 0, 1, &eps, r->e);
+    int status = a->eps_key ? json_get_double(&r->source, a->eps_key, JSON_OPTIONAL, 0, 1, &eps, r->e) : 0;
     c->norm_eps = (float)eps;
+    if (!status && a->parallel_key) {
+        c->parallel = true;
+        status = read_truth(r, "use_parallel_residual", &c->parallel);
+    }
     if (!status)
         status = read_bias(r, a->qkv_bias, "attention_bias", &c->qkv_bias);
     if (!status)
@@ -245,96 +305,14 @@ static int read_flags(reader *r)
     if (!status)
         status = read_truth(r, "tie_word_embeddings", &c->tied);
     if (!status)
-        status = json_get_double(&r->source, "initializer_range", JSON_OPTIONAL, 0, 1, &c->initializer_range,
-                                 r->e);
+        status = json_get_double(&r->source, a->init_key ? a->init_key : "initializer_range", JSON_OPTIONAL, 0, 1,
+                                 &c->initializer_range, r->e);
     return status;
-}
-
-/* What `sliding_window` says, before it is known for which layers. 0: no window. */
-static int read_window_size(reader *r, int64_t *window)
-{
-    const json_t *value = json_object_get(r->source.object, "sliding_window");
-    const char *key = "sliding_window";
-    if (!value && r->a->window == WINDOW_ALL && key_present(&r->source, "sliding_window_size"))
-        key = "sliding_window_size";
-    *window = value && json_is_null(value) ? 0 : 4096;
-    bool used = r->a->window == WINDOW_ALL;
-    int status = 0;
-    if (r->a->window == WINDOW_LAYERS)
-        status = json_get_bool(&r->source, "use_sliding_window", JSON_OPTIONAL, &used, r->e);
-    if (!status)
-        status = json_get_int(&r->source, key, JSON_OPTIONAL, used ? 1 : 0, MAX_POSITIONS, window, r->e);
-    int64_t other = *window;
-    if (!status && r->a->window == WINDOW_ALL)
-        status = json_get_int(&r->source, "sliding_window_size", JSON_OPTIONAL, 1, MAX_POSITIONS, &other,
-                              r->e);
-    if (!status && other != *window)
-        status = pt_fail(r->e, PT_FAILED,
-                         "%s: \"sliding_window_size\" is %lld but \"sliding_window\" is %lld (0: null); "
-                         "they mean the same, remove one",
-                         r->source.where, (long long)other, (long long)*window);
-    if (!used)
-        *window = 0;
-    return status;
-}
-
-/* layer_types: "full_attention" or "sliding_attention" for each layer. */
-static int read_layer_types(reader *r, int64_t window)
-{
-    json_t *types = NULL;
-    model_config *c = r->c;
-    const char *where = r->source.where;
-    int status = json_get_array(&r->source, "layer_types", JSON_OPTIONAL, &types, r->e);
-    if (status || !types)
-        return status;
-    if (json_array_size(types) != (size_t)c->layers)
-        return pt_fail(r->e, PT_FAILED, "%s: \"layer_types\" has %zu entries, but \"%s\" is %lld", where,
-                       json_array_size(types), r->a->layers.name, (long long)c->layers);
-    for (int i = 0; i < c->layers; i++) {
-        char text[64];
-        const json_t *value = json_array_get(types, (size_t)i);
-        const char *type = json_is_string(value) ? json_string_value(value) : "";
-        bool sliding = !strcmp(type, "sliding_attention");
-        if (!sliding && strcmp(type, "full_attention"))
-            return pt_fail(r->e, PT_FAILED,
-                           "%s: \"layer_types\"[%d] is %s, which is not supported; supported are "
-                           "\"full_attention\" and \"sliding_attention\"",
-                           where, i, value_text(value, text));
-        if (sliding && !window)
-            return pt_fail(
-                r->e, PT_FAILED,
-                "%s: \"layer_types\"[%d] is \"sliding_attention\", but there is no window: %s", where, i,
-                r->a->window == WINDOW_NONE
-                    ? "this model_type has none"
-                    : "set \"sliding_window\" (and \"use_sliding_window\" where the model_type has it)");
-        if (r->a->window != WINDOW_LAYERS && sliding != (c->window[i] > 0))
-            return pt_fail(
-                r->e, PT_FAILED,
-                "%s: \"layer_types\"[%d] is \"%s\", but %s applies its \"sliding_window\" to every layer",
-                where, i, type, r->a->model_type);
-        c->window[i] = sliding ? window : 0;
-    }
-    return 0;
-}
-
-static int read_windows(reader *r)
-{
-    int64_t window = 0, first = 0;
-    int status = 0;
-    if (r->a->window != WINDOW_NONE)
-        status = read_window_size(r, &window);
-    if (!status && r->a->window == WINDOW_LAYERS) {
-        first = 28;
-        status = json_get_int(&r->source, "max_window_layers", JSON_OPTIONAL, 0, INT32_MAX, &first, r->e);
-    }
-    for (int i = 0; i < r->c->layers; i++)
-        r->c->window[i] = i >= first ? window : 0;
-    return status ? status : read_layer_types(r, window);
 }
 
 /* An id, or the first of a list of ids. One outside of the vocabulary can never occur: -1. `from_end`: negative ones count back from the
  * vocabulary's end, as PyTorch's embedding takes its padding row. */
-static int read_token_id(reader *r, const config_key *key, bool from_end, int64_t *out)
+static int read_token_id(config_reader *r, const config_key *key, bool from_end, int64_t *out)
 {
     json_source first = r->source;
     json_t *value = json_object_get(r->source.object, key->name), *wrapped = NULL;
@@ -354,9 +332,9 @@ static int read_token_id(reader *r, const config_key *key, bool from_end, int64_
     return status;
 }
 
-static int read_ids(reader *r)
+static int read_ids(config_reader *r)
 {
-    static const config_key pad = {"pad_token_id", NULL, -1};
+    const config_key pad = {"pad_token_id", NULL, r->a->padding};
     int status = read_token_id(r, &r->a->bos, false, &r->c->bos);
     if (!status)
         status = read_token_id(r, &r->a->eos, false, &r->c->eos);
@@ -366,7 +344,7 @@ static int read_ids(reader *r)
     return status;
 }
 
-static int read_stored_type(reader *r)
+static int read_stored_type(config_reader *r)
 {
     static const struct {
         const char *name;
@@ -374,7 +352,7 @@ static int read_stored_type(reader *r)
     } known[] = {{"float32", PT_F32}, {"bfloat16", PT_BF16}, {"float16", PT_F16},
                  {"float", PT_F32},   {"half", PT_F16},      {"auto", PT_F32},
                  {"float64", PT_F32}, {"double", PT_F32}}; /* read, and computed with in less */
-    const char *key = key_present(&r->source, "dtype") ? "dtype" : "torch_dtype", *name = "float32";
+    const char *key = config_key_present(&r->source, "dtype") ? "dtype" : "torch_dtype", *name = "float32";
     int status = json_get_string(&r->source, key, JSON_OPTIONAL, &name, r->e);
     if (status)
         return status;
@@ -387,7 +365,7 @@ static int read_stored_type(reader *r)
     char text[64];
     return pt_fail(r->e, PT_FAILED,
                    "%s: \"%s\" is %s, which is not supported; supported are float32, bfloat16, float16",
-                   r->source.where, key, value_text(json_object_get(r->source.object, key), text));
+                   r->source.where, key, config_value_text(json_object_get(r->source.object, key), text));
 }
 
 /* Dropout of anything that is trained here; that of classification heads does not count. */
@@ -396,7 +374,7 @@ static bool is_dropout_key(const char *key)
     return strstr(key, "drop") && strncmp(key, "summary_", 8) && strncmp(key, "classifier", 10);
 }
 
-static int read_dropout(reader *r)
+static int read_dropout(config_reader *r)
 {
     char names[256] = "";
     size_t used = 0;
@@ -460,23 +438,44 @@ static bool is_neutral(const json_t *value, double neutral)
     }
 }
 
-static int check_other_keys(reader *r)
+static bool is_fixed(const architecture *a, const char *key)
+{
+    for (int i = 0; i < ARCHITECTURE_MAX_FIXED && a->fixed[i].name; i++)
+        if (!strcmp(a->fixed[i].name, key))
+            return true;
+    return false;
+}
+
+/* Keys of which one value is supported, which is that of an absent or null one. */
+static int check_fixed_keys(config_reader *r)
+{
+    for (int i = 0; i < ARCHITECTURE_MAX_FIXED && r->a->fixed[i].name; i++) {
+        char text[64];
+        const json_t *value = json_object_get(r->source.object, r->a->fixed[i].name);
+        if (value && !json_is_null(value) && strcmp(config_value_text(value, text), r->a->fixed[i].value))
+            return pt_fail(r->e, PT_FAILED, "%s: \"%s\" is %s, and %s models are supported with %s only", r->source.where,
+                           r->a->fixed[i].name, text, r->a->model_type, r->a->fixed[i].value);
+    }
+    return 0;
+}
+
+static int check_other_keys(config_reader *r)
 {
     const char *key;
     json_t *value;
     json_object_foreach(r->source.object, key, value)
     {
         char text[64];
-        const struct marker *m = in_list(r->a->keys, key) ? NULL : key_marker(key);
+        const struct marker *m = in_list(r->a->keys, key) || is_fixed(r->a, key) ? NULL : key_marker(key);
         if (m && !is_neutral(value, m->neutral))
             return pt_fail(
                 r->e, PT_FAILED,
                 "%s: \"%.60s\" is %s, which %s models do not support here, and it may change what is "
                 "computed; only null, false or %g are taken, or remove the key if it has no effect",
-                r->source.where, key, value_text(value, text), r->a->model_type, m->neutral);
+                r->source.where, key, config_value_text(value, text), r->a->model_type, m->neutral);
         if (!strcmp(key, "is_causal") && !json_is_true(value) && !json_is_null(value))
             return pt_fail(r->e, PT_FAILED, "%s: \"is_causal\" is %s: models whose tokens see those behind them are not trained here",
-                           r->source.where, value_text(value, text));
+                           r->source.where, config_value_text(value, text));
         if (!strcmp(key, "attention_sink_size") && !is_neutral(value, 0) && r->notice) {
             char sentence[640];
             snprintf(sentence, sizeof sentence,
@@ -488,23 +487,21 @@ static int check_other_keys(reader *r)
     return 0;
 }
 
-static int config_read(reader *r)
+static int config_read(config_reader *r)
 {
     int status = read_architecture(r);
     if (status)
         return status;
     snprintf(r->c->model_type, sizeof r->c->model_type, "%s", r->a->model_type);
-    int (*const steps[])(reader *) = {read_sizes,           read_activation,  read_flags,
-                                      read_attention_scale, read_windows,     read_ids,
-                                      read_stored_type,     check_other_keys, read_dropout};
+    int (*const steps[])(config_reader *) = {read_sizes,          read_activation,   read_flags,       read_attention_scale,
+                                             read_scales,         config_read_windows, config_read_ropes, read_ids,
+                                             read_stored_type,    check_fixed_keys,  check_other_keys, read_dropout};
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !status; i++)
         status = steps[i](r);
-    if (!status && r->a->position == POSITION_ROTARY)
-        status = rope_config_read(&r->source, r->c, r->e);
     return status;
 }
 
-static int model_from_source(reader *r, model **out)
+static int model_from_source(config_reader *r, model **out)
 {
     model *m = calloc(1, sizeof *m);
     if (!m)
@@ -522,7 +519,7 @@ static int model_from_source(reader *r, model **out)
 
 int model_open(const char *path, void (*notice)(void *, const char *), void *arg, model **out, pt_error *e)
 {
-    reader r = {.notice = notice, .arg = arg, .e = e};
+    config_reader r = {.notice = notice, .arg = arg, .e = e};
     char file[4096];
     struct stat st;
     *out = NULL;
@@ -539,6 +536,8 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
     if (status)
         return status;
     status = model_from_source(&r, out);
+    if (r.outer)
+        r.source.object = r.outer;
     json_source_close(&r.source);
     return status;
 }
@@ -546,7 +545,7 @@ int model_open(const char *path, void (*notice)(void *, const char *), void *arg
 int model_from_json(const char *name, const char *json, size_t n, void (*notice)(void *, const char *),
                     void *arg, model **out, pt_error *e)
 {
-    reader r = {.notice = notice, .arg = arg, .e = e};
+    config_reader r = {.notice = notice, .arg = arg, .e = e};
     *out = NULL;
     snprintf(r.source.where, sizeof r.source.where, "%s", name);
     int status = json_text_load(name, json, n, 0, &r.source.object, e);
@@ -557,6 +556,8 @@ int model_from_json(const char *name, const char *json, size_t n, void (*notice)
                          json_type_name(r.source.object));
     else
         status = model_from_source(&r, out);
+    if (r.outer)
+        r.source.object = r.outer;
     json_source_close(&r.source);
     return status;
 }

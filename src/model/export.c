@@ -10,6 +10,7 @@
  */
 #include "io/safetensors.h"
 #include "model/architectures.h"
+#include "model/rows.h"
 #include "model/transpose.h"
 #include "model/weights.h"
 
@@ -62,8 +63,13 @@ static int append_values(exporter *x, int number, pt_dtype dtype, const param_pa
 static int append_vector(exporter *x, int index, int k, int number, pt_dtype dtype)
 {
     const param_part *part = &x->m->params[index].part[k];
-    int status = x->get(x->arg, index, 0, 1, x->scratch, x->e);
-    return status ? status : append_values(x, number, dtype, part, x->scratch + part->row0, part->rows);
+    float *whole = x->scratch, *stored = x->scratch + x->m->params[index].cols;
+    int status = x->get(x->arg, index, 0, 1, whole, x->e);
+    for (int64_t at = 0, run, row; at < part->rows; at += run) {
+        run = part_stored_run(part, at, part->rows - at, &row);
+        memcpy(stored + at, whole + part->row0 + row, (size_t)run * sizeof *stored);
+    }
+    return status ? status : append_values(x, number, dtype, part, stored, part->rows);
 }
 
 static int append_rows(exporter *x, int index, int k, int number, pt_dtype dtype)
@@ -72,9 +78,9 @@ static int append_rows(exporter *x, int index, int k, int number, pt_dtype dtype
     const param_part *part = &p->part[k];
     int64_t step = x->room / p->cols;
     int status = 0;
-    for (int64_t r = 0; r < part->rows && !status; r += step) {
-        int64_t n = part->rows - r < step ? part->rows - r : step;
-        status = x->get(x->arg, index, part->row0 + r, n, x->scratch, x->e);
+    for (int64_t r = 0, n, row; r < part->rows && !status; r += n) {
+        n = part_stored_run(part, r, part->rows - r < step ? part->rows - r : step, &row);
+        status = x->get(x->arg, index, part->row0 + row, n, x->scratch, x->e);
         if (!status)
             status = append_values(x, number, dtype, part, x->scratch, n * p->cols);
     }

@@ -6,6 +6,7 @@
  */
 #include "base/rng.h"
 #include "model/architectures.h"
+#include "model/rows.h"
 #include "model/weights.h"
 
 #include <math.h>
@@ -13,10 +14,15 @@
 
 enum { BLOCK_NORMALS = 4, BATCH = 64 /* blocks */ };
 
-/* Unique for each tensor, and the same however many layers there are. */
+/* Unique for each tensor, and the same however many layers there are. The first kinds of parameters share a range; those behind have one
+ * each. None of these numbers ever changes: all random weights depend on them. */
 static uint32_t tensor_stream(const param *p, int layer, int part)
 {
-    return ((uint32_t)(layer + 1) * PARAM_ROLES + (uint32_t)p->role) * MODEL_MAX_PARTS + (uint32_t)part;
+    enum { FIRST_KINDS = 19, PARTS = 3, LAYERS = 1 << 12, LATER = 1 << 20 };
+    const uint32_t kind = (uint32_t)p->kind->stream, block = (uint32_t)(layer + 1);
+    if (kind < FIRST_KINDS)
+        return (block * FIRST_KINDS + kind) * PARTS + (uint32_t)part;
+    return LATER + (kind * LAYERS + block) * PARTS + (uint32_t)part;
 }
 
 /* Logarithm, sine and cosine to some 1e-12 of their size, enough for floats, by series and without branches: so that a loop over
@@ -81,17 +87,10 @@ static void fill_normal(uint64_t seed, uint32_t stream, uint64_t first, int64_t 
     }
 }
 
-static bool is_norm_weight(param_role role)
-{
-    return role == PARAM_NORM1 || role == PARAM_NORM2 || role == PARAM_NORMF || role == PARAM_QNORM ||
-           role == PARAM_KNORM;
-}
-
-static double init_deviation(const model *m, param_role role)
+static double init_deviation(const model *m, const param *p)
 {
     const model_config *c = &m->config;
-    bool residual = role == PARAM_OUT || role == PARAM_DOWN;
-    bool scaled = residual && architecture_find(c->model_type)->scaled_residual_init;
+    bool scaled = p->kind->ends_branch && architecture_find(c->model_type)->scaled_residual_init;
     return scaled ? c->initializer_range / sqrt(2.0 * (double)c->layers) : c->initializer_range;
 }
 
@@ -100,10 +99,10 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
     const param *p = &m->params[index];
     if (p->part[0].vector) {
         for (int64_t i = 0; i < n_rows * p->cols; i++)
-            out[i] = is_norm_weight(p->role) ? 1 : 0;
+            out[i] = p->kind->use == USE_NORM ? 1 - m->config.norm_offset : 0;
         return;
     }
-    double std = init_deviation(m, p->role);
+    double std = init_deviation(m, p);
     for (int k = 0; k < p->parts; k++) {
         const param_part *part = &p->part[k];
         uint32_t stream = tensor_stream(p, m->blocks[p->block].layer, k);
@@ -114,7 +113,10 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
             continue;
         float *at = out + (from - row0) * p->cols;
         if (!part->transposed)
-            fill_normal(seed, stream, (uint64_t)(first * p->cols), n * p->cols, std, at, 1);
+            for (int64_t done = 0, run, stored; done < n; done += run) {
+                run = part_run(part, first + done, n - done, &stored);
+                fill_normal(seed, stream, (uint64_t)(stored * p->cols), run * p->cols, std, at + done * p->cols, 1);
+            }
         else
             for (int64_t c = 0; c < p->cols; c++)
                 fill_normal(seed, stream, (uint64_t)(c * part->rows + first), n, std, at + c, p->cols);

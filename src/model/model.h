@@ -24,21 +24,49 @@
 enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_PARTS = 3, MODEL_NAME = 96 };
 
 typedef enum position_kind { POSITION_LEARNED, POSITION_ROTARY } position_kind;
-typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } rope_kind;
+typedef enum qk_norm_kind {
+    QK_NORM_NONE,
+    QK_NORM_HEAD, /* each head by itself, all with the same weights */
+    QK_NORM_WIDE  /* all heads of a row together */
+} qk_norm_kind;
+typedef enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG } rope_kind;
+
+enum { MODEL_MAX_ROPES = 2, MODEL_MAX_ROPE_PAIRS = 256 };
+
+/* One way to rotate heads (rope.c has the formulas). */
+typedef struct rope_config {
+    rope_kind kind;
+    int64_t rotated;                         /* the first elements of a head; even */
+    double theta, factor, original_positions;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double beta_fast, beta_slow;              /* yarn */
+    bool truncate;
+    double attention_factor;                  /* of cos and sin; yarn, longrope */
+    double scaling_beta;                      /* queries grow with the position by it; 0: they do not */
+    double short_factor[MODEL_MAX_ROPE_PAIRS], long_factor[MODEL_MAX_ROPE_PAIRS]; /* longrope */
+} rope_config;
 
 /* What config.json says, in one vocabulary for all architectures. */
 typedef struct model_config {
     char model_type[32];       /* as in config.json: "gpt2", "llama", ... */
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, ffn, max_positions;
     norm_kind norm;
-    float norm_eps;
+    float norm_eps, norm_offset; /* what is added to the norms' stored weights: 0, or 1 where these begin at 0 */
     activation_kind activation;
     bool gated;                /* MLP is act(gate) * up */
     position_kind position;
-    rope_kind rope;
-    double rope_theta, rope_factor, rope_low_freq_factor, rope_high_freq_factor, rope_original_positions;
-    bool qkv_bias, out_bias, mlp_bias, qk_norm, tied;
+    int64_t position_offset;   /* learned positions: rows of their table before that of position 0 */
+    int ropes_n;
+    rope_config rope[MODEL_MAX_ROPES];
+    int query_rope;            /* that of all layers' queries, where it is another than their keys'; -1: the same */
+    signed char layer_rope[MODEL_MAX_LAYERS]; /* -1: the layer's heads are not rotated */
+    bool pre_norm, post_norm;  /* of a branch of a layer: before it; behind it, before it is added */
+    bool parallel;             /* the MLP reads what attention reads, not its result */
+    qk_norm_kind qk_norm;
+    bool qkv_bias, out_bias, mlp_bias, tied;
     float attention_scale;     /* normally 1/sqrt(head_dim) */
+    float attention_softcap, logit_softcap; /* c: x becomes c tanh(x / c); 0: none */
+    float embedding_scale, residual_scale, logit_scale; /* of rows of the embedding, of what a branch adds, of logits; normally 1 */
     float layer_scale[MODEL_MAX_LAYERS]; /* extra factor on the scores (GPT-2's scale_attn_by_inverse_layer_idx), else 1 */
     int64_t window[MODEL_MAX_LAYERS]; /* keys that a token sees in this layer, itself included; 0: all */
     double initializer_range;
@@ -56,25 +84,47 @@ typedef enum param_role {
     PARAM_POSITIONS,    /* (max_positions, C) learned positions */
     PARAM_NORM1, PARAM_NORM1_BIAS,
     PARAM_QKV, PARAM_QKV_BIAS,        /* ((H + 2 Hkv) D, C) */
-    PARAM_QNORM, PARAM_KNORM,         /* (1, D) */
+    PARAM_QNORM, PARAM_KNORM,         /* (1, D), or (1, H D) and (1, Hkv D) */
     PARAM_OUT, PARAM_OUT_BIAS,        /* (C, H D) */
+    PARAM_POST_NORM1,
     PARAM_NORM2, PARAM_NORM2_BIAS,
     PARAM_UP, PARAM_UP_BIAS,          /* (F, C), gated: (2F, C) = [gate; up] */
     PARAM_DOWN, PARAM_DOWN_BIAS,      /* (C, F) */
+    PARAM_POST_NORM2,
     PARAM_NORMF, PARAM_NORMF_BIAS,    /* final norm, in the head block */
     PARAM_HEAD,                       /* (V, C), untied only */
-    PARAM_ROLES
+    PARAM_ROLES, PARAM_NONE = PARAM_ROLES
 } param_role;
+
+typedef enum param_use {
+    USE_VOCABULARY, /* a row a token; it may be cut between rows */
+    USE_POSITIONS,  /* a row a position */
+    USE_MATRIX,     /* of a linear stage */
+    USE_BIAS,
+    USE_NORM, USE_NORM_BIAS
+} param_use;
+
+/* What is true of all parameters of a role: a row of the table in params.c. */
+typedef struct param_kind {
+    const char *name;
+    block_kind block;
+    param_use use;
+    int stream;           /* of random numbers; never changes */
+    bool ends_branch;     /* a linear stage whose result is added to the residual stream */
+} param_kind;
+const param_kind *param_kind_of(param_role role);
 
 typedef struct param_part {
     char name[MODEL_NAME];     /* Hugging Face name */
     int64_t row0, rows;        /* its rows of the parameter; of a vector: its elements */
     bool transposed;           /* stored (cols, rows) */
+    int64_t interleaved;       /* rows of a head's q: the rows are stored head by head, each with its q, k and v; 0: as here */
     bool vector;               /* stored with one dimension; the parameter is (1, n) */
 } param_part;
 
 typedef struct param {
     param_role role;
+    const param_kind *kind;
     int block;
     int64_t rows, cols;        /* a vector is one row: (1, n) */
     bool decay;                /* weight decay applies: matrices and embeddings, not biases and norms */
@@ -109,17 +159,32 @@ void model_close(model *m);
 static inline int64_t part_first(const param *p, int k) { return p->part[k].row0 * (p->part[k].vector ? 1 : p->cols); }
 static inline int64_t part_values(const param *p, int k) { return p->part[k].rows * (p->part[k].vector ? 1 : p->cols); }
 
+/* Index of the first block in execution order of which a parameter is trained; blocks_n: none is. Backward ends there: what lies before
+ * it needs no gradient. The tables of the embedding, tied ones too, are block 0's. */
+int model_first_trained(const model *m);
+
+/* Layers whose work costs the same: they see as many keys, train parameters of the same roles and are both passed backward or both not.
+ * Where there are more kinds than these, what is left goes to the one that is most alike. */
+enum { MODEL_LAYER_KINDS = 16 };
+typedef struct layer_kinds {
+    int n, first[MODEL_LAYER_KINDS];              /* a layer (0 .. L-1) of each kind, the first */
+    unsigned char of_layer[MODEL_MAX_LAYERS];
+} layer_kinds;
+void model_layer_kinds(const model *m, int64_t seq_len, layer_kinds *out);
+
 static inline const param *block_param(const model *m, const block *b, param_role r)
 {
     return b->param_of_role[r] < 0 ? (const param *)0 : &m->params[b->param_of_role[r]];
 }
 
-/* cos and sin for n positions from `first` on: (n, head_dim/2, 2) fp32, computed in fp64 as Transformers defines
- * the scaling of each rope kind, rounded once. */
-void model_rope_table(const model_config *c, int64_t first, int64_t n, float *table);
-/* The table of n positions in parts of about 1 MiB, each given to `put` with the byte that it begins at. */
+/* cos and sin of a rope for the positions first .. first + n of sequences of `length` positions, on which some kinds depend:
+ * (n, rotated / 2, 2) fp32, computed in fp64 as Transformers defines each kind, rounded once. */
+void model_rope_table(const rope_config *r, int64_t length, int64_t first, int64_t n, float *table);
+/* All ropes' tables for `length` positions, one behind the other; where rope `i` begins (of ropes_n: where they end), in floats. */
+int64_t model_rope_offset(const model_config *c, int i, int64_t length);
+/* These tables in parts of about 1 MiB, each given to `put` with the byte that it begins at. Calls nothing where no heads are rotated. */
 typedef int (*rope_put)(void *arg, size_t at, const float *part, size_t bytes, pt_error *e);
-int model_rope_send(const model_config *c, int64_t n, rope_put put, void *arg, pt_error *e);
+int model_rope_send(const model_config *c, int64_t length, rope_put put, void *arg, pt_error *e);
 
 /* FLOPs of one training token (forward and backward, causal attention over sequences of T), as
  * everyone counts them: 6 x matmul parameters + attention. */

@@ -7,75 +7,102 @@
 /* Far above any model, and 16 bytes for each still fit into 63 bits. */
 #define MAX_PARAMETERS 1e15
 
-typedef struct shape_of {
-    bool exists;
-    int64_t rows, cols;
-} shape_of;
+/* ---- the table ---- */
 
-/* Which parameters there are, and their shapes: the one place that knows. */
-static shape_of role_shape(const model_config *c, param_role role)
+typedef enum extent { ONE, VOCABULARY, POSITIONS, HIDDEN, QKV, Q, KV, QNORM, KNORM, UP, FFN } extent;
+
+static int64_t extent_of(const model_config *c, extent x)
 {
-    int64_t C = c->hidden, F = c->ffn, q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
-    bool bias = c->norm == NORM_LAYER;
-    switch (role) {
-    case PARAM_TOKENS: return (shape_of){true, c->vocab, C};
-    case PARAM_POSITIONS: return (shape_of){c->position == POSITION_LEARNED, c->max_positions, C};
-    case PARAM_NORM1: case PARAM_NORM2: case PARAM_NORMF: return (shape_of){true, 1, C};
-    case PARAM_NORM1_BIAS: case PARAM_NORM2_BIAS: case PARAM_NORMF_BIAS: return (shape_of){bias, 1, C};
-    case PARAM_QKV: return (shape_of){true, q + 2 * kv, C};
-    case PARAM_QKV_BIAS: return (shape_of){c->qkv_bias, 1, q + 2 * kv};
-    case PARAM_QNORM: case PARAM_KNORM: return (shape_of){c->qk_norm, 1, c->head_dim};
-    case PARAM_OUT: return (shape_of){true, C, q};
-    case PARAM_OUT_BIAS: case PARAM_DOWN_BIAS:
-        return (shape_of){role == PARAM_OUT_BIAS ? c->out_bias : c->mlp_bias, 1, C};
-    case PARAM_UP: return (shape_of){true, c->gated ? 2 * F : F, C};
-    case PARAM_UP_BIAS: return (shape_of){c->mlp_bias, 1, c->gated ? 2 * F : F};
-    case PARAM_DOWN: return (shape_of){true, C, F};
-    case PARAM_HEAD: return (shape_of){!c->tied, c->vocab, C};
-    default: return (shape_of){0};
+    const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    switch (x) {
+    case VOCABULARY: return c->vocab;
+    case POSITIONS: return c->max_positions + c->position_offset;
+    case HIDDEN: return c->hidden;
+    case QKV: return q + 2 * kv;
+    case Q: return q;
+    case KV: return kv;
+    case QNORM: return c->qk_norm == QK_NORM_WIDE ? q : c->head_dim;
+    case KNORM: return c->qk_norm == QK_NORM_WIDE ? kv : c->head_dim;
+    case UP: return c->gated ? 2 * c->ffn : c->ffn;
+    case FFN: return c->ffn;
+    default: return 1;
     }
 }
+
+static bool always(const model_config *c) { return c->hidden > 0; }
+static bool learned_positions(const model_config *c) { return c->position == POSITION_LEARNED; }
+static bool pre_norm(const model_config *c) { return c->pre_norm; }
+static bool pre_norm_bias(const model_config *c) { return c->pre_norm && c->norm == NORM_LAYER; }
+static bool post_norm(const model_config *c) { return c->post_norm; }
+static bool final_norm_bias(const model_config *c) { return c->norm == NORM_LAYER; }
+static bool qkv_bias(const model_config *c) { return c->qkv_bias; }
+static bool qk_norm(const model_config *c) { return c->qk_norm != QK_NORM_NONE; }
+static bool out_bias(const model_config *c) { return c->out_bias; }
+static bool mlp_bias(const model_config *c) { return c->mlp_bias; }
+static bool untied(const model_config *c) { return !c->tied; }
+
+/* Every kind of parameter: what it is, which models have it, its shape, and how a part of it that a checkpoint stores by itself is measured
+ * (of several parts that are not listed all are equal). Streams are the order in which the kinds came to be. */
+static const struct row {
+    param_kind kind;
+    bool (*exists)(const model_config *);
+    extent rows, cols, part[MODEL_MAX_PARTS];
+} table[PARAM_ROLES] = {
+    [PARAM_TOKENS] = {{"tokens", BLOCK_EMBEDDING, USE_VOCABULARY, 0, false}, always, VOCABULARY, HIDDEN, {0}},
+    [PARAM_POSITIONS] = {{"positions", BLOCK_EMBEDDING, USE_POSITIONS, 1, false}, learned_positions, POSITIONS, HIDDEN, {0}},
+    [PARAM_NORM1] = {{"norm1", BLOCK_LAYER, USE_NORM, 2, false}, pre_norm, ONE, HIDDEN, {0}},
+    [PARAM_NORM1_BIAS] = {{"norm1_bias", BLOCK_LAYER, USE_NORM_BIAS, 3, false}, pre_norm_bias, ONE, HIDDEN, {0}},
+    [PARAM_QKV] = {{"qkv", BLOCK_LAYER, USE_MATRIX, 4, false}, always, QKV, HIDDEN, {Q, KV, KV}},
+    [PARAM_QKV_BIAS] = {{"qkv_bias", BLOCK_LAYER, USE_BIAS, 5, false}, qkv_bias, ONE, QKV, {Q, KV, KV}},
+    [PARAM_QNORM] = {{"q_norm", BLOCK_LAYER, USE_NORM, 6, false}, qk_norm, ONE, QNORM, {0}},
+    [PARAM_KNORM] = {{"k_norm", BLOCK_LAYER, USE_NORM, 7, false}, qk_norm, ONE, KNORM, {0}},
+    [PARAM_OUT] = {{"out", BLOCK_LAYER, USE_MATRIX, 8, true}, always, HIDDEN, Q, {0}},
+    [PARAM_OUT_BIAS] = {{"out_bias", BLOCK_LAYER, USE_BIAS, 9, false}, out_bias, ONE, HIDDEN, {0}},
+    [PARAM_POST_NORM1] = {{"post_norm1", BLOCK_LAYER, USE_NORM, 19, false}, post_norm, ONE, HIDDEN, {0}},
+    [PARAM_NORM2] = {{"norm2", BLOCK_LAYER, USE_NORM, 10, false}, pre_norm, ONE, HIDDEN, {0}},
+    [PARAM_NORM2_BIAS] = {{"norm2_bias", BLOCK_LAYER, USE_NORM_BIAS, 11, false}, pre_norm_bias, ONE, HIDDEN, {0}},
+    [PARAM_UP] = {{"up", BLOCK_LAYER, USE_MATRIX, 12, false}, always, UP, HIDDEN, {0}},
+    [PARAM_UP_BIAS] = {{"up_bias", BLOCK_LAYER, USE_BIAS, 13, false}, mlp_bias, ONE, UP, {0}},
+    [PARAM_DOWN] = {{"down", BLOCK_LAYER, USE_MATRIX, 14, true}, always, HIDDEN, FFN, {0}},
+    [PARAM_DOWN_BIAS] = {{"down_bias", BLOCK_LAYER, USE_BIAS, 15, false}, mlp_bias, ONE, HIDDEN, {0}},
+    [PARAM_POST_NORM2] = {{"post_norm2", BLOCK_LAYER, USE_NORM, 20, false}, post_norm, ONE, HIDDEN, {0}},
+    [PARAM_NORMF] = {{"final_norm", BLOCK_HEAD, USE_NORM, 16, false}, always, ONE, HIDDEN, {0}},
+    [PARAM_NORMF_BIAS] = {{"final_norm_bias", BLOCK_HEAD, USE_NORM_BIAS, 17, false}, final_norm_bias, ONE, HIDDEN, {0}},
+    [PARAM_HEAD] = {{"head", BLOCK_HEAD, USE_VOCABULARY, 18, false}, untied, VOCABULARY, HIDDEN, {0}},
+};
+
+const param_kind *param_kind_of(param_role role) { return &table[role].kind; }
+
+/* ---- parameters ---- */
+
+static bool is_vector(const param_kind *k) { return k->use == USE_BIAS || k->use == USE_NORM || k->use == USE_NORM_BIAS; }
 
 /* The extent of part `i` along the outputs: rows of a matrix, elements of a vector. */
 static int64_t part_extent(const model_config *c, param_role role, int i, int parts, int64_t whole)
 {
     if (parts == 1)
         return whole;
-    if (role == PARAM_QKV || role == PARAM_QKV_BIAS)
-        return (i ? c->kv_heads : c->heads) * c->head_dim;
-    return whole / parts;
-}
-
-static block_kind role_block(param_role role)
-{
-    if (role <= PARAM_POSITIONS)
-        return BLOCK_EMBEDDING;
-    return role < PARAM_NORMF ? BLOCK_LAYER : BLOCK_HEAD;
-}
-
-static bool is_matrix_of_layer(param_role role)
-{
-    return role == PARAM_QKV || role == PARAM_OUT || role == PARAM_UP || role == PARAM_DOWN;
+    return table[role].part[0] ? extent_of(c, table[role].part[i]) : whole / parts;
 }
 
 static void param_init(param *p, const model_config *c, const architecture *a, int block, int layer,
                        param_role role)
 {
-    shape_of shape = role_shape(c, role);
-    bool matrix = is_matrix_of_layer(role);
-    bool table = role == PARAM_TOKENS || role == PARAM_POSITIONS || role == PARAM_HEAD;
-    *p = (param){.role = role, .block = block, .rows = shape.rows, .cols = shape.cols, .trainable = true};
-    p->decay = matrix || table;
+    const param_kind *kind = param_kind_of(role);
+    const bool vector = is_vector(kind);
+    *p = (param){.role = role, .kind = kind, .block = block, .rows = extent_of(c, table[role].rows), .cols = extent_of(c, table[role].cols),
+                 .decay = !vector, .trainable = true};
     while (p->parts < MODEL_MAX_PARTS && a->names[role][p->parts])
         p->parts++;
     int64_t at = 0;
     for (int i = 0; i < p->parts; i++) {
         param_part *part = &p->part[i];
         architecture_name(part->name, role == PARAM_HEAD ? "" : a->prefix, a->names[role][i], layer);
-        part->vector = !matrix && !table;
-        part->transposed = matrix && a->transposed;
+        part->vector = vector;
+        part->transposed = kind->use == USE_MATRIX && a->transposed;
+        part->interleaved = a->interleaved && (role == PARAM_QKV || role == PARAM_QKV_BIAS) ? c->head_dim : 0;
         part->row0 = at;
-        part->rows = part_extent(c, role, i, p->parts, part->vector ? shape.cols : shape.rows);
+        part->rows = part_extent(c, role, i, p->parts, vector ? p->cols : p->rows);
         at += part->rows;
     }
 }
@@ -87,7 +114,7 @@ static void block_init(model *m, const architecture *a, int index)
     b->layer = b->kind == BLOCK_LAYER ? index - 1 : -1;
     for (param_role role = 0; role < PARAM_ROLES; role++) {
         b->param_of_role[role] = -1;
-        if (role_block(role) != b->kind || !role_shape(&m->config, role).exists)
+        if (table[role].kind.block != b->kind || !table[role].exists(&m->config))
             continue;
         b->param_of_role[role] = m->params_n;
         param_init(&m->params[m->params_n++], &m->config, a, index, b->layer, role);
@@ -100,10 +127,10 @@ int params_build(model *m, const architecture *a, const char *where, pt_error *e
 {
     double total = 0;
     for (param_role role = 0; role < PARAM_ROLES; role++) {
-        shape_of s = role_shape(&m->config, role);
-        if (s.exists)
-            total += (double)s.rows * (double)s.cols *
-                     (double)(role_block(role) == BLOCK_LAYER ? m->config.layers : 1);
+        const struct row *r = &table[role];
+        if (r->exists(&m->config))
+            total += (double)extent_of(&m->config, r->rows) * (double)extent_of(&m->config, r->cols) *
+                     (double)(r->kind.block == BLOCK_LAYER ? m->config.layers : 1);
     }
     if (total > MAX_PARAMETERS)
         return pt_fail(e, PT_FAILED,
@@ -141,7 +168,7 @@ double model_flops_per_token(const model *m, int64_t seq_len)
     const model_config *c = &m->config;
     double matmul = (double)c->vocab * (double)c->hidden, attention = 0;
     for (int i = 0; i < m->params_n; i++)
-        if (is_matrix_of_layer(m->params[i].role))
+        if (m->params[i].kind->use == USE_MATRIX)
             matmul += (double)m->params[i].rows * (double)m->params[i].cols;
     for (int i = 0; i < c->layers; i++) /* scores and values, 2 each forward and twice that backward */
         attention += 12.0 * (double)(c->heads * c->head_dim) * average_keys(c->window[i], (double)seq_len);
@@ -154,7 +181,7 @@ double model_layer_flops(const model *m, int block, int64_t rows, int64_t seq_le
     double of_token = 4 * (double)(c->heads * c->head_dim) * average_keys(c->window[m->blocks[block].layer], (double)seq_len);
     for (int role = 0; role < PARAM_ROLES; role++) {
         const param *p = block_param(m, &m->blocks[block], role);
-        if (p && is_matrix_of_layer(p->role))
+        if (p && p->kind->use == USE_MATRIX)
             of_token += 2 * (double)p->rows * (double)p->cols;
     }
     return of_token * (double)rows;

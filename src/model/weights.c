@@ -2,6 +2,7 @@
 
 #include "io/safetensors.h"
 #include "model/architectures.h"
+#include "model/rows.h"
 #include "model/transpose.h"
 
 #include <ctype.h>
@@ -24,13 +25,21 @@ static const char *bare_name(const architecture *a, const char *name)
     return strncmp(name, a->prefix, n) ? name : name + n;
 }
 
+/* The head's tensor under the architecture's own name, or the usual one. */
+static const safetensors_tensor *find_head(const model *m, const safetensors *st)
+{
+    const char *own = architecture_of(m)->head;
+    const safetensors_tensor *t = own ? safetensors_find(st, own) : NULL;
+    return t ? t : safetensors_find(st, head_name);
+}
+
 static const safetensors_tensor *find_part(const model *m, const safetensors *st, const param *p, int k)
 {
     const safetensors_tensor *t = safetensors_find(st, p->part[k].name);
     if (!t)
         t = safetensors_find(st, bare_name(architecture_of(m), p->part[k].name));
-    if (!t && is_tied_tokens(m, p))
-        t = safetensors_find(st, head_name);
+    if (!t && (is_tied_tokens(m, p) || p->role == PARAM_HEAD))
+        t = find_head(m, st);
     return t;
 }
 
@@ -165,7 +174,38 @@ static bool is_part(const model *m, const architecture *a, const safetensors_ten
         for (int k = 0; k < m->params[i].parts; k++)
             if (find_part(m, st, &m->params[i], k) == t)
                 return true;
-    return m->config.tied && !strcmp(t->name, head_name);
+    return m->config.tied && find_head(m, st) == t;
+}
+
+/* Empty, or a buffer of any architecture: conversions leave such behind. */
+static bool is_leftover(const safetensors_tensor *t)
+{
+    bool is = !t->elements;
+    for (int i = 0; architecture_at(i) && !is; i++)
+        is = is_buffer(architecture_at(i), t->name);
+    return is;
+}
+
+void weights_notice_unused(const model *m, const safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg)
+{
+    const architecture *a = architecture_of(m);
+    const safetensors_tensor *first = NULL;
+    char sentence[768], others[48] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < safetensors_count(st); i++) {
+        const safetensors_tensor *t = safetensors_at(st, i);
+        if (!is_leftover(t) || is_buffer(a, t->name) || is_part(m, a, t, st))
+            continue;
+        first = first ? first : t;
+        n++;
+    }
+    if (!first || !notice)
+        return;
+    if (n > 1)
+        snprintf(others, sizeof others, " (and %zu more like it)", n - 1);
+    snprintf(sentence, sizeof sentence, "%.400s: tensor \"%.120s\"%s is not part of a %s model and is ignored: it is %s", safetensors_path(st, first),
+             first->name, others, m->config.model_type, first->elements ? "a buffer of another architecture" : "empty");
+    notice(arg, sentence);
 }
 
 static int check_extra(const model *m, const safetensors *st, pt_error *e)
@@ -174,7 +214,7 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
     for (size_t i = 0; i < safetensors_count(st); i++) {
         const safetensors_tensor *t = safetensors_at(st, i);
         char shape[128];
-        if (!is_buffer(a, t->name) && !is_part(m, a, t, st))
+        if (!is_leftover(t) && !is_part(m, a, t, st))
             return pt_fail(
                 e, PT_FAILED,
                 "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json; correct "
@@ -188,6 +228,10 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
 {
     uint64_t elements[PT_I64 + 1] = {0};
     size_t claimed = 0;
+    const char *head_of = architecture_of(m)->head ? architecture_of(m)->head : head_name;
+    int failed = safetensors_check_index(st, m->config.tied ? head_of : NULL, e);
+    if (failed)
+        return failed;
     for (int i = 0; i < m->params_n; i++)
         for (int k = 0; k < m->params[i].parts; k++) {
             const param *p = &m->params[i];
@@ -197,7 +241,7 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
                 return status;
             elements[t->dtype] += t->elements;
             claimed++;
-            const safetensors_tensor *head = is_tied_tokens(m, p) ? safetensors_find(st, head_name) : NULL;
+            const safetensors_tensor *head = is_tied_tokens(m, p) ? find_head(m, st) : NULL;
             if (head && head != t) {
                 status = check_tied_copy(m, st, p, t, head, e);
                 claimed++;
@@ -234,6 +278,18 @@ int weights_check_some(const model *m, const safetensors *st, weights_type type_
         return pt_fail(e, PT_FAILED, "%s: %zu tensors are there, and %zu are needed; the file is damaged, or of another run", first_path(st),
                        safetensors_count(st), claimed);
     return 0;
+}
+
+/* out (n, cols) = rows first .. first+n of a part. */
+static int read_rows(const safetensors *st, const safetensors_tensor *t, const param_part *part, int64_t first, int64_t n, int64_t cols,
+                     float *out, pt_error *e)
+{
+    int status = 0;
+    for (int64_t done = 0, run, stored; done < n && !status; done += run) {
+        run = part_run(part, first + done, n - done, &stored);
+        status = safetensors_read_f32(st, t, (uint64_t)(stored * cols), (uint64_t)(run * cols), out + done * cols, e);
+    }
+    return status;
 }
 
 /* out (n, cols) = rows first .. first+n of a part that is stored (cols, part rows). */
@@ -275,7 +331,7 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
         if (!t)
             return missing_tensor(m, st, p, k, e);
         if (part->vector) {
-            status = safetensors_read_f32(st, t, 0, (uint64_t)part->rows, out + part->row0, e);
+            status = read_rows(st, t, part, 0, part->rows, 1, out + part->row0, e);
             continue;
         }
         int64_t from = row0 > part->row0 ? row0 : part->row0;
@@ -288,7 +344,7 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
             status = read_transposed(st, t, part->rows, p->cols, first, n, at, scratch,
                                      (int64_t)(scratch_bytes / sizeof *out), e);
         else
-            status = safetensors_read_f32(st, t, (uint64_t)(first * p->cols), (uint64_t)(n * p->cols), at, e);
+            status = read_rows(st, t, part, first, n, p->cols, at, e);
     }
     return status;
 }

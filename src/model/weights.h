@@ -18,10 +18,15 @@ bool weights_present(const char *model_dir);
 
 /* Checks that every part exists with the right shape (a tied model may store either name: the
  * embedding's or lm_head.weight; both only if they are equal; names come with and without the
- * architecture's prefix, "transformer." or "model."), that dtypes are readable; extra tensors that the
- * architecture does not know are an error, except known buffers (attn.bias masks, rotary inv_freq).
+ * architecture's prefix, "transformer." or "model."), that dtypes are readable; extra tensors are an
+ * error, except empty ones and the known buffers of any architecture (attn.bias masks, rotary inv_freq). An index may name a
+ * tied model's lm_head.weight though no shard has it.
  * *stored_type (may be NULL) is what most of the weights are stored in: F32, BF16 or F16. */
 int weights_check(const model *m, const struct safetensors *st, pt_dtype *stored_type, pt_error *e);
+
+/* Tells of the tensors that are let pass though a model of this architecture has nothing like them; once, or not at all. `notice` may be
+ * NULL. */
+void weights_notice_unused(const model *m, const struct safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg);
 
 /* What has the shape of some of the weights: the dtype of a parameter's tensors, or -1: it has none. */
 typedef int (*weights_type)(void *arg, int index);

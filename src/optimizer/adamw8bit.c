@@ -21,7 +21,7 @@ static const update_rule in_blocks = {.title = "AdamW in 8 bits", .submit = subm
 
 static const update_rule *rule_of(const param *p)
 {
-    const bool table = p->role == PARAM_TOKENS || p->role == PARAM_HEAD;
+    const bool table = p->kind->use == USE_VOCABULARY;
     const bool norm = param_type(p, PT_BF16) == PT_F32;
     if (norm || (table && p->cols * SUMSQ_ROWS % BLOCK))
         return &adamw_rule;

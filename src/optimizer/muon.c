@@ -152,8 +152,7 @@ static const update_rule orthogonal = {.title = "Muon", .slabs = {{"momentum_buf
 
 static const update_rule *rule_of(const param *p)
 {
-    const bool matrix = p->role == PARAM_QKV || p->role == PARAM_OUT || p->role == PARAM_UP || p->role == PARAM_DOWN;
-    return matrix ? &orthogonal : &adamw_rule;
+    return p->kind->use == USE_MATRIX ? &orthogonal : &adamw_rule;
 }
 
 const optimizer optimizer_muon = {.name = "muon", .rules = {&adamw_rule, &orthogonal}, .rule_of = rule_of, .reads_momentum = true};

@@ -5,7 +5,7 @@
 
 enum { ALIGN_ELEMENTS = 32, CHUNK_ELEMENTS = 2048, ALIGN_SLAB = 128, PAGE = 4096 };
 
-static bool may_be_cut(const param *p) { return p->role == PARAM_TOKENS || p->role == PARAM_HEAD; }
+static bool may_be_cut(const param *p) { return p->kind->use == USE_VOCABULARY; }
 
 static int64_t aligned(int64_t n) { return (int64_t)align_up((uint64_t)n, ALIGN_ELEMENTS); }
 

@@ -15,8 +15,8 @@
  */
 #include "block/block.h"
 #include "profile/machine_file.h"
+#include "profile/op_costs.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- the queue that adds up ---- */
@@ -31,102 +31,11 @@ typedef struct meter {
 
 static double max_of(double a, double b) { return a > b ? a : b; }
 
-static void add(meter *m, pt_dtype type, double flops, double bytes)
-{
-    m->ns += max_of(flops / m->flops_per_ns[type == PT_BF16], bytes / m->bytes_per_ns) + m->kernel_ns;
-}
-
-static void add_matmul(meter *m, const op_matmul *o)
-{
-    double e = (double)dtype_bytes(o->type), out = (double)dtype_bytes(o->out_type);
-    double rows = (double)o->m, n = (double)o->n, k = (double)o->k;
-    double bytes = (rows * k + n * k) * e + rows * n * (out * (o->accumulate ? 2 : 1) + (o->residual ? e : 0) + (o->stream ? 8 : 0));
-    add(m, o->type, 2 * rows * n * k, bytes);
-}
-
-/* Pairs of query and key of one head and sequence: position p sees min(p + 1, window). */
-static double pairs_seen(const op_attention *o)
-{
-    double n = (double)o->q_len, window = o->window > 0 && o->window < o->q_len ? (double)o->window : n;
-    return n * window - window * (window - 1) / 2;
-}
-
-/* Forward two products a pair, backward five. */
-static void add_attention(meter *m, const op_attention *o, bool backward)
-{
-    double rows = (double)(o->seqs * o->q_len), e = (double)dtype_bytes(o->type);
-    double q = rows * (double)(o->heads * o->dim) * e, kv = 2 * rows * (double)(o->kv_heads * o->dim) * e;
-    double flops = pairs_seen(o) * (double)(o->seqs * o->heads * o->dim) * 2 * (backward ? 5 : 2);
-    add(m, o->type, flops, backward ? 4 * q + 2 * kv : 2 * q + kv);
-}
-
-/* An operation that waits for memory: `n` values of the type for each element, and other bytes. */
-static void add_bytes(meter *m, pt_dtype type, double elements, double n, double more)
-{
-    add(m, type, 0, elements * n * (double)dtype_bytes(type) + more);
-}
-
-/* Of the rows of a unit, those whose id lies in the slice of the table. */
-static double rows_in_slice(const meter *m, int64_t rows, int64_t table_rows)
-{
-    return (double)rows * (double)table_rows / (double)m->model->config.vocab;
-}
-
 static void meter_submit(queue *q, const op *o)
 {
     meter *m = (meter *)q;
-    switch (o->kind) {
-    case OP_MATMUL: add_matmul(m, &o->matmul); break;
-    case OP_ATTENTION: add_attention(m, &o->attention, false); break;
-    case OP_ATTENTION_BACKWARD: add_attention(m, &o->attention_backward.forward, true); break;
-    case OP_NORM: add_bytes(m, o->norm.type, (double)(o->norm.rows * o->norm.heads * o->norm.dim), 2, 0); break;
-    case OP_NORM_BACKWARD: {
-        const op_norm_backward *b = &o->norm_backward;
-        double n = (double)(b->rows * b->heads * b->dim);
-        add_bytes(m, b->type, n, 3 + !!b->dx_add + !!b->y, n * ((b->stream_add ? 4 : 0) + (b->stream ? 4 : 0)));
-        break;
-    }
-    case OP_ROPE: add_bytes(m, o->rope.type, (double)(o->rope.rows * o->rope.heads * o->rope.dim), 2, 0); break;
-    case OP_ACTIVATION:
-        add_bytes(m, o->activation.type, (double)(o->activation.rows * o->activation.cols), o->activation.gated ? 3 : 2, 0);
-        break;
-    case OP_ACTIVATION_BACKWARD: {
-        const op_activation_backward *b = &o->activation_backward;
-        add_bytes(m, b->type, (double)(b->rows * b->cols), (b->gated ? 5 : 3) + !!b->out, 0);
-        break;
-    }
-    case OP_BIAS_BACKWARD:
-        add_bytes(m, o->bias_backward.type, (double)(o->bias_backward.rows * o->bias_backward.cols), 1, 0);
-        break;
-    case OP_EMBEDDING: {
-        const op_embedding *b = &o->embedding;
-        double looked_up = rows_in_slice(m, b->rows, b->table_rows) * (double)b->cols;
-        add_bytes(m, b->type, looked_up, b->position_table ? 3 : 2, (b->stream ? looked_up * 4 : 0) + (double)b->rows * 4);
-        break;
-    }
-    case OP_EMBEDDING_BACKWARD: {
-        const op_embedding_backward *b = &o->embedding_backward;
-        double touched = rows_in_slice(m, b->rows, b->table_rows) * (double)b->cols, set = (double)(b->table_rows * b->cols);
-        add_bytes(m, b->type, touched, 1, touched * 8 + (b->accumulate ? 0 : set * 4) + (double)b->rows * 4);
-        break;
-    }
-    case OP_CROSS_ENTROPY: { /* the logits are read for their maximum and sum, and again where they become the gradient */
-        const op_cross_entropy *b = &o->cross_entropy;
-        double logits = (double)(b->rows * b->vocab);
-        add_bytes(m, b->type, logits, b->dlogits ? 1 : 0, logits * (b->dlogits ? 8 : 4));
-        break;
-    }
-    case OP_GRADIENT_FINISH: {
-        const op_gradient_finish *b = &o->gradient_finish;
-        double n = (double)(b->rows * b->cols);
-        add_bytes(m, b->type, n, 1, n * (b->acc2 ? 8 : 4));
-        break;
-    }
-    case OP_COPY: add_bytes(m, PT_F32, 0, 0, 2 * (double)o->copy.bytes); break;
-    case OP_COPY_ROWS: add_bytes(m, PT_F32, 0, 0, 2 * (double)o->copy_rows.rows * (double)o->copy_rows.bytes); break;
-    case OP_ZERO: add_bytes(m, PT_F32, 0, 0, (double)o->copy.bytes); break;
-    default: break; /* AdamW and the disk are priced by their bytes below */
-    }
+    const op_cost c = op_cost_of(o, m->model->config.vocab);
+    m->ns += max_of(c.flops / m->flops_per_ns[c.type == PT_BF16], c.bytes / m->bytes_per_ns) + m->kernel_ns;
 }
 
 static const device_table meter_table = {.submit = meter_submit};
@@ -182,30 +91,14 @@ static void price_layer(blocks *b, int block, layer_cost *out)
     }
 }
 
-static int64_t window_of(const blocks *b, int layer)
-{
-    int64_t window = b->model->config.window[layer];
-    return window > 0 && window < b->shape->seq_len ? window : b->shape->seq_len;
-}
-
-/* One kind of layer for each window; past the last the nearest one stands for what is left. */
 static void price_layers(blocks *b, costs *out)
 {
-    int64_t windows[COST_LAYER_KINDS];
-    out->kinds_n = 0;
-    for (int i = 0; i < (int)b->model->config.layers; i++) {
-        int64_t window = window_of(b, i), distance = INT64_MAX;
-        for (int k = 0; k < out->kinds_n; k++)
-            if (llabs(windows[k] - window) < distance) {
-                distance = llabs(windows[k] - window);
-                out->kind_of_layer[i] = (unsigned char)k;
-            }
-        if (distance && out->kinds_n < COST_LAYER_KINDS) {
-            windows[out->kinds_n] = window;
-            price_layer(b, i + 1, &out->layer[out->kinds_n]);
-            out->kind_of_layer[i] = (unsigned char)out->kinds_n++;
-        }
-    }
+    layer_kinds kinds;
+    model_layer_kinds(b->model, b->shape->seq_len, &kinds);
+    out->kinds_n = kinds.n;
+    memcpy(out->kind_of_layer, kinds.of_layer, sizeof out->kind_of_layer);
+    for (int k = 0; k < kinds.n; k++)
+        price_layer(b, kinds.first[k] + 1, &out->layer[k]);
 }
 
 static void price_ends(blocks *b, costs *out)

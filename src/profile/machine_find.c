@@ -1,5 +1,6 @@
 /* machine_find.c - the machine files that come with the program:
  *
+ *   PROGRAM/machines/                     in a build folder, which has a link to the source tree's
  *   PROGRAM/../machines/                  in the source tree
  *   PROGRAM/../share/protrain/machines/   in an installation, wherever it was moved
  *   PT_MACHINES                           where it was installed, for programs that link the library

@@ -312,14 +312,14 @@ uint64_t area_bytes(bench *b, layout_fn layout, void *arg)
 int area_open(bench *b, tier t, area *a, const char *what, layout_fn layout, void *arg, pt_error *e)
 {
     *a = (area){.b = b, .tier = t, .bytes = area_bytes(b, layout, arg)};
-    char need[32], have[32];
+    char need[32], have[32], give[32];
     device *d = b->r->device;
     const uint64_t budget = b->r->budget[t], ask = a->bytes + (t == TIER_DEVICE ? d->info.threads_bytes : 0);
     if (a->bytes > budget) {
         b->needs[t] = a->bytes;
         return pt_fail(e, PT_DOES_NOT_FIT, "measuring %s takes %s of %s memory and the budget is %s: give "
-                       "--%s-memory %llu or more", what, size_format(need, a->bytes), tier_names[t], size_format(have, budget),
-                       tier_names[t], (unsigned long long)ask);
+                       "--%s-memory %s or more", what, size_format(need, a->bytes), tier_names[t], size_format(have, budget),
+                       tier_names[t], size_option(give, ask));
     }
     int failed = b->kept[t].used ? pt_fail(e, PT_FAILED, "%s is measured while something else is; this is a bug in protrain", what)
                                  : reserve(b, t, a->bytes, e);
@@ -344,11 +344,11 @@ void area_close(area *a)
 
 /* ---- weights ---- */
 
-static pattern pattern_of(param_role role)
+static pattern pattern_of(const param *p)
 {
-    switch (role) {
-    case PARAM_NORM1: case PARAM_NORM2: case PARAM_NORMF: case PARAM_QNORM: case PARAM_KNORM: return PATTERN_NORM;
-    case PARAM_NORM1_BIAS: case PARAM_NORM2_BIAS: case PARAM_NORMF_BIAS: return PATTERN_SMALL;
+    switch (p->kind->use) {
+    case USE_NORM: return PATTERN_NORM;
+    case USE_NORM_BIAS: return PATTERN_SMALL;
     default: return PATTERN_WEIGHTS;
     }
 }
@@ -362,9 +362,9 @@ void area_weights(area *a, const step_shape *s, int block, block_weights *w, con
         if (!p)
             continue;
         uint64_t row = (uint64_t)p->cols * dtype_bytes(param_type(p, s->type));
-        char *at = area_take(a, (uint64_t)p->rows * row, pattern_of(role));
+        char *at = area_take(a, (uint64_t)p->rows * row, pattern_of(p));
         w->param[role] = at;
-        if (role != PARAM_TOKENS && role != PARAM_HEAD)
+        if (p->kind->use != USE_VOCABULARY)
             continue;
         w->slices = slices;
         for (int64_t first = 0; at && first < p->rows; first += s->slice_rows)

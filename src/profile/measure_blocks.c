@@ -13,31 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys that a token sees at most: what makes layers differ. */
-static int64_t reach(const model *m, const step_shape *s, int64_t layer)
-{
-    int64_t w = m->config.window[layer];
-    return w <= 0 || w > s->seq_len ? s->seq_len : w;
-}
-
-/* Kind of each layer; `first`: a layer of each kind. Windows beyond COST_LAYER_KINDS different ones go to the nearest. */
-static void find_kinds(const model *m, const step_shape *s, costs *c, int first[COST_LAYER_KINDS])
-{
-    c->kinds_n = 0;
-    for (int64_t i = 0; i < m->config.layers; i++) {
-        int best = 0;
-        for (int k = 0; k < c->kinds_n; k++)
-            if (llabs(reach(m, s, first[k]) - reach(m, s, i)) < llabs(reach(m, s, first[best]) - reach(m, s, i)))
-                best = k;
-        bool known = c->kinds_n && reach(m, s, first[best]) == reach(m, s, i);
-        if (!known && c->kinds_n < COST_LAYER_KINDS) {
-            best = c->kinds_n++;
-            first[best] = (int)i;
-        }
-        c->kind_of_layer[i] = (unsigned char)best;
-    }
-}
-
 typedef struct shares { double layer, head, other; } shares; /* seconds, of each */
 
 /* Seconds that a block takes, about: of few rows it is its weights, read forward and back, and the sums of their gradients. */
@@ -48,28 +23,32 @@ static double seconds_of(bench *b, int block, double flops, double flops_per_ns)
     return fmax(3 * flops / flops_per_ns, weights * (2 * (double)dtype_bytes(b->r->shape->type) + 8) / bytes_per_ns) * 1e-9;
 }
 
-static shares share_time(bench *b, const costs *c, const int *first, double flops_per_ns)
+static shares share_time(bench *b, const layer_kinds *kinds, double flops_per_ns)
 {
     const step_shape *s = b->r->shape;
     const model *m = b->r->model;
     const double passes = 10.0 / 3; /* of the head: 1 + 3 + 3 + 3 times forward */
     double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * passes;
-    for (int k = 0; k < c->kinds_n; k++)
-        round += seconds_of(b, first[k] + 1, model_layer_flops(m, first[k] + 1, s->unit_rows, s->seq_len), flops_per_ns);
+    for (int k = 0; k < kinds->n; k++) {
+        const int block = kinds->first[k] + 1;
+        round += seconds_of(b, block, model_layer_flops(m, block, s->unit_rows, s->seq_len), flops_per_ns);
+    }
     const double usual = 1;
     double all = 3 * round;
     all = all < usual ? all : fmax(round, usual);
     all = all < 0.02 ? 0.02 : all > 30 ? 30 : all;
-    return (shares){all * 0.6 / c->kinds_n, all * 0.3, all * 0.05};
+    return (shares){all * 0.6 / kinds->n, all * 0.3, all * 0.05};
 }
 
-static int measure_layers(bench *b, const shares *t, const int *first, costs *c, int64_t *cut_rows, pt_error *e)
+static int measure_layers(bench *b, const shares *t, const layer_kinds *kinds, costs *c, int64_t *cut_rows, pt_error *e)
 {
     c->spread = 0;
+    c->kinds_n = kinds->n;
+    memcpy(c->kind_of_layer, kinds->of_layer, sizeof c->kind_of_layer);
     for (int k = 0; k < c->kinds_n; k++) {
         layer_result l;
         bench_progress(b, "measuring layers", k, c->kinds_n);
-        int failed = measure_layer(b, first[k] + 1, t->layer, &l, e);
+        int failed = measure_layer(b, kinds->first[k] + 1, t->layer, &l, e);
         if (failed)
             return failed;
         c->layer[k] = l.cost;
@@ -100,15 +79,15 @@ static double step_work_ns(const bench *b)
 
 int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
 {
-    int first[COST_LAYER_KINDS] = {0};
+    layer_kinds kinds;
     double rate;
     head_result head = {0};
     int failed = measure_rate(b, &rate, e);
     if (failed)
         return failed;
-    find_kinds(b->r->model, b->r->shape, c, first);
-    shares t = share_time(b, c, first, rate);
-    failed = measure_layers(b, &t, first, c, cut_rows, e);
+    model_layer_kinds(b->r->model, b->r->shape->seq_len, &kinds);
+    shares t = share_time(b, &kinds, rate);
+    failed = measure_layers(b, &t, &kinds, c, cut_rows, e);
     bench_progress(b, "measuring the head", 0, 1);
     if (!failed)
         failed = measure_head(b, rate, t.head, &head, e);

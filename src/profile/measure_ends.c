@@ -38,14 +38,16 @@ step_shape shape_cut(const step_shape *s, int64_t rows)
 
 void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
 {
-    enum { ARRAYS = 4 };
+    enum { ARRAYS = 3 };
     const model_config *c = &a->b->r->model->config;
     int64_t n = units * s->unit_rows;
     uint64_t bytes = (uint64_t)n * ARRAYS * sizeof(int32_t);
     char *at = area_take(a, bytes, PATTERN_NONE);
-    float *rope = c->position == POSITION_ROTARY ? area_take(a, (uint64_t)(s->seq_len * c->head_dim) * sizeof(float), PATTERN_NORM) : NULL;
+    const uint64_t rope_bytes = (uint64_t)model_rope_offset(c, c->ropes_n, s->seq_len) * sizeof(float);
+    float *rope = rope_bytes ? area_take(a, rope_bytes, PATTERN_NORM) : NULL;
     int32_t *ids = (int32_t *)at;
-    *out = (unit_data){.ids = ids, .unit = {.ids = ids, .targets = ids + n, .first = ids + 2 * n, .positions = ids + 3 * n, .rope = rope}};
+    *out = (unit_data){.ids = ids, .unit = {.ids = ids, .targets = ids + n, .positions = ids + 2 * n}};
+    block_unit_ropes(&out->unit, c, rope, s->seq_len);
     int32_t *values = at ? malloc(bytes) : NULL;
     if (!values)
         return;
@@ -54,8 +56,7 @@ void unit_data_take(area *a, const step_shape *s, int64_t units, unit_data *out)
         rng_words(1, RNG_TEST, 100, (uint64_t)i, w);
         values[i] = (int32_t)(w[0] % (uint32_t)c->vocab);
         values[n + i] = (int32_t)(w[1] % (uint32_t)c->vocab);
-        values[2 * n + i] = 0;
-        values[3 * n + i] = (int32_t)(i % s->seq_len);
+        values[2 * n + i] = (int32_t)(i % s->seq_len);
     }
     queue *q = a->b->compute;
     queue_submit(q, &(op){OP_COPY, .copy = {at, values, bytes}});

@@ -54,7 +54,7 @@ int existing_folder(const char *path, char out[FILE_PATH_BYTES], pt_error *e)
 /* ---- made for ---- */
 
 /* Other numbers where the same fields come to mean something else: what was measured before does not serve then. */
-enum { BLOCKS_WAY = 13, MACHINE_WAY = 21 };
+enum { BLOCKS_WAY = 14, MACHINE_WAY = 21 };
 
 static int threads_of(const profile_request *r) { return r->threads ? r->threads : r->device->info.threads; }
 
@@ -87,7 +87,7 @@ static json_t *blocks_made_for(const profile_request *r)
     const model_config *c = &r->model->config;
     const step_shape *s = r->shape;
     json_t *all = json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-                     "s:b, s:b, s:b, s:b, s:b, s:b, s:i, s:o}",
+                     "s:b, s:i, s:b, s:b, s:b, s:b, s:i, s:o, s:I, s:b, s:b, s:b, s:f, s:f}",
                      "way", BLOCKS_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r),
                      "quota", r->host->info.quota, "dtype", type_of(r), "model_type", c->model_type, "parameters",
                      (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab", (json_int_t)c->vocab, "hidden",
@@ -96,7 +96,9 @@ static json_t *blocks_made_for(const profile_request *r)
                      (json_int_t)(c->position == POSITION_LEARNED ? c->max_positions : 0), "seq_len", (json_int_t)s->seq_len, "batch",
                      (json_int_t)s->batch, "unit_rows", (json_int_t)s->unit_rows, "gated", c->gated, "qk_norm", c->qk_norm, "tied", c->tied,
                      "qkv_bias", c->qkv_bias, "out_bias", c->out_bias, "mlp_bias", c->mlp_bias, "activation", (int)c->activation, "windows",
-                     windows_of(c));
+                     windows_of(c), "rope_bytes",
+                     (json_int_t)model_rope_offset(c, c->ropes_n, s->seq_len), "pre_norm", c->pre_norm, "post_norm", c->post_norm, "parallel",
+                     c->parallel, "attention_softcap", (double)c->attention_softcap, "logit_softcap", (double)c->logit_softcap);
     if (all && has_whole(shape_optimizer(s))) {
         json_object_set_new(all, "optimizer", json_string(shape_optimizer(s)->name));
         json_object_set_new(all, "host_tier", json_boolean(r->host_tier));

@@ -67,10 +67,10 @@ int explain_layers(const plan *p, int line, char *out, size_t n); /* 1: written,
 /* helps.c: changes that were tried, best first; those that help by 3% or more. */
 int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e);
 
-/* The object for what does not fit: fits false, missing_bytes, smallest_change, smaller_step (options of a step that would fit, or
- * ""), and `message`, the error's sentence. `missing`: bytes, of what no plan needs too. `change`: "", which stands for what `least`
- * asks for, or the smallest change where there is no plan yet, or this machine has not so much. */
-json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, const char *change, const char *smaller_step,
+/* The object for what does not fit: fits false, missing_bytes, changes (options that would make it fit, the first of which is
+ * smallest_change), smaller_step (options of a step that would fit, or ""), and `message`, the error's sentence. `least`: budgets that
+ * would do. `missing`: bytes, of what no plan needs too. Takes the reference to `changes`, an array of strings. */
+json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, json_t *changes, const char *smaller_step,
                        const char *message);
 /* What does not fit: bytes missing, summed over the tiers. */
 uint64_t missing_bytes(const search_input *in, const uint64_t least[TIERS]);

@@ -13,9 +13,10 @@
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
  *
  *   {"fits": false, "missing_bytes": N, "smaller_step": "--batch-size 2" or "",
- *    "smallest_change": "--device-memory N"; where nothing would do here "--device-memory N (M bytes of memory more than is free here)";
- *                       where only what is saved has no room "--out where N bytes more are free",
- *    "predicted": {"step_s": null, "tokens_per_s": null, "peak_bytes": {TIER: of the most economical plan}, "budget_bytes": {TIER: N}},
+ *    "smallest_change": "--device-memory 24.5GiB", and in parentheses what the machine lacks of it;
+ *                       where only what is saved has no room "--out where 2GiB more are free",
+ *    "changes": [that one, and the others that would make it fit],
+ *    "predicted": {"step_s": null, "tokens_per_s": null, "peak_bytes": {TIER: budgets that would do}, "budget_bytes": {TIER: N}},
  *    "plan": null, "least_bytes", "budget_bytes": the same two, "why": ["..."]}
  */
 #include "report/explain.h"
@@ -129,13 +130,12 @@ json_t *explain_json(const explanation *x)
                      "others", alternatives_json(x, false));
 }
 
-json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, const char *change, const char *smaller_step,
+json_t *explain_misfit(const search_input *in, const uint64_t least[TIERS], uint64_t missing, json_t *changes, const char *smaller_step,
                        const char *message)
 {
-    char for_least[160];
-    search_smallest_change(in, least, for_least, sizeof for_least);
-    return json_pack("{s:b, s:I, s:s, s:s, s:{s:n, s:n, s:o, s:o}, s:n, s:o, s:o, s:[s]}", "fits", 0, "missing_bytes", (json_int_t)missing,
-                     "smallest_change", *change ? change : for_least, "smaller_step", smaller_step, "predicted", "step_s", "tokens_per_s",
-                     "peak_bytes", tiers_json(least), "budget_bytes", tiers_json(in->budget), "plan", "least_bytes", tiers_json(least),
-                     "budget_bytes", tiers_json(in->budget), "why", message);
+    const char *first = json_string_value(json_array_get(changes, 0));
+    return json_pack("{s:b, s:I, s:s, s:o, s:s, s:{s:n, s:n, s:o, s:o}, s:n, s:o, s:o, s:[s]}", "fits", 0, "missing_bytes",
+                     (json_int_t)missing, "smallest_change", first ? first : "", "changes", changes, "smaller_step", smaller_step,
+                     "predicted", "step_s", "tokens_per_s", "peak_bytes", tiers_json(least), "budget_bytes", tiers_json(in->budget), "plan",
+                     "least_bytes", tiers_json(least), "budget_bytes", tiers_json(in->budget), "why", message);
 }

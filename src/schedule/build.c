@@ -31,7 +31,7 @@ typedef struct program {
     int *accumulator;             /* buffer of each block, -1: not yet */
     int *stream;                  /* buffer of each micro-batch's stream gradient, -1: not yet */
     int *residual;                /* the same of its stream in fp32 */
-    int batch, loss, sumsq, rope; /* home buffers */
+    int batch, loss, sumsq, rope; /* home buffers; rope -1: no heads are rotated */
     need *needs;
     int needs_n;
     need *plain;                  /* operands that no cache manages */
@@ -172,6 +172,12 @@ static int accumulator_buffer(program *p, int block)
     return p->accumulator[block];
 }
 
+static void item_rope(program *p)
+{
+    if (p->rope >= 0)
+        item_operand(p, p->rope, USE_READ);
+}
+
 static const layer_layout *layout_of(const program *p, int block) { return &p->layouts[p->plan->blocks[block - 1].level]; }
 
 static void forward(program *p, int block, int micro)
@@ -182,7 +188,7 @@ static void forward(program *p, int block, int micro)
         unsigned change = p->plan->blocks[block - 1].level == SAVE_INPUT ? 0 : USE_WRITE; /* its input stands there already */
         item_needs(p, TIER_DEVICE, object_saved(p, block, micro), USE_READ | change);
         item_workspace(p, layout_of(p, block)->forward_workspace);
-        item_operand(p, p->rope, USE_READ);
+        item_rope(p);
     }
     item_needs(p, TIER_DEVICE, object_saved(p, block + 1, micro), USE_WRITE);
     item_residual(p, micro, block ? USE_READ | USE_WRITE : USE_WRITE);
@@ -219,7 +225,7 @@ static void backward(program *p, int block, int micro)
     item_residual(p, micro, USE_READ | USE_WRITE);
     item_operand(p, accumulator_buffer(p, block), micro ? USE_READ | USE_WRITE : USE_WRITE);
     item_operand(p, p->batch, USE_READ);
-    item_operand(p, p->rope, USE_READ);
+    item_rope(p);
     item_end(p, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
 }
 
@@ -453,7 +459,8 @@ static void make_homes(program *p, schedule_kind kind)
     p->batch = home(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * 4 * sizeof(int32_t));
     p->loss = home(p, OBJECT_LOSS, -1, TIER_DEVICE, tokens * sizeof(float));
     p->sumsq = home(p, OBJECT_SUMSQ, -1, TIER_DEVICE, (uint64_t)sumsq_count(p->model) * sizeof(double));
-    p->rope = home(p, OBJECT_ROPE, -1, TIER_DEVICE, (uint64_t)(p->shape->seq_len * c->head_dim) * sizeof(float));
+    p->rope = !c->ropes_n ? -1 : home(p, OBJECT_ROPE, -1, TIER_DEVICE,
+                                     (uint64_t)model_rope_offset(c, c->ropes_n, p->shape->seq_len) * sizeof(float));
     make_chunk_objects(p, kind);
     p->b.s->homes_n = p->b.s->buffers_n;
     make_saved_objects(p, kind);

@@ -1,5 +1,7 @@
 #include "schedule/checker.h"
 
+#include "base/units.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +107,7 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index)
     case OBJECT_BATCH: return tokens * 4 * sizeof(int32_t);
     case OBJECT_LOSS: return tokens * sizeof(float);
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
-    case OBJECT_ROPE: return (uint64_t)(shape->seq_len * m->head_dim) * sizeof(float);
+    case OBJECT_ROPE: return (uint64_t)model_rope_offset(m, m->ropes_n, shape->seq_len) * sizeof(float);
     default: return 0;
     }
 }
@@ -119,6 +121,7 @@ static bool identity_exists(const checker *c, const buffer *b)
     case OBJECT_ACCUMULATOR: return has_accumulator(c, b->index) && b->micro == -1;
     case OBJECT_STREAM: return b->index == -1 && micro;
     case OBJECT_RESIDUAL: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
+    case OBJECT_ROPE: return b->index == -1 && b->micro == -1 && c->in->model->config.ropes_n;
     default: return (unsigned)b->kind < OBJECT_KINDS && b->index == -1 && b->micro == -1;
     }
 }
@@ -189,7 +192,7 @@ static int check_homes(const checker *c)
     unsigned char *seen = calloc(n, 1);
     if (!seen)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
-    int failed = 0, missing = chunk_kinds * c->chunks_n + 4;
+    int failed = 0, missing = chunk_kinds * c->chunks_n + 3 + (c->in->model->config.ropes_n > 0);
     for (int i = 0; i < c->s->homes_n && !failed; i++) {
         const buffer *b = &c->s->buffers[i];
         bool of_chunk = b->kind <= OBJECT_GRADIENT;
@@ -212,11 +215,11 @@ static int check_homes(const checker *c)
 static int check_budget(const checker *c, const uint64_t *budget)
 {
     const schedule *s = c->s;
+    char need[32], have[32];
     for (int t = 0; t < TIERS && budget; t++)
         if (s->bytes[t] > budget[t])
-            return pt_fail(c->e, PT_DOES_NOT_FIT, "the schedule needs %llu bytes of %s memory and the budget is %llu; raise the budget or "
-                                                  "plan again", (unsigned long long)s->bytes[t], tier_names[t],
-                           (unsigned long long)budget[t]);
+            return pt_fail(c->e, PT_DOES_NOT_FIT, "the schedule needs %s of %s memory and the budget is %s; raise the budget or plan again",
+                           size_format(need, s->bytes[t]), tier_names[t], size_format(have, budget[t]));
     return 0;
 }
 

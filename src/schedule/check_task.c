@@ -66,6 +66,12 @@ static void residual(checker *c, int micro, int before, int after)
         changes(c, OBJECT_RESIDUAL, -1, micro, before, after);
 }
 
+static void rope(checker *c)
+{
+    if (c->in->model->config.ropes_n)
+        reads(c, OBJECT_ROPE, -1, -1, 0);
+}
+
 static int residual_gradient(const checker *c, int block) { return 2 * (c->layers + 2) - block; }
 
 static int forward_wants(checker *c, int i, int block, int micro)
@@ -79,7 +85,7 @@ static int forward_wants(checker *c, int i, int block, int micro)
         changes(c, OBJECT_SAVED, block, micro, 1, f->complete);
         c->wants[c->wants_n - 1].write = f->complete != 1;
         workspace(c, f->forward_bytes);
-        reads(c, OBJECT_ROPE, -1, -1, 0);
+        rope(c);
     }
     writes(c, OBJECT_SAVED, block + 1, micro, 1);
     residual(c, micro, block, block + 1);
@@ -119,7 +125,7 @@ static int backward_wants(checker *c, int i, int block, int micro)
     residual(c, micro, residual_gradient(c, block + 1), residual_gradient(c, block));
     changes(c, OBJECT_ACCUMULATOR, block, -1, micro, micro + 1);
     reads(c, OBJECT_BATCH, -1, -1, 1);
-    reads(c, OBJECT_ROPE, -1, -1, 0);
+    rope(c);
     return block_weights(c, i, block);
 }
 

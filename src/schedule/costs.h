@@ -9,7 +9,7 @@
 
 #include "schedule/schedule.h"
 
-enum { COST_POINTS = 8, COST_LAYER_KINDS = 8 };
+enum { COST_POINTS = 8, COST_LAYER_KINDS = MODEL_LAYER_KINDS };
 
 /* Time by amount (bytes, elements): straight lines between points of ascending amount, of which more never takes less.
  * Below the first its time, above the last at the slope of the last two (of one point: in proportion). n = 0: not known,
@@ -43,7 +43,7 @@ typedef struct cost_quota {
 } cost_quota;
 
 typedef struct costs {
-    int kinds_n;                                    /* layers that differ in cost (their attention window) */
+    int kinds_n;                                    /* layers that differ in cost (model_layer_kinds) */
     unsigned char kind_of_layer[MODEL_MAX_LAYERS];  /* index into layer */
     layer_cost layer[COST_LAYER_KINDS];
     double embed_ns, head_ns, head_eval_ns;         /* one unit */

@@ -1,4 +1,4 @@
-/* least.c - the most economical plan there is, and what to say when even that is too large. */
+/* least.c - the most economical plan there is. */
 #include "search/space.h"
 
 #include "base/clock.h"
@@ -204,40 +204,4 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e)
             *out = i == 0 && is_mixed(&o) && o.plain_over >= 0 ? o.plain : next;
     }
     return enough < 0 ? enough : 0;
-}
-
-void search_smallest_change(const search_input *in, const uint64_t least[TIERS], char *out, size_t n)
-{
-    size_t used = 0;
-    out[0] = 0;
-    for (int t = 0; t < TIERS; t++)
-        if (least[t] > in->budget[t] && used < n)
-            used += (size_t)snprintf(out + used, n - used, "%s--%s-memory %llu", used ? " " : "", tier_names[t],
-                                     (unsigned long long)(least[t] + (t == TIER_DEVICE ? in->threads_bytes : 0)));
-}
-
-void search_list_missing(const search_input *in, const uint64_t least[TIERS], char *out, size_t n)
-{
-    size_t used = 0;
-    out[0] = 0;
-    for (int t = 0; t < TIERS; t++) {
-        char need[32], have[32];
-        if (least[t] > in->budget[t] && used < n)
-            used += (size_t)snprintf(out + used, n - used, "%s%s of %s memory (the budget is %s, %llu bytes less)", used ? " and " : "",
-                                     size_format(need, least[t]), tier_names[t], size_format(have, in->budget[t]),
-                                     (unsigned long long)(least[t] - in->budget[t]));
-    }
-}
-
-int least_refuse(space *s, const priced *least, pt_error *e)
-{
-    char tiers[256], options[160], size[32], threads[80] = "";
-    search_list_missing(s->in, least->bytes, tiers, sizeof tiers);
-    search_smallest_change(s->in, least->bytes, options, sizeof options);
-    if (!options[0])
-        return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the tiers together are too small; raise --device-memory or --disk-memory");
-    if (s->in->threads_bytes && least->bytes[TIER_DEVICE] > s->in->budget[TIER_DEVICE])
-        snprintf(threads, sizeof threads, " (%s of the device's for the threads)", size_format(size, s->in->threads_bytes));
-    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: the most economical plan needs %s; give %s%s%s", tiers, options, threads,
-                   s->in->training ? "" : ", or lower --seq-len");
 }

@@ -274,7 +274,7 @@ int search_plan(const search_input *in, search_result *out, pt_error *e)
         int fits = begin(w, &least);
         memcpy(out->least, least.bytes, sizeof out->least);
         if (fits <= 0)
-            failed = fits ? fits : least_refuse(&w->s, &least, e);
+            failed = fits ? fits : pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: no plan was found within these budgets");
         if (!failed && !space_has_few_layers(&w->s))
             w->ahead = ahead_open(&w->s);
         if (!failed)

@@ -59,14 +59,11 @@ unsigned search_kinds(const search_input *in, update_time update);
 /* What the schedules of a plan are made from. */
 schedule_input search_schedules(const search_input *in, const packing *k, const plan *p);
 
-/* PT_DOES_NOT_FIT names what is missing and the smallest change that would make it fit; *out->least is valid then. */
+/* PT_DOES_NOT_FIT: no plan was found; *out->least is valid then. What would help is said by search_find_ways. */
 int search_plan(const search_input *in, search_result *out, pt_error *e);
 void search_result_free(search_result *r);
-/* What would make it fit, as options of the program: "--device-memory N --host-memory M". */
-void search_smallest_change(const search_input *in, const uint64_t least[TIERS], char *out, size_t n);
-/* What the tiers that are too small would need: "2.06 GiB of device memory (the budget is 1.00 GiB, 1138166333 bytes less)". */
-void search_list_missing(const search_input *in, const uint64_t least[TIERS], char *out, size_t n);
-
+/* Whether there is any: 1, 0, or an error. `needs`: search_result.least; may be NULL. */
+int search_fits(const search_input *in, uint64_t needs[TIERS], pt_error *e);
 /* For what does not fit: the first step like in->shape that does, of half as many sequences, of a quarter, ..., of one, then of one
  * that is half as long and so on. in->micro_batch is given up where such a step cannot be cut into it. 1: found, 0: none of
  * SEARCH_SHORTEST tokens or more, negative: an error. */
@@ -74,9 +71,25 @@ enum { SEARCH_SHORTEST = 32 };
 bool search_can_cut(const step_shape *s, int64_t micro_batch); /* 0, which leaves it to the search, always */
 int search_smaller_step(const search_input *in, step_shape *out, pt_error *e);
 
-/* For what does not fit without a disk: bytes of one with which it does, whatever it takes then. 1: found, 0: none, or there is one
- * already, negative: an error. */
-int search_disk_that_fits(const search_input *in, uint64_t *bytes, pt_error *e);
+/* ---- ways.c: for what does not fit, the budgets with which it would ---- */
+
+/* Of these budgets those that are more than in->budget, as options of the program: "--device-memory 24.5GiB --host-memory 64GiB". */
+void search_write_options(const search_input *in, const uint64_t budget[TIERS], char *out, size_t n);
+
+typedef struct search_room {
+    uint64_t has[TIERS]; /* what a budget may be on this machine with the others as they are, at least in->budget */
+    bool gpu;            /* the device is no RAM: it shares none with the host */
+} search_room;
+/* Of the memory that is there; of the disk, with memory where it takes that too; of more RAM than is there; of a larger GPU. */
+typedef enum search_way_kind { WAY_MEMORY, WAY_DISK, WAY_RAM, WAY_GPU } search_way_kind;
+enum { SEARCH_WAYS = 8 };
+typedef struct search_ways {
+    struct { search_way_kind kind; uint64_t budget[TIERS]; } way[SEARCH_WAYS];
+    int n;
+} search_ways;
+/* In this order. Each budget of a way that is raised is the least size on its grid (size_granule, of the option that asks for it) that
+ * suffices with the others as they are in that way. */
+int search_find_ways(const search_input *in, const search_room *room, search_ways *out, pt_error *e);
 
 /* Builds the plan's schedules and prices them: c->packing and c->plan are given, step_ns and bytes are filled.
  * 1: it fits, 0: it does not, negative: an error. */

@@ -1,49 +1,14 @@
-/* smaller.c - for what does not fit: the largest step like it that does, and the disk with which it would. */
+/* smaller.c - for what does not fit: the largest step like it that does. */
 #include "search/search.h"
-
-#include <string.h>
-
-/* 1: it does, 0: it does not. `least`: what the most economical plan needs. */
-static int fits(const search_input *in, uint64_t least[TIERS], pt_error *e)
-{
-    search_result r = {0};
-    pt_error own = {0};
-    search_input soon = *in;
-    soon.seconds = 1e-3;
-    int failed = search_plan(&soon, &r, &own);
-    memcpy(least, r.least, sizeof r.least);
-    search_result_free(&r);
-    if (failed && failed != PT_DOES_NOT_FIT && e)
-        *e = own;
-    return !failed ? 1 : failed == PT_DOES_NOT_FIT ? 0 : failed;
-}
-
-int search_disk_that_fits(const search_input *in, uint64_t *bytes, pt_error *e)
-{
-    enum { TRIES = 3 };
-    search_input with = *in;
-    uint64_t least[TIERS];
-    with.budget[TIER_DISK] = (uint64_t)1 << 60;
-    int found = in->budget[TIER_DISK] ? 0 : fits(&with, least, e);
-    if (found <= 0)
-        return found;
-    found = 0;
-    for (int i = 0; i < TRIES && !found; i++) { /* other budgets are filled in other ways */
-        *bytes = with.budget[TIER_DISK] = least[TIER_DISK];
-        found = fits(&with, least, e);
-    }
-    return found;
-}
 
 /* A micro-batch that was asked for is given up where the step cannot be cut into such. */
 static int step_fits(const search_input *in, const step_shape *s, pt_error *e)
 {
     search_input changed = *in;
-    uint64_t least[TIERS];
     changed.shape = s;
     if (!search_can_cut(s, in->micro_batch))
         changed.micro_batch = 0;
-    return fits(&changed, least, e);
+    return search_fits(&changed, NULL, e);
 }
 
 bool search_can_cut(const step_shape *s, int64_t micro_batch)

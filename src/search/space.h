@@ -136,7 +136,6 @@ int policy_price(space *s, policy p, priced *out, pt_error *e);
 
 /* least.c: the most economical plan. 1: fits, 0: does not, with *out filled in either case; `hopeful`: only if that is likely. */
 int least_price(space *s, bool hopeful, priced *out, pt_error *e);
-int least_refuse(space *s, const priced *least, pt_error *e);
 
 /* moves.c: calls fn with each neighbour of *from and its estimate; where fn says true, the neighbour becomes *from and the
  * moves that are left start there. `all`: also other chunks, micro-batches and visits. */

@@ -76,7 +76,9 @@ static void tell_missing(const budget_request *r, uint64_t bytes)
 static void add_change(char change[BUDGETS_CHANGE_BYTES], tier t, uint64_t bytes)
 {
     size_t used = strlen(change);
-    snprintf(change + used, BUDGETS_CHANGE_BYTES - used, "%s--%s-memory %llu", used ? " " : "", tier_names[t], (unsigned long long)bytes);
+    char size[32];
+    snprintf(change + used, BUDGETS_CHANGE_BYTES - used, "%s--%s-memory %s", used ? " " : "", tier_names[t],
+             size_option(size, size_round_down(bytes)));
 }
 
 static void tell_change(const budget_request *r, const char *change)
@@ -85,7 +87,7 @@ static void tell_change(const budget_request *r, const char *change)
         snprintf(r->change, BUDGETS_CHANGE_BYTES, "%s", change);
 }
 
-/* "give --device-memory 8000" or, where nothing would do, "lower it" */
+/* "give --device-memory 8GiB" or, where nothing would do, "lower it" */
 static const char *mend(const char *change, int named, char out[BUDGETS_CHANGE_BYTES + 8])
 {
     snprintf(out, BUDGETS_CHANGE_BYTES + 8, "%s%s", *change ? "give " : named > 1 ? "lower them" : "lower it", change);
@@ -126,7 +128,7 @@ static void change_ram(const budget_request *r, const findings *f, const uint64_
 /* Whatever of the tiers lies in RAM has to be free there together; the sum of budgets may pass 2^64. */
 static int check_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], pt_error *e)
 {
-    char list[160] = "", where[320] = "", change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8], size[32];
+    char list[160] = "", where[320] = "", change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8], size[32], lack[32];
     const uint64_t most = (uint64_t)1 << 61; /* of a tier; so that their sum is a number */
     const uint64_t has = less(f->m.memory_free_bytes, BUDGETS_BESIDE + r->memory_reserve);
     uint64_t left = has, missing = 0;
@@ -153,8 +155,8 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
         return 0;
     change_ram(r, f, budget, change);
     tell_change(r, change);
-    return pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free beside what the program itself takes, %llu bytes less: %s, or end other "
-                   "programs%s", list, size_format(size, has), (unsigned long long)missing, mend(change, named, advice), where);
+    return pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free beside what the program itself takes, %s less: %s, or end other "
+                   "programs%s", list, size_format(size, has), size_option(lack, missing), mend(change, named, advice), where);
 }
 
 /* What may be asked for of the disk. */
@@ -166,34 +168,34 @@ static uint64_t disk_gives(const findings *f)
 
 static int check_disk(const budget_request *r, const findings *f, pt_error *e)
 {
-    char asked[32], have[32], change[BUDGETS_CHANGE_BYTES] = "";
+    char asked[32], have[32], lack[32], change[BUDGETS_CHANGE_BYTES] = "";
     if (!r->asked[TIER_DISK] || r->asked[TIER_DISK] == PT_AUTO || r->asked[TIER_DISK] <= f->disk_bytes)
         return 0;
     tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
     add_change(change, TIER_DISK, disk_gives(f));
     tell_change(r, change);
     if (f->disk_bytes == disk_file_limit())
-        return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and files may have %s at most (ulimit -f), %llu bytes less: give %s, or raise "
+        return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and files may have %s at most (ulimit -f), %s less: give %s, or raise "
                        "that limit in the shell, by ulimit -f unlimited", size_format(asked, r->asked[TIER_DISK]),
-                       size_format(have, f->disk_bytes), (unsigned long long)(r->asked[TIER_DISK] - f->disk_bytes), change);
-    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s, %llu bytes less: give %s, which leaves the rest "
+                       size_format(have, f->disk_bytes), size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
+    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s, %s less: give %s, which leaves the rest "
                    "to other files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
-                   size_format(have, f->disk_bytes), r->disk_path, (unsigned long long)(r->asked[TIER_DISK] - f->disk_bytes), change);
+                   size_format(have, f->disk_bytes), r->disk_path, size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
 }
 
 static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e)
 {
     const device_info *gpu = &r->device->info;
     const uint64_t gives = less(gpu->memory_free_bytes, gpu_margin(gpu->memory_bytes));
-    char asked[32], have[32], change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8];
+    char asked[32], have[32], lack[32], change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8];
     tell_missing(r, less(device_bytes, gpu->memory_free_bytes));
     if (device_bytes > gpu->memory_free_bytes) {
         if (gives)
             add_change(change, TIER_DEVICE, gives);
         tell_change(r, change);
-        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free, %llu bytes less: %s, or end "
+        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free, %s less: %s, or end "
                        "what else runs there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes),
-                       gpu->name, (unsigned long long)(device_bytes - gpu->memory_free_bytes), mend(change, 1, advice));
+                       gpu->name, size_option(lack, device_bytes - gpu->memory_free_bytes), mend(change, 1, advice));
     }
     if (!r->asked[TIER_HOST])
         return pt_fail(e, PT_USAGE, "--host-memory 0: with --device cuda what is loaded, saved and kept on the disk passes through host "

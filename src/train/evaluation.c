@@ -3,16 +3,16 @@
 #include <math.h>
 #include <string.h>
 
-/* Windows from `first` on; those behind the last one have no targets. */
-static int load_batch(executor *x, dataset *data, uint64_t first, int64_t *tokens, pt_error *e)
+/* Windows from `window` on; those behind the last one have no targets. */
+static int load_batch(executor *x, dataset *data, uint64_t window, int64_t *tokens, pt_error *e)
 {
     const step_shape *s = executor_input_of(x)->shape;
     executor_batch b = executor_input(x);
     for (int64_t i = 0; i < s->batch; i++) {
-        int32_t *ids = b.ids + i * s->seq_len, *targets = b.targets + i * s->seq_len;
-        uint64_t w = first + (uint64_t)i;
+        int32_t *ids = b.ids + i * s->seq_len, *targets = b.targets + i * s->seq_len, *first = b.first + i * s->seq_len;
+        uint64_t w = window + (uint64_t)i;
         if (w < dataset_eval_windows(data)) {
-            int failed = dataset_eval_window(data, w, ids, targets, e);
+            int failed = dataset_eval_window(data, w, ids, targets, first, e);
             if (failed)
                 return failed;
         } else {
@@ -23,6 +23,8 @@ static int load_batch(executor *x, dataset *data, uint64_t first, int64_t *token
         for (int64_t k = 0; k < s->seq_len; k++)
             *tokens += targets[k] >= 0;
     }
+    if (s->documents)
+        executor_place(x);
     return 0;
 }
 

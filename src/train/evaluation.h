@@ -12,7 +12,8 @@ typedef struct evaluation_sum {
     bool stopped;        /* progress said so: not all is in the sum */
 } evaluation_sum;
 
-/* The executor has SCHEDULE_EVAL, and nothing waits in it. `progress` is told of windows; false: to stop. */
+/* The executor has SCHEDULE_EVAL, and nothing waits in it; where its shape has documents, the data keep them apart. `progress` is told of
+ * windows; false: to stop. */
 int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
                    evaluation_sum *out, pt_error *e);
 

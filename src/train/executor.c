@@ -42,13 +42,13 @@ static void raise_peak(executor *x, tier t, uint64_t end)
 /* The schedules' own needs are checked with them; loading and saving may need more. */
 static int check_budgets(const executor *x, pt_error *e)
 {
-    char need[32], have[32];
+    char need[32], have[32], ask[32];
     for (int t = 0; t < TIERS; t++)
         if (x->bytes[t] > x->o.budget[t])
             return pt_fail(e, PT_DOES_NOT_FIT, "the plan needs %s of %s memory, loading and saving included, and the budget is %s: give "
-                           "--%s-memory %llu, or plan again", size_format(need, x->bytes[t]), tier_names[t],
+                           "--%s-memory %s, or plan again", size_format(need, x->bytes[t]), tier_names[t],
                            size_format(have, x->o.budget[t]), tier_names[t],
-                           (unsigned long long)(x->bytes[t] + (t == TIER_DEVICE ? x->o.device->info.threads_bytes : 0)));
+                           size_option(ask, x->bytes[t] + (t == TIER_DEVICE ? x->o.device->info.threads_bytes : 0)));
     return 0;
 }
 
@@ -76,7 +76,7 @@ static memory_kind memory_of(int t) { return t == TIER_DEVICE ? MEMORY_DEVICE : 
 static int check_free(const executor *x, pt_error *e)
 {
     const device *d = x->o.device;
-    char need[32], have[32];
+    char need[32], have[32], give[32];
     machine m;
     uint64_t arenas = x->bytes[TIER_HOST] + x->mailbox_bytes + (device_is_gpu(d) ? 0 : x->bytes[TIER_DEVICE]);
     if (x->bytes[TIER_DISK] && disk_is_memory(x->o.disk_path))
@@ -87,8 +87,8 @@ static int check_free(const executor *x, pt_error *e)
     const tier named = device_is_gpu(d) ? TIER_HOST : TIER_DEVICE;
     const uint64_t most = m.memory_free_bytes - m.memory_free_bytes / 16, others = arenas - x->bytes[named];
     return pt_fail(e, PT_DOES_NOT_FIT, "the plan takes %s of memory and %s are free on this machine, or under its container's limit: end other "
-                   "programs, raise the limit, or give --%s-memory %llu", size_format(need, arenas), size_format(have, m.memory_free_bytes),
-                   tier_names[named], (unsigned long long)(most > others ? most - others : 0));
+                   "programs, raise the limit, or give --%s-memory %s", size_format(need, arenas), size_format(have, m.memory_free_bytes),
+                   tier_names[named], size_option(give, size_round_down(most > others ? most - others : 0)));
 }
 
 /* All by the device: it knows which host memory it copies from fastest. */
@@ -143,15 +143,6 @@ static int open_queues(executor *x, pt_error *e)
 
 /* ---- life ---- */
 
-static void fill_positions(executor *x)
-{
-    executor_batch b = executor_input(x);
-    int64_t t = x->o.input.shape->seq_len;
-    for (int64_t i = 0; i < tokens_of(x); i++)
-        b.positions[i] = (int32_t)(i % t);
-    memset(b.first, 0, (size_t)tokens_of(x) * sizeof *b.first);
-}
-
 static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_error *e)
 {
     executor *x = arg;
@@ -163,8 +154,7 @@ static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_er
 
 static int fill_rope(executor *x, pt_error *e)
 {
-    const model_config *c = &x->o.input.model->config;
-    return c->position == POSITION_ROTARY ? model_rope_send(c, x->o.input.shape->seq_len, put_rope, x, e) : 0;
+    return model_rope_send(&x->o.input.model->config, x->o.input.shape->seq_len, put_rope, x, e);
 }
 
 static bool take_times(executor *x)
@@ -197,7 +187,8 @@ int executor_open(const executor_options *o, executor **out, pt_error *e)
     if (!failed)
         failed = task_runner_open(&x->runner, &x->o.input, x->arena, x->mailbox, x->loss_at, x->sumsq_at, x->reader, x->writer, e);
     if (!failed) {
-        fill_positions(x);
+        memset(executor_input(x).first, 0, (size_t)tokens_of(x) * sizeof(int32_t));
+        executor_place(x);
         failed = fill_rope(x, e);
     }
     if (failed) {
@@ -239,6 +230,14 @@ executor_batch executor_input(executor *x)
     int32_t *base = (int32_t *)x->mailbox;
     int64_t n = tokens_of(x);
     return (executor_batch){base, base + n, base + 2 * n, base + 3 * n};
+}
+
+void executor_place(executor *x)
+{
+    const executor_batch b = executor_input(x);
+    const int64_t len = x->o.input.shape->seq_len;
+    for (int64_t i = 0; i < tokens_of(x); i++)
+        b.positions[i] = (int32_t)(i % len) - b.first[i];
 }
 
 static void issue(executor *x, const schedule *s, int index, task_time *time)

@@ -27,9 +27,12 @@ typedef struct executor_options {
 int executor_open(const executor_options *o, executor **out, pt_error *e);
 void executor_close(executor *x);
 
-/* Inputs of the next run: batch * seq_len each, in the loader's memory; first may be left alone (zeros). */
+/* Inputs of the next run: batch * seq_len each, in the loader's memory. Where the shape says nothing of documents, first is not looked
+ * at and positions stay as they are. */
 typedef struct executor_batch { int32_t *ids, *targets, *first, *positions; } executor_batch;
 executor_batch executor_input(executor *x);
+/* Positions that begin anew with each document, from `first`. */
+void executor_place(executor *x);
 
 /* Runs one schedule to its end. loss_scale: what one target token counts in the gradient (1 / their number). */
 int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e);

@@ -1,4 +1,5 @@
 /* plan_open.c - pt_plan: a plan and its explanation, without a run. */
+#include "base/units.h"
 #include "model/weights.h"
 #include "train/planning.h"
 #include "train/trainer.h"
@@ -62,6 +63,7 @@ static int check_room(pt_plan *p, pt_error *e)
     const room_need r = room_of_run(p);
     const uint64_t tier_bytes = g->result.best.bytes[TIER_DISK];
     uint64_t free_bytes, missing;
+    char size[32];
     if (p->o.machine_file || disk_free_bytes(out, &free_bytes, NULL))
         return 0;
     if (disk_is_same(g->disk_path, out))
@@ -69,7 +71,7 @@ static int check_room(pt_plan *p, pt_error *e)
     int failed = room_refuse(&r, out, free_bytes, &missing, e);
     g->missing_bytes += missing;
     if (missing)
-        snprintf(g->change, sizeof g->change, "--out where %llu bytes more are free", (unsigned long long)missing);
+        snprintf(g->change, sizeof g->change, "--out where %s more are free", size_option(size, missing));
     else if (failed)
         snprintf(g->change, sizeof g->change, "ulimit -f unlimited");
     return failed;
@@ -125,12 +127,22 @@ int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
 
 char *pt_plan_text(const pt_plan *p) { return p->fits ? explain_text(&p->explanation) : strdup(p->misfit); }
 
+static json_t *changes_of(const planning *g)
+{
+    json_t *all = json_array();
+    if (g->change[0])
+        json_array_append_new(all, json_string(g->change));
+    for (int i = 0; i < g->others_n; i++)
+        json_array_append_new(all, json_string(g->other_changes[i]));
+    return all;
+}
+
 char *pt_plan_json(const pt_plan *p)
 {
     const planning *g = &p->planning;
     const uint64_t missing = g->missing_bytes + missing_bytes(&g->search, g->result.least);
     json_t *object = p->fits ? explain_json(&p->explanation)
-                             : explain_misfit(&g->search, g->result.least, missing, g->change, g->smaller, p->misfit);
+                             : explain_misfit(&g->search, g->result.least, missing, changes_of(g), g->smaller, p->misfit);
     char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
     json_decref(object);
     return text;

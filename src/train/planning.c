@@ -1,9 +1,8 @@
 #include "train/planning.h"
 
 #include "base/units.h"
-#include "io/disk.h"
 #include "profile/machine.h"
-#include "train/budgets.h"
+#include "train/misfit.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -32,10 +31,12 @@ int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error 
     if (o->seq_len > c->max_positions)
         say(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len, (long long)c->max_positions);
     int failed = options_check_tokens(o, e);
-    if (!failed)
-        step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
+    if (failed)
+        return failed;
+    step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
+    s->documents = o->document_mask;
     s->optimizer = optimizers[o->optimizer];
-    return failed;
+    return 0;
 }
 
 const char *planning_disk_folder(const pt_train_options *o)
@@ -201,6 +202,8 @@ static int measure(planning *p, bool transfers, bool disk, pt_error *e)
     for (int t = 0; t < TIERS && failed == PT_DOES_NOT_FIT; t++) /* measuring may need more than the most economical plan */
         if (p->profile.needs[t] > p->result.least[t])
             p->result.least[t] = p->profile.needs[t];
+    if (failed == PT_DOES_NOT_FIT)
+        search_write_options(&p->search, p->result.least, p->change, sizeof p->change);
     if (failed)
         return failed;
     p->profiled = true;
@@ -290,7 +293,6 @@ static int check_plan(planning *p, pt_error *e)
 {
     const candidate *c = &p->result.best;
     const schedule_input in = search_schedules(&p->search, &c->packing, &c->plan);
-    char tiers[256], options[160];
     bool fits = true;
     int failed = schedule_plan_bytes(&in, search_kinds(&p->search, c->plan.update), p->result.least, e);
     if (failed) { /* with any memory: too few buffers */
@@ -299,11 +301,7 @@ static int check_plan(planning *p, pt_error *e)
     }
     for (int t = 0; t < TIERS; t++)
         fits = fits && p->result.least[t] <= p->search.budget[t];
-    if (fits)
-        return 0;
-    search_list_missing(&p->search, p->result.least, tiers, sizeof tiers);
-    search_smallest_change(&p->search, p->result.least, options, sizeof options);
-    return pt_fail(e, PT_DOES_NOT_FIT, "%.300s needs %s: give %s, or leave --plan out", p->o->plan_file, tiers, options);
+    return fits ? 0 : misfit_of_plan(p, p->result.least, e);
 }
 
 static int price_plan(planning *p, pt_error *e)
@@ -317,152 +315,11 @@ static int price_plan(planning *p, pt_error *e)
     return failed ? failed : pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit", p->o->plan_file);
 }
 
-static bool is_there(const planning *p, uint64_t disk_bytes)
-{
-    uint64_t has = 0;
-    if (p->from_file && !p->runs)
-        return true;
-    return !disk_is_memory(p->disk_path) && !disk_room_bytes(p->disk_path, &has, NULL) && has >= disk_bytes &&
-           has - disk_bytes >= MACHINE_DISK_MARGIN + p->disk_reserve;
-}
-
-/* What is free here is so many bytes too little for the most economical plan; of another machine nothing is known. */
-typedef struct lack { uint64_t memory, disk; bool unknown; } lack;
-
-static lack lack_of(const planning *p)
-{
-    const pt_train_options *o = p->o;
-    const uint64_t *least = p->result.least, disk = least[TIER_DISK] > p->budget[TIER_DISK] ? least[TIER_DISK] : 0;
-    lack l = {0};
-    uint64_t budget[TIERS], has = 0;
-    bool host_tier;
-    budget_request r = {{o->device_memory, o->host_memory, disk ? 0 : o->disk_memory}, p->disk_path, p->device,
-                        .disk_reserve = p->disk_reserve, .memory_reserve = p->memory_reserve, .missing_bytes = &l.memory};
-    if (p->from_file && !p->runs)
-        return l;
-    for (tier t = TIER_DEVICE; t <= TIER_HOST; t++)
-        if (least[t] > p->budget[t])
-            r.asked[t] = least[t] + (t == TIER_DEVICE ? p->search.threads_bytes : 0);
-    if (!budgets_choose(&r, budget, &host_tier, NULL, NULL))
-        l.memory = 0;
-    else
-        l.unknown = !l.memory;
-    if (!disk || is_there(p, disk))
-        return l;
-    if (!disk_is_memory(p->disk_path))
-        disk_room_bytes(p->disk_path, &has, NULL);
-    l.disk = disk + MACHINE_DISK_MARGIN + p->disk_reserve - has;
-    return l;
-}
-
-static bool has_least(const planning *p)
-{
-    const lack l = lack_of(p);
-    return !l.memory && !l.disk && !l.unknown;
-}
-
-/* `e` says what does not fit: adds the disk with which it would, where there may be one. */
-static int name_disk(planning *p, pt_error *e)
-{
-    uint64_t bytes;
-    size_t used = strlen(e->text);
-    const bool could_pass = !p->from_file || !p->machine.cuda || p->machine.memory_bytes[TIER_HOST];
-    int found = could_pass ? search_disk_that_fits(&p->search, &bytes, e) : 0;
-    if (found <= 0 || !is_there(p, bytes))
-        return found < 0 ? found : PT_DOES_NOT_FIT;
-    snprintf(e->text + used, sizeof e->text - used, ", or --disk-memory %llu", (unsigned long long)bytes);
-    if (!has_least(p))
-        snprintf(p->change, sizeof p->change, "--disk-memory %llu", (unsigned long long)bytes);
-    return PT_DOES_NOT_FIT;
-}
-
-/* Adds the largest step that would. */
-static int name_smaller_step(planning *p, pt_error *e)
-{
-    step_shape s;
-    size_t used = strlen(e->text);
-    int found = search_smaller_step(&p->search, &s, e);
-    if (found < 0)
-        return found;
-    int n = found ? snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld", (long long)s.batch) : 0;
-    if (found && s.seq_len < p->shape->seq_len)
-        n += snprintf(p->smaller + n, sizeof p->smaller - (size_t)n, " --seq-len %lld", (long long)s.seq_len);
-    if (found && !search_can_cut(&s, p->search.micro_batch))
-        snprintf(p->smaller + n, sizeof p->smaller - (size_t)n, " --micro-batch 0");
-    snprintf(e->text + used, sizeof e->text - used, found ? ", or %s" : "%s", found ? p->smaller : "; a smaller step would not fit either");
-    if (found && !p->change[0] && !has_least(p))
-        snprintf(p->change, sizeof p->change, "%s", p->smaller);
-    return PT_DOES_NOT_FIT;
-}
-
-/* " (1073741824 bytes of memory more than is free here)", or "" where it is free. */
-enum { LACK_BYTES = 128 };
-static void write_lack(const planning *p, char out[LACK_BYTES])
-{
-    const lack l = lack_of(p);
-    char memory[48] = "", disk[48] = "";
-    if (l.memory)
-        snprintf(memory, sizeof memory, "%llu bytes of memory", (unsigned long long)l.memory);
-    if (l.disk)
-        snprintf(disk, sizeof disk, "%llu bytes of the disk", (unsigned long long)l.disk);
-    snprintf(out, LACK_BYTES, l.memory || l.disk ? " (%s%s%s more than is free here)" : "%s%s%s", memory,
-             l.memory && l.disk ? " and " : "", disk);
-}
-
-/* What would fit beside all that is free of the device's memory, where less was asked for. */
-static int change_with_all_free(planning *p, pt_error *e)
-{
-    pt_train_options o = *p->o;
-    planning all = *p;
-    pt_error own = *e;
-    o.device_memory = PT_AUTO;
-    o.notice = NULL;
-    all.o = &o;
-    if (p->o->device_memory == PT_AUTO)
-        return PT_DOES_NOT_FIT;
-    if (planning_budgets(&all, NULL) || all.budget[TIER_DEVICE] <= p->budget[TIER_DEVICE])
-        return PT_DOES_NOT_FIT;
-    memcpy(all.search.budget, all.budget, sizeof all.search.budget);
-    int failed = name_disk(&all, &own);
-    if (failed == PT_DOES_NOT_FIT && !all.change[0])
-        failed = name_smaller_step(&all, &own);
-    if (failed != PT_DOES_NOT_FIT)
-        *e = own;
-    if (failed != PT_DOES_NOT_FIT || !all.change[0])
-        return failed;
-    const size_t used = strlen(e->text);
-    snprintf(p->change, sizeof p->change, "%.160s --device-memory %llu", all.change,
-             (unsigned long long)(all.budget[TIER_DEVICE] + p->search.threads_bytes));
-    snprintf(e->text + used, sizeof e->text - used, "; with all that is free it would: %s", p->change);
-    return failed;
-}
-
-/* Where neither a disk nor a smaller step helps, it takes a machine that has so much more. */
-static void change_machine(planning *p, const char lacks[LACK_BYTES])
-{
-    char options[CHANGE_BYTES - LACK_BYTES];
-    search_smallest_change(&p->search, p->result.least, options, sizeof options);
-    snprintf(p->change, sizeof p->change, "%s%s", options, lacks);
-}
-
 /* Before anything is measured: whether some plan fits at all. */
 static int check_fit(planning *p, pt_error *e)
 {
-    char lacks[LACK_BYTES];
     int failed = find_least(p, e);
-    if (failed != PT_DOES_NOT_FIT || !e)
-        return failed;
-    write_lack(p, lacks);
-    const size_t used = strlen(e->text); /* it ends with options */
-    snprintf(e->text + used, sizeof e->text - used, "%s", lacks);
-    failed = name_disk(p, e);
-    if (failed == PT_DOES_NOT_FIT)
-        failed = name_smaller_step(p, e);
-    if (failed == PT_DOES_NOT_FIT && !p->change[0] && lacks[0])
-        failed = change_with_all_free(p, e);
-    if (failed == PT_DOES_NOT_FIT && !p->change[0] && lacks[0])
-        change_machine(p, lacks);
-    return failed;
+    return failed == PT_DOES_NOT_FIT && e ? misfit_explain(p, e) : failed;
 }
 
 int planning_search(const planning *p, search_result *out, pt_error *e) { return search_plan(&p->search, out, e); }

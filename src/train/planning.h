@@ -15,7 +15,7 @@
 #include "report/explain.h"
 #include "train/budgets.h"
 
-enum { CHANGE_BYTES = BUDGETS_CHANGE_BYTES + 160 };
+enum { CHANGE_BYTES = BUDGETS_CHANGE_BYTES + 160, MISFIT_OTHERS = SEARCH_WAYS };
 
 typedef struct planning {
     /* given */
@@ -35,7 +35,9 @@ typedef struct planning {
     bool host_tier;
     uint64_t budget[TIERS];
     uint64_t missing_bytes;          /* that the budgets lack before there is any plan */
-    char change[CHANGE_BYTES]; /* the smallest one, where it is not to ask for what the most economical plan needs, or "" */
+    char change[CHANGE_BYTES];       /* where nothing fits: options of the first way out (misfit.h), or "" */
+    char other_changes[MISFIT_OTHERS][CHANGE_BYTES]; /* and of the others */
+    int others_n;
     char room[BUDGETS_WHY_BYTES];    /* what is free, or in the machine file, and which margins are left; for people */
     profile_request request;
     profile_result profile;          /* its costs are used, whatever they come from */
@@ -57,7 +59,7 @@ int planning_budgets(planning *p, pt_error *e);
 int planning_search(const planning *p, search_result *out, pt_error *e);
 /* Where the budgets are smaller than they were: measures the disk, if it is needed now and was not. What else is known stays. */
 int planning_measure_disk(planning *p, pt_error *e);
-/* Fills `found`. PT_DOES_NOT_FIT says what is missing, and result.least what the most economical plan needs. */
+/* Fills `found`. PT_DOES_NOT_FIT says what is missing, and result.least budgets that would do. */
 int planning_make(planning *p, pt_error *e);
 void planning_close(planning *p);
 

@@ -96,13 +96,13 @@ static int refuse_limit(const room_need *r, const char *out, pt_error *e)
 
 int room_refuse(const room_need *r, const char *out, uint64_t free_bytes, uint64_t *missing, pt_error *e)
 {
-    char each[32], model[32], have[32];
+    char each[32], model[32], have[32], more[32];
     *missing = r->least_bytes > free_bytes ? r->least_bytes - free_bytes : 0;
     if (!*missing)
         return refuse_limit(r, out, e);
     return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: a checkpoint takes %s there and the trained model %s, and only %s are free: make room for "
-                   "%llu bytes more, or choose another --out", out, size_format(each, r->checkpoint_bytes),
-                   size_format(model, r->model_bytes), size_format(have, free_bytes), (unsigned long long)*missing);
+                   "%s more, or choose another --out", out, size_format(each, r->checkpoint_bytes),
+                   size_format(model, r->model_bytes), size_format(have, free_bytes), size_option(more, *missing));
 }
 
 int room_check(const trainer *t, pt_error *e)

@@ -41,18 +41,73 @@ static json_t *layer_scale_json(const model_config *c)
     return shortened(list);
 }
 
-static void add_rope(json_t *all, const model_config *c)
+static json_t *factors_json(const double *factors, int64_t n)
 {
-    static const char *const types[] = {[ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3"};
-    json_object_set_new(all, "rope_theta", json_real(c->rope_theta));
-    json_object_set_new(all, "rope_type", json_string(types[c->rope]));
-    if (c->rope != ROPE_PLAIN)
-        json_object_set_new(all, "rope factor", json_real(c->rope_factor));
-    if (c->rope != ROPE_LLAMA3)
-        return;
-    json_object_set_new(all, "low_freq_factor", json_real(c->rope_low_freq_factor));
-    json_object_set_new(all, "high_freq_factor", json_real(c->rope_high_freq_factor));
-    json_object_set_new(all, "original_max_position_embeddings", json_real(c->rope_original_positions));
+    json_t *list = json_array();
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(list, json_real(factors[i]));
+    return list;
+}
+
+/* Everything that a rope's table depends on, and nothing that its type does not use. */
+static void add_rope(json_t *all, const rope_config *r, const model_config *c)
+{
+    static const char *const types[] = {[ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
+                                        [ROPE_LLAMA3] = "llama3", [ROPE_YARN] = "yarn",     [ROPE_LONG] = "longrope"};
+    json_object_set_new(all, "rope_theta", json_real(r->theta));
+    json_object_set_new(all, "rope_type", json_string(types[r->kind]));
+    if (r->rotated != c->head_dim)
+        json_object_set_new(all, "rotated elements of a head", json_integer((json_int_t)r->rotated));
+    if (r->kind != ROPE_PLAIN && r->kind != ROPE_LONG)
+        json_object_set_new(all, "rope factor", json_real(r->factor));
+    if (r->kind == ROPE_LLAMA3) {
+        json_object_set_new(all, "low_freq_factor", json_real(r->low_freq_factor));
+        json_object_set_new(all, "high_freq_factor", json_real(r->high_freq_factor));
+    }
+    if (r->kind >= ROPE_DYNAMIC || r->scaling_beta > 0)
+        json_object_set_new(all, "original_max_position_embeddings", json_real(r->original_positions));
+    if (r->kind >= ROPE_YARN)
+        json_object_set_new(all, "attention_factor", json_real(r->attention_factor));
+    if (r->kind == ROPE_YARN) {
+        json_object_set_new(all, "beta_fast", json_real(r->beta_fast));
+        json_object_set_new(all, "beta_slow", json_real(r->beta_slow));
+        json_object_set_new(all, "truncate", json_boolean(r->truncate));
+    }
+    if (r->kind == ROPE_LONG) {
+        json_object_set_new(all, "short_factor", factors_json(r->short_factor, r->rotated / 2));
+        json_object_set_new(all, "long_factor", factors_json(r->long_factor, r->rotated / 2));
+    }
+    if (r->scaling_beta > 0)
+        json_object_set_new(all, "scaling_beta", json_real(r->scaling_beta));
+}
+
+static json_t *layer_rope_json(const model_config *c)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < c->layers; i++)
+        json_array_append_new(list, json_integer(c->layer_rope[i]));
+    return shortened(list);
+}
+
+static void add_ropes(json_t *all, const model_config *c)
+{
+    add_rope(all, &c->rope[0], c);
+    if (c->ropes_n > 1) {
+        json_t *second = json_object();
+        add_rope(second, &c->rope[1], c);
+        json_object_set_new(all, "second rope", second);
+    }
+    json_t *layers = layer_rope_json(c);
+    if (!json_is_integer(layers) || json_integer_value(layers))
+        json_object_set(all, "rope of each layer", layers);
+    json_decref(layers);
+}
+
+/* What most models do not have is only there where a model does. */
+static void add_number(json_t *all, const char *name, double value, double usual)
+{
+    if (value != usual)
+        json_object_set_new(all, name, json_real(value));
 }
 
 json_t *model_json(const model_config *c)
@@ -65,13 +120,22 @@ json_t *model_json(const model_config *c)
                             (json_int_t)c->ffn, "norm", c->norm == NORM_RMS ? "rms" : "layer", "norm eps", (double)c->norm_eps,
                             "activation", activations[c->activation], "gated", (int)c->gated, "bias of q, k and v", (int)c->qkv_bias,
                             "bias of attention's output", (int)c->out_bias, "mlp_bias", (int)c->mlp_bias, "norm of q and k",
-                            (int)c->qk_norm, "tie_word_embeddings", (int)c->tied, "attention scale", (double)c->attention_scale,
+                            c->qk_norm != QK_NORM_NONE, "tie_word_embeddings", (int)c->tied, "attention scale", (double)c->attention_scale,
                             "attention scale by layer", layer_scale_json(c), "sliding_window", window_json(c), "pad_token_id",
                             (json_int_t)c->padding);
     if (c->position == POSITION_ROTARY)
-        add_rope(all, c);
+        add_ropes(all, c);
     else
         json_object_set_new(all, "positions", json_integer((json_int_t)c->max_positions));
+    add_number(all, "norm before a branch", c->pre_norm, 1);
+    add_number(all, "norm after a branch", c->post_norm, 0);
+    add_number(all, "parallel branches", c->parallel, 0);
+    add_number(all, "norm offset", (double)c->norm_offset, 0);
+    add_number(all, "embedding scale", (double)c->embedding_scale, 1);
+    add_number(all, "residual scale", (double)c->residual_scale, 1);
+    add_number(all, "logit scale", (double)c->logit_scale, 1);
+    add_number(all, "attention softcap", (double)c->attention_softcap, 0);
+    add_number(all, "logit softcap", (double)c->logit_softcap, 0);
     return all;
 }
 
@@ -82,7 +146,8 @@ json_t *settings_json(const trainer *t)
     const pt_train_options *o = &t->o;
     static const char *const schedules[] = {"constant", "linear", "cosine"};
     static const char *const adjusts[] = {"original", "match_rms_adamw", "spectral_unclamped"};
-    json_t *all = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "data",
+    json_t *all = json_pack("{s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "document-mask",
+                     (int)o->document_mask, "data",
                      dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "optimizer",
                      shape_optimizer(&t->shape)->name, "seq-len",
                      (json_int_t)t->shape.seq_len, "batch-size", (json_int_t)t->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
@@ -142,18 +207,20 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
     if (options && strcmp(key, "data") == 0)
         return pt_fail(e, PT_FAILED, "%.400s was written with other --data, or another tokenizer (fingerprint %s, and now %s): the result "
                                      "depends on it; give the same", path, a, b);
-    bool shuffled = json_is_true(json_object_get(before, key));
-    if (options && strcmp(key, "shuffle") == 0)
-        return pt_fail(e, PT_FAILED, "%.400s was written %s --no-shuffle and this run is %s it: the result depends on it; give the "
-                                     "same", path, shuffled ? "without" : "with", shuffled ? "with" : "without");
+    const bool negated = strcmp(key, "shuffle") == 0, given = json_is_true(json_object_get(before, key)) != negated;
+    if (options && json_is_boolean(json_object_get(now, key)))
+        return pt_fail(e, PT_FAILED, "%.400s was written %s --%s%s and this run is %s it: the result depends on it; give the same", path,
+                       given ? "with" : "without", negated ? "no-" : "", key, given ? "without" : "with");
     return pt_fail(e, PT_FAILED, "%.400s was written with %s%.100s %s and this run has %s%s: the result depends on it; give the same", path,
                    options ? "--" : "a model whose ", key, a, b, options ? "" : ", from the config.json of --model");
 }
 
-/* Checkpoints from when there was one optimizer do not name it. */
-static int name_optimizer(json_t *settings)
+/* Options that older versions did not have. */
+static int add_defaults(json_t *settings)
 {
-    return json_object_get(settings, "optimizer") ? 0 : json_object_set_new(settings, "optimizer", json_string(optimizer_adamw.name));
+    if (!json_object_get(settings, "optimizer") && json_object_set_new(settings, "optimizer", json_string(optimizer_adamw.name)))
+        return -1;
+    return json_object_get(settings, "document-mask") ? 0 : json_object_set_new(settings, "document-mask", json_false());
 }
 
 int settings_compare(const trainer *t, const char *path, const json_source *file, pt_error *e)
@@ -165,7 +232,7 @@ int settings_compare(const trainer *t, const char *path, const json_source *file
     if (failed)
         return failed;
     json_t *model_now = model_json(&t->model->config), *settings_now = settings_json(t);
-    if (!model_now || !settings_now || name_optimizer(settings.object))
+    if (!model_now || !settings_now || add_defaults(settings.object))
         failed = pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = compare(model_now, model.object, path, false, e);

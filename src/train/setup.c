@@ -77,6 +77,7 @@ static int open_dataset(trainer *t, const char *const *paths, int n, bool evalua
     dataset_options d = {.paths = paths, .paths_n = n, .tokenizer = t->tokenizer, .cache_dir = cache,
                          .tokenizer_fingerprint = fingerprint, .seq_len = t->o.seq_len, .vocab = t->model->config.vocab,
                          .seed = t->o.seed, .shuffle = t->o.shuffle && !evaluation, .evaluation = evaluation,
+                         .documents = t->o.document_mask, .eos = t->model->config.eos,
                          .threads = t->o.threads, .progress = pass_progress, .progress_arg = t};
     failed = dataset_open(&d, out, e);
     if (!failed && dataset_notice(*out))
@@ -181,6 +182,8 @@ static int load_weights(trainer *t, pt_error *e)
         failed = safetensors_open(t->model_dir, &st, e);
         if (!failed) {
             failed = state_load(&s, st, e);
+            if (!failed)
+                weights_notice_unused(t->model, st, t->o.notice, t->o.arg);
             safetensors_close(st);
         }
     }

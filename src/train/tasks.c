@@ -60,7 +60,7 @@ static block_weights weights_of(task_runner *r, const schedule *s, const task *t
             continue;
         int first = k->piece_of_param[index];
         w.param[role] = r->pieces[first];
-        if (role == PARAM_TOKENS || role == PARAM_HEAD) {
+        if (m->params[index].kind->use == USE_VOCABULARY) {
             w.slices = r->pieces + first;
             w.slices_n = k->piece_of_param[index + 1] - first;
         }
@@ -75,11 +75,12 @@ static block_unit unit_of(const task_runner *r, const schedule *s, const task *t
     int64_t tokens = h->batch * h->seq_len, row = unit * h->unit_rows;
     const int32_t *batch = (const int32_t *)operand_of(r, s, t, OBJECT_BATCH, -1, -1);
     char *residual = operand_of(r, s, t, OBJECT_RESIDUAL, -1, t->micro);
-    return (block_unit){.ids = batch + row, .targets = batch + tokens + row, .first = batch + 2 * tokens + row,
+    block_unit u = {.ids = batch + row, .targets = batch + tokens + row, .first = h->documents ? batch + 2 * tokens + row : NULL,
                         .positions = batch + 3 * tokens + row,
-                        .rope = (const float *)operand_of(r, s, t, OBJECT_ROPE, -1, -1),
                         .stream = residual ? (float *)(residual + (uint64_t)(unit % s->micro_units) * residual_bytes(r->in->model, h))
                                            : NULL};
+    block_unit_ropes(&u, &r->in->model->config, (const float *)operand_of(r, s, t, OBJECT_ROPE, -1, -1), h->seq_len);
+    return u;
 }
 
 static uint64_t x_bytes(const step_shape *h, const model *m)
@@ -186,13 +187,15 @@ static void embedding_rows(const task_runner *r, const schedule *s, const task *
                            int64_t rows, float *acc)
 {
     const step_shape *h = r->in->shape;
+    const model_config *c = &r->in->model->config;
     for (int64_t unit = 0; unit < h->units_n; unit++) {
         int micro = (int)(unit / s->micro_units);
         block_unit u = unit_of(r, s, t, unit);
         const char *dx = operand_of(r, s, t, OBJECT_STREAM, -1, micro);
         queue_submit(q, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
-            .type = h->type, .accumulate = unit > 0, .rows = h->unit_rows, .cols = r->in->model->config.hidden, .row0 = row0,
-            .table_rows = rows, .skip = positions ? -1 : r->in->model->config.padding, .ids = positions ? u.positions : u.ids,
+            .type = h->type, .accumulate = unit > 0, .rows = h->unit_rows, .cols = c->hidden,
+            .row0 = positions ? row0 - c->position_offset : row0, .table_rows = rows, .skip = positions ? -1 : c->padding,
+            .scale = positions ? 1 : c->embedding_scale, .ids = positions ? u.positions : u.ids,
             .dy = dx + (uint64_t)(unit % s->micro_units) * x_bytes(h, r->in->model), .acc = acc}});
     }
 }
@@ -211,7 +214,7 @@ static void run_embed_finish(task_runner *r, const schedule *s, const task *t, q
         const param *a = &m->params[p->param];
         if (a->block != 0 || !a->trainable)
             continue;
-        bool positions = a->role == PARAM_POSITIONS;
+        bool positions = a->kind->use == USE_POSITIONS;
         for (int64_t done = 0; done < p->rows; done += r->in->shape->slice_rows) {
             int64_t row0 = p->row0 + done, left = p->rows - done;
             int64_t rows = left < r->in->shape->slice_rows ? left : r->in->shape->slice_rows;

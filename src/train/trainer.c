@@ -100,13 +100,16 @@ static int load_batch(trainer *t, int64_t *targets, pt_error *e)
     *targets = 0;
     for (int64_t i = 0; i < t->shape.batch; i++) {
         uint64_t index = (uint64_t)(t->step * t->shape.batch + i);
-        int failed = dataset_sample(t->data, index, (uint64_t)t->epoch_windows, b.ids + i * len, b.targets + i * len, NULL, e);
+        int failed = dataset_sample(t->data, index, (uint64_t)t->epoch_windows, b.ids + i * len, b.targets + i * len, b.first + i * len, e);
         if (failed)
             return failed;
     }
+    if (t->shape.documents)
+        executor_place(t->x);
     for (int64_t i = 0; i < t->shape.batch * len; i++)
         *targets += b.targets[i] >= 0;
-    return *targets ? 0 : pt_fail(e, PT_FAILED, "step %lld has no target token at all", (long long)t->step + 1);
+    return *targets ? 0 : pt_fail(e, PT_FAILED, "step %lld has no target token at all: under --document-mask a document of one token has "
+                                  "none; leave the option out, or give a larger --batch-size", (long long)t->step + 1);
 }
 
 static double sum_losses(const trainer *t)

@@ -82,6 +82,27 @@ static void a_printed_size_reads_back_within_its_last_digit(void **state)
     }
 }
 
+/* It is no less, at most a granule more, and short. */
+static void a_size_that_is_advised_reads_back_without_loss(void **state)
+{
+    (void)state;
+    uint64_t seed = (uint64_t)time(NULL);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (uint64_t i = 0; i < 20000; i++) {
+        uint32_t w[4];
+        rng_words(seed, RNG_TEST, 1, i, w);
+        uint64_t bytes = ((uint64_t)w[0] << 32 | w[1]) >> (w[2] % 56 + 4), back;
+        char buf[32];
+        pt_error e = {0};
+        if (size_parse(size_option(buf, bytes), &back, &e))
+            fail_msg("%llu was printed as '%s'", (unsigned long long)bytes, buf);
+        if (back != size_round_up(bytes) || back < bytes || back - bytes > bytes / 64 || back % size_granule(bytes) || strlen(buf) > (bytes < 1ull << 47 ? 8 : 10))
+            fail_msg("%llu was printed as '%s'", (unsigned long long)bytes, buf);
+        if (size_round_up(back) != back || size_round_down(back) != back || size_round_down(bytes) > bytes)
+            fail_msg("%llu is not on the grid", (unsigned long long)back);
+    }
+}
+
 static void check_text(const char *got, const char *expected) { assert_string_equal(got, expected); }
 
 static void numbers_are_printed_as_people_write_them(void **state)
@@ -93,6 +114,12 @@ static void numbers_are_printed_as_people_write_them(void **state)
     check_text(size_format(b, 3ull << 29), "1.50 GiB");
     check_text(size_format(b, (1ull << 20) - 1), "1.00 MiB");
     check_text(size_format(b, UINT64_MAX), "16.00 EiB");
+    check_text(size_option(b, 0), "0B");
+    check_text(size_option(b, 127), "127B");
+    check_text(size_option(b, 308 << 10), "308KiB");
+    check_text(size_option(b, (49ull << 29) - 1), "24.5GiB");
+    check_text(size_option(b, (85ull << 30) + 1), "86GiB");
+    check_text(size_option(b, 1ull << 42), "4TiB");
     check_text(seconds_format(b, 0), "0 us");
     check_text(seconds_format(b, 850e-6), "850 us");
     check_text(seconds_format(b, 0.0123), "12.3 ms");
@@ -119,6 +146,7 @@ int main(void)
         cmocka_unit_test(sizes_are_read_in_every_unit),
         cmocka_unit_test(what_is_not_a_size_is_refused_by_name),
         cmocka_unit_test(a_printed_size_reads_back_within_its_last_digit),
+        cmocka_unit_test(a_size_that_is_advised_reads_back_without_loss),
         cmocka_unit_test(numbers_are_printed_as_people_write_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

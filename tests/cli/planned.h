@@ -3,6 +3,7 @@
 #define PT_TEST_PLANNED_H
 
 #include "base/json.h"
+#include "base/units.h"
 #include "io/files.h"
 
 #include "io/scratch.h"
@@ -72,6 +73,30 @@ static inline double number(const json_t *o, const char *a, const char *b)
 static inline double tier_number(const json_t *o, const char *what, const char *tier)
 {
     return json_number_value(json_object_get(json_object_get(json_object_get(o, "predicted"), what), tier));
+}
+
+/* The bytes of a size that is advised. */
+static inline json_int_t size_of(const char *size)
+{
+    uint64_t bytes;
+    pt_error e = {0};
+    if (size_parse(size, &bytes, &e))
+        fail_msg("%s", e.text);
+    return (json_int_t)bytes;
+}
+
+/* The size behind "--disk-memory ", where that is said. */
+static inline bool size_said(const char *said, const char *option, char out[32])
+{
+    const char *at = strstr(said, option);
+    return at && sscanf(at + strlen(option), "%30[0-9A-Za-z.]", out) == 1;
+}
+
+/* The next smaller size that could have been advised. */
+static inline void one_less(const char *size, char out[32])
+{
+    const uint64_t bytes = (uint64_t)size_of(size);
+    snprintf(out, 32, "%llu", (unsigned long long)(bytes - size_granule(bytes)));
 }
 
 static inline void check_refusal(const char *name, int status, int expected, words said)

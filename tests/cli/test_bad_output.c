@@ -9,6 +9,8 @@
 
 #include "cli/refusal.h"
 
+#include "base/units.h"
+
 #include <math.h>
 
 /* ---- output ---- */
@@ -197,15 +199,16 @@ static int plan_on(const char *folder, const char *memory, const char *disk)
     return program_wait(program_start(&a, "/dev/null", scratch_path("err")));
 }
 
-/* With one byte less than what does without a disk. */
+/* With a little less than what does without a disk. */
 static int plan_with_a_disk_in_ram(const char *folder)
 {
     char memory[32];
     plan_on(folder, "1MiB", "0");
     const char *give = strstr(text_of(scratch_path("err")), "--device-memory ");
-    if (!give)
+    uint64_t bytes;
+    if (!give || sscanf(give, "--device-memory %30[0-9A-Za-z.]", memory) != 1 || size_parse(memory, &bytes, NULL))
         return 1;
-    snprintf(memory, sizeof memory, "%lld", atoll(give + strlen("--device-memory ")) - 1);
+    snprintf(memory, sizeof memory, "%llu", (unsigned long long)(bytes - size_granule(bytes)));
     if (plan_on(folder, memory, NULL) != 3 || !strstr(text_of(scratch_path("err")), "note: /mnt lies in RAM"))
         return 2;
     return plan_on(folder, memory, "16MiB") ? 3 : 0;

@@ -1,5 +1,6 @@
 /* The memory of a whole process that trains: what its plan says and 96 MiB at most, with any number of threads. */
 #include "base/json.h"
+#include "base/units.h"
 #include "io/files.h"
 
 #include <setjmp.h>
@@ -61,15 +62,19 @@ static json_t *read_json(const char *path)
 }
 
 /* The least budget that a plan fits. */
-static void find_least(const char *threads, char least[32])
+static uint64_t find_least(const char *threads, char least[32])
 {
+    pt_error e = {0};
+    uint64_t bytes;
     json_int_t peak;
     if (run("plan", threads, "1", WORDS("--json"), &peak) != 3)
         fail_msg("%s threads: %s", threads, text_of(scratch_path("err")));
     json_t *o = read_json(scratch_path("out"));
     assert_int_equal(sscanf(json_string_value(json_object_get(o, "smallest_change")), "--device-memory %30s", least), 1);
-    assert_true(json_integer_value(json_object_get(o, "missing_bytes")) == atoll(least) - 1);
+    assert_int_equal(size_parse(least, &bytes, &e), 0);
+    assert_true(json_integer_value(json_object_get(o, "missing_bytes")) == (json_int_t)bytes - 1);
     json_decref(o);
+    return bytes;
 }
 
 /* Trains within the budget, which has room for what is planned and for what many threads need. */
@@ -100,8 +105,8 @@ static void a_process_takes_what_is_planned_and_little_more_with_any_number_of_t
     put_inputs();
     for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
         char least[32];
-        find_least(threads[i], least);
-        check_within(threads[i], least, atoll(least));
+        const uint64_t bytes = find_least(threads[i], least);
+        check_within(threads[i], least, (json_int_t)bytes);
         check_within(threads[i], "1GiB", 1024 * MIB);
     }
 }

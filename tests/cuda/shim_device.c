@@ -7,27 +7,11 @@
 #include <time.h>
 
 /* As src/device/cuda/kernels.h declares them, but for the stream, which is ignored. */
-#define KERNEL(name, op_type) int cuda_##name(const op_type *o, void *stream)
-KERNEL(bias_backward, op_bias_backward);
-KERNEL(norm, op_norm);
-KERNEL(norm_backward, op_norm_backward);
-KERNEL(rope, op_rope);
-KERNEL(attention, op_attention);
-KERNEL(attention_backward, op_attention_backward);
-KERNEL(matmul_plain, op_matmul);
+#define KERNEL(KIND, name, member, doing) int cuda_##name(const op_##member *o, void *stream);
+KERNEL_OPS(KERNEL)
+#undef KERNEL
+int cuda_matmul_plain(const op_matmul *o, void *stream);
 int cuda_matmul_finish(const op_matmul *o, const float *sum, void *stream);
-KERNEL(activation, op_activation);
-KERNEL(activation_backward, op_activation_backward);
-KERNEL(embedding, op_embedding);
-KERNEL(embedding_backward, op_embedding_backward);
-KERNEL(cross_entropy, op_cross_entropy);
-KERNEL(gradient_finish, op_gradient_finish);
-KERNEL(adamw, op_adamw);
-KERNEL(adamw8bit, op_adamw8bit);
-KERNEL(muon_momentum, op_muon_momentum);
-KERNEL(muon_scale, op_muon_scale);
-KERNEL(muon_combine, op_muon_combine);
-KERNEL(muon_apply, op_muon_apply);
 void shim_order_set(int order);
 
 typedef struct shim_device { device base; device *cpu; int order; } shim_device;
@@ -96,25 +80,10 @@ static int kernel_run(const op *o, bool *is_kernel)
 {
     *is_kernel = true;
     switch (o->kind) {
-    case OP_BIAS_BACKWARD: return cuda_bias_backward(&o->bias_backward, NULL);
-    case OP_NORM: return cuda_norm(&o->norm, NULL);
-    case OP_NORM_BACKWARD: return cuda_norm_backward(&o->norm_backward, NULL);
-    case OP_ROPE: return cuda_rope(&o->rope, NULL);
-    case OP_ATTENTION: return cuda_attention(&o->attention, NULL);
-    case OP_ATTENTION_BACKWARD: return cuda_attention_backward(&o->attention_backward, NULL);
+#define LAUNCH(KIND, name, member, doing) case OP_##KIND: return cuda_##name(&o->member, NULL);
+    KERNEL_OPS(LAUNCH)
+#undef LAUNCH
     case OP_MATMUL: return product_run(&o->matmul);
-    case OP_ACTIVATION: return cuda_activation(&o->activation, NULL);
-    case OP_ACTIVATION_BACKWARD: return cuda_activation_backward(&o->activation_backward, NULL);
-    case OP_EMBEDDING: return cuda_embedding(&o->embedding, NULL);
-    case OP_EMBEDDING_BACKWARD: return cuda_embedding_backward(&o->embedding_backward, NULL);
-    case OP_CROSS_ENTROPY: return cuda_cross_entropy(&o->cross_entropy, NULL);
-    case OP_GRADIENT_FINISH: return cuda_gradient_finish(&o->gradient_finish, NULL);
-    case OP_ADAMW: return cuda_adamw(&o->adamw, NULL);
-    case OP_ADAMW8BIT: return cuda_adamw8bit(&o->adamw8bit, NULL);
-    case OP_MUON_MOMENTUM: return cuda_muon_momentum(&o->muon_momentum, NULL);
-    case OP_MUON_SCALE: return cuda_muon_scale(&o->muon_scale, NULL);
-    case OP_MUON_COMBINE: return cuda_muon_combine(&o->muon_combine, NULL);
-    case OP_MUON_APPLY: return cuda_muon_apply(&o->muon_apply, NULL);
     default: *is_kernel = false; return 0;
     }
 }

@@ -101,7 +101,7 @@ static void evaluation_counts_every_token(void **state)
         int32_t in[T], out[T];
         int counted = 0;
         for (uint64_t w = 0; w < dataset_eval_windows(d); w++) {
-            assert_int_equal(dataset_eval_window(d, w, in, out, NULL), 0);
+            assert_int_equal(dataset_eval_window(d, w, in, out, NULL, NULL), 0);
             for (int t = 0; t < T; t++) {
                 if (out[t] == -100) {
                     assert_int_equal(in[t], 0);
@@ -112,7 +112,7 @@ static void evaluation_counts_every_token(void **state)
             }
         }
         assert_int_equal(counted, n - 1);
-        assert_true(dataset_eval_window(d, dataset_eval_windows(d), in, out, NULL) < 0);
+        assert_true(dataset_eval_window(d, dataset_eval_windows(d), in, out, NULL, NULL) < 0);
         dataset_close(d);
     }
 }
@@ -339,29 +339,100 @@ static void the_fingerprint_is_of_the_ids_not_of_the_file_type(void **state)
     dataset_close(c);
 }
 
-static void first_is_where_the_document_of_a_token_starts(void **state)
+enum { DOCUMENTS_END = 7, ROOM = 512 };
+
+/* Files of these lengths, and ids that end a document inside of some, one of them in a window's last place. Returns the number of tokens;
+ * start_of[i]: where the document of token i starts, also of the one behind the last. */
+static int make_documents(const char *folder, uint16_t *all, int *start_of)
 {
-    static const int lengths[] = {5, 40, 1, 1, 1, 16, 3, 200, 7};
-    int total = 0, start_of[512];
-    char name[32];
-    scratch_folder("docs");
+    static const int lengths[] = {5, 40, 1, 1, 1, 16, 3, 200, 7}, ends[] = {10, 11, 47, 70, 71, 111, 270};
+    int total = 0;
+    char name[64];
+    scratch_folder(folder);
+    for (int i = 0; i < ROOM; i++)
+        all[i] = (uint16_t)(DOCUMENTS_END + 1 + i);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        all[ends[i]] = DOCUMENTS_END;
     for (int k = 0; k < 9; k++) {
-        snprintf(name, sizeof name, "docs/%d.npy", k);
-        npy(name, lengths[k]);
-        for (int i = 0; i < lengths[k]; i++)
-            start_of[total + i] = total;
+        snprintf(name, sizeof name, "%s/%d.npy", folder, k);
+        npy_of(name, all + total, lengths[k]);
+        for (int i = 0; i <= lengths[k]; i++)
+            start_of[total + i] = i && all[total + i - 1] != DOCUMENTS_END ? start_of[total + i - 1] : total + i;
         total += lengths[k];
+        start_of[total] = total;
     }
-    dataset *d = open_path(scratch_path("docs"), NULL, false);
+    return total;
+}
+
+/* A window that has n inputs from token `start` on. */
+static void check_documents(const uint16_t *all, const int *start_of, int start, int n, const int32_t *in, const int32_t *out,
+                            const int32_t *first)
+{
+    for (int t = 0; t < n; t++) {
+        int begun = start_of[start + t] - start;
+        assert_int_equal(in[t], all[start + t]);
+        assert_int_equal(first[t], begun < 0 ? 0 : begun);
+        assert_int_equal(out[t], start_of[start + t + 1] == start + t + 1 ? -100 : all[start + t + 1]);
+    }
+}
+
+static void documents_are_apart_by_files_and_by_the_id_that_ends_one(void **state)
+{
+    uint16_t all[ROOM];
+    int start_of[ROOM + 1], total = make_documents("docs", all, start_of);
     int32_t in[T], out[T], first[T];
+    const dataset_options o = {.seq_len = T, .vocab = VOCAB, .documents = true, .eos = DOCUMENTS_END};
+    dataset *d = open_with(o, scratch_path("docs"));
     assert_int_equal(dataset_tokens(d), total);
     for (int w = 0; w < (int)dataset_windows(d); w++) {
         assert_int_equal(dataset_sample(d, (uint64_t)w, dataset_windows(d), in, out, first, NULL), 0);
-        for (int t = 0; t < T; t++) {
-            int want = start_of[w * T + t] - w * T;
-            assert_int_equal(first[t], want < 0 ? 0 : want);
-        }
+        check_documents(all, start_of, w * T, T, in, out, first);
     }
+    for (int w = 0; w < (int)dataset_eval_windows(d); w++) {
+        int left = total - 1 - w * T, n = left < T ? left : T;
+        assert_int_equal(dataset_eval_window(d, (uint64_t)w, in, out, first, NULL), 0);
+        check_documents(all, start_of, w * T, n, in, out, first);
+        for (int t = n; t < T; t++)
+            assert_true(in[t] == 0 && out[t] == -100 && first[t] == n);
+    }
+    dataset_close(d);
+}
+
+static void a_cache_serves_with_documents_apart_and_without(void **state)
+{
+    uint16_t all[ROOM];
+    int start_of[ROOM + 1], built;
+    char fingerprint[33];
+    int32_t in[T], out[T], first[T] = {-1};
+    make_documents("both", all, start_of);
+    tree_remove(scratch_path("cache"), NULL);
+    const char *folder = strdup(scratch_path("both"));
+    dataset *d = open_counting(folder, &built);
+    assert_true(built);
+    strcpy(fingerprint, dataset_fingerprint(d));
+    assert_int_equal(dataset_sample(d, 0, dataset_windows(d), in, out, first, NULL), 0);
+    assert_true(first[0] == -1 && out[4] == all[5]); /* not asked for */
+    dataset_close(d);
+    const dataset_options o = {.cache_dir = scratch_path("cache"), .seq_len = T, .vocab = VOCAB, .progress = on_progress,
+                               .documents = true, .eos = DOCUMENTS_END};
+    count_progress = 0;
+    d = open_with(o, folder);
+    assert_int_equal(count_progress, 0);
+    assert_string_equal(fingerprint, dataset_fingerprint(d));
+    dataset_close(d);
+    free((void *)folder);
+}
+
+static void files_of_ids_whose_documents_have_no_end_are_told(void **state)
+{
+    dataset_options o = {.seq_len = T, .vocab = VOCAB, .eos = -1};
+    dataset *d = open_with(o, npy("endless.npy", N));
+    assert_null(dataset_notice(d));
+    dataset_close(d);
+    o.documents = true;
+    d = open_with(o, npy("endless.npy", N));
+    assert_non_null(dataset_notice(d));
+    assert_non_null(strstr(dataset_notice(d), "each file of token ids is one document"));
     dataset_close(d);
 }
 
@@ -481,7 +552,9 @@ int main(void)
         cmocka_unit_test(what_was_not_checked_before_is_when_it_is_read),
         cmocka_unit_test(a_single_file_of_ids_is_not_copied),
         cmocka_unit_test(the_fingerprint_is_of_the_ids_not_of_the_file_type),
-        cmocka_unit_test(first_is_where_the_document_of_a_token_starts),
+        cmocka_unit_test(documents_are_apart_by_files_and_by_the_id_that_ends_one),
+        cmocka_unit_test(a_cache_serves_with_documents_apart_and_without),
+        cmocka_unit_test(files_of_ids_whose_documents_have_no_end_are_told),
         cmocka_unit_test(files_that_are_no_data_are_named),
         cmocka_unit_test(documents_without_an_end_are_told),
         cmocka_unit_test(data_that_cannot_be_trained_on_is_refused),

@@ -72,17 +72,18 @@ static uint16_t ids[N];
 static int open_folder(dataset **d, pt_error *e)
 {
     const char *paths[] = {scratch_path("ids")};
-    dataset_options o = {.paths = paths, .paths_n = 1, .cache_dir = scratch_path("cache"), .seq_len = T, .vocab = VOCAB};
+    dataset_options o = {.paths = paths, .paths_n = 1, .cache_dir = scratch_path("cache"), .seq_len = T, .vocab = VOCAB,
+                         .documents = true, .eos = -1};
     fault.calls = 0;
     return dataset_open(&o, d, e);
 }
 
 static void check_and_close(dataset *d)
 {
-    int32_t in[T], out[T];
+    int32_t in[T], out[T], first[T];
     assert_int_equal(dataset_tokens(d), 2 * N);
     for (uint64_t w = 0; w < dataset_windows(d); w += 97) {
-        assert_int_equal(dataset_sample(d, w, dataset_windows(d), in, out, NULL, NULL), 0);
+        assert_int_equal(dataset_sample(d, w, dataset_windows(d), in, out, first, NULL), 0);
         for (uint64_t t = 0; t < T; t++)
             assert_int_equal(in[t], ids[(w * T + t) % N]);
     }
@@ -164,7 +165,7 @@ static void a_failing_read_of_a_sample_is_reported(void **state)
     pt_error e = {0};
     int32_t in[T], out[T], first[T];
     assert_int_equal(open_folder(&d, &e), 0);
-    for (fault.until = 0; fault.until < 3; fault.until++) {
+    for (fault.until = 0; fault.until < 4; fault.until++) {
         fault.on = true;
         fault.bits = false;
         fault.error = EIO;

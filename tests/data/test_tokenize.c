@@ -343,10 +343,11 @@ static void text_becomes_windows_with_bos_and_eos(void **state)
     tokenizer *t = small_tokenizer("windows", BYTE_LEVEL);
     const char *paths[] = {scratch_text("w.jsonl", "{\"text\": \"the the\"}\n{\"text\": \"x\"}\n{\"text\": \"the<eos>x\"}\n")};
     dataset_options o = {.paths = paths, .paths_n = 1, .tokenizer = t, .tokenizer_fingerprint = "1", .cache_dir = scratch_dir,
-                         .seq_len = 11, .vocab = tokenizer_vocab_size(t)};
+                         .seq_len = 11, .vocab = tokenizer_vocab_size(t), .documents = true};
     int32_t bos = (int32_t)tokenizer_bos(t), eos = (int32_t)tokenizer_eos(t), in[11], out[11], first[11];
     const int32_t want[] = {bos, 257, 258, eos, bos, 'x', eos, bos, 257, eos, 'x', eos};
-    const int32_t starts[] = {0, 0, 0, 0, 4, 4, 4, 7, 7, 7, 7};
+    const int32_t targets[] = {257, 258, eos, -100, 'x', eos, -100, 257, eos, -100, eos};
+    const int32_t starts[] = {0, 0, 0, 0, 4, 4, 4, 7, 7, 7, 10};
     for (int round = 0; round < 2; round++) { /* built, then from the cache */
         dataset *d;
         pt_error e = {0};
@@ -355,7 +356,7 @@ static void text_becomes_windows_with_bos_and_eos(void **state)
         assert_int_equal(dataset_tokens(d), 12);
         assert_int_equal(dataset_sample(d, 0, 1, in, out, first, NULL), 0);
         assert_memory_equal(in, want, sizeof in);
-        assert_memory_equal(out, want + 1, sizeof out);
+        assert_memory_equal(out, targets, sizeof out);
         assert_memory_equal(first, starts, sizeof first);
         dataset_close(d);
     }

@@ -13,6 +13,8 @@ typedef struct shape {
     int seq_gap;            /* elements between the keys of two sequences, beyond kv_len * ldkv */
 } shape;
 
+static float the_softcap; /* of every case that is opened; 0: none */
+
 /* All tensors of one call. Buffers are filled with a pattern first, so that what must not be written
  * can be checked. */
 typedef struct problem {
@@ -48,7 +50,7 @@ static inline problem problem_open(shape s)
     *o = (op_attention){.type = s.type, .seqs = s.seqs, .q_len = s.q_len, .kv_len = s.kv_len,
         .heads = s.heads, .kv_heads = s.kv_heads, .dim = s.dim, .window = s.window,
         .ldq = s.heads * s.dim + (s.padded ? 5 : 0), .ldkv = s.kv_heads * s.dim + (s.padded ? 3 : 0),
-        .ldo = s.heads * s.dim + (s.padded ? 7 : 0), .scale = (float)(1.3 / sqrt(s.dim))};
+        .ldo = s.heads * s.dim + (s.padded ? 7 : 0), .scale = (float)(1.3 / sqrt(s.dim)), .softcap = the_softcap};
     p.op.lddo = s.heads * s.dim + (s.padded ? 1 : 0);
     o->kv_seq_stride = s.seq_gap ? s.kv_len * o->ldkv + s.seq_gap : 0;
     p.q_bytes = e * (size_t)(s.seqs * s.q_len * o->ldq);
@@ -91,7 +93,7 @@ REFERENCE static inline int64_t kv_at(const problem *p, int b, int j, int h)
 }
 
 REFERENCE static inline void reference_gradient(const problem *p, reference *r, int b, int h, int i, int lo, int hi,
-                                         const double *prob)
+                                         const double *prob, const double *cap_slope)
 {
     const op_attention *o = &p->op.forward;
     pt_dtype t = p->s.type;
@@ -102,7 +104,7 @@ REFERENCE static inline void reference_gradient(const problem *p, reference *r, 
         double dp = 0;
         for (int d = 0; d < p->s.dim; d++)
             dp += (double)element(t, p->op.dout, g_at(p, b, i, h) + d) * element(t, o->v, kv_at(p, b, j, h) + d);
-        double ds = prob[j] * (dp - delta) * o->scale;
+        double ds = prob[j] * (dp - delta) * cap_slope[j] * o->scale;
         for (int d = 0; d < p->s.dim; d++) {
             r->dv[kv_at(p, b, j, h) + d] += prob[j] * element(t, p->op.dout, g_at(p, b, i, h) + d);
             r->dk[kv_at(p, b, j, h) + d] += ds * element(t, o->q, q_at(p, b, i, h) + d);
@@ -111,7 +113,7 @@ REFERENCE static inline void reference_gradient(const problem *p, reference *r, 
     }
 }
 
-REFERENCE static inline void reference_row(const problem *p, reference *r, int b, int h, int i, double *prob)
+REFERENCE static inline void reference_row(const problem *p, reference *r, int b, int h, int i, double *prob, double *cap_slope)
 {
     const op_attention *o = &p->op.forward;
     int hi = p->s.kv_len - p->s.q_len + i, lo = 0;
@@ -126,6 +128,11 @@ REFERENCE static inline void reference_row(const problem *p, reference *r, int b
             prob[j] += (double)element(p->s.type, o->q, q_at(p, b, i, h) + d) *
                        element(p->s.type, o->k, kv_at(p, b, j, h) + d);
         prob[j] *= o->scale;
+        cap_slope[j] = 1;
+        if (o->softcap) {
+            const double t = tanh(prob[j] / o->softcap);
+            prob[j] = o->softcap * t, cap_slope[j] = 1 - t * t;
+        }
         max = fmax(max, prob[j]);
     }
     for (int j = lo; j <= hi; j++)
@@ -137,7 +144,7 @@ REFERENCE static inline void reference_row(const problem *p, reference *r, int b
     }
     r->lse[(b * p->s.heads + h) * p->s.q_len + i] = max + log(sum);
     if (p->s.q_len == p->s.kv_len)
-        reference_gradient(p, r, b, h, i, lo, hi, prob);
+        reference_gradient(p, r, b, h, i, lo, hi, prob, cap_slope);
 }
 
 /* Elements of no row (the padding between rows and between sequences) are marked NaN. */
@@ -159,11 +166,11 @@ static inline reference reference_open(const problem *p)
                    .dk = blank(p->kv_bytes, s, s->kv_len, o->ldkv, s->kv_heads * s->dim),
                    .dv = blank(p->kv_bytes, s, s->kv_len, o->ldkv, s->kv_heads * s->dim),
                    .lse = calloc((size_t)(s->seqs * s->q_len * s->heads), sizeof(double))};
-    double *prob = malloc(sizeof(double) * (size_t)s->kv_len);
+    double *prob = malloc(2 * sizeof(double) * (size_t)s->kv_len);
     for (int b = 0; b < s->seqs; b++)
         for (int h = 0; h < s->heads; h++)
             for (int i = 0; i < s->q_len; i++)
-                reference_row(p, &r, b, h, i, prob);
+                reference_row(p, &r, b, h, i, prob, prob + s->kv_len);
     free(prob);
     return r;
 }

@@ -115,6 +115,26 @@ static void test_windows_and_documents_over_several_blocks(void **state)
                           w % 2 == 0 ? 20 : 0, false, 0});
 }
 
+/* By every way to compute them: few queries, vectors or tiles of them, rows of whole 16-byte words or not. */
+static void test_capped_scores_match_a_float64_reference(void **state)
+{
+    static const float caps[] = {0.7f, 2, 30};
+    static const int windows[] = {0, 50, 97}, dims[] = {64, 128, 256};
+    size_t c, step = some(2, 2, &c);
+    for (; c < sizeof(caps) / sizeof(*caps); c += step) {
+        const int length = test_device_is_emulated() ? 140 : 333;
+        the_softcap = caps[c];
+        check((shape){PT_F32, 2, length, length, 4, 2, 24, windows[c], 20, true, 0});
+        check((shape){PT_BF16, 1, 77, 77, 2, 1, 40, 0, 0, true, 0});
+        for (int d = 0; d < 3; d++)
+            check((shape){PT_BF16, 2, length, length, 2, 1, dims[d], windows[(c + (size_t)d) % 3], d == 1 ? 60 : 0, false, 0});
+        check((shape){PT_BF16, 2, 1 + (int)random_below(7), 300, 4, 2, 64, 0, 0, true, 77});
+        check((shape){PT_F32, 1, 3, 9, 2, 1, 16, 0, 0, false, 0});
+        check((shape){PT_BF16, 1, 120, 250, 4, 2, 64, 90, 20, false, 0});
+    }
+    the_softcap = 0;
+}
+
 /* Where scores are large and the largest comes early, what is summed so far is multiplied by 1 again and again. */
 static void test_sums_over_many_keys_do_not_drift(void **state)
 {
@@ -169,7 +189,7 @@ static double weighted_output(problem *p)
     return sum;
 }
 
-static void test_gradients_match_finite_differences(void **state)
+static void check_finite_differences(void)
 {
     problem p = problem_open((shape){PT_F32, 1, 40, 40, 4, 2, 12, 25, 20, false, 0});
     compute(&p, 1);
@@ -189,6 +209,14 @@ static void test_gradients_match_finite_differences(void **state)
         }
     }
 
+static void test_gradients_match_finite_differences(void **state)
+{
+    check_finite_differences();
+    the_softcap = 1.5f;
+    check_finite_differences();
+    the_softcap = 0;
+}
+
 /* Each thread sweeps as many whole sequences and kv heads backward, what is left is split. Two of the shapes do not fit a thread's
  * scratch and are swept in the op's sums. */
 static void test_bits_do_not_depend_on_the_number_of_threads(void **state)
@@ -203,6 +231,7 @@ static void test_bits_do_not_depend_on_the_number_of_threads(void **state)
                                    {PT_BF16, 1, 600, 600, 9, 3, 64, 0, false, true, 0},
                                    {PT_F32, 3, 400, 400, 1, 1, 80, 0, false, false, 0}};
     for (size_t i = test_device_is_emulated() ? 6 : 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+        the_softcap = i % 2 ? 3 : 0;
         problem one = problem_open(shapes[i]);
         compute(&one, 1);
         for (int threads = 2; threads <= (test_device_is_emulated() ? 2 : 4); threads++) {
@@ -211,6 +240,7 @@ static void test_bits_do_not_depend_on_the_number_of_threads(void **state)
             assert_same_results(&one, &more);
         }
     }
+    the_softcap = 0;
 }
 
 static void test_a_sequence_does_not_depend_on_the_others(void **state)
@@ -310,6 +340,7 @@ int main(void)
         OP_TEST(test_several_sequences_in_aligned_rows),
         OP_TEST(test_documents_longer_than_a_tile),
         OP_TEST(test_windows_and_documents_over_several_blocks),
+        OP_TEST(test_capped_scores_match_a_float64_reference),
         OP_TEST(test_sums_over_many_keys_do_not_drift),
         OP_TEST(test_interleaved_qkv),
         OP_TEST(test_gradients_match_finite_differences),

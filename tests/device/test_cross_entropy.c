@@ -1,10 +1,26 @@
 /* Cross-entropy: loss against fp64, gradient against finite differences, in place or not. */
 #include "device/reference.h"
 
+/* What becomes of the logits. */
+typedef struct logit_map { float scale, cap; } logit_map;
+static logit_map the_map;
+
+static double mapped(double x)
+{
+    const double z = (the_map.scale ? (double)the_map.scale : 1) * x;
+    return the_map.cap ? the_map.cap * tanh(z / the_map.cap) : z;
+}
+
+static double map_slope(double x)
+{
+    const double scale = the_map.scale ? the_map.scale : 1, t = the_map.cap ? tanh(scale * x / the_map.cap) : 0;
+    return scale * (1 - t * t);
+}
+
 static void cross_entropy(int threads, pt_dtype type, int64_t rows, int64_t vocab, int64_t ld, int64_t lddl, float scale,
                           const void *logits, const int32_t *targets, float *loss, void *dlogits)
 {
-    op_cross_entropy o = {type, rows, vocab, ld, lddl, scale, logits, targets, loss, dlogits};
+    op_cross_entropy o = {type, rows, vocab, ld, lddl, scale, logits, targets, loss, dlogits, the_map.scale, the_map.cap};
     run_op(threads, &(op){OP_CROSS_ENTROPY, .cross_entropy = o});
 }
 
@@ -23,6 +39,12 @@ static void check_rows(pt_dtype type, int64_t rows, int64_t vocab, double spread
     int64_t ld = vocab + (vocab & 1) + (random_below(2) ? 2 : 8);
     float scale = 1.0f / 77;
     tensor logits = tensor_random(PT_F32, rows * ld, 3, spread);
+    double *z = test_alloc((size_t)(rows * ld) * sizeof *z), most = 0;
+    for (int64_t i = 0; i < rows * ld; i++) {
+        z[i] = mapped(logits.value[i]);
+        most = fmax(most, fabs(z[i]));
+    }
+    const double map_error = the_map.cap ? 9e-7 * most : the_map.scale ? 0x1p-22 * most : 0;
     int32_t *targets = random_ids(rows, vocab);
     if (rows > 2)
         targets[1] = -100;
@@ -31,13 +53,15 @@ static void check_rows(pt_dtype type, int64_t rows, int64_t vocab, double spread
     void *d = test_alloc(bytes);
     cross_entropy(1, type, rows, vocab, ld, ld, scale, logits.data, targets, loss, d);
     for (int64_t r = 0; r < rows; r++) {
-        const double *x = logits.value + r * ld;
+        const double *x = z + r * ld;
         double lse = log_sum(x, vocab), want = targets[r] == -100 ? 0 : lse - x[targets[r]];
-        near(PT_F32, loss[r], want, 1e-6 + 3e-7 * fabs(want), "loss", r);
+        near(PT_F32, loss[r], want, 1e-6 + 3e-7 * fabs(want) + map_error, "loss", r);
         for (int64_t i = 0; i < vocab; i++) {
             double p = exp(x[i] - lse) - (i == targets[r]), exponent = 0x1p-23 * fabs(x[i] - lse); /* what its rounding makes of exp */
-            near(type, element(type, d, r * ld + i), targets[r] == -100 ? 0 : p * scale,
-                 (1e-6 + exponent) * fabs(p) * scale + 2e-7 * (i == targets[r]) * scale + 2e-38 * scale /* below the normal numbers: 0 */,
+            double factor = map_slope(logits.value[r * ld + i]) * scale, steep = op_factor(the_map.scale) * scale;
+            near(type, element(type, d, r * ld + i), targets[r] == -100 ? 0 : p * factor,
+                 (1e-6 + exponent + map_error) * fabs(p) * factor + 2e-7 * (i == targets[r]) * scale +
+                     2e-38 * steep /* below the normal numbers: 0 */ + (the_map.cap ? 1e-6 * fabs(p) * steep : 0) /* where 1 - tanh^2 cancels */,
                  "dlogits", r * ld + i);
         }
     }
@@ -70,23 +94,47 @@ static void loss_and_gradient_match_fp64(void **state)
         }
 }
 
+/* Scaled, capped, both; logits far below the cap, about it, and beyond it. */
+static void scaled_and_capped_logits_match_fp64(void **state)
+{
+    static const logit_map maps[] = {{0.125f, 0}, {3, 0}, {0, 30}, {0.5f, 30}, {1, 0.9f}, {1, 500}};
+    static const int64_t shapes[][2] = {{1, 9001}, {7, 257}, {40, 40}, {1, 1}, {7, 3}};
+    for (size_t m = 0; m < sizeof maps / sizeof *maps; m++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            for (int t = 0; t < TYPES; t++) {
+                the_map = maps[m];
+                check_rows(types[t], shapes[s][0], shapes[s][1], s % 2 ? 2 : 30);
+                test_teardown(NULL);
+            }
+    the_map = (logit_map){0};
+}
+
+enum { LOSS_VOCAB = 301 };
 typedef struct loss_row { const double *x; int64_t n, target; } loss_row;
 static double row_loss(const void *ctx)
 {
     const loss_row *r = ctx;
-    return log_sum(r->x, r->n) - r->x[r->target];
+    double z[LOSS_VOCAB];
+    for (int64_t i = 0; i < r->n; i++)
+        z[i] = mapped(r->x[i]);
+    return log_sum(z, r->n) - z[r->target];
 }
 
 static void gradient_is_the_slope_of_the_loss(void **state)
 {
-    enum { VOCAB = 301 };
-    tensor logits = tensor_random(PT_F32, VOCAB, 0, 2);
-    int32_t *target = random_ids(1, VOCAB);
-    float *loss = test_alloc(sizeof *loss), *d = test_alloc(VOCAB * sizeof *d);
-    cross_entropy(1, PT_F32, 1, VOCAB, VOCAB, VOCAB, 1, logits.data, target, loss, d);
-    loss_row row = {logits.value, VOCAB, *target};
-    for (int64_t i = 0; i < VOCAB; i++)
-        near(PT_F32, d[i], slope(row_loss, &row, &logits.value[i]), 1e-6, "dlogits", i);
+    static const logit_map maps[] = {{0, 0}, {0.3f, 0}, {0, 4}, {1.5f, 2}};
+    enum { VOCAB = LOSS_VOCAB };
+    for (size_t m = 0; m < sizeof maps / sizeof *maps; m++) {
+        tensor logits = tensor_random(PT_F32, VOCAB, 0, 2);
+        int32_t *target = random_ids(1, VOCAB);
+        float *loss = test_alloc(sizeof *loss), *d = test_alloc(VOCAB * sizeof *d);
+        the_map = maps[m];
+        cross_entropy(1, PT_F32, 1, VOCAB, VOCAB, VOCAB, 1, logits.data, target, loss, d);
+        loss_row row = {logits.value, VOCAB, *target};
+        for (int64_t i = 0; i < VOCAB; i++)
+            near(PT_F32, d[i], slope(row_loss, &row, &logits.value[i]), 1e-6, "dlogits", i);
+    }
+    the_map = (logit_map){0};
 }
 
 /* More exponentials than a thread's scratch holds. */
@@ -145,6 +193,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         OP_TEST(loss_and_gradient_match_fp64),
+        OP_TEST(scaled_and_capped_logits_match_fp64),
         OP_TEST(gradient_is_the_slope_of_the_loss),
         OP_TEST(a_vocabulary_of_more_than_a_million_is_computed_twice),
         OP_TEST(not_finite_logits_are_seen),

@@ -1,13 +1,15 @@
 /* Embedding: looked up whole or in slices; gradients added in the order of the tokens. */
 #include "device/reference.h"
 
+static const float scales[] = {0, 1, 33.9f};
+
 static void look_up(int threads, pt_dtype type, int64_t rows, int64_t cols, int64_t row0, int64_t table_rows,
                     const int32_t *ids, const int32_t *positions, const tensor *table, const tensor *position_table, void *out,
-                    float *stream)
+                    float *stream, float scale)
 {
     op_embedding o = {type, rows, cols, row0, table_rows, ids, positions,
                       (const char *)table->data + (size_t)(row0 * cols) * dtype_bytes(type),
-                      position_table ? position_table->data : NULL, out, stream};
+                      position_table ? position_table->data : NULL, out, stream, scale};
     run_op(threads, &(op){OP_EMBEDDING, .embedding = o});
 }
 
@@ -18,6 +20,7 @@ static void rows_are_looked_up_and_positions_added(void **state)
     for (int turn = 0; turn < 20; turn++) {
         pt_dtype type = types[turn & 1];
         bool with_positions = turn & 2;
+        const float scale = scales[random_below(3)], factor = scale ? scale : 1;
         int64_t rows = shapes[turn / 4][0], cols = shapes[turn / 4][1];
         tensor table = tensor_random(type, VOCAB * cols, 0, 1), places = tensor_random(type, POSITIONS * cols, 0, 1);
         int32_t *ids = random_ids(rows, VOCAB), *positions = random_ids(rows, POSITIONS);
@@ -25,10 +28,10 @@ static void rows_are_looked_up_and_positions_added(void **state)
         for (int threads = 1; threads <= TEST_THREADS; threads++) {
             void *out = test_alloc(bytes);
             float *stream = threads == 1 ? NULL : test_alloc((size_t)(rows * cols) * sizeof *stream);
-            look_up(threads, type, rows, cols, 0, VOCAB, ids, positions, &table, with_positions ? &places : NULL, out, stream);
+            look_up(threads, type, rows, cols, 0, VOCAB, ids, positions, &table, with_positions ? &places : NULL, out, stream, scale);
             for (int64_t i = 0; i < rows * cols; i++) {
                 int64_t r = i / cols, c = i % cols;
-                float want = (float)table.value[ids[r] * cols + c];
+                float want = factor * (float)table.value[ids[r] * cols + c];
                 if (with_positions)
                     want += (float)places.value[positions[r] * cols + c];
                 double rounded = type == PT_BF16 ? bf16_to_f32(bf16_from_f32(want)) : want;
@@ -46,18 +49,18 @@ static void slices_of_the_table_fill_the_rows_of_their_ids_only(void **state)
     tensor table = tensor_random(PT_BF16, VOCAB * COLS, 0, 1);
     int32_t *ids = random_ids(ROWS, VOCAB);
     bf16 *whole = test_alloc(ROWS * COLS * 2), *sliced = test_alloc(ROWS * COLS * 2), *before = test_alloc(ROWS * COLS * 2);
-    look_up(2, PT_BF16, ROWS, COLS, 0, VOCAB, ids, NULL, &table, NULL, whole, NULL);
-    look_up(2, PT_BF16, ROWS, COLS, 0, 37, ids, NULL, &table, NULL, sliced, NULL);
+    look_up(2, PT_BF16, ROWS, COLS, 0, VOCAB, ids, NULL, &table, NULL, whole, NULL, 0);
+    look_up(2, PT_BF16, ROWS, COLS, 0, 37, ids, NULL, &table, NULL, sliced, NULL, 0);
     for (int64_t r = 0; r < ROWS; r++)
         same_bits(sliced + r * COLS, (ids[r] < 37 ? whole : before) + r * COLS, COLS * 2, "first slice");
-    look_up(2, PT_BF16, ROWS, COLS, 37, VOCAB - 37, ids, NULL, &table, NULL, sliced, NULL);
+    look_up(2, PT_BF16, ROWS, COLS, 37, VOCAB - 37, ids, NULL, &table, NULL, sliced, NULL, 0);
     same_bits(whole, sliced, ROWS * COLS * 2, "all slices");
 }
 
 static void add_back(int threads, const tensor *dy, bool accumulate, int64_t cols, int64_t row0, int64_t table_rows, int64_t skip,
-                     const int32_t *ids, float *acc)
+                     const int32_t *ids, float *acc, float scale)
 {
-    op_embedding_backward o = {dy->type, accumulate, dy->n / cols, cols, row0, table_rows, skip, ids, dy->data, acc};
+    op_embedding_backward o = {dy->type, accumulate, dy->n / cols, cols, row0, table_rows, skip, ids, dy->data, acc, scale};
     run_op(threads, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = o});
 }
 
@@ -71,22 +74,23 @@ static void gradients_are_added_in_ascending_order(void **state)
         int64_t rows = shapes[turn / 8][0], cols = shapes[turn / 8][1], vocab = shapes[turn / 8][2];
         tensor dy = tensor_random(type, rows * cols, 0, 1), old = tensor_random(PT_F32, vocab * cols, 0, 1);
         int32_t *ids = random_ids(rows, vocab);
+        const float scale = scales[random_below(3)], factor = scale ? scale : 1;
         int64_t skip = turn & 4 ? ids[random_below(rows)] : -1;
         float *want = test_copy(old.data, tensor_bytes(&old));
         if (!accumulate)
             memset(want, 0, tensor_bytes(&old));
         for (int64_t i = 0; i < rows * cols; i++)
             if (ids[i / cols] != skip)
-                want[ids[i / cols] * cols + i % cols] += (float)dy.value[i];
+                want[ids[i / cols] * cols + i % cols] += factor * (float)dy.value[i];
         for (int threads = 1; threads <= TEST_THREADS; threads++) {
             float *got = test_copy(old.data, tensor_bytes(&old));
-            add_back(threads, &dy, accumulate, cols, 0, vocab, skip, ids, got);
+            add_back(threads, &dy, accumulate, cols, 0, vocab, skip, ids, got, scale);
             same_bits(want, got, tensor_bytes(&old), "acc");
         }
         float *sliced = test_copy(old.data, tensor_bytes(&old));
         int64_t cut = random_below(vocab);
-        add_back(2, &dy, accumulate, cols, 0, cut, skip, ids, sliced);
-        add_back(2, &dy, accumulate, cols, cut, vocab - cut, skip, ids, sliced + cut * cols);
+        add_back(2, &dy, accumulate, cols, 0, cut, skip, ids, sliced, scale);
+        add_back(2, &dy, accumulate, cols, cut, vocab - cut, skip, ids, sliced + cut * cols, scale);
         same_bits(want, sliced, tensor_bytes(&old), "acc in two slices");
         test_teardown(NULL);
     }

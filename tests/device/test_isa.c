@@ -20,20 +20,55 @@ static uint64_t hash_norm(pt_dtype type, uint64_t hash)
 {
     enum { ROWS = 9, DIM = 219 }; /* pairs of vectors, one, and a part of one */
     for (int kind = NORM_LAYER; kind <= NORM_RMS; kind++) {
+        const float offset = kind == NORM_RMS ? 1 : 0;
         tensor x = tensor_random(type, ROWS * DIM, 0, 1), w = tensor_random(PT_F32, DIM, 1, 1), dy = tensor_random(type, ROWS * DIM, 0, 1);
         float dweight[DIM], dbias[DIM], stream[ROWS * DIM];
-        op_norm o = {kind, type, ROWS, 1, DIM, DIM, DIM, 1e-5f, x.data, w.data, w.data, test_alloc(ROWS * DIM * 4)};
+        op_norm o = {kind, type, ROWS, 1, DIM, DIM, DIM, 1e-5f, x.data, w.data, w.data, test_alloc(ROWS * DIM * 4), offset, NULL, NULL};
         cpu_norm(the_pool, &o);
         op_norm_backward b = {kind, type, false, ROWS, 1, DIM, DIM, DIM, DIM, 1e-5f, x.data, w.data, dy.data, x.data,
-                              dy.data, NULL, stream, dweight, dbias, NULL, w.data, test_alloc(ROWS * DIM * 4)};
+                              dy.data, NULL, stream, dweight, dbias, test_alloc(norm_backward_scratch_bytes(ROWS, 1, DIM)), w.data,
+                              test_alloc(ROWS * DIM * 4), offset};
         cpu_norm_backward(the_pool, &b);
         same_bits(o.y, b.y, tensor_bytes(&x), "y again");
+        hash = hash_bytes(hash, o.y, tensor_bytes(&x));
+        o.residual = o.y, o.stream = stream;
+        cpu_norm(the_pool, &o);
         hash = hash_bytes(hash, o.y, tensor_bytes(&x));
         hash = hash_bytes(hash, dy.data, tensor_bytes(&dy));
         hash = hash_bytes(hash, stream, sizeof stream);
         hash = hash_bytes(hash_bytes(hash, dweight, sizeof dweight), dbias, sizeof dbias);
     }
     return hash;
+}
+
+void tanh_vector_v2tanh(const float x[16], float y[16]); /* tanh_kernel.c */
+void tanh_vector_v3tanh(const float x[16], float y[16]);
+void tanh_vector_v4tanh(const float x[16], float y[16]);
+
+/* Over all magnitudes of which a score or a logit may be. */
+static void tanh_is_within_3e_7_everywhere(void **state)
+{
+    static void (*const kernels[])(const float *, float *) = {tanh_vector_v2tanh, tanh_vector_v3tanh, tanh_vector_v4tanh};
+    const float special[16] = {0, -0.0f, INFINITY, -INFINITY, NAN, 1e30f, -1e30f, 0x1p-100f, 0.625f, -0.625f};
+    float y[16], before[16];
+    double worst = 0;
+    for (int isa = 2; isa <= cpu_isa(); isa++) {
+        for (uint64_t i = 0; i < 300000; i += 16) {
+            float x[16];
+            for (uint64_t k = 0; k < 16; k++)
+                x[k] = (float)(exp2(34 * rng_uniform(the_test.seed, RNG_TEST, 53, i + k) - 30) * (k % 2 ? 1 : -1));
+            kernels[isa - 2](x, y);
+            kernels[0](x, before);
+            same_bits(before, y, sizeof y, "tanh");
+            for (int k = 0; k < 16; k++)
+                worst = fmax(worst, fabs(y[k] / tanh((double)x[k]) - 1));
+        }
+        kernels[isa - 2](special, y);
+        assert_true(y[0] == 0 && !signbit(y[0]) && y[1] == 0 && signbit(y[1]) && y[2] == 1 && y[3] == -1 && isnan(y[4]));
+        assert_true(y[5] == 1 && y[6] == -1 && y[7] == 0x1p-100f && y[8] == -y[9]);
+    }
+    print_message("tanh: at most %.3g of its value\n", worst);
+    assert_true(worst < 3e-7);
 }
 
 /* Who sets it wants the bits of one level: what is misspelt is no wish for the best. */
@@ -111,7 +146,11 @@ static uint64_t hash_loss(pt_dtype type, uint64_t hash)
     enum { ROWS = 3, VOCAB = 1003 };
     tensor logits = tensor_random(PT_F32, ROWS * VOCAB, 0, 5);
     float loss[ROWS];
-    op_cross_entropy o = {type, ROWS, VOCAB, VOCAB, VOCAB, 0.01f, logits.data, random_ids(ROWS, VOCAB), loss, test_alloc(ROWS * VOCAB * 4)};
+    op_cross_entropy o = {type, ROWS, VOCAB, VOCAB, VOCAB, 0.01f, logits.data, random_ids(ROWS, VOCAB), loss,
+                          test_alloc(ROWS * VOCAB * 4), 0, 0};
+    cpu_cross_entropy(the_pool, &o);
+    hash = hash_bytes(hash_bytes(hash, loss, sizeof loss), o.dlogits, ROWS * VOCAB * dtype_bytes(type));
+    o.logit_scale = 0.7f, o.softcap = 3;
     cpu_cross_entropy(the_pool, &o);
     return hash_bytes(hash_bytes(hash, loss, sizeof loss), o.dlogits, ROWS * VOCAB * dtype_bytes(type));
 }
@@ -166,14 +205,18 @@ static uint64_t hash_rows(pt_dtype type, uint64_t hash)
     enum { ROWS = 70, COLS = 90 };
     tensor x = tensor_random(type, ROWS * COLS, 0, 1), table = tensor_random(PT_F32, ROWS * COLS, 0, 1);
     int32_t *ids = random_ids(ROWS, ROWS);
-    op_rope r = {type, false, ROWS, 5, COLS / 5, COLS, table.data, ids, x.data};
+    op_rope r = {type, false, ROWS, 5, COLS / 5, COLS, table.data, ids, x.data, 0};
     cpu_rope(the_pool, &r);
-    op_embedding e = {type, ROWS, COLS, 0, ROWS, ids, ids, x.data, x.data, test_alloc(ROWS * COLS * 4), NULL};
+    r.heads = 1, r.dim = COLS, r.rotated = COLS - 10;
+    cpu_rope(the_pool, &r);
+    op_embedding e = {type, ROWS, COLS, 0, ROWS, ids, ids, x.data, x.data, test_alloc(ROWS * COLS * 4), NULL, 1.7f};
     cpu_embedding(the_pool, &e);
     float sums[COLS];
     op_bias_backward b = {type, false, ROWS, COLS, COLS, e.out, sums};
     cpu_bias_backward(the_pool, &b);
-    op_embedding_backward back = {type, true, ROWS, COLS, 0, ROWS, -1, ids, e.out, table.data};
+    op_embedding_backward back = {type, true, ROWS, COLS, 0, ROWS, -1, ids, e.out, table.data, 0};
+    cpu_embedding_backward(the_pool, &back);
+    back.scale = 0.3f;
     cpu_embedding_backward(the_pool, &back);
     return hash_bytes(hash_bytes(hash, sums, sizeof sums), table.data, tensor_bytes(&table));
 }
@@ -224,6 +267,7 @@ static void every_instruction_set_gives_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {OP_TEST(every_instruction_set_gives_the_same_bits), OP_TEST(rows_are_added_one_by_one),
+                                       cmocka_unit_test(tanh_is_within_3e_7_everywhere),
                                        cmocka_unit_test(a_level_that_is_none_is_refused)};
     the_test.seed = (uint64_t)time(NULL);
     printf("seed %llu\n", (unsigned long long)the_test.seed);

@@ -111,7 +111,7 @@ REFERENCE static void dot(const double *a, const double *b, int64_t k, double ou
     }
 }
 
-/* Each of the k products and sums, the addition to c, the bias and the residual may be off by 2^-24
+/* Each of the k products and sums, alpha, the addition to c, the bias and the residual may be off by 2^-24
  * of the sum of all magnitudes; a result in bf16 by half a unit in its last place (2^-8 of it) more. */
 static void problem_check(const problem *p)
 {
@@ -122,7 +122,7 @@ static void problem_check(const problem *p)
         for (int64_t n = 0; n < o->n; n++) {
             double of[2];
             dot(a + m * o->k, b + n * o->k, o->k, of);
-            double sum = of[0], size = of[1];
+            double alpha = o->alpha ? o->alpha : 1, sum = alpha * of[0], size = fabs(alpha) * of[1];
             int64_t at = m * o->ldc + n;
             double more[3] = {o->bias ? load(o->bias, o->type, n) : 0,
                               o->residual ? load(p->residual, o->type, at) : 0,
@@ -159,7 +159,9 @@ static op_matmul random_op(uint64_t i, int64_t m, int64_t n, int64_t k)
 {
     op_matmul o = {.layout = draw(4 * i, 3), .type = draw(4 * i + 1, 2) ? PT_BF16 : PT_F32, .m = m, .n = n, .k = k};
     o.out_type = draw(4 * i + 2, 2) ? PT_F32 : o.type;
+    static const float alphas[] = {0, 1, 0.22f, -1.5f};
     o.accumulate = o.out_type == PT_F32 && draw(4 * i + 3, 2);
+    o.alpha = alphas[draw(5000 + i, 4)];
     return o;
 }
 

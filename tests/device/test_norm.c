@@ -4,7 +4,7 @@
 typedef struct norm_case {
     norm_kind kind;
     int64_t rows, heads, dim, ld;
-    double eps;
+    double eps, offset;
     tensor x, weight, bias, dy;
 } norm_case;
 
@@ -14,9 +14,10 @@ static const norm_kind kinds[] = {NORM_LAYER, NORM_RMS};
 static norm_case random_case(norm_kind kind, pt_dtype type, int64_t rows, int64_t heads, int64_t dim)
 {
     int64_t ld = heads * dim + (random_below(2) ? 8 : 3);
-    norm_case c = {kind, rows, heads, dim, ld, 1e-5, {0}, {0}, {0}, {0}};
+    static const double offsets[] = {0, 0, 1, -0.75};
+    norm_case c = {kind, rows, heads, dim, ld, 1e-5, offsets[random_below(4)], {0}, {0}, {0}, {0}};
     c.x = tensor_random(type, rows * ld, 0.7, 2);
-    c.weight = tensor_random(PT_F32, dim, 1, 0.5);
+    c.weight = tensor_random(PT_F32, dim, 1 - c.offset, 0.5);
     c.bias = tensor_random(PT_F32, dim, 0, 1);
     c.dy = tensor_random(type, rows * ld, 0, 1);
     return c;
@@ -31,14 +32,14 @@ static void reference_vector(const norm_case *c, const double *x, double *y)
     for (int64_t i = 0; i < c->dim; i++)
         variance += (x[i] - mean) * (x[i] - mean) / (double)c->dim;
     for (int64_t i = 0; i < c->dim; i++)
-        y[i] = (x[i] - mean) / sqrt(variance + c->eps) * c->weight.value[i] +
+        y[i] = (x[i] - mean) / sqrt(variance + c->eps) * (c->offset + c->weight.value[i]) +
                (c->kind == NORM_LAYER ? c->bias.value[i] : 0);
 }
 
 static void norm(int threads, const norm_case *c, void *y)
 {
     op_norm o = {c->kind, c->x.type, c->rows, c->heads, c->dim, c->ld, c->ld, (float)c->eps,
-                 c->x.data, c->weight.data, c->kind == NORM_LAYER ? c->bias.data : NULL, y};
+                 c->x.data, c->weight.data, c->kind == NORM_LAYER ? c->bias.data : NULL, y, (float)c->offset, NULL, NULL};
     run_op(threads, &(op){OP_NORM, .norm = o});
 }
 
@@ -106,6 +107,48 @@ static void a_row_is_the_same_beside_others(void **state)
     }
 }
 
+/* The sums that y and the stream hold, in fp32 from the norm itself, which a stream of zeros gives. */
+static void check_added(const norm_case *c, bool residual, bool stream, bool over)
+{
+    const pt_dtype type = c->x.type;
+    const size_t bytes = tensor_bytes(&c->x), wide = (size_t)c->x.n * sizeof(float);
+    tensor add = tensor_random(type, c->x.n, 0, 1), before = tensor_random(PT_F32, c->x.n, 0, 1);
+    float *alone = test_alloc(wide), *sums = test_copy(before.data, wide);
+    void *y = over ? test_copy(add.data, bytes) : test_alloc(bytes), *untouched = over ? add.data : test_alloc(bytes);
+    memset(alone, 0, wide);
+    op_norm o = {c->kind, type, c->rows, 1, c->dim, c->ld, c->ld, (float)c->eps, c->x.data, c->weight.data,
+                 c->kind == NORM_LAYER ? c->bias.data : NULL, test_alloc(bytes), (float)c->offset, NULL, alone};
+    run_op(1, &(op){OP_NORM, .norm = o});
+    double *want = test_alloc((size_t)c->dim * sizeof *want);
+    reference_vector(c, c->x.value, want);
+    for (int64_t i = 0; i < c->dim; i++)
+        near(PT_F32, alone[i], want[i], 3e-6, "norm", i);
+    o.y = y;
+    o.residual = !residual ? NULL : over ? y : add.data;
+    o.stream = stream ? sums : NULL;
+    run_op(1 + (int)random_below(TEST_THREADS), &(op){OP_NORM, .norm = o});
+    for (int64_t i = 0; i < c->x.n; i++) {
+        const bool there = i % c->ld < c->dim;
+        const float sum = there ? (float)before.value[i] + alone[i] : (float)before.value[i];
+        const float whole = residual ? alone[i] + (float)add.value[i] : sum;
+        assert_true(!stream || sums[i] == sum);
+        assert_true(element(type, y, i) == (!there            ? element(type, untouched, i)
+                                            : type == PT_BF16 ? bf16_to_f32(bf16_from_f32(whole)) : whole));
+    }
+}
+
+static void what_a_norm_gives_is_added_as_a_product_would_be(void **state)
+{
+    static const int64_t dims[] = {5, 64, 219, 768, 1600, 2048, 2501, 4096, 8193};
+    for (int turn = 0; turn < 72; turn++) {
+        const int64_t dim = dims[turn % 9];
+        norm_case c = random_case(kinds[turn & 1], types[turn >> 1 & 1], 1 + random_below(dim > 2000 ? 12 : 60), 1, dim);
+        const int what = turn / 9 % 3;
+        check_added(&c, what != 0, what != 1, what != 0 && turn & 4);
+        test_teardown(NULL);
+    }
+}
+
 /* Rounded by adding to its bits, this one would become -0. */
 static void a_weight_or_bias_that_is_no_number_is_seen(void **state)
 {
@@ -136,7 +179,7 @@ static void norm_backward(int threads, const norm_case *c, const void *dx_add, b
         .stream_add = g->stream_add, .stream = g->stream, .dweight = g->dweight,
         .dbias = c->kind == NORM_LAYER ? g->dbias : NULL,
         .scratch = test_alloc(norm_backward_scratch_bytes(c->rows, c->heads, c->dim)),
-        .bias = c->kind == NORM_LAYER ? c->bias.data : NULL, .y = g->y,
+        .bias = c->kind == NORM_LAYER ? c->bias.data : NULL, .y = g->y, .offset = (float)c->offset,
     };
     run_op(threads, &(op){OP_NORM_BACKWARD, .norm_backward = o});
 }
@@ -205,16 +248,16 @@ static double reference_backward(const norm_case *c, int64_t at, double *dx, dou
     double mean = 0, variance = 0, d_mean = 0, du_mean = 0;
     for (int64_t i = 0; i < c->dim && c->kind == NORM_LAYER; i++) {
         mean += x[i] / n;
-        d_mean += dy[i] * c->weight.value[i] / n;
+        d_mean += dy[i] * (c->offset + c->weight.value[i]) / n;
     }
     for (int64_t i = 0; i < c->dim; i++)
         variance += (x[i] - mean) * (x[i] - mean) / n;
     const double rstd = 1 / sqrt(variance + c->eps);
     for (int64_t i = 0; i < c->dim; i++)
-        du_mean += dy[i] * c->weight.value[i] * (x[i] - mean) * rstd / n;
+        du_mean += dy[i] * (c->offset + c->weight.value[i]) * (x[i] - mean) * rstd / n;
     for (int64_t i = 0; i < c->dim; i++) {
         const double u = (x[i] - mean) * rstd;
-        dx[i] = rstd * (dy[i] * c->weight.value[i] - d_mean - u * du_mean);
+        dx[i] = rstd * (dy[i] * (c->offset + c->weight.value[i]) - d_mean - u * du_mean);
         dweight[i] += dy[i] * u;
         dbias[i] += dy[i];
     }
@@ -400,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(forward_is_the_fp64_norm_rounded_once),
         OP_TEST(a_row_is_the_same_beside_others),
+        OP_TEST(what_a_norm_gives_is_added_as_a_product_would_be),
         OP_TEST(a_weight_or_bias_that_is_no_number_is_seen),
         OP_TEST(backward_is_the_slope_of_forward),
         OP_TEST(backward_of_all_sizes_is_the_fp64_formula),

@@ -61,7 +61,8 @@ static void norms(void **state)
         char *scratch = test_alloc((size_t)(NORM_SCRATCH * dim) * sizeof(float) + ALIGN);
         scratch += -(uintptr_t)scratch & (ALIGN - 1);
         for (int past = 0; past < 2; past++) {
-            const op_norm o = {kind, type, rows, heads, dim, ld, ld, 1e-5f, x.data, w.data, (const float *)w.data + dim, out.at[past]};
+            const op_norm o = {kind, type, rows, heads, dim, ld, ld, 1e-5f, x.data, w.data, (const float *)w.data + dim, out.at[past],
+                               0, NULL, NULL};
             KERNEL_BEST(norm_rows)(&o, 0, rows, past, (float *)scratch);
         }
         check(&out);
@@ -82,7 +83,7 @@ static void embeddings(void **state)
         for (int past = 0; past < 2; past++) {
             const void *second = with_positions ? table.data : NULL;
             float *stream = with_residual ? (float *)residual.at[past] : NULL;
-            const op_embedding o = {type, rows, cols, 0, VOCAB, ids, positions, table.data, second, out.at[past], stream};
+            const op_embedding o = {type, rows, cols, 0, VOCAB, ids, positions, table.data, second, out.at[past], stream, 0};
             KERNEL_BEST(embedding_rows)(&o, 0, rows, past);
         }
         check(&out);

@@ -58,6 +58,8 @@ static void product_check(const product *p)
                 continue;
             }
             sums(p, m, n, &sum, &size);
+            sum *= o->alpha ? o->alpha : 1;
+            size *= o->alpha ? fabsf(o->alpha) : 1;
             sum += o->bias ? p->bias.value[n] : 0;
             double streamed = sum + p->stream.value[at], slack = (double)(o->k + 8) * (size + 4) * 0x1p-24;
             double added = o->residual ? p->residual.value[at] : o->accumulate ? p->before.value[at] : 0;
@@ -70,11 +72,12 @@ static void product_check(const product *p)
 
 static void every_layout_type_and_addition(void **state)
 {
+    static const float alphas[] = {0, 1, 0.22f, -1.5f};
     static const int64_t sizes[][3] = {{64, 128, 96}, {17, 40, 64}, {5, 72, 200}, {130, 33, 31}, {1, 16, 8}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int kind = 0; kind < 9; kind++) {
             op_matmul o = {.layout = kind % 3, .type = kind / 3 ? PT_BF16 : PT_F32, .out_type = kind / 3 == 1 ? PT_BF16 : PT_F32,
-                           .m = sizes[i][0], .n = sizes[i][1], .k = sizes[i][2]};
+                           .alpha = alphas[random_below(4)], .m = sizes[i][0], .n = sizes[i][1], .k = sizes[i][2]};
             product p = product_make(o, false, false, false);
             product_run(&p);
             product_check(&p);
@@ -86,6 +89,7 @@ static void every_layout_type_and_addition(void **state)
                 o.accumulate = false;
             }
             for (int more = 1; more < 8 && o.layout == MATMUL_NT && o.type == o.out_type; more++) { /* as forward's are */
+                o.alpha = alphas[random_below(4)];
                 p = product_make(o, more & 1, more & 2, more & 4);
                 product_run(&p);
                 product_check(&p);

@@ -2,7 +2,7 @@
 #include "device/reference.h"
 
 typedef struct rope_case {
-    int64_t rows, heads, dim, ld;
+    int64_t rows, heads, dim, rotated, ld;
     float *table;
     int32_t *positions;
     tensor x;
@@ -10,15 +10,16 @@ typedef struct rope_case {
 
 enum { POSITIONS = 100 };
 
-static rope_case random_case(pt_dtype type, int64_t rows, int64_t heads, int64_t dim)
+/* rotated: elements of each head. Rotations are multiplied by `factor`. */
+static rope_case random_case(pt_dtype type, int64_t rows, int64_t heads, int64_t dim, int64_t rotated, double factor)
 {
-    rope_case c = {.rows = rows, .heads = heads, .dim = dim, .ld = heads * dim + (random_below(2) ? 8 : 5)};
-    c.table = test_alloc((size_t)(POSITIONS * dim) * sizeof *c.table);
+    rope_case c = {.rows = rows, .heads = heads, .dim = dim, .rotated = rotated, .ld = heads * dim + (random_below(2) ? 8 : 5)};
+    c.table = test_alloc((size_t)(POSITIONS * rotated) * sizeof *c.table);
     for (int64_t p = 0; p < POSITIONS; p++)
-        for (int64_t i = 0; i < dim / 2; i++) {
-            double angle = (double)p * pow(10000, -2.0 * (double)i / (double)dim);
-            c.table[p * dim + 2 * i] = (float)cos(angle);
-            c.table[p * dim + 2 * i + 1] = (float)sin(angle);
+        for (int64_t i = 0; i < rotated / 2; i++) {
+            double angle = (double)p * pow(10000, -2.0 * (double)i / (double)rotated);
+            c.table[p * rotated + 2 * i] = (float)(factor * cos(angle));
+            c.table[p * rotated + 2 * i + 1] = (float)(factor * sin(angle));
         }
     c.positions = random_ids(rows, POSITIONS);
     c.x = tensor_random(type, rows * c.ld, 0, 1);
@@ -27,16 +28,16 @@ static rope_case random_case(pt_dtype type, int64_t rows, int64_t heads, int64_t
 
 static void rope(int threads, const rope_case *c, bool inverse, void *x)
 {
-    op_rope o = {c->x.type, inverse, c->rows, c->heads, c->dim, c->ld, c->table, c->positions, x};
+    op_rope o = {c->x.type, inverse, c->rows, c->heads, c->dim, c->ld, c->table, c->positions, x, c->rotated == c->dim ? 0 : c->rotated};
     run_op(threads, &(op){OP_ROPE, .rope = o});
 }
 
 static void check_row(const rope_case *c, int64_t row, bool inverse, const void *got)
 {
     pt_dtype type = c->x.type;
-    int64_t half = c->dim / 2;
-    const float *table = c->table + c->positions[row] * c->dim;
-    for (int64_t head = 0; head < c->heads; head++)
+    int64_t half = c->rotated / 2;
+    const float *table = c->table + c->positions[row] * c->rotated;
+    for (int64_t head = 0; head < c->heads; head++) {
         for (int64_t i = 0; i < half; i++) {
             int64_t at = row * c->ld + head * c->dim + i;
             double a = c->x.value[at], b = c->x.value[at + half];
@@ -44,17 +45,21 @@ static void check_row(const rope_case *c, int64_t row, bool inverse, const void 
             near(type, element(type, got, at), a * cosine - b * sine, 5e-7, "first half", at);
             near(type, element(type, got, at + half), b * cosine + a * sine, 5e-7, "second half", at);
         }
+        for (int64_t i = row * c->ld + head * c->dim + c->rotated; i < row * c->ld + (head + 1) * c->dim; i++)
+            assert_true(element(type, got, i) == c->x.value[i]);
+    }
     for (int64_t i = c->heads * c->dim; i < c->ld; i++)
         assert_true(element(type, got, row * c->ld + i) == c->x.value[row * c->ld + i]);
 }
 
-static void pairs_half_a_head_apart_are_rotated(void **state)
+static void pairs_half_of_what_is_rotated_apart_are_rotated(void **state)
 {
-    static const int64_t shapes[][3] = {{1, 1, 2}, {7, 3, 40}, {1, 12, 64}, {300, 2, 128}, {9, 32, 64}, {7, 1, 34}};
+    static const int64_t shapes[][4] = {{1, 1, 2, 2}, {7, 3, 40, 40}, {1, 12, 64, 64}, {300, 2, 128, 128}, {9, 32, 64, 64}, {7, 1, 34, 34},
+                                        {9, 3, 64, 16}, {30, 2, 80, 32}, {5, 2, 96, 72}, {7, 3, 20, 2}, {40, 2, 160, 64}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int turn = 0; turn < 4; turn++) {
             bool inverse = turn & 2;
-            rope_case c = random_case(types[turn & 1], shapes[s][0], shapes[s][1], shapes[s][2]);
+            rope_case c = random_case(types[turn & 1], shapes[s][0], shapes[s][1], shapes[s][2], shapes[s][3], s & 1 ? 1 : 1.19);
             void *want = test_copy(c.x.data, tensor_bytes(&c.x));
             rope(1, &c, inverse, want);
             for (int64_t row = 0; row < c.rows; row++)
@@ -70,7 +75,7 @@ static void pairs_half_a_head_apart_are_rotated(void **state)
 
 static void the_inverse_undoes_it(void **state)
 {
-    rope_case c = random_case(PT_F32, 20, 3, 48);
+    rope_case c = random_case(PT_F32, 20, 3, 48, 2 + 2 * random_below(24), 1);
     void *x = test_copy(c.x.data, tensor_bytes(&c.x));
     rope(1, &c, false, x);
     rope(1, &c, true, x);
@@ -84,7 +89,7 @@ static void an_angle_that_is_no_number_is_seen(void **state)
     static const uint32_t bits = 0x7fffffff;
     for (int turn = 0; turn < 40; turn++) {
         int64_t half = 1 + random_below(70);
-        rope_case c = random_case(types[turn & 1], 1, 2, 2 * half);
+        rope_case c = random_case(types[turn & 1], 1, 2, 2 * half, 2 * half, 1);
         int64_t bad = random_below(half);
         memcpy(c.table + c.positions[0] * 2 * half + 2 * bad + (turn >> 1 & 1), &bits, sizeof bits);
         rope(1, &c, turn & 4, c.x.data);
@@ -96,6 +101,10 @@ static void an_angle_that_is_no_number_is_seen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {OP_TEST(pairs_half_a_head_apart_are_rotated), OP_TEST(the_inverse_undoes_it), OP_TEST(an_angle_that_is_no_number_is_seen)};
+    const struct CMUnitTest tests[] = {
+        OP_TEST(pairs_half_of_what_is_rotated_apart_are_rotated),
+        OP_TEST(the_inverse_undoes_it),
+        OP_TEST(an_angle_that_is_no_number_is_seen),
+    };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

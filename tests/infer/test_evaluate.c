@@ -113,6 +113,74 @@ static void the_loss_is_the_same_from_the_disk(void **state)
     assert_int_equal(pt_evaluate(&o, &streamed, &e), PT_DOES_NOT_FIT);
     assert_non_null(strstr(e.text, "--seq-len"));
     assert_null(strstr(e.text, "--batch-size")); /* there is no such option here */
+    o.device_memory = advised(&e, "give --device-memory", 0);
+    must(pt_evaluate(&o, &streamed, &e), &e);
+    assert_true(streamed.loss == whole.loss);
+}
+
+enum { ENDS = 0 }; /* eos_token_id of models/gpt2 */
+
+/* Each piece of a document that lies in one window, as data of its own: the sum of the losses. */
+static double sum_of_pieces(pt_evaluate_options o, const uint16_t *ids, int n, int64_t *tokens)
+{
+    const char *data[] = {scratch_path("piece.npy")};
+    const int len = (int)o.seq_len;
+    double sum = 0;
+    o.data = data;
+    o.document_mask = false;
+    for (int from = 0, end; from + 1 < n; from = end) {
+        for (end = from + 1; end % len && end + 1 < n && ids[end - 1] != ENDS; end++)
+            ;
+        const int seen = end - from + (ids[end - 1] != ENDS); /* what comes after, where it is a target */
+        pt_error e = {0};
+        pt_evaluation v;
+        if (seen < 2)
+            continue;
+        write_npy(data[0], ids + from, (size_t)seen);
+        must(pt_evaluate(&o, &v, &e), &e);
+        sum += v.loss * (double)v.tokens;
+        *tokens += v.tokens;
+    }
+    return sum;
+}
+
+/* With learned positions: rotary ones tell only how far tokens are apart. */
+static void documents_have_the_losses_that_they_have_alone(void **state)
+{
+    enum { TOKENS = 200, LEN = 16 };
+    uint16_t ids[TOKENS];
+    pt_error e = {0};
+    pt_evaluation v, plain;
+    for (int i = 0; i < TOKENS; i++)
+        ids[i] = (uint16_t)(3 + i * 37 % 50);
+    static const int ends[] = {0, 7, 8, LEN - 1, 2 * LEN, 100, 180}; /* one longer than a window, one that ends with its window */
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        ids[ends[i]] = ENDS;
+    write_npy(scratch_path("documents.npy"), ids, TOKENS);
+    const char *data[] = {scratch_path("documents.npy")};
+    pt_evaluate_options o = options_for(PT_FIXTURES "/models/gpt2", data, LEN);
+    must(pt_evaluate(&o, &plain, &e), &e);
+    o.document_mask = true;
+    must(pt_evaluate(&o, &v, &e), &e);
+    int64_t tokens = 0;
+    double sum = sum_of_pieces(o, ids, TOKENS, &tokens);
+    assert_int_equal(v.tokens, TOKENS - 1 - 7);
+    assert_int_equal(tokens, v.tokens);
+    assert_true(fabs(v.loss - sum / (double)tokens) <= 1e-6 * v.loss);
+    assert_true(fabs(v.loss - plain.loss) > 1e-3);
+}
+
+static void data_without_a_target_have_no_loss(void **state)
+{
+    static const uint16_t ids[] = {2, 2, 2, 2, 2};
+    pt_error e = {0};
+    pt_evaluation v;
+    write_npy(scratch_path("ends.npy"), ids, 5);
+    const char *data[] = {scratch_path("ends.npy")};
+    pt_evaluate_options o = options_for(PT_FIXTURES "/models/llama", data, 4);
+    o.document_mask = true;
+    assert_int_equal(pt_evaluate(&o, &v, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "--document-mask"));
 }
 
 static void tinystories_has_its_loss(void **state)
@@ -168,6 +236,8 @@ int main(void)
         cmocka_unit_test(losses_are_pytorchs),
         cmocka_unit_test(every_token_counts_and_windows_may_have_any_length),
         cmocka_unit_test(the_loss_is_the_same_from_the_disk),
+        cmocka_unit_test(documents_have_the_losses_that_they_have_alone),
+        cmocka_unit_test(data_without_a_target_have_no_loss),
         cmocka_unit_test(tinystories_has_its_loss),
         cmocka_unit_test(a_folder_without_weights_is_refused),
     };

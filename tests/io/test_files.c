@@ -125,7 +125,7 @@ static void failures_name_the_path(void **state)
     assert_non_null(strstr(e.text, "is a folder"));
     int full = open("/dev/full", O_WRONLY);
     assert_int_equal(fd_write_all(full, "x", 1, "/dev/full", &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "the disk is full: 1 bytes"));
+    assert_non_null(strstr(e.text, "the disk is full: 1 B were still to be written"));
     close(full);
 }
 

@@ -33,7 +33,7 @@ static void angles_are_those_of_transformers(void **state)
     assert_non_null(table);
     for (int k = 0; k < KNOWN; k++) {
         model *m = rope_model(known[k].rope);
-        model_rope_table(&m->config, 0, POSITIONS, table);
+        model_rope_table(&m->config.rope[0], POSITIONS, 0, POSITIONS, table);
         for (int p = 0; p < POSITIONS; p++)
             for (int i = 0; i < PAIRS; i++) {
                 double angle = p * known[k].frequency[i], bound = 5e-7 * angle + 7e-8; /* their float32, our rounding */
@@ -68,7 +68,7 @@ static void far_positions_keep_their_precision(void **state)
     enum { FAR = 131072 };
     float *table = malloc(sizeof *table * FAR * PAIRS * 2);
     assert_non_null(table);
-    model_rope_table(&m->config, 0, FAR, table);
+    model_rope_table(&m->config.rope[0], FAR, 0, FAR, table);
     for (int i = 0; i < PAIRS; i++) {
         long double angle = (long double)(FAR - 1) * powl(500000.0L, -(long double)i / PAIRS);
         const float *at = table + ((int64_t)(FAR - 1) * PAIRS + i) * 2;
@@ -89,10 +89,10 @@ static void llama3_takes_the_models_positions_where_the_original_ones_are_not_gi
     (void)state;
 #define SCALING "'rope_scaling': {'rope_type': 'llama3', 'factor': 8, 'low_freq_factor': 1, 'high_freq_factor': 4"
     model *m = config_open("{'model_type': 'llama', 'max_position_embeddings': 777, " SCALING "}}");
-    assert_true(m->config.rope_original_positions == 777);
+    assert_true(m->config.rope[0].original_positions == 777);
     model_close(m);
     m = config_open("{'model_type': 'llama', 'original_max_position_embeddings': 555, " SCALING "}}");
-    assert_true(m->config.rope_original_positions == 555);
+    assert_true(m->config.rope[0].original_positions == 555);
     model_close(m);
 }
 

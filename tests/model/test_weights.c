@@ -156,7 +156,7 @@ static void any_rows_through_any_scratch_are_the_same(void **state)
     " 'intermediate_size': 3, 'tie_word_embeddings': "
 
 typedef struct damage {
-    const char *drop, *reshape, *retype, *extra; /* names */
+    const char *drop, *reshape, *retype, *extra, *empty; /* names */
     bool head_differs, head_equal;
 } damage;
 
@@ -198,6 +198,12 @@ static void write_checkpoint(const model *m, const char *folder, const damage *d
         elements[n] = 4;
         bytes[n] = false;
         assert_int_equal(safetensors_declare(w, d->extra, PT_F32, 2, four, NULL), n);
+        n++;
+    }
+    if (d->empty) {
+        elements[n] = 0;
+        bytes[n] = false;
+        assert_int_equal(safetensors_declare(w, d->empty, PT_F32, 2, (const int64_t[]){0, 4}, NULL), n);
         n++;
     }
     if (d->head_differs || d->head_equal) {
@@ -263,6 +269,62 @@ static void a_tied_head_may_be_stored_if_it_is_the_embedding(void **state)
     model_close(m);
 }
 
+static void keep_notice(void *arg, const char *sentence) { snprintf(arg, 1024, "%s", sentence); }
+
+/* What a checkpoint with this leaves unread is said, or nothing is. */
+static void check_notice(const model *m, const damage *d, const char *said)
+{
+    char noted[1024] = "";
+    check_damage(m, d, NULL, NULL);
+    safetensors *st = weights_open(scratch);
+    weights_notice_unused(m, st, keep_notice, noted);
+    if (!said != !noted[0] || (said && !strstr(noted, said)))
+        fail_msg("said: %s", noted);
+    safetensors_close(st);
+}
+
+static void leftovers_are_ignored_with_a_notice(void **state)
+{
+    (void)state;
+    model *m = config_open(TINY "false}");
+    check_notice(m, &(damage){0}, NULL);
+    check_notice(m, &(damage){.extra = "model.layers.0.self_attn.rotary_emb.inv_freq"}, NULL); /* its own */
+    check_notice(m, &(damage){.extra = "transformer.h.0.attn.masked_bias"},
+                 "\"transformer.h.0.attn.masked_bias\" is not part of a llama model and is ignored: it is a buffer of another architecture");
+    check_notice(m, &(damage){.empty = "model.layers.0.mlp.g_idx"}, "\"model.layers.0.mlp.g_idx\" is not part of a llama model and is ignored: it is empty");
+    check_damage(m, &(damage){.extra = "transformer.h.0.attn.weight"}, "transformer.h.0.attn.weight", "not part");
+    model_close(m);
+}
+
+/* As Transformers takes it: the index was written before the head was tied. */
+static void an_index_may_name_a_tied_head_that_no_shard_has(void **state)
+{
+    (void)state;
+    static const struct { const char *tied, *named; bool taken; } each[] = {
+        {"true}", "lm_head.weight", true}, {"true}", "model.norm.bias", false}, {"false}", "lm_head.weight", false}};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char config[400], map[4096], index[300];
+        pt_error e = {0};
+        snprintf(config, sizeof config, TINY "%s", each[i].tied);
+        model *m = config_open(config);
+        write_checkpoint(m, scratch, &(damage){.drop = "lm_head.weight"});
+        size_t used = (size_t)snprintf(map, sizeof map, "{\"weight_map\": {\"%s\": \"model.safetensors\"", each[i].named);
+        safetensors *st = weights_open(scratch);
+        for (size_t k = 0; k < safetensors_count(st); k++)
+            used += (size_t)snprintf(map + used, sizeof map - used, ", \"%s\": \"model.safetensors\"", safetensors_at(st, k)->name);
+        snprintf(map + used, sizeof map - used, "}}");
+        safetensors_close(st);
+        scratch_put("tied.safetensors.index.json", map, strlen(map));
+        snprintf(index, sizeof index, "%s", scratch_path("tied.safetensors.index.json"));
+        st = weights_open(index);
+        int status = weights_check(m, st, NULL, &e);
+        if (!status != each[i].taken || (status && !strstr(e.text, each[i].named)))
+            fail_msg("%s: %d %s", each[i].named, status, e.text);
+        safetensors_close(st);
+        model_close(m);
+    }
+}
+
 static void real_checkpoints_are_read(void **state)
 {
     (void)state;
@@ -295,6 +357,8 @@ int main(void)
         cmocka_unit_test(any_rows_through_any_scratch_are_the_same),
         cmocka_unit_test(checkpoints_that_do_not_match_are_refused_with_the_tensors_name),
         cmocka_unit_test(a_tied_head_may_be_stored_if_it_is_the_embedding),
+        cmocka_unit_test(leftovers_are_ignored_with_a_notice),
+        cmocka_unit_test(an_index_may_name_a_tied_head_that_no_shard_has),
         cmocka_unit_test(real_checkpoints_are_read),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -128,15 +128,15 @@ static void windows_make_kinds_of_layers(void **state)
 static void more_windows_than_kinds_share_the_nearest(void **state)
 {
     (void)state;
-    model *m = wide_model(12);
+    model *m = wide_model(COST_LAYER_KINDS + 4);
     step_shape s;
     machine_spec x = plain_machine();
     step_shape_init(&s, m, PT_BF16, 2, 2048);
-    for (int i = 0; i < 12; i++)
-        m->config.window[i] = 100 * (i + 1);
+    for (int i = 0; i < COST_LAYER_KINDS + 4; i++)
+        m->config.window[i] = 50 * (i + 1);
     costs c = priced(&x, m, &s);
     assert_int_equal(c.kinds_n, COST_LAYER_KINDS);
-    assert_int_equal(c.kind_of_layer[11], COST_LAYER_KINDS - 1);
+    assert_int_equal(c.kind_of_layer[COST_LAYER_KINDS + 3], COST_LAYER_KINDS - 1);
     model_close(m);
 }
 

@@ -358,17 +358,19 @@ static void what_is_missing_is_named_with_the_change_that_mends_it(void **state)
 {
     (void)state;
     search_input in = {.budget = {100, 50, 1000}};
-    const uint64_t least[TIERS] = {130, 50, 2000};
+    const uint64_t least[TIERS] = {120, 50, 2048};
     char change[160];
-    assert_int_equal(missing_bytes(&in, least), 1030);
-    search_smallest_change(&in, least, change, sizeof change);
-    assert_string_equal(change, "--device-memory 130 --disk-memory 2000");
-    in.threads_bytes = 7; /* which a budget is without */
-    search_smallest_change(&in, least, change, sizeof change);
-    assert_string_equal(change, "--device-memory 137 --disk-memory 2000");
-    json_t *o = explain_misfit(&in, least, 1040, "", "--batch-size 2", "too small");
+    assert_int_equal(missing_bytes(&in, least), 1068);
+    search_write_options(&in, least, change, sizeof change);
+    assert_string_equal(change, "--device-memory 120B --disk-memory 2KiB");
+    in.threads_bytes = 8; /* which a budget is without */
+    search_write_options(&in, least, change, sizeof change);
+    assert_string_equal(change, "--device-memory 128B --disk-memory 2KiB");
+    json_t *o = explain_misfit(&in, least, 1040, json_pack("[s, s]", change, "--batch-size 2"), "--batch-size 2", "too small");
     assert_true(json_is_false(json_object_get(o, "fits")));
     assert_int_equal(json_integer_value(json_object_get(o, "missing_bytes")), 1040);
+    assert_string_equal(json_string_value(json_object_get(o, "smallest_change")), change);
+    assert_int_equal(json_array_size(json_object_get(o, "changes")), 2);
     json_decref(o);
 }
 

@@ -129,7 +129,6 @@ static void a_refusal_names_what_is_missing_and_that_is_enough(void **state)
                 p.in.budget[t] = x.least[t] > p.in.budget[t] ? x.least[t] : p.in.budget[t];
             }
             assert_true(short_of);
-            assert_non_null(strstr(e.text, "give --"));
             p.in.seconds = 0.01;
             if (search_plan(&p.in, &x, &e))
                 fail_msg("case %llu: with what was missing: %s", (unsigned long long)i, e.text);

@@ -19,12 +19,12 @@ typedef struct direct {
 } direct;
 
 /* All on the device; layers save as said. `d` must not move. */
-static inline void direct_open(direct *d, const fixture *f, pt_dtype type, save_level level)
+static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, save_level level, int64_t batch, int64_t seq_len)
 {
     pt_error e = {0};
     memset(d, 0, sizeof *d);
     d->f = f;
-    step_shape_init(&d->shape, f->model, type, (int64_t)fixture_setting(f, "batch_size"), (int64_t)fixture_setting(f, "seq_len"));
+    step_shape_init(&d->shape, f->model, type, batch, seq_len);
     if (strcmp(test_device_name(), "cpu"))
         step_shape_for_gpu(&d->shape, f->model);
     must(pack(f->model, &d->shape, 1 << 20, &d->packing, &e), &e);
@@ -47,6 +47,11 @@ static inline void direct_open(direct *d, const fixture *f, pt_dtype type, save_
     state_open(&s, d->x);
     must(state_load(&s, f->weights, &e), &e);
     must(state_close(&s, &e), &e);
+}
+
+static inline void direct_open(direct *d, const fixture *f, pt_dtype type, save_level level)
+{
+    direct_open_with(d, f, type, level, (int64_t)fixture_setting(f, "batch_size"), (int64_t)fixture_setting(f, "seq_len"));
 }
 
 static inline void direct_close(direct *d)

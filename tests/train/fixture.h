@@ -6,6 +6,7 @@
 #define PT_TEST_FIXTURE_H
 
 #include "base/json.h"
+#include "base/units.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/model.h"
@@ -25,6 +26,18 @@ static inline const char *fixtures_root(void)
 {
     const char *given = getenv("PT_TEST_FIXTURES");
     return given ? given : PT_FIXTURES;
+}
+
+/* The size that a refusal advises for an option; `else_bytes` where it does not name it. */
+static inline uint64_t advised(const pt_error *e, const char *option, uint64_t else_bytes)
+{
+    char size[32];
+    uint64_t bytes = else_bytes;
+    const char *at = strstr(e->text, option);
+    pt_error own = {0};
+    if (at && (sscanf(at + strlen(option), " %31[0-9A-Za-z.]", size) != 1 || size_parse(size, &bytes, &own)))
+        fail_msg("%s: %s", e->text, own.text);
+    return bytes;
 }
 
 typedef struct fixture {
@@ -197,6 +210,11 @@ static inline float *read_parameter(const model *m, const safetensors *st, int i
 static inline int64_t element_of_part(const param *p, int k, int64_t i)
 {
     const param_part *part = &p->part[k];
+    const int64_t d = part->interleaved, cols = part->vector ? 1 : p->cols;
+    if (d) { /* head by head, each with its q, k and v */
+        const int64_t row = i / cols, head = row / (3 * d), which = row / d % 3;
+        return (part->row0 + which * (part->rows / 3) + head * d + row % d) * cols + i % cols;
+    }
     if (part->vector)
         return part->row0 + i;
     if (!part->transposed)
@@ -213,6 +231,10 @@ static inline float *read_reference(const fixture *f, const char *kind, const ch
     pt_error e = {0};
     snprintf(key, sizeof key, "%s.%s", kind, name);
     const safetensors_tensor *t = safetensors_find(f->reference, key);
+    if (!t && !strcmp(name, "embed_out.weight")) { /* as GPT-NeoX's head is called in files alone */
+        snprintf(key, sizeof key, "%s.lm_head.weight", kind);
+        t = safetensors_find(f->reference, key);
+    }
     if (!t || t->elements != (uint64_t)n)
         fail_msg("%s: no tensor %s of %lld elements", f->name, key, (long long)n);
     float *values = malloc((size_t)n * sizeof *values);
@@ -221,12 +243,14 @@ static inline float *read_reference(const fixture *f, const char *kind, const ch
     return values;
 }
 
-/* Entries of a tensor whose gradient is zero but for rounding: [*first, *end), empty for most. */
-static inline void fixture_zero_gradient(const fixture *f, const char *name, int64_t *first, int64_t *end)
+/* Whether entry `i` of a tensor has a gradient that is zero but for rounding. `ranges`: its "zero_gradient", [first, end) pairs in a row,
+ * or NULL. */
+static inline bool fixture_zero_gradient(const json_t *ranges, int64_t i)
 {
-    const json_t *range = json_object_get(json_object_get(f->json, "zero_gradient"), name);
-    *first = range ? json_integer_value(json_array_get(range, 0)) : 0;
-    *end = range ? json_integer_value(json_array_get(range, 1)) : 0;
+    for (size_t k = 0; k + 1 < json_array_size(ranges); k += 2)
+        if (i >= json_integer_value(json_array_get(ranges, k)) && i < json_integer_value(json_array_get(ranges, k + 1)))
+            return true;
+    return false;
 }
 
 /* ||ours - reference|| and ||reference - before|| of part k of a parameter (before NULL: zeros), without its zero_gradient
@@ -236,13 +260,12 @@ static inline distance part_distance(const fixture *f, const char *kind, int ind
                                      bool leave_out)
 {
     const param *p = &f->model->params[index];
-    int64_t n = elements_of_part(p, k), first = 0, end = 0;
+    int64_t n = elements_of_part(p, k);
     float *reference = read_reference(f, kind, p->part[k].name, n);
+    const json_t *zeros = leave_out ? json_object_get(json_object_get(f->json, "zero_gradient"), p->part[k].name) : NULL;
     distance d = {0};
-    if (leave_out)
-        fixture_zero_gradient(f, p->part[k].name, &first, &end);
     for (int64_t i = 0; i < n; i++) {
-        if (i >= first && i < end)
+        if (fixture_zero_gradient(zeros, i))
             continue;
         int64_t at = element_of_part(p, k, i);
         double error = (double)ours[at] - (double)reference[i], moved = (double)reference[i] - (before ? (double)before[at] : 0);

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/units.h"
 #include "train/budgets.h"
 
 #include "io/scratch.h"
@@ -110,23 +111,23 @@ static void what_is_asked_for_is_given_as_long_as_it_is_free(void **state)
     assert_string_equal(c.why, "");
     assert_int_equal(c.missing, 0);
     refused(&c, mib(9000) + 1, PT_AUTO, 0,
-            "--device-memory is 8.79 GiB, and only 8.79 GiB are free beside what the program itself takes, 1 bytes less: give "
-            "--device-memory 8698986496, or end");
-    assert_string_equal(c.change, "--device-memory 8698986496"); /* less the margin */
+            "--device-memory is 8.79 GiB, and only 8.79 GiB are free beside what the program itself takes, 1B less: give "
+            "--device-memory 8GiB, or end");
+    assert_string_equal(c.change, "--device-memory 8GiB"); /* less the margin */
     assert_int_equal(c.missing, 1);
     chosen(&c, mib(4000), mib(5000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000) && c.host_tier);
     refused(&c, mib(4000), mib(5000) + 1, 0, "--device-memory is 3.91 GiB, --host-memory 4.88 GiB, and only 8.79 GiB "
-            "are free beside what the program itself takes, 1 bytes less: give "
-            "--host-memory 4504682496, or end");
+            "are free beside what the program itself takes, 1B less: give "
+            "--host-memory 4288MiB, or end");
     assert_int_equal(c.missing, 1);
-    assert_string_equal(c.change, "--host-memory 4504682496");
+    assert_string_equal(c.change, "--host-memory 4288MiB");
     chosen(&c, mib(4000), mib(4200), 0);
     assert_string_equal(c.change, "");
     refused(&c, UINT64_MAX - 5, UINT64_MAX - 5, 0, "--host-memory");
     assert_true(c.missing > mib(9000) && c.missing < INT64_MAX);
-    assert_string_equal(c.change, "--device-memory 4349493248 --host-memory 4349493248");
-    refused(&c, PT_AUTO, mib(9000) + 1, 0, "give --host-memory 4349493248, or end"); /* the device has to be left something */
+    assert_string_equal(c.change, "--device-memory 4GiB --host-memory 4GiB");
+    refused(&c, PT_AUTO, mib(9000) + 1, 0, "give --host-memory 4GiB, or end"); /* the device has to be left something */
     chosen(&c, PT_AUTO, mib(5000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9096 - 800 - 5000) && c.budget[TIER_HOST] == mib(5000));
     chosen(&c, PT_AUTO, 0, 0);
@@ -147,13 +148,13 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     chosen(&c, PT_AUTO, mib(9000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(8000 - 512) && c.budget[TIER_HOST] == mib(9000));
     chosen(&c, mib(8000), PT_AUTO, 0); /* not out of RAM */
-    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU are free, 1 bytes less: give --device-memory 7851737088");
+    refused(&c, mib(8000) + 1, PT_AUTO, 0, "the memory of Some GPU are free, 1B less: give --device-memory 7488MiB");
     assert_int_equal(c.missing, 1);
-    assert_string_equal(c.change, "--device-memory 7851737088");
-    refused(&c, PT_AUTO, mib(9000) + 1, 0, "--host-memory is 8.79 GiB, and only 8.79 GiB are free beside what the program itself takes, 1 bytes "
-            "less: give --host-memory 8698986496");
+    assert_string_equal(c.change, "--device-memory 7488MiB");
+    refused(&c, PT_AUTO, mib(9000) + 1, 0, "--host-memory is 8.79 GiB, and only 8.79 GiB are free beside what the program itself takes, 1B "
+            "less: give --host-memory 8GiB");
     add_gpu(&c, mib(8192), mib(100));
-    refused(&c, mib(101), PT_AUTO, 0, "are free, 1048576 bytes less: lower it");
+    refused(&c, mib(101), PT_AUTO, 0, "are free, 1MiB less: lower it");
     assert_string_equal(c.change, "");
     assert_int_equal(choose(&c, PT_AUTO, 0, 0), PT_USAGE);
     assert_non_null(strstr(c.e.text, "--host-memory 0"));
@@ -166,9 +167,19 @@ static void follow(const char *change, uint64_t asked[TIERS])
         char option[32];
         snprintf(option, sizeof option, "--%s-memory ", tier_names[t]);
         const char *at = strstr(change, option);
-        if (at)
-            asked[t] = strtoull(at + strlen(option), NULL, 10);
+        char size[32] = "";
+        pt_error e = {0};
+        if (at && (sscanf(at + strlen(option), "%31s", size) != 1 || size_parse(size, &asked[t], &e)))
+            fail_msg("%s: %s", change, e.text);
     }
+}
+
+/* 0: nothing of the disk is asked for, or more than that. */
+static uint64_t disk_advised(const char *change)
+{
+    uint64_t asked[TIERS] = {0};
+    follow(change, asked);
+    return asked[TIER_DEVICE] || asked[TIER_HOST] ? 0 : asked[TIER_DISK];
 }
 
 static void advice_leads_to_no_other_refusal(void **state)
@@ -234,8 +245,8 @@ static void of_a_disk_one_gibibyte_is_left(void **state)
     assert_string_equal(c.noted, "");
     refused(&c, PT_AUTO, PT_AUTO, has + margin, "--disk-memory is ");
     assert_in_range(c.missing, margin - change, margin + change);
-    assert_true(strstr(c.e.text, scratch) && strstr(c.e.text, "are free") && sscanf(c.change, "--disk-memory %llu", &advised) == 1);
-    assert_in_range(advised, has - margin - change, has - margin + change);
+    assert_true(strstr(c.e.text, scratch) && strstr(c.e.text, "are free") && (advised = disk_advised(c.change)) > 0);
+    assert_in_range(advised, (has - margin - change) / 64 * 63, has - margin + change);
     assert_non_null(strstr(c.e.text, c.change));
     assert_non_null(strstr(c.e.text, "--disk-path"));
 
@@ -246,7 +257,7 @@ static void of_a_disk_one_gibibyte_is_left(void **state)
     refused(&c, PT_AUTO, PT_AUTO, has - margin, "(ulimit -f)");
     setrlimit(RLIMIT_FSIZE, &before);
     assert_int_equal(c.missing, has - margin - has / 2);
-    assert_true(sscanf(c.change, "--disk-memory %llu", &advised) == 1 && advised == has / 2 - margin);
+    assert_true(disk_advised(c.change) == size_round_down(has / 2 - margin));
 }
 
 /* It is left to what comes later, such as checkpoints, and what is asked for is given all the same. */
@@ -305,10 +316,10 @@ static void a_disk_in_ram_is_used_only_where_it_is_asked_for_and_counts_as_ram(v
     chosen(&c, mib(4000), mib(5000) - disk, disk);
     refused(&c, mib(4000), mib(5000) - disk + 1, disk, "--host-memory 4.88 GiB, --disk-memory 8.00 MiB, and only 8.79 GiB");
     assert_non_null(strstr(c.e.text, "pt-budgets/not/made lies in RAM: give a --disk-path"));
-    assert_string_equal(c.change, "--host-memory 4496293888");
+    assert_string_equal(c.change, "--host-memory 4288MiB");
     refused(&c, PT_AUTO, PT_AUTO, UINT64_MAX - 5, "--disk-memory");
-    assert_true(strncmp(c.change, "--disk-memory ", 14) == 0 && strtoull(c.change + 14, NULL, 10) <= mib(9096 - 800));
-    chosen(&c, PT_AUTO, PT_AUTO, strtoull(c.change + 14, NULL, 10));
+    assert_true(disk_advised(c.change) > 0 && disk_advised(c.change) <= mib(9096 - 800));
+    chosen(&c, PT_AUTO, PT_AUTO, disk_advised(c.change));
     add_gpu(&c, mib(81920), mib(80000));
     chosen(&c, PT_AUTO, PT_AUTO, disk);
     assert_true(c.budget[TIER_DEVICE] == mib(80000 - 1280) && c.budget[TIER_HOST] == mib(9096 - 800) - disk);

@@ -96,14 +96,6 @@ static void a_resumed_run_ends_in_the_same_bits_under_any_plan(void **state)
     }
 }
 
-/* What a refusal says is enough. */
-static uint64_t advised(const pt_error *e)
-{
-    const char *advice = strstr(e->text, "--device-memory ");
-    assert_non_null(advice);
-    return strtoull(advice + strlen("--device-memory "), NULL, 10);
-}
-
 /* With the least memory: the refusal of 1 byte says how much that is. */
 static void a_run_resumes_on_a_machine_with_less_memory(void **state)
 {
@@ -118,10 +110,10 @@ static void a_run_resumes_on_a_machine_with_less_memory(void **state)
     r.o.device_memory = 1;
     r.o.threads = 1;
     assert_int_equal(run_until(&r, 5, &e), PT_DOES_NOT_FIT);
-    const uint64_t least = r.o.device_memory = advised(&e);
+    const uint64_t least = r.o.device_memory = advised(&e, "--device-memory", 0);
     int failed = run_until(&r, 5, &e);
     if (failed == PT_DOES_NOT_FIT && on_gpu()) { /* so little that measuring transfers takes more than the plan */
-        r.o.device_memory = advised(&e);
+        r.o.device_memory = advised(&e, "--device-memory", 0);
         failed = run_until(&r, 5, &e);
     }
     must(failed, &e);
@@ -132,7 +124,7 @@ static void a_run_resumes_on_a_machine_with_less_memory(void **state)
     assert_non_null(strstr(json, on_gpu() ? "\"host\"" : "\"disk\""));
     free(json);
     const uint64_t enough = r.o.device_memory;
-    r.o.device_memory = least - 1;
+    r.o.device_memory = least - size_granule(least);
     assert_int_equal(run_until(&r, 6, &e), PT_DOES_NOT_FIT);
     r.o.device_memory = enough;
     r.o.host_memory = 16 << 20;
@@ -174,6 +166,7 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     REFUSED(precision, PT_PRECISION_BF16, "--dtype", "fp32", "bf16");
     REFUSED(optimizer, PT_OPTIMIZER_ADAMW8BIT, "--optimizer", "\"adamw\"", "\"adamw8bit\"");
     REFUSED(shuffle, false, "--no-shuffle", "without", "with it");
+    REFUSED(document_mask, true, "--document-mask", "without", "with it");
     REFUSED(weight_decay, 0.5, "--weight-decay", "0.1", "0.5");
     REFUSED(beta1, 0.5, "--beta1", "0.9", "0.5");
     REFUSED(beta2, 0.5, "--beta2", "0.999", "0.5");
@@ -194,6 +187,40 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     r.o.steps = STEPS + 3;
     must(run_until(&r, STEPS + 3, &e), &e);
     run_free(&other_run);
+    run_free(&r);
+}
+
+/* As before there was the option. */
+static void forget_document_mask(const run *r, int step)
+{
+    char path[FILE_PATH_BYTES];
+    json_t *all;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/checkpoint-%d/trainer/trainer.json", r->out, step);
+    must(json_file_load(path, 0, &all, &e), &e);
+    assert_int_equal(json_object_del(json_object_get(all, "settings"), "document-mask"), 0);
+    must(file_write_json(path, all, &e), &e);
+    json_decref(all);
+}
+
+static void a_checkpoint_that_says_nothing_of_documents_was_written_without_a_mask(void **state)
+{
+    (void)state;
+    NO_OTHER_THREADS();
+    run straight, r;
+    pt_error e = {0};
+    run_make(&straight, &settings[1], "says-all");
+    must(run_until(&straight, STEPS, &e), &e);
+    run_make(&r, &settings[1], "says-nothing");
+    must(run_until(&r, 2, &e), &e);
+    forget_document_mask(&r, 2);
+    r.o.resume = r.o.document_mask = true;
+    expect_refusal(&r, "--document-mask", "without", "with it");
+    r.o.document_mask = false;
+    must(run_until(&r, STEPS, &e), &e);
+    assert_int_equal(r.first_step, 2);
+    assert_same_checkpoint(straight.out, r.out, STEPS);
+    run_free(&straight);
     run_free(&r);
 }
 
@@ -572,6 +599,7 @@ int main(void)
         cmocka_unit_test(a_run_resumes_on_a_machine_with_less_memory),
         cmocka_unit_test(settings_that_change_the_result_are_refused_with_both_values),
         cmocka_unit_test(a_checkpoint_that_names_no_optimizer_is_adamws),
+        cmocka_unit_test(a_checkpoint_that_says_nothing_of_documents_was_written_without_a_mask),
         cmocka_unit_test(a_model_that_computes_otherwise_is_refused_by_its_key),
         cmocka_unit_test(metrics_are_cut_back_to_the_checkpoint),
         cmocka_unit_test(only_the_newest_checkpoints_are_kept),

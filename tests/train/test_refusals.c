@@ -107,14 +107,6 @@ static void a_run_that_is_refused_late_leaves_nothing_in_the_way(void **state)
     fixture_close(&r.f);
 }
 
-static uint64_t advised(const pt_error *e, const char *option)
-{
-    const char *at = strstr(e->text, option);
-    if (!at)
-        fail_msg("no %sin: %s", option, e->text);
-    return strtoull(at + strlen(option), NULL, 10);
-}
-
 static void a_disk_tiers_folder_goes_with_the_run(void **state)
 {
     (void)state;
@@ -128,8 +120,8 @@ static void a_disk_tiers_folder_goes_with_the_run(void **state)
     r.o.host_memory = on_gpu() ? 1 : PT_AUTO; /* there always is one beside a GPU */
     assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_DOES_NOT_FIT);
     assert_false(path_exists(path));
-    r.o.device_memory = advised(&e, "--device-memory ");
-    r.o.host_memory = on_gpu() ? advised(&e, "--host-memory ") : PT_AUTO;
+    r.o.device_memory = advised(&e, "--device-memory", 1);
+    r.o.host_memory = on_gpu() ? advised(&e, "--host-memory", 1) : PT_AUTO;
     t = run_open(&r);
     pt_summary s;
     pt_trainer_summary(t, &s);

@@ -2,6 +2,8 @@
  * when and where updates run - and however many threads there are, the losses, weights and moments after some steps
  * are the same to the last bit. Queues are real: threads, io_uring, updates on the host beside compute.
  *
+ * Half of the models have documents that do not see each other.
+ *
  * Where there is a host tier, half of the plans run on a device whose memory the host cannot touch (test_device.h).
  *
  * PT_SAME_BITS_PLANS=n runs n plans instead of the default, but no more than SHIM_PLANS, of small models, where kernels are
@@ -31,6 +33,18 @@ static void outcome_free(outcome *o)
     free(o->losses);
 }
 
+/* A new document in one place of six: many of a token or two, and now and then one that fills its sequence. */
+static void fill_documents(executor *x, const step_shape *s, uint64_t seed, int step)
+{
+    executor_batch b = executor_input(x);
+    for (int64_t i = 0; i < s->batch * s->seq_len; i++) {
+        const int32_t at = (int32_t)(i % s->seq_len);
+        const bool begins = !at || rng_uniform(seed, RNG_TEST, 2000 + (uint32_t)step, (uint64_t)i) < 1.0 / 6;
+        b.first[i] = begins ? at : b.first[i - 1];
+    }
+    executor_place(x);
+}
+
 /* Some targets do not count, but the first does: a step may have only one. */
 static void fill_batch(executor *x, const model *m, const step_shape *s, uint64_t seed, int step)
 {
@@ -41,6 +55,8 @@ static void fill_batch(executor *x, const model *m, const step_shape *s, uint64_
         b.ids[i] = (int32_t)(w[0] % (uint32_t)m->config.vocab);
         b.targets[i] = i && w[2] % 16 == 0 ? -100 : (int32_t)(w[1] % (uint32_t)m->config.vocab);
     }
+    if (s->documents)
+        fill_documents(x, s, seed, step);
 }
 
 static double norm_of(const executor *x, const model *m)
@@ -181,6 +197,7 @@ static void open_case(random_source *r, random_case *c)
         random_case_close(c);
         assert_int_equal(random_case_open(r, c, &e), 0);
     }
+    c->shape.documents = random_one_in(r, 2);
 }
 
 static bool needs_host(void) { return strcmp(test_device_name(), "cpu") != 0; }

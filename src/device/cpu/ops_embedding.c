@@ -36,10 +36,16 @@ static void owner_tile(void *arg, int64_t owner, int thread)
 {
     const op_embedding_backward *o = arg;
     size_t row_bytes = (size_t)o->cols * dtype_bytes(o->type);
+    const float scale = op_factor(o->scale);
     for (int64_t r = 0; r < o->rows; r++) {
         int64_t id = o->ids[r] - o->row0;
-        if (id >= 0 && id < o->table_rows && id % OWNERS == owner && o->ids[r] != o->skip)
-            KERNEL_BEST(rows_add)(o->type, (const char *)o->dy + (size_t)r * row_bytes, o->cols, 1, o->acc + id * o->cols, o->cols);
+        if (id < 0 || id >= o->table_rows || id % OWNERS != owner || o->ids[r] == o->skip)
+            continue;
+        const char *dy = (const char *)o->dy + (size_t)r * row_bytes;
+        if (scale != 1)
+            KERNEL_BEST(row_add_scaled)(o->type, scale, dy, o->acc + id * o->cols, o->cols);
+        else
+            KERNEL_BEST(rows_add)(o->type, dy, o->cols, 1, o->acc + id * o->cols, o->cols);
     }
 }
 

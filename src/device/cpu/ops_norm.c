@@ -31,7 +31,8 @@ void cpu_norm(pool *p, const op_norm *o)
 {
     int64_t rows = rows_per_tile(o->heads * o->dim);
     const int64_t bytes = o->rows * o->heads * o->dim * (int64_t)dtype_bytes(o->type);
-    norm_job job = {p, o, tiles_of(rows, NORM_SIDE) * NORM_SIDE, o->y != o->x && cpu_exceeds_cache(bytes)};
+    norm_job job = {p, o, tiles_of(rows, NORM_SIDE) * NORM_SIDE, false};
+    job.past = o->y != o->x && !o->residual && !o->stream && cpu_exceeds_cache(bytes);
     pool_run(p, tiles_of(o->rows, job.rows), norm_tile, &job);
 }
 
@@ -62,8 +63,25 @@ static void norm_total_tile(void *arg, int64_t tile, int thread)
         blocks_add(job->sums + o->dim, 2 * o->dim, job->blocks, begin, end, o->accumulate, o->dbias);
 }
 
+/* The same op with weights that need no offset any more, in the scratch that the op brings. */
+static op_norm_backward with_offset_added(const op_norm_backward *o)
+{
+    op_norm_backward added = *o;
+    float *weight = o->scratch;
+    for (int64_t i = 0; i < o->dim; i++)
+        weight[i] = o->offset + o->weight[i];
+    added.weight = weight;
+    added.offset = 0;
+    return added;
+}
+
 void cpu_norm_backward(pool *p, const op_norm_backward *o)
 {
+    if (o->offset != 0 && o->rows > 0) {
+        const op_norm_backward added = with_offset_added(o);
+        cpu_norm_backward(p, &added);
+        return;
+    }
     int64_t fit = POOL_SCRATCH_BYTES / (int64_t)(2 * sizeof(float)) / o->dim;
     int64_t rows = tiles_of(o->rows, fit < NORM_BLOCKS ? fit : NORM_BLOCKS);
     rows = rows < NORM_BLOCK_ROWS ? NORM_BLOCK_ROWS : rows;

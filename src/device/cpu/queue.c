@@ -71,7 +71,7 @@ static void copy_rows_piece(void *arg, int64_t piece, int thread)
         memcpy((char *)o->dst + (size_t)r * o->lddst, (const char *)o->src + (size_t)r * o->ldsrc, o->bytes);
 }
 
-static void run_copy_rows(pool *p, const op_copy_rows *o)
+static void cpu_copy_rows(pool *p, const op_copy_rows *o)
 {
     op_copy_rows copy = *o;
     pool_run(p, (o->rows + PIECE_ROWS - 1) / PIECE_ROWS, copy_rows_piece, &copy);
@@ -89,33 +89,22 @@ static void run_pieces(pool *p, const op_copy *o, pool_fn fn)
     pool_run(p, (int64_t)((o->bytes + PIECE_BYTES - 1) / PIECE_BYTES), fn, &copy);
 }
 
+static void cpu_copy(pool *p, const op_copy *o) { run_pieces(p, o, copy_piece); }
+static void cpu_zero(pool *p, const op_copy *o) { run_pieces(p, o, zero_piece); }
+static int cpu_disk_read(const op_disk *o, pt_error *e) { return disk_read(o->channel, o->offset, o->memory, o->bytes, e); }
+static int cpu_disk_write(const op_disk *o, pt_error *e) { return disk_write(o->channel, o->offset, o->memory, o->bytes, e); }
+
 static int op_run(pool *p, const op *o, pt_error *e)
 {
     switch (o->kind) {
-    case OP_COPY: run_pieces(p, &o->copy, copy_piece); return 0;
-    case OP_COPY_ROWS: run_copy_rows(p, &o->copy_rows); return 0;
-    case OP_ZERO: run_pieces(p, &o->copy, zero_piece); return 0;
-    case OP_DISK_READ: return disk_read(o->disk.channel, o->disk.offset, o->disk.memory, o->disk.bytes, e);
-    case OP_DISK_WRITE: return disk_write(o->disk.channel, o->disk.offset, o->disk.memory, o->disk.bytes, e);
-    case OP_MATMUL: cpu_matmul(p, &o->matmul); return 0;
-    case OP_BIAS_BACKWARD: cpu_bias_backward(p, &o->bias_backward); return 0;
-    case OP_NORM: cpu_norm(p, &o->norm); return 0;
-    case OP_NORM_BACKWARD: cpu_norm_backward(p, &o->norm_backward); return 0;
-    case OP_ROPE: cpu_rope(p, &o->rope); return 0;
-    case OP_ATTENTION: cpu_attention(p, &o->attention); return 0;
-    case OP_ATTENTION_BACKWARD: cpu_attention_backward(p, &o->attention_backward); return 0;
-    case OP_ACTIVATION: cpu_activation(p, &o->activation); return 0;
-    case OP_ACTIVATION_BACKWARD: cpu_activation_backward(p, &o->activation_backward); return 0;
-    case OP_EMBEDDING: cpu_embedding(p, &o->embedding); return 0;
-    case OP_EMBEDDING_BACKWARD: cpu_embedding_backward(p, &o->embedding_backward); return 0;
-    case OP_CROSS_ENTROPY: cpu_cross_entropy(p, &o->cross_entropy); return 0;
-    case OP_GRADIENT_FINISH: cpu_gradient_finish(p, &o->gradient_finish); return 0;
-    case OP_ADAMW: cpu_adamw(p, &o->adamw); return 0;
-    case OP_ADAMW8BIT: cpu_adamw8bit(p, &o->adamw8bit); return 0;
-    case OP_MUON_MOMENTUM: cpu_muon_momentum(p, &o->muon_momentum); return 0;
-    case OP_MUON_SCALE: cpu_muon_scale(p, &o->muon_scale); return 0;
-    case OP_MUON_COMBINE: cpu_muon_combine(p, &o->muon_combine); return 0;
-    case OP_MUON_APPLY: cpu_muon_apply(p, &o->muon_apply); return 0;
+#define RUN(KIND, name, member, doing) case OP_##KIND: cpu_##name(p, &o->member); return 0;
+#define MOVE(KIND, name, member, doing) case OP_##KIND: return cpu_##name(&o->member, e);
+    MEMORY_OPS(RUN)
+    LIBRARY_OPS(RUN)
+    KERNEL_OPS(RUN)
+    DISK_OPS(MOVE)
+#undef RUN
+#undef MOVE
     default: return pt_fail(e, PT_FAILED, "op %d does not exist on the CPU; this is a bug in the schedule", o->kind);
     }
 }

@@ -6,6 +6,8 @@
  * before they are multiplied; scores, softmax and every sum are fp32. Those for Hopper (attention_hopper_*.cu) do the same with its
  * warpgroups' products, for heads of at most 128. Which set, depends on the shape and the kind of GPU alone.
  *
+ * Capped scores (softcap) have copies of the tiled kernels of their own (CAPPED); what follows the cap is in units of scaled scores.
+ *
  * No sum is taken by atomics: backward computes dq in one kernel, a query row (tile) at a time, and dk and dv in another,
  * a key row (tile) at a time, each in ascending order of what it sums over, at the price of computing the scores twice.
  */
@@ -34,6 +36,33 @@ DEVICE key_range keys_from(const op_attention &o, int64_t i, int64_t first)
 DEVICE key_range keys_of(const op_attention &o, int64_t seq, int64_t i)
 {
     return keys_from(o, i, o.first ? o.first[seq * o.q_len + i] : 0);
+}
+
+/* tanh by the fast functions, off by some 2^-22. */
+DEVICE float tanh_fast(float x) { return 1.0f - 2.0f * reciprocal_fast(1.0f + exp2_fast(2.0f * LOG2_E * x)); }
+
+/* From what products give to what the softmax takes: a score is scale times the product, or cap * tanh(times * product). */
+typedef struct score_map { float scale, cap, times; } score_map;
+
+template <bool CAPPED> DEVICE score_map score_map_of(const op_attention &o)
+{
+    score_map m = {o.scale, 0.0f, 0.0f};
+    if (CAPPED)
+        m.scale = 1.0f, m.cap = o.softcap, m.times = o.scale / o.softcap;
+    return m;
+}
+
+/* What is still to be multiplied by the map's scale. */
+template <bool CAPPED> DEVICE float score_from(const score_map &m, float product)
+{
+    return CAPPED ? m.cap * tanh_fast(m.times * product) : product;
+}
+
+/* The slope of the cap, where a score is `score`. */
+DEVICE float cap_slope(float cap, float score)
+{
+    float t = score / cap;
+    return fmaf(-t, t, 1.0f);
 }
 
 /* A key's place in a tile that begins at j0: -1 before it, `keys` behind it. So that scores are compared with small numbers. */

@@ -88,11 +88,13 @@ template <int D> DEVICE void products_of(float x[][4], const uint16_t *rows, con
 }
 
 /* P and dS of queries i0 .. and keys j0 .. into shared memory. */
-template <int D> DEVICE void terms_of(const op_attention &o, backward_memory<D> m, int64_t seq, int64_t i0, int64_t j0)
+template <int D, bool CAPPED> DEVICE void terms_of(const op_attention &o, backward_memory<D> m, int64_t seq, int64_t i0, int64_t j0)
 {
     typedef backward_shape<D> S;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = warp / S::ACROSS * 16, column = warp % S::ACROSS * S::COLUMNS;
-    float p[S::COLUMNS / 8][4], dp[S::COLUMNS / 8][4], scale = o.scale * LOG2_E;
+    float p[S::COLUMNS / 8][4], dp[S::COLUMNS / 8][4];
+    const score_map map = score_map_of<CAPPED>(o);
+    const float scale = map.scale * LOG2_E;
     products_of<D>(p, m.q, m.k, row, column);
     products_of<D>(dp, m.dout, m.v, row, column);
 #pragma unroll
@@ -109,8 +111,11 @@ template <int D> DEVICE void terms_of(const op_attention &o, backward_memory<D> 
             float x[2], y[2];
 #pragma unroll
             for (int c = 0; c < 2; c++) {
-                x[c] = at + c >= low && at + c <= high ? exp2f(p[n][2 * h + c] * scale - lse) : 0.0f;
+                float score = score_from<CAPPED>(map, p[n][2 * h + c]);
+                x[c] = at + c >= low && at + c <= high ? exp2f(score * scale - lse) : 0.0f;
                 y[c] = x[c] * (dp[n][2 * h + c] - delta);
+                if (CAPPED)
+                    y[c] *= cap_slope(map.cap, score);
             }
             *(uint32_t *)(m.p + i * S::LDP + at) = bf16_pair(x[0], x[1]);
             *(uint32_t *)(m.ds + i * S::LDP + at) = bf16_pair(y[0], y[1]);
@@ -156,7 +161,8 @@ template <int D> DEVICE void sum_store(float sum[][4], float scale, void *base, 
     }
 }
 
-template <int D> __global__ void __launch_bounds__(backward_shape<D>::THREADS) dkv_kernel(op_attention_backward b, int64_t tiles)
+template <int D, bool CAPPED>
+__global__ void __launch_bounds__(backward_shape<D>::THREADS) dkv_kernel(op_attention_backward b, int64_t tiles)
 {
     typedef backward_shape<D> S;
     SHARED_BYTES(memory);
@@ -176,7 +182,7 @@ template <int D> __global__ void __launch_bounds__(backward_shape<D>::THREADS) d
             copies_commit();
             copies_wait<0>();
             __syncthreads();
-            terms_of<D>(o, m, seq, i0, j0);
+            terms_of<D, CAPPED>(o, m, seq, i0, j0);
             __syncthreads();
             sum_step<D, S::QUERIES, true>(dv, m.p, m.dout, row, dim);
             sum_step<D, S::QUERIES, true>(dk, m.ds, m.q, row, dim);
@@ -186,7 +192,8 @@ template <int D> __global__ void __launch_bounds__(backward_shape<D>::THREADS) d
     sum_store<D>(dv, 1.0f, (uint16_t *)b.dv + at, o.ldkv, j0 + row, o.kv_len, dim, (int)o.dim);
 }
 
-template <int D> __global__ void __launch_bounds__(backward_shape<D>::THREADS) dq_kernel(op_attention_backward b, int64_t tiles)
+template <int D, bool CAPPED>
+__global__ void __launch_bounds__(backward_shape<D>::THREADS) dq_kernel(op_attention_backward b, int64_t tiles)
 {
     typedef backward_shape<D> S;
     SHARED_BYTES(memory);
@@ -206,26 +213,33 @@ template <int D> __global__ void __launch_bounds__(backward_shape<D>::THREADS) d
         copies_commit();
         copies_wait<0>();
         __syncthreads();
-        terms_of<D>(o, m, seq, i0, j0);
+        terms_of<D, CAPPED>(o, m, seq, i0, j0);
         __syncthreads();
         sum_step<D, S::KEYS, false>(dq, m.ds, m.k, row, dim);
     }
     sum_store<D>(dq, o.scale, (uint16_t *)b.dq + query_offset(o, seq, head, o.ldq), o.ldq, i0 + row, o.q_len, dim, (int)o.dim);
 }
 
-template <int D> static int backward_launch(const op_attention_backward *b, cudaStream_t s)
+template <int D, bool CAPPED> static int backward_launch(const op_attention_backward *b, cudaStream_t s)
 {
     typedef backward_shape<D> S;
     const op_attention *o = &b->forward;
     int64_t tiles = blocks_of(o->q_len, S::QUERIES);
-    int error = launch_shared(dkv_kernel<D>, tiles * o->seqs * o->kv_heads, S::THREADS, S::SHARED, s, *b, tiles);
+    int error = launch_shared(dkv_kernel<D, CAPPED>, tiles * o->seqs * o->kv_heads, S::THREADS, S::SHARED, s, *b, tiles);
     if (error)
         return error;
-    return launch_shared(dq_kernel<D>, tiles * o->seqs * o->heads, S::THREADS, S::SHARED, s, *b, tiles);
+    return launch_shared(dq_kernel<D, CAPPED>, tiles * o->seqs * o->heads, S::THREADS, S::SHARED, s, *b, tiles);
+}
+
+template <bool CAPPED> static int backward_by_dim(const op_attention_backward *b, cudaStream_t s)
+{
+    int64_t dim = b->forward.dim;
+    return dim <= 64    ? backward_launch<64, CAPPED>(b, s)
+           : dim <= 128 ? backward_launch<128, CAPPED>(b, s)
+                        : backward_launch<256, CAPPED>(b, s);
 }
 
 int attention_tiled_backward(const op_attention_backward *b, cudaStream_t s)
 {
-    int64_t dim = b->forward.dim;
-    return dim <= 64 ? backward_launch<64>(b, s) : dim <= 128 ? backward_launch<128>(b, s) : backward_launch<256>(b, s);
+    return b->forward.softcap != 0 ? backward_by_dim<true>(b, s) : backward_by_dim<false>(b, s);
 }

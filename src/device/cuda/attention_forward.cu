@@ -62,8 +62,10 @@ template <int D, int KEYS> DEVICE void scores_of(float scores[KEYS / 8][4], cons
 
 /* Scores of keys j0 .. become probabilities relative to the new maximum (base 2); shrink: what the sums so far are to be
  * multiplied by. */
-template <int KEYS> DEVICE void softmax_step(float scores[KEYS / 8][4], row_state *r, int64_t j0, float scale, float shrink[2])
+template <int KEYS, bool CAPPED>
+DEVICE void softmax_step(float scores[KEYS / 8][4], row_state *r, int64_t j0, const score_map &m, float shrink[2])
 {
+    const float scale = m.scale * LOG2_E;
     int column = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -74,7 +76,7 @@ template <int KEYS> DEVICE void softmax_step(float scores[KEYS / 8][4], row_stat
 #pragma unroll
             for (int c = 2 * h; c < 2 * h + 2; c++) {
                 int j = column + n * 8 + c % 2;
-                scores[n][c] = j >= low && j <= high ? scores[n][c] * scale : -INFINITY;
+                scores[n][c] = j >= low && j <= high ? score_from<CAPPED>(m, scores[n][c]) * scale : -INFINITY;
                 most = fmaxf(most, scores[n][c]);
             }
         most = quad_max(most);
@@ -134,7 +136,7 @@ template <int D> DEVICE void output_store(const op_attention &o, int64_t seq, in
     }
 }
 
-template <int D> __global__ void __launch_bounds__(forward_shape<D>::THREADS) forward_kernel(op_attention o, int64_t tiles)
+template <int D, bool CAPPED> __global__ void __launch_bounds__(forward_shape<D>::THREADS) forward_kernel(op_attention o, int64_t tiles)
 {
     typedef forward_shape<D> S;
     SHARED_BYTES(memory);
@@ -162,7 +164,7 @@ template <int D> __global__ void __launch_bounds__(forward_shape<D>::THREADS) fo
         if (j0 + S::KEYS < end)
             tile_copy<S::KEYS, D, S::THREADS>(k, keys, o.ldkv, j0 + S::KEYS, end, (int)o.dim);
         copies_commit();
-        softmax_step<S::KEYS>(scores, &r, j0, o.scale * LOG2_E, shrink);
+        softmax_step<S::KEYS, CAPPED>(scores, &r, j0, score_map_of<CAPPED>(o), shrink);
         copies_wait<1>();
         __syncthreads(); /* V is here */
         output_step<D, S::KEYS>(out, scores, shrink, v);
@@ -174,7 +176,8 @@ template <int D> static int forward_launch(const op_attention *o, cudaStream_t s
 {
     typedef forward_shape<D> S;
     int64_t tiles = blocks_of(o->q_len, S::QUERIES);
-    return launch_shared(forward_kernel<D>, tiles * o->seqs * o->heads, S::THREADS, S::SHARED, s, *o, tiles);
+    void (*kernel)(op_attention, int64_t) = o->softcap != 0 ? forward_kernel<D, true> : forward_kernel<D, false>;
+    return launch_shared(kernel, tiles * o->seqs * o->heads, S::THREADS, S::SHARED, s, *o, tiles);
 }
 
 int attention_tiled(const op_attention *o, cudaStream_t s)

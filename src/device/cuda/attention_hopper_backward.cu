@@ -9,7 +9,8 @@
  *
  *     shared    | own rows, of each of two matrices | passing rows, twice: 64 of each of two | their lse, delta, first, twice |
  *
- * The scale of the scores is applied at the end, to dQ and dK.
+ * The scale of the scores is applied at the end, to dQ and dK. Of capped scores dS takes the cap's slope, too; scores have no registers
+ * of their own until then, so that they are found again by the logarithm of P.
  */
 #include "device/cuda/attention.h"
 #include "device/cuda/hopper.h"
@@ -181,11 +182,27 @@ DEVICE bool any_seen(const op_attention &o, const int32_t *first, int64_t i0, in
            (!o.first || first[0] < j0 + GROUP_ROWS);
 }
 
-template <int D, int GROUPS>
+/* Probabilities from what products gave; base: the query's lse, base 2. */
+template <bool CAPPED> DEVICE float probability(const score_map &m, float product, float base)
+{
+    return exp2_fast(fmaf(score_from<CAPPED>(m, product), m.scale * LOG2_E, -base));
+}
+
+/* The gradient of a scaled score before the cap, from that behind it. Where p is 0 so is the gradient, whatever the slope. */
+template <bool CAPPED> DEVICE float before_cap(const score_map &m, float gradient, float p, float base)
+{
+    if (!CAPPED)
+        return gradient;
+    float score = (log2f(p) + base) * LN_2;
+    return gradient * cap_slope(m.cap, fminf(fmaxf(score, -m.cap), m.cap));
+}
+
+template <int D, int GROUPS, bool CAPPED>
 DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op_attention &o, const backward_memory<D, GROUPS> &m,
                       int64_t i0, int64_t j0, int place)
 {
-    float s[32], dp[32], scale = o.scale * LOG2_E;
+    float s[32], dp[32];
+    const score_map map = score_map_of<CAPPED>(o);
     const int32_t *first = m.first + place * PASSING;
     const float *lse = m.lse + place * PASSING + threadIdx.x % 4 * 2, *delta = m.delta + place * PASSING + threadIdx.x % 4 * 2;
     uint32_t p[4][4], ds[4][4];
@@ -197,8 +214,8 @@ DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             float base = lse[8 * n + c] * LOG2_E;
-            s[4 * n + c] = exp2_fast(fmaf(s[4 * n + c], scale, -base));
-            s[4 * n + c + 2] = exp2_fast(fmaf(s[4 * n + c + 2], scale, -base));
+            s[4 * n + c] = probability<CAPPED>(map, s[4 * n + c], base);
+            s[4 * n + c + 2] = probability<CAPPED>(map, s[4 * n + c + 2], base);
         }
     if (!all_seen(o, first, i0, j0))
         unseen_clear(s, o, first, i0, j0);
@@ -215,6 +232,11 @@ DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op
         for (int c = 0; c < 2; c++) {
             dp[4 * n + c] = s[4 * n + c] * (dp[4 * n + c] - delta[8 * n + c]);
             dp[4 * n + c + 2] = s[4 * n + c + 2] * (dp[4 * n + c + 2] - delta[8 * n + c]);
+            if (CAPPED) {
+                float base = lse[8 * n + c] * LOG2_E;
+                dp[4 * n + c] = before_cap<CAPPED>(map, dp[4 * n + c], s[4 * n + c], base);
+                dp[4 * n + c + 2] = before_cap<CAPPED>(map, dp[4 * n + c + 2], s[4 * n + c + 2], base);
+            }
         }
     group_round(ds, dp);
     group_settle_left(ds);
@@ -226,7 +248,7 @@ DEVICE void keys_step(float dk[D / PANEL][32], float dv[D / PANEL][32], const op
     sum_settle<D>(dk);
 }
 
-template <int D, int GROUPS>
+template <int D, int GROUPS, bool CAPPED>
 __global__ void __launch_bounds__(GROUPS *GROUP, 1) hopper_keys_kernel(op_attention_backward b, int64_t blocks)
 {
 #ifdef HOPPER_CODE
@@ -257,7 +279,7 @@ __global__ void __launch_bounds__(GROUPS *GROUP, 1) hopper_keys_kernel(op_attent
             }
             copies_commit();
             if (any_seen(o, m.first + place * PASSING, i0 + t * PASSING, j0))
-                keys_step(dk, dv, o, m, i0 + t * PASSING, j0, place);
+                keys_step<D, GROUPS, CAPPED>(dk, dv, o, m, i0 + t * PASSING, j0, place);
         }
     int64_t to = key_offset(o, seq, kv_head);
     sum_store<D>(dk, o.scale, (uint16_t *)b.dk + to, o.ldkv, j0 + own_row(), o.kv_len, (int)o.dim);
@@ -291,11 +313,12 @@ DEVICE query_state queries_begin(const op_attention_backward &b, int64_t seq, in
     return r;
 }
 
-template <int D, int GROUPS>
+template <int D, int GROUPS, bool CAPPED>
 DEVICE void queries_step(float dq[D / PANEL][32], const op_attention &o, const backward_memory<D, GROUPS> &m, const query_state &r,
                          int64_t j0, int place)
 {
-    float s[32], dp[32], scale = o.scale * LOG2_E;
+    float s[32], dp[32];
+    const score_map map = score_map_of<CAPPED>(o);
     uint32_t ds[4][4];
     int column = threadIdx.x % 4 * 2;
     products_begin(s, dp, m, place);
@@ -306,7 +329,7 @@ DEVICE void queries_step(float dq[D / PANEL][32], const op_attention &o, const b
         int low = place_in_tile(r.lo[h], j0, PASSING), high = place_in_tile(r.hi[h], j0, PASSING);
 #pragma unroll
         for (int i = 2 * h; i < 32; i += i % 2 ? 3 : 1)
-            s[i] = exp2_fast(fmaf(s[i], scale, -r.base[h]));
+            s[i] = probability<CAPPED>(map, s[i], r.base[h]);
         if (low > 0 || high < PASSING - 1)
 #pragma unroll
             for (int i = 2 * h; i < 32; i += i % 2 ? 3 : 1) {
@@ -318,7 +341,7 @@ DEVICE void queries_step(float dq[D / PANEL][32], const op_attention &o, const b
     group_settle(dp);
 #pragma unroll
     for (int i = 0; i < 32; i++)
-        dp[i] = s[i] * (dp[i] - r.delta[i / 2 % 2]);
+        dp[i] = before_cap<CAPPED>(map, s[i] * (dp[i] - r.delta[i / 2 % 2]), s[i], r.base[i / 2 % 2]);
     group_round(ds, dp);
     group_settle_left(ds);
     group_begin();
@@ -328,7 +351,7 @@ DEVICE void queries_step(float dq[D / PANEL][32], const op_attention &o, const b
     sum_settle<D>(dq);
 }
 
-template <int D, int GROUPS>
+template <int D, int GROUPS, bool CAPPED>
 __global__ void __launch_bounds__(GROUPS *GROUP, D > 64 ? 1 : 2) hopper_queries_kernel(op_attention_backward b, int64_t blocks)
 {
 #ifdef HOPPER_CODE
@@ -356,7 +379,7 @@ __global__ void __launch_bounds__(GROUPS *GROUP, D > 64 ? 1 : 2) hopper_queries_
             passing_begin(m, keys, j0 + PASSING, place ^ 1);
         copies_commit();
         if (j0 < row + GROUP_ROWS && row < o.q_len)
-            queries_step(dq, o, m, r, j0, place);
+            queries_step<D, GROUPS, CAPPED>(dq, o, m, r, j0, place);
     }
     sum_store<D>(dq, o.scale, (uint16_t *)b.dq + query_offset(o, seq, head, o.ldq), o.ldq, row + own_row(), o.q_len, (int)o.dim);
 #else
@@ -364,26 +387,31 @@ __global__ void __launch_bounds__(GROUPS *GROUP, D > 64 ? 1 : 2) hopper_queries_
 #endif
 }
 
-template <int D, int GROUPS> static int keys_launch(const op_attention_backward *b, cudaStream_t s)
+template <int D, int GROUPS, bool CAPPED> static int keys_launch(const op_attention_backward *b, cudaStream_t s)
 {
     typedef backward_memory<D, GROUPS> M;
     const op_attention *o = &b->forward;
     int64_t blocks = blocks_of(o->kv_len, M::OWN);
-    return launch_shared(hopper_keys_kernel<D, GROUPS>, blocks * o->seqs * o->kv_heads, M::THREADS, M::BYTES, s, *b, blocks);
+    return launch_shared(hopper_keys_kernel<D, GROUPS, CAPPED>, blocks * o->seqs * o->kv_heads, M::THREADS, M::BYTES, s, *b, blocks);
 }
 
-template <int D, int GROUPS> static int queries_launch(const op_attention_backward *b, cudaStream_t s)
+template <int D, int GROUPS, bool CAPPED> static int queries_launch(const op_attention_backward *b, cudaStream_t s)
 {
     typedef backward_memory<D, GROUPS> M;
     const op_attention *o = &b->forward;
     int64_t blocks = blocks_of(o->q_len, M::OWN);
-    return launch_shared(hopper_queries_kernel<D, GROUPS>, blocks * o->seqs * o->heads, M::THREADS, M::BYTES, s, *b, blocks);
+    return launch_shared(hopper_queries_kernel<D, GROUPS, CAPPED>, blocks * o->seqs * o->heads, M::THREADS, M::BYTES, s, *b, blocks);
 }
 
 /* As many warpgroups stand on a multiprocessor as their registers leave room for: of heads of 64, three beside each other or twice two. */
-int attention_hopper_backward(const op_attention_backward *b, cudaStream_t s)
+template <bool CAPPED> static int backward_by_dim(const op_attention_backward *b, cudaStream_t s)
 {
     bool small = b->forward.dim <= 64;
-    int error = small ? keys_launch<64, 3>(b, s) : keys_launch<128, 2>(b, s);
-    return error ? error : small ? queries_launch<64, 2>(b, s) : queries_launch<128, 2>(b, s);
+    int error = small ? keys_launch<64, 3, CAPPED>(b, s) : keys_launch<128, 2, CAPPED>(b, s);
+    return error ? error : small ? queries_launch<64, 2, CAPPED>(b, s) : queries_launch<128, 2, CAPPED>(b, s);
+}
+
+int attention_hopper_backward(const op_attention_backward *b, cudaStream_t s)
+{
+    return b->forward.softcap != 0 ? backward_by_dim<true>(b, s) : backward_by_dim<false>(b, s);
 }

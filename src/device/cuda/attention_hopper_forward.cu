@@ -24,7 +24,7 @@ template <int D> struct forward_shape {
 typedef struct row_state {
     int low[2], high[2];       /* what they see */
     int low_most, high_least;  /* what all rows of the warp see */
-    float most[2], total[2];   /* of the scores, before they are scaled; of the probabilities so far, the lane's part */
+    float most[2], total[2];   /* of the scores, before the map's scale; of the probabilities so far, the lane's part */
 } row_state;
 
 DEVICE int warp_least(int x)
@@ -76,8 +76,13 @@ DEVICE void scores_mask(float s[32], const row_state &r, int j)
 }
 
 /* Scores of keys j .. become probabilities relative to the new maximum; shrink: what the sums so far are to be multiplied by. */
-DEVICE void softmax_step(float s[32], row_state &r, int j, float scale, float shrink[2])
+template <bool CAPPED> DEVICE void softmax_step(float s[32], row_state &r, int j, const score_map &m, float shrink[2])
 {
+    const float scale = m.scale * LOG2_E;
+    if (CAPPED)
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            s[i] = score_from<CAPPED>(m, s[i]);
     if (j < r.low_most || j + KEYS - 1 > r.high_least)
         scores_mask(s, r, j);
 #pragma unroll
@@ -100,7 +105,8 @@ DEVICE void softmax_step(float s[32], row_state &r, int j, float scale, float sh
 }
 
 template <int D>
-DEVICE void output_store(const op_attention &o, int64_t seq, int64_t head, int64_t row, float out[D / PANEL][32], const row_state &r)
+DEVICE void output_store(const op_attention &o, const score_map &m, int64_t seq, int64_t head, int64_t row, float out[D / PANEL][32],
+                         const row_state &r)
 {
     int column = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -117,7 +123,7 @@ DEVICE void output_store(const op_attention &o, int64_t seq, int64_t head, int64
                 *(uint32_t *)(to + n * 8) = bf16_pair(x[0] * scale, x[1] * scale);
             }
         if (o.lse && column == 0)
-            o.lse[lse_offset(o, seq, head) + i] = fmaf(r.most[h], o.scale, log2f(total) * LN_2);
+            o.lse[lse_offset(o, seq, head) + i] = fmaf(r.most[h], m.scale, log2f(total) * LN_2);
     }
 }
 
@@ -153,9 +159,9 @@ template <int D> DEVICE void walk_settle(float out[D / PANEL][32], uint32_t p[4]
 }
 
 /* The walk of one warpgroup over `own` tiles of the block's `tiles`. */
-template <int D>
+template <int D, bool CAPPED>
 DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint16_t *k, uint16_t *v, const sources &x, int own, int tiles,
-                 float scale)
+                 const score_map &m)
 {
     float s[32], shrink[2];
     uint32_t p[4][4];
@@ -165,7 +171,7 @@ DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint
         group_end();
         group_wait<0>();
         group_settle(s);
-        softmax_step(s, r, 0, scale, shrink);
+        softmax_step<CAPPED>(s, r, 0, m, shrink);
         group_round(p, s);
     }
     for (int t = 0; t < own - 1; t++) {
@@ -178,7 +184,7 @@ DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint
         group_end();
         group_wait<1>();
         group_settle(s);
-        softmax_step(s, r, (t + 1) * KEYS, scale, shrink);
+        softmax_step<CAPPED>(s, r, (t + 1) * KEYS, m, shrink);
         group_wait<0>();
         walk_settle<D>(out, p);
 #pragma unroll
@@ -199,7 +205,8 @@ DEVICE void walk(float out[D / PANEL][32], row_state &r, const uint16_t *q, uint
         next_tiles<D>(k, v, x, t, tiles);
 }
 
-template <int D> __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2) hopper_forward_kernel(op_attention o, int64_t blocks)
+template <int D, bool CAPPED>
+__global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2) hopper_forward_kernel(op_attention o, int64_t blocks)
 {
 #ifdef HOPPER_CODE
     SHARED_BYTES(memory);
@@ -228,8 +235,9 @@ template <int D> __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2) hopp
     copies_wait<1>();
     group_publish();
     __syncthreads();
-    walk<D>(out, r, q + group * GROUP_ROWS * PANEL, k, v, x, own, tiles, o.scale * LOG2_E);
-    output_store<D>(o, seq, head, row + at, out, r);
+    const score_map m = score_map_of<CAPPED>(o);
+    walk<D, CAPPED>(out, r, q + group * GROUP_ROWS * PANEL, k, v, x, own, tiles, m);
+    output_store<D>(o, m, seq, head, row + at, out, r);
 #else
     __trap();
 #endif
@@ -238,7 +246,8 @@ template <int D> __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2) hopp
 template <int D> static int forward_launch(const op_attention *o, cudaStream_t s)
 {
     int64_t blocks = blocks_of(o->q_len, QUERIES);
-    return launch_shared(hopper_forward_kernel<D>, blocks * o->seqs * o->heads, THREADS, forward_shape<D>::SHARED, s, *o, blocks);
+    void (*kernel)(op_attention, int64_t) = o->softcap != 0 ? hopper_forward_kernel<D, true> : hopper_forward_kernel<D, false>;
+    return launch_shared(kernel, blocks * o->seqs * o->heads, THREADS, forward_shape<D>::SHARED, s, *o, blocks);
 }
 
 int attention_hopper(const op_attention *o, cudaStream_t s)

@@ -18,6 +18,12 @@ template <pt_dtype T> DEVICE float dot(const void *a, int64_t at, const void *b,
     return sum;
 }
 
+template <pt_dtype T> DEVICE float plain_score(const op_attention &o, int64_t q, int64_t key)
+{
+    float score = dot<T>(o.q, q, o.k, key, o.dim) * o.scale;
+    return o.softcap != 0.0f ? o.softcap * tanhf(score / o.softcap) : score;
+}
+
 /* acc[] += x * row, the lane's dimensions. */
 template <pt_dtype T, int SLOTS> DEVICE void add_row(float acc[SLOTS], float x, const void *base, int64_t at, int64_t dim)
 {
@@ -57,7 +63,7 @@ template <pt_dtype T, int SLOTS> __global__ void plain_kernel(op_attention o)
     float most = -INFINITY, total = 0, acc[SLOTS] = {0};
     for (int64_t j0 = seen.lo; j0 <= seen.hi; j0 += WARP) {
         int64_t j = j0 + threadIdx.x % WARP;
-        float score = j <= seen.hi ? dot<T>(o.q, q, o.k, kv + j * o.ldkv, o.dim) * o.scale : -INFINITY;
+        float score = j <= seen.hi ? plain_score<T>(o, q, kv + j * o.ldkv) : -INFINITY;
         float higher = fmaxf(most, warp_max(score)), p = expf(score - higher), shrink = expf(most - higher);
         total = total * shrink + warp_sum(p);
         most = higher;
@@ -71,16 +77,17 @@ template <pt_dtype T, int SLOTS> __global__ void plain_kernel(op_attention o)
         o.lse[lse_offset(o, w.seq, w.head) + w.row] = most + logf(total);
 }
 
-/* What backward needs of (query, key): the probability, and the gradient of the score but for the scale. */
+/* What backward needs of (query, key): the probability, and the gradient of the scaled score. */
 typedef struct pair_terms { float p, ds; } pair_terms;
 
 template <pt_dtype T>
 DEVICE pair_terms terms_of(const op_attention_backward &b, int64_t seq, int64_t head, int64_t i, int64_t q, int64_t dout, int64_t key)
 {
     const op_attention &o = b.forward;
-    float score = dot<T>(o.q, q, o.k, key, o.dim) * o.scale, dp = dot<T>(b.dout, dout, o.v, key, o.dim);
+    float score = plain_score<T>(o, q, key), dp = dot<T>(b.dout, dout, o.v, key, o.dim);
     float p = expf(score - o.lse[lse_offset(o, seq, head) + i]);
-    return {p, p * (dp - ((const float *)b.scratch)[(seq * o.q_len + i) * o.heads + head])};
+    float ds = p * (dp - ((const float *)b.scratch)[(seq * o.q_len + i) * o.heads + head]);
+    return {p, o.softcap != 0.0f ? ds * cap_slope(o.softcap, score) : ds};
 }
 
 template <pt_dtype T, int SLOTS> __global__ void plain_dq_kernel(op_attention_backward b)

@@ -14,6 +14,23 @@
 
 enum { IGNORED = -100, LONG_ROW = 8192 };
 
+/* What becomes of logits: scaled, and capped where cap is not 0 (over_cap: scale / cap). Without MAPPED they stay what they are. */
+typedef struct logit_map { float scale, cap, over_cap; } logit_map;
+
+template <bool MAPPED> DEVICE float mapped(const logit_map &m, float x)
+{
+    return !MAPPED ? x : m.cap != 0.0f ? m.cap * tanhf(x * m.over_cap) : x * m.scale;
+}
+
+/* A gradient by what a logit x became, to one by the logit. */
+template <bool MAPPED> DEVICE float by_logit(const logit_map &m, float x, float gradient)
+{
+    if (!MAPPED)
+        return gradient;
+    float t = m.cap != 0.0f ? tanhf(x * m.over_cap) : 0.0f;
+    return gradient * m.scale * fmaf(-t, t, 1.0f);
+}
+
 /* The largest logit so far, and the sum of e^(x - largest). */
 typedef struct softmax_sum { float largest, sum; } softmax_sum;
 
@@ -32,12 +49,15 @@ DEVICE void softmax_add(softmax_sum *s, pack p, int n)
     s->largest = largest;
 }
 
-DEVICE softmax_sum row_softmax(const float *logits, int64_t vocab, bool wide)
+template <bool MAPPED> DEVICE softmax_sum row_softmax(const logit_map &m, const float *logits, int64_t vocab, bool wide)
 {
     softmax_sum s = {-INFINITY, 0.0f}, row;
     for (int64_t i = threadIdx.x * PACK; i < vocab; i += blockDim.x * PACK) {
         int64_t left = vocab - i;
-        softmax_add(&s, pack_load<PT_F32>(logits, i, vocab, wide), left < PACK ? (int)left : PACK);
+        pack p = pack_load<PT_F32>(logits, i, vocab, wide);
+        for (int j = 0; j < PACK; j++)
+            p.x[j] = mapped<MAPPED>(m, p.x[j]);
+        softmax_add(&s, p, left < PACK ? (int)left : PACK);
     }
     row.largest = block_max(s.largest);
     row.sum = block_sum(s.sum * exponential(s.largest, row.largest));
@@ -45,23 +65,24 @@ DEVICE softmax_sum row_softmax(const float *logits, int64_t vocab, bool wide)
 }
 
 /* dlogits of a row; every thread of the block goes the same number of times through the loop. */
-template <pt_dtype T>
-DEVICE void row_gradient(const op_cross_entropy &o, const float *logits, void *out, softmax_sum s, int64_t target, bool wide)
+template <pt_dtype T, bool MAPPED>
+DEVICE void row_gradient(const op_cross_entropy &o, const logit_map &m, const float *logits, void *out, softmax_sum s, int64_t target,
+                         bool wide)
 {
     float inverse = __fdiv_rn(1.0f, s.sum);
     for (int64_t from = 0; from < o.vocab; from += blockDim.x * PACK) {
         int64_t i = from + threadIdx.x * PACK;
         pack p = pack_load<PT_F32>(logits, i, o.vocab, wide);
         for (int j = 0; j < PACK; j++) {
-            float probability = exponential(p.x[j], s.largest) * inverse;
-            p.x[j] = (i + j == target ? probability - 1.0f : probability) * o.scale;
+            float probability = exponential(mapped<MAPPED>(m, p.x[j]), s.largest) * inverse;
+            p.x[j] = by_logit<MAPPED>(m, p.x[j], (i + j == target ? probability - 1.0f : probability) * o.scale);
         }
         __syncthreads(); /* the logits that these packs are written over have been read */
         pack_store<T>(out, i, o.vocab, wide, p);
     }
 }
 
-template <pt_dtype T> __global__ void __launch_bounds__(1024) cross_entropy_kernel(op_cross_entropy o, bool wide)
+template <pt_dtype T, bool MAPPED> __global__ void __launch_bounds__(1024) cross_entropy_kernel(op_cross_entropy o, logit_map m, bool wide)
 {
     int64_t row = blockIdx.x, target = o.targets[row];
     const float *logits = o.logits + row * o.ld;
@@ -74,17 +95,21 @@ template <pt_dtype T> __global__ void __launch_bounds__(1024) cross_entropy_kern
             o.loss[row] = 0.0f;
         return;
     }
-    softmax_sum s = row_softmax(logits, o.vocab, wide);
+    softmax_sum s = row_softmax<MAPPED>(m, logits, o.vocab, wide);
     if (threadIdx.x == 0) /* and before the barrier after which dlogits may cover this logit */
-        o.loss[row] = (float)log((double)s.sum) - (logits[target] - s.largest);
+        o.loss[row] = (float)log((double)s.sum) - (mapped<MAPPED>(m, logits[target]) - s.largest);
     if (out)
-        row_gradient<T>(o, logits, out, s, target, wide);
+        row_gradient<T, MAPPED>(o, m, logits, out, s, target, wide);
 }
 
 template <pt_dtype T> static int cross_entropy_launch(const op_cross_entropy *o, cudaStream_t s)
 {
     bool wide = is_wide(PT_F32, o->logits, o->ld) && is_wide(T, o->dlogits, o->dlogits ? o->lddl : 0);
-    return launch(cross_entropy_kernel<T>, o->rows, o->vocab > LONG_ROW ? 1024 : 256, s, *o, wide);
+    const int threads = o->vocab > LONG_ROW ? 1024 : 256;
+    const float scale = op_factor(o->logit_scale);
+    const logit_map m = {scale, o->softcap, o->softcap != 0 ? scale / o->softcap : 0};
+    return scale != 1 || o->softcap != 0 ? launch(cross_entropy_kernel<T, true>, o->rows, threads, s, *o, m, wide)
+                                         : launch(cross_entropy_kernel<T, false>, o->rows, threads, s, *o, m, wide);
 }
 
 int cuda_cross_entropy(const op_cross_entropy *o, cudaStream_t s)

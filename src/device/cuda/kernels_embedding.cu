@@ -24,12 +24,14 @@ DEVICE int64_t embedding_column(int64_t cols)
     return (int64_t)(blockIdx.x % tiles) * EMBEDDING_TILE + threadIdx.x * PACK;
 }
 
-template <pt_dtype T> __global__ void embedding_kernel(op_embedding o, bool wide)
+template <pt_dtype T> __global__ void embedding_kernel(op_embedding o, float scale, bool wide)
 {
     int64_t row = embedding_row(o.cols), i = embedding_column(o.cols), id = o.ids[row] - o.row0;
     if (id < 0 || id >= o.table_rows || i >= o.cols)
         return;
     pack x = pack_load<T>(element_at<T>(o.table, id * o.cols), i, o.cols, wide);
+    for (int j = 0; j < PACK; j++)
+        x.x[j] *= scale;
     if (o.position_table) {
         pack p = pack_load<T>(element_at<T>(o.position_table, o.positions[row] * o.cols), i, o.cols, wide);
         for (int j = 0; j < PACK; j++)
@@ -44,7 +46,7 @@ template <pt_dtype T> static int embedding_launch(const op_embedding *o, cudaStr
 {
     bool wide = is_wide(T, o->table, o->cols) && is_wide(T, o->out, 0) && is_wide(T, o->position_table, 0) &&
                 is_wide(PT_F32, o->stream, 0);
-    return launch(embedding_kernel<T>, embedding_blocks(o->rows, o->cols), EMBEDDING_THREADS, s, *o, wide);
+    return launch(embedding_kernel<T>, embedding_blocks(o->rows, o->cols), EMBEDDING_THREADS, s, *o, op_factor(o->scale), wide);
 }
 
 int cuda_embedding(const op_embedding *o, cudaStream_t s)
@@ -73,7 +75,7 @@ DEVICE int bit_take(unsigned *word)
     return bit;
 }
 
-template <pt_dtype T> __global__ void embedding_backward_kernel(op_embedding_backward o, bool wide)
+template <pt_dtype T> __global__ void embedding_backward_kernel(op_embedding_backward o, float scale, bool wide)
 {
     __shared__ unsigned words[ID_WORDS];
     int64_t row = embedding_row(o.cols), i = embedding_column(o.cols);
@@ -91,7 +93,7 @@ template <pt_dtype T> __global__ void embedding_backward_kernel(op_embedding_bac
                     return; /* the whole block: this id's rows belong to the block of token r */
                 pack dy = pack_load<T>(element_at<T>(o.dy, r * o.cols), i, o.cols, wide);
                 for (int j = 0; j < PACK; j++)
-                    sum.x[j] += dy.x[j];
+                    sum.x[j] += scale * dy.x[j];
             }
     }
     pack_store<PT_F32>(acc, i, o.cols, wide, sum);
@@ -105,7 +107,8 @@ template <pt_dtype T> static int embedding_backward_launch(const op_embedding_ba
         if (status)
             return status;
     }
-    return launch(embedding_backward_kernel<T>, embedding_blocks(o->rows, o->cols), EMBEDDING_THREADS, s, *o, wide);
+    return launch(embedding_backward_kernel<T>, embedding_blocks(o->rows, o->cols), EMBEDDING_THREADS, s, *o, op_factor(o->scale),
+                  wide);
 }
 
 int cuda_embedding_backward(const op_embedding_backward *o, cudaStream_t s)

@@ -183,15 +183,45 @@ template <pt_dtype T> DEVICE float long_mean(const norm_teams &g, norm_place *p,
 
 /* ---- forward ---- */
 
-/* y's pack from x - mean; backward may want it too. */
-template <bool WIDE, typename OP> DEVICE pack normed(const OP &o, pack c, float rstd, int at)
+/* offset + weight: what is taken away is 0 where the offset is, and then even a weight of -0 stays what it is. Without OFFSET there is
+ * none: backward has no register to spare for it. */
+template <bool WIDE, bool OFFSET, typename OP> DEVICE pack factors_load(const OP &o, int at)
 {
-    pack w = floats_load<WIDE>(o.weight, at, o.dim), b = {{0}};
+    pack w = floats_load<WIDE>(o.weight, at, o.dim);
+    const float away = 0.0f - o.offset;
+    for (int j = 0; j < PACK && OFFSET; j++)
+        w.x[j] = w.x[j] - away;
+    return w;
+}
+
+/* y's pack from x - mean; backward may want it too. */
+template <bool WIDE, bool OFFSET, typename OP> DEVICE pack normed(const OP &o, pack c, float rstd, int at)
+{
+    pack w = factors_load<WIDE, OFFSET>(o, at), b = {{0}};
     if (o.bias)
         b = floats_load<WIDE>(o.bias, at, o.dim);
     for (int j = 0; j < PACK; j++)
         c.x[j] = fmaf(c.x[j] * rstd, w.x[j], b.x[j]);
     return c;
+}
+
+DEVICE pack pack_plus(pack a, pack b)
+{
+    for (int j = 0; j < PACK; j++)
+        a.x[j] = a.x[j] + b.x[j];
+    return a;
+}
+
+/* y's pack at `at` of row v from what the norm gives and what that is added to. */
+template <pt_dtype T, bool WIDE> DEVICE pack added(const op_norm &o, int v, int at, pack d)
+{
+    pack sum = {{0}};
+    if (o.stream) {
+        float *stream = o.stream + v * o.ldy;
+        sum = pack_plus(floats_load<WIDE>(stream, at, o.dim), d);
+        part_store<PT_F32, WIDE>(stream, at, o.dim, sum);
+    }
+    return o.residual ? pack_plus(d, packed_values<T>(part_load<T, WIDE>(element_at<T>(o.residual, v * o.ldy), at, o.dim))) : sum;
 }
 
 template <pt_dtype T, bool WIDE, int PACKS>
@@ -208,8 +238,9 @@ DEVICE float set_rstd(const op_norm &o, const norm_teams &g, norm_place *p, pack
     return rstd_of(squares * g.share, o.eps);
 }
 
-template <pt_dtype T, bool WIDE, int PACKS>
-__global__ void NORM_BOUNDS(T, WIDE, PACKS, 3) norm_kernel(op_norm o, norm_teams g)
+/* ADDS: to a residual, a stream or both. */
+template <pt_dtype T, bool WIDE, int PACKS, bool ADDS>
+__global__ void NORM_BOUNDS(T, WIDE, PACKS, ADDS ? 2 : 3) norm_kernel(op_norm o, norm_teams g)
 {
     norm_place p = norm_place_of(g);
     int begin = (int)blockIdx.x * g.vectors, end = begin + g.vectors < g.all ? begin + g.vectors : g.all;
@@ -228,8 +259,10 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, 3) norm_kernel(op_norm o, norm_teams
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
             int at = p.column + k * p.step;
-            if (v < end && at < g.dim)
-                part_store<T, WIDE>(y, at, g.dim, normed<WIDE>(o, centred<WIDE>(packed_values<T>(x.of[k]), mean, at, g.dim), rstd, at));
+            if (v >= end || at >= g.dim)
+                continue;
+            pack d = normed<WIDE, true>(o, centred<WIDE>(packed_values<T>(x.of[k]), mean, at, g.dim), rstd, at);
+            part_store<T, WIDE>(y, at, g.dim, ADDS ? added<T, WIDE>(o, v, at, d) : d);
         }
     }
 }
@@ -247,28 +280,32 @@ template <pt_dtype T> __global__ void norm_long(op_norm o, norm_teams g)
     float rstd = rstd_of(squares * g.share, o.eps);
     for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK) {
         pack c = centred<false>(pack_load<T>(x, at, g.dim, false), mean, at, g.dim);
-        pack_store<T>(y, at, g.dim, false, normed<false>(o, c, rstd, at));
+        pack d = normed<false, true>(o, c, rstd, at);
+        pack_store<T>(y, at, g.dim, false, o.residual || o.stream ? added<T, false>(o, (int)v, at, d) : d);
     }
 }
 
-template <pt_dtype T, bool WIDE> static int teams_launch(const op_norm *o, norm_teams g, cudaStream_t s)
+template <pt_dtype T, bool WIDE, bool ADDS> static int teams_launch(const op_norm *o, norm_teams g, cudaStream_t s)
 {
     int64_t blocks = blocks_of(g.all, g.vectors);
-    return o->dim > ONE_PACK ? launch(norm_kernel<T, WIDE, 2>, blocks, g.threads * g.teams, s, *o, g)
-                             : launch(norm_kernel<T, WIDE, 1>, blocks, g.threads * g.teams, s, *o, g);
+    return o->dim > ONE_PACK ? launch(norm_kernel<T, WIDE, 2, ADDS>, blocks, g.threads * g.teams, s, *o, g)
+                             : launch(norm_kernel<T, WIDE, 1, ADDS>, blocks, g.threads * g.teams, s, *o, g);
 }
 
 template <pt_dtype T> static int norm_launch(const op_norm *o, cudaStream_t s)
 {
     bool wide = is_wide(T, o->x, o->ldx) && is_wide(T, o->y, o->ldy) && is_wide(PT_F32, o->weight, 0) && is_wide(PT_F32, o->bias, 0) &&
-                o->dim % PACK == 0;
+                is_wide(T, o->residual, 0) && is_wide(PT_F32, o->stream, o->stream ? o->ldy : 0) && o->dim % PACK == 0;
+    bool adds = o->residual || o->stream;
     norm_teams g = norm_teams_of(o->dim, o->rows * o->heads);
     g.vectors = g.teams * FORWARD_TURNS;
     if (o->rows * o->heads > VECTORS_MOST)
         return cudaErrorInvalidConfiguration;
     if (o->dim > TWO_PACKS)
         return launch(norm_long<T>, o->rows * o->heads, NORM_THREADS_MOST, s, *o, g);
-    return wide ? teams_launch<T, true>(o, g, s) : teams_launch<T, false>(o, g, s);
+    if (adds)
+        return wide ? teams_launch<T, true, true>(o, g, s) : teams_launch<T, false, true>(o, g, s);
+    return wide ? teams_launch<T, true, false>(o, g, s) : teams_launch<T, false, false>(o, g, s);
 }
 
 int cuda_norm(const op_norm *o, cudaStream_t s)
@@ -282,9 +319,10 @@ int cuda_norm(const op_norm *o, cudaStream_t s)
 typedef struct norm_means { float mean, rstd, d, du; } norm_means;
 
 /* Adds one pack's share to s: of squares of c = x - mean, of d c, of d. */
-template <bool WIDE, bool FULL> DEVICE void pack_sums(const op_norm_backward &o, pack x, pack d, float mean, int at, float s[3])
+template <bool WIDE, bool FULL, bool OFFSET>
+DEVICE void pack_sums(const op_norm_backward &o, pack x, pack d, float mean, int at, float s[3])
 {
-    pack w = floats_load<WIDE>(o.weight, at, o.dim), c = centred<WIDE>(x, mean, at, (int)o.dim), dc;
+    pack w = factors_load<WIDE, OFFSET>(o, at), c = centred<WIDE>(x, mean, at, (int)o.dim), dc;
     for (int j = 0; j < PACK; j++) {
         d.x[j] = d.x[j] * w.x[j]; /* beyond the row both are 0 */
         dc.x[j] = d.x[j] * c.x[j];
@@ -304,7 +342,7 @@ template <bool FULL> DEVICE norm_means means_from(const op_norm_backward &o, con
     return m;
 }
 
-template <pt_dtype T, bool WIDE, int PACKS, bool FULL>
+template <pt_dtype T, bool WIDE, int PACKS, bool FULL, bool OFFSET>
 DEVICE norm_means means_of(const op_norm_backward &o, const norm_teams &g, norm_place *p, packed_set<T, PACKS> x, packed_set<T, PACKS> dy)
 {
     float s[3] = {0.0f, 0.0f, 0.0f}, mean = FULL && o.kind == NORM_LAYER ? set_mean<T, PACKS>(g, p, x) : 0.0f;
@@ -313,7 +351,7 @@ DEVICE norm_means means_of(const op_norm_backward &o, const norm_teams &g, norm_
     for (int k = 0; k < PACKS; k++) {
         int at = p->column + k * p->step;
         if (at < g.dim)
-            pack_sums<WIDE, FULL>(o, packed_values<T>(x.of[k]), packed_values<T>(dy.of[k]), mean, at, s);
+            pack_sums<WIDE, FULL, OFFSET>(o, packed_values<T>(x.of[k]), packed_values<T>(dy.of[k]), mean, at, s);
     }
     return means_from<FULL>(o, g, p, mean, s);
 }
@@ -323,24 +361,17 @@ DEVICE norm_means long_means(const op_norm_backward &o, const norm_teams &g, nor
 {
     float s[3] = {0.0f, 0.0f, 0.0f}, mean = o.kind == NORM_LAYER ? long_mean<T>(g, p, x) : 0.0f;
     for (int at = threadIdx.x * PACK; at < g.dim; at += blockDim.x * PACK)
-        pack_sums<false, true>(o, pack_load<T>(x, at, g.dim, false), pack_load<T>(dy, at, g.dim, false), mean, at, s);
+        pack_sums<false, true, true>(o, pack_load<T>(x, at, g.dim, false), pack_load<T>(dy, at, g.dim, false), mean, at, s);
     return means_from<true>(o, g, p, mean, s);
-}
-
-DEVICE pack pack_plus(pack a, pack b)
-{
-    for (int j = 0; j < PACK; j++)
-        a.x[j] = a.x[j] + b.x[j];
-    return a;
 }
 
 /* The pack of dx at `at` of its row, which is at dx_at of its tensor, and what it adds to the sums. `stream`: what is there of
  * stream_add. */
-template <pt_dtype T, bool WIDE, bool FULL>
+template <pt_dtype T, bool WIDE, bool FULL, bool OFFSET>
 DEVICE void dx_pack(const op_norm_backward &o, norm_means m, int64_t dx_at, int at, pack x, pack dy, pack stream, pack *dweight,
                     pack *dbias)
 {
-    pack dx, w = floats_load<WIDE>(o.weight, at, o.dim);
+    pack dx, w = factors_load<WIDE, OFFSET>(o, at);
     int64_t left = o.dim - at;
     for (int j = 0; j < PACK; j++) {
         float u = (x.x[j] - m.mean) * m.rstd, d = dy.x[j] * w.x[j] - m.d;
@@ -384,7 +415,7 @@ DEVICE void teams_store(const norm_teams &g, const pack *sum, float *sums, const
 }
 
 /* FULL: or else it is an rmsnorm without a bias. */
-template <pt_dtype T, bool WIDE, int PACKS, bool FULL>
+template <pt_dtype T, bool WIDE, int PACKS, bool FULL, bool OFFSET>
 __global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_backward o, norm_teams g, float *sums)
 {
     const bool ahead = PACKS == 1 || (WIDE && T == PT_BF16); /* else registers would not suffice */
@@ -409,7 +440,7 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_back
             stream = set_load<PT_F32, WIDE, PACKS>(o.stream_add + dx_at - p.column, v < end && o.stream_add, p, g.dim);
             fetch(v + g.teams);
         }
-        norm_means m = means_of<T, WIDE, PACKS, FULL>(o, g, &p, x, dy);
+        norm_means m = means_of<T, WIDE, PACKS, FULL, OFFSET>(o, g, &p, x, dy);
         set_forget<T, PACKS>(&x);
         set_forget<T, PACKS>(&dy);
         void *y = o.y ? element_at<T>(o.y, vector_at(v, o.heads, g.dim, o.lddy)) : NULL;
@@ -422,10 +453,12 @@ __global__ void NORM_BOUNDS(T, WIDE, PACKS, 2) norm_backward_kernel(op_norm_back
                 stay_in_order();
             if (!ahead && o.stream_add)
                 stream.of[k] = part_load<PT_F32, WIDE>(o.stream_add + dx_at + k * p.step, 0, g.dim - at);
-            dx_pack<T, WIDE, FULL>(o, m, dx_at + k * p.step, at, packed_values<T>(x.of[k]), packed_values<T>(dy.of[k]),
-                                   packed_values<PT_F32>(stream.of[k]), &dweight[k], &dbias[k]);
-            if (y)
-                part_store<T, WIDE>(y, at, g.dim, normed<WIDE>(o, centred<WIDE>(packed_values<T>(x.of[k]), m.mean, at, g.dim), m.rstd, at));
+            dx_pack<T, WIDE, FULL, OFFSET>(o, m, dx_at + k * p.step, at, packed_values<T>(x.of[k]), packed_values<T>(dy.of[k]),
+                                           packed_values<PT_F32>(stream.of[k]), &dweight[k], &dbias[k]);
+            if (!y)
+                continue;
+            pack c = centred<WIDE>(packed_values<T>(x.of[k]), m.mean, at, g.dim);
+            part_store<T, WIDE>(y, at, g.dim, normed<WIDE, OFFSET>(o, c, m.rstd, at));
         }
     }
     sums += (int64_t)blockIdx.x * 2 * g.dim;
@@ -453,11 +486,12 @@ template <pt_dtype T> __global__ void norm_backward_long(op_norm_backward o, nor
             }
             if (o.stream_add)
                 stream = pack_load<PT_F32>(o.stream_add + dx_at, 0, g.dim - at, false);
-            dx_pack<T, false, true>(o, m, dx_at, at, pack_load<T>(x, at, g.dim, false), pack_load<T>(dy, at, g.dim, false), stream,
+            dx_pack<T, false, true, true>(o, m, dx_at, at, pack_load<T>(x, at, g.dim, false), pack_load<T>(dy, at, g.dim, false), stream,
                                     &dweight, &dbias);
             if (o.y) {
                 pack c = centred<false>(pack_load<T>(x, at, g.dim, false), m.mean, at, g.dim);
-                pack_store<T>(element_at<T>(o.y, vector_at(v, o.heads, g.dim, o.lddy)), at, g.dim, false, normed<false>(o, c, m.rstd, at));
+                pack_store<T>(element_at<T>(o.y, vector_at(v, o.heads, g.dim, o.lddy)), at, g.dim, false,
+                              normed<false, true>(o, c, m.rstd, at));
             }
             pack_store<PT_F32>(sums, at, g.dim, false, dweight);
             pack_store<PT_F32>(sums + g.dim, at, g.dim, false, dbias);
@@ -490,12 +524,12 @@ __global__ void __launch_bounds__(TOTAL_COLUMNS * TOTAL_SLOTS) norm_backward_tot
         out[column] = o.accumulate ? out[column] + of_slot[0][lane] : of_slot[0][lane];
 }
 
-template <pt_dtype T, bool WIDE, bool FULL>
+template <pt_dtype T, bool WIDE, bool FULL, bool OFFSET>
 static int parts_launch(const op_norm_backward *o, norm_teams g, int64_t parts, float *sums, cudaStream_t s)
 {
     int threads = g.threads * g.teams;
-    return o->dim > ONE_PACK ? launch(norm_backward_kernel<T, WIDE, 2, FULL>, parts, threads, s, *o, g, sums)
-                             : launch(norm_backward_kernel<T, WIDE, 1, FULL>, parts, threads, s, *o, g, sums);
+    return o->dim > ONE_PACK ? launch(norm_backward_kernel<T, WIDE, 2, FULL, OFFSET>, parts, threads, s, *o, g, sums)
+                             : launch(norm_backward_kernel<T, WIDE, 1, FULL, OFFSET>, parts, threads, s, *o, g, sums);
 }
 
 template <pt_dtype T> static int norm_backward_launch(const op_norm_backward *o, cudaStream_t s)
@@ -512,11 +546,13 @@ template <pt_dtype T> static int norm_backward_launch(const op_norm_backward *o,
     g.vectors = (int)blocks_of(blocks_of(vectors, parts), g.teams) * g.teams;
     parts = blocks_of(vectors, g.vectors);
     float *sums = (float *)o->scratch;
-    bool full = o->kind == NORM_LAYER || o->dbias;
+    bool full = o->kind == NORM_LAYER || o->dbias, offset = o->offset != 0;
     int status = o->dim > TWO_PACKS ? launch(norm_backward_long<T>, parts, NORM_THREADS_MOST, s, *o, g, sums)
-                 : !wide            ? parts_launch<T, false, true>(o, g, parts, sums, s)
-                 : full             ? parts_launch<T, true, true>(o, g, parts, sums, s)
-                                    : parts_launch<T, true, false>(o, g, parts, sums, s);
+                 : !wide            ? parts_launch<T, false, true, true>(o, g, parts, sums, s)
+                 : full && offset   ? parts_launch<T, true, true, true>(o, g, parts, sums, s)
+                 : full             ? parts_launch<T, true, true, false>(o, g, parts, sums, s)
+                 : offset           ? parts_launch<T, true, false, true>(o, g, parts, sums, s)
+                                    : parts_launch<T, true, false, false>(o, g, parts, sums, s);
     if (status || (!o->dweight && !o->dbias))
         return status;
     return launch(norm_backward_total, (o->dbias ? 2 : 1) * blocks_of(o->dim, TOTAL_COLUMNS), TOTAL_COLUMNS * TOTAL_SLOTS, s, *o, parts,

@@ -20,10 +20,10 @@ template <pt_dtype T> DEVICE void rope_pack(void *x, const float *table, int64_t
     pack_store<T>(second, i, half, wide, z);
 }
 
-template <pt_dtype T> __global__ void rope_kernel(op_rope o, bool wide)
+template <pt_dtype T> __global__ void rope_kernel(op_rope o, int64_t half, bool wide)
 {
-    int64_t row = blockIdx.x, half = o.dim / 2;
-    const float *table = o.table + (int64_t)o.positions[row] * o.dim;
+    int64_t row = blockIdx.x;
+    const float *table = o.table + (int64_t)o.positions[row] * 2 * half;
     unsigned packs = (unsigned)((half + PACK - 1) / PACK), items = packs * (unsigned)o.heads;
     for (unsigned k = threadIdx.x; k < items; k += blockDim.x)
         rope_pack<T>(element_at<T>(o.x, row * o.ld + k / packs * o.dim), table, k % packs * PACK, half, o.inverse, wide);
@@ -31,8 +31,9 @@ template <pt_dtype T> __global__ void rope_kernel(op_rope o, bool wide)
 
 template <pt_dtype T> static int rope_launch(const op_rope *o, cudaStream_t s)
 {
-    bool wide = is_wide(T, o->x, o->ld) && is_wide(T, o->x, o->dim) && o->dim / 2 % PACK == 0 && is_wide(PT_F32, o->table, 0);
-    return launch(rope_kernel<T>, o->rows, ROPE_THREADS, s, *o, wide);
+    int64_t half = rope_rotated(o) / 2;
+    bool wide = is_wide(T, o->x, o->ld) && is_wide(T, o->x, o->dim) && half % PACK == 0 && is_wide(PT_F32, o->table, 0);
+    return launch(rope_kernel<T>, o->rows, ROPE_THREADS, s, *o, half, wide);
 }
 
 int cuda_rope(const op_rope *o, cudaStream_t s)

@@ -299,14 +299,14 @@ static int launch(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, 
 {
     const choice *c;
     problem p;
-    float one = 1, beta = o->accumulate;
+    float alpha = op_factor(o->alpha), beta = o->accumulate;
     int failed = choice_of(x, o, few, &c, e);
     *found = !failed && c && c->found;
     if (!*found)
         return failed;
     cublasStatus_t status = problem_make(o, o->m, &p);
     if (!status)
-        status = cublasLtMatmul(x->handle, &p.desc, &one, o->b, &p.a, o->a, &p.b, &beta, o->c, &p.c, o->c, &p.c, &c->algo, x->workspace,
+        status = cublasLtMatmul(x->handle, &p.desc, &alpha, o->b, &p.a, o->a, &p.b, &beta, o->c, &p.c, o->c, &p.c, &c->algo, x->workspace,
                                 WORKSPACE_BYTES, s);
     if (refused(status)) {
         note_missing(x, o, cublasLtGetStatusString(status));

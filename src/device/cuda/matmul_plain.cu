@@ -4,7 +4,7 @@
 
 enum { SIDE = 16, SIDE_THREADS = SIDE * SIDE, FINISH_THREADS = 256 };
 
-/* One element of c from its sum over K. */
+/* One element of c from alpha times its sum over K. */
 template <pt_dtype T, pt_dtype OUT> DEVICE void finish(const op_matmul &o, int64_t row, int64_t col, float sum)
 {
     int64_t at = row * o.ldc + col;
@@ -22,7 +22,7 @@ template <pt_dtype T, pt_dtype OUT> DEVICE void finish(const op_matmul &o, int64
 /* Strides of a (M, K) and b (K, N) in elements, so that one kernel serves the three layouts. */
 typedef struct strides { int64_t a_row, a_col, b_row, b_col; } strides;
 
-template <pt_dtype T, pt_dtype OUT> __global__ void plain_kernel(op_matmul o, strides s, int64_t across)
+template <pt_dtype T, pt_dtype OUT> __global__ void plain_kernel(op_matmul o, strides s, int64_t across, float alpha)
 {
     __shared__ float a[SIDE][SIDE + 1], b[SIDE][SIDE + 1];
     int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
@@ -37,7 +37,7 @@ template <pt_dtype T, pt_dtype OUT> __global__ void plain_kernel(op_matmul o, st
         __syncthreads();
     }
     if (row < o.m && col < o.n)
-        finish<T, OUT>(o, row, col, sum);
+        finish<T, OUT>(o, row, col, alpha * sum);
 }
 
 template <pt_dtype T, pt_dtype OUT> static int plain_launch(const op_matmul *o, cudaStream_t s)
@@ -45,7 +45,8 @@ template <pt_dtype T, pt_dtype OUT> static int plain_launch(const op_matmul *o, 
     strides t = {o->layout == MATMUL_TN ? 1 : o->lda, o->layout == MATMUL_TN ? o->lda : 1,
                  o->layout == MATMUL_NT ? 1 : o->ldb, o->layout == MATMUL_NT ? o->ldb : 1};
     int64_t across = blocks_of(o->n, SIDE);
-    return launch(plain_kernel<T, OUT>, blocks_of(o->m, SIDE) * across, SIDE_THREADS, s, *o, t, across);
+    return launch(plain_kernel<T, OUT>, blocks_of(o->m, SIDE) * across, SIDE_THREADS, s, *o, t, across,
+                  op_factor(o->alpha));
 }
 
 int cuda_matmul_plain(const op_matmul *o, cudaStream_t s)

@@ -251,18 +251,12 @@ static int run_mark(cuda_queue *q, int64_t *ns, pt_error *e)
 
 /* ---- ops ---- */
 
-static const char *const op_names[OP_KINDS] = {
-    [OP_COPY] = "copying", [OP_COPY_ROWS] = "copying rows", [OP_ZERO] = "clearing memory", [OP_BIAS_BACKWARD] = "summing a bias's gradient",
-    [OP_NORM] = "normalizing", [OP_NORM_BACKWARD] = "normalizing backward", [OP_ROPE] = "rotating positions",
-    [OP_ATTENTION] = "computing attention", [OP_ATTENTION_BACKWARD] = "computing attention backward",
-    [OP_ACTIVATION] = "computing activations", [OP_ACTIVATION_BACKWARD] = "computing activations backward",
-    [OP_EMBEDDING] = "embedding tokens", [OP_EMBEDDING_BACKWARD] = "embedding tokens backward",
-    [OP_CROSS_ENTROPY] = "computing the loss", [OP_GRADIENT_FINISH] = "rounding gradients", [OP_ADAMW] = "updating weights",
-    [OP_ADAMW8BIT] = "updating weights", [OP_MUON_MOMENTUM] = "updating weights", [OP_MUON_SCALE] = "updating weights",
-    [OP_MUON_COMBINE] = "updating weights", [OP_MUON_APPLY] = "updating weights"};
+#define NAME(KIND, name, member, doing) [OP_##KIND] = doing,
+static const char *const op_names[OP_KINDS] = {ALL_OPS(NAME)};
+#undef NAME
 
 /* Host memory that is not pinned has no address on the GPU: it is cleared here, in its turn. */
-static cudaError_t launch_zero(const op_copy *o, cudaStream_t s)
+static cudaError_t cuda_zero(const op_copy *o, cudaStream_t s)
 {
     struct cudaPointerAttributes where;
     cudaError_t error = cudaPointerGetAttributes(&where, o->dst);
@@ -273,9 +267,14 @@ static cudaError_t launch_zero(const op_copy *o, cudaStream_t s)
     return error;
 }
 
-static cudaError_t launch_copy_rows(const op_copy_rows *o, cudaStream_t s)
+static cudaError_t cuda_copy_rows(const op_copy_rows *o, cudaStream_t s)
 {
     return cudaMemcpy2DAsync(o->dst, o->lddst, o->src, o->ldsrc, o->bytes, (size_t)o->rows, cudaMemcpyDefault, s);
+}
+
+static cudaError_t cuda_copy(const op_copy *o, cudaStream_t s)
+{
+    return cudaMemcpyAsync(o->dst, o->src, o->bytes, cudaMemcpyDefault, s);
 }
 
 /* An event that has not been recorded yet is complete. */
@@ -295,28 +294,13 @@ static int op_launch(cuda_queue *q, const op *o, pt_error *e)
     if (error)
         return cuda_fail(e, (cudaError_t)error, "computing");
     switch (o->kind) {
-    case OP_COPY: error = cudaMemcpyAsync(o->copy.dst, o->copy.src, o->copy.bytes, cudaMemcpyDefault, s); break;
-    case OP_COPY_ROWS: error = launch_copy_rows(&o->copy_rows, s); break;
-    case OP_ZERO: error = launch_zero(&o->copy, s); break;
-    case OP_MATMUL: return cuda_matmul_launch(q->device->matmul, &o->matmul, s, e);
-    case OP_BIAS_BACKWARD: error = cuda_bias_backward(&o->bias_backward, s); break;
-    case OP_NORM: error = cuda_norm(&o->norm, s); break;
-    case OP_NORM_BACKWARD: error = cuda_norm_backward(&o->norm_backward, s); break;
-    case OP_ROPE: error = cuda_rope(&o->rope, s); break;
-    case OP_ATTENTION: error = cuda_attention(&o->attention, s); break;
-    case OP_ATTENTION_BACKWARD: error = cuda_attention_backward(&o->attention_backward, s); break;
-    case OP_ACTIVATION: error = cuda_activation(&o->activation, s); break;
-    case OP_ACTIVATION_BACKWARD: error = cuda_activation_backward(&o->activation_backward, s); break;
-    case OP_EMBEDDING: error = cuda_embedding(&o->embedding, s); break;
-    case OP_EMBEDDING_BACKWARD: error = cuda_embedding_backward(&o->embedding_backward, s); break;
-    case OP_CROSS_ENTROPY: error = cuda_cross_entropy(&o->cross_entropy, s); break;
-    case OP_GRADIENT_FINISH: error = cuda_gradient_finish(&o->gradient_finish, s); break;
-    case OP_ADAMW: error = cuda_adamw(&o->adamw, s); break;
-    case OP_ADAMW8BIT: error = cuda_adamw8bit(&o->adamw8bit, s); break;
-    case OP_MUON_MOMENTUM: error = cuda_muon_momentum(&o->muon_momentum, s); break;
-    case OP_MUON_SCALE: error = cuda_muon_scale(&o->muon_scale, s); break;
-    case OP_MUON_COMBINE: error = cuda_muon_combine(&o->muon_combine, s); break;
-    case OP_MUON_APPLY: error = cuda_muon_apply(&o->muon_apply, s); break;
+#define LAUNCH(KIND, name, member, doing) case OP_##KIND: error = cuda_##name(&o->member, s); break;
+#define CALL(KIND, name, member, doing) case OP_##KIND: return cuda_##name##_launch(q->device->name, &o->member, s, e);
+    MEMORY_OPS(LAUNCH)
+    KERNEL_OPS(LAUNCH)
+    LIBRARY_OPS(CALL)
+#undef LAUNCH
+#undef CALL
     default: return pt_fail(e, PT_FAILED, "op %d does not exist on a CUDA queue; this is a bug in the schedule", o->kind);
     }
     return error ? cuda_fail(e, (cudaError_t)error, op_names[o->kind]) : 0;

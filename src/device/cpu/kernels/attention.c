@@ -29,7 +29,8 @@ typedef struct forward_tile {
     packed_keys keys;              /* a slot: k, v */
     rows_ahead ahead;
     int64_t padded;                /* elements of a row of k and v */
-    float scale, power_scale;
+    float scale, power_scale;      /* of the scores, after the cap if there is one */
+    score_cap cap;
     operand *q;                    /* (dim, ATT_QUERIES), rows of operands transposed */
     float *out;                    /* (dim, ATT_QUERIES), transposed */
     operand *k, *v;                /* (TILE_KEYS, dim): rows; columns, as a first factor */
@@ -41,7 +42,7 @@ typedef struct forward_tile {
 static void forward_layout(forward_tile *t, const op_attention *o, float *scratch, int64_t floats)
 {
     int64_t p = attention_padded(o->dim), tile = operands(TILE_KEYS) * p;
-    t->padded = p, t->scale = o->scale, t->power_scale = power_scale(o->scale);
+    t->padded = p, t->scale = score_scale(o), t->power_scale = power_scale(t->scale), t->cap = score_cap_of(o);
     t->q = (operand *)scratch;
     t->out = scratch + p * ATT_QUERIES;
     t->scores = t->out + p * ATT_QUERIES;
@@ -137,10 +138,19 @@ static ATT_APART void panel_add_values(forward_tile *t, int64_t dim, const panel
     }
 }
 
+/* The scores of one vector of lanes, before a mask. */
+static ATT_APART void cap_lanes(const score_cap *cap, float *scores, int64_t rows)
+{
+    for (int64_t j = 0; j < rows; j++)
+        vec_store(scores + j * PANEL, capped(cap, vec_load(scores + j * PANEL)));
+}
+
 static void forward_panel(forward_tile *t, int64_t dim, const panel_view *view, int64_t key)
 {
     float shrink[PANEL];
     panel_scores(t, dim, view);
+    for (int64_t v = 0; v < view->vecs && t->cap.cap != 0; v++)
+        cap_lanes(&t->cap, t->scores + v * VEC, least(view->keys, view->rows[v]));
     for (int64_t v = 0; v < view->vecs; v++)
         if (view->rows[v])
             softmax_lanes(t, view, view->lane + v * VEC, key, t->scores + v * VEC,

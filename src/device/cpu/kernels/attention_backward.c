@@ -6,7 +6,8 @@
  *     dP^T = V dO^T      dS^T = P^T * (dP^T - delta)
  *     dV += P^T dO       dK += dS^T (scale Q)       dQ^T = scale (K^T dS^T)
  *
- * In the copy that multiplies pairs of bf16 (attention_operand.h) it is dS that holds the scale, not Q and dQ.
+ * In the copy that multiplies pairs of bf16 (attention_operand.h) it is dS that holds the scale, not Q and dQ. Where scores are capped,
+ * P is made of the capped ones, and dS is multiplied by the cap's slope, 1 - tanh^2.
  *
  * Each element of dK and dV is one chain of fma over the heads of the group and their queries, each
  * of dQ one over the keys, both ascending (by AMX: of blocks of 32). So it does not matter whether one task sweeps a whole
@@ -19,7 +20,8 @@
 typedef struct backward_tile {
     tile_queries queries;
     int64_t dim, padded;
-    float scale;
+    float scale;           /* of dS, where operands do not hold it */
+    score_cap cap;
     operand *q, *dout;     /* (ATT_QUERIES, dim), columns */
     operand *q_t, *dout_t; /* (dim, ATT_QUERIES), rows transposed */
     float *dq_t;           /* (dim, ATT_QUERIES) */
@@ -87,7 +89,7 @@ static void backward_open(backward_tile *t, const op_attention_backward *b)
 {
     const op_attention *o = &b->forward;
     int64_t seq = t->queries.seq, head = t->queries.head;
-    t->scale = o->scale;
+    t->scale = o->scale, t->cap = score_cap_of(o);
     int64_t n = t->queries.count, lanes = t->queries.vecs * VEC;
     int64_t row = seq * o->q_len + t->queries.start, column = head * o->dim;
     backward_load(t, o->type, row_of(o->type, o->q, row * o->ldq + column), o->ldq, o->scale, t->q, t->q_t);
@@ -100,13 +102,20 @@ static void backward_open(backward_tile *t, const op_attention_backward *b)
 }
 
 /* What the queries of one vector of lanes bring. */
-typedef struct lane_values { vec shift, delta; ivec lo, hi; float scale, power_scale; } lane_values;
+typedef struct lane_values { vec shift, delta; ivec lo, hi; float scale, power_scale; score_cap cap; } lane_values;
 
 /* A key's scores and dp become probabilities and gradients of the scores, exactly 0 where it is not seen. */
-ATT_INLINE void probability(const lane_values *q, int64_t key, bool masked, vec *p, vec *ds)
+ATT_INLINE void probability(const lane_values *q, bool capped, int64_t key, bool masked, vec *p, vec *ds)
 {
-    vec x = probability_of(*p, q->power_scale, q->shift);
+    vec score = *p, tanh = {0};
+    if (capped) {
+        tanh = vec_tanh(score * q->cap.times);
+        score = tanh * q->cap.cap;
+    }
+    vec x = probability_of(score, q->power_scale, q->shift);
     vec y = scale_scores(x * (*ds - q->delta), q->scale);
+    if (capped)
+        y = y * vec_fma(-tanh, tanh, vec_all(1.0f));
     if (masked) {
         ivec at = ivec_all((int32_t)key);
         x = vec_in_range(x, at, q->lo, q->hi, (vec){0});
@@ -117,22 +126,33 @@ ATT_INLINE void probability(const lane_values *q, int64_t key, bool masked, vec 
 
 /* One vector of lanes: scores and dp become p = exp(score - lse) and ds = p (dp - delta), as operands, `keys` rows. They are
  * written over what has been read: a row of operands is never longer. */
-static ATT_APART void probability_lanes(backward_tile *t, const panel_view *view, int64_t lane, int64_t key, int64_t keys)
+ATT_INLINE void probability_lanes_of(bool capped, backward_tile *t, const panel_view *view, int64_t lane, int64_t key, int64_t keys)
 {
+    const float scale = capped ? 1 : t->scale;
     const lane_values q = {vec_load(t->lse + lane) * power_scale(1), vec_load(t->delta + lane), ivec_load(t->queries.lo + lane),
-                           ivec_load(t->queries.hi + lane), t->scale, power_scale(t->scale)};
+                           ivec_load(t->queries.hi + lane), t->scale, power_scale(scale), t->cap};
     for (int64_t j = 0; j < keys; j += OPERAND_ELEMENTS) {
         vec p[OPERAND_ELEMENTS], ds[OPERAND_ELEMENTS];
         for (int i = 0; i < OPERAND_ELEMENTS; i++) {
             float *p_row = t->p + (j + i) * ATT_QUERIES, *ds_row = t->ds + (j + i) * ATT_QUERIES;
             p[i] = vec_load(p_row + lane), ds[i] = vec_load(ds_row + lane);
-            probability(&q, key + j + i, view->masked, &p[i], &ds[i]);
+            probability(&q, capped, key + j + i, view->masked, &p[i], &ds[i]);
             store_row_operands((operand *)p_row + lane / OPERAND_ELEMENTS, p[i]);
             store_row_operands((operand *)ds_row + lane / OPERAND_ELEMENTS, ds[i]);
         }
         if (OPERAND_ELEMENTS > 1)
             store_column_operands(t->ds_columns + j / OPERAND_ELEMENTS * PANEL + lane - view->lane, ds);
     }
+}
+
+static ATT_APART void probability_lanes(backward_tile *t, const panel_view *view, int64_t lane, int64_t key, int64_t keys)
+{
+    probability_lanes_of(false, t, view, lane, key, keys);
+}
+
+static ATT_APART void probability_lanes_capped(backward_tile *t, const panel_view *view, int64_t lane, int64_t key, int64_t keys)
+{
+    probability_lanes_of(true, t, view, lane, key, keys);
 }
 
 /* c (keys, ATT_QUERIES) = a (keys, dim) . b (dim, ATT_QUERIES), the lanes of a panel, the rows that each vector sees:
@@ -180,7 +200,10 @@ static void backward_panel(backward_tile *t, const panel_view *view, int64_t key
     panel_scores(t, view, t->k, t->q_t, t->p);
     panel_scores(t, view, t->v, t->dout_t, t->ds);
     for (int64_t v = 0; v < view->vecs; v++)
-        probability_lanes(t, view, view->lane + v * VEC, key, view->rows[v]);
+        if (t->cap.cap != 0)
+            probability_lanes_capped(t, view, view->lane + v * VEC, key, view->rows[v]);
+        else
+            probability_lanes(t, view, view->lane + v * VEC, key, view->rows[v]);
 }
 
 /* A panel's operands in a row of keys that it does not see. */

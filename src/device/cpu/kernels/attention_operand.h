@@ -96,6 +96,7 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 
 static inline void scale_queries(operand *q, int64_t n, float scale) {}
 static inline vec scale_scores(vec x, float scale) { return x * scale; }
+static inline float product_scale(float scale) { return scale; } /* of a product that is to be a scaled score */
 
 static inline float power_scale(float scale) { return scale * 0x1.715476p+0f; /* 1 / ln 2 */ }
 static inline vec power_of_two(vec x)
@@ -186,6 +187,7 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 
 /* Queries are scaled, so scores and their gradients need not be. */
 static inline vec scale_scores(vec x, float scale) { return x; }
+static inline float product_scale(float scale) { return 1; }
 static inline float power_scale(float scale) { return 1; }
 static inline vec power_of(vec x, float power) { return vec_exp(x); }
 static inline vec probability_of(vec score, float power, vec shift) { return vec_exp(score - shift); }

@@ -158,6 +158,13 @@ static void row_softmax(row_state *row, float *s, float *out, int64_t key, int64
         vec_store(out + d, vec_load(out + d) * shrink);
 }
 
+/* Of scaled scores, ATT_KEYS of which have a place. */
+static void row_cap(const score_cap *cap, float *s, int64_t keys)
+{
+    for (int64_t j = 0; j < keys; j += VEC)
+        vec_store(s + j, capped(cap, vec_load(s + j)));
+}
+
 /* The scratch of a task. */
 typedef struct rows_task {
     const op_attention *o;
@@ -195,6 +202,7 @@ static void rows_open(rows_task *t, const op_attention *o, int64_t seq, int64_t 
 static void rows_visit(rows_task *t, int64_t at, int64_t key, int64_t keys)
 {
     const op_attention *o = t->o;
+    const score_cap cap = score_cap_of(o);
     int64_t p = t->padded, n = t->rows_per_kv_head, kv_heads = t->rows / n;
     at += key * o->ldkv;
     for (int64_t j = 0; j < keys; j += 4)
@@ -203,6 +211,8 @@ static void rows_visit(rows_task *t, int64_t at, int64_t key, int64_t keys)
             for (int64_t r = h * n; r < (h + 1) * n; r++)
                 dot_four(t->q + r * p, &k, p, t->scores + r * ATT_KEYS + j);
         }
+    for (int64_t r = 0; r < t->rows && cap.cap != 0; r++)
+        row_cap(&cap, t->scores + r * ATT_KEYS, keys);
     for (int64_t r = 0; r < t->rows; r++)
         row_softmax(&t->row[r], t->scores + r * ATT_KEYS, t->out + r * p, key, keys, p);
     for (int64_t j = 0; j < keys; j += 4)

@@ -182,6 +182,21 @@ static inline void store_row(pt_dtype type, const float *restrict src, int64_t d
         memcpy(dst, src, (size_t)dim * sizeof(float));
 }
 
+/* ---- capped scores ---------------------------------------------------------------------------- */
+
+/* What products give becomes cap * tanh(times * product); capped, scores need not be scaled any more. cap 0: they stay what they are. */
+typedef struct score_cap { float cap, times; } score_cap;
+
+static inline score_cap score_cap_of(const op_attention *o)
+{
+    return o->softcap != 0 ? (score_cap){o->softcap, product_scale(o->scale) / o->softcap} : (score_cap){0, 0};
+}
+
+/* What scores are still to be multiplied by, where operands do not hold the scale. */
+static inline float score_scale(const op_attention *o) { return o->softcap != 0 ? 1 : o->scale; }
+
+static inline vec capped(const score_cap *c, vec score) { return vec_tanh(score * c->times) * c->cap; }
+
 /* ---- the query side of a tile ---------------------------------------------------------------- */
 
 /* Which keys some lanes see: the least and the largest of their first and of their last ones. */

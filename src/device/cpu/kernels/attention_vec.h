@@ -7,6 +7,8 @@
 #ifndef PT_ATTENTION_VEC_H
 #define PT_ATTENTION_VEC_H
 
+#include "device/cpu/kernels/tanh.h"
+
 #include <stdint.h>
 
 #if defined(__AVX512F__) || defined(__AVX2__)
@@ -126,6 +128,17 @@ static inline vec vec_exp(vec x)
     p = vec_fma(p, r, vec_all(1.0f));
     vec power = (vec)(((ivec)biased << 23) + ivec_all(127 << 23)); /* 2^n */
     return vec_zero_below(p * power, x, lowest);
+}
+
+/* tanh.h; NaN for NaN. */
+static inline vec vec_tanh(vec x)
+{
+    vec a = (vec)((ivec)x & 0x7fffffff), e = vec_exp(a * -2.0f), s = a * a, p = vec_all(tanh_terms[0]);
+    for (int i = 1; i < 5; i++)
+        p = vec_fma(p, s, vec_all(tanh_terms[i]));
+    vec small = vec_fma(a * s, p, a), large = (1.0f - e) / (1.0f + e);
+    ivec near = a < TANH_NEAR;
+    return (vec)((near & (ivec)small) | (~near & (ivec)large) | ((ivec)x & INT32_MIN));
 }
 
 #if defined(__AVX512F__)

@@ -10,6 +10,9 @@
  * where the logits are if dlogits replace them, else in the thread's scratch. (Where that is too small the third computes them again,
  * the same bits.) Both ask for half of the next row, the second pass also for where its results go, so that memory does not wait for
  * computing.
+ *
+ * Logits that are scaled or capped (`mapped`) keep nothing: each pass maps them again, for the third needs them as well as the
+ * exponentials. The map ascends, so that the largest logit is where it was.
  */
 #include "device/cpu/kernels/cross_entropy.h"
 #include "device/cpu/kernels/isa.h"
@@ -24,8 +27,30 @@ typedef struct logits_row {
     const char *out;        /* its results, or NULL */
     int64_t out_bytes;      /* of one */
     float *kept;            /* for the exponentials, or NULL */
-    float largest;
+    float largest;          /* mapped */
+    bool mapped;
+    float logit_scale, cap, over_cap; /* over_cap: logit_scale / cap; cap 0: there is none */
 } logits_row;
+
+static INLINE vf row_map(const logits_row *r, vf x)
+{
+    if (!r->mapped)
+        return x;
+    return r->cap != 0 ? r->cap * vec_tanh(x * r->over_cap) : x * r->logit_scale;
+}
+
+static INLINE vf row_at(const logits_row *r, int64_t i, int64_t lanes) { return row_map(r, f32_load(r->x + i, lanes)); }
+
+/* gradient by z to gradient by the logits */
+static INLINE vf row_slope(const logits_row *r, vf x, vf gradient)
+{
+    if (!r->mapped)
+        return gradient;
+    if (r->cap == 0)
+        return gradient * r->logit_scale;
+    vf t = vec_tanh(x * r->over_cap);
+    return gradient * r->logit_scale * vec_fma(-t, t, vec_set(1.0f));
+}
 
 /* NaN is passed over here and found again in the sum. */
 static INLINE float row_largest(const f32_at *x, int64_t n)
@@ -47,7 +72,7 @@ static INLINE float row_largest(const f32_at *x, int64_t n)
 static INLINE vf exponential(const void *ctx, int64_t i, int64_t lanes)
 {
     const logits_row *r = ctx;
-    vf e = vec_exp_negative(f32_load(r->x + i, lanes) - r->largest);
+    vf e = vec_exp_negative(row_at(r, i, lanes) - r->largest);
     return lanes < VEC_LANES ? vec_keep(first_lanes(lanes), e) : e;
 }
 
@@ -90,7 +115,17 @@ static INLINE void gradient_row(pt_dtype type, bool tame, sum_term term, const l
         store(type, out, i, term(r, i, n - i) * inverse * scale, n - i);
 }
 
-static INLINE void row_of(pt_dtype type, const op_cross_entropy *o, int64_t row, int64_t next, float *scratch)
+static INLINE void gradient_row_mapped(pt_dtype type, const logits_row *r, float inverse, float scale, void *out, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VEC_LANES) {
+        int64_t lanes = n - i < VEC_LANES ? n - i : VEC_LANES;
+        vf x = f32_load(r->x + i, lanes), e = vec_exp_negative(row_map(r, x) - r->largest);
+        store(type, out, i, row_slope(r, x, e * inverse * scale), lanes);
+    }
+}
+
+/* mapped: there is a scale of the logits or a cap. */
+static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o, int64_t row, int64_t next, float *scratch)
 {
     int64_t target = o->targets[row];
     void *out = o->dlogits ? at_mutable(type, o->dlogits, row * o->lddl) : NULL;
@@ -100,30 +135,41 @@ static INLINE void row_of(pt_dtype type, const op_cross_entropy *o, int64_t row,
             memset(out, 0, (size_t)o->vocab * dtype_bytes(type));
         return;
     }
-    logits_row r = {.x = o->logits + row * o->ld, .next = o->logits + next * o->ld, .out = out, .out_bytes = dtype_bytes(type)};
-    if (out)
+    const float logit_scale = op_factor(o->logit_scale);
+    logits_row r = {.x = o->logits + row * o->ld, .next = o->logits + next * o->ld, .out = out, .out_bytes = dtype_bytes(type),
+                    .mapped = mapped, .logit_scale = logit_scale, .cap = o->softcap};
+    r.over_cap = r.cap != 0 ? logit_scale / r.cap : 0;
+    if (out && !mapped)
         r.kept = out == r.x ? out : o->vocab * (int64_t)sizeof(float) <= POOL_SCRATCH_BYTES ? scratch : NULL;
-    r.largest = row_largest(r.x, o->vocab);
-    float wanted = r.x[target] - r.largest;
+    r.largest = row_map(&r, vec_set(row_largest(r.x, o->vocab)))[0];
+    const vf asked = vec_set(r.x[target]);
+    float wanted = row_map(&r, asked)[0] - r.largest;
     float sum = r.kept ? row_sum(exponential_kept, &r, o->vocab) : row_sum(exponential_first, &r, o->vocab);
     o->loss[row] = (float)log((double)sum) - wanted;
     if (!out)
         return;
     float inverse = 1.0f / sum;
-    if (!r.kept)
+    if (mapped)
+        gradient_row_mapped(type, &r, inverse, o->scale, out, o->vocab);
+    else if (!r.kept)
         gradient_row(type, false, exponential, &r, inverse, o->scale, out, o->vocab);
     else if (isnan(sum * o->scale))
         gradient_row(type, false, exponential_read, &r, inverse, o->scale, out, o->vocab);
     else
         gradient_row(type, true, exponential_read, &r, inverse, o->scale, out, o->vocab);
     vf probability = vec_exp_negative(vec_set(wanted)) * inverse;
-    store(type, out, target, (probability - 1.0f) * o->scale, 1);
+    store(type, out, target, row_slope(&r, asked, (probability - 1.0f) * o->scale), 1);
 }
 
 void KERNEL(cross_entropy_row)(const op_cross_entropy *o, int64_t row, int64_t next, float *scratch)
 {
-    if (o->type == PT_BF16)
-        row_of(PT_BF16, o, row, next, scratch);
+    const bool mapped = op_factor(o->logit_scale) != 1 || o->softcap != 0;
+    if (o->type == PT_BF16 && mapped)
+        row_of(PT_BF16, true, o, row, next, scratch);
+    else if (o->type == PT_BF16)
+        row_of(PT_BF16, false, o, row, next, scratch);
+    else if (mapped)
+        row_of(PT_F32, true, o, row, next, scratch);
     else
-        row_of(PT_F32, o, row, next, scratch);
+        row_of(PT_F32, false, o, row, next, scratch);
 }

@@ -5,13 +5,13 @@
 typedef struct embedding_row {
     const void *token, *position, *next; /* next: another row's token, asked for early */
     void *out;
-    float *stream;
+    float *stream, scale;
     bool past;
 } embedding_row;
 
 static INLINE void embedding_part(pt_dtype type, const embedding_row *r, int64_t i, int64_t lanes)
 {
-    vf x = load(type, r->token, i, lanes);
+    vf x = load(type, r->token, i, lanes) * r->scale;
     if (r->position)
         x = x + load(type, r->position, i, lanes);
     if (r->stream)
@@ -24,6 +24,7 @@ static INLINE void embedding_pair(pt_dtype type, const embedding_row *r, int64_t
     vf x[2], position[2];
     _mm_prefetch(at(type, r->next, i), _MM_HINT_T0);
     load_pair(type, r->token, i, x);
+    x[0] = x[0] * r->scale, x[1] = x[1] * r->scale;
     if (r->position) {
         load_pair(type, r->position, i, position);
         x[0] = x[0] + position[0], x[1] = x[1] + position[1];
@@ -56,7 +57,7 @@ void KERNEL(embedding_rows)(const op_embedding *o, int64_t row0, int64_t row1, b
             continue;
         const int64_t other = row + 1 < row1 ? o->ids[row + 1] - o->row0 : id, next = other < 0 || other >= o->table_rows ? id : other;
         embedding_row r = {at(o->type, o->table, id * o->cols), NULL, at(o->type, o->table, next * o->cols),
-                           at_mutable(o->type, o->out, row * o->cols), NULL, past};
+                           at_mutable(o->type, o->out, row * o->cols), NULL, op_factor(o->scale), past};
         if (o->position_table)
             r.position = at(o->type, o->position_table, o->positions[row] * o->cols);
         if (o->stream)
@@ -111,6 +112,22 @@ static INLINE void all_rows_add_of(pt_dtype type, const void *dy, int64_t ld, in
         rows_add_of(type, at(type, dy, r * ld), ld, sum, cols);
     for (; r < rows; r++)
         row_add_of(type, at(type, dy, r * ld), sum, cols);
+}
+
+static INLINE void row_add_scaled_of(pt_dtype type, float scale, const void *row, float *sum, int64_t cols)
+{
+    for (int64_t i = 0; i < cols; i += VEC_LANES) {
+        int64_t lanes = cols - i < VEC_LANES ? cols - i : VEC_LANES;
+        f32_store(sum + i, f32_load(sum + i, lanes) + load(type, row, i, lanes) * scale, lanes);
+    }
+}
+
+void KERNEL(row_add_scaled)(pt_dtype type, float scale, const void *row, float *sum, int64_t cols)
+{
+    if (type == PT_BF16)
+        row_add_scaled_of(PT_BF16, scale, row, sum, cols);
+    else
+        row_add_scaled_of(PT_F32, scale, row, sum, cols);
 }
 
 void KERNEL(rows_add)(pt_dtype type, const void *dy, int64_t ld, int64_t rows, float *sum, int64_t cols)

@@ -1,4 +1,4 @@
-/* matmul_epilogue.h - c from the sums over K: bias, stream, residual, one rounding. */
+/* matmul_epilogue.h - c from the sums over K: alpha, bias, stream, residual, one rounding. */
 #ifndef PT_MATMUL_EPILOGUE_H
 #define PT_MATMUL_EPILOGUE_H
 
@@ -26,6 +26,10 @@ INLINE void round_row(bf16 *c, const float *sum, int64_t cols)
 INLINE void epilogue_typed(const op_matmul *o, pt_dtype type, pt_dtype out_type, float *sum, int64_t at, int64_t n0,
                          int64_t cols)
 {
+    const float alpha = op_factor(o->alpha);
+    if (alpha != 1)
+        for (int64_t j = 0; j < cols; j++)
+            sum[j] *= alpha;
     if (o->bias)
         for (int64_t j = 0; j < cols; j++)
             sum[j] += type_load(o->bias, type, n0 + j);

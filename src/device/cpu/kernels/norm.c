@@ -4,6 +4,44 @@
 
 #include <math.h>
 
+/* One or two vectors of a row: `n` 2 are 2 * VEC_LANES elements in load_pair()'s order, 1 the first `lanes` in their own. */
+typedef struct span { int64_t i, lanes; int n; } span;
+
+static INLINE void span_load(pt_dtype type, const void *base, span s, vf out[2])
+{
+    if (s.n == 2)
+        load_pair(type, base, s.i, out);
+    else
+        out[0] = load(type, base, s.i, s.lanes);
+}
+
+static INLINE void span_load_f32(pt_dtype type, const float *base, span s, vf out[2])
+{
+    span_load(PT_F32, base, s, out);
+    if (s.n == 2 && type == PT_BF16)
+        order_split(out);
+}
+
+static INLINE void span_store_f32(pt_dtype type, float *base, span s, const vf x[2])
+{
+    if (s.n == 1) {
+        f32_store(base + s.i, x[0], s.lanes);
+        return;
+    }
+    vf pair[2] = {x[0], x[1]};
+    if (type == PT_BF16)
+        order_join(pair);
+    store_pair(PT_F32, base, s.i, pair);
+}
+
+static INLINE void span_store(pt_dtype type, void *base, span s, const vf x[2])
+{
+    if (s.n == 2)
+        store_pair(type, base, s.i, x);
+    else
+        store(type, base, s.i, x[0], s.lanes);
+}
+
 /* ---- forward ----
  *
  * A few rows side by side, so that the sums of one are added while those of the others wait, in three passes:
@@ -12,13 +50,16 @@
  *               ->  wide: x - mean, and the sum of its squares
  *               ->  y (type)
  *
- * wide, weight and bias are in the thread's scratch. All are in load_pair()'s order as far as a row holds whole SUM_LANES.
+ * wide, weight and bias are in the thread's scratch. All are in load_pair()'s order as far as a row holds whole SUM_LANES. What is
+ * added to a residual or a stream takes a third pass of its own (group_add).
  */
 enum { NORM_ROWS = VEC_LANES / 4 }; /* as many as there are registers for their sums */
 
 typedef struct norm_group {
     const void *x[NORM_ROWS], *next[NORM_ROWS]; /* next: of the group after it, asked for early */
     void *y[NORM_ROWS];
+    const void *residual[NORM_ROWS]; /* of them and of the streams all are NULL or none */
+    float *stream[NORM_ROWS];
     float *wide; /* of NORM_ROWS rows */
     const float *weight, *bias;
     float mean[NORM_ROWS], rstd[NORM_ROWS];
@@ -137,6 +178,50 @@ static INLINE void group_apply(pt_dtype type, const norm_group *g, int rows, int
     }
 }
 
+/* y from what the norm gives, d, and what it is added to, in the order of op_matmul. */
+static INLINE void span_add(pt_dtype type, const norm_group *g, int row, span s, vf d[2])
+{
+    vf sum[2] = {0};
+    if (g->stream[row]) {
+        span_load_f32(type, g->stream[row], s, sum);
+        for (int v = 0; v < s.n; v++)
+            sum[v] = sum[v] + d[v];
+        span_store_f32(type, g->stream[row], s, sum);
+    }
+    if (g->residual[row]) {
+        span_load(type, g->residual[row], s, sum);
+        for (int v = 0; v < s.n; v++)
+            sum[v] = d[v] + sum[v];
+    }
+    span_store(type, g->y[row], s, sum);
+}
+
+/* As group_apply(). */
+static INLINE void group_add(pt_dtype type, const norm_group *g, int rows, int64_t dim)
+{
+    const int64_t paired = dim / SUM_LANES * SUM_LANES;
+    for (int row = 0; row < rows; row++)
+        for (int64_t i = 0; i < dim;) {
+            const span s = i < paired ? (span){i, VEC_LANES, 2} : (span){i, dim - i < VEC_LANES ? dim - i : VEC_LANES, 1};
+            vf d[2];
+            for (int v = 0; v < s.n; v++) {
+                const int64_t at = i + v * VEC_LANES;
+                vf w = f32_load(g->weight + at, s.lanes), b = f32_load(g->bias + at, s.lanes);
+                d[v] = vec_fma(f32_load(g->wide + row * dim + at, s.lanes) * g->rstd[row], w, b);
+            }
+            span_add(type, g, row, s, d);
+            i += s.n * VEC_LANES;
+        }
+}
+
+ONE_COPY void group_add_any(pt_dtype type, norm_group g, int rows, int64_t dim)
+{
+    if (type == PT_BF16)
+        group_add(PT_BF16, &g, rows, dim);
+    else
+        group_add(PT_F32, &g, rows, dim);
+}
+
 static INLINE void norm_group_of(pt_dtype type, norm_kind kind, norm_group *g, int rows, int64_t dim, float eps)
 {
     float total[NORM_ROWS];
@@ -148,22 +233,27 @@ static INLINE void norm_group_of(pt_dtype type, norm_kind kind, norm_group *g, i
     group_sums(type, kind, true, g, rows, dim, total);
     for (int row = 0; row < rows; row++)
         g->rstd[row] = 1.0f / sqrtf(total[row] / (float)dim + eps);
-    group_apply(type, g, rows, dim);
+    if (g->residual[0] || g->stream[0])
+        group_add_any(type, *g, rows, dim);
+    else
+        group_apply(type, g, rows, dim);
 }
 
-/* out = x, or 0 for NULL, in the order of `wide`. */
-static INLINE void norm_parameter(pt_dtype type, const float *x, int64_t dim, float *out)
+/* out = offset + x, or 0 for NULL, in the order of `wide`. */
+static INLINE void norm_parameter(pt_dtype type, const float *x, float offset, int64_t dim, float *out)
 {
     if (!x) {
         memset(out, 0, (size_t)dim * sizeof *out);
         return;
     }
     memcpy(out, x, (size_t)dim * sizeof *out);
+    for (int64_t i = 0; offset != 0 && i < dim; i++)
+        out[i] = offset + x[i];
     if (type != PT_BF16)
         return;
     for (int64_t i = 0; i + 2 * VEC_LANES <= dim / SUM_LANES * SUM_LANES; i += 2 * VEC_LANES) {
         vf pair[2];
-        load_pair(PT_F32, x, i, pair);
+        load_pair(PT_F32, out, i, pair);
         pair[0] = vec_tame(pair[0]), pair[1] = vec_tame(pair[1]);
         order_split(pair);
         store_pair(PT_F32, out, i, pair);
@@ -186,8 +276,8 @@ static bool norm_past_fits(const op_norm *o)
 static INLINE void norm_vectors_of(pt_dtype type, norm_kind kind, const op_norm *o, int64_t first, int64_t end, bool past, float *scratch)
 {
     norm_group g = {.weight = scratch, .bias = scratch + o->dim, .wide = scratch + 2 * o->dim, .past = past};
-    norm_parameter(type, o->weight, o->dim, scratch);
-    norm_parameter(type, o->bias, o->dim, scratch + o->dim);
+    norm_parameter(type, o->weight, o->offset, o->dim, scratch);
+    norm_parameter(type, o->bias, 0, o->dim, scratch + o->dim);
     while (first < end) {
         int rows = end - first < NORM_ROWS ? 1 : NORM_ROWS;
         for (int row = 0; row < rows; row++) {
@@ -195,6 +285,8 @@ static INLINE void norm_vectors_of(pt_dtype type, norm_kind kind, const op_norm 
             g.x[row] = at(type, o->x, vector_at(o->heads, o->dim, o->ldx, first + row));
             g.next[row] = at(type, o->x, vector_at(o->heads, o->dim, o->ldx, next));
             g.y[row] = at_mutable(type, o->y, vector_at(o->heads, o->dim, o->ldy, first + row));
+            g.residual[row] = o->residual ? at(type, o->residual, (first + row) * o->ldy) : NULL;
+            g.stream[row] = o->stream ? o->stream + (first + row) * o->ldy : NULL;
         }
         if (rows == 1)
             norm_group_of(type, kind, &g, 1, o->dim, o->eps);
@@ -240,44 +332,6 @@ typedef struct backward_group {
     float *stream[NORM_ROWS], *dweight, *dbias;
     float mean[NORM_ROWS], rstd[NORM_ROWS], mean_d[NORM_ROWS], mean_du[NORM_ROWS]; /* mean and mean_d: 0 for rmsnorm */
 } backward_group;
-
-/* One or two vectors of a row: `n` 2 are 2 * VEC_LANES elements in load_pair()'s order, 1 the first `lanes` in their own. */
-typedef struct span { int64_t i, lanes; int n; } span;
-
-static INLINE void span_load(pt_dtype type, const void *base, span s, vf out[2])
-{
-    if (s.n == 2)
-        load_pair(type, base, s.i, out);
-    else
-        out[0] = load(type, base, s.i, s.lanes);
-}
-
-static INLINE void span_load_f32(pt_dtype type, const float *base, span s, vf out[2])
-{
-    span_load(PT_F32, base, s, out);
-    if (s.n == 2 && type == PT_BF16)
-        order_split(out);
-}
-
-static INLINE void span_store_f32(pt_dtype type, float *base, span s, const vf x[2])
-{
-    if (s.n == 1) {
-        f32_store(base + s.i, x[0], s.lanes);
-        return;
-    }
-    vf pair[2] = {x[0], x[1]};
-    if (type == PT_BF16)
-        order_join(pair);
-    store_pair(PT_F32, base, s.i, pair);
-}
-
-static INLINE void span_store(pt_dtype type, void *base, span s, const vf x[2])
-{
-    if (s.n == 2)
-        store_pair(type, base, s.i, x);
-    else
-        store(type, base, s.i, x[0], s.lanes);
-}
 
 /* x - mean, not 0 beyond `lanes`. */
 static INLINE void deviation(const backward_group *g, int row, span s, vf out[2])

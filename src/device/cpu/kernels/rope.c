@@ -64,10 +64,10 @@ static INLINE void rope_lanes(pt_dtype type, void *x, int64_t half, const rope_a
 
 static INLINE void rope_rows_of(pt_dtype type, const op_rope *o, int64_t row0, int64_t row1, float *scratch)
 {
-    int64_t half = o->dim / 2;
+    int64_t rotated = rope_rotated(o), half = rotated / 2;
     rope_angles r = {scratch, scratch + half};
     for (int64_t row = row0; row < row1; row++) {
-        rope_angles_of(type, &r, o->table + (int64_t)o->positions[row] * o->dim, o->inverse, half);
+        rope_angles_of(type, &r, o->table + (int64_t)o->positions[row] * rotated, o->inverse, half);
         for (int64_t head = 0; head < o->heads; head++) {
             void *x = at_mutable(type, o->x, row * o->ld + head * o->dim);
             const void *next = at(type, x, row + 1 < row1 ? o->ld : 0);

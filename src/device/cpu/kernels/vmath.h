@@ -1,4 +1,4 @@
-/* vmath.h - exp, the logistic function and the normal distribution on vectors.
+/* vmath.h - exp, the logistic function, tanh and the normal distribution on vectors.
  *
  * Polynomials fitted for these intervals (Chebyshev interpolation, 40 digits). Errors, in units in
  * the last place: exp below 2, logistic 3, normal distribution 5 (2 from x = 1 on). NaN gives NaN.
@@ -6,6 +6,7 @@
 #ifndef PT_VMATH_H
 #define PT_VMATH_H
 
+#include "device/cpu/kernels/tanh.h"
 #include "device/cpu/kernels/vec.h"
 
 /* 2^k for k from vec_exp_steps(). */
@@ -74,6 +75,16 @@ static INLINE vf vec_logistic_divisor(vf t)
     t = vec_min(vec_set(127.0f), t);
     vf shifted = exp_shift - t, k = shifted - exp_shift, r = t + k; /* both exact: -t = k - r */
     return vec_fma(vec_exp2_rest(r), vec_exp_power(shifted), vec_set(1.0f));
+}
+
+static INLINE vf vec_tanh(vf x)
+{
+    vf a = vec_abs(x), e = vec_exp_negative(-2.0f * a), s = a * a, p = vec_set(tanh_terms[0]);
+#pragma GCC unroll 4
+    for (int i = 1; i < 5; i++)
+        p = vec_fma(p, s, vec_set(tanh_terms[i]));
+    vf y = vec_select(a < TANH_NEAR, vec_fma(a * s, p, a), (1.0f - e) / (1.0f + e));
+    return (vf)((vu)y | ((vu)x & 0x80000000u));
 }
 
 /* P(X <= x) of the standard normal distribution, and its density at x. With a = |x|, the tail is

@@ -1,0 +1,50 @@
+/* op_table.h - every op, a row each, and what adding one takes.
+ *
+ *     ROW(KIND, name, member, doing)      doing: what a message says is being done
+ *
+ * A row stands for OP_KIND, an element of op_kind whose arguments are the op_MEMBER in op.member (device.h), and for the functions
+ *
+ *     cpu_NAME     on the CPU                        device/cpu/ops.h, queue.c
+ *     cuda_NAME    its launch on a GPU               device/cuda/kernels.h, queue.c
+ *     cost_NAME    what it asks of a machine         profile/op_costs.c
+ *
+ * without any of which the program does not build. KERNEL_OPS are computed by kernels of our own everywhere. A GPU copies and clears by
+ * CUDA's runtime, multiplies matrices by a library, and knows no disk.
+ */
+#ifndef PT_OP_TABLE_H
+#define PT_OP_TABLE_H
+
+#define MEMORY_OPS(ROW)                                  \
+    ROW(COPY, copy, copy, "copying")                     \
+    ROW(COPY_ROWS, copy_rows, copy_rows, "copying rows") \
+    ROW(ZERO, zero, copy, "clearing memory")
+
+#define DISK_OPS(ROW)                                 \
+    ROW(DISK_READ, disk_read, disk, "reading a disk") \
+    ROW(DISK_WRITE, disk_write, disk, "writing to a disk")
+
+#define LIBRARY_OPS(ROW) ROW(MATMUL, matmul, matmul, "multiplying matrices")
+
+#define KERNEL_OPS(ROW)                                                                                  \
+    ROW(BIAS_BACKWARD, bias_backward, bias_backward, "summing a bias's gradient")                        \
+    ROW(NORM, norm, norm, "normalizing")                                                                 \
+    ROW(NORM_BACKWARD, norm_backward, norm_backward, "normalizing backward")                             \
+    ROW(ROPE, rope, rope, "rotating positions")                                                          \
+    ROW(ATTENTION, attention, attention, "computing attention")                                          \
+    ROW(ATTENTION_BACKWARD, attention_backward, attention_backward, "computing attention backward")      \
+    ROW(ACTIVATION, activation, activation, "computing activations")                                     \
+    ROW(ACTIVATION_BACKWARD, activation_backward, activation_backward, "computing activations backward") \
+    ROW(EMBEDDING, embedding, embedding, "embedding tokens")                                             \
+    ROW(EMBEDDING_BACKWARD, embedding_backward, embedding_backward, "embedding tokens backward")         \
+    ROW(CROSS_ENTROPY, cross_entropy, cross_entropy, "computing the loss")                               \
+    ROW(GRADIENT_FINISH, gradient_finish, gradient_finish, "rounding gradients")                         \
+    ROW(ADAMW, adamw, adamw, "updating weights")                                                         \
+    ROW(ADAMW8BIT, adamw8bit, adamw8bit, "updating weights")                                             \
+    ROW(MUON_MOMENTUM, muon_momentum, muon_momentum, "updating weights")                                 \
+    ROW(MUON_SCALE, muon_scale, muon_scale, "updating weights")                                          \
+    ROW(MUON_COMBINE, muon_combine, muon_combine, "updating weights")                                    \
+    ROW(MUON_APPLY, muon_apply, muon_apply, "updating weights")
+
+#define ALL_OPS(ROW) MEMORY_OPS(ROW) DISK_OPS(ROW) LIBRARY_OPS(ROW) KERNEL_OPS(ROW)
+
+#endif

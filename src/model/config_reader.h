@@ -1,0 +1,36 @@
+/* config_reader.h - what the readers of config.json share, inside model/ only. */
+#ifndef PT_CONFIG_READER_H
+#define PT_CONFIG_READER_H
+
+#include "base/json.h"
+#include "model/architectures.h"
+
+/* Sizes beyond any model, and small enough that no product of those that occur passes 2^63. A row of MAX_WIDTH and a
+ * head of MAX_HEAD_DIM are the largest whose tiles have room in a thread's scratch (device/cpu). */
+enum {
+    MAX_WIDTH = 1 << 17,
+    MAX_HEADS = 4096,
+    MAX_HEAD_DIM = 512,
+    MAX_VOCAB = 1 << 24,
+    MAX_POSITIONS = 1 << 30
+};
+
+typedef struct config_reader {
+    json_source source;
+    json_t *outer; /* what the source is part of, where a model of text holds in another; NULL */
+    const architecture *a;
+    model_config *c;
+    void (*notice)(void *, const char *);
+    void *arg;
+    pt_error *e;
+} config_reader;
+
+/* A value as it stands in the file, cut to what a message can hold. */
+const char *config_value_text(const json_t *value, char buffer[64]);
+/* The key is there and not null. */
+bool config_key_present(const json_source *s, const char *key);
+
+int config_read_windows(config_reader *r); /* config_layers.c: windows of the layers */
+int config_read_ropes(config_reader *r);   /* config_rope.c: the ropes, and which layers use which */
+
+#endif

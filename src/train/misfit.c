@@ -1,0 +1,182 @@
+/* misfit.c - where no plan fits the budgets: the ways out, in the order of what a person can do, each planned before it is said.
+ *
+ *   more of the memory that is there     a budget that was set too low
+ *   a smaller step                       the result changes
+ *   the disk                             the step becomes slower
+ *   more RAM, or a larger GPU            it has to be bought
+ */
+#include "train/misfit.h"
+
+#include "base/units.h"
+#include "io/disk.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static void append(char *out, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void append(char *out, size_t n, const char *fmt, ...)
+{
+    const size_t used = strlen(out);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(out + used, n - used, fmt, ap);
+    va_end(ap);
+}
+
+/* ---- what there is ---- */
+
+/* A disk of which the machine file says nothing can be of any size. */
+static bool disk_is_unknown(const planning *p)
+{
+    const machine_spec *x = &p->machine;
+    return p->from_file && !p->runs && !x->memory_bytes[TIER_DISK] && (!x->cuda || x->memory_bytes[TIER_HOST]);
+}
+
+/* What the budgets would be if none was asked for; on a CPU the host is a part of the RAM that was asked for. */
+static search_room find_room(const planning *p)
+{
+    enum { ANY_DISK = 50 }; /* 2^50 bytes */
+    search_room r = {.gpu = p->from_file ? p->machine.cuda : device_is_gpu(p->device)};
+    pt_train_options o = *p->o;
+    planning all = *p;
+    o.device_memory = o.disk_memory = PT_AUTO;
+    o.host_memory = r.gpu ? PT_AUTO : o.host_memory;
+    o.notice = NULL;
+    all.o = &o;
+    const bool known = !planning_budgets(&all, NULL);
+    memcpy(r.has, known ? all.budget : p->budget, sizeof r.has);
+    if (!r.gpu && p->host_tier)
+        r.has[TIER_HOST] += r.has[TIER_DEVICE] > p->budget[TIER_DEVICE] ? r.has[TIER_DEVICE] - p->budget[TIER_DEVICE] : 0;
+    if (disk_is_unknown(p))
+        r.has[TIER_DISK] = (uint64_t)1 << ANY_DISK;
+    for (tier t = 0; t < TIERS; t++)
+        if (r.has[t] < p->search.budget[t])
+            r.has[t] = p->search.budget[t];
+    return r;
+}
+
+/* ---- saying ---- */
+
+void misfit_say_change(const search_input *in, const search_room *room, const uint64_t budget[TIERS], const char *whose,
+                       char out[MISFIT_CHANGE_BYTES])
+{
+    static const char *const of_gpu[TIERS] = {"memory of the GPU", "RAM", "disk"}, *const of_cpu[TIERS] = {"RAM", "RAM", "disk"};
+    bool beyond = false;
+    search_write_options(in, budget, out, MISFIT_CHANGE_BYTES);
+    for (tier t = 0; t < TIERS; t++) {
+        char size[32];
+        if (budget[t] > room->has[t])
+            append(out, MISFIT_CHANGE_BYTES, "%s%s more %s", beyond ? " and " : " (", size_option(size, budget[t] - room->has[t]),
+                   (room->gpu ? of_gpu : of_cpu)[t]);
+        beyond = beyond || budget[t] > room->has[t];
+    }
+    if (beyond)
+        append(out, MISFIT_CHANGE_BYTES, " than %s)", whose);
+}
+
+void misfit_say_budgets(const search_input *in, char *out, size_t n)
+{
+    char size[32];
+    out[0] = 0;
+    for (tier t = 0; t < TIERS; t++)
+        if (t == TIER_DEVICE || in->budget[t])
+            append(out, n, "%s%s of %s", *out ? " and " : "", size_format(size, in->budget[t]),
+                   t == TIER_DISK ? "the disk" : t == TIER_HOST ? "host memory" : "device memory");
+    if (in->threads_bytes)
+        append(out, n, ", beside %s for the threads", size_format(size, in->threads_bytes));
+}
+
+static void add_change(planning *p, const char *text)
+{
+    if (!p->change[0])
+        snprintf(p->change, sizeof p->change, "%s", text);
+    else if (p->others_n < MISFIT_OTHERS)
+        snprintf(p->other_changes[p->others_n++], CHANGE_BYTES, "%s", text);
+}
+
+static void add_budgets(planning *p, const search_room *room, const uint64_t budget[TIERS])
+{
+    char change[MISFIT_CHANGE_BYTES];
+    misfit_say_change(&p->search, room, budget, p->from_file && !p->runs ? "the machine has" : "is free here", change);
+    add_change(p, change);
+}
+
+static void add_ways(planning *p, const search_room *room, const search_ways *w, search_way_kind kind)
+{
+    for (int i = 0; i < w->n; i++)
+        if (w->way[i].kind == kind)
+            add_budgets(p, room, w->way[i].budget);
+}
+
+static int add_smaller_step(planning *p, pt_error *e)
+{
+    step_shape s;
+    int found = search_smaller_step(&p->search, &s, e);
+    if (found <= 0)
+        return found;
+    snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld", (long long)s.batch);
+    if (s.seq_len < p->shape->seq_len)
+        append(p->smaller, sizeof p->smaller, " --seq-len %lld", (long long)s.seq_len);
+    if (!search_can_cut(&s, p->search.micro_batch))
+        append(p->smaller, sizeof p->smaller, " --micro-batch 0");
+    add_change(p, p->smaller);
+    return 0;
+}
+
+static int say_misfit(const planning *p, pt_error *e)
+{
+    char budgets[256];
+    misfit_say_budgets(&p->search, budgets, sizeof budgets);
+    pt_fail(e, PT_DOES_NOT_FIT, "it does not fit into %s", budgets);
+    if (!p->from_file && p->room[0])
+        append(e->text, sizeof e->text, " (%s)", p->room);
+    if (p->change[0])
+        append(e->text, sizeof e->text, ": give %s", p->change);
+    for (int i = 0; i < p->others_n; i++)
+        append(e->text, sizeof e->text, ", or %s", p->other_changes[i]);
+    if (!p->smaller[0])
+        append(e->text, sizeof e->text, "; a smaller step would not fit either");
+    return PT_DOES_NOT_FIT;
+}
+
+/* ---- all ---- */
+
+/* What is missing is what the first way by memory alone adds, else what another adds. */
+static void note_missing(planning *p, const search_ways *w)
+{
+    int at = 0;
+    for (int i = w->n - 1; i >= 0; i--)
+        at = w->way[i].kind == WAY_DISK ? at : i;
+    if (w->n)
+        memcpy(p->result.least, w->way[at].budget, sizeof p->result.least);
+}
+
+int misfit_explain(planning *p, pt_error *e)
+{
+    const search_room room = find_room(p);
+    search_ways w;
+    int failed = search_find_ways(&p->search, &room, &w, e);
+    if (failed)
+        return failed;
+    add_ways(p, &room, &w, WAY_MEMORY);
+    if ((failed = add_smaller_step(p, e)))
+        return failed;
+    add_ways(p, &room, &w, WAY_DISK);
+    add_ways(p, &room, &w, WAY_RAM);
+    add_ways(p, &room, &w, WAY_GPU);
+    note_missing(p, &w);
+    return say_misfit(p, e);
+}
+
+int misfit_of_plan(planning *p, const uint64_t needs[TIERS], pt_error *e)
+{
+    const search_room room = find_room(p);
+    char tiers[256] = "", need[32], have[32];
+    for (tier t = 0; t < TIERS; t++)
+        if (needs[t] > p->search.budget[t])
+            append(tiers, sizeof tiers, "%s%s of %s memory (the budget is %s)", *tiers ? " and " : "", size_format(need, needs[t]),
+                   tier_names[t], size_format(have, p->search.budget[t]));
+    add_budgets(p, &room, needs);
+    return pt_fail(e, PT_DOES_NOT_FIT, "%.300s needs %s: give %s, or leave --plan out", p->o->plan_file, tiers, p->change);
+}

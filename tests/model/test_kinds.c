@@ -1,0 +1,106 @@
+/* Layers whose work costs the same are of one kind: the keys that they see, what they train, and whether backward passes them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/model.h"
+
+static model *model_of(int layers, bool tied)
+{
+    char json[400];
+    model *m;
+    pt_error e = {0};
+    snprintf(json, sizeof json, "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 16, \"num_attention_heads\": 2, "
+             "\"num_hidden_layers\": %d, \"intermediate_size\": 48, \"max_position_embeddings\": 4096, \"hidden_act\": \"silu\", "
+             "\"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0}", layers, tied ? "true" : "false");
+    if (model_from_json("test", json, strlen(json), NULL, NULL, &m, &e))
+        fail_msg("%s", e.text);
+    return m;
+}
+
+static void train_only(model *m, int block, int role)
+{
+    for (int i = 0; i < m->params_n; i++)
+        m->params[i].trainable = m->params[i].block == block && (role < 0 || (int)m->params[i].role == role);
+}
+
+static layer_kinds kinds_of(const model *m)
+{
+    layer_kinds k;
+    model_layer_kinds(m, 128, &k);
+    return k;
+}
+
+static void alike_layers_are_one_kind(void **state)
+{
+    (void)state;
+    model *m = model_of(6, false);
+    assert_int_equal(kinds_of(m).n, 1);
+    m->config.window[1] = m->config.window[4] = 32;
+    m->config.window[2] = 128; /* sees everything, as 0 does */
+    layer_kinds k = kinds_of(m);
+    assert_int_equal(k.n, 2);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(k.of_layer[i], i == 1 || i == 4);
+    assert_true(k.first[0] == 0 && k.first[1] == 1);
+    model_close(m);
+}
+
+static void what_is_trained_makes_kinds(void **state)
+{
+    (void)state;
+    model *m = model_of(6, false);
+    train_only(m, 4, PARAM_UP);
+    layer_kinds k = kinds_of(m);
+    const unsigned char want[6] = {0, 0, 0, 1, 2, 2}; /* no backward; trains; passes gradients on */
+    assert_int_equal(model_first_trained(m), 4);
+    assert_int_equal(k.n, 3);
+    assert_memory_equal(k.of_layer, want, sizeof want);
+    model_close(m);
+}
+
+static void backward_ends_at_the_first_trained_block(void **state)
+{
+    (void)state;
+    model *m = model_of(3, true);
+    assert_int_equal(model_first_trained(m), 0);
+    train_only(m, 4, PARAM_NORMF);
+    assert_int_equal(model_first_trained(m), 4);
+    train_only(m, 0, PARAM_TOKENS);
+    assert_int_equal(model_first_trained(m), 0);
+    train_only(m, -1, -1);
+    assert_int_equal(model_first_trained(m), m->blocks_n);
+    model_close(m);
+}
+
+/* The same trained set counts more than the window. */
+static void too_many_kinds_share_the_most_alike(void **state)
+{
+    (void)state;
+    model *m = model_of(MODEL_LAYER_KINDS + 2, false);
+    for (int i = 0; i < MODEL_LAYER_KINDS + 2; i++)
+        m->config.window[i] = 4 * (i + 1);
+    for (int i = 0; i < m->params_n; i++)
+        m->params[i].trainable = m->params[i].role != PARAM_UP || m->params[i].block == 1 || m->params[i].block > MODEL_LAYER_KINDS;
+    layer_kinds k = kinds_of(m);
+    assert_int_equal(k.n, MODEL_LAYER_KINDS);
+    assert_int_equal(k.of_layer[MODEL_LAYER_KINDS], 0);
+    assert_int_equal(k.of_layer[MODEL_LAYER_KINDS + 1], 0);
+    model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alike_layers_are_one_kind),
+        cmocka_unit_test(what_is_trained_makes_kinds),
+        cmocka_unit_test(backward_ends_at_the_first_trained_block),
+        cmocka_unit_test(too_many_kinds_share_the_most_alike),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
