@@ -325,12 +325,22 @@ char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *di
     return NULL;
 }
 
+/* Loading and saving go to the homes of all chunks; to the states of frozen ones nothing else does. */
+static void count_homes(executor *x)
+{
+    const schedule *s = any_schedule(x);
+    for (int i = 0; s && i < s->homes_n; i++)
+        if (s->buffers[i].kind == OBJECT_WEIGHTS || s->buffers[i].kind == OBJECT_STATES)
+            raise_peak(x, s->buffers[i].tier, s->buffers[i].offset + s->buffers[i].bytes);
+}
+
 char *executor_scratch(executor *x, uint64_t *bytes)
 {
     tier t = schedule_scratch_tier(&x->o.input);
     uint64_t room = x->bytes[t] - x->scratch_offset;
     *bytes = *bytes < room ? *bytes : room;
     raise_peak(x, t, x->scratch_offset + *bytes);
+    count_homes(x);
     return x->arena[t] + x->scratch_offset;
 }
 
