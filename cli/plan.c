@@ -9,7 +9,7 @@ typedef struct session {
     pt_train_options o;
     int precision, optimizer, save_type, init;
     bool json, quiet;
-    arg_strings eval_data;
+    arg_strings eval_data, freeze, train_only;
     progress bar;
 } session;
 
@@ -29,6 +29,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned if not given", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
+        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
+        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, and updates may run during backward; default 1", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "the run evaluates: that fits too; nothing is read from there", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "it evaluates after every N steps: after each, and no update waits for the next", false},
@@ -93,6 +95,10 @@ static int run(session *s, pt_error *e)
     s->o.optimizer = (pt_optimizer)s->optimizer;
     s->o.save_type = (pt_save_type)s->save_type;
     s->o.init_random = s->init == 1;
+    s->o.freeze = s->freeze.v;
+    s->o.freeze_n = s->freeze.n;
+    s->o.train_only = s->train_only.v;
+    s->o.train_only_n = s->train_only.n;
     s->o.eval_data = s->eval_data.v;
     s->o.eval_data_n = s->eval_data.n;
     s->o.notice = progress_notice;

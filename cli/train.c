@@ -43,7 +43,7 @@ static bool is_caught(void *arg)
 
 typedef struct session {
     pt_train_options o;
-    arg_strings data, eval_data;
+    arg_strings data, eval_data, freeze, train_only;
     int precision, optimizer, lr_adjust, lr_schedule, save_type, init;
     bool no_shuffle, quiet, json;
     const char *resume;
@@ -80,12 +80,14 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--no-shuffle", ARG_FLAG, &s->no_shuffle, NULL, "windows of the data in file order", false},
         {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "documents do not see each other; each begins at position 0", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
+        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
+        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, from random weights 3e-4", false},
         {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine", "default linear", false},
         {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "default 0", false},
-        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "the rate at the end, as a part of --lr; default 0", false},
+        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "what the rate falls towards, as a part of --lr; default 0", false},
         {"--weight-decay", ARG_DOUBLE, &o->weight_decay, "X", "never on biases and norms; default 0", false},
         {"--beta1", ARG_DOUBLE, &o->beta1, "X", "default 0.9", false},
         {"--beta2", ARG_DOUBLE, &o->beta2, "X", "default 0.999", false},
@@ -172,6 +174,10 @@ static int complete(session *s, pt_error *e)
     s->o.data_n = s->data.n;
     s->o.eval_data = s->eval_data.v;
     s->o.eval_data_n = s->eval_data.n;
+    s->o.freeze = s->freeze.v;
+    s->o.freeze_n = s->freeze.n;
+    s->o.train_only = s->train_only.v;
+    s->o.train_only_n = s->train_only.n;
     s->o.precision = precisions[s->precision];
     s->o.optimizer = (pt_optimizer)s->optimizer;
     s->o.lr_adjust = (pt_lr_adjust)s->lr_adjust;
@@ -202,6 +208,8 @@ static void print_summary(const session *s, const pt_trainer *t)
     char count[32], tokens[32], a[32], b[32];
     pt_trainer_summary(t, &m);
     fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, count_format(count, (uint64_t)m.parameters), (long long)m.layers);
+    if (m.trained < m.parameters)
+        fprintf(stderr, "trains   %s of %s parameters\n", count_format(tokens, (uint64_t)m.trained), count);
     fprintf(stderr, "data     %s tokens, %lld windows of %lld\n", count_format(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
     fprintf(stderr, "machine  %s, %d threads (%s)\n", m.machine, m.threads, m.costs);
     if (m.room[0])

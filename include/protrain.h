@@ -78,6 +78,10 @@ typedef struct pt_train_options {
     double weight_decay, beta1, beta2, eps;
     double momentum; pt_lr_adjust lr_adjust; /* of Muon's matrices; momentum 0: 0.95 */
     double max_grad_norm;              /* 0: no clipping */
+    /* Patterns of a shell on Hugging Face names ("model.layers.1*"). Trained is what one of train_only matches, or everything where */
+    /* there is none, and none of freeze matches; the rest is frozen: it stays as it is, bit for bit, without gradients and moments. */
+    const char *const *freeze; int freeze_n;
+    const char *const *train_only; int train_only_n;
     uint64_t seed;
     int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
@@ -121,13 +125,14 @@ PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
 PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);
 /* Mean loss over all tokens of the evaluation data; PT_FAILED where `stop` has ended it. */
 PT_API int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e);
-/* Writes the trained model into the output folder, and summary.json: what was predicted and what was measured. */
+/* Writes the trained model into the output folder, a checkpoint of the last step where there is room for it, from which a run of more
+ * steps goes on, and summary.json: what was predicted and what was measured. */
 PT_API int pt_trainer_finish(pt_trainer *t, pt_error *e);
 PT_API void pt_trainer_close(pt_trainer *t);
 
 typedef struct pt_memory { const char *tier; uint64_t budget_bytes, predicted_bytes, peak_bytes; } pt_memory;
 typedef struct pt_summary {
-    const char *model_type; int64_t parameters, layers;
+    const char *model_type; int64_t parameters, trained, layers; /* trained: parameters that are not frozen */
     const char *machine;               /* processor and arithmetic */
     int threads;
     const char *room;                  /* what was free and which margins are left of it; "": all budgets were given, and hold */

@@ -53,24 +53,41 @@ static inline int random_divisor(random_source *r, int n)
     return d;
 }
 
-/* GPT-2, Llama or Qwen3, tied or not, `layers` layers. */
+/* Architectures whose sizes have Llama's names, and what makes their layers particular. */
+static const struct { const char *type, *more; } random_llamas[] = {
+    {"llama", ""}, {"qwen3", ""}, {"gemma", ""}, {"olmo2", ""}, {"smollm3", ""}, {"phi3", ", \"partial_rotary_factor\": 0.5"},
+    {"mistral", ", \"sliding_window\": 7"}, {"gemma2", ", \"sliding_window\": 7, \"query_pre_attn_scalar\": 5"},
+    {"gemma3_text", ", \"sliding_window\": 7, \"sliding_window_pattern\": 2, \"final_logit_softcapping\": 3"},
+    {"olmo3", ", \"sliding_window\": 7"}, {"ministral3", ""},
+    {"granite", ", \"embedding_multiplier\": 3, \"attention_multiplier\": 0.2, \"residual_multiplier\": 0.4, \"logits_scaling\": 1.5"}};
+enum { RANDOM_LLAMAS = sizeof random_llamas / sizeof *random_llamas };
+
+/* Any architecture, tied or not, `layers` layers. */
 static inline int random_model(random_source *r, int layers, model **out, pt_error *e)
 {
-    char json[768];
+    char json[1024];
     int heads = 1 << random_below(r, 3), hidden = heads * 8 * random_from(r, 1, 3), vocab = random_from(r, 20, 700);
-    int kind = random_below(r, 3), ffn = 8 * random_from(r, 2, 16);
+    int kind = random_below(r, RANDOM_LLAMAS + 3), ffn = 8 * random_from(r, 2, 16);
     const char *tied = random_one_in(r, 2) ? "true" : "false";
     if (kind == 0)
         snprintf(json, sizeof json,
                  "{\"model_type\": \"gpt2\", \"vocab_size\": %d, \"n_positions\": %d, \"n_embd\": %d, \"n_head\": %d, \"n_layer\": %d, "
                  "\"n_inner\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0}",
                  vocab, random_from(r, 64, 300), hidden, heads, layers, ffn, tied);
+    else if (kind <= 2)
+        snprintf(json, sizeof json,
+                 "{\"model_type\": \"%s\", \"vocab_size\": %d, \"max_position_embeddings\": %d, \"hidden_size\": %d, "
+                 "\"num_attention_heads\": %d, \"num_hidden_layers\": %d, \"%s\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, "
+                 "\"eos_token_id\": 0}",
+                 kind == 1 ? "opt" : "gpt_neox", vocab, random_from(r, 64, 300), hidden, heads, layers, kind == 1 ? "ffn_dim" : "intermediate_size",
+                 ffn, tied);
     else
         snprintf(json, sizeof json,
                  "{\"model_type\": \"%s\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_attention_heads\": %d, "
                  "\"num_key_value_heads\": %d, \"num_hidden_layers\": %d, \"intermediate_size\": %d, \"max_position_embeddings\": 256, "
-                 "\"head_dim\": %d, \"hidden_act\": \"silu\", \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0}",
-                 kind == 1 ? "llama" : "qwen3", vocab, hidden, heads, random_divisor(r, heads), layers, ffn, hidden / heads, tied);
+                 "\"head_dim\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, \"eos_token_id\": 0%s}",
+                 random_llamas[kind - 3].type, vocab, hidden, heads, random_divisor(r, heads), layers, ffn, hidden / heads, tied,
+                 random_llamas[kind - 3].more);
     return model_from_json("random model", json, strlen(json), NULL, NULL, out, e);
 }
 
@@ -82,6 +99,15 @@ static inline const optimizer *random_optimizer(const random_source *r)
     while (optimizers[n])
         n++;
     return optimizers[random_below(&other, n)];
+}
+
+/* Now and then some parameters are frozen: all before a block, all but one, or any. Those that stay came as bf16 or not. */
+static inline void random_freeze(random_source *r, model *m)
+{
+    const int style = random_below(r, 5), block = random_below(r, m->blocks_n), kept = random_below(r, m->params_n);
+    for (int i = 0; i < m->params_n && style > 1; i++)
+        m->params[i].trainable = i == kept || (style == 2 ? m->params[i].block >= block : style == 3 && random_one_in(r, 2));
+    m->stored_bf16 = random_one_in(r, 2);
 }
 
 /* A batch of up to 8 short sequences; units, head parts and vocabulary slices smaller than a real step's, so that there are
@@ -152,6 +178,8 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     for (int b = 0; b < p->blocks_n; b++)
         p->blocks[b] = style == 0 ? same
                                   : (plan_block){(save_level)random_below(r, SAVE_LEVELS), style == 1 ? TIER_DEVICE : random_tier(r, host_tier)};
+    for (int b = 0; b < p->blocks_n && b + 1 < model_first_trained(m); b++)
+        p->blocks[b] = (plan_block){SAVE_INPUT, TIER_DEVICE};
     return 0;
 }
 
@@ -179,8 +207,10 @@ static inline int random_case_of_layers(random_source *r, int layers, random_cas
     int failed = random_model(r, layers, &c->model, e);
     bool host_tier = !random_one_in(r, 3);
     c->clipping = random_one_in(r, 2);
-    if (!failed)
+    if (!failed) {
+        random_freeze(r, c->model);
         random_shape(r, c->model, &c->shape);
+    }
     c->shape.optimizer = random_optimizer(r);
     if (!failed)
         failed = random_packing(r, c->model, &c->shape, &c->packing, e);

@@ -61,7 +61,8 @@ static void logits(const head *h)
     }
 }
 
-static void gradients(const head *h, float *table, bool first)
+/* Of the table, where it is trained, and of the normed rows, where anything before it is. */
+static void gradients(const head *h, float *table, bool rows, bool first)
 {
     int64_t hidden = h->config->hidden;
     for (int i = 0; i < spans_n(h); i++) {
@@ -71,10 +72,13 @@ static void gradients(const head *h, float *table, bool first)
             queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
                 .layout = MATMUL_TN, .type = h->type, .out_type = PT_F32, .accumulate = !first || h->row0 > 0, .m = s.n, .n = hidden,
                 .k = h->rows, .lda = h->ldd, .ldb = hidden, .ldc = hidden, .a = d, .b = h->normed, .c = table + s.start * hidden}});
-        queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
-            .layout = MATMUL_NN, .type = h->type, .out_type = PT_F32, .accumulate = i > 0, .m = h->rows, .n = hidden, .k = s.n,
-            .lda = h->ldd, .ldb = hidden, .ldc = hidden, .a = d, .b = s.weights, .c = h->dn32}});
+        if (rows)
+            queue_submit(h->c->queue, &(op){OP_MATMUL, .matmul = {
+                .layout = MATMUL_NN, .type = h->type, .out_type = PT_F32, .accumulate = i > 0, .m = h->rows, .n = hidden, .k = s.n,
+                .lda = h->ldd, .ldb = hidden, .ldc = hidden, .a = d, .b = s.weights, .c = h->dn32}});
     }
+    if (!rows)
+        return;
     queue_submit(h->c->queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
         .type = h->type, .rows = h->rows, .cols = hidden, .acc = h->dn32, .g = h->dn}});
 }
@@ -93,9 +97,10 @@ void head_forward_backward(const block_context *c, const block_weights *w, const
     const op_norm n = final_norm(c, w, s->unit_rows, x, workspace + l.normed);
     queue_submit(c->queue, &(op){OP_NORM, .norm = n});
     float *of_role[PARAM_ROLES] = {0};
-    for (int r = 0; dx && r < PARAM_ROLES; r++)
+    for (int r = 0; accumulators && r < PARAM_ROLES; r++)
         if (b->param_of_role[r] >= 0 && c->model->params[b->param_of_role[r]].trainable)
             of_role[r] = accumulators + accumulator_offset(c->model, block, r);
+    const bool trains = dx || accumulators, rows = dx || of_role[PARAM_NORMF] || of_role[PARAM_NORMF_BIAS];
     for (int64_t row = 0; row < s->unit_rows; row += s->head_rows) {
         head h = {.c = c, .config = m, .shape = s, .w = w, .type = s->type, .row0 = row,
                   .rows = s->unit_rows - row < s->head_rows ? s->unit_rows - row : s->head_rows,
@@ -105,16 +110,17 @@ void head_forward_backward(const block_context *c, const block_weights *w, const
         logits(&h);
         queue_submit(c->queue, &(op){OP_CROSS_ENTROPY, .cross_entropy = {
             .type = s->type, .rows = h.rows, .vocab = m->vocab, .ld = h.ld, .lddl = h.ldd, .scale = scale,
-            .logits = h.logits, .targets = u->targets + row, .loss = loss + row, .dlogits = dx ? h.logits : NULL,
+            .logits = h.logits, .targets = u->targets + row, .loss = loss + row, .dlogits = trains ? h.logits : NULL,
             .logit_scale = m->logit_scale, .softcap = m->logit_softcap}});
-        if (dx)
-            gradients(&h, of_role[table], first);
+        if (trains)
+            gradients(&h, of_role[table], rows, first);
     }
-    if (dx)
+    if (rows)
         queue_submit(c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
             .kind = m->norm, .type = s->type, .accumulate = !first, .rows = s->unit_rows, .heads = 1, .dim = m->hidden,
             .ldx = m->hidden, .lddy = m->hidden, .lddx = m->hidden, .eps = n.eps, .offset = n.offset, .x = x, .weight = n.weight,
-            .dy = workspace + l.dn, .dx = dx, .stream = u->stream, .dweight = of_role[PARAM_NORMF], .dbias = of_role[PARAM_NORMF_BIAS],
+            .dy = workspace + l.dn, .dx = dx ? dx : workspace + l.dn, .stream = dx ? u->stream : NULL,
+            .dweight = of_role[PARAM_NORMF], .dbias = of_role[PARAM_NORMF_BIAS],
             .scratch = workspace + l.scratch}});
 }
 

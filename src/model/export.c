@@ -150,12 +150,12 @@ int weights_export_some(const model *m, safetensors_writer *w, weights_type type
     return status ? status : safetensors_finish(w, e);
 }
 
-typedef struct all { pt_dtype dtype; weights_getter get; void *arg; } all;
+typedef struct all { const model *m; weights_set set; pt_dtype dtype; weights_getter get; void *arg; } all;
 
 static int type_of_all(void *arg, int index)
 {
-    (void)index;
-    return (int)((const all *)arg)->dtype;
+    const all *a = arg;
+    return a->set == WEIGHTS_ALL || a->m->params[index].trainable ? (int)a->dtype : -1;
 }
 
 static int get_of_all(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
@@ -164,9 +164,9 @@ static int get_of_all(void *arg, int index, int64_t row0, int64_t n_rows, float 
     return a->get(a->arg, index, row0, n_rows, out, e);
 }
 
-int weights_export(const model *m, safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get,
+int weights_export(const model *m, weights_set set, safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get,
                    void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
 {
-    all a = {dtype, get, arg};
+    all a = {m, set, dtype, get, arg};
     return weights_export_some(m, w, type_of_all, bare, get_of_all, &a, scratch, scratch_bytes, e);
 }

@@ -11,6 +11,24 @@ int model_first_trained(const model *m)
     return first;
 }
 
+int model_passing_layers(const model *m)
+{
+    const int first = model_first_trained(m), layers = (int)m->config.layers;
+    return first < 1 ? 0 : first - 1 < layers ? first - 1 : layers;
+}
+
+bool head_adds_to_embedding(const model *m)
+{
+    return m->config.tied && m->params[m->blocks[0].param_of_role[PARAM_TOKENS]].trainable;
+}
+
+bool head_gives_rows(const model *m)
+{
+    const block *head = &m->blocks[m->blocks_n - 1];
+    const param *norm = block_param(m, head, PARAM_NORMF), *bias = block_param(m, head, PARAM_NORMF_BIAS);
+    return model_first_trained(m) < m->blocks_n - 1 || (norm && norm->trainable) || (bias && bias->trainable);
+}
+
 /* What makes layers differ. */
 typedef struct work {
     int64_t keys;          /* that a token sees at most */

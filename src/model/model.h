@@ -128,7 +128,7 @@ typedef struct param {
     int block;
     int64_t rows, cols;        /* a vector is one row: (1, n) */
     bool decay;                /* weight decay applies: matrices and embeddings, not biases and norms */
-    bool trainable;
+    bool trainable;            /* else frozen: read, never changed, and without gradient, moments and update */
     int parts;
     param_part part[MODEL_MAX_PARTS];
 } param;
@@ -145,6 +145,7 @@ typedef struct model {
     block *blocks;                      /* blocks_n = layers + 2 */
     param *params;                      /* in execution order of their (first) block */
     int64_t parameters;                 /* sum of rows * cols */
+    bool stored_bf16;                   /* what is frozen came as bf16: nothing is lost where its weights are kept so */
 } model;
 
 /* Reads `path` (a config.json, or a folder with one). Every value that would change the computation and
@@ -159,9 +160,23 @@ void model_close(model *m);
 static inline int64_t part_first(const param *p, int k) { return p->part[k].row0 * (p->part[k].vector ? 1 : p->cols); }
 static inline int64_t part_values(const param *p, int k) { return p->part[k].rows * (p->part[k].vector ? 1 : p->cols); }
 
+/* Patterns of a shell (fnmatch) on Hugging Face names. Trained is what one of train_only matches, or everything where there is none, and
+ * none of `freeze` matches. */
+typedef struct model_freezing {
+    const char *const *freeze, *const *train_only;
+    int freeze_n, train_only_n;
+} model_freezing;
+/* Sets `trainable` of all parameters. PT_USAGE: a pattern matches nothing, takes some parts of a parameter and not others, or nothing is
+ * left to train. A tied head goes with the embedding. */
+int model_freeze(model *m, const model_freezing *f, pt_error *e);
+int64_t model_trained_parameters(const model *m); /* sum of rows * cols of the trained ones */
+uint64_t model_frozen_hash(const model *m);       /* tells sets of frozen parameters apart; 0: none is */
+static inline bool model_trains_all(const model *m) { return model_frozen_hash(m) == 0; }
+
 /* Index of the first block in execution order of which a parameter is trained; blocks_n: none is. Backward ends there: what lies before
  * it needs no gradient. The tables of the embedding, tied ones too, are block 0's. */
 int model_first_trained(const model *m);
+int model_passing_layers(const model *m); /* the first layers, to which backward does not come */
 
 /* Layers whose work costs the same: they see as many keys, train parameters of the same roles and are both passed backward or both not.
  * Where there are more kinds than these, what is left goes to the one that is most alike. */
@@ -171,6 +186,11 @@ typedef struct layer_kinds {
     unsigned char of_layer[MODEL_MAX_LAYERS];
 } layer_kinds;
 void model_layer_kinds(const model *m, int64_t seq_len, layer_kinds *out);
+
+/* Whether the head's gradient of a tied table is to be added to the embedding's. */
+bool head_adds_to_embedding(const model *m);
+/* Whether the head's backward gets to its normed rows: the final norm is trained, or anything before the head. */
+bool head_gives_rows(const model *m);
 
 static inline const param *block_param(const model *m, const block *b, param_role r)
 {
@@ -187,7 +207,7 @@ typedef int (*rope_put)(void *arg, size_t at, const float *part, size_t bytes, p
 int model_rope_send(const model_config *c, int64_t length, rope_put put, void *arg, pt_error *e);
 
 /* FLOPs of one training token (forward and backward, causal attention over sequences of T), as
- * everyone counts them: 6 x matmul parameters + attention. */
+ * everyone counts them: 6 x matmul parameters + attention, less what frozen parameters save. */
 double model_flops_per_token(const model *m, int64_t seq_len);
 /* Of the forward of `rows` tokens: through a layer (a block's index), through the head. */
 double model_layer_flops(const model *m, int block, int64_t rows, int64_t seq_len);

@@ -166,13 +166,18 @@ static double average_keys(int64_t window, double T)
 double model_flops_per_token(const model *m, int64_t seq_len)
 {
     const model_config *c = &m->config;
-    double matmul = (double)c->vocab * (double)c->hidden, attention = 0;
-    for (int i = 0; i < m->params_n; i++)
-        if (m->params[i].kind->use == USE_MATRIX)
-            matmul += (double)m->params[i].rows * (double)m->params[i].cols;
+    const int first = model_first_trained(m), head = m->blocks_n - 1;
+    double flops = 0;
+    for (int i = 0; i < m->params_n; i++) { /* forward, and backward for its gradient and for that of what it multiplies */
+        const param *p = &m->params[i];
+        const bool back = p->block >= first;
+        if (p->kind->use == USE_MATRIX)
+            flops += 2.0 * (1 + back + p->trainable) * (double)p->rows * (double)p->cols;
+    }
     for (int i = 0; i < c->layers; i++) /* scores and values, 2 each forward and twice that backward */
-        attention += 12.0 * (double)(c->heads * c->head_dim) * average_keys(c->window[i], (double)seq_len);
-    return 6 * matmul + attention;
+        flops += (i + 1 >= first ? 12.0 : 4.0) * (double)(c->heads * c->head_dim) * average_keys(c->window[i], (double)seq_len);
+    const param *table = block_param(m, &m->blocks[head], c->tied ? PARAM_TOKENS : PARAM_HEAD);
+    return flops + 2.0 * (1 + head_gives_rows(m) + table->trainable) * (double)c->vocab * (double)c->hidden;
 }
 
 double model_layer_flops(const model *m, int block, int64_t rows, int64_t seq_len)

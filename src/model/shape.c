@@ -91,7 +91,7 @@ void head_layout_init(head_layout *h, const model *m, const step_shape *s)
 static bool accumulates_here(const model *m, int block, param_role role)
 {
     const struct block *b = &m->blocks[block];
-    return b->param_of_role[role] >= 0;
+    return b->param_of_role[role] >= 0 && m->params[b->param_of_role[role]].trainable;
 }
 
 int64_t accumulator_offset(const model *m, int block, param_role role)
@@ -116,7 +116,7 @@ int64_t sumsq_index(const model *m, int index)
 {
     int64_t n = 0;
     for (int i = 0; i < index; i++)
-        n += sumsq_of(&m->params[i]);
+        n += m->params[i].trainable ? sumsq_of(&m->params[i]) : 0;
     return n;
 }
 

@@ -44,12 +44,12 @@ typedef struct head_layout {
 } head_layout;
 void head_layout_init(head_layout *h, const model *m, const step_shape *s);
 
-/* Offsets (in fp32 elements) of each parameter's gradient accumulator in its block's buffer; a tied head's
- * output-side accumulator counts as the head block's. */
+/* Offsets (in fp32 elements) of each trained parameter's gradient accumulator in its block's buffer; a tied head's
+ * output-side accumulator counts as the head block's. A block that trains nothing has no elements. */
 int64_t accumulator_offset(const model *m, int block, param_role role);
 int64_t accumulator_elements(const model *m, int block);
 
-/* Index of a parameter's first partial sum of squares (one for every SUMSQ_ROWS rows), and their number. */
+/* Index of a trained parameter's first partial sum of squares (one for every SUMSQ_ROWS rows), and their number. */
 int64_t sumsq_index(const model *m, int param);
 int64_t sumsq_count(const model *m);
 

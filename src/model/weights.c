@@ -224,7 +224,7 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
     return 0;
 }
 
-int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, pt_error *e)
+static int check_weights(const model *m, weights_set set, const safetensors *st, pt_dtype *stored_type, pt_error *e)
 {
     uint64_t elements[PT_I64 + 1] = {0};
     size_t claimed = 0;
@@ -233,7 +233,7 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
     if (failed)
         return failed;
     for (int i = 0; i < m->params_n; i++)
-        for (int k = 0; k < m->params[i].parts; k++) {
+        for (int k = 0; k < m->params[i].parts && (set == WEIGHTS_ALL || m->params[i].trainable); k++) {
             const param *p = &m->params[i];
             const safetensors_tensor *t = find_part(m, st, p, k);
             int status = t ? check_tensor(st, t, p, k, e) : missing_tensor(m, st, p, k, e);
@@ -256,6 +256,24 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
             *stored_type = elements[PT_BF16] >= elements[PT_F16] ? PT_BF16 : PT_F16;
     }
     return claimed == safetensors_count(st) ? 0 : check_extra(m, st, e);
+}
+
+int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, pt_error *e)
+{
+    return check_weights(m, WEIGHTS_ALL, st, stored_type, e);
+}
+
+int weights_check_trained(const model *m, const safetensors *st, pt_error *e) { return check_weights(m, WEIGHTS_TRAINED, st, NULL, e); }
+
+bool weights_frozen_are_bf16(const model *m, const safetensors *st)
+{
+    bool are = true;
+    for (int i = 0; i < m->params_n; i++)
+        for (int k = 0; k < m->params[i].parts && !m->params[i].trainable; k++) {
+            const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
+            are = are && t && t->dtype == PT_BF16;
+        }
+    return are;
 }
 
 int weights_check_some(const model *m, const safetensors *st, weights_type type_of, void *arg, pt_error *e)

@@ -14,84 +14,128 @@ int64_t piece_elements(const packing *p, const param *a, int64_t values)
     return values * (int64_t)(dtype_bytes(param_type(a, p->type)) / dtype_bytes(p->type));
 }
 
-static int64_t block_elements(const packing *p, const model *m, int block)
+static int64_t block_elements(const packing *p, const model *m, int block, bool trained)
 {
     int64_t n = 0;
     for (int i = 0; i < m->params_n; i++)
-        if (m->params[i].block == block)
+        if (m->params[i].block == block && m->params[i].trainable == trained)
             n += aligned(piece_elements(p, &m->params[i], m->params[i].rows * m->params[i].cols));
     return n;
 }
 
-typedef struct packer { packing *p; int64_t limit; int64_t used; } packer;
+/* Two chunks are open at a time: one for what is trained, one for what is frozen. A chunk gets its number with its first piece. */
+typedef struct packer {
+    packing *p;
+    const model *m;
+    int64_t limit;
+    struct { int chunk, block; int64_t used; } open[2]; /* [trained]; chunk -1: none; block: of its latest piece */
+} packer;
 
-static void close_chunk(packer *k)
+static void close_chunk(packer *k, bool trained)
 {
-    if (!k->used)
-        return;
-    chunk_t *c = &k->p->chunks[k->p->chunks_n++];
-    c->elements = (int64_t)align_up((uint64_t)k->used, CHUNK_ELEMENTS);
-    c->pieces_n = k->p->pieces_n - c->piece0;
-    k->p->chunks[k->p->chunks_n] = (chunk_t){.piece0 = k->p->pieces_n};
-    k->used = 0;
+    if (k->open[trained].chunk >= 0)
+        k->p->chunks[k->open[trained].chunk].elements = (int64_t)align_up((uint64_t)k->open[trained].used, CHUNK_ELEMENTS);
+    k->open[trained].chunk = -1;
+    k->open[trained].used = 0;
 }
 
-static void add_piece(packer *k, const struct param *a, int param, int64_t row0, int64_t rows)
+static void add_piece(packer *k, int index, int64_t row0, int64_t rows)
 {
+    const param *a = &k->m->params[index];
+    const bool trained = a->trainable;
     int64_t elements = aligned(piece_elements(k->p, a, rows * a->cols));
-    if (k->used && k->used + elements > k->limit)
-        close_chunk(k);
+    if (k->open[trained].used && k->open[trained].used + elements > k->limit)
+        close_chunk(k, trained);
+    if (k->open[trained].chunk < 0) {
+        k->open[trained].chunk = k->p->chunks_n++;
+        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .low = k->p->type == PT_BF16 && (trained || !k->m->stored_bf16)};
+    }
     k->p->pieces[k->p->pieces_n++] =
-        (piece){.param = param, .row0 = row0, .rows = rows, .chunk = k->p->chunks_n, .offset = k->used};
-    k->used += elements;
+        (piece){.param = index, .row0 = row0, .rows = rows, .chunk = k->open[trained].chunk, .offset = k->open[trained].used};
+    k->p->chunks[k->open[trained].chunk].pieces_n++;
+    k->open[trained].used += elements;
+    k->open[trained].block = a->block;
+}
+
+/* A block's parameters begin a chunk of their own where they fit there and not behind what is in the open one. */
+static void begin_block(packer *k, const param *a)
+{
+    const bool trained = a->trainable;
+    if (!k->open[trained].used || k->open[trained].block == a->block)
+        return;
+    const int64_t whole = block_elements(k->p, k->m, a->block, trained);
+    if (k->open[trained].used + whole > k->limit && whole <= k->limit)
+        close_chunk(k, trained);
+}
+
+/* The pieces of each chunk, in their order. */
+static void list_pieces(packing *p)
+{
+    for (int c = 1; c < p->chunks_n; c++)
+        p->chunks[c].piece0 = p->chunks[c - 1].piece0 + p->chunks[c - 1].pieces_n;
+    for (int c = 0; c < p->chunks_n; c++)
+        p->chunks[c].pieces_n = 0;
+    for (int i = 0; i < p->pieces_n; i++) {
+        chunk_t *c = &p->chunks[p->pieces[i].chunk];
+        p->piece_of_chunk[c->piece0 + c->pieces_n++] = i;
+    }
 }
 
 /* ---- states ---- */
 
-static const param *param_of(const packing *p, const model *m, int piece) { return &m->params[p->pieces[piece].param]; }
+static int64_t values_of(const model *m, const piece *k) { return k->rows * m->params[k->param].cols; }
 
-static int64_t values_of(const packing *p, const model *m, int piece) { return p->pieces[piece].rows * param_of(p, m, piece)->cols; }
+static piece *piece_at(const packing *p, int c, int i) { return &p->pieces[p->piece_of_chunk[p->chunks[c].piece0 + i]]; }
 
-static uint64_t lay_low_halves(packing *p, const model *m, const chunk_t *c)
+static uint64_t lay_low_halves(const packing *p, const model *m, int c)
 {
     uint64_t at = 0;
-    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
-        p->pieces[i].low = at;
-        if (param_type(param_of(p, m, i), p->type) == PT_BF16)
-            at += (uint64_t)aligned(values_of(p, m, i)) * sizeof(uint16_t);
+    for (int i = 0; i < p->chunks[c].pieces_n; i++) {
+        piece *k = piece_at(p, c, i);
+        k->low = at;
+        if (p->chunks[c].low && param_type(&m->params[k->param], p->type) == PT_BF16)
+            at += (uint64_t)aligned(values_of(m, k)) * sizeof(uint16_t);
     }
     return at;
 }
 
 /* A slab of the pieces with this rule. Entries of single values are aligned as the values are, those of blocks follow each other. */
-static uint64_t lay_slab(packing *p, const model *m, const chunk_t *c, const update_rule *r, int k, uint64_t at)
+static uint64_t lay_slab(const packing *p, const model *m, int c, const update_rule *r, int index, uint64_t at)
 {
-    const slab *s = &r->slabs[k];
+    const slab *s = &r->slabs[index];
     at = align_up(at, ALIGN_SLAB);
-    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
-        const int64_t values = values_of(p, m, i);
-        if (p->optimizer->rule_of(param_of(p, m, i)) != r)
+    for (int i = 0; i < p->chunks[c].pieces_n; i++) {
+        piece *k = piece_at(p, c, i);
+        const int64_t values = values_of(m, k);
+        if (p->optimizer->rule_of(&m->params[k->param]) != r)
             continue;
-        p->pieces[i].slab[k] = at;
+        k->slab[index] = at;
         at += (uint64_t)(s->values == 1 ? aligned(values) : slab_entries(s, values)) * dtype_bytes(s->type);
     }
     return at;
 }
 
-static void lay_states(packing *p, const model *m, chunk_t *c)
+static void note_updates(const packing *p, const model *m, int c)
 {
-    uint64_t at = lay_low_halves(p, m, c);
-    for (int r = 0; r < OPTIMIZER_RULES && p->optimizer->rules[r]; r++)
-        for (int k = 0; k < rule_slabs(p->optimizer->rules[r]); k++)
-            at = lay_slab(p, m, c, p->optimizer->rules[r], k, at);
-    c->state_bytes = align_up(at, PAGE);
-    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
-        const param *a = param_of(p, m, i);
+    chunk_t *of = &p->chunks[c];
+    for (int i = 0; i < of->pieces_n; i++) {
+        const param *a = &m->params[piece_at(p, c, i)->param];
         const update_rule *r = p->optimizer->rule_of(a);
         const uint64_t bytes = rule_workspace(r, a);
-        c->update_bytes = bytes > c->update_bytes ? bytes : c->update_bytes;
-        c->by_device = c->by_device || r->by_device;
+        of->update_bytes = bytes > of->update_bytes ? bytes : of->update_bytes;
+        of->by_device = of->by_device || r->by_device;
     }
+}
+
+static void lay_states(const packing *p, const model *m, int c)
+{
+    uint64_t at = lay_low_halves(p, m, c);
+    for (int r = 0; r < OPTIMIZER_RULES && p->optimizer->rules[r] && p->chunks[c].trained; r++)
+        for (int k = 0; k < rule_slabs(p->optimizer->rules[r]); k++)
+            at = lay_slab(p, m, c, p->optimizer->rules[r], k, at);
+    p->chunks[c].state_bytes = align_up(at, PAGE);
+    if (p->chunks[c].trained)
+        note_updates(p, m, c);
 }
 
 /* ---- together ---- */
@@ -106,28 +150,28 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
         pieces += may_be_cut(&m->params[i]) ? m->params[i].rows / s->slice_rows + 1 : 1;
     *out = (packing){.params_n = m->params_n, .type = s->type, .optimizer = shape_optimizer(s), .chunk_bytes = chunk_bytes};
     out->pieces = calloc((size_t)pieces, sizeof *out->pieces);
-    out->chunks = calloc((size_t)pieces + 1, sizeof *out->chunks);
+    out->chunks = calloc((size_t)pieces, sizeof *out->chunks);
     out->piece_of_param = calloc((size_t)m->params_n + 1, sizeof *out->piece_of_param);
-    if (!out->pieces || !out->chunks || !out->piece_of_param) {
+    out->piece_of_chunk = calloc((size_t)pieces, sizeof *out->piece_of_chunk);
+    if (!out->pieces || !out->chunks || !out->piece_of_param || !out->piece_of_chunk) {
         packing_free(out);
         return pt_fail(e, PT_FAILED, "out of memory while packing %d parameters", m->params_n);
     }
-    packer k = {.p = out, .limit = limit};
+    packer k = {.p = out, .m = m, .limit = limit, .open = {{.chunk = -1}, {.chunk = -1}}};
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
-        bool first_of_block = i == 0 || m->params[i - 1].block != p->block;
-        int64_t whole = first_of_block && k.used ? block_elements(out, m, p->block) : 0;
-        if (k.used + whole > limit && whole && whole <= limit)
-            close_chunk(&k);
+        begin_block(&k, p);
         out->piece_of_param[i] = out->pieces_n;
         int64_t step = may_be_cut(p) ? s->slice_rows : p->rows;
         for (int64_t row = 0; row < p->rows; row += step)
-            add_piece(&k, p, i, row, p->rows - row < step ? p->rows - row : step);
+            add_piece(&k, i, row, p->rows - row < step ? p->rows - row : step);
     }
     out->piece_of_param[m->params_n] = out->pieces_n;
-    close_chunk(&k);
+    close_chunk(&k, false);
+    close_chunk(&k, true);
+    list_pieces(out);
     for (int c = 0; c < out->chunks_n; c++)
-        lay_states(out, m, &out->chunks[c]);
+        lay_states(out, m, c);
     return 0;
 }
 
@@ -136,6 +180,7 @@ void packing_free(packing *p)
     free(p->chunks);
     free(p->pieces);
     free(p->piece_of_param);
+    free(p->piece_of_chunk);
     memset(p, 0, sizeof *p);
 }
 
@@ -145,22 +190,19 @@ static bool continues(const packing *p, const update_span *run, const param *a, 
     bool whole_blocks = !run->rule->whole;
     for (int k = 0; k < rule_slabs(run->rule); k++)
         whole_blocks = whole_blocks && run->values % run->rule->slabs[k].values == 0;
-    return a->trainable && a->decay == run->param->decay && param_type(a, p->type) == p->type &&
-           param_type(run->param, p->type) == p->type && offset == run->offset + run->values &&
-           p->optimizer->rule_of(a) == run->rule && whole_blocks;
+    return a->decay == run->param->decay && param_type(a, p->type) == p->type && param_type(run->param, p->type) == p->type &&
+           offset == run->offset + run->values && p->optimizer->rule_of(a) == run->rule && whole_blocks;
 }
 
 bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out)
 {
-    const int end = p->chunks[c].piece0 + p->chunks[c].pieces_n;
+    const int end = p->chunks[c].trained ? p->chunks[c].piece0 + p->chunks[c].pieces_n : 0;
     *out = (update_span){0};
     for (; *at < end; ++*at) {
-        const piece *k = &p->pieces[*at];
+        const piece *k = &p->pieces[p->piece_of_chunk[*at]];
         const param *a = &m->params[k->param];
         if (out->param && !continues(p, out, a, k->offset))
             break;
-        if (!a->trainable)
-            continue;
         if (!out->param)
             *out = (update_span){.param = a, .piece = k, .rule = p->optimizer->rule_of(a), .offset = k->offset};
         out->values += k->rows * a->cols;

@@ -12,6 +12,9 @@
  * their states side by side as well, so that one op updates them. A parameter that stays fp32 beside bf16 (param_type) takes two
  * elements a value and has no low halves.
  *
+ * A chunk is trained or frozen as a whole. A frozen one has weights only, and where its parameters came in a wider type than bf16 the low
+ * halves, which loading and saving alone touch: what goes out is what came in.
+ *
  * E is a multiple of 2048 and the states are made up to a whole page, so that both can be read from a disk directly.
  */
 #ifndef PT_PACK_H
@@ -28,11 +31,13 @@ typedef struct piece {
 } piece;
 
 typedef struct chunk_t {
-    int piece0, pieces_n;
+    int piece0, pieces_n; /* packing.piece_of_chunk[piece0 .. piece0 + pieces_n): its pieces */
     int64_t elements;
     uint64_t state_bytes; /* a multiple of 4096 */
     uint64_t update_bytes; /* workspace of its update */
     bool by_device;       /* on a GPU its update has other bits than on the host */
+    bool trained;         /* else it has no moments, no gradient and no update, and its weights are only read */
+    bool low;             /* it has low halves */
 } chunk_t;
 
 typedef struct packing {
@@ -40,6 +45,7 @@ typedef struct packing {
     chunk_t *chunks;
     piece *pieces;        /* in order of parameter and row */
     int *piece_of_param;  /* index of the first piece of each parameter; params_n + 1 entries */
+    int *piece_of_chunk;  /* indices of the pieces of chunk 0, then of chunk 1 ... */
     pt_dtype type;
     const optimizer *optimizer;
     int64_t chunk_bytes;  /* what was asked for */
@@ -49,8 +55,9 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
 void packing_free(packing *p);
 
 static inline uint64_t chunk_weight_bytes(const packing *p, int c) { return (uint64_t)p->chunks[c].elements * dtype_bytes(p->type); }
-static inline uint64_t chunk_gradient_bytes(const packing *p, int c) { return chunk_weight_bytes(p, c); }
+static inline uint64_t chunk_gradient_bytes(const packing *p, int c) { return p->chunks[c].trained ? chunk_weight_bytes(p, c) : 0; }
 static inline uint64_t chunk_state_bytes(const packing *p, int c) { return p->chunks[c].state_bytes; }
+static inline const piece *chunk_piece(const packing *p, int c, int i) { return &p->pieces[p->piece_of_chunk[p->chunks[c].piece0 + i]]; }
 
 /* Elements of the chunk's weights that `values` values of a parameter take: 2 each where it stays fp32 beside bf16. */
 int64_t piece_elements(const packing *p, const param *a, int64_t values);
@@ -62,7 +69,7 @@ typedef struct update_span {
     const update_rule *rule;
     int64_t offset, values; /* elements from the chunk's start */
 } update_span;
-/* The next of chunk c at or behind piece *at, which moves on; false: there is none. Untrained ones are left out. */
+/* The next of chunk c at or behind piece_of_chunk[*at], which moves on; false: there is none. A frozen chunk has none. */
 bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out);
 
 /* Marks in `needed` (chunks_n flags) the chunks that a block's computation reads. */

@@ -63,6 +63,17 @@ static int validate_dimensions(const plan_target *t, const model_config *c, pt_e
     return failed;
 }
 
+static int validate_trained(const plan_target *t, const model *m, pt_error *e)
+{
+    const int64_t here = model_trained_parameters(m);
+    if (t->frozen == model_frozen_hash(m))
+        return 0;
+    if (t->trained == here)
+        return pt_fail(e, PT_FAILED, "the plan was made for other frozen parameters (--freeze, --train-only), as many as here; plan again");
+    return pt_fail(e, PT_FAILED, "the plan was made for training %lld of %lld parameters, and here it is %lld (--freeze, --train-only); plan "
+                                 "again", (long long)t->trained, (long long)t->parameters, (long long)here);
+}
+
 static int validate_target(const plan_target *t, const model *m, const step_shape *s, pt_error *e)
 {
     if (!t->model_type[0])
@@ -84,6 +95,8 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
         failed = validate_number("layers", t->layers, m->config.layers, e);
     if (!failed)
         failed = validate_dimensions(t, &m->config, e);
+    if (!failed)
+        failed = validate_trained(t, m, e);
     if (!failed)
         failed = validate_number("seq_len", t->seq_len, s->seq_len, e);
     if (!failed)
@@ -123,6 +136,16 @@ static int validate_chunk(const plan *p, int c, pt_error *e)
     if (k->home == TIER_DEVICE && k->update == TIER_HOST)
         return pt_fail(e, PT_FAILED, "the plan's chunk %d has its \"home\" on the device and its \"update\" on the host; a chunk "
                                      "that lives on the device is updated there", c);
+    return 0;
+}
+
+/* What backward does not come to need not be kept. */
+static int validate_passing(const plan *p, const model *m, pt_error *e)
+{
+    for (int b = 0; b < model_passing_layers(m) && b < p->blocks_n; b++)
+        if (p->blocks[b].level != SAVE_INPUT || p->blocks[b].place != TIER_DEVICE)
+            return pt_fail(e, PT_FAILED, "the plan's layer %d lies before everything that is trained, so that backward does not come to it: "
+                                         "its \"save\" must be input and its \"place\" device", b);
     return 0;
 }
 
@@ -181,5 +204,7 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
         failed = validate_homes(p, e);
     if (!failed)
         failed = validate_updates(p, s, k, e);
+    if (!failed)
+        failed = validate_passing(p, m, e);
     return failed;
 }

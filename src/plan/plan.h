@@ -31,6 +31,9 @@ typedef struct plan_target {
     char model_type[32];
     int64_t parameters, layers, seq_len, batch;
     int64_t hidden, heads, kv_heads, ffn, vocab; /* 0 where the file does not say */
+    int64_t trained; /* parameters, fewer than `parameters` where some are frozen */
+    uint64_t frozen; /* which are: model_frozen_hash; 0: none */
+    int passing;     /* model_passing_layers */
     pt_dtype type;
     int gpu; /* 1 or 0; -1 where the file does not say */
     const optimizer *optimizer; /* NULL where the file does not say */
@@ -50,7 +53,7 @@ typedef struct plan {
     update_time update;
     int chunks_n, blocks_n; /* blocks_n: decoder layers */
     plan_chunk *chunks;
-    plan_block *blocks;
+    plan_block *blocks;  /* of a layer that backward does not come to: SAVE_INPUT, TIER_DEVICE */
 } plan;
 
 /* An empty plan with room for so many chunks and layers, all of them on the device. */
@@ -72,7 +75,9 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
  *    "chunks": [{"count": 3, "home": "device", "update": "device"}, ...],      homes "device", "host", "disk"
  *    "blocks": [{"count": 12, "save": "attention", "place": "device"}, ...]}   "input", "attention", "all" ("matmuls": the same)
  *
- * "made_for" may be missing, and in it "hidden" to "vocab", "optimizer" and "gpu", which older files lack; everything else is needed. Unknown keys,
+ * Where some parameters are frozen, "made_for" has "trained": how many are not, "passing": to how many layers backward does not come,
+ * and "frozen": "0123456789abcdef", which tells such sets apart. "made_for" may be missing, and in it "hidden" to "vocab",
+ * "optimizer" and "gpu", which older files lack; everything else is needed. Unknown keys,
  * wrong types and absurd numbers are PT_FAILED with file, key and mend. What `protrain plan --json` prints, known by its "fits",
  * is read too: its "plan". `name` is what errors call the text. The caller owns *out (plan_free) where 0 is returned. */
 int plan_read(const char *path, plan *out, pt_error *e);

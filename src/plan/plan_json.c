@@ -79,16 +79,37 @@ static int read_optimizer(const json_source *in, plan_target *t, pt_error *e)
     return failed;
 }
 
+/* Where nothing is frozen neither is there. */
+static int read_trained(const json_source *in, plan_target *t, pt_error *e)
+{
+    const char *text = "0";
+    char *end;
+    t->trained = t->parameters;
+    int failed = json_get_int(in, "trained", JSON_OPTIONAL, 1, t->parameters, &t->trained, e);
+    int64_t passing = 0;
+    if (!failed)
+        failed = json_get_int(in, "passing", JSON_OPTIONAL, 0, t->layers, &passing, e);
+    t->passing = (int)passing;
+    if (!failed)
+        failed = json_get_string(in, "frozen", JSON_OPTIONAL, &text, e);
+    if (failed)
+        return failed;
+    t->frozen = strtoull(text, &end, 16);
+    if (!*text || *end || (t->frozen == 0) != (t->trained == t->parameters))
+        return pt_fail(e, PT_FAILED, "%s: \"trained\" and \"frozen\" do not belong together; plan again", in->where);
+    return 0;
+}
+
 static int read_target(const json_source *s, plan_target *t, pt_error *e)
 {
-    static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads", "ffn",
-                                       "vocab",      "seq_len",    "batch",  "dtype",  "gpu",   "optimizer"};
+    static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab",
+                                       "seq_len", "batch", "dtype", "gpu", "optimizer", "trained", "frozen", "passing"};
     json_source in = {0};
     int failed = json_get_object(s, "made_for", JSON_OPTIONAL, &in, e), type = 0;
     if (failed || !in.object)
         return failed;
     const char *name, *const type_names[TYPES] = {types[0].name, types[1].name};
-    failed = refuse_unknown(&in, keys, 13, e);
+    failed = refuse_unknown(&in, keys, sizeof keys / sizeof *keys, e);
     if (!failed)
         failed = json_get_string(&in, "model_type", JSON_REQUIRED, &name, e);
     if (!failed && (!*name || strlen(name) >= sizeof t->model_type))
@@ -107,6 +128,8 @@ static int read_target(const json_source *s, plan_target *t, pt_error *e)
         failed = get_name(&in, "dtype", type_names, TYPES, &type, e);
     if (!failed)
         failed = read_optimizer(&in, t, e);
+    if (!failed)
+        failed = read_trained(&in, t, e);
     bool gpu = false;
     if (!failed)
         failed = json_get_bool(&in, "gpu", JSON_OPTIONAL, &gpu, e);
@@ -290,12 +313,16 @@ char *plan_to_json(const plan *p, const model *m, const step_shape *s)
     if (!f)
         return NULL;
     const model_config *c = &m->config;
+    char trained[128] = "";
+    if (!model_trains_all(m))
+        snprintf(trained, sizeof trained, ", \"trained\": %lld, \"passing\": %d, \"frozen\": \"%016llx\"",
+                 (long long)model_trained_parameters(m), model_passing_layers(m), (unsigned long long)model_frozen_hash(m));
     fprintf(f, "{\n  \"made_for\": {\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, "
                "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"optimizer\": \"%s\", "
-               "\"gpu\": %s},\n",
+               "\"gpu\": %s%s},\n",
             c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads, (long long)c->kv_heads,
             (long long)c->ffn, (long long)c->vocab, (long long)s->seq_len, (long long)s->batch, types[s->type == types[1].type].name,
-            shape_optimizer(s)->name, s->gpu ? "true" : "false");
+            shape_optimizer(s)->name, s->gpu ? "true" : "false", trained);
     fprintf(f, "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"
                "  \"visit\": %d,\n  \"update\": \"%s\",\n  \"chunks\": [",
             (long long)p->chunk_bytes, p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, update_names[p->update]);

@@ -86,6 +86,8 @@ static void price_layer(blocks *b, int block, layer_cost *out)
         layer_layout_init(&l, b->model, b->shape, (save_level)level);
         layer_forward(&c, block, &l, &w, &unit, saved, workspace, x);
         out->forward_ns[level] = metered(b);
+        if (block < model_first_trained(b->model))
+            continue;
         layer_backward(&c, block, &l, &w, &unit, saved, workspace, x, accumulators, false);
         out->backward_ns[level] = metered(b);
     }
@@ -111,7 +113,8 @@ static void price_ends(blocks *b, costs *out)
     out->embed_ns = metered(b);
     w = weights_of(b, head);
     float *loss = (float *)address(62), *accumulators = (float *)address(63);
-    head_forward_backward(&c, &w, &unit, address(60), address(61), loss, address(64), accumulators, false, 1);
+    head_forward_backward(&c, &w, &unit, address(60), address(61), loss, model_first_trained(b->model) < head ? address(64) : NULL,
+                          accumulators, false, 1);
     out->head_ns = metered(b);
     head_forward_backward(&c, &w, &unit, address(60), address(61), loss, NULL, NULL, false, 1);
     out->head_eval_ns = metered(b);
@@ -127,7 +130,7 @@ static void price_embed_finish(blocks *b, costs *out)
         queue_submit(&b->meter.queue, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
             .type = s->type, .accumulate = i > 0, .rows = s->unit_rows, .cols = m->hidden, .table_rows = rows}});
     queue_submit(&b->meter.queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
-        .type = s->type, .rows = rows, .cols = m->hidden, .acc2 = m->tied ? (const float *)address(0) : NULL}});
+        .type = s->type, .rows = rows, .cols = m->hidden, .acc2 = head_adds_to_embedding(b->model) ? (const float *)address(0) : NULL}});
     out->embed_finish = (cost_curve){1, {(double)(rows * m->hidden)}, {metered(b)}};
 }
 

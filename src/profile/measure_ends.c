@@ -142,7 +142,7 @@ static void head_area(area *a, void *arg)
         y->accumulators[i] = area_take(a, (uint64_t)accumulator_elements(y->model, head) * sizeof(float), PATTERN_SMALL);
     }
     y->x = area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_VALUES);
-    y->dx = area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_NONE);
+    y->dx = model_first_trained(y->model) < head ? area_take(a, rows_bytes(y, y->shape.unit_rows), PATTERN_NONE) : NULL;
     y->loss = area_take(a, (uint64_t)y->shape.unit_rows * sizeof(float), PATTERN_NONE);
     y->workspace = area_take(a, l.bytes, PATTERN_NONE);
     unit_data_take(a, &y->shape, 1, &y->data);
@@ -158,7 +158,7 @@ static void head(queue *q, void *arg, int pass, int turn)
     ends *y = arg;
     const int set = (int)(((int64_t)turn * 3 + (pass == HEAD_EVAL ? 2 : pass == HEAD_COLD)) % y->sets);
     head_forward_backward(&(block_context){y->model, &y->shape, q}, &y->w[set], &y->data.unit, y->x, y->workspace, y->loss,
-                          pass == HEAD_EVAL ? NULL : y->dx, y->accumulators[set], pass == HEAD_FIRST, 1e-4f);
+                          pass == HEAD_EVAL ? NULL : y->dx, pass == HEAD_EVAL ? NULL : y->accumulators[set], pass == HEAD_FIRST, 1e-4f);
 }
 
 /* A part of `rows` rows, and as many sets as fit of what others push out of the cache before they are met again. */

@@ -20,6 +20,8 @@
  * compute again, and what was computed. What both take less is measured with the few rows too, of everything and of nothing saved; of the
  * levels between it is as much as their share of what is computed again.
  *
+ * Of layers to which backward does not come forward alone is run; of gradients, those of what is trained.
+ *
  * Where that takes too long, or more memory than there is, fewer rows are run: fewer sequences, then shorter ones. A straight
  * line through the times of very few rows and of those gives the whole unit's: a part of the work (reading weights, adding to
  * their gradients) is the same for any number of rows. Only attention grows with the square of the length. Where sequences are
@@ -38,7 +40,7 @@ typedef struct layer_bench {
     const model *model;
     step_shape shape;
     int block, sets_n;
-    bool backwards; /* else there is no memory for it */
+    bool backwards; /* else forward alone */
     bool again;     /* each pass right behind itself too */
     bool rounding;  /* of gradients between them; where memory is short it is left out */
     layer_layout layouts[SAVE_LEVELS];
@@ -86,8 +88,8 @@ static void layout(area *a, void *arg)
     y->dx = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
     y->gradient = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
     const uint64_t n = (uint64_t)accumulator_elements(y->model, y->block);
-    y->accumulators = area_take(a, (uint64_t)y->sums_n * n * sizeof(float), PATTERN_SMALL);
-    if (!y->rounding)
+    y->accumulators = n ? area_take(a, (uint64_t)y->sums_n * n * sizeof(float), PATTERN_SMALL) : NULL;
+    if (!y->rounding || !n)
         return;
     y->rounded = area_take(a, n * dtype_bytes(y->shape.type), PATTERN_NONE);
     y->sumsq = area_take(a, (n / (uint64_t)y->model->config.hidden / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
@@ -116,7 +118,7 @@ static void resize(layer_bench *y, bench *b, int64_t rows)
 static void add_sums(layer_bench *y, bench *b)
 {
     const uint64_t enough = 256u << 20, one = (uint64_t)accumulator_elements(y->model, y->block) * sizeof(float);
-    const int64_t layers = y->model->config.layers, most = 2 + (int64_t)(enough / one);
+    const int64_t layers = y->model->config.layers, most = one ? 2 + (int64_t)(enough / one) : 1;
     y->sums_n = (int)(most < layers ? most : layers);
     while (y->sums_n > 2 && area_bytes(b, layout, y) > b->r->budget[TIER_DEVICE])
         y->sums_n--;
@@ -221,7 +223,8 @@ static void backward_cold(queue *q, void *arg, int level, int turn)
 static void restore(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
-    queue_submit(q, &(op){OP_COPY, .copy = {y->dx, y->gradient, stream_bytes(y)}});
+    if (y->backwards)
+        queue_submit(q, &(op){OP_COPY, .copy = {y->dx, y->gradient, stream_bytes(y)}});
     if (y->data.unit.stream)
         queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->data.unit.stream, .bytes = residual_bytes(y->model, &y->shape)}});
 }
@@ -232,7 +235,7 @@ static void round_gradients(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     const int64_t cols = y->model->config.hidden;
-    if (y->rounding)
+    if (y->rounding && y->accumulators)
         queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
             .type = y->shape.type, .rows = accumulator_elements(y->model, y->block) / cols, .cols = cols, .acc = y->accumulators,
             .g = y->rounded, .sumsq = y->sumsq}});
@@ -245,6 +248,8 @@ static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds,
     int n = 3;
     if (y->again)
         stages[n++] = (stage){forward_warm, SAVE_ALL, &y->forward_warm};
+    if (!y->backwards)
+        return measure_rounds(q, stages, n, y, turn, least, seconds, e);
     stages[n++] = (stage){round_gradients, 0, NULL};
     stages[n++] = (stage){backward, SAVE_ALL, &y->backward};
     if (y->again)
@@ -470,7 +475,7 @@ static void take_warm_and_cold(const layer_bench *y, layer_cost *out)
 
 int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_error *e)
 {
-    layer_bench y = {.model = b->r->model, .block = block, .backwards = true};
+    layer_bench y = {.model = b->r->model, .block = block, .backwards = block >= model_first_trained(b->r->model)};
     const step_shape *full = b->r->shape;
     int64_t few = rows_that_fit(&y, b, few_rows(b, block));
     const bool all = few == full->unit_rows;
@@ -504,10 +509,20 @@ static int sums_for_few(layer_bench *y, bench *b)
     return y->sums_n;
 }
 
-/* Layers differ in their windows, not in what they take. */
+/* Layers differ in what they take only by what they train. */
+static layer_bench largest_layer(const bench *b)
+{
+    const model *m = b->r->model;
+    layer_bench y = {.model = m, .block = 1, .backwards = model_first_trained(m) <= m->config.layers};
+    for (int block = 2; block <= m->config.layers; block++)
+        if (accumulator_elements(m, block) > accumulator_elements(m, y.block))
+            y.block = block;
+    return y;
+}
+
 uint64_t layer_memory(bench *b)
 {
-    layer_bench y = {.model = b->r->model, .block = 1, .backwards = true};
+    layer_bench y = largest_layer(b);
     sums_for_few(&y, b);
     const uint64_t few = area_bytes(b, layout, &y);
     resize(&y, b, rows_that_fit(&y, b, b->r->shape->unit_rows));
@@ -518,7 +533,7 @@ uint64_t layer_memory(bench *b)
 /* Weights that lie in the cache, for want of other sets, are too fast as well. */
 bool layer_suffices(bench *b, bench *before)
 {
-    layer_bench now = {.model = b->r->model, .block = 1, .backwards = true}, then = now;
+    layer_bench now = largest_layer(b), then = now;
     const int64_t full = b->r->shape->unit_rows;
     resize(&now, b, rows_that_fit(&now, b, full));
     resize(&then, before, rows_that_fit(&then, before, full));

@@ -70,7 +70,7 @@ static int find_params(bench *b, tier t, double most_flops, whole out[PARAM_ROLE
     int n = 0;
     for (int i = 0; i < m->params_n; i++) {
         const update_rule *r = shape_optimizer(b->r->shape)->rule_of(&m->params[i]);
-        if (m->params[i].block != 1 || !r->flops)
+        if (m->params[i].block != 1 || !m->params[i].trainable || !r->flops)
             continue;
         out[n] = (whole){.shape = b->r->shape, .param = m->params[i], .rule = r};
         fit(b, t, most_flops, &out[n++]);

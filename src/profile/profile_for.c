@@ -86,8 +86,11 @@ static json_t *blocks_made_for(const profile_request *r)
 {
     const model_config *c = &r->model->config;
     const step_shape *s = r->shape;
+    char frozen[32] = "none";
+    if (!model_trains_all(r->model))
+        snprintf(frozen, sizeof frozen, "%016" PRIx64, model_frozen_hash(r->model));
     json_t *all = json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-                     "s:b, s:i, s:b, s:b, s:b, s:b, s:i, s:o, s:I, s:b, s:b, s:b, s:f, s:f}",
+                     "s:b, s:i, s:b, s:b, s:b, s:b, s:i, s:o, s:I, s:b, s:b, s:b, s:f, s:f, s:s}",
                      "way", BLOCKS_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r),
                      "quota", r->host->info.quota, "dtype", type_of(r), "model_type", c->model_type, "parameters",
                      (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab", (json_int_t)c->vocab, "hidden",
@@ -98,7 +101,8 @@ static json_t *blocks_made_for(const profile_request *r)
                      "qkv_bias", c->qkv_bias, "out_bias", c->out_bias, "mlp_bias", c->mlp_bias, "activation", (int)c->activation, "windows",
                      windows_of(c), "rope_bytes",
                      (json_int_t)model_rope_offset(c, c->ropes_n, s->seq_len), "pre_norm", c->pre_norm, "post_norm", c->post_norm, "parallel",
-                     c->parallel, "attention_softcap", (double)c->attention_softcap, "logit_softcap", (double)c->logit_softcap);
+                     c->parallel, "attention_softcap", (double)c->attention_softcap, "logit_softcap", (double)c->logit_softcap, "frozen",
+                     frozen);
     if (all && has_whole(shape_optimizer(s))) {
         json_object_set_new(all, "optimizer", json_string(shape_optimizer(s)->name));
         json_object_set_new(all, "host_tier", json_boolean(r->host_tier));

@@ -93,12 +93,12 @@ int explain(const explain_input *in, explanation *out, pt_error *e)
 
 /* ---- layers ---- */
 
-static void list_layers(const plan *p, const plan_block *like, char *out, size_t n)
+static void list_layers(const plan *p, int first, const plan_block *like, char *out, size_t n)
 {
     size_t used = 0;
     int count = 0;
     out[0] = 0;
-    for (int i = 0, k; i < p->blocks_n; i = k) {
+    for (int i = first, k; i < p->blocks_n; i = k) {
         for (k = i; k < p->blocks_n && p->blocks[k].level == like->level && p->blocks[k].place == like->place;)
             k++;
         if (k == i) {
@@ -115,20 +115,32 @@ static void list_layers(const plan *p, const plan_block *like, char *out, size_t
         snprintf(out, n, "all %d layers", count);
 }
 
-int explain_layers(const plan *p, int line, char *out, size_t n)
+static void write_passing(int passing, char *out, size_t n)
+{
+    if (passing > 1)
+        snprintf(out, n, "0-%d: nothing kept, backward does not come there", passing - 1);
+    else
+        snprintf(out, n, "0: nothing kept, backward does not come there");
+}
+
+int explain_layers(const plan *p, int passing, int line, char *out, size_t n)
 {
     static const char *const levels[SAVE_LEVELS] = {"input kept, the rest computed again", "input and attention kept, MLP computed again",
                                                     "all kept"};
     bool seen[SAVE_LEVELS][TIERS] = {{false}};
     char list[33];
-    for (int i = 0; i < p->blocks_n; i++) {
+    if (passing && line-- == 0) {
+        write_passing(passing, out, n);
+        return 1;
+    }
+    for (int i = passing; i < p->blocks_n; i++) {
         const plan_block *b = &p->blocks[i];
         if (seen[b->level][b->place])
             continue;
         seen[b->level][b->place] = true;
         if (line-- > 0)
             continue;
-        list_layers(p, b, list, sizeof list);
+        list_layers(p, passing, b, list, sizeof list);
         snprintf(out, n, "%s: %s, on the %s", list, levels[b->level], tier_names[b->place]);
         return 1;
     }

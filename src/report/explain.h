@@ -53,8 +53,8 @@ int explain(const explain_input *in, explanation *out, pt_error *e);
 char *explain_text(const explanation *x);   /* malloc'ed, NULL: out of memory */
 json_t *explain_json(const explanation *x); /* new reference, NULL: out of memory */
 
-/* The plan's own lines of the text: weights, buffers, updates, batch, layers. */
-void explain_plan(FILE *out, const plan *p);
+/* The plan's own lines of the text: weights, buffers, updates, batch, layers. `passing`: model_passing_layers. */
+void explain_plan(FILE *out, const plan *p, int passing);
 
 /* Where the compute queue's time goes, in words: "waiting for disk reads". Largest first; returns how many matter (1%). */
 enum { SHARES = QUEUES + 4 };
@@ -62,7 +62,7 @@ typedef struct share { const char *what; double ns; } share;
 int explain_shares(const forecast *f, share out[SHARES]);
 
 /* What the layers do, one line for each way of saving: "0-7, 12: all kept, on the device". */
-int explain_layers(const plan *p, int line, char *out, size_t n); /* 1: written, 0: there is no such line */
+int explain_layers(const plan *p, int passing, int line, char *out, size_t n); /* 1: written, 0: there is no such line */
 
 /* helps.c: changes that were tried, best first; those that help by 3% or more. */
 int explain_helps(const explain_input *in, double tokens_per_s, help out[EXPLAIN_HELPS], int *n, pt_error *e);

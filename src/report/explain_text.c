@@ -85,6 +85,10 @@ static void write_head(FILE *out, const explanation *x)
     fprintf(out, "model    %s, %s parameters, %lld layers; a step is %lld sequences of %lld tokens, %s, %s\n", m->config.model_type,
             count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, (long long)in->shape->batch,
             (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32", shape_optimizer(in->shape)->name);
+    if (!model_trains_all(m)) {
+        char trained[32];
+        fprintf(out, "trains   %s of %s parameters\n", count_format(trained, (uint64_t)model_trained_parameters(m)), count);
+    }
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (in->costs->ranks > 1)
         fprintf(out, "         %d devices: each takes so many sequences, and tokens a second are those of all\n", in->costs->ranks);
@@ -125,10 +129,10 @@ static void write_chunks(FILE *out, const plan *p)
             p->micro_batch == 1 ? "" : "s", p->visit);
 }
 
-static void write_layers(FILE *out, const plan *p)
+static void write_layers(FILE *out, const plan *p, int passing)
 {
     char line[160];
-    for (int i = 0; explain_layers(p, i, line, sizeof line); i++)
+    for (int i = 0; explain_layers(p, passing, i, line, sizeof line); i++)
         fprintf(out, "%s%s\n", i ? "         " : "layers   ", line);
 }
 
@@ -211,10 +215,10 @@ static void write_alternatives(FILE *out, const explanation *x)
         write_rival(out, i ? "         " : "others   ", &x->rivals[i]);
 }
 
-void explain_plan(FILE *out, const plan *p)
+void explain_plan(FILE *out, const plan *p, int passing)
 {
     write_chunks(out, p);
-    write_layers(out, p);
+    write_layers(out, p, passing);
 }
 
 char *explain_text(const explanation *x)
@@ -229,7 +233,7 @@ char *explain_text(const explanation *x)
         if (x->forecast.bytes[t])
             write_tier(out, x, t);
     write_room(out, x->in->room);
-    explain_plan(out, &x->in->best->plan);
+    explain_plan(out, &x->in->best->plan, model_passing_layers(x->in->search->model));
     write_limits(out, x);
     write_disk(out, x);
     write_alternatives(out, x);

@@ -56,11 +56,12 @@ const char *forecast_written(const forecast *f, char out[FORECAST_WRITTEN_BYTES]
 
 /* ---- memory ---- */
 
-static memory_part part_of(const buffer *b)
+/* What is frozen has low halves for states, which belong to its weights. */
+static memory_part part_of(const schedule_input *in, const buffer *b)
 {
     switch (b->kind) {
     case OBJECT_WEIGHTS: return PART_WEIGHTS;
-    case OBJECT_STATES: return PART_OPTIMIZER;
+    case OBJECT_STATES: return in->packing->chunks[b->index].trained ? PART_OPTIMIZER : PART_WEIGHTS;
     case OBJECT_GRADIENT: case OBJECT_ACCUMULATOR: return PART_GRADIENTS;
     case OBJECT_SAVED: case OBJECT_STREAM: case OBJECT_RESIDUAL: return PART_ACTIVATIONS;
     default: return PART_WORKSPACE;
@@ -97,7 +98,7 @@ static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *
 }
 
 /* Takes the schedule's fullest moment where it is fuller than that of those before. */
-static int raise_parts(const schedule *s, uint64_t full[TIERS], forecast *f, pt_error *e)
+static int raise_parts(const schedule_input *in, const schedule *s, uint64_t full[TIERS], forecast *f, pt_error *e)
 {
     int64_t *change = malloc(((size_t)s->tasks_n + 2) * sizeof *change);
     if (!change)
@@ -113,7 +114,7 @@ static int raise_parts(const schedule *s, uint64_t full[TIERS], forecast *f, pt_
             const buffer *b = &s->buffers[i];
             bool idle = b->idle <= at && at < b->idle_end;
             if (b->tier == (tier)t && b->first >= 0 && b->first <= at && at <= b->last && !idle)
-                f->part[t][part_of(b)] += b->bytes * buffer_copies(s, b);
+                f->part[t][part_of(in, b)] += b->bytes * buffer_copies(s, b);
         }
     }
     free(change);
@@ -231,7 +232,7 @@ int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, fore
         if (failed)
             return failed;
         schedule_raise_bytes(in, &s, out->bytes);
-        failed = raise_parts(&s, full, out, e);
+        failed = raise_parts(in, &s, full, out, e);
         if (!failed && (kind == (int)first || kind == second || !in->training))
             failed = add_simulation(in, &s, c, out, e);
         schedule_free(&s);

@@ -234,7 +234,10 @@ static void write_strip(FILE *out, const plan *p)
         fprintf(out, "<rect class=\"fill series%d%s\" x=\"%.1f\" y=\"1\" width=\"%.1f\" height=\"%d\"><title>", SAVE_LEVELS - 1 - b->level,
                 b->place == TIER_DEVICE ? "" : " far", i * width, fmax(n * width - 1, 0.5), ROW - 2);
         fprintf(out, n > 1 ? "layers %d to %d" : "layer %d", i, i + n - 1);
-        fprintf(out, ": %s, on the %s</title></rect>", levels[b->level], tier_names[b->place]);
+        if (i < p->made_for.passing)
+            fputs(": nothing kept, backward does not come there</title></rect>", out);
+        else
+            fprintf(out, ": %s, on the %s</title></rect>", levels[b->level], tier_names[b->place]);
     }
     fputs("</svg>\n", out);
 }
@@ -256,7 +259,7 @@ static void write_layers(FILE *out, const run_folder *r)
     if (far)
         fputs("<span class=\"key\">dashed: not on the device</span>", out);
     fputs("<pre>", out);
-    explain_plan(out, &r->plan);
+    explain_plan(out, &r->plan, r->plan.made_for.passing);
     fputs("</pre></div>\n", out);
 }
 

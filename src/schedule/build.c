@@ -3,9 +3,11 @@
  *   for each group of `visit` micro-batches
  *       for each block, for each micro-batch of the group: forward   (first group: after its chunks' updates)
  *       for each micro-batch: head, forward and backward
- *       for each layer from the last, for each micro-batch: backward
+ *       for each layer from the last down to the first trained block, for each micro-batch: backward
  *           last group: the layer's gradients are finished (and, without clipping, its chunks updated)
- *   the embedding's gradients, from the streams' gradients of all micro-batches
+ *   the embedding's gradients, if it is trained, from the streams' gradients of all micro-batches
+ *
+ * Frozen chunks are fetched like others, and neither written nor updated.
  *
  * Where the objects that an item needs come from, and where they go, is the caches' business (cache.c).
  */
@@ -23,9 +25,10 @@ typedef struct program {
     const packing *packing;
     const plan *plan;
     int layers, micro_n, groups_n;
+    int first_trained;            /* block where backward ends */
     layer_layout layouts[SAVE_LEVELS];
     int *block0, *block_chunk;    /* chunks that block b reads: block_chunk[block0[b] .. block0[b + 1]) */
-    int *piece0, *piece_chunk;    /* chunks that hold the block's own parameters, likewise */
+    int *piece0, *piece_chunk;    /* chunks that hold the block's own trained parameters, likewise */
     unsigned char *chunk_updated; /* forward: no update is waiting any more */
     int *chunk_blocks;            /* blocks whose gradients are still missing */
     int *accumulator;             /* buffer of each block, -1: not yet */
@@ -137,7 +140,7 @@ static void update_before(program *p, int block)
 {
     for (int i = p->block0[block]; i < p->block0[block + 1]; i++) {
         int c = p->block_chunk[i];
-        if (!p->chunk_updated[c])
+        if (!p->chunk_updated[c] && p->packing->chunks[c].trained)
             update_chunk(p, c);
         p->chunk_updated[c] = 1;
     }
@@ -164,12 +167,15 @@ static void item_residual(program *p, int micro, unsigned use)
     item_operand(p, p->residual[micro], use);
 }
 
-static int accumulator_buffer(program *p, int block)
+/* Nothing where the block trains nothing. */
+static void item_accumulator(program *p, int block, int micro)
 {
+    const uint64_t bytes = (uint64_t)accumulator_elements(p->model, block) * sizeof(float);
+    if (!bytes)
+        return;
     if (p->accumulator[block] < 0 && !p->b.recording)
-        p->accumulator[block] = builder_buffer(&p->b, OBJECT_ACCUMULATOR, block, -1, TIER_DEVICE,
-                                               (uint64_t)accumulator_elements(p->model, block) * sizeof(float));
-    return p->accumulator[block];
+        p->accumulator[block] = builder_buffer(&p->b, OBJECT_ACCUMULATOR, block, -1, TIER_DEVICE, bytes);
+    item_operand(p, p->accumulator[block], micro ? USE_READ | USE_WRITE : USE_WRITE);
 }
 
 static void item_rope(program *p)
@@ -207,11 +213,12 @@ static void head(program *p, int micro, bool eval)
     item_operand(p, p->batch, USE_READ);
     item_operand(p, p->loss, USE_WRITE);
     item_workspace(p, h.bytes);
-    if (!eval) {
+    if (!eval && p->first_trained < block) {
         item_operand(p, stream_buffer(p, micro), USE_WRITE);
         item_residual(p, micro, USE_WRITE);
-        item_operand(p, accumulator_buffer(p, block), micro ? USE_READ | USE_WRITE : USE_WRITE);
     }
+    if (!eval)
+        item_accumulator(p, block, micro);
     item_end(p, eval ? TASK_HEAD_EVAL : TASK_HEAD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
 }
 
@@ -223,7 +230,7 @@ static void backward(program *p, int block, int micro)
     item_workspace(p, layout_of(p, block)->backward_workspace);
     item_operand(p, stream_buffer(p, micro), USE_READ | USE_WRITE);
     item_residual(p, micro, USE_READ | USE_WRITE);
-    item_operand(p, accumulator_buffer(p, block), micro ? USE_READ | USE_WRITE : USE_WRITE);
+    item_accumulator(p, block, micro);
     item_operand(p, p->batch, USE_READ);
     item_rope(p);
     item_end(p, TASK_LAYER_BACKWARD, QUEUE_COMPUTE, block, micro, -1, micro == 0);
@@ -244,7 +251,7 @@ static void finish_chunk(program *p, int block, int chunk)
         item_operand(p, p->batch, USE_READ);
         for (int m = 0; m < p->micro_n; m++)
             item_operand(p, p->stream[m], USE_READ);
-        if (p->model->config.tied)
+        if (head_adds_to_embedding(p->model))
             item_operand(p, p->accumulator[p->layers + 1], USE_READ);
     }
     item_end(p, block ? TASK_FINISH : TASK_EMBED_FINISH, QUEUE_COMPUTE, block, -1, chunk, false);
@@ -298,7 +305,7 @@ static void program_step(program *p, bool updates)
             head(p, m, false);
         if (g == p->groups_n - 1)
             finish_block(p, p->layers + 1);
-        for (int block = p->layers; block > 0; block--) {
+        for (int block = p->layers; block > 0 && block >= p->first_trained; block--) {
             for (int m = first; m < end; m++)
                 backward(p, block, m);
             if (g == p->groups_n - 1)
@@ -312,7 +319,8 @@ static void program_step(program *p, bool updates)
 static void program_drain(program *p)
 {
     for (int c = 0; c < p->packing->chunks_n; c++)
-        update_chunk(p, c);
+        if (p->packing->chunks[c].trained)
+            update_chunk(p, c);
 }
 
 static void program_eval(program *p)
@@ -364,8 +372,8 @@ static void make_chunk_objects(program *p, schedule_kind kind)
         *g = (object){.kind = OBJECT_GRADIENT, .bytes = chunk_gradient_bytes(p->packing, c),
                       .keep = waits && kind != SCHEDULE_DRAIN};
         w->home = home(p, OBJECT_WEIGHTS, c, t, w->bytes);
-        s->home = training ? home(p, OBJECT_STATES, c, t, s->bytes) : -1;
-        g->home = training && waits ? home(p, OBJECT_GRADIENT, c, t, g->bytes) : -1;
+        s->home = training && s->bytes ? home(p, OBJECT_STATES, c, t, s->bytes) : -1;
+        g->home = training && waits && g->bytes ? home(p, OBJECT_GRADIENT, c, t, g->bytes) : -1;
         object *all[] = {w, s, g};
         for (int i = 0; i < 3; i++) {
             all[i]->index = c;
@@ -377,11 +385,12 @@ static void make_chunk_objects(program *p, schedule_kind kind)
 }
 
 /* The saved sets of a block's visit lie side by side: all of them are there when backward begins. Those of different groups of
- * micro-batches are never there at the same time, and in an evaluation only those of two neighbours are. */
+ * micro-batches are never there at the same time, and in an evaluation, and before the first block that backward comes to, only those of
+ * two neighbours are. */
 static void share_slot(const program *p, schedule_kind kind, object *saved)
 {
-    bool eval = kind == SCHEDULE_EVAL;
-    saved->home_slot = eval ? saved->index % 2 : saved->index - 1;
+    bool eval = kind == SCHEDULE_EVAL, passing = eval || saved->index < p->first_trained;
+    saved->home_slot = passing ? (saved->index - 1) % 2 : saved->index - 1;
     saved->within = eval ? 0 : (uint64_t)(saved->micro % p->plan->visit) * saved->bytes;
 }
 
@@ -405,35 +414,37 @@ static void make_saved_objects(program *p, schedule_kind kind)
     }
 }
 
-/* The chunks of each block; roles, parameters, pieces and chunks ascend together. A tied head reads the embedding's
- * table, which is not its own. */
+/* The chunks that each block reads, and those whose gradients it makes. A tied head reads the embedding's table, which is not its own. */
 static int list_chunks(program *p)
 {
     const packing *k = p->packing;
     size_t most = 2 * (size_t)k->pieces_n + 1;
-    int read = 0, own = 0;
+    int read = 0, own = 0, *read_by = calloc(2 * (size_t)k->chunks_n, sizeof *read_by), *owned_by = read_by + k->chunks_n; /* latest block + 1 */
     p->piece0 = p->block0 + p->model->blocks_n + 1;
     p->block_chunk = malloc(most * sizeof *p->block_chunk);
     p->piece_chunk = malloc(most * sizeof *p->piece_chunk);
-    if (!p->block_chunk || !p->piece_chunk)
-        return -1;
-    for (int b = 0; b < p->model->blocks_n; b++) {
+    for (int b = 0; b < p->model->blocks_n && read_by && p->block_chunk && p->piece_chunk; b++) {
         p->block0[b] = read;
         p->piece0[b] = own;
         for (int role = 0; role < PARAM_ROLES; role++) {
             int a = p->model->blocks[b].param_of_role[role];
             for (int i = a < 0 ? 0 : k->piece_of_param[a]; a >= 0 && i < k->piece_of_param[a + 1]; i++) {
                 int c = k->pieces[i].chunk;
-                if (read == p->block0[b] || p->block_chunk[read - 1] != c)
+                if (read_by[c] != b + 1)
                     p->block_chunk[read++] = c;
-                if (p->model->params[a].block == b && (own == p->piece0[b] || p->piece_chunk[own - 1] != c))
+                read_by[c] = b + 1;
+                if (p->model->params[a].block != b || !k->chunks[c].trained)
+                    continue;
+                if (owned_by[c] != b + 1)
                     p->piece_chunk[own++] = c;
+                owned_by[c] = b + 1;
             }
         }
     }
     p->block0[p->model->blocks_n] = read;
     p->piece0[p->model->blocks_n] = own;
-    return 0;
+    free(read_by);
+    return read_by && p->block_chunk && p->piece_chunk ? 0 : -1;
 }
 
 static int make_caches(program *p)
@@ -471,6 +482,7 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     *p = (program){.model = in->model, .shape = in->shape, .packing = in->packing, .plan = in->plan};
     int64_t micro_units = in->plan->micro_batch / in->shape->unit_seqs;
     p->layers = (int)in->model->config.layers;
+    p->first_trained = model_first_trained(in->model);
     for (int level = 0; level < SAVE_LEVELS; level++)
         layer_layout_init(&p->layouts[level], in->model, in->shape, (save_level)level);
     p->micro_n = (int)(in->shape->units_n / micro_units);

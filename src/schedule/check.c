@@ -116,10 +116,11 @@ static bool identity_exists(const checker *c, const buffer *b)
 {
     bool chunk = b->index >= 0 && b->index < c->chunks_n, micro = b->micro >= 0 && b->micro < c->micro_n;
     switch (b->kind) {
-    case OBJECT_WEIGHTS: case OBJECT_STATES: case OBJECT_GRADIENT: return chunk && b->micro == -1;
+    case OBJECT_WEIGHTS: return chunk && b->micro == -1;
+    case OBJECT_STATES: case OBJECT_GRADIENT: return chunk && b->micro == -1 && check_object_bytes(c, b->kind, b->index);
     case OBJECT_SAVED: return b->index >= 1 && b->index <= c->layers + 1 && micro;
     case OBJECT_ACCUMULATOR: return has_accumulator(c, b->index) && b->micro == -1;
-    case OBJECT_STREAM: return b->index == -1 && micro;
+    case OBJECT_STREAM: return b->index == -1 && micro && c->first_trained <= c->layers;
     case OBJECT_RESIDUAL: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
     case OBJECT_ROPE: return b->index == -1 && b->micro == -1 && c->in->model->config.ropes_n;
     default: return (unsigned)b->kind < OBJECT_KINDS && b->index == -1 && b->micro == -1;
@@ -192,7 +193,9 @@ static int check_homes(const checker *c)
     unsigned char *seen = calloc(n, 1);
     if (!seen)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
-    int failed = 0, missing = chunk_kinds * c->chunks_n + 3 + (c->in->model->config.ropes_n > 0);
+    int failed = 0, missing = 3 + (c->in->model->config.ropes_n > 0);
+    for (int i = 0; i < chunk_kinds * c->chunks_n; i++)
+        missing += check_object_bytes(c, (object_kind)(i / c->chunks_n), i % c->chunks_n) > 0;
     for (int i = 0; i < c->s->homes_n && !failed; i++) {
         const buffer *b = &c->s->buffers[i];
         bool of_chunk = b->kind <= OBJECT_GRADIENT;
@@ -261,6 +264,8 @@ static void facts(checker *c)
         at = facts_of_block(c, block, at);
     for (int i = 0; i < k->pieces_n; i++) {
         int block = c->in->model->params[k->pieces[i].param].block, chunk = k->pieces[i].chunk;
+        if (!c->in->model->params[k->pieces[i].param].trainable)
+            continue;
         if (!c->pieces_of[piece_at(c, block, chunk)]++)
             c->chunk_blocks[chunk]++, c->sums_needed++;
         c->pieces_of[piece_at(c, block, chunk)] = 1;
@@ -327,9 +332,22 @@ static int check_header(const checker *c)
     return 0;
 }
 
+/* What the sizes of a chunk's objects follow from. */
+static int check_chunks(const checker *c)
+{
+    const packing *k = c->in->packing;
+    for (int i = 0; i < k->pieces_n; i++) {
+        const piece *p = &k->pieces[i];
+        if (k->chunks[p->chunk].trained != c->in->model->params[p->param].trainable)
+            return check_fail(c, -1, -1, "chunk %d is %s, and parameter %d in it is not", p->chunk,
+                              k->chunks[p->chunk].trained ? "trained" : "frozen", p->param);
+    }
+    return 0;
+}
+
 static int check_list(const checker *c)
 {
-    int failed = 0;
+    int failed = check_chunks(c);
     for (int i = 0; i < c->s->buffers_n && !failed; i++)
         failed = check_buffer(c, i);
     for (int i = 0; i < c->s->tasks_n && !failed; i++)
@@ -361,7 +379,7 @@ static int walk(checker *c)
 int schedule_check(const schedule_input *in, const schedule *s, const uint64_t budget[TIERS], pt_error *e)
 {
     checker c = {.in = in, .s = s, .e = e, .layers = (int)in->model->config.layers, .chunks_n = in->packing->chunks_n,
-                 .micro_units = in->plan->micro_batch / in->shape->unit_seqs, .waits = in->plan->update != UPDATE_BACKWARD};
+                 .first_trained = model_first_trained(in->model), .micro_units = in->plan->micro_batch / in->shape->unit_seqs, .waits = in->plan->update != UPDATE_BACKWARD};
     if (c.micro_units < 1)
         return check_fail(&c, -1, -1, "the plan's micro-batch is smaller than one unit");
     c.micro_n = (int)(in->shape->units_n / c.micro_units);

@@ -50,7 +50,7 @@ static int block_weights(checker *c, int i, int block)
     const block_facts *f = &c->blocks[block];
     for (int k = f->chunks0; k < f->chunks0 + f->chunks_n; k++) {
         int chunk = c->chunk_list[k];
-        if (c->s->kind == SCHEDULE_STEP_UPDATE && !c->weights[chunk])
+        if (c->s->kind == SCHEDULE_STEP_UPDATE && !c->weights[chunk] && c->chunk_blocks[chunk])
             return check_fail(c, i, -1, "reads the weights of chunk %d before their waiting update", chunk);
         reads(c, OBJECT_WEIGHTS, chunk, -1, c->weights[chunk]);
     }
@@ -70,6 +70,17 @@ static void rope(checker *c)
 {
     if (c->in->model->config.ropes_n)
         reads(c, OBJECT_ROPE, -1, -1, 0);
+}
+
+/* Micro-batches must be summed up in ascending order; a block that trains nothing has nothing to sum up. */
+static int sum_up(checker *c, int i, int block, int micro)
+{
+    if (!has_accumulator(c, block))
+        return 0;
+    if (c->accumulator[block] != micro)
+        return check_fail(c, i, -1, "gradients are summed in ascending order, and %d micro-batches are in", c->accumulator[block]);
+    changes(c, OBJECT_ACCUMULATOR, block, -1, micro, micro + 1);
+    return 0;
 }
 
 static int residual_gradient(const checker *c, int block) { return 2 * (c->layers + 2) - block; }
@@ -102,14 +113,12 @@ static int head_wants(checker *c, int i, int micro, bool eval)
     reads(c, OBJECT_BATCH, -1, -1, 1);
     writes(c, OBJECT_LOSS, -1, -1, c->losses + 1);
     workspace(c, c->blocks[block].forward_bytes);
-    if (!eval) {
-        if (c->accumulator[block] != micro)
-            return check_fail(c, i, -1, "gradients are summed in ascending order, and %d micro-batches are in", c->accumulator[block]);
+    if (!eval && c->first_trained < block) {
         writes(c, OBJECT_STREAM, -1, micro, block);
         residual(c, micro, 0, residual_gradient(c, block));
-        changes(c, OBJECT_ACCUMULATOR, block, -1, micro, micro + 1);
     }
-    return block_weights(c, i, block);
+    int failed = eval ? 0 : sum_up(c, i, block, micro);
+    return failed ? failed : block_weights(c, i, block);
 }
 
 static int backward_wants(checker *c, int i, int block, int micro)
@@ -117,16 +126,16 @@ static int backward_wants(checker *c, int i, int block, int micro)
     const block_facts *f = &c->blocks[block];
     if (c->stream[micro] != block + 1)
         return check_fail(c, i, -1, "the gradient of the block's output is not what the micro-batch has got to");
-    if (c->accumulator[block] != micro)
-        return check_fail(c, i, -1, "gradients are summed in ascending order, and %d micro-batches are in", c->accumulator[block]);
+    if (block < c->first_trained)
+        return check_fail(c, i, -1, "nothing is trained in the block or before it");
     reads(c, OBJECT_SAVED, block, micro, f->complete);
     workspace(c, f->backward_bytes);
     changes(c, OBJECT_STREAM, -1, micro, block + 1, block);
     residual(c, micro, residual_gradient(c, block + 1), residual_gradient(c, block));
-    changes(c, OBJECT_ACCUMULATOR, block, -1, micro, micro + 1);
     reads(c, OBJECT_BATCH, -1, -1, 1);
     rope(c);
-    return block_weights(c, i, block);
+    int failed = sum_up(c, i, block, micro);
+    return failed ? failed : block_weights(c, i, block);
 }
 
 /* ---- chunks ---- */
@@ -135,7 +144,7 @@ static int finish_wants(checker *c, int i, int block, int chunk)
 {
     const schedule_input *in = c->in;
     if (!c->pieces_of[piece_at(c, block, chunk)])
-        return check_fail(c, i, -1, "the chunk has nothing of the block");
+        return check_fail(c, i, -1, "the chunk has nothing of the block that is trained");
     if (c->finished[piece_at(c, block, chunk)])
         return check_fail(c, i, -1, "the gradient is finished already");
     if (c->s->kind == SCHEDULE_STEP_UPDATE && !c->weights[chunk])
@@ -150,7 +159,7 @@ static int finish_wants(checker *c, int i, int block, int chunk)
     reads(c, OBJECT_BATCH, -1, -1, 1);
     for (int m = 0; m < c->micro_n; m++)
         reads(c, OBJECT_STREAM, -1, m, 1);
-    if (in->model->config.tied)
+    if (head_adds_to_embedding(in->model))
         reads(c, OBJECT_ACCUMULATOR, c->layers + 1, -1, c->micro_n);
     return 0;
 }
@@ -161,8 +170,8 @@ static int update_wants(checker *c, int i, int chunk)
     bool backward = c->s->kind == SCHEDULE_STEP;
     if (c->s->kind == SCHEDULE_EVAL || (backward && c->waits))
         return check_fail(c, i, -1, "this schedule updates nothing");
-    if (c->weights[chunk])
-        return check_fail(c, i, -1, "the chunk is updated already");
+    if (c->weights[chunk] || !c->chunk_blocks[chunk])
+        return check_fail(c, i, -1, "the chunk is %s", c->weights[chunk] ? "updated already" : "frozen");
     if (c->s->tasks[i].queue != (t == TIER_HOST ? QUEUE_HOST : QUEUE_COMPUTE))
         return check_fail(c, i, -1, "stands in queue %s, and the plan updates the chunk on the %s", queue_names[c->s->tasks[i].queue],
                           tier_names[t]);
@@ -298,7 +307,7 @@ void check_task_done(checker *c, int i)
         c->saved[saved_at(c, t->block + 1, t->micro)] = 1;
         break;
     case TASK_HEAD:
-        c->stream[t->micro] = t->block;
+        c->stream[t->micro] = c->first_trained < t->block ? t->block : c->stream[t->micro];
         c->accumulator[t->block]++;
         /* fall through */
     case TASK_HEAD_EVAL:

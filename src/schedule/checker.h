@@ -15,7 +15,7 @@
  *   gradient          0 the one that waits since the step before; k: the pieces of k blocks are in
  *   saved             1 the block's input is in, 2 everything that the save level keeps
  *   accumulator       number of micro-batches summed up
- *   stream            block whose input's gradient it is
+ *   stream            block whose input's gradient it is; it gets to the first trained block, and to the head only if it goes further
  *   residual          b: block b's input; 2 (layers + 2) - b: the gradient of block b's input
  *   batch             1 the batch is in;  loss: micro-batches that are in;  sumsq: finished pieces that are in */
 typedef struct content { bool alive; int version; } content;
@@ -48,12 +48,13 @@ typedef struct checker {
     const schedule *s;
     pt_error *e;
     int layers, micro_n, chunks_n;
+    int first_trained;    /* block where backward ends */
     int64_t micro_units;
     bool waits;           /* updates wait for the next step */
     block_facts *blocks;  /* layers + 2 */
     int *chunk_list;
-    unsigned char *pieces_of; /* [block][chunk]: the chunk has pieces of the block */
-    int *chunk_blocks;    /* blocks that have pieces in the chunk */
+    unsigned char *pieces_of; /* [block][chunk]: the chunk has trained pieces of the block */
+    int *chunk_blocks;    /* blocks that have trained pieces in the chunk; 0: it is frozen */
 
     content *contents;    /* of each buffer */
     segment *segments[TIERS];
@@ -95,6 +96,9 @@ static inline int piece_at(const checker *c, int block, int chunk) { return bloc
 uint64_t check_object_bytes(const checker *c, object_kind kind, int index); /* not of a workspace */
 
 /* Blocks of the accumulators: a saved set of block b belongs to layers 1 .. layers, the head's input to layers + 1. */
-static inline bool has_accumulator(const checker *c, int block) { return block >= 1 && block <= c->layers + 1; }
+static inline bool has_accumulator(const checker *c, int block)
+{
+    return block >= 1 && block <= c->layers + 1 && c->blocks[block].accumulator_bytes;
+}
 
 #endif

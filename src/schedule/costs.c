@@ -74,15 +74,15 @@ static double operand_bytes(const schedule *s, const task *t)
 
 double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block)
 {
-    const chunk_t *h = &k->chunks[chunk];
     double each = 0, all = 0;
-    for (int i = h->piece0; i < h->piece0 + h->pieces_n; i++) {
-        const param *p = &m->params[k->pieces[i].param];
-        const double values = p->block == block && p->trainable ? (double)(k->pieces[i].rows * p->cols) : 0;
+    for (int i = 0; i < k->chunks[chunk].pieces_n && k->chunks[chunk].trained; i++) {
+        const piece *part = chunk_piece(k, chunk, i);
+        const param *p = &m->params[part->param];
+        const double values = p->block == block ? (double)(part->rows * p->cols) : 0;
         each += values > 0 ? cost_at(&c->finish, values) : 0;
         all += values;
     }
-    return block ? each : cost_at(&c->embed_finish, all);
+    return block || all == 0 ? each : cost_at(&c->embed_finish, all);
 }
 
 static const layer_cost *layer_of(const costs *c, const task *t) { return &c->layer[c->kind_of_layer[t->block - 1]]; }

@@ -34,11 +34,11 @@ extern const char *const queue_names[QUEUES];
 
 typedef enum object_kind {
     OBJECT_WEIGHTS,     /* of chunk `index` */
-    OBJECT_STATES,      /* of chunk `index`: low halves, moments */
-    OBJECT_GRADIENT,    /* of chunk `index`, rounded, waiting for its update */
+    OBJECT_STATES,      /* of chunk `index`: low halves, moments; a frozen one's low halves no task touches */
+    OBJECT_GRADIENT,    /* of trained chunk `index`, rounded, waiting for its update */
     OBJECT_SAVED,       /* saved set of block `index`, micro-batch `micro` (the head's: its input) */
-    OBJECT_ACCUMULATOR, /* fp32 gradients of block `index` */
-    OBJECT_STREAM,      /* gradient of the residual stream, micro-batch `micro` */
+    OBJECT_ACCUMULATOR, /* fp32 gradients of block `index`, if it trains anything */
+    OBJECT_STREAM,      /* gradient of the residual stream, micro-batch `micro`, if it leaves the head */
     OBJECT_RESIDUAL,    /* bf16 runs: the residual stream in fp32, from the head on its gradient, micro-batch `micro` */
     OBJECT_WORKSPACE,
     OBJECT_BATCH,       /* ids, targets, first, positions: int32 (4, batch, seq_len) */

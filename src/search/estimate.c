@@ -64,7 +64,7 @@ static void updates(const space *s, const recipe *r, const chunking *g, tier hom
     u->ns[QUEUE_COMPUTE] += device * between(g, SUM_UPDATE_DEVICE, first, end);
     u->ns[QUEUE_HOST] += host * between(g, SUM_UPDATE_HOST, first, end);
     if (staged) {
-        double grads = between(g, SUM_WEIGHT_IN, first, end), states_in = between(g, SUM_STATE_IN, first, end);
+        double grads = between(g, SUM_GRADIENT_IN, first, end), states_in = between(g, SUM_STATE_IN, first, end);
         u->ns[QUEUE_TO_DEVICE] += device * (states_in + (waits ? grads : 0));
         u->ns[QUEUE_FROM_DEVICE] += device * (between(g, SUM_STATE_OUT, first, end) + between(g, SUM_WEIGHT_OUT, first, end));
         backward->ns[QUEUE_FROM_DEVICE] +=
@@ -72,10 +72,10 @@ static void updates(const space *s, const recipe *r, const chunking *g, tier hom
         passing += device * (states_in + (waits ? grads : 0) + between(g, SUM_STATE_OUT, first, end));
     }
     if (disk) {
-        u->ns[QUEUE_READ] += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_WEIGHT_READ, first, end) : 0);
+        u->ns[QUEUE_READ] += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_GRADIENT_READ, first, end) : 0);
         u->ns[QUEUE_WRITE] += between(g, SUM_STATE_WRITE, first, end) + between(g, SUM_WEIGHT_WRITE, first, end);
         backward->ns[QUEUE_WRITE] += waits ? between(g, SUM_WEIGHT_WRITE, first, end) : 0;
-        passing += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_WEIGHT_READ, first, end) : 0) +
+        passing += between(g, SUM_STATE_READ, first, end) + (waits ? between(g, SUM_GRADIENT_READ, first, end) : 0) +
                    between(g, SUM_STATE_WRITE, first, end) + between(g, SUM_WEIGHT_WRITE, first, end);
     }
     u->pipeline += passing / (r->n_update > 1 ? r->n_update - 0.5 : 1); /* turns are not taken evenly */
@@ -107,7 +107,8 @@ static void chunk_loads(const space *s, const recipe *r, load *forward, load *ba
     for (tier home = TIER_HOST; home <= TIER_DISK; home++) {
         int first = home == TIER_HOST ? r->persist : host_end, end = home == TIER_HOST ? host_end : chunks;
         weights_in(s, r, home, first, end, in, forward);
-        weights_in(s, r, home, first, end, out, backward);
+        if (end > g->back0)
+            weights_in(s, r, home, first > g->back0 ? first : g->back0, end, out, backward);
         if (s->in->training)
             updates(s, r, g, home, first, end, forward, backward);
     }
@@ -121,7 +122,7 @@ static int run_end(const space *s, const recipe *r, int first)
 {
     const unsigned char *kind = s->in->costs->kind_of_layer;
     int end = first + 1;
-    while (end < s->layers && r->level[end] == r->level[first] && r->place[end] == r->place[first] && kind[end] == kind[first])
+    while (end < s->layers && end != s->passing && r->level[end] == r->level[first] && r->place[end] == r->place[first] && kind[end] == kind[first])
         end++;
     return end;
 }
@@ -137,9 +138,9 @@ static void block_loads(const space *s, const recipe *r, load *forward, load *ba
         end = run_end(s, r, i);
         unsigned n = (unsigned)(end - i);
         ahead += n * l->forward_ns[r->level[i]];
-        back += n * l->backward_ns[r->level[i]];
+        back += i < s->passing ? 0 : n * l->backward_ns[r->level[i]];
         warm_ahead += n * fmin(l->warm_forward_ns, l->forward_ns[r->level[i]]);
-        warm_back += n * fmin(l->warm_backward_ns[r->level[i]], l->backward_ns[r->level[i]]);
+        warm_back += i < s->passing ? 0 : n * fmin(l->warm_backward_ns[r->level[i]], l->backward_ns[r->level[i]]);
         moved[r->level[i]][r->place[i]] += n;
         swapped += r->place[i] != TIER_DEVICE ? n : 0;
     }
@@ -169,7 +170,7 @@ static void block_loads(const space *s, const recipe *r, load *forward, load *ba
         }
     forward->ns[QUEUE_COMPUTE] += units * (ahead + c->embed_ns) - following * warm_ahead + micros * (s->layers + 1) * c->task_ns;
     if (s->in->training)
-        backward->ns[QUEUE_COMPUTE] += units * (back + c->head_ns) - following * warm_back + micros * (s->layers + 1) * c->task_ns;
+        backward->ns[QUEUE_COMPUTE] += units * (back + c->head_ns) - following * warm_back + micros * (s->layers - s->passing + 1) * c->task_ns;
     else
         forward->ns[QUEUE_COMPUTE] += units * c->head_eval_ns + micros * c->task_ns;
 }
@@ -242,15 +243,9 @@ static uint64_t least_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static int least_int(int a, int b) { return a < b ? a : b; }
 
-static double states_per_weight(const chunking *g)
-{
-    return g->sum[SUM_STATE_BYTES][g->packing.chunks_n] / g->sum[SUM_WEIGHT_BYTES][g->packing.chunks_n];
-}
-
 static void block_memory(const space *s, const recipe *r, block_part *b)
 {
     const step_shape *shape = s->in->shape;
-    const model_config *config = &s->in->model->config;
     uint64_t units = (uint64_t)(r->micro_batch / shape->unit_seqs), group = units * (uint64_t)r->visit, most = 0, saved = 0;
     if (!s->in->training) {
         for (int i = 0; i < s->layers; i++) {
@@ -261,11 +256,15 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
         return;
     }
     bool grouped = micros_of(s, r) > r->visit;
-    uint64_t accumulated = grouped ? s->accumulator_all : config->tied ? s->accumulator_head : 0;
+    uint64_t accumulated = grouped ? s->accumulator_all : head_adds_to_embedding(s->in->model) ? s->accumulator_head : 0;
     uint64_t layer = accumulated + (grouped ? 0 : s->accumulator_layer), head = grouped ? s->accumulator_all : s->accumulator_head;
     for (int i = 0, end; i < s->layers; i = end) {
         const layer_layout *l = &s->layouts[r->level[i]];
         end = run_end(s, r, i);
+        if (i < s->passing) {
+            most = max_u64(most, 2 * s->input_bytes * group + l->forward_workspace);
+            continue;
+        }
         b->saved[r->place[i]] += (uint64_t)(end - i) * l->saved_bytes * group;
         if (r->place[i] != TIER_DEVICE) {
             b->swapped = max_u64(b->swapped, l->saved_bytes * units);
@@ -280,7 +279,9 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
     b->saved[TIER_HOST] *= (uint64_t)s->in->costs->ranks;
     b->swapped_disk *= (uint64_t)s->in->costs->ranks;
     saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
-    uint64_t streams = s->input_bytes * (uint64_t)shape->units_n + s->residual_bytes * group;
+    const int first_trained = model_first_trained(s->in->model); /* the embedding's gradients want all streams, layers those of their visit */
+    const uint64_t back = first_trained == 0 ? (uint64_t)shape->units_n : first_trained <= s->layers ? group : 0;
+    uint64_t streams = s->input_bytes * back + s->residual_bytes * group + (grouped && s->passing ? 2 * s->input_bytes * group : 0);
     b->peak = most + streams;
     b->peak_head = saved + s->head.bytes + head + streams;
 }
@@ -296,13 +297,13 @@ static void block_part_of(const space *s, const recipe *r, block_part *b)
 static uint64_t waiting_bytes(const space *s, const recipe *r, int first, int end)
 {
     bool waits = s->in->training && r->update != UPDATE_BACKWARD;
-    return waits ? (uint64_t)between(&s->chunkings[r->chunking], SUM_WEIGHT_BYTES, first, end) : 0;
+    return waits ? (uint64_t)between(&s->chunkings[r->chunking], SUM_GRADIENT_BYTES, first, end) : 0;
 }
 
 /* Of those, what lies among `saved` bytes. */
 static uint64_t shared_bytes(const space *s, const recipe *r, int first, int end, uint64_t saved)
 {
-    uint64_t gradients = waiting_bytes(s, r, first, end), at_once = s->chunkings[r->chunking].largest[first][0];
+    uint64_t gradients = waiting_bytes(s, r, first, end), at_once = s->chunkings[r->chunking].trained[first][0];
     return least_u64(gradients > at_once ? gradients - at_once : 0, saved);
 }
 
@@ -316,26 +317,26 @@ static uint64_t homes(const space *s, const recipe *r, int first, int end)
     return (uint64_t)(weights + states) + waiting_bytes(s, r, first, end);
 }
 
-/* Weight bytes of the n largest chunks from chunk `first` on. */
-static uint64_t largest_chunks(const chunking *g, int first, int n)
+/* Weight bytes of the n largest chunks, of which the largest are known. */
+static uint64_t largest_chunks(const uint64_t largest[SPACE_LARGEST], int n)
 {
     uint64_t sum = 0;
     for (int k = 0; k < n && k < SPACE_LARGEST; k++)
-        sum += g->largest[first][k];
-    return sum + (n > SPACE_LARGEST ? (uint64_t)(n - SPACE_LARGEST) * g->largest[first][SPACE_LARGEST - 1] : 0);
+        sum += largest[k];
+    return sum + (n > SPACE_LARGEST ? (uint64_t)(n - SPACE_LARGEST) * largest[SPACE_LARGEST - 1] : 0);
 }
 
 static void estimate_memory(const space *s, const recipe *r, const block_part *b, estimate *out)
 {
     const chunking *g = &s->chunkings[r->chunking];
     int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist;
-    double states = states_per_weight(g);
     bool training = s->in->training;
     uint64_t all = (uint64_t)between(g, SUM_WEIGHT_BYTES, r->persist, chunks);
-    uint64_t slots = least_u64(largest_chunks(g, r->persist, r->n_buffer), all);
-    uint64_t gradients = training ? least_u64(largest_chunks(g, r->persist, r->n_update), all) : 0;
+    uint64_t trained = (uint64_t)between(g, SUM_GRADIENT_BYTES, r->persist, chunks);
+    uint64_t slots = least_u64(largest_chunks(g->largest[r->persist], r->n_buffer), all);
+    uint64_t gradients = training ? least_u64(largest_chunks(g->trained[r->persist], r->n_update), trained) : 0;
     int updates_n = training && r->stride ? least_int(r->n_update, away / r->stride) : 0;
-    uint64_t updates = (uint64_t)((double)largest_chunks(g, r->persist, updates_n) * states);
+    uint64_t updates = (uint64_t)((double)largest_chunks(g->trained[r->persist], updates_n) * g->states);
     uint64_t swapped = (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped;
     uint64_t home = s->home_bytes + homes(s, r, 0, r->persist);
     const bool backward = r->update == UPDATE_BACKWARD;
@@ -343,13 +344,14 @@ static void estimate_memory(const space *s, const recipe *r, const block_part *b
     uint64_t finishing = gradients + (backward ? updates + work : 0);
     uint64_t back = slots + swapped + max_u64(b->peak + finishing, b->peak_head);
     uint64_t ahead = slots + (backward ? 0 : gradients + work) + swapped + updates + b->saved[TIER_DEVICE];
-    uint64_t on_disk = g->largest[host_end][0], window = on_disk + (training ? (uint64_t)((double)on_disk * states) : 0);
+    uint64_t window = g->window[host_end];
     uint64_t moment = max_u64(back, ahead) - shared_bytes(s, r, 0, r->persist, b->saved[TIER_DEVICE]);
     uint64_t scratch = window + (8 << 20), waiting = waiting_bytes(s, r, 0, r->persist);
     out->bytes[TIER_DEVICE] = home + max_u64(moment, scratch > waiting ? scratch - waiting : 0);
     out->bytes[TIER_HOST] = out->bytes[TIER_DISK] = 0;
     if (s->in->host_tier) {
-        double staged = (double)largest_chunks(g, host_end, r->n_update) * (training ? 2 + states : 1);
+        double staged = (double)largest_chunks(g->largest[host_end], r->n_update);
+        staged += training ? (double)largest_chunks(g->trained[host_end], r->n_update) * (1 + g->states) : 0;
         out->bytes[TIER_HOST] = (r->stride != 1 && away ? work : 0) + homes(s, r, r->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
                                 (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk -
                                 shared_bytes(s, r, r->persist, host_end, b->saved[TIER_HOST]);

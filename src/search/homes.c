@@ -113,7 +113,10 @@ static int turn_two(turning *t, int i, int j)
     return faster;
 }
 
-static uint64_t chunk_bytes(const packing *k, int i) { return 2 * chunk_weight_bytes(k, i) + chunk_state_bytes(k, i); }
+static uint64_t chunk_bytes(const packing *k, int i) 
+{
+    return chunk_weight_bytes(k, i) + chunk_gradient_bytes(k, i) + chunk_state_bytes(k, i);
+}
 
 /* Chunk i comes to the device, and the first or the last chunks that live there go where it was, until `share` of what it takes is
  * free. */
@@ -236,7 +239,7 @@ static int tune(turning *t)
         int faster = tune_slots(t, more[i]);
         found = faster < 0 ? faster : found + faster;
     }
-    for (int i = 0; i < t->c->plan.blocks_n && found >= 0 && !walk_is_over(t->w); i++) {
+    for (int i = t->w->s.passing; i < t->c->plan.blocks_n && found >= 0 && !walk_is_over(t->w); i++) {
         int faster = tune_layer(t, i);
         found = faster < 0 ? faster : found + faster;
     }

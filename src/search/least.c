@@ -127,7 +127,7 @@ static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error
     for (int part = space_has(s, TIER_DISK) ? -1 : 0; part <= PARTS && !fits && !is_late(s, o); part++) {
         recipe r;
         estimate about;
-        economical(s, &r, x->recipe.chunking, (tier)x->recipe.place[0], x->recipe.update, x->recipe.visit);
+        economical(s, &r, x->recipe.chunking, (tier)x->recipe.place[space_first_saving(s)], x->recipe.update, x->recipe.visit);
         r.persist = part < 0 ? 0 : (chunks * part + PARTS - 1) / PARTS;
         r.on_host = part < 0 ? 0 : chunks - r.persist;
         recipe_normalise(s, &r);

@@ -147,7 +147,7 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
 {
     recipe r = *x->from;
     bool changed = false;
-    for (int i = first; i < end; i += every) {
+    for (int i = first < x->s->passing ? x->s->passing : first; i < end; i += every) {
         changed |= r.level[i] != level || r.place[i] != place;
         r.level[i] = (unsigned char)level;
         r.place[i] = (unsigned char)place;
@@ -166,8 +166,8 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
 /* Where the layers that are alike at the front end, and those at the back begin. */
 static int front_run(const space *s, const recipe *r)
 {
-    int n = 1;
-    while (n < s->layers && r->level[n] == r->level[0] && r->place[n] == r->place[0])
+    int first = space_first_saving(s), n = first + 1;
+    while (n < s->layers && r->level[n] == r->level[first] && r->place[n] == r->place[first])
         n++;
     return n;
 }
@@ -175,7 +175,7 @@ static int front_run(const space *s, const recipe *r)
 static int back_run(const space *s, const recipe *r)
 {
     int n = s->layers - 1;
-    while (n > 0 && r->level[n - 1] == r->level[s->layers - 1] && r->place[n - 1] == r->place[s->layers - 1])
+    while (n > s->passing && r->level[n - 1] == r->level[s->layers - 1] && r->place[n - 1] == r->place[s->layers - 1])
         n--;
     return n;
 }
@@ -185,7 +185,7 @@ static void move_blocks_to(neighbours *x, save_level level, tier place)
     int layers = x->s->layers, front = front_run(x->s, x->from), back = back_run(x->s, x->from);
     set_blocks(x, 0, layers, 1, level, place);
     if (space_has_few_layers(x->s))
-        for (int i = 0; i < layers; i++)
+        for (int i = x->s->passing; i < layers; i++)
             set_blocks(x, i, i + 1, 1, level, place);
     for (int n = 1; n < layers; n *= 2) {
         set_blocks(x, 0, n, 1, level, place);

@@ -84,7 +84,7 @@ static int follow_least(walk *w, const recipe *from, const priced *least)
     for (int slots = 1; slots <= 3 && !found && !walk_is_over(w); slots++) {
         recipe r = *from;
         priced p;
-        recipe_blocks(&w->s, &r, 0, w->s.layers, SAVE_INPUT, (tier)like->place[0]);
+        recipe_blocks(&w->s, &r, 0, w->s.layers, SAVE_INPUT, (tier)like->place[space_first_saving(&w->s)]);
         r.persist = (like->persist * chunks + of - 1) / of;
         r.on_host = like->persist + like->on_host == of ? chunks - r.persist : like->on_host * chunks / of;
         r.stride = like->stride;

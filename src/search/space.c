@@ -14,8 +14,8 @@ enum { MANY_CHUNKS = 1200 };
 static double finish_ns(const search_input *in, const packing *k, int chunk)
 {
     double ns = 0;
-    for (int i = k->chunks[chunk].piece0, last = -1; i < k->chunks[chunk].piece0 + k->chunks[chunk].pieces_n; i++) {
-        const int block = in->model->params[k->pieces[i].param].block;
+    for (int i = 0, last = -1; i < k->chunks[chunk].pieces_n && k->chunks[chunk].trained; i++) {
+        const int block = in->model->params[chunk_piece(k, chunk, i)->param].block;
         if (block != last)
             ns += block_finish_ns(in->costs, in->model, k, chunk, block) + in->costs->task_ns;
         last = block;
@@ -23,23 +23,46 @@ static double finish_ns(const search_input *in, const packing *k, int chunk)
     return ns;
 }
 
-static void fill_largest(chunking *g)
+static void insert_largest(uint64_t to[SPACE_LARGEST], const uint64_t others[SPACE_LARGEST], uint64_t bytes)
+{
+    for (int k = 0; k < SPACE_LARGEST; k++) {
+        const uint64_t other = others[k];
+        to[k] = bytes > other ? bytes : other;
+        bytes = bytes > other ? other : bytes;
+    }
+}
+
+static void fill_largest(const search_input *in, chunking *g)
 {
     for (int c = g->packing.chunks_n - 1; c >= 0; c--) {
         const uint64_t update = g->packing.chunks[c].update_bytes;
         g->update_bytes = update > g->update_bytes ? update : g->update_bytes;
-        uint64_t bytes = chunk_weight_bytes(&g->packing, c);
-        for (int k = 0; k < SPACE_LARGEST; k++) {
-            uint64_t other = g->largest[c + 1][k];
-            g->largest[c][k] = bytes > other ? bytes : other;
-            bytes = bytes > other ? other : bytes;
-        }
+        const uint64_t weights = chunk_weight_bytes(&g->packing, c), states = in->training ? chunk_state_bytes(&g->packing, c) : 0;
+        const bool trained = g->packing.chunks[c].trained;
+        insert_largest(g->largest[c], g->largest[c + 1], weights);
+        insert_largest(g->trained[c], g->trained[c + 1], trained ? weights : 0);
+        g->window[c] = weights + states > g->window[c + 1] ? weights + states : g->window[c + 1];
+        g->states = trained ? (double)chunk_state_bytes(&g->packing, c) / (double)weights : g->states;
+    }
+}
+
+/* Layers before what is trained are not read again. */
+static void fill_back(const search_input *in, chunking *g)
+{
+    const int first = model_first_trained(in->model);
+    g->back0 = first > 0 ? g->packing.chunks_n : 0;
+    for (int i = 0; i < g->packing.pieces_n; i++) {
+        const int block = in->model->params[g->packing.pieces[i].param].block, chunk = g->packing.pieces[i].chunk;
+        if (block >= first && block < in->model->blocks_n - 1 && chunk < g->back0)
+            g->back0 = chunk;
     }
 }
 
 static void fill_sums(const search_input *in, chunking *g)
 {
     const costs *c = in->costs;
+    static const bool of_frozen[CHUNK_SUMS] = {[SUM_WEIGHT_IN] = true, [SUM_WEIGHT_READ] = true, [SUM_GATHER] = true,
+                                               [SUM_WEIGHT_BYTES] = true, [SUM_STATE_BYTES] = true};
     const cost_curve *curves[4] = {&c->to_device, &c->from_device, &c->read, &c->write};
     for (int i = 0; i < g->packing.chunks_n; i++) {
         double weights = (double)chunk_weight_bytes(&g->packing, i), states = (double)chunk_state_bytes(&g->packing, i);
@@ -48,6 +71,8 @@ static void fill_sums(const search_input *in, chunking *g)
             one[SUM_WEIGHT_IN + k] = cost_at(curves[k], weights / c->ranks) + c->task_ns;
             one[SUM_STATE_IN + k] = cost_at(curves[k], states / c->ranks) + c->task_ns;
         }
+        one[SUM_GRADIENT_IN] = one[SUM_WEIGHT_IN];
+        one[SUM_GRADIENT_READ] = one[SUM_WEIGHT_READ];
         one[SUM_GATHER] = c->ranks > 1 ? cost_at(&c->gather, weights) : 0;
         one[SUM_SCATTER] = c->ranks > 1 ? cost_at(&c->scatter, weights) : 0;
         one[SUM_UPDATE_HOST] = chunk_update_ns(c, in->model, &g->packing, i, true) + c->task_ns;
@@ -55,10 +80,12 @@ static void fill_sums(const search_input *in, chunking *g)
         one[SUM_FINISH] = finish_ns(in, &g->packing, i);
         one[SUM_WEIGHT_BYTES] = weights;
         one[SUM_STATE_BYTES] = states;
+        one[SUM_GRADIENT_BYTES] = weights;
         for (int k = 0; k < CHUNK_SUMS; k++)
-            g->sum[k][i + 1] = g->sum[k][i] + one[k];
+            g->sum[k][i + 1] = g->sum[k][i] + (g->packing.chunks[i].trained || of_frozen[k] ? one[k] : 0);
     }
-    fill_largest(g);
+    fill_largest(in, g);
+    fill_back(in, g);
 }
 
 static int fill_at_once(const search_input *in, chunking *g)
@@ -82,6 +109,8 @@ static void chunking_close(chunking *g)
     packing_free(&g->packing);
     free(g->sum[0]);
     free(g->largest);
+    free(g->trained);
+    free(g->window);
     memset(g, 0, sizeof *g);
 }
 
@@ -124,9 +153,11 @@ static int add_chunking(space *s, int64_t chunk_bytes, pt_error *e)
     size_t n = (size_t)g->packing.chunks_n + 1;
     g->sum[0] = calloc(n * CHUNK_SUMS, sizeof **g->sum);
     g->largest = calloc(n, sizeof *g->largest);
+    g->trained = calloc(n, sizeof *g->trained);
+    g->window = calloc(n, sizeof *g->window);
     for (int k = 1; k < CHUNK_SUMS && g->sum[0]; k++)
         g->sum[k] = g->sum[0] + n * (size_t)k;
-    if (!g->sum[0] || !g->largest || fill_at_once(in, g) < 0) {
+    if (!g->sum[0] || !g->largest || !g->trained || !g->window || fill_at_once(in, g) < 0) {
         chunking_close(g);
         return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
     }
@@ -226,9 +257,14 @@ static void fill_sizes(space *s)
                     paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
     s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
     s->residual_bytes = residual_bytes(m, shape);
-    s->accumulator_layer = paged((uint64_t)accumulator_elements(m, 1) * sizeof(float));
-    s->accumulator_head = paged((uint64_t)accumulator_elements(m, m->blocks_n - 1) * sizeof(float));
-    s->accumulator_all = s->accumulator_head + s->accumulator_layer * (uint64_t)s->layers;
+    for (int block = 1; block < m->blocks_n; block++) {
+        const uint64_t bytes = paged((uint64_t)accumulator_elements(m, block) * sizeof(float));
+        s->accumulator_all += bytes;
+        if (block <= s->layers)
+            s->accumulator_layer = bytes > s->accumulator_layer ? bytes : s->accumulator_layer;
+        else
+            s->accumulator_head = bytes;
+    }
 }
 
 /* From the rates of chunks of the first size: they hardly depend on it. */
@@ -244,6 +280,7 @@ int space_open(space *s, const search_input *in, pt_error *e)
     memset(s, 0, sizeof *s);
     s->in = in;
     s->layers = (int)in->model->config.layers;
+    s->passing = model_passing_layers(in->model);
     memcpy(s->budget, in->budget, sizeof s->budget);
     if (!in->host_tier)
         s->budget[TIER_HOST] = 0;
@@ -285,7 +322,7 @@ void space_correct(space *s, const recipe *r, const uint64_t needs[TIERS])
 
 void recipe_blocks(const space *s, recipe *r, int first, int end, save_level level, tier place)
 {
-    for (int i = first < 0 ? 0 : first; i < end && i < s->layers; i++) {
+    for (int i = first < s->passing ? s->passing : first; i < end && i < s->layers; i++) {
         r->level[i] = (unsigned char)level;
         r->place[i] = (unsigned char)place;
     }
@@ -315,6 +352,8 @@ void recipe_normalise(const space *s, recipe *r)
     r->on_host = s->in->host_tier ? clamp_int(r->on_host, 0, chunks - r->persist) : 0;
     r->n_buffer = clamp_int(r->n_buffer, g->at_once, chunks < PLAN_MAX_SLOTS ? chunks : PLAN_MAX_SLOTS);
     r->n_update = clamp_int(r->n_update, 1, 16);
+    for (int i = 0; i < s->passing; i++)
+        r->level[i] = SAVE_INPUT, r->place[i] = TIER_DEVICE;
     for (int i = 0; i < s->layers; i++)
         swapped += r->place[i] != TIER_DEVICE;
     r->n_swap = clamp_int(r->n_swap, 2, 2 + swapped * r->visit < PLAN_MAX_SLOTS ? 2 + swapped * r->visit : PLAN_MAX_SLOTS);
@@ -370,7 +409,7 @@ int recipe_plan(const space *s, const recipe *r, plan *p, pt_error *e)
     p->update = r->update;
     for (int i = 0; i < k->chunks_n; i++) {
         tier home = i < r->persist ? TIER_DEVICE : i < r->persist + r->on_host ? TIER_HOST : TIER_DISK;
-        p->chunks[i] = (plan_chunk){home, update_place(s, r, i)};
+        p->chunks[i] = (plan_chunk){home, k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE};
     }
     for (int i = 0; i < s->layers; i++)
         p->blocks[i] = (plan_block){(save_level)r->level[i], (tier)r->place[i]};

@@ -21,13 +21,15 @@
 
 enum { SPACE_CHUNKINGS = 12, SPACE_SPLITS = 64, SPACE_LARGEST = 4, UPDATE_STRIDE_NONE = 0 };
 
-/* Sums over the chunks before chunk c, of the time that each takes alone or of its bytes. Gradients are as large as weights. */
+/* Sums over the chunks before chunk c, of the time that each takes alone or of its bytes. Gradients are as large as weights, and as
+ * quickly out. Of frozen chunks weights come in, and that is all. */
 typedef enum chunk_sum {
     SUM_WEIGHT_IN, SUM_WEIGHT_OUT, SUM_WEIGHT_READ, SUM_WEIGHT_WRITE, /* to device, from device, from disk, to disk */
     SUM_STATE_IN, SUM_STATE_OUT, SUM_STATE_READ, SUM_STATE_WRITE,
+    SUM_GRADIENT_IN, SUM_GRADIENT_READ,
     SUM_GATHER, SUM_SCATTER, /* weights from and gradients to the other ranks */
     SUM_UPDATE_HOST, SUM_UPDATE_DEVICE, SUM_FINISH,
-    SUM_WEIGHT_BYTES, SUM_STATE_BYTES,
+    SUM_WEIGHT_BYTES, SUM_STATE_BYTES, SUM_GRADIENT_BYTES,
     CHUNK_SUMS
 } chunk_sum;
 
@@ -37,6 +39,10 @@ typedef struct chunking {
     double *sum[CHUNK_SUMS]; /* chunks_n + 1 each */
     uint64_t (*largest)[SPACE_LARGEST]; /* weight bytes of the largest chunks from chunk c on, in order */
     uint64_t update_bytes;   /* largest workspace of an update */
+    uint64_t (*trained)[SPACE_LARGEST]; /* the same of trained ones */
+    uint64_t *window;        /* the most that loading and saving need for one of the chunks from chunk c on */
+    double states;           /* bytes of states for each byte of a trained chunk's weights */
+    int back0;               /* the first chunk that backward reads */
     double slow[COST_CLASSES][COST_CLASSES]; /* costs.slow, of transfers of the largest chunk */
 } chunking;
 
@@ -57,6 +63,7 @@ typedef struct recipe {
 typedef struct space {
     const search_input *in;
     int layers;
+    int passing;             /* the first layers, to which backward does not come: they save nothing */
     uint64_t budget[TIERS];  /* the disk's is 0 where memory suffices */
     int chunkings_n, splits_n;
     chunking chunkings[SPACE_CHUNKINGS];
@@ -67,7 +74,7 @@ typedef struct space {
     uint64_t home_bytes;     /* batch, losses and the like, on the device */
     uint64_t input_bytes;    /* one unit's input of a layer */
     uint64_t residual_bytes; /* one unit's residual stream in fp32 */
-    uint64_t accumulator_layer, accumulator_head, accumulator_all;
+    uint64_t accumulator_layer, accumulator_head, accumulator_all; /* of the largest layer, the head, all blocks */
     double least_until;      /* when looking for the most economical plan ends with the best that was found, clock_s() */
     uint64_t fill[TIERS];    /* budgets for estimates: corrected by what they are known to be wrong by */
     memory *memory;   /* of recipes that were priced */
@@ -76,6 +83,9 @@ typedef struct space {
 
 /* Schedules are quickly built, and plans differ by single layers: more is looked at, and less is left to the estimate. */
 static inline bool space_has_few_layers(const space *s) { return s->layers <= 12; }
+
+/* The first layer that saves for backward, or the first of all. */
+static inline int space_first_saving(const space *s) { return s->passing < s->layers ? s->passing : 0; }
 
 int space_open(space *s, const search_input *in, pt_error *e);
 void space_close(space *s);

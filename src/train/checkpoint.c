@@ -3,9 +3,9 @@
  *   OUT/checkpoint-STEP/                a Hugging Face model: config.json, tokenizer files, and
  *       model.safetensors               the weights in the model's own dtype
  *       trainer/trainer.json            counters; of model and options what the result depends on; the arithmetic
- *       trainer/NAME.safetensors        what the optimizer keeps, as it keeps it, under the weights' names: exp_avg (first moments),
- *                                       exp_avg_sq (second moments) ...
- *       trainer/master.safetensors      fp32 weights, where model.safetensors is not fp32
+ *       trainer/NAME.safetensors        what the optimizer keeps of what is trained, as it keeps it, under the weights' names: exp_avg (first
+ *                                       moments), exp_avg_sq (second moments) ...
+ *       trainer/master.safetensors      fp32 weights, where model.safetensors is not fp32; without frozen ones that are bf16 there
  *
  * The folder is written under a temporary name, synced, and renamed: it is complete or not there. It knows
  * nothing of chunks, tiers or plans; the position in the data is the number of samples taken.
@@ -29,8 +29,11 @@ enum { CHECKPOINT_VERSION = 3 };
 static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 {
     int failed = companions_write(&t->companions, folder, t->save_type, t->model->config.model_type, e);
-    return failed ? failed : state_export(s, folder, "model", t->save_type, t->bare_names, e);
+    return failed ? failed : state_export(s, WEIGHTS_ALL, folder, "model", t->save_type, t->bare_names, e);
 }
+
+/* Whether model.safetensors says all of what is frozen: then master.safetensors has what is trained alone. */
+static bool model_holds_frozen(const trainer *t) { return t->model->stored_bf16 && t->save_type == PT_BF16; }
 
 static json_t *sums_json(const schedule_input *in, const uint64_t sums[STATE_KINDS_MOST])
 {
@@ -47,6 +50,8 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
                             (json_int_t)t->step, "steps", (json_int_t)t->steps, "samples", (json_int_t)(t->step * t->shape.batch), "tokens",
                             (json_int_t)t->tokens, "arithmetic", arithmetic, "model", model_json(&t->model->config), "settings",
                             settings_json(t), "sums", sums);
+    if (all && !model_trains_all(t->model))
+        json_object_set_new(all, "frozen_bf16", json_boolean(t->model->stored_bf16));
     int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
@@ -59,7 +64,7 @@ static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
     uint64_t sums[STATE_KINDS_MOST];
     int failed = dir_make(folder, e);
     if (!failed && t->save_type != PT_F32)
-        failed = state_export(s, folder, state_name(s->in, STATE_MASTER), PT_F32, false, e);
+        failed = state_export(s, model_holds_frozen(t) ? WEIGHTS_TRAINED : WEIGHTS_ALL, folder, state_name(s->in, STATE_MASTER), PT_F32, false, e);
     for (int k = STATE_MASTER + 1; k < state_kinds(s->in) && !failed; k++)
         failed = state_export_kind(s, k, folder, e);
     if (!failed)
@@ -310,6 +315,21 @@ int checkpoint_present(const char *path, pt_error *e)
     return failed;
 }
 
+/* More steps stretch what is left of a schedule: the next rate is another than it would have been. */
+static void tell_new_rate(const trainer *t, int64_t steps)
+{
+    const int64_t next = t->step + 1, before = next <= steps ? next : t->step;
+    if (t->steps == steps || t->o.lr_schedule == PT_LR_CONSTANT || !t->step || next > t->steps || next <= t->o.warmup_steps)
+        return;
+    const double rate = lr_of_step(&t->o, next, t->steps), was = lr_of_step(&t->o, before, steps);
+    if (before == next)
+        trainer_notice(t, "the run has %lld steps now and had %lld: the learning rate of step %lld is %.3g and would have been %.3g",
+                       (long long)t->steps, (long long)steps, (long long)next, rate, was);
+    else
+        trainer_notice(t, "the run has %lld steps now and had %lld: the learning rate of step %lld is %.3g, after %.3g in step %lld",
+                       (long long)t->steps, (long long)steps, (long long)next, rate, was, (long long)before);
+}
+
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
@@ -325,6 +345,8 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
     if (!failed)
         failed = settings_compare(t, path, &s, e);
+    if (!failed)
+        failed = json_get_bool(&s, "frozen_bf16", JSON_OPTIONAL, &t->model->stored_bf16, e);
     if (!failed)
         failed = json_get_int(&s, "step", JSON_REQUIRED, 0, INT64_MAX / 2 / t->shape.batch, &t->step, e);
     if (!failed)
@@ -342,6 +364,8 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
                                        "and it may only grow; give --steps %lld or more", path, (long long)steps, (long long)t->steps,
                          (long long)steps);
     t->first_step = t->step;
+    if (!failed)
+        tell_new_rate(t, steps);
     return failed;
 }
 
@@ -365,6 +389,18 @@ static const char *state_file(const trainer *t, const state *s, int kind, char n
     return kind == STATE_MASTER && t->save_type == PT_F32 ? "model.safetensors" : name;
 }
 
+/* What is frozen from the model beside it. */
+static int load_master(state *s, const char *checkpoint, const safetensors *trained, pt_error *e)
+{
+    safetensors *all;
+    int failed = safetensors_open(checkpoint, &all, e);
+    if (failed)
+        return failed;
+    failed = state_load_beside(s, trained, all, e);
+    safetensors_close(all);
+    return failed;
+}
+
 static int load_kind(const trainer *t, state *s, int kind, const char *checkpoint, pt_error *e)
 {
     char path[FILE_PATH_BYTES], name[64];
@@ -374,7 +410,10 @@ static int load_kind(const trainer *t, state *s, int kind, const char *checkpoin
         failed = safetensors_open(path, &st, e);
     if (failed)
         return failed;
-    failed = kind == STATE_MASTER ? state_load(s, st, e) : state_load_kind(s, kind, st, e);
+    if (kind != STATE_MASTER)
+        failed = state_load_kind(s, kind, st, e);
+    else
+        failed = t->save_type == PT_F32 || !model_holds_frozen(t) ? state_load(s, st, e) : load_master(s, checkpoint, st, e);
     safetensors_close(st);
     return failed;
 }

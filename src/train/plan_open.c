@@ -82,6 +82,8 @@ static int make(pt_plan *p, pt_error *e)
     planning *g = &p->planning;
     int failed = model_open(p->o.model, pass_notice, &p->o, &p->model, e);
     if (!failed)
+        failed = planning_freeze(&p->o, p->model, e);
+    if (!failed)
         failed = planning_shape(&p->o, p->model, &p->shape, e);
     if (!failed && (!p->o.machine_file || p->o.profile_file))
         failed = planning_open_device(g, &p->o, e);

@@ -1,6 +1,9 @@
 #include "train/planning.h"
 
 #include "base/units.h"
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "model/weights.h"
 #include "profile/machine.h"
 #include "train/misfit.h"
 
@@ -18,6 +21,24 @@ static void say(const pt_train_options *o, const char *fmt, ...)
     va_end(ap);
     if (o->notice)
         o->notice(o->arg, sentence);
+}
+
+int planning_freeze(const pt_train_options *o, model *m, pt_error *e)
+{
+    const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n};
+    safetensors *st;
+    int failed = model_freeze(m, &f, e);
+    if (failed || model_trains_all(m) || o->init_random)
+        return failed;
+    m->stored_bf16 = m->config.stored_type == PT_BF16;
+    if (!path_is_folder(o->model) || !weights_present(o->model))
+        return 0;
+    failed = safetensors_open(o->model, &st, e);
+    if (failed)
+        return failed;
+    m->stored_bf16 = weights_frozen_are_bf16(m, st);
+    safetensors_close(st);
+    return 0;
 }
 
 int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error *e)

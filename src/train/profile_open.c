@@ -43,6 +43,8 @@ static int make(pt_profile *p, bool fresh, pt_error *e)
 {
     int failed = model_open(p->o.model, pass_notice, &p->o, &p->model, e);
     if (!failed)
+        failed = planning_freeze(&p->o, p->model, e);
+    if (!failed)
         failed = planning_shape(&p->o, p->model, &p->shape, e);
     if (!failed)
         failed = planning_open_device(&p->planning, &p->o, e);

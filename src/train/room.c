@@ -18,13 +18,16 @@
 
 enum { TENSOR_HEADER_BYTES = 96 + MODEL_NAME, FILE_BYTES = 8 << 10 }; /* a header's entry for a tensor; a file's odds and ends */
 
-/* All weights as files of this type. */
-static uint64_t weights_bytes(const model *m, pt_dtype type)
+/* Weights as files of this type: all, or what is trained. */
+static uint64_t weights_bytes(const model *m, weights_set set, pt_dtype type)
 {
-    uint64_t tensors = 0;
+    uint64_t tensors = 0, values = 0;
     for (int i = 0; i < m->params_n; i++)
-        tensors += (uint64_t)m->params[i].parts;
-    return (uint64_t)m->parameters * dtype_bytes(type) + tensors * TENSOR_HEADER_BYTES + FILE_BYTES;
+        if (set == WEIGHTS_ALL || m->params[i].trainable) {
+            tensors += (uint64_t)m->params[i].parts;
+            values += (uint64_t)(m->params[i].rows * m->params[i].cols);
+        }
+    return values * dtype_bytes(type) + tensors * TENSOR_HEADER_BYTES + FILE_BYTES;
 }
 
 /* What the optimizer keeps, a file for each name. */
@@ -37,7 +40,7 @@ static uint64_t states_bytes(const model *m, const optimizer *o)
             const param *p = &m->params[i];
             const update_rule *r = o->rule_of(p);
             const int k = rule_find(r, names[n]);
-            if (k >= 0)
+            if (k >= 0 && p->trainable)
                 bytes += (uint64_t)slab_entries(&r->slabs[k], p->rows * p->cols) * dtype_bytes(r->slabs[k].type) +
                          (uint64_t)p->parts * TENSOR_HEADER_BYTES;
         }
@@ -46,8 +49,9 @@ static uint64_t states_bytes(const model *m, const optimizer *o)
 
 room_need room_find(const room_input *in)
 {
-    const uint64_t fp32 = weights_bytes(in->model, PT_F32);
-    room_need r = {.model_bytes = weights_bytes(in->model, in->save_type) + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
+    const weights_set masters = in->model->stored_bf16 && in->save_type == PT_BF16 ? WEIGHTS_TRAINED : WEIGHTS_ALL;
+    const uint64_t fp32 = weights_bytes(in->model, masters, PT_F32);
+    room_need r = {.model_bytes = weights_bytes(in->model, WEIGHTS_ALL, in->save_type) + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
                    .checkpoints = in->checkpoints};
     r.checkpoint_bytes = r.model_bytes + states_bytes(in->model, optimizers[in->o->optimizer]) + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
     int64_t most = in->o->keep + 1, more = in->there < most ? most - in->there : 1; /* at a time */
@@ -55,7 +59,7 @@ room_need room_find(const room_input *in)
         r.checkpoints = more;
     uint64_t first = r.checkpoint_bytes > r.model_bytes ? r.checkpoint_bytes : r.model_bytes;
     r.least_bytes = r.checkpoints ? first : r.model_bytes;
-    const uint64_t largest = r.checkpoints ? fp32 : weights_bytes(in->model, in->save_type);
+    const uint64_t model = weights_bytes(in->model, WEIGHTS_ALL, in->save_type), largest = r.checkpoints && fp32 > model ? fp32 : model;
     r.largest_file_bytes = largest < SAFETENSORS_SHARD_BYTES ? largest : SAFETENSORS_SHARD_BYTES;
     r.bytes = r.checkpoints ? (uint64_t)r.checkpoints * r.checkpoint_bytes + r.model_bytes : first; /* an interrupted run writes one too */
     return r;

@@ -141,6 +141,15 @@ json_t *model_json(const model_config *c)
 
 /* ---- options ---- */
 
+static void add_patterns(json_t *all, const char *key, const char *const *patterns, int n)
+{
+    json_t *list = n ? json_array() : NULL;
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_string(patterns[i]));
+    if (list)
+        json_object_set_new(all, key, list);
+}
+
 json_t *settings_json(const trainer *t)
 {
     const pt_train_options *o = &t->o;
@@ -158,6 +167,8 @@ json_t *settings_json(const trainer *t)
         json_object_set_new(all, "momentum", json_real(o->momentum > 0 ? o->momentum : (double)MUON_MOMENTUM));
         json_object_set_new(all, "lr-adjust", json_string(adjusts[o->lr_adjust]));
     }
+    add_patterns(all, "freeze", o->freeze, o->freeze_n);
+    add_patterns(all, "train-only", o->train_only, o->train_only_n);
     return all;
 }
 

@@ -39,6 +39,11 @@ static int open_model(trainer *t, bool resumed, pt_error *e)
         return failed;
     t->random_init = t->o.init_random || !weights_present(t->model_dir);
     t->bare_names = names_are_bare(t);
+    failed = planning_freeze(&t->o, t->model, e);
+    if (failed)
+        return failed;
+    if (t->random_init)
+        t->model->stored_bf16 = false;
     if (t->random_init && !resumed)
         trainer_notice(t, "%s: starting from random weights (seed %llu)",
                        t->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)t->o.seed);

@@ -29,7 +29,7 @@ const char *state_name(const schedule_input *in, int kind)
 const slab *state_slab(const schedule_input *in, int kind, int index)
 {
     const update_rule *r = in->packing->optimizer->rule_of(&in->model->params[index]);
-    const int k = kind == STATE_MASTER ? -1 : rule_find(r, state_name(in, kind));
+    const int k = kind == STATE_MASTER || !in->model->params[index].trainable ? -1 : rule_find(r, state_name(in, kind));
     return k < 0 ? NULL : &r->slabs[k];
 }
 
@@ -51,7 +51,7 @@ static int window_disk(state *s, bool write, pt_error *e)
     uint64_t at;
     executor_home(s->x, OBJECT_WEIGHTS, s->chunk, &at);
     int failed = executor_disk(s->x, write, at, s->window, chunk_weight_bytes(k, s->chunk), e);
-    if (failed || !s->in->training)
+    if (failed || !s->in->training || !chunk_state_bytes(k, s->chunk))
         return failed;
     executor_home(s->x, OBJECT_STATES, s->chunk, &at);
     return executor_disk(s->x, write, at, s->window + chunk_weight_bytes(k, s->chunk), chunk_state_bytes(k, s->chunk), e);
@@ -126,7 +126,7 @@ static master master_of(const state *s, const chunk_memory *c, const piece *p, i
     const packing *k = s->in->packing;
     pt_dtype type = param_type(&s->in->model->params[p->param], k->type);
     char *weights = c->weights + (size_t)p->offset * dtype_bytes(k->type) + (size_t)at * dtype_bytes(type);
-    return (master){type, weights, type == PT_BF16 && c->states ? (uint16_t *)(c->states + p->low) + at : NULL};
+    return (master){type, weights, type == PT_BF16 && c->states && k->chunks[p->chunk].low ? (uint16_t *)(c->states + p->low) + at : NULL};
 }
 
 static void read_master(const master *m, int64_t n, float *out)
@@ -282,9 +282,11 @@ static int clear_memory(state *s, pt_error *e)
         chunk_memory m;
         if (s->in->plan->chunks[c].home == TIER_DISK)
             continue;
+        const uint64_t states = chunk_state_bytes(k, c);
         int failed = chunk_open(s, c, true, &m, e);
         if (!failed && m.away) {
-            failed = executor_move(s->x, m.states, NULL, chunk_state_bytes(k, c), e);
+            if (states)
+                failed = executor_move(s->x, m.states, NULL, states, e);
             if (!failed)
                 failed = executor_move(s->x, m.weights, NULL, chunk_weight_bytes(k, c), e);
         }
@@ -292,13 +294,15 @@ static int clear_memory(state *s, pt_error *e)
             return failed;
         if (m.away)
             continue;
-        memset(m.states, 0, chunk_state_bytes(k, c));
+        if (states)
+            memset(m.states, 0, states);
         memset(m.weights, 0, chunk_weight_bytes(k, c));
     }
     return 0;
 }
 
-typedef struct source { const struct safetensors *st; uint64_t seed; } source;
+/* Of the values: files, or a seed where there are none. What is frozen may lie in other files. */
+typedef struct source { const struct safetensors *st, *frozen; uint64_t seed; } source;
 
 /* Random values of some rows, which depend on nothing else: all threads of the processor make them. */
 typedef struct making { const model *m; uint64_t seed; int index; int64_t row, rows; float *out; } making;
@@ -331,6 +335,7 @@ static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int
             pthread_join(thread[i], NULL);
 }
 
+/* What is frozen has no moments. */
 /* Parameter by parameter, as many rows at a time as half of the spare room holds; the other half is the reader's. */
 static int fill(state *s, int kind, const source *from, pt_error *e)
 {
@@ -339,6 +344,7 @@ static int fill(state *s, int kind, const source *from, pt_error *e)
     size_t half = s->spare_bytes / 2 / 64 * 64;
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
+        const struct safetensors *st = p->trainable || !from->frozen ? from->st : from->frozen;
         int64_t step = (int64_t)(half / sizeof(float)) / p->cols;
         if (!state_entries(s->in, kind, i))
             continue;
@@ -347,8 +353,8 @@ static int fill(state *s, int kind, const source *from, pt_error *e)
         for (int64_t row = 0; row < p->rows; row += step) {
             int64_t rows = p->rows - row < step ? p->rows - row : step;
             int failed = 0;
-            if (from->st)
-                failed = weights_read(m, from->st, i, row, rows, values, s->spare + half, half, e);
+            if (st)
+                failed = weights_read(m, st, i, row, rows, values, s->spare + half, half, e);
             else
                 init_rows(m, from->seed, i, row, rows, executor_threads(s->x), values);
             if (!failed)
@@ -383,6 +389,14 @@ int state_load(state *s, const struct safetensors *st, pt_error *e)
 {
     int failed = weights_check(s->in->model, st, NULL, e);
     return failed ? failed : begin(s, &(source){.st = st}, e);
+}
+
+int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
+{
+    int failed = weights_check_trained(s->in->model, trained, e);
+    if (!failed)
+        failed = weights_check(s->in->model, all, NULL, e);
+    return failed ? failed : begin(s, &(source){.st = trained, .frozen = all}, e);
 }
 
 int state_init(state *s, uint64_t seed, pt_error *e) { return begin(s, &(source){.seed = seed}, e); }
@@ -514,14 +528,14 @@ int state_export_kind(state *s, int kind, const char *folder, pt_error *e)
     return failed;
 }
 
-int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e)
+int state_export(state *s, weights_set set, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e)
 {
     safetensors_writer *w;
     int failed = safetensors_writer_open(folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
     if (failed)
         return failed;
     getter g = {s, STATE_MASTER};
-    failed = weights_export(s->in->model, w, dtype, bare, get_rows, &g, s->spare, s->spare_bytes, e);
+    failed = weights_export(s->in->model, set, w, dtype, bare, get_rows, &g, s->spare, s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
 }

@@ -10,13 +10,14 @@
 #ifndef PT_STATE_H
 #define PT_STATE_H
 
+#include "model/weights.h"
 #include "train/executor.h"
 
 /* Kinds of state: the master weights, then what optimizer_states() names. */
 enum { STATE_MASTER, STATE_KINDS_MOST = 1 + OPTIMIZER_STATES };
 int state_kinds(const schedule_input *in);
 const char *state_name(const schedule_input *in, int kind);
-/* How the parameter keeps that kind of state. NULL: it has none; of masters too, which are fp32 in two parts. */
+/* How the parameter keeps that kind of state. NULL: it has none, as frozen ones; of masters too, which are fp32 in two parts. */
 const slab *state_slab(const schedule_input *in, int kind, int index);
 int64_t state_entries(const schedule_input *in, int kind, int index); /* of the parameter; of masters its values. 0: none */
 
@@ -43,13 +44,15 @@ int state_write(state *s, int kind, int index, int64_t from, int64_t n, const fl
 struct safetensors;
 /* Weights from a Hugging Face folder, or random ones. All else becomes zero. */
 int state_load(state *s, const struct safetensors *st, pt_error *e);
+/* The same with the trained ones from one folder and the frozen ones from another, which has all. */
+int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e);
 int state_init(state *s, uint64_t seed, pt_error *e);
 /* One kind of state, not the masters, from files that hold it under the weights' names. */
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e);
 /* A sum of each kind's values, the same wherever they lie: tells whether what was loaded is what was exported. */
 int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e);
-/* The masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards). */
-int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e);
+/* The masters, of all or of what is trained, as Hugging Face tensors into FOLDER/NAME.safetensors (or shards). */
+int state_export(state *s, weights_set set, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e);
 /* One kind of state, as it is kept, under the weights' names: of single values with the weights' shapes, of blocks a list for each tensor. */
 int state_export_kind(state *s, int kind, const char *folder, pt_error *e);
 

@@ -24,7 +24,7 @@ static void describe_plan(const trainer *t, char *out, size_t n)
     if (used < n)
         used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s", update_time_words[p->update],
                                  (long long)p->micro_batch, p->micro_batch == 1 ? "" : "s");
-    for (int line = 0; explain_layers(p, line, layers, sizeof layers) && used < n; line++)
+    for (int line = 0; explain_layers(p, model_passing_layers(t->model), line, layers, sizeof layers) && used < n; line++)
         used += (size_t)snprintf(out + used, n - used, "; %s", layers);
 }
 
@@ -57,6 +57,7 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     memset(s, 0, sizeof *s);
     s->model_type = t->model->config.model_type;
     s->parameters = t->model->parameters;
+    s->trained = model_trained_parameters(t->model);
     s->layers = t->model->config.layers;
     s->machine = t->planning.device->info.arithmetic;
     s->threads = t->planning.device->info.threads;
@@ -172,8 +173,9 @@ int summary_write(const trainer *t, pt_error *e)
     struct rusage use;
     time_all(t, times);
     getrusage(RUSAGE_SELF, &use);
-    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "first_step", (json_int_t)t->first_step + 1,
-                          "last_step", (json_int_t)t->step, "steps", (json_int_t)t->steps, "corrected_after_step",
+    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "first_step", (json_int_t)t->first_step + 1,
+                          "last_step", (json_int_t)t->step, "steps", (json_int_t)t->steps, "parameters", (json_int_t)t->model->parameters,
+                          "trained_parameters", (json_int_t)model_trained_parameters(t->model), "corrected_after_step",
                           (json_int_t)t->corrected_step, "moved_after_step", (json_int_t)t->moved_step, "measured_of", measured_words(t),
                           "step_s", timing_json(t, &times[0]), "phases_s",
                           timings_json(t, times + 1, PHASES), "waiting_s", timing_json(t, &times[1 + PHASES]), "queues_s",

@@ -48,9 +48,10 @@ static block_weights weights_of(task_runner *r, const schedule *s, const task *t
         const buffer *b = &s->buffers[s->operands[i].buffer];
         if (b->kind != OBJECT_WEIGHTS)
             continue;
-        const chunk_t *c = &k->chunks[b->index];
-        for (int p = c->piece0; p < c->piece0 + c->pieces_n; p++)
-            r->pieces[p] = address(r, s, s->operands[i].buffer) + (size_t)k->pieces[p].offset * dtype_bytes(k->type);
+        for (int j = 0; j < k->chunks[b->index].pieces_n; j++) {
+            const piece *p = chunk_piece(k, b->index, j);
+            r->pieces[p - k->pieces] = address(r, s, s->operands[i].buffer) + (size_t)p->offset * dtype_bytes(k->type);
+        }
     }
     block_weights w = {0};
     const block *b = &m->blocks[t->block];
@@ -170,13 +171,12 @@ static void run_finish(task_runner *r, const schedule *s, const task *t, queue *
 {
     const packing *k = r->in->packing;
     const model *m = r->in->model;
-    const chunk_t *c = &k->chunks[t->chunk];
     const float *acc = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
     finish f = finish_of(r, s, t, q);
-    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
-        const piece *p = &k->pieces[i];
+    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
         const param *a = &m->params[p->param];
-        if (a->block == t->block && a->trainable)
+        if (a->block == t->block)
             finish_rows(&f, p, p->row0, p->rows, acc + accumulator_offset(m, t->block, a->role) + p->row0 * a->cols, NULL);
     }
 }
@@ -204,15 +204,14 @@ static void run_embed_finish(task_runner *r, const schedule *s, const task *t, q
 {
     const packing *k = r->in->packing;
     const model *m = r->in->model;
-    const chunk_t *c = &k->chunks[t->chunk];
     int head = m->blocks_n - 1;
-    const float *tied = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, head, -1);
+    const float *tied = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, head, -1); /* NULL: the head adds nothing */
     float *acc = (float *)workspace_of(r, s, t);
     finish f = finish_of(r, s, t, q);
-    for (int i = c->piece0; i < c->piece0 + c->pieces_n; i++) {
-        const piece *p = &k->pieces[i];
+    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
         const param *a = &m->params[p->param];
-        if (a->block != 0 || !a->trainable)
+        if (a->block != 0)
             continue;
         bool positions = a->kind->use == USE_POSITIONS;
         for (int64_t done = 0; done < p->rows; done += r->in->shape->slice_rows) {

@@ -1,6 +1,8 @@
 #include "train/trainer.h"
 
 #include "base/clock.h"
+#include "base/units.h"
+#include "io/disk.h"
 #include "train/evaluation.h"
 
 #include <math.h>
@@ -352,14 +354,32 @@ int pt_trainer_save(pt_trainer *t, pt_error *e)
     return failed;
 }
 
+/* A later run may go on from the end. Nothing was kept free for this where no checkpoint was asked for, so it is left out where it is tight. */
+static void save_end(trainer *t)
+{
+    const uint64_t bytes = room_of(t).checkpoint_bytes;
+    uint64_t free_bytes;
+    pt_error e = {0};
+    char size[32];
+    if (!t->step || (disk_is_memory(t->out) && !t->o.save_every))
+        return;
+    if (!disk_free_bytes(t->out, &free_bytes, NULL) && free_bytes < bytes + MACHINE_DISK_MARGIN)
+        trainer_notice(t, "%s has no room for a checkpoint of the last step, %s: more steps cannot go on from there", t->out,
+                       size_format(size, bytes));
+    else if (checkpoint_save(t, &e))
+        trainer_notice(t, "there is no checkpoint of the last step: %s", e.text);
+}
+
 int pt_trainer_finish(pt_trainer *t, pt_error *e)
 {
     int failed = model_export(t, e);
-    if (failed)
+    if (failed) {
         checkpoint_add_advice(t, e);
-    else
-        write_account(t);
-    return failed;
+        return failed;
+    }
+    save_end(t);
+    write_account(t);
+    return 0;
 }
 
 const char *pt_version(void) { return PT_VERSION; }

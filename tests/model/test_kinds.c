@@ -94,6 +94,34 @@ static void too_many_kinds_share_the_most_alike(void **state)
     model_close(m);
 }
 
+static double matmuls_of(const model *m, int first, int end)
+{
+    double n = 0;
+    for (int i = 0; i < m->params_n; i++)
+        if (m->params[i].block >= first && m->params[i].block < end && m->params[i].rows > 1)
+            n += (double)(m->params[i].rows * m->params[i].cols);
+    return n;
+}
+
+/* Forward 2 a parameter, its gradient 2, that of its input 2; of attention a third is forward. */
+static void frozen_parameters_save_their_flops(void **state)
+{
+    (void)state;
+    model *m = model_of(4, false);
+    const double head = matmuls_of(m, 5, 6), layers = matmuls_of(m, 1, 5), layer = layers / 4;
+    const double all = model_flops_per_token(m, 64), attention = (all - 6 * (head + layers)) / 4;
+    assert_true(attention > 0);
+    train_only(m, 5, PARAM_HEAD);
+    assert_true(model_flops_per_token(m, 64) == 2 * layers + 4 * attention / 3 + 4 * head);
+    train_only(m, 5, PARAM_NORMF);
+    assert_true(model_flops_per_token(m, 64) == 2 * layers + 4 * attention / 3 + 4 * head);
+    train_only(m, 3, PARAM_DOWN);
+    const param *p = block_param(m, &m->blocks[3], PARAM_DOWN);
+    const double down = (double)(p->rows * p->cols);
+    assert_true(model_flops_per_token(m, 64) == 2 * 2 * layer + 2 * attention / 3 + 4 * 2 * layer + 2 * down + 2 * attention + 4 * head);
+    model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -101,6 +129,7 @@ int main(void)
         cmocka_unit_test(what_is_trained_makes_kinds),
         cmocka_unit_test(backward_ends_at_the_first_trained_block),
         cmocka_unit_test(too_many_kinds_share_the_most_alike),
+        cmocka_unit_test(frozen_parameters_save_their_flops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,7 @@ static void on_random_packings(check_packing check)
         pt_error e = {0};
         if (random_model(&r, random_from(&r, 1, 6), &m, &e))
             fail_msg("%s", e.text);
+        random_freeze(&r, m);
         random_shape(&r, m, &s);
         s.optimizer = random_optimizer(&r);
         if (random_packing(&r, m, &s, &k, &e))
@@ -62,9 +63,10 @@ static void check_chunks(const model *m, const step_shape *s, const packing *k)
         assert_int_equal(chunk->piece0, next);
         assert_true(chunk->pieces_n > 0);
         assert_int_equal(chunk->elements % 2048, 0);
-        for (int i = chunk->piece0; i < chunk->piece0 + chunk->pieces_n; i++) {
-            const piece *p = &k->pieces[i];
+        for (int i = 0; i < chunk->pieces_n; i++) {
+            const piece *p = chunk_piece(k, c, i);
             assert_int_equal(p->chunk, c);
+            assert_int_equal(m->params[p->param].trainable, chunk->trained);
             assert_int_equal(p->offset % 32, 0);
             assert_true(p->offset >= end);
             end = p->offset + piece_elements(k, &m->params[p->param], p->rows * m->params[p->param].cols);
@@ -102,20 +104,21 @@ static void check_spans(const model *m, const step_shape *s, const packing *k)
             int64_t offset = one.offset;
             const pt_dtype type = param_type(one.param, k->type);
             for (int i = first; i < at; i++) {
-                const param *a = &m->params[k->pieces[i].param];
-                assert_int_equal(k->pieces[i].offset, offset);
+                const piece *p = &k->pieces[k->piece_of_chunk[i]];
+                const param *a = &m->params[p->param];
+                assert_int_equal(p->offset, offset);
                 assert_true(a->decay == one.param->decay && param_type(a, k->type) == type);
-                offset += k->pieces[i].rows * a->cols;
+                offset += p->rows * a->cols;
             }
             assert_int_equal(offset, one.offset + one.values);
             assert_true(type == k->type || at == first + 1);
             for (int i = first; i < at; i++)
-                assert_ptr_equal(s->optimizer->rule_of(&m->params[k->pieces[i].param]), one.rule);
+                assert_ptr_equal(s->optimizer->rule_of(&m->params[k->pieces[k->piece_of_chunk[i]].param]), one.rule);
             if (before.param && before.param->decay == one.param->decay && param_type(before.param, k->type) == k->type && type == k->type &&
                 before.rule == one.rule && may_go_on(&before))
                 assert_true(one.offset > before.offset + before.values);
         }
-        assert_int_equal(first, k->chunks[c].piece0 + k->chunks[c].pieces_n);
+        assert_int_equal(first, k->chunks[c].piece0 + (k->chunks[c].trained ? k->chunks[c].pieces_n : 0));
     }
 }
 
@@ -130,18 +133,19 @@ static void check_states(const model *m, const step_shape *s, const packing *k)
 {
     for (int c = 0; c < k->chunks_n; c++) {
         const uint64_t bytes = chunk_state_bytes(k, c);
-        unsigned char *taken = calloc(bytes, 1);
+        const bool trained = k->chunks[c].trained, low = s->type == PT_BF16 && (trained || !m->stored_bf16);
+        unsigned char *taken = calloc(bytes + 1, 1);
         uint64_t sum = 0;
         assert_non_null(taken);
-        for (int i = k->chunks[c].piece0; i < k->chunks[c].piece0 + k->chunks[c].pieces_n; i++) {
-            const piece *p = &k->pieces[i];
+        for (int i = 0; i < k->chunks[c].pieces_n; i++) {
+            const piece *p = chunk_piece(k, c, i);
             const param *a = &m->params[p->param];
             const update_rule *r = shape_optimizer(s)->rule_of(a);
             const int64_t values = p->rows * a->cols;
-            for (int j = -1; j < rule_slabs(r); j++) {
+            for (int j = -1; j < (trained ? rule_slabs(r) : 0); j++) {
                 const uint64_t at = j < 0 ? p->low : p->slab[j];
                 const uint64_t n = j >= 0 ? (uint64_t)slab_entries(&r->slabs[j], values) * dtype_bytes(r->slabs[j].type)
-                                          : param_type(a, k->type) == PT_BF16 ? 2 * (uint64_t)values : 0;
+                                          : low && param_type(a, k->type) == PT_BF16 ? 2 * (uint64_t)values : 0;
                 assert_true(at + n <= bytes && (j < 0 || p->row0 * a->cols % r->slabs[j].values == 0));
                 for (uint64_t b = at; b < at + n; b++)
                     assert_int_equal(taken[b]++, 0);
@@ -151,13 +155,14 @@ static void check_states(const model *m, const step_shape *s, const packing *k)
         free(taken);
         assert_true(bytes < sum + 4096 + 128 * (uint64_t)(k->chunks[c].pieces_n + 8) * 6); /* but for gaps of alignment */
         update_span one;
-        for (int at = k->chunks[c].piece0; update_span_next(m, k, c, &at, &one);) {
+        for (int at = k->chunks[c].piece0, first = at; update_span_next(m, k, c, &at, &one); first = at) {
             uint64_t next[OPTIMIZER_SLABS];
-            for (int i = (int)(one.piece - k->pieces); i < at; i++)
+            for (int i = first; i < at; i++)
                 for (int j = 0; j < rule_slabs(one.rule); j++) {
-                    assert_true(i == one.piece - k->pieces || k->pieces[i].slab[j] == next[j]);
-                    next[j] = k->pieces[i].slab[j] + (uint64_t)slab_entries(&one.rule->slabs[j], k->pieces[i].rows *
-                              m->params[k->pieces[i].param].cols) * dtype_bytes(one.rule->slabs[j].type);
+                    const piece *p = &k->pieces[k->piece_of_chunk[i]];
+                    assert_true(i == first || p->slab[j] == next[j]);
+                    next[j] = p->slab[j] + (uint64_t)slab_entries(&one.rule->slabs[j], p->rows * m->params[p->param].cols) *
+                                               dtype_bytes(one.rule->slabs[j].type);
                 }
         }
     }
@@ -175,10 +180,10 @@ static void check_sizes(const model *m, const step_shape *s, const packing *k)
     for (int c = 0; c < k->chunks_n; c++) {
         assert_int_equal(chunk_weight_bytes(k, c) % 4096, 0);
         assert_int_equal(chunk_state_bytes(k, c) % 4096, 0);
+        assert_int_equal(chunk_gradient_bytes(k, c), k->chunks[c].trained ? chunk_weight_bytes(k, c) : 0);
         if (k->chunks[c].pieces_n > 1)
             assert_true(k->chunks[c].elements < limit + 2048);
     }
-    (void)m;
 }
 
 static void only_a_single_parameter_exceeds_the_size_that_was_asked_for(void **state)
@@ -205,23 +210,27 @@ static void only_the_vocabulary_is_cut_and_only_between_slices(void **state)
     on_random_packings(check_slices);
 }
 
+static void check_layer(const model *m, const packing *k, int block, bool trained, int64_t limit)
+{
+    int64_t elements = 0; /* norms count twice beside bf16 */
+    int first = -1, last = -1;
+    for (int p = 0; p < m->params_n; p++) {
+        if (m->params[p].block != block || m->params[p].trainable != trained)
+            continue;
+        elements += (int64_t)align_up((uint64_t)piece_elements(k, &m->params[p], m->params[p].rows * m->params[p].cols), 32);
+        first = first < 0 ? k->pieces[k->piece_of_param[p]].chunk : first;
+        last = k->pieces[k->piece_of_param[p + 1] - 1].chunk;
+    }
+    if (elements <= limit && first != last)
+        fail_msg("layer %d of %lld elements is spread over chunks %d .. %d of %lld", block, (long long)elements, first, last,
+                 (long long)limit);
+}
+
 static void check_layers(const model *m, const step_shape *s, const packing *k)
 {
-    int64_t limit = k->chunk_bytes / (int64_t)dtype_bytes(s->type);
-    for (int block = 1; block < m->blocks_n - 1; block++) {
-        int64_t elements = 0; /* norms count twice beside bf16 */
-        int first = -1, last = -1;
-        for (int p = 0; p < m->params_n; p++) {
-            if (m->params[p].block != block)
-                continue;
-            elements += (int64_t)align_up((uint64_t)piece_elements(k, &m->params[p], m->params[p].rows * m->params[p].cols), 32);
-            first = first < 0 ? k->pieces[k->piece_of_param[p]].chunk : first;
-            last = k->pieces[k->piece_of_param[p + 1] - 1].chunk;
-        }
-        if (elements <= limit && first != last)
-            fail_msg("layer %d of %lld elements is spread over chunks %d .. %d of %lld", block, (long long)elements, first, last,
-                     (long long)limit);
-    }
+    for (int block = 1; block < m->blocks_n - 1; block++)
+        for (int trained = 0; trained < 2; trained++)
+            check_layer(m, k, block, trained, k->chunk_bytes / (int64_t)dtype_bytes(s->type));
 }
 
 static void a_layer_that_fits_into_a_chunk_stays_together(void **state)
@@ -239,8 +248,8 @@ static void check_needed(const model *m, const step_shape *s, const packing *k)
         block_chunks(m, k, block, needed);
         for (int c = 0; c < k->chunks_n; c++) {
             bool reads = false;
-            for (int i = k->chunks[c].piece0; i < k->chunks[c].piece0 + k->chunks[c].pieces_n; i++) {
-                const param *p = &m->params[k->pieces[i].param];
+            for (int i = 0; i < k->chunks[c].pieces_n; i++) {
+                const param *p = &m->params[chunk_piece(k, c, i)->param];
                 reads |= p->block == block || (block == m->blocks_n - 1 && m->config.tied && p->role == PARAM_TOKENS);
             }
             assert_int_equal(needed[c], reads);

@@ -75,18 +75,18 @@ static double update_ns(const costs *c, const packing *k, const update_rule *r, 
 static double updates_ns(const costs *c, const schedule_input *in, int chunk, bool on_host)
 {
     const packing *k = in->packing;
-    const chunk_t *h = &k->chunks[chunk];
+    const int pieces = k->chunks[chunk].pieces_n;
     double ns = 0;
-    for (int i = h->piece0, next; i < h->piece0 + h->pieces_n; i = next) {
-        const param *a = &in->model->params[k->pieces[i].param], *b;
+    for (int i = 0, next; i < pieces; i = next) {
+        const param *a = &in->model->params[chunk_piece(k, chunk, i)->param], *b;
         const update_rule *r = k->optimizer->rule_of(a);
-        int64_t values = k->pieces[i].rows * a->cols;
-        for (next = i + 1; !r->whole && next < h->piece0 + h->pieces_n; next++) {
-            b = &in->model->params[k->pieces[next].param];
+        int64_t values = chunk_piece(k, chunk, i)->rows * a->cols;
+        for (next = i + 1; !r->whole && next < pieces; next++) {
+            b = &in->model->params[chunk_piece(k, chunk, next)->param];
             bool alone = param_type(a, k->type) != k->type || param_type(b, k->type) != k->type;
             if (alone || a->decay != b->decay || values % block_of(r) || k->optimizer->rule_of(b) != r)
                 break;
-            values += k->pieces[next].rows * b->cols;
+            values += chunk_piece(k, chunk, next)->rows * b->cols;
         }
         ns += update_ns(c, k, r, a, values, on_host);
     }
@@ -97,15 +97,15 @@ static double updates_ns(const costs *c, const schedule_input *in, int chunk, bo
 static double finishes_ns(const costs *c, const schedule_input *in, const task *t, double *elements)
 {
     const packing *k = in->packing;
-    const chunk_t *h = &k->chunks[t->chunk];
     double ns = 0;
     *elements = 0;
-    for (int i = h->piece0; i < h->piece0 + h->pieces_n; i++) {
-        const param *a = &in->model->params[k->pieces[i].param];
+    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
+        const param *a = &in->model->params[p->param];
         if (a->block != t->block)
             continue;
-        ns += cost_at(&c->finish, (double)(k->pieces[i].rows * a->cols));
-        *elements += (double)(k->pieces[i].rows * a->cols);
+        ns += cost_at(&c->finish, (double)(p->rows * a->cols));
+        *elements += (double)(p->rows * a->cols);
     }
     return t->kind == TASK_FINISH ? ns : cost_at(&c->embed_finish, *elements);
 }
@@ -194,7 +194,7 @@ static void every_task_has_its_price(void **state)
                     fail_msg("case %llu, task %d (%s): %g ns, not %g", (unsigned long long)i, j, task_names[t->kind], ns, expected + per_task);
             }
             if (kind == SCHEDULE_STEP || kind == SCHEDULE_STEP_UPDATE)
-                assert_true(finished == (double)c.model->parameters);
+                assert_true(finished == (double)model_trained_parameters(c.model));
             schedule_free(&s);
         }
         random_case_close(&c);

@@ -18,6 +18,7 @@ typedef struct hand {
     buffer buffers[HAND_TASKS];
     operand operands[2 * HAND_TASKS];
     chunk_t chunks[HAND_TASKS];
+    int piece_of_chunk[HAND_TASKS];
     piece pieces[HAND_TASKS]; /* a row of a parameter of one column each */
     param param;
     model model;
@@ -35,7 +36,7 @@ static void hand_open(hand *h)
     h->costs.update_device = h->costs.update_host = h->costs.to_device = h->costs.from_device = h->costs.read = h->costs.write = ns;
     h->param = (param){.cols = 1, .trainable = true};
     h->model.params = &h->param;
-    h->packing = (packing){.chunks = h->chunks, .pieces = h->pieces, .optimizer = &optimizer_adamw};
+    h->packing = (packing){.chunks = h->chunks, .pieces = h->pieces, .piece_of_chunk = h->piece_of_chunk, .optimizer = &optimizer_adamw};
     h->in.packing = &h->packing;
     h->in.model = &h->model;
     h->s = (schedule){.tasks = h->tasks, .operands = h->operands, .buffers = h->buffers};
@@ -47,7 +48,8 @@ static int hand_task(hand *h, queue_kind q, int ns, int a, int b)
     int i = h->s.tasks_n++;
     bool copies = q != QUEUE_COMPUTE && q != QUEUE_HOST;
     h->tasks[i] = (task){.kind = copies ? TASK_COPY : TASK_UPDATE, .queue = q, .chunk = i, .operand0 = 2 * i, .operands_n = copies ? 2 : 0};
-    h->chunks[i] = (chunk_t){.piece0 = i, .pieces_n = 1};
+    h->chunks[i] = (chunk_t){.piece0 = i, .pieces_n = 1, .trained = true};
+    h->piece_of_chunk[i] = i;
     h->pieces[i].rows = ns;
     h->buffers[i].bytes = (uint64_t)ns;
     h->operands[2 * i].buffer = h->operands[2 * i + 1].buffer = i;

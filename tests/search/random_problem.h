@@ -27,7 +27,7 @@ static inline uint64_t states_bytes(const problem *p)
     if (pack(p->model, &p->shape, 1 << 20, &k, &e))
         fail_msg("%s", e.text);
     for (int c = 0; c < k.chunks_n; c++)
-        bytes += 2 * chunk_weight_bytes(&k, c) + chunk_state_bytes(&k, c);
+        bytes += chunk_weight_bytes(&k, c) + chunk_gradient_bytes(&k, c) + chunk_state_bytes(&k, c);
     packing_free(&k);
     return bytes;
 }
@@ -55,12 +55,20 @@ static inline cost_curve problem_curve(random_source *r, double ns_each)
     return (cost_curve){2, {1, 1e9}, {start, start + 1e9 * ns_each}};
 }
 
+static inline double layer_elements(const model *m)
+{
+    double n = 0;
+    for (int i = 0; i < m->params_n; i++)
+        n += m->params[i].block == 1 ? (double)align_up((uint64_t)(m->params[i].rows * m->params[i].cols), 16) : 0;
+    return n;
+}
+
 /* A layer takes some milliseconds, and moving its weights a tenth to three times as long. */
 static inline costs problem_costs(random_source *r, const model *m, const step_shape *s)
 {
     costs c;
     costs_init(&c);
-    double layer = random_ns(r, 1e6, 1e7), bytes = (double)accumulator_elements(m, 1) * (double)dtype_bytes(s->type);
+    double layer = random_ns(r, 1e6, 1e7), bytes = layer_elements(m) * (double)dtype_bytes(s->type);
     c.kinds_n = random_from(r, 1, 2);
     for (int i = 0; i < (int)m->config.layers; i++)
         c.kind_of_layer[i] = (unsigned char)random_below(r, c.kinds_n);
@@ -87,12 +95,14 @@ static inline costs problem_costs(random_source *r, const model *m, const step_s
     return c;
 }
 
-static inline void problem_open(random_source *r, int layers, problem *p)
+static inline void problem_open_with(random_source *r, int layers, bool freezes, problem *p)
 {
     pt_error e = {0};
     search_result least;
     memset(p, 0, sizeof *p);
     problem_model(r, layers, &p->model);
+    if (freezes)
+        random_freeze(r, p->model);
     step_shape_init(&p->shape, p->model, random_one_in(r, 2) ? PT_F32 : PT_BF16, random_from(r, 1, 8), 512 << random_below(r, 2));
     p->costs = problem_costs(r, p->model, &p->shape);
     p->in = (search_input){.model = p->model, .shape = &p->shape, .costs = &p->costs, .training = !random_one_in(r, 5),
@@ -106,6 +116,8 @@ static inline void problem_open(random_source *r, int layers, problem *p)
     p->in.budget[TIER_HOST] = p->in.host_tier ? least.least[TIER_HOST] + all * (uint64_t)random_from(r, 0, 12) / 8 : 0;
     p->in.budget[TIER_DISK] = random_one_in(r, 3) ? 0 : 4 * all;
 }
+
+static inline void problem_open(random_source *r, int layers, problem *p) { problem_open_with(r, layers, false, p); }
 
 /* ---- what else a step's times depend on ---- */
 

@@ -42,7 +42,7 @@ static void no_plan_is_faster_than_its_bound(void **state)
         pt_error e = {0};
         problem p;
         space s;
-        problem_open(&r, random_from(&r, 1, 14), &p);
+        problem_open_with(&r, random_from(&r, 1, 14), true, &p);
         problem_more(&r, &p);
         if (space_open(&s, &p.in, &e))
             fail_msg("%s", e.text);

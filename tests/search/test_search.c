@@ -48,7 +48,7 @@ static void what_is_found_is_valid_and_as_fast_as_any_policy(void **state)
         problem p;
         search_result x;
         pt_error e = {0};
-        problem_open(&r, random_from(&r, 1, 5), &p);
+        problem_open_with(&r, random_from(&r, 1, 5), true, &p);
         problem_more(&r, &p);
         int failed = search_plan(&p.in, &x, &e);
         if (failed && failed != PT_DOES_NOT_FIT)
@@ -90,7 +90,7 @@ static void the_same_question_gets_the_same_answer(void **state)
         problem p;
         search_result x[2];
         pt_error e = {0};
-        problem_open(&r, random_from(&r, 1, SANITIZED ? 2 : 4), &p);
+        problem_open_with(&r, random_from(&r, 1, SANITIZED ? 2 : 4), true, &p);
         problem_more(&r, &p);
         p.in.seconds = 600; /* it comes to its end */
         int failed[2];
@@ -117,7 +117,7 @@ static void a_refusal_names_what_is_missing_and_that_is_enough(void **state)
         problem p;
         search_result x;
         pt_error e = {0};
-        problem_open(&r, random_from(&r, 1, 5), &p);
+        problem_open_with(&r, random_from(&r, 1, 5), true, &p);
         problem_more(&r, &p);
         for (int t = 0; t < TIERS; t++)
             p.in.budget[t] /= (uint64_t)random_from(&r, 2, 8);

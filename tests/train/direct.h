@@ -35,7 +35,7 @@ static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, 
     d->plan.visit = 1;
     d->plan.update = UPDATE_END;
     for (int i = 0; i < d->plan.blocks_n; i++)
-        d->plan.blocks[i].level = level;
+        d->plan.blocks[i].level = i < model_passing_layers(f->model) ? SAVE_INPUT : level;
     must(test_device_named(test_device_name(), 2, &d->device, &d->host, &e), &e);
     bool host_tier = !d->device->info.host_addressable;
     d->input = (schedule_input){.model = f->model, .shape = &d->shape, .packing = &d->packing, .plan = &d->plan, .training = true,

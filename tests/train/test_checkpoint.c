@@ -135,6 +135,62 @@ static void a_run_resumes_on_a_machine_with_less_memory(void **state)
     run_free(&straight);
 }
 
+static void keep_notice(void *arg, const char *sentence)
+{
+    if (strstr(sentence, "learning rate"))
+        snprintf(arg, 512, "%s", sentence);
+}
+
+/* To its end, of this many steps. */
+static void finish(run *r, int64_t steps)
+{
+    pt_error e = {0};
+    pt_trainer *t;
+    pt_step s;
+    r->o.steps = steps;
+    must(pt_trainer_open(&r->o, &t, &e), &e);
+    while (pt_trainer_step(t, &s, &e) > 0)
+        ;
+    must(e.code, &e);
+    must(pt_trainer_finish(t, &e), &e);
+    pt_trainer_close(t);
+}
+
+/* Though no checkpoint was asked for; the rates so far were those of the shorter run, which is said where they change. */
+static void a_run_that_finished_goes_on_with_more_steps(void **state)
+{
+    (void)state;
+    static const struct { pt_lr_schedule schedule; const char *said; } each[] = {
+        {PT_LR_CONSTANT, ""},
+        {PT_LR_LINEAR, "the run has 6 steps now and had 3: the learning rate of step 4 is 0.0005, after 0.000333 in step 3"}};
+    if (disk_is_memory(scratch))
+        skip(); /* no room was kept for it there */
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char said[512] = "", name[32], path[200];
+        run r;
+        snprintf(name, sizeof name, "extended-%zu", i);
+        run_make(&r, &settings[0], name);
+        r.o.save_every = 0;
+        r.o.lr = 1e-3;
+        r.o.lr_schedule = each[i].schedule;
+        r.o.warmup_steps = 0;
+        r.o.min_lr_ratio = 0;
+        r.o.notice = keep_notice;
+        r.o.arg = said;
+        finish(&r, 3);
+        snprintf(path, sizeof path, "%s/checkpoint-3", r.out);
+        assert_true(path_exists(path));
+        r.o.resume = true;
+        finish(&r, 3); /* nothing is left to do */
+        assert_string_equal(said, "");
+        finish(&r, 6);
+        assert_string_equal(said, each[i].said);
+        snprintf(path, sizeof path, "%s/checkpoint-6", r.out);
+        assert_true(path_exists(path));
+        run_free(&r);
+    }
+}
+
 static void expect_refusal(run *r, const char *option, const char *before, const char *now)
 {
     pt_error e = {0};
@@ -596,6 +652,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_ends_in_the_same_bits_under_any_plan),
+        cmocka_unit_test(a_run_that_finished_goes_on_with_more_steps),
         cmocka_unit_test(a_run_resumes_on_a_machine_with_less_memory),
         cmocka_unit_test(settings_that_change_the_result_are_refused_with_both_values),
         cmocka_unit_test(a_checkpoint_that_names_no_optimizer_is_adamws),

@@ -28,6 +28,8 @@ static const char *model_folder(void)
 
 static model *the_model;
 static bool documents; /* are apart in these runs */
+static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
+static bool frozen; /* those are */
 static random_source the_random;
 
 static int open_all(void **state)
@@ -53,6 +55,8 @@ static void common_arguments(arguments *a, const char *out)
                                            "--optimizer", the_optimizer->name, "--quiet", NULL});
     if (documents)
         add_argument(a, "--document-mask");
+    if (frozen)
+        add_arguments(a, (const char *const[]){"--freeze", frozen_patterns[0], "--freeze", frozen_patterns[1], NULL});
 }
 
 /* Memory, threads and plan of a start; none of them may change the result. */
@@ -115,6 +119,12 @@ static double straight_run(const char *out)
     return seconds_now() - start;
 }
 
+static int wanted_kills(void)
+{
+    const char *asked = getenv("PT_KILLS");
+    return asked ? atoi(asked) : DEFAULT_KILLS;
+}
+
 static void kill_and_compare(int wanted)
 {
     int kills = 0, runs = 0, starts = 0;
@@ -143,8 +153,7 @@ static void kill_and_compare(int wanted)
 static void a_killed_run_resumes_to_the_same_bits(void **state)
 {
     (void)state;
-    const char *asked = getenv("PT_KILLS");
-    const int wanted = asked ? atoi(asked) : DEFAULT_KILLS;
+    const int wanted = wanted_kills();
     int n = 0;
     while (optimizers[n])
         n++;
@@ -155,6 +164,17 @@ static void a_killed_run_resumes_to_the_same_bits(void **state)
     }
     the_optimizer = &optimizer_adamw;
     documents = false;
+}
+
+static void a_killed_run_with_frozen_parameters_resumes_to_the_same_bits(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    frozen = true;
+    must(model_freeze(the_model, &(model_freezing){.freeze = frozen_patterns, .freeze_n = 2}, &e), &e);
+    kill_and_compare((wanted_kills() + 3) / 4);
+    frozen = false;
+    must(model_freeze(the_model, &(model_freezing){0}, &e), &e);
 }
 
 /* ---- signals ---- */
@@ -307,6 +327,7 @@ static void a_second_signal_leaves_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_run_resumes_to_the_same_bits),
+                                       cmocka_unit_test(a_killed_run_with_frozen_parameters_resumes_to_the_same_bits),
                                        cmocka_unit_test(sigint_saves_and_leaves_with_130),
                                        cmocka_unit_test(sigterm_saves_and_leaves_with_143),
                                        cmocka_unit_test(a_closed_terminal_saves_and_leaves_with_129),

@@ -59,6 +59,35 @@ static void fill_batch(executor *x, const model *m, const step_shape *s, uint64_
         fill_documents(x, s, seed, step);
 }
 
+/* What random_state wrote, as it is kept. */
+static float initial(const step_shape *s, const model *m, uint64_t seed, int index, int64_t at)
+{
+    const float v = (float)rng_normal(seed, RNG_TEST, (uint32_t)index, (uint64_t)at) * 0.1f;
+    bf16 high;
+    uint16_t low;
+    if (param_type(&m->params[index], s->type) == PT_F32 || !m->stored_bf16)
+        return v;
+    master_split(v, &high, &low);
+    return bf16_to_f32(high);
+}
+
+/* What is frozen is what it was; what is trained is not. */
+static void check_frozen(const outcome *o, const random_case *c, uint64_t seed)
+{
+    const model *m = c->model;
+    const float *at = o->values;
+    for (int i = 0; i < m->params_n; i++) {
+        const int64_t n = m->params[i].rows * m->params[i].cols;
+        int64_t same = 0;
+        for (int64_t k = 0; k < n; k++)
+            same += f32_bits(at[k]) == f32_bits(initial(&c->shape, m, seed, i, k));
+        if (m->params[i].trainable ? same == n : same != n)
+            fail_msg("parameter %d, %s: %lld of %lld values are what they were", i, m->params[i].trainable ? "trained" : "frozen", (long long)same,
+                     (long long)n);
+        at += n;
+    }
+}
+
 static double norm_of(const executor *x, const model *m)
 {
     double sum = 0;
@@ -185,7 +214,7 @@ static void plain_plan(random_case *c)
     for (int i = 0; i < c->plan.chunks_n; i++)
         c->plan.chunks[i] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
     for (int i = 0; i < c->plan.blocks_n; i++)
-        c->plan.blocks[i] = (plan_block){SAVE_ALL, TIER_DEVICE};
+        c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
 }
 
 /* A model and a step; of an emulated device, attention's tiles take the time: one for each sequence, head and layer. */
@@ -230,6 +259,7 @@ static void every_plan_gives_the_same_bits(void **unused)
         c.input.host_tier |= needs_host();
         if (run_plan(&c.input, test_device_name(), c.clipping, 1, number, &first, &e))
             fail_msg("%s", e.text);
+        check_frozen(&first, &c, number);
         for (int i = 0; i < (test_device_is_emulated() ? SHIM_PLANS_OF_A_MODEL : PLANS_OF_A_MODEL) && done < plans; i++) {
             int threads = random_from(&r, 1, 4);
             next_plan(&r, &c);

@@ -1,0 +1,92 @@
+#include "model/model.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool matches(const char *pattern, const char *name) { return fnmatch(pattern, name, 0) == 0; }
+
+static bool any_matches(const char *const *patterns, int n, const char *name)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++)
+        any = any || matches(patterns[i], name);
+    return any;
+}
+
+/* "model.embed_tokens.weight, model.layers.3.mlp.up_proj.weight, ...": to see how names look. */
+static void name_examples(const model *m, char *out, size_t n)
+{
+    const int shown[] = {0, m->params_n / 2, m->params_n - 1};
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof shown / sizeof *shown && used < n; i++)
+        used += (size_t)snprintf(out + used, n - used, "%s%s", i ? ", " : "", m->params[shown[i]].part[0].name);
+}
+
+static int check_patterns(const model *m, const char *option, const char *const *patterns, int n, pt_error *e)
+{
+    char examples[3 * MODEL_NAME + 8];
+    for (int i = 0; i < n; i++) {
+        bool any = false;
+        for (int p = 0; p < m->params_n; p++)
+            for (int k = 0; k < m->params[p].parts; k++)
+                any = any || matches(patterns[i], m->params[p].part[k].name);
+        if (any)
+            continue;
+        name_examples(m, examples, sizeof examples);
+        return pt_fail(e, PT_USAGE, "%s '%.200s' matches no tensor of this model; its names are such as %s", option, patterns[i], examples);
+    }
+    return 0;
+}
+
+static bool part_is_trained(const param_part *part, const model_freezing *f)
+{
+    return (!f->train_only_n || any_matches(f->train_only, f->train_only_n, part->name)) && !any_matches(f->freeze, f->freeze_n, part->name);
+}
+
+/* The parts of a parameter are one matrix in memory, and move, train and rest together. */
+static int refuse_split(const param *p, pt_error *e)
+{
+    char parts[MODEL_MAX_PARTS * (MODEL_NAME + 2)];
+    size_t used = 0;
+    for (int i = 0; i < p->parts && used < sizeof parts; i++)
+        used += (size_t)snprintf(parts + used, sizeof parts - used, "%s%s", i ? ", " : "", p->part[i].name);
+    return pt_fail(e, PT_USAGE, "--freeze and --train-only take some of %s and not others: they are trained or frozen together; name all of "
+                                "them or none", parts);
+}
+
+int model_freeze(model *m, const model_freezing *f, pt_error *e)
+{
+    int failed = check_patterns(m, "--freeze", f->freeze, f->freeze_n, e);
+    if (!failed)
+        failed = check_patterns(m, "--train-only", f->train_only, f->train_only_n, e);
+    for (int i = 0; i < m->params_n && !failed; i++) {
+        param *p = &m->params[i];
+        p->trainable = part_is_trained(&p->part[0], f);
+        for (int k = 1; k < p->parts && !failed; k++)
+            if (part_is_trained(&p->part[k], f) != p->trainable)
+                failed = refuse_split(p, e);
+    }
+    if (!failed && !model_trained_parameters(m))
+        failed = pt_fail(e, PT_USAGE, "--freeze and --train-only leave nothing to train: freeze less");
+    return failed;
+}
+
+int64_t model_trained_parameters(const model *m)
+{
+    int64_t n = 0;
+    for (int i = 0; i < m->params_n; i++)
+        n += m->params[i].trainable ? m->params[i].rows * m->params[i].cols : 0;
+    return n;
+}
+
+uint64_t model_frozen_hash(const model *m)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    bool any = false;
+    for (int i = 0; i < m->params_n; i++) {
+        hash = (hash ^ (uint64_t)(m->params[i].trainable ? 1 : 2)) * 0x100000001b3u;
+        any = any || !m->params[i].trainable;
+    }
+    return any ? hash : 0;
+}
