@@ -133,7 +133,7 @@ static void check_states(const model *m, const step_shape *s, const packing *k)
 {
     for (int c = 0; c < k->chunks_n; c++) {
         const uint64_t bytes = chunk_state_bytes(k, c);
-        unsigned char *taken = calloc(bytes, 1);
+        unsigned char *taken = calloc(bytes + 1, 1);
         uint64_t sum = 0;
         assert_non_null(taken);
         const bool trained = k->chunks[c].trained, low = s->type == PT_BF16 && (trained || !m->stored_bf16);
