@@ -13,6 +13,10 @@ int command_generate(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_report(int argc, char **argv);
 
+/* --optimizer, in the order of pt_optimizer. */
+#define OPTIMIZER_CHOICE "adamw|adamw8bit|muon"
+#define OPTIMIZER_HELP "adamw8bit: AdamW with moments in 8 bits; muon: orthogonal steps of\nthe layers' matrices, AdamW for the rest; default adamw"
+
 /* SIGINT, SIGTERM and SIGHUP. Until a command takes them, they end it at once, with a word and 128 + signal: there is nothing to keep. */
 void signals_go_to(void (*handler)(int));
 

@@ -100,6 +100,16 @@ static inline void random_freeze(random_source *r, model *m)
     m->stored_bf16 = random_one_in(r, 2);
 }
 
+/* The source goes on as if nothing had been drawn. */
+static inline const optimizer *random_optimizer(const random_source *r)
+{
+    random_source other = {r->seed + 1, r->n};
+    int n = 0;
+    while (optimizers[n])
+        n++;
+    return optimizers[random_below(&other, n)];
+}
+
 /* A batch of up to 8 short sequences; units, head parts and vocabulary slices smaller than a real step's, so that there are
  * several of each. */
 static inline void random_shape(random_source *r, const model *m, step_shape *s)
@@ -160,7 +170,8 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     tier one = random_tier(r, host_tier);
     for (int c = 0; c < k->chunks_n; c++) {
         tier home = style == 1 ? one : style == 2 && c < k->chunks_n / 2 ? TIER_DEVICE : random_tier(r, host_tier);
-        p->chunks[c] = (plan_chunk){home, home != TIER_DEVICE && host_tier && random_one_in(r, 2) ? TIER_HOST : TIER_DEVICE};
+        const bool on_host = home != TIER_DEVICE && host_tier && random_one_in(r, 2) && !(s->gpu && k->chunks[c].by_device);
+        p->chunks[c] = (plan_chunk){home, on_host ? TIER_HOST : TIER_DEVICE};
     }
     style = random_below(r, 3);
     plan_block same = {(save_level)random_below(r, SAVE_LEVELS), random_tier(r, host_tier)};
@@ -199,6 +210,7 @@ static inline int random_case_of_layers(random_source *r, int layers, random_cas
     if (!failed) {
         random_freeze(r, c->model);
         random_shape(r, c->model, &c->shape);
+        c->shape.optimizer = random_optimizer(r);
     }
     if (!failed)
         failed = random_packing(r, c->model, &c->shape, &c->packing, e);

@@ -222,6 +222,31 @@ typedef struct op_adamw {
 enum { MOMENT_LEAST = 0x00800000 }; /* bits of the least number that is not denormal */
 static inline uint32_t adamw_second_least(const op_adamw *o) { return o->eps >= 1e-9f ? MOMENT_LEAST : 0; }
 
+/* The same with moments in 8 bits (moment_map.h): m and v hold a code for each value, and of each ADAMW8BIT_BLOCK values, from the first on,
+ * m_scale and v_scale the largest magnitude. A moment is the code's value times that. It is encoded again after the weight was updated
+ * with it, beside the new largest one: the code of m / m_scale (of m where m_scale is 0), but a negative m has none that is 0; v likewise. */
+enum { ADAMW8BIT_BLOCK = 256 };
+typedef struct op_adamw8bit { op_adamw adamw /* without m and v */; uint8_t *m, *v; float *m_scale, *v_scale; } op_adamw8bit;
+
+/* What Muon does beside products of matrices, in the order of an update; x is bf16, and all else fp32. "fma": explicit.
+ *
+ *   momentum   g' = g * grad_scale;  m = fma(1 - keep, g' - m, m);  x = round(fma(-(1 - keep), m - g', m))
+ *              sums[i] = sum of the squares of x over values MUON_SUM_VALUES i .. MUON_SUM_VALUES (i + 1) - 1, in fp64, value j of them in
+ *              lane j mod SUMSQ_LANES, as those of OP_GRADIENT_FINISH
+ *   scale      x = round(x / max(norm, least));  norm: bf16 of the root of all sums, of which sum i is in lane i mod SUMSQ_LANES
+ *   combine    out = round(fma(b, s, a * x)), of rows that are ldx, lds and ldo apart; out may be x
+ *   apply      w = fma(-step, x, w * decay) */
+enum { MUON_SUM_VALUES = 4096 };
+static inline int64_t muon_sums(int64_t values) { return (values + MUON_SUM_VALUES - 1) / MUON_SUM_VALUES; }
+typedef struct op_muon_momentum {
+    pt_dtype type; int64_t n; const void *g; float *m; uint16_t *x; double *sums; float grad_scale, keep;
+} op_muon_momentum;
+typedef struct op_muon_scale { int64_t n; uint16_t *x; const double *sums; float least; } op_muon_scale;
+typedef struct op_muon_combine {
+    int64_t rows, cols, ldx, lds, ldo; const uint16_t *x; const float *s; uint16_t *out; float a, b;
+} op_muon_combine;
+typedef struct op_muon_apply { pt_dtype type; int64_t n; void *hi; uint16_t *lo; const uint16_t *x; float decay, step; } op_muon_apply;
+
 #define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {
     op_kind kind;

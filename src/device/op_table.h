@@ -38,7 +38,12 @@
     ROW(EMBEDDING_BACKWARD, embedding_backward, embedding_backward, "embedding tokens backward")         \
     ROW(CROSS_ENTROPY, cross_entropy, cross_entropy, "computing the loss")                               \
     ROW(GRADIENT_FINISH, gradient_finish, gradient_finish, "rounding gradients")                         \
-    ROW(ADAMW, adamw, adamw, "updating weights")
+    ROW(ADAMW, adamw, adamw, "updating weights")                                                         \
+    ROW(ADAMW8BIT, adamw8bit, adamw8bit, "updating weights")                                             \
+    ROW(MUON_MOMENTUM, muon_momentum, muon_momentum, "updating weights")                                 \
+    ROW(MUON_SCALE, muon_scale, muon_scale, "updating weights")                                          \
+    ROW(MUON_COMBINE, muon_combine, muon_combine, "updating weights")                                    \
+    ROW(MUON_APPLY, muon_apply, muon_apply, "updating weights")
 
 #define ALL_OPS(ROW) MEMORY_OPS(ROW) DISK_OPS(ROW) LIBRARY_OPS(ROW) KERNEL_OPS(ROW)
 

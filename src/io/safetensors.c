@@ -516,18 +516,22 @@ static void convert_to_f32(pt_dtype dtype, const void *src, size_t n, float *dst
 {
     const uint16_t *half = src;
     const double *wide = src;
+    const uint8_t *code = src;
     for (size_t i = 0; i < n; i++)
-        dst[i] = dtype == PT_BF16 ? bf16_to_f32(half[i]) : dtype == PT_F16 ? f16_to_f32(half[i]) : (float)wide[i];
+        dst[i] = dtype == PT_BF16   ? bf16_to_f32(half[i])
+                 : dtype == PT_F16  ? f16_to_f32(half[i])
+                 : dtype == PT_U8   ? (float)code[i]
+                                    : (float)wide[i];
 }
 
 int safetensors_read_f32(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, float *dst,
                          pt_error *e)
 {
     _Alignas(64) char piece[65536];
-    bool is_float = t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16 || t->dtype == PT_F64;
-    if (t->dtype_is_known && !is_float)
-        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" has dtype %s, but numbers with a fraction are needed "
-                       "(F32, BF16, F16 or F64)", safetensors_path(st, t), t->name, t->dtype_text);
+    bool readable = t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16 || t->dtype == PT_F64 || t->dtype == PT_U8;
+    if (t->dtype_is_known && !readable)
+        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" has dtype %s, but numbers are needed "
+                       "(F32, BF16, F16, F64 or U8)", safetensors_path(st, t), t->name, t->dtype_text);
     uint64_t width = dtype_bytes(t->dtype), most = sizeof piece / width;
     if (from > t->elements || n > t->elements - from)
         return pt_fail(e, PT_USAGE, "%.400s: tensor \"%.100s\" has %llu elements; %llu from number %llu on were asked "

@@ -56,7 +56,7 @@ const char *safetensors_path(const safetensors *st, const safetensors_tensor *t)
 /* dst[0 .. n) = bytes [from, from + n) of the tensor. Thread-safe. */
 int safetensors_read(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
                      pt_error *e);
-/* dst[0 .. n) = elements [from, from + n) of an F32, BF16, F16 or F64 tensor (rounded to nearest),
+/* dst[0 .. n) = elements [from, from + n) of an F32, BF16, F16, F64 or U8 tensor (rounded to nearest),
  * with a fixed 64 KiB of stack. Thread-safe. */
 int safetensors_read_f32(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, float *dst,
                          pt_error *e);
@@ -86,7 +86,7 @@ int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype,
 int safetensors_begin(safetensors_writer *w, pt_error *e);
 int safetensors_append(safetensors_writer *w, int tensor, const void *data, uint64_t bytes, pt_error *e);
 int safetensors_append_f32(safetensors_writer *w, int tensor, const float *values, uint64_t n,
-                           pt_error *e); /* rounds to the tensor's F32, BF16, F16 or F64 */
+                           pt_error *e); /* rounds to the tensor's F32, BF16, F16 or F64; of U8 whole numbers are given */
 int safetensors_finish(safetensors_writer *w, pt_error *e);
 void safetensors_writer_close(safetensors_writer *w);
 

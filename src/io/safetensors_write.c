@@ -253,8 +253,11 @@ static void convert_from_f32(pt_dtype dtype, const float *src, size_t n, void *d
 {
     uint16_t *half = dst;
     double *wide = dst;
+    uint8_t *code = dst;
     for (size_t i = 0; i < n; i++)
-        if (dtype == PT_BF16)
+        if (dtype == PT_U8)
+            code[i] = (uint8_t)src[i];
+        else if (dtype == PT_BF16)
             half[i] = bf16_from_f32(src[i]);
         else if (dtype == PT_F16)
             half[i] = f16_from_f32(src[i]);
@@ -268,8 +271,8 @@ int safetensors_append_f32(safetensors_writer *w, int tensor, const float *value
     pt_dtype dtype = tensor >= 0 && (size_t)tensor < w->n ? w->tensors[tensor].dtype : PT_F32;
     if (dtype == PT_F32)
         return safetensors_append(w, tensor, values, n * 4, e);
-    if (dtype != PT_BF16 && dtype != PT_F16 && dtype != PT_F64)
-        return pt_fail(e, PT_USAGE, "tensor \"%.100s\" was declared as %s, which does not hold fractions",
+    if (dtype != PT_BF16 && dtype != PT_F16 && dtype != PT_F64 && dtype != PT_U8)
+        return pt_fail(e, PT_USAGE, "tensor \"%.100s\" was declared as %s, which is not written from fp32",
                        w->tensors[tensor].name, dtype_name(dtype));
     uint64_t most = sizeof piece / dtype_bytes(dtype);
     int status = 0;

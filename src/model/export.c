@@ -22,7 +22,7 @@
 typedef struct exporter {
     const model *m;
     safetensors_writer *w;
-    pt_dtype dtype;
+    weights_type type_of;
     weights_getter get;
     void *arg;
     float *scratch;
@@ -30,31 +30,29 @@ typedef struct exporter {
     pt_error *e;
 } exporter;
 
-static bool is_in(const param *p, weights_set set) { return set == WEIGHTS_ALL || p->trainable; }
-
-int weights_declare(const model *m, weights_set set, safetensors_writer *w, pt_dtype dtype, bool bare, pt_error *e)
+static int declare_part(const exporter *x, const param *p, int k, pt_dtype dtype, bool bare)
 {
-    size_t prefix = strlen(architecture_find(m->config.model_type)->prefix);
-    int first = -1;
-    for (int i = 0; i < m->params_n; i++)
-        for (int k = 0; k < m->params[i].parts && is_in(&m->params[i], set); k++) {
-            const param *p = &m->params[i];
-            const param_part *part = &p->part[k];
-            bool prefixed = p->role != PARAM_HEAD;
-            int64_t shape[2] = {part->transposed ? p->cols : part->rows,
-                                part->transposed ? part->rows : p->cols};
-            int number = safetensors_declare(w, part->name + (bare && prefixed ? prefix : 0), dtype,
-                                             part->vector ? 1 : 2, shape, e);
-            if (number < 0)
-                return number;
-            first = first < 0 ? number : first;
-        }
-    return first;
+    const param_part *part = &p->part[k];
+    const size_t prefix = bare && p->role != PARAM_HEAD ? strlen(architecture_find(x->m->config.model_type)->prefix) : 0;
+    const int64_t shape[2] = {part->transposed ? p->cols : part->rows, part->transposed ? part->rows : p->cols};
+    const int number = safetensors_declare(x->w, part->name + prefix, dtype, part->vector ? 1 : 2, shape, x->e);
+    return number < 0 ? number : 0;
 }
 
-static int append_values(exporter *x, int number, const param_part *part, const float *values, int64_t n)
+static int declare(const exporter *x, bool bare)
 {
-    for (int64_t i = 0; x->dtype == PT_F16 && i < n; i++)
+    int failed = 0;
+    for (int i = 0; i < x->m->params_n; i++) {
+        const int type = x->type_of(x->arg, i);
+        for (int k = 0; type >= 0 && k < x->m->params[i].parts && !failed; k++)
+            failed = declare_part(x, &x->m->params[i], k, (pt_dtype)type, bare);
+    }
+    return failed;
+}
+
+static int append_values(exporter *x, int number, pt_dtype dtype, const param_part *part, const float *values, int64_t n)
+{
+    for (int64_t i = 0; dtype == PT_F16 && i < n; i++)
         if (fabsf(values[i]) >= F16_MAX_ROUNDED && isfinite(values[i]))
             return pt_fail(x->e, PT_FAILED,
                            "tensor \"%s\": %g is beyond what F16 can hold; save as bf16 or fp32", part->name,
@@ -62,7 +60,7 @@ static int append_values(exporter *x, int number, const param_part *part, const 
     return safetensors_append_f32(x->w, number, values, (uint64_t)n, x->e);
 }
 
-static int append_vector(exporter *x, int index, int k, int number)
+static int append_vector(exporter *x, int index, int k, int number, pt_dtype dtype)
 {
     const param_part *part = &x->m->params[index].part[k];
     float *whole = x->scratch, *stored = x->scratch + x->m->params[index].cols;
@@ -71,10 +69,10 @@ static int append_vector(exporter *x, int index, int k, int number)
         run = part_stored_run(part, at, part->rows - at, &row);
         memcpy(stored + at, whole + part->row0 + row, (size_t)run * sizeof *stored);
     }
-    return status ? status : append_values(x, number, part, stored, part->rows);
+    return status ? status : append_values(x, number, dtype, part, stored, part->rows);
 }
 
-static int append_rows(exporter *x, int index, int k, int number)
+static int append_rows(exporter *x, int index, int k, int number, pt_dtype dtype)
 {
     const param *p = &x->m->params[index];
     const param_part *part = &p->part[k];
@@ -84,12 +82,12 @@ static int append_rows(exporter *x, int index, int k, int number)
         n = part_stored_run(part, r, part->rows - r < step ? part->rows - r : step, &row);
         status = x->get(x->arg, index, part->row0 + row, n, x->scratch, x->e);
         if (!status)
-            status = append_values(x, number, part, x->scratch, n * p->cols);
+            status = append_values(x, number, dtype, part, x->scratch, n * p->cols);
     }
     return status;
 }
 
-static int append_transposed(exporter *x, int index, int k, int number)
+static int append_transposed(exporter *x, int index, int k, int number, pt_dtype dtype)
 {
     const param *p = &x->m->params[index];
     const param_part *part = &p->part[k];
@@ -106,7 +104,7 @@ static int append_transposed(exporter *x, int index, int k, int number)
                 transpose(stored + r, part->rows, x->scratch + c, p->cols, rows, n);
         }
         if (!status)
-            status = append_values(x, number, part, stored, n * part->rows);
+            status = append_values(x, number, dtype, part, stored, n * part->rows);
     }
     return status;
 }
@@ -122,32 +120,53 @@ size_t weights_scratch_bytes(const model *m)
     return (size_t)most * 2 * sizeof(float);
 }
 
-int weights_append(const model *m, weights_set set, safetensors_writer *w, int first, pt_dtype dtype, weights_getter get,
-                   void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
+static int append(exporter *x)
 {
-    exporter x = {m, w, dtype, get, arg, scratch, (int64_t)(scratch_bytes / sizeof(float)), e};
-    if (scratch_bytes < weights_scratch_bytes(m))
-        return pt_fail(e, PT_FAILED, "exporting needs a scratch of %zu bytes, but %zu were given",
-                       weights_scratch_bytes(m), scratch_bytes);
-    int number = first, status = 0;
-    for (int i = 0; i < m->params_n && !status; i++)
-        for (int k = 0; k < m->params[i].parts && is_in(&m->params[i], set) && !status; k++, number++) {
-            const param_part *part = &m->params[i].part[k];
-            status = part->vector       ? append_vector(&x, i, k, number)
-                     : part->transposed ? append_transposed(&x, i, k, number)
-                                        : append_rows(&x, i, k, number);
+    int number = 0, status = 0;
+    for (int i = 0; i < x->m->params_n && !status; i++) {
+        const int type = x->type_of(x->arg, i);
+        for (int k = 0; type >= 0 && k < x->m->params[i].parts && !status; k++, number++) {
+            const param_part *part = &x->m->params[i].part[k];
+            status = part->vector       ? append_vector(x, i, k, number, (pt_dtype)type)
+                     : part->transposed ? append_transposed(x, i, k, number, (pt_dtype)type)
+                                        : append_rows(x, i, k, number, (pt_dtype)type);
         }
+    }
     return status;
 }
 
-int weights_export(const model *m, weights_set set, safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get,
+int weights_export_some(const model *m, safetensors_writer *w, weights_type type_of, bool bare, weights_getter get, void *arg,
+                        void *scratch, size_t scratch_bytes, pt_error *e)
+{
+    exporter x = {m, w, type_of, get, arg, scratch, (int64_t)(scratch_bytes / sizeof(float)), e};
+    if (scratch_bytes < weights_scratch_bytes(m))
+        return pt_fail(e, PT_FAILED, "exporting needs a scratch of %zu bytes, but %zu were given",
+                       weights_scratch_bytes(m), scratch_bytes);
+    int status = declare(&x, bare);
+    if (!status)
+        status = safetensors_begin(w, e);
+    if (!status)
+        status = append(&x);
+    return status ? status : safetensors_finish(w, e);
+}
+
+typedef struct all { pt_dtype dtype; weights_getter get; void *arg; } all;
+
+static int type_of_all(void *arg, int index)
+{
+    (void)index;
+    return (int)((const all *)arg)->dtype;
+}
+
+static int get_of_all(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    const all *a = arg;
+    return a->get(a->arg, index, row0, n_rows, out, e);
+}
+
+int weights_export(const model *m, safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get,
                    void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
 {
-    int first = weights_declare(m, set, w, dtype, bare, e);
-    if (first < 0)
-        return first;
-    int status = safetensors_begin(w, e);
-    if (!status)
-        status = weights_append(m, set, w, first, dtype, get, arg, scratch, scratch_bytes, e);
-    return status ? status : safetensors_finish(w, e);
+    all a = {dtype, get, arg};
+    return weights_export_some(m, w, type_of_all, bare, get_of_all, &a, scratch, scratch_bytes, e);
 }

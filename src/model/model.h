@@ -168,6 +168,9 @@ int model_freeze(model *m, const model_freezing *f, pt_error *e);
 int64_t model_trained_parameters(const model *m); /* sum of rows * cols of the trained ones */
 uint64_t model_frozen_hash(const model *m);       /* tells sets of frozen parameters apart; 0: none is */
 static inline bool model_trains_all(const model *m) { return model_frozen_hash(m) == 0; }
+/* A part's values follow each other in the parameter: the first of them, and their number. */
+static inline int64_t part_first(const param *p, int k) { return p->part[k].row0 * (p->part[k].vector ? 1 : p->cols); }
+static inline int64_t part_values(const param *p, int k) { return p->part[k].rows * (p->part[k].vector ? 1 : p->cols); }
 
 /* Index of the first block in execution order of which a parameter is trained; blocks_n: none is. Backward ends there: what lies before
  * it needs no gradient. The tables of the embedding, tied ones too, are block 0's. */

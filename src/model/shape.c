@@ -51,6 +51,7 @@ void step_shape_for_gpu(step_shape *s, const model *m)
 void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len)
 {
     step_shape_init(out, m, s->type, batch, seq_len);
+    out->optimizer = s->optimizer;
     if (s->gpu)
         step_shape_for_gpu(out, m);
 }

@@ -17,6 +17,7 @@ typedef struct step_shape {
     int64_t head_rows;      /* rows of logits at a time in the loss head */
     int64_t slice_rows;     /* rows of the vocabulary that are one matmul of the head: where it may be cut */
     bool gpu;               /* units, and these two, are a GPU's */
+    const struct optimizer *optimizer; /* optimizer/optimizer.h; NULL: AdamW */
     bool documents;         /* a sequence may hold several, which do not see each other */
 } step_shape;
 
@@ -32,7 +33,7 @@ pt_dtype param_type(const param *p, pt_dtype type);
 void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len);
 /* Larger units and larger parts of the head, for small ones leave a GPU idle. */
 void step_shape_for_gpu(step_shape *s, const model *m);
-/* Of the same type and for the same kind of device. */
+/* Of the same type and optimizer, and for the same kind of device. */
 void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len);
 
 /* Workspace of the head: [normed x (R,C)] [dn (R,C)] [dn32 (head_rows, C) fp32] [logits (head_rows, ld >= V) fp32]; the norm's scratch

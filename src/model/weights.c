@@ -81,8 +81,7 @@ static int stored_shape(const param *p, int k, int64_t shape[2])
     return part->vector ? 1 : 2;
 }
 
-static int check_tensor(const safetensors *st, const safetensors_tensor *t, const param *p, int k,
-                        pt_error *e)
+static int check_shape(const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_error *e)
 {
     int64_t shape[2];
     int rank = stored_shape(p, k, shape);
@@ -94,6 +93,14 @@ static int check_tensor(const safetensors *st, const safetensors_tensor *t, cons
                        safetensors_path(st, t), t->name, shape_text(found, t->rank, t->shape),
                        shape_text(wanted, rank, shape));
     }
+    return 0;
+}
+
+static int check_tensor(const safetensors *st, const safetensors_tensor *t, const param *p, int k, pt_error *e)
+{
+    int status = check_shape(st, t, p, k, e);
+    if (status)
+        return status;
     bool readable = t->dtype_is_known &&
                     (t->dtype == PT_F32 || t->dtype == PT_BF16 || t->dtype == PT_F16 || t->dtype == PT_F64);
     if (!readable)
@@ -217,7 +224,7 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
     return 0;
 }
 
-static int check_weights(const model *m, weights_set set, const safetensors *st, pt_dtype *stored_type, pt_error *e)
+int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, pt_error *e)
 {
     uint64_t elements[PT_I64 + 1] = {0};
     size_t claimed = 0;
@@ -226,7 +233,7 @@ static int check_weights(const model *m, weights_set set, const safetensors *st,
     if (failed)
         return failed;
     for (int i = 0; i < m->params_n; i++)
-        for (int k = 0; k < m->params[i].parts && (set == WEIGHTS_ALL || m->params[i].trainable); k++) {
+        for (int k = 0; k < m->params[i].parts; k++) {
             const param *p = &m->params[i];
             const safetensors_tensor *t = find_part(m, st, p, k);
             int status = t ? check_tensor(st, t, p, k, e) : missing_tensor(m, st, p, k, e);
@@ -251,13 +258,6 @@ static int check_weights(const model *m, weights_set set, const safetensors *st,
     return claimed == safetensors_count(st) ? 0 : check_extra(m, st, e);
 }
 
-int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, pt_error *e)
-{
-    return check_weights(m, WEIGHTS_ALL, st, stored_type, e);
-}
-
-int weights_check_trained(const model *m, const safetensors *st, pt_error *e) { return check_weights(m, WEIGHTS_TRAINED, st, NULL, e); }
-
 bool weights_frozen_are_bf16(const model *m, const safetensors *st)
 {
     bool are = true;
@@ -267,6 +267,28 @@ bool weights_frozen_are_bf16(const model *m, const safetensors *st)
             are = are && t && t->dtype == PT_BF16;
         }
     return are;
+}
+
+int weights_check_some(const model *m, const safetensors *st, weights_type type_of, void *arg, pt_error *e)
+{
+    size_t claimed = 0;
+    for (int i = 0; i < m->params_n; i++) {
+        const param *p = &m->params[i];
+        const int type = type_of(arg, i);
+        for (int k = 0; type >= 0 && k < p->parts; k++, claimed++) {
+            const safetensors_tensor *t = find_part(m, st, p, k);
+            int status = t ? check_shape(st, t, p, k, e) : missing_tensor(m, st, p, k, e);
+            if (status)
+                return status;
+            if (!t->dtype_is_known || t->dtype != (pt_dtype)type)
+                return pt_fail(e, PT_FAILED, "%s: tensor \"%.80s\" is stored as %s, and %s is needed; the file is damaged, or of another run",
+                               safetensors_path(st, t), t->name, t->dtype_text, dtype_name((pt_dtype)type));
+        }
+    }
+    if (claimed != safetensors_count(st))
+        return pt_fail(e, PT_FAILED, "%s: %zu tensors are there, and %zu are needed; the file is damaged, or of another run", first_path(st),
+                       safetensors_count(st), claimed);
+    return 0;
 }
 
 /* out (n, cols) = rows first .. first+n of a part. */

@@ -28,8 +28,11 @@ int weights_check(const model *m, const struct safetensors *st, pt_dtype *stored
  * NULL. */
 void weights_notice_unused(const model *m, const struct safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg);
 
-/* The same where the files hold what is trained and nothing else. */
-int weights_check_trained(const model *m, const struct safetensors *st, pt_error *e);
+/* What has the shape of some of the weights: the dtype of a parameter's tensors, or -1: it has none. */
+typedef int (*weights_type)(void *arg, int index);
+/* Checks that exactly the tensors of those are there, with their shapes and dtypes. */
+int weights_check_some(const model *m, const struct safetensors *st, weights_type type_of, void *arg, pt_error *e);
+
 /* Whether all of what is frozen is stored as BF16. */
 bool weights_frozen_are_bf16(const model *m, const struct safetensors *st);
 
@@ -51,24 +54,15 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
 /* Rows row0 .. row0+n_rows of parameter `index` as fp32: out (n_rows, cols). */
 typedef int (*weights_getter)(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e);
 
-/* Of which parameters. */
-typedef enum weights_set { WEIGHTS_ALL, WEIGHTS_TRAINED } weights_set;
-
-/* Declares every Hugging Face tensor, in the order of the model, with the checkpoint's prefix or
- * without (bare). A tied head is not written twice. Returns the first tensor's number (the others
- * follow it), or a negative code. */
-int weights_declare(const model *m, weights_set set, struct safetensors_writer *w, pt_dtype dtype, bool bare, pt_error *e);
-
-/* Streams all of them, after safetensors_begin. Memory: `scratch`, at least weights_scratch_bytes(). A
- * transposed tensor (GPT-2's matrices) is asked for once from the getter if about 4/3 of its fp32 bytes
- * fit into the scratch, else once for each slice that fits: give some tens of MiB. PT_FAILED also where
- * a finite value is beyond F16. */
-int weights_append(const model *m, weights_set set, struct safetensors_writer *w, int first, pt_dtype dtype,
+/* Streams every Hugging Face tensor, in the order of the model, with the checkpoint's prefix or without (bare). A tied head is not
+ * written twice. Memory: `scratch`, at least weights_scratch_bytes(). A transposed tensor (GPT-2's matrices) is asked for once from the
+ * getter if about 4/3 of its fp32 bytes fit into the scratch, else once for each slice that fits: give some tens of MiB. PT_FAILED also
+ * where a finite value is beyond F16. */
+int weights_export(const model *m, struct safetensors_writer *w, pt_dtype dtype, bool bare,
                    weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
+/* The same of those that have a type. */
+int weights_export_some(const model *m, struct safetensors_writer *w, weights_type type_of, bool bare,
+                        weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
 size_t weights_scratch_bytes(const model *m);
-
-/* Both, with safetensors_begin between and safetensors_finish after them; of all weights, or of the trained ones alone. */
-int weights_export(const model *m, weights_set set, struct safetensors_writer *w, pt_dtype dtype, bool bare,
-                   weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
 
 #endif

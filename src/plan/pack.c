@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN_ELEMENTS = 32, CHUNK_ELEMENTS = 2048 };
+enum { ALIGN_ELEMENTS = 32, CHUNK_ELEMENTS = 2048, ALIGN_SLAB = 128, PAGE = 4096 };
 
 static bool may_be_cut(const param *p) { return p->kind->use == USE_VOCABULARY; }
 
@@ -81,6 +81,57 @@ static void list_pieces(packing *p)
     }
 }
 
+/* ---- states ---- */
+
+static uint64_t lay_low_halves(packing *p, const model *m, int c)
+{
+    uint64_t at = 0;
+    for (int i = 0; p->chunks[c].low && i < p->chunks[c].pieces_n; i++) {
+        piece *k = chunk_piece(p, c, i);
+        const param *a = &m->params[k->param];
+        k->low = at;
+        if (param_type(a, p->type) == PT_BF16)
+            at += (uint64_t)aligned(k->rows * a->cols) * sizeof(uint16_t);
+    }
+    return at;
+}
+
+/* A slab of the pieces with this rule. Entries of single values are aligned as the values are, those of blocks follow each other. */
+static uint64_t lay_slab(packing *p, const model *m, int c, const update_rule *r, int n, uint64_t at)
+{
+    const slab *s = &r->slabs[n];
+    at = align_up(at, ALIGN_SLAB);
+    for (int i = 0; i < p->chunks[c].pieces_n; i++) {
+        piece *k = chunk_piece(p, c, i);
+        const param *a = &m->params[k->param];
+        const int64_t values = k->rows * a->cols;
+        if (optimizer_rule(p->optimizer, a) != r)
+            continue;
+        k->slab[n] = at;
+        at += (uint64_t)(s->values == 1 ? aligned(values) : slab_entries(s, values)) * dtype_bytes(s->type);
+    }
+    return at;
+}
+
+static void lay_states(packing *p, const model *m, int c)
+{
+    chunk_t *h = &p->chunks[c];
+    uint64_t at = lay_low_halves(p, m, c);
+    for (int r = 0; r < OPTIMIZER_RULES && p->optimizer->rules[r]; r++)
+        for (int n = 0; n < rule_slabs(p->optimizer->rules[r]); n++)
+            at = lay_slab(p, m, c, p->optimizer->rules[r], n, at);
+    h->state_bytes = align_up(at, PAGE);
+    for (int i = 0; i < h->pieces_n; i++) {
+        const param *a = &m->params[chunk_piece(p, c, i)->param];
+        const update_rule *r = optimizer_rule(p->optimizer, a);
+        const uint64_t bytes = rule_workspace(r, a);
+        h->update_bytes = bytes > h->update_bytes ? bytes : h->update_bytes;
+        h->by_device = h->by_device || r->by_device;
+    }
+}
+
+/* ---- together ---- */
+
 int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e)
 {
     int64_t limit = chunk_bytes / (int64_t)dtype_bytes(s->type);
@@ -89,7 +140,7 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     int64_t pieces = 0;
     for (int i = 0; i < m->params_n; i++)
         pieces += may_be_cut(&m->params[i]) ? m->params[i].rows / s->slice_rows + 1 : 1;
-    *out = (packing){.params_n = m->params_n, .type = s->type, .chunk_bytes = chunk_bytes};
+    *out = (packing){.params_n = m->params_n, .type = s->type, .optimizer = shape_optimizer(s), .chunk_bytes = chunk_bytes};
     out->pieces = calloc((size_t)pieces, sizeof *out->pieces);
     out->chunks = calloc((size_t)pieces, sizeof *out->chunks);
     out->piece_of_param = calloc((size_t)m->params_n + 1, sizeof *out->piece_of_param);
@@ -111,6 +162,8 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     close_chunk(&k, false);
     close_chunk(&k, true);
     list_pieces(out);
+    for (int c = 0; c < out->chunks_n; c++)
+        lay_states(out, m, c);
     return 0;
 }
 
@@ -123,10 +176,15 @@ void packing_free(packing *p)
     memset(p, 0, sizeof *p);
 }
 
+/* Its values and states follow those of the run. A slab's blocks begin anew with each parameter. */
 static bool continues(const packing *p, const update_span *run, const param *a, int64_t offset)
 {
+    bool whole_blocks = !run->rule->whole;
+    for (int k = 0; k < rule_slabs(run->rule); k++)
+        whole_blocks = whole_blocks && run->values % run->rule->slabs[k].values == 0;
     return a->decay == run->param->decay && param_type(a, p->type) == p->type &&
-           param_type(run->param, p->type) == p->type && offset == run->offset + run->values;
+           param_type(run->param, p->type) == p->type && offset == run->offset + run->values &&
+           optimizer_rule(p->optimizer, a) == run->rule && whole_blocks;
 }
 
 bool update_span_next(const model *m, const packing *p, int c, int *at, update_span *out)
@@ -139,7 +197,7 @@ bool update_span_next(const model *m, const packing *p, int c, int *at, update_s
         if (out->param && !continues(p, out, a, k->offset))
             break;
         if (!out->param)
-            *out = (update_span){.param = a, .offset = k->offset};
+            *out = (update_span){.param = a, .piece = k, .rule = optimizer_rule(p->optimizer, a), .offset = k->offset};
         out->values += k->rows * a->cols;
     }
     return out->param;

@@ -5,35 +5,39 @@
  * parameters stay in one chunk where they fit; tied embeddings lie at their first use.
  *
  *   chunk c:  weights  [piece 0][piece 1]...          E elements of the compute type
- *             states   [low halves (bf16 mode only)][first moments][second moments]   all E elements
  *             gradient [piece 0][piece 1]...          E elements of the compute type
+ *             states   [low halves (bf16 mode only)][slab 0][slab 1]...
  *
- * A parameter that stays fp32 beside bf16 (param_type) takes two elements a value: its weights and gradient are fp32, its
- * low halves unused.
+ * A slab is what the pieces' rule keeps of them (optimizer/optimizer.h), piece by piece; pieces whose values lie side by side have
+ * their states side by side as well, so that one op updates them. A parameter that stays fp32 beside bf16 (param_type) takes two
+ * elements a value and has no low halves.
  *
  * A chunk is trained or frozen as a whole. A frozen one has weights only, and where its parameters came in a wider type than bf16 the low
  * halves, which loading and saving alone touch: what goes out is what came in.
  *
- * E is the same for all parts of a chunk and a multiple of 2048, so that every part is a whole number of
- * pages and can be read from a disk directly.
+ * E is a multiple of 2048 and the states are made up to a whole page, so that both can be read from a disk directly.
  */
 #ifndef PT_PACK_H
 #define PT_PACK_H
 
-#include "model/shape.h"
+#include "optimizer/optimizer.h"
 
 typedef struct piece {
     int param;
     int64_t row0, rows;
     int chunk;
     int64_t offset;  /* elements from the start of the chunk, a multiple of 32 */
+    uint64_t low, slab[OPTIMIZER_SLABS]; /* bytes from the start of the chunk's states */
 } piece;
 
 typedef struct chunk_t {
     int piece0, pieces_n; /* packing.piece_of_chunk[piece0 .. piece0 + pieces_n): its pieces */
     int64_t elements;
-    bool trained;         /* else it has no moments, no gradient and no update, and its weights are only read */
-    bool low;             /* it has low halves */
+    bool trained;          /* else it has no slabs, no gradient and no update, and its weights are only read */
+    bool low;              /* it has low halves */
+    bool by_device;        /* on a GPU its update has other bits than on the host */
+    uint64_t state_bytes;  /* a multiple of 4096 */
+    uint64_t update_bytes; /* workspace of its update */
 } chunk_t;
 
 typedef struct packing {
@@ -43,6 +47,7 @@ typedef struct packing {
     int *piece_of_param;  /* index of the first piece of each parameter; params_n + 1 entries */
     int *piece_of_chunk;  /* indices of the pieces of chunk 0, then of chunk 1 ... */
     pt_dtype type;
+    const optimizer *optimizer;
     int64_t chunk_bytes;  /* what was asked for */
 } packing;
 
@@ -51,17 +56,17 @@ void packing_free(packing *p);
 
 static inline uint64_t chunk_weight_bytes(const packing *p, int c) { return (uint64_t)p->chunks[c].elements * dtype_bytes(p->type); }
 static inline uint64_t chunk_gradient_bytes(const packing *p, int c) { return p->chunks[c].trained ? chunk_weight_bytes(p, c) : 0; }
-static inline uint64_t chunk_low_bytes(const packing *p, int c) { return p->chunks[c].low ? (uint64_t)p->chunks[c].elements * 2 : 0; }
-static inline uint64_t chunk_moment_bytes(const packing *p, int c) { return p->chunks[c].trained ? (uint64_t)p->chunks[c].elements * 8 : 0; }
-static inline uint64_t chunk_state_bytes(const packing *p, int c) { return chunk_low_bytes(p, c) + chunk_moment_bytes(p, c); }
-static inline const piece *chunk_piece(const packing *p, int c, int i) { return &p->pieces[p->piece_of_chunk[p->chunks[c].piece0 + i]]; }
+static inline uint64_t chunk_state_bytes(const packing *p, int c) { return p->chunks[c].state_bytes; }
+static inline piece *chunk_piece(const packing *p, int c, int i) { return &p->pieces[p->piece_of_chunk[p->chunks[c].piece0 + i]]; }
 
 /* Elements of the chunk's weights that `values` values of a parameter take: 2 each where it stays fp32 beside bf16. */
 int64_t piece_elements(const packing *p, const param *a, int64_t values);
 
-/* What one op updates: pieces of a chunk side by side, of the compute type and decayed alike, or one that stays fp32. */
+/* What is updated at once: pieces of a chunk side by side, of one rule, of the compute type and decayed alike, or one that stays fp32. */
 typedef struct update_span {
     const param *param;     /* the first */
+    const piece *piece;     /* the same */
+    const update_rule *rule;
     int64_t offset, values; /* elements from the chunk's start */
 } update_span;
 /* The next of chunk c at or behind piece_of_chunk[*at], which moves on; false: there is none. A frozen chunk has none. */

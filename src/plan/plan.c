@@ -84,6 +84,9 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
     if (t->type != s->type)
         return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes in %s; plan again, or give the other --dtype",
                        t->type == PT_BF16 ? "bf16" : "fp32", s->type == PT_BF16 ? "bf16" : "fp32");
+    if (t->optimizer && t->optimizer != shape_optimizer(s))
+        return pt_fail(e, PT_FAILED, "the plan was made for --optimizer %s, and this run has %s, whose states are others; plan again, or give "
+                       "the other one", t->optimizer->name, shape_optimizer(s)->name);
     if (t->gpu >= 0 && t->gpu != s->gpu)
         return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes on %s, which cuts a step "
                        "in another way; plan again", t->gpu ? "a GPU" : "a CPU", s->gpu ? "a GPU" : "a CPU");
@@ -168,6 +171,15 @@ static int validate_homes(const plan *p, pt_error *e)
     return failed;
 }
 
+static int validate_updates(const plan *p, const step_shape *s, const packing *k, pt_error *e)
+{
+    for (int c = 0; c < p->chunks_n && s->gpu; c++)
+        if (k->chunks[c].by_device && p->chunks[c].update == TIER_HOST)
+            return pt_fail(e, PT_FAILED, "the plan updates chunk %d on the host, and --optimizer %s multiplies its matrices, to other bits "
+                           "than a GPU does; set its \"update\" to device, or plan again", c, k->optimizer->name);
+    return 0;
+}
+
 int plan_validate(const plan *p, const model *m, const step_shape *s, const packing *k, bool clipping, pt_error *e)
 {
     int failed = validate_target(&p->made_for, m, s, e);
@@ -192,5 +204,7 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
         failed = validate_homes(p, e);
     if (!failed)
         failed = validate_passing(p, m, e);
+    if (!failed)
+        failed = validate_updates(p, s, k, e);
     return failed;
 }

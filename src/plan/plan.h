@@ -36,6 +36,7 @@ typedef struct plan_target {
     int passing;     /* model_passing_layers */
     pt_dtype type;
     int gpu; /* 1 or 0; -1 where the file does not say */
+    const optimizer *optimizer; /* NULL where the file does not say */
 } plan_target;
 
 enum { PLAN_MAX_CHUNKS = 1 << 20, PLAN_MAX_SLOTS = 4096, PLAN_MIN_CHUNK_BYTES = 8 << 10 };
@@ -67,14 +68,17 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
 /* JSON as plan.json holds it; equal neighbours among the chunks and blocks are written once, with their count:
  *
  *   {"made_for": {"model_type": "gpt2", "parameters": 124439808, "layers": 12, "hidden": 768, "heads": 12, "kv_heads": 12,
- *                 "ffn": 3072, "vocab": 50257, "seq_len": 512, "batch": 4, "dtype": "bf16", "gpu": false},
+ *                 "ffn": 3072, "vocab": 50257, "seq_len": 512, "batch": 4, "dtype": "bf16", "optimizer": "adamw",
+ *                 "gpu": false},
  *    "chunk_bytes": 16777216, "n_buffer": 4, "n_update": 2, "n_swap": 3, "micro_batch": 4, "visit": 1,
  *    "update": "next_forward",                                                 or "backward", "end"
  *    "chunks": [{"count": 3, "home": "device", "update": "device"}, ...],      homes "device", "host", "disk"
  *    "blocks": [{"count": 12, "save": "attention", "place": "device"}, ...]}   "input", "attention", "all" ("matmuls": the same)
  *
  * Where some parameters are frozen, "made_for" has "trained": how many are not, "passing": to how many layers backward does not come,
- * and "frozen": "0123456789abcdef", which tells such sets apart. "made_for" may be missing, and in it "hidden" to "vocab" and "gpu", which older files lack; everything else is needed. Unknown keys,
+ * and "frozen": "0123456789abcdef", which tells such sets apart.
+ *
+ * "made_for" may be missing, and in it "hidden" to "vocab", "optimizer" and "gpu", which older files lack; everything else is needed. Unknown keys,
  * wrong types and absurd numbers are PT_FAILED with file, key and mend. What `protrain plan --json` prints, known by its "fits",
  * is read too: its "plan". `name` is what errors call the text. The caller owns *out (plan_free) where 0 is returned. */
 int plan_read(const char *path, plan *out, pt_error *e);

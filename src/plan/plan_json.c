@@ -87,10 +87,23 @@ static int read_trained(const json_source *in, plan_target *t, pt_error *e)
     return 0;
 }
 
+static int read_optimizer(const json_source *in, plan_target *t, pt_error *e)
+{
+    const char *names[OPTIMIZERS_MOST];
+    int n = 0, at = 0;
+    if (!json_object_get(in->object, "optimizer"))
+        return 0;
+    for (; optimizers[n]; n++)
+        names[n] = optimizers[n]->name;
+    int failed = get_name(in, "optimizer", names, n, &at, e);
+    t->optimizer = failed ? NULL : optimizers[at];
+    return failed;
+}
+
 static int read_target(const json_source *s, plan_target *t, pt_error *e)
 {
-    static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads",
-                                       "ffn",        "vocab",      "seq_len", "batch", "dtype", "gpu",      "trained", "frozen", "passing"};
+    static const char *const keys[] = {"model_type", "parameters", "layers", "hidden", "heads", "kv_heads", "ffn",    "vocab",
+                                       "seq_len",    "batch",      "dtype",  "optimizer", "gpu", "trained", "frozen", "passing"};
     json_source in = {0};
     int failed = json_get_object(s, "made_for", JSON_OPTIONAL, &in, e), type = 0;
     if (failed || !in.object)
@@ -115,6 +128,8 @@ static int read_target(const json_source *s, plan_target *t, pt_error *e)
         failed = get_name(&in, "dtype", type_names, TYPES, &type, e);
     if (!failed)
         failed = read_trained(&in, t, e);
+    if (!failed)
+        failed = read_optimizer(&in, t, e);
     bool gpu = false;
     if (!failed)
         failed = json_get_bool(&in, "gpu", JSON_OPTIONAL, &gpu, e);
@@ -303,10 +318,11 @@ char *plan_to_json(const plan *p, const model *m, const step_shape *s)
         snprintf(trained, sizeof trained, ", \"trained\": %lld, \"passing\": %d, \"frozen\": \"%016llx\"",
                  (long long)model_trained_parameters(m), model_passing_layers(m), (unsigned long long)model_frozen_hash(m));
     fprintf(f, "{\n  \"made_for\": {\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, "
-               "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"gpu\": %s%s},\n",
+               "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"optimizer\": \"%s\", "
+               "\"gpu\": %s%s},\n",
             c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads, (long long)c->kv_heads,
             (long long)c->ffn, (long long)c->vocab, (long long)s->seq_len, (long long)s->batch, types[s->type == types[1].type].name,
-            s->gpu ? "true" : "false", trained);
+            shape_optimizer(s)->name, s->gpu ? "true" : "false", trained);
     fprintf(f, "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"
                "  \"visit\": %d,\n  \"update\": \"%s\",\n  \"chunks\": [",
             (long long)p->chunk_bytes, p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, update_names[p->update]);

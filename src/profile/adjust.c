@@ -83,6 +83,8 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
     scale(&c->head_eval_ns, 1, predicted[WORK_HEAD_EVAL] > 0 ? ratio[WORK_HEAD_EVAL] : ratio[WORK_HEAD]);
     for (int i = WORK_FINISH; i <= WORK_WRITE; i++)
         scale(curves[i]->ns, curves[i]->n, ratio[i]);
+    scale(c->whole_device.ns, c->whole_device.n, ratio[WORK_UPDATE_DEVICE]);
+    scale(c->whole_host.ns, c->whole_host.n, ratio[WORK_UPDATE_HOST]);
     scale(c->slow_ns[COST_TO_DEVICE], 2, ratio[WORK_TO_DEVICE]); /* of transfers as long as before: what they lose beside others stays */
     scale(c->slow_ns[COST_FROM_DEVICE], 2, ratio[WORK_FROM_DEVICE]);
     scale(c->slow_ns[COST_READ], 2, ratio[WORK_READ]);
@@ -128,7 +130,7 @@ void costs_scale(costs *c, double by)
 {
     cost_curve *const curves[] = {&c->finish,      &c->embed_finish, &c->update_device, &c->update_host,
                                   &c->to_device,   &c->from_device,  &c->read,          &c->write,
-                                  &c->gather,      &c->scatter,      &c->waking};
+                                  &c->gather,      &c->scatter,      &c->waking,        &c->whole_device, &c->whole_host};
     double *const single[] = {&c->embed_ns, &c->head_ns, &c->head_eval_ns, &c->head_cold_sums_ns, &c->task_ns, &c->step_ns};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
         scale(curves[i]->ns, curves[i]->n, by);

@@ -171,15 +171,18 @@ static double reached(const machine_spec *x, tier t)
     return x->memory_bandwidth[t] * x->memory_efficiency[t] / (t == TIER_HOST ? x->ranks : 1);
 }
 
-/* AdamW reads and writes the weights (both halves, or fp32) and two moments, and reads the gradient. */
-static void price_amounts(const machine_spec *x, pt_dtype type, costs *out)
+static void price_amounts(const machine_spec *x, const step_shape *s, costs *out)
 {
-    double gradient = (double)dtype_bytes(type), update = 2 * (4 + 4 + 4) + gradient, kernel = x->kernel_s * 1e9;
+    double gradient = (double)dtype_bytes(s->type), update = rule_bytes(shape_optimizer(s)->rules[0], s->type), kernel = x->kernel_s * 1e9;
     double device = 1e9 / reached(x, TIER_DEVICE);
     out->finish = line(kernel, (4 + gradient) * device);
     out->update_device = line(kernel, update * device);
     if (x->memory_bytes[TIER_HOST])
         out->update_host = line(0, update * 1e9 / reached(x, TIER_HOST));
+    const double whole = 1e9 / (x->bf16_flops * x->matmul_efficiency), ops = 20; /* products and passes over them */
+    out->whole_device = line(ops * kernel, whole);
+    if (x->memory_bytes[TIER_HOST])
+        out->whole_host = line(0, whole);
     out->to_device = link_curve(x->link_latency_s, x->to_device_bandwidth);
     out->from_device = link_curve(x->link_latency_s, x->from_device_bandwidth);
     out->read = link_curve(x->disk_latency_s, x->read_bandwidth);
@@ -258,7 +261,7 @@ int costs_analytic(const machine_spec *x, const model *m, const step_shape *s, c
     int failed = price_blocks(x, m, s, out, e);
     if (failed)
         return failed;
-    price_amounts(&all, s->type, out);
+    price_amounts(&all, s, out);
     price_contention(&all, out);
     out->task_ns = x->kernel_s * 1e9;
     return costs_validate(out, m, x->name, e);

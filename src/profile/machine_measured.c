@@ -1,14 +1,11 @@
 /* machine_measured.c - a measured machine as a machine file, so that plans for it can be made elsewhere.
  *
  * A profile knows what a model's blocks took, a machine file what the hardware can do. The arithmetic rate that is written
- * is the one with which computed costs give the measured time of a layer; the memory's is that of AdamW.
+ * is the one with which computed costs give the measured time of a layer; the memory's is that of updates.
  */
 #include "profile/machine_file.h"
 
 #include <string.h>
-
-/* What AdamW reads and writes of memory for an element: both moments, weights (and low halves), and reads the gradient. */
-static double adam_bytes(pt_dtype type) { return type == PT_BF16 ? 2 * (4 + 4 + 2 + 2) + 2 : 2 * (4 + 4 + 4) + 4; }
 
 /* Amount a second between the last two points, or to the last one where noise has turned them round. */
 static double rate_of(const cost_curve *c)
@@ -50,7 +47,7 @@ static int fit_flops(machine_spec *x, const model *m, const step_shape *s, doubl
 }
 
 /* The host behind a link, where a plan could have needed it: else it was not measured, and is left out. */
-static void measure_host(const costs *c, pt_dtype type, machine_spec *out)
+static void measure_host(const costs *c, double update_bytes, machine_spec *out)
 {
     double update = rate_of(&c->update_host), to = rate_of(&c->to_device), from = rate_of(&c->from_device);
     double slow = c->slow[COST_TO_DEVICE][COST_FROM_DEVICE];
@@ -58,7 +55,7 @@ static void measure_host(const costs *c, pt_dtype type, machine_spec *out)
         out->memory_bytes[TIER_HOST] = 0;
         return;
     }
-    out->memory_bandwidth[TIER_HOST] = update * adam_bytes(type);
+    out->memory_bandwidth[TIER_HOST] = update * update_bytes;
     out->to_device_bandwidth = to;
     out->from_device_bandwidth = from;
     out->link_latency_s = latency_of(&c->to_device, to);
@@ -71,8 +68,9 @@ int machine_measured(const char *name, bool cuda, const uint64_t memory_bytes[TI
     *out = (machine_spec){.cuda = cuda, .matmul_efficiency = 1, .memory_efficiency = {1, 1, 1}, .disk_both_ways = 1, .link_both_ways = 1, .ranks = 1};
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, name);
     memcpy(out->memory_bytes, memory_bytes, sizeof out->memory_bytes);
-    measure_host(c, s->type, out);
-    out->memory_bandwidth[TIER_DEVICE] = rate_of(&c->update_device) * adam_bytes(s->type);
+    const double update_bytes = rule_bytes(shape_optimizer(s)->rules[0], s->type);
+    measure_host(c, update_bytes, out);
+    out->memory_bandwidth[TIER_DEVICE] = rate_of(&c->update_device) * update_bytes;
     out->read_bandwidth = rate_of(&c->read);
     out->write_bandwidth = rate_of(&c->write);
     out->disk_latency_s = latency_of(&c->read, out->read_bandwidth);

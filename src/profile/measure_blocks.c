@@ -98,6 +98,8 @@ int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
         failed = measure_embedding(b, t.other, &c->embed_ns, e);
     if (!failed)
         failed = measure_embed_finish(b, t.other, &c->embed_finish, e);
+    if (!failed)
+        failed = measure_whole(b, rate, 0.1, c, e);
     c->spread = head.spread > c->spread ? head.spread : c->spread;
     c->step_ns = step_work_ns(b);
     return failed;

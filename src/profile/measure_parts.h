@@ -49,6 +49,9 @@ bool embed_finish_suffices(bench *b, bench *before);
 /* ---- rates ---- */
 
 int measure_rate(bench *b, double *flops_per_ns, pt_error *e); /* of a product */
+int open_host_queue(bench *b, queue **q, pt_error *e); /* with as many threads as a run gives the host's updates */
+/* Updates of parameters that are taken whole; none where the optimizer has no such rule. A run takes about so many seconds at most. */
+int measure_whole(bench *b, double flops_per_ns, double seconds, costs *c, pt_error *e);
 /* Updates, the rounding of gradients, tasks: of device and host. */
 int measure_rates(bench *b, profile_result *p, pt_error *e);
 
@@ -61,11 +64,12 @@ typedef struct region {
     int64_t elements;
     char *weights, *gradient;
     uint16_t *low;
-    float *first, *second;
+    void *slab[OPTIMIZER_SLABS]; /* of the optimizer's first rule */
+    float *sums;                 /* that gradients are rounded from; they may lie where a slab does */
     double *sumsq;
 } region;
 void region_layout(area *a, void *region_of);
-void update_run(queue *q, void *region_of, int elements, int turn); /* AdamW on the next so many */
+void update_run(queue *q, void *region_of, int elements, int turn); /* the next so many by that rule */
 
 /* (rows, k) . (k, k), each time with the next of `sets` right sides */
 typedef struct product { const step_shape *shape; int64_t rows, k, sets; char *a, *b, *c; } product;

@@ -1,4 +1,4 @@
-/* measure_rates.c - what does not depend on the model: finishing gradients, AdamW on device and host, by the number of
+/* measure_rates.c - what does not depend on the model: finishing gradients, updates on device and host, by the number of
  * elements and of threads, and what a task costs beside its work.
  *
  * A step touches each chunk once, so that its states are never in the cache unless the whole model is: each run takes the next
@@ -46,14 +46,29 @@ static int measure_amounts(queue *q, region *y, submit_fn before, submit_fn subm
 
 /* ---- memory ---- */
 
+/* First moments, or something like them, then second ones. Sums lie over a slab that has an fp32 for each value. */
+static void take_slabs(area *a, region *y)
+{
+    const update_rule *r = shape_optimizer(y->shape)->rules[0];
+    y->sums = NULL;
+    for (int i = 0; i < rule_slabs(r); i++) {
+        const slab *s = &r->slabs[i];
+        const uint64_t bytes = (uint64_t)slab_entries(s, y->elements) * dtype_bytes(s->type);
+        y->slab[i] = area_take(a, bytes, s->type != PT_F32 ? PATTERN_VALUES : i % 2 ? PATTERN_SQUARES : PATTERN_SMALL);
+        if (!y->sums && s->type == PT_F32 && s->values == 1)
+            y->sums = y->slab[i];
+    }
+    if (!y->sums)
+        y->sums = area_take(a, (uint64_t)y->elements * sizeof(float), PATTERN_SMALL);
+}
+
 void region_layout(area *a, void *arg)
 {
     region *y = arg;
     uint64_t n = (uint64_t)y->elements, e = dtype_bytes(y->shape->type);
     y->weights = area_take(a, n * e, PATTERN_WEIGHTS);
     y->low = y->shape->type == PT_BF16 ? area_take(a, n * sizeof(uint16_t), PATTERN_VALUES) : NULL;
-    y->first = area_take(a, n * sizeof(float), PATTERN_SMALL);
-    y->second = area_take(a, n * sizeof(float), PATTERN_SQUARES);
+    take_slabs(a, y);
     y->gradient = area_take(a, n * e, PATTERN_GRADIENTS);
     y->sumsq = area_take(a, (n / COLS / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
 }
@@ -90,7 +105,7 @@ static void fresh_sums(queue *q, void *arg, int n, int turn)
     region *y = arg;
     const int64_t layer = LAYER_SUMS < y->elements ? LAYER_SUMS : y->elements, span = n > layer ? n : layer, at = part_of(y, n, turn);
     if (at % span == 0)
-        queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->first + at, .bytes = (uint64_t)span * sizeof(float)}});
+        queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->sums + at, .bytes = (uint64_t)span * sizeof(float)}});
 }
 
 static void finish(queue *q, void *arg, int n, int turn)
@@ -98,25 +113,28 @@ static void finish(queue *q, void *arg, int n, int turn)
     region *y = arg;
     int64_t at = part_of(y, n, turn);
     queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
-        .type = y->shape->type, .rows = n / COLS, .cols = COLS, .acc = y->first + at,
+        .type = y->shape->type, .rows = n / COLS, .cols = COLS, .acc = y->sums + at,
         .g = y->gradient + (uint64_t)at * dtype_bytes(y->shape->type), .sumsq = y->sumsq}});
 }
 
-/* ---- AdamW ---- */
+/* ---- updates ---- */
 
 void update_run(queue *q, void *arg, int n, int turn)
 {
+    static const update_params params = {.lr = 1e-10f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .step = 1, .grad_scale = 1};
+    static const param plain = {.role = PARAM_OUT};
     region *y = arg;
-    int64_t at = part_of(y, n, turn);
-    uint64_t bytes = (uint64_t)at * dtype_bytes(y->shape->type);
-    queue_submit(q, &(op){OP_ADAMW, .adamw = {
-        .type = y->shape->type, .n = n, .hi = y->weights + bytes, .lo = y->low ? y->low + at : NULL, .m = y->first + at,
-        .v = y->second + at, .g = y->gradient + bytes, .grad_scale = 1, .decay = 1, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f,
-        .step_size = 1e-9f, .sqrt_correction2 = 1}});
+    const update_rule *r = shape_optimizer(y->shape)->rules[0];
+    const int64_t at = part_of(y, n, turn);
+    const uint64_t bytes = (uint64_t)at * dtype_bytes(y->shape->type);
+    update u = {.params = &params, .param = &plain, .type = y->shape->type, .n = n, .hi = y->weights + bytes,
+                .lo = y->low ? y->low + at : NULL, .g = y->gradient + bytes};
+    for (int i = 0; i < rule_slabs(r); i++)
+        u.slab[i] = (char *)y->slab[i] + (uint64_t)slab_entries(&r->slabs[i], at) * dtype_bytes(r->slabs[i].type);
+    r->submit(q, &u);
 }
 
-/* As many threads as a run gives the host's updates. */
-static int open_host_queue(bench *b, queue **q, pt_error *e)
+int open_host_queue(bench *b, queue **q, pt_error *e)
 {
     device *host = b->r->host;
     return host->table->queue_open(host, "host", host_queue_threads(b->r->device, host, b->r->threads), q, e);
@@ -236,7 +254,7 @@ static int measure_task(bench *b, double *ns, pt_error *e)
 
 /* ---- together ---- */
 
-/* Gradients last: the sums lie where the first moments were. */
+/* Gradients last: the sums may lie where the first moments were. */
 static int measure_device_rates(bench *b, double seconds, profile_result *p, pt_error *e)
 {
     costs *c = &p->costs;

@@ -126,6 +126,22 @@ static op_cost cost_gradient_finish(const op_gradient_finish *o, int64_t vocab)
 /* Both halves of the weights and two moments are read and written. */
 static op_cost cost_adamw(const op_adamw *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 2 * (4 + 4 + 4)); }
 
+/* Codes instead of fp32 moments, and what a block has once. */
+static op_cost cost_adamw8bit(const op_adamw8bit *o, int64_t vocab)
+{
+    const double n = (double)o->adamw.n;
+    return bytes_cost(o->adamw.type, n, 1, n * 2 * (4 + 1 + 1 + 8.0 / ADAMW8BIT_BLOCK));
+}
+
+static op_cost cost_muon_momentum(const op_muon_momentum *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 10); }
+static op_cost cost_muon_scale(const op_muon_scale *o, int64_t vocab) { return bytes_cost(PT_BF16, (double)o->n, 2, 0); }
+static op_cost cost_muon_apply(const op_muon_apply *o, int64_t vocab) { return bytes_cost(PT_BF16, (double)o->n, 1, (double)o->n * 8); }
+
+static op_cost cost_muon_combine(const op_muon_combine *o, int64_t vocab)
+{
+    return bytes_cost(PT_BF16, (double)(o->rows * o->cols), 2, (double)(o->rows * o->cols) * 4);
+}
+
 op_cost op_cost_of(const op *o, int64_t vocab)
 {
     switch (o->kind) {

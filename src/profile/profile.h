@@ -39,7 +39,7 @@ typedef struct profile_request {
 /* A run that is quickly done again: how much of it (0: what it needs is not there), and what it took (the shortest of several). */
 typedef struct profile_check { int64_t amount; double ns; } profile_check;
 
-/* AdamW on `amount` elements by so many threads. */
+/* An update of `amount` elements by so many threads. */
 typedef struct profile_threads { int threads; int64_t amount; double ns; } profile_threads;
 enum { PROFILE_THREADS = 8 };
 
@@ -52,7 +52,7 @@ typedef struct profile_result {
     int64_t measured_at;        /* of the blocks, seconds since 1970 */
     profile_check layer;        /* forward of the first kind of layer, by rows */
     int64_t within_bytes;       /* of the device that measuring the blocks might take: its budget then; 0: not known */
-    profile_check update;       /* AdamW on the device, by elements */
+    profile_check update;       /* by the optimizer's first rule on the device, by elements */
     profile_check update_host;  /* the same on the host */
     profile_check to_device, from_device, read, write; /* one transfer, by bytes */
     char fingerprint[32];       /* of what it was made for */

@@ -73,6 +73,15 @@ static json_t *windows_of(const model_config *c)
     return list;
 }
 
+/* Blocks serve every optimizer, but one that updates parameters whole has times of its own among them. */
+static bool has_whole(const optimizer *o)
+{
+    bool any = false;
+    for (int i = 0; i < OPTIMIZER_RULES && o->rules[i]; i++)
+        any = any || o->rules[i]->flops;
+    return any;
+}
+
 static json_t *blocks_made_for(const profile_request *r)
 {
     const model_config *c = &r->model->config;
@@ -80,7 +89,7 @@ static json_t *blocks_made_for(const profile_request *r)
     char frozen[32] = "none";
     if (!model_trains_all(r->model))
         snprintf(frozen, sizeof frozen, "%016" PRIx64, model_frozen_hash(r->model));
-    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+    json_t *all = json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
                      "s:b, s:i, s:b, s:b, s:b, s:b, s:i, s:o, s:I, s:b, s:b, s:b, s:f, s:f, s:s}",
                      "way", BLOCKS_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r),
                      "quota", r->host->info.quota, "dtype", type_of(r), "model_type", c->model_type, "parameters",
@@ -94,6 +103,11 @@ static json_t *blocks_made_for(const profile_request *r)
                      (json_int_t)model_rope_offset(c, c->ropes_n, s->seq_len), "pre_norm", c->pre_norm, "post_norm", c->post_norm, "parallel",
                      c->parallel, "attention_softcap", (double)c->attention_softcap, "logit_softcap", (double)c->logit_softcap, "frozen",
                      frozen);
+    if (all && has_whole(shape_optimizer(s))) {
+        json_object_set_new(all, "optimizer", json_string(shape_optimizer(s)->name));
+        json_object_set_new(all, "host_tier", json_boolean(r->host_tier));
+    }
+    return all;
 }
 
 static json_t *machine_made_for(const profile_request *r)
@@ -102,9 +116,9 @@ static json_t *machine_made_for(const profile_request *r)
     char disk[48] = "none", folder[FILE_PATH_BYTES];
     if (links_have_disk(r) && !existing_folder(r->disk_path, folder, NULL) && !stat(folder, &st))
         snprintf(disk, sizeof disk, "device %u:%u", major(st.st_dev), minor(st.st_dev));
-    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:I, s:I, s:b, s:I, s:I, s:s}", "way", MACHINE_WAY, "processor",
+    return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:s}", "way", MACHINE_WAY, "processor",
                      r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r), "quota",
-                     r->host->info.quota, "dtype", type_of(r), "elements", (json_int_t)rates_elements(r->model), "rows",
+                     r->host->info.quota, "dtype", type_of(r), "optimizer", shape_optimizer(r->shape)->name, "elements", (json_int_t)rates_elements(r->model), "rows",
                      (json_int_t)product_rows(r), "host_tier", r->host_tier, "transfer_bytes",
                      (json_int_t)(r->transfers ? links_bytes(r->model) : 0), "file_bytes",
                      (json_int_t)(links_have_disk(r) ? links_file_bytes(r->model) : 0), "disk", disk);
@@ -133,6 +147,8 @@ int profile_is_for(const char *where, const json_t *have, const json_t *want, pt
     json_t *value;
     json_object_foreach((json_t *)want, key, value) {
         const json_t *other = json_object_get(have, key);
+        if (!other && !strcmp(key, "optimizer") && !strcmp(json_string_value(value), optimizer_adamw.name))
+            continue; /* from when there was no other */
         if (other && covers(key, other, value))
             continue;
         if (!strcmp(key, "way"))

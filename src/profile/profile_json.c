@@ -8,7 +8,8 @@
  *      "kinds": [{"forward_ns": [...], "backward_ns": [...],                 at "input", "attention", "all" saved
  *                 "warm_backward_ns": [..], "first_sums_ns": .., "cold_sums_ns": .., "warm_forward_ns": ..}],
  *      "embed_ns": .., "head_ns": .., "head_eval_ns": .., "head_cold_sums_ns": .., "step_ns": ..,
- *      "embed_finish": [[elements, ns], ...]},
+ *      "embed_finish": [[elements, ns], ...],
+ *      "whole_device": [[FLOPs, ns], ...], "whole_host": [...]},       of an optimizer that updates matrices whole
  *    "machine": {
  *      "made_for": {...},
  *      "measured": {"at": .., "spread": .., "check": [elements, ns], "check_read": [bytes, ns], "check_write": .., "check_to_device": ..,
@@ -39,11 +40,12 @@
 
 /* ---- names ---- */
 
-typedef struct curve_key { const char *key; size_t at; } curve_key;
+typedef struct curve_key { const char *key; size_t at; bool optional; } curve_key; /* optional: not there where it is empty */
 typedef struct number_key { const char *key; size_t at; } number_key;
 
-#define CURVE(name) {#name, offsetof(costs, name)}
-static const curve_key block_curves[] = {CURVE(embed_finish)};
+#define CURVE(name) {#name, offsetof(costs, name), false}
+static const curve_key block_curves[] = {CURVE(embed_finish), {"whole_device", offsetof(costs, whole_device), true},
+                                         {"whole_host", offsetof(costs, whole_host), true}};
 static const curve_key machine_curves[] = {CURVE(finish), CURVE(update_device), CURVE(update_host), CURVE(to_device), CURVE(from_device),
                                            CURVE(read), CURVE(write), CURVE(waking)};
 static const number_key block_numbers[] = {{"embed_ns", offsetof(costs, embed_ns)}, {"head_ns", offsetof(costs, head_ns)},
@@ -82,6 +84,8 @@ static void write_list(FILE *f, const char *key, const double *values, int n)
 static void write_curve(FILE *f, const costs *c, const curve_key *k)
 {
     const cost_curve *v = curve_at(c, k);
+    if (k->optional && !v->n)
+        return;
     fprintf(f, ",\n    \"%s\": [", k->key);
     for (int i = 0; i < v->n; i++)
         fprintf(f, "%s[%.0f, %.7g]", i ? ", " : "", v->amount[i], v->ns[i]);
@@ -277,8 +281,11 @@ static int read_curve(const json_source *s, const char *key, cost_curve *out, pt
 static int read_curves(const json_source *s, const curve_key *keys, int n, const number_key *numbers, int numbers_n, costs *c, pt_error *e)
 {
     int failed = 0;
-    for (int i = 0; i < n && !failed; i++)
-        failed = read_curve(s, keys[i].key, curve_at(c, &keys[i]), e);
+    for (int i = 0; i < n && !failed; i++) {
+        curve_at(c, &keys[i])->n = 0;
+        if (!keys[i].optional || json_object_get(s->object, keys[i].key))
+            failed = read_curve(s, keys[i].key, curve_at(c, &keys[i]), e);
+    }
     for (int i = 0; i < numbers_n && !failed; i++)
         failed = json_get_double(s, numbers[i].key, JSON_REQUIRED, 0, 1e18, number_at(c, &numbers[i]), e);
     return failed;

@@ -82,13 +82,9 @@ static void write_head(FILE *out, const explanation *x)
     const search_input *in = x->in->search;
     const model *m = in->model;
     char count[32], time[32], sure[FORECAST_SURE_BYTES];
-    fprintf(out, "model    %s, %s parameters, %lld layers; a step is %lld sequences of %lld tokens, %s\n", m->config.model_type,
+    fprintf(out, "model    %s, %s parameters, %lld layers; a step is %lld sequences of %lld tokens, %s, %s\n", m->config.model_type,
             count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, (long long)in->shape->batch,
-            (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32");
-    if (!model_trains_all(m)) {
-        char trained[32];
-        fprintf(out, "trains   %s of %s parameters\n", count_format(trained, (uint64_t)model_trained_parameters(m)), count);
-    }
+            (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32", shape_optimizer(in->shape)->name);
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (in->costs->ranks > 1)
         fprintf(out, "         %d devices: each takes so many sequences, and tokens a second are those of all\n", in->costs->ranks);

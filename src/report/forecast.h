@@ -17,7 +17,7 @@
 
 typedef enum memory_part {
     PART_WEIGHTS,
-    PART_OPTIMIZER,   /* both moments, and in bf16 mode the low halves of the master weights; frozen ones' count as weights */
+    PART_OPTIMIZER,   /* what it keeps, and in bf16 mode the low halves of the master weights; frozen ones' count as weights */
     PART_GRADIENTS,   /* those that wait for their update, and the accumulators */
     PART_ACTIVATIONS, /* what layers save for backward, and the residual stream */
     PART_WORKSPACE,   /* temporaries, the batch, losses, tables */

@@ -262,6 +262,30 @@ static void write_sureness(FILE *f, const costs *c)
 
 /* ---- all ---- */
 
+/* Of the largest parameter that was timed. */
+static void write_whole(FILE *f, const char *title, const char *where, const cost_curve *c)
+{
+    char a[32], name[64];
+    if (!c->n)
+        return;
+    snprintf(name, sizeof name, "%s on the %s", title, where);
+    fprintf(f, "  %-22s %s for %.3g GFLOP, %.3g GFLOP/s\n", name, seconds_format(a, c->ns[c->n - 1] * 1e-9), c->amount[c->n - 1] * 1e-9,
+            c->amount[c->n - 1] / c->ns[c->n - 1]);
+}
+
+static void write_updates(FILE *f, const optimizer *o, const costs *c)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s on the device", o->rules[0]->title);
+    write_elements(f, name, &c->update_device);
+    snprintf(name, sizeof name, "%s on the host", o->rules[0]->title);
+    write_elements(f, name, &c->update_host);
+    for (int i = 1; i < OPTIMIZER_RULES && o->rules[i]; i++) {
+        write_whole(f, o->rules[i]->title, "device", &c->whole_device);
+        write_whole(f, o->rules[i]->title, "host", &c->whole_host);
+    }
+}
+
 char *profile_text(const profile_request *r, const profile_result *p)
 {
     const costs *c = &p->costs;
@@ -277,8 +301,7 @@ char *profile_text(const profile_request *r, const profile_result *p)
     fprintf(f, "  a step computes for %s where everything is saved, for %s where only the layers' inputs are\n",
             seconds_format(a, step_s(r, c, SAVE_ALL)), seconds_format(b, step_s(r, c, SAVE_INPUT)));
     fputs("\nupdates\n", f);
-    write_elements(f, "AdamW on the device", &c->update_device);
-    write_elements(f, "AdamW on the host", &c->update_host);
+    write_updates(f, shape_optimizer(r->shape), c);
     write_threads(f, p);
     write_elements(f, "gradients rounded", &c->finish);
     write_elements(f, "of the embedding", &c->embed_finish);

@@ -187,6 +187,7 @@ static void divide_memory(run_folder *r, const char *folder)
     if (!r->planned || !is_sane(&r->plan) || !find(r, folder, "config.json", NULL, path) || model_open(path, NULL, NULL, &m, &e))
         return;
     step_shape_init(&shape, m, t->type, t->batch, t->seq_len);
+    shape.optimizer = t->optimizer;
     if (t->gpu > 0)
         step_shape_for_gpu(&shape, m);
     const schedule_input in = {.model = m, .shape = &shape, .packing = &k, .plan = &r->plan, .training = true,

@@ -39,8 +39,8 @@ typedef struct program {
     int needs_n;
     need *plain;                  /* operands that no cache manages */
     int plain_n;
-    int workspace_slot;
-    uint64_t workspace_bytes;     /* of the last workspace */
+    int workspace_slot;           /* on the device */
+    uint64_t workspace_bytes;     /* of the last workspace on the device */
     int64_t key;
 } program;
 
@@ -86,6 +86,13 @@ static void item_workspace(program *p, uint64_t bytes)
     item_operand(p, at, USE_WRITE);
 }
 
+/* The same on the host, where updates alone have one. */
+static void item_host_workspace(program *p, uint64_t bytes)
+{
+    if (bytes && !p->b.recording)
+        item_operand(p, builder_buffer(&p->b, OBJECT_WORKSPACE, -1, -1, TIER_HOST, bytes), USE_WRITE);
+}
+
 static void item_end(program *p, task_kind kind, queue_kind q, int block, int micro, int chunk, bool first)
 {
     builder *b = &p->b;
@@ -124,6 +131,7 @@ static void update_chunk(program *p, int chunk)
     item_needs(p, t, object_weights(p, chunk), USE_READ | USE_WRITE);
     item_needs(p, t, object_states(p, chunk), USE_READ | USE_WRITE);
     item_needs(p, t, object_gradient(p, chunk), USE_READ);
+    (on_device ? item_workspace : item_host_workspace)(p, p->packing->chunks[chunk].update_bytes);
     item_end(p, TASK_UPDATE, on_device ? QUEUE_COMPUTE : QUEUE_HOST, -1, -1, chunk, false);
 }
 

@@ -149,7 +149,8 @@ static int check_buffer(const checker *c, int i)
         return check_fail(c, -1, i, "there is no such object or tier");
     if (b->tier == TIER_HOST && !c->in->host_tier)
         return check_fail(c, -1, i, "lies on the host, and there is none");
-    if (b->tier != TIER_DEVICE && b->kind > OBJECT_SAVED)
+    const bool is_of_update = b->kind == OBJECT_WORKSPACE && b->tier == TIER_HOST; /* by its task, which wants it there */
+    if (b->tier != TIER_DEVICE && b->kind > OBJECT_SAVED && !is_of_update)
         return check_fail(c, -1, i, "such an object is only ever on the device");
     uint64_t bytes = check_object_bytes(c, b->kind, b->index);
     if (b->kind != OBJECT_WORKSPACE && b->bytes != bytes)

@@ -185,6 +185,8 @@ static int update_wants(checker *c, int i, int chunk)
         w[k]->after = 1;
     }
     w[2]->before = c->gradient[chunk];
+    workspace(c, c->in->packing->chunks[chunk].update_bytes);
+    c->wants[c->wants_n - 1].tier = t;
     return 0;
 }
 

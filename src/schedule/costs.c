@@ -102,13 +102,22 @@ static double transfer_ns(const costs *c, const schedule *s, const task *t)
     }
 }
 
+/* Other rules than the one that was timed take as much longer as they move more. */
+static double span_update_ns(const costs *c, const packing *k, const update_span *one, bool on_host)
+{
+    const update_rule *timed = k->optimizer->rules[0];
+    if (one->rule->flops)
+        return cost_at(on_host ? &c->whole_host : &c->whole_device, one->rule->flops(one->param));
+    const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)one->values / c->ranks);
+    return one->rule == timed ? ns : ns * rule_bytes(one->rule, k->type) / rule_bytes(timed, k->type);
+}
+
 double chunk_update_ns(const costs *c, const model *m, const packing *k, int chunk, bool on_host)
 {
-    const cost_curve *curve = on_host ? &c->update_host : &c->update_device;
     double ns = 0;
     update_span one;
     for (int at = k->chunks[chunk].piece0; update_span_next(m, k, chunk, &at, &one);)
-        ns += cost_at(curve, (double)one.values / c->ranks);
+        ns += span_update_ns(c, k, &one, on_host);
     return ns;
 }
 
@@ -219,7 +228,7 @@ static int validate_curves(const costs *c, const char *name, pt_error *e)
     const struct { const char *key; const cost_curve *curve; } all[] = {
         {"finish", &c->finish}, {"embed_finish", &c->embed_finish}, {"update_device", &c->update_device},
         {"update_host", &c->update_host}, {"to_device", &c->to_device}, {"from_device", &c->from_device},
-        {"read", &c->read}, {"write", &c->write}, {"waking", &c->waking},
+        {"whole_device", &c->whole_device}, {"whole_host", &c->whole_host}, {"read", &c->read}, {"write", &c->write}, {"waking", &c->waking},
         {"gather", &c->gather}, {"scatter", &c->scatter}};
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)

@@ -50,7 +50,8 @@ typedef struct costs {
     double head_cold_sums_ns;                       /* more, of a visit that is not a step's first: other layers' lie between it and the
                                                        one before; what a step's first takes to write them is part of head_ns */
     cost_curve finish, embed_finish;                /* by elements of an op; embed_finish by all of a task, for the whole batch */
-    cost_curve update_device, update_host;          /* AdamW, by elements of an op (update_span) */
+    cost_curve update_device, update_host;          /* by elements (update_span), by the optimizer's first rule */
+    cost_curve whole_device, whole_host;            /* by FLOPs of a parameter that is updated whole (update_rule.flops) */
     cost_curve to_device, from_device, read, write; /* by bytes */
     int ranks;                                      /* that share every chunk: each moves and updates its share of it; 1 */
     cost_curve gather, scatter;                     /* by bytes of a chunk: its weights to all ranks, its gradient summed; when it

@@ -34,7 +34,7 @@ extern const char *const queue_names[QUEUES];
 
 typedef enum object_kind {
     OBJECT_WEIGHTS,     /* of chunk `index` */
-    OBJECT_STATES,      /* of chunk `index`: low halves, moments; a frozen one's low halves no task touches */
+    OBJECT_STATES,      /* of chunk `index`: low halves, slabs; a frozen one's low halves no task touches */
     OBJECT_GRADIENT,    /* of trained chunk `index`, rounded, waiting for its update */
     OBJECT_SAVED,       /* saved set of block `index`, micro-batch `micro` (the head's: its input) */
     OBJECT_ACCUMULATOR, /* fp32 gradients of block `index`, if it trains anything */

@@ -339,9 +339,11 @@ static void estimate_memory(const space *s, const recipe *r, const block_part *b
     uint64_t updates = (uint64_t)((double)largest_chunks(g->trained[r->persist], updates_n) * g->states);
     uint64_t swapped = (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped;
     uint64_t home = s->home_bytes + homes(s, r, 0, r->persist);
-    uint64_t finishing = gradients + (r->update == UPDATE_BACKWARD ? updates : 0);
+    const bool backward = r->update == UPDATE_BACKWARD;
+    const uint64_t work = training ? g->update_bytes : 0;
+    uint64_t finishing = gradients + (backward ? updates + work : 0);
     uint64_t back = slots + swapped + max_u64(b->peak + finishing, b->peak_head);
-    uint64_t ahead = slots + (r->update != UPDATE_BACKWARD ? gradients : 0) + swapped + updates + b->saved[TIER_DEVICE];
+    uint64_t ahead = slots + (backward ? 0 : gradients + work) + swapped + updates + b->saved[TIER_DEVICE];
     uint64_t window = g->window[host_end];
     uint64_t moment = max_u64(back, ahead) - shared_bytes(s, r, 0, r->persist, b->saved[TIER_DEVICE]);
     uint64_t scratch = window + (8 << 20), waiting = waiting_bytes(s, r, 0, r->persist);
@@ -350,7 +352,7 @@ static void estimate_memory(const space *s, const recipe *r, const block_part *b
     if (s->in->host_tier) {
         double staged = (double)largest_chunks(g->largest[host_end], r->n_update);
         staged += training ? (double)largest_chunks(g->trained[host_end], r->n_update) * (1 + g->states) : 0;
-        out->bytes[TIER_HOST] = homes(s, r, r->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
+        out->bytes[TIER_HOST] = (r->stride != 1 && away ? work : 0) + homes(s, r, r->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
                                 (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk -
                                 shared_bytes(s, r, r->persist, host_end, b->saved[TIER_HOST]);
     }

@@ -60,7 +60,7 @@ int homes_places(const space *s, plan_chunk out[PLACES])
         {TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}, {TIER_DISK, TIER_HOST}, {TIER_DISK, TIER_DEVICE}};
     int n = 0;
     for (int k = 0; k < PLACES; k++)
-        if (space_has(s, places[k].home) && (places[k].update != TIER_HOST || s->in->host_tier))
+        if (space_has(s, places[k].home) && (places[k].update != TIER_HOST || space_updates_on_host(s)))
             out[n++] = places[k];
     return n;
 }

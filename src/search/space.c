@@ -34,14 +34,19 @@ static void insert_largest(uint64_t to[SPACE_LARGEST], const uint64_t others[SPA
 
 static void fill_largest(const search_input *in, chunking *g)
 {
+    uint64_t trained_weights = 0, trained_states = 0;
     for (int c = g->packing.chunks_n - 1; c >= 0; c--) {
+        const uint64_t update = g->packing.chunks[c].update_bytes;
         const uint64_t weights = chunk_weight_bytes(&g->packing, c), states = in->training ? chunk_state_bytes(&g->packing, c) : 0;
         const bool trained = g->packing.chunks[c].trained;
         insert_largest(g->largest[c], g->largest[c + 1], weights);
         insert_largest(g->trained[c], g->trained[c + 1], trained ? weights : 0);
         g->window[c] = weights + states > g->window[c + 1] ? weights + states : g->window[c + 1];
-        g->states = trained ? (double)chunk_state_bytes(&g->packing, c) / (double)weights : g->states;
+        g->update_bytes = update > g->update_bytes ? update : g->update_bytes;
+        trained_weights += trained ? weights : 0;
+        trained_states += trained ? chunk_state_bytes(&g->packing, c) : 0;
     }
+    g->states = (double)trained_states / (double)trained_weights; /* something is */
 }
 
 /* Layers before what is trained are not read again. */
@@ -360,7 +365,7 @@ void recipe_normalise(const space *s, recipe *r)
         r->n_update = 2;
         r->stride = 0;
     }
-    if (!s->in->host_tier)
+    if (!space_updates_on_host(s))
         r->stride = 1;
     if (!swapped)
         r->n_swap = 2;
@@ -388,7 +393,7 @@ uint64_t recipe_hash(const space *s, const recipe *r)
 static tier update_place(const space *s, const recipe *r, int chunk)
 {
     int away = chunk - r->persist;
-    bool on_device = away < 0 || !s->in->host_tier || (r->stride && away % r->stride == r->stride - 1);
+    bool on_device = away < 0 || !space_updates_on_host(s) || (r->stride && away % r->stride == r->stride - 1);
     return on_device ? TIER_DEVICE : TIER_HOST;
 }
 

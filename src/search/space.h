@@ -40,8 +40,9 @@ typedef struct chunking {
     uint64_t (*largest)[SPACE_LARGEST]; /* weight bytes of the largest chunks from chunk c on, in order */
     uint64_t (*trained)[SPACE_LARGEST]; /* the same of trained ones */
     uint64_t *window;        /* the most that loading and saving need for one of the chunks from chunk c on */
-    double states;           /* bytes of states for each byte of a trained chunk's weights */
+    double states;           /* bytes of states for each byte of weights, of trained chunks */
     int back0;               /* the first chunk that backward reads */
+    uint64_t update_bytes;   /* largest workspace of an update */
     double slow[COST_CLASSES][COST_CLASSES]; /* costs.slow, of transfers of the largest chunk */
 } chunking;
 
@@ -90,6 +91,11 @@ int space_open(space *s, const search_input *in, pt_error *e);
 void space_close(space *s);
 
 static inline bool space_has(const space *s, tier t) { return t == TIER_DEVICE || (s->budget[t] && (t != TIER_HOST || s->in->host_tier)); }
+/* What a GPU has to update is updated there, and all else with it. */
+static inline bool space_updates_on_host(const space *s)
+{
+    return s->in->host_tier && !(s->in->shape->gpu && optimizer_is_by_device(shape_optimizer(s->in->shape)));
+}
 static inline int recipe_chunks(const space *s, const recipe *r) { return s->chunkings[r->chunking].packing.chunks_n; }
 
 /* Everything on the device, nothing saved but inputs, a unit at a time. */

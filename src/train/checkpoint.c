@@ -3,8 +3,8 @@
  *   OUT/checkpoint-STEP/                a Hugging Face model: config.json, tokenizer files, and
  *       model.safetensors               the weights in the model's own dtype
  *       trainer/trainer.json            counters; of model and options what the result depends on; the arithmetic
- *       trainer/exp_avg.safetensors     first moments    (fp32, under the weights' names) of what is trained
- *       trainer/exp_avg_sq.safetensors  second moments
+ *       trainer/NAME.safetensors        what the optimizer keeps of what is trained, as it keeps it, under the weights' names: exp_avg
+ *                                       (first moments), exp_avg_sq (second moments) ...
  *       trainer/master.safetensors      fp32 weights, where model.safetensors is not fp32; without frozen ones that are bf16 there
  *
  * The folder is written under a temporary name, synced, and renamed: it is complete or not there. It knows
@@ -29,30 +29,27 @@ enum { CHECKPOINT_VERSION = 3 };
 static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 {
     int failed = companions_write(&t->companions, folder, t->save_type, t->model->config.model_type, e);
-    return failed ? failed : state_export(s, STATE_MASTER, WEIGHTS_ALL, folder, "model", t->save_type, t->bare_names, e);
+    return failed ? failed : state_export(s, folder, "model", t->save_type, t->bare_names, e);
 }
 
 /* Whether model.safetensors says all of what is frozen: then master.safetensors has what is trained alone. */
 static bool model_holds_frozen(const trainer *t) { return t->model->stored_bf16 && t->save_type == PT_BF16; }
 
-static const char *const state_names[STATE_KINDS] = {"master", "exp_avg", "exp_avg_sq"};
-
-static json_t *sums_json(const uint64_t sums[STATE_KINDS])
+static json_t *sums_json(const schedule_input *in, const uint64_t sums[STATE_KINDS_MOST])
 {
     json_t *all = json_object();
-    for (int k = 0; k < STATE_KINDS; k++)
-        json_object_set_new(all, state_names[k], json_sprintf(SUM_FORMAT, (unsigned long long)sums[k]));
+    for (int k = 0; k < state_kinds(in); k++)
+        json_object_set_new(all, state_name(in, k), json_sprintf(SUM_FORMAT, (unsigned long long)sums[k]));
     return all;
 }
 
-static int write_counters(const trainer *t, const char *folder, const char *arithmetic, const uint64_t sums[STATE_KINDS],
-                          pt_error *e)
+static int write_counters(const trainer *t, const char *folder, const char *arithmetic, json_t *sums, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step",
                             (json_int_t)t->step, "steps", (json_int_t)t->steps, "samples", (json_int_t)(t->step * t->shape.batch), "tokens",
                             (json_int_t)t->tokens, "arithmetic", arithmetic, "model", model_json(&t->model->config), "settings",
-                            settings_json(t), "sums", sums_json(sums));
+                            settings_json(t), "sums", sums);
     if (all && !model_trains_all(t->model))
         json_object_set_new(all, "frozen_bf16", json_boolean(t->model->stored_bf16));
     int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
@@ -64,15 +61,13 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
 
 static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
 {
-    uint64_t sums[STATE_KINDS];
+    uint64_t sums[STATE_KINDS_MOST];
     int failed = dir_make(folder, e);
-    for (int k = t->save_type == PT_F32 ? STATE_EXP_AVG : STATE_MASTER; k < STATE_KINDS && !failed; k++) {
-        const weights_set set = k == STATE_MASTER && !model_holds_frozen(t) ? WEIGHTS_ALL : WEIGHTS_TRAINED;
-        failed = state_export(s, (state_kind)k, set, folder, state_names[k], PT_F32, false, e);
-    }
+    for (int k = t->save_type == PT_F32 ? STATE_MASTER + 1 : STATE_MASTER; k < state_kinds(s->in) && !failed; k++)
+        failed = state_export_kind(s, k, model_holds_frozen(t), folder, e);
     if (!failed)
         failed = state_sums(s, sums, e);
-    return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, sums, e);
+    return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, sums_json(s->in, sums), e);
 }
 
 int checkpoint_path(const trainer *t, int64_t step, char path[FILE_PATH_BYTES], pt_error *e)
@@ -386,9 +381,9 @@ static void compare_arithmetic(const trainer *t, const char *path)
 }
 
 /* FP32 weights are the masters themselves. */
-static const char *state_file(const trainer *t, state_kind kind, char name[64])
+static const char *state_file(const trainer *t, const state *s, int kind, char name[64])
 {
-    snprintf(name, 64, "trainer/%s.safetensors", state_names[kind]);
+    snprintf(name, 64, "trainer/%s.safetensors", state_name(s->in, kind));
     return kind == STATE_MASTER && t->save_type == PT_F32 ? "model.safetensors" : name;
 }
 
@@ -404,11 +399,11 @@ static int load_master(state *s, const char *checkpoint, const safetensors *trai
     return failed;
 }
 
-static int load_kind(const trainer *t, state *s, state_kind kind, const char *checkpoint, pt_error *e)
+static int load_kind(const trainer *t, state *s, int kind, const char *checkpoint, pt_error *e)
 {
     char path[FILE_PATH_BYTES], name[64];
     safetensors *st;
-    int failed = path_join(path, checkpoint, state_file(t, kind, name), e);
+    int failed = path_join(path, checkpoint, state_file(t, s, kind, name), e);
     if (!failed)
         failed = safetensors_open(path, &st, e);
     if (failed)
@@ -416,7 +411,7 @@ static int load_kind(const trainer *t, state *s, state_kind kind, const char *ch
     if (kind != STATE_MASTER)
         failed = state_load_kind(s, kind, st, e);
     else
-        failed = t->save_type == PT_F32 || !model_holds_frozen(t) ? state_load(s, st, e) : load_master(s, checkpoint, st, e);
+        failed = model_holds_frozen(t) ? load_master(s, checkpoint, st, e) : state_load(s, st, e);
     safetensors_close(st);
     return failed;
 }
@@ -424,17 +419,17 @@ static int load_kind(const trainer *t, state *s, state_kind kind, const char *ch
 /* A bit that flipped on the disk, or the file of another step, would go on unseen otherwise. */
 static int compare_sums(const trainer *t, state *s, const char *checkpoint, const json_source *sums, pt_error *e)
 {
-    uint64_t now[STATE_KINDS];
+    uint64_t now[STATE_KINDS_MOST];
     const char *before;
     char text[20], name[64];
     int failed = state_sums(s, now, e);
-    for (int k = 0; k < STATE_KINDS && !failed; k++) {
-        failed = json_get_string(sums, state_names[k], JSON_REQUIRED, &before, e);
+    for (int k = 0; k < state_kinds(s->in) && !failed; k++) {
+        failed = json_get_string(sums, state_name(s->in, k), JSON_REQUIRED, &before, e);
         snprintf(text, sizeof text, SUM_FORMAT, (unsigned long long)now[k]);
         if (!failed && strcmp(before, text))
             failed = pt_fail(e, PT_FAILED, "%.400s/%s: these are not the values that were saved with trainer/trainer.json: one of the two "
                                            "is damaged or of another checkpoint; go on from another one with --resume DIR", checkpoint,
-                             state_file(t, (state_kind)k, name));
+                             state_file(t, s, k, name));
     }
     return failed;
 }
@@ -461,8 +456,8 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     state s;
     compare_arithmetic(t, path);
     state_open(&s, t->x);
-    for (int k = 0; k < STATE_KINDS && !failed; k++)
-        failed = load_kind(t, &s, (state_kind)k, path, e);
+    for (int k = 0; k < state_kinds(s.in) && !failed; k++)
+        failed = load_kind(t, &s, k, path, e);
     if (!failed)
         failed = check_sums(t, &s, path, e);
     int closed = state_close(&s, failed ? NULL : e);

@@ -23,13 +23,6 @@ typedef struct executor_options {
     int threads;                    /* compute threads, 0: the device's default */
 } executor_options;
 
-/* AdamW as the updates of this run take it. */
-typedef struct update_params {
-    float lr, beta1, beta2, eps, weight_decay;
-    int64_t step;       /* 1, 2, ...: for the bias corrections */
-    float grad_scale;   /* clipping */
-} update_params;
-
 /* Builds and checks the schedules, takes the memory, starts the queues. */
 int executor_open(const executor_options *o, executor **out, pt_error *e);
 void executor_close(executor *x);

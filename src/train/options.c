@@ -62,12 +62,18 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         {"--save-every", (double)o->save_every, 0, 1e15}, {"--keep", o->keep, 0, 1e9},
         {"--eval-every", (double)o->eval_every, 0, 1e15},
         {"--dtype", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32}, {"--lr-schedule", o->lr_schedule, PT_LR_CONSTANT, PT_LR_COSINE},
+        {"--optimizer", o->optimizer, PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_MUON},
+        {"--momentum", o->momentum, 0, 0.9999999}, {"--lr-adjust", o->lr_adjust, PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_SPECTRAL},
         {"--save-dtype", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         int failed = check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high, e);
         if (failed)
             return failed;
     }
+    const optimizer *by = optimizers[o->optimizer];
+    if (!by->reads_momentum && (o->momentum > 0 || o->lr_adjust != PT_LR_ADJUST_ORIGINAL))
+        return pt_fail(e, PT_USAGE, "--%s, and --optimizer %s has no use for it: leave it out, or give --optimizer %s",
+                       o->momentum > 0 ? "momentum" : "lr-adjust", by->name, optimizer_muon.name);
     if (o->micro_batch > o->batch_size)
         return pt_fail(e, PT_USAGE, "--micro-batch %lld is more than the batch of %lld", (long long)o->micro_batch, (long long)o->batch_size);
     return 0;

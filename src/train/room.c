@@ -1,7 +1,6 @@
 /* room.c - what a run will write into its output folder, and whether the disk has room for it.
  *
- *   checkpoint   weights as exported + two moments of what is trained in fp32 + fp32 weights, where the exported ones are not + tokenizer
- *                files
+ *   checkpoint   weights as exported + what the optimizer keeps + fp32 weights, where the exported ones are not + tokenizer files
  *   model        the first and the last of these
  *
  * A checkpoint is complete before an older one goes, so that of --keep N there are N + 1 for a moment. The disk tier's file has
@@ -20,30 +19,46 @@
 enum { TENSOR_HEADER_BYTES = 96 + MODEL_NAME, FILE_BYTES = 8 << 10 }; /* a header's entry for a tensor; a file's odds and ends */
 
 /* Weights as files of this type: all, or what is trained. */
-static uint64_t weights_bytes(const model *m, weights_set set, pt_dtype type)
+static uint64_t weights_bytes(const model *m, bool trained_only, pt_dtype type)
 {
     uint64_t tensors = 0, values = 0;
     for (int i = 0; i < m->params_n; i++)
-        if (set == WEIGHTS_ALL || m->params[i].trainable) {
+        if (m->params[i].trainable || !trained_only) {
             tensors += (uint64_t)m->params[i].parts;
             values += (uint64_t)(m->params[i].rows * m->params[i].cols);
         }
     return values * dtype_bytes(type) + tensors * TENSOR_HEADER_BYTES + FILE_BYTES;
 }
 
+/* What the optimizer keeps, a file for each name. */
+static uint64_t states_bytes(const model *m, const optimizer *o)
+{
+    const char *names[OPTIMIZER_STATES];
+    uint64_t bytes = 0;
+    for (int n = optimizer_states(o, names); n-- > 0; bytes += FILE_BYTES)
+        for (int i = 0; i < m->params_n; i++) {
+            const param *p = &m->params[i];
+            const update_rule *r = optimizer_rule(o, p);
+            const int k = rule_find(r, names[n]);
+            if (k >= 0)
+                bytes += (uint64_t)slab_entries(&r->slabs[k], p->rows * p->cols) * dtype_bytes(r->slabs[k].type) +
+                         (uint64_t)p->parts * TENSOR_HEADER_BYTES;
+        }
+    return bytes;
+}
+
 room_need room_find(const room_input *in)
 {
-    const weights_set masters = in->model->stored_bf16 && in->save_type == PT_BF16 ? WEIGHTS_TRAINED : WEIGHTS_ALL;
-    const uint64_t fp32 = weights_bytes(in->model, masters, PT_F32), moments = weights_bytes(in->model, WEIGHTS_TRAINED, PT_F32);
-    room_need r = {.model_bytes = weights_bytes(in->model, WEIGHTS_ALL, in->save_type) + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
+    const uint64_t fp32 = weights_bytes(in->model, in->model->stored_bf16 && in->save_type == PT_BF16, PT_F32);
+    room_need r = {.model_bytes = weights_bytes(in->model, false, in->save_type) + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
                    .checkpoints = in->checkpoints};
-    r.checkpoint_bytes = r.model_bytes + 2 * moments + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
+    r.checkpoint_bytes = r.model_bytes + states_bytes(in->model, optimizers[in->o->optimizer]) + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
     int64_t most = in->o->keep + 1, more = in->there < most ? most - in->there : 1; /* at a time */
     if (in->o->keep && r.checkpoints > more)
         r.checkpoints = more;
     uint64_t first = r.checkpoint_bytes > r.model_bytes ? r.checkpoint_bytes : r.model_bytes;
     r.least_bytes = r.checkpoints ? first : r.model_bytes;
-    const uint64_t model = weights_bytes(in->model, WEIGHTS_ALL, in->save_type), largest = r.checkpoints && fp32 > model ? fp32 : model;
+    const uint64_t model = weights_bytes(in->model, false, in->save_type), largest = r.checkpoints && fp32 > model ? fp32 : model;
     r.largest_file_bytes = largest < SAFETENSORS_SHARD_BYTES ? largest : SAFETENSORS_SHARD_BYTES;
     r.bytes = r.checkpoints ? (uint64_t)r.checkpoints * r.checkpoint_bytes + r.model_bytes : first; /* an interrupted run writes one too */
     return r;

@@ -154,15 +154,21 @@ json_t *settings_json(const trainer *t)
 {
     const pt_train_options *o = &t->o;
     static const char *const schedules[] = {"constant", "linear", "cosine"};
-    json_t *all = json_pack("{s:b, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "document-mask",
+    static const char *const adjusts[] = {"original", "match_rms_adamw", "spectral_unclamped"};
+    json_t *all = json_pack("{s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "document-mask",
                      (int)o->document_mask, "data",
-                     dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "seq-len",
+                     dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "optimizer",
+                     shape_optimizer(&t->shape)->name, "seq-len",
                      (json_int_t)t->shape.seq_len, "batch-size", (json_int_t)t->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
                      (int)o->shuffle, "save-dtype", dtype_name(t->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
                      "warmup-steps", (json_int_t)o->warmup_steps, "min-lr-ratio", o->min_lr_ratio, "weight-decay", o->weight_decay,
                      "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
     add_patterns(all, "freeze", o->freeze, o->freeze_n);
     add_patterns(all, "train-only", o->train_only, o->train_only_n);
+    if (all && shape_optimizer(&t->shape)->reads_momentum) {
+        json_object_set_new(all, "momentum", json_real(o->momentum > 0 ? o->momentum : (double)MUON_MOMENTUM));
+        json_object_set_new(all, "lr-adjust", json_string(adjusts[o->lr_adjust]));
+    }
     return all;
 }
 
@@ -223,6 +229,8 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
 /* Options that older versions did not have. */
 static int add_defaults(json_t *settings)
 {
+    if (!json_object_get(settings, "optimizer") && json_object_set_new(settings, "optimizer", json_string(optimizer_adamw.name)))
+        return -1;
     return json_object_get(settings, "document-mask") ? 0 : json_object_set_new(settings, "document-mask", json_false());
 }
 

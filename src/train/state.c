@@ -11,6 +11,36 @@
 enum { SPARE_BYTES = 64 << 20 }; /* at most: more would not make reading and writing faster */
 enum { BOUNCE_BYTES = 1 << 20, BOUNCE_ELEMENTS = BOUNCE_BYTES / 2 / sizeof(bf16) }; /* [high halves][low halves] */
 
+/* ---- kinds ---- */
+
+int state_kinds(const schedule_input *in)
+{
+    const char *names[OPTIMIZER_STATES];
+    return 1 + optimizer_states(in->packing->optimizer, names);
+}
+
+const char *state_name(const schedule_input *in, int kind)
+{
+    const char *names[OPTIMIZER_STATES];
+    optimizer_states(in->packing->optimizer, names);
+    return kind == STATE_MASTER ? "master" : names[kind - 1];
+}
+
+const slab *state_slab(const schedule_input *in, int kind, int index)
+{
+    const update_rule *r = optimizer_rule(in->packing->optimizer, &in->model->params[index]);
+    const int k = kind == STATE_MASTER ? -1 : rule_find(r, state_name(in, kind));
+    return k < 0 ? NULL : &r->slabs[k];
+}
+
+static int64_t values_of(const schedule_input *in, int index) { return in->model->params[index].rows * in->model->params[index].cols; }
+
+int64_t state_entries(const schedule_input *in, int kind, int index)
+{
+    const slab *l = state_slab(in, kind, index);
+    return kind == STATE_MASTER ? values_of(in, index) : l ? slab_entries(l, values_of(in, index)) : 0;
+}
+
 /* ---- chunks ---- */
 
 typedef struct chunk_memory { char *weights, *states; bool away; } chunk_memory; /* away: only to be moved */
@@ -86,9 +116,9 @@ void state_open(state *s, executor *x)
 
 int state_close(state *s, pt_error *e) { return window_close(s, e); }
 
-/* ---- rows ---- */
+/* ---- entries ---- */
 
-/* Values `at` .. of a piece: in the chunk's weights, and where its low halves are (NULL: it has none). */
+/* Entries `at` .. of a piece's masters, in the chunk's weights, and where its low halves are (NULL: it has none). */
 typedef struct master { pt_dtype type; char *weights; uint16_t *low; } master;
 
 static master master_of(const state *s, const chunk_memory *c, const piece *p, int64_t at)
@@ -96,7 +126,7 @@ static master master_of(const state *s, const chunk_memory *c, const piece *p, i
     const packing *k = s->in->packing;
     pt_dtype type = param_type(&s->in->model->params[p->param], k->type);
     char *weights = c->weights + (size_t)p->offset * dtype_bytes(k->type) + (size_t)at * dtype_bytes(type);
-    return (master){type, weights, type == PT_BF16 && c->states && k->chunks[p->chunk].low ? (uint16_t *)c->states + p->offset + at : NULL};
+    return (master){type, weights, type == PT_BF16 && c->states && k->chunks[p->chunk].low ? (uint16_t *)(c->states + p->low) + at : NULL};
 }
 
 static void read_master(const master *m, int64_t n, float *out)
@@ -120,23 +150,47 @@ static void write_master(const master *m, int64_t n, const float *in)
             master_split(in[i], &hi[i], m->low ? &m->low[i] : &unused);
 }
 
-static float *moments(const state *s, const chunk_memory *c, int chunk, state_kind kind)
+/* Entries `at` .. of what a slab has of a piece. */
+typedef struct kept { pt_dtype type; char *entries; } kept;
+
+static kept kept_of(const state *s, const chunk_memory *c, int kind, const piece *p, int64_t at)
 {
-    const packing *k = s->in->packing;
-    float *first = (float *)(c->states + chunk_low_bytes(k, chunk));
-    return kind == STATE_EXP_AVG ? first : first + k->chunks[chunk].elements;
+    const update_rule *r = optimizer_rule(s->in->packing->optimizer, &s->in->model->params[p->param]);
+    const int k = rule_find(r, state_name(s->in, kind));
+    return (kept){r->slabs[k].type, c->states + p->slab[k] + (size_t)at * dtype_bytes(r->slabs[k].type)};
 }
 
-/* Values `at` .. of a piece on the device, by the bounce buffer where the weights are in two halves. */
-static int move_piece(state *s, bool write, state_kind kind, const chunk_memory *c, const piece *p, int64_t at, int64_t n,
-                      float *values, pt_error *e)
+static void read_kept(const kept *m, int64_t n, float *out)
 {
-    int failed = 0;
+    if (m->type == PT_F32)
+        memcpy(out, m->entries, (size_t)n * sizeof *out);
+    else
+        for (int64_t i = 0; i < n; i++)
+            out[i] = ((const uint8_t *)m->entries)[i];
+}
+
+static void write_kept(const kept *m, int64_t n, const float *in)
+{
+    if (m->type == PT_F32)
+        memcpy(m->entries, in, (size_t)n * sizeof *in);
+    else
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)m->entries)[i] = (uint8_t)in[i];
+}
+
+/* ---- entries on a device, by the bounce buffer where they are not fp32 as they are ---- */
+
+static int move(state *s, bool write, void *there, void *here, size_t bytes, pt_error *e)
+{
+    return write ? executor_move(s->x, there, here, bytes, e) : executor_move(s->x, here, there, bytes, e);
+}
+
+static int move_master(state *s, bool write, const chunk_memory *c, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+{
     master m = master_of(s, c, p, at);
-    char *whole = kind == STATE_MASTER ? m.weights : (char *)(moments(s, c, p->chunk, kind) + p->offset + at);
-    if (kind != STATE_MASTER || m.type == PT_F32)
-        return write ? executor_move(s->x, whole, values, (size_t)n * sizeof *values, e)
-                     : executor_move(s->x, values, whole, (size_t)n * sizeof *values, e);
+    if (m.type == PT_F32)
+        return move(s, write, m.weights, values, (size_t)n * sizeof *values, e);
+    int failed = 0;
     for (int64_t done = 0; done < n && !failed; done += BOUNCE_ELEMENTS) {
         int64_t part = n - done < BOUNCE_ELEMENTS ? n - done : BOUNCE_ELEMENTS;
         size_t bytes = (size_t)part * sizeof(bf16);
@@ -144,75 +198,83 @@ static int move_piece(state *s, bool write, state_kind kind, const chunk_memory 
         master near = {m.type, s->bounce, m.low ? (uint16_t *)(s->bounce + BOUNCE_BYTES / 2) : NULL};
         if (write)
             write_master(&near, part, values + done);
-        failed = write ? executor_move(s->x, m.weights, near.weights, bytes, e) : executor_move(s->x, near.weights, m.weights, bytes, e);
+        failed = move(s, write, m.weights, near.weights, bytes, e);
         if (!failed && m.low)
-            failed = write ? executor_move(s->x, m.low, near.low, bytes, e) : executor_move(s->x, near.low, m.low, bytes, e);
+            failed = move(s, write, m.low, near.low, bytes, e);
         if (!failed && !write)
             read_master(&near, part, values + done);
     }
     return failed;
 }
 
-/* The part of some rows that lies in a piece: n values from the piece's value `at`. */
-typedef int (*rows_fn)(state *s, state_kind kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e);
+static int move_kept(state *s, bool write, int kind, const chunk_memory *c, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+{
+    kept m = kept_of(s, c, kind, p, at);
+    if (m.type == PT_F32)
+        return move(s, write, m.entries, values, (size_t)n * sizeof *values, e);
+    int failed = 0;
+    for (int64_t done = 0; done < n && !failed; done += BOUNCE_BYTES) {
+        int64_t part = n - done < BOUNCE_BYTES ? n - done : BOUNCE_BYTES;
+        kept near = {m.type, s->bounce};
+        if (write)
+            write_kept(&near, part, values + done);
+        failed = move(s, write, m.entries + done, s->bounce, (size_t)part, e);
+        if (!failed && !write)
+            read_kept(&near, part, values + done);
+    }
+    return failed;
+}
 
-static int each_piece(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, float *values, rows_fn fn, pt_error *e)
+/* ---- entries anywhere ---- */
+
+static int use_piece(state *s, bool write, int kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+{
+    chunk_memory c;
+    int failed = chunk_open(s, p->chunk, write, &c, e);
+    if (failed)
+        return failed;
+    if (c.away)
+        return kind == STATE_MASTER ? move_master(s, write, &c, p, at, n, values, e) : move_kept(s, write, kind, &c, p, at, n, values, e);
+    if (kind == STATE_MASTER) {
+        const master m = master_of(s, &c, p, at);
+        write ? write_master(&m, n, values) : read_master(&m, n, values);
+    } else {
+        const kept m = kept_of(s, &c, kind, p, at);
+        write ? write_kept(&m, n, values) : read_kept(&m, n, values);
+    }
+    return 0;
+}
+
+/* Each piece's part of some entries. */
+static int use_entries(state *s, bool write, int kind, int index, int64_t from, int64_t n, float *values, pt_error *e)
 {
     const packing *k = s->in->packing;
-    int64_t cols = s->in->model->params[index].cols;
+    const slab one = {.values = 1}, *l = kind == STATE_MASTER ? &one : state_slab(s->in, kind, index);
+    const int64_t cols = s->in->model->params[index].cols;
     for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1]; i++) {
         const piece *p = &k->pieces[i];
-        int64_t from = row0 > p->row0 ? row0 : p->row0, end = row0 + n_rows < p->row0 + p->rows ? row0 + n_rows : p->row0 + p->rows;
-        if (from >= end)
-            continue;
-        int failed = fn(s, kind, p, (from - p->row0) * cols, (end - from) * cols, values + (from - row0) * cols, e);
+        const int64_t first = p->row0 * cols / l->values, last = first + slab_entries(l, p->rows * cols);
+        const int64_t begin = from > first ? from : first, end = from + n < last ? from + n : last;
+        int failed = begin < end ? use_piece(s, write, kind, p, begin - first, end - begin, values + (begin - from), e) : 0;
         if (failed)
             return failed;
     }
     return 0;
 }
 
-static int read_piece(state *s, state_kind kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e)
 {
-    chunk_memory c;
-    int failed = chunk_open(s, p->chunk, false, &c, e);
-    if (failed || c.away)
-        return failed ? failed : move_piece(s, false, kind, &c, p, at, n, values, e);
-    master m = master_of(s, &c, p, at);
-    if (kind == STATE_MASTER)
-        read_master(&m, n, values);
-    else
-        memcpy(values, moments(s, &c, p->chunk, kind) + p->offset + at, (size_t)n * sizeof *values);
-    return 0;
+    return use_entries(s, false, kind, index, from, n, out, e);
 }
 
-static int write_piece(state *s, state_kind kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e)
 {
-    chunk_memory c;
-    int failed = chunk_open(s, p->chunk, true, &c, e);
-    if (failed || c.away)
-        return failed ? failed : move_piece(s, true, kind, &c, p, at, n, values, e);
-    master m = master_of(s, &c, p, at);
-    if (kind == STATE_MASTER)
-        write_master(&m, n, values);
-    else
-        memcpy(moments(s, &c, p->chunk, kind) + p->offset + at, values, (size_t)n * sizeof *values);
-    return 0;
-}
-
-int state_read(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
-{
-    return each_piece(s, kind, index, row0, n_rows, out, read_piece, e);
-}
-
-int state_write(state *s, state_kind kind, int index, int64_t row0, int64_t n_rows, const float *in, pt_error *e)
-{
-    return each_piece(s, kind, index, row0, n_rows, (float *)in, write_piece, e);
+    return use_entries(s, true, kind, index, from, n, (float *)in, e);
 }
 
 /* ---- whole states ---- */
 
-/* Moments and paddings of chunks in memory. */
+/* States and paddings of chunks in memory. */
 static int clear_memory(state *s, pt_error *e)
 {
     const packing *k = s->in->packing;
@@ -273,11 +335,8 @@ static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int
             pthread_join(thread[i], NULL);
 }
 
-/* What is frozen has no moments. */
-static bool has_state(const param *p, state_kind kind) { return kind == STATE_MASTER || p->trainable; }
-
 /* Parameter by parameter, as many rows at a time as half of the spare room holds; the other half is the reader's. */
-static int fill(state *s, state_kind kind, const source *from, pt_error *e)
+static int fill(state *s, int kind, const source *from, pt_error *e)
 {
     const model *m = s->in->model;
     float *values = (float *)s->spare;
@@ -286,7 +345,7 @@ static int fill(state *s, state_kind kind, const source *from, pt_error *e)
         const param *p = &m->params[i];
         const struct safetensors *st = p->trainable || !from->frozen ? from->st : from->frozen;
         int64_t step = (int64_t)(half / sizeof(float)) / p->cols;
-        if (!has_state(p, kind))
+        if (!state_entries(s->in, kind, i))
             continue;
         if (step < 1)
             return pt_fail(e, PT_FAILED, "a row of %lld values does not fit into %zu bytes", (long long)p->cols, half);
@@ -298,7 +357,7 @@ static int fill(state *s, state_kind kind, const source *from, pt_error *e)
             else
                 init_rows(m, from->seed, i, row, rows, executor_threads(s->x), values);
             if (!failed)
-                failed = state_write(s, kind, i, row, rows, values, e);
+                failed = state_write(s, kind, i, row * p->cols, rows * p->cols, values, e);
             if (failed)
                 return failed;
         }
@@ -306,7 +365,7 @@ static int fill(state *s, state_kind kind, const source *from, pt_error *e)
     return 0;
 }
 
-/* Masters, and moments of zero. A chunk on the disk is written once, and not read before: each has a piece, which fill writes. */
+/* Masters, and zeros beside them. A chunk on the disk is written once, and not read before: each has a piece, which fill writes. */
 static int begin(state *s, const source *from, pt_error *e)
 {
     const int n = s->in->packing->chunks_n;
@@ -331,38 +390,154 @@ int state_load(state *s, const struct safetensors *st, pt_error *e)
     return failed ? failed : begin(s, &(source){.st = st}, e);
 }
 
+int state_init(state *s, uint64_t seed, pt_error *e) { return begin(s, &(source){.seed = seed}, e); }
+
+/* ---- files of a kind ---- */
+
+typedef struct getter { state *s; int kind; bool trained_only; } getter;
+
+static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    getter *g = arg;
+    const int64_t cols = g->s->in->model->params[index].cols;
+    return state_read(g->s, g->kind, index, row0 * cols, n_rows * cols, out, e);
+}
+
+/* How the files hold it: single values, and masters, of what is trained alone where that is asked for. */
+static int type_of(void *arg, int index)
+{
+    const getter *g = arg;
+    const slab *l = state_slab(g->s->in, g->kind, index);
+    if (g->kind == STATE_MASTER)
+        return g->trained_only && !g->s->in->model->params[index].trainable ? -1 : PT_F32;
+    return l ? (int)l->type : -1;
+}
+
+/* Whether it is something of blocks of values: then it is of all parameters that have it. */
+static bool is_of_blocks(const state *s, int kind)
+{
+    for (int i = 0; i < s->in->model->params_n; i++) {
+        const slab *l = state_slab(s->in, kind, i);
+        if (l)
+            return l->values > 1;
+    }
+    return false;
+}
+
+/* Entries of a Hugging Face tensor, which begins where a block does. */
+typedef struct listed { int index; int64_t from, n; const param_part *part; } listed;
+
+static listed listed_of(const state *s, int kind, int index, int k)
+{
+    const param *p = &s->in->model->params[index];
+    const slab *l = state_slab(s->in, kind, index);
+    return (listed){index, part_first(p, k) / l->values, slab_entries(l, part_values(p, k)), &p->part[k]};
+}
+
+typedef int (*listed_fn)(void *arg, state *s, int kind, const listed *t, int number, pt_error *e);
+
+static int each_listed(state *s, int kind, listed_fn fn, void *arg, int *count, pt_error *e)
+{
+    *count = 0;
+    for (int i = 0; i < s->in->model->params_n; i++)
+        for (int k = 0; state_slab(s->in, kind, i) && k < s->in->model->params[i].parts; k++) {
+            const listed t = listed_of(s, kind, i, k);
+            int failed = fn(arg, s, kind, &t, (*count)++, e);
+            if (failed)
+                return failed;
+        }
+    return 0;
+}
+
+static int declare_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+{
+    int given = safetensors_declare(arg, t->part->name, PT_F32, 1, &t->n, e);
+    return given < 0 ? given : 0;
+}
+
+/* As much at a time as the spare room holds. */
+static int move_listed(state *s, int kind, const listed *t, int number, const safetensors_tensor *from, void *file, pt_error *e)
+{
+    const int64_t room = (int64_t)(s->spare_bytes / sizeof(float));
+    float *values = (float *)s->spare;
+    int failed = 0;
+    for (int64_t at = 0; at < t->n && !failed; at += room) {
+        const int64_t n = t->n - at < room ? t->n - at : room;
+        failed = from ? safetensors_read_f32(file, from, (uint64_t)at, (uint64_t)n, values, e)
+                      : state_read(s, kind, t->index, t->from + at, n, values, e);
+        if (!failed)
+            failed = from ? state_write(s, kind, t->index, t->from + at, n, values, e)
+                          : safetensors_append_f32(file, number, values, (uint64_t)n, e);
+    }
+    return failed;
+}
+
+static int append_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+{
+    return move_listed(s, kind, t, number, NULL, arg, e);
+}
+
+static int load_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+{
+    const safetensors_tensor *from = safetensors_find(arg, t->part->name);
+    if (!from || from->rank != 1 || from->shape[0] != t->n || !from->dtype_is_known || from->dtype != PT_F32)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is not there as %lld numbers of F32: the checkpoint is damaged; go on from another one with "
+                       "--resume DIR", safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(s->in, kind),
+                       t->part->name, (long long)t->n);
+    return move_listed(s, kind, t, number, from, arg, e);
+}
+
+int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e)
+{
+    getter g = {s, kind, true};
+    int count;
+    if (is_of_blocks(s, kind))
+        return each_listed(s, kind, load_listed, (void *)st, &count, e);
+    int failed = weights_check_some(s->in->model, st, type_of, &g, e);
+    return failed ? failed : fill(s, kind, &(source){.st = st}, e);
+}
+
 int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
 {
-    int failed = weights_check_trained(s->in->model, trained, e);
+    getter g = {s, STATE_MASTER, true};
+    int failed = weights_check_some(s->in->model, trained, type_of, &g, e);
     if (!failed)
         failed = weights_check(s->in->model, all, NULL, e);
     return failed ? failed : begin(s, &(source){.st = trained, .frozen = all}, e);
 }
 
-int state_init(state *s, uint64_t seed, pt_error *e) { return begin(s, &(source){.seed = seed}, e); }
-
-int state_load_kind(state *s, state_kind kind, const struct safetensors *st, pt_error *e)
+static int export_listed(state *s, int kind, safetensors_writer *w, pt_error *e)
 {
-    int failed = weights_check_trained(s->in->model, st, e);
-    return failed ? failed : fill(s, kind, &(source){.st = st}, e);
+    int count;
+    int failed = each_listed(s, kind, declare_listed, w, &count, e);
+    if (!failed)
+        failed = safetensors_begin(w, e);
+    if (!failed)
+        failed = each_listed(s, kind, append_listed, w, &count, e);
+    return failed ? failed : safetensors_finish(w, e);
 }
 
-typedef struct getter { state *s; state_kind kind; } getter;
-
-static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e)
 {
-    getter *g = arg;
-    return state_read(g->s, g->kind, index, row0, n_rows, out, e);
+    safetensors_writer *w;
+    getter g = {s, kind, trained_only};
+    int failed = safetensors_writer_open(folder, state_name(s->in, kind), SAFETENSORS_SHARD_DEFAULT, &w, e);
+    if (failed)
+        return failed;
+    failed = is_of_blocks(s, kind) ? export_listed(s, kind, w, e)
+                                   : weights_export_some(s->in->model, w, type_of, false, get_rows, &g, s->spare, s->spare_bytes, e);
+    safetensors_writer_close(w);
+    return failed;
 }
 
-int state_export(state *s, state_kind kind, weights_set set, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e)
+int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e)
 {
     safetensors_writer *w;
     int failed = safetensors_writer_open(folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
     if (failed)
         return failed;
-    getter g = {s, kind};
-    failed = weights_export(s->in->model, set, w, dtype, bare, get_rows, &g, s->spare, s->spare_bytes, e);
+    getter g = {s, STATE_MASTER, false};
+    failed = weights_export(s->in->model, w, dtype, bare, get_rows, &g, s->spare, s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
 }
@@ -378,22 +553,30 @@ static uint64_t rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, 
     return sum;
 }
 
-int state_sums(state *s, uint64_t sums[STATE_KINDS], pt_error *e)
+/* Of values row by row; of blocks each entry is a row. */
+static int kind_sum(state *s, int kind, int index, uint64_t *sum, pt_error *e)
 {
-    const model *m = s->in->model;
+    const slab *l = state_slab(s->in, kind, index);
+    const int64_t cols = l && l->values > 1 ? 1 : s->in->model->params[index].cols, rows = state_entries(s->in, kind, index) / cols;
+    const int64_t step = (int64_t)(s->spare_bytes / sizeof(float)) / cols; /* not 0: exporting needs more */
     float *values = (float *)s->spare;
-    memset(sums, 0, STATE_KINDS * sizeof *sums);
-    for (int i = 0; i < m->params_n; i++) {
-        const param *p = &m->params[i];
-        int64_t step = (int64_t)(s->spare_bytes / sizeof *values) / p->cols; /* not 0: exporting needs more */
-        for (int64_t row = 0; row < p->rows; row += step)
-            for (int k = 0; k < STATE_KINDS && has_state(p, (state_kind)k); k++) {
-                int64_t rows = p->rows - row < step ? p->rows - row : step;
-                int failed = state_read(s, (state_kind)k, i, row, rows, values, e);
-                if (failed)
-                    return failed;
-                sums[k] += rows_sum(i, row, rows, p->cols, values);
-            }
+    for (int64_t row = 0; row < rows; row += step) {
+        const int64_t n = rows - row < step ? rows - row : step;
+        int failed = state_read(s, kind, index, row * cols, n * cols, values, e);
+        if (failed)
+            return failed;
+        *sum += rows_sum(index, row, n, cols, values);
     }
     return 0;
+}
+
+int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e)
+{
+    const int kinds = state_kinds(s->in);
+    int failed = 0;
+    memset(sums, 0, STATE_KINDS_MOST * sizeof *sums);
+    for (int i = 0; i < s->in->model->params_n; i++)
+        for (int k = 0; k < kinds && !failed; k++)
+            failed = kind_sum(s, k, i, &sums[k], e);
+    return failed;
 }

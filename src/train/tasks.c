@@ -2,7 +2,6 @@
 
 #include "block/block.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -228,22 +227,18 @@ static void run_embed_finish(task_runner *r, const schedule *s, const task *t, q
 static void run_update(task_runner *r, const schedule *s, const task *t, queue *q)
 {
     const packing *k = r->in->packing;
-    const chunk_t *c = &k->chunks[t->chunk];
-    const update_params *u = &r->update;
     char *weights = operand_of(r, s, t, OBJECT_WEIGHTS, t->chunk, -1), *states = operand_of(r, s, t, OBJECT_STATES, t->chunk, -1);
     char *gradient = operand_of(r, s, t, OBJECT_GRADIENT, t->chunk, -1);
-    uint64_t low_bytes = chunk_low_bytes(k, t->chunk), e = dtype_bytes(k->type);
+    const uint64_t e = dtype_bytes(k->type);
     update_span one;
-    for (int at = c->piece0; update_span_next(r->in->model, k, t->chunk, &at, &one);) {
+    for (int at = k->chunks[t->chunk].piece0; update_span_next(r->in->model, k, t->chunk, &at, &one);) {
         const pt_dtype type = param_type(one.param, k->type);
-        float *m = (float *)(states + low_bytes) + one.offset;
-        queue_submit(q, &(op){OP_ADAMW, .adamw = {
-            .type = type, .n = one.values, .hi = weights + (uint64_t)one.offset * e,
-            .lo = type == PT_BF16 ? (uint16_t *)states + one.offset : NULL, .m = m, .v = m + c->elements,
-            .g = gradient + (uint64_t)one.offset * e, .grad_scale = u->grad_scale,
-            .decay = one.param->decay ? (float)(1.0 - (double)u->lr * (double)u->weight_decay) : 1.0f, .beta1 = u->beta1,
-            .beta2 = u->beta2, .eps = u->eps, .step_size = (float)((double)u->lr / (1.0 - pow((double)u->beta1, (double)u->step))),
-            .sqrt_correction2 = (float)sqrt(1.0 - pow((double)u->beta2, (double)u->step))}});
+        update u = {.params = &r->update, .param = one.param, .type = type, .n = one.values, .hi = weights + (uint64_t)one.offset * e,
+                    .lo = type == PT_BF16 ? (uint16_t *)(states + one.piece->low) : NULL, .g = gradient + (uint64_t)one.offset * e};
+        for (int i = 0; i < rule_slabs(one.rule); i++)
+            u.slab[i] = states + one.piece->slab[i];
+        u.workspace = workspace_of(r, s, t);
+        one.rule->submit(q, &u);
     }
 }
 

@@ -177,7 +177,8 @@ static update_params params_of_step(const trainer *t, int64_t step, double norm)
 {
     double clip = t->o.max_grad_norm;
     update_params u = {.lr = (float)lr_of_step(&t->o, step, t->steps), .beta1 = (float)t->o.beta1, .beta2 = (float)t->o.beta2,
-                       .eps = (float)t->o.eps, .weight_decay = (float)t->o.weight_decay, .step = step, .grad_scale = 1};
+                       .eps = (float)t->o.eps, .weight_decay = (float)t->o.weight_decay, .step = step, .grad_scale = 1,
+                       .momentum = t->o.momentum > 0 ? (float)t->o.momentum : MUON_MOMENTUM, .lr_adjust = (lr_adjust)t->o.lr_adjust};
     if (clip > 0 && clip / (norm + 1e-6) < 1)
         u.grad_scale = (float)(clip / (norm + 1e-6));
     return u;

@@ -170,6 +170,36 @@ static uint64_t hash_optimizer(pt_dtype type, uint64_t hash)
     return hash_bytes(hash_bytes(hash, m.data, N * 4), v.data, N * 4);
 }
 
+static uint64_t hash_codes(pt_dtype type, uint64_t hash)
+{
+    enum { N = 30011, BLOCKS = N / ADAMW8BIT_BLOCK + 1 };
+    tensor w = tensor_random(PT_F32, N, 0, 1), lo = tensor_random(PT_BF16, N, 0, 1), g = tensor_random(type, N, 0, 1e-2);
+    tensor m_scale = tensor_random(PT_F32, BLOCKS, 1e-2, 1e-3), v_scale = tensor_random(PT_F32, BLOCKS, 1e-4, 1e-5);
+    tensor codes = tensor_random(PT_F32, N, 0, 1), more = tensor_random(PT_F32, N, 0, 1);
+    op_adamw8bit o = {{type, N, w.data, type == PT_BF16 ? lo.data : NULL, NULL, NULL, g.data, 0.7f, 0.99f, 0.9f, 0.95f, 1e-8f, 1e-2f, 0.4f},
+                      codes.data, more.data, m_scale.data, v_scale.data};
+    cpu_adamw8bit(the_pool, &o);
+    hash = hash_bytes(hash_bytes(hash, w.data, N * dtype_bytes(type)), lo.data, tensor_bytes(&lo));
+    hash = hash_bytes(hash_bytes(hash, codes.data, N), more.data, N);
+    return hash_bytes(hash_bytes(hash, m_scale.data, tensor_bytes(&m_scale)), v_scale.data, tensor_bytes(&v_scale));
+}
+
+static uint64_t hash_muon(pt_dtype type, uint64_t hash)
+{
+    enum { ROWS = 123, COLS = 244, N = ROWS * COLS };
+    tensor w = tensor_random(PT_F32, N, 0, 1), lo = tensor_random(PT_BF16, N, 0, 1), g = tensor_random(type, N, 0, 1e-2);
+    tensor m = tensor_random(PT_F32, N, 0, 1e-2), s = tensor_random(PT_F32, N, 0, 1);
+    uint16_t *x = test_alloc(N * 2);
+    double *sums = test_alloc((size_t)muon_sums(N) * sizeof *sums);
+    cpu_muon_momentum(the_pool, &(op_muon_momentum){type, N, g.data, m.data, x, sums, 0.7f, 0.95f});
+    cpu_muon_scale(the_pool, &(op_muon_scale){N, x, sums, 1e-7f});
+    cpu_muon_combine(the_pool, &(op_muon_combine){ROWS, COLS - 3, COLS, COLS, COLS, x, s.data, x, 3.4445f, 1});
+    cpu_muon_apply(the_pool, &(op_muon_apply){type, N, w.data, type == PT_BF16 ? lo.data : NULL, x, 0.99f, 0.02f});
+    hash = hash_bytes(hash_bytes(hash, sums, (size_t)muon_sums(N) * sizeof *sums), m.data, N * 4);
+    hash = hash_bytes(hash_bytes(hash, x, N * 2), w.data, N * dtype_bytes(type));
+    return hash_bytes(hash, lo.data, tensor_bytes(&lo));
+}
+
 static uint64_t hash_rows(pt_dtype type, uint64_t hash)
 {
     enum { ROWS = 70, COLS = 90 };
@@ -198,7 +228,7 @@ static uint64_t hash_ops(void)
         hash = hash_norm(types[t], hash);
         hash = hash_activation(types[t], hash);
         hash = hash_loss(types[t], hash);
-        hash = hash_optimizer(types[t], hash);
+        hash = hash_muon(types[t], hash_codes(types[t], hash_optimizer(types[t], hash)));
         hash = hash_rows(types[t], hash);
     }
     return hash_all_activations(hash);

@@ -92,8 +92,66 @@ static void adamw_over_all_magnitudes(void **state)
     }
 }
 
+/* All of Muon's but products; a matrix's moments of any size, in rows that are no whole vectors. */
+typedef struct muon_case { pt_dtype type; int64_t rows, cols; void *hi, *g; uint16_t *lo, *x; float *m, *s; double *sums; } muon_case;
+
+static muon_case muon_copy(const muon_case *c)
+{
+    const size_t n = (size_t)(c->rows * c->cols);
+    muon_case y = *c;
+    y.hi = test_copy(c->hi, n * dtype_bytes(c->type));
+    y.lo = test_copy(c->lo, n * 2);
+    y.m = test_copy(c->m, n * 4);
+    y.x = test_alloc(n * 2);
+    y.sums = test_alloc((size_t)muon_sums((int64_t)n) * sizeof *y.sums);
+    return y;
+}
+
+static void muon_run(const muon_case *c, int threads)
+{
+    const int64_t n = c->rows * c->cols;
+    const op all[] = {
+        {OP_MUON_MOMENTUM, .muon_momentum = {c->type, n, c->g, c->m, c->x, c->sums, 0.37f, 0.95f}},
+        {OP_MUON_SCALE, .muon_scale = {n, c->x, c->sums, 1e-7f}},
+        {OP_MUON_COMBINE, .muon_combine = {c->rows, c->cols - 1, c->cols, c->cols, c->cols, c->x, c->s, c->x, 3.4445f, 1}},
+        {OP_MUON_APPLY, .muon_apply = {c->type, n, c->hi, c->type == PT_BF16 ? c->lo : NULL, c->x, 0.99f, 0.02f}}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        threads ? run_op(threads, &all[i]) : run_on(cpu_queue, &all[i]);
+}
+
+static void muons_passes_over_a_matrix(void **state)
+{
+    for (int turn = 0; turn < 40; turn++) {
+        muon_case want = {.type = types[turn & 1], .rows = 1 + random_below(150), .cols = 2 + random_below(200)};
+        const int64_t n = want.rows * want.cols;
+        float *w = random_floats(n, -40, 20), *g = random_floats(n, -60, 10);
+        bf16 *hi = test_alloc((size_t)n * 2), *halves = test_alloc((size_t)n * 2);
+        want.lo = test_alloc((size_t)n * 2);
+        want.m = random_floats(n, -60, 10);
+        want.s = random_floats(n, -40, 4);
+        for (int64_t i = 0; i < n; i++) {
+            master_split(w[i], &hi[i], &want.lo[i]);
+            halves[i] = bf16_from_f32(g[i]);
+        }
+        want.hi = want.type == PT_BF16 ? (void *)hi : w;
+        want.g = want.type == PT_BF16 ? (void *)halves : g;
+        want = muon_copy(&want);
+        muon_case got = muon_copy(&want);
+        muon_run(&want, 0);
+        muon_run(&got, 1 + turn % 4);
+        same_bits(want.sums, got.sums, (size_t)muon_sums(n) * sizeof(double), "sums");
+        same_bits(want.m, got.m, (size_t)n * 4, "momentum");
+        same_bits(want.x, got.x, (size_t)n * 2, "x");
+        same_bits(want.hi, got.hi, (size_t)n * dtype_bytes(want.type), "weights");
+        if (want.type == PT_BF16)
+            same_bits(want.lo, got.lo, (size_t)n * 2, "low halves");
+        test_teardown(NULL);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {OP_TEST(gradients_and_their_sums_of_squares), OP_TEST(adamw_over_all_magnitudes)};
+    const struct CMUnitTest tests[] = {OP_TEST(gradients_and_their_sums_of_squares), OP_TEST(adamw_over_all_magnitudes),
+                                       OP_TEST(muons_passes_over_a_matrix)};
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }

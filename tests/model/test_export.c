@@ -42,7 +42,7 @@ static int export_to(const char *name, const model *m, source *s, pt_dtype type,
     void *area = malloc(scratch_bytes);
     assert_non_null(area);
     assert_int_equal(safetensors_writer_open(scratch, name, 0, &w, e), 0);
-    int status = weights_export(m, WEIGHTS_ALL, w, type, weights_are_bare(m, s->st), source_rows, s, area, scratch_bytes,
+    int status = weights_export(m, w, type, weights_are_bare(m, s->st), source_rows, s, area, scratch_bytes,
                                 e);
     safetensors_writer_close(w);
     free(area);
@@ -172,7 +172,7 @@ static void a_value_that_f16_cannot_hold_is_refused_by_name(void **state)
     safetensors_writer *w;
     pt_error e = {0};
     assert_int_equal(safetensors_writer_open(scratch, "half", 0, &w, &e), 0);
-    assert_int_equal(weights_export(m, WEIGHTS_ALL, w, PT_F16, false, huge_rows, m, room, sizeof room, &e), PT_FAILED);
+    assert_int_equal(weights_export(m, w, PT_F16, false, huge_rows, m, room, sizeof room, &e), PT_FAILED);
     assert_non_null(strstr(e.text, m->params[m->params_n - 1].part[0].name));
     assert_non_null(strstr(e.text, "65520"));
     safetensors_writer_close(w);

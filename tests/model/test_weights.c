@@ -33,7 +33,7 @@ static float *tensor_values(const safetensors *st, const char *name, const safet
 }
 
 /* Under which of its names does this checkpoint hold the part? */
-static float *part_values(const safetensors *st, const char *name, const safetensors_tensor **t)
+static float *stored_values(const safetensors *st, const char *name, const safetensors_tensor **t)
 {
     const char *names[] = {name, strchr(name, '.') + 1,
                            strstr(name, "embed_tokens") ? "lm_head.weight" : name};
@@ -57,7 +57,7 @@ static void check_against_file(const model *m, const safetensors *st, int index)
     for (int k = 0; k < p->parts; k++) {
         const param_part *part = &p->part[k];
         const safetensors_tensor *t;
-        float *values = part_values(st, part->name, &t);
+        float *values = stored_values(st, part->name, &t);
         assert_int_equal(t->rank, part->vector ? 1 : 2);
         for (int64_t r = 0; r < part->rows; r++)
             for (int64_t c = 0; c < (part->vector ? 1 : p->cols); c++) {

@@ -21,6 +21,7 @@ static void on_random_packings(check_packing check)
             fail_msg("%s", e.text);
         random_freeze(&r, m);
         random_shape(&r, m, &s);
+        s.optimizer = random_optimizer(&r);
         if (random_packing(&r, m, &s, &k, &e))
             fail_msg("%s", e.text);
         check(m, &s, &k);
@@ -82,10 +83,20 @@ static void pieces_of_a_chunk_are_aligned_and_do_not_overlap(void **state)
     on_random_packings(check_chunks);
 }
 
+/* Its rule takes more than one parameter at once, and no block of its slabs is cut short at its end. */
+static bool may_go_on(const update_span *one)
+{
+    if (one->rule->whole)
+        return false;
+    for (int i = 0; i < rule_slabs(one->rule); i++)
+        if (one->values % one->rule->slabs[i].values)
+            return false;
+    return true;
+}
+
 /* Each value is in one span, among others of its kind, and no two neighbours could be one. */
 static void check_spans(const model *m, const step_shape *s, const packing *k)
 {
-    (void)s;
     for (int c = 0; c < k->chunks_n; c++) {
         update_span one, before = {0};
         int at = k->chunks[c].piece0, first = at;
@@ -101,7 +112,10 @@ static void check_spans(const model *m, const step_shape *s, const packing *k)
             }
             assert_int_equal(offset, one.offset + one.values);
             assert_true(type == k->type || at == first + 1);
-            if (before.param && before.param->decay == one.param->decay && param_type(before.param, k->type) == k->type && type == k->type)
+            for (int i = first; i < at; i++)
+                assert_ptr_equal(s->optimizer->rule_of(&m->params[k->pieces[k->piece_of_chunk[i]].param]), one.rule);
+            if (before.param && before.param->decay == one.param->decay && param_type(before.param, k->type) == k->type && type == k->type &&
+                before.rule == one.rule && may_go_on(&before))
                 assert_true(one.offset > before.offset + before.values);
         }
         assert_int_equal(first, k->chunks[c].piece0 + (k->chunks[c].trained ? k->chunks[c].pieces_n : 0));
@@ -114,16 +128,61 @@ static void an_update_takes_all_neighbours_of_a_kind(void **state)
     on_random_packings(check_spans);
 }
 
+/* Each piece has its states, inside of the chunk's, and shares them with no other; of what one op updates they lie side by side. */
+static void check_states(const model *m, const step_shape *s, const packing *k)
+{
+    for (int c = 0; c < k->chunks_n; c++) {
+        const uint64_t bytes = chunk_state_bytes(k, c);
+        unsigned char *taken = calloc(bytes, 1);
+        uint64_t sum = 0;
+        assert_non_null(taken);
+        const bool trained = k->chunks[c].trained, low = s->type == PT_BF16 && (trained || !m->stored_bf16);
+        assert_int_equal(k->chunks[c].low, low);
+        for (int i = 0; i < k->chunks[c].pieces_n; i++) {
+            const piece *p = chunk_piece(k, c, i);
+            const param *a = &m->params[p->param];
+            const update_rule *r = shape_optimizer(s)->rule_of(a);
+            const int64_t values = p->rows * a->cols;
+            for (int j = low ? -1 : 0; j < (trained ? rule_slabs(r) : 0); j++) {
+                const uint64_t at = j < 0 ? p->low : p->slab[j];
+                const uint64_t n = j >= 0 ? (uint64_t)slab_entries(&r->slabs[j], values) * dtype_bytes(r->slabs[j].type)
+                                          : param_type(a, k->type) == PT_BF16 ? 2 * (uint64_t)values : 0;
+                assert_true(at + n <= bytes && (j < 0 || p->row0 * a->cols % r->slabs[j].values == 0));
+                for (uint64_t b = at; b < at + n; b++)
+                    assert_int_equal(taken[b]++, 0);
+                sum += n;
+            }
+        }
+        free(taken);
+        assert_true(sum || !bytes);
+        assert_true(bytes < sum + 4096 + 128 * (uint64_t)(k->chunks[c].pieces_n + 8) * 6); /* but for gaps of alignment */
+        update_span one;
+        for (int at = k->chunks[c].piece0, first = at; update_span_next(m, k, c, &at, &one);) {
+            uint64_t next[OPTIMIZER_SLABS];
+            for (; first < at; first++)
+                for (int j = 0; j < rule_slabs(one.rule); j++) {
+                    const piece *p = &k->pieces[k->piece_of_chunk[first]];
+                    assert_true(p == one.piece || p->slab[j] == next[j]);
+                    next[j] = p->slab[j] + (uint64_t)slab_entries(&one.rule->slabs[j], p->rows * m->params[p->param].cols) *
+                              dtype_bytes(one.rule->slabs[j].type);
+                }
+        }
+    }
+}
+
+static void states_of_pieces_do_not_overlap_and_lie_as_their_updates_go(void **state)
+{
+    (void)state;
+    on_random_packings(check_states);
+}
+
 static void check_sizes(const model *m, const step_shape *s, const packing *k)
 {
     int64_t limit = k->chunk_bytes / (int64_t)dtype_bytes(s->type);
     for (int c = 0; c < k->chunks_n; c++) {
         assert_int_equal(chunk_weight_bytes(k, c) % 4096, 0);
         assert_int_equal(chunk_state_bytes(k, c) % 4096, 0);
-        const bool trained = k->chunks[c].trained, low = s->type == PT_BF16 && (trained || !m->stored_bf16);
-        assert_int_equal(chunk_low_bytes(k, c), low ? chunk_weight_bytes(k, c) : 0);
-        assert_int_equal(chunk_state_bytes(k, c), chunk_low_bytes(k, c) + (trained ? (uint64_t)k->chunks[c].elements * 8 : 0));
-        assert_int_equal(chunk_gradient_bytes(k, c), trained ? chunk_weight_bytes(k, c) : 0);
+        assert_int_equal(chunk_gradient_bytes(k, c), k->chunks[c].trained ? chunk_weight_bytes(k, c) : 0);
         if (k->chunks[c].pieces_n > 1)
             assert_true(k->chunks[c].elements < limit + 2048);
     }
@@ -231,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_of_every_parameter_is_packed_once),
         cmocka_unit_test(an_update_takes_all_neighbours_of_a_kind),
+                                       cmocka_unit_test(states_of_pieces_do_not_overlap_and_lie_as_their_updates_go),
         cmocka_unit_test(pieces_of_a_chunk_are_aligned_and_do_not_overlap),
         cmocka_unit_test(only_a_single_parameter_exceeds_the_size_that_was_asked_for),
         cmocka_unit_test(only_the_vocabulary_is_cut_and_only_between_slices),

@@ -204,8 +204,8 @@ static void a_plan_for_something_else_is_refused(void **state)
         assert_int_equal(plan_from_json("plan.json", text, strlen(text), &p, &e), 0);
         free(text);
         static const char *const keys[] = {"type",     "parameters", "layers",     "seq_len", "batch",   "made for",
-                                           "\"hidden", "\"heads",    "\"kv_heads", "\"ffn",   "\"vocab"};
-        for (int what = 0; what < 11; what++) {
+                                           "\"hidden", "\"heads",    "\"kv_heads", "\"ffn",   "\"vocab",  "--optimizer"};
+        for (int what = 0; what < 12; what++) {
             plan_target right = p.made_for, *t = &p.made_for;
             switch (what) {
             case 0: t->model_type[0] ^= 1; break;
@@ -218,6 +218,7 @@ static void a_plan_for_something_else_is_refused(void **state)
             case 8: t->kv_heads++; break;
             case 9: t->ffn++; break;
             case 10: t->vocab++; break;
+            case 11: t->optimizer = t->optimizer == optimizers[0] ? optimizers[1] : optimizers[0]; break;
             default: t->type = t->type == PT_F32 ? PT_BF16 : PT_F32; break;
             }
             assert_int_equal(plan_validate(&p, c.model, &c.shape, &c.packing, false, &e), PT_FAILED);
@@ -231,6 +232,33 @@ static void a_plan_for_something_else_is_refused(void **state)
         plan_free(&p);
         random_case_close(&c);
     }
+}
+
+/* Products of matrices have other bits on a GPU than on its host: what multiplies them is updated in one place. */
+static void a_gpu_updates_matrices_that_are_multiplied(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    int refused = 0, taken = 0;
+    for (uint64_t i = 0; i < 200; i++) {
+        random_source r = random_fork(&all, i);
+        random_case c;
+        pt_error e = {0};
+        if (random_case_open(&r, &c, &e))
+            fail_msg("%s", e.text);
+        const int k = random_below(&r, c.plan.chunks_n);
+        c.plan.chunks[k] = (plan_chunk){TIER_HOST, TIER_HOST};
+        c.plan.n_buffer = c.plan.n_update = 4;
+        const bool other_bits = c.shape.gpu && c.shape.optimizer == &optimizer_muon && c.packing.chunks[k].by_device;
+        const int failed = plan_validate(&c.plan, c.model, &c.shape, &c.packing, c.clipping, &e);
+        assert_int_equal(failed, other_bits ? PT_FAILED : 0);
+        if (failed)
+            assert_non_null(strstr(e.text, "--optimizer muon"));
+        refused += failed != 0;
+        taken += !failed;
+        random_case_close(&c);
+    }
+    assert_true(refused > 0 && taken > 0);
 }
 
 static void impossible_plans_are_refused_by_key(void **state)
@@ -280,6 +308,7 @@ int main(void)
         cmocka_unit_test(a_missing_file_is_refused_by_name),
         cmocka_unit_test(a_file_is_read_as_text_is),
         cmocka_unit_test(a_plan_for_something_else_is_refused),
+        cmocka_unit_test(a_gpu_updates_matrices_that_are_multiplied),
         cmocka_unit_test(impossible_plans_are_refused_by_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

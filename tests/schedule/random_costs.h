@@ -48,8 +48,8 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
     c.head_ns = random_ns(r, 1000, 50000);
     c.head_eval_ns = random_ns(r, 1000, 20000);
     c.head_cold_sums_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
-    cost_curve *curves[] = {&c.finish, &c.embed_finish, &c.update_device, &c.update_host, &c.to_device, &c.from_device, &c.read, &c.write,
-                            &c.gather, &c.scatter};
+    cost_curve *curves[] = {&c.finish,    &c.embed_finish, &c.update_device, &c.update_host, &c.whole_device, &c.whole_host,
+                            &c.to_device, &c.from_device,  &c.read,          &c.write,       &c.gather,       &c.scatter};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
         *curves[i] = random_curve(r, random_ns(r, 0.05, 2));
     c.ranks = random_one_in(r, 2) ? 1 : random_from(r, 2, 4);

@@ -52,25 +52,43 @@ static double copy_ns(const costs *c, const schedule *s, const task *t)
     return cost_at(&c->from_device, share_of(c, s, t)) + (kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes_of(s, t, 1)) : 0);
 }
 
-/* An op takes bf16 matrices that follow each other without a gap, or one parameter that stays fp32; in fp32 all that is decayed
- * alike. */
+/* As many values as an op of this rule may end with where another parameter is to follow. */
+static int64_t block_of(const update_rule *r)
+{
+    int64_t most = 32;
+    for (int i = 0; i < rule_slabs(r); i++)
+        most = r->slabs[i].values > most ? r->slabs[i].values : most;
+    return most;
+}
+
+/* By FLOPs, or by values, as much longer as the rule moves more than the one that was timed. */
+static double update_ns(const costs *c, const packing *k, const update_rule *r, const param *a, int64_t values, bool on_host)
+{
+    if (r->flops)
+        return cost_at(on_host ? &c->whole_host : &c->whole_device, r->flops(a));
+    const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)values / c->ranks);
+    return ns * rule_bytes(r, k->type) / rule_bytes(k->optimizer->rules[0], k->type);
+}
+
+/* An op takes bf16 matrices of one rule that follow each other without a gap, or one parameter that stays fp32; in fp32 all that is
+ * decayed alike. */
 static double updates_ns(const costs *c, const schedule_input *in, int chunk, bool on_host)
 {
     const packing *k = in->packing;
-    const cost_curve *curve = on_host ? &c->update_host : &c->update_device;
     const int pieces = k->chunks[chunk].pieces_n;
     double ns = 0;
     for (int i = 0, next; i < pieces; i = next) {
         const param *a = &in->model->params[chunk_piece(k, chunk, i)->param], *b;
+        const update_rule *r = k->optimizer->rule_of(a);
         int64_t values = chunk_piece(k, chunk, i)->rows * a->cols;
-        for (next = i + 1; next < pieces; next++) {
+        for (next = i + 1; !r->whole && next < pieces; next++) {
             b = &in->model->params[chunk_piece(k, chunk, next)->param];
             bool alone = param_type(a, k->type) != k->type || param_type(b, k->type) != k->type;
-            if (alone || a->decay != b->decay || values % 32)
+            if (alone || a->decay != b->decay || values % block_of(r) || k->optimizer->rule_of(b) != r)
                 break;
             values += chunk_piece(k, chunk, next)->rows * b->cols;
         }
-        ns += cost_at(curve, (double)values / c->ranks);
+        ns += update_ns(c, k, r, a, values, on_host);
     }
     return ns;
 }

@@ -36,7 +36,7 @@ static void hand_open(hand *h)
     h->costs.update_device = h->costs.update_host = h->costs.to_device = h->costs.from_device = h->costs.read = h->costs.write = ns;
     h->param = (param){.cols = 1, .trainable = true};
     h->model.params = &h->param;
-    h->packing = (packing){.chunks = h->chunks, .pieces = h->pieces, .piece_of_chunk = h->piece_of_chunk};
+    h->packing = (packing){.chunks = h->chunks, .pieces = h->pieces, .piece_of_chunk = h->piece_of_chunk, .optimizer = &optimizer_adamw};
     h->in.packing = &h->packing;
     h->in.model = &h->model;
     h->s = (schedule){.tasks = h->tasks, .operands = h->operands, .buffers = h->buffers};

@@ -131,7 +131,7 @@ static inline float *direct_parameter(void *arg, int index)
     state s;
     assert_non_null(values);
     state_open(&s, d->x);
-    must(state_read(&s, STATE_MASTER, index, 0, p->rows, values, &e), &e);
+    must(state_read(&s, STATE_MASTER, index, 0, p->rows * p->cols, values, &e), &e);
     must(state_close(&s, &e), &e);
     return values;
 }

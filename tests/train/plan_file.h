@@ -4,7 +4,7 @@
 
 #include "random_plan.h"
 
-typedef struct plan_case { pt_dtype type; int64_t batch, seq_len; bool clipping, host_tier; } plan_case;
+typedef struct plan_case { pt_dtype type; int64_t batch, seq_len; bool clipping, host_tier; const optimizer *optimizer; } plan_case;
 
 /* Whether its schedule has buffers enough. */
 static inline bool plan_can_be_built(const model *m, const step_shape *shape, const packing *k, const plan *p, bool host_tier)
@@ -27,6 +27,7 @@ static inline void write_random_plan(random_source *random, const model *m, cons
     step_shape_init(&shape, m, c->type, c->batch, c->seq_len);
     if (on_gpu())
         step_shape_for_gpu(&shape, m);
+    shape.optimizer = c->optimizer;
     for (bool good = false; !good;) {
         must(random_packing(random, m, &shape, &k, &e), &e);
         must(random_plan(random, m, &shape, &k, c->clipping, c->host_tier, &p, &e), &e);

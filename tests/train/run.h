@@ -10,7 +10,7 @@
 
 enum { STEPS = 8 };
 
-typedef struct setting { const char *fixture; pt_precision precision; double max_grad_norm; bool shuffle; } setting;
+typedef struct setting { const char *fixture; pt_precision precision; double max_grad_norm; bool shuffle; pt_optimizer optimizer; } setting;
 
 typedef struct run {
     fixture f;
@@ -30,6 +30,7 @@ static inline void run_make(run *r, const setting *s, const char *out)
     r->o.precision = s->precision;
     r->o.max_grad_norm = s->max_grad_norm;
     r->o.shuffle = s->shuffle;
+    r->o.optimizer = s->optimizer;
     r->o.steps = STEPS;
     r->o.save_type = PT_SAVE_AS_STORED;
     r->o.lr_schedule = PT_LR_LINEAR;

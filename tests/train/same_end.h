@@ -23,16 +23,20 @@ static inline void assert_same_checkpoint(const char *a, const char *b, int step
 {
     static const char *const names[] = {"config.json", "model.safetensors", "trainer/exp_avg.safetensors",
                                         "trainer/exp_avg_sq.safetensors", "trainer/trainer.json"};
-    static const char master[] = "trainer/master.safetensors"; /* of bf16 runs */
+    /* of bf16 runs; of some optimizers */
+    static const char *const more[] = {"trainer/master.safetensors", "trainer/exp_avg_absmax.safetensors",
+                                       "trainer/exp_avg_sq_absmax.safetensors", "trainer/momentum_buffer.safetensors"};
     char x[300], y[300], in_x[400], in_y[400];
     snprintf(x, sizeof x, "%s/checkpoint-%d", a, step);
     snprintf(y, sizeof y, "%s/checkpoint-%d", b, step);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_same_file(x, y, names[i]);
-    snprintf(in_x, sizeof in_x, "%s/%s", x, master);
-    snprintf(in_y, sizeof in_y, "%s/%s", y, master);
-    if (path_exists(in_x) || path_exists(in_y))
-        assert_same_file(x, y, master);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        snprintf(in_x, sizeof in_x, "%s/%s", x, more[i]);
+        snprintf(in_y, sizeof in_y, "%s/%s", y, more[i]);
+        if (path_exists(in_x) || path_exists(in_y))
+            assert_same_file(x, y, more[i]);
+    }
 }
 
 static inline void assert_same_end(const char *a, const char *b, int steps)

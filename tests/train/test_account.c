@@ -11,7 +11,7 @@
 
 #include "train/plan_file.h"
 
-static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true};
+static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true, PT_OPTIMIZER_ADAMW};
 
 /* A plan whose updates run in the next step's forward. */
 static void plan_with_waiting_updates(run *r)

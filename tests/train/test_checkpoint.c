@@ -19,10 +19,11 @@
 /* Of each setting, at other steps each time. */
 enum { STOPS = SANITIZED ? 1 : 4 };
 
-static const setting settings[] = {{"llama_tied_bias", PT_PRECISION_BF16, 1, true},
-                                   {"gpt2", PT_PRECISION_FP32, 0, true},
-                                   {"qwen3_window", PT_PRECISION_BF16, 0, false},
-                                   {"llama_bf16", PT_PRECISION_BF16, 2, true}};
+static const setting settings[] = {{"llama_tied_bias", PT_PRECISION_BF16, 1, true, PT_OPTIMIZER_ADAMW},
+                                   {"gpt2", PT_PRECISION_FP32, 0, true, PT_OPTIMIZER_ADAMW},
+                                   {"qwen3_window", PT_PRECISION_BF16, 0, false, PT_OPTIMIZER_ADAMW8BIT},
+                                   {"llama_bf16", PT_PRECISION_BF16, 2, true, PT_OPTIMIZER_ADAMW},
+                                   {"gpt2", PT_PRECISION_FP32, 1, false, PT_OPTIMIZER_MUON}};
 
 /* ---- runs ---- */
 
@@ -30,7 +31,7 @@ static const setting settings[] = {{"llama_tied_bias", PT_PRECISION_BF16, 1, tru
 static void random_circumstances(run *r, random_source *random)
 {
     plan_case c = {.type = r->o.precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, .batch = r->o.batch_size, .seq_len = r->o.seq_len,
-                   .clipping = r->o.max_grad_norm > 0, .host_tier = !random_one_in(random, 3)};
+                   .clipping = r->o.max_grad_norm > 0, .optimizer = optimizers[r->o.optimizer], .host_tier = !random_one_in(random, 3)};
     snprintf(r->plan_path, sizeof r->plan_path, "%s.plan.json", r->out);
     write_random_plan(random, r->f.model, &c, r->plan_path);
     r->o.plan_file = r->plan_path;
@@ -219,6 +220,7 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     REFUSED(batch_size, 1, "--batch-size", "3", "1");
     REFUSED(seq_len, 9, "--seq-len", "16", "9");
     REFUSED(precision, PT_PRECISION_BF16, "--dtype", "fp32", "bf16");
+    REFUSED(optimizer, PT_OPTIMIZER_ADAMW8BIT, "--optimizer", "\"adamw\"", "\"adamw8bit\"");
     REFUSED(shuffle, false, "--no-shuffle", "without", "with it");
     REFUSED(document_mask, true, "--document-mask", "without", "with it");
     REFUSED(weight_decay, 0.5, "--weight-decay", "0.1", "0.5");
@@ -298,7 +300,7 @@ static void a_model_that_computes_otherwise_is_refused_by_its_key(void **state)
         run r;
         char name[32], folder[160];
         pt_error e = {0};
-        const setting s = {cases[i].fixture, PT_PRECISION_FP32, 1, true};
+        const setting s = {cases[i].fixture, PT_PRECISION_FP32, 1, true, PT_OPTIMIZER_ADAMW};
         snprintf(name, sizeof name, "computes-%zu", i);
         run_make(&r, &s, name);
         must(run_until(&r, 2, &e), &e);
@@ -313,6 +315,30 @@ static void a_model_that_computes_otherwise_is_refused_by_its_key(void **state)
         must(run_until(&r, 3, &e), &e);
         run_free(&r);
     }
+}
+
+/* A checkpoint from when there was one optimizer does not name it. */
+static void a_checkpoint_that_names_no_optimizer_is_adamws(void **state)
+{
+    (void)state;
+    NO_OTHER_THREADS();
+    run r;
+    pt_error e = {0};
+    json_t *all;
+    char path[300];
+    run_make(&r, &settings[1], "unnamed");
+    must(run_until(&r, 2, &e), &e);
+    snprintf(path, sizeof path, "%s/checkpoint-2/trainer/trainer.json", r.out);
+    must(json_file_load(path, 0, &all, &e), &e);
+    assert_int_equal(json_object_del(json_object_get(all, "settings"), "optimizer"), 0);
+    assert_int_equal(json_dump_file(all, path, 0), 0);
+    json_decref(all);
+    r.o.resume = true;
+    r.o.optimizer = PT_OPTIMIZER_MUON;
+    expect_refusal(&r, "--optimizer", "\"adamw\"", "\"muon\"");
+    r.o.optimizer = PT_OPTIMIZER_ADAMW;
+    must(run_until(&r, 3, &e), &e);
+    run_free(&r);
 }
 
 /* Sentences are put after each other. */
@@ -629,6 +655,7 @@ int main(void)
         cmocka_unit_test(a_run_that_finished_goes_on_with_more_steps),
         cmocka_unit_test(a_run_resumes_on_a_machine_with_less_memory),
         cmocka_unit_test(settings_that_change_the_result_are_refused_with_both_values),
+        cmocka_unit_test(a_checkpoint_that_names_no_optimizer_is_adamws),
         cmocka_unit_test(a_checkpoint_that_says_nothing_of_documents_was_written_without_a_mask),
         cmocka_unit_test(a_model_that_computes_otherwise_is_refused_by_its_key),
         cmocka_unit_test(metrics_are_cut_back_to_the_checkpoint),

@@ -10,7 +10,7 @@
 #include "train/run.h"
 #include "train/same_end.h"
 
-static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true};
+static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true, PT_OPTIMIZER_ADAMW};
 
 enum { EVERY = 2, ALWAYS = 1000 };
 

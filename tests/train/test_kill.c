@@ -44,13 +44,15 @@ static int close_all(void **state)
     return scratch_remove(state);
 }
 
+static const optimizer *the_optimizer = &optimizer_adamw;
+
 static void common_arguments(arguments *a, const char *out)
 {
     static char tokens[600];
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model_folder());
     add_arguments(a, (const char *const[]){"train", "--model", model_folder(), "--data", tokens, "--out", out, "--seq-len", "32",
                                            "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--device", run_device(),
-                                           "--quiet", NULL});
+                                           "--optimizer", the_optimizer->name, "--quiet", NULL});
     if (documents)
         add_argument(a, "--document-mask");
     if (frozen)
@@ -65,7 +67,8 @@ static void add_circumstances(arguments *a, random_source *random)
     add_arguments(a, (const char *const[]){"--device-memory", "64MiB", "--disk-memory", "64MiB", "--threads", threads, NULL});
     if (random_one_in(random, 3))
         return;
-    plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .host_tier = random_one_in(random, 2)};
+    plan_case c = {.type = PT_BF16, .batch = 4, .seq_len = 32, .clipping = true, .host_tier = random_one_in(random, 2),
+                   .optimizer = the_optimizer};
     snprintf(plan_path, sizeof plan_path, "%s/plan.json", scratch);
     write_random_plan(random, the_model, &c, plan_path);
     add_arguments(a, (const char *const[]){"--plan", plan_path, NULL});
@@ -122,16 +125,23 @@ static int wanted_kills(void)
     return asked ? atoi(asked) : DEFAULT_KILLS;
 }
 
+static int optimizers_n(void)
+{
+    int n = 0;
+    while (optimizers[n])
+        n++;
+    return n;
+}
+
 static void kill_and_compare(int wanted)
 {
     int kills = 0, runs = 0, starts = 0;
-    char straight[128];
-    snprintf(straight, sizeof straight, "%s/straight-%d", scratch, documents);
+    char straight[128], out[128];
+    pt_error e = {0};
+    snprintf(straight, sizeof straight, "%s/straight", scratch);
+    snprintf(out, sizeof out, "%s/killed", scratch);
     double seconds = straight_run(straight);
     while (kills < wanted) {
-        char out[128];
-        pt_error e = {0};
-        snprintf(out, sizeof out, "%s/killed", scratch);
         bool ended = false;
         while (!ended) {
             double share = (double)random_below(&the_random, 10000) / 10000;
@@ -143,19 +153,21 @@ static void kill_and_compare(int wanted)
         must(tree_remove(out, &e), &e);
         runs++;
     }
-    printf("%d runs of %.2f s%s, killed %d times in %d starts: the same bits\n", runs, seconds, documents ? ", documents apart" : "", kills,
-           starts);
-    pt_error e = {0};
     must(tree_remove(straight, &e), &e);
+    printf("%s: %d runs of %.2f s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, runs, seconds,
+           documents ? ", documents apart" : frozen ? ", some frozen" : "", kills, starts);
 }
 
 static void a_killed_run_resumes_to_the_same_bits(void **state)
 {
     (void)state;
-    const int wanted = wanted_kills();
-    kill_and_compare(wanted - wanted / 2);
-    documents = true;
-    kill_and_compare(wanted / 2);
+    const int wanted = wanted_kills(), n = optimizers_n();
+    for (int i = 0; i <= n; i++) {
+        the_optimizer = optimizers[i % n];
+        documents = i % 2;
+        kill_and_compare((wanted + n) / (n + 1));
+    }
+    the_optimizer = &optimizer_adamw;
     documents = false;
 }
 
@@ -165,7 +177,11 @@ static void a_killed_run_with_frozen_parameters_resumes_to_the_same_bits(void **
     pt_error e = {0};
     frozen = true;
     must(model_freeze(the_model, &(model_freezing){.freeze = frozen_patterns, .freeze_n = 2}, &e), &e);
-    kill_and_compare((wanted_kills() + 3) / 4);
+    for (int i = 0, n = optimizers_n(); i < n; i++) {
+        the_optimizer = optimizers[i];
+        kill_and_compare((wanted_kills() + 4 * n - 1) / (4 * n));
+    }
+    the_optimizer = &optimizer_adamw;
     frozen = false;
     must(model_freeze(the_model, &(model_freezing){0}, &e), &e);
 }

@@ -17,7 +17,7 @@
 
 enum { TURNS = SANITIZED ? 1 : 4 };
 
-static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true};
+static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true, PT_OPTIMIZER_ADAMW};
 
 /* After some steps, so many calls later; the number of steps that were finished. */
 static int64_t run_and_lose(run *r, int64_t steps, int64_t calls, pt_error *e)

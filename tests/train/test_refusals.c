@@ -149,6 +149,9 @@ static void absurd_options_are_refused(void **state)
     REFUSED(device, NULL, PT_USAGE, "--device");
     REFUSED(device, "abacus", PT_USAGE, "abacus");
     REFUSED(precision, (pt_precision)7, PT_USAGE, "--dtype");
+    REFUSED(optimizer, (pt_optimizer)7, PT_USAGE, "--optimizer");
+    REFUSED(momentum, 0.9, PT_USAGE, "--momentum");
+    REFUSED(lr_adjust, PT_LR_ADJUST_RMS, PT_USAGE, "--lr-adjust");
     REFUSED(lr_schedule, (pt_lr_schedule)-1, PT_USAGE, "--lr-schedule");
     REFUSED(save_type, (pt_save_type)4, PT_USAGE, "--save-dtype");
     REFUSED(eval_data_n, 1, PT_USAGE, "--eval-data");

@@ -20,12 +20,12 @@
 
 enum { STEPS = 10, BUDGET = 64 << 20 };
 
-typedef struct setting { const char *fixture; pt_precision precision; double max_grad_norm; bool host_tier; } setting;
+typedef struct setting { const char *fixture; pt_precision precision; double max_grad_norm; bool host_tier; pt_optimizer optimizer; } setting;
 
-static const setting settings[] = {{"llama_tied_bias", PT_PRECISION_BF16, 1, true},
-                                   {"gpt2", PT_PRECISION_FP32, 0, true},
-                                   {"qwen3_window", PT_PRECISION_BF16, 0, false},
-                                   {"llama_bf16", PT_PRECISION_BF16, 2, false}};
+static const setting settings[] = {{"llama_tied_bias", PT_PRECISION_BF16, 1, true, PT_OPTIMIZER_ADAMW8BIT},
+                                   {"gpt2", PT_PRECISION_FP32, 0, true, PT_OPTIMIZER_MUON},
+                                   {"qwen3_window", PT_PRECISION_BF16, 0, false, PT_OPTIMIZER_MUON},
+                                   {"llama_bf16", PT_PRECISION_BF16, 2, false, PT_OPTIMIZER_ADAMW}};
 
 typedef struct run {
     fixture f;
@@ -44,6 +44,7 @@ static void run_make(run *r, const setting *s, const char *out)
     fixture_options(&r->f, r->data, r->out, &r->o);
     r->o.precision = s->precision;
     r->o.max_grad_norm = s->max_grad_norm;
+    r->o.optimizer = s->optimizer;
     r->o.steps = STEPS;
     r->o.save_type = PT_SAVE_AS_STORED;
     r->o.device_memory = BUDGET;

@@ -10,7 +10,7 @@
 #include "train/run.h"
 #include "train/same_end.h"
 
-static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true};
+static const setting llama = {"llama_tied_bias", PT_PRECISION_BF16, 1, true, PT_OPTIMIZER_ADAMW};
 
 /* ---- helpers ---- */
 
@@ -247,7 +247,7 @@ static json_t *exported_config(const run *r)
 static void the_exported_config_is_one_that_transformers_reads(void **state)
 {
     (void)state;
-    const setting s = {"gpt2", PT_PRECISION_FP32, 1, true};
+    const setting s = {"gpt2", PT_PRECISION_FP32, 1, true, PT_OPTIMIZER_ADAMW};
     run r;
     pt_error e = {0};
     char folder[160];

@@ -106,7 +106,7 @@ static int random_state(state *s, const model *m, uint64_t seed, pt_error *e)
         assert_non_null(v);
         for (int64_t k = 0; k < p->rows * p->cols; k++)
             v[k] = (float)rng_normal(seed, RNG_TEST, (uint32_t)i, (uint64_t)k) * 0.1f;
-        failed = state_write(s, STATE_MASTER, i, 0, p->rows, v, e);
+        failed = state_write(s, STATE_MASTER, i, 0, p->rows * p->cols, v, e);
         free(v);
     }
     return failed;
@@ -116,16 +116,19 @@ static int collect(executor *x, const model *m, outcome *o, pt_error *e)
 {
     state s;
     state_open(&s, x);
-    o->n = (size_t)m->parameters * STATE_KINDS;
-    o->values = calloc(o->n, sizeof *o->values);
+    o->n = 0;
+    for (int kind = 0; kind < state_kinds(s.in); kind++)
+        for (int i = 0; i < m->params_n; i++)
+            o->n += (size_t)state_entries(s.in, kind, i);
+    o->values = malloc(o->n * sizeof *o->values);
     assert_non_null(o->values);
     float *at = o->values;
     int failed = 0;
-    for (int kind = 0; kind < STATE_KINDS && !failed; kind++)
+    for (int kind = 0; kind < state_kinds(s.in) && !failed; kind++)
         for (int i = 0; i < m->params_n && !failed; i++) {
-            if (kind == STATE_MASTER || m->params[i].trainable)
-                failed = state_read(&s, kind, i, 0, m->params[i].rows, at, e);
-            at += m->params[i].rows * m->params[i].cols;
+            const int64_t n = state_entries(s.in, kind, i);
+            failed = n ? state_read(&s, kind, i, 0, n, at, e) : 0;
+            at += n;
         }
     int closed = state_close(&s, e);
     return failed ? failed : closed;
@@ -134,7 +137,7 @@ static int collect(executor *x, const model *m, outcome *o, pt_error *e)
 static int train(executor *x, const schedule_input *in, bool clipping, uint64_t seed, outcome *o, pt_error *e)
 {
     int64_t tokens = in->shape->batch * in->shape->seq_len;
-    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f, .grad_scale = 1};
+    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .weight_decay = 0.1f, .grad_scale = 1};
     bool pending = false;
     int failed = 0;
     for (int step = 0; step < STEPS && !failed; step++) {

@@ -15,7 +15,7 @@
  *     sums      |   0   |   1   |   2   |   3   |   4  ...           launches: chunk 0, 1, 2 and 3, 4 to 7, ...
  *     gradient  | 0 | 1 | 2 | 3 | 4 | 5 | ...
  */
-#include "device/cuda/primitives.h"
+#include "device/cuda/adamw.h"
 
 enum { OPTIMIZER_THREADS = 256, CHUNK = OPTIMIZER_THREADS * PACK };
 
@@ -138,58 +138,18 @@ int cuda_gradient_finish(const op_gradient_finish *o, cudaStream_t s)
 
 /* ---- AdamW ---- */
 
-/* The fp32 weights that hi and lo stand for, and back; base/dtype.h says why this is exact. */
-DEVICE pack master_load(const op_adamw &o, int64_t i, bool wide)
-{
-    half_pack hi = half_load((const uint16_t *)o.hi, i, o.n, wide), lo = half_load(o.lo, i, o.n, wide);
-    pack w;
-    for (int j = 0; j < PACK; j++)
-        w.x[j] = __uint_as_float((uint32_t)(hi.x[j] - (lo.x[j] >> 15)) << 16 | lo.x[j]);
-    return w;
-}
-
-DEVICE void master_store(const op_adamw &o, int64_t i, bool wide, pack w)
-{
-    half_pack hi, lo;
-    for (int j = 0; j < PACK; j++) {
-        uint32_t u = __float_as_uint(w.x[j]);
-        if ((u & 0x7fffffffu) > 0x7f800000u)
-            u = 0x7fc00000u; /* the NaN of a GPU, 0x7fffffff, would be rounded half up to -0 */
-        hi.x[j] = (uint16_t)((u + 0x8000u) >> 16);
-        lo.x[j] = (uint16_t)u;
-    }
-    half_store((uint16_t *)o.hi, i, o.n, wide, hi);
-    half_store(o.lo, i, o.n, wide, lo);
-}
-
-DEVICE float moment_tidy(float x, uint32_t bound) { return (__float_as_uint(x) & 0x7fffffffu) < bound ? 0.0f : x; }
-
-/* The sequence that op_adamw gives. */
-DEVICE void adamw_element(const op_adamw &o, uint32_t second_least, float g, float *w, float *m, float *v)
-{
-    g = __fmul_rn(g, o.grad_scale);
-    *w = __fmul_rn(*w, o.decay);
-    *m = moment_tidy(__fmaf_rn(__fsub_rn(1.0f, o.beta1), __fsub_rn(g, *m), *m), MOMENT_LEAST);
-    *v = moment_tidy(__fmaf_rn(__fsub_rn(1.0f, o.beta2), __fmul_rn(g, g), __fmul_rn(o.beta2, *v)), second_least);
-    float root = __fadd_rn(__fdiv_rn(__fsqrt_rn(*v), o.sqrt_correction2), o.eps);
-    *w = __fmaf_rn(-o.step_size, __fdiv_rn(*m, root), *w);
-}
-
 template <pt_dtype T> __global__ void adamw_kernel(op_adamw o, uint32_t second_least, bool wide)
 {
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
     if (i >= o.n)
         return;
     pack g = pack_load<T>(o.g, i, o.n, wide), m = pack_load<PT_F32>(o.m, i, o.n, wide), v = pack_load<PT_F32>(o.v, i, o.n, wide);
-    pack w = T == PT_BF16 ? master_load(o, i, wide) : pack_load<PT_F32>(o.hi, i, o.n, wide);
+    pack w = master_load<T>(o.hi, o.lo, i, o.n, wide);
     for (int j = 0; j < PACK; j++)
         adamw_element(o, second_least, g.x[j], &w.x[j], &m.x[j], &v.x[j]);
     pack_store<PT_F32>(o.m, i, o.n, wide, m);
     pack_store<PT_F32>(o.v, i, o.n, wide, v);
-    if (T == PT_BF16)
-        master_store(o, i, wide, w);
-    else
-        pack_store<PT_F32>(o.hi, i, o.n, wide, w);
+    master_store<T>(o.hi, o.lo, i, o.n, wide, w);
 }
 
 template <pt_dtype T> static int adamw_launch(const op_adamw *o, cudaStream_t s)

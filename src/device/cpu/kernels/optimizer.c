@@ -1,22 +1,9 @@
 #include "device/cpu/kernels/optimizer.h"
+#include "device/cpu/kernels/adamw.h"
 #include "device/cpu/kernels/isa.h"
-#include "device/cpu/kernels/vec.h"
+#include "device/cpu/kernels/squares.h"
 
 /* ---- rounding a gradient ---- */
-
-enum { SQUARES = SUMSQ_LANES, SQUARE_VECS = SQUARES / VEC_LANES };
-_Static_assert(SQUARES % (2 * VEC_LANES) == 0, "two vectors at a time");
-
-/* The same lanes at every width: part[2j] and part[2j + 1] are the halves of vector j. A square of
- * an fp32 number is exact in fp64. */
-typedef struct squares { vd part[2 * SQUARE_VECS]; } squares;
-
-static INLINE void squares_add(vd sum[2], vf g)
-{
-    vd low = vec_low_double(g), high = vec_high_double(g);
-    sum[0] = vec_add_square(low, sum[0]);
-    sum[1] = vec_add_square(high, sum[1]);
-}
 
 static INLINE vf finish_sum(const op_gradient_finish *o, int64_t i, int64_t lanes)
 {
@@ -51,21 +38,6 @@ static INLINE void finish_two(pt_dtype type, const op_gradient_finish *o, int64_
     squares_add(second_sum, second);
 }
 
-static INLINE double squares_total(squares s)
-{
-    double lane[VEC_LANES / 2];
-#pragma GCC unroll 8
-    for (int n = SQUARE_VECS; n; n /= 2)
-#pragma GCC unroll 32
-        for (int i = 0; i < n; i++)
-            s.part[i] = s.part[i] + s.part[i + n];
-    memcpy(lane, s.part, sizeof lane);
-    for (int width = VEC_LANES / 4; width; width /= 2)
-        for (int i = 0; i < width; i++)
-            lane[i] += lane[i + width];
-    return lane[0];
-}
-
 static INLINE double gradient_finish_of(pt_dtype type, op_gradient_finish o, int64_t i, int64_t n)
 {
     squares s = {0};
@@ -90,42 +62,12 @@ double KERNEL(gradient_finish_part)(const op_gradient_finish *o, int64_t i, int6
 
 /* ---- AdamW ---- */
 
-/* The fp32 weight that hi and lo stand for, and back; base/dtype.h says why this is exact. */
-static INLINE vf master_load(const op_adamw *o, int64_t i, int64_t lanes)
-{
-    vu hi = u16_load_lanes((const uint16_t *)o->hi + i, lanes), lo = u16_load_lanes(o->lo + i, lanes);
-    return (vf)(((hi - (lo >> 15)) << 16) | lo);
-}
-
-static INLINE void master_store(const op_adamw *o, int64_t i, vf w, int64_t lanes)
-{
-    vu u = (vu)w, nan = (vu)(w != w); /* base/dtype.h: all become one */
-    u = (u & ~nan) | (0x7fc00000u & nan);
-    u16_store_lanes((uint16_t *)o->hi + i, (u + 0x8000u) >> 16, lanes);
-    u16_store_lanes(o->lo + i, u & 0xffffu, lanes);
-}
-
-/* Zero where x is below a bound, by its bits: the moments of a row that is never met again would stay denormal for ever, and to
- * multiply such numbers takes a processor many times longer. */
-static INLINE vf moment_tidy(vf x, uint32_t bound) { return vec_keep(((vu)x & 0x7fffffffu) >= bound, x); }
-
 static INLINE void adamw_step(pt_dtype type, const op_adamw *o, int64_t i, int64_t lanes)
 {
-    float one_minus_beta1 = 1.0f - o->beta1, one_minus_beta2 = 1.0f - o->beta2;
-    vf g = load(type, o->g, i, lanes) * o->grad_scale;
-    vf w = type == PT_BF16 ? master_load(o, i, lanes) : load(PT_F32, o->hi, i, lanes);
     vf m = f32_load(o->m + i, lanes), v = f32_load(o->v + i, lanes);
-    w = w * o->decay;
-    m = moment_tidy(vec_fma(vec_set(one_minus_beta1), g - m, m), MOMENT_LEAST);
-    v = moment_tidy(vec_fma(vec_set(one_minus_beta2), g * g, o->beta2 * v), adamw_second_least(o));
-    vf update = m / (vec_sqrt(v) / o->sqrt_correction2 + o->eps);
-    w = vec_fma(vec_set(-o->step_size), update, w);
+    adamw_values(type, o, i, lanes, &m, &v);
     f32_store(o->m + i, m, lanes);
     f32_store(o->v + i, v, lanes);
-    if (type == PT_BF16)
-        master_store(o, i, w, lanes);
-    else
-        store(PT_F32, o->hi, i, w, lanes);
 }
 
 static INLINE void adamw_of(pt_dtype type, op_adamw o, int64_t i, int64_t n)

@@ -4,10 +4,19 @@
 
 #include "device/cpu/isa.h"
 #include "device/device.h"
+#include "device/moment_map.h"
 
 /* Rounds elements i .. i + n of the gradient and returns the sum of their squares. */
 KERNELS(double, gradient_finish_part, (const op_gradient_finish *o, int64_t i, int64_t n))
 
 KERNELS(void, adamw_part, (const op_adamw *o, int64_t i, int64_t n))
+/* i is a multiple of ADAMW8BIT_BLOCK; first and second: the maps of the moments. */
+KERNELS(void, adamw8bit_part, (const op_adamw8bit *o, const moment_map *first, const moment_map *second, int64_t i, int64_t n))
+
+/* Muon's: values i .. i + n; of momentum they are those of one sum, which is returned. */
+KERNELS(double, muon_momentum_part, (const op_muon_momentum *o, int64_t i, int64_t n))
+KERNELS(void, muon_scale_part, (const op_muon_scale *o, float norm, int64_t i, int64_t n))
+KERNELS(void, muon_combine_row, (const op_muon_combine *o, int64_t row))
+KERNELS(void, muon_apply_part, (const op_muon_apply *o, int64_t i, int64_t n))
 
 #endif

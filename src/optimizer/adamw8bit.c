@@ -1,0 +1,34 @@
+/* adamw8bit.c - AdamW with both moments in 8 bits, a block of 256 values at a time (Dettmers et al., "8-bit Optimizers via Block-wise
+ * Quantization", 2021), as bitsandbytes has it (device.h, op_adamw8bit).
+ *
+ * Blocks are counted from the beginning of a parameter, in the order of its rows here (of a matrix that Hugging Face stores transposed this
+ * is another order than in its file). The tensors that it is made of begin where a block does, and so do the pieces of a table of the
+ * vocabulary, which is cut at multiples of SUMSQ_ROWS rows. Where they could not, and of small tensors and norms, moments stay fp32.
+ */
+#include "optimizer/optimizer.h"
+
+enum { BLOCK = ADAMW8BIT_BLOCK, FEW = 4096 };
+
+static void submit(queue *q, const update *u)
+{
+    queue_submit(q, &(op){OP_ADAMW8BIT, .adamw8bit = {.adamw = adamw_op(u), .m = u->slab[0], .v = u->slab[1], .m_scale = u->slab[2],
+                                                      .v_scale = u->slab[3]}});
+}
+
+static const update_rule in_blocks = {.title = "AdamW in 8 bits", .submit = submit,
+                                      .slabs = {{"exp_avg", PT_U8, 1}, {"exp_avg_sq", PT_U8, 1}, {"exp_avg_absmax", PT_F32, BLOCK},
+                                                {"exp_avg_sq_absmax", PT_F32, BLOCK}}};
+
+static const update_rule *rule_of(const param *p)
+{
+    const bool table = p->kind->use == USE_VOCABULARY;
+    const bool norm = param_type(p, PT_BF16) == PT_F32;
+    if (norm || (table && p->cols * SUMSQ_ROWS % BLOCK))
+        return &adamw_rule;
+    for (int i = 0; i < p->parts; i++)
+        if (part_values(p, i) < FEW || part_first(p, i) % BLOCK)
+            return &adamw_rule;
+    return &in_blocks;
+}
+
+const optimizer optimizer_adamw8bit = {.name = "adamw8bit", .rules = {&in_blocks, &adamw_rule}, .rule_of = rule_of};

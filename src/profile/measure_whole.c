@@ -1,0 +1,114 @@
+/* measure_whole.c - updates of parameters that their rule takes whole (optimizer/optimizer.h), by their FLOPs: of a layer, which has one of
+ * each size. What would take long, or does not fit, is measured with its sides halved; longer ones are on the line through the last two. */
+#include "profile/measure_parts.h"
+
+#include <stdlib.h>
+
+typedef struct whole {
+    const step_shape *shape;
+    param param;
+    const update_rule *rule;
+    update update; /* addresses, but for those of the step */
+} whole;
+
+static void whole_layout(area *a, void *arg)
+{
+    whole *y = arg;
+    const pt_dtype type = param_type(&y->param, y->shape->type);
+    const uint64_t n = (uint64_t)(y->param.rows * y->param.cols), bytes = n * dtype_bytes(type);
+    y->update = (update){.type = type, .n = (int64_t)n};
+    y->update.hi = area_take(a, bytes, PATTERN_WEIGHTS);
+    y->update.lo = type == PT_BF16 ? area_take(a, n * sizeof(uint16_t), PATTERN_VALUES) : NULL;
+    y->update.g = area_take(a, bytes, PATTERN_GRADIENTS);
+    for (int i = 0; i < rule_slabs(y->rule); i++) {
+        const slab *s = &y->rule->slabs[i];
+        y->update.slab[i] = area_take(a, (uint64_t)slab_entries(s, (int64_t)n) * dtype_bytes(s->type), PATTERN_SMALL);
+    }
+    y->update.workspace = area_take(a, rule_workspace(y->rule, &y->param), PATTERN_NONE);
+}
+
+static void whole_run(queue *q, void *arg, int index, int turn)
+{
+    static const update_params params = {.lr = 1e-10f, .step = 1, .grad_scale = 1, .momentum = MUON_MOMENTUM};
+    whole *y = arg;
+    update u = y->update;
+    u.params = &params;
+    u.param = &y->param;
+    y->rule->submit(q, &u);
+}
+
+static void halve(param *p)
+{
+    p->rows = 0;
+    p->cols = (p->cols + 1) / 2;
+    for (int k = 0; k < p->parts; k++) {
+        p->part[k].row0 = p->rows;
+        p->part[k].rows = (p->part[k].rows + 1) / 2;
+        p->rows += p->part[k].rows;
+    }
+}
+
+static bool is_small(const param *p) { return p->rows < 2 * p->parts && p->cols < 2; }
+
+static void fit(bench *b, tier t, double most_flops, whole *y)
+{
+    while (!is_small(&y->param) && (y->rule->flops(&y->param) > most_flops || area_bytes(b, whole_layout, y) > b->r->budget[t]))
+        halve(&y->param);
+}
+
+static int by_flops(const void *x, const void *y)
+{
+    const whole *a = x, *b = y;
+    const double from = a->rule->flops(&a->param), to = b->rule->flops(&b->param);
+    return from < to ? -1 : from > to;
+}
+
+/* Of the first layer, trained or not: those of other layers are as large. */
+static int find_params(bench *b, tier t, double most_flops, whole out[PARAM_ROLES])
+{
+    const model *m = b->r->model;
+    int n = 0;
+    for (int i = 0; i < m->params_n; i++) {
+        const update_rule *r = shape_optimizer(b->r->shape)->rule_of(&m->params[i]);
+        if (m->params[i].block != 1 || !r->flops)
+            continue;
+        out[n] = (whole){.shape = b->r->shape, .param = m->params[i], .rule = r};
+        fit(b, t, most_flops, &out[n++]);
+    }
+    qsort(out, (size_t)n, sizeof *out, by_flops);
+    return n;
+}
+
+static int measure_on(bench *b, tier t, queue *q, double flops_per_ns, double seconds, cost_curve *out, pt_error *e)
+{
+    whole all[PARAM_ROLES];
+    const int n = find_params(b, t, flops_per_ns * seconds * 1e9, all);
+    int failed = 0;
+    out->n = 0;
+    for (int i = 0; i < n && !failed; i++) {
+        area a;
+        samples s = {0};
+        failed = area_open(b, t, &a, "the optimizer", whole_layout, &all[i], e);
+        if (failed)
+            break;
+        failed = measure_stage(q, whole_run, &all[i], 0, seconds, &s, e);
+        area_close(&a);
+        curve_add(out, all[i].rule->flops(&all[i].param), samples_median(&s));
+    }
+    return failed;
+}
+
+int measure_whole(bench *b, double flops_per_ns, double seconds, costs *c, pt_error *e)
+{
+    queue *q;
+    int failed = measure_on(b, TIER_DEVICE, b->compute, flops_per_ns, seconds, &c->whole_device, e);
+    c->whole_host.n = 0;
+    if (failed || !b->r->host_tier || device_is_gpu(b->r->device) || !c->whole_device.n)
+        return failed;
+    failed = open_host_queue(b, &q, e);
+    if (failed)
+        return failed;
+    failed = measure_on(b, TIER_HOST, q, flops_per_ns / b->compute->threads, seconds, &c->whole_host, e);
+    b->r->host->table->queue_close(q);
+    return failed;
+}
