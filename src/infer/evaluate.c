@@ -65,6 +65,8 @@ static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(a
 
 void pt_evaluate_defaults(pt_evaluate_options *o)
 {
+    if (!o)
+        return;
     memset(o, 0, sizeof *o);
     o->device = "auto";
     o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
@@ -260,6 +262,10 @@ static int evaluate(evaluation *v, pt_error *e)
 
 int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
 {
+    if (!o)
+        return pt_fail_null(e, "pt_evaluate", "the options");
+    if (!out)
+        return pt_fail_null(e, "pt_evaluate", "the place for the result");
     evaluation v = {.o = o};
     int failed = check_options(o, e);
     if (!failed)

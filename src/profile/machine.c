@@ -221,6 +221,8 @@ double machine_quota(void)
     return machine_probe(&m, NULL) ? 0 : m.quota;
 }
 
+uint64_t machine_process_peak(void) { return read_kib("", "/proc/self/status", "VmHWM"); }
+
 uint64_t machine_memory_margin(const machine *m)
 {
     uint64_t share = m->memory_bytes / 20, least = 512ull << 20;

@@ -31,6 +31,9 @@ int machine_probe_at(const char *root, machine *m, pt_error *e);
 int machine_threads(int asked); /* to compute with: asked, or where that is 0 the cores; 0: they are not known */
 double machine_quota(void);     /* 0 where it is not known, too */
 
+/* The most RAM that this process had at once, 0: not known. (getrusage's is as large as that of a program that became this one by exec.) */
+uint64_t machine_process_peak(void);
+
 /* Left to everything else: 5% of the memory, at least 512 MiB; of a disk 1 GiB. */
 uint64_t machine_memory_margin(const machine *m);
 enum { MACHINE_DISK_MARGIN = 1 << 30 };

@@ -5,6 +5,8 @@
 
 void pt_train_defaults(pt_train_options *o)
 {
+    if (!o)
+        return;
     memset(o, 0, sizeof *o);
     o->epochs = 1;
     o->batch_size = 8;
