@@ -70,6 +70,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         if (failed)
             return failed;
     }
+    if (o->disk_path && !o->disk_path[0])
+        return pt_fail(e, PT_USAGE, "--disk-path is empty: name a folder, or leave the option out");
     if (o->micro_batch > o->batch_size)
         return pt_fail(e, PT_USAGE, "--micro-batch %lld is more than the batch of %lld", (long long)o->micro_batch, (long long)o->batch_size);
     return 0;
