@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct machine {
@@ -23,6 +24,7 @@ typedef struct machine {
     uint64_t memory_used_bytes;    /* by all processes under that limit, this one too */
     uint64_t memory_free_bytes;    /* that this process may still take without swapping, under all limits */
     char memory_limit[96];         /* what limits it: "RAM", the control group's file, "memory nodes 0", "ulimit -v" ... */
+    bool own_limit;                /* that is this process's alone */
 } machine;
 
 int machine_probe(machine *m, pt_error *e);
@@ -34,7 +36,8 @@ double machine_quota(void);     /* 0 where it is not known, too */
 /* The most RAM that this process had at once, 0: not known. (getrusage's is as large as that of a program that became this one by exec.) */
 uint64_t machine_process_peak(void);
 
-/* Left to everything else: 5% of the memory, at least 512 MiB; of a disk 1 GiB. */
+/* Left to everything else: 5% of the memory, at least 512 MiB; of a limit that no other program shares at least 128 MiB; of a disk
+ * 1 GiB. */
 uint64_t machine_memory_margin(const machine *m);
 enum { MACHINE_DISK_MARGIN = 1 << 30 };
 

@@ -253,7 +253,7 @@ static int check_all(const budget_request *r, const findings *f, uint64_t budget
 
 /* ---- saying ---- */
 
-static const char OTHERS[] = "other programs", CHECKPOINTS[] = "what is saved and other programs";
+static const char OTHERS[] = "other programs", OWN[] = "the program itself", CHECKPOINTS[] = "what is saved and other programs";
 
 /* "22.4 GiB free (RAM), 1.2 GiB of them left to other programs" */
 static void say_room(char *out, uint64_t bytes, const char *what, const char *limit, uint64_t margin, const char *whom)
@@ -272,7 +272,7 @@ static void say_why(const budget_request *r, const findings *f, char out[BUDGETS
         say_room(out, r->device->info.memory_free_bytes, "free", "GPU", gpu_margin(r->device->info.memory_bytes), OTHERS);
     if (r->asked[f->gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO)
         say_room(out, m->memory_free_bytes, "free", m->memory_limit, machine_memory_margin(m) + r->memory_reserve,
-                 r->memory_reserve ? CHECKPOINTS : OTHERS);
+                 r->memory_reserve ? CHECKPOINTS : m->own_limit ? OWN : OTHERS);
     if (r->asked[TIER_DISK] == PT_AUTO && !f->disk_in_ram)
         say_room(out, f->disk_bytes, "free", "disk", MACHINE_DISK_MARGIN + r->disk_reserve, r->disk_reserve ? CHECKPOINTS : OTHERS);
 }
