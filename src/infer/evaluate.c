@@ -120,8 +120,7 @@ static int choose_budgets(evaluation *v, pt_error *e)
     v->disk_path = o->disk_path ? o->disk_path : dir_temporary();
     const device_options d = {.threads = machine_threads(o->threads), .notice = o->notice, .arg = o->arg};
     int failed = device_open(o->device, &d, &v->device, &v->host, e);
-    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, v->disk_path, v->device, .notice = o->notice,
-                              .arg = o->arg};
+    const budget_request r = {.asked = {o->device_memory, o->host_memory, o->disk_memory}, .disk_path = v->disk_path, .device = v->device};
     return failed ? failed : budgets_choose(&r, v->budget, &v->host_tier, NULL, e);
 }
 
@@ -161,6 +160,8 @@ static int refuse(const evaluation *v, const search_input *in, pt_error *e)
     const search_room room = find_room(v, in);
     search_ways w;
     char budgets[256], changes[3 * MISFIT_CHANGE_BYTES] = "", one[MISFIT_CHANGE_BYTES];
+    budgets_notice_disk(&(budget_request){.asked = {[TIER_DISK] = v->o->disk_memory}, .disk_path = v->disk_path, .notice = v->o->notice,
+                                          .arg = v->o->arg});
     int failed = search_find_ways(in, &room, &w, e);
     if (failed)
         return failed;

@@ -277,10 +277,10 @@ static void say_why(const budget_request *r, const findings *f, char out[BUDGETS
         say_room(out, f->disk_bytes, "free", "disk", MACHINE_DISK_MARGIN + r->disk_reserve, r->disk_reserve ? CHECKPOINTS : OTHERS);
 }
 
-static void notice_disk(const budget_request *r, const findings *f)
+void budgets_notice_disk(const budget_request *r)
 {
     char sentence[512];
-    if (!r->notice || !f->disk_in_ram || r->asked[TIER_DISK] != PT_AUTO)
+    if (!r->notice || r->asked[TIER_DISK] != PT_AUTO || !disk_is_memory(r->disk_path))
         return;
     snprintf(sentence, sizeof sentence, "%.300s lies in RAM (a tmpfs or the like), so the disk tier gets none of it: give a --disk-path "
              "on a real disk", r->disk_path);
@@ -317,7 +317,6 @@ int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_t
     choose(r, &f, *host_tier, budget);
     if (why)
         say_why(r, &f, why);
-    notice_disk(r, &f);
     failed = check_all(r, &f, budget, e);
     if (!failed)
         leave_to_threads(r, budget, why);
