@@ -151,9 +151,33 @@ static const char *nearest(const arg *table, int n, const char *typed, size_t le
     return best;
 }
 
+/* What other trainers call it, with "-" or "_". */
+static const char *synonym(const arg *table, int n, const char *typed, size_t length)
+{
+    static const char *const pairs[][2] = {
+        {"--learning-rate", "--lr"},           {"--lr-scheduler-type", "--lr-schedule"}, {"--num-train-epochs", "--epochs"},
+        {"--max-steps", "--steps"},            {"--save-steps", "--save-every"},         {"--eval-steps", "--eval-every"},
+        {"--save-total-limit", "--keep"},      {"--output-dir", "--out"},                {"--model-name-or-path", "--model"},
+        {"--train-file", "--data"},            {"--dataset", "--data"},                  {"--validation-file", "--eval-data"},
+        {"--max-seq-length", "--seq-len"},     {"--block-size", "--seq-len"},            {"--train-batch-size", "--batch-size"},
+        {"--per-device-train-batch-size", "--micro-batch"}, {"--adam-beta1", "--beta1"}, {"--adam-beta2", "--beta2"},
+        {"--adam-epsilon", "--eps"},           {"--resume-from-checkpoint", "--resume"}, {"--bf16", "--dtype"},
+        {"--warmup", "--warmup-steps"},        {"--clip-grad", "--max-grad-norm"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        bool same = strlen(pairs[i][0]) == length;
+        for (size_t k = 0; k < length && same; k++)
+            same = pairs[i][0][k] == typed[k] || (pairs[i][0][k] == '-' && typed[k] == '_');
+        for (int a = 0; a < n && same; a++)
+            if (table[a].name && !strcmp(table[a].name, pairs[i][1]))
+                return table[a].name;
+    }
+    return NULL;
+}
+
 static int refuse_unknown(const arg *table, int n, const char *typed, size_t length, pt_error *e)
 {
-    const char *meant = nearest(table, n, typed, length);
+    const char *meant = synonym(table, n, typed, length);
+    meant = meant ? meant : nearest(table, n, typed, length);
     if (!meant)
         return pt_fail(e, PT_USAGE, "there is no option %.*s; --help lists them", (int)length, typed);
     return pt_fail(e, PT_USAGE, "there is no option %.*s; did you mean %s?", (int)length, typed, meant);

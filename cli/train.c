@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -210,7 +209,10 @@ static void print_summary(const session *s, const pt_trainer *t)
     fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, count_format(count, (uint64_t)m.parameters), (long long)m.layers);
     if (m.trained < m.parameters)
         fprintf(stderr, "trains   %s of %s parameters\n", count_format(tokens, (uint64_t)m.trained), count);
-    fprintf(stderr, "data     %s tokens, %lld windows of %lld\n", count_format(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
+    fprintf(stderr, "data     %s tokens, %lld windows of %lld", count_format(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
+    if (m.windows % m.batch_size)
+        fprintf(stderr, "; each epoch leaves out %lld, which fill no batch", (long long)(m.windows % m.batch_size));
+    fputc('\n', stderr);
     fprintf(stderr, "machine  %s, %d threads (%s)\n", m.machine, m.threads, m.costs);
     if (m.room[0])
         fprintf(stderr, "free     %s\n", m.room);
@@ -277,6 +279,8 @@ static void print_corrections(const pt_summary *m)
                 (long long)m->moved_step);
 }
 
+static const double LEAST_S = 1e-3; /* of less, a share says nothing */
+
 /* "step        predicted    1.20 s, measured    1.22 s (+1.7%)": a line for the step, each phase and each queue. */
 static void print_timings(const pt_trainer *t, const pt_summary *m)
 {
@@ -293,7 +297,7 @@ static void print_timings(const pt_trainer *t, const pt_summary *m)
         if (m->corrected_step)
             fprintf(stderr, ", corrected %9s", seconds_format(a, x->corrected_s));
         fprintf(stderr, ", measured %9s", seconds_format(a, x->measured_s));
-        if (x->predicted_s > 0)
+        if (x->predicted_s >= LEAST_S && x->measured_s >= LEAST_S)
             fprintf(stderr, " (%+.1f%%)", 100 * (x->measured_s / x->predicted_s - 1));
         fputc('\n', stderr);
     }
@@ -302,10 +306,8 @@ static void print_timings(const pt_trainer *t, const pt_summary *m)
 static void print_report(const pt_trainer *t, const pt_step *last)
 {
     pt_summary m;
-    struct rusage use;
     char a[32], b[32];
     pt_trainer_summary(t, &m);
-    getrusage(RUSAGE_SELF, &use);
     if (last->step_s > 0)
         fprintf(stderr, "loss %.4f after step %lld\n", last->loss, (long long)last->step);
     print_timings(t, &m);
@@ -313,7 +315,8 @@ static void print_report(const pt_trainer *t, const pt_step *last)
         if (m.memory[i].predicted_bytes)
             fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
                 size_format(b, m.memory[i].peak_bytes));
-    fprintf(stderr, "process: %s at its peak\n", size_format(a, (uint64_t)use.ru_maxrss * 1024));
+    if (m.process_peak_bytes)
+        fprintf(stderr, "process: %s at its peak\n", size_format(a, m.process_peak_bytes));
 }
 
 /* ---- the run ---- */

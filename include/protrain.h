@@ -16,7 +16,8 @@
  *
  * Functions that can fail return 0 (or what they say) or a negative code, and leave one sentence in
  * the pt_error passed in: what went wrong, where, and what to do. The library never prints and never
- * exits. An object is used by one thread at a time; different objects are independent.
+ * exits. NULL for what a function needs is PT_USAGE too; where there is no error to return, nothing happens. An
+ * object is used by one thread at a time; different objects are independent.
  */
 #ifndef PROTRAIN_H
 #define PROTRAIN_H
@@ -145,6 +146,7 @@ typedef struct pt_summary {
     char limits[384];                  /* how busy each queue will be */
     pt_memory memory[3]; int memory_n; /* of each tier; one that is not used has 0 bytes */
     int64_t corrected_step, moved_step; /* after which the prediction was last corrected, the plan last moved; 0: never */
+    uint64_t process_peak_bytes;       /* of RAM, of the whole process; 0: not known */
     const char *measured_of;           /* which steps pt_trainer_timings says the time of: "steady steps", where there were any */
 } pt_summary;
 PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);

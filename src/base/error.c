@@ -103,6 +103,11 @@ static void format_before(pt_error *e, const char *end, const char *fmt, va_list
     fit(whole, e->text, sizeof e->text);
 }
 
+int pt_fail_null(pt_error *e, const char *function, const char *what)
+{
+    return pt_fail(e, PT_USAGE, "%s: %s is NULL: pass the address of one", function, what);
+}
+
 int pt_fail_errno(pt_error *e, int code, const char *fmt, ...)
 {
     int saved = errno;

@@ -21,7 +21,10 @@ void text_format(char *out, size_t room, const char *fmt, va_list ap);
 /* Fills `e` (which may be NULL) and returns `code`, so that `return pt_fail(...)` is one line. */
 int pt_fail(pt_error *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Same, and appends ": " and the text of errno as it stood when called. */
+/* PT_USAGE: the caller passed NULL for what the public function cannot do without. */
+int pt_fail_null(pt_error *e, const char *function, const char *what);
+
+/* As pt_fail, and appends ": " and the text of errno as it stood when called. */
 int pt_fail_errno(pt_error *e, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

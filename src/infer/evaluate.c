@@ -65,6 +65,8 @@ static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(a
 
 void pt_evaluate_defaults(pt_evaluate_options *o)
 {
+    if (!o)
+        return;
     memset(o, 0, sizeof *o);
     o->device = "auto";
     o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
@@ -118,8 +120,7 @@ static int choose_budgets(evaluation *v, pt_error *e)
     v->disk_path = o->disk_path ? o->disk_path : dir_temporary();
     const device_options d = {.threads = machine_threads(o->threads), .notice = o->notice, .arg = o->arg};
     int failed = device_open(o->device, &d, &v->device, &v->host, e);
-    const budget_request r = {{o->device_memory, o->host_memory, o->disk_memory}, v->disk_path, v->device, .notice = o->notice,
-                              .arg = o->arg};
+    const budget_request r = {.asked = {o->device_memory, o->host_memory, o->disk_memory}, .disk_path = v->disk_path, .device = v->device};
     return failed ? failed : budgets_choose(&r, v->budget, &v->host_tier, NULL, e);
 }
 
@@ -159,6 +160,8 @@ static int refuse(const evaluation *v, const search_input *in, pt_error *e)
     const search_room room = find_room(v, in);
     search_ways w;
     char budgets[256], changes[3 * MISFIT_CHANGE_BYTES] = "", one[MISFIT_CHANGE_BYTES];
+    budgets_notice_disk(&(budget_request){.asked = {[TIER_DISK] = v->o->disk_memory}, .disk_path = v->disk_path, .notice = v->o->notice,
+                                          .arg = v->o->arg});
     int failed = search_find_ways(in, &room, &w, e);
     if (failed)
         return failed;
@@ -260,6 +263,10 @@ static int evaluate(evaluation *v, pt_error *e)
 
 int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
 {
+    if (!o)
+        return pt_fail_null(e, "pt_evaluate", "the options");
+    if (!out)
+        return pt_fail_null(e, "pt_evaluate", "the place for the result");
     evaluation v = {.o = o};
     int failed = check_options(o, e);
     if (!failed)

@@ -54,6 +54,8 @@ static void progress(const pt_generator *g, const char *stage, uint64_t done, ui
 
 void pt_generate_defaults(pt_generate_options *o)
 {
+    if (!o)
+        return;
     memset(o, 0, sizeof *o);
     o->temperature = 0.8;
     o->top_p = 0.95;
@@ -145,6 +147,10 @@ static int open_rest(pt_generator *g, pt_error *e)
 
 int pt_generator_open(const pt_generate_options *o, pt_generator **out, pt_error *e)
 {
+    if (!o)
+        return pt_fail_null(e, "pt_generator_open", "the options");
+    if (!out)
+        return pt_fail_null(e, "pt_generator_open", "the place for the generator");
     *out = NULL;
     int failed = check_options(o, e);
     if (failed)
@@ -256,6 +262,10 @@ static int feed_prompt(pt_generator *g, pt_error *e)
 
 int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e)
 {
+    if (!g)
+        return pt_fail_null(e, "pt_generator_prompt", "the generator");
+    if (!(text || !bytes))
+        return pt_fail_null(e, "pt_generator_prompt", "the prompt");
     g->ended = true;
     g->made = 0;
     g->last = -1;
@@ -309,6 +319,12 @@ static int speak(pt_generator *g, int32_t id, bool last, pt_error *e)
 
 int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e)
 {
+    if (!g)
+        return pt_fail_null(e, "pt_generator_next", "the generator");
+    if (!text)
+        return pt_fail_null(e, "pt_generator_next", "the place for the text");
+    if (!bytes)
+        return pt_fail_null(e, "pt_generator_next", "the place for its length");
     int32_t id;
     *text = "";
     *bytes = 0;

@@ -11,6 +11,8 @@ struct pt_tokenizer {
 
 int pt_tokenizer_open(const char *model, pt_tokenizer **out, pt_error *e)
 {
+    if (!out)
+        return pt_fail_null(e, "pt_tokenizer_open", "the place for the tokenizer");
     *out = NULL;
     if (!model || !model[0])
         return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with tokenizer.json");
@@ -39,6 +41,14 @@ void pt_tokenizer_close(pt_tokenizer *t)
 
 int pt_tokenizer_encode(pt_tokenizer *t, const char *text, size_t bytes, bool add_special, uint32_t **ids, size_t *n, pt_error *e)
 {
+    if (!t)
+        return pt_fail_null(e, "pt_tokenizer_encode", "the tokenizer");
+    if (!ids)
+        return pt_fail_null(e, "pt_tokenizer_encode", "the place for the ids");
+    if (!n)
+        return pt_fail_null(e, "pt_tokenizer_encode", "the place for their number");
+    if (!(text || !bytes))
+        return pt_fail_null(e, "pt_tokenizer_encode", "the text");
     id_list list = {0};
     *ids = NULL;
     *n = 0;
@@ -72,6 +82,14 @@ static int drop_template(pt_tokenizer *t, const uint32_t **ids, size_t *n, pt_er
 
 int pt_tokenizer_decode(pt_tokenizer *t, const uint32_t *ids, size_t n, bool drop_special, char **text, size_t *bytes, pt_error *e)
 {
+    if (!t)
+        return pt_fail_null(e, "pt_tokenizer_decode", "the tokenizer");
+    if (!text)
+        return pt_fail_null(e, "pt_tokenizer_decode", "the place for the text");
+    if (!bytes)
+        return pt_fail_null(e, "pt_tokenizer_decode", "the place for its length");
+    if (!(ids || !n))
+        return pt_fail_null(e, "pt_tokenizer_decode", "the list of ids");
     text_buffer out = {0};
     *text = NULL;
     *bytes = 0;

@@ -151,7 +151,7 @@ int fd_pread_all(int fd, void *data, size_t n, uint64_t offset, const char *path
                                  (unsigned long long)offset);
         if (!done)
             return pt_fail(e, PT_FAILED, "%.400s: ends at byte %llu, but %zu bytes more were expected; the file "
-                           "is cut off or was changed while in use, get it again", path, (unsigned long long)offset, n);
+                           "is cut off or was changed while in use, another copy is needed", path, (unsigned long long)offset, n);
         p += done;
         n -= (size_t)done;
         offset += (uint64_t)done;
@@ -375,8 +375,9 @@ int dir_lock_take(dir_lock *l, const char *folder, pt_error *e)
         text[n > 0 ? n : 0] = 0;
         if (fd >= 0)
             close(fd);
-        return pt_fail(e, PT_FAILED, "%.400s: another run (pid %ld) is writing here; wait for its end or choose "
-                       "another --out", folder, strtol(text, NULL, 10));
+        const long pid = strtol(text, NULL, 10); /* 0: it has not written it yet */
+        snprintf(text, sizeof text, pid > 0 ? " (pid %ld)" : "", pid);
+        return pt_fail(e, PT_FAILED, "%.400s: another run%s is writing here; wait for its end or choose another --out", folder, text);
     }
     if (l->fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%.400s: nothing can be written into this folder", folder);

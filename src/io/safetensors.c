@@ -100,7 +100,7 @@ static int st_entry(safetensors_tensor *t, const json_t *value, const st_file *f
                        "end", f->path, t->name);
     if ((uint64_t)end > room)
         return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" ends at byte %lld of the data, but the file has %llu; "
-                       "it is cut off, get it again", f->path, t->name, (long long)end, (unsigned long long)room);
+                       "it is cut off, another copy is needed", f->path, t->name, (long long)end, (unsigned long long)room);
     t->bytes = (uint64_t)(end - begin);
     t->offset = f->data_begin + (uint64_t)begin;
     int width = st_dtype(t, dtype);
@@ -133,15 +133,15 @@ static int st_check_layout(safetensors_tensor *tensors, size_t n, const st_file 
     uint64_t at = f->data_begin;
     for (size_t i = 0; i < n; i++) {
         if (tensors[i].offset < at)
-            return pt_fail(e, PT_FAILED, "%.400s: tensors \"%.100s\" and \"%.100s\" overlap; the file is damaged, get "
-                           "it again", f->path, tensors[i - 1].name, tensors[i].name);
+            return pt_fail(e, PT_FAILED, "%.400s: tensors \"%.100s\" and \"%.100s\" overlap; the file is damaged, another "
+                           "copy is needed", f->path, tensors[i - 1].name, tensors[i].name);
         if (tensors[i].offset > at)
             return pt_fail(e, PT_FAILED, "%.400s: no tensor has the %llu bytes before \"%.100s\"; the file is damaged, "
-                           "get it again", f->path, (unsigned long long)(tensors[i].offset - at), tensors[i].name);
+                           "another copy is needed", f->path, (unsigned long long)(tensors[i].offset - at), tensors[i].name);
         at += tensors[i].bytes;
     }
     if (at != f->bytes)
-        return pt_fail(e, PT_FAILED, "%.400s: has %llu bytes behind its last tensor; the file is damaged, get it again",
+        return pt_fail(e, PT_FAILED, "%.400s: has %llu bytes behind its last tensor; the file is damaged, another copy is needed",
                        f->path, (unsigned long long)(f->bytes - at));
     return 0;
 }
@@ -160,7 +160,7 @@ static int st_read_header(st_file *f, pt_error *e)
     f->bytes = (uint64_t)info.st_size;
     if (f->bytes < 8)
         return pt_fail(e, PT_FAILED, "%.400s: has %llu bytes, but a safetensors file begins with 8 bytes of header "
-                       "length; get it again", f->path, (unsigned long long)f->bytes);
+                       "length; another copy is needed", f->path, (unsigned long long)f->bytes);
     int status = fd_pread_all(f->fd, length, 8, 0, f->path, e);
     if (status)
         return status;
@@ -175,7 +175,7 @@ static int st_read_header(st_file *f, pt_error *e)
                        "safetensors file", f->path, (unsigned long long)n, HEADER_MAX_BYTES);
     if (n > f->bytes - 8)
         return pt_fail(e, PT_FAILED, "%.400s: claims a header of %llu bytes, but only %llu follow; the file is cut "
-                       "off, get it again", f->path, (unsigned long long)n, (unsigned long long)(f->bytes - 8));
+                       "off, another copy is needed", f->path, (unsigned long long)n, (unsigned long long)(f->bytes - 8));
     char *text = malloc((size_t)n + 1);
     if (!text)
         return pt_fail(e, PT_FAILED, "%.400s: no memory for its header of %llu bytes", f->path, (unsigned long long)n);

@@ -331,6 +331,22 @@ static int read_transposed(const safetensors *st, const safetensors_tensor *t, i
     return status;
 }
 
+static bool is_finite_bits(uint32_t bits) { return (bits & 0x7f800000u) != 0x7f800000u; }
+
+/* One value that is not finite spoils the first loss, where nothing tells any more which it was. */
+static int check_finite(const safetensors *st, const safetensors_tensor *t, const float *values, int64_t n, pt_error *e)
+{
+    uint32_t bits, finite = 1;
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(&bits, &values[i], sizeof bits);
+        finite &= is_finite_bits(bits);
+    }
+    if (finite)
+        return 0;
+    return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s\" has a value that is not finite (NaN or infinity): the weights are damaged, or the "
+                                 "training that made them broke; use another copy, or an older checkpoint of it", safetensors_path(st, t), t->name);
+}
+
 int weights_read(const model *m, const safetensors *st, int index, int64_t row0, int64_t n_rows, float *out,
                  void *scratch, size_t scratch_bytes, pt_error *e)
 {
@@ -343,6 +359,8 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
             return missing_tensor(m, st, p, k, e);
         if (part->vector) {
             status = read_rows(st, t, part, 0, part->rows, 1, out + part->row0, e);
+            if (!status)
+                status = check_finite(st, t, out + part->row0, part->rows, e);
             continue;
         }
         int64_t from = row0 > part->row0 ? row0 : part->row0;
@@ -356,6 +374,8 @@ int weights_read(const model *m, const safetensors *st, int index, int64_t row0,
                                      (int64_t)(scratch_bytes / sizeof *out), e);
         else
             status = read_rows(st, t, part, first, n, p->cols, at, e);
+        if (!status)
+            status = check_finite(st, t, at, n * p->cols, e);
     }
     return status;
 }

@@ -41,7 +41,7 @@ bool weights_are_bare(const model *m, const struct safetensors *st);
 
 /* out[0 .. n_rows*cols) = rows row0 .. of parameter `index`, as fp32. Bounded memory: `scratch` of
  * scratch_bytes (>= 1 MiB) is all that is used besides `out`. Thread-safe with a scratch for each
- * thread. A part that is stored transposed is read whole where at least half of its rows are wanted,
+ * thread. Refused: a value that is not finite. A part that is stored transposed is read whole where at least half of its rows are wanted,
  * else with one small read for each column. */
 int weights_read(const model *m, const struct safetensors *st, int index, int64_t row0, int64_t n_rows,
                  float *out, void *scratch, size_t scratch_bytes, pt_error *e);

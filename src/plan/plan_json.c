@@ -259,8 +259,36 @@ static int read_any(const json_source *s, plan *out, pt_error *e)
     return failed ? failed : read_object(&inner, out, e);
 }
 
+enum { STREAM_MOST = 16 << 20 };
+
+/* What comes through a pipe is read to its end. */
+static bool is_stream(const char *path)
+{
+    return !strcmp(path, "-") || !strcmp(path, "/dev/stdin") || !strncmp(path, "/dev/fd/", 8);
+}
+
+static int read_stream(const char *path, plan *out, pt_error *e)
+{
+    const char *name = path[0] == '-' ? "standard input" : path;
+    FILE *f = path[0] == '-' ? stdin : fopen(path, "rbe");
+    if (!f)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
+    char *text = malloc(STREAM_MOST);
+    const size_t n = text ? fread(text, 1, STREAM_MOST, f) : 0;
+    int failed = !text            ? pt_fail(e, PT_FAILED, "out of memory for a plan")
+                 : ferror(f)      ? pt_fail_errno(e, PT_FAILED, "%.400s: cannot be read", name)
+                 : n == STREAM_MOST ? pt_fail(e, PT_FAILED, "%.400s: more than %d MiB cannot be a plan", name, STREAM_MOST >> 20)
+                                  : plan_from_json(name, text, n, out, e);
+    if (f != stdin)
+        fclose(f);
+    free(text);
+    return failed;
+}
+
 int plan_read(const char *path, plan *out, pt_error *e)
 {
+    if (is_stream(path))
+        return read_stream(path, out, e);
     json_source s;
     int failed = json_source_file(&s, path, "a plan", e);
     if (failed)

@@ -162,8 +162,10 @@ static void apply_groups(machine *m, const char *root)
 static void apply_resource(machine *m, int resource, uint64_t used, const char *name)
 {
     struct rlimit r;
-    if (!getrlimit(resource, &r) && r.rlim_cur != RLIM_INFINITY)
-        apply_limit(m, (uint64_t)r.rlim_cur, used, name);
+    if (getrlimit(resource, &r) || r.rlim_cur == RLIM_INFINITY)
+        return;
+    apply_limit(m, (uint64_t)r.rlim_cur, used, name);
+    m->own_limit = m->own_limit || !strcmp(m->memory_limit, name);
 }
 
 static void apply_nodes(machine *m, const char *root)
@@ -221,8 +223,10 @@ double machine_quota(void)
     return machine_probe(&m, NULL) ? 0 : m.quota;
 }
 
+uint64_t machine_process_peak(void) { return read_kib("", "/proc/self/status", "VmHWM"); }
+
 uint64_t machine_memory_margin(const machine *m)
 {
-    uint64_t share = m->memory_bytes / 20, least = 512ull << 20;
+    uint64_t share = m->memory_bytes / 20, least = m->own_limit ? 128ull << 20 : 512ull << 20;
     return share > least ? share : least;
 }

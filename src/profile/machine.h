@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct machine {
@@ -23,6 +24,7 @@ typedef struct machine {
     uint64_t memory_used_bytes;    /* by all processes under that limit, this one too */
     uint64_t memory_free_bytes;    /* that this process may still take without swapping, under all limits */
     char memory_limit[96];         /* what limits it: "RAM", the control group's file, "memory nodes 0", "ulimit -v" ... */
+    bool own_limit;                /* that is this process's alone */
 } machine;
 
 int machine_probe(machine *m, pt_error *e);
@@ -31,7 +33,11 @@ int machine_probe_at(const char *root, machine *m, pt_error *e);
 int machine_threads(int asked); /* to compute with: asked, or where that is 0 the cores; 0: they are not known */
 double machine_quota(void);     /* 0 where it is not known, too */
 
-/* Left to everything else: 5% of the memory, at least 512 MiB; of a disk 1 GiB. */
+/* The most RAM that this process had at once, 0: not known. (getrusage's is as large as that of a program that became this one by exec.) */
+uint64_t machine_process_peak(void);
+
+/* Left to everything else: 5% of the memory, at least 512 MiB; of a limit that no other program shares at least 128 MiB; of a disk
+ * 1 GiB. */
 uint64_t machine_memory_margin(const machine *m);
 enum { MACHINE_DISK_MARGIN = 1 << 30 };
 

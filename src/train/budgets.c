@@ -253,7 +253,7 @@ static int check_all(const budget_request *r, const findings *f, uint64_t budget
 
 /* ---- saying ---- */
 
-static const char OTHERS[] = "other programs", CHECKPOINTS[] = "what is saved and other programs";
+static const char OTHERS[] = "other programs", OWN[] = "the program itself", CHECKPOINTS[] = "what is saved and other programs";
 
 /* "22.4 GiB free (RAM), 1.2 GiB of them left to other programs" */
 static void say_room(char *out, uint64_t bytes, const char *what, const char *limit, uint64_t margin, const char *whom)
@@ -272,15 +272,15 @@ static void say_why(const budget_request *r, const findings *f, char out[BUDGETS
         say_room(out, r->device->info.memory_free_bytes, "free", "GPU", gpu_margin(r->device->info.memory_bytes), OTHERS);
     if (r->asked[f->gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO)
         say_room(out, m->memory_free_bytes, "free", m->memory_limit, machine_memory_margin(m) + r->memory_reserve,
-                 r->memory_reserve ? CHECKPOINTS : OTHERS);
+                 r->memory_reserve ? CHECKPOINTS : m->own_limit ? OWN : OTHERS);
     if (r->asked[TIER_DISK] == PT_AUTO && !f->disk_in_ram)
         say_room(out, f->disk_bytes, "free", "disk", MACHINE_DISK_MARGIN + r->disk_reserve, r->disk_reserve ? CHECKPOINTS : OTHERS);
 }
 
-static void notice_disk(const budget_request *r, const findings *f)
+void budgets_notice_disk(const budget_request *r)
 {
     char sentence[512];
-    if (!r->notice || !f->disk_in_ram || r->asked[TIER_DISK] != PT_AUTO)
+    if (!r->notice || r->asked[TIER_DISK] != PT_AUTO || !disk_is_memory(r->disk_path))
         return;
     snprintf(sentence, sizeof sentence, "%.300s lies in RAM (a tmpfs or the like), so the disk tier gets none of it: give a --disk-path "
              "on a real disk", r->disk_path);
@@ -317,7 +317,6 @@ int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_t
     choose(r, &f, *host_tier, budget);
     if (why)
         say_why(r, &f, why);
-    notice_disk(r, &f);
     failed = check_all(r, &f, budget, e);
     if (!failed)
         leave_to_threads(r, budget, why);

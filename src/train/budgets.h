@@ -41,6 +41,8 @@ enum { BUDGETS_WHY_BYTES = 448, BUDGETS_CHANGE_BYTES = 128 };
 /* PT_DOES_NOT_FIT where what is asked for is more than is free, in memory or on the disk. why: what was free under which limit and
  * the margins, for people, "" where everything was asked for and threads need nothing of it; may be NULL. */
 int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, char why[BUDGETS_WHY_BYTES], pt_error *e);
+/* For what does not fit: says where the disk tier got nothing because its folder lies in RAM. */
+void budgets_notice_disk(const budget_request *r);
 /* What the machine of a file may give: all that it has but the same margins, or what is asked for. This machine is not looked at.
  * why: the same for people, of the file's memory. */
 void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier,

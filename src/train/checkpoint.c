@@ -450,6 +450,16 @@ static int check_sums(const trainer *t, state *s, const char *checkpoint, pt_err
     return failed;
 }
 
+/* `path` cannot be read: names the newest one before it. */
+static void add_older(const trainer *t, const char *path, pt_error *e)
+{
+    const char *slash = strrchr(path, '/');
+    const int64_t step = checkpoint_step(slash ? slash + 1 : path), older = step > 0 ? newest_checkpoint(t, step - 1) : -1;
+    const size_t n = e ? strlen(e->text) : 0;
+    if (e && older >= 0)
+        snprintf(e->text + n, sizeof e->text - n, "; --resume '%.300s/checkpoint-%lld' goes on from an older one", t->out, (long long)older);
+}
+
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
 {
     int failed = 0;
@@ -461,5 +471,7 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     if (!failed)
         failed = check_sums(t, &s, path, e);
     int closed = state_close(&s, failed ? NULL : e);
+    if (failed)
+        add_older(t, path, e);
     return failed ? failed : closed;
 }

@@ -156,6 +156,8 @@ int misfit_explain(planning *p, pt_error *e)
 {
     const search_room room = find_room(p);
     search_ways w;
+    budgets_notice_disk(&(budget_request){.asked = {[TIER_DISK] = p->o->disk_memory}, .disk_path = p->disk_path,
+                                          .notice = p->from_file && !p->runs ? NULL : p->o->notice, .arg = p->o->arg});
     int failed = search_find_ways(&p->search, &room, &w, e);
     if (failed)
         return failed;

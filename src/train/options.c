@@ -5,6 +5,8 @@
 
 void pt_train_defaults(pt_train_options *o)
 {
+    if (!o)
+        return;
     memset(o, 0, sizeof *o);
     o->epochs = 1;
     o->batch_size = 8;
@@ -74,6 +76,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     if (!by->reads_momentum && (o->momentum > 0 || o->lr_adjust != PT_LR_ADJUST_ORIGINAL))
         return pt_fail(e, PT_USAGE, "--%s, and --optimizer %s has no use for it: leave it out, or give --optimizer %s",
                        o->momentum > 0 ? "momentum" : "lr-adjust", by->name, optimizer_muon.name);
+    if (o->disk_path && !o->disk_path[0])
+        return pt_fail(e, PT_USAGE, "--disk-path is empty: name a folder, or leave the option out");
     if (o->micro_batch > o->batch_size)
         return pt_fail(e, PT_USAGE, "--micro-batch %lld is more than the batch of %lld", (long long)o->micro_batch, (long long)o->batch_size);
     return 0;

@@ -108,6 +108,10 @@ static int make(pt_plan *p, pt_error *e)
 
 int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
 {
+    if (!o)
+        return pt_fail_null(e, "pt_plan_open", "the options");
+    if (!out)
+        return pt_fail_null(e, "pt_plan_open", "the place for the plan");
     *out = NULL;
     pt_error own = {0};
     int failed = options_check_plan(o, e);
@@ -127,7 +131,7 @@ int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
     return failed;
 }
 
-char *pt_plan_text(const pt_plan *p) { return p->fits ? explain_text(&p->explanation) : strdup(p->misfit); }
+char *pt_plan_text(const pt_plan *p) { return !p ? NULL : p->fits ? explain_text(&p->explanation) : strdup(p->misfit); }
 
 static json_t *changes_of(const planning *g)
 {
@@ -141,6 +145,8 @@ static json_t *changes_of(const planning *g)
 
 char *pt_plan_json(const pt_plan *p)
 {
+    if (!p)
+        return NULL;
     const planning *g = &p->planning;
     const uint64_t missing = g->missing_bytes + missing_bytes(&g->search, g->result.least);
     json_t *object = p->fits ? explain_json(&p->explanation)

@@ -57,6 +57,10 @@ static int make(pt_profile *p, bool fresh, pt_error *e)
 
 int pt_profile_open(const pt_train_options *o, bool fresh, pt_profile **out, pt_error *e)
 {
+    if (!o)
+        return pt_fail_null(e, "pt_profile_open", "the options");
+    if (!out)
+        return pt_fail_null(e, "pt_profile_open", "the place for the profile");
     *out = NULL;
     int failed = options_check_plan(o, e);
     pt_profile *p = failed ? NULL : calloc(1, sizeof *p);
@@ -71,11 +75,15 @@ int pt_profile_open(const pt_train_options *o, bool fresh, pt_profile **out, pt_
     return failed;
 }
 
-char *pt_profile_text(const pt_profile *p) { return profile_text(&p->request, &p->result); }
-char *pt_profile_json(const pt_profile *p) { return profile_to_json(&p->request, &p->result); }
+char *pt_profile_text(const pt_profile *p) { return !p ? NULL : profile_text(&p->request, &p->result); }
+char *pt_profile_json(const pt_profile *p) { return !p ? NULL : profile_to_json(&p->request, &p->result); }
 
 int pt_profile_write(const pt_profile *p, const char *path, pt_error *e)
 {
+    if (!p)
+        return pt_fail_null(e, "pt_profile_write", "the profile");
+    if (!path)
+        return pt_fail_null(e, "pt_profile_write", "the path");
     char file[FILE_PATH_BYTES];
     if (!path_is_folder(path))
         return profile_write(path, &p->request, &p->result, e);

@@ -119,6 +119,9 @@ static int count_steps(trainer *t, pt_error *e)
                        (long long)windows, (long long)t->shape.seq_len, (long long)batch);
     double by_epochs = t->o.epochs * (double)(t->epoch_windows / batch);
     t->steps = t->o.steps ? t->o.steps : by_epochs < 1 ? 1 : (int64_t)(by_epochs * (1 + 1e-12)); /* 0.57 of 100 is 57 */
+    if (t->o.warmup_steps >= t->steps)
+        trainer_notice(t, "the warm-up takes %lld steps and the run has %lld: the learning rate only rises, and ends at %.3g", (long long)t->o.warmup_steps,
+                       (long long)t->steps, lr_of_step(&t->o, t->steps, t->steps));
     return 0;
 }
 
@@ -402,4 +405,4 @@ int trainer_setup(trainer *t, pt_error *e)
     return failed ? failed : trainer_write_plan(t, e);
 }
 
-char *pt_trainer_plan_json(const pt_trainer *t) { return plan_to_json(trainer_plan(t), t->model, &t->shape); }
+char *pt_trainer_plan_json(const pt_trainer *t) { return !t ? NULL : plan_to_json(trainer_plan(t), t->model, &t->shape); }

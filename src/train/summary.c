@@ -1,12 +1,12 @@
 #include "train/trainer.h"
 
 #include "base/units.h"
+#include "profile/machine.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 /* What was decided, in sentences. */
 static void describe_plan(const trainer *t, char *out, size_t n)
@@ -54,8 +54,13 @@ static const char *measured_words(const trainer *t)
 
 void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
 {
+    if (!s)
+        return;
     memset(s, 0, sizeof *s);
+    if (!t)
+        return;
     s->model_type = t->model->config.model_type;
+    s->process_peak_bytes = machine_process_peak();
     s->parameters = t->model->parameters;
     s->trained = model_trained_parameters(t->model);
     s->layers = t->model->config.layers;
@@ -121,6 +126,8 @@ static bool is_worth_saying(const pt_timing *step, const pt_timing *x)
 
 int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS])
 {
+    if (!t || !out)
+        return 0;
     pt_timing all[PT_TIMINGS];
     int n = 0;
     time_all(t, all);
@@ -170,9 +177,7 @@ int summary_write(const trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     pt_timing times[PT_TIMINGS];
-    struct rusage use;
     time_all(t, times);
-    getrusage(RUSAGE_SELF, &use);
     json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "first_step", (json_int_t)t->first_step + 1,
                           "last_step", (json_int_t)t->step, "steps", (json_int_t)t->steps, "parameters", (json_int_t)t->model->parameters,
                           "trained_parameters", (json_int_t)model_trained_parameters(t->model), "corrected_after_step",
@@ -180,7 +185,7 @@ int summary_write(const trainer *t, pt_error *e)
                           "step_s", timing_json(t, &times[0]), "phases_s",
                           timings_json(t, times + 1, PHASES), "waiting_s", timing_json(t, &times[1 + PHASES]), "queues_s",
                           timings_json(t, times + 2 + PHASES, QUEUES), "memory_bytes", memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes, "process_peak_bytes",
-                          (json_int_t)use.ru_maxrss * 1024);
+                          (json_int_t)machine_process_peak());
     int failed = o ? path_join(path, t->out, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, o, e);

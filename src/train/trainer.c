@@ -56,6 +56,10 @@ static void trainer_undo(trainer *t)
 
 int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
 {
+    if (!o)
+        return pt_fail_null(e, "pt_trainer_open", "the options");
+    if (!out)
+        return pt_fail_null(e, "pt_trainer_open", "the place for the trainer");
     *out = NULL;
     int failed = options_check(o, e);
     if (failed)
@@ -318,6 +322,10 @@ static int take_step(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
 
 int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
 {
+    if (!t)
+        return pt_fail_null(e, "pt_trainer_step", "the trainer");
+    if (!s)
+        return pt_fail_null(e, "pt_trainer_step", "the step");
     bool hopeless = false;
     int more = take_step(t, s, &hopeless, e);
     if (more < 0 && !hopeless)
@@ -327,6 +335,12 @@ int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
 
 int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e)
 {
+    if (!t)
+        return pt_fail_null(e, "pt_trainer_evaluate", "the trainer");
+    if (!loss)
+        return pt_fail_null(e, "pt_trainer_evaluate", "the loss");
+    if (!tokens)
+        return pt_fail_null(e, "pt_trainer_evaluate", "the number of tokens");
     if (!t->eval)
         return pt_fail(e, PT_USAGE, "no evaluation data: --eval-data FILE");
     bool whole;
@@ -346,6 +360,8 @@ static void write_account(const trainer *t)
 
 int pt_trainer_save(pt_trainer *t, pt_error *e)
 {
+    if (!t)
+        return pt_fail_null(e, "pt_trainer_save", "the trainer");
     int failed = checkpoint_save(t, e);
     if (failed)
         checkpoint_add_advice(t, e);
@@ -372,6 +388,8 @@ static void save_end(trainer *t)
 
 int pt_trainer_finish(pt_trainer *t, pt_error *e)
 {
+    if (!t)
+        return pt_fail_null(e, "pt_trainer_finish", "the trainer");
     int failed = model_export(t, e);
     if (failed) {
         checkpoint_add_advice(t, e);

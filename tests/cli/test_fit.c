@@ -249,6 +249,23 @@ static int follow_advice(rlim_t bytes, words options, char taken[256])
     return 0;
 }
 
+/* No other program takes of a limit of this process, and it is named where it is what is too little. */
+static void a_limit_of_the_process_is_used_and_named(void **state)
+{
+    (void)state;
+    NOT_SANITIZED(); /* where shadows are kept, there can be no limit */
+    char model[200];
+    const words few = WORDS("--model", fixture("llama"), "--seq-len", "8", "--json");
+    if (plan_within(400 * MIB, few, WORDS("--quiet")))
+        fail_msg("%s", text_of(scratch_path("err")));
+    json_t *o = printed();
+    assert_true(tier_number(o, "budget_bytes", "device") > 200 * (double)MIB);
+    json_decref(o);
+    snprintf(model, sizeof model, "%s", put_text("larger.json", larger));
+    assert_int_equal(plan_within(400 * MIB, WORDS("--model", model, "--seq-len", "16", "--disk-memory", "0", "--json"), WORDS("--quiet")), 3);
+    assert_non_null(strstr(last_sentence(), "free (ulimit -v), 128.00 MiB of them left to the program itself"));
+}
+
 /* Its states are more than there is of RAM, and the disk may take them. */
 static void where_ram_is_missing_the_disk_is_the_advice(void **state)
 {
@@ -402,6 +419,7 @@ int main(void)
         cmocka_unit_test(plan_says_what_train_says_with_and_without_an_evaluation),
         cmocka_unit_test(a_plan_leaves_room_on_the_disk_for_what_the_run_saves),
         cmocka_unit_test(what_is_missing_is_said_with_every_key),
+        cmocka_unit_test(a_limit_of_the_process_is_used_and_named),
         cmocka_unit_test(where_ram_is_missing_the_disk_is_the_advice),
         cmocka_unit_test(where_ram_is_missing_and_no_disk_helps_a_smaller_step_is_the_advice),
         cmocka_unit_test(where_nothing_helps_the_memory_that_is_missing_is_said),

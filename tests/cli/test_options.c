@@ -52,7 +52,9 @@ static void a_name_with_a_slip_gets_the_option_that_was_meant(void **state)
     (void)state;
     static const char *const slips[][2] = {{"--dytpe", "--dtype"},           {"--wieght-decay", "--weight-decay"},
                                            {"--max-grad", "--max-grad-norm"}, {"--batchsize", "--batch-size"},
-                                           {"--step", "--steps"},             {"--ouput", "--out"}};
+                                           {"--step", "--steps"},             {"--ouput", "--out"},
+                                           {"--learning-rate", "--lr"},       {"--learning_rate", "--lr"},
+                                           {"--num-train-epochs", "--epochs"}};
     for (size_t i = 0; i < sizeof slips / sizeof *slips; i++) {
         char meant[64], with_value[64];
         snprintf(meant, sizeof meant, "did you mean %s?", slips[i][1]);
@@ -60,6 +62,12 @@ static void a_name_with_a_slip_gets_the_option_that_was_meant(void **state)
         refused(slips[i][0], WORDS(slips[i][0], meant), WORDS("train", slips[i][0], "1"));
         refused(with_value, WORDS(slips[i][0], meant), WORDS("train", with_value));
     }
+}
+
+static void an_empty_folder_for_the_disk_is_refused(void **state)
+{
+    (void)state;
+    refused("no folder", WORDS("--disk-path is empty"), WORDS("plan", "--model", fixture("llama"), "--disk-path", ""));
 }
 
 static void a_name_like_no_option_gets_none_but_help(void **state)
@@ -220,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_with_a_slip_gets_the_option_that_was_meant),
+        cmocka_unit_test(an_empty_folder_for_the_disk_is_refused),
         cmocka_unit_test(a_name_like_no_option_gets_none_but_help),
         cmocka_unit_test(a_word_too_many_is_called_one),
         cmocka_unit_test(help_as_the_value_of_an_option_is_no_help),

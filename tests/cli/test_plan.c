@@ -258,6 +258,26 @@ static void machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weight
     check_refusal("unknown machine", status, 1, WORDS("abacus", "rtx3090"));
 }
 
+/* plan --json | train --plan - */
+static void a_plan_comes_through_a_pipe(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"-", "/dev/stdin", "/dev/fd/0"};
+    char command[2400];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(command, sizeof command,
+                 "%s plan --model %s --machine laptop16 --seq-len 8 --device-memory 64MiB --json 2> /dev/null | "
+                 "%s plan --model %s --machine laptop16 --seq-len 8 --device-memory 64MiB --plan %s --quiet > %s 2>&1",
+                 PT_PROGRAM, fixture("llama"), PT_PROGRAM, fixture("llama"), names[i], scratch_path("out"));
+        if (system(command))
+            fail_msg("%s: %s", names[i], text_of(scratch_path("out")));
+    }
+    snprintf(command, sizeof command, "echo '{}' | %s plan --model %s --machine laptop16 --plan - > %s 2>&1", PT_PROGRAM, fixture("llama"),
+             scratch_path("err"));
+    assert_int_not_equal(system(command), 0);
+    assert_non_null(strstr(text_of(scratch_path("err")), "standard input"));
+}
+
 /* A build folder has a link to the source tree's files; it may be anywhere, and called anything. */
 static void machines_are_found_beside_the_program(void **state)
 {
@@ -593,6 +613,7 @@ int main(void)
         cmocka_unit_test(many_threads_have_their_part_of_the_device),
         cmocka_unit_test(what_does_not_fit_names_the_largest_step_that_does),
         cmocka_unit_test(machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weights),
+        cmocka_unit_test(a_plan_comes_through_a_pipe),
         cmocka_unit_test(machines_are_found_beside_the_program),
         cmocka_unit_test(a_tier_that_a_machine_file_lacks_is_not_free),
         cmocka_unit_test(a_plan_for_a_gpu_is_refused_by_a_cpu),

@@ -111,10 +111,53 @@ static void a_process_takes_what_is_planned_and_little_more_with_any_number_of_t
     }
 }
 
+static bool says_share_of_little(const char *line)
+{
+    return strstr(line, "us") && strchr(line, '%') && strchr(line, '%') < strchrnul(line, '\n') && strstr(line, "us") < strchr(line, '%');
+}
+
+/* The peak is the program's own, whatever started it; of microseconds no shares are told. */
+static void the_end_of_a_run_tells_of_the_program_alone(void **state)
+{
+    (void)state;
+    enum { LARGE = 400 };
+    json_int_t peak;
+    char out[200];
+    NOT_SANITIZED();
+    put_inputs();
+    char *large = malloc((size_t)LARGE * MIB);
+    assert_non_null(large);
+    memset(large, 1, (size_t)LARGE * MIB);
+    snprintf(out, sizeof out, "%s/small", scratch);
+    const int status = run("train", "1", "128MiB", WORDS("--data", scratch_path("ids.npy"), "--steps", "3", "--init", "random", "--seq-len", "8",
+                                                          "--warmup-steps", "3", "--out", out), &peak);
+    assert_true(large[LARGE] == 1 && peak >= LARGE * MIB);
+    free(large);
+    const char *said = text_of(scratch_path("err"));
+    if (status)
+        fail_msg("%s", said);
+    json_t *o = read_json(strcat(out, "/summary.json"));
+    const json_int_t own = json_integer_value(json_object_get(o, "process_peak_bytes"));
+    json_decref(o);
+    if (own < MIB || own > 300 * MIB)
+        fail_msg("%lld bytes at the peak, and %lld of what started it", (long long)own, (long long)peak);
+    assert_non_null(strstr(said, "at its peak"));
+    assert_null(strstr(said, "leaves out")); /* 192 windows, 4 a step */
+    assert_non_null(strstr(said, "the warm-up takes 3 steps and the run has 3"));
+    int times = 0;
+    for (const char *line = strstr(said, "step        predicted"); line && *line; line = *strchrnul(line, '\n') ? strchrnul(line, '\n') + 1 : NULL) {
+        times += strstr(line, "predicted") != NULL;
+        if (says_share_of_little(line))
+            fail_msg("%.120s", line);
+    }
+    assert_true(times > 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_takes_what_is_planned_and_little_more_with_any_number_of_threads),
+        cmocka_unit_test(the_end_of_a_run_tells_of_the_program_alone),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -408,6 +408,9 @@ static void a_second_run_into_the_same_folder_is_refused(void **state)
     assert_int_equal(dir_lock_take(&second, scratch, &e), PT_FAILED);
     snprintf(expected, sizeof expected, "another run (pid %d) is writing here", (int)getpid());
     assert_non_null(strstr(e.text, expected));
+    assert_int_equal(truncate(scratch_path(".lock"), 0), 0); /* as it is before the first has written its number */
+    assert_int_equal(dir_lock_take(&second, scratch, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "another run is writing here"));
     dir_lock_release(&first);
     assert_false(path_exists(scratch_path(".lock")));
     ok(dir_lock_take(&second, scratch, &e), &e);

@@ -5,6 +5,7 @@
 #include "io/scratch.h"
 #include "model/weights.h"
 
+#include <math.h>
 #include <time.h>
 
 static uint64_t seed;
@@ -156,8 +157,9 @@ static void any_rows_through_any_scratch_are_the_same(void **state)
     " 'intermediate_size': 3, 'tie_word_embeddings': "
 
 typedef struct damage {
-    const char *drop, *reshape, *retype, *extra, *empty; /* names */
+    const char *drop, *reshape, *retype, *extra, *empty, *broken; /* names */
     bool head_differs, head_equal;
+    float shift; /* of the broken one's values */
 } damage;
 
 static void write_tensor(safetensors_writer *w, int number, int64_t elements, float shift, bool bytes)
@@ -178,7 +180,7 @@ static void write_checkpoint(const model *m, const char *folder, const damage *d
     const int64_t four[2] = {4, 1}, table[2] = {m->config.vocab, m->config.hidden};
     int64_t elements[32];
     bool bytes[32];
-    int n = 0;
+    int n = 0, broken = -1;
     assert_int_equal(safetensors_writer_open(folder, "model", 0, &w, NULL), 0);
     for (int i = 0; i < m->params_n; i++)
         for (int k = 0; k < m->params[i].parts; k++) {
@@ -188,6 +190,7 @@ static void write_checkpoint(const model *m, const char *folder, const damage *d
             if (is_named(part->name, d->drop))
                 continue;
             bytes[n] = is_named(part->name, d->retype);
+            broken = is_named(part->name, d->broken) ? n : broken;
             elements[n] = shape[0] * (part->vector ? 1 : shape[1]);
             assert_int_equal(safetensors_declare(w, part->name, bytes[n] ? PT_U8 : PT_F32,
                                                  part->vector ? 1 : 2, shape, NULL),
@@ -214,7 +217,7 @@ static void write_checkpoint(const model *m, const char *folder, const damage *d
     }
     assert_int_equal(safetensors_begin(w, NULL), 0);
     for (int i = 0; i < n; i++)
-        write_tensor(w, i, elements[i], i == n - 1 && d->head_differs ? 1 : 0, bytes[i]);
+        write_tensor(w, i, elements[i], i == n - 1 && d->head_differs ? 1 : i == broken ? d->shift : 0, bytes[i]);
     assert_int_equal(safetensors_finish(w, NULL), 0);
     safetensors_writer_close(w);
 }
@@ -266,6 +269,34 @@ static void a_tied_head_may_be_stored_if_it_is_the_embedding(void **state)
     check_damage(m, &(damage){.head_differs = true}, "lm_head.weight", "tie_word_embeddings");
     check_damage(m, &(damage){.head_equal = true, .drop = "model.embed_tokens.weight"}, NULL, NULL);
     check_damage(m, &(damage){.drop = "model.embed_tokens.weight"}, "model.embed_tokens.weight", "missing");
+    model_close(m);
+}
+
+/* Whichever rows are read, and however they are stored. */
+static void a_value_that_is_not_finite_is_refused_with_its_tensor(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"model.norm.weight", "model.embed_tokens.weight", "model.layers.0.self_attn.v_proj.weight"};
+    static char spare[1 << 20];
+    model *m = config_open(TINY "false}");
+    for (size_t i = 0; i < 2 * sizeof names / sizeof *names; i++) {
+        const char *name = names[i / 2];
+        float values[256];
+        int refused = 0;
+        write_checkpoint(m, scratch, &(damage){.broken = name, .shift = i % 2 ? INFINITY : NAN});
+        safetensors *st = weights_open(scratch);
+        for (int k = 0; k < m->params_n; k++) {
+            pt_error e = {0};
+            if (!weights_read(m, st, k, 0, m->params[k].rows, values, spare, sizeof spare, &e))
+                continue;
+            assert_non_null(strstr(e.text, name));
+            assert_non_null(strstr(e.text, "not finite"));
+            assert_non_null(strstr(e.text, "model.safetensors"));
+            refused++;
+        }
+        assert_int_equal(refused, 1);
+        safetensors_close(st);
+    }
     model_close(m);
 }
 
@@ -357,6 +388,7 @@ int main(void)
         cmocka_unit_test(any_rows_through_any_scratch_are_the_same),
         cmocka_unit_test(checkpoints_that_do_not_match_are_refused_with_the_tensors_name),
         cmocka_unit_test(a_tied_head_may_be_stored_if_it_is_the_embedding),
+        cmocka_unit_test(a_value_that_is_not_finite_is_refused_with_its_tensor),
         cmocka_unit_test(leftovers_are_ignored_with_a_notice),
         cmocka_unit_test(an_index_may_name_a_tied_head_that_no_shard_has),
         cmocka_unit_test(real_checkpoints_are_read),

@@ -191,6 +191,7 @@ static void the_process_own_limit_counts(void **state)
     machine m = probe_limited(RLIMIT_DATA, mib(300));
     assert_true(m.memory_free_bytes == mib(300) - 512 * 1024);
     assert_string_equal(m.memory_limit, "ulimit -d");
+    assert_true(m.own_limit && machine_memory_margin(&m) == mib(128)); /* no other program takes of it */
 }
 
 /* Also where other programs leave less free than the limit allows. */

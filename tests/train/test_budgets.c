@@ -41,6 +41,7 @@ static int choose(choice *c, uint64_t device, uint64_t host, uint64_t disk)
                             c->r.memory_reserve};
     c->e = (pt_error){0};
     c->noted[0] = 0;
+    budgets_notice_disk(&c->r);
     return budgets_choose(&c->r, c->budget, &c->host_tier, c->why, &c->e);
 }
 

@@ -191,6 +191,29 @@ static void a_run_that_finished_goes_on_with_more_steps(void **state)
     }
 }
 
+/* It was cut off, as by a copy that was not finished. */
+static void a_damaged_checkpoint_names_the_one_before(void **state)
+{
+    (void)state;
+    char file[240], older[200];
+    run r;
+    pt_error e = {0};
+    run_make(&r, &settings[0], "cut-off");
+    must(run_until(&r, 2, &e), &e);
+    r.o.resume = true;
+    must(run_until(&r, 4, &e), &e);
+    snprintf(file, sizeof file, "%s/checkpoint-4/trainer/exp_avg.safetensors", r.out);
+    assert_int_equal(truncate(file, 2000), 0);
+    assert_int_equal(run_until(&r, 6, &e), PT_FAILED);
+    snprintf(older, sizeof older, "--resume '%s/checkpoint-2' goes on from an older one", r.out);
+    if (!strstr(e.text, older) || !strstr(e.text, "exp_avg.safetensors") || strstr(e.text, "get it again"))
+        fail_msg("%s", e.text);
+    snprintf(older, sizeof older, "%s/checkpoint-2", r.out);
+    r.o.resume_from = older;
+    must(run_until(&r, 6, &e), &e);
+    run_free(&r);
+}
+
 static void expect_refusal(run *r, const char *option, const char *before, const char *now)
 {
     pt_error e = {0};
@@ -652,6 +675,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_ends_in_the_same_bits_under_any_plan),
+        cmocka_unit_test(a_damaged_checkpoint_names_the_one_before),
         cmocka_unit_test(a_run_that_finished_goes_on_with_more_steps),
         cmocka_unit_test(a_run_resumes_on_a_machine_with_less_memory),
         cmocka_unit_test(settings_that_change_the_result_are_refused_with_both_values),

@@ -377,35 +377,22 @@ static void weights_that_a_bad_step_may_have_changed_are_not_saved(void **state)
 
 static void note(void *arg, const char *sentence) { snprintf(arg, 300, "%s", sentence); }
 
-/* Of a token that training never meets the embedding is not a number. */
+/* Of a token that training never meets the embedding is no number after an update by 0 / (0 + 0). */
 static void an_evaluation_that_is_not_finite_does_not_vanish(void **state)
 {
     (void)state;
     run r;
     pt_error e = {0};
     pt_step s;
-    safetensors *st;
-    char model[160], path[200], tokens[2][160], noted[300] = "", *metrics;
+    char path[200], tokens[2][160], noted[300] = "", *metrics;
     size_t n;
     run_make(&r, "not-finite");
-    snprintf(model, sizeof model, "%s-model", r.out);
-    fixture_copy(&r.f, model, NULL, NULL);
-    must(safetensors_open(model, &st, &e), &e);
-    const safetensors_tensor *embedding = safetensors_find(st, "model.embed_tokens.weight");
-    assert_true(embedding && embedding->shape[0] == 61);
-    FILE *f = fopen(safetensors_path(st, embedding), "r+b");
-    size_t row = embedding->bytes / 61;
-    assert_true(f && fseek(f, (long)(embedding->offset + 60 * row), SEEK_SET) == 0);
-    for (size_t i = 0; i < row; i++)
-        assert_int_equal(fputc(0xff, f), 0xff);
-    assert_int_equal(fclose(f), 0);
-    safetensors_close(st);
     snprintf(tokens[0], sizeof tokens[0], "%s-train.npy", r.out);
     snprintf(tokens[1], sizeof tokens[1], "%s-eval.npy", r.out);
     write_tokens(tokens[0], 60);
     write_tokens(tokens[1], 61);
     r.data[0] = tokens[0];
-    r.o.model = model;
+    r.o.eps = 0;
     r.o.eval_data = (const char *const[]){tokens[1]};
     r.o.eval_data_n = 1;
     r.o.eval_every = 1;
