@@ -283,6 +283,7 @@ int space_open(space *s, const search_input *in, pt_error *e)
     memset(s, 0, sizeof *s);
     s->in = in;
     s->layers = (int)in->model->config.layers;
+    s->first_trained = model_first_trained(in->model);
     s->passing = model_passing_layers(in->model);
     memcpy(s->budget, in->budget, sizeof s->budget);
     if (!in->host_tier)

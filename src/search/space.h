@@ -63,6 +63,7 @@ typedef struct recipe {
 typedef struct space {
     const search_input *in;
     int layers;
+    int first_trained;       /* block; as model_first_trained */
     int passing;             /* the first layers, to which backward does not come: they save nothing */
     uint64_t budget[TIERS];  /* the disk's is 0 where memory suffices */
     int chunkings_n, splits_n;
