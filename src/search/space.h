@@ -62,6 +62,7 @@ typedef struct recipe {
 
 typedef struct space {
     const search_input *in;
+    search_input given;      /* *in, which is what was asked with `layouts` */
     int layers;
     int first_trained;       /* block; as model_first_trained */
     int passing;             /* the first layers, to which backward does not come: they save nothing */
