@@ -26,7 +26,8 @@ typedef struct program {
     const plan *plan;
     int layers, micro_n, groups_n;
     int first_trained;            /* block where backward ends */
-    layer_layout layouts[SAVE_LEVELS];
+    const layer_layout *layouts;  /* of each save level */
+    layer_layout own_layouts[SAVE_LEVELS];
     int *block0, *block_chunk;    /* chunks that block b reads: block_chunk[block0[b] .. block0[b + 1]) */
     int *piece0, *piece_chunk;    /* chunks that hold the block's own trained parameters, likewise */
     unsigned char *chunk_updated; /* forward: no update is waiting any more */
@@ -483,8 +484,9 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     int64_t micro_units = in->plan->micro_batch / in->shape->unit_seqs;
     p->layers = (int)in->model->config.layers;
     p->first_trained = model_first_trained(in->model);
-    for (int level = 0; level < SAVE_LEVELS; level++)
-        layer_layout_init(&p->layouts[level], in->model, in->shape, (save_level)level);
+    p->layouts = in->layouts ? in->layouts : p->own_layouts;
+    for (int level = 0; level < SAVE_LEVELS && !in->layouts; level++)
+        layer_layout_init(&p->own_layouts[level], in->model, in->shape, (save_level)level);
     p->micro_n = (int)(in->shape->units_n / micro_units);
     p->groups_n = p->micro_n / in->plan->visit;
     *s = (schedule){.kind = kind, .micro_n = p->micro_n, .micro_units = micro_units, .ranks = in->ranks > 1 ? in->ranks : 1};

@@ -122,6 +122,7 @@ typedef struct schedule_input {
     bool training;  /* false: weights only (evaluation of a model that is not trained) */
     bool host_tier; /* a host tier exists; else the disk is next to the device, whose memory is RAM */
     int ranks;      /* that share the host: they keep the chunks' states together, and each of them its own saved sets; 0: one */
+    const layer_layout *layouts; /* of each save level; NULL: computed for each schedule */
 } schedule_input;
 
 /* How many of it lie on its tier. */

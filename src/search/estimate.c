@@ -279,8 +279,8 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
     b->saved[TIER_HOST] *= (uint64_t)s->in->costs->ranks;
     b->swapped_disk *= (uint64_t)s->in->costs->ranks;
     saved = b->saved[TIER_DEVICE] + s->input_bytes * group;
-    const int first_trained = model_first_trained(s->in->model); /* the embedding's gradients want all streams, layers those of their visit */
-    const uint64_t back = first_trained == 0 ? (uint64_t)shape->units_n : first_trained <= s->layers ? group : 0;
+    /* the embedding's gradients want all streams, layers those of their visit */
+    const uint64_t back = s->first_trained == 0 ? (uint64_t)shape->units_n : s->first_trained <= s->layers ? group : 0;
     uint64_t streams = s->input_bytes * back + s->residual_bytes * group + (grouped && s->passing ? 2 * s->input_bytes * group : 0);
     b->peak = most + streams;
     b->peak_head = saved + s->head.bytes + head + streams;

@@ -25,6 +25,7 @@ typedef struct search_input {
                              takes to price all policies: what is found is then never slower than one */
     const candidate *from; /* a plan of the same model to begin with, in little time: what is found is about as good at least where it still
                              fits; `least` is not looked for then. NULL: from the beginning */
+    const layer_layout *layouts; /* of each save level; NULL: each schedule computes them */
     int threads;          /* that may work at it; 0: as many as there are cores. The result is the same, if there is time */
 } search_input;
 int search_threads(const search_input *in); /* that it will use at most */

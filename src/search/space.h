@@ -62,7 +62,9 @@ typedef struct recipe {
 
 typedef struct space {
     const search_input *in;
+    search_input given;      /* *in, which is what was asked with `layouts` */
     int layers;
+    int first_trained;       /* block; as model_first_trained */
     int passing;             /* the first layers, to which backward does not come: they save nothing */
     uint64_t budget[TIERS];  /* the disk's is 0 where memory suffices */
     int chunkings_n, splits_n;
