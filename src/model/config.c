@@ -307,9 +307,10 @@ static int read_flags(config_reader *r)
         status = read_bias(r, a->mlp_bias, "mlp_bias", &c->mlp_bias);
     if (!status)
         status = read_truth(r, "tie_word_embeddings", &c->tied);
+    if (!status && a->init_key)
+        status = json_get_double(&r->source, a->init_key, JSON_OPTIONAL, 0, 1, &c->initializer_range, r->e);
     if (!status)
-        status = json_get_double(&r->source, a->init_key ? a->init_key : "initializer_range", JSON_OPTIONAL, 0, 1,
-                                 &c->initializer_range, r->e);
+        status = json_get_double(&r->source, "initializer_range", JSON_OPTIONAL, 0, 1, &c->initializer_range, r->e);
     return status;
 }
 
