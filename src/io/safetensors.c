@@ -498,18 +498,24 @@ const safetensors_tensor *safetensors_find(const safetensors *st, const char *na
     return st->n ? bsearch(&key, st->tensors, st->n, sizeof key, compare_name) : NULL;
 }
 
-int safetensors_read(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
-                     pt_error *e)
+int safetensors_read_stored(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
+                            pt_error *e)
 {
     const st_file *f = &st->files[t->file];
-    if (!t->dtype_is_known)
-        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" has dtype %s, which is not supported; convert it to "
-                       "BF16 or F32", f->path, t->name, t->dtype_text);
     if (from > t->bytes || n > t->bytes - from)
         return pt_fail(e, PT_USAGE, "%.400s: tensor \"%.100s\" has %llu bytes; %llu from byte %llu on were asked for",
                        f->path, t->name, (unsigned long long)t->bytes, (unsigned long long)n, (unsigned long long)from);
     int status = fd_pread_all(f->fd, dst, n, t->offset + from, f->path, e);
     return status ? pt_error_prefix(e, "tensor \"%.100s\"", t->name) : 0;
+}
+
+int safetensors_read(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
+                     pt_error *e)
+{
+    if (!t->dtype_is_known)
+        return pt_fail(e, PT_FAILED, "%.400s: tensor \"%.100s\" has dtype %s, which is not supported; convert it to "
+                       "BF16 or F32", st->files[t->file].path, t->name, t->dtype_text);
+    return safetensors_read_stored(st, t, from, n, dst, e);
 }
 
 static void convert_to_f32(pt_dtype dtype, const void *src, size_t n, float *dst)

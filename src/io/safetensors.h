@@ -56,6 +56,9 @@ const char *safetensors_path(const safetensors *st, const safetensors_tensor *t)
 /* dst[0 .. n) = bytes [from, from + n) of the tensor. Thread-safe. */
 int safetensors_read(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
                      pt_error *e);
+/* The same, whatever the dtype: to copy what nothing here computes with. */
+int safetensors_read_stored(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, void *dst,
+                            pt_error *e);
 /* dst[0 .. n) = elements [from, from + n) of an F32, BF16, F16, F64 or U8 tensor (rounded to nearest),
  * with a fixed 64 KiB of stack. Thread-safe. */
 int safetensors_read_f32(const safetensors *st, const safetensors_tensor *t, uint64_t from, uint64_t n, float *dst,
@@ -83,6 +86,7 @@ int safetensors_writer_open(const char *folder, const char *name, uint64_t max_s
                             safetensors_writer **out, pt_error *e);
 int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
                         pt_error *e); /* its number, from 0, or a negative code */
+int safetensors_declare_as(safetensors_writer *w, const safetensors_tensor *t, pt_error *e); /* with t's name, dtype (any) and shape */
 int safetensors_begin(safetensors_writer *w, pt_error *e);
 int safetensors_append(safetensors_writer *w, int tensor, const void *data, uint64_t bytes, pt_error *e);
 int safetensors_append_f32(safetensors_writer *w, int tensor, const float *values, uint64_t n,

@@ -23,9 +23,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { ALIGNMENT_MOST = 8 };
+
 typedef struct out_tensor {
     char *name;
-    pt_dtype dtype;
+    pt_dtype dtype; /* of those that are declared by it */
+    char dtype_text[16];
+    size_t alignment;
     int rank;
     int64_t shape[SAFETENSORS_MAX_RANK];
     uint64_t bytes, written;
@@ -65,19 +69,10 @@ int safetensors_writer_open(const char *folder, const char *name, uint64_t max_s
     return 0;
 }
 
-int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
-                        pt_error *e)
+static int add_tensor(safetensors_writer *w, const char *name, out_tensor t, pt_error *e)
 {
-    out_tensor t = {.dtype = dtype, .rank = rank, .bytes = dtype_bytes(dtype)};
-    if (w->begun || rank < 0 || rank > SAFETENSORS_MAX_RANK)
-        return pt_fail(e, PT_USAGE, "tensor \"%.100s\": %s", name, w->begun ? "declared after begin" : "too many "
-                       "dimensions");
-    for (int i = 0; i < rank; i++) {
-        t.shape[i] = shape[i];
-        if (shape[i] < 0 || __builtin_mul_overflow(t.bytes, (uint64_t)shape[i], &t.bytes) || t.bytes > INT64_MAX / 8)
-            return pt_fail(e, PT_USAGE, "tensor \"%.100s\": its size %d is %lld, which no file can hold", name, i,
-                           (long long)shape[i]);
-    }
+    if (w->begun)
+        return pt_fail(e, PT_USAGE, "tensor \"%.100s\": declared after begin", name);
     if (w->n == w->capacity) {
         size_t capacity = w->capacity ? 2 * w->capacity : 64;
         out_tensor *tensors = realloc(w->tensors, capacity * sizeof *tensors);
@@ -92,6 +87,32 @@ int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype,
     w->tensors[w->n] = t;
     w->total += t.bytes;
     return (int)w->n++;
+}
+
+int safetensors_declare(safetensors_writer *w, const char *name, pt_dtype dtype, int rank, const int64_t *shape,
+                        pt_error *e)
+{
+    out_tensor t = {.dtype = dtype, .alignment = dtype_bytes(dtype), .rank = rank, .bytes = dtype_bytes(dtype)};
+    snprintf(t.dtype_text, sizeof t.dtype_text, "%s", dtype_name(dtype));
+    if (rank < 0 || rank > SAFETENSORS_MAX_RANK)
+        return pt_fail(e, PT_USAGE, "tensor \"%.100s\": too many dimensions", name);
+    for (int i = 0; i < rank; i++) {
+        t.shape[i] = shape[i];
+        if (shape[i] < 0 || __builtin_mul_overflow(t.bytes, (uint64_t)shape[i], &t.bytes) || t.bytes > INT64_MAX / 8)
+            return pt_fail(e, PT_USAGE, "tensor \"%.100s\": its size %d is %lld, which no file can hold", name, i,
+                           (long long)shape[i]);
+    }
+    return add_tensor(w, name, t, e);
+}
+
+int safetensors_declare_as(safetensors_writer *w, const safetensors_tensor *t, pt_error *e)
+{
+    out_tensor copy = {.dtype = t->dtype, .alignment = 1, .rank = t->rank, .bytes = t->bytes};
+    memcpy(copy.dtype_text, t->dtype_text, sizeof copy.dtype_text);
+    memcpy(copy.shape, t->shape, sizeof copy.shape);
+    while (copy.alignment < ALIGNMENT_MOST && t->elements && t->bytes / t->elements >= 2 * copy.alignment)
+        copy.alignment *= 2;
+    return add_tensor(w, t->name, copy, e);
 }
 
 /* ---- layout --------------------------------------------------------------------------------- */
@@ -115,9 +136,9 @@ static int layout_shards(safetensors_writer *w, pt_error *e)
         return pt_fail(e, PT_FAILED, "%.400s: no memory for %d files", w->folder, w->n_shards);
     for (int i = 0; i < w->n_shards; i++)
         w->shards[i].fd = -1;
-    for (size_t width = 8; width; width /= 2)
+    for (size_t width = ALIGNMENT_MOST; width; width /= 2)
         for (size_t i = 0; i < w->n; i++)
-            if (dtype_bytes(w->tensors[i].dtype) == width) {
+            if (w->tensors[i].alignment == width) {
                 out_shard *s = &w->shards[w->tensors[i].shard];
                 w->tensors[i].offset = s->bytes;
                 s->bytes += w->tensors[i].bytes;
@@ -138,7 +159,7 @@ static char *header_text(const safetensors_writer *w, int shard, size_t *n)
         json_t *shape = json_array();
         for (int k = 0; k < t->rank; k++)
             json_array_append_new(shape, json_integer(t->shape[k]));
-        json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name(t->dtype), "shape", shape, "data_offsets",
+        json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", t->dtype_text, "shape", shape, "data_offsets",
                                   (json_int_t)t->offset, (json_int_t)(t->offset + t->bytes));
         good = entry && !json_object_get(header, t->name) && !json_object_set(header, t->name, entry);
         json_decref(entry);

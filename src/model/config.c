@@ -58,6 +58,7 @@ static int enter_text_part(config_reader *r, const char **name)
         if (quantized && !json_is_null(quantized))
             return pt_fail(r->e, PT_FAILED, "%s: \"quantization_config\" is %s: weights in few bits are not supported; take a checkpoint in BF16",
                            r->source.where, config_value_text(quantized, shown));
+        r->c->multimodal = true;
         r->outer = r->source.object;
         r->source = text;
         *name = wrappers[i].text_type;
@@ -243,6 +244,8 @@ static int read_scales(config_reader *r)
     if (!status)
         status = read_number(r, &a->logit_softcap, 0, 0, &c->logit_softcap);
     c->logit_scale = 1 / divisor;
+    if (c->multimodal)
+        c->logit_softcap = 0; /* read by the classes of the text part alone */
     if (!status && c->residual_scale != 1 && (c->out_bias || c->mlp_bias))
         status = pt_fail(r->e, PT_FAILED, "%s: \"%s\" %g together with biases of the projections that it scales is not supported",
                          r->source.where, a->residual_scale.name, (double)c->residual_scale);
@@ -304,9 +307,10 @@ static int read_flags(config_reader *r)
         status = read_bias(r, a->mlp_bias, "mlp_bias", &c->mlp_bias);
     if (!status)
         status = read_truth(r, "tie_word_embeddings", &c->tied);
+    if (!status && a->init_key)
+        status = json_get_double(&r->source, a->init_key, JSON_OPTIONAL, 0, 1, &c->initializer_range, r->e);
     if (!status)
-        status = json_get_double(&r->source, a->init_key ? a->init_key : "initializer_range", JSON_OPTIONAL, 0, 1,
-                                 &c->initializer_range, r->e);
+        status = json_get_double(&r->source, "initializer_range", JSON_OPTIONAL, 0, 1, &c->initializer_range, r->e);
     return status;
 }
 
@@ -352,8 +356,11 @@ static int read_stored_type(config_reader *r)
     } known[] = {{"float32", PT_F32}, {"bfloat16", PT_BF16}, {"float16", PT_F16},
                  {"float", PT_F32},   {"half", PT_F16},      {"auto", PT_F32},
                  {"float64", PT_F32}, {"double", PT_F32}}; /* read, and computed with in less */
-    const char *key = config_key_present(&r->source, "dtype") ? "dtype" : "torch_dtype", *name = "float32";
-    int status = json_get_string(&r->source, key, JSON_OPTIONAL, &name, r->e);
+    json_source source = r->source;
+    if (r->outer && (json_object_get(r->outer, "dtype") || json_object_get(r->outer, "torch_dtype")))
+        source.object = r->outer;
+    const char *key = config_key_present(&source, "dtype") ? "dtype" : "torch_dtype", *name = "float32";
+    int status = json_get_string(&source, key, JSON_OPTIONAL, &name, r->e);
     if (status)
         return status;
     const char *bare = strncmp(name, "torch.", 6) ? name : name + 6;
@@ -365,7 +372,7 @@ static int read_stored_type(config_reader *r)
     char text[64];
     return pt_fail(r->e, PT_FAILED,
                    "%s: \"%s\" is %s, which is not supported; supported are float32, bfloat16, float16",
-                   r->source.where, key, config_value_text(json_object_get(r->source.object, key), text));
+                   source.where, key, config_value_text(json_object_get(source.object, key), text));
 }
 
 /* Dropout of anything that is trained here; that of classification heads does not count. */

@@ -10,6 +10,7 @@
  */
 #include "io/safetensors.h"
 #include "model/architectures.h"
+#include "model/names.h"
 #include "model/rows.h"
 #include "model/transpose.h"
 #include "model/weights.h"
@@ -23,6 +24,7 @@ typedef struct exporter {
     const model *m;
     safetensors_writer *w;
     weights_type type_of;
+    weights_layout layout;
     weights_getter get;
     void *arg;
     float *scratch;
@@ -30,22 +32,36 @@ typedef struct exporter {
     pt_error *e;
 } exporter;
 
-static int declare_part(const exporter *x, const param *p, int k, pt_dtype dtype, bool bare)
+static int declare_part(const exporter *x, const param *p, int k, pt_dtype dtype)
 {
     const param_part *part = &p->part[k];
-    const size_t prefix = bare && p->role != PARAM_HEAD ? strlen(architecture_find(x->m->config.model_type)->prefix) : 0;
     const int64_t shape[2] = {part->transposed ? p->cols : part->rows, part->transposed ? part->rows : p->cols};
-    const int number = safetensors_declare(x->w, part->name + prefix, dtype, part->vector ? 1 : 2, shape, x->e);
+    char name[SPELLED_NAME];
+    names_spell(architecture_find(x->m->config.model_type), x->layout.naming, part->name, name);
+    const int number = safetensors_declare(x->w, name, dtype, part->vector ? 1 : 2, shape, x->e);
     return number < 0 ? number : 0;
 }
 
-static int declare(const exporter *x, bool bare)
+/* The next of the source's tensors that are copied, from `i` on; SIZE_MAX: there is none. */
+static size_t next_beside(const exporter *x, size_t i)
+{
+    const size_t n = x->layout.source ? safetensors_count(x->layout.source) : 0;
+    while (i < n && !names_beside(x->layout.naming, safetensors_at(x->layout.source, i)->name))
+        i++;
+    return i < n ? i : SIZE_MAX;
+}
+
+static int declare(const exporter *x)
 {
     int failed = 0;
     for (int i = 0; i < x->m->params_n; i++) {
         const int type = x->type_of(x->arg, i);
         for (int k = 0; type >= 0 && k < x->m->params[i].parts && !failed; k++)
-            failed = declare_part(x, &x->m->params[i], k, (pt_dtype)type, bare);
+            failed = declare_part(x, &x->m->params[i], k, (pt_dtype)type);
+    }
+    for (size_t i = next_beside(x, 0); i != SIZE_MAX && !failed; i = next_beside(x, i + 1)) {
+        const int number = safetensors_declare_as(x->w, safetensors_at(x->layout.source, i), x->e);
+        failed = number < 0 ? number : 0;
     }
     return failed;
 }
@@ -109,6 +125,20 @@ static int append_transposed(exporter *x, int index, int k, int number, pt_dtype
     return status;
 }
 
+/* A tensor of the source's other parts, as it is stored. */
+static int append_copy(exporter *x, const safetensors_tensor *t, int number)
+{
+    const uint64_t room = (uint64_t)x->room * sizeof(float);
+    int status = 0;
+    for (uint64_t at = 0, n; at < t->bytes && !status; at += n) {
+        n = t->bytes - at < room ? t->bytes - at : room;
+        status = safetensors_read_stored(x->layout.source, t, at, n, x->scratch, x->e);
+        if (!status)
+            status = safetensors_append(x->w, number, x->scratch, n, x->e);
+    }
+    return status;
+}
+
 size_t weights_scratch_bytes(const model *m)
 {
     int64_t most = 0;
@@ -132,17 +162,19 @@ static int append(exporter *x)
                                         : append_rows(x, i, k, number, (pt_dtype)type);
         }
     }
+    for (size_t i = next_beside(x, 0); i != SIZE_MAX && !status; i = next_beside(x, i + 1), number++)
+        status = append_copy(x, safetensors_at(x->layout.source, i), number);
     return status;
 }
 
-int weights_export_some(const model *m, safetensors_writer *w, weights_type type_of, bool bare, weights_getter get, void *arg,
+int weights_export_some(const model *m, safetensors_writer *w, weights_type type_of, weights_layout layout, weights_getter get, void *arg,
                         void *scratch, size_t scratch_bytes, pt_error *e)
 {
-    exporter x = {m, w, type_of, get, arg, scratch, (int64_t)(scratch_bytes / sizeof(float)), e};
+    exporter x = {m, w, type_of, layout, get, arg, scratch, (int64_t)(scratch_bytes / sizeof(float)), e};
     if (scratch_bytes < weights_scratch_bytes(m))
         return pt_fail(e, PT_FAILED, "exporting needs a scratch of %zu bytes, but %zu were given",
                        weights_scratch_bytes(m), scratch_bytes);
-    int status = declare(&x, bare);
+    int status = declare(&x);
     if (!status)
         status = safetensors_begin(w, e);
     if (!status)
@@ -164,9 +196,9 @@ static int get_of_all(void *arg, int index, int64_t row0, int64_t n_rows, float 
     return a->get(a->arg, index, row0, n_rows, out, e);
 }
 
-int weights_export(const model *m, safetensors_writer *w, pt_dtype dtype, bool bare, weights_getter get,
+int weights_export(const model *m, safetensors_writer *w, pt_dtype dtype, weights_layout layout, weights_getter get,
                    void *arg, void *scratch, size_t scratch_bytes, pt_error *e)
 {
     all a = {dtype, get, arg};
-    return weights_export_some(m, w, type_of_all, bare, get_of_all, &a, scratch, scratch_bytes, e);
+    return weights_export_some(m, w, type_of_all, layout, get_of_all, &a, scratch, scratch_bytes, e);
 }

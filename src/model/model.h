@@ -49,6 +49,7 @@ typedef struct rope_config {
 /* What config.json says, in one vocabulary for all architectures. */
 typedef struct model_config {
     char model_type[32];       /* as in config.json: "gpt2", "llama", ... */
+    bool multimodal;           /* config.json is of a model of text and images, of which this is the text part */
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, ffn, max_positions;
     norm_kind norm;
     float norm_eps, norm_offset; /* what is added to the norms' stored weights: 0, or 1 where these begin at 0 */

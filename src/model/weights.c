@@ -2,6 +2,7 @@
 
 #include "io/safetensors.h"
 #include "model/architectures.h"
+#include "model/names.h"
 #include "model/rows.h"
 #include "model/transpose.h"
 
@@ -18,44 +19,57 @@ static bool is_tied_tokens(const model *m, const param *p)
     return p->role == PARAM_TOKENS && m->config.tied;
 }
 
-/* The name without the architecture's prefix. */
-static const char *bare_name(const architecture *a, const char *name)
+static int namings_of(const model *m) { return m->config.multimodal ? NAMINGS : NAMES_BARE + 1; }
+
+static const safetensors_tensor *find_named(const model *m, const safetensors *st, const char *name)
 {
-    size_t n = strlen(a->prefix);
-    return strncmp(name, a->prefix, n) ? name : name + n;
+    char spelled[SPELLED_NAME];
+    const safetensors_tensor *t = NULL;
+    for (int n = 0; n < namings_of(m) && !t; n++)
+        t = safetensors_find(st, names_spell(architecture_of(m), (weights_naming)n, name, spelled));
+    return t;
 }
 
 /* The head's tensor under the architecture's own name, or the usual one. */
 static const safetensors_tensor *find_head(const model *m, const safetensors *st)
 {
     const char *own = architecture_of(m)->head;
-    const safetensors_tensor *t = own ? safetensors_find(st, own) : NULL;
-    return t ? t : safetensors_find(st, head_name);
+    const safetensors_tensor *t = own ? find_named(m, st, own) : NULL;
+    return t ? t : find_named(m, st, head_name);
 }
 
 static const safetensors_tensor *find_part(const model *m, const safetensors *st, const param *p, int k)
 {
-    const safetensors_tensor *t = safetensors_find(st, p->part[k].name);
-    if (!t)
-        t = safetensors_find(st, bare_name(architecture_of(m), p->part[k].name));
+    const safetensors_tensor *t = find_named(m, st, p->part[k].name);
     if (!t && (is_tied_tokens(m, p) || p->role == PARAM_HEAD))
         t = find_head(m, st);
     return t;
 }
 
-bool weights_are_bare(const model *m, const safetensors *st)
+weights_naming weights_naming_of(const model *m, const safetensors *st)
 {
+    char spelled[SPELLED_NAME];
     const architecture *a = architecture_of(m);
-    for (int i = 0; i < m->params_n; i++) {
-        const char *name = m->params[i].part[0].name, *bare = bare_name(a, name);
-        if (bare == name)
+    for (int i = 0; st && i < m->params_n; i++)
+        for (int n = 0; n < namings_of(m) && m->params[i].role != PARAM_HEAD; n++)
+            if (safetensors_find(st, names_spell(a, (weights_naming)n, m->params[i].part[0].name, spelled)))
+                return (weights_naming)n;
+    return m->config.multimodal ? NAMES_OUTER : NAMES_WHOLE;
+}
+
+weights_beside weights_find_beside(const model *m, const safetensors *st)
+{
+    const weights_naming naming = weights_naming_of(m, st);
+    weights_beside found = {0};
+    for (size_t i = 0; i < safetensors_count(st); i++) {
+        const safetensors_tensor *t = safetensors_at(st, i);
+        if (!names_beside(naming, t->name))
             continue;
-        if (safetensors_find(st, name))
-            return false;
-        if (safetensors_find(st, bare))
-            return true;
+        found.first = found.first ? found.first : t->name;
+        found.tensors++;
+        found.bytes += t->bytes;
     }
-    return false;
+    return found;
 }
 
 static const char *first_path(const safetensors *st)
@@ -117,8 +131,9 @@ static int missing_tensor(const model *m, const safetensors *st, const param *p,
         p->role == PARAM_HEAD
             ? "; if the head shares the embedding, set \"tie_word_embeddings\" to true in config.json"
             : "; the files are incomplete, or config.json is of another model";
+    char spelled[SPELLED_NAME];
     return pt_fail(e, PT_FAILED, "%s: tensor \"%s\", which %s models have, is missing%s", first_path(st),
-                   p->part[k].name, m->config.model_type, mend);
+                   names_spell(architecture_of(m), weights_naming_of(m, st), p->part[k].name, spelled), m->config.model_type, mend);
 }
 
 /* A tied model whose file has both: they must say the same. */
@@ -146,6 +161,7 @@ static int check_tied_copy(const model *m, const safetensors *st, const param *p
 static bool name_matches(const char *prefix, const char *pattern, const char *name)
 {
     size_t n = strlen(prefix), k = strcspn(pattern, "*");
+    name = names_of_text(name);
     if (!strncmp(name, prefix, n))
         name += n;
     if (strncmp(name, pattern, k))
@@ -189,12 +205,13 @@ static bool is_leftover(const safetensors_tensor *t)
 void weights_notice_unused(const model *m, const safetensors *st, void (*notice)(void *arg, const char *sentence), void *arg)
 {
     const architecture *a = architecture_of(m);
+    const weights_naming naming = weights_naming_of(m, st);
     const safetensors_tensor *first = NULL;
     char sentence[768], others[48] = "";
     size_t n = 0;
     for (size_t i = 0; i < safetensors_count(st); i++) {
         const safetensors_tensor *t = safetensors_at(st, i);
-        if (!is_leftover(t) || is_buffer(a, t->name) || is_part(m, a, t, st))
+        if (names_beside(naming, t->name) || !is_leftover(t) || is_buffer(a, t->name) || is_part(m, a, t, st))
             continue;
         first = first ? first : t;
         n++;
@@ -211,10 +228,11 @@ void weights_notice_unused(const model *m, const safetensors *st, void (*notice)
 static int check_extra(const model *m, const safetensors *st, pt_error *e)
 {
     const architecture *a = architecture_of(m);
+    const weights_naming naming = weights_naming_of(m, st);
     for (size_t i = 0; i < safetensors_count(st); i++) {
         const safetensors_tensor *t = safetensors_at(st, i);
         char shape[128];
-        if (!is_leftover(t) && !is_part(m, a, t, st))
+        if (!names_beside(naming, t->name) && !is_leftover(t) && !is_part(m, a, t, st))
             return pt_fail(
                 e, PT_FAILED,
                 "%s: tensor \"%.120s\" of shape %s is not part of a %s model with this config.json; correct "
@@ -227,8 +245,10 @@ static int check_extra(const model *m, const safetensors *st, pt_error *e)
 int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, pt_error *e)
 {
     uint64_t elements[PT_I64 + 1] = {0};
-    size_t claimed = 0;
-    const char *head_of = architecture_of(m)->head ? architecture_of(m)->head : head_name;
+    size_t claimed = weights_find_beside(m, st).tensors;
+    const architecture *a = architecture_of(m);
+    char head_of[SPELLED_NAME];
+    names_spell(a, weights_naming_of(m, st), a->head ? a->head : head_name, head_of);
     int failed = safetensors_check_index(st, m->config.tied ? head_of : NULL, e);
     if (failed)
         return failed;

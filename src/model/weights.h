@@ -16,11 +16,23 @@ struct safetensors_writer;
 /* True if the folder has weights (model.safetensors or an index). */
 bool weights_present(const char *model_dir);
 
+/* How a checkpoint spells the names of its tensors. */
+typedef enum weights_naming {
+    NAMES_WHOLE, /* as param_part has them */
+    NAMES_BARE,  /* without the architecture's prefix, "transformer." or "model." */
+    NAMES_OUTER, /* text part of a multimodal model: "language_model." before all of them */
+    NAMES_INNER, /* the same: "language_model." behind the prefix */
+    NAMINGS
+} weights_naming;
+
+/* That of a checkpoint; st NULL: that in which weights of this model are written where none were read. */
+weights_naming weights_naming_of(const model *m, const struct safetensors *st);
+
 /* Checks that every part exists with the right shape (a tied model may store either name: the
- * embedding's or lm_head.weight; both only if they are equal; names come with and without the
- * architecture's prefix, "transformer." or "model."), that dtypes are readable; extra tensors are an
- * error, except empty ones and the known buffers of any architecture (attn.bias masks, rotary inv_freq). An index may name a
- * tied model's lm_head.weight though no shard has it.
+ * embedding's or lm_head.weight; both only if they are equal; names come in any naming, those of multimodal
+ * checkpoints where the model is part of one), that dtypes are readable; extra tensors are an
+ * error, except empty ones, the known buffers of any architecture (attn.bias masks, rotary inv_freq), and what a
+ * multimodal checkpoint has beside its text part. An index may name a tied model's lm_head.weight though no shard has it.
  * *stored_type (may be NULL) is what most of the weights are stored in: F32, BF16 or F16. */
 int weights_check(const model *m, const struct safetensors *st, pt_dtype *stored_type, pt_error *e);
 
@@ -36,8 +48,13 @@ int weights_check_some(const model *m, const struct safetensors *st, weights_typ
 /* Whether all of what is frozen is stored as BF16. */
 bool weights_frozen_are_bf16(const model *m, const struct safetensors *st);
 
-/* True where the checkpoint's names lack the architecture's prefix ("wte.weight"). */
-bool weights_are_bare(const model *m, const struct safetensors *st);
+/* Tensors that a multimodal checkpoint has beside the text part. */
+typedef struct weights_beside {
+    size_t tensors;
+    uint64_t bytes;
+    const char *first; /* name of one of them; NULL: there are none */
+} weights_beside;
+weights_beside weights_find_beside(const model *m, const struct safetensors *st);
 
 /* out[0 .. n_rows*cols) = rows row0 .. of parameter `index`, as fp32. Bounded memory: `scratch` of
  * scratch_bytes (>= 1 MiB) is all that is used besides `out`. Thread-safe with a scratch for each
@@ -54,14 +71,20 @@ void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_
 /* Rows row0 .. row0+n_rows of parameter `index` as fp32: out (n_rows, cols). */
 typedef int (*weights_getter)(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e);
 
-/* Streams every Hugging Face tensor, in the order of the model, with the checkpoint's prefix or without (bare). A tied head is not
+/* What else an exported checkpoint takes over from the one that the model came from. */
+typedef struct weights_layout {
+    weights_naming naming;
+    const struct safetensors *source; /* what it has beside the text part is copied, byte for byte; NULL: nothing is */
+} weights_layout;
+
+/* Streams every Hugging Face tensor, in the order of the model and named as the layout says, then those that are copied. A tied head is not
  * written twice. Memory: `scratch`, at least weights_scratch_bytes(). A transposed tensor (GPT-2's matrices) is asked for once from the
  * getter if about 4/3 of its fp32 bytes fit into the scratch, else once for each slice that fits: give some tens of MiB. PT_FAILED also
  * where a finite value is beyond F16. */
-int weights_export(const model *m, struct safetensors_writer *w, pt_dtype dtype, bool bare,
+int weights_export(const model *m, struct safetensors_writer *w, pt_dtype dtype, weights_layout layout,
                    weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
 /* The same of those that have a type. */
-int weights_export_some(const model *m, struct safetensors_writer *w, weights_type type_of, bool bare,
+int weights_export_some(const model *m, struct safetensors_writer *w, weights_type type_of, weights_layout layout,
                         weights_getter get, void *arg, void *scratch, size_t scratch_bytes, pt_error *e);
 size_t weights_scratch_bytes(const model *m);
 

@@ -29,7 +29,7 @@ enum { CHECKPOINT_VERSION = 3 };
 static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 {
     int failed = companions_write(&t->companions, folder, t->save_type, t->model->config.model_type, e);
-    return failed ? failed : state_export(s, folder, "model", t->save_type, t->bare_names, e);
+    return failed ? failed : state_export(s, folder, "model", t->save_type, t->layout, e);
 }
 
 /* Whether model.safetensors says all of what is frozen: then master.safetensors has what is trained alone. */

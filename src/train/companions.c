@@ -7,7 +7,8 @@
 
 static const char *const names[COMPANIONS] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                                               "vocab.json", "merges.txt", "tokenizer.model", "generation_config.json",
-                                              "chat_template.jinja"};
+                                              "chat_template.jinja", "chat_template.json", "preprocessor_config.json",
+                                              "processor_config.json", "tekken.json"};
 
 int companions_read(companions *c, const char *model_dir, pt_error *e)
 {

@@ -12,7 +12,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-enum { COMPANIONS = 9 };
+enum { COMPANIONS = 13 };
 
 typedef struct companions {
     json_t *config;                                       /* config.json */

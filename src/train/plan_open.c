@@ -1,5 +1,6 @@
 /* plan_open.c - pt_plan: a plan and its explanation, without a run. */
 #include "base/units.h"
+#include "io/safetensors.h"
 #include "model/weights.h"
 #include "train/planning.h"
 #include "train/trainer.h"
@@ -41,9 +42,14 @@ static room_need room_of_run(const pt_plan *p)
     const pt_train_options *o = &p->o;
     const bool random_init = o->init_random || !path_is_folder(o->model) || !weights_present(o->model);
     room_input in = {.o = o, .model = p->model, .checkpoints = !o->save_every ? 0 : o->steps ? o->steps / o->save_every : 1};
+    safetensors *source = NULL;
     if (room_save_type(o, p->model, random_init, &in.save_type, NULL))
         in.save_type = PT_F32;
-    return room_find(&in);
+    if (p->model->config.multimodal && !safetensors_open(o->model, &source, NULL))
+        in.source = source;
+    const room_need need = room_find(&in);
+    safetensors_close(source);
+    return need;
 }
 
 static const char *out_of(const pt_train_options *o) { return o->out ? o->out : "."; }

@@ -1,6 +1,7 @@
 /* room.c - what a run will write into its output folder, and whether the disk has room for it.
  *
- *   checkpoint   weights as exported + what the optimizer keeps + fp32 weights, where the exported ones are not + tokenizer files
+ *   checkpoint   weights as exported + what the optimizer keeps + fp32 weights, where the exported ones are not + tokenizer files; with the
+ *                weights goes what a multimodal model has beside them
  *   model        the first and the last of these
  *
  * A checkpoint is complete before an older one goes, so that of --keep N there are N + 1 for a moment. The disk tier's file has
@@ -47,10 +48,17 @@ static uint64_t states_bytes(const model *m, const optimizer *o)
     return bytes;
 }
 
+static uint64_t beside_bytes(const room_input *in)
+{
+    const weights_beside b = in->source ? weights_find_beside(in->model, in->source) : (weights_beside){0};
+    return b.bytes + b.tensors * TENSOR_HEADER_BYTES;
+}
+
 room_need room_find(const room_input *in)
 {
     const uint64_t fp32 = weights_bytes(in->model, in->model->stored_bf16 && in->save_type == PT_BF16, PT_F32);
-    room_need r = {.model_bytes = weights_bytes(in->model, false, in->save_type) + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
+    const uint64_t saved = weights_bytes(in->model, false, in->save_type) + beside_bytes(in);
+    room_need r = {.model_bytes = saved + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
                    .checkpoints = in->checkpoints};
     r.checkpoint_bytes = r.model_bytes + states_bytes(in->model, optimizers[in->o->optimizer]) + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
     int64_t most = in->o->keep + 1, more = in->there < most ? most - in->there : 1; /* at a time */
@@ -58,7 +66,7 @@ room_need room_find(const room_input *in)
         r.checkpoints = more;
     uint64_t first = r.checkpoint_bytes > r.model_bytes ? r.checkpoint_bytes : r.model_bytes;
     r.least_bytes = r.checkpoints ? first : r.model_bytes;
-    const uint64_t model = weights_bytes(in->model, false, in->save_type), largest = r.checkpoints && fp32 > model ? fp32 : model;
+    const uint64_t largest = r.checkpoints && fp32 > saved ? fp32 : saved;
     r.largest_file_bytes = largest < SAFETENSORS_SHARD_BYTES ? largest : SAFETENSORS_SHARD_BYTES;
     r.bytes = r.checkpoints ? (uint64_t)r.checkpoints * r.checkpoint_bytes + r.model_bytes : first; /* an interrupted run writes one too */
     return r;
@@ -82,7 +90,7 @@ int room_save_type(const pt_train_options *o, const model *m, bool random_init, 
 room_need room_of(const trainer *t)
 {
     const int64_t every = t->o.save_every;
-    return room_find(&(room_input){&t->o, t->model, t->save_type, every ? t->steps / every - t->step / every : 0, checkpoint_count(t)});
+    return room_find(&(room_input){&t->o, t->model, t->save_type, t->layout.source, every ? t->steps / every - t->step / every : 0, checkpoint_count(t)});
 }
 
 /* A shell may have said how large a file may become. */

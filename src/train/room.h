@@ -9,6 +9,7 @@ typedef struct room_input {
     const pt_train_options *o; /* model, keep */
     const model *model;
     pt_dtype save_type;        /* of exported weights */
+    const struct safetensors *source; /* whose other parts are written along (weights_layout); NULL: none are */
     int64_t checkpoints;       /* that will be due */
     int64_t there;             /* that are in the folder */
 } room_input;

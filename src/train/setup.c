@@ -17,18 +17,38 @@ static void pass_progress(void *arg, uint64_t done, uint64_t total) { trainer_pr
 
 /* ---- model ---- */
 
-static bool names_are_bare(const trainer *t)
+static void tell_beside(const trainer *t)
 {
-    safetensors *st;
-    if (t->random_init || safetensors_open(t->model_dir, &st, NULL))
-        return false;
-    bool bare = weights_are_bare(t->model, st);
-    safetensors_close(st);
-    return bare;
+    const weights_beside b = t->layout.source ? weights_find_beside(t->model, t->layout.source) : (weights_beside){0};
+    if (b.tensors)
+        trainer_notice(t, "the text part is trained; %zu other tensors (%.100s, ...) are saved as they are", b.tensors, b.first);
+    else
+        trainer_notice(t, "the text part is trained, and the model's folder has no weights of the other parts: it alone is saved");
 }
 
-static int open_model(trainer *t, bool resumed, pt_error *e)
+/* How the weights are named, and what is saved beside them: as in the checkpoint that the run goes on from (`from`, if it has one), else as
+ * in the model's folder. What holds the other parts stays open: what becomes of the folder meanwhile has no part in what is saved. */
+static int open_layout(trainer *t, const char *from, pt_error *e)
 {
+    const bool multimodal = t->model->config.multimodal;
+    const char *folder = multimodal && from[0] ? from : t->model_dir;
+    safetensors *st = NULL;
+    int failed = 0;
+    if (weights_present(folder) && (multimodal || !t->random_init))
+        failed = safetensors_open(folder, &st, multimodal ? e : NULL); /* the others are looked at when they are loaded */
+    t->layout.naming = weights_naming_of(t->model, st);
+    if (multimodal)
+        t->layout.source = st;
+    else
+        safetensors_close(st);
+    if (multimodal && !failed && !from[0])
+        tell_beside(t);
+    return multimodal ? failed : 0;
+}
+
+static int open_model(trainer *t, const char *from, pt_error *e)
+{
+    const bool resumed = from[0] != 0;
     snprintf(t->model_dir, sizeof t->model_dir, "%s", t->o.model);
     if (!path_is_folder(t->model_dir))
         return pt_fail(e, PT_FAILED, "%s is not a folder: --model wants a Hugging Face folder with config.json", t->model_dir);
@@ -38,7 +58,6 @@ static int open_model(trainer *t, bool resumed, pt_error *e)
     if (failed)
         return failed;
     t->random_init = t->o.init_random || !weights_present(t->model_dir);
-    t->bare_names = names_are_bare(t);
     failed = planning_freeze(&t->o, t->model, e);
     if (failed)
         return failed;
@@ -49,7 +68,7 @@ static int open_model(trainer *t, bool resumed, pt_error *e)
                        t->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)t->o.seed);
     if (t->o.lr == 0)
         t->o.lr = t->random_init ? 3e-4 : 5e-5;
-    return 0;
+    return open_layout(t, from, e);
 }
 
 /* ---- data ---- */
@@ -371,7 +390,7 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed)
         clean_out(t);
     if (!failed)
-        failed = open_model(t, from[0] != 0, e);
+        failed = open_model(t, from, e);
     if (!failed)
         failed = room_save_type(&t->o, t->model, t->random_init, &t->save_type, e);
     if (!failed)

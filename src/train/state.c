@@ -525,19 +525,19 @@ int state_export_kind(state *s, int kind, bool trained_only, const char *folder,
     if (failed)
         return failed;
     failed = is_of_blocks(s, kind) ? export_listed(s, kind, w, e)
-                                   : weights_export_some(s->in->model, w, type_of, false, get_rows, &g, s->spare, s->spare_bytes, e);
+                                   : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare, s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
 }
 
-int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e)
+int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
 {
     safetensors_writer *w;
     int failed = safetensors_writer_open(folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
     if (failed)
         return failed;
     getter g = {s, STATE_MASTER, false};
-    failed = weights_export(s->in->model, w, dtype, bare, get_rows, &g, s->spare, s->spare_bytes, e);
+    failed = weights_export(s->in->model, w, dtype, layout, get_rows, &g, s->spare, s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
 }

@@ -52,7 +52,7 @@ int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *
 /* A sum of each kind's values, the same wherever they lie: tells whether what was loaded is what was exported. */
 int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e);
 /* The masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards). */
-int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, bool bare, pt_error *e);
+int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);
 /* One kind of state, masters as fp32, all else as it is kept, under the weights' names; of masters only what is trained where that is asked
  * for. Of single values with the weights' shapes, of blocks a list for each tensor. */
 int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "io/disk.h"
+#include "io/safetensors.h"
 #include "train/evaluation.h"
 
 #include <math.h>
@@ -91,6 +92,7 @@ void pt_trainer_close(pt_trainer *t)
     dataset_close(t->eval);
     tokenizer_close(t->tokenizer);
     companions_free(&t->companions);
+    safetensors_close((safetensors *)t->layout.source);
     model_close(t->model);
     if (t->lock.fd >= 0)
         dir_lock_release(&t->lock);

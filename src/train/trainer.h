@@ -41,7 +41,7 @@ struct pt_trainer {
     dir_lock lock;
     FILE *metrics;
     bool random_init;
-    bool bare_names;               /* those of the weights lack the architecture's prefix */
+    weights_layout layout;         /* of the weights that are written; owns its source */
     bool wrote_profile, wrote_machine; /* profile.json, machine.json are this run's */
     bool last_whole;               /* the last step ended well, its updates too */
     bool owes_evaluation;          /* of the step that it was resumed from: that one was stopped */

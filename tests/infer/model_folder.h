@@ -28,7 +28,7 @@ static inline void write_weights(const char *folder, uint64_t seed)
     random_weights from = {m, seed};
     size_t room = weights_scratch_bytes(m) + (16 << 20);
     void *spare = malloc(room);
-    if (weights_export(m, w, PT_F32, false, random_rows, &from, spare, room, &e))
+    if (weights_export(m, w, PT_F32, (weights_layout){0}, random_rows, &from, spare, room, &e))
         fail_msg("%s", e.text);
     free(spare);
     safetensors_writer_close(w);

@@ -62,6 +62,14 @@ static const char *const fixtures[] = {
     "llama_bf16",  "llama_odd",       "llama_masked_labels",
     "mistral",     "qwen2",           "qwen2_window",
     "qwen3",       "qwen3_window",    "llama_padding",
+    "gemma",       "gemma2",          "gemma3",
+    "gpt_neox",    "gpt_neox_sequential", "granite",
+    "granite_bias", "ministral3",     "ministral3_mscale",
+    "olmo2",       "olmo3",           "olmo3_yarn",
+    "opt",         "opt_bare",        "phi3",
+    "phi3_longrope", "phi3_longrope_short", "smollm3",
+    "smollm3_window", "gemma3_multimodal", "mistral3",
+    "mistral3_ministral3",
 };
 enum { FIXTURES = sizeof fixtures / sizeof fixtures[0] };
 

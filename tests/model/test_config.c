@@ -2,7 +2,10 @@
 
 #include <math.h>
 
-/* Counts by Transformers 5.23: sum(p.numel() for p in AutoModelForCausalLM.from_config(c).parameters()) */
+#define SMALL ", 'num_hidden_layers': 3, 'hidden_size': 96, 'num_attention_heads': 6, 'vocab_size': 500, 'pad_token_id': 3}"
+#define SMALL_GROUPED ", 'intermediate_size': 200, 'num_key_value_heads': 2" SMALL
+
+/* Counts by Transformers 5.23 and, from OPT on, 5.24: sum(p.numel() for p in AutoModelForCausalLM.from_config(c).parameters()) */
 static const struct { const char *json; int64_t parameters; } counts[] = {
     {"{'model_type': 'gpt2'}", 124439808},
     {"{'model_type': 'llama'}", 6738415616},
@@ -27,6 +30,32 @@ static const struct { const char *json; int64_t parameters; } counts[] = {
      " 'num_key_value_heads': 3, 'vocab_size': 500, 'attention_bias': true}", 938688},
     {"{'model_type': 'qwen3', 'hidden_size': 96, 'intermediate_size': 200, 'num_hidden_layers': 3, 'num_attention_heads': 6,"
      " 'num_key_value_heads': 3, 'vocab_size': 500, 'head_dim': 10, 'tie_word_embeddings': true}", 273372},
+    {"{'model_type': 'opt'}", 125239296},
+    {"{'model_type': 'gemma'}", 8537680896},
+    {"{'model_type': 'gemma2'}", 2614341888},
+    {"{'model_type': 'gemma3_text'}", 2628658432},
+    {"{'model_type': 'phi3'}", 3821079552},
+    {"{'model_type': 'gpt_neox'}", 20554567680},
+    {"{'model_type': 'olmo2'}", 6888624128},
+    {"{'model_type': 'olmo3'}", 6888624128},
+    {"{'model_type': 'smollm3'}", 3075098624},
+    {"{'model_type': 'granite'}", 6738415616},
+    {"{'model_type': 'ministral3'}", 8489553920},
+    {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33, 'enable_bias': false,"
+     " 'tie_word_embeddings': false" SMALL, 326496},
+    {"{'model_type': 'opt', 'ffn_dim': 200, 'max_position_embeddings': 33" SMALL, 280536},
+    {"{'model_type': 'gemma', 'attention_bias': true" SMALL_GROUPED, 1409088},
+    {"{'model_type': 'gemma2', 'head_dim': 20, 'tie_word_embeddings': false" SMALL_GROUPED, 362208},
+    {"{'model_type': 'gemma3_text', 'head_dim': 20, 'attention_bias': true" SMALL_GROUPED, 315216},
+    {"{'model_type': 'phi3'" SMALL_GROUPED, 343200},
+    {"{'model_type': 'gpt_neox', 'intermediate_size': 200" SMALL, 325176},
+    {"{'model_type': 'gpt_neox', 'intermediate_size': 200, 'attention_bias': false, 'tie_word_embeddings': true" SMALL, 276024},
+    {"{'model_type': 'olmo2', 'attention_bias': true" SMALL_GROUPED, 344352},
+    {"{'model_type': 'olmo3'" SMALL_GROUPED, 343584},
+    {"{'model_type': 'smollm3', 'mlp_bias': true" SMALL_GROUPED, 296688},
+    {"{'model_type': 'smollm3', 'attention_bias': true, 'num_key_value_heads': null, 'intermediate_size': 200" SMALL, 333216},
+    {"{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 345456},
+    {"{'model_type': 'ministral3', 'head_dim': 20" SMALL_GROUPED, 361632},
 };
 
 static void check_structure(const model *m)
@@ -148,6 +177,77 @@ static void sliding_windows_reach_the_layers_that_transformers_gives_them(void *
                   (int64_t[]){5, 0, 5});
     check_windows("{'model_type': 'llama', 'num_hidden_layers': 1, 'sliding_window': null,"
                   " 'layer_types': ['full_attention']}", 1, (int64_t[]){0});
+    check_windows("{'model_type': 'gemma2', 'num_hidden_layers': 4, 'sliding_window': 5}", 4, (int64_t[]){5, 0, 5, 0});
+#define GEMMA3 "{'model_type': 'gemma3_text', 'num_hidden_layers': "
+    check_windows(GEMMA3 "7}", 7, (int64_t[]){4096, 4096, 4096, 4096, 4096, 0, 4096});
+    check_windows(GEMMA3 "4, 'sliding_window_pattern': 2, 'sliding_window': 5}", 4, (int64_t[]){5, 0, 5, 0});
+    check_windows(GEMMA3 "4, '_sliding_window_pattern': 2, 'sliding_window': 5}", 4, (int64_t[]){5, 5, 5, 5});
+    check_windows("{'model_type': 'olmo3', 'num_hidden_layers': 5, 'sliding_window': 7}", 5, (int64_t[]){7, 7, 7, 0, 7});
+    check_windows("{'model_type': 'phi3', 'num_hidden_layers': 2}", 2, (int64_t[]){0, 0});
+    check_windows("{'model_type': 'phi3', 'num_hidden_layers': 2, 'sliding_window': 5}", 2, (int64_t[]){5, 5});
+#define SMOLLM3 "{'model_type': 'smollm3', 'num_hidden_layers': "
+    check_windows(SMOLLM3 "5, 'use_sliding_window': true, 'sliding_window': 5}", 5, (int64_t[]){0, 0, 0, 5, 0});
+    check_windows(SMOLLM3 "5, 'sliding_window': 5}", 5, (int64_t[]){0, 0, 0, 0, 0});
+    check_windows("{'model_type': 'ministral3', 'num_hidden_layers': 2, 'sliding_window': 5}", 2, (int64_t[]){5, 5});
+    check_windows("{'model_type': 'mistral3', 'text_config': {'num_hidden_layers': 2}}", 2, (int64_t[]){4096, 4096});
+}
+
+static void check_layer_ropes(const char *json, int n, const int *ropes)
+{
+    model *m = config_open(json);
+    assert_int_equal(m->config.layers, n);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(m->config.layer_rope[i], ropes[i]);
+    model_close(m);
+}
+
+static void layers_turn_by_the_rope_that_transformers_gives_them(void **state)
+{
+    (void)state;
+    check_layer_ropes(SMOLLM3 "5}", 5, (int[]){0, 0, 0, -1, 0});
+    check_layer_ropes(SMOLLM3 "4, 'no_rope_layer_interval': 2}", 4, (int[]){0, -1, 0, -1});
+    check_layer_ropes(SMOLLM3 "3, 'no_rope_layers': [0, 1, 1]}", 3, (int[]){-1, 0, 0});
+    check_layer_ropes(GEMMA3 "7}", 7, (int[]){1, 1, 1, 1, 1, 0, 1});
+    check_layer_ropes("{'model_type': 'opt', 'num_hidden_layers': 2}", 2, (int[]){-1, -1});
+    static const struct { const char *json; double full, factor, local; } thetas[] = {
+        {GEMMA3 "2}", 1e6, 1, 1e4},
+        {GEMMA3 "2, 'rope_theta': 2e6, 'rope_local_base_freq': 3e4, 'rope_scaling': {'rope_type': 'linear', 'factor': 8}}", 2e6, 8, 3e4},
+        {GEMMA3 "2, 'rope_parameters': {'full_attention': {'rope_type': 'linear', 'rope_theta': 5e5, 'factor': 2.0}}}", 5e5, 2, 1e4},
+        {"{'model_type': 'olmo3'}", 5e5, 1, 5e5},
+        {"{'model_type': 'olmo3', 'rope_theta': 7e4, 'rope_scaling': {'rope_type': 'yarn', 'factor': 8,"
+         " 'original_max_position_embeddings': 64}}", 7e4, 8, 5e5},
+    };
+    for (size_t i = 0; i < sizeof thetas / sizeof thetas[0]; i++) {
+        model *m = config_open(thetas[i].json);
+        assert_int_equal(m->config.ropes_n, 2);
+        assert_true(m->config.rope[0].theta == thetas[i].full && m->config.rope[0].factor == thetas[i].factor);
+        assert_true(m->config.rope[1].theta == thetas[i].local && m->config.rope[1].kind == ROPE_PLAIN);
+        model_close(m);
+    }
+    model *m = config_open("{'model_type': 'ministral3', 'rope_theta': 3e4}"); /* beside the class's own dict it says nothing */
+    assert_true(m->config.rope[0].kind == ROPE_YARN && m->config.rope[0].theta == 1e6 && m->config.rope[0].factor == 16);
+    assert_true(m->config.query_rope == 1 && m->config.rope[1].scaling_beta == 0.1);
+    model_close(m);
+}
+
+/* The text part's keys count, but for whether tables are tied and what the weights are stored in. */
+static void the_text_part_of_a_multimodal_model_is_read(void **state)
+{
+    (void)state;
+    model *m = config_open("{'model_type': 'gemma3', 'dtype': 'bfloat16', 'text_config': {'num_hidden_layers': 2, 'dtype': 'float16',"
+                           " 'tie_word_embeddings': false, 'final_logit_softcapping': 30.0}, 'vision_config': {'hidden_size': 1}}");
+    assert_true(m->config.multimodal && m->config.tied && m->config.layers == 2 && m->config.stored_type == PT_BF16);
+    assert_true(m->config.logit_softcap == 0); /* the multimodal class does not read it */
+    assert_string_equal(m->config.model_type, "gemma3_text");
+    model_close(m);
+    m = config_open("{'model_type': 'mistral3', 'tie_word_embeddings': false, 'text_config': {'torch_dtype': 'float16', 'model_type':"
+                    " 'ministral3', 'num_hidden_layers': 1}}");
+    assert_true(m->config.multimodal && !m->config.tied && m->config.stored_type == PT_F16);
+    assert_string_equal(m->config.model_type, "ministral3");
+    model_close(m);
+    m = config_open("{'model_type': 'mistral3', 'text_config': {'num_hidden_layers': 1}}");
+    assert_string_equal(m->config.model_type, "mistral");
+    model_close(m);
 }
 
 static void dropout_is_announced_once_and_with_its_values(void **state)
@@ -307,6 +407,49 @@ static const struct { const char *json, *key, *value; } refused[] = {
     {"{'model_type': 'gpt2', 'pruned_heads': {'0': [1]}}", "pruned_heads", "{\"0\":[1]}"},
     {"{'model_type': 'llama', 'per_layer_config': {'0': {'head_dim': 8}}}", "per_layer_config", "head_dim"},
     {"{'model_type': 'llama', 'is_encoder_decoder': true}", "is_encoder_decoder", "true"},
+    /* OPT */
+    {"{'model_type': 'opt', 'do_layer_norm_before': false}", "do_layer_norm_before", "false"},
+    {"{'model_type': 'opt', '_remove_final_layer_norm': true}", "_remove_final_layer_norm", "true"},
+    {"{'model_type': 'opt', 'layer_norm_elementwise_affine': false}", "layer_norm_elementwise_affine", "false"},
+    {"{'model_type': 'opt', 'word_embed_proj_dim': 512}", "word_embed_proj_dim", "512"},
+    /* Gemma */
+    {"{'model_type': 'gemma', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
+    {"{'model_type': 'gemma3_text', 'use_bidirectional_attention': true}", "use_bidirectional_attention", "true"},
+    {"{'model_type': 'gemma3_text', 'rope_parameters': {'rope_type': 'linear', 'factor': 8.0}}", "full_attention", "rope_parameters"},
+    {"{'model_type': 'gemma3_text', 'rope_scaling': {'rope_type': 'linear', 'factor': 8.0}, 'rope_parameters':"
+     " {'full_attention': {'rope_type': 'default'}}}", "rope_scaling", "rope_parameters"},
+    {"{'model_type': 'gemma2', 'query_pre_attn_scalar': 0}", "query_pre_attn_scalar", "0"},
+    {"{'model_type': 'gemma2', 'num_hidden_layers': 2, 'sliding_window': 0}", "sliding_window", "0"},
+    /* OLMo */
+    {"{'model_type': 'olmo3', 'rope_parameters': {'rope_type': 'default', 'rope_theta': 1e4}}", "sliding_attention", "rope_parameters"},
+    {"{'model_type': 'olmo2', 'sliding_window': 8}", "sliding_window", "8"},
+    /* Phi */
+    {"{'model_type': 'phi3', 'rope_scaling': {'type': 'linear', 'factor': 2}}", "linear", "default, longrope"},
+    {"{'model_type': 'phi3', 'rope_scaling': {'type': 'longrope', 'short_factor': [1, 1], 'long_factor': [1, 1]}}", "short_factor",
+     "2 numbers"},
+    {"{'model_type': 'phi3', 'hidden_size': 64, 'num_attention_heads': 16, 'rope_scaling': {'type': 'su', 'short_factor': [1, 1],"
+     " 'long_factor': [1, 1, 1]}}", "long_factor", "3 numbers"},
+    {"{'model_type': 'phi3', 'hidden_size': 64, 'num_attention_heads': 16, 'rope_scaling': {'type': 'longrope', 'short_factor': [1, 0],"
+     " 'long_factor': [1, 1]}}", "short_factor", "[1] is 0"},
+    {"{'model_type': 'phi3', 'partial_rotary_factor': 0.45}", "partial_rotary_factor", "43 of the 96"},
+    /* GPT-NeoX */
+    {"{'model_type': 'gpt_neox', 'hidden_size': 640, 'num_attention_heads': 64, 'rotary_pct': 0.5}", "rotary_pct", "5 of the 10"},
+    {"{'model_type': 'gpt_neox', 'hidden_size': 640, 'num_attention_heads': 64, 'rotary_pct': 0.2, 'rope_scaling': {'type': 'dynamic',"
+     " 'factor': 2}}", "dynamic", "4"},
+    /* SmolLM */
+    {"{'model_type': 'smollm3', 'num_hidden_layers': 3, 'no_rope_layers': [1, 1]}", "no_rope_layers", "2 entries"},
+    {"{'model_type': 'smollm3', 'num_hidden_layers': 2, 'no_rope_layers': [1, 'x']}", "no_rope_layers", "x"},
+    {"{'model_type': 'smollm3', 'num_hidden_layers': 1, 'layer_types': ['sliding_attention']}", "layer_types", "sliding_window"},
+    /* Granite */
+    {"{'model_type': 'granite', 'residual_multiplier': 0.5, 'attention_bias': true}", "residual_multiplier", "0.5"},
+    {"{'model_type': 'granite', 'residual_multiplier': 0.5, 'mlp_bias': true}", "residual_multiplier", "0.5"},
+    {"{'model_type': 'granite', 'logits_scaling': 0}", "logits_scaling", "0"},
+    /* Ministral and multimodal models */
+    {"{'model_type': 'ministral3', 'rope_parameters': {'rope_type': 'default', 'rope_theta': 1e4}}", "llama_4_scaling_beta", "missing"},
+    {"{'model_type': 'gemma3'}", "text_config", "missing"},
+    {"{'model_type': 'mistral3', 'text_config': {'model_type': 'bloom'}}", "model_type", "bloom"},
+    {"{'model_type': 'mistral3', 'text_config': {}, 'quantization_config': {'bits': 8}}", "quantization_config", "{\"bits\":8}"},
+    {"{'model_type': 'gemma3', 'text_config': 3}", "text_config", "an integer"},
 };
 
 static void what_is_not_supported_is_refused_by_name(void **state)
@@ -417,6 +560,8 @@ int main(void)
         cmocka_unit_test(attention_scale_follows_the_keys_of_gpt2),
         cmocka_unit_test(both_generations_of_config_mean_the_same),
         cmocka_unit_test(sliding_windows_reach_the_layers_that_transformers_gives_them),
+        cmocka_unit_test(layers_turn_by_the_rope_that_transformers_gives_them),
+        cmocka_unit_test(the_text_part_of_a_multimodal_model_is_read),
         cmocka_unit_test(dropout_is_announced_once_and_with_its_values),
         cmocka_unit_test(ids_may_be_lists_null_or_out_of_range),
         cmocka_unit_test(keys_that_change_nothing_are_let_through),

@@ -42,7 +42,7 @@ static int export_to(const char *name, const model *m, source *s, pt_dtype type,
     void *area = malloc(scratch_bytes);
     assert_non_null(area);
     assert_int_equal(safetensors_writer_open(scratch, name, 0, &w, e), 0);
-    int status = weights_export(m, w, type, weights_are_bare(m, s->st), source_rows, s, area, scratch_bytes,
+    int status = weights_export(m, w, type, (weights_layout){weights_naming_of(m, s->st), s->st}, source_rows, s, area, scratch_bytes,
                                 e);
     safetensors_writer_close(w);
     free(area);
@@ -71,10 +71,25 @@ static void check_same(const safetensors *st, const safetensors *copy, const cha
     }
 }
 
-static bool ends_with(const char *text, const char *end)
+/* The name of a file's tensor is that of the part, but for a prefix. */
+static bool is_name_of(const char *part, const char *name)
 {
-    size_t n = strlen(text), k = strlen(end);
-    return n >= k && strcmp(text + n - k, end) == 0;
+    static const char text[] = "language_model.";
+    char plain[256];
+    const char *at = strstr(name, text);
+    snprintf(plain, sizeof plain, "%.*s%s", at ? (int)(at - name) : 0, name, at ? at + strlen(text) : name);
+    size_t n = strlen(part), k = strlen(plain);
+    return n >= k && strcmp(part + n - k, plain) == 0;
+}
+
+static bool is_vision(const char *name) { return strstr(name, "vision_tower") || strstr(name, "projector"); }
+
+static size_t count_vision(const safetensors *st)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < safetensors_count(st); i++)
+        n += is_vision(safetensors_at(st, i)->name);
+    return n;
 }
 
 /* The header of the exported file: what Transformers asks of it, and the tensors in the order of the model, one behind another. */
@@ -95,12 +110,15 @@ static void check_header(const safetensors *copy, const model *m, const char *fi
         for (int k = 0; k < m->params[i].parts; k++) {
             at = json_object_iter_next(header, at);
             const json_t *offsets = json_object_get(json_object_iter_value(at), "data_offsets");
-            if (!at || !ends_with(m->params[i].part[k].name, json_object_iter_key(at)))
+            if (!at || !is_name_of(m->params[i].part[k].name, json_object_iter_key(at)))
                 fail_msg("%s: %s is followed by %s", fixture, m->params[i].part[k].name, at ? json_object_iter_key(at) : "nothing");
             assert_int_equal(json_integer_value(json_array_get(offsets, 0)), end);
             end = (uint64_t)json_integer_value(json_array_get(offsets, 1));
         }
-    assert_null(json_object_iter_next(header, at));
+    while ((at = json_object_iter_next(header, at))) {
+        assert_true(is_vision(json_object_iter_key(at)));
+        end = (uint64_t)json_integer_value(json_array_get(json_object_get(json_object_iter_value(at), "data_offsets"), 1));
+    }
     assert_int_equal(end, n - 8 - length);
     json_decref(header);
     free(text);
@@ -122,7 +140,7 @@ static void what_was_read_is_written_back_bit_for_bit(void **state)
             if (export_to("model", m, &s, m->config.stored_type, least + extra, &e))
                 fail_msg("%s: %s", fixtures[i], e.text);
             safetensors *copy = weights_open(scratch);
-            assert_int_equal(safetensors_count(copy), parts);
+            assert_int_equal(safetensors_count(copy), parts + count_vision(s.st));
             check_header(copy, m, fixtures[i]);
             check_same(s.st, copy, fixtures[i]);
             if (weights_check(m, copy, NULL, &e))
@@ -132,6 +150,67 @@ static void what_was_read_is_written_back_bit_for_bit(void **state)
         safetensors_close((safetensors *)s.st);
         model_close(m);
     }
+}
+
+/* Of whatever dtype and shape, through a scratch that holds no tensor whole. */
+static void what_is_not_trained_is_copied_bit_for_bit(void **state)
+{
+    (void)state;
+    static const struct { const char *name, *dtype; int rank; int64_t shape[3]; uint64_t elements, bytes; } other[] = {
+        {"vision_tower.a", "F8_E4M3", 2, {3, 7}, 21, 21},       {"vision_tower.b", "I64", 0, {0}, 1, 8},
+        {"vision_tower.c", "BOOL", 1, {5}, 5, 5},               {"vision_tower.d", "BF16", 3, {9, 2, 30}, 540, 1080},
+        {"multi_modal_projector.e", "F64", 1, {3}, 3, 24},      {"multi_modal_projector.f", "F32", 2, {0, 4}, 0, 0},
+        {"audio.g", "F32", 2, {50, 60}, 3000, 12000},
+    };
+    enum { OTHERS = sizeof other / sizeof *other };
+    model *m = folder_open(fixture_path("mistral3"));
+    source s = {m, weights_open(fixture_path("mistral3")), 0, -1};
+    pt_error e = {0};
+    safetensors_writer *w;
+    char bytes[12000 + OTHERS], area[12000];
+    int number[OTHERS];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (char)(i * 131 ^ i >> 7 ^ seed);
+    assert_int_equal(safetensors_writer_open(scratch, "source", 0, &w, &e), 0);
+    for (int i = 0; i < OTHERS; i++) {
+        safetensors_tensor t = {.name = other[i].name, .rank = other[i].rank, .elements = other[i].elements, .bytes = other[i].bytes};
+        snprintf(t.dtype_text, sizeof t.dtype_text, "%s", other[i].dtype);
+        memcpy(t.shape, other[i].shape, sizeof other[i].shape);
+        number[i] = safetensors_declare_as(w, &t, &e);
+    }
+    assert_int_equal(safetensors_begin(w, &e), 0);
+    for (int i = 0; i < OTHERS; i++)
+        assert_int_equal(safetensors_append(w, number[i], bytes + i, other[i].bytes, &e), 0);
+    if (safetensors_finish(w, &e))
+        fail_msg("%s", e.text);
+    safetensors_writer_close(w);
+    safetensors *from = weights_open(scratch_path("source.safetensors"));
+    const size_t least = weights_scratch_bytes(m);
+    void *little = malloc(least);
+    assert_non_null(little);
+    assert_int_equal(safetensors_writer_open(scratch, "carried", 0, &w, &e), 0);
+    if (weights_export(m, w, PT_F32, (weights_layout){NAMES_INNER, from}, source_rows, &s, little, least, &e))
+        fail_msg("%s", e.text);
+    safetensors_writer_close(w);
+    safetensors *copy = weights_open(scratch_path("carried.safetensors"));
+    assert_int_equal(weights_naming_of(m, copy), NAMES_INNER);
+    assert_int_equal(weights_find_beside(m, copy).tensors, OTHERS);
+    if (weights_check(m, copy, NULL, &e))
+        fail_msg("%s", e.text);
+    for (int i = 0; i < OTHERS; i++) {
+        const safetensors_tensor *t = safetensors_find(copy, other[i].name);
+        assert_non_null(t);
+        assert_string_equal(t->dtype_text, other[i].dtype);
+        assert_true(t->rank == other[i].rank && !memcmp(t->shape, other[i].shape, sizeof t->shape[0] * (size_t)t->rank));
+        assert_int_equal(t->bytes, other[i].bytes);
+        assert_int_equal(safetensors_read_stored(copy, t, 0, t->bytes, area, &e), 0);
+        assert_memory_equal(area, bytes + i, t->bytes);
+    }
+    safetensors_close(copy);
+    safetensors_close(from);
+    safetensors_close((safetensors *)s.st);
+    free(little);
+    model_close(m);
 }
 
 static void other_dtypes_round_to_nearest(void **state)
@@ -172,7 +251,7 @@ static void a_value_that_f16_cannot_hold_is_refused_by_name(void **state)
     safetensors_writer *w;
     pt_error e = {0};
     assert_int_equal(safetensors_writer_open(scratch, "half", 0, &w, &e), 0);
-    assert_int_equal(weights_export(m, w, PT_F16, false, huge_rows, m, room, sizeof room, &e), PT_FAILED);
+    assert_int_equal(weights_export(m, w, PT_F16, (weights_layout){0}, huge_rows, m, room, sizeof room, &e), PT_FAILED);
     assert_non_null(strstr(e.text, m->params[m->params_n - 1].part[0].name));
     assert_non_null(strstr(e.text, "65520"));
     safetensors_writer_close(w);
@@ -208,6 +287,7 @@ int main(void)
     print_message("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_read_is_written_back_bit_for_bit),
+        cmocka_unit_test(what_is_not_trained_is_copied_bit_for_bit),
         cmocka_unit_test(other_dtypes_round_to_nearest),
         cmocka_unit_test(a_value_that_f16_cannot_hold_is_refused_by_name),
         cmocka_unit_test(a_source_that_fails_leaves_no_file),

@@ -23,31 +23,48 @@ static void damaged_configs_are_refused_or_whole(void **state)
         "{\"architectures\": [\"Qwen3ForCausalLM\"], \"num_hidden_layers\": 2, \"head_dim\": 16, \"sliding_window\": 5,"
         " \"use_sliding_window\": true, \"layer_types\": [\"full_attention\", \"sliding_attention\"],"
         " \"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 1e4}, \"dtype\": \"float16\"}",
+        "{\"model_type\": \"gemma3\", \"tie_word_embeddings\": false, \"text_config\": {\"num_hidden_layers\": 2, \"hidden_size\": 64,"
+        " \"sliding_window_pattern\": 2, \"rope_local_base_freq\": 1e4, \"final_logit_softcapping\": null, \"rope_parameters\":"
+        " {\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 8}, \"sliding_attention\": {\"rope_theta\": 1e4}}}}",
+        "{\"model_type\": \"phi3\", \"hidden_size\": 16, \"num_attention_heads\": 2, \"num_hidden_layers\": 1, \"rope_scaling\":"
+        " {\"type\": \"longrope\", \"short_factor\": [1, 1.5, 2, 3], \"long_factor\": [1, 2, 4, 8]}, \"pad_token_id\": -1}",
+        "{\"model_type\": \"ministral3\", \"num_hidden_layers\": 1, \"rope_parameters\": {\"rope_type\": \"yarn\", \"factor\": 16.0,"
+        " \"beta_fast\": 32.0, \"mscale\": 1.0, \"mscale_all_dim\": 1.0, \"llama_4_scaling_beta\": 0.1}}",
+        "{\"model_type\": \"smollm3\", \"num_hidden_layers\": 3, \"no_rope_layers\": [1, 0, 1], \"use_sliding_window\": true,"
+        " \"sliding_window\": 4, \"mlp_bias\": true}",
+        "{\"model_type\": \"gpt_neox\", \"num_hidden_layers\": 1, \"rotary_pct\": 0.25, \"use_parallel_residual\": false}",
     };
-    size_t lengths[3];
-    for (int i = 0; i < 3; i++)
+    enum { SEEDS = sizeof seeds / sizeof seeds[0] };
+    size_t lengths[SEEDS];
+    for (int i = 0; i < SEEDS; i++)
         lengths[i] = strlen(seeds[i]);
-    mutate_run(seeds, lengths, 3, seed, 20000);
+    mutate_run(seeds, lengths, SEEDS, seed, 30000);
 }
 
 /* Valid JSON in which any key may have any value: the mutations that get past the parser. */
 static void known_keys_with_any_values_are_refused_or_whole(void **state)
 {
     (void)state;
-    static const char *const types[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
+    static const char *const types[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "opt", "gpt_neox", "gemma", "gemma2",
+                                        "gemma3_text", "gemma3", "phi3", "olmo2", "olmo3", "smollm3", "granite", "ministral3", "mistral3"};
     static const char *const keys[] = {
         "n_embd", "n_layer", "n_head", "n_inner", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "head_dim", "intermediate_size", "vocab_size", "max_position_embeddings", "n_positions", "rms_norm_eps", "rope_theta",
         "rope_scaling", "rope_parameters", "sliding_window", "use_sliding_window", "max_window_layers", "layer_types",
         "attention_bias", "mlp_bias", "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype",
-        "initializer_range", "attn_pdrop", "original_max_position_embeddings", "partial_rotary_factor", "scale_attn_weights"};
+        "initializer_range", "attn_pdrop", "original_max_position_embeddings", "partial_rotary_factor", "scale_attn_weights",
+        "text_config", "ffn_dim", "word_embed_proj_dim", "init_std", "enable_bias", "rotary_pct", "rotary_emb_base", "use_parallel_residual",
+        "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "sliding_window_pattern", "rope_local_base_freq",
+        "no_rope_layers", "no_rope_layer_interval", "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"};
     static const char *const values[] = {
         "0", "1", "2", "3", "4", "7", "64", "128", "4096", "100000", "1000000000", "9223372036854775807", "-1", "-9223372036854775808",
         "1e300", "-1e300", "1e-300", "0.5", "1.0", "null", "true", "false", "\"\"", "\"float16\"", "[]", "[1]", "{}",
         "[\"full_attention\"]", "{\"rope_type\": \"linear\", \"factor\": 1e-3}", "{\"type\": \"llama3\", \"factor\": 8, "
-        "\"low_freq_factor\": 1, \"high_freq_factor\": 4}", "{\"rope_theta\": 1}", "{\"rope_type\": []}"};
+        "\"low_freq_factor\": 1, \"high_freq_factor\": 4}", "{\"rope_theta\": 1}", "{\"rope_type\": []}",
+        "{\"num_hidden_layers\": 1}", "{\"full_attention\": {}, \"sliding_attention\": {\"factor\": 2}}", "{\"type\": \"yarn\", \"factor\": 4}",
+        "{\"rope_type\": \"dynamic\", \"factor\": 2}", "{\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": [1]}"};
     enum { TYPES = sizeof types / sizeof types[0], KEYS = sizeof keys / sizeof keys[0], VALUES = sizeof values / sizeof values[0] };
-    for (uint64_t round = 0; round < 20000; round++) {
+    for (uint64_t round = 0; round < 40000; round++) {
         char json[2048];
         uint32_t w[4];
         rng_words(seed, RNG_TEST, 1000, round, w);

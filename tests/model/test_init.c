@@ -45,13 +45,16 @@ static void moments(const float *w, int64_t n, double *mean, double *deviation)
 static double expected_deviation(const model *m, param_role role)
 {
     bool residual = role == PARAM_OUT || role == PARAM_DOWN;
-    return m->config.initializer_range /
-           (residual && m->config.position == POSITION_LEARNED ? sqrt(2.0 * (double)m->config.layers) : 1);
+    return m->config.initializer_range / (residual && !strcmp(m->config.model_type, "gpt2") ? sqrt(2.0 * (double)m->config.layers) : 1);
 }
 
-static void check_recipe(const char *json)
+/* Of normals with this deviation, but for biases, norms (1, or 0 where 1 is added to them) and the padding row. */
+static void check_recipe(const char *json, double range, int64_t padding)
 {
     model *m = config_open(json);
+    const bool norms_from_one = !strncmp(m->config.model_type, "gemma", 5);
+    assert_true(m->config.initializer_range == range);
+    assert_int_equal(m->config.padding, padding);
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
         int64_t n = p->rows * p->cols;
@@ -60,10 +63,12 @@ static void check_recipe(const char *json)
             bool norm = strstr(p->part[0].name, "norm.weight") || strstr(p->part[0].name, "ln_1.weight") ||
                         strstr(p->part[0].name, "ln_2.weight") || strstr(p->part[0].name, "ln_f.weight");
             for (int64_t k = 0; k < n; k++)
-                assert_true(w[k] == (norm ? 1 : 0));
+                assert_true(w[k] == (norm && !norms_from_one ? 1 : 0));
         } else {
             double mean, deviation, std = expected_deviation(m, p->role);
-            int64_t zeros = p->role == PARAM_TOKENS && m->config.padding >= 0 ? p->cols : 0;
+            int64_t zeros = p->role == PARAM_TOKENS && padding >= 0 ? p->cols : 0;
+            for (int64_t c = 0; c < zeros; c++)
+                assert_true(w[padding * p->cols + c] == 0);
             moments(w, n, &mean, &deviation);
             deviation *= sqrt((double)n / (double)(n - zeros));
             if (!(fabs(mean) <= 6 * std / sqrt((double)n) && fabs(deviation / std - 1) <= 6 / sqrt(2.0 * (double)n)))
@@ -77,11 +82,26 @@ static void check_recipe(const char *json)
 static void each_architecture_starts_by_its_own_recipe(void **state)
 {
     (void)state;
-    check_recipe(gpt2_small);
-    check_recipe(llama_small);
+    check_recipe(gpt2_small, 0.05, -1);
+    check_recipe(llama_small, 0.02, 7);
     check_recipe(
         "{'model_type': 'qwen3', 'hidden_size': 64, 'num_hidden_layers': 1, 'num_attention_heads': 4,"
-        " 'num_key_value_heads': 2, 'head_dim': 10, 'intermediate_size': 150, 'vocab_size': 301}");
+        " 'num_key_value_heads': 2, 'head_dim': 10, 'intermediate_size': 150, 'vocab_size': 301}", 0.02, -1);
+#define SMALL ", 'hidden_size': 64, 'num_hidden_layers': 1, 'num_attention_heads': 4, 'vocab_size': 301, 'pad_token_id': 3}"
+#define SMALL_GROUPED ", 'num_key_value_heads': 2, 'intermediate_size': 150, 'initializer_range': 0.05" SMALL
+    check_recipe("{'model_type': 'opt', 'ffn_dim': 150, 'max_position_embeddings': 33, 'init_std': 0.05" SMALL, 0.05, 3);
+    check_recipe("{'model_type': 'opt', 'ffn_dim': 150, 'max_position_embeddings': 33, 'init_std': 0.07, 'initializer_range': 0.05" SMALL,
+                 0.05, 3);
+    check_recipe("{'model_type': 'gemma', 'head_dim': 16, 'attention_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_recipe("{'model_type': 'gemma2', 'head_dim': 16, 'tie_word_embeddings': false" SMALL_GROUPED, 0.05, 3);
+    check_recipe("{'model_type': 'gemma3_text', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
+    check_recipe("{'model_type': 'phi3'" SMALL_GROUPED, 0.05, 3);
+    check_recipe("{'model_type': 'gpt_neox', 'intermediate_size': 150, 'initializer_range': 0.05" SMALL, 0.05, -1);
+    check_recipe("{'model_type': 'olmo2', 'attention_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_recipe("{'model_type': 'olmo3'" SMALL_GROUPED, 0.05, 3);
+    check_recipe("{'model_type': 'smollm3', 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_recipe("{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_recipe("{'model_type': 'ministral3', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
 }
 
 /* Of four words in turn: radius and angle of two numbers, twice. */

@@ -36,15 +36,25 @@ static float *tensor_values(const safetensors *st, const char *name, const safet
 /* Under which of its names does this checkpoint hold the part? */
 static float *stored_values(const safetensors *st, const char *name, const safetensors_tensor **t)
 {
-    const char *names[] = {name, strchr(name, '.') + 1,
+    char outer[MODEL_NAME + 32], inner[MODEL_NAME + 32];
+    const char *names[] = {name, strchr(name, '.') + 1, outer, inner,
                            strstr(name, "embed_tokens") ? "lm_head.weight" : name};
-    for (int i = 0; i < 3; i++) {
+    snprintf(outer, sizeof outer, "language_model.%s", name);
+    snprintf(inner, sizeof inner, "model.language_%s", name); /* model.layers...: model.language_model.layers... */
+    for (int i = 0; i < 5; i++) {
         float *values = tensor_values(st, names[i], t);
         if (values)
             return values;
     }
     fail_msg("%s is not there", name);
     return NULL;
+}
+
+/* GPT-NeoX stores q, k and v head by head. */
+static int64_t our_row(const param_part *part, int64_t r)
+{
+    const int64_t d = part->interleaved;
+    return d ? r / d % 3 * (part->rows / 3) + r / (3 * d) * d + r % d : r;
 }
 
 static void check_against_file(const model *m, const safetensors *st, int index)
@@ -62,7 +72,8 @@ static void check_against_file(const model *m, const safetensors *st, int index)
         assert_int_equal(t->rank, part->vector ? 1 : 2);
         for (int64_t r = 0; r < part->rows; r++)
             for (int64_t c = 0; c < (part->vector ? 1 : p->cols); c++) {
-                float ours = part->vector ? w[part->row0 + r] : w[(part->row0 + r) * p->cols + c];
+                const int64_t row = part->row0 + our_row(part, r);
+                float ours = part->vector ? w[row] : w[row * p->cols + c];
                 int64_t at = part->vector ? r : part->transposed ? c * t->shape[1] + r : r * t->shape[1] + c;
                 if (ours != values[at])
                     fail_msg("%s (%lld, %lld): %g is not %g", part->name, (long long)r, (long long)c,
@@ -71,6 +82,18 @@ static void check_against_file(const model *m, const safetensors *st, int index)
         free(values);
     }
     free(w);
+}
+
+static weights_naming naming_of_fixture(const char *name)
+{
+    static const struct { const char *name; weights_naming naming; } special[] = {
+        {"gpt2_original_names", NAMES_BARE}, {"opt_bare", NAMES_BARE},  {"gemma3_multimodal", NAMES_INNER},
+        {"mistral3", NAMES_OUTER},           {"mistral3_ministral3", NAMES_OUTER},
+    };
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+        if (!strcmp(special[i].name, name))
+            return special[i].naming;
+    return NAMES_WHOLE;
 }
 
 static void every_element_of_every_fixture_finds_its_place(void **state)
@@ -84,7 +107,7 @@ static void every_element_of_every_fixture_finds_its_place(void **state)
         if (weights_check(m, st, &type, &e))
             fail_msg("%s", e.text);
         assert_int_equal(type, m->config.stored_type);
-        assert_int_equal(weights_are_bare(m, st), !strcmp(fixtures[i], "gpt2_original_names"));
+        assert_int_equal(weights_naming_of(m, st), naming_of_fixture(fixtures[i]));
         for (int k = 0; k < m->params_n; k++)
             check_against_file(m, st, k);
         safetensors_close(st);
@@ -108,7 +131,8 @@ static void names_are_those_of_transformers(void **state)
             for (int j = 0; j < m->params[k].parts; j++, parts++) {
                 const param *p = &m->params[k];
                 char name[MODEL_NAME + 8];
-                snprintf(name, sizeof name, "grad.%s", p->part[j].name);
+                const bool neox_head = !strcmp(p->part[j].name, "embed_out.weight"); /* so called in files alone */
+                snprintf(name, sizeof name, "grad.%s", neox_head ? "lm_head.weight" : p->part[j].name);
                 const safetensors_tensor *t = safetensors_find(st, name);
                 if (!t)
                     fail_msg("%s: %s is unknown", fixtures[i], name);

@@ -44,7 +44,8 @@ static void what_a_run_will_write_is_known_before(void **state)
 {
     (void)state;
     static const struct { const char *kind, *name; pt_save_type type; } cases[] = {
-        {"bf16", "gpt2", PT_SAVE_F32}, {"bf16", "gpt2", PT_SAVE_BF16}, {"models", "llama_bf16", PT_SAVE_AS_STORED}};
+        {"bf16", "gpt2", PT_SAVE_F32}, {"bf16", "gpt2", PT_SAVE_BF16}, {"models", "llama_bf16", PT_SAVE_AS_STORED},
+        {"models", "mistral3", PT_SAVE_BF16}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fixture f;
         pt_error e = {0};
