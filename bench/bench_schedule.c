@@ -6,7 +6,7 @@
  * that a shared machine is fair. A search builds some hundreds of schedules.
  */
 #include "schedule/check.h"
-#include "schedule/simulate.h"
+#include "predict/simulate.h"
 
 #include <stdio.h>
 #include <stdlib.h>

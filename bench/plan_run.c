@@ -2,9 +2,9 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "profile/adjust.h"
-#include "schedule/simulate.h"
-#include "train/state.h"
+#include "predict/adjust.h"
+#include "predict/simulate.h"
+#include "run/state.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #define PT_BENCH_PLAN_RUN_H
 
 #include "base/units.h"
-#include "profile/machine.h"
+#include "machine/machine.h"
 #include "profile/profile.h"
 #include "search/search.h"
 

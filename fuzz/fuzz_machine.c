@@ -1,5 +1,5 @@
 /* fuzz_machine.c - any bytes as a machine file: a machine whose figures all make sense, or a refusal with a sentence. */
-#include "profile/machine_file.h"
+#include "machine/machine_file.h"
 
 #include <assert.h>
 #include <math.h>

@@ -274,7 +274,7 @@ typedef struct device_info {
     double quota;                              /* as it was given; 0 on a GPU */
     bool host_addressable;                     /* MEMORY_DEVICE is RAM: there need be no host tier */
     uint64_t threads_bytes;                    /* RAM beside all arenas that its threads need, of what more of them need than a few */
-    /* When it was opened, or an arena did not fit; where device memory is RAM, profile/machine.h knows better. */
+    /* When it was opened, or an arena did not fit; where device memory is RAM, machine/machine.h knows better. */
     uint64_t memory_bytes, memory_free_bytes;
 } device_info;
 

@@ -6,7 +6,7 @@
  *
  *     cpu_NAME     on the CPU                        device/cpu/ops.h, queue.c
  *     cuda_NAME    its launch on a GPU               device/cuda/kernels.h, queue.c
- *     cost_NAME    what it asks of a machine         profile/op_costs.c
+ *     cost_NAME    what it asks of a machine         predict/op_costs.c
  *
  * without any of which the program does not build. KERNEL_OPS are computed by kernels of our own everywhere. A GPU copies and clears by
  * CUDA's runtime, multiplies matrices by a library, and knows no disk.

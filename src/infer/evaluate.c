@@ -11,11 +11,11 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "search/search.h"
-#include "train/budgets.h"
-#include "train/evaluation.h"
-#include "train/executor.h"
-#include "train/misfit.h"
-#include "train/state.h"
+#include "run/budgets.h"
+#include "run/evaluation.h"
+#include "run/executor.h"
+#include "run/misfit_words.h"
+#include "run/state.h"
 
 #include <float.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "text/buffer.h"
-#include "train/budgets.h"
+#include "run/budgets.h"
 
 #include <stdio.h>
 #include <stdlib.h>

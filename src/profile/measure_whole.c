@@ -1,6 +1,6 @@
 /* measure_whole.c - updates of parameters that their rule takes whole (optimizer/optimizer.h), by their FLOPs: of a layer, which has one of
  * each size. What would take long, or does not fit, is measured with its sides halved; longer ones are on the line through the last two. */
-#include "profile/measure_parts.h"
+#include "measure/measure_parts.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "profile/measure_parts.h"
+#include "measure/measure_parts.h"
 
 #include "base/clock.h"
 

@@ -18,7 +18,7 @@
 #define PT_PROFILE_H
 
 #include "device/device.h"
-#include "schedule/costs.h"
+#include "predict/costs.h"
 
 typedef struct profile_request {
     device *device, *host;      /* the same on a CPU */

@@ -7,7 +7,7 @@
  * beside each of two cores costs of honest profiles were 0.26 to 10 times their checks (layers' backward 3.2 times their share by
  * operations), and alone 0.5 to 2. What takes microseconds may wait for its turn longer than it takes. A disk whose cache takes
  * writes, or that slows down when it is hot, may be many times slower when it is checked, at the end. */
-#include "profile/measure_parts.h"
+#include "measure/measure_parts.h"
 
 #include <math.h>
 

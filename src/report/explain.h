@@ -11,7 +11,7 @@
 #ifndef PT_EXPLAIN_H
 #define PT_EXPLAIN_H
 
-#include "report/forecast.h"
+#include "predict/forecast.h"
 #include "search/search.h"
 
 #include <jansson.h>

@@ -1,7 +1,7 @@
 #include "report/run_folder.h"
 
 #include "io/files.h"
-#include "profile/machine_file.h"
+#include "machine/machine_file.h"
 #include "report/metrics_file.h"
 #include "search/search.h"
 #include "text/utf8.h"

@@ -13,7 +13,7 @@
 #define PT_RUN_FOLDER_H
 
 #include "report/series.h"
-#include "report/forecast.h"
+#include "predict/forecast.h"
 #include "report/timeline.h"
 
 #include <jansson.h>

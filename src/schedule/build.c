@@ -153,7 +153,7 @@ static int stream_buffer(program *p, int micro)
 {
     if (p->stream[micro] < 0 && !p->b.recording) {
         uint64_t bytes = (uint64_t)(p->b.s->micro_units * p->shape->unit_rows * p->model->config.hidden) * dtype_bytes(p->shape->type);
-        p->stream[micro] = builder_buffer(&p->b, OBJECT_STREAM, -1, micro, TIER_DEVICE, bytes);
+        p->stream[micro] = builder_buffer(&p->b, OBJECT_STREAM_GRADIENT, -1, micro, TIER_DEVICE, bytes);
     }
     return p->stream[micro];
 }
@@ -164,7 +164,7 @@ static void item_residual(program *p, int micro, unsigned use)
     if (!bytes)
         return;
     if (p->residual[micro] < 0 && !p->b.recording)
-        p->residual[micro] = builder_buffer(&p->b, OBJECT_RESIDUAL, -1, micro, TIER_DEVICE, bytes);
+        p->residual[micro] = builder_buffer(&p->b, OBJECT_STREAM, -1, micro, TIER_DEVICE, bytes);
     item_operand(p, p->residual[micro], use);
 }
 

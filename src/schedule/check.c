@@ -102,8 +102,8 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index)
     case OBJECT_GRADIENT: return chunk_gradient_bytes(c->in->packing, index);
     case OBJECT_SAVED: return c->blocks[index].saved_bytes * (uint64_t)c->micro_units;
     case OBJECT_ACCUMULATOR: return c->blocks[index].accumulator_bytes;
-    case OBJECT_STREAM: return (uint64_t)(c->micro_units * shape->unit_rows * m->hidden) * dtype_bytes(shape->type);
-    case OBJECT_RESIDUAL: return residual_bytes(c->in->model, shape) * (uint64_t)c->micro_units;
+    case OBJECT_STREAM_GRADIENT: return (uint64_t)(c->micro_units * shape->unit_rows * m->hidden) * dtype_bytes(shape->type);
+    case OBJECT_STREAM: return residual_bytes(c->in->model, shape) * (uint64_t)c->micro_units;
     case OBJECT_BATCH: return tokens * 4 * sizeof(int32_t);
     case OBJECT_LOSS: return tokens * sizeof(float);
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
@@ -120,8 +120,8 @@ static bool identity_exists(const checker *c, const buffer *b)
     case OBJECT_STATES: case OBJECT_GRADIENT: return chunk && b->micro == -1 && check_object_bytes(c, b->kind, b->index);
     case OBJECT_SAVED: return b->index >= 1 && b->index <= c->layers + 1 && micro;
     case OBJECT_ACCUMULATOR: return has_accumulator(c, b->index) && b->micro == -1;
-    case OBJECT_STREAM: return b->index == -1 && micro && c->first_trained <= c->layers;
-    case OBJECT_RESIDUAL: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
+    case OBJECT_STREAM_GRADIENT: return b->index == -1 && micro && c->first_trained <= c->layers;
+    case OBJECT_STREAM: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
     case OBJECT_ROPE: return b->index == -1 && b->micro == -1 && c->in->model->config.ropes_n;
     default: return (unsigned)b->kind < OBJECT_KINDS && b->index == -1 && b->micro == -1;
     }

@@ -63,7 +63,7 @@ static int block_weights(checker *c, int i, int block)
 static void residual(checker *c, int micro, int before, int after)
 {
     if (residual_bytes(c->in->model, c->in->shape))
-        changes(c, OBJECT_RESIDUAL, -1, micro, before, after);
+        changes(c, OBJECT_STREAM, -1, micro, before, after);
 }
 
 static void rope(checker *c)
@@ -114,7 +114,7 @@ static int head_wants(checker *c, int i, int micro, bool eval)
     writes(c, OBJECT_LOSS, -1, -1, c->losses + 1);
     workspace(c, c->blocks[block].forward_bytes);
     if (!eval && c->first_trained < block) {
-        writes(c, OBJECT_STREAM, -1, micro, block);
+        writes(c, OBJECT_STREAM_GRADIENT, -1, micro, block);
         residual(c, micro, 0, residual_gradient(c, block));
     }
     int failed = eval ? 0 : sum_up(c, i, block, micro);
@@ -130,7 +130,7 @@ static int backward_wants(checker *c, int i, int block, int micro)
         return check_fail(c, i, -1, "nothing is trained in the block or before it");
     reads(c, OBJECT_SAVED, block, micro, f->complete);
     workspace(c, f->backward_bytes);
-    changes(c, OBJECT_STREAM, -1, micro, block + 1, block);
+    changes(c, OBJECT_STREAM_GRADIENT, -1, micro, block + 1, block);
     residual(c, micro, residual_gradient(c, block + 1), residual_gradient(c, block));
     reads(c, OBJECT_BATCH, -1, -1, 1);
     rope(c);
@@ -158,7 +158,7 @@ static int finish_wants(checker *c, int i, int block, int chunk)
     workspace(c, (uint64_t)(in->shape->slice_rows * in->model->config.hidden) * sizeof(float));
     reads(c, OBJECT_BATCH, -1, -1, 1);
     for (int m = 0; m < c->micro_n; m++)
-        reads(c, OBJECT_STREAM, -1, m, 1);
+        reads(c, OBJECT_STREAM_GRADIENT, -1, m, 1);
     if (head_adds_to_embedding(in->model))
         reads(c, OBJECT_ACCUMULATOR, c->layers + 1, -1, c->micro_n);
     return 0;

@@ -38,8 +38,8 @@ typedef enum object_kind {
     OBJECT_GRADIENT,    /* of trained chunk `index`, rounded, waiting for its update */
     OBJECT_SAVED,       /* saved set of block `index`, micro-batch `micro` (the head's: its input) */
     OBJECT_ACCUMULATOR, /* fp32 gradients of block `index`, if it trains anything */
-    OBJECT_STREAM,      /* gradient of the residual stream, micro-batch `micro`, if it leaves the head */
-    OBJECT_RESIDUAL,    /* bf16 runs: the residual stream in fp32, from the head on its gradient, micro-batch `micro` */
+    OBJECT_STREAM_GRADIENT, /* gradient of the residual stream, micro-batch `micro`, if it leaves the head */
+    OBJECT_STREAM,      /* bf16 runs: the residual stream in fp32, from the head on its gradient, micro-batch `micro` */
     OBJECT_WORKSPACE,
     OBJECT_BATCH,       /* ids, targets, first, positions: int32 (4, batch, seq_len) */
     OBJECT_LOSS,        /* fp32 (batch, seq_len) */

@@ -4,7 +4,7 @@
 #ifndef PT_SEARCH_H
 #define PT_SEARCH_H
 
-#include "schedule/simulate.h"
+#include "predict/simulate.h"
 
 typedef struct candidate candidate;
 

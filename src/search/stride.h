@@ -11,7 +11,7 @@
 #ifndef PT_STRIDE_H
 #define PT_STRIDE_H
 
-#include "schedule/costs.h"
+#include "predict/costs.h"
 
 typedef struct stride_rates {
     double to_device;     /* B: fp32 values a second over the link */

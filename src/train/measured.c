@@ -1,6 +1,6 @@
 #include "train/measured.h"
 
-#include "report/forecast.h"
+#include "predict/forecast.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #ifndef PT_MEASURED_H
 #define PT_MEASURED_H
 
-#include "profile/adjust.h"
-#include "train/executor.h"
+#include "predict/adjust.h"
+#include "run/executor.h"
 
 enum { MEASURED_STEPS = 256, MEASURED_RUNS = 32 };
 

@@ -10,19 +10,8 @@
 #include "base/units.h"
 #include "io/disk.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-static void append(char *out, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void append(char *out, size_t n, const char *fmt, ...)
-{
-    const size_t used = strlen(out);
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(out + used, n - used, fmt, ap);
-    va_end(ap);
-}
 
 /* ---- what there is ---- */
 
@@ -58,41 +47,12 @@ static search_room find_room(const planning *p)
 
 /* ---- saying ---- */
 
-void misfit_say_change(const search_input *in, const search_room *room, const uint64_t budget[TIERS], const char *whose,
-                       char out[MISFIT_CHANGE_BYTES])
-{
-    static const char *const of_gpu[TIERS] = {"memory of the GPU", "RAM", "disk"}, *const of_cpu[TIERS] = {"RAM", "RAM", "disk"};
-    bool beyond = false;
-    search_write_options(in, budget, out, MISFIT_CHANGE_BYTES);
-    for (tier t = 0; t < TIERS; t++) {
-        char size[32];
-        if (budget[t] > room->has[t])
-            append(out, MISFIT_CHANGE_BYTES, "%s%s more %s", beyond ? " and " : " (", size_option(size, budget[t] - room->has[t]),
-                   (room->gpu ? of_gpu : of_cpu)[t]);
-        beyond = beyond || budget[t] > room->has[t];
-    }
-    if (beyond)
-        append(out, MISFIT_CHANGE_BYTES, " than %s)", whose);
-}
-
-void misfit_say_budgets(const search_input *in, char *out, size_t n)
-{
-    char size[32];
-    out[0] = 0;
-    for (tier t = 0; t < TIERS; t++)
-        if (t == TIER_DEVICE || in->budget[t])
-            append(out, n, "%s%s of %s", *out ? " and " : "", size_format(size, in->budget[t]),
-                   t == TIER_DISK ? "the disk" : t == TIER_HOST ? "host memory" : "device memory");
-    if (in->threads_bytes)
-        append(out, n, ", beside %s for the threads", size_format(size, in->threads_bytes));
-}
-
 static void add_change(planning *p, const char *text)
 {
     if (!p->change[0])
         snprintf(p->change, sizeof p->change, "%s", text);
     else if (p->others_n < MISFIT_OTHERS)
-        snprintf(p->other_changes[p->others_n++], CHANGE_BYTES, "%s", text);
+        snprintf(p->other_changes[p->others_n++], MISFIT_CHANGE_BYTES, "%s", text);
 }
 
 static void add_budgets(planning *p, const search_room *room, const uint64_t budget[TIERS])
@@ -117,9 +77,9 @@ static int add_smaller_step(planning *p, pt_error *e)
         return found;
     snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld", (long long)s.batch);
     if (s.seq_len < p->shape->seq_len)
-        append(p->smaller, sizeof p->smaller, " --seq-len %lld", (long long)s.seq_len);
+        misfit_append(p->smaller, sizeof p->smaller, " --seq-len %lld", (long long)s.seq_len);
     if (!search_can_cut(&s, p->search.micro_batch))
-        append(p->smaller, sizeof p->smaller, " --micro-batch 0");
+        misfit_append(p->smaller, sizeof p->smaller, " --micro-batch 0");
     add_change(p, p->smaller);
     return 0;
 }
@@ -130,13 +90,13 @@ static int say_misfit(const planning *p, pt_error *e)
     misfit_say_budgets(&p->search, budgets, sizeof budgets);
     pt_fail(e, PT_DOES_NOT_FIT, "it does not fit into %s", budgets);
     if (!p->from_file && p->room[0])
-        append(e->text, sizeof e->text, " (%s)", p->room);
+        misfit_append(e->text, sizeof e->text, " (%s)", p->room);
     if (p->change[0])
-        append(e->text, sizeof e->text, ": give %s", p->change);
+        misfit_append(e->text, sizeof e->text, ": give %s", p->change);
     for (int i = 0; i < p->others_n; i++)
-        append(e->text, sizeof e->text, ", or %s", p->other_changes[i]);
+        misfit_append(e->text, sizeof e->text, ", or %s", p->other_changes[i]);
     if (!p->smaller[0])
-        append(e->text, sizeof e->text, "; a smaller step would not fit either");
+        misfit_append(e->text, sizeof e->text, "; a smaller step would not fit either");
     return PT_DOES_NOT_FIT;
 }
 
@@ -177,7 +137,7 @@ int misfit_of_plan(planning *p, const uint64_t needs[TIERS], pt_error *e)
     char tiers[256] = "", need[32], have[32];
     for (tier t = 0; t < TIERS; t++)
         if (needs[t] > p->search.budget[t])
-            append(tiers, sizeof tiers, "%s%s of %s memory (the budget is %s)", *tiers ? " and " : "", size_format(need, needs[t]),
+            misfit_append(tiers, sizeof tiers, "%s%s of %s memory (the budget is %s)", *tiers ? " and " : "", size_format(need, needs[t]),
                    tier_names[t], size_format(have, p->search.budget[t]));
     add_budgets(p, &room, needs);
     return pt_fail(e, PT_DOES_NOT_FIT, "%.300s needs %s: give %s, or leave --plan out", p->o->plan_file, tiers, p->change);

@@ -4,7 +4,7 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
-#include "profile/machine.h"
+#include "machine/machine.h"
 #include "train/misfit.h"
 
 #include <stdarg.h>

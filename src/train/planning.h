@@ -10,12 +10,13 @@
 #define PT_PLANNING_H
 
 #include "io/files.h"
-#include "profile/machine_file.h"
+#include "machine/machine_file.h"
 #include "profile/profile.h"
 #include "report/explain.h"
-#include "train/budgets.h"
+#include "run/misfit_words.h"
+#include "run/budgets.h"
 
-enum { CHANGE_BYTES = BUDGETS_CHANGE_BYTES + 160, MISFIT_OTHERS = SEARCH_WAYS };
+enum { MISFIT_OTHERS = SEARCH_WAYS };
 
 typedef struct planning {
     /* given */
@@ -35,8 +36,8 @@ typedef struct planning {
     bool host_tier;
     uint64_t budget[TIERS];
     uint64_t missing_bytes;          /* that the budgets lack before there is any plan */
-    char change[CHANGE_BYTES];       /* where nothing fits: options of the first way out (misfit.h), or "" */
-    char other_changes[MISFIT_OTHERS][CHANGE_BYTES]; /* and of the others */
+    char change[MISFIT_CHANGE_BYTES];       /* where nothing fits: options of the first way out (misfit.h), or "" */
+    char other_changes[MISFIT_OTHERS][MISFIT_CHANGE_BYTES]; /* and of the others */
     int others_n;
     char room[BUDGETS_WHY_BYTES];    /* what is free, or in the machine file, and which margins are left; for people */
     profile_request request;

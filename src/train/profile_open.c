@@ -1,6 +1,6 @@
 /* profile_open.c - pt_profile: a profile by itself. All tiers that there are get measured, whether a plan needs them or not. */
 #include "report/profile_text.h"
-#include "train/budgets.h"
+#include "run/budgets.h"
 #include "train/planning.h"
 #include "train/trainer.h"
 

@@ -1,7 +1,7 @@
 #include "train/trainer.h"
 
 #include "base/units.h"
-#include "profile/machine.h"
+#include "machine/machine.h"
 
 #include <jansson.h>
 #include <math.h>

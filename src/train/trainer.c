@@ -4,7 +4,7 @@
 #include "base/units.h"
 #include "io/disk.h"
 #include "io/safetensors.h"
-#include "train/evaluation.h"
+#include "run/evaluation.h"
 
 #include <math.h>
 #include <stdarg.h>

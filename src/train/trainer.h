@@ -13,12 +13,12 @@
 #include "data/dataset.h"
 #include "io/files.h"
 #include "train/companions.h"
-#include "train/executor.h"
+#include "run/executor.h"
 #include "train/measured.h"
 #include "train/patience.h"
 #include "train/planning.h"
 #include "train/room.h"
-#include "train/state.h"
+#include "run/state.h"
 
 #include <stdio.h>
 

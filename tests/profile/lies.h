@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "profile/clocked.h"
-#include "profile/measure_parts.h"
+#include "measure/measure_parts.h"
 
 /* ---- checks ---- */
 

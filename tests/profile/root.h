@@ -2,7 +2,7 @@
 #ifndef PT_TEST_ROOT_H
 #define PT_TEST_ROOT_H
 
-#include "profile/machine.h"
+#include "machine/machine.h"
 
 #include <stdarg.h>
 

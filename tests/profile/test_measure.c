@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "profile/measure.h"
+#include "measure/measure.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #ifndef PT_RANDOM_PROBLEM_H
 #define PT_RANDOM_PROBLEM_H
 
-#include "schedule/random_costs.h"
+#include "predict/random_costs.h"
 
 #include "search/search.h"
 

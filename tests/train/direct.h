@@ -5,8 +5,8 @@
 
 #include "plan/plan.h"
 #include "test_device.h"
-#include "train/executor.h"
-#include "train/state.h"
+#include "run/executor.h"
+#include "run/state.h"
 
 typedef struct direct {
     const fixture *f;

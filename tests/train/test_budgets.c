@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/units.h"
-#include "train/budgets.h"
+#include "run/budgets.h"
 
 #include "io/scratch.h"
 #include "profile/root.h"

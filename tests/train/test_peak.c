@@ -12,9 +12,9 @@
 #include "random_plan.h"
 
 #include "io/scratch.h"
-#include "train/executor.h"
+#include "run/executor.h"
 #include "model/weights.h"
-#include "train/state.h"
+#include "run/state.h"
 
 #include <dirent.h>
 #include <stdatomic.h>

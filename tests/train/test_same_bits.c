@@ -8,8 +8,8 @@
  *
  * PT_SAME_BITS_PLANS=n runs n plans instead of the default, but no more than SHIM_PLANS, of small models, where kernels are
  * emulated: a plan then takes seconds. */
-#include "train/executor.h"
-#include "train/state.h"
+#include "run/executor.h"
+#include "run/state.h"
 
 #include "random_plan.h"
 #include "sanitized.h"

@@ -100,7 +100,7 @@ static void cpu_name(char *out, size_t size)
         snprintf(out, size, "x86-64 CPU");
 }
 
-/* What every process may take beside its arenas (train/budgets.h) has room for so many threads and a large tokenizer. */
+/* What every process may take beside its arenas (run/budgets.h) has room for so many threads and a large tokenizer. */
 enum { FEW_THREADS = 8 };
 
 static uint64_t beyond_few_threads(int threads)

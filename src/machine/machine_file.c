@@ -1,0 +1,205 @@
+#include "machine/machine_file.h"
+
+#include "base/json.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- figures ---- */
+
+/* A number of the file and where it goes. A default below zero: it must be there. */
+typedef struct figure { const char *section, *key; double min, max, absent; size_t at; } figure;
+
+#define FIGURE(section, key, range, absent, field) {section, key, range, absent, offsetof(machine_spec, field)}
+#define BANDWIDTH 1e6, 1e16
+#define FLOPS 1e6, 1e19
+#define SECONDS 0, 1
+#define SHARE 0.01, 1
+
+static const figure figures[] = {
+    FIGURE("device", "memory_bandwidth", BANDWIDTH, -1, memory_bandwidth[TIER_DEVICE]),
+    FIGURE("device", "memory_efficiency", SHARE, 1, memory_efficiency[TIER_DEVICE]),
+    FIGURE("device", "bf16_flops", FLOPS, -1, bf16_flops),
+    FIGURE("device", "fp32_flops", FLOPS, -1, fp32_flops),
+    FIGURE("device", "matmul_efficiency", SHARE, 1, matmul_efficiency),
+    FIGURE("device", "kernel_s", SECONDS, 0, kernel_s),
+    FIGURE("host", "memory_bandwidth", BANDWIDTH, -1, memory_bandwidth[TIER_HOST]),
+    FIGURE("host", "memory_efficiency", SHARE, 1, memory_efficiency[TIER_HOST]),
+    FIGURE("link", "to_device_bandwidth", BANDWIDTH, -1, to_device_bandwidth),
+    FIGURE("link", "from_device_bandwidth", BANDWIDTH, -1, from_device_bandwidth),
+    FIGURE("link", "latency_s", SECONDS, 0, link_latency_s),
+    FIGURE("link", "both_ways", SHARE, 1, link_both_ways),
+    FIGURE("disk", "read_bandwidth", BANDWIDTH, -1, read_bandwidth),
+    FIGURE("disk", "write_bandwidth", BANDWIDTH, -1, write_bandwidth),
+    FIGURE("disk", "latency_s", SECONDS, 0, disk_latency_s),
+    FIGURE("disk", "both_ways", SHARE, 0.5, disk_both_ways),
+};
+enum { FIGURES = sizeof figures / sizeof *figures };
+
+#define MEMORY_MIN (INT64_C(1) << 20)
+#define MEMORY_MAX (INT64_C(1) << 50)
+
+static const char *const sections[] = {"device", "host", "link", "disk"};
+static const struct { const char *section, *key; tier tier; } sizes[] = {
+    {"device", "memory_bytes", TIER_DEVICE}, {"host", "memory_bytes", TIER_HOST}, {"disk", "bytes", TIER_DISK}};
+enum { SECTIONS = sizeof sections / sizeof *sections, SIZES = sizeof sizes / sizeof *sizes };
+
+static bool is_key_of(const char *section, const char *key)
+{
+    for (int i = 0; i < FIGURES; i++)
+        if (!strcmp(figures[i].section, section) && !strcmp(figures[i].key, key))
+            return true;
+    for (int i = 0; i < SIZES; i++)
+        if (!strcmp(sizes[i].section, section) && !strcmp(sizes[i].key, key))
+            return true;
+    return false;
+}
+
+static int refuse_unknown_in(const json_source *s, const char *section, pt_error *e)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(s->object, key, value)
+        if (!is_key_of(section, key))
+            return pt_fail(e, PT_FAILED, "%s: the key \"%.60s\" is unknown; remove it or correct its spelling", s->where, key);
+    return 0;
+}
+
+static int read_figures(const json_source *s, const char *section, machine_spec *out, pt_error *e)
+{
+    int failed = refuse_unknown_in(s, section, e);
+    for (int i = 0; i < SIZES && !failed; i++) {
+        int64_t bytes = 0;
+        if (strcmp(sizes[i].section, section))
+            continue;
+        failed = json_get_int(s, sizes[i].key, JSON_REQUIRED, MEMORY_MIN, MEMORY_MAX, &bytes, e);
+        out->memory_bytes[sizes[i].tier] = (uint64_t)bytes;
+    }
+    for (int i = 0; i < FIGURES && !failed; i++) {
+        const figure *f = &figures[i];
+        double value = f->absent;
+        if (strcmp(f->section, section))
+            continue;
+        failed = json_get_double(s, f->key, f->absent < 0 ? JSON_REQUIRED : JSON_OPTIONAL, f->min, f->max, &value, e);
+        memcpy((char *)out + f->at, &value, sizeof value);
+    }
+    return failed;
+}
+
+/* ---- the file ---- */
+
+static int read_kind(const json_source *s, machine_spec *out, pt_error *e)
+{
+    const char *kind, *name;
+    int failed = json_get_string(s, "kind", JSON_REQUIRED, &kind, e);
+    if (!failed && strcmp(kind, "cuda") && strcmp(kind, "cpu"))
+        failed = pt_fail(e, PT_FAILED, "%s: \"kind\" is \"%.40s\"; it must be cuda or cpu", s->where, kind);
+    if (!failed)
+        failed = json_get_string(s, "name", JSON_REQUIRED, &name, e);
+    if (!failed && (!*name || strlen(name) >= sizeof out->name))
+        failed = pt_fail(e, PT_FAILED, "%s: \"name\" has %zu bytes; it must have 1 to %zu", s->where, strlen(name), sizeof out->name - 1);
+    for (const char *c = name; !failed && *c; c++)
+        if (control_character(c))
+            failed = pt_fail(e, PT_FAILED, "%s: \"name\" has a control character at byte %d: write it without", s->where, (int)(c - name));
+    if (failed)
+        return failed;
+    out->cuda = !strcmp(kind, "cuda");
+    strcpy(out->name, name);
+    return 0;
+}
+
+static int read_ranks(const json_source *s, machine_spec *out, pt_error *e)
+{
+    int64_t ranks = 1;
+    int failed = json_get_int(s, "ranks", JSON_OPTIONAL, 1, MACHINE_MAX_RANKS, &ranks, e);
+    out->ranks = (int)ranks;
+    if (!failed)
+        failed = json_get_double(s, "collective_bandwidth", ranks > 1 ? JSON_REQUIRED : JSON_OPTIONAL, BANDWIDTH,
+                                 &out->collective_bandwidth, e);
+    return failed;
+}
+
+/* Every source says where a figure is from that stands in the file. */
+static int check_sources(const json_source *s, pt_error *e)
+{
+    json_source in = {0};
+    const char *key;
+    json_t *value;
+    int failed = json_get_object(s, "sources", JSON_OPTIONAL, &in, e);
+    if (failed || !in.object)
+        return failed;
+    json_object_foreach(in.object, key, value) {
+        const char *dot = strchr(key, '.');
+        char section[32] = "";
+        snprintf(section, sizeof section, "%.*s", dot ? (int)(dot - key) : 0, key);
+        const json_t *holder = dot ? json_object_get(s->object, section) : s->object;
+        if (!json_object_get(holder, dot ? dot + 1 : key))
+            return pt_fail(e, PT_FAILED, "%s: \"%.60s\" is the source of a figure that the file does not have; remove it or correct its "
+                                         "spelling (section.key)", in.where, key);
+        if (!json_is_string(value))
+            return pt_fail(e, PT_FAILED, "%s: \"%.60s\" is %s, but a sentence is needed", in.where, key, json_type_name(value));
+    }
+    return 0;
+}
+
+static int refuse_unknown(const json_source *s, pt_error *e)
+{
+    static const char *const known[] = {"name", "kind", "device", "host", "link", "disk", "ranks", "collective_bandwidth", "sources"};
+    const char *key;
+    json_t *value;
+    json_object_foreach(s->object, key, value) {
+        size_t i = 0, n = sizeof known / sizeof *known;
+        while (i < n && strcmp(key, known[i]))
+            i++;
+        if (i == n)
+            return pt_fail(e, PT_FAILED, "%s: the key \"%.60s\" is unknown; remove it or correct its spelling", s->where, key);
+    }
+    return 0;
+}
+
+static int read_machine(const json_source *s, machine_spec *out, pt_error *e)
+{
+    int failed = refuse_unknown(s, e);
+    bool there[SECTIONS] = {false};
+    memset(out, 0, sizeof *out);
+    if (!failed)
+        failed = read_kind(s, out, e);
+    for (int i = 0; i < SECTIONS && !failed; i++) {
+        json_source in = {0};
+        failed = json_get_object(s, sections[i], i == 0 ? JSON_REQUIRED : JSON_OPTIONAL, &in, e);
+        there[i] = !failed && in.object;
+        if (there[i])
+            failed = read_figures(&in, sections[i], out, e);
+    }
+    if (!failed && there[1] != there[2])
+        failed = pt_fail(e, PT_FAILED, "%s: it has \"%s\" and no \"%s\"; a host and the link to it belong together", s->where,
+                         there[1] ? "host" : "link", there[1] ? "link" : "host");
+    if (!failed)
+        failed = read_ranks(s, out, e);
+    if (!failed)
+        failed = check_sources(s, e);
+    return failed;
+}
+
+int machine_file_read(const char *path, machine_spec *out, pt_error *e)
+{
+    json_source s;
+    int failed = json_source_file(&s, path, "a machine", e);
+    if (failed)
+        return failed;
+    failed = read_machine(&s, out, e);
+    json_source_close(&s);
+    return failed;
+}
+
+int machine_from_json(const char *name, const char *json, size_t n, machine_spec *out, pt_error *e)
+{
+    json_source s;
+    int failed = json_source_text(&s, name, json, n, "a machine", e);
+    if (failed)
+        return failed;
+    failed = read_machine(&s, out, e);
+    json_source_close(&s);
+    return failed;
+}

@@ -1,0 +1,84 @@
+/* machine_find.c - the machine files that come with the program:
+ *
+ *   PROGRAM/machines/                     in a build folder, which has a link to the source tree's
+ *   PROGRAM/../machines/                  in the source tree
+ *   PROGRAM/../share/protrain/machines/   in an installation, wherever it was moved
+ *   PT_MACHINES                           where it was installed, for programs that link the library
+ */
+#include "io/files.h"
+#include "machine/machine_file.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LEVELS_UP = 3 };
+static const char *const beside[] = {"machines", "share/protrain/machines"};
+
+typedef struct finding { const char *name; char *path; char known[256]; bool found; } finding;
+
+/* The names of the files, for the message. */
+static void list_names(const char *folder, char *out, size_t n)
+{
+    struct dirent **entries;
+    int count = scandir(folder, &entries, NULL, alphasort);
+    size_t used = 0;
+    for (int i = 0; i < count; i++) {
+        const char *name = entries[i]->d_name, *end = strstr(name, ".json");
+        if (end && used + (size_t)(end - name) + 3 < n)
+            used += (size_t)snprintf(out + used, n - used, "%s%.*s", used ? ", " : "", (int)(end - name), name);
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+}
+
+static void look_in(finding *f, const char *folder)
+{
+    const char *end = strrchr(f->name, '.');
+    bool has = end && !strcmp(end, ".json");
+    if (f->found || !path_is_folder(folder))
+        return;
+    int n = snprintf(f->path, MACHINE_PATH_BYTES, "%s/%s%s", folder, f->name, has ? "" : ".json");
+    f->found = n < MACHINE_PATH_BYTES && path_exists(f->path);
+    if (!f->found && !f->known[0])
+        list_names(folder, f->known, sizeof f->known);
+}
+
+/* In the program's folder and the next ones above it. */
+static void look_beside_program(finding *f)
+{
+    char program[MACHINE_PATH_BYTES - 64], folder[MACHINE_PATH_BYTES];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n < 0 ? 0 : n] = 0;
+    for (int up = 0; up <= LEVELS_UP && !f->found; up++) {
+        char *slash = strrchr(program, '/');
+        if (!slash)
+            return;
+        *slash = 0;
+        for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+            snprintf(folder, sizeof folder, "%s/%s", program, beside[i]);
+            look_in(f, folder);
+        }
+    }
+}
+
+int machine_file_find(const char *name, char path[MACHINE_PATH_BYTES], pt_error *e)
+{
+    finding f = {.name = name, .path = path};
+    if (path_exists(name) || strchr(name, '/')) {
+        if (strlen(name) >= MACHINE_PATH_BYTES)
+            return pt_fail(e, PT_FAILED, "the machine file's path has %zu bytes; at most %d are possible", strlen(name),
+                           MACHINE_PATH_BYTES - 1);
+        strcpy(path, name);
+        return 0;
+    }
+    look_beside_program(&f);
+    look_in(&f, PT_MACHINES);
+    if (f.found)
+        return 0;
+    return pt_fail(e, PT_FAILED, "there is no machine file \"%.200s\"; give the path of one, or a name that comes with the program "
+                                 "(%s)", name, f.known[0] ? f.known : "none are installed");
+}

@@ -1,0 +1,115 @@
+/* measure_blocks.c - the costs of a model's blocks: who gets how much time.
+ *
+ *   one round = every kind of layer forward and backward, and one part of the head, once without its gradients and three times with them
+ *
+ * A fast machine repeats rounds until the medians settle. Where even one takes seconds, all together get the time of
+ * one (at most 30 s), and the parts run fewer rows than a unit has (measure_layer.c, measure_ends.c).
+ */
+#include "measure/measure_parts.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct shares { double layer, head, other; } shares; /* seconds, of each */
+
+/* Seconds that a block takes, about: of few rows it is its weights, read forward and back, and the sums of their gradients. */
+static double seconds_of(bench *b, int block, double flops, double flops_per_ns)
+{
+    const double bytes_per_ns = device_is_gpu(b->r->device) ? 300 : 10; /* as of a slow machine */
+    const double weights = (double)accumulator_elements(b->r->model, block);
+    return fmax(3 * flops / flops_per_ns, weights * (2 * (double)dtype_bytes(b->r->shape->type) + 8) / bytes_per_ns) * 1e-9;
+}
+
+static shares share_time(bench *b, const layer_kinds *kinds, double flops_per_ns)
+{
+    const step_shape *s = b->r->shape;
+    const model *m = b->r->model;
+    const double passes = 10.0 / 3; /* of the head: 1 + 3 + 3 + 3 times forward */
+    double round = seconds_of(b, m->blocks_n - 1, model_head_flops(m, s->head_rows), flops_per_ns) * passes;
+    for (int k = 0; k < kinds->n; k++) {
+        const int block = kinds->first[k] + 1;
+        round += seconds_of(b, block, model_layer_flops(m, block, s->unit_rows, s->seq_len), flops_per_ns);
+    }
+    const double usual = 1;
+    double all = 3 * round;
+    all = all < usual ? all : fmax(round, usual);
+    all = all < 0.02 ? 0.02 : all > 30 ? 30 : all;
+    return (shares){all * 0.6 / kinds->n, all * 0.3, all * 0.05};
+}
+
+static int measure_layers(bench *b, const shares *t, const layer_kinds *kinds, costs *c, int64_t *cut_rows, pt_error *e)
+{
+    c->spread = 0;
+    c->kinds_n = kinds->n;
+    memcpy(c->kind_of_layer, kinds->of_layer, sizeof c->kind_of_layer);
+    for (int k = 0; k < c->kinds_n; k++) {
+        layer_result l;
+        bench_progress(b, "measuring layers", k, c->kinds_n);
+        int failed = measure_layer(b, kinds->first[k] + 1, t->layer, &l, e);
+        if (failed)
+            return failed;
+        c->layer[k] = l.cost;
+        c->spread = l.spread > c->spread ? l.spread : c->spread;
+        if (k == 0)
+            *cut_rows = l.cut_rows;
+    }
+    return 0;
+}
+
+/* What a step does outside of its schedule: sums of losses and squares, copies of a batch, and a line of metrics. */
+static double step_work_ns(const bench *b)
+{
+    const double line = 30e3; /* a line of JSON into a file */
+    const step_shape *s = b->r->shape;
+    size_t tokens = (size_t)(s->batch * s->seq_len), n = tokens * 4 + (size_t)sumsq_count(b->r->model);
+    double *from = calloc(n, 2 * sizeof *from), *to = from + n;
+    volatile double sum = 0;
+    if (!from)
+        return line;
+    double start = clock_s();
+    memcpy(to, from, n * sizeof *from);
+    for (size_t i = 0; i < n; i++)
+        sum += to[i];
+    free(from);
+    return line + (clock_s() - start) * 1e9;
+}
+
+int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
+{
+    layer_kinds kinds;
+    double rate;
+    head_result head = {0};
+    int failed = measure_rate(b, &rate, e);
+    if (failed)
+        return failed;
+    model_layer_kinds(b->r->model, b->r->shape->seq_len, &kinds);
+    shares t = share_time(b, &kinds, rate);
+    failed = measure_layers(b, &t, &kinds, c, cut_rows, e);
+    bench_progress(b, "measuring the head", 0, 1);
+    if (!failed)
+        failed = measure_head(b, rate, t.head, &head, e);
+    c->head_ns = head.ns;
+    c->head_eval_ns = head.eval_ns;
+    c->head_cold_sums_ns = head.cold_sums_ns;
+    if (!failed)
+        failed = measure_embedding(b, t.other, &c->embed_ns, e);
+    if (!failed)
+        failed = measure_embed_finish(b, t.other, &c->embed_finish, e);
+    if (!failed)
+        failed = measure_whole(b, rate, 0.1, c, e);
+    c->spread = head.spread > c->spread ? head.spread : c->spread;
+    c->step_ns = step_work_ns(b);
+    return failed;
+}
+
+bool blocks_suffice(bench *b, uint64_t within_bytes)
+{
+    profile_request r = *b->r;
+    bench before = {.r = &r};
+    r.budget[TIER_DEVICE] = within_bytes;
+    return within_bytes >= b->r->budget[TIER_DEVICE] ||
+           (layer_suffices(b, &before) && head_suffices(b, &before) && embed_finish_suffices(b, &before));
+}

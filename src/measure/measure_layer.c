@@ -1,0 +1,556 @@
+/* measure_layer.c - a decoder layer for one unit: forward, backward with everything saved, and what each other save level
+ * computes again before it.
+ *
+ *   backward(level) = recompute(level) + backward(everything saved) - what they save each other
+ *   forward(level)  = forward(input saved) + its share of the bytes that are saved beyond it, of what saving everything takes longer
+ *
+ * What is not saved is written to a workspace, which stays in the cache: forward is up to a fifth faster then.
+ *
+ * Every round runs all of it, each part with another of several sets of weights and saved tensors, so many that no cache holds them
+ * all, or as large as all that a step touches: a layer whose weights are in the cache would be too fast. What comes back through the
+ * layers meets a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
+ *
+ * A step whose micro-batches visit a layer one after the other finds the sums of its gradients in the cache, where the layer behind has
+ * left its own, if they lie at one place; one that goes through all layers again and again keeps those of each. Then they come from
+ * memory. What backward takes longer then, by sets of sums in turn that fill 256 MiB, is measured with the few rows that are run first:
+ * it is the same for any number. Sums that are written there for the first time take longest, for those of the layer before have to be
+ * written to memory as well.
+ *
+ * A unit that follows another of its visit finds the weights in the cache; and backward finds there the weights that were just used to
+ * compute again, and what was computed. What both take less is measured with the few rows too, of everything and of nothing saved; of the
+ * levels between it is as much as their share of what is computed again.
+ *
+ * Of layers to which backward does not come forward alone is run; of gradients, those of what is trained.
+ *
+ * Where that takes too long, or more memory than there is, fewer rows are run: fewer sequences, then shorter ones. A straight
+ * line through the times of very few rows and of those gives the whole unit's: a part of the work (reading weights, adding to
+ * their gradients) is the same for any number of rows. Only attention grows with the square of the length. Where sequences are
+ * shortened it is measured alone (measure_attention.c), taken out before and put back as it is at the full length.
+ */
+#include "measure/measure_parts.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+
+enum { SETS = 64, CHECK_SETS = 8 };
+enum { ROUNDS_OF_FEW = 7 }; /* of which the medians are taken: by three rounds a difference was 1 ms one time and 0.2 another */
+
+typedef struct layer_bench {
+    const model *model;
+    step_shape shape;
+    int block, sets_n;
+    bool backwards; /* else forward alone */
+    bool again;     /* each pass right behind itself too */
+    bool rounding;  /* of gradients between them; where memory is short it is left out */
+    layer_layout layouts[SAVE_LEVELS];
+    block_weights w[SETS];
+    char *saved[SETS];
+    char *workspace, *out, *dx, *gradient, *rounded;
+    float *accumulators;
+    int sums_n;     /* sets of them; the first is what is rounded */
+    double *sumsq;
+    unit_data data;
+    samples forward, forward_input, forward_warm, backward, backward_warm, first, cold, recompute[SAVE_ALL], both, both_warm;
+} layer_bench;
+
+/* ---- memory ---- */
+
+static uint64_t stream_bytes(const layer_bench *y)
+{
+    return (uint64_t)(y->shape.unit_rows * y->model->config.hidden) * dtype_bytes(y->shape.type);
+}
+
+static uint64_t workspace_bytes(const layer_bench *y)
+{
+    uint64_t most = 0;
+    for (int l = 0; l < SAVE_LEVELS; l++) {
+        const layer_layout *k = &y->layouts[l];
+        most = k->forward_workspace > most ? k->forward_workspace : most;
+        most = k->backward_workspace > most ? k->backward_workspace : most;
+    }
+    return most;
+}
+
+static void layout(area *a, void *arg)
+{
+    layer_bench *y = arg;
+    for (int i = 0; i < y->sets_n; i++) {
+        area_weights(a, &y->shape, y->block, &y->w[i], NULL);
+        y->saved[i] = area_take(a, y->layouts[SAVE_ALL].saved_bytes, PATTERN_VALUES);
+    }
+    y->workspace = area_take(a, workspace_bytes(y), PATTERN_NONE);
+    y->out = area_take(a, stream_bytes(y), PATTERN_NONE);
+    unit_data_take(a, &y->shape, 1, &y->data);
+    unit_stream_take(a, y->model, &y->shape, &y->data.unit);
+    if (!y->backwards)
+        return;
+    y->dx = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
+    y->gradient = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
+    const uint64_t n = (uint64_t)accumulator_elements(y->model, y->block);
+    y->accumulators = n ? area_take(a, (uint64_t)y->sums_n * n * sizeof(float), PATTERN_SMALL) : NULL;
+    if (!y->rounding || !n)
+        return;
+    y->rounded = area_take(a, n * dtype_bytes(y->shape.type), PATTERN_NONE);
+    y->sumsq = area_take(a, (n / (uint64_t)y->model->config.hidden / SUMSQ_ROWS + 1) * sizeof(double), PATTERN_NONE);
+}
+
+/* Sizes for `rows` rows of a unit, and as many sets as the budget allows. A step touches weights, two moments, a gradient and its sum. */
+static void resize(layer_bench *y, bench *b, int64_t rows)
+{
+    const uint64_t cache = bench_beyond_cache(b), step = (uint64_t)y->model->parameters * 18, enough = cache < step ? cache : step;
+    y->shape = shape_cut(b->r->shape, rows);
+    y->sums_n = 1;
+    for (int l = 0; l < SAVE_LEVELS; l++)
+        layer_layout_init(&y->layouts[l], y->model, &y->shape, l);
+    y->sets_n = 1;
+    uint64_t one = area_bytes(b, layout, y);
+    y->sets_n = 2;
+    uint64_t set = area_bytes(b, layout, y) - one, budget = b->r->budget[TIER_DEVICE];
+    int64_t n = (int64_t)(enough / set) + 1;
+    n = n > SETS ? SETS : n;
+    while (n > 1 && one + (uint64_t)(n - 1) * set > budget)
+        n--;
+    y->sets_n = (int)n;
+}
+
+/* As many as there are layers, or as fill 256 MiB, and fit; two are too few: the one that is not rounded would stay in the cache. */
+static void add_sums(layer_bench *y, bench *b)
+{
+    const uint64_t enough = 256u << 20, one = (uint64_t)accumulator_elements(y->model, y->block) * sizeof(float);
+    const int64_t layers = y->model->config.layers, most = one ? 2 + (int64_t)(enough / one) : 1;
+    y->sums_n = (int)(most < layers ? most : layers);
+    while (y->sums_n > 2 && area_bytes(b, layout, y) > b->r->budget[TIER_DEVICE])
+        y->sums_n--;
+    if (y->sums_n <= 2)
+        y->sums_n = 1;
+}
+
+/* ---- runs ---- */
+
+static block_context context_of(const layer_bench *y, queue *q) { return (block_context){y->model, &y->shape, q}; }
+
+/* In the order in which a round runs them. */
+enum { STAGE_FORWARD_INPUT, STAGE_FORWARD, STAGE_BACKWARD, STAGE_FIRST, STAGE_COLD, STAGE_RECOMPUTE,
+       STAGE_BOTH = STAGE_RECOMPUTE + SAVE_ALL, STAGES };
+
+/* What one stage has read is not what the next one reads. */
+static int set_of(const layer_bench *y, int stage, int turn) { return (int)(((int64_t)turn * STAGES + stage) % y->sets_n); }
+
+static void forward_of(queue *q, layer_bench *y, int level, int weights, int saved)
+{
+    block_context c = context_of(y, q);
+    layer_forward(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->out);
+}
+
+static void forward(queue *q, void *arg, int level, int turn)
+{
+    const int set = set_of(arg, level == SAVE_ALL ? STAGE_FORWARD : STAGE_FORWARD_INPUT, turn);
+    forward_of(q, arg, level, set, set);
+}
+
+/* With the weights of the pass before, and saved tensors that were not touched for as long as can be. */
+static void forward_warm(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int set = set_of(y, STAGE_FORWARD, turn);
+    forward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n);
+}
+
+/* Nothing else runs between two of these. */
+static void forward_alone(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    forward_of(q, y, level, turn % y->sets_n, turn % y->sets_n);
+}
+
+static void recompute(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    block_context c = context_of(y, q);
+    const int set = set_of(y, STAGE_RECOMPUTE + SAVE_ALL - 1 - level, turn);
+    layer_recompute(&c, y->block, &y->layouts[level], &y->w[set], &y->data.unit, y->saved[set], y->workspace);
+}
+
+static void backward_of(queue *q, layer_bench *y, int level, int weights, int saved, float *sums, bool first)
+{
+    block_context c = context_of(y, q);
+    layer_backward(&c, y->block, &y->layouts[level], &y->w[weights], &y->data.unit, y->saved[saved], y->workspace, y->dx, sums, first);
+}
+
+/* With less saved it computes again itself. */
+static int backward_set(const layer_bench *y, int level, int turn)
+{
+    return set_of(y, level == SAVE_ALL ? STAGE_BACKWARD : STAGE_BOTH, turn);
+}
+
+static void backward(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int set = backward_set(y, level, turn);
+    backward_of(q, y, level, set, set, y->accumulators, false);
+}
+
+static void backward_warm(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int set = backward_set(y, level, turn);
+    backward_of(q, y, level, set, (set + y->sets_n / 2) % y->sets_n, y->accumulators, false);
+}
+
+/* To sums that were not touched for as long as can be. */
+static float *other_sums(const layer_bench *y, int turn)
+{
+    const int64_t sums = 1 + turn % (y->sums_n - 1);
+    return y->accumulators + sums * accumulator_elements(y->model, y->block);
+}
+
+static void backward_first(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int set = set_of(y, STAGE_FIRST, turn);
+    backward_of(q, y, level, set, set, other_sums(y, 2 * turn), true);
+}
+
+static void backward_cold(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int set = set_of(y, STAGE_COLD, turn);
+    backward_of(q, y, level, set, set, other_sums(y, 2 * turn + 1), false);
+}
+
+/* Forward adds to the stream, backward to its gradient: without this they would grow round by round. */
+static void restore(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    if (y->backwards)
+        queue_submit(q, &(op){OP_COPY, .copy = {y->dx, y->gradient, stream_bytes(y)}});
+    if (y->data.unit.stream)
+        queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->data.unit.stream, .bytes = residual_bytes(y->model, &y->shape)}});
+}
+
+/* Before a step goes back through a layer it rounds the gradients of the one behind it: these, and its sums, are in the cache,
+ * unwritten. */
+static void round_gradients(queue *q, void *arg, int level, int turn)
+{
+    layer_bench *y = arg;
+    const int64_t cols = y->model->config.hidden;
+    if (y->rounding && y->accumulators)
+        queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
+            .type = y->shape.type, .rows = accumulator_elements(y->model, y->block) / cols, .cols = cols, .acc = y->accumulators,
+            .g = y->rounded, .sumsq = y->sumsq}});
+}
+
+static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds, pt_error *e)
+{
+    stage stages[2 * STAGES + 3] = {
+        {restore, 0, NULL}, {forward, SAVE_INPUT, &y->forward_input}, {forward, SAVE_ALL, &y->forward}};
+    int n = 3;
+    if (y->again)
+        stages[n++] = (stage){forward_warm, SAVE_ALL, &y->forward_warm};
+    if (!y->backwards)
+        return measure_rounds(q, stages, n, y, turn, least, seconds, e);
+    stages[n++] = (stage){round_gradients, 0, NULL};
+    stages[n++] = (stage){backward, SAVE_ALL, &y->backward};
+    if (y->again)
+        stages[n++] = (stage){backward_warm, SAVE_ALL, &y->backward_warm};
+    if (y->sums_n > 1) {
+        stages[n++] = (stage){round_gradients, 0, NULL};
+        stages[n++] = (stage){backward_first, SAVE_ALL, &y->first};
+        stages[n++] = (stage){backward_cold, SAVE_ALL, &y->cold};
+    }
+    for (int level = SAVE_ALL - 1; level >= 0; level--) {
+        stages[n++] = (stage){round_gradients, 0, NULL};
+        stages[n++] = (stage){recompute, level, &y->recompute[level]};
+    }
+    if (y->again) {
+        stages[n++] = (stage){round_gradients, 0, NULL};
+        stages[n++] = (stage){backward, SAVE_INPUT, &y->both};
+        stages[n++] = (stage){backward_warm, SAVE_INPUT, &y->both_warm};
+    }
+    return measure_rounds(q, stages, n, y, turn, least, seconds, e);
+}
+
+static void forget(layer_bench *y)
+{
+    samples *const all[] = {&y->forward, &y->forward_input, &y->forward_warm, &y->backward, &y->backward_warm,
+                            &y->first, &y->cold, &y->both, &y->both_warm};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        all[i]->n = 0;
+    for (int level = 0; level < SAVE_ALL; level++)
+        y->recompute[level].n = 0;
+}
+
+/* Seconds of a round without what only few rows run, as the medians are now. */
+static double round_s(const layer_bench *y)
+{
+    double ns = samples_median(&y->forward) + samples_median(&y->forward_input) + samples_median(&y->backward);
+    for (int level = 0; level < SAVE_ALL; level++)
+        ns += samples_median(&y->recompute[level]);
+    return ns * 1e-9;
+}
+
+/* A GPU that has rested is faster than its power lets it be in the middle of a step: it computes for a while before it is timed. */
+static int heat(layer_bench *y, bench *b, pt_error *e)
+{
+    const double heat_s = 0.4, begin = clock_s();
+    int failed = 0;
+    while (!b->hot && device_is_gpu(b->r->device) && clock_s() - begin < heat_s && !failed) {
+        failed = rounds(y, b->compute, 0, 1, 0, e);
+        forget(y);
+    }
+    b->hot = true;
+    return failed;
+}
+
+/* Takes the memory for `rows` and measures, with cold sums and warm weights (`all`) or without: samples in y. A first round does not
+ * count, unless it is one of long runs. */
+static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int least, double seconds, pt_error *e)
+{
+    area a;
+    resize(y, b, rows);
+    y->again = all;
+    if (all)
+        add_sums(y, b);
+    forget(y);
+    int failed = area_open(b, TIER_DEVICE, &a, "a layer", layout, y, e);
+    if (failed)
+        return failed;
+    if (warm)
+        failed = rounds(y, b->compute, 0, 1, 0, e);
+    forget(y);
+    if (!failed)
+        failed = heat(y, b, e);
+    if (!failed)
+        failed = rounds(y, b->compute, warm, least, seconds, e);
+    area_close(&a);
+    return failed;
+}
+
+/* ---- results ---- */
+
+/* Medians of a run, without attention: that is kept apart. */
+typedef struct part {
+    step_shape shape;
+    double forward, forward_input, backward, recompute[SAVE_ALL];
+    attention_ns attention;
+} part;
+
+static double at_least(double x, double least) { return x > least ? x : least; }
+
+static part part_of(const layer_bench *y, const attention_ns *attention)
+{
+    part p = {.shape = y->shape, .attention = *attention};
+    p.forward = at_least(samples_median(&y->forward) - attention->forward, 0);
+    p.forward_input = at_least(samples_median(&y->forward_input) - attention->forward, 0);
+    p.backward = at_least(samples_median(&y->backward) - attention->backward, 0);
+    for (int level = 0; level < SAVE_ALL; level++)
+        p.recompute[level] = at_least(samples_median(&y->recompute[level]) - (level == SAVE_INPUT ? attention->forward : 0), 0);
+    return p;
+}
+
+static double at_rows(const part *few, double few_ns, const part *many, double many_ns, int64_t rows)
+{
+    return ns_at_rows((double)few->shape.unit_rows, few_ns, (double)many->shape.unit_rows, many_ns, (double)rows);
+}
+
+/* Of what is saved beyond the input. */
+static double share_saved(const layer_bench *y, int level)
+{
+    const double least = (double)y->layouts[SAVE_INPUT].saved_bytes, all = (double)y->layouts[SAVE_ALL].saved_bytes;
+    return all > least ? ((double)y->layouts[level].saved_bytes - least) / (all - least) : level == SAVE_ALL;
+}
+
+static void take_results(const layer_bench *y, const part *few, const part *many, int64_t rows, const attention_ns *whole, layer_cost *out)
+{
+    const double all = at_rows(few, few->forward, many, many->forward, rows);
+    const double least = fmin(at_rows(few, few->forward_input, many, many->forward_input, rows), all);
+    for (int level = 0; level < SAVE_LEVELS; level++) {
+        out->forward_ns[level] = least + share_saved(y, level) * (all - least) + whole->forward;
+        out->backward_ns[level] = at_rows(few, few->backward, many, many->backward, rows) + whole->backward;
+        if (level < SAVE_ALL)
+            out->backward_ns[level] += at_rows(few, few->recompute[level], many, many->recompute[level], rows);
+    }
+    out->backward_ns[SAVE_INPUT] += whole->forward;
+}
+
+/* Where both ran often enough; else *spread stays that of fewer rows. */
+static void tell_spread(const layer_bench *y, double *spread)
+{
+    double forward = *spread, backward = *spread;
+    samples_tell(&y->forward, &forward);
+    samples_tell(&y->backward, &backward);
+    *spread = at_least(forward, backward);
+}
+
+/* ---- a layer ---- */
+
+/* The most rows, halved from `most`, for which there is memory; without rounding where there is none for a single one. */
+static int64_t rows_that_fit(layer_bench *y, bench *b, int64_t most)
+{
+    for (y->rounding = true;; y->rounding = false) {
+        for (int64_t rows = most; rows > 0; rows /= 2) {
+            resize(y, b, rows);
+            if (area_bytes(b, layout, y) <= b->r->budget[TIER_DEVICE])
+                return rows;
+        }
+        if (!y->rounding)
+            return 1;
+    }
+}
+
+/* So few rows that even a slow machine has done them in a moment. */
+static int64_t few_rows(const bench *b, int block)
+{
+    const double flops = 2e9;
+    int64_t rows = b->r->shape->unit_rows;
+    while (rows > 64 && model_layer_flops(b->r->model, block, rows, b->r->shape->seq_len) > flops)
+        rows /= 2;
+    return rows;
+}
+
+/* Attention of the unit as it was run, and of the whole one; nothing where sequences were not shortened. */
+static int attention_of(bench *b, const layer_bench *y, attention_ns *ran, double seconds, pt_error *e)
+{
+    *ran = (attention_ns){0};
+    return y->shape.seq_len < b->r->shape->seq_len ? measure_attention(b, y->block, &y->shape, seconds, ran, e) : 0;
+}
+
+/* `few` has been run; as many rows as time and memory allow. */
+static int measure_more(layer_bench *y, bench *b, int64_t few_rows, double seconds, layer_result *out, pt_error *e)
+{
+    const step_shape *full = b->r->shape;
+    attention_ns few_ran, many_ran, whole = {0};
+    double row_s = round_s(y) / (double)y->shape.unit_rows;
+    int failed = attention_of(b, y, &few_ran, seconds / 16, e);
+    part few = part_of(y, &few_ran);
+    int64_t rows = rows_that_fit(y, b, full->unit_rows);
+    step_shape s = shape_cut(full, rows);
+    for (; s.unit_rows > few_rows && row_s * (double)s.unit_rows > seconds; s = shape_cut(full, rows))
+        rows /= 2;
+    /* A GPU loads a kernel, and its library chooses it, when it is first run; and what few rows take there says little of many. */
+    const bool warm = device_is_gpu(b->r->device) || row_s * (double)s.unit_rows * 4 < seconds;
+    if (!failed)
+        failed = run(y, b, rows, false, warm, 1, seconds, e);
+    bool shorter = !failed && y->shape.seq_len < full->seq_len;
+    if (!failed)
+        failed = attention_of(b, y, &many_ran, seconds / 8, e);
+    if (!failed && shorter)
+        failed = measure_attention(b, y->block, full, seconds / 4, &whole, e);
+    if (failed)
+        return failed;
+    part many = part_of(y, &many_ran);
+    if (!shorter) /* what few rows took for attention is not to be taken out either: it scales with the rows like all else */
+        few = many;
+    take_results(y, &few, &many, full->unit_rows, &whole, &out->cost);
+    tell_spread(y, &out->spread);
+    return 0;
+}
+
+static double less(const samples *shorter, const samples *longer) { return at_least(samples_median(longer) - samples_median(shorter), 0); }
+
+/* Of what is computed again with nothing saved. */
+static double share_again(const layer_bench *y, int level)
+{
+    const double all = samples_median(&y->recompute[SAVE_INPUT]);
+    return level < SAVE_ALL && all > 0 ? fmin(samples_median(&y->recompute[level]) / all, 1) : 0;
+}
+
+/* What computing again and backward take less together than apart. */
+static double saved_together(const layer_bench *y)
+{
+    const double again = samples_median(&y->recompute[SAVE_INPUT]);
+    return y->both.n ? fmin(at_least(again + samples_median(&y->backward) - samples_median(&y->both), 0), again) : 0;
+}
+
+static void take_warm_and_cold(const layer_bench *y, layer_cost *out)
+{
+    const double all = less(&y->backward_warm, &y->backward), input = less(&y->both_warm, &y->both);
+    out->warm_forward_ns = less(&y->forward_warm, &y->forward);
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        out->warm_backward_ns[level] = all + share_again(y, level) * (input - all);
+    out->first_sums_ns = y->first.n ? less(&y->backward, &y->first) : 0;
+    out->cold_sums_ns = y->cold.n ? less(&y->backward, &y->cold) : 0;
+}
+
+int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_error *e)
+{
+    layer_bench y = {.model = b->r->model, .block = block, .backwards = block >= model_first_trained(b->r->model)};
+    const step_shape *full = b->r->shape;
+    int64_t few = rows_that_fit(&y, b, few_rows(b, block));
+    const bool all = few == full->unit_rows;
+    const int rounds = seconds > 1 ? TELLING : ROUNDS_OF_FEW; /* of a layer that takes long */
+    int failed = run(&y, b, few, true, true, rounds, all ? seconds : seconds / 8, e);
+    if (failed)
+        return failed;
+    take_warm_and_cold(&y, &out->cost);
+    double together[SAVE_LEVELS];
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        together[level] = share_again(&y, level) * saved_together(&y);
+    out->cut_rows = y.shape.unit_rows;
+    out->spread = 0;
+    tell_spread(&y, &out->spread);
+    if (!all) {
+        failed = measure_more(&y, b, few, seconds, out, e);
+    } else {
+        attention_ns none = {0};
+        part whole = part_of(&y, &none);
+        take_results(&y, &whole, &whole, full->unit_rows, &none, &out->cost);
+    }
+    for (int level = 0; level < SAVE_ALL && !failed; level++)
+        out->cost.backward_ns[level] = fmax(out->cost.backward_ns[level] - together[level], out->cost.backward_ns[SAVE_ALL]);
+    return failed;
+}
+
+static int sums_for_few(layer_bench *y, bench *b)
+{
+    resize(y, b, rows_that_fit(y, b, few_rows(b, y->block)));
+    add_sums(y, b);
+    return y->sums_n;
+}
+
+/* Layers differ in what they take only by what they train. */
+static layer_bench largest_layer(const bench *b)
+{
+    const model *m = b->r->model;
+    layer_bench y = {.model = m, .block = 1, .backwards = model_first_trained(m) <= m->config.layers};
+    for (int block = 2; block <= m->config.layers; block++)
+        if (accumulator_elements(m, block) > accumulator_elements(m, y.block))
+            y.block = block;
+    return y;
+}
+
+uint64_t layer_memory(bench *b)
+{
+    layer_bench y = largest_layer(b);
+    sums_for_few(&y, b);
+    const uint64_t few = area_bytes(b, layout, &y);
+    resize(&y, b, rows_that_fit(&y, b, b->r->shape->unit_rows));
+    const uint64_t full = area_bytes(b, layout, &y);
+    return few > full ? few : full;
+}
+
+/* Weights that lie in the cache, for want of other sets, are too fast as well. */
+bool layer_suffices(bench *b, bench *before)
+{
+    layer_bench now = largest_layer(b), then = now;
+    const int64_t full = b->r->shape->unit_rows;
+    resize(&now, b, rows_that_fit(&now, b, full));
+    resize(&then, before, rows_that_fit(&then, before, full));
+    const bool as_large = then.rounding >= now.rounding && then.shape.unit_rows >= now.shape.unit_rows && then.sets_n >= now.sets_n;
+    return as_large && sums_for_few(&then, before) >= sums_for_few(&now, b);
+}
+
+int check_layer(bench *b, int64_t rows, double *ns, pt_error *e)
+{
+    layer_bench y = {.model = b->r->model, .block = 1};
+    area a;
+    resize(&y, b, rows);
+    y.sets_n = y.sets_n < CHECK_SETS ? y.sets_n : CHECK_SETS; /* to fill them takes longer than the check */
+    int failed = area_open(b, TIER_DEVICE, &a, "a layer", layout, &y, e);
+    if (failed)
+        return failed;
+    failed = measure_least(b->compute, forward_alone, &y, SAVE_ALL, ns, e);
+    area_close(&a);
+    return failed;
+}

@@ -1,0 +1,329 @@
+/* measure_links.c - transfers by size.
+ *
+ *   device memory   [product][states of an update][ D: transfers ]
+ *   host memory            [states of an update][ H: transfers ][ K: to and from the disk ]   (only with a host tier;
+ *   disk            [ a scratch file without a name ]                                          else K is in place of D)
+ *
+ * Disk transfers are those of the executor: the same scratch file, direct where the filesystem allows it, so that the page
+ * cache has no part in them (a cache in the drive, or of a virtual machine's host, may have). Blocks are written before they
+ * are read: what was only allocated is read without touching the disk; and what is timed was written before, for a block's first
+ * write took twice as long (64 MiB at 2.5 GB/s instead of 5). A size is left out where the one before it tells that it would
+ * take too long; at least three are measured.
+ *
+ * Memory and file are as large as a step's, or large enough not to be told from it: through 64 MiB of memory a disk read 4 to 20%
+ * faster than through 128 MiB or more, and the first 256 MiB of a file were written 5% faster, 64 MiB a seventh (bench/results). A virtual
+ * machine's disk wrote 1.6 times as fast, whatever its place, from the moment on in which 1.5 GiB of its blocks had been written.
+ */
+#include "measure/links.h"
+
+#include "base/clock.h"
+#include "io/files.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PRODUCT_BYTES = 256 << 20 };
+
+/* ---- memory, file, queues ---- */
+
+static bool has_disk(const links *x) { return links_have_disk(x->b->r); }
+
+static void device_layout(area *a, void *arg)
+{
+    links *x = arg;
+    product_layout(a, &x->product);
+    region_layout(a, &x->update[0]);
+    x->d = area_take(a, x->room, PATTERN_VALUES);
+}
+
+static void host_layout(area *a, void *arg)
+{
+    links *x = arg;
+    region_layout(a, &x->update[1]);
+    x->h = area_take(a, x->room, PATTERN_VALUES);
+    x->k = area_take(a, x->room, PATTERN_VALUES);
+}
+
+static bool fits(links *x)
+{
+    const profile_request *r = x->b->r;
+    const uint64_t check = 2 * (x->most < CHECK_BYTES ? x->most : CHECK_BYTES);
+    return area_bytes(x->b, device_layout, x) <= r->budget[TIER_DEVICE] && check <= r->budget[TIER_DEVICE] &&
+           (!r->host_tier || area_bytes(x->b, host_layout, x) <= r->budget[TIER_HOST]) &&
+           (!has_disk(x) || x->span <= r->budget[TIER_DISK]);
+}
+
+static int64_t right_side_bytes(const links *x)
+{
+    return x->product.k * x->product.k * (int64_t)dtype_bytes(x->product.shape->type);
+}
+
+/* All of it smaller, at first what only need not lie in a cache; false: it is as small as can be. */
+static bool shrink(links *x)
+{
+    const int64_t enough = 4 << 20, sides = x->product.sets;
+    const bool large = x->update[0].elements > enough || x->room > x->most;
+    const bool least_product = x->product.k == 64 && x->product.rows <= 16 && sides == 1;
+    const bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && least_product;
+    x->product.sets = (sides + 3) / 4;
+    if (sides > 1 && sides * right_side_bytes(x) > PRODUCT_BYTES / 8)
+        return true;
+    x->update[0].elements = x->update[1].elements = x->update[0].elements > RATES_LEAST ? x->update[0].elements / 4 : RATES_LEAST;
+    x->room = x->most;
+    if (large)
+        return true;
+    x->room = x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
+    x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
+    x->product.rows = x->product.rows > 64 ? x->product.rows / 4 : x->product.rows < 16 ? x->product.rows : 16;
+    return !least;
+}
+
+/* As large as this model wants it, and as fits. What computes goes on to other weights and other states, as a step does, and has no more
+ * rows for them: what stays in the cache would not notice that a disk writes into memory. */
+static void choose_sizes(links *x)
+{
+    const profile_request *r = x->b->r;
+    const bool gpu = device_is_gpu(r->device); /* its product has to take longer than it takes to launch */
+    const int64_t elements = rates_elements(r->model), k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024;
+    x->most = links_bytes(r->model);
+    while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)
+        x->most /= 4;
+    x->room = 4 * x->most;
+    x->span = links_file_bytes(r->model);
+    while (has_disk(x) && x->span > r->budget[TIER_DISK] && x->span > x->most)
+        x->span /= 2;
+    x->product = (product){.shape = r->shape, .rows = gpu ? 2048 : product_rows(r), .k = k};
+    const int64_t enough = PRODUCT_BYTES / right_side_bytes(x), all = r->model->parameters / (k * k);
+    x->product.sets = all < 1 ? 1 : all < enough ? all : enough;
+    for (int i = 0; i < 2; i++)
+        x->update[i] = (region){.shape = r->shape, .elements = elements};
+    while (!fits(x) && shrink(x)) {}
+}
+
+uint64_t links_memory(bench *b)
+{
+    links x = {.b = b};
+    if (!b->r->transfers)
+        return 0;
+    choose_sizes(&x);
+    return area_bytes(b, device_layout, &x);
+}
+
+static int open_memory(links *x, pt_error *e)
+{
+    const profile_request *r = x->b->r;
+    choose_sizes(x);
+    int failed = area_open(x->b, TIER_DEVICE, &x->device, "transfers", device_layout, x, e);
+    if (!failed && r->host_tier)
+        failed = area_open(x->b, TIER_HOST, &x->host, "transfers", host_layout, x, e);
+    if (!r->host_tier)
+        x->k = x->d;
+    return failed;
+}
+
+/* Where the disk tier will be; no folder is made, the file has no name. */
+static int open_file(links *x, pt_error *e)
+{
+    char folder[FILE_PATH_BYTES];
+    int failed = existing_folder(x->b->r->disk_path, folder, e);
+    if (!failed)
+        failed = disk_open(folder, x->span, NULL, &x->file, e);
+    if (!failed)
+        failed = disk_channel_open(x->file, &x->reader, e);
+    return failed ? failed : disk_channel_open(x->file, &x->writer, e);
+}
+
+static int open_queue(links *x, cost_class class, pt_error *e)
+{
+    const profile_request *r = x->b->r;
+    device *d = class == COST_TO_DEVICE || class == COST_FROM_DEVICE ? r->device : r->host;
+    int threads = class == COST_HOST ? host_queue_threads(r->device, r->host, r->threads) : 1;
+    return d->table->queue_open(d, cost_class_names[class], threads, &x->queues[class], e);
+}
+
+static int links_open(links *x, bench *b, pt_error *e)
+{
+    *x = (links){.b = b};
+    int failed = open_memory(x, e);
+    for (int class = COST_TO_DEVICE; class <= COST_HOST && b->r->host_tier && !failed; class++)
+        failed = open_queue(x, (cost_class)class, e);
+    if (!failed && has_disk(x))
+        failed = open_file(x, e);
+    for (int class = COST_READ; class <= COST_WRITE && has_disk(x) && !failed; class++)
+        failed = open_queue(x, (cost_class)class, e);
+    return failed;
+}
+
+static void links_close(links *x)
+{
+    for (int class = 0; class < COST_CLASSES; class++)
+        if (x->queues[class])
+            x->queues[class]->device->table->queue_close(x->queues[class]);
+    disk_channel_close(x->reader);
+    disk_channel_close(x->writer);
+    disk_close(x->file);
+    area_close(&x->device);
+    area_close(&x->host);
+}
+
+/* ---- transfers ---- */
+
+void transfer_run(queue *q, void *arg, int n, int turn)
+{
+    const transfer *t = arg;
+    uint64_t bytes = (uint64_t)n, at = (uint64_t)turn % (t->room / bytes) * bytes;
+    if (t->kind == OP_COPY)
+        queue_submit(q, &(op){OP_COPY, .copy = {t->to + at, t->from + at, bytes}});
+    else
+        queue_submit(q, &(op){t->kind, .disk = {t->channel, t->to + at, t->offset + (uint64_t)turn % (t->span / bytes) * bytes, bytes}});
+}
+
+void links_set_copies(links *x, bool apart)
+{
+    const uint64_t half = apart ? x->room / 2 : 0, each = x->room - half;
+    x->transfers[COST_TO_DEVICE] = (transfer){.kind = OP_COPY, .to = x->d, .from = x->h, .room = each};
+    x->transfers[COST_FROM_DEVICE] = (transfer){.kind = OP_COPY, .to = x->h + half, .from = x->d + half, .room = each};
+}
+
+void links_set_disk(links *x, uint64_t span, bool apart)
+{
+    const uint64_t half = apart ? x->room / 2 : 0, file_half = apart ? span / 2 : 0, room = x->room - half, each = span - file_half;
+    x->transfers[COST_READ] = (transfer){.kind = OP_DISK_READ, .channel = x->reader, .to = x->k, .room = room, .span = each};
+    x->transfers[COST_WRITE] = (transfer){.kind = OP_DISK_WRITE, .channel = x->writer, .to = x->k + half, .offset = file_half, .room = room,
+                                          .span = each};
+}
+
+/* Seconds for the size behind the last. */
+static double next_size_s(const cost_curve *c) { return c->n ? c->ns[c->n - 1] * 4e-9 : 0; }
+
+static bool ends_here(const cost_curve *c, double seconds)
+{
+    enum { POINTS_LEAST = 3 };
+    return c->n >= POINTS_LEAST && next_size_s(c) > seconds;
+}
+
+/* The file's blocks up to `to` are written once, on a slow disk as many as a moment suffices for, but those up to `least`. */
+static int write_blocks(links *x, uint64_t least, uint64_t to, double moment_s, pt_error *e)
+{
+    const double start = clock_s();
+    const uint64_t end = to < x->span ? to : x->span;
+    queue *q = x->queues[COST_WRITE];
+    int failed = 0;
+    while (x->written < end && !failed && (x->written < least || clock_s() - start < moment_s)) {
+        const uint64_t n = end - x->written < x->most ? end - x->written : x->most;
+        queue_submit(q, &(op){OP_DISK_WRITE, .disk = {x->writer, x->k, x->written, n}});
+        x->written += n;
+        failed = queue_sync(q, queue_signal(q), e);
+    }
+    x->transfers[COST_WRITE].span = x->written;
+    return failed;
+}
+
+/* What runs of `bytes` go through has been written, as all states have when a step begins: many runs' blocks. */
+static int write_first(links *x, uint64_t bytes, pt_error *e)
+{
+    enum { RUNS = 32, RUNS_LEAST = 8 };
+    const uint64_t least = 16 << 20, all = RUNS * bytes > least ? RUNS * bytes : least;
+    return write_blocks(x, RUNS_LEAST * bytes, all, 0.5, e);
+}
+
+/* A large model's file is written before any size is timed (links_file_bytes). */
+static int write_large(links *x, pt_error *e)
+{
+    const model *m = x->b->r->model;
+    return links_file_bytes(m) > 8 * links_bytes(m) ? write_blocks(x, 0, x->span, 1, e) : 0;
+}
+
+/* For the curve of disk transfers; copies get half of it. */
+static double seconds_of(uint64_t most) { return most >= 1 << 24 ? 0.1 : 0.02; }
+
+/* A disk holds up single transfers, and a step holds all of them: their mean counts (writes of 64 MiB, 3.5 GB/s in the median, 3.2 to 3.4 in
+ * the mean), as far as one of few that was held up for long does not make it. */
+static double transfer_ns(cost_class class, const samples *s)
+{
+    const double held_up = 1.25, median = samples_median(s);
+    return class == COST_READ || class == COST_WRITE ? fmin(samples_mean(s), held_up * median) : median;
+}
+
+/* At least three runs: one that others hold up for long is no transfer's time. What is soon over runs once before, which does not count. */
+static int measure_size(links *x, cost_class class, uint64_t bytes, double seconds, bool soon, samples *out, pt_error *e)
+{
+    const stage one = {transfer_run, (int)bytes, out};
+    int failed = class == COST_WRITE ? write_first(x, bytes, e) : 0;
+    if (!failed && soon)
+        failed = measure_rounds(x->queues[class], &one, 1, &x->transfers[class], 0, 1, 0, e);
+    out->n = 0;
+    return failed ? failed : measure_rounds(x->queues[class], &one, 1, &x->transfers[class], soon, TELLING, seconds, e);
+}
+
+/* The curve over 64 KiB, 256 KiB ... `most`. */
+static int measure_sizes(links *x, cost_class class, uint64_t most, double seconds, cost_curve *out, double *spread, pt_error *e)
+{
+    double largest = 0;
+    out->n = 0;
+    for (uint64_t n = LINKS_LEAST; n <= most && !ends_here(out, seconds); n *= 4) {
+        const bool soon = next_size_s(out) < seconds / 8;
+        samples s = {0};
+        int failed = measure_size(x, class, n, seconds / (soon ? 8 : 2), soon, &s, e);
+        if (failed)
+            return failed;
+        curve_add(out, (double)n, transfer_ns(class, &s));
+        samples_tell(&s, &largest);
+    }
+    *spread = largest > *spread ? largest : *spread;
+    return 0;
+}
+
+static int measure_curves(links *x, costs *c, pt_error *e)
+{
+    double seconds = seconds_of(x->most), *spread = &c->curves_spread;
+    int failed = 0;
+    links_set_copies(x, false);
+    links_set_disk(x, x->span, false);
+    if (x->b->r->host_tier)
+        failed = measure_sizes(x, COST_TO_DEVICE, x->most, seconds / 2, &c->to_device, spread, e);
+    if (!failed && x->b->r->host_tier)
+        failed = measure_sizes(x, COST_FROM_DEVICE, x->most, seconds / 2, &c->from_device, spread, e);
+    bench_progress(x->b, "measuring the disk", 0, 1);
+    if (!failed && x->file)
+        failed = write_large(x, e);
+    if (!failed && x->file)
+        failed = measure_sizes(x, COST_WRITE, x->most, seconds, &c->write, spread, e);
+    if (failed || !x->file)
+        return failed;
+    links_set_disk(x, x->written, false);
+    return measure_sizes(x, COST_READ, (uint64_t)c->write.amount[c->write.n - 1], seconds, &c->read, spread, e);
+}
+
+/* Measuring again would end it where it ends. */
+static bool curve_suffices(const cost_curve *c, uint64_t most, double seconds)
+{
+    return c->n && (c->amount[c->n - 1] >= (double)most || ends_here(c, seconds));
+}
+
+bool links_suffice(bench *b, const costs *c)
+{
+    links x = {.b = b};
+    if (!b->r->transfers)
+        return true;
+    choose_sizes(&x);
+    const double seconds = seconds_of(x.most);
+    bool copies = !b->r->host_tier ||
+                  (curve_suffices(&c->to_device, x.most, seconds / 2) && curve_suffices(&c->from_device, x.most, seconds / 2));
+    if (!copies || !has_disk(&x))
+        return copies;
+    return curve_suffices(&c->write, x.most, seconds) && curve_suffices(&c->read, (uint64_t)c->write.amount[c->write.n - 1], seconds);
+}
+
+int measure_links(bench *b, costs *c, pt_error *e)
+{
+    links x;
+    bench_progress(b, "measuring transfers", 0, 1);
+    int failed = links_open(&x, b, e);
+    if (!failed)
+        failed = measure_curves(&x, c, e);
+    if (!failed)
+        failed = measure_contention(&x, c, e);
+    links_close(&x);
+    return failed;
+}

@@ -1,0 +1,108 @@
+/* measure_quota.c - what a virtual machine's host does for its disk, where it counts as the machine's own processor time.
+ *
+ *   |#########################------|#########################------|     two processors compute, a disk reads
+ *   |#####  #####  #####  #####  ###|##  #####  #####  #####  #####  |     they compute for half of the time, the disk reads
+ *   0                             100                             200 ms
+ *
+ * A host that gives a machine as much processor time as its processors can take in each period of a tenth of a second takes its own work
+ * for the machine's disk from it. Beside a disk that is busy all processors go at full speed until the period's time is used up, and stand
+ * still for the rest of it, 24 to 35 ms of 100 where the disk moved 2 GB/s; where they compute for 40 ms of 100 they never do. So how much
+ * longer a step takes depends on how much it computes meanwhile, and no factor by which computation is slower beside a disk says it.
+ *
+ * What is measured: all processors compute for two periods, beside reads and then beside writes. The first has what was before in it; where
+ * the second stood still, two more are watched, and the one that did so less counts. A period that stood still for a third had work for one
+ * and a half times its time: half of it was the host's. What stands still without a disk as well (a host that takes memory back does that
+ * for half a second, a limit of processors that no control group tells of always) is taken off. The pace of both while nothing stands still
+ * is that of a pair (measure_beside.c), which need not be timed again.
+ */
+#include "measure/links.h"
+
+#include <math.h>
+
+static const double LEAST_NS = 5e6; /* that is told from what disturbs single runs */
+
+int quota_class(const links *x) { return device_is_gpu(x->b->r->device) ? COST_HOST : COST_MATH; }
+
+bool quota_shows(const links *x)
+{
+    return x->file && x->queues[COST_READ] && x->most >= 1 << 24 && x->b->r->host->info.quota <= 0 &&
+           (quota_class(x) == COST_MATH || x->queues[COST_HOST]);
+}
+
+typedef struct standing {
+    double of_period; /* ns; NaN: they ended sooner */
+    watched pace;
+} standing;
+
+/* Watches the second period in which both run. `moves` NULL: computation alone. */
+static int watch_period(load *computes, load *moves, standing *out, pt_error *e)
+{
+    pace a, b;
+    double from, to;
+    int failed = paces_run(computes, moves, 2.15 * QUOTA_PERIOD_NS, &a, &b, e);
+    if (failed)
+        return failed;
+    paces_meet(&a, moves ? &b : NULL, &from, &to);
+    const double begin = from + QUOTA_PERIOD_NS, end = begin + QUOTA_PERIOD_NS, stood = pace_stood(&a, begin, end);
+    const double all_stood = moves ? pace_stood(&a, from, to) : 0;
+    *out = (standing){.of_period = end <= to && stood < QUOTA_PERIOD_NS ? stood : NAN,
+                      .pace = {pace_ns(&a, from, to, all_stood), moves ? pace_ns(&b, from, to, all_stood) : 0, all_stood}};
+    return 0;
+}
+
+static int watch(load *computes, load *moves, standing *out, pt_error *e)
+{
+    standing again;
+    int failed = watch_period(computes, moves, out, e);
+    if (failed)
+        return failed;
+    if (!(out->of_period >= LEAST_NS)) {
+        out->of_period = 0;
+        return 0;
+    }
+    failed = watch_period(computes, moves, &again, e);
+    if (!failed)
+        out->of_period = fmin(out->of_period, again.of_period); /* the one that is a number */
+    return failed;
+}
+
+/* How many times as long transfers take meanwhile, while nothing stands still. */
+static double slower(const load *moves, const standing *s)
+{
+    return moves->alone_ns > 0 ? fmax(s->pace.moves_ns / moves->alone_ns, 1) : 1;
+}
+
+/* Processors of the host that transfers keep busy at the pace they have alone, where `threads` stood still for so long; at most what could
+ * be the profile of a machine (profile_agree.c). */
+static double host_busy(int threads, const load *moves, const standing *beside, const standing *alone)
+{
+    const double stood = beside->of_period - alone->of_period;
+    return stood >= LEAST_NS ? fmin(threads * stood / (QUOTA_PERIOD_NS - stood) * slower(moves, beside), (double)SLOW_MOST * threads / 2) : 0;
+}
+
+int measure_quota(const links *x, load *loads, cost_quota *out, watched paces[COST_CLASSES], pt_error *e)
+{
+    const bool gpu = device_is_gpu(x->b->r->device);
+    load *computes = &loads[quota_class(x)];
+    *out = (cost_quota){.period_ns = QUOTA_PERIOD_NS, .processors = computes->queue->threads};
+    for (int class = 0; class < COST_CLASSES; class++)
+        if (loads[class].queue && class != COST_READ && class != COST_WRITE && (!gpu || class == COST_HOST))
+            out->busy[class] = loads[class].queue->threads;
+    bench_progress(x->b, "measuring the disk beside computation", 0, 1);
+    standing read, write, alone;
+    int failed = watch(computes, &loads[COST_READ], &read, e);
+    if (!failed)
+        failed = watch(computes, &loads[COST_WRITE], &write, e);
+    if (!failed) {
+        paces[COST_READ] = read.pace;
+        paces[COST_WRITE] = write.pace;
+    }
+    if (failed || fmax(read.of_period, write.of_period) < LEAST_NS)
+        return failed;
+    failed = watch(computes, NULL, &alone, e);
+    if (failed)
+        return failed;
+    out->busy[COST_READ] = host_busy(computes->queue->threads, &loads[COST_READ], &read, &alone);
+    out->busy[COST_WRITE] = host_busy(computes->queue->threads, &loads[COST_WRITE], &write, &alone);
+    return 0;
+}

@@ -1,0 +1,33 @@
+/* adjust.h - costs corrected by what a run's tasks really took: measuring without stopping, under the conditions that there are.
+ *
+ * Tasks fall into kinds that share a cost: a kind of layer at a save level, forward or backward; the head; updates on the
+ * device; reads; and so on. Each kind's measured time over its predicted time corrects that cost. What did not run keeps its
+ * cost, but for a layer's other save levels, which follow those that ran.
+ */
+#ifndef PT_ADJUST_H
+#define PT_ADJUST_H
+
+#include "predict/simulate.h"
+
+enum {
+    WORK_EMBED, WORK_HEAD, WORK_HEAD_EVAL, WORK_FINISH, WORK_EMBED_FINISH, WORK_UPDATE_DEVICE, WORK_UPDATE_HOST, WORK_TO_DEVICE,
+    WORK_FROM_DEVICE, WORK_READ, WORK_WRITE,
+    WORK_LAYERS, /* + ((kind * SAVE_LEVELS) + level) * 2, + 1 for backward */
+    WORK_KINDS = WORK_LAYERS + COST_LAYER_KINDS * SAVE_LEVELS * 2
+};
+
+typedef struct work_times { int runs; double ns[WORK_KINDS]; } work_times; /* sums over runs of one schedule */
+
+/* Adds a run's tasks. */
+void work_times_add(work_times *w, const schedule_input *in, const schedule *s, const costs *c, const task_time *times);
+
+typedef struct work_run { const schedule *s; const work_times *times; } work_run;
+
+/* Corrects *c so that simulating the schedules, those of a step together, gives each kind of work its measured time. Kinds that make
+ * less than `least_share` of all stay as they are: of little work a late thread counts for more than it does. */
+int costs_adjust(costs *c, const schedule_input *in, const work_run *runs, int n, double least_share, pt_error *e);
+
+/* Everything takes `by` times as long. */
+void costs_scale(costs *c, double by);
+
+#endif

@@ -1,0 +1,334 @@
+#include "predict/costs.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const cost_class_names[COST_CLASSES] = {"math", "memory", "to_device", "from_device", "host", "read", "write"};
+
+double cost_at(const cost_curve *c, double amount)
+{
+    const double *x = c->amount, *y = c->ns;
+    int last = c->n - 1, i = 1;
+    if (last < 0)
+        return 0;
+    if (amount <= x[0])
+        return y[0];
+    if (last == 0)
+        return y[0] * (amount / x[0]);
+    while (i < last && x[i] < amount)
+        i++;
+    return y[i - 1] + (y[i] - y[i - 1]) * ((amount - x[i - 1]) / (x[i] - x[i - 1]));
+}
+
+cost_class task_class(const task *t)
+{
+    switch (t->queue) {
+    case QUEUE_TO_DEVICE: return COST_TO_DEVICE;
+    case QUEUE_FROM_DEVICE: return COST_FROM_DEVICE;
+    case QUEUE_HOST: return COST_HOST;
+    case QUEUE_READ: return COST_READ;
+    case QUEUE_WRITE: return COST_WRITE;
+    default: break;
+    }
+    switch (t->kind) {
+    case TASK_EMBED: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_UPDATE: return COST_MEMORY;
+    default: return COST_MATH;
+    }
+}
+
+void costs_init(costs *c)
+{
+    memset(c, 0, sizeof *c);
+    c->kinds_n = c->ranks = 1;
+    for (int a = 0; a < COST_CLASSES; a++)
+        for (int b = 0; b < COST_CLASSES; b++)
+            c->slow[a][b] = 1;
+}
+
+double costs_length_share(const costs *c, cost_class a, double alone_ns)
+{
+    const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];
+    if (to <= 0 || (to > from ? alone_ns <= from : alone_ns >= from))
+        return 0;
+    if (to < from && alone_ns <= to)
+        return 1;
+    return to / (to - from) * (1 - from / alone_ns);
+}
+
+double costs_length_most(const costs *c, cost_class a) { return fmax(costs_length_share(c, a, 0), costs_length_share(c, a, INFINITY)); }
+
+double costs_slow(const costs *c, cost_class a, cost_class b, double alone_ns)
+{
+    return c->slow[a][b] + costs_length_share(c, a, alone_ns) * c->slow_more[a][b];
+}
+
+/* ---- one task ---- */
+
+static double operand_bytes(const schedule *s, const task *t)
+{
+    double bytes = 0;
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
+        bytes += (double)s->buffers[s->operands[i].buffer].bytes;
+    return bytes;
+}
+
+double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block)
+{
+    double each = 0, all = 0;
+    for (int i = 0; i < k->chunks[chunk].pieces_n && k->chunks[chunk].trained; i++) {
+        const piece *part = chunk_piece(k, chunk, i);
+        const param *p = &m->params[part->param];
+        const double values = p->block == block ? (double)(part->rows * p->cols) : 0;
+        each += values > 0 ? cost_at(&c->finish, values) : 0;
+        all += values;
+    }
+    return block || all == 0 ? each : cost_at(&c->embed_finish, all);
+}
+
+static const layer_cost *layer_of(const costs *c, const task *t) { return &c->layer[c->kind_of_layer[t->block - 1]]; }
+
+static save_level level_of(const schedule_input *in, const task *t) { return in->plan->blocks[t->block - 1].level; }
+
+/* A rank moves its share of a chunk; weights that come to the device are gathered from all, gradients that leave it summed. */
+static double transfer_ns(const costs *c, const schedule *s, const task *t)
+{
+    const buffer *b = &s->buffers[s->operands[t->operand0].buffer];
+    double bytes = (double)b->bytes, share = b->kind <= OBJECT_GRADIENT ? bytes / c->ranks : bytes;
+    switch (t->queue) {
+    case QUEUE_READ: return cost_at(&c->read, share);
+    case QUEUE_WRITE: return cost_at(&c->write, share);
+    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, share) + (b->kind == OBJECT_WEIGHTS ? cost_at(&c->gather, bytes) : 0);
+    default: return cost_at(&c->from_device, share) + (b->kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes) : 0);
+    }
+}
+
+/* Other rules than the one that was timed take as much longer as they move more. */
+static double span_update_ns(const costs *c, const packing *k, const update_span *one, bool on_host)
+{
+    const update_rule *timed = k->optimizer->rules[0];
+    if (one->rule->flops)
+        return cost_at(on_host ? &c->whole_host : &c->whole_device, one->rule->flops(one->param));
+    const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)one->values / c->ranks);
+    return one->rule == timed ? ns : ns * rule_bytes(one->rule, k->type) / rule_bytes(timed, k->type);
+}
+
+double chunk_update_ns(const costs *c, const model *m, const packing *k, int chunk, bool on_host)
+{
+    double ns = 0;
+    update_span one;
+    for (int at = k->chunks[chunk].piece0; update_span_next(m, k, chunk, &at, &one);)
+        ns += span_update_ns(c, k, &one, on_host);
+    return ns;
+}
+
+/* A chunk that stays on the device is there whole on every rank: its gradient is summed and its weights are gathered. */
+static double update_task_ns(const costs *c, const schedule_input *in, const task *t)
+{
+    double ns = chunk_update_ns(c, in->model, in->packing, t->chunk, t->queue == QUEUE_HOST);
+    if (c->ranks > 1 && in->plan->chunks[t->chunk].home == TIER_DEVICE) {
+        double bytes = (double)chunk_weight_bytes(in->packing, t->chunk);
+        ns += cost_at(&c->scatter, bytes) + cost_at(&c->gather, bytes);
+    }
+    return ns;
+}
+
+static bool begins_visit_of_several(const schedule_input *in, const task *t)
+{
+    const plan *p = in->plan;
+    return in->shape->batch / p->micro_batch > p->visit && t->micro % p->visit == 0;
+}
+
+static const buffer *sums_of(const schedule *s, const task *t)
+{
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
+        if (s->buffers[s->operands[i].buffer].kind == OBJECT_ACCUMULATOR)
+            return &s->buffers[s->operands[i].buffer];
+    return NULL;
+}
+
+/* How much of its sums lies where the backward before it has not left any: that comes from memory. */
+static double cold_share(const schedule *s, const task *t)
+{
+    const buffer *now = sums_of(s, t), *before = NULL;
+    if (!now)
+        return 0;
+    for (const task *u = t; !before && u > s->tasks;)
+        before = (--u)->kind == TASK_LAYER_BACKWARD ? sums_of(s, u) : NULL;
+    if (!before)
+        return 1;
+    const uint64_t from = now->offset > before->offset ? now->offset : before->offset;
+    const uint64_t now_end = now->offset + now->bytes, before_end = before->offset + before->bytes;
+    const uint64_t to = now_end < before_end ? now_end : before_end;
+    return to > from ? 1 - (double)(to - from) / (double)now->bytes : 1;
+}
+
+/* Units of a layer's task that follow another of their visit. An evaluation takes each micro-batch through all layers. */
+static double following_units(const schedule_input *in, const schedule *s, const task *t)
+{
+    const int visit = s->kind == SCHEDULE_EVAL ? 1 : in->plan->visit;
+    return (double)(s->micro_units - (t->micro % visit == 0));
+}
+
+double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, save_level level)
+{
+    const layer_cost *l = layer_of(c, t);
+    const bool forward = t->kind == TASK_LAYER;
+    const double one = forward ? l->forward_ns[level] : l->backward_ns[level];
+    const double warm = fmin(forward ? l->warm_forward_ns : l->warm_backward_ns[level], one);
+    const double cold = forward ? 0 : cold_share(s, t) * (t->first ? l->first_sums_ns : l->cold_sums_ns);
+    return (double)s->micro_units * one - following_units(in, s, t) * warm + cold;
+}
+
+static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+{
+    const double units = (double)s->micro_units;
+    switch (t->kind) {
+    case TASK_EMBED: return units * c->embed_ns;
+    case TASK_LAYER: case TASK_LAYER_BACKWARD: return layer_task_ns(c, in, s, t, level_of(in, t));
+    case TASK_HEAD: return units * c->head_ns + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_sums_ns : 0);
+    case TASK_HEAD_EVAL: return units * c->head_eval_ns;
+    case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
+    case TASK_UPDATE: return update_task_ns(c, in, t);
+    case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
+    case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
+    default: return transfer_ns(c, s, t);
+    }
+}
+
+double costs_task_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+{
+    return c->task_ns + work_ns(c, in, s, t);
+}
+
+/* ---- validate ---- */
+
+/* Of a task, or of a part of one: not more than eleven days, so that sums and products of many stay numbers. */
+static bool is_time(double ns) { return ns >= 0 && ns <= 1e15; }
+
+/* Of bytes or elements: files hold them as whole numbers. */
+static bool is_amount(double amount) { return amount >= 1 && amount <= 0x1p53 && amount == floor(amount); }
+
+static int validate_curve(const cost_curve *c, const char *key, const char *name, pt_error *e)
+{
+    if (c->n < 0 || c->n > COST_POINTS)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" has %d points; 0 to %d are possible, measure again", name, key, c->n, COST_POINTS);
+    for (int i = 0; i < c->n; i++) {
+        if (!is_amount(c->amount[i]) || (i && c->amount[i] <= c->amount[i - 1]))
+            return pt_fail(e, PT_FAILED, "%s: \"%s\": the amount of point %d is %g; amounts are whole numbers from 1 to 2^53 and ascend, "
+                                         "measure again", name, key, i, c->amount[i]);
+        if (!is_time(c->ns[i]) || (i && c->ns[i] < c->ns[i - 1]))
+            return pt_fail(e, PT_FAILED, "%s: \"%s\": the time of point %d is %g ns; times are from 0 to 1e15 and more never takes less, "
+                                         "measure again", name, key, i, c->ns[i]);
+    }
+    return 0;
+}
+
+static int validate_curves(const costs *c, const char *name, pt_error *e)
+{
+    const struct { const char *key; const cost_curve *curve; } all[] = {
+        {"finish", &c->finish}, {"embed_finish", &c->embed_finish}, {"update_device", &c->update_device},
+        {"update_host", &c->update_host}, {"to_device", &c->to_device}, {"from_device", &c->from_device},
+        {"whole_device", &c->whole_device}, {"whole_host", &c->whole_host}, {"read", &c->read}, {"write", &c->write}, {"waking", &c->waking},
+        {"gather", &c->gather}, {"scatter", &c->scatter}};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
+        failed = validate_curve(all[i].curve, all[i].key, name, e);
+    return failed;
+}
+
+static int validate_layers(const costs *c, const model *m, const char *name, pt_error *e)
+{
+    if (c->kinds_n < 1 || c->kinds_n > COST_LAYER_KINDS)
+        return pt_fail(e, PT_FAILED, "%s: there are %d kinds of layer; 1 to %d are possible, measure again", name, c->kinds_n,
+                       COST_LAYER_KINDS);
+    for (int64_t i = 0; i < m->config.layers; i++)
+        if (c->kind_of_layer[i] >= c->kinds_n)
+            return pt_fail(e, PT_FAILED, "%s: layer %lld is of kind %d, and there are %d; measure again", name, (long long)i,
+                           c->kind_of_layer[i], c->kinds_n);
+    for (int k = 0; k < c->kinds_n; k++) {
+        const layer_cost *l = &c->layer[k];
+        const struct { const char *key; double ns; } all[] = {{"first_sums_ns", l->first_sums_ns}, {"cold_sums_ns", l->cold_sums_ns},
+                                                              {"warm_forward_ns", l->warm_forward_ns}};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            if (!is_time(all[i].ns))
+                return pt_fail(e, PT_FAILED, "%s: layers of kind %d: \"%s\" is %g; it must be from 0 to 1e15, measure again", name,
+                               k, all[i].key, all[i].ns);
+    }
+    for (int k = 0; k < c->kinds_n; k++)
+        for (int level = 0; level < SAVE_LEVELS; level++)
+            if (!is_time(c->layer[k].forward_ns[level]) || !is_time(c->layer[k].backward_ns[level]) ||
+                !is_time(c->layer[k].warm_backward_ns[level]))
+                return pt_fail(e, PT_FAILED, "%s: layers of kind %d take %g ns forward and %g ns backward at save level %d, "
+                                             "\"warm_backward_ns\" %g; times are from 0 to 1e15, measure again", name, k,
+                               c->layer[k].forward_ns[level], c->layer[k].backward_ns[level], level, c->layer[k].warm_backward_ns[level]);
+    return 0;
+}
+
+static int validate_numbers(const costs *c, const char *name, pt_error *e)
+{
+    const struct { const char *key; double value; } all[] = {
+        {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns}, {"head_cold_sums_ns", c->head_cold_sums_ns},
+        {"task_ns", c->task_ns},   {"step_ns", c->step_ns}, {"spread", c->spread}, {"curves_spread", c->curves_spread}};
+    if (c->ranks < 1)
+        return pt_fail(e, PT_FAILED, "%s: there are %d ranks; at least 1 is needed, measure again", name, c->ranks);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!is_time(all[i].value))
+            return pt_fail(e, PT_FAILED, "%s: \"%s\" is %g; it must be from 0 to 1e15, measure again", name, all[i].key,
+                           all[i].value);
+    return 0;
+}
+
+static int validate_slow(const costs *c, const char *name, pt_error *e)
+{
+    for (int a = 0; a < COST_CLASSES; a++) {
+        for (int b = 0; b < COST_CLASSES; b++) {
+            if (!(c->slow[a][b] >= 1) || !isfinite(c->slow[a][b]))
+                return pt_fail(e, PT_FAILED, "%s: %s beside %s takes %g times as long; it must be finite and at least 1, measure again",
+                               name, cost_class_names[a], cost_class_names[b], c->slow[a][b]);
+            if (!is_time(fabs(c->slow_more[a][b])))
+                return pt_fail(e, PT_FAILED, "%s: of another length %s beside %s takes %g times as long more; it must be from -1e15 to "
+                               "1e15, measure again", name, cost_class_names[a], cost_class_names[b], c->slow_more[a][b]);
+        }
+        const double from = c->slow_ns[a][0], to = c->slow_ns[a][1];
+        if (!is_time(from) || !is_time(to) || (to > 0 && !(fmax(from, to) >= COST_LENGTHS_LEAST * fmin(from, to))))
+            return pt_fail(e, PT_FAILED, "%s: one %s is of %g ns, the other of %g; one of both has to be a quarter longer at least, "
+                           "measure again", name, cost_class_names[a], from, to);
+        for (int b = 0; b < COST_CLASSES; b++) {
+            const double least = c->slow[a][b] + costs_length_most(c, (cost_class)a) * fmin(c->slow_more[a][b], 0);
+            if (!(least >= 1 - 2e-6 * c->slow[a][b])) /* a file's digits are rounded */
+                return pt_fail(e, PT_FAILED, "%s: of some length %s beside %s takes %g times as long; it must be at least 1, measure again",
+                               name, cost_class_names[a], cost_class_names[b], least);
+        }
+    }
+    return 0;
+}
+
+static int validate_quota(const costs *c, const char *name, pt_error *e)
+{
+    const cost_quota *q = &c->quota;
+    if (q->period_ns == 0)
+        return 0;
+    if (!(q->period_ns >= 1e6 && q->period_ns <= 1e10))
+        return pt_fail(e, PT_FAILED, "%s: \"quota\": its period is %g ns; 0 for none, or 1e6 to 1e10, measure again", name, q->period_ns);
+    if (!(q->processors >= 1 && q->processors <= 1e6))
+        return pt_fail(e, PT_FAILED, "%s: \"quota\": %g processors; 1 to 1e6 are possible, measure again", name, q->processors);
+    for (int a = 0; a < COST_CLASSES; a++)
+        if (!(q->busy[a] >= 0 && q->busy[a] <= 1e6))
+            return pt_fail(e, PT_FAILED, "%s: \"quota\": %s keeps %g processors busy; 0 to 1e6 are possible, measure again", name,
+                           cost_class_names[a], q->busy[a]);
+    return 0;
+}
+
+int costs_validate(const costs *c, const model *m, const char *name, pt_error *e)
+{
+    int failed = validate_layers(c, m, name, e);
+    if (!failed)
+        failed = validate_curves(c, name, e);
+    if (!failed)
+        failed = validate_numbers(c, name, e);
+    if (!failed)
+        failed = validate_slow(c, name, e);
+    if (!failed)
+        failed = validate_quota(c, name, e);
+    return failed;
+}

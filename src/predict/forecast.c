@@ -1,0 +1,246 @@
+#include "predict/forecast.h"
+
+#include "base/units.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const part_names[MEMORY_PARTS] = {"weights", "optimizer", "gradients", "activations", "workspace", "room"};
+
+void steady_schedules(update_time update, schedule_kind *first, int *second)
+{
+    *first = update == UPDATE_NEXT_FORWARD ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP;
+    *second = update == UPDATE_END ? SCHEDULE_DRAIN : -1;
+}
+
+double forecast_known_to(const forecast *f, const costs *c)
+{
+    double most = 0;
+    for (int q = 0; q < QUEUES && f->step_ns > 0; q++)
+        most = fmax(most, f->busy_ns[q] / f->step_ns * (q == QUEUE_COMPUTE ? c->spread : c->curves_spread));
+    return most;
+}
+
+const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORECAST_SURE_BYTES])
+{
+    const double known_to = forecast_known_to(f, c);
+    out[0] = 0;
+    if (known_to > 0.5)
+        snprintf(out, FORECAST_SURE_BYTES, ", roughly (the machine was busy while measuring)");
+    else if (known_to > 0)
+        snprintf(out, FORECAST_SURE_BYTES, ", known to about %.0f%%", known_to < 0.01 ? 1 : 100 * known_to);
+    return out;
+}
+
+const char *forecast_wear(const forecast *f, char out[FORECAST_WEAR_BYTES])
+{
+    const double tera_a_day = (double)f->written_bytes * 86400e-3 / f->step_ns, days = 600 / tera_a_day;
+    const bool years = days >= 1000;
+    char much[32];
+    snprintf(much, sizeof much, tera_a_day < 999 ? "%.3g" : "%.0f", tera_a_day);
+    snprintf(out, FORECAST_WEAR_BYTES, "without a pause %s TB a day: a 1 TB disk rated for 600 TB would last %.*f %s", much,
+             days < 10 || (years && days < 3650) ? 1 : 0, years ? days / 365 : days, years ? "years" : "days");
+    return out;
+}
+
+const char *forecast_written(const forecast *f, char out[FORECAST_WRITTEN_BYTES])
+{
+    char size[32], wear[FORECAST_WEAR_BYTES];
+    out[0] = 0;
+    if (f->written_bytes && f->step_ns > 0)
+        snprintf(out, FORECAST_WRITTEN_BYTES, "; %s written to the disk a step, %s", size_format(size, f->written_bytes), forecast_wear(f, wear));
+    return out;
+}
+
+/* ---- memory ---- */
+
+/* What is frozen has low halves for states, which belong to its weights. */
+static memory_part part_of(const schedule_input *in, const buffer *b)
+{
+    switch (b->kind) {
+    case OBJECT_WEIGHTS: return PART_WEIGHTS;
+    case OBJECT_STATES: return in->packing->chunks[b->index].trained ? PART_OPTIMIZER : PART_WEIGHTS;
+    case OBJECT_GRADIENT: case OBJECT_ACCUMULATOR: return PART_GRADIENTS;
+    case OBJECT_SAVED: case OBJECT_STREAM_GRADIENT: case OBJECT_STREAM: return PART_ACTIVATIONS;
+    default: return PART_WORKSPACE;
+    }
+}
+
+/* The task while which most of the tier is in use, and how much that is. `change`: tasks_n + 2 numbers. */
+static int fullest_moment(const schedule *s, tier t, int64_t *change, uint64_t *most)
+{
+    memset(change, 0, ((size_t)s->tasks_n + 2) * sizeof *change);
+    for (int i = 0; i < s->buffers_n; i++) {
+        const buffer *b = &s->buffers[i];
+        const int64_t bytes = (int64_t)(b->bytes * buffer_copies(s, b));
+        if (b->tier != t || b->first < 0)
+            continue;
+        change[b->first] += bytes;
+        change[b->last + 1] -= bytes;
+        if (b->idle != b->idle_end) {
+            change[b->idle] -= bytes;
+            change[b->idle_end] += bytes;
+        }
+    }
+    int64_t now = 0;
+    int at = 0;
+    *most = 0;
+    for (int i = 0; i < s->tasks_n; i++) {
+        now += change[i];
+        if ((uint64_t)now > *most) {
+            *most = (uint64_t)now;
+            at = i;
+        }
+    }
+    return at;
+}
+
+/* Takes the schedule's fullest moment where it is fuller than that of those before. */
+static int raise_parts(const schedule_input *in, const schedule *s, uint64_t full[TIERS], forecast *f, pt_error *e)
+{
+    int64_t *change = malloc(((size_t)s->tasks_n + 2) * sizeof *change);
+    if (!change)
+        return pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", s->tasks_n);
+    for (int t = 0; t < TIERS; t++) {
+        uint64_t most;
+        int at = fullest_moment(s, t, change, &most);
+        if (most <= full[t])
+            continue;
+        full[t] = most;
+        memset(f->part[t], 0, sizeof f->part[t]);
+        for (int i = 0; i < s->buffers_n; i++) {
+            const buffer *b = &s->buffers[i];
+            bool idle = b->idle <= at && at < b->idle_end;
+            if (b->tier == (tier)t && b->first >= 0 && b->first <= at && at <= b->last && !idle)
+                f->part[t][part_of(in, b)] += b->bytes * buffer_copies(s, b);
+        }
+    }
+    free(change);
+    return 0;
+}
+
+/* ---- time ---- */
+
+/* What of a task's time would not be there if everything had been kept, which forward takes a little longer to do. */
+static double time_again(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+{
+    if (t->kind != TASK_LAYER_BACKWARD)
+        return 0;
+    const layer_cost *l = &c->layer[c->kind_of_layer[t->block - 1]];
+    const save_level level = in->plan->blocks[t->block - 1].level;
+    const double forward = (l->forward_ns[SAVE_ALL] - l->forward_ns[level]) * (double)s->micro_units;
+    return fmax(layer_task_ns(c, in, s, t, level) - layer_task_ns(c, in, s, t, SAVE_ALL) - forward, 0);
+}
+
+static void add_tasks(const schedule_input *in, const schedule *s, const costs *c, forecast *f)
+{
+    for (int i = 0; i < s->tasks_n; i++) {
+        const task *t = &s->tasks[i];
+        double alone = costs_task_ns(c, in, s, t), again = time_again(c, in, s, t);
+        f->alone_ns[t->queue] += alone;
+        if (t->queue == QUEUE_COMPUTE) {
+            f->again_ns += again;
+            f->needed_ns += alone - again;
+        }
+        const operand *o = &s->operands[t->operand0];
+        if (t->kind == TASK_READ)
+            f->read_bytes += s->buffers[o[0].buffer].bytes;
+        if (t->kind == TASK_WRITE)
+            f->written_bytes += s->buffers[o[1].buffer].bytes;
+    }
+}
+
+/* The task that this one began right after: the last to end of those that it waits for and the one before it. -1: none. */
+static int begun_by(const schedule *s, const simulation *sim, const int *before, int i)
+{
+    int last = before[i];
+    for (int q = 0; q < QUEUES; q++) {
+        const int other = s->tasks[i].wait[q];
+        last = other >= 0 && (last < 0 || sim->end_ns[other] > sim->end_ns[last]) ? other : last;
+    }
+    return last;
+}
+
+/* A queue had nothing to do from `from` until task `at` had ended, at `to`: goes back along what each began after, and gives every task
+ * the time in which it was what all waited for. */
+static void add_wait(const schedule *s, const simulation *sim, const int *before, int at, double from, double to, double wait_ns[QUEUES])
+{
+    for (; at >= 0 && to > from; at = begun_by(s, sim, before, at)) {
+        const double begin = fmax(sim->start_ns[at], from);
+        wait_ns[s->tasks[at].queue] += fmax(to - begin, 0);
+        to = fmin(begin, to);
+    }
+}
+
+static int add_waits(const schedule *s, const simulation *sim, forecast *f, pt_error *e)
+{
+    int *before = malloc(((size_t)s->tasks_n + 1) * sizeof *before), last[QUEUES], end = -1;
+    if (!before)
+        return pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", s->tasks_n);
+    for (int q = 0; q < QUEUES; q++)
+        last[q] = -1;
+    for (int i = 0; i < s->tasks_n; i++) {
+        const int q = s->tasks[i].queue;
+        before[i] = last[q];
+        last[q] = i;
+        end = end < 0 || sim->end_ns[i] > sim->end_ns[end] ? i : end;
+    }
+    for (int i = 0; i < s->tasks_n; i++)
+        add_wait(s, sim, before, begun_by(s, sim, before, i), before[i] < 0 ? 0 : sim->end_ns[before[i]], sim->start_ns[i],
+                 f->wait_ns[s->tasks[i].queue]);
+    const int computed = last[QUEUE_COMPUTE];
+    if (end >= 0)
+        add_wait(s, sim, before, end, computed < 0 ? 0 : sim->end_ns[computed], sim->end_ns[end], f->wait_ns[QUEUE_COMPUTE]);
+    free(before);
+    return 0;
+}
+
+static int add_simulation(const schedule_input *in, const schedule *s, const costs *c, forecast *f, pt_error *e)
+{
+    simulation sim;
+    int failed = simulate(in, s, c, true, &sim, e);
+    if (!failed)
+        failed = add_waits(s, &sim, f, e);
+    if (failed) {
+        simulation_free(&sim);
+        return failed;
+    }
+    f->step_ns += sim.total_ns - (f->step_ns > 0 ? c->step_ns : 0); /* once a step */
+    for (int q = 0; q < QUEUES; q++)
+        f->busy_ns[q] += sim.busy_ns[q];
+    for (int p = 0; p < PHASES; p++)
+        f->phase_ns[p] += sim.phase_ns[p];
+    simulation_free(&sim);
+    add_tasks(in, s, c, f);
+    return 0;
+}
+
+int forecast_make(const schedule_input *in, unsigned kinds, const costs *c, forecast *out, pt_error *e)
+{
+    uint64_t full[TIERS] = {0};
+    schedule_kind first;
+    int second, failed = 0;
+    *out = (forecast){0};
+    steady_schedules(in->plan->update, &first, &second);
+    for (int kind = 0; kind < SCHEDULE_KINDS && !failed; kind++) {
+        schedule s;
+        if (!(kinds & 1u << kind))
+            continue;
+        failed = schedule_build(in, kind, &s, e);
+        if (failed)
+            return failed;
+        schedule_raise_bytes(in, &s, out->bytes);
+        failed = raise_parts(in, &s, full, out, e);
+        if (!failed && (kind == (int)first || kind == second || !in->training))
+            failed = add_simulation(in, &s, c, out, e);
+        schedule_free(&s);
+    }
+    for (int t = 0; t < TIERS; t++)
+        out->part[t][PART_ROOM] = out->bytes[t] - full[t];
+    for (int q = 0; q < QUEUES; q++)
+        out->bound_ns = out->alone_ns[q] > out->bound_ns ? out->alone_ns[q] : out->bound_ns;
+    out->bound_ns += c->step_ns;
+    return failed;
+}

@@ -1,0 +1,153 @@
+/* op_costs.c - a function for each op of the table (device/op_table.h). */
+#include "predict/op_costs.h"
+
+/* An op that waits for memory: `n` values of the type for each element, and other bytes. */
+static op_cost bytes_cost(pt_dtype type, double elements, double n, double more)
+{
+    return (op_cost){type, 0, elements * n * (double)dtype_bytes(type) + more};
+}
+
+/* ---- moves ---- */
+
+static op_cost cost_copy(const op_copy *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, 2 * (double)o->bytes); }
+
+static op_cost cost_copy_rows(const op_copy_rows *o, int64_t vocab)
+{
+    return bytes_cost(PT_F32, 0, 0, 2 * (double)o->rows * (double)o->bytes);
+}
+
+static op_cost cost_zero(const op_copy *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
+static op_cost cost_disk_read(const op_disk *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
+static op_cost cost_disk_write(const op_disk *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
+
+/* ---- products and attention ---- */
+
+static op_cost cost_matmul(const op_matmul *o, int64_t vocab)
+{
+    double e = (double)dtype_bytes(o->type), out = (double)dtype_bytes(o->out_type);
+    double rows = (double)o->m, n = (double)o->n, k = (double)o->k;
+    double bytes = (rows * k + n * k) * e + rows * n * (out * (o->accumulate ? 2 : 1) + (o->residual ? e : 0) + (o->stream ? 8 : 0));
+    return (op_cost){o->type, 2 * rows * n * k, bytes};
+}
+
+/* Pairs of query and key of one head and sequence: position p sees min(p + 1, window). */
+static double pairs_seen(const op_attention *o)
+{
+    double n = (double)o->q_len, window = o->window > 0 && o->window < o->q_len ? (double)o->window : n;
+    return n * window - window * (window - 1) / 2;
+}
+
+static double products_of_pairs(const op_attention *o, double products)
+{
+    return pairs_seen(o) * (double)(o->seqs * o->heads * o->dim) * 2 * products;
+}
+
+/* Bytes of q, or of what has its shape; and of k and v together. */
+static double query_bytes(const op_attention *o) { return (double)(o->seqs * o->q_len * o->heads * o->dim) * (double)dtype_bytes(o->type); }
+
+static double key_bytes(const op_attention *o)
+{
+    return 2 * (double)(o->seqs * o->q_len * o->kv_heads * o->dim) * (double)dtype_bytes(o->type);
+}
+
+static op_cost cost_attention(const op_attention *o, int64_t vocab)
+{
+    return (op_cost){o->type, products_of_pairs(o, 2), 2 * query_bytes(o) + key_bytes(o)};
+}
+
+static op_cost cost_attention_backward(const op_attention_backward *b, int64_t vocab)
+{
+    const op_attention *o = &b->forward;
+    return (op_cost){o->type, products_of_pairs(o, 5), 4 * query_bytes(o) + 2 * key_bytes(o)};
+}
+
+/* ---- what waits for memory ---- */
+
+static op_cost cost_bias_backward(const op_bias_backward *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->rows * o->cols), 1, 0);
+}
+
+static op_cost cost_norm(const op_norm *o, int64_t vocab)
+{
+    double n = (double)(o->rows * o->heads * o->dim);
+    return bytes_cost(o->type, n, 2 + !!o->residual, o->stream ? 8 * n : 0);
+}
+
+static op_cost cost_norm_backward(const op_norm_backward *o, int64_t vocab)
+{
+    double n = (double)(o->rows * o->heads * o->dim);
+    return bytes_cost(o->type, n, 3 + !!o->dx_add + !!o->y, n * ((o->stream_add ? 4 : 0) + (o->stream ? 4 : 0)));
+}
+
+static op_cost cost_rope(const op_rope *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->rows * o->heads * rope_rotated(o)), 2, 0);
+}
+
+static op_cost cost_activation(const op_activation *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->rows * o->cols), o->gated ? 3 : 2, 0);
+}
+
+static op_cost cost_activation_backward(const op_activation_backward *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)(o->rows * o->cols), (o->gated ? 5 : 3) + !!o->out, 0);
+}
+
+/* Of the rows of a unit, those whose id lies in the slice of the table. */
+static double rows_in_slice(int64_t rows, int64_t table_rows, int64_t vocab) { return (double)rows * (double)table_rows / (double)vocab; }
+
+static op_cost cost_embedding(const op_embedding *o, int64_t vocab)
+{
+    double looked_up = rows_in_slice(o->rows, o->table_rows, vocab) * (double)o->cols;
+    return bytes_cost(o->type, looked_up, o->position_table ? 3 : 2, (o->stream ? looked_up * 4 : 0) + (double)o->rows * 4);
+}
+
+static op_cost cost_embedding_backward(const op_embedding_backward *o, int64_t vocab)
+{
+    double touched = rows_in_slice(o->rows, o->table_rows, vocab) * (double)o->cols, set = (double)(o->table_rows * o->cols);
+    return bytes_cost(o->type, touched, 1, touched * 8 + (o->accumulate ? 0 : set * 4) + (double)o->rows * 4);
+}
+
+/* The logits are read for their maximum and sum, and again where they become the gradient. */
+static op_cost cost_cross_entropy(const op_cross_entropy *o, int64_t vocab)
+{
+    double logits = (double)(o->rows * o->vocab);
+    return bytes_cost(o->type, logits, o->dlogits ? 1 : 0, logits * (o->dlogits ? 8 : 4));
+}
+
+static op_cost cost_gradient_finish(const op_gradient_finish *o, int64_t vocab)
+{
+    double n = (double)(o->rows * o->cols);
+    return bytes_cost(o->type, n, 1, n * (o->acc2 ? 8 : 4));
+}
+
+/* Both halves of the weights and two moments are read and written. */
+static op_cost cost_adamw(const op_adamw *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 2 * (4 + 4 + 4)); }
+
+/* Codes instead of fp32 moments, and what a block has once. */
+static op_cost cost_adamw8bit(const op_adamw8bit *o, int64_t vocab)
+{
+    const double n = (double)o->adamw.n;
+    return bytes_cost(o->adamw.type, n, 1, n * 2 * (4 + 1 + 1 + 8.0 / ADAMW8BIT_BLOCK));
+}
+
+static op_cost cost_muon_momentum(const op_muon_momentum *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 10); }
+static op_cost cost_muon_scale(const op_muon_scale *o, int64_t vocab) { return bytes_cost(PT_BF16, (double)o->n, 2, 0); }
+static op_cost cost_muon_apply(const op_muon_apply *o, int64_t vocab) { return bytes_cost(PT_BF16, (double)o->n, 1, (double)o->n * 8); }
+
+static op_cost cost_muon_combine(const op_muon_combine *o, int64_t vocab)
+{
+    return bytes_cost(PT_BF16, (double)(o->rows * o->cols), 2, (double)(o->rows * o->cols) * 4);
+}
+
+op_cost op_cost_of(const op *o, int64_t vocab)
+{
+    switch (o->kind) {
+#define COST(KIND, name, member, doing) case OP_##KIND: return cost_##name(&o->member, vocab);
+    ALL_OPS(COST)
+#undef COST
+    default: return (op_cost){0};
+    }
+}

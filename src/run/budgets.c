@@ -1,0 +1,347 @@
+#include "run/budgets.h"
+
+#include "base/units.h"
+#include "io/disk.h"
+#include "io/files.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+enum { GPU_MARGIN_SHARE = 64, GPU_MARGIN_LEAST = 512 << 20 }; /* kernels are loaded when they are first launched */
+
+static uint64_t gpu_margin(uint64_t memory_bytes)
+{
+    uint64_t share = memory_bytes / GPU_MARGIN_SHARE;
+    return share > GPU_MARGIN_LEAST ? share : GPU_MARGIN_LEAST;
+}
+
+static uint64_t ram_margin(uint64_t memory_bytes) { return machine_memory_margin(&(machine){.memory_bytes = memory_bytes}); }
+
+/* ---- what is free ---- */
+
+typedef struct findings {
+    machine m;
+    bool gpu, disk_in_ram;
+    uint64_t disk_bytes; /* for a scratch file on the disk; not asked where it is not to be used */
+} findings;
+
+static int find(const budget_request *r, findings *f, pt_error *e)
+{
+    *f = (findings){.gpu = r->device && device_is_gpu(r->device)};
+    int failed = 0;
+    if (r->machine)
+        f->m = *r->machine;
+    else
+        failed = machine_probe(&f->m, e);
+    if (failed || !r->asked[TIER_DISK])
+        return failed;
+    f->disk_in_ram = disk_is_memory(r->disk_path);
+    return disk_room_bytes(r->disk_path, &f->disk_bytes, e);
+}
+
+/* ---- choosing ---- */
+
+/* A tier that lies in RAM takes from the others there, so none is made of it unasked. */
+static uint64_t choose_disk(const budget_request *r, const findings *f)
+{
+    if (r->asked[TIER_DISK] != PT_AUTO)
+        return r->asked[TIER_DISK];
+    return f->disk_in_ram ? 0 : less(f->disk_bytes, MACHINE_DISK_MARGIN + r->disk_reserve);
+}
+
+static void choose(const budget_request *r, const findings *f, bool host_tier, uint64_t budget[TIERS])
+{
+    const uint64_t *asked = r->asked;
+    budget[TIER_DISK] = choose_disk(r, f);
+    uint64_t room = less(less(f->m.memory_free_bytes, machine_memory_margin(&f->m) + r->memory_reserve), f->disk_in_ram ? budget[TIER_DISK] : 0);
+    budget[TIER_HOST] = !host_tier ? 0 : asked[TIER_HOST] == PT_AUTO ? room : asked[TIER_HOST];
+    budget[TIER_DEVICE] = asked[TIER_DEVICE];
+    if (asked[TIER_DEVICE] != PT_AUTO)
+        return;
+    const device_info *d = f->gpu ? &r->device->info : NULL;
+    budget[TIER_DEVICE] = d ? less(d->memory_free_bytes, gpu_margin(d->memory_bytes)) : less(room, budget[TIER_HOST]);
+}
+
+/* ---- refusing ---- */
+
+static void tell_missing(const budget_request *r, uint64_t bytes)
+{
+    if (r->missing_bytes)
+        *r->missing_bytes = bytes;
+}
+
+/* What is advised is what is free less the margin: what a process needs beside its arenas lies there too, and what is free changes. */
+static void add_change(char change[BUDGETS_CHANGE_BYTES], tier t, uint64_t bytes)
+{
+    size_t used = strlen(change);
+    char size[32];
+    snprintf(change + used, BUDGETS_CHANGE_BYTES - used, "%s--%s-memory %s", used ? " " : "", tier_names[t],
+             size_option(size, size_round_down(bytes)));
+}
+
+static void tell_change(const budget_request *r, const char *change)
+{
+    if (r->change)
+        snprintf(r->change, BUDGETS_CHANGE_BYTES, "%s", change);
+}
+
+/* "give --device-memory 8GiB" or, where nothing would do, "lower it" */
+static const char *mend(const char *change, int named, char out[BUDGETS_CHANGE_BYTES + 8])
+{
+    snprintf(out, BUDGETS_CHANGE_BYTES + 8, "%s%s", *change ? "give " : named > 1 ? "lower them" : "lower it", change);
+    return out;
+}
+
+static bool is_in_ram(const findings *f, tier t) { return t == TIER_HOST || (t == TIER_DEVICE ? !f->gpu : f->disk_in_ram); }
+
+/* What a tier in RAM may have so that all of them fit into `bytes`, when the largest are made smaller. */
+static uint64_t share_of_ram(const uint64_t wanted[TIERS], uint64_t bytes)
+{
+    uint64_t share = 0;
+    for (int round = 0; round < TIERS; round++) { /* those that want less than a share leave more to the others */
+        uint64_t left = bytes, n = 0;
+        for (tier t = 0; t < TIERS; t++)
+            if (wanted[t] > share)
+                n++;
+            else
+                left = less(left, wanted[t]);
+        share = n ? left / n : share;
+    }
+    return share;
+}
+
+/* Only what was asked for is named: the others follow. */
+static void change_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], char change[BUDGETS_CHANGE_BYTES])
+{
+    const uint64_t bytes = less(f->m.memory_free_bytes, machine_memory_margin(&f->m) + r->memory_reserve);
+    uint64_t wanted[TIERS];
+    for (tier t = 0; t < TIERS; t++)
+        wanted[t] = !is_in_ram(f, t) ? 0 : t == TIER_DEVICE ? r->asked[t] : budget[t];
+    const uint64_t share = share_of_ram(wanted, bytes);
+    for (tier t = 0; t < TIERS && share; t++)
+        if (wanted[t] > share && r->asked[t] != PT_AUTO)
+            add_change(change, t, share);
+}
+
+/* Whatever of the tiers lies in RAM has to be free there together; the sum of budgets may pass 2^64. */
+static int check_ram(const budget_request *r, const findings *f, const uint64_t budget[TIERS], pt_error *e)
+{
+    char list[160] = "", where[320] = "", change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8], size[32], lack[32];
+    const uint64_t most = (uint64_t)1 << 61; /* of a tier; so that their sum is a number */
+    const uint64_t has = less(f->m.memory_free_bytes, BUDGETS_BESIDE + r->memory_reserve);
+    uint64_t left = has, missing = 0;
+    int named = 0;
+    for (int t = 0; t < TIERS; t++) {
+        if (!is_in_ram(f, (tier)t) || !budget[t])
+            continue;
+        missing += less(budget[t], left) < most ? less(budget[t], left) : most;
+        left = less(left, budget[t]);
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s--%s-memory%s %s", named ? ", " : "", tier_names[t], named ? "" : " is",
+                 size_format(size, budget[t]));
+        named++;
+    }
+    if (f->disk_in_ram && budget[TIER_DISK])
+        snprintf(where, sizeof where, "; %.200s lies in RAM: give a --disk-path on a real disk", r->disk_path);
+    if (r->memory_reserve) {
+        size_t used = strlen(where);
+        snprintf(where + used, sizeof where - used, "; what is saved takes %s of RAM, where --out lies: give one on a real disk",
+                 size_format(size, r->memory_reserve));
+    }
+    tell_missing(r, missing);
+    if (!missing)
+        return 0;
+    change_ram(r, f, budget, change);
+    tell_change(r, change);
+    return pt_fail(e, PT_DOES_NOT_FIT, "%s, and only %s are free beside what the program itself takes, %s less: %s, or end other "
+                   "programs%s", list, size_format(size, has), size_option(lack, missing), mend(change, named, advice), where);
+}
+
+/* What may be asked for of the disk. */
+static uint64_t disk_gives(const findings *f)
+{
+    const uint64_t there = less(f->disk_bytes, MACHINE_DISK_MARGIN), in_ram = less(f->m.memory_free_bytes, machine_memory_margin(&f->m));
+    return f->disk_in_ram && in_ram < there ? in_ram : there;
+}
+
+static int check_disk(const budget_request *r, const findings *f, pt_error *e)
+{
+    char asked[32], have[32], lack[32], change[BUDGETS_CHANGE_BYTES] = "";
+    if (!r->asked[TIER_DISK] || r->asked[TIER_DISK] == PT_AUTO || r->asked[TIER_DISK] <= f->disk_bytes)
+        return 0;
+    tell_missing(r, r->asked[TIER_DISK] - f->disk_bytes);
+    add_change(change, TIER_DISK, disk_gives(f));
+    tell_change(r, change);
+    if (f->disk_bytes == disk_file_limit())
+        return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and files may have %s at most (ulimit -f), %s less: give %s, or raise "
+                       "that limit in the shell, by ulimit -f unlimited", size_format(asked, r->asked[TIER_DISK]),
+                       size_format(have, f->disk_bytes), size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
+    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s, %s less: give %s, which leaves the rest "
+                   "to other files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
+                   size_format(have, f->disk_bytes), r->disk_path, size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
+}
+
+static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e)
+{
+    const device_info *gpu = &r->device->info;
+    const uint64_t gives = less(gpu->memory_free_bytes, gpu_margin(gpu->memory_bytes));
+    char asked[32], have[32], lack[32], change[BUDGETS_CHANGE_BYTES] = "", advice[BUDGETS_CHANGE_BYTES + 8];
+    tell_missing(r, less(device_bytes, gpu->memory_free_bytes));
+    if (device_bytes > gpu->memory_free_bytes) {
+        if (gives)
+            add_change(change, TIER_DEVICE, gives);
+        tell_change(r, change);
+        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free, %s less: %s, or end "
+                       "what else runs there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes),
+                       gpu->name, size_option(lack, device_bytes - gpu->memory_free_bytes), mend(change, 1, advice));
+    }
+    if (!r->asked[TIER_HOST])
+        return pt_fail(e, PT_USAGE, "--host-memory 0: with --device cuda what is loaded, saved and kept on the disk passes through host "
+                       "memory; leave the option out");
+    return 0;
+}
+
+typedef struct refusals { pt_error said; uint64_t missing_bytes; char change[BUDGETS_CHANGE_BYTES]; } refusals;
+
+static void append(char *out, size_t n, const char *between, const char *text)
+{
+    size_t used = strlen(out);
+    if (*text)
+        snprintf(out + used, n - used, "%s%.*s", used ? between : "", (int)(n - used), text);
+}
+
+static void join(refusals *all, const refusals *one)
+{
+    append(all->said.text, sizeof all->said.text, "; ", one->said.text);
+    append(all->change, sizeof all->change, " ", one->change);
+    all->said.code = one->said.code ? one->said.code : all->said.code;
+    all->missing_bytes += one->missing_bytes;
+}
+
+/* Everything that is too large is said at once, so that what is advised leads to no other refusal: of a disk that lies in RAM what it
+ * gives counts there. */
+static int check_all(const budget_request *r, const findings *f, uint64_t budget[TIERS], pt_error *e)
+{
+    enum { DISK, GPU, RAM, CHECKS };
+    refusals all = {0};
+    for (int i = 0; i < CHECKS; i++) {
+        refusals one = {0};
+        budget_request q = *r;
+        q.missing_bytes = &one.missing_bytes;
+        q.change = one.change;
+        int failed = 0;
+        if (i == DISK)
+            failed = check_disk(&q, f, &one.said);
+        else if (i == RAM)
+            failed = check_ram(&q, f, budget, &one.said);
+        else if (f->gpu)
+            failed = check_gpu(&q, budget[TIER_DEVICE], &one.said);
+        join(&all, &one);
+        if (i == DISK && failed)
+            budget[TIER_DISK] = disk_gives(f);
+        if (failed && failed != PT_DOES_NOT_FIT)
+            break;
+    }
+    tell_missing(r, all.missing_bytes);
+    tell_change(r, all.change);
+    if (all.said.code && e)
+        *e = all.said;
+    return all.said.code;
+}
+
+/* ---- saying ---- */
+
+static const char OTHERS[] = "other programs", OWN[] = "the program itself", CHECKPOINTS[] = "what is saved and other programs";
+
+/* "22.4 GiB free (RAM), 1.2 GiB of them left to other programs" */
+static void say_room(char *out, uint64_t bytes, const char *what, const char *limit, uint64_t margin, const char *whom)
+{
+    char have[32], left[32];
+    size_t used = strlen(out);
+    snprintf(out + used, BUDGETS_WHY_BYTES - used, "%s%s %s (%s), %s of them left to %s", used ? "; " : "",
+             size_format(have, bytes), what, limit, size_format(left, margin < bytes ? margin : bytes), whom);
+}
+
+static void say_why(const budget_request *r, const findings *f, char out[BUDGETS_WHY_BYTES])
+{
+    const machine *m = &f->m;
+    *out = 0;
+    if (f->gpu && r->asked[TIER_DEVICE] == PT_AUTO)
+        say_room(out, r->device->info.memory_free_bytes, "free", "GPU", gpu_margin(r->device->info.memory_bytes), OTHERS);
+    if (r->asked[f->gpu ? TIER_HOST : TIER_DEVICE] == PT_AUTO)
+        say_room(out, m->memory_free_bytes, "free", m->memory_limit, machine_memory_margin(m) + r->memory_reserve,
+                 r->memory_reserve ? CHECKPOINTS : m->own_limit ? OWN : OTHERS);
+    if (r->asked[TIER_DISK] == PT_AUTO && !f->disk_in_ram)
+        say_room(out, f->disk_bytes, "free", "disk", MACHINE_DISK_MARGIN + r->disk_reserve, r->disk_reserve ? CHECKPOINTS : OTHERS);
+}
+
+void budgets_notice_disk(const budget_request *r)
+{
+    char sentence[512];
+    if (!r->notice || r->asked[TIER_DISK] != PT_AUTO || !disk_is_memory(r->disk_path))
+        return;
+    snprintf(sentence, sizeof sentence, "%.300s lies in RAM (a tmpfs or the like), so the disk tier gets none of it: give a --disk-path "
+             "on a real disk", r->disk_path);
+    r->notice(r->arg, sentence);
+}
+
+/* ---- threads ---- */
+
+/* What many of them need is no arena's. */
+static void leave_to_threads(const budget_request *r, uint64_t budget[TIERS], char why[BUDGETS_WHY_BYTES])
+{
+    const uint64_t bytes = r->device ? r->device->info.threads_bytes : 0;
+    char size[32];
+    if (!bytes)
+        return;
+    tell_missing(r, less(bytes, budget[TIER_DEVICE]));
+    budget[TIER_DEVICE] = less(budget[TIER_DEVICE], bytes);
+    size_t used = why ? strlen(why) : 0;
+    if (why)
+        snprintf(why + used, BUDGETS_WHY_BYTES - used, "%s%s of device memory left to %d threads", used ? "; " : "", size_format(size, bytes),
+                 r->device->info.threads);
+}
+
+/* ---- all ---- */
+
+int budgets_choose(const budget_request *r, uint64_t budget[TIERS], bool *host_tier, char why[BUDGETS_WHY_BYTES], pt_error *e)
+{
+    findings f;
+    int failed = find(r, &f, e);
+    if (failed)
+        return failed;
+    tell_change(r, "");
+    *host_tier = f.gpu || (r->asked[TIER_HOST] != PT_AUTO && r->asked[TIER_HOST] > 0);
+    choose(r, &f, *host_tier, budget);
+    if (why)
+        say_why(r, &f, why);
+    failed = check_all(r, &f, budget, e);
+    if (!failed)
+        leave_to_threads(r, budget, why);
+    return failed;
+}
+
+static uint64_t margin_of_machine(const machine_spec *x, tier t)
+{
+    uint64_t bytes = x->memory_bytes[t];
+    return t == TIER_DISK ? MACHINE_DISK_MARGIN : t == TIER_DEVICE && x->cuda ? gpu_margin(bytes) : ram_margin(bytes);
+}
+
+void budgets_of_machine(const machine_spec *x, const budget_request *r, uint64_t budget[TIERS], bool *host_tier,
+                        char why[BUDGETS_WHY_BYTES])
+{
+    const uint64_t *asked = r->asked;
+    *why = 0;
+    *host_tier = x->cuda ? x->memory_bytes[TIER_HOST] && asked[TIER_HOST] : asked[TIER_HOST] != PT_AUTO && asked[TIER_HOST];
+    for (tier t = 0; t < TIERS; t++) {
+        budget[t] = asked[t] != PT_AUTO ? asked[t] : less(x->memory_bytes[t], margin_of_machine(x, t));
+        if (asked[t] == PT_AUTO && x->memory_bytes[t] && (t != TIER_HOST || *host_tier))
+            say_room(why, x->memory_bytes[t], "in the machine file", x->cuda || t ? tier_names[t] : "RAM", margin_of_machine(x, t), OTHERS);
+    }
+    if (!*host_tier)
+        budget[TIER_HOST] = 0;
+    if (!x->cuda && asked[TIER_DEVICE] == PT_AUTO)
+        budget[TIER_DEVICE] = less(budget[TIER_DEVICE], budget[TIER_HOST]); /* both are its RAM */
+}

@@ -1,0 +1,53 @@
+#include "run/evaluation.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Windows from `window` on; those behind the last one have no targets. */
+static int load_batch(executor *x, dataset *data, uint64_t window, int64_t *tokens, pt_error *e)
+{
+    const step_shape *s = executor_input_of(x)->shape;
+    executor_batch b = executor_input(x);
+    for (int64_t i = 0; i < s->batch; i++) {
+        int32_t *ids = b.ids + i * s->seq_len, *targets = b.targets + i * s->seq_len, *first = b.first + i * s->seq_len;
+        uint64_t w = window + (uint64_t)i;
+        if (w < dataset_eval_windows(data)) {
+            int failed = dataset_eval_window(data, w, ids, targets, first, e);
+            if (failed)
+                return failed;
+        } else {
+            memset(ids, 0, (size_t)s->seq_len * sizeof *ids);
+            for (int64_t k = 0; k < s->seq_len; k++)
+                targets[k] = -100;
+        }
+        for (int64_t k = 0; k < s->seq_len; k++)
+            *tokens += targets[k] >= 0;
+    }
+    if (s->documents)
+        executor_place(x);
+    return 0;
+}
+
+int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+                   evaluation_sum *out, pt_error *e)
+{
+    const step_shape *s = executor_input_of(x)->shape;
+    uint64_t windows = dataset_eval_windows(data);
+    *out = (evaluation_sum){.bad_window = -1};
+    for (uint64_t w = 0; w < windows && out->bad_window < 0; w += (uint64_t)s->batch) {
+        if (!progress(arg, w, windows)) {
+            out->stopped = true;
+            return 0;
+        }
+        int failed = load_batch(x, data, w, &out->tokens, e);
+        if (!failed)
+            failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
+        if (failed)
+            return failed;
+        for (int64_t i = 0; i < s->batch * s->seq_len; i++)
+            out->loss += (double)executor_losses(x)[i];
+        out->bad_window = isfinite(out->loss) ? -1 : (int64_t)w;
+    }
+    progress(arg, windows, windows);
+    return 0;
+}

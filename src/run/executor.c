@@ -1,0 +1,357 @@
+#include "run/executor.h"
+
+#include "base/units.h"
+#include "io/files.h"
+#include "machine/machine.h"
+#include "schedule/check.h"
+#include "run/tasks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct executor {
+    executor_options o;
+    schedule schedules[SCHEDULE_KINDS];
+    bool built[SCHEDULE_KINDS];
+    uint64_t bytes[TIERS], peak[TIERS], scratch_offset;
+    bool ran[SCHEDULE_KINDS]; /* only a schedule's first run can raise the peak */
+    char *arena[TIERS];
+    disk_file *disk;
+    disk_channel *reader, *writer;
+    queue *queues[QUEUES];
+    uint64_t *values;     /* timeline value behind each task */
+    task_time *times[SCHEDULE_KINDS];
+    bool timing, timed[SCHEDULE_KINDS]; /* the next run takes times; the schedule's last one did */
+    char *mailbox;        /* batch, losses, sums: the loader's side */
+    size_t mailbox_bytes, loss_at, sumsq_at;
+    task_runner runner;
+};
+
+static int64_t tokens_of(const executor *x) { return x->o.input.shape->batch * x->o.input.shape->seq_len; }
+
+/* ---- memory ---- */
+
+/* In whole pages, as memory is taken. */
+static void raise_peak(executor *x, tier t, uint64_t end)
+{
+    end = align_up(end, DISK_ALIGN);
+    x->peak[t] = end > x->peak[t] ? end : x->peak[t];
+}
+
+/* The schedules' own needs are checked with them; loading and saving may need more. */
+static int check_budgets(const executor *x, pt_error *e)
+{
+    char need[32], have[32], ask[32];
+    for (int t = 0; t < TIERS; t++)
+        if (x->bytes[t] > x->o.budget[t])
+            return pt_fail(e, PT_DOES_NOT_FIT, "the plan needs %s of %s memory, loading and saving included, and the budget is %s: give "
+                           "--%s-memory %s, or plan again", size_format(need, x->bytes[t]), tier_names[t],
+                           size_format(have, x->o.budget[t]), tier_names[t],
+                           size_option(ask, x->bytes[t] + (t == TIER_DEVICE ? x->o.device->info.threads_bytes : 0)));
+    return 0;
+}
+
+static int build_schedules(executor *x, pt_error *e)
+{
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        if (!(x->o.schedules & 1u << kind))
+            continue;
+        int failed = schedule_build(&x->o.input, kind, &x->schedules[kind], e);
+        if (failed)
+            return failed;
+        x->built[kind] = true;
+        failed = schedule_check(&x->o.input, &x->schedules[kind], x->o.budget, e);
+        if (failed)
+            return failed;
+        schedule_raise_bytes(&x->o.input, &x->schedules[kind], x->bytes);
+        x->scratch_offset = x->schedules[kind].lasting_bytes[schedule_scratch_tier(&x->o.input)];
+    }
+    return check_budgets(x, e);
+}
+
+static memory_kind memory_of(int t) { return t == TIER_DEVICE ? MEMORY_DEVICE : MEMORY_HOST; }
+
+/* A process that passes its container's limit is killed without a word, so this is asked before. */
+static int check_free(const executor *x, pt_error *e)
+{
+    const device *d = x->o.device;
+    char need[32], have[32], give[32];
+    machine m;
+    uint64_t arenas = x->bytes[TIER_HOST] + x->mailbox_bytes + (device_is_gpu(d) ? 0 : x->bytes[TIER_DEVICE]);
+    if (x->bytes[TIER_DISK] && disk_is_memory(x->o.disk_path))
+        arenas += x->bytes[TIER_DISK];
+    int failed = machine_probe(&m, e);
+    if (failed || arenas <= m.memory_free_bytes)
+        return failed;
+    const tier named = device_is_gpu(d) ? TIER_HOST : TIER_DEVICE;
+    const uint64_t most = m.memory_free_bytes - m.memory_free_bytes / 16, others = arenas - x->bytes[named];
+    return pt_fail(e, PT_DOES_NOT_FIT, "the plan takes %s of memory and %s are free on this machine, or under its container's limit: end other "
+                   "programs, raise the limit, or give --%s-memory %s", size_format(need, arenas), size_format(have, m.memory_free_bytes),
+                   tier_names[named], size_option(give, size_round_down(most > others ? most - others : 0)));
+}
+
+/* All by the device: it knows which host memory it copies from fastest. */
+static int open_memory(executor *x, pt_error *e)
+{
+    device *d = x->o.device;
+    int64_t tokens = tokens_of(x);
+    if (device_is_gpu(d) && !x->o.input.host_tier)
+        return pt_fail(e, PT_USAGE, "%s has memory of its own, and without a host tier the disk would have to reach it: give a --host-memory",
+                       d->info.name);
+    x->loss_at = align_up((uint64_t)tokens * 4 * sizeof(int32_t), 64);
+    x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * sizeof(float), 64);
+    x->mailbox_bytes = x->sumsq_at + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double);
+    void *base;
+    int failed = check_free(x, e);
+    for (int t = TIER_DEVICE; t <= TIER_HOST && !failed; t++)
+        if (x->bytes[t] && !(failed = d->table->memory_open(d, memory_of(t), x->bytes[t], &base, e)))
+            x->arena[t] = base;
+    if (!failed && !(failed = d->table->memory_open(d, MEMORY_HOST, x->mailbox_bytes, &base, e)))
+        x->mailbox = base;
+    return failed;
+}
+
+static int open_disk(executor *x, pt_error *e)
+{
+    if (!x->bytes[TIER_DISK])
+        return 0;
+    int failed = disk_open(x->o.disk_path, x->bytes[TIER_DISK], x->o.disk, &x->disk, e);
+    if (!failed)
+        failed = disk_channel_open(x->disk, &x->reader, e);
+    if (!failed)
+        failed = disk_channel_open(x->disk, &x->writer, e);
+    return failed;
+}
+
+static int open_queues(executor *x, pt_error *e)
+{
+    for (int q = 0; q < QUEUES; q++) {
+        bool on_device = q <= QUEUE_FROM_DEVICE;
+        device *d = on_device ? x->o.device : x->o.host;
+        bool used = false;
+        for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+            for (int i = 0; x->built[kind] && i < x->schedules[kind].tasks_n && !used; i++)
+                used = x->schedules[kind].tasks[i].queue == (queue_kind)q;
+        int threads = q == QUEUE_COMPUTE ? x->o.threads : q == QUEUE_HOST ? host_queue_threads(x->o.device, x->o.host, x->o.threads) : 1;
+        int failed = used ? d->table->queue_open(d, queue_names[q], threads, &x->queues[q], e) : 0;
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+/* ---- life ---- */
+
+static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_error *e)
+{
+    executor *x = arg;
+    uint64_t home = 0;
+    int failed = executor_move(x, executor_home(x, OBJECT_ROPE, -1, &home) + at, part, bytes, e);
+    raise_peak(x, TIER_DEVICE, home + at + bytes);
+    return failed;
+}
+
+static int fill_rope(executor *x, pt_error *e)
+{
+    return model_rope_send(&x->o.input.model->config, x->o.input.shape->seq_len, put_rope, x, e);
+}
+
+static bool take_times(executor *x)
+{
+    bool taken = true;
+    for (int kind = 0; kind < SCHEDULE_KINDS && taken; kind++)
+        taken = !x->built[kind] || (x->times[kind] = calloc((size_t)x->schedules[kind].tasks_n + 1, sizeof *x->times[kind]));
+    return taken;
+}
+
+int executor_open(const executor_options *o, executor **out, pt_error *e)
+{
+    *out = NULL;
+    executor *x = calloc(1, sizeof *x);
+    if (!x)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    x->o = *o;
+    int failed = build_schedules(x, e), most = 0;
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+        most = x->schedules[kind].tasks_n > most ? x->schedules[kind].tasks_n : most;
+    x->values = calloc((size_t)most + 1, sizeof *x->values);
+    if (!failed && (!x->values || !take_times(x)))
+        failed = pt_fail(e, PT_FAILED, "out of memory for a schedule of %d tasks", most);
+    if (!failed)
+        failed = open_memory(x, e);
+    if (!failed)
+        failed = open_disk(x, e);
+    if (!failed)
+        failed = open_queues(x, e);
+    if (!failed)
+        failed = task_runner_open(&x->runner, &x->o.input, x->arena, x->mailbox, x->loss_at, x->sumsq_at, x->reader, x->writer, e);
+    if (!failed) {
+        memset(executor_input(x).first, 0, (size_t)tokens_of(x) * sizeof(int32_t));
+        executor_place(x);
+        failed = fill_rope(x, e);
+    }
+    if (failed) {
+        executor_close(x);
+        return failed;
+    }
+    *out = x;
+    return 0;
+}
+
+void executor_close(executor *x)
+{
+    if (!x)
+        return;
+    for (int q = 0; q < QUEUES; q++)
+        if (x->queues[q])
+            x->queues[q]->device->table->queue_close(x->queues[q]);
+    task_runner_close(&x->runner);
+    disk_channel_close(x->reader);
+    disk_channel_close(x->writer);
+    disk_close(x->disk);
+    for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
+        if (x->arena[t])
+            x->o.device->table->memory_close(x->o.device, memory_of(t), x->arena[t], x->bytes[t]);
+    if (x->mailbox)
+        x->o.device->table->memory_close(x->o.device, MEMORY_HOST, x->mailbox, x->mailbox_bytes);
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        schedule_free(&x->schedules[kind]);
+        free(x->times[kind]);
+    }
+    free(x->values);
+    free(x);
+}
+
+/* ---- running ---- */
+
+executor_batch executor_input(executor *x)
+{
+    int32_t *base = (int32_t *)x->mailbox;
+    int64_t n = tokens_of(x);
+    return (executor_batch){base, base + n, base + 2 * n, base + 3 * n};
+}
+
+void executor_place(executor *x)
+{
+    const executor_batch b = executor_input(x);
+    const int64_t len = x->o.input.shape->seq_len;
+    for (int64_t i = 0; i < tokens_of(x); i++)
+        b.positions[i] = (int32_t)(i % len) - b.first[i];
+}
+
+static void issue(executor *x, const schedule *s, int index, task_time *time)
+{
+    const task *t = &s->tasks[index];
+    queue *q = x->queues[t->queue];
+    for (int other = 0; other < QUEUES; other++)
+        if (t->wait[other] >= 0)
+            queue_wait(q, x->queues[other], x->values[t->wait[other]]);
+    if (x->timing)
+        queue_mark(q, &time->start_ns);
+    task_run(&x->runner, s, t, q);
+    if (x->timing)
+        queue_mark(q, &time->end_ns);
+    x->values[index] = queue_signal(q);
+}
+
+static void count_operands(executor *x, const schedule *s, const task *t)
+{
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
+        const buffer *b = &s->buffers[s->operands[i].buffer];
+        raise_peak(x, b->tier, b->offset + b->bytes);
+    }
+}
+
+int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e)
+{
+    const schedule *s = &x->schedules[kind];
+    int last[QUEUES], failed = 0;
+    memset(last, -1, sizeof last);
+    if (!x->built[kind])
+        return pt_fail(e, PT_FAILED, "this schedule was not asked for when the executor was opened");
+    x->timed[kind] = x->timing;
+    x->runner.loss_scale = loss_scale;
+    if (u)
+        x->runner.update = *u;
+    for (int i = 0; i < s->tasks_n; i++) {
+        if (!x->ran[kind])
+            count_operands(x, s, &s->tasks[i]);
+        issue(x, s, i, &x->times[kind][i]);
+        last[s->tasks[i].queue] = i;
+    }
+    x->ran[kind] = true;
+    for (int q = 0; q < QUEUES; q++)
+        if (last[q] >= 0) {
+            pt_error one = {0};
+            int code = queue_sync(x->queues[q], x->values[last[q]], &one);
+            if (code && !failed) {
+                failed = code;
+                if (e)
+                    *e = one;
+            }
+        }
+    return failed;
+}
+
+const float *executor_losses(const executor *x) { return (const float *)(x->mailbox + x->loss_at); }
+const double *executor_sumsq(const executor *x) { return (const double *)(x->mailbox + x->sumsq_at); }
+const schedule *executor_schedule(const executor *x, schedule_kind kind) { return x->built[kind] ? &x->schedules[kind] : NULL; }
+const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }
+int executor_threads(const executor *x) { return x->o.threads ? x->o.threads : x->o.host->info.threads; }
+void executor_time_tasks(executor *x, bool on) { x->timing = on; }
+const task_time *executor_times(const executor *x, schedule_kind kind) { return x->timed[kind] ? x->times[kind] : NULL; }
+uint64_t executor_bytes(const executor *x, tier t) { return x->bytes[t]; }
+uint64_t executor_peak_bytes(const executor *x, tier t) { return x->peak[t]; }
+
+static const schedule *any_schedule(const executor *x)
+{
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++)
+        if (x->built[kind])
+            return &x->schedules[kind];
+    return NULL;
+}
+
+char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset)
+{
+    const schedule *s = any_schedule(x);
+    for (int i = 0; s && i < s->homes_n; i++) {
+        const buffer *b = &s->buffers[i];
+        if (b->kind == kind && b->index == chunk) {
+            *disk_offset = b->offset;
+            return b->tier == TIER_DISK ? NULL : x->arena[b->tier] + b->offset;
+        }
+    }
+    return NULL;
+}
+
+/* Loading and saving go to the homes of all chunks; to the states of frozen ones nothing else does. */
+static void count_homes(executor *x)
+{
+    const schedule *s = any_schedule(x);
+    for (int i = 0; s && i < s->homes_n; i++)
+        if (s->buffers[i].kind == OBJECT_WEIGHTS || s->buffers[i].kind == OBJECT_STATES)
+            raise_peak(x, s->buffers[i].tier, s->buffers[i].offset + s->buffers[i].bytes);
+}
+
+char *executor_scratch(executor *x, uint64_t *bytes)
+{
+    tier t = schedule_scratch_tier(&x->o.input);
+    uint64_t room = x->bytes[t] - x->scratch_offset;
+    *bytes = *bytes < room ? *bytes : room;
+    raise_peak(x, t, x->scratch_offset + *bytes);
+    count_homes(x);
+    return x->arena[t] + x->scratch_offset;
+}
+
+int executor_move(executor *x, void *to, const void *from, size_t bytes, pt_error *e)
+{
+    queue *q = x->queues[QUEUE_TO_DEVICE];
+    queue_submit(q, &(op){from ? OP_COPY : OP_ZERO, .copy = {to, from, bytes}});
+    return queue_sync(q, queue_signal(q), e);
+}
+
+int executor_disk(executor *x, bool write, uint64_t offset, void *memory, size_t bytes, pt_error *e)
+{
+    return write ? disk_write(x->writer, offset, memory, bytes, e) : disk_read(x->reader, offset, memory, bytes, e);
+}

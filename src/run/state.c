@@ -1,0 +1,582 @@
+#include "run/state.h"
+
+#include "base/sum.h"
+#include "io/safetensors.h"
+#include "model/weights.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPARE_BYTES = 64 << 20 }; /* at most: more would not make reading and writing faster */
+enum { BOUNCE_BYTES = 1 << 20, BOUNCE_ELEMENTS = BOUNCE_BYTES / 2 / sizeof(bf16) }; /* [high halves][low halves] */
+
+/* ---- kinds ---- */
+
+int state_kinds(const schedule_input *in)
+{
+    const char *names[OPTIMIZER_STATES];
+    return 1 + optimizer_states(in->packing->optimizer, names);
+}
+
+const char *state_name(const schedule_input *in, int kind)
+{
+    const char *names[OPTIMIZER_STATES];
+    optimizer_states(in->packing->optimizer, names);
+    return kind == STATE_MASTER ? "master" : names[kind - 1];
+}
+
+const slab *state_slab(const schedule_input *in, int kind, int index)
+{
+    const update_rule *r = optimizer_rule(in->packing->optimizer, &in->model->params[index]);
+    const int k = kind == STATE_MASTER ? -1 : rule_find(r, state_name(in, kind));
+    return k < 0 ? NULL : &r->slabs[k];
+}
+
+static int64_t values_of(const schedule_input *in, int index) { return in->model->params[index].rows * in->model->params[index].cols; }
+
+int64_t state_entries(const schedule_input *in, int kind, int index)
+{
+    const slab *l = state_slab(in, kind, index);
+    return kind == STATE_MASTER ? values_of(in, index) : l ? slab_entries(l, values_of(in, index)) : 0;
+}
+
+/* ---- chunks ---- */
+
+typedef struct chunk_memory { char *weights, *states; bool away; } chunk_memory; /* away: only to be moved */
+
+static int window_disk(state *s, bool write, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    uint64_t at;
+    executor_home(s->x, OBJECT_WEIGHTS, s->chunk, &at);
+    int failed = executor_disk(s->x, write, at, s->window, chunk_weight_bytes(k, s->chunk), e);
+    if (failed || !s->in->training || !chunk_state_bytes(k, s->chunk))
+        return failed;
+    executor_home(s->x, OBJECT_STATES, s->chunk, &at);
+    return executor_disk(s->x, write, at, s->window + chunk_weight_bytes(k, s->chunk), chunk_state_bytes(k, s->chunk), e);
+}
+
+static int window_close(state *s, pt_error *e)
+{
+    int failed = s->chunk >= 0 && s->changed ? window_disk(s, true, e) : 0;
+    s->chunk = -1;
+    s->changed = false;
+    return failed;
+}
+
+static int window_open(state *s, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    if (!s->fresh || !s->fresh[s->chunk])
+        return window_disk(s, false, e);
+    memset(s->window, 0, chunk_weight_bytes(k, s->chunk) + (s->in->training ? chunk_state_bytes(k, s->chunk) : 0));
+    s->fresh[s->chunk] = false;
+    s->changed = true;
+    return 0;
+}
+
+static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_error *e)
+{
+    uint64_t at;
+    if (s->in->plan->chunks[chunk].home != TIER_DISK) {
+        out->weights = executor_home(s->x, OBJECT_WEIGHTS, chunk, &at);
+        out->states = s->in->training ? executor_home(s->x, OBJECT_STATES, chunk, &at) : NULL;
+        out->away = s->bounce && s->in->plan->chunks[chunk].home == TIER_DEVICE;
+        return 0;
+    }
+    int failed = 0;
+    if (s->chunk != chunk) {
+        failed = window_close(s, e);
+        s->chunk = chunk;
+        if (!failed)
+            failed = window_open(s, e);
+        if (failed)
+            s->chunk = -1;
+    }
+    s->changed |= change;
+    out->weights = s->window;
+    out->states = s->window + chunk_weight_bytes(s->in->packing, chunk);
+    out->away = false;
+    return failed;
+}
+
+void state_open(state *s, executor *x)
+{
+    *s = (state){.x = x, .in = executor_input_of(x), .chunk = -1};
+    uint64_t taken = schedule_window_bytes(s->in), bytes = taken + BOUNCE_BYTES + SPARE_BYTES;
+    s->window = executor_scratch(x, &bytes);
+    if (s->in->host_tier) {
+        s->bounce = s->window + taken;
+        taken += BOUNCE_BYTES;
+    }
+    s->spare = s->window + taken;
+    s->spare_bytes = bytes - taken;
+}
+
+int state_close(state *s, pt_error *e) { return window_close(s, e); }
+
+/* ---- entries ---- */
+
+/* Entries `at` .. of a piece's masters, in the chunk's weights, and where its low halves are (NULL: it has none). */
+typedef struct master { pt_dtype type; char *weights; uint16_t *low; } master;
+
+static master master_of(const state *s, const chunk_memory *c, const piece *p, int64_t at)
+{
+    const packing *k = s->in->packing;
+    pt_dtype type = param_type(&s->in->model->params[p->param], k->type);
+    char *weights = c->weights + (size_t)p->offset * dtype_bytes(k->type) + (size_t)at * dtype_bytes(type);
+    return (master){type, weights, type == PT_BF16 && c->states && k->chunks[p->chunk].low ? (uint16_t *)(c->states + p->low) + at : NULL};
+}
+
+static void read_master(const master *m, int64_t n, float *out)
+{
+    const bf16 *hi = (const bf16 *)m->weights;
+    if (m->type == PT_F32)
+        memcpy(out, m->weights, (size_t)n * sizeof *out);
+    else
+        for (int64_t i = 0; i < n; i++)
+            out[i] = m->low ? master_join(hi[i], m->low[i]) : bf16_to_f32(hi[i]);
+}
+
+static void write_master(const master *m, int64_t n, const float *in)
+{
+    bf16 *hi = (bf16 *)m->weights;
+    uint16_t unused;
+    if (m->type == PT_F32)
+        memcpy(m->weights, in, (size_t)n * sizeof *in);
+    else
+        for (int64_t i = 0; i < n; i++)
+            master_split(in[i], &hi[i], m->low ? &m->low[i] : &unused);
+}
+
+/* Entries `at` .. of what a slab has of a piece. */
+typedef struct kept { pt_dtype type; char *entries; } kept;
+
+static kept kept_of(const state *s, const chunk_memory *c, int kind, const piece *p, int64_t at)
+{
+    const update_rule *r = optimizer_rule(s->in->packing->optimizer, &s->in->model->params[p->param]);
+    const int k = rule_find(r, state_name(s->in, kind));
+    return (kept){r->slabs[k].type, c->states + p->slab[k] + (size_t)at * dtype_bytes(r->slabs[k].type)};
+}
+
+static void read_kept(const kept *m, int64_t n, float *out)
+{
+    if (m->type == PT_F32)
+        memcpy(out, m->entries, (size_t)n * sizeof *out);
+    else
+        for (int64_t i = 0; i < n; i++)
+            out[i] = ((const uint8_t *)m->entries)[i];
+}
+
+static void write_kept(const kept *m, int64_t n, const float *in)
+{
+    if (m->type == PT_F32)
+        memcpy(m->entries, in, (size_t)n * sizeof *in);
+    else
+        for (int64_t i = 0; i < n; i++)
+            ((uint8_t *)m->entries)[i] = (uint8_t)in[i];
+}
+
+/* ---- entries on a device, by the bounce buffer where they are not fp32 as they are ---- */
+
+static int move(state *s, bool write, void *there, void *here, size_t bytes, pt_error *e)
+{
+    return write ? executor_move(s->x, there, here, bytes, e) : executor_move(s->x, here, there, bytes, e);
+}
+
+static int move_master(state *s, bool write, const chunk_memory *c, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+{
+    master m = master_of(s, c, p, at);
+    if (m.type == PT_F32)
+        return move(s, write, m.weights, values, (size_t)n * sizeof *values, e);
+    int failed = 0;
+    for (int64_t done = 0; done < n && !failed; done += BOUNCE_ELEMENTS) {
+        int64_t part = n - done < BOUNCE_ELEMENTS ? n - done : BOUNCE_ELEMENTS;
+        size_t bytes = (size_t)part * sizeof(bf16);
+        m = master_of(s, c, p, at + done);
+        master near = {m.type, s->bounce, m.low ? (uint16_t *)(s->bounce + BOUNCE_BYTES / 2) : NULL};
+        if (write)
+            write_master(&near, part, values + done);
+        failed = move(s, write, m.weights, near.weights, bytes, e);
+        if (!failed && m.low)
+            failed = move(s, write, m.low, near.low, bytes, e);
+        if (!failed && !write)
+            read_master(&near, part, values + done);
+    }
+    return failed;
+}
+
+static int move_kept(state *s, bool write, int kind, const chunk_memory *c, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+{
+    kept m = kept_of(s, c, kind, p, at);
+    if (m.type == PT_F32)
+        return move(s, write, m.entries, values, (size_t)n * sizeof *values, e);
+    int failed = 0;
+    for (int64_t done = 0; done < n && !failed; done += BOUNCE_BYTES) {
+        int64_t part = n - done < BOUNCE_BYTES ? n - done : BOUNCE_BYTES;
+        kept near = {m.type, s->bounce};
+        if (write)
+            write_kept(&near, part, values + done);
+        failed = move(s, write, m.entries + done, s->bounce, (size_t)part, e);
+        if (!failed && !write)
+            read_kept(&near, part, values + done);
+    }
+    return failed;
+}
+
+/* ---- entries anywhere ---- */
+
+static int use_piece(state *s, bool write, int kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+{
+    chunk_memory c;
+    int failed = chunk_open(s, p->chunk, write, &c, e);
+    if (failed)
+        return failed;
+    if (c.away)
+        return kind == STATE_MASTER ? move_master(s, write, &c, p, at, n, values, e) : move_kept(s, write, kind, &c, p, at, n, values, e);
+    if (kind == STATE_MASTER) {
+        const master m = master_of(s, &c, p, at);
+        write ? write_master(&m, n, values) : read_master(&m, n, values);
+    } else {
+        const kept m = kept_of(s, &c, kind, p, at);
+        write ? write_kept(&m, n, values) : read_kept(&m, n, values);
+    }
+    return 0;
+}
+
+/* Each piece's part of some entries. */
+static int use_entries(state *s, bool write, int kind, int index, int64_t from, int64_t n, float *values, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    const slab one = {.values = 1}, *l = kind == STATE_MASTER ? &one : state_slab(s->in, kind, index);
+    const int64_t cols = s->in->model->params[index].cols;
+    for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1]; i++) {
+        const piece *p = &k->pieces[i];
+        const int64_t first = p->row0 * cols / l->values, last = first + slab_entries(l, p->rows * cols);
+        const int64_t begin = from > first ? from : first, end = from + n < last ? from + n : last;
+        int failed = begin < end ? use_piece(s, write, kind, p, begin - first, end - begin, values + (begin - from), e) : 0;
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e)
+{
+    return use_entries(s, false, kind, index, from, n, out, e);
+}
+
+int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e)
+{
+    return use_entries(s, true, kind, index, from, n, (float *)in, e);
+}
+
+/* ---- whole states ---- */
+
+/* States and paddings of chunks in memory. */
+static int clear_memory(state *s, pt_error *e)
+{
+    const packing *k = s->in->packing;
+    for (int c = 0; s->in->training && c < k->chunks_n; c++) {
+        chunk_memory m;
+        if (s->in->plan->chunks[c].home == TIER_DISK)
+            continue;
+        const uint64_t states = chunk_state_bytes(k, c);
+        int failed = chunk_open(s, c, true, &m, e);
+        if (!failed && m.away) {
+            if (states)
+                failed = executor_move(s->x, m.states, NULL, states, e);
+            if (!failed)
+                failed = executor_move(s->x, m.weights, NULL, chunk_weight_bytes(k, c), e);
+        }
+        if (failed)
+            return failed;
+        if (m.away)
+            continue;
+        if (states)
+            memset(m.states, 0, states);
+        memset(m.weights, 0, chunk_weight_bytes(k, c));
+    }
+    return 0;
+}
+
+/* Of the values: files, or a seed where there are none. What is frozen may lie in other files. */
+typedef struct source { const struct safetensors *st, *frozen; uint64_t seed; } source;
+
+/* Random values of some rows, which depend on nothing else: all threads of the processor make them. */
+typedef struct making { const model *m; uint64_t seed; int index; int64_t row, rows; float *out; } making;
+
+static void *make_rows(void *arg)
+{
+    const making *x = arg;
+    weights_init(x->m, x->seed, x->index, x->row, x->rows, x->out);
+    return NULL;
+}
+
+static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int64_t rows, int threads, float *out)
+{
+    enum { THREADS_MOST = 64, LITTLE = 1 << 14 };
+    const int64_t cols = m->params[index].cols, most = rows * cols / LITTLE + 1;
+    making part[THREADS_MOST];
+    pthread_t thread[THREADS_MOST];
+    bool begun[THREADS_MOST] = {false};
+    int n = threads < 1 ? 1 : threads < THREADS_MOST ? threads : THREADS_MOST;
+    n = n < most ? n : (int)most;
+    for (int i = 0; i < n; i++) {
+        int64_t from = rows * i / n, to = rows * (i + 1) / n;
+        part[i] = (making){m, seed, index, row + from, to - from, out + from * cols};
+        begun[i] = i + 1 < n && !pthread_create(&thread[i], NULL, make_rows, &part[i]);
+        if (!begun[i])
+            make_rows(&part[i]);
+    }
+    for (int i = 0; i < n; i++)
+        if (begun[i])
+            pthread_join(thread[i], NULL);
+}
+
+/* Parameter by parameter, as many rows at a time as half of the spare room holds; the other half is the reader's. */
+static int fill(state *s, int kind, const source *from, pt_error *e)
+{
+    const model *m = s->in->model;
+    float *values = (float *)s->spare;
+    size_t half = s->spare_bytes / 2 / 64 * 64;
+    for (int i = 0; i < m->params_n; i++) {
+        const param *p = &m->params[i];
+        const struct safetensors *st = p->trainable || !from->frozen ? from->st : from->frozen;
+        int64_t step = (int64_t)(half / sizeof(float)) / p->cols;
+        if (!state_entries(s->in, kind, i))
+            continue;
+        if (step < 1)
+            return pt_fail(e, PT_FAILED, "a row of %lld values does not fit into %zu bytes", (long long)p->cols, half);
+        for (int64_t row = 0; row < p->rows; row += step) {
+            int64_t rows = p->rows - row < step ? p->rows - row : step;
+            int failed = 0;
+            if (st)
+                failed = weights_read(m, st, i, row, rows, values, s->spare + half, half, e);
+            else
+                init_rows(m, from->seed, i, row, rows, executor_threads(s->x), values);
+            if (!failed)
+                failed = state_write(s, kind, i, row * p->cols, rows * p->cols, values, e);
+            if (failed)
+                return failed;
+        }
+    }
+    return 0;
+}
+
+/* Masters, and zeros beside them. A chunk on the disk is written once, and not read before: each has a piece, which fill writes. */
+static int begin(state *s, const source *from, pt_error *e)
+{
+    const int n = s->in->packing->chunks_n;
+    s->fresh = malloc((size_t)n * sizeof *s->fresh);
+    if (!s->fresh)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    s->chunk = -1; /* whatever is in the window */
+    s->changed = false;
+    for (int c = 0; c < n; c++)
+        s->fresh[c] = s->in->plan->chunks[c].home == TIER_DISK;
+    int failed = clear_memory(s, e);
+    if (!failed)
+        failed = fill(s, STATE_MASTER, from, e);
+    free(s->fresh);
+    s->fresh = NULL;
+    return failed;
+}
+
+int state_load(state *s, const struct safetensors *st, pt_error *e)
+{
+    int failed = weights_check(s->in->model, st, NULL, e);
+    return failed ? failed : begin(s, &(source){.st = st}, e);
+}
+
+int state_init(state *s, uint64_t seed, pt_error *e) { return begin(s, &(source){.seed = seed}, e); }
+
+/* ---- files of a kind ---- */
+
+typedef struct getter { state *s; int kind; bool trained_only; } getter;
+
+static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    getter *g = arg;
+    const int64_t cols = g->s->in->model->params[index].cols;
+    return state_read(g->s, g->kind, index, row0 * cols, n_rows * cols, out, e);
+}
+
+/* How the files hold it: single values, and masters, of what is trained alone where that is asked for. */
+static int type_of(void *arg, int index)
+{
+    const getter *g = arg;
+    const slab *l = state_slab(g->s->in, g->kind, index);
+    if (g->kind == STATE_MASTER)
+        return g->trained_only && !g->s->in->model->params[index].trainable ? -1 : PT_F32;
+    return l ? (int)l->type : -1;
+}
+
+/* Whether it is something of blocks of values: then it is of all parameters that have it. */
+static bool is_of_blocks(const state *s, int kind)
+{
+    for (int i = 0; i < s->in->model->params_n; i++) {
+        const slab *l = state_slab(s->in, kind, i);
+        if (l)
+            return l->values > 1;
+    }
+    return false;
+}
+
+/* Entries of a Hugging Face tensor, which begins where a block does. */
+typedef struct listed { int index; int64_t from, n; const param_part *part; } listed;
+
+static listed listed_of(const state *s, int kind, int index, int k)
+{
+    const param *p = &s->in->model->params[index];
+    const slab *l = state_slab(s->in, kind, index);
+    return (listed){index, part_first(p, k) / l->values, slab_entries(l, part_values(p, k)), &p->part[k]};
+}
+
+typedef int (*listed_fn)(void *arg, state *s, int kind, const listed *t, int number, pt_error *e);
+
+static int each_listed(state *s, int kind, listed_fn fn, void *arg, int *count, pt_error *e)
+{
+    *count = 0;
+    for (int i = 0; i < s->in->model->params_n; i++)
+        for (int k = 0; state_slab(s->in, kind, i) && k < s->in->model->params[i].parts; k++) {
+            const listed t = listed_of(s, kind, i, k);
+            int failed = fn(arg, s, kind, &t, (*count)++, e);
+            if (failed)
+                return failed;
+        }
+    return 0;
+}
+
+static int declare_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+{
+    int given = safetensors_declare(arg, t->part->name, PT_F32, 1, &t->n, e);
+    return given < 0 ? given : 0;
+}
+
+/* As much at a time as the spare room holds. */
+static int move_listed(state *s, int kind, const listed *t, int number, const safetensors_tensor *from, void *file, pt_error *e)
+{
+    const int64_t room = (int64_t)(s->spare_bytes / sizeof(float));
+    float *values = (float *)s->spare;
+    int failed = 0;
+    for (int64_t at = 0; at < t->n && !failed; at += room) {
+        const int64_t n = t->n - at < room ? t->n - at : room;
+        failed = from ? safetensors_read_f32(file, from, (uint64_t)at, (uint64_t)n, values, e)
+                      : state_read(s, kind, t->index, t->from + at, n, values, e);
+        if (!failed)
+            failed = from ? state_write(s, kind, t->index, t->from + at, n, values, e)
+                          : safetensors_append_f32(file, number, values, (uint64_t)n, e);
+    }
+    return failed;
+}
+
+static int append_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+{
+    return move_listed(s, kind, t, number, NULL, arg, e);
+}
+
+static int load_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+{
+    const safetensors_tensor *from = safetensors_find(arg, t->part->name);
+    if (!from || from->rank != 1 || from->shape[0] != t->n || !from->dtype_is_known || from->dtype != PT_F32)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is not there as %lld numbers of F32: the checkpoint is damaged; go on from another one with "
+                       "--resume DIR", safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(s->in, kind),
+                       t->part->name, (long long)t->n);
+    return move_listed(s, kind, t, number, from, arg, e);
+}
+
+int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e)
+{
+    getter g = {s, kind, true};
+    int count;
+    if (is_of_blocks(s, kind))
+        return each_listed(s, kind, load_listed, (void *)st, &count, e);
+    int failed = weights_check_some(s->in->model, st, type_of, &g, e);
+    return failed ? failed : fill(s, kind, &(source){.st = st}, e);
+}
+
+int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
+{
+    getter g = {s, STATE_MASTER, true};
+    int failed = weights_check_some(s->in->model, trained, type_of, &g, e);
+    if (!failed)
+        failed = weights_check(s->in->model, all, NULL, e);
+    return failed ? failed : begin(s, &(source){.st = trained, .frozen = all}, e);
+}
+
+static int export_listed(state *s, int kind, safetensors_writer *w, pt_error *e)
+{
+    int count;
+    int failed = each_listed(s, kind, declare_listed, w, &count, e);
+    if (!failed)
+        failed = safetensors_begin(w, e);
+    if (!failed)
+        failed = each_listed(s, kind, append_listed, w, &count, e);
+    return failed ? failed : safetensors_finish(w, e);
+}
+
+int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e)
+{
+    safetensors_writer *w;
+    getter g = {s, kind, trained_only};
+    int failed = safetensors_writer_open(folder, state_name(s->in, kind), SAFETENSORS_SHARD_DEFAULT, &w, e);
+    if (failed)
+        return failed;
+    failed = is_of_blocks(s, kind) ? export_listed(s, kind, w, e)
+                                   : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare, s->spare_bytes, e);
+    safetensors_writer_close(w);
+    return failed;
+}
+
+int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
+{
+    safetensors_writer *w;
+    int failed = safetensors_writer_open(folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
+    if (failed)
+        return failed;
+    getter g = {s, STATE_MASTER, false};
+    failed = weights_export(s->in->model, w, dtype, layout, get_rows, &g, s->spare, s->spare_bytes, e);
+    safetensors_writer_close(w);
+    return failed;
+}
+
+/* ---- sums ---- */
+
+/* Whatever the portions: an accident that damages, moves or exchanges values changes it. */
+static uint64_t rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values)
+{
+    uint64_t sum = 0;
+    for (int64_t row = 0; row < n_rows; row++, values += cols)
+        sum += sum_bytes((uint64_t)index + 1, (uint64_t)(row0 + row) + 1, values, (size_t)cols * sizeof *values);
+    return sum;
+}
+
+/* Of values row by row; of blocks each entry is a row. */
+static int kind_sum(state *s, int kind, int index, uint64_t *sum, pt_error *e)
+{
+    const slab *l = state_slab(s->in, kind, index);
+    const int64_t cols = l && l->values > 1 ? 1 : s->in->model->params[index].cols, rows = state_entries(s->in, kind, index) / cols;
+    const int64_t step = (int64_t)(s->spare_bytes / sizeof(float)) / cols; /* not 0: exporting needs more */
+    float *values = (float *)s->spare;
+    for (int64_t row = 0; row < rows; row += step) {
+        const int64_t n = rows - row < step ? rows - row : step;
+        int failed = state_read(s, kind, index, row * cols, n * cols, values, e);
+        if (failed)
+            return failed;
+        *sum += rows_sum(index, row, n, cols, values);
+    }
+    return 0;
+}
+
+int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e)
+{
+    const int kinds = state_kinds(s->in);
+    int failed = 0;
+    memset(sums, 0, STATE_KINDS_MOST * sizeof *sums);
+    for (int i = 0; i < s->in->model->params_n; i++)
+        for (int k = 0; k < kinds && !failed; k++)
+            failed = kind_sum(s, k, i, &sums[k], e);
+    return failed;
+}

@@ -1,0 +1,288 @@
+#include "run/tasks.h"
+
+#include "block/block.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int task_runner_open(task_runner *r, const schedule_input *in, char *const *arena, char *mailbox, size_t loss_at,
+                     size_t sumsq_at, disk_channel *reader, disk_channel *writer, pt_error *e)
+{
+    *r = (task_runner){.in = in, .arena = arena, .mailbox = mailbox, .loss_at = loss_at, .sumsq_at = sumsq_at,
+                       .reader = reader, .writer = writer};
+    r->pieces = calloc((size_t)in->packing->pieces_n, sizeof *r->pieces);
+    if (!r->pieces)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    for (int level = 0; level < SAVE_LEVELS; level++)
+        layer_layout_init(&r->layouts[level], in->model, in->shape, level);
+    return 0;
+}
+
+void task_runner_close(task_runner *r) { free(r->pieces); }
+
+/* ---- addresses ---- */
+
+static char *address(const task_runner *r, const schedule *s, int buffer_index)
+{
+    const buffer *b = &s->buffers[buffer_index];
+    return r->arena[b->tier] + b->offset;
+}
+
+static char *operand_of(const task_runner *r, const schedule *s, const task *t, object_kind kind, int index, int micro)
+{
+    int found = task_find(s, t, kind, index, micro);
+    return found < 0 ? NULL : address(r, s, found);
+}
+
+static char *workspace_of(const task_runner *r, const schedule *s, const task *t)
+{
+    return operand_of(r, s, t, OBJECT_WORKSPACE, -1, -1);
+}
+
+/* The weights that the task reads, wherever their chunks are for it. */
+static block_weights weights_of(task_runner *r, const schedule *s, const task *t)
+{
+    const packing *k = r->in->packing;
+    const model *m = r->in->model;
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
+        const buffer *b = &s->buffers[s->operands[i].buffer];
+        if (b->kind != OBJECT_WEIGHTS)
+            continue;
+        for (int j = 0; j < k->chunks[b->index].pieces_n; j++) {
+            const piece *p = chunk_piece(k, b->index, j);
+            r->pieces[p - k->pieces] = address(r, s, s->operands[i].buffer) + (size_t)p->offset * dtype_bytes(k->type);
+        }
+    }
+    block_weights w = {0};
+    const block *b = &m->blocks[t->block];
+    for (int role = 0; role < PARAM_ROLES; role++) {
+        int index = b->param_of_role[role];
+        if (index < 0)
+            continue;
+        int first = k->piece_of_param[index];
+        w.param[role] = r->pieces[first];
+        if (m->params[index].kind->use == USE_VOCABULARY) {
+            w.slices = r->pieces + first;
+            w.slices_n = k->piece_of_param[index + 1] - first;
+        }
+    }
+    return w;
+}
+
+/* Unit `i` of the task's micro-batch. */
+static block_unit unit_of(const task_runner *r, const schedule *s, const task *t, int64_t unit)
+{
+    const step_shape *h = r->in->shape;
+    int64_t tokens = h->batch * h->seq_len, row = unit * h->unit_rows;
+    const int32_t *batch = (const int32_t *)operand_of(r, s, t, OBJECT_BATCH, -1, -1);
+    char *residual = operand_of(r, s, t, OBJECT_STREAM, -1, t->micro);
+    block_unit u = {.ids = batch + row, .targets = batch + tokens + row, .first = h->documents ? batch + 2 * tokens + row : NULL,
+                        .positions = batch + 3 * tokens + row,
+                        .stream = residual ? (float *)(residual + (uint64_t)(unit % s->micro_units) * residual_bytes(r->in->model, h))
+                                           : NULL};
+    block_unit_ropes(&u, &r->in->model->config, (const float *)operand_of(r, s, t, OBJECT_ROPE, -1, -1), h->seq_len);
+    return u;
+}
+
+static uint64_t x_bytes(const step_shape *h, const model *m)
+{
+    return (uint64_t)(h->unit_rows * m->config.hidden) * dtype_bytes(h->type);
+}
+
+static const layer_layout *layout_of(const task_runner *r, int block) { return &r->layouts[r->in->plan->blocks[block - 1].level]; }
+
+/* Distance between the units of a block's saved set. */
+static uint64_t saved_stride(const task_runner *r, int block)
+{
+    return block <= r->in->model->config.layers ? layout_of(r, block)->saved_bytes
+                                                : align_up(x_bytes(r->in->shape, r->in->model), 4096);
+}
+
+/* ---- blocks ---- */
+
+static void run_forward(task_runner *r, const schedule *s, const task *t, const block_context *c)
+{
+    block_weights w = weights_of(r, s, t);
+    char *saved = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro);
+    char *out = operand_of(r, s, t, OBJECT_SAVED, t->block + 1, t->micro);
+    for (int64_t i = 0; i < s->micro_units; i++) {
+        block_unit u = unit_of(r, s, t, t->micro * s->micro_units + i);
+        char *next = out + (uint64_t)i * saved_stride(r, t->block + 1);
+        if (t->kind == TASK_EMBED)
+            embedding_forward(c, &w, &u, next);
+        else
+            layer_forward(c, t->block, layout_of(r, t->block), &w, &u, saved + (uint64_t)i * saved_stride(r, t->block),
+                          workspace_of(r, s, t), next);
+    }
+}
+
+static void run_head(task_runner *r, const schedule *s, const task *t, const block_context *c)
+{
+    const step_shape *h = r->in->shape;
+    block_weights w = weights_of(r, s, t);
+    char *x = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro), *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
+    float *loss = (float *)operand_of(r, s, t, OBJECT_LOSS, -1, -1);
+    float *accumulators = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
+    for (int64_t i = 0; i < s->micro_units; i++) {
+        int64_t unit = t->micro * s->micro_units + i;
+        block_unit u = unit_of(r, s, t, unit);
+        head_forward_backward(c, &w, &u, x + (uint64_t)i * saved_stride(r, t->block), workspace_of(r, s, t),
+                              loss + unit * h->unit_rows, dx ? dx + (uint64_t)i * x_bytes(h, r->in->model) : NULL, accumulators,
+                              t->first && i == 0, r->loss_scale);
+    }
+}
+
+static void run_backward(task_runner *r, const schedule *s, const task *t, const block_context *c)
+{
+    block_weights w = weights_of(r, s, t);
+    char *saved = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro), *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
+    float *accumulators = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
+    for (int64_t i = 0; i < s->micro_units; i++) {
+        block_unit u = unit_of(r, s, t, t->micro * s->micro_units + i);
+        layer_backward(c, t->block, layout_of(r, t->block), &w, &u, saved + (uint64_t)i * saved_stride(r, t->block),
+                       workspace_of(r, s, t), dx + (uint64_t)i * x_bytes(r->in->shape, r->in->model), accumulators,
+                       t->first && i == 0);
+    }
+}
+
+/* ---- gradients and updates ---- */
+
+typedef struct finish { char *gradient; double *sumsq; queue *queue; pt_dtype type; const packing *packing; const model *model; } finish;
+
+static finish finish_of(const task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    return (finish){operand_of(r, s, t, OBJECT_GRADIENT, t->chunk, -1), (double *)operand_of(r, s, t, OBJECT_SUMSQ, -1, -1), q,
+                    r->in->shape->type, r->in->packing, r->in->model};
+}
+
+/* `rows` rows from row0 of a piece's parameter. */
+static void finish_rows(const finish *f, const piece *p, int64_t row0, int64_t rows, const float *acc, const float *acc2)
+{
+    const param *a = &f->model->params[p->param];
+    int64_t cols = a->cols;
+    pt_dtype type = param_type(a, f->type);
+    size_t at = (size_t)p->offset * dtype_bytes(f->type) + (size_t)((row0 - p->row0) * cols) * dtype_bytes(type);
+    queue_submit(f->queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
+        .type = type, .rows = rows, .cols = cols, .acc = acc, .acc2 = acc2, .g = f->gradient + at,
+        .sumsq = f->sumsq + sumsq_index(f->model, p->param) + row0 / SUMSQ_ROWS}});
+}
+
+static void run_finish(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    const packing *k = r->in->packing;
+    const model *m = r->in->model;
+    const float *acc = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
+    finish f = finish_of(r, s, t, q);
+    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
+        const param *a = &m->params[p->param];
+        if (a->block == t->block)
+            finish_rows(&f, p, p->row0, p->rows, acc + accumulator_offset(m, t->block, a->role) + p->row0 * a->cols, NULL);
+    }
+}
+
+/* Rows of an embedding table: the tokens of the whole step in their order. The padding token's row learns nothing
+ * from being an input. */
+static void embedding_rows(const task_runner *r, const schedule *s, const task *t, queue *q, bool positions, int64_t row0,
+                           int64_t rows, float *acc)
+{
+    const step_shape *h = r->in->shape;
+    const model_config *c = &r->in->model->config;
+    for (int64_t unit = 0; unit < h->units_n; unit++) {
+        int micro = (int)(unit / s->micro_units);
+        block_unit u = unit_of(r, s, t, unit);
+        const char *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, micro);
+        queue_submit(q, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
+            .type = h->type, .accumulate = unit > 0, .rows = h->unit_rows, .cols = c->hidden,
+            .row0 = positions ? row0 - c->position_offset : row0, .table_rows = rows, .skip = positions ? -1 : c->padding,
+            .scale = positions ? 1 : c->embedding_scale, .ids = positions ? u.positions : u.ids,
+            .dy = dx + (uint64_t)(unit % s->micro_units) * x_bytes(h, r->in->model), .acc = acc}});
+    }
+}
+
+static void run_embed_finish(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    const packing *k = r->in->packing;
+    const model *m = r->in->model;
+    int head = m->blocks_n - 1;
+    const float *tied = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, head, -1); /* NULL: the head adds nothing */
+    float *acc = (float *)workspace_of(r, s, t);
+    finish f = finish_of(r, s, t, q);
+    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
+        const param *a = &m->params[p->param];
+        if (a->block != 0)
+            continue;
+        bool positions = a->kind->use == USE_POSITIONS;
+        for (int64_t done = 0; done < p->rows; done += r->in->shape->slice_rows) {
+            int64_t row0 = p->row0 + done, left = p->rows - done;
+            int64_t rows = left < r->in->shape->slice_rows ? left : r->in->shape->slice_rows;
+            embedding_rows(r, s, t, q, positions, row0, rows, acc);
+            finish_rows(&f, p, row0, rows, acc,
+                        tied && !positions ? tied + accumulator_offset(m, head, PARAM_TOKENS) + row0 * a->cols : NULL);
+        }
+    }
+}
+
+static void run_update(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    const packing *k = r->in->packing;
+    char *weights = operand_of(r, s, t, OBJECT_WEIGHTS, t->chunk, -1), *states = operand_of(r, s, t, OBJECT_STATES, t->chunk, -1);
+    char *gradient = operand_of(r, s, t, OBJECT_GRADIENT, t->chunk, -1);
+    const uint64_t e = dtype_bytes(k->type);
+    update_span one;
+    for (int at = k->chunks[t->chunk].piece0; update_span_next(r->in->model, k, t->chunk, &at, &one);) {
+        const pt_dtype type = param_type(one.param, k->type);
+        update u = {.params = &r->update, .param = one.param, .type = type, .n = one.values, .hi = weights + (uint64_t)one.offset * e,
+                    .lo = type == PT_BF16 ? (uint16_t *)(states + one.piece->low) : NULL, .g = gradient + (uint64_t)one.offset * e};
+        for (int i = 0; i < rule_slabs(one.rule); i++)
+            u.slab[i] = states + one.piece->slab[i];
+        u.workspace = workspace_of(r, s, t);
+        one.rule->submit(q, &u);
+    }
+}
+
+/* ---- transfers ---- */
+
+static void run_input(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    int to = s->operands[t->operand0].buffer;
+    queue_submit(q, &(op){OP_COPY, .copy = {address(r, s, to), r->mailbox, s->buffers[to].bytes}});
+}
+
+static void run_output(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++) {
+        int from = s->operands[i].buffer;
+        size_t at = s->buffers[from].kind == OBJECT_LOSS ? r->loss_at : r->sumsq_at;
+        queue_submit(q, &(op){OP_COPY, .copy = {r->mailbox + at, address(r, s, from), s->buffers[from].bytes}});
+    }
+}
+
+static void run_transfer(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    int from = s->operands[t->operand0].buffer, to = s->operands[t->operand0 + 1].buffer;
+    size_t bytes = s->buffers[to].bytes;
+    if (t->kind == TASK_READ)
+        queue_submit(q, &(op){OP_DISK_READ, .disk = {r->reader, address(r, s, to), s->buffers[from].offset, bytes}});
+    else if (t->kind == TASK_WRITE)
+        queue_submit(q, &(op){OP_DISK_WRITE, .disk = {r->writer, address(r, s, from), s->buffers[to].offset, bytes}});
+    else
+        queue_submit(q, &(op){OP_COPY, .copy = {address(r, s, to), address(r, s, from), bytes}});
+}
+
+void task_run(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    const block_context c = {r->in->model, r->in->shape, q};
+    switch (t->kind) {
+    case TASK_INPUT: run_input(r, s, t, q); break;
+    case TASK_OUTPUT: run_output(r, s, t, q); break;
+    case TASK_COPY: case TASK_READ: case TASK_WRITE: run_transfer(r, s, t, q); break;
+    case TASK_EMBED: case TASK_LAYER: run_forward(r, s, t, &c); break;
+    case TASK_HEAD: case TASK_HEAD_EVAL: run_head(r, s, t, &c); break;
+    case TASK_LAYER_BACKWARD: run_backward(r, s, t, &c); break;
+    case TASK_FINISH: run_finish(r, s, t, q); break;
+    case TASK_EMBED_FINISH: run_embed_finish(r, s, t, q); break;
+    default: run_update(r, s, t, q); break;
+    }
+}

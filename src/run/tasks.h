@@ -1,0 +1,26 @@
+/* tasks.h - what each kind of task of a schedule does, as ops on its queue. */
+#ifndef PT_TASKS_H
+#define PT_TASKS_H
+
+#include "io/disk.h"
+#include "schedule/schedule.h"
+#include "run/executor.h"
+
+typedef struct task_runner {
+    const schedule_input *in;
+    char *const *arena;              /* base of each tier's memory */
+    char *mailbox;                   /* the loader's side of batch, losses, sums */
+    size_t loss_at, sumsq_at;
+    disk_channel *reader, *writer;
+    const void **pieces;             /* address of each piece of the current task's weights */
+    layer_layout layouts[SAVE_LEVELS];
+    float loss_scale;
+    update_params update;
+} task_runner;
+
+int task_runner_open(task_runner *r, const schedule_input *in, char *const *arena, char *mailbox, size_t loss_at,
+                     size_t sumsq_at, disk_channel *reader, disk_channel *writer, pt_error *e);
+void task_runner_close(task_runner *r);
+void task_run(task_runner *r, const schedule *s, const task *t, queue *q);
+
+#endif

@@ -1,0 +1,266 @@
+#include "predict/random_costs.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * (fabs(a) + fabs(b) + 1); }
+
+static void curves_are_straight_between_their_points(void **state)
+{
+    (void)state;
+    cost_curve none = {0}, one = {1, {10}, {50}}, three = {3, {10, 20, 40}, {50, 80, 100}};
+    assert_true(cost_at(&none, 7) == 0);
+    assert_true(near(cost_at(&one, 3), 50) && near(cost_at(&one, 10), 50) && near(cost_at(&one, 30), 150));
+    assert_true(near(cost_at(&three, 0), 50) && near(cost_at(&three, 15), 65) && near(cost_at(&three, 20), 80));
+    assert_true(near(cost_at(&three, 30), 90) && near(cost_at(&three, 40), 100) && near(cost_at(&three, 60), 120));
+}
+
+/* Every point itself, and never less for more. */
+static void random_curves_pass_their_points_and_ascend(void **state)
+{
+    (void)state;
+    random_source r = random_open();
+    for (int i = 0; i < 2000; i++) {
+        cost_curve c = random_curve(&r, random_ns(&r, 0.01, 3));
+        double last = 0;
+        for (int k = 0; k < c.n; k++)
+            assert_true(near(cost_at(&c, c.amount[k]), c.ns[k]));
+        for (double x = 0; x < 2 * c.amount[c.n - 1]; x += c.amount[c.n - 1] / 37) {
+            assert_true(cost_at(&c, x) >= last - 1e-6);
+            last = cost_at(&c, x);
+        }
+    }
+}
+
+static double bytes_of(const schedule *s, const task *t, int operand) { return (double)s->buffers[s->operands[t->operand0 + operand].buffer].bytes; }
+
+/* A rank's share of what belongs to a chunk. */
+static double share_of(const costs *c, const schedule *s, const task *t)
+{
+    return bytes_of(s, t, 1) / (s->buffers[s->operands[t->operand0].buffer].kind == OBJECT_SAVED ? 1 : c->ranks);
+}
+
+static double copy_ns(const costs *c, const schedule *s, const task *t)
+{
+    object_kind kind = s->buffers[s->operands[t->operand0].buffer].kind;
+    if (t->queue == QUEUE_TO_DEVICE)
+        return cost_at(&c->to_device, share_of(c, s, t)) + (kind == OBJECT_WEIGHTS ? cost_at(&c->gather, bytes_of(s, t, 1)) : 0);
+    return cost_at(&c->from_device, share_of(c, s, t)) + (kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes_of(s, t, 1)) : 0);
+}
+
+/* As many values as an op of this rule may end with where another parameter is to follow. */
+static int64_t block_of(const update_rule *r)
+{
+    int64_t most = 32;
+    for (int i = 0; i < rule_slabs(r); i++)
+        most = r->slabs[i].values > most ? r->slabs[i].values : most;
+    return most;
+}
+
+/* By FLOPs, or by values, as much longer as the rule moves more than the one that was timed. */
+static double update_ns(const costs *c, const packing *k, const update_rule *r, const param *a, int64_t values, bool on_host)
+{
+    if (r->flops)
+        return cost_at(on_host ? &c->whole_host : &c->whole_device, r->flops(a));
+    const double ns = cost_at(on_host ? &c->update_host : &c->update_device, (double)values / c->ranks);
+    return ns * rule_bytes(r, k->type) / rule_bytes(k->optimizer->rules[0], k->type);
+}
+
+/* An op takes bf16 matrices of one rule that follow each other without a gap, or one parameter that stays fp32; in fp32 all that is
+ * decayed alike. */
+static double updates_ns(const costs *c, const schedule_input *in, int chunk, bool on_host)
+{
+    const packing *k = in->packing;
+    const int pieces = k->chunks[chunk].pieces_n;
+    double ns = 0;
+    for (int i = 0, next; i < pieces; i = next) {
+        const param *a = &in->model->params[chunk_piece(k, chunk, i)->param], *b;
+        const update_rule *r = k->optimizer->rule_of(a);
+        int64_t values = chunk_piece(k, chunk, i)->rows * a->cols;
+        for (next = i + 1; !r->whole && next < pieces; next++) {
+            b = &in->model->params[chunk_piece(k, chunk, next)->param];
+            bool alone = param_type(a, k->type) != k->type || param_type(b, k->type) != k->type;
+            if (alone || a->decay != b->decay || values % block_of(r) || k->optimizer->rule_of(b) != r)
+                break;
+            values += chunk_piece(k, chunk, next)->rows * b->cols;
+        }
+        ns += update_ns(c, k, r, a, values, on_host);
+    }
+    return ns;
+}
+
+/* An op for each parameter, or its part in the chunk; an embedding's tables by all that is finished of them. */
+static double finishes_ns(const costs *c, const schedule_input *in, const task *t, double *elements)
+{
+    const packing *k = in->packing;
+    double ns = 0;
+    *elements = 0;
+    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
+        const param *a = &in->model->params[p->param];
+        if (a->block != t->block)
+            continue;
+        ns += cost_at(&c->finish, (double)(p->rows * a->cols));
+        *elements += (double)(p->rows * a->cols);
+    }
+    return t->kind == TASK_FINISH ? ns : cost_at(&c->embed_finish, *elements);
+}
+
+static bool begins_a_visit_of_several(const schedule_input *in, const task *t)
+{
+    const int64_t micros = in->shape->batch / in->plan->micro_batch;
+    return in->plan->visit < micros && t->micro % in->plan->visit == 0;
+}
+
+static const buffer *gradient_sums(const schedule *s, const task *t)
+{
+    for (int i = 0; i < t->operands_n; i++) {
+        const buffer *b = &s->buffers[s->operands[t->operand0 + i].buffer];
+        if (b->kind == OBJECT_ACCUMULATOR)
+            return b;
+    }
+    return NULL;
+}
+
+/* Counted byte by byte, of a task's sums and those that the backward before it has left: all, where there was none. */
+static double share_elsewhere(const schedule *s, const task *t)
+{
+    const buffer *b = gradient_sums(s, t), *last = NULL;
+    for (const task *u = s->tasks; u < t; u++)
+        last = u->kind == TASK_LAYER_BACKWARD && gradient_sums(s, u) ? gradient_sums(s, u) : last;
+    double elsewhere = 0;
+    for (uint64_t i = 0; b && i < b->bytes; i++)
+        elsewhere += !last || b->offset + i < last->offset || b->offset + i >= last->offset + last->bytes;
+    return b ? elsewhere / (double)b->bytes : 0;
+}
+
+/* What the header says of each kind of task, written out once more. */
+static double expected_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t, double *finished)
+{
+    const layer_cost *l = t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD ? &c->layer[c->kind_of_layer[t->block - 1]] : NULL;
+    int level = l ? (int)in->plan->blocks[t->block - 1].level : 0;
+    const double follow = (double)s->micro_units - (s->kind != SCHEDULE_EVAL && t->micro % in->plan->visit ? 0 : 1);
+    double units = (double)s->micro_units, elements = t->chunk < 0 ? 0 : (double)in->packing->chunks[t->chunk].elements;
+    double weights = elements * (double)dtype_bytes(in->packing->type), exchanged = 0;
+    if (c->ranks > 1 && t->chunk >= 0 && in->plan->chunks[t->chunk].home == TIER_DEVICE)
+        exchanged = cost_at(&c->gather, weights) + cost_at(&c->scatter, weights);
+    switch (t->kind) {
+    case TASK_EMBED: return units * c->embed_ns;
+    case TASK_LAYER: return units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level]);
+    case TASK_LAYER_BACKWARD: return units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns[level], l->backward_ns[level]) +
+                                     share_elsewhere(s, t) * (t->first ? l->first_sums_ns : l->cold_sums_ns);
+    case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) && t->micro ? c->head_cold_sums_ns : 0);
+    case TASK_HEAD_EVAL: return units * c->head_eval_ns;
+    case TASK_UPDATE: return updates_ns(c, in, t->chunk, t->queue == QUEUE_HOST) + exchanged;
+    case TASK_READ: return cost_at(&c->read, share_of(c, s, t));
+    case TASK_WRITE: return cost_at(&c->write, share_of(c, s, t));
+    case TASK_INPUT: return cost_at(&c->to_device, bytes_of(s, t, 0));
+    case TASK_COPY: return copy_ns(c, s, t);
+    case TASK_OUTPUT: return cost_at(&c->from_device, bytes_of(s, t, 0) + (t->operands_n > 1 ? bytes_of(s, t, 1) : 0));
+    default: return finishes_ns(c, in, t, finished);
+    }
+}
+
+/* Every kind of task has its price; and what is finished of a chunk adds up to the chunk's parameters. */
+static void every_task_has_its_price(void **state)
+{
+    (void)state;
+    random_source all = random_open();
+    int seen[TASK_KINDS] = {0}, shares[3] = {0}; /* of sums that lie elsewhere: none, some, all */
+    for (uint64_t i = 0; i < 400; i++) {
+        random_source r = random_fork(&all, i);
+        random_case c;
+        schedule s;
+        pt_error e = {0};
+        assert_int_equal(random_case_open(&r, &c, &e), 0);
+        costs k = random_costs(&r, c.model, true);
+        double finished = 0, per_task = k.task_ns;
+        schedule_kind kind = random_kind(&r, &c);
+        if (!schedule_build(&c.input, kind, &s, &e)) {
+            for (int j = 0; j < s.tasks_n; j++) {
+                const task *t = &s.tasks[j];
+                double elements = 0, ns = costs_task_ns(&k, &c.input, &s, t), expected = expected_ns(&k, &c.input, &s, t, &elements);
+                seen[t->kind]++;
+                if (t->kind == TASK_LAYER_BACKWARD) {
+                    const double share = share_elsewhere(&s, t);
+                    shares[share > 0 ? share < 1 ? 1 : 2 : 0]++;
+                }
+                finished += elements;
+                if (!near(ns, expected + per_task))
+                    fail_msg("case %llu, task %d (%s): %g ns, not %g", (unsigned long long)i, j, task_names[t->kind], ns, expected + per_task);
+            }
+            if (kind == SCHEDULE_STEP || kind == SCHEDULE_STEP_UPDATE)
+                assert_true(finished == (double)model_trained_parameters(c.model));
+            schedule_free(&s);
+        }
+        random_case_close(&c);
+    }
+    for (int k = 0; k < TASK_KINDS; k++)
+        assert_true(seen[k] > 0);
+    assert_true(shares[0] > 0 && shares[1] > 0 && shares[2] > 0);
+}
+
+static void random_costs_are_valid_and_broken_ones_are_named(void **state)
+{
+    (void)state;
+    random_source r = random_open();
+    for (int i = 0; i < 500; i++) {
+        model *m;
+        pt_error e = {0};
+        assert_int_equal(random_model(&r, random_from(&r, 1, 5), &m, &e), 0);
+        costs good = random_costs(&r, m, true), c = good;
+        assert_int_equal(costs_validate(&c, m, "profile.json", &e), 0);
+        double bad = random_one_in(&r, 3) ? NAN : random_one_in(&r, 2) ? INFINITY : -1;
+        const char *named = "layers of kind";
+        switch (random_below(&r, 20)) {
+        case 0: c.layer[c.kinds_n - 1].forward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
+        case 1: c.layer[0].backward_ns[random_below(&r, SAVE_LEVELS)] = bad; break;
+        case 2: c.head_ns = bad, named = "head_ns"; break;
+        case 3: c.read.ns[c.read.n - 1] = bad, named = "read"; break;
+        case 4: c.to_device.amount[0] = random_one_in(&r, 2) ? 0 : bad, named = "to_device"; break;
+        case 5: c.slow[COST_HOST][COST_READ] = random_one_in(&r, 2) ? 0.99 : bad, named = "host beside read"; break;
+        case 6: c.update_host.n = COST_POINTS + 1, named = "update_host"; break;
+        case 7: c.ranks = 0, named = "ranks"; break;
+        case 8: c.layer[0].cold_sums_ns = bad, named = "cold_sums_ns"; break;
+        case 10: c.layer[c.kinds_n - 1].warm_forward_ns = bad, named = "warm_forward_ns"; break;
+        case 11: c.layer[0].warm_backward_ns[1] = bad, named = "warm_backward_ns"; break;
+        case 12: c.layer[0].first_sums_ns = bad, named = "first_sums_ns"; break;
+        case 13:
+            c.slow_ns[COST_WRITE][0] = 2000;
+            c.slow_ns[COST_WRITE][1] = 8000;
+            c.slow_more[COST_WRITE][COST_MATH] = bad < 0 ? -c.slow[COST_WRITE][COST_MATH] : bad;
+            named = "write beside math";
+            break;
+        case 14:
+            c.slow_ns[COST_TO_DEVICE][0] = 2000;
+            c.slow_ns[COST_TO_DEVICE][1] = random_one_in(&r, 2) ? 2400 : bad;
+            named = "one to_device";
+            break;
+        case 15: c.head_ns = 2e15, named = "head_ns"; break;
+        case 16: c.quota.period_ns = random_one_in(&r, 2) ? 1 : bad, named = "its period"; break;
+        case 17: c.quota = (cost_quota){1e8, random_one_in(&r, 2) ? 0.5 : bad, {0}}, named = "processors; 1 to"; break;
+        case 18: c.quota = (cost_quota){1e8, 2, {[COST_READ] = bad}}, named = "read keeps"; break;
+        case 9: c.head_cold_sums_ns = bad, named = "head_cold_sums_ns"; break;
+        default: c.kind_of_layer[m->config.layers - 1] = (unsigned char)c.kinds_n, named = "of kind"; break;
+        }
+        assert_int_equal(costs_validate(&c, m, "profile.json", &e), PT_FAILED);
+        if (strncmp(e.text, "profile.json: ", 14) || !strstr(e.text, named))
+            fail_msg("\"%s\" does not say %s", e.text, named);
+        model_close(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(curves_are_straight_between_their_points),
+        cmocka_unit_test(random_curves_pass_their_points_and_ascend),
+        cmocka_unit_test(every_task_has_its_price),
+        cmocka_unit_test(random_costs_are_valid_and_broken_ones_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
