@@ -1,0 +1,317 @@
+#include "chat/chat.h"
+
+#include "text/buffer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct chat_call {
+    const chat_template *template;
+    const tokenizer *tokenizer;
+    encoder *encoder;
+    json_t *variables;
+    const char *where;
+    time_t now;
+    chat_tokens *out;
+    pt_error *error;
+} chat_call;
+
+static size_t common(const text_buffer *x, const text_buffer *y)
+{
+    size_t n = 0;
+    while (n < x->n && n < y->n && x->bytes[n] == y->bytes[n])
+        n++;
+    return n;
+}
+
+/* ---- where the replies are ---- */
+
+/* The first n messages, with or without the prompt for a reply. */
+static int render_first(const chat_call *c, size_t n, bool prompt, chat_rendering *out)
+{
+    json_t *all = json_object_get(c->variables, "messages"), *some = json_array(), *variables = json_copy(c->variables);
+    for (size_t i = 0; i < n; i++)
+        json_array_append(some, json_array_get(all, i));
+    json_object_set_new(variables, "messages", some);
+    json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt));
+    int failed = chat_template_render(c->template, variables, c->now, out, c->error);
+    json_decref(variables);
+    return failed;
+}
+
+static bool is_reply(const chat_call *c, size_t i)
+{
+    const char *role = json_string_value(json_object_get(json_array_get(json_object_get(c->variables, "messages"), i), "role"));
+    return role && !strcmp(role, "assistant");
+}
+
+static bool is_special(const tokenizer *t, uint32_t id)
+{
+    const char *bytes;
+    size_t shown = 0, hidden = 0;
+    pt_error ignored;
+    return !tokenizer_id_bytes(t, id, false, false, &bytes, &shown, &ignored) &&
+           !tokenizer_id_bytes(t, id, false, true, &bytes, &hidden, &ignored) && shown && !hidden;
+}
+
+/* The last special token in a text, whose bytes live as the tokenizer does; behind[0]: where it ends in the text. n = 0: there is none,
+ * or more than white space follows it. */
+static int ending_token(const chat_call *c, const char *s, size_t n, const char **token, size_t *token_n, size_t *behind)
+{
+    id_list ids = {0};
+    *token_n = 0;
+    int failed = encoder_run(c->encoder, s, n, 0, &ids, c->error);
+    for (size_t i = ids.n; !failed && i-- > 0 && !*token_n;)
+        if (is_special(c->tokenizer, ids.ids[i]))
+            failed = tokenizer_id_bytes(c->tokenizer, ids.ids[i], false, false, token, token_n, c->error);
+    id_list_free(&ids);
+    for (size_t at = n + 1; *token_n && at-- > 0;)
+        if (n - at >= *token_n && !memcmp(s + at, *token, *token_n)) {
+            *behind = at + *token_n;
+            break;
+        }
+    for (size_t i = *behind; *token_n && i < n; i++)
+        if (!strchr(" \t\r\n", s[i]))
+            *token_n = 0;
+    return failed;
+}
+
+typedef struct reply_search {
+    chat_rendering start, end, prompted;
+    size_t tail;        /* bytes that the template writes behind every conversation */
+    const char *token;  /* that ends a reply; NULL: none is known */
+    size_t token_n;
+} reply_search;
+
+static int fail_prompt(const chat_call *c, size_t i)
+{
+    return pt_fail(c->error, PT_FAILED,
+                   "%.300s: the reply in message %zu cannot be found: the template's prompt for a reply is not how it writes the reply; mark "
+                   "the replies by {%% generation %%} in a copy of the template and give it by --chat-template", c->where, i + 1);
+}
+
+static int fail_end(const chat_call *c, size_t i)
+{
+    return pt_fail(c->error, PT_FAILED,
+                   "%.300s: the end of the reply in message %zu cannot be found: the template writes it otherwise when more follows; mark the "
+                   "replies by {%% generation %%} in a copy of the template and give it by --chat-template", c->where, i + 1);
+}
+
+/* What ends the last reply, and what the template writes behind every conversation. */
+static int learn_ends(const chat_call *c, reply_search *s, size_t n)
+{
+    const text_buffer *whole = &c->out->rendering.text;
+    size_t last = n, behind = 0;
+    while (last && !is_reply(c, last - 1))
+        last--;
+    int failed = render_first(c, n, true, &s->prompted);
+    if (!failed && !last)
+        return 0;
+    if (!failed)
+        failed = render_first(c, last - 1, true, &s->start);
+    if (!failed)
+        failed = render_first(c, last, false, &s->end);
+    if (failed)
+        return failed;
+    s->tail = whole->n - common(whole, &s->prompted.text);
+    const size_t at = s->start.text.n;
+    if (s->end.text.n < at + s->tail || common(&s->start.text, &s->end.text) < at)
+        return fail_prompt(c, last - 1);
+    const char *reply = s->end.text.bytes + at;
+    failed = ending_token(c, reply, s->end.text.n - s->tail - at, &s->token, &s->token_n, &behind);
+    if (!failed && !s->token_n && s->tail) { /* the end of the conversation is that of the reply */
+        failed = ending_token(c, reply, s->end.text.n - at, &s->token, &s->token_n, &behind);
+        s->tail = 0;
+    }
+    return failed;
+}
+
+/* The end of the reply that starts at `start`, in the whole. */
+static int end_of_reply(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
+{
+    const text_buffer *whole = &c->out->rendering.text;
+    int failed = render_first(c, i + 1, false, &s->end);
+    if (failed)
+        return failed;
+    const size_t n = s->end.text.n - s->tail;
+    if (s->end.text.n >= s->tail && n > start && common(&s->end.text, whole) >= n) {
+        const char *token;
+        size_t token_n, behind = 0;
+        failed = ending_token(c, whole->bytes + start, n - start, &token, &token_n, &behind);
+        *end = token_n ? start + behind : n;
+        return failed;
+    }
+    const char *found = s->token_n ? memmem(whole->bytes + start, whole->n - start, s->token, s->token_n) : NULL;
+    if (!found)
+        return fail_end(c, i);
+    *end = (size_t)(found - whole->bytes) + s->token_n;
+    return 0;
+}
+
+static int search_replies(const chat_call *c, reply_search *s, size_t n)
+{
+    chat_rendering *all = &c->out->rendering;
+    int failed = learn_ends(c, s, n);
+    for (size_t i = 0, before = 0; i < n && !failed; i++) {
+        if (!is_reply(c, i))
+            continue;
+        failed = render_first(c, i, true, &s->start);
+        const size_t start = s->start.text.n;
+        size_t end = start;
+        if (!failed && (common(&s->start.text, &all->text) < start || start < before))
+            failed = fail_prompt(c, i);
+        if (!failed)
+            failed = end_of_reply(c, s, i, start, &end);
+        if (!failed)
+            all->spans[all->n_spans++] = (chat_span){start, before = end};
+    }
+    return failed;
+}
+
+static int find_replies(const chat_call *c)
+{
+    const size_t n = json_array_size(json_object_get(c->variables, "messages"));
+    reply_search s = {0};
+    free(c->out->rendering.spans);
+    c->out->rendering.n_spans = 0;
+    c->out->rendering.spans = malloc((n + 1) * sizeof *c->out->rendering.spans);
+    if (!c->out->rendering.spans)
+        return pt_fail(c->error, PT_FAILED, "out of memory");
+    int failed = search_replies(c, &s, n);
+    chat_rendering_free(&s.start);
+    chat_rendering_free(&s.end);
+    chat_rendering_free(&s.prompted);
+    return failed;
+}
+
+/* ---- from bytes to tokens ---- */
+
+/* Where each id's bytes end in the text; false: the tokenizer changes texts, so that they are not these bytes. */
+static bool ends_of_tokens(const chat_call *c, size_t *ends)
+{
+    const text_buffer *text = &c->out->rendering.text;
+    size_t at = 0;
+    for (size_t i = 0; i < c->out->ids.n; i++) {
+        const char *bytes;
+        size_t n;
+        pt_error ignored;
+        if (tokenizer_id_bytes(c->tokenizer, c->out->ids.ids[i], i == 0, false, &bytes, &n, &ignored) || text->n - at < n ||
+            memcmp(text->bytes + at, bytes, n))
+            return false;
+        ends[i] = at += n;
+    }
+    return at == text->n;
+}
+
+/* How many ids the text's first n bytes have in common with the whole; *exact: all of them. */
+static int ids_before(const chat_call *c, size_t n, size_t *count, bool *exact)
+{
+    id_list ids = {0};
+    int failed = encoder_run(c->encoder, c->out->rendering.text.bytes, n, 0, &ids, c->error);
+    *count = 0;
+    while (*count < ids.n && *count < c->out->ids.n && ids.ids[*count] == c->out->ids.ids[*count])
+        ++*count;
+    *exact = *count == ids.n;
+    id_list_free(&ids);
+    return failed;
+}
+
+static int mark_by_prefixes(const chat_call *c)
+{
+    const chat_rendering *r = &c->out->rendering;
+    int failed = 0;
+    for (size_t k = 0; k < r->n_spans && !failed; k++) {
+        size_t first, end;
+        bool exact;
+        failed = ids_before(c, r->spans[k].first, &first, &exact);
+        if (!failed)
+            failed = ids_before(c, r->spans[k].end, &end, &exact);
+        for (size_t i = first; !failed && i < end + !exact && i < c->out->ids.n; i++)
+            c->out->learned[i] = r->spans[k].first < r->spans[k].end;
+    }
+    return failed;
+}
+
+/* An id is learned where its bytes overlap a span. */
+static int mark_learned(const chat_call *c)
+{
+    const chat_rendering *r = &c->out->rendering;
+    const size_t n = c->out->ids.n;
+    size_t *ends = malloc((n + 1) * sizeof *ends);
+    free(c->out->learned);
+    c->out->learned = calloc(n + 1, 1);
+    if (!ends || !c->out->learned) {
+        free(ends);
+        return pt_fail(c->error, PT_FAILED, "out of memory for %zu ids", n);
+    }
+    int failed = 0;
+    if (!ends_of_tokens(c, ends))
+        failed = mark_by_prefixes(c);
+    else
+        for (size_t i = 0, k = 0; i < n && k < r->n_spans; i++) {
+            const size_t start = i ? ends[i - 1] : 0;
+            while (k < r->n_spans && start >= r->spans[k].end)
+                k++;
+            c->out->learned[i] = k < r->n_spans && ends[i] > r->spans[k].first;
+        }
+    free(ends);
+    return failed;
+}
+
+/* The tokenizer's own token at the beginning, where the template has not written it. */
+static int add_bos(const chat_call *c)
+{
+    id_list *ids = &c->out->ids;
+    const int64_t bos = tokenizer_bos(c->tokenizer);
+    if (!tokenizer_template_adds_bos(c->tokenizer) || bos < 0 || (ids->n && ids->ids[0] == bos))
+        return 0;
+    uint8_t *learned = realloc(c->out->learned, ids->n + 2);
+    if (!learned)
+        return pt_fail(c->error, PT_FAILED, "out of memory for %zu ids", ids->n);
+    c->out->learned = learned;
+    int failed = id_list_push(ids, 0, c->error);
+    if (failed)
+        return failed;
+    memmove(ids->ids + 1, ids->ids, (ids->n - 1) * sizeof *ids->ids);
+    memmove(learned + 1, learned, ids->n - 1);
+    ids->ids[0] = (uint32_t)bos;
+    learned[0] = 0;
+    return 0;
+}
+
+static int tokenize(const chat_call *c)
+{
+    const size_t n = json_array_size(json_object_get(c->variables, "messages"));
+    int failed = render_first(c, n, false, &c->out->rendering);
+    if (!failed && !c->out->rendering.n_spans)
+        failed = find_replies(c);
+    c->out->ids.n = 0;
+    if (!failed)
+        failed = encoder_run(c->encoder, c->out->rendering.text.bytes, c->out->rendering.text.n, 0, &c->out->ids, c->error);
+    if (!failed)
+        failed = mark_learned(c);
+    return failed ? failed : add_bos(c);
+}
+
+int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *encoder, const json_t *conversation, const char *where, time_t now,
+                  chat_tokens *out, pt_error *e)
+{
+    chat_call c = {.tokenizer = t, .encoder = encoder, .where = where, .now = now, .out = out, .error = e};
+    int failed = chat_variables(conversation, where, &c.variables, e);
+    if (failed)
+        return failed;
+    json_object_update_missing(c.variables, s->special_tokens);
+    const bool tools = !json_is_null(json_object_get(c.variables, "tools"));
+    c.template = tools || !s->plain ? s->with_tools : s->plain;
+    failed = tokenize(&c);
+    json_decref(c.variables);
+    return failed;
+}
+
+void chat_tokens_free(chat_tokens *x)
+{
+    chat_rendering_free(&x->rendering);
+    id_list_free(&x->ids);
+    free(x->learned);
+    *x = (chat_tokens){0};
+}
