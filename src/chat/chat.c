@@ -54,96 +54,140 @@ static bool is_special(const tokenizer *t, uint32_t id)
            !tokenizer_id_bytes(t, id, false, true, &bytes, &hidden, &ignored) && shown && !hidden;
 }
 
-/* The last special token in a text, whose bytes live as the tokenizer does; behind[0]: where it ends in the text. n = 0: there is none,
- * or more than white space follows it. */
-static int ending_token(const chat_call *c, const char *s, size_t n, const char **token, size_t *token_n, size_t *behind)
+/* The special token with which a text begins, after white space: where it ends, or 0. */
+static int first_special(const chat_call *c, const char *s, size_t n, size_t *behind)
 {
+    enum { LONGEST = 256 };
     id_list ids = {0};
-    *token_n = 0;
-    int failed = encoder_run(c->encoder, s, n, 0, &ids, c->error);
-    for (size_t i = ids.n; !failed && i-- > 0 && !*token_n;)
-        if (is_special(c->tokenizer, ids.ids[i]))
-            failed = tokenizer_id_bytes(c->tokenizer, ids.ids[i], false, false, token, token_n, c->error);
+    size_t blank = 0, length = 0;
+    const char *bytes;
+    *behind = 0;
+    while (blank < n && strchr(" \t\r\n", s[blank]) && s[blank])
+        blank++;
+    size_t looked = n - blank < LONGEST ? n - blank : LONGEST;
+    while (looked < n - blank && (s[blank + looked] & 0xc0) == 0x80)
+        looked--;
+    int failed = encoder_run(c->encoder, s + blank, looked, 0, &ids, c->error);
+    if (!failed && ids.n && is_special(c->tokenizer, ids.ids[0])) {
+        failed = tokenizer_id_bytes(c->tokenizer, ids.ids[0], false, false, &bytes, &length, c->error);
+        *behind = blank + length;
+    }
     id_list_free(&ids);
-    for (size_t at = n + 1; *token_n && at-- > 0;)
-        if (n - at >= *token_n && !memcmp(s + at, *token, *token_n)) {
-            *behind = at + *token_n;
-            break;
-        }
-    for (size_t i = *behind; *token_n && i < n; i++)
-        if (!strchr(" \t\r\n", s[i]))
-            *token_n = 0;
     return failed;
 }
 
 typedef struct reply_search {
-    chat_rendering start, end, prompted;
-    size_t tail;        /* bytes that the template writes behind every conversation */
-    const char *token;  /* that ends a reply; NULL: none is known */
+    chat_rendering prompted, with, other; /* up to a reply and its prompt; the whole with two other replies */
+    const char *token;                    /* that ended the reply before, in the whole; NULL: none yet */
     size_t token_n;
 } reply_search;
 
-static int fail_prompt(const chat_call *c, size_t i)
+static int fail_reply(const chat_call *c, size_t i, const char *what)
 {
     return pt_fail(c->error, PT_FAILED,
-                   "%.300s: the reply in message %zu cannot be found: the template's prompt for a reply is not how it writes the reply; mark "
-                   "the replies by {%% generation %%} in a copy of the template and give it by --chat-template", c->where, i + 1);
+                   "%.300s: %s of the reply in message %zu cannot be found: the template writes it otherwise here than alone; mark the replies by "
+                   "{%% generation %%} in a copy of the template and give it by --chat-template", c->where, what, i + 1);
 }
 
-static int fail_end(const chat_call *c, size_t i)
+/* The whole conversation with `content` as reply i. */
+static int render_other(const chat_call *c, size_t i, const char *content, chat_rendering *out)
 {
-    return pt_fail(c->error, PT_FAILED,
-                   "%.300s: the end of the reply in message %zu cannot be found: the template writes it otherwise when more follows; mark the "
-                   "replies by {%% generation %%} in a copy of the template and give it by --chat-template", c->where, i + 1);
-}
-
-/* What ends the last reply, and what the template writes behind every conversation. */
-static int learn_ends(const chat_call *c, reply_search *s, size_t n)
-{
-    const text_buffer *whole = &c->out->rendering.text;
-    size_t last = n, behind = 0;
-    while (last && !is_reply(c, last - 1))
-        last--;
-    int failed = render_first(c, n, true, &s->prompted);
-    if (!failed && !last)
-        return 0;
-    if (!failed)
-        failed = render_first(c, last - 1, true, &s->start);
-    if (!failed)
-        failed = render_first(c, last, false, &s->end);
-    if (failed)
-        return failed;
-    s->tail = whole->n - common(whole, &s->prompted.text);
-    const size_t at = s->start.text.n;
-    if (s->end.text.n < at + s->tail || common(&s->start.text, &s->end.text) < at)
-        return fail_prompt(c, last - 1);
-    const char *reply = s->end.text.bytes + at;
-    failed = ending_token(c, reply, s->end.text.n - s->tail - at, &s->token, &s->token_n, &behind);
-    if (!failed && !s->token_n && s->tail) { /* the end of the conversation is that of the reply */
-        failed = ending_token(c, reply, s->end.text.n - at, &s->token, &s->token_n, &behind);
-        s->tail = 0;
-    }
+    json_t *variables = json_copy(c->variables), *messages = json_copy(json_object_get(variables, "messages"));
+    json_t *reply = json_copy(json_array_get(messages, i));
+    const bool parts = json_is_array(json_object_get(reply, "content"));
+    json_object_set_new(reply, "content", parts ? json_pack("[{s:s, s:s}]", "type", "text", "text", content) : json_string(content));
+    json_array_set_new(messages, i, reply);
+    json_object_set_new(variables, "messages", messages);
+    json_object_set_new(variables, "add_generation_prompt", json_false());
+    int failed = chat_template_render(c->template, variables, c->now, out, c->error);
+    json_decref(variables);
     return failed;
 }
 
-/* The end of the reply that starts at `start`, in the whole. */
+static size_t common_end(const text_buffer *x, const text_buffer *y)
+{
+    size_t n = 0;
+    while (n < x->n && n < y->n && x->bytes[x->n - 1 - n] == y->bytes[y->n - 1 - n])
+        n++;
+    return n;
+}
+
+static bool has_calls(const chat_call *c, size_t i)
+{
+    return json_array_size(json_object_get(json_array_get(json_object_get(c->variables, "messages"), i), "tool_calls")) > 0;
+}
+
+/* *start: where the prompt for it ends, or what stands before any reply here. */
+static int start_of_reply(const chat_call *c, reply_search *s, size_t i, size_t *start)
+{
+    const text_buffer *whole = &c->out->rendering.text;
+    int failed = render_first(c, i, true, &s->prompted);
+    if (failed)
+        return failed;
+    *start = s->prompted.text.n;
+    if (common(&s->prompted.text, whole) == *start)
+        return 0;
+    *start = common(&s->with.text, &s->other.text);
+    return common(&s->with.text, whole) >= *start ? 0 : fail_reply(c, i, "the start");
+}
+
+/* Of a reply without tool calls: what follows any reply here is how the whole ends; a special token in front of that ends the reply.
+ * *end stays where that is not so. */
+static int end_by_rest(const chat_call *c, reply_search *s, size_t start, size_t *end)
+{
+    const text_buffer *whole = &c->out->rendering.text;
+    const size_t rest = common_end(&s->with.text, &s->other.text);
+    size_t behind;
+    if (common_end(&s->with.text, whole) < rest || whole->n - rest < start)
+        return 0;
+    int failed = first_special(c, whole->bytes + whole->n - rest, rest, &behind);
+    if (failed || !behind)
+        return failed;
+    *end = whole->n - rest + behind;
+    s->token = whole->bytes + whole->n - rest;
+    s->token_n = behind;
+    return 0;
+}
+
+/* Where the conversation up to and with the reply ends, if that is how the whole begins; its last special token, with white space behind
+ * it alone, ends the reply. */
+static int end_by_prefix(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
+{
+    const text_buffer *whole = &c->out->rendering.text;
+    int failed = render_first(c, i + 1, false, &s->prompted);
+    const size_t n = s->prompted.text.n;
+    if (failed || n < start || common(&s->prompted.text, whole) < n)
+        return failed;
+    size_t at = n;
+    *end = n;
+    while (at > start && strchr(" \t\r\n", whole->bytes[at - 1]) && whole->bytes[at - 1])
+        at--;
+    for (size_t from = at; from-- > start && at - from < 64;) {
+        size_t behind;
+        if ((whole->bytes[from] & 0xc0) == 0x80)
+            continue;
+        if ((failed = first_special(c, whole->bytes + from, at - from, &behind)))
+            return failed;
+        if (behind == at - from) {
+            *end = at;
+            return 0;
+        }
+    }
+    return 0;
+}
+
 static int end_of_reply(const chat_call *c, reply_search *s, size_t i, size_t start, size_t *end)
 {
     const text_buffer *whole = &c->out->rendering.text;
-    int failed = render_first(c, i + 1, false, &s->end);
-    if (failed)
+    *end = SIZE_MAX;
+    int failed = has_calls(c, i) ? 0 : end_by_rest(c, s, start, end);
+    if (!failed && *end == SIZE_MAX)
+        failed = end_by_prefix(c, s, i, start, end);
+    if (failed || *end != SIZE_MAX)
         return failed;
-    const size_t n = s->end.text.n - s->tail;
-    if (s->end.text.n >= s->tail && n > start && common(&s->end.text, whole) >= n) {
-        const char *token;
-        size_t token_n, behind = 0;
-        failed = ending_token(c, whole->bytes + start, n - start, &token, &token_n, &behind);
-        *end = token_n ? start + behind : n;
-        return failed;
-    }
-    const char *found = s->token_n ? memmem(whole->bytes + start, whole->n - start, s->token, s->token_n) : NULL;
+    const char *found = s->token ? memmem(whole->bytes + start, whole->n - start, s->token, s->token_n) : NULL;
     if (!found)
-        return fail_end(c, i);
+        return fail_reply(c, i, "the end");
     *end = (size_t)(found - whole->bytes) + s->token_n;
     return 0;
 }
@@ -151,17 +195,17 @@ static int end_of_reply(const chat_call *c, reply_search *s, size_t i, size_t st
 static int search_replies(const chat_call *c, reply_search *s, size_t n)
 {
     chat_rendering *all = &c->out->rendering;
-    int failed = learn_ends(c, s, n);
+    int failed = 0;
     for (size_t i = 0, before = 0; i < n && !failed; i++) {
+        size_t start = 0, end = 0;
         if (!is_reply(c, i))
             continue;
-        failed = render_first(c, i, true, &s->start);
-        const size_t start = s->start.text.n;
-        size_t end = start;
-        if (!failed && (common(&s->start.text, &all->text) < start || start < before))
-            failed = fail_prompt(c, i);
+        if (!(failed = render_other(c, i, "q1w", &s->with)) && !(failed = render_other(c, i, "z2k", &s->other)))
+            failed = start_of_reply(c, s, i, &start);
         if (!failed)
             failed = end_of_reply(c, s, i, start, &end);
+        if (!failed && (start < before || end < start))
+            failed = fail_reply(c, i, "the start");
         if (!failed)
             all->spans[all->n_spans++] = (chat_span){start, before = end};
     }
@@ -178,9 +222,9 @@ static int find_replies(const chat_call *c)
     if (!c->out->rendering.spans)
         return pt_fail(c->error, PT_FAILED, "out of memory");
     int failed = search_replies(c, &s, n);
-    chat_rendering_free(&s.start);
-    chat_rendering_free(&s.end);
     chat_rendering_free(&s.prompted);
+    chat_rendering_free(&s.with);
+    chat_rendering_free(&s.other);
     return failed;
 }
 

@@ -1,9 +1,10 @@
 /* chat.h - a conversation to token ids, and which of them are learned: the assistant's replies and the token that ends each.
  *
- * Where the template marks them by {% generation %}, the marks say it. Else the conversation is rendered up to each reply with the
- * prompt for one, which must be how the whole begins: there the reply starts. It ends where the rendering up to and with it ends, less
- * what the template writes behind every conversation; or, where the template writes earlier replies otherwise than the last (without
- * their thinking), at the next of the tokens that end a reply. A template whose prompt is not how the reply begins is refused.
+ * Where the template marks them by {% generation %}, the marks say it. Else the conversation is rendered with other contents in a reply's
+ * place, which shows what stands before and behind any reply there. A reply starts where the prompt for it ends, if the conversation up
+ * to it with the prompt is how the whole begins, else behind what stands before any reply. It ends with the special token that follows
+ * it; where none does, or it has tool calls, where the conversation up to and with it ends, if that is how the whole begins; else with the
+ * token that ended the reply before. All of it is checked against the whole, and refused where it does not hold.
  *
  * The token at the beginning is there once, whether the template writes it, the tokenizer adds it, or both do. */
 #ifndef PT_CHAT_CHAT_H
