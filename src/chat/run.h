@@ -43,7 +43,7 @@ typedef struct run {
     time_t now;
 } run;
 
-enum { RUN_MOST_MEMORY = 256 << 20, RUN_MOST_OUTPUT = 64 << 20, RUN_MOST_RANGE = 100000 };
+enum { RUN_MOST_MEMORY = 256 << 20, RUN_MOST_OUTPUT = 16 << 20, RUN_MOST_RANGE = 100000 };
 
 typedef enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;
 
