@@ -57,9 +57,35 @@ static void families_are_equal(void **state)
     assert_int_equal(wrong, 0);
 }
 
+static void what_is_marked_is_equal(void **state)
+{
+    json_t *root = cases_load(path), *one;
+    size_t i, n = 0;
+    pt_error e = {0};
+    chat_template *t = parsed("marked", json_object_get(json_object_get(root, "templates"), "chatml_marked"), &e);
+    assert_true(chat_template_marks_replies(t));
+    json_array_foreach(json_object_get(root, "marked"), i, one) {
+        json_t *variables = case_variables(root, json_array_get(json_object_get(root, "conversations"), i), false);
+        chat_rendering got = {0};
+        assert_int_equal(chat_template_render(t, variables, CASES_NOW, &got, &e) != 0, json_is_null(one));
+        assert_int_equal(2 * got.n_spans, json_array_size(one));
+        for (size_t k = 0; k < got.n_spans; k++, n++) {
+            assert_int_equal(got.spans[k].first, json_integer_value(json_array_get(one, 2 * k)));
+            assert_int_equal(got.spans[k].end, json_integer_value(json_array_get(one, 2 * k + 1)));
+        }
+        chat_rendering_free(&got);
+        json_decref(variables);
+    }
+    print_message("%zu marks\n", n);
+    assert_true(n > 0);
+    chat_template_free(t);
+    json_decref(root);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(features_are_equal), cmocka_unit_test(families_are_equal)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(features_are_equal), cmocka_unit_test(families_are_equal),
+                                       cmocka_unit_test(what_is_marked_is_equal)};
     if (argc > 1)
         path = argv[1];
     return cmocka_run_group_tests(tests, NULL, NULL);
