@@ -293,7 +293,7 @@ static value call_macro(run *r, const macro *m, const args *x)
     r->out = out;
     r->scope = caller;
     r->arena.line = line;
-    return w.s ? written(&w) : value_text((text){"", 0});
+    return written(&w);
 }
 
 static value call_loop(run *r, loop *l, text name, const args *x)

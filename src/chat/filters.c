@@ -58,7 +58,7 @@ static value filter_title(run *r, value in, const bound *b)
         begins = splits;
         i += n;
     }
-    return w.s ? written(&w) : value_text(t);
+    return written(&w);
 }
 
 static value filter_default(run *r, value in, const bound *b)
@@ -100,7 +100,7 @@ static value filter_indent(run *r, value in, const bound *b)
             write_text(&w, by);
         write_text(&w, lines->items[i].text);
     }
-    return w.s ? written(&w) : value_text((text){"", 0});
+    return written(&w);
 }
 
 static value filter_wordcount(run *r, value in, const bound *b)

@@ -47,7 +47,7 @@ static value filter_reverse(run *r, value in, const bound *b)
             write_text(&w, items->items[i].text);
         else
             list_push(&r->arena, out.list, items->items[i]);
-    return in.kind != VALUE_STRING ? out : w.s ? written(&w) : in;
+    return in.kind == VALUE_STRING ? written(&w) : out;
 }
 
 static value filter_join(run *r, value in, const bound *b)
@@ -64,7 +64,7 @@ static value filter_join(run *r, value in, const bound *b)
             write_text(&w, by);
         write_text(&w, value_str(&r->arena, item));
     }
-    return w.s ? written(&w) : value_text((text){"", 0});
+    return written(&w);
 }
 
 /* ---- ordered ---- */
@@ -255,7 +255,7 @@ static value filter_slice(run *r, value in, const bound *b)
 
 static args rest_of(const args *x, size_t n)
 {
-    return (args){x->v + n, x->n - n, x->names, x->n_named};
+    return n ? (args){x->v + n, x->n - n, x->names, x->n_named} : *x;
 }
 
 static text name_argument(run *r, const args *x, size_t i, const char *what)

@@ -47,7 +47,7 @@ static value str_title(run *r, value self, const bound *b)
         within = is_cased(c);
         i += n;
     }
-    return w.s ? written(&w) : self;
+    return written(&w);
 }
 
 static value str_swapcase(run *r, value self, const bound *b)
@@ -61,7 +61,7 @@ static value str_swapcase(run *r, value self, const bound *b)
         write_text(&w, upper ? text_lower(&r->arena, one).text : text_upper(&r->arena, one).text);
         i += n;
     }
-    return w.s ? written(&w) : self;
+    return written(&w);
 }
 
 static void push_text(run *r, value list, const char *s, size_t n)
@@ -257,7 +257,7 @@ static value str_join(run *r, value self, const bound *b)
         write_text(&w, items->items[i].text);
     }
     run_step(r, 1 + w.n / 64);
-    return w.s ? written(&w) : value_text((text){"", 0});
+    return written(&w);
 }
 
 static value str_removeprefix(run *r, value self, const bound *b)

@@ -37,7 +37,7 @@ value escape_markup(run *r, value v)
         case '"': write_string(&w, "&#34;"); break;
         default: write_bytes(&w, t.s + i, 1);
         }
-    value out = w.s ? written(&w) : value_text((text){"", 0});
+    value out = written(&w);
     out.markup = true;
     return out;
 }
@@ -79,7 +79,7 @@ static value repeated(run *r, value x, int64_t times)
         else
             for (size_t i = 0; i < n; i++)
                 list_push(&r->arena, list.list, x.list->items[i]);
-    return x.kind == VALUE_STRING ? w.s ? written(&w) : value_text((text){"", 0}) : list;
+    return x.kind == VALUE_STRING ? written(&w) : list;
 }
 
 static int64_t floor_divided(int64_t x, int64_t y)
@@ -239,7 +239,7 @@ static value text_slice(run *r, text t, int64_t start, int64_t stop, int64_t ste
     writer w = {.a = &r->arena};
     for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step)
         write_text(&w, characters->items[i].text);
-    return w.s ? written(&w) : value_text((text){"", 0});
+    return written(&w);
 }
 
 value slice_of(run *r, value of, const value bounds[3])

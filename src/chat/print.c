@@ -27,7 +27,7 @@ void write_bytes(writer *w, const char *s, size_t n)
 
 void write_text(writer *w, text t) { write_bytes(w, t.s, t.n); }
 void write_string(writer *w, const char *s) { write_bytes(w, s, strlen(s)); }
-value written(const writer *w) { return value_text((text){w->s, w->n}); }
+value written(const writer *w) { return value_text((text){w->s ? w->s : "", w->n}); }
 
 /* The fewest digits that read back as the same number. */
 static void write_float(writer *w, double d)

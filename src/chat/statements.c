@@ -85,7 +85,7 @@ static value block_text(run *r, const nodes *list)
     r->scope = outer;
     r->at_top = at_top;
     r->out = out;
-    return w.s ? written(&w) : value_text((text){"", 0});
+    return written(&w);
 }
 
 static value filtered_block(run *r, const node *n)

@@ -15,11 +15,6 @@ static void write_character(writer *w, uint32_t c)
     write_bytes(w, bytes, utf8_write(c, bytes));
 }
 
-static value finished(const writer *w)
-{
-    return w->s ? written(w) : value_text((text){"", 0});
-}
-
 static void write_upper(writer *w, uint32_t c)
 {
     if (c == 0xdf)
@@ -44,7 +39,7 @@ static value mapped(arena *a, text t, void (*write)(writer *w, uint32_t c))
         write(&w, utf8_read(t.s + i, &n));
         i += n;
     }
-    return finished(&w);
+    return written(&w);
 }
 
 value text_upper(arena *a, text t) { return mapped(a, t, write_upper); }
@@ -106,7 +101,7 @@ value text_replace(run *r, text t, text old, text with, int64_t most)
         }
     }
     write_bytes(&w, t.s + at, t.n - at);
-    return finished(&w);
+    return written(&w);
 }
 
 static bool ends_line(uint32_t c)
@@ -190,5 +185,5 @@ value text_format_percent(run *r, text format, value arguments)
     }
     if (used < n && arguments.kind != VALUE_DICT && arguments.kind != VALUE_LIST)
         arena_fail(&r->arena, "a format has fewer conversions than values");
-    return finished(&w);
+    return written(&w);
 }

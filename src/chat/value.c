@@ -336,7 +336,8 @@ value_list *value_items(arena *a, value v)
     case VALUE_VIEW: return v.list;
     case VALUE_ITERATOR:
         out = value_sequence(a, VALUE_LIST);
-        *out.list = (value_list){.items = v.list->items + v.list->at, .n = v.list->n - v.list->at};
+        if (v.list->at < v.list->n)
+            *out.list = (value_list){.items = v.list->items + v.list->at, .n = v.list->n - v.list->at};
         out.list->capacity = out.list->n;
         v.list->at = v.list->n;
         return out.list;
