@@ -78,7 +78,7 @@ static int first_special(const chat_call *c, const char *s, size_t n, size_t *be
 
 typedef struct reply_search {
     chat_rendering prompted, with, other; /* up to a reply and its prompt; the whole with two other replies */
-    const char *token;                    /* that ended the reply before, in the whole; NULL: none yet */
+    const char *token;                    /* that ended another reply, in the whole; NULL: none is known */
     size_t token_n;
 } reply_search;
 
@@ -192,16 +192,33 @@ static int end_of_reply(const chat_call *c, reply_search *s, size_t i, size_t st
     return 0;
 }
 
+static int render_others(const chat_call *c, reply_search *s, size_t i, size_t *start)
+{
+    int failed = render_other(c, i, "q1w", &s->with);
+    if (!failed)
+        failed = render_other(c, i, "z2k", &s->other);
+    return failed ? failed : start_of_reply(c, s, i, start);
+}
+
+/* The token that ends the first reply without tool calls: of those with calls it may be needed before. */
+static int learn_token(const chat_call *c, reply_search *s, size_t n)
+{
+    int failed = 0;
+    for (size_t i = 0, start, end; i < n && !failed && !s->token; i++)
+        if (is_reply(c, i) && !has_calls(c, i) && !(failed = render_others(c, s, i, &start)))
+            failed = end_by_rest(c, s, start, &end);
+    return failed;
+}
+
 static int search_replies(const chat_call *c, reply_search *s, size_t n)
 {
     chat_rendering *all = &c->out->rendering;
-    int failed = 0;
+    int failed = learn_token(c, s, n);
     for (size_t i = 0, before = 0; i < n && !failed; i++) {
         size_t start = 0, end = 0;
         if (!is_reply(c, i))
             continue;
-        if (!(failed = render_other(c, i, "q1w", &s->with)) && !(failed = render_other(c, i, "z2k", &s->other)))
-            failed = start_of_reply(c, s, i, &start);
+        failed = render_others(c, s, i, &start);
         if (!failed)
             failed = end_of_reply(c, s, i, start, &end);
         if (!failed && (start < before || end < start))

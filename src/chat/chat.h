@@ -4,7 +4,7 @@
  * place, which shows what stands before and behind any reply there. A reply starts where the prompt for it ends, if the conversation up
  * to it with the prompt is how the whole begins, else behind what stands before any reply. It ends with the special token that follows
  * it; where none does, or it has tool calls, where the conversation up to and with it ends, if that is how the whole begins; else with the
- * token that ended the reply before. All of it is checked against the whole, and refused where it does not hold.
+ * token that ends another reply. All of it is checked against the whole, and refused where it does not hold.
  *
  * The token at the beginning is there once, whether the template writes it, the tokenizer adds it, or both do. */
 #ifndef PT_CHAT_CHAT_H
