@@ -31,13 +31,14 @@ static int parse(options *o, int argc, char **argv, pt_error *e)
         {"--json", ARG_FLAG, &o->json, NULL, "{\"ids\": [...]} instead of ids on one line", false},
         {"--decode", ARG_FLAG, &o->decode, NULL, "from ids to text, without a newline at its end", false},
         {"--chat", ARG_FLAG, &o->chat, NULL,
-         "one conversation in JSON, [{\"role\": ..., \"content\": ...}, ...] or\n{\"messages\": [...], \"tools\": [...]}, through the model's chat "
-         "template;\n--json adds which ids are learned, and the text; a terminal shows them\nin colour", false},
+         "one conversation in JSON, [{\"role\": ..., \"content\": ...}, ...] or\n{\"messages\": [...], \"tools\": [...]}, through "
+         "the model's chat template;\n--json adds which ids are learned, and the text; a terminal shows them\nin colour", false},
         {"--chat-template", ARG_STRING, &o->template_file, "FILE", "with --chat: a template in Jinja instead of the model's own", false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
     if (!failed && o->chat && (o->decode || o->special))
-        return pt_fail(e, PT_USAGE, "--chat goes with neither --decode nor --special: the chat template says which special tokens there are");
+        return pt_fail(e, PT_USAGE, "--chat goes with neither --decode nor --special: the chat template says which special "
+                       "tokens there are");
     if (!failed && o->template_file && !o->chat)
         return pt_fail(e, PT_USAGE, "--chat-template goes with --chat");
     return failed;

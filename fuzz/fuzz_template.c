@@ -14,9 +14,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static json_t *conversation(void)
 {
     static const char text[] =
-        "{\"messages\": [{\"role\": \"system\", \"content\": \" be \\u00e9 \"}, {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"hi\\n\"}]}, "
-        "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"abcdefghi\", \"function\": {\"name\": \"f\", \"arguments\": {\"x\": 1.5}}}]}, "
-        "{\"role\": \"tool\", \"content\": \"\\ud83d\\ude42\"}, {\"role\": \"assistant\", \"content\": \"done\"}], \"tools\": [{\"type\": \"function\"}]}";
+        "{\"messages\": [{\"role\": \"system\", \"content\": \" be \\u00e9 \"}, {\"role\": \"user\", \"content\": [{\"type\": "
+        "\"text\", \"text\": \"hi\\n\"}]}, "
+        "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"abcdefghi\", \"function\": {\"name\": \"f\", "
+        "\"arguments\": {\"x\": 1.5}}}]}, "
+        "{\"role\": \"tool\", \"content\": \"\\ud83d\\ude42\"}, {\"role\": \"assistant\", \"content\": \"done\"}], \"tools\": "
+        "[{\"type\": \"function\"}]}";
     pt_error e = {0};
     json_t *json = json_loads(text, 0, NULL), *variables = NULL;
     int failed = chat_variables(json, "fuzz", &variables, &e);

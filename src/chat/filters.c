@@ -215,7 +215,8 @@ static value filter_int(run *r, value in, const bound *b)
     double d;
     if (value_as_int(in, &i) || (in.kind == VALUE_FLOAT && float_to_int(r, in.real, &i)))
         return value_int(i);
-    if (in.kind == VALUE_STRING && (read_int(r, in.text, bound_int(r, b, 1, 10), &i) || (read_float(in.text, &d) && float_to_int(r, d, &i))))
+    if (in.kind == VALUE_STRING &&
+        (read_int(r, in.text, bound_int(r, b, 1, 10), &i) || (read_float(in.text, &d) && float_to_int(r, d, &i))))
         return value_int(i);
     if (in.kind == VALUE_UNDEFINED)
         arena_fail(&r->arena, "int of an undefined value");

@@ -151,8 +151,9 @@ static void read_number(lexer *l)
     }
     for (; at < l->n && n < sizeof digits - 1; at++) {
         const char c = l->s[at], next = at + 1 < l->n ? l->s[at + 1] : 0;
+        const char second = at + 2 < l->n ? l->s[at + 2] : 0;
         const bool exponent = base == 10 && (c == 'e' || c == 'E') &&
-                              (isdigit((unsigned char)next) || ((next == '+' || next == '-') && at + 2 < l->n && isdigit((unsigned char)l->s[at + 2])));
+                              (isdigit((unsigned char)next) || ((next == '+' || next == '-') && isdigit((unsigned char)second)));
         const bool point = c == '.' && !is_float && base == 10 && isdigit((unsigned char)next);
         const bool sign = (c == '+' || c == '-') && n && (digits[n - 1] == 'e' || digits[n - 1] == 'E') && is_float;
         if (c == '_')

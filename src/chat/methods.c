@@ -419,7 +419,8 @@ static const method_row of_str[] = {
 static const method_row of_dict[] = {
     {"get", dict_get_or, "key! default"}, {"items", dict_items_view, ""}, {"keys", dict_keys_view, ""}, {"values", dict_values_view, ""},
     {"copy", same, ""}, {NULL, NULL, NULL}};
-static const method_row of_list[] = {{"index", list_index, "value!"}, {"count", list_count, "value!"}, {"copy", same, ""}, {NULL, NULL, NULL}};
+static const method_row of_list[] = {
+    {"index", list_index, "value!"}, {"count", list_count, "value!"}, {"copy", same, ""}, {NULL, NULL, NULL}};
 static const method_row of_tuple[] = {{"index", list_index, "value!"}, {"count", list_count, "value!"}, {NULL, NULL, NULL}};
 
 static const method_row *row_of(value of, text name)

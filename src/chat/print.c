@@ -197,7 +197,8 @@ static void write_json_string(writer *w, text t, bool ascii)
         else if (c < 0x20 || (ascii && c >= 0x7f && c < 0x10000 && c != 0x7f))
             snprintf(escaped, sizeof escaped, "\\u%04" PRIx32, c);
         else if (ascii && c >= 0x10000)
-            snprintf(escaped, sizeof escaped, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + ((c - 0x10000) & 0x3ff));
+            snprintf(escaped, sizeof escaped, "\\u%04" PRIx32 "\\u%04" PRIx32,
+                     0xd800 + ((c - 0x10000) >> 10), 0xdc00 + ((c - 0x10000) & 0x3ff));
         else
             memcpy(escaped, t.s + i, n), escaped[n] = 0;
         if (c == 0 || escaped[0])

@@ -106,8 +106,8 @@ static int templates_of_list(chat_source *s, const char *path, const json_t *lis
     const json_t *plain = named(list, "default"), *tools = named(list, "tool_use");
     int failed = 0;
     if (!plain && !tools)
-        return pt_fail(e, PT_FAILED, "%.400s: chat_template has named templates, but none is named default; write the wanted one to a file for "
-                       "--chat-template", path);
+        return pt_fail(e, PT_FAILED, "%.400s: chat_template has named templates, but none is named default; write the wanted one "
+                       "to a file for --chat-template", path);
     if (plain)
         failed = template_of_value(path, plain, &s->plain, e);
     if (!failed && tools)

@@ -292,7 +292,8 @@ static int run_all(run *r, const chat_template *t, const json_t *variables)
 
 int chat_template_render(const chat_template *t, const json_t *variables, time_t now, chat_rendering *out, pt_error *e)
 {
-    run r = {.arena = {.limit = RUN_MOST_MEMORY, .name = t->name, .line = 1, .steps = ARENA_MOST_STEPS, .error = e}, .at_top = true, .now = now};
+    run r = {.arena = {.limit = RUN_MOST_MEMORY, .name = t->name, .line = 1, .steps = ARENA_MOST_STEPS, .error = e},
+             .at_top = true, .now = now};
     writer w = {.a = &r.arena};
     r.out = &w;
     int failed = run_all(&r, t, variables);

@@ -45,12 +45,14 @@ static inline bool case_holds(const char *name, const chat_template *t, const js
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)fnv(got.text.bytes, got.text.n));
     bool holds = json_is_null(want) ? failed == PT_FAILED && !strncmp(e.text, name, strlen(name)) : !failed;
     if (holds && json_is_string(want))
-        holds = got.text.n == json_string_length(want) && !memcmp(got.text.bytes ? got.text.bytes : "", json_string_value(want), got.text.n);
+        holds = got.text.n == json_string_length(want) && (!got.text.n || !memcmp(got.text.bytes, json_string_value(want), got.text.n));
     if (holds && json_is_array(want))
-        holds = (json_int_t)got.text.n == json_integer_value(json_array_get(want, 0)) && !strcmp(hex, json_string_value(json_array_get(want, 1)));
+        holds = (json_int_t)got.text.n == json_integer_value(json_array_get(want, 0)) &&
+                !strcmp(hex, json_string_value(json_array_get(want, 1)));
     if (!holds) {
         char *expected = json_dumps(want, JSON_ENCODE_ANY);
-        print_error("%s:\n  got  %.*s%s\n  want %s\n", name, (int)got.text.n, got.text.bytes ? got.text.bytes : "", failed ? e.text : "", expected);
+        print_error("%s:\n  got  %.*s%s\n  want %s\n", name, (int)got.text.n, got.text.n ? got.text.bytes : "", failed ? e.text : "",
+                    expected);
         free(expected);
     }
     chat_rendering_free(&got);

@@ -32,7 +32,8 @@ static char *repeated(const char *unit, size_t n, const char *middle, const char
 
 static void runaway_templates_end(void **state)
 {
-    refused("\n{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "line 2: the template needs more than 256 MiB");
+    refused("\n{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "line 2: the template needs more "
+                                        "than 256 MiB");
     refused("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}", "deeper");
     refused("{% set ns = namespace(s='abcdefgh') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}", "MiB");
     refused("{{ 'a' * 999999999999 }}", "too long");
@@ -48,7 +49,8 @@ static void runaway_templates_end(void **state)
 
 static void deep_sources_are_refused(void **state)
 {
-    static const char *const units[][3] = {{"(", "{{ 1", ")"}, {"[", "", "]"}, {"not ", "1", ""}, {"-", "1", ""}, {"1 if 1 else ", "1", ""}};
+    static const char *const units[][3] = {{"(", "{{ 1", ")"}, {"[", "", "]"}, {"not ", "1", ""}, {"-", "1", ""}, {"1 if 1 else ", "1",
+        ""}};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
         char *inner = repeated(units[i][0], 20000, i ? units[i][1] : "1", units[i][2]), *source = malloc(strlen(inner) + 8);
         sprintf(source, "{{ %s }}", inner);

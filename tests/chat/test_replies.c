@@ -32,11 +32,11 @@ static void put_tokenizer(const char *dir, bool adds_bos)
     }
     for (int i = 0; i < 5; i++)
         json_array_append_new(added, json_pack("{s:i, s:s, s:b}", "id", 256 + i, "content", specials[i], "special", 1));
-    json_t *post = json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[], s:{s:{s:s, s:[i], s:[s]}}}", "type", "TemplateProcessing", "single",
-                             "SpecialToken", "id", "<s>", "type_id", 0, "Sequence", "id", "A", "type_id", 0, "pair", "special_tokens", "<s>",
-                             "id", "<s>", "ids", 256, "tokens", "<s>");
-    json_t *root = json_pack("{s:o, s:{s:s, s:b}, s:{s:s}, s:{s:s, s:o, s:[]}}", "added_tokens", added, "pre_tokenizer", "type", "ByteLevel",
-                             "add_prefix_space", 0, "decoder", "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab, "merges");
+    json_t *post = json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[], s:{s:{s:s, s:[i], s:[s]}}}", "type", "TemplateProcessing",
+                             "single", "SpecialToken", "id", "<s>", "type_id", 0, "Sequence", "id", "A", "type_id", 0, "pair",
+                             "special_tokens", "<s>", "id", "<s>", "ids", 256, "tokens", "<s>");
+    json_t *root = json_pack("{s:o, s:{s:s, s:b}, s:{s:s}, s:{s:s, s:o, s:[]}}", "added_tokens", added, "pre_tokenizer", "type",
+                             "ByteLevel", "add_prefix_space", 0, "decoder", "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab, "merges");
     json_object_set_new(root, "post_processor", adds_bos ? post : json_null());
     char *text = json_dumps(root, 0);
     put(dir, "tokenizer.json", text);
@@ -124,7 +124,8 @@ static void replies_and_their_ends_are_learned(void **state)
     replies_are_learned(TURNS "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}</s>{% endif %}"); /* a tail without the prompt */
     replies_are_learned(TURNS "<|im_start|>assistant\n\n");                                                       /* the prompt, always */
     replies_are_learned(TURNS PROMPT "the end");
-    replies_are_learned("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>"
+    replies_are_learned("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ "
+                        "m.content }}<|im_end|>"
                         "{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n{% endfor %}" PROMPT);
 }
 
@@ -132,7 +133,8 @@ static void replies_and_their_ends_are_learned(void **state)
 static void earlier_replies_may_be_written_otherwise(void **state)
 {
     setup s;
-    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}<think>{{ m.reasoning_content }}"
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}<think>{{ "
+                   "m.reasoning_content }}"
                    "</think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}" PROMPT, false);
     learned_is(&s, two, "one é<|im_end|>$<think></think>two<|im_end|>$");
     learned_is(&s, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\", \"thinking\": \"hm\"}, "
@@ -143,9 +145,11 @@ static void earlier_replies_may_be_written_otherwise(void **state)
 static void tool_calls_are_learned(void **state)
 {
     setup s;
-    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls %}<call>{{ c.function | tojson }}{% endfor %}"
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls %}<call>{{ "
+                   "c.function | tojson }}{% endfor %}"
                    "<|im_end|>\n{% endfor %}" PROMPT, false);
-    learned_is(&s, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": "
+    learned_is(&s, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": "
+                   "[{\"function\": {\"name\": "
                    "\"f\", \"arguments\": {}}}]}, {\"role\": \"tool\", \"content\": \"1\"}, {\"role\": \"assistant\", \"content\": \"x\"}]",
                "<call>{\"name\": \"f\", \"arguments\": {}}<|im_end|>$x<|im_end|>$");
     setup_close(&s);
@@ -206,7 +210,8 @@ static void folder_says(setup *s, const char *conversation, const char *want)
 
 static void templates_are_found(void **state)
 {
-    static const char plain[] = "[{\"role\": \"user\", \"content\": \"a\"}]", tools[] = "{\"messages\": [{\"role\": \"user\"}], \"tools\": [{}]}";
+    static const char plain[] = "[{\"role\": \"user\", \"content\": \"a\"}]", tools[] = "{\"messages\": [{\"role\": \"user\"}], "
+                                        "\"tools\": [{}]}";
     setup s;
     char path[128];
     pt_error e = {0};

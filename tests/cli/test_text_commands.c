@@ -88,7 +88,8 @@ static void ids_that_are_none_are_refused(void **state)
 
 static void a_conversation_becomes_ids_and_what_is_learned(void **state)
 {
-    static const char chat[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b \\u20ac\"}]}";
+    static const char chat[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                               "\"content\": \"b \\u20ac\"}]}";
     static const char template[] = "{% for m in messages %}[{{ m.role }}]{{ m.content }}<|endoftext|>{% endfor %}"
                                    "{% if add_generation_prompt %}[assistant]{% endif %}";
     scratch_put("chat.jinja", template, strlen(template));
