@@ -1,6 +1,7 @@
 #include "args.h"
 #include "commands.h"
 #include "input.h"
+#include "tokenize_chat.h"
 
 #include "base/json.h"
 
@@ -11,13 +12,14 @@
 #include <string.h>
 
 typedef struct options {
-    const char *model;
-    bool special, json, decode;
+    const char *model, *template_file;
+    bool special, json, decode, chat;
 } options;
 
 static const char usage[] =
     "usage: protrain tokenize --model DIR [--special] [--json] < text\n"
-    "       protrain tokenize --model DIR --decode [--special] [--json] < ids\n\n"
+    "       protrain tokenize --model DIR --decode [--special] [--json] < ids\n"
+    "       protrain tokenize --model DIR --chat [--chat-template FILE] [--json] < conversation\n\n"
     "Text to token ids, as Hugging Face's tokenizers make them, and back. The text is taken from standard\n"
     "input as it is, byte for byte; special tokens in it are recognised.";
 
@@ -28,8 +30,18 @@ static int parse(options *o, int argc, char **argv, pt_error *e)
         {"--special", ARG_FLAG, &o->special, NULL, "add what the tokenizer's template adds (BOS ...);\nwith --decode leave it out", false},
         {"--json", ARG_FLAG, &o->json, NULL, "{\"ids\": [...]} instead of ids on one line", false},
         {"--decode", ARG_FLAG, &o->decode, NULL, "from ids to text, without a newline at its end", false},
+        {"--chat", ARG_FLAG, &o->chat, NULL,
+         "one conversation in JSON, [{\"role\": ..., \"content\": ...}, ...] or\n{\"messages\": [...], \"tools\": [...]}, through "
+         "the model's chat template;\n--json adds which ids are learned, and the text; a terminal shows them\nin colour", false},
+        {"--chat-template", ARG_STRING, &o->template_file, "FILE", "with --chat: a template in Jinja instead of the model's own", false},
     };
-    return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+    int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+    if (!failed && o->chat && (o->decode || o->special))
+        return pt_fail(e, PT_USAGE, "--chat goes with neither --decode nor --special: the chat template says which special "
+                       "tokens there are");
+    if (!failed && o->template_file && !o->chat)
+        return pt_fail(e, PT_USAGE, "--chat-template goes with --chat");
+    return failed;
 }
 
 static int print_ids(const uint32_t *ids, size_t n, bool json)
@@ -129,11 +141,13 @@ int command_tokenize(int argc, char **argv)
     int failed = parse(&o, argc, argv, &e);
     if (failed == 1)
         return 0;
-    if (!failed)
+    if (!failed && !o.chat)
         failed = pt_tokenizer_open(o.model, &t, &e);
     if (!failed)
         failed = input_read("-", SIZE_MAX, &input, &bytes, &e);
-    if (!failed)
+    if (!failed && o.chat)
+        failed = tokenize_chat(o.model, o.template_file, o.json, input, bytes, &e);
+    else if (!failed)
         failed = o.decode ? decode(t, &o, input, bytes, &e) : encode(t, &o, input, bytes, &e);
     pt_tokenizer_close(t);
     free(input);

@@ -86,6 +86,30 @@ static void ids_that_are_none_are_refused(void **state)
     assert_int_equal(run("", "tokenize --model model --wrong"), 2);
 }
 
+static void a_conversation_becomes_ids_and_what_is_learned(void **state)
+{
+    static const char chat[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                               "\"content\": \"b \\u20ac\"}]}";
+    static const char template[] = "{% for m in messages %}[{{ m.role }}]{{ m.content }}<|endoftext|>{% endfor %}"
+                                   "{% if add_generation_prompt %}[assistant]{% endif %}";
+    scratch_put("chat.jinja", template, strlen(template));
+    assert_int_equal(run(chat, "tokenize --model model --chat --chat-template chat.jinja --json"), 0);
+    json_t *root = json_loads(out, 0, NULL), *ids = json_object_get(root, "ids"), *learned = json_object_get(root, "learned");
+    const size_t n = json_array_size(ids);
+    assert_string_equal(json_string_value(json_object_get(root, "text")), "[user]a<|endoftext|>[assistant]b \xe2\x82\xac<|endoftext|>");
+    assert_int_equal(json_array_size(learned), n);
+    assert_int_equal(json_integer_value(json_array_get(ids, n - 1)), 420);
+    assert_int_equal(json_integer_value(json_array_get(learned, n - 1)), 1);
+    assert_int_equal(json_integer_value(json_array_get(learned, 0)), 0);
+    json_decref(root);
+    assert_int_equal(run(chat, "tokenize --model model --chat"), 1);
+    assert_non_null(strstr(err, "--chat-template FILE"));
+    assert_int_equal(run("[1]", "tokenize --model model --chat --chat-template chat.jinja"), 1);
+    assert_non_null(strstr(err, "message 1"));
+    assert_int_equal(run(chat, "tokenize --model model --chat --decode"), 2);
+    assert_int_equal(run(chat, "tokenize --model model --chat-template chat.jinja"), 2);
+}
+
 static void the_new_text_alone_or_with_the_prompt(void **state)
 {
     char text[4096];
@@ -258,6 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_on_a_line_or_as_json_and_back_byte_for_byte),
         cmocka_unit_test(ids_that_are_none_are_refused),
+        cmocka_unit_test(a_conversation_becomes_ids_and_what_is_learned),
         cmocka_unit_test(the_new_text_alone_or_with_the_prompt),
         cmocka_unit_test(what_cannot_be_generated_says_why),
         cmocka_unit_test(a_prompt_without_end_is_refused),

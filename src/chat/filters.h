@@ -1,0 +1,16 @@
+/* filters.h - the tables of filters. */
+#ifndef PT_CHAT_FILTERS_H
+#define PT_CHAT_FILTERS_H
+
+#include "chat/run.h"
+
+typedef struct filter_row {
+    const char *name; /* NULL ends a table */
+    value (*apply)(run *r, value in, const bound *b);
+    value (*whole)(run *r, value in, const args *x); /* those that take what they pass on, instead */
+    const char *parameters;
+} filter_row;
+
+extern const filter_row sequence_filters[];
+
+#endif

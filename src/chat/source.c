@@ -1,0 +1,266 @@
+#include "chat/source.h"
+
+#include "base/json.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TEMPLATE_MOST_BYTES = 4 << 20 };
+
+static int path_in(const char *dir, const char *name, char path[4096], pt_error *e)
+{
+    if (snprintf(path, 4096, "%s/%s", dir, name) >= 4096)
+        return pt_fail(e, PT_FAILED, "%.400s: the path is too long", dir);
+    return 0;
+}
+
+/* ---- special tokens ---- */
+
+static int add_tokens(json_t *tokens, const char *path, pt_error *e)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+    json_source file;
+    if (access(path, F_OK))
+        return 0;
+    int failed = json_source_open(&file, path, e);
+    if (failed)
+        return failed;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        json_t *token = json_object_get(file.object, names[i]);
+        if (json_is_object(token))
+            token = json_object_get(token, "content");
+        if (json_is_string(token) && !json_object_get(tokens, names[i]))
+            json_object_set(tokens, names[i], token);
+    }
+    json_source_close(&file);
+    return 0;
+}
+
+static int read_special_tokens(chat_source *s, const char *dir, pt_error *e)
+{
+    char path[4096];
+    s->special_tokens = json_object();
+    int failed = path_in(dir, "tokenizer_config.json", path, e);
+    if (!failed)
+        failed = add_tokens(s->special_tokens, path, e);
+    if (!failed)
+        failed = path_in(dir, "special_tokens_map.json", path, e);
+    return failed ? failed : add_tokens(s->special_tokens, path, e);
+}
+
+/* ---- templates ---- */
+
+static int template_of_file(const char *path, chat_template **out, pt_error *e)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
+    FILE *f = fdopen(fd, "rb");
+    char *text = malloc(TEMPLATE_MOST_BYTES + 1);
+    int failed = 0;
+    size_t n = 0;
+    if (!f || !text)
+        failed = pt_fail(e, PT_FAILED, "%.400s: out of memory", path);
+    else if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+        failed = pt_fail(e, PT_FAILED, "%.400s: is no regular file", path);
+    else if ((n = fread(text, 1, TEMPLATE_MOST_BYTES + 1, f)) > TEMPLATE_MOST_BYTES)
+        failed = pt_fail(e, PT_FAILED, "%.400s: has more than %d MiB, which no chat template needs", path, TEMPLATE_MOST_BYTES >> 20);
+    else if (ferror(f))
+        failed = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be read", path);
+    else
+        failed = chat_template_parse(path, text, n, out, e);
+    free(text);
+    if (f)
+        fclose(f);
+    else
+        close(fd);
+    return failed;
+}
+
+static int template_of_value(const char *path, const json_t *value, chat_template **out, pt_error *e)
+{
+    char where[4200];
+    snprintf(where, sizeof where, "%s: chat_template", path);
+    if (!json_is_string(value))
+        return pt_fail(e, PT_FAILED, "%.400s: chat_template is %s, but a string is needed", path, json_type_name(value));
+    return chat_template_parse(where, json_string_value(value), json_string_length(value), out, e);
+}
+
+static const json_t *named(const json_t *list, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *own = json_string_value(json_object_get(json_array_get(list, i), "name"));
+        if (own && !strcmp(own, name))
+            return json_object_get(json_array_get(list, i), "template");
+    }
+    return NULL;
+}
+
+static int templates_of_list(chat_source *s, const char *path, const json_t *list, pt_error *e)
+{
+    const json_t *plain = named(list, "default"), *tools = named(list, "tool_use");
+    int failed = 0;
+    if (!plain && !tools)
+        return pt_fail(e, PT_FAILED, "%.400s: chat_template has named templates, but none is named default; write the wanted one "
+                       "to a file for --chat-template", path);
+    if (plain)
+        failed = template_of_value(path, plain, &s->plain, e);
+    if (!failed && tools)
+        failed = template_of_value(path, tools, &s->with_tools, e);
+    return failed;
+}
+
+/* From the key chat_template of a JSON file; without file or key nothing. */
+static int templates_of_json(chat_source *s, const char *path, pt_error *e)
+{
+    json_source file;
+    if (access(path, F_OK))
+        return 0;
+    int failed = json_source_open(&file, path, e);
+    if (failed)
+        return failed;
+    const json_t *value = json_object_get(file.object, "chat_template");
+    if (json_is_array(value))
+        failed = templates_of_list(s, path, value, e);
+    else if (value && !json_is_null(value))
+        failed = template_of_value(path, value, &s->plain, e);
+    json_source_close(&file);
+    return failed;
+}
+
+static int templates_of_folder(chat_source *s, const char *dir, pt_error *e)
+{
+    char path[4096];
+    int failed = path_in(dir, "chat_template.jinja", path, e);
+    if (!failed && !access(path, F_OK))
+        failed = template_of_file(path, &s->plain, e);
+    if (!failed && s->plain && !path_in(dir, "chat_templates/tool_use.jinja", path, e) && !access(path, F_OK))
+        failed = template_of_file(path, &s->with_tools, e);
+    static const char *const files[] = {"tokenizer_config.json", "chat_template.json"};
+    for (int i = 0; i < 2 && !failed && !s->plain && !s->with_tools; i++)
+        if (!(failed = path_in(dir, files[i], path, e)))
+            failed = templates_of_json(s, path, e);
+    if (!failed && !s->plain && !s->with_tools)
+        failed = pt_fail(e, PT_FAILED, "%.400s: has no chat template, neither chat_template.jinja nor the key chat_template of "
+                         "tokenizer_config.json; name one by --chat-template FILE", dir);
+    return failed;
+}
+
+int chat_source_open(chat_source *s, const char *model_dir, const char *file, pt_error *e)
+{
+    *s = (chat_source){0};
+    int failed = read_special_tokens(s, model_dir, e);
+    if (!failed)
+        failed = file ? template_of_file(file, &s->plain, e) : templates_of_folder(s, model_dir, e);
+    if (failed)
+        chat_source_close(s);
+    else if (!s->with_tools)
+        s->with_tools = s->plain;
+    return failed;
+}
+
+void chat_source_close(chat_source *s)
+{
+    if (s->with_tools != s->plain)
+        chat_template_free(s->with_tools);
+    chat_template_free(s->plain);
+    json_decref(s->special_tokens);
+    *s = (chat_source){0};
+}
+
+/* ---- conversations ---- */
+
+static json_t *reasoning_of(const json_t *message)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    json_t *found = NULL;
+    for (int i = 0; i < 3 && !found; i++) {
+        found = json_object_get(message, names[i]);
+        if (json_is_null(found))
+            found = NULL;
+    }
+    return found;
+}
+
+/* A message without its nulls, and with what it reasons under the names that templates read. */
+static json_t *prepared(const json_t *message)
+{
+    json_t *out = json_object(), *reasoning = reasoning_of(message), *value;
+    const char *key;
+    if (reasoning)
+        json_object_set(out, "thinking", reasoning);
+    json_object_foreach((json_t *)message, key, value)
+        if (!json_is_null(value))
+            json_object_set(out, key, value);
+    if (reasoning)
+        json_object_set(out, "reasoning_content", reasoning);
+    return out;
+}
+
+static int add_messages(const json_t *messages, const char *where, json_t *variables, pt_error *e)
+{
+    json_t *out = json_array();
+    json_object_set_new(variables, "messages", out);
+    if (!json_is_array(messages) || !json_array_size(messages))
+        return pt_fail(e, PT_FAILED, "%.400s: messages is %s, but a list of one message or more is needed", where,
+                       json_is_array(messages) ? "an empty list" : json_type_name(messages));
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *message = json_array_get(messages, i);
+        if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
+            return pt_fail(e, PT_FAILED, "%.400s: message %zu is no object with a \"role\"", where, i + 1);
+        json_array_append_new(out, prepared(message));
+    }
+    return 0;
+}
+
+/* Tools are a list, or JSON text of one. */
+static int add_tools(const json_t *tools, const char *where, json_t *variables, pt_error *e)
+{
+    json_t *list = NULL;
+    if (json_is_string(tools)) {
+        char name[512];
+        snprintf(name, sizeof name, "%.400s: tools", where);
+        int failed = json_text_load(name, json_string_value(tools), json_string_length(tools), 0, &list, e);
+        if (failed)
+            return failed;
+    } else if (tools)
+        list = json_incref((json_t *)tools);
+    else
+        list = json_null();
+    if (json_is_array(list) && !json_array_size(list)) {
+        json_decref(list);
+        list = json_null();
+    }
+    const bool right = json_is_array(list) || json_is_null(list);
+    json_object_set_new(variables, "tools", list);
+    return right ? 0 : pt_fail(e, PT_FAILED, "%.400s: tools is %s, but a list is needed", where, json_type_name(list));
+}
+
+int chat_variables(const json_t *conversation, const char *where, json_t **out, pt_error *e)
+{
+    json_t *variables = json_object();
+    const bool is_list = json_is_array(conversation);
+    *out = NULL;
+    if (!is_list && !json_is_object(conversation)) {
+        json_decref(variables);
+        return pt_fail(e, PT_FAILED, "%.400s: a conversation is needed, a list of messages or {\"messages\": [...]}, not %s", where,
+                       json_type_name(conversation));
+    }
+    json_t *extra = is_list ? NULL : json_object_get(conversation, "chat_template_kwargs");
+    json_object_set_new(variables, "documents", json_null());
+    int failed = add_messages(is_list ? conversation : json_object_get(conversation, "messages"), where, variables, e);
+    if (!failed)
+        failed = add_tools(is_list ? NULL : json_object_get(conversation, "tools"), where, variables, e);
+    if (!failed && json_is_object(extra))
+        json_object_update(variables, extra);
+    if (failed)
+        json_decref(variables);
+    else
+        *out = variables;
+    return failed;
+}

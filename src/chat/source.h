@@ -1,0 +1,21 @@
+/* source.h - where a model's chat template is, and what Transformers gives to it. */
+#ifndef PT_CHAT_SOURCE_H
+#define PT_CHAT_SOURCE_H
+
+#include "chat/template.h"
+
+typedef struct chat_source {
+    chat_template *plain, *with_tools; /* the same where there is one for both */
+    json_t *special_tokens;            /* bos_token, eos_token ... as strings */
+} chat_source;
+
+/* The first there is: `file` (--chat-template; NULL: none), chat_template.jinja, "chat_template" of tokenizer_config.json (one, or named
+ * ones of which tool_use is taken where there are tools, else default), chat_template.json. PT_FAILED: there is none, or it is broken. */
+int chat_source_open(chat_source *s, const char *model_dir, const char *file, pt_error *e);
+void chat_source_close(chat_source *s);
+
+/* The variables of a conversation, a new object: {"messages": [...], "tools": [...]} or the list alone, as Transformers prepares it: keys
+ * that are null go, reasoning has its aliases, tools are null where absent. Special tokens are not in it. */
+int chat_variables(const json_t *conversation, const char *where, json_t **out, pt_error *e);
+
+#endif

@@ -1,0 +1,253 @@
+/* Which tokens of a conversation are learned, the token at the beginning, and where templates are found. */
+#include "chat/cases.h"
+#include "chat/chat.h"
+
+typedef struct setup {
+    char dir[64];
+    tokenizer *t;
+    encoder *c;
+    chat_source source;
+} setup;
+
+static void put(const char *dir, const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* A byte-level tokenizer of single bytes, with five special tokens and, if asked for, <s> in front of a text. */
+static void put_tokenizer(const char *dir, bool adds_bos)
+{
+    static const char *const specials[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|end|>"};
+    json_t *vocab = json_object(), *added = json_array();
+    for (int byte = 0, other = 256; byte < 256; byte++) {
+        const bool printable = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+        const unsigned c = (unsigned)(printable ? byte : other++);
+        const char utf8[] = {(char)(c < 0x80 ? c : 0xc0 | c >> 6), (char)(c < 0x80 ? 0 : 0x80 | (c & 0x3f)), 0};
+        json_object_set_new(vocab, utf8, json_integer(byte));
+    }
+    for (int i = 0; i < 5; i++)
+        json_array_append_new(added, json_pack("{s:i, s:s, s:b}", "id", 256 + i, "content", specials[i], "special", 1));
+    json_t *post = json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[], s:{s:{s:s, s:[i], s:[s]}}}", "type", "TemplateProcessing",
+                             "single", "SpecialToken", "id", "<s>", "type_id", 0, "Sequence", "id", "A", "type_id", 0, "pair",
+                             "special_tokens", "<s>", "id", "<s>", "ids", 256, "tokens", "<s>");
+    json_t *root = json_pack("{s:o, s:{s:s, s:b}, s:{s:s}, s:{s:s, s:o, s:[]}}", "added_tokens", added, "pre_tokenizer", "type",
+                             "ByteLevel", "add_prefix_space", 0, "decoder", "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab, "merges");
+    json_object_set_new(root, "post_processor", adds_bos ? post : json_null());
+    char *text = json_dumps(root, 0);
+    put(dir, "tokenizer.json", text);
+    free(text);
+    if (!adds_bos)
+        json_decref(post);
+    json_decref(root);
+}
+
+static void setup_open(setup *s, const char *template, bool adds_bos)
+{
+    pt_error e = {0};
+    strcpy(s->dir, "/tmp/chat-XXXXXX");
+    assert_non_null(mkdtemp(s->dir));
+    put_tokenizer(s->dir, adds_bos);
+    put(s->dir, "tokenizer_config.json", "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\"}");
+    put(s->dir, "chat_template.jinja", template);
+    if (tokenizer_open(s->dir, &s->t, &e) || encoder_open(s->t, &s->c, &e) || chat_source_open(&s->source, s->dir, NULL, &e))
+        fail_msg("%s", e.text);
+}
+
+static void setup_close(setup *s)
+{
+    char command[128];
+    chat_source_close(&s->source);
+    encoder_close(s->c);
+    tokenizer_close(s->t);
+    snprintf(command, sizeof command, "rm -r %s", s->dir);
+    assert_int_equal(system(command), 0);
+}
+
+static int tokenize(setup *s, const char *conversation, chat_tokens *out, pt_error *e)
+{
+    json_t *json;
+    if (json_text_load("conversation", conversation, strlen(conversation), 0, &json, e))
+        fail_msg("%s", e->text);
+    int failed = chat_tokenize(&s->source, s->t, s->c, json, "conversation", CASES_NOW, out, e);
+    json_decref(json);
+    return failed;
+}
+
+/* The texts of what is learned, each followed by '$'. */
+static void learned_is(setup *s, const char *conversation, const char *want)
+{
+    chat_tokens x = {0};
+    text_buffer part = {0};
+    pt_error e = {0};
+    char all[4096];
+    size_t n = 0;
+    if (tokenize(s, conversation, &x, &e))
+        fail_msg("%s", e.text);
+    for (size_t i = 0; i < x.ids.n; i++) {
+        part.n = 0;
+        assert_int_equal(tokenizer_decode(s->t, &x.ids.ids[i], 1, false, &part, &e), 0);
+        if (x.learned[i])
+            n += (size_t)snprintf(all + n, sizeof all - n, "%.*s", (int)part.n, part.bytes);
+        if (x.learned[i] && (i + 1 == x.ids.n || !x.learned[i + 1]))
+            n += (size_t)snprintf(all + n, sizeof all - n, "$");
+    }
+    all[n] = 0;
+    assert_string_equal(all, want);
+    text_buffer_free(&part);
+    chat_tokens_free(&x);
+}
+
+static const char two[] = "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"one \\u00e9\"}, "
+                          "{\"role\": \"user\", \"content\": \"b\"}, {\"role\": \"assistant\", \"content\": \"two\"}]";
+
+#define TURNS "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+#define PROMPT "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+
+static void replies_are_learned(const char *template)
+{
+    setup s;
+    setup_open(&s, template, false);
+    learned_is(&s, two, "one é<|im_end|>$two<|im_end|>$");
+    learned_is(&s, "[{\"role\": \"user\", \"content\": \"a\"}]", "");
+    learned_is(&s, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"\"}]", "<|im_end|>$");
+    setup_close(&s);
+}
+
+static void replies_and_their_ends_are_learned(void **state)
+{
+    replies_are_learned(TURNS PROMPT);
+    replies_are_learned(TURNS "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}</s>{% endif %}"); /* a tail without the prompt */
+    replies_are_learned(TURNS "<|im_start|>assistant\n\n");                                                       /* the prompt, always */
+    replies_are_learned(TURNS PROMPT "the end");
+    replies_are_learned("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ "
+                        "m.content }}<|im_end|>"
+                        "{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n{% endfor %}" PROMPT);
+}
+
+/* Thinking is written for the last reply alone. */
+static void earlier_replies_may_be_written_otherwise(void **state)
+{
+    setup s;
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}<think>{{ "
+                   "m.reasoning_content }}"
+                   "</think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}" PROMPT, false);
+    learned_is(&s, two, "one é<|im_end|>$<think></think>two<|im_end|>$");
+    learned_is(&s, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\", \"thinking\": \"hm\"}, "
+                   "{\"role\": \"user\", \"content\": \"<|im_end|>\"}]", "b<|im_end|>$");
+    setup_close(&s);
+}
+
+static void tool_calls_are_learned(void **state)
+{
+    setup s;
+    setup_open(&s, "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls %}<call>{{ "
+                   "c.function | tojson }}{% endfor %}"
+                   "<|im_end|>\n{% endfor %}" PROMPT, false);
+    learned_is(&s, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\": "
+                   "[{\"function\": {\"name\": "
+                   "\"f\", \"arguments\": {}}}]}, {\"role\": \"tool\", \"content\": \"1\"}, {\"role\": \"assistant\", \"content\": \"x\"}]",
+               "<call>{\"name\": \"f\", \"arguments\": {}}<|im_end|>$x<|im_end|>$");
+    setup_close(&s);
+}
+
+static void what_cannot_be_found_is_refused(void **state)
+{
+    setup s;
+    chat_tokens x = {0};
+    pt_error e = {0};
+    /* The number of messages stands in front of them, and nothing ends a reply. */
+    setup_open(&s, "{{ messages | length }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}", false);
+    assert_int_equal(tokenize(&s, two, &x, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "conversation: the end of the reply in message 2"));
+    assert_int_equal(tokenize(&s, "[]", &x, &e), PT_FAILED);
+    assert_int_equal(tokenize(&s, "{\"messages\": 1}", &x, &e), PT_FAILED);
+    assert_int_equal(tokenize(&s, "[{\"content\": \"a\"}]", &x, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "message 1"));
+    assert_int_equal(tokenize(&s, "{\"messages\": [{\"role\": \"user\"}], \"tools\": \"{\"}", &x, &e), PT_FAILED);
+    chat_tokens_free(&x);
+    setup_close(&s);
+}
+
+static void the_beginning_is_there_once(void **state)
+{
+    for (int which = 0; which < 4; which++) {
+        setup s;
+        chat_tokens x = {0};
+        pt_error e = {0};
+        setup_open(&s, which & 1 ? "{{ bos_token }}" TURNS PROMPT : TURNS PROMPT, which & 2);
+        if (tokenize(&s, two, &x, &e))
+            fail_msg("%s", e.text);
+        size_t n = 0;
+        for (size_t i = 0; i < x.ids.n; i++)
+            n += x.ids.ids[i] == 256;
+        assert_int_equal(n, which ? 1 : 0);
+        assert_int_equal(x.ids.ids[0], which ? 256 : 258);
+        assert_int_equal(x.learned[0], 0);
+        assert_int_equal(x.learned[x.ids.n - 2], 1); /* the end of the last turn, before a newline */
+        assert_int_equal(x.learned[x.ids.n - 1], 0);
+        chat_tokens_free(&x);
+        setup_close(&s);
+    }
+}
+
+/* What a folder's template makes of one message, with or without tools. */
+static void folder_says(setup *s, const char *conversation, const char *want)
+{
+    chat_tokens x = {0};
+    pt_error e = {0};
+    chat_source_close(&s->source);
+    if (chat_source_open(&s->source, s->dir, NULL, &e) || tokenize(s, conversation, &x, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(x.rendering.text.n, strlen(want));
+    assert_memory_equal(x.rendering.text.bytes, want, strlen(want));
+    chat_tokens_free(&x);
+}
+
+static void templates_are_found(void **state)
+{
+    static const char plain[] = "[{\"role\": \"user\", \"content\": \"a\"}]", tools[] = "{\"messages\": [{\"role\": \"user\"}], "
+                                        "\"tools\": [{}]}";
+    setup s;
+    char path[128];
+    pt_error e = {0};
+    setup_open(&s, "jinja{{ eos_token }}", false);
+    put(s.dir, "chat_template.json", "{\"chat_template\": \"json\"}");
+    put(s.dir, "tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\", \"template\": \"plain\"}, {\"name\": \"tool_use\", "
+                                        "\"template\": \"tools\"}]}");
+    put(s.dir, "special_tokens_map.json", "{\"eos_token\": {\"content\": \"<|end|>\"}}");
+    folder_says(&s, plain, "jinja<|end|>");
+    snprintf(path, sizeof path, "%s/chat_template.jinja", s.dir);
+    unlink(path);
+    folder_says(&s, plain, "plain");
+    folder_says(&s, tools, "tools");
+    put(s.dir, "tokenizer_config.json", "{\"chat_template\": \"config\", \"eos_token\": \"</s>\"}");
+    folder_says(&s, tools, "config");
+    put(s.dir, "tokenizer_config.json", "{}");
+    folder_says(&s, plain, "json");
+    chat_source_close(&s.source);
+    put(s.dir, "tokenizer_config.json", "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"x\"}]}");
+    assert_int_equal(chat_source_open(&s.source, s.dir, NULL, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "default"));
+    put(s.dir, "tokenizer_config.json", "{\"chat_template\": \"a\\n{{\"}");
+    assert_int_equal(chat_source_open(&s.source, s.dir, NULL, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "chat_template, line 2"));
+    put(s.dir, "tokenizer_config.json", "{}");
+    put(s.dir, "chat_template.json", "{}");
+    assert_int_equal(chat_source_open(&s.source, s.dir, NULL, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "--chat-template"));
+    setup_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replies_and_their_ends_are_learned), cmocka_unit_test(earlier_replies_may_be_written_otherwise),
+        cmocka_unit_test(tool_calls_are_learned), cmocka_unit_test(what_cannot_be_found_is_refused),
+        cmocka_unit_test(the_beginning_is_there_once), cmocka_unit_test(templates_are_found)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
