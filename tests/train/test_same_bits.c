@@ -217,6 +217,8 @@ static void plain_plan(random_case *c)
         c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
 }
 
+static bool needs_host(void) { return strcmp(test_device_name(), "cpu") != 0; }
+
 /* A model and a step; of an emulated device, attention's tiles take the time: one for each sequence, head and layer. */
 static void open_case(random_source *r, random_case *c)
 {
@@ -227,9 +229,8 @@ static void open_case(random_source *r, random_case *c)
         assert_int_equal(random_case_open(r, c, &e), 0);
     }
     c->shape.documents = random_one_in(r, 2);
+    c->shape.gpu |= needs_host() && optimizer_is_by_device(shape_optimizer(&c->shape)); /* as a run says it: no such update on the host */
 }
-
-static bool needs_host(void) { return strcmp(test_device_name(), "cpu") != 0; }
 
 /* Another packing and plan for the same model and step. */
 static void next_plan(random_source *r, random_case *c)
