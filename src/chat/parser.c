@@ -334,31 +334,33 @@ static const binary *operation_here(const parser *p, const binary *table)
     return NULL;
 }
 
-static node *power(parser *p)
+/* Operands with one of the table's operators between them, from the left. */
+static node *arithmetic(parser *p, const binary *table, node *(*operand)(parser *p))
 {
-    node *left = unary(p, true);
-    while (is_operator(p, "**")) {
-        node *n = make(p, NODE_ARITHMETIC);
-        next(p);
-        *n = (node){.kind = NODE_ARITHMETIC, .line = n->line, .op = OP_POWER, .a = left, .b = unary(p, true)};
-        left = n;
-    }
-    return left;
-}
-
-static node *product(parser *p)
-{
-    static const binary table[] = {{"*", OP_MULTIPLY}, {"/", OP_DIVIDE}, {"//", OP_FLOOR_DIVIDE}, {"%", OP_MODULO}, {NULL, 0}};
-    node *left = power(p);
+    node *left = operand(p);
     for (const binary *b; (b = operation_here(p, table));) {
         node *n = make(p, NODE_ARITHMETIC);
         next(p);
         n->op = b->op;
         n->a = left;
-        n->b = power(p);
+        n->b = operand(p);
         left = n;
     }
     return left;
+}
+
+static node *unary_with_filters(parser *p) { return unary(p, true); }
+
+static node *power(parser *p)
+{
+    static const binary table[] = {{"**", OP_POWER}, {NULL, 0}};
+    return arithmetic(p, table, unary_with_filters);
+}
+
+static node *product(parser *p)
+{
+    static const binary table[] = {{"*", OP_MULTIPLY}, {"/", OP_DIVIDE}, {"//", OP_FLOOR_DIVIDE}, {"%", OP_MODULO}, {NULL, 0}};
+    return arithmetic(p, table, power);
 }
 
 static node *concatenation(parser *p)
@@ -376,16 +378,7 @@ static node *concatenation(parser *p)
 static node *sum(parser *p)
 {
     static const binary table[] = {{"+", OP_ADD}, {"-", OP_SUBTRACT}, {NULL, 0}};
-    node *left = concatenation(p);
-    for (const binary *b; (b = operation_here(p, table));) {
-        node *n = make(p, NODE_ARITHMETIC);
-        next(p);
-        n->op = b->op;
-        n->a = left;
-        n->b = concatenation(p);
-        left = n;
-    }
-    return left;
+    return arithmetic(p, table, concatenation);
 }
 
 static bool comparison_here(parser *p, operation *op)
@@ -436,31 +429,22 @@ static node *negation(parser *p)
     return n;
 }
 
-static node *conjunction(parser *p)
+/* Operands with a word between them, from the left. */
+static node *joined(parser *p, const char *word, node_kind kind, node *(*operand)(parser *p))
 {
-    node *left = negation(p);
-    while (is_name(p, "and")) {
-        node *n = make(p, NODE_AND);
+    node *left = operand(p);
+    while (is_name(p, word)) {
+        node *n = make(p, kind);
         next(p);
         n->a = left;
-        n->b = negation(p);
+        n->b = operand(p);
         left = n;
     }
     return left;
 }
 
-static node *disjunction(parser *p)
-{
-    node *left = conjunction(p);
-    while (is_name(p, "or")) {
-        node *n = make(p, NODE_OR);
-        next(p);
-        n->a = left;
-        n->b = conjunction(p);
-        left = n;
-    }
-    return left;
-}
+static node *conjunction(parser *p) { return joined(p, "and", NODE_AND, negation); }
+static node *disjunction(parser *p) { return joined(p, "or", NODE_OR, conjunction); }
 
 static node *expression(parser *p)
 {
