@@ -7,31 +7,33 @@
 /* The fp32 weights that hi and lo stand for, and back; base/dtype.h says why this is exact. fp32: hi alone. */
 template <pt_dtype T> DEVICE pack master_load(const void *high, const uint16_t *low, int64_t i, int64_t n, bool wide)
 {
-    if (T != PT_BF16)
+    if constexpr (T != PT_BF16) {
         return pack_load<PT_F32>(high, i, n, wide);
-    half_pack hi = half_load((const uint16_t *)high, i, n, wide), lo = half_load(low, i, n, wide);
-    pack w;
-    for (int j = 0; j < PACK; j++)
-        w.x[j] = __uint_as_float((uint32_t)(hi.x[j] - (lo.x[j] >> 15)) << 16 | lo.x[j]);
-    return w;
+    } else {
+        half_pack hi = half_load((const uint16_t *)high, i, n, wide), lo = half_load(low, i, n, wide);
+        pack w;
+        for (int j = 0; j < PACK; j++)
+            w.x[j] = __uint_as_float((uint32_t)(hi.x[j] - (lo.x[j] >> 15)) << 16 | lo.x[j]);
+        return w;
+    }
 }
 
 template <pt_dtype T> DEVICE void master_store(void *high, uint16_t *low, int64_t i, int64_t n, bool wide, pack w)
 {
-    if (T != PT_BF16) {
+    if constexpr (T != PT_BF16) {
         pack_store<PT_F32>(high, i, n, wide, w);
-        return;
+    } else {
+        half_pack hi, lo;
+        for (int j = 0; j < PACK; j++) {
+            uint32_t u = __float_as_uint(w.x[j]);
+            if ((u & 0x7fffffffu) > 0x7f800000u)
+                u = 0x7fc00000u; /* the NaN of a GPU, 0x7fffffff, would be rounded half up to -0 */
+            hi.x[j] = (uint16_t)((u + 0x8000u) >> 16);
+            lo.x[j] = (uint16_t)u;
+        }
+        half_store((uint16_t *)high, i, n, wide, hi);
+        half_store(low, i, n, wide, lo);
     }
-    half_pack hi, lo;
-    for (int j = 0; j < PACK; j++) {
-        uint32_t u = __float_as_uint(w.x[j]);
-        if ((u & 0x7fffffffu) > 0x7f800000u)
-            u = 0x7fc00000u; /* the NaN of a GPU, 0x7fffffff, would be rounded half up to -0 */
-        hi.x[j] = (uint16_t)((u + 0x8000u) >> 16);
-        lo.x[j] = (uint16_t)u;
-    }
-    half_store((uint16_t *)high, i, n, wide, hi);
-    half_store(low, i, n, wide, lo);
 }
 
 DEVICE float moment_tidy(float x, uint32_t bound) { return (__float_as_uint(x) & 0x7fffffffu) < bound ? 0.0f : x; }

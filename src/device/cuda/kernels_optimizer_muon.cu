@@ -45,10 +45,10 @@ template <pt_dtype T> __global__ void momentum_kernel(op_muon_momentum o)
 
 enum { SCALE_EACH = 32 }; /* values of a thread: the sums are added anew in each block */
 
-__global__ void scale_kernel(op_muon_scale o)
+__global__ void scale_kernel(op_muon_scale o, int64_t sums)
 {
     double sum = 0.0;
-    for (int64_t i = threadIdx.x; threadIdx.x < SUMSQ_LANES && i < muon_sums(o.n); i += SUMSQ_LANES)
+    for (int64_t i = threadIdx.x; threadIdx.x < SUMSQ_LANES && i < sums; i += SUMSQ_LANES)
         sum = __dadd_rn(sum, o.sums[i]);
     float norm = element_round<PT_BF16>((float)sqrt(lanes_total(sum)));
     norm = norm < o.least ? o.least : norm;
@@ -86,7 +86,7 @@ int cuda_muon_momentum(const op_muon_momentum *o, cudaStream_t s)
 
 int cuda_muon_scale(const op_muon_scale *o, cudaStream_t s)
 {
-    return launch(scale_kernel, blocks_of(o->n, THREADS * SCALE_EACH), THREADS, s, *o);
+    return launch(scale_kernel, blocks_of(o->n, THREADS * SCALE_EACH), THREADS, s, *o, muon_sums(o->n));
 }
 
 int cuda_muon_combine(const op_muon_combine *o, cudaStream_t s)
