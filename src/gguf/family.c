@@ -24,7 +24,7 @@ static const gguf_family families[] = {
     {.model_type = "olmo2", .name = "olmo2", .own_head = true},
     {.model_type = "olmo3", .name = "olmo2", .own_head = true, .windows = FAMILY_WINDOWS_BY_KEY, .period = 4},
     {.model_type = "gpt2", .name = "gpt2", .fused_qkv = true, .out_bias = true, .mlp_bias = true, .tanh_gelu = true},
-    {.model_type = "gpt_neox", .name = "gptneox", .fused_qkv = true, .own_head = true, .needs_qkv_bias = true, .out_bias = true,
+    {.model_type = "gpt_neox", .name = "gptneox", .fused_qkv = true, .own_head = true, .needs_biases = true, .out_bias = true,
      .mlp_bias = true, .partial_rope = true, .tanh_gelu = true},
 };
 enum { FAMILIES = sizeof families / sizeof *families };

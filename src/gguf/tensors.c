@@ -122,8 +122,11 @@ static void add_param(lister *l, int i)
             x->offset *= x->scale;
         }
     }
-    if (p->role == PARAM_QKV && l->f->needs_qkv_bias && !c->qkv_bias)
-        add(l, (gguf_tensor){.param = -1, .vector = true, .rows = 1, .cols = p->rows, .type = GGUF_F32}, "attn_qkv", layer, "bias");
+    const gguf_tensor zeros = {.param = -1, .vector = true, .rows = 1, .cols = p->rows, .type = GGUF_F32};
+    if (p->role == PARAM_QKV && l->f->needs_biases && !c->qkv_bias)
+        add(l, zeros, "attn_qkv", layer, "bias");
+    if (p->role == PARAM_OUT && l->f->needs_biases && !c->out_bias)
+        add(l, zeros, "attn_output", layer, "bias");
 }
 
 static void add_factors(lister *l, const char *kind, const float *values)
