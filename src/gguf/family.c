@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LLAMA_LIKE .pairs_adjacent = true, .out_bias = true, .mlp_bias = true, .free_head_dim = true, .rope_factors = true, .long_ropes = true
+#define LLAMA_LIKE                                                                                                                    \
+    .pairs_adjacent = true, .out_bias = true, .mlp_bias = true, .free_head_dim = true, .rope_factors = true, .long_ropes = true
 
 static const gguf_family families[] = {
     {.model_type = "llama", .name = "llama", LLAMA_LIKE},
@@ -144,7 +145,9 @@ static int check_ropes(const check *k)
         return status;
     if (c->rope[1].kind != ROPE_PLAIN)
         return refuse(k, "rope scaling in layers with a window");
-    return !strcmp(k->f->name, "olmo2") && c->rope[0].theta != c->rope[1].theta ? refuse(k, "another rope theta in layers with a window") : 0;
+    return !strcmp(k->f->name, "olmo2") && c->rope[0].theta != c->rope[1].theta
+               ? refuse(k, "another rope theta in layers with a window")
+               : 0;
 }
 
 int gguf_family_of(const model *m, const char *where, void (*notice)(void *, const char *), void *arg, const gguf_family **out, pt_error *e)
@@ -155,7 +158,9 @@ int gguf_family_of(const model *m, const char *where, void (*notice)(void *, con
         if (!strcmp(families[i].model_type, c->model_type))
             k.f = &families[i];
     if (!k.f)
-        return pt_fail(e, PT_FAILED, "%s: its model_type is \"%s\", which llama.cpp does not know: it cannot be exported to GGUF", where, c->model_type);
+        return pt_fail(e, PT_FAILED,
+                       "%s: its model_type is \"%s\", which llama.cpp does not know: it cannot be exported to GGUF",
+                       where, c->model_type);
     int status = check_shapes(&k);
     if (!status)
         status = check_activation(&k);

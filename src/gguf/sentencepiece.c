@@ -40,7 +40,8 @@ static int read_spaces(const vocabulary *v, bool *replaced, bool *prefixed, bool
     *replaced = *prefixed = *splits = false;
     for (size_t i = 0; i < n->n; i++) {
         const normalizer_step *s = &n->steps[i];
-        const bool of_space = s->kind == NORMALIZE_REPLACE && !s->search.code && s->search.literal.n == 1 && s->search.literal.bytes[0] == ' ';
+        const bool of_space = s->kind == NORMALIZE_REPLACE && !s->search.code && s->search.literal.n == 1 &&
+                              s->search.literal.bytes[0] == ' ';
         if (!is_mark(s->content.bytes, s->content.n) || !(of_space || s->kind == NORMALIZE_PREPEND))
             return vocabulary_refuse(v, "a normalizer that does more than to write U+2581 for spaces", e);
         *(of_space ? replaced : prefixed) = true;
@@ -81,7 +82,8 @@ static void count_other_pairs(const tokenizer *t, joins *j)
         unsigned length;
         for (size_t at = 0; text && !is_added(t, id) && at < n; at += length) {
             utf8_read(text + at, &length);
-            const uint32_t a = string_table_find(&t->model.tokens, text, at + length), b = string_table_find(&t->model.tokens, text + at + length, n - at - length);
+            const uint32_t a = string_table_find(&t->model.tokens, text, at + length),
+                           b = string_table_find(&t->model.tokens, text + at + length, n - at - length);
             if (at + length < n && a != NO_ID && b != NO_ID && merge_table_find(&t->model.merges, a, b) == NO_MERGE)
                 j->other++;
         }
@@ -144,8 +146,11 @@ static int put_scores(gguf_writer *w, const vocabulary *v, pt_error *e)
         gguf_add_f32(w, made ? -(float)j.first[id] : -(float)j.merges);
     }
     if (!status && j.other)
-        vocabulary_tell(v, "this tokenizer joins certain pairs of tokens, and llama.cpp any two that make a token: %llu pairs more, so that it cuts some "
-             "texts otherwise", (unsigned long long)j.other);
+        vocabulary_tell(v,
+                        "this tokenizer joins certain pairs of tokens, and llama.cpp any two that make a token: %llu "
+                        "pairs more, so that it cuts some "
+                        "texts otherwise",
+                        (unsigned long long)j.other);
     free(j.first);
     return status;
 }

@@ -131,7 +131,13 @@ static void add_param(lister *l, int i)
 
 static void add_factors(lister *l, const char *kind, const float *values)
 {
-    add(l, (gguf_tensor){.param = -1, .vector = true, .rows = 1, .cols = l->m->config.rope[0].rotated / 2, .values = values, .type = GGUF_F32},
+    add(l,
+        (gguf_tensor){.param = -1,
+                      .vector = true,
+                      .rows = 1,
+                      .cols = l->m->config.rope[0].rotated / 2,
+                      .values = values,
+                      .type = GGUF_F32},
         kind, -1, "weight");
 }
 

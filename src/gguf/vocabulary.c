@@ -41,7 +41,8 @@ static int token_of(const vocabulary *v, uint32_t id, text_buffer *out, int *kin
         *kind = id == t->model.unk ? TOKEN_UNKNOWN : a && !a->special ? TOKEN_USER_DEFINED : TOKEN_CONTROL;
         int status = 0;
         for (size_t i = 0; i < n && !status;) {
-            const bool space = !t->model.byte_level && *kind == TOKEN_USER_DEFINED && n - i >= MARK_BYTES && !memcmp(text + i, space_mark, MARK_BYTES);
+            const bool space = !t->model.byte_level && *kind == TOKEN_USER_DEFINED && n - i >= MARK_BYTES &&
+                               !memcmp(text + i, space_mark, MARK_BYTES);
             status = text_buffer_append(out, space ? " " : text + i, 1, e);
             i += space ? MARK_BYTES : 1;
         }
@@ -49,7 +50,9 @@ static int token_of(const vocabulary *v, uint32_t id, text_buffer *out, int *kin
     }
     text = string_table_get(&t->model.tokens, id, &n);
     if (text) {
-        *kind = id == t->model.unk ? TOKEN_UNKNOWN : !t->model.byte_level && is_byte_token(&t->model, id, text, n) ? TOKEN_BYTE : TOKEN_NORMAL;
+        *kind = id == t->model.unk                                              ? TOKEN_UNKNOWN
+                : !t->model.byte_level && is_byte_token(&t->model, id, text, n) ? TOKEN_BYTE
+                                                                                : TOKEN_NORMAL;
         return text_buffer_append(out, text, n, e);
     }
     char name[32];
@@ -68,8 +71,11 @@ static int put_tokens(gguf_writer *w, const vocabulary *v, pt_error *e)
     for (uint32_t id = 0; id < v->vocab && !status; id++) {
         status = token_of(v, id, &text, &kind, e);
         if (!status && string_table_find(&seen, text.bytes, text.n) != NO_ID)
-            status = pt_fail(e, PT_FAILED, "%.300s/tokenizer.json: ids %u and %u have the same text \"%.*s\", which llama.cpp does not take",
-                             v->folder, string_table_find(&seen, text.bytes, text.n), id, (int)(text.n < 60 ? text.n : 60), text.bytes);
+            status = pt_fail(
+                e, PT_FAILED,
+                "%.300s/tokenizer.json: ids %u and %u have the same text \"%.*s\", which llama.cpp does not take",
+                v->folder, string_table_find(&seen, text.bytes, text.n), id, (int)(text.n < 60 ? text.n : 60),
+                text.bytes);
         if (!status)
             status = string_table_add(&seen, id, text.bytes, text.n, e);
         if (!status)
@@ -184,7 +190,9 @@ static int put_ends(gguf_writer *w, const vocabulary *v, pt_error *e)
             left++;
     }
     if (left)
-        vocabulary_tell(v, "%d of the %d tokens that end a text have no place in the file: llama.cpp goes on behind them", left, v->stops_n);
+        vocabulary_tell(v,
+                        "%d of the %d tokens that end a text have no place in the file: llama.cpp goes on behind them",
+                        left, v->stops_n);
     return 0;
 }
 

@@ -209,7 +209,8 @@ static int encode_f16(const out_tensor *t, const float *values, int64_t n, uint1
 {
     for (int64_t i = 0; i < n; i++) {
         if (fabsf(values[i]) >= F16_MAX_ROUNDED)
-            return pt_fail(e, PT_FAILED, "tensor \"%s\": %g is beyond what F16 can hold; export as bf16 or f32", t->name, (double)values[i]);
+            return pt_fail(e, PT_FAILED, "tensor \"%s\": %g is beyond what F16 can hold; export as bf16 or f32",
+                           t->name, (double)values[i]);
         out[i] = f16_from_f32(values[i]);
     }
     return 0;

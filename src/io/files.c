@@ -287,7 +287,7 @@ int file_stage_begin(file_stage *s, const char *path, pt_error *e)
         return pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", path);
     s->fd = s->stream ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY) : open_locked(s->temporary, LOCK_EX);
     if (s->fd < 0)
-        return pt_fail_errno(e, PT_FAILED, s->stream ? "%.400s: cannot be opened" : "%.400s: cannot be created", s->stream ? path : s->temporary);
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be %s", s->stream ? path : s->temporary, s->stream ? "opened" : "created");
     if (!s->stream && ftruncate(s->fd, 0)) {
         pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written", s->temporary);
         file_stage_abort(s);

@@ -39,7 +39,8 @@ static const char *fixture_folder(const char *name)
     pt_error e = {0};
     snprintf(folder, sizeof folder, "%s/%s", scratch, name);
     assert_int_equal(dir_make(folder, &e), 0);
-    snprintf(command, sizeof command, "ln -sf '%s/models/%s/'*.json '%s/models/%s/'*.safetensors '%s'", PT_FIXTURES, name, PT_FIXTURES, name, folder);
+    snprintf(command, sizeof command, "ln -sf '%s/models/%s/'*.json '%s/models/%s/'*.safetensors '%s'", PT_FIXTURES,
+             name, PT_FIXTURES, name, folder);
     assert_int_equal(system(command), 0);
     return folder;
 }
@@ -153,8 +154,8 @@ static void rows_of_a_head_are_put_pair_by_pair(void **state)
     for (int64_t h = 0; h < rows / head; h++)
         for (int64_t i = 0; i < head / 2; i++)
             for (int half = 0; half < 2; half++)
-                assert_memory_equal(bytes + (size_t)((h * head + 2 * i + half) * cols) * 4, values + (h * head + half * head / 2 + i) * cols,
-                                    (size_t)cols * 4);
+                assert_memory_equal(bytes + (size_t)((h * head + 2 * i + half) * cols) * 4,
+                                    values + (h * head + half * head / 2 + i) * cols, (size_t)cols * 4);
     free(values);
     safetensors_close(st);
     free(f.bytes);
@@ -163,8 +164,14 @@ static void rows_of_a_head_are_put_pair_by_pair(void **state)
 static void types_are_what_was_asked_for(void **state)
 {
     (void)state;
-    static const struct { pt_export_type type; int matrix; uint32_t file; } all[] = {{PT_EXPORT_F32, GGUF_F32, 0}, {PT_EXPORT_F16, GGUF_F16, 1},
-        {PT_EXPORT_BF16, GGUF_BF16, 32}, {PT_EXPORT_Q8_0, GGUF_F16, 7}}; /* rows of 24 are no blocks */
+    static const struct {
+        pt_export_type type;
+        int matrix;
+        uint32_t file;
+    } all[] = {{PT_EXPORT_F32, GGUF_F32, 0},
+               {PT_EXPORT_F16, GGUF_F16, 1},
+               {PT_EXPORT_BF16, GGUF_BF16, 32},
+               {PT_EXPORT_Q8_0, GGUF_F16, 7}}; /* rows of 24 are no blocks */
     const char *folder = fixture_folder("llama"), *values;
     add_plain_tokenizer(folder);
     for (size_t i = 0; i < 4; i++) {
@@ -186,13 +193,20 @@ static void a_vocabulary_is_told(void **state)
     uint64_t n;
     size_t bytes;
     put_text(folder, "tokenizer.json",
-             "{\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true}, {\"id\": 1, \"content\": \"<s>\", \"special\": true},"
-             "{\"id\": 2, \"content\": \"</s>\", \"special\": true}, {\"id\": 9, \"content\": \"\\u2581x\", \"special\": false}],"
-             "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": \"\\u2581\"}, {\"type\": \"Replace\","
-             "\"pattern\": {\"String\": \" \"}, \"content\": \"\\u2581\"}]}, \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": ["
-             "{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"special_tokens\": "
-             "{\"<s>\": {\"id\": \"<s>\", \"ids\": [1], \"tokens\": [\"<s>\"]}}}, \"model\": {\"type\": \"BPE\", \"unk_token\": \"<unk>\","
-             "\"byte_fallback\": true, \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2, \"<0x0A>\": 3, \"a\": 4, \"b\": 5, \"ab\": 6, \"abab\": 7,"
+             "{\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true}, {\"id\": 1, \"content\": "
+             "\"<s>\", \"special\": true},"
+             "{\"id\": 2, \"content\": \"</s>\", \"special\": true}, {\"id\": 9, \"content\": \"\\u2581x\", "
+             "\"special\": false}],"
+             "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": "
+             "\"\\u2581\"}, {\"type\": \"Replace\","
+             "\"pattern\": {\"String\": \" \"}, \"content\": \"\\u2581\"}]}, \"post_processor\": {\"type\": "
+             "\"TemplateProcessing\", \"single\": ["
+             "{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], "
+             "\"special_tokens\": "
+             "{\"<s>\": {\"id\": \"<s>\", \"ids\": [1], \"tokens\": [\"<s>\"]}}}, \"model\": {\"type\": \"BPE\", "
+             "\"unk_token\": \"<unk>\","
+             "\"byte_fallback\": true, \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2, \"<0x0A>\": 3, \"a\": 4, "
+             "\"b\": 5, \"ab\": 6, \"abab\": 7,"
              "\"\\u2581\": 8}, \"merges\": [\"a b\", \"ab ab\"]}}");
     put_text(folder, "generation_config.json", "{\"eos_token_id\": [2, 7, 6]}");
     put_text(folder, "tokenizer_config.json", "{\"pad_token\": \"<unk>\", \"chat_template\": \"{{ messages }} {% call x() %}\"}");
@@ -222,18 +236,25 @@ static void a_vocabulary_is_told(void **state)
     free(f.bytes);
 }
 
-#define REGEX(words, digits) "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}" digits "| ?[^\\\\s\\\\p{L}\\\\p{N}]+"      \
+#define REGEX(words, digits)                                                                                           \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}" digits                             \
+    "| ?[^\\\\s\\\\p{L}\\\\p{N}]+"                                                                                     \
     "[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+" words
-#define SPLIT(regex) "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" regex "\"}, \"behavior\": "   \
+#define SPLIT(regex)                                                                                                   \
+    "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" regex             \
+    "\"}, \"behavior\": "                                                                                              \
     "\"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]}"
 #define BYTE_LEVEL "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}"
 
 static void cuts_into_words_have_names(void **state)
 {
     (void)state;
-    static const struct { const char *pre, *model, *name; } all[] = {
+    static const struct { const char *pre, *model, *name;
+    } all[] = {
         {BYTE_LEVEL, "{}", "gpt-2"},
-        {"{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true}, " BYTE_LEVEL "]}", "{}", "smollm"},
+        {"{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true}, " BYTE_LEVEL
+         "]}",
+         "{}", "smollm"},
         {SPLIT(REGEX("", "{1,3}")), "{\"ignore_merges\": true}", "llama-bpe"},
         {SPLIT(REGEX("", "{1,3}")), "{}", "dbrx"},
         {SPLIT(REGEX("", "")), "{}", "qwen2"},
@@ -272,9 +293,12 @@ static void what_llama_cpp_does_not_know_is_refused(void **state)
 {
     (void)state;
     char *out = strdup(scratch_path("refused.gguf"));
-    static const struct { const char *name, *sentence; } all[] = {{"opt", "model_type is \"opt\", which llama.cpp does not know"},
-        {"gpt2_erf_untied", "another activation"}, {"olmo2", "a bias of attention's output"}, {"qwen3_window", "a bias of attention's output"},
-        {"olmo3", "yarn with another"}};
+    static const struct { const char *name, *sentence;
+    } all[] = {{"opt", "model_type is \"opt\", which llama.cpp does not know"},
+               {"gpt2_erf_untied", "another activation"},
+               {"olmo2", "a bias of attention's output"},
+               {"qwen3_window", "a bias of attention's output"},
+               {"olmo3", "yarn with another"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const char *folder = fixture_folder(all[i].name);
         add_plain_tokenizer(folder);
@@ -291,7 +315,9 @@ static void what_llama_cpp_does_not_know_is_refused(void **state)
     add_plain_tokenizer(folder);
     refuses(folder, scratch, "is a folder");
     unlink(scratch_path("gpt2/tokenizer.json"));
-    put_text(folder, "tokenizer.json", "{\"pre_tokenizer\": {\"type\": \"Whitespace\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
+    put_text(folder, "tokenizer.json",
+             "{\"pre_tokenizer\": {\"type\": \"Whitespace\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, "
+             "\"merges\": []}}");
     refuses(folder, out, "llama.cpp does not know");
     free(out);
 }
