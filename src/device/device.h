@@ -193,6 +193,21 @@ typedef struct op_cross_entropy {
     const float *logits; const int32_t *targets; float *loss; void *dlogits; float logit_scale, softcap;
 } op_cross_entropy;
 
+/* What a row's loss weighs in the loss of its pair (direct preference optimization). An example begins at each row whose `first` is the row's
+ * place in its sequence of seq_len rows. Examples 0 and 1 of a sequence are a pair, the chosen one and the rejected one, so are 2 and 3, and so
+ * on; one that is left over is padding. Of a pair, in fp64, in the order of rows, over the n rows of an example that have a target:
+ *
+ *     score(example) = sum of (reference[r] - loss[r])                    IPO: divided by n
+ *     margin = score(chosen) - score(rejected)
+ *     loss of the pair = -log sigmoid(beta margin)                        IPO: (margin - 1 / (2 beta))^2
+ *
+ * weights[r] = the derivative of that by loss[r]. Where there is no target it is any number, of padding 0. loss and reference are 0 there. */
+typedef enum preference_kind { PREFERENCE_SIGMOID, PREFERENCE_IPO } preference_kind;
+typedef struct op_preference {
+    preference_kind kind; int64_t sequences, seq_len; float beta;
+    const int32_t *targets, *first; const float *loss, *reference; float *weights;
+} op_preference;
+
 /* Rows of a tensor that share one partial sum of squares, and the lanes of the sum: element i of these rows is added to lane i mod
  * SUMSQ_LANES, ascending; then lane j + n / 2 to lane j of n, until one is left. Few rows and many lanes, for a GPU is slow where few
  * threads add long sums. */

@@ -37,6 +37,7 @@
     ROW(EMBEDDING, embedding, embedding, "embedding tokens")                                             \
     ROW(EMBEDDING_BACKWARD, embedding_backward, embedding_backward, "embedding tokens backward")         \
     ROW(CROSS_ENTROPY, cross_entropy, cross_entropy, "computing the loss")                               \
+    ROW(PREFERENCE, preference, preference, "comparing pairs of examples")                               \
     ROW(GRADIENT_FINISH, gradient_finish, gradient_finish, "rounding gradients")                         \
     ROW(ADAMW, adamw, adamw, "updating weights")                                                         \
     ROW(ADAMW8BIT, adamw8bit, adamw8bit, "updating weights")                                             \

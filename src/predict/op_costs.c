@@ -117,6 +117,11 @@ static op_cost cost_cross_entropy(const op_cross_entropy *o, int64_t vocab)
     return bytes_cost(o->type, logits, o->dlogits ? 1 : 0, logits * (o->dlogits ? 8 : 4));
 }
 
+static op_cost cost_preference(const op_preference *o, int64_t vocab)
+{
+    return bytes_cost(PT_F32, (double)(o->sequences * o->seq_len), 5, 0);
+}
+
 static op_cost cost_gradient_finish(const op_gradient_finish *o, int64_t vocab)
 {
     double n = (double)(o->rows * o->cols);

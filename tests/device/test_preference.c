@@ -1,0 +1,133 @@
+/* Pairs of examples: what a row weighs is the slope of its pair's loss, whatever the lengths, and padding weighs nothing. */
+#include "device/preference.h"
+#include "device/reference.h"
+
+typedef struct pairs_case {
+    preference_kind kind;
+    double beta;
+    int64_t seq_len;
+    int32_t *first, *targets;
+    double *loss; /* changed by slope() */
+    const double *reference;
+} pairs_case;
+
+/* Of the example that begins at row `begin`; *next: where the one after it does. */
+static double score_of(const pairs_case *c, int64_t begin, int64_t *next)
+{
+    double sum = 0;
+    int64_t n = 0, r = begin;
+    do {
+        sum += c->targets[r] >= 0 ? c->reference[r] - c->loss[r] : 0;
+        n += c->targets[r] >= 0;
+        r++;
+    } while (r < c->seq_len && c->first[r] != r);
+    *next = r;
+    return c->kind == PREFERENCE_IPO && n > 0 ? sum / (double)n : sum;
+}
+
+static double loss_of_pairs(const void *ctx)
+{
+    const pairs_case *c = ctx;
+    double sum = 0;
+    for (int64_t r = 0; r < c->seq_len;) {
+        const double chosen = score_of(c, r, &r);
+        if (r == c->seq_len)
+            break;
+        const double margin = chosen - score_of(c, r, &r);
+        sum += c->kind == PREFERENCE_IPO ? pow(margin - 0.5 / c->beta, 2) : log(1 + exp(-c->beta * margin));
+    }
+    return sum;
+}
+
+/* Examples of 1 to `most` rows, their prompts without targets. Returns the first row of padding. */
+static int64_t random_examples(int64_t seq_len, int64_t most, int32_t *first, int32_t *targets)
+{
+    int64_t r = 0, pair = 0;
+    for (;;) {
+        const int64_t n[2] = {1 + random_below(most), 1 + random_below(most)};
+        if (r + n[0] + n[1] > seq_len)
+            break;
+        for (int i = 0; i < 2; i++) {
+            const int64_t begin = r, prompt = random_below(n[i]);
+            for (; r < begin + n[i]; r++) {
+                first[r] = (int32_t)begin;
+                targets[r] = r < begin + prompt ? -100 : (int32_t)random_below(50000);
+            }
+        }
+        pair++;
+    }
+    for (int64_t i = r; i < seq_len; i++) {
+        first[i] = (int32_t)r;
+        targets[i] = -100;
+    }
+    return pair > 0 ? r : 0;
+}
+
+static void check_sequences(preference_kind kind, int64_t sequences, int64_t seq_len, int64_t most)
+{
+    const int64_t n = sequences * seq_len;
+    const double beta = 0.05 + (double)random_below(100) / 100;
+    int32_t *first = test_alloc((size_t)n * 4), *targets = test_alloc((size_t)n * 4);
+    tensor loss = tensor_random(PT_F32, n, 0, 1), reference = tensor_random(PT_F32, n, 0, 1);
+    int64_t padding[8];
+    for (int64_t s = 0; s < sequences; s++)
+        padding[s] = random_examples(seq_len, most, first + s * seq_len, targets + s * seq_len);
+    float *weights = test_alloc((size_t)n * 4);
+    op_preference o = {kind, sequences, seq_len, (float)beta, targets, first, loss.data, reference.data, weights};
+    run_op(1, &(op){OP_PREFERENCE, .preference = o});
+    for (int64_t s = 0; s < sequences; s++) {
+        const int64_t at = s * seq_len;
+        pairs_case c = {kind, (double)(float)beta, seq_len, first + at, targets + at, loss.value + at, reference.value + at};
+        for (int64_t r = 0; r < seq_len; r++) {
+            if (r >= padding[s])
+                near(PT_F32, weights[at + r], 0, 0, "padding", at + r);
+            else if (targets[at + r] >= 0) {
+                const double want = slope(loss_of_pairs, &c, &loss.value[at + r]);
+                near(PT_F32, weights[at + r], want, 1e-6 + 1e-6 * fabs(want), "weight", at + r);
+            }
+        }
+    }
+    for (int threads = 2; threads <= TEST_THREADS; threads++) {
+        o.weights = test_alloc((size_t)n * 4);
+        run_op(threads, &(op){OP_PREFERENCE, .preference = o});
+        same_bits(weights, o.weights, (size_t)n * 4, "with more threads");
+    }
+}
+
+static void a_weight_is_the_slope_of_the_pairs_loss(void **state)
+{
+    static const int64_t shapes[][3] = {{1, 2, 1}, {3, 40, 6}, {5, 257, 90}, {2, 600, 280}, {1, 7, 30} /* mostly no pair at all */};
+    for (int kind = PREFERENCE_SIGMOID; kind <= PREFERENCE_IPO; kind++)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            check_sequences(kind, shapes[i][0], shapes[i][1], shapes[i][2]);
+            test_teardown(NULL);
+        }
+}
+
+/* Margins that overflow e^x; one that is no number. */
+static void extreme_margins_are_finite_and_nan_is_seen(void **state)
+{
+    enum { N = 4 };
+    const int32_t first[N] = {0, 0, 2, 2}, targets[N] = {-100, 1, -100, 1};
+    for (int i = 0; i < 3; i++) {
+        const float chosen = i == 0 ? 1e30f : i == 1 ? -1e30f : NAN, loss[N] = {0, chosen, 0, 1}, reference[N] = {0};
+        float *weights = test_alloc(sizeof loss);
+        op_preference o = {PREFERENCE_SIGMOID, 1, N, 0.5f, test_copy(targets, sizeof targets), test_copy(first, sizeof first),
+                           test_copy(loss, sizeof loss), test_copy(reference, sizeof reference), weights};
+        run_op(1, &(op){OP_PREFERENCE, .preference = o});
+        if (i < 2)
+            assert_true(weights[1] == (i == 0 ? 0.5f : 0.0f) && weights[3] == -weights[1]);
+        else
+            assert_true(isnan(weights[1]) && isnan(weights[3]));
+    }
+    assert_true(preference_loss(PREFERENCE_SIGMOID, 1, -1e30) == 1e30 && preference_loss(PREFERENCE_SIGMOID, 1, 1e30) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OP_TEST(a_weight_is_the_slope_of_the_pairs_loss),
+        OP_TEST(extreme_margins_are_finite_and_nan_is_seen),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
