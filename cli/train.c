@@ -2,9 +2,6 @@
 #include "commands.h"
 #include "progress.h"
 
-#include "base/clock.h"
-#include "base/units.h"
-
 #include <jansson.h>
 #include <libgen.h>
 #include <limits.h>
@@ -24,13 +21,13 @@ static atomic_int caught;
  * each, and timeout(1) tells its child and then its group. Each may interrupt another thread. */
 static void on_signal(int number)
 {
-    static _Atomic int64_t first_ns;
-    const int64_t now = clock_ns();
+    static _Atomic double first_s;
+    const double now = now_s();
     int none = 0;
-    if (atomic_load(&caught) && number != SIGHUP && now - atomic_load(&first_ns) > 300 * 1000000LL)
+    if (atomic_load(&caught) && number != SIGHUP && now - atomic_load(&first_s) > 0.3)
         _exit(128 + number);
     if (!atomic_load(&caught))
-        atomic_store(&first_ns, now);
+        atomic_store(&first_s, now);
     atomic_compare_exchange_strong(&caught, &none, number);
 }
 
@@ -206,10 +203,10 @@ static void print_summary(const session *s, const pt_trainer *t)
     pt_summary m;
     char count[32], tokens[32], a[32], b[32];
     pt_trainer_summary(t, &m);
-    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, count_format(count, (uint64_t)m.parameters), (long long)m.layers);
+    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, pt_count_text(count, (uint64_t)m.parameters), (long long)m.layers);
     if (m.trained < m.parameters)
-        fprintf(stderr, "trains   %s of %s parameters\n", count_format(tokens, (uint64_t)m.trained), count);
-    fprintf(stderr, "data     %s tokens, %lld windows of %lld", count_format(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
+        fprintf(stderr, "trains   %s of %s parameters\n", pt_count_text(tokens, (uint64_t)m.trained), count);
+    fprintf(stderr, "data     %s tokens, %lld windows of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
     if (m.windows % m.batch_size)
         fprintf(stderr, "; each epoch leaves out %lld, which fill no batch", (long long)(m.windows % m.batch_size));
     fputc('\n', stderr);
@@ -219,9 +216,9 @@ static void print_summary(const session *s, const pt_trainer *t)
     fprintf(stderr, "plan     %s\n", m.plan);
     for (int i = 0; i < m.memory_n; i++)
         if (m.memory[i].predicted_bytes)
-            fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
-                    size_format(b, m.memory[i].budget_bytes));
-    fprintf(stderr, "step     %s predicted%s: %s\n", seconds_format(a, m.predicted_step_s), m.sure, m.limits);
+            fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
+                    pt_size_text(b, m.memory[i].budget_bytes));
+    fprintf(stderr, "step     %s predicted%s: %s\n", pt_seconds_text(a, m.predicted_step_s), m.sure, m.limits);
     if (m.first_step < m.steps)
         fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
                 (long long)m.batch_size, s->o.out);
@@ -293,10 +290,10 @@ static void print_timings(const pt_trainer *t, const pt_summary *m)
         fprintf(stderr, "measured is of %s\n", m->measured_of);
     for (int i = 0; i < n; i++) {
         const pt_timing *x = &times[i];
-        fprintf(stderr, "%-11s predicted %9s", x->name, seconds_format(a, x->predicted_s));
+        fprintf(stderr, "%-11s predicted %9s", x->name, pt_seconds_text(a, x->predicted_s));
         if (m->corrected_step)
-            fprintf(stderr, ", corrected %9s", seconds_format(a, x->corrected_s));
-        fprintf(stderr, ", measured %9s", seconds_format(a, x->measured_s));
+            fprintf(stderr, ", corrected %9s", pt_seconds_text(a, x->corrected_s));
+        fprintf(stderr, ", measured %9s", pt_seconds_text(a, x->measured_s));
         if (x->predicted_s >= LEAST_S && x->measured_s >= LEAST_S)
             fprintf(stderr, " (%+.1f%%)", 100 * (x->measured_s / x->predicted_s - 1));
         fputc('\n', stderr);
@@ -313,10 +310,10 @@ static void print_report(const pt_trainer *t, const pt_step *last)
     print_timings(t, &m);
     for (int i = 0; i < m.memory_n; i++)
         if (m.memory[i].predicted_bytes)
-            fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
-                size_format(b, m.memory[i].peak_bytes));
+            fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
+                pt_size_text(b, m.memory[i].peak_bytes));
     if (m.process_peak_bytes)
-        fprintf(stderr, "process: %s at its peak\n", size_format(a, m.process_peak_bytes));
+        fprintf(stderr, "process: %s at its peak\n", pt_size_text(a, m.process_peak_bytes));
 }
 
 /* ---- the run ---- */

@@ -46,6 +46,13 @@ typedef struct pt_error {
     char text[1016]; /* one sentence, no newline at the end */
 } pt_error;
 
+/* For programs around the library: each fills `e` (which may be NULL) and returns its code. */
+PT_API int pt_fail(pt_error *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* As pt_fail, and appends ": " and the text of errno as it stood when called. */
+PT_API int pt_fail_errno(pt_error *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Puts "WHERE: " before the text that is already there; PT_FAILED if `e` has no code. */
+PT_API int pt_error_prefix(pt_error *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* ---- training ---- */
 
 #define PT_AUTO UINT64_MAX /* a budget: what is free, less a margin */
@@ -218,6 +225,20 @@ PT_API void pt_evaluate_defaults(pt_evaluate_options *o);
 /* The data are cut into windows of seq_len targets, each seen alone; the last may be shorter. */
 PT_API int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e);
 
+/* ---- a run's folder as a page ---- */
+
+typedef struct pt_report pt_report;
+
+/* Reads what a run has left in its folder; it may still be running. */
+PT_API int pt_report_open(const char *folder, pt_report **out, pt_error *e);
+PT_API const char *pt_report_note(const pt_report *r, int i); /* 0, 1, ...: what is missing or damaged; NULL: nothing more */
+/* One HTML file, which needs no network and no scripts. path NULL: report.html in the run's folder. *written (may be
+ * NULL): where it is. */
+PT_API int pt_report_write(const pt_report *r, const char *path, const char **written, pt_error *e);
+/* A summary of the same. free() it. */
+PT_API char *pt_report_json(const pt_report *r);
+PT_API void pt_report_close(pt_report *r);
+
 /* ---- text <-> token ids ---- */
 
 typedef struct pt_tokenizer pt_tokenizer;
@@ -298,6 +319,15 @@ PT_API void pt_export_defaults(pt_export_options *o);
 /* Writes a file that llama.cpp runs: weights, tokenizer, chat template. PT_FAILED names what of the model or its tokenizer llama.cpp
  * does not know. */
 PT_API int pt_export(const pt_export_options *o, pt_error *e);
+
+/* ---- sizes, times and counts, as people write and read them ---- */
+
+/* Bytes, or a number with a unit: "512MiB", "1.5G" (binary), "6GB" (decimal). */
+PT_API int pt_size_parse(const char *text, uint64_t *bytes, pt_error *e);
+/* Each writes into `buf` and returns it. */
+PT_API char *pt_size_text(char buf[32], uint64_t bytes);    /* "96.00 MiB" */
+PT_API char *pt_seconds_text(char buf[32], double seconds); /* "12.3 ms"  "3m05s" */
+PT_API char *pt_count_text(char buf[32], uint64_t count);   /* "124.4M" */
 
 PT_API const char *pt_version(void);
 
