@@ -276,6 +276,8 @@ typedef struct pt_generate_options {
     double top_p;                      /* from the fewest that have this probability together; 1: from all */
     uint64_t seed;                     /* the same seed draws the same text */
     bool ignore_eos;                   /* go on behind the token that ends a text */
+    const char *system;                /* of conversations: what the model is told before the first turn; NULL: nothing */
+    const char *chat_template;         /* a file with a template in Jinja; NULL: the model's own */
     int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
     uint64_t device_memory;            /* bytes or PT_AUTO */
@@ -295,6 +297,9 @@ PT_API int pt_generator_open(const pt_generate_options *o, pt_generator **out, p
  * context has room for. The first call loads the weights, once it is known that everything fits. PT_DOES_NOT_FIT
  * says what is missing. */
 PT_API int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
+/* The next turn of a conversation, which goes through the model's chat template: what a user says, to be followed by the reply. What was said
+ * and replied before is part of it; on failure it is as it was before the call. */
+PT_API int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
 /* The next token: 1, and what text it adds (valid UTF-8 until the next call; nothing while a character is
  * incomplete); 0 at the end of the text. */
 PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e);
