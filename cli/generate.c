@@ -117,10 +117,10 @@ static int run(session *s, pt_generator *g, pt_error *e)
 static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes, pt_error *e)
 {
     int64_t prompt_tokens;
-    const double start = clock_s();
+    const double start = now_s();
     int failed = pt_generator_say(g, text, bytes, s->max_new_tokens, e);
     progress_clear(&s->bar);
-    const double ready = clock_s();
+    const double ready = now_s();
     if (!failed)
         failed = print_text(g, e);
     puts("");
@@ -131,7 +131,7 @@ static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes
         fprintf(stderr, "note: the reply may go on: --max-new-tokens %lld ended it\n", (long long)made);
     if (!failed && !s->quiet && !isatty(STDIN_FILENO))
         fprintf(stderr, "%lld tokens of conversation, ready after %.2f s; %lld new ones at %.1f tokens/s\n", (long long)prompt_tokens,
-                ready - start, (long long)made, (double)made / (clock_s() - ready));
+                ready - start, (long long)made, (double)made / (now_s() - ready));
     return failed;
 }
 
