@@ -46,10 +46,10 @@ static json_t *sums_json(const schedule_input *in, const uint64_t sums[STATE_KIN
 static int write_counters(const trainer *t, const char *folder, const char *arithmetic, json_t *sums, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step",
+    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step",
                             (json_int_t)t->step, "steps", (json_int_t)t->steps, "samples", (json_int_t)(t->step * t->shape.batch), "tokens",
-                            (json_int_t)t->tokens, "arithmetic", arithmetic, "model", model_json(&t->model->config), "settings",
-                            settings_json(t), "sums", sums);
+                            (json_int_t)t->tokens, "learned_tokens", (json_int_t)t->learned, "arithmetic", arithmetic, "model",
+                            model_json(&t->model->config), "settings", settings_json(t), "sums", sums);
     if (all && !model_trains_all(t->model))
         json_object_set_new(all, "frozen_bf16", json_boolean(t->model->stored_bf16));
     int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
@@ -351,6 +351,9 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
         failed = json_get_int(&s, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, &steps, e);
     if (!failed)
         failed = json_get_int(&s, "tokens", JSON_REQUIRED, 0, INT64_MAX / 2, &t->tokens, e);
+    t->learned = t->tokens; /* older checkpoints are of runs that learned all */
+    if (!failed)
+        failed = json_get_int(&s, "learned_tokens", JSON_OPTIONAL, 0, t->tokens, &t->learned, e);
     if (!failed)
         failed = json_get_int(&s, "samples", JSON_REQUIRED, t->step * t->shape.batch, t->step * t->shape.batch, &samples, e);
     json_source_close(&s);

@@ -91,6 +91,15 @@ static int tokenizer_fingerprint(const char *model_dir, char out[32], pt_error *
     return 0;
 }
 
+/* What was found in the data, and what of it is learned, is said of the training data alone. */
+static void tell_data(const trainer *t, const dataset *d, bool evaluation)
+{
+    if (dataset_summary(d) && !evaluation)
+        trainer_notice(t, "%s", dataset_summary(d));
+    if (dataset_notice(d))
+        trainer_notice(t, "%s%s", evaluation ? "evaluation: " : "", dataset_notice(d));
+}
+
 static int open_dataset(trainer *t, const char *const *paths, int n, bool evaluation, const char *fingerprint, dataset **out,
                         pt_error *e)
 {
@@ -98,14 +107,17 @@ static int open_dataset(trainer *t, const char *const *paths, int n, bool evalua
     int failed = path_join(cache, t->out, "cache", e);
     if (failed)
         return failed;
-    dataset_options d = {.paths = paths, .paths_n = n, .tokenizer = t->tokenizer, .cache_dir = cache,
+    const share_part part = !(t->o.eval_split > 0) ? SHARE_ALL : evaluation ? SHARE_HELD : SHARE_KEPT;
+    dataset_options d = {.paths = paths, .paths_n = n, .format = t->o.data_format, .train_on = t->o.train_on, .model_dir = t->model_dir,
+                         .chat_template = t->o.chat_template, .alone = t->o.no_packing, .longer = t->o.long_examples, .part = part,
+                         .held = t->o.eval_split, .examples = t->shape.weighted, .tokenizer = t->tokenizer, .cache_dir = cache,
                          .tokenizer_fingerprint = fingerprint, .seq_len = t->o.seq_len, .vocab = t->model->config.vocab,
                          .seed = t->o.seed, .shuffle = t->o.shuffle && !evaluation, .evaluation = evaluation,
                          .documents = t->o.document_mask, .eos = t->model->config.eos,
                          .threads = t->o.threads, .progress = pass_progress, .progress_arg = t};
     failed = dataset_open(&d, out, e);
-    if (!failed && dataset_notice(*out))
-        trainer_notice(t, "%s", dataset_notice(*out));
+    if (!failed)
+        tell_data(t, *out, evaluation);
     return failed;
 }
 
@@ -122,6 +134,9 @@ static int open_data(trainer *t, pt_error *e)
         failed = open_dataset(t, t->o.data, t->o.data_n, false, fingerprint, &t->data, e);
     if (!failed && t->o.eval_data_n)
         failed = open_dataset(t, t->o.eval_data, t->o.eval_data_n, true, fingerprint, &t->eval, e);
+    else if (!failed && t->o.eval_split > 0)
+        failed = open_dataset(t, t->o.data, t->o.data_n, true, fingerprint, &t->eval, e);
+    t->shape.documents = !failed && (dataset_apart(t->data) || (t->eval && dataset_apart(t->eval)));
     return failed;
 }
 

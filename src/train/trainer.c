@@ -101,31 +101,30 @@ void pt_trainer_close(pt_trainer *t)
 
 /* ---- steps ---- */
 
-static int load_batch(trainer *t, int64_t *targets, pt_error *e)
+static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
 {
     executor_batch b = executor_input(t->x);
     int64_t len = t->shape.seq_len;
-    *targets = 0;
+    *counts = (dataset_counts){0};
     for (int64_t i = 0; i < t->shape.batch; i++) {
-        uint64_t index = (uint64_t)(t->step * t->shape.batch + i);
-        int failed = dataset_sample(t->data, index, (uint64_t)t->epoch_windows, b.ids + i * len, b.targets + i * len, b.first + i * len, e);
+        const uint64_t index = (uint64_t)(t->step * t->shape.batch + i);
+        const dataset_row row = {b.ids + i * len, b.targets + i * len, b.first + i * len, t->shape.weighted ? b.weights + i * len : NULL};
+        int failed = dataset_sample(t->data, index, (uint64_t)t->epoch_windows, &row, counts, e);
         if (failed)
             return failed;
     }
     if (t->shape.documents)
         executor_place(t->x);
-    for (int64_t i = 0; i < t->shape.batch * len; i++)
-        *targets += b.targets[i] >= 0;
-    return *targets ? 0 : pt_fail(e, PT_FAILED, "step %lld has no target token at all: under --document-mask a document of one token has "
+    return counts->learned ? 0 : pt_fail(e, PT_FAILED, "step %lld has no target token at all: under --document-mask a document of one token has "
                                   "none; leave the option out, or give a larger --batch-size", (long long)t->step + 1);
 }
 
 static double sum_losses(const trainer *t)
 {
-    const float *loss = executor_losses(t->x);
+    const float *loss = executor_losses(t->x), *weights = executor_input(t->x).weights;
     double sum = 0;
     for (int64_t i = 0; i < t->shape.batch * t->shape.seq_len; i++)
-        sum += (double)loss[i];
+        sum += t->shape.weighted ? (double)loss[i] * (double)weights[i] : (double)loss[i];
     return sum;
 }
 
@@ -208,10 +207,13 @@ static int run_schedule(trainer *t, schedule_kind kind, float loss_scale, pt_err
 
 int trainer_drain(trainer *t, pt_error *e) { return t->pending || t->broken ? run_schedule(t, SCHEDULE_DRAIN, 0, e) : 0; }
 
-/* Runs the step's schedule; *targets: what the losses are divided by. */
-static int run_step(trainer *t, int64_t *targets, pt_error *e)
+/* What the losses of a step are divided by. */
+static double loss_count(const trainer *t, const dataset_counts *c) { return (double)(t->shape.weighted ? c->examples : c->learned); }
+
+/* Runs the step's schedule. */
+static int run_step(trainer *t, dataset_counts *counts, pt_error *e)
 {
-    int failed = load_batch(t, targets, e);
+    int failed = load_batch(t, counts, e);
     if (failed)
         return failed;
     if (trainer_plan(t)->update == UPDATE_BACKWARD)
@@ -220,7 +222,7 @@ static int run_step(trainer *t, int64_t *targets, pt_error *e)
     executor_time_tasks(t->x, t->o.trace || measured_wants(&t->measured)); /* any step may turn out to be the last */
     t->last = kind;
     t->last_whole = false;
-    return run_schedule(t, kind, (float)(1.0 / (double)*targets), e);
+    return run_schedule(t, kind, (float)(1.0 / loss_count(t, counts)), e);
 }
 
 static bool pass_progress(void *arg, uint64_t done, uint64_t total)
@@ -238,8 +240,8 @@ static int evaluate(trainer *t, double *loss, int64_t *tokens, bool *whole, pt_e
     if (!failed)
         failed = evaluation_run(t->x, t->eval, pass_progress, t, &sum, e);
     *whole = !sum.stopped;
-    *tokens = sum.tokens;
-    *loss = sum.loss / (double)(sum.tokens ? sum.tokens : 1);
+    *tokens = sum.learned;
+    *loss = sum.loss / (double)(sum.learned ? sum.learned : 1);
     return failed;
 }
 
@@ -285,18 +287,19 @@ static int take_step(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     if (!t->x)
         return pt_fail(e, PT_FAILED, "the run has no memory any more");
     double start = clock_s();
-    int64_t targets;
+    dataset_counts counts;
     bool steady = t->pending || trainer_plan(t)->update != UPDATE_NEXT_FORWARD;
-    int bad, failed = run_step(t, &targets, e);
+    int bad, failed = run_step(t, &counts, e);
     if (failed)
         return failed;
-    double loss = sum_losses(t) / (double)targets, norm = gradient_norm(t, &bad);
+    double loss = sum_losses(t) / loss_count(t, &counts), norm = gradient_norm(t, &bad);
     failed = check_finite(t, loss, norm, bad, e);
     *hopeless = failed != 0;
     if (failed)
         return failed;
     t->step++;
-    t->tokens += targets;
+    t->tokens += counts.tokens;
+    t->learned += counts.learned;
     if (trainer_plan(t)->update != UPDATE_BACKWARD) {
         t->update = params_of_step(t, t->step, norm);
         t->pending = true;
@@ -304,11 +307,12 @@ static int take_step(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     if (trainer_plan(t)->update == UPDATE_END && (failed = trainer_drain(t, e)))
         return failed;
     t->last_whole = true;
-    *s = (pt_step){.step = t->step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->o, t->step, t->steps), .tokens = t->tokens};
+    *s = (pt_step){.step = t->step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->o, t->step, t->steps), .tokens = t->tokens,
+                   .learned_tokens = t->learned};
     s->step_s = clock_s() - start;
     s->predicted_step_s = t->forecast.step_ns * 1e-9;
     measured_step(&t->measured, s->step_s, steady);
-    s->tokens_per_s = (double)targets / s->step_s;
+    s->tokens_per_s = (double)counts.tokens / s->step_s;
     if (trainer_evaluates(t))
         failed = evaluate_step(t, s, e);
     if (!failed)

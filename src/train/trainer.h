@@ -50,7 +50,7 @@ struct pt_trainer {
     int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */
     int64_t step, first_step;      /* done; done when the run was resumed */
     int64_t saved_step;            /* of the newest checkpoint that this run has written, or -1 */
-    int64_t tokens;                /* target tokens seen */
+    int64_t tokens, learned;       /* seen so far */
     schedule_kind last;            /* what the last step ran */
     bool pending;                  /* updates of step `step` wait */
     bool broken;                   /* a step went wrong: some weights may be updated and others not */
