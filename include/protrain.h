@@ -62,13 +62,28 @@ typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
 typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_MUON } pt_optimizer;
 /* Of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), as large a step as AdamW's; lr sqrt(rows / cols). */
 typedef enum pt_lr_adjust { PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_RMS, PT_LR_ADJUST_SPECTRAL } pt_lr_adjust;
+/* What the records of .jsonl, .json and .csv files are; AUTO: by their keys. TOKENS: files of ids. */
+typedef enum pt_data_format {
+    PT_DATA_AUTO, PT_DATA_TEXT, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TOKENS
+} pt_data_format;
+/* Which tokens are learned; AUTO: of chats the assistant's replies, of prompts their completion, of text all. LAST: the last reply. */
+typedef enum pt_train_on { PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ASSISTANT, PT_TRAIN_ON_COMPLETION, PT_TRAIN_ON_LAST, PT_TRAIN_ON_ALL } pt_train_on;
+typedef enum pt_long { PT_LONG_CUT, PT_LONG_DROP, PT_LONG_ERROR } pt_long; /* examples longer than a window */
+typedef enum pt_loss_per { PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE } pt_loss_per;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
 
 typedef struct pt_train_options {
     const char *model;                 /* Hugging Face folder */
     bool init_random;                  /* random weights although the folder has some */
     const char *const *data; int data_n;
+    pt_data_format data_format;
+    pt_train_on train_on;
+    const char *chat_template;         /* a file; NULL: the model's own */
+    bool no_packing;                   /* a window for each chat, prompt with its completion, or text; else texts are one stream */
+    pt_long long_examples;
+    pt_loss_per loss_per;              /* what counts the same in a step's loss: each token that is learned, or each example */
     const char *const *eval_data; int eval_data_n;
+    double eval_split;                 /* instead: this share of the data is held out; 0: none */
     int64_t eval_every;                /* steps, 0: only at the end */
     const char *out;                   /* output folder, made if absent */
     int64_t steps;                     /* 0: by epochs */
@@ -114,7 +129,7 @@ typedef struct pt_step {
     double loss;             /* mean over the target tokens, nats */
     double grad_norm;        /* before clipping */
     double lr;
-    int64_t tokens;          /* target tokens seen so far */
+    int64_t tokens, learned_tokens; /* seen so far; learned ones are targets, of plain text all */
     double step_s, predicted_step_s, tokens_per_s; /* predicted: of a steady step, between others */
     bool evaluated; double eval_loss; /* after this step's update */
 } pt_step;
@@ -131,7 +146,7 @@ PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error
 PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
 /* Writes checkpoint-STEP into the output folder, and summary.json. */
 PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);
-/* Mean loss over all tokens of the evaluation data; PT_FAILED where `stop` has ended it. */
+/* Mean loss over all target tokens of the evaluation data, and their number; PT_FAILED where `stop` has ended it. */
 PT_API int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e);
 /* Writes the trained model into the output folder, a checkpoint of the last step where there is room for it, from which a run of more
  * steps goes on, and summary.json: what was predicted and what was measured. */
@@ -203,6 +218,7 @@ PT_API void pt_profile_close(pt_profile *p);
 typedef struct pt_evaluate_options {
     const char *model;                 /* Hugging Face folder with weights */
     const char *const *data; int data_n;
+    pt_data_format data_format; pt_train_on train_on; const char *chat_template; bool no_packing; pt_long long_examples; /* as in training */
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */
     pt_precision precision;
@@ -218,7 +234,9 @@ typedef struct pt_evaluate_options {
 typedef struct pt_evaluation {
     double loss;        /* mean over all target tokens, nats */
     double perplexity;  /* exp(loss) */
-    int64_t tokens;     /* target tokens: all of the data but the first; with document_mask, of each document */
+    double accuracy;    /* share of the targets that were the most probable token */
+    int64_t tokens;     /* of text target tokens: all of the data but the first, with document_mask of each document; of examples all */
+    int64_t learned_tokens; /* target tokens */
 } pt_evaluation;
 
 PT_API void pt_evaluate_defaults(pt_evaluate_options *o);
