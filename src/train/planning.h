@@ -51,7 +51,7 @@ typedef struct planning {
 
 int options_check_tokens(const pt_train_options *o, pt_error *e); /* of a step; options.c */
 /* Sequence length, batch and type; o->seq_len is filled in. */
-/* Which parameters are trained (model.h), and whether the frozen ones came as bf16: by the weights of --model, or by what its config.json
+/* Which parameters are trained (model.h), how the frozen matrices are kept, and whether the frozen ones came as bf16: by the weights of --model, or by what its config.json
  * says where there are none. */
 int planning_freeze(const pt_train_options *o, model *m, pt_error *e);
 int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error *e);

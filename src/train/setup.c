@@ -68,7 +68,8 @@ static int open_model(trainer *t, const char *from, pt_error *e)
                        t->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)t->o.seed);
     if (t->o.lr == 0)
         t->o.lr = t->random_init ? 3e-4 : 5e-5;
-    return open_layout(t, from, e);
+    failed = base_open(&t->base, t->model, t->random_init ? NULL : t->model_dir, t->o.seed, e);
+    return failed ? failed : open_layout(t, from, e);
 }
 
 /* ---- data ---- */
@@ -201,6 +202,7 @@ static int load_weights(trainer *t, pt_error *e)
 {
     state s;
     state_open(&s, t->x);
+    base_lend(&t->base, &s);
     int failed;
     if (t->random_init) {
         failed = state_init(&s, t->o.seed, e);
@@ -214,6 +216,7 @@ static int load_weights(trainer *t, pt_error *e)
             safetensors_close(st);
         }
     }
+    base_take_sum(&t->base, &s);
     int closed = state_close(&s, failed ? NULL : e);
     return failed ? failed : closed;
 }

@@ -93,6 +93,7 @@ void pt_trainer_close(pt_trainer *t)
     tokenizer_close(t->tokenizer);
     companions_free(&t->companions);
     safetensors_close((safetensors *)t->layout.source);
+    base_close(&t->base);
     model_close(t->model);
     if (t->lock.fd >= 0)
         dir_lock_release(&t->lock);

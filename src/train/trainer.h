@@ -17,6 +17,7 @@
 #include "train/measured.h"
 #include "train/patience.h"
 #include "train/planning.h"
+#include "train/base.h"
 #include "train/room.h"
 #include "run/state.h"
 
@@ -41,6 +42,7 @@ struct pt_trainer {
     dir_lock lock;
     FILE *metrics;
     bool random_init;
+    base base;
     weights_layout layout;         /* of the weights that are written; owns its source */
     bool wrote_profile, wrote_machine; /* profile.json, machine.json are this run's */
     bool last_whole;               /* the last step ended well, its updates too */
