@@ -43,7 +43,7 @@ typedef struct session {
     arg_strings data, eval_data, freeze, train_only;
     data_args what;
     int loss_per;
-    int precision, optimizer, lr_adjust, lr_schedule, save_type, init;
+    int precision, base, optimizer, lr_adjust, lr_schedule, save_type, init;
     bool no_shuffle, quiet, json;
     const char *resume;
     char out[4096];
@@ -84,6 +84,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
         {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
         {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
+        {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, from random weights 3e-4", false},
@@ -183,6 +184,7 @@ static int complete(session *s, pt_error *e)
     s->o.train_only = s->train_only.v;
     s->o.train_only_n = s->train_only.n;
     s->o.precision = precisions[s->precision];
+    s->o.base = (pt_base)s->base;
     s->o.optimizer = (pt_optimizer)s->optimizer;
     s->o.lr_adjust = (pt_lr_adjust)s->lr_adjust;
     s->o.lr_schedule = (pt_lr_schedule)s->lr_schedule;
