@@ -10,7 +10,7 @@ typedef struct data_args { int format, train_on, longer; } data_args;
 
 /* Rows of a command's table; o has the fields chat_template and no_packing. */
 #define DATA_ARGS(a, o)                                                                                                                   \
-    {"--data-format", ARG_CHOICE, &(a)->format, "auto|text|messages|sharegpt|prompt|alpaca|tokens",                                       \
+    {"--data-format", ARG_CHOICE, &(a)->format, "auto|text|messages|sharegpt|prompt|alpaca|tokens|preference",                            \
      "what the records are; auto: by their keys", false},                                                                                 \
     {"--train-on", ARG_CHOICE, &(a)->train_on, "auto|assistant|completion|last|all",                                                      \
      "what is learned; auto: of chats the assistant's replies, of prompts\ntheir completion, of text all; last: the last reply", false},  \

@@ -42,7 +42,7 @@ typedef struct session {
     pt_train_options o;
     arg_strings data, eval_data, freeze, train_only;
     data_args what;
-    int loss_per;
+    int loss_per, task, dpo_loss;
     int precision, base, optimizer, lr_adjust, lr_schedule, save_type, init;
     bool no_shuffle, quiet, json;
     const char *resume;
@@ -68,6 +68,9 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--init", ARG_CHOICE, &s->init, "stored|random", "random: seeded random weights although there are some", false},
         {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
         DATA_ARGS(&s->what, o),
+        {"--task", ARG_CHOICE, &s->task, "sft|dpo", "dpo: preferences, from records with chosen and rejected replies", false},
+        {"--beta", ARG_DOUBLE, &o->beta, "X", "dpo: how near to the model before training; default 0.1", false},
+        {"--dpo-loss", ARG_CHOICE, &s->dpo_loss, "sigmoid|ipo", "default sigmoid", false},
         {"--loss-per", ARG_CHOICE, &s->loss_per, "token|example", "what counts the same in the loss of a step; default token", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "data to evaluate on; repeatable", false},
         {"--eval-split", ARG_DOUBLE, &o->eval_split, "X", "hold out this share of the data to evaluate on, such as 0.05", false},
@@ -87,7 +90,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
-        {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, from random weights 3e-4", false},
+        {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, dpo 1e-6, from random weights 3e-4", false},
         {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine", "default linear", false},
         {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "default 0", false},
         {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "what the rate falls towards, as a part of --lr; default 0", false},
@@ -177,6 +180,8 @@ static int complete(session *s, pt_error *e)
     s->o.data_n = s->data.n;
     DATA_ARGS_TAKE(&s->what, &s->o);
     s->o.loss_per = (pt_loss_per)s->loss_per;
+    s->o.task = (pt_task)s->task;
+    s->o.dpo_loss = (pt_dpo_loss)s->dpo_loss;
     s->o.eval_data = s->eval_data.v;
     s->o.eval_data_n = s->eval_data.n;
     s->o.freeze = s->freeze.v;
@@ -244,6 +249,10 @@ static void print_step_json(const pt_step *p, const pt_summary *m)
     json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm", p->grad_norm,
                              "lr", p->lr, "tokens", (json_int_t)p->tokens, "learned_tokens", (json_int_t)p->learned_tokens, "step_s",
                              p->step_s, "predicted_step_s", p->predicted_step_s, "tokens_per_s", p->tokens_per_s);
+    if (p->pairs) {
+        json_object_set_new(line, "reward_margin", json_real(p->reward_margin));
+        json_object_set_new(line, "reward_accuracy", json_real(p->reward_accuracy));
+    }
     for (int i = 0; i < m->memory_n; i++) {
         snprintf(key, sizeof key, "%s_peak_bytes", m->memory[i].tier);
         json_object_set_new(line, key, json_integer((json_int_t)m->memory[i].peak_bytes));
@@ -268,6 +277,9 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
     if (s->json)
         print_step_json(p, &m);
     snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  %.0f tok/s", (long long)p->step, (long long)m.steps, p->loss, p->tokens_per_s);
+    if (p->pairs)
+        snprintf(text, sizeof text, "step %lld/%lld  loss %.4f  margin %.3f  chosen %.0f%%  %.0f tok/s", (long long)p->step,
+                 (long long)m.steps, p->loss, p->reward_margin, 100 * p->reward_accuracy, p->tokens_per_s);
     if (p->evaluated) {
         progress_clear(&s->bar);
         fprintf(stderr, "step %lld: evaluation loss %.4f\n", (long long)p->step, p->eval_loss);

@@ -66,11 +66,15 @@ typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIM
 typedef enum pt_lr_adjust { PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_RMS, PT_LR_ADJUST_SPECTRAL } pt_lr_adjust;
 /* What the records of .jsonl, .json and .csv files are; AUTO: by their keys. TOKENS: files of ids. */
 typedef enum pt_data_format {
-    PT_DATA_AUTO, PT_DATA_TEXT, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TOKENS
+    PT_DATA_AUTO, PT_DATA_TEXT, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TOKENS,
+    PT_DATA_PREFERENCE /* pairs, for PT_TASK_DPO */
 } pt_data_format;
 /* Which tokens are learned; AUTO: of chats the assistant's replies, of prompts their completion, of text all. LAST: the last reply. */
 typedef enum pt_train_on { PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ASSISTANT, PT_TRAIN_ON_COMPLETION, PT_TRAIN_ON_LAST, PT_TRAIN_ON_ALL } pt_train_on;
 typedef enum pt_long { PT_LONG_CUT, PT_LONG_DROP, PT_LONG_ERROR } pt_long; /* examples longer than a window */
+/* SFT: each target's loss. DPO: pairs of a chosen and a rejected reply, compared with what the model thought of them before training. */
+typedef enum pt_task { PT_TASK_SFT, PT_TASK_DPO } pt_task;
+typedef enum pt_dpo_loss { PT_DPO_SIGMOID, PT_DPO_IPO } pt_dpo_loss;
 typedef enum pt_loss_per { PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE } pt_loss_per;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
 
@@ -83,6 +87,8 @@ typedef struct pt_train_options {
     const char *chat_template;         /* a file; NULL: the model's own */
     bool no_packing;                   /* a window for each chat, prompt with its completion, or text; else texts are one stream */
     pt_long long_examples;
+    pt_task task;
+    double beta; pt_dpo_loss dpo_loss; /* of DPO: how near to the model before training; default 0.1, sigmoid */
     pt_loss_per loss_per;              /* what counts the same in a step's loss: each token that is learned, or each example */
     const char *const *eval_data; int eval_data_n;
     double eval_split;                 /* instead: this share of the data is held out; 0: none */
@@ -98,7 +104,7 @@ typedef struct pt_train_options {
                                        /* last token is no target */
     pt_precision precision;
     pt_optimizer optimizer;
-    double lr;                         /* 0: 5e-5, or 3e-4 from random weights */
+    double lr;                         /* 0: 5e-5, of DPO 1e-6, or 3e-4 from random weights */
     pt_lr_schedule lr_schedule; int64_t warmup_steps; double min_lr_ratio;
     double weight_decay, beta1, beta2, eps;
     double momentum; pt_lr_adjust lr_adjust; /* of Muon's matrices; momentum 0: 0.95 */
@@ -135,6 +141,8 @@ typedef struct pt_step {
     int64_t tokens, learned_tokens; /* seen so far; learned ones are targets, of plain text all */
     double step_s, predicted_step_s, tokens_per_s; /* predicted: of a steady step, between others */
     bool evaluated; double eval_loss; /* after this step's update */
+    int64_t pairs;           /* of DPO, in this step: then loss is their mean, and these are too */
+    double reward_margin, reward_accuracy; /* beta * (log-ratio of the chosen one - of the rejected one); how often that is above 0 */
 } pt_step;
 
 typedef struct pt_trainer pt_trainer;

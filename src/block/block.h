@@ -38,7 +38,7 @@ typedef struct block_cache {
 /* What a unit is about. Pointers to its first row. */
 typedef struct block_unit {
     const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
-    const float *weights;                             /* (R), of the targets; NULL: all 1 */
+    const float *weights;                             /* (R), of the targets; NULL: all 1. Of pairs: their reference losses */
     const float *rope[MODEL_MAX_ROPES];               /* tables of positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */

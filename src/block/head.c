@@ -83,46 +83,83 @@ static void gradients(const head *h, float *table, bool rows, bool first)
         .type = h->type, .rows = h->rows, .cols = hidden, .acc = h->dn32, .g = h->dn}});
 }
 
+/* A unit's rows, part after part, whose norm is there. */
+typedef struct head_unit {
+    const block_unit *u;
+    head_layout l;
+    char *workspace;
+    float *loss, *right, *table; /* table: where its gradient goes, or NULL */
+    const float *weights;        /* of the targets, or NULL */
+    float scale;
+    bool first, rows;            /* rows: the normed rows' gradients are wanted */
+} head_unit;
+
+/* Losses, and the gradients if `trains`. */
+static void parts(const head *all, const head_unit *y, bool trains)
+{
+    const step_shape *s = all->shape;
+    const size_t row_bytes = (size_t)all->config->hidden * dtype_bytes(s->type);
+    for (int64_t row = 0; row < s->unit_rows; row += s->head_rows) {
+        head h = *all;
+        h.row0 = row;
+        h.rows = s->unit_rows - row < s->head_rows ? s->unit_rows - row : s->head_rows;
+        h.normed = y->workspace + y->l.normed + (size_t)row * row_bytes;
+        h.dn = y->workspace + y->l.dn + (size_t)row * row_bytes;
+        logits(&h);
+        queue_submit(h.c->queue, &(op){OP_CROSS_ENTROPY, .cross_entropy = {
+            .type = s->type, .rows = h.rows, .vocab = h.config->vocab, .ld = h.ld, .lddl = h.ldd, .scale = y->scale,
+            .logits = h.logits, .targets = y->u->targets + row, .loss = y->loss + row, .dlogits = trains ? h.logits : NULL,
+            .logit_scale = h.config->logit_scale, .softcap = h.config->logit_softcap, .weights = y->weights ? y->weights + row : NULL,
+            .right = y->right ? y->right + row : NULL}});
+        if (trains)
+            gradients(&h, y->table, y->rows, y->first);
+    }
+}
+
+/* What a row weighs is known only where the losses of its whole pair are: all are computed once before. */
+static void compare_pairs(const head *all, head_unit *y)
+{
+    const step_shape *s = all->shape;
+    float *weights = (float *)(y->workspace + y->l.weights);
+    y->weights = NULL;
+    parts(all, y, false);
+    queue_submit(all->c->queue, &(op){OP_PREFERENCE, .preference = {
+        .kind = s->ipo ? PREFERENCE_IPO : PREFERENCE_SIGMOID, .sequences = s->unit_seqs, .seq_len = s->seq_len, .beta = s->beta,
+        .targets = y->u->targets, .first = y->u->first, .loss = y->loss, .reference = y->u->weights, .weights = weights}});
+    y->weights = weights;
+}
+
 void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
                            char *workspace, float *loss, float *right, void *dx, float *accumulators, bool first, float scale)
 {
     const step_shape *s = c->shape;
     const model_config *m = &c->model->config;
-    head_layout l;
-    head_layout_init(&l, c->model, s);
-    int block = c->model->blocks_n - 1;
+    head_unit y = {.u = u, .workspace = workspace, .loss = loss, .right = right, .weights = u->weights, .scale = scale, .first = first};
+    head_layout_init(&y.l, c->model, s);
+    const int block = c->model->blocks_n - 1;
     const struct block *b = &c->model->blocks[block];
-    param_role table = m->tied ? PARAM_TOKENS : PARAM_HEAD;
-    size_t row_bytes = (size_t)m->hidden * dtype_bytes(s->type);
-    const op_norm n = final_norm(c, w, s->unit_rows, x, workspace + l.normed);
+    const op_norm n = final_norm(c, w, s->unit_rows, x, workspace + y.l.normed);
     queue_submit(c->queue, &(op){OP_NORM, .norm = n});
     float *of_role[PARAM_ROLES] = {0};
     for (int r = 0; accumulators && r < PARAM_ROLES; r++)
         if (b->param_of_role[r] >= 0 && c->model->params[b->param_of_role[r]].trainable)
             of_role[r] = accumulators + accumulator_offset(c->model, block, r);
-    const bool trains = dx || accumulators, rows = dx || of_role[PARAM_NORMF] || of_role[PARAM_NORMF_BIAS];
-    for (int64_t row = 0; row < s->unit_rows; row += s->head_rows) {
-        head h = {.c = c, .config = m, .shape = s, .w = w, .type = s->type, .row0 = row,
-                  .rows = s->unit_rows - row < s->head_rows ? s->unit_rows - row : s->head_rows,
-                  .normed = workspace + l.normed + (size_t)row * row_bytes, .dn = workspace + l.dn + (size_t)row * row_bytes,
-                  .dn32 = (float *)(workspace + l.dn32), .logits = (float *)(workspace + l.logits),
-                  .ld = l.ld, .ldd = l.ld * (int64_t)(sizeof(float) / dtype_bytes(s->type))};
-        logits(&h);
-        queue_submit(c->queue, &(op){OP_CROSS_ENTROPY, .cross_entropy = {
-            .type = s->type, .rows = h.rows, .vocab = m->vocab, .ld = h.ld, .lddl = h.ldd, .scale = scale,
-            .logits = h.logits, .targets = u->targets + row, .loss = loss + row, .dlogits = trains ? h.logits : NULL,
-            .logit_scale = m->logit_scale, .softcap = m->logit_softcap, .weights = u->weights ? u->weights + row : NULL,
-            .right = right ? right + row : NULL}});
-        if (trains)
-            gradients(&h, of_role[table], rows, first);
-    }
-    if (rows)
+    y.table = of_role[m->tied ? PARAM_TOKENS : PARAM_HEAD];
+    y.rows = dx || of_role[PARAM_NORMF] || of_role[PARAM_NORMF_BIAS];
+    const head all = {.c = c, .config = m, .shape = s, .w = w, .type = s->type, .dn32 = (float *)(workspace + y.l.dn32),
+                      .logits = (float *)(workspace + y.l.logits), .ld = y.l.ld,
+                      .ldd = y.l.ld * (int64_t)(sizeof(float) / dtype_bytes(s->type))};
+    const bool trains = dx || accumulators;
+    if (trains && s->beta > 0)
+        compare_pairs(&all, &y);
+    parts(&all, &y, trains);
+    if (y.rows)
         queue_submit(c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
             .kind = m->norm, .type = s->type, .accumulate = !first, .rows = s->unit_rows, .heads = 1, .dim = m->hidden,
             .ldx = m->hidden, .lddy = m->hidden, .lddx = m->hidden, .eps = n.eps, .offset = n.offset, .x = x, .weight = n.weight,
-            .dy = workspace + l.dn, .dx = dx ? dx : workspace + l.dn, .stream = dx ? u->stream : NULL,
+            .dy = workspace + y.l.dn, .dx = dx ? dx : workspace + y.l.dn, .stream = dx ? u->stream : NULL,
             .dweight = of_role[PARAM_NORMF], .dbias = of_role[PARAM_NORMF_BIAS],
-            .scratch = workspace + l.scratch}});
+            .scratch = workspace + y.l.scratch}});
 }
 
 void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out)

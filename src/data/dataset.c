@@ -73,8 +73,9 @@ static const char *name_of_file(void *arg, uint32_t file)
 
 static int pack(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
 {
+    const uint64_t items = o->pairs ? d->tokens.documents / 2 : d->tokens.documents;
     const packing_options p = {.seq_len = o->seq_len, .seed = o->seed, .shuffle = o->shuffle, .alone = o->alone, .longer = o->longer,
-                               .share = share_of(o->part, o->seed, o->held, d->tokens.documents), .folder = o->cache_dir,
+                               .pairs = o->pairs, .share = share_of(o->part, o->seed, o->held, items), .folder = o->cache_dir,
                                .file_name = name_of_file, .arg = (void *)files};
     d->packed = true;
     return packing_make(&d->tokens, &p, &d->packing, e);
@@ -227,11 +228,26 @@ static int open_texts(dataset *d, const dataset_options *o, const data_files *fi
     return rc < 0 ? rc : pack(d, o, files, e);
 }
 
+static int check_pairs(bool pairs, const data_files *files, pt_data_format format, pt_error *e)
+{
+    char names[480];
+    if (pairs == (format == PT_DATA_PREFERENCE))
+        return 0;
+    name_files(files, names, sizeof names);
+    if (pairs)
+        return pt_fail(e, PT_FAILED, "%s: --task dpo needs records with \"chosen\" and \"rejected\" replies, and these are of format %s", names,
+                       format_name(format));
+    return pt_fail(e, PT_FAILED, "%s: chosen and rejected replies are preferences: give --task dpo; or keep the chosen ones alone, as "
+                   "{\"prompt\": ..., \"completion\": ...}", names);
+}
+
 static int open_data(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
 {
     pt_data_format format;
     pt_train_on on = o->train_on;
     int rc = data_recognize(files, o->format, &format, e);
+    if (rc == 0)
+        rc = check_pairs(o->pairs, files, format, e);
     if (rc == 0)
         rc = examples_learned(format, &on, e);
     if (rc < 0)

@@ -47,6 +47,8 @@ typedef struct dataset_options {
     int64_t eos;                           /* which ends a document where there is no tokenizer to say it, -1: none */
     bool alone;                            /* an example a window, texts too */
     bool examples;                         /* a stream is an error */
+    bool pairs;                            /* the data must be preferences, whose examples are pairs: in a window the chosen one and the
+                                              rejected one behind it; else preferences are an error */
     pt_long longer;                        /* examples of more than a window */
     share_part part; double held;          /* SHARE_KEPT, SHARE_HELD: what this share of the data leaves, or it: of examples, or of
                                               the windows of a stream */
@@ -82,12 +84,15 @@ typedef struct dataset_row {
 typedef struct dataset_counts { /* what was in windows, added to what is there */
     int64_t tokens;   /* of a stream targets, of examples places that are taken */
     int64_t learned;  /* targets */
-    int64_t examples; /* 0 of a stream */
+    int64_t examples; /* 0 of a stream; pairs are one */
 } dataset_counts;
 
 /* Sample `index` of the run (0, 1, 2, ... over all epochs; windows_per_epoch samples make an epoch, which
  * the caller has cut to a multiple of its batch). counts may be NULL. */
 int dataset_sample(dataset *d, uint64_t index, uint64_t windows_per_epoch, const dataset_row *row, dataset_counts *counts, pt_error *e);
+
+/* The window that sample `index` is. */
+uint64_t dataset_window_of(const dataset *d, uint64_t index, uint64_t windows_per_epoch);
 
 /* The same for evaluation: window w of ceil((tokens - 1) / T) of a stream, the last one padded with target -100 (ids 0); of a share of
  * one, and of examples, of all windows. */

@@ -6,10 +6,10 @@ int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e)
 {
     const bool chat = f == PT_DATA_MESSAGES || f == PT_DATA_SHAREGPT || f == PT_DATA_ALPACA;
     if (*on == PT_TRAIN_ON_AUTO)
-        *on = chat ? PT_TRAIN_ON_ASSISTANT : f == PT_DATA_PROMPT ? PT_TRAIN_ON_COMPLETION : PT_TRAIN_ON_ALL;
+        *on = chat ? PT_TRAIN_ON_ASSISTANT : f == PT_DATA_PROMPT || f == PT_DATA_PREFERENCE ? PT_TRAIN_ON_COMPLETION : PT_TRAIN_ON_ALL;
     if (chat && *on == PT_TRAIN_ON_COMPLETION)
         *on = PT_TRAIN_ON_LAST;
-    if (chat || f == PT_DATA_PROMPT || *on == PT_TRAIN_ON_ALL)
+    if (chat || f == PT_DATA_PROMPT || f == PT_DATA_PREFERENCE || *on == PT_TRAIN_ON_ALL)
         return 0;
     return pt_fail(e, PT_USAGE, "--train-on asks for replies, and the data are plain %s, of which every token is learned: leave the option out",
                    f == PT_DATA_TOKENS ? "token ids" : "text");
@@ -43,5 +43,38 @@ int example_make(const example_rules *r, encoder *c, json_t *record, const char 
     else if (rc == 0)
         rc = make_pair(r, c, &f, out, e);
     json_decref(f.conversation);
+    return rc;
+}
+
+static size_t first_learned(const chat_tokens *x)
+{
+    size_t i = 0;
+    while (i < x->ids.n && !x->learned[i])
+        i++;
+    return i;
+}
+
+/* Both replies begin where the first of them leaves the ids of the prompt: a token may reach from the prompt into one of them only. */
+static void begin_together(chat_tokens x[2])
+{
+    const size_t a = first_learned(&x[0]), b = first_learned(&x[1]), begin = a < b ? a : b;
+    for (int k = 0; k < 2; k++)
+        for (size_t i = begin, end = k ? b : a; i < end; i++)
+            x[k].learned[i] = 1;
+}
+
+int example_make_pair(const example_rules *r, encoder *c, const json_t *record, const char *where, chat_tokens out[2], pt_error *e)
+{
+    example_rules each = *r;
+    json_t *half[2] = {NULL, NULL};
+    each.format = PT_DATA_PROMPT;
+    int rc = format_split_pair(record, where, half, e);
+    for (int i = 0; i < 2 && rc == 0; i++)
+        if ((rc = example_make(&each, c, half[i], where, &out[i], e)) < 0)
+            rc = pt_error_prefix(e, i ? "the rejected reply: " : "the chosen reply: ");
+    if (rc == 0 && r->on == PT_TRAIN_ON_COMPLETION)
+        begin_together(out);
+    json_decref(half[0]);
+    json_decref(half[1]);
     return rc;
 }

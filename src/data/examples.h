@@ -16,7 +16,9 @@ typedef struct example_rules {
 /* AUTO becomes what it stands for. PT_USAGE: the format has nothing of the kind. */
 int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e);
 
-/* `record`, which is changed; `where` is its file and line. */
+/* `record`, which is changed; `where` is its file and line. Of a format that is not PT_DATA_PREFERENCE. */
 int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e);
+/* Of that format: the chosen example and the rejected one. */
+int example_make_pair(const example_rules *r, encoder *c, const json_t *record, const char *where, chat_tokens out[2], pt_error *e);
 
 #endif

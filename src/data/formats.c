@@ -16,6 +16,7 @@ static const struct { const char *name, *keys[2]; } formats[] = {
     [PT_DATA_PROMPT] = {"prompt", {"prompt", "completion"}},
     [PT_DATA_ALPACA] = {"alpaca", {"instruction", "output"}},
     [PT_DATA_TOKENS] = {"tokens", {NULL}},
+    [PT_DATA_PREFERENCE] = {"preference", {"chosen", "rejected"}},
 };
 
 bool format_fits(pt_data_format f, const json_t *record)
@@ -26,7 +27,7 @@ bool format_fits(pt_data_format f, const json_t *record)
 
 pt_data_format format_of(const json_t *record)
 {
-    static const pt_data_format order[] = {PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TEXT};
+    static const pt_data_format order[] = {PT_DATA_PREFERENCE, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TEXT};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         if (format_fits(order[i], record))
             return order[i];
@@ -39,7 +40,8 @@ const char *format_keys(pt_data_format f)
 {
     static const char *const keys[] = {
         [PT_DATA_AUTO] = "", [PT_DATA_TEXT] = "\"text\"", [PT_DATA_MESSAGES] = "\"messages\"", [PT_DATA_SHAREGPT] = "\"conversations\"",
-        [PT_DATA_PROMPT] = "\"prompt\" and \"completion\"", [PT_DATA_ALPACA] = "\"instruction\" and \"output\"", [PT_DATA_TOKENS] = ""};
+        [PT_DATA_PROMPT] = "\"prompt\" and \"completion\"", [PT_DATA_ALPACA] = "\"instruction\" and \"output\"", [PT_DATA_TOKENS] = "",
+        [PT_DATA_PREFERENCE] = "\"chosen\" and \"rejected\""};
     return keys[f];
 }
 
@@ -47,11 +49,8 @@ int format_unknown(json_t *record, const char *where, pt_error *e)
 {
     char keys[320];
     record_keys(record, keys, sizeof keys);
-    if (json_object_get(record, "chosen") && json_object_get(record, "rejected"))
-        return pt_fail(e, PT_FAILED, "%.400s: chosen and rejected replies are preferences, which are no examples to train on as they are: keep the "
-                       "chosen ones, as {\"prompt\": ..., \"completion\": ...}", where);
-    return pt_fail(e, PT_FAILED, "%.400s: the object has no \"text\", \"messages\", \"conversations\", \"prompt\" and \"completion\", or \"instruction\" "
-                   "and \"output\" (its keys: %s): rename its keys to those of one of these formats", where, keys[0] ? keys : "none");
+    return pt_fail(e, PT_FAILED, "%.400s: the object has no \"text\", \"messages\", \"conversations\", \"prompt\" and \"completion\", \"instruction\" "
+                   "and \"output\", or \"chosen\" and \"rejected\" (its keys: %s): rename its keys to those of one of these formats", where, keys[0] ? keys : "none");
 }
 
 /* ---- pieces of records ---- */
@@ -322,6 +321,95 @@ static int read_prompt(json_t *record, place *p, format_record *out)
         out->conversation = conversation_of(record, messages);
     else
         json_decref(messages);
+    return rc;
+}
+
+/* ---- preferences ---- */
+
+/* How many messages are alike in both. */
+static size_t alike_messages(const json_t *a, const json_t *b)
+{
+    size_t n = 0;
+    while (n < json_array_size(a) && n < json_array_size(b) && json_equal(json_array_get(a, n), json_array_get(b, n)))
+        n++;
+    return n;
+}
+
+/* Bytes that both begin with, less a space at their end, and less than all of either: something is left to reply. */
+static size_t alike_bytes(const json_t *a, const json_t *b)
+{
+    const char *x = json_string_value(a), *y = json_string_value(b);
+    size_t n = 0;
+    while (x[n] && x[n] == y[n])
+        n++;
+    n -= n > 0 && (!x[n] || !y[n]);
+    while (n > 0 && (x[n] & 0xC0) == 0x80) /* within a character */
+        n--;
+    return n - (n > 0 && x[n - 1] == ' ');
+}
+
+static json_t *tail_of(const json_t *reply, size_t from)
+{
+    if (json_is_string(reply))
+        return json_stringn(json_string_value(reply) + from, json_string_length(reply) - from);
+    json_t *tail = json_array();
+    for (size_t i = from; i < json_array_size(reply); i++)
+        json_array_append(tail, json_array_get(reply, i));
+    return tail;
+}
+
+static json_t *head_of(const json_t *reply, size_t n)
+{
+    if (json_is_string(reply))
+        return json_stringn(json_string_value(reply), n);
+    json_t *head = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append(head, json_array_get(reply, i));
+    return head;
+}
+
+/* A list in a string, as .csv files have it, is one; another string is a text. */
+static json_t *text_or_list(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    json_t *list = text && text[0] == '[' ? json_loadb(text, json_string_length(value), 0, NULL) : NULL;
+    if (json_is_array(list))
+        return list;
+    json_decref(list);
+    return json_incref((json_t *)value);
+}
+
+static json_t *with_reply(const json_t *record, json_t *prompt, json_t *reply)
+{
+    json_t *out = json_copy((json_t *)record);
+    json_object_del(out, "chosen");
+    json_object_del(out, "rejected");
+    json_object_set(out, "prompt", prompt);
+    json_object_set_new(out, "completion", reply);
+    return out;
+}
+
+int format_split_pair(const json_t *record, const char *where, json_t *out[2], pt_error *e)
+{
+    json_t *chosen = text_or_list(json_object_get(record, "chosen")), *rejected = text_or_list(json_object_get(record, "rejected"));
+    const json_t *given = json_object_get(record, "prompt");
+    json_t *prompt = given ? text_or_list(given) : NULL;
+    int rc = 0;
+    if (!(json_is_string(chosen) && json_is_string(rejected)) && !(json_is_array(chosen) && json_is_array(rejected))) {
+        rc = pt_fail(e, PT_FAILED, "%.400s: \"chosen\" is %s and \"rejected\" %s, but both must be strings, or both lists of messages", where,
+                     json_type_name(chosen), json_type_name(rejected));
+    } else if (prompt) {
+        out[0] = with_reply(record, prompt, json_incref(chosen));
+        out[1] = with_reply(record, prompt, json_incref(rejected));
+    } else {
+        const size_t n = json_is_string(chosen) ? alike_bytes(chosen, rejected) : alike_messages(chosen, rejected);
+        prompt = head_of(chosen, n);
+        out[0] = with_reply(record, prompt, tail_of(chosen, n));
+        out[1] = with_reply(record, prompt, tail_of(rejected, n));
+    }
+    json_decref(prompt);
+    json_decref(chosen);
+    json_decref(rejected);
     return rc;
 }
 

@@ -5,6 +5,8 @@
  *   prompt      {"prompt", "completion"}: two texts, or two lists of messages
  *   alpaca      {"instruction", "input", "output", "system", "history": [[question, answer], ...]}
  *   text        {"text"}
+ *   preference  {"prompt", "chosen", "rejected"}: texts or lists of messages, as of a prompt and its completion; without "prompt" it is
+ *               what chosen and rejected begin with alike
  *
  * A record with the keys of several is the first of these. What a list is may also be JSON in a string, as .csv files have it.
  */
@@ -22,6 +24,9 @@ const char *format_name(pt_data_format f);      /* as --data-format has it */
 const char *format_keys(pt_data_format f);      /* those that it needs, for messages */
 int format_unknown(json_t *record, const char *where, pt_error *e); /* the error of a record that is of none */
 
+/* A record of preferences as two of prompt and completion, new references: with the chosen reply, and with the rejected one. */
+int format_split_pair(const json_t *record, const char *where, json_t *out[2], pt_error *e);
+
 /* What a record is an example of: a conversation, or two texts. */
 typedef struct format_record {
     json_t *conversation;   /* {"messages", "tools", ...}, a new reference; NULL: two texts */
@@ -29,7 +34,7 @@ typedef struct format_record {
     const json_t *prompt, *completion; /* strings, which live as long as the record */
 } format_record;
 
-/* `record` has the keys of f, a format of records that is not text, and is changed; `where` (file and line) names it. Content in parts
+/* `record` has the keys of f, a format of records that is neither text nor preferences, and is changed; `where` (file and line) names it. Content in parts
  * is joined; what is no text, a role that is none, nothing where a reply or a question should be: PT_FAILED. */
 int format_read(pt_data_format f, json_t *record, const char *where, format_record *out, pt_error *e);
 

@@ -179,19 +179,23 @@ static int pack_block(packer *p, pt_error *e)
 
 /* ---- examples ---- */
 
-static int refuse_long(const packer *p, const token_example *x, uint64_t ids_n, pt_error *e)
+static int refuse_long(const packer *p, const token_example *x, uint64_t ids_n, int64_t most, pt_error *e)
 {
     const char *file = p->o->file_name ? p->o->file_name(p->o->arg, x->file) : "the data";
+    const unsigned long long line = x->line, n = ids_n;
+    if (p->o->pairs)
+        return pt_fail(e, PT_FAILED, "%.400s: line %llu: a reply with its prompt has %llu tokens, and of a window of %lld %lld are left for it: give a "
+                       "larger --seq-len, or --long cut or drop", file, line, n, (long long)p->o->seq_len, (long long)most);
     return pt_fail(e, PT_FAILED, "%.400s: line %llu: an example of %llu tokens, and a window has %lld: give --seq-len %llu, or --long cut or drop",
-                   file, (unsigned long long)x->line, (unsigned long long)ids_n, (long long)p->o->seq_len, (unsigned long long)ids_n - 1);
+                   file, line, n, (long long)p->o->seq_len, n - 1);
 }
 
-/* What is left of an example that is cut: up to the last id to learn within a window. */
-static int cut_example(const packer *p, packed_example *x, pt_error *e)
+/* What is left of an example that is cut: up to the last id to learn within `most` places. */
+static int cut_example(const packer *p, packed_example *x, int64_t most, pt_error *e)
 {
     uint32_t ids[4096], learned = 0, places = 0;
-    for (uint32_t at = 0; at <= p->o->seq_len;) {
-        const size_t left = (size_t)(p->o->seq_len + 1 - at), n = left < 4096 ? left : 4096;
+    for (uint32_t at = 0; at <= most;) {
+        const size_t left = (size_t)(most + 1 - at), n = left < 4096 ? left : 4096;
         int rc = token_file_ids(p->f, x->start + at, n, INT64_C(1) << 31, ids, e);
         if (rc < 0)
             return rc;
@@ -206,24 +210,59 @@ static int cut_example(const packer *p, packed_example *x, pt_error *e)
     return 0;
 }
 
-static int add_example(packer *p, uint64_t number, pt_error *e)
+/* Example `number` in at most `most` places; it has no learned id where it is left out. */
+static int fit_example(packer *p, uint64_t number, int64_t most, bool *cut, packed_example *out, pt_error *e)
 {
     token_example x;
     uint64_t ids_n;
     int rc = token_file_example(p->f, number, &x, &ids_n, e);
     if (rc < 0)
         return rc;
-    packed_example packed = {x.start, (uint32_t)(ids_n ? ids_n - 1 : 0), x.learned};
-    if (ids_n > (uint64_t)p->o->seq_len + 1) {
-        if (p->o->longer == PT_LONG_ERROR)
-            return refuse_long(p, &x, ids_n, e);
-        p->out->dropped += p->o->longer == PT_LONG_DROP;
-        if (p->o->longer == PT_LONG_DROP)
-            return 0;
-        p->out->cut++;
-        if ((rc = cut_example(p, &packed, e)) < 0)
+    *out = (packed_example){.start = x.start, .places = (uint32_t)(ids_n ? ids_n - 1 : 0), .learned = x.learned};
+    *cut = ids_n > (uint64_t)most + 1;
+    if (*cut && p->o->longer == PT_LONG_ERROR)
+        return refuse_long(p, &x, ids_n, most, e);
+    return *cut && p->o->longer == PT_LONG_CUT ? cut_example(p, out, most, e) : 0;
+}
+
+/* Two examples as one: each may have half of a window, or what the other leaves. */
+static int fit_pair(packer *p, uint64_t pair, bool *cut, packed_example *out, pt_error *e)
+{
+    packed_example two[2];
+    bool one_cut = false;
+    *cut = false;
+    for (int i = 0; i < 2; i++) {
+        int rc = fit_example(p, 2 * pair + (uint64_t)i, p->o->seq_len, &one_cut, &two[i], e);
+        if (rc < 0)
             return rc;
+        *cut = *cut || one_cut;
     }
+    const int64_t half = p->o->seq_len / 2, all = (int64_t)two[0].places + two[1].places;
+    for (int i = 0; i < 2 && all > p->o->seq_len; i++) {
+        const int64_t other = two[1 - i].places, most = other < half ? p->o->seq_len - other : half;
+        int rc = two[i].places > most ? fit_example(p, 2 * pair + (uint64_t)i, most, &one_cut, &two[i], e) : 0;
+        if (rc < 0)
+            return rc;
+        *cut = true;
+    }
+    *out = (packed_example){two[0].start, two[0].places + two[1].places, two[0].learned + two[1].learned, two[0].places,
+                            (uint32_t)(two[1].start - two[0].start)};
+    if (!two[0].learned || !two[1].learned)
+        out->learned = 0;
+    return 0;
+}
+
+static int add_example(packer *p, uint64_t number, pt_error *e)
+{
+    packed_example packed;
+    bool cut;
+    int rc = p->o->pairs ? fit_pair(p, number, &cut, &packed, e) : fit_example(p, number, p->o->seq_len, &cut, &packed, e);
+    if (rc < 0)
+        return rc;
+    p->out->dropped += cut && p->o->longer == PT_LONG_DROP;
+    if (cut && p->o->longer == PT_LONG_DROP)
+        return 0;
+    p->out->cut += cut;
     if (!packed.learned) {
         p->out->unlearned++;
         return 0;

@@ -16,6 +16,7 @@ typedef struct packing_options {
     uint64_t seed;
     bool shuffle;        /* else examples come as in the files, and windows by their first */
     bool alone;          /* an example a window */
+    bool pairs;          /* examples 0 and 1 go together, 2 and 3, ...: what is packed are pairs; `share` is of them */
     pt_long longer;      /* what becomes of examples with more than seq_len places */
     data_share share;         /* of the examples */
     const char *folder;  /* of the unnamed file; NULL: where temporary files go */
@@ -25,11 +26,13 @@ typedef struct packing_options {
 typedef struct packed_example {
     uint64_t start;          /* index of its first id */
     uint32_t places, learned;
+    uint32_t chosen;         /* of a pair: places of its first example; 0: it is none */
+    uint32_t rejected;       /* of a pair: where the first id of its other example is, from `start` on */
 } packed_example;
 
 typedef struct packing {
     int fd, index_fd;        /* packed_example of all windows; for each window its first one's number, and behind the last */
-    uint64_t windows, examples, tokens, learned; /* tokens: places that are taken; learned: targets */
+    uint64_t windows, examples /* pairs are one */, tokens, learned; /* tokens: places that are taken; learned: targets */
     uint64_t cut, dropped;   /* examples that were too long */
     uint64_t unlearned;      /* examples that are left out: nothing to learn is in what was left of them */
 } packing;

@@ -329,26 +329,41 @@ static int check_format(const example_rules *r, json_t *record, const char *wher
                    format_keys(f), format_name(f), format_keys(r->format), format_name(r->format));
 }
 
-/* What an example has up to its last learned id; nothing is predicted from what follows. */
-static int put_example(job *j, const segment *s, const chat_tokens *x, pt_error *e)
+/* Ids up to the last one that is learned: nothing is predicted from what follows. */
+static size_t ids_that_count(const chat_tokens *x, uint32_t *learned)
 {
-    token_example at = {.start = j->ids.n, .line = s->place.line, .file = s->file};
     size_t n = 0;
+    *learned = 0;
     for (size_t i = 1; i < x->ids.n; i++)
         if (x->learned[i]) {
-            at.learned++;
+            ++*learned;
             n = i + 1;
         }
+    return n;
+}
+
+/* The examples of one record, one or a pair; all of them, or none where one has nothing to learn. */
+static int put_examples(job *j, const segment *s, const chat_tokens *x, int many, pt_error *e)
+{
+    token_example at[2];
+    size_t n[2];
+    bool all = true;
+    for (int k = 0; k < many; k++) {
+        at[k] = (token_example){.line = s->place.line, .file = s->file};
+        n[k] = ids_that_count(&x[k], &at[k].learned);
+        all = all && n[k] > 0;
+        j->tally.tokens += x[k].ids.n;
+        j->tally.learned += at[k].learned;
+    }
     j->tally.records++;
-    j->tally.unlearned += !n;
-    j->tally.tokens += x->ids.n;
-    j->tally.learned += at.learned;
-    if (!n)
-        return 0;
-    j->starts[j->starts_n++] = at;
+    j->tally.unlearned += !all;
     int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++)
-        rc = put_id(&j->ids, x->ids.ids[i] | (i && x->learned[i] ? ID_LEARNED : 0), e);
+    for (int k = 0; k < many && all; k++) {
+        at[k].start = j->ids.n;
+        j->starts[j->starts_n++] = at[k];
+        for (size_t i = 0; i < n[k] && rc == 0; i++)
+            rc = put_id(&j->ids, x[k].ids.ids[i] | (i && x[k].learned[i] ? ID_LEARNED : 0), e);
+    }
     return rc;
 }
 
@@ -360,12 +375,14 @@ static int encode_record(pipeline *p, encoder *c, chat_tokens *x, job *j, const 
     int rc = record_parse(s->path, s->place, j->text.p + s->at, s->n, &record, e);
     if (rc == 0)
         rc = check_format(p->o->rules, record, where, e);
+    const bool pair = p->o->rules->format == PT_DATA_PREFERENCE;
     if (rc == 0)
-        rc = example_make(p->o->rules, c, record, where, x, e);
-    if (rc == 0 && (rc = check_ids(p, x->ids.ids, x->ids.n, e)) < 0)
-        rc = pt_error_prefix(e, "%s", where);
+        rc = pair ? example_make_pair(p->o->rules, c, record, where, x, e) : example_make(p->o->rules, c, record, where, x, e);
+    for (int k = 0; k < 1 + pair && rc == 0; k++)
+        if ((rc = check_ids(p, x[k].ids.ids, x[k].ids.n, e)) < 0)
+            rc = pt_error_prefix(e, "%s", where);
     json_decref(record);
-    return rc < 0 ? rc : put_example(j, s, x, e);
+    return rc < 0 ? rc : put_examples(j, s, x, 1 + pair, e);
 }
 
 static void encode_job(pipeline *p, encoder *c, chat_tokens *x, job *j)
@@ -397,7 +414,7 @@ static void *worker_main(void *arg)
 {
     pipeline *p = arg;
     encoder *c = NULL;
-    chat_tokens x = {0};
+    chat_tokens x[2] = {0};
     pt_error open_error = {0};
     int opened = encoder_open(p->o->tokenizer, &c, &open_error);
     for (job *j; (j = take_job(p));) {
@@ -405,7 +422,7 @@ static void *worker_main(void *arg)
             j->rc = opened;
             j->error = open_error;
         } else {
-            encode_job(p, c, &x, j);
+            encode_job(p, c, x, j);
         }
         pthread_mutex_lock(&p->lock);
         j->state = JOB_DONE;
@@ -414,7 +431,8 @@ static void *worker_main(void *arg)
     }
     if (opened == 0)
         encoder_close(c);
-    chat_tokens_free(&x);
+    chat_tokens_free(&x[0]);
+    chat_tokens_free(&x[1]);
     return NULL;
 }
 
@@ -495,7 +513,7 @@ static int pipeline_init(pipeline *p, pt_error *e)
     bool failed = !p->jobs;
     for (uint64_t i = 0; i < p->jobs_n && !failed; i++) {
         p->jobs[i].segments = malloc(JOB_SEGMENTS * sizeof *p->jobs[i].segments);
-        p->jobs[i].starts = malloc(JOB_SEGMENTS * sizeof *p->jobs[i].starts);
+        p->jobs[i].starts = malloc(2 * JOB_SEGMENTS * sizeof *p->jobs[i].starts);
         failed = !p->jobs[i].segments || !p->jobs[i].starts;
     }
     pthread_mutex_init(&p->lock, NULL);

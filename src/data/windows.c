@@ -105,6 +105,17 @@ static int put_example(const dataset *d, const packed_example *x, int64_t at, co
     return rc;
 }
 
+/* An example, or both of a pair. */
+static int put_packed(const dataset *d, const packed_example *x, int64_t at, const dataset_row *row, pt_error *e)
+{
+    if (!x->chosen)
+        return put_example(d, x, at, row, e);
+    const packed_example chosen = {.start = x->start, .places = x->chosen, .learned = x->learned};
+    const packed_example rejected = {.start = x->start + x->rejected, .places = x->places - x->chosen, .learned = x->learned};
+    int rc = put_example(d, &chosen, at, row, e);
+    return rc < 0 ? rc : put_example(d, &rejected, at + x->chosen, row, e);
+}
+
 static void pad(const dataset_row *row, int64_t from, int64_t to)
 {
     for (int64_t t = from; t < to; t++) {
@@ -127,7 +138,7 @@ static int read_packed(const dataset *d, uint64_t w, const dataset_row *row, dat
         const size_t now = n - done < 32 ? (size_t)(n - done) : 32;
         rc = packing_examples(&d->packing, first + done, now, some, e);
         for (size_t i = 0; i < now && rc == 0; at += some[i++].places) {
-            rc = put_example(d, &some[i], at, row, e);
+            rc = put_packed(d, &some[i], at, row, e);
             if (counts)
                 counts->learned += some[i].learned;
         }
@@ -153,16 +164,19 @@ static int read_whole(const dataset *d, uint64_t w, const dataset_row *row, data
     return read_stream(d, share_item(&d->share, w) * (uint64_t)d->seq_len, (size_t)d->seq_len, row, counts, e);
 }
 
+uint64_t dataset_window_of(const dataset *d, uint64_t index, uint64_t windows_per_epoch)
+{
+    const uint64_t epoch = index / windows_per_epoch, w = index % windows_per_epoch;
+    return d->shuffle ? permute(d->seed, epoch, w, dataset_windows(d)) : w;
+}
+
 int dataset_sample(dataset *d, uint64_t index, uint64_t windows_per_epoch, const dataset_row *row, dataset_counts *counts, pt_error *e)
 {
     uint64_t windows = dataset_windows(d);
     if (windows_per_epoch == 0 || windows_per_epoch > windows)
         return pt_fail(e, PT_USAGE, "an epoch of %" PRIu64 " samples cannot be taken from %" PRIu64 " windows",
                        windows_per_epoch, windows);
-    uint64_t epoch = index / windows_per_epoch, w = index % windows_per_epoch;
-    if (d->shuffle)
-        w = permute(d->seed, epoch, w, windows);
-    return read_whole(d, w, row, counts, e);
+    return read_whole(d, dataset_window_of(d, index, windows_per_epoch), row, counts, e);
 }
 
 uint64_t dataset_eval_windows(const dataset *d)

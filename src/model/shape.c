@@ -52,6 +52,8 @@ void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64
 {
     step_shape_init(out, m, s->type, batch, seq_len);
     out->optimizer = s->optimizer;
+    out->beta = s->beta;
+    out->ipo = s->ipo;
     if (s->gpu)
         step_shape_for_gpu(out, m);
 }
@@ -84,6 +86,7 @@ void head_layout_init(head_layout *h, const model *m, const step_shape *s)
     h->dn32 = take(&at, (uint64_t)(s->head_rows * c->hidden) * sizeof(float));
     h->ld = (int64_t)align_up((uint64_t)c->vocab, LINE / sizeof(float));
     h->logits = take(&at, (uint64_t)(s->head_rows * h->ld) * sizeof(float));
+    h->weights = take(&at, s->beta > 0 ? (uint64_t)s->unit_rows * sizeof(float) : 0);
     h->scratch = h->logits; /* of which the norm's backward finds nothing that is still wanted */
     h->bytes = max_u64(at, align_up(h->scratch + norm_backward_scratch_bytes(s->unit_rows, 1, c->hidden), LINE));
 }

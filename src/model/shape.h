@@ -20,6 +20,8 @@ typedef struct step_shape {
     const struct optimizer *optimizer; /* optimizer/optimizer.h; NULL: AdamW */
     bool documents;         /* a sequence may hold several, which do not see each other */
     bool weighted;          /* what each target's loss counts in the gradient comes with the batch */
+    float beta; bool ipo;   /* above 0: the documents of a sequence are pairs that op_preference compares, and what comes with the batch
+                               is the loss of each target under the reference model */
 } step_shape;
 
 /* Bytes of one unit's residual stream in fp32, from which in bf16 runs the inputs of the blocks are rounded: (R, C), and 0 in
@@ -37,11 +39,11 @@ void step_shape_for_gpu(step_shape *s, const model *m);
 /* Of the same type and optimizer, and for the same kind of device. */
 void step_shape_like(step_shape *out, const step_shape *s, const model *m, int64_t batch, int64_t seq_len);
 
-/* Workspace of the head: [normed x (R,C)] [dn (R,C)] [dn32 (head_rows, C) fp32] [logits (head_rows, ld >= V) fp32]; the norm's scratch
- * lies over the logits. */
+/* Workspace of the head: [normed x (R,C)] [dn (R,C)] [dn32 (head_rows, C) fp32] [logits (head_rows, ld >= V) fp32], and where pairs are
+ * compared [weights (R) fp32]; the norm's scratch lies over the logits. */
 typedef struct head_layout {
     int64_t ld; /* stride of the logits: the vocabulary in whole lines, so that all rows are aligned, the bf16 gradients on them too */
-    uint64_t normed, dn, dn32, logits, scratch, bytes;
+    uint64_t normed, dn, dn32, logits, scratch, weights, bytes;
 } head_layout;
 void head_layout_init(head_layout *h, const model *m, const step_shape *s);
 

@@ -257,8 +257,10 @@ static machine_spec with_host_tier(const machine_spec *x)
 int costs_analytic(const machine_spec *x, const model *m, const step_shape *s, costs *out, pt_error *e)
 {
     const machine_spec all = with_host_tier(x);
+    step_shape plain = *s;
+    plain.beta = 0; /* of pairs the head is computed twice: a task of it has the price of both */
     costs_init(out);
-    int failed = price_blocks(x, m, s, out, e);
+    int failed = price_blocks(x, m, &plain, out, e);
     if (failed)
         return failed;
     price_amounts(&all, s, out);

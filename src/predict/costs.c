@@ -179,13 +179,17 @@ double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s
     return (double)s->micro_units * one - following_units(in, s, t) * warm + cold;
 }
 
+/* Pairs are compared by their losses, which are computed once before there are gradients. */
+static double pairs_ns(const costs *c, const schedule_input *in) { return in->shape->beta > 0 ? c->head_eval_ns : 0; }
+
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     const double units = (double)s->micro_units;
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: case TASK_LAYER_BACKWARD: return layer_task_ns(c, in, s, t, level_of(in, t));
-    case TASK_HEAD: return units * c->head_ns + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_sums_ns : 0);
+    case TASK_HEAD:
+        return units * (c->head_ns + pairs_ns(c, in)) + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_sums_ns : 0);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
     case TASK_UPDATE: return update_task_ns(c, in, t);

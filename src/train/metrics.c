@@ -117,6 +117,8 @@ int metrics_write(const metrics *m, const pt_step *s, const pt_memory *memory, i
                "\"predicted_step_s\":%.9g,\"tokens_per_s\":%.9g",
             (long long)s->step, s->loss, s->grad_norm, s->lr, (long long)s->tokens, (long long)s->learned_tokens,
             s->step_s, s->predicted_step_s, s->tokens_per_s);
+    if (s->pairs)
+        fprintf(f, ",\"reward_margin\":%.17g,\"reward_accuracy\":%.9g", s->reward_margin, s->reward_accuracy);
     for (int i = 0; i < memory_n; i++) {
         const pt_memory *at = &memory[i];
         fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu,\"%s_budget_bytes\":%llu", at->tier,

@@ -47,8 +47,10 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     if (failed)
         return failed;
     step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
-    s->documents = o->document_mask;
-    s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE;
+    s->documents = o->document_mask || o->task == PT_TASK_DPO;
+    s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE || o->task == PT_TASK_DPO;
+    s->beta = o->task == PT_TASK_DPO ? (float)o->beta : 0;
+    s->ipo = o->dpo_loss == PT_DPO_IPO;
     s->optimizer = optimizers[o->optimizer];
     return 0;
 }

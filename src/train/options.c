@@ -19,6 +19,7 @@ void pt_train_defaults(pt_train_options *o)
     o->beta2 = 0.999;
     o->eps = 1e-8;
     o->max_grad_norm = 1;
+    o->beta = 0.1;
     o->device = "auto";
     o->device_memory = o->host_memory = o->disk_memory = PT_AUTO;
 }
@@ -50,6 +51,19 @@ int options_check(const pt_train_options *o, pt_error *e)
     return 0;
 }
 
+static int check_task(const pt_train_options *o, pt_error *e)
+{
+    if (o->task != PT_TASK_DPO)
+        return 0;
+    if (!(o->beta > 0))
+        return pt_fail(e, PT_USAGE, "--beta %g: it must be above 0", o->beta);
+    if (o->loss_per != PT_LOSS_PER_TOKEN || o->train_on != PT_TRAIN_ON_AUTO)
+        return pt_fail(e, PT_USAGE, "--task dpo compares whole replies: leave out --%s", o->train_on ? "train-on" : "loss-per example");
+    if (o->eval_data_n || o->eval_split > 0)
+        return pt_fail(e, PT_USAGE, "--task dpo has no evaluation: leave out --eval-%s", o->eval_data_n ? "data" : "split");
+    return 0;
+}
+
 int options_check_plan(const pt_train_options *o, pt_error *e)
 {
     if (!o->model || !o->model[0])
@@ -69,8 +83,9 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         {"--max-grad-norm", o->max_grad_norm, 0, 1e30}, {"--threads", o->threads, 0, 4096},
         {"--save-every", (double)o->save_every, 0, 1e15}, {"--keep", o->keep, 0, 1e9},
         {"--eval-every", (double)o->eval_every, 0, 1e15}, {"--eval-split", o->eval_split, 0, 0.99},
-        {"--data-format", o->data_format, PT_DATA_AUTO, PT_DATA_TOKENS}, {"--train-on", o->train_on, PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ALL},
+        {"--data-format", o->data_format, PT_DATA_AUTO, PT_DATA_PREFERENCE}, {"--train-on", o->train_on, PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ALL},
         {"--long", o->long_examples, PT_LONG_CUT, PT_LONG_ERROR}, {"--loss-per", o->loss_per, PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE},
+        {"--task", o->task, PT_TASK_SFT, PT_TASK_DPO}, {"--beta", o->beta, 0, 1e6}, {"--dpo-loss", o->dpo_loss, PT_DPO_SIGMOID, PT_DPO_IPO},
         {"--dtype", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32}, {"--lr-schedule", o->lr_schedule, PT_LR_CONSTANT, PT_LR_COSINE},
         {"--optimizer", o->optimizer, PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_MUON}, {"--base", o->base, PT_BASE_AS_COMPUTED, PT_BASE_INT8},
         {"--momentum", o->momentum, 0, 0.9999999}, {"--lr-adjust", o->lr_adjust, PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_SPECTRAL},
@@ -80,6 +95,9 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         if (failed)
             return failed;
     }
+    int wrong = check_task(o, e);
+    if (wrong)
+        return wrong;
     const optimizer *by = optimizers[o->optimizer];
     if (!by->reads_momentum && (o->momentum > 0 || o->lr_adjust != PT_LR_ADJUST_ORIGINAL))
         return pt_fail(e, PT_USAGE, "--%s, and --optimizer %s has no use for it: leave it out, or give --optimizer %s",

@@ -178,6 +178,11 @@ json_t *settings_json(const job *j)
         json_object_set_new(all, "eval-split", json_real(o->eval_split));
     if (dataset_packed(j->data))
         add_packing(all, o);
+    if (o->task == PT_TASK_DPO) {
+        json_object_set_new(all, "task", json_string("dpo"));
+        json_object_set_new(all, "beta", json_real(o->beta));
+        json_object_set_new(all, "dpo-loss", json_string(o->dpo_loss == PT_DPO_IPO ? "ipo" : "sigmoid"));
+    }
     add_patterns(all, "freeze", o->freeze, o->freeze_n);
     add_patterns(all, "train-only", o->train_only, o->train_only_n);
     if (all && o->base >= PT_BASE_NF4)

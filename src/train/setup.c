@@ -38,7 +38,7 @@ static int make_plan(trainer *t, pt_error *e)
     p->o = &t->job.o;
     p->model = t->job.model;
     p->shape = &t->job.shape;
-    p->evaluates = t->job.eval != NULL;
+    p->evaluates = t->job.eval || t->job.o.task == PT_TASK_DPO;
     p->runs = true;
     if (t->job.o.disk_path)
         snprintf(p->disk_path, sizeof p->disk_path, "%s", t->job.o.disk_path);
@@ -143,6 +143,15 @@ static int load_state(trainer *t, pt_error *e)
     return failed;
 }
 
+/* What the model thinks of the pairs before it is trained. */
+static int open_reference(trainer *t, pt_error *e)
+{
+    if (t->job.o.task != PT_TASK_DPO)
+        return 0;
+    int failed = t->out.from[0] ? 0 : reference_make(t->out.path, &t->job, t->engine.x, e);
+    return failed ? failed : reference_open(&t->reference, t->out.path, &t->job, e);
+}
+
 static int put_later_away(trainer *t, pt_error *e)
 {
     const bool goes_on = t->out.from[0] && t->at.step < t->job.steps;
@@ -169,7 +178,7 @@ int trainer_setup(trainer *t, pt_error *e)
     static int (*const steps[])(trainer *t, pt_error *e) = {
         claim_output, open_model,   choose_shape,  open_data,
         count_steps,  read_counters, make_plan,    open_engine,
-        check_room,   load_state,   write_profile, write_machine,
+        check_room,   load_state,   write_profile, write_machine, open_reference,
         put_later_away, /* before lines of its metrics go: what is newest and what they say belong together */
         open_metrics, write_plan};
     output_init(&t->out);

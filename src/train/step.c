@@ -16,8 +16,12 @@ static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
     for (int64_t i = 0; i < s->batch; i++) {
         const uint64_t index = (uint64_t)(t->at.step * s->batch + i);
         const int64_t at = i * s->seq_len;
-        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted ? b.weights + at : NULL};
+        const bool pairs = s->beta > 0;
+        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted && !pairs ? b.weights + at : NULL};
         int failed = dataset_sample(t->job.data, index, (uint64_t)t->job.epoch_windows, &row, counts, e);
+        if (!failed && pairs)
+            failed = reference_read(&t->reference, dataset_window_of(t->job.data, index, (uint64_t)t->job.epoch_windows), s->seq_len,
+                                    b.weights + at, e);
         if (failed)
             return failed;
     }
@@ -185,7 +189,8 @@ int step_take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     int bad, failed = run_step(t, &counts, e);
     if (failed)
         return failed;
-    double loss = mean_loss(t, &counts), norm = gradient_norm(t, &bad);
+    const preference_sum pairs = t->job.shape.beta > 0 ? preferences_sum(&t->job.shape, t->engine.x) : (preference_sum){0};
+    double loss = pairs.pairs ? pairs.loss / (double)pairs.pairs : mean_loss(t, &counts), norm = gradient_norm(t, &bad);
     failed = check_finite(t, loss, norm, bad, e);
     *hopeless = failed != 0;
     if (failed)
@@ -199,7 +204,11 @@ int step_take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
         return failed;
     t->engine.last_whole = true;
     *s = (pt_step){.step = t->at.step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->job.o, t->at.step, t->job.steps),
-                   .tokens = t->at.tokens, .learned_tokens = t->at.learned};
+                   .tokens = t->at.tokens, .learned_tokens = t->at.learned, .pairs = pairs.pairs};
+    if (pairs.pairs) {
+        s->reward_margin = pairs.margin / (double)pairs.pairs;
+        s->reward_accuracy = (double)pairs.right / (double)pairs.pairs;
+    }
     s->step_s = clock_s() - start;
     s->predicted_step_s = t->predicted.now.step_ns * 1e-9;
     measured_step(&t->engine.measured, s->step_s, steady);

@@ -32,6 +32,7 @@
 #include "train/output.h"
 #include "train/patience.h"
 #include "train/planning.h"
+#include "train/preferences.h"
 
 typedef struct counters {
     int64_t step, first_step;      /* done; done when the run was resumed */
@@ -56,6 +57,7 @@ struct pt_trainer {
     counters at;
     predicted predicted;
     metrics metrics;
+    reference reference;   /* of DPO */
 };
 typedef struct pt_trainer trainer;
 

@@ -1,0 +1,216 @@
+/* Direct preference optimization: step for step what TRL's DPOTrainer computes; packed or not; resumed; and what it is refused for. */
+#include "protrain.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "train/fixture.h"
+
+enum { STEPS = 10 };
+
+static char pairs[600], model_folder[600];
+static const char *data_paths[] = {pairs};
+
+static pt_train_options options_for(const char *out)
+{
+    pt_train_options o;
+    pt_train_defaults(&o);
+    o.model = model_folder;
+    o.data = data_paths;
+    o.data_n = 1;
+    o.out = out;
+    o.task = PT_TASK_DPO;
+    o.seq_len = 160;
+    o.batch_size = 4;
+    o.no_packing = true;
+    o.shuffle = false;
+    o.precision = PT_PRECISION_FP32;
+    o.lr = 2e-3;
+    o.lr_schedule = PT_LR_CONSTANT;
+    o.device = "cpu";
+    return o;
+}
+
+static pt_trainer *open_run(const pt_train_options *o)
+{
+    pt_error e = {0};
+    pt_trainer *t;
+    must(pt_trainer_open(o, &t, &e), &e);
+    return t;
+}
+
+static pt_step take_step(pt_trainer *t)
+{
+    pt_error e = {0};
+    pt_step s;
+    int took = pt_trainer_step(t, &s, &e);
+    if (took != 1)
+        fail_msg("%d: %s", took, e.text);
+    return s;
+}
+
+static void near_value(const char *name, int step, double got, double want, double allowed)
+{
+    if (!(fabs(got - want) <= allowed))
+        fail_msg("step %d: %s %.9g, TRL has %.9g", step, name, got, want);
+}
+
+static void check_against_trl(pt_dpo_loss loss, const char *name, const json_t *expected)
+{
+    char out[300];
+    snprintf(out, sizeof out, "%s/%s", scratch, name);
+    pt_train_options o = options_for(out);
+    o.dpo_loss = loss;
+    pt_trainer *t = open_run(&o);
+    for (int i = 0; i < STEPS; i++) {
+        const json_t *row = json_array_get(json_object_get(expected, name), (size_t)i);
+        const double want[4] = {json_number_value(json_array_get(row, 0)), json_number_value(json_array_get(row, 1)),
+                                json_number_value(json_array_get(row, 2)), json_number_value(json_array_get(row, 3))};
+        const pt_step s = take_step(t);
+        assert_int_equal(s.pairs, 4);
+        near_value("loss", i + 1, s.loss, want[0], 1e-4 * want[0]);
+        near_value("gradient norm", i + 1, s.grad_norm, want[1], 1e-3 * want[1]);
+        near_value("reward margin", i + 1, s.reward_margin, want[2], 1e-4 + 1e-3 * fabs(want[2]));
+        near_value("reward accuracy", i + 1, s.reward_accuracy, want[3], 1e-6);
+        if (i == 0)
+            assert_true(s.reward_margin == 0); /* to the bit: the model is its own reference */
+    }
+    pt_trainer_close(t);
+}
+
+static void steps_are_those_of_trl(void **state)
+{
+    char path[600];
+    json_t *expected;
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/dpo/expected.json", fixtures_root());
+    must(json_file_load(path, 0, &expected, &e), &e);
+    check_against_trl(PT_DPO_SIGMOID, "sigmoid", expected);
+    check_against_trl(PT_DPO_IPO, "ipo", expected);
+    json_decref(expected);
+}
+
+/* The second of two steps that take all pairs each. */
+static pt_step all_at_once(bool alone, const char *name)
+{
+    char out[300], all[320];
+    pt_summary m;
+    snprintf(out, sizeof out, "%s/%s", scratch, name);
+    snprintf(all, sizeof all, "%s-all", out);
+    pt_train_options o = options_for(out);
+    o.no_packing = alone;
+    o.batch_size = 1;
+    pt_trainer *t = open_run(&o);
+    pt_trainer_summary(t, &m);
+    pt_trainer_close(t);
+    o.out = all;
+    o.batch_size = m.windows;
+    o.steps = 2;
+    t = open_run(&o);
+    take_step(t);
+    const pt_step s = take_step(t);
+    pt_trainer_close(t);
+    return s;
+}
+
+static void packed_pairs_are_as_if_alone(void **state)
+{
+    const pt_step packed = all_at_once(false, "packed"), alone = all_at_once(true, "alone");
+    assert_int_equal(packed.pairs, alone.pairs);
+    assert_int_equal(packed.learned_tokens, alone.learned_tokens);
+    assert_true(fabs(packed.loss - alone.loss) <= 1e-4 * alone.loss && packed.reward_margin != 0);
+    assert_true(fabs(packed.grad_norm - alone.grad_norm) <= 1e-3 * alone.grad_norm);
+}
+
+/* A run that is ended and resumed compares with the model that it began with, not with what it found at its start. */
+static void a_resumed_run_has_the_same_reference(void **state)
+{
+    char whole[300], parts[300], reference[320];
+    pt_error e = {0};
+    double losses[2][8];
+    snprintf(whole, sizeof whole, "%s/whole", scratch);
+    snprintf(parts, sizeof parts, "%s/parts", scratch);
+    pt_train_options o = options_for(whole);
+    o.steps = 8;
+    o.no_packing = false;
+    pt_trainer *t = open_run(&o);
+    for (int i = 0; i < 8; i++)
+        losses[0][i] = take_step(t).loss;
+    pt_trainer_close(t);
+    o.out = parts;
+    for (int i = 0; i < 8; i++) {
+        if (i % 3 == 0) {
+            o.resume = i > 0;
+            o.micro_batch = i == 3 ? 1 : 0;
+            t = open_run(&o);
+        }
+        losses[1][i] = take_step(t).loss;
+        if (i % 3 == 2 || i == 7) {
+            must(pt_trainer_save(t, &e), &e);
+            pt_trainer_close(t);
+        }
+    }
+    assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+    snprintf(reference, sizeof reference, "%s/reference.bin", parts);
+    assert_int_equal(truncate(reference, 100), 0);
+    o.resume = true;
+    assert_int_equal(pt_trainer_open(&o, &t, &e), PT_FAILED);
+    assert_non_null(strstr(e.text, "reference.bin"));
+    assert_non_null(strstr(e.text, "start the run anew"));
+}
+
+static void put_data(const char *text) { scratch_put("other.jsonl", text, strlen(text)); }
+
+static void refuse(pt_train_options o, const char *because)
+{
+    pt_error e = {0};
+    pt_trainer *t;
+    assert_true(pt_trainer_open(&o, &t, &e) < 0);
+    if (!strstr(e.text, because))
+        fail_msg("'%s' does not say '%s'", e.text, because);
+}
+
+static void what_cannot_be_compared_is_refused(void **state)
+{
+    char out[300], other[300];
+    const char *paths[] = {other};
+    snprintf(out, sizeof out, "%s/refused", scratch);
+    snprintf(other, sizeof other, "%s/other.jsonl", scratch);
+    pt_train_options o = options_for(out);
+    o.beta = 0;
+    refuse(o, "--beta");
+    o = options_for(out);
+    o.eval_split = 0.1;
+    refuse(o, "--eval-split");
+    o = options_for(out);
+    o.task = PT_TASK_SFT;
+    refuse(o, "--task dpo");
+    o = options_for(out);
+    o.data = paths;
+    put_data("{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    refuse(o, "\"chosen\" and \"rejected\"");
+    put_data("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": [\"c\"]}\n");
+    refuse(o, "line 1: \"chosen\" is a string and \"rejected\" a list");
+    o.long_examples = PT_LONG_ERROR;
+    o.seq_len = 16;
+    put_data("{\"prompt\": \"aaaaaaaa\", \"chosen\": \"bbbbbb\", \"rejected\": \"cccccc\"}\n");
+    refuse(o, "line 1: a reply with its prompt has 15 tokens");
+}
+
+static int open_all(void **state)
+{
+    snprintf(model_folder, sizeof model_folder, "%s/dpo", fixtures_root());
+    snprintf(pairs, sizeof pairs, "%s/dpo/pairs.jsonl", fixtures_root());
+    return scratch_make(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_are_those_of_trl), cmocka_unit_test(packed_pairs_are_as_if_alone),
+        cmocka_unit_test(a_resumed_run_has_the_same_reference), cmocka_unit_test(what_cannot_be_compared_is_refused)};
+    return cmocka_run_group_tests(tests, open_all, scratch_remove);
+}
