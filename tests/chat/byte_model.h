@@ -16,7 +16,8 @@ static inline void put(const char *dir, const char *name, const char *text)
     char path[512];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     FILE *f = fopen(path, "w");
-    assert_non_null(f);
+    if (!f)
+        abort();
     fputs(text, f);
     fclose(f);
 }
