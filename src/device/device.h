@@ -249,6 +249,22 @@ typedef struct op_muon_combine {
 } op_muon_combine;
 typedef struct op_muon_apply { pt_dtype type; int64_t n; void *hi; uint16_t *lo; const uint16_t *x; float decay, step; } op_muon_apply;
 
+/* out (rows, cols), stride ld: part of a tensor that is kept in few bits, each value computed in fp32 and rounded to the type once. Row r,
+ * column c is value i = first + r * stride + c of the tensor, whose rows have `stride` values.
+ *
+ *   nf4    s = map[absmax[i / 64]] * nested[i / 64 / 256] + *offset       value = nf4_levels[code] * s
+ *          code: the upper half of codes[i / 2] where i is even, else the lower one; map: moment_map_get(true)
+ *   int8   value = (codes[i], signed) * scales[i / stride] * (1 / 127)    from left to right */
+typedef enum fewbit_kind { FEWBIT_NF4, FEWBIT_INT8 } fewbit_kind;
+enum { NF4_LEVELS = 16, NF4_BLOCK = 64, NF4_NESTED_BLOCK = 256 };
+#define INT8_STEP 7.874015718698502e-3f
+typedef struct op_dequantize {
+    fewbit_kind kind; pt_dtype type; int64_t rows, cols, ld, first, stride; const uint8_t *codes;
+    const uint8_t *absmax; const float *nested, *offset; /* nf4 */
+    const float *scales;                                 /* int8 */
+    void *out;
+} op_dequantize;
+
 #define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {
     op_kind kind;

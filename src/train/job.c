@@ -59,7 +59,9 @@ int job_open_model(job *j, const char *from, pt_error *e)
                        j->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)j->o.seed);
     if (j->o.lr == 0)
         j->o.lr = j->random_init ? 3e-4 : 5e-5;
-    failed = open_layout(j, from, e);
+    failed = base_open(&j->base, j->model, j->random_init ? NULL : j->model_dir, j->o.seed, e);
+    if (!failed)
+        failed = open_layout(j, from, e);
     return failed ? failed : room_save_type(&j->o, j->model, j->random_init, &j->save_type, e);
 }
 
@@ -159,5 +161,6 @@ void job_close(job *j)
     tokenizer_close(j->tokenizer);
     companions_free(&j->companions);
     safetensors_close((safetensors *)j->layout.source);
+    base_close(&j->base);
     model_close(j->model);
 }

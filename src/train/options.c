@@ -72,7 +72,7 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         {"--data-format", o->data_format, PT_DATA_AUTO, PT_DATA_TOKENS}, {"--train-on", o->train_on, PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ALL},
         {"--long", o->long_examples, PT_LONG_CUT, PT_LONG_ERROR}, {"--loss-per", o->loss_per, PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE},
         {"--dtype", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32}, {"--lr-schedule", o->lr_schedule, PT_LR_CONSTANT, PT_LR_COSINE},
-        {"--optimizer", o->optimizer, PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_MUON},
+        {"--optimizer", o->optimizer, PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_MUON}, {"--base", o->base, PT_BASE_AS_COMPUTED, PT_BASE_INT8},
         {"--momentum", o->momentum, 0, 0.9999999}, {"--lr-adjust", o->lr_adjust, PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_SPECTRAL},
         {"--save-dtype", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {

@@ -180,6 +180,8 @@ json_t *settings_json(const job *j)
         add_packing(all, o);
     add_patterns(all, "freeze", o->freeze, o->freeze_n);
     add_patterns(all, "train-only", o->train_only, o->train_only_n);
+    if (all && o->base >= PT_BASE_NF4)
+        json_object_set_new(all, "base", json_string(base_name(o->base)));
     if (all && shape_optimizer(&j->shape)->reads_momentum) {
         json_object_set_new(all, "momentum", json_real(o->momentum > 0 ? o->momentum : (double)MUON_MOMENTUM));
         json_object_set_new(all, "lr-adjust", json_string(adjusts[o->lr_adjust]));

@@ -33,6 +33,7 @@ static enum { PLAIN, DOCUMENTS, CHATS, DATA_KINDS } data_kind_now; /* what these
 static const char *const data_names[] = {"", ", documents apart", ", chats"};
 static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
 static bool frozen; /* those are */
+static const char *base = "auto"; /* and kept so */
 static random_source the_random;
 
 /* The same model with a tokenizer and a chat template, and some chats beside it. */
@@ -91,7 +92,7 @@ static void common_arguments(arguments *a, const char *out)
     if (chats)
         add_arguments(a, (const char *const[]){"--loss-per", "example", "--eval-split", "0.1", "--eval-every", "5", NULL});
     if (frozen)
-        add_arguments(a, (const char *const[]){"--freeze", frozen_patterns[0], "--freeze", frozen_patterns[1], NULL});
+        add_arguments(a, (const char *const[]){"--freeze", frozen_patterns[0], "--freeze", frozen_patterns[1], "--base", base, NULL});
 }
 
 /* Memory, threads and plan of a start; none of them may change the result. */
@@ -214,8 +215,11 @@ static void a_killed_run_with_frozen_parameters_resumes_to_the_same_bits(void **
     must(model_freeze(the_model, &(model_freezing){.freeze = frozen_patterns, .freeze_n = 2}, &e), &e);
     for (int i = 0, n = optimizers_n(); i < n; i++) {
         the_optimizer = optimizers[i];
+        base = (const char *const[]){"auto", "nf4", "int8"}[i % 3];
+        must(model_store(the_model, (param_storage)(i % 3), &e), &e);
         kill_and_compare((wanted_kills() + 4 * n - 1) / (4 * n));
     }
+    must(model_store(the_model, STORAGE_PLAIN, &e), &e);
     the_optimizer = &optimizer_adamw;
     frozen = false;
     must(model_freeze(the_model, &(model_freezing){0}, &e), &e);
