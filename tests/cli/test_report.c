@@ -150,7 +150,8 @@ static void the_page_holds_the_runs_numbers_and_needs_nothing_else(void **state)
     (void)state;
     write_run("run", "llama", "a machine");
     char *page = page_of("run");
-    check_holds(page, (const char *const[]){"<b>30</b>", "learned tokens, of 96", "llama, 1.0K parameters, 4 layers; a step is 2 sequences of 8 tokens, bf16", "a machine",
+    check_holds(page, (const char *const[]){"llama, 1.0K parameters, 4 layers; a step is 2 sequences of 8 tokens, bf16", "a machine",
+                                            "<b>30</b>", "learned tokens, of 96",
                                             "<b>3.2500</b>", "5.0000 after step 1, lowest 3.0000 (step 4)", "<b>4.2500</b>",
                                             "437.5 ms", "predicted 350.0 ms (+25.0%)", "used 900 B, predicted 1000 B, of a budget of 2.00 KiB",
                                             "step 4: training 3<", "step 6: evaluation 4.25<", "layers   0-2: input kept",
