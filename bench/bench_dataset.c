@@ -1,15 +1,16 @@
 /* bench_dataset.c - tokenizing a large text into the cache, and reading samples from it.
  *
- *     bench_dataset MODEL_DIR FILE.txt MIB [threads]
+ *     bench_dataset MODEL_DIR FILE MIB [threads]
  *
- * Repeats the text to a file of MIB MiB in a temporary folder, opens it as a dataset and prints
- * MB/s in all and a thread (wall and processor time), the growth of the peak RSS meanwhile (what
- * tokenizing takes beside the tokenizer itself), and samples/s of 1,024 shuffled tokens.
+ * Repeats a .txt, or a .jsonl of texts or chats, to a file of MIB MiB or a little more in a temporary folder, opens it as a dataset and
+ * prints MB/s in all and a thread (wall and processor time), the growth of the peak RSS meanwhile (what
+ * tokenizing takes beside the tokenizer itself; of chats templates and packing are in it), and samples/s of 1,024 shuffled tokens.
  */
 #include "data/dataset.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,23 +37,23 @@ static void fail(const char *what)
     exit(1);
 }
 
-/* Writes the text over and over until `bytes` are there. */
-static void repeat(const char *from, const char *to, long bytes)
+/* Writes the file over and over until `bytes` are there; how many there are. */
+static long repeat(const char *from, const char *to, long bytes)
 {
     static char block[1 << 16];
     FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    long written = 0;
     if (!in || !out)
-        fail("cannot open the text or the temporary file");
-    while (bytes > 0) {
-        size_t n = fread(block, 1, sizeof block, in);
-        if (n == 0)
+        fail("cannot open the file or the temporary file");
+    for (size_t n = 1; n || written < bytes; written += (long)n)
+        if ((n = fread(block, 1, sizeof block, in)) == 0)
             rewind(in);
-        fwrite(block, 1, n, out);
-        bytes -= (long)n;
-    }
+        else if (fwrite(block, 1, n, out) != n)
+            fail("cannot write the temporary file");
     fclose(in);
     if (fclose(out) != 0)
         fail("cannot write the temporary file");
+    return written;
 }
 
 static void time_samples(dataset *d)
@@ -70,21 +71,22 @@ static void time_samples(dataset *d)
 int main(int argc, char **argv)
 {
     if (argc < 4)
-        fail("usage: bench_dataset MODEL_DIR FILE.txt MIB [threads]");
-    char text[] = "/tmp/bench-XXXXXX.txt";
-    int fd = mkstemps(text, 4), threads = argc > 4 ? atoi(argv[4]) : 1;
+        fail("usage: bench_dataset MODEL_DIR FILE MIB [threads]");
+    const char *dot = strrchr(argv[2], '.');
+    char text[64];
+    snprintf(text, sizeof text, "/tmp/bench-XXXXXX%.16s", dot ? dot : ".txt");
+    int fd = mkstemps(text, dot ? (int)strlen(dot) : 4), threads = argc > 4 ? atoi(argv[4]) : 1;
     if (fd < 0)
         fail("cannot make a temporary file");
     close(fd);
-    long bytes = atol(argv[3]) << 20;
-    repeat(argv[2], text, bytes);
+    const long bytes = repeat(argv[2], text, atol(argv[3]) << 20);
     tokenizer *t;
     dataset *d;
     pt_error e;
     if (tokenizer_open(argv[1], &t, &e) < 0)
         fail(e.text);
     const char *paths[] = {text};
-    dataset_options o = {.paths = paths, .paths_n = 1, .tokenizer = t, .seq_len = T, .vocab = tokenizer_vocab_size(t),
+    dataset_options o = {.paths = paths, .paths_n = 1, .model_dir = argv[1], .tokenizer = t, .seq_len = T, .vocab = tokenizer_vocab_size(t),
                          .seed = 1, .shuffle = true, .documents = true, .threads = threads};
     long before = peak_kib();
     double wall = now(CLOCK_MONOTONIC), cpu = now(CLOCK_PROCESS_CPUTIME_ID);
@@ -97,6 +99,8 @@ int main(int argc, char **argv)
     printf("%ld MiB, %d threads: %llu tokens, %.1f MB/s, %.1f MB/s a core used, peak RSS grew by %ld KiB\n",
            bytes >> 20, threads, (unsigned long long)dataset_tokens(d), 1e-6 * (double)bytes / wall,
            1e-6 * (double)bytes / cpu, peak_kib() - before);
+    if (dataset_summary(d))
+        printf("%s\n", dataset_summary(d));
     time_samples(d);
     dataset_close(d);
     tokenizer_close(t);

@@ -134,7 +134,7 @@ static int check_share(const dataset *d, const dataset_options *o, const data_fi
 static int check_examples(const dataset *d, const data_files *files, pt_error *e)
 {
     const token_tally *t = &d->tokens.tally;
-    const packing *p = &d->packing;
+    const window_packing *p = &d->packing;
     char names[480];
     name_files(files, names, sizeof names);
     if (d->tokens.ids.marked && !t->records)
@@ -151,7 +151,7 @@ static int check_examples(const dataset *d, const data_files *files, pt_error *e
 static void sum_up(dataset *d, const dataset_options *o, pt_data_format format)
 {
     const token_tally *t = &d->tokens.tally;
-    const packing *p = &d->packing;
+    const window_packing *p = &d->packing;
     const char *part = o->part == SHARE_HELD ? ", held out for evaluation" : "";
     if (d->tokens.ids.marked)
         snprintf(d->summary, sizeof d->summary, "format %s: %" PRIu64 " of %" PRIu64 " tokens (%.0f%%) in %" PRIu64 " records are learned; %" PRIu64
@@ -166,7 +166,7 @@ static void sum_up(dataset *d, const dataset_options *o, pt_data_format format)
 static void note_examples(dataset *d)
 {
     const token_tally *t = &d->tokens.tally;
-    const packing *p = &d->packing;
+    const window_packing *p = &d->packing;
     const uint64_t all = p->examples + p->dropped + p->unlearned;
     if (t->unlearned)
         note(d, "%" PRIu64 " of %" PRIu64 " records have no token to learn, and are left out", t->unlearned, t->records);

@@ -16,7 +16,7 @@ struct dataset {
     bool packed;   /* windows are made of examples */
     int64_t eos;   /* ends a document where those of a stream are apart, -1: nothing does */
     data_share share;   /* of the windows of a stream */
-    packing packing;
+    window_packing packing;
     char summary[512], notice[1024];
 };
 

@@ -31,7 +31,7 @@ typedef struct bin { int32_t next; uint32_t first; } bin; /* first: the lowest p
 typedef struct packer {
     const token_file *f;
     const packing_options *o;
-    packing *out;
+    window_packing *out;
     rooms rooms;
     packed_example *examples;  /* of the block, by position */
     uint32_t *order, *bin_of;  /* positions, longest first; the window of each */
@@ -325,10 +325,10 @@ static void packer_free(packer *p)
     free(p);
 }
 
-int packing_make(const token_file *f, const packing_options *o, packing *out, pt_error *e)
+int packing_make(const token_file *f, const packing_options *o, window_packing *out, pt_error *e)
 {
     packer *p = calloc(1, sizeof *p);
-    *out = (packing){.fd = -1, .index_fd = -1};
+    *out = (window_packing){.fd = -1, .index_fd = -1};
     if (!p)
         return pt_fail(e, PT_FAILED, "out of memory: to pack examples");
     p->f = f;
@@ -341,7 +341,7 @@ int packing_make(const token_file *f, const packing_options *o, packing *out, pt
     return rc;
 }
 
-void packing_close(packing *p)
+void packing_close(window_packing *p)
 {
     if (p->fd >= 0)
         close(p->fd);
@@ -350,7 +350,7 @@ void packing_close(packing *p)
     p->fd = p->index_fd = -1;
 }
 
-int packing_window(const packing *p, uint64_t w, uint64_t *first, uint64_t *n, pt_error *e)
+int packing_window(const window_packing *p, uint64_t w, uint64_t *first, uint64_t *n, pt_error *e)
 {
     uint64_t two[2];
     int rc = fd_pread_all(p->index_fd, two, sizeof two, w * sizeof *two, "a temporary file of packed examples", e);
@@ -359,7 +359,7 @@ int packing_window(const packing *p, uint64_t w, uint64_t *first, uint64_t *n, p
     return rc;
 }
 
-int packing_examples(const packing *p, uint64_t first, size_t n, packed_example *out, pt_error *e)
+int packing_examples(const window_packing *p, uint64_t first, size_t n, packed_example *out, pt_error *e)
 {
     return fd_pread_all(p->fd, out, n * sizeof *out, first * sizeof *out, "a temporary file of packed examples", e);
 }

@@ -30,18 +30,18 @@ typedef struct packed_example {
     uint32_t rejected;       /* of a pair: where the first id of its other example is, from `start` on */
 } packed_example;
 
-typedef struct packing {
+typedef struct window_packing {
     int fd, index_fd;        /* packed_example of all windows; for each window its first one's number, and behind the last */
     uint64_t windows, examples /* pairs are one */, tokens, learned; /* tokens: places that are taken; learned: targets */
     uint64_t cut, dropped;   /* examples that were too long */
     uint64_t unlearned;      /* examples that are left out: nothing to learn is in what was left of them */
-} packing;
+} window_packing;
 
-int packing_make(const token_file *f, const packing_options *o, packing *out, pt_error *e); /* packing_close, on error too */
-void packing_close(packing *p);
+int packing_make(const token_file *f, const packing_options *o, window_packing *out, pt_error *e); /* packing_close, on error too */
+void packing_close(window_packing *p);
 
 /* Examples of window w: how many, and the number of its first one. */
-int packing_window(const packing *p, uint64_t w, uint64_t *first, uint64_t *n, pt_error *e);
-int packing_examples(const packing *p, uint64_t first, size_t n, packed_example *out, pt_error *e);
+int packing_window(const window_packing *p, uint64_t w, uint64_t *first, uint64_t *n, pt_error *e);
+int packing_examples(const window_packing *p, uint64_t first, size_t n, packed_example *out, pt_error *e);
 
 #endif

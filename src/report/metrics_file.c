@@ -37,6 +37,8 @@ static int read_object(const json_source *s, metrics_line *out, pt_error *e)
     int failed = json_get_int(s, "step", JSON_REQUIRED, 1, INT64_C(1) << 53, &out->step, e);
     if (!failed)
         failed = json_get_int(s, "tokens", JSON_OPTIONAL, 0, INT64_C(1) << 62, &out->tokens, e);
+    if (!failed)
+        failed = json_get_int(s, "learned_tokens", JSON_OPTIONAL, 0, INT64_C(1) << 62, &out->learned_tokens, e);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !failed; i++) {
         double value = NAN;
         failed = json_get_double(s, numbers[i].key, numbers[i].need, 0, METRICS_MAX, &value, e);

@@ -12,7 +12,7 @@ enum { METRICS_LINE_BYTES = 1 << 16 };
 typedef struct metrics_line {
     int64_t step;                                  /* from 1 */
     double loss;                                   /* nats a token */
-    int64_t tokens;                                /* seen so far; 0 where the line does not say */
+    int64_t tokens, learned_tokens;                /* seen so far, and targets of them; 0 where the line does not say */
     double grad_norm, lr, step_s, predicted_step_s, tokens_per_s, eval_loss; /* NAN where the line does not say */
     uint64_t peak[TIERS], predicted[TIERS], budget[TIERS]; /* bytes; 0 where it does not say: there is no such tier */
 } metrics_line;

@@ -110,7 +110,9 @@ static void write_tiles(FILE *out, const run_folder *r)
         write_tile(out, value, "steps, from step %lld on", (long long)r->first_step);
     else
         write_tile(out, value, "steps");
-    if (r->tokens)
+    if (r->learned_tokens && r->learned_tokens < r->tokens)
+        write_tile(out, count_format(count, (uint64_t)r->learned_tokens), "learned tokens, of %lld", (long long)r->tokens);
+    else if (r->tokens)
         write_tile(out, count_format(count, (uint64_t)r->tokens), "tokens");
     write_tile(out, seconds_format(count, r->seconds), "in steps, without evaluations and checkpoints");
     write_speed_tiles(out, r);

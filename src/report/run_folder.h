@@ -23,7 +23,7 @@ enum { RUN_NOTES = 8 };
 typedef struct run_folder {
     char name[256];                     /* the folder's own, without those above it */
     int64_t first_step, last_step;
-    int64_t tokens;                     /* seen when the last step was done */
+    int64_t tokens, learned_tokens;     /* seen when the last step was done */
     double first_loss, last_loss, min_loss; /* nats a token */
     int64_t min_loss_step;
     double eval_loss;                   /* the newest; NAN: never evaluated */

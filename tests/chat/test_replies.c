@@ -2,6 +2,8 @@
 #include "chat/cases.h"
 #include "chat/chat.h"
 
+#include "chat/byte_model.h"
+
 typedef struct setup {
     char dir[64];
     tokenizer *t;
@@ -9,49 +11,12 @@ typedef struct setup {
     chat_source source;
 } setup;
 
-static void put(const char *dir, const char *name, const char *text)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-/* A byte-level tokenizer of single bytes, with five special tokens and, if asked for, <s> in front of a text. */
-static void put_tokenizer(const char *dir, bool adds_bos)
-{
-    static const char *const specials[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|end|>"};
-    json_t *vocab = json_object(), *added = json_array();
-    for (int byte = 0, other = 256; byte < 256; byte++) {
-        const bool printable = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
-        const unsigned c = (unsigned)(printable ? byte : other++);
-        const char utf8[] = {(char)(c < 0x80 ? c : 0xc0 | c >> 6), (char)(c < 0x80 ? 0 : 0x80 | (c & 0x3f)), 0};
-        json_object_set_new(vocab, utf8, json_integer(byte));
-    }
-    for (int i = 0; i < 5; i++)
-        json_array_append_new(added, json_pack("{s:i, s:s, s:b}", "id", 256 + i, "content", specials[i], "special", 1));
-    json_t *post = json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[], s:{s:{s:s, s:[i], s:[s]}}}", "type", "TemplateProcessing",
-                             "single", "SpecialToken", "id", "<s>", "type_id", 0, "Sequence", "id", "A", "type_id", 0, "pair",
-                             "special_tokens", "<s>", "id", "<s>", "ids", 256, "tokens", "<s>");
-    json_t *root = json_pack("{s:o, s:{s:s, s:b}, s:{s:s}, s:{s:s, s:o, s:[]}}", "added_tokens", added, "pre_tokenizer", "type",
-                             "ByteLevel", "add_prefix_space", 0, "decoder", "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab, "merges");
-    json_object_set_new(root, "post_processor", adds_bos ? post : json_null());
-    char *text = json_dumps(root, 0);
-    put(dir, "tokenizer.json", text);
-    free(text);
-    if (!adds_bos)
-        json_decref(post);
-    json_decref(root);
-}
-
 static void setup_open(setup *s, const char *template, bool adds_bos)
 {
     pt_error e = {0};
     strcpy(s->dir, "/tmp/chat-XXXXXX");
     assert_non_null(mkdtemp(s->dir));
-    put_tokenizer(s->dir, adds_bos);
+    put_tokenizer(s->dir, 256, adds_bos);
     put(s->dir, "tokenizer_config.json", "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\"}");
     put(s->dir, "chat_template.jinja", template);
     if (tokenizer_open(s->dir, &s->t, &e) || encoder_open(s->t, &s->c, &e) || chat_source_open(&s->source, s->dir, NULL, &e))

@@ -48,10 +48,10 @@ static void write_metrics(const char *path)
     assert_non_null(f);
     for (int s = 1; s <= 6; s++) {
         static const double times[] = {9, 8, 4, 0.25, 0.4375, 0.5}, losses[] = {5, 4.5, 4, 3, 3.5, 3.25};
-        fprintf(f, "{\"step\":%d,\"loss\":%g,\"grad_norm\":%d,\"lr\":0.001,\"tokens\":%d,\"step_s\":%g,\"predicted_step_s\":%g,"
+        fprintf(f, "{\"step\":%d,\"loss\":%g,\"grad_norm\":%d,\"lr\":0.001,\"tokens\":%d,\"learned_tokens\":%d,\"step_s\":%g,\"predicted_step_s\":%g,"
                    "\"tokens_per_s\":%g,\"device_peak_bytes\":900,\"device_predicted_bytes\":1000,\"device_budget_bytes\":2048,"
                    "\"host_peak_bytes\":70,\"host_predicted_bytes\":80,\"host_budget_bytes\":90",
-                s, losses[s - 1], 7 - s, 16 * s, times[s - 1], s < 3 ? 8.0 : 0.35, 16 / times[s - 1]);
+                s, losses[s - 1], 7 - s, 16 * s, 5 * s, times[s - 1], s < 3 ? 8.0 : 0.35, 16 / times[s - 1]);
         fputs(s % 3 ? "}\n" : s == 3 ? ",\"eval_loss\":4.75}\n" : ",\"eval_loss\":4.25}\n", f);
     }
     assert_int_equal(fclose(f), 0);
@@ -127,6 +127,7 @@ static void the_summary_has_the_runs_numbers(void **state)
     write_run("run", "llama", "a machine");
     json_t *o = summary("run");
     assert_true(number(o, "steps") == 6 && number(o, "first_step") == 1 && number(o, "tokens") == 96);
+    assert_true(number(o, "learned_tokens") == 30);
     assert_true(number(o, "first_loss") == 5 && number(o, "last_loss") == 3.25);
     assert_true(number(o, "min_loss") == 3 && number(o, "min_loss_step") == 4);
     assert_true(number(o, "eval_loss") == 4.25);
@@ -150,6 +151,7 @@ static void the_page_holds_the_runs_numbers_and_needs_nothing_else(void **state)
     write_run("run", "llama", "a machine");
     char *page = page_of("run");
     check_holds(page, (const char *const[]){"llama, 1.0K parameters, 4 layers; a step is 2 sequences of 8 tokens, bf16", "a machine",
+                                            "<b>30</b>", "learned tokens, of 96",
                                             "<b>3.2500</b>", "5.0000 after step 1, lowest 3.0000 (step 4)", "<b>4.2500</b>",
                                             "437.5 ms", "predicted 350.0 ms (+25.0%)", "used 900 B, predicted 1000 B, of a budget of 2.00 KiB",
                                             "step 4: training 3<", "step 6: evaluation 4.25<", "layers   0-2: input kept",

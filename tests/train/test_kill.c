@@ -11,10 +11,12 @@
 #include <cmocka.h>
 
 #include "sanitized.h"
+#include "text/buffer.h"
 #include "train/same_end.h"
 
 #include "train/plan_file.h"
 
+#include "chat/byte_model.h"
 #include "program.h"
 
 enum { DEFAULT_KILLS = THREADS_SANITIZED ? 3 : SANITIZED ? 5 : 20, STEPS = 16 };
@@ -27,16 +29,45 @@ static const char *model_folder(void)
 }
 
 static model *the_model;
-static bool documents; /* are apart in these runs */
+static enum { PLAIN, DOCUMENTS, CHATS, DATA_KINDS } data_kind_now; /* what these runs train on; documents are apart */
+static const char *const data_names[] = {"", ", documents apart", ", chats"};
 static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
 static bool frozen; /* those are */
 static const char *base = "auto"; /* and kept so */
 static random_source the_random;
 
+/* The same model with a tokenizer and a chat template, and some chats beside it. */
+static void make_chats(void)
+{
+    char path[600], folder[300], line[300];
+    text_buffer chats = {0};
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    snprintf(folder, sizeof folder, "%s/chat-model", scratch);
+    assert_int_equal(mkdir(folder, 0777), 0);
+    for (int i = 0; i < 2; i++) {
+        char from[600];
+        snprintf(from, sizeof from, "%s/%s", model_folder(), files[i]);
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        assert_int_equal(symlink(from, path), 0);
+    }
+    put_byte_model(folder, 128, true);
+    for (int i = 0; i < 150; i++) { /* "<s><|im_start|>user" alone takes 6 places, so that a window of 32 has one or two */
+        snprintf(line, sizeof line, "{\"messages\": [{\"role\": \"u\", \"content\": \"%.*s\"}, {\"role\": \"assistant\", \"content\": \"%.*s\"}]}\n",
+                 i % 3, "abc", i % 7, "uvwxyz");
+        must(text_buffer_append(&chats, line, strlen(line), NULL), NULL);
+    }
+    must(text_buffer_append(&chats, "", 1, NULL), NULL);
+    put(scratch, "chats.jsonl", chats.bytes);
+    text_buffer_free(&chats);
+}
+
 static int open_all(void **state)
 {
     the_random = random_open();
-    return scratch_make(state) || model_open(model_folder(), NULL, NULL, &the_model, NULL);
+    int failed = scratch_make(state);
+    if (!failed)
+        make_chats();
+    return failed || model_open(model_folder(), NULL, NULL, &the_model, NULL);
 }
 
 static int close_all(void **state)
@@ -49,13 +80,17 @@ static const optimizer *the_optimizer = &optimizer_adamw;
 
 static void common_arguments(arguments *a, const char *out)
 {
-    static char tokens[600];
-    snprintf(tokens, sizeof tokens, "%s/tokens.npy", model_folder());
-    add_arguments(a, (const char *const[]){"train", "--model", model_folder(), "--data", tokens, "--out", out, "--seq-len", "32",
+    static char data[600], chat_model[300];
+    const bool chats = data_kind_now == CHATS;
+    snprintf(data, sizeof data, "%s/%s", chats ? scratch : model_folder(), chats ? "chats.jsonl" : "tokens.npy");
+    snprintf(chat_model, sizeof chat_model, "%s/chat-model", scratch);
+    add_arguments(a, (const char *const[]){"train", "--model", chats ? chat_model : model_folder(), "--data", data, "--out", out, "--seq-len", "32",
                                            "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--device", run_device(),
                                            "--optimizer", the_optimizer->name, "--quiet", NULL});
-    if (documents)
+    if (data_kind_now == DOCUMENTS)
         add_argument(a, "--document-mask");
+    if (chats)
+        add_arguments(a, (const char *const[]){"--loss-per", "example", "--eval-split", "0.1", "--eval-every", "5", NULL});
     if (frozen)
         add_arguments(a, (const char *const[]){"--freeze", frozen_patterns[0], "--freeze", frozen_patterns[1], "--base", base, NULL});
 }
@@ -156,7 +191,7 @@ static void kill_and_compare(int wanted)
     }
     must(tree_remove(straight, &e), &e);
     printf("%s: %d runs of %.2f s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, runs, seconds,
-           documents ? ", documents apart" : frozen ? ", some frozen" : "", kills, starts);
+           frozen ? ", some frozen" : data_names[data_kind_now], kills, starts);
 }
 
 static void a_killed_run_resumes_to_the_same_bits(void **state)
@@ -165,11 +200,11 @@ static void a_killed_run_resumes_to_the_same_bits(void **state)
     const int wanted = wanted_kills(), n = optimizers_n();
     for (int i = 0; i <= n; i++) {
         the_optimizer = optimizers[i % n];
-        documents = i % 2;
+        data_kind_now = i % DATA_KINDS;
         kill_and_compare((wanted + n) / (n + 1));
     }
     the_optimizer = &optimizer_adamw;
-    documents = false;
+    data_kind_now = PLAIN;
 }
 
 static void a_killed_run_with_frozen_parameters_resumes_to_the_same_bits(void **state)

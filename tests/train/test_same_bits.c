@@ -2,7 +2,7 @@
  * when and where updates run - and however many threads there are, the losses, weights and moments after some steps
  * are the same to the last bit. Queues are real: threads, io_uring, updates on the host beside compute.
  *
- * Half of the models have documents that do not see each other.
+ * Half of the models have documents that do not see each other, and half targets that count differently.
  *
  * Where there is a host tier, half of the plans run on a device whose memory the host cannot touch (test_device.h).
  *
@@ -55,6 +55,7 @@ static void fill_batch(executor *x, const model *m, const step_shape *s, uint64_
         rng_words(seed, RNG_TEST, 1000 + (uint32_t)step, (uint64_t)i, w);
         b.ids[i] = (int32_t)(w[0] % (uint32_t)m->config.vocab);
         b.targets[i] = i && w[2] % 16 == 0 ? -100 : (int32_t)(w[1] % (uint32_t)m->config.vocab);
+        b.weights[i] = (float)(w[3] % 1000) / 500;
     }
     if (s->documents)
         fill_documents(x, s, seed, step);
@@ -251,6 +252,7 @@ static void open_case(random_source *r, random_case *c)
         assert_int_equal(random_case_open(r, c, &e), 0);
     }
     c->shape.documents = random_one_in(r, 2);
+    c->shape.weighted = random_one_in(&(random_source){r->seed + 2, r->n}, 2);
     c->shape.gpu |= needs_host() && optimizer_is_by_device(shape_optimizer(&c->shape)); /* as a run says it: no such update on the host */
 }
 
