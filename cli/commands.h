@@ -12,6 +12,7 @@ int command_eval(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_report(int argc, char **argv);
+int command_ritz(int argc, char **argv);
 
 /* --optimizer, in the order of pt_optimizer. */
 #define OPTIMIZER_CHOICE "adamw|adamw8bit|muon"

@@ -15,6 +15,7 @@ static const struct { const char *name, *help; int (*run)(int, char **); } comma
     {"generate", "text from a model", command_generate},
     {"tokenize", "text to token ids and back", command_tokenize},
     {"report", "a run's folder as a page to look at", command_report},
+    {"ritz", "solve a partial differential equation by the Deep Ritz method", command_ritz},
 };
 
 static void print_help(void)
