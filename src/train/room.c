@@ -10,21 +10,29 @@
  * A disk that fills up later, by whatever else is written there, ends the run when a checkpoint is due: the newest complete one
  * stands, the message names it, and --resume goes on from it to the same bits. Going on without would only put off what is lost.
  */
-#include "train/trainer.h"
+#include "train/room.h"
 
 #include "base/units.h"
 #include "io/disk.h"
+#include "io/files.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
+#include "optimizer/optimizer.h"
+#include "train/companions.h"
+#include "train/options.h"
 
 enum { TENSOR_HEADER_BYTES = 96 + MODEL_NAME, FILE_BYTES = 8 << 10 }; /* a header's entry for a tensor; a file's odds and ends */
 
-/* Weights as files of this type: all, or what is trained. */
-static uint64_t weights_bytes(const model *m, bool trained_only, pt_dtype type)
+/* Weights as files of this type: all, or masters, or what is trained. */
+typedef enum which { ALL_WEIGHTS, MASTERS, TRAINED } which;
+
+static bool counts(const param *p, which w) { return w == ALL_WEIGHTS || p->trainable || (w == MASTERS && p->storage == STORAGE_PLAIN); }
+
+static uint64_t weights_bytes(const model *m, which w, pt_dtype type)
 {
     uint64_t tensors = 0, values = 0;
     for (int i = 0; i < m->params_n; i++)
-        if (m->params[i].trainable || !trained_only) {
+        if (counts(&m->params[i], w)) {
             tensors += (uint64_t)m->params[i].parts;
             values += (uint64_t)(m->params[i].rows * m->params[i].cols);
         }
@@ -56,8 +64,8 @@ static uint64_t beside_bytes(const room_input *in)
 
 room_need room_find(const room_input *in)
 {
-    const uint64_t fp32 = weights_bytes(in->model, in->model->stored_bf16 && in->save_type == PT_BF16, PT_F32);
-    const uint64_t saved = weights_bytes(in->model, false, in->save_type) + beside_bytes(in);
+    const uint64_t fp32 = weights_bytes(in->model, in->model->stored_bf16 && in->save_type == PT_BF16 ? TRAINED : MASTERS, PT_F32);
+    const uint64_t saved = weights_bytes(in->model, ALL_WEIGHTS, in->save_type) + beside_bytes(in);
     room_need r = {.model_bytes = saved + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
                    .checkpoints = in->checkpoints};
     r.checkpoint_bytes = r.model_bytes + states_bytes(in->model, optimizers[in->o->optimizer]) + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
@@ -87,12 +95,6 @@ int room_save_type(const pt_train_options *o, const model *m, bool random_init, 
     return failed;
 }
 
-room_need room_of(const trainer *t)
-{
-    const int64_t every = t->o.save_every;
-    return room_find(&(room_input){&t->o, t->model, t->save_type, t->layout.source, every ? t->steps / every - t->step / every : 0, checkpoint_count(t)});
-}
-
 /* A shell may have said how large a file may become. */
 static int refuse_limit(const room_need *r, const char *out, pt_error *e)
 {
@@ -116,22 +118,21 @@ int room_refuse(const room_need *r, const char *out, uint64_t free_bytes, uint64
                    size_format(model, r->model_bytes), size_format(have, free_bytes), size_option(more, *missing));
 }
 
-int room_check(const trainer *t, pt_error *e)
+int room_check(const room_need *r, const pt_train_options *o, pt_error *e)
 {
-    room_need r = room_of(t);
     uint64_t free_bytes, missing;
     char each[32], model[32], all[32], have[32];
-    int failed = disk_free_bytes(t->out, &free_bytes, e);
+    int failed = disk_free_bytes(o->out, &free_bytes, e);
     if (!failed)
-        failed = room_refuse(&r, t->out, free_bytes, &missing, e);
-    if (failed || free_bytes >= r.bytes)
+        failed = room_refuse(r, o->out, free_bytes, &missing, e);
+    if (failed || free_bytes >= r->bytes)
         return failed;
-    size_format(each, r.checkpoint_bytes);
-    size_format(model, r.model_bytes);
-    size_format(all, r.bytes);
+    size_format(each, r->checkpoint_bytes);
+    size_format(model, r->model_bytes);
+    size_format(all, r->bytes);
     size_format(have, free_bytes);
-    trainer_notice(t, "%.400s: a checkpoint takes %s there and the trained model %s; this run may want %s at once and only %s are free: make "
-                   "room, or lower --keep; where a checkpoint finds no room the run ends, and --resume goes on from the one before", t->out,
+    options_notice(o, "%.400s: a checkpoint takes %s there and the trained model %s; this run may want %s at once and only %s are free: "
+                   "make room, or lower --keep; where a checkpoint finds no room the run ends, and --resume goes on from the one before", o->out,
                    each, model, all, have);
     return 0;
 }
