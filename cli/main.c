@@ -16,6 +16,7 @@ static const struct { const char *name, *help; int (*run)(int, char **); } comma
     {"export", "a model as a file for llama.cpp", command_export},
     {"tokenize", "text to token ids and back", command_tokenize},
     {"report", "a run's folder as a page to look at", command_report},
+    {"ritz", "solve a partial differential equation by the Deep Ritz method", command_ritz},
 };
 
 static void print_help(void)

@@ -16,6 +16,7 @@
  * sum by thread). Element types: `t` is the compute type of the run, PT_F32 or PT_BF16; sums,
  * softmax, norm statistics and losses are fp32 inside, and a result is rounded to `t` once, where
  * it is stored. All strides (`ld`) are in elements, but those of OP_COPY_ROWS. Rows are tokens: sequences x T.
+ * On a CPU, products (without a stream) and AdamW take PT_F64 too, for what is no language model; all that they are given is fp64 then.
  */
 #ifndef PT_DEVICE_H
 #define PT_DEVICE_H
@@ -56,7 +57,7 @@ typedef enum matmul_layout {
  * The sum over K is taken in an order that depends on (layout, M, N, K) only. */
 typedef struct op_matmul {
     matmul_layout layout;
-    pt_dtype type, out_type;  /* of a, b, bias, residual; of c: type or PT_F32 */
+    pt_dtype type, out_type;  /* of a, b, bias, residual; of c: type or PT_F32; PT_F64 goes with itself alone */
     bool accumulate;
     int64_t m, n, k, lda, ldb, ldc;
     const void *a, *b;
@@ -230,7 +231,8 @@ typedef struct op_gradient_finish {
  *   v  = fma(1 - beta2, g' * g', beta2 * v)          m and v: 0 where they would be denormal (v only beside an eps that it
  *                                                    would vanish beside, or it would be divided by 0)
  *   w  = fma(-step_size, m / (sqrt(v) / sqrt_correction2 + eps), w)     step_size = lr / correction1
- * bf16: weights are hi and lo (base/dtype.h, master_split); fp32: `hi` holds fp32, lo is NULL. */
+ * bf16: weights are hi and lo (base/dtype.h, master_split); fp32: `hi` holds fp32, lo is NULL. PT_F64: hi, m, v and g hold fp64, which is
+ * what is computed in, without fma; nothing becomes 0. */
 typedef struct op_adamw {
     pt_dtype type; int64_t n; void *hi; uint16_t *lo; float *m, *v; const void *g;
     float grad_scale, decay /* 1 - lr * weight_decay */, beta1, beta2, eps, step_size, sqrt_correction2;
@@ -279,6 +281,32 @@ typedef struct op_dequantize {
     const float *scales;                                 /* int8 */
     void *out;
 } op_dequantize;
+
+/* A smooth activation s and its derivatives at z, elementwise on n values, for networks whose gradient by their input is part of what is
+ * minimised (src/ritz/network.h). In PT_F32 or PT_F64.
+ *
+ *   value     out = s(z) + residual
+ *   slope     out = s'(z) a + residual
+ *   reverse   out = s'(z) a + s''(z) b c, other = s'(z) c
+ *
+ * residual may be NULL. out may be a or residual. */
+typedef enum jet_kind { JET_TANH, JET_TANH3, JET_RELU3, JET_SOFTPLUS, JET_SIN, JET_SILU, JET_KINDS } jet_kind;
+typedef enum jet_pass { JET_VALUE, JET_SLOPE, JET_REVERSE } jet_pass;
+typedef struct op_jet {
+    jet_kind kind; jet_pass pass; pt_dtype type; int64_t n; const void *z, *a, *b, *c, *residual; void *out, *other;
+} op_jet;
+
+/* Of each row r, with u[r], the first `dim` values g of a row of its gradient (stride ld), and five terms w, q, f, c, m of each row in fp64:
+ *
+ *   value[r] = w g.g / 2 + q u^2 / 2 - f u + c        in fp64
+ *   du[r]    = round(q u - f + m)                     what the value depends on u, and m
+ *   dg[r]    = round(w g), 0 behind `dim`             stride ld
+ *
+ * g may be NULL where dg is: then w counts as 0. PT_F32 or PT_F64. */
+enum { QUADRATIC_TERMS = 5 };
+typedef struct op_quadratic {
+    pt_dtype type; int64_t rows, dim, ld; const void *u, *g; const double *terms; double *value; void *du, *dg;
+} op_quadratic;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {

@@ -45,7 +45,9 @@
     ROW(MUON_MOMENTUM, muon_momentum, muon_momentum, "updating weights")                                 \
     ROW(MUON_SCALE, muon_scale, muon_scale, "updating weights")                                          \
     ROW(MUON_COMBINE, muon_combine, muon_combine, "updating weights")                                    \
-    ROW(MUON_APPLY, muon_apply, muon_apply, "updating weights")
+    ROW(MUON_APPLY, muon_apply, muon_apply, "updating weights")                                          \
+    ROW(JET, jet, jet, "computing activations and their derivatives")                                    \
+    ROW(QUADRATIC, quadratic, quadratic, "computing an energy")
 
 #define ALL_OPS(ROW) MEMORY_OPS(ROW) DISK_OPS(ROW) LIBRARY_OPS(ROW) KERNEL_OPS(ROW)
 

@@ -153,6 +153,16 @@ static op_cost cost_muon_combine(const op_muon_combine *o, int64_t vocab)
     return bytes_cost(PT_BF16, (double)(o->rows * o->cols), 2, (double)(o->rows * o->cols) * 4);
 }
 
+static op_cost cost_jet(const op_jet *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)o->n, 2 + !!o->residual + (o->pass > JET_VALUE) + 3 * (o->pass == JET_REVERSE), 0);
+}
+
+static op_cost cost_quadratic(const op_quadratic *o, int64_t vocab)
+{
+    return bytes_cost(o->type, (double)o->rows, 2 + (o->g ? 2 * (double)o->ld : 0), (double)o->rows * (QUADRATIC_TERMS + 1) * sizeof(double));
+}
+
 op_cost op_cost_of(const op *o, int64_t vocab)
 {
     switch (o->kind) {

@@ -1,7 +1,7 @@
 # The installed tree is enough to build a program against the library: test_install.sh BUILD SOURCE COMPILER
 #
 # Installs into a folder of its own, looks at what is there, lets pkg-config build examples/train.c,
-# trains two steps with it, and checks that the library shows no symbol but those of protrain.h.
+# trains two steps with it, and checks that the library shows no symbol but those of its headers.
 set -eu
 build=$1
 source=$2
@@ -21,12 +21,14 @@ pc=$(find "$root/usr" -name protrain.pc)
 [ -e "$library" ] || fail "no libprotrain.so"
 [ -e "$pc" ] || fail "no protrain.pc"
 [ -e "$root/usr/include/protrain.h" ] || fail "no include/protrain.h"
+[ -e "$root/usr/include/protrain_ritz.h" ] || fail "no include/protrain_ritz.h"
 [ -e "$root/usr/share/protrain/machines/rtx3090.json" ] || fail "no machine files"
 [ -e "$root/usr/share/man/man1/protrain.1" ] || fail "no man page of the program"
 [ -e "$root/usr/share/man/man3/protrain.3" ] || fail "no man page of the library"
 
 flags() { PKG_CONFIG_PATH=$(dirname "$pc") pkg-config "$@" protrain; }
 "$compiler" -std=c11 -Wall -Werror "$source/examples/train.c" $(flags --cflags --libs) -o "$root/train"
+"$compiler" -std=c11 -Wall -Werror "$source/examples/ritz.c" $(flags --cflags --libs) -lm -o "$root/ritz"
 echo '#include <protrain.h>' >"$root/alone.c"
 "$compiler" -std=c99 -Wall -Wextra -pedantic -Werror -fsyntax-only $(flags --cflags) "$root/alone.c"
 
@@ -34,8 +36,8 @@ soname=$(readelf -d "$root/train" | sed -n 's/.*NEEDED.*\[\(libprotrain[^]]*\)\]
 [ "$soname" = libprotrain.so.0 ] || fail "the program wants '$soname', not libprotrain.so.0"
 
 nm -D --defined-only "$library" | awk '$2 != "A" {print $3}' | sed 's/@.*//' | sort >"$root/shown"
-sed -n 's/^PT_API.*[ *]\(pt_[a-z_]*\)(.*/\1/p' "$source/include/protrain.h" | sort >"$root/promised"
-diff "$root/promised" "$root/shown" || fail "the library's symbols are not those of protrain.h"
+sed -n 's/^PT_API.*[ *]\(pt_[a-z_]*\)(.*/\1/p' "$source"/include/*.h | sort >"$root/promised"
+diff "$root/promised" "$root/shown" || fail "the library's symbols are not those of its headers"
 
 fixture=$source/tests/fixtures/models/llama
 export LD_LIBRARY_PATH="$(dirname "$library")"

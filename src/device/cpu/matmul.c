@@ -215,6 +215,10 @@ void cpu_matmul(pool *p, const op_matmul *o)
 {
     if (o->m == 0 || o->n == 0)
         return;
+    if (o->type == PT_F64) {
+        cpu_matmul_double(p, o);
+        return;
+    }
     if (o->m <= FEW_ROWS && o->layout == MATMUL_NT) {
         matmul_few_rows(p, o);
         return;

@@ -10,4 +10,7 @@ LIBRARY_OPS(CPU_OP)
 KERNEL_OPS(CPU_OP)
 #undef CPU_OP
 
+/* What cpu_matmul does in PT_F64. */
+void cpu_matmul_double(pool *p, const op_matmul *o);
+
 #endif

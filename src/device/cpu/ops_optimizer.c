@@ -10,6 +10,7 @@
  * waves before have read, or that the same tile has read. (Tile 1 writes over the second half of
  * tile 0, hence a wave of its own.)
  */
+#include "device/cpu/kernels/double.h"
 #include "device/cpu/kernels/optimizer.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/tiles.h"
@@ -55,7 +56,14 @@ static void adamw_tile(void *arg, int64_t tile, int thread)
     KERNEL_BEST(adamw_part)(o, begin, tile_end(o->n, TILE_ELEMENTS, tile) - begin);
 }
 
+static void adamw_double_tile(void *arg, int64_t tile, int thread)
+{
+    const op_adamw *o = arg;
+    const int64_t begin = tile * TILE_ELEMENTS;
+    KERNEL_BEST(adamw_double_part)(o, begin, tile_end(o->n, TILE_ELEMENTS, tile));
+}
+
 void cpu_adamw(pool *p, const op_adamw *o)
 {
-    pool_run(p, tiles_of(o->n, TILE_ELEMENTS), adamw_tile, (void *)o);
+    pool_run(p, tiles_of(o->n, TILE_ELEMENTS), o->type == PT_F64 ? adamw_double_tile : adamw_tile, (void *)o);
 }

@@ -1,0 +1,249 @@
+#include "ritz.h"
+
+#include "args.h"
+#include "commands.h"
+#include "ritz/page.h"
+#include "ritz/points.h"
+
+#include "base/units.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: protrain ritz --problem NAME|FILE.json [options]\n"
+    "       protrain ritz ... --compare mc,sobol --seeds 10 --out DIR\n"
+    "       protrain ritz ... --gradient-variance [--compare mc,sobol]\n"
+    "       protrain ritz --eval DIR --at points.csv\n\n"
+    "Solves a partial differential equation by the Deep Ritz method: a network that minimises an energy, sampled\n"
+    "with random or quasi-Monte Carlo points. Problems: poisson-cosine, schroedinger-cosine, schroedinger-jump,\n"
+    "harmonic, or a file (docs/deep-ritz.md).";
+
+#define POINTS_HELP "mc, sobol, halton or lattice; default sobol"
+
+static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
+{
+    pt_ritz_options *o = &s->o;
+    const arg table[] = {
+        {NULL, ARG_HEADING, NULL, NULL, "What is solved", false},
+        {"--problem", ARG_STRING, &o->problem, "NAME", "a built-in problem, or a problem file; default poisson-cosine", false},
+        {"--dim", ARG_INT, &o->dim, "D", "dimension of a built-in problem; default 5, harmonic 10", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Points", false},
+        {"--points", ARG_STRING, &s->points, "KIND", POINTS_HELP, false},
+        {"--randomize", ARG_CHOICE, &s->randomize, "default|none|shift|lms|owen", "default owen, of a lattice shift", false},
+        {"--n", ARG_INT, &o->n, "N", "points a step; default 4096", false},
+        {"--n-boundary", ARG_INT, &o->n_boundary, "N", "points a step on all faces, where a problem needs any; default --n", false},
+        {"--redraw-every", ARG_INT, &o->redraw_every, "K", "steps with the same points, 0: always the same; default 1", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Network", false},
+        {"--width", ARG_INT, &o->width, "M", "default 64", false},
+        {"--blocks", ARG_INT, &s->blocks, "B", "residual blocks of two layers, or layers of a plain network; default 4", false},
+        {"--network", ARG_CHOICE, &s->network, "residual|plain", "default residual", false},
+        {"--no-input-layer", ARG_FLAG, &o->no_input_layer, NULL, "x and zeros are the first block's input; width at least the dimension", false},
+        {"--activation", ARG_CHOICE, &s->activation, "tanh|tanh3|relu3|softplus|sin|silu", "tanh3, relu3: cubes; default tanh", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Training", false},
+        {"--steps", ARG_INT, &o->steps, "N", "default 1000", false},
+        {"--lr", ARG_DOUBLE, &o->lr, "X", "default 1e-3", false},
+        {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine|halving", "default cosine", false},
+        {"--halve-every", ARG_INT, &o->halve_every, "N", "steps, of halving; default 5000", false},
+        {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "default 0", false},
+        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "of --lr, in the end; default 0.01", false},
+        {"--weight-decay", ARG_DOUBLE, &o->weight_decay, "X", "default 0", false},
+        {"--beta1", ARG_DOUBLE, &o->beta1, "X", "default 0.9", false},
+        {"--beta2", ARG_DOUBLE, &o->beta2, "X", "default 0.999", false},
+        {"--dtype", ARG_CHOICE, &s->dtype, "fp32|fp64", "fp64 on a CPU alone; default fp32", false},
+        {"--seed", ARG_SEED, &o->seed, "N", "default 0", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Where", false},
+        {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM. What does not fit is computed again", false},
+        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "points in memory at a time; default: a unit of sums", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Output", false},
+        {"--out", ARG_STRING, &o->out, "DIR", "network, metrics.jsonl, checkpoints and report.html; default: nothing is kept", false},
+        {"--eval-every", ARG_INT, &o->eval_every, "N", "steps between errors, where the solution is known; default 100", false},
+        {"--eval-n", ARG_INT, &o->eval_n, "N", "Sobol points that errors are taken at; default 4096", false},
+        {"--save-every", ARG_INT, &o->save_every, "N", "steps between checkpoints; default 0: at the end", false},
+        {"--keep", ARG_INT32, &o->keep, "N", "checkpoints that stay, 0: all; default 2", false},
+        {"--resume", ARG_FLAG, &o->resume, NULL, "go on from the newest checkpoint in --out", false},
+        {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "the end as one JSON object on stdout", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Other things to do", false},
+        {"--compare", ARG_STRING, &s->compare, "KINDS", "the same run with each kind of points, as in mc,sobol", false},
+        {"--seeds", ARG_INT, &s->seeds, "K", "of --compare: seeds, default 3; of --gradient-variance: point sets, default 50", false},
+        {"--gradient-variance", ARG_FLAG, &s->gradient_variance, NULL, "its variance for 32 to --n points, before, half way and after", false},
+        {"--eval", ARG_STRING, &s->eval, "DIR", "the trained network there, at the points of --at", false},
+        {"--at", ARG_STRING, &s->at, "CSV", "a point a line; - is stdin", false},
+    };
+    return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+}
+
+/* ---- kinds of points ---- */
+
+static int kind_of(const char *name, size_t length, pt_ritz_points *kind, pt_error *e)
+{
+    for (int k = 0; k < RITZ_KINDS; k++)
+        if (strlen(points_names[k]) == length && !strncmp(points_names[k], name, length)) {
+            *kind = (pt_ritz_points)k;
+            return 0;
+        }
+    return pt_fail(e, PT_USAGE, "there are no points \"%.*s\": mc, sobol, halton or lattice", (int)(length < 40 ? length : 40), name);
+}
+
+int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RITZ_KINDS], pt_error *e)
+{
+    int n = 0;
+    for (const char *at = list ? list : otherwise; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        if (n == RITZ_KINDS)
+            return pt_fail(e, PT_USAGE, "--compare takes at most %d kinds of points", RITZ_KINDS);
+        int failed = kind_of(at, strcspn(at, ","), &kinds[n++], e);
+        if (failed)
+            return failed;
+    }
+    return n;
+}
+
+/* ---- a run ---- */
+
+static volatile sig_atomic_t interrupts;
+
+static void on_signal(int number)
+{
+    interrupts++;
+    if (interrupts > 1)
+        signal(number, SIG_DFL);
+}
+
+bool ritz_interrupted(void) { return interrupts > 0; }
+
+static void draw(ritz_session *s, const pt_ritz_step_info *i, double l2)
+{
+    char text[80];
+    int n = snprintf(text, sizeof text, "energy %.6g", i->energy);
+    if (!isnan(l2))
+        snprintf(text + n, sizeof text - (size_t)n, "  L2 error %.3g", l2);
+    progress_draw(&s->bar, "training", (uint64_t)i->step, (uint64_t)s->o.steps, text);
+}
+
+static void print_end(const ritz_session *s, const pt_ritz_summary *m, const pt_ritz_step_info *i)
+{
+    if (s->json) {
+        printf("{\"steps\": %lld, \"energy\": %.17g", (long long)i->step, i->energy);
+        if (!isnan(m->exact_energy))
+            printf(", \"exact_energy\": %.17g", m->exact_energy);
+        if (i->evaluated)
+            printf(", \"l2_error\": %.9g, \"h1_error\": %.9g", i->l2_error, i->h1_error);
+        printf("}\n");
+        return;
+    }
+    printf("%lld steps  energy %.7g", (long long)i->step, i->energy);
+    if (!isnan(m->exact_energy))
+        printf(" (exact %.7g)", m->exact_energy);
+    if (i->evaluated)
+        printf("  relative error L2 %.3g  H1 %.3g", i->l2_error, i->h1_error);
+    printf("\n");
+}
+
+static int run_steps(ritz_session *s, pt_ritz *r, bool *stopped, pt_error *e)
+{
+    pt_ritz_summary m;
+    pt_ritz_step_info i = {0};
+    double l2 = NAN;
+    int more = 1;
+    pt_ritz_get_summary(r, &m);
+    while (!(*stopped = ritz_interrupted()) && (more = pt_ritz_step(r, &i, e)) > 0) {
+        l2 = i.evaluated ? i.l2_error : l2;
+        draw(s, &i, l2);
+    }
+    progress_clear(&s->bar);
+    if (more < 0)
+        return more;
+    if (*stopped)
+        return s->o.out ? pt_ritz_save(r, e) : 0;
+    more = pt_ritz_finish(r, e);
+    if (!more && s->o.out)
+        more = ritz_page_of_run(r, s->o.out, e);
+    if (!more && i.step)
+        print_end(s, &m, &i);
+    return more;
+}
+
+int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
+{
+    pt_ritz *r;
+    pt_ritz_summary m;
+    char bytes[32], again[80] = "";
+    *stopped = false;
+    int failed = pt_ritz_open(&s->o, &r, e);
+    if (failed)
+        return failed;
+    pt_ritz_get_summary(r, &m);
+    if (m.recomputed_groups)
+        snprintf(again, sizeof again, "; %d of %d groups of layers computed again", m.recomputed_groups, m.groups);
+    if (!s->quiet && !s->json)
+        printf("%s, %lld dimensions; %lld parameters; %lld points a step%s, in units of %lld; %s%s\n", m.problem, (long long)m.dim, (long long)m.parameters,
+               (long long)(m.n + m.n_boundary), m.n_boundary ? " with the boundary's" : "", (long long)m.unit_points, size_format(bytes, m.device_bytes), again);
+    fflush(stdout);
+    failed = run_steps(s, r, stopped, e);
+    pt_ritz_close(r);
+    return failed;
+}
+
+static int check_modes(const ritz_session *s, pt_error *e)
+{
+    if (s->at && !s->eval)
+        return pt_fail(e, PT_USAGE, "--at belongs to --eval DIR, the folder of a trained network");
+    if (s->eval && !s->at)
+        return pt_fail(e, PT_USAGE, "--eval wants points: --at points.csv");
+    if (s->seeds < 0 || s->seeds > 10000)
+        return pt_fail(e, PT_USAGE, "--seeds is %lld: 1 to 10000", (long long)s->seeds);
+    if (s->compare && !s->gradient_variance && s->o.resume)
+        return pt_fail(e, PT_USAGE, "--compare begins anew each time: leave out --resume");
+    if (s->blocks < 1 || s->blocks > 256)
+        return pt_fail(e, PT_USAGE, "there are %lld blocks: 1 to 256 are possible", (long long)s->blocks);
+    return 0;
+}
+
+static void take_choices(ritz_session *s)
+{
+    s->o.blocks = (int)s->blocks;
+    s->o.randomize = (pt_ritz_randomize)s->randomize;
+    s->o.activation = (pt_ritz_activation)s->activation;
+    s->o.lr_schedule = (pt_ritz_lr_schedule)s->lr_schedule;
+    s->o.dtype = (pt_ritz_dtype)s->dtype;
+    s->o.plain = s->network == 1;
+    s->o.notice = progress_notice;
+    s->o.arg = &s->bar;
+}
+
+int command_ritz(int argc, char **argv)
+{
+    static ritz_session s;
+    pt_error e = {0};
+    pt_ritz_points kinds[RITZ_KINDS];
+    bool stopped = false;
+    pt_ritz_defaults(&s.o);
+    s.lr_schedule = (int)s.o.lr_schedule;
+    s.blocks = s.o.blocks;
+    int failed = parse(&s, argc, argv, &e);
+    if (failed == 1)
+        return 0;
+    if (!failed)
+        failed = check_modes(&s, &e);
+    if (!failed && (failed = ritz_kinds(s.points, "sobol", kinds, &e)) > 0)
+        failed = failed > 1 ? pt_fail(&e, PT_USAGE, "--points takes one kind; --compare takes several") : 0;
+    if (failed)
+        return exit_with(&e);
+    s.o.points = kinds[0];
+    take_choices(&s);
+    progress_open(&s.bar, s.quiet);
+    signals_go_to(on_signal);
+    failed = s.eval ? ritz_evaluate_file(&s, &e) : s.gradient_variance ? ritz_variances(&s, &e) : s.compare ? ritz_compare(&s, &e)
+           : ritz_train(&s, &stopped, &e);
+    progress_clear(&s.bar);
+    if (failed < 0)
+        return exit_with(&e);
+    if (stopped || ritz_interrupted())
+        fprintf(stderr, "protrain: interrupted; %s\n", s.o.out ? "--resume goes on" : "there was no --out to keep anything in");
+    return stopped || ritz_interrupted() ? 130 : 0;
+}

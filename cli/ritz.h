@@ -1,0 +1,28 @@
+/* ritz.h - what the parts of `protrain ritz` share. */
+#ifndef CLI_RITZ_H
+#define CLI_RITZ_H
+
+#include "progress.h"
+#include "protrain_ritz.h"
+
+enum { RITZ_KINDS = 4 };
+
+typedef struct ritz_session {
+    pt_ritz_options o;
+    const char *compare, *points, *eval, *at;
+    int randomize, activation, lr_schedule, dtype, network;
+    int64_t seeds, blocks;
+    bool gradient_variance, quiet, json;
+    progress bar;
+} ritz_session;
+
+/* 0, or the exit status of what went wrong, said. stopped: an interrupt has ended it, and what there is has been kept. */
+int ritz_train(ritz_session *s, bool *stopped, pt_error *e);
+int ritz_compare(ritz_session *s, pt_error *e);
+int ritz_variances(ritz_session *s, pt_error *e);
+int ritz_evaluate_file(ritz_session *s, pt_error *e);
+/* Names of kinds of points in "mc,sobol" (NULL: `otherwise`); returns how many, or a negative code. */
+int ritz_kinds(const char *list, const char *otherwise, pt_ritz_points kinds[RITZ_KINDS], pt_error *e);
+bool ritz_interrupted(void);
+
+#endif

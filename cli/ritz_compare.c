@@ -1,0 +1,243 @@
+/* The same run with several kinds of points, and how much the gradient varies with them: tables and pictures. */
+#include "ritz.h"
+
+#include "base/error.h"
+#include "io/files.h"
+#include "ritz/page.h"
+#include "ritz/points.h"
+#include "ritz/variance.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- --compare ---- */
+
+enum { CURVE_MOST = 4096 };
+
+/* Errors of a kind's runs: a column of steps, one a seed. */
+typedef struct outcome {
+    int n, seeds;
+    double *step, *l2;           /* (seeds, n) */
+    double *median, *band, *last; /* last: of each seed, L2 and H1 */
+} outcome;
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_of(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, ascending);
+    return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+}
+
+static int run_one(ritz_session *s, const char *out, pt_ritz_points kind, int seed, outcome *to, pt_error *e)
+{
+    ritz_session one = *s;
+    bool stopped;
+    char folder[FILE_PATH_BYTES], name[64];
+    snprintf(name, sizeof name, "%s-%d", points_names[kind], seed);
+    int failed = path_join(folder, out, name, e);
+    one.o.out = folder;
+    one.o.points = kind;
+    one.o.randomize = kind == s->o.points ? s->o.randomize : PT_RITZ_RANDOMIZE_DEFAULT;
+    one.o.seed = s->o.seed + (uint64_t)seed;
+    one.o.arg = &s->bar;
+    one.quiet = true;
+    if (!failed)
+        failed = ritz_train(&one, &stopped, e);
+    if (failed || stopped)
+        return failed;
+    double *l2 = NULL, *h1 = NULL;
+    const int n = ritz_read_metrics(folder, "l2_error", &l2, e), m = n < 0 ? n : ritz_read_metrics(folder, "h1_error", &h1, e);
+    if (m > 0) {
+        to->n = n < CURVE_MOST ? n : (int)CURVE_MOST;
+        memcpy(to->step, l2, (size_t)to->n * sizeof *l2);
+        memcpy(to->l2 + (size_t)seed * CURVE_MOST, l2 + n, (size_t)to->n * sizeof *l2);
+        to->last[2 * seed] = l2[2 * n - 1];
+        to->last[2 * seed + 1] = h1[2 * m - 1];
+    }
+    free(l2);
+    free(h1);
+    return m < 0 ? m : m ? 0 : pt_fail(e, PT_USAGE, "%s: no exact solution is known, and without one there is nothing to compare by", s->o.problem);
+}
+
+static void summarize(outcome *o, double *work)
+{
+    for (int i = 0; i < o->n; i++) {
+        for (int k = 0; k < o->seeds; k++)
+            work[k] = o->l2[(size_t)k * CURVE_MOST + (size_t)i];
+        o->median[i] = median_of(work, o->seeds);
+        o->band[2 * i] = work[0];
+        o->band[2 * i + 1] = work[o->seeds - 1];
+    }
+}
+
+static bool outcome_open(outcome *o, int seeds)
+{
+    o->seeds = seeds;
+    o->step = calloc(CURVE_MOST * (size_t)(4 + seeds) + 2 * (size_t)seeds, sizeof *o->step);
+    if (!o->step)
+        return false;
+    o->median = o->step + CURVE_MOST;
+    o->band = o->median + CURVE_MOST;
+    o->l2 = o->band + 2 * CURVE_MOST;
+    o->last = o->l2 + (size_t)seeds * CURVE_MOST;
+    return true;
+}
+
+/* A line a kind, for the terminal or the page. */
+static void write_table(FILE *out, bool html, const pt_ritz_points *kinds, const outcome *o, int n, double *work)
+{
+    fprintf(out, html ? "<table><tr><th>points</th><th>L2 error</th><th>least</th><th>largest</th><th>H1 error</th></tr>\n"
+                      : "points    L2 error (median)      least    largest   H1 error (median)\n");
+    for (int i = 0; i < n; i++) {
+        double h1, l2;
+        for (int k = 0; k < o[i].seeds; k++)
+            work[k] = o[i].last[2 * k + 1];
+        h1 = median_of(work, o[i].seeds);
+        for (int k = 0; k < o[i].seeds; k++)
+            work[k] = o[i].last[2 * k];
+        l2 = median_of(work, o[i].seeds);
+        fprintf(out, html ? "<tr><td>%s</td><td>%.3e</td><td>%.3e</td><td>%.3e</td><td>%.3e</td></tr>\n" : "%-8s  %17.3e  %9.3e  %9.3e   %17.3e\n",
+                points_names[kinds[i]], l2, work[0], work[o[i].seeds - 1], h1);
+    }
+    if (html)
+        fputs("</table>\n", out);
+}
+
+static int write_comparison(const ritz_session *s, const pt_ritz_points *kinds, const outcome *o, int n, double *work, pt_error *e)
+{
+    ritz_figure f = {"relative L2 error: median and range over seeds", "step", false, true, n, {{0}}};
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    write_table(stdout, false, kinds, o, n, work);
+    fprintf(out, "<p>%lld points a step, %lld steps, %d seeds</p>\n", (long long)s->o.n, (long long)s->o.steps, o->seeds);
+    write_table(out, true, kinds, o, n, work);
+    fclose(out);
+    for (int i = 0; i < n; i++)
+        f.curves[i] = (ritz_curve){points_names[kinds[i]], o[i].n, o[i].step, o[i].median, o[i].band};
+    int failed = ritz_page_write(s->o.out, s->o.problem, text, &f, 1, e);
+    free(text);
+    return failed;
+}
+
+int ritz_compare(ritz_session *s, pt_error *e)
+{
+    pt_ritz_points kinds[RITZ_KINDS];
+    outcome o[RITZ_KINDS] = {{0}};
+    const int seeds = s->seeds ? (int)s->seeds : 3, n = ritz_kinds(s->compare, NULL, kinds, e);
+    if (n < 0)
+        return n;
+    if (!s->o.out)
+        return pt_fail(e, PT_USAGE, "--compare wants --out DIR, for the runs and the picture");
+    double *work = malloc((size_t)seeds * sizeof *work);
+    int failed = work ? dir_make(s->o.out, e) : pt_fail(e, PT_FAILED, "out of memory");
+    for (int i = 0; i < n && !failed; i++) {
+        if (!outcome_open(&o[i], seeds))
+            failed = pt_fail(e, PT_FAILED, "out of memory");
+        for (int k = 0; k < seeds && !failed && !ritz_interrupted(); k++)
+            failed = run_one(s, s->o.out, kinds[i], k, &o[i], e);
+        if (!failed)
+            summarize(&o[i], work);
+    }
+    if (!failed && !ritz_interrupted())
+        failed = write_comparison(s, kinds, o, n, work, e);
+    for (int i = 0; i < n; i++)
+        free(o[i].step);
+    free(work);
+    return failed;
+}
+
+/* ---- --gradient-variance ---- */
+
+enum { SIZES = 24, MOMENTS = 3, LEAST_POINTS = 32 };
+static const char *const moments[MOMENTS] = {"before training", "half way", "after training"};
+
+typedef struct variances { int n; double points[SIZES], of[RITZ_KINDS][SIZES]; char names[RITZ_KINDS][48]; } variances;
+
+static int measure(ritz_session *s, pt_ritz *r, const pt_ritz_points *kinds, int kinds_n, variances *v, pt_error *e)
+{
+    const int sets = s->seeds ? (int)s->seeds : 50;
+    v->n = 0;
+    for (int64_t n = LEAST_POINTS; n <= s->o.n && v->n < SIZES && !ritz_interrupted(); n *= 2, v->n++) {
+        v->points[v->n] = (double)n;
+        for (int k = 0; k < kinds_n; k++) {
+            int failed = ritz_gradient_variance(r, kinds[k], n, sets, &v->of[k][v->n], NULL, e);
+            if (failed)
+                return failed;
+        }
+        progress_draw(&s->bar, "measuring", (uint64_t)n, (uint64_t)s->o.n, NULL);
+    }
+    progress_clear(&s->bar);
+    return 0;
+}
+
+static void print_variances(const variances *v, const char *moment, const pt_ritz_points *kinds, int kinds_n)
+{
+    printf("%s\n   points", moment);
+    for (int k = 0; k < kinds_n; k++)
+        printf("  %10s", points_names[kinds[k]]);
+    for (int i = 0; i < v->n; i++) {
+        printf("\n%9.0f", v->points[i]);
+        for (int k = 0; k < kinds_n; k++)
+            printf("  %10.3e", v->of[k][i]);
+    }
+    printf("\n    slope");
+    for (int k = 0; k < kinds_n; k++)
+        printf("  %10.2f", ritz_slope(v->points, v->of[k], v->n));
+    printf("\n");
+    fflush(stdout);
+}
+
+static int write_variances(ritz_session *s, variances *v, const pt_ritz_points *kinds, int kinds_n, pt_error *e)
+{
+    ritz_figure figures[MOMENTS];
+    for (int m = 0; m < MOMENTS; m++) {
+        figures[m] = (ritz_figure){moments[m], "points", true, true, kinds_n, {{0}}};
+        for (int k = 0; k < kinds_n; k++) {
+            snprintf(v[m].names[k], sizeof v[m].names[k], "%s, slope %.2f", points_names[kinds[k]], ritz_slope(v[m].points, v[m].of[k], v[m].n));
+            figures[m].curves[k] = (ritz_curve){v[m].names[k], v[m].n, v[m].points, v[m].of[k], NULL};
+        }
+    }
+    int failed = dir_make(s->o.out, e);
+    return failed ? failed : ritz_page_write(s->o.out, s->o.problem, "<p>Variance of the energy's gradient, summed over all parameters, against the "
+                                             "number of points.</p>\n", figures, MOMENTS, e);
+}
+
+/* Trains on the kind that --points names, and measures all kinds at the same weights. */
+int ritz_variances(ritz_session *s, pt_error *e)
+{
+    static variances v[MOMENTS];
+    pt_ritz_points kinds[RITZ_KINDS];
+    pt_ritz *r;
+    const int kinds_n = ritz_kinds(s->compare, "mc,sobol", kinds, e);
+    pt_ritz_options o = s->o;
+    if (kinds_n < 0)
+        return kinds_n;
+    if (s->o.n < 2 * LEAST_POINTS)
+        return pt_fail(e, PT_USAGE, "variances are measured from %d points on: --n %d or more", LEAST_POINTS, 2 * LEAST_POINTS);
+    o.out = NULL;
+    int failed = pt_ritz_open(&o, &r, e);
+    if (failed)
+        return failed;
+    for (int m = 0, more = 1; m < MOMENTS && !failed && !ritz_interrupted(); m++) {
+        pt_ritz_step_info i;
+        for (int64_t step = 0; m && step < s->o.steps / 2 && more > 0 && !ritz_interrupted(); step++)
+            more = pt_ritz_step(r, &i, e);
+        failed = more < 0 ? more : measure(s, r, kinds, kinds_n, &v[m], e);
+        if (!failed)
+            print_variances(&v[m], moments[m], kinds, kinds_n);
+    }
+    if (!failed && s->o.out && !ritz_interrupted())
+        failed = write_variances(s, v, kinds, kinds_n, e);
+    pt_ritz_close(r);
+    return failed;
+}

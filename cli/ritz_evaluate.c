@@ -1,0 +1,108 @@
+/* A trained network at the points of a file: the coordinates, u, and its derivatives, as CSV. */
+#include "ritz.h"
+
+#include "base/error.h"
+#include "io/files.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AT_MOST = 1 << 30 };
+
+typedef struct table { double *x; int64_t n, room; } table;
+
+static bool is_blank(const char *c)
+{
+    while (isspace((unsigned char)*c))
+        c++;
+    return *c == '\0' || *c == '#';
+}
+
+static int add_line(table *t, const char *path, int64_t number, char *line, int64_t dim, pt_error *e)
+{
+    if (t->n == t->room) {
+        t->room = t->room ? 2 * t->room : 1024;
+        double *more = realloc(t->x, (size_t)(t->room * dim) * sizeof *more);
+        if (!more)
+            return pt_fail(e, PT_FAILED, "out of memory");
+        t->x = more;
+    }
+    char *at = line, *end;
+    for (int64_t j = 0; j < dim; j++, at = end) {
+        const double x = strtod(at, &end);
+        if (end == at || !isfinite(x))
+            return pt_fail(e, PT_FAILED, "%s, line %lld: number %lld of %lld is missing or none", path, (long long)number, (long long)j + 1, (long long)dim);
+        t->x[t->n * dim + j] = x;
+        while (isspace((unsigned char)*end) || *end == ',' || *end == ';')
+            end++;
+    }
+    if (!is_blank(at))
+        return pt_fail(e, PT_FAILED, "%s, line %lld: there is more than %lld numbers", path, (long long)number, (long long)dim);
+    t->n++;
+    return 0;
+}
+
+/* A first line that begins with a letter names the columns. */
+static int read_table(const char *path, int64_t dim, table *t, pt_error *e)
+{
+    FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
+    if (!f)
+        return pt_fail_errno(e, PT_FAILED, "%s cannot be read", path);
+    char *line = NULL;
+    size_t room = 0;
+    int failed = 0;
+    ssize_t length;
+    for (int64_t number = 1; !failed && (length = getline(&line, &room, f)) > 0; number++) {
+        const bool names = number == 1 && (isalpha((unsigned char)line[0]) || line[0] == '"');
+        if (!names && !is_blank(line))
+            failed = add_line(t, path, number, line, dim, e);
+    }
+    free(line);
+    if (f != stdin)
+        fclose(f);
+    return failed;
+}
+
+static void print_table(const table *t, int64_t dim, const double *u, const double *gradient)
+{
+    for (int64_t j = 0; j < dim; j++)
+        printf("x%lld,", (long long)j + 1);
+    printf("u");
+    for (int64_t j = 0; j < dim; j++)
+        printf(",du_dx%lld", (long long)j + 1);
+    for (int64_t i = 0; i < t->n; i++) {
+        puts("");
+        for (int64_t j = 0; j < dim; j++)
+            printf("%.17g,", t->x[i * dim + j]);
+        printf("%.17g", u[i]);
+        for (int64_t j = 0; j < dim; j++)
+            printf(",%.17g", gradient[i * dim + j]);
+    }
+    puts("");
+}
+
+int ritz_evaluate_file(ritz_session *s, pt_error *e)
+{
+    pt_ritz *r;
+    pt_ritz_summary m;
+    table t = {0};
+    int failed = pt_ritz_load(s->eval, s->o.threads, &r, e);
+    if (failed)
+        return failed;
+    pt_ritz_get_summary(r, &m);
+    failed = read_table(s->at, m.dim, &t, e);
+    double *u = malloc((size_t)(t.n * (m.dim + 1) + 1) * sizeof *u);
+    if (!failed && !u)
+        failed = pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed)
+        failed = pt_ritz_evaluate(r, t.n, t.x, u, u + t.n, e);
+    if (!failed)
+        print_table(&t, m.dim, u, u + t.n);
+    free(u);
+    free(t.x);
+    pt_ritz_close(r);
+    return failed;
+}

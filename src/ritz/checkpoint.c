@@ -1,0 +1,454 @@
+/* checkpoint.c - what a run leaves in its output folder.
+ *
+ *     OUT/metrics.jsonl              a line a step; a resumed run cuts it back to the step that it goes on from
+ *     OUT/checkpoint-STEP/           network.safetensors, states.safetensors (m, v), state.json: the step, and what the bits depend on
+ *     OUT/network.safetensors, config.json   at the end
+ */
+#include "base/json.h"
+#include "io/safetensors.h"
+#include "ritz/solver.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const activations[] = {"tanh", "tanh3", "relu3", "softplus", "sin", "silu"};
+enum { ACTIVATIONS = sizeof activations / sizeof *activations };
+
+/* ---- config.json ---- */
+
+static json_t *network_json(const pt_ritz *r)
+{
+    return json_pack("{s:s,s:I,s:I,s:i,s:s,s:b,s:s,s:s}", "model_type", "deep_ritz", "dim", (json_int_t)r->net.dim, "width", (json_int_t)r->net.width,
+                     "blocks", r->net.blocks, "kind", r->net.plain ? "plain" : "residual", "input_layer", !r->net.direct, "activation",
+                     activations[r->net.activation], "dtype", r->net.type == PT_F64 ? "fp64" : "fp32");
+}
+
+static json_t *numbers(const double *x, int64_t n)
+{
+    json_t *a = json_array();
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(a, json_real(x[i]));
+    return a;
+}
+
+static int write_config(const pt_ritz *r, const char *folder, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, folder, "config.json", e);
+    if (failed)
+        return failed;
+    json_t *config = network_json(r);
+    json_object_set_new(config, "problem", json_string(r->problem.name));
+    json_object_set_new(config, "lower", numbers(r->problem.is.lower, r->net.dim));
+    json_object_set_new(config, "upper", numbers(r->problem.is.upper, r->net.dim));
+    failed = file_write_json(path, config, e);
+    json_decref(config);
+    return failed;
+}
+
+static int read_word(const json_source *s, const char *key, const char *const *words, int n, int *out, pt_error *e)
+{
+    const char *word;
+    int failed = json_get_string(s, key, JSON_REQUIRED, &word, e);
+    for (*out = 0; !failed && *out < n && strcmp(word, words[*out]); ++*out)
+        ;
+    return !failed && *out == n ? pt_fail(e, PT_FAILED, "%s: %s is \"%.40s\", which is not known", s->where, key, word) : failed;
+}
+
+static int read_config(const char *folder, pt_ritz_options *o, int64_t *dim, pt_error *e)
+{
+    static const char *const kinds[] = {"residual", "plain"}, *const dtypes[] = {"fp32", "fp64"}, *const types[] = {"deep_ritz"};
+    char path[FILE_PATH_BYTES];
+    json_source s;
+    bool input = true;
+    int kind = 0, activation = 0, dtype = 0, type = 0;
+    int64_t blocks = 0;
+    int failed = path_join(path, folder, "config.json", e);
+    if (!failed)
+        failed = json_source_file(&s, path, "a trained Deep Ritz network", e);
+    if (failed)
+        return failed;
+    failed = read_word(&s, "model_type", types, 1, &type, e);
+    if (!failed)
+        failed = json_get_int(&s, "dim", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, dim, e);
+    if (!failed)
+        failed = json_get_int(&s, "width", JSON_REQUIRED, 1, RITZ_WIDTH_MOST, &o->width, e);
+    if (!failed)
+        failed = json_get_int(&s, "blocks", JSON_REQUIRED, 1, RITZ_BLOCKS_MOST, &blocks, e);
+    if (!failed)
+        failed = json_get_bool(&s, "input_layer", JSON_OPTIONAL, &input, e);
+    if (!failed)
+        failed = read_word(&s, "kind", kinds, 2, &kind, e);
+    if (!failed)
+        failed = read_word(&s, "activation", activations, ACTIVATIONS, &activation, e);
+    if (!failed)
+        failed = read_word(&s, "dtype", dtypes, 2, &dtype, e);
+    json_source_close(&s);
+    o->blocks = (int)blocks;
+    o->plain = kind;
+    o->no_input_layer = !input;
+    o->activation = (pt_ritz_activation)activation;
+    o->dtype = (pt_ritz_dtype)dtype;
+    return failed;
+}
+
+/* ---- tensors ---- */
+
+static int declare(const pt_ritz *r, safetensors_writer *w, pt_error *e)
+{
+    char name[48];
+    for (int i = 0; i < r->net.stages_n; i++) {
+        const ritz_stage *s = &r->net.stages[i];
+        snprintf(name, sizeof name, "%s.weight", s->name);
+        int failed = safetensors_declare(w, name, r->net.type, 2, (const int64_t[]){s->rows, s->cols}, e);
+        snprintf(name, sizeof name, "%s.bias", s->name);
+        if (failed >= 0)
+            failed = safetensors_declare(w, name, r->net.type, 1, &s->rows, e);
+        if (failed < 0)
+            return failed;
+    }
+    return safetensors_begin(w, e);
+}
+
+int ritz_write_network(pt_ritz *r, const char *folder, pt_error *e)
+{
+    const uint64_t each = dtype_bytes(r->net.type);
+    safetensors_writer *w;
+    int failed = ritz_slab(r, r->weights, true, e);
+    if (!failed)
+        failed = safetensors_writer_open(folder, "network", 0, &w, e);
+    if (failed)
+        return failed;
+    failed = declare(r, w, e);
+    for (int i = 0; i < r->net.stages_n && !failed; i++) {
+        const ritz_stage *s = &r->net.stages[i];
+        failed = safetensors_append(w, 2 * i, r->staging + (uint64_t)s->weight_at * each, (uint64_t)(s->rows * s->cols) * each, e);
+        if (!failed)
+            failed = safetensors_append(w, 2 * i + 1, r->staging + (uint64_t)s->bias_at * each, (uint64_t)s->rows * each, e);
+    }
+    if (!failed)
+        failed = safetensors_finish(w, e);
+    safetensors_writer_close(w);
+    return failed;
+}
+
+/* The tensor of this name, as it is stored, whole. */
+static int read_one(const pt_ritz *r, const safetensors *st, const char *path, const char *name, int64_t n, char *to, pt_error *e)
+{
+    const safetensors_tensor *t = safetensors_find(st, name);
+    if (!t || !t->dtype_is_known || t->dtype != r->net.type || (int64_t)t->elements != n)
+        return pt_fail(e, PT_FAILED, "%s: %s is not there with %lld values of %s: the files do not belong together", path, name, (long long)n,
+                       dtype_name(r->net.type));
+    return safetensors_read(st, t, 0, t->bytes, to, e);
+}
+
+static int open_tensors(const char *folder, const char *file, char path[FILE_PATH_BYTES], safetensors **st, pt_error *e)
+{
+    int failed = path_join(path, folder, file, e);
+    return failed ? failed : safetensors_open(path, st, e);
+}
+
+int ritz_read_network(pt_ritz *r, const char *folder, pt_error *e)
+{
+    const uint64_t each = dtype_bytes(r->net.type);
+    char path[FILE_PATH_BYTES], name[48];
+    safetensors *st;
+    int failed = open_tensors(folder, "network.safetensors", path, &st, e);
+    if (failed)
+        return failed;
+    for (int i = 0; i < r->net.stages_n && !failed; i++) {
+        const ritz_stage *s = &r->net.stages[i];
+        snprintf(name, sizeof name, "%s.weight", s->name);
+        failed = read_one(r, st, path, name, s->rows * s->cols, r->staging + (uint64_t)s->weight_at * each, e);
+        snprintf(name, sizeof name, "%s.bias", s->name);
+        if (!failed)
+            failed = read_one(r, st, path, name, s->rows, r->staging + (uint64_t)s->bias_at * each, e);
+    }
+    safetensors_close(st);
+    return failed ? failed : ritz_slab(r, r->weights, false, e);
+}
+
+static const char *const state_names[] = {"m", "v"};
+
+static int write_states(pt_ritz *r, const char *folder, pt_error *e)
+{
+    safetensors_writer *w;
+    int failed = safetensors_writer_open(folder, "states", 0, &w, e);
+    if (failed)
+        return failed;
+    for (int i = 0; i < 2 && failed >= 0; i++)
+        failed = safetensors_declare(w, state_names[i], r->net.type, 1, &r->net.params, e);
+    failed = failed < 0 ? failed : safetensors_begin(w, e);
+    for (int i = 0; i < 2 && !failed; i++) {
+        failed = ritz_slab(r, r->moments[i], true, e);
+        if (!failed)
+            failed = safetensors_append(w, i, r->staging, (uint64_t)r->net.params * dtype_bytes(r->net.type), e);
+    }
+    if (!failed)
+        failed = safetensors_finish(w, e);
+    safetensors_writer_close(w);
+    return failed;
+}
+
+static int read_states(pt_ritz *r, const char *folder, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    safetensors *st;
+    int failed = open_tensors(folder, "states.safetensors", path, &st, e);
+    if (failed)
+        return failed;
+    for (int i = 0; i < 2 && !failed; i++) {
+        failed = read_one(r, st, path, state_names[i], r->net.params, r->staging, e);
+        if (!failed)
+            failed = ritz_slab(r, r->moments[i], false, e);
+    }
+    safetensors_close(st);
+    return failed;
+}
+
+/* ---- checkpoints ---- */
+
+/* What a resumed run has to have too, or its bits would be those of no run. */
+static json_t *task_json(const pt_ritz *r)
+{
+    json_t *task = network_json(r);
+    json_object_set_new(task, "problem", json_string(r->problem.name));
+    json_object_set_new(task, "points", json_string(points_names[r->o.points]));
+    json_object_set_new(task, "randomize", json_string(randomize_names[r->o.randomize]));
+    json_object_set_new(task, "n", json_integer(r->o.n));
+    json_object_set_new(task, "n_boundary", json_integer(r->boundary_n));
+    json_object_set_new(task, "redraw_every", json_integer(r->o.redraw_every));
+    json_object_set_new(task, "seed", json_integer((json_int_t)r->o.seed));
+    json_object_set_new(task, "unit", json_integer(r->unit_rows));
+    return task;
+}
+
+static int write_state(const pt_ritz *r, const char *folder, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, folder, "state.json", e);
+    if (failed)
+        return failed;
+    json_t *state = json_pack("{s:I,s:s,s:o}", "step", (json_int_t)r->step, "arithmetic", r->device->info.arithmetic, "task", task_json(r));
+    failed = file_write_json(path, state, e);
+    json_decref(state);
+    return failed;
+}
+
+static int64_t step_of(const char *name)
+{
+    char *end;
+    if (strncmp(name, "checkpoint-", 11) || name[11] < '0' || name[11] > '9')
+        return -1;
+    const long long step = strtoll(name + 11, &end, 10);
+    return *end ? -1 : step;
+}
+
+/* The newest checkpoint below `limit`, -1: none; *count: all of them. */
+static int64_t newest_below(const char *folder, int64_t limit, int *count)
+{
+    DIR *d = opendir(folder);
+    int64_t newest = -1;
+    *count = 0;
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        const int64_t step = step_of(entry->d_name);
+        *count += step >= 0 && step < limit;
+        newest = step < limit && step > newest ? step : newest;
+    }
+    if (d)
+        closedir(d);
+    return newest;
+}
+
+static int checkpoint_path(const pt_ritz *r, int64_t step, char path[FILE_PATH_BYTES], pt_error *e)
+{
+    char name[40];
+    snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
+    return path_join(path, r->out, name, e);
+}
+
+static int remove_old(const pt_ritz *r, pt_error *e)
+{
+    int64_t limit = INT64_MAX;
+    int count;
+    for (int kept = 0; r->o.keep; kept++) {
+        char path[FILE_PATH_BYTES];
+        limit = newest_below(r->out, limit, &count);
+        if (limit < 0)
+            break;
+        int failed = kept < r->o.keep ? 0 : checkpoint_path(r, limit, path, e);
+        if (!failed && kept >= r->o.keep)
+            failed = tree_discard(path, e);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+int pt_ritz_save(pt_ritz *r, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    dir_stage stage;
+    if (!r)
+        return pt_fail_null(e, "pt_ritz_save", "run");
+    if (!r->o.out)
+        return pt_fail(e, PT_USAGE, "the run has no output folder");
+    int failed = checkpoint_path(r, r->step, path, e);
+    if (!failed)
+        failed = dir_stage_begin(&stage, path, e);
+    if (failed)
+        return failed;
+    failed = ritz_write_network(r, stage.path, e);
+    if (!failed)
+        failed = write_states(r, stage.path, e);
+    if (!failed)
+        failed = write_state(r, stage.path, e);
+    if (!failed && r->metrics && (fflush(r->metrics) || (fsync(fileno(r->metrics)) && errno != EINVAL)))
+        failed = pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be written", r->out);
+    if (failed) {
+        dir_stage_abort(&stage);
+        return failed;
+    }
+    failed = dir_stage_commit(&stage, e);
+    return failed ? failed : remove_old(r, e);
+}
+
+static int check_task(const pt_ritz *r, const json_source *state, pt_error *e)
+{
+    json_source task = {0};
+    json_t *mine = task_json(r), *value;
+    const char *key;
+    int failed = json_get_object(state, "task", JSON_REQUIRED, &task, e);
+    if (!failed)
+        json_object_foreach(mine, key, value)
+            if (!json_equal(value, json_object_get(task.object, key)) && !failed) {
+                char *was = json_dumps(json_object_get(task.object, key), JSON_ENCODE_ANY), *is = json_dumps(value, JSON_ENCODE_ANY);
+                failed = pt_fail(e, PT_FAILED, "%s: %s was %.80s and is %.80s: resume with what the run began with, or begin another one", state->where, key,
+                                 was ? was : "not there", is ? is : "?");
+                free(was);
+                free(is);
+            }
+    json_decref(mine);
+    return failed;
+}
+
+int ritz_resume(pt_ritz *r, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], file[FILE_PATH_BYTES];
+    int count;
+    dir_stages_put_back(r->out, "checkpoint-0");
+    const int64_t step = newest_below(r->out, INT64_MAX, &count);
+    if (step < 0) {
+        ritz_notice(r, "%s has no checkpoint: the run begins with step 1", r->out);
+        return 0;
+    }
+    json_source state;
+    int failed = checkpoint_path(r, step, path, e);
+    if (!failed)
+        failed = path_join(file, path, "state.json", e);
+    if (!failed)
+        failed = json_source_file(&state, file, "a checkpoint's state", e);
+    if (failed)
+        return failed;
+    const char *arithmetic = "";
+    failed = json_get_int(&state, "step", JSON_REQUIRED, 0, INT64_MAX / 2, &r->step, e);
+    if (!failed)
+        failed = json_get_string(&state, "arithmetic", JSON_REQUIRED, &arithmetic, e);
+    if (!failed && strcmp(arithmetic, r->device->info.arithmetic))
+        ritz_notice(r, "the run was computed by %.100s, and goes on with %.100s: its last bits will be others", arithmetic, r->device->info.arithmetic);
+    if (!failed)
+        failed = check_task(r, &state, e);
+    json_source_close(&state);
+    if (!failed)
+        failed = ritz_read_network(r, path, e);
+    if (!failed)
+        failed = read_states(r, path, e);
+    r->first_step = r->step;
+    return failed;
+}
+
+int pt_ritz_finish(pt_ritz *r, pt_error *e)
+{
+    if (!r)
+        return pt_fail_null(e, "pt_ritz_finish", "run");
+    if (!r->o.out)
+        return 0;
+    int failed = pt_ritz_save(r, e);
+    if (!failed)
+        failed = ritz_write_network(r, r->out, e);
+    return failed ? failed : write_config(r, r->out, e);
+}
+
+int pt_ritz_load(const char *folder, int threads, pt_ritz **out, pt_error *e)
+{
+    if (!folder || !out)
+        return pt_fail_null(e, "pt_ritz_load", folder ? "out" : "folder");
+    *out = NULL;
+    pt_ritz *r = calloc(1, sizeof *r);
+    if (!r)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    pt_ritz_defaults(&r->o);
+    r->o.n = 1;
+    r->o.device = "cpu";
+    r->problem.energy = NAN;
+    int failed = read_config(folder, &r->o, &r->problem.is.dim, e);
+    if (!failed)
+        failed = ritz_open_network(r, threads, e);
+    if (!failed)
+        failed = ritz_read_network(r, folder, e);
+    if (failed)
+        pt_ritz_close(r);
+    else
+        *out = r;
+    return failed;
+}
+
+/* ---- metrics.jsonl ---- */
+
+/* Bytes of the leading lines whose step is at most `step`. */
+static off_t bytes_until(const char *path, int64_t step)
+{
+    FILE *f = fopen(path, "re");
+    char *line = NULL;
+    size_t room = 0;
+    off_t bytes = 0;
+    for (ssize_t n; f && (n = getline(&line, &room, f)) > 0; bytes += n) {
+        json_t *object = line[n - 1] == '\n' ? json_loads(line, 0, NULL) : NULL;
+        const json_int_t at = json_integer_value(json_object_get(object, "step"));
+        json_decref(object);
+        if (at < 1 || at > step)
+            break;
+    }
+    free(line);
+    if (f)
+        fclose(f);
+    return bytes;
+}
+
+int ritz_metrics_open(pt_ritz *r, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, r->out, "metrics.jsonl", e);
+    if (failed)
+        return failed;
+    const off_t keep = bytes_until(path, r->step);
+    r->metrics = fopen(path, "ae");
+    if (!r->metrics || ftruncate(fileno(r->metrics), keep))
+        return pt_fail_errno(e, PT_FAILED, "%s cannot be written", path);
+    return 0;
+}
+
+int ritz_metrics_write(pt_ritz *r, const pt_ritz_step_info *s, pt_error *e)
+{
+    if (!r->metrics)
+        return 0;
+    fprintf(r->metrics, "{\"step\":%lld,\"energy\":%.17g,\"lr\":%.9g,\"step_s\":%.6g", (long long)s->step, s->energy, s->lr, s->step_s);
+    if (s->evaluated && isfinite(s->l2_error) && isfinite(s->h1_error))
+        fprintf(r->metrics, ",\"l2_error\":%.17g,\"h1_error\":%.17g", s->l2_error, s->h1_error);
+    fputs("}\n", r->metrics);
+    return fflush(r->metrics) ? pt_fail_errno(e, PT_FAILED, "%s/metrics.jsonl cannot be written", r->out) : 0;
+}

@@ -1,0 +1,109 @@
+#include "ritz/expression.h"
+
+#include <muParserDLL.h>
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NESTING_MOST = 100, NAME_BYTES = 16 };
+
+struct expression { muParserHandle_t parser; int64_t dim; double *x; };
+
+/* What muParser would take though it is no formula, and how deep parentheses go: it parses by recursion. */
+static int check_text(const char *where, const char *key, const char *text, pt_error *e)
+{
+    int depth = 0;
+    if (strlen(text) > EXPRESSION_BYTES)
+        return pt_fail(e, PT_FAILED, "%s: %s has %zu characters: at most %d", where, key, strlen(text), EXPRESSION_BYTES);
+    for (const char *c = text; *c; c++) {
+        const bool equals = *c == '=' && c[1] != '=' && (c == text || !strchr("=<>!", c[-1]));
+        if (*c == '"' || equals || (unsigned char)*c >= 127 || (iscntrl((unsigned char)*c) && !isspace((unsigned char)*c)))
+            return pt_fail(e, PT_FAILED, "%s: %s, column %td: %s", where, key, c - text + 1, equals ? "an assignment; == compares"
+                           : "a character that no formula has");
+        depth += (*c == '(' || *c == '?') - (*c == ')');
+        if (depth > NESTING_MOST)
+            return pt_fail(e, PT_FAILED, "%s: %s, column %td: nested deeper than %d", where, key, c - text + 1, NESTING_MOST);
+    }
+    return 0;
+}
+
+static void on_error(muParserHandle_t parser) { (void)parser; } /* mupError() asks */
+
+static int parser_error(const char *where, const char *key, muParserHandle_t parser, pt_error *e)
+{
+    char token[48], message[160];
+    snprintf(token, sizeof token, "%s", mupGetErrorToken(parser));
+    snprintf(message, sizeof message, "%s", mupGetErrorMsg(parser));
+    const int at = mupGetErrorPos(parser);
+    if (token[0] && at >= 0)
+        return pt_fail(e, PT_FAILED, "%s: %s, column %d: \"%s\" is not understood; there are x1 to xd, pi, e, d and the functions of muParser", where,
+                       key, at + 1, token);
+    return pt_fail(e, PT_FAILED, "%s: %s: %s", where, key, message);
+}
+
+static void define(expression *x)
+{
+    static const char *const letters[] = {"x", "y", "z"};
+    char name[NAME_BYTES];
+    for (int64_t j = 0; j < x->dim; j++) {
+        snprintf(name, sizeof name, "x%d", (int)j + 1);
+        mupDefineVar(x->parser, name, x->x + j);
+        if (x->dim <= 3)
+            mupDefineVar(x->parser, letters[j], x->x + j);
+    }
+    mupDefineConst(x->parser, "pi", 3.14159265358979323846);
+    mupDefineConst(x->parser, "e", 2.71828182845904523536);
+    mupDefineConst(x->parser, "d", (double)x->dim);
+}
+
+int expression_open(const char *where, const char *key, const char *text, int64_t dim, expression **out, pt_error *e)
+{
+    *out = NULL;
+    int failed = check_text(where, key, text, e);
+    if (failed)
+        return failed;
+    expression *x = calloc(1, sizeof *x);
+    if (x)
+        *x = (expression){mupCreate(muBASETYPE_FLOAT), dim, calloc((size_t)dim, sizeof *x->x)};
+    if (!x || !x->x || !x->parser) {
+        expression_close(x);
+        return pt_fail(e, PT_FAILED, "out of memory");
+    }
+    mupSetErrorHandler(x->parser, on_error);
+    define(x);
+    mupSetExpr(x->parser, text);
+    for (int64_t j = 0; j < dim; j++)
+        x->x[j] = 0.5;
+    if (!mupError(x->parser))
+        mupEval(x->parser);
+    if (mupError(x->parser)) {
+        failed = parser_error(where, key, x->parser, e);
+        expression_close(x);
+        return failed;
+    }
+    *out = x;
+    return 0;
+}
+
+void expression_close(expression *x)
+{
+    if (!x)
+        return;
+    if (x->parser)
+        mupRelease(x->parser);
+    free(x->x);
+    free(x);
+}
+
+void expression_values(expression *x, int64_t n, int64_t dim, const double *points, double *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(x->x, points + i * dim, (size_t)dim * sizeof *points);
+        out[i] = mupEval(x->parser);
+        if (mupError(x->parser))
+            out[i] = NAN;
+    }
+}

@@ -1,0 +1,76 @@
+/* halton.c - Halton points: coordinate j of point i is i's digits in the j-th prime, mirrored at the point. Scrambled, each digit has a
+ * random permutation, also the zeros behind the last one, down to 2^-53. */
+#include "ritz/points_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static bool is_prime(uint32_t n)
+{
+    for (uint32_t d = 2; d * d <= n; d++)
+        if (n % d == 0)
+            return false;
+    return n > 1;
+}
+
+int halton_open(points *p, pt_error *e)
+{
+    uint64_t room = 0;
+    p->bases = calloc((size_t)p->dim, sizeof *p->bases);
+    if (!p->bases)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    uint32_t prime = 2;
+    for (int64_t j = 0; j < p->dim; j++, prime++) {
+        while (!is_prime(prime))
+            prime++;
+        p->bases[j] = (halton_base){prime, (int)ceil(POINT_BITS / log2(prime)), room};
+        room += (uint64_t)p->bases[j].digits * prime;
+    }
+    p->permutations = malloc(room * sizeof *p->permutations);
+    return p->permutations ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+}
+
+/* Fisher and Yates, with a counter value a swap. */
+static void shuffle(const points *p, uint32_t j, int digit, uint16_t *order, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = (uint16_t)i;
+    for (uint32_t i = n - 1; i > 0; i--) {
+        const uint64_t r = draw_bits(p, DRAW_DIGITS, j, (uint64_t)digit << 32 | i) % (i + 1);
+        const uint16_t swapped = order[i];
+        order[i] = order[r];
+        order[r] = swapped;
+    }
+}
+
+void halton_draw(points *p)
+{
+    for (int64_t j = 0; j < p->dim && p->how == RANDOMIZE_OWEN; j++)
+        for (int digit = 0; digit < p->bases[j].digits; digit++)
+            shuffle(p, (uint32_t)j, digit, p->permutations + p->bases[j].at + (uint64_t)digit * p->bases[j].base, p->bases[j].base);
+}
+
+static double mirrored(const points *p, const halton_base *b, uint64_t i)
+{
+    const bool permuted = p->how == RANDOMIZE_OWEN;
+    const uint16_t *order = p->permutations + b->at;
+    const double inverse = 1.0 / b->base;
+    double x = 0, weight = inverse;
+    for (int digit = 0; digit < b->digits && (permuted || i); digit++, i /= b->base, order += b->base, weight *= inverse)
+        x += weight * (double)(permuted ? order[i % b->base] : i % b->base);
+    return x;
+}
+
+void halton_get(const points *p, int64_t first, int64_t count, double *out)
+{
+    const double below_one = 1 - 0x1p-53;
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t j = 0; j < p->dim; j++) {
+            double x = mirrored(p, &p->bases[j], p->begin + (uint64_t)(first + i));
+            if (p->how == RANDOMIZE_SHIFT) {
+                x += to_unit(p->shift[j]);
+                x -= floor(x);
+            }
+            out[i * p->dim + j] = fmin(x, below_one);
+        }
+}

@@ -1,0 +1,124 @@
+#include "ritz/points_parts.h"
+#include "ritz/lattice_table.h"
+
+#include <stdlib.h>
+
+const char *const points_names[POINTS_KINDS] = {"mc", "sobol", "halton", "lattice"};
+const char *const randomize_names[] = {"default", "none", "shift", "lms", "owen"};
+
+enum { SOBOL_DIMENSIONS = 21201 };
+
+int points_most_dimensions(points_kind kind)
+{
+    static const int most[POINTS_KINDS] = {MC_DIMENSIONS, SOBOL_DIMENSIONS, HALTON_DIMENSIONS, LATTICE_DIMENSIONS};
+    return most[kind];
+}
+
+bool points_whole(points_kind kind, int64_t n) { return (kind != POINTS_SOBOL && kind != POINTS_LATTICE) || (n & (n - 1)) == 0; }
+
+static bool has_randomization(points_kind kind, points_randomize how)
+{
+    switch (kind) {
+    case POINTS_MC: case POINTS_SOBOL: return true; /* what is random is left as it is */
+    case POINTS_HALTON: return how != RANDOMIZE_LMS;
+    default: return how == RANDOMIZE_NONE || how == RANDOMIZE_SHIFT;
+    }
+}
+
+static int check(points_kind kind, points_randomize how, int64_t dim, int64_t n, pt_error *e)
+{
+    static const char *const kinds[] = {"", "", "none, shift or owen", "none or shift"};
+    if (dim < 1 || dim > points_most_dimensions(kind))
+        return pt_fail(e, PT_USAGE, "%s points have 1 to %d dimensions, not %lld%s", points_names[kind], points_most_dimensions(kind),
+                       (long long)dim, kind == POINTS_MC || dim < 1 ? "" : "; mc has any number, sobol 21201");
+    if (n < 1 || n > INT64_C(1) << SOBOL_COLUMNS)
+        return pt_fail(e, PT_USAGE, "a drawing has 1 to 2^32 points, not %lld", (long long)n);
+    if (!has_randomization(kind, how))
+        return pt_fail(e, PT_USAGE, "%s points have no randomization %s: %s", points_names[kind], randomize_names[how], kinds[kind]);
+    return 0;
+}
+
+int points_open(points_kind kind, points_randomize how, int64_t dim, int64_t n, uint64_t seed, points **out, pt_error *e)
+{
+    if (how == RANDOMIZE_DEFAULT)
+        how = kind == POINTS_LATTICE ? RANDOMIZE_SHIFT : RANDOMIZE_OWEN;
+    *out = NULL;
+    int failed = check(kind, how, dim, n, e);
+    if (failed)
+        return failed;
+    points *p = calloc(1, sizeof *p);
+    if (!p)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    *p = (points){.kind = kind, .how = how, .dim = dim, .n = n, .seed = seed, .shift = calloc((size_t)dim, sizeof *p->shift)};
+    failed = p->shift ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed && kind == POINTS_SOBOL)
+        failed = sobol_open(p, e);
+    else if (!failed && kind == POINTS_HALTON)
+        failed = halton_open(p, e);
+    if (failed)
+        points_close(p);
+    else
+        points_draw(*out = p, 0, 0);
+    return failed;
+}
+
+void points_close(points *p)
+{
+    if (!p)
+        return;
+    free(p->columns);
+    free(p->scrambled);
+    free(p->shift);
+    free(p->bases);
+    free(p->permutations);
+    free(p);
+}
+
+void points_draw(points *p, uint64_t draw, uint32_t part)
+{
+    uint32_t w[4];
+    rng_words(p->seed, RNG_POINTS, part, draw, w);
+    p->key = (uint64_t)w[0] << 32 | w[1];
+    p->begin = p->how == RANDOMIZE_NONE && p->kind != POINTS_MC && p->kind != POINTS_LATTICE ? draw * (uint64_t)p->n : 0;
+    for (int64_t j = 0; j < p->dim && p->kind != POINTS_MC; j++)
+        p->shift[j] = p->how == RANDOMIZE_NONE ? 0 : draw_bits(p, DRAW_SHIFT, (uint32_t)j, 0);
+    if (p->kind == POINTS_SOBOL)
+        sobol_draw(p);
+    else if (p->kind == POINTS_HALTON)
+        halton_draw(p);
+}
+
+/* Two coordinates of a counter value. */
+static void mc_get(const points *p, int64_t first, int64_t count, double *out)
+{
+    const uint32_t pairs = (uint32_t)((p->dim + 1) / 2);
+    for (int64_t i = 0; i < count; i++)
+        for (uint32_t j = 0; j < pairs; j++) {
+            uint32_t w[4];
+            rng_words(p->key, DRAW_VALUE, j, (uint64_t)(first + i), w);
+            out[i * p->dim + 2 * j] = to_unit(bits53(w));
+            if (2 * j + 1 < p->dim)
+                out[i * p->dim + 2 * j + 1] = to_unit(bits53(w + 2));
+        }
+}
+
+/* i z / n and the shift, in 53 bits: where n is a power of two, exactly. */
+void lattice_get(const points *p, int64_t first, int64_t count, double *out)
+{
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t j = 0; j < p->dim; j++) {
+            const uint64_t k = (uint64_t)(first + i) * lattice_vector[j] % (uint64_t)p->n;
+            const uint64_t bits = (uint64_t)(((unsigned __int128)k << POINT_BITS) / (uint64_t)p->n);
+            out[i * p->dim + j] = to_unit((bits + p->shift[j]) & ((UINT64_C(1) << POINT_BITS) - 1));
+        }
+}
+
+void points_get(const points *p, int64_t first, int64_t count, double *out)
+{
+    switch (p->kind) {
+    case POINTS_MC: mc_get(p, first, count, out); break;
+    case POINTS_SOBOL: sobol_get(p, first, count, out); break;
+    case POINTS_HALTON: halton_get(p, first, count, out); break;
+    default: lattice_get(p, first, count, out); break;
+    }
+}

@@ -1,0 +1,52 @@
+/* points_parts.h - what points.c and the kinds of points share. */
+#ifndef PT_POINTS_PARTS_H
+#define PT_POINTS_PARTS_H
+
+#include "base/rng.h"
+#include "ritz/points.h"
+
+enum {
+    SOBOL_COLUMNS = 32,       /* indices below 2^32 */
+    POINT_BITS = 53,          /* of a coordinate */
+    HALTON_DIMENSIONS = 1024, /* primes up to 8161 */
+    MC_DIMENSIONS = 1 << 24
+};
+
+typedef struct halton_base { uint32_t base; int digits; uint64_t at; /* of its permutations, each of `base` digits */ } halton_base;
+
+struct points {
+    points_kind kind;
+    points_randomize how;
+    int64_t dim, n;
+    uint64_t seed;
+    uint64_t key;             /* of the drawing's random numbers */
+    uint64_t begin;           /* index of the drawing's first point */
+    int depth;                /* sobol: bits that tell the drawing's points apart */
+    uint64_t *columns;        /* sobol: (dim, SOBOL_COLUMNS) direction numbers, the first binary digit at bit 52 */
+    uint64_t *scrambled;      /* the same, of this drawing */
+    uint64_t *shift;          /* (dim) of this drawing: 53 bits */
+    halton_base *bases;
+    uint16_t *permutations;   /* halton: of this drawing */
+};
+
+/* Random numbers of the drawing: purposes within it. */
+enum { DRAW_VALUE, DRAW_SHIFT, DRAW_MATRIX, DRAW_FLIPS, DRAW_REST, DRAW_DIGITS };
+
+static inline uint64_t bits53(const uint32_t *w) { return (uint64_t)(w[0] >> 5) << 26 | w[1] >> 6; }
+static inline uint64_t draw_bits(const points *p, uint32_t what, uint32_t dimension, uint64_t index)
+{
+    uint32_t w[4];
+    rng_words(p->key, what, dimension, index, w);
+    return bits53(w);
+}
+static inline double to_unit(uint64_t bits) { return (double)bits * 0x1p-53; }
+
+int sobol_open(points *p, pt_error *e);
+void sobol_draw(points *p);
+void sobol_get(const points *p, int64_t first, int64_t count, double *out);
+int halton_open(points *p, pt_error *e);
+void halton_draw(points *p);
+void halton_get(const points *p, int64_t first, int64_t count, double *out);
+void lattice_get(const points *p, int64_t first, int64_t count, double *out);
+
+#endif

@@ -1,0 +1,206 @@
+#include "ritz/problem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- built in ---- */
+
+static double cosines(const double *x, int64_t dim)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < dim; j++)
+        sum += cos(M_PI * x[j]);
+    return sum;
+}
+
+static void cosine_exact(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = cosines(x + i * dim, dim);
+}
+
+static void cosine_gradient(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n * dim; i++)
+        out[i] = -M_PI * sin(M_PI * x[i]);
+}
+
+static void poisson_cosine_f(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = M_PI * M_PI * cosines(x + i * dim, dim);
+}
+
+static void schroedinger_cosine_f(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = 2 * M_PI * M_PI * cosines(x + i * dim, dim);
+}
+
+static void constant_V(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = M_PI * M_PI;
+}
+
+/* pi^2, and on one side of the plane through the middle of the cube across its diagonal three times that. */
+static double jump(const double *x, int64_t dim)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < dim; j++)
+        sum += x[j] - 0.5;
+    return M_PI * M_PI * (sum < 0 ? 3 : 1);
+}
+
+static void jump_V(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = jump(x + i * dim, dim);
+}
+
+static void jump_f(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (M_PI * M_PI + jump(x + i * dim, dim)) * cosines(x + i * dim, dim);
+}
+
+/* x1 x2 + x3 x4 + ... */
+static void harmonic_exact(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = 0;
+        for (int64_t j = 0; j + 1 < dim; j += 2)
+            out[i] += x[i * dim + j] * x[i * dim + j + 1];
+    }
+}
+
+static void harmonic_gradient(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < dim; j++)
+            out[i * dim + j] = (j ^ 1) < dim ? x[i * dim + (j ^ 1)] : 0;
+}
+
+/* energy: of the exact solution, times the dimension. */
+static const struct built_in { const char *name, *about; int64_t dim; double energy_a_dim; pt_ritz_problem is; } built_ins[] = {
+    {"poisson-cosine", "Poisson, u = sum cos(pi x_k), Neumann", 5, -M_PI *M_PI / 4,
+     {.equation = PT_RITZ_POISSON, .f = poisson_cosine_f, .exact = cosine_exact, .exact_gradient = cosine_gradient}},
+    {"schroedinger-cosine", "V = pi^2, u = sum cos(pi x_k), Neumann", 5, -M_PI *M_PI / 2,
+     {.equation = PT_RITZ_SCHROEDINGER, .f = schroedinger_cosine_f, .V = constant_V, .exact = cosine_exact, .exact_gradient = cosine_gradient}},
+    {"schroedinger-jump", "V = 3 pi^2 and pi^2 on two sides of a plane, the same u", 5, -3 * M_PI *M_PI / 4,
+     {.equation = PT_RITZ_SCHROEDINGER, .f = jump_f, .V = jump_V, .exact = cosine_exact, .exact_gradient = cosine_gradient}},
+    {"harmonic", "Laplace, u = x1 x2 + x3 x4 + ... given on the boundary", 10, NAN,
+     {.equation = PT_RITZ_POISSON, .boundary = PT_RITZ_DIRICHLET, .penalty = 1000, .g = harmonic_exact, .exact = harmonic_exact,
+      .exact_gradient = harmonic_gradient}},
+};
+enum { BUILT_INS = sizeof built_ins / sizeof *built_ins };
+
+const char *pt_ritz_problem_name(int i, const char **about)
+{
+    if (i < 0 || i >= BUILT_INS)
+        return NULL;
+    if (about)
+        *about = built_ins[i].about;
+    return built_ins[i].name;
+}
+
+/* ---- any ---- */
+
+int problem_finish(problem *p, const double *lower, const double *upper, pt_error *e)
+{
+    const int64_t dim = p->is.dim;
+    if (dim < 1 || dim > 65536)
+        return pt_fail(e, PT_USAGE, "%s: the dimension is %lld: 1 to 65536 are possible", p->name, (long long)dim);
+    p->box = calloc((size_t)(2 * dim), sizeof *p->box);
+    if (!p->box)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    for (int64_t j = 0; j < dim; j++) {
+        const double a = p->box[j] = lower ? lower[j] : 0, b = p->box[dim + j] = upper ? upper[j] : 1;
+        if (!isfinite(a) || !isfinite(b) || !(a < b))
+            return pt_fail(e, PT_FAILED, "%s: the box is empty: along x%lld it goes from %g to %g", p->name, (long long)j + 1, a, b);
+    }
+    p->is.lower = p->box;
+    p->is.upper = p->box + dim;
+    if (p->is.boundary == PT_RITZ_DIRICHLET && !(p->is.penalty > 0 && p->is.penalty < 1e30))
+        return pt_fail(e, PT_FAILED, "%s: the penalty of a dirichlet boundary is above 0, not %g", p->name, p->is.penalty);
+    return 0;
+}
+
+static int built_in_open(const struct built_in *b, int64_t dim, problem *p, pt_error *e)
+{
+    snprintf(p->name, sizeof p->name, "%s", b->name);
+    p->is = b->is;
+    p->is.dim = dim ? dim : b->dim;
+    p->energy = b->energy_a_dim * (double)p->is.dim;
+    return problem_finish(p, NULL, NULL, e);
+}
+
+static int unknown(const char *name, pt_error *e)
+{
+    char names[256] = "";
+    for (int i = 0; i < BUILT_INS; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", built_ins[i].name);
+    return pt_fail(e, PT_USAGE, "there is no problem and no file %.200s: a problem file (.json), or one of %s", name, names);
+}
+
+int problem_open(const pt_ritz_options *o, problem *p, pt_error *e)
+{
+    *p = (problem){.energy = NAN};
+    if (!o->problem && !o->own)
+        return pt_fail(e, PT_USAGE, "no problem: name one, or give its functions");
+    if (!o->problem) {
+        snprintf(p->name, sizeof p->name, "own");
+        p->is = *o->own;
+        return problem_finish(p, o->own->lower, o->own->upper, e);
+    }
+    for (int i = 0; i < BUILT_INS; i++)
+        if (!strcmp(o->problem, built_ins[i].name))
+            return built_in_open(&built_ins[i], o->dim, p, e);
+    if (!strchr(o->problem, '.') && !strchr(o->problem, '/'))
+        return unknown(o->problem, e);
+    int failed = problem_file_open(o->problem, p, e);
+    if (!failed && o->dim && o->dim != p->is.dim)
+        failed = pt_fail(e, PT_USAGE, "%s has %lld dimensions, and %lld are asked for", o->problem, (long long)p->is.dim, (long long)o->dim);
+    return failed;
+}
+
+void problem_close(problem *p)
+{
+    free(p->box);
+    for (int i = 0; i < PROBLEM_EXPRESSIONS; i++)
+        expression_close(p->expressions[i]);
+    *p = (problem){0};
+}
+
+bool problem_samples_boundary(const problem *p) { return p->is.boundary == PT_RITZ_DIRICHLET || p->is.g; }
+bool problem_has_mean(const problem *p) { return p->is.equation == PT_RITZ_POISSON && p->is.boundary == PT_RITZ_NEUMANN; }
+
+/* Of order 4: with steps of a thousandth of the box its error is some 1e-12 of the third power of a frequency. */
+static void differences(const problem *p, int64_t n, const double *x, double *gradient)
+{
+    const int64_t dim = p->is.dim;
+    double at[4], *moved = malloc((size_t)(4 * dim) * sizeof *moved);
+    for (int64_t i = 0; moved && i < n; i++)
+        for (int64_t j = 0; j < dim; j++) {
+            static const double steps[] = {-2, -1, 1, 2};
+            const double h = 1e-3 * (p->is.upper[j] - p->is.lower[j]);
+            for (int k = 0; k < 4; k++) {
+                memcpy(moved + k * dim, x + i * dim, (size_t)dim * sizeof *x);
+                moved[k * dim + j] += steps[k] * h;
+            }
+            p->is.exact(p->is.arg, 4, dim, moved, at);
+            gradient[i * dim + j] = (8 * (at[2] - at[1]) - (at[3] - at[0])) / (12 * h);
+        }
+    free(moved);
+}
+
+void problem_exact(const problem *p, int64_t n, const double *x, double *u, double *gradient)
+{
+    p->is.exact(p->is.arg, n, p->is.dim, x, u);
+    if (p->is.exact_gradient)
+        p->is.exact_gradient(p->is.arg, n, p->is.dim, x, gradient);
+    else
+        differences(p, n, x, gradient);
+}

@@ -1,0 +1,142 @@
+/* sobol.c - Sobol points in base 2, and their scrambling. */
+#include "ritz/points_parts.h"
+#include "ritz/sobol_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- direction numbers ---- */
+
+typedef struct reader { uint64_t at; } reader; /* in bits */
+
+static uint32_t sextet(char c)
+{
+    return c >= 'a' ? (uint32_t)(c - 'a') + 26 : c >= 'A' ? (uint32_t)(c - 'A') : c >= '0' ? (uint32_t)(c - '0') + 52 : c == '+' ? 62 : 63;
+}
+
+static uint32_t take(reader *r, int bits)
+{
+    uint32_t value = 0;
+    for (int i = 0; i < bits; i++, r->at++)
+        value = value << 1 | (sextet(sobol_bits[r->at / 6]) >> (5 - r->at % 6) & 1);
+    return value;
+}
+
+/* Column k is m_{k+1} / 2^{k+1}: s of them from the table, the others by the polynomial's recurrence. */
+static void read_dimension(reader *r, int s, uint64_t *columns)
+{
+    const uint32_t inner = take(r, s - 1);
+    uint32_t v[SOBOL_COLUMNS];
+    for (int k = 0; k < s; k++)
+        v[k] = (take(r, k) << 1 | 1) << (31 - k);
+    for (int k = s; k < SOBOL_COLUMNS; k++) {
+        v[k] = v[k - s] ^ v[k - s] >> s;
+        for (int i = 1; i < s; i++)
+            if (inner >> (s - 1 - i) & 1)
+                v[k] ^= v[k - i];
+    }
+    for (int k = 0; k < SOBOL_COLUMNS; k++)
+        columns[k] = (uint64_t)v[k] << (POINT_BITS - 32);
+}
+
+static void read_dimensions(int64_t dim, uint64_t *columns)
+{
+    reader r = {0};
+    int64_t j = 1;
+    for (int k = 0; k < SOBOL_COLUMNS; k++)
+        columns[k] = UINT64_C(1) << (POINT_BITS - 1 - k);
+    for (int s = 1; s <= SOBOL_DEGREES; s++)
+        for (int i = 0; i < sobol_polynomials[s - 1] && j < dim; i++, j++)
+            read_dimension(&r, s, columns + j * SOBOL_COLUMNS);
+}
+
+int sobol_open(points *p, pt_error *e)
+{
+    const size_t bytes = (size_t)p->dim * SOBOL_COLUMNS * sizeof *p->columns;
+    p->columns = malloc(bytes);
+    p->scrambled = malloc(bytes);
+    if (!p->columns || !p->scrambled)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    read_dimensions(p->dim, p->columns);
+    while (p->depth < SOBOL_COLUMNS && INT64_C(1) << p->depth < p->n)
+        p->depth++;
+    return 0;
+}
+
+/* ---- scrambling ---- */
+
+/* Digit i of the result is the sum of digit i and of random ones of the digits before it: digit i has ones in the places of row[i]. */
+static void scramble_matrix(const points *p, int64_t j)
+{
+    uint64_t column[POINT_BITS]; /* what digit i contributes: itself, and random digits below */
+    for (int i = 0; i < POINT_BITS; i++) {
+        const uint64_t unit = UINT64_C(1) << (POINT_BITS - 1 - i);
+        column[i] = unit | (draw_bits(p, DRAW_MATRIX, (uint32_t)j, (uint64_t)i) & (unit - 1));
+    }
+    for (int k = 0; k < SOBOL_COLUMNS; k++) {
+        uint64_t sum = 0, v = p->columns[j * SOBOL_COLUMNS + k];
+        for (int i = 0; i < POINT_BITS; i++)
+            if (v >> (POINT_BITS - 1 - i) & 1)
+                sum ^= column[i];
+        p->scrambled[j * SOBOL_COLUMNS + k] = sum;
+    }
+}
+
+void sobol_draw(points *p)
+{
+    if (p->how == RANDOMIZE_LMS) {
+        for (int64_t j = 0; j < p->dim; j++)
+            scramble_matrix(p, j);
+        return;
+    }
+    memcpy(p->scrambled, p->columns, (size_t)p->dim * SOBOL_COLUMNS * sizeof *p->columns);
+}
+
+/* The coins of seven levels of the tree of prefixes below a node are the 127 bits of one counter value: that of the node itself first, then
+ * those of its two children, ... */
+enum { LEVELS_A_DRAW = 7 };
+
+static uint64_t flips_of(const uint32_t w[4], uint64_t prefix, int levels)
+{
+    uint64_t flips = 0;
+    for (int l = 0; l < levels; l++) {
+        const uint64_t node = (UINT64_C(1) << l) - 1 + (prefix >> (levels - l)); /* the l bits before this one */
+        flips = flips << 1 | (w[node / 32] >> (node % 32) & 1);
+    }
+    return flips;
+}
+
+/* Below `depth` levels each prefix belongs to one point alone, and its coins need no tree. */
+static uint64_t scramble_nested(const points *p, int64_t j, uint64_t bits)
+{
+    uint64_t flips = 0;
+    uint32_t w[4];
+    for (int level = 0; level < p->depth; level += LEVELS_A_DRAW) {
+        const int levels = p->depth - level < LEVELS_A_DRAW ? p->depth - level : (int)LEVELS_A_DRAW;
+        const uint64_t above = bits >> (POINT_BITS - level), prefix = bits >> (POINT_BITS - level - levels) & ((UINT64_C(1) << levels) - 1);
+        rng_words(p->key, DRAW_FLIPS + ((uint32_t)level << 8), (uint32_t)j, above, w);
+        flips |= flips_of(w, prefix, levels) << (POINT_BITS - level - levels);
+    }
+    const uint64_t rest = draw_bits(p, DRAW_REST, (uint32_t)j, bits >> (POINT_BITS - p->depth));
+    return bits ^ (flips | (rest & ((UINT64_C(1) << (POINT_BITS - p->depth)) - 1)));
+}
+
+static uint64_t sobol_point(const uint64_t *columns, uint32_t gray)
+{
+    uint64_t x = 0;
+    for (; gray; gray &= gray - 1)
+        x ^= columns[__builtin_ctz(gray)];
+    return x;
+}
+
+void sobol_get(const points *p, int64_t first, int64_t count, double *out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t index = (uint32_t)(p->begin + (uint64_t)(first + i)), gray = index ^ index >> 1;
+        for (int64_t j = 0; j < p->dim; j++) {
+            uint64_t x = sobol_point(p->scrambled + j * SOBOL_COLUMNS, gray);
+            x = p->how == RANDOMIZE_OWEN ? scramble_nested(p, j, x) : x ^ p->shift[j];
+            out[i * p->dim + j] = to_unit(x);
+        }
+    }
+}

@@ -1,0 +1,400 @@
+#include "ritz/solver.h"
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "machine/machine.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNIT_LEAST = 256, UNIT_MOST = 2048, UNIT_VALUES = 65536, GPU_UNIT = 8192, MICRO_MOST = 64 };
+
+void ritz_notice(const pt_ritz *r, const char *format, ...)
+{
+    char text[512];
+    va_list ap;
+    va_start(ap, format);
+    text_format(text, sizeof text, format, ap);
+    va_end(ap);
+    if (r->o.notice)
+        r->o.notice(r->o.arg, text);
+}
+
+void pt_ritz_defaults(pt_ritz_options *o)
+{
+    if (!o)
+        return;
+    *o = (pt_ritz_options){.problem = "poisson-cosine", .points = PT_RITZ_SOBOL, .n = 4096, .redraw_every = 1, .width = 64, .blocks = 4, .steps = 1000,
+                           .lr = 1e-3, .lr_schedule = PT_RITZ_LR_COSINE, .min_lr_ratio = 0.01, .halve_every = 5000, .beta1 = 0.9, .beta2 = 0.999,
+                           .eps = 1e-8, .device = "auto", .device_memory = PT_AUTO, .eval_every = 100, .eval_n = 4096, .keep = 2};
+}
+
+double ritz_lr(const pt_ritz_options *o, int64_t step)
+{
+    if (step <= o->warmup_steps)
+        return o->lr * (double)step / (double)o->warmup_steps;
+    const double span = (double)(o->steps - o->warmup_steps), done = span > 1 ? (double)(step - 1 - o->warmup_steps) / span : 0, low = o->min_lr_ratio;
+    switch (o->lr_schedule) {
+    case PT_RITZ_LR_LINEAR: return o->lr * (1 - done * (1 - low));
+    case PT_RITZ_LR_COSINE: return o->lr * (low + (1 - low) * 0.5 * (1 + cos(M_PI * done)));
+    case PT_RITZ_LR_HALVING: return o->lr * exp2(-floor((double)(step - 1) / (double)o->halve_every));
+    default: return o->lr;
+    }
+}
+
+/* ---- opening ---- */
+
+static int check(const pt_ritz_options *o, pt_error *e)
+{
+    if (o->n < 1)
+        return pt_fail(e, PT_USAGE, "there are %lld points a step: at least 1", (long long)o->n);
+    if (o->steps < 0 || o->redraw_every < 0 || o->eval_every < 0 || o->save_every < 0 || o->keep < 0 || o->warmup_steps < 0 || o->n_boundary < 0 || o->micro_batch < 0)
+        return pt_fail(e, PT_USAGE, "a number of steps or points is negative");
+    if (!(o->lr > 0 && o->lr < 1e3))
+        return pt_fail(e, PT_USAGE, "the learning rate is %g: above 0", o->lr);
+    if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps > 0 && o->weight_decay >= 0 && o->weight_decay < 1e3))
+        return pt_fail(e, PT_USAGE, "beta1 and beta2 are from 0 to below 1, eps is above 0, the weight decay not below it");
+    if (!(o->min_lr_ratio >= 0 && o->min_lr_ratio <= 1))
+        return pt_fail(e, PT_USAGE, "the last learning rate is %g of the first: 0 to 1", o->min_lr_ratio);
+    if (o->lr_schedule == PT_RITZ_LR_HALVING && o->halve_every < 1)
+        return pt_fail(e, PT_USAGE, "the learning rate is halved every %lld steps: at least 1", (long long)o->halve_every);
+    if (o->eval_n < 1)
+        return pt_fail(e, PT_USAGE, "errors are taken at %lld points: at least 1", (long long)o->eval_n);
+    if (o->resume && !o->out)
+        return pt_fail(e, PT_USAGE, "a run that has no output folder cannot be resumed");
+    return 0;
+}
+
+static int describe_network(pt_ritz *r, pt_error *e)
+{
+    const pt_ritz_options *o = &r->o;
+    static const jet_kind kinds[] = {JET_TANH, JET_TANH3, JET_RELU3, JET_SOFTPLUS, JET_SIN, JET_SILU};
+    r->net = (ritz_network){.dim = r->problem.is.dim, .width = o->width, .blocks = o->blocks, .plain = o->plain, .direct = o->no_input_layer,
+                            .activation = kinds[o->activation], .type = o->dtype == PT_RITZ_FP64 ? PT_F64 : PT_F32};
+    return ritz_network_describe(&r->net, e);
+}
+
+/* So many rows that a unit's tensors are some 64 Ki values. */
+static void find_units(pt_ritz *r)
+{
+    r->unit_rows = UNIT_MOST;
+    while (r->unit_rows > UNIT_LEAST && r->unit_rows * r->net.width > UNIT_VALUES)
+        r->unit_rows /= 2;
+    if (device_is_gpu(r->device))
+        r->unit_rows = GPU_UNIT;
+    r->inside_units = (r->o.n + r->unit_rows - 1) / r->unit_rows;
+    if (problem_samples_boundary(&r->problem)) {
+        const int64_t faces = 2 * r->net.dim, n = r->o.n_boundary ? r->o.n_boundary : r->o.n;
+        r->face_n = r->net.dim == 1 ? 1 : n / faces ? n / faces : 1;
+        r->boundary_n = r->face_n * faces;
+        r->boundary_units = (r->boundary_n + r->unit_rows - 1) / r->unit_rows;
+    }
+    const int64_t micro = (r->o.micro_batch + r->unit_rows - 1) / r->unit_rows;
+    r->micro = micro < 1 ? 1 : micro > MICRO_MOST ? (int)MICRO_MOST : (int)micro;
+}
+
+static int open_points(pt_ritz *r, pt_error *e)
+{
+    const pt_ritz_options *o = &r->o;
+    const points_kind kind = (points_kind)o->points, errors = r->net.dim > points_most_dimensions(POINTS_SOBOL) ? POINTS_MC : POINTS_SOBOL;
+    int failed = points_open(kind, (points_randomize)o->randomize, r->net.dim, o->n, o->seed, &r->inside, e);
+    if (!failed && r->face_n && r->net.dim > 1)
+        failed = points_open(kind, (points_randomize)o->randomize, r->net.dim - 1, r->face_n, o->seed, &r->faces, e);
+    if (!failed && r->problem.is.exact)
+        failed = points_open(errors, RANDOMIZE_DEFAULT, r->net.dim, o->eval_n, o->seed ^ 0x9e3779b97f4a7c15u, &r->eval, e);
+    if (!failed && !points_whole(kind, o->n))
+        ritz_notice(r, "%lld is no power of two: %s points are even only in sets that are, and %lld of them are worth about as much as %lld",
+                    (long long)o->n, points_names[kind], (long long)o->n, (long long)(INT64_C(1) << (63 - __builtin_clzll((uint64_t)o->n))));
+    return failed;
+}
+
+static uint64_t page(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+static uint64_t slot_bytes(const pt_ritz *r)
+{
+    return page((uint64_t)(r->unit_rows * r->net.input) * dtype_bytes(r->net.type)) + page((uint64_t)r->unit_rows * QUADRATIC_TERMS * sizeof(double));
+}
+
+static void find_bytes(pt_ritz *r, int again)
+{
+    const uint64_t each = dtype_bytes(r->net.type);
+    const int64_t staged = r->net.params > r->unit_rows ? r->net.params : r->unit_rows;
+    ritz_layout_init(&r->layout, &r->net, r->unit_rows, again);
+    r->slab_bytes = page((uint64_t)r->net.params * each);
+    r->arena_bytes = 4 * r->slab_bytes + page((uint64_t)r->unit_rows * each) + (uint64_t)r->micro * r->layout.bytes;
+    r->mailbox_bytes = 2 * (uint64_t)r->micro * slot_bytes(r) + page((uint64_t)(r->o.n + r->boundary_n) * sizeof(double))
+                       + page((uint64_t)r->o.n * each) + page((uint64_t)staged * each);
+}
+
+/* Keeps what fits: on a CPU both sides are RAM. */
+static int make_plan(pt_ritz *r, pt_error *e)
+{
+    uint64_t budget = r->o.device_memory;
+    machine m;
+    char least[32], has[32];
+    const bool gpu = device_is_gpu(r->device);
+    if (budget == PT_AUTO) {
+        int failed = gpu ? 0 : machine_probe(&m, e);
+        if (failed)
+            return failed;
+        budget = (gpu ? r->device->info.memory_free_bytes : m.memory_free_bytes) / 10 * 9;
+    }
+    for (int again = 0; again <= r->net.groups_n; again++) {
+        find_bytes(r, again);
+        if (r->arena_bytes + (gpu ? 0 : r->mailbox_bytes) <= budget)
+            return 0;
+    }
+    return pt_fail(e, PT_DOES_NOT_FIT, "%s are needed with everything computed again, and %s may be used: raise the budget, or lower the width, the "
+                   "micro-batch or the number of points", size_format(least, r->arena_bytes + (gpu ? 0 : r->mailbox_bytes)), size_format(has, budget));
+}
+
+static char *carve(char **at, uint64_t bytes)
+{
+    char *base = *at;
+    *at += page(bytes);
+    return base;
+}
+
+static int take_memory(pt_ritz *r, pt_error *e)
+{
+    const uint64_t each = dtype_bytes(r->net.type);
+    void *arena, *mailbox;
+    int failed = r->device->table->memory_open(r->device, MEMORY_DEVICE, r->arena_bytes, &arena, e);
+    if (failed)
+        return failed;
+    char *at = r->arena = arena;
+    r->weights = carve(&at, r->slab_bytes);
+    r->moments[0] = carve(&at, r->slab_bytes);
+    r->moments[1] = carve(&at, r->slab_bytes);
+    r->sums = carve(&at, r->slab_bytes);
+    r->ones = carve(&at, (uint64_t)r->unit_rows * each);
+    r->units = at;
+    failed = r->device->table->memory_open(r->device, MEMORY_HOST, r->mailbox_bytes, &mailbox, e);
+    if (failed)
+        return failed;
+    at = r->mailbox = mailbox;
+    r->slots = calloc((size_t)(2 * r->micro), sizeof *r->slots);
+    const int64_t most = r->unit_rows > r->net.dim ? r->unit_rows : r->net.dim;
+    r->x = malloc((size_t)(r->unit_rows * r->net.dim) * sizeof *r->x);
+    r->f = malloc((size_t)most * sizeof *r->f);
+    r->v = malloc((size_t)most * sizeof *r->v);
+    if (!r->slots || !r->x || !r->f || !r->v)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    for (int i = 0; i < 2 * r->micro; i++) {
+        r->slots[i].x = carve(&at, (uint64_t)(r->unit_rows * r->net.input) * each);
+        r->slots[i].terms = (double *)carve(&at, (uint64_t)r->unit_rows * QUADRATIC_TERMS * sizeof(double));
+    }
+    r->values = (double *)carve(&at, (uint64_t)(r->o.n + r->boundary_n) * sizeof(double));
+    r->u = carve(&at, (uint64_t)r->o.n * each);
+    r->staging = at;
+    return 0;
+}
+
+static int fill_ones(pt_ritz *r, pt_error *e)
+{
+    for (int64_t i = 0; i < r->unit_rows; i++)
+        if (r->net.type == PT_F64)
+            ((double *)r->staging)[i] = 1;
+        else
+            ((float *)r->staging)[i] = 1;
+    queue_submit(r->queue, &(op){OP_COPY, .copy = {r->ones, r->staging, (uint64_t)r->unit_rows * dtype_bytes(r->net.type)}});
+    return queue_sync(r->queue, queue_signal(r->queue), e);
+}
+
+static void on_device_notice(void *arg, const char *sentence) { ritz_notice(arg, "%s", sentence); }
+
+int ritz_open_network(pt_ritz *r, int threads, pt_error *e)
+{
+    const device_options d = {.threads = threads, .notice = on_device_notice, .arg = r};
+    int failed = describe_network(r, e);
+    if (!failed)
+        failed = device_open(r->o.device ? r->o.device : "auto", &d, &r->device, &r->host, e);
+    if (!failed && device_is_gpu(r->device) && r->net.type == PT_F64)
+        failed = pt_fail(e, PT_USAGE, "fp64 is computed on a CPU alone: --device cpu, or --dtype fp32");
+    if (failed)
+        return failed;
+    find_units(r);
+    failed = make_plan(r, e);
+    if (!failed)
+        failed = take_memory(r, e);
+    if (!failed)
+        failed = r->device->table->queue_open(r->device, "compute", 0, &r->queue, e);
+    return failed ? failed : fill_ones(r, e);
+}
+
+static int begin(pt_ritz *r, pt_error *e)
+{
+    ritz_network_init(&r->net, r->o.seed, r->staging);
+    int failed = ritz_slab(r, r->weights, false, e);
+    for (int i = 0; i < 2 && !failed; i++)
+        queue_submit(r->queue, &(op){OP_ZERO, .copy = {.dst = r->moments[i], .bytes = r->slab_bytes}});
+    return failed ? failed : queue_sync(r->queue, queue_signal(r->queue), e);
+}
+
+static int open_out(pt_ritz *r, pt_error *e)
+{
+    if (!r->o.out)
+        return 0;
+    snprintf(r->out, sizeof r->out, "%s", r->o.out);
+    int failed = dir_make(r->out, e);
+    if (!failed && !(failed = dir_lock_take(&r->lock, r->out, e)))
+        r->locked = true;
+    if (!failed && r->o.resume)
+        failed = ritz_resume(r, e);
+    return failed ? failed : ritz_metrics_open(r, e);
+}
+
+int pt_ritz_open(const pt_ritz_options *o, pt_ritz **out, pt_error *e)
+{
+    if (!o || !out)
+        return pt_fail_null(e, "pt_ritz_open", o ? "out" : "options");
+    *out = NULL;
+    int failed = check(o, e);
+    pt_ritz *r = failed ? NULL : calloc(1, sizeof *r);
+    if (!r)
+        return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
+    r->o = *o;
+    failed = problem_open(o, &r->problem, e);
+    if (!failed)
+        failed = ritz_open_network(r, o->threads, e);
+    if (!failed)
+        failed = open_points(r, e);
+    if (!failed)
+        failed = begin(r, e);
+    if (!failed)
+        failed = open_out(r, e);
+    if (failed)
+        pt_ritz_close(r);
+    else
+        *out = r;
+    return failed;
+}
+
+void pt_ritz_close(pt_ritz *r)
+{
+    if (!r)
+        return;
+    if (r->queue) {
+        queue_sync(r->queue, queue_signal(r->queue), NULL);
+        r->device->table->queue_close(r->queue);
+    }
+    if (r->arena)
+        r->device->table->memory_close(r->device, MEMORY_DEVICE, r->arena, r->arena_bytes);
+    if (r->mailbox)
+        r->device->table->memory_close(r->device, MEMORY_HOST, r->mailbox, r->mailbox_bytes);
+    if (r->device)
+        device_close(r->device, r->host);
+    if (r->metrics)
+        fclose(r->metrics);
+    if (r->locked)
+        dir_lock_release(&r->lock);
+    points_close(r->inside);
+    points_close(r->faces);
+    points_close(r->eval);
+    problem_close(&r->problem);
+    free(r->slots);
+    free(r->x);
+    free(r->f);
+    free(r->v);
+    free(r);
+}
+
+void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s)
+{
+    if (!r || !s)
+        return;
+    *s = (pt_ritz_summary){.problem = r->problem.name, .dim = r->net.dim, .parameters = r->net.params, .steps = r->o.steps, .first_step = r->first_step,
+                           .n = r->o.n, .n_boundary = r->boundary_n, .unit_points = r->unit_rows, .has_exact = r->problem.is.exact,
+                           .exact_energy = r->problem.energy, .device_bytes = r->arena_bytes + r->mailbox_bytes,
+                           .recomputed_groups = r->layout.again, .groups = r->net.groups_n};
+    snprintf(s->arithmetic, sizeof s->arithmetic, "%s", r->device->info.arithmetic);
+}
+
+/* ---- steps ---- */
+
+static void update(pt_ritz *r, double lr)
+{
+    const pt_ritz_options *o = &r->o;
+    const double step = (double)r->step;
+    queue_submit(r->queue, &(op){OP_ADAMW, .adamw = {
+        .type = r->net.type, .n = r->net.params, .hi = r->weights, .m = (float *)r->moments[0], .v = (float *)r->moments[1], .g = r->sums, .grad_scale = 1,
+        .decay = (float)(1 - lr * o->weight_decay), .beta1 = (float)o->beta1, .beta2 = (float)o->beta2, .eps = (float)o->eps,
+        .step_size = (float)(lr / (1 - pow(o->beta1, step))), .sqrt_correction2 = (float)sqrt(1 - pow(o->beta2, step))}});
+}
+
+static bool is_due(int64_t step, int64_t every, int64_t steps) { return step == steps || (every && step % every == 0); }
+
+int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
+{
+    if (!r || !s)
+        return pt_fail_null(e, "pt_ritz_step", r ? "step" : "run");
+    if (r->step >= r->o.steps)
+        return 0;
+    const double begin_s = clock_s();
+    const uint64_t draw = r->o.redraw_every ? (uint64_t)(r->step / r->o.redraw_every) : 0;
+    *s = (pt_ritz_step_info){.step = r->step + 1, .lr = ritz_lr(&r->o, r->step + 1)};
+    int failed = ritz_integrate(r, draw, &s->energy, e);
+    if (failed)
+        return failed;
+    if (!isfinite(s->energy))
+        return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower the learning rate, %g; checkpoints of earlier steps stand", (long long)s->step,
+                       s->energy, s->lr);
+    r->step++;
+    update(r, s->lr);
+    failed = queue_sync(r->queue, queue_signal(r->queue), e);
+    s->step_s = clock_s() - begin_s;
+    if (!failed && r->problem.is.exact && is_due(r->step, r->o.eval_every, r->o.steps)) {
+        s->evaluated = true;
+        failed = pt_ritz_errors(r, &s->l2_error, &s->h1_error, e);
+    }
+    if (!failed)
+        failed = ritz_metrics_write(r, s, e);
+    if (!failed && r->o.out && r->o.save_every && r->step % r->o.save_every == 0)
+        failed = pt_ritz_save(r, e);
+    return failed ? failed : 1;
+}
+
+/* ---- errors ---- */
+
+typedef struct errors { double value, slope, value_off, slope_off; } errors;
+
+static void add_errors(errors *s, int64_t n, int64_t dim, const double *u, const double *g, const double *exact, const double *exact_g)
+{
+    for (int64_t i = 0; i < n; i++) {
+        s->value += exact[i] * exact[i];
+        s->value_off += (u[i] - exact[i]) * (u[i] - exact[i]);
+    }
+    for (int64_t i = 0; i < n * dim; i++) {
+        s->slope += exact_g[i] * exact_g[i];
+        s->slope_off += (g[i] - exact_g[i]) * (g[i] - exact_g[i]);
+    }
+}
+
+int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
+{
+    if (!r || !l2 || !h1)
+        return pt_fail_null(e, "pt_ritz_errors", r ? "result" : "run");
+    if (!r->eval)
+        return pt_fail(e, PT_USAGE, "%s: no exact solution is known", r->problem.name);
+    const int64_t dim = r->net.dim, most = r->unit_rows;
+    double *x = malloc((size_t)(most * (3 * dim + 2)) * sizeof *x), *g = x + most * dim, *exact_g = g + most * dim, *u = exact_g + most * dim, *exact = u + most;
+    errors sum = {0};
+    int failed = x ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    for (int64_t first = 0; first < r->o.eval_n && !failed; first += most) {
+        const int64_t n = r->o.eval_n - first < most ? r->o.eval_n - first : most;
+        points_get(r->eval, first, n, x);
+        for (int64_t i = 0; i < n * dim; i++)
+            x[i] = r->problem.is.lower[i % dim] + x[i] * (r->problem.is.upper[i % dim] - r->problem.is.lower[i % dim]);
+        failed = pt_ritz_evaluate(r, n, x, u, g, e);
+        if (failed)
+            break;
+        problem_exact(&r->problem, n, x, exact, exact_g);
+        add_errors(&sum, n, dim, u, g, exact, exact_g);
+    }
+    free(x);
+    *l2 = sqrt(sum.value_off / sum.value);
+    *h1 = sqrt((sum.value_off + sum.slope_off) / (sum.value + sum.slope));
+    return failed;
+}

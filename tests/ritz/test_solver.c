@@ -1,0 +1,481 @@
+/* Runs: exact energies, gradients beside differences, the same bits however they are computed, killed and resumed; what is refused. */
+#include "base/rng.h"
+#include "io/files.h"
+#include "ritz/solver.h"
+#include "ritz/variance.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char scratch[64];
+
+static pt_ritz *open_run(const pt_ritz_options *o)
+{
+    pt_error e = {0};
+    pt_ritz *r;
+    if (pt_ritz_open(o, &r, &e))
+        fail_msg("%s", e.text);
+    return r;
+}
+
+static pt_ritz_options small(const char *problem, int64_t dim)
+{
+    pt_ritz_options o;
+    pt_ritz_defaults(&o);
+    o.problem = problem;
+    o.dim = dim;
+    o.width = 16;
+    o.blocks = 2;
+    o.n = 600;
+    o.steps = 12;
+    o.device = "cpu";
+    o.threads = 1;
+    o.eval_every = 0;
+    o.eval_n = 500;
+    return o;
+}
+
+static void train(pt_ritz *r, int64_t steps)
+{
+    pt_error e = {0};
+    pt_ritz_step_info s;
+    while (steps-- > 0)
+        if (pt_ritz_step(r, &s, &e) != 1)
+            fail_msg("%s", e.text);
+}
+
+static double energy_of(pt_ritz *r, uint64_t draw)
+{
+    pt_error e = {0};
+    double energy;
+    if (ritz_integrate(r, draw, &energy, &e))
+        fail_msg("%s", e.text);
+    return energy;
+}
+
+/* ---- energies ---- */
+
+/* int |grad v|^2, int V v^2 and int v of the difference v from the exact solution, at Sobol points of their own. */
+static double half_error_in_energy_norm(pt_ritz *r)
+{
+    enum { N = 1 << 15 };
+    const int64_t dim = r->net.dim;
+    points *p;
+    pt_error e = {0};
+    assert_int_equal(points_open(POINTS_SOBOL, RANDOMIZE_OWEN, dim, N, 77, &p, &e), 0);
+    double *x = malloc((size_t)(N * dim) * 8), *g = malloc((size_t)(N * dim) * 8), *want_g = malloc((size_t)(N * dim) * 8);
+    double *u = malloc(N * 8), *want = malloc(N * 8), *v = calloc(N, 8), slope = 0, square = 0, mean = 0;
+    points_get(p, 0, N, x);
+    assert_int_equal(pt_ritz_evaluate(r, N, x, u, g, &e), 0);
+    problem_exact(&r->problem, N, x, want, want_g);
+    if (r->problem.is.V)
+        r->problem.is.V(NULL, N, dim, x, v);
+    for (int64_t i = 0; i < N * dim; i++)
+        slope += (g[i] - want_g[i]) * (g[i] - want_g[i]) / N;
+    for (int64_t i = 0; i < N; i++)
+        square += v[i] * (u[i] - want[i]) * (u[i] - want[i]) / N, mean += (u[i] - want[i]) / N;
+    points_close(p);
+    free(x), free(g), free(want_g), free(u), free(want), free(v);
+    return 0.5 * (slope + (r->problem.is.V ? square : mean * mean));
+}
+
+static void an_energy_exceeds_the_exact_one_by_half_the_squared_error(void **state)
+{
+    static const char *const names[] = {"poisson-cosine", "schroedinger-cosine", "schroedinger-jump"};
+    for (int turn = 0; turn < 6; turn++) {
+        pt_ritz_options o = small(names[turn % 3], 1 + turn);
+        o.dtype = PT_RITZ_FP64;
+        o.steps = 60;
+        o.n = 1 << 15;
+        o.lr = 3e-3;
+        o.threads = 2;
+        pt_ritz *r = open_run(&o);
+        train(r, turn < 3 ? 0 : 25);
+        const double above = energy_of(r, 1000) - r->problem.energy, want = half_error_in_energy_norm(r);
+        printf("%s, %d dimensions: %.5f above, half the squared error is %.5f\n", names[turn % 3], 1 + turn, above, want);
+        assert_true(fabs(above - want) < (turn % 3 == 2 ? 2e-2 : 1e-2) * want);
+        pt_ritz_close(r);
+    }
+}
+
+/* A long enough run: within half a percent of the exact energy, and above it but for the error of integration. */
+static void a_run_reaches_the_exact_energy(void **state)
+{
+    pt_ritz_options o = small("poisson-cosine", 2);
+    o.n = 1024;
+    o.width = 32;
+    o.steps = 1200;
+    o.lr = 4e-3;
+    o.threads = 2;
+    pt_ritz *r = open_run(&o);
+    train(r, o.steps);
+    const double energy = energy_of(r, 5000), exact = r->problem.energy;
+    double l2, h1;
+    pt_error e = {0};
+    assert_int_equal(pt_ritz_errors(r, &l2, &h1, &e), 0);
+    printf("energy %.6f of %.6f, errors %.2g %.2g\n", energy, exact, l2, h1);
+    assert_true(energy > exact - 2e-3 && energy < exact * 0.995 && l2 < 0.02 && h1 < 0.06);
+    pt_ritz_close(r);
+}
+
+/* ---- the gradient, of everything that an energy has ---- */
+
+static void neumann_g(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = 1 + x[i * dim] * x[i * dim];
+}
+
+static void move_weights(pt_ritz *r, const double *at, const double *along, double by)
+{
+    pt_error e = {0};
+    for (int64_t i = 0; i < r->net.params; i++)
+        ((double *)r->staging)[i] = at[i] + by * along[i];
+    assert_int_equal(ritz_slab(r, r->weights, false, &e), 0);
+}
+
+static void gradients_are_the_energys_differences(void **state)
+{
+    static const double lower[3] = {-1, 0, 0.5}, upper[3] = {2, 0.5, 1};
+    for (int turn = 0; turn < 24; turn++) {
+        const pt_ritz_problem own = {.dim = 1 + turn % 3, .lower = lower, .upper = upper, .equation = (pt_ritz_equation)(turn / 2 % 2),
+                                     .boundary = (pt_ritz_boundary)(turn / 4 % 2), .penalty = 3, .f = turn & 1 ? neumann_g : NULL, .V = neumann_g,
+                                     .g = turn % 5 ? neumann_g : NULL};
+        pt_ritz_options o = small(NULL, 0);
+        o.own = &own;
+        o.points = (pt_ritz_points)(turn % 4);
+        o.n = 300 + turn;
+        o.n_boundary = 60;
+        o.dtype = PT_RITZ_FP64;
+        o.activation = (pt_ritz_activation)(turn % 6);
+        o.plain = turn % 7 == 3;
+        pt_ritz *r = open_run(&o);
+        double *at = calloc((size_t)r->net.params, 8), *along = calloc((size_t)r->net.params, 8), *gradient = calloc((size_t)r->net.params, 8), want = 0;
+        pt_error e = {0};
+        assert_int_equal(ritz_slab(r, r->weights, true, &e), 0);
+        memcpy(at, r->staging, (size_t)r->net.params * 8);
+        for (int64_t i = 0; i < r->net.params; i++)
+            along[i] = rng_normal(1, RNG_TEST, (uint32_t)turn, (uint64_t)i) / 10;
+        energy_of(r, 3);
+        assert_int_equal(ritz_read_gradient(r, gradient, &e), 0);
+        for (int64_t i = 0; i < r->net.params; i++)
+            want += gradient[i] * along[i];
+        double d[2];
+        for (int k = 0; k < 2; k++) {
+            const double h = k ? 2e-3 : 1e-3;
+            move_weights(r, at, along, h);
+            d[k] = energy_of(r, 3);
+            move_weights(r, at, along, -h);
+            d[k] = (d[k] - energy_of(r, 3)) / (2 * h);
+        }
+        const double got = (4 * d[0] - d[1]) / 3;
+        if (!(fabs(got - want) < 1e-7 * (1 + fabs(want))))
+            fail_msg("turn %d: the energy changes by %.12g, the gradient says %.12g", turn, got, want);
+        free(at), free(along), free(gradient);
+        pt_ritz_close(r);
+    }
+}
+
+static void the_gradient_of_scrambled_nets_varies_less(void **state)
+{
+    enum { SIZES = 5, SETS = 30 };
+    double n[SIZES], v[2][SIZES];
+    pt_ritz_options o = small("schroedinger-cosine", 2);
+    o.dtype = PT_RITZ_FP64;
+    pt_ritz *r = open_run(&o);
+    for (int i = 0; i < SIZES; i++)
+        for (int k = 0; k < 2; k++) {
+            pt_error e = {0};
+            n[i] = 64 << i;
+            if (ritz_gradient_variance(r, k ? PT_RITZ_SOBOL : PT_RITZ_MC, 64 << i, SETS, &v[k][i], NULL, &e))
+                fail_msg("%s", e.text);
+        }
+    const double mc = ritz_slope(n, v[0], SIZES), sobol = ritz_slope(n, v[1], SIZES);
+    printf("slopes: mc %.2f, sobol %.2f; at %g points sobol's is 1 / %.0f\n", mc, sobol, n[SIZES - 1], v[0][SIZES - 1] / v[1][SIZES - 1]);
+    assert_true(mc > -1.6 && mc < -0.5 && sobol < -1.5 && v[1][SIZES - 1] < v[0][SIZES - 1] / 10);
+    pt_ritz_close(r);
+}
+
+/* ---- the same bits ---- */
+
+static char *read_file(const char *folder, const char *name, size_t *n)
+{
+    char path[FILE_PATH_BYTES], *data;
+    pt_error e = {0};
+    assert_int_equal(path_join(path, folder, name, &e), 0);
+    if (file_read_all(path, 1 << 28, &data, n, &e))
+        fail_msg("%s", e.text);
+    return data;
+}
+
+static void same_networks(const char *a, const char *b)
+{
+    size_t a_n, b_n;
+    char *x = read_file(a, "network.safetensors", &a_n), *y = read_file(b, "network.safetensors", &b_n);
+    assert_true(a_n == b_n);
+    assert_memory_equal(x, y, a_n);
+    free(x), free(y);
+}
+
+static const char *folder_of(const char *name)
+{
+    static char path[2][128];
+    static int turn;
+    pt_error e = {0};
+    snprintf(path[turn = !turn], sizeof *path, "%s/%s", scratch, name);
+    assert_int_equal(tree_remove(path[turn], &e), 0);
+    return path[turn];
+}
+
+/* To the end, by as many runs as there are stops. */
+static void run_with_stops(pt_ritz_options o, const int64_t *stops, int n, bool (*plan)(pt_ritz_options *o, int turn))
+{
+    for (int i = 0; i <= n; i++) {
+        pt_error e = {0};
+        o.resume = i > 0;
+        if (plan)
+            plan(&o, i);
+        pt_ritz *r = open_run(&o);
+        train(r, (i < n ? stops[i] : o.steps) - r->step);
+        if (i < n ? pt_ritz_save(r, &e) : pt_ritz_finish(r, &e))
+            fail_msg("%s", e.text);
+        pt_ritz_close(r);
+    }
+}
+
+static bool random_plan(pt_ritz_options *o, int turn)
+{
+    o->threads = 1 + rand() % 4;
+    o->micro_batch = rand() % 3 ? rand() % 3000 : 0;
+    o->device_memory = PT_AUTO;
+    if (rand() % 2) { /* as much as is needed with everything computed again, and some more */
+        pt_error e = {0};
+        pt_ritz *r;
+        pt_ritz_options probe = *o;
+        probe.out = NULL;
+        probe.resume = false;
+        probe.device_memory = 1;
+        assert_int_equal(pt_ritz_open(&probe, &r, &e), PT_DOES_NOT_FIT);
+        double mib = atof(e.text);
+        if (strstr(e.text, "KiB are needed"))
+            mib /= 1024;
+        o->device_memory = (uint64_t)((mib + 0.02) * 1048576 * (1 + (rand() % 3) * 0.1));
+    }
+    return true;
+}
+
+static void every_plan_and_every_resumed_run_have_the_same_bits(void **state)
+{
+    static const char *const names[] = {"poisson-cosine", "schroedinger-jump", "harmonic"};
+    const char *given = getenv("PT_SAME_BITS_PLANS");
+    const int plans = given ? atoi(given) : 12;
+    int again = 0;
+    for (int turn = 0; turn < plans; turn++) {
+        pt_ritz_options o = small(names[turn % 3], 2 + rand() % 4);
+        o.n = 400 + rand() % 5000;
+        o.width = 8 + rand() % 60;
+        o.dtype = (pt_ritz_dtype)(rand() % 2);
+        o.points = (pt_ritz_points)(rand() % 4);
+        o.plain = rand() % 3 == 0;
+        o.redraw_every = rand() % 3;
+        o.seed = (uint64_t)rand();
+        o.save_every = rand() % 4;
+        o.out = folder_of("straight");
+        run_with_stops(o, NULL, 0, NULL);
+        const char *straight = o.out;
+        o.out = folder_of("planned");
+        const int64_t first = rand() % 6, stops[2] = {first, first + rand() % 6};
+        run_with_stops(o, stops, 2, random_plan);
+        same_networks(straight, o.out);
+        size_t n, m;
+        char *a = read_file(straight, "metrics.jsonl", &n), *b = read_file(o.out, "metrics.jsonl", &m);
+        for (char *x = a, *y = b; *x && *y; x = strchr(x, '\n') + 1, y = strchr(y, '\n') + 1) /* step and energy of every line */
+            assert_int_equal(strncmp(x, y, strcspn(x, "l") - 1), 0);
+        free(a), free(b);
+        pt_ritz_summary s;
+        random_plan(&o, 0);
+        o.out = NULL;
+        pt_ritz *r = open_run(&o);
+        pt_ritz_get_summary(r, &s);
+        again += s.recomputed_groups > 0;
+        pt_ritz_close(r);
+    }
+    assert_true(plans < 8 || again > 0); /* some budgets were tight */
+}
+
+/* What is planned is what is taken, and it is not more than may be. */
+static void budgets_are_kept(void **state)
+{
+    pt_ritz_options o = small("poisson-cosine", 3);
+    o.width = 200;
+    o.blocks = 6;
+    pt_ritz_summary all, tight;
+    pt_ritz *r = open_run(&o);
+    pt_ritz_get_summary(r, &all);
+    assert_int_equal(all.recomputed_groups, 0);
+    pt_ritz_close(r);
+    o.device_memory = all.device_bytes - 1;
+    r = open_run(&o);
+    pt_ritz_get_summary(r, &tight);
+    assert_true(tight.recomputed_groups > 1 && tight.device_bytes <= o.device_memory);
+    assert_true(r->arena_bytes + r->mailbox_bytes == tight.device_bytes);
+    pt_ritz_close(r);
+}
+
+/* ---- kills ---- */
+
+static int run_program(const char *out, bool resume, int kill_after_us)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        const int null = open("/dev/null", O_WRONLY);
+        dup2(null, 1), dup2(null, 2);
+        execl(PT_PROGRAM, PT_PROGRAM, "ritz", "--dim", "2", "--n", "700", "--width", "24", "--blocks", "2", "--steps", "150", "--save-every", "7", "--quiet",
+              "--device", "cpu", "--out", out, resume ? "--resume" : NULL, NULL);
+        _exit(127);
+    }
+    int status;
+    if (kill_after_us) {
+        usleep((useconds_t)kill_after_us);
+        kill(child, SIGKILL);
+    }
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_killed_run_goes_on_as_if_nothing_had_been(void **state)
+{
+    const char *given = getenv("PT_KILLS");
+    const int kills = given ? atoi(given) : 6;
+    const char *straight = folder_of("whole"), *killed = folder_of("killed");
+    assert_int_equal(run_program(straight, false, 0), 0);
+    for (int i = 0; i < kills; i++)
+        run_program(killed, i > 0, 20000 + rand() % 150000);
+    assert_int_equal(run_program(killed, true, 0), 0);
+    same_networks(straight, killed);
+}
+
+/* ---- what is refused ---- */
+
+static void refused(pt_ritz_options o, int code, const char *words)
+{
+    pt_error e = {0};
+    pt_ritz *r;
+    pt_ritz_step_info s;
+    int got = pt_ritz_open(&o, &r, &e);
+    if (!got) {
+        got = pt_ritz_step(r, &s, &e);
+        pt_ritz_close(r);
+    }
+    if (got != code || !strstr(e.text, words))
+        fail_msg("code %d, not %d; \"%s\" is not in \"%s\"", got, code, words, e.text);
+}
+
+static void not_a_number(void *arg, int64_t n, int64_t dim, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = i == 3 ? NAN : 0;
+}
+
+static void what_cannot_be_done_is_said(void **state)
+{
+    pt_ritz_options o = small("poisson-cosine", 2);
+    o.n = 0;
+    refused(o, PT_USAGE, "0 points a step");
+    o = small("poisson", 2);
+    refused(o, PT_USAGE, "one of poisson-cosine, schroedinger-cosine");
+    o = small("poisson-cosine", 2);
+    o.lr = 0;
+    refused(o, PT_USAGE, "learning rate is 0");
+    o = small("poisson-cosine", 30000);
+    o.points = PT_RITZ_SOBOL;
+    refused(o, PT_USAGE, "1 to 21201 dimensions");
+    o = small("poisson-cosine", 2);
+    o.device_memory = 1000;
+    refused(o, PT_DOES_NOT_FIT, "are needed with everything computed again, and 1000 B may be used");
+    const double zero[] = {0, 0}, flat[] = {1, 0};
+    pt_ritz_problem own = {.dim = 2, .lower = zero, .upper = flat, .f = not_a_number};
+    o = small(NULL, 0);
+    o.own = &own;
+    refused(o, PT_FAILED, "the box is empty: along x2 it goes from 0 to 0");
+    own.upper = NULL, own.lower = NULL;
+    refused(o, PT_FAILED, "own: f is nan at x = (");
+    o = small("poisson-cosine", 2);
+    o.lr = 900;
+    o.lr_schedule = PT_RITZ_LR_CONSTANT;
+    o.activation = PT_RITZ_RELU3;
+    pt_ritz *r = open_run(&o);
+    pt_error e = {0};
+    pt_ritz_step_info s;
+    int more;
+    while ((more = pt_ritz_step(r, &s, &e)) > 0)
+        ;
+    assert_true(more == PT_FAILED && strstr(e.text, "lower the learning rate"));
+    pt_ritz_close(r);
+}
+
+static void other_runs_are_not_resumed(void **state)
+{
+    pt_error e = {0};
+    pt_ritz_options o = small("poisson-cosine", 2);
+    o.out = folder_of("other");
+    run_with_stops(o, NULL, 0, NULL);
+    o.resume = true;
+    o.n = 601;
+    refused(o, PT_FAILED, "n was 600 and is 601");
+    o.n = 600;
+    o.width = 17;
+    refused(o, PT_FAILED, "width was 16 and is 17");
+    pt_ritz *r;
+    if (pt_ritz_load(o.out, 1, &r, &e))
+        fail_msg("%s", e.text);
+    const double x[2] = {0.25, 0.5};
+    double u, g[2];
+    assert_int_equal(pt_ritz_evaluate(r, 1, x, &u, g, &e), 0);
+    assert_true(isfinite(u) && isfinite(g[0]));
+    pt_ritz_close(r);
+    assert_int_equal(pt_ritz_load(scratch, 1, &r, &e), PT_FAILED);
+}
+
+static int setup(void **state)
+{
+    const char *given = getenv("PT_TEST_SEED");
+    const unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
+    printf("PT_TEST_SEED=%u\n", seed);
+    srand(seed);
+    snprintf(scratch, sizeof scratch, "/tmp/test-ritz-XXXXXX");
+    return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    pt_error e;
+    return tree_remove(scratch, &e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_energy_exceeds_the_exact_one_by_half_the_squared_error),
+        cmocka_unit_test(a_run_reaches_the_exact_energy),
+        cmocka_unit_test(gradients_are_the_energys_differences),
+        cmocka_unit_test(the_gradient_of_scrambled_nets_varies_less),
+        cmocka_unit_test(every_plan_and_every_resumed_run_have_the_same_bits),
+        cmocka_unit_test(budgets_are_kept),
+        cmocka_unit_test(a_killed_run_goes_on_as_if_nothing_had_been),
+        cmocka_unit_test(what_cannot_be_done_is_said),
+        cmocka_unit_test(other_runs_are_not_resumed),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
