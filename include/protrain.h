@@ -280,6 +280,25 @@ PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, 
 PT_API int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt); /* new ones so far; prompt may be NULL */
 PT_API void pt_generator_close(pt_generator *g);
 
+/* ---- export ---- */
+
+typedef enum pt_export_type { PT_EXPORT_F32, PT_EXPORT_F16, PT_EXPORT_BF16, PT_EXPORT_Q8_0 } pt_export_type;
+
+typedef struct pt_export_options {
+    const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
+    const char *out;                   /* the GGUF file; it appears whole or not at all */
+    pt_export_type type;               /* of matrices; norms and biases are F32 */
+    void (*notice)(void *arg, const char *sentence);  /* where llama.cpp will do otherwise; may be NULL */
+    void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* bytes; may be NULL */
+    void *arg;
+} pt_export_options;
+
+/* F16. */
+PT_API void pt_export_defaults(pt_export_options *o);
+/* Writes a file that llama.cpp runs: weights, tokenizer, chat template. PT_FAILED names what of the model or its tokenizer llama.cpp
+ * does not know. */
+PT_API int pt_export(const pt_export_options *o, pt_error *e);
+
 PT_API const char *pt_version(void);
 
 #ifdef __cplusplus
