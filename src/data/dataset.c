@@ -269,6 +269,7 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     if (rc == 0)
         note_endless(d, &files);
     note_skipped(d, &files);
+    data_files_note(&files, d->notice, sizeof d->notice);
     data_files_free(&files);
     if (rc < 0) {
         dataset_close(d);
