@@ -24,8 +24,8 @@ static int setup_open(random_source *r, setup *s)
                                .host_tier = s->c.input.host_tier, .budget = {1u << 28, s->c.input.host_tier ? 1u << 28 : 0, 1u << 28}};
     s->best = (candidate){.packing = s->c.packing, .plan = s->c.plan};
     s->input = (explain_input){.search = &s->search, .best = &s->best, .machine = "a machine", .source = "made up", .steps = 10,
-                               .room = "1.00 GiB free (/sys/fs/cgroup/a/group/with/a/rather/long/name/of/its/own/memory.max), 512 MiB of them "
-                                       "left to other programs; 2.00 GiB free (disk), 1.00 GiB of them left to other programs"};
+                               .room = "1.00 GiB free (/sys/fs/cgroup/a/group/with/a/rather/long/name/of/its/own/memory.max) less 512 MiB "
+                                       "for other programs: 512 MiB; 2.00 GiB free (disk) less 1.00 GiB for other programs: 1.00 GiB"};
     int fits = search_price(&s->search, &s->best, &e);
     if (fits < 0)
         fail_msg("%s", e.text);
@@ -183,8 +183,9 @@ static void any_plan_is_explained_on_one_screen(void **state)
             char *text = explain_text(&x);
             assert_non_null(text);
             check_screen(text, s.input.others_n);
-            assert_non_null(strstr(text, "memory.max),\n         512 MiB of them left"));
-            assert_non_null(strstr(text, "\n         2.00 GiB free (disk), 1.00 GiB of them left to other programs\n"));
+            assert_non_null(strstr(text, " bytes a parameter: weights, optimizer, gradients"));
+            assert_non_null(strstr(text, "memory.max)\n         less 512 MiB for other programs"));
+            assert_non_null(strstr(text, "\n         2.00 GiB free (disk) less 1.00 GiB for other programs: 1.00 GiB\n"));
             check_others(&x, text);
             check_wear(&s, &x, text);
             free(text);
