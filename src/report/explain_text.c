@@ -79,29 +79,38 @@ static void write_room(FILE *out, const char *room)
     }
 }
 
-/* Bytes a parameter of what is trained, and of the weights that are frozen; shares of padding and of norms, which stay fp32, are small. */
+/* Sums over the chunks that are trained, or over the others. */
+typedef struct chunk_bytes { double elements, weights, states, gradients; } chunk_bytes;
+
+static chunk_bytes sum_chunks(const packing *k, bool trained)
+{
+    chunk_bytes sum = {0};
+    for (int i = 0; i < k->chunks_n; i++) {
+        if (k->chunks[i].trained != trained)
+            continue;
+        sum.elements += (double)k->chunks[i].elements;
+        sum.weights += (double)chunk_weight_bytes(k, i);
+        sum.states += (double)chunk_state_bytes(k, i);
+        sum.gradients += (double)chunk_gradient_bytes(k, i);
+    }
+    return sum;
+}
+
+/* What is trained, and its bytes a parameter; the weights that are frozen have their low halves with them. */
 static void write_trained(FILE *out, const explanation *x)
 {
     const model *m = x->in->search->model;
-    const packing *k = &x->in->best->packing;
-    const double trained = (double)model_trained_parameters(m), frozen = (double)m->parameters - trained;
-    double weights = 0, states = 0, gradients = 0, still = 0;
+    const chunk_bytes own = sum_chunks(&x->in->best->packing, true), frozen = sum_chunks(&x->in->best->packing, false);
     char count[32], all[32];
-    for (int i = 0; i < k->chunks_n; i++) {
-        const double bytes = (double)chunk_weight_bytes(k, i);
-        weights += k->chunks[i].trained ? bytes : 0;
-        states += k->chunks[i].trained ? (double)chunk_state_bytes(k, i) : 0;
-        gradients += k->chunks[i].trained ? (double)chunk_gradient_bytes(k, i) : 0;
-        still += k->chunks[i].trained ? 0 : bytes + (double)chunk_state_bytes(k, i);
-    }
-    fprintf(out, "trains   %s of %s parameters with %s\n", frozen > 0 ? count_format(count, (uint64_t)trained) : "all",
+    fprintf(out, "trains   %s of %s parameters with %s\n",
+            model_trains_all(m) ? "all" : count_format(count, (uint64_t)model_trained_parameters(m)),
             count_format(all, (uint64_t)m->parameters), shape_optimizer(x->in->search->shape)->name);
-    if (!x->in->search->training)
+    if (!x->in->search->training || !(own.elements > 0))
         return;
-    fprintf(out, "         %.3g + %.3g + %.3g bytes a parameter: weights, optimizer, gradients", weights / trained, states / trained,
-            gradients / trained);
-    if (frozen > 0)
-        fprintf(out, "; %.3g of frozen ones", still / frozen);
+    fprintf(out, "         %.3g + %.3g + %.3g bytes a parameter: weights, optimizer, gradients", own.weights / own.elements,
+            own.states / own.elements, own.gradients / own.elements);
+    if (frozen.elements > 0)
+        fprintf(out, "; %.3g of frozen ones", (frozen.weights + frozen.states) / frozen.elements);
     fputc('\n', out);
 }
 
