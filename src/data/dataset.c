@@ -284,6 +284,7 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     if (rc == 0)
         rc = open_data(d, o, &files, e);
     note_skipped(d, &files);
+    data_files_note(&files, d->notice, sizeof d->notice);
     data_files_free(&files);
     if (rc < 0) {
         dataset_close(d);

@@ -72,6 +72,12 @@ static int not_hidden(const struct dirent *d)
     return d->d_name[0] != '.';
 }
 
+static void skip(data_files *f, const char *name, const char *why)
+{
+    if (f->skipped++ == 0)
+        snprintf(f->first_skipped, sizeof f->first_skipped, "%.200s%s", name, why);
+}
+
 /* One entry of a folder: added if it is a data file, counted as skipped if not. */
 static int add_entry(data_files *f, const char *folder, const char *name, pt_error *e)
 {
@@ -81,14 +87,16 @@ static int add_entry(data_files *f, const char *folder, const char *name, pt_err
     struct stat st;
     data_kind kind;
     int rc = 0;
-    if (stat(path, &st) < 0)
+    if (stat(path, &st) < 0 && (errno == ELOOP || errno == ENOENT))
+        skip(f, name, " (a link that leads nowhere)");
+    else if (stat(path, &st) < 0)
         rc = pt_fail_errno(e, PT_FAILED, "%s: cannot look at this file", path);
     else if (S_ISREG(st.st_mode) && kind_of(name, &kind) == 0)
         rc = add_file(f, path, kind, &st, e);
     else if (is_parquet(name))
         rc = refuse_parquet(path, e);
-    else if (f->skipped++ == 0)
-        snprintf(f->first_skipped, sizeof f->first_skipped, "%s", name);
+    else
+        skip(f, name, "");
     free(path);
     return rc;
 }
@@ -138,6 +146,34 @@ int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_e
             return rc;
     }
     return 0;
+}
+
+/* Whether a text begins as an array of JSON's objects or strings does, or as an object: then it is probably records, called text. */
+static bool is_json(const char *path)
+{
+    char begin[256];
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(begin, 1, sizeof begin - 1, f) : 0, at = 0;
+    if (f)
+        fclose(f);
+    begin[n] = 0;
+    const bool array = begin[at += strspn(begin, " \t\r\n")] == '[';
+    at += array;
+    at += strspn(begin + at, " \t\r\n");
+    const bool object = begin[at] == '{' && begin[at + 1 + strspn(begin + at + 1, " \t\r\n")] == '"';
+    return object || (array && begin[at] == '"');
+}
+
+void data_files_note(const data_files *f, char *out, size_t n)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        const size_t used = strlen(out);
+        if (f->files[i].kind != DATA_TEXT || !is_json(f->files[i].path))
+            continue;
+        snprintf(out + used, n - used, "%s%.300s begins as JSON does, and is read as one text, braces and all: call it .json for an array of "
+                 "records, or .jsonl for one a line", used ? "; " : "", f->files[i].path);
+        return; /* others are told of when this one is mended */
+    }
 }
 
 void data_files_free(data_files *f)

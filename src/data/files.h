@@ -20,7 +20,7 @@ typedef struct data_files {
     data_file *files;
     size_t n, capacity;
     uint64_t bytes;         /* of all files */
-    uint64_t skipped;       /* entries of folders that are no data files */
+    uint64_t skipped;       /* entries of folders that are no data files, or links that lead nowhere */
     char first_skipped[256];
 } data_files;
 
@@ -29,6 +29,8 @@ typedef struct data_files {
  * without any data file are errors. Free with data_files_free, on error too. */
 int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_error *e);
 void data_files_free(data_files *f);
+/* Adds to the sentences of `out` what is odd about them: records of JSON in a file called .txt. */
+void data_files_note(const data_files *f, char *out, size_t n);
 
 static inline int data_kind_is_text(data_kind k)
 {

@@ -99,7 +99,9 @@ static int choose_seq_len(evaluation *v, int64_t *seq_len, pt_error *e)
 static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    int failed = path_join(path, v->o->model, "tokenizer.json", e);
+    int failed = dir_check_temporary(e); /* tokens go there */
+    if (!failed)
+        failed = path_join(path, v->o->model, "tokenizer.json", e);
     if (!failed && path_exists(path))
         failed = tokenizer_open(v->o->model, &v->tokenizer, e);
     const pt_evaluate_options *o = v->o;

@@ -67,6 +67,7 @@ int file_copy_atomic(const char *from, const char *to, pt_error *e);
 int file_unnamed(const char *folder, pt_error *e);
 
 const char *dir_temporary(void);                /* for large files: $TMPDIR, or /var/tmp, since /tmp is memory on many systems */
+int dir_check_temporary(pt_error *e);           /* an error that names TMPDIR where it is no folder */
 bool dir_find_existing(const char *path, char at[FILE_PATH_BYTES]); /* path, or its nearest parent that is there */
 int dir_make(const char *path, pt_error *e);    /* with its parents; fine if it is there */
 int dir_sync(const char *path, pt_error *e);    /* makes the names in it durable */

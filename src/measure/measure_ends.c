@@ -345,8 +345,11 @@ static int measure_tables(bench *b, embed_finish *y, double seconds, cost_curve 
 static embed_finish embed_finish_that_fits(bench *b)
 {
     const int64_t most = 2 * RATES_LARGEST; /* elements */
+    const uint64_t streams = 1u << 30;      /* bytes: far more than any cache holds */
     embed_finish y = {.model = b->r->model, .shape = b->r->shape, .units = b->r->shape->units_n};
     const model_config *c = &y.model->config;
+    while (y.units > 1 && (uint64_t)y.units * stream_bytes(&y) > streams)
+        y.units /= 2;
     y.rows = c->vocab * c->hidden < most ? c->vocab : most / c->hidden;
     y.sets = sets_of(b, (uint64_t)(y.rows * c->hidden) * (dtype_bytes(y.shape->type) + (c->tied ? sizeof(float) : 0)));
     while (y.sets > 1 && area_bytes(b, embed_finish_layout, &y) > b->r->budget[TIER_DEVICE])

@@ -316,17 +316,35 @@ static int read_flags(config_reader *r)
 
 /* An id, or the first of a list of ids. One outside of the vocabulary can never occur: -1. `from_end`: negative ones count back from the
  * vocabulary's end, as PyTorch's embedding takes its padding row. */
+/* Without it a text ends with none: that is told, and no reason not to train. What the padding's row does depends on it. */
+static int note_token_id(const config_reader *r, const char *key, const json_t *value)
+{
+    char text[64], sentence[640];
+    if (!value || json_is_null(value) || json_is_integer(value) || !strcmp(key, "pad_token_id"))
+        return 0;
+    snprintf(sentence, sizeof sentence, "%s: \"%s\" is %s, which is no token id: it is left out", r->source.where, key,
+             config_value_text(value, text));
+    if (r->notice)
+        r->notice(r->arg, sentence);
+    return 1;
+}
+
+/* An id beyond the vocabulary is a common default of an architecture, beside a smaller one. */
 static int read_token_id(config_reader *r, const config_key *key, bool from_end, int64_t *out)
 {
     json_source first = r->source;
     json_t *value = json_object_get(r->source.object, key->name), *wrapped = NULL;
     int64_t id = key->value;
+    int status = 0;
     if (json_is_array(value)) {
         wrapped = json_pack("{s:O?}", key->name, json_array_get(value, 0));
         first.object = wrapped;
         id = -1;
     }
-    int status = json_get_int(&first, key->name, JSON_OPTIONAL, INT64_MIN, INT64_MAX, &id, r->e);
+    if (note_token_id(r, key->name, json_object_get(first.object, key->name)))
+        id = -1;
+    else
+        status = json_get_int(&first, key->name, JSON_OPTIONAL, INT64_MIN, INT64_MAX, &id, r->e);
     json_decref(wrapped);
     if (value && json_is_null(value))
         id = -1;

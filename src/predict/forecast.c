@@ -25,12 +25,14 @@ double forecast_known_to(const forecast *f, const costs *c)
 
 const char *forecast_sure_words(const forecast *f, const costs *c, char out[FORECAST_SURE_BYTES])
 {
-    const double known_to = forecast_known_to(f, c);
+    const double spread = forecast_known_to(f, c), nine_of_ten = 2.4 * spread, off = hypot(FORECAST_OFF, nine_of_ten);
     out[0] = 0;
-    if (known_to > 0.5)
+    if (off > 0.5)
         snprintf(out, FORECAST_SURE_BYTES, ", roughly (the machine was busy while measuring)");
-    else if (known_to > 0)
-        snprintf(out, FORECAST_SURE_BYTES, ", known to about %.0f%%", known_to < 0.01 ? 1 : 100 * known_to);
+    else if (spread > 0 && f->step_ns < FORECAST_SHORT_S * 1e9)
+        snprintf(out, FORECAST_SURE_BYTES, ", roughly (so short a step is not predicted well)");
+    else if (spread > 0)
+        snprintf(out, FORECAST_SURE_BYTES, ", within %.0f%% in most runs", 100 * off);
     return out;
 }
 

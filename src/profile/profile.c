@@ -202,6 +202,16 @@ static void tell_used(const profile_request *r, const char *why)
         r->notice(r->arg, sentence);
 }
 
+static void tell_not_kept(const profile_request *r)
+{
+    char sentence[640];
+    const char *home = profile_cache_missing();
+    if (!home || !r->notice)
+        return;
+    snprintf(sentence, sizeof sentence, "what was measured is not kept for the next time: HOME is %.400s, and there is no such folder", home);
+    r->notice(r->arg, sentence);
+}
+
 static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
 {
     profile_result kept = *p;
@@ -220,6 +230,8 @@ static int get_part(bench *b, profile_part part, profile_result *p, pt_error *e)
     }
     if (!failed)
         profile_cache_store(part, b->r, p);
+    if (!failed && part == PROFILE_BLOCKS)
+        tell_not_kept(b->r);
     return failed ? pt_fail(e, failed, "%s", own.text) : 0;
 }
 

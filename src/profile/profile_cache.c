@@ -19,7 +19,7 @@ static int cache_folder(char out[FILE_PATH_BYTES])
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (xdg && xdg[0] == '/')
         return path_join(out, xdg, "protrain", NULL);
-    return home && home[0] == '/' ? path_join(out, home, ".cache/protrain", NULL) : -1;
+    return home && home[0] == '/' && path_is_folder(home) ? path_join(out, home, ".cache/protrain", NULL) : -1;
 }
 
 static int cache_path(profile_part p, const profile_request *r, char folder[FILE_PATH_BYTES], char path[FILE_PATH_BYTES])
@@ -32,6 +32,13 @@ static int cache_path(profile_part p, const profile_request *r, char folder[FILE
     json_decref(made_for);
     snprintf(name, sizeof name, "profile-%s-%s.json", profile_part_names[p], fingerprint);
     return cache_folder(folder) || path_join(path, folder, name, NULL) ? -1 : 0;
+}
+
+const char *profile_cache_missing(void)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const bool named = xdg && xdg[0] == '/';
+    return !named && home && *home && !path_is_folder(home) ? home : NULL;
 }
 
 int profile_cache_load(profile_part p, const profile_request *r, profile_result *out)

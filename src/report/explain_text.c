@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WORTH_TELLING 0.03 /* of a step's time */
+
 enum { BAR = 60, SCREEN = 100 /* columns */ };
 
 static const char letters[MEMORY_PARTS + 1] = "WOGATr";
@@ -65,16 +67,51 @@ static void write_room(FILE *out, const char *room)
 {
     for (const char *word = "free     "; room && *room; word = "         ") {
         size_t n = strcspn(room, ";");
-        const char *limit = n > 90 ? strstr(room, "), ") : NULL;
+        const char *limit = n > 90 ? strstr(room, ") less ") : NULL;
         if (limit && limit < room + n) {
-            fprintf(out, "%s%.*s,\n", word, (int)(limit + 1 - room), room);
-            n -= (size_t)(limit + 3 - room);
-            room = limit + 3;
+            fprintf(out, "%s%.*s\n", word, (int)(limit + 1 - room), room);
+            n -= (size_t)(limit + 2 - room);
+            room = limit + 2;
             word = "         ";
         }
         fprintf(out, "%s%.*s\n", word, (int)n, room);
         room += n + strspn(room + n, "; ");
     }
+}
+
+/* Sums over the chunks that are trained, or over the others. */
+typedef struct chunk_bytes { double elements, weights, states, gradients; } chunk_bytes;
+
+static chunk_bytes sum_chunks(const packing *k, bool trained)
+{
+    chunk_bytes sum = {0};
+    for (int i = 0; i < k->chunks_n; i++) {
+        if (k->chunks[i].trained != trained)
+            continue;
+        sum.elements += (double)k->chunks[i].elements;
+        sum.weights += (double)chunk_weight_bytes(k, i);
+        sum.states += (double)chunk_state_bytes(k, i);
+        sum.gradients += (double)chunk_gradient_bytes(k, i);
+    }
+    return sum;
+}
+
+/* What is trained, and its bytes a parameter; the weights that are frozen have their low halves with them. */
+static void write_trained(FILE *out, const explanation *x)
+{
+    const model *m = x->in->search->model;
+    const chunk_bytes own = sum_chunks(&x->in->best->packing, true), frozen = sum_chunks(&x->in->best->packing, false);
+    char count[32], all[32];
+    fprintf(out, "trains   %s of %s parameters with %s\n",
+            model_trains_all(m) ? "all" : count_format(count, (uint64_t)model_trained_parameters(m)),
+            count_format(all, (uint64_t)m->parameters), shape_optimizer(x->in->search->shape)->name);
+    if (!x->in->search->training || !(own.elements > 0))
+        return;
+    fprintf(out, "         %.3g + %.3g + %.3g bytes a parameter: weights, optimizer, gradients", own.weights / own.elements,
+            own.states / own.elements, own.gradients / own.elements);
+    if (frozen.elements > 0)
+        fprintf(out, "; %.3g of frozen ones", (frozen.weights + frozen.states) / frozen.elements);
+    fputc('\n', out);
 }
 
 static void write_head(FILE *out, const explanation *x)
@@ -85,8 +122,7 @@ static void write_head(FILE *out, const explanation *x)
     fprintf(out, "model    %s, %s parameters, %lld layers; a step is %lld sequences of %lld tokens, %s\n", m->config.model_type,
             count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, (long long)in->shape->batch,
             (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32");
-    fprintf(out, "trains   %s of %s parameters with %s\n",
-            model_trains_all(m) ? "all" : count_format(time, (uint64_t)model_trained_parameters(m)), count, shape_optimizer(in->shape)->name);
+    write_trained(out, x);
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (in->costs->ranks > 1)
         fprintf(out, "         %d devices: each takes so many sequences, and tokens a second are those of all\n", in->costs->ranks);
@@ -160,6 +196,8 @@ static void write_disk(FILE *out, const explanation *x)
 {
     const forecast *f = &x->forecast;
     char written[32], all[32], wear[FORECAST_WEAR_BYTES];
+    if (x->budget[TIER_DISK] && !f->bytes[TIER_DISK] && f->again_ns > WORTH_TELLING * f->step_ns)
+        fprintf(out, "disk     not used: all fits into memory, and a disk wears; a lower budget may be faster\n");
     if (!f->written_bytes || !(f->step_ns > 0))
         return;
     fprintf(out, "wear     %s written to the disk a step", short_size(written, f->written_bytes));

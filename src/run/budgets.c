@@ -255,13 +255,14 @@ static int check_all(const budget_request *r, const findings *f, uint64_t budget
 
 static const char OTHERS[] = "other programs", OWN[] = "the program itself", CHECKPOINTS[] = "what is saved and other programs";
 
-/* "22.4 GiB free (RAM), 1.2 GiB of them left to other programs" */
+/* "22.4 GiB free (RAM) less 1.2 GiB for other programs: 21.2 GiB" */
 static void say_room(char *out, uint64_t bytes, const char *what, const char *limit, uint64_t margin, const char *whom)
 {
-    char have[32], left[32];
+    char have[32], left[32], rest[32];
     size_t used = strlen(out);
-    snprintf(out + used, BUDGETS_WHY_BYTES - used, "%s%s %s (%s), %s of them left to %s", used ? "; " : "",
-             size_format(have, bytes), what, limit, size_format(left, margin < bytes ? margin : bytes), whom);
+    margin = margin < bytes ? margin : bytes;
+    snprintf(out + used, BUDGETS_WHY_BYTES - used, "%s%s %s (%s) less %s for %s: %s", used ? "; " : "", size_format(have, bytes), what, limit,
+             size_format(left, margin), whom, size_format(rest, bytes - margin));
 }
 
 static void say_why(const budget_request *r, const findings *f, char out[BUDGETS_WHY_BYTES])
@@ -300,7 +301,7 @@ static void leave_to_threads(const budget_request *r, uint64_t budget[TIERS], ch
     budget[TIER_DEVICE] = less(budget[TIER_DEVICE], bytes);
     size_t used = why ? strlen(why) : 0;
     if (why)
-        snprintf(why + used, BUDGETS_WHY_BYTES - used, "%s%s of device memory left to %d threads", used ? "; " : "", size_format(size, bytes),
+        snprintf(why + used, BUDGETS_WHY_BYTES - used, "%sless %s of device memory for %d threads", used ? "; " : "", size_format(size, bytes),
                  r->device->info.threads);
 }
 

@@ -14,14 +14,12 @@
  *
  * So a step whose updates wait for the next one needs hardly more than the larger of its gradients and its activations.
  */
-#include "schedule/schedule.h"
+#include "schedule/shelf.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { PAGE = 4096 };
-
-typedef struct region { uint64_t bytes, offset; int first, last; tier tier; } region;
 
 static void find_lifetimes(schedule *s)
 {
@@ -70,69 +68,39 @@ static int by_size(const void *a, const void *b)
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x < y ? -1 : x > y);
 }
 
-/* Where a region at `offset` belongs in `placed`, which is in order of offset. */
-static int find_position(const region *placed, int n, uint64_t offset)
-{
-    int low = 0, high = n;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (placed[middle].offset <= offset)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* The lowest address at which r overlaps none of `placed`. */
-static uint64_t find_place(const region *r, const region *placed, int n, uint64_t base)
-{
-    uint64_t at = base;
-    for (int i = 0; i < n; i++) {
-        const region *p = &placed[i];
-        if (p->last < r->first || r->last < p->first || p->offset + p->bytes <= at)
-            continue;
-        if (p->offset >= at + r->bytes)
-            break;
-        at = p->offset + p->bytes;
-    }
-    return at;
-}
-
 /* The gradients' homes while they are not idle. */
-static int occupied_homes(const schedule *s, tier t, region *out)
+static int place_occupied_homes(const schedule *s, tier t, shelf *placed, pt_error *e)
 {
-    int n = 0;
-    for (int i = 0; i < s->homes_n; i++) {
+    int failed = 0;
+    for (int i = 0; i < s->homes_n && !failed; i++) {
         const buffer *b = &s->buffers[i];
         if (b->tier != t || !buffer_can_idle(b))
             continue;
         region r = {.bytes = align_up(b->bytes, PAGE), .offset = b->offset, .last = s->tasks_n, .tier = t};
         if (b->idle != b->idle_end) {
             if (b->idle > 0)
-                out[n++] = (region){.bytes = r.bytes, .offset = r.offset, .last = b->idle - 1, .tier = t};
+                failed = shelf_add(placed, &(region){.bytes = r.bytes, .offset = r.offset, .last = b->idle - 1, .tier = t}, e);
             r.first = b->idle_end;
         }
-        out[n++] = r;
+        failed = failed ? failed : shelf_add(placed, &r, e);
     }
-    return n;
+    return failed;
 }
 
-/* `placed` is room for copies: they are read again and again, in order. */
-static void place_regions(schedule *s, tier t, region **order, int n, region *placed)
+static int place_regions(schedule *s, tier t, region **order, int n, shelf *placed, pt_error *e)
 {
-    int placed_n = occupied_homes(s, t, placed);
-    for (int i = 0; i < n; i++) {
+    shelf_clear(placed);
+    int failed = place_occupied_homes(s, t, placed, e);
+    for (int i = 0; i < n && !failed; i++) {
         region *r = order[i];
         if (r->tier != t)
             continue;
-        r->offset = find_place(r, placed, placed_n, s->lasting_bytes[t]);
-        int position = find_position(placed, placed_n, r->offset);
-        memmove(placed + position + 1, placed + position, (size_t)(placed_n++ - position) * sizeof *placed);
-        placed[position] = *r;
+        r->offset = shelf_find(placed, r, s->lasting_bytes[t]);
+        failed = shelf_add(placed, r, e);
         if (r->offset + r->bytes > s->bytes[t])
             s->bytes[t] = r->offset + r->bytes;
     }
+    return failed;
 }
 
 /* Region of buffer i: of its slot, or its own behind the slots'. */
@@ -157,6 +125,20 @@ static void collect_regions(const schedule *s, region *regions)
     }
 }
 
+static int place_all(schedule *s, region *regions, int n, region **order, shelf *placed, pt_error *e)
+{
+    int used = 0, failed = 0;
+    for (int i = 0; i < n; i++)
+        if (regions[i].bytes)
+            order[used++] = &regions[i];
+    qsort(order, (size_t)used, sizeof *order, by_size);
+    for (int t = 0; t < TIERS && !failed; t++)
+        failed = place_regions(s, (tier)t, order, used, placed, e);
+    for (int i = s->homes_n; i < s->buffers_n; i++)
+        s->buffers[i].offset = regions[region_of(s, i)].offset + s->buffers[i].within;
+    return failed;
+}
+
 int schedule_layout(schedule *s, pt_error *e)
 {
     int n = s->slots_n + s->buffers_n - s->homes_n;
@@ -164,22 +146,16 @@ int schedule_layout(schedule *s, pt_error *e)
     place_homes(s);
     region *regions = calloc((size_t)n + 1, sizeof *regions);
     region **order = malloc(((size_t)n + 1) * sizeof *order);
-    region *placed = malloc(((size_t)n + 2 * (size_t)s->homes_n + 1) * sizeof *placed);
-    int failed = !regions || !order || !placed;
+    shelf placed = {0};
+    int failed = regions && order ? 0 : pt_fail(e, PT_FAILED, "out of memory while laying out a schedule of %d tasks", s->tasks_n);
     if (!failed) {
         collect_regions(s, regions);
-        int used = 0;
-        for (int i = 0; i < n; i++)
-            if (regions[i].bytes)
-                order[used++] = &regions[i];
-        qsort(order, (size_t)used, sizeof *order, by_size);
-        for (int t = 0; t < TIERS; t++)
-            place_regions(s, (tier)t, order, used, placed);
-        for (int i = s->homes_n; i < s->buffers_n; i++)
-            s->buffers[i].offset = regions[region_of(s, i)].offset + s->buffers[i].within;
+        failed = shelf_open(&placed, s->tasks_n, regions, n, n + 2 * s->homes_n, e);
     }
+    if (!failed)
+        failed = place_all(s, regions, n, order, &placed, e);
     free(regions);
     free(order);
-    free(placed);
-    return failed ? pt_fail(e, PT_FAILED, "out of memory while laying out a schedule") : 0;
+    shelf_close(&placed);
+    return failed;
 }

@@ -258,7 +258,7 @@ static int begin(walk *w, priced *least)
     return fits ? fits : open_space(w, least);
 }
 
-int search_plan(const search_input *in, search_result *out, pt_error *e)
+int search_whole(const search_input *in, search_result *out, pt_error *e)
 {
     memset(out, 0, sizeof *out);
     walk *w = calloc(1, sizeof *w);

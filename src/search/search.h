@@ -26,6 +26,7 @@ typedef struct search_input {
     const candidate *from; /* a plan of the same model to begin with, in little time: what is found is about as good at least where it still
                              fits; `least` is not looked for then. NULL: from the beginning */
     const layer_layout *layouts; /* of each save level; NULL: each schedule computes them */
+    bool unproven;        /* of a step of very many micro-batches (long_step.c) nothing is built: what fits is then known to a page or so */
     int threads;          /* that may work at it; 0: as many as there are cores. The result is the same, if there is time */
 } search_input;
 int search_threads(const search_input *in); /* that it will use at most */

@@ -68,6 +68,9 @@ typedef enum effort {
 int walk_turn_homes(walk *w, candidate *c, effort how, uint64_t *written);
 bool walk_can_arrange(const walk *w, int chunks);
 
+/* search.c: search_plan of a step as it is; long_step.c searches shorter ones like it for very long ones. */
+int search_whole(const search_input *in, search_result *out, pt_error *e);
+
 /* result.c: what was found, from what was kept, in what is left of the time. */
 int walk_result(walk *w, search_result *out);
 /* The time for all of a search. */

@@ -51,6 +51,7 @@ int search_fits(const search_input *in, uint64_t needs[TIERS], pt_error *e)
     pt_error own = {0};
     search_input soon = *in;
     soon.seconds = 1e-3;
+    soon.unproven = true;
     int failed = search_plan(&soon, &r, &own);
     if (needs)
         memcpy(needs, r.least, sizeof r.least);

@@ -14,18 +14,13 @@ static int64_t find_named(const tokenizer *t, const json_t *value)
 }
 
 /* An id, or a list of which the first counts. One that no token has, such as a default of the architecture beside a smaller vocabulary,
- * ends no text. */
-static int find_numbered(const tokenizer *t, const json_source *file, int64_t *id, pt_error *e)
+ * ends no text, nor does what is no number (config.json's reader tells of that). */
+static void find_numbered(const tokenizer *t, const json_source *file, int64_t *id)
 {
-    json_t *value = json_object_get(file->object, "eos_token_id"), *first = json_is_array(value) ? json_array_get(value, 0) : value;
-    json_source holder = *file;
-    int64_t said = -1;
-    holder.object = json_pack("{s:O?}", "eos_token_id", first);
-    int status = json_get_int(&holder, "eos_token_id", JSON_OPTIONAL, INT64_MIN, INT64_MAX, &said, e);
-    json_decref(holder.object);
-    if (!status && said >= 0 && said < (int64_t)tokenizer_vocab_size(t))
+    const json_t *value = json_object_get(file->object, "eos_token_id"), *first = json_is_array(value) ? json_array_get(value, 0) : value;
+    const int64_t said = json_is_integer(first) ? json_integer_value(first) : -1;
+    if (said >= 0 && said < (int64_t)tokenizer_vocab_size(t))
         *id = said;
-    return status;
 }
 
 int tokenizer_read_eos(tokenizer *t, const char *model_dir, pt_error *e)
@@ -43,7 +38,7 @@ int tokenizer_read_eos(tokenizer *t, const char *model_dir, pt_error *e)
         if (i < 2)
             t->eos = find_named(t, json_object_get(file.object, "eos_token"));
         else
-            status = find_numbered(t, &file, &t->eos, e);
+            find_numbered(t, &file, &t->eos);
         json_source_close(&file);
         if (status)
             return status;

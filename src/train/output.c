@@ -127,7 +127,10 @@ int output_claim(output *out, const pt_train_options *o, pt_error *e)
 {
     snprintf(out->path, sizeof out->path, "%s", o->out);
     out->made = !path_exists(out->path);
-    int failed = dir_make(out->path, e);
+    int failed = path_join(out->cache, out->path, "cache", e);
+    out->found_cache = path_exists(out->cache);
+    if (!failed)
+        failed = dir_make(out->path, e);
     if (!failed)
         failed = dir_lock_take(&out->lock, out->path, e);
     if (!failed)
@@ -155,8 +158,8 @@ void output_undo(const output *out, const pt_train_options *o)
     for (size_t i = 0; out->found_empty && i < sizeof files / sizeof *files; i++)
         if (!is_given(out, o, files[i]) && !path_join(path, out->path, files[i], NULL))
             unlink(path);
-    if (out->found_empty && !path_join(path, out->path, "cache", NULL))
-        rmdir(path); /* folders only where nothing has come to be in them */
+    if (out->found_empty && !out->found_cache && out->cache[0])
+        tree_remove(out->cache, NULL);
 }
 
 void output_close(output *out, bool undo)

@@ -1,7 +1,7 @@
 /* output.h - a run's output folder: whose it is, and where the run starts by what lies there.
  *
  * One run at a time writes there (the lock). A run that starts anew, or from the checkpoint of another run, wants a folder without a run
- * or a model. Of a run that could not begin nothing stays but the cache of its tokens, so that the same command may follow.
+ * or a model. Of a run that could not begin nothing stays.
  */
 #ifndef PT_OUTPUT_H
 #define PT_OUTPUT_H
@@ -11,9 +11,11 @@
 
 typedef struct output {
     char path[FILE_PATH_BYTES];
+    char cache[FILE_PATH_BYTES];       /* the folder of tokens */
     char from[FILE_PATH_BYTES];        /* the checkpoint that the run goes on from, or "" */
     dir_lock lock;                     /* fd -1: not taken */
     bool made, found_empty;            /* the folder was not there before; no run had written into it */
+    bool found_cache;                  /* tokens of an earlier run */
     bool wrote_profile, wrote_machine; /* profile.json, machine.json are this run's */
 } output;
 

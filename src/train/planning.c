@@ -71,6 +71,7 @@ static int find_least(planning *p, pt_error *e)
     search_result r = {0};
     search_input in = p->search;
     in.seconds = 1e-3;
+    in.unproven = true;
     int failed = search_plan(&in, &r, e);
     memcpy(p->result.least, r.least, sizeof r.least);
     search_result_free(&r);

@@ -116,12 +116,7 @@ static int open_model(trainer *t, pt_error *e) { return job_open_model(&t->job, 
 
 static int choose_shape(trainer *t, pt_error *e) { return job_choose_shape(&t->job, e); }
 
-static int open_data(trainer *t, pt_error *e)
-{
-    char cache[FILE_PATH_BYTES];
-    int failed = path_join(cache, t->out.path, "cache", e);
-    return failed ? failed : job_open_data(&t->job, cache, e);
-}
+static int open_data(trainer *t, pt_error *e) { return job_open_data(&t->job, t->out.cache, e); }
 
 static int count_steps(trainer *t, pt_error *e) { return job_count_steps(&t->job, e); }
 

@@ -263,7 +263,7 @@ static void a_limit_of_the_process_is_used_and_named(void **state)
     json_decref(o);
     snprintf(model, sizeof model, "%s", put_text("larger.json", larger));
     assert_int_equal(plan_within(400 * MIB, WORDS("--model", model, "--seq-len", "16", "--disk-memory", "0", "--json"), WORDS("--quiet")), 3);
-    assert_non_null(strstr(last_sentence(), "free (ulimit -v), 128.00 MiB of them left to the program itself"));
+    assert_non_null(strstr(last_sentence(), "free (ulimit -v) less 128.00 MiB for the program itself"));
 }
 
 /* Its states are more than there is of RAM, and the disk may take them. */

@@ -232,8 +232,7 @@ static void eos_comes_from_the_first_file_that_knows_it(void **state)
     put("config.json", "{\"eos_token_id\": -1}");
     assert_int_equal(eos_of_folder(), -1);
     put("generation_config.json", "{\"eos_token_id\": \"b\"}");
-    assert_int_equal(tokenizer_open(folder, &t, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "generation_config.json"));
+    assert_int_equal(eos_of_folder(), -1); /* nor does what is no number end a text */
     for (int i = 0; i < 5; i++)
         put(names[i], NULL);
     assert_int_equal(rmdir(folder), 0);

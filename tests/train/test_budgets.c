@@ -73,11 +73,11 @@ static void by_default_it_is_what_is_free_less_a_margin(void **state)
     put_machine(16000, 9000);
     chosen(&c, PT_AUTO, PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800) && !c.budget[TIER_HOST] && !c.budget[TIER_DISK] && !c.host_tier);
-    assert_string_equal(c.why, "8.79 GiB free (RAM), 800.00 MiB of them left to other programs");
+    assert_string_equal(c.why, "8.79 GiB free (RAM) less 800.00 MiB for other programs: 8.01 GiB");
     c.r.memory_reserve = mib(1000); /* what is saved lies in RAM too */
     chosen(&c, PT_AUTO, PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800 - 1000));
-    assert_string_equal(c.why, "8.79 GiB free (RAM), 1.76 GiB of them left to what is saved and other programs");
+    assert_string_equal(c.why, "8.79 GiB free (RAM) less 1.76 GiB for what is saved and other programs: 7.03 GiB");
     refused(&c, mib(8500), PT_AUTO, 0, "1000.00 MiB of RAM, where --out lies");
     c.r.memory_reserve = 0;
     put_machine(4000, 3000);
@@ -86,7 +86,7 @@ static void by_default_it_is_what_is_free_less_a_margin(void **state)
     put_machine(4000, 300);
     chosen(&c, PT_AUTO, PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == 0);
-    assert_string_equal(c.why, "300.00 MiB free (RAM), 300.00 MiB of them left to other programs");
+    assert_string_equal(c.why, "300.00 MiB free (RAM) less 300.00 MiB for other programs: 0 B");
 }
 
 static void a_groups_limit_is_what_the_margin_is_taken_from(void **state)
@@ -99,7 +99,7 @@ static void a_groups_limit_is_what_the_margin_is_taken_from(void **state)
     put("/sys/fs/cgroup/a/memory.current", "%llu\n", (unsigned long long)mib(1000));
     chosen(&c, PT_AUTO, PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(20000 - 1000 - 1000));
-    assert_non_null(strstr(c.why, "/a/memory.max), 1000.00 MiB of them left"));
+    assert_non_null(strstr(c.why, "/a/memory.max) less 1000.00 MiB"));
 }
 
 static void what_is_asked_for_is_given_as_long_as_it_is_free(void **state)
@@ -143,8 +143,8 @@ static void a_gpu_has_memory_and_a_margin_of_its_own(void **state)
     add_gpu(&c, mib(81920), mib(80000));
     chosen(&c, PT_AUTO, PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(80000 - 1280) && c.budget[TIER_HOST] == mib(9096 - 800) && c.host_tier);
-    assert_string_equal(c.why, "78.12 GiB free (GPU), 1.25 GiB of them left to other programs; "
-                               "8.88 GiB free (RAM), 800.00 MiB of them left to other programs");
+    assert_string_equal(c.why, "78.12 GiB free (GPU) less 1.25 GiB for other programs: 76.88 GiB; "
+                               "8.88 GiB free (RAM) less 800.00 MiB for other programs: 8.10 GiB");
     add_gpu(&c, mib(8192), mib(8000));
     chosen(&c, PT_AUTO, mib(9000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(8000 - 512) && c.budget[TIER_HOST] == mib(9000));
@@ -213,10 +213,10 @@ static void what_many_threads_need_is_no_part_of_the_devices_budget(void **state
     put_machine(16000, 9096);
     chosen(&c, PT_AUTO, mib(5000), 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9096 - 800 - 5000 - 240) && c.budget[TIER_HOST] == mib(5000));
-    assert_non_null(strstr(c.why, "left to other programs; 240.00 MiB of device memory left to 64 threads"));
+    assert_non_null(strstr(c.why, "; less 240.00 MiB of device memory for 64 threads"));
     chosen(&c, mib(9000), PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == mib(9000 - 240));
-    assert_string_equal(c.why, "240.00 MiB of device memory left to 64 threads");
+    assert_string_equal(c.why, "less 240.00 MiB of device memory for 64 threads");
     assert_int_equal(c.missing, 0);
     chosen(&c, mib(100), PT_AUTO, 0);
     assert_true(c.budget[TIER_DEVICE] == 0 && c.missing == mib(140));
@@ -238,8 +238,8 @@ static void of_a_disk_one_gibibyte_is_left(void **state)
         skip();
     chosen(&c, PT_AUTO, PT_AUTO, PT_AUTO);
     assert_in_range(c.budget[TIER_DISK], has - margin - change, has - margin + change);
-    assert_non_null(strstr(c.why, "(RAM), 800.00 MiB of them left to other programs; "));
-    assert_non_null(strstr(c.why, "free (disk), 1.00 GiB of them left to other programs"));
+    assert_non_null(strstr(c.why, "(RAM) less 800.00 MiB for other programs: "));
+    assert_non_null(strstr(c.why, "free (disk) less 1.00 GiB for other programs: "));
     assert_true(c.budget[TIER_DEVICE] == mib(9000 - 800));
     chosen(&c, PT_AUTO, PT_AUTO, has - margin);
     assert_true(c.budget[TIER_DISK] == has - margin && c.budget[TIER_DEVICE] == mib(9000 - 800));
@@ -274,7 +274,7 @@ static void what_is_kept_of_a_disk_is_taken_from_what_is_free_and_from_nothing_t
         skip();
     chosen(&c, PT_AUTO, PT_AUTO, PT_AUTO);
     assert_in_range(c.budget[TIER_DISK], has - kept - margin - change, has - kept - margin + change);
-    assert_non_null(strstr(c.why, "free (disk), 3.00 GiB of them left to what is saved and other programs"));
+    assert_non_null(strstr(c.why, "free (disk) less 3.00 GiB for what is saved and other programs: "));
     assert_true(c.budget[TIER_DEVICE] == mib(9096 - 800));
     chosen(&c, mib(4000), mib(5000), has - margin);
     assert_true(c.budget[TIER_DISK] == has - margin && c.budget[TIER_DEVICE] == mib(4000) && c.budget[TIER_HOST] == mib(5000));
@@ -346,9 +346,9 @@ static void the_machine_of_a_file_leaves_the_same_margins(void **state)
     assert_true(host_tier && budget[TIER_DEVICE] == c.budget[TIER_DEVICE] && budget[TIER_HOST] == c.budget[TIER_HOST]);
     assert_true(budget[TIER_DEVICE] == mib(81920 - 1280) && budget[TIER_HOST] == mib(256000 - 12800));
     assert_true(budget[TIER_DISK] == 1000000000000 - mib(1024));
-    assert_string_equal(why, "80.00 GiB in the machine file (device), 1.25 GiB of them left to other programs; "
-                             "250.00 GiB in the machine file (host), 12.50 GiB of them left to other programs; "
-                             "931.32 GiB in the machine file (disk), 1.00 GiB of them left to other programs");
+    assert_string_equal(why, "80.00 GiB in the machine file (device) less 1.25 GiB for other programs: 78.75 GiB; "
+                             "250.00 GiB in the machine file (host) less 12.50 GiB for other programs: 237.50 GiB; "
+                             "931.32 GiB in the machine file (disk) less 1.00 GiB for other programs: 930.32 GiB");
     r = (budget_request){{mib(1) << 40, mib(1), mib(1) << 40}, .disk_path = "/proc/nothing/here"};
     budgets_of_machine(&x, &r, budget, &host_tier, why);
     assert_true(budget[TIER_DEVICE] == mib(1) << 40 && budget[TIER_HOST] == mib(1) && budget[TIER_DISK] == mib(1) << 40);
@@ -365,7 +365,7 @@ static void a_cpu_of_a_file_has_one_memory(void **state)
     char why[BUDGETS_WHY_BYTES];
     budgets_of_machine(&x, &r, budget, &host_tier, why);
     assert_true(!host_tier && budget[TIER_DEVICE] == mib(16000 - 800) && !budget[TIER_HOST] && !budget[TIER_DISK]);
-    assert_string_equal(why, "15.62 GiB in the machine file (RAM), 800.00 MiB of them left to other programs");
+    assert_string_equal(why, "15.62 GiB in the machine file (RAM) less 800.00 MiB for other programs: 14.84 GiB");
     r.asked[TIER_HOST] = mib(6000);
     budgets_of_machine(&x, &r, budget, &host_tier, why);
     assert_true(host_tier && budget[TIER_DEVICE] == mib(16000 - 800 - 6000) && budget[TIER_HOST] == mib(6000));

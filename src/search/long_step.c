@@ -1,0 +1,99 @@
+/* long_step.c - steps of very many micro-batches.
+ *
+ * One micro-batch is like the other, so a step of thousands of units is searched as one of some hundreds, cut in the same ways. What
+ * is found is a plan of the long step as well, and is priced as that in the end. What the long step needs besides, whatever its plan,
+ * is taken from the device's budget before: the batch's tokens, and where the embedding is trained, the streams' gradients.
+ */
+#include "search/walk.h"
+
+#include <string.h>
+
+enum { MANY = 8192, ENOUGH = 2048 }; /* units times layers */
+
+static int64_t units_times_layers(const search_input *in, int64_t units) { return units * in->model->config.layers; }
+
+/* The most units that divide the step's and are few enough, and that its micro-batches can be cut into; 0: there are none. */
+static int64_t fewer_units(const search_input *in)
+{
+    const step_shape *s = in->shape;
+    const int64_t least = in->micro_batch ? in->micro_batch / s->unit_seqs : 1;
+    int64_t units = ENOUGH / in->model->config.layers;
+    while (units > 0 && (s->units_n % units || units % least))
+        units--;
+    return units > ENOUGH / 64 / in->model->config.layers ? units : 0;
+}
+
+static uint64_t page(uint64_t bytes) { return align_up(bytes, 4096); }
+
+/* What lies on the device for each unit of a step, whatever its plan. */
+static uint64_t bytes_of_unit(const search_input *in)
+{
+    const step_shape *s = in->shape;
+    const uint64_t tokens = (uint64_t)s->unit_rows * (4 * sizeof(int32_t) + sizeof(float));
+    const bool streams = in->training && model_first_trained(in->model) == 0;
+    return tokens + (streams ? page((uint64_t)(s->unit_rows * in->model->config.hidden) * dtype_bytes(s->type)) : 0);
+}
+
+typedef struct shorter { search_input in; step_shape shape; costs costs; uint64_t beside; double times; } shorter;
+
+static void shorten(const search_input *in, int64_t units, shorter *s)
+{
+    const int64_t all = in->shape->units_n;
+    *s = (shorter){.in = *in, .shape = *in->shape, .costs = *in->costs, .times = (double)all / (double)units};
+    s->shape.units_n = units;
+    s->shape.batch = units * s->shape.unit_seqs;
+    s->beside = bytes_of_unit(in) * (uint64_t)(all - units);
+    for (int i = 0; i < s->costs.embed_finish.n; i++)
+        s->costs.embed_finish.ns[i] /= s->times;
+}
+
+/* Of the long step: about as many times slower as it is longer. */
+static void lengthen(const shorter *s, search_result *r)
+{
+    for (int i = 0; i < r->others_n; i++) {
+        r->others[i].step_ns *= s->times;
+        r->others[i].bytes[TIER_DEVICE] += s->beside;
+    }
+    r->least[TIER_DEVICE] += r->least[TIER_DEVICE] ? s->beside : 0;
+}
+
+/* The plan of a shorter step as one of the long step; 1: it fits, 0: it does not, by *more bytes of the device. */
+static int prove(const search_input *in, candidate *c, uint64_t *more, pt_error *e)
+{
+    const uint64_t budget = in->budget[TIER_DEVICE];
+    int fits = search_price(in, c, e);
+    *more = c->bytes[TIER_DEVICE] > budget ? c->bytes[TIER_DEVICE] - budget : budget / 64;
+    return fits;
+}
+
+static int plan_shorter(const search_input *in, const shorter *s, search_result *out, pt_error *e)
+{
+    search_input x = s->in;
+    const uint64_t budget = in->budget[TIER_DEVICE];
+    x.shape = &s->shape;
+    x.costs = &s->costs;
+    x.budget[TIER_DEVICE] = budget > s->beside ? budget - s->beside : 0;
+    int failed = search_whole(&x, out, e);
+    lengthen(s, out);
+    return failed;
+}
+
+int search_plan(const search_input *in, search_result *out, pt_error *e)
+{
+    enum { TRIES = 4 }; /* what a layout is off by */
+    const int64_t units = units_times_layers(in, in->shape->units_n) > MANY ? fewer_units(in) : 0;
+    shorter s;
+    uint64_t more = 0;
+    if (!units)
+        return search_whole(in, out, e);
+    shorten(in, units, &s);
+    for (int i = 0; i < TRIES; i++, s.beside += more) {
+        if (i)
+            search_result_free(out);
+        int failed = plan_shorter(in, &s, out, e);
+        int fits = failed ? failed : in->unproven ? 1 : prove(in, &out->best, &more, e);
+        if (fits)
+            return fits < 0 ? fits : failed;
+    }
+    return pt_fail(e, PT_DOES_NOT_FIT, "it does not fit: no plan was found within these budgets");
+}
