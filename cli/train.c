@@ -1,5 +1,6 @@
 #include "args.h"
 #include "commands.h"
+#include "data_args.h"
 #include "progress.h"
 
 #include <jansson.h>
@@ -40,7 +41,9 @@ static bool is_caught(void *arg)
 typedef struct session {
     pt_train_options o;
     arg_strings data, eval_data, freeze, train_only;
-    int precision, optimizer, lr_adjust, lr_schedule, save_type, init;
+    data_args what;
+    int loss_per;
+    int precision, base, optimizer, lr_adjust, lr_schedule, save_type, init;
     bool no_shuffle, quiet, json;
     const char *resume;
     char out[4096];
@@ -63,8 +66,11 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Model and data", false},
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\nwithout weights it starts from random ones", false},
         {"--init", ARG_CHOICE, &s->init, "stored|random", "random: seeded random weights although there are some", false},
-        {"--data", ARG_STRINGS, &s->data, "PATH", ".txt .jsonl .json .npy .bin or a folder of them; repeatable", false},
+        {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
+        DATA_ARGS(&s->what, o),
+        {"--loss-per", ARG_CHOICE, &s->loss_per, "token|example", "what counts the same in the loss of a step; default token", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "data to evaluate on; repeatable", false},
+        {"--eval-split", ARG_DOUBLE, &o->eval_split, "X", "hold out this share of the data to evaluate on, such as 0.05", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "evaluate after every N steps (and at the end)", false},
         {"--out", ARG_STRING, &o->out, "DIR", "where results go; default runs/MODEL-N", false},
         {NULL, ARG_HEADING, NULL, NULL, "Length and size", false},
@@ -78,6 +84,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
         {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
         {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
+        {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, from random weights 3e-4", false},
@@ -168,6 +175,8 @@ static int complete(session *s, pt_error *e)
     static const pt_precision precisions[] = {PT_PRECISION_BF16, PT_PRECISION_FP32};
     s->o.data = s->data.v;
     s->o.data_n = s->data.n;
+    DATA_ARGS_TAKE(&s->what, &s->o);
+    s->o.loss_per = (pt_loss_per)s->loss_per;
     s->o.eval_data = s->eval_data.v;
     s->o.eval_data_n = s->eval_data.n;
     s->o.freeze = s->freeze.v;
@@ -175,6 +184,7 @@ static int complete(session *s, pt_error *e)
     s->o.train_only = s->train_only.v;
     s->o.train_only_n = s->train_only.n;
     s->o.precision = precisions[s->precision];
+    s->o.base = (pt_base)s->base;
     s->o.optimizer = (pt_optimizer)s->optimizer;
     s->o.lr_adjust = (pt_lr_adjust)s->lr_adjust;
     s->o.lr_schedule = (pt_lr_schedule)s->lr_schedule;
@@ -231,9 +241,9 @@ static void print_summary(const session *s, const pt_trainer *t)
 static void print_step_json(const pt_step *p, const pt_summary *m)
 {
     char key[64];
-    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm", p->grad_norm,
-                             "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s", p->step_s, "predicted_step_s", p->predicted_step_s,
-                             "tokens_per_s", p->tokens_per_s);
+    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm", p->grad_norm,
+                             "lr", p->lr, "tokens", (json_int_t)p->tokens, "learned_tokens", (json_int_t)p->learned_tokens, "step_s",
+                             p->step_s, "predicted_step_s", p->predicted_step_s, "tokens_per_s", p->tokens_per_s);
     for (int i = 0; i < m->memory_n; i++) {
         snprintf(key, sizeof key, "%s_peak_bytes", m->memory[i].tier);
         json_object_set_new(line, key, json_integer((json_int_t)m->memory[i].peak_bytes));

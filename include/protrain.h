@@ -59,16 +59,33 @@ PT_API int pt_error_prefix(pt_error *e, const char *fmt, ...) __attribute__((for
 
 typedef enum pt_lr_schedule { PT_LR_CONSTANT, PT_LR_LINEAR, PT_LR_COSINE } pt_lr_schedule;
 typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
+/* How frozen matrices of layers are kept: in the type that is computed in, or in about 4 or 8 bits a value. */
+typedef enum pt_base { PT_BASE_AS_COMPUTED, PT_BASE_BF16, PT_BASE_FP32, PT_BASE_NF4, PT_BASE_INT8 } pt_base;
 typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_MUON } pt_optimizer;
 /* Of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), as large a step as AdamW's; lr sqrt(rows / cols). */
 typedef enum pt_lr_adjust { PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_RMS, PT_LR_ADJUST_SPECTRAL } pt_lr_adjust;
+/* What the records of .jsonl, .json and .csv files are; AUTO: by their keys. TOKENS: files of ids. */
+typedef enum pt_data_format {
+    PT_DATA_AUTO, PT_DATA_TEXT, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TOKENS
+} pt_data_format;
+/* Which tokens are learned; AUTO: of chats the assistant's replies, of prompts their completion, of text all. LAST: the last reply. */
+typedef enum pt_train_on { PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ASSISTANT, PT_TRAIN_ON_COMPLETION, PT_TRAIN_ON_LAST, PT_TRAIN_ON_ALL } pt_train_on;
+typedef enum pt_long { PT_LONG_CUT, PT_LONG_DROP, PT_LONG_ERROR } pt_long; /* examples longer than a window */
+typedef enum pt_loss_per { PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE } pt_loss_per;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
 
 typedef struct pt_train_options {
     const char *model;                 /* Hugging Face folder */
     bool init_random;                  /* random weights although the folder has some */
     const char *const *data; int data_n;
+    pt_data_format data_format;
+    pt_train_on train_on;
+    const char *chat_template;         /* a file; NULL: the model's own */
+    bool no_packing;                   /* a window for each chat, prompt with its completion, or text; else texts are one stream */
+    pt_long long_examples;
+    pt_loss_per loss_per;              /* what counts the same in a step's loss: each token that is learned, or each example */
     const char *const *eval_data; int eval_data_n;
+    double eval_split;                 /* instead: this share of the data is held out; 0: none */
     int64_t eval_every;                /* steps, 0: only at the end */
     const char *out;                   /* output folder, made if absent */
     int64_t steps;                     /* 0: by epochs */
@@ -90,6 +107,7 @@ typedef struct pt_train_options {
     /* there is none, and none of freeze matches; the rest is frozen: it stays as it is, bit for bit, without gradients and moments. */
     const char *const *freeze; int freeze_n;
     const char *const *train_only; int train_only_n;
+    pt_base base;                      /* in few bits what is frozen is computed with what these stand for, and saved as it came in */
     uint64_t seed;
     int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
@@ -114,7 +132,7 @@ typedef struct pt_step {
     double loss;             /* mean over the target tokens, nats */
     double grad_norm;        /* before clipping */
     double lr;
-    int64_t tokens;          /* target tokens seen so far */
+    int64_t tokens, learned_tokens; /* seen so far; learned ones are targets, of plain text all */
     double step_s, predicted_step_s, tokens_per_s; /* predicted: of a steady step, between others */
     bool evaluated; double eval_loss; /* after this step's update */
 } pt_step;
@@ -131,7 +149,7 @@ PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error
 PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
 /* Writes checkpoint-STEP into the output folder, and summary.json. */
 PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);
-/* Mean loss over all tokens of the evaluation data; PT_FAILED where `stop` has ended it. */
+/* Mean loss over all target tokens of the evaluation data, and their number; PT_FAILED where `stop` has ended it. */
 PT_API int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e);
 /* Writes the trained model into the output folder, a checkpoint of the last step where there is room for it, from which a run of more
  * steps goes on, and summary.json: what was predicted and what was measured. */
@@ -203,6 +221,7 @@ PT_API void pt_profile_close(pt_profile *p);
 typedef struct pt_evaluate_options {
     const char *model;                 /* Hugging Face folder with weights */
     const char *const *data; int data_n;
+    pt_data_format data_format; pt_train_on train_on; const char *chat_template; bool no_packing; pt_long long_examples; /* as in training */
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */
     pt_precision precision;
@@ -218,7 +237,9 @@ typedef struct pt_evaluate_options {
 typedef struct pt_evaluation {
     double loss;        /* mean over all target tokens, nats */
     double perplexity;  /* exp(loss) */
-    int64_t tokens;     /* target tokens: all of the data but the first; with document_mask, of each document */
+    double accuracy;    /* share of the targets that were the most probable token */
+    int64_t tokens;     /* of text target tokens: all of the data but the first, with document_mask of each document; of examples all */
+    int64_t learned_tokens; /* target tokens */
 } pt_evaluation;
 
 PT_API void pt_evaluate_defaults(pt_evaluate_options *o);
@@ -276,6 +297,8 @@ typedef struct pt_generate_options {
     double top_p;                      /* from the fewest that have this probability together; 1: from all */
     uint64_t seed;                     /* the same seed draws the same text */
     bool ignore_eos;                   /* go on behind the token that ends a text */
+    const char *system;                /* of conversations: what the model is told before the first turn; NULL: nothing */
+    const char *chat_template;         /* a file with a template in Jinja; NULL: the model's own */
     int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
     uint64_t device_memory;            /* bytes or PT_AUTO */
@@ -295,11 +318,33 @@ PT_API int pt_generator_open(const pt_generate_options *o, pt_generator **out, p
  * context has room for. The first call loads the weights, once it is known that everything fits. PT_DOES_NOT_FIT
  * says what is missing. */
 PT_API int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
+/* The next turn of a conversation, which goes through the model's chat template: what a user says, to be followed by the reply. What was said
+ * and replied before is part of it; on failure it is as it was before the call. */
+PT_API int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
 /* The next token: 1, and what text it adds (valid UTF-8 until the next call; nothing while a character is
  * incomplete); 0 at the end of the text. */
 PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e);
 PT_API int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt); /* new ones so far; prompt may be NULL */
 PT_API void pt_generator_close(pt_generator *g);
+
+/* ---- export ---- */
+
+typedef enum pt_export_type { PT_EXPORT_F32, PT_EXPORT_F16, PT_EXPORT_BF16, PT_EXPORT_Q8_0 } pt_export_type;
+
+typedef struct pt_export_options {
+    const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
+    const char *out;                   /* the GGUF file; it appears whole or not at all */
+    pt_export_type type;               /* of matrices; norms and biases are F32 */
+    void (*notice)(void *arg, const char *sentence);  /* where llama.cpp will do otherwise; may be NULL */
+    void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* bytes; may be NULL */
+    void *arg;
+} pt_export_options;
+
+/* F16. */
+PT_API void pt_export_defaults(pt_export_options *o);
+/* Writes a file that llama.cpp runs: weights, tokenizer, chat template. PT_FAILED names what of the model or its tokenizer llama.cpp
+ * does not know. */
+PT_API int pt_export(const pt_export_options *o, pt_error *e);
 
 /* ---- sizes, times and counts, as people write and read them ---- */
 
