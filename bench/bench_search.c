@@ -2,6 +2,8 @@
  *
  *     bench_search [seconds [case]]              time for each search, default 0.5; one case, counted from 0
  *     bench_search seconds random [n [seed]]     n random models of 20 to 126 layers, each on a random machine
+ *     bench_search seconds few [n [seed]]        n of 2 to 12 layers: a line each, its step in ms and how many schedules were tried; with so
+ *                                                many seconds that each search ends by itself, the same anywhere (ablate_search)
  *
  * Blocks are priced from operations and bytes of a machine like an RTX 3090 in a host with one NVMe disk, or like two
  * cores of a processor; only the search's own time is measured here. The last line says what was reached of what is wanted: exit status
@@ -132,11 +134,48 @@ static int run_random(double seconds, int n, uint64_t seed)
     return verdict() || failed;
 }
 
+/* 1: an error. Where nothing fits, "-". */
+static int print_few(const search_case *x, double seconds, int i)
+{
+    pt_error e = {0};
+    search_problem p;
+    search_result r;
+    int failed = search_problem_open(x, &p, &e);
+    if (failed) {
+        fprintf(stderr, "%s\n", e.text);
+        return 1;
+    }
+    p.in.seconds = seconds;
+    failed = search_plan(&p.in, &r, &e);
+    if (failed)
+        printf("%d - %d\n", i, r.tried);
+    else
+        printf("%d %.6f %d\n", i, r.best.step_ns * 1e-6, r.tried);
+    fflush(stdout);
+    if (!failed)
+        search_result_free(&r);
+    search_problem_close(&p);
+    return failed && failed != PT_DOES_NOT_FIT;
+}
+
+static int run_few(double seconds, int n, uint64_t seed)
+{
+    int failed = 0;
+    case_source source = {seed, 0};
+    for (int i = 0; i < n && !failed; i++) {
+        const search_case x = case_few(&source);
+        failed = print_few(&x, seconds, i);
+    }
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     double seconds = argc > 1 ? atof(argv[1]) : 0;
     if (argc > 2 && !strcmp(argv[2], "random"))
         return run_random(seconds, argc > 3 ? atoi(argv[3]) : 20, argc > 4 ? strtoull(argv[4], NULL, 10) : 1);
+    if (argc > 2 && !strcmp(argv[2], "few"))
+        return run_few(seconds, argc > 3 ? atoi(argv[3]) : 40, argc > 4 ? strtoull(argv[4], NULL, 10) : 1);
     int failed = 0, one = argc > 2 ? atoi(argv[2]) : -1;
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++)
         if (one < 0 || one == i)

@@ -126,4 +126,25 @@ static inline search_case case_random(case_source *s)
     return x;
 }
 
+/* Models of 2 to 12 layers, as they are trained on a processor with a disk, with a host tier or without, and on a GPU: from what holds a
+ * quarter of weights and states to what holds more than all, beside it room for a unit's activations. */
+static inline search_case case_few(case_source *s)
+{
+    static const rates cpu = {0.9e12, 20e9, 20e9, 8e9, 2e9, 1.5e9, 10e3};
+    search_case x = {.name = "few layers", .rates = case_pick(s, 2, (int[]){0, 1}) ? &rates_gpu : &cpu};
+    x.layers = CASE_PICK(s, 2, 4, 6, 8, 12);
+    x.heads = CASE_PICK(s, 8, 12, 16);
+    x.kv_heads = x.heads / CASE_PICK(s, 1, 4);
+    x.vocab = CASE_PICK(s, 8000, 50257, 151936);
+    x.batch = CASE_PICK(s, 1, 4, 8, 16);
+    x.seq_len = CASE_PICK(s, 256, 512, 1024);
+    x.hidden = x.heads * 64;
+    x.ffn = x.hidden * CASE_PICK(s, 3, 4);
+    const double gib = case_states_gib(&x), unit = 2048.0 * (x.hidden * 24.0 + x.vocab * 2.0) / 1073741824.0;
+    x.device_gib = gib * CASE_PICK(s, 2, 4, 6, 8, 12) / 8 + unit;
+    x.host_gib = x.rates == &rates_gpu || CASE_PICK(s, 0, 1) ? gib * CASE_PICK(s, 2, 6, 12) / 8 + 1.0 / 8 : 0;
+    x.disk_gib = 4 * gib;
+    return x;
+}
+
 #endif

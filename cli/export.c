@@ -2,8 +2,6 @@
 #include "commands.h"
 #include "progress.h"
 
-#include "base/error.h"
-
 #include <stdio.h>
 #include <unistd.h>
 

@@ -285,6 +285,24 @@ PT_API int pt_tokenizer_encode(pt_tokenizer *t, const char *text, size_t bytes, 
 PT_API int pt_tokenizer_decode(pt_tokenizer *t, const uint32_t *ids, size_t n, bool drop_special, char **text, size_t *bytes,
                                pt_error *e);
 
+/* ---- training examples ---- */
+
+typedef struct pt_span { size_t first, end; } pt_span; /* [first, end) */
+typedef struct pt_example {
+    const char *text; size_t bytes;            /* what the chat template made */
+    const pt_span *spans; size_t spans_n;      /* bytes of it that are learned, in order */
+    const uint32_t *ids; const uint8_t *learned; size_t n; /* its tokens, and 0 or 1: whether each is learned */
+    void *own;                                 /* the library's */
+} pt_example;
+
+/* A record of training data in JSON, or a list of messages, as training makes an example of it. template_file: a chat template in the place
+ * of the model's own, or NULL. `name` is what errors call the record. */
+PT_API int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, const char *name, const char *json, size_t bytes,
+                           pt_example *out, pt_error *e);
+/* {"ids", "learned", "text"}. free() it. */
+PT_API char *pt_example_json(const pt_example *x);
+PT_API void pt_example_free(pt_example *x);
+
 /* ---- generation ----
  *
  *     pt_generate_options o;

@@ -1,0 +1,107 @@
+/* example_open.c - pt_example: a record to tokens, from outside. */
+#include "base/json.h"
+#include "data/examples.h"
+#include "data/formats.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What an example is made with, and what it refers to. */
+typedef struct maker {
+    chat_source source;
+    tokenizer *tokenizer;
+    encoder *encoder;
+    json_t *record;
+} maker;
+
+/* A list of messages alone is a conversation too. */
+static int read_record(const char *name, const char *json, size_t bytes, json_t **out, pt_error *e)
+{
+    int failed = json_text_load(name, json, bytes, 0, out, e);
+    if (!failed && json_is_array(*out))
+        *out = json_pack("{s:o}", "messages", *out);
+    return failed;
+}
+
+static int open_maker(maker *m, const char *model, const char *template_file, pt_error *e)
+{
+    if (!model || !model[0])
+        return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with tokenizer.json");
+    int failed = tokenizer_open(model, &m->tokenizer, e);
+    if (!failed)
+        failed = encoder_open(m->tokenizer, &m->encoder, e);
+    return failed ? failed : chat_source_open(&m->source, model, template_file, e);
+}
+
+static void close_maker(maker *m)
+{
+    json_decref(m->record);
+    chat_source_close(&m->source);
+    encoder_close(m->encoder);
+    tokenizer_close(m->tokenizer);
+}
+
+static int make(maker *m, pt_train_on train_on, const char *name, chat_tokens *x, pt_error *e)
+{
+    example_rules rules = {.format = format_of(m->record), .on = train_on, .tokenizer = m->tokenizer, .chat = &m->source, .now = time(NULL)};
+    if (rules.format == PT_DATA_AUTO || rules.format == PT_DATA_TEXT)
+        return format_unknown(m->record, name, e);
+    int failed = examples_learned(rules.format, &rules.on, e);
+    return failed ? failed : example_make(&rules, m->encoder, m->record, name, x, e);
+}
+
+_Static_assert(sizeof(pt_span) == sizeof(chat_span), "the one is the other");
+
+static void show(chat_tokens *x, pt_example *out)
+{
+    const chat_rendering *r = &x->rendering;
+    *out = (pt_example){.text = r->text.bytes ? r->text.bytes : "", .bytes = r->text.n, .spans = (const pt_span *)r->spans,
+                        .spans_n = r->n_spans, .ids = x->ids.ids, .learned = x->learned, .n = x->ids.n, .own = x};
+}
+
+int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, const char *name, const char *json, size_t bytes,
+                    pt_example *out, pt_error *e)
+{
+    if (!out)
+        return pt_fail_null(e, "pt_example_make", "the example");
+    *out = (pt_example){0};
+    if (!json || !name)
+        return pt_fail_null(e, "pt_example_make", json ? "the name" : "the record");
+    maker m = {0};
+    chat_tokens *x = calloc(1, sizeof *x);
+    int failed = x ? open_maker(&m, model, template_file, e) : pt_fail(e, PT_FAILED, "out of memory");
+    if (!failed)
+        failed = read_record(name, json, bytes, &m.record, e);
+    if (!failed)
+        failed = make(&m, train_on, name, x, e);
+    close_maker(&m);
+    if (x)
+        show(x, out);
+    if (failed)
+        pt_example_free(out);
+    return failed;
+}
+
+char *pt_example_json(const pt_example *x)
+{
+    if (!x || !x->own)
+        return NULL;
+    json_t *ids = json_array(), *learned = json_array();
+    for (size_t i = 0; i < x->n; i++) {
+        json_array_append_new(ids, json_integer(x->ids[i]));
+        json_array_append_new(learned, json_integer(x->learned[i]));
+    }
+    json_t *all = json_pack("{s:o, s:o, s:s%}", "ids", ids, "learned", learned, "text", x->text, x->bytes);
+    char *text = all ? json_dumps(all, 0) : NULL;
+    json_decref(all);
+    return text;
+}
+
+void pt_example_free(pt_example *x)
+{
+    if (!x || !x->own)
+        return;
+    chat_tokens_free(x->own);
+    free(x->own);
+    *x = (pt_example){0};
+}
