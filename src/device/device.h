@@ -50,10 +50,11 @@ typedef enum matmul_layout {
     MATMUL_TN  /* c (M,N) = a (K,M)^T . b (K,N)   weight gradient: dy^T . x */
 } matmul_layout;
 
-/* c = round(alpha * sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += alpha * sum + bias.
+/* c = round(alpha * scale[n] * sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += alpha * scale * sum + bias.
  * With a stream: stream += alpha * sum + bias in fp32, and c = round(stream), or as above where there is a residual. alpha (0 stands
  * for 1) does not reach the bias: who wants both scaled scales the bias.
- * The sum over K is taken in an order that depends on (layout, M, N, K) only. */
+ * With more_k > 0 the sum has a second part, behind the first: more_a (M, more_k) . more_b, laid out as a and b are; not TN.
+ * The sum is taken in an order that depends on (layout, M, N, K, more_k) only. */
 typedef struct op_matmul {
     matmul_layout layout;
     pt_dtype type, out_type;  /* of a, b, bias, residual; of c: type or PT_F32 */
@@ -65,7 +66,20 @@ typedef struct op_matmul {
     float *stream;            /* (M, N), stride ldc, or NULL; not with accumulate */
     void *c;
     float alpha;
+    int64_t more_k, more_lda, more_ldb;
+    const void *more_a, *more_b;
+    const float *scale;       /* (N) or NULL; not with accumulate */
 } op_matmul;
+
+/* The second part of the sum as a product by itself, of the same rows and columns. */
+static inline op_matmul matmul_more(const op_matmul *o)
+{
+    op_matmul more = *o;
+    more.a = o->more_a, more.b = o->more_b;
+    more.k = o->more_k, more.lda = o->more_lda, more.ldb = o->more_ldb;
+    more.more_k = 0;
+    return more;
+}
 
 /* acc[n] (+)= sum over rows of dy[row][n]; acc is fp32. */
 typedef struct op_bias_backward {

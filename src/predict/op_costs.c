@@ -25,7 +25,7 @@ static op_cost cost_disk_write(const op_disk *o, int64_t vocab) { return bytes_c
 static op_cost cost_matmul(const op_matmul *o, int64_t vocab)
 {
     double e = (double)dtype_bytes(o->type), out = (double)dtype_bytes(o->out_type);
-    double rows = (double)o->m, n = (double)o->n, k = (double)o->k;
+    double rows = (double)o->m, n = (double)o->n, k = (double)(o->k + o->more_k);
     double bytes = (rows * k + n * k) * e + rows * n * (out * (o->accumulate ? 2 : 1) + (o->residual ? e : 0) + (o->stream ? 8 : 0));
     return (op_cost){o->type, 2 * rows * n * k, bytes};
 }
