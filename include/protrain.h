@@ -74,7 +74,7 @@ typedef struct pt_train_options {
                                        /* last token is no target */
     pt_precision precision;
     pt_optimizer optimizer;
-    double lr;                         /* 0: 5e-5, or 3e-4 from random weights */
+    double lr;                         /* 0: 5e-5, of adapters 2e-4, or 3e-4 from random weights */
     pt_lr_schedule lr_schedule; int64_t warmup_steps; double min_lr_ratio;
     double weight_decay, beta1, beta2, eps;
     double momentum; pt_lr_adjust lr_adjust; /* of Muon's matrices; momentum 0: 0.95 */
@@ -83,6 +83,13 @@ typedef struct pt_train_options {
     /* there is none, and none of freeze matches; the rest is frozen: it stays as it is, bit for bit, without gradients and moments. */
     const char *const *freeze; int freeze_n;
     const char *const *train_only; int train_only_n;
+    /* Low-rank adapters, as PEFT has them, are trained instead of the model, which is frozen; `out` gets adapter_config.json and */
+    /* adapter_model.safetensors instead of a model. */
+    int64_t lora_rank;                 /* 0: none, unless `adapter` says so */
+    double lora_alpha, lora_dropout;   /* alpha 0: 2 x lora_rank; dropout must be 0: none is applied */
+    const char *lora_targets;          /* "all-linear" (NULL), "attention", "mlp", or names of linear layers with commas between them */
+    bool rslora, dora;                 /* alpha is divided by the rank's root; magnitudes are trained too */
+    const char *adapter;               /* NULL: a new one, else the folder of one to go on from, which says all of the above */
     uint64_t seed;
     int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */

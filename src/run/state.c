@@ -2,8 +2,10 @@
 
 #include "base/sum.h"
 #include "io/safetensors.h"
+#include "model/adapter.h"
 #include "model/weights.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,7 +304,7 @@ static int clear_memory(state *s, pt_error *e)
 }
 
 /* Of the values: files, or a seed where there are none. What is frozen may lie in other files. */
-typedef struct source { const struct safetensors *st, *frozen; uint64_t seed; } source;
+typedef struct source { const struct safetensors *st, *frozen; uint64_t seed; bool apart; } source; /* apart: of what is frozen `frozen`, also if NULL */
 
 /* Random values of some rows, which depend on nothing else: all threads of the processor make them. */
 typedef struct making { const model *m; uint64_t seed; int index; int64_t row, rows; float *out; } making;
@@ -335,6 +337,15 @@ static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int
             pthread_join(thread[i], NULL);
 }
 
+/* Whatever the portions: an accident that damages, moves or exchanges values changes it. */
+static uint64_t rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values)
+{
+    uint64_t sum = 0;
+    for (int64_t row = 0; row < n_rows; row++, values += cols)
+        sum += sum_bytes((uint64_t)index + 1, (uint64_t)(row0 + row) + 1, values, (size_t)cols * sizeof *values);
+    return sum;
+}
+
 /* Parameter by parameter, as many rows at a time as half of the spare room holds; the other half is the reader's. */
 static int fill(state *s, int kind, const source *from, pt_error *e)
 {
@@ -343,7 +354,7 @@ static int fill(state *s, int kind, const source *from, pt_error *e)
     size_t half = s->spare_bytes / 2 / 64 * 64;
     for (int i = 0; i < m->params_n; i++) {
         const param *p = &m->params[i];
-        const struct safetensors *st = p->trainable || !from->frozen ? from->st : from->frozen;
+        const struct safetensors *st = p->trainable || !(from->frozen || from->apart) ? from->st : from->frozen;
         int64_t step = (int64_t)(half / sizeof(float)) / p->cols;
         if (!state_entries(s->in, kind, i))
             continue;
@@ -356,6 +367,8 @@ static int fill(state *s, int kind, const source *from, pt_error *e)
                 failed = weights_read(m, st, i, row, rows, values, s->spare + half, half, e);
             else
                 init_rows(m, from->seed, i, row, rows, executor_threads(s->x), values);
+            if (from->apart && !p->trainable)
+                s->base_sum += rows_sum(i, row, rows, p->cols, values);
             if (!failed)
                 failed = state_write(s, kind, i, row * p->cols, rows * p->cols, values, e);
             if (failed)
@@ -381,6 +394,66 @@ static int begin(state *s, const source *from, pt_error *e)
         failed = fill(s, STATE_MASTER, from, e);
     free(s->fresh);
     s->fresh = NULL;
+    return failed;
+}
+
+static float row_norm(const float *row, int64_t n, pt_dtype type)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bf16 hi;
+        uint16_t lo;
+        master_split(row[i], &hi, &lo);
+        const double x = type == PT_BF16 ? (double)bf16_to_f32(hi) : (double)row[i];
+        sum += x * x;
+    }
+    return (float)sqrt(sum);
+}
+
+static int magnitude_matrix(param_role role)
+{
+    int i = 0;
+    while (adapter_magnitude(i) != role)
+        i++;
+    return i;
+}
+
+/* A new magnitude is the norm of the row of W as compute reads it. */
+static int measure_magnitude(state *s, int index, pt_error *e)
+{
+    const model *m = s->in->model;
+    const param *p = &m->params[index];
+    const int matrix = magnitude_matrix(p->role), of = m->blocks[p->block].param_of_role[adapter_base(matrix)];
+    const param *w = &m->params[of];
+    float *values = (float *)s->spare;
+    int64_t at = 0, step = (int64_t)(s->spare_bytes / sizeof *values) / w->cols;
+    int failed = 0;
+    for (int k = 0; k < w->parts; k++) {
+        const int64_t first = w->part[k].row0, end = first + w->part[k].rows;
+        for (int64_t row = first; row < end && adapter_at(m, p->block, matrix, k)->rank && !failed; row += step) {
+            const int64_t rows = end - row < step ? end - row : step;
+            failed = state_read(s, STATE_MASTER, of, row * w->cols, rows * w->cols, values, e);
+            for (int64_t i = 0; i < rows && !failed; i++, at++) {
+                const float norm = row_norm(values + i * w->cols, w->cols, s->in->packing->type);
+                failed = state_write(s, STATE_MASTER, index, at, 1, &norm, e);
+            }
+        }
+    }
+    return failed;
+}
+
+int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e)
+{
+    const model *m = s->in->model;
+    int failed = base ? weights_check(m, base, NULL, e) : 0;
+    if (!failed && adapter)
+        failed = weights_check_adapter(m, adapter, e);
+    s->base_sum = 0;
+    if (!failed)
+        failed = begin(s, &(source){.st = adapter, .frozen = base, .seed = seed, .apart = true}, e);
+    for (int i = 0; i < m->params_n && !adapter && !failed; i++)
+        if (m->params[i].kind->use == USE_MAGNITUDE)
+            failed = measure_magnitude(s, i, e);
     return failed;
 }
 
@@ -530,6 +603,19 @@ int state_export_kind(state *s, int kind, bool trained_only, const char *folder,
     return failed;
 }
 
+int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e)
+{
+    safetensors_writer *w;
+    getter g = {s, STATE_MASTER, true};
+    const weights_layout layout = {.naming = s->in->model->config.multimodal ? NAMES_INNER : NAMES_WHOLE};
+    int failed = safetensors_writer_open(folder, name, UINT64_MAX, &w, e);
+    if (failed)
+        return failed;
+    failed = weights_export_some(s->in->model, w, type_of, layout, get_rows, &g, s->spare, s->spare_bytes, e);
+    safetensors_writer_close(w);
+    return failed;
+}
+
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
 {
     safetensors_writer *w;
@@ -543,15 +629,6 @@ int state_export(state *s, const char *folder, const char *name, pt_dtype dtype,
 }
 
 /* ---- sums ---- */
-
-/* Whatever the portions: an accident that damages, moves or exchanges values changes it. */
-static uint64_t rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values)
-{
-    uint64_t sum = 0;
-    for (int64_t row = 0; row < n_rows; row++, values += cols)
-        sum += sum_bytes((uint64_t)index + 1, (uint64_t)(row0 + row) + 1, values, (size_t)cols * sizeof *values);
-    return sum;
-}
 
 /* Of values row by row; of blocks each entry is a row. */
 static int kind_sum(state *s, int kind, int index, uint64_t *sum, pt_error *e)
@@ -576,7 +653,7 @@ int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e)
     int failed = 0;
     memset(sums, 0, STATE_KINDS_MOST * sizeof *sums);
     for (int i = 0; i < s->in->model->params_n; i++)
-        for (int k = 0; k < kinds && !failed; k++)
+        for (int k = 0; k < kinds && !failed && (s->in->model->params[i].trainable || !s->in->model->adapters); k++)
             failed = kind_sum(s, k, i, &sums[k], e);
     return failed;
 }

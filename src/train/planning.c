@@ -5,6 +5,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "machine/machine.h"
+#include "train/adapters.h"
 #include "train/misfit.h"
 
 #include <stdarg.h>
@@ -27,6 +28,8 @@ int planning_freeze(const pt_train_options *o, model *m, pt_error *e)
 {
     const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n};
     safetensors *st;
+    if (o->lora_rank || o->adapter)
+        return adapters_open(o, m, e);
     int failed = model_freeze(m, &f, e);
     if (failed || model_trains_all(m) || o->init_random)
         return failed;

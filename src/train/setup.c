@@ -30,7 +30,7 @@ static void tell_beside(const trainer *t)
  * in the model's folder. What holds the other parts stays open: what becomes of the folder meanwhile has no part in what is saved. */
 static int open_layout(trainer *t, const char *from, pt_error *e)
 {
-    const bool multimodal = t->model->config.multimodal;
+    const bool multimodal = t->model->config.multimodal && !t->model->adapters;
     const char *folder = multimodal && from[0] ? from : t->model_dir;
     safetensors *st = NULL;
     int failed = 0;
@@ -61,13 +61,13 @@ static int open_model(trainer *t, const char *from, pt_error *e)
     failed = planning_freeze(&t->o, t->model, e);
     if (failed)
         return failed;
-    if (t->random_init)
+    if (t->random_init && !t->model->adapters)
         t->model->stored_bf16 = false;
     if (t->random_init && !resumed)
         trainer_notice(t, "%s: starting from random weights (seed %llu)",
                        t->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)t->o.seed);
     if (t->o.lr == 0)
-        t->o.lr = t->random_init ? 3e-4 : 5e-5;
+        t->o.lr = t->model->adapters ? 2e-4 : t->random_init ? 3e-4 : 5e-5;
     return open_layout(t, from, e);
 }
 
@@ -202,7 +202,10 @@ static int load_weights(trainer *t, pt_error *e)
     state s;
     state_open(&s, t->x);
     int failed;
-    if (t->random_init) {
+    if (t->model->adapters) {
+        failed = adapters_load(&s, t->random_init ? NULL : t->model_dir, t->o.adapter, t->o.seed, e);
+        t->base_sum = s.base_sum;
+    } else if (t->random_init) {
         failed = state_init(&s, t->o.seed, e);
     } else {
         safetensors *st;
@@ -392,7 +395,7 @@ int trainer_setup(trainer *t, pt_error *e)
     if (!failed)
         failed = open_model(t, from, e);
     if (!failed)
-        failed = room_save_type(&t->o, t->model, t->random_init, &t->save_type, e);
+        failed = room_save_type(&t->o, t->model, t->random_init || t->model->adapters, &t->save_type, e);
     if (!failed)
         failed = planning_shape(&t->o, t->model, &t->shape, e);
     if (!failed)

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "data/dataset.h"
 #include "io/files.h"
+#include "train/adapters.h"
 #include "train/companions.h"
 #include "run/executor.h"
 #include "train/measured.h"
@@ -46,7 +47,8 @@ struct pt_trainer {
     bool last_whole;               /* the last step ended well, its updates too */
     bool owes_evaluation;          /* of the step that it was resumed from: that one was stopped */
     bool made_out, found_empty;    /* the output folder was not there before; no run had written into it */
-    pt_dtype save_type;
+    pt_dtype save_type;            /* of adapters fp32 */
+    uint64_t base_sum;             /* of the model that adapters stand beside, as it was loaded */
     int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */
     int64_t step, first_step;      /* done; done when the run was resumed */
     int64_t saved_step;            /* of the newest checkpoint that this run has written, or -1 */
