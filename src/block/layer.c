@@ -157,12 +157,60 @@ static const void *sum_gradient(const layer *y, const layer_stage *s)
     return s->gain != LAYER_NONE && has_adapter(y, s) ? scratch(y, s) : gradient(y, s->out);
 }
 
-/* The gradient of the low tensor; returns its width, 0 where there is no adapter. */
+/* Gains of the modules' columns, and what they are made with (DoRA). */
+static void gain(const layer *y, const layer_stage *s)
+{
+    const param *w = matrix_of(y, s);
+    const int matrix = adapter_matrix(s->weight);
+    float *to = tensor(y, s->out);
+    const float *magnitude = weight_of(y, adapter_magnitude(matrix));
+    for (int part = 0; part < w->parts && has_adapter(y, s); part++) {
+        const adapter_part a = module_of(y, s, part);
+        if (!a.rank)
+            continue;
+        queue_submit(y->c->queue, &(op){OP_GAIN, .gain = {
+            .type = y->type, .rows = a.end - a.row0, .cols = w->cols, .rank = a.rank, .scale = a.scale,
+            .w = column(weight_of(y, s->weight), a.row0 * w->cols, y->type), .a = column(weight_of(y, adapter_a_of(s)), a.column * w->cols, y->type),
+            .b = weight_of(y, a.b), .magnitude = magnitude, .gain = to + a.row0, .inverse = to + w->rows + a.row0}});
+        magnitude += a.end - a.row0;
+    }
+}
+
+/* The sums of a stage with gains once more, for the magnitudes' gradients, then in their place their own. */
+static void gain_input(const layer *y, const layer_stage *s)
+{
+    const param *w = matrix_of(y, s);
+    const size_t size = dtype_bytes(y->type), stride = (size_t)w->rows * size;
+    const float *gains = tensor(y, s->gain);
+    float *acc = accumulator(y, adapter_magnitude(adapter_matrix(s->weight)));
+    for (int part = 0; part < w->parts; part++) {
+        const adapter_part a = module_of(y, s, part);
+        const void *dy = column(gradient(y, s->out), a.row0, y->type);
+        void *sums = column(scratch(y, s), a.row0, y->type);
+        if (!a.rank) {
+            queue_submit(y->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {sums, dy, y->rows, (size_t)(a.end - a.row0) * size, stride, stride}});
+            continue;
+        }
+        base_product(y, &(op_matmul){
+            .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = a.end - a.row0, .k = w->cols, .lda = w->cols,
+            .ldb = w->cols, .ldc = w->rows, .a = tensor(y, s->in), .b = column(weight_of(y, s->weight), a.row0 * w->cols, y->type), .c = sums,
+            .more_k = a.rank, .more_lda = a.width, .more_ldb = a.rank, .more_a = column(tensor(y, s->low), a.column, y->type),
+            .more_b = weight_of(y, a.b)});
+        queue_submit(y->c->queue, &(op){OP_GAIN_BACKWARD, .gain_backward = {
+            .type = y->type, .accumulate = !y->first, .rows = y->rows, .cols = a.end - a.row0, .ld = w->rows, .dy = dy, .sums = sums,
+            .gain = gains + a.row0, .inverse = gains + w->rows + a.row0, .factor = factor_of(y, s), .acc = acc}});
+        acc += a.end - a.row0;
+    }
+}
+
+/* The gradient of the low tensor, and with DoRA that of the sum; returns its width, 0 where there is no adapter. */
 static int64_t adapter_input(const layer *y, const layer_stage *s)
 {
     const param *w = matrix_of(y, s);
     if (!has_adapter(y, s))
         return 0;
+    if (s->gain != LAYER_NONE)
+        gain_input(y, s);
     for (int part = 0; part < w->parts; part++) {
         const adapter_part a = module_of(y, s, part);
         if (a.rank)
@@ -467,6 +515,7 @@ static const struct stage_ops { void (*forward)(const layer *, const layer_stage
     [STAGE_ATTENTION] = {attention, attention_input},
     [STAGE_ACTIVATION] = {activation, activation_input},
     [STAGE_LOW] = {low, NULL},
+    [STAGE_GAIN] = {gain, NULL},
 };
 
 static void run_step(const layer *y, layer_step step)

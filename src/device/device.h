@@ -220,6 +220,17 @@ typedef struct op_gradient_finish {
     pt_dtype type; int64_t rows, cols; const float *acc, *acc2; void *g; double *sumsq;
 } op_gradient_finish;
 
+/* Of row n of v = w + scale * b . a, in fp32: inverse[n] = 1 / |v[n]| (0 where the norm is 0), gain[n] = magnitude[n] * inverse[n].
+ * w (rows, cols), a (rank, cols), b (rows, rank), all dense. The sum of squares has 32 lanes, element i in lane i mod 32. */
+typedef struct op_gain {
+    pt_dtype type; int64_t rows, cols, rank; float scale; const void *w, *a, *b; const float *magnitude; float *gain, *inverse;
+} op_gain;
+/* Of y = gain * sums, by column: acc[n] (+)= factor * inverse[n] * sum over rows of dy[row][n] * sums[row][n], the gradient of the magnitude; then
+ * sums[row][n] = round(gain[n] * dy[row][n]). dy and sums have stride ld, acc is fp32. */
+typedef struct op_gain_backward {
+    pt_dtype type; bool accumulate; int64_t rows, cols, ld; const void *dy; void *sums; const float *gain, *inverse; float factor; float *acc;
+} op_gain_backward;
+
 /* AdamW as PyTorch's, in fp32 with explicit fma, the same sequence on every backend:
  *   g' = g * grad_scale
  *   w  = w * (1 - lr * weight_decay)

@@ -123,6 +123,14 @@ static op_cost cost_gradient_finish(const op_gradient_finish *o, int64_t vocab)
     return bytes_cost(o->type, n, 1, n * (o->acc2 ? 8 : 4));
 }
 
+static op_cost cost_gain(const op_gain *o, int64_t vocab)
+{
+    const double values = (double)(o->rows * o->cols), more = (double)((o->rows + o->cols) * o->rank);
+    return (op_cost){PT_F32, 2 * values * (double)(o->rank + 1), (values + more) * (double)dtype_bytes(o->type)};
+}
+
+static op_cost cost_gain_backward(const op_gain_backward *o, int64_t vocab) { return bytes_cost(o->type, (double)(o->rows * o->cols), 3, 0); }
+
 /* Both halves of the weights and two moments are read and written. */
 static op_cost cost_adamw(const op_adamw *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 2 * (4 + 4 + 4)); }
 
