@@ -202,6 +202,7 @@ PT_API void pt_profile_close(pt_profile *p);
 
 typedef struct pt_evaluate_options {
     const char *model;                 /* Hugging Face folder with weights */
+    const char *adapter;               /* folder of one that is applied to it; NULL: none */
     const char *const *data; int data_n;
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */
@@ -256,6 +257,7 @@ PT_API int pt_tokenizer_decode(pt_tokenizer *t, const uint32_t *ids, size_t n, b
 
 typedef struct pt_generate_options {
     const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
+    const char *adapter;               /* folder of one that is applied to it; NULL: none */
     pt_precision precision;
     double temperature;                /* 0: always the most probable token */
     int64_t top_k;                     /* draw from the k most probable tokens; 0: from all */
@@ -286,6 +288,40 @@ PT_API int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, 
 PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e);
 PT_API int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt); /* new ones so far; prompt may be NULL */
 PT_API void pt_generator_close(pt_generator *g);
+
+/* ---- merging an adapter ---- */
+
+typedef struct pt_merge_options {
+    const char *model, *adapter;       /* Hugging Face folder with weights; folder of PEFT's files */
+    const char *out;                   /* a folder that is not there yet */
+    pt_save_type save_type;            /* PT_SAVE_AS_STORED: as the model's weights are */
+    void (*notice)(void *arg, const char *sentence);  /* may be NULL */
+    void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* may be NULL */
+    void *arg;
+} pt_merge_options;
+
+PT_API void pt_merge_defaults(pt_merge_options *o);
+/* Writes the model with the adapter added to its weights: in fp32, and rounded once. */
+PT_API int pt_merge(const pt_merge_options *o, pt_error *e);
+
+/* ---- export ---- */
+
+typedef enum pt_export_type { PT_EXPORT_F32, PT_EXPORT_F16, PT_EXPORT_BF16, PT_EXPORT_Q8_0 } pt_export_type;
+
+typedef struct pt_export_options {
+    const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
+    const char *out;                   /* the GGUF file; it appears whole or not at all */
+    pt_export_type type;               /* of matrices; norms and biases are F32 */
+    void (*notice)(void *arg, const char *sentence);  /* where llama.cpp will do otherwise; may be NULL */
+    void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* bytes; may be NULL */
+    void *arg;
+} pt_export_options;
+
+/* F16. */
+PT_API void pt_export_defaults(pt_export_options *o);
+/* Writes a file that llama.cpp runs: weights, tokenizer, chat template. PT_FAILED names what of the model or its tokenizer llama.cpp
+ * does not know. */
+PT_API int pt_export(const pt_export_options *o, pt_error *e);
 
 PT_API const char *pt_version(void);
 
