@@ -39,6 +39,8 @@
     ROW(EMBEDDING_BACKWARD, embedding_backward, embedding_backward, "embedding tokens backward")         \
     ROW(CROSS_ENTROPY, cross_entropy, cross_entropy, "computing the loss")                               \
     ROW(GRADIENT_FINISH, gradient_finish, gradient_finish, "rounding gradients")                         \
+    ROW(GAIN, gain, gain, "measuring rows of weights")                                                   \
+    ROW(GAIN_BACKWARD, gain_backward, gain_backward, "scaling gradients")                                \
     ROW(ADAMW, adamw, adamw, "updating weights")                                                         \
     ROW(ADAMW8BIT, adamw8bit, adamw8bit, "updating weights")                                             \
     ROW(MUON_MOMENTUM, muon_momentum, muon_momentum, "updating weights")                                 \
