@@ -198,13 +198,15 @@ typedef struct op_embedding_backward {
 } op_embedding_backward;
 
 /* loss[r] = logsumexp(z[r]) - z[r][target], 0 where target is -100 (ignored), of z = logit_scale * logits, or with a softcap c > 0
- * (0: none) z = c tanh(logit_scale * logits / c). logit_scale is above 0; 0 stands for 1. If dlogits is not NULL: the gradient by the
- * logits, dlogits[r] = round((softmax - onehot) * scale * dz/dlogits), 0 where ignored; its rows have stride
+ * (0: none) z = c tanh(logit_scale * logits / c). logit_scale is above 0; 0 stands for 1. right[r] (may be NULL) = 1 where no logit is
+ * above the target's, else 0, and 0 where ignored. If dlogits is not NULL: the gradient by the
+ * logits, dlogits[r] = round((softmax - onehot) * (scale * weights[r]) * dz/dlogits), 0 where ignored; weights NULL: all 1. Its rows have stride
  * lddl and it may start at the same address as logits (then lddl * sizeof(type) <= ld * 4 must be
  * equal strides in bytes; each row is read before it is overwritten, and what dlogits does not cover of it is undefined then). */
 typedef struct op_cross_entropy {
     pt_dtype type; int64_t rows, vocab, ld, lddl; float scale;
     const float *logits; const int32_t *targets; float *loss; void *dlogits; float logit_scale, softcap;
+    const float *weights; float *right;
 } op_cross_entropy;
 
 /* Rows of a tensor that share one partial sum of squares, and the lanes of the sum: element i of these rows is added to lane i mod

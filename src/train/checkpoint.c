@@ -56,10 +56,10 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
     char path[FILE_PATH_BYTES];
     const job *j = &t->job;
     const counters *at = &t->at;
-    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step,
+    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step,
                             "steps", (json_int_t)j->steps, "samples", (json_int_t)(at->step * j->shape.batch), "tokens",
-                            (json_int_t)at->tokens, "arithmetic", arithmetic, "model", model_json(&j->model->config), "settings",
-                            settings_json(j), "sums", sums);
+                            (json_int_t)at->tokens, "learned_tokens", (json_int_t)at->learned, "arithmetic", arithmetic, "model",
+                            model_json(&j->model->config), "settings", settings_json(j), "sums", sums);
     if (all && !model_trains_all(t->job.model))
         json_object_set_new(all, "frozen_bf16", json_boolean(t->job.model->stored_bf16));
     if (all && j->model->adapters)
@@ -229,6 +229,9 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
         failed = json_get_int(&s, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, &steps, e);
     if (!failed)
         failed = json_get_int(&s, "tokens", JSON_REQUIRED, 0, INT64_MAX / 2, &t->at.tokens, e);
+    t->at.learned = t->at.tokens; /* older checkpoints are of runs that learned all */
+    if (!failed)
+        failed = json_get_int(&s, "learned_tokens", JSON_OPTIONAL, 0, t->at.tokens, &t->at.learned, e);
     if (!failed)
         failed = json_get_int(&s, "samples", JSON_REQUIRED, t->at.step * t->job.shape.batch, t->at.step * t->job.shape.batch, &samples, e);
     json_source_close(&s);

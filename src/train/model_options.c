@@ -50,6 +50,7 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
         return failed;
     step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
     s->documents = o->document_mask;
+    s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE;
     s->optimizer = optimizers[o->optimizer];
     return 0;
 }
