@@ -11,7 +11,7 @@ static int freeze(const pt_train_options *o, model *m, pt_error *e)
 {
     const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n};
     safetensors *st;
-    if (o->lora_rank || o->adapter)
+    if (o->lora_rank || o->adapter || o->lora_alpha != 0 || o->lora_targets || o->rslora || o->dora)
         return adapters_open(o, m, e);
     int failed = model_freeze(m, &f, e);
     if (failed || model_trains_all(m) || o->init_random)
