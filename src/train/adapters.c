@@ -7,6 +7,9 @@
 
 static int check_options(const pt_train_options *o, pt_error *e)
 {
+    if (!o->lora_rank && !o->adapter)
+        return pt_fail(e, PT_USAGE, "--%s, and there is no adapter: give --lora RANK, or leave it out", o->dora ? "dora" : o->rslora ? "rslora" :
+                       o->lora_targets ? "lora-targets" : "lora-alpha");
     if (o->freeze_n || o->train_only_n)
         return pt_fail(e, PT_USAGE, "--%s, and --%s: adapters are trained alone, and all else is frozen; leave one of them out", o->lora_rank ? "lora" : "adapter",
                        o->freeze_n ? "freeze" : "train-only");
