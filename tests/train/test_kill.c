@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "model/adapter.h"
+
 #include "sanitized.h"
 #include "train/same_end.h"
 
@@ -30,7 +32,8 @@ static model *the_model;
 static bool documents; /* are apart in these runs */
 static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
 static bool frozen; /* those are */
-static const char *base = "auto"; /* and kept so */
+static const char *base = "auto"; /* and how they are kept */
+static const char *adapted; /* are trained: of these modules, with magnitudes; NULL: none */
 static random_source the_random;
 
 static int open_all(void **state)
@@ -56,6 +59,8 @@ static void common_arguments(arguments *a, const char *out)
                                            "--optimizer", the_optimizer->name, "--quiet", NULL});
     if (documents)
         add_argument(a, "--document-mask");
+    if (adapted)
+        add_arguments(a, (const char *const[]){"--lora", "3", "--dora", "--lora-targets", adapted, "--base", base, NULL});
     if (frozen)
         add_arguments(a, (const char *const[]){"--freeze", frozen_patterns[0], "--freeze", frozen_patterns[1], "--base", base, NULL});
 }
@@ -156,7 +161,7 @@ static void kill_and_compare(int wanted)
     }
     must(tree_remove(straight, &e), &e);
     printf("%s: %d runs of %.2f s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, runs, seconds,
-           documents ? ", documents apart" : frozen ? ", some frozen" : "", kills, starts);
+           documents ? ", documents apart" : frozen ? ", some frozen" : adapted ? ", adapters" : "", kills, starts);
 }
 
 static void a_killed_run_resumes_to_the_same_bits(void **state)
@@ -185,9 +190,31 @@ static void a_killed_run_with_frozen_parameters_resumes_to_the_same_bits(void **
         kill_and_compare((wanted_kills() + 4 * n - 1) / (4 * n));
     }
     must(model_store(the_model, STORAGE_PLAIN, &e), &e);
+    base = "auto";
     the_optimizer = &optimizer_adamw;
     frozen = false;
     must(model_freeze(the_model, &(model_freezing){0}, &e), &e);
+}
+
+static void a_killed_run_of_adapters_resumes_to_the_same_bits(void **state)
+{
+    (void)state;
+    static const optimizer *const of[] = {&optimizer_adamw, &optimizer_adamw8bit};
+    model *plain = the_model;
+    pt_error e = {0};
+    adapted = "q_proj,v_proj,mlp.down_proj";
+    must(model_open(model_folder(), NULL, NULL, &the_model, &e), &e);
+    must(model_adapt(the_model, &(adapter_options){.rank = 3, .targets = adapted, .dora = true}, &e), &e);
+    for (int i = 0; i < 2; i++) {
+        the_optimizer = of[i];
+        base = i ? "auto" : "nf4";
+        must(model_store(the_model, i ? STORAGE_PLAIN : STORAGE_NF4, &e), &e);
+        kill_and_compare((wanted_kills() + 7) / 8);
+    }
+    model_close(the_model);
+    the_model = plain;
+    the_optimizer = &optimizer_adamw;
+    adapted = NULL;
 }
 
 /* ---- signals ---- */
@@ -340,7 +367,8 @@ static void a_second_signal_leaves_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_run_resumes_to_the_same_bits),
-                                       cmocka_unit_test(a_killed_run_with_frozen_parameters_resumes_to_the_same_bits),
+                                       cmocka_unit_test(a_killed_run_of_adapters_resumes_to_the_same_bits),
+        cmocka_unit_test(a_killed_run_with_frozen_parameters_resumes_to_the_same_bits),
                                        cmocka_unit_test(sigint_saves_and_leaves_with_130),
                                        cmocka_unit_test(sigterm_saves_and_leaves_with_143),
                                        cmocka_unit_test(a_closed_terminal_saves_and_leaves_with_129),
