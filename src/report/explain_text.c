@@ -85,8 +85,9 @@ static void write_head(FILE *out, const explanation *x)
     fprintf(out, "model    %s, %s parameters, %lld layers; a step is %lld sequences of %lld tokens, %s\n", m->config.model_type,
             count_format(count, (uint64_t)m->parameters), (long long)m->config.layers, (long long)in->shape->batch,
             (long long)in->shape->seq_len, in->shape->type == PT_BF16 ? "bf16" : "fp32");
-    fprintf(out, "trains   %s of %s parameters with %s\n",
-            model_trains_all(m) ? "all" : count_format(time, (uint64_t)model_trained_parameters(m)), count, shape_optimizer(in->shape)->name);
+    fprintf(out, "trains   %s of %s parameters%s with %s\n",
+            model_trains_all(m) ? "all" : count_format(time, (uint64_t)model_trained_parameters(m)), count,
+            m->adapters ? ", adapters beside a frozen model," : "", shape_optimizer(in->shape)->name);
     fprintf(out, "machine  %s (%s)\n", x->in->machine, x->in->source);
     if (in->costs->ranks > 1)
         fprintf(out, "         %d devices: each takes so many sequences, and tokens a second are those of all\n", in->costs->ranks);
