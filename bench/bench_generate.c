@@ -73,7 +73,7 @@ static int run(const model *m, pt_dtype type, int64_t tokens, int threads, pt_er
     if (failed || (failed = inference_open(m, d, type, threads, &x, e)))
         return failed;
     double start = now(), best = 1e9, rate = 0;
-    if ((failed = inference_load(x, NULL, 0, NULL, NULL, e)) || (failed = pool_open(d->info.threads, &p, e)))
+    if ((failed = inference_load(x, NULL, NULL, 0, NULL, NULL, e)) || (failed = pool_open(d->info.threads, &p, e)))
         return failed;
     printf("%s, %s, %d threads, %s of weights a token (made in %.1f s)\n", c->model_type, type == PT_BF16 ? "bf16" : "fp32",
            d->info.threads, size_format(size, inference_weight_bytes(x)), now() - start);

@@ -24,6 +24,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     pt_evaluate_options *o = &s->o;
     const arg table[] = {
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with weights", false},
+        {"--adapter", ARG_STRING, &o->adapter, "DIR", "apply this adapter, PEFT's or protrain's", false},
         {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
         DATA_ARGS(&s->what, o),
         {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a window; default the model's maximum, at most 1024", false},

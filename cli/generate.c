@@ -30,6 +30,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     pt_generate_options *o = &s->o;
     const arg table[] = {
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with weights and tokenizer.json", false},
+        {"--adapter", ARG_STRING, &o->adapter, "DIR", "apply this adapter, PEFT's or protrain's", false},
         {"--prompt", ARG_STRING, &s->prompt, "TEXT", "the text to continue", false},
         {"--prompt-file", ARG_STRING, &s->prompt_file, "FILE",
          "the same from a file, byte for byte; - is standard input", false},

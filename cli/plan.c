@@ -31,6 +31,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
         {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
         {"--task", ARG_CHOICE, &s->task, "sft|dpo", "dpo: preferences, compared by a second pass of the head; default sft", false},
+        ADAPTER_ARGS(o),
         {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, and updates may run during backward; default 1", false},

@@ -30,6 +30,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
         {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
         {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
+        ADAPTER_ARGS(o),
         {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware", false},

@@ -104,7 +104,7 @@ typedef struct pt_train_options {
                                        /* last token is no target */
     pt_precision precision;
     pt_optimizer optimizer;
-    double lr;                         /* 0: 5e-5, of DPO 1e-6, or 3e-4 from random weights */
+    double lr;                         /* 0: 5e-5, of DPO 1e-6, of adapters 2e-4, or 3e-4 from random weights */
     pt_lr_schedule lr_schedule; int64_t warmup_steps; double min_lr_ratio;
     double weight_decay, beta1, beta2, eps;
     double momentum; pt_lr_adjust lr_adjust; /* of Muon's matrices; momentum 0: 0.95 */
@@ -113,6 +113,13 @@ typedef struct pt_train_options {
     /* there is none, and none of freeze matches; the rest is frozen: it stays as it is, bit for bit, without gradients and moments. */
     const char *const *freeze; int freeze_n;
     const char *const *train_only; int train_only_n;
+    /* Low-rank adapters, as PEFT has them, are trained instead of the model, which is frozen; `out` gets adapter_config.json and */
+    /* adapter_model.safetensors instead of a model. */
+    int64_t lora_rank;                 /* 0: none, unless `adapter` says so */
+    double lora_alpha, lora_dropout;   /* alpha 0: 2 x lora_rank; dropout must be 0: none is applied */
+    const char *lora_targets;          /* "all-linear" (NULL), "attention", "mlp", or names of linear layers with commas between them */
+    bool rslora, dora;                 /* alpha is divided by the rank's root; magnitudes are trained too */
+    const char *adapter;               /* NULL: a new one, else the folder of one to go on from, which says all of the above */
     pt_base base;                      /* in few bits what is frozen is computed with what these stand for, and saved as it came in */
     uint64_t seed;
     int threads;                       /* 0: all cores that the process may use */
@@ -228,6 +235,7 @@ PT_API void pt_profile_close(pt_profile *p);
 
 typedef struct pt_evaluate_options {
     const char *model;                 /* Hugging Face folder with weights */
+    const char *adapter;               /* folder of one that is applied to it; NULL: none */
     const char *const *data; int data_n;
     pt_data_format data_format; pt_train_on train_on; const char *chat_template; bool no_packing; pt_long long_examples; /* as in training */
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
@@ -317,6 +325,7 @@ PT_API void pt_example_free(pt_example *x);
 
 typedef struct pt_generate_options {
     const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
+    const char *adapter;               /* folder of one that is applied to it; NULL: none */
     pt_precision precision;
     double temperature;                /* 0: always the most probable token */
     int64_t top_k;                     /* draw from the k most probable tokens; 0: from all */
@@ -352,6 +361,21 @@ PT_API int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int
 PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e);
 PT_API int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt); /* new ones so far; prompt may be NULL */
 PT_API void pt_generator_close(pt_generator *g);
+
+/* ---- merging an adapter ---- */
+
+typedef struct pt_merge_options {
+    const char *model, *adapter;       /* Hugging Face folder with weights; folder of PEFT's files */
+    const char *out;                   /* a folder that is not there yet */
+    pt_save_type save_type;            /* PT_SAVE_AS_STORED: as the model's weights are */
+    void (*notice)(void *arg, const char *sentence);  /* may be NULL */
+    void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* may be NULL */
+    void *arg;
+} pt_merge_options;
+
+PT_API void pt_merge_defaults(pt_merge_options *o);
+/* Writes the model with the adapter added to its weights: in fp32, and rounded once. */
+PT_API int pt_merge(const pt_merge_options *o, pt_error *e);
 
 /* ---- export ---- */
 

@@ -12,6 +12,7 @@
 #define PT_RANDOM_PLAN_H
 
 #include "base/rng.h"
+#include "model/adapter.h"
 #include "model/storage.h"
 #include "schedule/schedule.h"
 
@@ -92,14 +93,35 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
     return model_from_json("random model", json, strlen(json), NULL, NULL, out, e);
 }
 
-/* Now and then some parameters are frozen: all before a block, all but one, or any. Those that stay came as bf16 or not, or their matrices
- * are kept in few bits. */
+/* Of any modules of any layers, each of its own rank and scale. */
+static inline void random_adapters(random_source *r, model *m)
+{
+    adapters *a;
+    pt_error e = {0};
+    if (adapters_new(m, &a, &e))
+        abort();
+    for (int b = 1; b < m->blocks_n - 1; b++)
+        for (int i = 0; i < MODEL_MATRICES; i++)
+            for (int k = 0; k < block_param(m, &m->blocks[b], adapter_base(i))->parts; k++)
+                if (!random_one_in(r, 3))
+                    a->of[b - 1][i][k] = (adapter_module){random_from(r, 1, 9), random_one_in(r, 2) ? 2 : 0.7f};
+    a->of[random_below(r, m->blocks_n - 2)][random_below(r, MODEL_MATRICES)][0] = (adapter_module){random_from(r, 1, 20), 0.5f};
+    a->dora = random_one_in(r, 3);
+    a->config = json_object();
+    if (adapters_attach(m, a, &e))
+        abort();
+}
+
+/* Now and then some parameters are frozen: all before a block, all but one, or any; or all, and there are adapters. Those that stay came
+ * as bf16 or not, or their matrices are kept in few bits. */
 static inline void random_freeze(random_source *r, model *m)
 {
-    const int style = random_below(r, 5), block = random_below(r, m->blocks_n), kept = random_below(r, m->params_n);
-    for (int i = 0; i < m->params_n && style > 1; i++)
+    const int style = random_below(r, 7), block = random_below(r, m->blocks_n), kept = random_below(r, m->params_n);
+    for (int i = 0; i < m->params_n && style > 1 && style < 5; i++)
         m->params[i].trainable = i == kept || (style == 2 ? m->params[i].block >= block : style == 3 && random_one_in(r, 2));
     m->stored_bf16 = random_one_in(r, 2);
+    if (style >= 5)
+        random_adapters(r, m);
     if (style > 1 && !random_one_in(r, 3))
         model_store(m, random_one_in(r, 2) ? STORAGE_NF4 : STORAGE_INT8, NULL); /* where no matrix is frozen, none is */
 }

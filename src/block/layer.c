@@ -7,6 +7,7 @@
  */
 #include "block/block.h"
 
+#include "model/adapter.h"
 #include "model/storage.h"
 
 typedef struct layer {
@@ -97,24 +98,27 @@ static op_matmul from_column(op_matmul o, int64_t col)
     o.bias = o.bias ? column(o.bias, col, o.type) : NULL;
     o.residual = o.residual ? column(o.residual, col, o.type) : NULL;
     o.stream = o.stream ? o.stream + col : NULL;
+    o.scale = o.scale ? o.scale + col : NULL;
+    o.more_b = o.more_b ? column(o.more_b, o.layout == MATMUL_NT ? col * o.more_ldb : col, o.type) : NULL;
     return o;
 }
 
-/* The product with the stage's weights: all of them, or with NT the o.n rows from row0 on. Of a matrix in few bits a stripe at a time is
- * decoded, so many rows or columns that each stripe makes columns of c. */
-static void multiply(const layer *y, const layer_stage *s, int64_t row0, op_matmul o)
+/* Every product with a matrix of the base passes here: with all of it, or with NT its o.n rows from row0 on. Of a matrix in few bits a stripe
+ * at a time is decoded, rows or columns, so that each stripe makes columns of c. */
+static void base_product(const layer *y, const layer_stage *s, int64_t row0, const op_matmul *o)
 {
     const param *w = matrix_of(y, s);
+    op_matmul part = *o;
     if (w->storage == STORAGE_PLAIN) {
-        o.b = column(weight_of(y, s->weight), row0 * w->cols, y->type);
-        queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = o});
+        part.b = column(weight_of(y, s->weight), row0 * w->cols, y->type);
+        queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = part});
         return;
     }
-    const bool by_rows = o.layout == MATMUL_NT;
+    const bool by_rows = o->layout == MATMUL_NT;
     const int64_t each = by_rows ? stripe_rows(w, y->c->shape) : stripe_cols(w, y->c->shape);
-    for (int64_t at = 0; at < o.n; at += each) {
-        op_matmul part = from_column(o, at);
-        part.n = o.n - at < each ? o.n - at : each;
+    for (int64_t at = 0; at < o->n; at += each) {
+        part = from_column(*o, at);
+        part.n = o->n - at < each ? o->n - at : each;
         part.ldb = by_rows ? w->cols : part.n;
         part.b = stripe(y, s);
         if (by_rows)
@@ -125,20 +129,222 @@ static void multiply(const layer *y, const layer_stage *s, int64_t row0, op_matm
     }
 }
 
-/* out (rows, n), stride ldc = in . W[row0 .. row0 + n)^T + bias */
-static void linear_rows(const layer *y, const layer_stage *s, int64_t row0, int64_t n, int64_t ldc, void *out)
+/* What multiplies the product. */
+static float factor_of(const layer *y, const layer_stage *s) { return s->kind == STAGE_LINEAR_ADD ? y->config->residual_scale : 1; }
+
+/* acc (+)= factor dy^T . x */
+static void weights_gradient(const layer *y, int64_t rows, int64_t cols, int64_t ldy, int64_t ldx, const void *dy, const void *x, float factor,
+                             float *acc)
+{
+    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+        .layout = MATMUL_TN, .type = y->type, .out_type = PT_F32, .accumulate = !y->first, .m = rows, .n = cols, .k = y->rows,
+        .lda = ldy, .ldb = ldx, .ldc = cols, .alpha = factor, .a = dy, .b = x, .c = acc}});
+}
+
+/* ---- adapters (model/adapter.h) ---- */
+
+/* The module that a row of a stage's matrix belongs to. */
+typedef struct adapter_part {
+    int64_t row0, end;     /* its rows; of a matrix without an adapter all */
+    int64_t rank, column;  /* its columns of the low tensor, from `column` on; rank 0: it has no adapter */
+    int64_t width;         /* of a row of the low tensor */
+    float scale;
+    param_role b;
+} adapter_part;
+
+static param_role adapter_a_of(const layer_stage *s) { return adapter_a(adapter_matrix(s->weight)); }
+
+/* Other layers may have one where this has none. */
+static bool has_adapter(const layer *y, const layer_stage *s)
+{
+    return y->c->model->adapters && block_param(y->c->model, &y->c->model->blocks[y->block], adapter_a_of(s));
+}
+
+static adapter_part module_of(const layer *y, const layer_stage *s, int part)
+{
+    const model *m = y->c->model;
+    const int matrix = adapter_matrix(s->weight);
+    const param_part *of = &matrix_of(y, s)->part[part];
+    const adapter_module *a = adapter_at(m, y->block, matrix, part);
+    return (adapter_part){.row0 = of->row0, .end = of->row0 + of->rows, .rank = a->rank, .column = adapter_column(m, y->block, matrix, part),
+                          .width = block_param(m, &m->blocks[y->block], adapter_a(matrix))->rows, .scale = a->scale,
+                          .b = adapter_b(matrix, part)};
+}
+
+static adapter_part adapter_part_at(const layer *y, const layer_stage *s, int64_t row)
+{
+    const param *w = matrix_of(y, s);
+    int part = 0;
+    if (!has_adapter(y, s))
+        return (adapter_part){.end = w->rows};
+    while (part + 1 < w->parts && w->part[part].row0 + w->part[part].rows <= row)
+        part++;
+    return module_of(y, s, part);
+}
+
+/* t = s x A^T, of all modules whose scale is the same at once. */
+static void low(const layer *y, const layer_stage *s)
+{
+    const param *w = matrix_of(y, s);
+    adapter_part a = {0};
+    int64_t from = 0;
+    for (int part = 0; part <= w->parts && has_adapter(y, s); part++) {
+        const adapter_part next = part < w->parts ? module_of(y, s, part) : (adapter_part){.column = a.width, .rank = 1};
+        if (!next.rank)
+            continue;
+        if (next.column > from && (part == w->parts || next.scale != a.scale)) {
+            queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+                .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = next.column - from, .k = w->cols,
+                .lda = w->cols, .ldb = w->cols, .ldc = a.width, .alpha = a.scale, .a = tensor(y, s->in),
+                .b = column(weight_of(y, adapter_a_of(s)), from * w->cols, y->type), .c = column(tensor(y, s->out), from, y->type)}});
+            from = next.column;
+        }
+        a = next;
+    }
+}
+
+/* The gradient of a linear stage's sum: that of what it makes, but with DoRA times the gain, in the scratch. */
+static const void *sum_gradient(const layer *y, const layer_stage *s)
+{
+    return s->gain != LAYER_NONE && has_adapter(y, s) ? scratch(y, s) : gradient(y, s->out);
+}
+
+/* Of rows from row0 on, with the matrix as it is kept. */
+static void gain_rows(const layer *y, const layer_stage *s, op_gain o, int64_t row0)
+{
+    const param *w = matrix_of(y, s);
+    const bool plain = w->storage == STORAGE_PLAIN;
+    const int64_t end = o.rows, each = plain ? end : stripe_rows(w, y->c->shape);
+    for (int64_t at = 0; at < end; at += o.rows) {
+        op_gain part = o;
+        part.rows = o.rows = end - at < each ? end - at : each;
+        part.w = plain ? column(weight_of(y, s->weight), (row0 + at) * w->cols, y->type) : stripe(y, s);
+        part.b = column(o.b, at * o.rank, y->type);
+        part.magnitude = o.magnitude + at, part.gain = o.gain + at, part.inverse = o.inverse + at;
+        if (!plain)
+            decode(y, s, row0 + at, part.rows, 0, w->cols);
+        queue_submit(y->c->queue, &(op){OP_GAIN, .gain = part});
+    }
+}
+
+/* Gains of the modules' columns, and what they are made with (DoRA). */
+static void gain(const layer *y, const layer_stage *s)
+{
+    const param *w = matrix_of(y, s);
+    const int matrix = adapter_matrix(s->weight);
+    float *to = tensor(y, s->out);
+    const float *magnitude = weight_of(y, adapter_magnitude(matrix));
+    for (int part = 0; part < w->parts && has_adapter(y, s); part++) {
+        const adapter_part a = module_of(y, s, part);
+        if (!a.rank)
+            continue;
+        gain_rows(y, s, (op_gain){
+            .type = y->type, .rows = a.end - a.row0, .cols = w->cols, .rank = a.rank, .scale = a.scale,
+            .a = column(weight_of(y, adapter_a_of(s)), a.column * w->cols, y->type), .b = weight_of(y, a.b), .magnitude = magnitude,
+            .gain = to + a.row0, .inverse = to + w->rows + a.row0}, a.row0);
+        magnitude += a.end - a.row0;
+    }
+}
+
+/* The sums of a stage with gains once more, for the magnitudes' gradients, then in their place their own. */
+static void gain_input(const layer *y, const layer_stage *s)
+{
+    const param *w = matrix_of(y, s);
+    const size_t size = dtype_bytes(y->type), stride = (size_t)w->rows * size;
+    const float *gains = tensor(y, s->gain);
+    float *acc = accumulator(y, adapter_magnitude(adapter_matrix(s->weight)));
+    for (int part = 0; part < w->parts; part++) {
+        const adapter_part a = module_of(y, s, part);
+        const void *dy = column(gradient(y, s->out), a.row0, y->type);
+        void *sums = column(scratch(y, s), a.row0, y->type);
+        if (!a.rank) {
+            queue_submit(y->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {sums, dy, y->rows, (size_t)(a.end - a.row0) * size, stride, stride}});
+            continue;
+        }
+        base_product(y, s, a.row0, &(op_matmul){
+            .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = a.end - a.row0, .k = w->cols, .lda = w->cols,
+            .ldb = w->cols, .ldc = w->rows, .a = tensor(y, s->in), .c = sums,
+            .more_k = a.rank, .more_lda = a.width, .more_ldb = a.rank, .more_a = column(tensor(y, s->low), a.column, y->type),
+            .more_b = weight_of(y, a.b)});
+        queue_submit(y->c->queue, &(op){OP_GAIN_BACKWARD, .gain_backward = {
+            .type = y->type, .accumulate = !y->first, .rows = y->rows, .cols = a.end - a.row0, .ld = w->rows, .dy = dy, .sums = sums,
+            .gain = gains + a.row0, .inverse = gains + w->rows + a.row0, .factor = factor_of(y, s), .acc = acc}});
+        acc += a.end - a.row0;
+    }
+}
+
+/* The gradient of the low tensor, and with DoRA that of the sum; returns its width, 0 where there is no adapter. */
+static int64_t adapter_input(const layer *y, const layer_stage *s)
+{
+    const param *w = matrix_of(y, s);
+    if (!has_adapter(y, s))
+        return 0;
+    if (s->gain != LAYER_NONE)
+        gain_input(y, s);
+    for (int part = 0; part < w->parts; part++) {
+        const adapter_part a = module_of(y, s, part);
+        if (a.rank)
+            queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+                .layout = MATMUL_NN, .type = y->type, .out_type = y->type, .m = y->rows, .n = a.rank, .k = a.end - a.row0, .lda = w->rows,
+                .ldb = a.rank, .ldc = a.width, .alpha = a.scale, .a = column(sum_gradient(y, s), a.row0, y->type),
+                .b = weight_of(y, a.b), .c = column(gradient(y, s->low), a.column, y->type)}});
+    }
+    return module_of(y, s, 0).width;
+}
+
+static void adapter_weights(const layer *y, const layer_stage *s)
+{
+    const param *w = matrix_of(y, s);
+    if (!has_adapter(y, s))
+        return;
+    const int64_t width = module_of(y, s, 0).width;
+    weights_gradient(y, width, w->cols, width, w->cols, gradient(y, s->low), operand(y, s->in), factor_of(y, s), accumulator(y, adapter_a_of(s)));
+    for (int part = 0; part < w->parts; part++) {
+        const adapter_part a = module_of(y, s, part);
+        if (a.rank)
+            weights_gradient(y, a.end - a.row0, a.rank, w->rows, a.width, column(sum_gradient(y, s), a.row0, y->type),
+                             column(tensor(y, s->low), a.column, y->type), factor_of(y, s), accumulator(y, a.b));
+    }
+}
+
+/* ---- linear, forward and backward ---- */
+
+/* o: of the rows row0 .. row0 + o.n of W (their outputs), as much as W alone says. A matrix with an adapter is taken module by module, for each
+ * adds its own columns of the low tensor times its B. */
+static void linear_rows(const layer *y, const layer_stage *s, op_matmul o, int64_t row0)
+{
+    const int64_t end = row0 + o.n;
+    const size_t out = dtype_bytes(o.out_type);
+    const op_matmul whole = o;
+    for (int64_t row = row0; row < end; row += o.n) {
+        const adapter_part a = adapter_part_at(y, s, row);
+        o.n = (a.end < end ? a.end : end) - row;
+        o.bias = weight_of(y, s->bias) ? column(weight_of(y, s->bias), row, y->type) : NULL;
+        o.c = (char *)whole.c + (size_t)(row - row0) * out;
+        o.residual = whole.residual ? (const char *)whole.residual + (size_t)(row - row0) * out : NULL;
+        o.stream = whole.stream ? whole.stream + (row - row0) : NULL;
+        o.more_k = a.rank;
+        if (a.rank) {
+            o.more_a = column(tensor(y, s->low), a.column, y->type);
+            o.more_b = column(weight_of(y, a.b), (row - a.row0) * a.rank, y->type);
+            o.more_lda = a.width, o.more_ldb = a.rank;
+        }
+        o.scale = a.rank && s->gain != LAYER_NONE ? (const float *)tensor(y, s->gain) + row : NULL;
+        base_product(y, s, row, &o);
+    }
+}
+
+static op_matmul forward_of(const layer *y, const layer_stage *s, int64_t n, int64_t ldc, void *c)
 {
     const int64_t k = matrix_of(y, s)->cols;
-    const void *bias = weight_of(y, s->bias);
-    multiply(y, s, row0, (op_matmul){
-        .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = n, .k = k, .lda = k, .ldb = k,
-        .ldc = ldc, .a = tensor(y, s->in), .bias = bias ? column(bias, row0, y->type) : NULL, .c = out});
+    return (op_matmul){.layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = n, .k = k, .lda = k, .ldb = k,
+                       .ldc = ldc, .a = tensor(y, s->in), .c = c};
 }
 
 static void linear(const layer *y, const layer_stage *s)
 {
     const int64_t n = matrix_of(y, s)->rows;
-    linear_rows(y, s, 0, n, n, tensor(y, s->out));
+    linear_rows(y, s, forward_of(y, s, n, n, tensor(y, s->out)), 0);
 }
 
 /* What the end of a branch adds to in the compute type: the layer's output is the rounding of the stream, where there is one. */
@@ -149,15 +355,12 @@ static const void *residual_of(const layer *y, const layer_stage *s)
 
 static void linear_add(const layer *y, const layer_stage *s)
 {
-    const int64_t k = matrix_of(y, s)->cols;
-    multiply(y, s, 0, (op_matmul){
-        .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = y->hidden, .k = k, .lda = k, .ldb = k,
-        .ldc = y->hidden, .a = tensor(y, s->in), .bias = weight_of(y, s->bias),
-        .alpha = y->config->residual_scale, .residual = residual_of(y, s), .stream = y->stream, .c = tensor(y, s->out)});
+    op_matmul o = forward_of(y, s, y->hidden, y->hidden, tensor(y, s->out));
+    o.alpha = y->config->residual_scale;
+    o.residual = residual_of(y, s);
+    o.stream = y->stream;
+    linear_rows(y, s, o, 0);
 }
-
-/* What multiplies the product. */
-static float factor_of(const layer *y, const layer_stage *s) { return s->kind == STAGE_LINEAR_ADD ? y->config->residual_scale : 1; }
 
 /* Where the stage reads the residual stream, the gradient is added to the stream's. */
 static void linear_input(const layer *y, const layer_stage *s)
@@ -165,10 +368,13 @@ static void linear_input(const layer *y, const layer_stage *s)
     const param *w = matrix_of(y, s);
     const bool adds = layer_is_residual(s->in);
     void *d = gradient(y, s->in);
-    multiply(y, s, 0, (op_matmul){
+    const int64_t width = adapter_input(y, s);
+    const op_matmul o = {
         .layout = MATMUL_NN, .type = y->type, .out_type = y->type, .m = y->rows, .n = w->cols, .k = w->rows, .lda = w->rows, .ldb = w->cols,
-        .ldc = w->cols, .alpha = factor_of(y, s), .a = gradient(y, s->out), .residual = adds && !y->u->stream ? d : NULL,
-        .stream = adds ? y->u->stream : NULL, .c = d});
+        .ldc = w->cols, .alpha = factor_of(y, s), .a = sum_gradient(y, s),
+        .residual = adds && !y->u->stream ? d : NULL, .stream = adds ? y->u->stream : NULL, .c = d, .more_k = width, .more_lda = width,
+        .more_ldb = w->cols, .more_a = width ? gradient(y, s->low) : NULL, .more_b = width ? weight_of(y, adapter_a_of(s)) : NULL};
+    base_product(y, s, 0, &o);
 }
 
 static void linear_weights(const layer *y, const layer_stage *s)
@@ -177,12 +383,11 @@ static void linear_weights(const layer *y, const layer_stage *s)
     const void *dy = gradient(y, s->out);
     float *dw = accumulator(y, s->weight), *db = accumulator(y, s->bias);
     if (dw)
-        queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
-            .layout = MATMUL_TN, .type = y->type, .out_type = PT_F32, .accumulate = !y->first, .m = w->rows, .n = w->cols, .k = y->rows,
-            .lda = w->rows, .ldb = w->cols, .ldc = w->cols, .alpha = factor_of(y, s), .a = dy, .b = operand(y, s->in), .c = dw}});
+        weights_gradient(y, w->rows, w->cols, w->rows, w->cols, dy, operand(y, s->in), factor_of(y, s), dw);
     if (db)
         queue_submit(y->c->queue, &(op){OP_BIAS_BACKWARD, .bias_backward = {
             .type = y->type, .accumulate = !y->first, .rows = y->rows, .cols = w->rows, .ld = w->rows, .dy = dy, .acc = db}});
+    adapter_weights(y, s);
 }
 
 /* ---- norms ---- */
@@ -284,8 +489,8 @@ static void qkv(const layer *y, const layer_stage *s)
 {
     const int64_t normed = s->side == LAYER_NONE ? 0 : y->q_cols + y->kv_cols;
     if (normed)
-        linear_rows(y, s, 0, normed, normed, tensor(y, s->side));
-    linear_rows(y, s, normed, y->qkv_cols - normed, y->qkv_cols, column(tensor(y, s->out), normed, y->type));
+        linear_rows(y, s, forward_of(y, s, normed, normed, tensor(y, s->side)), 0);
+    linear_rows(y, s, forward_of(y, s, y->qkv_cols - normed, y->qkv_cols, column(tensor(y, s->out), normed, y->type)), normed);
     for (int k = 0; k < 2 && normed; k++)
         head_norm(y, s, q_or_k(y, k));
     rope(y, tensor(y, s->out), false);
@@ -377,6 +582,8 @@ static const struct stage_ops { void (*forward)(const layer *, const layer_stage
     [STAGE_QKV] = {qkv, qkv_input},
     [STAGE_ATTENTION] = {attention, attention_input},
     [STAGE_ACTIVATION] = {activation, activation_input},
+    [STAGE_LOW] = {low, NULL},
+    [STAGE_GAIN] = {gain, NULL},
 };
 
 static void run_step(const layer *y, layer_step step)

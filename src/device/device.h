@@ -51,10 +51,11 @@ typedef enum matmul_layout {
     MATMUL_TN  /* c (M,N) = a (K,M)^T . b (K,N)   weight gradient: dy^T . x */
 } matmul_layout;
 
-/* c = round(alpha * sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += alpha * sum + bias.
+/* c = round(alpha * scale[n] * sum + bias[n] + residual[m][n]), or with `accumulate` (out_type F32 only) c += alpha * scale * sum + bias.
  * With a stream: stream += alpha * sum + bias in fp32, and c = round(stream), or as above where there is a residual. alpha (0 stands
  * for 1) does not reach the bias: who wants both scaled scales the bias.
- * The sum over K is taken in an order that depends on (layout, M, N, K) only. */
+ * With more_k > 0 the sum has a second part, behind the first: more_a (M, more_k) . more_b, laid out as a and b are; not TN.
+ * The sum is taken in an order that depends on (layout, M, N, K, more_k) only. */
 typedef struct op_matmul {
     matmul_layout layout;
     pt_dtype type, out_type;  /* of a, b, bias, residual; of c: type or PT_F32; PT_F64 goes with itself alone */
@@ -66,7 +67,20 @@ typedef struct op_matmul {
     float *stream;            /* (M, N), stride ldc, or NULL; not with accumulate */
     void *c;
     float alpha;
+    int64_t more_k, more_lda, more_ldb;
+    const void *more_a, *more_b;
+    const float *scale;       /* (N) or NULL; not with accumulate */
 } op_matmul;
+
+/* The second part of the sum as a product by itself, of the same rows and columns. */
+static inline op_matmul matmul_more(const op_matmul *o)
+{
+    op_matmul more = *o;
+    more.a = o->more_a, more.b = o->more_b;
+    more.k = o->more_k, more.lda = o->more_lda, more.ldb = o->more_ldb;
+    more.more_k = 0;
+    return more;
+}
 
 /* acc[n] (+)= sum over rows of dy[row][n]; acc is fp32. */
 typedef struct op_bias_backward {
@@ -223,6 +237,17 @@ enum { SUMSQ_ROWS = 8, SUMSQ_LANES = 128 };
 typedef struct op_gradient_finish {
     pt_dtype type; int64_t rows, cols; const float *acc, *acc2; void *g; double *sumsq;
 } op_gradient_finish;
+
+/* Of row n of v = w + scale * b . a, in fp32: inverse[n] = 1 / |v[n]| (0 where the norm is 0), gain[n] = magnitude[n] * inverse[n].
+ * w (rows, cols), a (rank, cols), b (rows, rank), all dense. The sum of squares has 32 lanes, element i in lane i mod 32. */
+typedef struct op_gain {
+    pt_dtype type; int64_t rows, cols, rank; float scale; const void *w, *a, *b; const float *magnitude; float *gain, *inverse;
+} op_gain;
+/* Of y = gain * sums, by column: acc[n] (+)= factor * inverse[n] * sum over rows of dy[row][n] * sums[row][n], the gradient of the magnitude; then
+ * sums[row][n] = round(gain[n] * dy[row][n]). dy and sums have stride ld, acc is fp32. */
+typedef struct op_gain_backward {
+    pt_dtype type; bool accumulate; int64_t rows, cols, ld; const void *dy; void *sums; const float *gain, *inverse; float factor; float *acc;
+} op_gain_backward;
 
 /* AdamW as PyTorch's, in fp32 with explicit fma, the same sequence on every backend:
  *   g' = g * grad_scale

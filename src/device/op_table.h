@@ -40,6 +40,8 @@
     ROW(CROSS_ENTROPY, cross_entropy, cross_entropy, "computing the loss")                               \
     ROW(PREFERENCE, preference, preference, "comparing pairs of examples")                               \
     ROW(GRADIENT_FINISH, gradient_finish, gradient_finish, "rounding gradients")                         \
+    ROW(GAIN, gain, gain, "measuring rows of weights")                                                   \
+    ROW(GAIN_BACKWARD, gain_backward, gain_backward, "scaling gradients")                                \
     ROW(ADAMW, adamw, adamw, "updating weights")                                                         \
     ROW(ADAMW8BIT, adamw8bit, adamw8bit, "updating weights")                                             \
     ROW(MUON_MOMENTUM, muon_momentum, muon_momentum, "updating weights")                                 \

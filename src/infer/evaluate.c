@@ -29,6 +29,7 @@ enum { BATCH_TOKENS = 4096, SEQ_LEN_LIMIT = 1 << 24 };
 typedef struct evaluation {
     const pt_evaluate_options *o;
     model *model;
+    safetensors *adapter; /* NULL: none */
     tokenizer *tokenizer;
     dataset *data;
     step_shape shape;
@@ -223,7 +224,7 @@ static int load_weights(evaluation *v, pt_error *e)
     if (failed)
         return failed;
     state_open(&s, v->x);
-    failed = state_load(&s, st, e);
+    failed = v->adapter ? state_load_adapted(&s, st, v->adapter, 0, e) : state_load(&s, st, e);
     if (!failed)
         weights_notice_unused(v->model, st, v->o->notice, v->o->arg);
     int closed = state_close(&s, failed ? NULL : e);
@@ -254,7 +255,7 @@ static int sum_losses(evaluation *v, pt_error *e)
 static int evaluate(evaluation *v, pt_error *e)
 {
     int64_t seq_len = 0;
-    int failed = infer_open_model(v->o->model, &v->model, e);
+    int failed = infer_open_adapted(v->o->model, v->o->adapter, v->o->notice, v->o->arg, &v->model, &v->adapter, e);
     if (!failed)
         failed = choose_seq_len(v, &seq_len, e);
     if (!failed)
@@ -290,6 +291,7 @@ int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
     search_result_free(&v.found);
     dataset_close(v.data);
     tokenizer_close(v.tokenizer);
+    safetensors_close(v.adapter);
     model_close(v.model);
     return failed;
 }

@@ -51,11 +51,13 @@ static int check_options(const pt_generate_options *o, pt_error *e)
 
 static int open_model(pt_generator *g, pt_error *e)
 {
-    int failed = infer_open_model(g->folder, &g->model, e);
+    int failed = infer_open_adapted(g->folder, g->o.adapter, g->o.notice, g->o.arg, &g->model, &g->adapter, e);
     if (!failed)
         failed = safetensors_open(g->folder, &g->st, e);
     if (!failed)
         failed = weights_check(g->model, g->st, NULL, e);
+    if (!failed && g->adapter)
+        failed = weights_check_adapter(g->model, g->adapter, e);
     if (!failed)
         weights_notice_unused(g->model, g->st, g->o.notice, g->o.arg);
     if (!failed)
@@ -117,6 +119,7 @@ void pt_generator_close(pt_generator *g)
     inference_close(g->x);
     device_close(g->device, g->host);
     safetensors_close(g->st);
+    safetensors_close(g->adapter);
     encoder_close(g->encoder);
     tokenizer_close(g->tokenizer);
     model_close(g->model);
@@ -183,7 +186,7 @@ static int load_model(pt_generator *g, pt_error *e)
         return 0;
     int failed = inference_open(g->model, g->device, g->type, g->o.threads, &g->x, e);
     if (!failed)
-        failed = inference_load(g->x, g->st, 0, pass_progress, g, e);
+        failed = inference_load(g->x, g->st, g->adapter, 0, pass_progress, g, e);
     if (failed) {
         inference_close(g->x);
         g->x = NULL;

@@ -24,7 +24,7 @@ struct pt_generator {
     model *model;
     tokenizer *tokenizer;
     encoder *encoder;
-    safetensors *st;
+    safetensors *st, *adapter;  /* adapter NULL: none */
     device *device, *host;
     inference *x;
     pt_dtype type;

@@ -172,10 +172,10 @@ void inference_close(inference *x)
     free(x);
 }
 
-int inference_load(inference *x, const struct safetensors *st, uint64_t seed,
+int inference_load(inference *x, const struct safetensors *st, const struct safetensors *adapter, uint64_t seed,
                    void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, pt_error *e)
 {
-    const load_job job = {.model = x->model, .st = st, .seed = seed, .type = x->shape.type, .device = x->device,
+    const load_job job = {.model = x->model, .st = st, .adapter = adapter, .seed = seed, .type = x->shape.type, .device = x->device,
                           .threads = x->threads, .base = x->arena, .param_at = x->param_at, .progress = progress, .arg = arg};
     return load_weights(&job, e);
 }

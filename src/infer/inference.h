@@ -28,8 +28,8 @@ void inference_close(inference *x);
 uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int64_t context);
 
 /* Weights from a Hugging Face folder, by all threads; st NULL: random ones from `seed`. `progress` (may be NULL) is
- * called from the caller's thread with bytes of weights. */
-int inference_load(inference *x, const struct safetensors *st, uint64_t seed,
+ * called from the caller's thread with bytes of weights. adapter: of the model's adapters, NULL where it has none. */
+int inference_load(inference *x, const struct safetensors *st, const struct safetensors *adapter, uint64_t seed,
                    void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, pt_error *e);
 
 /* Starts a sequence of at most `context` tokens. Of the one before, the first *kept tokens (NULL: none) are its beginning, and what

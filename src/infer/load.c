@@ -5,6 +5,7 @@
 #include "infer/load.h"
 
 #include "io/safetensors.h"
+#include "model/adapter.h"
 #include "model/shape.h"
 #include "model/weights.h"
 
@@ -71,7 +72,7 @@ static int load_item(loader *l, queue *q, int index, int64_t row, float *values,
     int64_t step = item_rows(p), rows = p->rows - row < step ? p->rows - row : step, n = rows * p->cols;
     int failed = 0;
     if (j->st)
-        failed = weights_read(j->model, j->st, index, row, rows, values, scratch, SCRATCH_BYTES, e);
+        failed = weights_read(j->model, param_is_adapter(p) ? j->adapter : j->st, index, row, rows, values, scratch, SCRATCH_BYTES, e);
     else
         weights_init(j->model, j->seed, index, row, rows, values);
     if (failed)

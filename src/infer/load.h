@@ -10,6 +10,7 @@ struct safetensors;
 typedef struct load_job {
     const model *model;
     const struct safetensors *st; /* NULL: random weights from `seed` */
+    const struct safetensors *adapter; /* of the model's adapters; NULL: it has none */
     uint64_t seed;
     pt_dtype type;                /* of the weights in the arena */
     device *device;

@@ -2,6 +2,8 @@
 
 #include "device/device.h"
 #include "io/files.h"
+#include "io/safetensors.h"
+#include "model/adapter.h"
 #include "model/weights.h"
 
 int infer_check_options(pt_precision precision, int threads, const char *device, pt_error *e)
@@ -21,4 +23,18 @@ int infer_open_model(const char *folder, model **out, pt_error *e)
     if (!failed && !weights_present(folder))
         failed = pt_fail(e, PT_FAILED, "%s has no weights (model.safetensors, or shards with their index): train the model first", folder);
     return failed;
+}
+
+int infer_open_adapted(const char *folder, const char *adapter, void (*notice)(void *, const char *), void *arg, model **out,
+                       safetensors **weights, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    *weights = NULL;
+    int failed = infer_open_model(folder, out, e);
+    if (failed || !adapter)
+        return failed;
+    failed = model_adapt_like(*out, adapter, notice, arg, e);
+    if (!failed)
+        failed = path_join(path, adapter, ADAPTER_WEIGHTS, e);
+    return failed ? failed : safetensors_open(path, weights, e);
 }

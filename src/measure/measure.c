@@ -350,7 +350,7 @@ void area_close(area *a)
 static pattern pattern_of(const param *p)
 {
     switch (p->kind->use) {
-    case USE_NORM: return PATTERN_NORM;
+    case USE_NORM: case USE_MAGNITUDE: return PATTERN_NORM;
     case USE_NORM_BIAS: return PATTERN_SMALL;
     default: return PATTERN_WEIGHTS;
     }

@@ -39,6 +39,18 @@ static bool in_list(const char *const list[ARCHITECTURE_MAX_KEYS], const char *k
     return false;
 }
 
+/* Folders of others whose weights are quantized already. */
+static int refuse_few_bits(config_reader *r)
+{
+    char shown[64];
+    const json_t *quantized = json_object_get(r->source.object, "quantization_config");
+    if (!quantized || json_is_null(quantized))
+        return 0;
+    return pt_fail(r->e, PT_FAILED, "%s: \"quantization_config\" is %s: weights that are in few bits already are not read; take the model that they "
+                   "were made from, and give train --base nf4 or int8 to keep what is frozen of it in few bits", r->source.where,
+                   config_value_text(quantized, shown));
+}
+
 /* A model of text and images: its text_config is what is read from here on. */
 static int enter_text_part(config_reader *r, const char **name)
 {
@@ -53,11 +65,9 @@ static int enter_text_part(config_reader *r, const char **name)
         const json_t *tied = json_object_get(r->source.object, "tie_word_embeddings"); /* the outer one counts */
         if (json_object_set(text.object, "tie_word_embeddings", tied ? (json_t *)tied : json_true()))
             return pt_fail(r->e, PT_FAILED, "out of memory");
-        char shown[64];
-        const json_t *quantized = json_object_get(r->source.object, "quantization_config");
-        if (quantized && !json_is_null(quantized))
-            return pt_fail(r->e, PT_FAILED, "%s: \"quantization_config\" is %s: weights in few bits are not supported; take a checkpoint in BF16",
-                           r->source.where, config_value_text(quantized, shown));
+        status = refuse_few_bits(r);
+        if (status)
+            return status;
         r->c->multimodal = true;
         r->outer = r->source.object;
         r->source = text;
@@ -488,6 +498,9 @@ static int check_other_keys(config_reader *r)
 {
     const char *key;
     json_t *value;
+    int quantized = refuse_few_bits(r);
+    if (quantized)
+        return quantized;
     json_object_foreach(r->source.object, key, value)
     {
         char text[64];

@@ -9,6 +9,7 @@
  * and the whole parameter passes through the first area for each filling of the second.
  */
 #include "io/safetensors.h"
+#include "model/adapter.h"
 #include "model/architectures.h"
 #include "model/names.h"
 #include "model/rows.h"
@@ -36,8 +37,10 @@ static int declare_part(const exporter *x, const param *p, int k, pt_dtype dtype
 {
     const param_part *part = &p->part[k];
     const int64_t shape[2] = {part->transposed ? p->cols : part->rows, part->transposed ? part->rows : p->cols};
-    char name[SPELLED_NAME];
-    names_spell(architecture_find(x->m->config.model_type), x->layout.naming, part->name, name);
+    char name[SPELLED_NAME + sizeof ADAPTER_PREFIX] = "";
+    if (param_is_adapter(p))
+        strcpy(name, ADAPTER_PREFIX);
+    names_spell(architecture_find(x->m->config.model_type), x->layout.naming, part->name, name + strlen(name));
     const int number = safetensors_declare(x->w, name, dtype, part->vector ? 1 : 2, shape, x->e);
     return number < 0 ? number : 0;
 }

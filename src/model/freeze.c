@@ -1,4 +1,4 @@
-#include "model/model.h"
+#include "model/adapter.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -86,6 +86,8 @@ uint64_t model_frozen_hash(const model *m)
     bool any = false;
     for (int i = 0; i < m->params_n; i++) {
         hash = (hash ^ (uint64_t)(m->params[i].trainable ? 1 : 2 + m->params[i].storage)) * 0x100000001b3u;
+        if (param_is_adapter(&m->params[i]))
+            hash = (hash ^ (uint64_t)(m->params[i].rows * m->params[i].cols)) * 0x100000001b3u;
         any = any || !m->params[i].trainable;
     }
     return any ? hash : 0;

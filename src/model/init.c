@@ -5,6 +5,7 @@
  * tensors, nor on the pieces in which they are asked for. One Philox block gives four normals.
  */
 #include "base/rng.h"
+#include "model/adapter.h"
 #include "model/architectures.h"
 #include "model/rows.h"
 #include "model/weights.h"
@@ -94,9 +95,40 @@ static double init_deviation(const model *m, const param *p)
     return scaled ? c->initializer_range / sqrt(2.0 * (double)c->layers) : c->initializer_range;
 }
 
+/* out[i] = uniform in (-bound, bound), number first + i of the stream */
+static void fill_uniform(uint64_t seed, uint32_t stream, uint64_t first, int64_t n, double bound, float *out)
+{
+    uint32_t w[4][BATCH];
+    for (int64_t i = 0; i < n;) {
+        const uint64_t at = first + (uint64_t)i;
+        const int64_t from = (int64_t)(at % BLOCK_NORMALS), blocks = (from + n - i + BLOCK_NORMALS - 1) / BLOCK_NORMALS;
+        rng_words_run(seed, RNG_INIT, stream, at / BLOCK_NORMALS, blocks < BATCH ? (int)blocks : BATCH, w[0], w[1], w[2], w[3]);
+        for (int64_t k = from; k < BATCH * BLOCK_NORMALS && i < n; k++, i++)
+            out[i] = (float)(bound * ((2.0 * w[k % BLOCK_NORMALS][k / BLOCK_NORMALS] + 1) * 0x1p-32 - 1));
+    }
+}
+
+/* As PEFT: of A what PyTorch begins linear layers with (Kaiming's, with a slope of the root of 5), of B nothing. */
+static void init_adapter(const model *m, uint64_t seed, const param *p, int64_t row0, int64_t n_rows, float *out)
+{
+    memset(out, 0, (size_t)(n_rows * p->cols) * sizeof *out);
+    for (int k = 0; k < p->parts && p->kind->use == USE_ADAPTER_A; k++) {
+        const param_part *part = &p->part[k];
+        int64_t from = row0 > part->row0 ? row0 : part->row0;
+        int64_t to = row0 + n_rows < part->row0 + part->rows ? row0 + n_rows : part->row0 + part->rows;
+        if (to > from)
+            fill_uniform(seed, tensor_stream(p, m->blocks[p->block].layer, k), (uint64_t)((from - part->row0) * p->cols), (to - from) * p->cols,
+                         1 / sqrt((double)p->cols), out + (from - row0) * p->cols);
+    }
+}
+
 void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_t n_rows, float *out)
 {
     const param *p = &m->params[index];
+    if (param_is_adapter(p)) {
+        init_adapter(m, seed, p, row0, n_rows, out);
+        return;
+    }
     if (p->part[0].vector) {
         for (int64_t i = 0; i < n_rows * p->cols; i++)
             out[i] = p->kind->use == USE_NORM ? 1 - m->config.norm_offset : 0;

@@ -35,6 +35,7 @@ typedef struct work {
     bool rotated;
     bool backward;
     unsigned char trained[PARAM_ROLES];
+    int64_t adapter;       /* values of its adapters */
 } work;
 
 static work work_of(const model *m, int64_t seq_len, int first_trained, int layer)
@@ -45,6 +46,7 @@ static work work_of(const model *m, int64_t seq_len, int first_trained, int laye
     for (int role = 0; role < PARAM_ROLES; role++) {
         const param *p = block_param(m, &m->blocks[layer + 1], role);
         w.trained[role] = p && p->trainable;
+        w.adapter += p && (p->kind->use == USE_ADAPTER_A || p->kind->use == USE_ADAPTER_B) ? p->rows * p->cols : 0;
     }
     return w;
 }
@@ -52,7 +54,7 @@ static work work_of(const model *m, int64_t seq_len, int first_trained, int laye
 /* Roles whose parameter only one of them trains; more than there are where only one goes backward. */
 static int trained_apart(const work *a, const work *b)
 {
-    int n = (a->backward == b->backward ? 0 : PARAM_ROLES + 2) + (a->rotated != b->rotated);
+    int n = (a->backward == b->backward ? 0 : PARAM_ROLES + 2) + (a->rotated != b->rotated) + (a->adapter != b->adapter);
     for (int role = 0; role < PARAM_ROLES; role++)
         n += a->trained[role] != b->trained[role];
     return n;

@@ -1,14 +1,33 @@
 /* layer.c - the stages of a layer, and the steps of its backward. */
 #include "model/layer.h"
 
+#include "model/adapter.h"
 #include "model/storage.h"
 
 #include <string.h>
 
-
 /* ---- stages ---- */
 
-static void add(layer_stages *l, layer_stage s) { l->of[l->n++] = s; }
+static void add(layer_stages *l, layer_stage s)
+{
+    s.low = s.gain = LAYER_NONE;
+    l->of[l->n++] = s;
+}
+
+/* A linear stage, behind those of its adapter. */
+static void add_linear(layer_stages *l, const model_config *c, layer_stage s)
+{
+    const int matrix = adapter_matrix(s.weight);
+    const layer_tensor low = LAYER_LOW_QKV + matrix, gain = LAYER_GAIN_QKV + matrix;
+    const bool adapted = c->adapter_width[matrix] > 0, dora = adapted && c->dora;
+    if (adapted)
+        add(l, (layer_stage){STAGE_LOW, s.in, low, LAYER_NONE, LAYER_NONE, s.weight, PARAM_NONE, LAYER_NONE, LAYER_NONE});
+    if (dora)
+        add(l, (layer_stage){STAGE_GAIN, LAYER_NONE, gain, LAYER_NONE, LAYER_NONE, s.weight, PARAM_NONE, LAYER_NONE, LAYER_NONE});
+    add(l, s);
+    l->of[l->n - 1].low = adapted ? low : LAYER_NONE;
+    l->of[l->n - 1].gain = dora ? gain : LAYER_NONE;
+}
 
 /* The end of a branch: its last linear stage, and the sum with the residual stream. `between`: the tensor in between where there is a norm. */
 static void add_end(layer_stages *l, const model_config *c, layer_tensor in, layer_tensor between, layer_tensor residual, layer_tensor out)
@@ -17,11 +36,24 @@ static void add_end(layer_stages *l, const model_config *c, layer_tensor in, lay
     const param_role weight = mlp ? PARAM_DOWN : PARAM_OUT, bias = mlp ? PARAM_DOWN_BIAS : PARAM_OUT_BIAS;
     const param_role norm = mlp ? PARAM_POST_NORM2 : PARAM_POST_NORM1;
     if (!c->post_norm) {
-        add(l, (layer_stage){STAGE_LINEAR_ADD, in, out, LAYER_NONE, residual, weight, bias});
+        add_linear(l, c, (layer_stage){.kind = STAGE_LINEAR_ADD, .in = in, .out = out, .side = LAYER_NONE, .residual = residual,
+                                       .weight = weight, .bias = bias});
         return;
     }
-    add(l, (layer_stage){STAGE_LINEAR, in, between, LAYER_NONE, LAYER_NONE, weight, bias});
-    add(l, (layer_stage){STAGE_NORM_ADD, between, out, LAYER_NONE, residual, norm, PARAM_NONE});
+    add_linear(l, c, (layer_stage){.kind = STAGE_LINEAR, .in = in, .out = between, .side = LAYER_NONE, .residual = LAYER_NONE,
+                                   .weight = weight, .bias = bias});
+    add(l, (layer_stage){.kind = STAGE_NORM_ADD, .in = between, .out = out, .side = LAYER_NONE, .residual = residual, .weight = norm,
+                         .bias = PARAM_NONE});
+}
+
+static void add_norm(layer_stages *l, layer_tensor in, layer_tensor out, param_role weight, param_role bias)
+{
+    add(l, (layer_stage){.kind = STAGE_NORM, .in = in, .out = out, .side = LAYER_NONE, .residual = LAYER_NONE, .weight = weight, .bias = bias});
+}
+
+static void add_plain(layer_stages *l, stage_kind kind, layer_tensor in, layer_tensor out, layer_tensor side)
+{
+    add(l, (layer_stage){.kind = kind, .in = in, .out = out, .side = side, .residual = LAYER_NONE, .weight = PARAM_NONE, .bias = PARAM_NONE});
 }
 
 /* Where the branches are parallel both ends come last: so backward begins with both, while the gradient of the output is what it was. */
@@ -30,15 +62,18 @@ void layer_describe(layer_stages *l, const model_config *c)
     const layer_tensor middle = c->parallel ? LAYER_X : LAYER_XM;
     l->n = 0;
     if (c->pre_norm)
-        add(l, (layer_stage){STAGE_NORM, LAYER_X, LAYER_N1, LAYER_NONE, LAYER_NONE, PARAM_NORM1, PARAM_NORM1_BIAS});
-    add(l, (layer_stage){STAGE_QKV, c->pre_norm ? LAYER_N1 : LAYER_X, LAYER_QKV, c->qk_norm ? LAYER_QK : LAYER_NONE, LAYER_NONE, PARAM_QKV, PARAM_QKV_BIAS});
-    add(l, (layer_stage){STAGE_ATTENTION, LAYER_QKV, LAYER_ATT, LAYER_LSE, LAYER_NONE, PARAM_NONE, PARAM_NONE});
+        add_norm(l, LAYER_X, LAYER_N1, PARAM_NORM1, PARAM_NORM1_BIAS);
+    add_linear(l, c, (layer_stage){.kind = STAGE_QKV, .in = c->pre_norm ? LAYER_N1 : LAYER_X, .out = LAYER_QKV,
+                                   .side = c->qk_norm ? LAYER_QK : LAYER_NONE, .residual = LAYER_NONE, .weight = PARAM_QKV,
+                                   .bias = PARAM_QKV_BIAS});
+    add_plain(l, STAGE_ATTENTION, LAYER_QKV, LAYER_ATT, LAYER_LSE);
     if (!c->parallel)
         add_end(l, c, LAYER_ATT, LAYER_A, LAYER_X, LAYER_XM);
     if (c->pre_norm)
-        add(l, (layer_stage){STAGE_NORM, middle, LAYER_N2, LAYER_NONE, LAYER_NONE, PARAM_NORM2, PARAM_NORM2_BIAS});
-    add(l, (layer_stage){STAGE_LINEAR, c->pre_norm ? LAYER_N2 : middle, LAYER_UP, LAYER_NONE, LAYER_NONE, PARAM_UP, PARAM_UP_BIAS});
-    add(l, (layer_stage){STAGE_ACTIVATION, LAYER_UP, LAYER_ACT, LAYER_NONE, LAYER_NONE, PARAM_NONE, PARAM_NONE});
+        add_norm(l, middle, LAYER_N2, PARAM_NORM2, PARAM_NORM2_BIAS);
+    add_linear(l, c, (layer_stage){.kind = STAGE_LINEAR, .in = c->pre_norm ? LAYER_N2 : middle, .out = LAYER_UP, .side = LAYER_NONE,
+                                   .residual = LAYER_NONE, .weight = PARAM_UP, .bias = PARAM_UP_BIAS});
+    add_plain(l, STAGE_ACTIVATION, LAYER_UP, LAYER_ACT, LAYER_NONE);
     if (c->parallel)
         add_end(l, c, LAYER_ATT, LAYER_A, LAYER_X, LAYER_XM);
     add_end(l, c, LAYER_ACT, LAYER_M, LAYER_XM, LAYER_OUT);
@@ -46,7 +81,7 @@ void layer_describe(layer_stages *l, const model_config *c)
 
 /* ---- tensors ---- */
 
-typedef enum width { WIDTH_HIDDEN, WIDTH_QK, WIDTH_QKV, WIDTH_Q, WIDTH_HEADS, WIDTH_UP, WIDTH_FFN } width;
+typedef enum width { WIDTH_HIDDEN, WIDTH_QK, WIDTH_QKV, WIDTH_Q, WIDTH_HEADS, WIDTH_UP, WIDTH_FFN, WIDTH_LOW } width;
 
 /* Saved from which level on, if backward reads it; SAVE_LEVELS: never. */
 static const struct { width width; save_level saved_from; } tensors[LAYER_TENSORS] = {
@@ -55,7 +90,14 @@ static const struct { width width; save_level saved_from; } tensors[LAYER_TENSOR
     [LAYER_A] = {WIDTH_HIDDEN, SAVE_ATTENTION}, [LAYER_XM] = {WIDTH_HIDDEN, SAVE_ATTENTION}, [LAYER_N2] = {WIDTH_HIDDEN, SAVE_LEVELS},
     [LAYER_UP] = {WIDTH_UP, SAVE_ALL},          [LAYER_ACT] = {WIDTH_FFN, SAVE_LEVELS},    [LAYER_M] = {WIDTH_HIDDEN, SAVE_ALL},
     [LAYER_OUT] = {WIDTH_HIDDEN, SAVE_LEVELS},
+    [LAYER_LOW_QKV] = {WIDTH_LOW, SAVE_ATTENTION},  [LAYER_LOW_OUT] = {WIDTH_LOW, SAVE_ATTENTION},
+    [LAYER_LOW_UP] = {WIDTH_LOW, SAVE_ALL},         [LAYER_LOW_DOWN] = {WIDTH_LOW, SAVE_ATTENTION},
+    [LAYER_GAIN_QKV] = {WIDTH_QKV, SAVE_ATTENTION}, [LAYER_GAIN_OUT] = {WIDTH_HIDDEN, SAVE_ATTENTION},
+    [LAYER_GAIN_UP] = {WIDTH_UP, SAVE_ATTENTION},   [LAYER_GAIN_DOWN] = {WIDTH_HIDDEN, SAVE_ATTENTION},
 };
+
+static bool is_low(layer_tensor t) { return t >= LAYER_LOW_QKV && t <= LAYER_LOW_DOWN; }
+static bool is_gain(layer_tensor t) { return t >= LAYER_GAIN_QKV && t <= LAYER_GAIN_DOWN; }
 
 static int64_t columns(const model_config *c, width w)
 {
@@ -74,6 +116,10 @@ static int64_t columns(const model_config *c, width w)
 uint64_t layer_tensor_bytes(const model_config *c, const step_shape *s, layer_tensor t)
 {
     const size_t each = t == LAYER_LSE ? sizeof(float) : dtype_bytes(s->type);
+    if (is_gain(t))
+        return 2 * (uint64_t)columns(c, tensors[t].width) * sizeof(float);
+    if (is_low(t))
+        return (uint64_t)s->unit_rows * (uint64_t)c->adapter_width[t - LAYER_LOW_QKV] * each;
     return (uint64_t)s->unit_rows * (uint64_t)columns(c, tensors[t].width) * each;
 }
 
@@ -95,15 +141,15 @@ bool layer_is_handed_out(const layer_stages *l, layer_tensor t)
 
 static int operand_region(const layer_stages *l, layer_tensor t) { return layer_is_handed_out(l, t) ? REGION_GRADIENT + t : REGION_TENSOR + t; }
 
-static void touch(int regions[8], int *n, int region) { regions[(*n)++] = region; }
+static void touch(int regions[LAYER_STEP_REGIONS], int *n, int region) { regions[(*n)++] = region; }
 
-static void touch_tensor(int regions[8], int *n, layer_tensor t)
+static void touch_tensor(int regions[LAYER_STEP_REGIONS], int *n, layer_tensor t)
 {
     if (t != LAYER_NONE)
         touch(regions, n, REGION_TENSOR + (int)t);
 }
 
-static void touch_gradient(int regions[8], int *n, layer_tensor t)
+static void touch_gradient(int regions[LAYER_STEP_REGIONS], int *n, layer_tensor t)
 {
     if (!layer_is_residual(t))
         touch(regions, n, REGION_GRADIENT + (int)t);
@@ -114,13 +160,13 @@ static bool has_weights(const layer_stage *s)
     return s->kind == STAGE_LINEAR || s->kind == STAGE_LINEAR_ADD || s->kind == STAGE_QKV;
 }
 
-static void touch_stripe(int regions[8], int *n, const layer_stage *s, int stage)
+static void touch_stripe(int regions[LAYER_STEP_REGIONS], int *n, const layer_stage *s, int stage)
 {
-    if (has_weights(s))
+    if (has_weights(s) || s->kind == STAGE_GAIN)
         touch(regions, n, REGION_STRIPE + stage);
 }
 
-int layer_step_regions(const layer_stages *l, layer_step step, int regions[8])
+int layer_step_regions(const layer_stages *l, layer_step step, int regions[LAYER_STEP_REGIONS])
 {
     const layer_stage *s = &l->of[step.stage];
     int n = 0;
@@ -129,16 +175,28 @@ int layer_step_regions(const layer_stages *l, layer_step step, int regions[8])
         touch_tensor(regions, &n, s->out);
         touch_tensor(regions, &n, s->side);
         touch_tensor(regions, &n, s->residual);
+        touch_tensor(regions, &n, s->low);
+        touch_tensor(regions, &n, s->gain);
         touch_stripe(regions, &n, s, step.stage);
         return n;
     }
     touch_gradient(regions, &n, s->out);
+    if (s->low != LAYER_NONE)
+        touch(regions, &n, REGION_GRADIENT + (int)s->low);
+    if (s->gain != LAYER_NONE)
+        touch(regions, &n, REGION_SCRATCH + step.stage);
     if (step.pass == PASS_WEIGHTS) {
         touch(regions, &n, operand_region(l, s->in));
+        touch_tensor(regions, &n, s->low);
         return n;
     }
     touch_gradient(regions, &n, s->in);
     touch_stripe(regions, &n, s, step.stage);
+    if (s->gain != LAYER_NONE) { /* the sum is computed again */
+        touch_tensor(regions, &n, s->in);
+        touch_tensor(regions, &n, s->low);
+        touch_tensor(regions, &n, s->gain);
+    }
     if (s->kind == STAGE_LINEAR || s->kind == STAGE_LINEAR_ADD)
         return n;
     touch_tensor(regions, &n, s->side);
@@ -160,6 +218,8 @@ static void add_reversed(layer_layout *l)
     int waiting = -1; /* stage whose input the next one hands out */
     for (int i = l->stages.n - 1; i >= 0; i--) {
         const layer_stage *s = &l->stages.of[i];
+        if (s->kind == STAGE_LOW || s->kind == STAGE_GAIN)
+            continue; /* backward of the linear stage */
         add_step(l, PASS_INPUT, i);
         if (waiting >= 0 && l->stages.of[waiting].in == s->out) {
             add_step(l, PASS_WEIGHTS, waiting);
@@ -190,6 +250,8 @@ static void add_again(layer_layout *l, const bool needed_by_gradients[LAYER_TENS
             }
         needed[s->in] |= again[i];
         needed[s->residual] |= again[i];
+        needed[s->low] |= again[i];
+        needed[s->gain] |= again[i];
     }
     for (int i = 0; i < l->stages.n; i++)
         if (again[i])
@@ -202,7 +264,7 @@ static void needed_by_gradients(const layer_stages *l, bool needed[LAYER_TENSORS
     layer_layout all = {.stages = *l};
     add_reversed(&all);
     for (int i = 0; i < all.backward_n; i++) {
-        int regions[8], n = layer_step_regions(l, all.backward[i], regions);
+        int regions[LAYER_STEP_REGIONS], n = layer_step_regions(l, all.backward[i], regions);
         for (int k = 0; k < n; k++)
             if (regions[k] < REGION_GRADIENT)
                 needed[regions[k]] = true;
@@ -215,7 +277,13 @@ enum { LINE = 64, PAGE = 4096 };
 
 typedef struct place { uint64_t bytes, at; int first, last; } place; /* steps from which to which it is there; last -1: never */
 
-static uint64_t scratch_bytes(const layer_stages *l, const model_config *c, const step_shape *s, int i)
+/* A tensor as wide as what a linear stage makes. */
+static layer_tensor as_wide_as(const layer_stage *s)
+{
+    return s->weight == PARAM_QKV ? LAYER_QKV : s->weight == PARAM_UP ? LAYER_UP : LAYER_X;
+}
+
+static uint64_t norm_bytes(const layer_stages *l, const model_config *c, const step_shape *s, int i)
 {
     switch (l->of[i].kind) {
     case STAGE_NORM: case STAGE_NORM_ADD: return norm_backward_scratch_bytes(s->unit_rows, 1, c->hidden);
@@ -225,6 +293,12 @@ static uint64_t scratch_bytes(const layer_stages *l, const model_config *c, cons
     case STAGE_ATTENTION: return attention_backward_scratch_bytes(s->unit_rows, c->heads);
     default: return 0;
     }
+}
+
+static uint64_t scratch_bytes(const layer_stages *l, const model_config *c, const step_shape *s, int i)
+{
+    const uint64_t norm = norm_bytes(l, c, s, i), sums = l->of[i].gain == LAYER_NONE ? 0 : layer_tensor_bytes(c, s, as_wide_as(&l->of[i]));
+    return norm > sums ? norm : sums;
 }
 
 static uint64_t region_bytes(const layer_stages *l, const model *m, const step_shape *s, int region)
@@ -288,7 +362,7 @@ static uint64_t place_regions(const layer_layout *l, const model *m, const step_
     for (int r = 0; r < LAYER_REGIONS; r++)
         all[r] = (place){.first = steps_n, .last = -1};
     for (int i = 0; i < steps_n; i++) {
-        int touched[8], n = layer_step_regions(&l->stages, steps[i], touched);
+        int touched[LAYER_STEP_REGIONS], n = layer_step_regions(&l->stages, steps[i], touched);
         for (int k = 0; k < n; k++) {
             place *p = &all[touched[k]];
             if (touched[k] < LAYER_TENSORS && (l->saved[touched[k]] || touched[k] == LAYER_OUT))

@@ -11,6 +11,9 @@
  * its gradients, where the weights' gradient of the next linear stage reads it.
  *
  *   saved set of (block, micro-batch) = [unit 0: x qkv att ... ][unit 1: ...]...
+ *
+ * A linear stage that has an adapter (adapter.h) has a stage before it, which makes the low tensor t = s x A^T; the stage itself adds t B^T
+ * to its product, and its backward makes the gradients of t, A and B. With DoRA another stage makes the gain of its columns.
  */
 #ifndef PT_LAYER_H
 #define PT_LAYER_H
@@ -31,6 +34,8 @@ typedef enum layer_tensor {
     LAYER_ACT,  /* (R, F) */
     LAYER_M,    /* (R, C) the MLP's output projection, where a norm comes behind it */
     LAYER_OUT,  /* (R, C) the layer's output: lies where the caller says */
+    LAYER_LOW_QKV, LAYER_LOW_OUT, LAYER_LOW_UP, LAYER_LOW_DOWN,     /* (R, adapter_width) */
+    LAYER_GAIN_QKV, LAYER_GAIN_OUT, LAYER_GAIN_UP, LAYER_GAIN_DOWN, /* (2, outputs) fp32: gain, 1 / norm */
     LAYER_TENSORS, LAYER_NONE = LAYER_TENSORS
 } layer_tensor;
 
@@ -49,16 +54,19 @@ typedef enum stage_kind {
     STAGE_LINEAR_ADD, /* out = residual + residual_scale * in . W^T + bias */
     STAGE_QKV,        /* linear, norm of q and k, rotation; side: q and k before their norm */
     STAGE_ATTENTION,  /* side: its statistics */
-    STAGE_ACTIVATION
+    STAGE_ACTIVATION,
+    STAGE_LOW,        /* out = s in . A^T of the adapter of a linear stage */
+    STAGE_GAIN        /* out, from weights alone: what DoRA multiplies the columns of a linear stage's sum by */
 } stage_kind;
 
 typedef struct layer_stage {
     stage_kind kind;
     layer_tensor in, out, side, residual; /* LAYER_NONE where there is none */
-    param_role weight, bias;
+    param_role weight, bias; /* of a stage of an adapter: the linear stage's */
+    layer_tensor low, gain;  /* of a linear stage's adapter */
 } layer_stage;
 
-enum { LAYER_STAGES = 12, LAYER_STEPS = 4 * LAYER_STAGES };
+enum { LAYER_STAGES = 20, LAYER_STEPS = 4 * LAYER_STAGES, LAYER_STEP_REGIONS = 10 };
 
 typedef struct layer_stages { int n; layer_stage of[LAYER_STAGES]; } layer_stages;
 void layer_describe(layer_stages *out, const model_config *c);
@@ -99,6 +107,6 @@ bool layer_is_handed_out(const layer_stages *l, layer_tensor t);
 /* It is the residual stream itself: its gradient is the layer's dx, not a tensor of its own. */
 static inline bool layer_is_residual(layer_tensor t) { return t == LAYER_X || t == LAYER_XM || t == LAYER_OUT; }
 /* The places that a step reads or writes; returns how many. */
-int layer_step_regions(const layer_stages *l, layer_step step, int regions[8]);
+int layer_step_regions(const layer_stages *l, layer_step step, int regions[LAYER_STEP_REGIONS]);
 
 #endif

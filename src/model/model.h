@@ -9,7 +9,7 @@
  * It is made of one or more Hugging Face tensors ("parts") stacked by rows: q, k and v lie in one
  * parameter, and so do gate and up, so that each is one matmul. A part whose Hugging Face tensor is
  * stored (inputs, outputs), as GPT-2's Conv1D is, is transposed on the way in and out. A tied head
- * has no parameter of its own: the head block reads the embedding's.
+ * has no parameter of its own: the head block reads the embedding's. Beside a layer's matrices there may be adapters' (adapter.h).
  */
 #ifndef PT_MODEL_H
 #define PT_MODEL_H
@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_PARTS = 3, MODEL_NAME = 96 };
+enum { MODEL_MAX_LAYERS = 512, MODEL_MAX_PARTS = 3, MODEL_NAME = 96, MODEL_MATRICES = 4 /* of a layer: qkv, out, up, down */ };
 
 typedef enum position_kind { POSITION_LEARNED, POSITION_ROTARY } position_kind;
 typedef enum qk_norm_kind {
@@ -76,6 +76,9 @@ typedef struct model_config {
     int64_t bos, eos;          /* -1: none (or beyond the vocabulary); the first where config.json has a list */
     int64_t padding;           /* row of the embedding that Transformers starts at zero, and to which it passes no
                                   gradient from the input side; -1: none */
+    /* Not of config.json: for each matrix the columns of x A^T, the most that any layer has, and whether there are magnitudes (adapter.h). */
+    int64_t adapter_width[MODEL_MATRICES];
+    bool dora;
 } model_config;
 
 typedef enum block_kind { BLOCK_EMBEDDING, BLOCK_LAYER, BLOCK_HEAD } block_kind;
@@ -94,6 +97,12 @@ typedef enum param_role {
     PARAM_POST_NORM2,
     PARAM_NORMF, PARAM_NORMF_BIAS,    /* final norm, in the head block */
     PARAM_HEAD,                       /* (V, C), untied only */
+    /* Adapters of the layer's matrices: A of all modules that a matrix is made of, stacked by rows (sum of ranks, inputs); B of each of
+     * them (rows of the module, its rank); their magnitudes one behind the other. */
+    PARAM_QKV_A, PARAM_QKV_B, PARAM_QKV_B2, PARAM_QKV_B3, PARAM_QKV_MAGNITUDE,
+    PARAM_OUT_A, PARAM_OUT_B, PARAM_OUT_MAGNITUDE,
+    PARAM_UP_A, PARAM_UP_B, PARAM_UP_B2, PARAM_UP_MAGNITUDE,
+    PARAM_DOWN_A, PARAM_DOWN_B, PARAM_DOWN_MAGNITUDE,
     PARAM_ROLES, PARAM_NONE = PARAM_ROLES
 } param_role;
 
@@ -102,7 +111,8 @@ typedef enum param_use {
     USE_POSITIONS,  /* a row a position */
     USE_MATRIX,     /* of a linear stage */
     USE_BIAS,
-    USE_NORM, USE_NORM_BIAS
+    USE_NORM, USE_NORM_BIAS,
+    USE_ADAPTER_A, USE_ADAPTER_B, USE_MAGNITUDE
 } param_use;
 
 /* What is true of all parameters of a role: a row of the table in params.c. */
@@ -145,13 +155,16 @@ typedef struct block {
     int param_of_role[PARAM_ROLES];     /* index into model.params, or -1. Tied: the head's PARAM_TOKENS is the embedding's */
 } block;
 
+struct adapters;
+
 typedef struct model {
     model_config config;
     int blocks_n, params_n;
     block *blocks;                      /* blocks_n = layers + 2 */
     param *params;                      /* in execution order of their (first) block */
     int64_t parameters;                 /* sum of rows * cols */
-    bool stored_bf16;                   /* what is frozen came as bf16: nothing is lost where its weights are kept so */
+    bool stored_bf16;                   /* what is frozen came as bf16, or is not written: nothing is lost where its weights are kept so */
+    struct adapters *adapters;          /* adapter.h; NULL: none */
 } model;
 
 /* Reads `path` (a config.json, or a folder with one). Every value that would change the computation and

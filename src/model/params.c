@@ -1,4 +1,5 @@
 /* params.c - the blocks and parameters that a configuration implies. */
+#include "model/adapter.h"
 #include "model/architectures.h"
 
 #include <stdlib.h>
@@ -30,6 +31,7 @@ static int64_t extent_of(const model_config *c, extent x)
 }
 
 static bool always(const model_config *c) { return c->hidden > 0; }
+static bool never(const model_config *c) { return c->hidden < 0; }
 static bool learned_positions(const model_config *c) { return c->position == POSITION_LEARNED; }
 static bool pre_norm(const model_config *c) { return c->pre_norm; }
 static bool pre_norm_bias(const model_config *c) { return c->pre_norm && c->norm == NORM_LAYER; }
@@ -69,6 +71,22 @@ static const struct row {
     [PARAM_NORMF] = {{"final_norm", BLOCK_HEAD, USE_NORM, 16, false}, always, ONE, HIDDEN, {0}},
     [PARAM_NORMF_BIAS] = {{"final_norm_bias", BLOCK_HEAD, USE_NORM_BIAS, 17, false}, final_norm_bias, ONE, HIDDEN, {0}},
     [PARAM_HEAD] = {{"head", BLOCK_HEAD, USE_VOCABULARY, 18, false}, untied, VOCABULARY, HIDDEN, {0}},
+    /* Their shapes follow from ranks: adapter.c. */
+    [PARAM_QKV_A] = {{"qkv_a", BLOCK_LAYER, USE_ADAPTER_A, 21, false}, never, ONE, ONE, {0}},
+    [PARAM_QKV_B] = {{"qkv_b", BLOCK_LAYER, USE_ADAPTER_B, 22, false}, never, ONE, ONE, {0}},
+    [PARAM_QKV_B2] = {{"qkv_b2", BLOCK_LAYER, USE_ADAPTER_B, 23, false}, never, ONE, ONE, {0}},
+    [PARAM_QKV_B3] = {{"qkv_b3", BLOCK_LAYER, USE_ADAPTER_B, 24, false}, never, ONE, ONE, {0}},
+    [PARAM_QKV_MAGNITUDE] = {{"qkv_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 25, false}, never, ONE, ONE, {0}},
+    [PARAM_OUT_A] = {{"out_a", BLOCK_LAYER, USE_ADAPTER_A, 26, false}, never, ONE, ONE, {0}},
+    [PARAM_OUT_B] = {{"out_b", BLOCK_LAYER, USE_ADAPTER_B, 27, false}, never, ONE, ONE, {0}},
+    [PARAM_OUT_MAGNITUDE] = {{"out_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 28, false}, never, ONE, ONE, {0}},
+    [PARAM_UP_A] = {{"up_a", BLOCK_LAYER, USE_ADAPTER_A, 29, false}, never, ONE, ONE, {0}},
+    [PARAM_UP_B] = {{"up_b", BLOCK_LAYER, USE_ADAPTER_B, 30, false}, never, ONE, ONE, {0}},
+    [PARAM_UP_B2] = {{"up_b2", BLOCK_LAYER, USE_ADAPTER_B, 31, false}, never, ONE, ONE, {0}},
+    [PARAM_UP_MAGNITUDE] = {{"up_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 32, false}, never, ONE, ONE, {0}},
+    [PARAM_DOWN_A] = {{"down_a", BLOCK_LAYER, USE_ADAPTER_A, 33, false}, never, ONE, ONE, {0}},
+    [PARAM_DOWN_B] = {{"down_b", BLOCK_LAYER, USE_ADAPTER_B, 34, false}, never, ONE, ONE, {0}},
+    [PARAM_DOWN_MAGNITUDE] = {{"down_magnitude", BLOCK_LAYER, USE_MAGNITUDE, 35, false}, never, ONE, ONE, {0}},
 };
 
 const param_kind *param_kind_of(param_role role) { return &table[role].kind; }
@@ -151,6 +169,7 @@ void model_close(model *m)
 {
     if (!m)
         return;
+    adapters_free(m->adapters);
     free(m->blocks);
     free(m->params);
     free(m);
@@ -163,6 +182,11 @@ static double average_keys(int64_t window, double T)
     return (w * (w + 1) / 2 + (T - w) * w) / T;
 }
 
+static bool is_multiplied(const param *p)
+{
+    return p->kind->use == USE_MATRIX || p->kind->use == USE_ADAPTER_A || p->kind->use == USE_ADAPTER_B;
+}
+
 double model_flops_per_token(const model *m, int64_t seq_len)
 {
     const model_config *c = &m->config;
@@ -171,7 +195,7 @@ double model_flops_per_token(const model *m, int64_t seq_len)
     for (int i = 0; i < m->params_n; i++) { /* forward, and backward for its gradient and for that of what it multiplies */
         const param *p = &m->params[i];
         const bool back = p->block >= first;
-        if (p->kind->use == USE_MATRIX)
+        if (is_multiplied(p))
             flops += 2.0 * (1 + back + p->trainable) * (double)p->rows * (double)p->cols;
     }
     for (int i = 0; i < c->layers; i++) /* scores and values, 2 each forward and twice that backward */
@@ -186,7 +210,7 @@ double model_layer_flops(const model *m, int block, int64_t rows, int64_t seq_le
     double of_token = 4 * (double)(c->heads * c->head_dim) * average_keys(c->window[m->blocks[block].layer], (double)seq_len);
     for (int role = 0; role < PARAM_ROLES; role++) {
         const param *p = block_param(m, &m->blocks[block], role);
-        if (p && p->kind->use == USE_MATRIX)
+        if (p && is_multiplied(p))
             of_token += 2 * (double)p->rows * (double)p->cols;
     }
     return of_token * (double)rows;

@@ -28,7 +28,7 @@ typedef struct step_shape {
  * fp32 runs, where the inputs are the stream themselves. */
 uint64_t residual_bytes(const model *m, const step_shape *s);
 
-/* How a parameter is kept for compute: norms stay fp32, also beside bf16 (their weights are near 1, where bf16 cannot
+/* How a parameter is kept for compute: norms, and magnitudes of adapters, stay fp32, also beside bf16 (their weights are near 1, where bf16 cannot
  * hold what a step changes; measured in docs/numerics.md). */
 pt_dtype param_type(const param *p, pt_dtype type);
 

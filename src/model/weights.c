@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include "io/safetensors.h"
+#include "model/adapter.h"
 #include "model/architectures.h"
 #include "model/names.h"
 #include "model/rows.h"
@@ -21,6 +22,18 @@ static bool is_tied_tokens(const model *m, const param *p)
 
 static int namings_of(const model *m) { return m->config.multimodal ? NAMINGS : NAMES_BARE + 1; }
 
+const safetensors_tensor *weights_find_adapter(const model *m, const safetensors *st, const char *name)
+{
+    char spelled[SPELLED_NAME], whole[SPELLED_NAME + sizeof ADAPTER_PREFIX];
+    const safetensors_tensor *t = NULL;
+    for (int n = 0; n < namings_of(m) && !t; n++) {
+        names_spell(architecture_of(m), (weights_naming)n, name, spelled);
+        snprintf(whole, sizeof whole, ADAPTER_PREFIX "%s", spelled);
+        t = safetensors_find(st, whole);
+    }
+    return t;
+}
+
 static const safetensors_tensor *find_named(const model *m, const safetensors *st, const char *name)
 {
     char spelled[SPELLED_NAME];
@@ -40,7 +53,7 @@ static const safetensors_tensor *find_head(const model *m, const safetensors *st
 
 static const safetensors_tensor *find_part(const model *m, const safetensors *st, const param *p, int k)
 {
-    const safetensors_tensor *t = find_named(m, st, p->part[k].name);
+    const safetensors_tensor *t = (param_is_adapter(p) ? weights_find_adapter : find_named)(m, st, p->part[k].name);
     if (!t && (is_tied_tokens(m, p) || p->role == PARAM_HEAD))
         t = find_head(m, st);
     return t;
@@ -51,7 +64,7 @@ weights_naming weights_naming_of(const model *m, const safetensors *st)
     char spelled[SPELLED_NAME];
     const architecture *a = architecture_of(m);
     for (int i = 0; st && i < m->params_n; i++)
-        for (int n = 0; n < namings_of(m) && m->params[i].role != PARAM_HEAD; n++)
+        for (int n = 0; n < namings_of(m) && m->params[i].role != PARAM_HEAD && !param_is_adapter(&m->params[i]); n++)
             if (safetensors_find(st, names_spell(a, (weights_naming)n, m->params[i].part[0].name, spelled)))
                 return (weights_naming)n;
     return m->config.multimodal ? NAMES_OUTER : NAMES_WHOLE;
@@ -253,7 +266,7 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
     if (failed)
         return failed;
     for (int i = 0; i < m->params_n; i++)
-        for (int k = 0; k < m->params[i].parts; k++) {
+        for (int k = 0; k < m->params[i].parts && !param_is_adapter(&m->params[i]); k++) {
             const param *p = &m->params[i];
             const safetensors_tensor *t = find_part(m, st, p, k);
             int status = t ? check_tensor(st, t, p, k, e) : missing_tensor(m, st, p, k, e);
@@ -276,6 +289,17 @@ int weights_check(const model *m, const safetensors *st, pt_dtype *stored_type, 
             *stored_type = elements[PT_BF16] >= elements[PT_F16] ? PT_BF16 : PT_F16;
     }
     return claimed == safetensors_count(st) ? 0 : check_extra(m, st, e);
+}
+
+int weights_check_adapter(const model *m, const safetensors *st, pt_error *e)
+{
+    int status = 0;
+    for (int i = 0; i < m->params_n; i++)
+        for (int k = 0; k < m->params[i].parts && param_is_adapter(&m->params[i]) && !status; k++) {
+            const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
+            status = t ? check_tensor(st, t, &m->params[i], k, e) : missing_tensor(m, st, &m->params[i], k, e);
+        }
+    return status;
 }
 
 bool weights_frozen_are_bf16(const model *m, const safetensors *st)

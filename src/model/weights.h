@@ -28,7 +28,7 @@ typedef enum weights_naming {
 /* That of a checkpoint; st NULL: that in which weights of this model are written where none were read. */
 weights_naming weights_naming_of(const model *m, const struct safetensors *st);
 
-/* Checks that every part exists with the right shape (a tied model may store either name: the
+/* Of the model without its adapters. Checks that every part exists with the right shape (a tied model may store either name: the
  * embedding's or lm_head.weight; both only if they are equal; names come in any naming, those of multimodal
  * checkpoints where the model is part of one), that dtypes are readable; extra tensors are an
  * error, except empty ones, the known buffers of any architecture (attn.bias masks, rotary inv_freq), and what a
@@ -45,6 +45,12 @@ typedef int (*weights_type)(void *arg, int index);
 /* Checks that exactly the tensors of those are there, with their shapes and dtypes. */
 int weights_check_some(const model *m, const struct safetensors *st, weights_type type_of, void *arg, pt_error *e);
 
+/* In an adapter's file: a tensor by its part's name (model.h), in any naming, behind ADAPTER_PREFIX; NULL: it is not there. */
+struct safetensors_tensor;
+const struct safetensors_tensor *weights_find_adapter(const model *m, const struct safetensors *st, const char *name);
+/* Checks that the adapter's tensors are there with their shapes, readable. */
+int weights_check_adapter(const model *m, const struct safetensors *st, pt_error *e);
+
 /* Whether all of what is frozen, and not kept in few bits, is stored as BF16. */
 bool weights_frozen_are_bf16(const model *m, const struct safetensors *st);
 
@@ -58,13 +64,14 @@ weights_beside weights_find_beside(const model *m, const struct safetensors *st)
 
 /* out[0 .. n_rows*cols) = rows row0 .. of parameter `index`, as fp32. Bounded memory: `scratch` of
  * scratch_bytes (>= 1 MiB) is all that is used besides `out`. Thread-safe with a scratch for each
- * thread. Refused: a value that is not finite. A part that is stored transposed is read whole where at least half of its rows are wanted,
+ * thread. An adapter's are read from the adapter's file. Refused: a value that is not finite. A part that is stored transposed is read whole where at least half of its rows are wanted,
  * else with one small read for each column. */
 int weights_read(const model *m, const struct safetensors *st, int index, int64_t row0, int64_t n_rows,
                  float *out, void *scratch, size_t scratch_bytes, pt_error *e);
 
 /* The architecture's own random initialisation of the same rows (Hugging Face's recipe: normal of
- * initializer_range, GPT-2's scaled residual projections, zeros for biases, ones for norms), from the
+ * initializer_range, GPT-2's scaled residual projections, zeros for biases, ones for norms; of adapters PEFT's: A uniform in +- the root of
+ * 1 / inputs, B zero, magnitudes zero until they are measured), from the
  * counter-based generator: element (row, col) depends on (seed, Hugging Face tensor, its logical index) only. */
 void weights_init(const model *m, uint64_t seed, int index, int64_t row0, int64_t n_rows, float *out);
 

@@ -25,7 +25,7 @@ static op_cost cost_disk_write(const op_disk *o, int64_t vocab) { return bytes_c
 static op_cost cost_matmul(const op_matmul *o, int64_t vocab)
 {
     double e = (double)dtype_bytes(o->type), out = (double)dtype_bytes(o->out_type);
-    double rows = (double)o->m, n = (double)o->n, k = (double)o->k;
+    double rows = (double)o->m, n = (double)o->n, k = (double)(o->k + o->more_k);
     double bytes = (rows * k + n * k) * e + rows * n * (out * (o->accumulate ? 2 : 1) + (o->residual ? e : 0) + (o->stream ? 8 : 0));
     return (op_cost){o->type, 2 * rows * n * k, bytes};
 }
@@ -133,6 +133,14 @@ static op_cost cost_gradient_finish(const op_gradient_finish *o, int64_t vocab)
     double n = (double)(o->rows * o->cols);
     return bytes_cost(o->type, n, 1, n * (o->acc2 ? 8 : 4));
 }
+
+static op_cost cost_gain(const op_gain *o, int64_t vocab)
+{
+    const double values = (double)(o->rows * o->cols), more = (double)((o->rows + o->cols) * o->rank);
+    return (op_cost){PT_F32, 2 * values * (double)(o->rank + 1), (values + more) * (double)dtype_bytes(o->type)};
+}
+
+static op_cost cost_gain_backward(const op_gain_backward *o, int64_t vocab) { return bytes_cost(o->type, (double)(o->rows * o->cols), 3, 0); }
 
 /* Both halves of the weights and two moments are read and written. */
 static op_cost cost_adamw(const op_adamw *o, int64_t vocab) { return bytes_cost(o->type, (double)o->n, 1, (double)o->n * 2 * (4 + 4 + 4)); }

@@ -102,9 +102,10 @@ static void write_trained(FILE *out, const explanation *x)
     const model *m = x->in->search->model;
     const chunk_bytes own = sum_chunks(&x->in->best->packing, true), frozen = sum_chunks(&x->in->best->packing, false);
     char count[32], all[32];
-    fprintf(out, "trains   %s of %s parameters with %s\n",
+    fprintf(out, "trains   %s of %s parameters%s with %s\n",
             model_trains_all(m) ? "all" : count_format(count, (uint64_t)model_trained_parameters(m)),
-            count_format(all, (uint64_t)m->parameters), shape_optimizer(x->in->search->shape)->name);
+            count_format(all, (uint64_t)m->parameters), m->adapters ? ", adapters beside a frozen model," : "",
+            shape_optimizer(x->in->search->shape)->name);
     if (!x->in->search->training || !(own.elements > 0))
         return;
     fprintf(out, "         %.3g + %.3g + %.3g bytes a parameter: weights, optimizer, gradients", own.weights / own.elements,

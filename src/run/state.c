@@ -2,9 +2,11 @@
 
 #include "base/sum.h"
 #include "io/safetensors.h"
+#include "model/adapter.h"
 #include "model/quantize.h"
 #include "model/weights.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -380,7 +382,7 @@ static int clear_memory(state *s, pt_error *e)
 }
 
 /* Of the values: files, or a seed where there are none. What is frozen may lie in other files. */
-typedef struct source { const struct safetensors *st, *frozen; uint64_t seed; } source;
+typedef struct source { const struct safetensors *st, *frozen; uint64_t seed; bool apart; } source; /* apart: of what is frozen `frozen`, also if NULL */
 
 /* Random values of some rows, which depend on nothing else: all threads of the processor make them. */
 typedef struct making { const model *m; uint64_t seed; int index; int64_t row, rows; float *out; } making;
@@ -439,7 +441,7 @@ static int fill_few_bits(state *s, int index, const state_origin *from, pt_error
 }
 
 /* As many rows at a time as the other half of the spare room holds. */
-static int fill_values(state *s, int kind, int index, const state_origin *from, pt_error *e)
+static int fill_values(state *s, int kind, int index, const state_origin *from, bool summed, pt_error *e)
 {
     const param *p = &s->in->model->params[index];
     float *values = (float *)s->spare;
@@ -450,6 +452,8 @@ static int fill_values(state *s, int kind, int index, const state_origin *from, 
     for (int64_t row = 0; row < p->rows && !failed; row += step) {
         const int64_t rows = p->rows - row < step ? p->rows - row : step;
         failed = read_rows(s, from, index, row, rows, values, e);
+        if (!failed && summed)
+            s->base_sum += rows_sum(index, row, rows, p->cols, values);
         if (!failed)
             failed = state_write(s, kind, index, row * p->cols, rows * p->cols, values, e);
     }
@@ -462,11 +466,12 @@ static int fill(state *s, int kind, const source *from, pt_error *e)
     const model *m = s->in->model;
     int failed = 0;
     for (int i = 0; i < m->params_n && !failed; i++) {
-        const state_origin o = {m->params[i].trainable || !from->frozen ? from->st : from->frozen, from->seed};
+        const bool theirs = !m->params[i].trainable && (from->frozen || from->apart);
+        const state_origin o = {theirs ? from->frozen : from->st, from->seed};
         if (in_few_bits(s, kind, i))
             failed = fill_few_bits(s, i, s->origin ? s->origin : &o, e);
         else if (state_entries(s->in, kind, i))
-            failed = fill_values(s, kind, i, &o, e);
+            failed = fill_values(s, kind, i, &o, from->apart && !m->params[i].trainable, e);
     }
     return failed;
 }
@@ -487,6 +492,67 @@ static int begin(state *s, const source *from, pt_error *e)
         failed = fill(s, STATE_MASTER, from, e);
     free(s->fresh);
     s->fresh = NULL;
+    return failed;
+}
+
+static float row_norm(const float *row, int64_t n, pt_dtype type, bool few_bits)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bf16 hi;
+        uint16_t lo;
+        master_split(row[i], &hi, &lo);
+        hi = few_bits ? bf16_from_f32(row[i]) : hi;
+        const double x = type == PT_BF16 ? (double)bf16_to_f32(hi) : (double)row[i];
+        sum += x * x;
+    }
+    return (float)sqrt(sum);
+}
+
+static int magnitude_matrix(param_role role)
+{
+    int i = 0;
+    while (adapter_magnitude(i) != role)
+        i++;
+    return i;
+}
+
+/* A new magnitude is the norm of the row of W as compute reads it. */
+static int measure_magnitude(state *s, int index, pt_error *e)
+{
+    const model *m = s->in->model;
+    const param *p = &m->params[index];
+    const int matrix = magnitude_matrix(p->role), of = m->blocks[p->block].param_of_role[adapter_base(matrix)];
+    const param *w = &m->params[of];
+    float *values = (float *)s->spare;
+    int64_t at = 0, step = (int64_t)(s->spare_bytes / sizeof *values) / w->cols;
+    int failed = 0;
+    for (int k = 0; k < w->parts; k++) {
+        const int64_t first = w->part[k].row0, end = first + w->part[k].rows;
+        for (int64_t row = first; row < end && adapter_at(m, p->block, matrix, k)->rank && !failed; row += step) {
+            const int64_t rows = end - row < step ? end - row : step;
+            failed = state_read(s, STATE_MASTER, of, row * w->cols, rows * w->cols, values, e);
+            for (int64_t i = 0; i < rows && !failed; i++, at++) {
+                const float norm = row_norm(values + i * w->cols, w->cols, s->in->packing->type, w->storage != STORAGE_PLAIN);
+                failed = state_write(s, STATE_MASTER, index, at, 1, &norm, e);
+            }
+        }
+    }
+    return failed;
+}
+
+int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e)
+{
+    const model *m = s->in->model;
+    int failed = base ? weights_check(m, base, NULL, e) : 0;
+    if (!failed && adapter)
+        failed = weights_check_adapter(m, adapter, e);
+    s->base_sum = 0;
+    if (!failed)
+        failed = begin(s, &(source){.st = adapter, .frozen = base, .seed = seed, .apart = true}, e);
+    for (int i = 0; i < m->params_n && !adapter && !failed; i++)
+        if (m->params[i].kind->use == USE_MAGNITUDE)
+            failed = measure_magnitude(s, i, e);
     return failed;
 }
 
@@ -647,6 +713,19 @@ int state_export_kind(state *s, int kind, bool trained_only, const char *folder,
     return failed;
 }
 
+int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e)
+{
+    safetensors_writer *w;
+    getter g = {s, STATE_MASTER, true};
+    const weights_layout layout = {.naming = s->in->model->config.multimodal ? NAMES_INNER : NAMES_WHOLE};
+    int failed = safetensors_writer_open(folder, name, UINT64_MAX, &w, e);
+    if (failed)
+        return failed;
+    failed = weights_export_some(s->in->model, w, type_of, layout, get_rows, &g, s->spare, s->spare_bytes, e);
+    safetensors_writer_close(w);
+    return failed;
+}
+
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
 {
     safetensors_writer *w;
@@ -684,7 +763,7 @@ int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e)
     int failed = 0;
     memset(sums, 0, STATE_KINDS_MOST * sizeof *sums);
     for (int i = 0; i < s->in->model->params_n; i++)
-        for (int k = 0; k < kinds && !failed; k++)
+        for (int k = 0; k < kinds && !failed && (s->in->model->params[i].trainable || !s->in->model->adapters); k++)
             failed = in_few_bits(s, k, i) ? 0 : kind_sum(s, k, i, &sums[k], e);
     return failed;
 }

@@ -39,6 +39,7 @@ typedef struct state {
     size_t spare_bytes;
     const state_origin *origin; /* to be set behind state_open; NULL: what is loaded has them too, and nothing is exported */
     uint64_t origin_sum; /* of the values that were quantized, however they were read */
+    uint64_t base_sum;   /* of what else is frozen, since state_load_adapted */
 } state;
 
 void state_open(state *s, executor *x);
@@ -57,13 +58,17 @@ int state_load_masters(state *s, const struct safetensors *st, pt_error *e);
 /* The same with the trained ones from one folder and the frozen ones from another, which has all. */
 int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e);
 int state_init(state *s, uint64_t seed, pt_error *e);
+/* The base of a model with adapters, and these: each from files, or random where there are none (NULL). */
+int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e);
 /* One kind of state, not the masters, from files that hold it under the weights' names. */
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e);
-/* A sum of each kind's values, the same wherever they lie: tells whether what was loaded is what was exported. Without matrices in few
- * bits. */
+/* A sum of each kind's values, the same wherever they lie; beside adapters, of these alone: tells whether what was loaded is what was exported.
+ * Without matrices in few bits. */
 int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e);
 /* The masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits as their origin has them. */
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);
+/* The adapters' masters as PEFT's file FOLDER/NAME.safetensors, in fp32. */
+int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e);
 /* One kind of state, masters as fp32, all else as it is kept, under the weights' names; of masters none in few bits, and only what is trained
  * where that is asked for. Of single values with the weights' shapes, of blocks a list for each tensor. */
 int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e);

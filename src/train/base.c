@@ -29,8 +29,8 @@ int base_apply(const pt_train_options *o, model *m, pt_error *e)
         return pt_fail(e, PT_USAGE, "--base %s and --dtype %s: products read a base in the type that they compute in; give --dtype %s, or --base "
                                     "nf4 or int8, which any --dtype decodes", names[o->base], is_bf16 ? "bf16" : "fp32", names[o->base]);
     if (!has_frozen_matrix(m))
-        return pt_fail(e, PT_USAGE, "--base %s is how frozen matrices of layers are kept, and none is frozen: freeze some with --freeze or "
-                                    "--train-only, or leave --base out", names[o->base]);
+        return pt_fail(e, PT_USAGE, "--base %s is how frozen matrices of layers are kept, and none is frozen: train adapters with --lora, or freeze some with "
+                                    "--freeze or --train-only, or leave --base out", names[o->base]);
     return o->base >= PT_BASE_NF4 ? model_store(m, storage[o->base], e) : 0;
 }
 
@@ -59,7 +59,7 @@ void base_take_sum(base *b, const state *s) { b->sum = s->origin_sum; }
 void base_write(const base *b, json_t *counters)
 {
     if (b->in_few_bits)
-        json_object_set_new(counters, "base", json_sprintf("%016llx", (unsigned long long)b->sum));
+        json_object_set_new(counters, "base_in_few_bits", json_sprintf("%016llx", (unsigned long long)b->sum));
 }
 
 /* The file as a whole has been read and understood before. */
@@ -76,7 +76,7 @@ int base_compare(const base *b, const state *loaded, const char *checkpoint, pt_
     if (failed)
         return failed;
     snprintf(now, sizeof now, "%016llx", (unsigned long long)loaded->origin_sum);
-    failed = json_get_string(&s, "base", JSON_REQUIRED, &before, e);
+    failed = json_get_string(&s, "base_in_few_bits", JSON_REQUIRED, &before, e);
     if (!failed && strcmp(before, now))
         failed = pt_fail(e, PT_FAILED, "%.300s: the frozen matrices of --model %.300s are not those that the run began with (their sum was %s, and is "
                                        "%s): give the folder, or the seed, that it began with", path, b->folder[0] ? b->folder : "(random weights)",

@@ -1,7 +1,8 @@
 /* checkpoint.c - what survives.
  *
  *   OUT/checkpoint-STEP/                a Hugging Face model: config.json, tokenizer files, and
- *       model.safetensors               the weights in the model's own dtype
+ *       model.safetensors               the weights in the model's own dtype; of a run that trains adapters (adapters.h) theirs instead, and
+ *                                       no config.json
  *       trainer/trainer.json            counters; of model and options what the result depends on; the arithmetic
  *       trainer/NAME.safetensors        what the optimizer keeps of what is trained, as it keeps it, under the weights' names: exp_avg
  *                                       (first moments), exp_avg_sq (second moments) ...
@@ -15,6 +16,7 @@
 
 #include "io/safetensors.h"
 #include "run/state.h"
+#include "train/adapters.h"
 #include "train/checkpoints.h"
 #include "train/options.h"
 #include "train/settings.h"
@@ -32,6 +34,8 @@ enum { CHECKPOINT_VERSION = 3 };
 
 static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 {
+    if (t->job.model->adapters)
+        return adapters_write(s, &t->job.companions, folder, t->job.model_dir, e);
     int failed = companions_write(&t->job.companions, folder, t->job.save_type, t->job.model->config.model_type, e);
     return failed ? failed : state_export(s, folder, "model", t->job.save_type, t->job.layout, e);
 }
@@ -58,6 +62,8 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
                             model_json(&j->model->config), "settings", settings_json(j), "sums", sums);
     if (all && !model_trains_all(t->job.model))
         json_object_set_new(all, "frozen_bf16", json_boolean(t->job.model->stored_bf16));
+    if (all && j->model->adapters)
+        json_object_set_new(all, "base", json_sprintf(SUM_FORMAT, (unsigned long long)j->base_sum));
     if (all)
         base_write(&j->base, all);
     int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
@@ -259,7 +265,7 @@ static void compare_arithmetic(const trainer *t, const char *path)
 static const char *state_file(const trainer *t, const state *s, int kind, char name[64])
 {
     snprintf(name, 64, "trainer/%s.safetensors", state_name(s->in, kind));
-    return kind == STATE_MASTER && t->job.save_type == PT_F32 ? "model.safetensors" : name;
+    return kind != STATE_MASTER || t->job.save_type != PT_F32 ? name : t->job.model->adapters ? ADAPTER_WEIGHTS : "model.safetensors";
 }
 
 /* What is frozen from the model beside it. */
@@ -274,8 +280,32 @@ static int load_master(state *s, const char *checkpoint, const safetensors *trai
     return failed;
 }
 
+/* Beside the base, which must be what it was. */
+static int load_adapters(const trainer *t, state *s, const char *checkpoint, pt_error *e)
+{
+    char file[FILE_PATH_BYTES], text[20];
+    const char *before;
+    json_source all;
+    int failed = adapters_load(s, t->job.random_init ? NULL : t->job.model_dir, checkpoint, t->job.o.seed, e);
+    if (!failed)
+        failed = path_join(file, checkpoint, "trainer/trainer.json", e);
+    if (!failed)
+        failed = json_source_open(&all, file, e);
+    if (failed)
+        return failed;
+    snprintf(text, sizeof text, SUM_FORMAT, (unsigned long long)s->base_sum);
+    failed = json_get_string(&all, "base", JSON_REQUIRED, &before, e);
+    if (!failed && strcmp(before, text))
+        failed = pt_fail(e, PT_FAILED, "%.400s was trained beside other weights than those of %.300s: give the --model that the run began with",
+                         checkpoint, t->job.model_dir);
+    json_source_close(&all);
+    return failed;
+}
+
 static int load_kind(const trainer *t, state *s, int kind, const char *checkpoint, pt_error *e)
 {
+    if (kind == STATE_MASTER && t->job.model->adapters)
+        return load_adapters(t, s, checkpoint, e);
     char path[FILE_PATH_BYTES], name[64];
     safetensors *st;
     int failed = path_join(path, checkpoint, state_file(t, s, kind, name), e);
@@ -335,6 +365,7 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     base_lend(&t->job.base, &s);
     for (int k = 0; k < state_kinds(s.in) && !failed; k++)
         failed = load_kind(t, &s, k, path, e);
+    t->job.base_sum = s.base_sum;
     if (!failed)
         failed = check_sums(t, &s, path, e);
     if (!failed)

@@ -43,10 +43,10 @@ static int write_config(const companions *c, const char *folder, pt_dtype saved,
     return failed;
 }
 
-int companions_write(const companions *c, const char *folder, pt_dtype saved, const char *model_type, pt_error *e)
+int companions_write_files(const companions *c, const char *folder, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    int failed = write_config(c, folder, saved, model_type, e);
+    int failed = 0;
     for (int i = 0; i < COMPANIONS && !failed; i++) {
         if (!c->files[i].data)
             continue;
@@ -55,6 +55,12 @@ int companions_write(const companions *c, const char *folder, pt_dtype saved, co
             failed = file_write_atomic(path, c->files[i].data, c->files[i].n, e);
     }
     return failed;
+}
+
+int companions_write(const companions *c, const char *folder, pt_dtype saved, const char *model_type, pt_error *e)
+{
+    int failed = write_config(c, folder, saved, model_type, e);
+    return failed ? failed : companions_write_files(c, folder, e);
 }
 
 void companions_free(companions *c)

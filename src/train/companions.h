@@ -23,6 +23,7 @@ int companions_read(companions *c, const char *model_dir, pt_error *e);
 /* config.json as it came, with the dtype that the weights are written in; and with a "model_type", without which Transformers knows
  * no model. */
 int companions_write(const companions *c, const char *folder, pt_dtype saved, const char *model_type, pt_error *e);
+int companions_write_files(const companions *c, const char *folder, pt_error *e); /* all but config.json */
 void companions_free(companions *c);
 
 /* What writing those of a model's folder takes, config.json not counted, with `more` bytes for each. */

@@ -24,7 +24,7 @@ static void tell_beside(const job *j)
  * in the model's folder. What holds the other parts stays open: what becomes of the folder meanwhile has no part in what is saved. */
 static int open_layout(job *j, const char *from, pt_error *e)
 {
-    const bool multimodal = j->model->config.multimodal;
+    const bool multimodal = j->model->config.multimodal && !j->model->adapters;
     const char *folder = multimodal && from[0] ? from : j->model_dir;
     safetensors *st = NULL;
     int failed = 0;
@@ -52,17 +52,17 @@ int job_open_model(job *j, const char *from, pt_error *e)
     if (failed)
         return failed;
     j->random_init = j->o.init_random || !weights_present(j->model_dir);
-    if (j->random_init)
+    if (j->random_init && !j->model->adapters)
         j->model->stored_bf16 = false;
     if (j->random_init && !resumed)
         options_notice(&j->o, "%s: starting from random weights (seed %llu)",
                        j->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)j->o.seed);
     if (j->o.lr == 0)
-        j->o.lr = j->random_init ? 3e-4 : j->o.task == PT_TASK_DPO ? 1e-6 : 5e-5;
+        j->o.lr = j->o.task == PT_TASK_DPO ? 1e-6 : j->model->adapters ? 2e-4 : j->random_init ? 3e-4 : 5e-5;
     failed = base_open(&j->base, j->model, j->random_init ? NULL : j->model_dir, j->o.seed, e);
     if (!failed)
         failed = open_layout(j, from, e);
-    return failed ? failed : room_save_type(&j->o, j->model, j->random_init, &j->save_type, e);
+    return failed ? failed : room_save_type(&j->o, j->model, j->random_init || j->model->adapters, &j->save_type, e);
 }
 
 /* ---- data ---- */

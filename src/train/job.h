@@ -20,7 +20,8 @@ typedef struct job {
     bool random_init;
     base base;
     weights_layout layout;         /* of the weights that are written; owns its source */
-    pt_dtype save_type;
+    pt_dtype save_type;            /* of adapters fp32 */
+    uint64_t base_sum;             /* of the weights that adapters stand beside, as they were loaded */
     step_shape shape;
     tokenizer *tokenizer;
     dataset *data, *eval;

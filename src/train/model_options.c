@@ -4,6 +4,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "optimizer/optimizer.h"
+#include "train/adapters.h"
 #include "train/base.h"
 #include "train/options.h"
 
@@ -11,10 +12,11 @@ static int freeze(const pt_train_options *o, model *m, pt_error *e)
 {
     const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n};
     safetensors *st;
-    int failed = model_freeze(m, &f, e);
+    const bool adapts = o->lora_rank || o->adapter || o->lora_alpha != 0 || o->lora_targets || o->rslora || o->dora;
+    int failed = adapts ? adapters_open(o, m, e) : model_freeze(m, &f, e);
     if (!failed)
         failed = base_apply(o, m, e);
-    if (failed || model_trains_all(m) || o->init_random)
+    if (failed || adapts || model_trains_all(m) || o->init_random)
         return failed;
     m->stored_bf16 = m->config.stored_type == PT_BF16;
     if (!path_is_folder(o->model) || !weights_present(o->model))

@@ -11,7 +11,8 @@
 /* The output folder holds something that a run has written there, or a model: *found names it, "" if not. */
 static int find_traces(const output *out, char found[FILE_PATH_BYTES], pt_error *e)
 {
-    static const char *const traces[] = {"config.json", "metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json"};
+    static const char *const traces[] = {"config.json", "metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json",
+                                         "adapter_config.json"};
     char path[FILE_PATH_BYTES];
     int failed = checkpoints_find_newest(out->path, found, e);
     for (size_t i = 0; i < sizeof traces / sizeof *traces && !failed && !found[0]; i++) {

@@ -64,8 +64,10 @@ static uint64_t beside_bytes(const room_input *in)
 
 room_need room_find(const room_input *in)
 {
-    const uint64_t fp32 = weights_bytes(in->model, in->model->stored_bf16 && in->save_type == PT_BF16 ? TRAINED : MASTERS, PT_F32);
-    const uint64_t saved = weights_bytes(in->model, ALL_WEIGHTS, in->save_type) + beside_bytes(in);
+    const bool adapters = in->model->adapters; /* these alone are written */
+    const which masters = adapters || (in->model->stored_bf16 && in->save_type == PT_BF16) ? TRAINED : MASTERS;
+    const uint64_t fp32 = weights_bytes(in->model, masters, PT_F32);
+    const uint64_t saved = weights_bytes(in->model, adapters ? TRAINED : ALL_WEIGHTS, in->save_type) + (adapters ? 0 : beside_bytes(in));
     room_need r = {.model_bytes = saved + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
                    .checkpoints = in->checkpoints};
     r.checkpoint_bytes = r.model_bytes + states_bytes(in->model, optimizers[in->o->optimizer]) + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;

@@ -8,6 +8,7 @@
  */
 #include "train/settings.h"
 
+#include "model/adapter.h"
 #include "optimizer/optimizer.h"
 
 #include <stdlib.h>
@@ -152,6 +153,18 @@ static void add_patterns(json_t *all, const char *key, const char *const *patter
         json_object_set_new(all, key, list);
 }
 
+/* An adapter's own config, under the options that make one. */
+static void add_adapter(json_t *all, const json_t *config)
+{
+    static const char *const keys[][2] = {{"lora", "r"}, {"lora-alpha", "lora_alpha"}, {"lora-targets", "target_modules"}, {"rslora", "use_rslora"},
+                                          {"dora", "use_dora"}, {"rank_pattern", "rank_pattern"}, {"alpha_pattern", "alpha_pattern"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = json_object_get(config, keys[i][1]);
+        if (value && !(json_is_object(value) && !json_object_size(value)))
+            json_object_set(all, keys[i][0], value);
+    }
+}
+
 /* Of examples. */
 static void add_packing(json_t *all, const pt_train_options *o)
 {
@@ -187,6 +200,8 @@ json_t *settings_json(const job *j)
     add_patterns(all, "train-only", o->train_only, o->train_only_n);
     if (all && o->base >= PT_BASE_NF4)
         json_object_set_new(all, "base", json_string(base_name(o->base)));
+    if (j->model->adapters)
+        add_adapter(all, j->model->adapters->config);
     if (all && shape_optimizer(&j->shape)->reads_momentum) {
         json_object_set_new(all, "momentum", json_real(o->momentum > 0 ? o->momentum : (double)MUON_MOMENTUM));
         json_object_set_new(all, "lr-adjust", json_string(adjusts[o->lr_adjust]));

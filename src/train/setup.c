@@ -5,6 +5,7 @@
 #include "io/disk.h"
 #include "io/safetensors.h"
 #include "run/state.h"
+#include "train/adapters.h"
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
 #include "train/options.h"
@@ -68,7 +69,10 @@ static int load_weights(trainer *t, pt_error *e)
     state_open(&s, t->engine.x);
     base_lend(&t->job.base, &s);
     int failed;
-    if (t->job.random_init) {
+    if (t->job.model->adapters) {
+        failed = adapters_load(&s, t->job.random_init ? NULL : t->job.model_dir, t->job.o.adapter, t->job.o.seed, e);
+        t->job.base_sum = s.base_sum;
+    } else if (t->job.random_init) {
         failed = state_init(&s, t->job.o.seed, e);
     } else {
         safetensors *st;

@@ -48,7 +48,7 @@ static int product_run(const op_matmul *o)
     static float *sums;
     static int64_t room;
     int status = 0;
-    if (!(o->bias || o->residual || o->stream) || turn++ % 2)
+    if (!(o->bias || o->residual || o->stream || o->more_k) || turn++ % 2)
         return cuda_matmul_plain(o, NULL);
     if (room < ROWS * o->n) {
         room = ROWS * o->n;
@@ -62,14 +62,28 @@ static int product_run(const op_matmul *o)
         part.c = behind(o->c, row * o->ldc, o->out_type);
         part.residual = behind(o->residual, row * o->ldc, o->type);
         part.stream = behind(o->stream, row * o->ldc, PT_F32);
+        part.more_a = behind(o->more_a, row * o->more_lda, o->type);
         op_matmul product = part;
         product.out_type = PT_F32;
         product.bias = product.residual = NULL;
         product.stream = NULL;
+        product.scale = NULL;
+        product.more_k = 0;
         product.accumulate = false;
         product.c = sums;
         product.ldc = o->n;
         status = cuda_matmul_plain(&product, NULL);
+        if (!status && o->more_k) {
+            product = matmul_more(&part);
+            product.out_type = PT_F32;
+            product.bias = product.residual = NULL;
+            product.stream = NULL;
+            product.scale = NULL;
+            product.accumulate = true;
+            product.c = sums;
+            product.ldc = o->n;
+            status = cuda_matmul_plain(&product, NULL);
+        }
         if (!status)
             status = cuda_matmul_finish(&part, sums, NULL);
     }

@@ -25,7 +25,7 @@ enum { ONE_IN = SANITIZED ? 5 : 1 };
 typedef struct problem {
     op_matmul o;
     int64_t a_rows, a_cols, b_rows, b_cols;
-    void *a, *b, *bias, *residual, *c;
+    void *a, *b, *bias, *residual, *c, *more_a, *more_b, *scale;
     void *c_before; /* a copy of c, so that a product can be repeated and padding be compared */
 } problem;
 
@@ -74,6 +74,12 @@ static problem problem_make(op_matmul o, int64_t pad, bool bias, bool residual)
     p.o.bias = p.bias = bias ? random_matrix(3, o.type, 1, o.n, o.n) : NULL;
     p.o.residual = p.residual = residual ? random_matrix(4, o.type, o.m, o.n, p.o.ldc) : NULL;
     p.o.c = p.c = random_matrix(5, o.out_type, o.m, o.n, p.o.ldc);
+    p.o.more_lda = o.more_k + pad;
+    p.o.more_ldb = (o.layout == MATMUL_NT ? o.more_k : o.n) + pad;
+    p.o.more_a = p.more_a = random_matrix(7, o.type, o.m, o.more_k, p.o.more_lda);
+    p.o.more_b = p.more_b = random_matrix(8, o.type, o.layout == MATMUL_NT ? o.n : o.more_k, o.layout == MATMUL_NT ? o.more_k : o.n, p.o.more_ldb);
+    p.scale = o.more_k % 2 && !o.accumulate ? random_matrix(9, PT_F32, 1, o.n, o.n) : NULL;
+    p.o.scale = p.scale;
     p.c_before = malloc(c_bytes(&p) + 1);
     memcpy(p.c_before, p.c, c_bytes(&p));
     return p;
@@ -82,6 +88,7 @@ static problem problem_make(op_matmul o, int64_t pad, bool bias, bool residual)
 static void problem_free(problem *p)
 {
     free(p->a), free(p->b), free(p->bias), free(p->residual), free(p->c), free(p->c_before);
+    free(p->more_a), free(p->more_b), free(p->scale);
 }
 
 static void problem_run(problem *p, pool *threads)
@@ -118,11 +125,15 @@ static void problem_check(const problem *p)
     const op_matmul *o = &p->o;
     double *a = in_double(o->a, o->type, o->lda, o->layout == MATMUL_TN, o->m, o->k);
     double *b = in_double(o->b, o->type, o->ldb, o->layout != MATMUL_NT, o->n, o->k);
+    double *more_a = in_double(o->more_a, o->type, o->more_lda, false, o->m, o->more_k);
+    double *more_b = in_double(o->more_b, o->type, o->more_ldb, o->layout != MATMUL_NT, o->n, o->more_k);
     for (int64_t m = 0; m < o->m; m++)
         for (int64_t n = 0; n < o->n; n++) {
-            double of[2];
+            double of[2], more_of[2];
             dot(a + m * o->k, b + n * o->k, o->k, of);
-            double alpha = o->alpha ? o->alpha : 1, sum = alpha * of[0], size = fabs(alpha) * of[1];
+            dot(more_a + m * o->more_k, more_b + n * o->more_k, o->more_k, more_of);
+            double alpha = (o->alpha ? o->alpha : 1) * (o->scale ? o->scale[n] : 1), sum = alpha * (of[0] + more_of[0]);
+            double size = fabs(alpha) * (of[1] + more_of[1]);
             int64_t at = m * o->ldc + n;
             double more[3] = {o->bias ? load(o->bias, o->type, n) : 0,
                               o->residual ? load(p->residual, o->type, at) : 0,
@@ -131,7 +142,7 @@ static void problem_check(const problem *p)
                 sum += more[i];
                 size += fabs(more[i]);
             }
-            double bound = (double)(o->k + 4) * size * ldexp(1, -24);
+            double bound = (double)(o->k + o->more_k + 5) * size * ldexp(1, -24);
             if (o->out_type == PT_BF16)
                 bound += fabs(sum) * ldexp(1, -8) + bound * ldexp(1, -8);
             double error = fabs(load(o->c, o->out_type, at) - sum);
@@ -140,8 +151,7 @@ static void problem_check(const problem *p)
                          o->type, o->out_type, (long long)o->m, (long long)o->n, (long long)o->k, (long long)m,
                          (long long)n, load(o->c, o->out_type, at), sum, bound);
         }
-    free(a);
-    free(b);
+    free(a), free(b), free(more_a), free(more_b);
     size_t size = dtype_bytes(o->out_type);
     for (int64_t m = 0; m < o->m; m++)
         assert_memory_equal((char *)p->c + (size_t)(m * o->ldc + o->n) * size,
@@ -162,6 +172,7 @@ static op_matmul random_op(uint64_t i, int64_t m, int64_t n, int64_t k)
     static const float alphas[] = {0, 1, 0.22f, -1.5f};
     o.accumulate = o.out_type == PT_F32 && draw(4 * i + 3, 2);
     o.alpha = alphas[draw(5000 + i, 4)];
+    o.more_k = o.layout != MATMUL_TN && draw(6000 + i, 2) ? 1 + draw(7000 + i, 70) : 0;
     return o;
 }
 
@@ -323,6 +334,9 @@ static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
         part.a = (char *)p.a + (size_t)(o.layout == MATMUL_TN ? m0 : m0 * p.o.lda) * in;
         part.b = (char *)p.b + (size_t)(o.layout == MATMUL_NT ? n0 * p.o.ldb : n0) * in;
         part.c = (char *)p.c + (size_t)(m0 * p.o.ldc + n0) * out;
+        part.more_a = (char *)p.more_a + (size_t)(m0 * p.o.more_lda) * in;
+        part.more_b = (char *)p.more_b + (size_t)(o.layout == MATMUL_NT ? n0 * p.o.more_ldb : n0) * in;
+        part.scale = p.scale ? (float *)p.scale + n0 : NULL;
         memcpy(p.c, p.c_before, bytes);
         cpu_matmul(threads, &part);
         for (int64_t m = m0; m < m0 + part.m; m++)
@@ -351,7 +365,7 @@ enum { SCRATCHES = 4 }; /* threads whose scratch space holds packed columns */
 static void compute_packed(const copy *c, const problem *p, int64_t n0, char *scratch)
 {
     const op_matmul *o = &p->o;
-    packed b = {scratch, n0, SCRATCHES, packed_group_bytes(o->k, c->parts)};
+    packed b = {scratch, n0, SCRATCHES, packed_group_bytes(o->k, c->parts) + packed_group_bytes(o->more_k, c->parts), 0};
     int64_t cols = o->n - n0, rows = o->m < ROW_GROUP ? o->m / 2 : ROW_GROUP, apart = cols < TILE_COL_STEP ? cols : TILE_COL_STEP;
     assert_true((cols + COL_GROUP - 1) / COL_GROUP <= SCRATCHES * ((POOL_SCRATCH_BYTES - PACKED_AT) / b.group_bytes));
     int64_t step = o->m % 2 ? COL_GROUP : TILE_COL_STEP;

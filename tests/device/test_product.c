@@ -4,7 +4,7 @@
 
 typedef struct product {
     op_matmul o;
-    tensor a, b, bias, residual, before, stream;
+    tensor a, b, bias, residual, before, stream, more_a, more_b, scale;
 } product;
 
 static product product_make(op_matmul o, bool bias, bool residual, bool stream)
@@ -25,6 +25,16 @@ static product product_make(op_matmul o, bool bias, bool residual, bool stream)
     p.o.residual = residual ? p.residual.data : NULL;
     p.o.stream = stream ? test_copy(p.stream.data, tensor_bytes(&p.stream)) : NULL;
     p.o.c = test_copy(p.before.data, tensor_bytes(&p.before));
+    if (!o.more_k)
+        return p;
+    p.o.more_lda = o.more_k + 8;
+    p.o.more_ldb = (o.layout == MATMUL_NT ? o.more_k : o.n) + 8;
+    p.more_a = tensor_random(o.type, o.m * p.o.more_lda, 0, 1);
+    p.more_b = tensor_random(o.type, (o.layout == MATMUL_NT ? o.n : o.more_k) * p.o.more_ldb, 0, 1);
+    p.scale = tensor_random(PT_F32, o.n, 0, 1);
+    p.o.more_a = p.more_a.data;
+    p.o.more_b = p.more_b.data;
+    p.o.scale = o.more_k % 2 ? p.scale.data : NULL;
     return p;
 }
 
@@ -43,6 +53,14 @@ static void sums(const product *p, int64_t m, int64_t n, double *sum, double *si
         *sum += x;
         *size += fabs(x);
     }
+    for (int64_t k = 0; k < o->more_k; k++) {
+        double x = p->more_a.value[m * o->more_lda + k] * p->more_b.value[o->layout == MATMUL_NT ? n * o->more_ldb + k : k * o->more_ldb + n];
+        *sum += x;
+        *size += fabs(x);
+    }
+    const double scale = o->scale ? p->scale.value[n] : 1;
+    *sum *= scale;
+    *size *= fabs(scale);
 }
 
 /* Products in fp32 may be off by 2^-24 of all magnitudes for each of them. */
@@ -61,7 +79,7 @@ static void product_check(const product *p)
             sum *= o->alpha ? o->alpha : 1;
             size *= o->alpha ? fabsf(o->alpha) : 1;
             sum += o->bias ? p->bias.value[n] : 0;
-            double streamed = sum + p->stream.value[at], slack = (double)(o->k + 8) * (size + 4) * 0x1p-24;
+            double streamed = sum + p->stream.value[at], slack = (double)(o->k + o->more_k + 8) * (size + 4) * 0x1p-24;
             double added = o->residual ? p->residual.value[at] : o->accumulate ? p->before.value[at] : 0;
             double want = o->stream && !o->residual ? streamed : sum + added;
             near(o->out_type, got, want, slack, "c", at);
@@ -90,6 +108,7 @@ static void every_layout_type_and_addition(void **state)
             }
             for (int more = 1; more < 8 && o.layout == MATMUL_NT && o.type == o.out_type; more++) { /* as forward's are */
                 o.alpha = alphas[random_below(4)];
+                o.more_k = random_below(3) * (3 + random_below(20)); /* beside an adapter */
                 p = product_make(o, more & 1, more & 2, more & 4);
                 product_run(&p);
                 product_check(&p);

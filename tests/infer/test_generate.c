@@ -84,7 +84,7 @@ static void most_probable(const char *prompt, int n, uint32_t *made)
     assert_int_equal(model_open(folder, NULL, NULL, &m, &e) | safetensors_open(folder, &st, &e) | tokenizer_open(folder, &t, &e), 0);
     assert_int_equal(encoder_open(t, &c, &e) | encoder_run(c, prompt, strlen(prompt), ENCODE_TEMPLATE, &ids, &e), 0);
     assert_int_equal(device_cpu_open(&(device_options){.threads = 1}, &d, &e) | inference_open(m, d, PT_F32, 1, &x, &e), 0);
-    assert_int_equal(inference_load(x, st, 0, NULL, NULL, &e), 0);
+    assert_int_equal(inference_load(x, st, NULL, 0, NULL, NULL, &e), 0);
     int32_t all[256];
     size_t length = ids.n;
     for (size_t i = 0; i < length; i++)

@@ -28,7 +28,7 @@ static inference *open_loaded(const model *m, device *d, pt_dtype type, const sa
     pt_error e = {0};
     inference *x;
     must(inference_open(m, d, type, 2, &x, &e), &e);
-    must(inference_load(x, st, seed, NULL, NULL, &e), &e);
+    must(inference_load(x, st, NULL, seed, NULL, NULL, &e), &e);
     return x;
 }
 

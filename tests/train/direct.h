@@ -45,7 +45,7 @@ static inline void direct_open_with(direct *d, const fixture *f, pt_dtype type, 
     must(executor_open(&o, &d->x, &e), &e);
     state s;
     state_open(&s, d->x);
-    must(state_load(&s, f->weights, &e), &e);
+    must(f->model->adapters ? state_load_adapted(&s, f->weights, NULL, 0, &e) : state_load(&s, f->weights, &e), &e);
     must(state_close(&s, &e), &e);
 }
 

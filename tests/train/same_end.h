@@ -21,10 +21,10 @@ static inline void assert_same_file(const char *a_folder, const char *b_folder, 
 /* The checkpoints of this step in two runs' folders. */
 static inline void assert_same_checkpoint(const char *a, const char *b, int step)
 {
-    static const char *const names[] = {"config.json", "model.safetensors", "trainer/exp_avg.safetensors",
-                                        "trainer/exp_avg_sq.safetensors", "trainer/trainer.json"};
-    /* of bf16 runs; of some optimizers */
-    static const char *const more[] = {"trainer/master.safetensors", "trainer/exp_avg_absmax.safetensors",
+    static const char *const names[] = {"trainer/exp_avg.safetensors", "trainer/exp_avg_sq.safetensors", "trainer/trainer.json"};
+    /* of a model, of adapters; of bf16 runs; of some optimizers */
+    static const char *const more[] = {"config.json", "model.safetensors", "adapter_config.json", "adapter_model.safetensors",
+                                       "trainer/master.safetensors", "trainer/exp_avg_absmax.safetensors",
                                        "trainer/exp_avg_sq_absmax.safetensors", "trainer/momentum_buffer.safetensors"};
     char x[300], y[300], in_x[400], in_y[400];
     snprintf(x, sizeof x, "%s/checkpoint-%d", a, step);
@@ -41,8 +41,11 @@ static inline void assert_same_checkpoint(const char *a, const char *b, int step
 
 static inline void assert_same_end(const char *a, const char *b, int steps)
 {
-    assert_same_file(a, b, "config.json");
-    assert_same_file(a, b, "model.safetensors");
+    char adapter[300];
+    snprintf(adapter, sizeof adapter, "%s/adapter_config.json", a);
+    const bool adapters = path_exists(adapter);
+    assert_same_file(a, b, adapters ? "adapter_config.json" : "config.json");
+    assert_same_file(a, b, adapters ? "adapter_model.safetensors" : "model.safetensors");
     assert_same_checkpoint(a, b, steps);
 }
 

@@ -12,6 +12,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "train/fixture.h"
+#include "train/same_end.h"
 
 enum { STEPS = 3 };
 
@@ -170,6 +171,48 @@ static void few_bits_are_computed_with_what_they_stand_for(void **state)
             compare_with_decoded(names[i], base, i % 2 == (base == PT_BASE_NF4) ? PT_PRECISION_BF16 : PT_PRECISION_FP32);
 }
 
+/* Adapters beside a base of which every matrix is kept so. */
+static void compare_adapters(const char *fixture_name, pt_base base, pt_precision precision, bool dora)
+{
+    base_run r;
+    ran few, plain;
+    char few_out[300], name[100];
+    pt_error e = {0};
+    snprintf(name, sizeof name, "adapters_%s_%d", fixture_name, base);
+    base_run_open(&r, fixture_name, base, precision, name);
+    for (int i = 0; i < r.f.model->params_n; i++)
+        r.f.model->params[i].trainable = false;
+    must(model_store(r.f.model, base == PT_BASE_NF4 ? STORAGE_NF4 : STORAGE_INT8, &e), &e);
+    r.o.freeze_n = 0;
+    r.o.lora_rank = 3;
+    r.o.dora = dora;
+    must(run_to(&r, STEPS, &few, &e), &e);
+    memcpy(few_out, r.out, sizeof few_out);
+    snprintf(name, sizeof name, "adapters_decoded_%s_%d", fixture_name, base);
+    write_decoded(&r, name);
+    snprintf(r.out, sizeof r.out, "%s/adapters_plain_%s_%d", scratch, fixture_name, base);
+    r.o.model = r.folder;
+    r.o.base = PT_BASE_AS_COMPUTED;
+    must(run_to(&r, STEPS, &plain, &e), &e);
+    for (int i = 1; i <= STEPS; i++)
+        if (few.loss[i] != plain.loss[i] || few.norm[i] != plain.norm[i])
+            fail_msg("%s: step %d has loss %.9g and norm %.9g, with the decoded weights %.9g and %.9g", name, i, few.loss[i], few.norm[i],
+                     plain.loss[i], plain.norm[i]);
+    assert_same_file(few_out, r.out, "adapter_model.safetensors");
+    base_run_close(&r);
+}
+
+static void adapters_learn_beside_what_few_bits_stand_for(void **state)
+{
+    (void)state;
+    if (on_gpu())
+        skip();
+    compare_adapters("llama", PT_BASE_NF4, PT_PRECISION_BF16, false);
+    compare_adapters("gpt_neox", PT_BASE_NF4, PT_PRECISION_FP32, true);
+    compare_adapters("gpt2", PT_BASE_NF4, PT_PRECISION_BF16, true);
+    compare_adapters("qwen3", PT_BASE_INT8, PT_PRECISION_FP32, false);
+}
+
 /* ---- files ---- */
 
 /* Every tensor that is frozen has the bits of the model's folder. */
@@ -288,7 +331,9 @@ static void a_base_that_cannot_be_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_bits_are_computed_with_what_they_stand_for), cmocka_unit_test(what_is_kept_in_few_bits_goes_out_as_it_came),
+        cmocka_unit_test(few_bits_are_computed_with_what_they_stand_for),
+        cmocka_unit_test(adapters_learn_beside_what_few_bits_stand_for),
+        cmocka_unit_test(what_is_kept_in_few_bits_goes_out_as_it_came),
         cmocka_unit_test(another_base_is_not_gone_on_with), cmocka_unit_test(a_base_that_cannot_be_is_refused)};
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "model/adapter.h"
+
 #include "sanitized.h"
 #include "text/buffer.h"
 #include "train/same_end.h"
@@ -33,7 +35,8 @@ static enum { PLAIN, DOCUMENTS, CHATS, DATA_KINDS } data_kind_now; /* what these
 static const char *const data_names[] = {"", ", documents apart", ", chats"};
 static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
 static bool frozen; /* those are */
-static const char *base = "auto"; /* and kept so */
+static const char *base = "auto"; /* and how they are kept */
+static const char *adapted; /* are trained: of these modules, with magnitudes; NULL: none */
 static random_source the_random;
 
 /* The same model with a tokenizer and a chat template, and some chats beside it. */
@@ -91,6 +94,8 @@ static void common_arguments(arguments *a, const char *out)
         add_argument(a, "--document-mask");
     if (chats)
         add_arguments(a, (const char *const[]){"--loss-per", "example", "--eval-split", "0.1", "--eval-every", "5", NULL});
+    if (adapted)
+        add_arguments(a, (const char *const[]){"--lora", "3", "--dora", "--lora-targets", adapted, "--base", base, NULL});
     if (frozen)
         add_arguments(a, (const char *const[]){"--freeze", frozen_patterns[0], "--freeze", frozen_patterns[1], "--base", base, NULL});
 }
@@ -191,7 +196,7 @@ static void kill_and_compare(int wanted)
     }
     must(tree_remove(straight, &e), &e);
     printf("%s: %d runs of %.2f s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, runs, seconds,
-           frozen ? ", some frozen" : data_names[data_kind_now], kills, starts);
+           frozen ? ", some frozen" : adapted ? ", adapters" : data_names[data_kind_now], kills, starts);
 }
 
 static void a_killed_run_resumes_to_the_same_bits(void **state)
@@ -220,9 +225,31 @@ static void a_killed_run_with_frozen_parameters_resumes_to_the_same_bits(void **
         kill_and_compare((wanted_kills() + 4 * n - 1) / (4 * n));
     }
     must(model_store(the_model, STORAGE_PLAIN, &e), &e);
+    base = "auto";
     the_optimizer = &optimizer_adamw;
     frozen = false;
     must(model_freeze(the_model, &(model_freezing){0}, &e), &e);
+}
+
+static void a_killed_run_of_adapters_resumes_to_the_same_bits(void **state)
+{
+    (void)state;
+    static const optimizer *const of[] = {&optimizer_adamw, &optimizer_adamw8bit};
+    model *plain = the_model;
+    pt_error e = {0};
+    adapted = "q_proj,v_proj,mlp.down_proj";
+    must(model_open(model_folder(), NULL, NULL, &the_model, &e), &e);
+    must(model_adapt(the_model, &(adapter_options){.rank = 3, .targets = adapted, .dora = true}, &e), &e);
+    for (int i = 0; i < 2; i++) {
+        the_optimizer = of[i];
+        base = i ? "auto" : "nf4";
+        must(model_store(the_model, i ? STORAGE_PLAIN : STORAGE_NF4, &e), &e);
+        kill_and_compare((wanted_kills() + 7) / 8);
+    }
+    model_close(the_model);
+    the_model = plain;
+    the_optimizer = &optimizer_adamw;
+    adapted = NULL;
 }
 
 /* ---- signals ---- */
@@ -375,7 +402,8 @@ static void a_second_signal_leaves_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_run_resumes_to_the_same_bits),
-                                       cmocka_unit_test(a_killed_run_with_frozen_parameters_resumes_to_the_same_bits),
+                                       cmocka_unit_test(a_killed_run_of_adapters_resumes_to_the_same_bits),
+        cmocka_unit_test(a_killed_run_with_frozen_parameters_resumes_to_the_same_bits),
                                        cmocka_unit_test(sigint_saves_and_leaves_with_130),
                                        cmocka_unit_test(sigterm_saves_and_leaves_with_143),
                                        cmocka_unit_test(a_closed_terminal_saves_and_leaves_with_129),

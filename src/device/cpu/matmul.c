@@ -173,13 +173,14 @@ static bool matmul_by_packing(pool *p, const op_matmul *o, const kernels *k)
 {
     if (!k->pack || o->m <= 2 * k->packed_rows || o->k == 0 || o->m * o->n * o->k < SMALL)
         return false;
-    int64_t bytes = packed_group_bytes(o->k, k->parts), threads = pool_threads(p), all = divide_up(o->n, COL_GROUP);
+    int64_t bytes = packed_group_bytes(o->k, k->parts) + packed_group_bytes(o->more_k, k->parts);
+    int64_t threads = pool_threads(p), all = divide_up(o->n, COL_GROUP);
     int64_t room = (POOL_SCRATCH_BYTES - PACKED_AT) / bytes * threads;
     if (room * COL_GROUP < (o->n < k->cols_most ? o->n : k->cols_most))
         return false;
     int64_t at_once = divide_up(all, divide_up(all, room)) * COL_GROUP;
     for (int64_t n0 = 0; n0 < o->n; n0 += at_once) {
-        packed_job job = {o, p, k, {pool_scratch(p, 0), n0, threads, bytes}, o->n - n0 < at_once ? o->n - n0 : at_once, COL_GROUP, 1, 1};
+        packed_job job = {o, p, k, {pool_scratch(p, 0), n0, threads, bytes, 0}, o->n - n0 < at_once ? o->n - n0 : at_once, COL_GROUP, 1, 1};
         if (o->layout == MATMUL_NT || job.cols < 2 * threads * COL_GROUP) /* wide parts are for lines of columns side by side */
             job.pack_cols = TILE_COL_STEP;
         packed_cut(&job);

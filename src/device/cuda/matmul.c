@@ -8,7 +8,8 @@
  *
  * which makes bias (N) a column that is added to every column, cuBLASLt's own epilogue.
  *
- * What it has no epilogue for (a residual, the fp32 stream, a bf16 bias on an fp32 result, a bias that is not aligned) is a product into fp32, as many
+ * What it has no epilogue for (a residual, the fp32 stream, a scale, the second part of a sum, which is a product that adds to the first, a
+ * bf16 bias on an fp32 result, a bias that is not aligned) is a product into fp32, as many
  * rows at a time as `sums` holds, which stay in the L2 cache, and then one pass that adds and rounds once. With and
  * without a stream this is the same product, so that what backward computes again has the bits that forward had.
  *
@@ -330,6 +331,7 @@ static op_matmul rows_of(const op_matmul *o, int64_t row0, int64_t rows)
     part.c = advance(o->c, row0 * o->ldc, o->out_type);
     part.residual = advance(o->residual, row0 * o->ldc, o->type);
     part.stream = advance(o->stream, row0 * o->ldc, PT_F32);
+    part.more_a = advance(o->more_a, row0 * o->more_lda, o->type);
     return part;
 }
 
@@ -348,10 +350,16 @@ static int launch_in_parts(cuda_matmul *x, const op_matmul *o, bool few, cudaStr
         product.out_type = PT_F32;
         product.bias = product.residual = NULL;
         product.stream = NULL;
+        product.scale = NULL;
         product.accumulate = false;
         product.c = x->sums;
         product.ldc = o->n;
         failed = launch(x, &product, few, s, &taken, e);
+        if (!failed && taken && o->more_k) {
+            product = matmul_more(&product);
+            product.accumulate = true;
+            failed = launch(x, &product, few, s, &taken, e);
+        }
         if (!failed)
             error = (cudaError_t)(taken ? cuda_matmul_finish(&part, x->sums, s) : cuda_matmul_plain(&part, s));
     }
@@ -363,7 +371,7 @@ int cuda_matmul_launch(cuda_matmul *x, const op_matmul *o, cudaStream_t s, pt_er
     if (o->m == 0 || o->n == 0)
         return 0;
     bool bias_apart = o->bias && (o->type != o->out_type || o->accumulate || (uintptr_t)o->bias % ALIGN_MOST);
-    bool found = false, in_parts = o->residual || o->stream || bias_apart;
+    bool found = false, in_parts = o->residual || o->stream || o->scale || o->more_k || bias_apart;
     bool few = o->layout != MATMUL_TN && o->m <= FEW_ROWS;
     int failed = 0;
     if (o->k) {

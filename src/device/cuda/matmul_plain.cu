@@ -4,10 +4,12 @@
 
 enum { SIDE = 16, SIDE_THREADS = SIDE * SIDE, FINISH_THREADS = 256 };
 
-/* One element of c from alpha times its sum over K. */
+/* One element of c from alpha and scale times its sum. */
 template <pt_dtype T, pt_dtype OUT> DEVICE void finish(const op_matmul &o, int64_t row, int64_t col, float sum)
 {
     int64_t at = row * o.ldc + col;
+    if (o.scale)
+        sum *= o.scale[col];
     if (o.bias)
         sum += element_load<T>(o.bias, col);
     if (o.stream) {
@@ -22,30 +24,42 @@ template <pt_dtype T, pt_dtype OUT> DEVICE void finish(const op_matmul &o, int64
 /* Strides of a (M, K) and b (K, N) in elements, so that one kernel serves the three layouts. */
 typedef struct strides { int64_t a_row, a_col, b_row, b_col; } strides;
 
-template <pt_dtype T, pt_dtype OUT> __global__ void plain_kernel(op_matmul o, strides s, int64_t across, float alpha)
+/* The operands of a part of the sum. */
+typedef struct sum_part { const void *a, *b; int64_t k; strides s; } sum_part;
+
+template <pt_dtype T, pt_dtype OUT> __global__ void plain_kernel(op_matmul o, sum_part first, sum_part second, int64_t across, float alpha)
 {
     __shared__ float a[SIDE][SIDE + 1], b[SIDE][SIDE + 1];
     int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
     int64_t row = blockIdx.x / across * SIDE + y, col = blockIdx.x % across * SIDE + x;
     float sum = 0;
-    for (int64_t k = 0; k < o.k; k += SIDE) {
-        a[y][x] = row < o.m && k + x < o.k ? element_load<T>(o.a, row * s.a_row + (k + x) * s.a_col) : 0.0f;
-        b[y][x] = k + y < o.k && col < o.n ? element_load<T>(o.b, (k + y) * s.b_row + col * s.b_col) : 0.0f;
-        __syncthreads();
-        for (int i = 0; i < SIDE; i++)
-            sum = fmaf(a[y][i], b[i][x], sum);
-        __syncthreads();
+    for (int which = 0; which < 2; which++) {
+        const sum_part p = which ? second : first;
+        for (int64_t k = 0; k < p.k; k += SIDE) {
+            a[y][x] = row < o.m && k + x < p.k ? element_load<T>(p.a, row * p.s.a_row + (k + x) * p.s.a_col) : 0.0f;
+            b[y][x] = k + y < p.k && col < o.n ? element_load<T>(p.b, (k + y) * p.s.b_row + col * p.s.b_col) : 0.0f;
+            __syncthreads();
+            for (int i = 0; i < SIDE; i++)
+                sum = fmaf(a[y][i], b[i][x], sum);
+            __syncthreads();
+        }
     }
     if (row < o.m && col < o.n)
         finish<T, OUT>(o, row, col, alpha * sum);
 }
 
+static strides strides_of(const op_matmul *o, int64_t lda, int64_t ldb)
+{
+    return {o->layout == MATMUL_TN ? 1 : lda, o->layout == MATMUL_TN ? lda : 1, o->layout == MATMUL_NT ? 1 : ldb,
+            o->layout == MATMUL_NT ? ldb : 1};
+}
+
 template <pt_dtype T, pt_dtype OUT> static int plain_launch(const op_matmul *o, cudaStream_t s)
 {
-    strides t = {o->layout == MATMUL_TN ? 1 : o->lda, o->layout == MATMUL_TN ? o->lda : 1,
-                 o->layout == MATMUL_NT ? 1 : o->ldb, o->layout == MATMUL_NT ? o->ldb : 1};
+    const sum_part first = {o->a, o->b, o->k, strides_of(o, o->lda, o->ldb)};
+    const sum_part second = {o->more_a, o->more_b, o->more_k, strides_of(o, o->more_lda, o->more_ldb)};
     int64_t across = blocks_of(o->n, SIDE);
-    return launch(plain_kernel<T, OUT>, blocks_of(o->m, SIDE) * across, SIDE_THREADS, s, *o, t, across,
+    return launch(plain_kernel<T, OUT>, blocks_of(o->m, SIDE) * across, SIDE_THREADS, s, *o, first, second, across,
                   op_factor(o->alpha));
 }
 
@@ -69,6 +83,11 @@ template <pt_dtype T, pt_dtype OUT> __global__ void finish_kernel(op_matmul o, c
     if (row >= o.m)
         return;
     pack sum = pack_load<PT_F32>(sums + row * o.n, col, o.n, wide);
+    if (o.scale) {
+        const pack scale = pack_load<PT_F32>(o.scale, col, o.n, wide);
+        for (int j = 0; j < PACK; j++)
+            sum.x[j] *= scale.x[j];
+    }
     if (o.bias)
         pack_add(&sum, pack_load<T>(o.bias, col, o.n, wide));
     if (o.stream) {
@@ -87,7 +106,7 @@ template <pt_dtype T, pt_dtype OUT> __global__ void finish_kernel(op_matmul o, c
 template <pt_dtype T, pt_dtype OUT> static int finish_launch(const op_matmul *o, const float *sums, cudaStream_t s)
 {
     int64_t across = blocks_of(o->n, PACK);
-    bool wide = is_wide(PT_F32, sums, o->n) && is_wide(T, o->bias, 0) && is_wide(PT_F32, o->stream, o->ldc) &&
+    bool wide = is_wide(PT_F32, sums, o->n) && is_wide(PT_F32, o->scale, 0) && is_wide(T, o->bias, 0) && is_wide(PT_F32, o->stream, o->ldc) &&
                 is_wide(T, o->residual, o->ldc) && is_wide(OUT, o->c, o->ldc);
     return launch(finish_kernel<T, OUT>, blocks_of(o->m * across, FINISH_THREADS), FINISH_THREADS, s, *o, sums, across, wide);
 }

@@ -19,38 +19,35 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { BLOCK = NF4_BLOCK, HALF = 32 };
+enum { BLOCK = NF4_BLOCK };
 
-/* What a code of a block stands for. */
-typedef struct table { _Alignas(64) float f32[NF4_LEVELS]; _Alignas(64) bf16 half[HALF]; } table;
-
-INLINE void table_of(table *t, pt_dtype type, float magnitude)
+INLINE void store_one(float magnitude, pt_dtype type, const uint8_t *codes, int64_t i, void *out, int64_t at)
 {
-    for (int i = 0; i < NF4_LEVELS; i++)
-        t->f32[i] = nf4_levels[i] * magnitude;
-    if (type != PT_BF16)
-        return;
-    for (int i = 0; i < NF4_LEVELS; i++)
-        t->half[i] = t->half[i + NF4_LEVELS] = bf16_from_f32(t->f32[i]);
-}
-
-INLINE void store_one(const table *t, pt_dtype type, const uint8_t *codes, int64_t i, void *out, int64_t at)
-{
-    const int code = i % 2 ? codes[i / 2] & 15 : codes[i / 2] >> 4;
+    const float x = nf4_levels[i % 2 ? codes[i / 2] & 15 : codes[i / 2] >> 4] * magnitude;
     if (type == PT_BF16)
-        ((bf16 *)out)[at] = t->half[code];
+        ((bf16 *)out)[at] = bf16_from_f32(x);
     else
-        ((float *)out)[at] = t->f32[code];
+        ((float *)out)[at] = x;
 }
 
 /* ---- a whole block ---- */
 
+/* The table stays in registers: what is stored in parts and read as a whole would be waited for. */
+
 #if defined(__AVX512BW__)
 
-/* Of permutations, the lower bits of a place count: what lies above needs no mask. */
-INLINE void block_bf16(const table *t, const uint8_t *codes, bf16 *out)
+/* bf16_from_f32 of numbers, in the lower half of each. */
+INLINE __m512i rounded(__m512 x)
 {
-    const __m512i values = _mm512_load_si512(t->half);
+    const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    return _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+}
+
+/* Of permutations, the lower bits of a place count: what lies above needs no mask. */
+INLINE void block_bf16(float magnitude, const uint8_t *codes, bf16 *out)
+{
+    const __m512 table = _mm512_mul_ps(_mm512_loadu_ps(nf4_levels), _mm512_set1_ps(magnitude));
+    const __m512i values = _mm512_broadcast_i64x4(_mm512_cvtepi32_epi16(rounded(table)));
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(codes + 16 * i)));
@@ -59,9 +56,9 @@ INLINE void block_bf16(const table *t, const uint8_t *codes, bf16 *out)
     }
 }
 
-INLINE void block_f32(const table *t, const uint8_t *codes, float *out)
+INLINE void block_f32(float magnitude, const uint8_t *codes, float *out)
 {
-    const __m512 values = _mm512_load_ps(t->f32);
+    const __m512 values = _mm512_mul_ps(_mm512_loadu_ps(nf4_levels), _mm512_set1_ps(magnitude));
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         const __m512i bytes = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(codes + 8 * i)));
@@ -81,20 +78,29 @@ INLINE void places_of(const uint8_t *codes, __m128i places[2])
     places[1] = _mm_unpackhi_epi8(even, odd);
 }
 
-/* The lower and the upper bytes of a table. */
-INLINE void bytes_of(const table *t, __m128i bytes[2])
+/* Four words of the table: bf16_from_f32 of numbers, in the lower half of each. */
+INLINE __m128i four_of(float magnitude, int from)
 {
-    const __m128i a = _mm_load_si128((const __m128i *)t->half), b = _mm_load_si128((const __m128i *)(t->half + 8)), low = _mm_set1_epi16(255);
+    const __m128i bits = _mm_castps_si128(_mm_mul_ps(_mm_loadu_ps(nf4_levels + from), _mm_set1_ps(magnitude)));
+    const __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
+    return _mm_srli_epi32(_mm_add_epi32(_mm_add_epi32(bits, _mm_set1_epi32(0x7fff)), odd), 16);
+}
+
+/* The lower and the upper bytes of a table of bf16. */
+INLINE void bytes_of(float magnitude, __m128i bytes[2])
+{
+    const __m128i a = _mm_packus_epi32(four_of(magnitude, 0), four_of(magnitude, 4)), low = _mm_set1_epi16(255);
+    const __m128i b = _mm_packus_epi32(four_of(magnitude, 8), four_of(magnitude, 12));
     bytes[0] = _mm_packus_epi16(_mm_and_si128(a, low), _mm_and_si128(b, low));
     bytes[1] = _mm_packus_epi16(_mm_srli_epi16(a, 8), _mm_srli_epi16(b, 8));
 }
 
 #if defined(__AVX2__)
 
-INLINE void block_bf16(const table *t, const uint8_t *codes, bf16 *out)
+INLINE void block_bf16(float magnitude, const uint8_t *codes, bf16 *out)
 {
     __m128i bytes[2];
-    bytes_of(t, bytes);
+    bytes_of(magnitude, bytes);
     const __m256i lower = _mm256_broadcastsi128_si256(bytes[0]), upper = _mm256_broadcastsi128_si256(bytes[1]);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
@@ -108,9 +114,10 @@ INLINE void block_bf16(const table *t, const uint8_t *codes, bf16 *out)
     }
 }
 
-INLINE void block_f32(const table *t, const uint8_t *codes, float *out)
+INLINE void block_f32(float magnitude, const uint8_t *codes, float *out)
 {
-    const __m256 below = _mm256_load_ps(t->f32), above = _mm256_load_ps(t->f32 + 8);
+    const __m256 each = _mm256_set1_ps(magnitude);
+    const __m256 below = _mm256_mul_ps(_mm256_loadu_ps(nf4_levels), each), above = _mm256_mul_ps(_mm256_loadu_ps(nf4_levels + 8), each);
     for (int i = 0; i < 2; i++) {
         __m128i places[2];
         places_of(codes + 16 * i, places);
@@ -127,10 +134,10 @@ INLINE void block_f32(const table *t, const uint8_t *codes, float *out)
 
 #else
 
-INLINE void block_bf16(const table *t, const uint8_t *codes, bf16 *out)
+INLINE void block_bf16(float magnitude, const uint8_t *codes, bf16 *out)
 {
     __m128i bytes[2];
-    bytes_of(t, bytes);
+    bytes_of(magnitude, bytes);
     for (int i = 0; i < 2; i++) {
         __m128i places[2];
         places_of(codes + 16 * i, places);
@@ -142,10 +149,10 @@ INLINE void block_bf16(const table *t, const uint8_t *codes, bf16 *out)
     }
 }
 
-INLINE void block_f32(const table *t, const uint8_t *codes, float *out)
+INLINE void block_f32(float magnitude, const uint8_t *codes, float *out)
 {
     for (int i = 0; i < BLOCK; i++)
-        store_one(t, PT_F32, codes, i, out, i);
+        store_one(magnitude, PT_F32, codes, i, out, i);
 }
 
 #endif
@@ -162,16 +169,15 @@ INLINE void nf4_row(const op_dequantize *o, pt_dtype type, const float *map, int
 {
     const int64_t end = first + o->cols;
     for (int64_t i = first, next; i < end; i = next) {
-        table t;
+        const float magnitude = magnitude_of(o, map, i / BLOCK);
         next = (i / BLOCK + 1) * BLOCK < end ? (i / BLOCK + 1) * BLOCK : end;
-        table_of(&t, type, magnitude_of(o, map, i / BLOCK));
         if (next - i < BLOCK)
             for (; i < next; i++)
-                store_one(&t, type, o->codes, i, out, i - first);
+                store_one(magnitude, type, o->codes, i, out, i - first);
         else if (type == PT_BF16)
-            block_bf16(&t, o->codes + i / 2, (bf16 *)out + (i - first));
+            block_bf16(magnitude, o->codes + i / 2, (bf16 *)out + (i - first));
         else
-            block_f32(&t, o->codes + i / 2, (float *)out + (i - first));
+            block_f32(magnitude, o->codes + i / 2, (float *)out + (i - first));
     }
 }
 

@@ -237,6 +237,7 @@ typedef struct rectangle {
     const packed *packed; /* NULL: the columns of b are packed into the scratch space, a block of K at a time */
     int64_t j;            /* where they begin in `packed` */
     int64_t block;        /* of K */
+    bool first, last;     /* part of the sum */
     scratch *s;
 } rectangle;
 
@@ -271,9 +272,9 @@ static void panel_sums(const rectangle *r, int64_t k, int64_t i)
     pack_rows(&r->a, r->m0 + i, r->rows - i, k, kc, r->s->a);
     for (int64_t j = 0; j < r->cols; j += PANEL)
         if (r->rows - i <= 16)
-            tiles_product(true, steps, r->s->a, panel_of(r, k, j), sum + j, k == 0, &next);
+            tiles_product(true, steps, r->s->a, panel_of(r, k, j), sum + j, r->first && k == 0, &next);
         else
-            tiles_product(false, steps, r->s->a, panel_of(r, k, j), sum + j, k == 0, &next);
+            tiles_product(false, steps, r->s->a, panel_of(r, k, j), sum + j, r->first && k == 0, &next);
 }
 
 static void rectangle_run(const rectangle *r)
@@ -285,26 +286,31 @@ static void rectangle_run(const rectangle *r)
             pack_columns(&r->b, r->n0, r->cols, k, k_left(r, k), r->s->b);
         for (int64_t i = 0; i < r->rows; i += PANEL) {
             panel_sums(r, k, i);
-            for (int64_t row = i; row < least(i + PANEL, r->rows) && k + r->block >= o->k; row++)
+            for (int64_t row = i; row < least(i + PANEL, r->rows) && r->last && k + r->block >= o->k; row++)
                 epilogue_row(o, r->s->sum + row * SUM_LD, r->m0 + row, r->n0, r->cols);
         }
     }
     tiles_close();
 }
 
-static rectangle rectangle_of(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
+/* Of one part of the sum. */
+static rectangle rectangle_of(const op_matmul *o, bool first, bool last, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
 {
     return (rectangle){.o = o, .a = {o->a, o->type, o->layout != MATMUL_TN, o->lda}, .b = {o->b, o->type, o->layout == MATMUL_NT, o->ldb},
-                       .m0 = m0, .rows = rows, .n0 = n0, .cols = cols, .block = block_of(o->k), .s = memory};
+                       .m0 = m0, .rows = rows, .n0 = n0, .cols = cols, .block = block_of(o->k), .first = first, .last = last, .s = memory};
 }
 
 void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
 {
-    rectangle r = rectangle_of(o, m0, rows, n0, cols, memory);
-    rectangle_run(&r);
+    const op_matmul more = matmul_more(o);
+    const rectangle first = rectangle_of(o, true, !more.k, m0, rows, n0, cols, memory);
+    const rectangle second = rectangle_of(&more, false, true, m0, rows, n0, cols, memory);
+    rectangle_run(&first);
+    if (more.k)
+        rectangle_run(&second);
 }
 
-void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t cols)
+static void pack_part(const op_matmul *o, const packed *b, int64_t j, int64_t cols)
 {
     operand from = {o->b, o->type, o->layout == MATMUL_NT, o->ldb};
     factor *group = packed_group(b, j / COL_GROUP);
@@ -316,13 +322,27 @@ void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t
     }
 }
 
+void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t cols)
+{
+    const op_matmul more = matmul_more(o);
+    const packed behind = packed_more(o, b, PARTS);
+    pack_part(o, b, j, cols);
+    pack_part(&more, &behind, j, cols);
+}
+
 void KERNEL(matmul_packed)(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *memory)
 {
+    const op_matmul more = matmul_more(o);
+    const packed behind = packed_more(o, b, PARTS);
     int64_t parts = 1 + (cols - 1) / COLS_MOST, width = ((cols + parts - 1) / parts + PANEL - 1) / PANEL * PANEL;
     for (int64_t done = 0; done < cols; done += width) {
-        rectangle r = rectangle_of(o, m0, rows, b->n0 + j + done, least(width, cols - done), memory);
-        r.packed = b;
-        r.j = j + done;
-        rectangle_run(&r);
+        rectangle first = rectangle_of(o, true, !more.k, m0, rows, b->n0 + j + done, least(width, cols - done), memory);
+        rectangle second = rectangle_of(&more, false, true, m0, rows, b->n0 + j + done, least(width, cols - done), memory);
+        first.packed = b;
+        second.packed = &behind;
+        first.j = second.j = j + done;
+        rectangle_run(&first);
+        if (more.k)
+            rectangle_run(&second);
     }
 }

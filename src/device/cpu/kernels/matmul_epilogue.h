@@ -1,4 +1,4 @@
-/* matmul_epilogue.h - c from the sums over K: alpha, bias, stream, residual, one rounding. */
+/* matmul_epilogue.h - c from the sums over K: scale, alpha, bias, stream, residual, one rounding. */
 #ifndef PT_MATMUL_EPILOGUE_H
 #define PT_MATMUL_EPILOGUE_H
 
@@ -27,6 +27,9 @@ INLINE void epilogue_typed(const op_matmul *o, pt_dtype type, pt_dtype out_type,
                          int64_t cols)
 {
     const float alpha = op_factor(o->alpha);
+    if (o->scale)
+        for (int64_t j = 0; j < cols; j++)
+            sum[j] *= o->scale[n0 + j];
     if (alpha != 1)
         for (int64_t j = 0; j < cols; j++)
             sum[j] *= alpha;

@@ -27,6 +27,8 @@ enum { MOST_GROUPS = 4, LINE_BYTES = 64, LINES = LANES * TURN_BYTES / LINE_BYTES
 typedef struct few {
     const op_matmul *o;
     operand a, b;
+    int64_t k;  /* of this part of the sum */
+    bool first; /* it is the first part */
 } few;
 
 /* ---- lanes: a column each --------------------------------------------------------------------- */
@@ -130,7 +132,7 @@ typedef struct ahead { const char *line, *row_end; int64_t row_bytes, step, rows
 
 INLINE ahead ahead_of(const few *f, pt_dtype type, int64_t n, int64_t count, int64_t k)
 {
-    const int64_t size = (int64_t)dtype_bytes(type), block = k_block(f->o->k), left = f->o->k - k;
+    const int64_t size = (int64_t)dtype_bytes(type), block = k_block(f->k), left = f->k - k;
     const int64_t row = (left < block ? left : block) * size;
     const char *line = (const char *)f->b.base + (n * f->b.ld + k) * size;
     return (ahead){line, line + row, row, f->b.ld * size, count};
@@ -216,15 +218,15 @@ ONE_COPY few_sums add_rest(few f, pt_dtype type, int rows, int groups, int64_t n
     return sum;
 }
 
-/* total[i][g] = the sum over K for `rows` rows and `groups` x LANES columns from n, of which there are `count` and `next` behind them;
+/* total[i][g] = or += the sum over this part's K for `rows` rows and `groups` x LANES columns from n, of which there are `count` and `next` behind them;
  * what columns from `count` on have is not used. */
 INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t next,
                         float total[FEW_ROWS][LANES * MOST_GROUPS])
 {
-    const int64_t block = k_block(f->o->k), length = LANES * 4 / (int64_t)dtype_bytes(type);
-    for (int64_t k0 = 0; k0 < f->o->k; k0 += block) {
-        int64_t end = k0 + block < f->o->k ? k0 + block : f->o->k, k = k0;
-        ahead then = end < f->o->k ? ahead_of(f, type, n, count, end) : ahead_of(f, type, n + count, next, 0);
+    const int64_t block = k_block(f->k), length = LANES * 4 / (int64_t)dtype_bytes(type);
+    for (int64_t k0 = 0; k0 < f->k; k0 += block) {
+        int64_t end = k0 + block < f->k ? k0 + block : f->k, k = k0;
+        ahead then = end < f->k ? ahead_of(f, type, n, count, end) : ahead_of(f, type, n + count, next, 0);
         few_sums sum;
         for (int i = 0; i < rows * groups; i++)
             sum.of[i] = (lanes){0};
@@ -237,7 +239,7 @@ INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64
         for (int i = 0; i < rows; i++)
             for (int g = 0; g < groups; g++) {
                 lanes_at *to = (lanes_at *)(total[i] + LANES * g);
-                if (k0)
+                if (k0 || !f->first)
                     sum.of[i * groups + g] = *to + sum.of[i * groups + g];
                 *to = sum.of[i * groups + g];
             }
@@ -250,33 +252,36 @@ ONE_COPY void finish_columns(const op_matmul *o, int64_t n, int64_t count, float
         epilogue_row(o, total[i], i, n, count);
 }
 
-INLINE void few_typed(const few *f, pt_dtype type, int rows, int groups, int64_t n0, int64_t cols)
+INLINE void few_typed(const few *f, const few *more, pt_dtype type, int rows, int groups, int64_t n0, int64_t cols)
 {
     const int64_t width = LANES * groups;
     for (int64_t j = 0; j < cols; j += width) {
         int64_t count = cols - j < width ? cols - j : width, next = cols - j - count < width ? cols - j - count : width;
         float total[FEW_ROWS][LANES * MOST_GROUPS];
-        if (f->o->k == 0)
+        if (f->k == 0 && more->k == 0)
             memset(total, 0, sizeof total);
         few_columns(f, type, rows, groups, n0 + j, count, next, total);
+        if (more->k)
+            few_columns(more, type, rows, groups, n0 + j, count, next, total);
         finish_columns(f->o, n0 + j, count, total);
     }
 }
 
-INLINE void few_rows(const few *f, pt_dtype type, int64_t n0, int64_t cols)
+INLINE void few_rows(const few *f, const few *more, pt_dtype type, int64_t n0, int64_t cols)
 {
     switch (f->o->m) {
-    case 1: few_typed(f, type, 1, 4, n0, cols); break;
-    case 2: few_typed(f, type, 2, 2, n0, cols); break;
-    case 3: few_typed(f, type, 3, 2, n0, cols); break;
-    default: few_typed(f, type, 4, 2, n0, cols); break;
+    case 1: few_typed(f, more, type, 1, 4, n0, cols); break;
+    case 2: few_typed(f, more, type, 2, 2, n0, cols); break;
+    case 3: few_typed(f, more, type, 3, 2, n0, cols); break;
+    default: few_typed(f, more, type, 4, 2, n0, cols); break;
     }
 }
 
 INLINE void few_of(const op_matmul *o, pt_dtype type, int64_t n0, int64_t cols)
 {
-    few f = {o, {o->a, type, true, o->lda}, {o->b, type, true, o->ldb}};
-    few_rows(&f, type, n0, cols);
+    const few f = {o, {o->a, type, true, o->lda}, {o->b, type, true, o->ldb}, o->k, true};
+    const few more = {o, {o->more_a, type, true, o->more_lda}, {o->more_b, type, true, o->more_ldb}, o->more_k, o->k == 0};
+    few_rows(&f, &more, type, n0, cols);
 }
 
 void KERNEL(matmul_few)(const op_matmul *o, int64_t n0, int64_t cols)

@@ -7,6 +7,8 @@
  *                 for each MR rows:        sum (MR, NR) += a panel . b panel     in registers
  *     c = epilogue(sum)
  *
+ * A sum's second part (more_k) is as many blocks more, of other operands.
+ *
  * Where b has been packed before (matmul_packed), a group of rows goes through all columns and all blocks of K:
  *
  *     for each group of rows:
@@ -152,34 +154,50 @@ static void panel_sums(const factor *a, int64_t rows, const factor *b, int kc, f
         register_tile_rows(rows - i, kc, a + i * factors(kc), b, sum + i * SUM_LD, first, &c);
 }
 
-static void row_group(const op_matmul *o, const operand *a, const operand *b, int64_t m0, int64_t rows, int64_t n0, int64_t cols,
-                      int64_t k0, int kc, bool pack_columns, scratch *s, float *sum)
+/* A block of K, of either part of the sum. */
+typedef struct k_part {
+    const op_matmul *o;
+    int64_t k0;
+    int kc;
+    bool first, last; /* of all */
+} k_part;
+
+static void row_group(const k_part *k, int64_t m0, int64_t rows, int64_t n0, int64_t cols, bool pack_columns, scratch *s, float *sum)
 {
-    pack_a(a, m0, rows, k0, kc, s->a);
+    const op_matmul *o = k->o;
+    const operand a = {o->a, o->type, o->layout != MATMUL_TN, o->lda}, b = {o->b, o->type, o->layout == MATMUL_NT, o->ldb};
+    pack_a(&a, m0, rows, k->k0, k->kc, s->a);
     for (int64_t j = 0; j < cols; j += NR) {
-        factor *panel = s->b + j * factors(kc);
+        factor *panel = s->b + j * factors(k->kc);
         if (pack_columns && j % PACK_COLS == 0)
-            pack_b(b, n0 + j, cols - j < PACK_COLS ? cols - j : PACK_COLS, k0, kc, panel);
-        panel_sums(s->a, rows, panel, kc, sum + j, k0 == 0, place_of(o, m0, n0 + j, kc, k0 + kc == o->k));
+            pack_b(&b, n0 + j, cols - j < PACK_COLS ? cols - j : PACK_COLS, k->k0, k->kc, panel);
+        panel_sums(s->a, rows, panel, k->kc, sum + j, k->first, place_of(o, m0, n0 + j, k->kc, k->last));
+    }
+}
+
+/* Adds a part of the sum; c is made of it where it is the last one. */
+static void add_part(const op_matmul *o, bool first, bool last, int64_t m0, int64_t rows, int64_t n0, int64_t cols, scratch *s)
+{
+    int block = k_block(o->k);
+    for (int64_t k0 = 0; k0 < o->k; k0 += block) {
+        int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
+        const k_part k = {o, k0, kc, first && k0 == 0, last && k0 + kc == o->k};
+        for (int64_t i = 0; i < rows; i += ROW_GROUP) {
+            int64_t group = rows - i < ROW_GROUP ? rows - i : ROW_GROUP;
+            row_group(&k, m0 + i, group, n0, cols, i == 0, s, s->sum + i * SUM_LD);
+            if (k.last)
+                epilogue(o, s->sum + i * SUM_LD, m0 + i, group, n0, cols);
+        }
     }
 }
 
 void KERNEL(matmul_tile)(const op_matmul *o, int64_t m0, int64_t rows, int64_t n0, int64_t cols, void *memory)
 {
     scratch *s = memory;
-    operand a = {o->a, o->type, o->layout != MATMUL_TN, o->lda};
-    operand b = {o->b, o->type, o->layout == MATMUL_NT, o->ldb};
-    int block = k_block(o->k);
-    for (int64_t k0 = 0; k0 < o->k; k0 += block) {
-        int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
-        for (int64_t i = 0; i < rows; i += ROW_GROUP) {
-            int64_t group = rows - i < ROW_GROUP ? rows - i : ROW_GROUP;
-            row_group(o, &a, &b, m0 + i, group, n0, cols, k0, kc, i == 0, s, s->sum + i * SUM_LD);
-            if (k0 + kc == o->k)
-                epilogue(o, s->sum + i * SUM_LD, m0 + i, group, n0, cols);
-        }
-    }
-    if (o->k)
+    const op_matmul more = matmul_more(o);
+    add_part(o, true, !more.k, m0, rows, n0, cols, s);
+    add_part(&more, !o->k, true, m0, rows, n0, cols, s);
+    if (o->k || more.k)
         return;
     for (int64_t i = 0; i < rows; i++)
         memset(s->sum + i * SUM_LD, 0, (size_t)cols * sizeof(float));
@@ -207,7 +225,7 @@ static factor *packed_panel(const packed *b, int64_t j, int64_t k0, int kc)
     return (factor *)packed_group(b, j / COL_GROUP) + factors(k0) * COL_GROUP + j % COL_GROUP * factors(kc);
 }
 
-void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t cols)
+static void pack_part(const op_matmul *o, const packed *b, int64_t j, int64_t cols)
 {
     operand from = {o->b, o->type, o->layout == MATMUL_NT, o->ldb};
     int block = k_block(o->k);
@@ -217,24 +235,54 @@ void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t
     }
 }
 
+void KERNEL(matmul_pack)(const op_matmul *o, const packed *b, int64_t j, int64_t cols)
+{
+    const op_matmul more = matmul_more(o);
+    const packed behind = packed_more(o, b, 1);
+    pack_part(o, b, j, cols);
+    pack_part(&more, &behind, j, cols);
+}
+
+/* A group of rows, of one part of the sum. */
+typedef struct row_part {
+    const op_matmul *o;
+    const packed *b;
+    int64_t m0, rows;
+    factor *lines;
+    bool keeps, first, last;
+} row_part;
+
+/* Adds it for columns [j, j + width); `pack`: its rows are not there yet. */
+static void add_packed(const row_part *p, int64_t j, int64_t width, bool pack, float *sum)
+{
+    const op_matmul *o = p->o;
+    const operand a = {o->a, o->type, o->layout != MATMUL_TN, o->lda};
+    int block = k_block(o->k);
+    for (int64_t k0 = 0; k0 < o->k; k0 += block) {
+        int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
+        factor *lines = p->lines + (p->keeps ? factors(k0) * ROW_GROUP : 0);
+        if (pack)
+            pack_a(&a, p->m0, p->rows, k0, kc, lines);
+        for (int64_t i = 0; i < width; i += NR)
+            panel_sums(lines, p->rows, packed_panel(p->b, j + i, k0, kc), kc, sum + i, p->first && k0 == 0,
+                       place_of(o, p->m0, p->b->n0 + j + i, kc, p->last && k0 + kc == o->k));
+    }
+}
+
 void KERNEL(matmul_packed)(const op_matmul *o, const packed *b, int64_t m0, int64_t rows, int64_t j, int64_t cols, void *memory)
 {
     group_scratch *s = memory;
-    operand a = {o->a, o->type, o->layout != MATMUL_TN, o->lda};
-    int block = k_block(o->k);
-    bool keeps = factors(o->k) <= KEPT_FACTORS;
+    const op_matmul more = matmul_more(o);
+    const packed behind = packed_more(o, b, 1);
+    const bool keeps = factors(o->k) + factors(more.k) <= KEPT_FACTORS;
+    const row_part first = {o, b, m0, rows, s->a, keeps, true, !more.k};
+    const row_part second = {&more, &behind, m0, rows, s->a + (keeps ? factors(o->k) * ROW_GROUP : 0), keeps, false, true};
     int64_t at_once = keeps ? KEPT_COLS : TILE_COLS;
     for (int64_t end = j + cols, from = j; from < end; from += at_once) {
         int64_t width = end - from < at_once ? end - from : at_once;
-        for (int64_t k0 = 0; k0 < o->k; k0 += block) {
-            int kc = o->k - k0 < block ? (int)(o->k - k0) : block;
-            factor *lines = s->a + (keeps ? factors(k0) * ROW_GROUP : 0);
-            if (from == j || !keeps)
-                pack_a(&a, m0, rows, k0, kc, lines);
-            for (int64_t i = 0; i < width; i += NR)
-                panel_sums(lines, rows, packed_panel(b, from + i, k0, kc), kc, s->sum + i, k0 == 0,
-                           place_of(o, m0, b->n0 + from + i, kc, k0 + kc == o->k));
-        }
+        bool pack = from == j || !keeps;
+        add_packed(&first, from, width, pack, s->sum);
+        add_packed(&second, from, width, pack, s->sum);
         epilogue(o, s->sum, m0, rows, b->n0 + from, width);
     }
 }

@@ -36,6 +36,7 @@ MATMUL_KERNELS(void, matmul_tile, (const op_matmul *o, int64_t m0, int64_t rows,
 typedef struct packed {
     char *scratch;       /* of thread 0, the others' follow; 64-byte aligned */
     int64_t n0, threads, group_bytes;
+    int64_t at;          /* bytes from a group's beginning: the columns of the sum's second part lie behind those of the first */
 } packed;
 
 enum { PACKED_K_STEP = 32 }; /* as many k as tiles of AMX take at a time */
@@ -48,7 +49,15 @@ static inline int64_t packed_group_bytes(int64_t k, int parts)
 
 static inline void *packed_group(const packed *b, int64_t group)
 {
-    return b->scratch + group % b->threads * POOL_SCRATCH_BYTES + PACKED_AT + group / b->threads * b->group_bytes;
+    return b->scratch + group % b->threads * POOL_SCRATCH_BYTES + PACKED_AT + group / b->threads * b->group_bytes + b->at;
+}
+
+/* Where those of the sum's second part are. */
+static inline packed packed_more(const op_matmul *o, const packed *b, int parts)
+{
+    packed more = *b;
+    more.at = packed_group_bytes(o->k, parts);
+    return more;
 }
 
 #define PACKED_KERNEL(type, name, parameters) \

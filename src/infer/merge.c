@@ -1,0 +1,212 @@
+/* merge.c - an adapter added to the weights that it was trained beside.
+ *
+ *     W' = W + s B A               with magnitudes m (DoRA): each row of that times m / its norm
+ *
+ * in fp32, rounded once, where it is written. Rows come and go a few at a time; of the adapter a matrix's A and B are in memory. Tensors that
+ * have no adapter are copied, the vocabulary with all of its rows: nothing is looked up in the tokenizer. The head and the embedding have
+ * none (model/adapter.h), so that a tied model stays tied.
+ */
+#include "infer/open.h"
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "model/adapter.h"
+#include "model/weights.h"
+#include "train/companions.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SCRATCH_BYTES = 64 << 20, READ_BYTES = 4 << 20 };
+
+typedef struct merger {
+    const pt_merge_options *o;
+    model *m;
+    safetensors *base, *adapter;
+    pt_dtype type;
+    char *scratch, *read;       /* SCRATCH_BYTES for writing, READ_BYTES for reading */
+    int index;                  /* the matrix whose adapter is in memory; -1: none */
+    float *a, *b[MODEL_MAX_PARTS], *magnitude;
+    int written;                /* parameters */
+} merger;
+
+void pt_merge_defaults(pt_merge_options *o)
+{
+    if (o)
+        memset(o, 0, sizeof *o);
+}
+
+/* ---- a matrix's adapter ---- */
+
+static void forget(merger *x)
+{
+    free(x->a);
+    free(x->magnitude);
+    for (int k = 0; k < MODEL_MAX_PARTS; k++) {
+        free(x->b[k]);
+        x->b[k] = NULL;
+    }
+    x->a = x->magnitude = NULL;
+    x->index = -1;
+}
+
+/* All of a parameter, if the block has it. */
+static int read_whole(merger *x, int block, param_role role, float **out, pt_error *e)
+{
+    const int index = x->m->blocks[block].param_of_role[role];
+    if (index < 0)
+        return 0;
+    const param *p = &x->m->params[index];
+    *out = malloc((size_t)(p->rows * p->cols) * sizeof **out);
+    if (!*out)
+        return pt_fail(e, PT_FAILED, "out of memory for an adapter of %lld values", (long long)(p->rows * p->cols));
+    return weights_read(x->m, x->adapter, index, 0, p->rows, *out, x->read, READ_BYTES, e);
+}
+
+static int remember(merger *x, int index, pt_error *e)
+{
+    const param *p = &x->m->params[index];
+    const int matrix = adapter_matrix(p->role);
+    if (x->index == index)
+        return 0;
+    forget(x);
+    int failed = read_whole(x, p->block, adapter_a(matrix), &x->a, e);
+    for (int k = 0; k < p->parts && !failed; k++)
+        if (adapter_at(x->m, p->block, matrix, k)->rank)
+            failed = read_whole(x, p->block, adapter_b(matrix, k), &x->b[k], e);
+    if (!failed && x->m->config.dora)
+        failed = read_whole(x, p->block, adapter_magnitude(matrix), &x->magnitude, e);
+    x->index = failed ? -1 : index;
+    return failed;
+}
+
+/* ---- rows ---- */
+
+static float norm_of(const float *row, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)row[i] * (double)row[i];
+    return (float)sqrt(sum);
+}
+
+/* w (cols) of row `row` of the module that is part k. */
+static void add_row(const merger *x, const param *p, int k, int64_t row, int64_t magnitude_at, float *w)
+{
+    const int matrix = adapter_matrix(p->role);
+    const adapter_module *of = adapter_at(x->m, p->block, matrix, k);
+    const float *a = x->a + adapter_column(x->m, p->block, matrix, k) * p->cols, *b = x->b[k] + row * of->rank;
+    for (int j = 0; j < of->rank; j++, a += p->cols) {
+        const float factor = of->scale * b[j];
+        for (int64_t i = 0; i < p->cols; i++)
+            w[i] = fmaf(factor, a[i], w[i]);
+    }
+    if (!x->magnitude)
+        return;
+    const float norm = norm_of(w, p->cols), gain = norm > 0 ? x->magnitude[magnitude_at + row] / norm : 0;
+    for (int64_t i = 0; i < p->cols; i++)
+        w[i] *= gain;
+}
+
+static int get_rows(void *arg, int index, int64_t row0, int64_t n, float *out, pt_error *e)
+{
+    merger *x = arg;
+    const param *p = &x->m->params[index];
+    int failed = weights_read(x->m, x->base, index, row0, n, out, x->read, READ_BYTES, e);
+    if (failed || p->kind->use != USE_MATRIX)
+        return failed;
+    failed = remember(x, index, e);
+    int64_t magnitude_at = 0;
+    for (int k = 0; k < p->parts && !failed; k++) {
+        const param_part *part = &p->part[k];
+        const bool adapted = adapter_at(x->m, p->block, adapter_matrix(p->role), k)->rank;
+        for (int64_t row = 0; row < n && adapted; row++)
+            if (row0 + row >= part->row0 && row0 + row < part->row0 + part->rows)
+                add_row(x, p, k, row0 + row - part->row0, magnitude_at, out + row * p->cols);
+        magnitude_at += adapted ? part->rows : 0;
+    }
+    if (x->o->progress)
+        x->o->progress(x->o->arg, "merging", (uint64_t)index, (uint64_t)x->m->params_n);
+    return failed;
+}
+
+static int type_of(void *arg, int index)
+{
+    const merger *x = arg;
+    return param_is_adapter(&x->m->params[index]) ? -1 : (int)x->type;
+}
+
+/* ---- the folder ---- */
+
+static int write_folder(merger *x, const char *folder, pt_error *e)
+{
+    companions c;
+    safetensors_writer *w = NULL;
+    const weights_layout layout = {.naming = weights_naming_of(x->m, x->base), .source = x->m->config.multimodal ? x->base : NULL};
+    int failed = companions_read(&c, x->o->model, e);
+    if (!failed)
+        failed = companions_write(&c, folder, x->type, x->m->config.model_type, e);
+    if (!failed)
+        failed = safetensors_writer_open(folder, "model", SAFETENSORS_SHARD_DEFAULT, &w, e);
+    if (!failed)
+        failed = weights_export_some(x->m, w, type_of, layout, get_rows, x, x->scratch, SCRATCH_BYTES, e);
+    safetensors_writer_close(w);
+    companions_free(&c);
+    return failed;
+}
+
+static int merge(merger *x, pt_error *e)
+{
+    static const pt_dtype types[] = {PT_F32, PT_F32, PT_BF16, PT_F16};
+    dir_stage stage;
+    pt_dtype stored;
+    int failed = infer_open_adapted(x->o->model, x->o->adapter, x->o->notice, x->o->arg, &x->m, &x->adapter, e);
+    if (!failed)
+        failed = weights_check_adapter(x->m, x->adapter, e);
+    if (!failed)
+        failed = safetensors_open(x->o->model, &x->base, e);
+    if (!failed)
+        failed = weights_check(x->m, x->base, &stored, e);
+    if (failed)
+        return failed;
+    weights_notice_unused(x->m, x->base, x->o->notice, x->o->arg);
+    x->type = x->o->save_type == PT_SAVE_AS_STORED ? stored : types[x->o->save_type];
+    x->scratch = malloc(SCRATCH_BYTES);
+    x->read = malloc(READ_BYTES);
+    if (!x->scratch || !x->read)
+        return pt_fail(e, PT_FAILED, "out of memory for merging");
+    failed = dir_stage_begin(&stage, x->o->out, e);
+    if (failed)
+        return failed;
+    failed = write_folder(x, stage.path, e);
+    if (failed) {
+        dir_stage_abort(&stage);
+        return failed;
+    }
+    return dir_stage_commit(&stage, e);
+}
+
+int pt_merge(const pt_merge_options *o, pt_error *e)
+{
+    merger x = {.o = o, .index = -1};
+    if (!o)
+        return pt_fail_null(e, "pt_merge", "the options");
+    if (!o->model || !o->model[0])
+        return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with weights");
+    if (!o->adapter || !o->adapter[0])
+        return pt_fail(e, PT_USAGE, "no adapter: --adapter DIR names a folder with " ADAPTER_CONFIG);
+    if (!o->out || !o->out[0])
+        return pt_fail(e, PT_USAGE, "no output folder: --out DIR");
+    if (o->save_type < PT_SAVE_AS_STORED || o->save_type > PT_SAVE_F16)
+        return pt_fail(e, PT_USAGE, "--save-dtype %d: it must be from %d to %d", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16);
+    if (path_exists(o->out))
+        return pt_fail(e, PT_FAILED, "%.400s is there already: give an --out that is new", o->out);
+    int failed = merge(&x, e);
+    forget(&x);
+    free(x.scratch);
+    free(x.read);
+    safetensors_close(x.base);
+    safetensors_close(x.adapter);
+    model_close(x.m);
+    return failed;
+}

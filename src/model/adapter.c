@@ -1,0 +1,333 @@
+/* adapter.c - which modules have adapters, and the parameters that these are. */
+#include "model/adapter.h"
+
+#include "model/architectures.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- roles ---- */
+
+static const struct { param_role base, a, b, magnitude; } roles[MODEL_MATRICES] = {
+    {PARAM_QKV, PARAM_QKV_A, PARAM_QKV_B, PARAM_QKV_MAGNITUDE},
+    {PARAM_OUT, PARAM_OUT_A, PARAM_OUT_B, PARAM_OUT_MAGNITUDE},
+    {PARAM_UP, PARAM_UP_A, PARAM_UP_B, PARAM_UP_MAGNITUDE},
+    {PARAM_DOWN, PARAM_DOWN_A, PARAM_DOWN_B, PARAM_DOWN_MAGNITUDE},
+};
+
+int adapter_matrix(param_role role)
+{
+    int i = 0;
+    while (i < MODEL_MATRICES - 1 && roles[i].base != role)
+        i++;
+    return i;
+}
+
+param_role adapter_base(int matrix) { return roles[matrix].base; }
+param_role adapter_a(int matrix) { return roles[matrix].a; }
+param_role adapter_b(int matrix, int part) { return roles[matrix].b + (unsigned)part; }
+param_role adapter_magnitude(int matrix) { return roles[matrix].magnitude; }
+
+bool param_is_adapter(const param *p)
+{
+    return p->kind->use == USE_ADAPTER_A || p->kind->use == USE_ADAPTER_B || p->kind->use == USE_MAGNITUDE;
+}
+
+int64_t adapter_column(const model *m, int block, int matrix, int part)
+{
+    int64_t at = 0;
+    for (int k = 0; k < part; k++)
+        at += adapter_at(m, block, matrix, k)->rank;
+    return at;
+}
+
+/* ---- modules ---- */
+
+void adapter_module_name(const param *base, int part, char out[MODEL_NAME])
+{
+    static const char end[] = ".weight";
+    snprintf(out, MODEL_NAME, "%s", base->part[part].name);
+    const size_t n = strlen(out);
+    if (n > sizeof end - 1 && !strcmp(out + n - (sizeof end - 1), end))
+        out[n - (sizeof end - 1)] = 0;
+}
+
+bool adapter_name_ends(const char *module, const char *target)
+{
+    const size_t n = strlen(module), k = strlen(target);
+    return k && k <= n && !strcmp(module + n - k, target) && (k == n || module[n - k - 1] == '.');
+}
+
+static const param *matrix_of(const model *m, int block, int matrix) { return block_param(m, &m->blocks[block], roles[matrix].base); }
+
+/* The shortest end of a module's name that no other kind of module of a layer has: "q_proj"; of GPT-2 "mlp.c_proj". */
+static void short_name(const model *m, int matrix, int part, char out[MODEL_NAME])
+{
+    char name[MODEL_NAME], other[MODEL_NAME];
+    adapter_module_name(matrix_of(m, 1, matrix), part, name);
+    const char *at = strrchr(name, '.');
+    for (bool again = at != NULL; again;) {
+        again = false;
+        for (int i = 0; i < MODEL_MATRICES; i++)
+            for (int k = 0; k < matrix_of(m, 1, i)->parts; k++) {
+                adapter_module_name(matrix_of(m, 1, i), k, other);
+                again = again || ((i != matrix || k != part) && adapter_name_ends(other, at + 1));
+            }
+        if (again)
+            for (at--; at > name && *at != '.';)
+                at--;
+    }
+    snprintf(out, MODEL_NAME, "%s", at ? at + 1 : name);
+}
+
+static void list_modules(const model *m, char *out, size_t n)
+{
+    size_t used = 0;
+    char name[MODEL_NAME];
+    for (int i = 0; i < MODEL_MATRICES; i++)
+        for (int k = 0; k < matrix_of(m, 1, i)->parts && used < n; k++) {
+            short_name(m, i, k, name);
+            used += (size_t)snprintf(out + used, n - used, "%s%s", used ? ", " : "", name);
+        }
+}
+
+/* ---- targets of a new one ---- */
+
+enum { TARGETS_MOST = 32, TARGET_BYTES = MODEL_NAME };
+
+typedef struct targets { int n; char of[TARGETS_MOST][TARGET_BYTES]; } targets;
+
+/* Of the matrices first .. last. */
+static void add_matrices(const model *m, int first, int last, targets *t)
+{
+    for (int i = first; i <= last; i++)
+        for (int k = 0; k < matrix_of(m, 1, i)->parts; k++)
+            short_name(m, i, k, t->of[t->n++]);
+}
+
+static int refuse_target(const model *m, const char *name, size_t n, pt_error *e)
+{
+    char all[512];
+    list_modules(m, all, sizeof all);
+    return pt_fail(e, PT_USAGE, "--lora-targets: '%.*s' is no linear layer of this model; give all-linear, attention, mlp, or some of %s with "
+                                "commas between them (the embedding and the head get no adapter)", (int)(n < 100 ? n : 100), name, all);
+}
+
+static bool names_any(const model *m, const char *target)
+{
+    char name[MODEL_NAME];
+    bool any = false;
+    for (int b = 1; b < m->blocks_n - 1; b++)
+        for (int i = 0; i < MODEL_MATRICES; i++)
+            for (int k = 0; k < matrix_of(m, b, i)->parts; k++) {
+                adapter_module_name(matrix_of(m, b, i), k, name);
+                any = any || adapter_name_ends(name, target);
+            }
+    return any;
+}
+
+static int add_names(const model *m, const char *list, targets *t, pt_error *e)
+{
+    for (const char *at = list;; at++) {
+        const size_t n = strcspn(at, ",");
+        if (!n || n >= TARGET_BYTES)
+            return refuse_target(m, at, n, e);
+        if (t->n == TARGETS_MOST)
+            return pt_fail(e, PT_USAGE, "--lora-targets has more than %d names", TARGETS_MOST);
+        memcpy(t->of[t->n], at, n);
+        t->of[t->n++][n] = 0;
+        if (!names_any(m, t->of[t->n - 1]))
+            return refuse_target(m, at, n, e);
+        at += n;
+        if (!*at)
+            return 0;
+    }
+}
+
+static int read_targets(const model *m, const char *list, targets *t, pt_error *e)
+{
+    t->n = 0;
+    if (!list || !strcmp(list, "all-linear"))
+        add_matrices(m, 0, 3, t);
+    else if (!strcmp(list, "attention"))
+        add_matrices(m, 0, 1, t);
+    else if (!strcmp(list, "mlp"))
+        add_matrices(m, 2, 3, t);
+    else
+        return add_names(m, list, t, e);
+    return 0;
+}
+
+static json_t *config_of(const model *m, const adapter_options *o, double alpha, const targets *t)
+{
+    json_t *names = json_array();
+    for (int i = 0; i < t->n; i++)
+        json_array_append_new(names, json_string(t->of[i]));
+    json_t *number = alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha);
+    return json_pack("{s:s, s:s, s:n, s:b, s:s, s:b, s:f, s:I, s:o, s:{}, s:{}, s:b, s:b, s:o, s:n}", "peft_type", "LORA", "task_type",
+                     "CAUSAL_LM", "base_model_name_or_path", "inference_mode", 1, "bias", "none", "fan_in_fan_out",
+                     architecture_find(m->config.model_type)->transposed, "lora_dropout", 0.0, "r", (json_int_t)o->rank, "lora_alpha", number,
+                     "rank_pattern", "alpha_pattern", "use_rslora", o->rslora, "use_dora", o->dora, "target_modules", names,
+                     "modules_to_save");
+}
+
+int model_adapt(model *m, const adapter_options *o, pt_error *e)
+{
+    targets t;
+    adapters *a;
+    char name[MODEL_NAME];
+    const double alpha = o->alpha > 0 ? o->alpha : 2 * (double)o->rank;
+    if (o->rank < 1 || o->rank > ADAPTER_MAX_RANK)
+        return pt_fail(e, PT_USAGE, "--lora is %lld: a rank is between 1 and %d", (long long)o->rank, ADAPTER_MAX_RANK);
+    int failed = read_targets(m, o->targets, &t, e);
+    if (!failed)
+        failed = adapters_new(m, &a, e);
+    if (failed)
+        return failed;
+    const adapter_module one = {(int)o->rank, (float)(alpha / (o->rslora ? sqrt((double)o->rank) : (double)o->rank))};
+    for (int b = 1; b < m->blocks_n - 1; b++)
+        for (int i = 0; i < MODEL_MATRICES; i++)
+            for (int k = 0; k < matrix_of(m, b, i)->parts; k++) {
+                adapter_module_name(matrix_of(m, b, i), k, name);
+                for (int n = 0; n < t.n; n++)
+                    if (adapter_name_ends(name, t.of[n]))
+                        a->of[b - 1][i][k] = one;
+            }
+    a->dora = o->dora;
+    a->config = config_of(m, o, alpha, &t);
+    return adapters_attach(m, a, e);
+}
+
+/* ---- parameters ---- */
+
+int adapters_new(const model *m, adapters **out, pt_error *e)
+{
+    adapters *a = calloc(1, sizeof *a);
+    if (a)
+        a->of = calloc((size_t)m->config.layers, sizeof *a->of);
+    *out = a;
+    if (a && a->of)
+        return 0;
+    adapters_free(a);
+    return pt_fail(e, PT_FAILED, "out of memory for the adapters");
+}
+
+void adapters_free(adapters *a)
+{
+    if (!a)
+        return;
+    json_decref(a->config);
+    free(a->of);
+    free(a);
+}
+
+static param new_param(const param *base, param_role role, int64_t rows, int64_t cols)
+{
+    return (param){.role = role, .kind = param_kind_of(role), .block = base->block, .rows = rows, .cols = cols, .decay = true, .trainable = true};
+}
+
+/* A part of it, of `rows` rows, or elements of a vector. */
+static param_part *add_part(param *p, const param *base, int part, const char *what, int64_t row0, int64_t rows)
+{
+    char module[MODEL_NAME];
+    param_part *to = &p->part[p->parts++];
+    adapter_module_name(base, part, module);
+    *to = (param_part){.row0 = row0, .rows = rows};
+    snprintf(to->name, sizeof to->name, "%.64s.%s", module, what);
+    return to;
+}
+
+/* Appends a matrix's parameters. */
+static void add_matrix(model *m, const adapters *a, const param *base, int block, int matrix)
+{
+    const adapter_module *of = a->of[m->blocks[block].layer][matrix];
+    int *param_of_role = m->blocks[block].param_of_role;
+    int64_t width = 0, rows = 0;
+    for (int k = 0; k < base->parts; k++) {
+        width += of[k].rank;
+        rows += of[k].rank ? base->part[k].rows : 0;
+    }
+    if (!width)
+        return;
+    param *down = &m->params[param_of_role[adapter_a(matrix)] = m->params_n++];
+    *down = new_param(base, adapter_a(matrix), width, base->cols);
+    for (int k = 0, row = 0; k < base->parts; row += of[k++].rank)
+        if (of[k].rank)
+            add_part(down, base, k, "lora_A.weight", row, of[k].rank);
+    for (int k = 0; k < base->parts; k++) {
+        if (!of[k].rank)
+            continue;
+        param *up = &m->params[param_of_role[adapter_b(matrix, k)] = m->params_n++];
+        *up = new_param(base, adapter_b(matrix, k), base->part[k].rows, of[k].rank);
+        add_part(up, base, k, "lora_B.weight", 0, base->part[k].rows)->interleaved = base->part[k].interleaved;
+    }
+    if (!a->dora)
+        return;
+    param *magnitude = &m->params[param_of_role[adapter_magnitude(matrix)] = m->params_n++];
+    *magnitude = new_param(base, adapter_magnitude(matrix), 1, rows);
+    int64_t at = 0;
+    for (int k = 0; k < base->parts; k++)
+        if (of[k].rank) {
+            param_part *part = add_part(magnitude, base, k, "lora_magnitude_vector", at, base->part[k].rows);
+            part->vector = true;
+            part->interleaved = base->part[k].interleaved;
+            at += part->rows;
+        }
+}
+
+/* The base's parameters, in their order, with each block's adapters behind those of the block. */
+static int rebuild(model *m, const adapters *a, pt_error *e)
+{
+    const param *before = m->params;
+    const int tokens = m->blocks[0].param_of_role[PARAM_TOKENS], n = m->params_n;
+    param *params = calloc((size_t)m->blocks_n * PARAM_ROLES, sizeof *params);
+    if (!params)
+        return pt_fail(e, PT_FAILED, "out of memory for the adapters");
+    m->params = params;
+    m->params_n = 0;
+    for (int b = 0, i = 0; b < m->blocks_n; b++) {
+        for (; i < n && before[i].block == b; i++) {
+            m->blocks[b].param_of_role[before[i].role] = m->params_n;
+            m->params[m->params_n] = before[i];
+            m->params[m->params_n++].trainable = false;
+        }
+        for (int k = 0; k < MODEL_MATRICES && m->blocks[b].kind == BLOCK_LAYER; k++) {
+            const param base = *matrix_of(m, b, k);
+            add_matrix(m, a, &base, b, k);
+        }
+    }
+    if (m->config.tied)
+        m->blocks[m->blocks_n - 1].param_of_role[PARAM_TOKENS] = tokens;
+    free((void *)before);
+    return 0;
+}
+
+static void measure_widths(model *m, const adapters *a)
+{
+    for (int i = 0; i < MODEL_MATRICES; i++)
+        for (int l = 0; l < m->config.layers; l++) {
+            int64_t width = 0;
+            for (int k = 0; k < MODEL_MAX_PARTS; k++)
+                width += a->of[l][i][k].rank;
+            m->config.adapter_width[i] = width > m->config.adapter_width[i] ? width : m->config.adapter_width[i];
+        }
+    m->config.dora = a->dora;
+}
+
+int adapters_attach(model *m, adapters *a, pt_error *e)
+{
+    int failed = a->config ? rebuild(m, a, e) : pt_fail(e, PT_FAILED, "out of memory for the adapters");
+    if (failed) {
+        adapters_free(a);
+        return failed;
+    }
+    m->adapters = a;
+    m->stored_bf16 = true;
+    measure_widths(m, a);
+    m->parameters = 0;
+    for (int i = 0; i < m->params_n; i++)
+        m->parameters += m->params[i].rows * m->params[i].cols;
+    return 0;
+}

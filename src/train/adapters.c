@@ -1,0 +1,66 @@
+#include "train/adapters.h"
+
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "model/weights.h"
+#include "train/companions.h"
+
+static int check_options(const pt_train_options *o, pt_error *e)
+{
+    if (!o->lora_rank && !o->adapter)
+        return pt_fail(e, PT_USAGE, "--%s, and there is no adapter: give --lora RANK, or leave it out", o->dora ? "dora" : o->rslora ? "rslora" :
+                       o->lora_targets ? "lora-targets" : "lora-alpha");
+    if (o->freeze_n || o->train_only_n)
+        return pt_fail(e, PT_USAGE, "--%s, and --%s: adapters are trained alone, and all else is frozen; leave one of them out", o->lora_rank ? "lora" : "adapter",
+                       o->freeze_n ? "freeze" : "train-only");
+    if (o->adapter && (o->lora_rank || o->lora_alpha > 0 || o->lora_targets || o->rslora || o->dora))
+        return pt_fail(e, PT_USAGE, "--adapter goes on from an adapter, whose " ADAPTER_CONFIG " says rank, alpha and targets: leave --lora, --lora-alpha, "
+                                    "--lora-targets, --rslora and --dora out");
+    if (o->lora_dropout > 0)
+        return pt_fail(e, PT_USAGE, "--lora-dropout %g: adapters are trained without dropout; leave the option out, or give 0", o->lora_dropout);
+    if (!o->adapter && o->lora_alpha < 0)
+        return pt_fail(e, PT_USAGE, "--lora-alpha is %g: it must be above 0", o->lora_alpha);
+    if (o->save_type != PT_SAVE_AS_STORED)
+        return pt_fail(e, PT_USAGE, "--save-dtype, and adapters are saved in fp32: leave the option out; merge --save-dtype gives the merged model's");
+    if (o->optimizer == PT_OPTIMIZER_MUON)
+        return pt_fail(e, PT_USAGE, "--optimizer muon updates the matrices of layers, which --lora and --adapter freeze, and A and B by AdamW: give --optimizer "
+                                    "adamw or adamw8bit");
+    return 0;
+}
+
+int adapters_open(const pt_train_options *o, model *m, pt_error *e)
+{
+    const adapter_options a = {.rank = o->lora_rank, .alpha = o->lora_alpha, .targets = o->lora_targets, .rslora = o->rslora, .dora = o->dora};
+    int failed = check_options(o, e);
+    if (failed)
+        return failed;
+    return o->adapter ? model_adapt_like(m, o->adapter, o->notice, o->arg, e) : model_adapt(m, &a, e);
+}
+
+static int open_adapter(const char *folder, safetensors **out, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, folder, ADAPTER_WEIGHTS, e);
+    return failed ? failed : safetensors_open(path, out, e);
+}
+
+int adapters_load(state *s, const char *model_dir, const char *folder, uint64_t seed, pt_error *e)
+{
+    safetensors *base = NULL, *adapter = NULL;
+    int failed = model_dir ? safetensors_open(model_dir, &base, e) : 0;
+    if (!failed && folder)
+        failed = open_adapter(folder, &adapter, e);
+    if (!failed)
+        failed = state_load_adapted(s, base, adapter, seed, e);
+    safetensors_close(base);
+    safetensors_close(adapter);
+    return failed;
+}
+
+int adapters_write(state *s, const companions *c, const char *folder, const char *base, pt_error *e)
+{
+    int failed = companions_write_files(c, folder, e);
+    if (!failed)
+        failed = state_export_adapter(s, folder, "adapter_model", e);
+    return failed ? failed : adapter_write_config(s->in->model, folder, base, e);
+}
