@@ -1,6 +1,9 @@
-#include "train/trainer.h"
+#include "train/options.h"
 
+#include "optimizer/optimizer.h"
+#include "device/device.h"
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 void pt_train_defaults(pt_train_options *o)
@@ -102,4 +105,27 @@ double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)
     case PT_LR_COSINE: return o->lr * (r + (1 - r) * (1 + cos(3.14159265358979323846 * p)) / 2);
     default: return o->lr;
     }
+}
+
+void options_notice(const pt_train_options *o, const char *fmt, ...)
+{
+    char sentence[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    text_format(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    options_pass_notice((void *)o, sentence);
+}
+
+void options_pass_notice(void *options, const char *sentence)
+{
+    const pt_train_options *o = options;
+    if (o->notice)
+        o->notice(o->arg, sentence);
+}
+
+void options_progress(const pt_train_options *o, const char *stage, uint64_t done, uint64_t total)
+{
+    if (o->progress)
+        o->progress(o->arg, stage, done, total);
 }

@@ -49,15 +49,11 @@ typedef struct planning {
     char smaller[96];                /* where nothing fits: options of the largest step that would, or "" */
 } planning;
 
-int options_check_tokens(const pt_train_options *o, pt_error *e); /* of a step; options.c */
-/* Sequence length, batch and type; o->seq_len is filled in. */
-/* Which parameters are trained (model.h), and whether the frozen ones came as bf16: by the weights of --model, or by what its config.json
- * says where there are none. */
-int planning_freeze(const pt_train_options *o, model *m, pt_error *e);
-int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error *e);
 int planning_open_device(planning *p, const pt_train_options *o, pt_error *e);
 /* Folder of the disk tier where none is given: the current one, or where that cannot be written, $TMPDIR or /var/tmp. */
 const char *planning_disk_folder(const pt_train_options *o);
+/* From a machine file, else this one. */
+int planning_find_machine(planning *p, pt_error *e);
 /* The parts of it that a run wants again: budgets from what is free now, and a search with the costs that stand in `profile`. */
 int planning_budgets(planning *p, pt_error *e);
 int planning_search(const planning *p, search_result *out, pt_error *e);
