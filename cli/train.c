@@ -64,8 +64,11 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     pt_train_options *o = &s->o;
     const arg table[] = {
         {NULL, ARG_HEADING, NULL, NULL, "Model and data", false},
-        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\nwithout weights it starts from random ones", false},
-        {"--init", ARG_CHOICE, &s->init, "stored|random", "random: seeded random weights although there are some", false},
+        {"--model", ARG_STRING, &o->model, "DIR",
+         "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\nwithout weights it starts from random ones",
+         false},
+        {"--init", ARG_CHOICE, &s->init, "stored|random", "random: seeded random weights although there are some",
+         false},
         {"--data", ARG_STRINGS, &s->data, "PATH", ".txt .jsonl .json .npy .bin or a folder of them; repeatable", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "data to evaluate on; repeatable", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "evaluate after every N steps (and at the end)", false},
@@ -75,42 +78,56 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--epochs", ARG_DOUBLE, &o->epochs, "X", "passes over the data instead; default 1", false},
         {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
-        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result", false},
+        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result",
+         false},
         {"--no-shuffle", ARG_FLAG, &s->no_shuffle, NULL, "windows of the data in file order", false},
-        {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "documents do not see each other; each begins at position 0", false},
-        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
-        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
-        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
+        {"--document-mask", ARG_FLAG, &o->document_mask, NULL,
+         "documents do not see each other; each begins at position 0", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16",
+         false},
+        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN",
+         "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
+        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN",
+         "train tensors of these names alone, less those of --freeze; repeatable", false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, from random weights 3e-4", false},
         {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine", "default linear", false},
         {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "default 0", false},
-        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "what the rate falls towards, as a part of --lr; default 0", false},
+        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X",
+         "what the rate falls towards, as a part of --lr; default 0", false},
         {"--weight-decay", ARG_DOUBLE, &o->weight_decay, "X", "never on biases and norms; default 0", false},
         {"--beta1", ARG_DOUBLE, &o->beta1, "X", "default 0.9", false},
         {"--beta2", ARG_DOUBLE, &o->beta2, "X", "default 0.999", false},
         {"--eps", ARG_DOUBLE, &o->eps, "X", "default 1e-8", false},
         {"--momentum", ARG_DOUBLE, &o->momentum, "X", "of muon's matrices; default 0.95", false},
-        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "original|match_rms_adamw|spectral_unclamped", "muon: the rate of a matrix by its sides: sqrt(max(1, rows / cols));\n0.2 sqrt(max(rows, cols)), as large steps as AdamW's; sqrt(rows / cols)", false},
+        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "original|match_rms_adamw|spectral_unclamped",
+         "muon: the rate of a matrix by its sides: sqrt(max(1, rows / cols));\n0.2 sqrt(max(rows, cols)), as large "
+         "steps as AdamW's; sqrt(rows / cols)",
+         false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "clip to this global norm; default 1, 0: off", false},
         {"--seed", ARG_SEED, &o->seed, "N", "of initialisation and shuffling; default 0", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (found if not given)", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
-        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host",
+         false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "default: a folder in --out", false},
         {"--machine", ARG_STRING, &o->machine_file, "FILE", "take budgets and costs from this machine file", false},
-        {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring", false},
+        {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring",
+         false},
         {"--plan", ARG_STRING, &o->plan_file, "FILE", "run exactly this plan, or say why not", false},
         {NULL, ARG_HEADING, NULL, NULL, "Saving", false},
         {"--save-every", ARG_INT, &o->save_every, "N", "a checkpoint after every N steps", false},
         {"--keep", ARG_INT32, &o->keep, "N", "keep the newest N checkpoints; default all", false},
         {"--resume", ARG_STRING, &s->resume, "DIR", "go on from a checkpoint; default the newest one in --out", true},
-        {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default as they came", false},
+        {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16",
+         "dtype of the exported weights; default as they came", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
+        {"--tensorboard", ARG_FLAG, &o->tensorboard, NULL,
+         "an event file beside metrics.jsonl: tensorboard --logdir OUT shows it", false},
         {"--trace", ARG_FLAG, &o->trace, NULL, "write trace.json: the last step's tasks, for Perfetto", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
         {"--json", ARG_FLAG, &s->json, NULL, "one JSON object a line on stdout", false},
@@ -206,10 +223,12 @@ static void print_summary(const session *s, const pt_trainer *t)
     pt_summary m;
     char count[32], tokens[32], a[32], b[32];
     pt_trainer_summary(t, &m);
-    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, count_format(count, (uint64_t)m.parameters), (long long)m.layers);
+    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type,
+            count_format(count, (uint64_t)m.parameters), (long long)m.layers);
     if (m.trained < m.parameters)
         fprintf(stderr, "trains   %s of %s parameters\n", count_format(tokens, (uint64_t)m.trained), count);
-    fprintf(stderr, "data     %s tokens, %lld windows of %lld", count_format(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
+    fprintf(stderr, "data     %s tokens, %lld windows of %lld", count_format(tokens, (uint64_t)m.tokens),
+            (long long)m.windows, (long long)m.seq_len);
     if (m.windows % m.batch_size)
         fprintf(stderr, "; each epoch leaves out %lld, which fill no batch", (long long)(m.windows % m.batch_size));
     fputc('\n', stderr);
@@ -234,9 +253,9 @@ static void print_summary(const session *s, const pt_trainer *t)
 static void print_step_json(const pt_step *p, const pt_summary *m)
 {
     char key[64];
-    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm", p->grad_norm,
-                             "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s", p->step_s, "predicted_step_s", p->predicted_step_s,
-                             "tokens_per_s", p->tokens_per_s);
+    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss,
+                             "grad_norm", p->grad_norm, "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s",
+                             p->step_s, "predicted_step_s", p->predicted_step_s, "tokens_per_s", p->tokens_per_s);
     for (int i = 0; i < m->memory_n; i++) {
         snprintf(key, sizeof key, "%s_peak_bytes", m->memory[i].tier);
         json_object_set_new(line, key, json_integer((json_int_t)m->memory[i].peak_bytes));

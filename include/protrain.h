@@ -94,6 +94,7 @@ typedef struct pt_train_options {
     int64_t save_every; int keep;      /* checkpoints; keep 0: all */
     bool resume; const char *resume_from; /* NULL: the newest complete one in `out` */
     pt_save_type save_type;
+    bool tensorboard;                  /* an event file beside metrics.jsonl, for TensorBoard */
     bool trace;                        /* trace.json of the last step, written by pt_trainer_save and pt_trainer_finish */
     void (*notice)(void *arg, const char *sentence);  /* what a user should know; may be NULL */
     /* stage ("reading the data", "measuring ...", "evaluating", "saving"), done of total; may be NULL */

@@ -151,6 +151,8 @@ static int open_metrics(trainer *t, pt_error *e)
 {
     metrics_kept kept;
     int failed = metrics_open(&t->metrics, t->out.path, t->at.step, &kept, e);
+    if (!failed)
+        failed = events_open(&t->events, t->out.path, t->at.step, t->job.o.tensorboard, e);
     if (failed)
         return failed;
     if (kept.there && kept.last < t->at.step)

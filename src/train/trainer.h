@@ -27,6 +27,7 @@
 
 #include "predict/forecast.h"
 #include "train/engine.h"
+#include "train/events.h"
 #include "train/job.h"
 #include "train/metrics.h"
 #include "train/output.h"
@@ -56,6 +57,7 @@ struct pt_trainer {
     counters at;
     predicted predicted;
     metrics metrics;
+    events events;                 /* the same for TensorBoard */
 };
 typedef struct pt_trainer trainer;
 

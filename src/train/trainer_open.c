@@ -16,6 +16,7 @@ static void trainer_free(trainer *t, bool undo)
     if (undo)
         output_undo(&t->out, &t->job.o);
     metrics_close(&t->metrics);
+    events_close(&t->events);
     engine_close(&t->engine);
     planning_close(&t->planning);
     job_close(&t->job);
@@ -38,6 +39,7 @@ int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
         return pt_fail(e, PT_FAILED, "out of memory");
     t->job.o = *o;
     t->at.saved_step = -1;
+    t->events.fd = -1;
     failed = trainer_setup(t, e);
     if (!failed)
         *out = t;
