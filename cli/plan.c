@@ -70,6 +70,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--lr-adjust", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--seed", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--resume", ARG_IGNORED, NULL, NULL, NULL, true},
+        {"--sample", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--tensorboard", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
         {"--trace", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);

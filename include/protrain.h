@@ -94,6 +94,9 @@ typedef struct pt_train_options {
     int64_t save_every; int keep;      /* checkpoints; keep 0: all */
     bool resume; const char *resume_from; /* NULL: the newest complete one in `out` */
     pt_save_type save_type;
+    /* Prompts: how the model goes on with each before and after training, in samples.jsonl; UTF-8. The text is made while no memory is */
+    /* taken for training: pt_trainer_finish gives that back, and no step or evaluation can follow. */
+    const char *const *sample; int sample_n;
     bool tensorboard;                  /* an event file beside metrics.jsonl, for TensorBoard */
     bool trace;                        /* trace.json of the last step, written by pt_trainer_save and pt_trainer_finish */
     void (*notice)(void *arg, const char *sentence);  /* what a user should know; may be NULL */

@@ -2,6 +2,8 @@
 
 #include "optimizer/optimizer.h"
 #include "device/device.h"
+#include "text/utf8.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -42,8 +44,15 @@ int options_check(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no output folder: --out DIR");
     if (o->eval_data_n < 0 || (o->eval_data_n && !o->eval_data))
         return pt_fail(e, PT_USAGE, "the list of %d --eval-data is not there", o->eval_data_n);
+    if (o->sample_n < 0 || (o->sample_n && !o->sample))
+        return pt_fail(e, PT_USAGE, "the list of %d --sample is not there", o->sample_n);
+    for (int i = 0; i < o->sample_n; i++)
+        if (utf8_valid_prefix(o->sample[i], strlen(o->sample[i])) < strlen(o->sample[i]))
+            return pt_fail(e, PT_USAGE, "--sample: prompt %d is not UTF-8 at byte %zu", i + 1,
+                           utf8_valid_prefix(o->sample[i], strlen(o->sample[i])));
     if (o->eval_every && !o->eval_data_n)
-        return pt_fail(e, PT_USAGE, "--eval-every %lld, and there is nothing to evaluate on: give --eval-data PATH", (long long)o->eval_every);
+        return pt_fail(e, PT_USAGE, "--eval-every %lld, and there is nothing to evaluate on: give --eval-data PATH",
+                       (long long)o->eval_every);
     return 0;
 }
 
@@ -52,7 +61,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json");
     if (o->freeze_n < 0 || (o->freeze_n && !o->freeze) || o->train_only_n < 0 || (o->train_only_n && !o->train_only))
-        return pt_fail(e, PT_USAGE, "the list of %d patterns of --freeze or of %d of --train-only is not there", o->freeze_n, o->train_only_n);
+        return pt_fail(e, PT_USAGE, "the list of %d patterns of --freeze or of %d of --train-only is not there",
+                       o->freeze_n, o->train_only_n);
     int unknown = device_name_check(o->device, e);
     if (unknown)
         return unknown;
@@ -82,7 +92,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     if (o->disk_path && !o->disk_path[0])
         return pt_fail(e, PT_USAGE, "--disk-path is empty: name a folder, or leave the option out");
     if (o->micro_batch > o->batch_size)
-        return pt_fail(e, PT_USAGE, "--micro-batch %lld is more than the batch of %lld", (long long)o->micro_batch, (long long)o->batch_size);
+        return pt_fail(e, PT_USAGE, "--micro-batch %lld is more than the batch of %lld", (long long)o->micro_batch,
+                       (long long)o->batch_size);
     return 0;
 }
 

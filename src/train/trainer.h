@@ -58,6 +58,8 @@ struct pt_trainer {
     predicted predicted;
     metrics metrics;
     events events;                 /* the same for TensorBoard */
+    pt_memory memory[TIERS];       /* of the executor that was closed to make room for samples */
+    int memory_n;
 };
 typedef struct pt_trainer trainer;
 

@@ -4,6 +4,7 @@
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
 #include "train/options.h"
+#include "train/samples.h"
 #include "train/setup.h"
 #include "train/step.h"
 #include "train/summary.h"
@@ -131,6 +132,11 @@ int pt_trainer_finish(pt_trainer *t, pt_error *e)
     }
     save_end(t);
     write_account(t);
+    if (t->job.o.sample_n) {
+        t->memory_n = trainer_memory(t, t->memory);
+        engine_close(&t->engine);
+        samples_take(t, t->out.path);
+    }
     return 0;
 }
 
