@@ -3,9 +3,6 @@
 #include "input.h"
 #include "progress.h"
 
-#include "base/clock.h"
-#include "base/error.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,13 +90,13 @@ static int run(session *s, pt_generator *g, pt_error *e)
     int failed = prompt ? 0 : input_read(s->prompt_file, PROMPT_BYTES, &read, &bytes, e);
     if (!prompt)
         prompt = read ? read : "";
-    double start = clock_s();
+    double start = now_s();
     if (!failed)
         failed = pt_generator_prompt(g, prompt, bytes, s->max_new_tokens, e);
     progress_clear(&s->bar);
     if (!failed && s->echo)
         fwrite(prompt, 1, bytes, stdout);
-    double ready = clock_s();
+    double ready = now_s();
     if (!failed)
         failed = print_text(g, e);
     if (!failed && isatty(STDOUT_FILENO))
@@ -110,7 +107,7 @@ static int run(session *s, pt_generator *g, pt_error *e)
     if (!failed && !s->quiet) /* the text is as it was made: the line may be shown right behind it */
         fprintf(stderr, "%s%lld token%s of prompt, ready after %.2f s; %lld new ones at %.1f tokens/s\n",
                 isatty(STDOUT_FILENO) ? "" : "\n", (long long)prompt_tokens, prompt_tokens == 1 ? "" : "s", ready - start,
-                (long long)made, (double)made / (clock_s() - ready));
+                (long long)made, (double)made / (now_s() - ready));
     free(read);
     return failed;
 }
@@ -120,10 +117,10 @@ static int run(session *s, pt_generator *g, pt_error *e)
 static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes, pt_error *e)
 {
     int64_t prompt_tokens;
-    const double start = clock_s();
+    const double start = now_s();
     int failed = pt_generator_say(g, text, bytes, s->max_new_tokens, e);
     progress_clear(&s->bar);
-    const double ready = clock_s();
+    const double ready = now_s();
     if (!failed)
         failed = print_text(g, e);
     puts("");
@@ -134,7 +131,7 @@ static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes
         fprintf(stderr, "note: the reply may go on: --max-new-tokens %lld ended it\n", (long long)made);
     if (!failed && !s->quiet && !isatty(STDIN_FILENO))
         fprintf(stderr, "%lld tokens of conversation, ready after %.2f s; %lld new ones at %.1f tokens/s\n", (long long)prompt_tokens,
-                ready - start, (long long)made, (double)made / (clock_s() - ready));
+                ready - start, (long long)made, (double)made / (now_s() - ready));
     return failed;
 }
 

@@ -1,9 +1,7 @@
 #include "args.h"
 #include "commands.h"
+#include "data_args.h"
 #include "progress.h"
-
-#include "base/clock.h"
-#include "base/units.h"
 
 #include <jansson.h>
 #include <libgen.h>
@@ -24,13 +22,13 @@ static atomic_int caught;
  * each, and timeout(1) tells its child and then its group. Each may interrupt another thread. */
 static void on_signal(int number)
 {
-    static _Atomic int64_t first_ns;
-    const int64_t now = clock_ns();
+    static _Atomic double first_s;
+    const double now = now_s();
     int none = 0;
-    if (atomic_load(&caught) && number != SIGHUP && now - atomic_load(&first_ns) > 300 * 1000000LL)
+    if (atomic_load(&caught) && number != SIGHUP && now - atomic_load(&first_s) > 0.3)
         _exit(128 + number);
     if (!atomic_load(&caught))
-        atomic_store(&first_ns, now);
+        atomic_store(&first_s, now);
     atomic_compare_exchange_strong(&caught, &none, number);
 }
 
@@ -43,7 +41,9 @@ static bool is_caught(void *arg)
 typedef struct session {
     pt_train_options o;
     arg_strings data, eval_data, freeze, train_only, sample;
-    int precision, optimizer, lr_adjust, lr_schedule, save_type, init;
+    data_args what;
+    int loss_per;
+    int precision, base, optimizer, lr_adjust, lr_schedule, save_type, init;
     bool no_shuffle, quiet, json;
     const char *resume;
     char out[4096];
@@ -64,13 +64,13 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     pt_train_options *o = &s->o;
     const arg table[] = {
         {NULL, ARG_HEADING, NULL, NULL, "Model and data", false},
-        {"--model", ARG_STRING, &o->model, "DIR",
-         "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\nwithout weights it starts from random ones",
-         false},
-        {"--init", ARG_CHOICE, &s->init, "stored|random", "random: seeded random weights although there are some",
-         false},
-        {"--data", ARG_STRINGS, &s->data, "PATH", ".txt .jsonl .json .npy .bin or a folder of them; repeatable", false},
+        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\nwithout weights it starts from random ones", false},
+        {"--init", ARG_CHOICE, &s->init, "stored|random", "random: seeded random weights although there are some", false},
+        {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
+        DATA_ARGS(&s->what, o),
+        {"--loss-per", ARG_CHOICE, &s->loss_per, "token|example", "what counts the same in the loss of a step; default token", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "data to evaluate on; repeatable", false},
+        {"--eval-split", ARG_DOUBLE, &o->eval_split, "X", "hold out this share of the data to evaluate on, such as 0.05", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "evaluate after every N steps (and at the end)", false},
         {"--out", ARG_STRING, &o->out, "DIR", "where results go; default runs/MODEL-N", false},
         {NULL, ARG_HEADING, NULL, NULL, "Length and size", false},
@@ -78,57 +78,45 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--epochs", ARG_DOUBLE, &o->epochs, "X", "passes over the data instead; default 1", false},
         {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
-        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result",
-         false},
+        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result", false},
         {"--no-shuffle", ARG_FLAG, &s->no_shuffle, NULL, "windows of the data in file order", false},
-        {"--document-mask", ARG_FLAG, &o->document_mask, NULL,
-         "documents do not see each other; each begins at position 0", false},
-        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16",
-         false},
-        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN",
-         "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
-        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN",
-         "train tensors of these names alone, less those of --freeze; repeatable", false},
+        {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "documents do not see each other; each begins at position 0", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
+        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
+        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
+        {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, from random weights 3e-4", false},
         {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine", "default linear", false},
         {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "default 0", false},
-        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X",
-         "what the rate falls towards, as a part of --lr; default 0", false},
+        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "what the rate falls towards, as a part of --lr; default 0", false},
         {"--weight-decay", ARG_DOUBLE, &o->weight_decay, "X", "never on biases and norms; default 0", false},
         {"--beta1", ARG_DOUBLE, &o->beta1, "X", "default 0.9", false},
         {"--beta2", ARG_DOUBLE, &o->beta2, "X", "default 0.999", false},
         {"--eps", ARG_DOUBLE, &o->eps, "X", "default 1e-8", false},
         {"--momentum", ARG_DOUBLE, &o->momentum, "X", "of muon's matrices; default 0.95", false},
-        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "original|match_rms_adamw|spectral_unclamped",
-         "muon: the rate of a matrix by its sides: sqrt(max(1, rows / cols));\n0.2 sqrt(max(rows, cols)), as large "
-         "steps as AdamW's; sqrt(rows / cols)",
-         false},
+        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "original|match_rms_adamw|spectral_unclamped", "muon: the rate of a matrix by its sides: sqrt(max(1, rows / cols));\n0.2 sqrt(max(rows, cols)), as large steps as AdamW's; sqrt(rows / cols)", false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "clip to this global norm; default 1, 0: off", false},
         {"--seed", ARG_SEED, &o->seed, "N", "of initialisation and shuffling; default 0", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (found if not given)", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
-        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host",
-         false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "default: a folder in --out", false},
         {"--machine", ARG_STRING, &o->machine_file, "FILE", "take budgets and costs from this machine file", false},
-        {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring",
-         false},
+        {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring", false},
         {"--plan", ARG_STRING, &o->plan_file, "FILE", "run exactly this plan, or say why not", false},
         {NULL, ARG_HEADING, NULL, NULL, "Saving", false},
         {"--save-every", ARG_INT, &o->save_every, "N", "a checkpoint after every N steps", false},
         {"--keep", ARG_INT32, &o->keep, "N", "keep the newest N checkpoints; default all", false},
         {"--resume", ARG_STRING, &s->resume, "DIR", "go on from a checkpoint; default the newest one in --out", true},
-        {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16",
-         "dtype of the exported weights; default as they came", false},
+        {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default as they came", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--sample", ARG_STRINGS, &s->sample, "PROMPT", "how the model goes on with it, before and after training; repeatable", false},
-        {"--tensorboard", ARG_FLAG, &o->tensorboard, NULL,
-         "an event file beside metrics.jsonl: tensorboard --logdir OUT shows it", false},
+        {"--tensorboard", ARG_FLAG, &o->tensorboard, NULL, "an event file beside metrics.jsonl: tensorboard --logdir OUT shows it", false},
         {"--trace", ARG_FLAG, &o->trace, NULL, "write trace.json: the last step's tasks, for Perfetto", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
         {"--json", ARG_FLAG, &s->json, NULL, "one JSON object a line on stdout", false},
@@ -189,6 +177,8 @@ static int complete(session *s, pt_error *e)
     static const pt_precision precisions[] = {PT_PRECISION_BF16, PT_PRECISION_FP32};
     s->o.data = s->data.v;
     s->o.data_n = s->data.n;
+    DATA_ARGS_TAKE(&s->what, &s->o);
+    s->o.loss_per = (pt_loss_per)s->loss_per;
     s->o.eval_data = s->eval_data.v;
     s->o.eval_data_n = s->eval_data.n;
     s->o.sample = s->sample.v;
@@ -198,6 +188,7 @@ static int complete(session *s, pt_error *e)
     s->o.train_only = s->train_only.v;
     s->o.train_only_n = s->train_only.n;
     s->o.precision = precisions[s->precision];
+    s->o.base = (pt_base)s->base;
     s->o.optimizer = (pt_optimizer)s->optimizer;
     s->o.lr_adjust = (pt_lr_adjust)s->lr_adjust;
     s->o.lr_schedule = (pt_lr_schedule)s->lr_schedule;
@@ -226,12 +217,10 @@ static void print_summary(const session *s, const pt_trainer *t)
     pt_summary m;
     char count[32], tokens[32], a[32], b[32];
     pt_trainer_summary(t, &m);
-    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type,
-            count_format(count, (uint64_t)m.parameters), (long long)m.layers);
+    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, pt_count_text(count, (uint64_t)m.parameters), (long long)m.layers);
     if (m.trained < m.parameters)
-        fprintf(stderr, "trains   %s of %s parameters\n", count_format(tokens, (uint64_t)m.trained), count);
-    fprintf(stderr, "data     %s tokens, %lld windows of %lld", count_format(tokens, (uint64_t)m.tokens),
-            (long long)m.windows, (long long)m.seq_len);
+        fprintf(stderr, "trains   %s of %s parameters\n", pt_count_text(tokens, (uint64_t)m.trained), count);
+    fprintf(stderr, "data     %s tokens, %lld windows of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
     if (m.windows % m.batch_size)
         fprintf(stderr, "; each epoch leaves out %lld, which fill no batch", (long long)(m.windows % m.batch_size));
     fputc('\n', stderr);
@@ -241,9 +230,9 @@ static void print_summary(const session *s, const pt_trainer *t)
     fprintf(stderr, "plan     %s\n", m.plan);
     for (int i = 0; i < m.memory_n; i++)
         if (m.memory[i].predicted_bytes)
-            fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
-                    size_format(b, m.memory[i].budget_bytes));
-    fprintf(stderr, "step     %s predicted%s: %s\n", seconds_format(a, m.predicted_step_s), m.sure, m.limits);
+            fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
+                    pt_size_text(b, m.memory[i].budget_bytes));
+    fprintf(stderr, "step     %s predicted%s: %s\n", pt_seconds_text(a, m.predicted_step_s), m.sure, m.limits);
     if (m.first_step < m.steps)
         fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
                 (long long)m.batch_size, s->o.out);
@@ -256,8 +245,8 @@ static void print_summary(const session *s, const pt_trainer *t)
 static void print_step_json(const pt_step *p, const pt_summary *m)
 {
     char key[64];
-    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss,
-                             "grad_norm", p->grad_norm, "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s",
+    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm", p->grad_norm,
+                             "lr", p->lr, "tokens", (json_int_t)p->tokens, "learned_tokens", (json_int_t)p->learned_tokens, "step_s",
                              p->step_s, "predicted_step_s", p->predicted_step_s, "tokens_per_s", p->tokens_per_s);
     for (int i = 0; i < m->memory_n; i++) {
         snprintf(key, sizeof key, "%s_peak_bytes", m->memory[i].tier);
@@ -315,10 +304,10 @@ static void print_timings(const pt_trainer *t, const pt_summary *m)
         fprintf(stderr, "measured is of %s\n", m->measured_of);
     for (int i = 0; i < n; i++) {
         const pt_timing *x = &times[i];
-        fprintf(stderr, "%-11s predicted %9s", x->name, seconds_format(a, x->predicted_s));
+        fprintf(stderr, "%-11s predicted %9s", x->name, pt_seconds_text(a, x->predicted_s));
         if (m->corrected_step)
-            fprintf(stderr, ", corrected %9s", seconds_format(a, x->corrected_s));
-        fprintf(stderr, ", measured %9s", seconds_format(a, x->measured_s));
+            fprintf(stderr, ", corrected %9s", pt_seconds_text(a, x->corrected_s));
+        fprintf(stderr, ", measured %9s", pt_seconds_text(a, x->measured_s));
         if (x->predicted_s >= LEAST_S && x->measured_s >= LEAST_S)
             fprintf(stderr, " (%+.1f%%)", 100 * (x->measured_s / x->predicted_s - 1));
         fputc('\n', stderr);
@@ -335,10 +324,10 @@ static void print_report(const pt_trainer *t, const pt_step *last)
     print_timings(t, &m);
     for (int i = 0; i < m.memory_n; i++)
         if (m.memory[i].predicted_bytes)
-            fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
-                size_format(b, m.memory[i].peak_bytes));
+            fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
+                pt_size_text(b, m.memory[i].peak_bytes));
     if (m.process_peak_bytes)
-        fprintf(stderr, "process: %s at its peak\n", size_format(a, m.process_peak_bytes));
+        fprintf(stderr, "process: %s at its peak\n", pt_size_text(a, m.process_peak_bytes));
 }
 
 /* ---- the run ---- */

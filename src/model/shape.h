@@ -19,6 +19,7 @@ typedef struct step_shape {
     bool gpu;               /* units, and these two, are a GPU's */
     const struct optimizer *optimizer; /* optimizer/optimizer.h; NULL: AdamW */
     bool documents;         /* a sequence may hold several, which do not see each other */
+    bool weighted;          /* what each target's loss counts in the gradient comes with the batch */
 } step_shape;
 
 /* Bytes of one unit's residual stream in fp32, from which in bf16 runs the inputs of the blocks are rounded: (R, C), and 0 in

@@ -13,7 +13,8 @@
  * elements a value and has no low halves.
  *
  * A chunk is trained or frozen as a whole. A frozen one has weights only, and where its parameters came in a wider type than bf16 the low
- * halves, which loading and saving alone touch: what goes out is what came in.
+ * halves, which loading and saving alone touch: what goes out is what came in. Matrices in few bits have none: what goes out of them is read
+ * again where they came from.
  *
  * E is a multiple of 2048 and the states are made up to a whole page, so that both can be read from a disk directly.
  */
@@ -59,7 +60,8 @@ static inline uint64_t chunk_gradient_bytes(const packing *p, int c) { return p-
 static inline uint64_t chunk_state_bytes(const packing *p, int c) { return p->chunks[c].state_bytes; }
 static inline piece *chunk_piece(const packing *p, int c, int i) { return &p->pieces[p->piece_of_chunk[p->chunks[c].piece0 + i]]; }
 
-/* Elements of the chunk's weights that `values` values of a parameter take: 2 each where it stays fp32 beside bf16. */
+/* Elements of the chunk's weights that `values` values of a parameter take: 2 each where it stays fp32 beside bf16; of one that is kept in
+ * few bits (model/storage.h), which is never cut, as many as its bytes. */
 int64_t piece_elements(const packing *p, const param *a, int64_t values);
 
 /* What is updated at once: pieces of a chunk side by side, of one rule, of the compute type and decayed alike, or one that stays fp32. */

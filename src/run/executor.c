@@ -99,8 +99,8 @@ static int open_memory(executor *x, pt_error *e)
     if (device_is_gpu(d) && !x->o.input.host_tier)
         return pt_fail(e, PT_USAGE, "%s has memory of its own, and without a host tier the disk would have to reach it: give a --host-memory",
                        d->info.name);
-    x->loss_at = align_up((uint64_t)tokens * 4 * sizeof(int32_t), 64);
-    x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * sizeof(float), 64);
+    x->loss_at = align_up((uint64_t)tokens * 5 * sizeof(int32_t), 64);
+    x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * 2 * sizeof(float), 64);
     x->mailbox_bytes = x->sumsq_at + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double);
     void *base;
     int failed = check_free(x, e);
@@ -229,7 +229,7 @@ executor_batch executor_input(executor *x)
 {
     int32_t *base = (int32_t *)x->mailbox;
     int64_t n = tokens_of(x);
-    return (executor_batch){base, base + n, base + 2 * n, base + 3 * n};
+    return (executor_batch){base, base + n, base + 2 * n, base + 3 * n, (float *)base + 4 * n};
 }
 
 void executor_place(executor *x)
@@ -295,6 +295,7 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
 }
 
 const float *executor_losses(const executor *x) { return (const float *)(x->mailbox + x->loss_at); }
+const float *executor_right(const executor *x) { return executor_losses(x) + tokens_of(x); }
 const double *executor_sumsq(const executor *x) { return (const double *)(x->mailbox + x->sumsq_at); }
 const schedule *executor_schedule(const executor *x, schedule_kind kind) { return x->built[kind] ? &x->schedules[kind] : NULL; }
 const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }
