@@ -199,9 +199,10 @@ typedef struct pt_plan pt_plan;
  * folder, and with machine_file (a path, or the name of one that came with the program, such as "rtx3090") no such hardware.
  * Where nothing fits it is PT_DOES_NOT_FIT, and *out is there all the same: its JSON says what is missing. */
 PT_API int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e);
-/* A screen of text: where every byte lies, what each layer does, what limits the step, what would help. free() it. */
+/* A screen of text: where every byte lies, what each layer does, what limits the step, what would help; and other ways to train the same
+ * model, with what each takes and whether it fits. free() it. */
 PT_API char *pt_plan_text(const pt_plan *p);
-/* {"fits", "predicted", "plan", "why", ...}; plan_file takes it, or its "plan" alone. free() it. */
+/* {"fits", "predicted", "plan", "why", "ways", ...}; plan_file takes it, or its "plan" alone. free() it. */
 PT_API char *pt_plan_json(const pt_plan *p);
 PT_API void pt_plan_close(pt_plan *p);
 
