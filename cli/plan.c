@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct session {
     pt_train_options o;
@@ -82,19 +83,23 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--lr-adjust", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--seed", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--resume", ARG_IGNORED, NULL, NULL, NULL, true},
+        {"--sample", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--tensorboard", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
         {"--trace", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }
 
-static int print(const session *s, const pt_plan *p, pt_error *e)
+/* Of what does not fit, whose sentence stands on stderr, the ways alone. */
+static int print(const session *s, const pt_plan *p, bool fits, pt_error *e)
 {
     char *text = s->json ? pt_plan_json(p) : pt_plan_text(p);
+    const char *ways = text && !fits && !s->json ? strstr(text, "\nways ") : NULL;
     if (!text) {
         snprintf(e->text, sizeof e->text, "out of memory");
         return e->code = PT_FAILED;
     }
-    printf(s->json ? "%s\n" : "%s", text);
+    printf(s->json ? "%s\n" : "%s", ways ? ways + 1 : text);
     free(text);
     return 0;
 }
@@ -121,7 +126,7 @@ static int run(session *s, pt_error *e)
     progress_open(&s->bar, s->quiet || s->json);
     int failed = pt_plan_open(&s->o, &p, e);
     progress_clear(&s->bar);
-    if (p && (s->json || !failed) && print(s, p, &written)) {
+    if (p && print(s, p, !failed, &written)) {
         *e = written;
         failed = written.code;
     }

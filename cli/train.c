@@ -40,7 +40,7 @@ static bool is_caught(void *arg)
 
 typedef struct session {
     pt_train_options o;
-    arg_strings data, eval_data, freeze, train_only;
+    arg_strings data, eval_data, freeze, train_only, sample;
     data_args what;
     int loss_per, task, dpo_loss;
     int precision, base, optimizer, lr_adjust, lr_schedule, save_type, init;
@@ -119,6 +119,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--resume", ARG_STRING, &s->resume, "DIR", "go on from a checkpoint; default the newest one in --out", true},
         {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default as they came", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
+        {"--sample", ARG_STRINGS, &s->sample, "PROMPT", "how the model goes on with it, before and after training; repeatable", false},
+        {"--tensorboard", ARG_FLAG, &o->tensorboard, NULL, "an event file beside metrics.jsonl: tensorboard --logdir OUT shows it", false},
         {"--trace", ARG_FLAG, &o->trace, NULL, "write trace.json: the last step's tasks, for Perfetto", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
         {"--json", ARG_FLAG, &s->json, NULL, "one JSON object a line on stdout", false},
@@ -185,6 +187,8 @@ static int complete(session *s, pt_error *e)
     s->o.dpo_loss = (pt_dpo_loss)s->dpo_loss;
     s->o.eval_data = s->eval_data.v;
     s->o.eval_data_n = s->eval_data.n;
+    s->o.sample = s->sample.v;
+    s->o.sample_n = s->sample.n;
     s->o.freeze = s->freeze.v;
     s->o.freeze_n = s->freeze.n;
     s->o.train_only = s->train_only.v;

@@ -1,6 +1,7 @@
-/* fuzz_metrics.c - any bytes as metrics.jsonl, or as trace.json: refused with a sentence that names the file, or numbers that make
+/* fuzz_metrics.c - any bytes as metrics.jsonl, as trace.json, or as samples.jsonl: refused with a sentence that names the file, or numbers that make
  * sense. The first byte of the input chooses, the rest is the file. */
 #include "report/metrics_file.h"
+#include "report/samples_file.h"
 #include "report/timeline.h"
 
 #include <assert.h>
@@ -57,10 +58,33 @@ static void try_trace(const uint8_t *data, size_t n)
     timeline_free(t);
 }
 
+static void try_samples(const uint8_t *data, size_t n)
+{
+    static int fd = -1;
+    char path[64];
+    said_samples s;
+    pt_error e = {0};
+    if (fd < 0 && (fd = memfd_create("fuzz", MFD_CLOEXEC)) < 0)
+        abort();
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, data, n, 0) != (ssize_t)n)
+        abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (said_read(path, &s, &e)) {
+        assert(e.code == PT_FAILED && strstr(e.text, path) && !s.n);
+        return;
+    }
+    for (int i = 0; i < s.n; i++)
+        assert(s.list[i].step >= 0 && s.list[i].prompt && s.list[i].text);
+    said_cut(&s, 5);
+    said_free(&s);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n && data[0] & 1)
         try_trace(data + 1, n - 1);
+    else if (n && data[0] & 2)
+        try_samples(data + 1, n - 1);
     else if (n)
         try_metrics(data + 1, n - 1);
     return 0;

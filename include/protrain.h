@@ -132,6 +132,10 @@ typedef struct pt_train_options {
     int64_t save_every; int keep;      /* checkpoints; keep 0: all */
     bool resume; const char *resume_from; /* NULL: the newest complete one in `out` */
     pt_save_type save_type;
+    /* Prompts: how the model goes on with each before and after training, in samples.jsonl; UTF-8. The text is made while no memory is */
+    /* taken for training: pt_trainer_finish gives that back, and no step or evaluation can follow. */
+    const char *const *sample; int sample_n;
+    bool tensorboard;                  /* an event file beside metrics.jsonl, for TensorBoard */
     bool trace;                        /* trace.json of the last step, written by pt_trainer_save and pt_trainer_finish */
     void (*notice)(void *arg, const char *sentence);  /* what a user should know; may be NULL */
     /* stage ("reading the data", "measuring ...", "evaluating", "saving"), done of total; may be NULL */
@@ -210,9 +214,10 @@ typedef struct pt_plan pt_plan;
  * folder, and with machine_file (a path, or the name of one that came with the program, such as "rtx3090") no such hardware.
  * Where nothing fits it is PT_DOES_NOT_FIT, and *out is there all the same: its JSON says what is missing. */
 PT_API int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e);
-/* A screen of text: where every byte lies, what each layer does, what limits the step, what would help. free() it. */
+/* A screen of text: where every byte lies, what each layer does, what limits the step, what would help; and other ways to train the same
+ * model, with what each takes and whether it fits. free() it. */
 PT_API char *pt_plan_text(const pt_plan *p);
-/* {"fits", "predicted", "plan", "why", ...}; plan_file takes it, or its "plan" alone. free() it. */
+/* {"fits", "predicted", "plan", "why", "ways", ...}; plan_file takes it, or its "plan" alone. free() it. */
 PT_API char *pt_plan_json(const pt_plan *p);
 PT_API void pt_plan_close(pt_plan *p);
 

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char head[] =
     "<meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
@@ -327,6 +328,32 @@ static void write_timeline(FILE *out, const timeline *t)
     fprintf(out, "<p class=\"soft\">%s from left to right.</p></div>\n", seconds_format(time, t->seconds));
 }
 
+/* Each prompt once, and below it what followed after how many steps. */
+static void write_samples(FILE *out, const said_samples *s)
+{
+    if (!s->n)
+        return;
+    fputs("<h2>What the model says</h2>\n<div class=\"card\">", out);
+    for (int i = 0; i < s->n; i++) {
+        bool told = false;
+        for (int k = 0; k < i; k++)
+            told = told || !strcmp(s->list[k].prompt, s->list[i].prompt);
+        if (told)
+            continue;
+        fputs("<p><b>", out);
+        html_text(out, s->list[i].prompt);
+        fputs("</b></p>\n", out);
+        for (int k = i; k < s->n; k++) {
+            if (strcmp(s->list[k].prompt, s->list[i].prompt))
+                continue;
+            fprintf(out, "<p class=\"soft\">after %lld steps</p><pre>", (long long)s->list[k].step);
+            html_text(out, s->list[k].text);
+            fputs("</pre>\n", out);
+        }
+    }
+    fputs("</div>\n", out);
+}
+
 char *page_make(const run_folder *r, size_t *n)
 {
     char *text = NULL;
@@ -337,6 +364,7 @@ char *page_make(const run_folder *r, size_t *n)
     write_what(out, r);
     write_tiles(out, r);
     write_charts(out, r);
+    write_samples(out, &r->samples);
     write_memory(out, r);
     write_layers(out, r);
     write_timeline(out, r->timeline);

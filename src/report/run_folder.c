@@ -152,6 +152,14 @@ static void read_trace(run_folder *r, const char *folder)
         note(r, "%s", e.text);
 }
 
+static void read_said(run_folder *r, const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    pt_error e = {0};
+    if (find(r, folder, SAMPLES_NAME, NULL, path) && said_read(path, &r->samples, &e))
+        note(r, "%s", e.text);
+}
+
 /* ---- what the memory holds ---- */
 
 /* The schedules that the run may have had beside its steps: those whose memory is what was predicted are the right ones. */
@@ -231,6 +239,7 @@ int run_folder_read(const char *folder, run_folder **out, pt_error *e)
     read_machine(r, folder);
     divide_memory(r, folder);
     read_trace(r, folder);
+    read_said(r, folder);
     *out = r;
     return 0;
 }
@@ -242,6 +251,7 @@ void run_folder_free(run_folder *r)
     if (r->planned)
         plan_free(&r->plan);
     timeline_free(r->timeline);
+    said_free(&r->samples);
     free(r);
 }
 
@@ -273,11 +283,12 @@ static json_t *notes_json(const run_folder *r)
 
 json_t *run_folder_json(const run_folder *r)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "first_step",
+    return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "first_step",
                      (json_int_t)r->first_step, "steps", (json_int_t)r->last_step, "tokens", (json_int_t)r->tokens, "learned_tokens",
                      (json_int_t)r->learned_tokens, "first_loss", r->first_loss, "last_loss", r->last_loss, "min_loss", r->min_loss, "min_loss_step", (json_int_t)r->min_loss_step,
                      "eval_loss", number(r->eval_loss), "seconds", r->seconds, "median_step_s", number(recent_median(&r->step_s)),
                      "predicted_step_s", number(r->predicted_step_s), "error_percent", number(100 * run_step_error(r)), "tokens_per_s",
                      number(recent_median(&r->tokens_per_s)), "peak_bytes", tiers_json(r->peak), "predicted_bytes",
-                     tiers_json(r->predicted_bytes), "budget_bytes", tiers_json(r->budget), "notes", notes_json(r));
+                     tiers_json(r->predicted_bytes), "budget_bytes", tiers_json(r->budget), "samples",
+                     said_json(&r->samples), "notes", notes_json(r));
 }

@@ -5,6 +5,7 @@
  *     plan.json        what was run, what each layer does
  *     machine.json     the machine
  *     config.json      with the plan: what the memory holds, by the same sums that `protrain plan` shows (a finished run has it)
+ *     samples.jsonl    what the model said
  *     trace.json       the last step, as predicted and as it ran
  *
  * However long the run was, this takes about 300 KB: curves are kept as buckets (series.h), medians are of the newest steps.
@@ -12,6 +13,7 @@
 #ifndef PT_RUN_FOLDER_H
 #define PT_RUN_FOLDER_H
 
+#include "report/samples_file.h"
 #include "report/series.h"
 #include "predict/forecast.h"
 #include "report/timeline.h"
@@ -40,6 +42,7 @@ typedef struct run_folder {
     bool parted;                        /* part is there */
     uint64_t part[TIERS][MEMORY_PARTS]; /* they add up to predicted_bytes */
     timeline *timeline;                 /* NULL: no trace */
+    said_samples samples;
     char notes[RUN_NOTES][1024];        /* valid UTF-8 */
     int notes_n;
 } run_folder;

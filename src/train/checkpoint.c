@@ -110,6 +110,8 @@ int checkpoint_write(trainer *t, pt_error *e)
     state_close(&s, NULL);
     if (!failed)
         failed = metrics_sync(&t->metrics, e);
+    if (!failed)
+        failed = events_sync(&t->events, e);
     if (failed) {
         dir_stage_abort(&stage);
         return failed;

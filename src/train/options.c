@@ -2,6 +2,7 @@
 
 #include "optimizer/optimizer.h"
 #include "device/device.h"
+#include "text/utf8.h"
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -45,6 +46,13 @@ int options_check(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "the list of %d --eval-data is not there", o->eval_data_n);
     if (o->eval_split > 0 && o->eval_data_n)
         return pt_fail(e, PT_USAGE, "--eval-split and --eval-data both say what to evaluate on: give one of them");
+    if (o->sample_n < 0 || (o->sample_n && !o->sample))
+        return pt_fail(e, PT_USAGE, "the list of %d --sample is not there", o->sample_n);
+    for (int i = 0; i < o->sample_n; i++) {
+        const size_t good = utf8_valid_prefix(o->sample[i], strlen(o->sample[i]));
+        if (o->sample[i][good])
+            return pt_fail(e, PT_USAGE, "--sample: prompt %d is not UTF-8 at byte %zu", i + 1, good);
+    }
     if (o->eval_every && !o->eval_data_n && !(o->eval_split > 0))
         return pt_fail(e, PT_USAGE, "--eval-every %lld, and there is nothing to evaluate on: give --eval-data PATH or --eval-split X",
                        (long long)o->eval_every);

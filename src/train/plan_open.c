@@ -4,6 +4,7 @@
 #include "model/weights.h"
 #include "train/model_options.h"
 #include "train/options.h"
+#include "train/plan_ways.h"
 #include "train/planning.h"
 #include "train/room.h"
 
@@ -18,6 +19,8 @@ struct pt_plan {
     planning planning;
     explain_input input;
     explanation explanation;
+    plan_way ways[PLAN_WAYS];
+    int ways_n;
     bool fits;
     char misfit[sizeof((pt_error *)0)->text];
 };
@@ -78,7 +81,8 @@ static int check_room(pt_plan *p, pt_error *e)
     return failed;
 }
 
-static int make(pt_plan *p, pt_error *e)
+/* helps: say what would help, too. */
+static int make(pt_plan *p, bool helps, pt_error *e)
 {
     planning *g = &p->planning;
     int failed = model_of_options(&p->o, &p->model, e);
@@ -101,8 +105,32 @@ static int make(pt_plan *p, pt_error *e)
     if (failed)
         return failed;
     p->fits = true;
-    p->input = planning_explain(g, p->o.steps, !p->o.plan_file);
+    p->input = planning_explain(g, p->o.steps, helps && !p->o.plan_file);
     return explain(&p->input, &p->explanation, e);
+}
+
+static plan_way way_of(const pt_plan *p)
+{
+    plan_way w = {.fits = p->fits};
+    const uint64_t *bytes = p->fits ? p->explanation.forecast.bytes : p->planning.result.least;
+    memcpy(w.bytes, bytes, sizeof w.bytes);
+    if (p->fits) {
+        w.step_s = p->explanation.forecast.step_ns * 1e-9;
+        w.tokens_per_s = p->explanation.tokens_per_s;
+    }
+    return w;
+}
+
+int plan_way_of(const pt_train_options *o, plan_way *out, pt_error *e)
+{
+    pt_plan *p = calloc(1, sizeof *p);
+    if (!p)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    p->o = *o;
+    const int failed = make(p, false, e);
+    *out = way_of(p);
+    pt_plan_close(p);
+    return failed == PT_DOES_NOT_FIT ? 0 : failed;
 }
 
 int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
@@ -118,7 +146,7 @@ int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
     if (!p)
         return failed ? failed : pt_fail(e, PT_FAILED, "out of memory");
     p->o = *o;
-    failed = make(p, &own);
+    failed = make(p, true, &own);
     snprintf(p->misfit, sizeof p->misfit, "%s", own.text);
     if (failed && e)
         *e = own;
@@ -126,11 +154,22 @@ int pt_plan_open(const pt_train_options *o, pt_plan **out, pt_error *e)
         pt_plan_close(p);
         return failed;
     }
+    const plan_way way = way_of(p);
+    p->ways_n = plan_ways_find(&p->o, &way, p->ways);
     *out = p;
     return failed;
 }
 
-char *pt_plan_text(const pt_plan *p) { return !p ? NULL : p->fits ? explain_text(&p->explanation) : strdup(p->misfit); }
+char *pt_plan_text(const pt_plan *p)
+{
+    char *text = !p ? NULL : p->fits ? explain_text(&p->explanation) : strdup(p->misfit);
+    char *ways = text ? plan_ways_text(p->ways, p->ways_n) : NULL, *both = NULL;
+    if (ways && asprintf(&both, "%s%s%s", text, text[0] && text[strlen(text) - 1] != '\n' ? "\n" : "", ways) < 0)
+        both = NULL;
+    free(text);
+    free(ways);
+    return both;
+}
 
 static json_t *changes_of(const planning *g)
 {
@@ -150,6 +189,8 @@ char *pt_plan_json(const pt_plan *p)
     const uint64_t missing = g->missing_bytes + missing_bytes(&g->search, g->result.least);
     json_t *object = p->fits ? explain_json(&p->explanation)
                              : explain_misfit(&g->search, g->result.least, missing, changes_of(g), g->smaller, p->misfit);
+    if (object)
+        json_object_set_new(object, "ways", plan_ways_json(p->ways, p->ways_n));
     char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
     json_decref(object);
     return text;

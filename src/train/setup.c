@@ -9,6 +9,7 @@
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
 #include "train/options.h"
+#include "train/samples.h"
 
 #include <string.h>
 
@@ -157,10 +158,20 @@ static int put_later_away(trainer *t, pt_error *e)
     return goes_on ? checkpoints_put_later_away(t->out.path, t->at.step, &t->job.o, e) : 0;
 }
 
+/* What the model says before it is trained: nothing of a run that goes on, nor of random weights. */
+static int take_samples(trainer *t, pt_error *e)
+{
+    if (!t->out.from[0] && !t->job.random_init)
+        samples_take(t, t->job.o.model);
+    return 0;
+}
+
 static int open_metrics(trainer *t, pt_error *e)
 {
     metrics_kept kept;
     int failed = metrics_open(&t->metrics, t->out.path, t->at.step, &kept, e);
+    if (!failed)
+        failed = events_open(&t->events, t->out.path, t->at.step, t->job.o.tensorboard, e);
     if (failed)
         return failed;
     if (kept.there && kept.last < t->at.step)
@@ -176,7 +187,7 @@ int trainer_setup(trainer *t, pt_error *e)
 {
     static int (*const steps[])(trainer *t, pt_error *e) = {
         claim_output, open_model,   choose_shape,  open_data,
-        count_steps,  read_counters, make_plan,    open_engine,
+        count_steps,  read_counters, take_samples, make_plan,    open_engine,
         check_room,   load_state,   write_profile, write_machine, open_reference,
         put_later_away, /* before lines of its metrics go: what is newest and what they say belong together */
         open_metrics, write_plan};

@@ -162,14 +162,16 @@ static int make_up_evaluation(trainer *t, pt_error *e)
         return failed ? failed : 1;
     t->at.owes_evaluation = false;
     options_notice(&t->job.o, "step %lld: evaluation loss %.4f, which was interrupted before", (long long)t->at.step, loss);
-    return metrics_add_evaluation(&t->metrics, loss, e);
+    failed = metrics_add_evaluation(&t->metrics, loss, e);
+    return failed ? failed : events_write_evaluation(&t->events, t->at.step, loss, e);
 }
 
 static int write_metrics(const trainer *t, const pt_step *s, pt_error *e)
 {
     pt_memory memory[TIERS];
     const int n = trainer_memory(t, memory);
-    return metrics_write(&t->metrics, s, memory, n, e);
+    const int failed = metrics_write(&t->metrics, s, memory, n, e);
+    return failed ? failed : events_write(&t->events, s, memory, n, e);
 }
 
 int step_take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)

@@ -29,6 +29,8 @@ int trainer_run(trainer *t, schedule_kind kind, float loss_scale, pt_error *e)
 int trainer_drain(trainer *t, pt_error *e)
 {
     const engine_state s = t->engine.state;
+    if (s == ENGINE_CLOSED)
+        return pt_fail(e, PT_FAILED, "the run has no memory any more");
     return s == ENGINE_WAITING || s == ENGINE_TORN ? trainer_run(t, SCHEDULE_DRAIN, 0, e) : 0;
 }
 
@@ -41,7 +43,8 @@ bool trainer_evaluates(const trainer *t)
 int trainer_memory(const trainer *t, pt_memory out[TIERS])
 {
     const executor *x = t->engine.x;
-    int n = 0;
+    int n = x ? 0 : t->memory_n;
+    memcpy(out, t->memory, (size_t)n * sizeof *out);
     for (int k = 0; k < TIERS && x; k++)
         out[n++] = (pt_memory){tier_names[k], t->planning.budget[k], executor_bytes(x, k), executor_peak_bytes(x, k)};
     return n;

@@ -27,6 +27,7 @@
 
 #include "predict/forecast.h"
 #include "train/engine.h"
+#include "train/events.h"
 #include "train/job.h"
 #include "train/metrics.h"
 #include "train/output.h"
@@ -58,6 +59,9 @@ struct pt_trainer {
     predicted predicted;
     metrics metrics;
     reference reference;   /* of DPO */
+    events events;                 /* the same for TensorBoard */
+    pt_memory memory[TIERS];       /* of the executor that was closed to make room for samples */
+    int memory_n;
 };
 typedef struct pt_trainer trainer;
 

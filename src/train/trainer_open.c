@@ -4,6 +4,7 @@
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
 #include "train/options.h"
+#include "train/samples.h"
 #include "train/setup.h"
 #include "train/step.h"
 #include "train/summary.h"
@@ -17,6 +18,7 @@ static void trainer_free(trainer *t, bool undo)
         output_undo(&t->out, &t->job.o);
     metrics_close(&t->metrics);
     reference_close(&t->reference);
+    events_close(&t->events);
     engine_close(&t->engine);
     planning_close(&t->planning);
     job_close(&t->job);
@@ -40,6 +42,7 @@ int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
     t->job.o = *o;
     t->at.saved_step = -1;
     t->reference.fd = -1;
+    t->events.fd = -1;
     failed = trainer_setup(t, e);
     if (!failed)
         *out = t;
@@ -131,6 +134,11 @@ int pt_trainer_finish(pt_trainer *t, pt_error *e)
     }
     save_end(t);
     write_account(t);
+    if (t->job.o.sample_n) {
+        t->memory_n = trainer_memory(t, t->memory);
+        engine_close(&t->engine);
+        samples_take(t, t->out.path);
+    }
     return 0;
 }
 

@@ -1,0 +1,35 @@
+/* samples_file.h - samples.jsonl: what a model says to some prompts, after how many steps.
+ *
+ *     {"step": 0, "prompt": "Once upon", "text": " a time ..."}      a line each, by step */
+#ifndef PT_SAMPLES_FILE_H
+#define PT_SAMPLES_FILE_H
+
+#include "base/error.h"
+
+#include <jansson.h>
+#include <stdint.h>
+
+#define SAMPLES_NAME "samples.jsonl"
+enum { SAMPLES_MOST = 512, SAMPLES_MOST_BYTES = 4 << 20 };
+
+typedef struct said_sample {
+    int64_t step;
+    char *prompt, *text; /* valid UTF-8 */
+} said_sample;
+
+typedef struct said_samples {
+    said_sample *list;
+    int n;
+} said_samples;
+
+/* None where there is no file. PT_FAILED names the line that is none. */
+int said_read(const char *path, said_samples *out, pt_error *e);
+/* One more; texts are copied. */
+int said_add(said_samples *s, int64_t step, const char *prompt, const char *text, pt_error *e);
+/* Forgets those of `step` and later. */
+void said_cut(said_samples *s, int64_t step);
+int said_write(const char *path, const said_samples *s, pt_error *e);
+json_t *said_json(const said_samples *s); /* a list of objects as above; new reference, NULL: no memory */
+void said_free(said_samples *s);
+
+#endif

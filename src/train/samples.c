@@ -1,0 +1,83 @@
+#include "train/samples.h"
+
+#include "report/samples_file.h"
+#include "text/buffer.h"
+#include "train/options.h"
+
+enum { SAMPLE_TOKENS = 64, SHOWN_BYTES = 400 };
+
+static int say(pt_generator *g, const char *prompt, text_buffer *out, pt_error *e)
+{
+    const char *text;
+    size_t bytes;
+    int more = pt_generator_prompt(g, prompt, strlen(prompt), SAMPLE_TOKENS, e);
+    out->n = 0;
+    if (more < 0)
+        return more;
+    while ((more = pt_generator_next(g, &text, &bytes, e)) > 0) {
+        const int failed = text_buffer_append(out, text, bytes, e);
+        if (failed)
+            return failed;
+    }
+    return more < 0 ? more : text_buffer_append(out, "", 1, e);
+}
+
+/* On one line of a screen. */
+static void show(const trainer *t, const said_sample *s)
+{
+    char line[SHOWN_BYTES + 1];
+    size_t n = 0;
+    for (const char *p = s->text; *p && n < SHOWN_BYTES; p++)
+        line[n++] = (unsigned char)*p < ' ' ? ' ' : *p;
+    line[n] = 0;
+    options_notice(&t->job.o, "after %lld steps, \"%.200s\" goes on: %s", (long long)s->step, s->prompt, line);
+}
+
+static int say_all(trainer *t, const char *folder, said_samples *all, pt_error *e)
+{
+    const pt_train_options *o = &t->job.o;
+    pt_generate_options g;
+    pt_generator *generator;
+    text_buffer text = {0};
+    pt_generate_defaults(&g);
+    g.model = folder;
+    g.temperature = 0;
+    g.precision = o->precision;
+    g.device = o->device;
+    g.threads = o->threads;
+    g.device_memory = o->device_memory;
+    g.progress = o->progress;
+    g.arg = o->arg;
+    int failed = pt_generator_open(&g, &generator, e);
+    for (int i = 0; i < o->sample_n && !failed; i++) {
+        failed = say(generator, o->sample[i], &text, e);
+        if (!failed)
+            failed = said_add(all, t->at.step, o->sample[i], text.bytes, e);
+        if (!failed)
+            show(t, &all->list[all->n - 1]);
+    }
+    text_buffer_free(&text);
+    pt_generator_close(generator);
+    return failed;
+}
+
+void samples_take(trainer *t, const char *folder)
+{
+    char path[FILE_PATH_BYTES];
+    said_samples all;
+    pt_error e = {0};
+    if (!t->job.o.sample_n)
+        return;
+    int failed = path_join(path, t->out.path, SAMPLES_NAME, &e);
+    if (!failed)
+        failed = said_read(path, &all, &e);
+    if (!failed) {
+        said_cut(&all, t->at.step);
+        failed = say_all(t, folder, &all, &e);
+        if (!failed)
+            failed = said_write(path, &all, &e);
+        said_free(&all);
+    }
+    if (failed)
+        options_notice(&t->job.o, "samples after %lld steps are left out: %.800s", (long long)t->at.step, e.text);
+}
