@@ -175,7 +175,7 @@ static void measure_loss(void)
     float *logits = numbers(n, PT_F32), *loss = numbers(LOSS_ROWS, PT_F32);
     void *d = numbers(n, type);
     int32_t *targets = ids(LOSS_ROWS, VOCAB);
-    op_cross_entropy o = {type, LOSS_ROWS, VOCAB, VOCAB, VOCAB, 1e-3f, logits, targets, loss, d, 0, 0};
+    op_cross_entropy o = {type, LOSS_ROWS, VOCAB, VOCAB, VOCAB, 1e-3f, logits, targets, loss, d, 0, 0, NULL, NULL};
     measure("cross-entropy", run_cross_entropy, &o, (double)(n * (4 + b)));
     free(logits), free(loss), free(d), free(targets);
 }
@@ -209,7 +209,7 @@ static void measure_head(void)
     float *loss = numbers(LOSS_ROWS, PT_F32);
     head h = {numbers(n, type), numbers(table, type), numbers((size_t)LOSS_ROWS * VOCAB, PT_F32), numbers(n, PT_F32), numbers(table, PT_F32), {0}};
     h.loss = (op_cross_entropy){type, LOSS_ROWS, VOCAB, VOCAB, VOCAB * (int64_t)(sizeof(float) / dtype_bytes(type)), 1e-3f, h.logits, targets,
-                                loss, h.logits, 0, 0};
+                                loss, h.logits, 0, 0, NULL, NULL};
     double best[2] = {1e9, 1e9}; /* the products; and the cross-entropy between them */
     for (int turn = 0; turn < LOSS_TURNS; turn++) {
         double start = now();

@@ -40,7 +40,7 @@ static bool bytes_fit(const search_input *in, streamed *s, int ranks)
 }
 
 /* In little time: whether anything fits is what the search begins with. */
-static bool search_fits(search_input in)
+static bool has_plan(search_input in)
 {
     in.seconds = 1e-3;
     return search_s(&in) > 0;
@@ -57,7 +57,7 @@ static bool layers_fit(const machine_spec *x, int layers, finder f, double *para
     search_input in = search_for(x, &s, &c);
     in.clipping = f.clipping;
     *parameters = (double)s.model->parameters;
-    bool fits = f.policy == BY_BYTES ? bytes_fit(&in, &s, x->ranks) : f.policy == BY_SEARCH ? search_fits(in) :
+    bool fits = f.policy == BY_BYTES ? bytes_fit(&in, &s, x->ranks) : f.policy == BY_SEARCH ? has_plan(in) :
                 policy_s(&in, (policy)f.policy) > 0;
     streamed_close(&s);
     return fits;
