@@ -3,12 +3,15 @@
  *   more of the memory that is there     a budget that was set too low
  *   a smaller step                       the result changes
  *   the disk                             the step becomes slower
+ *   fewer layers trained                 the result changes
+ *   states in 8 bits                     the result changes a little
  *   more RAM, or a larger GPU            it has to be bought
  */
 #include "train/misfit.h"
 
 #include "base/units.h"
 #include "io/disk.h"
+#include "train/lighter.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,6 +87,15 @@ static int add_smaller_step(planning *p, pt_error *e)
     return 0;
 }
 
+static int add_lighter(planning *p, int (*find)(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e), pt_error *e)
+{
+    char change[MISFIT_CHANGE_BYTES];
+    const int found = find(p, change, e);
+    if (found > 0)
+        add_change(p, change);
+    return found < 0 ? found : 0;
+}
+
 static int say_misfit(const planning *p, pt_error *e)
 {
     char budgets[256];
@@ -125,6 +137,8 @@ int misfit_explain(planning *p, pt_error *e)
     if ((failed = add_smaller_step(p, e)))
         return failed;
     add_ways(p, &room, &w, WAY_DISK);
+    if ((failed = add_lighter(p, lighter_layers, e)) || (failed = add_lighter(p, lighter_states, e)))
+        return failed;
     add_ways(p, &room, &w, WAY_RAM);
     add_ways(p, &room, &w, WAY_GPU);
     note_missing(p, &w);

@@ -16,7 +16,7 @@
 #include "run/misfit_words.h"
 #include "run/budgets.h"
 
-enum { MISFIT_OTHERS = SEARCH_WAYS };
+enum { MISFIT_OTHERS = SEARCH_WAYS + 3 };
 
 typedef struct planning {
     /* given */
