@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const struct { const char *name, *help; int (*run)(int, char **); } commands[] = {
@@ -61,6 +62,19 @@ static void leave(int number)
     _exit(128 + number);
 }
 
+/* Threads get stacks of the same size. With less the kernel would end the program without a word. */
+static int check_stack(pt_error *e)
+{
+    enum { LEAST_KIB = 256, USUAL_KIB = 8192 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >= LEAST_KIB * 1024)
+        return 0;
+    e->code = PT_FAILED;
+    snprintf(e->text, sizeof e->text, "the stack is limited to %llu KiB (ulimit -s), and %d are needed: ulimit -s %d",
+             (unsigned long long)limit.rlim_cur / 1024, LEAST_KIB, USUAL_KIB);
+    return PT_FAILED;
+}
+
 static int run_command(int argc, char **argv)
 {
     if (argc < 2) {
@@ -92,6 +106,6 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     hold_standard_streams();
-    int status = run_command(argc, argv);
+    int status = check_stack(&e) ? exit_with(&e) : run_command(argc, argv);
     return !status && output_finish(&e) ? exit_with(&e) : status;
 }

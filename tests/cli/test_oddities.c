@@ -10,6 +10,9 @@
 
 #include "cli/refusal.h"
 
+#include "sanitized.h"
+
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 /* A tokenizer of letters, and of what JSON needs. */
@@ -142,6 +145,22 @@ static void folders_of_the_environment_that_are_not_there_are_named(void **state
     free(home);
 }
 
+static void a_stack_that_is_too_small_is_told_of(void **state)
+{
+    (void)state;
+    NOT_SANITIZED();
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_STACK, &before), 0);
+    for (rlim_t kib = 64; kib <= 256; kib *= 2) {
+        assert_int_equal(setrlimit(RLIMIT_STACK, &(struct rlimit){kib << 10, before.rlim_max}), 0);
+        const int status = run_program(WORDS("plan", "--model", fixture("llama"), "--machine", "laptop16"));
+        assert_int_equal(setrlimit(RLIMIT_STACK, &before), 0);
+        assert_int_equal(status, kib < 256);
+        if (status)
+            says(text_of(scratch_path("err")), "(ulimit -s), and 256 are needed: ulimit -s 8192");
+    }
+}
+
 /* Where it made the folder: nothing stays, and what was there before does. */
 static void a_run_that_is_refused_leaves_nothing(void **state)
 {
@@ -172,6 +191,7 @@ int main(void)
         cmocka_unit_test(ids_of_no_type_are_left_out),
         cmocka_unit_test(a_warm_up_that_does_not_end_is_told_of),
         cmocka_unit_test(folders_of_the_environment_that_are_not_there_are_named),
+        cmocka_unit_test(a_stack_that_is_too_small_is_told_of),
         cmocka_unit_test(a_run_that_is_refused_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
