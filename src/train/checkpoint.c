@@ -215,14 +215,18 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     int failed = checkpoints_present(path, e);
     if (!failed)
         failed = path_join(file, path, "trainer/trainer.json", e);
-    if (!failed)
-        failed = json_source_open(&s, file, e);
     if (failed)
         return failed;
+    failed = json_source_open(&s, file, e);
+    if (failed) {
+        checkpoints_add_older(t->out.path, path, e);
+        return failed;
+    }
     int64_t version, samples, steps;
     failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
     if (!failed)
         failed = settings_compare(&t->job, path, &s, e);
+    const bool other_run = failed;
     if (!failed)
         failed = json_get_bool(&s, "frozen_bf16", JSON_OPTIONAL, &t->job.model->stored_bf16, e);
     if (!failed)
@@ -237,6 +241,8 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     if (!failed)
         failed = json_get_int(&s, "samples", JSON_REQUIRED, t->at.step * t->job.shape.batch, t->at.step * t->job.shape.batch, &samples, e);
     json_source_close(&s);
+    if (failed && !other_run)
+        checkpoints_add_older(t->out.path, path, e);
     if (!failed && t->at.step > t->job.steps)
         failed = pt_fail(e, PT_FAILED, "%s stands at step %lld, behind the last one, %lld: raise --steps", path, (long long)t->at.step,
                          (long long)t->job.steps);

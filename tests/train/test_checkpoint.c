@@ -191,27 +191,30 @@ static void a_run_that_finished_goes_on_with_more_steps(void **state)
     }
 }
 
-/* It was cut off, as by a copy that was not finished. */
+/* It was cut off, as by a copy that was not finished: states, or the counters. */
 static void a_damaged_checkpoint_names_the_one_before(void **state)
 {
     (void)state;
-    char file[240], older[200];
-    run r;
-    pt_error e = {0};
-    run_make(&r, &settings[0], "cut-off");
-    must(run_until(&r, 2, &e), &e);
-    r.o.resume = true;
-    must(run_until(&r, 4, &e), &e);
-    snprintf(file, sizeof file, "%s/checkpoint-4/trainer/exp_avg.safetensors", r.out);
-    assert_int_equal(truncate(file, 2000), 0);
-    assert_int_equal(run_until(&r, 6, &e), PT_FAILED);
-    snprintf(older, sizeof older, "--resume '%s/checkpoint-2' goes on from an older one", r.out);
-    if (!strstr(e.text, older) || !strstr(e.text, "exp_avg.safetensors") || strstr(e.text, "get it again"))
-        fail_msg("%s", e.text);
-    snprintf(older, sizeof older, "%s/checkpoint-2", r.out);
-    r.o.resume_from = older;
-    must(run_until(&r, 6, &e), &e);
-    run_free(&r);
+    static const struct { const char *run, *file; off_t bytes; } each[] = {{"cut-off", "exp_avg.safetensors", 2000}, {"cut", "trainer.json", 40}};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char file[240], older[200];
+        run r;
+        pt_error e = {0};
+        run_make(&r, &settings[0], each[i].run);
+        must(run_until(&r, 2, &e), &e);
+        r.o.resume = true;
+        must(run_until(&r, 4, &e), &e);
+        snprintf(file, sizeof file, "%s/checkpoint-4/trainer/%s", r.out, each[i].file);
+        assert_int_equal(truncate(file, each[i].bytes), 0);
+        assert_int_equal(run_until(&r, 6, &e), PT_FAILED);
+        snprintf(older, sizeof older, "--resume '%s/checkpoint-2' goes on from an older one", r.out);
+        if (!strstr(e.text, older) || !strstr(e.text, each[i].file) || strstr(e.text, "get it again"))
+            fail_msg("%s", e.text);
+        snprintf(older, sizeof older, "%s/checkpoint-2", r.out);
+        r.o.resume_from = older;
+        must(run_until(&r, 6, &e), &e);
+        run_free(&r);
+    }
 }
 
 static void expect_refusal(run *r, const char *option, const char *before, const char *now)
