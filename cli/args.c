@@ -196,7 +196,7 @@ int args_parse(int argc, char **argv, const char *usage, const arg *table, int n
             continue;
         }
         if (strncmp(argv[i], "--", 2) != 0)
-            return pt_fail(e, PT_USAGE, "\"%s\" is one word too many: options start with --", argv[i]);
+            return pt_fail(e, PT_USAGE, "\"%s\" is not expected here: options start with --", argv[i]);
         const arg *a = find(table, n, argv[i], length);
         if (!a)
             return refuse_unknown(table, n, argv[i], length, e);

@@ -163,7 +163,7 @@ PT_API void pt_train_defaults(pt_train_options *o);
  * Reads model and data, plans, proves that the plan fits, takes the memory, loads the weights (or a checkpoint). */
 PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e);
 /* One step: 1 if there was one, 0 when all are done, negative on error; also 1, with step_s 0, where `stop` has ended an evaluation
- * that was still owed when the run was resumed: it should end there, for of the next step it would be another one. Where only the
+ * that was still owed when the run was resumed: end the run then, because an evaluation after the next step is another one. Where only the
  * checkpoint of the step could not be written (a full disk), the step is done: make room, then pt_trainer_save or the next step. */
 PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
 /* Writes checkpoint-STEP into the output folder, and summary.json. */

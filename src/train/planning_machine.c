@@ -31,10 +31,10 @@ static int complete_machine(planning *p, pt_error *e)
         return pt_fail(e, PT_USAGE, "--host-memory 0: on a GPU what is loaded, saved and kept on the disk passes through host memory; "
                        "leave the option out");
     if (x->cuda && !x->memory_bytes[TIER_HOST] && ((host != PT_AUTO && host) || (p->o->disk_memory != PT_AUTO && p->o->disk_memory)))
-        return pt_fail(e, PT_USAGE, "--%s-memory, and %s says nothing of a host: add \"host\" and \"link\" to it, or leave the option out",
+        return pt_fail(e, PT_USAGE, "--%s-memory, and %s describes no host: add \"host\" and \"link\" to it, or leave the option out",
                        host != PT_AUTO && host ? "host" : "disk", p->machine_path);
     if (x->cuda && !x->memory_bytes[TIER_HOST] && p->runs)
-        return pt_fail(e, PT_USAGE, "%s says nothing of a host, through whose memory a run loads and saves: add \"host\" and \"link\" "
+        return pt_fail(e, PT_USAGE, "%s describes no host, and a run loads and saves through host memory: add \"host\" and \"link\" "
                        "to it, or leave --machine out", p->machine_path);
     if (x->cuda && !x->memory_bytes[TIER_HOST])
         p->budget[TIER_DISK] = 0; /* nothing could pass */

@@ -67,7 +67,7 @@ static void what_differs(const trainer *t, char *out, size_t n)
                                               "updates on the host take", "disk reads take", "disk writes take"};
     step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);
     double most = 0;
-    snprintf(out, n, "its tasks take as long as was said, and what is between them longer");
+    snprintf(out, n, "its tasks take as long as predicted, the time between them is longer");
     for (int q = 0; q < QUEUES; q++) {
         double before = t->predicted.now.busy_ns[q], by = fabs(s.busy_ns[q] - before);
         if (before > 0 && by > most && by > 0.05 * before) {

@@ -83,7 +83,7 @@ static void a_name_like_no_option_gets_none_but_help(void **state)
 static void a_word_too_many_is_called_one(void **state)
 {
     (void)state;
-    refused("two folders", WORDS("\"b\"", "one word too many"), WORDS("report", "a", "b"));
+    refused("two folders", WORDS("\"b\"", "is not expected here"), WORDS("report", "a", "b"));
 }
 
 /* Text to generate from may be anything. */

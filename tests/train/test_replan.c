@@ -440,8 +440,8 @@ static void what_differs_is_named(void **state)
     const step_times taken = measured_times(&t->engine.measured, trainer_plan(t)->update);
     const double reads = taken.busy_ns[QUEUE_READ], computed = taken.busy_ns[QUEUE_COMPUTE];
     assert_true(taken.runs > 0 && computed > 0 && (reads > 0 || on_gpu()));
-    expect_words(t, said, (double[QUEUES]){1, 1, 1, 1, 1, 1}, "(its tasks take as long as was said");
-    expect_words(t, said, (double[QUEUES]){1.04, 1, 1, 1, 0.97, 1}, "(its tasks take as long as was said");
+    expect_words(t, said, (double[QUEUES]){1, 1, 1, 1, 1, 1}, "(its tasks take as long as predicted");
+    expect_words(t, said, (double[QUEUES]){1.04, 1, 1, 1, 0.97, 1}, "(its tasks take as long as predicted");
     expect_words(t, said, (double[QUEUES]){3.1, 1, 1, 1, 1, 1}, "(computation takes 3.1 times as long)");
     expect_words(t, said, (double[QUEUES]){0.5, 1, 1, 1, 1, 1}, "(computation takes 0.5 times as long)");
     if (reads > 0) {
