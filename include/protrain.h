@@ -69,6 +69,7 @@ typedef struct pt_train_options {
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned, else it divides the batch; where it is no multiple of the */
                                        /* unit (2048 / seq_len sequences, at least 1, on a GPU of 2048 to 8192 tokens), the next that is */
+    int lanes;                         /* sums in which a step's gradients are added: they divide the batch. 0: one, or the checkpoint's */
     bool shuffle;
     bool document_mask;                /* tokens see their own document alone, and positions begin anew with each; what follows its */
                                        /* last token is no target */

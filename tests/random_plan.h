@@ -110,6 +110,13 @@ static inline const optimizer *random_optimizer(const random_source *r)
     return optimizers[random_below(&other, n)];
 }
 
+/* Often one. The source goes on as if nothing had been drawn. */
+static inline int random_lanes(const random_source *r, int units)
+{
+    random_source other = {r->seed + 2, r->n};
+    return random_one_in(&other, 2) ? 1 : random_divisor(&other, units);
+}
+
 /* A batch of up to 8 short sequences; units, head parts and vocabulary slices smaller than a real step's, so that there are
  * several of each. */
 static inline void random_shape(random_source *r, const model *m, step_shape *s)
@@ -122,6 +129,7 @@ static inline void random_shape(random_source *r, const model *m, step_shape *s)
     s->head_rows = s->unit_rows < 16 ? s->unit_rows : 16;
     s->slice_rows = SUMSQ_ROWS * random_from(r, 1, 96);
     s->gpu = random_one_in(r, 2); /* whose head has odd words apart */
+    s->lanes = random_lanes(r, (int)s->units_n);
 }
 
 static inline int random_packing(random_source *r, const model *m, const step_shape *s, packing *k, pt_error *e)

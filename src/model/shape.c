@@ -1,5 +1,7 @@
 #include "model/shape.h"
 
+#include "model/lanes.h"
+
 enum { UNIT_TOKENS = 2048, SLICE_ROWS = 64, LINE = 64 };
 
 _Static_assert(SLICE_ROWS % SUMSQ_ROWS == 0, "partial sums of squares do not cross slices");
@@ -14,8 +16,9 @@ static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least
 static void cut_units(step_shape *s, const model *m)
 {
     const int64_t tokens = !s->gpu ? UNIT_TOKENS : at_most(at_least(GPU_UNIT / m->config.hidden, UNIT_TOKENS), GPU_UNIT_MOST);
-    int64_t unit = at_most(at_least(tokens / s->seq_len, 1), s->batch);
-    while (s->batch % unit)
+    const int64_t of_lane = s->batch / shape_lanes(s);
+    int64_t unit = at_most(at_least(tokens / s->seq_len, 1), of_lane);
+    while (of_lane % unit)
         unit--;
     s->unit_seqs = unit;
     s->units_n = s->batch / unit;
@@ -37,6 +40,13 @@ static void cut_head(step_shape *s, const model *m)
 void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len)
 {
     *s = (step_shape){.type = type, .batch = batch, .seq_len = seq_len};
+    cut_units(s, m);
+    cut_head(s, m);
+}
+
+void step_shape_in_lanes(step_shape *s, const model *m, int lanes)
+{
+    s->lanes = lanes;
     cut_units(s, m);
     cut_head(s, m);
 }
@@ -108,6 +118,16 @@ int64_t accumulator_offset(const model *m, int block, param_role role)
 int64_t accumulator_elements(const model *m, int block)
 {
     return accumulator_offset(m, block, PARAM_ROLES);
+}
+
+uint64_t accumulator_bytes(const model *m, const step_shape *s, int block)
+{
+    return (uint64_t)accumulator_elements(m, block) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(s));
+}
+
+uint64_t embedding_sums_bytes(const model *m, const step_shape *s)
+{
+    return (uint64_t)(s->slice_rows * m->config.hidden) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(s));
 }
 
 static int64_t sumsq_of(const param *p) { return (p->rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS; }

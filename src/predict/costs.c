@@ -1,5 +1,7 @@
 #include "predict/costs.h"
 
+#include "model/lanes.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -179,13 +181,25 @@ double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s
     return (double)s->micro_units * one - following_units(in, s, t) * warm + cold;
 }
 
+/* Sums of lanes behind units of the task; each moves twice what the rounding of such a sum does. */
+static double merge_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+{
+    const int64_t elements = shape_lanes(in->shape) > 1 ? accumulator_elements(in->model, t->block) : 0;
+    int merges = 0;
+    for (int64_t i = 0; elements && i < s->micro_units; i++)
+        merges += lane_place_of_unit(in->shape, t->micro * s->micro_units + i).merges;
+    return merges ? merges * cost_at(&c->finish, 2 * (double)elements) : 0;
+}
+
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     const double units = (double)s->micro_units;
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
-    case TASK_LAYER: case TASK_LAYER_BACKWARD: return layer_task_ns(c, in, s, t, level_of(in, t));
-    case TASK_HEAD: return units * c->head_ns + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_sums_ns : 0);
+    case TASK_LAYER: return layer_task_ns(c, in, s, t, level_of(in, t));
+    case TASK_LAYER_BACKWARD: return layer_task_ns(c, in, s, t, level_of(in, t)) + merge_ns(c, in, s, t);
+    case TASK_HEAD:
+        return units * c->head_ns + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_sums_ns : 0) + merge_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
     case TASK_UPDATE: return update_task_ns(c, in, t);

@@ -1,6 +1,7 @@
 #include "run/tasks.h"
 
 #include "block/block.h"
+#include "model/lanes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,26 @@ static uint64_t saved_stride(const task_runner *r, int block)
                                                 : align_up(x_bytes(r->in->shape, r->in->model), 4096);
 }
 
+/* ---- lanes ---- */
+
+/* a += b. */
+static void add_sums(queue *q, float *a, const float *b, int64_t n)
+{
+    enum { COLS = 256 };
+    const int64_t rows = n / COLS;
+    const op_gradient_finish part[] = {{.type = PT_F32, .rows = rows, .cols = COLS, .acc = a, .acc2 = b, .g = a},
+                                       {.type = PT_F32, .rows = 1, .cols = n % COLS, .acc = a + rows * COLS, .acc2 = b + rows * COLS, .g = a + rows * COLS}};
+    for (int i = rows ? 0 : 1; i < (n % COLS ? 2 : 1); i++)
+        queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = part[i]});
+}
+
+/* Behind a unit: `sums` is the lowest of the accumulators, which lie `plane` elements apart and hold n. */
+static void merge_lanes(queue *q, lane_place p, float *sums, int64_t plane, int64_t n)
+{
+    for (int i = p.plane; i > p.plane - p.merges; i--)
+        add_sums(q, sums + (i - 1) * plane, sums + i * plane, n);
+}
+
 /* ---- blocks ---- */
 
 static void run_forward(task_runner *r, const schedule *s, const task *t, const block_context *c)
@@ -123,12 +144,16 @@ static void run_head(task_runner *r, const schedule *s, const task *t, const blo
     char *x = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro), *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
     float *loss = (float *)operand_of(r, s, t, OBJECT_LOSS, -1, -1);
     float *accumulators = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
+    const int64_t elements = accumulator_elements(r->in->model, t->block);
     for (int64_t i = 0; i < s->micro_units; i++) {
         int64_t unit = t->micro * s->micro_units + i;
         block_unit u = unit_of(r, s, t, unit);
+        const lane_place lane = lane_place_of_unit(h, unit);
         head_forward_backward(c, &w, &u, x + (uint64_t)i * saved_stride(r, t->block), workspace_of(r, s, t),
-                              loss + unit * h->unit_rows, dx ? dx + (uint64_t)i * x_bytes(h, r->in->model) : NULL, accumulators,
-                              t->first && i == 0, r->loss_scale);
+                              loss + unit * h->unit_rows, dx ? dx + (uint64_t)i * x_bytes(h, r->in->model) : NULL,
+                              accumulators ? accumulators + lane.plane * elements : NULL, lane.first, r->loss_scale);
+        if (accumulators && t->kind == TASK_HEAD)
+            merge_lanes(c->queue, lane, accumulators, elements, elements);
     }
 }
 
@@ -137,11 +162,15 @@ static void run_backward(task_runner *r, const schedule *s, const task *t, const
     block_weights w = weights_of(r, s, t);
     char *saved = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro), *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
     float *accumulators = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
+    const int64_t elements = accumulator_elements(r->in->model, t->block);
     for (int64_t i = 0; i < s->micro_units; i++) {
         block_unit u = unit_of(r, s, t, t->micro * s->micro_units + i);
+        const lane_place lane = lane_place_of_unit(r->in->shape, t->micro * s->micro_units + i);
         layer_backward(c, t->block, layout_of(r, t->block), &w, &u, saved + (uint64_t)i * saved_stride(r, t->block),
-                       workspace_of(r, s, t), dx + (uint64_t)i * x_bytes(r->in->shape, r->in->model), accumulators,
-                       t->first && i == 0);
+                       workspace_of(r, s, t), dx + (uint64_t)i * x_bytes(r->in->shape, r->in->model),
+                       accumulators ? accumulators + lane.plane * elements : NULL, lane.first);
+        if (accumulators)
+            merge_lanes(c->queue, lane, accumulators, elements, elements);
     }
 }
 
@@ -181,22 +210,25 @@ static void run_finish(task_runner *r, const schedule *s, const task *t, queue *
     }
 }
 
-/* Rows of an embedding table: the tokens of the whole step in their order. The padding token's row learns nothing
+/* Rows of an embedding table: the tokens of each lane in their order. The padding token's row learns nothing
  * from being an input. */
 static void embedding_rows(const task_runner *r, const schedule *s, const task *t, queue *q, bool positions, int64_t row0,
                            int64_t rows, float *acc)
 {
     const step_shape *h = r->in->shape;
     const model_config *c = &r->in->model->config;
+    const int64_t plane = h->slice_rows * c->hidden;
     for (int64_t unit = 0; unit < h->units_n; unit++) {
         int micro = (int)(unit / s->micro_units);
         block_unit u = unit_of(r, s, t, unit);
         const char *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, micro);
+        const lane_place lane = lane_place_of_unit(h, unit);
         queue_submit(q, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
-            .type = h->type, .accumulate = unit > 0, .rows = h->unit_rows, .cols = c->hidden,
+            .type = h->type, .accumulate = !lane.first, .rows = h->unit_rows, .cols = c->hidden,
             .row0 = positions ? row0 - c->position_offset : row0, .table_rows = rows, .skip = positions ? -1 : c->padding,
             .scale = positions ? 1 : c->embedding_scale, .ids = positions ? u.positions : u.ids,
-            .dy = dx + (uint64_t)(unit % s->micro_units) * x_bytes(h, r->in->model), .acc = acc}});
+            .dy = dx + (uint64_t)(unit % s->micro_units) * x_bytes(h, r->in->model), .acc = acc + lane.plane * plane}});
+        merge_lanes(q, lane, acc, plane, rows * c->hidden);
     }
 }
 

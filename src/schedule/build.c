@@ -171,7 +171,7 @@ static void item_residual(program *p, int micro, unsigned use)
 /* Nothing where the block trains nothing. */
 static void item_accumulator(program *p, int block, int micro)
 {
-    const uint64_t bytes = (uint64_t)accumulator_elements(p->model, block) * sizeof(float);
+    const uint64_t bytes = accumulator_bytes(p->model, p->shape, block);
     if (!bytes)
         return;
     if (p->accumulator[block] < 0 && !p->b.recording)
@@ -248,7 +248,7 @@ static void finish_chunk(program *p, int block, int chunk)
     if (block > 0) {
         item_operand(p, p->accumulator[block], USE_READ);
     } else {
-        item_workspace(p, (uint64_t)(p->shape->slice_rows * p->model->config.hidden) * sizeof(float));
+        item_workspace(p, embedding_sums_bytes(p->model, p->shape));
         item_operand(p, p->batch, USE_READ);
         for (int m = 0; m < p->micro_n; m++)
             item_operand(p, p->stream[m], USE_READ);

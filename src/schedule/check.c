@@ -246,7 +246,7 @@ static int facts_of_block(checker *c, int block, int chunks0)
         head_layout_init(&h, in->model, in->shape);
         f->forward_bytes = h.bytes;
     }
-    f->accumulator_bytes = (uint64_t)accumulator_elements(in->model, block) * sizeof(float);
+    f->accumulator_bytes = accumulator_bytes(in->model, in->shape, block);
     f->chunks0 = chunks0;
     unsigned char *needed = c->finished; /* not yet in use */
     block_chunks(in->model, in->packing, block, needed);

@@ -155,7 +155,7 @@ static int finish_wants(checker *c, int i, int block, int chunk)
         reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
         return 0;
     }
-    workspace(c, (uint64_t)(in->shape->slice_rows * in->model->config.hidden) * sizeof(float));
+    workspace(c, embedding_sums_bytes(in->model, in->shape));
     reads(c, OBJECT_BATCH, -1, -1, 1);
     for (int m = 0; m < c->micro_n; m++)
         reads(c, OBJECT_STREAM_GRADIENT, -1, m, 1);

@@ -13,6 +13,7 @@
 #include "train/trainer.h"
 
 #include "io/safetensors.h"
+#include "model/lanes.h"
 #include "model/weights.h"
 
 #include <dirent.h>
@@ -328,6 +329,19 @@ static void tell_new_rate(const trainer *t, int64_t steps)
                        (long long)t->steps, (long long)steps, (long long)next, rate, was, (long long)before);
 }
 
+/* What was not asked for stays as it was. */
+static int take_lanes(trainer *t, const json_source *file, pt_error *e)
+{
+    json_source settings;
+    int64_t lanes = 1;
+    int failed = json_get_object(file, "settings", JSON_REQUIRED, &settings, e);
+    if (!failed)
+        failed = json_get_int(&settings, "lanes", JSON_OPTIONAL, 1, LANES_MOST, &lanes, e);
+    if (!failed && !t->o.lanes && t->shape.batch % lanes == 0) /* else it is of another batch, which is said */
+        step_shape_in_lanes(&t->shape, t->model, (int)lanes);
+    return failed;
+}
+
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
@@ -341,6 +355,8 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
         return failed;
     int64_t version, samples, steps;
     failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
+    if (!failed)
+        failed = take_lanes(t, &s, e);
     if (!failed)
         failed = settings_compare(t, path, &s, e);
     if (!failed)

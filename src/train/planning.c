@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "model/lanes.h"
 #include "model/weights.h"
 #include "machine/machine.h"
 #include "train/misfit.h"
@@ -57,7 +58,10 @@ int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error 
     step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
     s->documents = o->document_mask;
     s->optimizer = optimizers[o->optimizer];
-    return 0;
+    failed = lanes_check(o->lanes, s->batch, e);
+    if (!failed && o->lanes)
+        step_shape_in_lanes(s, m, o->lanes);
+    return failed;
 }
 
 const char *planning_disk_folder(const pt_train_options *o)

@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "io/disk.h"
 #include "io/safetensors.h"
+#include "model/lanes.h"
 #include "run/evaluation.h"
 
 #include <math.h>
@@ -122,11 +123,7 @@ static int load_batch(trainer *t, int64_t *targets, pt_error *e)
 
 static double sum_losses(const trainer *t)
 {
-    const float *loss = executor_losses(t->x);
-    double sum = 0;
-    for (int64_t i = 0; i < t->shape.batch * t->shape.seq_len; i++)
-        sum += (double)loss[i];
-    return sum;
+    return lane_sum(shape_lanes(&t->shape), executor_losses(t->x), t->shape.batch * t->shape.seq_len);
 }
 
 /* Sum of squares per parameter, then over the parameters; *bad: the first that is not finite, or -1. */
