@@ -5,7 +5,7 @@
                                                  [--steps 5] [--rounds 1] [--ceiling] [MODE ...]
 
 Each round runs `protrain train` in bf16 and in fp32 (--dtypes) and then each MODE of peer_pytorch.py (default
-eager-bf16 and eager-fp32), on the same model shape (bench/shapes) with random weights, random ids, AdamW and
+eager-bf16 and eager-fp32) or, named zero3-cpu-bf16 and the like, of peer_deepspeed.py, on the same model shape (bench/shapes) with random weights, random ids, AdamW and
 clipping, with all cores. Prints a line for each and the ratios, and with --out FILE appends all of it as
 JSON lines. --peak measures PyTorch's best bf16 product first, and each line says what part of it the model's
 own operations are (recomputed ones not counted). --ceiling (on the CPU; needs `tools/setup bench` and -DPT_BENCH=ON) lets bench_matmul time oneDNN on the
@@ -139,11 +139,21 @@ def train(args, dtype, folder):
 OUT_OF_MEMORY = 3  # peer_pytorch.py's status
 
 
-def peer(args, mode, batch=None):
+def peer_command(args, mode, batch, folder):
+    """zero2-cpu-bf16, zero3-nvme-fp32-recompute ...: DeepSpeed; all else: PyTorch."""
+    command = ["--batch", str(batch), "--seq", str(args.seq), "--steps", str(args.peer_steps), "--device", args.device]
+    if not mode.startswith("zero"):
+        return [sys.executable, str(HERE / "peer_pytorch.py"), *command, "--warmup", "2", mode]
+    stage, offload, dtype, *recompute = mode.removeprefix("zero").split("-")
+    return [sys.executable, str(HERE / "peer_deepspeed.py"), *command, "--stage", stage, "--offload", offload, "--dtype", dtype,
+            "--folder", folder, *(f"--{word}" for word in recompute)]
+
+
+def peer(args, mode, folder, batch=None):
     """One run of the peer; on a GPU with half the sequences where they do not fit, which its mode then says."""
     batch = batch or args.batch
-    command = [sys.executable, str(HERE / "peer_pytorch.py"), "--batch", str(batch), "--seq", str(args.seq), "--steps",
-               str(args.peer_steps), "--warmup", "2", "--device", args.device, mode]
+    command = peer_command(args, mode, batch, folder)
+    name = "deepspeed" if mode.startswith("zero") else "pytorch"
     if args.config:
         command += ["--config", args.config]
     if args.device_memory:
@@ -152,9 +162,9 @@ def peer(args, mode, batch=None):
     bound = {"OMP_PROC_BIND": "true", "OMP_PLACES": "cores"} if args.device == "cpu" else {}
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env={**bound, **os.environ})
     if done.returncode:
-        print(f"pytorch   {mode:13} failed with status {done.returncode} at {batch} sequences", flush=True)
+        print(f"{name:9} {mode:13} failed with status {done.returncode} at {batch} sequences", flush=True)
         smaller = done.returncode == OUT_OF_MEMORY and batch > args.batch // 4 and batch > 1
-        return peer(args, mode, batch // 2) if smaller else None
+        return peer(args, mode, folder, batch // 2) if smaller else None
     row = json.loads(done.stdout)
     if batch != args.batch:
         row["mode"] += f" x{batch}"
@@ -199,7 +209,7 @@ def report_parts(args, results, ceilings):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("modes", nargs="*", default=["eager-bf16", "eager-fp32"], help="of peer_pytorch.py; none: no peer")
+    parser.add_argument("modes", nargs="*", default=["eager-bf16", "eager-fp32"], help="of peer_pytorch.py, or zero2-cpu-bf16 and the like; none: no peer")
     parser.add_argument("--config")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seq", type=int, default=512)
@@ -221,7 +231,7 @@ def main():
     results, failed = {}, False
     peak = None
     if args.peak:
-        row = peer(args, "matmul-bf16")
+        row = peer(args, "matmul-bf16", None)
         peak = row and row["flop_per_s"]
         failed = row is None
         if row:
@@ -231,7 +241,7 @@ def main():
         if args.ceiling:
             ceilings.append(report_ceilings(args))
         with tempfile.TemporaryDirectory() as folder:
-            runs = [lambda d=d: train(args, d, folder) for d in args.dtypes] + [lambda m=m: peer(args, m) for m in args.modes]
+            runs = [lambda d=d: train(args, d, folder) for d in args.dtypes] + [lambda m=m: peer(args, m, folder) for m in args.modes]
             for run in runs:
                 row = run()
                 failed |= row is None

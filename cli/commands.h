@@ -10,6 +10,7 @@ int command_plan(int argc, char **argv);
 int command_profile(int argc, char **argv);
 int command_eval(int argc, char **argv);
 int command_generate(int argc, char **argv);
+int command_export(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_report(int argc, char **argv);
 

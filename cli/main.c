@@ -13,6 +13,7 @@ static const struct { const char *name, *help; int (*run)(int, char **); } comma
     {"profile", "measure this machine and a model's blocks", command_profile},
     {"eval", "loss and perplexity of a model on data", command_eval},
     {"generate", "text from a model", command_generate},
+    {"export", "a model as a file for llama.cpp", command_export},
     {"tokenize", "text to token ids and back", command_tokenize},
     {"report", "a run's folder as a page to look at", command_report},
 };

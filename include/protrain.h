@@ -70,6 +70,8 @@ typedef struct pt_train_options {
     int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned, else it divides the batch; where it is no multiple of the */
                                        /* unit (2048 / seq_len sequences, at least 1, on a GPU of 2048 to 8192 tokens), the next that is */
     int lanes;                         /* sums in which a step's gradients are added: they divide the batch. 0: one, or the checkpoint's */
+    int ranks;                         /* processes that share a step, started by `protrain train --ranks N`; 0: one. Budgets and threads */
+                                       /* are each one's. lanes 0: as many; each has a power of two of neighbouring lanes */
     bool shuffle;
     bool document_mask;                /* tokens see their own document alone, and positions begin anew with each; what follows its */
                                        /* last token is no target */
@@ -111,6 +113,7 @@ typedef struct pt_step {
     int64_t tokens;          /* target tokens seen so far */
     double step_s, predicted_step_s, tokens_per_s; /* predicted: of a steady step, between others */
     bool evaluated; double eval_loss; /* after this step's update */
+    bool stopped;            /* there was no step: `stop` of one of several ranks said so, and all of them should end here */
 } pt_step;
 
 typedef struct pt_trainer pt_trainer;
@@ -156,7 +159,7 @@ PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
  * what replaced it when steps took another time than that (pt_summary says whether any did); measured: of the plan that runs.
  * Returns how many there are, 0 while nothing has been
  * measured. */
-enum { PT_TIMINGS = 11 };
+enum { PT_TIMINGS = 12 };
 typedef struct pt_timing { const char *name; double predicted_s, corrected_s, measured_s; } pt_timing;
 PT_API int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS]);
 /* plan.json's text; free() it. */
@@ -280,6 +283,25 @@ PT_API int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, 
 PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e);
 PT_API int64_t pt_generator_tokens(const pt_generator *g, int64_t *prompt); /* new ones so far; prompt may be NULL */
 PT_API void pt_generator_close(pt_generator *g);
+
+/* ---- export ---- */
+
+typedef enum pt_export_type { PT_EXPORT_F32, PT_EXPORT_F16, PT_EXPORT_BF16, PT_EXPORT_Q8_0 } pt_export_type;
+
+typedef struct pt_export_options {
+    const char *model;                 /* Hugging Face folder with weights and tokenizer.json */
+    const char *out;                   /* the GGUF file; it appears whole or not at all */
+    pt_export_type type;               /* of matrices; norms and biases are F32 */
+    void (*notice)(void *arg, const char *sentence);  /* where llama.cpp will do otherwise; may be NULL */
+    void (*progress)(void *arg, const char *stage, uint64_t done, uint64_t total); /* bytes; may be NULL */
+    void *arg;
+} pt_export_options;
+
+/* F16. */
+PT_API void pt_export_defaults(pt_export_options *o);
+/* Writes a file that llama.cpp runs: weights, tokenizer, chat template. PT_FAILED names what of the model or its tokenizer llama.cpp
+ * does not know. */
+PT_API int pt_export(const pt_export_options *o, pt_error *e);
 
 PT_API const char *pt_version(void);
 

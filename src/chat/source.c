@@ -54,7 +54,7 @@ static int read_special_tokens(chat_source *s, const char *dir, pt_error *e)
 
 /* ---- templates ---- */
 
-static int template_of_file(const char *path, chat_template **out, pt_error *e)
+static int text_of_file(const char *path, chat_text *out, pt_error *e)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -72,23 +72,30 @@ static int template_of_file(const char *path, chat_template **out, pt_error *e)
         failed = pt_fail(e, PT_FAILED, "%.400s: has more than %d MiB, which no chat template needs", path, TEMPLATE_MOST_BYTES >> 20);
     else if (ferror(f))
         failed = pt_fail_errno(e, PT_FAILED, "%.400s: cannot be read", path);
-    else
-        failed = chat_template_parse(path, text, n, out, e);
-    free(text);
     if (f)
         fclose(f);
     else
         close(fd);
-    return failed;
+    if (failed) {
+        free(text);
+        return failed;
+    }
+    *out = (chat_text){.text = text, .n = n};
+    snprintf(out->where, sizeof out->where, "%s", path);
+    return 0;
 }
 
-static int template_of_value(const char *path, const json_t *value, chat_template **out, pt_error *e)
+static int text_of_value(const char *path, const json_t *value, chat_text *out, pt_error *e)
 {
-    char where[4200];
-    snprintf(where, sizeof where, "%s: chat_template", path);
     if (!json_is_string(value))
         return pt_fail(e, PT_FAILED, "%.400s: chat_template is %s, but a string is needed", path, json_type_name(value));
-    return chat_template_parse(where, json_string_value(value), json_string_length(value), out, e);
+    out->n = json_string_length(value);
+    out->text = malloc(out->n + 1);
+    if (!out->text)
+        return pt_fail(e, PT_FAILED, "%.400s: out of memory", path);
+    memcpy(out->text, json_string_value(value), out->n + 1);
+    snprintf(out->where, sizeof out->where, "%s: chat_template", path);
+    return 0;
 }
 
 static const json_t *named(const json_t *list, const char *name)
@@ -101,7 +108,7 @@ static const json_t *named(const json_t *list, const char *name)
     return NULL;
 }
 
-static int templates_of_list(chat_source *s, const char *path, const json_t *list, pt_error *e)
+static int texts_of_list(chat_texts *s, const char *path, const json_t *list, pt_error *e)
 {
     const json_t *plain = named(list, "default"), *tools = named(list, "tool_use");
     int failed = 0;
@@ -109,14 +116,14 @@ static int templates_of_list(chat_source *s, const char *path, const json_t *lis
         return pt_fail(e, PT_FAILED, "%.400s: chat_template has named templates, but none is named default; write the wanted one "
                        "to a file for --chat-template", path);
     if (plain)
-        failed = template_of_value(path, plain, &s->plain, e);
+        failed = text_of_value(path, plain, &s->plain, e);
     if (!failed && tools)
-        failed = template_of_value(path, tools, &s->with_tools, e);
+        failed = text_of_value(path, tools, &s->with_tools, e);
     return failed;
 }
 
 /* From the key chat_template of a JSON file; without file or key nothing. */
-static int templates_of_json(chat_source *s, const char *path, pt_error *e)
+static int texts_of_json(chat_texts *s, const char *path, pt_error *e)
 {
     json_source file;
     if (access(path, F_OK))
@@ -126,37 +133,67 @@ static int templates_of_json(chat_source *s, const char *path, pt_error *e)
         return failed;
     const json_t *value = json_object_get(file.object, "chat_template");
     if (json_is_array(value))
-        failed = templates_of_list(s, path, value, e);
+        failed = texts_of_list(s, path, value, e);
     else if (value && !json_is_null(value))
-        failed = template_of_value(path, value, &s->plain, e);
+        failed = text_of_value(path, value, &s->plain, e);
     json_source_close(&file);
     return failed;
 }
 
-static int templates_of_folder(chat_source *s, const char *dir, pt_error *e)
+int chat_texts_find(chat_texts *s, const char *dir, pt_error *e)
 {
     char path[4096];
+    *s = (chat_texts){0};
     int failed = path_in(dir, "chat_template.jinja", path, e);
     if (!failed && !access(path, F_OK))
-        failed = template_of_file(path, &s->plain, e);
-    if (!failed && s->plain && !path_in(dir, "chat_templates/tool_use.jinja", path, e) && !access(path, F_OK))
-        failed = template_of_file(path, &s->with_tools, e);
+        failed = text_of_file(path, &s->plain, e);
+    if (!failed && s->plain.text && !path_in(dir, "chat_templates/tool_use.jinja", path, e) && !access(path, F_OK))
+        failed = text_of_file(path, &s->with_tools, e);
     static const char *const files[] = {"tokenizer_config.json", "chat_template.json"};
-    for (int i = 0; i < 2 && !failed && !s->plain && !s->with_tools; i++)
+    for (int i = 0; i < 2 && !failed && !s->plain.text && !s->with_tools.text; i++)
         if (!(failed = path_in(dir, files[i], path, e)))
-            failed = templates_of_json(s, path, e);
-    if (!failed && !s->plain && !s->with_tools)
-        failed = pt_fail(e, PT_FAILED, "%.400s: has no chat template, neither chat_template.jinja nor the key chat_template of "
-                         "tokenizer_config.json; name one by --chat-template FILE", dir);
+            failed = texts_of_json(s, path, e);
+    if (failed)
+        chat_texts_free(s);
     return failed;
+}
+
+void chat_texts_free(chat_texts *s)
+{
+    free(s->plain.text);
+    free(s->with_tools.text);
+    *s = (chat_texts){0};
+}
+
+static int find_texts(chat_texts *s, const char *dir, const char *file, pt_error *e)
+{
+    *s = (chat_texts){0};
+    if (file)
+        return text_of_file(file, &s->plain, e);
+    const int failed = chat_texts_find(s, dir, e);
+    if (!failed && !s->plain.text && !s->with_tools.text)
+        return pt_fail(e, PT_FAILED, "%.400s: has no chat template, neither chat_template.jinja nor the key chat_template of "
+                       "tokenizer_config.json; name one by --chat-template FILE", dir);
+    return failed;
+}
+
+static int parse_text(const chat_text *text, chat_template **out, pt_error *e)
+{
+    return text->text ? chat_template_parse(text->where, text->text, text->n, out, e) : 0;
 }
 
 int chat_source_open(chat_source *s, const char *model_dir, const char *file, pt_error *e)
 {
+    chat_texts texts = {0};
     *s = (chat_source){0};
     int failed = read_special_tokens(s, model_dir, e);
     if (!failed)
-        failed = file ? template_of_file(file, &s->plain, e) : templates_of_folder(s, model_dir, e);
+        failed = find_texts(&texts, model_dir, file, e);
+    if (!failed)
+        failed = parse_text(&texts.plain, &s->plain, e);
+    if (!failed)
+        failed = parse_text(&texts.with_tools, &s->with_tools, e);
+    chat_texts_free(&texts);
     if (failed)
         chat_source_close(s);
     else if (!s->with_tools)

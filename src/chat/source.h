@@ -4,13 +4,27 @@
 
 #include "chat/template.h"
 
+typedef struct chat_text {
+    char *text;         /* NULL: there is none */
+    size_t n;
+    char where[4200];   /* for messages */
+} chat_text;
+
+/* What stands in a model's folder, whether it can be parsed or not: the first there is of chat_template.jinja, "chat_template" of
+ * tokenizer_config.json (one, or named ones, of which default and tool_use are taken), chat_template.json. None: both are NULL. */
+typedef struct chat_texts {
+    chat_text plain, with_tools;
+} chat_texts;
+int chat_texts_find(chat_texts *s, const char *model_dir, pt_error *e);
+void chat_texts_free(chat_texts *s);
+
 typedef struct chat_source {
     chat_template *plain, *with_tools; /* the same where there is one for both */
     json_t *special_tokens;            /* bos_token, eos_token ... as strings */
 } chat_source;
 
-/* The first there is: `file` (--chat-template; NULL: none), chat_template.jinja, "chat_template" of tokenizer_config.json (one, or named
- * ones of which tool_use is taken where there are tools, else default), chat_template.json. PT_FAILED: there is none, or it is broken. */
+/* `file` (--chat-template), or where it is NULL what the folder has; tool_use is taken where there are tools. PT_FAILED: there is none, or
+ * it is broken. */
 int chat_source_open(chat_source *s, const char *model_dir, const char *file, pt_error *e);
 void chat_source_close(chat_source *s);
 

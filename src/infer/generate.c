@@ -3,11 +3,11 @@
  *   prompt: ids of the prompt are fed         next: [the token drawn last is fed] a token is drawn, its text goes out
  *
  * A drawn token is fed when the one behind it is wanted, so that its text is out before the model runs again. */
-#include "base/json.h"
 #include "base/units.h"
 #include "infer/inference.h"
 #include "infer/open.h"
 #include "infer/sample.h"
+#include "infer/stops.h"
 #include "infer/stream.h"
 #include "io/files.h"
 #include "io/safetensors.h"
@@ -18,8 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_STOPS = 32 };
 
 struct pt_generator {
     pt_generate_options o;
@@ -32,8 +30,7 @@ struct pt_generator {
     inference *x;
     pt_dtype type;
     uint64_t budget;
-    int32_t stops[MOST_STOPS];  /* ids that end a text */
-    int stops_n;
+    stop_ids stops;
     int32_t vocab;              /* ids that have a text and logits */
     sampler sampler;
     id_list prompt;
@@ -90,44 +87,6 @@ static int open_model(pt_generator *g, pt_error *e)
     return failed ? failed : encoder_open(g->tokenizer, &g->encoder, e);
 }
 
-static void add_stop(pt_generator *g, int64_t id)
-{
-    if (id >= 0 && id < g->model->config.vocab && g->stops_n < MOST_STOPS)
-        g->stops[g->stops_n++] = (int32_t)id;
-}
-
-/* "eos_token_id" of a file is an id or a list of them; models for conversations have several. */
-static int read_stops(pt_generator *g, const char *name, pt_error *e)
-{
-    char path[FILE_PATH_BYTES];
-    json_source file;
-    int failed = path_join(path, g->folder, name, e);
-    if (failed || !path_exists(path))
-        return failed;
-    failed = json_source_open(&file, path, e);
-    if (failed)
-        return failed;
-    const json_t *value = json_object_get(file.object, "eos_token_id");
-    for (size_t i = 0; i < json_array_size(value); i++)
-        if (json_is_integer(json_array_get(value, i)))
-            add_stop(g, json_integer_value(json_array_get(value, i)));
-    if (json_is_integer(value))
-        add_stop(g, json_integer_value(value));
-    json_source_close(&file);
-    return 0;
-}
-
-static int find_stops(pt_generator *g, pt_error *e)
-{
-    add_stop(g, tokenizer_eos(g->tokenizer));
-    int failed = read_stops(g, "generation_config.json", e);
-    if (!failed)
-        failed = read_stops(g, "config.json", e);
-    if (!failed && !g->stops_n)
-        add_stop(g, g->model->config.eos); /* the architecture's own */
-    return failed;
-}
-
 static int open_rest(pt_generator *g, pt_error *e)
 {
     const device_options d = {.threads = machine_threads(g->o.threads), .notice = g->o.notice, .arg = g->o.arg};
@@ -164,7 +123,7 @@ int pt_generator_open(const pt_generate_options *o, pt_generator **out, pt_error
     snprintf(g->folder, sizeof g->folder, "%s", o->model);
     failed = open_model(g, e);
     if (!failed)
-        failed = find_stops(g, e);
+        failed = stops_find(&g->stops, g->folder, g->model, g->tokenizer, e);
     if (!failed)
         failed = open_rest(g, e);
     if (failed) {
@@ -298,14 +257,6 @@ int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, int64_t
 
 /* ---- the text ---- */
 
-static bool is_stop(const pt_generator *g, int32_t id)
-{
-    for (int i = 0; i < g->stops_n; i++)
-        if (g->stops[i] == id)
-            return !g->o.ignore_eos;
-    return false;
-}
-
 /* What the token adds to the text; nothing more comes after the last one. */
 static int speak(pt_generator *g, int32_t id, bool last, pt_error *e)
 {
@@ -337,7 +288,7 @@ int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_erro
         g->ended = true;
         return failed;
     }
-    bool stop = is_stop(g, id);
+    bool stop = !g->o.ignore_eos && stops_has(&g->stops, id);
     g->last = id;
     g->made += !stop;
     g->ended = stop || g->made == g->most;

@@ -267,29 +267,6 @@ static int file_publish(int fd, const char *temporary, const char *path, pt_erro
     return parent_sync(path, e);
 }
 
-static int file_stage_open(const char *path, char temporary[FILE_PATH_BYTES], int *fd, pt_error *e)
-{
-    if (snprintf(temporary, FILE_PATH_BYTES, "%s.tmp", path) >= FILE_PATH_BYTES)
-        return pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", path);
-    *fd = open_locked(temporary, LOCK_EX);
-    if (*fd < 0)
-        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be created", temporary);
-    if (ftruncate(*fd, 0)) {
-        pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written", temporary);
-        close(*fd);
-        return PT_FAILED;
-    }
-    return 0;
-}
-
-static int file_stage_close(int status, int fd, const char *temporary)
-{
-    if (status)
-        unlink(temporary);
-    close(fd);
-    return status;
-}
-
 /* A pipe, a terminal, what has a name in /dev (/dev/stdout may be a file): something to write into, and not to be replaced. A disk is
  * neither. */
 static bool is_stream(const char *path)
@@ -301,28 +278,56 @@ static bool is_stream(const char *path)
     return S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode) || (S_ISREG(st.st_mode) && named_there);
 }
 
-static int stream_write(const char *path, const void *data, size_t n, pt_error *e)
+int file_stage_begin(file_stage *s, const char *path, pt_error *e)
 {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be opened", path);
-    int failed = fd_write_all(fd, data, n, path, e);
-    close(fd);
-    return failed;
+    s->fd = -1;
+    s->stream = is_stream(path);
+    if (snprintf(s->path, sizeof s->path, "%s", path) >= FILE_PATH_BYTES ||
+        snprintf(s->temporary, sizeof s->temporary, "%s.tmp", path) >= FILE_PATH_BYTES)
+        return pt_fail(e, PT_FAILED, "%.300s...: the path is too long; use a shorter one", path);
+    s->fd = s->stream ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY) : open_locked(s->temporary, LOCK_EX);
+    if (s->fd < 0)
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot be %s", s->stream ? path : s->temporary, s->stream ? "opened" : "created");
+    if (!s->stream && ftruncate(s->fd, 0)) {
+        pt_fail_errno(e, PT_FAILED, "%.400s: cannot be written", s->temporary);
+        file_stage_abort(s);
+        return PT_FAILED;
+    }
+    return 0;
+}
+
+int file_stage_write(file_stage *s, const void *data, size_t n, pt_error *e) { return fd_write_all(s->fd, data, n, s->path, e); }
+
+int file_stage_commit(file_stage *s, pt_error *e)
+{
+    const int status = s->stream ? 0 : file_publish(s->fd, s->temporary, s->path, e);
+    if (!status) {
+        close(s->fd);
+        s->fd = -1;
+    }
+    return status;
+}
+
+void file_stage_abort(file_stage *s)
+{
+    if (s->fd < 0)
+        return;
+    if (!s->stream)
+        unlink(s->temporary);
+    close(s->fd);
+    s->fd = -1;
 }
 
 int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e)
 {
-    if (is_stream(path))
-        return stream_write(path, data, n, e);
-    char temporary[FILE_PATH_BYTES];
-    int fd = -1, status = file_stage_open(path, temporary, &fd, e);
-    if (status)
-        return status;
-    status = fd_write_all(fd, data, n, path, e);
+    file_stage s;
+    int status = file_stage_begin(&s, path, e);
     if (!status)
-        status = file_publish(fd, temporary, path, e);
-    return file_stage_close(status, fd, temporary);
+        status = file_stage_write(&s, data, n, e);
+    if (!status)
+        status = file_stage_commit(&s, e);
+    file_stage_abort(&s);
+    return status;
 }
 
 int file_copy_atomic(const char *from, const char *to, pt_error *e)
@@ -331,22 +336,20 @@ int file_copy_atomic(const char *from, const char *to, pt_error *e)
     int source = file_open_regular(from, &st, e);
     if (source < 0)
         return PT_FAILED;
-    char temporary[FILE_PATH_BYTES], buffer[65536];
-    int fd = -1, status = file_stage_open(to, temporary, &fd, e);
-    if (status) {
-        close(source);
-        return status;
-    }
+    file_stage s;
+    char buffer[65536];
+    int status = file_stage_begin(&s, to, e);
     size_t n = sizeof buffer;
     while (!status && n == sizeof buffer) {
         status = fd_read_up_to(source, buffer, sizeof buffer, &n, from, e);
         if (!status)
-            status = fd_write_all(fd, buffer, n, to, e);
+            status = file_stage_write(&s, buffer, n, e);
     }
     close(source);
     if (!status)
-        status = file_publish(fd, temporary, to, e);
-    return file_stage_close(status, fd, temporary);
+        status = file_stage_commit(&s, e);
+    file_stage_abort(&s);
+    return status;
 }
 
 int file_write_json(const char *path, const json_t *value, pt_error *e)

@@ -46,6 +46,18 @@ int file_open_regular(const char *path, struct stat *st, pt_error *e);
 /* The whole file, NUL-terminated behind its *n bytes; free() it. Larger than `limit`: an error. */
 int file_read_all(const char *path, uint64_t limit, char **data, size_t *n, pt_error *e);
 
+/* A file that is written from its start to its end, in pieces, and appears under its name whole or not at all: begin, write, commit;
+ * abort always, which after commit does nothing. What is no file (a pipe, /dev/stdout) is written to. */
+typedef struct file_stage {
+    char path[FILE_PATH_BYTES], temporary[FILE_PATH_BYTES];
+    int fd;
+    bool stream;
+} file_stage;
+int file_stage_begin(file_stage *s, const char *path, pt_error *e);
+int file_stage_write(file_stage *s, const void *data, size_t n, pt_error *e);
+int file_stage_commit(file_stage *s, pt_error *e);
+void file_stage_abort(file_stage *s);
+
 /* Replaces the content of `path`, atomically and durably; what is no file (a pipe, /dev/stdout) is written to. */
 int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e);
 int file_write_json(const char *path, const json_t *value, pt_error *e); /* indented, with a final newline */

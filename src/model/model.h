@@ -197,6 +197,8 @@ static inline const param *block_param(const model *m, const block *b, param_rol
     return b->param_of_role[r] < 0 ? (const param *)0 : &m->params[b->param_of_role[r]];
 }
 
+/* The angle by which pair i turns from one position to the next. */
+double model_rope_frequency(const rope_config *r, int64_t length, int64_t i);
 /* cos and sin of a rope for the positions first .. first + n of sequences of `length` positions, on which some kinds depend:
  * (n, rotated / 2, 2) fp32, computed in fp64 as Transformers defines each kind, rounded once. */
 void model_rope_table(const rope_config *r, int64_t length, int64_t first, int64_t n, float *table);

@@ -65,7 +65,7 @@ static double yarn_frequency(const rope_config *r, double f, int64_t i)
     return f / r->factor * ramp + f * (1 - ramp);
 }
 
-static double frequency(const rope_config *r, int64_t length, int64_t i)
+double model_rope_frequency(const rope_config *r, int64_t length, int64_t i)
 {
     const double f = base_frequency(r, r->kind == ROPE_DYNAMIC ? dynamic_theta(r, length) : r->theta, i);
     switch (r->kind) {
@@ -86,7 +86,7 @@ void model_rope_table(const rope_config *r, int64_t length, int64_t first, int64
 {
     const int64_t pairs = r->rotated / 2;
     for (int64_t i = 0; i < pairs; i++) {
-        const double f = frequency(r, length, i);
+        const double f = model_rope_frequency(r, length, i);
         for (int64_t p = 0; p < n; p++) {
             const double by = scaling(r, first + p), angle = (double)(first + p) * f;
             float *at = table + (p * pairs + i) * 2;

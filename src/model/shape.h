@@ -20,8 +20,10 @@ typedef struct step_shape {
     const struct optimizer *optimizer; /* optimizer/optimizer.h; NULL: AdamW */
     bool documents;         /* a sequence may hold several, which do not see each other */
     int lanes;              /* in which the units' gradients are added (model/lanes.h); 0: one */
+    int ranks, rank;        /* a rank's part of a step: batch, units and lanes are its own; 0 ranks: one */
 } step_shape;
 
+static inline int shape_ranks(const step_shape *s) { return s->ranks > 1 ? s->ranks : 1; }
 static inline int shape_lanes(const step_shape *s) { return s->lanes > 1 ? s->lanes : 1; }
 
 /* Bytes of one unit's residual stream in fp32, from which in bf16 runs the inputs of the blocks are rounded: (R, C), and 0 in
@@ -36,6 +38,8 @@ pt_dtype param_type(const param *p, pt_dtype type);
 void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len);
 /* The units of each lane are such of its part of the batch, which `lanes` divides. */
 void step_shape_in_lanes(step_shape *s, const model *m, int lanes);
+/* A rank's part of a whole step: neighbouring lanes, a power of two of them. PT_USAGE where there are no such. */
+int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int rank, pt_error *e);
 /* Larger units and larger parts of the head, for small ones leave a GPU idle. */
 void step_shape_for_gpu(step_shape *s, const model *m);
 /* Of the same type and optimizer, and for the same kind of device. */

@@ -30,10 +30,11 @@ cost_class task_class(const task *t)
     case QUEUE_HOST: return COST_HOST;
     case QUEUE_READ: return COST_READ;
     case QUEUE_WRITE: return COST_WRITE;
+    case QUEUE_RANKS: return t->kind == TASK_GATHER ? COST_TO_DEVICE : COST_FROM_DEVICE; /* copies, too */
     default: break;
     }
     switch (t->kind) {
-    case TASK_EMBED: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_UPDATE: return COST_MEMORY;
+    case TASK_EMBED: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_EMBED_BACKWARD: case TASK_UPDATE: return COST_MEMORY;
     default: return COST_MATH;
     }
 }
@@ -74,13 +75,21 @@ static double operand_bytes(const schedule *s, const task *t)
     return bytes;
 }
 
+static double operand_of_kind(const schedule *s, const task *t, object_kind kind)
+{
+    double bytes = 0;
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
+        bytes += s->buffers[s->operands[i].buffer].kind == kind ? (double)s->buffers[s->operands[i].buffer].bytes : 0;
+    return bytes;
+}
+
 double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block)
 {
     double each = 0, all = 0;
     for (int i = 0; i < k->chunks[chunk].pieces_n && k->chunks[chunk].trained; i++) {
         const piece *part = chunk_piece(k, chunk, i);
         const param *p = &m->params[part->param];
-        const double values = p->block == block ? (double)(part->rows * p->cols) : 0;
+        const double values = p->block == block ? (double)(part->own_rows * p->cols) : 0;
         each += values > 0 ? cost_at(&c->finish, values) : 0;
         all += values;
     }
@@ -92,15 +101,16 @@ static const layer_cost *layer_of(const costs *c, const task *t) { return &c->la
 static save_level level_of(const schedule_input *in, const task *t) { return in->plan->blocks[t->block - 1].level; }
 
 /* A rank moves its share of a chunk; weights that come to the device are gathered from all, gradients that leave it summed. */
-static double transfer_ns(const costs *c, const schedule *s, const task *t)
+static double transfer_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
+    const bool exchanged = in->packing->ranks < 2; /* with the transfer: there are no tasks for it */
     const buffer *b = &s->buffers[s->operands[t->operand0].buffer];
     double bytes = (double)b->bytes, share = b->kind <= OBJECT_GRADIENT ? bytes / c->ranks : bytes;
     switch (t->queue) {
     case QUEUE_READ: return cost_at(&c->read, share);
     case QUEUE_WRITE: return cost_at(&c->write, share);
-    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, share) + (b->kind == OBJECT_WEIGHTS ? cost_at(&c->gather, bytes) : 0);
-    default: return cost_at(&c->from_device, share) + (b->kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes) : 0);
+    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, share) + (exchanged && b->kind == OBJECT_WEIGHTS ? cost_at(&c->gather, bytes) : 0);
+    default: return cost_at(&c->from_device, share) + (exchanged && b->kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes) : 0);
     }
 }
 
@@ -205,7 +215,10 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     case TASK_UPDATE: return update_task_ns(c, in, t);
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
-    default: return transfer_ns(c, s, t);
+    case TASK_EMBED_BACKWARD: return cost_at(&c->embed_finish, (double)accumulator_elements(in->model, 0));
+    case TASK_SCATTER: return cost_at(&c->scatter, operand_of_kind(s, t, OBJECT_PARTIAL));
+    case TASK_GATHER: return cost_at(&c->gather, operand_bytes(s, t));
+    default: return transfer_ns(c, in, s, t);
     }
 }
 

@@ -9,7 +9,8 @@
 int explain_shares(const forecast *f, share out[SHARES])
 {
     static const char *const waits[QUEUES] = {"", "waiting for copies to the device", "waiting for copies from the device",
-                                              "waiting for updates on the host", "waiting for disk reads", "waiting for disk writes"};
+                                              "waiting for updates on the host", "waiting for disk reads", "waiting for disk writes",
+                                              "waiting for other ranks"};
     double left = f->step_ns - f->busy_ns[QUEUE_COMPUTE], slowed = f->busy_ns[QUEUE_COMPUTE] - f->needed_ns - f->again_ns;
     share all[SHARES] = {{"computing", f->needed_ns}, {"computing again what was not kept", f->again_ns},
                          {"slowed by what runs beside it, standing still with it, or coming to speed", slowed}};

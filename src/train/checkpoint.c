@@ -10,11 +10,15 @@
  * The folder is written under a temporary name, synced, and renamed: it is complete or not there. It knows
  * nothing of chunks, tiers or plans; the position in the data is the number of samples taken.
  */
-#include "train/trainer.h"
+#include "train/checkpoint.h"
 
 #include "io/safetensors.h"
 #include "model/lanes.h"
-#include "model/weights.h"
+#include "run/state.h"
+#include "train/checkpoints.h"
+#include "train/options.h"
+#include "train/ranks.h"
+#include "train/settings.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -29,12 +33,12 @@ enum { CHECKPOINT_VERSION = 3 };
 
 static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 {
-    int failed = companions_write(&t->companions, folder, t->save_type, t->model->config.model_type, e);
-    return failed ? failed : state_export(s, folder, "model", t->save_type, t->layout, e);
+    int failed = companions_write(&t->job.companions, folder, t->job.save_type, t->job.model->config.model_type, e);
+    return failed ? failed : state_export(s, folder, "model", t->job.save_type, t->job.layout, e);
 }
 
 /* Whether model.safetensors says all of what is frozen: then master.safetensors has what is trained alone. */
-static bool model_holds_frozen(const trainer *t) { return t->model->stored_bf16 && t->save_type == PT_BF16; }
+static bool model_holds_frozen(const trainer *t) { return t->job.model->stored_bf16 && t->job.save_type == PT_BF16; }
 
 static json_t *sums_json(const schedule_input *in, const uint64_t sums[STATE_KINDS_MOST])
 {
@@ -47,12 +51,14 @@ static json_t *sums_json(const schedule_input *in, const uint64_t sums[STATE_KIN
 static int write_counters(const trainer *t, const char *folder, const char *arithmetic, json_t *sums, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step",
-                            (json_int_t)t->step, "steps", (json_int_t)t->steps, "samples", (json_int_t)(t->step * t->shape.batch), "tokens",
-                            (json_int_t)t->tokens, "arithmetic", arithmetic, "model", model_json(&t->model->config), "settings",
-                            settings_json(t), "sums", sums);
-    if (all && !model_trains_all(t->model))
-        json_object_set_new(all, "frozen_bf16", json_boolean(t->model->stored_bf16));
+    const job *j = &t->job;
+    const counters *at = &t->at;
+    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step,
+                            "steps", (json_int_t)j->steps, "samples", (json_int_t)(at->step * j->shape.batch), "tokens",
+                            (json_int_t)at->tokens, "arithmetic", arithmetic, "model", model_json(&j->model->config), "settings",
+                            settings_json(j), "sums", sums);
+    if (all && !model_trains_all(t->job.model))
+        json_object_set_new(all, "frozen_bf16", json_boolean(t->job.model->stored_bf16));
     int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
@@ -64,174 +70,62 @@ static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
 {
     uint64_t sums[STATE_KINDS_MOST];
     int failed = dir_make(folder, e);
-    for (int k = t->save_type == PT_F32 ? STATE_MASTER + 1 : STATE_MASTER; k < state_kinds(s->in) && !failed; k++)
+    for (int k = t->job.save_type == PT_F32 ? STATE_MASTER + 1 : STATE_MASTER; k < state_kinds(s->in) && !failed; k++)
         failed = state_export_kind(s, k, model_holds_frozen(t), folder, e);
     if (!failed)
         failed = state_sums(s, sums, e);
     return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, sums_json(s->in, sums), e);
 }
 
-int checkpoint_path(const trainer *t, int64_t step, char path[FILE_PATH_BYTES], pt_error *e)
+static int write_files(void *arg, pt_error *e)
 {
-    char name[48];
-    snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
-    return path_join(path, t->out, name, e);
-}
-
-int64_t checkpoint_step(const char *name)
-{
-    static const char prefix[] = "checkpoint-";
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
-        return -1;
-    const char *digits = name + sizeof prefix - 1;
-    size_t n = strspn(digits, "0123456789");
-    return n && n < 18 && !digits[n] && (n == 1 || digits[0] != '0') ? strtoll(digits, NULL, 10) : -1;
-}
-
-/* The complete checkpoint in the output folder with the highest step not above `limit`; -1: none. */
-static int64_t newest_checkpoint(const trainer *t, int64_t limit)
-{
-    DIR *d = opendir(t->out);
-    int64_t newest = -1;
-    for (struct dirent *entry; d && (entry = readdir(d));) {
-        char path[FILE_PATH_BYTES * 2];
-        int64_t step = checkpoint_step(entry->d_name);
-        snprintf(path, sizeof path, "%s/%s/trainer/trainer.json", t->out, entry->d_name);
-        if (step < 0 || step > limit || !path_exists(path))
-            continue;
-        newest = step > newest ? step : newest;
-    }
-    if (d)
-        closedir(d);
-    return newest;
-}
-
-/* Puts checkpoint-STEP under a name that is no checkpoint's: checkpoint-STEP.old, or .old-2 ... */
-static int put_away(const trainer *t, int64_t step, char name[64], pt_error *e)
-{
-    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
-    int failed = checkpoint_path(t, step, from, e);
-    for (int i = 1; !failed; i++) {
-        snprintf(name, 64, i == 1 ? "checkpoint-%lld.old" : "checkpoint-%lld.old-%d", (long long)step, i);
-        failed = path_join(to, t->out, name, e);
-        if (!failed && !path_exists(to))
-            break;
-    }
-    if (!failed && rename(from, to))
-        failed = pt_fail_errno(e, PT_FAILED, "%.400s: a checkpoint of a later step than the one to resume from cannot be renamed", from);
-    return failed;
-}
-
-int checkpoint_put_later_away(const trainer *t, pt_error *e)
-{
-    char name[64];
-    for (int64_t step = newest_checkpoint(t, INT64_MAX); step > t->step; step = newest_checkpoint(t, INT64_MAX)) {
-        int failed = put_away(t, step, name, e);
-        if (failed)
-            return failed;
-        trainer_notice(t, "checkpoint-%lld is of a run that this one goes another way than: it is %s now", (long long)step, name);
-    }
-    return 0;
-}
-
-bool checkpoint_of_others(const trainer *t, char path[FILE_PATH_BYTES])
-{
-    DIR *d = opendir(t->out);
-    bool found = false;
-    for (struct dirent *entry; d && !found && (entry = readdir(d));) {
-        char file[FILE_PATH_BYTES];
-        found = checkpoint_step(entry->d_name) >= 0 && !path_join(path, t->out, entry->d_name, NULL) &&
-                !path_join(file, path, "trainer/trainer.json", NULL) && !path_exists(file);
-    }
-    if (d)
-        closedir(d);
-    return found;
-}
-
-int checkpoint_count(const trainer *t)
-{
-    int n = 0;
-    for (int64_t step = newest_checkpoint(t, t->step); step >= 0; step = newest_checkpoint(t, step - 1))
-        n++;
-    return n;
-}
-
-void checkpoint_add_advice(const trainer *t, pt_error *e)
-{
-    int64_t step = newest_checkpoint(t, t->step);
-    size_t n = e ? strlen(e->text) : 0;
-    if (!e)
-        return;
-    if (step >= 0)
-        snprintf(e->text + n, sizeof e->text - n, "; checkpoint-%lld stands, --resume goes on from there", (long long)step);
-    else
-        snprintf(e->text + n, sizeof e->text - n, "; the run has no checkpoint yet");
-}
-
-/* Keeps the newest `keep` checkpoints up to this step. */
-static int prune(const trainer *t, pt_error *e)
-{
-    int64_t limit = t->step;
-    for (int kept = 0; t->o.keep; kept++) {
-        char path[FILE_PATH_BYTES];
-        int64_t step = newest_checkpoint(t, limit);
-        if (step < 0)
-            break;
-        limit = step - 1;
-        if (kept < t->o.keep)
-            continue;
-        int failed = checkpoint_path(t, step, path, e);
-        if (!failed)
-            failed = tree_discard(path, e);
-        if (failed)
-            return failed;
-    }
-    return 0;
-}
-
-int checkpoint_write(trainer *t, pt_error *e)
-{
+    trainer *t = arg;
     char path[FILE_PATH_BYTES], folder[FILE_PATH_BYTES];
     dir_stage stage;
-    int failed = trainer_drain(t, e);
-    if (!failed)
-        failed = checkpoint_path(t, t->step, path, e);
-    if (!failed && t->saved_step == t->step && path_exists(path))
+    int failed = checkpoints_path(t->out.path, t->at.step, path, e);
+    if (!failed && t->at.saved_step == t->at.step && path_exists(path))
         return 0;
     if (!failed)
         failed = dir_stage_begin(&stage, path, e);
     if (failed)
         return failed;
-    trainer_progress(t, "saving", 0, 2);
+    options_progress(&t->job.o, "saving", 0, 2);
     state s;
-    state_open(&s, t->x);
+    state_open(&s, t->engine.x);
     failed = write_model(t, &s, stage.path, e);
-    trainer_progress(t, "saving", 1, 2);
+    options_progress(&t->job.o, "saving", 1, 2);
     if (!failed)
         failed = path_join(folder, stage.path, "trainer", e);
     if (!failed)
         failed = write_trainer(t, &s, folder, e);
     state_close(&s, NULL);
     if (!failed)
-        failed = metrics_sync(t, e);
+        failed = metrics_sync(&t->metrics, e);
     if (failed) {
         dir_stage_abort(&stage);
         return failed;
     }
     failed = dir_stage_commit(&stage, e);
-    trainer_progress(t, "saving", 2, 2);
-    if (failed)
-        return failed;
-    t->saved_step = t->step;
-    return 0;
+    options_progress(&t->job.o, "saving", 2, 2);
+    return failed;
+}
+
+int checkpoint_write(trainer *t, pt_error *e)
+{
+    int failed = trainer_drain(t, e);
+    if (!failed)
+        failed = state_lead(t->engine.x, write_files, t, e);
+    if (!failed)
+        t->at.saved_step = t->at.step;
+    return failed;
 }
 
 int checkpoint_save(trainer *t, pt_error *e)
 {
     pt_error why;
     int failed = checkpoint_write(t, e);
-    if (!failed && prune(t, &why)) /* the new one is complete: no reason to end the run */
-        trainer_notice(t, "an older checkpoint stays: %.600s", why.text);
+    if (!failed && ranks_lead(t) && checkpoints_prune(t->out.path, t->at.step, t->job.o.keep, &why)) /* the new one is complete: no reason to end the run */
+        options_notice(&t->job.o, "an older checkpoint stays: %.600s", why.text);
     return failed;
 }
 
@@ -268,77 +162,62 @@ static int move_files(const char *from, const char *to, pt_error *e)
     return dir_sync(to, e);
 }
 
-int model_export(trainer *t, pt_error *e)
+static int write_export(void *arg, pt_error *e)
 {
+    trainer *t = arg;
     char path[FILE_PATH_BYTES];
     dir_stage stage;
-    int failed = trainer_drain(t, e);
-    if (!failed)
-        failed = path_join(path, t->out, "model", e);
+    int failed = path_join(path, t->out.path, "model", e);
     if (!failed)
         failed = dir_stage_begin(&stage, path, e);
     if (failed)
         return failed;
-    trainer_progress(t, "saving", 0, 1);
+    options_progress(&t->job.o, "saving", 0, 1);
     state s;
-    state_open(&s, t->x);
+    state_open(&s, t->engine.x);
     failed = write_model(t, &s, stage.path, e);
     state_close(&s, NULL);
     if (!failed)
-        failed = move_files(stage.path, t->out, e);
+        failed = move_files(stage.path, t->out.path, e);
     dir_stage_abort(&stage);
-    trainer_progress(t, "saving", 1, 1);
+    options_progress(&t->job.o, "saving", 1, 1);
     return failed;
+}
+
+int model_export(trainer *t, pt_error *e)
+{
+    int failed = trainer_drain(t, e);
+    return failed ? failed : state_lead(t->engine.x, write_export, t, e);
 }
 
 /* ---- resuming ---- */
 
-int checkpoint_newest(const trainer *t, char path[FILE_PATH_BYTES], pt_error *e)
-{
-    DIR *d = opendir(t->out);
-    path[0] = 0;
-    if (!d) /* nothing seen is not nothing there */
-        return pt_fail_errno(e, PT_FAILED, "%.400s cannot be looked through for checkpoints", t->out);
-    closedir(d);
-    int64_t step = newest_checkpoint(t, INT64_MAX);
-    return step < 0 ? 0 : checkpoint_path(t, step, path, e);
-}
-
-int checkpoint_present(const char *path, pt_error *e)
-{
-    char file[FILE_PATH_BYTES];
-    int failed = path_join(file, path, "trainer/trainer.json", e);
-    if (!failed && !path_exists(file))
-        failed = pt_fail(e, PT_FAILED, "%s is not a checkpoint: it has no trainer/trainer.json; give a folder checkpoint-STEP of a run, or "
-                         "--out RUN --resume", path);
-    return failed;
-}
-
 /* More steps stretch what is left of a schedule: the next rate is another than it would have been. */
 static void tell_new_rate(const trainer *t, int64_t steps)
 {
-    const int64_t next = t->step + 1, before = next <= steps ? next : t->step;
-    if (t->steps == steps || t->o.lr_schedule == PT_LR_CONSTANT || !t->step || next > t->steps || next <= t->o.warmup_steps)
+    const pt_train_options *o = &t->job.o;
+    const int64_t now = t->job.steps, next = t->at.step + 1, before = next <= steps ? next : t->at.step;
+    if (now == steps || o->lr_schedule == PT_LR_CONSTANT || !t->at.step || next > now || next <= o->warmup_steps)
         return;
-    const double rate = lr_of_step(&t->o, next, t->steps), was = lr_of_step(&t->o, before, steps);
+    const double rate = lr_of_step(o, next, now), was = lr_of_step(o, before, steps);
     if (before == next)
-        trainer_notice(t, "the run has %lld steps now and had %lld: the learning rate of step %lld is %.3g and would have been %.3g",
-                       (long long)t->steps, (long long)steps, (long long)next, rate, was);
+        options_notice(o, "the run has %lld steps now and had %lld: the learning rate of step %lld is %.3g and would have been %.3g",
+                       (long long)now, (long long)steps, (long long)next, rate, was);
     else
-        trainer_notice(t, "the run has %lld steps now and had %lld: the learning rate of step %lld is %.3g, after %.3g in step %lld",
-                       (long long)t->steps, (long long)steps, (long long)next, rate, was, (long long)before);
+        options_notice(o, "the run has %lld steps now and had %lld: the learning rate of step %lld is %.3g, after %.3g in step %lld",
+                       (long long)now, (long long)steps, (long long)next, rate, was, (long long)before);
 }
 
 /* What was not asked for stays as it was. */
-static int take_lanes(trainer *t, const json_source *file, pt_error *e)
+static int take_lanes(job *j, const json_source *file, pt_error *e)
 {
     json_source settings;
     int64_t lanes = 1;
     int failed = json_get_object(file, "settings", JSON_REQUIRED, &settings, e);
     if (!failed)
         failed = json_get_int(&settings, "lanes", JSON_OPTIONAL, 1, LANES_MOST, &lanes, e);
-    if (!failed && !t->o.lanes && t->shape.batch % lanes == 0) /* else it is of another batch, which is said */
-        step_shape_in_lanes(&t->shape, t->model, (int)lanes);
+    if (!failed && !j->o.lanes && j->shape.batch % lanes == 0) /* else it is of another batch, which is said */
+        step_shape_in_lanes(&j->shape, j->model, (int)lanes);
     return failed;
 }
 
@@ -346,7 +225,7 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
     json_source s;
-    int failed = checkpoint_present(path, e);
+    int failed = checkpoints_present(path, e);
     if (!failed)
         failed = path_join(file, path, "trainer/trainer.json", e);
     if (!failed)
@@ -356,28 +235,28 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     int64_t version, samples, steps;
     failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
     if (!failed)
-        failed = take_lanes(t, &s, e);
+        failed = take_lanes(&t->job, &s, e);
     if (!failed)
-        failed = settings_compare(t, path, &s, e);
+        failed = settings_compare(&t->job, path, &s, e);
     if (!failed)
-        failed = json_get_bool(&s, "frozen_bf16", JSON_OPTIONAL, &t->model->stored_bf16, e);
+        failed = json_get_bool(&s, "frozen_bf16", JSON_OPTIONAL, &t->job.model->stored_bf16, e);
     if (!failed)
-        failed = json_get_int(&s, "step", JSON_REQUIRED, 0, INT64_MAX / 2 / t->shape.batch, &t->step, e);
+        failed = json_get_int(&s, "step", JSON_REQUIRED, 0, INT64_MAX / 2 / t->job.shape.batch, &t->at.step, e);
     if (!failed)
         failed = json_get_int(&s, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, &steps, e);
     if (!failed)
-        failed = json_get_int(&s, "tokens", JSON_REQUIRED, 0, INT64_MAX / 2, &t->tokens, e);
+        failed = json_get_int(&s, "tokens", JSON_REQUIRED, 0, INT64_MAX / 2, &t->at.tokens, e);
     if (!failed)
-        failed = json_get_int(&s, "samples", JSON_REQUIRED, t->step * t->shape.batch, t->step * t->shape.batch, &samples, e);
+        failed = json_get_int(&s, "samples", JSON_REQUIRED, t->at.step * t->job.shape.batch, t->at.step * t->job.shape.batch, &samples, e);
     json_source_close(&s);
-    if (!failed && t->step > t->steps)
-        failed = pt_fail(e, PT_FAILED, "%s stands at step %lld, behind the last one, %lld: raise --steps", path, (long long)t->step,
-                         (long long)t->steps);
-    if (!failed && t->steps < steps && t->o.lr_schedule != PT_LR_CONSTANT)
+    if (!failed && t->at.step > t->job.steps)
+        failed = pt_fail(e, PT_FAILED, "%s stands at step %lld, behind the last one, %lld: raise --steps", path, (long long)t->at.step,
+                         (long long)t->job.steps);
+    if (!failed && t->job.steps < steps && t->job.o.lr_schedule != PT_LR_CONSTANT)
         failed = pt_fail(e, PT_FAILED, "%s was written with --steps %lld and this run has %lld: the learning rate depends on it, "
-                                       "and it may only grow; give --steps %lld or more", path, (long long)steps, (long long)t->steps,
+                                       "and it may only grow; give --steps %lld or more", path, (long long)steps, (long long)t->job.steps,
                          (long long)steps);
-    t->first_step = t->step;
+    t->at.first_step = t->at.step;
     if (!failed)
         tell_new_rate(t, steps);
     return failed;
@@ -391,7 +270,7 @@ static void compare_arithmetic(const trainer *t, const char *path)
     if (path_join(file, path, "trainer/trainer.json", NULL) || json_source_open(&s, file, NULL))
         return;
     if (!json_get_string(&s, "arithmetic", JSON_REQUIRED, &before, NULL) && strcmp(before, t->planning.device->info.arithmetic) != 0)
-        trainer_notice(t, "the checkpoint was computed with %s and this run computes with %s: the bits may differ from here on", before,
+        options_notice(&t->job.o, "the checkpoint was computed with %s and this run computes with %s: the bits may differ from here on", before,
                        t->planning.device->info.arithmetic);
     json_source_close(&s);
 }
@@ -400,7 +279,7 @@ static void compare_arithmetic(const trainer *t, const char *path)
 static const char *state_file(const trainer *t, const state *s, int kind, char name[64])
 {
     snprintf(name, 64, "trainer/%s.safetensors", state_name(s->in, kind));
-    return kind == STATE_MASTER && t->save_type == PT_F32 ? "model.safetensors" : name;
+    return kind == STATE_MASTER && t->job.save_type == PT_F32 ? "model.safetensors" : name;
 }
 
 /* What is frozen from the model beside it. */
@@ -466,14 +345,12 @@ static int check_sums(const trainer *t, state *s, const char *checkpoint, pt_err
     return failed;
 }
 
-/* `path` cannot be read: names the newest one before it. */
-static void add_older(const trainer *t, const char *path, pt_error *e)
+typedef struct checking { const trainer *t; state *s; const char *path; } checking;
+
+static int check_loaded(void *arg, pt_error *e)
 {
-    const char *slash = strrchr(path, '/');
-    const int64_t step = checkpoint_step(slash ? slash + 1 : path), older = step > 0 ? newest_checkpoint(t, step - 1) : -1;
-    const size_t n = e ? strlen(e->text) : 0;
-    if (e && older >= 0)
-        snprintf(e->text + n, sizeof e->text - n, "; --resume '%.300s/checkpoint-%lld' goes on from an older one", t->out, (long long)older);
+    const checking *c = arg;
+    return check_sums(c->t, c->s, c->path, e);
 }
 
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
@@ -481,13 +358,27 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     int failed = 0;
     state s;
     compare_arithmetic(t, path);
-    state_open(&s, t->x);
+    state_open(&s, t->engine.x);
     for (int k = 0; k < state_kinds(s.in) && !failed; k++)
         failed = load_kind(t, &s, k, path, e);
-    if (!failed)
-        failed = check_sums(t, &s, path, e);
-    int closed = state_close(&s, failed ? NULL : e);
+    int closed = state_close(&s, failed ? NULL : e); /* the others read it too */
+    if (!failed && !closed) {
+        state_open(&s, t->engine.x);
+        failed = state_lead(t->engine.x, check_loaded, &(checking){t, &s, path}, e);
+        closed = state_close(&s, failed ? NULL : e);
+    }
     if (failed)
-        add_older(t, path, e);
+        checkpoints_add_older(t->out.path, path, e);
+    else if (!closed)
+        engine_loaded(&t->engine);
     return failed ? failed : closed;
+}
+
+/* ---- room ---- */
+
+room_need checkpoint_room(const trainer *t)
+{
+    const job *j = &t->job;
+    const int64_t every = j->o.save_every, due = every ? j->steps / every - t->at.step / every : 0;
+    return room_find(&(room_input){&j->o, j->model, j->save_type, j->layout.source, due, checkpoints_count(t->out.path, t->at.step)});
 }

@@ -1,8 +1,11 @@
-#include "train/trainer.h"
+#include "train/options.h"
 
+#include "comm/comm.h"
 #include "model/lanes.h"
-
+#include "optimizer/optimizer.h"
+#include "device/device.h"
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 void pt_train_defaults(pt_train_options *o)
@@ -59,6 +62,7 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         {"--steps", (double)o->steps, 0, 1e15},        {"--epochs", o->epochs, 1e-9, 1e9},
         {"--seq-len", (double)o->seq_len, 0, 1 << 24}, {"--batch-size", (double)o->batch_size, 1, 1 << 24},
         {"--micro-batch", (double)o->micro_batch, 0, 1 << 24}, {"--lr", o->lr, 0, 1e3}, {"--lanes", o->lanes, 0, LANES_MOST},
+        {"--ranks", o->ranks, 0, COMM_RANKS_MOST},
         {"--warmup-steps", (double)o->warmup_steps, 0, 1e15}, {"--min-lr-ratio", o->min_lr_ratio, 0, 1},
         {"--weight-decay", o->weight_decay, 0, 1e3},   {"--beta1", o->beta1, 0, 0.9999999},
         {"--beta2", o->beta2, 0, 0.9999999},           {"--eps", o->eps, 0, 1},
@@ -104,4 +108,27 @@ double lr_of_step(const pt_train_options *o, int64_t step, int64_t steps)
     case PT_LR_COSINE: return o->lr * (r + (1 - r) * (1 + cos(3.14159265358979323846 * p)) / 2);
     default: return o->lr;
     }
+}
+
+void options_notice(const pt_train_options *o, const char *fmt, ...)
+{
+    char sentence[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    text_format(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    options_pass_notice((void *)o, sentence);
+}
+
+void options_pass_notice(void *options, const char *sentence)
+{
+    const pt_train_options *o = options;
+    if (o->notice)
+        o->notice(o->arg, sentence);
+}
+
+void options_progress(const pt_train_options *o, const char *stage, uint64_t done, uint64_t total)
+{
+    if (o->progress)
+        o->progress(o->arg, stage, done, total);
 }

@@ -2,8 +2,10 @@
 #include "base/units.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
+#include "train/model_options.h"
+#include "train/options.h"
 #include "train/planning.h"
-#include "train/trainer.h"
+#include "train/room.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +21,6 @@ struct pt_plan {
     bool fits;
     char misfit[sizeof((pt_error *)0)->text];
 };
-
-static void pass_notice(void *arg, const char *sentence)
-{
-    const pt_train_options *o = arg;
-    if (o->notice)
-        o->notice(o->arg, sentence);
-}
 
 /* The run's disk tier would lie in its output folder. */
 static void choose_disk_folder(pt_plan *p)
@@ -86,11 +81,9 @@ static int check_room(pt_plan *p, pt_error *e)
 static int make(pt_plan *p, pt_error *e)
 {
     planning *g = &p->planning;
-    int failed = model_open(p->o.model, pass_notice, &p->o, &p->model, e);
+    int failed = model_of_options(&p->o, &p->model, e);
     if (!failed)
-        failed = planning_freeze(&p->o, p->model, e);
-    if (!failed)
-        failed = planning_shape(&p->o, p->model, &p->shape, e);
+        failed = shape_of_options(&p->o, p->model, &p->shape, e);
     if (!failed && (!p->o.machine_file || p->o.profile_file))
         failed = planning_open_device(g, &p->o, e);
     if (failed)

@@ -1,186 +1,11 @@
 #include "train/planning.h"
 
 #include "base/units.h"
-#include "io/files.h"
-#include "io/safetensors.h"
-#include "model/lanes.h"
-#include "model/weights.h"
 #include "machine/machine.h"
 #include "train/misfit.h"
+#include "train/options.h"
 
-#include <stdarg.h>
 #include <string.h>
-#include <unistd.h>
-
-static void say(const pt_train_options *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(const pt_train_options *o, const char *fmt, ...)
-{
-    char sentence[512];
-    va_list ap;
-    va_start(ap, fmt);
-    text_format(sentence, sizeof sentence, fmt, ap);
-    va_end(ap);
-    if (o->notice)
-        o->notice(o->arg, sentence);
-}
-
-int planning_freeze(const pt_train_options *o, model *m, pt_error *e)
-{
-    const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n};
-    safetensors *st;
-    int failed = model_freeze(m, &f, e);
-    if (failed || model_trains_all(m) || o->init_random)
-        return failed;
-    m->stored_bf16 = m->config.stored_type == PT_BF16;
-    if (!path_is_folder(o->model) || !weights_present(o->model))
-        return 0;
-    failed = safetensors_open(o->model, &st, e);
-    if (failed)
-        return failed;
-    m->stored_bf16 = weights_frozen_are_bf16(m, st);
-    safetensors_close(st);
-    return 0;
-}
-
-int planning_shape(pt_train_options *o, const model *m, step_shape *s, pt_error *e)
-{
-    const model_config *c = &m->config;
-    if (!o->seq_len)
-        o->seq_len = c->max_positions < 1024 ? c->max_positions : 1024;
-    if (c->position == POSITION_LEARNED && o->seq_len > c->max_positions)
-        return pt_fail(e, PT_FAILED, "--seq-len %lld is more than the %lld positions that the model has learned", (long long)o->seq_len,
-                       (long long)c->max_positions);
-    if (o->seq_len > c->max_positions)
-        say(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len, (long long)c->max_positions);
-    int failed = options_check_tokens(o, e);
-    if (failed)
-        return failed;
-    step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
-    s->documents = o->document_mask;
-    s->optimizer = optimizers[o->optimizer];
-    failed = lanes_check(o->lanes, s->batch, e);
-    if (!failed && o->lanes)
-        step_shape_in_lanes(s, m, o->lanes);
-    return failed;
-}
-
-const char *planning_disk_folder(const pt_train_options *o)
-{
-    return o->disk_path ? o->disk_path : !access(".", W_OK) ? "." : dir_temporary();
-}
-
-int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
-{
-    const device_options d = {.threads = machine_threads(o->threads), .quota = machine_quota(), .notice = o->notice, .arg = o->arg};
-    return device_open(o->device, &d, &p->device, &p->host, e);
-}
-
-/* ---- budgets ---- */
-
-/* What a file says nothing of would cost nothing. The disk that is assumed then is a common one: Samsung's 980 with 1 TB reads
- * 3500 MB/s (its data sheet) and writes some 600 once its cache is full, as in machines/laptop16.json. */
-static int complete_machine(planning *p, pt_error *e)
-{
-    machine_spec *x = &p->machine;
-    const uint64_t host = p->o->host_memory;
-    if (p->o->profile_file)
-        return 0;
-    if (x->cuda && !host)
-        return pt_fail(e, PT_USAGE, "--host-memory 0: on a GPU what is loaded, saved and kept on the disk passes through host memory; "
-                       "leave the option out");
-    if (x->cuda && !x->memory_bytes[TIER_HOST] && ((host != PT_AUTO && host) || (p->o->disk_memory != PT_AUTO && p->o->disk_memory)))
-        return pt_fail(e, PT_USAGE, "--%s-memory, and %s says nothing of a host: add \"host\" and \"link\" to it, or leave the option out",
-                       host != PT_AUTO && host ? "host" : "disk", p->machine_path);
-    if (x->cuda && !x->memory_bytes[TIER_HOST] && p->runs)
-        return pt_fail(e, PT_USAGE, "%s says nothing of a host, through whose memory a run loads and saves: add \"host\" and \"link\" "
-                       "to it, or leave --machine out", p->machine_path);
-    if (x->cuda && !x->memory_bytes[TIER_HOST])
-        p->budget[TIER_DISK] = 0; /* nothing could pass */
-    if (!p->budget[TIER_DISK] || x->read_bandwidth > 0)
-        return 0;
-    x->memory_bytes[TIER_DISK] = p->budget[TIER_DISK];
-    x->read_bandwidth = 3.5e9, x->write_bandwidth = 0.6e9;
-    x->disk_latency_s = 100e-6, x->disk_both_ways = 0.5;
-    say(p->o, "%s says nothing of a disk: one that reads 3.5 GB/s and writes 0.6 GB/s is assumed", p->machine_path);
-    return 0;
-}
-
-/* A run takes no more than this machine has, whatever the file says. */
-int planning_budgets(planning *p, pt_error *e)
-{
-    const pt_train_options *o = p->o;
-    const budget_request r = {.asked = {o->device_memory, o->host_memory, o->disk_memory}, .disk_path = p->disk_path, .device = p->device,
-                              .missing_bytes = &p->missing_bytes, .change = p->change, .disk_reserve = p->disk_reserve,
-                              .memory_reserve = p->memory_reserve};
-    bool host_tier;
-    uint64_t here[TIERS];
-    char room[BUDGETS_WHY_BYTES] = "";
-    if (p->from_file)
-        budgets_of_machine(&p->machine, &r, p->budget, &p->host_tier, p->room);
-    int failed = p->from_file ? complete_machine(p, e) : 0;
-    if (failed || (p->from_file && !p->runs))
-        return failed;
-    if (p->from_file && p->machine.ranks > 1)
-        return pt_fail(e, PT_USAGE, "%s describes %d devices, and a run uses one: set \"ranks\" to 1, or leave --machine out",
-                       p->machine_path, p->machine.ranks);
-    if (p->from_file && p->machine.cuda != (p->device != p->host))
-        return pt_fail(e, PT_FAILED, "%s describes a machine with%s a GPU, and this run computes on one with%s: leave --machine out, or "
-                       "choose another --device", p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
-    failed = budgets_choose(&r, here, &host_tier, room, e);
-    if (!p->from_file || here[TIER_DEVICE] < p->budget[TIER_DEVICE]) /* what limits */
-        snprintf(p->room, sizeof p->room, "%s", room);
-    for (int t = 0; t < TIERS; t++)
-        if (!p->from_file || here[t] < p->budget[t])
-            p->budget[t] = here[t];
-    p->host_tier = p->from_file ? p->host_tier && host_tier : host_tier;
-    return failed;
-}
-
-static int find_machine(planning *p, pt_error *e)
-{
-    machine m;
-    if (!p->from_file) {
-        int failed = machine_probe(&m, e);
-        const device_info *d = &p->device->info;
-        char quota[40] = "";
-        if (d->quota > 0)
-            snprintf(quota, sizeof quota, " with a quota of %.3g processors", d->quota);
-        if (d->host_addressable)
-            snprintf(p->name, sizeof p->name, "%s, %d threads%s", m.processor, d->threads, quota);
-        else
-            snprintf(p->name, sizeof p->name, "%.56s, %.80s, %d threads", d->name, m.processor, d->threads);
-        return failed;
-    }
-    int failed = machine_file_find(p->o->machine_file, p->machine_path, e);
-    if (!failed)
-        failed = machine_file_read(p->machine_path, &p->machine, e);
-    snprintf(p->name, sizeof p->name, "%s", p->machine.name);
-    return failed;
-}
-
-int planning_write_machine(const planning *p, const costs *c, const char *path, pt_error *e)
-{
-    char name[300], source[80];
-    machine_spec x;
-    machine m;
-    int failed = machine_probe(&m, e);
-    const bool cuda = device_is_gpu(p->device);
-    const device_info *d = &p->device->info;
-    const uint64_t memory[TIERS] = {cuda ? d->memory_bytes : m.memory_bytes, cuda ? m.memory_bytes : 0, p->budget[TIER_DISK]};
-    if (cuda)
-        snprintf(name, sizeof name, "%s; %s, %d cores", d->name, m.processor, m.cores);
-    else
-        snprintf(name, sizeof name, "%s, %d cores, %s", m.processor, m.cores, d->arithmetic);
-    if (!failed)
-        failed = machine_measured(name, cuda, memory, c, p->model, p->shape, &x, e);
-    if (failed)
-        return failed;
-    snprintf(source, sizeof source, "measured with %s in %s", p->model->config.model_type, p->shape->type == PT_BF16 ? "bf16" : "fp32");
-    json_t *all = machine_to_json(&x, source);
-    failed = all ? file_write_json(path, all, e) : pt_fail(e, PT_FAILED, "out of memory");
-    json_decref(all);
-    return failed;
-}
 
 /* ---- costs ---- */
 
@@ -340,65 +165,85 @@ static int price_plan(planning *p, pt_error *e)
     return failed ? failed : pt_fail(e, PT_DOES_NOT_FIT, "%s does not fit", p->o->plan_file);
 }
 
-/* Before anything is measured: whether some plan fits at all. */
-static int check_fit(planning *p, pt_error *e)
-{
-    int failed = find_least(p, e);
-    return failed == PT_DOES_NOT_FIT && e ? misfit_explain(p, e) : failed;
-}
-
 int planning_search(const planning *p, search_result *out, pt_error *e) { return search_plan(&p->search, out, e); }
 
-/* What --micro-batch asks for; where that is less than is computed together, or no multiple of it, the next larger one that is. */
-static int choose_micro_batch(const pt_train_options *o, const step_shape *s, int64_t *out, pt_error *e)
-{
-    *out = o->micro_batch;
-    if (o->micro_batch && o->batch_size % o->micro_batch)
-        return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld", (long long)o->micro_batch,
-                       (long long)o->batch_size);
-    while (*out < o->batch_size && !search_can_cut(s, *out))
-        (*out)++;
-    if (*out != o->micro_batch)
-        say(o, "--micro-batch %lld: %lld sequences are computed together at least, so it is %lld", (long long)o->micro_batch,
-            (long long)s->unit_seqs, (long long)*out);
-    return 0;
-}
+/* ---- the steps of it ---- */
 
-/* A checkpoint or an evaluation after every step runs the updates that wait. */
-static bool drains_each_step(const planning *p)
-{
-    return p->o->save_every == 1 || (p->evaluates && p->o->eval_every == 1);
-}
-
-int planning_make(planning *p, pt_error *e)
+/* What the search is asked whatever comes out of the steps behind this one: nothing fits, and this is what did not. */
+int planning_begin_search(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
-    p->from_file = o->machine_file != NULL;
-    int failed = find_machine(p, e);
-    if (!failed)
-        failed = planning_budgets(p, e);
-    if (!failed && (p->from_file ? p->machine.cuda : device_is_gpu(p->device)))
-        step_shape_for_gpu(p->shape, p->model);
-    int64_t micro_batch = 0;
-    if (!failed)
-        failed = choose_micro_batch(o, p->shape, &micro_batch, e);
+    const bool drains = o->save_every == 1 || (p->evaluates && o->eval_every == 1); /* they run the updates that wait */
     p->search = (search_input){.model = p->model, .shape = p->shape, .costs = &p->profile.costs, .training = true,
-                               .clipping = o->max_grad_norm > 0, .host_tier = p->host_tier, .evaluates = p->evaluates,
-                               .drains = drains_each_step(p), .micro_batch = micro_batch, .threads = machine_threads(o->threads),
-                               .threads_bytes = p->device ? p->device->info.threads_bytes : 0};
-    memcpy(p->search.budget, p->budget, sizeof p->search.budget);
+                               .clipping = o->max_grad_norm > 0, .evaluates = p->evaluates, .drains = drains,
+                               .threads = machine_threads(o->threads), .threads_bytes = p->device ? p->device->info.threads_bytes : 0};
     costs_init(&p->profile.costs); /* nothing is known yet */
     p->profile.costs.kinds_n = 1;
     p->profile.costs.ranks = p->from_file && !o->profile_file ? p->machine.ranks : 1; /* of which there are as many buffers on the host */
-    if (!failed)
-        failed = o->plan_file ? read_plan(p, e) : check_fit(p, e);
-    if (!failed && o->plan_file)
-        failed = check_plan(p, e);
-    if (!failed)
-        failed = find_costs(p, e);
-    if (failed)
-        return failed;
-    return o->plan_file ? price_plan(p, e) : planning_search(p, &p->result, e);
+    return 0;
+}
+
+static int find_budgets(planning *p, pt_error *e)
+{
+    int failed = planning_budgets(p, e);
+    memcpy(p->search.budget, p->budget, sizeof p->search.budget);
+    p->search.host_tier = p->host_tier;
+    return failed;
+}
+
+static int cut_units(planning *p, pt_error *e)
+{
+    if (p->from_file ? p->machine.cuda : device_is_gpu(p->device))
+        step_shape_for_gpu(p->shape, p->model);
+    return 0;
+}
+
+/* What --micro-batch asks for; where that is less than is computed together, or no multiple of it, the next larger one that is. */
+static int choose_micro_batch(planning *p, pt_error *e)
+{
+    const pt_train_options *o = p->o;
+    int64_t n = o->micro_batch;
+    if (n && o->batch_size % n)
+        return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld", (long long)n, (long long)o->batch_size);
+    while (n < o->batch_size && !search_can_cut(p->shape, n))
+        n++;
+    if (n != o->micro_batch)
+        options_notice(o, "--micro-batch %lld: %lld sequences are computed together at least, so it is %lld", (long long)o->micro_batch,
+                       (long long)p->shape->unit_seqs, (long long)n);
+    p->search.micro_batch = n;
+    return 0;
+}
+
+/* Before anything is measured: whether some plan fits at all, or the given one does. */
+static int check_fit(planning *p, pt_error *e)
+{
+    if (!p->o->plan_file) {
+        int failed = find_least(p, e);
+        return failed == PT_DOES_NOT_FIT && e ? misfit_explain(p, e) : failed;
+    }
+    int failed = read_plan(p, e);
+    return failed ? failed : check_plan(p, e);
+}
+
+static int add_exchange(planning *p, pt_error *e)
+{
+    if (p->exchange.n)
+        p->profile.costs.gather = p->profile.costs.scatter = p->exchange;
+    return 0;
+}
+
+static int find_plan(planning *p, pt_error *e) { return p->o->plan_file ? price_plan(p, e) : planning_search(p, &p->result, e); }
+
+int planning_make(planning *p, pt_error *e)
+{
+    static int (*const steps[])(planning *p, pt_error *e) = {planning_find_machine, planning_begin_search, find_budgets, cut_units,
+                                                             choose_micro_batch, check_fit, find_costs, add_exchange, find_plan};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        int failed = steps[i](p, e);
+        if (failed)
+            return failed;
+    }
+    return 0;
 }
 
 void planning_close(planning *p)

@@ -1,8 +1,9 @@
 /* profile_open.c - pt_profile: a profile by itself. All tiers that there are get measured, whether a plan needs them or not. */
 #include "report/profile_text.h"
 #include "run/budgets.h"
+#include "train/model_options.h"
+#include "train/options.h"
 #include "train/planning.h"
-#include "train/trainer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +16,6 @@ struct pt_profile {
     profile_request request;
     profile_result result;
 };
-
-static void pass_notice(void *arg, const char *sentence)
-{
-    const pt_train_options *o = arg;
-    if (o->notice)
-        o->notice(o->arg, sentence);
-}
 
 static int measure(pt_profile *p, bool fresh, pt_error *e)
 {
@@ -41,11 +35,9 @@ static int measure(pt_profile *p, bool fresh, pt_error *e)
 
 static int make(pt_profile *p, bool fresh, pt_error *e)
 {
-    int failed = model_open(p->o.model, pass_notice, &p->o, &p->model, e);
+    int failed = model_of_options(&p->o, &p->model, e);
     if (!failed)
-        failed = planning_freeze(&p->o, p->model, e);
-    if (!failed)
-        failed = planning_shape(&p->o, p->model, &p->shape, e);
+        failed = shape_of_options(&p->o, p->model, &p->shape, e);
     if (!failed)
         failed = planning_open_device(&p->planning, &p->o, e);
     p->planning.model = p->model;

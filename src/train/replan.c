@@ -16,9 +16,12 @@
  * A decision after which the plan is the same makes the next one wait twice as long, a move does not. Very short steps are left
  * alone: there is nothing to win. A plan from a file is left alone too: one line says that its steps are off.
  */
-#include "train/trainer.h"
+#include "train/replan.h"
 
 #include "base/units.h"
+#include "train/checkpoint.h"
+#include "train/checkpoints.h"
+#include "train/options.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,14 +39,14 @@ static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
     const schedule_input in = trainer_schedules(t);
     const update_time update = trainer_plan(t)->update;
     const unsigned kinds = search_kinds(&t->planning.search, update);
-    const double measured_ns = measured_median_s(&t->measured, PATIENCE_WINDOW) * 1e9;
+    const double measured_ns = measured_median_s(&t->engine.measured, PATIENCE_WINDOW) * 1e9;
     schedule_kind first;
     int second;
     *c = t->planning.profile.costs;
     steady_schedules(update, &first, &second);
-    work_run runs[2] = {{executor_schedule(t->x, first), &t->measured.work[first]}};
+    work_run runs[2] = {{executor_schedule(t->engine.x, first), &t->engine.measured.work[first]}};
     if (second >= 0)
-        runs[1] = (work_run){executor_schedule(t->x, (schedule_kind)second), &t->measured.work[second]};
+        runs[1] = (work_run){executor_schedule(t->engine.x, (schedule_kind)second), &t->engine.measured.work[second]};
     int failed = costs_adjust(c, &in, runs, second < 0 ? 1 : 2, LEAST_SHARE, e);
     if (!failed)
         failed = forecast_make(&in, kinds, c, f, e);
@@ -61,12 +64,13 @@ static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
 static void what_differs(const trainer *t, char *out, size_t n)
 {
     static const char *const names[QUEUES] = {"computation takes", "copies to the device take", "copies from the device take",
-                                              "updates on the host take", "disk reads take", "disk writes take"};
-    step_times s = measured_times(&t->measured, trainer_plan(t)->update);
+                                              "updates on the host take", "disk reads take", "disk writes take",
+                                              "exchanges with other ranks take"};
+    step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);
     double most = 0;
     snprintf(out, n, "its tasks take as long as was said, and what is between them longer");
     for (int q = 0; q < QUEUES; q++) {
-        double before = t->forecast.busy_ns[q], by = fabs(s.busy_ns[q] - before);
+        double before = t->predicted.now.busy_ns[q], by = fabs(s.busy_ns[q] - before);
         if (before > 0 && by > most && by > 0.05 * before) {
             most = by;
             snprintf(out, n, "%s %.2g times as long", names[q], s.busy_ns[q] / before);
@@ -90,16 +94,16 @@ static bool same_plan(const plan *a, const plan *b)
 
 static bool worth_moving(const trainer *t, double now_ns, const candidate *c)
 {
-    double gain_s = (now_ns - c->step_ns) * 1e-9, moved = 2.0 * (double)room_of(t).checkpoint_bytes;
+    double gain_s = (now_ns - c->step_ns) * 1e-9, moved = 2.0 * (double)checkpoint_room(t).checkpoint_bytes;
     return !same_plan(trainer_plan(t), &c->plan) && gain_s > WORTH * now_ns * 1e-9 &&
-           gain_s * (double)(t->steps - t->step) > moved / STATE_BANDWIDTH;
+           gain_s * (double)(t->job.steps - t->at.step) > moved / STATE_BANDWIDTH;
 }
 
 /* ---- moving ---- */
 
 static int open_with_state(trainer *t, const char *checkpoint, pt_error *e)
 {
-    int failed = trainer_open_executor(t, e);
+    int failed = trainer_open_engine(t, e);
     return failed ? failed : checkpoint_load_state(t, checkpoint, e);
 }
 
@@ -107,8 +111,7 @@ static int open_with_state(trainer *t, const char *checkpoint, pt_error *e)
 static void leave(trainer *t, search_result *next)
 {
     search_result now = t->planning.result;
-    executor_close(t->x);
-    t->x = NULL;
+    engine_close(&t->engine);
     t->planning.result = *next;
     *next = now;
 }
@@ -117,7 +120,7 @@ static void leave(trainer *t, search_result *next)
 static int plan_for_what_is_left(trainer *t, search_result *next, pt_error *e)
 {
     planning *p = &t->planning;
-    pt_train_options o = t->o;
+    pt_train_options o = t->job.o;
     planning fresh = *p;
     if (o.disk_memory && !disk_is_memory(p->disk_path))
         o.disk_memory = PT_AUTO;
@@ -157,27 +160,27 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
     char path[FILE_PATH_BYTES];
     pt_error why = {0};
     *moved = false;
-    int failed = checkpoint_path(t, t->step, path, e);
+    int failed = checkpoints_path(t->out.path, t->at.step, path, e);
     if (failed)
         return failed;
-    int64_t saved = t->saved_step;
-    bool wanted = saved == t->step || path_exists(path);
+    int64_t saved = t->at.saved_step;
+    bool wanted = saved == t->at.step || path_exists(path);
     if (checkpoint_write(t, &why)) {
-        trainer_notice(t, "the plan is kept: the state could not be put aside (%.600s)", why.text);
-        return t->broken ? pt_fail(e, PT_FAILED, "%s", why.text) : 0;
+        options_notice(&t->job.o, "the plan is kept: the state could not be put aside (%.600s)", why.text);
+        return t->engine.state == ENGINE_TORN ? pt_fail(e, PT_FAILED, "%s", why.text) : 0;
     }
     *moved = true;
     failed = take_plan(t, next, path, e);
     if (failed) {
-        t->broken = true;
+        engine_tear(&t->engine);
         pt_error_prefix(e, "%s holds the state and --resume goes on from it; memory could not be taken again", path);
         return failed;
     }
-    t->saved_step = wanted ? t->saved_step : saved;
+    t->at.saved_step = wanted ? t->at.saved_step : saved;
     if (!wanted && tree_discard(path, &why)) /* the run goes on all the same */
-        trainer_notice(t, "what the state was put aside in stays: %.600s", why.text);
+        options_notice(&t->job.o, "what the state was put aside in stays: %.600s", why.text);
     if (trainer_write_plan(t, &why))
-        trainer_notice(t, "plan.json is of the plan before: %.600s", why.text);
+        options_notice(&t->job.o, "plan.json is of the plan before: %.600s", why.text);
     return 0;
 }
 
@@ -186,8 +189,8 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
 /* Memory for a search may be all that is lacking: nothing of the run is touched by it. */
 static int stay(trainer *t, const pt_error *why)
 {
-    trainer_notice(t, "the plan stays, for another could not be looked for: %.600s", why->text);
-    patience_decided(&t->patience, false);
+    options_notice(&t->job.o, "the plan stays, for another could not be looked for: %.600s", why->text);
+    patience_decided(&t->predicted.patience, false);
     return 0;
 }
 
@@ -200,13 +203,13 @@ static int decide(trainer *t, pt_error *e)
     forecast f;
     search_result next = {0};
     bool aside = false;
-    double measured_ns = measured_median_s(&t->measured, PATIENCE_WINDOW) * 1e9;
+    double measured_ns = measured_median_s(&t->engine.measured, PATIENCE_WINDOW) * 1e9;
     pt_error why;
     int failed = correct_costs(t, &now, &f, &why);
     if (failed)
         return stay(t, &why);
     what_differs(t, differs, sizeof differs);
-    seconds_format(was, t->forecast.step_ns * 1e-9);
+    seconds_format(was, t->predicted.now.step_ns * 1e-9);
     seconds_format(is, measured_ns * 1e-9);
     p->profile.costs = now;
     failed = planning_search(p, &next, &why);
@@ -218,17 +221,17 @@ static int decide(trainer *t, pt_error *e)
     if (worth)
         failed = replan_move(t, &next, &aside, e);
     if (!aside)
-        t->forecast = f;
+        t->predicted.now = f;
     bool moved = trainer_plan(t)->chunks != chunks; /* not where memory for another was not to be had */
-    seconds_format(then, t->forecast.step_ns * 1e-9);
+    seconds_format(then, t->predicted.now.step_ns * 1e-9);
     if (!failed && moved)
-        trainer_notice(t, "steps take %s instead of %s (%s): planned again, %s expected%s", is, was, differs, then,
-                       forecast_written(&t->forecast, written));
+        options_notice(&t->job.o, "steps take %s instead of %s (%s): planned again, %s expected%s", is, was, differs, then,
+                       forecast_written(&t->predicted.now, written));
     else if (!failed)
-        trainer_notice(t, "steps take %s instead of %s (%s): the plan stays%s", is, was, differs, worth ? "" : " the best");
-    patience_decided(&t->patience, moved);
-    t->corrected_step = t->step;
-    t->moved_step = moved ? t->step : t->moved_step;
+        options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays%s", is, was, differs, worth ? "" : " the best");
+    patience_decided(&t->predicted.patience, moved);
+    t->predicted.corrected_step = t->at.step;
+    t->predicted.moved_step = moved ? t->at.step : t->predicted.moved_step;
     search_result_free(&next);
     return failed;
 }
@@ -238,26 +241,26 @@ static void tell_off(trainer *t)
 {
     char differs[96], was[32], is[32];
     what_differs(t, differs, sizeof differs);
-    seconds_format(was, t->forecast.step_ns * 1e-9);
-    seconds_format(is, measured_median_s(&t->measured, PATIENCE_WINDOW));
-    trainer_notice(t, "steps take %s instead of %s (%s): the plan of --plan stays; without that option it would be planned again", is, was,
+    seconds_format(was, t->predicted.now.step_ns * 1e-9);
+    seconds_format(is, measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
+    options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan of --plan stays; without that option it would be planned again", is, was,
                    differs);
-    t->told_off = true;
+    t->predicted.told_off = true;
 }
 
 int replan_look(trainer *t, pt_error *e)
 {
-    if (t->told_off || t->step >= t->steps)
+    if (t->predicted.told_off || t->at.step >= t->job.steps)
         return 0;
-    patience_answer answer = patience_look(&t->patience, t->measured.steady.n, t->forecast.step_ns * 1e-9,
-                                           measured_median_s(&t->measured, PATIENCE_WINDOW));
+    patience_answer answer = patience_look(&t->predicted.patience, t->engine.measured.steady.n, t->predicted.now.step_ns * 1e-9,
+                                           measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
     if (answer == PATIENCE_NOTHING)
         return 0;
     int failed = 0;
-    if (answer == PATIENCE_DECIDE && t->o.plan_file)
+    if (answer == PATIENCE_DECIDE && t->job.o.plan_file)
         tell_off(t);
     else if (answer == PATIENCE_DECIDE)
         failed = decide(t, e);
-    measured_again(&t->measured);
+    measured_again(&t->engine.measured);
     return failed;
 }

@@ -10,12 +10,16 @@
  * A disk that fills up later, by whatever else is written there, ends the run when a checkpoint is due: the newest complete one
  * stands, the message names it, and --resume goes on from it to the same bits. Going on without would only put off what is lost.
  */
-#include "train/trainer.h"
+#include "train/room.h"
 
 #include "base/units.h"
 #include "io/disk.h"
+#include "io/files.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
+#include "optimizer/optimizer.h"
+#include "train/companions.h"
+#include "train/options.h"
 
 enum { TENSOR_HEADER_BYTES = 96 + MODEL_NAME, FILE_BYTES = 8 << 10 }; /* a header's entry for a tensor; a file's odds and ends */
 
@@ -87,12 +91,6 @@ int room_save_type(const pt_train_options *o, const model *m, bool random_init, 
     return failed;
 }
 
-room_need room_of(const trainer *t)
-{
-    const int64_t every = t->o.save_every;
-    return room_find(&(room_input){&t->o, t->model, t->save_type, t->layout.source, every ? t->steps / every - t->step / every : 0, checkpoint_count(t)});
-}
-
 /* A shell may have said how large a file may become. */
 static int refuse_limit(const room_need *r, const char *out, pt_error *e)
 {
@@ -116,22 +114,21 @@ int room_refuse(const room_need *r, const char *out, uint64_t free_bytes, uint64
                    size_format(model, r->model_bytes), size_format(have, free_bytes), size_option(more, *missing));
 }
 
-int room_check(const trainer *t, pt_error *e)
+int room_check(const room_need *r, const pt_train_options *o, pt_error *e)
 {
-    room_need r = room_of(t);
     uint64_t free_bytes, missing;
     char each[32], model[32], all[32], have[32];
-    int failed = disk_free_bytes(t->out, &free_bytes, e);
+    int failed = disk_free_bytes(o->out, &free_bytes, e);
     if (!failed)
-        failed = room_refuse(&r, t->out, free_bytes, &missing, e);
-    if (failed || free_bytes >= r.bytes)
+        failed = room_refuse(r, o->out, free_bytes, &missing, e);
+    if (failed || free_bytes >= r->bytes)
         return failed;
-    size_format(each, r.checkpoint_bytes);
-    size_format(model, r.model_bytes);
-    size_format(all, r.bytes);
+    size_format(each, r->checkpoint_bytes);
+    size_format(model, r->model_bytes);
+    size_format(all, r->bytes);
     size_format(have, free_bytes);
-    trainer_notice(t, "%.400s: a checkpoint takes %s there and the trained model %s; this run may want %s at once and only %s are free: make "
-                   "room, or lower --keep; where a checkpoint finds no room the run ends, and --resume goes on from the one before", t->out,
+    options_notice(o, "%.400s: a checkpoint takes %s there and the trained model %s; this run may want %s at once and only %s are free: "
+                   "make room, or lower --keep; where a checkpoint finds no room the run ends, and --resume goes on from the one before", o->out,
                    each, model, all, have);
     return 0;
 }

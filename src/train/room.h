@@ -25,6 +25,8 @@ room_need room_find(const room_input *in);
 /* PT_DOES_NOT_FIT where not even the first of them has room on the disk of `out`, which has `free_bytes` (*missing: so many bytes), or
  * where a shell's limit of files' sizes (ulimit -f) is in the way. */
 int room_refuse(const room_need *r, const char *out, uint64_t free_bytes, uint64_t *missing, pt_error *e);
+/* The same, of o->out as it is now; a notice where it may become tight. */
+int room_check(const room_need *r, const pt_train_options *o, pt_error *e);
 /* What weights are exported as: --save-dtype, or what most of them came in; fp32 for random ones. */
 int room_save_type(const pt_train_options *o, const model *m, bool random_init, pt_dtype *type, pt_error *e);
 

@@ -6,7 +6,9 @@
  * Not among them: budgets, plan, threads, device, how often is saved and evaluated (nothing depends on those), the number
  * of steps (it may grow: checkpoint.c), and what only a start from random weights asks for.
  */
-#include "train/trainer.h"
+#include "train/settings.h"
+
+#include "optimizer/optimizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,24 +152,24 @@ static void add_patterns(json_t *all, const char *key, const char *const *patter
         json_object_set_new(all, key, list);
 }
 
-json_t *settings_json(const trainer *t)
+json_t *settings_json(const job *j)
 {
-    const pt_train_options *o = &t->o;
+    const pt_train_options *o = &j->o;
     static const char *const schedules[] = {"constant", "linear", "cosine"};
     static const char *const adjusts[] = {"original", "match_rms_adamw", "spectral_unclamped"};
     json_t *all = json_pack("{s:b, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:s, s:f, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "document-mask",
                      (int)o->document_mask, "data",
-                     dataset_fingerprint(t->data), "dtype", t->shape.type == PT_BF16 ? "bf16" : "fp32", "optimizer",
-                     shape_optimizer(&t->shape)->name, "seq-len",
-                     (json_int_t)t->shape.seq_len, "batch-size", (json_int_t)t->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
-                     (int)o->shuffle, "save-dtype", dtype_name(t->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
+                     dataset_fingerprint(j->data), "dtype", j->shape.type == PT_BF16 ? "bf16" : "fp32", "optimizer",
+                     shape_optimizer(&j->shape)->name, "seq-len",
+                     (json_int_t)j->shape.seq_len, "batch-size", (json_int_t)j->shape.batch, "seed", (json_int_t)o->seed, "shuffle",
+                     (int)o->shuffle, "save-dtype", dtype_name(j->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
                      "warmup-steps", (json_int_t)o->warmup_steps, "min-lr-ratio", o->min_lr_ratio, "weight-decay", o->weight_decay,
                      "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
     if (all)
-        json_object_set_new(all, "lanes", json_integer(shape_lanes(&t->shape)));
+        json_object_set_new(all, "lanes", json_integer(shape_lanes(&j->shape)));
     add_patterns(all, "freeze", o->freeze, o->freeze_n);
     add_patterns(all, "train-only", o->train_only, o->train_only_n);
-    if (all && shape_optimizer(&t->shape)->reads_momentum) {
+    if (all && shape_optimizer(&j->shape)->reads_momentum) {
         json_object_set_new(all, "momentum", json_real(o->momentum > 0 ? o->momentum : (double)MUON_MOMENTUM));
         json_object_set_new(all, "lr-adjust", json_string(adjusts[o->lr_adjust]));
     }
@@ -238,7 +240,7 @@ static int add_defaults(json_t *settings)
     return json_object_get(settings, "document-mask") ? 0 : json_object_set_new(settings, "document-mask", json_false());
 }
 
-int settings_compare(const trainer *t, const char *path, const json_source *file, pt_error *e)
+int settings_compare(const job *j, const char *path, const json_source *file, pt_error *e)
 {
     json_source model, settings;
     int failed = json_get_object(file, "model", JSON_REQUIRED, &model, e);
@@ -246,7 +248,7 @@ int settings_compare(const trainer *t, const char *path, const json_source *file
         failed = json_get_object(file, "settings", JSON_REQUIRED, &settings, e);
     if (failed)
         return failed;
-    json_t *model_now = model_json(&t->model->config), *settings_now = settings_json(t);
+    json_t *model_now = model_json(&j->model->config), *settings_now = settings_json(j);
     if (!model_now || !settings_now || add_defaults(settings.object))
         failed = pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)

@@ -1,4 +1,4 @@
-#include "train/trainer.h"
+#include "train/summary.h"
 
 #include "base/units.h"
 #include "machine/machine.h"
@@ -24,14 +24,14 @@ static void describe_plan(const trainer *t, char *out, size_t n)
     if (used < n)
         used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s", update_time_words[p->update],
                                  (long long)p->micro_batch, p->micro_batch == 1 ? "" : "s");
-    for (int line = 0; explain_layers(p, model_passing_layers(t->model), line, layers, sizeof layers) && used < n; line++)
+    for (int line = 0; explain_layers(p, model_passing_layers(t->job.model), line, layers, sizeof layers) && used < n; line++)
         used += (size_t)snprintf(out + used, n - used, "; %s", layers);
 }
 
 /* How busy each queue will be, and what that writes to the disk. */
 static void describe_limits(const trainer *t, char *out, size_t n)
 {
-    const forecast *f = &t->forecast;
+    const forecast *f = &t->predicted.now;
     size_t used = 0;
     char written[FORECAST_WRITTEN_BYTES];
     out[0] = 0;
@@ -48,7 +48,7 @@ static const char *measured_words(const trainer *t)
                                         [MEASURED_APART] = "steps without the updates, which an evaluation or a checkpoint waits for",
                                         [MEASURED_FIRST] = "the first step, which touches its memory for the first time"};
     measured_kind kind;
-    measured_any_s(&t->measured, &kind);
+    measured_any_s(&t->engine.measured, &kind);
     return words[kind];
 }
 
@@ -59,44 +59,36 @@ void pt_trainer_summary(const pt_trainer *t, pt_summary *s)
     memset(s, 0, sizeof *s);
     if (!t)
         return;
-    s->model_type = t->model->config.model_type;
+    s->model_type = t->job.model->config.model_type;
     s->process_peak_bytes = machine_process_peak();
-    s->parameters = t->model->parameters;
-    s->trained = model_trained_parameters(t->model);
-    s->layers = t->model->config.layers;
+    s->parameters = t->job.model->parameters;
+    s->trained = model_trained_parameters(t->job.model);
+    s->layers = t->job.model->config.layers;
     s->machine = t->planning.device->info.arithmetic;
     s->threads = t->planning.device->info.threads;
     s->room = t->planning.room;
     s->costs = t->planning.source;
-    s->steps = t->steps;
-    s->first_step = t->first_step;
-    s->seq_len = t->shape.seq_len;
-    s->batch_size = t->shape.batch;
-    s->windows = (int64_t)dataset_windows(t->data);
-    s->tokens = (int64_t)dataset_tokens(t->data);
-    s->predicted_step_s = t->forecast.step_ns * 1e-9;
-    forecast_sure_words(&t->forecast, &t->planning.profile.costs, s->sure);
-    s->corrected_step = t->corrected_step;
-    s->moved_step = t->moved_step;
+    s->steps = t->job.steps;
+    s->first_step = t->at.first_step;
+    s->seq_len = t->job.shape.seq_len;
+    s->batch_size = t->job.shape.batch;
+    s->windows = (int64_t)dataset_windows(t->job.data);
+    s->tokens = (int64_t)dataset_tokens(t->job.data);
+    s->predicted_step_s = t->predicted.now.step_ns * 1e-9;
+    forecast_sure_words(&t->predicted.now, &t->planning.profile.costs, s->sure);
+    s->corrected_step = t->predicted.corrected_step;
+    s->moved_step = t->predicted.moved_step;
     s->measured_of = measured_words(t);
     describe_plan(t, s->plan, sizeof s->plan);
     describe_limits(t, s->limits, sizeof s->limits);
     s->memory_n = trainer_memory(t, s->memory);
 }
 
-int trainer_memory(const trainer *t, pt_memory out[TIERS])
-{
-    int n = 0;
-    for (int k = 0; k < TIERS && t->x; k++)
-        out[n++] = (pt_memory){tier_names[k], t->planning.budget[k], executor_bytes(t->x, k), executor_peak_bytes(t->x, k)};
-    return n;
-}
-
 /* ---- predicted beside measured ---- */
 
 static pt_timing timing_of(const trainer *t, const char *name, double first_ns, double now_ns, double measured_s)
 {
-    return (pt_timing){name, first_ns * 1e-9, t->corrected_step ? now_ns * 1e-9 : 0, measured_s};
+    return (pt_timing){name, first_ns * 1e-9, t->predicted.corrected_step ? now_ns * 1e-9 : 0, measured_s};
 }
 
 /* What of a step computes nothing. */
@@ -105,10 +97,10 @@ static double waiting_ns(double step_ns, double computes_ns) { return fmax(step_
 /* The step, the phases, waiting, the queues; NAN where nothing was measured. */
 static void time_all(const trainer *t, pt_timing out[PT_TIMINGS])
 {
-    const forecast *a = &t->first, *b = &t->forecast;
-    step_times s = measured_times(&t->measured, trainer_plan(t)->update);
+    const forecast *a = &t->predicted.first, *b = &t->predicted.now;
+    step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);
     measured_kind kind;
-    double step_s = measured_any_s(&t->measured, &kind);
+    double step_s = measured_any_s(&t->engine.measured, &kind);
     *out++ = timing_of(t, "step", a->step_ns, b->step_ns, kind ? step_s : NAN);
     for (int p = 0; p < PHASES; p++)
         *out++ = timing_of(t, phase_names[p], a->phase_ns[p], b->phase_ns[p], s.runs ? s.phase_ns[p] * 1e-9 : NAN);
@@ -146,7 +138,7 @@ static json_t *numbers_json(json_t *predicted, json_t *corrected, json_t *measur
 
 static json_t *timing_json(const trainer *t, const pt_timing *x)
 {
-    return numbers_json(json_real(x->predicted_s), t->corrected_step ? json_real(x->corrected_s) : json_null(),
+    return numbers_json(json_real(x->predicted_s), t->predicted.corrected_step ? json_real(x->corrected_s) : json_null(),
                         isnan(x->measured_s) ? json_null() : json_real(x->measured_s));
 }
 
@@ -162,11 +154,11 @@ static json_t *memory_json(const trainer *t)
 {
     json_t *all = json_object();
     for (int k = 0; k < TIERS; k++) {
-        uint64_t first = t->first.bytes[k], now = executor_bytes(t->x, k);
+        uint64_t first = t->predicted.first.bytes[k], now = executor_bytes(t->engine.x, k);
         if (!first && !now)
             continue;
-        json_t *o = numbers_json(json_integer((json_int_t)first), t->corrected_step ? json_integer((json_int_t)now) : json_null(),
-                                 json_integer((json_int_t)executor_peak_bytes(t->x, k)));
+        json_t *o = numbers_json(json_integer((json_int_t)first), t->predicted.corrected_step ? json_integer((json_int_t)now) : json_null(),
+                                 json_integer((json_int_t)executor_peak_bytes(t->engine.x, k)));
         json_object_set_new(o, "budget", json_integer((json_int_t)t->planning.budget[k]));
         json_object_set_new(all, tier_names[k], o);
     }
@@ -178,15 +170,17 @@ int summary_write(const trainer *t, pt_error *e)
     char path[FILE_PATH_BYTES];
     pt_timing times[PT_TIMINGS];
     time_all(t, times);
-    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "first_step", (json_int_t)t->first_step + 1,
-                          "last_step", (json_int_t)t->step, "steps", (json_int_t)t->steps, "parameters", (json_int_t)t->model->parameters,
-                          "trained_parameters", (json_int_t)model_trained_parameters(t->model), "corrected_after_step",
-                          (json_int_t)t->corrected_step, "moved_after_step", (json_int_t)t->moved_step, "measured_of", measured_words(t),
-                          "step_s", timing_json(t, &times[0]), "phases_s",
-                          timings_json(t, times + 1, PHASES), "waiting_s", timing_json(t, &times[1 + PHASES]), "queues_s",
-                          timings_json(t, times + 2 + PHASES, QUEUES), "memory_bytes", memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes, "process_peak_bytes",
-                          (json_int_t)machine_process_peak());
-    int failed = o ? path_join(path, t->out, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
+    const job *j = &t->job;
+    json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:I, s:I}",
+                          "first_step", (json_int_t)t->at.first_step + 1, "last_step", (json_int_t)t->at.step, "steps",
+                          (json_int_t)j->steps, "parameters", (json_int_t)j->model->parameters, "trained_parameters",
+                          (json_int_t)model_trained_parameters(j->model), "corrected_after_step", (json_int_t)t->predicted.corrected_step,
+                          "moved_after_step", (json_int_t)t->predicted.moved_step, "measured_of", measured_words(t),
+                          "step_s", timing_json(t, &times[0]), "phases_s", timings_json(t, times + 1, PHASES),
+                          "waiting_s", timing_json(t, &times[1 + PHASES]), "queues_s", timings_json(t, times + 2 + PHASES, QUEUES),
+                          "memory_bytes", memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes,
+                          "process_peak_bytes", (json_int_t)machine_process_peak());
+    int failed = o ? path_join(path, t->out.path, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, o, e);
     json_decref(o);

@@ -1,7 +1,9 @@
 /* trace.c - trace.json: the tasks of the last step as Chrome's trace format has them (Perfetto opens it), twice: as they
  * were predicted by the costs from before the first step, and as they ran. A row a queue; what a task is about stands in its
  * arguments. Where updates follow a step, they are a schedule of their own, behind the step's. */
-#include "train/trainer.h"
+#include "train/summary.h"
+
+#include "train/options.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -40,12 +42,12 @@ static int add_predicted(const trainer *t, const schedule *s, json_t *events, do
     const schedule_input in = trainer_schedules(t);
     const double from = *end_ns;
     simulation sim;
-    int failed = simulate(&in, s, &t->first_costs, true, &sim, e);
+    int failed = simulate(&in, s, &t->predicted.first_costs, true, &sim, e);
     if (failed)
         return failed;
     for (int i = 0; i < s->tasks_n; i++)
         json_array_append_new(events, task_event(&s->tasks[i], PREDICTED, from + sim.start_ns[i], from + sim.end_ns[i]));
-    *end_ns += sim.total_ns - t->first_costs.step_ns;
+    *end_ns += sim.total_ns - t->predicted.first_costs.step_ns;
     simulation_free(&sim);
     return 0;
 }
@@ -68,14 +70,14 @@ static void add_measured(const schedule *s, const task_time *times, int64_t orig
 /* Both timelines of the step's schedules, one behind the other. */
 static int add_step(const trainer *t, json_t *events, pt_error *e)
 {
-    const schedule_kind kinds[] = {t->last, SCHEDULE_DRAIN};
-    const int64_t origin = start_of(executor_schedule(t->x, t->last), executor_times(t->x, t->last));
+    const schedule_kind kinds[] = {t->engine.last, SCHEDULE_DRAIN};
+    const int64_t origin = start_of(executor_schedule(t->engine.x, t->engine.last), executor_times(t->engine.x, t->engine.last));
     double end_ns = 0;
     int failed = 0;
     for (int k = 0; k < (trainer_plan(t)->update == UPDATE_END ? 2 : 1) && !failed; k++) {
-        const schedule *s = executor_schedule(t->x, kinds[k]);
+        const schedule *s = executor_schedule(t->engine.x, kinds[k]);
         failed = add_predicted(t, s, events, &end_ns, e);
-        add_measured(s, executor_times(t->x, kinds[k]), origin, events);
+        add_measured(s, executor_times(t->engine.x, kinds[k]), origin, events);
     }
     return failed;
 }
@@ -83,8 +85,8 @@ static int add_step(const trainer *t, json_t *events, pt_error *e)
 int trace_write(const trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
-    if (!t->x || !t->last_whole || !executor_times(t->x, t->last)) {
-        trainer_notice(t, "--trace: no step ran under the plan, so there is no trace.json");
+    if (!t->engine.x || !t->engine.last_whole || !executor_times(t->engine.x, t->engine.last)) {
+        options_notice(&t->job.o, "--trace: no step ran under the plan, so there is no trace.json");
         return 0;
     }
     json_t *events = json_array();
@@ -93,7 +95,7 @@ int trace_write(const trainer *t, pt_error *e)
     int failed = add_step(t, events, e);
     json_t *all = json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms");
     if (!failed)
-        failed = all ? path_join(path, t->out, "trace.json", e) : pt_fail(e, PT_FAILED, "out of memory");
+        failed = all ? path_join(path, t->out.path, "trace.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
     json_decref(all);

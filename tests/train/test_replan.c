@@ -1,5 +1,5 @@
 /* A run that moves to another plan between two steps, also when memory cannot be had, ends in the bits of one that did not. */
-#include "train/trainer.h"
+#include "train/replan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -223,7 +223,7 @@ static bool leaves_device(const pt_trainer *t)
     const plan *p = trainer_plan(t);
     bool leaves = false;
     if (!on_gpu())
-        return executor_bytes(t->x, TIER_DISK) > 0;
+        return executor_bytes(t->engine.x, TIER_DISK) > 0;
     for (int c = 0; c < p->chunks_n; c++)
         leaves |= p->chunks[c].home != TIER_DEVICE;
     return leaves;
@@ -232,7 +232,7 @@ static bool leaves_device(const pt_trainer *t)
 static bool transfers_are_priced(const pt_trainer *t)
 {
     const costs *c = &t->planning.profile.costs;
-    const double *busy = t->forecast.busy_ns;
+    const double *busy = t->predicted.now.busy_ns;
     return on_gpu() ? c->to_device.n && c->from_device.n && busy[QUEUE_TO_DEVICE] > 0 : c->read.n && c->write.n && busy[QUEUE_READ] > 0;
 }
 
@@ -352,16 +352,16 @@ static void steps_that_are_off_move_the_run_to_a_better_plan(void **state)
     pt_trainer *t = open_run(&moving);
     assert_true(leaves_device(t));
     t->planning.budget[TIER_DEVICE] = t->planning.search.budget[TIER_DEVICE] = BUDGET;
-    t->steps = MANY;
-    t->forecast.step_ns = 1e9;
-    t->measured.steady.n = PATIENCE_WINDOW; /* as if it had been looked once */
+    t->job.steps = MANY;
+    t->predicted.now.step_ns = 1e9;
+    t->engine.measured.steady.n = PATIENCE_WINDOW; /* as if it had been looked once */
     must(replan_look(t, &e), &e);
     for (int k = 0; k < STEPS; k++)
         step(&moving, t);
     assert_true(!leaves_device(t) || on_gpu());
     assert_non_null(strstr(said, "planned again"));
     assert_int_equal(checkpoints_in(moving.out), 0);
-    t->steps = STEPS;
+    t->job.steps = STEPS;
     finish(&moving, t);
     compare(&straight, &moving);
 }
@@ -370,11 +370,11 @@ static void steps_that_are_off_move_the_run_to_a_better_plan(void **state)
 static void look_at_steps(pt_trainer *t, double taken_s, double said_s)
 {
     pt_error e = {0};
-    t->measured.steady.n = PATIENCE_WINDOW;
+    t->engine.measured.steady.n = PATIENCE_WINDOW;
     for (int i = 0; i < PATIENCE_WINDOW; i++)
-        t->measured.steady.s[i] = taken_s;
-    t->forecast.step_ns = said_s * 1e9;
-    t->patience = (patience){.off = 1, .since = 1};
+        t->engine.measured.steady.s[i] = taken_s;
+    t->predicted.now.step_ns = said_s * 1e9;
+    t->predicted.patience = (patience){.off = 1, .since = 1};
     must(replan_look(t, &e), &e);
 }
 
@@ -410,16 +410,16 @@ static void the_steps_of_a_given_plan_are_named_with_their_times(void **state)
 /* A look at tasks that were timed so and said to take 1 / times[q] of it. */
 static void expect_words(pt_trainer *t, char *said, const double times[QUEUES], const char *words)
 {
-    const measured before = t->measured;
+    const measured before = t->engine.measured;
     const step_times taken = measured_times(&before, trainer_plan(t)->update);
     for (int q = 0; q < QUEUES; q++)
-        t->forecast.busy_ns[q] = taken.busy_ns[q] / times[q];
+        t->predicted.now.busy_ns[q] = taken.busy_ns[q] / times[q];
     said[0] = 0;
-    t->told_off = false;
+    t->predicted.told_off = false;
     look_at_steps(t, 1, 2);
     if (!strstr(said, words))
         fail_msg("\"%s\" does not have \"%s\"", said, words);
-    t->measured = before; /* a look forgets them */
+    t->engine.measured = before; /* a look forgets them */
 }
 
 /* Of the queues the one that is furthest off in its time, and none that is off by little. */
@@ -436,8 +436,8 @@ static void what_differs_is_named(void **state)
     pt_trainer *t = open_run(&r);
     for (int k = 0; k < PATIENCE_WINDOW; k++)
         step(&r, t);
-    t->o.plan_file = "none"; /* it stays */
-    const step_times taken = measured_times(&t->measured, trainer_plan(t)->update);
+    t->job.o.plan_file = "none"; /* it stays */
+    const step_times taken = measured_times(&t->engine.measured, trainer_plan(t)->update);
     const double reads = taken.busy_ns[QUEUE_READ], computed = taken.busy_ns[QUEUE_COMPUTE];
     assert_true(taken.runs > 0 && computed > 0 && (reads > 0 || on_gpu()));
     expect_words(t, said, (double[QUEUES]){1, 1, 1, 1, 1, 1}, "(its tasks take as long as was said");
@@ -450,7 +450,7 @@ static void what_differs_is_named(void **state)
         snprintf(words, sizeof words, "(%s 0.5 times as long)", more ? "computation takes" : "disk reads take");
         expect_words(t, said, (double[QUEUES]){0.5, 1, 1, 1, 0.5, 1}, words);
     }
-    t->o.plan_file = NULL;
+    t->job.o.plan_file = NULL;
     finish(&r, t);
 }
 

@@ -10,7 +10,7 @@
 #include "sanitized.h"
 #include "train/apart.h"
 #include "train/fixture.h"
-#include "train/trainer.h"
+#include "train/checkpoint.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -61,7 +61,7 @@ static void what_a_run_will_write_is_known_before(void **state)
         o.keep = i ? 2 : 0;
         o.save_type = cases[i].type;
         must(pt_trainer_open(&o, &t, &e), &e);
-        room_need r = room_of(t);
+        room_need r = checkpoint_room(t);
         assert_int_equal(r.checkpoints, i ? 3 : 4); /* a third one for a moment */
         while (pt_trainer_step(t, &s, &e) > 0)
             ;
@@ -75,7 +75,7 @@ static void what_a_run_will_write_is_known_before(void **state)
         if (r.model_bytes < model || r.model_bytes > model + (64 << 10))
             fail_msg("%s: the model takes %llu bytes and %llu were foreseen", cases[i].name, (unsigned long long)model,
                      (unsigned long long)r.model_bytes);
-        assert_int_equal(room_of(t).checkpoints, 0);
+        assert_int_equal(checkpoint_room(t).checkpoints, 0);
         pt_trainer_close(t);
         fixture_close(&f);
     }
@@ -264,7 +264,7 @@ static void a_limit_of_a_file_s_size_is_known_before(void **state)
     o.save_every = 1;
     o.disk_memory = 0;
     must(pt_trainer_open(&o, &t, &e), &e);
-    const uint64_t weights = (uint64_t)t->model->parameters * 4;
+    const uint64_t weights = (uint64_t)t->job.model->parameters * 4;
     pt_trainer_close(t);
     snprintf(out, sizeof out, "%s/limited-too", scratch);
     signal(SIGXFSZ, SIG_IGN);

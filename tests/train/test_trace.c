@@ -54,7 +54,7 @@ static void read_sides(const char *out, int step_tasks, side sides[SIDES])
 
 static void count(const pt_trainer *t, schedule_kind kind, int tasks[TASK_KINDS])
 {
-    const schedule *s = executor_schedule(t->x, kind);
+    const schedule *s = executor_schedule(t->engine.x, kind);
     for (int i = 0; i < s->tasks_n; i++)
         tasks[s->tasks[i].kind]++;
 }
@@ -68,7 +68,7 @@ static void check_trace(const pt_trainer *t, const char *out)
     count(t, first, tasks);
     if (second >= 0)
         count(t, (schedule_kind)second, tasks);
-    read_sides(out, executor_schedule(t->x, first)->tasks_n, sides);
+    read_sides(out, executor_schedule(t->engine.x, first)->tasks_n, sides);
     for (int k = 0; k < SIDES; k++) {
         for (int i = 0; i < TASK_KINDS; i++)
             if (sides[k].tasks[i] != tasks[i])

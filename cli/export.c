@@ -1,0 +1,43 @@
+#include "args.h"
+#include "commands.h"
+#include "progress.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: protrain export --model DIR --to gguf --out FILE [--type f32|f16|bf16|q8_0]\n\n"
+    "A trained model as one file for other programs: GGUF, which llama.cpp runs, with tokenizer and chat template.";
+
+int command_export(int argc, char **argv)
+{
+    pt_export_options o;
+    pt_error e = {0};
+    progress bar;
+    int to = -1, type = PT_EXPORT_F16;
+    bool quiet = false;
+    pt_export_defaults(&o);
+    const arg table[] = {
+        {"--model", ARG_STRING, &o.model, "DIR", "Hugging Face folder with weights and tokenizer.json", false},
+        {"--to", ARG_CHOICE, &to, "gguf", "the format", false},
+        {"--out", ARG_STRING, &o.out, "FILE", "the file to write; it appears whole or not at all", false},
+        {"--type", ARG_CHOICE, &type, "f32|f16|bf16|q8_0", "of the matrices; norms and biases are f32; default f16", false},
+        {"--quiet", ARG_FLAG, &quiet, NULL, "no progress bar", false},
+    };
+    int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, &e);
+    if (failed == 1)
+        return 0;
+    if (!failed && to < 0)
+        failed = pt_fail(&e, PT_USAGE, "no format: --to gguf");
+    o.type = (pt_export_type)type;
+    o.notice = progress_notice;
+    o.progress = progress_stage;
+    o.arg = &bar;
+    progress_open(&bar, quiet);
+    if (!failed)
+        failed = pt_export(&o, &e);
+    progress_clear(&bar);
+    return failed ? exit_with(&e) : 0;
+}

@@ -1,0 +1,184 @@
+/* export.c - pt_export: a Hugging Face folder to a GGUF file. */
+#include "gguf/tensors.h"
+#include "gguf/vocabulary.h"
+#include "infer/open.h"
+#include "infer/stops.h"
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "model/weights.h"
+
+#include <ctype.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { QUANTIZATION_VERSION = 2 };
+
+static const struct { const char *name; gguf_type type; uint32_t file_type; } types[] = {
+    [PT_EXPORT_F32] = {"f32", GGUF_F32, 0}, [PT_EXPORT_F16] = {"f16", GGUF_F16, 1},
+    [PT_EXPORT_BF16] = {"bf16", GGUF_BF16, 32}, [PT_EXPORT_Q8_0] = {"q8_0", GGUF_Q8_0, 7}};
+
+typedef struct export {
+    const pt_export_options *o;
+    char where[FILE_PATH_BYTES]; /* config.json */
+    model *model;
+    tokenizer *tokenizer;
+    safetensors *st;
+    const gguf_family *family;
+    gguf_tensors tensors;
+    gguf_writer *w;
+} export;
+
+void pt_export_defaults(pt_export_options *o)
+{
+    if (o)
+        *o = (pt_export_options){.type = PT_EXPORT_F16};
+}
+
+static int check_options(const pt_export_options *o, pt_error *e)
+{
+    if (!o->model || !o->model[0])
+        return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json, weights and tokenizer.json");
+    if (!o->out || !o->out[0])
+        return pt_fail(e, PT_USAGE, "no file to write: --out FILE names it");
+    if (o->type < PT_EXPORT_F32 || o->type > PT_EXPORT_Q8_0)
+        return pt_fail(e, PT_USAGE, "--type %d: it must be one of f32, f16, bf16, q8_0", o->type);
+    if (path_is_folder(o->out))
+        return pt_fail(e, PT_USAGE, "--out %s: that is a folder, and a file is to be written; name one in it", o->out);
+    return 0;
+}
+
+static int open_all(export *x, pt_error *e)
+{
+    const pt_export_options *o = x->o;
+    int failed = infer_open_model(o->model, &x->model, e);
+    if (!failed)
+        failed = path_join(x->where, o->model, "config.json", e);
+    if (!failed)
+        failed = gguf_family_of(x->model, x->where, o->notice, o->arg, &x->family, e);
+    if (!failed)
+        failed = safetensors_open(o->model, &x->st, e);
+    if (!failed)
+        failed = weights_check(x->model, x->st, NULL, e);
+    if (!failed)
+        weights_notice_unused(x->model, x->st, o->notice, o->arg);
+    if (!failed)
+        failed = tokenizer_open(o->model, &x->tokenizer, e);
+    return failed ? failed : gguf_tensors_list(&x->tensors, x->model, x->family, types[o->type].type, e);
+}
+
+/* ---- its name ---- */
+
+static bool mentions_phi3(const char *name)
+{
+    char lower[256];
+    size_t n = 0;
+    for (; name[n] && n < sizeof lower - 1; n++)
+        lower[n] = (char)tolower((unsigned char)name[n]);
+    lower[n] = 0;
+    return strstr(lower, "phi-3") || strstr(lower, "phi3");
+}
+
+/* The folder's name, or none. Of a name with "phi-3" in it llama.cpp concludes how spaces behind special tokens are treated, and that
+ * certain tokens are there. */
+static void put_name(const export *x)
+{
+    char path[FILE_PATH_BYTES], name[FILE_PATH_BYTES];
+    char *real = realpath(x->o->model, NULL);
+    snprintf(path, sizeof path, "%s", real ? real : x->o->model);
+    free(real);
+    snprintf(name, sizeof name, "%s", basename(path));
+    bool needed = !strcmp(x->family->name, "phi3");
+    static const char *const tokens[] = {"</s>", "<unk>", "<s>", "<|endoftext|>"};
+    for (int i = 0; i < 4; i++)
+        needed = needed && tokenizer_find(x->tokenizer, tokens[i]) >= 0;
+    if (needed && !mentions_phi3(name))
+        snprintf(name, sizeof name, "Phi-3 %.200s", basename(path));
+    if (needed || !mentions_phi3(name))
+        gguf_put_string(x->w, "general.name", name);
+}
+
+/* ---- writing ---- */
+
+static int put_pairs(const export *x, pt_error *e)
+{
+    stop_ids stops;
+    const pt_export_options *o = x->o;
+    const int failed = stops_find(&stops, o->model, x->model, x->tokenizer, e);
+    if (failed)
+        return failed;
+    gguf_put_string(x->w, "general.architecture", x->family->name);
+    gguf_put_string(x->w, "general.type", "model");
+    put_name(x);
+    gguf_put_u32(x->w, "general.file_type", types[o->type].file_type);
+    gguf_put_u32(x->w, "general.quantization_version", QUANTIZATION_VERSION);
+    gguf_put_config(x->w, x->family, &x->model->config);
+    const vocabulary v = {o->model, x->tokenizer, x->model->config.vocab, x->model->config.bos, stops.ids, stops.n, o->notice, o->arg};
+    return gguf_put_vocabulary(x->w, &v, e);
+}
+
+static int declare(const export *x, pt_error *e)
+{
+    int failed = 0;
+    for (int i = 0; i < x->tensors.n && !failed; i++) {
+        const gguf_tensor *t = &x->tensors.list[i];
+        const int64_t shape[2] = {t->rows, t->cols};
+        failed = gguf_declare(x->w, t->name, t->type, t->vector ? 1 : 2, t->vector ? shape + 1 : shape, e);
+    }
+    return failed;
+}
+
+static void pass_progress(void *arg, uint64_t bytes)
+{
+    const export *x = arg;
+    const uint64_t all = gguf_bytes(x->w);
+    if (x->o->progress)
+        x->o->progress(x->o->arg, "exporting", bytes < all ? bytes : all, all);
+}
+
+static void tell_unblocked(const export *x)
+{
+    char sentence[160];
+    snprintf(sentence, sizeof sentence, "%d matri%s no multiple of 32 values a row: F16 in place of Q8_0", x->tensors.unblocked,
+             x->tensors.unblocked == 1 ? "x has" : "ces have");
+    if (x->tensors.unblocked && x->o->notice)
+        x->o->notice(x->o->arg, sentence);
+}
+
+static int write_all(export *x, pt_error *e)
+{
+    int failed = gguf_create(x->o->out, &x->w, e);
+    if (!failed)
+        failed = put_pairs(x, e);
+    if (!failed)
+        failed = declare(x, e);
+    if (failed)
+        return failed;
+    tell_unblocked(x);
+    failed = gguf_begin(x->w, e);
+    if (!failed)
+        failed = gguf_tensors_write(x->w, &x->tensors, x->model, x->st, pass_progress, x, e);
+    if (!failed && x->o->progress)
+        x->o->progress(x->o->arg, "exporting", gguf_bytes(x->w), gguf_bytes(x->w));
+    return failed ? failed : gguf_finish(x->w, e);
+}
+
+int pt_export(const pt_export_options *o, pt_error *e)
+{
+    if (!o)
+        return pt_fail_null(e, "pt_export", "the options");
+    int failed = check_options(o, e);
+    if (failed)
+        return failed;
+    export x = {.o = o};
+    failed = open_all(&x, e);
+    if (!failed)
+        failed = write_all(&x, e);
+    gguf_close(x.w);
+    gguf_tensors_free(&x.tensors);
+    safetensors_close(x.st);
+    tokenizer_close(x.tokenizer);
+    model_close(x.model);
+    return failed;
+}

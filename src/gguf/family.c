@@ -1,0 +1,311 @@
+#include "gguf/family.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LLAMA_LIKE                                                                                                                    \
+    .pairs_adjacent = true, .out_bias = true, .mlp_bias = true, .free_head_dim = true, .rope_factors = true, .long_ropes = true
+
+static const gguf_family families[] = {
+    {.model_type = "llama", .name = "llama", LLAMA_LIKE},
+    {.model_type = "mistral", .name = "llama", LLAMA_LIKE},
+    {.model_type = "granite", .name = "granite", LLAMA_LIKE, .own_scale = true},
+    {.model_type = "ministral3", .name = "mistral3", LLAMA_LIKE, .yarn_betas = true},
+    {.model_type = "smollm3", .name = "smollm3", .pairs_adjacent = true, .free_head_dim = true},
+    {.model_type = "qwen2", .name = "qwen2"},
+    {.model_type = "qwen3", .name = "qwen3", .free_head_dim = true},
+    {.model_type = "gemma", .name = "gemma", .free_head_dim = true, .tanh_gelu = true},
+    {.model_type = "gemma2", .name = "gemma2", .free_head_dim = true, .tanh_gelu = true, .softcaps = true, .scale_by_width = 46,
+     .windows = FAMILY_WINDOWS_ALWAYS, .period = 2},
+    {.model_type = "gemma3_text", .name = "gemma3", .free_head_dim = true, .tanh_gelu = true, .logit_softcap = true, .scale_by_width = 62,
+     .windows = FAMILY_WINDOWS_BY_KEY, .period = 6},
+    {.model_type = "phi3", .name = "phi3", .fused_qkv = true, .fused_up = true, .partial_rope = true, .long_ropes = true},
+    {.model_type = "olmo2", .name = "olmo2", .own_head = true},
+    {.model_type = "olmo3", .name = "olmo2", .own_head = true, .windows = FAMILY_WINDOWS_BY_KEY, .period = 4},
+    {.model_type = "gpt2", .name = "gpt2", .fused_qkv = true, .out_bias = true, .mlp_bias = true, .tanh_gelu = true},
+    {.model_type = "gpt_neox", .name = "gptneox", .fused_qkv = true, .own_head = true, .needs_biases = true, .out_bias = true,
+     .mlp_bias = true, .partial_rope = true, .tanh_gelu = true},
+};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+/* ---- what it does not compute ---- */
+
+typedef struct check {
+    const model_config *c;
+    const gguf_family *f;
+    const char *where;
+    void (*notice)(void *arg, const char *sentence);
+    void *arg;
+    pt_error *e;
+} check;
+
+static int refuse(const check *k, const char *what)
+{
+    return pt_fail(k->e, PT_FAILED, "%s: this model has %s, which llama.cpp does not compute for \"%s\"", k->where, what, k->f->name);
+}
+
+static void tell(const check *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void tell(const check *k, const char *fmt, ...)
+{
+    char sentence[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(sentence, sizeof sentence, fmt, ap);
+    va_end(ap);
+    if (k->notice)
+        k->notice(k->arg, sentence);
+}
+
+static int check_shapes(const check *k)
+{
+    const model_config *c = k->c;
+    const gguf_family *f = k->f;
+    if (!f->free_head_dim && c->heads * c->head_dim != c->hidden)
+        return refuse(k, "heads that together are not as wide as the model");
+    if (c->out_bias && !f->out_bias)
+        return refuse(k, "a bias of attention's output");
+    if (c->mlp_bias && !f->mlp_bias)
+        return refuse(k, "biases of the MLP");
+    if (!strcmp(f->model_type, "gpt2") && (!c->qkv_bias || !c->out_bias || !c->mlp_bias))
+        return refuse(k, "no biases");
+    if ((!strcmp(f->name, "gemma") || !strcmp(f->name, "gemma2")) && !c->tied)
+        return refuse(k, "a head that is not tied to the embedding");
+    return 0;
+}
+
+static int check_activation(const check *k)
+{
+    const activation_kind a = k->c->activation;
+    if (k->f->tanh_gelu && a == ACT_GELU_ERF && !strcmp(k->f->name, "gptneox")) {
+        tell(k, "llama.cpp computes this model's GELU by its tanh form, which differs in the fourth digit");
+        return 0;
+    }
+    return a == (k->f->tanh_gelu ? ACT_GELU_TANH : ACT_SILU) ? 0 : refuse(k, "another activation");
+}
+
+static bool any_window(const model_config *c)
+{
+    for (int i = 0; i < c->layers; i++)
+        if (c->window[i])
+            return true;
+    return false;
+}
+
+static int64_t smallest_window(const model_config *c)
+{
+    int64_t least = 0;
+    for (int i = 0; i < c->layers; i++)
+        if (c->window[i] && (!least || c->window[i] < least))
+            least = c->window[i];
+    return least;
+}
+
+static int check_attention(const check *k)
+{
+    const model_config *c = k->c;
+    if (k->f->softcaps ? !(c->attention_softcap > 0 && c->logit_softcap > 0) : c->attention_softcap > 0)
+        return refuse(k, k->f->softcaps ? "no soft caps" : "a soft cap of the scores");
+    if (c->logit_softcap > 0 && !k->f->softcaps && !k->f->logit_softcap)
+        return refuse(k, "a soft cap of the logits");
+    const int64_t window = smallest_window(c);
+    if (k->f->windows == FAMILY_WINDOWS_NONE && window && window < c->max_positions)
+        tell(k, "llama.cpp has no sliding window for \"%s\": texts longer than %lld tokens go on otherwise there", k->f->name,
+             (long long)window);
+    return 0;
+}
+
+static bool standard_yarn(const gguf_family *f, const rope_config *r)
+{
+    return r->truncate && (f->yarn_betas || (r->beta_fast == 32 && r->beta_slow == 1));
+}
+
+static int check_rope(const check *k, const rope_config *r)
+{
+    if (!k->f->partial_rope && r->rotated != k->c->head_dim)
+        return refuse(k, "heads that are rotated in part");
+    if (r->kind == ROPE_LLAMA3 && !k->f->rope_factors)
+        return refuse(k, "rope scaling of type llama3");
+    if (r->kind == ROPE_LONG && !k->f->long_ropes)
+        return refuse(k, "rope scaling of type longrope");
+    if (r->kind == ROPE_YARN && !standard_yarn(k->f, r) && !k->f->rope_factors)
+        return refuse(k, "yarn with another \"beta_fast\", \"beta_slow\" or \"truncate\" than 32, 1 and true");
+    return 0;
+}
+
+static int check_ropes(const check *k)
+{
+    const model_config *c = k->c;
+    int status = c->ropes_n ? check_rope(k, &c->rope[0]) : 0;
+    for (int i = 0; i < c->layers && !status && c->position == POSITION_ROTARY; i++)
+        if ((c->layer_rope[i] < 0) != (!strcmp(k->f->name, "smollm3") && (i + 1) % 4 == 0))
+            status = refuse(k, "other layers without positions than every fourth");
+    if (status || k->f->windows != FAMILY_WINDOWS_BY_KEY || c->ropes_n < 2 || !any_window(c))
+        return status;
+    if (c->rope[1].kind != ROPE_PLAIN)
+        return refuse(k, "rope scaling in layers with a window");
+    return !strcmp(k->f->name, "olmo2") && c->rope[0].theta != c->rope[1].theta
+               ? refuse(k, "another rope theta in layers with a window")
+               : 0;
+}
+
+int gguf_family_of(const model *m, const char *where, void (*notice)(void *, const char *), void *arg, const gguf_family **out, pt_error *e)
+{
+    const model_config *c = &m->config;
+    check k = {c, NULL, where, notice, arg, e};
+    for (int i = 0; i < FAMILIES; i++)
+        if (!strcmp(families[i].model_type, c->model_type))
+            k.f = &families[i];
+    if (!k.f)
+        return pt_fail(e, PT_FAILED,
+                       "%s: its model_type is \"%s\", which llama.cpp does not know: it cannot be exported to GGUF",
+                       where, c->model_type);
+    int status = check_shapes(&k);
+    if (!status)
+        status = check_activation(&k);
+    if (!status)
+        status = check_attention(&k);
+    if (!status)
+        status = check_ropes(&k);
+    if (!status && c->multimodal)
+        tell(&k, "the text part of this model of text and images is exported alone");
+    *out = k.f;
+    return status;
+}
+
+float gguf_query_scale(const gguf_family *f, const model_config *c, int layer)
+{
+    const bool by_width = f->scale_by_width && f->scale_by_width == c->layers;
+    const float theirs = (float)(1 / sqrt((double)(by_width ? c->hidden / c->heads : c->head_dim)));
+    return f->own_scale ? c->layer_scale[layer] : c->attention_scale * c->layer_scale[layer] / theirs;
+}
+
+/* ---- pairs ---- */
+
+typedef struct pairs {
+    gguf_writer *w;
+    const char *family;
+} pairs;
+
+static const char *key(const pairs *p, const char *name, char out[96])
+{
+    snprintf(out, 96, "%s.%s", p->family, name);
+    return out;
+}
+
+static void put_u32(const pairs *p, const char *name, int64_t value)
+{
+    char k[96];
+    gguf_put_u32(p->w, key(p, name, k), (uint32_t)value);
+}
+
+static void put_f32(const pairs *p, const char *name, double value)
+{
+    char k[96];
+    gguf_put_f32(p->w, key(p, name, k), (float)value);
+}
+
+static void put_string(const pairs *p, const char *name, const char *value)
+{
+    char k[96];
+    gguf_put_string(p->w, key(p, name, k), value);
+}
+
+bool gguf_has_factors(const gguf_family *f, const rope_config *r)
+{
+    return r->kind == ROPE_LLAMA3 || (r->kind == ROPE_YARN && !standard_yarn(f, r));
+}
+
+void gguf_rope_factors(const rope_config *r, float *out)
+{
+    for (int64_t i = 0; i < r->rotated / 2; i++)
+        out[i] = (float)(pow(r->theta, -(double)(2 * i) / (double)r->rotated) / model_rope_frequency(r, 1, i));
+}
+
+static void put_yarn(const pairs *p, const gguf_family *f, const rope_config *r)
+{
+    put_string(p, "rope.scaling.type", "yarn");
+    put_f32(p, "rope.scaling.factor", r->factor);
+    /* llama.cpp multiplies by 1 + 0.1 ln(factor) of its own */
+    put_f32(p, "rope.scaling.attn_factor", r->attention_factor / (r->factor > 1 ? 1 + 0.1 * log(r->factor) : 1));
+    if (f->yarn_betas) {
+        put_f32(p, "rope.scaling.yarn_beta_fast", r->beta_fast);
+        put_f32(p, "rope.scaling.yarn_beta_slow", r->beta_slow);
+    }
+}
+
+static void put_rope(const pairs *p, const gguf_family *f, const model_config *c)
+{
+    const rope_config *r = &c->rope[0];
+    put_u32(p, "rope.dimension_count", r->rotated);
+    put_f32(p, "rope.freq_base", r->theta);
+    if (r->kind == ROPE_LINEAR) {
+        put_string(p, "rope.scaling.type", "linear");
+        put_f32(p, "rope.scaling.factor", r->factor);
+    } else if (r->kind == ROPE_YARN && standard_yarn(f, r))
+        put_yarn(p, f, r);
+    else if (r->kind == ROPE_LONG || r->kind == ROPE_YARN) {
+        put_string(p, "rope.scaling.type", r->kind == ROPE_LONG ? "longrope" : "none");
+        put_f32(p, "rope.scaling.attn_factor", r->attention_factor);
+    }
+    if (r->kind == ROPE_LONG || r->kind == ROPE_YARN)
+        put_u32(p, "rope.scaling.original_context_length", (int64_t)r->original_positions);
+    if (c->query_rope >= 0)
+        put_f32(p, "attention.temperature_scale", c->rope[c->query_rope].scaling_beta);
+    if (!strcmp(f->name, "gemma3") && any_window(c))
+        put_f32(p, "rope.freq_base_swa", c->rope[1].theta);
+}
+
+static void put_windows(const pairs *p, const gguf_family *f, const model_config *c)
+{
+    bool usual = true;
+    if (f->windows == FAMILY_WINDOWS_NONE || (f->windows == FAMILY_WINDOWS_BY_KEY && !any_window(c)))
+        return;
+    put_u32(p, "attention.sliding_window", any_window(c) ? smallest_window(c) : c->max_positions);
+    for (int i = 0; i < c->layers; i++)
+        usual = usual && (c->window[i] > 0) == ((i + 1) % f->period != 0);
+    if (usual || !any_window(c))
+        return;
+    char k[96];
+    gguf_begin_array(p->w, key(p, "attention.sliding_window_pattern", k), GGUF_ARRAY_BOOL, (uint64_t)c->layers);
+    for (int i = 0; i < c->layers; i++)
+        gguf_add_bool(p->w, c->window[i] > 0);
+}
+
+static void put_scales(const pairs *p, const gguf_family *f, const model_config *c)
+{
+    if (f->own_scale) {
+        put_f32(p, "attention.scale", c->attention_scale);
+        put_f32(p, "embedding_scale", c->embedding_scale);
+        put_f32(p, "residual_scale", c->residual_scale);
+        put_f32(p, "logit_scale", 1 / (double)c->logit_scale);
+    }
+    if (c->attention_softcap > 0)
+        put_f32(p, "attn_logit_softcapping", c->attention_softcap);
+    if (c->logit_softcap > 0)
+        put_f32(p, "final_logit_softcapping", c->logit_softcap);
+}
+
+void gguf_put_config(gguf_writer *w, const gguf_family *f, const model_config *c)
+{
+    const pairs p = {w, f->name};
+    put_u32(&p, "vocab_size", c->vocab);
+    put_u32(&p, "context_length", c->max_positions); /* up to which dynamic rope scaling does nothing */
+    put_u32(&p, "embedding_length", c->hidden);
+    put_u32(&p, "block_count", c->layers);
+    put_u32(&p, "feed_forward_length", c->ffn);
+    put_u32(&p, "attention.head_count", c->heads);
+    put_u32(&p, "attention.head_count_kv", c->kv_heads);
+    put_u32(&p, "attention.key_length", c->head_dim);
+    put_u32(&p, "attention.value_length", c->head_dim);
+    put_f32(&p, c->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", (double)c->norm_eps);
+    if (!strcmp(f->name, "gptneox")) {
+        char k[96];
+        gguf_put_bool(w, key(&p, "use_parallel_residual", k), c->parallel);
+    }
+    if (c->position == POSITION_ROTARY)
+        put_rope(&p, f, c);
+    put_windows(&p, f, c);
+    put_scales(&p, f, c);
+}

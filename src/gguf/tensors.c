@@ -1,0 +1,299 @@
+#include "gguf/tensors.h"
+
+#include "io/safetensors.h"
+#include "model/weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the list ---- */
+
+typedef struct lister {
+    gguf_tensors *t;
+    const model *m;
+    const gguf_family *f;
+    gguf_type type;
+    pt_error *e;
+    int failed;
+} lister;
+
+static gguf_tensor *add(lister *l, gguf_tensor tensor, const char *kind, int layer, const char *ending)
+{
+    gguf_tensors *t = l->t;
+    if (t->n == t->capacity) {
+        const int capacity = t->capacity ? 2 * t->capacity : 64;
+        gguf_tensor *more = realloc(t->list, (size_t)capacity * sizeof *more);
+        if (!more) {
+            l->failed = pt_fail(l->e, PT_FAILED, "no memory for a table of %d tensors", capacity);
+            return NULL;
+        }
+        t->list = more;
+        t->capacity = capacity;
+    }
+    if (tensor.type == GGUF_Q8_0 && tensor.cols % gguf_block_values(GGUF_Q8_0)) {
+        tensor.type = GGUF_F16;
+        t->unblocked++;
+    }
+    if (layer < 0)
+        snprintf(tensor.name, sizeof tensor.name, "%s.%s", kind, ending);
+    else
+        snprintf(tensor.name, sizeof tensor.name, "blk.%d.%s.%s", layer, kind, ending);
+    t->list[t->n] = tensor;
+    return &t->list[t->n++];
+}
+
+/* Rows [row0, row0 + rows) of parameter i, or all where rows is 0; of a vector, its elements. */
+static gguf_tensor *add_part(lister *l, int i, int layer, const char *kind, int64_t row0, int64_t rows)
+{
+    const param *p = &l->m->params[i];
+    const bool vector = p->part[0].vector, bias = p->kind->use == USE_BIAS || p->kind->use == USE_NORM_BIAS;
+    const int64_t all = vector ? p->cols : p->rows, n = rows ? rows : all;
+    gguf_tensor x = {.param = i, .row0 = row0, .rows = vector ? 1 : n, .cols = vector ? n : p->cols, .vector = vector,
+                     .type = vector || p->role == PARAM_POSITIONS ? GGUF_F32 : l->type};
+    if (p->kind->use == USE_NORM)
+        x.offset = l->m->config.norm_offset;
+    return add(l, x, kind, layer, bias ? "bias" : "weight");
+}
+
+/* Of its first n rows, or elements. */
+static void scale_queries(const lister *l, gguf_tensor *t, int layer, int64_t n)
+{
+    t->scale = gguf_query_scale(l->f, &l->m->config, layer);
+    t->scaled = t->scale != 1 ? n : 0;
+}
+
+/* q, k and v of one parameter. */
+static void add_qkv(lister *l, int i, int layer)
+{
+    const model_config *c = &l->m->config;
+    const int64_t q = c->heads * c->head_dim, k = c->kv_heads * c->head_dim;
+    const int64_t head = l->f->pairs_adjacent && c->layer_rope[layer] >= 0 ? c->head_dim : 0;
+    gguf_tensor *of_q = add_part(l, i, layer, "attn_q", 0, q), *of_k;
+    if (!of_q)
+        return;
+    of_q->head = head;
+    if (c->qk_norm == QK_NORM_NONE)
+        scale_queries(l, of_q, layer, q);
+    if ((of_k = add_part(l, i, layer, "attn_k", q, k)) != NULL)
+        of_k->head = head;
+    add_part(l, i, layer, "attn_v", q + k, k);
+}
+
+static void add_up(lister *l, int i, int layer)
+{
+    const int64_t half = l->m->config.ffn;
+    if (!l->m->config.gated || l->f->fused_up) {
+        add_part(l, i, layer, "ffn_up", 0, 0);
+        return;
+    }
+    add_part(l, i, layer, "ffn_gate", 0, half);
+    add_part(l, i, layer, "ffn_up", half, half);
+}
+
+static const char *const plain_names[PARAM_ROLES] = {
+    [PARAM_TOKENS] = "token_embd", [PARAM_POSITIONS] = "position_embd",
+    [PARAM_NORM1] = "attn_norm", [PARAM_NORM1_BIAS] = "attn_norm",
+    [PARAM_QNORM] = "attn_q_norm", [PARAM_KNORM] = "attn_k_norm",
+    [PARAM_OUT] = "attn_output", [PARAM_OUT_BIAS] = "attn_output", [PARAM_POST_NORM1] = "post_attention_norm",
+    [PARAM_NORM2] = "ffn_norm", [PARAM_NORM2_BIAS] = "ffn_norm",
+    [PARAM_DOWN] = "ffn_down", [PARAM_DOWN_BIAS] = "ffn_down", [PARAM_POST_NORM2] = "post_ffw_norm",
+    [PARAM_NORMF] = "output_norm", [PARAM_NORMF_BIAS] = "output_norm", [PARAM_HEAD] = "output",
+};
+
+static void add_param(lister *l, int i)
+{
+    const param *p = &l->m->params[i];
+    const model_config *c = &l->m->config;
+    const int layer = l->m->blocks[p->block].layer;
+    const bool qkv = p->role == PARAM_QKV || p->role == PARAM_QKV_BIAS;
+    if (qkv && l->f->fused_qkv) {
+        gguf_tensor *x = add_part(l, i, layer, "attn_qkv", 0, 0);
+        if (x)
+            scale_queries(l, x, layer, c->heads * c->head_dim);
+    } else if (qkv)
+        add_qkv(l, i, layer);
+    else if (p->role == PARAM_UP || p->role == PARAM_UP_BIAS)
+        add_up(l, i, layer);
+    else {
+        gguf_tensor *x = add_part(l, i, layer, plain_names[p->role], 0, 0);
+        if (x && p->role == PARAM_QNORM) { /* the scale goes behind the norm */
+            scale_queries(l, x, layer, p->cols);
+            x->offset *= x->scale;
+        }
+    }
+    const gguf_tensor zeros = {.param = -1, .vector = true, .rows = 1, .cols = p->rows, .type = GGUF_F32};
+    if (p->role == PARAM_QKV && l->f->needs_biases && !c->qkv_bias)
+        add(l, zeros, "attn_qkv", layer, "bias");
+    if (p->role == PARAM_OUT && l->f->needs_biases && !c->out_bias)
+        add(l, zeros, "attn_output", layer, "bias");
+}
+
+static void add_factors(lister *l, const char *kind, const float *values)
+{
+    add(l,
+        (gguf_tensor){.param = -1,
+                      .vector = true,
+                      .rows = 1,
+                      .cols = l->m->config.rope[0].rotated / 2,
+                      .values = values,
+                      .type = GGUF_F32},
+        kind, -1, "weight");
+}
+
+static void add_rope(lister *l)
+{
+    const rope_config *r = &l->m->config.rope[0];
+    const int64_t pairs = r->rotated / 2;
+    if (l->m->config.position != POSITION_ROTARY || (r->kind != ROPE_LONG && !gguf_has_factors(l->f, r)))
+        return;
+    l->t->factors = malloc((size_t)(2 * pairs) * sizeof(float));
+    if (!l->t->factors) {
+        l->failed = pt_fail(l->e, PT_FAILED, "no memory for %lld rope factors", (long long)pairs);
+        return;
+    }
+    if (r->kind != ROPE_LONG) {
+        gguf_rope_factors(r, l->t->factors);
+        add_factors(l, "rope_freqs", l->t->factors);
+        return;
+    }
+    for (int64_t i = 0; i < pairs; i++) {
+        l->t->factors[i] = (float)r->long_factor[i];
+        l->t->factors[pairs + i] = (float)r->short_factor[i];
+    }
+    add_factors(l, "rope_factors_long", l->t->factors);
+    add_factors(l, "rope_factors_short", l->t->factors + pairs);
+}
+
+int gguf_tensors_list(gguf_tensors *t, const model *m, const gguf_family *f, gguf_type type, pt_error *e)
+{
+    *t = (gguf_tensors){0};
+    lister l = {t, m, f, type, e, 0};
+    add_rope(&l);
+    for (int i = 0; i < m->params_n && !l.failed; i++)
+        add_param(&l, i);
+    for (int i = 0; i < m->params_n && !l.failed && m->config.tied && f->own_head; i++)
+        if (m->params[i].role == PARAM_TOKENS)
+            add_part(&l, i, -1, "output", 0, 0);
+    if (l.failed)
+        gguf_tensors_free(t);
+    return l.failed;
+}
+
+void gguf_tensors_free(gguf_tensors *t)
+{
+    free(t->list);
+    free(t->factors);
+    *t = (gguf_tensors){0};
+}
+
+/* ---- their values ---- */
+
+enum { PIECE_VALUES = 1 << 20, SCRATCH_BYTES = 1 << 20 };
+
+typedef struct copier {
+    gguf_writer *w;
+    const model *m;
+    const safetensors *st;
+    float *in, *out;     /* `room` values each */
+    int64_t room;
+    void *scratch;
+    void (*done)(void *arg, uint64_t bytes);
+    void *arg;
+    uint64_t bytes;
+    pt_error *e;
+} copier;
+
+/* How many rows are read at once: whole heads, and of a matrix that is stored transposed all. */
+static int64_t rows_at_once(const model *m, const gguf_tensor *t)
+{
+    if (t->param < 0 || t->vector)
+        return 1;
+    if (m->params[t->param].part[0].transposed)
+        return t->rows;
+    const int64_t unit = t->head ? t->head : 1, units = PIECE_VALUES / (unit * t->cols);
+    const int64_t n = unit * (units ? units : 1);
+    return n < t->rows ? n : t->rows;
+}
+
+static int64_t values_at_once(const model *m, const gguf_tensor *t)
+{
+    const int64_t row = t->vector && t->param >= 0 ? m->params[t->param].cols : t->cols;
+    return rows_at_once(m, t) * row;
+}
+
+/* Row i of the file is row of_pair(i) of ours: of a head, element j of the first half and element j of the second make a pair. */
+static int64_t of_pair(int64_t head, int64_t i) { return i / head * head + i % 2 * (head / 2) + i % head / 2; }
+
+/* n rows, the first of which is row `first` of the tensor. */
+static void change(const copier *x, const gguf_tensor *t, int64_t first, int64_t n, int64_t cols)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float *from = x->in + (t->head ? of_pair(t->head, i) : i) * cols;
+        float *to = x->out + i * cols;
+        const float scale = first + i < t->scaled ? t->scale : 1;
+        if (scale == 1 && t->offset == 0)
+            memcpy(to, from, (size_t)cols * sizeof *to);
+        else
+            for (int64_t k = 0; k < cols; k++)
+                to[k] = from[k] * scale + t->offset;
+    }
+}
+
+static int append(copier *x, const gguf_tensor *t, const float *values, int64_t n)
+{
+    const int status = gguf_append(x->w, values, n, x->e);
+    x->bytes += (uint64_t)(n / gguf_block_values(t->type) * gguf_block_bytes(t->type));
+    if (x->done)
+        x->done(x->arg, x->bytes);
+    return status;
+}
+
+static int write_vector(copier *x, const gguf_tensor *t)
+{
+    if (t->param < 0) {
+        memset(x->out, 0, (size_t)t->cols * sizeof *x->out);
+        return append(x, t, t->values ? t->values : x->out, t->cols);
+    }
+    const int status = weights_read(x->m, x->st, t->param, 0, 1, x->in, x->scratch, SCRATCH_BYTES, x->e);
+    if (status)
+        return status;
+    memmove(x->in, x->in + t->row0, (size_t)t->cols * sizeof *x->in);
+    change(x, t, 0, t->cols, 1);
+    return append(x, t, x->out, t->cols);
+}
+
+static int write_matrix(copier *x, const gguf_tensor *t)
+{
+    const int64_t step = rows_at_once(x->m, t);
+    int status = 0;
+    for (int64_t r = 0; r < t->rows && !status; r += step) {
+        const int64_t n = t->rows - r < step ? t->rows - r : step;
+        status = weights_read(x->m, x->st, t->param, t->row0 + r, n, x->in, x->scratch, SCRATCH_BYTES, x->e);
+        if (status)
+            break;
+        change(x, t, r, n, t->cols);
+        status = append(x, t, x->out, n * t->cols);
+    }
+    return status;
+}
+
+int gguf_tensors_write(gguf_writer *w, const gguf_tensors *t, const model *m, const safetensors *st,
+                       void (*done)(void *arg, uint64_t bytes), void *arg, pt_error *e)
+{
+    copier x = {.w = w, .m = m, .st = st, .done = done, .arg = arg, .e = e};
+    for (int i = 0; i < t->n; i++) {
+        const int64_t need = values_at_once(m, &t->list[i]);
+        x.room = need > x.room ? need : x.room;
+    }
+    x.in = malloc((size_t)x.room * sizeof *x.in);
+    x.out = malloc((size_t)x.room * sizeof *x.out);
+    x.scratch = malloc(SCRATCH_BYTES);
+    int status = x.in && x.out && x.scratch ? 0 : pt_fail(e, PT_FAILED, "no memory for %lld values of a tensor", (long long)x.room);
+    for (int i = 0; i < t->n && !status; i++)
+        status = t->list[i].vector ? write_vector(&x, &t->list[i]) : write_matrix(&x, &t->list[i]);
+    free(x.in);
+    free(x.out);
+    free(x.scratch);
+    return status;
+}

@@ -1,0 +1,245 @@
+#include "gguf/vocabulary_parts.h"
+
+#include "base/json.h"
+#include "chat/source.h"
+#include "io/files.h"
+#include "text/buffer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* llama.cpp's kinds of tokens. */
+enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
+
+/* ---- tokens ---- */
+
+static const added_token *added_of(const tokenizer *t, uint32_t id)
+{
+    for (size_t i = 0; i < t->added.n; i++)
+        if (t->added.tokens[i].id == id)
+            return &t->added.tokens[i];
+    return NULL;
+}
+
+static bool is_byte_token(const bpe *b, uint32_t id, const char *text, size_t n)
+{
+    for (int byte = 0; byte < 256 && n == 6 && text[0] == '<'; byte++)
+        if (b->fallback[byte] == id)
+            return true;
+    return false;
+}
+
+/* The text of an id and its kind. Of tokens that are found in the text itself, spaces are spaces. */
+static int token_of(const vocabulary *v, uint32_t id, text_buffer *out, int *kind, pt_error *e)
+{
+    const tokenizer *t = v->tokenizer;
+    size_t n;
+    const char *text = string_table_get(&t->added.names, id, &n);
+    out->n = 0;
+    if (text) {
+        const added_token *a = added_of(t, id);
+        *kind = id == t->model.unk ? TOKEN_UNKNOWN : a && !a->special ? TOKEN_USER_DEFINED : TOKEN_CONTROL;
+        int status = 0;
+        for (size_t i = 0; i < n && !status;) {
+            const bool space = !t->model.byte_level && *kind == TOKEN_USER_DEFINED && n - i >= MARK_BYTES &&
+                               !memcmp(text + i, space_mark, MARK_BYTES);
+            status = text_buffer_append(out, space ? " " : text + i, 1, e);
+            i += space ? MARK_BYTES : 1;
+        }
+        return status;
+    }
+    text = string_table_get(&t->model.tokens, id, &n);
+    if (text) {
+        *kind = id == t->model.unk                                              ? TOKEN_UNKNOWN
+                : !t->model.byte_level && is_byte_token(&t->model, id, text, n) ? TOKEN_BYTE
+                                                                                : TOKEN_NORMAL;
+        return text_buffer_append(out, text, n, e);
+    }
+    char name[32];
+    *kind = TOKEN_UNUSED;
+    return text_buffer_append(out, name, (size_t)snprintf(name, sizeof name, "[PAD%u]", id), e);
+}
+
+static int put_tokens(gguf_writer *w, const vocabulary *v, pt_error *e)
+{
+    string_table seen;
+    text_buffer text = {0};
+    int status = string_table_init(&seen, (uint32_t)v->vocab, e), kind;
+    if (status)
+        return status;
+    gguf_begin_array(w, "tokenizer.ggml.tokens", GGUF_ARRAY_STRING, (uint64_t)v->vocab);
+    for (uint32_t id = 0; id < v->vocab && !status; id++) {
+        status = token_of(v, id, &text, &kind, e);
+        if (!status && string_table_find(&seen, text.bytes, text.n) != NO_ID)
+            status = pt_fail(
+                e, PT_FAILED,
+                "%.300s/tokenizer.json: ids %u and %u have the same text \"%.*s\", which llama.cpp does not take",
+                v->folder, string_table_find(&seen, text.bytes, text.n), id, (int)(text.n < 60 ? text.n : 60),
+                text.bytes);
+        if (!status)
+            status = string_table_add(&seen, id, text.bytes, text.n, e);
+        if (!status)
+            gguf_add_string(w, text.bytes, text.n);
+    }
+    if (!status)
+        gguf_begin_array(w, "tokenizer.ggml.token_type", GGUF_ARRAY_I32, (uint64_t)v->vocab);
+    for (uint32_t id = 0; id < v->vocab && !status; id++)
+        if (!(status = token_of(v, id, &text, &kind, e)))
+            gguf_add_i32(w, kind);
+    text_buffer_free(&text);
+    string_table_free(&seen);
+    return status;
+}
+
+/* ---- byte-level BPE ---- */
+
+static int put_merges(gguf_writer *w, const json_t *merges)
+{
+    const size_t all = json_array_size(merges);
+    size_t first = 0;
+    if (json_is_string(json_array_get(merges, 0)) && !strncmp(json_string_value(json_array_get(merges, 0)), "#version", 8))
+        first = 1;
+    text_buffer text = {0};
+    int status = 0;
+    gguf_begin_array(w, "tokenizer.ggml.merges", GGUF_ARRAY_STRING, all - first);
+    for (size_t i = first; i < all && !status; i++) {
+        const json_t *merge = json_array_get(merges, i), *a = json_array_get(merge, 0), *b = json_array_get(merge, 1);
+        if (json_is_string(merge)) {
+            gguf_add_string(w, json_string_value(merge), json_string_length(merge));
+            continue;
+        }
+        text.n = 0;
+        status = text_buffer_append(&text, json_string_value(a), json_string_length(a), NULL);
+        status = status ? status : text_buffer_append(&text, " ", 1, NULL);
+        status = status ? status : text_buffer_append(&text, json_string_value(b), json_string_length(b), NULL);
+        gguf_add_string(w, text.bytes, text.n);
+    }
+    text_buffer_free(&text);
+    return status;
+}
+
+static int put_byte_level(gguf_writer *w, const vocabulary *v, pt_error *e)
+{
+    const normalizer *n = &v->tokenizer->normalizer;
+    char path[FILE_PATH_BYTES];
+    json_source file;
+    const char *cut = NULL;
+    if (n->n > 1 || (n->n == 1 && n->steps[0].kind != NORMALIZE_NFC))
+        return vocabulary_refuse(v, "a byte-level BPE with another normalizer than NFC", e);
+    int status = path_join(path, v->folder, "tokenizer.json", e);
+    if (!status)
+        status = json_source_open(&file, path, e);
+    if (status)
+        return status;
+    status = gguf_word_cut_name(path, file.object, &cut, e);
+    if (!status) {
+        gguf_put_string(w, "tokenizer.ggml.model", "gpt2");
+        gguf_put_string(w, "tokenizer.ggml.pre", cut);
+        if (put_merges(w, json_object_get(json_object_get(file.object, "model"), "merges")))
+            status = pt_fail(e, PT_FAILED, "%.300s: no memory for its merges", path);
+    }
+    json_source_close(&file);
+    return status;
+}
+
+/* ---- tokens with a task ---- */
+
+/* "eos_token" ... of a file that names tokens: a string, or an object with its content. */
+static int64_t named_token(const vocabulary *v, const char *file_name, const char *key)
+{
+    char path[FILE_PATH_BYTES];
+    json_source file;
+    if (path_join(path, v->folder, file_name, NULL) || !path_exists(path) || json_source_open(&file, path, NULL))
+        return -1;
+    const json_t *value = json_object_get(file.object, key), *name = json_is_object(value) ? json_object_get(value, "content") : value;
+    const int64_t id = json_is_string(name) ? tokenizer_find(v->tokenizer, json_string_value(name)) : -1;
+    json_source_close(&file);
+    return id < v->vocab ? id : -1;
+}
+
+static int64_t find_token(const vocabulary *v, const char *key)
+{
+    const int64_t id = named_token(v, "tokenizer_config.json", key);
+    return id >= 0 ? id : named_token(v, "special_tokens_map.json", key);
+}
+
+/* Ends of texts that llama.cpp knows by their spelling. */
+static bool ends_by_name(const tokenizer *t, int32_t id)
+{
+    static const char *const names[] = {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (tokenizer_find(t, names[i]) == id)
+            return true;
+    return false;
+}
+
+static int put_ends(gguf_writer *w, const vocabulary *v, pt_error *e)
+{
+    static const char *const more[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+    int used = 0, left = 0;
+    if (!v->stops_n)
+        return pt_fail(e, PT_FAILED, "%.300s: no file names the token that ends a text, and llama.cpp takes one of its own then; write "
+                       "\"eos_token_id\" into generation_config.json", v->folder);
+    gguf_put_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)v->stops[0]);
+    for (int i = 1; i < v->stops_n; i++) {
+        if (ends_by_name(v->tokenizer, v->stops[i]))
+            continue;
+        if (used < 2)
+            gguf_put_u32(w, more[used++], (uint32_t)v->stops[i]);
+        else
+            left++;
+    }
+    if (left)
+        vocabulary_tell(v,
+                        "%d of the %d tokens that end a text have no place in the file: llama.cpp goes on behind them",
+                        left, v->stops_n);
+    return 0;
+}
+
+static int put_tasks(gguf_writer *w, const vocabulary *v, pt_error *e)
+{
+    const tokenizer *t = v->tokenizer;
+    int64_t bos = tokenizer_bos(t);
+    bos = bos >= 0 ? bos : find_token(v, "bos_token");
+    bos = bos >= 0 ? bos : v->bos;
+    const int64_t padding = find_token(v, "pad_token");
+    if (t->post.before.n > 1)
+        return vocabulary_refuse(v, "more than one token before a text", e);
+    if (bos >= 0 && bos < v->vocab)
+        gguf_put_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
+    if (t->model.unk != NO_ID && t->model.unk < v->vocab)
+        gguf_put_u32(w, "tokenizer.ggml.unknown_token_id", t->model.unk);
+    if (padding >= 0)
+        gguf_put_u32(w, "tokenizer.ggml.padding_token_id", (uint32_t)padding);
+    gguf_put_bool(w, "tokenizer.ggml.add_bos_token", tokenizer_template_adds_bos(t));
+    gguf_put_bool(w, "tokenizer.ggml.add_eos_token", false);
+    return put_ends(w, v, e);
+}
+
+static int put_chat(gguf_writer *w, const vocabulary *v, pt_error *e)
+{
+    chat_texts c;
+    const int status = chat_texts_find(&c, v->folder, e);
+    if (status)
+        return status;
+    const chat_text *plain = c.plain.text ? &c.plain : &c.with_tools;
+    if (plain->text)
+        gguf_put_bytes(w, "tokenizer.chat_template", plain->text, plain->n);
+    if (c.plain.text && c.with_tools.text) {
+        gguf_begin_array(w, "tokenizer.chat_templates", GGUF_ARRAY_STRING, 1);
+        gguf_add_string(w, "tool_use", strlen("tool_use"));
+        gguf_put_bytes(w, "tokenizer.chat_template.tool_use", c.with_tools.text, c.with_tools.n);
+    }
+    chat_texts_free(&c);
+    return 0;
+}
+
+int gguf_put_vocabulary(gguf_writer *w, const vocabulary *v, pt_error *e)
+{
+    int status = v->tokenizer->model.byte_level ? put_byte_level(w, v, e) : gguf_put_sentencepiece(w, v, e);
+    if (!status)
+        status = put_tokens(w, v, e);
+    if (!status)
+        status = put_tasks(w, v, e);
+    return status ? status : put_chat(w, v, e);
+}

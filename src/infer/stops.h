@@ -1,0 +1,18 @@
+/* stops.h - the ids that end a text. */
+#ifndef PT_INFER_STOPS_H
+#define PT_INFER_STOPS_H
+
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+enum { STOPS_MOST = 32 };
+typedef struct stop_ids {
+    int32_t ids[STOPS_MOST];
+    int n;
+} stop_ids;
+
+/* The tokenizer's, those of generation_config.json and of config.json, each once; where none of them names one, the architecture's own. */
+int stops_find(stop_ids *s, const char *folder, const model *m, const tokenizer *t, pt_error *e);
+bool stops_has(const stop_ids *s, int32_t id);
+
+#endif

@@ -1,0 +1,152 @@
+#include "train/checkpoints.h"
+
+#include "train/options.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+int checkpoints_path(const char *out, int64_t step, char path[FILE_PATH_BYTES], pt_error *e)
+{
+    char name[48];
+    snprintf(name, sizeof name, "checkpoint-%lld", (long long)step);
+    return path_join(path, out, name, e);
+}
+
+int64_t checkpoints_step(const char *name)
+{
+    static const char prefix[] = "checkpoint-";
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return -1;
+    const char *digits = name + sizeof prefix - 1;
+    size_t n = strspn(digits, "0123456789");
+    return n && n < 18 && !digits[n] && (n == 1 || digits[0] != '0') ? strtoll(digits, NULL, 10) : -1;
+}
+
+int64_t checkpoints_newest(const char *out, int64_t limit)
+{
+    DIR *d = opendir(out);
+    int64_t newest = -1;
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        char path[FILE_PATH_BYTES * 2];
+        int64_t step = checkpoints_step(entry->d_name);
+        snprintf(path, sizeof path, "%s/%s/trainer/trainer.json", out, entry->d_name);
+        if (step < 0 || step > limit || !path_exists(path))
+            continue;
+        newest = step > newest ? step : newest;
+    }
+    if (d)
+        closedir(d);
+    return newest;
+}
+
+/* Puts checkpoint-STEP under a name that is no checkpoint's: checkpoint-STEP.old, or .old-2 ... */
+static int put_away(const char *out, int64_t step, char name[64], pt_error *e)
+{
+    char from[FILE_PATH_BYTES], to[FILE_PATH_BYTES];
+    int failed = checkpoints_path(out, step, from, e);
+    for (int i = 1; !failed; i++) {
+        snprintf(name, 64, i == 1 ? "checkpoint-%lld.old" : "checkpoint-%lld.old-%d", (long long)step, i);
+        failed = path_join(to, out, name, e);
+        if (!failed && !path_exists(to))
+            break;
+    }
+    if (!failed && rename(from, to))
+        failed = pt_fail_errno(e, PT_FAILED, "%.400s: a checkpoint of a later step than the one to resume from cannot be renamed", from);
+    return failed;
+}
+
+int checkpoints_put_later_away(const char *out, int64_t limit, const pt_train_options *o, pt_error *e)
+{
+    char name[64];
+    for (int64_t step = checkpoints_newest(out, INT64_MAX); step > limit; step = checkpoints_newest(out, INT64_MAX)) {
+        int failed = put_away(out, step, name, e);
+        if (failed)
+            return failed;
+        options_notice(o, "checkpoint-%lld is of a run that this one goes another way than: it is %s now", (long long)step, name);
+    }
+    return 0;
+}
+
+bool checkpoints_of_others(const char *out, char path[FILE_PATH_BYTES])
+{
+    DIR *d = opendir(out);
+    bool found = false;
+    for (struct dirent *entry; d && !found && (entry = readdir(d));) {
+        char file[FILE_PATH_BYTES];
+        found = checkpoints_step(entry->d_name) >= 0 && !path_join(path, out, entry->d_name, NULL) &&
+                !path_join(file, path, "trainer/trainer.json", NULL) && !path_exists(file);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+int checkpoints_count(const char *out, int64_t limit)
+{
+    int n = 0;
+    for (int64_t step = checkpoints_newest(out, limit); step >= 0; step = checkpoints_newest(out, step - 1))
+        n++;
+    return n;
+}
+
+void checkpoints_add_advice(const char *out, int64_t limit, pt_error *e)
+{
+    int64_t step = checkpoints_newest(out, limit);
+    size_t n = e ? strlen(e->text) : 0;
+    if (!e)
+        return;
+    if (step >= 0)
+        snprintf(e->text + n, sizeof e->text - n, "; checkpoint-%lld stands, --resume goes on from there", (long long)step);
+    else
+        snprintf(e->text + n, sizeof e->text - n, "; the run has no checkpoint yet");
+}
+
+int checkpoints_prune(const char *out, int64_t limit, int keep, pt_error *e)
+{
+    for (int kept = 0; keep; kept++) {
+        char path[FILE_PATH_BYTES];
+        int64_t step = checkpoints_newest(out, limit);
+        if (step < 0)
+            break;
+        limit = step - 1;
+        if (kept < keep)
+            continue;
+        int failed = checkpoints_path(out, step, path, e);
+        if (!failed)
+            failed = tree_discard(path, e);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+int checkpoints_find_newest(const char *out, char path[FILE_PATH_BYTES], pt_error *e)
+{
+    DIR *d = opendir(out);
+    path[0] = 0;
+    if (!d) /* nothing seen is not nothing there */
+        return pt_fail_errno(e, PT_FAILED, "%.400s cannot be looked through for checkpoints", out);
+    closedir(d);
+    int64_t step = checkpoints_newest(out, INT64_MAX);
+    return step < 0 ? 0 : checkpoints_path(out, step, path, e);
+}
+
+int checkpoints_present(const char *path, pt_error *e)
+{
+    char file[FILE_PATH_BYTES];
+    int failed = path_join(file, path, "trainer/trainer.json", e);
+    if (!failed && !path_exists(file))
+        failed = pt_fail(e, PT_FAILED, "%s is not a checkpoint: it has no trainer/trainer.json; give a folder checkpoint-STEP of a run, or "
+                         "--out RUN --resume", path);
+    return failed;
+}
+
+void checkpoints_add_older(const char *out, const char *path, pt_error *e)
+{
+    const char *slash = strrchr(path, '/');
+    const int64_t step = checkpoints_step(slash ? slash + 1 : path), older = step > 0 ? checkpoints_newest(out, step - 1) : -1;
+    const size_t n = e ? strlen(e->text) : 0;
+    if (e && older >= 0)
+        snprintf(e->text + n, sizeof e->text - n, "; --resume '%.300s/checkpoint-%lld' goes on from an older one", out, (long long)older);
+}

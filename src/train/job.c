@@ -1,0 +1,149 @@
+#include "train/job.h"
+
+#include "base/units.h"
+#include "io/safetensors.h"
+#include "train/model_options.h"
+#include "train/options.h"
+#include "train/room.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- model ---- */
+
+static void tell_beside(const job *j)
+{
+    const weights_beside b = j->layout.source ? weights_find_beside(j->model, j->layout.source) : (weights_beside){0};
+    if (b.tensors)
+        options_notice(&j->o, "the text part is trained; %zu other tensors (%.100s, ...) are saved as they are", b.tensors, b.first);
+    else
+        options_notice(&j->o, "the text part is trained, and the model's folder has no weights of the other parts: it alone is saved");
+}
+
+/* How the weights are named, and what is saved beside them: as in the checkpoint that the run goes on from (`from`, if it has one), else as
+ * in the model's folder. What holds the other parts stays open: what becomes of the folder meanwhile has no part in what is saved. */
+static int open_layout(job *j, const char *from, pt_error *e)
+{
+    const bool multimodal = j->model->config.multimodal;
+    const char *folder = multimodal && from[0] ? from : j->model_dir;
+    safetensors *st = NULL;
+    int failed = 0;
+    if (weights_present(folder) && (multimodal || !j->random_init))
+        failed = safetensors_open(folder, &st, multimodal ? e : NULL); /* the others are looked at when they are loaded */
+    j->layout.naming = weights_naming_of(j->model, st);
+    if (multimodal)
+        j->layout.source = st;
+    else
+        safetensors_close(st);
+    if (multimodal && !failed && !from[0])
+        tell_beside(j);
+    return multimodal ? failed : 0;
+}
+
+int job_open_model(job *j, const char *from, pt_error *e)
+{
+    const bool resumed = from[0] != 0;
+    snprintf(j->model_dir, sizeof j->model_dir, "%s", j->o.model);
+    if (!path_is_folder(j->model_dir))
+        return pt_fail(e, PT_FAILED, "%s is not a folder: --model wants a Hugging Face folder with config.json", j->model_dir);
+    int failed = model_of_options(&j->o, &j->model, e);
+    if (!failed)
+        failed = companions_read(&j->companions, j->model_dir, e);
+    if (failed)
+        return failed;
+    j->random_init = j->o.init_random || !weights_present(j->model_dir);
+    if (j->random_init)
+        j->model->stored_bf16 = false;
+    if (j->random_init && !resumed)
+        options_notice(&j->o, "%s: starting from random weights (seed %llu)",
+                       j->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)j->o.seed);
+    if (j->o.lr == 0)
+        j->o.lr = j->random_init ? 3e-4 : 5e-5;
+    failed = open_layout(j, from, e);
+    return failed ? failed : room_save_type(&j->o, j->model, j->random_init, &j->save_type, e);
+}
+
+/* ---- data ---- */
+
+/* Changes when tokenizer.json does (FNV-1a of its bytes). */
+static int tokenizer_fingerprint(const char *model_dir, char out[32], pt_error *e)
+{
+    char path[FILE_PATH_BYTES], *text;
+    size_t n;
+    int failed = path_join(path, model_dir, "tokenizer.json", e);
+    if (!failed)
+        failed = file_read_all(path, 1u << 30, &text, &n, e);
+    if (failed)
+        return failed;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+    free(text);
+    snprintf(out, 32, "%016llx", (unsigned long long)hash);
+    return 0;
+}
+
+static void pass_progress(void *arg, uint64_t done, uint64_t total) { options_progress(arg, "reading the data", done, total); }
+
+static int open_dataset(const job *j, dataset_options d, bool evaluation, dataset **out, pt_error *e)
+{
+    d.paths = evaluation ? j->o.eval_data : j->o.data;
+    d.paths_n = evaluation ? j->o.eval_data_n : j->o.data_n;
+    d.evaluation = evaluation;
+    d.shuffle = j->o.shuffle && !evaluation;
+    int failed = dataset_open(&d, out, e);
+    if (!failed && dataset_notice(*out))
+        options_notice(&j->o, "%s", dataset_notice(*out));
+    return failed;
+}
+
+int job_open_data(job *j, const char *cache, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], fingerprint[32] = "ids";
+    int failed = path_join(path, j->model_dir, "tokenizer.json", e);
+    if (!failed && path_exists(path)) {
+        failed = tokenizer_open(j->model_dir, &j->tokenizer, e);
+        if (!failed)
+            failed = tokenizer_fingerprint(j->model_dir, fingerprint, e);
+    }
+    const dataset_options d = {.tokenizer = j->tokenizer, .cache_dir = cache, .tokenizer_fingerprint = fingerprint,
+                               .seq_len = j->o.seq_len, .vocab = j->model->config.vocab, .seed = j->o.seed,
+                               .documents = j->o.document_mask, .eos = j->model->config.eos, .threads = j->o.threads,
+                               .progress = pass_progress, .progress_arg = &j->o};
+    if (!failed)
+        failed = open_dataset(j, d, false, &j->data, e);
+    if (!failed && j->o.eval_data_n)
+        failed = open_dataset(j, d, true, &j->eval, e);
+    return failed;
+}
+
+/* ---- the step ---- */
+
+int job_choose_shape(job *j, pt_error *e) { return shape_of_options(&j->o, j->model, &j->shape, e); }
+
+int job_count_steps(job *j, pt_error *e)
+{
+    int64_t windows = (int64_t)dataset_windows(j->data), batch = j->shape.batch;
+    j->epoch_windows = windows / batch * batch;
+    if (!j->epoch_windows)
+        return pt_fail(e, PT_FAILED,
+                       "the data has %lld windows of %lld tokens and a step takes %lld: give more data, or a lower --batch-size or "
+                       "--seq-len",
+                       (long long)windows, (long long)j->shape.seq_len, (long long)batch);
+    double by_epochs = j->o.epochs * (double)(j->epoch_windows / batch);
+    j->steps = j->o.steps ? j->o.steps : by_epochs < 1 ? 1 : (int64_t)(by_epochs * (1 + 1e-12)); /* 0.57 of 100 is 57 */
+    if (j->o.warmup_steps >= j->steps)
+        options_notice(&j->o, "the warm-up takes %lld steps and the run has %lld: the learning rate only rises, and ends at %.3g",
+                       (long long)j->o.warmup_steps, (long long)j->steps, lr_of_step(&j->o, j->steps, j->steps));
+    return 0;
+}
+
+void job_close(job *j)
+{
+    dataset_close(j->data);
+    dataset_close(j->eval);
+    tokenizer_close(j->tokenizer);
+    companions_free(&j->companions);
+    safetensors_close((safetensors *)j->layout.source);
+    model_close(j->model);
+}

@@ -1,0 +1,37 @@
+/* job.h - what a run computes on: model, data, and the shape of a step. Opened once, the same until the run ends. */
+#ifndef PT_JOB_H
+#define PT_JOB_H
+
+#include "data/dataset.h"
+#include "io/files.h"
+#include "model/model.h"
+#include "model/shape.h"
+#include "model/weights.h"
+#include "protrain.h"
+#include "text/tokenizer.h"
+#include "train/companions.h"
+
+typedef struct job {
+    pt_train_options o;            /* lr and seq_len are filled in */
+    char model_dir[FILE_PATH_BYTES];
+    model *model;
+    companions companions;
+    bool random_init;
+    weights_layout layout;         /* of the weights that are written; owns its source */
+    pt_dtype save_type;
+    step_shape shape;
+    tokenizer *tokenizer;
+    dataset *data, *eval;
+    int64_t steps, epoch_windows;  /* windows of an epoch that are used: a multiple of the batch */
+} job;
+
+/* from: the checkpoint that the run goes on from, or "". */
+int job_open_model(job *j, const char *from, pt_error *e);
+/* Sequence length, batch and type; for a CPU, until the plan is made. */
+int job_choose_shape(job *j, pt_error *e);
+/* cache: the folder for token ids. */
+int job_open_data(job *j, const char *cache, pt_error *e);
+int job_count_steps(job *j, pt_error *e);
+void job_close(job *j);
+
+#endif

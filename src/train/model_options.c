@@ -1,0 +1,57 @@
+#include "train/model_options.h"
+
+#include "io/files.h"
+#include "io/safetensors.h"
+#include "model/lanes.h"
+#include "model/weights.h"
+#include "optimizer/optimizer.h"
+#include "train/options.h"
+
+static int freeze(const pt_train_options *o, model *m, pt_error *e)
+{
+    const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n};
+    safetensors *st;
+    int failed = model_freeze(m, &f, e);
+    if (failed || model_trains_all(m) || o->init_random)
+        return failed;
+    m->stored_bf16 = m->config.stored_type == PT_BF16;
+    if (!path_is_folder(o->model) || !weights_present(o->model))
+        return 0;
+    failed = safetensors_open(o->model, &st, e);
+    if (failed)
+        return failed;
+    m->stored_bf16 = weights_frozen_are_bf16(m, st);
+    safetensors_close(st);
+    return 0;
+}
+
+int model_of_options(const pt_train_options *o, model **out, pt_error *e)
+{
+    int failed = model_open(o->model, options_pass_notice, (void *)o, out, e);
+    return failed ? failed : freeze(o, *out, e);
+}
+
+int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_error *e)
+{
+    const model_config *c = &m->config;
+    if (!o->seq_len)
+        o->seq_len = c->max_positions < 1024 ? c->max_positions : 1024;
+    if (c->position == POSITION_LEARNED && o->seq_len > c->max_positions)
+        return pt_fail(e, PT_FAILED, "--seq-len %lld is more than the %lld positions that the model has learned", (long long)o->seq_len,
+                       (long long)c->max_positions);
+    if (o->seq_len > c->max_positions)
+        options_notice(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len, (long long)c->max_positions);
+    int failed = options_check_tokens(o, e);
+    if (failed)
+        return failed;
+    step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
+    s->documents = o->document_mask;
+    s->optimizer = optimizers[o->optimizer];
+    const int lanes = o->lanes ? o->lanes : o->ranks;
+    if (!o->lanes && o->ranks > 1 && s->batch % o->ranks)
+        return pt_fail(e, PT_USAGE, "--ranks %d: it must divide the --batch-size of %lld, or give --lanes", o->ranks, (long long)s->batch);
+    failed = lanes_check(lanes, s->batch, e);
+    if (!failed && lanes > 1)
+        step_shape_in_lanes(s, m, lanes);
+    return failed;
+}

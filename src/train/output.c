@@ -1,0 +1,168 @@
+#include "train/output.h"
+
+#include "train/checkpoints.h"
+#include "train/options.h"
+
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The output folder holds something that a run has written there, or a model: *found names it, "" if not. */
+static int find_traces(const output *out, char found[FILE_PATH_BYTES], pt_error *e)
+{
+    static const char *const traces[] = {"config.json", "metrics.jsonl", "plan.json", "model.safetensors", "model.safetensors.index.json"};
+    char path[FILE_PATH_BYTES];
+    int failed = checkpoints_find_newest(out->path, found, e);
+    for (size_t i = 0; i < sizeof traces / sizeof *traces && !failed && !found[0]; i++) {
+        failed = path_join(path, out->path, traces[i], e);
+        if (!failed && path_exists(path))
+            snprintf(found, FILE_PATH_BYTES, "%s", path);
+    }
+    return failed;
+}
+
+static bool is_out(const output *out, const char *path)
+{
+    struct stat a, b;
+    return !stat(path, &a) && !stat(out->path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Whether the checkpoint `path` lies in the output folder, itself or as a link checkpoint-N beside the run's other files: then this is
+ * the very run that wrote it. */
+static bool lies_in_out(const output *out, const char *path)
+{
+    char parent[FILE_PATH_BYTES], copy[FILE_PATH_BYTES], name[FILE_PATH_BYTES], metrics[FILE_PATH_BYTES];
+    if (!path_join(parent, path, "..", NULL) && is_out(out, parent))
+        return true;
+    snprintf(copy, sizeof copy, "%s", path);
+    snprintf(name, sizeof name, "%s", basename(copy));
+    snprintf(copy, sizeof copy, "%s", path);
+    return checkpoints_step(name) >= 0 && is_out(out, dirname(copy)) && !path_join(metrics, out->path, "metrics.jsonl", NULL) &&
+           path_exists(metrics);
+}
+
+/* A run that starts anew, or from a checkpoint of another run, must not write over one that is there. */
+static int refuse_other_run(const output *out, const char *from, pt_error *e)
+{
+    char found[FILE_PATH_BYTES];
+    int failed = find_traces(out, found, e);
+    if (failed || !found[0])
+        return failed;
+    if (from[0])
+        return pt_fail(e, PT_FAILED, "%.300s holds another run or a model (%.300s), and going on from %.300s would write over it: give an --out "
+                       "that is new, or the folder that the checkpoint lies in", out->path, found, from);
+    return pt_fail(e, PT_FAILED, "%.300s holds a run or a model already (%.300s): --resume goes on with it, another --out starts anew", out->path,
+                   found);
+}
+
+/* Where a run was to be resumed and nothing can be (it was ended before its first checkpoint), only a finished model is in the way. */
+static int refuse_model(const output *out, const pt_train_options *o, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    int failed = path_join(path, out->path, "config.json", e);
+    if (!failed && path_exists(path))
+        failed = pt_fail(e, PT_FAILED, "%.400s holds a trained model but no checkpoint to resume from (--save-every N writes some): give "
+                         "--model %.400s and another --out", out->path, out->path);
+    if (!failed)
+        options_notice(o, "--resume: %s has no checkpoint yet; starting from the first step", out->path);
+    return failed;
+}
+
+/* A checkpoint of its step would take the place of another program's. */
+static int refuse_others(const output *out, pt_error *e)
+{
+    char path[FILE_PATH_BYTES];
+    if (!checkpoints_of_others(out->path, path))
+        return 0;
+    return pt_fail(e, PT_FAILED, "%.400s is another program's checkpoint, or what is left of one, and this run may write one of that "
+                   "name: give another --out, or move it away", path);
+}
+
+static int choose_start(output *out, const pt_train_options *o, pt_error *e)
+{
+    char *from = out->from;
+    int failed = 0;
+    if (o->resume && o->resume_from)
+        snprintf(from, FILE_PATH_BYTES, "%s", o->resume_from);
+    else if (o->resume)
+        failed = checkpoints_find_newest(out->path, from, e);
+    if (!failed)
+        failed = refuse_others(out, e);
+    if (!failed && from[0])
+        failed = checkpoints_present(from, e);
+    if (failed)
+        return failed;
+    if (o->resume && !from[0])
+        return refuse_model(out, o, e);
+    if (from[0] && lies_in_out(out, from))
+        return 0;
+    failed = refuse_other_run(out, from, e);
+    out->found_empty = !failed;
+    return failed;
+}
+
+/* What the run will write must not be read as data. */
+static int refuse_data(const output *out, const pt_train_options *o, pt_error *e)
+{
+    for (int i = 0; i < o->data_n + o->eval_data_n; i++) {
+        const char *path = i < o->data_n ? o->data[i] : o->eval_data[i - o->data_n];
+        if (is_out(out, path))
+            return pt_fail(e, PT_USAGE, "%.400s is a folder of data, and --out too: what the run writes there would be read as data; give "
+                           "another --out", path);
+    }
+    return 0;
+}
+
+/* What a killed run left half-written goes, before its bytes are missed. */
+static void clean_out(const output *out)
+{
+    dir_stages_clean(out->path, "checkpoint-0");
+    dir_stages_clean(out->path, "model");
+}
+
+void output_init(output *out) { out->lock.fd = -1; }
+
+int output_claim(output *out, const pt_train_options *o, pt_error *e)
+{
+    snprintf(out->path, sizeof out->path, "%s", o->out);
+    out->made = !path_exists(out->path);
+    int failed = dir_make(out->path, e);
+    if (!failed)
+        failed = dir_lock_take(&out->lock, out->path, e);
+    if (!failed)
+        failed = refuse_data(out, o, e);
+    if (failed)
+        return failed;
+    dir_stages_put_back(out->path, "checkpoint-0"); /* it may be the newest */
+    failed = choose_start(out, o, e);
+    if (!failed)
+        clean_out(out);
+    return failed;
+}
+
+/* A file that the user may have put there, since a profile and a machine are read from anywhere. */
+static bool is_given(const output *out, const pt_train_options *o, const char *file)
+{
+    return (!strcmp(file, "profile.json") && (o->profile_file || !out->wrote_profile)) ||
+           (!strcmp(file, "machine.json") && (o->machine_file || !out->wrote_machine));
+}
+
+void output_undo(const output *out, const pt_train_options *o)
+{
+    static const char *const files[] = {"plan.json", "machine.json", "profile.json", "metrics.jsonl"};
+    char path[FILE_PATH_BYTES];
+    for (size_t i = 0; out->found_empty && i < sizeof files / sizeof *files; i++)
+        if (!is_given(out, o, files[i]) && !path_join(path, out->path, files[i], NULL))
+            unlink(path);
+    if (out->found_empty && !path_join(path, out->path, "cache", NULL))
+        rmdir(path); /* folders only where nothing has come to be in them */
+}
+
+void output_close(output *out, bool undo)
+{
+    if (out->lock.fd >= 0)
+        dir_lock_release(&out->lock);
+    if (undo && out->made)
+        rmdir(out->path);
+}

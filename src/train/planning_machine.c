@@ -1,0 +1,128 @@
+/* planning_machine.c - what there is to plan for: devices, the machine or its file, budgets. */
+#include "train/planning.h"
+
+#include "machine/machine.h"
+#include "train/options.h"
+
+#include <unistd.h>
+
+const char *planning_disk_folder(const pt_train_options *o)
+{
+    return o->disk_path ? o->disk_path : !access(".", W_OK) ? "." : dir_temporary();
+}
+
+int planning_open_device(planning *p, const pt_train_options *o, pt_error *e)
+{
+    const device_options d = {.threads = machine_threads(o->threads), .quota = machine_quota(), .notice = o->notice, .arg = o->arg};
+    return device_open(o->device, &d, &p->device, &p->host, e);
+}
+
+/* ---- budgets ---- */
+
+/* What a file says nothing of would cost nothing. The disk that is assumed then is a common one: Samsung's 980 with 1 TB reads
+ * 3500 MB/s (its data sheet) and writes some 600 once its cache is full, as in machines/laptop16.json. */
+static int complete_machine(planning *p, pt_error *e)
+{
+    machine_spec *x = &p->machine;
+    const uint64_t host = p->o->host_memory;
+    if (p->o->profile_file)
+        return 0;
+    if (x->cuda && !host)
+        return pt_fail(e, PT_USAGE, "--host-memory 0: on a GPU what is loaded, saved and kept on the disk passes through host memory; "
+                       "leave the option out");
+    if (x->cuda && !x->memory_bytes[TIER_HOST] && ((host != PT_AUTO && host) || (p->o->disk_memory != PT_AUTO && p->o->disk_memory)))
+        return pt_fail(e, PT_USAGE, "--%s-memory, and %s says nothing of a host: add \"host\" and \"link\" to it, or leave the option out",
+                       host != PT_AUTO && host ? "host" : "disk", p->machine_path);
+    if (x->cuda && !x->memory_bytes[TIER_HOST] && p->runs)
+        return pt_fail(e, PT_USAGE, "%s says nothing of a host, through whose memory a run loads and saves: add \"host\" and \"link\" "
+                       "to it, or leave --machine out", p->machine_path);
+    if (x->cuda && !x->memory_bytes[TIER_HOST])
+        p->budget[TIER_DISK] = 0; /* nothing could pass */
+    if (!p->budget[TIER_DISK] || x->read_bandwidth > 0)
+        return 0;
+    x->memory_bytes[TIER_DISK] = p->budget[TIER_DISK];
+    x->read_bandwidth = 3.5e9, x->write_bandwidth = 0.6e9;
+    x->disk_latency_s = 100e-6, x->disk_both_ways = 0.5;
+    options_notice(p->o, "%s says nothing of a disk: one that reads 3.5 GB/s and writes 0.6 GB/s is assumed", p->machine_path);
+    return 0;
+}
+
+/* A run takes no more than this machine has, whatever the file says. */
+int planning_budgets(planning *p, pt_error *e)
+{
+    const pt_train_options *o = p->o;
+    const budget_request r = {.asked = {o->device_memory, o->host_memory, o->disk_memory}, .disk_path = p->disk_path, .device = p->device,
+                              .missing_bytes = &p->missing_bytes, .change = p->change, .disk_reserve = p->disk_reserve,
+                              .memory_reserve = p->memory_reserve};
+    bool host_tier;
+    uint64_t here[TIERS];
+    char room[BUDGETS_WHY_BYTES] = "";
+    if (p->from_file)
+        budgets_of_machine(&p->machine, &r, p->budget, &p->host_tier, p->room);
+    int failed = p->from_file ? complete_machine(p, e) : 0;
+    if (failed || (p->from_file && !p->runs))
+        return failed;
+    if (p->from_file && p->machine.ranks > 1)
+        return pt_fail(e, PT_USAGE, "%s describes %d devices, and a run uses one: set \"ranks\" to 1, or leave --machine out",
+                       p->machine_path, p->machine.ranks);
+    if (p->from_file && p->machine.cuda != (p->device != p->host))
+        return pt_fail(e, PT_FAILED, "%s describes a machine with%s a GPU, and this run computes on one with%s: leave --machine out, or "
+                       "choose another --device", p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
+    failed = budgets_choose(&r, here, &host_tier, room, e);
+    for (int t = 0; t < TIERS && p->ranks > 1; t++)
+        here[t] = r.asked[t] == PT_AUTO ? here[t] / (uint64_t)p->ranks : here[t];
+    if (!p->from_file || here[TIER_DEVICE] < p->budget[TIER_DEVICE]) /* what limits */
+        snprintf(p->room, sizeof p->room, "%s", room);
+    for (int t = 0; t < TIERS; t++)
+        if (!p->from_file || here[t] < p->budget[t])
+            p->budget[t] = here[t];
+    p->host_tier = p->from_file ? p->host_tier && host_tier : host_tier;
+    return failed;
+}
+
+int planning_find_machine(planning *p, pt_error *e)
+{
+    machine m;
+    p->from_file = p->o->machine_file != NULL;
+    if (!p->from_file) {
+        int failed = machine_probe(&m, e);
+        const device_info *d = &p->device->info;
+        char quota[40] = "";
+        if (d->quota > 0)
+            snprintf(quota, sizeof quota, " with a quota of %.3g processors", d->quota);
+        if (d->host_addressable)
+            snprintf(p->name, sizeof p->name, "%s, %d threads%s", m.processor, d->threads, quota);
+        else
+            snprintf(p->name, sizeof p->name, "%.56s, %.80s, %d threads", d->name, m.processor, d->threads);
+        return failed;
+    }
+    int failed = machine_file_find(p->o->machine_file, p->machine_path, e);
+    if (!failed)
+        failed = machine_file_read(p->machine_path, &p->machine, e);
+    snprintf(p->name, sizeof p->name, "%s", p->machine.name);
+    return failed;
+}
+
+int planning_write_machine(const planning *p, const costs *c, const char *path, pt_error *e)
+{
+    char name[300], source[80];
+    machine_spec x;
+    machine m;
+    int failed = machine_probe(&m, e);
+    const bool cuda = device_is_gpu(p->device);
+    const device_info *d = &p->device->info;
+    const uint64_t memory[TIERS] = {cuda ? d->memory_bytes : m.memory_bytes, cuda ? m.memory_bytes : 0, p->budget[TIER_DISK]};
+    if (cuda)
+        snprintf(name, sizeof name, "%s; %s, %d cores", d->name, m.processor, m.cores);
+    else
+        snprintf(name, sizeof name, "%s, %d cores, %s", m.processor, m.cores, d->arithmetic);
+    if (!failed)
+        failed = machine_measured(name, cuda, memory, c, p->model, p->shape, &x, e);
+    if (failed)
+        return failed;
+    snprintf(source, sizeof source, "measured with %s in %s", p->model->config.model_type, p->shape->type == PT_BF16 ? "bf16" : "fp32");
+    json_t *all = machine_to_json(&x, source);
+    failed = all ? file_write_json(path, all, e) : pt_fail(e, PT_FAILED, "out of memory");
+    json_decref(all);
+    return failed;
+}

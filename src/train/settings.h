@@ -1,0 +1,13 @@
+/* settings.h - what the result of a run depends on, as its checkpoints record it. */
+#ifndef PT_SETTINGS_H
+#define PT_SETTINGS_H
+
+#include "base/json.h"
+#include "train/job.h"
+
+json_t *model_json(const model_config *c); /* new references */
+json_t *settings_json(const job *j);
+/* file: trainer.json of the checkpoint `path`. */
+int settings_compare(const job *j, const char *path, const json_source *file, pt_error *e);
+
+#endif

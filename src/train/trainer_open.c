@@ -1,0 +1,144 @@
+/* trainer_open.c - pt_trainer: a run, from outside. */
+#include "base/units.h"
+#include "io/disk.h"
+#include "train/checkpoint.h"
+#include "train/checkpoints.h"
+#include "comm/comm.h"
+#include "train/options.h"
+#include "train/ranks.h"
+#include "train/setup.h"
+#include "train/step.h"
+#include "train/summary.h"
+
+#include <stdlib.h>
+
+/* undo: it could not begin. */
+static void trainer_free(trainer *t, bool undo)
+{
+    const bool leads = ranks_lead(t);
+    if (undo && leads)
+        output_undo(&t->out, &t->job.o);
+    metrics_close(&t->metrics);
+    engine_close(&t->engine);
+    planning_close(&t->planning);
+    job_close(&t->job);
+    output_close(&t->out, undo && leads);
+    comm_close(t->comm);
+    free(t);
+}
+
+int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error *e)
+{
+    if (!o)
+        return pt_fail_null(e, "pt_trainer_open", "the options");
+    if (!out)
+        return pt_fail_null(e, "pt_trainer_open", "the place for the trainer");
+    *out = NULL;
+    int failed = options_check(o, e);
+    if (failed)
+        return failed;
+    trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    t->job.o = *o;
+    t->at.saved_step = -1;
+    failed = trainer_setup(t, e);
+    if (!failed)
+        *out = t;
+    else
+        trainer_free(t, true);
+    return failed;
+}
+
+void pt_trainer_close(pt_trainer *t)
+{
+    if (t)
+        trainer_free(t, false);
+}
+
+int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e)
+{
+    if (!t)
+        return pt_fail_null(e, "pt_trainer_step", "the trainer");
+    if (!s)
+        return pt_fail_null(e, "pt_trainer_step", "the step");
+    bool hopeless = false;
+    int more = step_take(t, s, &hopeless, e);
+    if (more < 0 && !hopeless)
+        checkpoints_add_advice(t->out.path, t->at.step, e);
+    return more;
+}
+
+int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e)
+{
+    if (!t)
+        return pt_fail_null(e, "pt_trainer_evaluate", "the trainer");
+    if (!loss)
+        return pt_fail_null(e, "pt_trainer_evaluate", "the loss");
+    if (!tokens)
+        return pt_fail_null(e, "pt_trainer_evaluate", "the number of tokens");
+    if (!t->job.eval)
+        return pt_fail(e, PT_USAGE, "no evaluation data: --eval-data FILE");
+    bool whole;
+    int failed = step_evaluate(t, loss, tokens, &whole, e);
+    if (failed)
+        checkpoints_add_advice(t->out.path, t->at.step, e);
+    return failed ? failed : whole ? 0 : pt_fail(e, PT_FAILED, "the evaluation was stopped");
+}
+
+/* What was predicted and what was measured: what a run was for is safe by then, so that it does not fail for these. */
+static void write_account(const trainer *t)
+{
+    pt_error e = {0};
+    if (!ranks_lead(t))
+        return;
+    if (summary_write(t, &e) || (t->job.o.trace && trace_write(t, &e)))
+        options_notice(&t->job.o, "%s", e.text);
+}
+
+int pt_trainer_save(pt_trainer *t, pt_error *e)
+{
+    if (!t)
+        return pt_fail_null(e, "pt_trainer_save", "the trainer");
+    int failed = checkpoint_save(t, e);
+    if (failed)
+        checkpoints_add_advice(t->out.path, t->at.step, e);
+    else
+        write_account(t);
+    return failed;
+}
+
+/* A later run may go on from the end. Nothing was kept free for this where no checkpoint was asked for, so it is left out where it is tight. */
+static void save_end(trainer *t)
+{
+    const uint64_t bytes = checkpoint_room(t).checkpoint_bytes;
+    uint64_t free_bytes;
+    pt_error e = {0};
+    char size[32];
+    if (!t->at.step || (disk_is_memory(t->out.path) && !t->job.o.save_every))
+        return;
+    bool tight = !disk_free_bytes(t->out.path, &free_bytes, NULL) && free_bytes < bytes + MACHINE_DISK_MARGIN;
+    if (ranks_share(t, &tight, sizeof tight, NULL))
+        return;
+    if (tight)
+        options_notice(&t->job.o, "%s has no room for a checkpoint of the last step, %s: more steps cannot go on from there", t->out.path,
+                       size_format(size, bytes));
+    else if (checkpoint_save(t, &e))
+        options_notice(&t->job.o, "there is no checkpoint of the last step: %s", e.text);
+}
+
+int pt_trainer_finish(pt_trainer *t, pt_error *e)
+{
+    if (!t)
+        return pt_fail_null(e, "pt_trainer_finish", "the trainer");
+    int failed = model_export(t, e);
+    if (failed) {
+        checkpoints_add_advice(t->out.path, t->at.step, e);
+        return failed;
+    }
+    save_end(t);
+    write_account(t);
+    return 0;
+}
+
+const char *pt_version(void) { return PT_VERSION; }

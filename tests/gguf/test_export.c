@@ -1,0 +1,337 @@
+#include "base/json.h"
+#include "gguf/q8_0.h"
+#include "gguf/vocabulary.h"
+#include "gguf/writer.h"
+#include "io/safetensors.h"
+#include "model/model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "gguf/gguf_file.h"
+#include "io/scratch.h"
+
+static void put_text(const char *folder, const char *name, const char *text)
+{
+    char path[300];
+    pt_error e = {0};
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (file_write_atomic(path, text, strlen(text), &e))
+        fail_msg("%s", e.text);
+}
+
+static void put_json(const char *folder, const char *name, json_t *value)
+{
+    char *text = json_dumps(value, 0);
+    put_text(folder, name, text);
+    free(text);
+    json_decref(value);
+}
+
+/* scratch/NAME, with the files of a model fixture. */
+static const char *fixture_folder(const char *name)
+{
+    static char folder[128];
+    char command[600];
+    pt_error e = {0};
+    snprintf(folder, sizeof folder, "%s/%s", scratch, name);
+    assert_int_equal(dir_make(folder, &e), 0);
+    snprintf(command, sizeof command, "ln -sf '%s/models/%s/'*.json '%s/models/%s/'*.safetensors '%s'", PT_FIXTURES,
+             name, PT_FIXTURES, name, folder);
+    assert_int_equal(system(command), 0);
+    return folder;
+}
+
+static int64_t vocab_of(const char *folder)
+{
+    model *m;
+    pt_error e = {0};
+    if (model_open(folder, NULL, NULL, &m, &e))
+        fail_msg("%s", e.text);
+    const int64_t vocab = m->config.vocab;
+    model_close(m);
+    return vocab;
+}
+
+/* The tokenizer of fixtures/check_gguf.py: U+4E00 + id, the last id ends a text. */
+static void add_plain_tokenizer(const char *folder)
+{
+    const int64_t n = vocab_of(folder);
+    json_t *vocab = json_object();
+    for (int64_t i = 0; i < n; i++) {
+        const int c = 0x4e00 + (int)i;
+        const char text[4] = {(char)(0xe0 | c >> 12), (char)(0x80 | (c >> 6 & 63)), (char)(0x80 | (c & 63)), 0};
+        json_object_set_new(vocab, text, json_integer(i));
+    }
+    put_json(folder, "tokenizer.json", json_pack("{s:[], s:{s:s, s:{s:s}, s:s}, s:{s:s, s:o, s:[], s:b}}", "added_tokens", "normalizer",
+        "type", "Replace", "pattern", "String", " ", "content", "\xe2\x96\x81", "model", "type", "BPE", "vocab", vocab, "merges",
+        "byte_fallback", 0));
+    put_json(folder, "generation_config.json", json_pack("{s:I}", "eos_token_id", (json_int_t)(n - 1)));
+}
+
+static int export_to(const char *folder, const char *out, pt_export_type type, pt_error *e)
+{
+    pt_export_options o;
+    pt_export_defaults(&o);
+    o.model = folder;
+    o.out = out;
+    o.type = type;
+    return pt_export(&o, e);
+}
+
+static gguf_file exported(const char *folder, pt_export_type type)
+{
+    char out[300];
+    pt_error e = {0};
+    snprintf(out, sizeof out, "%s.gguf", folder);
+    if (export_to(folder, out, type, &e))
+        fail_msg("%s", e.text);
+    return gguf_load(out);
+}
+
+static void q8_0_is_that_of_gguf(void **state)
+{
+    (void)state;
+    char *bytes;
+    size_t n;
+    pt_error e = {0};
+    unsigned char encoded[64 * Q8_0_BYTES];
+    float values[64 * Q8_0_VALUES];
+    assert_int_equal(file_read_all(PT_FIXTURES "/gguf/q8_0.bin", 1 << 20, &bytes, &n, &e), 0);
+    assert_int_equal(n, sizeof values + sizeof encoded);
+    memcpy(values, bytes, sizeof values);
+    q8_0_encode(values, 64 * Q8_0_VALUES, encoded);
+    assert_memory_equal(encoded, bytes + sizeof values, sizeof encoded);
+    free(bytes);
+}
+
+/* Byte for byte. */
+static void files_are_those_that_llama_cpp_ran(void **state)
+{
+    (void)state;
+    json_source sums;
+    pt_error e = {0};
+    const char *name;
+    json_t *sum;
+    int checked = 0;
+    assert_int_equal(json_source_open(&sums, PT_FIXTURES "/gguf/sums.json", &e), 0);
+    json_object_foreach(sums.object, name, sum) {
+        const char *folder = fixture_folder(name);
+        add_plain_tokenizer(folder);
+        gguf_file f = exported(folder, PT_EXPORT_F32);
+        uint64_t h = 0xcbf29ce484222325;
+        char text[17];
+        for (size_t i = 0; i < f.n; i++)
+            h = (h ^ (unsigned char)f.bytes[i]) * 0x100000001b3;
+        snprintf(text, sizeof text, "%016llx", (unsigned long long)h);
+        if (strcmp(text, json_string_value(sum)))
+            fail_msg("%s: the file is another than that which llama.cpp ran", name);
+        free(f.bytes);
+        checked++;
+    }
+    assert_true(checked >= 20);
+    json_source_close(&sums);
+}
+
+/* Queries of heads that llama.cpp rotates in pairs of neighbours, beside the rows of the checkpoint. */
+static void rows_of_a_head_are_put_pair_by_pair(void **state)
+{
+    (void)state;
+    pt_error e = {0};
+    safetensors *st;
+    const char *folder = fixture_folder("llama"), *bytes;
+    add_plain_tokenizer(folder);
+    gguf_file f = exported(folder, PT_EXPORT_F32);
+    assert_int_equal(safetensors_open(folder, &st, &e), 0);
+    const safetensors_tensor *t = safetensors_find(st, "model.layers.1.self_attn.q_proj.weight");
+    const int64_t rows = t->shape[0], cols = t->shape[1], head = rows / gguf_u32(&f, "llama.attention.head_count");
+    float *values = malloc(t->elements * sizeof *values);
+    assert_int_equal(safetensors_read_f32(st, t, 0, t->elements, values, &e), 0);
+    assert_int_equal(gguf_tensor_of(&f, "blk.1.attn_q.weight", &bytes), GGUF_F32);
+    for (int64_t h = 0; h < rows / head; h++)
+        for (int64_t i = 0; i < head / 2; i++)
+            for (int half = 0; half < 2; half++)
+                assert_memory_equal(bytes + (size_t)((h * head + 2 * i + half) * cols) * 4,
+                                    values + (h * head + half * head / 2 + i) * cols, (size_t)cols * 4);
+    free(values);
+    safetensors_close(st);
+    free(f.bytes);
+}
+
+static void types_are_what_was_asked_for(void **state)
+{
+    (void)state;
+    static const struct {
+        pt_export_type type;
+        int matrix;
+        uint32_t file;
+    } all[] = {{PT_EXPORT_F32, GGUF_F32, 0},
+               {PT_EXPORT_F16, GGUF_F16, 1},
+               {PT_EXPORT_BF16, GGUF_BF16, 32},
+               {PT_EXPORT_Q8_0, GGUF_F16, 7}}; /* rows of 24 are no blocks */
+    const char *folder = fixture_folder("llama"), *values;
+    add_plain_tokenizer(folder);
+    for (size_t i = 0; i < 4; i++) {
+        gguf_file f = exported(folder, all[i].type);
+        assert_int_equal(gguf_tensor_of(&f, "blk.0.attn_output.weight", &values), all[i].matrix);
+        assert_int_equal(gguf_tensor_of(&f, "blk.0.attn_norm.weight", &values), GGUF_F32);
+        assert_int_equal(gguf_u32(&f, "general.file_type"), all[i].file);
+        free(f.bytes);
+    }
+}
+
+/* SentencePiece's: scores by the rank of merges, kinds of tokens, ends, template. */
+static void a_vocabulary_is_told(void **state)
+{
+    (void)state;
+    enum { UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
+    static const int kinds[] = {UNKNOWN, CONTROL, CONTROL, BYTE, 1, 1, 1, 1, 1, USER_DEFINED, UNUSED};
+    const char *folder = fixture_folder("llama");
+    uint64_t n;
+    size_t bytes;
+    put_text(folder, "tokenizer.json",
+             "{\"added_tokens\": [{\"id\": 0, \"content\": \"<unk>\", \"special\": true}, {\"id\": 1, \"content\": "
+             "\"<s>\", \"special\": true},"
+             "{\"id\": 2, \"content\": \"</s>\", \"special\": true}, {\"id\": 9, \"content\": \"\\u2581x\", "
+             "\"special\": false}],"
+             "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": "
+             "\"\\u2581\"}, {\"type\": \"Replace\","
+             "\"pattern\": {\"String\": \" \"}, \"content\": \"\\u2581\"}]}, \"post_processor\": {\"type\": "
+             "\"TemplateProcessing\", \"single\": ["
+             "{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], "
+             "\"special_tokens\": "
+             "{\"<s>\": {\"id\": \"<s>\", \"ids\": [1], \"tokens\": [\"<s>\"]}}}, \"model\": {\"type\": \"BPE\", "
+             "\"unk_token\": \"<unk>\","
+             "\"byte_fallback\": true, \"vocab\": {\"<unk>\": 0, \"<s>\": 1, \"</s>\": 2, \"<0x0A>\": 3, \"a\": 4, "
+             "\"b\": 5, \"ab\": 6, \"abab\": 7,"
+             "\"\\u2581\": 8}, \"merges\": [\"a b\", \"ab ab\"]}}");
+    put_text(folder, "generation_config.json", "{\"eos_token_id\": [2, 7, 6]}");
+    put_text(folder, "tokenizer_config.json", "{\"pad_token\": \"<unk>\", \"chat_template\": \"{{ messages }} {% call x() %}\"}");
+    gguf_file f = exported(folder, PT_EXPORT_F32);
+    assert_true(gguf_says(&f, "tokenizer.ggml.model", "llama"));
+    assert_int_equal(gguf_u32(&f, "tokenizer.ggml.add_bos_token"), true);
+    assert_int_equal(gguf_u32(&f, "tokenizer.ggml.add_space_prefix"), true);
+    assert_int_equal(gguf_u32(&f, "tokenizer.ggml.bos_token_id"), 1);
+    assert_int_equal(gguf_u32(&f, "tokenizer.ggml.eos_token_id"), 2);
+    assert_int_equal(gguf_u32(&f, "tokenizer.ggml.eot_token_id"), 7);
+    assert_int_equal(gguf_u32(&f, "tokenizer.ggml.eom_token_id"), 6);
+    assert_int_equal(gguf_u32(&f, "tokenizer.ggml.padding_token_id"), 0);
+    assert_true(gguf_says(&f, "tokenizer.chat_template", "{{ messages }} {% call x() %}"));
+    assert_int_equal(gguf_array(&f, "tokenizer.ggml.token_type", &n), GGUF_ARRAY_I32);
+    assert_int_equal(n, vocab_of(folder));
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        assert_int_equal(gguf_number(&f, 4), kinds[i]);
+    assert_int_equal(gguf_array(&f, "tokenizer.ggml.tokens", &n), GGUF_ARRAY_STRING);
+    for (int i = 0; i < 9; i++)
+        gguf_text(&f, &bytes);
+    assert_memory_equal(gguf_text(&f, &bytes), " x", 2);
+    assert_memory_equal(gguf_text(&f, &bytes), "[PAD10]", 7);
+    assert_int_equal(gguf_array(&f, "tokenizer.ggml.scores", &n), GGUF_ARRAY_F32);
+    float scores[9];
+    memcpy(scores, f.bytes + f.at, sizeof scores);
+    assert_true(scores[6] == 0 && scores[7] == -1 && scores[4] < scores[7]);
+    free(f.bytes);
+}
+
+#define REGEX(words, digits)                                                                                           \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}" digits                             \
+    "| ?[^\\\\s\\\\p{L}\\\\p{N}]+"                                                                                     \
+    "[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+" words
+#define SPLIT(regex)                                                                                                   \
+    "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" regex             \
+    "\"}, \"behavior\": "                                                                                              \
+    "\"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]}"
+#define BYTE_LEVEL "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}"
+
+static void cuts_into_words_have_names(void **state)
+{
+    (void)state;
+    static const struct { const char *pre, *model, *name;
+    } all[] = {
+        {BYTE_LEVEL, "{}", "gpt-2"},
+        {"{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": true}, " BYTE_LEVEL
+         "]}",
+         "{}", "smollm"},
+        {SPLIT(REGEX("", "{1,3}")), "{\"ignore_merges\": true}", "llama-bpe"},
+        {SPLIT(REGEX("", "{1,3}")), "{}", "dbrx"},
+        {SPLIT(REGEX("", "")), "{}", "qwen2"},
+        {SPLIT(REGEX("", "")), "{\"ignore_merges\": true}", NULL},
+        {SPLIT(REGEX("|x", "")), "{}", NULL},
+        {BYTE_LEVEL, "{\"ignore_merges\": true}", NULL},
+        {"{\"type\": \"ByteLevel\", \"add_prefix_space\": true}", "{}", NULL},
+        {"{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}", "{}", NULL},
+        {"{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Punctuation\"}, " BYTE_LEVEL "]}", "{}", NULL},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        pt_error e = {0};
+        const char *name = NULL;
+        char text[2048];
+        snprintf(text, sizeof text, "{\"pre_tokenizer\": %s, \"model\": %s}", all[i].pre, all[i].model);
+        json_t *root = json_loads(text, 0, NULL);
+        assert_non_null(root);
+        const int status = gguf_word_cut_name("tokenizer.json", root, &name, &e);
+        if (all[i].name)
+            assert_true(!status && !strcmp(name, all[i].name));
+        else
+            assert_true(status && strstr(e.text, "tokenizer.json: llama.cpp cuts no text into words"));
+        json_decref(root);
+    }
+}
+
+static void refuses(const char *folder, const char *out, const char *sentence)
+{
+    pt_error e = {0};
+    assert_true(export_to(folder, out, PT_EXPORT_F32, &e) < 0);
+    if (!strstr(e.text, sentence))
+        fail_msg("\"%s\" has no \"%s\"", e.text, sentence);
+}
+
+static void what_llama_cpp_does_not_know_is_refused(void **state)
+{
+    (void)state;
+    char *out = strdup(scratch_path("refused.gguf"));
+    static const struct { const char *name, *sentence;
+    } all[] = {{"opt", "model_type is \"opt\", which llama.cpp does not know"},
+               {"gpt2_erf_untied", "another activation"},
+               {"olmo2", "a bias of attention's output"},
+               {"qwen3_window", "a bias of attention's output"},
+               {"olmo3", "yarn with another"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const char *folder = fixture_folder(all[i].name);
+        add_plain_tokenizer(folder);
+        scratch_put("refused.gguf", "older", 5);
+        refuses(folder, out, all[i].sentence);
+        char *bytes;
+        size_t n;
+        pt_error e = {0};
+        assert_int_equal(file_read_all(out, 100, &bytes, &n, &e), 0);
+        assert_true(n == 5 && !path_exists(scratch_path("refused.gguf.tmp")));
+        free(bytes);
+    }
+    const char *folder = fixture_folder("gpt2");
+    add_plain_tokenizer(folder);
+    refuses(folder, scratch, "is a folder");
+    unlink(scratch_path("gpt2/tokenizer.json"));
+    put_text(folder, "tokenizer.json",
+             "{\"pre_tokenizer\": {\"type\": \"Whitespace\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, "
+             "\"merges\": []}}");
+    refuses(folder, out, "llama.cpp does not know");
+    free(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(q8_0_is_that_of_gguf),
+        cmocka_unit_test(files_are_those_that_llama_cpp_ran),
+        cmocka_unit_test(rows_of_a_head_are_put_pair_by_pair),
+        cmocka_unit_test(types_are_what_was_asked_for),
+        cmocka_unit_test(a_vocabulary_is_told),
+        cmocka_unit_test(cuts_into_words_have_names),
+        cmocka_unit_test(what_llama_cpp_does_not_know_is_refused),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
+}
