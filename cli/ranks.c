@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 20, END_S = 10, STILL_S = 20 }; /* between two looks; left to the others; without a beat a rank hangs */
+enum { LOOK_MS = 20, END_S = 10, STILL_S = 10 }; /* between two looks; left to the others; without a beat a rank hangs */
 
 typedef struct child { pid_t pid; bool ended; int status; uint64_t beat; double beat_s; } child;
 

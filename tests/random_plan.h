@@ -231,6 +231,17 @@ static inline int random_case_of_layers(random_source *r, int layers, random_cas
     return failed;
 }
 
+/* The same step as that of one of some ranks. */
+static inline int random_share(random_source *r, random_case *c, pt_error *e)
+{
+    c->shape.ranks = random_from(r, 2, 5);
+    c->shape.rank = random_below(r, c->shape.ranks);
+    plan_free(&c->plan);
+    packing_free(&c->packing);
+    int failed = random_packing(r, c->model, &c->shape, &c->packing, e);
+    return failed ? failed : random_plan(r, c->model, &c->shape, &c->packing, c->clipping, c->input.host_tier, &c->plan, e);
+}
+
 static inline int random_case_open(random_source *r, random_case *c, pt_error *e)
 {
     return random_case_of_layers(r, random_from(r, 1, 5), c, e);

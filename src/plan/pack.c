@@ -306,7 +306,7 @@ bool update_span_next(const model *m, const packing *p, int c, int *at, update_s
     for (; *at < end; ++*at) {
         const piece *k = &p->pieces[p->piece_of_chunk[*at]];
         const param *a = &m->params[k->param];
-        const int64_t offset = k->offset + piece_elements(p, a, (k->own_row0 - k->row0) * a->cols);
+        const int64_t before = (k->own_row0 - k->row0) * a->cols, offset = k->offset + (before ? piece_elements(p, a, before) : 0);
         if (!k->own_rows)
             continue;
         if (out->param && !continues(p, out, a, offset))

@@ -49,7 +49,7 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     s->optimizer = optimizers[o->optimizer];
     const int lanes = o->lanes ? o->lanes : o->ranks;
     if (!o->lanes && o->ranks > 1 && s->batch % o->ranks)
-        return pt_fail(e, PT_USAGE, "--ranks %d: it must divide the --batch-size of %lld, or give --lanes", o->ranks, (long long)s->batch);
+        return pt_fail(e, PT_USAGE, "--ranks %d: it must divide the --batch-size of %lld", o->ranks, (long long)s->batch);
     failed = lanes_check(lanes, s->batch, e);
     if (!failed && lanes > 1)
         step_shape_in_lanes(s, m, lanes);

@@ -52,6 +52,14 @@ int ranks_any(const trainer *t, bool *yes, pt_error *e)
     return failed;
 }
 
+int ranks_collect_peaks(trainer *t, pt_error *e)
+{
+    uint64_t own[TIERS];
+    for (int k = 0; k < TIERS; k++)
+        own[k] = executor_peak_bytes(t->engine.x, (tier)k);
+    return t->comm ? comm_all_gather(t->comm, own, sizeof own, t->peaks, e) : 0;
+}
+
 int ranks_fail(const trainer *t, int failed, const pt_error *e)
 {
     if (failed && t->comm)

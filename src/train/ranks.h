@@ -6,7 +6,6 @@
 #ifndef PT_RANKS_H
 #define PT_RANKS_H
 
-#include "comm/comm.h"
 #include "train/trainer.h"
 
 /* Whether this rank has to do with files that are written. */
@@ -25,6 +24,8 @@ int ranks_wait(const trainer *t, pt_error *e);
 /* The sum of what the ranks have; whether any of them says so. */
 int ranks_add(const trainer *t, int64_t *n, pt_error *e);
 int ranks_any(const trainer *t, bool *yes, pt_error *e);
+/* Every rank's memory, into t->peaks. */
+int ranks_collect_peaks(trainer *t, pt_error *e);
 /* One that cannot go on tells the others. Returns `failed`. */
 int ranks_fail(const trainer *t, int failed, const pt_error *e);
 

@@ -25,6 +25,7 @@
 #ifndef PT_TRAINER_H
 #define PT_TRAINER_H
 
+#include "comm/comm.h"
 #include "predict/forecast.h"
 #include "train/engine.h"
 #include "train/job.h"
@@ -48,11 +49,10 @@ typedef struct predicted {
     bool told_off;                 /* that steps are off it, where the plan is given */
 } predicted;
 
-struct comm;
-
 struct pt_trainer {
-    struct comm *comm;             /* to the other ranks; NULL: there are none (ranks.h) */
+    comm *comm;                     /* to the other ranks; NULL: there are none (ranks.h) */
     step_shape own_shape;          /* this rank's part of the job's */
+    uint64_t peaks[COMM_RANKS_MOST][TIERS]; /* of each rank's tiers, when the account of the run is written */
     output out;
     job job;
     planning planning;             /* budgets, costs, the plan */

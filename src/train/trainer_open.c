@@ -3,7 +3,6 @@
 #include "io/disk.h"
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
-#include "comm/comm.h"
 #include "train/options.h"
 #include "train/ranks.h"
 #include "train/setup.h"
@@ -87,10 +86,10 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
 }
 
 /* What was predicted and what was measured: what a run was for is safe by then, so that it does not fail for these. */
-static void write_account(const trainer *t)
+static void write_account(trainer *t)
 {
     pt_error e = {0};
-    if (!ranks_lead(t))
+    if (ranks_collect_peaks(t, &e) || !ranks_lead(t))
         return;
     if (summary_write(t, &e) || (t->job.o.trace && trace_write(t, &e)))
         options_notice(&t->job.o, "%s", e.text);

