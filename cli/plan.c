@@ -46,6 +46,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring", false},
         {"--plan", ARG_STRING, &o->plan_file, "FILE", "price this plan instead of searching for the best", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
+        {"--ranks", ARG_INT32, &o->ranks, "N", "share a step between N: processes of this machine, or devices\nof the one that --machine names", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},

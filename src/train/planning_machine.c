@@ -80,6 +80,16 @@ int planning_budgets(planning *p, pt_error *e)
     return failed;
 }
 
+/* So many of the file's device. */
+static int take_devices(planning *p, pt_error *e)
+{
+    p->machine.ranks = p->o->ranks;
+    if (p->machine.collective_bandwidth > 0)
+        return 0;
+    return pt_fail(e, PT_USAGE, "--ranks %d, and %s says nothing of what devices send each other: add \"collective_bandwidth\" to it",
+                   p->o->ranks, p->machine_path);
+}
+
 int planning_find_machine(planning *p, pt_error *e)
 {
     machine m;
@@ -99,6 +109,8 @@ int planning_find_machine(planning *p, pt_error *e)
     int failed = machine_file_find(p->o->machine_file, p->machine_path, e);
     if (!failed)
         failed = machine_file_read(p->machine_path, &p->machine, e);
+    if (!failed && !p->runs && p->o->ranks > 1)
+        failed = take_devices(p, e);
     snprintf(p->name, sizeof p->name, "%s", p->machine.name);
     return failed;
 }
