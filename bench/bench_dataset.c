@@ -61,7 +61,7 @@ static void time_samples(dataset *d)
     pt_error e;
     double start = now(CLOCK_MONOTONIC);
     for (uint64_t s = 0; s < SAMPLES; s++)
-        if (dataset_sample(d, s, dataset_windows(d), ids, targets, first, &e) < 0)
+        if (dataset_sample(d, s, dataset_windows(d), &(dataset_row){ids, targets, first, NULL}, NULL, &e) < 0)
             fail(e.text);
     printf("samples: %.0f/s (%.1f us each, %d tokens)\n", SAMPLES / (now(CLOCK_MONOTONIC) - start),
            1e6 * (now(CLOCK_MONOTONIC) - start) / SAMPLES, T);

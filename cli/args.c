@@ -1,7 +1,5 @@
 #include "args.h"
 
-#include "base/units.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -85,7 +83,7 @@ static int parse_value(const arg *a, const char *text, pt_error *e)
         *(double *)a->value = number;
         return 0;
     case ARG_SIZE:
-        return size_parse(text, a->value, e) ? pt_error_prefix(e, "%s", a->name) : 0;
+        return pt_size_parse(text, a->value, e) ? pt_error_prefix(e, "%s", a->name) : 0;
     case ARG_CHOICE: return parse_choice(a, text, e);
     case ARG_STRING: *(const char **)a->value = text; return 0;
     case ARG_IGNORED: return 0;

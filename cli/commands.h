@@ -15,6 +15,8 @@ int command_tokenize(int argc, char **argv);
 int command_report(int argc, char **argv);
 
 /* --optimizer, in the order of pt_optimizer. */
+#define BASE_CHOICE "auto|bf16|fp32|nf4|int8" /* in the order of pt_base */
+#define BASE_HELP "how frozen matrices of layers are kept: nf4 takes half a byte\na value (as bitsandbytes has it), int8 one; default auto, --dtype's"
 #define OPTIMIZER_CHOICE "adamw|adamw8bit|muon"
 #define OPTIMIZER_HELP "adamw8bit: AdamW with moments in 8 bits; muon: orthogonal steps of\nthe layers' matrices, AdamW for the rest; default adamw"
 

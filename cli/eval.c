@@ -1,5 +1,6 @@
 #include "args.h"
 #include "commands.h"
+#include "data_args.h"
 #include "progress.h"
 
 #include <stdio.h>
@@ -7,6 +8,7 @@
 typedef struct session {
     pt_evaluate_options o;
     arg_strings data;
+    data_args what;
     int precision;
     bool quiet, json;
     progress bar;
@@ -14,14 +16,16 @@ typedef struct session {
 
 static const char usage[] =
     "usage: protrain eval --model DIR --data PATH [options]\n\n"
-    "Loss (nats a token) and perplexity of a model on data. Every token but the first is a target.";
+    "Loss (nats a token) and perplexity of a model on data. Of text every token but the first is a\n"
+    "target, of chats those that would be learned.";
 
 static int parse(session *s, int argc, char **argv, pt_error *e)
 {
     pt_evaluate_options *o = &s->o;
     const arg table[] = {
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with weights", false},
-        {"--data", ARG_STRINGS, &s->data, "PATH", ".txt .jsonl .json .npy .bin or a folder of them; repeatable", false},
+        {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
+        DATA_ARGS(&s->what, o),
         {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a window; default the model's maximum, at most 1024", false},
         {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "documents do not see each other; each begins at position 0", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "what is computed in; default bf16", false},
@@ -32,9 +36,21 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
         {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "default: $TMPDIR, or /var/tmp", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
-        {"--json", ARG_FLAG, &s->json, NULL, "{\"loss\", \"perplexity\", \"tokens\"}", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "{\"loss\", \"perplexity\", \"tokens\", \"learned_tokens\", \"accuracy\"}", false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
+}
+
+static void print_result(const pt_evaluation *v, bool json)
+{
+    if (json)
+        printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %lld, \"learned_tokens\": %lld, \"accuracy\": %.9g}\n", v->loss, v->perplexity,
+               (long long)v->tokens, (long long)v->learned_tokens, v->accuracy);
+    else if (v->learned_tokens == v->tokens)
+        printf("loss %.5f  perplexity %.4f  accuracy %.2f%%  tokens %lld\n", v->loss, v->perplexity, 100 * v->accuracy, (long long)v->tokens);
+    else
+        printf("loss %.5f  perplexity %.4f  accuracy %.2f%%  tokens %lld, of which %lld are learned\n", v->loss, v->perplexity, 100 * v->accuracy,
+               (long long)v->tokens, (long long)v->learned_tokens);
 }
 
 int command_eval(int argc, char **argv)
@@ -48,6 +64,7 @@ int command_eval(int argc, char **argv)
         return 0;
     s.o.data = s.data.v;
     s.o.data_n = s.data.n;
+    DATA_ARGS_TAKE(&s.what, &s.o);
     s.o.precision = s.precision == 1 ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
     s.o.notice = progress_notice;
     s.o.progress = progress_stage;
@@ -57,7 +74,6 @@ int command_eval(int argc, char **argv)
         failed = pt_evaluate(&s.o, &v, &e);
     progress_clear(&s.bar);
     if (!failed)
-        printf(s.json ? "{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %lld}\n" : "loss %.5f  perplexity %.4f  tokens %lld\n", v.loss,
-               v.perplexity, (long long)v.tokens);
+        print_result(&v, s.json);
     return failed ? exit_with(&e) : 0;
 }

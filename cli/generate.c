@@ -3,9 +3,6 @@
 #include "input.h"
 #include "progress.h"
 
-#include "base/clock.h"
-#include "base/error.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,15 +13,17 @@ typedef struct session {
     const char *prompt, *prompt_file;
     int64_t max_new_tokens;
     int precision;
-    bool echo, quiet;
+    bool echo, quiet, chat;
     progress bar;
 } session;
 
+enum { TEXT_TOKENS = 128, CHAT_TOKENS = 1024 };
 enum { PROMPT_BYTES = 64 << 20 }; /* far more than any model's context; /dev/zero never ends */
 
 static const char usage[] =
-    "usage: protrain generate --model DIR --prompt TEXT|--prompt-file FILE [options]\n\n"
-    "Continues a text, token by token. Prints the new text only.";
+    "usage: protrain generate --model DIR --prompt TEXT|--prompt-file FILE [options]\n"
+    "       protrain generate --model DIR --chat [--system TEXT] [options]\n\n"
+    "Continues a text, token by token, or talks to you. Prints the new text only.";
 
 static int parse(session *s, int argc, char **argv, pt_error *e)
 {
@@ -32,11 +31,21 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     const arg table[] = {
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with weights and tokenizer.json", false},
         {"--prompt", ARG_STRING, &s->prompt, "TEXT", "the text to continue", false},
-        {"--prompt-file", ARG_STRING, &s->prompt_file, "FILE", "the same from a file, byte for byte; - is standard input", false},
-        {"--max-new-tokens", ARG_INT, &s->max_new_tokens, "N", "default 128", false},
+        {"--prompt-file", ARG_STRING, &s->prompt_file, "FILE",
+         "the same from a file, byte for byte; - is standard input", false},
+        {"--chat", ARG_FLAG, &s->chat, NULL,
+         "a conversation, through the model's chat template: you write a line, the\n"
+         "model replies, until Ctrl-D; what is not typed (--prompt, a file, a pipe) is\none turn",
+         false},
+        {"--system", ARG_STRING, &o->system, "TEXT", "with --chat: what the model is told before the first turn",
+         false},
+        {"--chat-template", ARG_STRING, &o->chat_template, "FILE",
+         "with --chat: a template in Jinja instead of the model's own", false},
+        {"--max-new-tokens", ARG_INT, &s->max_new_tokens, "N", "default 128, with --chat 1024 a turn", false},
         {"--temperature", ARG_DOUBLE, &o->temperature, "X", "default 0.8; 0: always the most probable token", false},
         {"--top-k", ARG_INT, &o->top_k, "N", "draw from the N most probable tokens; default 0, from all", false},
-        {"--top-p", ARG_DOUBLE, &o->top_p, "X", "draw from the fewest tokens that have this probability\ntogether; default 0.95, 1: from all", false},
+        {"--top-p", ARG_DOUBLE, &o->top_p, "X",
+         "draw from the fewest tokens that have this probability\ntogether; default 0.95, 1: from all", false},
         {"--seed", ARG_SEED, &o->seed, "N", "the same seed draws the same text; default 0", false},
         {"--ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "go on behind the token that ends a text", false},
         {"--echo", ARG_FLAG, &s->echo, NULL, "print the prompt too", false},
@@ -49,7 +58,11 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
     if (!failed && s->prompt && s->prompt_file)
         failed = pt_fail(e, PT_USAGE, "--prompt and --prompt-file are both given: one of them is enough");
-    if (!failed && !s->prompt && !s->prompt_file)
+    if (!failed && (o->system || o->chat_template) && !s->chat)
+        failed = pt_fail(e, PT_USAGE, "%s goes with --chat", o->system ? "--system" : "--chat-template");
+    if (!failed && s->echo && s->chat)
+        failed = pt_fail(e, PT_USAGE, "--echo does not go with --chat: what you say stands there already");
+    if (!failed && !s->prompt && !s->prompt_file && !s->chat)
         failed = pt_fail(e, PT_USAGE, "no prompt: --prompt TEXT, or --prompt-file FILE (- is standard input)");
     return failed;
 }
@@ -77,13 +90,13 @@ static int run(session *s, pt_generator *g, pt_error *e)
     int failed = prompt ? 0 : input_read(s->prompt_file, PROMPT_BYTES, &read, &bytes, e);
     if (!prompt)
         prompt = read ? read : "";
-    double start = clock_s();
+    double start = now_s();
     if (!failed)
         failed = pt_generator_prompt(g, prompt, bytes, s->max_new_tokens, e);
     progress_clear(&s->bar);
     if (!failed && s->echo)
         fwrite(prompt, 1, bytes, stdout);
-    double ready = clock_s();
+    double ready = now_s();
     if (!failed)
         failed = print_text(g, e);
     if (!failed && isatty(STDOUT_FILENO))
@@ -94,20 +107,86 @@ static int run(session *s, pt_generator *g, pt_error *e)
     if (!failed && !s->quiet) /* the text is as it was made: the line may be shown right behind it */
         fprintf(stderr, "%s%lld token%s of prompt, ready after %.2f s; %lld new ones at %.1f tokens/s\n",
                 isatty(STDOUT_FILENO) ? "" : "\n", (long long)prompt_tokens, prompt_tokens == 1 ? "" : "s", ready - start,
-                (long long)made, (double)made / (clock_s() - ready));
+                (long long)made, (double)made / (now_s() - ready));
+    free(read);
+    return failed;
+}
+
+/* ---- a conversation ---- */
+
+static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes, pt_error *e)
+{
+    int64_t prompt_tokens;
+    const double start = now_s();
+    int failed = pt_generator_say(g, text, bytes, s->max_new_tokens, e);
+    progress_clear(&s->bar);
+    const double ready = now_s();
+    if (!failed)
+        failed = print_text(g, e);
+    puts("");
+    if (!failed)
+        failed = output_finish(e);
+    const int64_t made = pt_generator_tokens(g, &prompt_tokens);
+    if (!failed && made == s->max_new_tokens)
+        fprintf(stderr, "note: the reply may go on: --max-new-tokens %lld ended it\n", (long long)made);
+    if (!failed && !s->quiet && !isatty(STDIN_FILENO))
+        fprintf(stderr, "%lld tokens of conversation, ready after %.2f s; %lld new ones at %.1f tokens/s\n", (long long)prompt_tokens,
+                ready - start, (long long)made, (double)made / (now_s() - ready));
+    return failed;
+}
+
+/* Lines of a terminal, until Ctrl-D. */
+static int talk(session *s, pt_generator *g, pt_error *e)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int failed = 0;
+    fprintf(stderr, "Write to the model; Ctrl-D ends.\n");
+    while (!failed) {
+        fputs("> ", stderr);
+        ssize_t n = getline(&line, &room, stdin);
+        if (n < 0)
+            break;
+        while (n && (line[n - 1] == '\n' || line[n - 1] == '\r'))
+            n--;
+        if (n)
+            failed = take_turn(s, g, line, (size_t)n, e);
+    }
+    if (!failed)
+        fputs("\n", stderr);
+    free(line);
+    return failed;
+}
+
+static int chat(session *s, pt_generator *g, pt_error *e)
+{
+    if (!s->prompt && !s->prompt_file && isatty(STDIN_FILENO))
+        return talk(s, g, e);
+    char *read = NULL;
+    const char *text = s->prompt;
+    size_t bytes = text ? strlen(text) : 0;
+    int failed = text ? 0 : input_read(s->prompt_file ? s->prompt_file : "-", PROMPT_BYTES, &read, &bytes, e);
+    while (read && bytes && (read[bytes - 1] == '\n' || read[bytes - 1] == '\r'))
+        bytes--;
+    if (!failed && !bytes)
+        failed = pt_fail(e, PT_FAILED, "the turn is empty: give a --prompt, or write it to standard input");
+    if (!failed)
+        failed = take_turn(s, g, text ? text : read, bytes, e);
     free(read);
     return failed;
 }
 
 int command_generate(int argc, char **argv)
 {
-    session s = {.max_new_tokens = 128};
+    session s = {.max_new_tokens = -1};
     pt_error e = {0};
     pt_generator *g = NULL;
     pt_generate_defaults(&s.o);
     int failed = parse(&s, argc, argv, &e);
     if (failed == 1)
         return 0;
+    if (s.max_new_tokens < 0)
+        s.max_new_tokens = s.chat ? CHAT_TOKENS : TEXT_TOKENS;
     s.o.precision = s.precision == 1 ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
     s.o.notice = progress_notice;
     s.o.progress = progress_stage;
@@ -116,7 +195,7 @@ int command_generate(int argc, char **argv)
     if (!failed)
         failed = pt_generator_open(&s.o, &g, &e);
     if (!failed)
-        failed = run(&s, g, &e);
+        failed = s.chat ? chat(&s, g, &e) : run(&s, g, &e);
     progress_clear(&s.bar);
     pt_generator_close(g);
     return failed ? exit_with(&e) : 0;

@@ -1,7 +1,5 @@
 #include "input.h"
 
-#include "base/error.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

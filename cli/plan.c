@@ -7,7 +7,7 @@
 
 typedef struct session {
     pt_train_options o;
-    int precision, optimizer, save_type, init;
+    int precision, base, optimizer, save_type, init;
     bool json, quiet;
     arg_strings eval_data, freeze, train_only;
     progress bar;
@@ -31,8 +31,10 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
         {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
         {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
+        {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, and updates may run during backward; default 1", false},
+        {"--eval-split", ARG_DOUBLE, &s->o.eval_split, "X", "the same: a share of the data is held out", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "the run evaluates: that fits too; nothing is read from there", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "it evaluates after every N steps: after each, and no update waits for the next", false},
         {"--steps", ARG_INT, &o->steps, "N", "steps of the run, to say what it would write to the disk", false},
@@ -60,6 +62,12 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--epochs", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--no-shuffle", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
         {"--document-mask", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
+        {"--data-format", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--train-on", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--chat-template", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--no-packing", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
+        {"--long", ARG_IGNORED, NULL, NULL, NULL, false},
+        {"--loss-per", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--lr", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--lr-schedule", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--warmup-steps", ARG_IGNORED, NULL, NULL, NULL, false},
@@ -94,6 +102,7 @@ static int run(session *s, pt_error *e)
     pt_plan *p = NULL;
     pt_error written = {0};
     s->o.precision = s->precision ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s->o.base = (pt_base)s->base;
     s->o.optimizer = (pt_optimizer)s->optimizer;
     s->o.save_type = (pt_save_type)s->save_type;
     s->o.init_random = s->init == 1;

@@ -7,7 +7,7 @@
 
 typedef struct session {
     pt_train_options o;
-    int precision, optimizer;
+    int precision, base, optimizer;
     arg_strings freeze, train_only;
     const char *out;
     bool fresh, json, quiet;
@@ -30,6 +30,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
         {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
         {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
+        {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
@@ -79,6 +80,7 @@ int command_profile(int argc, char **argv)
     s.o.train_only = s.train_only.v;
     s.o.train_only_n = s.train_only.n;
     s.o.precision = s.precision ? PT_PRECISION_FP32 : PT_PRECISION_BF16;
+    s.o.base = (pt_base)s.base;
     s.o.optimizer = (pt_optimizer)s.optimizer;
     s.o.notice = progress_notice;
     s.o.progress = progress_stage;

@@ -1,12 +1,19 @@
 #include "progress.h"
 
-#include "base/clock.h"
-#include "base/units.h"
+#include "protrain.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
+
+double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 void progress_open(progress *p, bool quiet)
 {
@@ -38,7 +45,7 @@ static void draw_line(const progress *p, uint64_t done, uint64_t total, const ch
 
 void progress_draw(progress *p, const char *stage, uint64_t done, uint64_t total, const char *text)
 {
-    double now = clock_s();
+    double now = now_s();
     if (p->quiet)
         return;
     if (strcmp(p->stage, stage) != 0) {
@@ -54,7 +61,7 @@ void progress_draw(progress *p, const char *stage, uint64_t done, uint64_t total
     char left[64] = "", time[32];
     uint64_t fresh = done - p->first;
     if (fresh && !last)
-        snprintf(left, sizeof left, "%s left", seconds_format(time, (now - p->started_s) / (double)fresh * (double)(total - done)));
+        snprintf(left, sizeof left, "%s left", pt_seconds_text(time, (now - p->started_s) / (double)fresh * (double)(total - done)));
     p->drawn_s = now;
     if (p->terminal) {
         draw_line(p, done, total, left, text);

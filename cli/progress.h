@@ -12,6 +12,8 @@ typedef struct progress {
     char stage[32];
 } progress;
 
+double now_s(void); /* only moves on; may be called from a signal's handler */
+
 void progress_open(progress *p, bool quiet);
 /* done of total; `text` (may be NULL) stands behind the bar. */
 void progress_draw(progress *p, const char *stage, uint64_t done, uint64_t total, const char *text);

@@ -1,9 +1,6 @@
 #include "args.h"
 #include "commands.h"
 
-#include "io/files.h"
-#include "report/page.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -32,30 +29,22 @@ static int parse(options *o, int argc, char **argv, pt_error *e)
     return failed;
 }
 
-static int print_json(const run_folder *r, pt_error *e)
+static int print_json(const pt_report *r, pt_error *e)
 {
-    json_t *object = run_folder_json(r);
-    if (!object)
+    char *text = pt_report_json(r);
+    if (!text)
         return pt_fail(e, PT_FAILED, "out of memory");
-    json_dumpf(object, stdout, JSON_INDENT(2));
-    json_decref(object);
-    puts("");
+    puts(text);
+    free(text);
     return 0;
 }
 
-static int write_page(const options *o, const run_folder *r, pt_error *e)
+static int write_page(const options *o, const pt_report *r, pt_error *e)
 {
-    char path[FILE_PATH_BYTES];
-    size_t n;
-    int failed = o->out ? 0 : path_join(path, o->folder, "report.html", e);
-    if (failed)
-        return failed;
-    const char *to = o->out ? o->out : path;
-    char *text = page_make(r, &n);
-    failed = text ? file_write_atomic(to, text, n, e) : pt_fail(e, PT_FAILED, "out of memory");
-    free(text);
+    const char *written;
+    int failed = pt_report_write(r, o->out, &written, e);
     if (!failed)
-        printf("%s\n", to);
+        printf("%s\n", written);
     return failed;
 }
 
@@ -63,16 +52,16 @@ int command_report(int argc, char **argv)
 {
     options o = {0};
     pt_error e = {0};
-    run_folder *r = NULL;
+    pt_report *r = NULL;
     int failed = parse(&o, argc, argv, &e);
     if (failed == 1)
         return 0;
     if (!failed)
-        failed = run_folder_read(o.folder, &r, &e);
-    for (int i = 0; !failed && i < r->notes_n; i++)
-        fprintf(stderr, "note: %s\n", r->notes[i]);
+        failed = pt_report_open(o.folder, &r, &e);
+    for (int i = 0; !failed && pt_report_note(r, i); i++)
+        fprintf(stderr, "note: %s\n", pt_report_note(r, i));
     if (!failed)
         failed = o.json ? print_json(r, &e) : write_page(&o, r, &e);
-    run_folder_free(r);
+    pt_report_close(r);
     return failed ? exit_with(&e) : 0;
 }

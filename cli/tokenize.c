@@ -14,6 +14,7 @@
 typedef struct options {
     const char *model, *template_file;
     bool special, json, decode, chat;
+    int train_on;
 } options;
 
 static const char usage[] =
@@ -31,16 +32,17 @@ static int parse(options *o, int argc, char **argv, pt_error *e)
         {"--json", ARG_FLAG, &o->json, NULL, "{\"ids\": [...]} instead of ids on one line", false},
         {"--decode", ARG_FLAG, &o->decode, NULL, "from ids to text, without a newline at its end", false},
         {"--chat", ARG_FLAG, &o->chat, NULL,
-         "one conversation in JSON, [{\"role\": ..., \"content\": ...}, ...] or\n{\"messages\": [...], \"tools\": [...]}, through "
+         "one conversation in JSON, [{\"role\": ..., \"content\": ...}, ...] or\nany record that `train` takes, through "
          "the model's chat template;\n--json adds which ids are learned, and the text; a terminal shows them\nin colour", false},
         {"--chat-template", ARG_STRING, &o->template_file, "FILE", "with --chat: a template in Jinja instead of the model's own", false},
+        {"--train-on", ARG_CHOICE, &o->train_on, "auto|assistant|completion|last|all", "with --chat: what is learned, as `train` has it", false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
     if (!failed && o->chat && (o->decode || o->special))
         return pt_fail(e, PT_USAGE, "--chat goes with neither --decode nor --special: the chat template says which special "
                        "tokens there are");
-    if (!failed && o->template_file && !o->chat)
-        return pt_fail(e, PT_USAGE, "--chat-template goes with --chat");
+    if (!failed && (o->template_file || o->train_on) && !o->chat)
+        return pt_fail(e, PT_USAGE, "%s goes with --chat", o->template_file ? "--chat-template" : "--train-on");
     return failed;
 }
 
@@ -146,7 +148,7 @@ int command_tokenize(int argc, char **argv)
     if (!failed)
         failed = input_read("-", SIZE_MAX, &input, &bytes, &e);
     if (!failed && o.chat)
-        failed = tokenize_chat(o.model, o.template_file, o.json, input, bytes, &e);
+        failed = tokenize_chat(&(chat_request){o.model, o.template_file, (pt_train_on)o.train_on, o.json}, input, bytes, &e);
     else if (!failed)
         failed = o.decode ? decode(t, &o, input, bytes, &e) : encode(t, &o, input, bytes, &e);
     pt_tokenizer_close(t);

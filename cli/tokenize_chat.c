@@ -1,7 +1,8 @@
 #include "tokenize_chat.h"
 
 #include "base/json.h"
-#include "chat/chat.h"
+#include "data/examples.h"
+#include "data/formats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,32 +68,51 @@ static void print_coloured(const chat_tokens *x)
     printf("%s%zu of %zu tokens are learned (green).\n", text->n && text->bytes[text->n - 1] == '\n' ? "" : "\n", learned, x->ids.n);
 }
 
-int tokenize_chat(const char *model, const char *template_file, bool json, const char *input, size_t bytes, pt_error *e)
+/* A list of messages alone is a conversation too. */
+static int read_record(const char *input, size_t bytes, json_t **out, pt_error *e)
+{
+    int failed = json_text_load("standard input", input, bytes, 0, out, e);
+    if (!failed && json_is_array(*out))
+        *out = json_pack("{s:o}", "messages", *out);
+    return failed;
+}
+
+static int make_example(const chat_request *r, const chat_source *source, const tokenizer *t, encoder *c, json_t *record, chat_tokens *x,
+                        pt_error *e)
+{
+    example_rules rules = {.format = format_of(record), .on = r->train_on, .tokenizer = t, .chat = source, .now = time(NULL)};
+    if (rules.format == PT_DATA_AUTO || rules.format == PT_DATA_TEXT)
+        return format_unknown(record, "standard input", e);
+    int failed = examples_learned(rules.format, &rules.on, e);
+    return failed ? failed : example_make(&rules, c, record, "standard input", x, e);
+}
+
+int tokenize_chat(const chat_request *r, const char *input, size_t bytes, pt_error *e)
 {
     chat_source source = {0};
     tokenizer *t = NULL;
     encoder *c = NULL;
-    json_t *conversation = NULL;
+    json_t *record = NULL;
     chat_tokens x = {0};
-    if (!model || !model[0])
+    if (!r->model || !r->model[0])
         return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with tokenizer.json");
-    int failed = tokenizer_open(model, &t, e);
+    int failed = tokenizer_open(r->model, &t, e);
     if (!failed)
         failed = encoder_open(t, &c, e);
     if (!failed)
-        failed = chat_source_open(&source, model, template_file, e);
+        failed = chat_source_open(&source, r->model, r->template_file, e);
     if (!failed)
-        failed = json_text_load("standard input", input, bytes, 0, &conversation, e);
+        failed = read_record(input, bytes, &record, e);
     if (!failed)
-        failed = chat_tokenize(&source, t, c, conversation, "standard input", time(NULL), &x, e);
-    if (!failed && json)
+        failed = make_example(r, &source, t, c, record, &x, e);
+    if (!failed && r->json)
         failed = print_json(&x, e);
     else if (!failed && isatty(STDOUT_FILENO))
         print_coloured(&x);
     else if (!failed)
         print_ids(&x);
     chat_tokens_free(&x);
-    json_decref(conversation);
+    json_decref(record);
     chat_source_close(&source);
     encoder_close(c);
     tokenizer_close(t);

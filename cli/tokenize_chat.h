@@ -4,8 +4,14 @@
 
 #include "protrain.h"
 
-/* `input` is the conversation's JSON, template_file NULL for the model's own template. Prints ids, with `json` an object; on a terminal
- * ids are the text with what is learned in colour. */
-int tokenize_chat(const char *model, const char *template_file, bool json, const char *input, size_t bytes, pt_error *e);
+typedef struct chat_request {
+    const char *model, *template_file; /* NULL: the model's own template */
+    pt_train_on train_on;
+    bool json;
+} chat_request;
+
+/* `input` is a record of training data in JSON, or a list of messages. Prints ids, with `json` an object; on a terminal ids are the text
+ * with what is learned in colour. */
+int tokenize_chat(const chat_request *r, const char *input, size_t bytes, pt_error *e);
 
 #endif

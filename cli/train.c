@@ -1,5 +1,6 @@
 #include "args.h"
 #include "commands.h"
+#include "data_args.h"
 #include "progress.h"
 #include "ranks.h"
 
@@ -26,13 +27,13 @@ static atomic_int caught;
  * each, and timeout(1) tells its child and then its group. Each may interrupt another thread. */
 static void on_signal(int number)
 {
-    static _Atomic int64_t first_ns;
-    const int64_t now = clock_ns();
+    static _Atomic double first_s;
+    const double now = now_s();
     int none = 0;
-    if (atomic_load(&caught) && number != SIGHUP && now - atomic_load(&first_ns) > 300 * 1000000LL)
+    if (atomic_load(&caught) && number != SIGHUP && now - atomic_load(&first_s) > 0.3)
         _exit(128 + number);
     if (!atomic_load(&caught))
-        atomic_store(&first_ns, now);
+        atomic_store(&first_s, now);
     atomic_compare_exchange_strong(&caught, &none, number);
 }
 
@@ -45,7 +46,9 @@ static bool is_caught(void *arg)
 typedef struct session {
     pt_train_options o;
     arg_strings data, eval_data, freeze, train_only;
-    int precision, optimizer, lr_adjust, lr_schedule, save_type, init;
+    data_args what;
+    int loss_per;
+    int precision, base, optimizer, lr_adjust, lr_schedule, save_type, init;
     bool no_shuffle, quiet, json;
     const char *resume;
     char out[4096];
@@ -68,8 +71,11 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Model and data", false},
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\nwithout weights it starts from random ones", false},
         {"--init", ARG_CHOICE, &s->init, "stored|random", "random: seeded random weights although there are some", false},
-        {"--data", ARG_STRINGS, &s->data, "PATH", ".txt .jsonl .json .npy .bin or a folder of them; repeatable", false},
+        {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
+        DATA_ARGS(&s->what, o),
+        {"--loss-per", ARG_CHOICE, &s->loss_per, "token|example", "what counts the same in the loss of a step; default token", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "data to evaluate on; repeatable", false},
+        {"--eval-split", ARG_DOUBLE, &o->eval_split, "X", "hold out this share of the data to evaluate on, such as 0.05", false},
         {"--eval-every", ARG_INT, &o->eval_every, "N", "evaluate after every N steps (and at the end)", false},
         {"--out", ARG_STRING, &o->out, "DIR", "where results go; default runs/MODEL-N", false},
         {NULL, ARG_HEADING, NULL, NULL, "Length and size", false},
@@ -84,6 +90,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
         {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
         {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
+        {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, from random weights 3e-4", false},
@@ -175,6 +182,8 @@ static int complete(session *s, pt_error *e)
     static const pt_precision precisions[] = {PT_PRECISION_BF16, PT_PRECISION_FP32};
     s->o.data = s->data.v;
     s->o.data_n = s->data.n;
+    DATA_ARGS_TAKE(&s->what, &s->o);
+    s->o.loss_per = (pt_loss_per)s->loss_per;
     s->o.eval_data = s->eval_data.v;
     s->o.eval_data_n = s->eval_data.n;
     s->o.freeze = s->freeze.v;
@@ -182,6 +191,7 @@ static int complete(session *s, pt_error *e)
     s->o.train_only = s->train_only.v;
     s->o.train_only_n = s->train_only.n;
     s->o.precision = precisions[s->precision];
+    s->o.base = (pt_base)s->base;
     s->o.optimizer = (pt_optimizer)s->optimizer;
     s->o.lr_adjust = (pt_lr_adjust)s->lr_adjust;
     s->o.lr_schedule = (pt_lr_schedule)s->lr_schedule;
@@ -210,10 +220,10 @@ static void print_summary(const session *s, const pt_trainer *t)
     pt_summary m;
     char count[32], tokens[32], a[32], b[32];
     pt_trainer_summary(t, &m);
-    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, count_format(count, (uint64_t)m.parameters), (long long)m.layers);
+    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, pt_count_text(count, (uint64_t)m.parameters), (long long)m.layers);
     if (m.trained < m.parameters)
-        fprintf(stderr, "trains   %s of %s parameters\n", count_format(tokens, (uint64_t)m.trained), count);
-    fprintf(stderr, "data     %s tokens, %lld windows of %lld", count_format(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
+        fprintf(stderr, "trains   %s of %s parameters\n", pt_count_text(tokens, (uint64_t)m.trained), count);
+    fprintf(stderr, "data     %s tokens, %lld windows of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
     if (m.windows % m.batch_size)
         fprintf(stderr, "; each epoch leaves out %lld, which fill no batch", (long long)(m.windows % m.batch_size));
     fputc('\n', stderr);
@@ -223,9 +233,9 @@ static void print_summary(const session *s, const pt_trainer *t)
     fprintf(stderr, "plan     %s\n", m.plan);
     for (int i = 0; i < m.memory_n; i++)
         if (m.memory[i].predicted_bytes)
-            fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
-                    size_format(b, m.memory[i].budget_bytes));
-    fprintf(stderr, "step     %s predicted%s: %s\n", seconds_format(a, m.predicted_step_s), m.sure, m.limits);
+            fprintf(stderr, "         %s: %s of a budget of %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
+                    pt_size_text(b, m.memory[i].budget_bytes));
+    fprintf(stderr, "step     %s predicted%s: %s\n", pt_seconds_text(a, m.predicted_step_s), m.sure, m.limits);
     if (m.first_step < m.steps)
         fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
                 (long long)m.batch_size, s->o.out);
@@ -238,9 +248,9 @@ static void print_summary(const session *s, const pt_trainer *t)
 static void print_step_json(const pt_step *p, const pt_summary *m)
 {
     char key[64];
-    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm", p->grad_norm,
-                             "lr", p->lr, "tokens", (json_int_t)p->tokens, "step_s", p->step_s, "predicted_step_s", p->predicted_step_s,
-                             "tokens_per_s", p->tokens_per_s);
+    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm", p->grad_norm,
+                             "lr", p->lr, "tokens", (json_int_t)p->tokens, "learned_tokens", (json_int_t)p->learned_tokens, "step_s",
+                             p->step_s, "predicted_step_s", p->predicted_step_s, "tokens_per_s", p->tokens_per_s);
     for (int i = 0; i < m->memory_n; i++) {
         snprintf(key, sizeof key, "%s_peak_bytes", m->memory[i].tier);
         json_object_set_new(line, key, json_integer((json_int_t)m->memory[i].peak_bytes));
@@ -297,10 +307,10 @@ static void print_timings(const pt_trainer *t, const pt_summary *m)
         fprintf(stderr, "measured is of %s\n", m->measured_of);
     for (int i = 0; i < n; i++) {
         const pt_timing *x = &times[i];
-        fprintf(stderr, "%-11s predicted %9s", x->name, seconds_format(a, x->predicted_s));
+        fprintf(stderr, "%-11s predicted %9s", x->name, pt_seconds_text(a, x->predicted_s));
         if (m->corrected_step)
-            fprintf(stderr, ", corrected %9s", seconds_format(a, x->corrected_s));
-        fprintf(stderr, ", measured %9s", seconds_format(a, x->measured_s));
+            fprintf(stderr, ", corrected %9s", pt_seconds_text(a, x->corrected_s));
+        fprintf(stderr, ", measured %9s", pt_seconds_text(a, x->measured_s));
         if (x->predicted_s >= LEAST_S && x->measured_s >= LEAST_S)
             fprintf(stderr, " (%+.1f%%)", 100 * (x->measured_s / x->predicted_s - 1));
         fputc('\n', stderr);
@@ -317,10 +327,10 @@ static void print_report(const pt_trainer *t, const pt_step *last)
     print_timings(t, &m);
     for (int i = 0; i < m.memory_n; i++)
         if (m.memory[i].predicted_bytes)
-            fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, size_format(a, m.memory[i].predicted_bytes),
-                size_format(b, m.memory[i].peak_bytes));
+            fprintf(stderr, "%s memory: predicted %s, used %s\n", m.memory[i].tier, pt_size_text(a, m.memory[i].predicted_bytes),
+                pt_size_text(b, m.memory[i].peak_bytes));
     if (m.process_peak_bytes)
-        fprintf(stderr, "process: %s at its peak\n", size_format(a, m.process_peak_bytes));
+        fprintf(stderr, "process: %s at its peak\n", pt_size_text(a, m.process_peak_bytes));
 }
 
 /* ---- the run ---- */

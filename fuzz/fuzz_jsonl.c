@@ -14,10 +14,10 @@ typedef struct tally {
     uint64_t documents, bytes;
 } tally;
 
-static int tally_begin(void *arg, uint64_t line, pt_error *e)
+static int tally_begin(void *arg, record_place at, pt_error *e)
 {
     tally *t = arg;
-    if (t->open || line == 0)
+    if (t->open || at.line == 0)
         abort();
     t->open = true;
     t->documents++;
@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     tally t = {0};
     pt_error e = {0};
     const document_sink sink = {&t, tally_begin, tally_text, tally_end};
-    int rc = documents_read(fd, "fuzz", data[0] & 1 ? DATA_JSON : DATA_JSONL, &sink, &e);
+    int rc = documents_read(fd, "fuzz", data[0] & 1 ? DATA_JSON : DATA_JSONL, DOCUMENT_TEXT, &sink, &e);
     if (rc == 0 ? t.open : !e.text[0] || strlen(e.text) >= sizeof e.text)
         abort();
     return 0;

@@ -46,22 +46,46 @@ typedef struct pt_error {
     char text[1016]; /* one sentence, no newline at the end */
 } pt_error;
 
+/* For programs around the library: each fills `e` (which may be NULL) and returns its code. */
+PT_API int pt_fail(pt_error *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* As pt_fail, and appends ": " and the text of errno as it stood when called. */
+PT_API int pt_fail_errno(pt_error *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Puts "WHERE: " before the text that is already there; PT_FAILED if `e` has no code. */
+PT_API int pt_error_prefix(pt_error *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* ---- training ---- */
 
 #define PT_AUTO UINT64_MAX /* a budget: what is free, less a margin */
 
 typedef enum pt_lr_schedule { PT_LR_CONSTANT, PT_LR_LINEAR, PT_LR_COSINE } pt_lr_schedule;
 typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
+/* How frozen matrices of layers are kept: in the type that is computed in, or in about 4 or 8 bits a value. */
+typedef enum pt_base { PT_BASE_AS_COMPUTED, PT_BASE_BF16, PT_BASE_FP32, PT_BASE_NF4, PT_BASE_INT8 } pt_base;
 typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_MUON } pt_optimizer;
 /* Of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), as large a step as AdamW's; lr sqrt(rows / cols). */
 typedef enum pt_lr_adjust { PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_RMS, PT_LR_ADJUST_SPECTRAL } pt_lr_adjust;
+/* What the records of .jsonl, .json and .csv files are; AUTO: by their keys. TOKENS: files of ids. */
+typedef enum pt_data_format {
+    PT_DATA_AUTO, PT_DATA_TEXT, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TOKENS
+} pt_data_format;
+/* Which tokens are learned; AUTO: of chats the assistant's replies, of prompts their completion, of text all. LAST: the last reply. */
+typedef enum pt_train_on { PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ASSISTANT, PT_TRAIN_ON_COMPLETION, PT_TRAIN_ON_LAST, PT_TRAIN_ON_ALL } pt_train_on;
+typedef enum pt_long { PT_LONG_CUT, PT_LONG_DROP, PT_LONG_ERROR } pt_long; /* examples longer than a window */
+typedef enum pt_loss_per { PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE } pt_loss_per;
 typedef enum pt_save_type { PT_SAVE_AS_STORED, PT_SAVE_F32, PT_SAVE_BF16, PT_SAVE_F16 } pt_save_type;
 
 typedef struct pt_train_options {
     const char *model;                 /* Hugging Face folder */
     bool init_random;                  /* random weights although the folder has some */
     const char *const *data; int data_n;
+    pt_data_format data_format;
+    pt_train_on train_on;
+    const char *chat_template;         /* a file; NULL: the model's own */
+    bool no_packing;                   /* a window for each chat, prompt with its completion, or text; else texts are one stream */
+    pt_long long_examples;
+    pt_loss_per loss_per;              /* what counts the same in a step's loss: each token that is learned, or each example */
     const char *const *eval_data; int eval_data_n;
+    double eval_split;                 /* instead: this share of the data is held out; 0: none */
     int64_t eval_every;                /* steps, 0: only at the end */
     const char *out;                   /* output folder, made if absent */
     int64_t steps;                     /* 0: by epochs */
@@ -86,6 +110,7 @@ typedef struct pt_train_options {
     /* there is none, and none of freeze matches; the rest is frozen: it stays as it is, bit for bit, without gradients and moments. */
     const char *const *freeze; int freeze_n;
     const char *const *train_only; int train_only_n;
+    pt_base base;                      /* in few bits what is frozen is computed with what these stand for, and saved as it came in */
     uint64_t seed;
     int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
@@ -110,7 +135,7 @@ typedef struct pt_step {
     double loss;             /* mean over the target tokens, nats */
     double grad_norm;        /* before clipping */
     double lr;
-    int64_t tokens;          /* target tokens seen so far */
+    int64_t tokens, learned_tokens; /* seen so far; learned ones are targets, of plain text all */
     double step_s, predicted_step_s, tokens_per_s; /* predicted: of a steady step, between others */
     bool evaluated; double eval_loss; /* after this step's update */
     bool stopped;            /* there was no step: `stop` of one of several ranks said so, and all of them should end here */
@@ -128,7 +153,7 @@ PT_API int pt_trainer_open(const pt_train_options *o, pt_trainer **out, pt_error
 PT_API int pt_trainer_step(pt_trainer *t, pt_step *s, pt_error *e);
 /* Writes checkpoint-STEP into the output folder, and summary.json. */
 PT_API int pt_trainer_save(pt_trainer *t, pt_error *e);
-/* Mean loss over all tokens of the evaluation data; PT_FAILED where `stop` has ended it. */
+/* Mean loss over all target tokens of the evaluation data, and their number; PT_FAILED where `stop` has ended it. */
 PT_API int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *e);
 /* Writes the trained model into the output folder, a checkpoint of the last step where there is room for it, from which a run of more
  * steps goes on, and summary.json: what was predicted and what was measured. */
@@ -200,6 +225,7 @@ PT_API void pt_profile_close(pt_profile *p);
 typedef struct pt_evaluate_options {
     const char *model;                 /* Hugging Face folder with weights */
     const char *const *data; int data_n;
+    pt_data_format data_format; pt_train_on train_on; const char *chat_template; bool no_packing; pt_long long_examples; /* as in training */
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */
     pt_precision precision;
@@ -215,12 +241,28 @@ typedef struct pt_evaluate_options {
 typedef struct pt_evaluation {
     double loss;        /* mean over all target tokens, nats */
     double perplexity;  /* exp(loss) */
-    int64_t tokens;     /* target tokens: all of the data but the first; with document_mask, of each document */
+    double accuracy;    /* share of the targets that were the most probable token */
+    int64_t tokens;     /* of text target tokens: all of the data but the first, with document_mask of each document; of examples all */
+    int64_t learned_tokens; /* target tokens */
 } pt_evaluation;
 
 PT_API void pt_evaluate_defaults(pt_evaluate_options *o);
 /* The data are cut into windows of seq_len targets, each seen alone; the last may be shorter. */
 PT_API int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e);
+
+/* ---- a run's folder as a page ---- */
+
+typedef struct pt_report pt_report;
+
+/* Reads what a run has left in its folder; it may still be running. */
+PT_API int pt_report_open(const char *folder, pt_report **out, pt_error *e);
+PT_API const char *pt_report_note(const pt_report *r, int i); /* 0, 1, ...: what is missing or damaged; NULL: nothing more */
+/* One HTML file, which needs no network and no scripts. path NULL: report.html in the run's folder. *written (may be
+ * NULL): where it is. */
+PT_API int pt_report_write(const pt_report *r, const char *path, const char **written, pt_error *e);
+/* A summary of the same. free() it. */
+PT_API char *pt_report_json(const pt_report *r);
+PT_API void pt_report_close(pt_report *r);
 
 /* ---- text <-> token ids ---- */
 
@@ -259,6 +301,8 @@ typedef struct pt_generate_options {
     double top_p;                      /* from the fewest that have this probability together; 1: from all */
     uint64_t seed;                     /* the same seed draws the same text */
     bool ignore_eos;                   /* go on behind the token that ends a text */
+    const char *system;                /* of conversations: what the model is told before the first turn; NULL: nothing */
+    const char *chat_template;         /* a file with a template in Jinja; NULL: the model's own */
     int threads;                       /* 0: all cores that the process may use */
     const char *device;                /* "auto": a usable GPU, else the CPU; "cpu", "cuda", "cuda:N" */
     uint64_t device_memory;            /* bytes or PT_AUTO */
@@ -278,6 +322,9 @@ PT_API int pt_generator_open(const pt_generate_options *o, pt_generator **out, p
  * context has room for. The first call loads the weights, once it is known that everything fits. PT_DOES_NOT_FIT
  * says what is missing. */
 PT_API int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
+/* The next turn of a conversation, which goes through the model's chat template: what a user says, to be followed by the reply. What was said
+ * and replied before is part of it; on failure it is as it was before the call. */
+PT_API int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
 /* The next token: 1, and what text it adds (valid UTF-8 until the next call; nothing while a character is
  * incomplete); 0 at the end of the text. */
 PT_API int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_error *e);
@@ -302,6 +349,15 @@ PT_API void pt_export_defaults(pt_export_options *o);
 /* Writes a file that llama.cpp runs: weights, tokenizer, chat template. PT_FAILED names what of the model or its tokenizer llama.cpp
  * does not know. */
 PT_API int pt_export(const pt_export_options *o, pt_error *e);
+
+/* ---- sizes, times and counts, as people write and read them ---- */
+
+/* Bytes, or a number with a unit: "512MiB", "1.5G" (binary), "6GB" (decimal). */
+PT_API int pt_size_parse(const char *text, uint64_t *bytes, pt_error *e);
+/* Each writes into `buf` and returns it. */
+PT_API char *pt_size_text(char buf[32], uint64_t bytes);    /* "96.00 MiB" */
+PT_API char *pt_seconds_text(char buf[32], double seconds); /* "12.3 ms"  "3m05s" */
+PT_API char *pt_count_text(char buf[32], uint64_t count);   /* "124.4M" */
 
 PT_API const char *pt_version(void);
 

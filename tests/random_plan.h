@@ -12,6 +12,7 @@
 #define PT_RANDOM_PLAN_H
 
 #include "base/rng.h"
+#include "model/storage.h"
 #include "schedule/schedule.h"
 
 #include <stdio.h>
@@ -91,13 +92,16 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
     return model_from_json("random model", json, strlen(json), NULL, NULL, out, e);
 }
 
-/* Now and then some parameters are frozen: all before a block, all but one, or any. Those that stay came as bf16 or not. */
+/* Now and then some parameters are frozen: all before a block, all but one, or any. Those that stay came as bf16 or not, or their matrices
+ * are kept in few bits. */
 static inline void random_freeze(random_source *r, model *m)
 {
     const int style = random_below(r, 5), block = random_below(r, m->blocks_n), kept = random_below(r, m->params_n);
     for (int i = 0; i < m->params_n && style > 1; i++)
         m->params[i].trainable = i == kept || (style == 2 ? m->params[i].block >= block : style == 3 && random_one_in(r, 2));
     m->stored_bf16 = random_one_in(r, 2);
+    if (style > 1 && !random_one_in(r, 3))
+        model_store(m, random_one_in(r, 2) ? STORAGE_NF4 : STORAGE_INT8, NULL); /* where no matrix is frozen, none is */
 }
 
 /* The source goes on as if nothing had been drawn. */

@@ -7,7 +7,7 @@
 #ifndef PT_ERROR_H
 #define PT_ERROR_H
 
-#include "protrain.h" /* pt_error and its codes */
+#include "protrain.h" /* pt_error, its codes, pt_fail */
 
 #include <stdarg.h>
 
@@ -18,17 +18,7 @@ size_t control_character(const char *text);
 /* vsnprintf; but of what does not fit, the longest words (paths) lose their middle, and the end stays. room: more than 128. */
 void text_format(char *out, size_t room, const char *fmt, va_list ap);
 
-/* Fills `e` (which may be NULL) and returns `code`, so that `return pt_fail(...)` is one line. */
-int pt_fail(pt_error *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
 /* PT_USAGE: the caller passed NULL for what the public function cannot do without. */
 int pt_fail_null(pt_error *e, const char *function, const char *what);
-
-/* As pt_fail, and appends ": " and the text of errno as it stood when called. */
-int pt_fail_errno(pt_error *e, int code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* Puts "WHERE: " before the text that is already there. Returns e's code (PT_FAILED if none). */
-int pt_error_prefix(pt_error *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -38,6 +38,7 @@ typedef struct block_cache {
 /* What a unit is about. Pointers to its first row. */
 typedef struct block_unit {
     const int32_t *ids, *targets, *first, *positions; /* (R); first may be NULL */
+    const float *weights;                             /* (R), of the targets; NULL: all 1 */
     const float *rope[MODEL_MAX_ROPES];               /* tables of positions, (T, rotated / 2, 2) */
     const block_cache *cache;                         /* NULL in training */
     float *stream;                                    /* (R, C), residual_bytes(); NULL in fp32 runs */
@@ -68,10 +69,10 @@ void layer_recompute(const block_context *c, int block, const layer_layout *l, c
 void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first);
 
-/* loss (R) per token; with dx or accumulators also the gradients that these are for, where each target token of the step counts `scale`.
+/* loss and right (R; right may be NULL) per token, as op_cross_entropy has them; with dx or accumulators also the gradients that these are for, where each target token of the step counts `scale` times its weight.
  * dx NULL: nothing before the head is trained; accumulators NULL: nothing in it. */
 void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
-                           char *workspace, float *loss, void *dx, float *accumulators, bool first, float scale);
+                           char *workspace, float *loss, float *right, void *dx, float *accumulators, bool first, float scale);
 /* Generation: what the head makes of one row x (C), before its scale and cap; normed: (C) scratch, out: (V) fp32. Then, in memory that the
  * host reaches, those too. */
 void head_logits(const block_context *c, const block_weights *w, const void *x, void *normed, float *out);

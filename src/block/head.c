@@ -84,7 +84,7 @@ static void gradients(const head *h, float *table, bool rows, bool first)
 }
 
 void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
-                           char *workspace, float *loss, void *dx, float *accumulators, bool first, float scale)
+                           char *workspace, float *loss, float *right, void *dx, float *accumulators, bool first, float scale)
 {
     const step_shape *s = c->shape;
     const model_config *m = &c->model->config;
@@ -111,7 +111,8 @@ void head_forward_backward(const block_context *c, const block_weights *w, const
         queue_submit(c->queue, &(op){OP_CROSS_ENTROPY, .cross_entropy = {
             .type = s->type, .rows = h.rows, .vocab = m->vocab, .ld = h.ld, .lddl = h.ldd, .scale = scale,
             .logits = h.logits, .targets = u->targets + row, .loss = loss + row, .dlogits = trains ? h.logits : NULL,
-            .logit_scale = m->logit_scale, .softcap = m->logit_softcap}});
+            .logit_scale = m->logit_scale, .softcap = m->logit_softcap, .weights = u->weights ? u->weights + row : NULL,
+            .right = right ? right + row : NULL}});
         if (trains)
             gradients(&h, of_role[table], rows, first);
     }

@@ -7,6 +7,8 @@
  */
 #include "block/block.h"
 
+#include "model/storage.h"
+
 typedef struct layer {
     const block_context *c;
     const model_config *config;
@@ -58,6 +60,9 @@ static void *operand(const layer *y, layer_tensor t) { return layer_is_handed_ou
 
 static void *scratch(const layer *y, const layer_stage *s) { return y->workspace + y->at[REGION_SCRATCH + (s - y->l->stages.of)]; }
 
+/* Where weights that are kept in few bits are decoded. */
+static void *stripe(const layer *y, const layer_stage *s) { return y->workspace + y->at[REGION_STRIPE + (s - y->l->stages.of)]; }
+
 static const void *weight_of(const layer *y, param_role role) { return role == PARAM_NONE ? NULL : y->w->param[role]; }
 
 static float *accumulator(const layer *y, param_role role)
@@ -73,15 +78,61 @@ static char *column(const void *base, int64_t col, pt_dtype type) { return (char
 /* (outputs, inputs) of a linear stage's weights. */
 static const param *matrix_of(const layer *y, const layer_stage *s) { return block_param(y->c->model, &y->c->model->blocks[y->block], s->weight); }
 
+/* Rows row0 .. row0 + rows of a matrix in few bits, of them columns col0 .. col0 + cols, decoded into the stage's stripe. */
+static void decode(const layer *y, const layer_stage *s, int64_t row0, int64_t rows, int64_t col0, int64_t cols)
+{
+    op_dequantize o = {.type = y->type, .cols = cols, .ld = cols};
+    for (int64_t done = 0, run; done < rows; done += run) {
+        run = storage_run(matrix_of(y, s), weight_of(y, s->weight), row0 + done, rows - done, &o);
+        o.first += col0;
+        o.out = column(stripe(y, s), done * cols, y->type);
+        queue_submit(y->c->queue, &(op){OP_DEQUANTIZE, .dequantize = o});
+    }
+}
+
+/* c's columns from `col` on. */
+static op_matmul from_column(op_matmul o, int64_t col)
+{
+    o.c = column(o.c, col, o.out_type);
+    o.bias = o.bias ? column(o.bias, col, o.type) : NULL;
+    o.residual = o.residual ? column(o.residual, col, o.type) : NULL;
+    o.stream = o.stream ? o.stream + col : NULL;
+    return o;
+}
+
+/* The product with the stage's weights: all of them, or with NT the o.n rows from row0 on. Of a matrix in few bits a stripe at a time is
+ * decoded, so many rows or columns that each stripe makes columns of c. */
+static void multiply(const layer *y, const layer_stage *s, int64_t row0, op_matmul o)
+{
+    const param *w = matrix_of(y, s);
+    if (w->storage == STORAGE_PLAIN) {
+        o.b = column(weight_of(y, s->weight), row0 * w->cols, y->type);
+        queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = o});
+        return;
+    }
+    const bool by_rows = o.layout == MATMUL_NT;
+    const int64_t each = by_rows ? stripe_rows(w, y->c->shape) : stripe_cols(w, y->c->shape);
+    for (int64_t at = 0; at < o.n; at += each) {
+        op_matmul part = from_column(o, at);
+        part.n = o.n - at < each ? o.n - at : each;
+        part.ldb = by_rows ? w->cols : part.n;
+        part.b = stripe(y, s);
+        if (by_rows)
+            decode(y, s, row0 + at, part.n, 0, w->cols);
+        else
+            decode(y, s, 0, w->rows, at, part.n);
+        queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = part});
+    }
+}
+
 /* out (rows, n), stride ldc = in . W[row0 .. row0 + n)^T + bias */
 static void linear_rows(const layer *y, const layer_stage *s, int64_t row0, int64_t n, int64_t ldc, void *out)
 {
     const int64_t k = matrix_of(y, s)->cols;
     const void *bias = weight_of(y, s->bias);
-    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+    multiply(y, s, row0, (op_matmul){
         .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = n, .k = k, .lda = k, .ldb = k,
-        .ldc = ldc, .a = tensor(y, s->in), .b = column(weight_of(y, s->weight), row0 * k, y->type),
-        .bias = bias ? column(bias, row0, y->type) : NULL, .c = out}});
+        .ldc = ldc, .a = tensor(y, s->in), .bias = bias ? column(bias, row0, y->type) : NULL, .c = out});
 }
 
 static void linear(const layer *y, const layer_stage *s)
@@ -99,10 +150,10 @@ static const void *residual_of(const layer *y, const layer_stage *s)
 static void linear_add(const layer *y, const layer_stage *s)
 {
     const int64_t k = matrix_of(y, s)->cols;
-    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+    multiply(y, s, 0, (op_matmul){
         .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = y->hidden, .k = k, .lda = k, .ldb = k,
-        .ldc = y->hidden, .a = tensor(y, s->in), .b = weight_of(y, s->weight), .bias = weight_of(y, s->bias),
-        .alpha = y->config->residual_scale, .residual = residual_of(y, s), .stream = y->stream, .c = tensor(y, s->out)}});
+        .ldc = y->hidden, .a = tensor(y, s->in), .bias = weight_of(y, s->bias),
+        .alpha = y->config->residual_scale, .residual = residual_of(y, s), .stream = y->stream, .c = tensor(y, s->out)});
 }
 
 /* What multiplies the product. */
@@ -114,10 +165,10 @@ static void linear_input(const layer *y, const layer_stage *s)
     const param *w = matrix_of(y, s);
     const bool adds = layer_is_residual(s->in);
     void *d = gradient(y, s->in);
-    queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
+    multiply(y, s, 0, (op_matmul){
         .layout = MATMUL_NN, .type = y->type, .out_type = y->type, .m = y->rows, .n = w->cols, .k = w->rows, .lda = w->rows, .ldb = w->cols,
-        .ldc = w->cols, .alpha = factor_of(y, s), .a = gradient(y, s->out), .b = weight_of(y, s->weight), .residual = adds && !y->u->stream ? d : NULL,
-        .stream = adds ? y->u->stream : NULL, .c = d}});
+        .ldc = w->cols, .alpha = factor_of(y, s), .a = gradient(y, s->out), .residual = adds && !y->u->stream ? d : NULL,
+        .stream = adds ? y->u->stream : NULL, .c = d});
 }
 
 static void linear_weights(const layer *y, const layer_stage *s)

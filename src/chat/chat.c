@@ -10,8 +10,7 @@ typedef struct chat_call {
     const tokenizer *tokenizer;
     encoder *encoder;
     json_t *variables;
-    const char *where;
-    time_t now;
+    const chat_wish *wish;
     chat_tokens *out;
     pt_error *error;
 } chat_call;
@@ -26,6 +25,12 @@ static size_t common(const text_buffer *x, const text_buffer *y)
 
 /* ---- where the replies are ---- */
 
+static int render(const chat_call *c, const json_t *variables, chat_rendering *out)
+{
+    int failed = chat_template_render(c->template, variables, c->wish->now, out, c->error);
+    return failed ? pt_error_prefix(c->error, "%.300s", c->wish->where) : 0;
+}
+
 /* The first n messages, with or without the prompt for a reply. */
 static int render_first(const chat_call *c, size_t n, bool prompt, chat_rendering *out)
 {
@@ -34,7 +39,7 @@ static int render_first(const chat_call *c, size_t n, bool prompt, chat_renderin
         json_array_append(some, json_array_get(all, i));
     json_object_set_new(variables, "messages", some);
     json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt));
-    int failed = chat_template_render(c->template, variables, c->now, out, c->error);
+    int failed = render(c, variables, out);
     json_decref(variables);
     return failed;
 }
@@ -86,7 +91,7 @@ static int fail_reply(const chat_call *c, size_t i, const char *what)
 {
     return pt_fail(c->error, PT_FAILED,
                    "%.300s: %s of the reply in message %zu cannot be found: the template writes it otherwise here than alone; mark the "
-                   "replies by {%% generation %%} in a copy of the template and give it by --chat-template", c->where, what, i + 1);
+                   "replies by {%% generation %%} in a copy of the template and give it by --chat-template", c->wish->where, what, i + 1);
 }
 
 /* The whole conversation with `content` as reply i. */
@@ -99,7 +104,7 @@ static int render_other(const chat_call *c, size_t i, const char *content, chat_
     json_array_set_new(messages, i, reply);
     json_object_set_new(variables, "messages", messages);
     json_object_set_new(variables, "add_generation_prompt", json_false());
-    int failed = chat_template_render(c->template, variables, c->now, out, c->error);
+    int failed = render(c, variables, out);
     json_decref(variables);
     return failed;
 }
@@ -320,17 +325,17 @@ static int mark_learned(const chat_call *c)
 }
 
 /* The tokenizer's own token at the beginning, where the template has not written it. */
-static int add_bos(const chat_call *c)
+static int add_bos(const tokenizer *t, chat_tokens *out, pt_error *e)
 {
-    id_list *ids = &c->out->ids;
-    const int64_t bos = tokenizer_bos(c->tokenizer);
-    if (!tokenizer_template_adds_bos(c->tokenizer) || bos < 0 || (ids->n && ids->ids[0] == bos))
+    id_list *ids = &out->ids;
+    const int64_t bos = tokenizer_bos(t);
+    if (!tokenizer_template_adds_bos(t) || bos < 0 || (ids->n && ids->ids[0] == bos))
         return 0;
-    uint8_t *learned = realloc(c->out->learned, ids->n + 2);
+    uint8_t *learned = realloc(out->learned, ids->n + 2);
     if (!learned)
-        return pt_fail(c->error, PT_FAILED, "out of memory for %zu ids", ids->n);
-    c->out->learned = learned;
-    int failed = id_list_push(ids, 0, c->error);
+        return pt_fail(e, PT_FAILED, "out of memory for %zu ids", ids->n);
+    out->learned = learned;
+    int failed = id_list_push(ids, 0, e);
     if (failed)
         return failed;
     memmove(ids->ids + 1, ids->ids, (ids->n - 1) * sizeof *ids->ids);
@@ -340,25 +345,76 @@ static int add_bos(const chat_call *c)
     return 0;
 }
 
+/* All ids from the n-th on, and the text from `byte` on. */
+static int mark_from(chat_tokens *out, size_t n, size_t byte, pt_error *e)
+{
+    free(out->learned);
+    free(out->rendering.spans);
+    out->learned = calloc(out->ids.n + 1, 1);
+    out->rendering.spans = malloc(sizeof *out->rendering.spans);
+    out->rendering.n_spans = 0;
+    if (!out->learned || !out->rendering.spans)
+        return pt_fail(e, PT_FAILED, "out of memory for %zu ids", out->ids.n);
+    out->rendering.spans[out->rendering.n_spans++] = (chat_span){byte, out->rendering.text.n};
+    for (size_t i = n; i < out->ids.n; i++)
+        out->learned[i] = 1;
+    return 0;
+}
+
+/* What follows a prompt: whatever the ids of the whole have behind those that it has in common with the prompt. */
+static int mark_behind(encoder *encoder, const text_buffer *prompt, chat_tokens *out, pt_error *e)
+{
+    id_list ids = {0};
+    size_t n = 0;
+    int failed = encoder_run(encoder, prompt->bytes, prompt->n, 0, &ids, e);
+    while (n < ids.n && n < out->ids.n && ids.ids[n] == out->ids.ids[n])
+        n++;
+    id_list_free(&ids);
+    return failed ? failed : mark_from(out, n, common(prompt, &out->rendering.text), e);
+}
+
+static int mark_completion(const chat_call *c)
+{
+    chat_rendering prompt = {0};
+    int failed = render_first(c, c->wish->prompt_messages, true, &prompt);
+    if (!failed)
+        failed = mark_behind(c->encoder, &prompt.text, c->out, c->error);
+    chat_rendering_free(&prompt);
+    return failed;
+}
+
+static int mark(const chat_call *c)
+{
+    chat_rendering *r = &c->out->rendering;
+    if (c->wish->learned == CHAT_ALL)
+        return mark_from(c->out, 0, 0, c->error);
+    if (c->wish->learned == CHAT_COMPLETION)
+        return mark_completion(c);
+    int failed = r->n_spans ? 0 : find_replies(c);
+    if (!failed && c->wish->learned == CHAT_LAST && r->n_spans) {
+        r->spans[0] = r->spans[r->n_spans - 1];
+        r->n_spans = 1;
+    }
+    return failed ? failed : mark_learned(c);
+}
+
 static int tokenize(const chat_call *c)
 {
     const size_t n = json_array_size(json_object_get(c->variables, "messages"));
     int failed = render_first(c, n, false, &c->out->rendering);
-    if (!failed && !c->out->rendering.n_spans)
-        failed = find_replies(c);
     c->out->ids.n = 0;
     if (!failed)
         failed = encoder_run(c->encoder, c->out->rendering.text.bytes, c->out->rendering.text.n, 0, &c->out->ids, c->error);
     if (!failed)
-        failed = mark_learned(c);
-    return failed ? failed : add_bos(c);
+        failed = mark(c);
+    return failed ? failed : add_bos(c->tokenizer, c->out, c->error);
 }
 
-int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *encoder, const json_t *conversation, const char *where, time_t now,
+int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *encoder, const json_t *conversation, const chat_wish *wish,
                   chat_tokens *out, pt_error *e)
 {
-    chat_call c = {.tokenizer = t, .encoder = encoder, .where = where, .now = now, .out = out, .error = e};
-    int failed = chat_variables(conversation, where, &c.variables, e);
+    chat_call c = {.tokenizer = t, .encoder = encoder, .wish = wish, .out = out, .error = e};
+    int failed = chat_variables(conversation, wish->where, &c.variables, e);
     if (failed)
         return failed;
     json_object_update_missing(c.variables, s->special_tokens);
@@ -367,6 +423,31 @@ int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *encoder, co
     failed = tokenize(&c);
     json_decref(c.variables);
     return failed;
+}
+
+static int end_pair(const tokenizer *t, chat_tokens *out, pt_error *e)
+{
+    const int64_t eos = tokenizer_eos(t);
+    if (eos < 0 || (out->ids.n && out->ids.ids[out->ids.n - 1] == eos))
+        return 0;
+    return id_list_push(&out->ids, (uint32_t)eos, e);
+}
+
+int chat_tokenize_pair(const tokenizer *t, encoder *c, const chat_pair *p, chat_learned learned, chat_tokens *out, pt_error *e)
+{
+    const text_buffer prompt = {(char *)p->prompt, p->prompt_n, 0};
+    text_buffer *text = &out->rendering.text;
+    text->n = out->ids.n = 0;
+    int failed = text_buffer_append(text, p->prompt, p->prompt_n, e);
+    if (!failed)
+        failed = text_buffer_append(text, p->completion, p->completion_n, e);
+    if (!failed)
+        failed = encoder_run(c, text->bytes, text->n, 0, &out->ids, e);
+    if (!failed)
+        failed = end_pair(t, out, e);
+    if (!failed)
+        failed = learned == CHAT_ALL ? mark_from(out, 0, 0, e) : mark_behind(c, &prompt, out, e);
+    return failed ? failed : add_bos(t, out, e);
 }
 
 void chat_tokens_free(chat_tokens *x)

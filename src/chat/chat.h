@@ -18,9 +18,27 @@ typedef struct chat_tokens { /* zero-initialise; each call begins anew */
     uint8_t *learned; /* 0 or 1, of each id */
 } chat_tokens;
 
-/* `where` names the conversation in messages. */
-int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, const char *where, time_t now,
-                  chat_tokens *out, pt_error *e);
+typedef enum chat_learned {
+    CHAT_REPLIES,
+    CHAT_LAST,       /* the last reply */
+    CHAT_COMPLETION, /* what follows the first prompt_messages messages and the prompt for a reply */
+    CHAT_ALL
+} chat_learned;
+
+typedef struct chat_wish {
+    chat_learned learned;
+    size_t prompt_messages;
+    const char *where; /* the conversation in messages */
+    time_t now;        /* what strftime_now prints */
+} chat_wish;
+
+int chat_tokenize(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, const chat_wish *wish, chat_tokens *out,
+                  pt_error *e);
+
+/* Two texts without a template, joined as they stand, and the token that ends a text. Learned is what the ids of both have behind those of
+ * the prompt alone; or all (CHAT_ALL). */
+typedef struct chat_pair { const char *prompt, *completion; size_t prompt_n, completion_n; } chat_pair;
+int chat_tokenize_pair(const tokenizer *t, encoder *c, const chat_pair *p, chat_learned learned, chat_tokens *out, pt_error *e);
 void chat_tokens_free(chat_tokens *x);
 
 #endif

@@ -1,6 +1,7 @@
 #include "chat/source.h"
 
 #include "base/json.h"
+#include "base/sum.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -208,6 +209,15 @@ void chat_source_close(chat_source *s)
     chat_template_free(s->plain);
     json_decref(s->special_tokens);
     *s = (chat_source){0};
+}
+
+uint64_t chat_source_sum(const chat_source *s)
+{
+    char *tokens = json_dumps(s->special_tokens, JSON_COMPACT | JSON_SORT_KEYS);
+    const uint64_t plain = s->plain ? chat_template_sum(s->plain) : 0, tools = s->with_tools ? chat_template_sum(s->with_tools) : 0;
+    const uint64_t sum = sum_bytes(plain, tools, tokens ? tokens : "", tokens ? strlen(tokens) : 0);
+    free(tokens);
+    return sum;
 }
 
 /* ---- conversations ---- */

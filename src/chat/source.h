@@ -27,6 +27,7 @@ typedef struct chat_source {
  * it is broken. */
 int chat_source_open(chat_source *s, const char *model_dir, const char *file, pt_error *e);
 void chat_source_close(chat_source *s);
+uint64_t chat_source_sum(const chat_source *s); /* changes when a conversation may be rendered otherwise */
 
 /* The variables of a conversation, a new object: {"messages": [...], "tools": [...]} or the list alone, as Transformers prepares it: keys
  * that are null go, reasoning has its aliases, tools are null where absent. Special tokens are not in it. */

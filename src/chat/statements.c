@@ -1,4 +1,5 @@
 /* statements.c - runs a tree, and the entries to it. */
+#include "base/sum.h"
 #include "chat/run.h"
 #include "text/buffer.h"
 #include "text/utf8.h"
@@ -10,6 +11,7 @@
 struct chat_template {
     arena arena;
     char name[256];
+    uint64_t sum; /* of the source */
     tree tree;
 };
 
@@ -240,6 +242,7 @@ int chat_template_parse(const char *name, const char *source, size_t n, chat_tem
     if (!t)
         return pt_fail(e, PT_FAILED, "%.400s: out of memory", name);
     snprintf(t->name, sizeof t->name, "%s", name);
+    t->sum = sum_bytes(n, 0, source, n);
     t->arena = (arena){.limit = TREE_MOST_MEMORY, .name = t->name, .line = 1, .steps = ARENA_MOST_STEPS, .error = e};
     if (parse_all(t, (text){source, n})) {
         chat_template_free(t);
@@ -257,6 +260,8 @@ void chat_template_free(chat_template *t)
 }
 
 bool chat_template_marks_replies(const chat_template *t) { return t->tree.has_generation; }
+
+uint64_t chat_template_sum(const chat_template *t) { return t->sum; }
 
 static int take_rendering(const run *r, chat_rendering *out, pt_error *e)
 {

@@ -27,6 +27,7 @@ typedef struct chat_template chat_template;
 int chat_template_parse(const char *name, const char *text, size_t n, chat_template **out, pt_error *e);
 void chat_template_free(chat_template *t);
 bool chat_template_marks_replies(const chat_template *t); /* has {% generation %} */
+uint64_t chat_template_sum(const chat_template *t);          /* changes when its source does */
 
 typedef struct chat_span { /* bytes [first, end) of a rendering */
     size_t first, end;

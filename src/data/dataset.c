@@ -1,180 +1,20 @@
-#include "data/dataset.h"
+#include "data/dataset_parts.h"
 
-#include "data/permute.h"
-#include "data/token_file.h"
-#include "data/tokenize.h"
+#include "data/formats.h"
+#include "data/token_cache.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-enum { COPY_IDS = 4096, CACHE_VERSION = 1 };
+/* What templates print as today, 26 July 2024 at noon (UTC): ids must not depend on the day of the run. */
+#define TODAY ((time_t)1721995200)
 
-struct dataset {
-    token_file tokens;
-    int source_fd; /* of a data file whose ids are used in place, or -1 */
-    char *source_path;
-    int64_t seq_len, vocab;
-    uint64_t seed;
-    bool shuffle, documents;
-    int64_t eos; /* ends a document where they are apart, -1: nothing does */
-    char notice[1024];
-};
-
-/* ---- what the cache is made from ---- */
-
-static data_hash cache_key(const dataset_options *o, const data_files *files)
-{
-    data_hash h = DATA_HASH_START;
-    const char *fingerprint = o->tokenizer_fingerprint ? o->tokenizer_fingerprint : "";
-    hash_u64(&h, CACHE_VERSION);
-    hash_u64(&h, (uint64_t)o->vocab);
-    hash_bytes(&h, fingerprint, strlen(fingerprint));
-    if (o->tokenizer) {
-        hash_u64(&h, tokenizer_template_adds_bos(o->tokenizer));
-        hash_u64(&h, (uint64_t)tokenizer_bos(o->tokenizer));
-        hash_u64(&h, (uint64_t)tokenizer_eos(o->tokenizer));
-    }
-    for (size_t i = 0; i < files->n; i++) {
-        const data_file *f = &files->files[i];
-        hash_bytes(&h, f->path, strlen(f->path));
-        hash_u64(&h, f->kind);
-        hash_u64(&h, f->bytes);
-        hash_u64(&h, (uint64_t)f->mtime_ns);
-    }
-    return hash_end(h);
-}
-
-/* DIR/tokens-HASH.bin, the hash of the paths alone: changed data replace their old cache.
- * *path = NULL where there is no folder. */
-static int cache_path(const dataset_options *o, const data_files *files, char **path, pt_error *e)
-{
-    *path = NULL;
-    if (!o->cache_dir)
-        return 0;
-    if (mkdir(o->cache_dir, 0777) < 0 && errno != EEXIST)
-        return pt_fail_errno(e, PT_FAILED, "%s: cannot make the folder of the token cache", o->cache_dir);
-    data_hash h = DATA_HASH_START;
-    for (size_t i = 0; i < files->n; i++)
-        hash_bytes(&h, files->files[i].path, strlen(files->files[i].path));
-    if (asprintf(path, "%s/tokens-%016" PRIx64 ".bin", o->cache_dir, hash_end(h).a) < 0) {
-        *path = NULL;
-        return pt_fail(e, PT_FAILED, "out of memory: the name of the token cache");
-    }
-    return 0;
-}
-
-/* ---- building ---- */
-
-typedef struct builder {
-    const dataset_options *o;
-    const data_files *files;
-    token_writer *w;
-    uint64_t done_bytes;
-} builder;
-
-/* Checks the ids of a file and appends them as one document. */
-static int add_ids(builder *b, const id_file *f, uint64_t file_bytes, pt_error *e)
-{
-    uint32_t ids[COPY_IDS];
-    int rc = token_writer_document(b->w, e);
-    for (uint64_t at = 0; at < f->n && rc == 0;) {
-        size_t n = f->n - at < COPY_IDS ? (size_t)(f->n - at) : COPY_IDS;
-        rc = id_file_read(f, at, n, b->o->vocab, ids, e);
-        if (rc == 0)
-            rc = token_writer_ids(b->w, ids, n, e);
-        at += n;
-        if (rc == 0 && b->o->progress && (at % (64 * COPY_IDS) == 0 || at == f->n))
-            b->o->progress(b->o->progress_arg, b->done_bytes + f->offset + at * f->id_bytes, b->files->bytes);
-    }
-    b->done_bytes += file_bytes;
-    return rc;
-}
-
-static int add_id_file(builder *b, const data_file *file, pt_error *e)
-{
-    id_file ids;
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return pt_fail_errno(e, PT_FAILED, "%s: cannot open this file", file->path);
-    int rc = id_file_open(fd, file->path, file->kind, &ids, e);
-    if (rc == 0)
-        rc = add_ids(b, &ids, file->bytes, e);
-    close(fd);
-    return rc;
-}
-
-/* The text files [first, end). */
-static int add_text_files(builder *b, size_t first, size_t end, pt_error *e)
-{
-    const dataset_options *o = b->o;
-    tokenize_options t = {
-        .tokenizer = o->tokenizer,
-        .threads = o->threads,
-        .vocab = o->vocab,
-        .progress = o->progress,
-        .progress_arg = o->progress_arg,
-        .done_bytes = b->done_bytes,
-        .total_bytes = b->files->bytes,
-    };
-    uint64_t text_ids;
-    if (!o->tokenizer)
-        return pt_fail(e, PT_FAILED, "%s: text needs a tokenizer, and the model has none: put its tokenizer.json "
-                       "beside config.json, or give token ids (.npy, .bin)", b->files->files[first].path);
-    int rc = tokenize_files(b->files->files + first, end - first, &t, b->w, &text_ids, e);
-    if (rc == 0 && text_ids == 0)
-        rc = pt_fail(e, PT_FAILED, "%s: holds no text", b->files->files[first].path);
-    for (size_t i = first; i < end; i++)
-        b->done_bytes += b->files->files[i].bytes;
-    return rc;
-}
-
-static int add_all(builder *b, const id_file *in_place, pt_error *e)
-{
-    const data_file *files = b->files->files;
-    size_t n = b->files->n;
-    if (in_place)
-        return add_ids(b, in_place, files[0].bytes, e);
-    int rc = 0;
-    for (size_t i = 0, end; i < n && rc == 0; i = end) {
-        end = i + 1;
-        if (data_kind_is_text(files[i].kind)) {
-            while (end < n && data_kind_is_text(files[end].kind))
-                end++;
-            rc = add_text_files(b, i, end, e);
-        } else {
-            rc = add_id_file(b, &files[i], e);
-        }
-    }
-    return rc;
-}
-
-static int build(dataset *d, const dataset_options *o, const data_files *files, const char *path, data_hash key,
-                 const id_file *in_place, pt_error *e)
-{
-    builder b = {.o = o, .files = files};
-    unsigned id_bytes = in_place ? 0 : o->vocab <= 65536 ? 2 : 4;
-    int rc = token_writer_open(path, id_bytes, &b.w, e);
-    if (rc < 0)
-        return rc;
-    /* Whoever held the lock while we waited may have made just this. */
-    bool damaged;
-    rc = path ? token_file_open(path, key, in_place, &d->tokens, &damaged, e) : 0;
-    if (rc == 0) {
-        rc = add_all(&b, in_place, e);
-        if (rc == 0)
-            rc = token_writer_finish(b.w, key, in_place, &d->tokens, e);
-    }
-    token_writer_close(b.w);
-    return rc < 0 ? rc : 0;
-}
-
-/* ---- opening ---- */
+/* ---- tokens ---- */
 
 /* A single file of ids is used where it is. */
 static int open_in_place(dataset *d, const data_file *file, id_file *ids, pt_error *e)
@@ -188,66 +28,229 @@ static int open_in_place(dataset *d, const data_file *file, id_file *ids, pt_err
     return id_file_open(d->source_fd, d->source_path, file->kind, ids, e);
 }
 
-static int open_tokens(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+static int open_cache(dataset *d, token_source *s, pt_error *e)
 {
-    id_file ids, *in_place = NULL;
-    char *path;
+    const data_files *files = s->files;
+    char path[4096];
+    id_file ids;
+    bool damaged;
     if (files->n == 1 && !data_kind_is_text(files->files[0].kind)) {
         int rc = open_in_place(d, &files->files[0], &ids, e);
         if (rc < 0)
             return rc;
-        in_place = &ids;
+        s->in_place = &ids;
     }
-    int rc = cache_path(o, files, &path, e);
-    if (rc < 0)
-        return rc;
-    data_hash key = cache_key(o, files);
-    bool damaged = false;
-    rc = path ? token_file_open(path, key, in_place, &d->tokens, &damaged, e) : 0;
+    int rc = token_cache_open(s, &d->tokens, &damaged, path, e);
     if (damaged)
         snprintf(d->notice, sizeof d->notice, "%.400s: the token cache is damaged, and made anew", path);
-    if (rc == 0)
-        rc = build(d, o, files, path, key, in_place, e);
-    free(path);
-    return rc < 0 ? rc : 0;
+    return rc;
 }
 
-static int check_length(const dataset *d, const data_files *files, bool evaluation, pt_error *e)
+/* Of records: what becomes examples of them. A template that is missing is missed by the first conversation. */
+static int open_examples(dataset *d, const dataset_options *o, const data_files *files, pt_data_format format, pt_train_on on, pt_error *e)
 {
-    uint64_t n = dataset_tokens(d);
+    chat_source chat = {0};
+    pt_error no_chat = {0};
+    const bool has = o->model_dir && chat_source_open(&chat, o->model_dir, o->chat_template, &no_chat) == 0;
+    const example_rules rules = {.format = format, .on = on, .tokenizer = o->tokenizer, .chat = has ? &chat : NULL, .no_chat = &no_chat,
+                                 .now = TODAY};
+    token_source s = {.o = o, .files = files, .rules = &rules};
+    if (!o->model_dir)
+        pt_fail(&no_chat, PT_FAILED, "chats need the chat template of a model, and there is none");
+    int rc = open_cache(d, &s, e);
+    if (has)
+        chat_source_close(&chat);
+    return rc;
+}
+
+/* ---- examples to windows ---- */
+
+static const char *name_of_file(void *arg, uint32_t file)
+{
+    const data_files *files = arg;
+    return file < files->n ? files->files[file].path : "the data";
+}
+
+static int pack(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+{
+    const packing_options p = {.seq_len = o->seq_len, .seed = o->seed, .shuffle = o->shuffle, .alone = o->alone, .longer = o->longer,
+                               .share = share_of(o->part, o->seed, o->held, d->tokens.documents), .folder = o->cache_dir,
+                               .file_name = name_of_file, .arg = (void *)files};
+    d->packed = true;
+    return packing_make(&d->tokens, &p, &d->packing, e);
+}
+
+/* ---- what the user is told ---- */
+
+static void note(dataset *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note(dataset *d, const char *fmt, ...)
+{
+    const size_t used = strlen(d->notice);
+    va_list ap;
+    va_start(ap, fmt);
+    if (used + 3 < sizeof d->notice) {
+        strcpy(d->notice + used, used ? "; " : "");
+        vsnprintf(d->notice + strlen(d->notice), sizeof d->notice - strlen(d->notice), fmt, ap);
+    }
+    va_end(ap);
+}
+
+/* "FILE and 3 more" */
+static void name_files(const data_files *files, char *out, size_t size)
+{
     char more[48] = "";
     if (files->n > 1)
         snprintf(more, sizeof more, " and %zu more", files->n - 1);
+    snprintf(out, size, "%.400s%s", files->files[0].path, more);
+}
+
+static int check_stream(const dataset *d, const data_files *files, bool evaluation, pt_error *e)
+{
+    const uint64_t n = dataset_tokens(d);
+    char names[480];
+    name_files(files, names, sizeof names);
     if (n < 2)
-        return pt_fail(e, PT_FAILED, "%s%s: %" PRIu64 " tokens, but one to start from and one to predict are the least",
-                       files->files[0].path, more, n);
-    if (!evaluation && dataset_windows(d) == 0)
-        return pt_fail(e, PT_FAILED, "%s%s: %" PRIu64 " tokens, but one window of sequence length %lld needs %lld: use a "
-                       "sequence length of at most %" PRIu64 ", or more data", files->files[0].path, more, n,
+        return pt_fail(e, PT_FAILED, "%s: %" PRIu64 " tokens, but one to start from and one to predict are the least", names, n);
+    if (!evaluation && (n - 1) / (uint64_t)d->seq_len == 0)
+        return pt_fail(e, PT_FAILED, "%s: %" PRIu64 " tokens, but one window of sequence length %lld needs %lld: use a "
+                       "sequence length of at most %" PRIu64 ", or more data", names, n,
                        (long long)d->seq_len, (long long)d->seq_len + 1, n - 1);
     return 0;
 }
 
+/* A share of which there is nothing to take. */
+static int check_share(const dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+{
+    char names[480];
+    const uint64_t n = d->packed ? d->tokens.documents : d->share.n;
+    if (o->part == SHARE_ALL || n > 1)
+        return 0;
+    name_files(files, names, sizeof names);
+    return pt_fail(e, PT_FAILED, "%s: --eval-split cannot part %" PRIu64 " %s: give --eval-data, or more data", names, n,
+                   d->packed ? n == 1 ? "example" : "examples" : n == 1 ? "window" : "windows");
+}
+
+static int check_examples(const dataset *d, const data_files *files, pt_error *e)
+{
+    const token_tally *t = &d->tokens.tally;
+    const packing *p = &d->packing;
+    char names[480];
+    name_files(files, names, sizeof names);
+    if (d->tokens.ids.marked && !t->records)
+        return pt_fail(e, PT_FAILED, "%s: holds no record", names);
+    if (d->tokens.ids.marked && !t->learned)
+        return pt_fail(e, PT_FAILED, "%s: none of the %" PRIu64 " tokens of %" PRIu64 " records is to be learned: there is no reply of the assistant in "
+                       "them; --train-on all learns everything", names, t->tokens, t->records);
+    if (!p->windows)
+        return pt_fail(e, PT_FAILED, "%s: no example is left to train on: %" PRIu64 " are too long for a window of %lld tokens, and %" PRIu64 " have nothing "
+                       "to learn in it; give a larger --seq-len", names, p->dropped + p->cut, (long long)d->seq_len, p->unlearned);
+    return 0;
+}
+
+static void sum_up(dataset *d, const dataset_options *o, pt_data_format format)
+{
+    const token_tally *t = &d->tokens.tally;
+    const packing *p = &d->packing;
+    const char *part = o->part == SHARE_HELD ? ", held out for evaluation" : "";
+    if (d->tokens.ids.marked)
+        snprintf(d->summary, sizeof d->summary, "format %s: %" PRIu64 " of %" PRIu64 " tokens (%.0f%%) in %" PRIu64 " records are learned; %" PRIu64
+                 " examples%s in %" PRIu64 " windows, %.0f%% full", format_name(format), t->learned, t->tokens,
+                 100 * (double)t->learned / (double)(t->tokens ? t->tokens : 1), t->records, p->examples, part, p->windows,
+                 100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len));
+    else
+        snprintf(d->summary, sizeof d->summary, "%" PRIu64 " texts%s, a window each, %.0f%% full", p->examples, part,
+                 100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len));
+}
+
+static void note_examples(dataset *d)
+{
+    const token_tally *t = &d->tokens.tally;
+    const packing *p = &d->packing;
+    const uint64_t all = p->examples + p->dropped + p->unlearned;
+    if (t->unlearned)
+        note(d, "%" PRIu64 " of %" PRIu64 " records have no token to learn, and are left out", t->unlearned, t->records);
+    if (p->cut)
+        note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens, and cut (--long drop leaves them out, a larger --seq-len "
+             "takes them whole)", p->cut, all, (long long)d->seq_len);
+    if (p->dropped)
+        note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens, and left out", p->dropped, all, (long long)d->seq_len);
+    if (p->unlearned)
+        note(d, "%" PRIu64 " of %" PRIu64 " examples have nothing to learn in what a window takes of them, and are left out", p->unlearned, all);
+}
+
 static void note_endless(dataset *d, const data_files *files)
 {
-    const size_t used = strlen(d->notice);
     size_t text = 0;
     for (size_t i = 0; i < files->n; i++)
         text += data_kind_is_text(files->files[i].kind);
     const char *so = text && d->tokens.documents > 1 ? "documents follow each other without one"
                      : text < files->n && d->documents ? "each file of token ids is one document" : NULL;
     if (d->eos < 0 && so)
-        snprintf(d->notice + used, sizeof d->notice - used, "%sno token is known that ends a text, so %s: set \"eos_token_id\" in "
-                 "config.json", used ? "; " : "", so);
+        note(d, "no token is known that ends a text, so %s: set \"eos_token_id\" in config.json", so);
 }
 
 static void note_skipped(dataset *d, const data_files *files)
 {
-    size_t used = strlen(d->notice);
     if (files->skipped)
-        snprintf(d->notice + used, sizeof d->notice - used, "%s%" PRIu64 " %s of the data folders left out, not being data: %s%s",
-                 used ? "; " : "", files->skipped, files->skipped == 1 ? "entry" : "entries", files->first_skipped,
-                 files->skipped > 1 ? ", ..." : "");
+        note(d, "%" PRIu64 " %s of the data folders left out, not being data: %s%s", files->skipped,
+             files->skipped == 1 ? "entry" : "entries", files->first_skipped, files->skipped > 1 ? ", ..." : "");
+}
+
+/* ---- opening ---- */
+
+static int open_stream(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+{
+    token_source s = {.o = o, .files = files};
+    if (o->examples)
+        return pt_fail(e, PT_USAGE, "--loss-per example, and the data are one stream of text without examples: leave the option out, or give "
+                       "--no-packing, which makes an example of each text");
+    int rc = open_cache(d, &s, e);
+    if (rc == 0)
+        rc = check_stream(d, files, o->evaluation && o->part == SHARE_ALL, e);
+    if (rc < 0)
+        return rc;
+    d->documents = o->documents;
+    d->share = share_of(o->part, o->seed, o->held, (dataset_tokens(d) - 1) / (uint64_t)d->seq_len);
+    note_endless(d, files);
+    return check_share(d, o, files, e);
+}
+
+/* Each text an example. */
+static int open_texts(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+{
+    token_source s = {.o = o, .files = files};
+    for (size_t i = 0; i < files->n; i++)
+        if (!data_kind_is_text(files->files[i].kind))
+            return pt_fail(e, PT_FAILED, "%.400s: --no-packing gives each text its own window, and a file of token ids has no texts: leave the option "
+                           "out; --document-mask keeps documents apart", files->files[i].path);
+    int rc = open_cache(d, &s, e);
+    return rc < 0 ? rc : pack(d, o, files, e);
+}
+
+static int open_data(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)
+{
+    pt_data_format format;
+    pt_train_on on = o->train_on;
+    int rc = data_recognize(files, o->format, &format, e);
+    if (rc == 0)
+        rc = examples_learned(format, &on, e);
+    if (rc < 0)
+        return rc;
+    const bool records = format != PT_DATA_TEXT && format != PT_DATA_TOKENS;
+    if (!records && !o->alone)
+        return open_stream(d, o, files, e);
+    rc = records ? open_examples(d, o, files, format, on, e) : open_texts(d, o, files, e);
+    if (rc == 0 && records)
+        rc = pack(d, o, files, e);
+    if (rc == 0)
+        rc = check_share(d, o, files, e);
+    if (rc == 0)
+        rc = check_examples(d, files, e);
+    if (rc == 0) {
+        sum_up(d, o, format);
+        note_examples(d);
+    }
+    return rc;
 }
 
 int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
@@ -259,15 +262,11 @@ int dataset_open(const dataset_options *o, dataset **out, pt_error *e)
     if (!d)
         return pt_fail(e, PT_FAILED, "out of memory: a dataset");
     *d = (dataset){.source_fd = -1, .seq_len = o->seq_len, .vocab = o->vocab, .seed = o->seed, .shuffle = o->shuffle,
-                   .documents = o->documents, .eos = o->tokenizer ? tokenizer_eos(o->tokenizer) : o->eos};
+                   .packing = {.fd = -1, .index_fd = -1}, .eos = o->tokenizer ? tokenizer_eos(o->tokenizer) : o->eos};
     data_files files;
     int rc = data_files_list(o->paths, o->paths_n, &files, e);
     if (rc == 0)
-        rc = open_tokens(d, o, &files, e);
-    if (rc == 0)
-        rc = check_length(d, &files, o->evaluation, e);
-    if (rc == 0)
-        note_endless(d, &files);
+        rc = open_data(d, o, &files, e);
     note_skipped(d, &files);
     data_files_free(&files);
     if (rc < 0) {
@@ -283,127 +282,21 @@ void dataset_close(dataset *d)
     if (!d)
         return;
     token_file_close(&d->tokens);
+    packing_close(&d->packing);
     if (d->source_fd >= 0)
         close(d->source_fd);
     free(d->source_path);
     free(d);
 }
 
-uint64_t dataset_tokens(const dataset *d)
-{
-    return d->tokens.ids.n;
-}
+uint64_t dataset_tokens(const dataset *d) { return d->packed ? d->packing.tokens : d->tokens.ids.n; }
 
-uint64_t dataset_windows(const dataset *d)
-{
-    return (dataset_tokens(d) - 1) / (uint64_t)d->seq_len;
-}
+bool dataset_apart(const dataset *d) { return d->packed || d->documents; }
 
-const char *dataset_fingerprint(const dataset *d)
-{
-    return d->tokens.fingerprint;
-}
+bool dataset_packed(const dataset *d) { return d->packed; }
 
-const char *dataset_notice(const dataset *d)
-{
-    return d->notice[0] ? d->notice : NULL;
-}
+const char *dataset_fingerprint(const dataset *d) { return d->tokens.fingerprint; }
 
-/* ---- windows ---- */
+const char *dataset_summary(const dataset *d) { return d->summary[0] ? d->summary : NULL; }
 
-/* n inputs from id `start` on, and their targets. */
-static int read_window(const dataset *d, uint64_t start, size_t n, int32_t *ids, int32_t *targets, pt_error *e)
-{
-    int rc = token_file_ids(&d->tokens, start, n, d->vocab, (uint32_t *)ids, e);
-    if (rc < 0)
-        return rc;
-    memcpy(targets, ids + 1, (n - 1) * sizeof *targets);
-    return token_file_ids(&d->tokens, start + n, 1, d->vocab, (uint32_t *)targets + n - 1, e);
-}
-
-/* Where documents start, one after the other. */
-typedef struct starts { uint64_t document, ahead[64]; size_t n, at; } starts;
-
-/* *start: of the next document, UINT64_MAX where there is none. */
-static int next_start(const dataset *d, starts *s, uint64_t *start, pt_error *e)
-{
-    *start = UINT64_MAX;
-    if (s->at == s->n) {
-        const uint64_t left = d->tokens.documents - s->document;
-        s->at = 0;
-        s->n = left < 64 ? (size_t)left : 64;
-        int rc = s->n ? token_file_starts(&d->tokens, s->document, s->n, s->ahead, e) : 0;
-        if (rc < 0)
-            return rc;
-        s->document += s->n;
-    }
-    if (s->n)
-        *start = s->ahead[s->at++];
-    return 0;
-}
-
-/* Keeps the documents of a window apart, which has n inputs from id `start` on. */
-static int part_documents(const dataset *d, uint64_t start, size_t n, const int32_t *ids, int32_t *targets, int32_t *first, pt_error *e)
-{
-    starts s = {0};
-    uint64_t unused, begin = 0;
-    int32_t current = 0;
-    int rc = token_file_document(&d->tokens, start, &s.document, &unused, e);
-    s.document++;
-    if (rc == 0)
-        rc = next_start(d, &s, &begin, e);
-    for (size_t t = 0; t < n && rc == 0; t++) {
-        bool ends = ids[t] == d->eos;
-        for (; rc == 0 && begin <= start + t + 1; rc = next_start(d, &s, &begin, e))
-            ends = true;
-        first[t] = current;
-        if (ends) {
-            targets[t] = -100;
-            current = (int32_t)t + 1;
-        }
-    }
-    return rc;
-}
-
-/* n inputs from id `start` on, their targets, and their documents. */
-static int read_sample(const dataset *d, uint64_t start, size_t n, int32_t *ids, int32_t *targets, int32_t *first, pt_error *e)
-{
-    int rc = read_window(d, start, n, ids, targets, e);
-    return rc == 0 && d->documents ? part_documents(d, start, n, ids, targets, first, e) : rc;
-}
-
-int dataset_sample(dataset *d, uint64_t index, uint64_t windows_per_epoch, int32_t *ids, int32_t *targets,
-                   int32_t *first, pt_error *e)
-{
-    uint64_t windows = dataset_windows(d);
-    if (windows_per_epoch == 0 || windows_per_epoch > windows)
-        return pt_fail(e, PT_USAGE, "an epoch of %" PRIu64 " samples cannot be taken from %" PRIu64 " windows",
-                       windows_per_epoch, windows);
-    uint64_t epoch = index / windows_per_epoch, w = index % windows_per_epoch;
-    if (d->shuffle)
-        w = permute(d->seed, epoch, w, windows);
-    uint64_t start = w * (uint64_t)d->seq_len;
-    return read_sample(d, start, (size_t)d->seq_len, ids, targets, first, e);
-}
-
-uint64_t dataset_eval_windows(const dataset *d)
-{
-    uint64_t T = (uint64_t)d->seq_len;
-    return (dataset_tokens(d) - 1 + T - 1) / T;
-}
-
-int dataset_eval_window(dataset *d, uint64_t w, int32_t *ids, int32_t *targets, int32_t *first, pt_error *e)
-{
-    uint64_t T = (uint64_t)d->seq_len, start = w * T;
-    if (w >= dataset_eval_windows(d))
-        return pt_fail(e, PT_USAGE, "window %" PRIu64 " of %" PRIu64 " does not exist", w, dataset_eval_windows(d));
-    uint64_t left = dataset_tokens(d) - 1 - start, n = left < T ? left : T;
-    int rc = read_sample(d, start, (size_t)n, ids, targets, first, e);
-    for (uint64_t t = n; t < T && rc == 0; t++) {
-        ids[t] = 0;
-        targets[t] = -100;
-        if (d->documents)
-            first[t] = (int32_t)n;
-    }
-    return rc;
-}
+const char *dataset_notice(const dataset *d) { return d->notice[0] ? d->notice : NULL; }

@@ -1,6 +1,8 @@
 #include "data/documents.h"
 
+#include "base/json.h"
 #include "data/bytes.h"
+#include "data/csv.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -15,6 +17,7 @@ enum { BLOCK = 65536 };
 typedef struct input {
     int fd;
     const char *path;
+    document_form form;
     const document_sink *sink;
     uint64_t offset;       /* of the byte behind the block */
     uint64_t line, column; /* of the next byte, from 1; kept for .json */
@@ -60,7 +63,7 @@ static bool is_space(char c)
 
 static int read_txt(input *in, pt_error *e)
 {
-    int rc = in->sink->begin(in->sink->arg, 0, e);
+    int rc = in->sink->begin(in->sink->arg, (record_place){0}, e);
     while (rc >= 0 && (rc = input_fill(in, e)) > 0) {
         rc = in->sink->text(in->sink->arg, in->block, in->n, in->offset, e);
         in->at = in->n;
@@ -68,82 +71,100 @@ static int read_txt(input *in, pt_error *e)
     return rc < 0 ? rc : in->sink->end(in->sink->arg, e);
 }
 
-/* "a, b, c" for a message: the first keys of an object, without what would garble a terminal. */
-static void list_keys(json_t *object, char *out, size_t size)
+/* ---- records ---- */
+
+static void hide_controls(char *text)
+{
+    for (char *c = text; *c; c++)
+        if (iscntrl((unsigned char)*c))
+            *c = '?';
+}
+
+void record_keys(json_t *record, char *out, size_t size)
 {
     const char *key;
     json_t *value;
     size_t used = 0;
     out[0] = 0;
-    json_object_foreach(object, key, value) {
+    json_object_foreach(record, key, value) {
         if (used + 64 > size) {
             snprintf(out + used, size - used, ", ...");
             break;
         }
         used += (size_t)snprintf(out + used, size - used, "%s%.40s", used ? ", " : "", key);
     }
-    for (char *c = out; *c; c++)
-        if (iscntrl((unsigned char)*c))
-            *c = '?';
+    hide_controls(out);
 }
 
-static const char *json_kind(const json_t *value)
+static int no_json(const char *path, record_place at, const json_error_t *je, pt_error *e)
 {
-    switch (json_typeof(value)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
-    case JSON_STRING: return "a string";
-    case JSON_NULL: return "null";
-    case JSON_TRUE: case JSON_FALSE: return "true or false";
-    default: return "a number";
-    }
+    const uint64_t line = at.line + (uint64_t)(je->line > 0 ? je->line - 1 : 0);
+    const uint64_t column = (je->line <= 1 && at.column ? at.column - 1 : 0) + (uint64_t)(je->column > 0 ? je->column : 1);
+    pt_fail(e, PT_FAILED, "%s: line %llu, column %llu: not JSON: %s", path, (unsigned long long)line, (unsigned long long)column, je->text);
+    if (e)
+        hide_controls(e->text);
+    return PT_FAILED;
 }
 
-static int check_record(const input *in, json_t *root, uint64_t line, pt_error *e)
+int record_parse(const char *path, record_place at, const char *p, size_t n, json_t **out, pt_error *e)
+{
+    json_error_t je;
+    json_t *root = json_loadb(p, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
+    if (!root && json_error_code(&je) == json_error_numeric_overflow)
+        root = json_loadb(p, n, JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &je);
+    *out = NULL;
+    if (!root)
+        return no_json(path, at, &je, e);
+    if (!json_is_object(root)) {
+        pt_fail(e, PT_FAILED, "%s: line %llu: %s where an object is expected, such as {\"text\": \"...\"}", path,
+                (unsigned long long)at.line, json_type_name(root));
+        json_decref(root);
+        return PT_FAILED;
+    }
+    *out = root;
+    return 0;
+}
+
+static int check_text(const input *in, json_t *record, uint64_t line, pt_error *e)
 {
     char keys[320];
-    if (!json_is_object(root))
-        return pt_fail(e, PT_FAILED, "%s: line %llu: %s where an object with \"text\" is expected", in->path,
-                       (unsigned long long)line, json_kind(root));
-    json_t *text = json_object_get(root, "text");
+    json_t *text = json_object_get(record, "text");
     if (text && !json_is_string(text))
         return pt_fail(e, PT_FAILED, "%s: line %llu: \"text\" is %s, but it must be a string", in->path,
-                       (unsigned long long)line, json_kind(text));
+                       (unsigned long long)line, json_type_name(text));
     if (text)
         return 0;
-    list_keys(root, keys, sizeof keys);
+    record_keys(record, keys, sizeof keys);
     return pt_fail(e, PT_FAILED, "%s: line %llu: the object has no \"text\" (its keys: %s): write each document "
                    "as {\"text\": \"...\"}", in->path, (unsigned long long)line, keys[0] ? keys : "none");
 }
 
-/* Parses in->record, which stands at line:column of the file, and hands its text on. */
-static int give_record(input *in, uint64_t line, uint64_t column, pt_error *e)
+static int give(input *in, record_place at, const char *p, size_t n, pt_error *e)
 {
     const document_sink *sink = in->sink;
-    json_error_t je;
-    json_t *root = json_loadb(in->record.p, in->record.n,
-                              JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &je);
-    if (!root) {
-        uint64_t at_line = line + (uint64_t)(je.line > 0 ? je.line - 1 : 0);
-        uint64_t at_column = (je.line <= 1 ? column - 1 : 0) + (uint64_t)(je.column > 0 ? je.column : 1);
-        pt_fail(e, PT_FAILED, "%s: line %llu, column %llu: not JSON: %s", in->path,
-                (unsigned long long)at_line, (unsigned long long)at_column, je.text);
-        for (char *c = e ? e->text : ""; *c; c++)
-            if (iscntrl((unsigned char)*c))
-                *c = '?';
-        return PT_FAILED;
-    }
-    int rc = check_record(in, root, line, e);
+    int rc = sink->begin(sink->arg, at, e);
     if (rc == 0)
-        rc = sink->begin(sink->arg, line, e);
-    if (rc == 0) {
-        json_t *text = json_object_get(root, "text");
-        uint64_t read_bytes = in->offset - (in->n - in->at);
-        rc = sink->text(sink->arg, json_string_value(text), json_string_length(text), read_bytes, e);
-    }
+        rc = sink->text(sink->arg, p, n, in->offset - (in->n - in->at), e);
+    return rc < 0 ? rc : sink->end(sink->arg, e);
+}
+
+static int give_text(input *in, record_place at, json_t *record, pt_error *e)
+{
+    const json_t *text = json_object_get(record, "text");
+    int rc = check_text(in, record, at.line, e);
+    return rc < 0 ? rc : give(in, at, json_string_value(text), json_string_length(text), e);
+}
+
+/* in->record, which stands there in the file. */
+static int give_record(input *in, record_place at, pt_error *e)
+{
+    json_t *record;
+    if (in->form == DOCUMENT_RECORD)
+        return give(in, at, in->record.p, in->record.n, e);
+    int rc = record_parse(in->path, at, in->record.p, in->record.n, &record, e);
     if (rc == 0)
-        rc = sink->end(sink->arg, e);
-    json_decref(root);
+        rc = give_text(in, at, record, e);
+    json_decref(record);
     return rc;
 }
 
@@ -161,7 +182,7 @@ static int give_line(input *in, pt_error *e)
     size_t i = 0;
     while (i < in->record.n && is_space(in->record.p[i]))
         i++;
-    int rc = i < in->record.n ? give_record(in, in->line, 1, e) : 0;
+    int rc = i < in->record.n ? give_record(in, (record_place){in->line, 1}, e) : 0;
     in->record.n = 0;
     in->line++;
     return rc;
@@ -239,9 +260,9 @@ static int read_elements(input *in, pt_error *e)
         if (rc > 0 && first && in->block[in->at] == ']')
             break;
         if (rc <= 0 || in->block[in->at] == ',' || in->block[in->at] == ']')
-            return rc < 0 ? rc : unexpected(in, "an object with \"text\"", e);
-        uint64_t line = in->line, column = in->column;
-        if ((rc = cut_element(in, line, e)) < 0 || (rc = give_record(in, line, column, e)) < 0)
+            return rc < 0 ? rc : unexpected(in, "an object", e);
+        const record_place at = {in->line, in->column};
+        if ((rc = cut_element(in, at.line, e)) < 0 || (rc = give_record(in, at, e)) < 0)
             return rc;
         if ((rc = skip_space(in, e)) < 0)
             return rc;
@@ -268,6 +289,105 @@ static int read_json(input *in, pt_error *e)
     return rc == 0 ? 0 : unexpected(in, "the end of the file", e);
 }
 
+/* ---- .csv ---- */
+
+typedef struct csv_names {
+    char **name;
+    size_t n;
+} csv_names;
+
+static void csv_names_free(csv_names *h)
+{
+    for (size_t i = 0; i < h->n; i++)
+        free(h->name[i]);
+    free(h->name);
+}
+
+static int bad_field(const input *in, const csv_reader *c, size_t i, const char *what, pt_error *e)
+{
+    return pt_fail(e, PT_FAILED, "%s: line %llu, field %zu: %s", in->path, (unsigned long long)c->row_line, i + 1, what);
+}
+
+static int take_names(const input *in, const csv_reader *c, csv_names *h, pt_error *e)
+{
+    h->name = calloc(c->fields_n, sizeof *h->name);
+    if (!h->name)
+        return pt_fail(e, PT_FAILED, "out of memory: the names of %zu columns", c->fields_n);
+    for (size_t i = 0; i < c->fields_n; i++) {
+        const csv_slice s = csv_field(c, i);
+        if (!s.n || memchr(s.p, 0, s.n))
+            return bad_field(in, c, i, "a column has no name: the first row holds the names, such as prompt,completion", e);
+        if (!(h->name[h->n++] = strndup(s.p, s.n)))
+            return pt_fail(e, PT_FAILED, "out of memory: the names of %zu columns", c->fields_n);
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(h->name[k], h->name[i]))
+                return bad_field(in, c, i, "two columns have this name", e);
+    }
+    return 0;
+}
+
+static int row_object(const input *in, const csv_reader *c, const csv_names *h, json_t **out, pt_error *e)
+{
+    if (c->fields_n != h->n)
+        return pt_fail(e, PT_FAILED, "%s: line %llu: %zu fields, but the first row has %zu names: a comma or a newline inside a field needs quotes "
+                       "around it", in->path, (unsigned long long)c->row_line, c->fields_n, h->n);
+    *out = json_object();
+    for (size_t i = 0; i < h->n; i++) {
+        const csv_slice s = csv_field(c, i);
+        json_t *value = json_stringn(s.p, s.n); /* NULL of what is no UTF-8 */
+        if (!value || json_object_set_new(*out, h->name[i], value))
+            return bad_field(in, c, i, "this is no UTF-8: convert the file to UTF-8", e);
+    }
+    return 0;
+}
+
+static int give_row(input *in, const csv_reader *c, csv_names *h, pt_error *e)
+{
+    const record_place at = {c->row_line, 0};
+    json_t *row = NULL;
+    if (!h->n)
+        return take_names(in, c, h, e);
+    int rc = row_object(in, c, h, &row, e);
+    if (rc == 0 && in->form == DOCUMENT_TEXT)
+        rc = give_text(in, at, row, e);
+    else if (rc == 0) {
+        char *json = json_dumps(row, JSON_COMPACT);
+        rc = json ? give(in, at, json, strlen(json), e) : pt_fail(e, PT_FAILED, "out of memory: a row of CSV");
+        free(json);
+    }
+    json_decref(row);
+    return rc;
+}
+
+static int read_rows(input *in, csv_reader *c, csv_names *h, pt_error *e)
+{
+    int rc, row = 0;
+    while ((rc = input_fill(in, e)) > 0) {
+        size_t used;
+        row = csv_take(c, in->block + in->at, in->n - in->at, &used, e);
+        in->at += used;
+        if (row < 0)
+            return pt_error_prefix(e, "%s", in->path);
+        if (row > 0 && (rc = give_row(in, c, h, e)) < 0)
+            return rc;
+    }
+    if (rc == 0 && (row = csv_end(c, e)) < 0)
+        return pt_error_prefix(e, "%s", in->path);
+    return rc == 0 && row > 0 ? give_row(in, c, h, e) : rc;
+}
+
+static int read_csv(input *in, pt_error *e)
+{
+    csv_reader c = {.line = 1};
+    csv_names names = {0};
+    int rc = read_rows(in, &c, &names, e);
+    csv_names_free(&names);
+    csv_free(&c);
+    return rc;
+}
+
+/* ---- files ---- */
+
 /* A byte order mark is no part of JSON, but Windows editors write it. */
 static int skip_bom(input *in, pt_error *e)
 {
@@ -277,18 +397,30 @@ static int skip_bom(input *in, pt_error *e)
     return rc < 0 ? rc : 0;
 }
 
-int documents_read(int fd, const char *path, data_kind kind, const document_sink *sink, pt_error *e)
+static int read_kind(input *in, data_kind kind, pt_error *e)
+{
+    int rc = kind == DATA_TEXT ? 0 : skip_bom(in, e);
+    if (rc < 0)
+        return rc;
+    switch (kind) {
+    case DATA_JSONL: return read_jsonl(in, e);
+    case DATA_JSON: return read_json(in, e);
+    case DATA_CSV: return read_csv(in, e);
+    default: return read_txt(in, e);
+    }
+}
+
+int documents_read(int fd, const char *path, data_kind kind, document_form form, const document_sink *sink, pt_error *e)
 {
     input *in = calloc(1, sizeof *in);
     if (!in)
         return pt_fail(e, PT_FAILED, "out of memory: a buffer to read %s", path);
     in->fd = fd;
     in->path = path;
+    in->form = form;
     in->sink = sink;
     in->line = in->column = 1;
-    int rc = kind == DATA_TEXT ? 0 : skip_bom(in, e);
-    if (rc == 0)
-        rc = kind == DATA_TEXT ? read_txt(in, e) : kind == DATA_JSONL ? read_jsonl(in, e) : read_json(in, e);
+    int rc = read_kind(in, kind, e);
     free(in->record.p);
     free(in);
     return rc < 0 ? rc : 0;

@@ -2,18 +2,19 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
 
-#define KNOWN_TYPES ".txt, .jsonl, .json, .npy or .bin"
+#define KNOWN_TYPES ".txt, .jsonl, .json, .csv, .npy or .bin"
 
 static int kind_of(const char *path, data_kind *kind)
 {
     static const struct { const char *end; data_kind kind; } known[] = {
-        {".txt", DATA_TEXT}, {".jsonl", DATA_JSONL}, {".json", DATA_JSON}, {".npy", DATA_NPY},
+        {".txt", DATA_TEXT}, {".jsonl", DATA_JSONL}, {".json", DATA_JSON}, {".csv", DATA_CSV}, {".npy", DATA_NPY},
         {".bin", DATA_BIN},
     };
     const char *dot = strrchr(path, '.');
@@ -23,6 +24,19 @@ static int kind_of(const char *path, data_kind *kind)
             return 0;
         }
     return -1;
+}
+
+static bool is_parquet(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcasecmp(dot, ".parquet") == 0;
+}
+
+/* No library that reads it is in the distributions, and it is no format to read without one. */
+static int refuse_parquet(const char *path, pt_error *e)
+{
+    return pt_fail(e, PT_FAILED, "%.300s: Parquet is not read; this makes a .jsonl of it (pip install datasets): python3 -c \"import datasets, sys; "
+                   "datasets.Dataset.from_parquet(sys.argv[1]).to_json(sys.argv[2])\" %.300s data.jsonl", path, path);
 }
 
 static int add_file(data_files *f, const char *path, data_kind kind, const struct stat *st, pt_error *e)
@@ -71,6 +85,8 @@ static int add_entry(data_files *f, const char *folder, const char *name, pt_err
         rc = pt_fail_errno(e, PT_FAILED, "%s: cannot look at this file", path);
     else if (S_ISREG(st.st_mode) && kind_of(name, &kind) == 0)
         rc = add_file(f, path, kind, &st, e);
+    else if (is_parquet(name))
+        rc = refuse_parquet(path, e);
     else if (f->skipped++ == 0)
         snprintf(f->first_skipped, sizeof f->first_skipped, "%s", name);
     free(path);
@@ -109,6 +125,8 @@ int data_files_list(const char *const *paths, int paths_n, data_files *out, pt_e
             rc = pt_fail_errno(e, PT_FAILED, "%s: cannot open this data", paths[i]);
         else if (S_ISDIR(st.st_mode))
             rc = add_folder(out, paths[i], e);
+        else if (is_parquet(paths[i]))
+            rc = refuse_parquet(paths[i], e);
         else if (kind_of(paths[i], &kind) < 0)
             rc = pt_fail(e, PT_FAILED, "%s: unknown type of data: the name must end in " KNOWN_TYPES,
                          paths[i]);

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum data_kind { DATA_TEXT, DATA_JSONL, DATA_JSON, DATA_NPY, DATA_BIN } data_kind;
+typedef enum data_kind { DATA_TEXT, DATA_JSONL, DATA_JSON, DATA_CSV, DATA_NPY, DATA_BIN } data_kind;
 
 typedef struct data_file {
     char *path; /* absolute */
@@ -32,7 +32,7 @@ void data_files_free(data_files *f);
 
 static inline int data_kind_is_text(data_kind k)
 {
-    return k == DATA_TEXT || k == DATA_JSONL || k == DATA_JSON;
+    return k != DATA_NPY && k != DATA_BIN;
 }
 
 #endif

@@ -227,6 +227,7 @@ static int64_t id_at(const id_file *f, const unsigned char *p)
 int id_file_read(const id_file *f, uint64_t start, size_t n, int64_t vocab, uint32_t *out, pt_error *e)
 {
     unsigned char block[READ_BYTES];
+    const int64_t mark = f->marked ? INT64_C(1) << (8 * f->id_bytes - 1) : 0;
     for (size_t done = 0; done < n;) {
         size_t ids = READ_BYTES / f->id_bytes;
         if (ids > n - done)
@@ -235,12 +236,12 @@ int id_file_read(const id_file *f, uint64_t start, size_t n, int64_t vocab, uint
         if (rc < 0)
             return rc;
         for (size_t i = 0; i < ids; i++) {
-            int64_t id = id_at(f, block + i * f->id_bytes);
+            const int64_t stored = id_at(f, block + i * f->id_bytes), id = stored & ~mark;
             if (id < 0 || id >= vocab)
                 return pt_fail(e, PT_FAILED, "%s: id %lld at index %llu is outside of the model's vocabulary of "
                                "%lld: these ids were made for another tokenizer", f->path, (long long)id,
                                (unsigned long long)(start + done + i), (long long)vocab);
-            out[done + i] = (uint32_t)id;
+            out[done + i] = (uint32_t)id | (stored & mark ? ID_LEARNED : 0);
         }
         done += ids;
     }

@@ -21,11 +21,14 @@ typedef struct id_file {
     const char *path;   /* for messages */
     unsigned id_bytes;  /* 2, 4 or 8 */
     bool is_signed;
+    bool marked;        /* the top bit of each says that it is learned */
     uint64_t offset, n; /* of the first id in bytes, and how many */
 } id_file;
 
 /* Reads and checks the header. kind: DATA_NPY or DATA_BIN. */
 int id_file_open(int fd, const char *path, data_kind kind, id_file *out, pt_error *e);
+
+#define ID_LEARNED (UINT32_C(1) << 31) /* of an id of a marked file as it is read */
 
 /* Ids [start, start + n): an id that is negative or >= vocab is an error with its index. */
 int id_file_read(const id_file *f, uint64_t start, size_t n, int64_t vocab, uint32_t *out, pt_error *e);

@@ -16,12 +16,14 @@
 enum { IDS_OFFSET = 4096, BUFFER = 65536 };
 #define CHECK_AT_ONCE_BYTES (UINT64_C(1) << 30)
 
-static const char MAGIC[8] = "PTTOKEN2";
+static const char MAGIC[8] = "PTTOKEN3";
 
 typedef struct token_header {
     char magic[8];
     uint64_t key[2];
     uint64_t id_bytes; /* 0: in place */
+    uint64_t marked;
+    token_tally tally;
     uint64_t tokens, documents, docs_offset, sums_offset, file_bytes;
     uint64_t hash[2];
     uint64_t check[2]; /* hash of all above */
@@ -39,6 +41,8 @@ typedef struct out_file {
 struct token_writer {
     char *path, *partial; /* both NULL: unnamed */
     unsigned id_bytes;
+    bool marked;
+    token_tally tally;
     uint64_t tokens, documents;
     data_hash hash;
     out_file ids, docs, sums; /* docs, sums: unnamed files, appended to the cache at the end */
@@ -65,13 +69,15 @@ static bool header_fits(const token_header *h, data_hash key, const id_file *sou
 static int describe(token_file *f, int fd, char *path, const token_header *h, const id_file *source, pt_error *e)
 {
     uint64_t sums = (h->file_bytes - h->sums_offset) / sizeof(uint64_t);
-    *f = (token_file){.documents = h->documents, .docs_offset = h->docs_offset, .sums_offset = h->sums_offset};
+    *f = (token_file){.documents = h->documents, .docs_offset = h->docs_offset, .sums_offset = h->sums_offset,
+                       .tally = h->tally};
     f->checked = calloc(sums / 64 + 1, sizeof *f->checked);
     if (!f->checked)
         return pt_fail(e, PT_FAILED, "out of memory: what of a token cache has been read");
     f->fd = fd;
     f->path = path;
-    f->ids = (id_file){.fd = fd, .path = path, .id_bytes = (unsigned)h->id_bytes, .offset = IDS_OFFSET, .n = h->tokens};
+    f->ids = (id_file){.fd = fd, .path = path, .id_bytes = (unsigned)h->id_bytes, .offset = IDS_OFFSET, .n = h->tokens,
+                       .marked = h->marked != 0};
     if (source)
         f->ids = *source;
     hash_hex((data_hash){h->hash[0], h->hash[1]}, f->fingerprint);
@@ -172,6 +178,27 @@ int token_file_starts(const token_file *f, uint64_t first, size_t n, uint64_t *o
     return rc < 0 ? rc : fd_pread_all(f->fd, out, n * sizeof *out, offset, f->path, e);
 }
 
+int token_file_example(const token_file *f, uint64_t i, token_example *out, uint64_t *ids_n, pt_error *e)
+{
+    token_example two[2] = {{.start = f->ids.n}, {.start = f->ids.n}};
+    uint64_t starts[2] = {f->ids.n, f->ids.n};
+    const size_t n = i + 1 < f->documents ? 2 : 1;
+    const uint64_t offset = f->docs_offset + i * sizeof *two;
+    int rc = 0;
+    if (!f->ids.marked) {
+        rc = token_file_starts(f, i, n, starts, e);
+        *ids_n = starts[1] - starts[0];
+        *out = (token_example){.start = starts[0], .learned = *ids_n ? (uint32_t)(*ids_n - 1) : 0};
+        return rc;
+    }
+    rc = check_range(f, offset, n * sizeof *two, e);
+    if (rc == 0)
+        rc = fd_pread_all(f->fd, two, n * sizeof *two, offset, f->path, e);
+    *out = two[0];
+    *ids_n = two[1].start - two[0].start;
+    return rc;
+}
+
 int token_file_document(const token_file *f, uint64_t position, uint64_t *document, uint64_t *start,
                         pt_error *e)
 {
@@ -223,23 +250,6 @@ static int out_put(out_file *o, const void *p, size_t n, pt_error *e)
     return 0;
 }
 
-/* A file that vanishes with its descriptor, in `folder` or where temporary files go. */
-static int unnamed_file(const char *folder, pt_error *e)
-{
-    char *path;
-    if (!folder)
-        folder = dir_temporary();
-    if (asprintf(&path, "%s/tokens-XXXXXX", folder) < 0)
-        return pt_fail(e, PT_FAILED, "out of memory: the name of a temporary file");
-    int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0)
-        pt_fail_errno(e, PT_FAILED, "%s: cannot write the token cache here", folder);
-    else
-        unlink(path);
-    free(path);
-    return fd < 0 ? PT_FAILED : fd;
-}
-
 /* Opens and locks the partial file. Whoever held the lock before may have renamed or removed it
  * meanwhile; then the name is opened again. (Where a filesystem has no locks, there are none.) */
 static int lock_partial(const char *path, pt_error *e)
@@ -268,11 +278,11 @@ static int open_outputs(token_writer *w, pt_error *e)
     }
     const char *folder = copy ? dirname(copy) : NULL;
     w->ids.path = w->docs.path = w->sums.path = w->partial ? w->partial : "a temporary file";
-    w->ids.fd = w->partial ? lock_partial(w->partial, e) : unnamed_file(NULL, e);
+    w->ids.fd = w->partial ? lock_partial(w->partial, e) : file_unnamed(NULL, e);
     if (w->ids.fd >= 0)
-        w->docs.fd = unnamed_file(folder, e);
+        w->docs.fd = file_unnamed(folder, e);
     if (w->docs.fd >= 0)
-        w->sums.fd = unnamed_file(folder, e);
+        w->sums.fd = file_unnamed(folder, e);
     free(copy);
     if (w->ids.fd < 0 || w->docs.fd < 0 || w->sums.fd < 0)
         return PT_FAILED;
@@ -283,7 +293,7 @@ static int open_outputs(token_writer *w, pt_error *e)
     return 0;
 }
 
-int token_writer_open(const char *path, unsigned id_bytes, token_writer **out, pt_error *e)
+int token_writer_open(const char *path, unsigned id_bytes, bool marked, token_writer **out, pt_error *e)
 {
     token_writer *w = calloc(1, sizeof *w);
     if (!w || (path && !(w->path = strdup(path)))) {
@@ -291,6 +301,7 @@ int token_writer_open(const char *path, unsigned id_bytes, token_writer **out, p
         return pt_fail(e, PT_FAILED, "out of memory: buffers to write a token cache");
     }
     w->id_bytes = id_bytes;
+    w->marked = marked;
     w->hash = DATA_HASH_START;
     w->ids.fd = w->docs.fd = w->sums.fd = -1;
     int rc = open_outputs(w, e);
@@ -331,7 +342,7 @@ int token_writer_ids(token_writer *w, const uint32_t *ids, size_t n, pt_error *e
 {
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        uint16_t narrow = (uint16_t)ids[i];
+        const uint16_t narrow = (uint16_t)(w->marked ? ids[i] >> 16 & 0x8000 : 0) | (uint16_t)ids[i];
         hash_u64(&w->hash, ids[i]);
         if (w->id_bytes == 2)
             rc = out_put(&w->ids, &narrow, 2, e);
@@ -341,6 +352,18 @@ int token_writer_ids(token_writer *w, const uint32_t *ids, size_t n, pt_error *e
     w->tokens += n;
     return rc;
 }
+
+int token_writer_example(token_writer *w, const token_example *x, const uint32_t *ids, size_t n, pt_error *e)
+{
+    token_example at = *x;
+    at.start = w->tokens;
+    w->documents++;
+    hash_u64(&w->hash, UINT64_MAX);
+    int rc = out_put(&w->docs, &at, sizeof at, e);
+    return rc < 0 ? rc : token_writer_ids(w, ids, n, e);
+}
+
+void token_writer_tally(token_writer *w, const token_tally *tally) { w->tally = *tally; }
 
 /* Behind the ids what has been put into another file. */
 static int append(out_file *to, out_file *from, pt_error *e)
@@ -404,6 +427,8 @@ int token_writer_finish(token_writer *w, data_hash key, const id_file *source, t
     token_header h = {
         .key = {key.a, key.b},
         .id_bytes = w->id_bytes,
+        .marked = w->marked,
+        .tally = w->tally,
         .tokens = w->tokens,
         .documents = w->documents,
         .docs_offset = w->ids.offset - w->sums.offset - w->docs.offset,

@@ -3,6 +3,7 @@
 #include "base/cores.h"
 #include "data/bytes.h"
 #include "data/documents.h"
+#include "data/formats.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,12 +20,13 @@ enum {
     JOB_SEGMENTS = 4096,
 };
 
-/* A document, or a piece of one, in a job's text. */
+/* A document, a piece of one, or a record, in a job's text. */
 typedef struct segment {
     size_t at, n;
     bool begins, ends;     /* the document */
     const char *path;
-    uint64_t line;         /* of the record, 0 in a .txt */
+    uint32_t file;
+    record_place place;    /* of the record */
     uint64_t offset;       /* of its first byte in the document */
 } segment;
 
@@ -39,9 +41,10 @@ typedef struct job {
     segment *segments;
     size_t segments_n;
     id_list ids;
-    uint64_t *starts;      /* indices in ids where documents begin */
+    token_example *starts; /* where documents begin in `ids`, or examples, and where they are from */
     size_t starts_n;
     uint64_t text_ids;     /* without BOS and EOS */
+    token_tally tally;     /* of its records */
     uint64_t done_bytes;   /* of all files, when this job was filled */
 } job;
 
@@ -67,6 +70,7 @@ typedef struct feeder {
     job *job;              /* being filled, or NULL */
     size_t limit;          /* the current piece is to be cut when it has so many bytes */
     const char *path;
+    uint32_t file;
     uint64_t done_bytes, file_bytes;
 } feeder;
 
@@ -90,6 +94,7 @@ static int next_job(feeder *f, pt_error *e)
     }
     j->text.n = j->segments_n = j->starts_n = j->ids.n = 0;
     j->text_ids = 0;
+    j->tally = (token_tally){0};
     j->rc = 0;
     j->last = false;
     f->job = j;
@@ -119,23 +124,24 @@ static void add_segment(feeder *f, segment s)
 {
     s.at = f->job->text.n;
     s.path = f->path;
+    s.file = f->file;
     f->job->segments[f->job->segments_n++] = s;
     f->limit = f->p->piece_bytes + CUT_SEARCH > s.n ? f->p->piece_bytes + CUT_SEARCH : s.n; /* what is left of a long piece may be more */
 }
 
-static int feed_begin(void *arg, uint64_t line, pt_error *e)
+static int feed_begin(void *arg, record_place at, pt_error *e)
 {
     feeder *f = arg;
     int rc = next_job(f, e);
     if (rc == 0)
-        add_segment(f, (segment){.begins = true, .line = line});
+        add_segment(f, (segment){.begins = true, .place = at});
     return rc;
 }
 
 /* The piece before text[cut] is submitted; what is behind begins a new job. */
 static int split(feeder *f, size_t cut, pt_error *e)
 {
-    segment *s = current(f), rest = {.line = s->line, .offset = s->offset + cut, .n = s->n - cut};
+    segment *s = current(f), rest = {.place = s->place, .offset = s->offset + cut, .n = s->n - cut};
     job *j = f->job;
     s->n = cut;
     submit(f, false);
@@ -149,8 +155,8 @@ static int split(feeder *f, size_t cut, pt_error *e)
 /* Where a piece is in its file, for messages. */
 static int name_place(const segment *s, pt_error *e)
 {
-    if (s->line)
-        return pt_error_prefix(e, "%s: the document on line %llu", s->path, (unsigned long long)s->line);
+    if (s->place.line)
+        return pt_error_prefix(e, "%s: the document on line %llu", s->path, (unsigned long long)s->place.line);
     return pt_error_prefix(e, "%s: the text from byte %llu on", s->path, (unsigned long long)s->offset);
 }
 
@@ -172,7 +178,7 @@ static size_t find_bad_utf8(const char *p, size_t n)
 static int explain(const job *j, const segment *s, pt_error *e)
 {
     size_t bad = find_bad_utf8(j->text.p + s->at, s->n);
-    if (bad == s->n || s->line)
+    if (bad == s->n || s->place.line)
         return name_place(s, e);
     return pt_fail(e, PT_FAILED, "%s: byte %llu is not UTF-8, and this tokenizer has no ids for raw bytes: "
                    "convert the file to UTF-8", s->path, (unsigned long long)(s->offset + bad));
@@ -197,6 +203,10 @@ static int feed_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt
 {
     feeder *f = arg;
     f->file_bytes = file_bytes;
+    if (f->p->o->rules) {
+        current(f)->n += n;
+        return bytes_append(&f->job->text, p, n, e);
+    }
     while (n > 0) {
         size_t room = f->limit - current(f)->n;
         size_t take = n < room ? n : room;
@@ -221,16 +231,17 @@ static int feed_end(void *arg, pt_error *e)
     return 0;
 }
 
-static int read_file(feeder *f, const data_file *file, pt_error *e)
+static int read_file(feeder *f, const data_file *file, uint32_t number, pt_error *e)
 {
     const document_sink sink = {f, feed_begin, feed_text, feed_end};
     f->path = file->path;
+    f->file = number;
     f->file_bytes = 0;
     int fd = open(file->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%s: cannot open this file", file->path);
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    int rc = documents_read(fd, file->path, file->kind, &sink, e);
+    int rc = documents_read(fd, file->path, file->kind, f->p->o->rules ? DOCUMENT_RECORD : DOCUMENT_TEXT, &sink, e);
     close(fd);
     f->file_bytes = 0;
     f->done_bytes += file->bytes;
@@ -246,7 +257,7 @@ static void *reader_main(void *arg)
     pt_error error = {0};
     int rc = 0;
     for (size_t i = 0; i < p->files_n && rc == 0; i++)
-        rc = read_file(&f, &p->files[i], &error);
+        rc = read_file(&f, &p->files[i], p->o->first_file + (uint32_t)i, &error);
     if (next_job(&f, NULL) == 0) {
         if (rc < 0) {
             f.job->rc = rc;
@@ -258,6 +269,16 @@ static void *reader_main(void *arg)
 }
 
 /* ---- workers ---- */
+
+/* Whether the tokenizer gave these ids for the model. */
+static int check_ids(const pipeline *p, const uint32_t *ids, size_t n, pt_error *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= p->o->vocab)
+            return pt_fail(e, PT_FAILED, "the tokenizer gives id %u, but the model's vocabulary has %lld: tokenizer and "
+                           "model do not belong together", ids[i], (long long)p->o->vocab);
+    return 0;
+}
 
 static int put_id(id_list *ids, int64_t id, pt_error *e)
 {
@@ -279,7 +300,7 @@ static int encode_segment(pipeline *p, encoder *c, job *j, const segment *s, pt_
     size_t first = j->ids.n;
     int rc = 0;
     if (s->begins) {
-        j->starts[j->starts_n++] = j->ids.n;
+        j->starts[j->starts_n++] = (token_example){.start = j->ids.n};
         if (tokenizer_template_adds_bos(t) && tokenizer_bos(t) >= 0)
             rc = put_id(&j->ids, tokenizer_bos(t), e);
     }
@@ -290,21 +311,69 @@ static int encode_segment(pipeline *p, encoder *c, job *j, const segment *s, pt_
     j->text_ids += j->ids.n - from;
     if (rc == 0 && s->ends && tokenizer_eos(t) >= 0)
         rc = put_id(&j->ids, tokenizer_eos(t), e);
-    for (size_t i = first; i < j->ids.n && rc == 0; i++)
-        if (j->ids.ids[i] >= p->o->vocab) {
-            pt_fail(e, PT_FAILED, "the tokenizer gives id %u, but the model's vocabulary has %lld: tokenizer and "
-                    "model do not belong together", j->ids.ids[i], (long long)p->o->vocab);
-            rc = name_place(s, e);
-        }
+    if (rc == 0 && (rc = check_ids(p, j->ids.ids + first, j->ids.n - first, e)) < 0)
+        rc = name_place(s, e);
     return rc;
 }
 
-static void encode_job(pipeline *p, encoder *c, job *j)
+/* ---- examples ---- */
+
+static int check_format(const example_rules *r, json_t *record, const char *where, pt_error *e)
+{
+    const pt_data_format f = format_of(record);
+    if (format_fits(r->format, record))
+        return 0;
+    if (f == PT_DATA_AUTO)
+        return format_unknown(record, where, e);
+    return pt_fail(e, PT_FAILED, "%.400s: a record with %s (format %s) among those with %s (%s): all records of a run are of one format", where,
+                   format_keys(f), format_name(f), format_keys(r->format), format_name(r->format));
+}
+
+/* What an example has up to its last learned id; nothing is predicted from what follows. */
+static int put_example(job *j, const segment *s, const chat_tokens *x, pt_error *e)
+{
+    token_example at = {.start = j->ids.n, .line = s->place.line, .file = s->file};
+    size_t n = 0;
+    for (size_t i = 1; i < x->ids.n; i++)
+        if (x->learned[i]) {
+            at.learned++;
+            n = i + 1;
+        }
+    j->tally.records++;
+    j->tally.unlearned += !n;
+    j->tally.tokens += x->ids.n;
+    j->tally.learned += at.learned;
+    if (!n)
+        return 0;
+    j->starts[j->starts_n++] = at;
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = put_id(&j->ids, x->ids.ids[i] | (i && x->learned[i] ? ID_LEARNED : 0), e);
+    return rc;
+}
+
+static int encode_record(pipeline *p, encoder *c, chat_tokens *x, job *j, const segment *s, pt_error *e)
+{
+    char where[600];
+    json_t *record;
+    snprintf(where, sizeof where, "%.500s: line %llu", s->path, (unsigned long long)s->place.line);
+    int rc = record_parse(s->path, s->place, j->text.p + s->at, s->n, &record, e);
+    if (rc == 0)
+        rc = check_format(p->o->rules, record, where, e);
+    if (rc == 0)
+        rc = example_make(p->o->rules, c, record, where, x, e);
+    if (rc == 0 && (rc = check_ids(p, x->ids.ids, x->ids.n, e)) < 0)
+        rc = pt_error_prefix(e, "%s", where);
+    json_decref(record);
+    return rc < 0 ? rc : put_example(j, s, x, e);
+}
+
+static void encode_job(pipeline *p, encoder *c, chat_tokens *x, job *j)
 {
     pt_error error = {0};
     int rc = 0;
     for (size_t i = 0; i < j->segments_n && rc == 0; i++)
-        rc = encode_segment(p, c, j, &j->segments[i], &error);
+        rc = p->o->rules ? encode_record(p, c, x, j, &j->segments[i], &error) : encode_segment(p, c, j, &j->segments[i], &error);
     if (rc < 0) { /* goes before an error of the reader, which stopped behind this text */
         j->rc = rc;
         j->error = error;
@@ -328,6 +397,7 @@ static void *worker_main(void *arg)
 {
     pipeline *p = arg;
     encoder *c = NULL;
+    chat_tokens x = {0};
     pt_error open_error = {0};
     int opened = encoder_open(p->o->tokenizer, &c, &open_error);
     for (job *j; (j = take_job(p));) {
@@ -335,7 +405,7 @@ static void *worker_main(void *arg)
             j->rc = opened;
             j->error = open_error;
         } else {
-            encode_job(p, c, j);
+            encode_job(p, c, &x, j);
         }
         pthread_mutex_lock(&p->lock);
         j->state = JOB_DONE;
@@ -344,25 +414,44 @@ static void *worker_main(void *arg)
     }
     if (opened == 0)
         encoder_close(c);
+    chat_tokens_free(&x);
     return NULL;
 }
 
 /* ---- writer ---- */
 
-static int write_job(const job *j, token_writer *w, pt_error *e)
+static int write_examples(const job *j, token_writer *w, pt_error *e)
+{
+    int rc = 0;
+    for (size_t i = 0; i < j->starts_n && rc == 0; i++) {
+        const uint64_t start = j->starts[i].start, end = i + 1 < j->starts_n ? j->starts[i + 1].start : j->ids.n;
+        rc = token_writer_example(w, &j->starts[i], j->ids.ids + start, end - start, e);
+    }
+    return rc;
+}
+
+static int write_documents(const job *j, token_writer *w, pt_error *e)
 {
     size_t at = 0;
     int rc = 0;
     for (size_t i = 0; i < j->starts_n && rc == 0; i++) {
-        rc = token_writer_ids(w, j->ids.ids + at, j->starts[i] - at, e);
-        at = j->starts[i];
+        rc = token_writer_ids(w, j->ids.ids + at, j->starts[i].start - at, e);
+        at = j->starts[i].start;
         if (rc == 0)
             rc = token_writer_document(w, e);
     }
     return rc < 0 ? rc : token_writer_ids(w, j->ids.ids + at, j->ids.n - at, e);
 }
 
-static int write_all(pipeline *p, token_writer *w, uint64_t *text_ids, pt_error *e)
+static void add_tally(token_tally *all, const token_tally *more)
+{
+    all->records += more->records;
+    all->unlearned += more->unlearned;
+    all->tokens += more->tokens;
+    all->learned += more->learned;
+}
+
+static int write_all(pipeline *p, token_writer *w, uint64_t *text_ids, token_tally *tally, pt_error *e)
 {
     for (uint64_t k = 0;; k++) {
         job *j = &p->jobs[k % p->jobs_n];
@@ -375,11 +464,13 @@ static int write_all(pipeline *p, token_writer *w, uint64_t *text_ids, pt_error 
                 *e = j->error;
             return j->rc;
         }
-        int rc = write_job(j, w, e);
+        int rc = p->o->rules ? write_examples(j, w, e) : write_documents(j, w, e);
         if (rc < 0)
             return rc;
         bool last = j->last;
         *text_ids += j->text_ids;
+        if (tally)
+            add_tally(tally, &j->tally);
         if (p->o->progress)
             p->o->progress(p->o->progress_arg, j->done_bytes, p->o->total_bytes);
         pthread_mutex_lock(&p->lock);
@@ -437,7 +528,7 @@ static void stop(pipeline *p)
 }
 
 int tokenize_files(const data_file *files, size_t n, const tokenize_options *o, token_writer *w,
-                   uint64_t *text_ids, pt_error *e)
+                   uint64_t *text_ids, token_tally *tally, pt_error *e)
 {
     pipeline p = {.o = o, .files = files, .files_n = n};
     *text_ids = 0;
@@ -453,7 +544,7 @@ int tokenize_files(const data_file *files, size_t n, const tokenize_options *o, 
             break;
         }
     if (rc == 0)
-        rc = write_all(&p, w, text_ids, e);
+        rc = write_all(&p, w, text_ids, tally, e);
     stop(&p);
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);

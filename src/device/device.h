@@ -189,13 +189,15 @@ typedef struct op_embedding_backward {
 } op_embedding_backward;
 
 /* loss[r] = logsumexp(z[r]) - z[r][target], 0 where target is -100 (ignored), of z = logit_scale * logits, or with a softcap c > 0
- * (0: none) z = c tanh(logit_scale * logits / c). logit_scale is above 0; 0 stands for 1. If dlogits is not NULL: the gradient by the
- * logits, dlogits[r] = round((softmax - onehot) * scale * dz/dlogits), 0 where ignored; its rows have stride
+ * (0: none) z = c tanh(logit_scale * logits / c). logit_scale is above 0; 0 stands for 1. right[r] (may be NULL) = 1 where no logit is
+ * above the target's, else 0, and 0 where ignored. If dlogits is not NULL: the gradient by the
+ * logits, dlogits[r] = round((softmax - onehot) * (scale * weights[r]) * dz/dlogits), 0 where ignored; weights NULL: all 1. Its rows have stride
  * lddl and it may start at the same address as logits (then lddl * sizeof(type) <= ld * 4 must be
  * equal strides in bytes; each row is read before it is overwritten, and what dlogits does not cover of it is undefined then). */
 typedef struct op_cross_entropy {
     pt_dtype type; int64_t rows, vocab, ld, lddl; float scale;
     const float *logits; const int32_t *targets; float *loss; void *dlogits; float logit_scale, softcap;
+    const float *weights; float *right;
 } op_cross_entropy;
 
 /* Rows of a tensor that share one partial sum of squares, and the lanes of the sum: element i of these rows is added to lane i mod
@@ -251,6 +253,22 @@ typedef struct op_muon_combine {
     int64_t rows, cols, ldx, lds, ldo; const uint16_t *x; const float *s; uint16_t *out; float a, b;
 } op_muon_combine;
 typedef struct op_muon_apply { pt_dtype type; int64_t n; void *hi; uint16_t *lo; const uint16_t *x; float decay, step; } op_muon_apply;
+
+/* out (rows, cols), stride ld: part of a tensor that is kept in few bits, each value computed in fp32 and rounded to the type once. Row r,
+ * column c is value i = first + r * stride + c of the tensor, whose rows have `stride` values.
+ *
+ *   nf4    s = map[absmax[i / 64]] * nested[i / 64 / 256] + *offset       value = nf4_levels[code] * s
+ *          code: the upper half of codes[i / 2] where i is even, else the lower one; map: moment_map_get(true)
+ *   int8   value = (codes[i], signed) * scales[i / stride] * (1 / 127)    from left to right */
+typedef enum fewbit_kind { FEWBIT_NF4, FEWBIT_INT8 } fewbit_kind;
+enum { NF4_LEVELS = 16, NF4_BLOCK = 64, NF4_NESTED_BLOCK = 256 };
+#define INT8_STEP 7.874015718698502e-3f
+typedef struct op_dequantize {
+    fewbit_kind kind; pt_dtype type; int64_t rows, cols, ld, first, stride; const uint8_t *codes;
+    const uint8_t *absmax; const float *nested, *offset; /* nf4 */
+    const float *scales;                                 /* int8 */
+    void *out;
+} op_dequantize;
 
 #define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {

@@ -36,6 +36,7 @@
     ROW(ATTENTION_BACKWARD, attention_backward, attention_backward, "computing attention backward")      \
     ROW(ACTIVATION, activation, activation, "computing activations")                                     \
     ROW(ACTIVATION_BACKWARD, activation_backward, activation_backward, "computing activations backward") \
+    ROW(DEQUANTIZE, dequantize, dequantize, "decoding weights")                                          \
     ROW(EMBEDDING, embedding, embedding, "embedding tokens")                                             \
     ROW(EMBEDDING_BACKWARD, embedding_backward, embedding_backward, "embedding tokens backward")         \
     ROW(CROSS_ENTROPY, cross_entropy, cross_entropy, "computing the loss")                               \

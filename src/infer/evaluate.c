@@ -102,11 +102,16 @@ static int open_data(evaluation *v, int64_t seq_len, pt_error *e)
     int failed = path_join(path, v->o->model, "tokenizer.json", e);
     if (!failed && path_exists(path))
         failed = tokenizer_open(v->o->model, &v->tokenizer, e);
-    dataset_options d = {.paths = v->o->data, .paths_n = v->o->data_n, .tokenizer = v->tokenizer, .seq_len = seq_len,
+    const pt_evaluate_options *o = v->o;
+    dataset_options d = {.paths = o->data, .paths_n = o->data_n, .format = o->data_format, .train_on = o->train_on, .model_dir = o->model,
+                         .chat_template = o->chat_template, .alone = o->no_packing, .longer = o->long_examples, .tokenizer = v->tokenizer,
+                         .seq_len = seq_len,
                          .vocab = v->model->config.vocab, .evaluation = true, .documents = v->o->document_mask,
                          .eos = v->model->config.eos, .threads = v->o->threads, .progress = pass_progress, .progress_arg = v};
     if (!failed)
         failed = dataset_open(&d, &v->data, e);
+    if (!failed && dataset_summary(v->data))
+        notice(v, "%s", dataset_summary(v->data));
     if (!failed && dataset_notice(v->data))
         notice(v, "%s", dataset_notice(v->data));
     return failed;
@@ -191,7 +196,7 @@ static int open_executor(evaluation *v, int64_t seq_len, pt_error *e)
     int64_t batch = BATCH_TOKENS / seq_len;
     batch = batch < 1 ? 1 : (uint64_t)batch > windows ? (int64_t)windows : batch;
     step_shape_init(&v->shape, v->model, v->o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, batch, seq_len);
-    v->shape.documents = v->o->document_mask;
+    v->shape.documents = dataset_apart(v->data);
     if (device_is_gpu(v->device))
         step_shape_for_gpu(&v->shape, v->model);
     int failed = choose_plan(v, e);
@@ -235,7 +240,7 @@ static bool pass_windows(void *arg, uint64_t done, uint64_t total)
 static int sum_losses(evaluation *v, pt_error *e)
 {
     int failed = evaluation_run(v->x, v->data, pass_windows, v, &v->sum, e);
-    if (!failed && !v->sum.tokens)
+    if (!failed && !v->sum.learned)
         return pt_fail(e, PT_FAILED, "%s: no token of the data is a target: under --document-mask a document of one token has none; leave "
                        "the option out, or give other data", v->o->data[0]);
     if (failed || v->sum.bad_window < 0)
@@ -273,7 +278,9 @@ int pt_evaluate(const pt_evaluate_options *o, pt_evaluation *out, pt_error *e)
         failed = evaluate(&v, e);
     if (!failed) {
         out->tokens = v.sum.tokens;
-        out->loss = v.sum.loss / (double)v.sum.tokens;
+        out->learned_tokens = v.sum.learned;
+        out->accuracy = (double)v.sum.right / (double)v.sum.learned;
+        out->loss = v.sum.loss / (double)v.sum.learned;
         out->perplexity = fmin(exp(out->loss), DBL_MAX);
     }
     executor_close(v.x);

@@ -3,43 +3,17 @@
  *   prompt: ids of the prompt are fed         next: [the token drawn last is fed] a token is drawn, its text goes out
  *
  * A drawn token is fed when the one behind it is wanted, so that its text is out before the model runs again. */
+#include "infer/generator.h"
+
 #include "base/units.h"
-#include "infer/inference.h"
 #include "infer/open.h"
-#include "infer/sample.h"
-#include "infer/stops.h"
-#include "infer/stream.h"
-#include "io/files.h"
-#include "io/safetensors.h"
 #include "model/weights.h"
-#include "text/buffer.h"
 #include "run/budgets.h"
+#include "text/buffer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct pt_generator {
-    pt_generate_options o;
-    char folder[FILE_PATH_BYTES];
-    model *model;
-    tokenizer *tokenizer;
-    encoder *encoder;
-    safetensors *st;
-    device *device, *host;
-    inference *x;
-    pt_dtype type;
-    uint64_t budget;
-    stop_ids stops;
-    int32_t vocab;              /* ids that have a text and logits */
-    sampler sampler;
-    id_list prompt;
-    utf8_stream stream;
-    const float *logits;
-    int64_t most, made;         /* new tokens */
-    int32_t last;               /* drawn and not yet fed, -1: none */
-    bool spoken, ended;         /* some text came before; the text is complete */
-};
 
 static void progress(const pt_generator *g, const char *stage, uint64_t done, uint64_t total)
 {
@@ -65,7 +39,9 @@ static int check_options(const pt_generate_options *o, pt_error *e)
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json, weights and tokenizer.json");
     if (!(o->temperature == 0 || (o->temperature >= 1e-3 && o->temperature <= 1e3)))
-        return pt_fail(e, PT_USAGE, "--temperature %g: it must be 0 (always the most probable token), or from 0.001 to 1000", o->temperature);
+        return pt_fail(e, PT_USAGE,
+                       "--temperature %g: it must be 0 (always the most probable token), or from 0.001 to 1000",
+                       o->temperature);
     if (!(o->top_p > 0 && o->top_p <= 1))
         return pt_fail(e, PT_USAGE, "--top-p %g: it must be more than 0, and at most 1 (off)", o->top_p);
     if (o->top_k < 0)
@@ -145,6 +121,8 @@ void pt_generator_close(pt_generator *g)
     tokenizer_close(g->tokenizer);
     model_close(g->model);
     id_list_free(&g->prompt);
+    id_list_free(&g->fed);
+    chat_state_free(&g->chat);
     utf8_stream_free(&g->stream);
     free(g->sampler.candidates);
     free(g);
@@ -165,6 +143,12 @@ static int encode_prompt(pt_generator *g, const char *text, size_t bytes, pt_err
         return failed;
     if (!g->prompt.n)
         return pt_fail(e, PT_FAILED, "the prompt is empty, and the model names no token to start from: give a --prompt");
+    return 0;
+}
+
+static int check_prompt(const pt_generator *g, pt_error *e)
+{
+    const model_config *m = &g->model->config;
     for (size_t i = 0; i < g->prompt.n; i++)
         if (g->prompt.ids[i] >= (uint64_t)m->vocab)
             return pt_fail(e, PT_FAILED, "%s/tokenizer.json makes token %u of the prompt, but the model's vocabulary has %lld: they do "
@@ -207,15 +191,87 @@ static int load_model(pt_generator *g, pt_error *e)
     return failed;
 }
 
-static int feed_prompt(pt_generator *g, pt_error *e)
+/* How many ids of the prompt are fed already: all that begin it, but for the last, whose logits are wanted. */
+static int64_t fed_already(const pt_generator *g)
 {
-    int64_t n = (int64_t)g->prompt.n;
+    size_t n = 0;
+    while (n < g->fed.n && n + 1 < g->prompt.n && g->fed.ids[n] == g->prompt.ids[n])
+        n++;
+    return (int64_t)n;
+}
+
+static int feed(pt_generator *g, const int32_t *ids, int64_t n, pt_error *e)
+{
+    int failed = inference_feed(g->x, ids, n, &g->logits, e);
+    for (int64_t i = 0; i < n && !failed; i++)
+        failed = id_list_push(&g->fed, (uint32_t)ids[i], e);
+    return failed;
+}
+
+static int feed_prompt(pt_generator *g, int64_t first, pt_error *e)
+{
+    const int64_t n = (int64_t)g->prompt.n;
     int failed = 0;
-    for (int64_t done = 0; done < n && !failed; done += INFERENCE_ROWS) {
+    for (int64_t done = first; done < n && !failed; done += INFERENCE_ROWS) {
         int64_t part = n - done < INFERENCE_ROWS ? n - done : INFERENCE_ROWS;
-        failed = inference_feed(g->x, (const int32_t *)g->prompt.ids + done, part, &g->logits, e);
+        failed = feed(g, (const int32_t *)g->prompt.ids + done, part, e);
         progress(g, "reading the prompt", (uint64_t)(done + part), (uint64_t)n);
     }
+    return failed;
+}
+
+static void tell_room(const pt_generator *g, int64_t wanted, int64_t room)
+{
+    char sentence[160];
+    if (wanted <= room || !g->o.notice)
+        return;
+    snprintf(sentence, sizeof sentence, "the model's context is %lld tokens: at most %lld follow the prompt's %zu",
+             (long long)g->model->config.max_positions, (long long)room, g->prompt.n);
+    g->o.notice(g->o.arg, sentence);
+}
+
+/* The keys and values of as many of the prompt's ids as are there already are kept. */
+static int begin(pt_generator *g, int64_t context, pt_error *e)
+{
+    int64_t kept = fed_already(g);
+    int failed = inference_begin(g->x, context, &kept, e);
+    g->fed.n = failed ? 0 : (size_t)kept;
+    return failed;
+}
+
+/* A conversation grows: where there is memory for it, room for twice as many tokens is taken, so that keys and values
+ * stay where they are. Not where angles depend on how much room there is. */
+static int64_t roomy_context(const pt_generator *g, int64_t need)
+{
+    const model_config *m = &g->model->config;
+    const int64_t twice = 2 * need < m->max_positions ? 2 * need : m->max_positions;
+    const bool plain = !m->ropes_n || (m->rope[0].kind != ROPE_LONG && m->rope[0].kind != ROPE_DYNAMIC);
+    return g->chat.replying && plain && inference_bytes(g->model, g->type, g->device, twice) <= g->budget ? twice : need;
+}
+
+int generator_start(pt_generator *g, int64_t max_new_tokens, pt_error *e)
+{
+    g->made = 0;
+    g->last = -1;
+    utf8_stream_reset(&g->stream);
+    if (max_new_tokens < 0)
+        return pt_fail(e, PT_USAGE, "--max-new-tokens %lld: it must be 0 or more", (long long)max_new_tokens);
+    int failed = check_prompt(g, e);
+    if (failed)
+        return failed;
+    const int64_t room = g->model->config.max_positions - (int64_t)g->prompt.n;
+    g->most = max_new_tokens < room ? max_new_tokens : room;
+    const int64_t need = (int64_t)g->prompt.n + g->most, context = roomy_context(g, need);
+    failed = check_memory(g, need, e);
+    if (!failed)
+        failed = load_model(g, e);
+    if (!failed)
+        failed = begin(g, context, e);
+    if (!failed && g->most)
+        failed = feed_prompt(g, (int64_t)g->fed.n, e);
+    g->ended = failed || g->most == 0;
+    if (!failed)
+        tell_room(g, max_new_tokens, room);
     return failed;
 }
 
@@ -226,33 +282,10 @@ int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, int64_t
     if (!(text || !bytes))
         return pt_fail_null(e, "pt_generator_prompt", "the prompt");
     g->ended = true;
-    g->made = 0;
-    g->last = -1;
     g->spoken = bytes > 0;
-    utf8_stream_reset(&g->stream);
-    if (max_new_tokens < 0)
-        return pt_fail(e, PT_USAGE, "--max-new-tokens %lld: it must be 0 or more", (long long)max_new_tokens);
-    int failed = encode_prompt(g, text, bytes, e);
-    if (failed)
-        return failed;
-    int64_t room = g->model->config.max_positions - (int64_t)g->prompt.n;
-    g->most = max_new_tokens < room ? max_new_tokens : room;
-    int64_t context = (int64_t)g->prompt.n + g->most;
-    failed = check_memory(g, context, e);
-    if (!failed)
-        failed = load_model(g, e);
-    if (!failed)
-        failed = inference_begin(g->x, context, e);
-    if (!failed && g->most)
-        failed = feed_prompt(g, e);
-    g->ended = failed || g->most == 0;
-    if (!failed && max_new_tokens > room && g->o.notice) {
-        char sentence[160];
-        snprintf(sentence, sizeof sentence, "the model's context is %lld tokens: at most %lld follow the prompt's %zu",
-                 (long long)g->model->config.max_positions, (long long)room, g->prompt.n);
-        g->o.notice(g->o.arg, sentence);
-    }
-    return failed;
+    g->chat.replying = false;
+    const int failed = encode_prompt(g, text, bytes, e);
+    return failed ? failed : generator_start(g, max_new_tokens, e);
 }
 
 /* ---- the text ---- */
@@ -281,7 +314,7 @@ int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_erro
     *bytes = 0;
     if (g->ended)
         return 0;
-    int failed = g->last < 0 ? 0 : inference_feed(g->x, &g->last, 1, &g->logits, e);
+    int failed = g->last < 0 ? 0 : feed(g, &g->last, 1, e);
     if (!failed)
         failed = sample(&g->sampler, g->logits, g->vocab, g->prompt.n + (uint64_t)g->made, &id, e);
     if (failed) {
@@ -297,6 +330,8 @@ int pt_generator_next(pt_generator *g, const char **text, size_t *bytes, pt_erro
         return failed;
     *bytes = g->stream.out;
     *text = *bytes ? g->stream.text.bytes : "";
+    if (g->chat.replying && (failed = text_buffer_append(&g->chat.reply, *text, *bytes, e)))
+        return failed;
     return !stop || *bytes > 0;
 }
 

@@ -189,12 +189,15 @@ static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_er
     return queue_sync(x->queue, queue_signal(x->queue), e);
 }
 
-int inference_begin(inference *x, int64_t context, pt_error *e)
+int inference_begin(inference *x, int64_t context, int64_t *kept, pt_error *e)
 {
     const device_table *t = x->device->table;
     void *base;
-    x->length = 0;
-    if (context <= x->context)
+    const bool stays = context <= x->context;
+    x->length = kept && stays && *kept < x->length ? *kept : kept && stays ? x->length : 0;
+    if (kept)
+        *kept = x->length;
+    if (stays)
         return 0;
     t->memory_close(x->device, MEMORY_DEVICE, x->cache, x->cache_bytes);
     x->cache = NULL;

@@ -32,8 +32,9 @@ uint64_t inference_bytes(const model *m, pt_dtype type, const device *d, int64_t
 int inference_load(inference *x, const struct safetensors *st, uint64_t seed,
                    void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, pt_error *e);
 
-/* Starts a sequence of at most `context` tokens; the one before is forgotten. */
-int inference_begin(inference *x, int64_t context, pt_error *e);
+/* Starts a sequence of at most `context` tokens. Of the one before, the first *kept tokens (NULL: none) are its beginning, and what
+ * inference_feed gets goes on behind them; 0 comes back where they could not be kept, because the memory for the context was taken anew. */
+int inference_begin(inference *x, int64_t context, int64_t *kept, pt_error *e);
 
 /* The next n tokens of the sequence (ids below the vocabulary's size, no more than the context has room for), and
  * what they say of the one behind them: logits (V), valid until the next call. */

@@ -18,7 +18,9 @@ static int most_probable(const float *logits, int32_t n, int32_t *id, pt_error *
     *id = 0;
     for (int32_t i = 0; i < n; i++) {
         if (isnan(logits[i]))
-            return pt_fail(e, PT_FAILED, "the model's output is not a number: its weights are damaged, or too large for bf16 (try --dtype fp32)");
+            return pt_fail(e, PT_FAILED,
+                           "the model's output is not a number: its weights are damaged, or too large for bf16 (try "
+                           "--dtype fp32)");
         if (logits[i] > logits[*id])
             *id = i;
     }

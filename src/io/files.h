@@ -63,6 +63,9 @@ int file_write_atomic(const char *path, const void *data, size_t n, pt_error *e)
 int file_write_json(const char *path, const json_t *value, pt_error *e); /* indented, with a final newline */
 int file_copy_atomic(const char *from, const char *to, pt_error *e);
 
+/* A descriptor of a file that vanishes with it, in `folder` (NULL: where temporary files go), for what may be large; negative on error. */
+int file_unnamed(const char *folder, pt_error *e);
+
 const char *dir_temporary(void);                /* for large files: $TMPDIR, or /var/tmp, since /tmp is memory on many systems */
 bool dir_find_existing(const char *path, char at[FILE_PATH_BYTES]); /* path, or its nearest parent that is there */
 int dir_make(const char *path, pt_error *e);    /* with its parents; fine if it is there */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "model/storage.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -344,6 +345,8 @@ void area_close(area *a)
 
 /* ---- weights ---- */
 
+/* In few bits too: codes and scales of any bits that are small numbers. */
+
 static pattern pattern_of(const param *p)
 {
     switch (p->kind->use) {
@@ -362,7 +365,7 @@ void area_weights(area *a, const step_shape *s, int block, block_weights *w, con
         if (!p)
             continue;
         uint64_t row = (uint64_t)p->cols * dtype_bytes(param_type(p, s->type));
-        char *at = area_take(a, (uint64_t)p->rows * row, pattern_of(p));
+        char *at = area_take(a, p->storage != STORAGE_PLAIN ? storage_bytes(p) : (uint64_t)p->rows * row, pattern_of(p));
         w->param[role] = at;
         if (p->kind->use != USE_VOCABULARY)
             continue;

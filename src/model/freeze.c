@@ -85,7 +85,7 @@ uint64_t model_frozen_hash(const model *m)
     uint64_t hash = 0xcbf29ce484222325u;
     bool any = false;
     for (int i = 0; i < m->params_n; i++) {
-        hash = (hash ^ (uint64_t)(m->params[i].trainable ? 1 : 2)) * 0x100000001b3u;
+        hash = (hash ^ (uint64_t)(m->params[i].trainable ? 1 : 2 + m->params[i].storage)) * 0x100000001b3u;
         any = any || !m->params[i].trainable;
     }
     return any ? hash : 0;

@@ -38,14 +38,14 @@ double lane_tree(int lanes, const double *of_lane)
     return plane[0];
 }
 
-double lane_sum(int lanes, const float *values, int64_t n)
+double lane_sum(int lanes, const float *values, const float *weights, int64_t n)
 {
     double of_lane[LANES_MOST];
     const int64_t each = n / lanes;
     for (int i = 0; i < lanes; i++) {
         of_lane[i] = 0;
         for (int64_t k = i * each; k < (i + 1) * each; k++)
-            of_lane[i] += (double)values[k];
+            of_lane[i] += weights ? (double)values[k] * (double)weights[k] : (double)values[k];
     }
     return lane_tree(lanes, of_lane);
 }

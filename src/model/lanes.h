@@ -30,8 +30,9 @@ lane_place lane_place_of_unit(const step_shape *s, int64_t unit);
 /* Accumulators that are needed at the same time. */
 int lane_planes(int lanes);
 
-/* A sum of n numbers in that tree: those of each lane one after the other. n is a multiple of `lanes`. */
-double lane_sum(int lanes, const float *values, int64_t n);
+/* A sum of n numbers in that tree, each times its weight: those of each lane one after the other. n is a multiple of `lanes`; weights NULL:
+ * all 1. */
+double lane_sum(int lanes, const float *values, const float *weights, int64_t n);
 /* A number of each lane, or of each rank. */
 double lane_tree(int lanes, const double *of_lane);
 

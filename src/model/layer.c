@@ -1,6 +1,8 @@
 /* layer.c - the stages of a layer, and the steps of its backward. */
 #include "model/layer.h"
 
+#include "model/storage.h"
+
 #include <string.h>
 
 
@@ -107,6 +109,17 @@ static void touch_gradient(int regions[8], int *n, layer_tensor t)
         touch(regions, n, REGION_GRADIENT + (int)t);
 }
 
+static bool has_weights(const layer_stage *s)
+{
+    return s->kind == STAGE_LINEAR || s->kind == STAGE_LINEAR_ADD || s->kind == STAGE_QKV;
+}
+
+static void touch_stripe(int regions[8], int *n, const layer_stage *s, int stage)
+{
+    if (has_weights(s))
+        touch(regions, n, REGION_STRIPE + stage);
+}
+
 int layer_step_regions(const layer_stages *l, layer_step step, int regions[8])
 {
     const layer_stage *s = &l->of[step.stage];
@@ -116,6 +129,7 @@ int layer_step_regions(const layer_stages *l, layer_step step, int regions[8])
         touch_tensor(regions, &n, s->out);
         touch_tensor(regions, &n, s->side);
         touch_tensor(regions, &n, s->residual);
+        touch_stripe(regions, &n, s, step.stage);
         return n;
     }
     touch_gradient(regions, &n, s->out);
@@ -124,6 +138,7 @@ int layer_step_regions(const layer_stages *l, layer_step step, int regions[8])
         return n;
     }
     touch_gradient(regions, &n, s->in);
+    touch_stripe(regions, &n, s, step.stage);
     if (s->kind == STAGE_LINEAR || s->kind == STAGE_LINEAR_ADD)
         return n;
     touch_tensor(regions, &n, s->side);
@@ -135,11 +150,6 @@ int layer_step_regions(const layer_stages *l, layer_step step, int regions[8])
         touch(regions, &n, REGION_SUMS + step.stage);
     }
     return n;
-}
-
-static bool has_weights(const layer_stage *s)
-{
-    return s->kind == STAGE_LINEAR || s->kind == STAGE_LINEAR_ADD || s->kind == STAGE_QKV;
 }
 
 static void add_step(layer_layout *l, step_pass pass, int stage) { l->backward[l->backward_n++] = (layer_step){pass, stage}; }
@@ -217,8 +227,11 @@ static uint64_t scratch_bytes(const layer_stages *l, const model_config *c, cons
     }
 }
 
-static uint64_t region_bytes(const layer_stages *l, const model_config *c, const step_shape *s, int region)
+static uint64_t region_bytes(const layer_stages *l, const model *m, const step_shape *s, int region)
 {
+    const model_config *c = &m->config;
+    if (region >= REGION_STRIPE)
+        return stripe_bytes(m, s, l->of[region - REGION_STRIPE].weight);
     if (region >= REGION_SUMS)
         return l->of[region - REGION_SUMS].kind == STAGE_ATTENTION
                    ? attention_sums_bytes(s->unit_seqs, s->seq_len, c->kv_heads, c->head_dim) : 0;
@@ -268,11 +281,11 @@ static uint64_t put_all(place *all, int n)
 }
 
 /* Where the places that these steps use lie, but those in the saved set or the caller's memory. */
-static uint64_t place_regions(const layer_layout *l, const model_config *c, const step_shape *s, const layer_step *steps, int steps_n,
-                              int regions_n, uint64_t *at)
+static uint64_t place_regions(const layer_layout *l, const model *m, const step_shape *s, const layer_step *steps, int steps_n,
+                              uint64_t at[LAYER_REGIONS])
 {
     place all[LAYER_REGIONS];
-    for (int r = 0; r < regions_n; r++)
+    for (int r = 0; r < LAYER_REGIONS; r++)
         all[r] = (place){.first = steps_n, .last = -1};
     for (int i = 0; i < steps_n; i++) {
         int touched[8], n = layer_step_regions(&l->stages, steps[i], touched);
@@ -284,10 +297,10 @@ static uint64_t place_regions(const layer_layout *l, const model_config *c, cons
             p->last = i;
         }
     }
-    for (int r = 0; r < regions_n; r++)
-        all[r].bytes = all[r].last < 0 ? 0 : align_up(region_bytes(&l->stages, c, s, r), LINE);
-    const uint64_t end = put_all(all, regions_n);
-    for (int r = 0; r < regions_n; r++)
+    for (int r = 0; r < LAYER_REGIONS; r++)
+        all[r].bytes = all[r].last < 0 ? 0 : align_up(region_bytes(&l->stages, m, s, r), LINE);
+    const uint64_t end = put_all(all, LAYER_REGIONS);
+    for (int r = 0; r < LAYER_REGIONS; r++)
         at[r] = all[r].at;
     return end;
 }
@@ -315,6 +328,6 @@ void layer_layout_init(layer_layout *l, const model *m, const step_shape *s, sav
     for (int i = 0; i < l->stages.n; i++)
         forward[i] = (layer_step){PASS_FORWARD, i};
     place_saved(l, c, s);
-    l->forward_workspace = place_regions(l, c, s, forward, l->stages.n, LAYER_TENSORS, l->forward_at);
-    l->backward_workspace = place_regions(l, c, s, l->backward, l->backward_n, LAYER_REGIONS, l->backward_at);
+    l->forward_workspace = place_regions(l, m, s, forward, l->stages.n, l->forward_at);
+    l->backward_workspace = place_regions(l, m, s, l->backward, l->backward_n, l->backward_at);
 }

@@ -76,7 +76,8 @@ typedef struct layer_step { step_pass pass; int stage; } layer_step;
 /* Places in a layer's memory: tensors, their gradients, and for each stage what its backward needs beside them. */
 enum {
     REGION_TENSOR = 0, REGION_GRADIENT = LAYER_TENSORS, REGION_SCRATCH = 2 * LAYER_TENSORS, REGION_SUMS = REGION_SCRATCH + LAYER_STAGES,
-    LAYER_REGIONS = REGION_SUMS + LAYER_STAGES
+    REGION_STRIPE = REGION_SUMS + LAYER_STAGES, /* weights that are kept in few bits, decoded */
+    LAYER_REGIONS = REGION_STRIPE + LAYER_STAGES
 };
 
 /* How a layer is computed under a save level, and where everything of one unit lies. */
@@ -86,7 +87,7 @@ typedef struct layer_layout {
     int again_n, backward_n;            /* steps of backward that compute again, which come first; all */
     bool saved[LAYER_TENSORS];
     uint64_t saved_at[LAYER_TENSORS];   /* bytes, in the saved set */
-    uint64_t forward_at[LAYER_TENSORS]; /* bytes, in the workspace of forward */
+    uint64_t forward_at[LAYER_REGIONS]; /* bytes, in the workspace of forward */
     uint64_t backward_at[LAYER_REGIONS];
     uint64_t saved_bytes;               /* of one unit, a multiple of 4096 */
     uint64_t forward_workspace, backward_workspace;

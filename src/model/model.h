@@ -123,6 +123,10 @@ typedef struct param_part {
     bool vector;               /* stored with one dimension; the parameter is (1, n) */
 } param_part;
 
+/* How a parameter is kept: PLAIN in the compute type (norms in fp32), the others in few bits (model/storage.h), frozen matrices of layers
+ * alone. */
+typedef enum param_storage { STORAGE_PLAIN, STORAGE_NF4, STORAGE_INT8, STORAGES } param_storage;
+
 typedef struct param {
     param_role role;
     const param_kind *kind;
@@ -130,6 +134,7 @@ typedef struct param {
     int64_t rows, cols;        /* a vector is one row: (1, n) */
     bool decay;                /* weight decay applies: matrices and embeddings, not biases and norms */
     bool trainable;            /* else frozen: read, never changed, and without gradient, moments and update */
+    param_storage storage;
     int parts;
     param_part part[MODEL_MAX_PARTS];
 } param;
@@ -167,7 +172,7 @@ typedef struct model_freezing {
  * left to train. A tied head goes with the embedding. */
 int model_freeze(model *m, const model_freezing *f, pt_error *e);
 int64_t model_trained_parameters(const model *m); /* sum of rows * cols of the trained ones */
-uint64_t model_frozen_hash(const model *m);       /* tells sets of frozen parameters apart; 0: none is */
+uint64_t model_frozen_hash(const model *m);       /* tells sets of frozen parameters apart, and how they are kept; 0: none is */
 static inline bool model_trains_all(const model *m) { return model_frozen_hash(m) == 0; }
 /* A part's values follow each other in the parameter: the first of them, and their number. */
 static inline int64_t part_first(const param *p, int k) { return p->part[k].row0 * (p->part[k].vector ? 1 : p->cols); }

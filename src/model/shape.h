@@ -21,6 +21,7 @@ typedef struct step_shape {
     bool documents;         /* a sequence may hold several, which do not see each other */
     int lanes;              /* in which the units' gradients are added (model/lanes.h); 0: one */
     int ranks, rank;        /* a rank's part of a step: batch, units and lanes are its own; 0 ranks: one */
+    bool weighted;          /* what each target's loss counts in the gradient comes with the batch */
 } step_shape;
 
 static inline int shape_ranks(const step_shape *s) { return s->ranks > 1 ? s->ranks : 1; }

@@ -282,7 +282,7 @@ bool weights_frozen_are_bf16(const model *m, const safetensors *st)
 {
     bool are = true;
     for (int i = 0; i < m->params_n; i++)
-        for (int k = 0; k < m->params[i].parts && !m->params[i].trainable; k++) {
+        for (int k = 0; k < m->params[i].parts && !m->params[i].trainable && m->params[i].storage == STORAGE_PLAIN; k++) {
             const safetensors_tensor *t = find_part(m, st, &m->params[i], k);
             are = are && t && t->dtype == PT_BF16;
         }

@@ -45,7 +45,7 @@ typedef int (*weights_type)(void *arg, int index);
 /* Checks that exactly the tensors of those are there, with their shapes and dtypes. */
 int weights_check_some(const model *m, const struct safetensors *st, weights_type type_of, void *arg, pt_error *e);
 
-/* Whether all of what is frozen is stored as BF16. */
+/* Whether all of what is frozen, and not kept in few bits, is stored as BF16. */
 bool weights_frozen_are_bf16(const model *m, const struct safetensors *st);
 
 /* Tensors that a multimodal checkpoint has beside the text part. */

@@ -1,5 +1,7 @@
 #include "plan/pack.h"
 
+#include "model/storage.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +14,8 @@ static int64_t aligned(int64_t n) { return (int64_t)align_up((uint64_t)n, ALIGN_
 
 int64_t piece_elements(const packing *p, const param *a, int64_t values)
 {
+    if (a->storage != STORAGE_PLAIN)
+        return (int64_t)(storage_bytes(a) / dtype_bytes(p->type));
     return values * (int64_t)(dtype_bytes(param_type(a, p->type)) / dtype_bytes(p->type));
 }
 
@@ -193,7 +197,7 @@ static uint64_t lay_low_halves(packing *p, const model *m, int c)
         piece *k = chunk_piece(p, c, i);
         const param *a = &m->params[k->param];
         k->low = at;
-        if (param_type(a, p->type) == PT_BF16)
+        if (param_type(a, p->type) == PT_BF16 && a->storage == STORAGE_PLAIN)
             at += (uint64_t)aligned(k->own_rows * a->cols) * sizeof(uint16_t);
     }
     return at;

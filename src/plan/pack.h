@@ -13,7 +13,8 @@
  * elements a value and has no low halves.
  *
  * A chunk is trained or frozen as a whole. A frozen one has weights only, and where its parameters came in a wider type than bf16 the low
- * halves, which loading and saving alone touch: what goes out is what came in.
+ * halves, which loading and saving alone touch: what goes out is what came in. Matrices in few bits have none: what goes out of them is read
+ * again where they came from.
  *
  * Where several ranks share a run (step_shape.ranks), each has all weights, and states and waiting gradient of its shard alone: a stretch of
  * the chunk. The sizes are those of the largest shard, so that all ranks have the same schedule.
@@ -82,7 +83,8 @@ uint64_t partial_bytes(const packing *k, const model *m, int block, int chunk);
 /* Where a piece's rows lie in that of its shard's rank. */
 int64_t partial_offset(const packing *k, const model *m, const piece *p, int rank);
 
-/* Elements of the chunk's weights that `values` values of a parameter take: 2 each where it stays fp32 beside bf16. */
+/* Elements of the chunk's weights that `values` values of a parameter take: 2 each where it stays fp32 beside bf16; of one that is kept in
+ * few bits (model/storage.h), which is never cut, as many as its bytes. */
 int64_t piece_elements(const packing *p, const param *a, int64_t values);
 
 /* What is updated at once: pieces of a chunk side by side, of one rule, of the compute type and decayed alike, or one that stays fp32. */

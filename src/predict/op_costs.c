@@ -96,6 +96,12 @@ static op_cost cost_activation_backward(const op_activation_backward *o, int64_t
     return bytes_cost(o->type, (double)(o->rows * o->cols), (o->gated ? 5 : 3) + !!o->out, 0);
 }
 
+static op_cost cost_dequantize(const op_dequantize *o, int64_t vocab)
+{
+    const double n = (double)(o->rows * o->cols), nf4 = 0.5 + 1.0 / NF4_BLOCK + 4.0 / (NF4_BLOCK * NF4_NESTED_BLOCK);
+    return bytes_cost(o->type, n, 1, n * (o->kind == FEWBIT_NF4 ? nf4 : 1));
+}
+
 /* Of the rows of a unit, those whose id lies in the slice of the table. */
 static double rows_in_slice(int64_t rows, int64_t table_rows, int64_t vocab) { return (double)rows * (double)table_rows / (double)vocab; }
 

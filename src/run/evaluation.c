@@ -6,24 +6,22 @@
 #include <string.h>
 
 /* Windows from `window` on; those behind the last one have no targets. */
-static int load_batch(executor *x, dataset *data, uint64_t window, int64_t *tokens, pt_error *e)
+static int load_batch(executor *x, dataset *data, uint64_t window, dataset_counts *counts, pt_error *e)
 {
     const step_shape *s = executor_input_of(x)->shape;
     executor_batch b = executor_input(x);
     for (int64_t i = 0; i < s->batch; i++) {
-        int32_t *ids = b.ids + i * s->seq_len, *targets = b.targets + i * s->seq_len, *first = b.first + i * s->seq_len;
+        const dataset_row row = {b.ids + i * s->seq_len, b.targets + i * s->seq_len, b.first + i * s->seq_len, NULL};
         uint64_t w = window + (uint64_t)i;
         if (w < dataset_eval_windows(data)) {
-            int failed = dataset_eval_window(data, w, ids, targets, first, e);
+            int failed = dataset_eval_window(data, w, &row, counts, e);
             if (failed)
                 return failed;
         } else {
-            memset(ids, 0, (size_t)s->seq_len * sizeof *ids);
+            memset(row.ids, 0, (size_t)s->seq_len * sizeof *row.ids);
             for (int64_t k = 0; k < s->seq_len; k++)
-                targets[k] = -100;
+                row.targets[k] = -100;
         }
-        for (int64_t k = 0; k < s->seq_len; k++)
-            *tokens += targets[k] >= 0;
     }
     if (s->documents)
         executor_place(x);
@@ -50,21 +48,27 @@ int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint6
     const step_shape *s = executor_input_of(x)->shape;
     const uint64_t batch = (uint64_t)(s->batch * shape_ranks(s)); /* of all ranks */
     uint64_t windows = dataset_eval_windows(data);
+    dataset_counts counts = {0};
     *out = (evaluation_sum){.bad_window = -1};
     for (uint64_t w = 0; w < windows && out->bad_window < 0; w += batch) {
         if (!progress(arg, w, windows)) {
             out->stopped = true;
             return 0;
         }
-        int failed = load_batch(x, data, w + (uint64_t)(s->rank * s->batch), &out->tokens, e);
+        int failed = load_batch(x, data, w + (uint64_t)(s->rank * s->batch), &counts, e);
         if (!failed)
             failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
         if (failed)
             return failed;
-        for (int64_t i = 0; i < (int64_t)batch * s->seq_len; i++)
+        for (int64_t i = 0; i < (int64_t)batch * s->seq_len; i++) {
             out->loss += (double)executor_losses(x)[i];
+            out->right += (int64_t)executor_right(x)[i];
+        }
+        out->tokens = counts.tokens;
+        out->learned = counts.learned;
         out->bad_window = isfinite(out->loss) ? -1 : (int64_t)w;
     }
     progress(arg, windows, windows);
-    return add_tokens(x, &out->tokens, e);
+    int failed = add_tokens(x, &out->tokens, e);
+    return failed ? failed : add_tokens(x, &out->learned, e);
 }

@@ -7,7 +7,8 @@
 
 typedef struct evaluation_sum {
     double loss;         /* of all targets, nats */
-    int64_t tokens;      /* targets */
+    int64_t tokens, learned; /* as dataset_counts has them: learned are targets */
+    int64_t right;       /* targets that were the most probable token */
     int64_t bad_window;  /* the loss of one of the batch that begins there is not finite, and the sum ends with it; -1: none */
     bool stopped;        /* progress said so: not all is in the sum */
 } evaluation_sum;

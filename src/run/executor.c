@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Losses (ranks, batch, seq_len) and sums of all ranks, and the ranks' own sums on their way (ranks, sumsq_count). */
+/* Losses and what was right (2, ranks, batch, seq_len), and sums of all ranks, and the ranks' own sums on their way (ranks, sumsq_count). */
 typedef struct outcome { float *losses; double *sums, *of_rank; } outcome;
 
 struct executor {
@@ -104,8 +104,8 @@ static int open_memory(executor *x, pt_error *e)
     if (device_is_gpu(d) && !x->o.input.host_tier)
         return pt_fail(e, PT_USAGE, "%s has memory of its own, and without a host tier the disk would have to reach it: give a --host-memory",
                        d->info.name);
-    x->loss_at = align_up((uint64_t)tokens * 4 * sizeof(int32_t), 64);
-    x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * sizeof(float), 64);
+    x->loss_at = align_up((uint64_t)tokens * 5 * sizeof(int32_t), 64);
+    x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * 2 * sizeof(float), 64);
     x->mailbox_bytes = x->sumsq_at + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double);
     void *base;
     int failed = check_free(x, e);
@@ -170,7 +170,7 @@ static int open_outcome(executor *x, pt_error *e)
         return 0;
     if (!x->o.comm || x->o.comm->ranks != in->packing->ranks || x->o.comm->rank != in->packing->rank)
         return pt_fail(e, PT_FAILED, "the plan is one for %zu ranks, and they are not here; plan again", ranks);
-    x->all = (outcome){malloc(ranks * (size_t)tokens_of(x) * sizeof(float)), calloc(sums + 1, sizeof(double)), malloc(ranks * sums * sizeof(double) + 1)};
+    x->all = (outcome){malloc(2 * ranks * (size_t)tokens_of(x) * sizeof(float)), calloc(sums + 1, sizeof(double)), malloc(ranks * sums * sizeof(double) + 1)};
     return x->all.losses && x->all.sums && x->all.of_rank ? 0 : pt_fail(e, PT_FAILED, "out of memory");
 }
 
@@ -254,7 +254,7 @@ executor_batch executor_input(executor *x)
 {
     int32_t *base = (int32_t *)x->mailbox;
     int64_t n = tokens_of(x);
-    return (executor_batch){base, base + n, base + 2 * n, base + 3 * n};
+    return (executor_batch){base, base + n, base + 2 * n, base + 3 * n, (float *)base + 4 * n};
 }
 
 void executor_place(executor *x)
@@ -316,6 +316,9 @@ static int share_outcome(executor *x, schedule_kind kind, int failed, pt_error *
     if (kind == SCHEDULE_DRAIN)
         return 0;
     failed = comm_all_gather(c, x->mailbox + x->loss_at, (size_t)tokens_of(x) * sizeof(float), x->all.losses, &own);
+    if (!failed)
+        failed = comm_all_gather(c, x->mailbox + x->loss_at + (size_t)tokens_of(x) * sizeof(float), (size_t)tokens_of(x) * sizeof(float),
+                                 x->all.losses + (size_t)tokens_of(x) * (size_t)c->ranks, &own);
     if (!failed && kind != SCHEDULE_EVAL)
         failed = comm_all_gather(c, x->mailbox + x->sumsq_at, (size_t)sumsq_count(x->o.input.model) * sizeof(double), x->all.of_rank, &own);
     if (!failed && kind != SCHEDULE_EVAL)
@@ -357,6 +360,7 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
 }
 
 const float *executor_losses(const executor *x) { return x->all.losses ? x->all.losses : (const float *)(x->mailbox + x->loss_at); }
+const float *executor_right(const executor *x) { return executor_losses(x) + tokens_of(x) * x->o.input.packing->ranks; }
 const double *executor_sumsq(const executor *x) { return x->all.sums ? x->all.sums : (const double *)(x->mailbox + x->sumsq_at); }
 comm *executor_comm(const executor *x) { return x->all.losses ? x->o.comm : NULL; }
 const schedule *executor_schedule(const executor *x, schedule_kind kind) { return x->built[kind] ? &x->schedules[kind] : NULL; }

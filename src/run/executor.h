@@ -29,16 +29,17 @@ int executor_open(const executor_options *o, executor **out, pt_error *e);
 void executor_close(executor *x);
 
 /* Inputs of the next run: batch * seq_len each, in the loader's memory. Where the shape says nothing of documents, first is not looked
- * at and positions stay as they are. */
-typedef struct executor_batch { int32_t *ids, *targets, *first, *positions; } executor_batch;
+ * at and positions stay as they are; of weights the same. */
+typedef struct executor_batch { int32_t *ids, *targets, *first, *positions; float *weights; } executor_batch;
 executor_batch executor_input(executor *x);
 /* Positions that begin anew with each document, from `first`. */
 void executor_place(executor *x);
 
-/* Runs one schedule to its end. loss_scale: what one target token counts in the gradient (1 / their number). */
+/* Runs one schedule to its end. loss_scale: what one target token counts in the gradient (1 / their number), times its weight. */
 int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e);
 
 const float *executor_losses(const executor *x);  /* (batch, seq_len) of the last run, of all ranks one after the other */
+const float *executor_right(const executor *x);   /* the same: 1 where the target was the most probable token, else 0 */
 const double *executor_sumsq(const executor *x);  /* sumsq_count() partial sums of the last step, whoever has computed them */
 struct comm *executor_comm(const executor *x);    /* NULL: one rank */
 const schedule *executor_schedule(const executor *x, schedule_kind kind);

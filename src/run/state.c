@@ -3,6 +3,7 @@
 #include "base/sum.h"
 #include "comm/comm.h"
 #include "io/safetensors.h"
+#include "model/quantize.h"
 #include "model/weights.h"
 
 #include <pthread.h>
@@ -232,6 +233,73 @@ static int move_kept(state *s, bool write, int kind, const chunk_memory *c, cons
     return failed;
 }
 
+/* ---- matrices in few bits ---- */
+
+static bool in_few_bits(const state *s, int kind, int index)
+{
+    return kind == STATE_MASTER && s->in->model->params[index].storage != STORAGE_PLAIN;
+}
+
+static const piece *whole_piece(const state *s, int index) { return &s->in->packing->pieces[s->in->packing->piece_of_param[index]]; }
+
+static char *piece_memory(const state *s, const chunk_memory *c, const piece *p)
+{
+    return c->weights + (size_t)p->offset * dtype_bytes(s->in->packing->type);
+}
+
+typedef struct quantizing { state *s; int index; const float *values; const state_origin *origin; } quantizing;
+
+static int put_bytes(void *arg, uint64_t at, const void *bytes, size_t n, pt_error *e)
+{
+    const quantizing *q = arg;
+    const piece *p = whole_piece(q->s, q->index);
+    chunk_memory c;
+    int failed = chunk_open(q->s, p->chunk, true, &c, e);
+    if (failed)
+        return failed;
+    char *to = piece_memory(q->s, &c, p) + at;
+    if (c.away)
+        return executor_move(q->s->x, to, (void *)bytes, n, e);
+    memcpy(to, bytes, n);
+    return 0;
+}
+
+static int rows_of_memory(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    const quantizing *q = arg;
+    const int64_t cols = q->s->in->model->params[index].cols;
+    memcpy(out, q->values + row0 * cols, (size_t)(n_rows * cols) * sizeof *out);
+    return 0;
+}
+
+static size_t half_of_spare(const state *s) { return s->spare_bytes / 2 / 64 * 64; }
+
+static int quantize_memory(state *s, int index, const float *values, pt_error *e)
+{
+    quantizing q = {s, index, values, NULL};
+    return quantize(s->in->model, index, &(quantize_io){rows_of_memory, put_bytes, &q}, (float *)s->spare, half_of_spare(s) / sizeof(float), e);
+}
+
+/* Out of where the chunk lies, which may be memory that only copies reach. */
+static int read_few_bits(state *s, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    const param *p = &s->in->model->params[index];
+    const piece *k = whole_piece(s, index);
+    chunk_memory c;
+    int failed = chunk_open(s, k->chunk, false, &c, e);
+    if (failed)
+        return failed;
+    char *from = piece_memory(s, &c, k), *copy = c.away ? malloc(storage_bytes(p)) : NULL;
+    if (c.away && !copy)
+        return pt_fail(e, PT_FAILED, "out of memory");
+    if (copy)
+        failed = executor_move(s->x, copy, from, storage_bytes(p), e);
+    if (!failed)
+        dequantize_rows(p, copy ? copy : from, row0, n_rows, out);
+    free(copy);
+    return failed;
+}
+
 /* ---- entries anywhere ---- */
 
 static int use_piece(state *s, bool write, int kind, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
@@ -347,15 +415,25 @@ static int use_entries(state *s, bool write, int kind, int index, int64_t from, 
 
 int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e)
 {
-    return use_entries(s, false, kind, index, from, n, out, e);
+    const int64_t cols = s->in->model->params[index].cols;
+    return in_few_bits(s, kind, index) ? read_few_bits(s, index, from / cols, n / cols, out, e) : use_entries(s, false, kind, index, from, n, out, e);
 }
 
 int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e)
 {
-    return use_entries(s, true, kind, index, from, n, (float *)in, e);
+    return in_few_bits(s, kind, index) ? quantize_memory(s, index, in, e) : use_entries(s, true, kind, index, from, n, (float *)in, e);
 }
 
 /* ---- whole states ---- */
+
+/* Whatever the portions: an accident that damages, moves or exchanges values changes it. */
+static uint64_t rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values)
+{
+    uint64_t sum = 0;
+    for (int64_t row = 0; row < n_rows; row++, values += cols)
+        sum += sum_bytes((uint64_t)index + 1, (uint64_t)(row0 + row) + 1, values, (size_t)cols * sizeof *values);
+    return sum;
+}
 
 /* States and paddings of chunks in memory. */
 static int clear_memory(state *s, pt_error *e)
@@ -418,34 +496,62 @@ static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int
             pthread_join(thread[i], NULL);
 }
 
-/* Parameter by parameter, as many rows at a time as half of the spare room holds; the other half is the reader's. */
+/* Half of the spare room is the reader's. */
+static int read_rows(state *s, const state_origin *from, int index, int64_t row, int64_t rows, float *out, pt_error *e)
+{
+    const size_t half = half_of_spare(s);
+    if (from->st)
+        return weights_read(s->in->model, from->st, index, row, rows, out, s->spare + half, half, e);
+    init_rows(s->in->model, from->seed, index, row, rows, executor_threads(s->x), out);
+    return 0;
+}
+
+static int rows_of_origin(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    const quantizing *q = arg;
+    int failed = read_rows(q->s, q->origin, index, row0, n_rows, out, e);
+    if (!failed)
+        q->s->origin_sum += rows_sum(index, row0, n_rows, q->s->in->model->params[index].cols, out);
+    return failed;
+}
+
+static int fill_few_bits(state *s, int index, const state_origin *from, pt_error *e)
+{
+    quantizing q = {s, index, NULL, from};
+    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, &q}, (float *)s->spare, half_of_spare(s) / sizeof(float), e);
+}
+
+/* As many rows at a time as the other half of the spare room holds. */
+static int fill_values(state *s, int kind, int index, const state_origin *from, pt_error *e)
+{
+    const param *p = &s->in->model->params[index];
+    float *values = (float *)s->spare;
+    const int64_t step = (int64_t)(half_of_spare(s) / sizeof(float)) / p->cols;
+    if (step < 1)
+        return pt_fail(e, PT_FAILED, "a row of %lld values does not fit into %zu bytes", (long long)p->cols, half_of_spare(s));
+    int failed = 0;
+    for (int64_t row = 0; row < p->rows && !failed; row += step) {
+        const int64_t rows = p->rows - row < step ? p->rows - row : step;
+        failed = read_rows(s, from, index, row, rows, values, e);
+        if (!failed)
+            failed = state_write(s, kind, index, row * p->cols, rows * p->cols, values, e);
+    }
+    return failed;
+}
+
+/* Parameter by parameter. */
 static int fill(state *s, int kind, const source *from, pt_error *e)
 {
     const model *m = s->in->model;
-    float *values = (float *)s->spare;
-    size_t half = s->spare_bytes / 2 / 64 * 64;
-    for (int i = 0; i < m->params_n; i++) {
-        const param *p = &m->params[i];
-        const struct safetensors *st = p->trainable || !from->frozen ? from->st : from->frozen;
-        int64_t step = (int64_t)(half / sizeof(float)) / p->cols;
-        if (!state_entries(s->in, kind, i))
-            continue;
-        if (step < 1)
-            return pt_fail(e, PT_FAILED, "a row of %lld values does not fit into %zu bytes", (long long)p->cols, half);
-        for (int64_t row = 0; row < p->rows; row += step) {
-            int64_t rows = p->rows - row < step ? p->rows - row : step;
-            int failed = 0;
-            if (st)
-                failed = weights_read(m, st, i, row, rows, values, s->spare + half, half, e);
-            else
-                init_rows(m, from->seed, i, row, rows, executor_threads(s->x), values);
-            if (!failed)
-                failed = state_write(s, kind, i, row * p->cols, rows * p->cols, values, e);
-            if (failed)
-                return failed;
-        }
+    int failed = 0;
+    for (int i = 0; i < m->params_n && !failed; i++) {
+        const state_origin o = {m->params[i].trainable || !from->frozen ? from->st : from->frozen, from->seed};
+        if (in_few_bits(s, kind, i))
+            failed = fill_few_bits(s, i, s->origin ? s->origin : &o, e);
+        else if (state_entries(s->in, kind, i))
+            failed = fill_values(s, kind, i, &o, e);
     }
-    return 0;
+    return failed;
 }
 
 /* Masters, and zeros beside them. A chunk on the disk is written once, and not read before: each has a piece, which fill writes. */
@@ -483,6 +589,8 @@ static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *o
 {
     getter *g = arg;
     const int64_t cols = g->s->in->model->params[index].cols;
+    if (in_few_bits(g->s, g->kind, index) && g->s->origin)
+        return read_rows(g->s, g->s->origin, index, row0, n_rows, out, e);
     return state_read(g->s, g->kind, index, row0 * cols, n_rows * cols, out, e);
 }
 
@@ -491,6 +599,8 @@ static int type_of(void *arg, int index)
 {
     const getter *g = arg;
     const slab *l = state_slab(g->s->in, g->kind, index);
+    if (in_few_bits(g->s, g->kind, index))
+        return -1;
     if (g->kind == STATE_MASTER)
         return g->trained_only && !g->s->in->model->params[index].trainable ? -1 : PT_F32;
     return l ? (int)l->type : -1;
@@ -580,6 +690,13 @@ int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *
     return failed ? failed : fill(s, kind, &(source){.st = st}, e);
 }
 
+int state_load_masters(state *s, const struct safetensors *st, pt_error *e)
+{
+    getter g = {s, STATE_MASTER, false};
+    int failed = weights_check_some(s->in->model, st, type_of, &g, e);
+    return failed ? failed : begin(s, &(source){.st = st}, e);
+}
+
 int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
 {
     getter g = {s, STATE_MASTER, true};
@@ -620,21 +737,12 @@ int state_export(state *s, const char *folder, const char *name, pt_dtype dtype,
     if (failed)
         return failed;
     getter g = {s, STATE_MASTER, false};
-    failed = weights_export(s->in->model, w, dtype, layout, get_rows, &g, s->spare, s->spare_bytes, e);
+    failed = weights_export(s->in->model, w, dtype, layout, get_rows, &g, s->spare, s->origin ? half_of_spare(s) : s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
 }
 
 /* ---- sums ---- */
-
-/* Whatever the portions: an accident that damages, moves or exchanges values changes it. */
-static uint64_t rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values)
-{
-    uint64_t sum = 0;
-    for (int64_t row = 0; row < n_rows; row++, values += cols)
-        sum += sum_bytes((uint64_t)index + 1, (uint64_t)(row0 + row) + 1, values, (size_t)cols * sizeof *values);
-    return sum;
-}
 
 /* Of values row by row; of blocks each entry is a row. */
 static int kind_sum(state *s, int kind, int index, uint64_t *sum, pt_error *e)
@@ -660,6 +768,6 @@ int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e)
     memset(sums, 0, STATE_KINDS_MOST * sizeof *sums);
     for (int i = 0; i < s->in->model->params_n; i++)
         for (int k = 0; k < kinds && !failed; k++)
-            failed = kind_sum(s, k, i, &sums[k], e);
+            failed = in_few_bits(s, k, i) ? 0 : kind_sum(s, k, i, &sums[k], e);
     return failed;
 }

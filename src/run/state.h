@@ -6,6 +6,9 @@
  * device's memory is moved, not touched: rows of chunks there come and go through a bounce buffer in the scratch.
  *
  *     scratch  [ window: weights | states ][ bounce ][ spare ]
+ *
+ * Matrices in few bits (model/storage.h) are quantized while they are loaded, and never written anywhere: what is exported of them, and what
+ * a run that is resumed begins with, is read again from their origin.
  */
 #ifndef PT_STATE_H
 #define PT_STATE_H
@@ -21,6 +24,9 @@ const char *state_name(const schedule_input *in, int kind);
 const slab *state_slab(const schedule_input *in, int kind, int index);
 int64_t state_entries(const schedule_input *in, int kind, int index); /* of the parameter; of masters its values. 0: none */
 
+/* Where matrices that are kept in few bits come from: files, or a seed where there are none. */
+typedef struct state_origin { const struct safetensors *st; uint64_t seed; } state_origin;
+
 typedef struct state {
     executor *x;
     const schedule_input *in;
@@ -31,13 +37,15 @@ typedef struct state {
     char *bounce;        /* NULL without a host tier */
     char *spare;         /* the rest, for reading and exporting */
     size_t spare_bytes;
+    const state_origin *origin; /* to be set behind state_open; NULL: what is loaded has them too, and nothing is exported */
+    uint64_t origin_sum; /* of the values that were quantized, however they were read */
 } state;
 
 void state_open(state *s, executor *x);
 int state_close(state *s, pt_error *e); /* writes back what was changed */
 
 /* Entries from .. from+n of parameter `index`, as fp32: values row by row, or what the slab has for each block of them. Without training
- * state, masters are the compute weights. */
+ * state, masters are the compute weights. Of a matrix in few bits what they stand for is read, and it is written whole. */
 int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e);
 int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e);
 
@@ -49,17 +57,20 @@ int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_e
 struct safetensors;
 /* Weights from a Hugging Face folder, or random ones. All else becomes zero. */
 int state_load(state *s, const struct safetensors *st, pt_error *e);
+/* The same from files that have the masters alone, as state_export_kind writes them. */
+int state_load_masters(state *s, const struct safetensors *st, pt_error *e);
 /* The same with the trained ones from one folder and the frozen ones from another, which has all. */
 int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e);
 int state_init(state *s, uint64_t seed, pt_error *e);
 /* One kind of state, not the masters, from files that hold it under the weights' names. */
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e);
-/* A sum of each kind's values, the same wherever they lie: tells whether what was loaded is what was exported. */
+/* A sum of each kind's values, the same wherever they lie: tells whether what was loaded is what was exported. Without matrices in few
+ * bits. */
 int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e);
-/* The masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards). */
+/* The masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits as their origin has them. */
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);
-/* One kind of state, masters as fp32, all else as it is kept, under the weights' names; of masters only what is trained where that is asked
- * for. Of single values with the weights' shapes, of blocks a list for each tensor. */
+/* One kind of state, masters as fp32, all else as it is kept, under the weights' names; of masters none in few bits, and only what is trained
+ * where that is asked for. Of single values with the weights' shapes, of blocks a list for each tensor. */
 int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e);
 
 #endif

@@ -88,6 +88,7 @@ static block_unit unit_of(const task_runner *r, const schedule *s, const task *t
     char *residual = operand_of(r, s, t, OBJECT_STREAM, -1, t->micro);
     block_unit u = {.ids = batch + row, .targets = batch + tokens + row, .first = h->documents ? batch + 2 * tokens + row : NULL,
                         .positions = batch + 3 * tokens + row,
+                        .weights = h->weighted ? (const float *)batch + 4 * tokens + row : NULL,
                         .stream = residual ? (float *)(residual + (uint64_t)(unit % s->micro_units) * residual_bytes(r->in->model, h))
                                            : NULL};
     block_unit_ropes(&u, &r->in->model->config, (const float *)operand_of(r, s, t, OBJECT_ROPE, -1, -1), h->seq_len);
@@ -151,7 +152,7 @@ static void run_head(task_runner *r, const schedule *s, const task *t, const blo
     const step_shape *h = r->in->shape;
     block_weights w = weights_of(r, s, t);
     char *x = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro), *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
-    float *loss = (float *)operand_of(r, s, t, OBJECT_LOSS, -1, -1);
+    float *loss = (float *)operand_of(r, s, t, OBJECT_LOSS, -1, -1), *right = loss + h->batch * h->seq_len;
     float *accumulators = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
     const int64_t elements = accumulator_elements(r->in->model, t->block);
     for (int64_t i = 0; i < s->micro_units; i++) {
@@ -159,7 +160,8 @@ static void run_head(task_runner *r, const schedule *s, const task *t, const blo
         block_unit u = unit_of(r, s, t, unit);
         const lane_place lane = lane_place_of_unit(h, unit);
         head_forward_backward(c, &w, &u, x + (uint64_t)i * saved_stride(r, t->block), workspace_of(r, s, t),
-                              loss + unit * h->unit_rows, dx ? dx + (uint64_t)i * x_bytes(h, r->in->model) : NULL,
+                              loss + unit * h->unit_rows, right + unit * h->unit_rows,
+                              dx ? dx + (uint64_t)i * x_bytes(h, r->in->model) : NULL,
                               accumulators ? accumulators + lane.plane * elements : NULL, lane.first, r->loss_scale);
         if (accumulators && t->kind == TASK_HEAD)
             merge_lanes(c->queue, lane, accumulators, elements, elements);

@@ -42,8 +42,8 @@ typedef enum object_kind {
     OBJECT_STREAM_GRADIENT, /* gradient of the residual stream, micro-batch `micro`, if it leaves the head */
     OBJECT_STREAM,      /* bf16 runs: the residual stream in fp32, from the head on its gradient, micro-batch `micro` */
     OBJECT_WORKSPACE,
-    OBJECT_BATCH,       /* ids, targets, first, positions: int32 (4, batch, seq_len) */
-    OBJECT_LOSS,        /* fp32 (batch, seq_len) */
+    OBJECT_BATCH,       /* ids, targets, first, positions: int32, and weights: fp32 (5, batch, seq_len) */
+    OBJECT_LOSS,        /* losses, and 1 for each target that was the most probable: fp32 (2, batch, seq_len) */
     OBJECT_SUMSQ,       /* fp64 partial sums of squares of all gradients */
     OBJECT_ROPE,        /* cos and sin table, constant */
     OBJECT_PARTIAL,     /* several ranks: the fp32 sums of each of them for this rank's shard of chunk `index`, of block `micro` */

@@ -5,7 +5,8 @@
  *       trainer/trainer.json            counters; of model and options what the result depends on; the arithmetic
  *       trainer/NAME.safetensors        what the optimizer keeps of what is trained, as it keeps it, under the weights' names: exp_avg
  *                                       (first moments), exp_avg_sq (second moments) ...
- *       trainer/master.safetensors      fp32 weights, where model.safetensors is not fp32; without frozen ones that are bf16 there
+ *       trainer/master.safetensors      fp32 weights, where model.safetensors is not fp32; without frozen ones that are bf16 there, or are
+ *                                       kept in few bits (base.h)
  *
  * The folder is written under a temporary name, synced, and renamed: it is complete or not there. It knows
  * nothing of chunks, tiers or plans; the position in the data is the number of samples taken.
@@ -53,12 +54,14 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
     char path[FILE_PATH_BYTES];
     const job *j = &t->job;
     const counters *at = &t->at;
-    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step,
+    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step,
                             "steps", (json_int_t)j->steps, "samples", (json_int_t)(at->step * j->shape.batch), "tokens",
-                            (json_int_t)at->tokens, "arithmetic", arithmetic, "model", model_json(&j->model->config), "settings",
-                            settings_json(j), "sums", sums);
+                            (json_int_t)at->tokens, "learned_tokens", (json_int_t)at->learned, "arithmetic", arithmetic, "model",
+                            model_json(&j->model->config), "settings", settings_json(j), "sums", sums);
     if (all && !model_trains_all(t->job.model))
         json_object_set_new(all, "frozen_bf16", json_boolean(t->job.model->stored_bf16));
+    if (all)
+        base_write(&j->base, all);
     int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, all, e);
@@ -92,6 +95,7 @@ static int write_files(void *arg, pt_error *e)
     options_progress(&t->job.o, "saving", 0, 2);
     state s;
     state_open(&s, t->engine.x);
+    base_lend(&t->job.base, &s);
     failed = write_model(t, &s, stage.path, e);
     options_progress(&t->job.o, "saving", 1, 2);
     if (!failed)
@@ -175,6 +179,7 @@ static int write_export(void *arg, pt_error *e)
     options_progress(&t->job.o, "saving", 0, 1);
     state s;
     state_open(&s, t->engine.x);
+    base_lend(&t->job.base, &s);
     failed = write_model(t, &s, stage.path, e);
     state_close(&s, NULL);
     if (!failed)
@@ -246,6 +251,9 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
         failed = json_get_int(&s, "steps", JSON_REQUIRED, 1, INT64_MAX / 2, &steps, e);
     if (!failed)
         failed = json_get_int(&s, "tokens", JSON_REQUIRED, 0, INT64_MAX / 2, &t->at.tokens, e);
+    t->at.learned = t->at.tokens; /* older checkpoints are of runs that learned all */
+    if (!failed)
+        failed = json_get_int(&s, "learned_tokens", JSON_OPTIONAL, 0, t->at.tokens, &t->at.learned, e);
     if (!failed)
         failed = json_get_int(&s, "samples", JSON_REQUIRED, t->at.step * t->job.shape.batch, t->at.step * t->job.shape.batch, &samples, e);
     json_source_close(&s);
@@ -306,7 +314,8 @@ static int load_kind(const trainer *t, state *s, int kind, const char *checkpoin
     if (kind != STATE_MASTER)
         failed = state_load_kind(s, kind, st, e);
     else
-        failed = model_holds_frozen(t) ? load_master(s, checkpoint, st, e) : state_load(s, st, e);
+        failed = model_holds_frozen(t) ? load_master(s, checkpoint, st, e)
+               : t->job.base.in_few_bits && t->job.save_type != PT_F32 ? state_load_masters(s, st, e) : state_load(s, st, e);
     safetensors_close(st);
     return failed;
 }
@@ -359,13 +368,16 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
     state s;
     compare_arithmetic(t, path);
     state_open(&s, t->engine.x);
+    base_lend(&t->job.base, &s);
     for (int k = 0; k < state_kinds(s.in) && !failed; k++)
         failed = load_kind(t, &s, k, path, e);
-    int closed = state_close(&s, failed ? NULL : e); /* the others read it too */
+    if (!failed)
+        failed = base_compare(&t->job.base, &s, path, e);
+    base_take_sum(&t->job.base, &s);
+    int closed = failed || !ranks_lead(t) ? state_close(&s, failed ? NULL : e) : 0; /* those that do not lead answer what is read */
     if (!failed && !closed) {
-        state_open(&s, t->engine.x);
         failed = state_lead(t->engine.x, check_loaded, &(checking){t, &s, path}, e);
-        closed = state_close(&s, failed ? NULL : e);
+        closed = ranks_lead(t) ? state_close(&s, failed ? NULL : e) : 0;
     }
     if (failed)
         checkpoints_add_older(t->out.path, path, e);

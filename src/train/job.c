@@ -59,7 +59,9 @@ int job_open_model(job *j, const char *from, pt_error *e)
                        j->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)j->o.seed);
     if (j->o.lr == 0)
         j->o.lr = j->random_init ? 3e-4 : 5e-5;
-    failed = open_layout(j, from, e);
+    failed = base_open(&j->base, j->model, j->random_init ? NULL : j->model_dir, j->o.seed, e);
+    if (!failed)
+        failed = open_layout(j, from, e);
     return failed ? failed : room_save_type(&j->o, j->model, j->random_init, &j->save_type, e);
 }
 
@@ -85,15 +87,26 @@ static int tokenizer_fingerprint(const char *model_dir, char out[32], pt_error *
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { options_progress(arg, "reading the data", done, total); }
 
+/* What was found in the data, and what of it is learned, is said of the training data alone. */
+static void tell_data(const job *j, const dataset *d, bool evaluation)
+{
+    if (dataset_summary(d) && !evaluation)
+        options_notice(&j->o, "%s", dataset_summary(d));
+    if (dataset_notice(d))
+        options_notice(&j->o, "%s%s", evaluation ? "evaluation: " : "", dataset_notice(d));
+}
+
 static int open_dataset(const job *j, dataset_options d, bool evaluation, dataset **out, pt_error *e)
 {
-    d.paths = evaluation ? j->o.eval_data : j->o.data;
-    d.paths_n = evaluation ? j->o.eval_data_n : j->o.data_n;
+    const bool others = evaluation && j->o.eval_data_n, split = j->o.eval_split > 0;
+    d.paths = others ? j->o.eval_data : j->o.data;
+    d.paths_n = others ? j->o.eval_data_n : j->o.data_n;
+    d.part = !split ? SHARE_ALL : evaluation ? SHARE_HELD : SHARE_KEPT;
     d.evaluation = evaluation;
     d.shuffle = j->o.shuffle && !evaluation;
     int failed = dataset_open(&d, out, e);
-    if (!failed && dataset_notice(*out))
-        options_notice(&j->o, "%s", dataset_notice(*out));
+    if (!failed)
+        tell_data(j, *out, evaluation);
     return failed;
 }
 
@@ -108,12 +121,15 @@ int job_open_data(job *j, const char *cache, pt_error *e)
     }
     const dataset_options d = {.tokenizer = j->tokenizer, .cache_dir = cache, .tokenizer_fingerprint = fingerprint,
                                .seq_len = j->o.seq_len, .vocab = j->model->config.vocab, .seed = j->o.seed,
-                               .documents = j->o.document_mask, .eos = j->model->config.eos, .threads = j->o.threads,
+                               .format = j->o.data_format, .train_on = j->o.train_on, .model_dir = j->model_dir,
+                               .chat_template = j->o.chat_template, .alone = j->o.no_packing, .longer = j->o.long_examples,
+                               .held = j->o.eval_split, .examples = j->shape.weighted, .documents = j->o.document_mask, .eos = j->model->config.eos, .threads = j->o.threads,
                                .progress = pass_progress, .progress_arg = &j->o};
     if (!failed)
         failed = open_dataset(j, d, false, &j->data, e);
-    if (!failed && j->o.eval_data_n)
+    if (!failed && (j->o.eval_data_n || j->o.eval_split > 0))
         failed = open_dataset(j, d, true, &j->eval, e);
+    j->shape.documents = !failed && (dataset_apart(j->data) || (j->eval && dataset_apart(j->eval)));
     return failed;
 }
 
@@ -145,5 +161,6 @@ void job_close(job *j)
     tokenizer_close(j->tokenizer);
     companions_free(&j->companions);
     safetensors_close((safetensors *)j->layout.source);
+    base_close(&j->base);
     model_close(j->model);
 }

@@ -9,6 +9,7 @@
 #include "model/weights.h"
 #include "protrain.h"
 #include "text/tokenizer.h"
+#include "train/base.h"
 #include "train/companions.h"
 
 typedef struct job {
@@ -17,6 +18,7 @@ typedef struct job {
     model *model;
     companions companions;
     bool random_init;
+    base base;
     weights_layout layout;         /* of the weights that are written; owns its source */
     pt_dtype save_type;
     step_shape shape;

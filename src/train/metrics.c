@@ -112,9 +112,11 @@ int metrics_write(const metrics *m, const pt_step *s, const pt_memory *memory, i
 {
     const off_t bytes = metrics_length(m);
     FILE *f = m->file;
-    fprintf(f, "{\"step\":%lld,\"loss\":%.17g,\"grad_norm\":%.17g,\"lr\":%.17g,\"tokens\":%lld,\"step_s\":%.9g,"
+    fprintf(f, "{\"step\":%lld,\"loss\":%.17g,\"grad_norm\":%.17g,\"lr\":%.17g,\"tokens\":%lld,"
+               "\"learned_tokens\":%lld,\"step_s\":%.9g,"
                "\"predicted_step_s\":%.9g,\"tokens_per_s\":%.9g",
-            (long long)s->step, s->loss, s->grad_norm, s->lr, (long long)s->tokens, s->step_s, s->predicted_step_s, s->tokens_per_s);
+            (long long)s->step, s->loss, s->grad_norm, s->lr, (long long)s->tokens, (long long)s->learned_tokens,
+            s->step_s, s->predicted_step_s, s->tokens_per_s);
     for (int i = 0; i < memory_n; i++) {
         const pt_memory *at = &memory[i];
         fprintf(f, ",\"%s_peak_bytes\":%llu,\"%s_predicted_bytes\":%llu,\"%s_budget_bytes\":%llu", at->tier,

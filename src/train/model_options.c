@@ -5,6 +5,7 @@
 #include "model/lanes.h"
 #include "model/weights.h"
 #include "optimizer/optimizer.h"
+#include "train/base.h"
 #include "train/options.h"
 
 static int freeze(const pt_train_options *o, model *m, pt_error *e)
@@ -12,6 +13,8 @@ static int freeze(const pt_train_options *o, model *m, pt_error *e)
     const model_freezing f = {o->freeze, o->train_only, o->freeze_n, o->train_only_n};
     safetensors *st;
     int failed = model_freeze(m, &f, e);
+    if (!failed)
+        failed = base_apply(o, m, e);
     if (failed || model_trains_all(m) || o->init_random)
         return failed;
     m->stored_bf16 = m->config.stored_type == PT_BF16;
@@ -46,6 +49,7 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
         return failed;
     step_shape_init(s, m, o->precision == PT_PRECISION_BF16 ? PT_BF16 : PT_F32, o->batch_size, o->seq_len);
     s->documents = o->document_mask;
+    s->weighted = o->loss_per == PT_LOSS_PER_EXAMPLE;
     s->optimizer = optimizers[o->optimizer];
     const int lanes = o->lanes ? o->lanes : o->ranks;
     if (!o->lanes && o->ranks > 1 && s->batch % o->ranks)

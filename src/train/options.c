@@ -44,8 +44,11 @@ int options_check(const pt_train_options *o, pt_error *e)
         return pt_fail(e, PT_USAGE, "no output folder: --out DIR");
     if (o->eval_data_n < 0 || (o->eval_data_n && !o->eval_data))
         return pt_fail(e, PT_USAGE, "the list of %d --eval-data is not there", o->eval_data_n);
-    if (o->eval_every && !o->eval_data_n)
-        return pt_fail(e, PT_USAGE, "--eval-every %lld, and there is nothing to evaluate on: give --eval-data PATH", (long long)o->eval_every);
+    if (o->eval_split > 0 && o->eval_data_n)
+        return pt_fail(e, PT_USAGE, "--eval-split and --eval-data both say what to evaluate on: give one of them");
+    if (o->eval_every && !o->eval_data_n && !(o->eval_split > 0))
+        return pt_fail(e, PT_USAGE, "--eval-every %lld, and there is nothing to evaluate on: give --eval-data PATH or --eval-split X",
+                       (long long)o->eval_every);
     return 0;
 }
 
@@ -68,9 +71,11 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         {"--beta2", o->beta2, 0, 0.9999999},           {"--eps", o->eps, 0, 1},
         {"--max-grad-norm", o->max_grad_norm, 0, 1e30}, {"--threads", o->threads, 0, 4096},
         {"--save-every", (double)o->save_every, 0, 1e15}, {"--keep", o->keep, 0, 1e9},
-        {"--eval-every", (double)o->eval_every, 0, 1e15},
+        {"--eval-every", (double)o->eval_every, 0, 1e15}, {"--eval-split", o->eval_split, 0, 0.99},
+        {"--data-format", o->data_format, PT_DATA_AUTO, PT_DATA_TOKENS}, {"--train-on", o->train_on, PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ALL},
+        {"--long", o->long_examples, PT_LONG_CUT, PT_LONG_ERROR}, {"--loss-per", o->loss_per, PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE},
         {"--dtype", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32}, {"--lr-schedule", o->lr_schedule, PT_LR_CONSTANT, PT_LR_COSINE},
-        {"--optimizer", o->optimizer, PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_MUON},
+        {"--optimizer", o->optimizer, PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_MUON}, {"--base", o->base, PT_BASE_AS_COMPUTED, PT_BASE_INT8},
         {"--momentum", o->momentum, 0, 0.9999999}, {"--lr-adjust", o->lr_adjust, PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_SPECTRAL},
         {"--save-dtype", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "comm/join.h"
+#include "model/lanes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -41,6 +42,16 @@ int ranks_add(const trainer *t, int64_t *n, pt_error *e)
     *n = 0;
     for (int r = 0; r < t->comm->ranks && !failed; r++)
         *n += all[r];
+    return failed;
+}
+
+int ranks_tree(const trainer *t, double *sum, pt_error *e)
+{
+    double all[COMM_RANKS_MOST];
+    if (!t->comm)
+        return 0;
+    int failed = comm_all_gather(t->comm, sum, sizeof *sum, all, e);
+    *sum = failed ? 0 : lane_tree(t->comm->ranks, all);
     return failed;
 }
 

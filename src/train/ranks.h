@@ -23,6 +23,8 @@ int ranks_share(const trainer *t, void *data, size_t bytes, pt_error *e);
 int ranks_wait(const trainer *t, pt_error *e);
 /* The sum of what the ranks have; whether any of them says so. */
 int ranks_add(const trainer *t, int64_t *n, pt_error *e);
+/* The tree of lanes (model/lanes.h) over one sum of each rank. */
+int ranks_tree(const trainer *t, double *sum, pt_error *e);
 int ranks_any(const trainer *t, bool *yes, pt_error *e);
 /* Every rank's memory, into t->peaks. */
 int ranks_collect_peaks(trainer *t, pt_error *e);

@@ -23,12 +23,16 @@
 
 enum { TENSOR_HEADER_BYTES = 96 + MODEL_NAME, FILE_BYTES = 8 << 10 }; /* a header's entry for a tensor; a file's odds and ends */
 
-/* Weights as files of this type: all, or what is trained. */
-static uint64_t weights_bytes(const model *m, bool trained_only, pt_dtype type)
+/* Weights as files of this type: all, or masters, or what is trained. */
+typedef enum which { ALL_WEIGHTS, MASTERS, TRAINED } which;
+
+static bool counts(const param *p, which w) { return w == ALL_WEIGHTS || p->trainable || (w == MASTERS && p->storage == STORAGE_PLAIN); }
+
+static uint64_t weights_bytes(const model *m, which w, pt_dtype type)
 {
     uint64_t tensors = 0, values = 0;
     for (int i = 0; i < m->params_n; i++)
-        if (m->params[i].trainable || !trained_only) {
+        if (counts(&m->params[i], w)) {
             tensors += (uint64_t)m->params[i].parts;
             values += (uint64_t)(m->params[i].rows * m->params[i].cols);
         }
@@ -60,8 +64,8 @@ static uint64_t beside_bytes(const room_input *in)
 
 room_need room_find(const room_input *in)
 {
-    const uint64_t fp32 = weights_bytes(in->model, in->model->stored_bf16 && in->save_type == PT_BF16, PT_F32);
-    const uint64_t saved = weights_bytes(in->model, false, in->save_type) + beside_bytes(in);
+    const uint64_t fp32 = weights_bytes(in->model, in->model->stored_bf16 && in->save_type == PT_BF16 ? TRAINED : MASTERS, PT_F32);
+    const uint64_t saved = weights_bytes(in->model, ALL_WEIGHTS, in->save_type) + beside_bytes(in);
     room_need r = {.model_bytes = saved + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
                    .checkpoints = in->checkpoints};
     r.checkpoint_bytes = r.model_bytes + states_bytes(in->model, optimizers[in->o->optimizer]) + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;

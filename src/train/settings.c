@@ -152,6 +152,15 @@ static void add_patterns(json_t *all, const char *key, const char *const *patter
         json_object_set_new(all, key, list);
 }
 
+/* Of examples. */
+static void add_packing(json_t *all, const pt_train_options *o)
+{
+    static const char *const longs[] = {"cut", "drop", "error"};
+    json_object_set_new(all, "no-packing", json_boolean(o->no_packing));
+    json_object_set_new(all, "long", json_string(longs[o->long_examples]));
+    json_object_set_new(all, "loss-per", json_string(o->loss_per == PT_LOSS_PER_EXAMPLE ? "example" : "token"));
+}
+
 json_t *settings_json(const job *j)
 {
     const pt_train_options *o = &j->o;
@@ -167,8 +176,14 @@ json_t *settings_json(const job *j)
                      "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
     if (all)
         json_object_set_new(all, "lanes", json_integer(shape_lanes(&j->shape)));
+    if (o->eval_split > 0)
+        json_object_set_new(all, "eval-split", json_real(o->eval_split));
+    if (dataset_packed(j->data))
+        add_packing(all, o);
     add_patterns(all, "freeze", o->freeze, o->freeze_n);
     add_patterns(all, "train-only", o->train_only, o->train_only_n);
+    if (all && o->base >= PT_BASE_NF4)
+        json_object_set_new(all, "base", json_string(base_name(o->base)));
     if (all && shape_optimizer(&j->shape)->reads_momentum) {
         json_object_set_new(all, "momentum", json_real(o->momentum > 0 ? o->momentum : (double)MUON_MOMENTUM));
         json_object_set_new(all, "lr-adjust", json_string(adjusts[o->lr_adjust]));

@@ -74,6 +74,7 @@ static int load_weights(trainer *t, pt_error *e)
 {
     state s;
     state_open(&s, t->engine.x);
+    base_lend(&t->job.base, &s);
     int failed;
     if (t->job.random_init) {
         failed = state_init(&s, t->job.o.seed, e);
@@ -87,6 +88,7 @@ static int load_weights(trainer *t, pt_error *e)
             safetensors_close(st);
         }
     }
+    base_take_sum(&t->job.base, &s);
     int closed = state_close(&s, failed ? NULL : e);
     if (!failed && !closed)
         engine_loaded(&t->engine);

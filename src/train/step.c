@@ -10,34 +10,53 @@
 
 #include <math.h>
 
-static int load_batch(trainer *t, int64_t *targets, pt_error *e)
+/* Those of all ranks. */
+static int add_counts(const trainer *t, dataset_counts *c, pt_error *e)
 {
-    executor_batch b = executor_input(t->engine.x);
-    const step_shape *own = trainer_shape(t);
-    int64_t len = own->seq_len;
-    *targets = 0;
-    for (int64_t i = 0; i < own->batch; i++) {
-        uint64_t index = (uint64_t)(t->at.step * t->job.shape.batch + own->rank * own->batch + i);
-        int failed = dataset_sample(t->job.data, index, (uint64_t)t->job.epoch_windows, b.ids + i * len, b.targets + i * len,
-                                    b.first + i * len, e);
+    int failed = ranks_add(t, &c->tokens, e);
+    if (!failed)
+        failed = ranks_add(t, &c->learned, e);
+    return failed ? failed : ranks_add(t, &c->examples, e);
+}
+
+static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
+{
+    const executor_batch b = executor_input(t->engine.x);
+    const step_shape *s = trainer_shape(t);
+    *counts = (dataset_counts){0};
+    for (int64_t i = 0; i < s->batch; i++) {
+        const uint64_t index = (uint64_t)(t->at.step * t->job.shape.batch + s->rank * s->batch + i);
+        const int64_t at = i * s->seq_len;
+        const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted ? b.weights + at : NULL};
+        int failed = dataset_sample(t->job.data, index, (uint64_t)t->job.epoch_windows, &row, counts, e);
         if (failed)
             return failed;
     }
-    if (t->job.shape.documents)
+    if (s->documents)
         executor_place(t->engine.x);
-    for (int64_t i = 0; i < own->batch * len; i++)
-        *targets += b.targets[i] >= 0;
-    int failed = ranks_add(t, targets, e);
+    int failed = add_counts(t, counts, e);
     if (failed)
         return failed;
-    return *targets ? 0 : pt_fail(e, PT_FAILED, "step %lld has no target token at all: under --document-mask a document of one token has "
-                                  "none; leave the option out, or give a larger --batch-size", (long long)t->at.step + 1);
+    return counts->learned ? 0 : pt_fail(e, PT_FAILED, "step %lld has no target token at all: under --document-mask a document of one token has "
+                                         "none; leave the option out, or give a larger --batch-size", (long long)t->at.step + 1);
 }
 
-static double sum_losses(const trainer *t)
+/* What the sum of losses is divided by. */
+static double loss_count(const trainer *t, const dataset_counts *c)
 {
-    const step_shape *s = &t->job.shape;
-    return lane_sum(shape_lanes(s), executor_losses(t->engine.x), s->batch * s->seq_len);
+    return (double)(t->job.shape.weighted ? c->examples : c->learned);
+}
+
+/* Lane by lane, then by the tree: this rank's, and of those the tree of all. */
+static int mean_loss(const trainer *t, const dataset_counts *c, double *mean, pt_error *e)
+{
+    const step_shape *s = trainer_shape(t);
+    const int64_t n = s->batch * s->seq_len;
+    const float *loss = executor_losses(t->engine.x) + s->rank * n, *weights = executor_input(t->engine.x).weights;
+    double sum = lane_sum(shape_lanes(s), loss, s->weighted ? weights : NULL, n);
+    int failed = ranks_tree(t, &sum, e);
+    *mean = sum / loss_count(t, c);
+    return failed;
 }
 
 /* Sum of squares per parameter, then over the parameters; *bad: the first that is not finite, or -1. */
@@ -101,10 +120,9 @@ static update_params params_of_step(const trainer *t, int64_t step, double norm)
     return u;
 }
 
-/* Runs the step's schedule; *targets: what the losses are divided by. */
-static int run_step(trainer *t, int64_t *targets, pt_error *e)
+static int run_step(trainer *t, dataset_counts *counts, pt_error *e)
 {
-    int failed = load_batch(t, targets, e);
+    int failed = load_batch(t, counts, e);
     if (failed)
         return failed;
     if (trainer_plan(t)->update == UPDATE_BACKWARD)
@@ -113,7 +131,7 @@ static int run_step(trainer *t, int64_t *targets, pt_error *e)
     executor_time_tasks(t->engine.x, t->job.o.trace || measured_wants(&t->engine.measured)); /* any step may turn out to be the last */
     t->engine.last = kind;
     t->engine.last_whole = false;
-    return trainer_run(t, kind, (float)(1.0 / (double)*targets), e);
+    return trainer_run(t, kind, (float)(1.0 / loss_count(t, counts)), e);
 }
 
 static bool pass_progress(void *arg, uint64_t done, uint64_t total)
@@ -130,8 +148,8 @@ int step_evaluate(trainer *t, double *loss, int64_t *tokens, bool *whole, pt_err
     if (!failed)
         failed = evaluation_run(t->engine.x, t->job.eval, pass_progress, t, &sum, e);
     *whole = !sum.stopped;
-    *tokens = sum.tokens;
-    *loss = sum.loss / (double)(sum.tokens ? sum.tokens : 1);
+    *tokens = sum.learned;
+    *loss = sum.loss / (double)(sum.learned ? sum.learned : 1);
     return failed;
 }
 
@@ -203,29 +221,33 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     if (!t->engine.x)
         return pt_fail(e, PT_FAILED, "the run has no memory any more");
     double start = clock_s();
-    int64_t targets;
+    dataset_counts counts;
     bool steady = t->engine.state == ENGINE_WAITING || trainer_plan(t)->update != UPDATE_NEXT_FORWARD;
-    int bad, failed = run_step(t, &targets, e);
+    int bad, failed = run_step(t, &counts, e);
     if (failed)
         return failed;
-    double loss = sum_losses(t) / (double)targets, norm = gradient_norm(t, &bad);
+    double loss, norm = gradient_norm(t, &bad);
+    failed = mean_loss(t, &counts, &loss, e);
+    if (failed)
+        return failed;
     failed = check_finite(t, loss, norm, bad, e);
     *hopeless = failed != 0;
     if (failed)
         return failed;
     t->at.step++;
-    t->at.tokens += targets;
+    t->at.tokens += counts.tokens;
+    t->at.learned += counts.learned;
     const update_params update = params_of_step(t, t->at.step, norm);
     engine_accept(&t->engine, trainer_plan(t)->update == UPDATE_BACKWARD ? NULL : &update);
     if (trainer_plan(t)->update == UPDATE_END && (failed = trainer_drain(t, e)))
         return failed;
     t->engine.last_whole = true;
     *s = (pt_step){.step = t->at.step, .loss = loss, .grad_norm = norm, .lr = lr_of_step(&t->job.o, t->at.step, t->job.steps),
-                   .tokens = t->at.tokens};
+                   .tokens = t->at.tokens, .learned_tokens = t->at.learned};
     s->step_s = clock_s() - start;
     s->predicted_step_s = t->predicted.now.step_ns * 1e-9;
     measured_step(&t->engine.measured, s->step_s, steady);
-    s->tokens_per_s = (double)targets / s->step_s;
+    s->tokens_per_s = (double)counts.tokens / s->step_s;
     if (trainer_evaluates(t))
         failed = evaluate_step(t, s, e);
     if (!failed)

@@ -37,7 +37,7 @@
 typedef struct counters {
     int64_t step, first_step;      /* done; done when the run was resumed */
     int64_t saved_step;            /* of the newest checkpoint that this run has written, or -1 */
-    int64_t tokens;                /* target tokens seen */
+    int64_t tokens, learned;       /* tokens seen; those of them that were targets */
     bool owes_evaluation;          /* of the step that it was resumed from: that one was stopped */
 } counters;
 

@@ -73,7 +73,7 @@ static int tokenize(setup *s, const char *conversation, chat_tokens *out, pt_err
     json_t *json;
     if (json_text_load("conversation", conversation, strlen(conversation), 0, &json, e))
         fail_msg("%s", e->text);
-    int failed = chat_tokenize(&s->source, s->t, s->c, json, "conversation", CASES_NOW, out, e);
+    int failed = chat_tokenize(&s->source, s->t, s->c, json, &(chat_wish){.where = "conversation", .now = CASES_NOW}, out, e);
     json_decref(json);
     return failed;
 }

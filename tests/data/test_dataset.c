@@ -63,7 +63,7 @@ static void windows_in_file_order_are_consecutive(void **state)
     assert_int_equal(dataset_tokens(d), N);
     assert_int_equal(dataset_windows(d), (N - 1) / T);
     for (uint64_t w = 0; w < dataset_windows(d); w++) {
-        assert_int_equal(dataset_sample(d, w, dataset_windows(d), in, out, NULL, NULL), 0);
+        assert_int_equal(dataset_sample(d, w, dataset_windows(d), &(dataset_row){in, out, NULL, NULL}, NULL, NULL), 0);
         for (int t = 0; t < T; t++) {
             assert_int_equal(in[t], ids[w * T + t]);
             assert_int_equal(out[t], ids[w * T + t + 1]);
@@ -80,7 +80,7 @@ static void a_shuffled_epoch_visits_every_window_once(void **state)
     for (uint64_t epoch = 0; epoch < 3; epoch++) {
         char seen[N / T] = {0};
         for (uint64_t s = 0; s < n; s++) {
-            assert_int_equal(dataset_sample(d, epoch * n + s, n, in, out, NULL, NULL), 0);
+            assert_int_equal(dataset_sample(d, epoch * n + s, n, &(dataset_row){in, out, NULL, NULL}, NULL, NULL), 0);
             uint64_t w = 0;
             while (w < n && ids[w * T] != in[0])
                 w++;
@@ -101,7 +101,7 @@ static void evaluation_counts_every_token(void **state)
         int32_t in[T], out[T];
         int counted = 0;
         for (uint64_t w = 0; w < dataset_eval_windows(d); w++) {
-            assert_int_equal(dataset_eval_window(d, w, in, out, NULL, NULL), 0);
+            assert_int_equal(dataset_eval_window(d, w, &(dataset_row){in, out, NULL, NULL}, NULL, NULL), 0);
             for (int t = 0; t < T; t++) {
                 if (out[t] == -100) {
                     assert_int_equal(in[t], 0);
@@ -112,7 +112,7 @@ static void evaluation_counts_every_token(void **state)
             }
         }
         assert_int_equal(counted, n - 1);
-        assert_true(dataset_eval_window(d, dataset_eval_windows(d), in, out, NULL, NULL) < 0);
+        assert_true(dataset_eval_window(d, dataset_eval_windows(d), &(dataset_row){in, out, NULL, NULL}, NULL, NULL) < 0);
         dataset_close(d);
     }
 }
@@ -152,7 +152,7 @@ static const char *cache_file(void)
 static void check_first_window(dataset *d, int delta)
 {
     int32_t in[T], out[T];
-    assert_int_equal(dataset_sample(d, 0, dataset_windows(d), in, out, NULL, NULL), 0);
+    assert_int_equal(dataset_sample(d, 0, dataset_windows(d), &(dataset_row){in, out, NULL, NULL}, NULL, NULL), 0);
     for (int t = 0; t < T; t++)
         assert_int_equal(in[t], ids[t] + delta);
     dataset_close(d);
@@ -291,7 +291,7 @@ static void what_was_not_checked_before_is_when_it_is_read(void **state)
     uint64_t windows = dataset_windows(d), bad = 0;
     for (uint64_t w = 0; w < windows; w++) {
         bool touches = (w * T + T + 1) * 2 > 65536 && w * T * 2 < 131072;
-        int rc = dataset_sample(d, w, windows, in, out, NULL, &e);
+        int rc = dataset_sample(d, w, windows, &(dataset_row){in, out, NULL, NULL}, NULL, &e);
         assert_int_equal(rc < 0, touches);
         if (touches && (!strstr(e.text, cache_file()) || !strstr(e.text, "damaged") || !strstr(e.text, "remove it")))
             fail_msg("%s", e.text);
@@ -385,12 +385,12 @@ static void documents_are_apart_by_files_and_by_the_id_that_ends_one(void **stat
     dataset *d = open_with(o, scratch_path("docs"));
     assert_int_equal(dataset_tokens(d), total);
     for (int w = 0; w < (int)dataset_windows(d); w++) {
-        assert_int_equal(dataset_sample(d, (uint64_t)w, dataset_windows(d), in, out, first, NULL), 0);
+        assert_int_equal(dataset_sample(d, (uint64_t)w, dataset_windows(d), &(dataset_row){in, out, first, NULL}, NULL, NULL), 0);
         check_documents(all, start_of, w * T, T, in, out, first);
     }
     for (int w = 0; w < (int)dataset_eval_windows(d); w++) {
         int left = total - 1 - w * T, n = left < T ? left : T;
-        assert_int_equal(dataset_eval_window(d, (uint64_t)w, in, out, first, NULL), 0);
+        assert_int_equal(dataset_eval_window(d, (uint64_t)w, &(dataset_row){in, out, first, NULL}, NULL, NULL), 0);
         check_documents(all, start_of, w * T, n, in, out, first);
         for (int t = n; t < T; t++)
             assert_true(in[t] == 0 && out[t] == -100 && first[t] == n);
@@ -410,8 +410,8 @@ static void a_cache_serves_with_documents_apart_and_without(void **state)
     dataset *d = open_counting(folder, &built);
     assert_true(built);
     strcpy(fingerprint, dataset_fingerprint(d));
-    assert_int_equal(dataset_sample(d, 0, dataset_windows(d), in, out, first, NULL), 0);
-    assert_true(first[0] == -1 && out[4] == all[5]); /* not asked for */
+    assert_int_equal(dataset_sample(d, 0, dataset_windows(d), &(dataset_row){in, out, first, NULL}, NULL, NULL), 0);
+    assert_true(first[0] == 0 && out[4] == all[5]); /* not asked for */
     dataset_close(d);
     const dataset_options o = {.cache_dir = scratch_path("cache"), .seq_len = T, .vocab = VOCAB, .progress = on_progress,
                                .documents = true, .eos = DOCUMENTS_END};
@@ -472,7 +472,8 @@ static void data_that_cannot_be_trained_on_is_refused(void **state)
     scratch_folder("none");
     scratch_text("none/README.md", "x");
     refused(o, scratch_path("none"), "no data in this folder");
-    refused(o, scratch_text("x.parquet", "x"), "unknown type of data");
+    refused(o, scratch_text("x.parquet", "x"), "Dataset.from_parquet(sys.argv[1])");
+    refused(o, scratch_text("x.arrow", "x"), "unknown type of data");
     refused(o, scratch_path("absent.npy"), "No such file");
     refused(o, scratch_text("x.txt", "text"), "needs a tokenizer");
     refused(o, npy("short.npy", T), "16 tokens, but one window of sequence length 16 needs 17: use a sequence length of at most 15");
@@ -492,8 +493,8 @@ static void an_epoch_larger_than_the_data_is_refused(void **state)
 {
     dataset *d = open_path(npy("a.npy", N), NULL, true);
     int32_t in[T], out[T];
-    assert_true(dataset_sample(d, 0, dataset_windows(d) + 1, in, out, NULL, NULL) < 0);
-    assert_true(dataset_sample(d, 0, 0, in, out, NULL, NULL) < 0);
+    assert_true(dataset_sample(d, 0, dataset_windows(d) + 1, &(dataset_row){in, out, NULL, NULL}, NULL, NULL) < 0);
+    assert_true(dataset_sample(d, 0, 0, &(dataset_row){in, out, NULL, NULL}, NULL, NULL) < 0);
     dataset_close(d);
 }
 

@@ -16,10 +16,10 @@
 #include <time.h>
 
 /* What was read, as "LINE:text|LINE:text|"; NUL bytes as they are. */
-static int log_begin(void *arg, uint64_t line, pt_error *e)
+static int log_begin(void *arg, record_place at, pt_error *e)
 {
     char head[32];
-    return bytes_append(arg, head, (size_t)snprintf(head, sizeof head, "%llu:", (unsigned long long)line), e);
+    return bytes_append(arg, head, (size_t)snprintf(head, sizeof head, "%llu:", (unsigned long long)at.line), e);
 }
 
 static int log_text(void *arg, const char *p, size_t n, uint64_t file_bytes, pt_error *e)
@@ -37,7 +37,7 @@ static int load(const char *path, data_kind kind, bytes *log, pt_error *e)
     const document_sink sink = {log, log_begin, log_text, log_end};
     int fd = open(path, O_RDONLY);
     assert_true(fd >= 0);
-    int rc = documents_read(fd, path, kind, &sink, e);
+    int rc = documents_read(fd, path, kind, DOCUMENT_TEXT, &sink, e);
     close(fd);
     return rc;
 }
@@ -101,8 +101,8 @@ static void records_without_text_say_what_they_have(void **state)
     refused(DATA_JSONL, "{}", "its keys: none");
     refused(DATA_JSONL, "{\"a\\u001bb\":1}", "its keys: a?b");
     refused(DATA_JSONL, "\"only a string\"", "line 1: a string");
-    refused(DATA_JSONL, "{\"text\": [\"a\"]}", "\"text\" is an array");
-    refused(DATA_JSON, "[{\"text\":\"a\"},\n7]", "line 2: a number");
+    refused(DATA_JSONL, "{\"text\": [\"a\"]}", "\"text\" is a list");
+    refused(DATA_JSON, "[{\"text\":\"a\"},\n7]", "line 2: an integer");
 }
 
 static void bad_json_is_named_with_line_and_column(void **state)

@@ -83,7 +83,7 @@ static void check_and_close(dataset *d)
     int32_t in[T], out[T], first[T];
     assert_int_equal(dataset_tokens(d), 2 * N);
     for (uint64_t w = 0; w < dataset_windows(d); w += 97) {
-        assert_int_equal(dataset_sample(d, w, dataset_windows(d), in, out, first, NULL), 0);
+        assert_int_equal(dataset_sample(d, w, dataset_windows(d), &(dataset_row){in, out, first, NULL}, NULL, NULL), 0);
         for (uint64_t t = 0; t < T; t++)
             assert_int_equal(in[t], ids[(w * T + t) % N]);
     }
@@ -170,14 +170,14 @@ static void a_failing_read_of_a_sample_is_reported(void **state)
         fault.bits = false;
         fault.error = EIO;
         fault.calls = 0;
-        assert_int_equal(dataset_sample(d, 7, dataset_windows(d), in, out, first, &e), PT_FAILED);
+        assert_int_equal(dataset_sample(d, 7, dataset_windows(d), &(dataset_row){in, out, first, NULL}, NULL, &e), PT_FAILED);
         fault.on = false;
         assert_non_null(strstr(e.text, "cannot be read at byte"));
     }
     dataset_close(d);
 }
 
-static int ignore_begin(void *arg, uint64_t line, pt_error *e)
+static int ignore_begin(void *arg, record_place at, pt_error *e)
 {
     return 0;
 }
@@ -207,7 +207,7 @@ static void documents_survive_short_reads(void **state)
         const document_sink sink = {&text, ignore_begin, keep_text, ignore_end};
         fault.on = fault.bits = true;
         fault.error = 0;
-        assert_int_equal(documents_read(fd, "short", kinds[k], &sink, NULL), 0);
+        assert_int_equal(documents_read(fd, "short", kinds[k], DOCUMENT_TEXT, &sink, NULL), 0);
         fault.on = false;
         assert_int_equal(text.n, 500 * strlen("some text, \"quoted\""));
         close(fd);

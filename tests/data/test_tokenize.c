@@ -142,8 +142,8 @@ static int tokenize(const tokenizer *t, const char *const *paths, int n, size_t 
     pieces = 0;
     assert_int_equal(data_files_list(paths, n, &files, NULL), 0);
     o.total_bytes = files.bytes;
-    assert_int_equal(token_writer_open(NULL, 4, &w, NULL), 0);
-    int rc = tokenize_files(files.files, files.n, &o, w, &text_ids, e);
+    assert_int_equal(token_writer_open(NULL, 4, false, &w, NULL), 0);
+    int rc = tokenize_files(files.files, files.n, &o, w, &text_ids, NULL, e);
     data_files_free(&files);
     if (rc < 0) {
         token_writer_close(w);
@@ -354,7 +354,7 @@ static void text_becomes_windows_with_bos_and_eos(void **state)
         if (dataset_open(&o, &d, &e) < 0)
             fail_msg("%s", e.text);
         assert_int_equal(dataset_tokens(d), 12);
-        assert_int_equal(dataset_sample(d, 0, 1, in, out, first, NULL), 0);
+        assert_int_equal(dataset_sample(d, 0, 1, &(dataset_row){in, out, first, NULL}, NULL, NULL), 0);
         assert_memory_equal(in, want, sizeof in);
         assert_memory_equal(out, targets, sizeof out);
         assert_memory_equal(first, starts, sizeof first);

@@ -20,7 +20,7 @@ static double map_slope(double x)
 static void cross_entropy(int threads, pt_dtype type, int64_t rows, int64_t vocab, int64_t ld, int64_t lddl, float scale,
                           const void *logits, const int32_t *targets, float *loss, void *dlogits)
 {
-    op_cross_entropy o = {type, rows, vocab, ld, lddl, scale, logits, targets, loss, dlogits, the_map.scale, the_map.cap};
+    op_cross_entropy o = {type, rows, vocab, ld, lddl, scale, logits, targets, loss, dlogits, the_map.scale, the_map.cap, NULL, NULL};
     run_op(threads, &(op){OP_CROSS_ENTROPY, .cross_entropy = o});
 }
 
@@ -109,6 +109,39 @@ static void scaled_and_capped_logits_match_fp64(void **state)
     the_map = (logit_map){0};
 }
 
+/* A weight is a factor of the scale, and a target is right where no logit is above it, or it is one of several that are the largest. */
+static void weights_scale_gradients_and_right_targets_are_told(void **state)
+{
+    enum { ROWS = 6, VOCAB = 77, LD = 80 };
+    static const float factors[ROWS] = {1, 0.25f, 0, -2, 8, 0.5f};
+    for (int turn = 0; turn < TYPES * 4; turn++) {
+        const pt_dtype type = types[turn % TYPES];
+        the_map = turn % 4 < 2 ? (logit_map){0} : (logit_map){0.5f, 3};
+        tensor logits = tensor_random(PT_F32, ROWS * LD, 0, 3);
+        int32_t *targets = random_ids(ROWS, VOCAB);
+        float *loss = test_alloc(ROWS * 4), *plain = test_alloc(ROWS * 4), *right = test_alloc(ROWS * 4);
+        float *weights = test_copy(factors, sizeof factors), scale = 0.125f;
+        const size_t bytes = ROWS * LD * dtype_bytes(type);
+        char *d = test_alloc(bytes), *one = test_alloc(bytes);
+        targets[5] = -100;
+        tensor_set(&logits, targets[0], 50); /* right */
+        tensor_set(&logits, LD + targets[1], 50);
+        tensor_set(&logits, LD + (targets[1] + 1) % VOCAB, 50); /* right too */
+        tensor_set(&logits, 2 * LD + (targets[2] + 1) % VOCAB, 50);
+        op_cross_entropy o = {type, ROWS, VOCAB, LD, LD, scale, logits.data, targets, loss, d, the_map.scale, the_map.cap, weights, right};
+        run_op(1 + turn % TEST_THREADS, &(op){OP_CROSS_ENTROPY, .cross_entropy = o});
+        assert_true(right[0] == 1 && right[1] == 1 && right[2] == 0 && right[5] == 0);
+        for (int r = 0; r < ROWS; r++) {
+            cross_entropy(1, type, ROWS, VOCAB, LD, LD, scale * factors[r], logits.data, targets, plain, one);
+            same_bits(&loss[r], &plain[r], sizeof *loss, "a weighted loss");
+            for (int64_t i = 0; i < VOCAB; i++) /* -0 is 0 */
+                assert_true(element(type, d, r * LD + i) == element(type, one, r * LD + i));
+        }
+        test_teardown(NULL);
+    }
+    the_map = (logit_map){0};
+}
+
 enum { LOSS_VOCAB = 301 };
 typedef struct loss_row { const double *x; int64_t n, target; } loss_row;
 static double row_loss(const void *ctx)
@@ -194,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(loss_and_gradient_match_fp64),
         OP_TEST(scaled_and_capped_logits_match_fp64),
+        OP_TEST(weights_scale_gradients_and_right_targets_are_told),
         OP_TEST(gradient_is_the_slope_of_the_loss),
         OP_TEST(a_vocabulary_of_more_than_a_million_is_computed_twice),
         OP_TEST(not_finite_logits_are_seen),

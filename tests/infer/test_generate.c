@@ -92,7 +92,7 @@ static void most_probable(const char *prompt, int n, uint32_t *made)
     for (int i = 0; i < n; i++) {
         const float *logits;
         int32_t best = 0;
-        assert_int_equal(inference_begin(x, (int64_t)length, &e) | inference_feed(x, all, (int64_t)length, &logits, &e), 0);
+        assert_int_equal(inference_begin(x, (int64_t)length, NULL, &e) | inference_feed(x, all, (int64_t)length, &logits, &e), 0);
         for (int32_t k = 1; k < (int32_t)tokenizer_vocab_size(t) && k < m->config.vocab; k++)
             best = logits[k] > logits[best] ? k : best;
         made[i] = (uint32_t)best;

@@ -55,7 +55,7 @@ static double first_loss(const fixture *f, inference *x)
     must(safetensors_read(f->reference, safetensors_find(f->reference, "targets"), 0, (uint64_t)n * sizeof *ids, targets, &e), &e);
     for (int64_t i = 0; i < n; i++) {
         if (i % len == 0)
-            must(inference_begin(x, len, &e), &e);
+            must(inference_begin(x, len, NULL, &e), &e);
         must(inference_feed(x, ids + i, 1, &logits, &e), &e);
         if (targets[i] < 0)
             continue;
@@ -114,7 +114,7 @@ static void feed_in_parts(inference *x, const int32_t *ids, int64_t n, int64_t m
     pt_error e = {0};
     const float *logits;
     uint32_t w[4];
-    must(inference_begin(x, n, &e), &e);
+    must(inference_begin(x, n, NULL, &e), &e);
     for (int64_t at = 0; at < n;) {
         rng_words(seed, RNG_TEST, 7, (uint64_t)at, w);
         int64_t part = 1 + w[0] % most;
@@ -192,7 +192,7 @@ static void every_token_of_tinystories_has_its_loss(void **state)
     double sum = 0;
     size_t n = json_array_size(nll);
     assert_int_equal(n, 116);
-    must(inference_begin(x, (int64_t)n, &e), &e);
+    must(inference_begin(x, (int64_t)n, NULL, &e), &e);
     for (size_t i = 0; i < n; i++) {
         const float *logits;
         int32_t id = (int32_t)json_integer_value(json_array_get(ids, i)), next = (int32_t)json_integer_value(json_array_get(ids, i + 1));

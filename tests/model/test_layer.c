@@ -2,6 +2,7 @@
 #include "model/support.h"
 
 #include "model/layer.h"
+#include "model/storage.h"
 
 enum { GRANULE = 64 };
 
@@ -36,6 +37,8 @@ static uint64_t tensor_bytes(const model *m, const step_shape *s, int region)
 static uint64_t scratch_bytes(const model *m, const step_shape *s, const layer_stages *l, int region)
 {
     const model_config *c = &m->config;
+    if (region >= REGION_STRIPE)
+        return stripe_bytes(m, s, l->of[region - REGION_STRIPE].weight);
     if (region >= REGION_SUMS)
         return attention_sums_bytes(s->unit_seqs, s->seq_len, c->kv_heads, c->head_dim);
     switch (l->of[region - REGION_SCRATCH].kind) {
@@ -130,6 +133,9 @@ static void what_a_layer_still_needs_is_not_overwritten(void **state)
             m->config.post_norm = kind / 3 % 3 > 0;
             m->config.pre_norm = kind / 3 % 3 < 2;
             m->config.parallel = kind / 9;
+            for (int i = 0; i < m->params_n; i++)
+                m->params[i].trainable = !i || kind % 4 == 0;
+            model_store(m, kind % 4 == 3 ? STORAGE_NF4 : STORAGE_PLAIN, NULL);
             for (size_t k = 0; k < sizeof steps / sizeof *steps; k++)
                 for (int level = 0; level < SAVE_LEVELS; level++)
                     check_layout(m, k % 2 ? PT_F32 : PT_BF16, steps[k].batch, steps[k].seq_len, (save_level)level);

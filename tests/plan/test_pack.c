@@ -146,7 +146,7 @@ static void check_states(const model *m, const step_shape *s, const packing *k)
             for (int j = low ? -1 : 0; j < (trained ? rule_slabs(r) : 0); j++) {
                 const uint64_t at = j < 0 ? p->low : p->slab[j];
                 const uint64_t n = j >= 0 ? (uint64_t)slab_entries(&r->slabs[j], values) * dtype_bytes(r->slabs[j].type)
-                                          : param_type(a, k->type) == PT_BF16 ? 2 * (uint64_t)values : 0;
+                                          : param_type(a, k->type) == PT_BF16 && a->storage == STORAGE_PLAIN ? 2 * (uint64_t)values : 0;
                 assert_true(at + n <= bytes && (j < 0 || p->row0 * a->cols % r->slabs[j].values == 0));
                 for (uint64_t b = at; b < at + n; b++)
                     assert_int_equal(taken[b]++, 0);

@@ -30,6 +30,7 @@ static model *the_model;
 static bool documents; /* are apart in these runs */
 static const char *const frozen_patterns[] = {"model.embed_tokens.weight", "model.layers.0.*"};
 static bool frozen; /* those are */
+static const char *base = "auto"; /* and kept so */
 static random_source the_random;
 
 static int open_all(void **state)
@@ -57,7 +58,7 @@ static void common_arguments(arguments *a, const char *out)
     if (documents)
         add_argument(a, "--document-mask");
     if (frozen)
-        add_arguments(a, (const char *const[]){"--freeze", frozen_patterns[0], "--freeze", frozen_patterns[1], NULL});
+        add_arguments(a, (const char *const[]){"--freeze", frozen_patterns[0], "--freeze", frozen_patterns[1], "--base", base, NULL});
 }
 
 /* Memory, threads and plan of a start; none of them may change the result. */
@@ -182,8 +183,11 @@ static void a_killed_run_with_frozen_parameters_resumes_to_the_same_bits(void **
     must(model_freeze(the_model, &(model_freezing){.freeze = frozen_patterns, .freeze_n = 2}, &e), &e);
     for (int i = 0, n = optimizers_n(); i < n; i++) {
         the_optimizer = optimizers[i];
+        base = (const char *const[]){"auto", "nf4", "int8"}[i % 3];
+        must(model_store(the_model, (param_storage)(i % 3), &e), &e);
         kill_and_compare((wanted_kills() + 4 * n - 1) / (4 * n));
     }
+    must(model_store(the_model, STORAGE_PLAIN, &e), &e);
     the_optimizer = &optimizer_adamw;
     frozen = false;
     must(model_freeze(the_model, &(model_freezing){0}, &e), &e);

@@ -67,7 +67,7 @@ template <bool MAPPED> DEVICE softmax_sum row_softmax(const logit_map &m, const 
 /* dlogits of a row; every thread of the block goes the same number of times through the loop. */
 template <pt_dtype T, bool MAPPED>
 DEVICE void row_gradient(const op_cross_entropy &o, const logit_map &m, const float *logits, void *out, softmax_sum s, int64_t target,
-                         bool wide)
+                         float scale, bool wide)
 {
     float inverse = __fdiv_rn(1.0f, s.sum);
     for (int64_t from = 0; from < o.vocab; from += blockDim.x * PACK) {
@@ -75,7 +75,7 @@ DEVICE void row_gradient(const op_cross_entropy &o, const logit_map &m, const fl
         pack p = pack_load<PT_F32>(logits, i, o.vocab, wide);
         for (int j = 0; j < PACK; j++) {
             float probability = exponential(mapped<MAPPED>(m, p.x[j]), s.largest) * inverse;
-            p.x[j] = by_logit<MAPPED>(m, p.x[j], (i + j == target ? probability - 1.0f : probability) * o.scale);
+            p.x[j] = by_logit<MAPPED>(m, p.x[j], (i + j == target ? probability - 1.0f : probability) * scale);
         }
         __syncthreads(); /* the logits that these packs are written over have been read */
         pack_store<T>(out, i, o.vocab, wide, p);
@@ -91,15 +91,22 @@ template <pt_dtype T, bool MAPPED> __global__ void __launch_bounds__(1024) cross
         pack zero = {{0}};
         for (int64_t i = threadIdx.x * PACK; out && i < o.vocab; i += blockDim.x * PACK)
             pack_store<T>(out, i, o.vocab, wide, zero);
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0) {
             o.loss[row] = 0.0f;
+            if (o.right)
+                o.right[row] = 0.0f;
+        }
         return;
     }
     softmax_sum s = row_softmax<MAPPED>(m, logits, o.vocab, wide);
-    if (threadIdx.x == 0) /* and before the barrier after which dlogits may cover this logit */
-        o.loss[row] = (float)log((double)s.sum) - (mapped<MAPPED>(m, logits[target]) - s.largest);
+    if (threadIdx.x == 0) { /* and before the barrier after which dlogits may cover this logit */
+        const float wanted = mapped<MAPPED>(m, logits[target]) - s.largest;
+        o.loss[row] = (float)log((double)s.sum) - wanted;
+        if (o.right)
+            o.right[row] = wanted >= 0.0f ? 1.0f : 0.0f;
+    }
     if (out)
-        row_gradient<T, MAPPED>(o, m, logits, out, s, target, wide);
+        row_gradient<T, MAPPED>(o, m, logits, out, s, target, o.weights ? o.scale * o.weights[row] : o.scale, wide);
 }
 
 template <pt_dtype T> static int cross_entropy_launch(const op_cross_entropy *o, cudaStream_t s)

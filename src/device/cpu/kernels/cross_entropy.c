@@ -131,6 +131,8 @@ static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o,
     void *out = o->dlogits ? at_mutable(type, o->dlogits, row * o->lddl) : NULL;
     if (target == IGNORED) {
         o->loss[row] = 0.0f;
+        if (o->right)
+            o->right[row] = 0.0f;
         if (out)
             memset(out, 0, (size_t)o->vocab * dtype_bytes(type));
         return;
@@ -146,19 +148,21 @@ static INLINE void row_of(pt_dtype type, bool mapped, const op_cross_entropy *o,
     float wanted = row_map(&r, asked)[0] - r.largest;
     float sum = r.kept ? row_sum(exponential_kept, &r, o->vocab) : row_sum(exponential_first, &r, o->vocab);
     o->loss[row] = (float)log((double)sum) - wanted;
+    if (o->right)
+        o->right[row] = wanted >= 0;
     if (!out)
         return;
-    float inverse = 1.0f / sum;
+    const float inverse = 1.0f / sum, scale = o->weights ? o->scale * o->weights[row] : o->scale;
     if (mapped)
-        gradient_row_mapped(type, &r, inverse, o->scale, out, o->vocab);
+        gradient_row_mapped(type, &r, inverse, scale, out, o->vocab);
     else if (!r.kept)
-        gradient_row(type, false, exponential, &r, inverse, o->scale, out, o->vocab);
-    else if (isnan(sum * o->scale))
-        gradient_row(type, false, exponential_read, &r, inverse, o->scale, out, o->vocab);
+        gradient_row(type, false, exponential, &r, inverse, scale, out, o->vocab);
+    else if (isnan(sum * scale))
+        gradient_row(type, false, exponential_read, &r, inverse, scale, out, o->vocab);
     else
-        gradient_row(type, true, exponential_read, &r, inverse, o->scale, out, o->vocab);
+        gradient_row(type, true, exponential_read, &r, inverse, scale, out, o->vocab);
     vf probability = vec_exp_negative(vec_set(wanted)) * inverse;
-    store(type, out, target, row_slope(&r, asked, (probability - 1.0f) * o->scale), 1);
+    store(type, out, target, row_slope(&r, asked, (probability - 1.0f) * scale), 1);
 }
 
 void KERNEL(cross_entropy_row)(const op_cross_entropy *o, int64_t row, int64_t next, float *scratch)

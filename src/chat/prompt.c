@@ -1,0 +1,76 @@
+#include "chat/prompt.h"
+
+#include "text/buffer.h"
+#include "text/tokenizer_parts.h"
+
+#include <string.h>
+
+static int render(const chat_source *s, const json_t *conversation, bool prompt, const char *where, time_t now,
+                  chat_rendering *out, pt_error *e)
+{
+    json_t *variables;
+    int failed = chat_variables(conversation, where, &variables, e);
+    if (failed)
+        return failed;
+    json_object_update_missing(variables, s->special_tokens);
+    json_object_set_new(variables, "add_generation_prompt", json_boolean(prompt));
+    const chat_template *t = json_is_null(json_object_get(variables, "tools")) ? s->plain : s->with_tools;
+    failed = chat_template_render(t ? t : s->with_tools, variables, now, out, e);
+    json_decref(variables);
+    return failed;
+}
+
+static int add_bos(const tokenizer *t, id_list *ids, pt_error *e)
+{
+    const int64_t bos = tokenizer_bos(t);
+    if (bos < 0 || (ids->n && ids->ids[0] == bos))
+        return 0;
+    const int failed = id_list_push(ids, 0, e);
+    if (failed)
+        return failed;
+    memmove(ids->ids + 1, ids->ids, (ids->n - 1) * sizeof *ids->ids);
+    ids->ids[0] = (uint32_t)bos;
+    return 0;
+}
+
+int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, const char *where,
+                time_t now, id_list *ids, pt_error *e)
+{
+    chat_rendering r = {0};
+    int failed = render(s, conversation, true, where, now, &r, e);
+    ids->n = 0;
+    if (!failed)
+        failed = encoder_run(c, r.text.bytes, r.text.n, 0, ids, e);
+    if (!failed)
+        failed = add_bos(t, ids, e);
+    chat_rendering_free(&r);
+    return failed;
+}
+
+static bool is_special(const tokenizer *t, uint32_t id)
+{
+    for (size_t i = 0; i < t->added.n; i++)
+        if (t->added.tokens[i].id == id)
+            return t->added.tokens[i].special;
+    return false;
+}
+
+int64_t chat_turn_end(const chat_source *s, const tokenizer *t, encoder *c, time_t now)
+{
+    static const char reply[] = "Qreply7";
+    chat_rendering r = {0};
+    id_list ids = {0};
+    int64_t end = -1;
+    json_t *conversation = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content", "Hello", "role", "assistant", "content", reply);
+    if (!render(s, conversation, false, "", now, &r, NULL)) {
+        const char *at = memmem(r.text.bytes, r.text.n, reply, strlen(reply));
+        const char *behind = at ? at + strlen(reply) : r.text.bytes + r.text.n;
+        if (!encoder_run(c, behind, (size_t)(r.text.bytes + r.text.n - behind), ENCODE_CONTINUES, &ids, NULL))
+            for (size_t i = 0; i < ids.n && end < 0; i++)
+                end = is_special(t, ids.ids[i]) ? (int64_t)ids.ids[i] : -1;
+    }
+    json_decref(conversation);
+    chat_rendering_free(&r);
+    id_list_free(&ids);
+    return end;
+}

@@ -1,0 +1,47 @@
+#include "data/examples.h"
+
+#include "data/formats.h"
+
+int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e)
+{
+    const bool chat = f == PT_DATA_MESSAGES || f == PT_DATA_SHAREGPT || f == PT_DATA_ALPACA;
+    if (*on == PT_TRAIN_ON_AUTO)
+        *on = chat ? PT_TRAIN_ON_ASSISTANT : f == PT_DATA_PROMPT ? PT_TRAIN_ON_COMPLETION : PT_TRAIN_ON_ALL;
+    if (chat && *on == PT_TRAIN_ON_COMPLETION)
+        *on = PT_TRAIN_ON_LAST;
+    if (chat || f == PT_DATA_PROMPT || *on == PT_TRAIN_ON_ALL)
+        return 0;
+    return pt_fail(e, PT_USAGE, "--train-on asks for replies, and the data are plain %s, of which every token is learned: leave the option out",
+                   f == PT_DATA_TOKENS ? "token ids" : "text");
+}
+
+static int make_pair(const example_rules *r, encoder *c, const format_record *f, chat_tokens *out, pt_error *e)
+{
+    const chat_pair pair = {json_string_value(f->prompt), json_string_value(f->completion), json_string_length(f->prompt),
+                            json_string_length(f->completion)};
+    return chat_tokenize_pair(r->tokenizer, c, &pair, r->on == PT_TRAIN_ON_ALL ? CHAT_ALL : CHAT_COMPLETION, out, e);
+}
+
+static int make_chat(const example_rules *r, encoder *c, const format_record *f, const char *where, chat_tokens *out, pt_error *e)
+{
+    static const chat_learned learned[] = {[PT_TRAIN_ON_ASSISTANT] = CHAT_REPLIES, [PT_TRAIN_ON_COMPLETION] = CHAT_COMPLETION,
+                                           [PT_TRAIN_ON_LAST] = CHAT_LAST, [PT_TRAIN_ON_ALL] = CHAT_ALL};
+    const chat_wish wish = {.learned = learned[r->on], .prompt_messages = f->prompt_messages, .where = where, .now = r->now};
+    if (!r->chat) {
+        *e = *r->no_chat;
+        return PT_FAILED;
+    }
+    return chat_tokenize(r->chat, r->tokenizer, c, f->conversation, &wish, out, e);
+}
+
+int example_make(const example_rules *r, encoder *c, json_t *record, const char *where, chat_tokens *out, pt_error *e)
+{
+    format_record f;
+    int rc = format_read(r->format, record, where, &f, e);
+    if (rc == 0 && f.conversation)
+        rc = make_chat(r, c, &f, where, out, e);
+    else if (rc == 0)
+        rc = make_pair(r, c, &f, out, e);
+    json_decref(f.conversation);
+    return rc;
+}

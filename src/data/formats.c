@@ -1,0 +1,400 @@
+#include "data/formats.h"
+
+#include "base/json.h"
+#include "data/documents.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which format ---- */
+
+static const struct { const char *name, *keys[2]; } formats[] = {
+    [PT_DATA_AUTO] = {"auto", {NULL}},
+    [PT_DATA_TEXT] = {"text", {"text"}},
+    [PT_DATA_MESSAGES] = {"messages", {"messages"}},
+    [PT_DATA_SHAREGPT] = {"sharegpt", {"conversations"}},
+    [PT_DATA_PROMPT] = {"prompt", {"prompt", "completion"}},
+    [PT_DATA_ALPACA] = {"alpaca", {"instruction", "output"}},
+    [PT_DATA_TOKENS] = {"tokens", {NULL}},
+};
+
+bool format_fits(pt_data_format f, const json_t *record)
+{
+    const char *const *keys = formats[f].keys;
+    return keys[0] && json_object_get(record, keys[0]) && (!keys[1] || json_object_get(record, keys[1]));
+}
+
+pt_data_format format_of(const json_t *record)
+{
+    static const pt_data_format order[] = {PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TEXT};
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (format_fits(order[i], record))
+            return order[i];
+    return PT_DATA_AUTO;
+}
+
+const char *format_name(pt_data_format f) { return formats[f].name; }
+
+const char *format_keys(pt_data_format f)
+{
+    static const char *const keys[] = {
+        [PT_DATA_AUTO] = "", [PT_DATA_TEXT] = "\"text\"", [PT_DATA_MESSAGES] = "\"messages\"", [PT_DATA_SHAREGPT] = "\"conversations\"",
+        [PT_DATA_PROMPT] = "\"prompt\" and \"completion\"", [PT_DATA_ALPACA] = "\"instruction\" and \"output\"", [PT_DATA_TOKENS] = ""};
+    return keys[f];
+}
+
+int format_unknown(json_t *record, const char *where, pt_error *e)
+{
+    char keys[320];
+    record_keys(record, keys, sizeof keys);
+    if (json_object_get(record, "chosen") && json_object_get(record, "rejected"))
+        return pt_fail(e, PT_FAILED, "%.400s: chosen and rejected replies are preferences, which are no examples to train on as they are: keep the "
+                       "chosen ones, as {\"prompt\": ..., \"completion\": ...}", where);
+    return pt_fail(e, PT_FAILED, "%.400s: the object has no \"text\", \"messages\", \"conversations\", \"prompt\" and \"completion\", or \"instruction\" "
+                   "and \"output\" (its keys: %s): rename its keys to those of one of these formats", where, keys[0] ? keys : "none");
+}
+
+/* ---- pieces of records ---- */
+
+typedef struct place { /* of what is read, for messages */
+    const char *where;
+    size_t message; /* from 1 */
+    pt_error *error;
+} place;
+
+/* A list, or the JSON of one in a string; a new reference. */
+static int take_list(const json_t *value, const char *key, const place *p, json_t **out)
+{
+    char name[512];
+    *out = NULL;
+    if (json_is_string(value)) {
+        snprintf(name, sizeof name, "%.400s: \"%s\"", p->where, key);
+        int rc = json_text_load(name, json_string_value(value), json_string_length(value), 0, out, p->error);
+        if (rc < 0)
+            return rc;
+    } else {
+        *out = json_incref((json_t *)value);
+    }
+    if (json_is_array(*out))
+        return 0;
+    pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" is %s, but a list is needed", p->where, key, json_type_name(*out));
+    json_decref(*out);
+    *out = NULL;
+    return PT_FAILED;
+}
+
+static int bad_part(const json_t *part, const place *p)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    if (type && strcmp(type, "text"))
+        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu has a part of type \"%.40s\": text alone is trained; take such records out of "
+                       "the file", p->where, p->message, type);
+    return pt_fail(p->error, PT_FAILED, "%.400s: message %zu: a part of its content is no {\"type\": \"text\", \"text\": \"...\"}", p->where,
+                   p->message);
+}
+
+/* Two strings and what stands between them, a new reference. Strings may hold NUL. */
+static json_t *join(const json_t *a, const char *between, const json_t *b)
+{
+    const size_t n[3] = {json_string_length(a), strlen(between), json_string_length(b)};
+    char *text = malloc(n[0] + n[1] + n[2] + 1);
+    if (!text)
+        return NULL;
+    memcpy(text, n[0] ? json_string_value(a) : "", n[0]);
+    memcpy(text + n[0], between, n[1]);
+    memcpy(text + n[0] + n[1], n[2] ? json_string_value(b) : "", n[2]);
+    json_t *joined = json_stringn(text, n[0] + n[1] + n[2]);
+    free(text);
+    return joined;
+}
+
+/* The text of parts, joined; a new reference. */
+static int join_parts(const json_t *parts, const place *p, json_t **out)
+{
+    json_t *all = json_string("");
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i), *text = json_is_string(part) ? part : json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (!text)
+            text = json_object_get(part, "value");
+        if (!json_is_string(text) || (type && strcmp(type, "text"))) {
+            json_decref(all);
+            return bad_part(part, p);
+        }
+        json_t *longer = join(all, "", text);
+        json_decref(all);
+        all = longer;
+    }
+    *out = all;
+    return all ? 0 : pt_fail(p->error, PT_FAILED, "%.400s: message %zu: out of memory for its parts", p->where, p->message);
+}
+
+/* The content of a message is a string, or nothing beside tool calls. */
+static int check_content(json_t *message, const place *p)
+{
+    json_t *content = json_object_get(message, "content"), *joined;
+    if (json_is_array(content)) {
+        int rc = join_parts(content, p, &joined);
+        return rc < 0 ? rc : json_object_set_new(message, "content", joined);
+    }
+    if (!content || json_is_string(content) || json_is_null(content))
+        return 0;
+    return pt_fail(p->error, PT_FAILED, "%.400s: message %zu: \"content\" is %s, but it must be a string", p->where, p->message,
+                   json_type_name(content));
+}
+
+/* ---- messages ---- */
+
+static const struct { const char *from, *role; } roles[] = {
+    {"human", "user"},         {"gpt", "assistant"},     {"chatgpt", "assistant"},       {"bing", "assistant"}, {"bard", "assistant"},
+    {"model", "assistant"},    {"bot", "assistant"},     {"observation", "tool"},        {"function_response", "tool"},
+    {"user", "user"},          {"assistant", "assistant"}, {"system", "system"},         {"tool", "tool"},      {"developer", "developer"}};
+
+static const char *role_of(const char *from)
+{
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (!strcmp(roles[i].from, from))
+            return roles[i].role;
+    return NULL;
+}
+
+/* Roles are the template's, which may know more of them than anybody else; another format's name of one is a mistake that templates print
+ * without a word, or leave out. */
+static int check_role(const json_t *message, const place *p)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (!role)
+        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu is no object with a \"role\"", p->where, p->message);
+    const char *right = role_of(role);
+    if (!right || !strcmp(right, role))
+        return 0;
+    return pt_fail(p->error, PT_FAILED, "%.400s: message %zu: unknown role \"%s\": write \"%s\"", p->where, p->message, role, right);
+}
+
+static int check_messages(const json_t *messages, place *p)
+{
+    int rc = 0;
+    if (!json_array_size(messages))
+        return pt_fail(p->error, PT_FAILED, "%.400s: an empty conversation: take such records out of the file", p->where);
+    for (size_t i = 0; i < json_array_size(messages) && rc == 0; i++) {
+        p->message = i + 1;
+        json_t *message = json_array_get(messages, i);
+        rc = check_role(message, p);
+        if (rc == 0)
+            rc = check_content(message, p);
+    }
+    return rc;
+}
+
+static int read_messages(json_t *record, place *p, format_record *out)
+{
+    json_t *messages;
+    int rc = take_list(json_object_get(record, "messages"), "messages", p, &messages);
+    if (rc == 0)
+        rc = check_messages(messages, p);
+    if (rc == 0) {
+        json_object_set(record, "messages", messages);
+        out->conversation = json_incref(record);
+    }
+    json_decref(messages);
+    return rc;
+}
+
+/* A conversation of `messages`, which are taken over, with the record's tools and settings. */
+static json_t *conversation_of(const json_t *record, json_t *messages)
+{
+    json_t *c = json_pack("{s:o}", "messages", messages), *tools = json_object_get(record, "tools");
+    json_t *settings = json_object_get(record, "chat_template_kwargs");
+    if (tools && !(json_is_string(tools) && !json_string_length(tools)))
+        json_object_set(c, "tools", tools);
+    if (settings)
+        json_object_set(c, "chat_template_kwargs", settings);
+    return c;
+}
+
+static void put_message(json_t *messages, const char *role, const json_t *content)
+{
+    json_array_append_new(messages, json_pack("{s:s, s:O}", "role", role, "content", content));
+}
+
+static void put_system(json_t *messages, const json_t *record)
+{
+    const json_t *system = json_object_get(record, "system");
+    if (json_is_string(system) && json_string_length(system))
+        put_message(messages, "system", system);
+}
+
+/* ---- ShareGPT ---- */
+
+/* {"name", "arguments"}, or a list of them. */
+static int put_calls(json_t *messages, const json_t *value, const place *p)
+{
+    json_t *calls = NULL, *list = json_array();
+    char name[512];
+    snprintf(name, sizeof name, "%.400s: message %zu", p->where, p->message);
+    int rc = json_text_load(name, json_string_value(value), json_string_length(value), 0, &calls, p->error);
+    const size_t n = json_is_array(calls) ? json_array_size(calls) : 1;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        json_t *call = json_is_array(calls) ? json_array_get(calls, i) : calls;
+        if (!json_is_string(json_object_get(call, "name")))
+            rc = pt_fail(p->error, PT_FAILED, "%s: a function_call is no {\"name\": ..., \"arguments\": ...}", name);
+        else
+            json_array_append_new(list, json_pack("{s:s, s:O}", "type", "function", "function", call));
+    }
+    if (rc == 0)
+        json_array_append_new(messages, json_pack("{s:s, s:s, s:O}", "role", "assistant", "content", "", "tool_calls", list));
+    json_decref(calls);
+    json_decref(list);
+    return rc;
+}
+
+static int put_turn(json_t *messages, json_t *turn, const place *p)
+{
+    const char *from = json_string_value(json_object_get(turn, "from")), *role = from ? role_of(from) : NULL;
+    json_t *value = json_object_get(turn, "value"), *joined = NULL;
+    if (!from)
+        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu is no {\"from\": ..., \"value\": ...}", p->where, p->message);
+    if (json_is_array(value)) {
+        int rc = join_parts(value, p, &joined);
+        if (rc < 0)
+            return rc;
+        value = joined;
+    }
+    int rc = 0;
+    if (!json_is_string(value))
+        rc = pt_fail(p->error, PT_FAILED, "%.400s: message %zu: \"value\" is %s, but it must be a string", p->where, p->message,
+                     json_type_name(value));
+    else if (!strcmp(from, "function_call"))
+        rc = put_calls(messages, value, p);
+    else if (role)
+        put_message(messages, role, value);
+    else
+        rc = pt_fail(p->error, PT_FAILED, "%.400s: message %zu: unknown \"from\": \"%.40s\": it is human, gpt, system, observation, tool or "
+                     "function_call", p->where, p->message, from);
+    json_decref(joined);
+    return rc;
+}
+
+static int read_sharegpt(const json_t *record, place *p, format_record *out)
+{
+    json_t *turns, *messages = json_array();
+    int rc = take_list(json_object_get(record, "conversations"), "conversations", p, &turns);
+    put_system(messages, record);
+    for (size_t i = 0; i < json_array_size(turns) && rc == 0; i++) {
+        json_t *turn = json_array_get(turns, i);
+        p->message = i + 1;
+        if (json_object_get(turn, "from") || !json_object_get(turn, "role"))
+            rc = put_turn(messages, turn, p);
+        else if ((rc = check_role(turn, p)) == 0 && (rc = check_content(turn, p)) == 0)
+            json_array_append(messages, turn);
+    }
+    if (rc == 0 && !json_array_size(turns))
+        rc = check_messages(turns, p);
+    if (rc == 0)
+        out->conversation = conversation_of(record, messages);
+    else
+        json_decref(messages);
+    json_decref(turns);
+    return rc;
+}
+
+/* ---- prompt and completion ---- */
+
+static int read_prompt(json_t *record, place *p, format_record *out)
+{
+    json_t *prompt = json_object_get(record, "prompt"), *completion = json_object_get(record, "completion");
+    if (json_is_string(prompt) && json_is_string(completion)) {
+        out->prompt = prompt;
+        out->completion = completion;
+        return 0;
+    }
+    if (!json_is_array(prompt) || !json_is_array(completion))
+        return pt_fail(p->error, PT_FAILED, "%.400s: \"prompt\" is %s and \"completion\" %s, but both must be strings, or both lists of messages",
+                       p->where, json_type_name(prompt), json_type_name(completion));
+    if (!json_array_size(prompt) || !json_array_size(completion))
+        return pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" has no messages: take such records out of the file", p->where,
+                       json_array_size(prompt) ? "completion" : "prompt");
+    json_t *messages = json_copy(prompt);
+    json_array_extend(messages, completion);
+    int rc = check_messages(messages, p);
+    out->prompt_messages = json_array_size(prompt);
+    if (rc == 0)
+        out->conversation = conversation_of(record, messages);
+    else
+        json_decref(messages);
+    return rc;
+}
+
+/* ---- Alpaca ---- */
+
+static int take_text(const json_t *record, const char *key, const place *p, const json_t **out)
+{
+    const json_t *value = json_object_get(record, key);
+    *out = value;
+    if (!value || json_is_null(value)) {
+        *out = NULL;
+        return 0;
+    }
+    return json_is_string(value) ? 0 : pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" is %s, but it must be a string", p->where, key,
+                                               json_type_name(value));
+}
+
+static int put_history(json_t *messages, const json_t *record, const place *p)
+{
+    const json_t *given = json_object_get(record, "history");
+    json_t *history;
+    if (!given || json_is_null(given) || (json_is_string(given) && !json_string_length(given)))
+        return 0;
+    int rc = take_list(given, "history", p, &history);
+    for (size_t i = 0; i < json_array_size(history) && rc == 0; i++) {
+        const json_t *pair = json_array_get(history, i), *question = json_array_get(pair, 0), *answer = json_array_get(pair, 1);
+        if (json_array_size(pair) != 2 || !json_is_string(question) || !json_is_string(answer)) {
+            rc = pt_fail(p->error, PT_FAILED, "%.400s: \"history\", %zu: no [question, answer]", p->where, i + 1);
+        } else {
+            put_message(messages, "user", question);
+            put_message(messages, "assistant", answer);
+        }
+    }
+    json_decref(history);
+    return rc;
+}
+
+static int read_alpaca(const json_t *record, const place *p, format_record *out)
+{
+    const json_t *instruction = NULL, *input = NULL, *output = NULL, *system;
+    int rc = take_text(record, "instruction", p, &instruction);
+    if (rc == 0)
+        rc = take_text(record, "input", p, &input);
+    if (rc == 0)
+        rc = take_text(record, "output", p, &output);
+    if (rc == 0)
+        rc = take_text(record, "system", p, &system);
+    if (rc == 0 && (!instruction || !output))
+        rc = pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" is null, but it must be a string", p->where, instruction ? "output" : "instruction");
+    if (rc < 0)
+        return rc;
+    json_t *messages = json_array();
+    put_system(messages, record);
+    rc = put_history(messages, record, p);
+    json_t *asked = join(instruction, json_string_length(instruction) && json_string_length(input) ? "\n" : "", input);
+    put_message(messages, "user", asked);
+    json_decref(asked);
+    put_message(messages, "assistant", output);
+    if (rc == 0)
+        out->conversation = conversation_of(record, messages);
+    else
+        json_decref(messages);
+    return rc;
+}
+
+int format_read(pt_data_format f, json_t *record, const char *where, format_record *out, pt_error *e)
+{
+    place p = {.where = where, .error = e};
+    *out = (format_record){0};
+    switch (f) {
+    case PT_DATA_MESSAGES: return read_messages(record, &p, out);
+    case PT_DATA_SHAREGPT: return read_sharegpt(record, &p, out);
+    case PT_DATA_PROMPT: return read_prompt(record, &p, out);
+    default: return read_alpaca(record, &p, out);
+    }
+}

@@ -1,0 +1,36 @@
+/* formats.h - records of data files by their keys, and the conversation in each.
+ *
+ *   messages    {"messages": [{"role", "content"}, ...], "tools": [...]}
+ *   sharegpt    {"conversations": [{"from", "value"}, ...], "system": "...", "tools": "..."}
+ *   prompt      {"prompt", "completion"}: two texts, or two lists of messages
+ *   alpaca      {"instruction", "input", "output", "system", "history": [[question, answer], ...]}
+ *   text        {"text"}
+ *
+ * A record with the keys of several is the first of these. What a list is may also be JSON in a string, as .csv files have it.
+ */
+#ifndef PT_DATA_FORMATS_H
+#define PT_DATA_FORMATS_H
+
+#include "protrain.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+pt_data_format format_of(const json_t *record); /* PT_DATA_AUTO: of none */
+bool format_fits(pt_data_format f, const json_t *record); /* it has the keys of f */
+const char *format_name(pt_data_format f);      /* as --data-format has it */
+const char *format_keys(pt_data_format f);      /* those that it needs, for messages */
+int format_unknown(json_t *record, const char *where, pt_error *e); /* the error of a record that is of none */
+
+/* What a record is an example of: a conversation, or two texts. */
+typedef struct format_record {
+    json_t *conversation;   /* {"messages", "tools", ...}, a new reference; NULL: two texts */
+    size_t prompt_messages; /* of a prompt in messages: how many the messages begin with */
+    const json_t *prompt, *completion; /* strings, which live as long as the record */
+} format_record;
+
+/* `record` has the keys of f, a format of records that is not text, and is changed; `where` (file and line) names it. Content in parts
+ * is joined; what is no text, a role that is none, nothing where a reply or a question should be: PT_FAILED. */
+int format_read(pt_data_format f, json_t *record, const char *where, format_record *out, pt_error *e);
+
+#endif

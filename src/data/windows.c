@@ -1,0 +1,182 @@
+/* windows.c - a dataset's windows: from the stream of ids, or of examples. */
+#include "data/dataset_parts.h"
+#include "data/permute.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { NO_TARGET = -100 };
+
+/* ---- of a stream ---- */
+
+/* n inputs from id `start` on, and their targets. */
+static int read_window(const dataset *d, uint64_t start, size_t n, int32_t *ids, int32_t *targets, pt_error *e)
+{
+    int rc = token_file_ids(&d->tokens, start, n, d->vocab, (uint32_t *)ids, e);
+    if (rc < 0)
+        return rc;
+    memcpy(targets, ids + 1, (n - 1) * sizeof *targets);
+    return token_file_ids(&d->tokens, start + n, 1, d->vocab, (uint32_t *)targets + n - 1, e);
+}
+
+/* Where documents start, one after the other. */
+typedef struct starts { uint64_t document, ahead[64]; size_t n, at; } starts;
+
+/* *start: of the next document, UINT64_MAX where there is none. */
+static int next_start(const dataset *d, starts *s, uint64_t *start, pt_error *e)
+{
+    *start = UINT64_MAX;
+    if (s->at == s->n) {
+        const uint64_t left = d->tokens.documents - s->document;
+        s->at = 0;
+        s->n = left < 64 ? (size_t)left : 64;
+        int rc = s->n ? token_file_starts(&d->tokens, s->document, s->n, s->ahead, e) : 0;
+        if (rc < 0)
+            return rc;
+        s->document += s->n;
+    }
+    if (s->n)
+        *start = s->ahead[s->at++];
+    return 0;
+}
+
+/* Keeps the documents of a window apart, which has n inputs from id `start` on. */
+static int part_documents(const dataset *d, uint64_t start, size_t n, const int32_t *ids, int32_t *targets, int32_t *first, pt_error *e)
+{
+    starts s = {0};
+    uint64_t unused, begin = 0;
+    int32_t current = 0;
+    int rc = token_file_document(&d->tokens, start, &s.document, &unused, e);
+    s.document++;
+    if (rc == 0)
+        rc = next_start(d, &s, &begin, e);
+    for (size_t t = 0; t < n && rc == 0; t++) {
+        bool ends = ids[t] == d->eos;
+        for (; rc == 0 && begin <= start + t + 1; rc = next_start(d, &s, &begin, e))
+            ends = true;
+        first[t] = current;
+        if (ends) {
+            targets[t] = -100;
+            current = (int32_t)t + 1;
+        }
+    }
+    return rc;
+}
+
+/* n inputs from id `start` on, their targets, and their documents; the row's rest is padded. */
+static int read_stream(const dataset *d, uint64_t start, size_t n, const dataset_row *row, dataset_counts *counts, pt_error *e)
+{
+    int rc = read_window(d, start, n, row->ids, row->targets, e);
+    if (rc == 0 && d->documents)
+        rc = part_documents(d, start, n, row->ids, row->targets, row->first, e);
+    else if (row->first)
+        memset(row->first, 0, (size_t)d->seq_len * sizeof *row->first);
+    for (size_t t = n; t < (size_t)d->seq_len && rc == 0; t++) {
+        row->ids[t] = 0;
+        row->targets[t] = NO_TARGET;
+        if (d->documents)
+            row->first[t] = (int32_t)n;
+    }
+    for (size_t t = 0; t < n && rc == 0 && counts; t++) {
+        counts->tokens += row->targets[t] >= 0;
+        counts->learned += row->targets[t] >= 0;
+    }
+    return rc;
+}
+
+/* ---- of examples ---- */
+
+static bool is_learned(const dataset *d, int32_t id) { return !d->tokens.ids.marked || (uint32_t)id & ID_LEARNED; }
+
+/* An example in the row's places from `at` on. */
+static int put_example(const dataset *d, const packed_example *x, int64_t at, const dataset_row *row, pt_error *e)
+{
+    int32_t *ids = row->ids + at, *targets = row->targets + at;
+    int rc = read_window(d, x->start, x->places, ids, targets, e);
+    for (uint32_t t = 0; t < x->places && rc == 0; t++) {
+        const bool learned = is_learned(d, targets[t]);
+        ids[t] = (int32_t)((uint32_t)ids[t] & ~ID_LEARNED);
+        targets[t] = learned ? (int32_t)((uint32_t)targets[t] & ~ID_LEARNED) : NO_TARGET;
+        if (row->first)
+            row->first[at + t] = (int32_t)at;
+        if (row->weights)
+            row->weights[at + t] = learned ? 1.0F / (float)x->learned : 0;
+    }
+    return rc;
+}
+
+static void pad(const dataset_row *row, int64_t from, int64_t to)
+{
+    for (int64_t t = from; t < to; t++) {
+        row->ids[t] = 0;
+        row->targets[t] = NO_TARGET;
+        if (row->first)
+            row->first[t] = (int32_t)from;
+        if (row->weights)
+            row->weights[t] = 0;
+    }
+}
+
+static int read_packed(const dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e)
+{
+    packed_example some[32];
+    uint64_t first, n;
+    int64_t at = 0;
+    int rc = packing_window(&d->packing, w, &first, &n, e);
+    for (uint64_t done = 0; done < n && rc == 0;) {
+        const size_t now = n - done < 32 ? (size_t)(n - done) : 32;
+        rc = packing_examples(&d->packing, first + done, now, some, e);
+        for (size_t i = 0; i < now && rc == 0; at += some[i++].places) {
+            rc = put_example(d, &some[i], at, row, e);
+            if (counts)
+                counts->learned += some[i].learned;
+        }
+        done += now;
+    }
+    pad(row, at, d->seq_len);
+    if (counts) {
+        counts->tokens += at;
+        counts->examples += (int64_t)n;
+    }
+    return rc;
+}
+
+/* ---- of either ---- */
+
+uint64_t dataset_windows(const dataset *d) { return d->packed ? d->packing.windows : share_count(&d->share); }
+
+/* Whole window w of this part of the data. */
+static int read_whole(const dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e)
+{
+    if (d->packed)
+        return read_packed(d, w, row, counts, e);
+    return read_stream(d, share_item(&d->share, w) * (uint64_t)d->seq_len, (size_t)d->seq_len, row, counts, e);
+}
+
+int dataset_sample(dataset *d, uint64_t index, uint64_t windows_per_epoch, const dataset_row *row, dataset_counts *counts, pt_error *e)
+{
+    uint64_t windows = dataset_windows(d);
+    if (windows_per_epoch == 0 || windows_per_epoch > windows)
+        return pt_fail(e, PT_USAGE, "an epoch of %" PRIu64 " samples cannot be taken from %" PRIu64 " windows",
+                       windows_per_epoch, windows);
+    uint64_t epoch = index / windows_per_epoch, w = index % windows_per_epoch;
+    if (d->shuffle)
+        w = permute(d->seed, epoch, w, windows);
+    return read_whole(d, w, row, counts, e);
+}
+
+uint64_t dataset_eval_windows(const dataset *d)
+{
+    uint64_t T = (uint64_t)d->seq_len;
+    return d->packed || d->share.part != SHARE_ALL ? dataset_windows(d) : (dataset_tokens(d) - 1 + T - 1) / T;
+}
+
+int dataset_eval_window(dataset *d, uint64_t w, const dataset_row *row, dataset_counts *counts, pt_error *e)
+{
+    uint64_t T = (uint64_t)d->seq_len, start = w * T;
+    if (w >= dataset_eval_windows(d))
+        return pt_fail(e, PT_USAGE, "window %" PRIu64 " of %" PRIu64 " does not exist", w, dataset_eval_windows(d));
+    if (w < dataset_windows(d))
+        return read_whole(d, w, row, counts, e);
+    return read_stream(d, start, (size_t)(dataset_tokens(d) - 1 - start), row, counts, e);
+}

@@ -1,0 +1,69 @@
+/* kernels_dequantize.cu - weights from few bits, PACK neighbours of a row a thread. They share a block of NF4 where rows begin with one. */
+#include "device/cuda/primitives.h"
+#include "device/fewbit.h"
+#include "device/moment_map.h"
+
+enum { DEQUANTIZE_THREADS = 256, DEQUANTIZE_TILE = DEQUANTIZE_THREADS * PACK };
+static_assert(NF4_BLOCK % PACK == 0, "a thread's values lie in one block");
+
+typedef struct fewbit_values { float level[NF4_LEVELS], map[MOMENT_CODES]; } fewbit_values;
+
+DEVICE float magnitude_of(const op_dequantize &o, const fewbit_values &v, int64_t i)
+{
+    const int64_t block = i / NF4_BLOCK;
+    return __fadd_rn(__fmul_rn(v.map[o.absmax[block]], o.nested[block / NF4_NESTED_BLOCK]), *o.offset);
+}
+
+DEVICE int code_of(const op_dequantize &o, int64_t i) { return i % 2 ? o.codes[i / 2] & 15 : o.codes[i / 2] >> 4; }
+
+template <pt_dtype T> __global__ void nf4_kernel(op_dequantize o, fewbit_values v, unsigned tiles, bool whole)
+{
+    __shared__ float level[NF4_LEVELS];
+    if (threadIdx.x < NF4_LEVELS)
+        level[threadIdx.x] = v.level[threadIdx.x];
+    __syncthreads();
+    const int64_t row = blockIdx.x / tiles, column = (int64_t)(blockIdx.x % tiles) * DEQUANTIZE_TILE + threadIdx.x * PACK;
+    const int64_t first = o.first + row * o.stride + column;
+    if (column >= o.cols)
+        return;
+    pack x;
+    const float shared = magnitude_of(o, v, first);
+    for (int j = 0; j < PACK; j++)
+        if (column + j < o.cols)
+            x.x[j] = __fmul_rn(level[code_of(o, first + j)], whole ? shared : magnitude_of(o, v, first + j));
+    pack_store<T>(element_at<T>(o.out, row * o.ld), column, o.cols, whole, x);
+}
+
+template <pt_dtype T> __global__ void int8_kernel(op_dequantize o, unsigned tiles, bool wide)
+{
+    const int64_t row = blockIdx.x / tiles, column = (int64_t)(blockIdx.x % tiles) * DEQUANTIZE_TILE + threadIdx.x * PACK;
+    const int64_t first = o.first + row * o.stride + column;
+    if (column >= o.cols)
+        return;
+    pack x;
+    const float scale = o.scales[first / o.stride];
+    for (int j = 0; j < PACK; j++)
+        if (column + j < o.cols)
+            x.x[j] = __fmul_rn(__fmul_rn((float)(int8_t)o.codes[first + j], scale), INT8_STEP);
+    pack_store<T>(element_at<T>(o.out, row * o.ld), column, o.cols, wide, x);
+}
+
+template <pt_dtype T> static int dequantize_launch(const op_dequantize *o, cudaStream_t s)
+{
+    const int64_t tiles = blocks_of(o->cols, DEQUANTIZE_TILE);
+    const bool wide = is_wide(T, o->out, o->ld);
+    if (o->kind == FEWBIT_INT8)
+        return launch(int8_kernel<T>, o->rows * tiles, DEQUANTIZE_THREADS, s, *o, (unsigned)tiles, wide);
+    fewbit_values v;
+    for (int i = 0; i < NF4_LEVELS; i++)
+        v.level[i] = nf4_levels[i];
+    for (int i = 0; i < MOMENT_CODES; i++)
+        v.map[i] = moment_map_get(true)->value[i];
+    const bool whole = wide && o->first % PACK == 0 && o->stride % PACK == 0;
+    return launch(nf4_kernel<T>, o->rows * tiles, DEQUANTIZE_THREADS, s, *o, v, (unsigned)tiles, whole);
+}
+
+int cuda_dequantize(const op_dequantize *o, cudaStream_t s)
+{
+    return o->type == PT_BF16 ? dequantize_launch<PT_BF16>(o, s) : dequantize_launch<PT_F32>(o, s);
+}

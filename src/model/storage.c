@@ -1,0 +1,121 @@
+#include "model/storage.h"
+
+#include "model/rows.h"
+
+/* nf4: QLoRA's (Dettmers et al., 2023): 4 bits a value, the largest magnitude of 64 in 8 bits, of which 256 share a scale, and the mean of
+ * these magnitudes. int8: LLM.int8's weights (Dettmers et al., 2022): the largest magnitude of a row. */
+static const storage_format formats[STORAGES] = {
+    [STORAGE_NF4] = {"nf4", FEWBIT_NF4, {[NF4_CODES] = {"codes", 4, PER_VALUES, 1},
+                                         [NF4_ABSMAX] = {"absmax", 8, PER_VALUES, NF4_BLOCK},
+                                         [NF4_NESTED] = {"nested_absmax", 32, PER_VALUES, NF4_BLOCK * NF4_NESTED_BLOCK},
+                                         [NF4_OFFSET] = {"nested_offset", 32, PER_TENSOR, 0}}},
+    [STORAGE_INT8] = {"int8", FEWBIT_INT8, {[INT8_CODES] = {"codes", 8, PER_VALUES, 1}, [INT8_SCALES] = {"scales", 32, PER_ROW, 0}}},
+};
+
+const storage_format *storage_format_of(param_storage s) { return s == STORAGE_PLAIN ? NULL : &formats[s]; }
+
+int model_store(model *m, param_storage s, pt_error *e)
+{
+    int stored = 0;
+    for (int i = 0; i < m->params_n; i++) {
+        param *p = &m->params[i];
+        const bool fits = !p->trainable && p->kind->use == USE_MATRIX && p->kind->block == BLOCK_LAYER;
+        p->storage = fits ? s : STORAGE_PLAIN;
+        stored += fits;
+    }
+    if (s == STORAGE_PLAIN || stored)
+        return 0;
+    return pt_fail(e, PT_USAGE, "--base %s keeps the layers' frozen matrices in few bits, and none is frozen: freeze some with --freeze or "
+                                "--train-only, or leave --base away", formats[s].name);
+}
+
+param_storage model_storage(const model *m)
+{
+    for (int i = 0; i < m->params_n; i++)
+        if (m->params[i].storage != STORAGE_PLAIN)
+            return m->params[i].storage;
+    return STORAGE_PLAIN;
+}
+
+/* ---- slabs ---- */
+
+static int64_t entries(const storage_slab *s, const param *p, int part)
+{
+    switch (s->unit) {
+    case PER_ROW: return p->part[part].rows;
+    case PER_TENSOR: return 1;
+    default: return (part_values(p, part) + s->values - 1) / s->values;
+    }
+}
+
+uint64_t storage_slab_bytes(const param *p, int part, int slab)
+{
+    const storage_slab *s = &formats[p->storage].slabs[slab];
+    return !s->bits ? 0 : ((uint64_t)entries(s, p, part) * (uint64_t)s->bits + 7) / 8;
+}
+
+uint64_t storage_slab_at(const param *p, int part, int slab)
+{
+    uint64_t at = 0;
+    for (int k = 0; k <= part && k < p->parts; k++)
+        for (int i = 0; i < (k < part ? STORAGE_SLABS : slab); i++)
+            at += align_up(storage_slab_bytes(p, k, i), STORAGE_LINE);
+    return at;
+}
+
+/* ---- stripes ---- */
+
+/* Of a CPU, stripes of so many values stay in its last cache; of a GPU, products with them are large. Narrow ones make a product read its
+ * other operand too often. */
+enum { CPU_VALUES = 2 << 20, GPU_VALUES = 32 << 20, CPU_LEAST = 256, GPU_LEAST = 1024, STEP = 64 };
+
+/* `lines` of so many values, cut into equal stripes. */
+static int64_t stripe(int64_t lines, int64_t values, const step_shape *s)
+{
+    const int64_t room = (s->gpu ? GPU_VALUES : CPU_VALUES) / values, least = s->gpu ? GPU_LEAST : CPU_LEAST, most = room > least ? room : least;
+    const int64_t stripes = (lines + most - 1) / most, each = (lines + stripes - 1) / stripes;
+    const int64_t whole = (int64_t)align_up((uint64_t)each, STEP);
+    return whole < lines ? whole : lines;
+}
+
+int64_t stripe_rows(const param *p, const step_shape *s) { return stripe(p->rows, p->cols, s); }
+int64_t stripe_cols(const param *p, const step_shape *s) { return stripe(p->cols, p->rows, s); }
+
+uint64_t stripe_bytes(const model *m, const step_shape *s, param_role weight)
+{
+    int64_t values = 0;
+    for (int b = 0; b < m->blocks_n; b++) {
+        const param *p = block_param(m, &m->blocks[b], weight);
+        if (!p || p->storage == STORAGE_PLAIN)
+            continue;
+        const int64_t rows = stripe_rows(p, s) * p->cols, cols = stripe_cols(p, s) * p->rows, most = rows > cols ? rows : cols;
+        values = most > values ? most : values;
+    }
+    return (uint64_t)values * dtype_bytes(s->type);
+}
+
+/* ---- runs ---- */
+
+int64_t storage_run(const param *p, const char *piece, int64_t row0, int64_t n, op_dequantize *out)
+{
+    int k = 0;
+    while (k + 1 < p->parts && row0 >= p->part[k + 1].row0)
+        k++;
+    const param_part *part = &p->part[k];
+    const int64_t row = row0 - part->row0, left = part->rows - row;
+    int64_t stored;
+    const int64_t run = part_run(part, row, n < left ? n : left, &stored);
+    out->kind = formats[p->storage].kind;
+    out->rows = run;
+    out->first = stored * p->cols;
+    out->stride = p->cols;
+    const uint8_t *slab[STORAGE_SLABS];
+    for (int i = 0; i < STORAGE_SLABS; i++)
+        slab[i] = (const uint8_t *)piece + storage_slab_at(p, k, i);
+    out->codes = slab[0];
+    out->absmax = slab[NF4_ABSMAX];
+    out->nested = (const float *)slab[NF4_NESTED];
+    out->offset = (const float *)slab[NF4_OFFSET];
+    out->scales = (const float *)slab[INT8_SCALES];
+    return run;
+}

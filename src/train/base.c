@@ -1,0 +1,86 @@
+#include "train/base.h"
+
+#include "base/json.h"
+#include "model/storage.h"
+#include "model/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const names[] = {[PT_BASE_BF16] = "bf16", [PT_BASE_FP32] = "fp32", [PT_BASE_NF4] = "nf4", [PT_BASE_INT8] = "int8"};
+
+const char *base_name(pt_base b) { return names[b]; }
+
+static bool has_frozen_matrix(const model *m)
+{
+    bool any = false;
+    for (int i = 0; i < m->params_n; i++)
+        any = any || (!m->params[i].trainable && m->params[i].kind->use == USE_MATRIX);
+    return any;
+}
+
+int base_apply(const pt_train_options *o, model *m, pt_error *e)
+{
+    static const param_storage storage[] = {[PT_BASE_NF4] = STORAGE_NF4, [PT_BASE_INT8] = STORAGE_INT8};
+    const bool is_bf16 = o->precision == PT_PRECISION_BF16;
+    if (o->base == PT_BASE_AS_COMPUTED)
+        return 0;
+    if (o->base == (is_bf16 ? PT_BASE_FP32 : PT_BASE_BF16))
+        return pt_fail(e, PT_USAGE, "--base %s and --dtype %s: products read a base in the type that they compute in; give --dtype %s, or --base "
+                                    "nf4 or int8, which any --dtype decodes", names[o->base], is_bf16 ? "bf16" : "fp32", names[o->base]);
+    if (!has_frozen_matrix(m))
+        return pt_fail(e, PT_USAGE, "--base %s is how frozen matrices of layers are kept, and none is frozen: freeze some with --freeze or "
+                                    "--train-only, or leave --base out", names[o->base]);
+    return o->base >= PT_BASE_NF4 ? model_store(m, storage[o->base], e) : 0;
+}
+
+int base_open(base *b, const model *m, const char *folder, uint64_t seed, pt_error *e)
+{
+    safetensors *st = NULL;
+    *b = (base){.in_few_bits = model_storage(m) != STORAGE_PLAIN, .origin = {.seed = seed}};
+    snprintf(b->folder, sizeof b->folder, "%s", folder ? folder : "");
+    if (!b->in_few_bits || !folder)
+        return 0;
+    int failed = safetensors_open(folder, &st, e);
+    b->origin.st = st;
+    return failed ? failed : weights_check(m, st, NULL, e);
+}
+
+void base_close(base *b)
+{
+    safetensors_close((safetensors *)b->origin.st);
+    b->origin.st = NULL;
+}
+
+void base_lend(const base *b, state *s) { s->origin = b->in_few_bits ? &b->origin : NULL; }
+
+void base_take_sum(base *b, const state *s) { b->sum = s->origin_sum; }
+
+void base_write(const base *b, json_t *counters)
+{
+    if (b->in_few_bits)
+        json_object_set_new(counters, "base", json_sprintf("%016llx", (unsigned long long)b->sum));
+}
+
+/* The file as a whole has been read and understood before. */
+int base_compare(const base *b, const state *loaded, const char *checkpoint, pt_error *e)
+{
+    char path[FILE_PATH_BYTES], now[20];
+    json_source s;
+    const char *before;
+    if (!b->in_few_bits)
+        return 0;
+    int failed = path_join(path, checkpoint, "trainer/trainer.json", e);
+    if (!failed)
+        failed = json_source_open(&s, path, e);
+    if (failed)
+        return failed;
+    snprintf(now, sizeof now, "%016llx", (unsigned long long)loaded->origin_sum);
+    failed = json_get_string(&s, "base", JSON_REQUIRED, &before, e);
+    if (!failed && strcmp(before, now))
+        failed = pt_fail(e, PT_FAILED, "%.300s: the frozen matrices of --model %.300s are not those that the run began with (their sum was %s, and is "
+                                       "%s): give the folder, or the seed, that it began with", path, b->folder[0] ? b->folder : "(random weights)",
+                         before, now);
+    json_source_close(&s);
+    return failed;
+}
