@@ -2,6 +2,11 @@
 #include "commands.h"
 #include "data_args.h"
 #include "progress.h"
+#include "ranks.h"
+
+#include "base/clock.h"
+#include "base/units.h"
+#include "comm/join.h"
 
 #include <jansson.h>
 #include <libgen.h>
@@ -82,6 +87,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result", false},
+        {"--lanes", ARG_INT32, &o->lanes, "L", "add a step's gradients in L sums, which up to L ranks can share;\ndefault as many as --ranks", false},
         {"--no-shuffle", ARG_FLAG, &s->no_shuffle, NULL, "windows of the data in file order", false},
         {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "documents do not see each other; each begins at position 0", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
@@ -105,6 +111,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--seed", ARG_SEED, &o->seed, "N", "of initialisation and shuffling; default 0", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (found if not given)", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
+        {"--ranks", ARG_INT32, &o->ranks, "N", "share a step between N processes of this machine; their number\nnever changes the result of the same --lanes", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
@@ -354,14 +361,15 @@ static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error 
     progress_clear(&s->bar);
     print_report(t, last);
     fprintf(stderr, "interrupted: a checkpoint is written; the same command with --out '%s' --resume goes on\n", s->o.out);
-    return 128 + caught;
+    return 128 + (caught ? caught : SIGTERM); /* another rank may have been told */
 }
 
 static int run(session *s, pt_trainer *t, pt_error *e)
 {
     pt_step step = {0};
     int more = 1;
-    while (!caught && (more = pt_trainer_step(t, &step, e)) > 0)
+    const bool several = s->o.ranks > 1; /* which stop together, where their steps say so */
+    while ((several || !caught) && (more = pt_trainer_step(t, &step, e)) > 0 && !step.stopped)
         if (step.step_s > 0)
             print_step(s, t, &step);
     progress_clear(&s->bar);
@@ -376,6 +384,18 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     print_report(t, &step);
     if (!s->json)
         printf("%s\n", s->o.out);
+    return 0;
+}
+
+/* What would fail in every rank. */
+static int check_launch(const session *s, pt_error *e)
+{
+    const pt_train_options *o = &s->o;
+    if (o->ranks > COMM_RANKS_MOST)
+        return pt_fail(e, PT_USAGE, "--ranks %d: one machine takes %d at most", o->ranks, COMM_RANKS_MOST);
+    if (o->ranks > o->batch_size)
+        return pt_fail(e, PT_USAGE, "--ranks %d is more than the --batch-size of %lld: each rank computes some of the sequences", o->ranks,
+                       (long long)o->batch_size);
     return 0;
 }
 
@@ -397,6 +417,11 @@ int command_train(int argc, char **argv)
     }
     if (!status)
         status = complete(s, &e);
+    if (!status && s->o.ranks > 1 && join_rank() < 0) {
+        status = check_launch(s, &e) ? exit_with(&e) : ranks_run(s->o.ranks, argc, argv, s->o.out == s->out && !s->resume ? s->out : NULL);
+        free(s);
+        return status;
+    }
     progress_open(&s->bar, s->quiet || s->json);
     if (!status) {
         status = pt_trainer_open(&s->o, &t, &e);

@@ -99,6 +99,9 @@ typedef struct pt_train_options {
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     int64_t batch_size, micro_batch;   /* sequences; micro_batch 0: planned, else it divides the batch; where it is no multiple of the */
                                        /* unit (2048 / seq_len sequences, at least 1, on a GPU of 2048 to 8192 tokens), the next that is */
+    int lanes;                         /* sums in which a step's gradients are added: they divide the batch. 0: one, or the checkpoint's */
+    int ranks;                         /* processes that share a step, started by `protrain train --ranks N`; 0: one. Budgets and threads */
+                                       /* are each one's. lanes 0: as many; each has a power of two of neighbouring lanes */
     bool shuffle;
     bool document_mask;                /* tokens see their own document alone, and positions begin anew with each; what follows its */
                                        /* last token is no target */
@@ -154,6 +157,7 @@ typedef struct pt_step {
     bool evaluated; double eval_loss; /* after this step's update */
     int64_t pairs;           /* of DPO, in this step: then loss is their mean, and these are too */
     double reward_margin, reward_accuracy; /* beta * (log-ratio of the chosen one - of the rejected one); how often that is above 0 */
+    bool stopped;            /* there was no step: `stop` of one of several ranks said so, and all of them should end here */
 } pt_step;
 
 typedef struct pt_trainer pt_trainer;
@@ -199,7 +203,7 @@ PT_API void pt_trainer_summary(const pt_trainer *t, pt_summary *s);
  * what replaced it when steps took another time than that (pt_summary says whether any did); measured: of the plan that runs.
  * Returns how many there are, 0 while nothing has been
  * measured. */
-enum { PT_TIMINGS = 11 };
+enum { PT_TIMINGS = 12 };
 typedef struct pt_timing { const char *name; double predicted_s, corrected_s, measured_s; } pt_timing;
 PT_API int pt_trainer_timings(const pt_trainer *t, pt_timing out[PT_TIMINGS]);
 /* plan.json's text; free() it. */

@@ -136,6 +136,13 @@ static inline const optimizer *random_optimizer(const random_source *r)
     return optimizers[random_below(&other, n)];
 }
 
+/* Often one. The source goes on as if nothing had been drawn. */
+static inline int random_lanes(const random_source *r, int units)
+{
+    random_source other = {r->seed + 2, r->n};
+    return random_one_in(&other, 2) ? 1 : random_divisor(&other, units);
+}
+
 /* A batch of up to 8 short sequences; units, head parts and vocabulary slices smaller than a real step's, so that there are
  * several of each. */
 static inline void random_shape(random_source *r, const model *m, step_shape *s)
@@ -148,6 +155,7 @@ static inline void random_shape(random_source *r, const model *m, step_shape *s)
     s->head_rows = s->unit_rows < 16 ? s->unit_rows : 16;
     s->slice_rows = SUMSQ_ROWS * random_from(r, 1, 96);
     s->gpu = random_one_in(r, 2); /* whose head has odd words apart */
+    s->lanes = random_lanes(r, (int)s->units_n);
 }
 
 static inline int random_packing(random_source *r, const model *m, const step_shape *s, packing *k, pt_error *e)
@@ -247,6 +255,17 @@ static inline int random_case_of_layers(random_source *r, int layers, random_cas
     c->input = (schedule_input){.model = c->model, .shape = &c->shape, .packing = &c->packing, .plan = &c->plan, .training = true,
                                 .host_tier = host_tier};
     return failed;
+}
+
+/* The same step as that of one of some ranks. */
+static inline int random_share(random_source *r, random_case *c, pt_error *e)
+{
+    c->shape.ranks = random_from(r, 2, 5);
+    c->shape.rank = random_below(r, c->shape.ranks);
+    plan_free(&c->plan);
+    packing_free(&c->packing);
+    int failed = random_packing(r, c->model, &c->shape, &c->packing, e);
+    return failed ? failed : random_plan(r, c->model, &c->shape, &c->packing, c->clipping, c->input.host_tier, &c->plan, e);
 }
 
 static inline int random_case_open(random_source *r, random_case *c, pt_error *e)

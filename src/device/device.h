@@ -42,6 +42,11 @@ typedef struct op_copy_rows { void *dst; const void *src; int64_t rows; size_t b
 struct disk_channel;
 typedef struct op_disk { struct disk_channel *channel; void *memory; uint64_t offset; size_t bytes; } op_disk;
 
+/* What goes to other ranks and comes from them (comm/comm.h); host queues only. */
+struct comm;
+struct comm_move;
+typedef struct op_exchange { struct comm *comm; const struct comm_move *moves; int n; } op_exchange;
+
 /* A factor in an op, 0 of which stands for 1. */
 static inline float op_factor(float x) { return x != 0 ? x : 1; }
 
@@ -336,7 +341,7 @@ typedef struct op_quadratic {
 #define MEMBER(KIND, name, member, doing) op_##member member;
 typedef struct op {
     op_kind kind;
-    union { op_copy copy; op_copy_rows copy_rows; op_disk disk; LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER) };
+    union { op_copy copy; op_copy_rows copy_rows; op_disk disk; op_exchange exchange; LIBRARY_OPS(MEMBER) KERNEL_OPS(MEMBER) };
 } op;
 #undef MEMBER
 

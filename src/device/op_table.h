@@ -9,7 +9,7 @@
  *     cost_NAME    what it asks of a machine         predict/op_costs.c
  *
  * without any of which the program does not build. KERNEL_OPS are computed by kernels of our own everywhere. A GPU copies and clears by
- * CUDA's runtime, multiplies matrices by a library, and knows no disk.
+ * CUDA's runtime, multiplies matrices by a library, and knows neither disks nor other ranks.
  */
 #ifndef PT_OP_TABLE_H
 #define PT_OP_TABLE_H
@@ -22,6 +22,8 @@
 #define DISK_OPS(ROW)                                 \
     ROW(DISK_READ, disk_read, disk, "reading a disk") \
     ROW(DISK_WRITE, disk_write, disk, "writing to a disk")
+
+#define RANKS_OPS(ROW) ROW(EXCHANGE, exchange, exchange, "exchanging with other ranks")
 
 #define LIBRARY_OPS(ROW) ROW(MATMUL, matmul, matmul, "multiplying matrices")
 
@@ -51,6 +53,6 @@
     ROW(JET, jet, jet, "computing activations and their derivatives")                                    \
     ROW(QUADRATIC, quadratic, quadratic, "computing an energy")
 
-#define ALL_OPS(ROW) MEMORY_OPS(ROW) DISK_OPS(ROW) LIBRARY_OPS(ROW) KERNEL_OPS(ROW)
+#define ALL_OPS(ROW) MEMORY_OPS(ROW) DISK_OPS(ROW) RANKS_OPS(ROW) LIBRARY_OPS(ROW) KERNEL_OPS(ROW)
 
 #endif

@@ -1,5 +1,7 @@
 #include "model/shape.h"
 
+#include "model/lanes.h"
+
 enum { UNIT_TOKENS = 2048, SLICE_ROWS = 64, LINE = 64 };
 
 _Static_assert(SLICE_ROWS % SUMSQ_ROWS == 0, "partial sums of squares do not cross slices");
@@ -14,8 +16,9 @@ static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least
 static void cut_units(step_shape *s, const model *m)
 {
     const int64_t tokens = !s->gpu ? UNIT_TOKENS : at_most(at_least(GPU_UNIT / m->config.hidden, UNIT_TOKENS), GPU_UNIT_MOST);
-    int64_t unit = at_most(at_least(tokens / s->seq_len, 1), s->batch);
-    while (s->batch % unit)
+    const int64_t of_lane = s->batch / shape_lanes(s);
+    int64_t unit = at_most(at_least(tokens / s->seq_len, 1), of_lane);
+    while (of_lane % unit)
         unit--;
     s->unit_seqs = unit;
     s->units_n = s->batch / unit;
@@ -39,6 +42,33 @@ void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch
     *s = (step_shape){.type = type, .batch = batch, .seq_len = seq_len};
     cut_units(s, m);
     cut_head(s, m);
+}
+
+void step_shape_in_lanes(step_shape *s, const model *m, int lanes)
+{
+    s->lanes = lanes;
+    cut_units(s, m);
+    cut_head(s, m);
+}
+
+int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int rank, pt_error *e)
+{
+    const int lanes = shape_lanes(whole), each = lanes / ranks;
+    if (ranks > whole->batch)
+        return pt_fail(e, PT_USAGE, "--ranks %d: a step has %lld sequences, and each rank computes some: give fewer ranks or a larger --batch-size",
+                       ranks, (long long)whole->batch);
+    if (ranks > 1 && (lanes % ranks || each & (each - 1)))
+        return pt_fail(e, PT_USAGE, "--ranks %d and %d lanes: each rank computes a power of two of the lanes (%d, %d, %d ...): give such --ranks%s",
+                       ranks, lanes, ranks, 2 * ranks, 4 * ranks, whole->lanes ? ", or begin anew with other --lanes" : "");
+    *out = *whole;
+    if (ranks == 1)
+        return 0;
+    out->ranks = ranks;
+    out->rank = rank;
+    out->lanes = each;
+    out->batch /= ranks;
+    out->units_n /= ranks;
+    return 0;
 }
 
 void step_shape_for_gpu(step_shape *s, const model *m)
@@ -112,6 +142,16 @@ int64_t accumulator_offset(const model *m, int block, param_role role)
 int64_t accumulator_elements(const model *m, int block)
 {
     return accumulator_offset(m, block, PARAM_ROLES);
+}
+
+uint64_t accumulator_bytes(const model *m, const step_shape *s, int block)
+{
+    return (uint64_t)accumulator_elements(m, block) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(s));
+}
+
+uint64_t embedding_sums_bytes(const model *m, const step_shape *s)
+{
+    return (uint64_t)(s->slice_rows * m->config.hidden) * sizeof(float) * (uint64_t)lane_planes(shape_lanes(s));
 }
 
 static int64_t sumsq_of(const param *p) { return (p->rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS; }

@@ -19,10 +19,15 @@ typedef struct step_shape {
     bool gpu;               /* units, and these two, are a GPU's */
     const struct optimizer *optimizer; /* optimizer/optimizer.h; NULL: AdamW */
     bool documents;         /* a sequence may hold several, which do not see each other */
+    int lanes;              /* in which the units' gradients are added (model/lanes.h); 0: one */
+    int ranks, rank;        /* a rank's part of a step: batch, units and lanes are its own; 0 ranks: one */
     bool weighted;          /* what each target's loss counts in the gradient comes with the batch */
     float beta; bool ipo;   /* above 0: the documents of a sequence are pairs that op_preference compares, and what comes with the batch
                                is the loss of each target under the reference model */
 } step_shape;
+
+static inline int shape_ranks(const step_shape *s) { return s->ranks > 1 ? s->ranks : 1; }
+static inline int shape_lanes(const step_shape *s) { return s->lanes > 1 ? s->lanes : 1; }
 
 /* Bytes of one unit's residual stream in fp32, from which in bf16 runs the inputs of the blocks are rounded: (R, C), and 0 in
  * fp32 runs, where the inputs are the stream themselves. */
@@ -32,8 +37,12 @@ uint64_t residual_bytes(const model *m, const step_shape *s);
  * hold what a step changes; measured in docs/numerics.md). */
 pt_dtype param_type(const param *p, pt_dtype type);
 
-/* unit_seqs = clamp(2048 / seq_len, 1, batch), lowered to a divisor of the batch: a CPU's sizes. */
+/* unit_seqs = clamp(2048 / seq_len, 1, batch), lowered to a divisor of the batch: a CPU's sizes, and one lane. */
 void step_shape_init(step_shape *s, const model *m, pt_dtype type, int64_t batch, int64_t seq_len);
+/* The units of each lane are such of its part of the batch, which `lanes` divides. */
+void step_shape_in_lanes(step_shape *s, const model *m, int lanes);
+/* A rank's part of a whole step: neighbouring lanes, a power of two of them. PT_USAGE where there are no such. */
+int step_shape_of_rank(step_shape *out, const step_shape *whole, int ranks, int rank, pt_error *e);
 /* Larger units and larger parts of the head, for small ones leave a GPU idle. */
 void step_shape_for_gpu(step_shape *s, const model *m);
 /* Of the same type and optimizer, and for the same kind of device. */
@@ -51,6 +60,10 @@ void head_layout_init(head_layout *h, const model *m, const step_shape *s);
  * output-side accumulator counts as the head block's. A block that trains nothing has no elements. */
 int64_t accumulator_offset(const model *m, int block, param_role role);
 int64_t accumulator_elements(const model *m, int block);
+/* Of all that hold partial sums at the same time: one, and with several lanes a stack of such, one behind the other. */
+uint64_t accumulator_bytes(const model *m, const step_shape *s, int block);
+/* The same of rows of the embedding's tables that are summed up at once: shape.slice_rows. */
+uint64_t embedding_sums_bytes(const model *m, const step_shape *s);
 
 /* Index of a trained parameter's first partial sum of squares (one for every SUMSQ_ROWS rows), and their number. */
 int64_t sumsq_index(const model *m, int param);

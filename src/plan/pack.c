@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PARTIAL_ALIGN = 16 };
 enum { ALIGN_ELEMENTS = 32, CHUNK_ELEMENTS = 2048, ALIGN_SLAB = 128, PAGE = 4096 };
 
 static bool may_be_cut(const param *p) { return p->kind->use == USE_VOCABULARY; }
@@ -85,6 +86,108 @@ static void list_pieces(packing *p)
     }
 }
 
+/* ---- shards ---- */
+
+enum { CUT_VALUES = 256 }; /* of blocks of states */
+_Static_assert(CUT_VALUES % ADAMW8BIT_BLOCK == 0, "blocks of states do not cross shards");
+
+/* Elements of a piece between two places where it may be cut. */
+static int64_t cut_grain(const packing *p, const param *a)
+{
+    int64_t rows = SUMSQ_ROWS;
+    while (rows * a->cols % CUT_VALUES)
+        rows *= 2;
+    return piece_elements(p, a, rows * a->cols);
+}
+
+/* The place nearest to `wanted` where a chunk may be cut. */
+static int64_t find_cut(const packing *p, const model *m, int c, int64_t wanted)
+{
+    int64_t best = 0;
+    for (int i = 0; i < p->chunks[c].pieces_n; i++) {
+        const piece *k = chunk_piece(p, c, i);
+        const param *a = &m->params[k->param];
+        const int64_t size = piece_elements(p, a, k->rows * a->cols), grain = cut_grain(p, a);
+        int64_t at = k->offset;
+        if (wanted > at && !optimizer_rule(p->optimizer, a)->whole) {
+            const int64_t inside = (wanted - at + grain / 2) / grain * grain;
+            at += inside < size ? inside : (size - 1) / grain * grain;
+        }
+        if (llabs(wanted - at) < llabs(wanted - best))
+            best = at;
+    }
+    return llabs(wanted - p->chunks[c].elements) < llabs(wanted - best) ? p->chunks[c].elements : best;
+}
+
+static int cut_chunks(packing *p, const model *m)
+{
+    p->cuts = calloc((size_t)p->chunks_n * (size_t)(p->ranks + 1), sizeof *p->cuts);
+    for (int c = 0; p->cuts && c < p->chunks_n; c++) {
+        int64_t *cut = p->cuts + c * (p->ranks + 1), most = 0;
+        cut[p->ranks] = p->chunks[c].elements;
+        for (int r = 1; r < p->ranks; r++)
+            cut[r] = find_cut(p, m, c, p->chunks[c].elements * r / p->ranks);
+        for (int r = 0; r < p->ranks; r++)
+            most = cut[r + 1] - cut[r] > most ? cut[r + 1] - cut[r] : most;
+        p->chunks[c].shard_elements = (int64_t)align_up((uint64_t)most, CHUNK_ELEMENTS);
+    }
+    return p->cuts ? 0 : -1;
+}
+
+piece_share packing_share(const packing *k, const model *m, const piece *p, int rank)
+{
+    const param *a = &m->params[p->param];
+    const int64_t row = piece_elements(k, a, a->cols), all = p->rows * row;
+    if (!k->chunks[p->chunk].trained)
+        return (piece_share){p->row0, p->rows};
+    int64_t begin = shard_start(k, p->chunk, rank) - p->offset, end = shard_start(k, p->chunk, rank + 1) - p->offset;
+    begin = begin < 0 ? 0 : begin > all ? all : begin;
+    end = end < begin ? begin : end > all ? all : end;
+    return (piece_share){p->row0 + begin / row, (end - begin) / row};
+}
+
+static void share_pieces(packing *p, const model *m, int rank)
+{
+    for (int i = 0; i < p->pieces_n; i++) {
+        const piece_share own = packing_share(p, m, &p->pieces[i], rank);
+        p->pieces[i].own_row0 = own.row0;
+        p->pieces[i].own_rows = own.rows;
+    }
+}
+
+static int64_t share_floats(const packing *k, const model *m, int block, int chunk, int rank, const piece *before)
+{
+    int64_t floats = 0;
+    for (int i = 0; i < k->chunks[chunk].pieces_n && chunk_piece(k, chunk, i) != before; i++) {
+        const piece *p = chunk_piece(k, chunk, i);
+        const param *a = &m->params[p->param];
+        if (a->block == block && a->trainable)
+            floats += (int64_t)align_up((uint64_t)(packing_share(k, m, p, rank).rows * a->cols), PARTIAL_ALIGN);
+    }
+    return floats;
+}
+
+int64_t partial_floats(const packing *k, const model *m, int block, int chunk)
+{
+    int64_t most = 0;
+    for (int r = 0; r < k->ranks; r++) {
+        const int64_t floats = share_floats(k, m, block, chunk, r, NULL);
+        most = floats > most ? floats : most;
+    }
+    return most;
+}
+
+uint64_t partial_bytes(const packing *k, const model *m, int block, int chunk)
+{
+    const int64_t of_rank = partial_floats(k, m, block, chunk) * (block == 0 && head_adds_to_embedding(m) ? 2 : 1);
+    return (uint64_t)(of_rank * k->ranks) * sizeof(float);
+}
+
+int64_t partial_offset(const packing *k, const model *m, const piece *p, int rank)
+{
+    return share_floats(k, m, m->params[p->param].block, p->chunk, rank, p);
+}
+
 /* ---- states ---- */
 
 static uint64_t lay_low_halves(packing *p, const model *m, int c)
@@ -95,7 +198,7 @@ static uint64_t lay_low_halves(packing *p, const model *m, int c)
         const param *a = &m->params[k->param];
         k->low = at;
         if (param_type(a, p->type) == PT_BF16 && a->storage == STORAGE_PLAIN)
-            at += (uint64_t)aligned(k->rows * a->cols) * sizeof(uint16_t);
+            at += (uint64_t)aligned(k->own_rows * a->cols) * sizeof(uint16_t);
     }
     return at;
 }
@@ -108,7 +211,7 @@ static uint64_t lay_slab(packing *p, const model *m, int c, const update_rule *r
     for (int i = 0; i < p->chunks[c].pieces_n; i++) {
         piece *k = chunk_piece(p, c, i);
         const param *a = &m->params[k->param];
-        const int64_t values = k->rows * a->cols;
+        const int64_t values = k->own_rows * a->cols;
         if (optimizer_rule(p->optimizer, a) != r)
             continue;
         k->slab[n] = at;
@@ -124,7 +227,7 @@ static void lay_states(packing *p, const model *m, int c)
     for (int r = 0; r < OPTIMIZER_RULES && p->optimizer->rules[r]; r++)
         for (int n = 0; n < rule_slabs(p->optimizer->rules[r]); n++)
             at = lay_slab(p, m, c, p->optimizer->rules[r], n, at);
-    h->state_bytes = align_up(at, PAGE);
+    h->state_bytes = align_up(at, PAGE) > h->state_bytes ? align_up(at, PAGE) : h->state_bytes;
     for (int i = 0; i < h->pieces_n; i++) {
         const param *a = &m->params[chunk_piece(p, c, i)->param];
         const update_rule *r = optimizer_rule(p->optimizer, a);
@@ -144,7 +247,8 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     int64_t pieces = 0;
     for (int i = 0; i < m->params_n; i++)
         pieces += may_be_cut(&m->params[i]) ? m->params[i].rows / s->slice_rows + 1 : 1;
-    *out = (packing){.params_n = m->params_n, .type = s->type, .optimizer = shape_optimizer(s), .chunk_bytes = chunk_bytes};
+    *out = (packing){.params_n = m->params_n, .type = s->type, .optimizer = shape_optimizer(s), .chunk_bytes = chunk_bytes,
+                     .ranks = shape_ranks(s), .rank = s->rank};
     out->pieces = calloc((size_t)pieces, sizeof *out->pieces);
     out->chunks = calloc((size_t)pieces, sizeof *out->chunks);
     out->piece_of_param = calloc((size_t)m->params_n + 1, sizeof *out->piece_of_param);
@@ -166,8 +270,15 @@ int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out,
     close_chunk(&k, false);
     close_chunk(&k, true);
     list_pieces(out);
-    for (int c = 0; c < out->chunks_n; c++)
-        lay_states(out, m, c);
+    if (cut_chunks(out, m)) {
+        packing_free(out);
+        return pt_fail(e, PT_FAILED, "out of memory");
+    }
+    for (int r = 1; r <= out->ranks; r++) { /* this rank's last: its places stay */
+        share_pieces(out, m, (out->rank + r) % out->ranks);
+        for (int c = 0; c < out->chunks_n; c++)
+            lay_states(out, m, c);
+    }
     return 0;
 }
 
@@ -177,6 +288,7 @@ void packing_free(packing *p)
     free(p->pieces);
     free(p->piece_of_param);
     free(p->piece_of_chunk);
+    free(p->cuts);
     memset(p, 0, sizeof *p);
 }
 
@@ -198,11 +310,14 @@ bool update_span_next(const model *m, const packing *p, int c, int *at, update_s
     for (; *at < end; ++*at) {
         const piece *k = &p->pieces[p->piece_of_chunk[*at]];
         const param *a = &m->params[k->param];
-        if (out->param && !continues(p, out, a, k->offset))
+        const int64_t before = (k->own_row0 - k->row0) * a->cols, offset = k->offset + (before ? piece_elements(p, a, before) : 0);
+        if (!k->own_rows)
+            continue;
+        if (out->param && !continues(p, out, a, offset))
             break;
         if (!out->param)
-            *out = (update_span){.param = a, .piece = k, .rule = optimizer_rule(p->optimizer, a), .offset = k->offset};
-        out->values += k->rows * a->cols;
+            *out = (update_span){.param = a, .piece = k, .rule = optimizer_rule(p->optimizer, a), .offset = offset};
+        out->values += k->own_rows * a->cols;
     }
     return out->param;
 }

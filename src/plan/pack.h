@@ -16,6 +16,9 @@
  * halves, which loading and saving alone touch: what goes out is what came in. Matrices in few bits have none: what goes out of them is read
  * again where they came from.
  *
+ * Where several ranks share a run (step_shape.ranks), each has all weights, and states and waiting gradient of its shard alone: a stretch of
+ * the chunk. The sizes are those of the largest shard, so that all ranks have the same schedule.
+ *
  * E is a multiple of 2048 and the states are made up to a whole page, so that both can be read from a disk directly.
  */
 #ifndef PT_PACK_H
@@ -28,7 +31,8 @@ typedef struct piece {
     int64_t row0, rows;
     int chunk;
     int64_t offset;  /* elements from the start of the chunk, a multiple of 32 */
-    uint64_t low, slab[OPTIMIZER_SLABS]; /* bytes from the start of the chunk's states */
+    int64_t own_row0, own_rows; /* those that this rank updates */
+    uint64_t low, slab[OPTIMIZER_SLABS]; /* of these; bytes from the start of the chunk's states */
 } piece;
 
 typedef struct chunk_t {
@@ -37,7 +41,8 @@ typedef struct chunk_t {
     bool trained;          /* else it has no slabs, no gradient and no update, and its weights are only read */
     bool low;              /* it has low halves */
     bool by_device;        /* on a GPU its update has other bits than on the host */
-    uint64_t state_bytes;  /* a multiple of 4096 */
+    int64_t shard_elements; /* of the largest shard, a multiple of 2048: all of the chunk where there is one rank */
+    uint64_t state_bytes;  /* of the largest shard, a multiple of 4096 */
     uint64_t update_bytes; /* workspace of its update */
 } chunk_t;
 
@@ -50,15 +55,33 @@ typedef struct packing {
     pt_dtype type;
     const optimizer *optimizer;
     int64_t chunk_bytes;  /* what was asked for */
+    int ranks, rank;      /* that share the states of the chunks; which one this packing is of */
+    int64_t *cuts;        /* (chunks_n, ranks + 1): elements where the shard of each rank begins, and the end */
 } packing;
 
 int pack(const model *m, const step_shape *s, int64_t chunk_bytes, packing *out, pt_error *e);
 void packing_free(packing *p);
 
 static inline uint64_t chunk_weight_bytes(const packing *p, int c) { return (uint64_t)p->chunks[c].elements * dtype_bytes(p->type); }
-static inline uint64_t chunk_gradient_bytes(const packing *p, int c) { return p->chunks[c].trained ? chunk_weight_bytes(p, c) : 0; }
+static inline uint64_t chunk_gradient_bytes(const packing *p, int c) 
+{
+    return p->chunks[c].trained ? (uint64_t)p->chunks[c].shard_elements * dtype_bytes(p->type) : 0;
+}
 static inline uint64_t chunk_state_bytes(const packing *p, int c) { return p->chunks[c].state_bytes; }
 static inline piece *chunk_piece(const packing *p, int c, int i) { return &p->pieces[p->piece_of_chunk[p->chunks[c].piece0 + i]]; }
+
+/* Rows of a piece that a rank updates: all of its shard, which is cut where partial sums of squares and blocks of 8-bit states end, and
+ * never in a matrix that is updated whole. What is frozen belongs to every rank. */
+typedef struct piece_share { int64_t row0, rows; } piece_share;
+piece_share packing_share(const packing *k, const model *m, const piece *p, int rank);
+static inline int64_t shard_start(const packing *k, int chunk, int rank) { return k->cuts[chunk * (k->ranks + 1) + rank]; }
+/* Ranks' partial sums of a chunk's parameters of a block come together where they are added: those of a shard, in order of rank, each so
+ * many fp32 numbers, of the largest shard. 0: the block trains nothing there. */
+int64_t partial_floats(const packing *k, const model *m, int block, int chunk);
+/* Of the largest of them for a block, with the head's share of a tied table in the embedding's. */
+uint64_t partial_bytes(const packing *k, const model *m, int block, int chunk);
+/* Where a piece's rows lie in that of its shard's rank. */
+int64_t partial_offset(const packing *k, const model *m, const piece *p, int rank);
 
 /* Elements of the chunk's weights that `values` values of a parameter take: 2 each where it stays fp32 beside bf16; of one that is kept in
  * few bits (model/storage.h), which is never cut, as many as its bytes. */

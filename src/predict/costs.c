@@ -1,5 +1,7 @@
 #include "predict/costs.h"
 
+#include "model/lanes.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -28,10 +30,11 @@ cost_class task_class(const task *t)
     case QUEUE_HOST: return COST_HOST;
     case QUEUE_READ: return COST_READ;
     case QUEUE_WRITE: return COST_WRITE;
+    case QUEUE_RANKS: return t->kind == TASK_GATHER ? COST_TO_DEVICE : COST_FROM_DEVICE; /* copies, too */
     default: break;
     }
     switch (t->kind) {
-    case TASK_EMBED: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_UPDATE: return COST_MEMORY;
+    case TASK_EMBED: case TASK_FINISH: case TASK_EMBED_FINISH: case TASK_EMBED_BACKWARD: case TASK_UPDATE: return COST_MEMORY;
     default: return COST_MATH;
     }
 }
@@ -72,13 +75,21 @@ static double operand_bytes(const schedule *s, const task *t)
     return bytes;
 }
 
+static double operand_of_kind(const schedule *s, const task *t, object_kind kind)
+{
+    double bytes = 0;
+    for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
+        bytes += s->buffers[s->operands[i].buffer].kind == kind ? (double)s->buffers[s->operands[i].buffer].bytes : 0;
+    return bytes;
+}
+
 double block_finish_ns(const costs *c, const model *m, const packing *k, int chunk, int block)
 {
     double each = 0, all = 0;
     for (int i = 0; i < k->chunks[chunk].pieces_n && k->chunks[chunk].trained; i++) {
         const piece *part = chunk_piece(k, chunk, i);
         const param *p = &m->params[part->param];
-        const double values = p->block == block ? (double)(part->rows * p->cols) : 0;
+        const double values = p->block == block ? (double)(part->own_rows * p->cols) : 0;
         each += values > 0 ? cost_at(&c->finish, values) : 0;
         all += values;
     }
@@ -90,15 +101,16 @@ static const layer_cost *layer_of(const costs *c, const task *t) { return &c->la
 static save_level level_of(const schedule_input *in, const task *t) { return in->plan->blocks[t->block - 1].level; }
 
 /* A rank moves its share of a chunk; weights that come to the device are gathered from all, gradients that leave it summed. */
-static double transfer_ns(const costs *c, const schedule *s, const task *t)
+static double transfer_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
+    const bool exchanged = in->packing->ranks < 2; /* with the transfer: there are no tasks for it */
     const buffer *b = &s->buffers[s->operands[t->operand0].buffer];
     double bytes = (double)b->bytes, share = b->kind <= OBJECT_GRADIENT ? bytes / c->ranks : bytes;
     switch (t->queue) {
     case QUEUE_READ: return cost_at(&c->read, share);
     case QUEUE_WRITE: return cost_at(&c->write, share);
-    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, share) + (b->kind == OBJECT_WEIGHTS ? cost_at(&c->gather, bytes) : 0);
-    default: return cost_at(&c->from_device, share) + (b->kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes) : 0);
+    case QUEUE_TO_DEVICE: return cost_at(&c->to_device, share) + (exchanged && b->kind == OBJECT_WEIGHTS ? cost_at(&c->gather, bytes) : 0);
+    default: return cost_at(&c->from_device, share) + (exchanged && b->kind == OBJECT_GRADIENT ? cost_at(&c->scatter, bytes) : 0);
     }
 }
 
@@ -181,21 +193,35 @@ double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s
 
 /* Pairs are compared by their losses, which are computed once before there are gradients. */
 static double pairs_ns(const costs *c, const schedule_input *in) { return in->shape->beta > 0 ? c->head_eval_ns : 0; }
+/* Sums of lanes behind units of the task; each moves twice what the rounding of such a sum does. */
+static double merge_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
+{
+    const int64_t elements = shape_lanes(in->shape) > 1 ? accumulator_elements(in->model, t->block) : 0;
+    int merges = 0;
+    for (int64_t i = 0; elements && i < s->micro_units; i++)
+        merges += lane_place_of_unit(in->shape, t->micro * s->micro_units + i).merges;
+    return merges ? merges * cost_at(&c->finish, 2 * (double)elements) : 0;
+}
 
 static double work_ns(const costs *c, const schedule_input *in, const schedule *s, const task *t)
 {
     const double units = (double)s->micro_units;
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
-    case TASK_LAYER: case TASK_LAYER_BACKWARD: return layer_task_ns(c, in, s, t, level_of(in, t));
+    case TASK_LAYER: return layer_task_ns(c, in, s, t, level_of(in, t));
+    case TASK_LAYER_BACKWARD: return layer_task_ns(c, in, s, t, level_of(in, t)) + merge_ns(c, in, s, t);
     case TASK_HEAD:
-        return units * (c->head_ns + pairs_ns(c, in)) + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_sums_ns : 0);
+        return units * (c->head_ns + pairs_ns(c, in)) + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_sums_ns : 0) +
+               merge_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
     case TASK_UPDATE: return update_task_ns(c, in, t);
     case TASK_INPUT: return cost_at(&c->to_device, operand_bytes(s, t));
     case TASK_OUTPUT: return cost_at(&c->from_device, operand_bytes(s, t));
-    default: return transfer_ns(c, s, t);
+    case TASK_EMBED_BACKWARD: return cost_at(&c->embed_finish, (double)accumulator_elements(in->model, 0));
+    case TASK_SCATTER: return cost_at(&c->scatter, operand_of_kind(s, t, OBJECT_PARTIAL));
+    case TASK_GATHER: return cost_at(&c->gather, operand_bytes(s, t));
+    default: return transfer_ns(c, in, s, t);
     }
 }
 

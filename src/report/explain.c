@@ -9,7 +9,8 @@
 int explain_shares(const forecast *f, share out[SHARES])
 {
     static const char *const waits[QUEUES] = {"", "waiting for copies to the device", "waiting for copies from the device",
-                                              "waiting for updates on the host", "waiting for disk reads", "waiting for disk writes"};
+                                              "waiting for updates on the host", "waiting for disk reads", "waiting for disk writes",
+                                              "waiting for other ranks"};
     double left = f->step_ns - f->busy_ns[QUEUE_COMPUTE], slowed = f->busy_ns[QUEUE_COMPUTE] - f->needed_ns - f->again_ns;
     share all[SHARES] = {{"computing", f->needed_ns}, {"computing again what was not kept", f->again_ns},
                          {"slowed by what runs beside it, standing still with it, or coming to speed", slowed}};
@@ -83,7 +84,7 @@ int explain(const explain_input *in, explanation *out, pt_error *e)
     *out = (explanation){.in = in, .budget = in->budget ? in->budget : s->budget};
     int failed = forecast_make(&best, search_kinds(s, in->best->plan.update), s->costs, &out->forecast, e);
     if (out->forecast.step_ns > 0)
-        out->tokens_per_s = (double)(s->costs->ranks * s->shape->batch * s->shape->seq_len) * 1e9 / out->forecast.step_ns;
+        out->tokens_per_s = (double)(search_ranks(s) * s->shape->batch * s->shape->seq_len) * 1e9 / out->forecast.step_ns;
     for (int i = 0; i < in->others_n && out->rivals_n < EXPLAIN_RIVALS && !failed; i++)
         failed = add_rival(out, &in->others[i], e);
     if (!failed && in->helps)

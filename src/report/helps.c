@@ -54,7 +54,7 @@ static void try_change(trial *t)
     search_result r = {0};
     int failed = search_plan(&t->in, &r, &t->e);
     if (!failed && r.best.step_ns > 0)
-        t->tokens_per_s = (double)(t->costs.ranks * t->in.shape->batch * t->in.shape->seq_len) * 1e9 / r.best.step_ns;
+        t->tokens_per_s = (double)(search_ranks(&t->in) * t->in.shape->batch * t->in.shape->seq_len) * 1e9 / r.best.step_ns;
     search_result_free(&r);
     t->failed = failed == PT_DOES_NOT_FIT ? 0 : failed;
 }

@@ -1,5 +1,7 @@
 #include "run/evaluation.h"
 
+#include "comm/comm.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -26,24 +28,39 @@ static int load_batch(executor *x, dataset *data, uint64_t window, dataset_count
     return 0;
 }
 
+/* Those of all ranks. */
+static int add_tokens(const executor *x, int64_t *tokens, pt_error *e)
+{
+    comm *c = executor_comm(x);
+    int64_t all[COMM_RANKS_MOST];
+    if (!c)
+        return 0;
+    int failed = comm_all_gather(c, tokens, sizeof *tokens, all, e);
+    *tokens = 0;
+    for (int r = 0; r < c->ranks && !failed; r++)
+        *tokens += all[r];
+    return failed;
+}
+
 int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
                    evaluation_sum *out, pt_error *e)
 {
     const step_shape *s = executor_input_of(x)->shape;
+    const uint64_t batch = (uint64_t)(s->batch * shape_ranks(s)); /* of all ranks */
     uint64_t windows = dataset_eval_windows(data);
     dataset_counts counts = {0};
     *out = (evaluation_sum){.bad_window = -1};
-    for (uint64_t w = 0; w < windows && out->bad_window < 0; w += (uint64_t)s->batch) {
+    for (uint64_t w = 0; w < windows && out->bad_window < 0; w += batch) {
         if (!progress(arg, w, windows)) {
             out->stopped = true;
             return 0;
         }
-        int failed = load_batch(x, data, w, &counts, e);
+        int failed = load_batch(x, data, w + (uint64_t)(s->rank * s->batch), &counts, e);
         if (!failed)
             failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
         if (failed)
             return failed;
-        for (int64_t i = 0; i < s->batch * s->seq_len; i++) {
+        for (int64_t i = 0; i < (int64_t)batch * s->seq_len; i++) {
             out->loss += (double)executor_losses(x)[i];
             out->right += (int64_t)executor_right(x)[i];
         }
@@ -52,5 +69,6 @@ int evaluation_run(executor *x, dataset *data, bool (*progress)(void *arg, uint6
         out->bad_window = isfinite(out->loss) ? -1 : (int64_t)w;
     }
     progress(arg, windows, windows);
-    return 0;
+    int failed = add_tokens(x, &out->tokens, e);
+    return failed ? failed : add_tokens(x, &out->learned, e);
 }

@@ -1,6 +1,7 @@
 #include "run/executor.h"
 
 #include "base/units.h"
+#include "comm/comm.h"
 #include "io/files.h"
 #include "machine/machine.h"
 #include "schedule/check.h"
@@ -9,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+/* Losses and what was right (2, ranks, batch, seq_len), and sums of all ranks, and the ranks' own sums on their way (ranks, sumsq_count). */
+typedef struct outcome { float *losses; double *sums, *of_rank; } outcome;
 
 struct executor {
     executor_options o;
@@ -26,6 +30,7 @@ struct executor {
     char *mailbox;        /* batch, losses, sums: the loader's side */
     size_t mailbox_bytes, loss_at, sumsq_at;
     task_runner runner;
+    outcome all;          /* of several ranks: theirs too */
 };
 
 static int64_t tokens_of(const executor *x) { return x->o.input.shape->batch * x->o.input.shape->seq_len; }
@@ -157,6 +162,18 @@ static int fill_rope(executor *x, pt_error *e)
     return model_rope_send(&x->o.input.model->config, x->o.input.shape->seq_len, put_rope, x, e);
 }
 
+static int open_outcome(executor *x, pt_error *e)
+{
+    const schedule_input *in = &x->o.input;
+    const size_t ranks = (size_t)in->packing->ranks, sums = (size_t)sumsq_count(in->model);
+    if (ranks < 2)
+        return 0;
+    if (!x->o.comm || x->o.comm->ranks != in->packing->ranks || x->o.comm->rank != in->packing->rank)
+        return pt_fail(e, PT_FAILED, "the plan is one for %zu ranks, and they are not here; plan again", ranks);
+    x->all = (outcome){malloc(2 * ranks * (size_t)tokens_of(x) * sizeof(float)), calloc(sums + 1, sizeof(double)), malloc(ranks * sums * sizeof(double) + 1)};
+    return x->all.losses && x->all.sums && x->all.of_rank ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+}
+
 static bool take_times(executor *x)
 {
     bool taken = true;
@@ -185,7 +202,12 @@ int executor_open(const executor_options *o, executor **out, pt_error *e)
     if (!failed)
         failed = open_queues(x, e);
     if (!failed)
+        failed = open_outcome(x, e);
+    if (!failed)
         failed = task_runner_open(&x->runner, &x->o.input, x->arena, x->mailbox, x->loss_at, x->sumsq_at, x->reader, x->writer, e);
+    for (int kind = 0; kind < SCHEDULE_KINDS && !failed; kind++)
+        if (x->built[kind])
+            failed = task_runner_share(&x->runner, &x->schedules[kind], x->o.comm, e);
     if (!failed) {
         memset(executor_input(x).first, 0, (size_t)tokens_of(x) * sizeof(int32_t));
         executor_place(x);
@@ -220,6 +242,9 @@ void executor_close(executor *x)
         free(x->times[kind]);
     }
     free(x->values);
+    free(x->all.losses);
+    free(x->all.sums);
+    free(x->all.of_rank);
     free(x);
 }
 
@@ -263,6 +288,46 @@ static void count_operands(executor *x, const schedule *s, const task *t)
     }
 }
 
+/* Each partial sum from the rank that has the rows. */
+static void choose_sums(executor *x)
+{
+    const packing *k = x->o.input.packing;
+    const model *m = x->o.input.model;
+    const int64_t n = sumsq_count(m);
+    for (int i = 0; i < k->pieces_n; i++) {
+        const piece *p = &k->pieces[i];
+        for (int r = 0; r < k->ranks && m->params[p->param].trainable; r++) {
+            const piece_share s = packing_share(k, m, p, r);
+            const int64_t first = sumsq_index(m, p->param) + s.row0 / SUMSQ_ROWS, sums = (s.rows + SUMSQ_ROWS - 1) / SUMSQ_ROWS;
+            memcpy(x->all.sums + first, x->all.of_rank + r * n + first, (size_t)sums * sizeof(double));
+        }
+    }
+}
+
+/* What the ranks have computed, to all of them. A rank that failed tells the others. */
+static int share_outcome(executor *x, schedule_kind kind, int failed, pt_error *e)
+{
+    comm *c = x->o.comm;
+    pt_error own = {0};
+    if (failed) {
+        comm_abort(c, e ? e : &(pt_error){.code = failed, .text = "a step failed"});
+        return failed;
+    }
+    if (kind == SCHEDULE_DRAIN)
+        return 0;
+    failed = comm_all_gather(c, x->mailbox + x->loss_at, (size_t)tokens_of(x) * sizeof(float), x->all.losses, &own);
+    if (!failed)
+        failed = comm_all_gather(c, x->mailbox + x->loss_at + (size_t)tokens_of(x) * sizeof(float), (size_t)tokens_of(x) * sizeof(float),
+                                 x->all.losses + (size_t)tokens_of(x) * (size_t)c->ranks, &own);
+    if (!failed && kind != SCHEDULE_EVAL)
+        failed = comm_all_gather(c, x->mailbox + x->sumsq_at, (size_t)sumsq_count(x->o.input.model) * sizeof(double), x->all.of_rank, &own);
+    if (!failed && kind != SCHEDULE_EVAL)
+        choose_sums(x);
+    if (failed && e)
+        *e = own;
+    return failed;
+}
+
 int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e)
 {
     const schedule *s = &x->schedules[kind];
@@ -291,12 +356,13 @@ int executor_run(executor *x, schedule_kind kind, float loss_scale, const update
                     *e = one;
             }
         }
-    return failed;
+    return x->all.losses ? share_outcome(x, kind, failed, e) : failed;
 }
 
-const float *executor_losses(const executor *x) { return (const float *)(x->mailbox + x->loss_at); }
-const float *executor_right(const executor *x) { return executor_losses(x) + tokens_of(x); }
-const double *executor_sumsq(const executor *x) { return (const double *)(x->mailbox + x->sumsq_at); }
+const float *executor_losses(const executor *x) { return x->all.losses ? x->all.losses : (const float *)(x->mailbox + x->loss_at); }
+const float *executor_right(const executor *x) { return executor_losses(x) + tokens_of(x) * x->o.input.packing->ranks; }
+const double *executor_sumsq(const executor *x) { return x->all.sums ? x->all.sums : (const double *)(x->mailbox + x->sumsq_at); }
+comm *executor_comm(const executor *x) { return x->all.losses ? x->o.comm : NULL; }
 const schedule *executor_schedule(const executor *x, schedule_kind kind) { return x->built[kind] ? &x->schedules[kind] : NULL; }
 const schedule_input *executor_input_of(const executor *x) { return &x->o.input; }
 int executor_threads(const executor *x) { return x->o.threads ? x->o.threads : x->o.host->info.threads; }

@@ -21,6 +21,7 @@ typedef struct executor_options {
     const char *disk_path;          /* folder for the disk tier's file */
     const disk_options *disk;       /* may be NULL */
     int threads;                    /* compute threads, 0: the device's default */
+    struct comm *comm;              /* to the other ranks of the packing; NULL: there are none */
 } executor_options;
 
 /* Builds and checks the schedules, takes the memory, starts the queues. */
@@ -37,9 +38,10 @@ void executor_place(executor *x);
 /* Runs one schedule to its end. loss_scale: what one target token counts in the gradient (1 / their number), times its weight. */
 int executor_run(executor *x, schedule_kind kind, float loss_scale, const update_params *u, pt_error *e);
 
-const float *executor_losses(const executor *x);  /* (batch, seq_len) of the last run */
+const float *executor_losses(const executor *x);  /* (batch, seq_len) of the last run, of all ranks one after the other */
 const float *executor_right(const executor *x);   /* the same: 1 where the target was the most probable token, else 0 */
-const double *executor_sumsq(const executor *x);  /* sumsq_count() partial sums of the last step */
+const double *executor_sumsq(const executor *x);  /* sumsq_count() partial sums of the last step, whoever has computed them */
+struct comm *executor_comm(const executor *x);    /* NULL: one rank */
 const schedule *executor_schedule(const executor *x, schedule_kind kind);
 const schedule_input *executor_input_of(const executor *x);
 int executor_threads(const executor *x); /* that the processor may use */

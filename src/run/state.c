@@ -1,6 +1,7 @@
 #include "run/state.h"
 
 #include "base/sum.h"
+#include "comm/comm.h"
 #include "io/safetensors.h"
 #include "model/adapter.h"
 #include "model/quantize.h"
@@ -8,6 +9,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,12 +126,16 @@ int state_close(state *s, pt_error *e) { return window_close(s, e); }
 /* Entries `at` .. of a piece's masters, in the chunk's weights, and where its low halves are (NULL: it has none). */
 typedef struct master { pt_dtype type; char *weights; uint16_t *low; } master;
 
+static int64_t own_first(const state *s, const piece *p) { return (p->own_row0 - p->row0) * s->in->model->params[p->param].cols; }
+
 static master master_of(const state *s, const chunk_memory *c, const piece *p, int64_t at)
 {
+    const int64_t own = at - own_first(s, p), values = p->own_rows * s->in->model->params[p->param].cols;
+    const bool is_own = own >= 0 && own < values; /* what other ranks update has no low halves here */
     const packing *k = s->in->packing;
     pt_dtype type = param_type(&s->in->model->params[p->param], k->type);
     char *weights = c->weights + (size_t)p->offset * dtype_bytes(k->type) + (size_t)at * dtype_bytes(type);
-    return (master){type, weights, type == PT_BF16 && c->states && k->chunks[p->chunk].low ? (uint16_t *)(c->states + p->low) + at : NULL};
+    return (master){type, weights, type == PT_BF16 && c->states && k->chunks[p->chunk].low && is_own ? (uint16_t *)(c->states + p->low) + own : NULL};
 }
 
 static void read_master(const master *m, int64_t n, float *out)
@@ -160,7 +166,8 @@ static kept kept_of(const state *s, const chunk_memory *c, int kind, const piece
 {
     const update_rule *r = optimizer_rule(s->in->packing->optimizer, &s->in->model->params[p->param]);
     const int k = rule_find(r, state_name(s->in, kind));
-    return (kept){r->slabs[k].type, c->states + p->slab[k] + (size_t)at * dtype_bytes(r->slabs[k].type)};
+    const size_t own = (size_t)(at - own_first(s, p) / r->slabs[k].values);
+    return (kept){r->slabs[k].type, c->states + p->slab[k] + own * dtype_bytes(r->slabs[k].type)};
 }
 
 static void read_kept(const kept *m, int64_t n, float *out)
@@ -315,21 +322,97 @@ static int use_piece(state *s, bool write, int kind, const piece *p, int64_t at,
     return 0;
 }
 
-/* Each piece's part of some entries. */
+/* ---- other ranks ---- */
+
+/* Rank 0 asks for entries, a piece of a message at a time, or says that it needs no more. */
+typedef struct request { int32_t done, code; int32_t kind, index; int64_t from, n; char text[400]; } request;
+enum { REPLY_ENTRIES = 1 << 17 };
+
+static int fetch(state *s, int rank, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e)
+{
+    comm *c = executor_comm(s->x);
+    int failed = 0;
+    if (c->rank)
+        return pt_fail(e, PT_FAILED, "rank %d was asked for what another one keeps; this is a bug", c->rank);
+    for (int64_t at = 0; at < n && !failed; at += REPLY_ENTRIES) {
+        const int64_t part = n - at < REPLY_ENTRIES ? n - at : REPLY_ENTRIES;
+        const request r = {.kind = kind, .index = index, .from = from + at, .n = part};
+        failed = comm_exchange(c, &(comm_move){rank, &r, sizeof r, out + at, (size_t)part * sizeof *out}, 1, e);
+    }
+    return failed;
+}
+
+static int answer(state *s, comm *c, const request *r, pt_error *e)
+{
+    float *values = (float *)s->spare;
+    if (r->n < 1 || r->n > REPLY_ENTRIES || (size_t)r->n * sizeof *values > s->spare_bytes)
+        return pt_fail(e, PT_FAILED, "rank %d has no room for %lld values that were asked for", c->rank, (long long)r->n);
+    int failed = state_read(s, r->kind, r->index, r->from, r->n, values, e);
+    return failed ? failed : comm_exchange(c, &(comm_move){0, values, (size_t)r->n * sizeof *values, NULL, 0}, 1, e);
+}
+
+int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_error *e)
+{
+    comm *c = executor_comm(x);
+    pt_error own = {0};
+    request r = {0};
+    state s;
+    if (!c)
+        return work(arg, e);
+    if (!c->rank) {
+        r = (request){.done = 1, .code = work(arg, &own)};
+        snprintf(r.text, sizeof r.text, "%.390s", own.text);
+        int failed = comm_broadcast(c, 0, &r, sizeof r, r.code ? NULL : &own);
+        if (e)
+            *e = own;
+        return r.code ? r.code : failed;
+    }
+    state_open(&s, x);
+    int failed = 0;
+    while (!failed && !r.done) {
+        failed = comm_exchange(c, &(comm_move){0, NULL, 0, &r, sizeof r}, 1, e);
+        if (!failed && !r.done)
+            failed = answer(&s, c, &r, e);
+    }
+    state_close(&s, NULL);
+    r.text[sizeof r.text - 1] = 0;
+    return failed || !r.code ? failed : pt_fail(e, r.code, "%s", r.text);
+}
+
+/* ---- entries of a parameter ---- */
+
+/* Of a piece those that rank `r` keeps, entries begin .. end of it. The compute type's part of masters is on all ranks. */
+static int use_share(state *s, bool write, int kind, const piece *p, int r, int64_t first, int64_t begin, int64_t end, float *values,
+                     pt_error *e)
+{
+    const bool own = r == s->in->packing->rank;
+    if (begin >= end || (!own && write && kind != STATE_MASTER))
+        return 0;
+    if (!own && !write)
+        return fetch(s, r, kind, p->param, first + begin, end - begin, values + begin, e);
+    return use_piece(s, write, kind, p, begin, end - begin, values + begin, e);
+}
+
+/* Each piece's part of some entries, rank by rank. */
 static int use_entries(state *s, bool write, int kind, int index, int64_t from, int64_t n, float *values, pt_error *e)
 {
     const packing *k = s->in->packing;
     const slab one = {.values = 1}, *l = kind == STATE_MASTER ? &one : state_slab(s->in, kind, index);
     const int64_t cols = s->in->model->params[index].cols;
+    int failed = 0;
     for (int i = k->piece_of_param[index]; i < k->piece_of_param[index + 1]; i++) {
         const piece *p = &k->pieces[i];
-        const int64_t first = p->row0 * cols / l->values, last = first + slab_entries(l, p->rows * cols);
-        const int64_t begin = from > first ? from : first, end = from + n < last ? from + n : last;
-        int failed = begin < end ? use_piece(s, write, kind, p, begin - first, end - begin, values + (begin - from), e) : 0;
-        if (failed)
-            return failed;
+        const int64_t first = p->row0 * cols / l->values;
+        for (int r = 0; r < k->ranks && !failed; r++) {
+            const piece_share share = packing_share(k, s->in->model, p, r);
+            int64_t begin = share.row0 * cols / l->values - first, end = begin + slab_entries(l, share.rows * cols);
+            begin = from - first > begin ? from - first : begin;
+            end = from + n - first < end ? from + n - first : end;
+            if (k->chunks[p->chunk].trained || r == k->rank)
+                failed = use_share(s, write, kind, p, r, first, begin, end, values + (first - from), e);
+        }
     }
-    return 0;
+    return failed;
 }
 
 int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e)

@@ -50,6 +50,11 @@ int state_close(state *s, pt_error *e); /* writes back what was changed */
 int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e);
 int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e);
 
+/* Several ranks keep the states of their shards alone, and all of them the weights in the compute type. All of them write what they keep of
+ * the same values. Rank 0 alone reads, inside of state_lead, which all ranks call: there it does the work, while the others send it what
+ * it asks for, until the work has ended; the result is the same on all ranks. With one rank it only does the work. */
+int state_lead(executor *x, int (*work)(void *arg, pt_error *e), void *arg, pt_error *e);
+
 struct safetensors;
 /* Weights from a Hugging Face folder, or random ones. All else becomes zero. */
 int state_load(state *s, const struct safetensors *st, pt_error *e);

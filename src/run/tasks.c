@@ -1,6 +1,8 @@
 #include "run/tasks.h"
 
 #include "block/block.h"
+#include "comm/comm.h"
+#include "model/lanes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,15 @@ int task_runner_open(task_runner *r, const schedule_input *in, char *const *aren
     return 0;
 }
 
-void task_runner_close(task_runner *r) { free(r->pieces); }
+void task_runner_close(task_runner *r)
+{
+    free(r->pieces);
+    for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
+        for (int i = 0; r->shared[kind] && i < r->shared_n[kind]; i++)
+            free(r->shared[kind][i].moves);
+        free(r->shared[kind]);
+    }
+}
 
 /* ---- addresses ---- */
 
@@ -99,6 +109,26 @@ static uint64_t saved_stride(const task_runner *r, int block)
                                                 : align_up(x_bytes(r->in->shape, r->in->model), 4096);
 }
 
+/* ---- lanes ---- */
+
+/* a += b. */
+static void add_sums(queue *q, float *a, const float *b, int64_t n)
+{
+    enum { COLS = 256 };
+    const int64_t rows = n / COLS;
+    const op_gradient_finish part[] = {{.type = PT_F32, .rows = rows, .cols = COLS, .acc = a, .acc2 = b, .g = a},
+                                       {.type = PT_F32, .rows = 1, .cols = n % COLS, .acc = a + rows * COLS, .acc2 = b + rows * COLS, .g = a + rows * COLS}};
+    for (int i = rows ? 0 : 1; i < (n % COLS ? 2 : 1); i++)
+        queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = part[i]});
+}
+
+/* Behind a unit: `sums` is the lowest of the accumulators, which lie `plane` elements apart and hold n. */
+static void merge_lanes(queue *q, lane_place p, float *sums, int64_t plane, int64_t n)
+{
+    for (int i = p.plane; i > p.plane - p.merges; i--)
+        add_sums(q, sums + (i - 1) * plane, sums + i * plane, n);
+}
+
 /* ---- blocks ---- */
 
 static void run_forward(task_runner *r, const schedule *s, const task *t, const block_context *c)
@@ -124,12 +154,17 @@ static void run_head(task_runner *r, const schedule *s, const task *t, const blo
     char *x = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro), *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
     float *loss = (float *)operand_of(r, s, t, OBJECT_LOSS, -1, -1), *right = loss + h->batch * h->seq_len;
     float *accumulators = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
+    const int64_t elements = accumulator_elements(r->in->model, t->block);
     for (int64_t i = 0; i < s->micro_units; i++) {
         int64_t unit = t->micro * s->micro_units + i;
         block_unit u = unit_of(r, s, t, unit);
+        const lane_place lane = lane_place_of_unit(h, unit);
         head_forward_backward(c, &w, &u, x + (uint64_t)i * saved_stride(r, t->block), workspace_of(r, s, t),
-                              loss + unit * h->unit_rows, right + unit * h->unit_rows, dx ? dx + (uint64_t)i * x_bytes(h, r->in->model) : NULL, accumulators,
-                              t->first && i == 0, r->loss_scale);
+                              loss + unit * h->unit_rows, right + unit * h->unit_rows,
+                              dx ? dx + (uint64_t)i * x_bytes(h, r->in->model) : NULL,
+                              accumulators ? accumulators + lane.plane * elements : NULL, lane.first, r->loss_scale);
+        if (accumulators && t->kind == TASK_HEAD)
+            merge_lanes(c->queue, lane, accumulators, elements, elements);
     }
 }
 
@@ -138,11 +173,15 @@ static void run_backward(task_runner *r, const schedule *s, const task *t, const
     block_weights w = weights_of(r, s, t);
     char *saved = operand_of(r, s, t, OBJECT_SAVED, t->block, t->micro), *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, t->micro);
     float *accumulators = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
+    const int64_t elements = accumulator_elements(r->in->model, t->block);
     for (int64_t i = 0; i < s->micro_units; i++) {
         block_unit u = unit_of(r, s, t, t->micro * s->micro_units + i);
+        const lane_place lane = lane_place_of_unit(r->in->shape, t->micro * s->micro_units + i);
         layer_backward(c, t->block, layout_of(r, t->block), &w, &u, saved + (uint64_t)i * saved_stride(r, t->block),
-                       workspace_of(r, s, t), dx + (uint64_t)i * x_bytes(r->in->shape, r->in->model), accumulators,
-                       t->first && i == 0);
+                       workspace_of(r, s, t), dx + (uint64_t)i * x_bytes(r->in->shape, r->in->model),
+                       accumulators ? accumulators + lane.plane * elements : NULL, lane.first);
+        if (accumulators)
+            merge_lanes(c->queue, lane, accumulators, elements, elements);
     }
 }
 
@@ -162,7 +201,8 @@ static void finish_rows(const finish *f, const piece *p, int64_t row0, int64_t r
     const param *a = &f->model->params[p->param];
     int64_t cols = a->cols;
     pt_dtype type = param_type(a, f->type);
-    size_t at = (size_t)p->offset * dtype_bytes(f->type) + (size_t)((row0 - p->row0) * cols) * dtype_bytes(type);
+    int64_t begin = p->offset - shard_start(f->packing, p->chunk, f->packing->rank);
+    int64_t at = begin * (int64_t)dtype_bytes(f->type) + (row0 - p->row0) * cols * (int64_t)dtype_bytes(type);
     queue_submit(f->queue, &(op){OP_GRADIENT_FINISH, .gradient_finish = {
         .type = type, .rows = rows, .cols = cols, .acc = acc, .acc2 = acc2, .g = f->gradient + at,
         .sumsq = f->sumsq + sumsq_index(f->model, p->param) + row0 / SUMSQ_ROWS}});
@@ -182,10 +222,10 @@ static void run_finish(task_runner *r, const schedule *s, const task *t, queue *
     }
 }
 
-/* Rows of an embedding table: the tokens of the whole step in their order. The padding token's row learns nothing
+/* `plane`: elements from one accumulator of the lanes to the next. Rows of an embedding table: the tokens of each lane in their order. The padding token's row learns nothing
  * from being an input. */
 static void embedding_rows(const task_runner *r, const schedule *s, const task *t, queue *q, bool positions, int64_t row0,
-                           int64_t rows, float *acc)
+                           int64_t rows, float *acc, int64_t plane)
 {
     const step_shape *h = r->in->shape;
     const model_config *c = &r->in->model->config;
@@ -193,11 +233,13 @@ static void embedding_rows(const task_runner *r, const schedule *s, const task *
         int micro = (int)(unit / s->micro_units);
         block_unit u = unit_of(r, s, t, unit);
         const char *dx = operand_of(r, s, t, OBJECT_STREAM_GRADIENT, -1, micro);
+        const lane_place lane = lane_place_of_unit(h, unit);
         queue_submit(q, &(op){OP_EMBEDDING_BACKWARD, .embedding_backward = {
-            .type = h->type, .accumulate = unit > 0, .rows = h->unit_rows, .cols = c->hidden,
+            .type = h->type, .accumulate = !lane.first, .rows = h->unit_rows, .cols = c->hidden,
             .row0 = positions ? row0 - c->position_offset : row0, .table_rows = rows, .skip = positions ? -1 : c->padding,
             .scale = positions ? 1 : c->embedding_scale, .ids = positions ? u.positions : u.ids,
-            .dy = dx + (uint64_t)(unit % s->micro_units) * x_bytes(h, r->in->model), .acc = acc}});
+            .dy = dx + (uint64_t)(unit % s->micro_units) * x_bytes(h, r->in->model), .acc = acc + lane.plane * plane}});
+        merge_lanes(q, lane, acc, plane, rows * c->hidden);
     }
 }
 
@@ -218,11 +260,147 @@ static void run_embed_finish(task_runner *r, const schedule *s, const task *t, q
         for (int64_t done = 0; done < p->rows; done += r->in->shape->slice_rows) {
             int64_t row0 = p->row0 + done, left = p->rows - done;
             int64_t rows = left < r->in->shape->slice_rows ? left : r->in->shape->slice_rows;
-            embedding_rows(r, s, t, q, positions, row0, rows, acc);
+            embedding_rows(r, s, t, q, positions, row0, rows, acc, r->in->shape->slice_rows * m->config.hidden);
             finish_rows(&f, p, row0, rows, acc,
                         tied && !positions ? tied + accumulator_offset(m, head, PARAM_TOKENS) + row0 * a->cols : NULL);
         }
     }
+}
+
+/* ---- several ranks ---- */
+
+static void run_embed_backward(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    const model *m = r->in->model;
+    const int64_t step = r->in->shape->slice_rows;
+    float *acc = (float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, 0, -1);
+    for (int i = 0; i < m->params_n; i++) {
+        const param *a = &m->params[i];
+        if (a->block != 0 || !a->trainable)
+            continue;
+        for (int64_t row0 = 0; row0 < a->rows; row0 += step)
+            embedding_rows(r, s, t, q, a->kind->use == USE_POSITIONS, row0, a->rows - row0 < step ? a->rows - row0 : step,
+                           acc + accumulator_offset(m, 0, a->role) + row0 * a->cols, accumulator_elements(m, 0));
+    }
+}
+
+/* Whether the head has sums of the piece too, which come as a second part. */
+static bool has_tied_part(const model *m, const piece *p)
+{
+    return m->params[p->param].block == 0 && m->params[p->param].kind->use != USE_POSITIONS && head_adds_to_embedding(m);
+}
+
+/* The sums of a rank, those of the block or the head's, as they come in. */
+static float *partial_of(const task_runner *r, const schedule *s, const task *t, bool tied, int rank)
+{
+    const packing *k = r->in->packing;
+    float *all = (float *)operand_of(r, s, t, OBJECT_PARTIAL, t->chunk, t->block);
+    return all + (int64_t)((tied ? k->ranks : 0) + rank) * partial_floats(k, r->in->model, t->block, t->chunk);
+}
+
+/* The ranks' sums in the tree of lanes, in place; then what is rounded is this rank's alone. */
+static void run_finish_shared(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    const packing *k = r->in->packing;
+    const model *m = r->in->model;
+    const int64_t floats = partial_floats(k, m, t->block, t->chunk);
+    const finish f = finish_of(r, s, t, q);
+    for (int tied = 0; tied < (t->block == 0 && head_adds_to_embedding(m) ? 2 : 1); tied++) {
+        float *plane[32];
+        for (int i = 0; i < k->ranks; i++) {
+            const lane_place p = lane_place_of(k->ranks, i);
+            plane[p.plane] = partial_of(r, s, t, tied, i);
+            for (int n = p.plane; n > p.plane - p.merges; n--)
+                add_sums(q, plane[n - 1], plane[n], floats);
+        }
+    }
+    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
+        const int64_t at = m->params[p->param].block == t->block ? partial_offset(k, m, p, k->rank) : 0;
+        if (m->params[p->param].block == t->block && p->own_rows)
+            finish_rows(&f, p, p->own_row0, p->own_rows, partial_of(r, s, t, false, 0) + at,
+                        has_tied_part(m, p) ? partial_of(r, s, t, true, 0) + at : NULL);
+    }
+}
+
+static comm_move *add_move(shared_task *x, int peer)
+{
+    comm_move *m = &x->moves[x->n++];
+    *m = (comm_move){.peer = peer};
+    return m;
+}
+
+/* One part of a piece, to and from every rank: `sums` are its parameter's. */
+static void scatter_piece(const task_runner *r, const schedule *s, const task *t, const piece *p, bool tied, const float *sums, shared_task *out)
+{
+    const packing *k = r->in->packing;
+    const int64_t cols = r->in->model->params[p->param].cols, at = partial_offset(k, r->in->model, p, k->rank);
+    for (int peer = 0; peer < k->ranks; peer++) {
+        const piece_share there = packing_share(k, r->in->model, p, peer);
+        comm_move *m = add_move(out, peer);
+        m->send = sums + there.row0 * cols;
+        m->send_bytes = (size_t)(there.rows * cols) * sizeof(float);
+        m->receive = partial_of(r, s, t, tied, peer) + at;
+        m->receive_bytes = (size_t)(p->own_rows * cols) * sizeof(float);
+    }
+}
+
+static void list_scatter(const task_runner *r, const schedule *s, const task *t, shared_task *out)
+{
+    const packing *k = r->in->packing;
+    const model *m = r->in->model;
+    const int head = m->blocks_n - 1;
+    const float *own = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, t->block, -1);
+    const float *tied = (const float *)operand_of(r, s, t, OBJECT_ACCUMULATOR, head, -1);
+    for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {
+        const piece *p = chunk_piece(k, t->chunk, i);
+        const param *a = &m->params[p->param];
+        if (a->block != t->block)
+            continue;
+        scatter_piece(r, s, t, p, false, own + accumulator_offset(m, t->block, a->role), out);
+        if (has_tied_part(m, p))
+            scatter_piece(r, s, t, p, true, tied + accumulator_offset(m, head, PARAM_TOKENS), out);
+    }
+}
+
+static void list_gather(const task_runner *r, const schedule *s, const task *t, shared_task *out)
+{
+    const packing *k = r->in->packing;
+    char *weights = operand_of(r, s, t, OBJECT_WEIGHTS, t->chunk, -1);
+    const size_t e = dtype_bytes(k->type);
+    const int64_t begin = shard_start(k, t->chunk, k->rank), end = shard_start(k, t->chunk, k->rank + 1);
+    for (int peer = 0; peer < k->ranks; peer++) {
+        const int64_t from = shard_start(k, t->chunk, peer), to = shard_start(k, t->chunk, peer + 1);
+        if (peer != k->rank)
+            *add_move(out, peer) = (comm_move){peer, weights + (size_t)begin * e, (size_t)(end - begin) * e, weights + (size_t)from * e,
+                                               (size_t)(to - from) * e};
+    }
+}
+
+int task_runner_share(task_runner *r, const schedule *s, comm *c, pt_error *e)
+{
+    const packing *k = r->in->packing;
+    if (k->ranks < 2)
+        return 0;
+    r->comm = c;
+    r->shared_n[s->kind] = s->tasks_n;
+    shared_task *all = r->shared[s->kind] = calloc((size_t)s->tasks_n + 1, sizeof *all);
+    for (int i = 0; all && i < s->tasks_n; i++) {
+        const task *t = &s->tasks[i];
+        if (t->queue != QUEUE_RANKS)
+            continue;
+        all[i].moves = calloc((size_t)(k->ranks * (2 * k->chunks[t->chunk].pieces_n + 1)), sizeof(comm_move));
+        if (!all[i].moves)
+            return pt_fail(e, PT_FAILED, "out of memory");
+        (t->kind == TASK_SCATTER ? list_scatter : list_gather)(r, s, t, &all[i]);
+    }
+    return all ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+}
+
+static void run_exchange(task_runner *r, const schedule *s, const task *t, queue *q)
+{
+    const shared_task *x = &r->shared[s->kind][t - s->tasks];
+    queue_submit(q, &(op){OP_EXCHANGE, .exchange = {r->comm, x->moves, x->n}});
 }
 
 static void run_update(task_runner *r, const schedule *s, const task *t, queue *q)
@@ -231,11 +409,12 @@ static void run_update(task_runner *r, const schedule *s, const task *t, queue *
     char *weights = operand_of(r, s, t, OBJECT_WEIGHTS, t->chunk, -1), *states = operand_of(r, s, t, OBJECT_STATES, t->chunk, -1);
     char *gradient = operand_of(r, s, t, OBJECT_GRADIENT, t->chunk, -1);
     const uint64_t e = dtype_bytes(k->type);
+    const int64_t start = shard_start(k, t->chunk, k->rank);
     update_span one;
     for (int at = k->chunks[t->chunk].piece0; update_span_next(r->in->model, k, t->chunk, &at, &one);) {
         const pt_dtype type = param_type(one.param, k->type);
         update u = {.params = &r->update, .param = one.param, .type = type, .n = one.values, .hi = weights + (uint64_t)one.offset * e,
-                    .lo = type == PT_BF16 ? (uint16_t *)(states + one.piece->low) : NULL, .g = gradient + (uint64_t)one.offset * e};
+                    .lo = type == PT_BF16 ? (uint16_t *)(states + one.piece->low) : NULL, .g = gradient + (uint64_t)(one.offset - start) * e};
         for (int i = 0; i < rule_slabs(one.rule); i++)
             u.slab[i] = states + one.piece->slab[i];
         u.workspace = workspace_of(r, s, t);
@@ -282,8 +461,10 @@ void task_run(task_runner *r, const schedule *s, const task *t, queue *q)
     case TASK_EMBED: case TASK_LAYER: run_forward(r, s, t, &c); break;
     case TASK_HEAD: case TASK_HEAD_EVAL: run_head(r, s, t, &c); break;
     case TASK_LAYER_BACKWARD: run_backward(r, s, t, &c); break;
-    case TASK_FINISH: run_finish(r, s, t, q); break;
+    case TASK_FINISH: (r->in->packing->ranks > 1 ? run_finish_shared : run_finish)(r, s, t, q); break;
     case TASK_EMBED_FINISH: run_embed_finish(r, s, t, q); break;
+    case TASK_EMBED_BACKWARD: run_embed_backward(r, s, t, q); break;
+    case TASK_SCATTER: case TASK_GATHER: run_exchange(r, s, t, q); break;
     default: run_update(r, s, t, q); break;
     }
 }

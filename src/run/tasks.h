@@ -6,6 +6,10 @@
 #include "schedule/schedule.h"
 #include "run/executor.h"
 
+struct comm;
+struct comm_move;
+typedef struct shared_task { struct comm_move *moves; int n; } shared_task;
+
 typedef struct task_runner {
     const schedule_input *in;
     char *const *arena;              /* base of each tier's memory */
@@ -16,10 +20,15 @@ typedef struct task_runner {
     layer_layout layouts[SAVE_LEVELS];
     float loss_scale;
     update_params update;
+    struct comm *comm;               /* of several ranks */
+    shared_task *shared[SCHEDULE_KINDS]; /* of each task what it sends and receives; NULL: one rank */
+    int shared_n[SCHEDULE_KINDS];
 } task_runner;
 
 int task_runner_open(task_runner *r, const schedule_input *in, char *const *arena, char *mailbox, size_t loss_at,
                      size_t sumsq_at, disk_channel *reader, disk_channel *writer, pt_error *e);
+/* Lists what the tasks of a schedule exchange; nothing where the packing is one rank's. */
+int task_runner_share(task_runner *r, const schedule *s, struct comm *c, pt_error *e);
 void task_runner_close(task_runner *r);
 void task_run(task_runner *r, const schedule *s, const task *t, queue *q);
 

@@ -9,6 +9,11 @@
  *
  * Frozen chunks are fetched like others, and neither written nor updated.
  *
+ * Where several ranks share the run, each computes its own lanes and updates its shard of each chunk:
+ *
+ *   a block's accumulators -> scatter, while the next block is computed -> finish, of what all ranks have for this rank's shard
+ *   update of the shard -> gather, while the block before is computed
+ *
  * Where the objects that an item needs come from, and where they go, is the caches' business (cache.c).
  */
 #include "schedule/builder.h"
@@ -42,6 +47,8 @@ typedef struct program {
     int plain_n;
     int workspace_slot;           /* on the device */
     uint64_t workspace_bytes;     /* of the last workspace on the device */
+    int *partial, *scattered;     /* several ranks: buffers of partial sums that wait to be finished, with their blocks, and chunks */
+    int *scattered_block, scattered_n;
     int64_t key;
 } program;
 
@@ -121,6 +128,17 @@ static void needs_weights(program *p, int block)
 
 /* ---- updates ---- */
 
+static bool is_shared(const program *p) { return p->packing->ranks > 1; }
+
+/* Each rank's part of the weights to all others, right behind the update. */
+static void gather_chunk(program *p, int chunk)
+{
+    const int64_t updated = p->key;
+    item_begin(p, updated);
+    item_needs(p, p->plan->chunks[chunk].update, object_weights(p, chunk), USE_READ | USE_WRITE);
+    item_end(p, TASK_GATHER, QUEUE_RANKS, -1, -1, chunk, false);
+}
+
 static void update_chunk(program *p, int chunk)
 {
     const plan_chunk *c = &p->plan->chunks[chunk];
@@ -134,11 +152,15 @@ static void update_chunk(program *p, int chunk)
     item_needs(p, t, object_gradient(p, chunk), USE_READ);
     (on_device ? item_workspace : item_host_workspace)(p, p->packing->chunks[chunk].update_bytes);
     item_end(p, TASK_UPDATE, on_device ? QUEUE_COMPUTE : QUEUE_HOST, -1, -1, chunk, false);
+    if (is_shared(p))
+        gather_chunk(p, chunk);
 }
 
 /* The waiting updates of the chunks that this block is about to read. */
 static void update_before(program *p, int block)
 {
+    if (block >= p->model->blocks_n)
+        return;
     for (int i = p->block0[block]; i < p->block0[block + 1]; i++) {
         int c = p->block_chunk[i];
         if (!p->chunk_updated[c] && p->packing->chunks[c].trained)
@@ -171,7 +193,7 @@ static void item_residual(program *p, int micro, unsigned use)
 /* Nothing where the block trains nothing. */
 static void item_accumulator(program *p, int block, int micro)
 {
-    const uint64_t bytes = (uint64_t)accumulator_elements(p->model, block) * sizeof(float);
+    const uint64_t bytes = accumulator_bytes(p->model, p->shape, block);
     if (!bytes)
         return;
     if (p->accumulator[block] < 0 && !p->b.recording)
@@ -239,23 +261,26 @@ static void backward(program *p, int block, int micro)
 
 /* ---- gradients ---- */
 
-static void finish_chunk(program *p, int block, int chunk)
+/* partial -1: of one rank. */
+static void finish_chunk(program *p, int block, int chunk, int partial)
 {
     item_begin(p, p->b.now);
     unsigned use = p->chunk_blocks[chunk] < 0 ? USE_WRITE : USE_READ | USE_WRITE;
     item_needs(p, TIER_DEVICE, object_gradient(p, chunk), use);
     item_operand(p, p->sumsq, USE_WRITE);
-    if (block > 0) {
+    if (is_shared(p)) {
+        item_operand(p, partial, USE_READ | USE_WRITE);
+    } else if (block > 0) {
         item_operand(p, p->accumulator[block], USE_READ);
     } else {
-        item_workspace(p, (uint64_t)(p->shape->slice_rows * p->model->config.hidden) * sizeof(float));
+        item_workspace(p, embedding_sums_bytes(p->model, p->shape));
         item_operand(p, p->batch, USE_READ);
         for (int m = 0; m < p->micro_n; m++)
             item_operand(p, p->stream[m], USE_READ);
         if (head_adds_to_embedding(p->model))
             item_operand(p, p->accumulator[p->layers + 1], USE_READ);
     }
-    item_end(p, block ? TASK_FINISH : TASK_EMBED_FINISH, QUEUE_COMPUTE, block, -1, chunk, false);
+    item_end(p, block || is_shared(p) ? TASK_FINISH : TASK_EMBED_FINISH, QUEUE_COMPUTE, block, -1, chunk, false);
 }
 
 /* chunk_blocks[c] = -n: n blocks have pieces there and none is finished; n > 0: n are still missing. */
@@ -266,16 +291,75 @@ static void count_chunk_blocks(program *p)
         p->chunk_blocks[p->piece_chunk[i]]--;
 }
 
+static void finish_and_count(program *p, int block, int c, int partial)
+{
+    finish_chunk(p, block, c, partial);
+    int left = p->chunk_blocks[c];
+    p->chunk_blocks[c] = left < 0 ? -left - 1 : left - 1;
+    if (p->chunk_blocks[c] == 0 && p->plan->update == UPDATE_BACKWARD)
+        update_chunk(p, c);
+}
+
+/* Of the block before: while it was sent, the one behind it was computed. */
+static void finish_scattered(program *p)
+{
+    for (int i = 0; i < p->scattered_n; i++)
+        finish_and_count(p, p->scattered_block[i], p->scattered[i], p->partial[i]);
+    p->scattered_n = 0;
+}
+
+/* The embedding's sums, of the whole step. */
+static void embed_backward(program *p)
+{
+    item_begin(p, p->b.now);
+    item_accumulator(p, 0, 0);
+    item_operand(p, p->batch, USE_READ);
+    for (int m = 0; m < p->micro_n; m++)
+        item_operand(p, p->stream[m], USE_READ);
+    item_end(p, TASK_EMBED_BACKWARD, QUEUE_COMPUTE, 0, -1, -1, false);
+}
+
+static void scatter_chunk(program *p, int block, int chunk)
+{
+    const int at = p->scattered_n++;
+    p->scattered[at] = chunk;
+    p->scattered_block[at] = block;
+    p->partial[at] = p->b.recording ? -1 : builder_buffer(&p->b, OBJECT_PARTIAL, chunk, block, TIER_DEVICE,
+                                                          partial_bytes(p->packing, p->model, block, chunk));
+    item_begin(p, p->b.now);
+    item_operand(p, p->accumulator[block], USE_READ);
+    if (block == 0 && head_adds_to_embedding(p->model))
+        item_operand(p, p->accumulator[p->layers + 1], USE_READ);
+    item_operand(p, p->partial[at], USE_WRITE);
+    item_end(p, TASK_SCATTER, QUEUE_RANKS, block, -1, chunk, false);
+}
+
+static void share_block(program *p, int block)
+{
+    if (block == 0 && p->piece0[1] > p->piece0[0])
+        embed_backward(p);
+    const int before = p->scattered_n;
+    for (int i = p->piece0[block + 1] - 1; i >= p->piece0[block]; i--)
+        scatter_chunk(p, block, p->piece_chunk[i]);
+    const int n = p->scattered_n;
+    p->scattered_n = before;
+    finish_scattered(p);
+    for (int i = before; i < n; i++) {
+        p->scattered[i - before] = p->scattered[i];
+        p->scattered_block[i - before] = p->scattered_block[i];
+        p->partial[i - before] = p->partial[i];
+    }
+    p->scattered_n = n - before;
+    if (block == 0)
+        finish_scattered(p);
+}
+
 static void finish_block(program *p, int block)
 {
-    for (int i = p->piece0[block + 1] - 1; i >= p->piece0[block]; i--) {
-        int c = p->piece_chunk[i];
-        finish_chunk(p, block, c);
-        int left = p->chunk_blocks[c];
-        p->chunk_blocks[c] = left < 0 ? -left - 1 : left - 1;
-        if (p->chunk_blocks[c] == 0 && p->plan->update == UPDATE_BACKWARD)
-            update_chunk(p, c);
-    }
+    if (is_shared(p))
+        share_block(p, block);
+    for (int i = p->piece0[block + 1] - 1; i >= p->piece0[block] && !is_shared(p); i--)
+        finish_and_count(p, block, p->piece_chunk[i], -1);
 }
 
 /* ---- programs ---- */
@@ -298,6 +382,8 @@ static void program_step(program *p, bool updates)
         int first = g * p->plan->visit, end = first + p->plan->visit;
         for (int block = 0; block <= p->layers; block++) {
             update_before(p, block);
+            if (is_shared(p)) /* which are gathered while this block is computed */
+                update_before(p, block + 1);
             for (int m = first; m < end; m++)
                 forward(p, block, m);
         }
@@ -343,6 +429,7 @@ static void run_program(program *p, schedule_kind kind)
         p->accumulator[i] = -1;
     for (int i = 0; i < p->micro_n; i++)
         p->stream[i] = p->residual[i] = -1;
+    p->scattered_n = 0;
     switch (kind) {
     case SCHEDULE_STEP: program_step(p, false); break;
     case SCHEDULE_STEP_UPDATE: program_step(p, true); break;
@@ -499,10 +586,13 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     p->accumulator = calloc(blocks, sizeof *p->accumulator);
     p->stream = calloc(micros, sizeof *p->stream);
     p->residual = calloc(micros, sizeof *p->residual);
+    p->partial = calloc(6 * chunks + 6, sizeof *p->partial);
+    p->scattered = p->partial + 2 * chunks + 2;
+    p->scattered_block = p->scattered + 2 * chunks + 2;
     p->needs = calloc(chunks + 8, sizeof *p->needs);
     p->plain = calloc(micros + 8, sizeof *p->plain);
     if (!p->b.objects || !p->block0 || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream || !p->residual ||
-        !p->needs || !p->plain || list_chunks(p) < 0 || make_caches(p) < 0)
+        !p->partial || !p->needs || !p->plain || list_chunks(p) < 0 || make_caches(p) < 0)
         return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
     make_homes(p, kind);
     for (int i = 0; i < p->b.objects_n; i++) {
@@ -529,6 +619,7 @@ static void program_close(program *p)
     free(p->accumulator);
     free(p->stream);
     free(p->residual);
+    free(p->partial);
     free(p->needs);
     free(p->plain);
 }

@@ -55,7 +55,8 @@ static int check_queue(const checker *c, int i)
     const task *t = &c->s->tasks[i];
     bool compute = true;
     switch (t->kind) {
-    case TASK_INPUT: case TASK_OUTPUT: case TASK_COPY: case TASK_READ: case TASK_WRITE: case TASK_UPDATE: compute = false; break;
+    case TASK_INPUT: case TASK_OUTPUT: case TASK_COPY: case TASK_READ: case TASK_WRITE: case TASK_UPDATE:
+    case TASK_SCATTER: case TASK_GATHER: compute = false; break;
     default: break;
     }
     if (compute && t->queue != QUEUE_COMPUTE)
@@ -91,7 +92,7 @@ static int check_task_fields(const checker *c, int i)
 
 /* ---- objects ---- */
 
-uint64_t check_object_bytes(const checker *c, object_kind kind, int index)
+uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int micro)
 {
     const step_shape *shape = c->in->shape;
     const model_config *m = &c->in->model->config;
@@ -107,6 +108,7 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index)
     case OBJECT_BATCH: return tokens * 5 * sizeof(int32_t);
     case OBJECT_LOSS: return tokens * 2 * sizeof(float);
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
+    case OBJECT_PARTIAL: return partial_bytes(c->in->packing, c->in->model, micro, index);
     case OBJECT_ROPE: return (uint64_t)model_rope_offset(m, m->ropes_n, shape->seq_len) * sizeof(float);
     default: return 0;
     }
@@ -117,11 +119,12 @@ static bool identity_exists(const checker *c, const buffer *b)
     bool chunk = b->index >= 0 && b->index < c->chunks_n, micro = b->micro >= 0 && b->micro < c->micro_n;
     switch (b->kind) {
     case OBJECT_WEIGHTS: return chunk && b->micro == -1;
-    case OBJECT_STATES: case OBJECT_GRADIENT: return chunk && b->micro == -1 && check_object_bytes(c, b->kind, b->index);
+    case OBJECT_STATES: case OBJECT_GRADIENT: return chunk && b->micro == -1 && check_object_bytes(c, b->kind, b->index, b->micro);
     case OBJECT_SAVED: return b->index >= 1 && b->index <= c->layers + 1 && micro;
     case OBJECT_ACCUMULATOR: return has_accumulator(c, b->index) && b->micro == -1;
     case OBJECT_STREAM_GRADIENT: return b->index == -1 && micro && c->first_trained <= c->layers;
     case OBJECT_STREAM: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
+    case OBJECT_PARTIAL: return chunk && b->micro >= 0 && b->micro <= c->layers + 1 && is_shared(c) && check_object_bytes(c, b->kind, b->index, b->micro);
     case OBJECT_ROPE: return b->index == -1 && b->micro == -1 && c->in->model->config.ropes_n;
     default: return (unsigned)b->kind < OBJECT_KINDS && b->index == -1 && b->micro == -1;
     }
@@ -152,7 +155,7 @@ static int check_buffer(const checker *c, int i)
     const bool is_of_update = b->kind == OBJECT_WORKSPACE && b->tier == TIER_HOST; /* by its task, which wants it there */
     if (b->tier != TIER_DEVICE && b->kind > OBJECT_SAVED && !is_of_update)
         return check_fail(c, -1, i, "such an object is only ever on the device");
-    uint64_t bytes = check_object_bytes(c, b->kind, b->index);
+    uint64_t bytes = check_object_bytes(c, b->kind, b->index, b->micro);
     if (b->kind != OBJECT_WORKSPACE && b->bytes != bytes)
         return check_fail(c, -1, i, "has %llu bytes, and the object has %llu", (unsigned long long)b->bytes, (unsigned long long)bytes);
     if (b->home != (i < c->s->homes_n))
@@ -195,13 +198,13 @@ static int check_homes(const checker *c)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
     int failed = 0, missing = 3 + (c->in->model->config.ropes_n > 0);
     for (int i = 0; i < chunk_kinds * c->chunks_n; i++)
-        missing += check_object_bytes(c, (object_kind)(i / c->chunks_n), i % c->chunks_n) > 0;
+        missing += check_object_bytes(c, (object_kind)(i / c->chunks_n), i % c->chunks_n, -1) > 0;
     for (int i = 0; i < c->s->homes_n && !failed; i++) {
         const buffer *b = &c->s->buffers[i];
         bool of_chunk = b->kind <= OBJECT_GRADIENT;
         tier t = of_chunk ? c->in->plan->chunks[b->index].home : TIER_DEVICE;
         size_t at = of_chunk ? OBJECT_KINDS + (size_t)b->kind * (size_t)c->chunks_n + (size_t)b->index : (size_t)b->kind;
-        if (of_chunk ? (int)b->kind >= chunk_kinds : b->kind < OBJECT_BATCH)
+        if (of_chunk ? (int)b->kind >= chunk_kinds : b->kind < OBJECT_BATCH || b->kind == OBJECT_PARTIAL)
             failed = check_fail(c, -1, i, "such an object does not outlive the schedule");
         else if (seen[at]++)
             failed = check_fail(c, -1, i, "the object has a home already");
@@ -246,7 +249,7 @@ static int facts_of_block(checker *c, int block, int chunks0)
         head_layout_init(&h, in->model, in->shape);
         f->forward_bytes = h.bytes;
     }
-    f->accumulator_bytes = (uint64_t)accumulator_elements(in->model, block) * sizeof(float);
+    f->accumulator_bytes = accumulator_bytes(in->model, in->shape, block);
     f->chunks0 = chunks0;
     unsigned char *needed = c->finished; /* not yet in use */
     block_chunks(in->model, in->packing, block, needed);
@@ -294,10 +297,11 @@ static int checker_open(checker *c)
     c->stream = calloc(micros, sizeof(int));
     c->head_done = calloc(micros, 1);
     c->finished = calloc(blocks * chunks, 1);
+    c->scattered = calloc(blocks * chunks, 1);
     c->wants = calloc(chunks + micros + 8, sizeof *c->wants);
     c->used = calloc(operands, 1);
     if (!c->blocks || !c->chunk_list || !c->pieces_of || !c->chunk_blocks || !c->contents || !c->segment0 || !c->segment1 || !c->done ||
-        !c->weights || !c->states || !c->gradient || !c->saved || !c->accumulator || !c->stream || !c->head_done || !c->finished ||
+        !c->weights || !c->states || !c->gradient || !c->saved || !c->accumulator || !c->stream || !c->head_done || !c->finished || !c->scattered ||
         !c->wants || !c->used)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
     facts(c);
@@ -307,7 +311,7 @@ static int checker_open(checker *c)
 static void checker_close(checker *c)
 {
     void *all[] = {c->blocks, c->chunk_list, c->pieces_of, c->chunk_blocks, c->contents, c->segment0, c->segment1, c->done, c->weights,
-                   c->states, c->gradient, c->saved, c->accumulator, c->stream, c->head_done, c->finished, c->wants, c->used,
+                   c->states, c->gradient, c->saved, c->accumulator, c->stream, c->head_done, c->finished, c->scattered, c->wants, c->used,
                    c->segments[TIER_DEVICE], c->segments[TIER_HOST], c->segments[TIER_DISK]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
@@ -332,6 +336,28 @@ static int check_header(const checker *c)
     return 0;
 }
 
+/* Each value belongs to one rank, and no rank's shard is larger than its room. */
+static int check_shards(const checker *c)
+{
+    const packing *k = c->in->packing;
+    for (int i = 0; i < k->pieces_n; i++) {
+        const piece *p = &k->pieces[i];
+        int64_t next = p->row0;
+        for (int r = 0; r < k->ranks && k->chunks[p->chunk].trained; r++) {
+            const piece_share s = packing_share(k, c->in->model, p, r);
+            if (s.rows && s.row0 != next)
+                return check_fail(c, -1, -1, "rank %d has rows of parameter %d from %lld on, and %lld come next", r, p->param, (long long)s.row0,
+                                  (long long)next);
+            next += s.rows;
+            if (shard_start(k, p->chunk, r + 1) - shard_start(k, p->chunk, r) > k->chunks[p->chunk].shard_elements)
+                return check_fail(c, -1, -1, "the shard of rank %d is larger than the room that chunk %d has for one", r, p->chunk);
+        }
+        if (k->chunks[p->chunk].trained && next != p->row0 + p->rows)
+            return check_fail(c, -1, -1, "rows %lld .. of parameter %d belong to no rank", (long long)next, p->param);
+    }
+    return 0;
+}
+
 /* What the sizes of a chunk's objects follow from. */
 static int check_chunks(const checker *c)
 {
@@ -342,7 +368,7 @@ static int check_chunks(const checker *c)
             return check_fail(c, -1, -1, "chunk %d is %s, and parameter %d in it is not", p->chunk,
                               k->chunks[p->chunk].trained ? "trained" : "frozen", p->param);
     }
-    return 0;
+    return is_shared(c) ? check_shards(c) : 0;
 }
 
 static int check_list(const checker *c)

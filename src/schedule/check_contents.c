@@ -87,8 +87,8 @@ static int check_updates(const checker *c)
 {
     bool updates = c->s->kind == SCHEDULE_STEP ? !c->waits : c->s->kind != SCHEDULE_EVAL;
     for (int k = 0; k < c->chunks_n && updates; k++)
-        if (!c->weights[k] && c->chunk_blocks[k])
-            return check_fail(c, -1, -1, "chunk %d is not updated", k);
+        if (c->weights[k] != whole_weights(c) && c->chunk_blocks[k])
+            return check_fail(c, -1, -1, "chunk %d is not %s", k, c->weights[k] ? "gathered" : "updated");
     return 0;
 }
 

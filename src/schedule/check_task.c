@@ -52,6 +52,8 @@ static int block_weights(checker *c, int i, int block)
         int chunk = c->chunk_list[k];
         if (c->s->kind == SCHEDULE_STEP_UPDATE && !c->weights[chunk] && c->chunk_blocks[chunk])
             return check_fail(c, i, -1, "reads the weights of chunk %d before their waiting update", chunk);
+        if (c->weights[chunk] && c->weights[chunk] != whole_weights(c))
+            return check_fail(c, i, -1, "reads the weights of chunk %d before those of other ranks' shards have come", chunk);
         reads(c, OBJECT_WEIGHTS, chunk, -1, c->weights[chunk]);
     }
     return 0;
@@ -151,16 +153,57 @@ static int finish_wants(checker *c, int i, int block, int chunk)
         return check_fail(c, i, -1, "overwrites the gradient that waits for its update");
     changes(c, OBJECT_GRADIENT, chunk, -1, c->gradient[chunk], c->gradient[chunk] + 1);
     writes(c, OBJECT_SUMSQ, -1, -1, c->sums + 1);
+    if (is_shared(c)) {
+        if (!c->scattered[piece_at(c, block, chunk)])
+            return check_fail(c, i, -1, "the sums of other ranks have not come");
+        changes(c, OBJECT_PARTIAL, chunk, block, 1, 2);
+        return 0;
+    }
     if (block > 0) {
         reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
         return 0;
     }
-    workspace(c, (uint64_t)(in->shape->slice_rows * in->model->config.hidden) * sizeof(float));
+    workspace(c, embedding_sums_bytes(in->model, in->shape));
     reads(c, OBJECT_BATCH, -1, -1, 1);
     for (int m = 0; m < c->micro_n; m++)
         reads(c, OBJECT_STREAM_GRADIENT, -1, m, 1);
     if (head_adds_to_embedding(in->model))
         reads(c, OBJECT_ACCUMULATOR, c->layers + 1, -1, c->micro_n);
+    return 0;
+}
+
+/* ---- several ranks ---- */
+
+static int embed_backward_wants(checker *c, int i)
+{
+    if (c->accumulator[0])
+        return check_fail(c, i, -1, "the embedding's gradients are summed up already");
+    writes(c, OBJECT_ACCUMULATOR, 0, -1, c->micro_n);
+    reads(c, OBJECT_BATCH, -1, -1, 1);
+    for (int m = 0; m < c->micro_n; m++)
+        reads(c, OBJECT_STREAM_GRADIENT, -1, m, 1);
+    return 0;
+}
+
+static int scatter_wants(checker *c, int i, int block, int chunk)
+{
+    if (!c->pieces_of[piece_at(c, block, chunk)])
+        return check_fail(c, i, -1, "the chunk has nothing of the block that is trained");
+    if (c->scattered[piece_at(c, block, chunk)])
+        return check_fail(c, i, -1, "the sums were sent already");
+    reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
+    if (block == 0 && head_adds_to_embedding(c->in->model))
+        reads(c, OBJECT_ACCUMULATOR, c->layers + 1, -1, c->micro_n);
+    writes(c, OBJECT_PARTIAL, chunk, block, 1);
+    return 0;
+}
+
+static int gather_wants(checker *c, int i, int chunk)
+{
+    if (c->weights[chunk] != 1)
+        return check_fail(c, i, -1, "the chunk's shard is not updated, or its weights have come already");
+    changes(c, OBJECT_WEIGHTS, chunk, -1, 1, 2);
+    c->wants[c->wants_n - 1].tier = c->in->plan->chunks[chunk].update;
     return 0;
 }
 
@@ -267,13 +310,20 @@ static bool has_place(const checker *c, const task *t)
     case TASK_LAYER: case TASK_LAYER_BACKWARD: block = t->block >= 1 && t->block <= c->layers; micro = true; chunk = false; break;
     case TASK_HEAD: case TASK_HEAD_EVAL: block = t->block == c->layers + 1; micro = true; chunk = false; break;
     case TASK_FINISH: block = has_accumulator(c, t->block); micro = false; chunk = true; break;
-    case TASK_EMBED_FINISH: block = t->block == 0; micro = false; chunk = true; break;
+    case TASK_EMBED_FINISH: block = t->block == 0 && !is_shared(c); micro = false; chunk = true; break;
     case TASK_UPDATE: block = t->block == -1; micro = false; chunk = true; break;
+    case TASK_EMBED_BACKWARD: block = t->block == 0 && has_accumulator(c, 0); micro = chunk = false; break;
+    case TASK_SCATTER: block = has_accumulator(c, t->block); micro = false; chunk = true; break;
+    case TASK_GATHER: block = t->block == -1; micro = false; chunk = true; break;
     case TASK_INPUT: case TASK_OUTPUT: block = t->block == -1; micro = chunk = false; break;
     default: return !t->first;
     }
     bool forward = t->kind == TASK_EMBED || t->kind == TASK_LAYER || t->kind == TASK_INPUT || t->kind == TASK_OUTPUT;
-    bool here = t->kind == TASK_UPDATE || (t->kind == TASK_HEAD_EVAL ? c->s->kind == SCHEDULE_EVAL : is_step(c)) ||
+    const bool of_ranks = t->kind == TASK_EMBED_BACKWARD || t->kind == TASK_SCATTER || t->kind == TASK_GATHER;
+    if (of_ranks && (!is_shared(c) || (t->kind == TASK_EMBED_BACKWARD) != (t->queue == QUEUE_COMPUTE) ||
+                     (t->kind != TASK_EMBED_BACKWARD && t->queue != QUEUE_RANKS)))
+        return false;
+    bool here = t->kind == TASK_UPDATE || t->kind == TASK_GATHER || (t->kind == TASK_HEAD_EVAL ? c->s->kind == SCHEDULE_EVAL : is_step(c)) ||
                 (forward && c->s->kind == SCHEDULE_EVAL);
     bool first = (t->kind == TASK_HEAD || t->kind == TASK_LAYER_BACKWARD || t->kind == TASK_HEAD_EVAL) && t->micro == 0;
     return block && here && (t->micro >= 0) == micro && (t->chunk >= 0) == chunk && t->first == first;
@@ -292,6 +342,9 @@ int check_task_wants(checker *c, int i)
     case TASK_HEAD: case TASK_HEAD_EVAL: return head_wants(c, i, t->micro, t->kind == TASK_HEAD_EVAL);
     case TASK_LAYER_BACKWARD: return backward_wants(c, i, t->block, t->micro);
     case TASK_FINISH: case TASK_EMBED_FINISH: return finish_wants(c, i, t->block, t->chunk);
+    case TASK_EMBED_BACKWARD: return embed_backward_wants(c, i);
+    case TASK_SCATTER: return scatter_wants(c, i, t->block, t->chunk);
+    case TASK_GATHER: return gather_wants(c, i, t->chunk);
     default: return update_wants(c, i, t->chunk);
     }
 }
@@ -324,6 +377,9 @@ void check_task_done(checker *c, int i)
         c->sums++;
         break;
     case TASK_UPDATE: c->weights[t->chunk] = c->states[t->chunk] = 1; break;
+    case TASK_EMBED_BACKWARD: c->accumulator[0] = c->micro_n; break;
+    case TASK_SCATTER: c->scattered[piece_at(c, t->block, t->chunk)] = 1; break;
+    case TASK_GATHER: c->weights[t->chunk] = 2; break;
     default: break;
     }
 }

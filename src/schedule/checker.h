@@ -11,12 +11,13 @@
 #include "schedule/check.h"
 
 /* Contents of a buffer. Versions are counted per kind of object:
- *   weights, states   0 at the start of the schedule, 1 after the update
+ *   weights, states   0 at the start of the schedule, 1 after the update; with several ranks weights have 2 when all shards are in
  *   gradient          0 the one that waits since the step before; k: the pieces of k blocks are in
  *   saved             1 the block's input is in, 2 everything that the save level keeps
  *   accumulator       number of micro-batches summed up
  *   stream            block whose input's gradient it is; it gets to the first trained block, and to the head only if it goes further
  *   residual          b: block b's input; 2 (layers + 2) - b: the gradient of block b's input
+ *   partial           1 the sums of all ranks are in, 2 they are added up
  *   batch             1 the batch is in;  loss: micro-batches that are in;  sumsq: finished pieces that are in */
 typedef struct content { bool alive; int version; } content;
 
@@ -68,6 +69,7 @@ typedef struct checker {
     int *stream;                       /* micro; layers + 2: none yet */
     unsigned char *head_done;          /* micro */
     unsigned char *finished;           /* [block][chunk] */
+    unsigned char *scattered;          /* the same, of several ranks */
     int losses, sums, sums_needed, inputs, outputs;
 
     want *wants;
@@ -90,15 +92,17 @@ int check_contents_before(checker *c, int task); /* its operands and the version
 void check_contents_after(checker *c, int task); /* what it wrote */
 int check_contents_end(checker *c);
 
+static inline bool is_shared(const checker *c) { return c->in->packing->ranks > 1; }
+static inline int whole_weights(const checker *c) { return is_shared(c) ? 2 : 1; } /* version after an update */
 static inline bool is_step(const checker *c) { return c->s->kind == SCHEDULE_STEP || c->s->kind == SCHEDULE_STEP_UPDATE; }
 static inline int saved_at(const checker *c, int block, int micro) { return block * c->micro_n + micro; }
 static inline int piece_at(const checker *c, int block, int chunk) { return block * c->chunks_n + chunk; }
-uint64_t check_object_bytes(const checker *c, object_kind kind, int index); /* not of a workspace */
+uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int micro); /* not of a workspace */
 
-/* Blocks of the accumulators: a saved set of block b belongs to layers 1 .. layers, the head's input to layers + 1. */
+/* Layers and head, and where ranks share a run the embedding. */
 static inline bool has_accumulator(const checker *c, int block)
 {
-    return block >= 1 && block <= c->layers + 1 && c->blocks[block].accumulator_bytes;
+    return block >= (is_shared(c) ? 0 : 1) && block <= c->layers + 1 && c->blocks[block].accumulator_bytes;
 }
 
 #endif

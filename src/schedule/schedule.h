@@ -28,6 +28,7 @@ typedef enum queue_kind {
     QUEUE_HOST,        /* AdamW on the host */
     QUEUE_READ,        /* disk reads */
     QUEUE_WRITE,       /* disk writes */
+    QUEUE_RANKS,       /* what ranks send each other, in the same order on all of them */
     QUEUES
 } queue_kind;
 extern const char *const queue_names[QUEUES];
@@ -45,6 +46,7 @@ typedef enum object_kind {
     OBJECT_LOSS,        /* losses, and 1 for each target that was the most probable: fp32 (2, batch, seq_len) */
     OBJECT_SUMSQ,       /* fp64 partial sums of squares of all gradients */
     OBJECT_ROPE,        /* cos and sin table, constant */
+    OBJECT_PARTIAL,     /* several ranks: the fp32 sums of each of them for this rank's shard of chunk `index`, of block `micro` */
     OBJECT_KINDS
 } object_kind;
 extern const char *const object_names[OBJECT_KINDS];
@@ -73,9 +75,13 @@ typedef enum task_kind {
     TASK_HEAD,           /* loss, gradient of the stream and of the head's parameters */
     TASK_HEAD_EVAL,      /* loss only */
     TASK_LAYER_BACKWARD,
-    TASK_FINISH,         /* accumulators of `block` -> gradient of `chunk`, sums of squares */
+    TASK_FINISH,         /* accumulators of `block`, or ranks' partial sums -> gradient of `chunk`, sums of squares */
     TASK_EMBED_FINISH,   /* the same for the embedding's tables, from the streams' gradients */
     TASK_UPDATE,         /* AdamW of `chunk` */
+    /* several ranks: */
+    TASK_EMBED_BACKWARD, /* streams' gradients -> accumulators of the embedding */
+    TASK_SCATTER,        /* accumulators of `block`, to the ranks whose shards of `chunk` they belong to -> partial sums from all of them */
+    TASK_GATHER,         /* the updated weights of `chunk`: a shard from each rank */
     TASK_KINDS
 } task_kind;
 extern const char *const task_names[TASK_KINDS];

@@ -178,6 +178,7 @@ static void block_loads(const space *s, const recipe *r, load *forward, load *ba
 static const cost_class usual_class[QUEUES] = {
     [QUEUE_COMPUTE] = COST_MATH, [QUEUE_TO_DEVICE] = COST_TO_DEVICE, [QUEUE_FROM_DEVICE] = COST_FROM_DEVICE,
     [QUEUE_HOST] = COST_HOST, [QUEUE_READ] = COST_READ, [QUEUE_WRITE] = COST_WRITE,
+    [QUEUE_RANKS] = COST_FROM_DEVICE,
 };
 
 /* How long a quota of processor time suffices for: the machine's own processors do no more than they can at once, the host's come on top. */

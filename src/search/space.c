@@ -261,7 +261,7 @@ static void fill_sizes(space *s)
     s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
     s->residual_bytes = residual_bytes(m, shape);
     for (int block = 1; block < m->blocks_n; block++) {
-        const uint64_t bytes = paged((uint64_t)accumulator_elements(m, block) * sizeof(float));
+        const uint64_t bytes = paged(accumulator_bytes(m, shape, block));
         s->accumulator_all += bytes;
         if (block <= s->layers)
             s->accumulator_layer = bytes > s->accumulator_layer ? bytes : s->accumulator_layer;

@@ -15,10 +15,12 @@
 #include "train/checkpoint.h"
 
 #include "io/safetensors.h"
+#include "model/lanes.h"
 #include "run/state.h"
 #include "train/adapters.h"
 #include "train/checkpoints.h"
 #include "train/options.h"
+#include "train/ranks.h"
 #include "train/settings.h"
 
 #include <dirent.h>
@@ -84,13 +86,12 @@ static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
     return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, sums_json(s->in, sums), e);
 }
 
-int checkpoint_write(trainer *t, pt_error *e)
+static int write_files(void *arg, pt_error *e)
 {
+    trainer *t = arg;
     char path[FILE_PATH_BYTES], folder[FILE_PATH_BYTES];
     dir_stage stage;
-    int failed = trainer_drain(t, e);
-    if (!failed)
-        failed = checkpoints_path(t->out.path, t->at.step, path, e);
+    int failed = checkpoints_path(t->out.path, t->at.step, path, e);
     if (!failed && t->at.saved_step == t->at.step && path_exists(path))
         return 0;
     if (!failed)
@@ -118,17 +119,24 @@ int checkpoint_write(trainer *t, pt_error *e)
     }
     failed = dir_stage_commit(&stage, e);
     options_progress(&t->job.o, "saving", 2, 2);
-    if (failed)
-        return failed;
-    t->at.saved_step = t->at.step;
-    return 0;
+    return failed;
+}
+
+int checkpoint_write(trainer *t, pt_error *e)
+{
+    int failed = trainer_drain(t, e);
+    if (!failed)
+        failed = state_lead(t->engine.x, write_files, t, e);
+    if (!failed)
+        t->at.saved_step = t->at.step;
+    return failed;
 }
 
 int checkpoint_save(trainer *t, pt_error *e)
 {
     pt_error why;
     int failed = checkpoint_write(t, e);
-    if (!failed && checkpoints_prune(t->out.path, t->at.step, t->job.o.keep, &why)) /* the new one is complete: no reason to end the run */
+    if (!failed && ranks_lead(t) && checkpoints_prune(t->out.path, t->at.step, t->job.o.keep, &why)) /* the new one is complete: no reason to end the run */
         options_notice(&t->job.o, "an older checkpoint stays: %.600s", why.text);
     return failed;
 }
@@ -166,13 +174,12 @@ static int move_files(const char *from, const char *to, pt_error *e)
     return dir_sync(to, e);
 }
 
-int model_export(trainer *t, pt_error *e)
+static int write_export(void *arg, pt_error *e)
 {
+    trainer *t = arg;
     char path[FILE_PATH_BYTES];
     dir_stage stage;
-    int failed = trainer_drain(t, e);
-    if (!failed)
-        failed = path_join(path, t->out.path, "model", e);
+    int failed = path_join(path, t->out.path, "model", e);
     if (!failed)
         failed = dir_stage_begin(&stage, path, e);
     if (failed)
@@ -188,6 +195,12 @@ int model_export(trainer *t, pt_error *e)
     dir_stage_abort(&stage);
     options_progress(&t->job.o, "saving", 1, 1);
     return failed;
+}
+
+int model_export(trainer *t, pt_error *e)
+{
+    int failed = trainer_drain(t, e);
+    return failed ? failed : state_lead(t->engine.x, write_export, t, e);
 }
 
 /* ---- resuming ---- */
@@ -208,6 +221,19 @@ static void tell_new_rate(const trainer *t, int64_t steps)
                        (long long)now, (long long)steps, (long long)next, rate, was, (long long)before);
 }
 
+/* What was not asked for stays as it was. */
+static int take_lanes(job *j, const json_source *file, pt_error *e)
+{
+    json_source settings;
+    int64_t lanes = 1;
+    int failed = json_get_object(file, "settings", JSON_REQUIRED, &settings, e);
+    if (!failed)
+        failed = json_get_int(&settings, "lanes", JSON_OPTIONAL, 1, LANES_MOST, &lanes, e);
+    if (!failed && !j->o.lanes && j->shape.batch % lanes == 0) /* else it is of another batch, which is said */
+        step_shape_in_lanes(&j->shape, j->model, (int)lanes);
+    return failed;
+}
+
 int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
@@ -224,6 +250,8 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     }
     int64_t version, samples, steps;
     failed = json_get_int(&s, "version", JSON_REQUIRED, CHECKPOINT_VERSION, CHECKPOINT_VERSION, &version, e);
+    if (!failed)
+        failed = take_lanes(&t->job, &s, e);
     if (!failed)
         failed = settings_compare(&t->job, path, &s, e);
     const bool other_run = failed;
@@ -364,6 +392,14 @@ static int check_sums(const trainer *t, state *s, const char *checkpoint, pt_err
     return failed;
 }
 
+typedef struct checking { const trainer *t; state *s; const char *path; } checking;
+
+static int check_loaded(void *arg, pt_error *e)
+{
+    const checking *c = arg;
+    return check_sums(c->t, c->s, c->path, e);
+}
+
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
 {
     int failed = 0;
@@ -375,11 +411,13 @@ int checkpoint_load_state(trainer *t, const char *path, pt_error *e)
         failed = load_kind(t, &s, k, path, e);
     t->job.base_sum = s.base_sum;
     if (!failed)
-        failed = check_sums(t, &s, path, e);
-    if (!failed)
         failed = base_compare(&t->job.base, &s, path, e);
     base_take_sum(&t->job.base, &s);
-    int closed = state_close(&s, failed ? NULL : e);
+    int closed = failed || !ranks_lead(t) ? state_close(&s, failed ? NULL : e) : 0; /* those that do not lead answer what is read */
+    if (!failed && !closed) {
+        failed = state_lead(t->engine.x, check_loaded, &(checking){t, &s, path}, e);
+        closed = ranks_lead(t) ? state_close(&s, failed ? NULL : e) : 0;
+    }
     if (failed)
         checkpoints_add_older(t->out.path, path, e);
     else if (!closed)

@@ -2,6 +2,7 @@
 
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "model/lanes.h"
 #include "model/weights.h"
 #include "optimizer/optimizer.h"
 #include "train/adapters.h"
@@ -54,5 +55,11 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     s->beta = o->task == PT_TASK_DPO ? (float)o->beta : 0;
     s->ipo = o->dpo_loss == PT_DPO_IPO;
     s->optimizer = optimizers[o->optimizer];
-    return 0;
+    const int lanes = o->lanes ? o->lanes : o->ranks;
+    if (!o->lanes && o->ranks > 1 && s->batch % o->ranks)
+        return pt_fail(e, PT_USAGE, "--ranks %d: it must divide the --batch-size of %lld", o->ranks, (long long)s->batch);
+    failed = lanes_check(lanes, s->batch, e);
+    if (!failed && lanes > 1)
+        step_shape_in_lanes(s, m, lanes);
+    return failed;
 }

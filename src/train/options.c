@@ -1,5 +1,7 @@
 #include "train/options.h"
 
+#include "comm/comm.h"
+#include "model/lanes.h"
 #include "optimizer/optimizer.h"
 #include "device/device.h"
 #include "text/utf8.h"
@@ -84,7 +86,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     const struct { const char *name; double value, low, high; } ranges[] = {
         {"--steps", (double)o->steps, 0, 1e15},        {"--epochs", o->epochs, 1e-9, 1e9},
         {"--seq-len", (double)o->seq_len, 0, 1 << 24}, {"--batch-size", (double)o->batch_size, 1, 1 << 24},
-        {"--micro-batch", (double)o->micro_batch, 0, 1 << 24}, {"--lr", o->lr, 0, 1e3},
+        {"--micro-batch", (double)o->micro_batch, 0, 1 << 24}, {"--lr", o->lr, 0, 1e3}, {"--lanes", o->lanes, 0, LANES_MOST},
+        {"--ranks", o->ranks, 0, COMM_RANKS_MOST},
         {"--warmup-steps", (double)o->warmup_steps, 0, 1e15}, {"--min-lr-ratio", o->min_lr_ratio, 0, 1},
         {"--weight-decay", o->weight_decay, 0, 1e3},   {"--beta1", o->beta1, 0, 0.9999999},
         {"--beta2", o->beta2, 0, 0.9999999},           {"--eps", o->eps, 0, 1},

@@ -81,6 +81,17 @@ static int check_room(pt_plan *p, pt_error *e)
     return failed;
 }
 
+/* A rank's part of the step. Of a machine file's devices all share the chunks as its costs say; processes here have shards. */
+static int cut_for_ranks(pt_plan *p, pt_error *e)
+{
+    const step_shape whole = p->shape;
+    int failed = p->o.ranks > 1 ? step_shape_of_rank(&p->shape, &whole, p->o.ranks, 0, e) : 0;
+    if (!failed && p->o.machine_file)
+        p->shape.ranks = 0;
+    p->planning.ranks = p->o.ranks;
+    return failed;
+}
+
 /* helps: say what would help, too. */
 static int make(pt_plan *p, bool helps, pt_error *e)
 {
@@ -88,6 +99,8 @@ static int make(pt_plan *p, bool helps, pt_error *e)
     int failed = model_of_options(&p->o, &p->model, e);
     if (!failed)
         failed = shape_of_options(&p->o, p->model, &p->shape, e);
+    if (!failed)
+        failed = cut_for_ranks(p, e);
     if (!failed && (!p->o.machine_file || p->o.profile_file))
         failed = planning_open_device(g, &p->o, e);
     if (failed)

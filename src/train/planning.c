@@ -171,7 +171,7 @@ int planning_search(const planning *p, search_result *out, pt_error *e) { return
 /* ---- the steps of it ---- */
 
 /* What the search is asked whatever comes out of the steps behind this one: nothing fits, and this is what did not. */
-static int begin_search(planning *p, pt_error *e)
+int planning_begin_search(planning *p, pt_error *e)
 {
     const pt_train_options *o = p->o;
     const bool drains = o->save_every == 1 || (p->evaluates && o->eval_every == 1); /* they run the updates that wait */
@@ -226,12 +226,19 @@ static int check_fit(planning *p, pt_error *e)
     return failed ? failed : check_plan(p, e);
 }
 
+static int add_exchange(planning *p, pt_error *e)
+{
+    if (p->exchange.n)
+        p->profile.costs.gather = p->profile.costs.scatter = p->exchange;
+    return 0;
+}
+
 static int find_plan(planning *p, pt_error *e) { return p->o->plan_file ? price_plan(p, e) : planning_search(p, &p->result, e); }
 
 int planning_make(planning *p, pt_error *e)
 {
-    static int (*const steps[])(planning *p, pt_error *e) = {planning_find_machine, begin_search, find_budgets, cut_units,
-                                                             choose_micro_batch,    check_fit,    find_costs,   find_plan};
+    static int (*const steps[])(planning *p, pt_error *e) = {planning_find_machine, planning_begin_search, find_budgets, cut_units,
+                                                             choose_micro_batch, check_fit, find_costs, add_exchange, find_plan};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         int failed = steps[i](p, e);
         if (failed)

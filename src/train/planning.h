@@ -27,6 +27,8 @@ typedef struct planning {
     char disk_path[FILE_PATH_BYTES]; /* folder of the disk tier */
     uint64_t disk_reserve;           /* bytes that something else will write into its file system */
     uint64_t memory_reserve;         /* bytes of RAM that files will take: the run's folder lies there */
+    int ranks;                       /* that share this machine's memory; 0: one */
+    cost_curve exchange;             /* between them: by bytes of a whole of which each has a part; n = 0: there is none */
     bool evaluates;
     bool runs;                       /* on this machine, also with the file of another */
     /* found */
@@ -56,6 +58,8 @@ const char *planning_disk_folder(const pt_train_options *o);
 int planning_find_machine(planning *p, pt_error *e);
 /* The parts of it that a run wants again: budgets from what is free now, and a search with the costs that stand in `profile`. */
 int planning_budgets(planning *p, pt_error *e);
+/* What a search is asked, before anything is known. */
+int planning_begin_search(planning *p, pt_error *e);
 int planning_search(const planning *p, search_result *out, pt_error *e);
 /* Where the budgets are smaller than they were: measures the disk, if it is needed now and was not. What else is known stays. */
 int planning_measure_disk(planning *p, pt_error *e);

@@ -69,6 +69,8 @@ int planning_budgets(planning *p, pt_error *e)
         return pt_fail(e, PT_FAILED, "%s describes a machine with%s a GPU, and this run computes on one with%s: leave --machine out, or "
                        "choose another --device", p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
     failed = budgets_choose(&r, here, &host_tier, room, e);
+    for (int t = 0; t < TIERS && p->ranks > 1; t++)
+        here[t] = r.asked[t] == PT_AUTO ? here[t] / (uint64_t)p->ranks : here[t];
     if (!p->from_file || here[TIER_DEVICE] < p->budget[TIER_DEVICE]) /* what limits */
         snprintf(p->room, sizeof p->room, "%s", room);
     for (int t = 0; t < TIERS; t++)
@@ -76,6 +78,16 @@ int planning_budgets(planning *p, pt_error *e)
             p->budget[t] = here[t];
     p->host_tier = p->from_file ? p->host_tier && host_tier : host_tier;
     return failed;
+}
+
+/* So many of the file's device. */
+static int take_devices(planning *p, pt_error *e)
+{
+    p->machine.ranks = p->o->ranks;
+    if (p->machine.collective_bandwidth > 0)
+        return 0;
+    return pt_fail(e, PT_USAGE, "--ranks %d, and %s says nothing of what devices send each other: add \"collective_bandwidth\" to it",
+                   p->o->ranks, p->machine_path);
 }
 
 int planning_find_machine(planning *p, pt_error *e)
@@ -97,6 +109,8 @@ int planning_find_machine(planning *p, pt_error *e)
     int failed = machine_file_find(p->o->machine_file, p->machine_path, e);
     if (!failed)
         failed = machine_file_read(p->machine_path, &p->machine, e);
+    if (!failed && !p->runs && p->o->ranks > 1)
+        failed = take_devices(p, e);
     snprintf(p->name, sizeof p->name, "%s", p->machine.name);
     return failed;
 }

@@ -64,7 +64,8 @@ static int correct_costs(const trainer *t, costs *c, forecast *f, pt_error *e)
 static void what_differs(const trainer *t, char *out, size_t n)
 {
     static const char *const names[QUEUES] = {"computation takes", "copies to the device take", "copies from the device take",
-                                              "updates on the host take", "disk reads take", "disk writes take"};
+                                              "updates on the host take", "disk reads take", "disk writes take",
+                                              "exchanges with other ranks take"};
     step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);
     double most = 0;
     snprintf(out, n, "its tasks take as long as predicted, the time between them is longer");

@@ -187,6 +187,8 @@ json_t *settings_json(const job *j)
                      (int)o->shuffle, "save-dtype", dtype_name(j->save_type), "lr", o->lr, "lr-schedule", schedules[o->lr_schedule],
                      "warmup-steps", (json_int_t)o->warmup_steps, "min-lr-ratio", o->min_lr_ratio, "weight-decay", o->weight_decay,
                      "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps, "max-grad-norm", o->max_grad_norm);
+    if (all)
+        json_object_set_new(all, "lanes", json_integer(shape_lanes(&j->shape)));
     if (o->eval_split > 0)
         json_object_set_new(all, "eval-split", json_real(o->eval_split));
     if (dataset_packed(j->data))
@@ -266,6 +268,8 @@ static int compare(json_t *now, json_t *before, const char *path, bool options, 
 /* Options that older versions did not have. */
 static int add_defaults(json_t *settings)
 {
+    if (!json_object_get(settings, "lanes") && json_object_set_new(settings, "lanes", json_integer(1)))
+        return -1;
     if (!json_object_get(settings, "optimizer") && json_object_set_new(settings, "optimizer", json_string(optimizer_adamw.name)))
         return -1;
     return json_object_get(settings, "document-mask") ? 0 : json_object_set_new(settings, "document-mask", json_false());

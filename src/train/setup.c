@@ -10,6 +10,7 @@
 #include "train/checkpoints.h"
 #include "train/options.h"
 #include "train/samples.h"
+#include "train/ranks.h"
 
 #include <string.h>
 
@@ -36,10 +37,13 @@ static int lower_disk(trainer *t, pt_error *e)
 static int make_plan(trainer *t, pt_error *e)
 {
     planning *p = &t->planning;
-    int failed = planning_open_device(p, &t->job.o, e);
+    int failed = ranks_cut(t, e);
+    if (!failed)
+        failed = planning_open_device(p, &t->job.o, e);
     p->o = &t->job.o;
     p->model = t->job.model;
-    p->shape = &t->job.shape;
+    p->shape = t->comm ? &t->own_shape : &t->job.shape;
+    p->ranks = t->comm ? t->job.o.ranks : 1;
     p->evaluates = t->job.eval || t->job.o.task == PT_TASK_DPO;
     p->runs = true;
     if (t->job.o.disk_path)
@@ -51,7 +55,11 @@ static int make_plan(trainer *t, pt_error *e)
     const uint64_t saves = checkpoint_room(t).least_bytes;
     p->disk_reserve = disk_is_same(p->disk_path, t->out.path) ? saves : 0;
     p->memory_reserve = disk_is_memory(t->out.path) ? saves : 0;
-    return failed ? failed : planning_make(p, e);
+    if (!failed)
+        failed = ranks_time(t, &p->exchange, e);
+    if (!failed && ranks_lead(t))
+        failed = planning_make(p, e);
+    return failed ? failed : ranks_take_plan(t, e);
 }
 
 static int open_engine(trainer *t, pt_error *e)
@@ -97,7 +105,7 @@ static int write_profile(trainer *t, pt_error *e)
     char path[FILE_PATH_BYTES];
     const planning *p = &t->planning;
     int failed = p->profiled ? path_join(path, t->out.path, "profile.json", e) : 0;
-    t->out.wrote_profile = p->profiled;
+    t->out.wrote_profile = p->profiled; /* by rank 0, where there are several */
     return failed || !p->profiled ? failed : profile_write(path, &p->request, &p->profile, e);
 }
 
@@ -106,6 +114,8 @@ static int write_machine(trainer *t, pt_error *e)
 {
     const planning *p = &t->planning;
     char path[FILE_PATH_BYTES];
+    if (!ranks_lead(t))
+        return 0;
     int failed = path_join(path, t->out.path, "machine.json", e);
     t->out.wrote_machine = true;
     if (!failed && p->from_file)
@@ -115,13 +125,23 @@ static int write_machine(trainer *t, pt_error *e)
 
 /* ---- the steps of it ---- */
 
-static int claim_output(trainer *t, pt_error *e) { return output_claim(&t->out, &t->job.o, e); }
+static int claim_output(trainer *t, pt_error *e)
+{
+    int failed = ranks_lead(t) ? output_claim(&t->out, &t->job.o, e) : 0;
+    return failed ? failed : ranks_share(t, t->out.path, sizeof t->out.path + sizeof t->out.from, e);
+}
 
 static int open_model(trainer *t, pt_error *e) { return job_open_model(&t->job, t->out.from, e); }
 
 static int choose_shape(trainer *t, pt_error *e) { return job_choose_shape(&t->job, e); }
 
-static int open_data(trainer *t, pt_error *e) { return job_open_data(&t->job, t->out.cache, e); }
+static int open_data(trainer *t, pt_error *e)
+{
+    int failed = ranks_lead(t) ? 0 : ranks_wait(t, e); /* until the cache of the tokens is there */
+    if (!failed)
+        failed = job_open_data(&t->job, t->out.cache, e);
+    return !failed && ranks_lead(t) ? ranks_wait(t, e) : failed;
+}
 
 static int count_steps(trainer *t, pt_error *e) { return job_count_steps(&t->job, e); }
 
@@ -130,7 +150,7 @@ static int read_counters(trainer *t, pt_error *e) { return t->out.from[0] ? chec
 static int check_room(trainer *t, pt_error *e)
 {
     const room_need need = checkpoint_room(t);
-    return room_check(&need, &t->job.o, e);
+    return ranks_lead(t) ? room_check(&need, &t->job.o, e) : 0;
 }
 
 static int load_state(trainer *t, pt_error *e)
@@ -154,7 +174,7 @@ static int open_reference(trainer *t, pt_error *e)
 
 static int put_later_away(trainer *t, pt_error *e)
 {
-    const bool goes_on = t->out.from[0] && t->at.step < t->job.steps;
+    const bool goes_on = ranks_lead(t) && t->out.from[0] && t->at.step < t->job.steps;
     return goes_on ? checkpoints_put_later_away(t->out.path, t->at.step, &t->job.o, e) : 0;
 }
 
@@ -169,6 +189,8 @@ static int take_samples(trainer *t, pt_error *e)
 static int open_metrics(trainer *t, pt_error *e)
 {
     metrics_kept kept;
+    if (!ranks_lead(t))
+        return ranks_share(t, &t->at.owes_evaluation, sizeof t->at.owes_evaluation, e);
     int failed = metrics_open(&t->metrics, t->out.path, t->at.step, &kept, e);
     if (!failed)
         failed = events_open(&t->events, t->out.path, t->at.step, t->job.o.tensorboard, e);
@@ -178,15 +200,15 @@ static int open_metrics(trainer *t, pt_error *e)
         options_notice(&t->job.o, "%s has no lines for the steps %lld to %lld", t->metrics.path, (long long)kept.last + 1,
                        (long long)t->at.step);
     t->at.owes_evaluation = kept.last && kept.last == t->at.step && !kept.evaluated && trainer_evaluates(t);
-    return 0;
+    return ranks_share(t, &t->at.owes_evaluation, sizeof t->at.owes_evaluation, e);
 }
 
-static int write_plan(trainer *t, pt_error *e) { return trainer_write_plan(t, e); }
+static int write_plan(trainer *t, pt_error *e) { return ranks_lead(t) ? trainer_write_plan(t, e) : 0; }
 
 int trainer_setup(trainer *t, pt_error *e)
 {
     static int (*const steps[])(trainer *t, pt_error *e) = {
-        claim_output, open_model,   choose_shape,  open_data,
+        ranks_open,   claim_output, open_model,    choose_shape, open_data,
         count_steps,  read_counters, take_samples, make_plan,    open_engine,
         check_room,   load_state,   write_profile, write_machine, open_reference,
         put_later_away, /* before lines of its metrics go: what is newest and what they say belong together */
@@ -195,7 +217,7 @@ int trainer_setup(trainer *t, pt_error *e)
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         int failed = steps[i](t, e);
         if (failed)
-            return failed;
+            return ranks_fail(t, failed, e);
     }
     return 0;
 }

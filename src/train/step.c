@@ -1,20 +1,31 @@
 #include "train/step.h"
 
 #include "base/clock.h"
+#include "model/lanes.h"
 #include "run/evaluation.h"
 #include "train/checkpoint.h"
 #include "train/options.h"
+#include "train/ranks.h"
 #include "train/replan.h"
 
 #include <math.h>
 
+/* Those of all ranks. */
+static int add_counts(const trainer *t, dataset_counts *c, pt_error *e)
+{
+    int failed = ranks_add(t, &c->tokens, e);
+    if (!failed)
+        failed = ranks_add(t, &c->learned, e);
+    return failed ? failed : ranks_add(t, &c->examples, e);
+}
+
 static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
 {
     const executor_batch b = executor_input(t->engine.x);
-    const step_shape *s = &t->job.shape;
+    const step_shape *s = trainer_shape(t);
     *counts = (dataset_counts){0};
     for (int64_t i = 0; i < s->batch; i++) {
-        const uint64_t index = (uint64_t)(t->at.step * s->batch + i);
+        const uint64_t index = (uint64_t)(t->at.step * t->job.shape.batch + s->rank * s->batch + i);
         const int64_t at = i * s->seq_len;
         const bool pairs = s->beta > 0;
         const dataset_row row = {b.ids + at, b.targets + at, b.first + at, s->weighted && !pairs ? b.weights + at : NULL};
@@ -27,6 +38,9 @@ static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
     }
     if (s->documents)
         executor_place(t->engine.x);
+    int failed = add_counts(t, counts, e);
+    if (failed)
+        return failed;
     return counts->learned ? 0 : pt_fail(e, PT_FAILED, "step %lld has no target token at all: under --document-mask a document of one token has "
                                          "none; leave the option out, or give a larger --batch-size", (long long)t->at.step + 1);
 }
@@ -37,14 +51,16 @@ static double loss_count(const trainer *t, const dataset_counts *c)
     return (double)(t->job.shape.weighted ? c->examples : c->learned);
 }
 
-static double mean_loss(const trainer *t, const dataset_counts *c)
+/* Lane by lane, then by the tree: this rank's, and of those the tree of all. */
+static int mean_loss(const trainer *t, const dataset_counts *c, double *mean, pt_error *e)
 {
-    const step_shape *s = &t->job.shape;
-    const float *loss = executor_losses(t->engine.x), *weights = executor_input(t->engine.x).weights;
-    double sum = 0;
-    for (int64_t i = 0; i < s->batch * s->seq_len; i++)
-        sum += s->weighted ? (double)loss[i] * (double)weights[i] : (double)loss[i];
-    return sum / loss_count(t, c);
+    const step_shape *s = trainer_shape(t);
+    const int64_t n = s->batch * s->seq_len;
+    const float *loss = executor_losses(t->engine.x) + s->rank * n, *weights = executor_input(t->engine.x).weights;
+    double sum = lane_sum(shape_lanes(s), loss, s->weighted ? weights : NULL, n);
+    int failed = ranks_tree(t, &sum, e);
+    *mean = sum / loss_count(t, c);
+    return failed;
 }
 
 /* Sum of squares per parameter, then over the parameters; *bad: the first that is not finite, or -1. */
@@ -126,7 +142,7 @@ static bool pass_progress(void *arg, uint64_t done, uint64_t total)
 {
     const trainer *t = arg;
     options_progress(&t->job.o, "evaluating", done, total);
-    return !t->job.o.stop || !t->job.o.stop(t->job.o.arg);
+    return t->comm || !t->job.o.stop || !t->job.o.stop(t->job.o.arg); /* which ranks would not hear at the same moment */
 }
 
 int step_evaluate(trainer *t, double *loss, int64_t *tokens, bool *whole, pt_error *e)
@@ -162,19 +178,44 @@ static int make_up_evaluation(trainer *t, pt_error *e)
         return failed ? failed : 1;
     t->at.owes_evaluation = false;
     options_notice(&t->job.o, "step %lld: evaluation loss %.4f, which was interrupted before", (long long)t->at.step, loss);
-    failed = metrics_add_evaluation(&t->metrics, loss, e);
-    return failed ? failed : events_write_evaluation(&t->events, t->at.step, loss, e);
+    failed = ranks_lead(t) ? metrics_add_evaluation(&t->metrics, loss, e) : 0;
+    return failed || !ranks_lead(t) ? failed : events_write_evaluation(&t->events, t->at.step, loss, e);
 }
 
 static int write_metrics(const trainer *t, const pt_step *s, pt_error *e)
 {
+    if (!ranks_lead(t))
+        return 0;
     pt_memory memory[TIERS];
     const int n = trainer_memory(t, memory);
     const int failed = metrics_write(&t->metrics, s, memory, n, e);
     return failed ? failed : events_write(&t->events, s, memory, n, e);
 }
 
+/* Ranks end together: where one was told to stop, all are. */
+static int agree_to_stop(const trainer *t, bool *stop, pt_error *e)
+{
+    *stop = t->comm && t->job.o.stop && t->job.o.stop(t->job.o.arg);
+    return ranks_any(t, stop, e);
+}
+
+static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e);
+
 int step_take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
+{
+    bool stop = false;
+    int more = agree_to_stop(t, &stop, e);
+    if (!more && stop && t->at.step < t->job.steps) {
+        *s = (pt_step){.step = t->at.step, .stopped = true};
+        return 1;
+    }
+    if (!more)
+        more = take(t, s, hopeless, e);
+    ranks_fail(t, more < 0 && !*hopeless ? more : 0, e);
+    return more;
+}
+
+static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
 {
     int behind = t->at.owes_evaluation && t->engine.x ? make_up_evaluation(t, e) : 0;
     if (behind > 0)
@@ -192,7 +233,10 @@ int step_take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     if (failed)
         return failed;
     const preference_sum pairs = t->job.shape.beta > 0 ? preferences_sum(&t->job.shape, t->engine.x) : (preference_sum){0};
-    double loss = pairs.pairs ? pairs.loss / (double)pairs.pairs : mean_loss(t, &counts), norm = gradient_norm(t, &bad);
+    double loss = pairs.loss / (double)(pairs.pairs ? pairs.pairs : 1), norm = gradient_norm(t, &bad);
+    failed = pairs.pairs ? 0 : mean_loss(t, &counts, &loss, e);
+    if (failed)
+        return failed;
     failed = check_finite(t, loss, norm, bad, e);
     *hopeless = failed != 0;
     if (failed)
@@ -221,7 +265,7 @@ int step_take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
         failed = write_metrics(t, s, e);
     if (!failed && t->job.o.save_every && t->at.step % t->job.o.save_every == 0)
         failed = checkpoint_save(t, e);
-    if (!failed)
+    if (!failed && !t->comm)
         failed = replan_look(t, e);
     return failed ? failed : 1;
 }

@@ -165,6 +165,20 @@ static json_t *memory_json(const trainer *t)
     return all;
 }
 
+/* What each rank's memory held at most. */
+static json_t *ranks_json(const trainer *t)
+{
+    json_t *all = json_array();
+    for (int r = 0; r < t->comm->ranks; r++) {
+        json_t *o = json_object();
+        for (int k = 0; k < TIERS; k++)
+            if (executor_bytes(t->engine.x, k))
+                json_object_set_new(o, tier_names[k], json_integer((json_int_t)t->peaks[r][k]));
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
 int summary_write(const trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
@@ -180,6 +194,8 @@ int summary_write(const trainer *t, pt_error *e)
                           "waiting_s", timing_json(t, &times[1 + PHASES]), "queues_s", timings_json(t, times + 2 + PHASES, QUEUES),
                           "memory_bytes", memory_json(t), "threads_bytes", (json_int_t)t->planning.search.threads_bytes,
                           "process_peak_bytes", (json_int_t)machine_process_peak());
+    if (o && t->comm)
+        json_object_set_new(o, "ranks_peak_bytes", ranks_json(t));
     int failed = o ? path_join(path, t->out.path, "summary.json", e) : pt_fail(e, PT_FAILED, "out of memory");
     if (!failed)
         failed = file_write_json(path, o, e);

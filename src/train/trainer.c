@@ -6,7 +6,7 @@
 schedule_input trainer_schedules(const trainer *t)
 {
     const planning *p = &t->planning;
-    return (schedule_input){.model = t->job.model, .shape = &t->job.shape, .packing = &p->result.best.packing, .plan = &p->result.best.plan,
+    return (schedule_input){.model = t->job.model, .shape = trainer_shape(t), .packing = &p->result.best.packing, .plan = &p->result.best.plan,
                             .training = true, .host_tier = p->host_tier};
 }
 
@@ -15,7 +15,7 @@ int trainer_open_engine(trainer *t, pt_error *e)
     const planning *p = &t->planning;
     unsigned kinds = search_kinds(&p->search, trainer_plan(t)->update);
     executor_options x = {.device = p->device, .host = p->host, .input = trainer_schedules(t), .schedules = kinds,
-                          .disk_path = p->disk_path, .threads = t->job.o.threads};
+                          .disk_path = p->disk_path, .threads = t->job.o.threads, .comm = t->comm};
     memcpy(x.budget, p->budget, sizeof x.budget);
     int failed = forecast_make(&x.input, kinds, &p->profile.costs, &t->predicted.now, e);
     return failed ? failed : engine_open(&t->engine, &x, e);
@@ -50,7 +50,7 @@ int trainer_memory(const trainer *t, pt_memory out[TIERS])
     return n;
 }
 
-char *pt_trainer_plan_json(const pt_trainer *t) { return !t ? NULL : plan_to_json(trainer_plan(t), t->job.model, &t->job.shape); }
+char *pt_trainer_plan_json(const pt_trainer *t) { return !t ? NULL : plan_to_json(trainer_plan(t), t->job.model, trainer_shape(t)); }
 
 int trainer_write_plan(const trainer *t, pt_error *e)
 {

@@ -25,6 +25,7 @@
 #ifndef PT_TRAINER_H
 #define PT_TRAINER_H
 
+#include "comm/comm.h"
 #include "predict/forecast.h"
 #include "train/engine.h"
 #include "train/events.h"
@@ -51,6 +52,9 @@ typedef struct predicted {
 } predicted;
 
 struct pt_trainer {
+    comm *comm;                     /* to the other ranks; NULL: there are none (ranks.h) */
+    step_shape own_shape;          /* this rank's part of the job's */
+    uint64_t peaks[COMM_RANKS_MOST][TIERS]; /* of each rank's tiers, when the account of the run is written */
     output out;
     job job;
     planning planning;             /* budgets, costs, the plan */
@@ -66,6 +70,8 @@ struct pt_trainer {
 typedef struct pt_trainer trainer;
 
 static inline const plan *trainer_plan(const trainer *t) { return &t->planning.result.best.plan; }
+/* What this rank computes of a step. */
+static inline const step_shape *trainer_shape(const trainer *t) { return t->comm ? &t->own_shape : &t->job.shape; }
 schedule_input trainer_schedules(const trainer *t); /* pointers into the trainer */
 /* An executor for the plan, and the forecast of it: the engine is EMPTY then. */
 int trainer_open_engine(trainer *t, pt_error *e);

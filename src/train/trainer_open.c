@@ -4,6 +4,7 @@
 #include "train/checkpoint.h"
 #include "train/checkpoints.h"
 #include "train/options.h"
+#include "train/ranks.h"
 #include "train/samples.h"
 #include "train/setup.h"
 #include "train/step.h"
@@ -14,7 +15,8 @@
 /* undo: it could not begin. */
 static void trainer_free(trainer *t, bool undo)
 {
-    if (undo)
+    const bool leads = ranks_lead(t);
+    if (undo && leads)
         output_undo(&t->out, &t->job.o);
     metrics_close(&t->metrics);
     reference_close(&t->reference);
@@ -22,7 +24,8 @@ static void trainer_free(trainer *t, bool undo)
     engine_close(&t->engine);
     planning_close(&t->planning);
     job_close(&t->job);
-    output_close(&t->out, undo);
+    output_close(&t->out, undo && leads);
+    comm_close(t->comm);
     free(t);
 }
 
@@ -88,9 +91,11 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
 }
 
 /* What was predicted and what was measured: what a run was for is safe by then, so that it does not fail for these. */
-static void write_account(const trainer *t)
+static void write_account(trainer *t)
 {
     pt_error e = {0};
+    if (ranks_collect_peaks(t, &e) || !ranks_lead(t))
+        return;
     if (summary_write(t, &e) || (t->job.o.trace && trace_write(t, &e)))
         options_notice(&t->job.o, "%s", e.text);
 }
@@ -116,7 +121,10 @@ static void save_end(trainer *t)
     char size[32];
     if (!t->at.step || (disk_is_memory(t->out.path) && !t->job.o.save_every))
         return;
-    if (!disk_free_bytes(t->out.path, &free_bytes, NULL) && free_bytes < bytes + MACHINE_DISK_MARGIN)
+    bool tight = !disk_free_bytes(t->out.path, &free_bytes, NULL) && free_bytes < bytes + MACHINE_DISK_MARGIN;
+    if (ranks_share(t, &tight, sizeof tight, NULL))
+        return;
+    if (tight)
         options_notice(&t->job.o, "%s has no room for a checkpoint of the last step, %s: more steps cannot go on from there", t->out.path,
                        size_format(size, bytes));
     else if (checkpoint_save(t, &e))

@@ -549,7 +549,7 @@ static void check_summary(const char *folder, bool corrected)
     assert_true(number(json_object_get(o, "phases_s"), "forward", "measured") > 0);
     assert_true(number(json_object_get(o, "queues_s"), "compute", "measured") > 0);
     assert_true(number(o, "waiting_s", "measured") >= 0);
-    assert_int_equal(json_object_size(json_object_get(o, "queues_s")), 6);
+    assert_int_equal(json_object_size(json_object_get(o, "queues_s")), 7);
     check_memory(json_object_get(o, "memory_bytes"), corrected);
     json_decref(o);
 }

@@ -176,6 +176,54 @@ static void states_of_pieces_do_not_overlap_and_lie_as_their_updates_go(void **s
     on_random_packings(check_states);
 }
 
+/* Each value belongs to one rank, whose states of it lie where no other's do; where a sum of squares or a block of states lies in two
+ * shards, or a matrix that is updated whole, there is no cut. The rooms are those of the largest shard, and so the same on all ranks. */
+static void check_shards(const model *m, const step_shape *s, const packing *one)
+{
+    enum { RANKS = 4 };
+    packing of[RANKS];
+    pt_error e = {0};
+    for (int r = 0; r < RANKS; r++) {
+        step_shape shape = *s;
+        shape.ranks = RANKS;
+        shape.rank = r;
+        assert_int_equal(pack(m, &shape, one->chunk_bytes, &of[r], &e), 0);
+        assert_int_equal(of[r].chunks_n, one->chunks_n);
+    }
+    for (int i = 0; i < one->pieces_n; i++) {
+        const piece *p = &one->pieces[i];
+        const param *a = &m->params[p->param];
+        int64_t next = p->row0;
+        for (int r = 0; r < RANKS; r++) {
+            const piece *own = &of[r].pieces[i];
+            if (!a->trainable || !own->own_rows) {
+                assert_int_equal(own->own_rows, a->trainable ? 0 : p->rows);
+                continue;
+            }
+            assert_int_equal(own->own_row0, next);
+            assert_int_equal((own->own_row0 - p->row0) % SUMSQ_ROWS, 0);
+            assert_int_equal((own->own_row0 - p->row0) * a->cols % ADAMW8BIT_BLOCK, 0);
+            assert_true(!optimizer_rule(one->optimizer, a)->whole || own->own_rows == p->rows);
+            next += own->own_rows;
+        }
+        assert_true(!a->trainable || next == p->row0 + p->rows);
+    }
+    for (int c = 0; c < one->chunks_n; c++)
+        for (int r = 1; r < RANKS; r++) {
+            assert_int_equal(chunk_state_bytes(&of[r], c), chunk_state_bytes(&of[0], c));
+            assert_int_equal(chunk_gradient_bytes(&of[r], c), chunk_gradient_bytes(&of[0], c));
+            assert_true(chunk_state_bytes(&of[r], c) <= chunk_state_bytes(one, c) + 4096);
+        }
+    for (int r = 0; r < RANKS; r++)
+        packing_free(&of[r]);
+}
+
+static void shards_of_ranks_have_everything_once(void **state)
+{
+    (void)state;
+    on_random_packings(check_shards);
+}
+
 static void check_sizes(const model *m, const step_shape *s, const packing *k)
 {
     int64_t limit = k->chunk_bytes / (int64_t)dtype_bytes(s->type);
@@ -292,6 +340,7 @@ int main(void)
         cmocka_unit_test(an_update_takes_all_neighbours_of_a_kind),
                                        cmocka_unit_test(states_of_pieces_do_not_overlap_and_lie_as_their_updates_go),
         cmocka_unit_test(pieces_of_a_chunk_are_aligned_and_do_not_overlap),
+        cmocka_unit_test(shards_of_ranks_have_everything_once),
         cmocka_unit_test(only_a_single_parameter_exceeds_the_size_that_was_asked_for),
         cmocka_unit_test(only_the_vocabulary_is_cut_and_only_between_slices),
         cmocka_unit_test(a_layer_that_fits_into_a_chunk_stays_together),

@@ -50,7 +50,7 @@ static int hand_task(hand *h, queue_kind q, int ns, int a, int b)
     h->tasks[i] = (task){.kind = copies ? TASK_COPY : TASK_UPDATE, .queue = q, .chunk = i, .operand0 = 2 * i, .operands_n = copies ? 2 : 0};
     h->chunks[i] = (chunk_t){.piece0 = i, .pieces_n = 1, .trained = true};
     h->piece_of_chunk[i] = i;
-    h->pieces[i].rows = ns;
+    h->pieces[i].rows = h->pieces[i].own_rows = ns;
     h->buffers[i].bytes = (uint64_t)ns;
     h->operands[2 * i].buffer = h->operands[2 * i + 1].buffer = i;
     for (int k = 0; k < QUEUES; k++)

@@ -488,7 +488,7 @@ enum { DAMAGES = sizeof damages / sizeof *damages, TRIES = 40 };
 static bool accepted_schedule(random_source *r, random_case *c, schedule *s)
 {
     pt_error e = {0};
-    if (random_case_open(r, c, &e))
+    if (random_case_open(r, c, &e) || (random_one_in(r, 3) && random_share(r, c, &e)))
         fail_msg("%s", e.text);
     int failed = schedule_build(&c->input, random_kind(r, c), s, &e);
     if (!failed)

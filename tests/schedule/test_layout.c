@@ -68,7 +68,7 @@ static void no_two_buffers_share_memory_at_one_time(void **state)
         random_case c;
         schedule s;
         pt_error e = {0};
-        if (random_case_open(&r, &c, &e))
+        if (random_case_open(&r, &c, &e) || (random_one_in(&r, 3) && random_share(&r, &c, &e)))
             fail_msg("%s", e.text);
         int failed = schedule_build(&c.input, random_kind(&r, &c), &s, &e);
         if (failed && failed != PT_DOES_NOT_FIT)

@@ -80,6 +80,7 @@ static int close_all(void **state)
 }
 
 static const optimizer *the_optimizer = &optimizer_adamw;
+static const char *lanes = "1";
 
 static void common_arguments(arguments *a, const char *out)
 {
@@ -89,7 +90,7 @@ static void common_arguments(arguments *a, const char *out)
     snprintf(chat_model, sizeof chat_model, "%s/chat-model", scratch);
     add_arguments(a, (const char *const[]){"train", "--model", chats ? chat_model : model_folder(), "--data", data, "--out", out, "--seq-len", "32",
                                            "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--device", run_device(),
-                                           "--optimizer", the_optimizer->name, "--quiet", NULL});
+                                           "--optimizer", the_optimizer->name, "--lanes", lanes, "--quiet", NULL});
     if (data_kind_now == DOCUMENTS)
         add_argument(a, "--document-mask");
     if (chats)
@@ -176,7 +177,9 @@ static int optimizers_n(void)
 
 static void kill_and_compare(int wanted)
 {
+    static const char *const numbers[] = {"1", "2", "4"};
     int kills = 0, runs = 0, starts = 0;
+    lanes = numbers[random_below(&the_random, 3)];
     char straight[128], out[128];
     pt_error e = {0};
     snprintf(straight, sizeof straight, "%s/straight", scratch);
@@ -195,7 +198,7 @@ static void kill_and_compare(int wanted)
         runs++;
     }
     must(tree_remove(straight, &e), &e);
-    printf("%s: %d runs of %.2f s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, runs, seconds,
+    printf("%s, %s lanes: %d runs of %.2f s%s, killed %d times in %d starts: the same bits\n", the_optimizer->name, lanes, runs, seconds,
            frozen ? ", some frozen" : adapted ? ", adapters" : data_names[data_kind_now], kills, starts);
 }
 

@@ -16,6 +16,7 @@
 #include "device/cpu/queue.h"
 
 #include "base/clock.h"
+#include "comm/comm.h"
 #include "device/cpu/ops.h"
 #include "device/cpu/pool.h"
 #include "device/ring.h"
@@ -94,6 +95,8 @@ static void cpu_zero(pool *p, const op_copy *o) { run_pieces(p, o, zero_piece); 
 static int cpu_disk_read(const op_disk *o, pt_error *e) { return disk_read(o->channel, o->offset, o->memory, o->bytes, e); }
 static int cpu_disk_write(const op_disk *o, pt_error *e) { return disk_write(o->channel, o->offset, o->memory, o->bytes, e); }
 
+static int cpu_exchange(const op_exchange *o, pt_error *e) { return comm_exchange(o->comm, o->moves, o->n, e); }
+
 static int op_run(pool *p, const op *o, pt_error *e)
 {
     switch (o->kind) {
@@ -103,6 +106,7 @@ static int op_run(pool *p, const op *o, pt_error *e)
     LIBRARY_OPS(RUN)
     KERNEL_OPS(RUN)
     DISK_OPS(MOVE)
+    RANKS_OPS(MOVE)
 #undef RUN
 #undef MOVE
     default: return pt_fail(e, PT_FAILED, "op %d does not exist on the CPU; this is a bug in the schedule", o->kind);

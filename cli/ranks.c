@@ -1,0 +1,220 @@
+#include "ranks.h"
+
+#include "commands.h"
+
+#include "base/clock.h"
+#include "comm/join.h"
+#include "comm/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 20, END_S = 10, STILL_S = 10 }; /* between two looks; left to the others; without a beat a rank hangs */
+
+typedef struct child { pid_t pid; bool ended; int status; uint64_t beat; double beat_s; } child;
+
+typedef struct launch {
+    int ranks;
+    shm_segment *segment;
+    child of[COMM_RANKS_MOST];
+    double end_s; /* when those that are left are killed; 0: no reason to */
+} launch;
+
+static atomic_int to_forward;
+
+static void forward(int number) { atomic_store(&to_forward, number); }
+
+/* ---- starting ---- */
+
+/* Neighbours of the processors that this process may use; where there are fewer than ranks, they take turns. */
+static void take_processors(int rank, int ranks)
+{
+    cpu_set_t all, own;
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof all, &all))
+        return;
+    const int n = CPU_COUNT(&all);
+    for (int cpu = 0, at = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &all))
+            continue;
+        if (n >= ranks ? at >= n * rank / ranks && at < n * (rank + 1) / ranks : at == rank % n)
+            CPU_SET(cpu, &own);
+        at++;
+    }
+    sched_setaffinity(0, sizeof own, &own);
+}
+
+/* Rank 0 speaks for all; what another one has to say it says to all ranks. */
+static void be_silent(void)
+{
+    const int none = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (none >= 0) {
+        dup2(none, STDOUT_FILENO);
+        dup2(none, STDERR_FILENO);
+    }
+}
+
+static void become_rank(const launch *l, int rank, int fd, char **arguments, pid_t parent)
+{
+    char text[2][16];
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* none outlives the one that watches */
+    if (getppid() != parent)
+        _exit(1);
+    snprintf(text[0], sizeof text[0], "%d", rank);
+    snprintf(text[1], sizeof text[1], "%d", fd);
+    setenv(JOIN_RANK, text[0], 1);
+    setenv(JOIN_MEMORY, text[1], 1);
+    take_processors(rank, l->ranks);
+    if (rank)
+        be_silent();
+    execv("/proc/self/exe", arguments);
+    _exit(127);
+}
+
+static int start(launch *l, int fd, char **arguments, pt_error *e)
+{
+    const pid_t parent = getpid();
+    for (int r = 0; r < l->ranks; r++) {
+        const pid_t pid = fork();
+        if (pid < 0)
+            return pt_fail_errno(e, PT_FAILED, "rank %d cannot be started", r);
+        if (!pid)
+            become_rank(l, r, fd, arguments, parent);
+        l->of[r].pid = pid;
+    }
+    return 0;
+}
+
+/* ---- watching ---- */
+
+static void signal_all(const launch *l, int number)
+{
+    for (int r = 0; r < l->ranks; r++)
+        if (l->of[r].pid > 0 && !l->of[r].ended)
+            kill(l->of[r].pid, number);
+}
+
+static void tell_failure(launch *l, int rank, const char *why)
+{
+    shm_segment_abort(l->segment, rank, PT_FAILED, why);
+    if (l->end_s <= 0)
+        l->end_s = clock_s() + END_S;
+}
+
+/* One that was told to end, as all are, is no failure; but the others do not go on without it. */
+static void note_end(launch *l, int rank, int status)
+{
+    char why[120] = "was told to end";
+    l->of[rank].ended = true;
+    l->of[rank].status = status;
+    if (WIFSIGNALED(status))
+        snprintf(why, sizeof why, "was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (WEXITSTATUS(status) && WEXITSTATUS(status) < 128)
+        snprintf(why, sizeof why, "ended with exit status %d", WEXITSTATUS(status));
+    if (WIFSIGNALED(status) || WEXITSTATUS(status))
+        tell_failure(l, rank, why);
+}
+
+static int note_ends(launch *l)
+{
+    int left = 0;
+    for (int r = 0; r < l->ranks; r++) {
+        int status;
+        if (!l->of[r].ended && waitpid(l->of[r].pid, &status, WNOHANG) == l->of[r].pid)
+            note_end(l, r, status);
+        left += !l->of[r].ended;
+    }
+    return left;
+}
+
+/* One that stands still is killed: it could not end by itself. */
+static void note_beats(launch *l, double now)
+{
+    for (int r = 0; r < l->ranks; r++) {
+        child *c = &l->of[r];
+        const uint64_t beat = shm_segment_beat(l->segment, r);
+        if (c->ended || !beat || beat != c->beat) {
+            c->beat = beat;
+            c->beat_s = now;
+        } else if (now - c->beat_s > STILL_S) {
+            char why[80];
+            snprintf(why, sizeof why, "has stood still for %d s", STILL_S);
+            tell_failure(l, r, why);
+            kill(c->pid, SIGKILL);
+        }
+    }
+}
+
+static void watch(launch *l)
+{
+    const struct timespec moment = {.tv_nsec = LOOK_MS * 1000000};
+    double last = clock_s();
+    while (note_ends(l)) {
+        const int number = atomic_exchange(&to_forward, 0);
+        const double now = clock_s();
+        if (now - last > STILL_S / 4.0) /* it was this process that stood still */
+            for (int r = 0; r < l->ranks; r++)
+                l->of[r].beat_s = now;
+        last = now;
+        if (number)
+            signal_all(l, number);
+        note_beats(l, now);
+        if (l->end_s > 0 && now > l->end_s)
+            signal_all(l, SIGKILL);
+        nanosleep(&moment, NULL);
+    }
+}
+
+/* Rank 0 has said what it knows, unless it could not. */
+static int status_of(const launch *l)
+{
+    pt_error why = {0};
+    const int status = l->of[0].status, own = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    const bool failed = shm_segment_aborted(l->segment, &why);
+    if (failed && (own < 0 || !own))
+        return exit_with(&why);
+    return own;
+}
+
+int ranks_run(int ranks, int argc, char **argv, const char *out)
+{
+    launch l = {.ranks = ranks};
+    pt_error e = {0};
+    int fd, n = 0;
+    char **arguments = calloc((size_t)argc + 4, sizeof *arguments);
+    int failed = arguments ? shm_segment_make(ranks, &l.segment, &fd, &e) : pt_fail(&e, PT_FAILED, "out of memory");
+    if (failed) {
+        free(arguments);
+        return exit_with(&e);
+    }
+    arguments[n++] = "protrain";
+    for (int i = 0; i < argc; i++)
+        arguments[n++] = argv[i];
+    if (out) {
+        arguments[n++] = "--out";
+        arguments[n++] = (char *)out;
+    }
+    signals_go_to(forward);
+    failed = start(&l, fd, arguments, &e);
+    if (failed) {
+        signal_all(&l, SIGKILL);
+        for (int r = 0; r < ranks; r++)
+            l.of[r].ended = l.of[r].pid <= 0;
+    }
+    watch(&l);
+    const int status = failed ? exit_with(&e) : status_of(&l);
+    shm_segment_unmap(l.segment);
+    close(fd);
+    free(arguments);
+    return status;
+}

@@ -1,0 +1,31 @@
+#include "comm/comm.h"
+
+#include <string.h>
+
+int comm_all_gather(comm *c, const void *own, size_t bytes, void *all, pt_error *e)
+{
+    comm_move moves[COMM_RANKS_MOST];
+    int n = 0;
+    char *to = all;
+    memmove(to + (size_t)c->rank * bytes, own, bytes);
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank)
+            moves[n++] = (comm_move){r, to + (size_t)c->rank * bytes, bytes, to + (size_t)r * bytes, bytes};
+    return comm_exchange(c, moves, n, e);
+}
+
+int comm_broadcast(comm *c, int from, void *data, size_t bytes, pt_error *e)
+{
+    comm_move moves[COMM_RANKS_MOST];
+    int n = 0;
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank && (c->rank == from || r == from))
+            moves[n++] = c->rank == from ? (comm_move){r, data, bytes, NULL, 0} : (comm_move){r, NULL, 0, data, bytes};
+    return comm_exchange(c, moves, n, e);
+}
+
+int comm_barrier(comm *c, pt_error *e)
+{
+    char own = 0, all[COMM_RANKS_MOST];
+    return comm_all_gather(c, &own, 1, all, e);
+}

@@ -1,0 +1,34 @@
+/* ranks.h - what the ranks of a run agree on. One rank decides, or all say what they know; with one rank nothing happens.
+ *
+ * Rank 0 owns the output folder: it alone claims it, measures, plans and writes. The others read model and data for themselves, take its
+ * plan, and are asked for their part of the state where it is saved (state_lead).
+ */
+#ifndef PT_RANKS_H
+#define PT_RANKS_H
+
+#include "train/trainer.h"
+
+/* Whether this rank has to do with files that are written. */
+static inline bool ranks_lead(const trainer *t) { return !t->comm || !t->comm->rank; }
+/* Joins the others, and silences those that do not lead. */
+int ranks_open(trainer *t, pt_error *e);
+/* This rank's part of the step, when its lanes are known. */
+int ranks_cut(trainer *t, pt_error *e);
+/* How long exchanges between them take, by size; nothing for one rank. */
+int ranks_time(const trainer *t, cost_curve *out, pt_error *e);
+/* The plan of rank 0, what it was made from, and its budgets, to all. */
+int ranks_take_plan(trainer *t, pt_error *e);
+/* What rank 0 has, to all. */
+int ranks_share(const trainer *t, void *data, size_t bytes, pt_error *e);
+int ranks_wait(const trainer *t, pt_error *e);
+/* The sum of what the ranks have; whether any of them says so. */
+int ranks_add(const trainer *t, int64_t *n, pt_error *e);
+/* The tree of lanes (model/lanes.h) over one sum of each rank. */
+int ranks_tree(const trainer *t, double *sum, pt_error *e);
+int ranks_any(const trainer *t, bool *yes, pt_error *e);
+/* Every rank's memory, into t->peaks. */
+int ranks_collect_peaks(trainer *t, pt_error *e);
+/* One that cannot go on tells the others. Returns `failed`. */
+int ranks_fail(const trainer *t, int failed, const pt_error *e);
+
+#endif

@@ -1,0 +1,312 @@
+/* Several ranks, as threads with memory of their own that only the transport crosses: whatever the plan says and however many share the
+ * step, the losses, weights and moments after some steps are those of one rank with the same lanes, to the last bit. Peak memory is what
+ * the schedules say, on every rank.
+ *
+ * PT_RANKS_PLANS=n runs n plans instead of the default. */
+#include "comm/shm.h"
+#include "model/lanes.h"
+#include "run/executor.h"
+#include "run/state.h"
+
+#include "random_plan.h"
+#include "sanitized.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 3, PLANS_OF_A_MODEL = 6, DEFAULT_PLANS = SANITIZED ? 24 : 150, RANKS_MOST = 8 };
+
+typedef struct outcome { float *values; size_t n; float *losses; double norm[STEPS]; } outcome;
+
+static void outcome_free(outcome *o)
+{
+    free(o->values);
+    free(o->losses);
+}
+
+/* What all ranks are to do; `input` is that of one rank but for shape and packing. */
+typedef struct job { const model *model; step_shape shape; const plan *plan; bool clipping, host_tier; uint64_t seed; shm_segment *segment; } job;
+
+typedef struct worker { const job *j; int ranks, rank, failed; outcome *out; pt_error e; } worker;
+
+/* The rank's sequences of the step's. */
+static void fill_batch(executor *x, const model *m, const step_shape *s, uint64_t seed, int step)
+{
+    executor_batch b = executor_input(x);
+    const int64_t n = s->batch * s->seq_len, first = s->rank * n;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t w[4];
+        rng_words(seed, RNG_TEST, 1000 + (uint32_t)step, (uint64_t)(first + i), w);
+        b.ids[i] = (int32_t)(w[0] % (uint32_t)m->config.vocab);
+        b.targets[i] = first + i && w[2] % 16 == 0 ? -100 : (int32_t)(w[1] % (uint32_t)m->config.vocab);
+    }
+}
+
+static int random_state(executor *x, const model *m, uint64_t seed, pt_error *e)
+{
+    state s;
+    state_open(&s, x);
+    int failed = state_init(&s, seed, e);
+    for (int i = 0; i < m->params_n && !failed; i++) {
+        const int64_t n = m->params[i].rows * m->params[i].cols;
+        float *v = malloc((size_t)n * sizeof *v);
+        for (int64_t k = 0; v && k < n; k++)
+            v[k] = (float)rng_normal(seed, RNG_TEST, (uint32_t)i, (uint64_t)k) * 0.1f;
+        failed = state_write(&s, STATE_MASTER, i, 0, n, v, e);
+        free(v);
+    }
+    int closed = state_close(&s, e);
+    return failed ? failed : closed;
+}
+
+typedef struct collecting { executor *x; const model *m; outcome *o; } collecting;
+
+static int collect(void *arg, pt_error *e)
+{
+    const collecting *c = arg;
+    state s;
+    state_open(&s, c->x);
+    c->o->n = 0;
+    for (int kind = 0; kind < state_kinds(s.in); kind++)
+        for (int i = 0; i < c->m->params_n; i++)
+            c->o->n += (size_t)state_entries(s.in, kind, i);
+    float *at = c->o->values = malloc(c->o->n * sizeof *at);
+    int failed = at ? 0 : pt_fail(e, PT_FAILED, "out of memory");
+    for (int kind = 0; kind < state_kinds(s.in) && !failed; kind++)
+        for (int i = 0; i < c->m->params_n && !failed; i++) {
+            const int64_t n = state_entries(s.in, kind, i);
+            failed = n ? state_read(&s, kind, i, 0, n, at, e) : 0;
+            at += n;
+        }
+    int closed = state_close(&s, failed ? NULL : e);
+    return failed ? failed : closed;
+}
+
+static double norm_of(const executor *x, const model *m)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < sumsq_count(m); i++)
+        sum += executor_sumsq(x)[i];
+    return sqrt(sum);
+}
+
+static int train(executor *x, const job *j, outcome *o, pt_error *e)
+{
+    const schedule_input *in = executor_input_of(x);
+    const int64_t tokens = j->shape.batch * j->shape.seq_len;
+    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .weight_decay = 0.1f, .grad_scale = 1};
+    bool pending = false;
+    int failed = 0;
+    for (int step = 0; step < STEPS && !failed; step++) {
+        fill_batch(x, in->model, in->shape, j->seed, step);
+        if (in->plan->update == UPDATE_BACKWARD)
+            u.step = step + 1;
+        failed = executor_run(x, pending ? SCHEDULE_STEP_UPDATE : SCHEDULE_STEP, 1.0f / (float)tokens, &u, e);
+        if (failed)
+            return failed;
+        if (o->losses)
+            memcpy(o->losses + step * tokens, executor_losses(x), (size_t)tokens * sizeof(float));
+        const double norm = o->norm[step] = norm_of(x, in->model);
+        u.step = step + 1;
+        u.grad_scale = j->clipping ? (float)(0.5 / norm) : 1;
+        pending = in->plan->update == UPDATE_NEXT_FORWARD;
+        if (in->plan->update == UPDATE_END || (pending && step == STEPS - 1))
+            failed = executor_run(x, SCHEDULE_DRAIN, 0, &u, e);
+    }
+    return failed;
+}
+
+/* Where saving needs no more, the highest buffer of a schedule ends where it said. */
+static int check_peak(const executor *x, pt_error *e)
+{
+    for (int t = 0; t < TIERS; t++)
+        if (executor_peak_bytes(x, (tier)t) > executor_bytes(x, (tier)t))
+            return pt_fail(e, PT_FAILED, "%llu bytes of %s are used, and %llu planned", (unsigned long long)executor_peak_bytes(x, (tier)t),
+                           tier_names[t], (unsigned long long)executor_bytes(x, (tier)t));
+    return 0;
+}
+
+static int work(worker *w, pt_error *e)
+{
+    const job *j = w->j;
+    char folder[64];
+    step_shape shape;
+    packing packing;
+    comm *c = NULL;
+    device *d = NULL, *host = NULL;
+    executor *x = NULL;
+    int failed = step_shape_of_rank(&shape, &j->shape, w->ranks, w->rank, e);
+    if (!failed)
+        failed = pack(j->model, &shape, j->plan->chunk_bytes, &packing, e);
+    if (failed)
+        return failed;
+    snprintf(folder, sizeof folder, "ranks_%d_%d", (int)getpid(), w->rank);
+    executor_options o = {.input = {.model = j->model, .shape = &shape, .packing = &packing, .plan = j->plan, .training = true, .host_tier = j->host_tier},
+                          .budget = {1u << 30, 1u << 30, 1u << 30}, .disk_path = folder, .threads = 1, .schedules = 1u << SCHEDULE_STEP};
+    if (j->plan->update != UPDATE_BACKWARD)
+        o.schedules |= 1u << SCHEDULE_DRAIN | (j->plan->update == UPDATE_NEXT_FORWARD ? 1u << SCHEDULE_STEP_UPDATE : 0);
+    failed = w->ranks > 1 ? comm_shm_open(j->segment, w->rank, &c, e) : 0;
+    if (!failed)
+        failed = device_open("cpu", &(device_options){.threads = 1}, &d, &host, e);
+    o.device = d, o.host = host, o.comm = c;
+    if (!failed)
+        failed = executor_open(&o, &x, e);
+    if (!failed)
+        failed = random_state(x, j->model, j->seed, e);
+    if (!failed)
+        failed = train(x, j, w->out, e);
+    if (!failed)
+        failed = state_lead(x, collect, &(collecting){x, j->model, w->out}, e);
+    if (!failed)
+        failed = check_peak(x, e);
+    if (failed && c)
+        comm_abort(c, e);
+    executor_close(x);
+    device_close(d, host);
+    comm_close(c);
+    packing_free(&packing);
+    rmdir(folder);
+    return failed;
+}
+
+static void *run_worker(void *arg)
+{
+    worker *w = arg;
+    w->failed = work(w, &w->e);
+    return NULL;
+}
+
+/* The outcome that rank 0 has; all have the same norms. */
+static int run_ranks(job *j, int ranks, outcome *o, pt_error *e)
+{
+    worker w[RANKS_MOST];
+    outcome out[RANKS_MOST] = {0};
+    pthread_t thread[RANKS_MOST];
+    assert_int_equal(shm_segment_make(ranks, &j->segment, NULL, e), 0);
+    for (int r = 0; r < ranks; r++) {
+        out[r].losses = calloc((size_t)(j->shape.batch * j->shape.seq_len) * STEPS, sizeof(float));
+        w[r] = (worker){.j = j, .ranks = ranks, .rank = r, .out = &out[r]};
+        assert_int_equal(pthread_create(&thread[r], NULL, run_worker, &w[r]), 0);
+    }
+    int failed = 0;
+    for (int r = 0; r < ranks; r++) {
+        pthread_join(thread[r], NULL);
+        if (w[r].failed && !failed) {
+            failed = w[r].failed;
+            *e = w[r].e;
+        }
+        if (!failed && r)
+            assert_memory_equal(out[r].norm, out[0].norm, sizeof out[0].norm);
+        if (r)
+            outcome_free(&out[r]);
+    }
+    shm_segment_unmap(j->segment);
+    *o = out[0];
+    return failed;
+}
+
+static void assert_same(const outcome *a, const outcome *b, const job *j, int ranks)
+{
+    const size_t losses = (size_t)(j->shape.batch * j->shape.seq_len) * STEPS;
+    char *json = plan_to_json(j->plan, j->model, &j->shape);
+    for (size_t i = 0; i < losses; i++)
+        if (f32_bits(a->losses[i]) != f32_bits(b->losses[i]))
+            fail_msg("%d ranks of %d lanes, loss %zu differs: %.9g and %.9g\n%s", ranks, j->shape.lanes, i, (double)a->losses[i], (double)b->losses[i], json);
+    assert_int_equal(a->n, b->n);
+    for (size_t i = 0; i < a->n; i++)
+        if (f32_bits(a->values[i]) != f32_bits(b->values[i]))
+            fail_msg("%d ranks of %d lanes, value %zu of %zu differs: %.9g and %.9g\n%s", ranks, j->shape.lanes, i, a->n, (double)a->values[i],
+                     (double)b->values[i], json);
+    assert_memory_equal(a->norm, b->norm, sizeof a->norm);
+    free(json);
+}
+
+static void plain_plan(random_case *c)
+{
+    c->plan.micro_batch = c->shape.batch;
+    c->plan.visit = 1;
+    c->plan.update = UPDATE_END;
+    for (int i = 0; i < c->plan.chunks_n; i++)
+        c->plan.chunks[i] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
+    for (int i = 0; i < c->plan.blocks_n; i++)
+        c->plan.blocks[i] = (plan_block){i + 1 < model_first_trained(c->model) ? SAVE_INPUT : SAVE_ALL, TIER_DEVICE};
+}
+
+/* A step that ranks can share. */
+static void open_case(random_source *r, random_case *c)
+{
+    pt_error e = {0};
+    for (;;) {
+        assert_int_equal(random_case_open(r, c, &e), 0);
+        if (c->shape.units_n > 1)
+            break;
+        random_case_close(c);
+    }
+    while (shape_lanes(&c->shape) < 2)
+        c->shape.lanes = random_divisor(r, (int)c->shape.units_n);
+}
+
+static int random_ranks(random_source *r, const step_shape *whole)
+{
+    step_shape s;
+    int ranks;
+    do {
+        ranks = random_one_in(r, 8) ? 1 : random_from(r, 2, RANKS_MOST);
+    } while (step_shape_of_rank(&s, whole, ranks, 0, NULL));
+    return ranks;
+}
+
+static void any_number_of_ranks_gives_the_same_bits(void **unused)
+{
+    (void)unused;
+    random_source seed = random_open();
+    const char *asked = getenv("PT_RANKS_PLANS");
+    int plans = asked ? atoi(asked) : DEFAULT_PLANS, done = 0, refused = 0, shared = 0;
+    for (uint64_t number = 0; done < plans; number++) {
+        random_source r = random_fork(&seed, number);
+        random_case c;
+        outcome first, other;
+        pt_error e = {0};
+        open_case(&r, &c);
+        plain_plan(&c);
+        job j = {.model = c.model, .shape = c.shape, .plan = &c.plan, .clipping = c.clipping, .host_tier = c.input.host_tier, .seed = number};
+        if (run_ranks(&j, 1, &first, &e))
+            fail_msg("%s", e.text);
+        for (int i = 0; i < PLANS_OF_A_MODEL && done < plans; i++) {
+            const int ranks = random_ranks(&r, &c.shape);
+            step_shape s;
+            assert_int_equal(step_shape_of_rank(&s, &c.shape, ranks, 0, &e), 0);
+            plan_free(&c.plan);
+            packing_free(&c.packing);
+            j.host_tier = !random_one_in(&r, 3);
+            assert_int_equal(random_packing(&r, c.model, &s, &c.packing, &e), 0);
+            assert_int_equal(random_plan(&r, c.model, &s, &c.packing, c.clipping, j.host_tier, &c.plan, &e), 0);
+            int failed = run_ranks(&j, ranks, &other, &e);
+            if (failed && !strstr(e.text, "more are needed at once"))
+                fail_msg("model %d plan %d, %d ranks: %s", (int)number, i, ranks, e.text);
+            if (failed) {
+                refused++;
+            } else {
+                assert_same(&first, &other, &j, ranks);
+                done++;
+                shared += ranks > 1;
+            }
+            outcome_free(&other);
+        }
+        outcome_free(&first);
+        random_case_close(&c);
+    }
+    printf("%d plans, %d of them for several ranks: the same bits; %d more had too few buffers\n", done, shared, refused);
+    assert_true(refused < done && shared > done / 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_number_of_ranks_gives_the_same_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
