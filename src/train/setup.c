@@ -128,7 +128,9 @@ static int write_machine(trainer *t, pt_error *e)
 static int claim_output(trainer *t, pt_error *e)
 {
     int failed = ranks_lead(t) ? output_claim(&t->out, &t->job.o, e) : 0;
-    return failed ? failed : ranks_share(t, t->out.path, sizeof t->out.path + sizeof t->out.from, e);
+    if (!failed)
+        failed = ranks_share(t, t->out.path, sizeof t->out.path + sizeof t->out.from, e);
+    return failed || ranks_lead(t) ? failed : path_join(t->out.cache, t->out.path, "cache", e);
 }
 
 static int open_model(trainer *t, pt_error *e) { return job_open_model(&t->job, t->out.from, e); }

@@ -174,7 +174,9 @@ static void check_product(matmul_layout layout, int64_t m, int64_t n, int64_t k,
     numbers(PT_F64, n, 0, 1, bias);
     numbers(PT_F64, m * ldc, 0, 1, residual);
     before = test_copy(c, (size_t)(m * ldc) * 8);
-    op_matmul o = {layout, PT_F64, PT_F64, accumulate, m, n, k, lda, ldb, ldc, a, b, more ? bias : NULL, more ? residual : NULL, NULL, c, more ? 0.5f : 0};
+    op_matmul o = {.layout = layout, .type = PT_F64, .out_type = PT_F64, .accumulate = accumulate, .m = m, .n = n, .k = k, .lda = lda,
+                   .ldb = ldb, .ldc = ldc, .a = a, .b = b, .bias = more ? bias : NULL, .residual = more ? residual : NULL, .c = c,
+                   .alpha = more ? 0.5f : 0};
     double *again = test_copy(c, (size_t)(m * ldc) * 8);
     run_op(1, &(op){OP_MATMUL, .matmul = o});
     o.c = again;
