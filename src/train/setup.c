@@ -129,8 +129,10 @@ static int claim_output(trainer *t, pt_error *e)
 {
     int failed = ranks_lead(t) ? output_claim(&t->out, &t->job.o, e) : 0;
     if (!failed)
-        failed = ranks_share(t, t->out.path, sizeof t->out.path + sizeof t->out.from, e);
-    return failed || ranks_lead(t) ? failed : path_join(t->out.cache, t->out.path, "cache", e);
+        failed = ranks_share(t, t->out.path, sizeof t->out.path, e);
+    if (!failed)
+        failed = ranks_share(t, t->out.cache, sizeof t->out.cache, e);
+    return failed ? failed : ranks_share(t, t->out.from, sizeof t->out.from, e);
 }
 
 static int open_model(trainer *t, pt_error *e) { return job_open_model(&t->job, t->out.from, e); }
