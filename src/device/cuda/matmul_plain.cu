@@ -32,20 +32,22 @@ template <pt_dtype T, pt_dtype OUT> __global__ void plain_kernel(op_matmul o, su
     __shared__ float a[SIDE][SIDE + 1], b[SIDE][SIDE + 1];
     int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
     int64_t row = blockIdx.x / across * SIDE + y, col = blockIdx.x % across * SIDE + x;
-    float sum = 0;
-    for (int which = 0; which < 2; which++) {
+    float sum = 0; /* each part's own, rounded, then added: the bits that two products of the library's kind have */
+    for (int which = 0; which < (second.k ? 2 : 1); which++) {
         const sum_part p = which ? second : first;
+        float part = 0;
         for (int64_t k = 0; k < p.k; k += SIDE) {
             a[y][x] = row < o.m && k + x < p.k ? element_load<T>(p.a, row * p.s.a_row + (k + x) * p.s.a_col) : 0.0f;
             b[y][x] = k + y < p.k && col < o.n ? element_load<T>(p.b, (k + y) * p.s.b_row + col * p.s.b_col) : 0.0f;
             __syncthreads();
             for (int i = 0; i < SIDE; i++)
-                sum = fmaf(a[y][i], b[i][x], sum);
+                part = fmaf(a[y][i], b[i][x], part);
             __syncthreads();
         }
+        sum = which ? sum + alpha * part : alpha * part;
     }
     if (row < o.m && col < o.n)
-        finish<T, OUT>(o, row, col, alpha * sum);
+        finish<T, OUT>(o, row, col, sum);
 }
 
 static strides strides_of(const op_matmul *o, int64_t lda, int64_t ldb)
