@@ -1,4 +1,4 @@
-#include "run/state.h"
+#include "run/state_parts.h"
 
 #include "base/sum.h"
 #include "comm/comm.h"
@@ -237,7 +237,7 @@ static int move_kept(state *s, bool write, int kind, const chunk_memory *c, cons
 
 /* ---- matrices in few bits ---- */
 
-static bool in_few_bits(const state *s, int kind, int index)
+bool state_in_few_bits(const state *s, int kind, int index)
 {
     return kind == STATE_MASTER && s->in->model->params[index].storage != STORAGE_PLAIN;
 }
@@ -274,12 +274,12 @@ static int rows_of_memory(void *arg, int index, int64_t row0, int64_t n_rows, fl
     return 0;
 }
 
-static size_t half_of_spare(const state *s) { return s->spare_bytes / 2 / 64 * 64; }
+size_t state_half_of_spare(const state *s) { return s->spare_bytes / 2 / 64 * 64; }
 
 static int quantize_memory(state *s, int index, const float *values, pt_error *e)
 {
     quantizing q = {s, index, values, NULL};
-    return quantize(s->in->model, index, &(quantize_io){rows_of_memory, put_bytes, &q}, (float *)s->spare, half_of_spare(s) / sizeof(float), e);
+    return quantize(s->in->model, index, &(quantize_io){rows_of_memory, put_bytes, &q}, (float *)s->spare, state_half_of_spare(s) / sizeof(float), e);
 }
 
 /* Out of where the chunk lies, which may be memory that only copies reach. */
@@ -418,18 +418,17 @@ static int use_entries(state *s, bool write, int kind, int index, int64_t from, 
 int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e)
 {
     const int64_t cols = s->in->model->params[index].cols;
-    return in_few_bits(s, kind, index) ? read_few_bits(s, index, from / cols, n / cols, out, e) : use_entries(s, false, kind, index, from, n, out, e);
+    return state_in_few_bits(s, kind, index) ? read_few_bits(s, index, from / cols, n / cols, out, e) : use_entries(s, false, kind, index, from, n, out, e);
 }
 
 int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e)
 {
-    return in_few_bits(s, kind, index) ? quantize_memory(s, index, in, e) : use_entries(s, true, kind, index, from, n, (float *)in, e);
+    return state_in_few_bits(s, kind, index) ? quantize_memory(s, index, in, e) : use_entries(s, true, kind, index, from, n, (float *)in, e);
 }
 
 /* ---- whole states ---- */
 
-/* Whatever the portions: an accident that damages, moves or exchanges values changes it. */
-static uint64_t rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values)
+uint64_t state_rows_sum(int index, int64_t row0, int64_t n_rows, int64_t cols, const float *values)
 {
     uint64_t sum = 0;
     for (int64_t row = 0; row < n_rows; row++, values += cols)
@@ -464,9 +463,6 @@ static int clear_memory(state *s, pt_error *e)
     return 0;
 }
 
-/* Of the values: files, or a seed where there are none. What is frozen may lie in other files. */
-typedef struct source { const struct safetensors *st, *frozen; uint64_t seed; bool apart; } source; /* apart: of what is frozen `frozen`, also if NULL */
-
 /* Random values of some rows, which depend on nothing else: all threads of the processor make them. */
 typedef struct making { const model *m; uint64_t seed; int index; int64_t row, rows; float *out; } making;
 
@@ -499,9 +495,9 @@ static void init_rows(const model *m, uint64_t seed, int index, int64_t row, int
 }
 
 /* Half of the spare room is the reader's. */
-static int read_rows(state *s, const state_origin *from, int index, int64_t row, int64_t rows, float *out, pt_error *e)
+int state_read_origin(state *s, const state_origin *from, int index, int64_t row, int64_t rows, float *out, pt_error *e)
 {
-    const size_t half = half_of_spare(s);
+    const size_t half = state_half_of_spare(s);
     if (from->st)
         return weights_read(s->in->model, from->st, index, row, rows, out, s->spare + half, half, e);
     init_rows(s->in->model, from->seed, index, row, rows, executor_threads(s->x), out);
@@ -511,16 +507,16 @@ static int read_rows(state *s, const state_origin *from, int index, int64_t row,
 static int rows_of_origin(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
 {
     const quantizing *q = arg;
-    int failed = read_rows(q->s, q->origin, index, row0, n_rows, out, e);
+    int failed = state_read_origin(q->s, q->origin, index, row0, n_rows, out, e);
     if (!failed)
-        q->s->origin_sum += rows_sum(index, row0, n_rows, q->s->in->model->params[index].cols, out);
+        q->s->origin_sum += state_rows_sum(index, row0, n_rows, q->s->in->model->params[index].cols, out);
     return failed;
 }
 
 static int fill_few_bits(state *s, int index, const state_origin *from, pt_error *e)
 {
     quantizing q = {s, index, NULL, from};
-    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, &q}, (float *)s->spare, half_of_spare(s) / sizeof(float), e);
+    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, &q}, (float *)s->spare, state_half_of_spare(s) / sizeof(float), e);
 }
 
 /* As many rows at a time as the other half of the spare room holds. */
@@ -528,15 +524,15 @@ static int fill_values(state *s, int kind, int index, const state_origin *from, 
 {
     const param *p = &s->in->model->params[index];
     float *values = (float *)s->spare;
-    const int64_t step = (int64_t)(half_of_spare(s) / sizeof(float)) / p->cols;
+    const int64_t step = (int64_t)(state_half_of_spare(s) / sizeof(float)) / p->cols;
     if (step < 1)
-        return pt_fail(e, PT_FAILED, "a row of %lld values does not fit into %zu bytes", (long long)p->cols, half_of_spare(s));
+        return pt_fail(e, PT_FAILED, "a row of %lld values does not fit into %zu bytes", (long long)p->cols, state_half_of_spare(s));
     int failed = 0;
     for (int64_t row = 0; row < p->rows && !failed; row += step) {
         const int64_t rows = p->rows - row < step ? p->rows - row : step;
-        failed = read_rows(s, from, index, row, rows, values, e);
+        failed = state_read_origin(s, from, index, row, rows, values, e);
         if (!failed && summed)
-            s->base_sum += rows_sum(index, row, rows, p->cols, values);
+            s->base_sum += state_rows_sum(index, row, rows, p->cols, values);
         if (!failed)
             failed = state_write(s, kind, index, row * p->cols, rows * p->cols, values, e);
     }
@@ -544,14 +540,14 @@ static int fill_values(state *s, int kind, int index, const state_origin *from, 
 }
 
 /* Parameter by parameter. */
-static int fill(state *s, int kind, const source *from, pt_error *e)
+int state_fill(state *s, int kind, const state_source *from, pt_error *e)
 {
     const model *m = s->in->model;
     int failed = 0;
     for (int i = 0; i < m->params_n && !failed; i++) {
         const bool theirs = !m->params[i].trainable && (from->frozen || from->apart);
         const state_origin o = {theirs ? from->frozen : from->st, from->seed};
-        if (in_few_bits(s, kind, i))
+        if (state_in_few_bits(s, kind, i))
             failed = fill_few_bits(s, i, s->origin ? s->origin : &o, e);
         else if (state_entries(s->in, kind, i))
             failed = fill_values(s, kind, i, &o, from->apart && !m->params[i].trainable, e);
@@ -560,7 +556,7 @@ static int fill(state *s, int kind, const source *from, pt_error *e)
 }
 
 /* Masters, and zeros beside them. A chunk on the disk is written once, and not read before: each has a piece, which fill writes. */
-static int begin(state *s, const source *from, pt_error *e)
+int state_begin(state *s, const state_source *from, pt_error *e)
 {
     const int n = s->in->packing->chunks_n;
     s->fresh = malloc((size_t)n * sizeof *s->fresh);
@@ -572,7 +568,7 @@ static int begin(state *s, const source *from, pt_error *e)
         s->fresh[c] = s->in->plan->chunks[c].home == TIER_DISK;
     int failed = clear_memory(s, e);
     if (!failed)
-        failed = fill(s, STATE_MASTER, from, e);
+        failed = state_fill(s, STATE_MASTER, from, e);
     free(s->fresh);
     s->fresh = NULL;
     return failed;
@@ -632,7 +628,7 @@ int state_load_adapted(state *s, const struct safetensors *base, const struct sa
         failed = weights_check_adapter(m, adapter, e);
     s->base_sum = 0;
     if (!failed)
-        failed = begin(s, &(source){.st = adapter, .frozen = base, .seed = seed, .apart = true}, e);
+        failed = state_begin(s, &(state_source){.st = adapter, .frozen = base, .seed = seed, .apart = true}, e);
     for (int i = 0; i < m->params_n && !adapter && !failed; i++)
         if (m->params[i].kind->use == USE_MAGNITUDE)
             failed = measure_magnitude(s, i, e);
@@ -642,211 +638,7 @@ int state_load_adapted(state *s, const struct safetensors *base, const struct sa
 int state_load(state *s, const struct safetensors *st, pt_error *e)
 {
     int failed = weights_check(s->in->model, st, NULL, e);
-    return failed ? failed : begin(s, &(source){.st = st}, e);
+    return failed ? failed : state_begin(s, &(state_source){.st = st}, e);
 }
 
-int state_init(state *s, uint64_t seed, pt_error *e) { return begin(s, &(source){.seed = seed}, e); }
-
-/* ---- files of a kind ---- */
-
-typedef struct getter { state *s; int kind; bool trained_only; } getter;
-
-static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
-{
-    getter *g = arg;
-    const int64_t cols = g->s->in->model->params[index].cols;
-    if (in_few_bits(g->s, g->kind, index) && g->s->origin)
-        return read_rows(g->s, g->s->origin, index, row0, n_rows, out, e);
-    return state_read(g->s, g->kind, index, row0 * cols, n_rows * cols, out, e);
-}
-
-/* How the files hold it: single values, and masters, of what is trained alone where that is asked for. */
-static int type_of(void *arg, int index)
-{
-    const getter *g = arg;
-    const slab *l = state_slab(g->s->in, g->kind, index);
-    if (in_few_bits(g->s, g->kind, index))
-        return -1;
-    if (g->kind == STATE_MASTER)
-        return g->trained_only && !g->s->in->model->params[index].trainable ? -1 : PT_F32;
-    return l ? (int)l->type : -1;
-}
-
-/* Whether it is something of blocks of values: then it is of all parameters that have it. */
-static bool is_of_blocks(const state *s, int kind)
-{
-    for (int i = 0; i < s->in->model->params_n; i++) {
-        const slab *l = state_slab(s->in, kind, i);
-        if (l)
-            return l->values > 1;
-    }
-    return false;
-}
-
-/* Entries of a Hugging Face tensor, which begins where a block does. */
-typedef struct listed { int index; int64_t from, n; const param_part *part; } listed;
-
-static listed listed_of(const state *s, int kind, int index, int k)
-{
-    const param *p = &s->in->model->params[index];
-    const slab *l = state_slab(s->in, kind, index);
-    return (listed){index, part_first(p, k) / l->values, slab_entries(l, part_values(p, k)), &p->part[k]};
-}
-
-typedef int (*listed_fn)(void *arg, state *s, int kind, const listed *t, int number, pt_error *e);
-
-static int each_listed(state *s, int kind, listed_fn fn, void *arg, int *count, pt_error *e)
-{
-    *count = 0;
-    for (int i = 0; i < s->in->model->params_n; i++)
-        for (int k = 0; state_slab(s->in, kind, i) && k < s->in->model->params[i].parts; k++) {
-            const listed t = listed_of(s, kind, i, k);
-            int failed = fn(arg, s, kind, &t, (*count)++, e);
-            if (failed)
-                return failed;
-        }
-    return 0;
-}
-
-static int declare_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
-{
-    int given = safetensors_declare(arg, t->part->name, PT_F32, 1, &t->n, e);
-    return given < 0 ? given : 0;
-}
-
-/* As much at a time as the spare room holds. */
-static int move_listed(state *s, int kind, const listed *t, int number, const safetensors_tensor *from, void *file, pt_error *e)
-{
-    const int64_t room = (int64_t)(s->spare_bytes / sizeof(float));
-    float *values = (float *)s->spare;
-    int failed = 0;
-    for (int64_t at = 0; at < t->n && !failed; at += room) {
-        const int64_t n = t->n - at < room ? t->n - at : room;
-        failed = from ? safetensors_read_f32(file, from, (uint64_t)at, (uint64_t)n, values, e)
-                      : state_read(s, kind, t->index, t->from + at, n, values, e);
-        if (!failed)
-            failed = from ? state_write(s, kind, t->index, t->from + at, n, values, e)
-                          : safetensors_append_f32(file, number, values, (uint64_t)n, e);
-    }
-    return failed;
-}
-
-static int append_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
-{
-    return move_listed(s, kind, t, number, NULL, arg, e);
-}
-
-static int load_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
-{
-    const safetensors_tensor *from = safetensors_find(arg, t->part->name);
-    if (!from || from->rank != 1 || from->shape[0] != t->n || !from->dtype_is_known || from->dtype != PT_F32)
-        return pt_fail(e, PT_FAILED, "%s: \"%s\" is not there as %lld numbers of F32: the checkpoint is damaged; go on from another one with "
-                       "--resume DIR", safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(s->in, kind),
-                       t->part->name, (long long)t->n);
-    return move_listed(s, kind, t, number, from, arg, e);
-}
-
-int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e)
-{
-    getter g = {s, kind, true};
-    int count;
-    if (is_of_blocks(s, kind))
-        return each_listed(s, kind, load_listed, (void *)st, &count, e);
-    int failed = weights_check_some(s->in->model, st, type_of, &g, e);
-    return failed ? failed : fill(s, kind, &(source){.st = st}, e);
-}
-
-int state_load_masters(state *s, const struct safetensors *st, pt_error *e)
-{
-    getter g = {s, STATE_MASTER, false};
-    int failed = weights_check_some(s->in->model, st, type_of, &g, e);
-    return failed ? failed : begin(s, &(source){.st = st}, e);
-}
-
-int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
-{
-    getter g = {s, STATE_MASTER, true};
-    int failed = weights_check_some(s->in->model, trained, type_of, &g, e);
-    if (!failed)
-        failed = weights_check(s->in->model, all, NULL, e);
-    return failed ? failed : begin(s, &(source){.st = trained, .frozen = all}, e);
-}
-
-static int export_listed(state *s, int kind, safetensors_writer *w, pt_error *e)
-{
-    int count;
-    int failed = each_listed(s, kind, declare_listed, w, &count, e);
-    if (!failed)
-        failed = safetensors_begin(w, e);
-    if (!failed)
-        failed = each_listed(s, kind, append_listed, w, &count, e);
-    return failed ? failed : safetensors_finish(w, e);
-}
-
-int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e)
-{
-    safetensors_writer *w;
-    getter g = {s, kind, trained_only};
-    int failed = safetensors_writer_open(folder, state_name(s->in, kind), SAFETENSORS_SHARD_DEFAULT, &w, e);
-    if (failed)
-        return failed;
-    failed = is_of_blocks(s, kind) ? export_listed(s, kind, w, e)
-                                   : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare, s->spare_bytes, e);
-    safetensors_writer_close(w);
-    return failed;
-}
-
-int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e)
-{
-    safetensors_writer *w;
-    getter g = {s, STATE_MASTER, true};
-    const weights_layout layout = {.naming = s->in->model->config.multimodal ? NAMES_INNER : NAMES_WHOLE};
-    int failed = safetensors_writer_open(folder, name, UINT64_MAX, &w, e);
-    if (failed)
-        return failed;
-    failed = weights_export_some(s->in->model, w, type_of, layout, get_rows, &g, s->spare, s->spare_bytes, e);
-    safetensors_writer_close(w);
-    return failed;
-}
-
-int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
-{
-    safetensors_writer *w;
-    int failed = safetensors_writer_open(folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
-    if (failed)
-        return failed;
-    getter g = {s, STATE_MASTER, false};
-    failed = weights_export(s->in->model, w, dtype, layout, get_rows, &g, s->spare, s->origin ? half_of_spare(s) : s->spare_bytes, e);
-    safetensors_writer_close(w);
-    return failed;
-}
-
-/* ---- sums ---- */
-
-/* Of values row by row; of blocks each entry is a row. */
-static int kind_sum(state *s, int kind, int index, uint64_t *sum, pt_error *e)
-{
-    const slab *l = state_slab(s->in, kind, index);
-    const int64_t cols = l && l->values > 1 ? 1 : s->in->model->params[index].cols, rows = state_entries(s->in, kind, index) / cols;
-    const int64_t step = (int64_t)(s->spare_bytes / sizeof(float)) / cols; /* not 0: exporting needs more */
-    float *values = (float *)s->spare;
-    for (int64_t row = 0; row < rows; row += step) {
-        const int64_t n = rows - row < step ? rows - row : step;
-        int failed = state_read(s, kind, index, row * cols, n * cols, values, e);
-        if (failed)
-            return failed;
-        *sum += rows_sum(index, row, n, cols, values);
-    }
-    return 0;
-}
-
-int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e)
-{
-    const int kinds = state_kinds(s->in);
-    int failed = 0;
-    memset(sums, 0, STATE_KINDS_MOST * sizeof *sums);
-    for (int i = 0; i < s->in->model->params_n; i++)
-        for (int k = 0; k < kinds && !failed && (s->in->model->params[i].trainable || !s->in->model->adapters); k++)
-            failed = in_few_bits(s, k, i) ? 0 : kind_sum(s, k, i, &sums[k], e);
-    return failed;
-}
+int state_init(state *s, uint64_t seed, pt_error *e) { return state_begin(s, &(state_source){.seed = seed}, e); }

@@ -1,0 +1,210 @@
+/* state_files.c - a state's kinds in files: loaded, exported, and their sums. */
+#include "run/state_parts.h"
+
+#include "io/safetensors.h"
+
+#include <string.h>
+
+/* ---- files of a kind ---- */
+
+typedef struct getter { state *s; int kind; bool trained_only; } getter;
+
+static int get_rows(void *arg, int index, int64_t row0, int64_t n_rows, float *out, pt_error *e)
+{
+    getter *g = arg;
+    const int64_t cols = g->s->in->model->params[index].cols;
+    if (state_in_few_bits(g->s, g->kind, index) && g->s->origin)
+        return state_read_origin(g->s, g->s->origin, index, row0, n_rows, out, e);
+    return state_read(g->s, g->kind, index, row0 * cols, n_rows * cols, out, e);
+}
+
+/* How the files hold it: single values, and masters, of what is trained alone where that is asked for. */
+static int type_of(void *arg, int index)
+{
+    const getter *g = arg;
+    const slab *l = state_slab(g->s->in, g->kind, index);
+    if (state_in_few_bits(g->s, g->kind, index))
+        return -1;
+    if (g->kind == STATE_MASTER)
+        return g->trained_only && !g->s->in->model->params[index].trainable ? -1 : PT_F32;
+    return l ? (int)l->type : -1;
+}
+
+/* Whether it is something of blocks of values: then it is of all parameters that have it. */
+static bool is_of_blocks(const state *s, int kind)
+{
+    for (int i = 0; i < s->in->model->params_n; i++) {
+        const slab *l = state_slab(s->in, kind, i);
+        if (l)
+            return l->values > 1;
+    }
+    return false;
+}
+
+/* Entries of a Hugging Face tensor, which begins where a block does. */
+typedef struct listed { int index; int64_t from, n; const param_part *part; } listed;
+
+static listed listed_of(const state *s, int kind, int index, int k)
+{
+    const param *p = &s->in->model->params[index];
+    const slab *l = state_slab(s->in, kind, index);
+    return (listed){index, part_first(p, k) / l->values, slab_entries(l, part_values(p, k)), &p->part[k]};
+}
+
+typedef int (*listed_fn)(void *arg, state *s, int kind, const listed *t, int number, pt_error *e);
+
+static int each_listed(state *s, int kind, listed_fn fn, void *arg, int *count, pt_error *e)
+{
+    *count = 0;
+    for (int i = 0; i < s->in->model->params_n; i++)
+        for (int k = 0; state_slab(s->in, kind, i) && k < s->in->model->params[i].parts; k++) {
+            const listed t = listed_of(s, kind, i, k);
+            int failed = fn(arg, s, kind, &t, (*count)++, e);
+            if (failed)
+                return failed;
+        }
+    return 0;
+}
+
+static int declare_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+{
+    int given = safetensors_declare(arg, t->part->name, PT_F32, 1, &t->n, e);
+    return given < 0 ? given : 0;
+}
+
+/* As much at a time as the spare room holds. */
+static int move_listed(state *s, int kind, const listed *t, int number, const safetensors_tensor *from, void *file, pt_error *e)
+{
+    const int64_t room = (int64_t)(s->spare_bytes / sizeof(float));
+    float *values = (float *)s->spare;
+    int failed = 0;
+    for (int64_t at = 0; at < t->n && !failed; at += room) {
+        const int64_t n = t->n - at < room ? t->n - at : room;
+        failed = from ? safetensors_read_f32(file, from, (uint64_t)at, (uint64_t)n, values, e)
+                      : state_read(s, kind, t->index, t->from + at, n, values, e);
+        if (!failed)
+            failed = from ? state_write(s, kind, t->index, t->from + at, n, values, e)
+                          : safetensors_append_f32(file, number, values, (uint64_t)n, e);
+    }
+    return failed;
+}
+
+static int append_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+{
+    return move_listed(s, kind, t, number, NULL, arg, e);
+}
+
+static int load_listed(void *arg, state *s, int kind, const listed *t, int number, pt_error *e)
+{
+    const safetensors_tensor *from = safetensors_find(arg, t->part->name);
+    if (!from || from->rank != 1 || from->shape[0] != t->n || !from->dtype_is_known || from->dtype != PT_F32)
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is not there as %lld numbers of F32: the checkpoint is damaged; go on from another one with "
+                       "--resume DIR", safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(s->in, kind),
+                       t->part->name, (long long)t->n);
+    return move_listed(s, kind, t, number, from, arg, e);
+}
+
+int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e)
+{
+    getter g = {s, kind, true};
+    int count;
+    if (is_of_blocks(s, kind))
+        return each_listed(s, kind, load_listed, (void *)st, &count, e);
+    int failed = weights_check_some(s->in->model, st, type_of, &g, e);
+    return failed ? failed : state_fill(s, kind, &(state_source){.st = st}, e);
+}
+
+int state_load_masters(state *s, const struct safetensors *st, pt_error *e)
+{
+    getter g = {s, STATE_MASTER, false};
+    int failed = weights_check_some(s->in->model, st, type_of, &g, e);
+    return failed ? failed : state_begin(s, &(state_source){.st = st}, e);
+}
+
+int state_load_beside(state *s, const struct safetensors *trained, const struct safetensors *all, pt_error *e)
+{
+    getter g = {s, STATE_MASTER, true};
+    int failed = weights_check_some(s->in->model, trained, type_of, &g, e);
+    if (!failed)
+        failed = weights_check(s->in->model, all, NULL, e);
+    return failed ? failed : state_begin(s, &(state_source){.st = trained, .frozen = all}, e);
+}
+
+static int export_listed(state *s, int kind, safetensors_writer *w, pt_error *e)
+{
+    int count;
+    int failed = each_listed(s, kind, declare_listed, w, &count, e);
+    if (!failed)
+        failed = safetensors_begin(w, e);
+    if (!failed)
+        failed = each_listed(s, kind, append_listed, w, &count, e);
+    return failed ? failed : safetensors_finish(w, e);
+}
+
+int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e)
+{
+    safetensors_writer *w;
+    getter g = {s, kind, trained_only};
+    int failed = safetensors_writer_open(folder, state_name(s->in, kind), SAFETENSORS_SHARD_DEFAULT, &w, e);
+    if (failed)
+        return failed;
+    failed = is_of_blocks(s, kind) ? export_listed(s, kind, w, e)
+                                   : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare, s->spare_bytes, e);
+    safetensors_writer_close(w);
+    return failed;
+}
+
+int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e)
+{
+    safetensors_writer *w;
+    getter g = {s, STATE_MASTER, true};
+    const weights_layout layout = {.naming = s->in->model->config.multimodal ? NAMES_INNER : NAMES_WHOLE};
+    int failed = safetensors_writer_open(folder, name, UINT64_MAX, &w, e);
+    if (failed)
+        return failed;
+    failed = weights_export_some(s->in->model, w, type_of, layout, get_rows, &g, s->spare, s->spare_bytes, e);
+    safetensors_writer_close(w);
+    return failed;
+}
+
+int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e)
+{
+    safetensors_writer *w;
+    int failed = safetensors_writer_open(folder, name, SAFETENSORS_SHARD_DEFAULT, &w, e);
+    if (failed)
+        return failed;
+    getter g = {s, STATE_MASTER, false};
+    failed = weights_export(s->in->model, w, dtype, layout, get_rows, &g, s->spare, s->origin ? state_half_of_spare(s) : s->spare_bytes, e);
+    safetensors_writer_close(w);
+    return failed;
+}
+
+/* ---- sums ---- */
+
+/* Of values row by row; of blocks each entry is a row. */
+static int kind_sum(state *s, int kind, int index, uint64_t *sum, pt_error *e)
+{
+    const slab *l = state_slab(s->in, kind, index);
+    const int64_t cols = l && l->values > 1 ? 1 : s->in->model->params[index].cols, rows = state_entries(s->in, kind, index) / cols;
+    const int64_t step = (int64_t)(s->spare_bytes / sizeof(float)) / cols; /* not 0: exporting needs more */
+    float *values = (float *)s->spare;
+    for (int64_t row = 0; row < rows; row += step) {
+        const int64_t n = rows - row < step ? rows - row : step;
+        int failed = state_read(s, kind, index, row * cols, n * cols, values, e);
+        if (failed)
+            return failed;
+        *sum += state_rows_sum(index, row, n, cols, values);
+    }
+    return 0;
+}
+
+int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e)
+{
+    const int kinds = state_kinds(s->in);
+    int failed = 0;
+    memset(sums, 0, STATE_KINDS_MOST * sizeof *sums);
+    for (int i = 0; i < s->in->model->params_n; i++)
+        for (int k = 0; k < kinds && !failed && (s->in->model->params[i].trainable || !s->in->model->adapters); k++)
+            failed = state_in_few_bits(s, k, i) ? 0 : kind_sum(s, k, i, &sums[k], e);
+    return failed;
+}
