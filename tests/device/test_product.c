@@ -153,6 +153,25 @@ static void a_row_has_the_same_bits_beside_any_others(void **state)
     rows_alone_and_beside_others(state, 800, 64, 4096); /* a sum that a library would like to split */
 }
 
+/* Whatever else was multiplied before: a device may take a library's product once and one of its own then. */
+static void a_sum_of_two_parts_has_the_same_bits_each_time(void **state)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        op_matmul o = {.layout = kind % 2 ? MATMUL_NN : MATMUL_NT, .type = kind / 2 ? PT_BF16 : PT_F32, .alpha = 0.7f, .m = 21, .n = 40, .k = 90,
+                       .more_k = 9};
+        o.out_type = o.type;
+        product p = product_make(o, false, false, false);
+        product_run(&p);
+        char *once = test_copy(p.o.c, tensor_bytes(&p.before));
+        for (int turn = 0; turn < 3; turn++) {
+            memcpy(p.o.c, p.before.data, tensor_bytes(&p.before));
+            product_run(&p);
+            same_bits(p.o.c, once, tensor_bytes(&p.before), "again");
+        }
+        test_teardown(state);
+    }
+}
+
 static double now_ms(void)
 {
     struct timespec t;
@@ -201,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(every_layout_type_and_addition),
         OP_TEST(a_row_has_the_same_bits_beside_any_others),
+        OP_TEST(a_sum_of_two_parts_has_the_same_bits_each_time),
         OP_TEST(marks_say_how_long_the_work_between_them_took),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

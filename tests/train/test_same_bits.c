@@ -40,7 +40,7 @@ static void fill_documents(executor *x, const step_shape *s, uint64_t seed, int 
     executor_batch b = executor_input(x);
     for (int64_t i = 0; i < s->batch * s->seq_len; i++) {
         const int32_t at = (int32_t)(i % s->seq_len);
-        const bool begins = !at || rng_uniform(seed, RNG_TEST, 2000 + (uint32_t)step, (uint64_t)i) < 1.0 / 6;
+        const bool begins = !at || (s->beta > 0 && at == s->seq_len / 2) /* a pair at least */ || rng_uniform(seed, RNG_TEST, 2000 + (uint32_t)step, (uint64_t)i) < 1.0 / 6;
         b.first[i] = begins ? at : b.first[i - 1];
     }
     executor_place(x);
@@ -253,6 +253,11 @@ static void open_case(random_source *r, random_case *c)
     }
     c->shape.documents = random_one_in(r, 2);
     c->shape.weighted = random_one_in(&(random_source){r->seed + 2, r->n}, 2);
+    if (c->shape.documents && c->shape.seq_len > 1 && random_one_in(&(random_source){r->seed + 3, r->n}, 3)) { /* preferences */
+        c->shape.weighted = true;
+        c->shape.beta = 0.3f;
+        c->shape.ipo = random_one_in(&(random_source){r->seed + 4, r->n}, 2);
+    }
     c->shape.gpu |= needs_host() && optimizer_is_by_device(shape_optimizer(&c->shape)); /* as a run says it: no such update on the host */
 }
 
