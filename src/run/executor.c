@@ -104,8 +104,8 @@ static int open_memory(executor *x, pt_error *e)
     if (device_is_gpu(d) && !x->o.input.host_tier)
         return pt_fail(e, PT_USAGE, "%s has memory of its own, and without a host tier the disk would have to reach it: give a --host-memory",
                        d->info.name);
-    x->loss_at = align_up((uint64_t)tokens * 5 * sizeof(int32_t), 64);
-    x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * 2 * sizeof(float), 64);
+    x->loss_at = align_up((uint64_t)tokens * BATCH_TOKEN_BYTES, 64);
+    x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * LOSS_TOKEN_BYTES, 64);
     x->mailbox_bytes = x->sumsq_at + (uint64_t)sumsq_count(x->o.input.model) * sizeof(double);
     void *base;
     int failed = check_free(x, e);

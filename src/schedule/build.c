@@ -555,8 +555,8 @@ static void make_homes(program *p, schedule_kind kind)
 {
     const model_config *c = &p->model->config;
     uint64_t tokens = (uint64_t)(p->shape->batch * p->shape->seq_len);
-    p->batch = home(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * 5 * sizeof(int32_t));
-    p->loss = home(p, OBJECT_LOSS, -1, TIER_DEVICE, tokens * 2 * sizeof(float));
+    p->batch = home(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * BATCH_TOKEN_BYTES);
+    p->loss = home(p, OBJECT_LOSS, -1, TIER_DEVICE, tokens * LOSS_TOKEN_BYTES);
     p->sumsq = home(p, OBJECT_SUMSQ, -1, TIER_DEVICE, (uint64_t)sumsq_count(p->model) * sizeof(double));
     p->rope = !c->ropes_n ? -1 : home(p, OBJECT_ROPE, -1, TIER_DEVICE,
                                      (uint64_t)model_rope_offset(c, c->ropes_n, p->shape->seq_len) * sizeof(float));

@@ -105,8 +105,8 @@ uint64_t check_object_bytes(const checker *c, object_kind kind, int index, int m
     case OBJECT_ACCUMULATOR: return c->blocks[index].accumulator_bytes;
     case OBJECT_STREAM_GRADIENT: return (uint64_t)(c->micro_units * shape->unit_rows * m->hidden) * dtype_bytes(shape->type);
     case OBJECT_STREAM: return residual_bytes(c->in->model, shape) * (uint64_t)c->micro_units;
-    case OBJECT_BATCH: return tokens * 5 * sizeof(int32_t);
-    case OBJECT_LOSS: return tokens * 2 * sizeof(float);
+    case OBJECT_BATCH: return tokens * BATCH_TOKEN_BYTES;
+    case OBJECT_LOSS: return tokens * LOSS_TOKEN_BYTES;
     case OBJECT_SUMSQ: return (uint64_t)sumsq_count(c->in->model) * sizeof(double);
     case OBJECT_PARTIAL: return partial_bytes(c->in->packing, c->in->model, micro, index);
     case OBJECT_ROPE: return (uint64_t)model_rope_offset(m, m->ropes_n, shape->seq_len) * sizeof(float);

@@ -255,7 +255,7 @@ static void fill_sizes(space *s)
     for (int level = 0; level < SAVE_LEVELS; level++)
         layer_layout_init(&s->layouts[level], m, shape, (save_level)level);
     head_layout_init(&s->head, m, shape);
-    s->home_bytes = paged(tokens * 5 * sizeof(int32_t)) + paged(tokens * 2 * sizeof(float)) +
+    s->home_bytes = paged(tokens * BATCH_TOKEN_BYTES) + paged(tokens * LOSS_TOKEN_BYTES) +
                     paged((uint64_t)sumsq_count(m) * sizeof(double)) +
                     paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
     s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
