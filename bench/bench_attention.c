@@ -2,7 +2,7 @@
  *
  *     bench_attention [threads [seconds per line [SEQSxTxDIM ...]]]
  *
- * GFLOP/s count what causal attention needs: 2 products of T (T + 1) / 2 x dim multiply-adds a head
+ * GFLOP/s count what causal attention needs: 2 matmuls of T (T + 1) / 2 x dim multiply-adds a head
  * forward, 5 backward, whatever the kernels compute beyond that. The peak (threads x a loop of
  * independent fma in registers, of vdpbf16ps for bf16 where it is what multiplies it) is timed in turn
  * with them, so that a shared machine is fair to both; the best of each line counts. The last lines are generation: one query against many keys, in GB/s of K and V.
@@ -83,7 +83,7 @@ static op_attention_backward open_op(pt_dtype type, int64_t seqs, int64_t t, int
 {
     int64_t rows = seqs * t, width = heads * dim, ld = 3 * width;
     char *qkv = tensor(type, rows * ld, 1), *dqkv = tensor(type, rows * ld, 2);
-    size_t step = (size_t)width * dtype_bytes(type), sums = attention_sums_bytes(seqs, t, heads, dim);
+    size_t step = (size_t)width * dtype_bytes(type), sums = attention_accumulator_bytes(seqs, t, heads, dim);
     op_attention f = {.type = type, .seqs = seqs, .q_len = t, .kv_len = t, .heads = heads, .kv_heads = heads,
         .dim = dim, .ldq = ld, .ldkv = ld, .ldo = width, .scale = 0.125f, .q = qkv, .k = qkv + step,
         .v = qkv + 2 * step, .out = tensor(type, rows * width, 3), .lse = tensor(PT_F32, rows * heads, 4)};

@@ -1,10 +1,10 @@
-/* bench_base - what it costs to keep a frozen matrix in few bits: decoding alone, beside a copy of what it writes, and products with the
- * matrix, forward and for the gradient of their input, beside products with the same weights in the type that is computed in.
+/* bench_base - what it costs to keep a frozen matrix in few bits: decoding alone, beside a copy of what it writes, and matmuls with the
+ * matrix, forward and for the gradient of their input, beside matmuls with the same weights in the type that is computed in.
  *
  *     bench_base [threads [bf16|f32 [tokens [outputs inputs]]]]
  *
  * Without outputs and inputs, the matrices of Qwen2.5-0.5B's layers. Each time is the best of several, taken in turn with what it is
- * compared with. Products decode stripe by stripe, as a layer does (src/block/layer.c).
+ * compared with. Matmuls decode stripe by stripe, as a layer does (src/block/layer.c).
  */
 #include "device/cpu/isa.h"
 #include "device/cpu/ops.h"
@@ -79,7 +79,7 @@ static matrix matrix_open(param_storage storage, int64_t rows, int64_t cols)
 static void matrix_close(matrix *m) { free(m->piece), free(m->plain), free(m->stripe); }
 
 /* c = a . W^T, or a . W, in stripes that are decoded or from the plain matrix. */
-static void product(const matrix *m, bool few, bool forward, int64_t tokens, const void *a, char *c)
+static void matmul(const matrix *m, bool few, bool forward, int64_t tokens, const void *a, char *c)
 {
     const int64_t n = forward ? m->p.rows : m->p.cols, k = forward ? m->p.cols : m->p.rows;
     const int64_t each = !few ? n : forward ? stripe_rows(&m->p, &m->shape) : stripe_cols(&m->p, &m->shape);
@@ -121,7 +121,7 @@ static void measure_decoding(const matrix *m, const char *name)
     free(from), free(to);
 }
 
-static void measure_products(const matrix *m, const char *name, int64_t tokens)
+static void measure_matmuls(const matrix *m, const char *name, int64_t tokens)
 {
     const int64_t most = m->p.rows > m->p.cols ? m->p.rows : m->p.cols;
     void *a = numbers(tokens * most);
@@ -131,7 +131,7 @@ static void measure_products(const matrix *m, const char *name, int64_t tokens)
         for (int i = 0; i < TURNS; i++)
             for (int few = 0; few < 2; few++) {
                 const double start = now();
-                product(m, few, forward, tokens, a, c);
+                matmul(m, few, forward, tokens, a, c);
                 times[few] = best_of(times[few], start);
             }
         printf("%-5s %6lld x %-6lld %s plain %8.2f ms, few bits %8.2f ms: %.3f of its speed\n", name, (long long)m->p.rows, (long long)m->p.cols,
@@ -145,7 +145,7 @@ static void measure(int64_t rows, int64_t cols, int64_t tokens)
     for (param_storage s = STORAGE_NF4; s < STORAGES; s++) {
         matrix m = matrix_open(s, rows, cols);
         measure_decoding(&m, storage_format_of(s)->name);
-        measure_products(&m, storage_format_of(s)->name, tokens);
+        measure_matmuls(&m, storage_format_of(s)->name, tokens);
         matrix_close(&m);
     }
 }

@@ -4,9 +4,9 @@
  *
  * One unit's worth of rows (2,048) at Llama-2-7B's widths, bf16. A line gives the median of several runs, timed by
  * marks on the queue: the time, and for what memory bounds the bytes that the op must read and write and that rate
- * beside a copy's within the device; for products and attention their operations. Inputs are random; the
+ * beside a copy's within the device; for matmuls and attention their operations. Inputs are random; the
  * largest tensors are beyond a cache of 50 MB, small ones may come out of it. On a GPU, norms, activations and biases
- * of 16,384 rows follow, at the widths of GPT-2 124M and Llama 3.2 1B, and GPT-2 124M's products of 8,192.
+ * of 16,384 rows follow, at the widths of GPT-2 124M and Llama 3.2 1B, and GPT-2 124M's matmuls of 8,192.
  */
 #include "base/rng.h"
 #include "device/device.h"
@@ -167,14 +167,14 @@ static void bench_elementwise(void)
     bench_bias(ROWS, b.inner);
 }
 
-typedef struct layer_products { op_matmul forward, data, weight; } layer_products;
+typedef struct layer_matmuls { op_matmul forward, data, weight; } layer_matmuls;
 
 /* (rows, k) by (n, k) turned, and both gradients. */
-static layer_products products_of(int64_t rows, int64_t n, int64_t k)
+static layer_matmuls matmuls_of(int64_t rows, int64_t n, int64_t k)
 {
     void *x = random_tensor(PT_BF16, rows * k), *w = random_tensor(PT_BF16, n * k), *y = random_tensor(PT_BF16, rows * n);
     float *dw = random_tensor(PT_F32, n * k);
-    return (layer_products){
+    return (layer_matmuls){
         .forward = {.layout = MATMUL_NT, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = n, .k = k, .lda = k, .ldb = k, .ldc = n,
                     .a = x, .b = w, .c = y},
         .data = {.layout = MATMUL_NN, .type = PT_BF16, .out_type = PT_BF16, .m = rows, .n = k, .k = n, .lda = n, .ldb = k, .ldc = k,
@@ -187,7 +187,7 @@ static layer_products products_of(int64_t rows, int64_t n, int64_t k)
 static void bench_layer(int64_t rows, int64_t n, int64_t k)
 {
     const double flop = 2.0 * (double)rows * (double)n * (double)k;
-    const layer_products p = products_of(rows, n, k);
+    const layer_matmuls p = matmuls_of(rows, n, k);
     compute_bound(sized("product", n, k), flop, (op){OP_MATMUL, .matmul = p.forward});
     compute_bound("    data gradient", flop, (op){OP_MATMUL, .matmul = p.data});
     compute_bound("    weight gradient", flop, (op){OP_MATMUL, .matmul = p.weight});
@@ -237,11 +237,11 @@ static void bench_optimizer(void)
         PT_BF16, n, hi, lo, m, v, g, 1.0f, 1.0f, 0.9f, 0.999f, 1e-8f, 1e-4f, 0.5f}});
 }
 
-static void bench_products(void)
+static void bench_matmuls(void)
 {
     int64_t n = b.inner, k = b.hidden;
     const double flop = 2.0 * ROWS * (double)n * (double)k;
-    const layer_products p = products_of(ROWS, n, k);
+    const layer_matmuls p = matmuls_of(ROWS, n, k);
     const op_matmul forward = p.forward;
     compute_bound("product, forward", flop, (op){OP_MATMUL, .matmul = forward});
     op_matmul biased = forward, logits = forward, one = forward;
@@ -282,7 +282,7 @@ static void bench_attention(int64_t dim, const char *forward, const char *backwa
                       .ldq = b.hidden, .ldkv = b.hidden, .ldo = b.hidden, .scale = 0.1f, .q = random_tensor(PT_BF16, n),
                       .k = random_tensor(PT_BF16, n), .v = random_tensor(PT_BF16, n), .out = take((size_t)n * 2),
                       .lse = take((size_t)(rows * heads) * 4), .first = documents(rows)};
-    double flop = 2.0 * SEQ * (double)rows * (double)b.hidden; /* two products, of which causality leaves half */
+    double flop = 2.0 * SEQ * (double)rows * (double)b.hidden; /* two matmuls, of which causality leaves half */
     compute_bound(forward, flop, (op){OP_ATTENTION, .attention = o});
     compute_bound(backward, 2.5 * flop, (op){OP_ATTENTION_BACKWARD, .attention_backward = {
         o, b.hidden, random_tensor(PT_BF16, n), take((size_t)n * 2), take((size_t)n * 2), take((size_t)n * 2),
@@ -334,7 +334,7 @@ int main(int argc, char **argv)
     printf("%s: %s\n%d rows, hidden %lld, inner %lld, vocabulary %lld, bf16\n", b.device->info.name, b.device->info.arithmetic, ROWS,
            (long long)b.hidden, (long long)b.inner, (long long)b.vocabulary);
     fill_staging();
-    void (*const groups[])(void) = {bench_copy, bench_elementwise, bench_tables, bench_optimizer, bench_products};
+    void (*const groups[])(void) = {bench_copy, bench_elementwise, bench_tables, bench_optimizer, bench_matmuls};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         b.used = 0;
         groups[i]();

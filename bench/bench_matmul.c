@@ -1,11 +1,11 @@
-/* bench_matmul.c - matrix products of a training step, beside what the processor and oneDNN can do.
+/* bench_matmul.c - matmuls of a training step, beside what the processor and oneDNN can do.
  *
  *     bench_matmul [threads [seconds per line [wall|cpu [ROWSxOUTxIN ...]]]]
  *
- * Per product (default: those of GPT-2 124M): GFLOP/s in fp32 and bf16 (median of repetitions), oneDNN's own
- * multi-threaded products timed in turn with them, and the share of the peak: threads x the rate of a loop of
+ * Per matmul (default: those of GPT-2 124M): GFLOP/s in fp32 and bf16 (median of repetitions), oneDNN's own
+ * multi-threaded matmuls timed in turn with them, and the share of the peak: threads x the rate of a loop of
  * independent fma in registers, timed in turn as well, so that a shared machine is fair to all.
- * oneDNN's bf16 product is the faster of two: b as it lies, and b brought into oneDNN's own layout beforehand, which is not timed.
+ * oneDNN's bf16 matmul is the faster of two: b as it lies, and b brought into oneDNN's own layout beforehand, which is not timed.
  * With `cpu` the clock is the CPU time of the process over the threads: what others take from the
  * processor does not count then, nor does a thread that has nothing to do.
  */
@@ -77,10 +77,10 @@ static void peak_tile(void *arg, int64_t tile, int thread)
 
 /* ---- one line ------------------------------------------------------------------------------- */
 
-/* oneDNN's product of all threads; b NULL: it has none. */
-typedef struct library_product { dnnl_primitive_t primitive; dnnl_memory_t a, b, c; void *own_b; } library_product;
+/* oneDNN's matmul of all threads; b NULL: it has none. */
+typedef struct library_matmul { dnnl_primitive_t primitive; dnnl_memory_t a, b, c; void *own_b; } library_matmul;
 
-typedef struct line { op_matmul f32, bf16; const shape *s; int pass; pool *p; library_product plain, packed; } line;
+typedef struct line { op_matmul f32, bf16; const shape *s; int pass; pool *p; library_matmul plain, packed; } line;
 
 static dnnl_engine_t engine;
 static dnnl_stream_t stream;
@@ -135,7 +135,7 @@ static void run_onednn_f32(const line *l)
     dnnl_sgemm(o->layout == MATMUL_TN ? 'T' : 'N', o->layout == MATMUL_NT ? 'T' : 'N', o->m, o->n, o->k, 1.0f, o->a,
                o->lda, o->b, o->ldb, o->accumulate ? 1.0f : 0.0f, o->c, o->ldc);
 }
-static void run_library(const line *l, const library_product *x)
+static void run_library(const line *l, const library_matmul *x)
 {
     dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, x->a}, {DNNL_ARG_WEIGHTS, x->b}, {DNNL_ARG_DST, x->c}};
     if (!x->b)
@@ -192,7 +192,7 @@ static op_matmul op_of(const shape *s, int pass, pt_dtype type, void *x, void *w
     return o;
 }
 
-/* ---- oneDNN's products (2.5 and later, 3.x) ------------------------------------------------- */
+/* ---- oneDNN's matmuls (2.5 and later, 3.x) ------------------------------------------------- */
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t desc;
@@ -206,7 +206,7 @@ static void desc_any(desc *d, dnnl_data_type_t t, int64_t m, int64_t n)
 {
     dnnl_memory_desc_create_with_tag(d, 2, (dnnl_dims_t){m, n}, t, dnnl_format_tag_any);
 }
-static dnnl_status_t product_desc(dnnl_primitive_desc_t *out, const desc d[3])
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *out, const desc d[3])
 {
     return dnnl_matmul_primitive_desc_create(out, engine, d[0], d[1], NULL, d[2], NULL);
 }
@@ -222,11 +222,11 @@ static void desc_any(desc *d, dnnl_data_type_t t, int64_t m, int64_t n)
 {
     dnnl_memory_desc_init_by_tag(d, 2, (dnnl_dims_t){m, n}, t, dnnl_format_tag_any);
 }
-static dnnl_status_t product_desc(dnnl_primitive_desc_t *out, const desc d[3])
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *out, const desc d[3])
 {
-    dnnl_matmul_desc_t product;
-    dnnl_status_t status = dnnl_matmul_desc_init(&product, &d[0], &d[1], NULL, &d[2]);
-    return status ? status : dnnl_primitive_desc_create(out, &product, NULL, engine, NULL);
+    dnnl_matmul_desc_t matmul;
+    dnnl_status_t status = dnnl_matmul_desc_init(&matmul, &d[0], &d[1], NULL, &d[2]);
+    return status ? status : dnnl_primitive_desc_create(out, &matmul, NULL, engine, NULL);
 }
 #endif
 
@@ -248,9 +248,9 @@ static void library_pack(desc_ref from, desc_ref layout, const void *b, dnnl_mem
 }
 
 /* The bf16 op as one call for all threads, which does not add to c. */
-static library_product library_make(const op_matmul *o, int threads, bool packed)
+static library_matmul library_make(const op_matmul *o, int threads, bool packed)
 {
-    library_product x = {NULL};
+    library_matmul x = {NULL};
     bool tn = o->layout == MATMUL_TN, nt = o->layout == MATMUL_NT;
     desc d[3];
     dnnl_primitive_desc_t made;
@@ -261,7 +261,7 @@ static library_product library_make(const op_matmul *o, int threads, bool packed
     desc plain = d[1];
     if (packed)
         desc_any(&d[1], dnnl_bf16, o->k, o->n);
-    if (product_desc(&made, d) || dnnl_primitive_create(&x.primitive, made))
+    if (matmul_desc(&made, d) || dnnl_primitive_create(&x.primitive, made))
         return x;
     desc_ref b = dnnl_primitive_desc_query_md(made, dnnl_query_weights_md, 0);
     dnnl_memory_create(&x.a, REF(d[0]), engine, (void *)o->a);
@@ -273,7 +273,7 @@ static library_product library_make(const op_matmul *o, int threads, bool packed
     return x;
 }
 
-static void library_drop(library_product *x)
+static void library_drop(library_matmul *x)
 {
     dnnl_memory_t memories[] = {x->a, x->b, x->c};
     for (int i = 0; i < 3; i++)

@@ -1,5 +1,5 @@
 /* bench_ops - what the memory-bound ops of the CPU reach beside a plain copy in the same run, and what the loss head takes
- * beside its products of matrices.
+ * beside its matmuls.
  *
  *     bench_ops [threads [bf16|f32 [tokens]]]
  *
@@ -180,10 +180,10 @@ static void measure_loss(void)
     free(logits), free(loss), free(d), free(targets);
 }
 
-/* The products of the loss head in block/head.c, LOSS_ROWS tokens, forward and backward. */
+/* The matmuls of the loss head in block/head.c, LOSS_ROWS tokens, forward and backward. */
 typedef struct head { void *x, *table, *logits; float *dx, *dtable; op_cross_entropy loss; } head;
 
-static void head_products(const head *h, int pass)
+static void head_matmuls(const head *h, int pass)
 {
     const int64_t slice = (4 << 20) / WIDTH / 64 * 64;
     for (int64_t at = 0; at < VOCAB; at += slice) {
@@ -210,17 +210,17 @@ static void measure_head(void)
     head h = {numbers(n, type), numbers(table, type), numbers((size_t)LOSS_ROWS * VOCAB, PT_F32), numbers(n, PT_F32), numbers(table, PT_F32), {0}};
     h.loss = (op_cross_entropy){type, LOSS_ROWS, VOCAB, VOCAB, VOCAB * (int64_t)(sizeof(float) / dtype_bytes(type)), 1e-3f, h.logits, targets,
                                 loss, h.logits, 0, 0, NULL, NULL};
-    double best[2] = {1e9, 1e9}; /* the products; and the cross-entropy between them */
+    double best[2] = {1e9, 1e9}; /* the matmuls; and the cross-entropy between them */
     for (int turn = 0; turn < LOSS_TURNS; turn++) {
         double start = now();
-        head_products(&h, MATMUL_NT);
+        head_matmuls(&h, MATMUL_NT);
         double forward = now();
         cpu_cross_entropy(threads, &h.loss);
         double between = now();
-        head_products(&h, MATMUL_TN);
-        head_products(&h, MATMUL_NN);
-        double end = now(), products = forward - start + (end - between);
-        best[0] = products < best[0] ? products : best[0];
+        head_matmuls(&h, MATMUL_TN);
+        head_matmuls(&h, MATMUL_NN);
+        double end = now(), matmuls = forward - start + (end - between);
+        best[0] = matmuls < best[0] ? matmuls : best[0];
         best[1] = end - start < best[1] ? end - start : best[1];
     }
     printf("%-36s %8.2f ms, %.3f of its products alone (%.0f GFLOP/s)\n", "loss head", 1e3 * best[1], best[1] / best[0],

@@ -18,8 +18,8 @@
 enum { STEPS = 2, PROFILES = 5, ROUNDS_MAX = 16, PLANS_MAX = POLICIES + 2 };
 
 typedef struct runner {
-    candidate own;
-    const candidate *plan; /* its own, or another's */
+    priced_plan own;
+    const priced_plan *plan; /* its own, or another's */
     const char *name;
     double predicted, seconds[STEPS * ROUNDS_MAX];
 } runner;
@@ -32,7 +32,7 @@ static int make_plans(setting *g, runner *all, int *n, pt_error *e)
     if (failed)
         return failed;
     all[(*n)++].own = r.best;
-    r.best = (candidate){0};
+    r.best = (priced_plan){0};
     search_result_free(&r);
     for (policy p = 0; p < POLICIES && !failed; p++) {
         int fits = policy_plan(&g->search, p, &all[*n].own, e);

@@ -97,8 +97,8 @@ static void place_chunks(source *s, plan *p, bool host_tier)
 {
     int resident = p->chunks_n * below(s, 5) / 4, on_host = host_tier ? below(s, 5) : 0, stride = 1 + below(s, 3);
     for (int c = 0; c < p->chunks_n; c++) {
-        tier home = c < resident ? TIER_DEVICE : (c * 4 / p->chunks_n < on_host) ? TIER_HOST : TIER_DISK;
-        p->chunks[c] = (plan_chunk){home, home != TIER_DEVICE && host_tier && c % stride == 0 ? TIER_HOST : TIER_DEVICE};
+        tier placement = c < resident ? TIER_DEVICE : (c * 4 / p->chunks_n < on_host) ? TIER_HOST : TIER_DISK;
+        p->chunks[c] = (plan_chunk){placement, placement != TIER_DEVICE && host_tier && c % stride == 0 ? TIER_HOST : TIER_DEVICE};
     }
 }
 
@@ -114,7 +114,7 @@ static void place_blocks(source *s, plan *p, bool host_tier)
     }
 }
 
-static int random_plan(source *s, const model *m, const step_shape *shape, bool host_tier, candidate *c, pt_error *e)
+static int random_plan(source *s, const model *m, const step_shape *shape, bool host_tier, priced_plan *c, pt_error *e)
 {
     int failed = pack(m, shape, (int64_t)4 << (20 + below(s, 5)), &c->packing, e);
     if (!failed)
@@ -137,7 +137,7 @@ static int random_plan(source *s, const model *m, const step_shape *shape, bool 
 }
 
 /* A third of the plans are those that the search or a policy makes for a random budget. */
-static int made_plan(source *s, search_input in, candidate *c, pt_error *e)
+static int made_plan(source *s, search_input in, priced_plan *c, pt_error *e)
 {
     in.budget[TIER_DEVICE] = in.budget[TIER_DEVICE] / 64 * (uint64_t)(4 + below(s, 60));
     int which = below(s, POLICIES + 3);
@@ -148,7 +148,7 @@ static int made_plan(source *s, search_input in, candidate *c, pt_error *e)
     if (failed)
         return failed;
     *c = r.best;
-    r.best = (candidate){0};
+    r.best = (priced_plan){0};
     search_result_free(&r);
     return 0;
 }
@@ -212,7 +212,7 @@ static int append(const char *path, json_t *line, pt_error *e)
 /* A plan of a group. */
 typedef struct member {
     int index;
-    const candidate *plan;
+    const priced_plan *plan;
     double predicted, busy[2][QUEUES], seconds[STEPS], own[STEPS];
     int n; /* steps */
 } member;
@@ -249,7 +249,7 @@ static int note_member(const collection *to, const member *x, const char *run, p
     char date[32];
     time_t now = time(NULL);
     const setting *g = &to->g;
-    const candidate *c = x->plan;
+    const priced_plan *c = x->plan;
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     json_t *line = json_pack(
         "{s:s, s:i, s:s, s:f, s:o, s:o, s:o, s:o, s:[I,I,I], s:I, s:s, s:i, s:s}", "case", g->name, "index", x->index, "made_by", c->name,
@@ -300,18 +300,18 @@ static bool is_done(const char *path, const char *name, int index)
     return found;
 }
 
-static int make_plan(setting *g, int index, candidate *c, pt_error *e)
+static int make_plan(setting *g, int index, priced_plan *c, pt_error *e)
 {
     source s = {(uint64_t)index, 0};
     int failed = one_in(&s, 3) ? made_plan(&s, g->search, c, e) : random_plan(&s, g->model, &g->shape, g->search.host_tier, c, e);
     if (!failed)
         failed = search_price(&g->search, c, e) == 1 ? 0 : PT_DOES_NOT_FIT;
     if (failed)
-        candidate_free(c);
+        priced_plan_free(c);
     return failed;
 }
 
-typedef struct group { candidate plans[GROUP]; member members[GROUP + 1]; int n; } group;
+typedef struct group { priced_plan plans[GROUP]; member members[GROUP + 1]; int n; } group;
 
 /* The next plans that FILE lacks and that fit, from number *next on. */
 static int make_group(collection *c, int *next, group *x, pt_error *e)
@@ -388,7 +388,7 @@ static int collect(collection *c, pt_error *e)
         if (!failed && x.n)
             failed = run_group(c, &x, e);
         for (int i = 0; i < x.n; i++)
-            candidate_free(&x.plans[i]);
+            priced_plan_free(&x.plans[i]);
     }
     disk_close(written);
     return failed;

@@ -47,7 +47,7 @@ static int count_beaten(const search_input *in, const search_result *r)
 {
     int beaten = 0;
     for (policy p = 0; p < POLICIES; p++) {
-        candidate c;
+        priced_plan c;
         pt_error e = {0};
         if (policy_plan(in, p, &c, &e) <= 0)
             continue;
@@ -55,7 +55,7 @@ static int count_beaten(const search_input *in, const search_result *r)
             printf("    %s is faster: %.1f ms\n", policy_names[p], c.step_ns * 1e-6);
             beaten++;
         }
-        candidate_free(&c);
+        priced_plan_free(&c);
     }
     return beaten;
 }
@@ -81,9 +81,9 @@ static int verdict(void)
 static int describe(const search_case *x, const search_result *r, double cpu_s)
 {
     const plan *p = &r->best.plan;
-    int homes[TIERS] = {0}, places[TIERS] = {0}, levels[SAVE_LEVELS] = {0};
+    int placements[TIERS] = {0}, places[TIERS] = {0}, levels[SAVE_LEVELS] = {0};
     for (int i = 0; i < p->chunks_n; i++)
-        homes[p->chunks[i].home]++;
+        placements[p->chunks[i].placement]++;
     for (int i = 0; i < p->blocks_n; i++) {
         places[p->blocks[i].place]++;
         levels[p->blocks[i].level]++;
@@ -94,7 +94,7 @@ static int describe(const search_case *x, const search_result *r, double cpu_s)
     printf("%-30s %5.0f ms (processor %5.0f), within 5%% after %4.0f, tried %4d | step %8.1f ms  %s %s %s\n", x->name, r->seconds * 1e3,
            cpu_s * 1e3, r->first_good_s * 1e3, r->tried, r->best.step_ns * 1e-6, bytes[0], bytes[1], bytes[2]);
     printf("    chunks of %lld MiB: %d + %d + %d, buffers %d, update %d (%d), swap %d, micro %lld x %d, levels %d %d %d, places %d %d %d\n",
-           (long long)p->chunk_bytes >> 20, homes[0], homes[1], homes[2], p->n_buffer, p->n_update, (int)p->update, p->n_swap,
+           (long long)p->chunk_bytes >> 20, placements[0], placements[1], placements[2], p->n_buffer, p->n_update, (int)p->update, p->n_swap,
            (long long)p->micro_batch, p->visit, levels[0], levels[1], levels[2], places[0], places[1], places[2]);
     for (int i = 0; i < r->others_n; i++)
         printf("    %-90s %8.1f ms\n", r->others[i].name, r->others[i].step_ns * 1e-6);

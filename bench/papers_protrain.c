@@ -8,7 +8,7 @@
 /* Seconds of a step; 0: it does not fit. */
 static double policy_s(const search_input *in, policy p)
 {
-    candidate c;
+    priced_plan c;
     pt_error e = {0};
     int made = policy_plan(in, p, &c, &e);
     if (made < 0)
@@ -16,7 +16,7 @@ static double policy_s(const search_input *in, policy p)
     if (!made)
         return 0;
     double seconds = c.step_ns * 1e-9;
-    candidate_free(&c);
+    priced_plan_free(&c);
     return seconds;
 }
 
@@ -345,11 +345,11 @@ static void protrain_policies(void)
 
 /* ---- ProTrain: what it chooses, and what that is worth ---- */
 
-static void print_numbers(const candidate *c)
+static void print_numbers(const priced_plan *c)
 {
     int persist = 0, swap = 0, recomputed = 0;
     for (int i = 0; i < c->plan.chunks_n; i++)
-        persist += c->plan.chunks[i].home == TIER_DEVICE;
+        persist += c->plan.chunks[i].placement == TIER_DEVICE;
     for (int i = 0; i < c->plan.blocks_n; i++) {
         swap += c->plan.blocks[i].place != TIER_DEVICE;
         recomputed += c->plan.blocks[i].place == TIER_DEVICE && c->plan.blocks[i].level == SAVE_INPUT;
@@ -358,7 +358,7 @@ static void print_numbers(const candidate *c)
 }
 
 /* How many times as slow the plan is with every layer recomputed; 0: that does not fit. */
-static double recomputed_ratio(const search_input *in, candidate *c)
+static double recomputed_ratio(const search_input *in, priced_plan *c)
 {
     const double before = c->step_ns;
     pt_error e = {0};
@@ -390,7 +390,7 @@ static void choice_row(const speed_case *k)
     machine_spec x;
     streamed s;
     costs c;
-    candidate found;
+    priced_plan found;
     pt_error e = {0};
     const search_input in = speed_open(k, &x, &s, &c);
     int made = policy_plan(&in, POLICY_PROTRAIN, &found, &e);
@@ -400,7 +400,7 @@ static void choice_row(const speed_case *k)
     if (made) {
         print_numbers(&found);
         print_recomputed(recomputed_ratio(&in, &found), !strcmp(k->machine, "rtx3090") && k->ranks == 4);
-        candidate_free(&found);
+        priced_plan_free(&found);
     } else {
         printf(" does not fit | | | | | | |\n");
     }

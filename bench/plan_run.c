@@ -158,9 +158,9 @@ static costs all_costs(const setting *g)
 {
     static const size_t curves[] = {offsetof(costs, finish), offsetof(costs, embed_finish), offsetof(costs, update_device),
                                     offsetof(costs, update_host), offsetof(costs, to_device), offsetof(costs, from_device),
-                                    offsetof(costs, read), offsetof(costs, write), offsetof(costs, waking)};
+                                    offsetof(costs, read), offsetof(costs, write), offsetof(costs, wake_latency)};
     static const size_t numbers[] = {offsetof(costs, embed_ns), offsetof(costs, head_ns), offsetof(costs, head_eval_ns),
-                                     offsetof(costs, head_cold_sums_ns), offsetof(costs, task_ns), offsetof(costs, step_ns)};
+                                     offsetof(costs, head_cold_accumulators_ns), offsetof(costs, task_ns), offsetof(costs, step_ns)};
     costs c = g->profiles[0];
     take_medians(g, offsetof(costs, layer), sizeof c.layer, &c);
     take_means(g, offsetof(costs, slow), sizeof c.slow, &c);
@@ -189,13 +189,13 @@ int setting_profile(setting *g, int n, pt_error *e)
 
 /* ---- plans ---- */
 
-static schedule_input input_of(const setting *g, const candidate *c)
+static schedule_input input_of(const setting *g, const priced_plan *c)
 {
     return (schedule_input){.model = g->model, .shape = &g->shape, .packing = &c->packing, .plan = &c->plan, .training = true,
                             .host_tier = g->search.host_tier};
 }
 
-static int predict(const setting *g, const candidate *c, const costs *prices, double *seconds, pt_error *e)
+static int predict(const setting *g, const priced_plan *c, const costs *prices, double *seconds, pt_error *e)
 {
     const schedule_input in = input_of(g, c);
     double ns;
@@ -204,7 +204,7 @@ static int predict(const setting *g, const candidate *c, const costs *prices, do
     return failed;
 }
 
-int plan_predict(const setting *g, const candidate *c, double *seconds, double busy[QUEUES], pt_error *e)
+int plan_predict(const setting *g, const priced_plan *c, double *seconds, double busy[QUEUES], pt_error *e)
 {
     const costs *prices = &g->profile.costs;
     const schedule_input in = input_of(g, c);
@@ -227,7 +227,7 @@ int plan_predict(const setting *g, const candidate *c, double *seconds, double b
 /* What a step's tasks took corrects the costs, all of its schedules together. */
 typedef struct timed_step {
     const setting *g;
-    const candidate *c;
+    const priced_plan *c;
     executor *x;
     costs own;
     double seconds, *busy;
@@ -295,7 +295,7 @@ static void fill_batch(const setting *g, executor *x)
     }
 }
 
-int plan_execute(const setting *g, const candidate *c, int steps_n, step_run *steps, double busy[QUEUES], pt_error *e)
+int plan_execute(const setting *g, const priced_plan *c, int steps_n, step_run *steps, double busy[QUEUES], pt_error *e)
 {
     executor *x;
     executor_options o = {.device = g->device, .host = g->device, .input = input_of(g, c), .schedules = search_kinds(&g->search, c->plan.update),

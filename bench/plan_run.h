@@ -31,13 +31,13 @@ int setting_open(setting *g, char **v, const char *folder, pt_error *e);
 int setting_profile(setting *g, int n, pt_error *e);
 
 /* Seconds that a steady step is predicted to take, and its queues' busy seconds in the schedule whose tasks are timed. */
-int plan_predict(const setting *g, const candidate *c, double *seconds, double busy[QUEUES], pt_error *e);
+int plan_predict(const setting *g, const priced_plan *c, double *seconds, double busy[QUEUES], pt_error *e);
 /* A step's wall time, and what simulation says when each kind of work costs what it took in this very step: what is left then is
  * the simulation's own error. */
 typedef struct step_run { double seconds, with_own_times; } step_run;
 /* steps_n steady steps; the one before them meets memory that was just cleared and does not count. busy: of the last one, without a
  * drain. */
-int plan_execute(const setting *g, const candidate *c, int steps_n, step_run *steps, double busy[QUEUES], pt_error *e);
+int plan_execute(const setting *g, const priced_plan *c, int steps_n, step_run *steps, double busy[QUEUES], pt_error *e);
 
 /* NaN of no values. */
 double quantile(const double *v, int n, double at);

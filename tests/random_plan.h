@@ -203,9 +203,9 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     int style = random_below(r, 4); /* everywhere, all in one tier, persistent first, mixed */
     tier one = random_tier(r, host_tier);
     for (int c = 0; c < k->chunks_n; c++) {
-        tier home = style == 1 ? one : style == 2 && c < k->chunks_n / 2 ? TIER_DEVICE : random_tier(r, host_tier);
-        const bool on_host = home != TIER_DEVICE && host_tier && random_one_in(r, 2) && !(s->gpu && k->chunks[c].by_device);
-        p->chunks[c] = (plan_chunk){home, on_host ? TIER_HOST : TIER_DEVICE};
+        tier placement = style == 1 ? one : style == 2 && c < k->chunks_n / 2 ? TIER_DEVICE : random_tier(r, host_tier);
+        const bool on_host = placement != TIER_DEVICE && host_tier && random_one_in(r, 2) && !(s->gpu && k->chunks[c].by_device);
+        p->chunks[c] = (plan_chunk){placement, on_host ? TIER_HOST : TIER_DEVICE};
     }
     style = random_below(r, 3);
     plan_block same = {(save_level)random_below(r, SAVE_LEVELS), random_tier(r, host_tier)};

@@ -1,6 +1,6 @@
 /* head.c - final norm, logits, loss and their gradients, head_rows tokens at a time, so that the logits of a batch
  * never exist together. Within such rows the vocabulary is visited in slices, in order: the sum of the data
- * gradient over the vocabulary is taken slice by slice in fp32, however the table is packed into chunks. A slice is one product, but for
+ * gradient over the vocabulary is taken slice by slice in fp32, however the table is packed into chunks. A slice is one matmul, but for
  * the last on a GPU (odd_words). */
 #include "block/block.h"
 
@@ -18,12 +18,12 @@ typedef struct head {
     int64_t ld, ldd;     /* stride of the logits, and of their gradient, which lies on them */
 } head;
 
-/* Words start .. start + n of the vocabulary, which are one product. */
+/* Rows start .. start + n of the vocabulary, which are one matmul. */
 typedef struct span { int64_t start, n; const void *weights; } span;
 
 enum { EVEN = 64, LINE = 64 };
 
-/* Words of a span of their own: on a GPU those that make the number of words odd, for where K is no multiple of 8 a product is slow
+/* Rows of the vocabulary in a span of their own: on a GPU those that make the number of rows odd, for where K is no multiple of 8 a matmul is slow
  * there, whatever the stride. */
 static int64_t odd_words(const head *h)
 {

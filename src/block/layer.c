@@ -103,9 +103,9 @@ static op_matmul from_column(op_matmul o, int64_t col)
     return o;
 }
 
-/* Every product with a matrix of the base passes here: with all of it, or with NT its o.n rows from row0 on. Of a matrix in few bits a stripe
+/* Every matmul with a matrix of the base passes here: with all of it, or with NT its o.n rows from row0 on. Of a matrix in few bits a stripe
  * at a time is decoded, rows or columns, so that each stripe makes columns of c. */
-static void base_product(const layer *y, const layer_stage *s, int64_t row0, const op_matmul *o)
+static void base_matmul(const layer *y, const layer_stage *s, int64_t row0, const op_matmul *o)
 {
     const param *w = matrix_of(y, s);
     op_matmul part = *o;
@@ -129,7 +129,7 @@ static void base_product(const layer *y, const layer_stage *s, int64_t row0, con
     }
 }
 
-/* What multiplies the product. */
+/* What multiplies the matmul. */
 static float factor_of(const layer *y, const layer_stage *s) { return s->kind == STAGE_LINEAR_ADD ? y->config->residual_scale : 1; }
 
 /* acc (+)= factor dy^T . x */
@@ -261,7 +261,7 @@ static void gain_input(const layer *y, const layer_stage *s)
             queue_submit(y->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {sums, dy, y->rows, (size_t)(a.end - a.row0) * size, stride, stride}});
             continue;
         }
-        base_product(y, s, a.row0, &(op_matmul){
+        base_matmul(y, s, a.row0, &(op_matmul){
             .layout = MATMUL_NT, .type = y->type, .out_type = y->type, .m = y->rows, .n = a.end - a.row0, .k = w->cols, .lda = w->cols,
             .ldb = w->cols, .ldc = w->rows, .a = tensor(y, s->in), .c = sums,
             .more_k = a.rank, .more_lda = a.width, .more_ldb = a.rank, .more_a = column(tensor(y, s->low), a.column, y->type),
@@ -330,7 +330,7 @@ static void linear_rows(const layer *y, const layer_stage *s, op_matmul o, int64
             o.more_lda = a.width, o.more_ldb = a.rank;
         }
         o.scale = a.rank && s->gain != LAYER_NONE ? (const float *)tensor(y, s->gain) + row : NULL;
-        base_product(y, s, row, &o);
+        base_matmul(y, s, row, &o);
     }
 }
 
@@ -374,7 +374,7 @@ static void linear_input(const layer *y, const layer_stage *s)
         .ldc = w->cols, .alpha = factor_of(y, s), .a = sum_gradient(y, s),
         .residual = adds && !y->u->stream ? d : NULL, .stream = adds ? y->u->stream : NULL, .c = d, .more_k = width, .more_lda = width,
         .more_ldb = w->cols, .more_a = width ? gradient(y, s->low) : NULL, .more_b = width ? weight_of(y, adapter_a_of(s)) : NULL};
-    base_product(y, s, 0, &o);
+    base_matmul(y, s, 0, &o);
 }
 
 static void linear_weights(const layer *y, const layer_stage *s)
@@ -547,11 +547,11 @@ static void attention_input(const layer *y, const layer_stage *s)
     const model_config *m = y->config;
     const step_shape *h = y->c->shape;
     char *dqkv = gradient(y, s->in);
-    const bool sums = attention_sums_bytes(h->unit_seqs, h->seq_len, m->kv_heads, m->head_dim) > 0;
+    const bool sums = attention_accumulator_bytes(h->unit_seqs, h->seq_len, m->kv_heads, m->head_dim) > 0;
     queue_submit(y->c->queue, &(op){OP_ATTENTION_BACKWARD, .attention_backward = {
         .forward = attention_of(y, s), .lddo = y->q_cols, .dout = gradient(y, s->out), .dq = dqkv,
         .dk = column(dqkv, y->q_cols, y->type), .dv = column(dqkv, y->q_cols + y->kv_cols, y->type),
-        .scratch = scratch(y, s), .sums = sums ? (float *)(y->workspace + y->at[REGION_SUMS + (s - y->l->stages.of)]) : NULL}});
+        .scratch = scratch(y, s), .sums = sums ? (float *)(y->workspace + y->at[REGION_ACCUMULATORS + (s - y->l->stages.of)]) : NULL}});
 }
 
 /* ---- activation ---- */

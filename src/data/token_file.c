@@ -24,7 +24,7 @@ typedef struct token_header {
     uint64_t id_bytes; /* 0: in place */
     uint64_t marked;
     token_tally tally;
-    uint64_t tokens, documents, docs_offset, sums_offset, file_bytes;
+    uint64_t tokens, documents, docs_offset, checksums_offset, file_bytes;
     uint64_t hash[2];
     uint64_t check[2]; /* hash of all above */
 } token_header;
@@ -32,7 +32,7 @@ typedef struct token_header {
 typedef struct out_file {
     int fd;
     const char *path;
-    struct out_file *sums; /* takes the sum of every buffer that is written; NULL: none is wanted */
+    struct out_file *checksums; /* takes the sum of every buffer that is written; NULL: none is wanted */
     uint64_t offset; /* of the buffer's first byte */
     size_t used;
     unsigned char buffer[BUFFER];
@@ -45,7 +45,7 @@ struct token_writer {
     token_tally tally;
     uint64_t tokens, documents;
     data_hash hash;
-    out_file ids, docs, sums; /* docs, sums: unnamed files, appended to the cache at the end */
+    out_file ids, docs, checksums; /* docs, checksums: unnamed files, appended to the cache at the end */
 };
 
 static data_hash header_check(const token_header *h)
@@ -68,10 +68,10 @@ static bool header_fits(const token_header *h, data_hash key, const id_file *sou
 /* Takes over fd and path on success. */
 static int describe(token_file *f, int fd, char *path, const token_header *h, const id_file *source, pt_error *e)
 {
-    uint64_t sums = (h->file_bytes - h->sums_offset) / sizeof(uint64_t);
-    *f = (token_file){.documents = h->documents, .docs_offset = h->docs_offset, .sums_offset = h->sums_offset,
+    uint64_t checksums = (h->file_bytes - h->checksums_offset) / sizeof(uint64_t);
+    *f = (token_file){.documents = h->documents, .docs_offset = h->docs_offset, .checksums_offset = h->checksums_offset,
                        .tally = h->tally};
-    f->checked = calloc(sums / 64 + 1, sizeof *f->checked);
+    f->checked = calloc(checksums / 64 + 1, sizeof *f->checked);
     if (!f->checked)
         return pt_fail(e, PT_FAILED, "out of memory: what of a token cache has been read");
     f->fd = fd;
@@ -92,11 +92,11 @@ static int check_block(const token_file *f, uint64_t block, pt_error *e)
     unsigned char bytes[BUFFER];
     uint64_t sum, of_ids = blocks_of(f->docs_offset - IDS_OFFSET);
     uint64_t start = block < of_ids ? IDS_OFFSET + block * BUFFER : f->docs_offset + (block - of_ids) * BUFFER;
-    uint64_t left = (block < of_ids ? f->docs_offset : f->sums_offset) - start;
+    uint64_t left = (block < of_ids ? f->docs_offset : f->checksums_offset) - start;
     size_t n = left < BUFFER ? (size_t)left : BUFFER;
     int rc = fd_pread_all(f->fd, bytes, n, start, f->path, e);
     if (rc == 0)
-        rc = fd_pread_all(f->fd, &sum, sizeof sum, f->sums_offset + block * sizeof sum, f->path, e);
+        rc = fd_pread_all(f->fd, &sum, sizeof sum, f->checksums_offset + block * sizeof sum, f->path, e);
     if (rc == 0 && sum != sum_bytes(block + 1, n, bytes, n))
         rc = pt_fail(e, PT_FAILED, "%s: the token cache is damaged between bytes %llu and %llu: remove it, and it is made anew", f->path,
                      (unsigned long long)start, (unsigned long long)(start + n));
@@ -123,7 +123,7 @@ static int check_range(const token_file *f, uint64_t offset, uint64_t n, pt_erro
 static int check_all(const token_file *f, pt_error *e)
 {
     int rc = check_range(f, IDS_OFFSET, f->docs_offset - IDS_OFFSET, e);
-    return rc < 0 ? rc : check_range(f, f->docs_offset, f->sums_offset - f->docs_offset, e);
+    return rc < 0 ? rc : check_range(f, f->docs_offset, f->checksums_offset - f->docs_offset, e);
 }
 
 int token_file_open(const char *path, data_hash key, const id_file *source, token_file *out, bool *damaged, pt_error *e)
@@ -229,9 +229,9 @@ static int out_flush(out_file *o, pt_error *e)
     int rc = fd_pwrite_all(o->fd, o->buffer, o->used, o->offset, o->path, e);
     if (rc < 0)
         return pt_error_prefix(e, "the token cache could not be written");
-    if (o->sums && o->used) {
-        uint64_t number = (o->sums->offset + o->sums->used) / sizeof number + 1, sum = sum_bytes(number, o->used, o->buffer, o->used);
-        rc = out_put(o->sums, &sum, sizeof sum, e);
+    if (o->checksums && o->used) {
+        uint64_t number = (o->checksums->offset + o->checksums->used) / sizeof number + 1, sum = sum_bytes(number, o->used, o->buffer, o->used);
+        rc = out_put(o->checksums, &sum, sizeof sum, e);
     }
     o->offset += o->used;
     o->used = 0;
@@ -277,19 +277,19 @@ static int open_outputs(token_writer *w, pt_error *e)
         return pt_fail(e, PT_FAILED, "out of memory: the name of a token cache");
     }
     const char *folder = copy ? dirname(copy) : NULL;
-    w->ids.path = w->docs.path = w->sums.path = w->partial ? w->partial : "a temporary file";
+    w->ids.path = w->docs.path = w->checksums.path = w->partial ? w->partial : "a temporary file";
     w->ids.fd = w->partial ? lock_partial(w->partial, e) : file_unnamed(NULL, e);
     if (w->ids.fd >= 0)
         w->docs.fd = file_unnamed(folder, e);
     if (w->docs.fd >= 0)
-        w->sums.fd = file_unnamed(folder, e);
+        w->checksums.fd = file_unnamed(folder, e);
     free(copy);
-    if (w->ids.fd < 0 || w->docs.fd < 0 || w->sums.fd < 0)
+    if (w->ids.fd < 0 || w->docs.fd < 0 || w->checksums.fd < 0)
         return PT_FAILED;
     if (ftruncate(w->ids.fd, 0) < 0)
         return pt_fail_errno(e, PT_FAILED, "%s: cannot empty this file", w->ids.path);
     w->ids.offset = IDS_OFFSET;
-    w->ids.sums = &w->sums;
+    w->ids.checksums = &w->checksums;
     return 0;
 }
 
@@ -303,7 +303,7 @@ int token_writer_open(const char *path, unsigned id_bytes, bool marked, token_wr
     w->id_bytes = id_bytes;
     w->marked = marked;
     w->hash = DATA_HASH_START;
-    w->ids.fd = w->docs.fd = w->sums.fd = -1;
+    w->ids.fd = w->docs.fd = w->checksums.fd = -1;
     int rc = open_outputs(w, e);
     if (rc < 0) {
         token_writer_close(w);
@@ -324,8 +324,8 @@ void token_writer_close(token_writer *w)
     }
     if (w->docs.fd >= 0)
         close(w->docs.fd);
-    if (w->sums.fd >= 0)
-        close(w->sums.fd);
+    if (w->checksums.fd >= 0)
+        close(w->checksums.fd);
     free(w->path);
     free(w->partial);
     free(w);
@@ -388,8 +388,8 @@ static int append_all(token_writer *w, pt_error *e)
         rc = out_flush(&w->ids, e);
     if (rc == 0)
         rc = append(&w->ids, &w->docs, e);
-    w->ids.sums = NULL;
-    return rc < 0 ? rc : append(&w->ids, &w->sums, e);
+    w->ids.checksums = NULL;
+    return rc < 0 ? rc : append(&w->ids, &w->checksums, e);
 }
 
 /* Makes the rename itself last. */
@@ -431,8 +431,8 @@ int token_writer_finish(token_writer *w, data_hash key, const id_file *source, t
         .tally = w->tally,
         .tokens = w->tokens,
         .documents = w->documents,
-        .docs_offset = w->ids.offset - w->sums.offset - w->docs.offset,
-        .sums_offset = w->ids.offset - w->sums.offset,
+        .docs_offset = w->ids.offset - w->checksums.offset - w->docs.offset,
+        .checksums_offset = w->ids.offset - w->checksums.offset,
         .file_bytes = w->ids.offset,
         .hash = {hash.a, hash.b},
     };

@@ -41,7 +41,7 @@ typedef struct token_file {
     int fd;                  /* the cache */
     char *path;
     id_file ids;             /* in the cache, or in the data file itself */
-    uint64_t documents, docs_offset, sums_offset;
+    uint64_t documents, docs_offset, checksums_offset;
     token_tally tally;       /* of examples */
     _Atomic uint64_t *checked; /* a bit for each sum: what it is of has been compared with it */
     char fingerprint[33];    /* of ids and document starts, in hex */
@@ -52,7 +52,7 @@ typedef struct token_file {
 int token_file_open(const char *path, data_hash key, const id_file *source, token_file *out, bool *damaged, pt_error *e);
 void token_file_close(token_file *f);
 
-/* Ids [start, start + n) as id_file_read gives them; ids of the cache are compared with their sums. */
+/* Ids [start, start + n) as id_file_read gives them; ids of the cache are compared with their checksums. */
 int token_file_ids(const token_file *f, uint64_t start, size_t n, int64_t vocab, uint32_t *out, pt_error *e);
 
 /* The last document that starts at or before id `position`: its number, and its start. */

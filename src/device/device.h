@@ -153,7 +153,7 @@ typedef struct op_attention {
 } op_attention;
 
 /* dq, dk, dv (overwritten) from dout; they have the strides of q and k/v. q_len = kv_len = T.
- * scratch: attention_backward_scratch_bytes(). sums: attention_sums_bytes(), 64-byte aligned, in which a device may gather dk and dv
+ * scratch: attention_backward_scratch_bytes(). sums: attention_accumulator_bytes(), 64-byte aligned, in which a device may gather dk and dv
  * of sequences that are long, instead of computing the scores twice; NULL: it does without. The results have the same bits. */
 typedef struct op_attention_backward {
     op_attention forward; int64_t lddo; const void *dout; void *dq, *dk, *dv; void *scratch; float *sums;
@@ -162,19 +162,19 @@ static inline size_t attention_backward_scratch_bytes(int64_t rows, int64_t head
 {
     return (size_t)(rows * heads) * sizeof(float); /* dout . out per row and head */
 }
-enum { ATTENTION_SUMS_GRID = 64, ATTENTION_SUMS_FEW = 352 << 10 };
+enum { ATTENTION_ACCUMULATOR_GRID = 64, ATTENTION_ACCUMULATOR_FEW = 352 << 10 };
 /* A head's dimension, padded so that a row holds whole vectors of every width. */
 static inline int64_t attention_padded(int64_t dim) { return (dim + 15) / 16 * 16; }
 /* fp32 sums of dk or of dv for one sequence and kv head. */
-static inline int64_t attention_sums_floats(int64_t seq_len, int64_t dim)
+static inline int64_t attention_accumulator_floats(int64_t seq_len, int64_t dim)
 {
-    return (seq_len + ATTENTION_SUMS_GRID - 1) / ATTENTION_SUMS_GRID * ATTENTION_SUMS_GRID * attention_padded(dim);
+    return (seq_len + ATTENTION_ACCUMULATOR_GRID - 1) / ATTENTION_ACCUMULATOR_GRID * ATTENTION_ACCUMULATOR_GRID * attention_padded(dim);
 }
 /* 0 where they are so few that a device finds room for them elsewhere. */
-static inline size_t attention_sums_bytes(int64_t seqs, int64_t seq_len, int64_t kv_heads, int64_t dim)
+static inline size_t attention_accumulator_bytes(int64_t seqs, int64_t seq_len, int64_t kv_heads, int64_t dim)
 {
-    int64_t floats = attention_sums_floats(seq_len, dim);
-    return floats > ATTENTION_SUMS_FEW ? (size_t)(seqs * kv_heads * 2 * floats) * sizeof(float) : 0;
+    int64_t floats = attention_accumulator_floats(seq_len, dim);
+    return floats > ATTENTION_ACCUMULATOR_FEW ? (size_t)(seqs * kv_heads * 2 * floats) * sizeof(float) : 0;
 }
 
 typedef enum activation_kind { ACT_GELU_TANH, ACT_GELU_ERF, ACT_SILU, ACT_RELU } activation_kind;

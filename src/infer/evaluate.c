@@ -14,7 +14,7 @@
 #include "run/budgets.h"
 #include "run/evaluation.h"
 #include "run/executor.h"
-#include "run/misfit_words.h"
+#include "run/misfit_text.h"
 #include "run/state.h"
 
 #include <float.h>

@@ -17,7 +17,7 @@ typedef struct links {
     uint64_t most;               /* bytes of the largest transfer */
     uint64_t room;               /* bytes of D, H and K each: four times that, as far as they fit */
     uint64_t span, written;      /* of the file (links_file_bytes), as far as there is room and time */
-    product product;
+    timed_matmul timed_matmul;
     region update[2];            /* on the device, on the host */
     char *d, *h, *k;
     area device, host;
@@ -44,7 +44,7 @@ typedef struct load {
     int index;       /* amount of one run */
     double alone_ns; /* that one run takes */
     cost_class class;
-    bool computes;   /* takes a moment to come to speed (measure_waking.c) after something else ran */
+    bool computes;   /* takes a moment to come to speed (measure_wake_latency.c) after something else ran */
     int turn;        /* runs so far */
     int other;       /* of a transfer: another amount that is timed too, and what that takes alone */
     double other_ns;

@@ -26,7 +26,7 @@ static void layout(area *a, void *arg)
     y->dqkv = area_take(a, all, PATTERN_NONE);
     y->lse = area_take(a, rows * (uint64_t)m->heads * sizeof(float), PATTERN_NONE);
     y->scratch = area_take(a, attention_backward_scratch_bytes(y->shape->unit_rows, m->heads), PATTERN_NONE);
-    uint64_t sums = attention_sums_bytes(y->shape->unit_seqs, y->shape->seq_len, m->kv_heads, m->head_dim);
+    uint64_t sums = attention_accumulator_bytes(y->shape->unit_seqs, y->shape->seq_len, m->kv_heads, m->head_dim);
     y->sums = sums ? area_take(a, sums, PATTERN_NONE) : NULL;
 }
 

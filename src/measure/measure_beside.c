@@ -104,7 +104,7 @@ static void set_loads(contention *x, const costs *c)
         x->loads[class] = (load){.queue = x->of->queues[class], .submit = transfer_run, .arg = &x->of->transfers[class], .index = bytes,
                                  .alone_ns = alone_by_curve(c, class, bytes), .other = other_bytes(x, class, bytes),
                                  .other_ns = alone_by_curve(c, class, other_bytes(x, class, bytes))};
-    x->loads[COST_MATH] = (load){.queue = x->of->b->compute, .submit = product_run, .arg = &x->of->product};
+    x->loads[COST_MATH] = (load){.queue = x->of->b->compute, .submit = timed_matmul_run, .arg = &x->of->timed_matmul};
     x->loads[COST_MEMORY] = (load){.queue = x->of->b->compute, .submit = update_run, .arg = &x->of->update[0], .index = elements};
     x->loads[COST_HOST] = (load){.queue = x->of->queues[COST_HOST], .submit = update_run, .arg = &x->of->update[1], .index = elements};
     for (int class = 0; class < COST_CLASSES; class++) {
@@ -127,7 +127,7 @@ static int measure_computing(contention *x, load *computes, double ns, double lo
 }
 
 /* For as long as beside others, on a CPU without a quota as beside the disk: what a GPU does in its first 20 ms it need not keep up. An H100's
- * products took 1.1 times that long beside everything, beside the host's updates too, which need nothing of a GPU and of which a step's
+ * matmuls took 1.1 times that long beside everything, beside the host's updates too, which need nothing of a GPU and of which a step's
  * layers lost nothing. */
 static int measure_all_computing(contention *x, double ns, double long_ns, pt_error *e)
 {

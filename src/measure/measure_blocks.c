@@ -15,7 +15,7 @@
 
 typedef struct shares { double layer, head, other; } shares; /* seconds, of each */
 
-/* Seconds that a block takes, about: of few rows it is its weights, read forward and back, and the sums of their gradients. */
+/* Seconds that a block takes, about: of few rows it is its weights, read forward and back, and the accumulators of their gradients. */
 static double seconds_of(bench *b, int block, double flops, double flops_per_ns)
 {
     const double bytes_per_ns = device_is_gpu(b->r->device) ? 300 : 10; /* as of a slow machine */
@@ -93,7 +93,7 @@ int measure_blocks(bench *b, costs *c, int64_t *cut_rows, pt_error *e)
         failed = measure_head(b, rate, t.head, &head, e);
     c->head_ns = head.ns;
     c->head_eval_ns = head.eval_ns;
-    c->head_cold_sums_ns = head.cold_sums_ns;
+    c->head_cold_accumulators_ns = head.cold_accumulators_ns;
     if (!failed)
         failed = measure_embedding(b, t.other, &c->embed_ns, e);
     if (!failed)

@@ -175,7 +175,7 @@ static void size_head(ends *y, bench *b, int64_t rows)
         y->sets--;
 }
 
-typedef struct head_times { double ns[HEAD_PASSES], cold_sums_ns, spread; } head_times;
+typedef struct head_times { double ns[HEAD_PASSES], cold_accumulators_ns, spread; } head_times;
 
 /* One part of the head with `rows` rows: its times. */
 static int run_head(ends *y, bench *b, int64_t rows, bool warm, int least, double seconds, head_times *out, pt_error *e)
@@ -212,14 +212,14 @@ static double passes_s(const ends *y, const head_times *few, double flops_per_ns
     return ns * 1e-9;
 }
 
-/* A part of head_rows rows: a straight line through few rows and as many as there is time for. What cold sums take longer is the same for
+/* A part of head_rows rows: a straight line through few rows and as many as there is time for. What cold accumulators take longer is the same for
  * any number, and seen best with few. */
 static int measure_part_of_head(ends *y, bench *b, double flops_per_ns, double seconds, head_times *out, pt_error *e)
 {
     const double moment = 0.1; /* seconds; what takes no longer is run some times */
     const int64_t full = b->r->shape->head_rows, few = full < FEW_HEAD_ROWS ? full : FEW_HEAD_ROWS;
     int failed = run_head(y, b, few, device_is_gpu(b->r->device), TELLING + 1, few == full ? seconds : 0, out, e);
-    out->cold_sums_ns = fmax(out->ns[HEAD_COLD] - out->ns[HEAD_MORE], 0);
+    out->cold_accumulators_ns = fmax(out->ns[HEAD_COLD] - out->ns[HEAD_MORE], 0);
     if (failed || few == full)
         return failed;
     const head_times first = *out;
@@ -260,7 +260,7 @@ int measure_head(bench *b, double flops_per_ns, double seconds, head_result *out
     free(y.slices);
     const double parts = (double)s->unit_rows / (double)s->head_rows, units = (double)s->units_n;
     *out = (head_result){.ns = part.ns[HEAD_MORE] * parts + (part.ns[HEAD_FIRST] - part.ns[HEAD_MORE]) / units,
-                         .cold_sums_ns = part.cold_sums_ns, .eval_ns = part.ns[HEAD_EVAL] * parts, .spread = part.spread};
+                         .cold_accumulators_ns = part.cold_accumulators_ns, .eval_ns = part.ns[HEAD_EVAL] * parts, .spread = part.spread};
     return failed;
 }
 

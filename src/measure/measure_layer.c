@@ -10,9 +10,9 @@
  * all, or as large as all that a step touches: a layer whose weights are in the cache would be too fast. What comes back through the
  * layers meets a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
  *
- * A step whose micro-batches visit a layer one after the other finds the sums of its gradients in the cache, where the layer behind has
+ * A step whose micro-batches visit a layer one after the other finds the accumulators of its gradients in the cache, where the layer behind has
  * left its own, if they lie at one place; one that goes through all layers again and again keeps those of each. Then they come from
- * memory. What backward takes longer then, by sets of sums in turn that fill 256 MiB, is measured with the few rows that are run first:
+ * memory. What backward takes longer then, by sets of accumulators in turn that fill 256 MiB, is measured with the few rows that are run first:
  * it is the same for any number. Sums that are written there for the first time take longest, for those of the layer before have to be
  * written to memory as well.
  *
@@ -48,7 +48,7 @@ typedef struct layer_bench {
     char *saved[SETS];
     char *workspace, *out, *dx, *gradient, *rounded;
     float *accumulators;
-    int sums_n;     /* sets of them; the first is what is rounded */
+    int accumulators_n;     /* sets of them; the first is what is rounded */
     double *sumsq;
     unit_data data;
     samples forward, forward_input, forward_warm, backward, backward_warm, first, cold, recompute[SAVE_ALL], both, both_warm;
@@ -88,7 +88,7 @@ static void layout(area *a, void *arg)
     y->dx = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
     y->gradient = area_take(a, stream_bytes(y), PATTERN_GRADIENTS);
     const uint64_t n = (uint64_t)accumulator_elements(y->model, y->block);
-    y->accumulators = n ? area_take(a, (uint64_t)y->sums_n * n * sizeof(float), PATTERN_SMALL) : NULL;
+    y->accumulators = n ? area_take(a, (uint64_t)y->accumulators_n * n * sizeof(float), PATTERN_SMALL) : NULL;
     if (!y->rounding || !n)
         return;
     y->rounded = area_take(a, n * dtype_bytes(y->shape.type), PATTERN_NONE);
@@ -100,7 +100,7 @@ static void resize(layer_bench *y, bench *b, int64_t rows)
 {
     const uint64_t cache = bench_beyond_cache(b), step = (uint64_t)y->model->parameters * 18, enough = cache < step ? cache : step;
     y->shape = shape_cut(b->r->shape, rows);
-    y->sums_n = 1;
+    y->accumulators_n = 1;
     for (int l = 0; l < SAVE_LEVELS; l++)
         layer_layout_init(&y->layouts[l], y->model, &y->shape, l);
     y->sets_n = 1;
@@ -115,15 +115,15 @@ static void resize(layer_bench *y, bench *b, int64_t rows)
 }
 
 /* As many as there are layers, or as fill 256 MiB, and fit; two are too few: the one that is not rounded would stay in the cache. */
-static void add_sums(layer_bench *y, bench *b)
+static void add_accumulators(layer_bench *y, bench *b)
 {
     const uint64_t enough = 256u << 20, one = (uint64_t)accumulator_elements(y->model, y->block) * sizeof(float);
     const int64_t layers = y->model->config.layers, most = one ? 2 + (int64_t)(enough / one) : 1;
-    y->sums_n = (int)(most < layers ? most : layers);
-    while (y->sums_n > 2 && area_bytes(b, layout, y) > b->r->budget[TIER_DEVICE])
-        y->sums_n--;
-    if (y->sums_n <= 2)
-        y->sums_n = 1;
+    y->accumulators_n = (int)(most < layers ? most : layers);
+    while (y->accumulators_n > 2 && area_bytes(b, layout, y) > b->r->budget[TIER_DEVICE])
+        y->accumulators_n--;
+    if (y->accumulators_n <= 2)
+        y->accumulators_n = 1;
 }
 
 /* ---- runs ---- */
@@ -199,9 +199,9 @@ static void backward_warm(queue *q, void *arg, int level, int turn)
 }
 
 /* To sums that were not touched for as long as can be. */
-static float *other_sums(const layer_bench *y, int turn)
+static float *other_accumulators(const layer_bench *y, int turn)
 {
-    const int64_t sums = 1 + turn % (y->sums_n - 1);
+    const int64_t sums = 1 + turn % (y->accumulators_n - 1);
     return y->accumulators + sums * accumulator_elements(y->model, y->block);
 }
 
@@ -209,14 +209,14 @@ static void backward_first(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     const int set = set_of(y, STAGE_FIRST, turn);
-    backward_of(q, y, level, set, set, other_sums(y, 2 * turn), true);
+    backward_of(q, y, level, set, set, other_accumulators(y, 2 * turn), true);
 }
 
 static void backward_cold(queue *q, void *arg, int level, int turn)
 {
     layer_bench *y = arg;
     const int set = set_of(y, STAGE_COLD, turn);
-    backward_of(q, y, level, set, set, other_sums(y, 2 * turn + 1), false);
+    backward_of(q, y, level, set, set, other_accumulators(y, 2 * turn + 1), false);
 }
 
 /* Forward adds to the stream, backward to its gradient: without this they would grow round by round. */
@@ -254,7 +254,7 @@ static int rounds(layer_bench *y, queue *q, int turn, int least, double seconds,
     stages[n++] = (stage){backward, SAVE_ALL, &y->backward};
     if (y->again)
         stages[n++] = (stage){backward_warm, SAVE_ALL, &y->backward_warm};
-    if (y->sums_n > 1) {
+    if (y->accumulators_n > 1) {
         stages[n++] = (stage){round_gradients, 0, NULL};
         stages[n++] = (stage){backward_first, SAVE_ALL, &y->first};
         stages[n++] = (stage){backward_cold, SAVE_ALL, &y->cold};
@@ -303,7 +303,7 @@ static int heat(layer_bench *y, bench *b, pt_error *e)
     return failed;
 }
 
-/* Takes the memory for `rows` and measures, with cold sums and warm weights (`all`) or without: samples in y. A first round does not
+/* Takes the memory for `rows` and measures, with cold accumulators and warm weights (`all`) or without: samples in y. A first round does not
  * count, unless it is one of long runs. */
 static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int least, double seconds, pt_error *e)
 {
@@ -311,7 +311,7 @@ static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int 
     resize(y, b, rows);
     y->again = all;
     if (all)
-        add_sums(y, b);
+        add_accumulators(y, b);
     forget(y);
     int failed = area_open(b, TIER_DEVICE, &a, "a layer", layout, y, e);
     if (failed)
@@ -469,8 +469,8 @@ static void take_warm_and_cold(const layer_bench *y, layer_cost *out)
     out->warm_forward_ns = less(&y->forward_warm, &y->forward);
     for (int level = 0; level < SAVE_LEVELS; level++)
         out->warm_backward_ns[level] = all + share_again(y, level) * (input - all);
-    out->first_sums_ns = y->first.n ? less(&y->backward, &y->first) : 0;
-    out->cold_sums_ns = y->cold.n ? less(&y->backward, &y->cold) : 0;
+    out->first_accumulators_ns = y->first.n ? less(&y->backward, &y->first) : 0;
+    out->cold_accumulators_ns = y->cold.n ? less(&y->backward, &y->cold) : 0;
 }
 
 int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_error *e)
@@ -502,11 +502,11 @@ int measure_layer(bench *b, int block, double seconds, layer_result *out, pt_err
     return failed;
 }
 
-static int sums_for_few(layer_bench *y, bench *b)
+static int accumulators_for_few(layer_bench *y, bench *b)
 {
     resize(y, b, rows_that_fit(y, b, few_rows(b, y->block)));
-    add_sums(y, b);
-    return y->sums_n;
+    add_accumulators(y, b);
+    return y->accumulators_n;
 }
 
 /* Layers differ in what they take only by what they train. */
@@ -523,7 +523,7 @@ static layer_bench largest_layer(const bench *b)
 uint64_t layer_memory(bench *b)
 {
     layer_bench y = largest_layer(b);
-    sums_for_few(&y, b);
+    accumulators_for_few(&y, b);
     const uint64_t few = area_bytes(b, layout, &y);
     resize(&y, b, rows_that_fit(&y, b, b->r->shape->unit_rows));
     const uint64_t full = area_bytes(b, layout, &y);
@@ -538,7 +538,7 @@ bool layer_suffices(bench *b, bench *before)
     resize(&now, b, rows_that_fit(&now, b, full));
     resize(&then, before, rows_that_fit(&then, before, full));
     const bool as_large = then.rounding >= now.rounding && then.shape.unit_rows >= now.shape.unit_rows && then.sets_n >= now.sets_n;
-    return as_large && sums_for_few(&then, before) >= sums_for_few(&now, b);
+    return as_large && accumulators_for_few(&then, before) >= accumulators_for_few(&now, b);
 }
 
 int check_layer(bench *b, int64_t rows, double *ns, pt_error *e)

@@ -1,6 +1,6 @@
 /* measure_links.c - transfers by size.
  *
- *   device memory   [product][states of an update][ D: transfers ]
+ *   device memory   [matmul][states of an update][ D: transfers ]
  *   host memory            [states of an update][ H: transfers ][ K: to and from the disk ]   (only with a host tier;
  *   disk            [ a scratch file without a name ]                                          else K is in place of D)
  *
@@ -22,7 +22,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PRODUCT_BYTES = 256 << 20 };
+enum { TIMED_MATMUL_BYTES = 256 << 20 };
 
 /* ---- memory, file, queues ---- */
 
@@ -31,7 +31,7 @@ static bool has_disk(const links *x) { return links_have_disk(x->b->r); }
 static void device_layout(area *a, void *arg)
 {
     links *x = arg;
-    product_layout(a, &x->product);
+    timed_matmul_layout(a, &x->timed_matmul);
     region_layout(a, &x->update[0]);
     x->d = area_take(a, x->room, PATTERN_VALUES);
 }
@@ -55,26 +55,26 @@ static bool fits(links *x)
 
 static int64_t right_side_bytes(const links *x)
 {
-    return x->product.k * x->product.k * (int64_t)dtype_bytes(x->product.shape->type);
+    return x->timed_matmul.k * x->timed_matmul.k * (int64_t)dtype_bytes(x->timed_matmul.shape->type);
 }
 
 /* All of it smaller, at first what only need not lie in a cache; false: it is as small as can be. */
 static bool shrink(links *x)
 {
-    const int64_t enough = 4 << 20, sides = x->product.sets;
+    const int64_t enough = 4 << 20, sides = x->timed_matmul.sets;
     const bool large = x->update[0].elements > enough || x->room > x->most;
-    const bool least_product = x->product.k == 64 && x->product.rows <= 16 && sides == 1;
-    const bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && least_product;
-    x->product.sets = (sides + 3) / 4;
-    if (sides > 1 && sides * right_side_bytes(x) > PRODUCT_BYTES / 8)
+    const bool least_timed_matmul = x->timed_matmul.k == 64 && x->timed_matmul.rows <= 16 && sides == 1;
+    const bool least = x->most == LINKS_LEAST && x->update[0].elements == RATES_LEAST && least_timed_matmul;
+    x->timed_matmul.sets = (sides + 3) / 4;
+    if (sides > 1 && sides * right_side_bytes(x) > TIMED_MATMUL_BYTES / 8)
         return true;
     x->update[0].elements = x->update[1].elements = x->update[0].elements > RATES_LEAST ? x->update[0].elements / 4 : RATES_LEAST;
     x->room = x->most;
     if (large)
         return true;
     x->room = x->most = x->most > LINKS_LEAST ? x->most / 4 : LINKS_LEAST;
-    x->product.k = x->product.k > 64 ? x->product.k / 4 : 64;
-    x->product.rows = x->product.rows > 64 ? x->product.rows / 4 : x->product.rows < 16 ? x->product.rows : 16;
+    x->timed_matmul.k = x->timed_matmul.k > 64 ? x->timed_matmul.k / 4 : 64;
+    x->timed_matmul.rows = x->timed_matmul.rows > 64 ? x->timed_matmul.rows / 4 : x->timed_matmul.rows < 16 ? x->timed_matmul.rows : 16;
     return !least;
 }
 
@@ -83,7 +83,7 @@ static bool shrink(links *x)
 static void choose_sizes(links *x)
 {
     const profile_request *r = x->b->r;
-    const bool gpu = device_is_gpu(r->device); /* its product has to take longer than it takes to launch */
+    const bool gpu = device_is_gpu(r->device); /* its matmul has to take longer than it takes to launch */
     const int64_t elements = rates_elements(r->model), k = elements < 1 << 20 ? 64 : gpu && elements >= 1 << 24 ? 4096 : 1024;
     x->most = links_bytes(r->model);
     while (has_disk(x) && x->most > r->budget[TIER_DISK] && x->most > LINKS_LEAST)
@@ -92,9 +92,9 @@ static void choose_sizes(links *x)
     x->span = links_file_bytes(r->model);
     while (has_disk(x) && x->span > r->budget[TIER_DISK] && x->span > x->most)
         x->span /= 2;
-    x->product = (product){.shape = r->shape, .rows = gpu ? 2048 : product_rows(r), .k = k};
-    const int64_t enough = PRODUCT_BYTES / right_side_bytes(x), all = r->model->parameters / (k * k);
-    x->product.sets = all < 1 ? 1 : all < enough ? all : enough;
+    x->timed_matmul = (timed_matmul){.shape = r->shape, .rows = gpu ? 2048 : timed_matmul_rows(r), .k = k};
+    const int64_t enough = TIMED_MATMUL_BYTES / right_side_bytes(x), all = r->model->parameters / (k * k);
+    x->timed_matmul.sets = all < 1 ? 1 : all < enough ? all : enough;
     for (int i = 0; i < 2; i++)
         x->update[i] = (region){.shape = r->shape, .elements = elements};
     while (!fits(x) && shrink(x)) {}

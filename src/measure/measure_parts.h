@@ -40,7 +40,7 @@ typedef struct attention_ns { double forward, backward; } attention_ns;
 int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e);
 
 int measure_embedding(bench *b, double seconds, double *ns, pt_error *e);
-typedef struct head_result { double ns, eval_ns, cold_sums_ns, spread; } head_result; /* of a unit, with its gradients and without */
+typedef struct head_result { double ns, eval_ns, cold_accumulators_ns, spread; } head_result; /* of a unit, with its gradients and without */
 int measure_head(bench *b, double flops_per_ns, double seconds, head_result *out, pt_error *e);
 int measure_embed_finish(bench *b, double seconds, cost_curve *out, pt_error *e);
 bool head_suffices(bench *b, bench *before);
@@ -48,7 +48,7 @@ bool embed_finish_suffices(bench *b, bench *before);
 
 /* ---- rates ---- */
 
-int measure_rate(bench *b, double *flops_per_ns, pt_error *e); /* of a product */
+int measure_rate(bench *b, double *flops_per_ns, pt_error *e); /* of a matmul */
 int open_host_queue(bench *b, queue **q, pt_error *e); /* with as many threads as a run gives the host's updates */
 /* Updates of parameters that are taken whole; none where the optimizer has no such rule. A run takes about so many seconds at most. */
 int measure_whole(bench *b, double flops_per_ns, double seconds, costs *c, pt_error *e);
@@ -72,9 +72,9 @@ void region_layout(area *a, void *region_of);
 void update_run(queue *q, void *region_of, int elements, int turn); /* the next so many by that rule */
 
 /* (rows, k) . (k, k), each time with the next of `sets` right sides */
-typedef struct product { const step_shape *shape; int64_t rows, k, sets; char *a, *b, *c; } product;
-void product_layout(area *a, void *product_of);
-void product_run(queue *q, void *product_of, int index, int turn);
+typedef struct timed_matmul { const step_shape *shape; int64_t rows, k, sets; char *a, *b, *c; } timed_matmul;
+void timed_matmul_layout(area *a, void *timed_matmul_of);
+void timed_matmul_run(queue *q, void *timed_matmul_of, int index, int turn);
 
 /* Whether these curves go as far as they would if they were measured again. */
 bool rates_suffice(bench *b, const costs *c);
@@ -85,7 +85,7 @@ bool rates_suffice(bench *b, const costs *c);
 int measure_links(bench *b, costs *c, pt_error *e);
 bool links_suffice(bench *b, const costs *c);
 /* What arithmetic loses after a pause; of a model whose layers are done in a moment nothing. */
-int measure_waking(bench *b, cost_curve *out, pt_error *e);
+int measure_wake_latency(bench *b, cost_curve *out, pt_error *e);
 
 /* ---- checks: the shortest of some runs ---- */
 

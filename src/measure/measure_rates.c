@@ -8,7 +8,7 @@
  */
 #include "measure/measure_parts.h"
 
-enum { COLS = 1024, LAYER_SUMS = 2 * RATES_LEAST << 10 };
+enum { COLS = 1024, LAYER_ACCUMULATORS = 2 * RATES_LEAST << 10 };
 _Static_assert(RATES_LARGEST <= (int64_t)RATES_LEAST << 2 * (COST_POINTS - 1), "a curve has room for all amounts");
 
 void curve_add(cost_curve *c, double amount, double ns)
@@ -100,10 +100,10 @@ static int region_open(bench *b, tier t, region *y, area *a, pt_error *e)
 /* ---- finish ---- */
 
 /* A layer's, before the first of them is rounded. */
-static void fresh_sums(queue *q, void *arg, int n, int turn)
+static void fresh_accumulators(queue *q, void *arg, int n, int turn)
 {
     region *y = arg;
-    const int64_t layer = LAYER_SUMS < y->elements ? LAYER_SUMS : y->elements, span = n > layer ? n : layer, at = part_of(y, n, turn);
+    const int64_t layer = LAYER_ACCUMULATORS < y->elements ? LAYER_ACCUMULATORS : y->elements, span = n > layer ? n : layer, at = part_of(y, n, turn);
     if (at % span == 0)
         queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->sums + at, .bytes = (uint64_t)span * sizeof(float)}});
 }
@@ -267,7 +267,7 @@ static int measure_device_rates(bench *b, double seconds, profile_result *p, pt_
     if (!failed && b->r->device == b->r->host)
         failed = measure_threads(b, &y, seconds / 2, p, e);
     if (!failed)
-        failed = measure_amounts(b->compute, &y, fresh_sums, finish, seconds * 2, &c->finish, &c->curves_spread, e);
+        failed = measure_amounts(b->compute, &y, fresh_accumulators, finish, seconds * 2, &c->finish, &c->curves_spread, e);
     area_close(&a);
     return failed;
 }
@@ -305,18 +305,18 @@ int measure_rates(bench *b, profile_result *p, pt_error *e)
 
 /* ---- arithmetic ---- */
 
-void product_layout(area *a, void *arg)
+void timed_matmul_layout(area *a, void *arg)
 {
-    product *y = arg;
+    timed_matmul *y = arg;
     uint64_t e = dtype_bytes(y->shape->type);
     y->a = area_take(a, (uint64_t)(y->rows * y->k) * e, PATTERN_VALUES);
     y->b = area_take(a, (uint64_t)(y->sets * y->k * y->k) * e, PATTERN_WEIGHTS);
     y->c = area_take(a, (uint64_t)(y->rows * y->k) * e, PATTERN_NONE);
 }
 
-void product_run(queue *q, void *arg, int index, int turn)
+void timed_matmul_run(queue *q, void *arg, int index, int turn)
 {
-    product *y = arg;
+    timed_matmul *y = arg;
     const char *b = y->b + (uint64_t)(turn % y->sets * y->k * y->k) * dtype_bytes(y->shape->type);
     queue_submit(q, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NT, .type = y->shape->type, .out_type = y->shape->type, .m = y->rows, .n = y->k, .k = y->k, .lda = y->k,
@@ -326,13 +326,13 @@ void product_run(queue *q, void *arg, int index, int turn)
 int measure_rate(bench *b, double *flops_per_ns, pt_error *e)
 {
     int64_t hidden = b->r->model->config.hidden;
-    product y = {.shape = b->r->shape, .rows = product_rows(b->r), .k = hidden < 1024 ? hidden : 1024, .sets = 1};
+    timed_matmul y = {.shape = b->r->shape, .rows = timed_matmul_rows(b->r), .k = hidden < 1024 ? hidden : 1024, .sets = 1};
     area a;
     samples s = {0};
-    int failed = area_open(b, TIER_DEVICE, &a, "a product of matrices", product_layout, &y, e);
+    int failed = area_open(b, TIER_DEVICE, &a, "a matmul", timed_matmul_layout, &y, e);
     if (failed)
         return failed;
-    failed = measure_stage(b->compute, product_run, &y, 0, 5e-3, &s, e);
+    failed = measure_stage(b->compute, timed_matmul_run, &y, 0, 5e-3, &s, e);
     area_close(&a);
     double ns = samples_median(&s);
     *flops_per_ns = 2 * (double)y.rows * (double)y.k * (double)y.k / (ns > 1 ? ns : 1);

@@ -205,7 +205,7 @@ int layer_step_regions(const layer_stages *l, layer_step step, int regions[LAYER
     touch(regions, &n, REGION_SCRATCH + step.stage);
     if (s->kind == STAGE_ATTENTION) {
         touch_tensor(regions, &n, s->out);
-        touch(regions, &n, REGION_SUMS + step.stage);
+        touch(regions, &n, REGION_ACCUMULATORS + step.stage);
     }
     return n;
 }
@@ -306,9 +306,9 @@ static uint64_t region_bytes(const layer_stages *l, const model *m, const step_s
     const model_config *c = &m->config;
     if (region >= REGION_STRIPE)
         return stripe_bytes(m, s, l->of[region - REGION_STRIPE].weight);
-    if (region >= REGION_SUMS)
-        return l->of[region - REGION_SUMS].kind == STAGE_ATTENTION
-                   ? attention_sums_bytes(s->unit_seqs, s->seq_len, c->kv_heads, c->head_dim) : 0;
+    if (region >= REGION_ACCUMULATORS)
+        return l->of[region - REGION_ACCUMULATORS].kind == STAGE_ATTENTION
+                   ? attention_accumulator_bytes(s->unit_seqs, s->seq_len, c->kv_heads, c->head_dim) : 0;
     if (region >= REGION_SCRATCH)
         return scratch_bytes(l, c, s, region - REGION_SCRATCH);
     return layer_tensor_bytes(c, s, (layer_tensor)(region % LAYER_TENSORS));

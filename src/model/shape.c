@@ -11,7 +11,7 @@ enum { CPU_LOGITS = 512, CPU_WEIGHTS = 4 << 20, GPU_LOGITS = 2048, GPU_WEIGHTS =
 static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
 
-/* A GPU has 100 to 150 multiprocessors, each of which takes 128 x 256 results of a product at a time: units of about 16 Mi values of a
+/* A GPU has 100 to 150 multiprocessors, each of which takes 128 x 256 results of a matmul at a time: units of about 16 Mi values of a
  * block's input give each of them several, where the model is not very large. */
 static void cut_units(step_shape *s, const model *m)
 {
@@ -25,8 +25,8 @@ static void cut_units(step_shape *s, const model *m)
     s->unit_rows = unit * s->seq_len;
 }
 
-/* Of 50k to 150k words some 100 to 150 MiB of fp32 logits and 4 Mi weights at a time; on a GPU up to 1 GiB of logits and 16 Mi
- * weights, for its products would else have fewer tiles than there are multiprocessors, and take no longer than they take to launch. */
+/* Of a vocabulary of 50k to 150k some 100 to 150 MiB of fp32 logits and 4 Mi weights at a time; on a GPU up to 1 GiB of logits and 16 Mi
+ * weights, for its matmuls would else have fewer tiles than there are multiprocessors, and take no longer than they take to launch. */
 static void cut_head(step_shape *s, const model *m)
 {
     const model_config *c = &m->config;

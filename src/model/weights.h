@@ -69,7 +69,7 @@ weights_beside weights_find_beside(const model *m, const struct safetensors *st)
 int weights_read(const model *m, const struct safetensors *st, int index, int64_t row0, int64_t n_rows,
                  float *out, void *scratch, size_t scratch_bytes, pt_error *e);
 
-/* The architecture's own random initialisation of the same rows (Hugging Face's recipe: normal of
+/* The architecture's own random initialisation of the same rows (Hugging Face's way: normal of
  * initializer_range, GPT-2's scaled residual projections, zeros for biases, ones for norms; of adapters PEFT's: A uniform in +- the root of
  * 1 / inputs, B zero, magnitudes zero until they are measured), from the
  * counter-based generator: element (row, col) depends on (seed, Hugging Face tensor, its logical index) only. */

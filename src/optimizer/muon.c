@@ -7,7 +7,7 @@
  *                                                      P (g, g) = b G + c G . G
  *                                                      X        = a X + P . X, of a tall one a X + X . P
  *
- * so that nothing is transposed, whichever way Hugging Face stores the matrix. Sums of products are fp32 and rounded once, with what is added to
+ * so that nothing is transposed, whichever way Hugging Face stores the matrix. Sums of matmuls are fp32 and rounded once, with what is added to
  * them; they are made in slices of the result, some at a time. What a matrix takes beside its states:
  *
  *   workspace  [X bf16][G bf16][P bf16][a slice of sums fp32][partial sums of squares fp64]

@@ -57,7 +57,7 @@ typedef struct update_rule {
     void (*submit)(queue *q, const update *u);
     /* Of a rule that takes parameters one by one and whole: */
     bool whole;
-    bool by_device;                              /* products of matrices: on a GPU host and device give other bits */
+    bool by_device;                              /* matmuls: on a GPU host and device give other bits */
     uint64_t (*workspace)(const param *p);       /* bytes */
     double (*flops)(const param *p);             /* its time goes by these, and not by values */
 } update_rule;

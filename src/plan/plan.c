@@ -129,11 +129,11 @@ static int validate_slots(const char *key, int n, bool needed, pt_error *e)
 static int validate_chunk(const plan *p, int c, pt_error *e)
 {
     const plan_chunk *k = &p->chunks[c];
-    if ((unsigned)k->home >= TIERS || ((unsigned)k->update != TIER_DEVICE && (unsigned)k->update != TIER_HOST))
+    if ((unsigned)k->placement >= TIERS || ((unsigned)k->update != TIER_DEVICE && (unsigned)k->update != TIER_HOST))
         return pt_fail(e, PT_FAILED,
                        "the plan's chunk %d has no such home or place of update; homes are device, host and disk, updates run on "
                        "device or host", c);
-    if (k->home == TIER_DEVICE && k->update == TIER_HOST)
+    if (k->placement == TIER_DEVICE && k->update == TIER_HOST)
         return pt_fail(e, PT_FAILED, "the plan's chunk %d has its \"home\" on the device and its \"update\" on the host; a chunk "
                                      "that lives on the device is updated there", c);
     return 0;
@@ -149,14 +149,14 @@ static int validate_passing(const plan *p, const model *m, pt_error *e)
     return 0;
 }
 
-static int validate_homes(const plan *p, pt_error *e)
+static int validate_placements(const plan *p, pt_error *e)
 {
     bool elsewhere = false, swapped = false;
     for (int c = 0; c < p->chunks_n; c++) {
         int failed = validate_chunk(p, c, e);
         if (failed)
             return failed;
-        elsewhere |= p->chunks[c].home != TIER_DEVICE;
+        elsewhere |= p->chunks[c].placement != TIER_DEVICE;
     }
     for (int b = 0; b < p->blocks_n; b++) {
         if ((unsigned)p->blocks[b].level >= SAVE_LEVELS || (unsigned)p->blocks[b].place >= TIERS)
@@ -201,7 +201,7 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
                                      "gradients first; use next_forward or end, or turn clipping off with --max-grad-norm 0");
     failed = validate_batch(p, s, e);
     if (!failed)
-        failed = validate_homes(p, e);
+        failed = validate_placements(p, e);
     if (!failed)
         failed = validate_passing(p, m, e);
     if (!failed)

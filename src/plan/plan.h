@@ -17,7 +17,7 @@ typedef enum update_time {
 extern const char *const update_time_words[]; /* "updates ..." */
 
 typedef struct plan_chunk {
-    tier home;   /* of weights, states and waiting gradient */
+    tier placement;   /* of weights, states and waiting gradient */
     tier update; /* where AdamW runs: device or host */
 } plan_chunk;
 
@@ -72,7 +72,7 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
  *                 "gpu": false},
  *    "chunk_bytes": 16777216, "n_buffer": 4, "n_update": 2, "n_swap": 3, "micro_batch": 4, "visit": 1,
  *    "update": "next_forward",                                                 or "backward", "end"
- *    "chunks": [{"count": 3, "home": "device", "update": "device"}, ...],      homes "device", "host", "disk"
+ *    "chunks": [{"count": 3, "home": "device", "update": "device"}, ...],      placements "device", "host", "disk"
  *    "blocks": [{"count": 12, "save": "attention", "place": "device"}, ...]}   "input", "attention", "all" ("matmuls": the same)
  *
  * Where some parameters are frozen, "made_for" has "trained": how many are not, "passing": to how many layers backward does not come,

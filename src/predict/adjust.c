@@ -54,8 +54,8 @@ static void scale_layers(costs *c, const double predicted[WORK_KINDS], const dou
             if (before > 0 && now > 0) {
                 scale(&c->layer[k].warm_forward_ns, !backward, now / before);
                 scale(c->layer[k].warm_backward_ns, backward * SAVE_LEVELS, now / before);
-                scale(&c->layer[k].first_sums_ns, backward, now / before);
-                scale(&c->layer[k].cold_sums_ns, backward, now / before);
+                scale(&c->layer[k].first_accumulators_ns, backward, now / before);
+                scale(&c->layer[k].cold_accumulators_ns, backward, now / before);
             }
             for (int level = 0; level < SAVE_LEVELS; level++) {
                 int at = WORK_LAYERS + (k * SAVE_LEVELS + level) * 2 + backward;
@@ -79,7 +79,7 @@ static void apply(costs *c, const double predicted[WORK_KINDS], const double mea
     }
     scale(&c->embed_ns, 1, ratio[WORK_EMBED]);
     scale(&c->head_ns, 1, ratio[WORK_HEAD]);
-    scale(&c->head_cold_sums_ns, 1, ratio[WORK_HEAD]);
+    scale(&c->head_cold_accumulators_ns, 1, ratio[WORK_HEAD]);
     scale(&c->head_eval_ns, 1, predicted[WORK_HEAD_EVAL] > 0 ? ratio[WORK_HEAD_EVAL] : ratio[WORK_HEAD]);
     for (int i = WORK_FINISH; i <= WORK_WRITE; i++)
         scale(curves[i]->ns, curves[i]->n, ratio[i]);
@@ -130,11 +130,11 @@ void costs_scale(costs *c, double by)
 {
     cost_curve *const curves[] = {&c->finish,      &c->embed_finish, &c->update_device, &c->update_host,
                                   &c->to_device,   &c->from_device,  &c->read,          &c->write,
-                                  &c->gather,      &c->scatter,      &c->waking,        &c->whole_device, &c->whole_host};
-    double *const single[] = {&c->embed_ns, &c->head_ns, &c->head_eval_ns, &c->head_cold_sums_ns, &c->task_ns, &c->step_ns};
+                                  &c->gather,      &c->scatter,      &c->wake_latency,        &c->whole_device, &c->whole_host};
+    double *const single[] = {&c->embed_ns, &c->head_ns, &c->head_eval_ns, &c->head_cold_accumulators_ns, &c->task_ns, &c->step_ns};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
         scale(curves[i]->ns, curves[i]->n, by);
-    scale(c->waking.amount, c->waking.n, by); /* pauses take as much longer as what comes after them */
+    scale(c->wake_latency.amount, c->wake_latency.n, by); /* pauses take as much longer as what comes after them */
     scale(&c->quota.period_ns, 1, by);        /* and as large a part of it stands still */
     for (size_t i = 0; i < sizeof single / sizeof *single; i++)
         scale(single[i], 1, by);
@@ -142,8 +142,8 @@ void costs_scale(costs *c, double by)
     for (int k = 0; k < c->kinds_n; k++) {
         scale(c->layer[k].forward_ns, SAVE_LEVELS, by);
         scale(c->layer[k].backward_ns, SAVE_LEVELS, by);
-        scale(&c->layer[k].first_sums_ns, 1, by);
-        scale(&c->layer[k].cold_sums_ns, 1, by);
+        scale(&c->layer[k].first_accumulators_ns, 1, by);
+        scale(&c->layer[k].cold_accumulators_ns, 1, by);
         scale(&c->layer[k].warm_forward_ns, 1, by);
         scale(c->layer[k].warm_backward_ns, SAVE_LEVELS, by);
     }

@@ -179,7 +179,7 @@ static void price_amounts(const machine_spec *x, const step_shape *s, costs *out
     out->update_device = line(kernel, update * device);
     if (x->memory_bytes[TIER_HOST])
         out->update_host = line(0, update * 1e9 / reached(x, TIER_HOST));
-    const double whole = 1e9 / (x->bf16_flops * x->matmul_efficiency), ops = 20; /* products and passes over them */
+    const double whole = 1e9 / (x->bf16_flops * x->matmul_efficiency), ops = 20; /* matmuls and passes over them */
     out->whole_device = line(ops * kernel, whole);
     if (x->memory_bytes[TIER_HOST])
         out->whole_host = line(0, whole);

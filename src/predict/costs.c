@@ -137,7 +137,7 @@ double chunk_update_ns(const costs *c, const model *m, const packing *k, int chu
 static double update_task_ns(const costs *c, const schedule_input *in, const task *t)
 {
     double ns = chunk_update_ns(c, in->model, in->packing, t->chunk, t->queue == QUEUE_HOST);
-    if (c->ranks > 1 && in->plan->chunks[t->chunk].home == TIER_DEVICE) {
+    if (c->ranks > 1 && in->plan->chunks[t->chunk].placement == TIER_DEVICE) {
         double bytes = (double)chunk_weight_bytes(in->packing, t->chunk);
         ns += cost_at(&c->scatter, bytes) + cost_at(&c->gather, bytes);
     }
@@ -150,7 +150,7 @@ static bool begins_visit_of_several(const schedule_input *in, const task *t)
     return in->shape->batch / p->micro_batch > p->visit && t->micro % p->visit == 0;
 }
 
-static const buffer *sums_of(const schedule *s, const task *t)
+static const buffer *accumulator_of(const schedule *s, const task *t)
 {
     for (int i = t->operand0; i < t->operand0 + t->operands_n; i++)
         if (s->buffers[s->operands[i].buffer].kind == OBJECT_ACCUMULATOR)
@@ -161,11 +161,11 @@ static const buffer *sums_of(const schedule *s, const task *t)
 /* How much of its sums lies where the backward before it has not left any: that comes from memory. */
 static double cold_share(const schedule *s, const task *t)
 {
-    const buffer *now = sums_of(s, t), *before = NULL;
+    const buffer *now = accumulator_of(s, t), *before = NULL;
     if (!now)
         return 0;
     for (const task *u = t; !before && u > s->tasks;)
-        before = (--u)->kind == TASK_LAYER_BACKWARD ? sums_of(s, u) : NULL;
+        before = (--u)->kind == TASK_LAYER_BACKWARD ? accumulator_of(s, u) : NULL;
     if (!before)
         return 1;
     const uint64_t from = now->offset > before->offset ? now->offset : before->offset;
@@ -187,7 +187,7 @@ double layer_task_ns(const costs *c, const schedule_input *in, const schedule *s
     const bool forward = t->kind == TASK_LAYER;
     const double one = forward ? l->forward_ns[level] : l->backward_ns[level];
     const double warm = fmin(forward ? l->warm_forward_ns : l->warm_backward_ns[level], one);
-    const double cold = forward ? 0 : cold_share(s, t) * (t->first ? l->first_sums_ns : l->cold_sums_ns);
+    const double cold = forward ? 0 : cold_share(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns);
     return (double)s->micro_units * one - following_units(in, s, t) * warm + cold;
 }
 
@@ -211,7 +211,7 @@ static double work_ns(const costs *c, const schedule_input *in, const schedule *
     case TASK_LAYER: return layer_task_ns(c, in, s, t, level_of(in, t));
     case TASK_LAYER_BACKWARD: return layer_task_ns(c, in, s, t, level_of(in, t)) + merge_ns(c, in, s, t);
     case TASK_HEAD:
-        return units * (c->head_ns + pairs_ns(c, in)) + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_sums_ns : 0) +
+        return units * (c->head_ns + pairs_ns(c, in)) + (t->micro && begins_visit_of_several(in, t) ? c->head_cold_accumulators_ns : 0) +
                merge_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_FINISH: case TASK_EMBED_FINISH: return block_finish_ns(c, in->model, in->packing, t->chunk, t->block);
@@ -258,7 +258,7 @@ static int validate_curves(const costs *c, const char *name, pt_error *e)
     const struct { const char *key; const cost_curve *curve; } all[] = {
         {"finish", &c->finish}, {"embed_finish", &c->embed_finish}, {"update_device", &c->update_device},
         {"update_host", &c->update_host}, {"to_device", &c->to_device}, {"from_device", &c->from_device},
-        {"whole_device", &c->whole_device}, {"whole_host", &c->whole_host}, {"read", &c->read}, {"write", &c->write}, {"waking", &c->waking},
+        {"whole_device", &c->whole_device}, {"whole_host", &c->whole_host}, {"read", &c->read}, {"write", &c->write}, {"waking", &c->wake_latency},
         {"gather", &c->gather}, {"scatter", &c->scatter}};
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
@@ -277,7 +277,7 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
                            c->kind_of_layer[i], c->kinds_n);
     for (int k = 0; k < c->kinds_n; k++) {
         const layer_cost *l = &c->layer[k];
-        const struct { const char *key; double ns; } all[] = {{"first_sums_ns", l->first_sums_ns}, {"cold_sums_ns", l->cold_sums_ns},
+        const struct { const char *key; double ns; } all[] = {{"first_sums_ns", l->first_accumulators_ns}, {"cold_sums_ns", l->cold_accumulators_ns},
                                                               {"warm_forward_ns", l->warm_forward_ns}};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             if (!is_time(all[i].ns))
@@ -297,7 +297,7 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
 static int validate_numbers(const costs *c, const char *name, pt_error *e)
 {
     const struct { const char *key; double value; } all[] = {
-        {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns}, {"head_cold_sums_ns", c->head_cold_sums_ns},
+        {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns}, {"head_cold_sums_ns", c->head_cold_accumulators_ns},
         {"task_ns", c->task_ns},   {"step_ns", c->step_ns}, {"spread", c->spread}, {"curves_spread", c->curves_spread}};
     if (c->ranks < 1)
         return pt_fail(e, PT_FAILED, "%s: there are %d ranks; at least 1 is needed, measure again", name, c->ranks);

@@ -29,7 +29,7 @@ cost_class task_class(const task *t);
 
 typedef struct layer_cost {
     double forward_ns[SAVE_LEVELS], backward_ns[SAVE_LEVELS]; /* one unit */
-    double first_sums_ns, cold_sums_ns; /* more, of a backward whose sums of gradients lie elsewhere than those of the backward before it,
+    double first_accumulators_ns, cold_accumulators_ns; /* more, of a backward whose accumulators of gradients lie elsewhere than those of the backward before it,
                                            in no cache: where it is the step's first for its layer and writes them; where it adds */
     double warm_forward_ns, warm_backward_ns[SAVE_LEVELS]; /* less, of a unit right behind another of its visit: weights are in the cache */
 } layer_cost;
@@ -47,7 +47,7 @@ typedef struct costs {
     unsigned char kind_of_layer[MODEL_MAX_LAYERS];  /* index into layer */
     layer_cost layer[COST_LAYER_KINDS];
     double embed_ns, head_ns, head_eval_ns;         /* one unit */
-    double head_cold_sums_ns;                       /* more, of a visit that is not a step's first: other layers' lie between it and the
+    double head_cold_accumulators_ns;                       /* more, of a visit that is not a step's first: other layers' lie between it and the
                                                        one before; what a step's first takes to write them is part of head_ns */
     cost_curve finish, embed_finish;                /* by elements of an op; embed_finish by all of a task, for the whole batch */
     cost_curve update_device, update_host;          /* by elements (update_span), by the optimizer's first rule */
@@ -58,8 +58,8 @@ typedef struct costs {
                                                        comes and goes, or with its update where it stays on the device */
     double task_ns;                                 /* what any task costs its queue beside its work */
     double step_ns;                                 /* a step's work outside of its schedule: batch, sums, metrics */
-    cost_curve waking;                              /* what arithmetic loses that begins after so many ns without any, by these ns:
-                                                       processors take a moment to come to speed (measure/measure_waking.c) */
+    cost_curve wake_latency;                              /* what arithmetic loses that begins after so many ns without any, by these ns:
+                                                       processors take a moment to come to speed (measure/measure_wake_latency.c) */
     double slow[COST_CLASSES][COST_CLASSES];        /* slow[a][b] >= 1: how many times longer `a` takes while `b` runs;
                                                        what several add to 1 adds up, of reads and writes at the pace
                                                        that they leave each other; of these what they lose to

@@ -21,7 +21,7 @@ static op_cost cost_disk_read(const op_disk *o, int64_t vocab) { return bytes_co
 static op_cost cost_disk_write(const op_disk *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, (double)o->bytes); }
 static op_cost cost_exchange(const op_exchange *o, int64_t vocab) { return bytes_cost(PT_F32, 0, 0, 0); } /* by a link of its own */
 
-/* ---- products and attention ---- */
+/* ---- matmuls and attention ---- */
 
 static op_cost cost_matmul(const op_matmul *o, int64_t vocab)
 {
@@ -38,9 +38,9 @@ static double pairs_seen(const op_attention *o)
     return n * window - window * (window - 1) / 2;
 }
 
-static double products_of_pairs(const op_attention *o, double products)
+static double matmuls_of_pairs(const op_attention *o, double matmuls)
 {
-    return pairs_seen(o) * (double)(o->seqs * o->heads * o->dim) * 2 * products;
+    return pairs_seen(o) * (double)(o->seqs * o->heads * o->dim) * 2 * matmuls;
 }
 
 /* Bytes of q, or of what has its shape; and of k and v together. */
@@ -53,13 +53,13 @@ static double key_bytes(const op_attention *o)
 
 static op_cost cost_attention(const op_attention *o, int64_t vocab)
 {
-    return (op_cost){o->type, products_of_pairs(o, 2), 2 * query_bytes(o) + key_bytes(o)};
+    return (op_cost){o->type, matmuls_of_pairs(o, 2), 2 * query_bytes(o) + key_bytes(o)};
 }
 
 static op_cost cost_attention_backward(const op_attention_backward *b, int64_t vocab)
 {
     const op_attention *o = &b->forward;
-    return (op_cost){o->type, products_of_pairs(o, 5), 4 * query_bytes(o) + 2 * key_bytes(o)};
+    return (op_cost){o->type, matmuls_of_pairs(o, 5), 4 * query_bytes(o) + 2 * key_bytes(o)};
 }
 
 /* ---- what waits for memory ---- */

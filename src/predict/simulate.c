@@ -54,7 +54,7 @@ enum { DISK = 1u << COST_READ | 1u << COST_WRITE };
 static double share_of(const costs *c, int way, int other) { return 1 / c->slow[way][other]; }
 
 /* What each member of a set makes longer adds up, for they share processors and memory: beside one that makes it twice as long half is
- * left, beside two a third. Products would be up to twice of what steps with three tiers took on two processors (bench/results). */
+ * left, beside two a third. Matmuls would be up to twice of what steps with three tiers took on two processors (bench/results). */
 static void fill_slowdown(machine_state *x, const costs *c)
 {
     const double read = share_of(c, COST_READ, COST_WRITE), write = share_of(c, COST_WRITE, COST_READ);
@@ -104,9 +104,9 @@ static void fill_facts(task_facts *f, machine_state *x, const schedule_input *in
 }
 
 /* What a task loses that begins now, for the arithmetic has rested: at most as long again, for the rest wakes up meanwhile. */
-static double waking_ns(const machine_state *x, const task_facts *f)
+static double wake_latency_ns(const machine_state *x, const task_facts *f)
 {
-    const cost_curve *c = &x->costs->waking;
+    const cost_curve *c = &x->costs->wake_latency;
     if (!c->n || f->class != COST_MATH)
         return 0;
     double ns = cost_at(c, fmin(x->now - x->math_end, c->amount[c->n - 1]));
@@ -127,7 +127,7 @@ static void begin_ready(machine_state *x)
         if (l->stuck < QUEUES)
             continue;
         x->out->wait_ns[q][blocker] += x->now - l->idle_since;
-        l->left = x->facts[l->task].work + waking_ns(x, &x->facts[l->task]);
+        l->left = x->facts[l->task].work + wake_latency_ns(x, &x->facts[l->task]);
         l->running = true;
         if (x->out->start_ns)
             x->out->start_ns[l->task] = x->now;

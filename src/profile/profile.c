@@ -167,7 +167,7 @@ static int measure_part(bench *b, profile_part part, profile_result *p, pt_error
         if (!failed && b->r->transfers)
             failed = measure_links(b, &p->costs, e);
         if (!failed && b->r->transfers)
-            failed = measure_waking(b, &p->costs.waking, e);
+            failed = measure_wake_latency(b, &p->costs.wake_latency, e);
         choose_amounts(p);
     }
     if (!failed)
@@ -205,10 +205,10 @@ static void tell_used(const profile_request *r, const char *why)
 static void tell_not_kept(const profile_request *r)
 {
     char sentence[640];
-    const char *home = profile_cache_missing();
-    if (!home || !r->notice)
+    const char *placement = profile_cache_missing();
+    if (!placement || !r->notice)
         return;
-    snprintf(sentence, sizeof sentence, "what was measured is not kept for the next time: HOME is %.400s, and there is no such folder", home);
+    snprintf(sentence, sizeof sentence, "what was measured is not kept for the next time: HOME is %.400s, and there is no such folder", placement);
     r->notice(r->arg, sentence);
 }
 

@@ -35,7 +35,7 @@ uint64_t links_file_bytes(const model *m)
     return all / 2 < large ? 8 * links_bytes(m) : large;
 }
 
-int64_t product_rows(const profile_request *r) { return r->shape->unit_rows < 256 ? r->shape->unit_rows : 256; }
+int64_t timed_matmul_rows(const profile_request *r) { return r->shape->unit_rows < 256 ? r->shape->unit_rows : 256; }
 
 bool links_have_disk(const profile_request *r) { return r->transfers && r->disk_path && r->budget[TIER_DISK] >= 2 * LINKS_LEAST; }
 
@@ -119,7 +119,7 @@ static json_t *machine_made_for(const profile_request *r)
     return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:s}", "way", MACHINE_WAY, "processor",
                      r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r), "quota",
                      r->host->info.quota, "dtype", type_of(r), "optimizer", shape_optimizer(r->shape)->name, "elements", (json_int_t)rates_elements(r->model), "rows",
-                     (json_int_t)product_rows(r), "host_tier", r->host_tier, "transfer_bytes",
+                     (json_int_t)timed_matmul_rows(r), "host_tier", r->host_tier, "transfer_bytes",
                      (json_int_t)(r->transfers ? links_bytes(r->model) : 0), "file_bytes",
                      (json_int_t)(links_have_disk(r) ? links_file_bytes(r->model) : 0), "disk", disk);
 }

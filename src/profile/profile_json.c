@@ -47,10 +47,10 @@ typedef struct number_key { const char *key; size_t at; } number_key;
 static const curve_key block_curves[] = {CURVE(embed_finish), {"whole_device", offsetof(costs, whole_device), true},
                                          {"whole_host", offsetof(costs, whole_host), true}};
 static const curve_key machine_curves[] = {CURVE(finish), CURVE(update_device), CURVE(update_host), CURVE(to_device), CURVE(from_device),
-                                           CURVE(read), CURVE(write), CURVE(waking)};
+                                           CURVE(read), CURVE(write), CURVE(wake_latency)};
 static const number_key block_numbers[] = {{"embed_ns", offsetof(costs, embed_ns)}, {"head_ns", offsetof(costs, head_ns)},
                                            {"head_eval_ns", offsetof(costs, head_eval_ns)},
-                                           {"head_cold_sums_ns", offsetof(costs, head_cold_sums_ns)},
+                                           {"head_cold_sums_ns", offsetof(costs, head_cold_accumulators_ns)},
                                            {"step_ns", offsetof(costs, step_ns)}};
 static const number_key machine_numbers[] = {{"task_ns", offsetof(costs, task_ns)}};
 
@@ -118,8 +118,8 @@ static void write_blocks(FILE *f, const profile_request *r, const profile_result
         write_list(f, "backward_ns", c->layer[k].backward_ns, SAVE_LEVELS);
         fputs(",\n       ", f);
         write_list(f, "warm_backward_ns", c->layer[k].warm_backward_ns, SAVE_LEVELS);
-        fprintf(f, ",\n       \"first_sums_ns\": %.7g, \"cold_sums_ns\": %.7g, \"warm_forward_ns\": %.7g}", c->layer[k].first_sums_ns,
-                c->layer[k].cold_sums_ns, c->layer[k].warm_forward_ns);
+        fprintf(f, ",\n       \"first_sums_ns\": %.7g, \"cold_sums_ns\": %.7g, \"warm_forward_ns\": %.7g}", c->layer[k].first_accumulators_ns,
+                c->layer[k].cold_accumulators_ns, c->layer[k].warm_forward_ns);
     }
     fputs("]", f);
     for (int i = 0; i < COUNT(block_numbers); i++)
@@ -346,9 +346,9 @@ static int read_layers(const json_source *s, const profile_request *r, costs *c,
         if (!failed)
             failed = read_numbers(&one, "warm_backward_ns", c->layer[i].warm_backward_ns, SAVE_LEVELS, e);
         if (!failed)
-            failed = json_get_double(&one, "first_sums_ns", JSON_REQUIRED, 0, 1e18, &c->layer[i].first_sums_ns, e);
+            failed = json_get_double(&one, "first_sums_ns", JSON_REQUIRED, 0, 1e18, &c->layer[i].first_accumulators_ns, e);
         if (!failed)
-            failed = json_get_double(&one, "cold_sums_ns", JSON_REQUIRED, 0, 1e18, &c->layer[i].cold_sums_ns, e);
+            failed = json_get_double(&one, "cold_sums_ns", JSON_REQUIRED, 0, 1e18, &c->layer[i].cold_accumulators_ns, e);
         if (!failed)
             failed = json_get_double(&one, "warm_forward_ns", JSON_REQUIRED, 0, 1e18, &c->layer[i].warm_forward_ns, e);
     }

@@ -18,7 +18,7 @@ extern const char *const profile_part_names[PROFILE_PARTS];
 enum { RATES_LEAST = 4 << 10, RATES_MOST = 16 << 20, RATES_LARGEST = 2 * RATES_MOST, LINKS_LEAST = 64 << 10, LINKS_MOST = 64 << 20 };
 enum { CHECK_ELEMENTS = 1 << 20, CHECK_BYTES = 4 << 20 }; /* of an update and a transfer that are run again as a check, at most */
 int64_t rates_elements(const model *m);
-int64_t product_rows(const profile_request *r); /* of the product that stands for a unit's on a CPU: no more than suffice */
+int64_t timed_matmul_rows(const profile_request *r); /* of the matmul that stands for a unit's on a CPU: no more than suffice */
 uint64_t links_bytes(const model *m);
 /* Of the file that disk transfers are measured in. Some disks change their pace once much of them has been written (measure_links.c),
  * which most plans of a model with states of 4 GiB or more bring about, and few plans of others. */

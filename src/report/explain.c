@@ -59,7 +59,7 @@ static void why_slower(const forecast *best, const forecast *other, char *out, s
         snprintf(out, n, "%s more %s", seconds_format(time, largest * 1e-9), b[most].what);
 }
 
-static int add_rival(explanation *x, const candidate *c, pt_error *e)
+static int add_rival(explanation *x, const priced_plan *c, pt_error *e)
 {
     const search_input *in = x->in->search;
     const schedule_input s = search_schedules(in, &c->packing, &c->plan);

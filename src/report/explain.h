@@ -20,8 +20,8 @@
 typedef struct explain_input {
     const search_input *search;
     const uint64_t *budget;      /* of each tier, where it is not the search's: that is 0 of a disk that was not wanted */
-    const candidate *best;       /* what is explained */
-    const candidate *others;     /* others that fit, fastest first */
+    const priced_plan *best;       /* what is explained */
+    const priced_plan *others;     /* others that fit, fastest first */
     int others_n;
     int tried;                   /* plans priced by the search, 0: there was none */
     double search_s;

@@ -140,19 +140,19 @@ static void write_head(FILE *out, const explanation *x)
 
 static void write_chunks(FILE *out, const plan *p)
 {
-    int homes[TIERS] = {0}, host_updates = 0, moved = 0;
+    int placements[TIERS] = {0}, host_updates = 0, moved = 0;
     char size[32];
     for (int i = 0; i < p->chunks_n; i++) {
-        homes[p->chunks[i].home]++;
+        placements[p->chunks[i].placement]++;
         host_updates += p->chunks[i].update == TIER_HOST;
-        moved += p->chunks[i].home != TIER_DEVICE;
+        moved += p->chunks[i].placement != TIER_DEVICE;
     }
     fprintf(out, "weights  %d chunk%s of up to %s, with states:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
             short_size(size, (uint64_t)p->chunk_bytes));
     const char *between = "";
     for (int t = 0; t < TIERS; t++)
-        if (homes[t]) {
-            fprintf(out, "%s %d on the %s", between, homes[t], tier_names[t]);
+        if (placements[t]) {
+            fprintf(out, "%s %d on the %s", between, placements[t], tier_names[t]);
             between = ",";
         }
     if (moved)

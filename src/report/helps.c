@@ -100,16 +100,16 @@ static trial *add_trial(const explain_input *in, trial *all, int *n)
     return t;
 }
 
-static void more_memory(const explain_input *in, tier home, trial *all, int *n)
+static void more_memory(const explain_input *in, tier placement, trial *all, int *n)
 {
     char add[32], size[32];
-    uint64_t extra = round_quarter(in->search->budget[home]);
-    if (!in->search->budget[home])
+    uint64_t extra = round_quarter(in->search->budget[placement]);
+    if (!in->search->budget[placement])
         return;
     trial *t = add_trial(in, all, n);
-    t->in.budget[home] += extra;
-    snprintf(t->what, sizeof t->what, "%s more %s memory (%s)", size_format(add, extra), tier_names[home],
-             size_format(size, t->in.budget[home]));
+    t->in.budget[placement] += extra;
+    snprintf(t->what, sizeof t->what, "%s more %s memory (%s)", size_format(add, extra), tier_names[placement],
+             size_format(size, t->in.budget[placement]));
 }
 
 static void larger_batch(const explain_input *in, trial *all, int *n)

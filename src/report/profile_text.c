@@ -84,8 +84,8 @@ static void write_kind(FILE *f, const profile_request *r, const costs *c, int ki
         fputs("\n", f);
     }
     write_warm(f, l);
-    write_more(f, l->first_sums_ns, "backward where sums of gradients are begun in memory");
-    write_more(f, l->cold_sums_ns, "backward where gradients are summed in several visits");
+    write_more(f, l->first_accumulators_ns, "backward where accumulators of gradients are begun in memory");
+    write_more(f, l->cold_accumulators_ns, "backward where gradients are summed in several visits");
 }
 
 static void write_blocks(FILE *f, const profile_request *r, const costs *c)
@@ -101,7 +101,7 @@ static void write_blocks(FILE *f, const profile_request *r, const costs *c)
     fputs("\n  head, loss    ", f);
     write_time(f, c->head_eval_ns, head);
     fputs("\n", f);
-    write_more(f, c->head_cold_sums_ns, "where gradients are summed in several visits");
+    write_more(f, c->head_cold_accumulators_ns, "where gradients are summed in several visits");
 }
 
 /* Computation of a step: everything kept, or nothing but the layers' inputs. */
@@ -214,10 +214,10 @@ static void write_quota(FILE *f, const costs *c)
                 "  all stands still at the end of each %.0f ms\n", q->busy[COST_READ], q->busy[COST_WRITE], q->processors, q->period_ns * 1e-6);
 }
 
-static void write_waking(FILE *f, const costs *c)
+static void write_wake_latency(FILE *f, const costs *c)
 {
     char pause[32], lost[32];
-    const cost_curve *w = &c->waking;
+    const cost_curve *w = &c->wake_latency;
     if (w->n && w->ns[w->n - 1] > 0)
         fprintf(f, "  after a pause of %s computation loses %s\n", seconds_format(pause, w->amount[w->n - 1] * 1e-9),
                 seconds_format(lost, w->ns[w->n - 1] * 1e-9));
@@ -308,7 +308,7 @@ char *profile_text(const profile_request *r, const profile_result *p)
     write_fixed(f, c);
     write_transfers(f, c);
     write_contention(f, c);
-    write_waking(f, c);
+    write_wake_latency(f, c);
     write_quota(f, c);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
     write_sureness(f, c);

@@ -151,9 +151,9 @@ static int open_queues(executor *x, pt_error *e)
 static int put_rope(void *arg, size_t at, const float *part, size_t bytes, pt_error *e)
 {
     executor *x = arg;
-    uint64_t home = 0;
-    int failed = executor_move(x, executor_home(x, OBJECT_ROPE, -1, &home) + at, part, bytes, e);
-    raise_peak(x, TIER_DEVICE, home + at + bytes);
+    uint64_t placement = 0;
+    int failed = executor_move(x, executor_placement(x, OBJECT_ROPE, -1, &placement) + at, part, bytes, e);
+    raise_peak(x, TIER_DEVICE, placement + at + bytes);
     return failed;
 }
 
@@ -379,10 +379,10 @@ static const schedule *any_schedule(const executor *x)
     return NULL;
 }
 
-char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset)
+char *executor_placement(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset)
 {
     const schedule *s = any_schedule(x);
-    for (int i = 0; s && i < s->homes_n; i++) {
+    for (int i = 0; s && i < s->placements_n; i++) {
         const buffer *b = &s->buffers[i];
         if (b->kind == kind && b->index == chunk) {
             *disk_offset = b->offset;
@@ -392,11 +392,11 @@ char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *di
     return NULL;
 }
 
-/* Loading and saving go to the homes of all chunks; to the states of frozen ones nothing else does. */
-static void count_homes(executor *x)
+/* Loading and saving go to the placements of all chunks; to the states of frozen ones nothing else does. */
+static void count_placements(executor *x)
 {
     const schedule *s = any_schedule(x);
-    for (int i = 0; s && i < s->homes_n; i++)
+    for (int i = 0; s && i < s->placements_n; i++)
         if (s->buffers[i].kind == OBJECT_WEIGHTS || s->buffers[i].kind == OBJECT_STATES)
             raise_peak(x, s->buffers[i].tier, s->buffers[i].offset + s->buffers[i].bytes);
 }
@@ -407,7 +407,7 @@ char *executor_scratch(executor *x, uint64_t *bytes)
     uint64_t room = x->bytes[t] - x->scratch_offset;
     *bytes = *bytes < room ? *bytes : room;
     raise_peak(x, t, x->scratch_offset + *bytes);
-    count_homes(x);
+    count_placements(x);
     return x->arena[t] + x->scratch_offset;
 }
 

@@ -2,7 +2,7 @@
  *
  * It owns the arenas (one a tier, taken once), the queues and the disk file, and decides nothing: every
  * task's queue, waits and addresses stand in the schedule. Between runs all queues are idle and the
- * homes hold the state of the training; state.h reads and writes it there.
+ * placements hold the state of the training; state.h reads and writes it there.
  */
 #ifndef PT_EXECUTOR_H
 #define PT_EXECUTOR_H
@@ -57,9 +57,9 @@ uint64_t executor_bytes(const executor *x, tier t);
  * saving were, in whole pages. Kept task by task as they are issued, not taken from the plan; nothing beyond it has ever been written (a test
  * looks). What of it the system holds in RAM can tell nothing, since all pages are there before the first step. */
 uint64_t executor_peak_bytes(const executor *x, tier t);
-/* For state.h: where a home buffer lies (NULL on the disk; with a host tier, what lies on the device is only to be moved),
+/* For state.h: where a placement lies (NULL on the disk; with a host tier, what lies on the device is only to be moved),
  * and a room in host memory that is free between runs: *bytes of it, at most those that *bytes asks for. */
-char *executor_home(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset);
+char *executor_placement(const executor *x, object_kind kind, int chunk, uint64_t *disk_offset);
 char *executor_scratch(executor *x, uint64_t *bytes);
 /* Copies to, from or inside the device's memory, or clears it (from NULL), and waits for the end. */
 int executor_move(executor *x, void *to, const void *from, size_t bytes, pt_error *e);

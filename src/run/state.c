@@ -54,11 +54,11 @@ static int window_disk(state *s, bool write, pt_error *e)
 {
     const packing *k = s->in->packing;
     uint64_t at;
-    executor_home(s->x, OBJECT_WEIGHTS, s->chunk, &at);
+    executor_placement(s->x, OBJECT_WEIGHTS, s->chunk, &at);
     int failed = executor_disk(s->x, write, at, s->window, chunk_weight_bytes(k, s->chunk), e);
     if (failed || !s->in->training || !chunk_state_bytes(k, s->chunk))
         return failed;
-    executor_home(s->x, OBJECT_STATES, s->chunk, &at);
+    executor_placement(s->x, OBJECT_STATES, s->chunk, &at);
     return executor_disk(s->x, write, at, s->window + chunk_weight_bytes(k, s->chunk), chunk_state_bytes(k, s->chunk), e);
 }
 
@@ -84,10 +84,10 @@ static int window_open(state *s, pt_error *e)
 static int chunk_open(state *s, int chunk, bool change, chunk_memory *out, pt_error *e)
 {
     uint64_t at;
-    if (s->in->plan->chunks[chunk].home != TIER_DISK) {
-        out->weights = executor_home(s->x, OBJECT_WEIGHTS, chunk, &at);
-        out->states = s->in->training ? executor_home(s->x, OBJECT_STATES, chunk, &at) : NULL;
-        out->away = s->bounce && s->in->plan->chunks[chunk].home == TIER_DEVICE;
+    if (s->in->plan->chunks[chunk].placement != TIER_DISK) {
+        out->weights = executor_placement(s->x, OBJECT_WEIGHTS, chunk, &at);
+        out->states = s->in->training ? executor_placement(s->x, OBJECT_STATES, chunk, &at) : NULL;
+        out->away = s->bounce && s->in->plan->chunks[chunk].placement == TIER_DEVICE;
         return 0;
     }
     int failed = 0;
@@ -442,7 +442,7 @@ static int clear_memory(state *s, pt_error *e)
     const packing *k = s->in->packing;
     for (int c = 0; s->in->training && c < k->chunks_n; c++) {
         chunk_memory m;
-        if (s->in->plan->chunks[c].home == TIER_DISK)
+        if (s->in->plan->chunks[c].placement == TIER_DISK)
             continue;
         const uint64_t states = chunk_state_bytes(k, c);
         int failed = chunk_open(s, c, true, &m, e);
@@ -565,7 +565,7 @@ int state_begin(state *s, const state_source *from, pt_error *e)
     s->chunk = -1; /* whatever is in the window */
     s->changed = false;
     for (int c = 0; c < n; c++)
-        s->fresh[c] = s->in->plan->chunks[c].home == TIER_DISK;
+        s->fresh[c] = s->in->plan->chunks[c].placement == TIER_DISK;
     int failed = clear_memory(s, e);
     if (!failed)
         failed = state_fill(s, STATE_MASTER, from, e);

@@ -67,9 +67,9 @@ int state_init(state *s, uint64_t seed, pt_error *e);
 int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e);
 /* One kind of state, not the masters, from files that hold it under the weights' names. */
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e);
-/* A sum of each kind's values, the same wherever they lie; beside adapters, of these alone: tells whether what was loaded is what was exported.
+/* A checksum of each kind's values, the same wherever they lie; beside adapters, of these alone: tells whether what was loaded is what was exported.
  * Without matrices in few bits. */
-int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e);
+int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e);
 /* The masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits as their origin has them. */
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);
 /* The adapters' masters as PEFT's file FOLDER/NAME.safetensors, in fp32. */

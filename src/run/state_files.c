@@ -1,4 +1,4 @@
-/* state_files.c - a state's kinds in files: loaded, exported, and their sums. */
+/* state_files.c - a state's kinds in files: loaded, exported, and their checksums. */
 #include "run/state_parts.h"
 
 #include "io/safetensors.h"
@@ -179,10 +179,10 @@ int state_export(state *s, const char *folder, const char *name, pt_dtype dtype,
     return failed;
 }
 
-/* ---- sums ---- */
+/* ---- checksums ---- */
 
 /* Of values row by row; of blocks each entry is a row. */
-static int kind_sum(state *s, int kind, int index, uint64_t *sum, pt_error *e)
+static int kind_checksum(state *s, int kind, int index, uint64_t *checksum, pt_error *e)
 {
     const slab *l = state_slab(s->in, kind, index);
     const int64_t cols = l && l->values > 1 ? 1 : s->in->model->params[index].cols, rows = state_entries(s->in, kind, index) / cols;
@@ -193,18 +193,18 @@ static int kind_sum(state *s, int kind, int index, uint64_t *sum, pt_error *e)
         int failed = state_read(s, kind, index, row * cols, n * cols, values, e);
         if (failed)
             return failed;
-        *sum += state_rows_sum(index, row, n, cols, values);
+        *checksum += state_rows_sum(index, row, n, cols, values);
     }
     return 0;
 }
 
-int state_sums(state *s, uint64_t sums[STATE_KINDS_MOST], pt_error *e)
+int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e)
 {
     const int kinds = state_kinds(s->in);
     int failed = 0;
-    memset(sums, 0, STATE_KINDS_MOST * sizeof *sums);
+    memset(checksums, 0, STATE_KINDS_MOST * sizeof *checksums);
     for (int i = 0; i < s->in->model->params_n; i++)
         for (int k = 0; k < kinds && !failed && (s->in->model->params[i].trainable || !s->in->model->adapters); k++)
-            failed = state_in_few_bits(s, k, i) ? 0 : kind_sum(s, k, i, &sums[k], e);
+            failed = state_in_few_bits(s, k, i) ? 0 : kind_checksum(s, k, i, &checksums[k], e);
     return failed;
 }

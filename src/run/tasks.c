@@ -112,7 +112,7 @@ static uint64_t saved_stride(const task_runner *r, int block)
 /* ---- lanes ---- */
 
 /* a += b. */
-static void add_sums(queue *q, float *a, const float *b, int64_t n)
+static void add_accumulators(queue *q, float *a, const float *b, int64_t n)
 {
     enum { COLS = 256 };
     const int64_t rows = n / COLS;
@@ -126,7 +126,7 @@ static void add_sums(queue *q, float *a, const float *b, int64_t n)
 static void merge_lanes(queue *q, lane_place p, float *sums, int64_t plane, int64_t n)
 {
     for (int i = p.plane; i > p.plane - p.merges; i--)
-        add_sums(q, sums + (i - 1) * plane, sums + i * plane, n);
+        add_accumulators(q, sums + (i - 1) * plane, sums + i * plane, n);
 }
 
 /* ---- blocks ---- */
@@ -311,7 +311,7 @@ static void run_finish_shared(task_runner *r, const schedule *s, const task *t, 
             const lane_place p = lane_place_of(k->ranks, i);
             plane[p.plane] = partial_of(r, s, t, tied, i);
             for (int n = p.plane; n > p.plane - p.merges; n--)
-                add_sums(q, plane[n - 1], plane[n], floats);
+                add_accumulators(q, plane[n - 1], plane[n], floats);
         }
     }
     for (int i = 0; i < k->chunks[t->chunk].pieces_n; i++) {

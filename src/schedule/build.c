@@ -40,7 +40,7 @@ typedef struct program {
     int *accumulator;             /* buffer of each block, -1: not yet */
     int *stream;                  /* buffer of each micro-batch's stream gradient, -1: not yet */
     int *residual;                /* the same of its stream in fp32 */
-    int batch, loss, sumsq, rope; /* home buffers; rope -1: no heads are rotated */
+    int batch, loss, sumsq, rope; /* placements; rope -1: no heads are rotated */
     need *needs;
     int needs_n;
     need *plain;                  /* operands that no cache manages */
@@ -144,8 +144,8 @@ static void update_chunk(program *p, int chunk)
     const plan_chunk *c = &p->plan->chunks[chunk];
     bool on_device = c->update == TIER_DEVICE;
     tier t = c->update;
-    if (!on_device && c->home == TIER_HOST)
-        cache_flush_object(&p->b, object_gradient(p, chunk)); /* the update works on the homes */
+    if (!on_device && c->placement == TIER_HOST)
+        cache_flush_object(&p->b, object_gradient(p, chunk)); /* the update works on the placements */
     item_begin(p, on_device ? p->b.now : 0);
     item_needs(p, t, object_weights(p, chunk), USE_READ | USE_WRITE);
     item_needs(p, t, object_states(p, chunk), USE_READ | USE_WRITE);
@@ -440,11 +440,11 @@ static void run_program(program *p, schedule_kind kind)
 
 /* ---- set-up ---- */
 
-static int home(program *p, object_kind kind, int index, tier t, uint64_t bytes)
+static int placement(program *p, object_kind kind, int index, tier t, uint64_t bytes)
 {
     int at = builder_buffer(&p->b, kind, index, -1, t, bytes);
     if (at >= 0)
-        p->b.s->buffers[at].home = true;
+        p->b.s->buffers[at].placement = true;
     return at;
 }
 
@@ -452,22 +452,22 @@ static void make_chunk_objects(program *p, schedule_kind kind)
 {
     bool training = p->b.in->training, waits = p->plan->update != UPDATE_BACKWARD;
     for (int c = 0; c < p->packing->chunks_n; c++) {
-        tier t = p->plan->chunks[c].home;
+        tier t = p->plan->chunks[c].placement;
         object *w = &p->b.objects[object_weights(p, c)], *s = &p->b.objects[object_states(p, c)];
         object *g = &p->b.objects[object_gradient(p, c)];
         *w = (object){.kind = OBJECT_WEIGHTS, .bytes = chunk_weight_bytes(p->packing, c), .keep = true};
         *s = (object){.kind = OBJECT_STATES, .bytes = chunk_state_bytes(p->packing, c), .keep = true};
         *g = (object){.kind = OBJECT_GRADIENT, .bytes = chunk_gradient_bytes(p->packing, c),
                       .keep = waits && kind != SCHEDULE_DRAIN};
-        w->home = home(p, OBJECT_WEIGHTS, c, t, w->bytes);
-        s->home = training && s->bytes ? home(p, OBJECT_STATES, c, t, s->bytes) : -1;
-        g->home = training && waits && g->bytes ? home(p, OBJECT_GRADIENT, c, t, g->bytes) : -1;
+        w->placement = placement(p, OBJECT_WEIGHTS, c, t, w->bytes);
+        s->placement = training && s->bytes ? placement(p, OBJECT_STATES, c, t, s->bytes) : -1;
+        g->placement = training && waits && g->bytes ? placement(p, OBJECT_GRADIENT, c, t, g->bytes) : -1;
         object *all[] = {w, s, g};
         for (int i = 0; i < 3; i++) {
             all[i]->index = c;
             all[i]->micro = -1;
-            all[i]->home_tier = t;
-            all[i]->home_slot = -1;
+            all[i]->placement_tier = t;
+            all[i]->placement_slot = -1;
         }
     }
 }
@@ -478,7 +478,7 @@ static void make_chunk_objects(program *p, schedule_kind kind)
 static void share_slot(const program *p, schedule_kind kind, object *saved)
 {
     bool eval = kind == SCHEDULE_EVAL, passing = eval || saved->index < p->first_trained;
-    saved->home_slot = passing ? (saved->index - 1) % 2 : saved->index - 1;
+    saved->placement_slot = passing ? (saved->index - 1) % 2 : saved->index - 1;
     saved->within = eval ? 0 : (uint64_t)(saved->micro % p->plan->visit) * saved->bytes;
 }
 
@@ -495,7 +495,7 @@ static void make_saved_objects(program *p, schedule_kind kind)
         }
         for (int m = 0; m < p->micro_n; m++) {
             object *saved = &p->b.objects[object_saved(p, block, m)];
-            *saved = (object){.kind = OBJECT_SAVED, .index = block, .micro = m, .home_tier = place, .home = -1,
+            *saved = (object){.kind = OBJECT_SAVED, .index = block, .micro = m, .placement_tier = place, .placement = -1,
                               .bytes = bytes * (uint64_t)p->b.s->micro_units};
             share_slot(p, kind, saved);
         }
@@ -551,17 +551,17 @@ static int make_caches(program *p)
     return 0;
 }
 
-static void make_homes(program *p, schedule_kind kind)
+static void make_placements(program *p, schedule_kind kind)
 {
     const model_config *c = &p->model->config;
     uint64_t tokens = (uint64_t)(p->shape->batch * p->shape->seq_len);
-    p->batch = home(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * BATCH_TOKEN_BYTES);
-    p->loss = home(p, OBJECT_LOSS, -1, TIER_DEVICE, tokens * LOSS_TOKEN_BYTES);
-    p->sumsq = home(p, OBJECT_SUMSQ, -1, TIER_DEVICE, (uint64_t)sumsq_count(p->model) * sizeof(double));
-    p->rope = !c->ropes_n ? -1 : home(p, OBJECT_ROPE, -1, TIER_DEVICE,
+    p->batch = placement(p, OBJECT_BATCH, -1, TIER_DEVICE, tokens * BATCH_TOKEN_BYTES);
+    p->loss = placement(p, OBJECT_LOSS, -1, TIER_DEVICE, tokens * LOSS_TOKEN_BYTES);
+    p->sumsq = placement(p, OBJECT_SUMSQ, -1, TIER_DEVICE, (uint64_t)sumsq_count(p->model) * sizeof(double));
+    p->rope = !c->ropes_n ? -1 : placement(p, OBJECT_ROPE, -1, TIER_DEVICE,
                                      (uint64_t)model_rope_offset(c, c->ropes_n, p->shape->seq_len) * sizeof(float));
     make_chunk_objects(p, kind);
-    p->b.s->homes_n = p->b.s->buffers_n;
+    p->b.s->placements_n = p->b.s->buffers_n;
     make_saved_objects(p, kind);
 }
 
@@ -594,7 +594,7 @@ static int program_init(program *p, const schedule_input *in, schedule_kind kind
     if (!p->b.objects || !p->block0 || !p->chunk_updated || !p->chunk_blocks || !p->accumulator || !p->stream || !p->residual ||
         !p->partial || !p->needs || !p->plain || list_chunks(p) < 0 || make_caches(p) < 0)
         return pt_fail(e, PT_FAILED, "out of memory while building a schedule");
-    make_homes(p, kind);
+    make_placements(p, kind);
     for (int i = 0; i < p->b.objects_n; i++) {
         p->b.objects[i].use = -1;
         for (int t = 0; t < TIERS; t++)
@@ -634,7 +634,7 @@ static int check_kind(const schedule_input *in, schedule_kind kind, pt_error *e)
     if (waiting && in->plan->update == UPDATE_BACKWARD)
         return pt_fail(e, PT_FAILED, "the plan updates during backward, so no update ever waits; run the plain step");
     for (int c = 0; c < in->packing->chunks_n && !in->host_tier; c++)
-        if (in->plan->chunks[c].home == TIER_HOST || in->plan->chunks[c].update == TIER_HOST)
+        if (in->plan->chunks[c].placement == TIER_HOST || in->plan->chunks[c].update == TIER_HOST)
             return pt_fail(e, PT_FAILED, "the plan's chunk %d uses the host, but there is no host memory apart from the device's; use "
                                          "device or disk, or give --host-memory", c);
     for (int b = 0; b < in->plan->blocks_n && !in->host_tier; b++)

@@ -9,7 +9,7 @@
  * uses of every object are known (a first walk over the program records them), so the victim is the one
  * whose next use is furthest away. What is fetched into the slot which is free last would often wait for the item
  * before, and be waited for: another that is free earlier is taken, though its own object may have to come again. A
- * changed object is written home right behind its last change, and only if it will be needed again. Objects
+ * changed object is written back to its placement right behind its last change, and only if it will be needed again. Objects
  * that live on the tier itself are used in place.
  */
 #ifndef PT_BUILDER_H
@@ -23,13 +23,13 @@ enum { USE_READ = 1, USE_WRITE = 2 };
 typedef struct object {
     object_kind kind;
     int index, micro;
-    tier home_tier;
-    int home;              /* buffer, -1: none (yet) */
-    int home_slot;         /* slot that it shares with others, -1: none */
+    tier placement_tier;
+    int placement;              /* buffer, -1: none (yet) */
+    int placement_slot;         /* slot that it shares with others, -1: none */
     uint64_t within;       /* its offset there: others at the same one are never there at the same time */
     uint64_t bytes;
-    bool keep;             /* must be home when the schedule ends */
-    int64_t ready;         /* key at which the home got its contents */
+    bool keep;             /* must be in its placement when the schedule ends */
+    int64_t ready;         /* key at which the placement got its contents */
     int slot[TIERS];       /* index in the tier's cache, -1: not there */
     int use, last_use;     /* of builder.uses: the next one and, while recording, the last; -1: none */
 } object;
@@ -75,7 +75,7 @@ int builder_sort(builder *b);                               /* the tasks by key 
 int cache_use(builder *b, tier t, int object, unsigned use, int64_t *key);
 /* Says that the task with `key` was the use: the slot is free behind it, changed contents are newest. */
 void cache_used(builder *b, tier t, int object, unsigned use, int64_t key);
-/* Writes what was changed and is to be kept back home. */
+/* Writes what was changed and is to be kept back to its placement. */
 void cache_flush(builder *b);
 void cache_flush_object(builder *b, int object);
 

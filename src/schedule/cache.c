@@ -51,26 +51,26 @@ static void transfer(builder *b, const object *o, int from, int to, int64_t key)
     builder_operand(b, to, USE_WRITE);
 }
 
-static int home_buffer(builder *b, object *o)
+static int placement_buffer(builder *b, object *o)
 {
-    if (o->home < 0) {
-        o->home = builder_buffer(b, o->kind, o->index, o->micro, o->home_tier, o->bytes);
-        if (o->home >= 0) {
-            b->s->buffers[o->home].slot = o->home_slot;
-            b->s->buffers[o->home].within = o->within;
+    if (o->placement < 0) {
+        o->placement = builder_buffer(b, o->kind, o->index, o->micro, o->placement_tier, o->bytes);
+        if (o->placement >= 0) {
+            b->s->buffers[o->placement].slot = o->placement_slot;
+            b->s->buffers[o->placement].within = o->within;
         }
     }
-    return o->home;
+    return o->placement;
 }
 
 static bool through_host(const builder *b, tier t, const object *o)
 {
-    return t == TIER_DEVICE && o->home_tier == TIER_DISK && b->in->host_tier;
+    return t == TIER_DEVICE && o->placement_tier == TIER_DISK && b->in->host_tier;
 }
 
 static int take_slot(builder *b, tier t, int object, int64_t *free_key);
 
-/* Copies a changed slot towards its home: to the host's cache where the disk is behind it, else home. */
+/* Copies a changed slot towards its placement: to the host's cache where the disk is behind it, else to its placement. */
 static void write_back(builder *b, tier t, slot *from)
 {
     int index = from->object;
@@ -94,7 +94,7 @@ static void write_back(builder *b, tier t, slot *from)
         from->free_key = max_key(from->free_key, key);
         return;
     }
-    transfer(b, o, from->buffer, home_buffer(b, o), key);
+    transfer(b, o, from->buffer, placement_buffer(b, o), key);
     o->ready = max_key(o->ready, key);
 }
 
@@ -179,15 +179,15 @@ static int take_slot(builder *b, tier t, int index, int64_t *free_key)
     return victim;
 }
 
-static void fetch_home(builder *b, object *o, slot *to, int64_t free_key)
+static void fetch_placement(builder *b, object *o, slot *to, int64_t free_key)
 {
     int64_t key = max_key(free_key, o->ready);
-    transfer(b, o, home_buffer(b, o), to->buffer, key);
+    transfer(b, o, placement_buffer(b, o), to->buffer, key);
     to->free_key = key;
 }
 
 /* The contents into a slot just taken: from the other tier's slot if the object has one there or must pass
- * through it, else from home. */
+ * through it, else from its placement. */
 static void fetch(builder *b, tier t, int index, slot *to, int64_t free_key)
 {
     object *o = &b->objects[index];
@@ -197,10 +197,10 @@ static void fetch(builder *b, tier t, int index, slot *to, int64_t free_key)
         int at = take_slot(b, TIER_HOST, index, &stage_key);
         if (at < 0)
             return;
-        fetch_home(b, o, &cache_for(b, TIER_HOST, o)->slots[at], stage_key);
+        fetch_placement(b, o, &cache_for(b, TIER_HOST, o)->slots[at], stage_key);
     }
     if (o->slot[other] < 0) {
-        fetch_home(b, o, to, free_key);
+        fetch_placement(b, o, to, free_key);
         return;
     }
     slot *stage = &cache_for(b, other, o)->slots[o->slot[other]];
@@ -217,11 +217,11 @@ int cache_use(builder *b, tier t, int index, unsigned use, int64_t *key)
         return -1;
     if (b->recording)
         return record_use(b, o);
-    if (o->home_tier == t) {
+    if (o->placement_tier == t) {
         pass_use(b, o);
         if (use & USE_READ)
             *key = max_key(*key, o->ready);
-        return home_buffer(b, o);
+        return placement_buffer(b, o);
     }
     cache *c = cache_for(b, t, o);
     c->before = c->latest == b->serial ? c->before : c->latest;
@@ -246,7 +246,7 @@ void cache_used(builder *b, tier t, int index, unsigned use, int64_t key)
     object *o = &b->objects[index];
     if (b->failed || b->recording)
         return;
-    if (o->home_tier == t) {
+    if (o->placement_tier == t) {
         if (!(use & USE_WRITE))
             return;
         o->ready = max_key(o->ready, key);

@@ -139,9 +139,9 @@ static int check_place(const checker *c, int i)
     if (b->bytes > s->bytes[b->tier] || b->offset > s->bytes[b->tier] - b->bytes)
         return check_fail(c, -1, i, "lies at %llu + %llu, outside of the arena of %llu bytes", (unsigned long long)b->offset,
                           (unsigned long long)b->bytes, (unsigned long long)s->bytes[b->tier]);
-    uint64_t homes = s->home_bytes[b->tier];
-    if (b->home && b->offset + b->bytes > homes)
-        return check_fail(c, -1, i, "homes lie in the first %llu bytes of a tier", (unsigned long long)homes);
+    uint64_t placements = s->placement_bytes[b->tier];
+    if (b->placement && b->offset + b->bytes > placements)
+        return check_fail(c, -1, i, "placements lie in the first %llu bytes of a tier", (unsigned long long)placements);
     return 0;
 }
 
@@ -158,8 +158,8 @@ static int check_buffer(const checker *c, int i)
     uint64_t bytes = check_object_bytes(c, b->kind, b->index, b->micro);
     if (b->kind != OBJECT_WORKSPACE && b->bytes != bytes)
         return check_fail(c, -1, i, "has %llu bytes, and the object has %llu", (unsigned long long)b->bytes, (unsigned long long)bytes);
-    if (b->home != (i < c->s->homes_n))
-        return check_fail(c, -1, i, "homes are the first %d buffers, and only they", c->s->homes_n);
+    if (b->placement != (i < c->s->placements_n))
+        return check_fail(c, -1, i, "placements are the first %d buffers, and only they", c->s->placements_n);
     return check_place(c, i);
 }
 
@@ -170,7 +170,7 @@ static int check_lifetimes(const checker *c)
     if (!life)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
     for (int i = 0; i < s->buffers_n; i++)
-        life[i][0] = life[i][1] = s->buffers[i].home ? 0 : -1;
+        life[i][0] = life[i][1] = s->buffers[i].placement ? 0 : -1;
     for (int i = 0; i < s->tasks_n; i++)
         for (int o = s->tasks[i].operand0; o < s->tasks[i].operand0 + s->tasks[i].operands_n; o++) {
             int at = s->operands[o].buffer;
@@ -180,7 +180,7 @@ static int check_lifetimes(const checker *c)
     int failed = 0;
     for (int i = 0; i < s->buffers_n && !failed; i++) {
         const buffer *b = &s->buffers[i];
-        int last = b->home ? s->tasks_n : life[i][1];
+        int last = b->placement ? s->tasks_n : life[i][1];
         if (b->first != life[i][0] || b->last != last)
             failed = check_fail(c, -1, i, "its life is said to be %d .. %d, and is %d .. %d", b->first, b->last, life[i][0], last);
     }
@@ -188,8 +188,8 @@ static int check_lifetimes(const checker *c)
     return failed;
 }
 
-/* Each object that must outlive the schedule has exactly one home, where the plan says. */
-static int check_homes(const checker *c)
+/* Each object that must outlive the schedule has exactly one placement, where the plan says. */
+static int check_placements(const checker *c)
 {
     int chunk_kinds = c->in->training ? (c->waits ? 3 : 2) : 1;
     size_t n = (size_t)c->chunks_n * 3 + OBJECT_KINDS;
@@ -199,22 +199,22 @@ static int check_homes(const checker *c)
     int failed = 0, missing = 3 + (c->in->model->config.ropes_n > 0);
     for (int i = 0; i < chunk_kinds * c->chunks_n; i++)
         missing += check_object_bytes(c, (object_kind)(i / c->chunks_n), i % c->chunks_n, -1) > 0;
-    for (int i = 0; i < c->s->homes_n && !failed; i++) {
+    for (int i = 0; i < c->s->placements_n && !failed; i++) {
         const buffer *b = &c->s->buffers[i];
         bool of_chunk = b->kind <= OBJECT_GRADIENT;
-        tier t = of_chunk ? c->in->plan->chunks[b->index].home : TIER_DEVICE;
+        tier t = of_chunk ? c->in->plan->chunks[b->index].placement : TIER_DEVICE;
         size_t at = of_chunk ? OBJECT_KINDS + (size_t)b->kind * (size_t)c->chunks_n + (size_t)b->index : (size_t)b->kind;
         if (of_chunk ? (int)b->kind >= chunk_kinds : b->kind < OBJECT_BATCH || b->kind == OBJECT_PARTIAL)
             failed = check_fail(c, -1, i, "such an object does not outlive the schedule");
         else if (seen[at]++)
-            failed = check_fail(c, -1, i, "the object has a home already");
+            failed = check_fail(c, -1, i, "the object has a placement already");
         else if (b->tier != t)
-            failed = check_fail(c, -1, i, "the plan's home of it is the %s", tier_names[t]);
+            failed = check_fail(c, -1, i, "the plan's placement of it is the %s", tier_names[t]);
         missing--;
     }
     free(seen);
     if (!failed && missing)
-        failed = check_fail(c, -1, -1, "%d objects that must outlive it have no home", missing);
+        failed = check_fail(c, -1, -1, "%d objects that must outlive it have no placement", missing);
     return failed;
 }
 
@@ -321,7 +321,7 @@ static int check_header(const checker *c)
 {
     const schedule *s = c->s;
     const plan *p = c->in->plan;
-    if ((unsigned)s->kind >= SCHEDULE_KINDS || s->tasks_n < 0 || s->operands_n < 0 || s->homes_n < 0 || s->homes_n > s->buffers_n)
+    if ((unsigned)s->kind >= SCHEDULE_KINDS || s->tasks_n < 0 || s->operands_n < 0 || s->placements_n < 0 || s->placements_n > s->buffers_n)
         return check_fail(c, -1, -1, "its kind or its counts are impossible");
     if (s->micro_units != c->micro_units || s->micro_n != c->micro_n)
         return check_fail(c, -1, -1, "it has %d micro-batches of %lld units, and the plan says %d of %lld", s->micro_n,
@@ -331,8 +331,8 @@ static int check_header(const checker *c)
     if ((s->kind == SCHEDULE_DRAIN || s->kind == SCHEDULE_STEP_UPDATE) && p->update == UPDATE_BACKWARD)
         return check_fail(c, -1, -1, "it makes waiting updates, and by the plan none waits");
     for (int t = 0; t < TIERS; t++)
-        if (s->home_bytes[t] > s->bytes[t])
-            return check_fail(c, -1, -1, "the homes on the %s are larger than the arena", tier_names[t]);
+        if (s->placement_bytes[t] > s->bytes[t])
+            return check_fail(c, -1, -1, "the placements on the %s are larger than the arena", tier_names[t]);
     return 0;
 }
 
@@ -381,7 +381,7 @@ static int check_list(const checker *c)
     if (!failed)
         failed = check_lifetimes(c);
     if (!failed)
-        failed = check_homes(c);
+        failed = check_placements(c);
     return failed;
 }
 

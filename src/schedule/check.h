@@ -5,12 +5,12 @@
  *
  *   order      every wait points backwards in the list, so nothing can deadlock; and any two accesses to the same
  *              byte, of which one writes, are ordered by the queues and the waits
- *   memory     every buffer lies inside its tier's arena, and that inside the budget; homes overlap nothing, but for
+ *   memory     every buffer lies inside its tier's arena, and that inside the budget; placements overlap nothing, but for
  *              gradients; and no buffer is overwritten while somebody will still read it
  *   contents   walked in list order with a version number for the contents of each buffer: what a task reads is the
  *              newest version of what it needs; each micro-batch passes each block once, each gradient is complete
  *              before it is used, each chunk is updated exactly once where the kind of schedule says so; and
- *              when the schedule ends, the homes hold the newest of everything
+ *              when the schedule ends, the placements hold the newest of everything
  *   operands   each task has exactly the buffers that it needs, of the right size, where its queue can reach them
  *
  * Since conflicting accesses are ordered as the list orders them, what holds for the walk holds for every run.

@@ -63,7 +63,7 @@ void check_contents_after(checker *c, int i)
 
 /* ---- the end ---- */
 
-static int check_home(const checker *c, int i)
+static int check_placement(const checker *c, int i)
 {
     const buffer *b = &c->s->buffers[i];
     const content *now = &c->contents[i];
@@ -79,7 +79,7 @@ static int check_home(const checker *c, int i)
     default: return 0;
     }
     if (!now->alive || now->version != version)
-        return check_fail(c, -1, i, "is not home when the schedule ends: version %d is there, and %d is the newest", now->version, version);
+        return check_fail(c, -1, i, "is not in its placement when the schedule ends: version %d is there, and %d is the newest", now->version, version);
     return 0;
 }
 
@@ -114,7 +114,7 @@ int check_contents_end(checker *c)
         failed = check_fail(c, -1, -1, "%d gradients are finished, and there are %d", c->sums, c->sums_needed);
     if (!failed && c->s->kind != SCHEDULE_DRAIN && (c->inputs != 1 || c->outputs != 1))
         failed = check_fail(c, -1, -1, "the batch does not come in, or the losses do not go out");
-    for (int i = 0; i < c->s->homes_n && !failed; i++)
-        failed = check_home(c, i);
+    for (int i = 0; i < c->s->placements_n && !failed; i++)
+        failed = check_placement(c, i);
     return failed;
 }

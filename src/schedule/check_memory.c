@@ -58,13 +58,13 @@ static int open_tier(checker *c, tier t, uint64_t *borders)
     return 0;
 }
 
-static int claim_homes(checker *c)
+static int claim_placements(checker *c)
 {
-    for (int i = 0; i < c->s->homes_n; i++) {
+    for (int i = 0; i < c->s->placements_n; i++) {
         segment *all = c->segments[c->s->buffers[i].tier];
         for (int k = c->segment0[i]; k < c->segment1[i]; k++) {
             if (all[k].owner >= 0)
-                return check_fail(c, -1, i, "overlaps another home, buffer %d", all[k].owner);
+                return check_fail(c, -1, i, "overlaps another placement, buffer %d", all[k].owner);
             all[k].owner = i;
         }
         c->contents[i].alive = true;
@@ -101,7 +101,7 @@ int check_memory_open(checker *c)
         failed = open_tier(c, (tier)t, borders);
     free(borders);
     if (!failed)
-        failed = claim_homes(c);
+        failed = claim_placements(c);
     if (!failed)
         order_tasks(c);
     return failed;
@@ -129,8 +129,8 @@ static int write_segment(checker *c, int i, int b, segment *g)
 {
     int queue = c->s->tasks[i].queue;
     const buffer *owner = g->owner >= 0 ? &c->s->buffers[g->owner] : NULL;
-    if (owner && owner->home && g->owner != b && !buffer_can_idle(owner))
-        return check_fail(c, i, b, "overlaps buffer %d, a home", g->owner);
+    if (owner && owner->placement && g->owner != b && !buffer_can_idle(owner))
+        return check_fail(c, i, b, "overlaps buffer %d, a placement", g->owner);
     if (g->owner != b && (g->writer == i || g->reader[queue] == i))
         return check_fail(c, i, b, "overlaps buffer %d, which the same task uses", g->owner);
     if (g->writer != i && !is_over(c, g->writer, i))

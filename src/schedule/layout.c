@@ -1,11 +1,11 @@
 /* layout.c - an address for every buffer.
  *
- * Homes come first, one after the other, so that they are at the same place in all schedules of a plan; gradients last of
+ * Placements come first, one after the other, so that they are at the same place in all schedules of a plan; gradients last of
  * them. Each other buffer, or slot with all the buffers that pass through it, is a rectangle: its bytes high, and as wide as
  * the list from its first task to its last. The rectangles are placed largest first, each at the lowest address
- * where it overlaps none that is placed, from the gradients' homes on, which are idle for a part of the list:
+ * where it overlaps none that is placed, from the gradients' placements on, which are idle for a part of the list:
  *
- *     address    homes of weights, states   ################################   not to scale
+ *     address    placements of weights, states   ################################   not to scale
  *        |       gradient of chunk 0        #                              #   #: contents that are wanted
  *        |       gradient of chunk 1        ###   [ activations of layer ] #   updates first, backward at the end
  *        v       gradient of chunk 2        #####   [ 1 ][ layer 2 ]     ###
@@ -35,29 +35,29 @@ static void find_lifetimes(schedule *s)
                 b->first = i;
             b->last = i;
         }
-    for (int i = 0; i < s->homes_n && s->kind == SCHEDULE_EVAL; i++)
+    for (int i = 0; i < s->placements_n && s->kind == SCHEDULE_EVAL; i++)
         if (buffer_can_idle(&s->buffers[i])) { /* no update waits */
             s->buffers[i].idle = 0;
             s->buffers[i].idle_end = s->tasks_n;
         }
 }
 
-static void place_homes(schedule *s)
+static void place_placements(schedule *s)
 {
     for (int gradients = 0; gradients < 2; gradients++) {
-        memcpy(s->lasting_bytes, s->home_bytes, sizeof s->lasting_bytes);
-        for (int i = 0; i < s->homes_n; i++) {
+        memcpy(s->lasting_bytes, s->placement_bytes, sizeof s->lasting_bytes);
+        for (int i = 0; i < s->placements_n; i++) {
             buffer *b = &s->buffers[i];
             if (buffer_can_idle(b) != gradients)
                 continue;
-            b->offset = s->home_bytes[b->tier];
-            s->home_bytes[b->tier] += align_up(b->bytes, PAGE);
+            b->offset = s->placement_bytes[b->tier];
+            s->placement_bytes[b->tier] += align_up(b->bytes, PAGE);
             b->first = 0;
             b->last = s->tasks_n;
         }
     }
     for (int t = 0; t < TIERS; t++)
-        s->bytes[t] = s->home_bytes[t];
+        s->bytes[t] = s->placement_bytes[t];
 }
 
 static int by_size(const void *a, const void *b)
@@ -68,11 +68,11 @@ static int by_size(const void *a, const void *b)
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x < y ? -1 : x > y);
 }
 
-/* The gradients' homes while they are not idle. */
-static int place_occupied_homes(const schedule *s, tier t, shelf *placed, pt_error *e)
+/* The gradients' placements while they are not idle. */
+static int place_occupied_placements(const schedule *s, tier t, shelf *placed, pt_error *e)
 {
     int failed = 0;
-    for (int i = 0; i < s->homes_n && !failed; i++) {
+    for (int i = 0; i < s->placements_n && !failed; i++) {
         const buffer *b = &s->buffers[i];
         if (b->tier != t || !buffer_can_idle(b))
             continue;
@@ -90,7 +90,7 @@ static int place_occupied_homes(const schedule *s, tier t, shelf *placed, pt_err
 static int place_regions(schedule *s, tier t, region **order, int n, shelf *placed, pt_error *e)
 {
     shelf_clear(placed);
-    int failed = place_occupied_homes(s, t, placed, e);
+    int failed = place_occupied_placements(s, t, placed, e);
     for (int i = 0; i < n && !failed; i++) {
         region *r = order[i];
         if (r->tier != t)
@@ -106,12 +106,12 @@ static int place_regions(schedule *s, tier t, region **order, int n, shelf *plac
 /* Region of buffer i: of its slot, or its own behind the slots'. */
 static int region_of(const schedule *s, int i)
 {
-    return s->buffers[i].slot >= 0 ? s->buffers[i].slot : s->slots_n + i - s->homes_n;
+    return s->buffers[i].slot >= 0 ? s->buffers[i].slot : s->slots_n + i - s->placements_n;
 }
 
 static void collect_regions(const schedule *s, region *regions)
 {
-    for (int i = s->homes_n; i < s->buffers_n; i++) {
+    for (int i = s->placements_n; i < s->buffers_n; i++) {
         const buffer *b = &s->buffers[i];
         region *r = &regions[region_of(s, i)];
         uint64_t bytes = (b->within + align_up(b->bytes, PAGE)) * buffer_copies(s, b);
@@ -134,23 +134,23 @@ static int place_all(schedule *s, region *regions, int n, region **order, shelf 
     qsort(order, (size_t)used, sizeof *order, by_size);
     for (int t = 0; t < TIERS && !failed; t++)
         failed = place_regions(s, (tier)t, order, used, placed, e);
-    for (int i = s->homes_n; i < s->buffers_n; i++)
+    for (int i = s->placements_n; i < s->buffers_n; i++)
         s->buffers[i].offset = regions[region_of(s, i)].offset + s->buffers[i].within;
     return failed;
 }
 
 int schedule_layout(schedule *s, pt_error *e)
 {
-    int n = s->slots_n + s->buffers_n - s->homes_n;
+    int n = s->slots_n + s->buffers_n - s->placements_n;
     find_lifetimes(s);
-    place_homes(s);
+    place_placements(s);
     region *regions = calloc((size_t)n + 1, sizeof *regions);
     region **order = malloc(((size_t)n + 1) * sizeof *order);
     shelf placed = {0};
     int failed = regions && order ? 0 : pt_fail(e, PT_FAILED, "out of memory while laying out a schedule of %d tasks", s->tasks_n);
     if (!failed) {
         collect_regions(s, regions);
-        failed = shelf_open(&placed, s->tasks_n, regions, n, n + 2 * s->homes_n, e);
+        failed = shelf_open(&placed, s->tasks_n, regions, n, n + 2 * s->placements_n, e);
     }
     if (!failed)
         failed = place_all(s, regions, n, order, &placed, e);

@@ -62,7 +62,7 @@ static void take_memory(schedule *s, const history *h, occupancy *m, task *t, in
 /* When the list begins, the gradients that wait have theirs. */
 static void begin_memory(const schedule *s, occupancy memory[TIERS])
 {
-    for (int i = 0; i < s->homes_n; i++) {
+    for (int i = 0; i < s->placements_n; i++) {
         const buffer *b = &s->buffers[i];
         occupancy *m = &memory[b->tier];
         if (buffer_can_idle(b) && b->bytes)
@@ -79,7 +79,7 @@ static void link_task(schedule *s, history *h, occupancy *memory, int index)
         const operand *o = &s->operands[i];
         const buffer *b = &s->buffers[o->buffer];
         history *past = &h[o->buffer];
-        bool anew = buffer_can_idle(b) ? o->write && !o->read : !b->home && b->first == index;
+        bool anew = buffer_can_idle(b) ? o->write && !o->read : !b->placement && b->first == index;
         if (anew && past->users[t->queue] != index && b->bytes)
             take_memory(s, h, &memory[b->tier], t, o->buffer);
         wait_for(t, s->tasks, past->writer);
@@ -129,7 +129,7 @@ int schedule_add_waits(schedule *s, pt_error *e)
     occupancy memory[TIERS] = {0};
     int failed = !h;
     for (int t = 0; t < TIERS; t++) {
-        memory[t].spans = malloc(3 * buffers * sizeof(span)); /* a buffer adds itself and at most one more, a home twice */
+        memory[t].spans = malloc(3 * buffers * sizeof(span)); /* a buffer adds itself and at most one more, a placement twice */
         failed |= !memory[t].spans;
     }
     if (!failed) {

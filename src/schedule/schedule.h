@@ -10,8 +10,8 @@
  *     compute:        embed          layer0          layer1
  *   to device:  load         fetch1          fetch2
  *
- * The first buffers are the homes: what stays between schedules (weights, states, waiting gradients,
- * the batch, results), at the same place in every schedule of a plan. Everything else is transient. A gradient's home
+ * The first buffers are the placements: what stays between schedules (weights, states, waiting gradients,
+ * the batch, results), at the same place in every schedule of a plan. Everything else is transient. A gradient's placement
  * is empty from its update to the backward pass of its block, while that block's activations are there, and during an
  * evaluation: transient buffers lie there then.
  * Building is pure: data in, data out. check.h proves a schedule, the executor walks it.
@@ -59,12 +59,12 @@ typedef struct buffer {
     uint64_t offset, bytes;
     int slot;               /* buffers of one slot follow each other at one address, or lie side by side; -1: own place */
     uint64_t within;        /* offset in the slot */
-    bool home;              /* keeps its contents between schedules */
-    int first, last;        /* tasks; homes: the whole list */
-    int idle, idle_end;     /* a gradient's home: from task `idle` to before `idle_end` nothing is kept there; equal: never */
+    bool placement;              /* keeps its contents between schedules */
+    int first, last;        /* tasks; placements: the whole list */
+    int idle, idle_end;     /* a gradient's placement: from task `idle` to before `idle_end` nothing is kept there; equal: never */
 } buffer;
 
-static inline bool buffer_can_idle(const buffer *b) { return b->home && b->kind == OBJECT_GRADIENT; }
+static inline bool buffer_can_idle(const buffer *b) { return b->placement && b->kind == OBJECT_GRADIENT; }
 
 typedef enum task_kind {
     TASK_INPUT,          /* the batch, from the loader's memory to the device */
@@ -108,7 +108,7 @@ typedef enum schedule_kind {
 
 typedef struct schedule {
     schedule_kind kind;
-    int tasks_n, operands_n, buffers_n, homes_n, slots_n;
+    int tasks_n, operands_n, buffers_n, placements_n, slots_n;
     task *tasks;
     operand *operands;
     buffer *buffers;
@@ -116,7 +116,7 @@ typedef struct schedule {
     int64_t micro_units;        /* units a micro-batch */
     int ranks;                  /* whose saved sets the host has room for; the buffers are one rank's */
     uint64_t bytes[TIERS];      /* arena that each tier needs */
-    uint64_t home_bytes[TIERS]; /* of it, homes; they come first */
+    uint64_t placement_bytes[TIERS]; /* of it, placements; they come first */
     uint64_t lasting_bytes[TIERS]; /* of those, all but the gradients', which come last: what is kept when no update waits */
 } schedule;
 

@@ -27,13 +27,13 @@ struct ahead {
 /* Entry `next`; with the lock held, which is given up while it is priced. An error is the walk's to find: it prices that again. */
 static void price_next(ahead *a, uint64_t *hash)
 {
-    const recipe r = a->list[a->next++].recipe;
+    const candidate r = a->list[a->next++].candidate;
     const double limit = a->limit, prove_below = a->prove_below;
     pt_error unsaid;
     priced p;
-    *hash = recipe_hash(a->s, &r);
+    *hash = candidate_hash(a->s, &r);
     pthread_mutex_unlock(&a->lock);
-    recipe_price(a->s, &r, limit, prove_below, &p, &unsaid);
+    candidate_price(a->s, &r, limit, prove_below, &p, &unsaid);
     pthread_mutex_lock(&a->lock);
     *hash = 0;
     pthread_cond_signal(&a->done);
@@ -141,7 +141,7 @@ void ahead_reach(ahead *a, int i)
     if (!a)
         return;
     pthread_mutex_lock(&a->lock);
-    const uint64_t hash = recipe_hash(a->s, &a->list[i].recipe);
+    const uint64_t hash = candidate_hash(a->s, &a->list[i].candidate);
     a->next = a->next > i ? a->next : i + 1;
     a->until = i + window(a);
     if (is_more(a))

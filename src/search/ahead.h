@@ -1,6 +1,6 @@
 /* ahead.h - other cores price what a walk will ask for next.
  *
- * A walk looks at the neighbours of a recipe one after the other, in a known order, until one is faster. What one takes does not depend
+ * A walk looks at the neighbours of a candidate one after the other, in a known order, until one is faster. What one takes does not depend
  * on the others: while the walk prices one, helpers price those behind it. What they find goes into the memory, where the walk finds it
  * when it comes there:
  *
@@ -14,14 +14,14 @@
 
 #include "search/space.h"
 
-typedef struct ranked { recipe recipe; double ns; } ranked;
+typedef struct ranked { candidate candidate; double ns; } ranked;
 
 typedef struct ahead ahead;
 /* NULL: there is one core only (or no thread can be had), and the walk is alone. The space outlives it. */
 ahead *ahead_open(space *s);
 void ahead_close(ahead *a);
 
-/* What will be asked for, in that order, with the limits that recipe_price takes. The list may change once another is posted. */
+/* What will be asked for, in that order, with the limits that candidate_price takes. The list may change once another is posted. */
 void ahead_post(ahead *a, const ranked *list, int n, double limit, double prove_below);
 /* Entry i of the list is asked for now: when it returns, no helper is at it. */
 void ahead_reach(ahead *a, int i);

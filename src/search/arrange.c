@@ -1,11 +1,11 @@
-/* arrange.c - very few chunks, at every home that they can have together.
+/* arrange.c - very few chunks, at every placement that they can have together.
  *
- * A chunk is a large part of the memory then: recipes with chunks of that size may all need the disk where, with the last chunks on the
+ * A chunk is a large part of the memory then: candidates with chunks of that size may all need the disk where, with the last chunks on the
  * device instead of the first, nothing does. And what lives where, what layers save and how many slots there are hang together: that a
- * chunk comes home may take a buffer less, and more slots for updates so that gradients leave sooner. So each arrangement is tried, with
- * every few slots, whatever the recipes take (result.c does that for all layers alike, at every level and place).
+ * chunk comes to the device may take a buffer less, and more slots for updates so that gradients leave sooner. So each arrangement is tried, with
+ * every few slots, whatever the candidates take (result.c does that for all layers alike, at every level and place).
  */
-#include "search/homes.h"
+#include "search/placements.h"
 
 #include <string.h>
 
@@ -23,7 +23,7 @@ static int arrangements(int chunks, int places)
 bool walk_can_arrange(const walk *w, int chunks)
 {
     plan_chunk places[PLACES];
-    return chunks <= ARRANGED_MOST && arrangements(chunks, homes_places(&w->s, places)) <= ARRANGEMENTS_MOST;
+    return chunks <= ARRANGED_MOST && arrangements(chunks, placements_places(&w->s, places)) <= ARRANGEMENTS_MOST;
 }
 
 static void set_arrangement(plan *p, const plan_chunk *places, int places_n, int number)
@@ -32,17 +32,17 @@ static void set_arrangement(plan *p, const plan_chunk *places, int places_n, int
         p->chunks[i] = places[number % places_n];
 }
 
-int homes_turn_all(turning *t)
+int placements_turn_all(turning *t)
 {
     plan_chunk places[PLACES], best[ARRANGED_MOST], *at = t->c->plan.chunks;
-    const int n = t->c->plan.chunks_n, places_n = homes_places(&t->w->s, places), all = arrangements(n, places_n);
+    const int n = t->c->plan.chunks_n, places_n = placements_places(&t->w->s, places), all = arrangements(n, places_n);
     int faster = 0;
     if (!walk_can_arrange(t->w, n))
         return 0;
     memcpy(best, at, (size_t)n * sizeof *at);
     for (int number = 0; number < all && faster >= 0 && !walk_is_over(t->w); number++) {
         set_arrangement(&t->c->plan, places, places_n, number);
-        faster = homes_are_faster(t);
+        faster = placements_are_faster(t);
         if (faster > 0)
             memcpy(best, at, (size_t)n * sizeof *at);
     }
@@ -50,7 +50,7 @@ int homes_turn_all(turning *t)
     return faster < 0 ? faster : 0;
 }
 
-/* The numbers and homes of the fastest so far. */
+/* The numbers and placements of the fastest so far. */
 typedef struct arranged { plan numbers; plan_chunk chunks[ARRANGED_MOST]; } arranged;
 
 static void note_arranged(const plan *p, arranged *out)
@@ -63,11 +63,11 @@ static int chunks_away(const plan *p)
 {
     int n = 0;
     for (int i = 0; i < p->chunks_n; i++)
-        n += p->chunks[i].home != TIER_DEVICE;
+        n += p->chunks[i].placement != TIER_DEVICE;
     return n;
 }
 
-/* The most chunks that one block reads and that live elsewhere. Recipes have a buffer for those that live on the device too. */
+/* The most chunks that one block reads and that live elsewhere. Candidates have a buffer for those that live on the device too. */
 static int fewest_buffers(const turning *t)
 {
     const model *m = t->w->s.in->model;
@@ -77,7 +77,7 @@ static int fewest_buffers(const turning *t)
         int n = 0;
         block_chunks(m, &t->c->packing, block, needed);
         for (int i = 0; i < t->c->plan.chunks_n; i++)
-            n += needed[i] && t->c->plan.chunks[i].home != TIER_DEVICE;
+            n += needed[i] && t->c->plan.chunks[i].placement != TIER_DEVICE;
         most = n > most ? n : most;
     }
     return most;
@@ -88,13 +88,13 @@ static int fewest_buffers(const turning *t)
 static int try_slots(turning *t, arranged *best)
 {
     plan *p = &t->c->plan;
-    const int away = chunks_away(p), updates = away > 3 ? 3 : away ? away : 1, swaps_n = homes_swap(p) ? 2 : 1;
+    const int away = chunks_away(p), updates = away > 3 ? 3 : away ? away : 1, swaps_n = placements_swap(p) ? 2 : 1;
     const int fewest = fewest_buffers(t), buffers = away < fewest ? fewest : away < fewest + 2 ? away : fewest + 2;
     int found = 0;
     for (p->n_buffer = fewest; p->n_buffer <= buffers; p->n_buffer++)
         for (p->n_update = 1; p->n_update <= updates; p->n_update++)
             for (p->n_swap = 1; p->n_swap <= swaps_n; p->n_swap++) {
-                int faster = homes_are_faster(t);
+                int faster = placements_are_faster(t);
                 if (faster > 0)
                     note_arranged(p, best);
                 found = faster ? faster : found;
@@ -104,12 +104,12 @@ static int try_slots(turning *t, arranged *best)
     return found;
 }
 
-int homes_arrange(turning *t)
+int placements_arrange(turning *t)
 {
     plan_chunk places[PLACES];
     arranged best;
     plan *p = &t->c->plan;
-    const int places_n = homes_places(&t->w->s, places), all = arrangements(p->chunks_n, places_n);
+    const int places_n = placements_places(&t->w->s, places), all = arrangements(p->chunks_n, places_n);
     int found = 0;
     note_arranged(p, &best);
     for (int number = 0; number < all && found >= 0 && !walk_is_over(t->w); number++) {

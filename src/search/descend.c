@@ -3,7 +3,7 @@
 
 typedef struct descent { const space *s; double ns; bool better, any; update_time update; } descent;
 
-static bool is_better(void *arg, const recipe *r, const estimate *about)
+static bool is_better(void *arg, const candidate *r, const estimate *about)
 {
     descent *d = arg;
     if (about->ns >= d->ns * 0.999 || !walk_within(d->s, about, 1) || (!d->any && r->update != d->update))
@@ -13,23 +13,23 @@ static bool is_better(void *arg, const recipe *r, const estimate *about)
 }
 
 /* Something to start from that fits, saving as near as possible: false where the estimate finds nothing. */
-static bool first_fit(const space *s, recipe *r, estimate *about)
+static bool first_fit(const space *s, candidate *r, estimate *about)
 {
     for (int slots = 2; slots > 0; slots--)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++) {
             if (!space_has(s, place))
                 continue;
-            recipe_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
+            candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
             r->n_update = slots;
             r->n_swap = slots > 1 ? r->visit + 2 : 2;
             r->n_buffer = s->chunkings[r->chunking].at_once + (slots > 1);
-            if (recipe_fill(s, r, s->fill, about))
+            if (candidate_fill(s, r, s->fill, about))
                 return true;
         }
     return false;
 }
 
-double walk_descend(walk *w, recipe *r, bool any_update)
+double walk_descend(walk *w, candidate *r, bool any_update)
 {
     estimate here;
     if (!first_fit(&w->s, r, &here))
@@ -37,12 +37,12 @@ double walk_descend(walk *w, recipe *r, bool any_update)
     descent d = {&w->s, here.ns, true, any_update, r->update};
     while (d.better) {
         d.better = false;
-        recipe_moves(&w->s, r, false, is_better, &d);
+        candidate_moves(&w->s, r, false, is_better, &d);
     }
     return d.ns;
 }
 
-static void add_start(walk *w, const recipe *r, double ns)
+static void add_start(walk *w, const candidate *r, double ns)
 {
     if (w->starts_n == STARTS && ns >= w->starts[STARTS - 1].ns)
         return;
@@ -54,7 +54,7 @@ static void add_start(walk *w, const recipe *r, double ns)
     w->starts[at] = (ranked){*r, ns};
 }
 
-double walk_with_tasks(const space *s, const recipe *r, double ns)
+double walk_with_tasks(const space *s, const candidate *r, double ns)
 {
     return ns * (1 + 0.003 * (double)(s->in->shape->batch / r->micro_batch));
 }
@@ -64,7 +64,7 @@ typedef struct descents { walk *w; ranked *ends; } descents; /* ns < 0: none */
 static void descend_one(void *arg, int i)
 {
     descents *d = arg;
-    recipe *r = &d->ends[i].recipe;
+    candidate *r = &d->ends[i].candidate;
     double ns = walk_is_over(d->w) ? -1 : walk_descend(d->w, r, true);
     d->ends[i].ns = ns < 0 ? ns : walk_with_tasks(&d->w->s, r, ns);
 }
@@ -73,12 +73,12 @@ void walk_find_starts(walk *w, const way *ways, int n)
 {
     descents d = {w, w->order}; /* which is free until there are starts to go from */
     for (int i = 0; i < n; i++) {
-        recipe_init(&w->s, &d.ends[i].recipe, ways[i].chunking);
-        d.ends[i].recipe.micro_batch = ways[i].cut.micro_batch;
-        d.ends[i].recipe.visit = ways[i].cut.visit;
+        candidate_init(&w->s, &d.ends[i].candidate, ways[i].chunking);
+        d.ends[i].candidate.micro_batch = ways[i].cut.micro_batch;
+        d.ends[i].candidate.visit = ways[i].cut.visit;
     }
     ahead_all(w->ahead, n, descend_one, &d);
     for (int i = 0; i < n; i++)
         if (d.ends[i].ns >= 0)
-            add_start(w, &d.ends[i].recipe, d.ends[i].ns);
+            add_start(w, &d.ends[i].candidate, d.ends[i].ns);
 }

@@ -1,4 +1,4 @@
-/* estimate.c - time and memory of a recipe by sums alone.
+/* estimate.c - time and memory of a candidate by sums alone.
  *
  * Time. The work of each queue is added up, for the forward and the backward half of the step: layers and updates for the
  * device and the host, and what has to travel. A chunk away from the device comes once a pass over the layers, except those
@@ -9,7 +9,7 @@
  *   - the updates that pass through n_update slots: each slot is taken from the first byte in to the last byte out
  * Computation and the host's work of both halves are a bound.
  *
- * Memory. What stays (homes, slots) and, at each block on the way back, what is there at that moment. Layout does little worse than
+ * Memory. What stays (placements, slots) and, at each block on the way back, what is there at that moment. Layout does little worse than
  * that. Gradients that wait for their updates lie where saved sets are until backward comes to those: of both together hardly more
  * than the larger is in a tier at once, and the chunk that backward is at.
  */
@@ -30,22 +30,22 @@ typedef struct block_part {
     load forward, backward;
     uint64_t peak;                /* saved sets, accumulators, streams and workspace at one time, on the device: forward, layers back */
     uint64_t peak_head;           /* the same at the head, where there are no gradients to finish yet */
-    uint64_t saved[TIERS];        /* saved sets at home; on the host those of all ranks */
+    uint64_t saved[TIERS];        /* saved sets in their placements; on the host those of all ranks */
     uint64_t swapped, swapped_disk; /* largest saved set that lives elsewhere; on the disk, of all ranks */
     int swapped_n;                  /* how many live elsewhere at once */
 } block_part;
 
 static double between(const chunking *g, chunk_sum k, int first, int end) { return g->sum[k][end] - g->sum[k][first]; }
 
-static int micros_of(const space *s, const recipe *r) { return (int)(s->in->shape->batch / r->micro_batch); }
+static int micros_of(const space *s, const candidate *r) { return (int)(s->in->shape->batch / r->micro_batch); }
 
-/* Chunks first..end all live on `home`; `loads`: how often each of their weights comes in. A layer's next chunks can be
+/* Chunks first..end all live on `placement`; `loads`: how often each of their weights comes in. A layer's next chunks can be
  * fetched beside it as far as there are slots to spare. */
-static void weights_in(const space *s, const recipe *r, tier home, int first, int end, double loads, load *l)
+static void weights_in(const space *s, const candidate *r, tier placement, int first, int end, double loads, load *l)
 {
     const chunking *g = &s->chunkings[r->chunking];
-    double read = home == TIER_DISK ? loads * between(g, SUM_WEIGHT_READ, first, end) : 0;
-    bool staged = home == TIER_HOST || s->in->host_tier;
+    double read = placement == TIER_DISK ? loads * between(g, SUM_WEIGHT_READ, first, end) : 0;
+    bool staged = placement == TIER_HOST || s->in->host_tier;
     double in = staged ? loads * (between(g, SUM_WEIGHT_IN, first, end) + between(g, SUM_GATHER, first, end)) : 0;
     int spare = r->n_buffer - g->per_layer;
     l->ns[QUEUE_READ] += read;
@@ -54,10 +54,10 @@ static void weights_in(const space *s, const recipe *r, tier home, int first, in
         l->exposed += (in > 0 ? in : read) * (g->per_layer - (spare > 0 ? spare : 0)) / g->per_layer;
 }
 
-/* The updates' own traffic and work; gradients out to their home are counted where backward makes them. */
-static void updates(const space *s, const recipe *r, const chunking *g, tier home, int first, int end, load *forward, load *backward)
+/* The updates' own traffic and work; gradients out to their placement are counted where backward makes them. */
+static void updates(const space *s, const candidate *r, const chunking *g, tier placement, int first, int end, load *forward, load *backward)
 {
-    bool waits = r->update != UPDATE_BACKWARD, staged = home == TIER_HOST || s->in->host_tier, disk = home == TIER_DISK;
+    bool waits = r->update != UPDATE_BACKWARD, staged = placement == TIER_HOST || s->in->host_tier, disk = placement == TIER_DISK;
     double device = r->stride ? 1.0 / r->stride : 0, host = 1 - device;
     load *u = waits ? forward : backward;
     double passing = device * between(g, SUM_UPDATE_DEVICE, first, end) + host * between(g, SUM_UPDATE_HOST, first, end) * disk;
@@ -81,12 +81,12 @@ static void updates(const space *s, const recipe *r, const chunking *g, tier hom
     u->pipeline += passing / (r->n_update > 1 ? r->n_update - 0.5 : 1); /* turns are not taken evenly */
 }
 
-static double resident_updates(const recipe *r, const chunking *g)
+static double resident_updates(const candidate *r, const chunking *g)
 {
     return between(g, SUM_UPDATE_DEVICE, 0, r->persist) + between(g, SUM_GATHER, 0, r->persist) + between(g, SUM_SCATTER, 0, r->persist);
 }
 
-static void chunk_loads(const space *s, const recipe *r, load *forward, load *backward)
+static void chunk_loads(const space *s, const candidate *r, load *forward, load *backward)
 {
     const chunking *g = &s->chunkings[r->chunking];
     int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist;
@@ -104,21 +104,21 @@ static void chunk_loads(const space *s, const recipe *r, load *forward, load *ba
     } else {
         in = 1 + (groups - 1) * (1 - (r->n_buffer < away ? (r->n_buffer - 1.0) / away : 1));
     }
-    for (tier home = TIER_HOST; home <= TIER_DISK; home++) {
-        int first = home == TIER_HOST ? r->persist : host_end, end = home == TIER_HOST ? host_end : chunks;
-        weights_in(s, r, home, first, end, in, forward);
+    for (tier placement = TIER_HOST; placement <= TIER_DISK; placement++) {
+        int first = placement == TIER_HOST ? r->persist : host_end, end = placement == TIER_HOST ? host_end : chunks;
+        weights_in(s, r, placement, first, end, in, forward);
         if (end > g->back0)
-            weights_in(s, r, home, first > g->back0 ? first : g->back0, end, out, backward);
+            weights_in(s, r, placement, first > g->back0 ? first : g->back0, end, out, backward);
         if (s->in->training)
-            updates(s, r, g, home, first, end, forward, backward);
+            updates(s, r, g, placement, first, end, forward, backward);
     }
 }
 
 /* Share of the swapped sets that leave their slots: the last of a visit are still there when backward wants them. */
-static double leaving(const recipe *r, double sets) { return r->n_swap >= sets ? 0 : 1 - (r->n_swap - 1) / sets; }
+static double leaving(const candidate *r, double sets) { return r->n_swap >= sets ? 0 : 1 - (r->n_swap - 1) / sets; }
 
 /* Where the layers that are like layer `first` end. */
-static int run_end(const space *s, const recipe *r, int first)
+static int run_end(const space *s, const candidate *r, int first)
 {
     const unsigned char *kind = s->in->costs->kind_of_layer;
     int end = first + 1;
@@ -127,7 +127,7 @@ static int run_end(const space *s, const recipe *r, int first)
     return end;
 }
 
-static void block_loads(const space *s, const recipe *r, load *forward, load *backward)
+static void block_loads(const space *s, const candidate *r, load *forward, load *backward)
 {
     unsigned moved[SAVE_LEVELS][TIERS] = {0}, swapped = 0; /* layers */
     const costs *c = s->in->costs;
@@ -213,7 +213,7 @@ static double longest(const costs *c, const chunking *g, const load *l)
     return l->pipeline > most ? l->pipeline : most;
 }
 
-static void estimate_time(const space *s, const recipe *r, const block_part *b, estimate *out)
+static void estimate_time(const space *s, const candidate *r, const block_part *b, estimate *out)
 {
     const chunking *g = &s->chunkings[r->chunking];
     load forward = b->forward, backward = b->backward;
@@ -244,7 +244,7 @@ static uint64_t least_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static int least_int(int a, int b) { return a < b ? a : b; }
 
-static void block_memory(const space *s, const recipe *r, block_part *b)
+static void block_memory(const space *s, const candidate *r, block_part *b)
 {
     const step_shape *shape = s->in->shape;
     uint64_t units = (uint64_t)(r->micro_batch / shape->unit_seqs), group = units * (uint64_t)r->visit, most = 0, saved = 0;
@@ -287,7 +287,7 @@ static void block_memory(const space *s, const recipe *r, block_part *b)
     b->peak_head = saved + s->head.bytes + head + streams;
 }
 
-static void block_part_of(const space *s, const recipe *r, block_part *b)
+static void block_part_of(const space *s, const candidate *r, block_part *b)
 {
     memset(b, 0, sizeof *b);
     block_loads(s, r, &b->forward, &b->backward);
@@ -295,21 +295,21 @@ static void block_part_of(const space *s, const recipe *r, block_part *b)
 }
 
 /* Gradients of the chunks first..end that wait for their updates. */
-static uint64_t waiting_bytes(const space *s, const recipe *r, int first, int end)
+static uint64_t waiting_bytes(const space *s, const candidate *r, int first, int end)
 {
     bool waits = s->in->training && r->update != UPDATE_BACKWARD;
     return waits ? (uint64_t)between(&s->chunkings[r->chunking], SUM_GRADIENT_BYTES, first, end) : 0;
 }
 
 /* Of those, what lies among `saved` bytes. */
-static uint64_t shared_bytes(const space *s, const recipe *r, int first, int end, uint64_t saved)
+static uint64_t shared_bytes(const space *s, const candidate *r, int first, int end, uint64_t saved)
 {
     uint64_t gradients = waiting_bytes(s, r, first, end), at_once = s->chunkings[r->chunking].trained[first][0];
     return least_u64(gradients > at_once ? gradients - at_once : 0, saved);
 }
 
-/* Bytes that live at home for the chunks first..end. */
-static uint64_t homes(const space *s, const recipe *r, int first, int end)
+/* Bytes that stay in their placements for the chunks first..end. */
+static uint64_t placements(const space *s, const candidate *r, int first, int end)
 {
     const chunking *g = &s->chunkings[r->chunking];
     double weights = between(g, SUM_WEIGHT_BYTES, first, end), states = between(g, SUM_STATE_BYTES, first, end);
@@ -327,7 +327,7 @@ static uint64_t largest_chunks(const uint64_t largest[SPACE_LARGEST], int n)
     return sum + (n > SPACE_LARGEST ? (uint64_t)(n - SPACE_LARGEST) * largest[SPACE_LARGEST - 1] : 0);
 }
 
-static void estimate_memory(const space *s, const recipe *r, const block_part *b, estimate *out)
+static void estimate_memory(const space *s, const candidate *r, const block_part *b, estimate *out)
 {
     const chunking *g = &s->chunkings[r->chunking];
     int chunks = g->packing.chunks_n, host_end = r->persist + r->on_host, away = chunks - r->persist;
@@ -339,7 +339,7 @@ static void estimate_memory(const space *s, const recipe *r, const block_part *b
     int updates_n = training && r->stride ? least_int(r->n_update, away / r->stride) : 0;
     uint64_t updates = (uint64_t)((double)largest_chunks(g->trained[r->persist], updates_n) * g->states);
     uint64_t swapped = (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped;
-    uint64_t home = s->home_bytes + homes(s, r, 0, r->persist);
+    uint64_t placement = s->placement_bytes + placements(s, r, 0, r->persist);
     const bool backward = r->update == UPDATE_BACKWARD;
     const uint64_t work = training ? g->update_bytes : 0;
     uint64_t finishing = gradients + (backward ? updates + work : 0);
@@ -348,20 +348,20 @@ static void estimate_memory(const space *s, const recipe *r, const block_part *b
     uint64_t window = g->window[host_end];
     uint64_t moment = max_u64(back, ahead) - shared_bytes(s, r, 0, r->persist, b->saved[TIER_DEVICE]);
     uint64_t scratch = window + (8 << 20), waiting = waiting_bytes(s, r, 0, r->persist);
-    out->bytes[TIER_DEVICE] = home + max_u64(moment, scratch > waiting ? scratch - waiting : 0);
+    out->bytes[TIER_DEVICE] = placement + max_u64(moment, scratch > waiting ? scratch - waiting : 0);
     out->bytes[TIER_HOST] = out->bytes[TIER_DISK] = 0;
     if (s->in->host_tier) {
         double staged = (double)largest_chunks(g->largest[host_end], r->n_update);
         staged += training ? (double)largest_chunks(g->trained[host_end], r->n_update) * (1 + g->states) : 0;
-        out->bytes[TIER_HOST] = (r->stride != 1 && away ? work : 0) + homes(s, r, r->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
+        out->bytes[TIER_HOST] = (r->stride != 1 && away ? work : 0) + placements(s, r, r->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
                                 (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk -
                                 shared_bytes(s, r, r->persist, host_end, b->saved[TIER_HOST]);
     }
-    out->bytes[TIER_DISK] = homes(s, r, host_end, chunks) + b->saved[TIER_DISK] -
+    out->bytes[TIER_DISK] = placements(s, r, host_end, chunks) + b->saved[TIER_DISK] -
                             shared_bytes(s, r, host_end, chunks, b->saved[TIER_DISK]);
 }
 
-void recipe_estimate(const space *s, const recipe *r, estimate *out)
+void candidate_estimate(const space *s, const candidate *r, estimate *out)
 {
     block_part b;
     block_part_of(s, r, &b);
@@ -375,7 +375,7 @@ static bool fits(const uint64_t budget[TIERS], const estimate *e, tier t) { retu
 
 typedef struct filling {
     const space *s;
-    recipe *r;
+    candidate *r;
     const block_part *b;
     const uint64_t *budget;
     estimate *e;
@@ -412,7 +412,7 @@ static bool host_fits(const filling *f, int on_host)
  * nothing passes through the host on its way to the disk. */
 static void fill_host(const filling *f)
 {
-    int guess = f->r->on_host, all = f->s->in->host_tier ? recipe_chunks(f->s, f->r) - f->r->persist : 0;
+    int guess = f->r->on_host, all = f->s->in->host_tier ? candidate_chunks(f->s, f->r) - f->r->persist : 0;
     if (!host_fits(f, all) && all)
         host_fits(f, most_that_fit(f, host_fits, 0, all, guess));
 }
@@ -424,17 +424,17 @@ static bool device_fits(const filling *f, int persist)
     return fits(f->budget, f->e, TIER_DEVICE);
 }
 
-bool recipe_fill(const space *s, recipe *r, const uint64_t budget[TIERS], estimate *e)
+bool candidate_fill(const space *s, candidate *r, const uint64_t budget[TIERS], estimate *e)
 {
     block_part b;
     const filling f = {s, r, &b, budget, e};
-    int guess = r->persist, on_host = r->on_host, all = recipe_chunks(s, r);
+    int guess = r->persist, on_host = r->on_host, all = candidate_chunks(s, r);
     block_part_of(s, r, &b);
     if (!device_fits(&f, all)) {
         r->on_host = on_host;
         device_fits(&f, most_that_fit(&f, device_fits, 0, all, guess));
     }
-    recipe_normalise(s, r);
+    candidate_normalise(s, r);
     estimate_time(s, r, &b, e);
     estimate_memory(s, r, &b, e);
     return fits(budget, e, TIER_DEVICE) && fits(budget, e, TIER_HOST) && fits(budget, e, TIER_DISK);

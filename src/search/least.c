@@ -9,10 +9,10 @@
 
 /* As little on the device as can be for a size of chunk, a place of the saved inputs, a time of update and a visit: one visit holds
  * the inputs of all micro-batches, more than one the gradients of all layers. */
-static void economical(const space *s, recipe *r, int chunking, tier place, update_time update, int visit)
+static void economical(const space *s, candidate *r, int chunking, tier place, update_time update, int visit)
 {
-    recipe_init(s, r, chunking);
-    recipe_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
+    candidate_init(s, r, chunking);
+    candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, place);
     r->n_update = 1;
     r->n_swap = 2;
     r->update = update;
@@ -28,22 +28,22 @@ static double overshoot(const space *s, const uint64_t bytes[TIERS])
     return over;
 }
 
-/* What the recipe needs in all, whatever the budgets are. */
-static int measure(space *s, const recipe *r, priced *out, pt_error *e)
+/* What the candidate needs in all, whatever the budgets are. */
+static int measure(space *s, const candidate *r, priced *out, pt_error *e)
 {
     const uint64_t any[TIERS] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
     plan p;
-    int fits = recipe_plan(s, r, &p, e);
+    int fits = candidate_plan(s, r, &p, e);
     if (!fits) {
         fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, 0, out, e);
         plan_free(&p);
         s->tried++;
     }
-    out->recipe = *r;
+    out->candidate = *r;
     return fits;
 }
 
-typedef struct entry { recipe recipe; double over, device; } entry; /* over: bytes beyond the budgets */
+typedef struct entry { candidate candidate; double over, device; } entry; /* over: bytes beyond the budgets */
 
 static bool is_less(const entry *a, const entry *b) { return a->over != b->over ? a->over < b->over : a->device < b->device; }
 
@@ -60,14 +60,14 @@ static void insert(entry *list, int *n, const entry *x)
 }
 
 /* Without a disk everything is in memory, whether the estimate says that it fits or not: it may be more than is needed. */
-static void keep_off_disk(const space *s, recipe *r, estimate *about)
+static void keep_off_disk(const space *s, candidate *r, estimate *about)
 {
     if (s->in->host_tier)
-        r->on_host = recipe_chunks(s, r) - r->persist;
+        r->on_host = candidate_chunks(s, r) - r->persist;
     else
-        r->persist = recipe_chunks(s, r);
-    recipe_normalise(s, r);
-    recipe_estimate(s, r, about);
+        r->persist = candidate_chunks(s, r);
+    candidate_normalise(s, r);
+    candidate_estimate(s, r, about);
 }
 
 static int collect(const space *s, entry *list)
@@ -85,10 +85,10 @@ static int collect(const space *s, entry *list)
                 estimate about;
                 if (!space_has(s, place) || (place != TIER_DEVICE && !s->in->training) || (k & 2 && last->visit == 1))
                     continue;
-                economical(s, &x.recipe, g, place, times[k & 1], k & 2 ? 1 : last->visit);
-                recipe_fill(s, &x.recipe, s->budget, &about);
+                economical(s, &x.candidate, g, place, times[k & 1], k & 2 ? 1 : last->visit);
+                candidate_fill(s, &x.candidate, s->budget, &about);
                 if (about.bytes[TIER_DISK] && !s->budget[TIER_DISK])
-                    keep_off_disk(s, &x.recipe, &about);
+                    keep_off_disk(s, &x.candidate, &about);
                 x.over = overshoot(s, about.bytes);
                 x.device = (double)about.bytes[TIER_DEVICE];
                 insert(list, &n, &x);
@@ -98,7 +98,7 @@ static int collect(const space *s, entry *list)
 
 typedef struct outcome { priced filled, plain; double filled_over, plain_over; } outcome; /* the least of each kind; -1: none */
 
-static int note(space *s, const recipe *r, priced *least, double *over, pt_error *e)
+static int note(space *s, const candidate *r, priced *least, double *over, pt_error *e)
 {
     priced one;
     int fits = measure(s, r, &one, e);
@@ -123,15 +123,15 @@ static bool is_late(const space *s, const outcome *o)
 static int try_plain(space *s, const entry *x, double near, outcome *o, pt_error *e)
 {
     enum { PARTS = 8 };
-    int chunks = recipe_chunks(s, &x->recipe), fits = 0;
+    int chunks = candidate_chunks(s, &x->candidate), fits = 0;
     for (int part = space_has(s, TIER_DISK) ? -1 : 0; part <= PARTS && !fits && !is_late(s, o); part++) {
-        recipe r;
+        candidate r;
         estimate about;
-        economical(s, &r, x->recipe.chunking, (tier)x->recipe.place[space_first_saving(s)], x->recipe.update, x->recipe.visit);
+        economical(s, &r, x->candidate.chunking, (tier)x->candidate.place[space_first_saving(s)], x->candidate.update, x->candidate.visit);
         r.persist = part < 0 ? 0 : (chunks * part + PARTS - 1) / PARTS;
         r.on_host = part < 0 ? 0 : chunks - r.persist;
-        recipe_normalise(s, &r);
-        recipe_estimate(s, &r, &about);
+        candidate_normalise(s, &r);
+        candidate_estimate(s, &r, &about);
         if ((part < 0 || s->in->host_tier || r.persist == chunks) && (o->plain_over < 0 || overshoot(s, about.bytes) < near))
             fits = note(s, &r, &o->plain, &o->plain_over, e);
     }
@@ -151,10 +151,10 @@ static int try_entries(space *s, entry *list, int n, bool hopeful, outcome *o, p
                 fits = try_plain(s, &list[i], near, o, e);
                 continue;
             }
-            fits = recipe_price_filled(s, &list[i].recipe, 0, 0, &o->filled, e);
+            fits = candidate_price_filled(s, &list[i].candidate, 0, 0, &o->filled, e);
             o->filled_over = fits > 0 ? 0 : o->filled_over;
             if (!fits)
-                fits = note(s, &list[i].recipe, &o->filled, &o->filled_over, e);
+                fits = note(s, &list[i].candidate, &o->filled, &o->filled_over, e);
         }
     return fits;
 }

@@ -1,20 +1,20 @@
-/* like.c - the recipe that is most like a plan: where a search with other inputs may begin. */
+/* like.c - the candidate that is most like a plan: where a search with other inputs may begin. */
 #include "search/space.h"
 
-static int count_homes(const plan *p, tier home)
+static int count_placements(const plan *p, tier placement)
 {
     int n = 0;
     for (int i = 0; i < p->chunks_n; i++)
-        n += p->chunks[i].home == home;
+        n += p->chunks[i].placement == placement;
     return n;
 }
 
 /* Of the chunks away from the device every so-manieth is updated there. */
 static int stride_of(const plan *p)
 {
-    int away = p->chunks_n - count_homes(p, TIER_DEVICE), there = 0;
+    int away = p->chunks_n - count_placements(p, TIER_DEVICE), there = 0;
     for (int i = 0; i < p->chunks_n; i++)
-        there += p->chunks[i].home != TIER_DEVICE && p->chunks[i].update == TIER_DEVICE;
+        there += p->chunks[i].placement != TIER_DEVICE && p->chunks[i].update == TIER_DEVICE;
     return there ? (away + there / 2) / there : UPDATE_STRIDE_NONE;
 }
 
@@ -26,7 +26,7 @@ static bool has_split(const space *s, const plan *p)
     return false;
 }
 
-bool recipe_like(const space *s, const candidate *c, recipe *r)
+bool candidate_like(const space *s, const priced_plan *c, candidate *r)
 {
     const plan *p = &c->plan;
     int chunking = 0;
@@ -34,9 +34,9 @@ bool recipe_like(const space *s, const candidate *c, recipe *r)
         chunking++;
     if (chunking == s->chunkings_n || !has_split(s, p))
         return false;
-    recipe_init(s, r, chunking);
-    r->persist = count_homes(p, TIER_DEVICE);
-    r->on_host = count_homes(p, TIER_HOST);
+    candidate_init(s, r, chunking);
+    r->persist = count_placements(p, TIER_DEVICE);
+    r->on_host = count_placements(p, TIER_HOST);
     r->stride = stride_of(p);
     r->n_buffer = p->n_buffer;
     r->n_update = p->n_update;
@@ -48,6 +48,6 @@ bool recipe_like(const space *s, const candidate *c, recipe *r)
         r->level[i] = (unsigned char)p->blocks[i].level;
         r->place[i] = (unsigned char)p->blocks[i].place;
     }
-    recipe_normalise(s, r);
+    candidate_normalise(s, r);
     return true;
 }

@@ -58,7 +58,7 @@ static void lengthen(const shorter *s, search_result *r)
 }
 
 /* The plan of a shorter step as one of the long step; 1: it fits, 0: it does not, by *more bytes of the device. */
-static int prove(const search_input *in, candidate *c, uint64_t *more, pt_error *e)
+static int prove(const search_input *in, priced_plan *c, uint64_t *more, pt_error *e)
 {
     const uint64_t budget = in->budget[TIER_DEVICE];
     int fits = search_price(in, c, e);

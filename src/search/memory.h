@@ -1,4 +1,4 @@
-/* memory.h - what recipes were priced at, by their hash. Any thread may ask and add. */
+/* memory.h - what candidates were priced at, by their hash. Any thread may ask and add. */
 #ifndef PT_MEMORY_H
 #define PT_MEMORY_H
 

@@ -1,4 +1,4 @@
-/* moves.c - the neighbours of a recipe: one decision changed, and what depends on it filled again.
+/* moves.c - the neighbours of a candidate: one decision changed, and what depends on it filled again.
  *
  * Changes that take or give memory come twice: with as many persistent chunks as then fit, and with as many as before. Numbers are
  * stepped by one and by doubling and halving; layers are changed one by one where there are few, and in runs from either end, by
@@ -10,31 +10,31 @@
 
 typedef struct neighbours {
     const space *s;
-    recipe *from;
+    candidate *from;
     move_fn fn;
     void *arg;
 } neighbours;
 
-static void offer(neighbours *x, const recipe *r, const estimate *about)
+static void offer(neighbours *x, const candidate *r, const estimate *about)
 {
     if (x->fn(x->arg, r, about))
         *x->from = *r;
 }
 
-static void add(neighbours *x, recipe *r)
+static void add(neighbours *x, candidate *r)
 {
     estimate about;
-    recipe_normalise(x->s, r);
-    recipe_estimate(x->s, r, &about);
+    candidate_normalise(x->s, r);
+    candidate_estimate(x->s, r, &about);
     offer(x, r, &about);
 }
 
-static void add_both(neighbours *x, recipe *r)
+static void add_both(neighbours *x, candidate *r)
 {
-    recipe filled = *r;
+    candidate filled = *r;
     estimate about;
-    recipe_normalise(x->s, &filled);
-    bool fits = recipe_fill(x->s, &filled, x->s->fill, &about);
+    candidate_normalise(x->s, &filled);
+    bool fits = candidate_fill(x->s, &filled, x->s->fill, &about);
     if (fits)
         offer(x, &filled, &about);
     if (!fits || filled.persist != r->persist || filled.on_host != r->on_host)
@@ -44,7 +44,7 @@ static void add_both(neighbours *x, recipe *r)
 static void move_splits(neighbours *x)
 {
     for (int i = 0; i < x->s->splits_n; i++) {
-        recipe r = *x->from;
+        candidate r = *x->from;
         if (x->s->splits[i].micro_batch == r.micro_batch && x->s->splits[i].visit == r.visit)
             continue;
         r.micro_batch = x->s->splits[i].micro_batch;
@@ -58,10 +58,10 @@ static void move_updates(neighbours *x)
     const int model = x->s->stride, strides[] = {0, 1, 2, 3, 4, 6, 8, model};
     const size_t usual = sizeof strides / sizeof *strides - 1, strides_n = model <= 4 || model == 6 || model == 8 ? usual : usual + 1;
     /* Many slots hide the disk; on the device they hold states too, so that seldom as many fit there. */
-    const bool on_disk = x->from->persist + x->from->on_host < recipe_chunks(x->s, x->from);
+    const bool on_disk = x->from->persist + x->from->on_host < candidate_chunks(x->s, x->from);
     for (update_time u = search_first_update(x->s->in); x->s->in->training && u <= UPDATE_END; u++)
         for (size_t i = 0; search_may_update(x->s->in, u) && i < (x->s->in->host_tier ? strides_n : 1); i++) {
-            recipe r = *x->from;
+            candidate r = *x->from;
             r.update = u;
             r.stride = strides[i];
             if (u != x->from->update || r.stride != x->from->stride)
@@ -80,7 +80,7 @@ static void move_slots(neighbours *x)
     const int n = x->from->n_buffer, away = g->packing.chunks_n - x->from->persist;
     const int buffers[] = {n - 1, n + 1, n / 2, n * 2, g->at_once, g->at_once + 1, g->at_once + 2, away, (n + away) / 2};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers && away; i++) {
-        recipe r = *x->from;
+        candidate r = *x->from;
         r.n_buffer = buffers[i];
         if (buffers[i] > 0 && buffers[i] != n)
             add_both(x, &r);
@@ -92,7 +92,7 @@ static void move_slots(neighbours *x)
         }
     }
     for (int k = -2; k <= 2; k++) {
-        recipe r = *x->from;
+        candidate r = *x->from;
         r.n_update += k;
         if (k && away && r.n_update > 0 && x->s->in->training)
             add_both(x, &r);
@@ -103,19 +103,19 @@ static void move_slots(neighbours *x)
     }
     const int swaps[] = {3, x->from->visit / 2 + 2, x->from->visit + 2, x->from->visit + 3, x->from->n_swap * 2};
     for (size_t i = 0; i < sizeof swaps / sizeof *swaps; i++) {
-        recipe r = *x->from;
+        candidate r = *x->from;
         r.n_swap = swaps[i];
         if (swaps[i] != x->from->n_swap)
             add_both(x, &r);
     }
 }
 
-static void move_homes(neighbours *x)
+static void move_placements(neighbours *x)
 {
-    int chunks = recipe_chunks(x->s, x->from);
+    int chunks = candidate_chunks(x->s, x->from);
     for (int step = 1; step <= chunks; step *= 2)
         for (int sign = -1; sign <= 1; sign += 2) {
-            recipe r = *x->from;
+            candidate r = *x->from;
             r.persist += sign * step;
             r.on_host -= x->s->in->host_tier ? sign * step : 0;
             if (r.persist >= 0 && r.persist <= chunks)
@@ -129,13 +129,13 @@ static void move_homes(neighbours *x)
 
 static void move_chunks(neighbours *x)
 {
-    double share = (double)x->from->n_buffer / recipe_chunks(x->s, x->from);
+    double share = (double)x->from->n_buffer / candidate_chunks(x->s, x->from);
     for (int g = 0; g < x->s->chunkings_n; g++) {
-        recipe r = *x->from;
+        candidate r = *x->from;
         r.chunking = g;
         if (g == x->from->chunking)
             continue;
-        r.n_buffer = (int)(share * recipe_chunks(x->s, &r) + 0.5);
+        r.n_buffer = (int)(share * candidate_chunks(x->s, &r) + 0.5);
         add_both(x, &r);
         r.n_buffer = x->s->chunkings[g].at_once + 1;
         add_both(x, &r);
@@ -145,7 +145,7 @@ static void move_chunks(neighbours *x)
 /* One level and place for the layers first..end, each `every`-th of them. */
 static void set_blocks(neighbours *x, int first, int end, int every, save_level level, tier place)
 {
-    recipe r = *x->from;
+    candidate r = *x->from;
     bool changed = false;
     for (int i = first < x->s->passing ? x->s->passing : first; i < end; i += every) {
         changed |= r.level[i] != level || r.place[i] != place;
@@ -155,7 +155,7 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
     if (!changed)
         return;
     if (place != TIER_DEVICE && r.n_swap < 3) { /* the first to be swapped: with enough slots */
-        recipe fewest = r;
+        candidate fewest = r;
         if (space_has_few_layers(x->s))
             add_both(x, &fewest);
         r.n_swap = r.visit > 1 ? r.visit + 2 : 3;
@@ -164,7 +164,7 @@ static void set_blocks(neighbours *x, int first, int end, int every, save_level 
 }
 
 /* Where the layers that are alike at the front end, and those at the back begin. */
-static int front_run(const space *s, const recipe *r)
+static int front_run(const space *s, const candidate *r)
 {
     int first = space_first_saving(s), n = first + 1;
     while (n < s->layers && r->level[n] == r->level[first] && r->place[n] == r->place[first])
@@ -172,7 +172,7 @@ static int front_run(const space *s, const recipe *r)
     return n;
 }
 
-static int back_run(const space *s, const recipe *r)
+static int back_run(const space *s, const candidate *r)
 {
     int n = s->layers - 1;
     while (n > s->passing && r->level[n - 1] == r->level[s->layers - 1] && r->place[n - 1] == r->place[s->layers - 1])
@@ -217,11 +217,11 @@ static void move_blocks(neighbours *x)
                 move_blocks_to(x, level, place);
 }
 
-void recipe_moves(const space *s, recipe *from, bool all, move_fn fn, void *arg)
+void candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void *arg)
 {
     neighbours x = {s, from, fn, arg};
     move_slots(&x);
-    move_homes(&x);
+    move_placements(&x);
     move_updates(&x);
     move_blocks(&x);
     if (all) {

@@ -1,4 +1,4 @@
-/* policies.c - what fixed recipes of other systems would choose on this machine: plans to compare with, and seeds.
+/* policies.c - what fixed policies of other systems would choose on this machine: plans to compare with, and seeds.
  *
  * Each is written in the terms of a plan, so that one executor runs them all, and each is given what its users would tune by
  * hand: the largest micro-batch that fits, and where it is silent on the size of chunks, a layer each. Updates wait until the end
@@ -13,22 +13,22 @@ const char *const policy_names[POLICIES] = {"all resident", "all recompute", "Ze
                                             "Deep Optimizer States k=2", "GreedySnake", "MegaTrain", "ProTrain"};
 
 /* Where a policy that keeps states away from the device keeps them. */
-static void away(const space *s, recipe *r, tier home)
+static void away(const space *s, candidate *r, tier placement)
 {
     r->persist = 0;
-    r->on_host = home == TIER_HOST ? recipe_chunks(s, r) : 0;
+    r->on_host = placement == TIER_HOST ? candidate_chunks(s, r) : 0;
     r->stride = s->in->host_tier ? UPDATE_STRIDE_NONE : 1;
 }
 
 /* false: this machine has not what the policy needs. */
-static bool policy_recipe(const space *s, policy p, recipe *r)
+static bool policy_candidate(const space *s, policy p, candidate *r)
 {
     const chunking *g = &s->chunkings[r->chunking];
     tier near = s->in->host_tier ? TIER_HOST : TIER_DISK;
     r->update = s->in->clipping ? UPDATE_END : UPDATE_BACKWARD;
-    recipe_blocks(s, r, 0, s->layers, SAVE_INPUT, TIER_DEVICE);
+    candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, TIER_DEVICE);
     switch (p) {
-    case POLICY_RESIDENT: recipe_blocks(s, r, 0, s->layers, s->in->training ? SAVE_ALL : SAVE_INPUT, TIER_DEVICE); return true;
+    case POLICY_RESIDENT: candidate_blocks(s, r, 0, s->layers, s->in->training ? SAVE_ALL : SAVE_INPUT, TIER_DEVICE); return true;
     case POLICY_RECOMPUTE: return s->in->training;
     case POLICY_ZERO_OFFLOAD: /* weights are on the device from their update to the next */
         away(s, r, TIER_HOST);
@@ -37,7 +37,7 @@ static bool policy_recipe(const space *s, policy p, recipe *r)
     case POLICY_ZERO_INFINITY:
         away(s, r, TIER_DISK);
         r->n_buffer = g->at_once + 2;
-        recipe_blocks(s, r, 0, s->layers, SAVE_INPUT, s->in->host_tier ? TIER_HOST : TIER_DEVICE);
+        candidate_blocks(s, r, 0, s->layers, SAVE_INPUT, s->in->host_tier ? TIER_HOST : TIER_DEVICE);
         return space_has(s, TIER_DISK);
     case POLICY_FSDP:
         away(s, r, near);
@@ -63,10 +63,10 @@ static bool policy_recipe(const space *s, policy p, recipe *r)
 }
 
 /* Near enough to its budgets that it is worth building. */
-static bool may_fit(const space *s, const recipe *r)
+static bool may_fit(const space *s, const candidate *r)
 {
     estimate about;
-    recipe_estimate(s, r, &about);
+    candidate_estimate(s, r, &about);
     for (int t = 0; t < TIERS; t++)
         if ((double)about.bytes[t] > 1.1 * (double)s->budget[t] + (1 << 20))
             return false;
@@ -94,7 +94,7 @@ static int least_waste(const space *s)
 }
 
 /* How many layers it takes to compute while the saved set of one leaves the device. */
-static int swap_interval(const space *s, const recipe *r)
+static int swap_interval(const space *s, const candidate *r)
 {
     const costs *c = s->in->costs;
     double units = (double)(r->micro_batch / s->in->shape->unit_seqs), bytes = (double)s->layouts[SAVE_ALL].saved_bytes * units;
@@ -105,14 +105,14 @@ static int swap_interval(const space *s, const recipe *r)
 
 /* Swapped layers come first, an interval apart, so that each is moved behind the computation of those up to the next; recomputed
  * ones between them and after; the others are kept. */
-static void interleave(const space *s, recipe *r, int interval, int swapped, int recomputed)
+static void interleave(const space *s, candidate *r, int interval, int swapped, int recomputed)
 {
     tier place = s->in->host_tier ? TIER_HOST : TIER_DISK;
-    recipe_blocks(s, r, 0, s->layers, SAVE_ALL, TIER_DEVICE);
+    candidate_blocks(s, r, 0, s->layers, SAVE_ALL, TIER_DEVICE);
     for (int i = 0; i < s->layers && (swapped || recomputed); i++) {
         bool swap = swapped && i % interval == 0;
         if (swap || recomputed)
-            recipe_blocks(s, r, i, i + 1, swap ? SAVE_ALL : SAVE_INPUT, swap ? place : TIER_DEVICE);
+            candidate_blocks(s, r, i, i + 1, swap ? SAVE_ALL : SAVE_INPUT, swap ? place : TIER_DEVICE);
         swapped -= swap;
         recomputed -= !swap && recomputed;
     }
@@ -127,22 +127,22 @@ static int more_buffers(int buffers, int chunks)
 
 /* The paper's search over its four numbers by closed-form time and memory: for given blocks and buffers less memory comes first,
  * and as soon as one more persistent chunk no longer fits, none does. */
-static bool four_numbers(const space *s, recipe *r)
+static bool four_numbers(const space *s, candidate *r)
 {
     const chunking *g = &s->chunkings[r->chunking];
     int chunks = g->packing.chunks_n, step = s->layers > 24 ? s->layers / 24 : 1, interval = swap_interval(s, r);
     tier near = s->in->host_tier ? TIER_HOST : TIER_DISK;
-    recipe best;
+    candidate best;
     double least = -1;
     int most_swapped = space_has(s, near) ? (s->layers + interval - 1) / interval : 0;
     for (int swapped = 0; swapped <= most_swapped; swapped += most_swapped > 24 ? most_swapped / 24 : 1)
         for (int recomputed = 0; swapped + recomputed <= s->layers; recomputed += step) {
-            recipe x = *r;
+            candidate x = *r;
             estimate about;
             interleave(s, &x, interval, swapped, recomputed);
             for (int buffers = g->at_once; buffers <= chunks; buffers = more_buffers(buffers, chunks)) {
                 x.n_buffer = buffers;
-                if (!recipe_fill(s, &x, s->fill, &about)) /* time falls with every persistent chunk: the most that fit */
+                if (!candidate_fill(s, &x, s->fill, &about)) /* time falls with every persistent chunk: the most that fit */
                     break;
                 if (least < 0 || about.ns < least) {
                     least = about.ns;
@@ -157,26 +157,26 @@ static bool four_numbers(const space *s, recipe *r)
 }
 
 /* Of all its numbers those that take least: everything recomputed, nothing swapped, few buffers, as much persistent as fits. */
-static int price_least(space *s, recipe *r, priced *out, pt_error *e)
+static int price_least(space *s, candidate *r, priced *out, pt_error *e)
 {
     estimate about;
     memcpy(s->fill, s->budget, sizeof s->fill);
-    recipe_fill(s, r, s->fill, &about);
-    return may_fit(s, r) ? recipe_price_filled(s, r, 0, 0, out, e) : 0;
+    candidate_fill(s, r, s->fill, &about);
+    return may_fit(s, r) ? candidate_price_filled(s, r, 0, 0, out, e) : 0;
 }
 
 /* Closed forms say only about what a plan takes. Where the one that they lead to does not fit, they choose again, by budgets that
  * are corrected by what they were wrong by. */
-static int price_four_numbers(space *s, recipe *least, priced *out, pt_error *e)
+static int price_four_numbers(space *s, candidate *least, priced *out, pt_error *e)
 {
     enum { TRIES = 6 };
     memcpy(s->fill, s->budget, sizeof s->fill);
     for (int i = 0; i < TRIES; i++) {
-        recipe r = *least;
+        candidate r = *least;
         if (!four_numbers(s, &r))
             break;
-        recipe_normalise(s, &r);
-        int fits = recipe_price(s, &r, 0, 0, out, e);
+        candidate_normalise(s, &r);
+        int fits = candidate_price(s, &r, 0, 0, out, e);
         if (fits)
             return fits;
         space_correct(s, &r, out->bytes);
@@ -186,10 +186,10 @@ static int price_four_numbers(space *s, recipe *least, priced *out, pt_error *e)
 
 /* ---- all ---- */
 
-static int price_as_it_is(space *s, recipe *r, priced *out, pt_error *e)
+static int price_as_it_is(space *s, candidate *r, priced *out, pt_error *e)
 {
-    recipe_normalise(s, r);
-    return may_fit(s, r) ? recipe_price(s, r, 0, 0, out, e) : 0;
+    candidate_normalise(s, r);
+    return may_fit(s, r) ? candidate_price(s, r, 0, 0, out, e) : 0;
 }
 
 int policy_price(space *s, policy p, priced *out, pt_error *e)
@@ -197,13 +197,13 @@ int policy_price(space *s, policy p, priced *out, pt_error *e)
     for (int i = 0; i < s->splits_n; i++) {
         bool snake = p == POLICY_GREEDY_SNAKE; /* small micro-batches, all of them in a visit */
         const split *cut = &s->splits[snake ? s->splits_n - 1 - i : i];
-        recipe r;
-        recipe_init(s, &r, p == POLICY_PROTRAIN ? least_waste(s) : 0);
+        candidate r;
+        candidate_init(s, &r, p == POLICY_PROTRAIN ? least_waste(s) : 0);
         r.micro_batch = cut->micro_batch;
         r.visit = 1;
         if (cut->visit != 1)
             continue;
-        if (!policy_recipe(s, p, &r))
+        if (!policy_candidate(s, p, &r))
             return 0;
         int fits = p == POLICY_PROTRAIN ? price_four_numbers(s, &r, out, e) : price_as_it_is(s, &r, out, e);
         if (fits)

@@ -119,12 +119,12 @@ static bool is_answer(const space *s, const memory_entry *known, double limit, d
     return known->fits && (known->proven || (prove_below > 0 && known->step_ns >= prove_below));
 }
 
-int recipe_price(space *s, const recipe *r, double limit, double prove_below, priced *out, pt_error *e)
+int candidate_price(space *s, const candidate *r, double limit, double prove_below, priced *out, pt_error *e)
 {
     plan p;
-    uint64_t hash = recipe_hash(s, r);
+    uint64_t hash = candidate_hash(s, r);
     memory_entry known;
-    out->recipe = *r;
+    out->candidate = *r;
     if (memory_find(s->memory, hash, &known) && is_answer(s, &known, limit, prove_below)) {
         out->step_ns = known.step_ns;
         out->proven = known.proven;
@@ -132,7 +132,7 @@ int recipe_price(space *s, const recipe *r, double limit, double prove_below, pr
         memcpy(out->bytes, known.bytes, sizeof out->bytes);
         return known.fits && !beyond(s, known.bytes) && (limit <= 0 || out->step_ns < limit);
     }
-    int failed = recipe_plan(s, r, &p, e);
+    int failed = candidate_plan(s, r, &p, e);
     if (failed)
         return failed;
     int fits = price_plan(s->in, &s->chunkings[r->chunking].packing, &p, s->budget, limit, prove_below, out, e);
@@ -145,14 +145,14 @@ int recipe_price(space *s, const recipe *r, double limit, double prove_below, pr
     return fits;
 }
 
-/* What the estimate is wrong by for this recipe, it will be for its like: fills again with budgets changed by that. One chunk less
+/* What the estimate is wrong by for this candidate, it will be for its like: fills again with budgets changed by that. One chunk less
  * where that is still too much. false: nothing can give way. */
-static bool fill_again(space *s, recipe *r, const uint64_t needs[TIERS])
+static bool fill_again(space *s, candidate *r, const uint64_t needs[TIERS])
 {
     estimate about;
-    const recipe before = *r;
+    const candidate before = *r;
     space_correct(s, r, needs);
-    recipe_fill(s, r, s->fill, &about);
+    candidate_fill(s, r, s->fill, &about);
     if (r->persist != before.persist || r->on_host != before.on_host)
         return true;
     *r = before;
@@ -164,22 +164,22 @@ static bool fill_again(space *s, recipe *r, const uint64_t needs[TIERS])
     } else {
         return false;
     }
-    recipe_normalise(s, r);
+    candidate_normalise(s, r);
     return true;
 }
 
-int recipe_price_filled(space *s, recipe *r, double limit, double prove_below, priced *out, pt_error *e)
+int candidate_price_filled(space *s, candidate *r, double limit, double prove_below, priced *out, pt_error *e)
 {
     enum { TRIES = 6 };
     for (int i = 0; i < TRIES; i++) {
-        int fits = recipe_price(s, r, limit, prove_below, out, e);
+        int fits = candidate_price(s, r, limit, prove_below, out, e);
         if (fits || (limit > 0 && out->step_ns >= limit) || !fill_again(s, r, out->bytes))
             return fits;
     }
     return 0;
 }
 
-int search_price(const search_input *in, candidate *c, pt_error *e)
+int search_price(const search_input *in, priced_plan *c, pt_error *e)
 {
     priced p;
     int fits = price_plan(in, &c->packing, &c->plan, in->budget, 0, 0, &p, e);
@@ -188,7 +188,7 @@ int search_price(const search_input *in, candidate *c, pt_error *e)
     return fits;
 }
 
-void candidate_free(candidate *c)
+void priced_plan_free(priced_plan *c)
 {
     packing_free(&c->packing);
     plan_free(&c->plan);

@@ -1,4 +1,4 @@
-/* result.c - what a search hands out: the best plan with single chunks of it elsewhere (homes.c), and beside it the policies and the
+/* result.c - what a search hands out: the best plan with single chunks of it elsewhere (placements.c), and beside it the policies and the
  * fastest that were seen with chunks of another size, with chunks of the same size and the step cut in another way, and with both
  * the same and updates at another time. Others are told as far as there is time to prove that they fit.
  */
@@ -33,8 +33,8 @@ static priced *tasteful(walk *w)
 static int prove_best(walk *w)
 {
     for (priced *x = tasteful(w); !x->proven; x = tasteful(w)) {
-        const recipe r = x->recipe;
-        int fits = recipe_price(&w->s, &r, 0, 0, x, w->e);
+        const candidate r = x->candidate;
+        int fits = candidate_price(&w->s, &r, 0, 0, x, w->e);
         if (fits < 0)
             return fits;
         if (!fits)
@@ -45,27 +45,27 @@ static int prove_best(walk *w)
 
 double search_seconds(const search_input *in) { return in->seconds > 0 ? in->seconds : 0.5; }
 
-/* What homes are turned of: `from`, which *best is made of, becomes another where that ends faster. */
-typedef struct turned { walk *w; candidate *best; priced from; uint64_t written; } turned;
+/* What placements are turned of: `from`, which *best is made of, becomes another where that ends faster. */
+typedef struct turned { walk *w; priced_plan *best; priced from; uint64_t written; } turned;
 
-static int turn_homes_of(turned *t, const priced *x, effort how)
+static int turn_placements_of(turned *t, const priced *x, effort how)
 {
     uint64_t written = x->written;
-    candidate c;
-    int failed = space_candidate(&t->w->s, x, t->best->name, &c, t->w->e);
+    priced_plan c;
+    int failed = space_priced_plan(&t->w->s, x, t->best->name, &c, t->w->e);
     if (failed)
         return failed;
-    failed = walk_turn_homes(t->w, &c, how, &written);
+    failed = walk_turn_placements(t->w, &c, how, &written);
     double enough = written > t->written ? WORTH_WRITING : 0.999;
     const bool proven = x->proven || c.step_ns < x->step_ns; /* what was turned is */
     if (!failed && proven && c.step_ns < t->best->step_ns * enough) {
-        candidate other = *t->best;
+        priced_plan other = *t->best;
         *t->best = c;
         t->from = *x;
         t->written = written;
         c = other;
     }
-    candidate_free(&c);
+    priced_plan_free(&c);
     return failed;
 }
 
@@ -77,41 +77,41 @@ int walk_by_step(const void *a, const void *b)
 
 static bool is_turned(const turned *t, const priced *x)
 {
-    return recipe_hash(&t->w->s, &x->recipe) == recipe_hash(&t->w->s, &t->from.recipe);
+    return candidate_hash(&t->w->s, &x->candidate) == candidate_hash(&t->w->s, &t->from.candidate);
 }
 
 /* Of the best, of some of the best with chunks of each size and, of few layers, of the fastest of each cut and time of update. */
-static int turn_all_homes(turned *t, effort how)
+static int turn_all_placements(turned *t, effort how)
 {
     enum { OF_A_SIZE = 4 };
     walk *w = t->w;
     int seen[SPACE_CHUNKINGS] = {0};
-    int failed = walk_turn_homes(w, t->best, how, &t->written);
+    int failed = walk_turn_placements(w, t->best, how, &t->written);
     qsort(w->apart, (size_t)w->apart_n, sizeof *w->apart, walk_by_step);
     for (int i = 0; i < w->kept_n && !failed && !walk_is_over(w); i++) {
         const priced *x = &w->kept[i];
-        if (!is_turned(t, x) && seen[x->recipe.chunking]++ < OF_A_SIZE && x->step_ns <= 2 * t->best->step_ns)
-            failed = turn_homes_of(t, x, how);
+        if (!is_turned(t, x) && seen[x->candidate.chunking]++ < OF_A_SIZE && x->step_ns <= 2 * t->best->step_ns)
+            failed = turn_placements_of(t, x, how);
     }
     const int kinds = space_has_few_layers(&w->s) ? w->apart_n : 0; /* of more layers each takes long, and a chunk less matters less */
     for (int i = 0; i < kinds && !failed && !walk_is_over(w) && w->apart[i].step_ns <= 2 * t->best->step_ns; i++)
-        failed = turn_homes_of(t, &w->apart[i], how);
+        failed = turn_placements_of(t, &w->apart[i], how);
     return failed;
 }
 
-/* What a plan with turned homes is like is a start to which no walk from another recipe leads. Where that ends is the best now if it is
+/* What a plan with turned placements is like is a start to which no walk from another candidate leads. Where that ends is the best now if it is
  * faster, whatever time is left. */
 static int walk_from_turned(turned *t)
 {
     walk *w = t->w;
-    recipe r;
+    candidate r;
     priced p;
-    if (!recipe_like(&w->s, t->best, &r))
+    if (!candidate_like(&w->s, t->best, &r))
         return 0;
     int found = walk_try(w, &r, 0, &p);
     if (found > 0)
         found = walk_improve(w, p);
-    return found < 0 ? found : turn_homes_of(t, &w->kept[0], EFFORT_TURN);
+    return found < 0 ? found : turn_placements_of(t, &w->kept[0], EFFORT_TURN);
 }
 
 #define ARRANGED_WITHIN 1.15 /* times the best: what is not, before slots and layers are tuned, is left */
@@ -119,34 +119,34 @@ static int walk_from_turned(turned *t)
 /* Every arrangement with all layers alike, at every level and place. Of chunks so large that there are very few: what lives where, what
  * layers save and how many slots there are hang together then, for a chunk is a large part of the memory, and no step that changes one of
  * these leads far. */
-static int arrange_alike(walk *w, const recipe *from, void *arg)
+static int arrange_uniform(walk *w, const candidate *from, void *arg)
 {
     turned *t = arg;
-    recipe r = *from;
+    candidate r = *from;
     int failed = 0;
-    for (save_level level = 0; level < SAVE_LEVELS && walk_can_arrange(w, recipe_chunks(&w->s, from)); level++)
+    for (save_level level = 0; level < SAVE_LEVELS && walk_can_arrange(w, candidate_chunks(&w->s, from)); level++)
         for (tier place = TIER_DEVICE; place <= TIER_DISK && !failed; place++) {
-            recipe_blocks(&w->s, &r, 0, w->s.layers, level, place);
-            const priced x = {.recipe = r, .step_ns = t->best->step_ns * ARRANGED_WITHIN, .written = UINT64_MAX};
+            candidate_blocks(&w->s, &r, 0, w->s.layers, level, place);
+            const priced x = {.candidate = r, .step_ns = t->best->step_ns * ARRANGED_WITHIN, .written = UINT64_MAX};
             if (space_has(&w->s, place) && !walk_is_over(w))
-                failed = turn_homes_of(t, &x, EFFORT_ARRANGE);
+                failed = turn_placements_of(t, &x, EFFORT_ARRANGE);
         }
     return failed;
 }
 
 /* In turn with walks from what that leads to, as long as it becomes faster. */
-static int turn_homes(walk *w, priced *from, candidate *best)
+static int turn_placements(walk *w, priced *from, priced_plan *best)
 {
     turned t = {w, best, *from, from->written};
-    int failed = turn_all_homes(&t, EFFORT_TURN);
+    int failed = turn_all_placements(&t, EFFORT_TURN);
     for (double before = INFINITY; !failed && space_has_few_layers(&w->s) && best->step_ns < before * 0.999 && !walk_is_over(w);) {
         before = best->step_ns;
         failed = walk_from_turned(&t);
         if (!failed)
-            failed = turn_all_homes(&t, EFFORT_TUNE);
+            failed = turn_all_placements(&t, EFFORT_TUNE);
     }
     if (!failed && space_has_few_layers(&w->s))
-        failed = walk_each_kind(w, arrange_alike, &t);
+        failed = walk_each_kind(w, arrange_uniform, &t);
     *from = t.from;
     return failed;
 }
@@ -156,7 +156,7 @@ static int turn_homes(walk *w, priced *from, candidate *best)
 typedef enum aspect { BY_CHUNKS, BY_CUT, BY_UPDATE, BY_ALL } aspect;
 _Static_assert(POLICIES + BY_ALL <= SEARCH_OTHERS, "each policy and each aspect has its place");
 
-static bool differs(aspect a, const recipe *x, const recipe *y)
+static bool differs(aspect a, const candidate *x, const candidate *y)
 {
     switch (a) {
     case BY_CHUNKS: return x->chunking != y->chunking;
@@ -165,7 +165,7 @@ static bool differs(aspect a, const recipe *x, const recipe *y)
     }
 }
 
-static int say(const space *s, const recipe *r, aspect a, char *out, size_t n)
+static int say(const space *s, const candidate *r, aspect a, char *out, size_t n)
 {
     char size[32];
     if (a == BY_CHUNKS)
@@ -176,7 +176,7 @@ static int say(const space *s, const recipe *r, aspect a, char *out, size_t n)
 }
 
 /* Every way in which it is another plan than the best: "chunks of 32.00 MiB, updates at the end of the step". */
-static void name_other(const space *s, const recipe *r, const recipe *best, char *out, size_t n)
+static void name_other(const space *s, const candidate *r, const candidate *best, char *out, size_t n)
 {
     size_t used = 0;
     out[0] = 0;
@@ -190,34 +190,34 @@ static void name_other(const space *s, const recipe *r, const recipe *best, char
 
 static int add_other(walk *w, const priced *x, const char *name, search_result *out)
 {
-    int failed = space_candidate(&w->s, x, name, &out->others[out->others_n], w->e);
+    int failed = space_priced_plan(&w->s, x, name, &out->others[out->others_n], w->e);
     int at = failed ? 0 : out->others_n++;
     for (; at > 0 && out->others[at].step_ns < out->others[at - 1].step_ns; at--) {
-        candidate y = out->others[at];
+        priced_plan y = out->others[at];
         out->others[at] = out->others[at - 1];
         out->others[at - 1] = y;
     }
     return failed;
 }
 
-static bool is_policy(const walk *w, const recipe *r)
+static bool is_policy(const walk *w, const candidate *r)
 {
     bool is = false;
     for (policy p = 0; p < POLICIES; p++)
-        is = is || (w->policy_fits[p] && recipe_hash(&w->s, &w->policies[p].recipe) == recipe_hash(&w->s, r));
+        is = is || (w->policy_fits[p] && candidate_hash(&w->s, &w->policies[p].candidate) == candidate_hash(&w->s, r));
     return is;
 }
 
 /* It differs in this and in no earlier aspect: what an earlier one found is there already. */
-static bool is_other(const walk *w, aspect a, const priced *x, const recipe *best)
+static bool is_other(const walk *w, aspect a, const priced *x, const candidate *best)
 {
-    bool known = is_policy(w, &x->recipe);
+    bool known = is_policy(w, &x->candidate);
     for (aspect b = 0; b < a; b++)
-        known = known || differs(b, &x->recipe, best);
-    return !known && differs(a, &x->recipe, best);
+        known = known || differs(b, &x->candidate, best);
+    return !known && differs(a, &x->candidate, best);
 }
 
-static priced *next_other(walk *w, aspect a, const recipe *best)
+static priced *next_other(walk *w, aspect a, const candidate *best)
 {
     priced *next = NULL;
     for (int i = 0; i < w->apart_n; i++)
@@ -227,14 +227,14 @@ static priced *next_other(walk *w, aspect a, const recipe *best)
 }
 
 /* What is not the fastest of all was not proven yet: some do not fit with all the schedules that a run needs. */
-static int add_aspect(walk *w, aspect a, const recipe *best, search_result *out)
+static int add_aspect(walk *w, aspect a, const candidate *best, search_result *out)
 {
     int fits = 0;
     for (priced *x = next_other(w, a, best); x && !fits && !walk_is_over(w); x = next_other(w, a, best)) {
         char name[sizeof out->others->name];
         priced proven;
-        fits = recipe_price(&w->s, &x->recipe, 0, 0, &proven, w->e);
-        name_other(&w->s, &x->recipe, best, name, sizeof name);
+        fits = candidate_price(&w->s, &x->candidate, 0, 0, &proven, w->e);
+        name_other(&w->s, &x->candidate, best, name, sizeof name);
         if (fits > 0)
             return add_other(w, &proven, name, out);
         *x = w->apart[--w->apart_n];
@@ -242,7 +242,7 @@ static int add_aspect(walk *w, aspect a, const recipe *best, search_result *out)
     return fits;
 }
 
-static int add_others(walk *w, const recipe *best, search_result *out)
+static int add_others(walk *w, const candidate *best, search_result *out)
 {
     int failed = 0;
     for (policy p = 0; p < POLICIES && !failed; p++)
@@ -259,13 +259,13 @@ int walk_result(walk *w, search_result *out)
     if (failed)
         return failed;
     priced best = *tasteful(w);
-    failed = space_candidate(&w->s, &best, "search", &out->best, w->e);
+    failed = space_priced_plan(&w->s, &best, "search", &out->best, w->e);
     w->limit_s = 0.97 * search_seconds(w->s.in); /* the rest is for the others */
     if (!failed && w->s.in->training)
-        failed = turn_homes(w, &best, &out->best);
+        failed = turn_placements(w, &best, &out->best);
     w->limit_s = search_seconds(w->s.in);
     if (!failed)
-        failed = add_others(w, &best.recipe, out);
+        failed = add_others(w, &best.candidate, out);
     out->seconds = walk_now_s() - w->begun;
     out->first_good_s = out->seconds;
     for (int i = w->better_n - 1; i >= 0 && w->better[i].ns <= out->best.step_ns * 1.05; i--)

@@ -5,13 +5,13 @@
  *      of these, the same with updates elsewhere, and the policies are built and simulated: a good plan is there
  *   3  from the best: its neighbours in the order of what they are expected to take, simulated until one is faster; again
  *      from there, until no neighbour is; then from the next best start, which leads elsewhere. For models of many layers,
- *      expected is the estimate corrected by what its kind of recipe was seen to take, and steps that helped are repeated at
+ *      expected is the estimate corrected by what its kind of candidate was seen to take, and steps that helped are repeated at
  *      twice the length; only large gains count at first, from the best and from what is nearly as fast with other chunks,
  *      another cut or stride; in the end all neighbours of the best are looked at without corrections
  *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves, then
- *      all layers alike with every few slots (alike.c)
- *   5  in what is left of the time, single chunks of the best at other homes; for models of few layers in turn with walks from
- *      recipes like that, until nothing is faster, then very few chunks at all homes that they can have (result.c, homes.c, arrange.c)
+ *      all layers alike with every few slots (uniform.c)
+ *   5  in what is left of the time, single chunks of the best at other placements; for models of few layers in turn with walks from
+ *      candidates like that, until nothing is faster, then very few chunks at all placements that they can have (result.c, placements.c, arrange.c)
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
  * What was priced once is remembered and not priced again. Other cores price what will be asked for next (ahead.c).
@@ -42,7 +42,7 @@ static int try_starts(walk *w, int most)
 {
     for (int i = 0; i < w->starts_n && i < most && w->starts[i].ns < walk_best_ns(w) && !walk_is_over(w); i++) {
         priced p;
-        int found = walk_try(w, &w->starts[i].recipe, walk_best_ns(w), &p);
+        int found = walk_try(w, &w->starts[i].candidate, walk_best_ns(w), &p);
         if (found < 0)
             return found;
     }
@@ -57,7 +57,7 @@ static int follow_starts(walk *w)
         priced p;
         if (w->starts[i].ns >= worth)
             break;
-        int found = walk_try(w, &w->starts[i].recipe, space_has_few_layers(&w->s) ? 0 : worth, &p);
+        int found = walk_try(w, &w->starts[i].candidate, space_has_few_layers(&w->s) ? 0 : worth, &p);
         if (found > 0)
             found = walk_improve(w, p);
         if (found < 0)
@@ -66,31 +66,31 @@ static int follow_starts(walk *w)
     return 0;
 }
 
-/* Forgets what estimates were wrong by elsewhere: of another kind of recipe that says nothing. Never less than the least plan showed. */
+/* Forgets what estimates were wrong by elsewhere: of another kind of candidate that says nothing. Never less than the least plan showed. */
 static void begin_afresh(walk *w, const priced *least)
 {
-    space_correct(&w->s, &least->recipe, least->bytes);
+    space_correct(&w->s, &least->candidate, least->bytes);
     for (int t = 0; t < TIERS; t++)
         w->s.fill[t] = (uint64_t)((double)(w->s.fill[t] > w->s.budget[t] ? w->s.fill[t] : w->s.budget[t]) * (w->wide ? walk_memory_slack(w) : 1));
 }
 
 /* Where nothing that the estimate says was found to fit: what the most economical plan is made of, cut in another way. Budgets that are
  * full to the brim leave no room for what an estimate is wrong by. More slots for updates may take less: gradients leave sooner. */
-static int follow_least(walk *w, const recipe *from, const priced *least)
+static int follow_least(walk *w, const candidate *from, const priced *least)
 {
-    const recipe *like = &least->recipe;
-    const int of = recipe_chunks(&w->s, like), chunks = recipe_chunks(&w->s, from);
+    const candidate *like = &least->candidate;
+    const int of = candidate_chunks(&w->s, like), chunks = candidate_chunks(&w->s, from);
     int found = 0;
     for (int slots = 1; slots <= 3 && !found && !walk_is_over(w); slots++) {
-        recipe r = *from;
+        candidate r = *from;
         priced p;
-        recipe_blocks(&w->s, &r, 0, w->s.layers, SAVE_INPUT, (tier)like->place[space_first_saving(&w->s)]);
+        candidate_blocks(&w->s, &r, 0, w->s.layers, SAVE_INPUT, (tier)like->place[space_first_saving(&w->s)]);
         r.persist = (like->persist * chunks + of - 1) / of;
         r.on_host = like->persist + like->on_host == of ? chunks - r.persist : like->on_host * chunks / of;
         r.stride = like->stride;
         r.n_update = slots;
         r.n_swap = like->n_swap;
-        recipe_normalise(&w->s, &r);
+        candidate_normalise(&w->s, &r);
         found = walk_try(w, &r, walk_best_ns(w) * walk_time_slack(w), &p);
         if (found > 0)
             return walk_improve(w, p);
@@ -100,14 +100,14 @@ static int follow_least(walk *w, const recipe *from, const priced *least)
 
 /* One start more, followed where it is not much slower than the best. What does not fit shows what the estimate is wrong by; where
  * nothing is found after that, it was corrected by too much. What the most economical plan is made of comes last. */
-static int follow(walk *w, const recipe *from, const priced *least)
+static int follow(walk *w, const candidate *from, const priced *least)
 {
     enum { TRIES = 5 };
     uint64_t last[TIERS] = {0}; /* what was filled when something was found */
     begin_afresh(w, least);
     for (int i = 0; i < TRIES && !walk_is_over(w); i++) {
         const double limit = walk_best_ns(w) * walk_time_slack(w);
-        recipe r = *from;
+        candidate r = *from;
         priced p;
         if (walk_descend(w, &r, false) >= 0) {
             memcpy(last, w->s.fill, sizeof last);
@@ -127,20 +127,20 @@ static int follow(walk *w, const recipe *from, const priced *least)
 }
 
 /* Where the best of each kind leads, for models of few layers. */
-static int follow_one(walk *w, const recipe *from, void *least) { return follow(w, from, least); }
+static int follow_one(walk *w, const candidate *from, void *least) { return follow(w, from, least); }
 static int follow_all(walk *w, priced *least) { return walk_each_kind(w, follow_one, least); }
 
-/* Cuts the step as the estimate likes best for what else the recipe says, and fills it. false: it does not fit however it is cut. */
-static bool cut_and_fill(const space *s, recipe *r)
+/* Cuts the step as the estimate likes best for what else the candidate says, and fills it. false: it does not fit however it is cut. */
+static bool cut_and_fill(const space *s, candidate *r)
 {
-    const recipe from = *r;
+    const candidate from = *r;
     double least = INFINITY;
     for (int i = 0; i < s->splits_n; i++) {
-        recipe x = from;
+        candidate x = from;
         estimate about;
         x.micro_batch = s->splits[i].micro_batch;
         x.visit = s->splits[i].visit;
-        if (recipe_fill(s, &x, s->fill, &about) && walk_with_tasks(s, &x, about.ns) < least) {
+        if (candidate_fill(s, &x, s->fill, &about) && walk_with_tasks(s, &x, about.ns) < least) {
             least = walk_with_tasks(s, &x, about.ns);
             *r = x;
         }
@@ -153,11 +153,11 @@ static bool cut_and_fill(const space *s, recipe *r)
 static int try_strides(walk *w)
 {
     const int strides[] = {1, 0, w->s.stride, 2, 4}, slots[] = {0, -1, 1};
-    const recipe best = w->kept[0].recipe;
+    const candidate best = w->kept[0].candidate;
     int failed = 0;
     for (size_t i = 0; i < sizeof strides / sizeof *strides && w->s.in->host_tier && w->s.in->training; i++)
         for (size_t k = 0; k < (i < 2 ? 3 : 1) && failed >= 0 && !walk_is_over(w); k++) {
-            recipe r = best;
+            candidate r = best;
             priced p;
             r.stride = strides[i];
             r.n_update = best.n_update + slots[k];
@@ -178,7 +178,7 @@ static int look_around(walk *w)
     int failed = try_starts(w, FIRST);
     if (failed)
         return failed;
-    const recipe *best = w->starts_n ? &w->kept[0].recipe : NULL;
+    const candidate *best = w->starts_n ? &w->kept[0].candidate : NULL;
     for (int g = 1; g < w->s.chunkings_n; g++)
         ways[g - 1] = (way){g, best ? (split){best->micro_batch, best->visit} : w->s.splits[0]};
     walk_find_starts(w, ways, w->s.chunkings_n - 1);
@@ -190,7 +190,7 @@ static int walk_all(walk *w, priced *least)
 {
     enum { LITTLE = 4000 }; /* where so little was worth a try, there is time to look further */
     walk_keep(w, least);
-    space_correct(&w->s, &least->recipe, least->bytes);
+    space_correct(&w->s, &least->candidate, least->bytes);
     int failed = w->s.in->from ? 0 : look_around(w);
     if (!failed && !w->s.in->from)
         failed = try_policies(w);
@@ -214,7 +214,7 @@ static int walk_all(walk *w, priced *least)
             failed = walk_improve_by_pairs(w);
         walked = w->s.tried;
         if (!failed && !round && w->s.in->training)
-            failed = walk_try_alike(w);
+            failed = walk_try_uniform(w);
     }
     return failed;
 }
@@ -246,13 +246,13 @@ static int open_space(walk *w, priced *least)
 /* What is like the plan to begin with, filled again, else the most economical plan. 1: there is one. */
 static int begin(walk *w, priced *least)
 {
-    const candidate *from = w->s.in->from;
+    const priced_plan *from = w->s.in->from;
     const uint64_t disk = w->s.budget[TIER_DISK];
-    recipe r;
+    candidate r;
     int fits = 0;
-    if (from && recipe_like(&w->s, from, &r)) {
+    if (from && candidate_like(&w->s, from, &r)) {
         w->s.budget[TIER_DISK] = from->bytes[TIER_DISK] ? disk : 0;
-        fits = recipe_price_filled(&w->s, &r, 0, 0, least, w->e);
+        fits = candidate_price_filled(&w->s, &r, 0, 0, least, w->e);
         w->s.budget[TIER_DISK] = fits ? w->s.budget[TIER_DISK] : disk;
     }
     return fits ? fits : open_space(w, least);
@@ -265,7 +265,7 @@ int search_whole(const search_input *in, search_result *out, pt_error *e)
     if (!w)
         return pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
     w->begun = walk_now_s();
-    w->limit_s = 0.85 * search_seconds(in); /* the rest is for homes out of order */
+    w->limit_s = 0.85 * search_seconds(in); /* the rest is for placements out of order */
     w->e = e;
     w->order = malloc(MOVES * sizeof *w->order);
     int failed = w->order ? space_open(&w->s, in, e) : pt_fail(e, PT_FAILED, "out of memory while searching for a plan");
@@ -290,7 +290,7 @@ int search_whole(const search_input *in, search_result *out, pt_error *e)
     return failed;
 }
 
-int policy_plan(const search_input *in, policy p, candidate *out, pt_error *e)
+int policy_plan(const search_input *in, policy p, priced_plan *out, pt_error *e)
 {
     space s;
     priced x;
@@ -299,7 +299,7 @@ int policy_plan(const search_input *in, policy p, candidate *out, pt_error *e)
     if (failed)
         return failed;
     int fits = policy_price(&s, p, &x, e);
-    if (fits > 0 && (failed = space_candidate(&s, &x, policy_names[p], out, e)))
+    if (fits > 0 && (failed = space_priced_plan(&s, &x, policy_names[p], out, e)))
         fits = failed;
     space_close(&s);
     return fits;
@@ -307,8 +307,8 @@ int policy_plan(const search_input *in, policy p, candidate *out, pt_error *e)
 
 void search_result_free(search_result *r)
 {
-    candidate_free(&r->best);
+    priced_plan_free(&r->best);
     for (int i = 0; i < r->others_n; i++)
-        candidate_free(&r->others[i]);
+        priced_plan_free(&r->others[i]);
     memset(r, 0, sizeof *r);
 }

@@ -6,7 +6,7 @@
 
 #include "predict/simulate.h"
 
-typedef struct candidate candidate;
+typedef struct priced_plan priced_plan;
 
 typedef struct search_input {
     const model *model;
@@ -23,7 +23,7 @@ typedef struct search_input {
     int64_t chunk_bytes;  /* 0: searched */
     double seconds;       /* time for the search, in which not every policy may be reached; 0: the default, 0.5, and as much more as it
                              takes to price all policies: what is found is then never slower than one */
-    const candidate *from; /* a plan of the same model to begin with, in little time: what is found is about as good at least where it still
+    const priced_plan *from; /* a plan of the same model to begin with, in little time: what is found is about as good at least where it still
                              fits; `least` is not looked for then. NULL: from the beginning */
     const layer_layout *layouts; /* of each save level; NULL: each schedule computes them */
     bool unproven;        /* of a step of very many micro-batches (long_step.c) nothing is built: what fits is then known to a page or so */
@@ -31,19 +31,19 @@ typedef struct search_input {
 } search_input;
 int search_threads(const search_input *in); /* that it will use at most */
 
-struct candidate {
+struct priced_plan {
     char name[128];       /* where it came from: "search", a policy's name, or in what it differs from the best */
     packing packing;
     plan plan;
     double step_ns;
     uint64_t bytes[TIERS];
 };
-void candidate_free(candidate *c);
+void priced_plan_free(priced_plan *c);
 
 enum { SEARCH_OTHERS = 12 };
 typedef struct search_result {
-    candidate best;
-    candidate others[SEARCH_OTHERS]; /* fastest first: the best of each policy that fits, and the fastest seen with chunks of another
+    priced_plan best;
+    priced_plan others[SEARCH_OTHERS]; /* fastest first: the best of each policy that fits, and the fastest seen with chunks of another
                                         size, else with the step cut in another way, else with updates at another time */
     int others_n;
     uint64_t least[TIERS];           /* what the most economical plan needs (filled also when nothing fits) */
@@ -97,9 +97,9 @@ int search_find_ways(const search_input *in, const search_room *room, search_way
 
 /* Builds the plan's schedules and prices them: c->packing and c->plan are given, step_ns and bytes are filled.
  * 1: it fits, 0: it does not, negative: an error. */
-int search_price(const search_input *in, candidate *c, pt_error *e);
+int search_price(const search_input *in, priced_plan *c, pt_error *e);
 
-/* ---- policies (policies.c): what a fixed recipe would choose under the same budgets ---- */
+/* ---- policies (policies.c): what a fixed policy would choose under the same budgets ---- */
 
 typedef enum policy {
     POLICY_RESIDENT,      /* everything on the device, everything saved */
@@ -115,6 +115,6 @@ typedef enum policy {
 } policy;
 extern const char *const policy_names[POLICIES];
 /* 1: made, fits and priced; 0: this policy does not fit (or needs a host tier that is not there); negative: an error. */
-int policy_plan(const search_input *in, policy p, candidate *out, pt_error *e);
+int policy_plan(const search_input *in, policy p, priced_plan *out, pt_error *e);
 
 #endif

@@ -255,7 +255,7 @@ static void fill_sizes(space *s)
     for (int level = 0; level < SAVE_LEVELS; level++)
         layer_layout_init(&s->layouts[level], m, shape, (save_level)level);
     head_layout_init(&s->head, m, shape);
-    s->home_bytes = paged(tokens * BATCH_TOKEN_BYTES) + paged(tokens * LOSS_TOKEN_BYTES) +
+    s->placement_bytes = paged(tokens * BATCH_TOKEN_BYTES) + paged(tokens * LOSS_TOKEN_BYTES) +
                     paged((uint64_t)sumsq_count(m) * sizeof(double)) +
                     paged((uint64_t)(shape->seq_len * m->config.head_dim) * sizeof(float));
     s->input_bytes = paged((uint64_t)(shape->unit_rows * m->config.hidden) * dtype_bytes(shape->type));
@@ -314,19 +314,19 @@ void space_close(space *s)
     s->memory = NULL;
 }
 
-void space_correct(space *s, const recipe *r, const uint64_t needs[TIERS])
+void space_correct(space *s, const candidate *r, const uint64_t needs[TIERS])
 {
     estimate about;
-    recipe_estimate(s, r, &about);
+    candidate_estimate(s, r, &about);
     for (int t = 0; t < TIERS; t++) {
         uint64_t have = s->budget[t] + about.bytes[t];
         s->fill[t] = have > needs[t] ? have - needs[t] : 0;
     }
 }
 
-/* ---- recipes ---- */
+/* ---- candidates ---- */
 
-void recipe_blocks(const space *s, recipe *r, int first, int end, save_level level, tier place)
+void candidate_blocks(const space *s, candidate *r, int first, int end, save_level level, tier place)
 {
     for (int i = first < s->passing ? s->passing : first; i < end && i < s->layers; i++) {
         r->level[i] = (unsigned char)level;
@@ -334,11 +334,11 @@ void recipe_blocks(const space *s, recipe *r, int first, int end, save_level lev
     }
 }
 
-void recipe_init(const space *s, recipe *r, int chunking)
+void candidate_init(const space *s, candidate *r, int chunking)
 {
     memset(r, 0, sizeof *r);
     r->chunking = chunking;
-    r->persist = recipe_chunks(s, r);
+    r->persist = candidate_chunks(s, r);
     r->n_buffer = s->chunkings[chunking].at_once;
     r->n_update = 2;
     r->n_swap = 3;
@@ -350,7 +350,7 @@ void recipe_init(const space *s, recipe *r, int chunking)
 
 static int clamp_int(int n, int low, int high) { return n > high ? high : n < low ? low : n; }
 
-void recipe_normalise(const space *s, recipe *r)
+void candidate_normalise(const space *s, candidate *r)
 {
     const chunking *g = &s->chunkings[r->chunking];
     int chunks = g->packing.chunks_n, swapped = 0;
@@ -376,7 +376,7 @@ void recipe_normalise(const space *s, recipe *r)
 
 static uint64_t mix(uint64_t h, uint64_t n) { return (h ^ n) * 0x9e3779b97f4a7c15u ^ (h >> 29); }
 
-uint64_t recipe_kind(const recipe *r)
+uint64_t candidate_kind(const candidate *r)
 {
     const int numbers[] = {r->chunking, r->n_buffer, r->n_update, r->n_swap, r->stride, r->visit, (int)r->update};
     uint64_t h = mix(0x8d1f3a77u, (uint64_t)r->micro_batch);
@@ -385,22 +385,22 @@ uint64_t recipe_kind(const recipe *r)
     return h ? h : 1;
 }
 
-uint64_t recipe_hash(const space *s, const recipe *r)
+uint64_t candidate_hash(const space *s, const candidate *r)
 {
-    uint64_t h = mix(mix(recipe_kind(r), (uint64_t)r->persist), (uint64_t)r->on_host);
+    uint64_t h = mix(mix(candidate_kind(r), (uint64_t)r->persist), (uint64_t)r->on_host);
     for (int i = 0; i < s->layers; i++)
         h = mix(h, (uint64_t)(r->level[i] * TIERS + r->place[i]));
     return h ? h : 1;
 }
 
-static tier update_place(const space *s, const recipe *r, int chunk)
+static tier update_place(const space *s, const candidate *r, int chunk)
 {
     int away = chunk - r->persist;
     bool on_device = away < 0 || !space_updates_on_host(s) || (r->stride && away % r->stride == r->stride - 1);
     return on_device ? TIER_DEVICE : TIER_HOST;
 }
 
-int recipe_plan(const space *s, const recipe *r, plan *p, pt_error *e)
+int candidate_plan(const space *s, const candidate *r, plan *p, pt_error *e)
 {
     const packing *k = &s->chunkings[r->chunking].packing;
     int failed = plan_alloc(p, k->chunks_n, s->layers, e);
@@ -414,25 +414,25 @@ int recipe_plan(const space *s, const recipe *r, plan *p, pt_error *e)
     p->visit = r->visit;
     p->update = r->update;
     for (int i = 0; i < k->chunks_n; i++) {
-        tier home = i < r->persist ? TIER_DEVICE : i < r->persist + r->on_host ? TIER_HOST : TIER_DISK;
-        p->chunks[i] = (plan_chunk){home, k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE};
+        tier placement = i < r->persist ? TIER_DEVICE : i < r->persist + r->on_host ? TIER_HOST : TIER_DISK;
+        p->chunks[i] = (plan_chunk){placement, k->chunks[i].trained ? update_place(s, r, i) : TIER_DEVICE};
     }
     for (int i = 0; i < s->layers; i++)
         p->blocks[i] = (plan_block){(save_level)r->level[i], (tier)r->place[i]};
     return 0;
 }
 
-int space_candidate(const space *s, const priced *x, const char *name, candidate *out, pt_error *e)
+int space_priced_plan(const space *s, const priced *x, const char *name, priced_plan *out, pt_error *e)
 {
-    const packing *k = &s->chunkings[x->recipe.chunking].packing;
+    const packing *k = &s->chunkings[x->candidate.chunking].packing;
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "%s", name);
     int failed = pack(s->in->model, s->in->shape, k->chunk_bytes, &out->packing, e);
     if (!failed)
-        failed = recipe_plan(s, &x->recipe, &out->plan, e);
+        failed = candidate_plan(s, &x->candidate, &out->plan, e);
     out->step_ns = x->step_ns;
     memcpy(out->bytes, x->bytes, sizeof out->bytes);
     if (failed)
-        candidate_free(out);
+        priced_plan_free(out);
     return failed;
 }

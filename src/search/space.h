@@ -1,15 +1,15 @@
 /* space.h - what the search walks through, and the parts of search/ share.
  *
  * A plan of 100 layers has some hundreds of numbers, but good plans have a shape: the first chunks live on the device,
- * the next on the host, the rest on the disk (homes.c moves single chunks at the end); updates elsewhere follow a stride. A
- * `recipe` is such a plan in few numbers, with a save level and a place for each layer; it becomes a plan by recipe_plan.
+ * the next on the host, the rest on the disk (placements.c moves single chunks at the end); updates elsewhere follow a stride. A
+ * `candidate` is such a plan in few numbers, with a save level and a place for each layer; it becomes a plan by candidate_plan.
  *
- *   recipe --estimate--> time and bytes by sums alone, about a microsecond      (prunes, orders)
+ *   candidate --estimate--> time and bytes by sums alone, about a microsecond      (prunes, orders)
  *          --price-----> schedules built and simulated, about a millisecond     (decides)
  *
  * The sums over chunks are kept ready for each size of chunk that is tried (`chunking`), so that an estimate does not
  * walk over the chunks. An estimate's `least_ns` is a true bound: no queue can be done before its tasks are. (With a stride of 2 and
- * more it has the mean of the chunks for those that are updated on the device: off by 0.04% in one of 576 recipes.)
+ * more it has the mean of the chunks for those that are updated on the device: off by 0.04% in one of 576 candidates.)
  */
 #ifndef PT_SPACE_H
 #define PT_SPACE_H
@@ -49,7 +49,7 @@ typedef struct chunking {
 /* A way to cut the step: micro-batch and micro-batches a visit. */
 typedef struct split { int64_t micro_batch; int visit; } split;
 
-typedef struct recipe {
+typedef struct candidate {
     int chunking;            /* index into space.chunkings */
     int persist, on_host;    /* chunks: the first on the device, the next on the host, the rest on the disk */
     int n_buffer, n_update, n_swap;
@@ -58,7 +58,7 @@ typedef struct recipe {
     int visit;
     update_time update;
     unsigned char level[MODEL_MAX_LAYERS], place[MODEL_MAX_LAYERS];
-} recipe;
+} candidate;
 
 typedef struct space {
     const search_input *in;
@@ -73,13 +73,13 @@ typedef struct space {
     layer_layout layouts[SAVE_LEVELS];
     head_layout head;
     int stride;              /* that Deep Optimizer States' model gives from the rates of device, host and link; 0: none is worth it */
-    uint64_t home_bytes;     /* batch, losses and the like, on the device */
+    uint64_t placement_bytes;     /* batch, losses and the like, on the device */
     uint64_t input_bytes;    /* one unit's input of a layer */
     uint64_t residual_bytes; /* one unit's residual stream in fp32 */
     uint64_t accumulator_layer, accumulator_head, accumulator_all; /* of the largest layer, the head, all blocks */
     double least_until;      /* when looking for the most economical plan ends with the best that was found, clock_s() */
     uint64_t fill[TIERS];    /* budgets for estimates: corrected by what they are known to be wrong by */
-    memory *memory;   /* of recipes that were priced */
+    memory *memory;   /* of candidates that were priced */
     atomic_int tried;
 } space;
 
@@ -98,35 +98,35 @@ static inline bool space_updates_on_host(const space *s)
 {
     return s->in->host_tier && !(s->in->shape->gpu && optimizer_is_by_device(shape_optimizer(s->in->shape)));
 }
-static inline int recipe_chunks(const space *s, const recipe *r) { return s->chunkings[r->chunking].packing.chunks_n; }
+static inline int candidate_chunks(const space *s, const candidate *r) { return s->chunkings[r->chunking].packing.chunks_n; }
 
 /* Everything on the device, nothing saved but inputs, a unit at a time. */
-void recipe_init(const space *s, recipe *r, int chunking);
-void recipe_blocks(const space *s, recipe *r, int first, int end, save_level level, tier place);
-/* Brings its numbers into their limits and makes equal plans equal recipes. */
-void recipe_normalise(const space *s, recipe *r);
-uint64_t recipe_hash(const space *s, const recipe *r);
-/* The same for all recipes that differ only in what lives where and in what their layers save. */
-uint64_t recipe_kind(const recipe *r);
-int recipe_plan(const space *s, const recipe *r, plan *p, pt_error *e);
-/* like.c: false: no recipe of the space has its chunks, or cuts the step as it does. */
-bool recipe_like(const space *s, const candidate *c, recipe *r);
+void candidate_init(const space *s, candidate *r, int chunking);
+void candidate_blocks(const space *s, candidate *r, int first, int end, save_level level, tier place);
+/* Brings its numbers into their limits and makes equal plans equal candidates. */
+void candidate_normalise(const space *s, candidate *r);
+uint64_t candidate_hash(const space *s, const candidate *r);
+/* The same for all candidates that differ only in what lives where and in what their layers save. */
+uint64_t candidate_kind(const candidate *r);
+int candidate_plan(const space *s, const candidate *r, plan *p, pt_error *e);
+/* like.c: false: no candidate of the space has its chunks, or cuts the step as it does. */
+bool candidate_like(const space *s, const priced_plan *c, candidate *r);
 bool space_same_chunks(const packing *a, const packing *b);
 
-/* From a recipe that was priced: its neighbours' estimates are wrong by as much. */
-void space_correct(space *s, const recipe *r, const uint64_t needs[TIERS]);
+/* From a candidate that was priced: its neighbours' estimates are wrong by as much. */
+void space_correct(space *s, const candidate *r, const uint64_t needs[TIERS]);
 
 typedef struct estimate {
     double ns;               /* what it may take */
     double least_ns;         /* it takes at least that */
     uint64_t bytes[TIERS];   /* about what it needs */
 } estimate;
-void recipe_estimate(const space *s, const recipe *r, estimate *out);
+void candidate_estimate(const space *s, const candidate *r, estimate *out);
 /* As many chunks on the device, and then on the host, as the estimate says that fit the budgets. false: too much even without any. */
-bool recipe_fill(const space *s, recipe *r, const uint64_t budget[TIERS], estimate *out);
+bool candidate_fill(const space *s, candidate *r, const uint64_t budget[TIERS], estimate *out);
 
 typedef struct priced {
-    recipe recipe;
+    candidate candidate;
     double step_ns;
     uint64_t bytes[TIERS], written; /* written: to the disk in a step */
     bool proven;                    /* that the schedules which are not timed fit too; else `bytes` is without them */
@@ -136,14 +136,14 @@ typedef struct priced {
  * proven. Any thread may price, while nobody changes the space's budgets. */
 int price_plan(const search_input *in, const packing *k, const plan *p, const uint64_t budget[TIERS], double limit,
                double prove_below, priced *out, pt_error *e);
-int recipe_price(space *s, const recipe *r, double limit, double prove_below, priced *out, pt_error *e);
-/* The same for the most persistent chunks that really fit, beginning with those of the recipe, which are corrected. */
-int recipe_price_filled(space *s, recipe *r, double limit, double prove_below, priced *out, pt_error *e);
+int candidate_price(space *s, const candidate *r, double limit, double prove_below, priced *out, pt_error *e);
+/* The same for the most persistent chunks that really fit, beginning with those of the candidate, which are corrected. */
+int candidate_price_filled(space *s, candidate *r, double limit, double prove_below, priced *out, pt_error *e);
 
-/* The plan of a recipe that was priced, to be handed out. */
-int space_candidate(const space *s, const priced *x, const char *name, candidate *out, pt_error *e);
+/* The plan of a candidate that was priced, to be handed out. */
+int space_priced_plan(const space *s, const priced *x, const char *name, priced_plan *out, pt_error *e);
 
-/* policies.c: 1 with the recipe of the policy that fits, 0: none does. */
+/* policies.c: 1 with the candidate of the policy that fits, 0: none does. */
 int policy_price(space *s, policy p, priced *out, pt_error *e);
 
 /* least.c: the most economical plan. 1: fits, 0: does not, with *out filled in either case; `hopeful`: only if that is likely. */
@@ -151,7 +151,7 @@ int least_price(space *s, bool hopeful, priced *out, pt_error *e);
 
 /* moves.c: calls fn with each neighbour of *from and its estimate; where fn says true, the neighbour becomes *from and the
  * moves that are left start there. `all`: also other chunks, micro-batches and visits. */
-typedef bool (*move_fn)(void *arg, const recipe *r, const estimate *about);
-void recipe_moves(const space *s, recipe *from, bool all, move_fn fn, void *arg);
+typedef bool (*move_fn)(void *arg, const candidate *r, const estimate *about);
+void candidate_moves(const space *s, candidate *from, bool all, move_fn fn, void *arg);
 
 #endif

@@ -20,12 +20,12 @@ bool walk_is_over(const walk *w) { return walk_now_s() - w->begun > w->limit_s; 
 
 double walk_best_ns(const walk *w) { return w->kept_n ? w->kept[0].step_ns : 0; }
 
-static bool is_near(const recipe *a, const recipe *b)
+static bool is_near(const candidate *a, const candidate *b)
 {
     return a->chunking == b->chunking && a->micro_batch == b->micro_batch && a->visit == b->visit && a->update == b->update;
 }
 
-/* Of those that are as fast the one that needs least: it leaves most room for chunks to turn home (homes.c). */
+/* Of those that are as fast the one that needs least: it leaves most room for chunks to come to the device (placements.c). */
 static bool is_better(const priced *x, const priced *known)
 {
     const double ratio = x->step_ns / known->step_ns;
@@ -35,7 +35,7 @@ static bool is_better(const priced *x, const priced *known)
 static void keep_apart(walk *w, const priced *x)
 {
     int at = 0, slowest = 0;
-    for (; at < w->apart_n && !is_near(&w->apart[at].recipe, &x->recipe); at++)
+    for (; at < w->apart_n && !is_near(&w->apart[at].candidate, &x->candidate); at++)
         slowest = w->apart[at].step_ns > w->apart[slowest].step_ns ? at : slowest;
     if (at == APART)
         at = slowest;
@@ -54,7 +54,7 @@ void walk_keep(walk *w, const priced *x)
         w->better[w->better_n++].ns = x->step_ns;
     }
     for (int i = 0; i < w->kept_n; i++)
-        if (recipe_hash(&w->s, &w->kept[i].recipe) == recipe_hash(&w->s, &x->recipe))
+        if (candidate_hash(&w->s, &w->kept[i].candidate) == candidate_hash(&w->s, &x->candidate))
             return;
     if (w->kept_n == KEPT && x->step_ns >= w->kept[KEPT - 1].step_ns)
         return;
@@ -66,17 +66,17 @@ void walk_keep(walk *w, const priced *x)
     w->kept[at] = *x;
 }
 
-int walk_each_kind(walk *w, int (*fn)(walk *w, const recipe *from, void *arg), void *arg)
+int walk_each_kind(walk *w, int (*fn)(walk *w, const candidate *from, void *arg), void *arg)
 {
     const update_time first = search_first_update(w->s.in);
     int failed = 0;
     for (int g = 0; g < w->s.chunkings_n && !failed; g++)
         for (int i = 0; i < w->s.splits_n && !failed; i++)
             for (update_time u = first; u <= (w->s.in->training ? UPDATE_END : first) && !failed && !walk_is_over(w); u++) {
-                recipe r;
+                candidate r;
                 if (!search_may_update(w->s.in, u))
                     continue;
-                recipe_init(&w->s, &r, g);
+                candidate_init(&w->s, &r, g);
                 r.micro_batch = w->s.splits[i].micro_batch;
                 r.visit = w->s.splits[i].visit;
                 r.update = u;
@@ -109,29 +109,29 @@ static bias *find_bias(walk *w, uint64_t kind)
 static void learn(walk *w, const priced *x)
 {
     estimate about;
-    recipe_estimate(&w->s, &x->recipe, &about);
-    bias *b = find_bias(w, recipe_kind(&x->recipe));
+    candidate_estimate(&w->s, &x->candidate, &about);
+    bias *b = find_bias(w, candidate_kind(&x->candidate));
     double factor = x->step_ns / about.ns;
     if (x->step_ns <= 0 || (!b->kind && w->biases_n >= KINDS / 2))
         return;
     if (!b->kind || factor < b->factor) {
         w->biases_n += !b->kind;
-        *b = (bias){recipe_kind(&x->recipe), factor};
+        *b = (bias){candidate_kind(&x->candidate), factor};
     }
 }
 
 /* What it will take as far as is known. Of a kind that is not known the best is thought: so each is tried once, and early. */
-static double expected_ns(walk *w, const recipe *r, double estimated_ns)
+static double expected_ns(walk *w, const candidate *r, double estimated_ns)
 {
-    const bias *b = find_bias(w, recipe_kind(r));
+    const bias *b = find_bias(w, candidate_kind(r));
     return estimated_ns * (b->kind ? b->factor : 1);
 }
 
-int walk_try(walk *w, const recipe *r, double than, priced *out)
+int walk_try(walk *w, const candidate *r, double than, priced *out)
 {
-    recipe x = *r;
+    candidate x = *r;
     priced p;
-    int fits = recipe_price_filled(&w->s, &x, than * KEPT_ABOVE, than, &p, w->e);
+    int fits = candidate_price_filled(&w->s, &x, than * KEPT_ABOVE, than, &p, w->e);
     if (fits >= 0 && !space_has_few_layers(&w->s))
         learn(w, &p);
     if (fits <= 0)
@@ -152,7 +152,7 @@ static int by_ns(const void *a, const void *b)
 typedef struct collection { walk *w; double limit, least, expected; int n; } collection;
 
 /* What may be faster than where we are. */
-static bool collect(void *arg, const recipe *r, const estimate *about)
+static bool collect(void *arg, const candidate *r, const estimate *about)
 {
     collection *c = arg;
     if (c->n == MOVES) {
@@ -166,10 +166,10 @@ static bool collect(void *arg, const recipe *r, const estimate *about)
     return false;
 }
 
-/* A recipe in numbers that can be subtracted, without what follows from them by filling. */
+/* A candidate in numbers that can be subtracted, without what follows from them by filling. */
 enum { ASPECTS = SAVE_LEVELS + TIERS + 3 };
 
-static void count_aspects(const space *s, const recipe *r, double out[ASPECTS])
+static void count_aspects(const space *s, const candidate *r, double out[ASPECTS])
 {
     memset(out, 0, ASPECTS * sizeof *out);
     for (int i = 0; i < s->layers; i++) {
@@ -182,7 +182,7 @@ static void count_aspects(const space *s, const recipe *r, double out[ASPECTS])
 }
 
 /* How many times the step from `before` to `here` leads from there to `next`; 0: another way. */
-static double steps_on(const space *s, const recipe *before, const recipe *here, const recipe *next)
+static double steps_on(const space *s, const candidate *before, const candidate *here, const candidate *next)
 {
     double a[ASPECTS], b[ASPECTS], c[ASPECTS], aa = 0, ab = 0, bb = 0;
     count_aspects(s, before, a);
@@ -199,10 +199,10 @@ static double steps_on(const space *s, const recipe *before, const recipe *here,
 
 /* What was faster is tried again at about twice the length, before anything else: estimates that are wrong about a way prefer the
  * shortest steps on it. */
-static void prefer_ahead(walk *w, int n, const recipe *before, const recipe *here)
+static void prefer_ahead(walk *w, int n, const candidate *before, const candidate *here)
 {
     for (int i = 0; i < n; i++) {
-        double steps = steps_on(&w->s, before, here, &w->order[i].recipe);
+        double steps = steps_on(&w->s, before, here, &w->order[i].candidate);
         if (steps > 1.2 && steps < 5)
             w->order[i].ns = fabs(steps - 2) - 5;
     }
@@ -213,12 +213,12 @@ static void prefer_ahead(walk *w, int n, const recipe *before, const recipe *her
 static int rank_moves(walk *w, const priced *from)
 {
     estimate here;
-    recipe r = from->recipe;
+    candidate r = from->candidate;
     space_correct(&w->s, &r, from->bytes);
-    recipe_estimate(&w->s, &r, &here);
+    candidate_estimate(&w->s, &r, &here);
     bool all = w->wide || space_has_few_layers(&w->s);
     collection c = {w, here.ns * walk_time_slack(w), from->step_ns, all ? INFINITY : from->step_ns * walk_time_slack(w), 0};
-    recipe_moves(&w->s, &r, true, collect, &c);
+    candidate_moves(&w->s, &r, true, collect, &c);
     qsort(w->order, (size_t)c.n, sizeof *w->order, by_ns);
     return c.n;
 }
@@ -237,7 +237,7 @@ static int try_in_order(walk *w, const priced *here, int most, priced *next)
     ahead_post(w->ahead, w->order, most, here->step_ns * KEPT_ABOVE, here->step_ns);
     for (int i = 0; i < most && one >= 0 && (!found || is_little(w, here, next)) && !walk_is_over(w); i++) {
         ahead_reach(w->ahead, i);
-        one = walk_try(w, &w->order[i].recipe, found ? next->step_ns : here->step_ns, next);
+        one = walk_try(w, &w->order[i].candidate, found ? next->step_ns : here->step_ns, next);
         found = found || one > 0;
     }
     ahead_post(w->ahead, NULL, 0, 0, 0);
@@ -246,27 +246,27 @@ static int try_in_order(walk *w, const priced *here, int most, priced *next)
 
 int walk_improve(walk *w, priced here)
 {
-    recipe before;
+    candidate before;
     bool moved = false;
     for (int found = 1; found > 0 && !walk_is_over(w);) {
         priced next;
         int n = rank_moves(w, &here);
         if (moved && !space_has_few_layers(&w->s))
-            prefer_ahead(w, n, &before, &here.recipe);
+            prefer_ahead(w, n, &before, &here.candidate);
         found = try_in_order(w, &here, w->brisk && n > BRISK ? BRISK : n, &next);
         if (found < 0)
             return found;
         moved = found;
-        before = here.recipe;
+        before = here.candidate;
         if (found)
             here = next;
     }
     return 0;
 }
 
-typedef struct crowd { recipe *all; int n, of; } crowd;
+typedef struct crowd { candidate *all; int n, of; } crowd;
 
-static bool gather(void *arg, const recipe *r, const estimate *about)
+static bool gather(void *arg, const candidate *r, const estimate *about)
 {
     (void)about;
     crowd *c = arg;
@@ -280,12 +280,12 @@ enum { SEEN = 1 << 16 };
 typedef struct pairs { collection c; uint64_t *seen; int seen_n; } pairs;
 
 /* Each only once: most pairs can be had in two orders, and many in more. */
-static bool collect_new(void *arg, const recipe *r, const estimate *about)
+static bool collect_new(void *arg, const candidate *r, const estimate *about)
 {
     pairs *p = arg;
     if (about->ns >= p->c.limit || p->seen_n > SEEN / 2)
         return false;
-    uint64_t hash = recipe_hash(&p->c.w->s, r), i = hash % SEEN;
+    uint64_t hash = candidate_hash(&p->c.w->s, r), i = hash % SEEN;
     while (p->seen[i] && p->seen[i] != hash)
         i = (i + 1) % SEEN;
     if (p->seen[i])
@@ -299,15 +299,15 @@ static bool collect_new(void *arg, const recipe *r, const estimate *about)
 static int rank_pairs(walk *w, const priced *from, crowd *near, uint64_t *seen)
 {
     estimate here;
-    recipe r = from->recipe;
+    candidate r = from->candidate;
     memset(seen, 0, SEEN * sizeof *seen);
     space_correct(&w->s, &r, from->bytes);
-    recipe_estimate(&w->s, &r, &here);
+    candidate_estimate(&w->s, &r, &here);
     pairs p = {{w, here.ns * 1.1, from->step_ns, INFINITY, 0}, seen, 0};
     near->n = 0;
-    recipe_moves(&w->s, &r, true, gather, near);
+    candidate_moves(&w->s, &r, true, gather, near);
     for (int i = 0; i < near->n && !walk_is_over(w); i++)
-        recipe_moves(&w->s, &near->all[i], true, collect_new, &p);
+        candidate_moves(&w->s, &near->all[i], true, collect_new, &p);
     qsort(w->order, (size_t)p.c.n, sizeof *w->order, by_ns);
     return p.c.n;
 }
@@ -321,12 +321,12 @@ static int pairs_from(walk *w, const priced *here, pair_room *room)
     priced next;
     int n = rank_pairs(w, here, &room->near, room->seen), found = 0;
     for (int i = 0; i < n && !found && !walk_is_over(w); i++)
-        found = walk_try(w, &w->order[i].recipe, walk_best_ns(w), &next);
+        found = walk_try(w, &w->order[i].candidate, walk_best_ns(w), &next);
     int failed = found > 0 ? walk_improve(w, next) : 0;
     return failed < 0 ? failed : found;
 }
 
-static bool is_same_kind(const walk *w, const recipe *a, const recipe *b)
+static bool is_same_kind(const walk *w, const candidate *a, const candidate *b)
 {
     return a->chunking == b->chunking && a->micro_batch == b->micro_batch && a->visit == b->visit &&
            (space_has_few_layers(&w->s) || a->stride == b->stride);
@@ -337,10 +337,10 @@ static int fastest_of_each(const walk *w, priced *out, int most)
 {
     int n = 0;
     for (int i = 0; i < w->kept_n && n < most; i++) {
-        const recipe *r = &w->kept[i].recipe;
+        const candidate *r = &w->kept[i].candidate;
         bool known = false;
         for (int k = 0; k < n && !known; k++)
-            known = is_same_kind(w, &out[k].recipe, r);
+            known = is_same_kind(w, &out[k].candidate, r);
         if (!known)
             out[n++] = w->kept[i];
     }
@@ -370,7 +370,7 @@ int walk_improve_briskly(walk *w)
 int walk_improve_by_pairs(walk *w)
 {
     enum { CROWD = 1024, KINDS = 4 };
-    pair_room room = {{malloc(CROWD * sizeof(recipe)), 0, CROWD}, malloc(SEEN * sizeof(uint64_t))};
+    pair_room room = {{malloc(CROWD * sizeof(candidate)), 0, CROWD}, malloc(SEEN * sizeof(uint64_t))};
     priced *kinds = malloc(KINDS * sizeof *kinds);
     int found = room.near.all && room.seen && kinds ? 1 : pt_fail(w->e, PT_FAILED, "out of memory while searching for a plan");
     while (found > 0 && !walk_is_over(w)) {

@@ -10,7 +10,7 @@
 
 enum { MOVES = 4096, STARTS = 24, KEPT = 64, APART = 64, KINDS = 2048 };
 
-/* By how much an estimate was too low at least, for recipes of one kind. */
+/* By how much an estimate was too low at least, for candidates of one kind. */
 typedef struct bias { uint64_t kind; double factor; } bias; /* kind 0: none */
 
 typedef struct walk {
@@ -42,21 +42,21 @@ void walk_keep(walk *w, const priced *x);
 int walk_by_step(const void *a, const void *b); /* sorts what is priced, the fastest first */
 /* Whether it needs at most `slack` times what there is of each tier. */
 bool walk_within(const space *s, const estimate *x, double slack);
-/* Calls fn with a recipe of each size of chunk, cut and time of update, as long as there is time and it returns 0. */
-int walk_each_kind(walk *w, int (*fn)(walk *w, const recipe *from, void *arg), void *arg);
+/* Calls fn with a candidate of each size of chunk, cut and time of update, as long as there is time and it returns 0. */
+int walk_each_kind(walk *w, int (*fn)(walk *w, const candidate *from, void *arg), void *arg);
 
 /* descend.c: to where no move makes the estimate better; negative: nothing fits. */
-double walk_descend(walk *w, recipe *r, bool any_update);
+double walk_descend(walk *w, candidate *r, bool any_update);
 /* Of two that are about equal the one of fewer tasks is liked better: estimates know little of what a task costs. */
-double walk_with_tasks(const space *s, const recipe *r, double ns);
+double walk_with_tasks(const space *s, const candidate *r, double ns);
 /* Descents whose ends are among the starts, as far as they are among the best. At most MOVES. */
 typedef struct way { int chunking; split cut; } way;
 void walk_find_starts(walk *w, const way *ways, int n);
 
-/* alike.c: all layers alike and every few slots, from the fastest of each kind. */
-int walk_try_alike(walk *w);
+/* uniform.c: all layers alike and every few slots, from the fastest of each kind. */
+int walk_try_uniform(walk *w);
 
-/* homes.c: single chunks of a plan at other homes than a recipe can say, as far as that is faster. *written: what it writes to the
+/* placements.c: single chunks of a plan at other placements than a candidate can say, as far as that is faster. *written: what it writes to the
  * disk in a step, before and after; to write more has to be worth it. */
 #define WORTH_WRITING 0.995
 typedef enum effort {
@@ -65,7 +65,7 @@ typedef enum effort {
     EFFORT_ARRANGE /* the same from the best of all arrangements with every few slots, of so few chunks that it can; if none is faster
                       than *c, nothing */
 } effort;
-int walk_turn_homes(walk *w, candidate *c, effort how, uint64_t *written);
+int walk_turn_placements(walk *w, priced_plan *c, effort how, uint64_t *written);
 bool walk_can_arrange(const walk *w, int chunks);
 
 /* search.c: search_plan of a step as it is; long_step.c searches shorter ones like it for very long ones. */
@@ -80,7 +80,7 @@ double search_seconds(const search_input *in);
 double walk_memory_slack(const walk *w);
 double walk_time_slack(const walk *w);
 /* 1: it takes less than `than` (0: whatever it takes), and is in *out; a little more is kept as well, for taste. */
-int walk_try(walk *w, const recipe *r, double than, priced *out);
+int walk_try(walk *w, const candidate *r, double than, priced *out);
 /* To where no neighbour is faster: by the first that is, later by the fastest, because many walks by the first end in one place. */
 int walk_improve(walk *w, priced here);
 /* From what is nearly as fast with other chunks, another cut or stride: its neighbours may lead further. */

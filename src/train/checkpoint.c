@@ -30,7 +30,7 @@
 
 enum { CHECKPOINT_VERSION = 3 };
 
-#define SUM_FORMAT "%016llx"
+#define CHECKSUM_FORMAT "%016llx"
 
 /* ---- writing ---- */
 
@@ -45,15 +45,15 @@ static int write_model(trainer *t, state *s, const char *folder, pt_error *e)
 /* Whether model.safetensors says all of what is frozen: then master.safetensors has what is trained alone. */
 static bool model_holds_frozen(const trainer *t) { return t->job.model->stored_bf16 && t->job.save_type == PT_BF16; }
 
-static json_t *sums_json(const schedule_input *in, const uint64_t sums[STATE_KINDS_MOST])
+static json_t *checksums_json(const schedule_input *in, const uint64_t checksums[STATE_KINDS_MOST])
 {
     json_t *all = json_object();
     for (int k = 0; k < state_kinds(in); k++)
-        json_object_set_new(all, state_name(in, k), json_sprintf(SUM_FORMAT, (unsigned long long)sums[k]));
+        json_object_set_new(all, state_name(in, k), json_sprintf(CHECKSUM_FORMAT, (unsigned long long)checksums[k]));
     return all;
 }
 
-static int write_counters(const trainer *t, const char *folder, const char *arithmetic, json_t *sums, pt_error *e)
+static int write_counters(const trainer *t, const char *folder, const char *arithmetic, json_t *checksums, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     const job *j = &t->job;
@@ -61,11 +61,11 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
     json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step,
                             "steps", (json_int_t)j->steps, "samples", (json_int_t)(at->step * j->shape.batch), "tokens",
                             (json_int_t)at->tokens, "learned_tokens", (json_int_t)at->learned, "arithmetic", arithmetic, "model",
-                            model_json(&j->model->config), "settings", settings_json(j), "sums", sums);
+                            model_json(&j->model->config), "settings", settings_json(j), "sums", checksums);
     if (all && !model_trains_all(t->job.model))
         json_object_set_new(all, "frozen_bf16", json_boolean(t->job.model->stored_bf16));
     if (all && j->model->adapters)
-        json_object_set_new(all, "base", json_sprintf(SUM_FORMAT, (unsigned long long)j->base_sum));
+        json_object_set_new(all, "base", json_sprintf(CHECKSUM_FORMAT, (unsigned long long)j->base_sum));
     if (all)
         base_write(&j->base, all);
     int failed = all ? path_join(path, folder, "trainer.json", e) : pt_fail(e, PT_FAILED, "out of memory");
@@ -77,13 +77,13 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
 
 static int write_trainer(trainer *t, state *s, const char *folder, pt_error *e)
 {
-    uint64_t sums[STATE_KINDS_MOST];
+    uint64_t checksums[STATE_KINDS_MOST];
     int failed = dir_make(folder, e);
     for (int k = t->job.save_type == PT_F32 ? STATE_MASTER + 1 : STATE_MASTER; k < state_kinds(s->in) && !failed; k++)
         failed = state_export_kind(s, k, model_holds_frozen(t), folder, e);
     if (!failed)
-        failed = state_sums(s, sums, e);
-    return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, sums_json(s->in, sums), e);
+        failed = state_checksums(s, checksums, e);
+    return failed ? failed : write_counters(t, folder, t->planning.device->info.arithmetic, checksums_json(s->in, checksums), e);
 }
 
 static int write_files(void *arg, pt_error *e)
@@ -329,7 +329,7 @@ static int load_adapters(const trainer *t, state *s, const char *checkpoint, pt_
         failed = json_source_open(&all, file, e);
     if (failed)
         return failed;
-    snprintf(text, sizeof text, SUM_FORMAT, (unsigned long long)s->base_sum);
+    snprintf(text, sizeof text, CHECKSUM_FORMAT, (unsigned long long)s->base_sum);
     failed = json_get_string(&all, "base", JSON_REQUIRED, &before, e);
     if (!failed && strcmp(before, text))
         failed = pt_fail(e, PT_FAILED, "%.400s was trained beside other weights than those of %.300s: give the --model that the run began with",
@@ -359,15 +359,15 @@ static int load_kind(const trainer *t, state *s, int kind, const char *checkpoin
 }
 
 /* A bit that flipped on the disk, or the file of another step, would go on unseen otherwise. */
-static int compare_sums(const trainer *t, state *s, const char *checkpoint, const json_source *sums, pt_error *e)
+static int compare_checksums(const trainer *t, state *s, const char *checkpoint, const json_source *checksums, pt_error *e)
 {
     uint64_t now[STATE_KINDS_MOST];
     const char *before;
     char text[20], name[64];
-    int failed = state_sums(s, now, e);
+    int failed = state_checksums(s, now, e);
     for (int k = 0; k < state_kinds(s->in) && !failed; k++) {
-        failed = json_get_string(sums, state_name(s->in, k), JSON_REQUIRED, &before, e);
-        snprintf(text, sizeof text, SUM_FORMAT, (unsigned long long)now[k]);
+        failed = json_get_string(checksums, state_name(s->in, k), JSON_REQUIRED, &before, e);
+        snprintf(text, sizeof text, CHECKSUM_FORMAT, (unsigned long long)now[k]);
         if (!failed && strcmp(before, text))
             failed = pt_fail(e, PT_FAILED, "%.400s/%s: these are not the values that were saved with trainer/trainer.json: one of the two "
                                            "is damaged or of another checkpoint; go on from another one with --resume DIR", checkpoint,
@@ -376,18 +376,18 @@ static int compare_sums(const trainer *t, state *s, const char *checkpoint, cons
     return failed;
 }
 
-static int check_sums(const trainer *t, state *s, const char *checkpoint, pt_error *e)
+static int check_checksums(const trainer *t, state *s, const char *checkpoint, pt_error *e)
 {
     char file[FILE_PATH_BYTES];
-    json_source all, sums;
+    json_source all, checksums;
     int failed = path_join(file, checkpoint, "trainer/trainer.json", e);
     if (!failed)
         failed = json_source_open(&all, file, e);
     if (failed)
         return failed;
-    failed = json_get_object(&all, "sums", JSON_REQUIRED, &sums, e);
+    failed = json_get_object(&all, "sums", JSON_REQUIRED, &checksums, e);
     if (!failed)
-        failed = compare_sums(t, s, checkpoint, &sums, e);
+        failed = compare_checksums(t, s, checkpoint, &checksums, e);
     json_source_close(&all);
     return failed;
 }
@@ -397,7 +397,7 @@ typedef struct checking { const trainer *t; state *s; const char *path; } checki
 static int check_loaded(void *arg, pt_error *e)
 {
     const checking *c = arg;
-    return check_sums(c->t, c->s, c->path, e);
+    return check_checksums(c->t, c->s, c->path, e);
 }
 
 int checkpoint_load_state(trainer *t, const char *path, pt_error *e)

@@ -13,7 +13,7 @@ static bool uses_disk(const plan *p)
 {
     bool uses = false;
     for (int i = 0; i < p->chunks_n; i++)
-        uses = uses || p->chunks[i].home == TIER_DISK;
+        uses = uses || p->chunks[i].placement == TIER_DISK;
     for (int i = 0; i < p->blocks_n; i++)
         uses = uses || p->blocks[i].place == TIER_DISK;
     return uses;
@@ -22,7 +22,7 @@ static bool uses_disk(const plan *p)
 static bool moves_anything(const plan *p)
 {
     for (int i = 0; i < p->chunks_n; i++)
-        if (p->chunks[i].home != TIER_DEVICE || p->chunks[i].update != TIER_DEVICE)
+        if (p->chunks[i].placement != TIER_DEVICE || p->chunks[i].update != TIER_DEVICE)
             return true;
     for (int i = 0; i < p->blocks_n; i++)
         if (p->blocks[i].place != TIER_DEVICE)
@@ -99,7 +99,7 @@ int planning_measure_disk(planning *p, pt_error *e)
         return failed;
     c->read = fresh.costs.read;
     c->write = fresh.costs.write;
-    c->waking = fresh.costs.waking;
+    c->wake_latency = fresh.costs.wake_latency;
     memcpy(c->slow, fresh.costs.slow, sizeof c->slow);
     memcpy(c->slow_more, fresh.costs.slow_more, sizeof c->slow_more);
     memcpy(c->slow_ns, fresh.costs.slow_ns, sizeof c->slow_ns);
@@ -126,7 +126,7 @@ static int find_costs(planning *p, pt_error *e)
 static int read_plan(planning *p, pt_error *e)
 {
     const char *path = p->o->plan_file;
-    candidate *c = &p->result.best;
+    priced_plan *c = &p->result.best;
     int failed = plan_read(path, &c->plan, e);
     if (!failed)
         failed = pack(p->model, p->shape, c->plan.chunk_bytes, &c->packing, e);
@@ -142,7 +142,7 @@ static int read_plan(planning *p, pt_error *e)
 /* A plan from a file has to fit as it is: nothing need be measured to know. */
 static int check_plan(planning *p, pt_error *e)
 {
-    const candidate *c = &p->result.best;
+    const priced_plan *c = &p->result.best;
     const schedule_input in = search_schedules(&p->search, &c->packing, &c->plan);
     bool fits = true;
     int failed = schedule_plan_bytes(&in, search_kinds(&p->search, c->plan.update), p->result.least, e);

@@ -13,7 +13,7 @@
 #include "machine/machine_file.h"
 #include "profile/profile.h"
 #include "report/explain.h"
-#include "run/misfit_words.h"
+#include "run/misfit_text.h"
 #include "run/budgets.h"
 
 enum { MISFIT_OTHERS = SEARCH_WAYS + 3 };

@@ -141,7 +141,7 @@ typedef struct shared_plan { costs costs; uint64_t budget[TIERS]; bool host_tier
 /* What is searched for only rank 0 asks, but which schedules a plan has all want to know. */
 static int read_plan(planning *p, const shared_plan *s, const char *json, pt_error *e)
 {
-    candidate *best = &p->result.best;
+    priced_plan *best = &p->result.best;
     int failed = planning_begin_search(p, e);
     if (!failed)
         failed = plan_from_json("the plan of rank 0", json, s->bytes, &best->plan, e);

@@ -84,7 +84,7 @@ static bool same_plan(const plan *a, const plan *b)
         a->micro_batch != b->micro_batch || a->visit != b->visit || a->update != b->update || a->chunks_n != b->chunks_n)
         return false;
     for (int i = 0; i < a->chunks_n; i++)
-        if (a->chunks[i].home != b->chunks[i].home || a->chunks[i].update != b->chunks[i].update)
+        if (a->chunks[i].placement != b->chunks[i].placement || a->chunks[i].update != b->chunks[i].update)
             return false;
     for (int i = 0; i < a->blocks_n; i++)
         if (a->blocks[i].level != b->blocks[i].level || a->blocks[i].place != b->blocks[i].place)
@@ -92,7 +92,7 @@ static bool same_plan(const plan *a, const plan *b)
     return true;
 }
 
-static bool worth_moving(const trainer *t, double now_ns, const candidate *c)
+static bool worth_moving(const trainer *t, double now_ns, const priced_plan *c)
 {
     double gain_s = (now_ns - c->step_ns) * 1e-9, moved = 2.0 * (double)checkpoint_room(t).checkpoint_bytes;
     return !same_plan(trainer_plan(t), &c->plan) && gain_s > WORTH * now_ns * 1e-9 &&

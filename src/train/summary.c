@@ -12,15 +12,15 @@
 static void describe_plan(const trainer *t, char *out, size_t n)
 {
     const plan *p = trainer_plan(t);
-    int homes[TIERS] = {0};
+    int placements[TIERS] = {0};
     for (int i = 0; i < p->chunks_n; i++)
-        homes[p->chunks[i].home]++;
+        placements[p->chunks[i].placement]++;
     char size[32], layers[160];
     size_t used = (size_t)snprintf(out, n, "%d chunk%s of up to %s:", p->chunks_n, p->chunks_n == 1 ? "" : "s",
                                    size_format(size, (uint64_t)p->chunk_bytes));
     for (int k = 0; k < TIERS && used < n; k++)
-        if (homes[k])
-            used += (size_t)snprintf(out + used, n - used, " %d on the %s,", homes[k], tier_names[k]);
+        if (placements[k])
+            used += (size_t)snprintf(out + used, n - used, " %d on the %s,", placements[k], tier_names[k]);
     if (used < n)
         used += (size_t)snprintf(out + used, n - used, " updated %s; micro-batches of %lld sequence%s", update_time_words[p->update],
                                  (long long)p->micro_batch, p->micro_batch == 1 ? "" : "s");

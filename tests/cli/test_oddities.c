@@ -126,7 +126,7 @@ static void a_warm_up_that_does_not_end_is_told_of(void **state)
 static void folders_of_the_environment_that_are_not_there_are_named(void **state)
 {
     (void)state;
-    char *cache = strdup(getenv("XDG_CACHE_HOME") ? getenv("XDG_CACHE_HOME") : ""), *home = strdup(getenv("HOME") ? getenv("HOME") : "");
+    char *cache = strdup(getenv("XDG_CACHE_HOME") ? getenv("XDG_CACHE_HOME") : ""), *placement = strdup(getenv("HOME") ? getenv("HOME") : "");
     const char *text;
     setup_model();
     text = put_text("plain.txt", plain);
@@ -139,10 +139,10 @@ static void folders_of_the_environment_that_are_not_there_are_named(void **state
     unsetenv("XDG_CACHE_HOME");
     setenv("HOME", "/proc/none", 1);
     says(run_on(path, WORDS("--seed", "1"), 0), "HOME is /proc/none, and there is no such folder");
-    setenv("HOME", home, 1);
+    setenv("HOME", placement, 1);
     setenv("XDG_CACHE_HOME", cache, 1);
     free(cache);
-    free(home);
+    free(placement);
 }
 
 static void a_stack_that_is_too_small_is_told_of(void **state)

@@ -1,9 +1,9 @@
-/* blas.c - cuBLASLt's products for the stand-in of CUDA's runtime (runtime.c): out = alpha op(a) op(b) + beta c, with a bias, columns
+/* blas.c - cuBLASLt's matmuls for the stand-in of CUDA's runtime (runtime.c): out = alpha op(a) op(b) + beta c, with a bias, columns
  * first.
  *
  * Sums are fp32, over k ascending, or over parts of k, which are added in order. Rows of them lie in the workspace meanwhile, so that two
  * streams that use one workspace at the same time spoil each other's results. Of the algorithms that are proposed the first splits k with
- * atomics and must not be taken; the second splits k in a fixed order, which only a product whose number of rows is in its key may do (a
+ * atomics and must not be taken; the second splits k in a fixed order, which only a matmul whose number of rows is in its key may do (a
  * weight gradient: both operands lie across k); the third does not. They remember what they were asked for, and stop the program where
  * they meet another n or k (or, split, m), or operands less aligned. */
 #include <cublasLt.h>
@@ -151,7 +151,7 @@ static void check_alignment(const void *p, const cublasLtMatrixLayoutOpaque_t *l
         stop("an operand is less aligned than its algorithm was chosen for");
 }
 
-/* ---- the product ---- */
+/* ---- the matmul ---- */
 
 static float value_at(const void *base, cudaDataType_t type, uint64_t i)
 {

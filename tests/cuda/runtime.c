@@ -1,5 +1,5 @@
-/* runtime.c - a stand-in for CUDA's runtime, so that the backend's own host code (src/device/cuda, *.c: queues, events, memory, products)
- * runs without a GPU: with the kernels of the shim (shim.h) and products by blas.c it is a module like the real one, and the program
+/* runtime.c - a stand-in for CUDA's runtime, so that the backend's own host code (src/device/cuda, *.c: queues, events, memory, matmuls)
+ * runs without a GPU: with the kernels of the shim (shim.h) and matmuls by blas.c it is a module like the real one, and the program
  * computes with --device cuda.
  *
  *     calls:    copy   kernel   record e   ...                each is put into its stream and returns

@@ -48,7 +48,7 @@ static inline int cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t
 
 /* 1: ascending, 2: descending, others: shuffled, another way for each number. */
 extern "C" void shim_order_set(int order);
-/* Does this GPU have warpgroups' products? PROTRAIN_SHIM_WARPGROUPS says so. */
+/* Does this GPU have warpgroups' matmuls? PROTRAIN_SHIM_WARPGROUPS says so. */
 bool shim_has_warpgroups();
 /* At once, or, where the stand-in for the runtime is there (runtime.c), when the stream comes to it. */
 int shim_launch(cudaStream_t s, unsigned blocks, unsigned threads, const std::function<void()> &kernel);

@@ -39,7 +39,7 @@ static void *behind(const void *p, int64_t elements, pt_dtype type)
     return p ? (char *)p + (size_t)elements * dtype_bytes(type) : NULL;
 }
 
-/* As matmul.c has the library compute what has more to it than a product: sums of some rows, then the pass over them. Every second time;
+/* As matmul.c has the library compute what has more to it than a matmul: sums of some rows, then the pass over them. Every second time;
  * the plain kernel does all of it at once. */
 static int product_run(const op_matmul *o)
 {

@@ -1,4 +1,4 @@
-/* shim_hopper.h - a warpgroup's products of src/device/cuda/hopper.h on the CPU: done at once, so a missing wait does not show here. */
+/* shim_hopper.h - a warpgroup's matmuls of src/device/cuda/hopper.h on the CPU: done at once, so a missing wait does not show here. */
 #ifndef PT_CUDA_SHIM_HOPPER_H
 #define PT_CUDA_SHIM_HOPPER_H
 
@@ -48,7 +48,7 @@ DEVICE void group_product(float c[32], const uint16_t *a, const uint16_t *b, int
 DEVICE void group_sum(float c[32], const uint32_t a[4], const uint16_t *b, int row)
 {
     shim_panel_check(b);
-    for (int n = 0; n < 8; n++) { /* as the products of warps, with the panel's rows for right operand */
+    for (int n = 0; n < 8; n++) { /* as the matmuls of warps, with the panel's rows for right operand */
         uint32_t y[2];
         int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4 * 2;
         for (int reg = 0; reg < 2; reg++) {

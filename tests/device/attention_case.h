@@ -67,7 +67,7 @@ static inline problem problem_open(shape s)
     p.op.dout = dout, p.op.dq = test_alloc(p.q_bytes);
     p.op.dk = test_alloc(p.kv_bytes), p.op.dv = test_alloc(p.kv_bytes);
     p.op.scratch = test_alloc(attention_backward_scratch_bytes(s.seqs * s.q_len, s.heads));
-    size_t sums = attention_sums_bytes(s.seqs, s.q_len, s.kv_heads, s.dim);
+    size_t sums = attention_accumulator_bytes(s.seqs, s.q_len, s.kv_heads, s.dim);
     p.op.sums = sums ? test_alloc(sums) : NULL;
     return p;
 }

@@ -39,8 +39,8 @@ static uint64_t plain_scratch_bytes(const model *m, const step_shape *s, const l
     const model_config *c = &m->config;
     if (region >= REGION_STRIPE)
         return stripe_bytes(m, s, l->of[region - REGION_STRIPE].weight);
-    if (region >= REGION_SUMS)
-        return attention_sums_bytes(s->unit_seqs, s->seq_len, c->kv_heads, c->head_dim);
+    if (region >= REGION_ACCUMULATORS)
+        return attention_accumulator_bytes(s->unit_seqs, s->seq_len, c->kv_heads, c->head_dim);
     switch (l->of[region - REGION_SCRATCH].kind) {
     case STAGE_ATTENTION: return attention_backward_scratch_bytes(s->unit_rows, c->heads);
     case STAGE_NORM: case STAGE_NORM_ADD: return norm_backward_scratch_bytes(s->unit_rows, 1, c->hidden);
@@ -56,7 +56,7 @@ static uint64_t scratch_bytes(const model *m, const step_shape *s, const layer_s
 {
     const uint64_t plain = plain_scratch_bytes(m, s, l, region);
     const layer_stage *of = &l->of[(region - REGION_SCRATCH) % LAYER_STAGES];
-    if (region >= REGION_SUMS || of->gain == LAYER_NONE)
+    if (region >= REGION_ACCUMULATORS || of->gain == LAYER_NONE)
         return plain;
     const uint64_t sums = layer_tensor_bytes(&m->config, s, of->kind == STAGE_QKV ? LAYER_QKV : of->out);
     return plain > sums ? plain : sums;

@@ -62,7 +62,7 @@ static void equal_neighbours_are_written_once(void **state)
         fail_msg("%s", e.text);
     assert_int_equal(p.chunks_n, 3);
     assert_int_equal(p.blocks_n, 2);
-    assert_int_equal(p.chunks[2].home, TIER_DISK);
+    assert_int_equal(p.chunks[2].placement, TIER_DISK);
     assert_int_equal(p.chunks[2].update, TIER_HOST);
     assert_int_equal(p.blocks[1].level, SAVE_ATTENTION);
     assert_int_equal(p.update, UPDATE_END);
@@ -286,9 +286,9 @@ static void impossible_plans_are_refused_by_key(void **state)
             case 6: p->visit = (int)c.shape.units_n + 1; break;
             case 7: p->update = UPDATE_BACKWARD; break;
             case 8: p->chunks[random_below(&r, p->chunks_n)] = (plan_chunk){TIER_DEVICE, TIER_HOST}; break;
-            case 9: p->chunks[random_below(&r, p->chunks_n)].home = TIERS; break;
-            case 10: p->chunks[0].home = TIER_DISK; p->n_buffer = 0; break;
-            case 11: p->chunks[0].home = TIER_DISK; p->n_update = 0; break;
+            case 9: p->chunks[random_below(&r, p->chunks_n)].placement = TIERS; break;
+            case 10: p->chunks[0].placement = TIER_DISK; p->n_buffer = 0; break;
+            case 11: p->chunks[0].placement = TIER_DISK; p->n_update = 0; break;
             case 12: p->blocks[0].place = TIER_DISK; p->n_swap = 0; break;
             default: p->n_swap = INT32_MAX; break;
             }

@@ -38,16 +38,16 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
             c.layer[k].backward_ns[level] = random_ns(r, 2000, 50000);
         }
     for (int k = 0; k < c.kinds_n; k++) {
-        c.layer[k].cold_sums_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
+        c.layer[k].cold_accumulators_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
         c.layer[k].warm_forward_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
-        c.layer[k].first_sums_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
+        c.layer[k].first_accumulators_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
         for (int level = 0; level < SAVE_LEVELS; level++)
             c.layer[k].warm_backward_ns[level] = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
     }
     c.embed_ns = random_ns(r, 0, 3000);
     c.head_ns = random_ns(r, 1000, 50000);
     c.head_eval_ns = random_ns(r, 1000, 20000);
-    c.head_cold_sums_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
+    c.head_cold_accumulators_ns = random_one_in(r, 2) ? 0 : random_ns(r, 0, 5000);
     cost_curve *curves[] = {&c.finish,    &c.embed_finish, &c.update_device, &c.update_host, &c.whole_device, &c.whole_host,
                             &c.to_device, &c.from_device,  &c.read,          &c.write,       &c.gather,       &c.scatter};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
@@ -69,7 +69,7 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
             c.slow_more[a][b] = random_one_in(r, 2) ? 0 : random_ns(r, (1 - c.slow[a][b]) / costs_length_most(&c, (cost_class)a), 2);
     }
     if (contention && random_one_in(r, 2))
-        c.waking = random_curve(r, random_ns(r, 0, 0.5));
+        c.wake_latency = random_curve(r, random_ns(r, 0, 0.5));
     if (contention && random_one_in(r, 2))
         c.quota = (cost_quota){random_ns(r, 1e6, 2e6), random_ns(r, 1, 3), {[COST_READ] = random_ns(r, 0, 3), [COST_WRITE] = random_ns(r, 0, 3)}};
     for (int a = 0; a < COST_READ && c.quota.period_ns > 0; a++)

@@ -166,14 +166,14 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     const double follow = (double)s->micro_units - (s->kind != SCHEDULE_EVAL && t->micro % in->plan->visit ? 0 : 1);
     double units = (double)s->micro_units, elements = t->chunk < 0 ? 0 : (double)in->packing->chunks[t->chunk].elements;
     double weights = elements * (double)dtype_bytes(in->packing->type), exchanged = 0;
-    if (c->ranks > 1 && t->chunk >= 0 && in->plan->chunks[t->chunk].home == TIER_DEVICE)
+    if (c->ranks > 1 && t->chunk >= 0 && in->plan->chunks[t->chunk].placement == TIER_DEVICE)
         exchanged = cost_at(&c->gather, weights) + cost_at(&c->scatter, weights);
     switch (t->kind) {
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: return units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level]);
     case TASK_LAYER_BACKWARD: return units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns[level], l->backward_ns[level]) +
-                                     share_elsewhere(s, t) * (t->first ? l->first_sums_ns : l->cold_sums_ns) + merges_ns(c, in, s, t);
-    case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) && t->micro ? c->head_cold_sums_ns : 0) + merges_ns(c, in, s, t);
+                                     share_elsewhere(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns) + merges_ns(c, in, s, t);
+    case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) && t->micro ? c->head_cold_accumulators_ns : 0) + merges_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_UPDATE: return updates_ns(c, in, t->chunk, t->queue == QUEUE_HOST) + exchanged;
     case TASK_READ: return cost_at(&c->read, share_of(c, s, t));
@@ -245,10 +245,10 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         case 5: c.slow[COST_HOST][COST_READ] = random_one_in(&r, 2) ? 0.99 : bad, named = "host beside read"; break;
         case 6: c.update_host.n = COST_POINTS + 1, named = "update_host"; break;
         case 7: c.ranks = 0, named = "ranks"; break;
-        case 8: c.layer[0].cold_sums_ns = bad, named = "cold_sums_ns"; break;
+        case 8: c.layer[0].cold_accumulators_ns = bad, named = "cold_sums_ns"; break;
         case 10: c.layer[c.kinds_n - 1].warm_forward_ns = bad, named = "warm_forward_ns"; break;
         case 11: c.layer[0].warm_backward_ns[1] = bad, named = "warm_backward_ns"; break;
-        case 12: c.layer[0].first_sums_ns = bad, named = "first_sums_ns"; break;
+        case 12: c.layer[0].first_accumulators_ns = bad, named = "first_sums_ns"; break;
         case 13:
             c.slow_ns[COST_WRITE][0] = 2000;
             c.slow_ns[COST_WRITE][1] = 8000;
@@ -264,7 +264,7 @@ static void random_costs_are_valid_and_broken_ones_are_named(void **state)
         case 16: c.quota.period_ns = random_one_in(&r, 2) ? 1 : bad, named = "its period"; break;
         case 17: c.quota = (cost_quota){1e8, random_one_in(&r, 2) ? 0.5 : bad, {0}}, named = "processors; 1 to"; break;
         case 18: c.quota = (cost_quota){1e8, 2, {[COST_READ] = bad}}, named = "read keeps"; break;
-        case 9: c.head_cold_sums_ns = bad, named = "head_cold_sums_ns"; break;
+        case 9: c.head_cold_accumulators_ns = bad, named = "head_cold_sums_ns"; break;
         default: c.kind_of_layer[m->config.layers - 1] = (unsigned char)c.kinds_n, named = "of kind"; break;
         }
         assert_int_equal(costs_validate(&c, m, "profile.json", &e), PT_FAILED);

@@ -228,7 +228,7 @@ static void what_is_computed_again_is_what_keeping_everything_saves(void **state
         costs price = random_costs(&r, c.model, false);
         for (int k = 0; k < price.kinds_n; k++) {
             layer_cost *l = &price.layer[k];
-            l->first_sums_ns = l->cold_sums_ns = 0; /* where sums lie differs between the two */
+            l->first_accumulators_ns = l->cold_accumulators_ns = 0; /* where sums lie differs between the two */
             l->warm_backward_ns[SAVE_ALL] = fmin(l->warm_backward_ns[SAVE_ALL], l->backward_ns[SAVE_ALL]);
             for (int level = SAVE_ALL - 1; level >= 0; level--) {
                 const double again = random_ns(&r, 0, 20000);

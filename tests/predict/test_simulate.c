@@ -217,7 +217,7 @@ static double total_with_pause(hand *h, int pause_ns)
     h->model.config.layers = 1;
     h->s.micro_units = 1;
     h->costs.layer[0].forward_ns[0] = 1000;
-    h->costs.waking = (cost_curve){3, {1, 100, 10000}, {0, 50, 5000}};
+    h->costs.wake_latency = (cost_curve){3, {1, 100, 10000}, {0, 50, 5000}};
     static plan_block block;
     static plan p = {.blocks = &block, .visit = 1};
     h->in.plan = &p;
@@ -343,15 +343,15 @@ static double speed(const schedule_input *in, const schedule *s, const costs *c,
 }
 
 /* Of a task that begins now: what its work is longer by for the time since the last arithmetic ended. */
-static double waking(const costs *c, const schedule *s, const life *state, const double *end, int i, double now, double work)
+static double wake_latency(const costs *c, const schedule *s, const life *state, const double *end, int i, double now, double work)
 {
     double last = 0;
     for (int k = 0; k < s->tasks_n; k++)
         if (state[k] == DONE && task_class(&s->tasks[k]) == COST_MATH)
             last = fmax(last, end[k]);
-    if (task_class(&s->tasks[i]) != COST_MATH || !c->waking.n)
+    if (task_class(&s->tasks[i]) != COST_MATH || !c->wake_latency.n)
         return 0;
-    return fmin(work, cost_at(&c->waking, fmin(now - last, c->waking.amount[c->waking.n - 1])));
+    return fmin(work, cost_at(&c->wake_latency, fmin(now - last, c->wake_latency.amount[c->wake_latency.n - 1])));
 }
 
 /* Looks at every task at every event, of which a period's end and that of its processor time are some. Fills start and end; returns the
@@ -370,7 +370,7 @@ static double plain_simulation(const schedule_input *in, const schedule *s, cons
                 state[i] = RUNNING;
                 start[i] = now;
                 left[i] = costs_task_ns(c, in, s, &s->tasks[i]);
-                left[i] += waking(c, s, state, end, i, now, left[i]);
+                left[i] += wake_latency(c, s, state, end, i, now, left[i]);
             }
         for (int i = 0; i < n; i++)
             if (state[i] == RUNNING)
@@ -531,7 +531,7 @@ static void tasks_keep_their_order_and_queues_their_sums(void **state)
         for (int a = 0; a < COST_CLASSES; a++)
             for (int b = 0; b < COST_CLASSES; b++)
                 k.slow[a][b] = 1, k.slow_more[a][b] = 0;
-        k.waking.n = 0;
+        k.wake_latency.n = 0;
         k.quota.period_ns = 0;
         assert_int_equal(simulate(&c.input, &s, &k, true, &alone, &e), 0);
         check_order(&s, &alone);

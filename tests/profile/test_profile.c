@@ -203,7 +203,7 @@ static void what_caches_make_of_a_layer_is_measured(void **state)
     profile_must(&s, &p);
     const layer_cost *l = &p.costs.layer[0];
     const double ms = 1e6, all = l->backward_ns[SAVE_ALL], input = l->backward_ns[SAVE_INPUT];
-    assert_true(l->first_sums_ns > 11.9 * ms && l->first_sums_ns < 12.1 * ms && l->cold_sums_ns < 0.1 * ms); /* four products */
+    assert_true(l->first_accumulators_ns > 11.9 * ms && l->first_accumulators_ns < 12.1 * ms && l->cold_accumulators_ns < 0.1 * ms); /* four matmuls */
     assert_true(all > 20 * ms && all < 20.1 * ms && input > 30 * ms && input < 30.1 * ms); /* 50 apart */
     setup_close(&s);
 }
@@ -302,8 +302,8 @@ static void a_layer_that_just_fits_is_measured_without_what_only_makes_it_truer(
     measured_inside_its_budget(&s);
 }
 
-/* Half of it fits: of two or three right sides of the product that stands for a unit's one is left. */
-static void a_product_of_few_right_sides_gets_smaller(void **state)
+/* Half of it fits: of two or three right sides of the matmul that stands for a unit's one is left. */
+static void a_timed_matmul_of_few_right_sides_gets_smaller(void **state)
 {
     (void)state;
     NO_OTHER_THREADS();
@@ -587,7 +587,7 @@ int main(void)
         cmocka_unit_test(a_layer_that_is_run_once_is_as_sure_as_fewer_rows_of_it),
         cmocka_unit_test(a_model_much_larger_than_the_budget_is_measured_inside_it),
         cmocka_unit_test(a_layer_that_just_fits_is_measured_without_what_only_makes_it_truer),
-        cmocka_unit_test(a_product_of_few_right_sides_gets_smaller),
+        cmocka_unit_test(a_timed_matmul_of_few_right_sides_gets_smaller),
         cmocka_unit_test(a_budget_below_one_block_is_refused_with_the_bytes),
         cmocka_unit_test(a_disk_that_cannot_be_written_is_named),
         cmocka_unit_test(text_and_back_is_the_same),

@@ -10,7 +10,7 @@
 enum { CASES = SANITIZED ? 12 : 100, CHECKED = SANITIZED ? 1 : 10 };
 enum { COLUMNS = 100, LINES = 36, OTHER_LINES = 3 /* beside others; one of them */ };
 
-typedef struct setup { random_case c; costs costs; search_input search; candidate best; explain_input input; } setup;
+typedef struct setup { random_case c; costs costs; search_input search; priced_plan best; explain_input input; } setup;
 
 /* A random plan, as if a search had found it; 0: it cannot be built. */
 static int setup_open(random_source *r, setup *s)
@@ -22,7 +22,7 @@ static int setup_open(random_source *r, setup *s)
     s->costs = random_costs(r, s->c.model, true);
     s->search = (search_input){.model = s->c.model, .shape = &s->c.shape, .costs = &s->costs, .training = true, .clipping = s->c.clipping,
                                .host_tier = s->c.input.host_tier, .budget = {1u << 28, s->c.input.host_tier ? 1u << 28 : 0, 1u << 28}};
-    s->best = (candidate){.packing = s->c.packing, .plan = s->c.plan};
+    s->best = (priced_plan){.packing = s->c.packing, .plan = s->c.plan};
     s->input = (explain_input){.search = &s->search, .best = &s->best, .machine = "a machine", .source = "made up", .steps = 10,
                                .room = "1.00 GiB free (/sys/fs/cgroup/a/group/with/a/rather/long/name/of/its/own/memory.max) less 512 MiB "
                                        "for other programs: 512 MiB; 2.00 GiB free (disk) less 1.00 GiB for other programs: 1.00 GiB"};
@@ -110,13 +110,13 @@ static void check_shares(const forecast *f)
 }
 
 /* The same plan with less saved: slower, or as fast. As long a name as there is. */
-static int make_others(const setup *s, candidate out[EXPLAIN_RIVALS])
+static int make_others(const setup *s, priced_plan out[EXPLAIN_RIVALS])
 {
     int n = 0;
     for (save_level level = SAVE_INPUT; level < SAVE_LEVELS && n < EXPLAIN_RIVALS; level++) {
-        candidate *c = &out[n];
+        priced_plan *c = &out[n];
         pt_error e = {0};
-        *c = (candidate){.packing = s->c.packing};
+        *c = (priced_plan){.packing = s->c.packing};
         assert_int_equal(plan_alloc(&c->plan, s->c.plan.chunks_n, s->c.plan.blocks_n, &e), 0);
         plan_chunk *chunks = c->plan.chunks;
         plan_block *blocks = c->plan.blocks;
@@ -175,7 +175,7 @@ static void any_plan_is_explained_on_one_screen(void **state)
         explanation x;
         pt_error e = {0};
         if (setup_open(&r, &s)) {
-            candidate others[EXPLAIN_RIVALS];
+            priced_plan others[EXPLAIN_RIVALS];
             s.input.others = others;
             s.input.others_n = make_others(&s, others);
             if (explain(&s.input, &x, &e))

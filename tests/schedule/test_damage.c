@@ -34,13 +34,13 @@ static void mend(schedule *s)
 {
     pt_error e = {0};
     for (int i = 0; i < s->buffers_n; i++) {
-        s->buffers[i].first = s->buffers[i].home ? 0 : -1;
-        s->buffers[i].last = s->buffers[i].home ? s->tasks_n : -1;
+        s->buffers[i].first = s->buffers[i].placement ? 0 : -1;
+        s->buffers[i].last = s->buffers[i].placement ? s->tasks_n : -1;
     }
     for (int i = 0; i < s->tasks_n; i++)
         for (int o = s->tasks[i].operand0; o < s->tasks[i].operand0 + s->tasks[i].operands_n; o++) {
             buffer *b = &s->buffers[s->operands[o].buffer];
-            if (b->home)
+            if (b->placement)
                 continue;
             b->first = b->first < 0 ? i : b->first;
             b->last = i;
@@ -96,13 +96,13 @@ static bool buffer_moved_onto_another(damaged *d)
     return true;
 }
 
-/* A passing buffer onto a home that is never empty: what is constant is not read again before the schedule ends, but in the next. */
-static bool buffer_moved_onto_a_home(damaged *d)
+/* A passing buffer onto a placement that is never empty: what is constant is not read again before the schedule ends, but in the next. */
+static bool buffer_moved_onto_a_placement(damaged *d)
 {
     schedule *s = d->s;
     buffer *a = &s->buffers[random_below(d->r, s->buffers_n)];
-    const buffer *b = &s->buffers[random_below(d->r, s->homes_n)];
-    if (a->home || a->first < 0 || a->tier != b->tier || b->kind == OBJECT_GRADIENT)
+    const buffer *b = &s->buffers[random_below(d->r, s->placements_n)];
+    if (a->placement || a->first < 0 || a->tier != b->tier || b->kind == OBJECT_GRADIENT)
         return false;
     a->offset = b->offset;
     mend(s);
@@ -142,7 +142,7 @@ static bool buffer_with_a_false_identity(damaged *d)
     case 1: b->micro += random_one_in(d->r, 2) ? 1 : -1; break;
     case 2: b->kind = (object_kind)((b->kind + (unsigned)random_from(d->r, 1, OBJECT_KINDS - 1)) % OBJECT_KINDS); break;
     case 3: b->tier = (tier)((b->tier + (unsigned)random_from(d->r, 1, 2)) % TIERS); break;
-    case 4: b->home = !b->home; break;
+    case 4: b->placement = !b->placement; break;
     default: b->first++; break;
     }
     return true;
@@ -209,7 +209,7 @@ static bool is_wanted(const schedule *s, int buffer, int from)
         if (o)
             return o->read;
     }
-    return s->buffers[buffer].home;
+    return s->buffers[buffer].placement;
 }
 
 /* What is saved goes to the disk as soon as it leaves the device, and may be fetched from the host all the same and written once more:
@@ -289,7 +289,7 @@ static bool slot_filled_too_early(damaged *d)
     const buffer *b = &s->buffers[random_below(d->r, s->buffers_n)], *before = NULL;
     if (b->slot < 0 || b->first < 0 || b->kind == OBJECT_WORKSPACE) /* computations may trade places */
         return false;
-    for (int i = s->homes_n; i < s->buffers_n; i++) {
+    for (int i = s->placements_n; i < s->buffers_n; i++) {
         const buffer *a = &s->buffers[i];
         bool overlap = a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes; /* saved sets lie side by side in theirs */
         if (a->slot == b->slot && overlap && a->first >= 0 && a->last < b->first && (!before || a->last > before->last))
@@ -473,7 +473,7 @@ static bool wrong_micro_batches(damaged *d)
 
 static const struct { const char *name; bool (*apply)(damaged *); } damages[] = {
 #define DAMAGE(f) {#f, f}
-    DAMAGE(buffer_moved_onto_another), DAMAGE(buffer_moved_onto_a_home), DAMAGE(buffer_shifted_off_its_page), DAMAGE(buffer_outside_of_the_arena),
+    DAMAGE(buffer_moved_onto_another), DAMAGE(buffer_moved_onto_a_placement), DAMAGE(buffer_shifted_off_its_page), DAMAGE(buffer_outside_of_the_arena),
     DAMAGE(buffer_of_wrong_size), DAMAGE(buffer_with_a_false_identity), DAMAGE(wait_lost), DAMAGE(wait_for_the_task_before),
     DAMAGE(wait_in_a_cycle), DAMAGE(wait_in_the_wrong_queue), DAMAGE(task_dropped), DAMAGE(task_doubled), DAMAGE(update_doubled),
     DAMAGE(tasks_swapped), DAMAGE(slot_filled_too_early), DAMAGE(wrong_object), DAMAGE(stale_fetch), DAMAGE(operand_missing),

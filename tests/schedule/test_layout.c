@@ -20,13 +20,13 @@ static bool at_one_time(const buffer *a, const buffer *b)
     return a->first >= 0 && b->first >= 0 && a->first <= b->last && b->first <= a->last && !while_idle(a, b) && !while_idle(b, a);
 }
 
-/* Only a gradient's home: it is used before and after, and what comes first after it is written anew. */
+/* Only a gradient's placement: it is used before and after, and what comes first after it is written anew. */
 static void check_idle(const schedule *s, int index)
 {
     const buffer *b = &s->buffers[index];
     if (b->idle == b->idle_end)
         return;
-    assert_true(b->home && b->kind == OBJECT_GRADIENT && b->idle >= 0 && b->idle < b->idle_end);
+    assert_true(b->placement && b->kind == OBJECT_GRADIENT && b->idle >= 0 && b->idle < b->idle_end);
     assert_true(b->idle_end < s->tasks_n || (s->kind == SCHEDULE_EVAL && b->idle_end == s->tasks_n));
     for (int i = b->idle; i <= b->idle_end && i < s->tasks_n; i++)
         for (int o = s->tasks[i].operand0; o < s->tasks[i].operand0 + s->tasks[i].operands_n; o++) {
@@ -101,8 +101,8 @@ static uint64_t least_bytes(const schedule *s, tier t)
 /* Of what never makes room. */
 static uint64_t fixed_bytes(const schedule *s, tier t)
 {
-    uint64_t bytes = s->home_bytes[t];
-    for (int i = 0; i < s->homes_n; i++)
+    uint64_t bytes = s->placement_bytes[t];
+    for (int i = 0; i < s->placements_n; i++)
         bytes -= s->buffers[i].tier == t && s->buffers[i].kind == OBJECT_GRADIENT ? align_up(s->buffers[i].bytes, 4096) : 0;
     return bytes;
 }
@@ -138,7 +138,7 @@ static void memory_is_reused_nearly_as_well_as_possible(void **state)
 
 /* Updates wait, everything is on the device: activations lie where the gradients do, which come as those go, and are not there during an
  * evaluation. */
-static void activations_lie_in_the_gradients_homes(void **state)
+static void activations_lie_in_the_gradients_placements(void **state)
 {
     (void)state;
     random_source all = random_open();
@@ -160,9 +160,9 @@ static void activations_lie_in_the_gradients_homes(void **state)
             c.plan.chunks[k] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
         if (schedule_build(&c.input, kind, &s, &e))
             fail_msg("%s", e.text);
-        for (int k = s.homes_n; k < s.buffers_n; k++) {
+        for (int k = s.placements_n; k < s.buffers_n; k++) {
             const buffer *b = &s.buffers[k];
-            passing += b->kind == OBJECT_SAVED && b->offset < s.home_bytes[TIER_DEVICE];
+            passing += b->kind == OBJECT_SAVED && b->offset < s.placement_bytes[TIER_DEVICE];
         }
         built[kind]++;
         shared[kind] += passing > 0;
@@ -175,7 +175,7 @@ static void activations_lie_in_the_gradients_homes(void **state)
     }
 }
 
-static void homes_lie_at_the_same_place_in_all_schedules_of_a_plan(void **state)
+static void placements_lie_at_the_same_place_in_all_schedules_of_a_plan(void **state)
 {
     (void)state;
     random_source all = random_open();
@@ -193,8 +193,8 @@ static void homes_lie_at_the_same_place_in_all_schedules_of_a_plan(void **state)
         for (int k = 1; k < SCHEDULE_KINDS && built[0]; k++) {
             if (!built[k])
                 continue;
-            assert_int_equal(s[k].homes_n, s[0].homes_n);
-            for (int b = 0; b < s[0].homes_n; b++) {
+            assert_int_equal(s[k].placements_n, s[0].placements_n);
+            for (int b = 0; b < s[0].placements_n; b++) {
                 const buffer *x = &s[0].buffers[b], *y = &s[k].buffers[b];
                 assert_true(x->kind == y->kind && x->index == y->index && x->tier == y->tier && x->offset == y->offset && x->bytes == y->bytes);
             }
@@ -306,10 +306,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_two_buffers_share_memory_at_one_time),
-        cmocka_unit_test(activations_lie_in_the_gradients_homes),
+        cmocka_unit_test(activations_lie_in_the_gradients_placements),
         cmocka_unit_test(memory_is_reused_nearly_as_well_as_possible),
         cmocka_unit_test(the_host_has_room_for_the_saved_sets_of_all_ranks),
-        cmocka_unit_test(homes_lie_at_the_same_place_in_all_schedules_of_a_plan),
+        cmocka_unit_test(placements_lie_at_the_same_place_in_all_schedules_of_a_plan),
         cmocka_unit_test(building_twice_gives_the_same_schedule),
         cmocka_unit_test(a_plan_without_a_place_is_refused_with_a_sentence),
     };

@@ -125,8 +125,8 @@ static inline void problem_open(random_source *r, int layers, problem *p) { prob
 static inline void problem_places(random_source *r, layer_cost *l)
 {
     const double forward = l->forward_ns[SAVE_ALL];
-    l->first_sums_ns = random_one_in(r, 2) ? 0 : forward * random_ns(r, 0, 0.2);
-    l->cold_sums_ns = random_one_in(r, 2) ? 0 : forward * random_ns(r, 0, 0.3);
+    l->first_accumulators_ns = random_one_in(r, 2) ? 0 : forward * random_ns(r, 0, 0.2);
+    l->cold_accumulators_ns = random_one_in(r, 2) ? 0 : forward * random_ns(r, 0, 0.3);
     l->warm_forward_ns = random_one_in(r, 2) ? 0 : forward * random_ns(r, 0, 0.2);
     for (int level = 0; level < SAVE_LEVELS; level++)
         l->warm_backward_ns[level] = random_one_in(r, 2) ? 0 : l->backward_ns[level] * random_ns(r, 0, 0.2);
@@ -156,9 +156,9 @@ static inline void problem_more(random_source *r, problem *p)
         problem_places(r, &c->layer[k]);
     if (random_one_in(r, 2))
         problem_lengths(r, c, layer);
-    c->head_cold_sums_ns = random_one_in(r, 2) ? 0 : c->head_ns * random_ns(r, 0, 0.2);
+    c->head_cold_accumulators_ns = random_one_in(r, 2) ? 0 : c->head_ns * random_ns(r, 0, 0.2);
     if (random_one_in(r, 2))
-        c->waking = (cost_curve){2, {1, 2 + (double)(int)(layer * random_ns(r, 0.1, 4))}, {0, layer * random_ns(r, 0, 0.5)}};
+        c->wake_latency = (cost_curve){2, {1, 2 + (double)(int)(layer * random_ns(r, 0.1, 4))}, {0, layer * random_ns(r, 0, 0.5)}};
     p->in.drains = random_one_in(r, 4);
     if (random_one_in(r, 4))
         c->quota = (cost_quota){layer * random_ns(r, 2, 50), 2, {2, 2, 1, 1, 2, random_ns(r, 0, 2), random_ns(r, 0, 2)}};

@@ -4,27 +4,27 @@
 
 /* What the search throws away unpriced, it throws away by an estimate's `least_ns`. */
 
-typedef struct one { random_source *r; int seen; recipe recipe; } one;
+typedef struct one { random_source *r; int seen; candidate candidate; } one;
 
 /* Any of the neighbours, each as likely. */
-static bool take_any(void *arg, const recipe *r, const estimate *about)
+static bool take_any(void *arg, const candidate *r, const estimate *about)
 {
     one *x = arg;
     (void)about;
     if (random_one_in(x->r, ++x->seen))
-        x->recipe = *r;
+        x->candidate = *r;
     return false;
 }
 
-static void assert_bound(space *s, const recipe *r)
+static void assert_bound(space *s, const candidate *r)
 {
     const uint64_t any[TIERS] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
     pt_error e = {0};
     estimate about;
     priced x;
     plan p;
-    recipe_estimate(s, r, &about);
-    if (recipe_plan(s, r, &p, &e) || price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, 0, &x, &e) != 1)
+    candidate_estimate(s, r, &about);
+    if (candidate_plan(s, r, &p, &e) || price_plan(s->in, &s->chunkings[r->chunking].packing, &p, any, 0, 0, &x, &e) != 1)
         fail_msg("%s", e.text);
     plan_free(&p);
     assert_true(about.least_ns > 0);
@@ -35,7 +35,7 @@ static void assert_bound(space *s, const recipe *r)
 static void no_plan_is_faster_than_its_bound(void **state)
 {
     (void)state;
-    enum { PROBLEMS = 24, RECIPES = 24 };
+    enum { PROBLEMS = 24, CANDIDATES = 24 };
     random_source all = random_open();
     for (uint64_t i = 0; i < PROBLEMS; i++) {
         random_source r = random_fork(&all, i);
@@ -47,13 +47,13 @@ static void no_plan_is_faster_than_its_bound(void **state)
         if (space_open(&s, &p.in, &e))
             fail_msg("%s", e.text);
         one x = {.r = &r};
-        recipe_init(&s, &x.recipe, random_below(&r, s.chunkings_n));
-        recipe_normalise(&s, &x.recipe);
-        for (int k = 0; k < RECIPES; k++) {
-            recipe from = x.recipe;
+        candidate_init(&s, &x.candidate, random_below(&r, s.chunkings_n));
+        candidate_normalise(&s, &x.candidate);
+        for (int k = 0; k < CANDIDATES; k++) {
+            candidate from = x.candidate;
             assert_bound(&s, &from);
             x.seen = 0;
-            recipe_moves(&s, &from, k % 4 == 0, take_any, &x);
+            candidate_moves(&s, &from, k % 4 == 0, take_any, &x);
         }
         space_close(&s);
         model_close(p.model);

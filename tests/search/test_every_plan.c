@@ -1,5 +1,5 @@
-/* The search beside every plan of the language: each chunk at every home and updated at every place, each layer at every level and place,
- * as many slots of each kind as can be of use, every cut and time of update. Recipes (space.h) have few of them; what is found takes at
+/* The search beside every plan of the language: each chunk at every placement and updated at every place, each layer at every level and place,
+ * as many slots of each kind as can be of use, every cut and time of update. Candidates (space.h) have few of them; what is found takes at
  * most 1% longer than the best all the same.
  *
  * Of one layer and few chunks of a given size that is some ten thousand plans. With so few chunks a step of the search is a large part
@@ -92,7 +92,7 @@ static void every_slot(every *v)
     plan *p = &v->p;
     int away = 0, swapped = 0;
     for (int i = 0; i < p->chunks_n; i++)
-        away += p->chunks[i].home != TIER_DEVICE;
+        away += p->chunks[i].placement != TIER_DEVICE;
     for (int i = 0; i < p->blocks_n; i++)
         swapped += p->blocks[i].place != TIER_DEVICE;
     const int buffers = away > v->g->at_once ? away : v->g->at_once, swaps = swapped ? swapped * p->visit + 1 : 1;
@@ -116,18 +116,18 @@ static void every_block(every *v, int block)
             }
 }
 
-static void every_home(every *v, int chunk)
+static void every_placement(every *v, int chunk)
 {
     if (chunk == v->p.chunks_n) {
         every_block(v, 0);
         return;
     }
-    for (tier home = TIER_DEVICE; home <= TIER_DISK; home++)
+    for (tier placement = TIER_DEVICE; placement <= TIER_DISK; placement++)
         for (tier update = TIER_DEVICE; update <= TIER_HOST; update++) {
-            if (!space_has(&v->s, home) || (update == TIER_HOST && (home == TIER_DEVICE || !v->s.in->host_tier)))
+            if (!space_has(&v->s, placement) || (update == TIER_HOST && (placement == TIER_DEVICE || !v->s.in->host_tier)))
                 continue;
-            v->p.chunks[chunk] = (plan_chunk){home, update};
-            every_home(v, chunk + 1);
+            v->p.chunks[chunk] = (plan_chunk){placement, update};
+            every_placement(v, chunk + 1);
         }
 }
 
@@ -137,16 +137,16 @@ static void every_cut(every *v, int chunking)
     v->g = &v->s.chunkings[chunking];
     for (int k = 0; k < v->s.splits_n; k++)
         for (update_time u = UPDATE_BACKWARD; u <= UPDATE_END; u++) {
-            recipe start;
+            candidate start;
             if (!search_may_update(v->s.in, u))
                 continue;
-            recipe_init(&v->s, &start, chunking);
+            candidate_init(&v->s, &start, chunking);
             start.micro_batch = v->s.splits[k].micro_batch;
             start.visit = v->s.splits[k].visit;
             start.update = u;
-            if (recipe_plan(&v->s, &start, &v->p, &e))
+            if (candidate_plan(&v->s, &start, &v->p, &e))
                 fail_msg("%s", e.text);
-            every_home(v, 0);
+            every_placement(v, 0);
             plan_free(&v->p);
         }
 }
@@ -223,9 +223,9 @@ static void with_a_disk(void **state)
     compare_all(false, true);
 }
 
-/* Homes, levels and slots that no recipe has together, and to which no single step leads: without every arrangement (arrange.c) steps of
+/* Placements, levels and slots that no candidate has together, and to which no single step leads: without every arrangement (arrange.c) steps of
  * these take 4.2, 1.26 and 2.1 times as long. */
-static void what_no_recipe_says_is_found(void **state)
+static void what_no_candidate_says_is_found(void **state)
 {
     (void)state;
     static const struct { uint64_t number; bool host, disk; } cases[] = {{123, true, true}, {124, true, false}, {145, false, true}};
@@ -239,7 +239,7 @@ static void what_no_recipe_says_is_found(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_no_recipe_says_is_found), cmocka_unit_test(with_a_host_and_a_disk),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_no_candidate_says_is_found), cmocka_unit_test(with_a_host_and_a_disk),
                                        cmocka_unit_test(with_a_host), cmocka_unit_test(with_a_disk)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

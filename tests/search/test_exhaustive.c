@@ -1,8 +1,8 @@
 /* The search against all plans: on models so small that every plan of the space can be built and simulated, what is found takes at
  * most 1% longer than the best there is.
  *
- * The plans of a recipe keep the first chunks on the device and the next on the host (space.h). So that this is no assumption,
- * the numbers of the best of them are also tried with every chunk at every home of two tiers, updated at every place: what is
+ * The plans of a candidate keep the first chunks on the device and the next on the host (space.h). So that this is no assumption,
+ * the numbers of the best of them are also tried with every chunk at every placement of two tiers, updated at every place: what is
  * found is within 5% of those.
  *
  * PT_EXHAUSTIVE_CASES=n looks at n models, default 5 and 3; PT_VERBOSE=1 prints each. */
@@ -35,16 +35,16 @@ static void small_problem(random_source *r, bool more, problem *p)
 
 typedef struct brute { space s; double best; priced fastest; long tried; } brute;
 
-static void price_one(brute *b, const recipe *r)
+static void price_one(brute *b, const candidate *r)
 {
     pt_error e = {0};
     plan p;
     priced one;
-    recipe x = *r;
-    recipe_normalise(&b->s, &x);
-    if (recipe_hash(&b->s, &x) != recipe_hash(&b->s, r))
+    candidate x = *r;
+    candidate_normalise(&b->s, &x);
+    if (candidate_hash(&b->s, &x) != candidate_hash(&b->s, r))
         return; /* equal to another one */
-    if (recipe_plan(&b->s, r, &p, &e))
+    if (candidate_plan(&b->s, r, &p, &e))
         fail_msg("%s", e.text);
     int fits = price_plan(b->s.in, &b->s.chunkings[r->chunking].packing, &p, b->s.budget, b->best, 0, &one, &e);
     plan_free(&p);
@@ -54,14 +54,14 @@ static void price_one(brute *b, const recipe *r)
     if (fits) {
         b->best = one.step_ns;
         b->fastest = one;
-        b->fastest.recipe = *r;
+        b->fastest.candidate = *r;
     }
 }
 
-/* All slots, strides and times of update for given homes and layers. */
-static void all_numbers(brute *b, recipe r)
+/* All slots, strides and times of update for given placements and layers. */
+static void all_numbers(brute *b, candidate r)
 {
-    int chunks = recipe_chunks(&b->s, &r), most_swap = r.visit + 3;
+    int chunks = candidate_chunks(&b->s, &r), most_swap = r.visit + 3;
     for (r.n_buffer = b->s.chunkings[r.chunking].at_once; r.n_buffer <= chunks; r.n_buffer++)
         for (r.n_update = 1; r.n_update <= 3; r.n_update++)
             for (r.n_swap = 2; r.n_swap <= most_swap; r.n_swap++)
@@ -74,25 +74,25 @@ static void all_numbers(brute *b, recipe r)
                     }
 }
 
-static void all_homes(brute *b, recipe r)
+static void all_placements(brute *b, candidate r)
 {
-    int chunks = recipe_chunks(&b->s, &r);
+    int chunks = candidate_chunks(&b->s, &r);
     for (r.persist = 0; r.persist <= chunks; r.persist++)
         for (r.on_host = 0; r.persist + r.on_host <= chunks; r.on_host++)
             if (b->s.budget[TIER_DISK] || r.persist + r.on_host == chunks)
                 all_numbers(b, r);
 }
 
-static void all_blocks(brute *b, recipe r, int layer)
+static void all_blocks(brute *b, candidate r, int layer)
 {
     if (layer == b->s.layers) {
-        all_homes(b, r);
+        all_placements(b, r);
         return;
     }
     for (save_level level = 0; level < SAVE_LEVELS; level++)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++)
             if (space_has(&b->s, place)) {
-                recipe_blocks(&b->s, &r, layer, layer + 1, level, place);
+                candidate_blocks(&b->s, &r, layer, layer + 1, level, place);
                 all_blocks(b, r, layer + 1);
             }
 }
@@ -108,8 +108,8 @@ static void all_plans(brute *b, const problem *p, bool disk)
         b->s.budget[TIER_DISK] = 0;
     for (int g = 0; g < b->s.chunkings_n; g++)
         for (int k = 0; k < b->s.splits_n && b->s.chunkings[g].packing.chunks_n <= CHUNKS; k++) {
-            recipe start;
-            recipe_init(&b->s, &start, g);
+            candidate start;
+            candidate_init(&b->s, &start, g);
             start.micro_batch = b->s.splits[k].micro_batch;
             start.visit = b->s.splits[k].visit;
             all_blocks(b, start, 0);
@@ -130,8 +130,8 @@ static void three_tier_problem(random_source *r, problem *p)
     problem_more(r, p);
 }
 
-/* The best plan's numbers with every home and place of update for each chunk, in whatever order. */
-static double any_homes(brute *b)
+/* The best plan's numbers with every placement and place of update for each chunk, in whatever order. */
+static double any_placements(brute *b)
 {
     static const plan_chunk with_host[] = {{TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}};
     static const plan_chunk with_disk[] = {{TIER_DEVICE, TIER_DEVICE}, {TIER_DISK, TIER_DEVICE}};
@@ -140,7 +140,7 @@ static double any_homes(brute *b)
     const bool host = b->s.in->host_tier, both = host && b->s.budget[TIER_DISK];
     const plan_chunk *choice = both ? with_both : host ? with_host : with_disk;
     const int choices = both ? 5 : host ? 3 : 2;
-    const packing *k = &b->s.chunkings[b->fastest.recipe.chunking].packing;
+    const packing *k = &b->s.chunkings[b->fastest.candidate.chunking].packing;
     double best = b->best;
     pt_error e = {0};
     plan p;
@@ -148,7 +148,7 @@ static double any_homes(brute *b)
     int all = 1;
     for (int i = 0; i < k->chunks_n; i++)
         all *= choices;
-    if (recipe_plan(&b->s, &b->fastest.recipe, &p, &e))
+    if (candidate_plan(&b->s, &b->fastest.candidate, &p, &e))
         fail_msg("%s", e.text);
     for (int number = 0; number < all; number++) {
         for (int i = 0, left = number; i < k->chunks_n; i++, left /= choices)
@@ -168,7 +168,7 @@ static void show_both(const brute *b, const search_result *x)
 {
     pt_error e = {0};
     plan best;
-    if (recipe_plan(&b->s, &b->fastest.recipe, &best, &e))
+    if (candidate_plan(&b->s, &b->fastest.candidate, &best, &e))
         fail_msg("%s", e.text);
     print_message("    budget %llu %llu %llu\n", (unsigned long long)b->s.budget[0], (unsigned long long)b->s.budget[1],
                   (unsigned long long)b->s.budget[2]);
@@ -188,7 +188,7 @@ static double compare_problem(problem *p, uint64_t number, long *plans, double *
         all_plans(&b, p, x.best.bytes[TIER_DISK] > 0);
         if (b.tried >= 1000 && b.best > 0) {
             ratio = x.best.step_ns / b.best;
-            *out_of_order = x.best.step_ns / any_homes(&b);
+            *out_of_order = x.best.step_ns / any_placements(&b);
             *plans += b.tried;
             if (getenv("PT_VERBOSE") || ratio > 1.01 || *out_of_order > 1.01)
                 print_message("case %llu: %ld plans, best %g, found %g after %d, %.2f s (%.4f; homes in any order %.4f)\n",
@@ -215,60 +215,60 @@ static void what_is_found_is_within_one_percent_of_the_best_of_all_plans(void **
     (void)state;
     random_source all = random_open();
     const char *given = getenv("PT_EXHAUSTIVE_CASES");
-    double worst = 1, worst_homes = 1;
+    double worst = 1, worst_placements = 1;
     int cases = 0, exact = 0, wanted = given ? atoi(given) : SANITIZED ? 1 : 5;
     long plans = 0;
     for (uint64_t i = 0; cases < wanted; i++) {
         random_source r = random_fork(&all, i);
-        double homes = 0, ratio = compare(&r, true, i, &plans, &homes);
-        worst_homes = homes > worst_homes ? homes : worst_homes;
+        double placements = 0, ratio = compare(&r, true, i, &plans, &placements);
+        worst_placements = placements > worst_placements ? placements : worst_placements;
         worst = ratio > worst ? ratio : worst;
         cases += ratio > 0;
         exact += ratio > 0 && ratio < 1.0001;
     }
-    print_message("%d cases, %ld plans; worst %.4f, exact %d; beside homes in any order %.4f\n", cases, plans, worst, exact, worst_homes);
+    print_message("%d cases, %ld plans; worst %.4f, exact %d; beside homes in any order %.4f\n", cases, plans, worst, exact, worst_placements);
     assert_true(worst <= 1.01);
-    assert_true(worst_homes <= 1.05); /* of 240 models the worst was 1.019 */
+    assert_true(worst_placements <= 1.05); /* of 240 models the worst was 1.019 */
 }
 
-/* Beside all recipes, and all homes with the best one's numbers. That is not every plan: test_every_plan.c looks at those. */
-static void recipes_with_a_host_and_a_disk_are_searched_within_one_percent(void **state)
+/* Beside all candidates, and all placements with the best one's numbers. That is not every plan: test_every_plan.c looks at those. */
+static void candidates_with_a_host_and_a_disk_are_searched_within_one_percent(void **state)
 {
     (void)state;
     random_source all = random_open();
     const char *given = getenv("PT_EXHAUSTIVE_CASES");
-    double worst = 1, worst_homes = 1;
+    double worst = 1, worst_placements = 1;
     int cases = 0, wanted = given ? atoi(given) : SANITIZED ? 1 : 3;
     long plans = 0;
     for (uint64_t i = 0; cases < wanted; i++) {
         random_source r = random_fork(&all, i);
         problem p;
         three_tier_problem(&r, &p);
-        double homes = 0, ratio = compare_problem(&p, i, &plans, &homes);
-        worst_homes = homes > worst_homes ? homes : worst_homes;
+        double placements = 0, ratio = compare_problem(&p, i, &plans, &placements);
+        worst_placements = placements > worst_placements ? placements : worst_placements;
         worst = ratio > worst ? ratio : worst;
         cases += ratio > 0;
     }
-    print_message("%d cases of three tiers, %ld plans; worst %.4f; beside homes in any order %.4f\n", cases, plans, worst, worst_homes);
+    print_message("%d cases of three tiers, %ld plans; worst %.4f; beside homes in any order %.4f\n", cases, plans, worst, worst_placements);
     assert_true(worst <= 1.01);
-    assert_true(worst_homes <= 1.05);
+    assert_true(worst_placements <= 1.05);
 }
 
-/* Another than the last chunks leaves the device: no recipe says so. By the first chunks on the device alone a step takes 18% longer. */
-static void homes_out_of_order_are_found(void **state)
+/* Another than the last chunks leaves the device: no candidate says so. By the first chunks on the device alone a step takes 18% longer. */
+static void placements_out_of_order_are_found(void **state)
 {
     (void)state;
     NOT_SANITIZED();
     const random_source fixed = {1, 0};
     random_source r = random_fork(&fixed, 49);
-    double homes = 0, ratio = compare(&r, false, 49, &(long){0}, &homes);
-    assert_true(ratio > 0 && ratio < 0.9); /* beside the best of all recipes of so few chunks */
-    assert_true(homes <= 1.01);
+    double placements = 0, ratio = compare(&r, false, 49, &(long){0}, &placements);
+    assert_true(ratio > 0 && ratio < 0.9); /* beside the best of all candidates of so few chunks */
+    assert_true(placements <= 1.01);
 }
 
 /* ---- of models that have too many plans for all to be tried ---- */
 
-/* A plan in the digits that show() prints: home and place of update of each chunk, level and place of each layer. */
+/* A plan in the digits that show() prints: placement and place of update of each chunk, level and place of each layer. */
 typedef struct known {
     int64_t chunk_kib;
     int n_buffer, n_update, n_swap, visit;
@@ -282,7 +282,7 @@ static double known_ns(problem *p, const known *k)
 {
     static const uint64_t unlimited[TIERS] = {UINT64_MAX / 2, UINT64_MAX / 2, UINT64_MAX / 2};
     space s = {0};
-    recipe r;
+    candidate r;
     plan x;
     priced one;
     pt_error e = {0};
@@ -292,16 +292,16 @@ static double known_ns(problem *p, const known *k)
     while (chunking < s.chunkings_n && s.chunkings[chunking].packing.chunk_bytes >> 10 != k->chunk_kib)
         chunking++;
     assert_true(chunking < s.chunkings_n);
-    recipe_init(&s, &r, chunking);
+    candidate_init(&s, &r, chunking);
     for (int i = 0; i < s.layers; i++)
-        recipe_blocks(&s, &r, i, i + 1, (save_level)(k->layers[2 * i] - '0'), (tier)(k->layers[2 * i + 1] - '0'));
+        candidate_blocks(&s, &r, i, i + 1, (save_level)(k->layers[2 * i] - '0'), (tier)(k->layers[2 * i + 1] - '0'));
     r.n_buffer = k->n_buffer;
     r.n_update = k->n_update;
     r.n_swap = k->n_swap;
     r.micro_batch = k->micro_batch;
     r.visit = k->visit;
     r.update = k->update;
-    assert_int_equal(recipe_plan(&s, &r, &x, &e), 0);
+    assert_int_equal(candidate_plan(&s, &r, &x, &e), 0);
     assert_int_equal(strlen(k->chunks), 2 * x.chunks_n);
     for (int i = 0; i < x.chunks_n; i++)
         x.chunks[i] = (plan_chunk){(tier)(k->chunks[2 * i] - '0'), (tier)(k->chunks[2 * i + 1] - '0')};
@@ -375,12 +375,12 @@ static void inputs_leave_for_a_chunk_to_stay(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(homes_out_of_order_are_found),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(placements_out_of_order_are_found),
                                        cmocka_unit_test(a_plan_that_fills_memory_to_the_brim_is_found),
                                        cmocka_unit_test(chunks_stay_away_for_what_the_host_updates),
                                        cmocka_unit_test(one_chunk_leaves_its_place_to_several),
                                        cmocka_unit_test(inputs_leave_for_a_chunk_to_stay),
                                        cmocka_unit_test(what_is_found_is_within_one_percent_of_the_best_of_all_plans),
-                                       cmocka_unit_test(recipes_with_a_host_and_a_disk_are_searched_within_one_percent)};
+                                       cmocka_unit_test(candidates_with_a_host_and_a_disk_are_searched_within_one_percent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

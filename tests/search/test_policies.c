@@ -3,7 +3,7 @@
  * that a search is cut off early or at once, as on a machine that is busy with other work.
  *
  * PT_POLICY_CASES=n looks at n models; PT_VERBOSE=1 prints each. */
-#include "search/check_candidate.h"
+#include "search/check_priced_plan.h"
 
 #include "random_plan.h"
 #include "sanitized.h"
@@ -73,12 +73,12 @@ static void check_disk(const search_input *in, const search_result *x, uint64_t 
     search_input without = *in;
     without.budget[TIER_DISK] = 0;
     for (policy p = POLICY_RESIDENT; p <= POLICY_RECOMPUTE && x->best.bytes[TIER_DISK]; p++) {
-        candidate c;
+        priced_plan c;
         pt_error e = {0};
         int fits = policy_plan(&without, p, &c, &e);
         if (fits)
             fail_msg("case %llu: the disk is used, and %s fits without", (unsigned long long)number, policy_names[p]);
-        candidate_free(&c);
+        priced_plan_free(&c);
     }
 }
 
@@ -90,7 +90,7 @@ static int compare(const search_input *in, const search_result *x, bool found, u
     if (!x->least[TIER_DISK]) /* where memory suffices the disk is left alone */
         same.budget[TIER_DISK] = 0;
     for (policy p = 0; p < POLICIES; p++) {
-        candidate c;
+        priced_plan c;
         pt_error e = {0};
         int fits = policy_plan(&same, p, &c, &e);
         if (fits < 0)
@@ -103,7 +103,7 @@ static int compare(const search_input *in, const search_result *x, bool found, u
             fail_msg("case %llu: %g ms was found, and %s takes %g", (unsigned long long)number, x->best.step_ns * 1e-6, policy_names[p],
                      c.step_ns * 1e-6);
         fitting++;
-        candidate_free(&c);
+        priced_plan_free(&c);
     }
     return fitting;
 }
@@ -134,7 +134,7 @@ static void no_policy_is_faster_than_what_is_found(void **state)
         if (failed && failed != PT_DOES_NOT_FIT)
             fail_msg("case %llu: %s", (unsigned long long)i, e.text);
         if (!failed) {
-            check_candidate(&p.in, &x.best);
+            check_priced_plan(&p.in, &x.best);
             check_disk(&p.in, &x, i);
         }
         const int n = compare(&p.in, &x, !failed, i);
@@ -158,12 +158,12 @@ static void protrain_has_chunks_to_choose_from(void **state)
     (void)state;
     const search_case small = {"small", 512, 8, 8, 8, 1536, 1000, 4, 512, &rates_gpu, 1, 1, 0};
     search_problem p;
-    candidate c;
+    priced_plan c;
     pt_error e = {0};
     assert_int_equal(search_problem_open(&small, &p, &e), 0);
     assert_int_equal(policy_plan(&p.in, POLICY_PROTRAIN, &c, &e), 1);
     assert_true(c.plan.chunks_n >= small.layers);
-    candidate_free(&c);
+    priced_plan_free(&c);
     search_problem_close(&p);
 }
 
@@ -176,7 +176,7 @@ static void protrain_finds_the_room_that_there_is(void **state)
         random_source r = random_fork(&all, i);
         rates own;
         search_problem p;
-        candidate c;
+        priced_plan c;
         pt_error e = {0};
         search_case one = draw_case(&r, &own);
         one.host_gib = 1;
@@ -189,10 +189,10 @@ static void protrain_finds_the_room_that_there_is(void **state)
         const uint64_t lacks = c.bytes[TIER_HOST] / (8 << random_below(&r, 4));
         p.in.budget[TIER_HOST] = c.bytes[TIER_HOST] - lacks;
         p.in.budget[TIER_DEVICE] = c.bytes[TIER_DEVICE] + lacks + 2 * c.bytes[TIER_HOST] / (uint64_t)c.plan.chunks_n;
-        candidate_free(&c);
+        priced_plan_free(&c);
         if (policy_plan(&p.in, POLICY_PROTRAIN, &c, &e) != 1)
             fail_msg("case %llu: no room for %d layers", (unsigned long long)i, one.layers);
-        candidate_free(&c);
+        priced_plan_free(&c);
         search_problem_close(&p);
     }
 }
@@ -207,7 +207,7 @@ static void memory_that_just_suffices_needs_no_disk(void **state)
         rates own;
         search_problem p;
         search_result x;
-        candidate c;
+        priced_plan c;
         pt_error e = {0};
         search_case one = draw_case(&r, &own);
         one.host_gib = 0;
@@ -218,7 +218,7 @@ static void memory_that_just_suffices_needs_no_disk(void **state)
         assert_int_equal(policy_plan(&p.in, POLICY_RECOMPUTE, &c, &e), 1);
         p.in.budget[TIER_DEVICE] = c.bytes[TIER_DEVICE];
         p.in.seconds = 0.02;
-        candidate_free(&c);
+        priced_plan_free(&c);
         if (search_plan(&p.in, &x, &e))
             fail_msg("case %llu: %s", (unsigned long long)i, e.text);
         check_disk(&p.in, &x, i);

@@ -1,12 +1,12 @@
 #include "sanitized.h"
-#include "search/check_candidate.h"
-#include "search/homes.h"
+#include "search/check_priced_plan.h"
+#include "search/placements.h"
 #include "search/random_problem.h"
 
 /* Models that are searched, searched twice, too large, and whose plans are changed. */
 enum { FOUND = SANITIZED ? 6 : 40, TWICE = SANITIZED ? 1 : 5, MENDED = SANITIZED ? 4 : 20, CHANGED = 12 };
 
-static bool is_policy(const candidate *c)
+static bool is_policy(const priced_plan *c)
 {
     for (policy q = 0; q < POLICIES; q++)
         if (!strcmp(c->name, policy_names[q]))
@@ -15,7 +15,7 @@ static bool is_policy(const candidate *c)
 }
 
 /* 1 for one that the search came by itself: its name says all in which it differs from the best, and nothing else. */
-static int check_other(const candidate *best, const candidate *c)
+static int check_other(const priced_plan *best, const priced_plan *c)
 {
     const plan *a = &best->plan, *b = &c->plan;
     if (is_policy(c))
@@ -31,7 +31,7 @@ static int check_others(const problem *p, const search_result *x)
 {
     int searched = 0;
     for (int k = 0; k < x->others_n; k++) {
-        check_candidate(&p->in, &x->others[k]);
+        check_priced_plan(&p->in, &x->others[k]);
         assert_true(!k || x->others[k].step_ns >= x->others[k - 1].step_ns);
         searched += check_other(&x->best, &x->others[k]);
     }
@@ -54,11 +54,11 @@ static void what_is_found_is_valid_and_as_fast_as_any_policy(void **state)
         if (failed && failed != PT_DOES_NOT_FIT)
             fail_msg("case %llu: %s", (unsigned long long)i, e.text);
         if (!failed) {
-            check_candidate(&p.in, &x.best);
+            check_priced_plan(&p.in, &x.best);
             others += check_others(&p, &x);
         }
         for (policy q = 0; q < POLICIES; q++) {
-            candidate c;
+            priced_plan c;
             int fits = policy_plan(&p.in, q, &c, &e);
             if (fits < 0)
                 fail_msg("case %llu, %s: %s", (unsigned long long)i, policy_names[q], e.text);
@@ -69,8 +69,8 @@ static void what_is_found_is_valid_and_as_fast_as_any_policy(void **state)
                 fail_msg("case %llu: %g ms was found, and %s takes %g", (unsigned long long)i, x.best.step_ns, policy_names[q], c.step_ns);
             if (fits > 0) {
                 beaten++;
-                check_candidate(&p.in, &c);
-                candidate_free(&c);
+                check_priced_plan(&p.in, &c);
+                priced_plan_free(&c);
             }
         }
         found += !failed;
@@ -145,7 +145,7 @@ static void a_refusal_names_what_is_missing_and_that_is_enough(void **state)
 /* ---- single changes ---- */
 
 /* The best plan as it is now, with one change: it may fit, but is not faster by what is worth writing more for. */
-static int try_change(const problem *p, const candidate *c, const char *what, int number)
+static int try_change(const problem *p, const priced_plan *c, const char *what, int number)
 {
     pt_error e = {0};
     priced one;
@@ -157,7 +157,7 @@ static int try_change(const problem *p, const candidate *c, const char *what, in
     return fits;
 }
 
-static int change_slots(const problem *p, candidate *c)
+static int change_slots(const problem *p, priced_plan *c)
 {
     int *const slots[] = {&c->plan.n_buffer, &c->plan.n_update, &c->plan.n_swap}, fits = 0;
     for (int i = 0; i < 3; i++)
@@ -170,7 +170,7 @@ static int change_slots(const problem *p, candidate *c)
     return fits;
 }
 
-static int change_layers(const problem *p, const space *s, candidate *c)
+static int change_layers(const problem *p, const space *s, priced_plan *c)
 {
     int fits = 0;
     for (int i = 0; i < c->plan.blocks_n; i++) {
@@ -184,11 +184,11 @@ static int change_layers(const problem *p, const space *s, candidate *c)
     return fits;
 }
 
-static int change_homes(const problem *p, const space *s, candidate *c)
+static int change_placements(const problem *p, const space *s, priced_plan *c)
 {
     plan_chunk places[PLACES];
     int fits = 0;
-    const int places_n = homes_places(s, places);
+    const int places_n = placements_places(s, places);
     for (int i = 0; i < c->plan.chunks_n; i++) {
         const plan_chunk before = c->plan.chunks[i];
         for (int k = 0; k < places_n; k++) {
@@ -219,7 +219,7 @@ static bool change_what_is_found(random_source r, int *fits)
             p.in.budget[TIER_DISK] = 0;
         if (space_open(&s, &p.in, &e))
             fail_msg("%s", e.text);
-        *fits += change_slots(&p, &x.best) + change_layers(&p, &s, &x.best) + change_homes(&p, &s, &x.best);
+        *fits += change_slots(&p, &x.best) + change_layers(&p, &s, &x.best) + change_placements(&p, &s, &x.best);
         space_close(&s);
     }
     search_result_free(&x);

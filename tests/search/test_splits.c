@@ -100,7 +100,7 @@ static void check_ends(const fixture *f, const space *s)
     const int64_t largest = f->in.micro_batch ? f->in.micro_batch : f->shape.batch;
     const int64_t smallest = f->in.micro_batch ? f->in.micro_batch : UNIT_SEQS;
     assert_int_equal(s->splits[0].micro_batch, largest);
-    assert_true(same(&s->splits[s->splits_n - 1], &(split){smallest, 1})); /* what a recipe begins with */
+    assert_true(same(&s->splits[s->splits_n - 1], &(split){smallest, 1})); /* what a candidate begins with */
     for (int i = 0; i < s->splits_n; i++) {
         const int64_t micro = s->splits[i].micro_batch;
         assert_true(contains(s, micro, 1));
@@ -112,7 +112,7 @@ static void check_splits(fixture *f, int64_t units, int64_t micro_batch)
 {
     static split ways[MOST_WAYS];
     static space s;
-    recipe r;
+    candidate r;
     open_splits(f, units, micro_batch, &s);
     const int n = list_ways(f, ways);
     assert_in_range(s.splits_n, 1, SPACE_SPLITS);
@@ -121,7 +121,7 @@ static void check_splits(fixture *f, int64_t units, int64_t micro_batch)
     check_order(&s, ways, n);
     check_ends(f, &s);
     s.chunkings_n = 1; /* of which nothing is left */
-    recipe_init(&s, &r, 0);
+    candidate_init(&s, &r, 0);
     assert_true(r.micro_batch == (micro_batch ? micro_batch : UNIT_SEQS) && r.visit == 1);
 }
 

@@ -115,7 +115,7 @@ static inline float *direct_gradient(void *arg, int index)
     for (int i = d->packing.piece_of_param[index]; i < d->packing.piece_of_param[index + 1]; i++) {
         const piece *q = &d->packing.pieces[i];
         uint64_t unused;
-        const float *g = (const float *)executor_home(d->x, OBJECT_GRADIENT, q->chunk, &unused);
+        const float *g = (const float *)executor_placement(d->x, OBJECT_GRADIENT, q->chunk, &unused);
         pt_error e = {0};
         must(executor_move(d->x, values + q->row0 * p->cols, g + q->offset, (size_t)(q->rows * p->cols) * sizeof *values, &e), &e);
     }

@@ -71,10 +71,10 @@ static void check_disk_file(const executor *x)
 static const char *arena_of(const executor *x, tier t)
 {
     const schedule *s = executor_schedule(x, SCHEDULE_EVAL);
-    for (int i = 0; i < s->homes_n; i++) {
+    for (int i = 0; i < s->placements_n; i++) {
         uint64_t offset;
         if (s->buffers[i].tier == t)
-            return executor_home(x, s->buffers[i].kind, s->buffers[i].index, &offset) - s->buffers[i].offset;
+            return executor_placement(x, s->buffers[i].kind, s->buffers[i].index, &offset) - s->buffers[i].offset;
     }
     return NULL;
 }

@@ -83,8 +83,8 @@ static search_result any_plan(random_source *random, const pt_trainer *t)
     search_result r = {0};
     pt_error e = {0};
     for (int fits = 0; !fits;) {
-        candidate *c = &r.best;
-        candidate_free(c);
+        priced_plan *c = &r.best;
+        priced_plan_free(c);
         memset(c, 0, sizeof *c);
         must(random_packing(random, p->model, p->shape, &c->packing, &e), &e);
         must(random_plan(random, p->model, p->shape, &c->packing, p->search.clipping, p->host_tier, &c->plan, &e), &e);
@@ -225,7 +225,7 @@ static bool leaves_device(const pt_trainer *t)
     if (!on_gpu())
         return executor_bytes(t->engine.x, TIER_DISK) > 0;
     for (int c = 0; c < p->chunks_n; c++)
-        leaves |= p->chunks[c].home != TIER_DEVICE;
+        leaves |= p->chunks[c].placement != TIER_DEVICE;
     return leaves;
 }
 

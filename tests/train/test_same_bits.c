@@ -327,7 +327,7 @@ static void sums_in_the_workspace_give_the_same_bits(void **unused)
         skip();
     assert_int_equal(model_from_json("test", config, sizeof config - 1, NULL, NULL, &c.model, &e), 0);
     step_shape_init(&c.shape, c.model, PT_F32, 1, 705);
-    assert_true(attention_sums_bytes(c.shape.unit_seqs, 705, 1, 512) > 0);
+    assert_true(attention_accumulator_bytes(c.shape.unit_seqs, 705, 1, 512) > 0);
     assert_int_equal(pack(c.model, &c.shape, 1 << 20, &c.packing, &e), 0);
     assert_int_equal(plan_alloc(&c.plan, c.packing.chunks_n, 1, &e), 0);
     c.input = (schedule_input){.model = c.model, .shape = &c.shape, .packing = &c.packing, .plan = &c.plan, .training = true,

@@ -4,9 +4,9 @@
  *
  *   whole  a task is (sequence, kv head): it sweeps all queries of its heads, adds to dk and dv of
  *          the whole sequence in its scratch, or where that is too small in the op's sums, and stores dq on the way. Five
- *          products a tile.
+ *          matmuls a tile.
  *   split  first (sequence, kv head, span of keys) for dk and dv, then (sequence, head, a tile of queries)
- *          for dq: many tasks, at the price of computing the scores twice. Seven products a tile.
+ *          for dq: many tasks, at the price of computing the scores twice. Seven matmuls a tile.
  *
  * `whole` needs room for dk and dv in fp32 (a thread's scratch holds 7,400 tokens or more at dim 64). The pairs that are left when each
  * thread has had as many are split, unless they keep enough of the threads busy.
@@ -34,7 +34,7 @@ static void keys_run(void *arg, int64_t task, int thread)
     int64_t unit = job->first + task / job->spans, from = task % job->spans * job->span;
     int64_t seq = unit / o->kv_heads, kv_head = unit % o->kv_heads, group = o->heads / o->kv_heads;
     int64_t keys = o->kv_len - from < job->span ? o->kv_len - from : job->span;
-    int64_t floats = attention_sums_floats(keys, o->dim);
+    int64_t floats = attention_accumulator_floats(keys, o->dim);
     float *scratch = pool_scratch(job->pool, thread), *sums = job->in_sums ? job->b->sums + unit * 2 * floats : scratch;
     int64_t taken = job->in_sums ? 0 : 2 * floats;
     memset(sums, 0, 2 * (size_t)floats * sizeof(float));
@@ -61,7 +61,7 @@ static void queries_run(void *arg, int64_t task, int thread)
 
 static bool fits_scratch(const op_attention *o)
 {
-    return attention_backward_floats(o->dim, attention_queries(o)) + 2 * attention_sums_floats(o->kv_len, o->dim) <= ATT_SCRATCH_FLOATS;
+    return attention_backward_floats(o->dim, attention_queries(o)) + 2 * attention_accumulator_floats(o->kv_len, o->dim) <= ATT_SCRATCH_FLOATS;
 }
 
 /* How many (sequence, kv head) pairs are not split; short sequences are not worth cutting. */

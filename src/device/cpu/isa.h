@@ -1,6 +1,6 @@
 /* isa.h - which copy of a kernel to run.
  *
- * The files of kernels/ are compiled three times (x86-64-v2, -v3, -v4; see kernels/isa.h; products and
+ * The files of kernels/ are compiled three times (x86-64-v2, -v3, -v4; see kernels/isa.h; matmuls and
  * attention also for AVX512-BF16 and for AMX, see kernels/matmul_tile.h, matmul_amx.h and attention.h), so that
  * one program serves every machine and uses what the processor has:
  *

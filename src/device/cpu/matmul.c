@@ -1,4 +1,4 @@
-/* matmul.c - cuts a product into rectangles of c and lets the pool's threads compute them.
+/* matmul.c - cuts a matmul into rectangles of c and lets the pool's threads compute them.
  *
  * A rectangle is computed whole by one thread, and an element's bits do not depend on the rectangle
  * that it lies in (kernels/matmul_tile.c, matmul_amx.c). So the cut may follow the number of threads.
@@ -14,7 +14,7 @@
 #include "device/cpu/kernels/matmul_tile.h"
 #include "device/cpu/ops.h"
 
-/* Which kernels compute a product, and what they take. */
+/* Which kernels compute a matmul, and what they take. */
 typedef struct kernels {
     int64_t rows_most, cols_most; /* of a rectangle */
     int64_t row_step;             /* a rectangle starts at a multiple of it, and of TILE_COL_STEP */
@@ -48,7 +48,7 @@ typedef struct grid {
     int64_t down, across;      /* how many */
 } grid;
 
-/* Packing a line of a or b costs as much as this many columns or rows more; a SMALL product is done
+/* Packing a line of a or b costs as much as this many columns or rows more; a SMALL matmul is done
  * before another thread would wake up. */
 enum { PACK_COST = 8, GRID_TRIES = 12, SMALL = 1 << 16 };
 
@@ -113,7 +113,7 @@ static void matmul_rectangle(void *arg, int64_t tile, int thread)
 /* ---- b packed once for all rows ------------------------------------------------------------- */
 
 /* Each rectangle packs its columns of b for itself, so b is packed as often as there are rectangles below each other. All threads
- * together can pack it once, into what their scratch spaces have room for. Pairs, whose product takes half the time and whose
+ * together can pack it once, into what their scratch spaces have room for. Pairs, whose matmul takes half the time and whose
  * panels take half the space, gain by that (3.5% of a training step on two Zen 5 cores), tiles more; fp32 by fma loses
  * (2.5%). Where K is so long that too few columns fit (fp32 by tiles takes 6 bytes an element), rectangles it is. The bits are the same. */
 

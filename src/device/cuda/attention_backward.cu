@@ -2,7 +2,7 @@
  *
  * Both kernels compute, for a tile of queries and a tile of keys, the probabilities P from the scores and lse, and the gradient
  * of the scores dS = P (dP - delta), dP = dO V^T. The warps share the tile of scores as DOWN x ACROSS; P and dS go through
- * shared memory, in bf16, to be operands of the products that sum:
+ * shared memory, in bf16, to be operands of the matmuls that sum:
  *
  *     dkv: a block has KEYS rows of a kv head; over its query heads, over tiles of queries, ascending:
  *              dV (KEYS, D) += P^T dO           dK (KEYS, D) += dS^T Q

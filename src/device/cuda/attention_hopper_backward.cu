@@ -2,7 +2,7 @@
  *
  * Two kernels, as in attention_backward.cu, of which each computes the scores again. Here a warpgroup has 64 rows of its own (of keys, or
  * of queries), and the rows of the other kind come by, 64 at a time, ascending, in two places; P and dS stay in registers, where a
- * product leaves them as the next one's left operand:
+ * matmul leaves them as the next one's left operand:
  *
  *     keys and values:  S^T = K Q^T     dP^T = V dO^T     dS^T = P^T (dP^T - delta)      dV += P^T dO     dK += dS^T Q
  *     queries:          S = Q K^T       dP = dO V^T       dS = P (dP - delta)            dQ += dS K
@@ -93,7 +93,7 @@ DEVICE void tiles_wait()
     __syncthreads();
 }
 
-/* Both products of a tile are given: first what the scores are made of, then dP. */
+/* Both matmuls of a tile are given: first what the scores are made of, then dP. */
 template <int D, int GROUPS> DEVICE void products_begin(float s[32], float dp[32], const backward_memory<D, GROUPS> &m, int place)
 {
     int group = threadIdx.x / GROUP * GROUP_ROWS * PANEL;
@@ -182,7 +182,7 @@ DEVICE bool any_seen(const op_attention &o, const int32_t *first, int64_t i0, in
            (!o.first || first[0] < j0 + GROUP_ROWS);
 }
 
-/* Probabilities from what products gave; base: the query's lse, base 2. */
+/* Probabilities from what matmuls gave; base: the query's lse, base 2. */
 template <bool CAPPED> DEVICE float probability(const score_map &m, float product, float base)
 {
     return exp2_fast(fmaf(score_from<CAPPED>(m, product), m.scale * LOG2_E, -base));

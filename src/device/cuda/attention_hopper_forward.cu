@@ -6,7 +6,7 @@
  *
  *     shared     | Q: 128 rows | K, K: 64 rows each | V, V: 64 rows each |
  *
- *     products   S(0)   S(1)  out += P(0) V(0)   S(2)  out += P(1) V(1)  ...
+ *     matmuls   S(0)   S(1)  out += P(0) V(0)   S(2)  out += P(1) V(1)  ...
  *     threads      softmax(0)         softmax(1)             softmax(2)
  *
  * Scores and probabilities stay in registers.
@@ -149,7 +149,7 @@ template <int D> DEVICE void next_tiles(uint16_t *k, uint16_t *v, const sources 
     copies_commit();
 }
 
-/* Between what products and what threads do with the sums and the probabilities. */
+/* Between what matmuls and what threads do with the sums and the probabilities. */
 template <int D> DEVICE void walk_settle(float out[D / PANEL][32], uint32_t p[4][4])
 {
 #pragma unroll

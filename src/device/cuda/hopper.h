@@ -1,15 +1,15 @@
-/* hopper.h - products of bf16 matrices by the tensor cores of a warpgroup (compute capability 9.0: wgmma), and the tiles that they read.
+/* hopper.h - matmuls in bf16 by the tensor cores of a warpgroup (compute capability 9.0: wgmma), and the tiles that they read.
  *
- * A warpgroup is four neighbouring warps; its product is 64 x 64, of which warp w has rows 16 w .. 16 w + 15, a lane as in mma.h:
+ * A warpgroup is four neighbouring warps; its matmul is 64 x 64, of which warp w has rows 16 w .. 16 w + 15, a lane as in mma.h:
  * c[4 n ..] are the lane's elements of columns 8 n .. 8 n + 7. The right operand, and for group_product the left one too, is read
  * from shared memory, which must begin at a multiple of 1024 bytes:
  *
  *     a tile of D columns is D / 64 panels; a row of a panel is 128 bytes, eight words of 16 bytes
  *     element (r, c) of a panel: word (c / 8) ^ (r % 8) of row r        no two of eight rows share a bank
  *
- * Products run beside the thread. Between group_begin and group_end they are given, group_wait<N> waits for all but the last N ends,
+ * Matmuls run beside the thread. Between group_begin and group_end they are given, group_wait<N> waits for all but the last N ends,
  * and until then nobody touches their registers; group_settle and group_settle_left say to the compiler that they have changed, or are
- * about to be read. Shared memory that threads (cp.async too) have written is seen by products after group_publish and a barrier.
+ * about to be read. Shared memory that threads (cp.async too) have written is seen by matmuls after group_publish and a barrier.
  *
  * Source: NVIDIA's PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
  */
@@ -133,7 +133,7 @@ template <int D, int ROWS> DEVICE void group_sums(float c[D / PANEL][32], const 
             group_sum(c[panel], a[k], b + panel * ROWS * PANEL, 16 * k);
 }
 
-/* A sum (64, 64) as the left operand of four products, rounded to bf16. */
+/* A sum (64, 64) as the left operand of four matmuls, rounded to bf16. */
 DEVICE void group_round(uint32_t a[4][4], const float c[32])
 {
 #pragma unroll

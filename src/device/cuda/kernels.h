@@ -30,7 +30,7 @@ KERNEL_OPS(LAUNCH)
 /* 0, or the cudaError_t where the module has no code that this thread's GPU can run. */
 int cuda_check_kernels(void);
 
-/* For matmul.c: any product, slowly; and what follows a product, times alpha, that lies in `sum` (M, N), dense: bias, stream,
+/* For matmul.c: any matmul, slowly; and what follows a matmul, times alpha, that lies in `sum` (M, N), dense: bias, stream,
  * residual, one rounding. */
 int cuda_matmul_plain(const op_matmul *o, cudaStream_t s);
 int cuda_matmul_finish(const op_matmul *o, const float *sum, cudaStream_t s);

@@ -1,4 +1,4 @@
-/* kernels_optimizer_muon.cu - Muon's ops beside products of matrices, to the bit as the CPU's. A thread has a value. */
+/* kernels_optimizer_muon.cu - Muon's ops beside matmuls, to the bit as the CPU's. A thread has a value. */
 #include "device/cuda/adamw.h"
 
 enum { THREADS = 256 };

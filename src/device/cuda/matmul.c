@@ -1,30 +1,30 @@
-/* matmul.c - products by cuBLASLt.
+/* matmul.c - matmuls by cuBLASLt.
  *
  * cuBLASLt counts columns first, so a row-major matrix (R, C) with stride ld is to it a (C, R) one, and what is asked
- * for is the transposed product, (N, M):
+ * for is the transposed matmul, (N, M):
  *
  *     c^T (N, M)  =  op(b^T) . op(a^T)          MATMUL_NT: op(b^T) = b, transposed;  op(a^T) as it is
  *                                               MATMUL_NN: both as they are          MATMUL_TN: op(a^T) transposed
  *
  * which makes bias (N) a column that is added to every column, cuBLASLt's own epilogue.
  *
- * What it has no epilogue for (a residual, the fp32 stream, a scale, the second part of a sum, which is a product that adds to the first, a
- * bf16 bias on an fp32 result, a bias that is not aligned) is a product into fp32, as many
+ * What it has no epilogue for (a residual, the fp32 stream, a scale, the second part of a sum, which is a matmul that adds to the first, a
+ * bf16 bias on an fp32 result, a bias that is not aligned) is a matmul into fp32, as many
  * rows at a time as `sums` holds, which stay in the L2 cache, and then one pass that adds and rounds once. With and
- * without a stream this is the same product, so that what backward computes again has the bits that forward had.
+ * without a stream this is the same matmul, so that what backward computes again has the bits that forward had.
  *
- * The algorithm is chosen once for each product's key: layout, types, what is added, N, K (TN, a weight gradient: M too), and
+ * The algorithm is chosen once for each matmul's key: layout, types, what is added, N, K (TN, a weight gradient: M too), and
  * how far strides and addresses are aligned, at most to 16 bytes, which all tensors are under every plan. The library is asked
- * about an op that is made from the key, so the first product does not decide for the others. M is not in the key: it is asked about
- * REFERENCE_ROWS rows (FEW_ROWS for products of no more, those of generation), so a row's bits do not depend on how many there are. Schemes
+ * about an op that is made from the key, so the first matmul does not decide for the others. M is not in the key: it is asked about
+ * REFERENCE_ROWS rows (FEW_ROWS for matmuls of no more, those of generation), so a row's bits do not depend on how many there are. Schemes
  * that split K are allowed for TN alone, whose few tiles would else leave most of a GPU idle, and without atomics. fp32 is fp32: no TF32.
  *
- *     key ──> choices[] ──> algorithm            filled as products come, the same in every run
+ *     key ──> choices[] ──> algorithm            filled as matmuls come, the same in every run
  *
  * What the library has no algorithm for, or does not take for the rows that there are, the kernel of matmul_plain.cu computes.
  * (A row's bits then do depend on how many there are; a plan does not change that number.)
  *
- * Workspace and sums are taken at open and belong to one stream at a time; a product on another stream waits for the last one.
+ * Workspace and sums are taken at open and belong to one stream at a time; a matmul on another stream waits for the last one.
  * What can go wrong: an environment that makes the library compute otherwise (NVIDIA_TF32_OVERRIDE).
  */
 #include "device/cuda/cuda.h"
@@ -51,13 +51,13 @@ struct cuda_matmul {
     void *workspace;
     float *sums;
     pthread_mutex_t lock;
-    cudaStream_t user;    /* whose product had the workspace last */
+    cudaStream_t user;    /* whose matmul had the workspace last */
     cudaEvent_t done;
     int choices_n;
     choice choices[CHOICES];
 };
 
-/* A product as cuBLASLt takes it: its a is our b. */
+/* A matmul as cuBLASLt takes it: its a is our b. */
 typedef struct problem {
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatrixLayoutOpaque_t a, b, c;
@@ -163,12 +163,12 @@ static matmul_key key_of(const op_matmul *o, bool few)
                         alignment(o->a, o->lda, o->type), alignment(o->b, o->ldb, o->type), alignment(o->c, o->ldc, o->out_type)};
 }
 
-/* The library does not take the product, or the algorithm for this number of rows. Anything else is a failure, which another run may not
+/* The library does not take the matmul, or the algorithm for this number of rows. Anything else is a failure, which another run may not
  * meet: computing in another way then would be other bits. */
 static bool refused(cublasStatus_t s) { return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE; }
 
 /* How partial sums over K may come together: a weight gradient's in the workspace, in an order that the key decides, for all of its sizes
- * are in it; another product's not at all. */
+ * are in it; another matmul's not at all. */
 static uint32_t schemes_of(const matmul_key *key)
 {
     return key->layout == MATMUL_TN ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
@@ -255,7 +255,7 @@ static cublasStatus_t choose(cuda_matmul *x, const op_matmul *o, choice *out)
     return status;
 }
 
-/* *out NULL: the table is full; that many kinds of products do not come in one program. */
+/* *out NULL: the table is full; that many kinds of matmuls do not come in one program. */
 static int choice_of(cuda_matmul *x, const op_matmul *o, bool few, const choice **out, pt_error *e)
 {
     matmul_key key = key_of(o, few);
@@ -335,7 +335,7 @@ static op_matmul rows_of(const op_matmul *o, int64_t row0, int64_t rows)
     return part;
 }
 
-/* The product into the sums, and the pass over them; a part that the library does not take is computed by the plain kernel, as parts
+/* The matmul into the sums, and the pass over them; a part that the library does not take is computed by the plain kernel, as parts
  * before it may have been added to c. *found: there is room for a part. */
 static int launch_in_parts(cuda_matmul *x, const op_matmul *o, bool few, cudaStream_t s, bool *found, pt_error *e)
 {
@@ -346,19 +346,19 @@ static int launch_in_parts(cuda_matmul *x, const op_matmul *o, bool few, cudaStr
     *found = step > 0;
     for (int64_t row = 0; row < o->m && *found && !failed && !error; row += step) {
         bool taken;
-        op_matmul part = rows_of(o, row, o->m - row < step ? o->m - row : step), product = part;
-        product.out_type = PT_F32;
-        product.bias = product.residual = NULL;
-        product.stream = NULL;
-        product.scale = NULL;
-        product.accumulate = false;
-        product.c = x->sums;
-        product.ldc = o->n;
-        failed = launch(x, &product, few, s, &taken, e);
+        op_matmul part = rows_of(o, row, o->m - row < step ? o->m - row : step), matmul = part;
+        matmul.out_type = PT_F32;
+        matmul.bias = matmul.residual = NULL;
+        matmul.stream = NULL;
+        matmul.scale = NULL;
+        matmul.accumulate = false;
+        matmul.c = x->sums;
+        matmul.ldc = o->n;
+        failed = launch(x, &matmul, few, s, &taken, e);
         if (!failed && taken && o->more_k) {
-            product = matmul_more(&product);
-            product.accumulate = true;
-            failed = launch(x, &product, few, s, &taken, e);
+            matmul = matmul_more(&matmul);
+            matmul.accumulate = true;
+            failed = launch(x, &matmul, few, s, &taken, e);
         }
         if (!failed)
             error = (cudaError_t)(taken ? cuda_matmul_finish(&part, x->sums, s) : cuda_matmul_plain(&part, s));

@@ -1,5 +1,5 @@
-/* matmul_plain.cu - the products that the library does not take: tiles of 16 x 16 results, a thread each, K in order.
- * And what follows a product and the library's epilogue cannot do (matmul.c says when). */
+/* matmul_plain.cu - the matmuls that the library does not take: tiles of 16 x 16 results, a thread each, K in order.
+ * And what follows a matmul and the library's epilogue cannot do (matmul.c says when). */
 #include "device/cuda/primitives.h"
 
 enum { SIDE = 16, SIDE_THREADS = SIDE * SIDE, FINISH_THREADS = 256 };
@@ -32,7 +32,7 @@ template <pt_dtype T, pt_dtype OUT> __global__ void plain_kernel(op_matmul o, su
     __shared__ float a[SIDE][SIDE + 1], b[SIDE][SIDE + 1];
     int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
     int64_t row = blockIdx.x / across * SIDE + y, col = blockIdx.x % across * SIDE + x;
-    float sum = 0; /* each part's own, rounded, then added: the bits that two products of the library's kind have */
+    float sum = 0; /* each part's own, rounded, then added: the bits that two matmuls of the library's kind have */
     for (int which = 0; which < (second.k ? 2 : 1); which++) {
         const sum_part p = which ? second : first;
         float part = 0;

@@ -1,4 +1,4 @@
-/* mma.h - products of bf16 matrices by the tensor cores of one warp, and the shared memory that they read.
+/* mma.h - matmuls in bf16 by the tensor cores of one warp, and the shared memory that they read.
  *
  * c (16, 8) += a (16, 16) . b (16, 8). With g = lane / 4 and t = lane % 4, a lane holds
  *
@@ -7,7 +7,7 @@
  *     b[0]: rows 2t, 2t+1, column g        b[1]: rows 2t+8, 2t+9, column g
  *     c[0], c[1]: row g, columns 2t, 2t+1  c[2], c[3]: row g+8                    fp32
  *
- * so that c, rounded, is a again for a product over its columns. matrix_load reads four 8 x 8 matrices from shared memory:
+ * so that c, rounded, is a again for a matmul over its columns. matrix_load reads four 8 x 8 matrices from shared memory:
  * lane l gives the address of row l % 8 of matrix l / 8, and gets of each matrix row g, columns 2t and 2t+1; turned:
  * column g, rows 2t and 2t+1. Rows of a tile lie D + 8 elements apart, which spreads eight rows over all banks.
  */

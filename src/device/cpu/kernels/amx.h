@@ -1,6 +1,6 @@
 /* amx.h - AMX: eight tiles of 16 rows of 64 bytes, in the copies that are compiled for it.
  *
- * The tiles' shape has to be set in a thread before its first product (tiles_open); what else runs in it sets its own.
+ * The tiles' shape has to be set in a thread before its first matmul (tiles_open); what else runs in it sets its own.
  */
 #ifndef PT_AMX_H
 #define PT_AMX_H

@@ -17,7 +17,7 @@
 #include <float.h>
 #include <math.h>
 
-/* Of a tile. By AMX a product that adds to O^T takes less time than reading and writing O^T: more keys at once. */
+/* Of a tile. By AMX a matmul that adds to O^T takes less time than reading and writing O^T: more keys at once. */
 #ifdef PT_TILES
 enum { TILE_KEYS = 2 * ATT_KEYS };
 #else
@@ -119,7 +119,7 @@ static ATT_APART void panel_scores(forward_tile *t, int64_t dim, const panel_vie
     const int64_t width = operands(t->padded);
     for (int64_t v = 0, row = 0; v < view->vecs; row = view->rows[v++])
         if (view->rows[v] > row)
-            product(PRODUCT_SET, t->k + row * width, width, 1, t->q + view->lane + v * VEC, ATT_QUERIES, t->scores + row * PANEL + v * VEC,
+            matmul(MATMUL_SET, t->k + row * width, width, 1, t->q + view->lane + v * VEC, ATT_QUERIES, t->scores + row * PANEL + v * VEC,
                     PANEL, view->rows[v] - row, view->vecs - v, depth_of(dim), NULL, &t->ahead);
 }
 
@@ -131,7 +131,7 @@ static ATT_APART void panel_add_values(forward_tile *t, int64_t dim, const panel
     for (int64_t v = 0, from = 0; v < view->vecs; v++) {
         int64_t end = depth_of(least(view->keys, view->rows[v]));
         if (end > from)
-            product(from ? PRODUCT_ADD : PRODUCT_SCALED, t->v + from * stride, factor_row_stride(t->padded, TILE_KEYS), stride,
+            matmul(from ? MATMUL_ADD : MATMUL_SCALED, t->v + from * stride, factor_row_stride(t->padded, TILE_KEYS), stride,
                     (const operand *)t->scores + from * PANEL + v * VEC, PANEL, t->out + view->lane + v * VEC, ATT_QUERIES, dim,
                     view->vecs - v, end - from, shrink + v * VEC, &t->ahead);
         from = end;

@@ -24,7 +24,7 @@ enum {
 /* attention_padded(dim) is dim where whole vectors fit it. */
 _Static_assert(ATT_MAX_DIM * (5 * ATT_AMX_QUERIES + 2 * ATT_KEYS) + 2 * ATT_KEYS * ATT_AMX_QUERIES + 2 * ATT_SPAN * ATT_MAX_DIM <=
                ATT_SCRATCH_FLOATS, "the tiles of the largest head and a span's dk and dv fit the scratch");
-_Static_assert((int)ATT_KEYS == (int)ATTENTION_SUMS_GRID, "the sums that an op brings hold whole tiles of keys");
+_Static_assert((int)ATT_KEYS == (int)ATTENTION_ACCUMULATOR_GRID, "the sums that an op brings hold whole tiles of keys");
 
 /* Floats of scratch that attention_backward_tiles takes at least, dk and dv not counted; `queries`: of a tile. */
 static inline int64_t attention_backward_floats(int64_t dim, int64_t queries)

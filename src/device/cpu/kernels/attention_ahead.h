@@ -1,7 +1,7 @@
-/* attention_ahead.h - rows that are wanted soon, asked for while products run.
+/* attention_ahead.h - rows that are wanted soon, asked for while matmuls run.
  *
  * The rows of one head lie pages apart, so that no prefetcher of the processor finds them, and many asked for at once keep each other
- * waiting. So they stand in a list, and each block of a product asks for a few lines of it. What comes last into the list is wanted
+ * waiting. So they stand in a list, and each block of a matmul asks for a few lines of it. What comes last into the list is wanted
  * first.
  */
 #ifndef PT_ATTENTION_AHEAD_H

@@ -1,4 +1,4 @@
-/* attention_amx.h - attention's products by AMX tiles: 16 rows of 64 bytes each.
+/* attention_amx.h - attention's matmuls by AMX tiles: 16 rows of 64 bytes each.
  *
  *     c (16 x 16 floats) += a (16 rows x 16 operands along the depth) . b (16 operands down the depth x 16 lanes)
  *
@@ -20,13 +20,13 @@ static inline void tiles_scale(float *c, int64_t ldc, const float *scale)
 }
 
 /* As product_block, 32 x 32; strides and depth in operands and floats. */
-static inline void tiles_product(product_mode mode, const operand *a, int64_t row_stride, const operand *b, int64_t ldb, float *c,
+static inline void tiles_matmul(matmul_mode mode, const operand *a, int64_t row_stride, const operand *b, int64_t ldb, float *c,
                                  int64_t ldc, int64_t depth, const float *scale)
 {
-    if (mode == PRODUCT_SCALED)
+    if (mode == MATMUL_SCALED)
         tiles_scale(c, ldc, scale);
     TILES_SEE_MEMORY();
-    if (mode == PRODUCT_SET) {
+    if (mode == MATMUL_SET) {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);

@@ -11,7 +11,7 @@
  *
  * Each element of dK and dV is one chain of fma over the heads of the group and their queries, each
  * of dQ one over the keys, both ascending (by AMX: of blocks of 32). So it does not matter whether one task sweeps a whole
- * sequence (five products a tile) or several take a span of keys each and others dQ (seven): the
+ * sequence (five matmuls a tile) or several take a span of keys each and others dQ (seven): the
  * bits are the same, and the caller may choose by the number of threads.
  */
 #include "device/cpu/kernels/attention_tile.h"
@@ -164,7 +164,7 @@ static ATT_APART void panel_scores(backward_tile *t, const panel_view *view, con
     for (int64_t v = 0, row = 0; v < view->vecs; row = view->rows[v++]) {
         int64_t lane = view->lane + v * VEC;
         if (view->rows[v] > row)
-            product(PRODUCT_SET, a + row * width, width, 1, b + lane, ATT_QUERIES, c + row * ATT_QUERIES + lane, ATT_QUERIES,
+            matmul(MATMUL_SET, a + row * width, width, 1, b + lane, ATT_QUERIES, c + row * ATT_QUERIES + lane, ATT_QUERIES,
                     view->rows[v] - row, view->vecs - v, depth_of(t->dim), NULL, &t->ahead);
     }
 }
@@ -177,7 +177,7 @@ static ATT_APART void panel_add_dq(backward_tile *t, const panel_view *view)
     for (int64_t v = 0, from = 0; v < view->vecs; v++) {
         int64_t end = depth_of(least(view->keys, view->rows[v]));
         if (end > from)
-            product(PRODUCT_ADD, t->k_factor + from * stride, factor_row_stride(t->padded, ATT_KEYS), stride,
+            matmul(MATMUL_ADD, t->k_factor + from * stride, factor_row_stride(t->padded, ATT_KEYS), stride,
                     ds + from * ldb + v * VEC, ldb, t->dq_t + view->lane + v * VEC, ATT_QUERIES, t->dim, view->vecs - v,
                     end - from, NULL, &t->ahead);
         from = end;
@@ -190,7 +190,7 @@ static ATT_APART void add_to_keys(backward_tile *t, int64_t row, int64_t end, in
                                   const float *a, const operand *b, float *sums)
 {
     int64_t p = t->padded, from = operands(lane);
-    product(PRODUCT_ADD, (const operand *)(a + row * ATT_QUERIES) + from, ATT_QUERIES, 1, b + from * p, p, sums + row * p, p,
+    matmul(MATMUL_ADD, (const operand *)(a + row * ATT_QUERIES) + from, ATT_QUERIES, 1, b + from * p, p, sums + row * p, p,
             end - row, round_up(t->dim, VEC) / VEC, depth_of(t->queries.count - lane), NULL, &t->ahead);
 }
 

@@ -1,8 +1,8 @@
-/* attention_operand.h - what the products of attention multiply.
+/* attention_operand.h - what the matmuls of attention multiply.
  *
  * An operand is one float, or, in the copies for AVX512-BF16 and AMX (PT_PAIRS), two bf16 that follow each other along the
- * product's depth, the index that is summed over: one instruction multiplies sixteen such pairs and adds both products of each to
- * an fp32 sum, so that a product takes half as many; by tiles (attention_amx.h) far fewer. Q, K, V and dO are bf16 in memory and
+ * matmul's depth, the index that is summed over: one instruction multiplies sixteen such pairs and adds both products of each to
+ * an fp32 sum, so that a matmul takes half as many; by tiles (attention_amx.h) far fewer. Q, K, V and dO are bf16 in memory and
  * lose nothing; the probabilities and the gradients of the scores are rounded to bf16 before they are multiplied (the sum of the
  * probabilities is not). scale * Q would be rounded too: the scores are scaled instead.
  *
@@ -96,7 +96,7 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 
 static inline void scale_queries(operand *q, int64_t n, float scale) {}
 static inline vec scale_scores(vec x, float scale) { return x * scale; }
-static inline float product_scale(float scale) { return scale; } /* of a product that is to be a scaled score */
+static inline float matmul_scale(float scale) { return scale; } /* of a matmul that is to be a scaled score */
 
 static inline float power_scale(float scale) { return scale * 0x1.715476p+0f; /* 1 / ln 2 */ }
 static inline vec power_of_two(vec x)
@@ -187,7 +187,7 @@ static inline void store_column_operands(operand *dst, const vec x[OPERAND_ELEME
 
 /* Queries are scaled, so scores and their gradients need not be. */
 static inline vec scale_scores(vec x, float scale) { return x; }
-static inline float product_scale(float scale) { return 1; }
+static inline float matmul_scale(float scale) { return 1; }
 static inline float power_scale(float scale) { return 1; }
 static inline vec power_of(vec x, float power) { return vec_exp(x); }
 static inline vec probability_of(vec score, float power, vec shift) { return vec_exp(score - shift); }

@@ -1,6 +1,6 @@
-/* attention_tile.h - products of small tiles, and the query side of a tile.
+/* attention_tile.h - matmuls of small tiles, and the query side of a tile.
  *
- * Attention's five products (S = K Q^T, O^T += V^T P, dV += P dO ...) are all
+ * Attention's five matmuls (S = K Q^T, O^T += V^T P, dV += P dO ...) are all
  *
  *     c[row][lane] (+)= sum over k of a(row, k) * b[k][lane]
  *
@@ -11,7 +11,7 @@
  *
  * A block of VECTOR_ROWS x 3 vectors lives in registers: 12 of 16, or 24 of 32 with AVX-512. Each
  * element of c is one chain of fma over ascending k, whatever the blocks: a result does not depend
- * on how a product was cut, and a sum may be continued by a later product. AMX adds up to 32 elements
+ * on how a matmul was cut, and a sum may be continued by a later matmul. AMX adds up to 32 elements
  * to c in an order of its own: there, cuts lie on the grid of keys and panels, 32 apart.
  */
 #ifndef PT_ATTENTION_TILE_H
@@ -29,7 +29,7 @@ enum { VECTOR_ROWS = 8 };
 enum { VECTOR_ROWS = 4 };
 #endif
 
-/* What products are cut by: rows of a block, lanes of a full block (ATT_QUERIES is a multiple), lanes that are computed together,
+/* What matmuls are cut by: rows of a block, lanes of a full block (ATT_QUERIES is a multiple), lanes that are computed together,
  * operands of the depth. */
 #ifdef PT_TILES
 enum { BLOCK_ROWS = 32, PANEL = 32, LANE_GRID = PANEL, DEPTH_GRID = 16, ATT_QUERIES = ATT_AMX_QUERIES };
@@ -42,19 +42,19 @@ enum { DEPTH_PER_LINE = 4 }; /* of a block's depth, for each line that it asks f
 /* How many of the vectors that are left go next; a single one would leave the fma units waiting, so 4 are 2 and 2. */
 static inline int64_t block_vecs(int64_t left) { return left == 4 ? 2 : least(left, 3); }
 
-typedef enum product_mode {
-    PRODUCT_SET,   /* c = sum */
-    PRODUCT_ADD,   /* c += sum, as one chain */
-    PRODUCT_SCALED /* c = c * scale[lane], then as ADD */
-} product_mode;
+typedef enum matmul_mode {
+    MATMUL_SET,   /* c = sum */
+    MATMUL_ADD,   /* c += sum, as one chain */
+    MATMUL_SCALED /* c = c * scale[lane], then as ADD */
+} matmul_mode;
 
-/* Operands that hold n elements; and of a product's depth, the last of which may be zeros. */
+/* Operands that hold n elements; and of a matmul's depth, the last of which may be zeros. */
 static inline int64_t operands(int64_t n) { return round_up(n, OPERAND_ELEMENTS) / OPERAND_ELEMENTS; }
 static inline int64_t depth_of(int64_t n) { return round_up(operands(n), DEPTH_GRID); }
 
 /* One block: VECTOR_ROWS x `vecs` vectors; mode and vecs are known when it is compiled. a(row, k) is
  * a[row * row_stride + k * k_stride]; depth counts operands. */
-ATT_INLINE void product_block(product_mode mode, int vecs, const operand *a, int64_t row_stride,
+ATT_INLINE void matmul_block(matmul_mode mode, int vecs, const operand *a, int64_t row_stride,
                               int64_t k_stride, const operand *b, int64_t ldb, float *c, int64_t ldc,
                               int64_t depth, const float *scale)
 {
@@ -63,9 +63,9 @@ ATT_INLINE void product_block(product_mode mode, int vecs, const operand *a, int
     for (int r = 0; r < VECTOR_ROWS; r++)
 #pragma GCC unroll 3
         for (int v = 0; v < vecs; v++) {
-            if (mode == PRODUCT_SET)
+            if (mode == MATMUL_SET)
                 sum[r][v] = (vec){0};
-            else if (mode == PRODUCT_ADD)
+            else if (mode == MATMUL_ADD)
                 sum[r][v] = vec_load(c + r * ldc + v * VEC);
             else
                 sum[r][v] = vec_load(c + r * ldc + v * VEC) * vec_load(scale + v * VEC);
@@ -92,30 +92,30 @@ ATT_INLINE void product_block(product_mode mode, int vecs, const operand *a, int
             vec_store(c + r * ldc + v * VEC, sum[r][v]);
 }
 
-ATT_INLINE void product_column(product_mode mode, int vecs, const operand *a, int64_t row_stride,
+ATT_INLINE void matmul_column(matmul_mode mode, int vecs, const operand *a, int64_t row_stride,
                                int64_t k_stride, const operand *b, int64_t ldb, float *c, int64_t ldc,
                                int64_t rows, int64_t depth, const float *scale, rows_ahead *ahead)
 {
     for (int64_t r = 0; r < rows; r += VECTOR_ROWS) {
-        product_block(mode, vecs, a + r * row_stride, row_stride, k_stride, b, ldb, c + r * ldc, ldc,
+        matmul_block(mode, vecs, a + r * row_stride, row_stride, k_stride, b, ldb, c + r * ldc, ldc,
                       depth, scale);
         rows_ask(ahead, depth / DEPTH_PER_LINE);
     }
 }
 
-/* product: c (rows, vecs * VEC) by blocks. Rows are taken in whole blocks (a and c must reach that far), depth is a multiple of
+/* matmul: c (rows, vecs * VEC) by blocks. Rows are taken in whole blocks (a and c must reach that far), depth is a multiple of
  * DEPTH_GRID; with PT_TILES, k_stride is 1. */
 #ifdef __AMX_BF16__
 
 #include "device/cpu/kernels/attention_amx.h"
 
-ATT_INLINE void product(product_mode mode, const operand *a, int64_t row_stride, int64_t k_stride, const operand *b, int64_t ldb,
+ATT_INLINE void matmul(matmul_mode mode, const operand *a, int64_t row_stride, int64_t k_stride, const operand *b, int64_t ldb,
                         float *c, int64_t ldc, int64_t rows, int64_t vecs, int64_t depth, const float *scale, rows_ahead *ahead)
 {
     for (int64_t lane = 0; lane < vecs * VEC; lane += 32)
         for (int64_t r = 0; r < rows; r += 32) {
-            tiles_product(mode, a + r * row_stride, row_stride, b + lane, ldb, c + r * ldc + lane, ldc, depth,
-                          mode == PRODUCT_SCALED ? scale + lane : NULL);
+            tiles_matmul(mode, a + r * row_stride, row_stride, b + lane, ldb, c + r * ldc + lane, ldc, depth,
+                          mode == MATMUL_SCALED ? scale + lane : NULL);
             rows_ask(ahead, depth / DEPTH_PER_LINE);
         }
 }
@@ -125,7 +125,7 @@ ATT_INLINE void product(product_mode mode, const operand *a, int64_t row_stride,
 static inline void tiles_open(void) {}
 static inline void tiles_close(void) {}
 
-ATT_INLINE void product(product_mode mode, const operand *a, int64_t row_stride, int64_t k_stride,
+ATT_INLINE void matmul(matmul_mode mode, const operand *a, int64_t row_stride, int64_t k_stride,
                         const operand *b, int64_t ldb, float *c, int64_t ldc, int64_t rows,
                         int64_t vecs, int64_t depth, const float *scale, rows_ahead *ahead)
 {
@@ -133,21 +133,21 @@ ATT_INLINE void product(product_mode mode, const operand *a, int64_t row_stride,
     while (vecs > 0) {
         int n = (int)block_vecs(vecs);
         if (n == 3)
-            product_column(mode, 3, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale, ahead);
+            matmul_column(mode, 3, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale, ahead);
         else if (n == 2)
-            product_column(mode, 2, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale, ahead);
+            matmul_column(mode, 2, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale, ahead);
         else
-            product_column(mode, 1, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale, ahead);
+            matmul_column(mode, 1, a, row_stride, k_stride, b, ldb, c, ldc, rows, depth, scale, ahead);
         b += n * VEC;
         c += n * VEC;
-        scale += mode == PRODUCT_SCALED ? n * VEC : 0;
+        scale += mode == MATMUL_SCALED ? n * VEC : 0;
         vecs -= n;
     }
 }
 
 #endif
 
-/* Columns as a product's first factor, which tiles want along the depth: (dim, whole / n) then. Rows up to `whole` are 0 there.
+/* Columns as a matmul's first factor, which tiles want along the depth: (dim, whole / n) then. Rows up to `whole` are 0 there.
  * `room`: for as much again. */
 static inline void load_factor(pt_dtype type, const void *src, int64_t ld, int64_t rows, int64_t whole, int64_t dim, operand *dst,
                                operand *room, int64_t padded)
@@ -184,12 +184,12 @@ static inline void store_row(pt_dtype type, const float *restrict src, int64_t d
 
 /* ---- capped scores ---------------------------------------------------------------------------- */
 
-/* What products give becomes cap * tanh(times * product); capped, scores need not be scaled any more. cap 0: they stay what they are. */
+/* What matmuls give becomes cap * tanh(times * product); capped, scores need not be scaled any more. cap 0: they stay what they are. */
 typedef struct score_cap { float cap, times; } score_cap;
 
 static inline score_cap score_cap_of(const op_attention *o)
 {
-    return o->softcap != 0 ? (score_cap){o->softcap, product_scale(o->scale) / o->softcap} : (score_cap){0, 0};
+    return o->softcap != 0 ? (score_cap){o->softcap, matmul_scale(o->scale) / o->softcap} : (score_cap){0, 0};
 }
 
 /* What scores are still to be multiplied by, where operands do not hold the scale. */

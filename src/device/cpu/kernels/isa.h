@@ -1,5 +1,5 @@
 /* isa.h - every file of this folder is compiled once per instruction set (x86-64-v2, v3, v4), with
- * PT_ISA set to v2, v3 or v4, and products and attention for some more (matmul_tile.h, attention.h);
+ * PT_ISA set to v2, v3 or v4, and matmuls and attention for some more (matmul_tile.h, attention.h);
  * matmul_amx.c for AMX alone, twice. KERNEL(name) gives each copy its own symbol. */
 #ifndef PT_ISA_H
 #define PT_ISA_H

@@ -7,7 +7,7 @@
  *     c = epilogue(sum)
  *
  * A step of the innermost loop takes 32 k. Of bf16, two tiles of a (16 rows of 32 k) and two of b (16 rows of 16 columns of pairs of k)
- * are read, 2 KiB of each in the order in which they are packed, and four products added to the sums. They take 64 cycles. The panel of
+ * are read, 2 KiB of each in the order in which they are packed, and four matmuls added to the sums. They take 64 cycles. The panel of
  * a stays in the first cache with a panel of b: hence K_MOST. Those of b come from the second cache, one after the
  * other, and just in time; the sums lie there too. A longer block would read and write sums less often, but then both panels come
  * from the second cache, at two thirds of the speed (measured; bench/results).
@@ -16,7 +16,7 @@
  *
  *     a . b = high high + high middle + middle high + middle middle + high low + low high + what is below 2^-24 of |a b|
  *
- * 384 cycles a step, three eighths of what fma takes. Of each tile that is read more products are made than of bf16, so that they come
+ * 384 cycles a step, three eighths of what fma takes. Of each tile that is read more matmuls are made than of bf16, so that they come
  * nearer to the peak. The result is nearer to the true one than that of fma up to a K of some 1000, and at 3072 1.2 times as far from
  * it (measured; docs/numerics.md).
  *
@@ -143,8 +143,8 @@ INLINE void multiply(bool half, const factor *ahead_of_b)
         _tile_dpbf16ps(3, 5, 7);
 }
 
-/* A step: each product has a factor in common with the one before, and the largest is the last. */
-INLINE void step_product(bool half, const factor *a, const factor *b, ahead *next_rows)
+/* A step: each matmul has a factor in common with the one before, and the largest is the last. */
+INLINE void step_matmul(bool half, const factor *a, const factor *b, ahead *next_rows)
 {
     enum { HIGH = 0, MIDDLE = STEP_FACTORS, LOW = 2 * STEP_FACTORS, HALF = STEP_FACTORS / 2 };
     const factor *next = b + PANEL_FACTORS;
@@ -169,7 +169,7 @@ INLINE void step_product(bool half, const factor *a, const factor *b, ahead *nex
 
 #else
 
-INLINE void step_product(bool half, const factor *a, const factor *b, ahead *next_rows)
+INLINE void step_matmul(bool half, const factor *a, const factor *b, ahead *next_rows)
 {
     const factor *next = b + PANEL_FACTORS;
     _tile_loadd(6, b, B_STRIDE);
@@ -194,7 +194,7 @@ INLINE void step_product(bool half, const factor *a, const factor *b, ahead *nex
 #endif
 
 /* sum (32, 32) = or += a (32, steps) . b (steps, 32); with `half`, of the first 16 rows alone. */
-INLINE void tiles_product(bool half, int64_t steps, const factor *a, const factor *b, float *sum, bool fresh, ahead *next_rows)
+INLINE void tiles_matmul(bool half, int64_t steps, const factor *a, const factor *b, float *sum, bool fresh, ahead *next_rows)
 {
     TILES_SEE_MEMORY();
     _tile_zero(0);
@@ -210,7 +210,7 @@ INLINE void tiles_product(bool half, int64_t steps, const factor *a, const facto
         }
     }
     for (; steps > 0; steps--, a += PANEL_FACTORS, b += PANEL_FACTORS)
-        step_product(half, a, b, next_rows);
+        step_matmul(half, a, b, next_rows);
     _tile_stored(0, sum, SUM_STRIDE);
     _tile_stored(1, sum + 16, SUM_STRIDE);
     if (!half) {
@@ -272,9 +272,9 @@ static void panel_sums(const rectangle *r, int64_t k, int64_t i)
     pack_rows(&r->a, r->m0 + i, r->rows - i, k, kc, r->s->a);
     for (int64_t j = 0; j < r->cols; j += PANEL)
         if (r->rows - i <= 16)
-            tiles_product(true, steps, r->s->a, panel_of(r, k, j), sum + j, r->first && k == 0, &next);
+            tiles_matmul(true, steps, r->s->a, panel_of(r, k, j), sum + j, r->first && k == 0, &next);
         else
-            tiles_product(false, steps, r->s->a, panel_of(r, k, j), sum + j, r->first && k == 0, &next);
+            tiles_matmul(false, steps, r->s->a, panel_of(r, k, j), sum + j, r->first && k == 0, &next);
 }
 
 static void rectangle_run(const rectangle *r)

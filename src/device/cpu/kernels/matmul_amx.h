@@ -1,4 +1,4 @@
-/* matmul_amx.h - rectangles of a product by AMX tiles, each by one thread: of bf16 (v4amx), and of fp32 in three parts of bf16
+/* matmul_amx.h - rectangles of a matmul by AMX tiles, each by one thread: of bf16 (v4amx), and of fp32 in three parts of bf16
  * (v4amxsplit). Compiled for processors that have tiles alone. */
 #ifndef PT_MATMUL_AMX_H
 #define PT_MATMUL_AMX_H
@@ -13,7 +13,7 @@ enum {
     SPLIT_COLS = 512,
     SPLIT_PARTS = 3,
     AMX_ROW_STEP = 32,   /* a rectangle starts at a multiple of it */
-    AMX_ROWS_LEAST = 16  /* products with fewer rows are left to other kernels: most of a tile would be empty */
+    AMX_ROWS_LEAST = 16  /* matmuls with fewer rows are left to other kernels: most of a tile would be empty */
 };
 
 #define AMX_KERNEL(type, name, parameters) \

@@ -1,4 +1,4 @@
-/* matmul_pack.h - how the kernels of a product read a and b. */
+/* matmul_pack.h - how the kernels of a matmul read a and b. */
 #ifndef PT_MATMUL_PACK_H
 #define PT_MATMUL_PACK_H
 

@@ -124,7 +124,7 @@ INLINE void register_tile(int rows, int kc, const factor *a, const factor *b, fl
     }
 }
 
-/* Few rows are computed alone, so that a product with one row costs what reading b costs. */
+/* Few rows are computed alone, so that a matmul with one row costs what reading b costs. */
 static void register_tile_rows(int64_t rows, int kc, const factor *a, const factor *b, float *sum, bool first, const place *c)
 {
     if (rows == 1)

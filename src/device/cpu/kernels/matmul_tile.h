@@ -1,4 +1,4 @@
-/* matmul_tile.h - parts of a matrix product, each by one thread. */
+/* matmul_tile.h - parts of a matmul, each by one thread. */
 #ifndef PT_MATMUL_TILE_H
 #define PT_MATMUL_TILE_H
 

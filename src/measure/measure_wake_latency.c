@@ -1,10 +1,10 @@
-/* measure_waking.c - what arithmetic loses after a pause.
+/* measure_wake_latency.c - what arithmetic loses after a pause.
  *
  *   pause        nothing runs
- *   first half   as many products as take HALF_NS
+ *   first half   as many matmuls as take HALF_NS
  *   second half  the same again: the first took so much longer
  *
- * On two Intel cores with AMX products of bf16 take two to three times as long for the first 2 ms after 100 ms without one, whether the
+ * On two Intel cores with AMX matmuls of bf16 take two to three times as long for the first 2 ms after 100 ms without one, whether the
  * processor slept, spun or read memory meanwhile; with weights that come from behind the second cache, as those of a step, for some
  * 8 ms. Updates lose hardly anything. So the pause is counted from the last arithmetic on, whatever else ran since.
  */
@@ -22,12 +22,12 @@ static void rest(int64_t ns)
     nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
 }
 
-static int run_halves(queue *q, product *y, int n, double half[2], pt_error *e)
+static int run_halves(queue *q, timed_matmul *y, int n, double half[2], pt_error *e)
 {
     int64_t at[3] = {0};
     queue_mark(q, &at[0]);
     for (int i = 0; i < 2 * n; i++) {
-        product_run(q, y, 0, i);
+        timed_matmul_run(q, y, 0, i);
         if (i + 1 == n)
             queue_mark(q, &at[1]);
     }
@@ -39,7 +39,7 @@ static int run_halves(queue *q, product *y, int n, double half[2], pt_error *e)
 }
 
 /* After each of the pauses, in turn; once where nothing is lost then. */
-static int run_pauses(queue *q, product *y, int n, samples lost[PAUSES], pt_error *e)
+static int run_pauses(queue *q, timed_matmul *y, int n, samples lost[PAUSES], pt_error *e)
 {
     const double nothing = HALF_NS / 16.0;
     double most = 0;
@@ -56,8 +56,8 @@ static int run_pauses(queue *q, product *y, int n, samples lost[PAUSES], pt_erro
     return 0;
 }
 
-/* So many products as take HALF_NS, once they run: by a few, where a few take long enough to be timed. */
-static int products_of_half(queue *q, product *y, int *n, pt_error *e)
+/* So many matmuls as take HALF_NS, once they run: by a few, where a few take long enough to be timed. */
+static int matmuls_of_half(queue *q, timed_matmul *y, int *n, pt_error *e)
 {
     double half[2] = {0};
     int few = 2, failed = run_halves(q, y, few, half, e);
@@ -70,10 +70,10 @@ static int products_of_half(queue *q, product *y, int *n, pt_error *e)
     return failed;
 }
 
-int measure_waking(bench *b, cost_curve *out, pt_error *e)
+int measure_wake_latency(bench *b, cost_curve *out, pt_error *e)
 {
     const int64_t small = 16 << 20;
-    product y = {.shape = b->r->shape, .rows = product_rows(b->r), .k = 1024, .sets = SETS};
+    timed_matmul y = {.shape = b->r->shape, .rows = timed_matmul_rows(b->r), .k = 1024, .sets = SETS};
     samples lost[PAUSES] = {0};
     area a;
     int n;
@@ -81,12 +81,12 @@ int measure_waking(bench *b, cost_curve *out, pt_error *e)
     if (links_bytes(b->r->model) < (uint64_t)small || device_is_gpu(b->r->device))
         return 0;
     bench_progress(b, "measuring pauses", 0, 1);
-    for (; y.k > 64 && area_bytes(b, product_layout, &y) > b->r->budget[TIER_DEVICE]; y.sets = y.sets > 1 ? y.sets / 2 : 1)
+    for (; y.k > 64 && area_bytes(b, timed_matmul_layout, &y) > b->r->budget[TIER_DEVICE]; y.sets = y.sets > 1 ? y.sets / 2 : 1)
         y.k /= y.sets > 1 ? 1 : 2;
-    int failed = area_open(b, TIER_DEVICE, &a, "a product of matrices", product_layout, &y, e);
+    int failed = area_open(b, TIER_DEVICE, &a, "a matmul", timed_matmul_layout, &y, e);
     if (failed)
         return failed;
-    failed = products_of_half(b->compute, &y, &n, e);
+    failed = matmuls_of_half(b->compute, &y, &n, e);
     if (!failed)
         failed = run_pauses(b->compute, &y, n, lost, e);
     area_close(&a);

@@ -1,6 +1,6 @@
 /* check_candidate.h - a plan that a search hands out keeps what it says. */
-#ifndef PT_CHECK_CANDIDATE_H
-#define PT_CHECK_CANDIDATE_H
+#ifndef PT_CHECK_PRICED_PLAN_H
+#define PT_CHECK_PRICED_PLAN_H
 
 #include "schedule/check.h"
 #include "search/search.h"
@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 /* Every schedule of the plan passes the checker inside the budgets. */
-static inline void check_candidate(const search_input *asked, const candidate *c)
+static inline void check_priced_plan(const search_input *asked, const priced_plan *c)
 {
     pt_error e = {0};
     const schedule_input in = search_schedules(asked, &c->packing, &c->plan);

@@ -1,4 +1,4 @@
-/* alike.c - all layers alike, at every level and place, with every few slots: what no walk leads to.
+/* uniform.c - all layers alike, at every level and place, with every few slots: what no walk leads to.
  *
  * For one more chunk to live on the device, the inputs of several layers may have to leave it, with fewer buffers for weights and more
  * slots for updates, all at once: each alone makes the step longer, and estimates, which may be wrong by a fifth of the memory here,
@@ -10,29 +10,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HOMES = 6 };            /* numbers of chunks on the device that are tried */
+enum { PLACEMENTS = 6 };            /* numbers of chunks on the device that are tried */
 #define KINDS_WITHIN 1.15      /* times the best: others are not begun from */
 #define ESTIMATES_WITHIN 1.1   /* times the best: what is thought to take longer is not priced */
 
-/* One recipe with as many chunks on the device as are thought to fit, one more, and up to four fewer: what the host updates meanwhile
+/* One candidate with as many chunks on the device as are thought to fit, one more, and up to four fewer: what the host updates meanwhile
  * may be worth more than what stays. 1: one takes less than *best, which it becomes. */
-static int try_filled(walk *w, const recipe *from, priced *best)
+static int try_filled(walk *w, const candidate *from, priced *best)
 {
-    const int chunks = recipe_chunks(&w->s, from);
-    recipe filled = *from;
+    const int chunks = candidate_chunks(&w->s, from);
+    candidate filled = *from;
     estimate about;
     priced p;
     int found = 0;
-    recipe_normalise(&w->s, &filled);
-    recipe_fill(&w->s, &filled, w->s.fill, &about);
+    candidate_normalise(&w->s, &filled);
+    candidate_fill(&w->s, &filled, w->s.fill, &about);
     const int near = chunks - (w->s.in->host_tier ? chunks - filled.persist - filled.on_host : 0); /* not on the disk */
     const int most = filled.persist < near ? filled.persist + 1 : filled.persist;
-    for (int n = most; n >= 0 && n > most - HOMES && !walk_is_over(w); n--) {
-        recipe r = *from;
+    for (int n = most; n >= 0 && n > most - PLACEMENTS && !walk_is_over(w); n--) {
+        candidate r = *from;
         r.persist = n;
         r.on_host = w->s.in->host_tier ? near - n : 0;
-        recipe_normalise(&w->s, &r);
-        recipe_estimate(&w->s, &r, &about);
+        candidate_normalise(&w->s, &r);
+        candidate_estimate(&w->s, &r, &about);
         if (about.least_ns >= best->step_ns || about.ns > best->step_ns * ESTIMATES_WITHIN)
             continue;
         int one = walk_try(w, &r, best->step_ns, &p);
@@ -45,7 +45,7 @@ static int try_filled(walk *w, const recipe *from, priced *best)
     return found;
 }
 
-static int try_slots(walk *w, const recipe *from, priced *best)
+static int try_slots(walk *w, const candidate *from, priced *best)
 {
     const int at_once = w->s.chunkings[from->chunking].at_once;
     const int swaps[] = {2, 3, from->visit + 2}, swaps_n = from->place[space_first_saving(&w->s)] == TIER_DEVICE ? 1 : from->visit > 1 ? 3 : 2;
@@ -54,7 +54,7 @@ static int try_slots(walk *w, const recipe *from, priced *best)
     for (int buffers = at_once; buffers <= at_once + 2; buffers++)
         for (size_t u = 0; u < sizeof updates / sizeof *updates; u++)
             for (int i = 0; i < swaps_n && !walk_is_over(w); i++) {
-                recipe r = *from;
+                candidate r = *from;
                 r.n_buffer = buffers;
                 r.n_update = updates[u];
                 r.n_swap = swaps[i];
@@ -71,11 +71,11 @@ static int try_blocks(walk *w, const priced *from)
     for (save_level level = 0; level < SAVE_LEVELS; level++)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++) {
             priced best = {.step_ns = walk_best_ns(w)};
-            recipe r = from->recipe;
+            candidate r = from->candidate;
             if (!space_has(&w->s, place))
                 continue;
-            space_correct(&w->s, &from->recipe, from->bytes);
-            recipe_blocks(&w->s, &r, 0, w->s.layers, level, place);
+            space_correct(&w->s, &from->candidate, from->bytes);
+            candidate_blocks(&w->s, &r, 0, w->s.layers, level, place);
             int found = try_slots(w, &r, &best);
             if (found > 0)
                 found = walk_improve(w, best);
@@ -85,7 +85,7 @@ static int try_blocks(walk *w, const priced *from)
     return 0;
 }
 
-int walk_try_alike(walk *w)
+int walk_try_uniform(walk *w)
 {
     const int n = w->apart_n;
     priced *kinds = malloc(sizeof w->apart);

@@ -1,6 +1,6 @@
-/* misfit_words.h - the words of what does not fit: for training (train/misfit.h) and for evaluation. */
-#ifndef PT_MISFIT_WORDS_H
-#define PT_MISFIT_WORDS_H
+/* misfit_text.h - the words of what does not fit: for training (train/misfit.h) and for evaluation. */
+#ifndef PT_MISFIT_TEXT_H
+#define PT_MISFIT_TEXT_H
 
 #include "run/budgets.h"
 #include "search/search.h"

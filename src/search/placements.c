@@ -1,6 +1,6 @@
-/* homes.c - homes out of order.
+/* placements.c - placements out of order.
  *
- * A recipe keeps the first chunks on the device, the next on the host and the rest on the disk: few numbers say where all are. But
+ * A candidate keeps the first chunks on the device, the next on the host and the rest on the disk: few numbers say where all are. But
  * chunks differ in size, and in what they are for. At the end single chunks of the best plan are therefore sent elsewhere, two
  * are exchanged, and one takes the place of as many as it needs or leaves its own to as many as fit, as long as that makes it
  * faster and there is time:
@@ -14,32 +14,32 @@
  * Of very few chunks every arrangement is tried first (arrange.c). Where there is still time at the end it goes on with a slot more or less
  * and with single layers that save something else or elsewhere (`tune`): with the chunks so arranged another number may be better.
  */
-#include "search/homes.h"
+#include "search/placements.h"
 
 #include <string.h>
 
 enum { PAIRS_MOST = 48 }; /* chunks: of more a single one matters little, and there are many pairs */
 
 /* Whether there is room for what lives on each tier, which a plan needs at least, and which takes no time to add up. */
-static bool homes_fit(const space *s, const packing *k, const plan *p)
+static bool placements_fit(const space *s, const packing *k, const plan *p)
 {
     const bool training = s->in->training, gradients = training && p->update != UPDATE_BACKWARD;
     uint64_t bytes[TIERS] = {0};
     bool fit = true;
     for (int i = 0; i < p->chunks_n; i++)
-        bytes[p->chunks[i].home] += chunk_weight_bytes(k, i) + (training ? chunk_state_bytes(k, i) : 0) +
+        bytes[p->chunks[i].placement] += chunk_weight_bytes(k, i) + (training ? chunk_state_bytes(k, i) : 0) +
                                     (gradients ? chunk_gradient_bytes(k, i) : 0);
     for (int t = 0; t < TIERS; t++)
         fit = fit && bytes[t] <= s->budget[t];
     return fit;
 }
 
-int homes_are_faster(turning *t)
+int placements_are_faster(turning *t)
 {
     priced p;
-    candidate *c = t->c;
+    priced_plan *c = t->c;
     t->ns = 0;
-    if (!homes_fit(&t->w->s, &c->packing, &c->plan))
+    if (!placements_fit(&t->w->s, &c->packing, &c->plan))
         return 0;
     int fits = price_plan(t->w->s.in, &c->packing, &c->plan, t->w->s.budget, c->step_ns * 0.999, 0, &p, t->w->e);
     t->w->s.tried++;
@@ -54,18 +54,18 @@ int homes_are_faster(turning *t)
     return 1;
 }
 
-int homes_places(const space *s, plan_chunk out[PLACES])
+int placements_places(const space *s, plan_chunk out[PLACES])
 {
     static const plan_chunk places[PLACES] = {
         {TIER_DEVICE, TIER_DEVICE}, {TIER_HOST, TIER_HOST}, {TIER_HOST, TIER_DEVICE}, {TIER_DISK, TIER_HOST}, {TIER_DISK, TIER_DEVICE}};
     int n = 0;
     for (int k = 0; k < PLACES; k++)
-        if (space_has(s, places[k].home) && (places[k].update != TIER_HOST || space_updates_on_host(s)))
+        if (space_has(s, places[k].placement) && (places[k].update != TIER_HOST || space_updates_on_host(s)))
             out[n++] = places[k];
     return n;
 }
 
-bool homes_swap(const plan *p)
+bool placements_swap(const plan *p)
 {
     bool any = false;
     for (int i = 0; i < p->blocks_n; i++)
@@ -78,14 +78,14 @@ bool homes_swap(const plan *p)
 static int turn_one(turning *t, int i)
 {
     plan_chunk places[PLACES], *at = &t->c->plan.chunks[i];
-    const int places_n = homes_places(&t->w->s, places);
+    const int places_n = placements_places(&t->w->s, places);
     const plan_chunk before = *at;
     for (int k = 0; k < places_n && !walk_is_over(t->w); k++) {
         const plan_chunk x = places[k];
-        if (x.home == before.home && x.update == before.update)
+        if (x.placement == before.placement && x.update == before.update)
             continue;
         *at = x;
-        int faster = homes_are_faster(t);
+        int faster = placements_are_faster(t);
         if (faster)
             return faster;
     }
@@ -104,10 +104,10 @@ static int turn_two(turning *t, int i, int j)
 {
     plan *p = &t->c->plan;
     const plan_chunk *x = &p->chunks[i], *y = &p->chunks[j];
-    if (x->home == y->home && x->update == y->update)
+    if (x->placement == y->placement && x->update == y->update)
         return 0;
     exchange(p, i, j);
-    int faster = homes_are_faster(t);
+    int faster = placements_are_faster(t);
     if (!faster)
         exchange(p, i, j);
     return faster;
@@ -120,7 +120,7 @@ static uint64_t chunk_bytes(const packing *k, int i)
 
 /* Chunk i comes to the device, and the first or the last chunks that live there go where it was, until `share` of what it takes is
  * free. */
-static void come(candidate *c, int i, bool last, double share)
+static void come(priced_plan *c, int i, bool last, double share)
 {
     plan_chunk *at = c->plan.chunks;
     const plan_chunk before = at[i];
@@ -129,7 +129,7 @@ static void come(candidate *c, int i, bool last, double share)
     at[i] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
     for (int k = 0; k < n && gone < need; k++) {
         int j = last ? n - 1 - k : k;
-        if (j == i || at[j].home != TIER_DEVICE)
+        if (j == i || at[j].placement != TIER_DEVICE)
             continue;
         at[j] = before;
         gone += (double)chunk_bytes(&c->packing, j);
@@ -138,7 +138,7 @@ static void come(candidate *c, int i, bool last, double share)
 
 /* Chunk i leaves the device, and the first or the last chunks elsewhere come, as many as fit `share` of what it took; it goes where the
  * first of them was. */
-static void leave(candidate *c, int i, bool last, double share)
+static void leave(priced_plan *c, int i, bool last, double share)
 {
     plan_chunk *at = c->plan.chunks;
     const int n = c->plan.chunks_n;
@@ -146,9 +146,9 @@ static void leave(candidate *c, int i, bool last, double share)
     for (int k = 0; k < n; k++) {
         int j = last ? n - 1 - k : k;
         double takes = (double)chunk_bytes(&c->packing, j);
-        if (j == i || at[j].home == TIER_DEVICE || takes > room)
+        if (j == i || at[j].placement == TIER_DEVICE || takes > room)
             continue;
-        if (at[i].home == TIER_DEVICE)
+        if (at[i].placement == TIER_DEVICE)
             at[i] = at[j];
         at[j] = (plan_chunk){TIER_DEVICE, TIER_DEVICE};
         room -= takes;
@@ -160,11 +160,11 @@ static int turn_many(turning *t, int i, bool last, double share)
     plan_chunk before[PAIRS_MOST], *at = t->c->plan.chunks;
     size_t bytes = (size_t)t->c->plan.chunks_n * sizeof *before;
     memcpy(before, at, bytes);
-    if (at[i].home == TIER_DEVICE)
+    if (at[i].placement == TIER_DEVICE)
         leave(t->c, i, last, share);
     else
         come(t->c, i, last, share);
-    int faster = memcmp(before, at, bytes) ? homes_are_faster(t) : 0;
+    int faster = memcmp(before, at, bytes) ? placements_are_faster(t) : 0;
     if (!faster)
         memcpy(at, before, bytes);
     return faster;
@@ -174,7 +174,7 @@ static bool all_on_device(const plan *p)
 {
     bool all = true;
     for (int i = 0; i < p->chunks_n; i++)
-        all = all && p->chunks[i].home == TIER_DEVICE;
+        all = all && p->chunks[i].placement == TIER_DEVICE;
     return all;
 }
 
@@ -207,7 +207,7 @@ static int tune_slots(turning *t, const int more[3])
         if (*n[i] < 1 || *n[i] > PLAN_MAX_SLOTS)
             faster = 0;
     }
-    faster = faster ? homes_are_faster(t) : 0;
+    faster = faster ? placements_are_faster(t) : 0;
     for (int i = 0; i < 3 && !faster; i++)
         *n[i] -= more[i];
     return faster;
@@ -222,7 +222,7 @@ static int tune_layer(turning *t, int i)
         if (!space_has(&t->w->s, x.place) || (x.level == before.level && x.place == before.place))
             continue;
         *at = x;
-        int faster = homes_are_faster(t);
+        int faster = placements_are_faster(t);
         if (faster <= 0)
             *at = before;
         found = faster < 0 ? faster : found + faster;
@@ -233,7 +233,7 @@ static int tune_layer(turning *t, int i)
 static int tune(turning *t)
 {
     static const int more[][3] = {{1, 0, 0}, {-1, 0, 0}, {0, 1, 0}, {0, -1, 0}, {1, -1, 0}, {-1, 1, 0}, {0, 0, 1}, {0, 0, -1}};
-    const size_t n = sizeof more / sizeof *more - (homes_swap(&t->c->plan) ? 0 : 2);
+    const size_t n = sizeof more / sizeof *more - (placements_swap(&t->c->plan) ? 0 : 2);
     int found = 0;
     for (size_t i = 0; i < n && found >= 0 && !walk_is_over(t->w); i++) {
         int faster = tune_slots(t, more[i]);
@@ -256,10 +256,10 @@ static int turn_each(turning *t)
     return found;
 }
 
-int walk_turn_homes(walk *w, candidate *c, effort how, uint64_t *written)
+int walk_turn_placements(walk *w, priced_plan *c, effort how, uint64_t *written)
 {
     turning t = {w, c, written, 0};
-    int found = how == EFFORT_ARRANGE ? homes_arrange(&t) : all_on_device(&c->plan) ? 0 : homes_turn_all(&t);
+    int found = how == EFFORT_ARRANGE ? placements_arrange(&t) : all_on_device(&c->plan) ? 0 : placements_turn_all(&t);
     if (found < 0 || (how == EFFORT_ARRANGE && !found))
         return found;
     for (found = 1; found > 0;) {

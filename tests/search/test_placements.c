@@ -57,15 +57,15 @@ static void set_budget(fixture *f, uint64_t device, uint64_t host, uint64_t disk
     f->in.budget[TIER_DISK] = disk;
 }
 
-/* The plan found in no time: 0 with the number of chunks at home on each tier, or PT_DOES_NOT_FIT. What it needs is within
+/* The plan found in no time: 0 with the number of chunks in their placements on each tier, or PT_DOES_NOT_FIT. What it needs is within
  * the budgets in any case. */
-static int plan_homes(const fixture *f, int homes[TIERS])
+static int plan_placements(const fixture *f, int placements[TIERS])
 {
     pt_error e = {0};
     search_result r;
     uint64_t bytes[TIERS];
     int failed = search_plan(&f->in, &r, &e);
-    memset(homes, 0, TIERS * sizeof *homes);
+    memset(placements, 0, TIERS * sizeof *placements);
     if (failed) {
         assert_int_equal(failed, PT_DOES_NOT_FIT);
         return failed;
@@ -77,7 +77,7 @@ static int plan_homes(const fixture *f, int homes[TIERS])
     for (int t = 0; t < TIERS; t++)
         assert_true(bytes[t] <= f->in.budget[t]);
     for (int c = 0; c < p->chunks_n; c++)
-        homes[p->chunks[c].home]++;
+        placements[p->chunks[c].placement]++;
     search_result_free(&r);
     return 0;
 }
@@ -105,36 +105,36 @@ static void the_stride_of_the_model_is_among_those_that_are_tried(void **state)
 static void the_disk_stays_empty_where_the_host_has_room(void **state)
 {
     fixture *f = *state;
-    int homes[TIERS];
+    int placements[TIERS];
     set_budget(f, f->states_bytes / 2, 2 * f->states_bytes, 0);
-    assert_int_equal(plan_homes(f, homes), 0);
-    assert_true(homes[TIER_HOST] > 0);
-    assert_int_equal(homes[TIER_DISK], 0);
+    assert_int_equal(plan_placements(f, placements), 0);
+    assert_true(placements[TIER_HOST] > 0);
+    assert_int_equal(placements[TIER_DISK], 0);
 }
 
 static void a_disk_too_small_for_everything_holds_what_the_device_does_not(void **state)
 {
     fixture *f = *state;
-    int homes[TIERS];
+    int placements[TIERS];
     set_budget(f, f->states_bytes * 9 / 10, 0, f->states_bytes * 7 / 10);
-    assert_int_equal(plan_homes(f, homes), 0);
-    assert_true(homes[TIER_DEVICE] > 0 && homes[TIER_DISK] > 0);
+    assert_int_equal(plan_placements(f, placements), 0);
+    assert_true(placements[TIER_DEVICE] > 0 && placements[TIER_DISK] > 0);
 }
 
 static void device_and_host_together_hold_what_neither_does(void **state)
 {
     fixture *f = *state;
-    int homes[TIERS];
+    int placements[TIERS];
     set_budget(f, f->states_bytes * 9 / 10, f->states_bytes * 7 / 10, 0);
-    assert_int_equal(plan_homes(f, homes), 0);
-    assert_true(homes[TIER_DEVICE] > 0 && homes[TIER_HOST] > 0);
+    assert_int_equal(plan_placements(f, placements), 0);
+    assert_true(placements[TIER_DEVICE] > 0 && placements[TIER_HOST] > 0);
 }
 
 static void more_memory_never_turns_a_plan_into_a_refusal(void **state)
 {
     fixture *f = *state;
     random_source r = random_open();
-    int homes[TIERS], fitted = 0, refused = 0;
+    int placements[TIERS], fitted = 0, refused = 0;
     for (int i = 0; i < 24; i++) {
         uint64_t part = f->states_bytes / 8, b[TIERS];
         for (int t = 0; t < TIERS; t++)
@@ -142,7 +142,7 @@ static void more_memory_never_turns_a_plan_into_a_refusal(void **state)
         bool more = false;
         for (int step = 0; step < 3; step++) {
             set_budget(f, b[TIER_DEVICE], b[TIER_HOST], b[TIER_DISK]);
-            bool fits = plan_homes(f, homes) == 0;
+            bool fits = plan_placements(f, placements) == 0;
             if (more && !fits)
                 fail_msg("device %llu, host %llu, disk %llu: less was enough", (unsigned long long)b[0], (unsigned long long)b[1],
                          (unsigned long long)b[2]);
@@ -161,15 +161,15 @@ static void what_is_missing_without_a_disk_is_what_a_plan_without_one_needs(void
     fixture *f = *state;
     pt_error e = {0};
     search_result r;
-    int homes[TIERS];
+    int placements[TIERS];
     f->in.host_tier = false;
     for (uint64_t device = 1; device <= 1 << 20; device <<= 10) {
         set_budget(f, device, 0, 0);
         assert_int_equal(search_plan(&f->in, &r, &e), PT_DOES_NOT_FIT);
         assert_int_equal(r.least[TIER_DISK], 0);
         set_budget(f, r.least[TIER_DEVICE], 0, 0);
-        assert_int_equal(plan_homes(f, homes), 0);
-        assert_int_equal(homes[TIER_DISK], 0);
+        assert_int_equal(plan_placements(f, placements), 0);
+        assert_int_equal(placements[TIER_DISK], 0);
     }
 }
 

@@ -1,15 +1,15 @@
-/* Products on the device under test: against sums in double precision, in every layout and type and with all that can be added; a
+/* Matmuls on the device under test: against sums in double precision, in every layout and type and with all that can be added; a
  * row's bits beside other rows; and what marks say of how long they took. */
 #include "reference.h"
 
-typedef struct product {
+typedef struct matmul {
     op_matmul o;
     tensor a, b, bias, residual, before, stream, more_a, more_b, scale;
-} product;
+} matmul;
 
-static product product_make(op_matmul o, bool bias, bool residual, bool stream)
+static matmul matmul_make(op_matmul o, bool bias, bool residual, bool stream)
 {
-    product p = {.o = o};
+    matmul p = {.o = o};
     p.o.lda = (o.layout == MATMUL_TN ? o.m : o.k) + 8;
     p.o.ldb = (o.layout == MATMUL_NT ? o.k : o.n) + 16;
     p.o.ldc = o.n + 8;
@@ -38,12 +38,12 @@ static product product_make(op_matmul o, bool bias, bool residual, bool stream)
     return p;
 }
 
-static void product_run(const product *p)
+static void matmul_run(const matmul *p)
 {
     run_op(1, &(op){OP_MATMUL, .matmul = p->o});
 }
 
-static void sums(const product *p, int64_t m, int64_t n, double *sum, double *size)
+static void sums(const matmul *p, int64_t m, int64_t n, double *sum, double *size)
 {
     const op_matmul *o = &p->o;
     *sum = *size = 0;
@@ -63,8 +63,8 @@ static void sums(const product *p, int64_t m, int64_t n, double *sum, double *si
     *size *= fabs(scale);
 }
 
-/* Products in fp32 may be off by 2^-24 of all magnitudes for each of them. */
-static void product_check(const product *p)
+/* Matmuls in fp32 may be off by 2^-24 of all magnitudes for each of them. */
+static void matmul_check(const matmul *p)
 {
     const op_matmul *o = &p->o;
     for (int64_t m = 0; m < o->m; m++)
@@ -96,46 +96,46 @@ static void every_layout_type_and_addition(void **state)
         for (int kind = 0; kind < 9; kind++) {
             op_matmul o = {.layout = kind % 3, .type = kind / 3 ? PT_BF16 : PT_F32, .out_type = kind / 3 == 1 ? PT_BF16 : PT_F32,
                            .alpha = alphas[random_below(4)], .m = sizes[i][0], .n = sizes[i][1], .k = sizes[i][2]};
-            product p = product_make(o, false, false, false);
-            product_run(&p);
-            product_check(&p);
+            matmul p = matmul_make(o, false, false, false);
+            matmul_run(&p);
+            matmul_check(&p);
             if (o.out_type == PT_F32) { /* as weight gradients are */
                 o.accumulate = true;
-                p = product_make(o, false, false, false);
-                product_run(&p);
-                product_check(&p);
+                p = matmul_make(o, false, false, false);
+                matmul_run(&p);
+                matmul_check(&p);
                 o.accumulate = false;
             }
             for (int more = 1; more < 8 && o.layout == MATMUL_NT && o.type == o.out_type; more++) { /* as forward's are */
                 o.alpha = alphas[random_below(4)];
                 o.more_k = random_below(3) * (3 + random_below(20)); /* beside an adapter */
-                p = product_make(o, more & 1, more & 2, more & 4);
-                product_run(&p);
-                product_check(&p);
+                p = matmul_make(o, more & 1, more & 2, more & 4);
+                matmul_run(&p);
+                matmul_check(&p);
             }
             test_teardown(state);
         }
 }
 
-/* However many rows a micro-batch has. Products of few rows, which generation has, may be computed in another way: fewer than 17, on
+/* However many rows a micro-batch has. Matmuls of few rows, which generation has, may be computed in another way: fewer than 17, on
  * a CPU fewer than 256. */
 static void rows_alone_and_beside_others(void **state, int64_t most, int64_t n, int64_t k)
 {
     for (int kind = 0; kind < 4; kind++) {
         op_matmul o = {.layout = kind % 2 ? MATMUL_NN : MATMUL_NT, .type = kind / 2 ? PT_BF16 : PT_F32, .m = most, .n = n, .k = k};
         o.out_type = o.type;
-        product p = product_make(o, kind % 2 == 0, false, false);
-        product_run(&p);
+        matmul p = matmul_make(o, kind % 2 == 0, false, false);
+        matmul_run(&p);
         char *whole = test_copy(p.o.c, tensor_bytes(&p.before));
         const int64_t rows[] = {device_is_cuda() ? 17 : 256, device_is_cuda() ? 32 : 300, most / 3, most - 1};
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            product part = p;
+            matmul part = p;
             int64_t from = (most - rows[i]) / 2;
             part.o.m = rows[i];
             part.o.a = (char *)p.a.data + (size_t)(from * p.o.lda) * dtype_bytes(o.type);
             part.o.c = (char *)p.o.c + (size_t)(from * p.o.ldc) * dtype_bytes(o.type);
             memcpy(p.o.c, p.before.data, tensor_bytes(&p.before));
-            product_run(&part);
+            matmul_run(&part);
             const size_t row_bytes = (size_t)p.o.ldc * dtype_bytes(o.type);
             same_bits(part.o.c, whole + (size_t)from * row_bytes, (size_t)rows[i] * row_bytes, "rows");
         }
@@ -153,19 +153,19 @@ static void a_row_has_the_same_bits_beside_any_others(void **state)
     rows_alone_and_beside_others(state, 800, 64, 4096); /* a sum that a library would like to split */
 }
 
-/* Whatever else was multiplied before: a device may take a library's product once and one of its own then. */
+/* Whatever else was multiplied before: a device may take a library's matmul once and one of its own then. */
 static void a_sum_of_two_parts_has_the_same_bits_each_time(void **state)
 {
     for (int kind = 0; kind < 4; kind++) {
         op_matmul o = {.layout = kind % 2 ? MATMUL_NN : MATMUL_NT, .type = kind / 2 ? PT_BF16 : PT_F32, .alpha = 0.7f, .m = 21, .n = 40, .k = 90,
                        .more_k = 9};
         o.out_type = o.type;
-        product p = product_make(o, false, false, false);
-        product_run(&p);
+        matmul p = matmul_make(o, false, false, false);
+        matmul_run(&p);
         char *once = test_copy(p.o.c, tensor_bytes(&p.before));
         for (int turn = 0; turn < 3; turn++) {
             memcpy(p.o.c, p.before.data, tensor_bytes(&p.before));
-            product_run(&p);
+            matmul_run(&p);
             same_bits(p.o.c, once, tensor_bytes(&p.before), "again");
         }
         test_teardown(state);
@@ -179,9 +179,9 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* What n products take by the device's marks around them, as a share of what they take by the clock here, in *here milliseconds. Of marks
+/* What n matmuls take by the device's marks around them, as a share of what they take by the clock here, in *here milliseconds. Of marks
  * outside of that time: 2. */
-static double marked(const product *p, int n, double *here)
+static double marked(const matmul *p, int n, double *here)
 {
     queue *q = the_test.queues[1];
     pt_error e = {0};
@@ -203,7 +203,7 @@ static double marked(const product *p, int n, double *here)
 static void marks_say_how_long_the_work_between_them_took(void **state)
 {
     const int64_t size = test_device_is_emulated() ? 24 : 512;
-    product p = product_make((op_matmul){.layout = MATMUL_NT, .m = size, .n = size, .k = size}, false, false, false);
+    matmul p = matmul_make((op_matmul){.layout = MATMUL_NT, .m = size, .n = size, .k = size}, false, false, false);
     double here = 0;
     int n = 1;
     bool good = false;

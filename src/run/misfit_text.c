@@ -1,4 +1,4 @@
-#include "run/misfit_words.h"
+#include "run/misfit_text.h"
 
 #include "base/units.h"
 
