@@ -5,7 +5,8 @@
  * GFLOP/s count what causal attention needs: 2 matmuls of T (T + 1) / 2 x dim multiply-adds a head
  * forward, 5 backward, whatever the kernels compute beyond that. The peak (threads x a loop of
  * independent fma in registers, of vdpbf16ps for bf16 where it is what multiplies it) is timed in turn
- * with them, so that a shared machine is fair to both; the best of each line counts. The last lines are generation: one query against many keys, in GB/s of K and V.
+ * with them, so that a shared machine is fair to both; the best of each line counts. The last lines are generation: one query against many
+ * keys, in GB/s of K and V.
  */
 #include "huge_pages.h"
 
@@ -165,7 +166,8 @@ int main(int argc, char **argv)
     static const int64_t cases[][2] = {{8, 512}, {2, 2048}, {1, 4096}, {1, 8192}, {1, 16384}};
     for (int i = 3; i < argc; i++) {
         int64_t c[2], dim;
-        if (sscanf(argv[i], "%" SCNd64 "x%" SCNd64 "x%" SCNd64, &c[0], &c[1], &dim) != 3 || c[0] < 1 || c[1] < 1 || dim < 1 || dim > ATT_MAX_DIM) {
+        if (sscanf(argv[i], "%" SCNd64 "x%" SCNd64 "x%" SCNd64, &c[0], &c[1], &dim) != 3 || c[0] < 1 || c[1] < 1 || dim < 1 ||
+            dim > ATT_MAX_DIM) {
             fprintf(stderr, "%s: want SEQSxTxDIM, DIM up to %d\n", argv[i], ATT_MAX_DIM);
             return 1;
         }

@@ -116,7 +116,8 @@ static void measure_decoding(const matrix *m, const char *name)
         copied = best_of(copied, start);
     }
     const double values = (double)(m->p.rows * m->p.cols);
-    printf("%-5s %6lld x %-6lld decoding %7.2f Gvalues/s, %.2f of a thread's copy of as many\n", name, (long long)m->p.rows, (long long)m->p.cols,
+    printf("%-5s %6lld x %-6lld decoding %7.2f Gvalues/s, %.2f of a thread's copy of as many\n", name, (long long)m->p.rows,
+           (long long)m->p.cols,
            1e-9 * values / few, copied / few);
     free(from), free(to);
 }
@@ -134,7 +135,8 @@ static void measure_matmuls(const matrix *m, const char *name, int64_t tokens)
                 matmul(m, few, forward, tokens, a, c);
                 times[few] = best_of(times[few], start);
             }
-        printf("%-5s %6lld x %-6lld %s plain %8.2f ms, few bits %8.2f ms: %.3f of its speed\n", name, (long long)m->p.rows, (long long)m->p.cols,
+        printf("%-5s %6lld x %-6lld %s plain %8.2f ms, few bits %8.2f ms: %.3f of its speed\n", name, (long long)m->p.rows,
+               (long long)m->p.cols,
                forward ? "x W^T" : "dy W ", 1e3 * times[0], 1e3 * times[1], times[0] / times[1]);
     }
     free(a), free(c);

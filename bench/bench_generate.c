@@ -104,7 +104,8 @@ static int run(const model *m, pt_dtype type, int64_t tokens, int threads, pt_er
     double bytes = (double)inference_weight_bytes(x) + cache, median = times[tokens / 2];
     printf("prompt   %lld tokens at %.0f tokens/s\n", (long long)prompt, (double)prompt / prompt_s);
     printf("memory   %.2f GB/s read, at best\n", rate * 1e-9);
-    printf("median   %.1f tokens/s, %.2f ms, %.2f GB/s, %.0f%%\n", 1 / median, median * 1e3, bytes / median * 1e-9, 100 * bytes / median / rate);
+    printf("median   %.1f tokens/s, %.2f ms, %.2f GB/s, %.0f%%\n", 1 / median, median * 1e3, bytes / median * 1e-9,
+           100 * bytes / median / rate);
     printf("best     %.1f tokens/s, %.2f ms, %.2f GB/s, %.0f%%\n", 1 / best, best * 1e3, bytes / best * 1e-9, 100 * bytes / best / rate);
     inference_close(x);
     pool_close(p);
@@ -121,7 +122,8 @@ int main(int argc, char **argv)
     model *m;
     int failed = argc > 1 ? model_open(argv[1], NULL, NULL, &m, &e) : model_from_json("gpt2", gpt2, strlen(gpt2), NULL, NULL, &m, &e);
     if (!failed)
-        failed = run(m, argc > 4 && !strcmp(argv[4], "fp32") ? PT_F32 : PT_BF16, argc > 2 ? atoll(argv[2]) : 200, argc > 3 ? atoi(argv[3]) : 0, &e);
+        failed = run(m, argc > 4 && !strcmp(argv[4], "fp32") ? PT_F32 : PT_BF16, argc > 2 ? atoll(argv[2]) : 200,
+                     argc > 3 ? atoi(argv[3]) : 0, &e);
     if (failed)
         fprintf(stderr, "%s\n", e.text);
     return failed != 0;

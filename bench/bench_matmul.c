@@ -152,7 +152,8 @@ static void run_peak(const line *l)
 
 enum { RUNS = 6, MOST = 400 };
 static const struct { void (*run)(const line *); bool library; } RUN[RUNS] = {
-    {run_own_f32, false}, {run_own_bf16, false}, {run_onednn_f32, true}, {run_onednn_bf16, true}, {run_onednn_packed, true}, {run_peak, false}};
+    {run_own_f32, false}, {run_own_bf16, false}, {run_onednn_f32, true}, {run_onednn_bf16, true}, {run_onednn_packed, true},
+    {run_peak, false}};
 
 static void line_time(const line *l, double seconds, bool cpu, double median[RUNS])
 {
@@ -347,7 +348,8 @@ int main(int argc, char **argv)
     dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
     const dnnl_version_t *v = dnnl_version();
     printf("x86-64-v%d%s, oneDNN %d.%d.%d isa %#x, %d threads; GFLOP/s and %% of the peak of fp32 fma\n", cpu_isa(),
-           cpu_has_amx() ? " amx" : cpu_gains_by_bf16() ? " bf16" : "", v->major, v->minor, v->patch, (unsigned)dnnl_get_effective_cpu_isa(), threads);
+           cpu_has_amx() ? " amx" : cpu_gains_by_bf16() ? " bf16" : "", v->major, v->minor, v->patch,
+           (unsigned)dnnl_get_effective_cpu_isa(), threads);
     printf("%-14s %5s   %6s   %5s  %-8s %9s %5s %9s %5s %9s %5s %9s %5s %9s\n", "product", "rows", "out", "in", "pass", "fp32",
            "", "bf16", "", "oneDNN32", "", "oneDNN16", "", "peak");
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES && argc < 5; i++)
@@ -355,7 +357,8 @@ int main(int argc, char **argv)
     for (int i = 4; i < argc; i++) {
         shape s = {"-", 0, 0, 0};
         char end;
-        if (sscanf(argv[i], "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c", &s.rows, &s.out, &s.in, &end) != 3 || s.rows < 1 || s.out < 1 || s.in < 1) {
+        if (sscanf(argv[i], "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c", &s.rows, &s.out, &s.in, &end) != 3 || s.rows < 1 || s.out < 1 ||
+            s.in < 1) {
             fprintf(stderr, "bench_matmul: %s is no ROWSxOUTxIN\n", argv[i]);
             return 1;
         }

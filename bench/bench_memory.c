@@ -3,8 +3,8 @@
  *     bench_memory MODEL [BATCH [SEQ_LEN [fp32|bf16 [STEPS]]]]     default: 1 64 bf16 2
  *
  * MODEL is a folder with config.json (weights are random; for a GPT-2 124M copy bench/shapes/gpt2-124m.json there). Trains some steps
- * on random ids under budgets from what keeps everything in memory down to the least that the planner accepts, each in a process of its own,
- * and prints the budget, what the plan says, the process's peak (VmHWM), and the time of the last step. The run saves a checkpoint
+ * on random ids under budgets from what keeps everything in memory down to the least that the planner accepts, each in a process of its
+ * own, and prints the budget, what the plan says, the process's peak (VmHWM), and the time of the last step. The run saves a checkpoint
  * at its end, because saving needs memory too. Exit status 1 if a peak is more than the budget + 96 MiB. */
 #include "base/rng.h"
 #include "base/units.h"

@@ -154,7 +154,8 @@ static void measure_tokens(void)
 {
     size_t n = tokens * WIDTH, b = dtype_bytes(type);
     void *x = numbers(3 * n, type), *table = numbers((size_t)VOCAB * WIDTH, type);
-    float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers(1024 * 64 + tokens * 64, PT_F32), *sums = numbers(3 * WIDTH, PT_F32);
+    float *acc = numbers((size_t)VOCAB * WIDTH, PT_F32), *angles = numbers(1024 * 64 + tokens * 64, PT_F32),
+        *sums = numbers(3 * WIDTH, PT_F32);
     int32_t *words = ids(tokens, VOCAB), *positions = ids(tokens, 1024);
     op_rope rope = {type, false, (int64_t)tokens, WIDTH / 64, 64, WIDTH, angles, positions, x, 0};
     measure("rope", run_rope, &rope, 2.0 * (double)(n * b));
@@ -188,9 +189,11 @@ static void head_matmuls(const head *h, int pass)
     const int64_t slice = (4 << 20) / WIDTH / 64 * 64;
     for (int64_t at = 0; at < VOCAB; at += slice) {
         int64_t n = VOCAB - at < slice ? VOCAB - at : slice;
-        const char *w = (const char *)h->table + (size_t)(at * WIDTH) * dtype_bytes(type), *d = (char *)h->logits + (size_t)at * dtype_bytes(type);
+        const char *w = (const char *)h->table + (size_t)(at * WIDTH) * dtype_bytes(type),
+            *d = (char *)h->logits + (size_t)at * dtype_bytes(type);
         int64_t ldd = VOCAB * (int64_t)(sizeof(float) / dtype_bytes(type));
-        op_matmul o = {.layout = MATMUL_NT, .type = type, .out_type = PT_F32, .m = LOSS_ROWS, .n = n, .k = WIDTH, .lda = WIDTH, .ldb = WIDTH,
+        op_matmul o = {.layout = MATMUL_NT, .type = type, .out_type = PT_F32, .m = LOSS_ROWS, .n = n, .k = WIDTH, .lda = WIDTH,
+                       .ldb = WIDTH,
                        .ldc = VOCAB, .a = h->x, .b = w, .c = (float *)h->logits + at};
         if (pass == MATMUL_NN)
             o = (op_matmul){.layout = MATMUL_NN, .type = type, .out_type = PT_F32, .accumulate = at > 0, .m = LOSS_ROWS, .n = WIDTH, .k = n,
@@ -207,8 +210,10 @@ static void measure_head(void)
     size_t n = (size_t)LOSS_ROWS * WIDTH, table = (size_t)VOCAB * WIDTH;
     int32_t *targets = ids(LOSS_ROWS, VOCAB);
     float *loss = numbers(LOSS_ROWS, PT_F32);
-    head h = {numbers(n, type), numbers(table, type), numbers((size_t)LOSS_ROWS * VOCAB, PT_F32), numbers(n, PT_F32), numbers(table, PT_F32), {0}};
-    h.loss = (op_cross_entropy){type, LOSS_ROWS, VOCAB, VOCAB, VOCAB * (int64_t)(sizeof(float) / dtype_bytes(type)), 1e-3f, h.logits, targets,
+    head h = {numbers(n, type), numbers(table, type), numbers((size_t)LOSS_ROWS * VOCAB, PT_F32), numbers(n, PT_F32),
+              numbers(table, PT_F32), {0}};
+    h.loss = (op_cross_entropy){type, LOSS_ROWS, VOCAB, VOCAB, VOCAB * (int64_t)(sizeof(float) / dtype_bytes(type)), 1e-3f, h.logits,
+                                targets,
                                 loss, h.logits, 0, 0, NULL, NULL};
     double best[2] = {1e9, 1e9}; /* the matmuls; and the cross-entropy between them */
     for (int turn = 0; turn < LOSS_TURNS; turn++) {

@@ -44,7 +44,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GROUP = 10, PROFILE_EVERY = 4 /* plans of a round */, ROUNDS = PROFILES_MOST * PROFILE_EVERY / (GROUP + 2), STEPS = 32 /* of a plan, at most */ };
+enum { GROUP = 10, PROFILE_EVERY = 4 /* plans of a round */,
+       ROUNDS = PROFILES_MOST * PROFILE_EVERY / (GROUP + 2), STEPS = 32 /* of a plan, at most */ };
 enum { MORE_ROUNDS = 2 };
 static const double SETTLED = 1.08; /* the longest of a plan's steps over the shortest */
 enum { WAYS = 2 }; /* to predict a step: from the profiles, from the step's own times */
@@ -479,7 +480,8 @@ static void print_case(const results *r)
            quantile(r->measured, r->n, 1), rank_correlation(r));
     for (int k = 0; k < WAYS; k++)
         printf("    %-27s error median %5.1f%%, 95th percentile %5.1f%%; of a repeated plan %5.1f%%, %5.1f%%\n", ways[k],
-               100 * quantile(r->error[k], r->n, 0.5), 100 * quantile(r->error[k], r->n, 0.95), 100 * quantile(r->noise[k], r->again_n, 0.5),
+               100 * quantile(r->error[k], r->n, 0.5), 100 * quantile(r->error[k], r->n, 0.95),
+               100 * quantile(r->noise[k], r->again_n, 0.5),
                100 * quantile(r->noise[k], r->again_n, 0.95));
 }
 

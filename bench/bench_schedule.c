@@ -131,7 +131,8 @@ int main(int argc, char **argv)
     must(plan_alloc(&p, k.chunks_n, layers, &e), &e);
     p.chunk_bytes = k.chunk_bytes;
     p.n_buffer = buffers_for(m, &k);
-    printf("%d layers, %d micro-batches, %d chunks\n%-40s visit   tasks  buffers  build    check  simulate (ms)\n", layers, micros, k.chunks_n, "");
+    printf("%d layers, %d micro-batches, %d chunks\n%-40s visit   tasks  buffers  build    check  simulate (ms)\n", layers, micros,
+           k.chunks_n, "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int all = 0; all < 2; all++) {
             fill(&p, &cases[i], all ? micros : 1);

@@ -2,8 +2,8 @@
  *
  *     bench_search [seconds [case]]              time for each search, default 0.5; one case, counted from 0
  *     bench_search seconds random [n [seed]]     n random models of 20 to 126 layers, each on a random machine
- *     bench_search seconds few [n [seed]]        n of 2 to 12 layers: a line each, its step in ms and how many schedules were tried; with so
- *                                                many seconds that each search ends by itself, the same anywhere (ablate_search)
+ *     bench_search seconds few [n [seed]]        n of 2 to 12 layers: a line each, its step in ms and how many schedules were tried; with
+ *                                                so many seconds that each search ends by itself, the same anywhere (ablate_search)
  *
  * Blocks are priced from operations and bytes of a machine like an RTX 3090 in a host with one NVMe disk, or like two
  * cores of a processor; only the search's own time is measured here. The last line says what was reached of what is wanted: exit status
@@ -72,7 +72,8 @@ static void judge(const search_input *in, const search_result *r)
 
 static int verdict(void)
 {
-    printf("%d cases: within 5%% of the end after at most %.0f ms (%d after more than %.0f), done after at most %.0f ms (%d after more than "
+    printf("%d cases: within 5%% of the end after at most %.0f ms (%d after more than %.0f), done after at most %.0f ms (%d after more "
+           "than "
            "%.0f); %d times a policy is faster\n", all.cases, all.worst_good_s * 1e3, all.late, GOOD_S * 1e3, all.worst_s * 1e3,
            all.long_ones, DONE_S * 1e3, all.beaten);
     return all.late || all.long_ones || all.beaten;
@@ -94,7 +95,8 @@ static int describe(const search_case *x, const search_result *r, double cpu_s)
     printf("%-30s %5.0f ms (processor %5.0f), within 5%% after %4.0f, tried %4d | step %8.1f ms  %s %s %s\n", x->name, r->seconds * 1e3,
            cpu_s * 1e3, r->first_good_s * 1e3, r->tried, r->best.step_ns * 1e-6, bytes[0], bytes[1], bytes[2]);
     printf("    chunks of %lld MiB: %d + %d + %d, buffers %d, update %d (%d), swap %d, micro %lld x %d, levels %d %d %d, places %d %d %d\n",
-           (long long)p->chunk_bytes >> 20, placements[0], placements[1], placements[2], p->n_buffer, p->n_update, (int)p->update, p->n_swap,
+           (long long)p->chunk_bytes >> 20, placements[0], placements[1], placements[2], p->n_buffer, p->n_update, (int)p->update,
+           p->n_swap,
            (long long)p->micro_batch, p->visit, levels[0], levels[1], levels[2], places[0], places[1], places[2]);
     for (int i = 0; i < r->others_n; i++)
         printf("    %-90s %8.1f ms\n", r->others[i].name, r->others[i].step_ns * 1e-6);

@@ -15,7 +15,8 @@ typedef struct dos_case {
 } dos_case;
 
 static const dos_case dos_cases[] = {
-    {"7B", 32, 4096, 3.1, 1.6}, {"8.3B", 72, 3072, 4.7, 2.4}, {"10B", 50, 4096, 4.5, 2.2}, {"13B", 40, 5120, 5.7, 2.3}, {"20B", 44, 6144, 7.3, 2.9}};
+    {"7B", 32, 4096, 3.1, 1.6}, {"8.3B", 72, 3072, 4.7, 2.4}, {"10B", 50, 4096, 4.5, 2.2}, {"13B", 40, 5120, 5.7, 2.3},
+    {"20B", 44, 6144, 7.3, 2.9}};
 enum { DOS_CASES = sizeof dos_cases / sizeof *dos_cases, DOS_RANKS = 4, SUBGROUP = 100000000 };
 
 /* A list of tasks on queues, each waiting for at most two others. */
@@ -244,7 +245,8 @@ static void dos_rates(void)
     const machine_spec x = machine_named("h100", DOS_RANKS);
     printf("\nAssumed: one sequence of 2048 tokens a device (not published), the blocks' inputs saved and the rest recomputed, GPT "
            "shapes;\n"
-           "the host's optimizer limited by its memory alone, %.0f GB/s x %.2f for the four of them. What their host's AdamW really reaches\n"
+           "the host's optimizer limited by its memory alone, %.0f GB/s x %.2f for the four of them. What their host's AdamW really "
+           "reaches\n"
            "(8.6 is 258 GB/s at 30 bytes a parameter) is not in a machine file.\n\n",
            1e-9 * x.memory_bandwidth[TIER_HOST], x.memory_efficiency[TIER_HOST]);
 }

@@ -298,7 +298,8 @@ static void fill_batch(const setting *g, executor *x)
 int plan_execute(const setting *g, const priced_plan *c, int steps_n, step_run *steps, double busy[QUEUES], pt_error *e)
 {
     executor *x;
-    executor_options o = {.device = g->device, .host = g->device, .input = input_of(g, c), .schedules = search_kinds(&g->search, c->plan.update),
+    executor_options o = {.device = g->device, .host = g->device, .input = input_of(g, c),
+                          .schedules = search_kinds(&g->search, c->plan.update),
                           .disk_path = g->folder, .budget = {c->bytes[0], c->bytes[1], c->bytes[2]}};
     int failed = executor_open(&o, &x, e);
     if (failed)

@@ -70,7 +70,8 @@ static inline int search_problem_open(const search_case *x, search_problem *p, p
 {
     char json[640];
     snprintf(json, sizeof json,
-             "{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d, "
+             "{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": "
+             "%d, "
              "\"num_hidden_layers\": %d, \"intermediate_size\": %d, \"max_position_embeddings\": 8192, \"bos_token_id\": 0, "
              "\"eos_token_id\": 0}", x->vocab, x->hidden, x->heads, x->kv_heads, x->layers, x->ffn);
     int failed = model_from_json(x->name, json, strlen(json), NULL, NULL, &p->model, e);

@@ -45,12 +45,15 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
 static void print_result(const pt_evaluation *v, bool json)
 {
     if (json)
-        printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %lld, \"learned_tokens\": %lld, \"accuracy\": %.9g}\n", v->loss, v->perplexity,
+        printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %lld, \"learned_tokens\": %lld, \"accuracy\": %.9g}\n", v->loss,
+               v->perplexity,
                (long long)v->tokens, (long long)v->learned_tokens, v->accuracy);
     else if (v->learned_tokens == v->tokens)
-        printf("loss %.5f  perplexity %.4f  accuracy %.2f%%  tokens %lld\n", v->loss, v->perplexity, 100 * v->accuracy, (long long)v->tokens);
+        printf("loss %.5f  perplexity %.4f  accuracy %.2f%%  tokens %lld\n", v->loss, v->perplexity, 100 * v->accuracy,
+               (long long)v->tokens);
     else
-        printf("loss %.5f  perplexity %.4f  accuracy %.2f%%  tokens %lld, of which %lld are learned\n", v->loss, v->perplexity, 100 * v->accuracy,
+        printf("loss %.5f  perplexity %.4f  accuracy %.2f%%  tokens %lld, of which %lld are learned\n", v->loss, v->perplexity,
+               100 * v->accuracy,
                (long long)v->tokens, (long long)v->learned_tokens);
 }
 

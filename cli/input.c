@@ -30,7 +30,8 @@ int input_read(const char *path, size_t most, char **text, size_t *bytes, pt_err
         if (ferror(f))
             failed = pt_fail_errno(e, PT_FAILED, "%s: cannot read after %zu bytes", name, *bytes);
         else if (*bytes > most)
-            failed = pt_fail(e, PT_FAILED, "%s: has more than %zu MiB, which are all that is read here; give a shorter text", name, most >> 20);
+            failed = pt_fail(e, PT_FAILED, "%s: has more than %zu MiB, which are all that is read here; give a shorter text", name,
+                             most >> 20);
     }
     if (!standard)
         fclose(f);

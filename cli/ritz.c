@@ -40,7 +40,8 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {"--width", ARG_INT, &o->width, "M", "default 64", false},
         {"--blocks", ARG_INT, &s->blocks, "B", "residual blocks of two layers, or layers of a plain network; default 4", false},
         {"--network", ARG_CHOICE, &s->network, "residual|plain", "default residual", false},
-        {"--no-input-layer", ARG_FLAG, &o->no_input_layer, NULL, "x and zeros are the first block's input; width at least the dimension", false},
+        {"--no-input-layer", ARG_FLAG, &o->no_input_layer, NULL, "x and zeros are the first block's input; width at least the dimension",
+         false},
         {"--activation", ARG_CHOICE, &s->activation, "tanh|tanh3|relu3|softplus|sin|silu", "tanh3, relu3: cubes; default tanh", false},
         {NULL, ARG_HEADING, NULL, NULL, "Training", false},
         {"--steps", ARG_INT, &o->steps, "N", "default 1000", false},
@@ -57,7 +58,8 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Where", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM. What does not fit is computed again", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM. What does not fit is computed again",
+         false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "points in memory at a time; default: a unit of sums", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--out", ARG_STRING, &o->out, "DIR", "network, metrics.jsonl, checkpoints and report.html; default: nothing is kept", false},
@@ -71,7 +73,8 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {NULL, ARG_HEADING, NULL, NULL, "Other things to do", false},
         {"--compare", ARG_STRING, &s->compare, "KINDS", "the same run with each kind of points, as in mc,sobol", false},
         {"--seeds", ARG_INT, &s->seeds, "K", "of --compare: seeds, default 3; of --gradient-variance: point sets, default 50", false},
-        {"--gradient-variance", ARG_FLAG, &s->gradient_variance, NULL, "its variance for 32 to --n points, before, half way and after", false},
+        {"--gradient-variance", ARG_FLAG, &s->gradient_variance, NULL, "its variance for 32 to --n points, before, half way and after",
+         false},
         {"--eval", ARG_STRING, &s->eval, "DIR", "the trained network there, at the points of --at", false},
         {"--at", ARG_STRING, &s->at, "CSV", "a point a line; - is stdin", false},
     };
@@ -181,8 +184,10 @@ int ritz_train(ritz_session *s, bool *stopped, pt_error *e)
     if (m.recomputed_groups)
         snprintf(again, sizeof again, "; %d of %d groups of layers computed again", m.recomputed_groups, m.groups);
     if (!s->quiet && !s->json)
-        printf("%s, %lld dimensions; %lld parameters; %lld points a step%s, in units of %lld; %s%s\n", m.problem, (long long)m.dim, (long long)m.parameters,
-               (long long)(m.n + m.n_boundary), m.n_boundary ? " with the boundary's" : "", (long long)m.unit_points, size_format(bytes, m.device_bytes), again);
+        printf("%s, %lld dimensions; %lld parameters; %lld points a step%s, in units of %lld; %s%s\n", m.problem, (long long)m.dim,
+               (long long)m.parameters,
+               (long long)(m.n + m.n_boundary), m.n_boundary ? " with the boundary's" : "", (long long)m.unit_points,
+               size_format(bytes, m.device_bytes), again);
     fflush(stdout);
     failed = run_steps(s, r, stopped, e);
     pt_ritz_close(r);

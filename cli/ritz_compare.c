@@ -63,7 +63,8 @@ static int run_one(ritz_session *s, const char *out, pt_ritz_points kind, int se
     }
     free(l2);
     free(h1);
-    return m < 0 ? m : m ? 0 : pt_fail(e, PT_USAGE, "%s: no exact solution is known, and without one there is nothing to compare by", s->o.problem);
+    return m < 0 ? m : m ? 0 : pt_fail(e, PT_USAGE, "%s: no exact solution is known, and without one there is nothing to compare by",
+                                       s->o.problem);
 }
 
 static void summarize(outcome *o, double *work)
@@ -103,7 +104,8 @@ static void write_table(FILE *out, bool html, const pt_ritz_points *kinds, const
         for (int k = 0; k < o[i].seeds; k++)
             work[k] = o[i].last[2 * k];
         l2 = median_of(work, o[i].seeds);
-        fprintf(out, html ? "<tr><td>%s</td><td>%.3e</td><td>%.3e</td><td>%.3e</td><td>%.3e</td></tr>\n" : "%-8s  %17.3e  %9.3e  %9.3e   %17.3e\n",
+        fprintf(out, html ? "<tr><td>%s</td><td>%.3e</td><td>%.3e</td><td>%.3e</td><td>%.3e</td></tr>\n" : "%-8s  %17.3e  %9.3e  %9.3e   "
+            "%17.3e\n",
                 points_names[kinds[i]], l2, work[0], work[o[i].seeds - 1], h1);
     }
     if (html)
@@ -203,12 +205,14 @@ static int write_variances(ritz_session *s, variances *v, const pt_ritz_points *
     for (int m = 0; m < MOMENTS; m++) {
         figures[m] = (ritz_figure){moments[m], "points", true, true, kinds_n, {{0}}};
         for (int k = 0; k < kinds_n; k++) {
-            snprintf(v[m].names[k], sizeof v[m].names[k], "%s, slope %.2f", points_names[kinds[k]], ritz_slope(v[m].points, v[m].of[k], v[m].n));
+            snprintf(v[m].names[k], sizeof v[m].names[k], "%s, slope %.2f", points_names[kinds[k]],
+                     ritz_slope(v[m].points, v[m].of[k], v[m].n));
             figures[m].curves[k] = (ritz_curve){v[m].names[k], v[m].n, v[m].points, v[m].of[k], NULL};
         }
     }
     int failed = dir_make(s->o.out, e);
-    return failed ? failed : ritz_page_write(s->o.out, s->o.problem, "<p>Variance of the energy's gradient, summed over all parameters, against the "
+    return failed ? failed : ritz_page_write(s->o.out, s->o.problem,
+                                             "<p>Variance of the energy's gradient, summed over all parameters, against the "
                                              "number of points.</p>\n", figures, MOMENTS, e);
 }
 

@@ -34,7 +34,8 @@ static int parse(options *o, int argc, char **argv, pt_error *e)
          "one conversation in JSON, [{\"role\": ..., \"content\": ...}, ...] or\nany record that `train` takes, through "
          "the model's chat template;\n--json adds which ids are learned, and the text; a terminal shows them\nin colour", false},
         {"--chat-template", ARG_STRING, &o->template_file, "FILE", "with --chat: a template in Jinja instead of the model's own", false},
-        {"--train-on", ARG_CHOICE, &o->train_on, "auto|assistant|completion|last|all", "with --chat: what is learned, as `train` has it", false},
+        {"--train-on", ARG_CHOICE, &o->train_on, "auto|assistant|completion|last|all", "with --chat: what is learned, as `train` has it",
+         false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
     if (!failed && o->chat && (o->decode || o->special))

@@ -69,7 +69,8 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     pt_train_options *o = &s->o;
     const arg table[] = {
         {NULL, ARG_HEADING, NULL, NULL, "Model and data", false},
-        {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\nwithout weights it starts from random ones", false},
+        {"--model", ARG_STRING, &o->model, "DIR",
+         "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\nwithout weights it starts from random ones", false},
         {"--init", ARG_CHOICE, &s->init, "stored|random", "random: seeded random weights although there are some", false},
         {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
         DATA_ARGS(&s->what, o),
@@ -87,12 +88,15 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
         {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result", false},
-        {"--lanes", ARG_INT32, &o->lanes, "L", "add a step's gradients in L sums, which up to L ranks can share;\ndefault as many as --ranks", false},
+        {"--lanes", ARG_INT32, &o->lanes, "L",
+         "add a step's gradients in L sums, which up to L ranks can share;\ndefault as many as --ranks", false},
         {"--no-shuffle", ARG_FLAG, &s->no_shuffle, NULL, "windows of the data in file order", false},
         {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "documents do not see each other; each begins at position 0", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
-        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable", false},
-        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable", false},
+        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable",
+         false},
+        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable",
+         false},
         ADAPTER_ARGS(o),
         {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
@@ -106,12 +110,15 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
         {"--beta2", ARG_DOUBLE, &o->beta2, "X", "default 0.999", false},
         {"--eps", ARG_DOUBLE, &o->eps, "X", "default 1e-8", false},
         {"--momentum", ARG_DOUBLE, &o->momentum, "X", "of muon's matrices; default 0.95", false},
-        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "original|match_rms_adamw|spectral_unclamped", "muon: the rate of a matrix by its sides: sqrt(max(1, rows / cols));\n0.2 sqrt(max(rows, cols)), as large steps as AdamW's; sqrt(rows / cols)", false},
+        {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "original|match_rms_adamw|spectral_unclamped",
+         "muon: the rate of a matrix by its sides: sqrt(max(1, rows / cols));\n0.2 sqrt(max(rows, cols)), as large steps as AdamW's; "
+         "sqrt(rows / cols)", false},
         {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "clip to this global norm; default 1, 0: off", false},
         {"--seed", ARG_SEED, &o->seed, "N", "of initialisation and shuffling; default 0", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (found if not given)", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
-        {"--ranks", ARG_INT32, &o->ranks, "N", "share a step between N processes of this machine; their number\nnever changes the result of the same --lanes", false},
+        {"--ranks", ARG_INT32, &o->ranks, "N",
+         "share a step between N processes of this machine; their number\nnever changes the result of the same --lanes", false},
         {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
         {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
@@ -230,10 +237,12 @@ static void print_summary(const session *s, const pt_trainer *t)
     pt_summary m;
     char count[32], tokens[32], a[32], b[32];
     pt_trainer_summary(t, &m);
-    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, pt_count_text(count, (uint64_t)m.parameters), (long long)m.layers);
+    fprintf(stderr, "model    %s, %s parameters, %lld layers\n", m.model_type, pt_count_text(count, (uint64_t)m.parameters),
+            (long long)m.layers);
     if (m.trained < m.parameters)
         fprintf(stderr, "trains   %s of %s parameters\n", pt_count_text(tokens, (uint64_t)m.trained), count);
-    fprintf(stderr, "data     %s tokens, %lld windows of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows, (long long)m.seq_len);
+    fprintf(stderr, "data     %s tokens, %lld windows of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows,
+            (long long)m.seq_len);
     if (m.windows % m.batch_size)
         fprintf(stderr, "; each epoch leaves out %lld, which fill no batch", (long long)(m.windows % m.batch_size));
     fputc('\n', stderr);
@@ -258,7 +267,8 @@ static void print_summary(const session *s, const pt_trainer *t)
 static void print_step_json(const pt_step *p, const pt_summary *m)
 {
     char key[64];
-    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm", p->grad_norm,
+    json_t *line = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)p->step, "loss", p->loss, "grad_norm",
+                             p->grad_norm,
                              "lr", p->lr, "tokens", (json_int_t)p->tokens, "learned_tokens", (json_int_t)p->learned_tokens, "step_s",
                              p->step_s, "predicted_step_s", p->predicted_step_s, "tokens_per_s", p->tokens_per_s);
     if (p->pairs) {

@@ -40,7 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n < 1)
         return 0;
-    const tally whole = read_in_pieces((const char *)data + 1, n - 1, SIZE_MAX), pieces = read_in_pieces((const char *)data + 1, n - 1, 1 + data[0] % 7);
+    const tally whole = read_in_pieces((const char *)data + 1, n - 1, SIZE_MAX), pieces = read_in_pieces((const char *)data + 1, n - 1,
+        1 + data[0] % 7);
     if (memcmp(&whole, &pieces, sizeof whole))
         abort();
     return 0;

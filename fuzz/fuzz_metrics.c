@@ -1,5 +1,5 @@
-/* fuzz_metrics.c - any bytes as metrics.jsonl, as trace.json, or as samples.jsonl: refused with a sentence that names the file, or numbers that make
- * sense. The first byte of the input chooses, the rest is the file. */
+/* fuzz_metrics.c - any bytes as metrics.jsonl, as trace.json, or as samples.jsonl: refused with a sentence that names the file, or numbers
+ * that make sense. The first byte of the input chooses, the rest is the file. */
 #include "report/metrics_file.h"
 #include "report/samples_file.h"
 #include "report/timeline.h"

@@ -1,5 +1,5 @@
-/* fuzz_problem.c - any bytes as a problem of the Deep Ritz method: refused with a sentence that names the file, or a problem with a box whose
- * functions can be evaluated anywhere in it. */
+/* fuzz_problem.c - any bytes as a problem of the Deep Ritz method: refused with a sentence that names the file, or a problem with a box
+ * whose functions can be evaluated anywhere in it. */
 #include "ritz/problem.h"
 
 #include <assert.h>

@@ -13,7 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const char config[] =
     "{\"model_type\": \"mistral\", \"vocab_size\": 300, \"hidden_size\": 32, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
-    "\"num_hidden_layers\": 3, \"intermediate_size\": 48, \"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"sliding_window\": 8, "
+    "\"num_hidden_layers\": 3, \"intermediate_size\": 48, \"max_position_embeddings\": 64, \"hidden_act\": \"silu\", \"sliding_window\": "
+    "8, "
     "\"bos_token_id\": 0, \"eos_token_id\": 0}";
 
 static void write_and_read(const profile_request *r, const profile_result *p)

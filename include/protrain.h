@@ -62,7 +62,8 @@ typedef enum pt_precision { PT_PRECISION_BF16, PT_PRECISION_FP32 } pt_precision;
 /* How frozen matrices of layers are kept: in the type that is computed in, or in about 4 or 8 bits a value. */
 typedef enum pt_base { PT_BASE_AS_COMPUTED, PT_BASE_BF16, PT_BASE_FP32, PT_BASE_NF4, PT_BASE_INT8 } pt_base;
 typedef enum pt_optimizer { PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_ADAMW8BIT, PT_OPTIMIZER_MUON } pt_optimizer;
-/* Of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), as large a step as AdamW's; lr sqrt(rows / cols). */
+/* Of Muon's matrices (rows, cols): lr sqrt(max(1, rows / cols)); lr 0.2 sqrt(max(rows, cols)), as large a step as AdamW's; lr sqrt(rows
+ * / cols). */
 typedef enum pt_lr_adjust { PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_RMS, PT_LR_ADJUST_SPECTRAL } pt_lr_adjust;
 /* What the records of .jsonl, .json and .csv files are; AUTO: by their keys. TOKENS: files of ids. */
 typedef enum pt_data_format {
@@ -246,7 +247,8 @@ typedef struct pt_evaluate_options {
     const char *model;                 /* Hugging Face folder with weights */
     const char *adapter;               /* folder of one that is applied to it; NULL: none */
     const char *const *data; int data_n;
-    pt_data_format data_format; pt_train_on train_on; const char *chat_template; bool no_packing; pt_long long_examples; /* as in training */
+    /* as in training */
+    pt_data_format data_format; pt_train_on train_on; const char *chat_template; bool no_packing; pt_long long_examples;
     int64_t seq_len;                   /* 0: the model's maximum, at most 1024 */
     bool document_mask;                /* as in training */
     pt_precision precision;
@@ -314,7 +316,8 @@ typedef struct pt_example {
 
 /* A record of training data in JSON, or a list of messages, as training makes an example of it. template_file: a chat template in the place
  * of the model's own, or NULL. `name` is what errors call the record. */
-PT_API int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, const char *name, const char *json, size_t bytes,
+PT_API int pt_example_make(const char *model, const char *template_file, pt_train_on train_on, const char *name, const char *json,
+                           size_t bytes,
                            pt_example *out, pt_error *e);
 /* {"ids", "learned", "text"}. free() it. */
 PT_API char *pt_example_json(const pt_example *x);
@@ -362,8 +365,8 @@ PT_API int pt_generator_open(const pt_generate_options *o, pt_generator **out, p
  * context has room for. The first call loads the weights, once it is known that everything fits. PT_DOES_NOT_FIT
  * says what is missing. */
 PT_API int pt_generator_prompt(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
-/* The next turn of a conversation, which goes through the model's chat template: what a user says, to be followed by the reply. What was said
- * and replied before is part of it; on failure it is as it was before the call. */
+/* The next turn of a conversation, which goes through the model's chat template: what a user says, to be followed by the reply. What was
+ * said and replied before is part of it; on failure it is as it was before the call. */
 PT_API int pt_generator_say(pt_generator *g, const char *text, size_t bytes, int64_t max_new_tokens, pt_error *e);
 /* The next token: 1, and what text it adds (valid UTF-8 until the next call; nothing while a character is
  * incomplete); 0 at the end of the text. */

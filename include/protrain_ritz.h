@@ -1,8 +1,9 @@
-/* protrain_ritz.h - partial differential equations by the Deep Ritz method, from C: a network u(x) that minimises an energy, an integral over
- * a box that is sampled with random or quasi-Monte Carlo points.
+/* protrain_ritz.h - partial differential equations by the Deep Ritz method, from C: a network u(x) that minimises an energy, an integral
+ * over a box that is sampled with random or quasi-Monte Carlo points.
  *
- *     poisson         -div grad u = f          E(u) = int |grad u|^2 / 2 - f u  [+ (int u)^2 / 2]     [ ]: pure Neumann conditions, which leave
- *     schroedinger    -div grad u + V u = f    E(u) = int (|grad u|^2 + V u^2) / 2 - f u                    u known but for a constant
+ *     poisson         -div grad u = f          E(u) = int |grad u|^2 / 2 - f u  [+ (int u)^2 / 2]
+ *     schroedinger    -div grad u + V u = f    E(u) = int (|grad u|^2 + V u^2) / 2 - f u
+ *     [ ]: with pure Neumann conditions, which leave u known but for a constant
  *
  *     neumann         du/dn = g: the energy has - int over the boundary of g u. Without a g it is 0, and there is nothing to sample.
  *     dirichlet       u = g: the energy has penalty * int over the boundary of (u - g)^2.
@@ -30,8 +31,8 @@ extern "C" {
 #endif
 
 typedef enum pt_ritz_points { PT_RITZ_MC, PT_RITZ_SOBOL, PT_RITZ_HALTON, PT_RITZ_LATTICE } pt_ritz_points;
-/* Default: owen; of a lattice: shift. shift: one random point is added to all; lms: a random matrix for each dimension, and the shift; owen:
- * nested scrambling, of halton: random permutations of the digits. What is not randomized goes on with the sequence's next points. */
+/* Default: owen; of a lattice: shift. shift: one random point is added to all; lms: a random matrix for each dimension, and the shift;
+ * owen: nested scrambling, of halton: random permutations of the digits. What is not randomized goes on with the sequence's next points. */
 typedef enum pt_ritz_randomize {
     PT_RITZ_RANDOMIZE_DEFAULT, PT_RITZ_RANDOMIZE_NONE, PT_RITZ_RANDOMIZE_SHIFT, PT_RITZ_RANDOMIZE_LMS, PT_RITZ_RANDOMIZE_OWEN
 } pt_ritz_randomize;

@@ -81,7 +81,8 @@ static inline int random_model(random_source *r, int layers, model **out, pt_err
                  "{\"model_type\": \"%s\", \"vocab_size\": %d, \"max_position_embeddings\": %d, \"hidden_size\": %d, "
                  "\"num_attention_heads\": %d, \"num_hidden_layers\": %d, \"%s\": %d, \"tie_word_embeddings\": %s, \"bos_token_id\": 0, "
                  "\"eos_token_id\": 0}",
-                 kind == 1 ? "opt" : "gpt_neox", vocab, random_from(r, 64, 300), hidden, heads, layers, kind == 1 ? "ffn_dim" : "intermediate_size",
+                 kind == 1 ? "opt" : "gpt_neox", vocab, random_from(r, 64, 300), hidden, heads, layers,
+                 kind == 1 ? "ffn_dim" : "intermediate_size",
                  ffn, tied);
     else
         snprintf(json, sizeof json,
@@ -211,7 +212,8 @@ static inline int random_plan(random_source *r, const model *m, const step_shape
     plan_block same = {(save_level)random_below(r, SAVE_LEVELS), random_tier(r, host_tier)};
     for (int b = 0; b < p->blocks_n; b++)
         p->blocks[b] = style == 0 ? same
-                                  : (plan_block){(save_level)random_below(r, SAVE_LEVELS), style == 1 ? TIER_DEVICE : random_tier(r, host_tier)};
+                                  : (plan_block){(save_level)random_below(r, SAVE_LEVELS),
+                                                 style == 1 ? TIER_DEVICE : random_tier(r, host_tier)};
     for (int b = 0; b < p->blocks_n && b + 1 < model_first_trained(m); b++)
         p->blocks[b] = (plan_block){SAVE_INPUT, TIER_DEVICE};
     return 0;

@@ -69,8 +69,9 @@ void layer_recompute(const block_context *c, int block, const layer_layout *l, c
 void layer_backward(const block_context *c, int block, const layer_layout *l, const block_weights *w, const block_unit *u,
                     char *saved, char *workspace, void *dx, float *accumulators, bool first);
 
-/* loss and right (R; right may be NULL) per token, as op_cross_entropy has them; with dx or accumulators also the gradients that these are for, where each target token of the step counts `scale` times its weight.
- * dx NULL: nothing before the head is trained; accumulators NULL: nothing in it. */
+/* loss and right (R; right may be NULL) per token, as op_cross_entropy has them; with dx or accumulators also the gradients that these are
+ * for, where each target token of the step counts `scale` times its weight. dx NULL: nothing before the head is trained; accumulators
+ * NULL: nothing in it. */
 void head_forward_backward(const block_context *c, const block_weights *w, const block_unit *u, const void *x,
                            char *workspace, float *loss, float *right, void *dx, float *accumulators, bool first, float scale);
 /* Generation: what the head makes of one row x (C), before its scale and cap; normed: (C) scratch, out: (V) fp32. Then, in memory that the

@@ -23,8 +23,8 @@ typedef struct span { int64_t start, n; const void *weights; } span;
 
 enum { EVEN = 64, LINE = 64 };
 
-/* Rows of the vocabulary in a span of their own: on a GPU those that make the number of rows odd, for where K is no multiple of 8 a matmul is slow
- * there, whatever the stride. */
+/* Rows of the vocabulary in a span of their own: on a GPU those that make the number of rows odd, for where K is no multiple of 8 a matmul
+ * is slow there, whatever the stride. */
 static int64_t odd_words(const head *h)
 {
     const int64_t last = h->config->vocab - (h->w->slices_n - 1) * h->shape->slice_rows;
@@ -46,7 +46,8 @@ static span span_of(const head *h, int i)
 static op_norm final_norm(const block_context *c, const block_weights *w, int64_t rows, const void *x, void *y)
 {
     const model_config *m = &c->model->config;
-    return (op_norm){.kind = m->norm, .type = c->shape->type, .rows = rows, .heads = 1, .dim = m->hidden, .ldx = m->hidden, .ldy = m->hidden,
+    return (op_norm){.kind = m->norm, .type = c->shape->type, .rows = rows, .heads = 1, .dim = m->hidden, .ldx = m->hidden,
+                     .ldy = m->hidden,
                      .eps = m->norm_eps, .offset = m->norm_offset, .x = x, .weight = w->param[PARAM_NORMF],
                      .bias = w->param[PARAM_NORMF_BIAS], .y = y};
 }

@@ -77,7 +77,8 @@ static char *column(const void *base, int64_t col, pt_dtype type) { return (char
 /* ---- linear ---- */
 
 /* (outputs, inputs) of a linear stage's weights. */
-static const param *matrix_of(const layer *y, const layer_stage *s) { return block_param(y->c->model, &y->c->model->blocks[y->block], s->weight); }
+static const param *matrix_of(const layer *y, const layer_stage *s) { return block_param(y->c->model, &y->c->model->blocks[y->block],
+    s->weight); }
 
 /* Rows row0 .. row0 + rows of a matrix in few bits, of them columns col0 .. col0 + cols, decoded into the stage's stripe. */
 static void decode(const layer *y, const layer_stage *s, int64_t row0, int64_t rows, int64_t col0, int64_t cols)
@@ -103,8 +104,8 @@ static op_matmul from_column(op_matmul o, int64_t col)
     return o;
 }
 
-/* Every matmul with a matrix of the base passes here: with all of it, or with NT its o.n rows from row0 on. Of a matrix in few bits a stripe
- * at a time is decoded, rows or columns, so that each stripe makes columns of c. */
+/* Every matmul with a matrix of the base passes here: with all of it, or with NT its o.n rows from row0 on. Of a matrix in few bits a
+ * stripe at a time is decoded, rows or columns, so that each stripe makes columns of c. */
 static void base_matmul(const layer *y, const layer_stage *s, int64_t row0, const op_matmul *o)
 {
     const param *w = matrix_of(y, s);
@@ -133,7 +134,8 @@ static void base_matmul(const layer *y, const layer_stage *s, int64_t row0, cons
 static float factor_of(const layer *y, const layer_stage *s) { return s->kind == STAGE_LINEAR_ADD ? y->config->residual_scale : 1; }
 
 /* acc (+)= factor dy^T . x */
-static void weights_gradient(const layer *y, int64_t rows, int64_t cols, int64_t ldy, int64_t ldx, const void *dy, const void *x, float factor,
+static void weights_gradient(const layer *y, int64_t rows, int64_t cols, int64_t ldy, int64_t ldx, const void *dy, const void *x,
+                             float factor,
                              float *acc)
 {
     queue_submit(y->c->queue, &(op){OP_MATMUL, .matmul = {
@@ -166,7 +168,8 @@ static adapter_part module_of(const layer *y, const layer_stage *s, int part)
     const int matrix = adapter_matrix(s->weight);
     const param_part *of = &matrix_of(y, s)->part[part];
     const adapter_module *a = adapter_at(m, y->block, matrix, part);
-    return (adapter_part){.row0 = of->row0, .end = of->row0 + of->rows, .rank = a->rank, .column = adapter_column(m, y->block, matrix, part),
+    return (adapter_part){.row0 = of->row0, .end = of->row0 + of->rows, .rank = a->rank,
+                          .column = adapter_column(m, y->block, matrix, part),
                           .width = block_param(m, &m->blocks[y->block], adapter_a(matrix))->rows, .scale = a->scale,
                           .b = adapter_b(matrix, part)};
 }
@@ -258,7 +261,8 @@ static void gain_input(const layer *y, const layer_stage *s)
         const void *dy = column(gradient(y, s->out), a.row0, y->type);
         void *sums = column(scratch(y, s), a.row0, y->type);
         if (!a.rank) {
-            queue_submit(y->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {sums, dy, y->rows, (size_t)(a.end - a.row0) * size, stride, stride}});
+            queue_submit(y->c->queue, &(op){OP_COPY_ROWS, .copy_rows = {sums, dy, y->rows, (size_t)(a.end - a.row0) * size, stride,
+                stride}});
             continue;
         }
         base_matmul(y, s, a.row0, &(op_matmul){
@@ -298,7 +302,8 @@ static void adapter_weights(const layer *y, const layer_stage *s)
     if (!has_adapter(y, s))
         return;
     const int64_t width = module_of(y, s, 0).width;
-    weights_gradient(y, width, w->cols, width, w->cols, gradient(y, s->low), operand(y, s->in), factor_of(y, s), accumulator(y, adapter_a_of(s)));
+    weights_gradient(y, width, w->cols, width, w->cols, gradient(y, s->low), operand(y, s->in), factor_of(y, s),
+                     accumulator(y, adapter_a_of(s)));
     for (int part = 0; part < w->parts; part++) {
         const adapter_part a = module_of(y, s, part);
         if (a.rank)
@@ -309,8 +314,8 @@ static void adapter_weights(const layer *y, const layer_stage *s)
 
 /* ---- linear, forward and backward ---- */
 
-/* o: of the rows row0 .. row0 + o.n of W (their outputs), as much as W alone says. A matrix with an adapter is taken module by module, for each
- * adds its own columns of the low tensor times its B. */
+/* o: of the rows row0 .. row0 + o.n of W (their outputs), as much as W alone says. A matrix with an adapter is taken module by module, for
+ * each adds its own columns of the low tensor times its B. */
 static void linear_rows(const layer *y, const layer_stage *s, op_matmul o, int64_t row0)
 {
     const int64_t end = row0 + o.n;
@@ -437,7 +442,8 @@ static void rotate(const layer *y, int which, int64_t heads, int64_t col, void *
 {
     queue_submit(y->c->queue, &(op){OP_ROPE, .rope = {
         .type = y->type, .inverse = inverse, .rows = y->rows, .heads = heads, .dim = y->config->head_dim, .ld = y->qkv_cols,
-        .table = y->u->rope[which], .positions = y->u->positions, .x = column(qkv, col, y->type), .rotated = y->config->rope[which].rotated}});
+        .table = y->u->rope[which], .positions = y->u->positions, .x = column(qkv, col, y->type),
+        .rotated = y->config->rope[which].rotated}});
 }
 
 static void rope(const layer *y, void *qkv, bool inverse)
@@ -480,7 +486,8 @@ static void head_norm_backward(const layer *y, const layer_stage *s, head_group 
     queue_submit(y->c->queue, &(op){OP_NORM_BACKWARD, .norm_backward = {
         .kind = y->config->norm, .type = y->type, .accumulate = !y->first, .rows = y->rows, .heads = g.heads,
         .dim = g.dim, .ldx = y->q_cols + y->kv_cols, .lddy = y->qkv_cols, .lddx = y->qkv_cols,
-        .eps = y->config->norm_eps, .offset = y->config->norm_offset, .x = column(tensor(y, s->side), g.col, y->type), .weight = weight_of(y, g.weight), .dy = d,
+        .eps = y->config->norm_eps, .offset = y->config->norm_offset, .x = column(tensor(y, s->side), g.col, y->type),
+        .weight = weight_of(y, g.weight), .dy = d,
         .dx = d, .dweight = accumulator(y, g.weight), .scratch = scratch(y, s)}});
 }
 
@@ -574,7 +581,8 @@ static void activation_input(const layer *y, const layer_stage *s)
 
 /* ---- all stages ---- */
 
-static const struct stage_ops { void (*forward)(const layer *, const layer_stage *), (*input)(const layer *, const layer_stage *); } ops[] = {
+static const struct stage_ops { void (*forward)(const layer *, const layer_stage *), (*input)(const layer *, const layer_stage *);
+                               } ops[] = {
     [STAGE_NORM] = {norm, norm_input},
     [STAGE_NORM_ADD] = {norm_add, norm_add_input},
     [STAGE_LINEAR] = {linear, linear_input},

@@ -6,7 +6,8 @@
 
 /* The conversation with the prompt for a reply behind it; the token at the beginning is there once. `where` names it in messages. `ids` is
  * begun anew. */
-int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, const char *where, time_t now, id_list *ids,
+int chat_prompt(const chat_source *s, const tokenizer *t, encoder *c, const json_t *conversation, const char *where, time_t now,
+                id_list *ids,
                 pt_error *e);
 
 /* The special token that the template puts behind a reply; -1: none, or the template does not take a reply. */

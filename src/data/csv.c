@@ -42,7 +42,8 @@ static int misplaced(const csv_reader *c, pt_error *e)
 {
     const char *what = c->state == CSV_RETURN ? "a carriage return without a newline behind it: put the field into quotes"
                        : c->state == CSV_QUOTE ? "a closing quote with something behind it: write \"\" for a quote inside a field in quotes"
-                                               : "a quote inside a field without quotes: put the field into quotes, and write \"\" for each inside";
+                                               : "a quote inside a field without quotes: put the field into quotes, and write \"\" for "
+                                                 "each inside";
     return pt_fail(e, PT_FAILED, "line %llu: %s", (unsigned long long)c->line, what);
 }
 

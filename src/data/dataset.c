@@ -140,11 +140,13 @@ static int check_examples(const dataset *d, const data_files *files, pt_error *e
     if (d->tokens.ids.marked && !t->records)
         return pt_fail(e, PT_FAILED, "%s: holds no record", names);
     if (d->tokens.ids.marked && !t->learned)
-        return pt_fail(e, PT_FAILED, "%s: none of the %" PRIu64 " tokens of %" PRIu64 " records is to be learned: there is no reply of the assistant in "
+        return pt_fail(e, PT_FAILED,
+                       "%s: none of the %" PRIu64 " tokens of %" PRIu64 " records is to be learned: there is no reply of the assistant in "
                        "them; --train-on all learns everything", names, t->tokens, t->records);
     if (!p->windows)
-        return pt_fail(e, PT_FAILED, "%s: no example is left to train on: %" PRIu64 " are too long for a window of %lld tokens, and %" PRIu64 " have nothing "
-                       "to learn in it; give a larger --seq-len", names, p->dropped + p->cut, (long long)d->seq_len, p->unlearned);
+        return pt_fail(e, PT_FAILED, "%s: no example is left to train on: %" PRIu64 " are too long for a window of %lld tokens, "
+                       "and %" PRIu64 " have nothing to learn in it; give a larger --seq-len",
+                       names, p->dropped + p->cut, (long long)d->seq_len, p->unlearned);
     return 0;
 }
 
@@ -154,7 +156,8 @@ static void sum_up(dataset *d, const dataset_options *o, pt_data_format format)
     const window_packing *p = &d->packing;
     const char *part = o->part == SHARE_HELD ? ", held out for evaluation" : "";
     if (d->tokens.ids.marked)
-        snprintf(d->summary, sizeof d->summary, "format %s: %" PRIu64 " of %" PRIu64 " tokens (%.0f%%) in %" PRIu64 " records are learned; %" PRIu64
+        snprintf(d->summary, sizeof d->summary,
+                 "format %s: %" PRIu64 " of %" PRIu64 " tokens (%.0f%%) in %" PRIu64 " records are learned; %" PRIu64
                  " examples%s in %" PRIu64 " windows, %.0f%% full", format_name(format), t->learned, t->tokens,
                  100 * (double)t->learned / (double)(t->tokens ? t->tokens : 1), t->records, p->examples, part, p->windows,
                  100 * (double)p->tokens / ((double)p->windows * (double)d->seq_len));
@@ -171,12 +174,15 @@ static void note_examples(dataset *d)
     if (t->unlearned)
         note(d, "%" PRIu64 " of %" PRIu64 " records have no token to learn, and are left out", t->unlearned, t->records);
     if (p->cut)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens, and cut (--long drop leaves them out, a larger --seq-len "
+        note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens, and cut (--long drop leaves them out, a "
+                                          "larger --seq-len "
              "takes them whole)", p->cut, all, (long long)d->seq_len);
     if (p->dropped)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens, and left out", p->dropped, all, (long long)d->seq_len);
+        note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens, and left out", p->dropped, all,
+             (long long)d->seq_len);
     if (p->unlearned)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples have nothing to learn in what a window takes of them, and are left out", p->unlearned, all);
+        note(d, "%" PRIu64 " of %" PRIu64 " examples have nothing to learn in what a window takes of them, and are left out",
+             p->unlearned, all);
 }
 
 static void note_endless(dataset *d, const data_files *files)
@@ -203,7 +209,8 @@ static int open_stream(dataset *d, const dataset_options *o, const data_files *f
 {
     token_source s = {.o = o, .files = files};
     if (o->examples)
-        return pt_fail(e, PT_USAGE, "--loss-per example, and the data are one stream of text without examples: leave the option out, or give "
+        return pt_fail(e, PT_USAGE,
+                       "--loss-per example, and the data are one stream of text without examples: leave the option out, or give "
                        "--no-packing, which makes an example of each text");
     int rc = open_cache(d, &s, e);
     if (rc == 0)
@@ -222,7 +229,8 @@ static int open_texts(dataset *d, const dataset_options *o, const data_files *fi
     token_source s = {.o = o, .files = files};
     for (size_t i = 0; i < files->n; i++)
         if (!data_kind_is_text(files->files[i].kind))
-            return pt_fail(e, PT_FAILED, "%.400s: --no-packing gives each text its own window, and a file of token ids has no texts: leave the option "
+            return pt_fail(e, PT_FAILED,
+                           "%.400s: --no-packing gives each text its own window, and a file of token ids has no texts: leave the option "
                            "out; --document-mask keeps documents apart", files->files[i].path);
     int rc = open_cache(d, &s, e);
     return rc < 0 ? rc : pack(d, o, files, e);
@@ -235,7 +243,8 @@ static int check_pairs(bool pairs, const data_files *files, pt_data_format forma
         return 0;
     name_files(files, names, sizeof names);
     if (pairs)
-        return pt_fail(e, PT_FAILED, "%s: --task dpo needs records with \"chosen\" and \"rejected\" replies, and these are of format %s", names,
+        return pt_fail(e, PT_FAILED, "%s: --task dpo needs records with \"chosen\" and \"rejected\" replies, and these are of format %s",
+                       names,
                        format_name(format));
     return pt_fail(e, PT_FAILED, "%s: chosen and rejected replies are preferences: give --task dpo; or keep the chosen ones alone, as "
                    "{\"prompt\": ..., \"completion\": ...}", names);

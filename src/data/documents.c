@@ -329,7 +329,8 @@ static int take_names(const input *in, const csv_reader *c, csv_names *h, pt_err
 static int row_object(const input *in, const csv_reader *c, const csv_names *h, json_t **out, pt_error *e)
 {
     if (c->fields_n != h->n)
-        return pt_fail(e, PT_FAILED, "%s: line %llu: %zu fields, but the first row has %zu names: a comma or a newline inside a field needs quotes "
+        return pt_fail(e, PT_FAILED,
+                       "%s: line %llu: %zu fields, but the first row has %zu names: a comma or a newline inside a field needs quotes "
                        "around it", in->path, (unsigned long long)c->row_line, c->fields_n, h->n);
     *out = json_object();
     for (size_t i = 0; i < h->n; i++) {

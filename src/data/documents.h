@@ -19,7 +19,8 @@
 
 enum { DOCUMENT_RECORD_MAX = 256 << 20 };
 
-typedef struct record_place { /* where a record begins, from 1; line 0: a .txt has none. Column 0: the record is no part of its file (.csv) */
+/* where a record begins, from 1; line 0: a .txt has none. Column 0: the record is no part of its file (.csv) */
+typedef struct record_place {
     uint64_t line, column;
 } record_place;
 

@@ -43,7 +43,8 @@ static void close_maker(maker *m)
 
 static int make(maker *m, pt_train_on train_on, const char *name, chat_tokens *x, pt_error *e)
 {
-    example_rules rules = {.format = format_of(m->record), .on = train_on, .tokenizer = m->tokenizer, .chat = &m->source, .now = time(NULL)};
+    example_rules rules = {.format = format_of(m->record), .on = train_on, .tokenizer = m->tokenizer, .chat = &m->source,
+                           .now = time(NULL)};
     if (rules.format == PT_DATA_AUTO || rules.format == PT_DATA_TEXT)
         return format_unknown(m->record, name, e);
     int failed = examples_learned(rules.format, &rules.on, e);

@@ -11,7 +11,8 @@ int examples_learned(pt_data_format f, pt_train_on *on, pt_error *e)
         *on = PT_TRAIN_ON_LAST;
     if (chat || f == PT_DATA_PROMPT || f == PT_DATA_PREFERENCE || *on == PT_TRAIN_ON_ALL)
         return 0;
-    return pt_fail(e, PT_USAGE, "--train-on asks for replies, and the data are plain %s, of which every token is learned: leave the option out",
+    return pt_fail(e, PT_USAGE,
+                   "--train-on asks for replies, and the data are plain %s, of which every token is learned: leave the option out",
                    f == PT_DATA_TOKENS ? "token ids" : "text");
 }
 

@@ -35,7 +35,8 @@ static bool is_parquet(const char *path)
 /* No library that reads it is in the distributions, and it is no format to read without one. */
 static int refuse_parquet(const char *path, pt_error *e)
 {
-    return pt_fail(e, PT_FAILED, "%.300s: Parquet is not read; this makes a .jsonl of it (pip install datasets): python3 -c \"import datasets, sys; "
+    return pt_fail(e, PT_FAILED,
+                   "%.300s: Parquet is not read; this makes a .jsonl of it (pip install datasets): python3 -c \"import datasets, sys; "
                    "datasets.Dataset.from_parquet(sys.argv[1]).to_json(sys.argv[2])\" %.300s data.jsonl", path, path);
 }
 
@@ -170,7 +171,8 @@ void data_files_note(const data_files *f, char *out, size_t n)
         const size_t used = strlen(out);
         if (f->files[i].kind != DATA_TEXT || !is_json(f->files[i].path))
             continue;
-        snprintf(out + used, n - used, "%s%.300s begins as JSON does, and is read as one text, braces and all: call it .json for an array of "
+        snprintf(out + used, n - used,
+                 "%s%.300s begins as JSON does, and is read as one text, braces and all: call it .json for an array of "
                  "records, or .jsonl for one a line", used ? "; " : "", f->files[i].path);
         return; /* others are told of when this one is mended */
     }

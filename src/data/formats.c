@@ -27,7 +27,8 @@ bool format_fits(pt_data_format f, const json_t *record)
 
 pt_data_format format_of(const json_t *record)
 {
-    static const pt_data_format order[] = {PT_DATA_PREFERENCE, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA, PT_DATA_TEXT};
+    static const pt_data_format order[] = {PT_DATA_PREFERENCE, PT_DATA_MESSAGES, PT_DATA_SHAREGPT, PT_DATA_PROMPT, PT_DATA_ALPACA,
+                                           PT_DATA_TEXT};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         if (format_fits(order[i], record))
             return order[i];
@@ -49,8 +50,10 @@ int format_unknown(json_t *record, const char *where, pt_error *e)
 {
     char keys[320];
     record_keys(record, keys, sizeof keys);
-    return pt_fail(e, PT_FAILED, "%.400s: the object has no \"text\", \"messages\", \"conversations\", \"prompt\" and \"completion\", \"instruction\" "
-                   "and \"output\", or \"chosen\" and \"rejected\" (its keys: %s): rename its keys to those of one of these formats", where, keys[0] ? keys : "none");
+    return pt_fail(e, PT_FAILED,
+                   "%.400s: the object has no \"text\", \"messages\", \"conversations\", \"prompt\" and \"completion\", \"instruction\" "
+                   "and \"output\", or \"chosen\" and \"rejected\" (its keys: %s): rename its keys to those of one of these formats",
+                   where, keys[0] ? keys : "none");
 }
 
 /* ---- pieces of records ---- */
@@ -86,9 +89,11 @@ static int bad_part(const json_t *part, const place *p)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     if (type && strcmp(type, "text"))
-        return pt_fail(p->error, PT_FAILED, "%.400s: message %zu has a part of type \"%.40s\": text alone is trained; take such records out of "
+        return pt_fail(p->error, PT_FAILED,
+                       "%.400s: message %zu has a part of type \"%.40s\": text alone is trained; take such records out of "
                        "the file", p->where, p->message, type);
-    return pt_fail(p->error, PT_FAILED, "%.400s: message %zu: a part of its content is no {\"type\": \"text\", \"text\": \"...\"}", p->where,
+    return pt_fail(p->error, PT_FAILED, "%.400s: message %zu: a part of its content is no {\"type\": \"text\", \"text\": \"...\"}",
+                   p->where,
                    p->message);
 }
 
@@ -268,7 +273,8 @@ static int put_turn(json_t *messages, json_t *turn, const place *p)
     else if (role)
         put_message(messages, role, value);
     else
-        rc = pt_fail(p->error, PT_FAILED, "%.400s: message %zu: unknown \"from\": \"%.40s\": it is human, gpt, system, observation, tool or "
+        rc = pt_fail(p->error, PT_FAILED,
+                     "%.400s: message %zu: unknown \"from\": \"%.40s\": it is human, gpt, system, observation, tool or "
                      "function_call", p->where, p->message, from);
     json_decref(joined);
     return rc;
@@ -308,7 +314,8 @@ static int read_prompt(json_t *record, place *p, format_record *out)
         return 0;
     }
     if (!json_is_array(prompt) || !json_is_array(completion))
-        return pt_fail(p->error, PT_FAILED, "%.400s: \"prompt\" is %s and \"completion\" %s, but both must be strings, or both lists of messages",
+        return pt_fail(p->error, PT_FAILED,
+                       "%.400s: \"prompt\" is %s and \"completion\" %s, but both must be strings, or both lists of messages",
                        p->where, json_type_name(prompt), json_type_name(completion));
     if (!json_array_size(prompt) || !json_array_size(completion))
         return pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" has no messages: take such records out of the file", p->where,
@@ -396,7 +403,8 @@ int format_split_pair(const json_t *record, const char *where, json_t *out[2], p
     json_t *prompt = given ? text_or_list(given) : NULL;
     int rc = 0;
     if (!(json_is_string(chosen) && json_is_string(rejected)) && !(json_is_array(chosen) && json_is_array(rejected))) {
-        rc = pt_fail(e, PT_FAILED, "%.400s: \"chosen\" is %s and \"rejected\" %s, but both must be strings, or both lists of messages", where,
+        rc = pt_fail(e, PT_FAILED, "%.400s: \"chosen\" is %s and \"rejected\" %s, but both must be strings, or both lists of messages",
+                     where,
                      json_type_name(chosen), json_type_name(rejected));
     } else if (prompt) {
         out[0] = with_reply(record, prompt, json_incref(chosen));
@@ -458,7 +466,8 @@ static int read_alpaca(const json_t *record, const place *p, format_record *out)
     if (rc == 0)
         rc = take_text(record, "system", p, &system);
     if (rc == 0 && (!instruction || !output))
-        rc = pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" is null, but it must be a string", p->where, instruction ? "output" : "instruction");
+        rc = pt_fail(p->error, PT_FAILED, "%.400s: \"%s\" is null, but it must be a string", p->where,
+                     instruction ? "output" : "instruction");
     if (rc < 0)
         return rc;
     json_t *messages = json_array();

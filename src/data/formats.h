@@ -34,8 +34,8 @@ typedef struct format_record {
     const json_t *prompt, *completion; /* strings, which live as long as the record */
 } format_record;
 
-/* `record` has the keys of f, a format of records that is neither text nor preferences, and is changed; `where` (file and line) names it. Content in parts
- * is joined; what is no text, a role that is none, nothing where a reply or a question should be: PT_FAILED. */
+/* `record` has the keys of f, a format of records that is neither text nor preferences, and is changed; `where` (file and line) names it.
+ * Content in parts is joined; what is no text, a role that is none, nothing where a reply or a question should be: PT_FAILED. */
 int format_read(pt_data_format f, json_t *record, const char *where, format_record *out, pt_error *e);
 
 #endif

@@ -74,12 +74,14 @@ static bool go_together(pt_data_format a, pt_data_format b)
     return a == b || (a_stream && b_stream);
 }
 
-static int refuse_mixed(const data_file *file, record_place at, pt_data_format found, pt_data_format wanted, const char *because, pt_error *e)
+static int refuse_mixed(const data_file *file, record_place at, pt_data_format found, pt_data_format wanted, const char *because,
+                        pt_error *e)
 {
     char line[48] = "";
     if (at.line)
         snprintf(line, sizeof line, ": line %llu", (unsigned long long)at.line);
-    return pt_fail(e, PT_FAILED, "%.400s%s: this is of format %s, but %.400s is %s: all records of a run are of one format", file->path, line,
+    return pt_fail(e, PT_FAILED, "%.400s%s: this is of format %s, but %.400s is %s: all records of a run are of one format", file->path,
+                   line,
                    format_name(found), because, format_name(wanted));
 }
 

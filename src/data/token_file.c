@@ -230,7 +230,8 @@ static int out_flush(out_file *o, pt_error *e)
     if (rc < 0)
         return pt_error_prefix(e, "the token cache could not be written");
     if (o->checksums && o->used) {
-        uint64_t number = (o->checksums->offset + o->checksums->used) / sizeof number + 1, sum = sum_bytes(number, o->used, o->buffer, o->used);
+        uint64_t number = (o->checksums->offset + o->checksums->used) / sizeof number + 1,
+        sum = sum_bytes(number, o->used, o->buffer, o->used);
         rc = out_put(o->checksums, &sum, sizeof sum, e);
     }
     o->offset += o->used;

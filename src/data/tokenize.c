@@ -325,7 +325,8 @@ static int check_format(const example_rules *r, json_t *record, const char *wher
         return 0;
     if (f == PT_DATA_AUTO)
         return format_unknown(record, where, e);
-    return pt_fail(e, PT_FAILED, "%.400s: a record with %s (format %s) among those with %s (%s): all records of a run are of one format", where,
+    return pt_fail(e, PT_FAILED, "%.400s: a record with %s (format %s) among those with %s (%s): all records of a run are of one format",
+                   where,
                    format_keys(f), format_name(f), format_keys(r->format), format_name(r->format));
 }
 

@@ -5,8 +5,8 @@
  *   (thread)          \ worker threads, one encoder each /   (the caller's thread)
  *
  * The reader fills jobs of about `piece_bytes` of text: many short documents, or a piece of a long
- * one, cut where the ids stay those of the whole (tokenizer_cut). Records that become examples are never cut. Workers turn jobs into ids, in any
- * order; the writer takes them in order. The ids do not depend on the number of threads nor on
+ * one, cut where the ids stay those of the whole (tokenizer_cut). Records that become examples are never cut. Workers turn jobs into ids,
+ * in any order; the writer takes them in order. The ids do not depend on the number of threads nor on
  * the size of the pieces. The ring has two jobs a worker and two more: that bounds the memory.
  *
  * What can go wrong goes wrong in order: an error travels in its job, and the first in the order

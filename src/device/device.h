@@ -206,8 +206,8 @@ typedef struct op_embedding_backward {
 /* loss[r] = logsumexp(z[r]) - z[r][target], 0 where target is -100 (ignored), of z = logit_scale * logits, or with a softcap c > 0
  * (0: none) z = c tanh(logit_scale * logits / c). logit_scale is above 0; 0 stands for 1. right[r] (may be NULL) = 1 where no logit is
  * above the target's, else 0, and 0 where ignored. If dlogits is not NULL: the gradient by the
- * logits, dlogits[r] = round((softmax - onehot) * (scale * weights[r]) * dz/dlogits), 0 where ignored; weights NULL: all 1. Its rows have stride
- * lddl and it may start at the same address as logits (then lddl * sizeof(type) <= ld * 4 must be
+ * logits, dlogits[r] = round((softmax - onehot) * (scale * weights[r]) * dz/dlogits), 0 where ignored; weights NULL: all 1. Its rows have
+ * stride lddl and it may start at the same address as logits (then lddl * sizeof(type) <= ld * 4 must be
  * equal strides in bytes; each row is read before it is overwritten, and what dlogits does not cover of it is undefined then). */
 typedef struct op_cross_entropy {
     pt_dtype type; int64_t rows, vocab, ld, lddl; float scale;
@@ -215,15 +215,17 @@ typedef struct op_cross_entropy {
     const float *weights; float *right;
 } op_cross_entropy;
 
-/* What a row's loss weighs in the loss of its pair (direct preference optimization). An example begins at each row whose `first` is the row's
- * place in its sequence of seq_len rows. Examples 0 and 1 of a sequence are a pair, the chosen one and the rejected one, so are 2 and 3, and so
- * on; one that is left over is padding. Of a pair, in fp64, in the order of rows, over the n rows of an example that have a target:
+/* What a row's loss weighs in the loss of its pair (direct preference optimization). An example begins at each row whose `first` is the
+ * row's place in its sequence of seq_len rows. Examples 0 and 1 of a sequence are a pair, the chosen one and the rejected one, so are 2 and
+ * 3, and so on; one that is left over is padding. Of a pair, in fp64, in the order of rows, over the n rows of an example that have a
+ * target:
  *
  *     score(example) = sum of (reference[r] - loss[r])                    IPO: divided by n
  *     margin = score(chosen) - score(rejected)
  *     loss of the pair = -log sigmoid(beta margin)                        IPO: (margin - 1 / (2 beta))^2
  *
- * weights[r] = the derivative of that by loss[r]. Where there is no target it is any number, of padding 0. loss and reference are 0 there. */
+ * weights[r] = the derivative of that by loss[r]. Where there is no target it is any number, of padding 0. loss and reference are 0
+ * there. */
 typedef enum preference_kind { PREFERENCE_SIGMOID, PREFERENCE_IPO } preference_kind;
 typedef struct op_preference {
     preference_kind kind; int64_t sequences, seq_len; float beta;
@@ -248,10 +250,11 @@ typedef struct op_gradient_finish {
 typedef struct op_gain {
     pt_dtype type; int64_t rows, cols, rank; float scale; const void *w, *a, *b; const float *magnitude; float *gain, *inverse;
 } op_gain;
-/* Of y = gain * sums, by column: acc[n] (+)= factor * inverse[n] * sum over rows of dy[row][n] * sums[row][n], the gradient of the magnitude; then
- * sums[row][n] = round(gain[n] * dy[row][n]). dy and sums have stride ld, acc is fp32. */
+/* Of y = gain * sums, by column: acc[n] (+)= factor * inverse[n] * sum over rows of dy[row][n] * sums[row][n], the gradient of the
+ * magnitude; then sums[row][n] = round(gain[n] * dy[row][n]). dy and sums have stride ld, acc is fp32. */
 typedef struct op_gain_backward {
-    pt_dtype type; bool accumulate; int64_t rows, cols, ld; const void *dy; void *sums; const float *gain, *inverse; float factor; float *acc;
+    pt_dtype type; bool accumulate; int64_t rows, cols, ld; const void *dy; void *sums; const float *gain, *inverse; float factor;
+    float *acc;
 } op_gain_backward;
 
 /* AdamW as PyTorch's, in fp32 with explicit fma, the same sequence on every backend:
@@ -271,9 +274,10 @@ typedef struct op_adamw {
 enum { MOMENT_LEAST = 0x00800000 }; /* bits of the least number that is not denormal */
 static inline uint32_t adamw_second_least(const op_adamw *o) { return o->eps >= 1e-9f ? MOMENT_LEAST : 0; }
 
-/* The same with moments in 8 bits (moment_map.h): m and v hold a code for each value, and of each ADAMW8BIT_BLOCK values, from the first on,
- * m_scale and v_scale the largest magnitude. A moment is the code's value times that. It is encoded again after the weight was updated
- * with it, beside the new largest one: the code of m / m_scale (of m where m_scale is 0), but a negative m has none that is 0; v likewise. */
+/* The same with moments in 8 bits (moment_map.h): m and v hold a code for each value, and of each ADAMW8BIT_BLOCK values, from the first
+ * on, m_scale and v_scale the largest magnitude. A moment is the code's value times that. It is encoded again after the weight was updated
+ * with it, beside the new largest one: the code of m / m_scale (of m where m_scale is 0), but a negative m has none that is 0; v
+ * likewise. */
 enum { ADAMW8BIT_BLOCK = 256 };
 typedef struct op_adamw8bit { op_adamw adamw /* without m and v */; uint8_t *m, *v; float *m_scale, *v_scale; } op_adamw8bit;
 
@@ -326,7 +330,8 @@ typedef struct op_jet {
     jet_kind kind; jet_pass pass; pt_dtype type; int64_t n; const void *z, *a, *b, *c, *residual; void *out, *other;
 } op_jet;
 
-/* Of each row r, with u[r], the first `dim` values g of a row of its gradient (stride ld), and five terms w, q, f, c, m of each row in fp64:
+/* Of each row r, with u[r], the first `dim` values g of a row of its gradient (stride ld), and five terms w, q, f, c, m of each row in
+ * fp64:
  *
  *   value[r] = w g.g / 2 + q u^2 / 2 - f u + c        in fp64
  *   du[r]    = round(q u - f + m)                     what the value depends on u, and m

@@ -86,7 +86,8 @@ static int cuda_open(const device_options *o, device **out, pt_error *e)
 {
     char path[PATH_MAX];
     if (!driver_is_there())
-        return pt_fail(e, PT_FAILED, gpu_is_there() ? "/dev/nvidiactl is there, and the driver's library libcuda.so.1 cannot be loaded: in a "
+        return pt_fail(e, PT_FAILED,
+                       gpu_is_there() ? "/dev/nvidiactl is there, and the driver's library libcuda.so.1 cannot be loaded: in a "
                        "container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility; or use --device cpu"
                        : "no NVIDIA driver on this machine (libcuda.so.1): install it, or use --device cpu");
     if (!find_module(path))

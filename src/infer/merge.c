@@ -2,9 +2,9 @@
  *
  *     W' = W + s B A               with magnitudes m (DoRA): each row of that times m / its norm
  *
- * in fp32, rounded once, where it is written. Rows come and go a few at a time; of the adapter a matrix's A and B are in memory. Tensors that
- * have no adapter are copied, the vocabulary with all of its rows: nothing is looked up in the tokenizer. The head and the embedding have
- * none (model/adapter.h), so that a tied model stays tied.
+ * in fp32, rounded once, where it is written. Rows come and go a few at a time; of the adapter a matrix's A and B are in memory. Tensors
+ * that have no adapter are copied, the vocabulary with all of its rows: nothing is looked up in the tokenizer. The head and the embedding
+ * have none (model/adapter.h), so that a tied model stays tied.
  */
 #include "infer/open.h"
 #include "io/files.h"

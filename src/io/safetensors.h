@@ -10,8 +10,8 @@
  * Reading is by pread into memory of the caller's: mapped pages would count in the memory budgets.
  * Everything in a header is a claim, and is checked when the file is opened: lengths, offsets that
  * overlap, leave holes or pass the end, sizes against shape and dtype, duplicate names. What shards lack though
- * the index promises it is asked by safetensors_check_index: a model may do without it. A dtype that this program cannot hold is refused only when the
- * tensor is read. Each refusal names the file and the tensor.
+ * the index promises it is asked by safetensors_check_index: a model may do without it. A dtype that this program cannot hold is refused
+ * only when the tensor is read. Each refusal names the file and the tensor.
  */
 #ifndef PT_SAFETENSORS_H
 #define PT_SAFETENSORS_H

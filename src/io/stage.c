@@ -23,7 +23,8 @@ int dir_check_temporary(pt_error *e)
     const char *named = getenv("TMPDIR");
     if (!named || !*named || path_is_folder(named))
         return 0;
-    return pt_fail(e, PT_FAILED, "TMPDIR is %.300s, and there is no such folder: name one that is there, or unset TMPDIR to use /var/tmp", named);
+    return pt_fail(e, PT_FAILED, "TMPDIR is %.300s, and there is no such folder: name one that is there, or unset TMPDIR to use /var/tmp",
+                   named);
 }
 
 int dir_make(const char *path, pt_error *e)

@@ -2,8 +2,8 @@
  *
  * Memory is limited by the machine, by control groups (both versions, every group above the process's own; memory.high counts as a
  * limit), by the memory nodes that a cpuset or numactl leaves to the process, where nothing may be overcommitted
- * (vm.overcommit_memory=2) by what may still be mapped, and by the process's own limits (RLIMIT_AS, RLIMIT_DATA). What counts is what is free under the tightest of them; page
- * cache that the kernel would give back counts as free.
+ * (vm.overcommit_memory=2) by what may still be mapped, and by the process's own limits (RLIMIT_AS, RLIMIT_DATA). What counts is what is
+ * free under the tightest of them; page cache that the kernel would give back counts as free.
  *
  * RLIMIT_MEMLOCK (8 MiB by default) limits none of it: the disk tier locks no memory, and NVIDIA's driver pins the host tier without
  * asking it (os_lock_user_pages in kernel-open/nvidia/os-mlock.c of its open kernel modules).

@@ -65,7 +65,8 @@ static void measure_host(const costs *c, double update_bytes, machine_spec *out)
 int machine_measured(const char *name, bool cuda, const uint64_t memory_bytes[TIERS], const costs *c, const model *m,
                      const step_shape *s, machine_spec *out, pt_error *e)
 {
-    *out = (machine_spec){.cuda = cuda, .matmul_efficiency = 1, .memory_efficiency = {1, 1, 1}, .disk_both_ways = 1, .link_both_ways = 1, .ranks = 1};
+    *out = (machine_spec){.cuda = cuda, .matmul_efficiency = 1, .memory_efficiency = {1, 1, 1}, .disk_both_ways = 1, .link_both_ways = 1,
+                          .ranks = 1};
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, name);
     memcpy(out->memory_bytes, memory_bytes, sizeof out->memory_bytes);
     const double update_bytes = rule_bytes(shape_optimizer(s)->rules[0], s->type);
@@ -97,7 +98,8 @@ json_t *machine_to_json(const machine_spec *x, const char *source)
                             "sources", "device.memory_bandwidth", source, "device.bf16_flops", source, "device.fp32_flops", source);
     json_t *sources = json_object_get(all, "sources");
     if (all && x->memory_bytes[TIER_HOST]) {
-        json_object_set_new(all, "host", json_pack("{s:I, s:f, s:f}", "memory_bytes", (json_int_t)x->memory_bytes[TIER_HOST], "memory_bandwidth",
+        json_object_set_new(all, "host", json_pack("{s:I, s:f, s:f}", "memory_bytes", (json_int_t)x->memory_bytes[TIER_HOST],
+                                                   "memory_bandwidth",
                                                    x->memory_bandwidth[TIER_HOST], "memory_efficiency", x->memory_efficiency[TIER_HOST]));
         json_object_set_new(all, "link", json_pack("{s:f, s:f, s:f, s:f}", "to_device_bandwidth", x->to_device_bandwidth,
                                                    "from_device_bandwidth", x->from_device_bandwidth, "latency_s", x->link_latency_s,

@@ -126,9 +126,9 @@ static int measure_computing(contention *x, load *computes, double ns, double lo
     return failed ? failed : measure_alone(x, computes, long_ns, e);
 }
 
-/* For as long as beside others, on a CPU without a quota as beside the disk: what a GPU does in its first 20 ms it need not keep up. An H100's
- * matmuls took 1.1 times that long beside everything, beside the host's updates too, which need nothing of a GPU and of which a step's
- * layers lost nothing. */
+/* For as long as beside others, on a CPU without a quota as beside the disk: what a GPU does in its first 20 ms it need not keep up. An
+ * H100's matmuls took 1.1 times that long beside everything, beside the host's updates too, which need nothing of a GPU and of which a
+ * step's layers lost nothing. */
 static int measure_all_computing(contention *x, double ns, double long_ns, pt_error *e)
 {
     int failed = 0;

@@ -212,8 +212,8 @@ static double passes_s(const ends *y, const head_times *few, double flops_per_ns
     return ns * 1e-9;
 }
 
-/* A part of head_rows rows: a straight line through few rows and as many as there is time for. What cold accumulators take longer is the same for
- * any number, and seen best with few. */
+/* A part of head_rows rows: a straight line through few rows and as many as there is time for. What cold accumulators take longer is the
+ * same for any number, and seen best with few. */
 static int measure_part_of_head(ends *y, bench *b, double flops_per_ns, double seconds, head_times *out, pt_error *e)
 {
     const double moment = 0.1; /* seconds; what takes no longer is run some times */

@@ -10,11 +10,11 @@
  * all, or as large as all that a step touches: a layer whose weights are in the cache would be too fast. What comes back through the
  * layers meets a cache that is full of the gradients of the layer behind, which have to be written first; what goes forward does not.
  *
- * A step whose micro-batches visit a layer one after the other finds the accumulators of its gradients in the cache, where the layer behind has
- * left its own, if they lie at one place; one that goes through all layers again and again keeps those of each. Then they come from
- * memory. What backward takes longer then, by sets of accumulators in turn that fill 256 MiB, is measured with the few rows that are run first:
- * it is the same for any number. Sums that are written there for the first time take longest, for those of the layer before have to be
- * written to memory as well.
+ * A step whose micro-batches visit a layer one after the other finds the accumulators of its gradients in the cache, where the layer behind
+ * has left its own, if they lie at one place; one that goes through all layers again and again keeps those of each. Then they come from
+ * memory. What backward takes longer then, by sets of accumulators in turn that fill 256 MiB, is measured with the few rows that are run
+ * first: it is the same for any number. Sums that are written there for the first time take longest, for those of the layer before have to
+ * be written to memory as well.
  *
  * A unit that follows another of its visit finds the weights in the cache; and backward finds there the weights that were just used to
  * compute again, and what was computed. What both take less is measured with the few rows too, of everything and of nothing saved; of the
@@ -303,8 +303,8 @@ static int heat(layer_bench *y, bench *b, pt_error *e)
     return failed;
 }
 
-/* Takes the memory for `rows` and measures, with cold accumulators and warm weights (`all`) or without: samples in y. A first round does not
- * count, unless it is one of long runs. */
+/* Takes the memory for `rows` and measures, with cold accumulators and warm weights (`all`) or without: samples in y. A first round does
+ * not count, unless it is one of long runs. */
 static int run(layer_bench *y, bench *b, int64_t rows, bool all, bool warm, int least, double seconds, pt_error *e)
 {
     area a;

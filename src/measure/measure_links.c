@@ -237,8 +237,8 @@ static int write_large(links *x, pt_error *e)
 /* For the curve of disk transfers; copies get half of it. */
 static double seconds_of(uint64_t most) { return most >= 1 << 24 ? 0.1 : 0.02; }
 
-/* A disk holds up single transfers, and a step holds all of them: their mean counts (writes of 64 MiB, 3.5 GB/s in the median, 3.2 to 3.4 in
- * the mean), as far as one of few that was held up for long does not make it. */
+/* A disk holds up single transfers, and a step holds all of them: their mean counts (writes of 64 MiB, 3.5 GB/s in the median, 3.2 to 3.4
+ * in the mean), as far as one of few that was held up for long does not make it. */
 static double transfer_ns(cost_class class, const samples *s)
 {
     const double held_up = 1.25, median = samples_median(s);

@@ -40,7 +40,8 @@ typedef struct attention_ns { double forward, backward; } attention_ns;
 int measure_attention(bench *b, int block, const step_shape *s, double seconds, attention_ns *out, pt_error *e);
 
 int measure_embedding(bench *b, double seconds, double *ns, pt_error *e);
-typedef struct head_result { double ns, eval_ns, cold_accumulators_ns, spread; } head_result; /* of a unit, with its gradients and without */
+/* of a unit, with its gradients and without */
+typedef struct head_result { double ns, eval_ns, cold_accumulators_ns, spread; } head_result;
 int measure_head(bench *b, double flops_per_ns, double seconds, head_result *out, pt_error *e);
 int measure_embed_finish(bench *b, double seconds, cost_curve *out, pt_error *e);
 bool head_suffices(bench *b, bench *before);

@@ -77,7 +77,8 @@ static double slower(const load *moves, const standing *s)
 static double host_busy(int threads, const load *moves, const standing *beside, const standing *alone)
 {
     const double stood = beside->of_period - alone->of_period;
-    return stood >= LEAST_NS ? fmin(threads * stood / (QUOTA_PERIOD_NS - stood) * slower(moves, beside), (double)SLOW_MOST * threads / 2) : 0;
+    return stood >= LEAST_NS ? fmin(threads * stood / (QUOTA_PERIOD_NS - stood) * slower(moves, beside),
+                                    (double)SLOW_MOST * threads / 2) : 0;
 }
 
 int measure_quota(const links *x, load *loads, cost_quota *out, watched paces[COST_CLASSES], pt_error *e)

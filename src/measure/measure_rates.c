@@ -103,7 +103,8 @@ static int region_open(bench *b, tier t, region *y, area *a, pt_error *e)
 static void fresh_accumulators(queue *q, void *arg, int n, int turn)
 {
     region *y = arg;
-    const int64_t layer = LAYER_ACCUMULATORS < y->elements ? LAYER_ACCUMULATORS : y->elements, span = n > layer ? n : layer, at = part_of(y, n, turn);
+    const int64_t layer = LAYER_ACCUMULATORS < y->elements ? LAYER_ACCUMULATORS : y->elements, span = n > layer ? n : layer,
+        at = part_of(y, n, turn);
     if (at % span == 0)
         queue_submit(q, &(op){OP_ZERO, .copy = {.dst = y->sums + at, .bytes = (uint64_t)span * sizeof(float)}});
 }

@@ -111,7 +111,8 @@ static int refuse_target(const model *m, const char *name, size_t n, pt_error *e
 {
     char all[512];
     list_modules(m, all, sizeof all);
-    return pt_fail(e, PT_USAGE, "--lora-targets: '%.*s' is no linear layer of this model; give all-linear, attention, mlp, or some of %s with "
+    return pt_fail(e, PT_USAGE,
+                   "--lora-targets: '%.*s' is no linear layer of this model; give all-linear, attention, mlp, or some of %s with "
                                 "commas between them (the embedding and the head get no adapter)", (int)(n < 100 ? n : 100), name, all);
 }
 
@@ -168,7 +169,8 @@ static json_t *config_of(const model *m, const adapter_options *o, double alpha,
     json_t *number = alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha);
     return json_pack("{s:s, s:s, s:n, s:b, s:s, s:b, s:f, s:I, s:o, s:{}, s:{}, s:b, s:b, s:o, s:n}", "peft_type", "LORA", "task_type",
                      "CAUSAL_LM", "base_model_name_or_path", "inference_mode", 1, "bias", "none", "fan_in_fan_out",
-                     architecture_find(m->config.model_type)->transposed, "lora_dropout", 0.0, "r", (json_int_t)o->rank, "lora_alpha", number,
+                     architecture_find(m->config.model_type)->transposed, "lora_dropout", 0.0, "r", (json_int_t)o->rank, "lora_alpha",
+                     number,
                      "rank_pattern", "alpha_pattern", "use_rslora", o->rslora, "use_dora", o->dora, "target_modules", names,
                      "modules_to_save");
 }
@@ -225,7 +227,8 @@ void adapters_free(adapters *a)
 
 static param new_param(const param *base, param_role role, int64_t rows, int64_t cols)
 {
-    return (param){.role = role, .kind = param_kind_of(role), .block = base->block, .rows = rows, .cols = cols, .decay = true, .trainable = true};
+    return (param){.role = role, .kind = param_kind_of(role), .block = base->block, .rows = rows, .cols = cols, .decay = true,
+                   .trainable = true};
 }
 
 /* A part of it, of `rows` rows, or elements of a vector. */

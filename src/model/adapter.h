@@ -1,7 +1,7 @@
 /* adapter.h - low-rank adapters beside the frozen matrices of layers, as PEFT has them (Hu et al., "LoRA", 2021).
  *
- * A module is a linear layer of Hugging Face's model: q_proj, c_attn, gate_proj ... Its adapter of rank r is A (r, inputs) and B (outputs, r),
- * which are all that is trained:
+ * A module is a linear layer of Hugging Face's model: q_proj, c_attn, gate_proj ... Its adapter of rank r is A (r, inputs) and B (outputs,
+ * r), which are all that is trained:
  *
  *     y = x W^T + s (x A^T) B^T + bias           s = alpha / r, or with rsLoRA alpha / sqrt(r)
  *
@@ -9,8 +9,8 @@
  *
  *     y = g (x W^T + s (x A^T) B^T) + bias       g = m / |row of W + s B A|, the norm taken as a constant in backward
  *
- * Several modules may be one matrix here (q, k and v; gate and up). Their A are one parameter, stacked by rows, so that x A^T is one product;
- * B is a parameter each, since ranks may differ:
+ * Several modules may be one matrix here (q, k and v; gate and up). Their A are one parameter, stacked by rows, so that x A^T is one
+ * product; B is a parameter each, since ranks may differ:
  *
  *     t = x [A_q; A_k; A_v]^T                 y[:, rows of q] += t[:, r of q] B_q^T ...
  *
@@ -64,8 +64,8 @@ typedef struct adapter_options {
 
 /* Gives the model's layers adapters, and freezes all else. PT_USAGE: a target that this model does not have. */
 int model_adapt(model *m, const adapter_options *o, pt_error *e);
-/* The same as an adapter's folder has them; `notice` (may be NULL) is told what is not applied. Its weights are checked when they are read, but
- * for names and shapes. */
+/* The same as an adapter's folder has them; `notice` (may be NULL) is told what is not applied. Its weights are checked when they are read,
+ * but for names and shapes. */
 int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const char *), void *arg, pt_error *e);
 int model_adapt_from_json(model *m, const char *name, const char *json, size_t n, pt_error *e); /* of a config alone: for fuzzers */
 void adapters_free(adapters *a);

@@ -1,7 +1,7 @@
 /* adapter_config.c - PEFT's adapter_config.json, read and written.
  *
- * PEFT knows many ways to change a model, and takes a key that it does not know for one that means nothing. Here a value that changes what is
- * computed is honoured, or refused by name: a key that is not in the list below must have its neutral value (null, false, empty).
+ * PEFT knows many ways to change a model, and takes a key that it does not know for one that means nothing. Here a value that changes what
+ * is computed is honoured, or refused by name: a key that is not in the list below must have its neutral value (null, false, empty).
  */
 #include "model/adapter.h"
 
@@ -19,8 +19,10 @@
 /* Read, or without meaning for what is computed. */
 static const char *const known_keys[] = {
     "peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "lora_dropout", "bias", "init_lora_weights",
-    "target_modules", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode", "exclude_modules",
-    "fan_in_fan_out", "layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size", "ensure_weight_tying", "runtime_config",
+    "target_modules", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode",
+    "exclude_modules",
+    "fan_in_fan_out", "layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size", "ensure_weight_tying",
+    "runtime_config",
     "ephemeral_gpu_offload"};
 
 static bool is_known(const char *key)
@@ -48,9 +50,12 @@ static int check_keys(const json_source *s, pt_error *e)
     json_t *value;
     json_object_foreach(s->object, key, value)
         if (!is_known(key) && !is_neutral(value))
-            return refuse_key(s, key, !strcmp(key, "modules_to_save") ? "only adapters of linear layers are; merge those modules into the base model "
+            return refuse_key(s, key, !strcmp(key,
+                                              "modules_to_save") ? "only adapters of linear layers are; merge those modules into the base "
+                                                                   "model "
                                                                         "first, with PEFT's merge_and_unload"
-                                                                      : "merge the adapter into the base model first, with PEFT's merge_and_unload", e);
+                                                                      : "merge the adapter into the base model first, with PEFT's "
+                                                                        "merge_and_unload", e);
     return 0;
 }
 
@@ -63,8 +68,10 @@ static int check_begin(const json_source *s, pt_error *e)
     bool is_fine = !text;
     for (size_t i = 0; i < sizeof fine / sizeof *fine && text; i++)
         is_fine = is_fine || !strcmp(text, fine[i]);
-    return is_fine ? 0 : pt_fail(e, PT_FAILED, "%s: \"init_lora_weights\" is \"%.40s\", which changed the base model's weights too: convert the "
-                                              "adapter to plain LoRA with PEFT (save_pretrained with path_initial_model_for_weight_conversion)",
+    return is_fine ? 0 : pt_fail(e, PT_FAILED,
+                                 "%s: \"init_lora_weights\" is \"%.40s\", which changed the base model's weights too: convert the "
+                                              "adapter to plain LoRA with PEFT (save_pretrained with "
+                                              "path_initial_model_for_weight_conversion)",
                                 s->where, text);
 }
 
@@ -95,7 +102,8 @@ static int read_numbers(const json_source *s, void (*notice)(void *, const char 
     if (!failed)
         failed = json_get_string(s, "bias", JSON_OPTIONAL, &bias, e);
     if (!failed && strcmp(bias, "none"))
-        failed = refuse_key(s, "bias", "biases are trained too by it; merge the adapter into the base model first, with PEFT's merge_and_unload", e);
+        failed = refuse_key(s, "bias",
+                            "biases are trained too by it; merge the adapter into the base model first, with PEFT's merge_and_unload", e);
     if (!failed && dropout > 0 && notice) {
         char sentence[700];
         snprintf(sentence, sizeof sentence, "%s: lora_dropout %g is not applied", s->where, dropout);
@@ -127,7 +135,8 @@ static int matches(const char *where, const char *key, const char *module, bool 
     pcre2_match_data_free(data);
     pcre2_code_free(code);
     *out = found >= 0;
-    return found >= 0 || found == PCRE2_ERROR_NOMATCH ? 0 : pt_fail(e, PT_FAILED, "%s: the pattern \"%.100s\" is no regular expression that can be "
+    return found >= 0 || found == PCRE2_ERROR_NOMATCH ? 0 : pt_fail(e, PT_FAILED,
+                                                                    "%s: the pattern \"%.100s\" is no regular expression that can be "
                                                                      "matched; correct it", where, key);
 }
 
@@ -155,8 +164,10 @@ static int read_pattern(const json_source *s, const char *which, const char *mod
 
 static int shape_error(const safetensors *st, const safetensors_tensor *t, int64_t rows, int64_t cols, const char *mend, pt_error *e)
 {
-    return pt_fail(e, PT_FAILED, "%s: tensor \"%.150s\" has %lld rows of %lld values, and %lld rows of %lld are needed: %s", safetensors_path(st, t), t->name,
-                   t->rank > 0 ? (long long)t->shape[0] : 1LL, t->rank > 1 ? (long long)t->shape[1] : 1LL, (long long)rows, (long long)cols, mend);
+    return pt_fail(e, PT_FAILED, "%s: tensor \"%.150s\" has %lld rows of %lld values, and %lld rows of %lld are needed: %s",
+                   safetensors_path(st, t), t->name,
+                   t->rank > 0 ? (long long)t->shape[0] : 1LL, t->rank > 1 ? (long long)t->shape[1] : 1LL, (long long)rows,
+                   (long long)cols, mend);
 }
 
 static bool has_shape(const safetensors_tensor *t, int64_t rows, int64_t cols)
@@ -208,7 +219,8 @@ static int read_module(reader *r, int layer, int matrix, const param *base, int 
         return 0;
     if (!a || !b || (r->n.dora && !magnitude))
         return pt_fail(r->e, PT_FAILED, "%s: \"%s\" has no %s beside its other tensors: the file is incomplete; take another copy",
-                       safetensors_path(r->st, a ? a : b), module, !a ? "lora_A" : !b ? "lora_B" : "lora_magnitude_vector, which use_dora asks for");
+                       safetensors_path(r->st, a ? a : b), module,
+                       !a ? "lora_A" : !b ? "lora_B" : "lora_magnitude_vector, which use_dora asks for");
     int failed = check_pair(r, base, part, module, a, b);
     if (!failed && magnitude && magnitude->elements != (uint64_t)base->part[part].rows)
         failed = shape_error(r->st, magnitude, base->part[part].rows, 1, "it is an adapter of another model", r->e);
@@ -235,11 +247,13 @@ static int refuse_tensor(const reader *r)
                     char module[MODEL_NAME];
                     adapter_module_name(base, part, module);
                     ours = r->a->of[b - 1][k][part].rank && (find(r->m, r->st, module, "lora_A.weight") == t ||
-                           find(r->m, r->st, module, "lora_B.weight") == t || (r->n.dora && find(r->m, r->st, module, "lora_magnitude_vector") == t));
+                           find(r->m, r->st, module, "lora_B.weight") == t || (r->n.dora &&
+                                                                               find(r->m, r->st, module, "lora_magnitude_vector") == t));
                 }
             }
         if (!ours)
-            return pt_fail(r->e, PT_FAILED, "%s: tensor \"%.150s\" belongs to no linear layer of a %s model with %lld layers: it is an adapter of "
+            return pt_fail(r->e, PT_FAILED,
+                           "%s: tensor \"%.150s\" belongs to no linear layer of a %s model with %lld layers: it is an adapter of "
                            "another model, or of its embedding or head, which are not supported", safetensors_path(r->st, t), t->name,
                            r->m->config.model_type, (long long)r->m->config.layers);
     }

@@ -46,7 +46,8 @@ static const char *olmo_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
                       [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"})};
 
 static const char *gemma2_names[PARAM_ROLES][MODEL_MAX_PARTS] = {
-    LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"}, [PARAM_POST_NORM1] = {"layers.*.post_attention_layernorm.weight"},
+    LLAMA_LAYER_NAMES([PARAM_NORM1] = {"layers.*.input_layernorm.weight"},
+                      [PARAM_POST_NORM1] = {"layers.*.post_attention_layernorm.weight"},
                       [PARAM_NORM2] = {"layers.*.pre_feedforward_layernorm.weight"},
                       [PARAM_POST_NORM2] = {"layers.*.post_feedforward_layernorm.weight"})};
 
@@ -146,24 +147,28 @@ static const architecture table[] = {
     },
     {
         .model_type = "llama", .class_name = "LlamaForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
-        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000), BOS_EOS(1, 2),
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000),
+        BOS_EOS(1, 2),
         .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias"},
     },
     {
         .model_type = "mistral", .class_name = "MistralForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
-        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(14336), POSITIONS(131072), VOCAB(32000), BOS_EOS(1, 2),
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(8), HEAD_DIM(-1), FFN(14336), POSITIONS(131072), VOCAB(32000),
+        BOS_EOS(1, 2),
         .window = WINDOW_ALL, .window_default = 4096, .names = llama_names, .keys = {ROPE_KEYS, "sliding_window", "sliding_window_size"},
     },
     {
         .model_type = "qwen2", .class_name = "Qwen2ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
-        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(32), HEAD_DIM(-1), FFN(22016), POSITIONS(32768), VOCAB(151936), BOS_EOS(-1, -1),
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(32), HEAD_DIM(-1), FFN(22016), POSITIONS(32768), VOCAB(151936),
+        BOS_EOS(-1, -1),
         .qkv_bias = BIAS_ALWAYS, .window = WINDOW_LAYERS, .window_default = 4096,
         .names = llama_names, .keys = {ROPE_KEYS, "sliding_window", "use_sliding_window", "max_window_layers"},
     },
     {
         .model_type = "qwen3", .class_name = "Qwen3ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
-        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(32), HEAD_DIM(128), FFN(22016), POSITIONS(32768), VOCAB(151936), BOS_EOS(-1, -1),
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(32), HEAD_DIM(128), FFN(22016), POSITIONS(32768), VOCAB(151936),
+        BOS_EOS(-1, -1),
         .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_HEAD, .window = WINDOW_LAYERS, .window_default = 4096,
         .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "sliding_window", "use_sliding_window", "max_window_layers"},
     },
@@ -219,19 +224,22 @@ static const architecture table[] = {
     },
     {
         .model_type = "phi3", .class_name = "Phi3ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5,
-        LAYERS(32), HEADS(32), HIDDEN(3072), KV_HEADS(-1), HEAD_DIM(-1), FFN(8192), POSITIONS(4096), VOCAB(32064), BOS_EOS(1, 32000), .padding = 32000,
+        LAYERS(32), HEADS(32), HIDDEN(3072), KV_HEADS(-1), HEAD_DIM(-1), FFN(8192), POSITIONS(4096), VOCAB(32064), BOS_EOS(1, 32000),
+        .padding = 32000,
         .window = WINDOW_ALL, .rope_part_key = "partial_rotary_factor", .rope_part = 1, .rope_long_only = true,
         .keys = {ROPE_KEYS, "partial_rotary_factor", "sliding_window"}, .names = phi3_names,
     },
     {
         .model_type = "olmo2", .class_name = "Olmo2ForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-5, .norms = NORM_AFTER,
-        LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(50304), BOS_EOS(-1, 50279), .padding = 1,
+        LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(50304), BOS_EOS(-1, 50279),
+        .padding = 1,
         .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_WIDE, .keys = {ROPE_KEYS, "attention_bias"},
         .names = olmo_names,
     },
     {
         .model_type = "olmo3", .class_name = "Olmo3ForCausalLM", LLAMA_FAMILY, SILU, .eps = 1e-5, .norms = NORM_AFTER,
-        LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(50304), BOS_EOS(-1, 50279), .padding = 1,
+        LAYERS(32), HEADS(32), HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(50304), BOS_EOS(-1, 50279),
+        .padding = 1,
         .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .qk_norm = QK_NORM_WIDE,
         .window = WINDOW_PERIOD, .window_default = 4096, .window_period = 4,
         .rope = ROPE_RULE_TYPES, .rope_theta = 5e5, .rope_local_theta = 5e5,
@@ -243,15 +251,18 @@ static const architecture table[] = {
         FFN(11008), POSITIONS(32768), VOCAB(128256), BOS_EOS(128000, 128001), .padding = 128004,
         .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
         .window = WINDOW_UNROTATED, .rope = ROPE_RULE_SKIPPED, .rope_theta = 2e6,
-        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "sliding_window", "use_sliding_window", "no_rope_layers", "no_rope_layer_interval"},
+        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "sliding_window", "use_sliding_window", "no_rope_layers",
+                                       "no_rope_layer_interval"},
     },
     {
         .model_type = "granite", .class_name = "GraniteForCausalLM", LLAMA_FAMILY, ONE_ROPE, SILU, .eps = 1e-6,
-        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000), BOS_EOS(1, 2),
+        LAYERS(32), HEADS(32), .padding = -1, HIDDEN(4096), KV_HEADS(-1), HEAD_DIM(-1), FFN(11008), POSITIONS(2048), VOCAB(32000),
+        BOS_EOS(1, 2),
         .qkv_bias = BIAS_BY_KEY, .out_bias = BIAS_BY_KEY, .mlp_bias = BIAS_BY_KEY,
         .embedding_scale = {"embedding_multiplier", 1}, .score_scale = {"attention_multiplier", 1},
         .residual_scale = {"residual_multiplier", 1}, .logit_divisor = {"logits_scaling", 1},
-        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "embedding_multiplier", "attention_multiplier", "residual_multiplier",
+        .names = llama_names, .keys = {ROPE_KEYS, "attention_bias", "mlp_bias", "embedding_multiplier", "attention_multiplier",
+                                       "residual_multiplier",
                  "logits_scaling"},
     },
     {

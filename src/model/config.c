@@ -46,7 +46,8 @@ static int refuse_few_bits(config_reader *r)
     const json_t *quantized = json_object_get(r->source.object, "quantization_config");
     if (!quantized || json_is_null(quantized))
         return 0;
-    return pt_fail(r->e, PT_FAILED, "%s: \"quantization_config\" is %s: weights that are in few bits already are not read; take the model that they "
+    return pt_fail(r->e, PT_FAILED,
+                   "%s: \"quantization_config\" is %s: weights that are in few bits already are not read; take the model that they "
                    "were made from, and give train --base nf4 or int8 to keep what is frozen of it in few bits", r->source.where,
                    config_value_text(quantized, shown));
 }

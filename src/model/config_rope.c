@@ -109,7 +109,8 @@ static int read_rotated(const config_reader *r, const json_source *rope, rope_co
         status = pt_fail(r->e, PT_FAILED, "%s: \"partial_rotary_factor\" is %g, but only 1 is supported", rope->where, part);
     out->rotated = (int64_t)((double)c->head_dim * part);
     if (!status && (out->rotated < 2 || out->rotated % 2))
-        status = pt_fail(r->e, PT_FAILED, "%s: rotary positions turn %lld of the %lld elements of a head (\"%s\" / \"%s\", or \"head_dim\"%s%s%s); "
+        status = pt_fail(r->e, PT_FAILED,
+                         "%s: rotary positions turn %lld of the %lld elements of a head (\"%s\" / \"%s\", or \"head_dim\"%s%s%s); "
                          "an even number is needed, at least 2", r->source.where, (long long)out->rotated, (long long)c->head_dim,
                          r->a->hidden.name, r->a->heads.name, r->a->rope_part_key ? ", times \"" : "",
                          r->a->rope_part_key ? r->a->rope_part_key : "", r->a->rope_part_key ? "\"" : "");
@@ -231,7 +232,8 @@ static int read_by_type(config_reader *r, const json_source *scaling, const json
         if (!status)
             status = json_get_object(parameters, "sliding_attention", JSON_OPTIONAL, &local, r->e);
         if (!status && !full.object && !local.object)
-            status = pt_fail(r->e, PT_FAILED, "%s: needs \"full_attention\" and \"sliding_attention\" in this model_type, each with its own "
+            status = pt_fail(r->e, PT_FAILED,
+                             "%s: needs \"full_attention\" and \"sliding_attention\" in this model_type, each with its own "
                              "\"rope_type\" and \"rope_theta\"", parameters->where);
     }
     if (!status && object_is_there(scaling) && full.object)

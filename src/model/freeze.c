@@ -41,7 +41,8 @@ static int check_patterns(const model *m, const char *option, const char *const 
 
 static bool part_is_trained(const param_part *part, const model_freezing *f)
 {
-    return (!f->train_only_n || any_matches(f->train_only, f->train_only_n, part->name)) && !any_matches(f->freeze, f->freeze_n, part->name);
+    return (!f->train_only_n || any_matches(f->train_only, f->train_only_n, part->name)) &&
+    !any_matches(f->freeze, f->freeze_n, part->name);
 }
 
 /* The parts of a parameter are one matrix in memory, and move, train and rest together. */
@@ -51,7 +52,8 @@ static int refuse_split(const param *p, pt_error *e)
     size_t used = 0;
     for (int i = 0; i < p->parts && used < sizeof parts; i++)
         used += (size_t)snprintf(parts + used, sizeof parts - used, "%s%s", i ? ", " : "", p->part[i].name);
-    return pt_fail(e, PT_USAGE, "--freeze and --train-only take some of %s and not others: they are trained or frozen together; name all of "
+    return pt_fail(e, PT_USAGE,
+                   "--freeze and --train-only take some of %s and not others: they are trained or frozen together; name all of "
                                 "them or none", parts);
 }
 

@@ -117,7 +117,8 @@ static void init_adapter(const model *m, uint64_t seed, const param *p, int64_t 
         int64_t from = row0 > part->row0 ? row0 : part->row0;
         int64_t to = row0 + n_rows < part->row0 + part->rows ? row0 + n_rows : part->row0 + part->rows;
         if (to > from)
-            fill_uniform(seed, tensor_stream(p, m->blocks[p->block].layer, k), (uint64_t)((from - part->row0) * p->cols), (to - from) * p->cols,
+            fill_uniform(seed, tensor_stream(p, m->blocks[p->block].layer, k), (uint64_t)((from - part->row0) * p->cols),
+                         (to - from) * p->cols,
                          1 / sqrt((double)p->cols), out + (from - row0) * p->cols);
     }
 }

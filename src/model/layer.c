@@ -29,7 +29,8 @@ static void add_linear(layer_stages *l, const model_config *c, layer_stage s)
     l->of[l->n - 1].gain = dora ? gain : LAYER_NONE;
 }
 
-/* The end of a branch: its last linear stage, and the sum with the residual stream. `between`: the tensor in between where there is a norm. */
+/* The end of a branch: its last linear stage, and the sum with the residual stream. `between`: the tensor in between where there is a
+ * norm. */
 static void add_end(layer_stages *l, const model_config *c, layer_tensor in, layer_tensor between, layer_tensor residual, layer_tensor out)
 {
     const bool mlp = in == LAYER_ACT;
@@ -48,12 +49,14 @@ static void add_end(layer_stages *l, const model_config *c, layer_tensor in, lay
 
 static void add_norm(layer_stages *l, layer_tensor in, layer_tensor out, param_role weight, param_role bias)
 {
-    add(l, (layer_stage){.kind = STAGE_NORM, .in = in, .out = out, .side = LAYER_NONE, .residual = LAYER_NONE, .weight = weight, .bias = bias});
+    add(l, (layer_stage){.kind = STAGE_NORM, .in = in, .out = out, .side = LAYER_NONE, .residual = LAYER_NONE, .weight = weight,
+                         .bias = bias});
 }
 
 static void add_plain(layer_stages *l, stage_kind kind, layer_tensor in, layer_tensor out, layer_tensor side)
 {
-    add(l, (layer_stage){.kind = kind, .in = in, .out = out, .side = side, .residual = LAYER_NONE, .weight = PARAM_NONE, .bias = PARAM_NONE});
+    add(l, (layer_stage){.kind = kind, .in = in, .out = out, .side = side, .residual = LAYER_NONE, .weight = PARAM_NONE,
+                         .bias = PARAM_NONE});
 }
 
 /* Where the branches are parallel both ends come last: so backward begins with both, while the gradient of the output is what it was. */
@@ -139,7 +142,8 @@ bool layer_is_handed_out(const layer_stages *l, layer_tensor t)
     return s && (s->kind == STAGE_NORM || s->kind == STAGE_ACTIVATION);
 }
 
-static int operand_region(const layer_stages *l, layer_tensor t) { return layer_is_handed_out(l, t) ? REGION_GRADIENT + t : REGION_TENSOR + t; }
+static int operand_region(const layer_stages *l, layer_tensor t) { return layer_is_handed_out(l,
+    t) ? REGION_GRADIENT + t : REGION_TENSOR + t; }
 
 static void touch(int regions[LAYER_STEP_REGIONS], int *n, int region) { regions[(*n)++] = region; }
 

@@ -83,7 +83,8 @@ typedef struct layer_step { step_pass pass; int stage; } layer_step;
 
 /* Places in a layer's memory: tensors, their gradients, and for each stage what its backward needs beside them. */
 enum {
-    REGION_TENSOR = 0, REGION_GRADIENT = LAYER_TENSORS, REGION_SCRATCH = 2 * LAYER_TENSORS, REGION_ACCUMULATORS = REGION_SCRATCH + LAYER_STAGES,
+    REGION_TENSOR = 0, REGION_GRADIENT = LAYER_TENSORS, REGION_SCRATCH = 2 * LAYER_TENSORS,
+    REGION_ACCUMULATORS = REGION_SCRATCH + LAYER_STAGES,
     REGION_STRIPE = REGION_ACCUMULATORS + LAYER_STAGES, /* weights that are kept in few bits, decoded */
     LAYER_REGIONS = REGION_STRIPE + LAYER_STAGES
 };

@@ -76,7 +76,8 @@ typedef struct model_config {
     int64_t bos, eos;          /* -1: none (or beyond the vocabulary); the first where config.json has a list */
     int64_t padding;           /* row of the embedding that Transformers starts at zero, and to which it passes no
                                   gradient from the input side; -1: none */
-    /* Not of config.json: for each matrix the columns of x A^T, the most that any layer has, and whether there are magnitudes (adapter.h). */
+    /* Not of config.json: for each matrix the columns of x A^T, the most that any layer has, and whether there are magnitudes
+     * (adapter.h). */
     int64_t adapter_width[MODEL_MATRICES];
     bool dora;
 } model_config;

@@ -33,8 +33,8 @@ static inline int shape_lanes(const step_shape *s) { return s->lanes > 1 ? s->la
  * fp32 runs, where the inputs are the stream themselves. */
 uint64_t residual_bytes(const model *m, const step_shape *s);
 
-/* How a parameter is kept for compute: norms, and magnitudes of adapters, stay fp32, also beside bf16 (their weights are near 1, where bf16 cannot
- * hold what a step changes; measured in docs/numerics.md). */
+/* How a parameter is kept for compute: norms, and magnitudes of adapters, stay fp32, also beside bf16 (their weights are near 1, where bf16
+ * cannot hold what a step changes; measured in docs/numerics.md). */
 pt_dtype param_type(const param *p, pt_dtype type);
 
 /* unit_seqs = clamp(2048 / seq_len, 1, batch), lowered to a divisor of the batch: a CPU's sizes, and one lane. */

@@ -72,7 +72,8 @@ enum { CPU_VALUES = 2 << 20, GPU_VALUES = 32 << 20, CPU_LEAST = 256, GPU_LEAST =
 /* `lines` of so many values, cut into equal stripes. */
 static int64_t stripe(int64_t lines, int64_t values, const step_shape *s)
 {
-    const int64_t room = (s->gpu ? GPU_VALUES : CPU_VALUES) / values, least = s->gpu ? GPU_LEAST : CPU_LEAST, most = room > least ? room : least;
+    const int64_t room = (s->gpu ? GPU_VALUES : CPU_VALUES) / values, least = s->gpu ? GPU_LEAST : CPU_LEAST,
+    most = room > least ? room : least;
     const int64_t stripes = (lines + most - 1) / most, each = (lines + stripes - 1) / stripes;
     const int64_t whole = (int64_t)align_up((uint64_t)each, STEP);
     return whole < lines ? whole : lines;

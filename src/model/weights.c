@@ -233,7 +233,8 @@ void weights_notice_unused(const model *m, const safetensors *st, void (*notice)
         return;
     if (n > 1)
         snprintf(others, sizeof others, " (and %zu more like it)", n - 1);
-    snprintf(sentence, sizeof sentence, "%.400s: tensor \"%.120s\"%s is not part of a %s model and is ignored: it is %s", safetensors_path(st, first),
+    snprintf(sentence, sizeof sentence, "%.400s: tensor \"%.120s\"%s is not part of a %s model and is ignored: it is %s",
+             safetensors_path(st, first),
              first->name, others, m->config.model_type, first->elements ? "a buffer of another architecture" : "empty");
     notice(arg, sentence);
 }
@@ -325,12 +326,14 @@ int weights_check_some(const model *m, const safetensors *st, weights_type type_
             if (status)
                 return status;
             if (!t->dtype_is_known || t->dtype != (pt_dtype)type)
-                return pt_fail(e, PT_FAILED, "%s: tensor \"%.80s\" is stored as %s, and %s is needed; the file is damaged, or of another run",
+                return pt_fail(e, PT_FAILED,
+                               "%s: tensor \"%.80s\" is stored as %s, and %s is needed; the file is damaged, or of another run",
                                safetensors_path(st, t), t->name, t->dtype_text, dtype_name((pt_dtype)type));
         }
     }
     if (claimed != safetensors_count(st))
-        return pt_fail(e, PT_FAILED, "%s: %zu tensors are there, and %zu are needed; the file is damaged, or of another run", first_path(st),
+        return pt_fail(e, PT_FAILED, "%s: %zu tensors are there, and %zu are needed; the file is damaged, or of another run",
+                       first_path(st),
                        safetensors_count(st), claimed);
     return 0;
 }
@@ -388,7 +391,8 @@ static int check_finite(const safetensors *st, const safetensors_tensor *t, cons
     if (finite)
         return 0;
     return pt_fail(e, PT_FAILED, "%s: tensor \"%.120s\" has a value that is not finite (NaN or infinity): the weights are damaged, or the "
-                                 "training that made them broke; use another copy, or an older checkpoint of it", safetensors_path(st, t), t->name);
+                                 "training that made them broke; use another copy, or an older checkpoint of it", safetensors_path(st, t),
+                                 t->name);
 }
 
 int weights_read(const model *m, const safetensors *st, int index, int64_t row0, int64_t n_rows, float *out,

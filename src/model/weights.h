@@ -64,8 +64,8 @@ weights_beside weights_find_beside(const model *m, const struct safetensors *st)
 
 /* out[0 .. n_rows*cols) = rows row0 .. of parameter `index`, as fp32. Bounded memory: `scratch` of
  * scratch_bytes (>= 1 MiB) is all that is used besides `out`. Thread-safe with a scratch for each
- * thread. An adapter's are read from the adapter's file. Refused: a value that is not finite. A part that is stored transposed is read whole where at least half of its rows are wanted,
- * else with one small read for each column. */
+ * thread. An adapter's are read from the adapter's file. Refused: a value that is not finite. A part that is stored transposed is read
+ * whole where at least half of its rows are wanted, else with one small read for each column. */
 int weights_read(const model *m, const struct safetensors *st, int index, int64_t row0, int64_t n_rows,
                  float *out, void *scratch, size_t scratch_bytes, pt_error *e);
 

@@ -1,5 +1,5 @@
-/* muon.c - Muon as torch.optim.Muon has it: a matrix of a layer moves by its momentum made orthogonal, as far as five Newton-Schulz steps in
- * bf16 do that. Embeddings, head, norms and biases are AdamW's.
+/* muon.c - Muon as torch.optim.Muon has it: a matrix of a layer moves by its momentum made orthogonal, as far as five Newton-Schulz steps
+ * in bf16 do that. Embeddings, head, norms and biases are AdamW's.
  *
  * Each Hugging Face tensor is made orthogonal by itself, q, k and v too. With g the smaller of its sides and k the other one:
  *
@@ -7,8 +7,8 @@
  *                                                      P (g, g) = b G + c G . G
  *                                                      X        = a X + P . X, of a tall one a X + X . P
  *
- * so that nothing is transposed, whichever way Hugging Face stores the matrix. Sums of matmuls are fp32 and rounded once, with what is added to
- * them; they are made in slices of the result, some at a time. What a matrix takes beside its states:
+ * so that nothing is transposed, whichever way Hugging Face stores the matrix. Sums of matmuls are fp32 and rounded once, with what is
+ * added to them; they are made in slices of the result, some at a time. What a matrix takes beside its states:
  *
  *   workspace  [X bf16][G bf16][P bf16][a slice of sums fp32][partial sums of squares fp64]
  */

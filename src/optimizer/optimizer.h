@@ -1,8 +1,8 @@
 /* optimizer.h - how weights learn. An optimizer is one file of this folder and one row of a table.
  *
  * An optimizer has a rule for each parameter. A rule says what a parameter keeps beside its weights (slabs), which ops update it, and what
- * these take. All else follows from it: the states of a chunk (plan/pack.h), their files in a checkpoint (train/checkpoint.c), what an update
- * costs (predict/costs.h, profile/), the memory that a plan needs. A rule is the same on host and device, and does not know
+ * these take. All else follows from it: the states of a chunk (plan/pack.h), their files in a checkpoint (train/checkpoint.c), what an
+ * update costs (predict/costs.h, profile/), the memory that a plan needs. A rule is the same on host and device, and does not know
  * where a parameter lies or how it was packed.
  *
  *     matrices of layers ---- rule: slabs, workspace, ops ---.

@@ -53,7 +53,8 @@ static void add_piece(packer *k, int index, int64_t row0, int64_t rows)
         close_chunk(k, trained);
     if (k->open[trained].chunk < 0) {
         k->open[trained].chunk = k->p->chunks_n++;
-        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .low = k->p->type == PT_BF16 && (trained || !k->m->stored_bf16)};
+        k->p->chunks[k->open[trained].chunk] = (chunk_t){.trained = trained, .low = k->p->type == PT_BF16 &&
+                                                         (trained || !k->m->stored_bf16)};
     }
     k->p->pieces[k->p->pieces_n++] =
         (piece){.param = index, .row0 = row0, .rows = rows, .chunk = k->open[trained].chunk, .offset = k->open[trained].used};

@@ -13,11 +13,11 @@
  * elements a value and has no low halves.
  *
  * A chunk is trained or frozen as a whole. A frozen one has weights only, and where its parameters came in a wider type than bf16 the low
- * halves, which loading and saving alone touch: what goes out is what came in. Matrices in few bits have none: what goes out of them is read
- * again where they came from.
+ * halves, which loading and saving alone touch: what goes out is what came in. Matrices in few bits have none: what goes out of them is
+ * read again where they came from.
  *
- * Where several ranks share a run (step_shape.ranks), each has all weights, and states and waiting gradient of its shard alone: a stretch of
- * the chunk. The sizes are those of the largest shard, so that all ranks have the same schedule.
+ * Where several ranks share a run (step_shape.ranks), each has all weights, and states and waiting gradient of its shard alone: a stretch
+ * of the chunk. The sizes are those of the largest shard, so that all ranks have the same schedule.
  *
  * E is a multiple of 2048 and the states are made up to a whole page, so that both can be read from a disk directly.
  */

@@ -70,7 +70,8 @@ static int validate_trained(const plan_target *t, const model *m, pt_error *e)
         return 0;
     if (t->trained == here)
         return pt_fail(e, PT_FAILED, "the plan was made for other frozen parameters (--freeze, --train-only), as many as here; plan again");
-    return pt_fail(e, PT_FAILED, "the plan was made for training %lld of %lld parameters, and here it is %lld (--freeze, --train-only); plan "
+    return pt_fail(e, PT_FAILED,
+                   "the plan was made for training %lld of %lld parameters, and here it is %lld (--freeze, --train-only); plan "
                                  "again", (long long)t->trained, (long long)t->parameters, (long long)here);
 }
 
@@ -85,7 +86,8 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
         return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes in %s; plan again, or give the other --dtype",
                        t->type == PT_BF16 ? "bf16" : "fp32", s->type == PT_BF16 ? "bf16" : "fp32");
     if (t->optimizer && t->optimizer != shape_optimizer(s))
-        return pt_fail(e, PT_FAILED, "the plan was made for --optimizer %s, and this run has %s, whose states are others; plan again, or give "
+        return pt_fail(e, PT_FAILED,
+                       "the plan was made for --optimizer %s, and this run has %s, whose states are others; plan again, or give "
                        "the other one", t->optimizer->name, shape_optimizer(s)->name);
     if (t->gpu >= 0 && t->gpu != s->gpu)
         return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes on %s, which cuts a step "
@@ -144,7 +146,8 @@ static int validate_passing(const plan *p, const model *m, pt_error *e)
 {
     for (int b = 0; b < model_passing_layers(m) && b < p->blocks_n; b++)
         if (p->blocks[b].level != SAVE_INPUT || p->blocks[b].place != TIER_DEVICE)
-            return pt_fail(e, PT_FAILED, "the plan's layer %d lies before everything that is trained, so that backward does not come to it: "
+            return pt_fail(e, PT_FAILED,
+                           "the plan's layer %d lies before everything that is trained, so that backward does not come to it: "
                                          "its \"save\" must be input and its \"place\" device", b);
     return 0;
 }

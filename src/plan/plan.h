@@ -78,9 +78,9 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
  * Where some parameters are frozen, "made_for" has "trained": how many are not, "passing": to how many layers backward does not come,
  * and "frozen": "0123456789abcdef", which tells such sets apart.
  *
- * "made_for" may be missing, and in it "hidden" to "vocab", "optimizer" and "gpu", which older files lack; everything else is needed. Unknown keys,
- * wrong types and absurd numbers are PT_FAILED with file, key and mend. What `protrain plan --json` prints, known by its "fits",
- * is read too: its "plan". `name` is what errors call the text. The caller owns *out (plan_free) where 0 is returned. */
+ * "made_for" may be missing, and in it "hidden" to "vocab", "optimizer" and "gpu", which older files lack; everything else is needed.
+ * Unknown keys, wrong types and absurd numbers are PT_FAILED with file, key and mend. What `protrain plan --json` prints, known by its
+ * "fits", is read too: its "plan". `name` is what errors call the text. The caller owns *out (plan_free) where 0 is returned. */
 int plan_read(const char *path, plan *out, pt_error *e);
 int plan_from_json(const char *name, const char *json, size_t n, plan *out, pt_error *e);
 char *plan_to_json(const plan *p, const model *m, const step_shape *s); /* malloc'ed text, NULL: out of memory */

@@ -252,7 +252,8 @@ static int read_any(const json_source *s, plan *out, pt_error *e)
 {
     json_source inner;
     if (json_is_false(json_object_get(s->object, "fits")))
-        return pt_fail(e, PT_FAILED, "%s: \"fits\" is false, so there is no plan in it; plan again with the change that it names", s->where);
+        return pt_fail(e, PT_FAILED, "%s: \"fits\" is false, so there is no plan in it; plan again with the change that it names",
+                       s->where);
     if (!json_object_get(s->object, "fits"))
         return read_object(s, out, e);
     int failed = json_get_object(s, "plan", JSON_REQUIRED, &inner, e);
@@ -346,9 +347,11 @@ char *plan_to_json(const plan *p, const model *m, const step_shape *s)
         snprintf(trained, sizeof trained, ", \"trained\": %lld, \"passing\": %d, \"frozen\": \"%016llx\"",
                  (long long)model_trained_parameters(m), model_passing_layers(m), (unsigned long long)model_frozen_hash(m));
     fprintf(f, "{\n  \"made_for\": {\"model_type\": \"%s\", \"parameters\": %lld, \"layers\": %lld, \"hidden\": %lld, \"heads\": %lld, "
-               "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"optimizer\": \"%s\", "
+               "\"kv_heads\": %lld, \"ffn\": %lld, \"vocab\": %lld, \"seq_len\": %lld, \"batch\": %lld, \"dtype\": \"%s\", \"optimizer\": "
+               "\"%s\", "
                "\"gpu\": %s%s},\n",
-            c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads, (long long)c->kv_heads,
+            c->model_type, (long long)m->parameters, (long long)c->layers, (long long)c->hidden, (long long)c->heads,
+            (long long)c->kv_heads,
             (long long)c->ffn, (long long)c->vocab, (long long)s->seq_len, (long long)s->batch, types[s->type == types[1].type].name,
             shape_optimizer(s)->name, s->gpu ? "true" : "false", trained);
     fprintf(f, "  \"chunk_bytes\": %lld,\n  \"n_buffer\": %d,\n  \"n_update\": %d,\n  \"n_swap\": %d,\n  \"micro_batch\": %lld,\n"

@@ -258,7 +258,8 @@ static int validate_curves(const costs *c, const char *name, pt_error *e)
     const struct { const char *key; const cost_curve *curve; } all[] = {
         {"finish", &c->finish}, {"embed_finish", &c->embed_finish}, {"update_device", &c->update_device},
         {"update_host", &c->update_host}, {"to_device", &c->to_device}, {"from_device", &c->from_device},
-        {"whole_device", &c->whole_device}, {"whole_host", &c->whole_host}, {"read", &c->read}, {"write", &c->write}, {"waking", &c->wake_latency},
+        {"whole_device", &c->whole_device}, {"whole_host", &c->whole_host}, {"read", &c->read}, {"write", &c->write},
+        {"waking", &c->wake_latency},
         {"gather", &c->gather}, {"scatter", &c->scatter}};
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all && !failed; i++)
@@ -277,7 +278,8 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
                            c->kind_of_layer[i], c->kinds_n);
     for (int k = 0; k < c->kinds_n; k++) {
         const layer_cost *l = &c->layer[k];
-        const struct { const char *key; double ns; } all[] = {{"first_sums_ns", l->first_accumulators_ns}, {"cold_sums_ns", l->cold_accumulators_ns},
+        const struct { const char *key; double ns; } all[] = {{"first_sums_ns", l->first_accumulators_ns},
+            {"cold_sums_ns", l->cold_accumulators_ns},
                                                               {"warm_forward_ns", l->warm_forward_ns}};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             if (!is_time(all[i].ns))
@@ -297,7 +299,8 @@ static int validate_layers(const costs *c, const model *m, const char *name, pt_
 static int validate_numbers(const costs *c, const char *name, pt_error *e)
 {
     const struct { const char *key; double value; } all[] = {
-        {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns}, {"head_cold_sums_ns", c->head_cold_accumulators_ns},
+        {"embed_ns", c->embed_ns}, {"head_ns", c->head_ns}, {"head_eval_ns", c->head_eval_ns},
+        {"head_cold_sums_ns", c->head_cold_accumulators_ns},
         {"task_ns", c->task_ns},   {"step_ns", c->step_ns}, {"spread", c->spread}, {"curves_spread", c->curves_spread}};
     if (c->ranks < 1)
         return pt_fail(e, PT_FAILED, "%s: there are %d ranks; at least 1 is needed, measure again", name, c->ranks);

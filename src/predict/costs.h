@@ -29,17 +29,19 @@ cost_class task_class(const task *t);
 
 typedef struct layer_cost {
     double forward_ns[SAVE_LEVELS], backward_ns[SAVE_LEVELS]; /* one unit */
-    double first_accumulators_ns, cold_accumulators_ns; /* more, of a backward whose accumulators of gradients lie elsewhere than those of the backward before it,
+    double first_accumulators_ns, cold_accumulators_ns;
+        /* more, of a backward whose accumulators of gradients lie elsewhere than those of the backward before it,
                                            in no cache: where it is the step's first for its layer and writes them; where it adds */
     double warm_forward_ns, warm_backward_ns[SAVE_LEVELS]; /* less, of a unit right behind another of its visit: weights are in the cache */
 } layer_cost;
 
-/* Processor time that a virtual machine may use in each period; when it has, all of it stands still until the next begins. What its host does
- * for its disk counts as well, though none of the machine's own processors does it. */
+/* Processor time that a virtual machine may use in each period; when it has, all of it stands still until the next begins. What its host
+ * does for its disk counts as well, though none of the machine's own processors does it. */
 typedef struct cost_quota {
     double period_ns;          /* 0: not known, nothing stands still */
     double processors;         /* that may be busy all the time; as many as the machine has of its own */
-    double busy[COST_CLASSES]; /* processors that a task keeps busy: its threads; of reads and writes the host's, at the pace they have alone */
+    /* processors that a task keeps busy: its threads; of reads and writes the host's, at the pace they have alone */
+    double busy[COST_CLASSES];
 } cost_quota;
 
 typedef struct costs {
@@ -47,7 +49,8 @@ typedef struct costs {
     unsigned char kind_of_layer[MODEL_MAX_LAYERS];  /* index into layer */
     layer_cost layer[COST_LAYER_KINDS];
     double embed_ns, head_ns, head_eval_ns;         /* one unit */
-    double head_cold_accumulators_ns;                       /* more, of a visit that is not a step's first: other layers' lie between it and the
+    double head_cold_accumulators_ns;
+        /* more, of a visit that is not a step's first: other layers' lie between it and the
                                                        one before; what a step's first takes to write them is part of head_ns */
     cost_curve finish, embed_finish;                /* by elements of an op; embed_finish by all of a task, for the whole batch */
     cost_curve update_device, update_host;          /* by elements (update_span), by the optimizer's first rule */

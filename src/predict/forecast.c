@@ -52,7 +52,8 @@ const char *forecast_written(const forecast *f, char out[FORECAST_WRITTEN_BYTES]
     char size[32], wear[FORECAST_WEAR_BYTES];
     out[0] = 0;
     if (f->written_bytes && f->step_ns > 0)
-        snprintf(out, FORECAST_WRITTEN_BYTES, "; %s written to the disk a step, %s", size_format(size, f->written_bytes), forecast_wear(f, wear));
+        snprintf(out, FORECAST_WRITTEN_BYTES, "; %s written to the disk a step, %s", size_format(size, f->written_bytes),
+                 forecast_wear(f, wear));
     return out;
 }
 

@@ -4,8 +4,8 @@
  * down as costs.slow and slow_more say: time goes from event to event (a task begins or ends), and between two events every
  * running task proceeds at the speed that its neighbours leave it. Arithmetic that has rested loses what costs.wake_latency
  * says. Where costs.quota is used up before its period is over, all stands still for the rest of it: a step that computes beside its disk
- * for less than that loses nothing, however busy both are in between. A period begins with the step, whose processor time it takes at least.
- * Pure: no clock, no device.
+ * for less than that loses nothing, however busy both are in between. A period begins with the step, whose processor time it takes at
+ * least. Pure: no clock, no device.
  */
 #ifndef PT_SIMULATE_H
 #define PT_SIMULATE_H

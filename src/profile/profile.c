@@ -83,7 +83,8 @@ static int check_part(bench *b, profile_part part, profile_result *p, double mos
             return pt_fail(e, failed, "%s", own.text);
         if (!(apart(ns, was->ns) <= most * c->room)) {
             const char *file = b->r->file;
-            return pt_fail(e, PT_FAILED, "%.300s%s%s takes %.3g ms now and took %.3g ms then: the machine is another, or busy; measure again",
+            return pt_fail(e, PT_FAILED,
+                           "%.300s%s%s takes %.3g ms now and took %.3g ms then: the machine is another, or busy; measure again",
                            file ? file : "", file ? ": " : "", c->what, ns * 1e-6, was->ns * 1e-6);
         }
         if (apart(ns, was->ns) > same)
@@ -208,7 +209,8 @@ static void tell_not_kept(const profile_request *r)
     const char *placement = profile_cache_missing();
     if (!placement || !r->notice)
         return;
-    snprintf(sentence, sizeof sentence, "what was measured is not kept for the next time: HOME is %.400s, and there is no such folder", placement);
+    snprintf(sentence, sizeof sentence, "what was measured is not kept for the next time: HOME is %.400s, and there is no such folder",
+             placement);
     r->notice(r->arg, sentence);
 }
 

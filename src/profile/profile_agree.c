@@ -72,7 +72,8 @@ static int quota_agrees(const profile_result *p, const char *name, pt_error *e)
     const cost_quota *q = &p->costs.quota;
     for (int a = 0; a < COST_CLASSES && q->period_ns > 0; a++)
         if (q->busy[a] > SLOW_MOST * q->processors)
-            return pt_fail(e, PT_FAILED, "%.300s: %s: \"quota\": %s keeps %g processors busy, and at most %g are measured: measure again", name,
+            return pt_fail(e, PT_FAILED, "%.300s: %s: \"quota\": %s keeps %g processors busy, and at most %g are measured: measure again",
+                           name,
                            profile_part_names[PROFILE_MACHINE], cost_class_names[a], q->busy[a], SLOW_MOST * q->processors);
     return 0;
 }

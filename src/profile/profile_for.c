@@ -91,7 +91,8 @@ static json_t *blocks_made_for(const profile_request *r)
         snprintf(frozen, sizeof frozen, "%016" PRIx64, model_frozen_hash(r->model));
     json_t *all = json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
                      "s:b, s:i, s:b, s:b, s:b, s:b, s:i, s:o, s:I, s:b, s:b, s:b, s:f, s:f, s:s}",
-                     "way", BLOCKS_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r),
+                     "way", BLOCKS_WAY, "processor", r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads",
+                     threads_of(r),
                      "quota", r->host->info.quota, "dtype", type_of(r), "model_type", c->model_type, "parameters",
                      (json_int_t)r->model->parameters, "layers", (json_int_t)c->layers, "vocab", (json_int_t)c->vocab, "hidden",
                      (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads, "head_dim",
@@ -100,7 +101,8 @@ static json_t *blocks_made_for(const profile_request *r)
                      (json_int_t)s->batch, "unit_rows", (json_int_t)s->unit_rows, "gated", c->gated, "qk_norm", c->qk_norm, "tied", c->tied,
                      "qkv_bias", c->qkv_bias, "out_bias", c->out_bias, "mlp_bias", c->mlp_bias, "activation", (int)c->activation, "windows",
                      windows_of(c), "rope_bytes",
-                     (json_int_t)model_rope_offset(c, c->ropes_n, s->seq_len), "pre_norm", c->pre_norm, "post_norm", c->post_norm, "parallel",
+                     (json_int_t)model_rope_offset(c, c->ropes_n, s->seq_len), "pre_norm", c->pre_norm, "post_norm", c->post_norm,
+                     "parallel",
                      c->parallel, "attention_softcap", (double)c->attention_softcap, "logit_softcap", (double)c->logit_softcap, "frozen",
                      frozen);
     if (all && has_whole(shape_optimizer(s))) {
@@ -118,7 +120,8 @@ static json_t *machine_made_for(const profile_request *r)
         snprintf(disk, sizeof disk, "device %u:%u", major(st.st_dev), minor(st.st_dev));
     return json_pack("{s:i, s:s, s:s, s:i, s:f, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:s}", "way", MACHINE_WAY, "processor",
                      r->device->info.name, "arithmetic", r->device->info.arithmetic, "threads", threads_of(r), "quota",
-                     r->host->info.quota, "dtype", type_of(r), "optimizer", shape_optimizer(r->shape)->name, "elements", (json_int_t)rates_elements(r->model), "rows",
+                     r->host->info.quota, "dtype", type_of(r), "optimizer", shape_optimizer(r->shape)->name, "elements",
+                     (json_int_t)rates_elements(r->model), "rows",
                      (json_int_t)timed_matmul_rows(r), "host_tier", r->host_tier, "transfer_bytes",
                      (json_int_t)(r->transfers ? links_bytes(r->model) : 0), "file_bytes",
                      (json_int_t)(links_have_disk(r) ? links_file_bytes(r->model) : 0), "disk", disk);
@@ -152,7 +155,8 @@ int profile_is_for(const char *where, const json_t *have, const json_t *want, pt
         if (other && covers(key, other, value))
             continue;
         if (!strcmp(key, "way"))
-            return pt_fail(e, PT_FAILED, "%.400s: an older or newer version of the program measured it, in another way; measure again", where);
+            return pt_fail(e, PT_FAILED, "%.400s: an older or newer version of the program measured it, in another way; measure again",
+                           where);
         char *a = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL, *b = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         pt_fail(e, PT_FAILED, "%.400s: it was made for another case: \"%s\" is %.100s there and %.100s here; measure again", where, key,
                 a ? a : "missing", b ? b : "?");

@@ -118,7 +118,8 @@ static void write_blocks(FILE *f, const profile_request *r, const profile_result
         write_list(f, "backward_ns", c->layer[k].backward_ns, SAVE_LEVELS);
         fputs(",\n       ", f);
         write_list(f, "warm_backward_ns", c->layer[k].warm_backward_ns, SAVE_LEVELS);
-        fprintf(f, ",\n       \"first_sums_ns\": %.7g, \"cold_sums_ns\": %.7g, \"warm_forward_ns\": %.7g}", c->layer[k].first_accumulators_ns,
+        fprintf(f, ",\n       \"first_sums_ns\": %.7g, \"cold_sums_ns\": %.7g, \"warm_forward_ns\": %.7g}",
+                c->layer[k].first_accumulators_ns,
                 c->layer[k].cold_accumulators_ns, c->layer[k].warm_forward_ns);
     }
     fputs("]", f);
@@ -244,7 +245,8 @@ static int read_numbers(const json_source *s, const char *key, double *out, int 
     if (failed)
         return failed;
     if (json_array_size(list) != (size_t)n)
-        return pt_fail(e, PT_FAILED, "%s: \"%s\" has %zu entries and %d are needed; measure again", s->where, key, json_array_size(list), n);
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" has %zu entries and %d are needed; measure again", s->where, key,
+                       json_array_size(list), n);
     for (int i = 0; i < n; i++) {
         if (!json_is_number(json_array_get(list, (size_t)i)))
             return bad_list(s, key, "numbers", e);
@@ -298,7 +300,8 @@ static int read_check(const json_source *s, const char *key, int64_t least, int6
     if (failed)
         return failed;
     if (!(v[0] >= (double)least && v[0] <= (double)most) || !(v[1] >= 0 && v[1] <= 1e18))
-        return pt_fail(e, PT_FAILED, "%s: \"%s\" is [%g, %g]; an amount from %lld to %lld and its time are needed, measure again", s->where, key,
+        return pt_fail(e, PT_FAILED, "%s: \"%s\" is [%g, %g]; an amount from %lld to %lld and its time are needed, measure again",
+                       s->where, key,
                        v[0], v[1], (long long)least, (long long)most);
     *out = (profile_check){(int64_t)v[0], v[1]};
     return 0;
@@ -332,7 +335,8 @@ static int read_layers(const json_source *s, const profile_request *r, costs *c,
         return bad_list(s, "layers", "[kind, number of layers] that add up to the model's layers", e);
     failed = json_get_array(s, "kinds", JSON_REQUIRED, &list, e);
     if (!failed && json_array_size(list) > COST_LAYER_KINDS)
-        failed = pt_fail(e, PT_FAILED, "%s: there are %zu kinds of layer; 1 to %d are possible, measure again", s->where, json_array_size(list),
+        failed = pt_fail(e, PT_FAILED, "%s: there are %zu kinds of layer; 1 to %d are possible, measure again", s->where,
+                         json_array_size(list),
                          COST_LAYER_KINDS);
     c->kinds_n = failed ? 0 : (int)json_array_size(list);
     for (i = 0; i < (size_t)c->kinds_n && !failed; i++) {
@@ -405,7 +409,8 @@ static int read_threads(const json_source *s, profile_result *p, pt_error *e)
         for (int k = 0; k < 3; k++)
             v[k] = json_number_value(json_array_get(one, (size_t)k));
         const double before = i ? p->threads[i - 1].threads : 0;
-        if (i == PROFILE_THREADS || json_array_size(one) != 3 || !(v[0] > before && v[0] <= 1 << 20) || !(v[1] >= 1 && v[1] <= RATES_LARGEST) ||
+        if (i == PROFILE_THREADS || json_array_size(one) != 3 || !(v[0] > before && v[0] <= 1 << 20) ||
+            !(v[1] >= 1 && v[1] <= RATES_LARGEST) ||
             !(v[2] > 0 && v[2] <= 1e18))
             return bad_list(s, "update_threads", "at most 8 [threads, elements, ns], more threads each time", e);
         p->threads[p->threads_n++] = (profile_threads){(int)v[0], (int64_t)v[1], v[2]};

@@ -14,7 +14,8 @@ typedef enum profile_part {
 extern const char *const profile_part_names[PROFILE_PARTS];
 
 /* Sizes that grow with the model, so that small ones are measured in no time: elements of the largest part that updates and
- * gradients are measured for (RATES_LEAST * 4^n; the last RATES_LARGEST where that fits), bytes of the largest transfer (LINKS_LEAST * 4^n). */
+ * gradients are measured for (RATES_LEAST * 4^n; the last RATES_LARGEST where that fits), bytes of the largest transfer (LINKS_LEAST *
+ * 4^n). */
 enum { RATES_LEAST = 4 << 10, RATES_MOST = 16 << 20, RATES_LARGEST = 2 * RATES_MOST, LINKS_LEAST = 64 << 10, LINKS_MOST = 64 << 20 };
 enum { CHECK_ELEMENTS = 1 << 20, CHECK_BYTES = 4 << 20 }; /* of an update and a transfer that are run again as a check, at most */
 int64_t rates_elements(const model *m);

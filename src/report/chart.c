@@ -93,7 +93,8 @@ static void write_axes(FILE *out, const axes *a, chart_format format)
     }
     step = fmax(tick_step(a->x1 - a->x0), 1);
     for (double i = ceil(a->x0 / step), n = 0; i * step <= a->x1 && n < 4 * TICKS; i++, n++)
-        fprintf(out, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>", x_of(a, i * step), HEIGHT - 8, i * step);
+        fprintf(out, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>", x_of(a, i * step), HEIGHT - 8,
+                i * step);
 }
 
 /* ---- curves ---- */

@@ -64,7 +64,8 @@ static json_t *queues_json(const forecast *f)
     json_t *all = json_object();
     for (int q = 0; q < QUEUES; q++)
         json_object_set_new(all, queue_names[q],
-                            json_pack("{s:f, s:f, s:f, s:o}", "busy_s", f->busy_ns[q] * 1e-9, "alone_s", f->alone_ns[q] * 1e-9, "waited_for_s",
+                            json_pack("{s:f, s:f, s:f, s:o}", "busy_s", f->busy_ns[q] * 1e-9, "alone_s", f->alone_ns[q] * 1e-9,
+                                      "waited_for_s",
                                       f->wait_ns[QUEUE_COMPUTE][q] * 1e-9, "waits_s", waits_json(f->wait_ns[q])));
     return all;
 }
@@ -120,7 +121,8 @@ json_t *explain_json(const explanation *x)
     json_t *phases = json_object();
     for (int p = 0; p < PHASES; p++)
         json_object_set_new(phases, phase_names[p], json_real(f->phase_ns[p] * 1e-9));
-    return json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1, "ranks",
+    return json_pack("{s:b, s:i, s:{s:f, s:f, s:o, s:o, s:I}, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:{s:I, s:I}, s:o, s:o}", "fits", 1,
+                     "ranks",
                      search_ranks(x->in->search), "predicted",
                      "step_s", f->step_ns * 1e-9, "tokens_per_s", x->tokens_per_s, "peak_bytes", tiers_json(f->bytes), "budget_bytes",
                      tiers_json(x->budget), "threads_bytes", (json_int_t)x->in->search->threads_bytes, "plan", plan_json(x),

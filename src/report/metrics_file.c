@@ -101,7 +101,8 @@ static int read_lines(FILE *f, const char *path, int (*take)(void *, const metri
             return 0;
         }
         if (!failed && line.step <= step)
-            failed = pt_fail(e, PT_FAILED, "%.400s: line %llu: step %lld follows step %lld; steps ascend: remove the lines of one of the two "
+            failed = pt_fail(e, PT_FAILED,
+                             "%.400s: line %llu: step %lld follows step %lld; steps ascend: remove the lines of one of the two "
                              "runs", path, (unsigned long long)number, (long long)line.step, (long long)step);
         if (!failed)
             failed = take(arg, &line, e);

@@ -122,7 +122,8 @@ static void write_amounts(FILE *f, const cost_curve *c)
     char size[32];
     fprintf(f, "%-24s", "transfers, GB/s");
     for (int i = 0; i < c->n; i++) {
-        snprintf(size, sizeof size, c->amount[i] < 1 << 20 ? "%.0f KiB" : "%.0f MiB", c->amount[i] / (c->amount[i] < 1 << 20 ? 1 << 10 : 1 << 20));
+        snprintf(size, sizeof size, c->amount[i] < 1 << 20 ? "%.0f KiB" : "%.0f MiB",
+                 c->amount[i] / (c->amount[i] < 1 << 20 ? 1 << 10 : 1 << 20));
         fprintf(f, "%9s", size);
     }
     fputs("\n", f);
@@ -183,7 +184,8 @@ static void write_other_lengths(FILE *f, const costs *c, const char *const names
 
 static void write_contention(FILE *f, const costs *c)
 {
-    static const char *const names[COST_CLASSES] = {"computation", "device update", "to device", "from device", "host update", "disk reading", "disk writing"};
+    static const char *const names[COST_CLASSES] = {"computation", "device update", "to device", "from device", "host update",
+                                                    "disk reading", "disk writing"};
     if (!was_run(c, COST_MATH))
         return;
     fprintf(f, "\n%-24s", "times as long, beside");
@@ -210,8 +212,10 @@ static void write_quota(FILE *f, const costs *c)
 {
     const cost_quota *q = &c->quota;
     if (q->period_ns > 0 && q->busy[COST_READ] + q->busy[COST_WRITE] > 0)
-        fprintf(f, "  the host's work for the disk counts: reads keep %.2f, writes %.2f of %.3g processors busy, and where more are wanted\n"
-                "  all stands still at the end of each %.0f ms\n", q->busy[COST_READ], q->busy[COST_WRITE], q->processors, q->period_ns * 1e-6);
+        fprintf(f, "  the host's work for the disk counts: reads keep %.2f, writes %.2f of %.3g processors busy, and where more are "
+                   "wanted\n"
+                "  all stands still at the end of each %.0f ms\n", q->busy[COST_READ], q->busy[COST_WRITE], q->processors,
+                q->period_ns * 1e-6);
 }
 
 static void write_wake_latency(FILE *f, const costs *c)
@@ -312,7 +316,8 @@ char *profile_text(const profile_request *r, const profile_result *p)
     write_quota(f, c);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime_r(&at, &local));
     write_sureness(f, c);
-    fprintf(f, "Layers and head were measured %s; %s took %s.\n", when, p->cached ? "to check all that" : "what was measured now", seconds_format(a, p->seconds));
+    fprintf(f, "Layers and head were measured %s; %s took %s.\n", when, p->cached ? "to check all that" : "what was measured now",
+            seconds_format(a, p->seconds));
     bool failed = ferror(f);
     if (fclose(f) || failed) {
         free(text);

@@ -285,7 +285,8 @@ json_t *run_folder_json(const run_folder *r)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "first_step",
                      (json_int_t)r->first_step, "steps", (json_int_t)r->last_step, "tokens", (json_int_t)r->tokens, "learned_tokens",
-                     (json_int_t)r->learned_tokens, "first_loss", r->first_loss, "last_loss", r->last_loss, "min_loss", r->min_loss, "min_loss_step", (json_int_t)r->min_loss_step,
+                     (json_int_t)r->learned_tokens, "first_loss", r->first_loss, "last_loss", r->last_loss, "min_loss", r->min_loss,
+                     "min_loss_step", (json_int_t)r->min_loss_step,
                      "eval_loss", number(r->eval_loss), "seconds", r->seconds, "median_step_s", number(recent_median(&r->step_s)),
                      "predicted_step_s", number(r->predicted_step_s), "error_percent", number(100 * run_step_error(r)), "tokens_per_s",
                      number(recent_median(&r->tokens_per_s)), "peak_bytes", tiers_json(r->peak), "predicted_bytes",

@@ -22,7 +22,8 @@ enum { ACTIVATIONS = sizeof activations / sizeof *activations };
 
 static json_t *network_json(const pt_ritz *r)
 {
-    return json_pack("{s:s,s:I,s:I,s:i,s:s,s:b,s:s,s:s}", "model_type", "deep_ritz", "dim", (json_int_t)r->net.dim, "width", (json_int_t)r->net.width,
+    return json_pack("{s:s,s:I,s:I,s:i,s:s,s:b,s:s,s:s}", "model_type", "deep_ritz", "dim", (json_int_t)r->net.dim, "width",
+                     (json_int_t)r->net.width,
                      "blocks", r->net.blocks, "kind", r->net.plain ? "plain" : "residual", "input_layer", !r->net.direct, "activation",
                      activations[r->net.activation], "dtype", r->net.type == PT_F64 ? "fp64" : "fp32");
 }
@@ -141,7 +142,8 @@ static int read_one(const pt_ritz *r, const safetensors *st, const char *path, c
 {
     const safetensors_tensor *t = safetensors_find(st, name);
     if (!t || !t->dtype_is_known || t->dtype != r->net.type || (int64_t)t->elements != n)
-        return pt_fail(e, PT_FAILED, "%s: %s is not there with %lld values of %s: the files do not belong together", path, name, (long long)n,
+        return pt_fail(e, PT_FAILED, "%s: %s is not there with %lld values of %s: the files do not belong together", path, name,
+                       (long long)n,
                        dtype_name(r->net.type));
     return safetensors_read(st, t, 0, t->bytes, to, e);
 }
@@ -327,7 +329,8 @@ static int check_task(const pt_ritz *r, const json_source *state, pt_error *e)
         json_object_foreach(mine, key, value)
             if (!json_equal(value, json_object_get(task.object, key)) && !failed) {
                 char *was = json_dumps(json_object_get(task.object, key), JSON_ENCODE_ANY), *is = json_dumps(value, JSON_ENCODE_ANY);
-                failed = pt_fail(e, PT_FAILED, "%s: %s was %.80s and is %.80s: resume with what the run began with, or begin another one", state->where, key,
+                failed = pt_fail(e, PT_FAILED, "%s: %s was %.80s and is %.80s: resume with what the run began with, or begin another one",
+                                 state->where, key,
                                  was ? was : "not there", is ? is : "?");
                 free(was);
                 free(is);
@@ -359,7 +362,8 @@ int ritz_resume(pt_ritz *r, pt_error *e)
     if (!failed)
         failed = json_get_string(&state, "arithmetic", JSON_REQUIRED, &arithmetic, e);
     if (!failed && strcmp(arithmetic, r->device->info.arithmetic))
-        ritz_notice(r, "the run was computed by %.100s, and goes on with %.100s: its last bits will be others", arithmetic, r->device->info.arithmetic);
+        ritz_notice(r, "the run was computed by %.100s, and goes on with %.100s: its last bits will be others", arithmetic,
+                    r->device->info.arithmetic);
     if (!failed)
         failed = check_task(r, &state, e);
     json_source_close(&state);

@@ -39,7 +39,8 @@ static int parser_error(const char *where, const char *key, muParserHandle_t par
     snprintf(message, sizeof message, "%s", mupGetErrorMsg(parser));
     const int at = mupGetErrorPos(parser);
     if (token[0] && at >= 0)
-        return pt_fail(e, PT_FAILED, "%s: %s, column %d: \"%s\" is not understood; there are x1 to xd, pi, e, d and the functions of muParser", where,
+        return pt_fail(e, PT_FAILED,
+                       "%s: %s, column %d: \"%s\" is not understood; there are x1 to xd, pi, e, d and the functions of muParser", where,
                        key, at + 1, token);
     return pt_fail(e, PT_FAILED, "%s: %s: %s", where, key, message);
 }

@@ -10,8 +10,8 @@ enum { EXPRESSION_BYTES = 1 << 16 };
 
 typedef struct expression expression;
 
-/* Variables x1 .. xd (and x, y, z up to three of them), the constants pi, e and d; functions as muParser has them, but what it can do beside
- * computing: no assignments, no strings, no random numbers. `where` and `key` are for messages. PT_FAILED with the column. */
+/* Variables x1 .. xd (and x, y, z up to three of them), the constants pi, e and d; functions as muParser has them, but what it can do
+ * beside computing: no assignments, no strings, no random numbers. `where` and `key` are for messages. PT_FAILED with the column. */
 int expression_open(const char *where, const char *key, const char *text, int64_t dim, expression **out, pt_error *e);
 void expression_close(expression *x);
 /* out[i] at x[i dim ..]. A pt_ritz_function, but for its first argument. One thread at a time. */

@@ -100,7 +100,8 @@ static int make_boundary(pt_ritz *r, int64_t first, int64_t rows, double *terms,
         double *t = terms + i * QUADRATIC_TERMS;
         const double weight = t[0], g = r->f[i], b = p->penalty;
         const bool given = p->boundary == PT_RITZ_DIRICHLET;
-        const double made[QUADRATIC_TERMS] = {0, given ? 2 * b * weight : 0, given ? 2 * b * weight * g : weight * g, given ? b * weight * g * g : 0, 0};
+        const double made[QUADRATIC_TERMS] = {0, given ? 2 * b * weight : 0, given ? 2 * b * weight * g : weight * g,
+                                              given ? b * weight * g * g : 0, 0};
         memcpy(t, made, sizeof made);
     }
     return failed;
@@ -252,7 +253,8 @@ int ritz_read_gradient(pt_ritz *r, double *gradient, pt_error *e)
 
 /* ---- the network at given points ---- */
 
-static double taken(const pt_ritz *r, const char *base, int64_t i) { return r->net.type == PT_F64 ? ((const double *)base)[i] : ((const float *)base)[i]; }
+static double taken(const pt_ritz *r, const char *base, int64_t i) {
+    return r->net.type == PT_F64 ? ((const double *)base)[i] : ((const float *)base)[i]; }
 
 /* A unit's u and gradient come back through its slot. */
 static int evaluate_unit(pt_ritz *r, int64_t rows, const double *x, double *u, double *gradient, pt_error *e)

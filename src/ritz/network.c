@@ -49,7 +49,8 @@ static int check(const ritz_network *n, pt_error *e)
     if (n->direct && n->plain)
         return pt_fail(e, PT_USAGE, "a plain network's first layer is its input layer: it cannot be left out");
     if (n->direct && n->width < n->dim)
-        return pt_fail(e, PT_USAGE, "without an input layer the width is at least the dimension, %lld, and not %lld", (long long)n->dim, (long long)n->width);
+        return pt_fail(e, PT_USAGE, "without an input layer the width is at least the dimension, %lld, and not %lld", (long long)n->dim,
+                       (long long)n->width);
     return 0;
 }
 
@@ -98,7 +99,8 @@ static uint64_t take_bytes(cursor *c, uint64_t bytes)
     return at;
 }
 
-static uint64_t take(cursor *c, int64_t rows_times, int64_t cols) { return take_bytes(c, (uint64_t)(rows_times * c->rows * cols) * c->each); }
+static uint64_t take(cursor *c, int64_t rows_times, int64_t cols) { return take_bytes(c,
+    (uint64_t)(rows_times * c->rows * cols) * c->each); }
 
 /* What a group makes and nobody else reads. */
 static void place_inside(ritz_layout *l, const ritz_network *n, int group, cursor *c)

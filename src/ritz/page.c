@@ -15,12 +15,15 @@ static const char head[] =
     "--c2:#139a74;--c3:#8b5cf6;--c4:#d14d8b;--c5:#9aa3af}\n"
     "@media(prefers-color-scheme:dark){:root{--page:#101317;--card:#181c22;--text:#e6e9ee;--soft:#98a2b3;--rule:#2b313a;--c0:#6ea0ff;"
     "--c1:#ff9f4d;--c2:#3ecfa3;--c3:#b197fc;--c4:#f083b6;--c5:#6b7480}}\n"
-    "body{margin:0 auto;max-width:1180px;padding:28px 20px 60px;background:var(--page);color:var(--text);font:15px/1.5 system-ui,sans-serif}\n"
+    "body{margin:0 auto;max-width:1180px;padding:28px 20px 60px;background:var(--page);color:var(--text);font:15px/1.5 "
+    "system-ui,sans-serif}\n"
     "h1{font-size:26px;margin:0 0 6px;overflow-wrap:anywhere}table{border-collapse:collapse;margin:14px 0}td,th{padding:3px 12px 3px 0;"
-    "text-align:right;font-variant-numeric:tabular-nums}th{color:var(--soft);font-weight:500}td:first-child,th:first-child{text-align:left}\n"
+    "text-align:right;font-variant-numeric:tabular-nums}th{color:var(--soft);font-weight:500}"
+    "td:first-child,th:first-child{text-align:left}\n"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(480px,100%),1fr));gap:12px}figure{background:var(--card);"
     "border:1px solid var(--rule);border-radius:10px;padding:12px 14px;margin:0}figcaption{margin-bottom:6px}.key{color:var(--soft);"
-    "font-size:13px;margin-left:14px;white-space:nowrap}.key i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:5px;"
+    "font-size:13px;margin-left:14px;white-space:nowrap}.key "
+    "i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:5px;"
     "background:currentColor}svg{display:block;width:100%;height:auto}.tick{fill:var(--soft);font-size:12px}.grid{stroke:var(--rule)}"
     ".line{fill:none;stroke:currentColor;stroke-width:1.8;stroke-linejoin:round}.band{fill:currentColor;opacity:.18}\n"
     ".series0{color:var(--c0)}.series1{color:var(--c1)}.series2{color:var(--c2)}.series3{color:var(--c3)}.series4{color:var(--c4)}"
@@ -66,7 +69,8 @@ static void write_axes(FILE *out, const axis *x, const axis *y)
     double step = tick_step(y->high - y->low, y->logarithmic);
     for (double i = ceil(y->low / step); i * step <= y->high; i++) {
         const double v = y->logarithmic ? pow(10, i * step) : fabs(i * step) < 1e-12 ? 0 : i * step;
-        fprintf(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.3g</text>",
+        fprintf(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
+                     "text-anchor=\"end\">%.3g</text>",
                 LEFT, WIDTH - RIGHT, y_of(y, v), y_of(y, v), LEFT - 6, y_of(y, v) + 4, v);
     }
     step = tick_step(x->high - x->low, x->logarithmic);
@@ -226,11 +230,14 @@ int ritz_page_of_run(pt_ritz *r, const char *out, pt_error *e)
     if (!failed) {
         figures[figures_n++] = (ritz_figure){"energy", "step", false, false, 1, {{"energy", n[0], columns[0], columns[0] + n[0], NULL}}};
         if (n[1])
-            figures[figures_n++] = (ritz_figure){"relative errors", "step", false, true, 2, {{"L2", n[1], columns[1], columns[1] + n[1], NULL},
+            figures[figures_n++] = (ritz_figure){"relative errors", "step", false, true, 2,
+                                                 {{"L2", n[1], columns[1], columns[1] + n[1], NULL},
                                                                                       {"H1", n[2], columns[2], columns[2] + n[2], NULL}}};
-        figures[figures_n++] = (ritz_figure){"along the diagonal", "x1", false, false, r->problem.is.exact ? 2 : 1, {{"u", SLICE, x, u, NULL},
+        figures[figures_n++] = (ritz_figure){"along the diagonal", "x1", false, false, r->problem.is.exact ? 2 : 1,
+                                             {{"u", SLICE, x, u, NULL},
                                                                                                    {"exact", SLICE, x, exact, NULL}}};
-        snprintf(text, sizeof text, "<p>%lld dimensions, %lld parameters, %lld %s points a step, %s</p>\n", (long long)r->net.dim, (long long)r->net.params,
+        snprintf(text, sizeof text, "<p>%lld dimensions, %lld parameters, %lld %s points a step, %s</p>\n", (long long)r->net.dim,
+                 (long long)r->net.params,
                  (long long)(r->o.n + r->boundary_n), points_names[r->o.points], r->net.type == PT_F64 ? "fp64" : "fp32");
         failed = ritz_page_write(out, r->problem.name, text, figures, figures_n, e);
     }

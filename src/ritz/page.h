@@ -1,4 +1,5 @@
-/* page.h - runs of the Deep Ritz method as one HTML file: styles and pictures are in it, it asks the network for nothing and runs no script. */
+/* page.h - runs of the Deep Ritz method as one HTML file: styles and pictures are in it, it asks the network for nothing and runs no
+ * script. */
 #ifndef PT_RITZ_PAGE_H
 #define PT_RITZ_PAGE_H
 

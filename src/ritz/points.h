@@ -44,7 +44,8 @@ bool points_whole(points_kind kind, int64_t n);
 
 /* Which drawing the next calls of points_get are about. */
 void points_draw(points *p, uint64_t draw, uint32_t part);
-/* out[(i - first) dim + j] = coordinate j of point i of the drawing, in [0, 1), for i = first .. first + count - 1. Many threads at once. */
+/* out[(i - first) dim + j] = coordinate j of point i of the drawing, in [0, 1), for i = first .. first + count - 1. Many threads at
+ * once. */
 void points_get(const points *p, int64_t first, int64_t count, double *out);
 
 #endif

@@ -88,7 +88,8 @@ static const struct built_in { const char *name, *about; int64_t dim; double ene
     {"poisson-cosine", "Poisson, u = sum cos(pi x_k), Neumann", 5, -M_PI *M_PI / 4,
      {.equation = PT_RITZ_POISSON, .f = poisson_cosine_f, .exact = cosine_exact, .exact_gradient = cosine_gradient}},
     {"schroedinger-cosine", "V = pi^2, u = sum cos(pi x_k), Neumann", 5, -M_PI *M_PI / 2,
-     {.equation = PT_RITZ_SCHROEDINGER, .f = schroedinger_cosine_f, .V = constant_V, .exact = cosine_exact, .exact_gradient = cosine_gradient}},
+     {.equation = PT_RITZ_SCHROEDINGER, .f = schroedinger_cosine_f, .V = constant_V, .exact = cosine_exact,
+      .exact_gradient = cosine_gradient}},
     {"schroedinger-jump", "V = 3 pi^2 and pi^2 on two sides of a plane, the same u", 5, -3 * M_PI *M_PI / 4,
      {.equation = PT_RITZ_SCHROEDINGER, .f = jump_f, .V = jump_V, .exact = cosine_exact, .exact_gradient = cosine_gradient}},
     {"harmonic", "Laplace, u = x1 x2 + x3 x4 + ... given on the boundary", 10, NAN,
@@ -162,7 +163,8 @@ int problem_open(const pt_ritz_options *o, problem *p, pt_error *e)
         return unknown(o->problem, e);
     int failed = problem_file_open(o->problem, p, e);
     if (!failed && o->dim && o->dim != p->is.dim)
-        failed = pt_fail(e, PT_USAGE, "%s has %lld dimensions, and %lld are asked for", o->problem, (long long)p->is.dim, (long long)o->dim);
+        failed = pt_fail(e, PT_USAGE, "%s has %lld dimensions, and %lld are asked for", o->problem, (long long)p->is.dim,
+                         (long long)o->dim);
     return failed;
 }
 

@@ -29,7 +29,8 @@ EXPRESSION_FUNCTION(values_exact, EXPRESSION_EXACT)
 
 static int check_keys(const json_source *s, pt_error *e)
 {
-    static const char *const known[] = {"equation", "dim", "lower", "upper", "f", "V", "g", "exact", "boundary", "penalty", "energy", "about"};
+    static const char *const known[] = {"equation", "dim", "lower", "upper", "f", "V", "g", "exact", "boundary", "penalty", "energy",
+                                        "about"};
     const char *key;
     json_t *value;
     json_object_foreach(s->object, key, value) {
@@ -37,7 +38,8 @@ static int check_keys(const json_source *s, pt_error *e)
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             found |= !strcmp(key, known[i]);
         if (!found)
-            return pt_fail(e, PT_FAILED, "%s: there is no key \"%.40s\" in a problem: equation, dim, lower, upper, f, V, boundary, g, penalty, exact, "
+            return pt_fail(e, PT_FAILED,
+                           "%s: there is no key \"%.40s\" in a problem: equation, dim, lower, upper, f, V, boundary, g, penalty, exact, "
                            "energy, about", s->where, key);
     }
     return 0;
@@ -66,7 +68,8 @@ static int read_side(const json_source *s, const char *key, double **side, int64
     if (!array && !json_is_number(value))
         return pt_fail(e, PT_FAILED, "%s: %s is %s: a number, or an array of numbers", s->where, key, json_type_name(value));
     if (array && (int64_t)json_array_size(value) != dim)
-        return pt_fail(e, PT_FAILED, "%s: %s has %zu numbers, and there are %lld dimensions", s->where, key, json_array_size(value), (long long)dim);
+        return pt_fail(e, PT_FAILED, "%s: %s has %zu numbers, and there are %lld dimensions", s->where, key, json_array_size(value),
+                       (long long)dim);
     if (!(*side = calloc((size_t)dim, sizeof **side)))
         return pt_fail(e, PT_FAILED, "out of memory");
     for (int64_t j = 0; j < dim; j++) {

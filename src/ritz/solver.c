@@ -26,8 +26,10 @@ void pt_ritz_defaults(pt_ritz_options *o)
 {
     if (!o)
         return;
-    *o = (pt_ritz_options){.problem = "poisson-cosine", .points = PT_RITZ_SOBOL, .n = 4096, .redraw_every = 1, .width = 64, .blocks = 4, .steps = 1000,
-                           .lr = 1e-3, .lr_schedule = PT_RITZ_LR_COSINE, .min_lr_ratio = 0.01, .halve_every = 5000, .beta1 = 0.9, .beta2 = 0.999,
+    *o = (pt_ritz_options){.problem = "poisson-cosine", .points = PT_RITZ_SOBOL, .n = 4096, .redraw_every = 1, .width = 64, .blocks = 4,
+                           .steps = 1000,
+                           .lr = 1e-3, .lr_schedule = PT_RITZ_LR_COSINE, .min_lr_ratio = 0.01, .halve_every = 5000, .beta1 = 0.9,
+                           .beta2 = 0.999,
                            .eps = 1e-8, .device = "auto", .device_memory = PT_AUTO, .eval_every = 100, .eval_n = 4096, .keep = 2};
 }
 
@@ -35,7 +37,8 @@ double ritz_lr(const pt_ritz_options *o, int64_t step)
 {
     if (step <= o->warmup_steps)
         return o->lr * (double)step / (double)o->warmup_steps;
-    const double span = (double)(o->steps - o->warmup_steps), done = span > 1 ? (double)(step - 1 - o->warmup_steps) / span : 0, low = o->min_lr_ratio;
+    const double span = (double)(o->steps - o->warmup_steps), done = span > 1 ? (double)(step - 1 - o->warmup_steps) / span : 0,
+        low = o->min_lr_ratio;
     switch (o->lr_schedule) {
     case PT_RITZ_LR_LINEAR: return o->lr * (1 - done * (1 - low));
     case PT_RITZ_LR_COSINE: return o->lr * (low + (1 - low) * 0.5 * (1 + cos(M_PI * done)));
@@ -50,7 +53,8 @@ static int check(const pt_ritz_options *o, pt_error *e)
 {
     if (o->n < 1)
         return pt_fail(e, PT_USAGE, "there are %lld points a step: at least 1", (long long)o->n);
-    if (o->steps < 0 || o->redraw_every < 0 || o->eval_every < 0 || o->save_every < 0 || o->keep < 0 || o->warmup_steps < 0 || o->n_boundary < 0 || o->micro_batch < 0)
+    if (o->steps < 0 || o->redraw_every < 0 || o->eval_every < 0 || o->save_every < 0 || o->keep < 0 || o->warmup_steps < 0 ||
+        o->n_boundary < 0 || o->micro_batch < 0)
         return pt_fail(e, PT_USAGE, "a number of steps or points is negative");
     if (!(o->lr > 0 && o->lr < 1e3))
         return pt_fail(e, PT_USAGE, "the learning rate is %g: above 0", o->lr);
@@ -71,7 +75,8 @@ static int describe_network(pt_ritz *r, pt_error *e)
 {
     const pt_ritz_options *o = &r->o;
     static const jet_kind kinds[] = {JET_TANH, JET_TANH3, JET_RELU3, JET_SOFTPLUS, JET_SIN, JET_SILU};
-    r->net = (ritz_network){.dim = r->problem.is.dim, .width = o->width, .blocks = o->blocks, .plain = o->plain, .direct = o->no_input_layer,
+    r->net = (ritz_network){.dim = r->problem.is.dim, .width = o->width, .blocks = o->blocks, .plain = o->plain,
+                            .direct = o->no_input_layer,
                             .activation = kinds[o->activation], .type = o->dtype == PT_RITZ_FP64 ? PT_F64 : PT_F32};
     return ritz_network_describe(&r->net, e);
 }
@@ -105,8 +110,10 @@ static int open_points(pt_ritz *r, pt_error *e)
     if (!failed && r->problem.is.exact)
         failed = points_open(errors, RANDOMIZE_DEFAULT, r->net.dim, o->eval_n, o->seed ^ 0x9e3779b97f4a7c15u, &r->eval, e);
     if (!failed && !points_whole(kind, o->n))
-        ritz_notice(r, "%lld is no power of two: %s points are even only in sets that are, and %lld of them are worth about as much as %lld",
-                    (long long)o->n, points_names[kind], (long long)o->n, (long long)(INT64_C(1) << (63 - __builtin_clzll((uint64_t)o->n))));
+        ritz_notice(r, "%lld is no power of two: %s points are even only in sets that are, and %lld of them are worth about as much as "
+                       "%lld",
+                    (long long)o->n, points_names[kind], (long long)o->n,
+                    (long long)(INT64_C(1) << (63 - __builtin_clzll((uint64_t)o->n))));
     return failed;
 }
 
@@ -114,7 +121,8 @@ static uint64_t page(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 static uint64_t slot_bytes(const pt_ritz *r)
 {
-    return page((uint64_t)(r->unit_rows * r->net.input) * dtype_bytes(r->net.type)) + page((uint64_t)r->unit_rows * QUADRATIC_TERMS * sizeof(double));
+    return page((uint64_t)(r->unit_rows * r->net.input) * dtype_bytes(r->net.type)) +
+           page((uint64_t)r->unit_rows * QUADRATIC_TERMS * sizeof(double));
 }
 
 static void find_bytes(pt_ritz *r, int again)
@@ -146,8 +154,10 @@ static int make_plan(pt_ritz *r, pt_error *e)
         if (r->arena_bytes + (gpu ? 0 : r->mailbox_bytes) <= budget)
             return 0;
     }
-    return pt_fail(e, PT_DOES_NOT_FIT, "%s are needed with everything computed again, and %s may be used: raise the budget, or lower the width, the "
-                   "micro-batch or the number of points", size_format(least, r->arena_bytes + (gpu ? 0 : r->mailbox_bytes)), size_format(has, budget));
+    return pt_fail(e, PT_DOES_NOT_FIT,
+                   "%s are needed with everything computed again, and %s may be used: raise the budget, or lower the width, the "
+                   "micro-batch or the number of points", size_format(least, r->arena_bytes + (gpu ? 0 : r->mailbox_bytes)),
+                   size_format(has, budget));
 }
 
 static char *carve(char **at, uint64_t bytes)
@@ -305,7 +315,8 @@ void pt_ritz_get_summary(const pt_ritz *r, pt_ritz_summary *s)
 {
     if (!r || !s)
         return;
-    *s = (pt_ritz_summary){.problem = r->problem.name, .dim = r->net.dim, .parameters = r->net.params, .steps = r->o.steps, .first_step = r->first_step,
+    *s = (pt_ritz_summary){.problem = r->problem.name, .dim = r->net.dim, .parameters = r->net.params, .steps = r->o.steps,
+                           .first_step = r->first_step,
                            .n = r->o.n, .n_boundary = r->boundary_n, .unit_points = r->unit_rows, .has_exact = r->problem.is.exact,
                            .exact_energy = r->problem.energy, .device_bytes = r->arena_bytes + r->mailbox_bytes,
                            .recomputed_groups = r->layout.again, .groups = r->net.groups_n};
@@ -319,7 +330,8 @@ static void update(pt_ritz *r, double lr)
     const pt_ritz_options *o = &r->o;
     const double step = (double)r->step;
     queue_submit(r->queue, &(op){OP_ADAMW, .adamw = {
-        .type = r->net.type, .n = r->net.params, .hi = r->weights, .m = (float *)r->moments[0], .v = (float *)r->moments[1], .g = r->sums, .grad_scale = 1,
+        .type = r->net.type, .n = r->net.params, .hi = r->weights, .m = (float *)r->moments[0], .v = (float *)r->moments[1], .g = r->sums,
+        .grad_scale = 1,
         .decay = (float)(1 - lr * o->weight_decay), .beta1 = (float)o->beta1, .beta2 = (float)o->beta2, .eps = (float)o->eps,
         .step_size = (float)(lr / (1 - pow(o->beta1, step))), .sqrt_correction2 = (float)sqrt(1 - pow(o->beta2, step))}});
 }
@@ -339,7 +351,8 @@ int pt_ritz_step(pt_ritz *r, pt_ritz_step_info *s, pt_error *e)
     if (failed)
         return failed;
     if (!isfinite(s->energy))
-        return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower the learning rate, %g; checkpoints of earlier steps stand", (long long)s->step,
+        return pt_fail(e, PT_FAILED, "the energy of step %lld is %g: lower the learning rate, %g; checkpoints of earlier steps stand",
+                       (long long)s->step,
                        s->energy, s->lr);
     r->step++;
     update(r, s->lr);
@@ -379,7 +392,8 @@ int pt_ritz_errors(pt_ritz *r, double *l2, double *h1, pt_error *e)
     if (!r->eval)
         return pt_fail(e, PT_USAGE, "%s: no exact solution is known", r->problem.name);
     const int64_t dim = r->net.dim, most = r->unit_rows;
-    double *x = malloc((size_t)(most * (3 * dim + 2)) * sizeof *x), *g = x + most * dim, *exact_g = g + most * dim, *u = exact_g + most * dim, *exact = u + most;
+    double *x = malloc((size_t)(most * (3 * dim + 2)) * sizeof *x), *g = x + most * dim, *exact_g = g + most * dim,
+        *u = exact_g + most * dim, *exact = u + most;
     errors sum = {0};
     int failed = x ? 0 : pt_fail(e, PT_FAILED, "out of memory");
     for (int64_t first = 0; first < r->o.eval_n && !failed; first += most) {

@@ -1,8 +1,8 @@
 /* solver.h - a run of the Deep Ritz method: an energy over points, its gradient, steps, checkpoints.
  *
- * A step's points, those of the inside and behind them those of the faces, are cut into units of `unit_rows`. A unit goes through the sweeps
- * of network.h; sums over points are added unit after unit, in fp32 or fp64 on the device, and energies in fp64 point after point here.
- * `micro` units are in memory at a time. Neither that, nor what is computed again, nor threads, nor a resumed run changes a bit.
+ * A step's points, those of the inside and behind them those of the faces, are cut into units of `unit_rows`. A unit goes through the
+ * sweeps of network.h; sums over points are added unit after unit, in fp32 or fp64 on the device, and energies in fp64 point after point
+ * here. `micro` units are in memory at a time. Neither that, nor what is computed again, nor threads, nor a resumed run changes a bit.
  *
  *     device   weights, two moments, sums | ones | unit | unit ...
  *     host     slots: x and terms of a unit, twice as many as units | energies and u of all points | room for one slab of parameters

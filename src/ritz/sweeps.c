@@ -20,7 +20,8 @@ static void linear(const ritz_unit *u, const ritz_stage *s, const char *from, bo
 {
     queue_submit(u->queue, &(op){OP_MATMUL, .matmul = {
         .layout = MATMUL_NT, .type = u->net->type, .out_type = u->net->type, .m = u->rows, .n = s->rows, .k = s->cols, .lda = s->cols,
-        .ldb = s->cols, .ldc = s->rows, .a = from, .b = parameter(u, s->weight_at), .bias = bias ? parameter(u, s->bias_at) : NULL, .c = to}});
+        .ldb = s->cols, .ldc = s->rows, .a = from, .b = parameter(u, s->weight_at), .bias = bias ? parameter(u, s->bias_at) : NULL,
+        .c = to}});
 }
 
 /* to (rows, W's columns) = from . W + residual */
@@ -48,7 +49,8 @@ static void forward_group(const ritz_unit *u, int group)
         char *z = s->activated ? ritz_at(u, u->layout->z_at[i]) : values(u, i + 1);
         linear(u, s, values(u, i), true, z);
         if (s->activated)
-            jet(u, s, (op_jet){.pass = JET_VALUE, .z = z, .residual = s->residual < 0 ? NULL : values(u, s->residual), .out = values(u, i + 1)});
+            jet(u, s, (op_jet){.pass = JET_VALUE, .z = z, .residual = s->residual < 0 ? NULL : values(u, s->residual),
+                               .out = values(u, i + 1)});
     }
 }
 
@@ -94,7 +96,8 @@ static void accumulate(const ritz_unit *u, int stage, const char *pair)
     const ritz_stage *s = &u->net->stages[stage];
     const int64_t stacked = u->flat ? u->rows : 2 * u->rows;
     op_matmul o = {.layout = MATMUL_TN, .type = u->net->type, .out_type = u->net->type, .accumulate = !u->first, .m = s->rows, .n = s->cols,
-                   .k = stacked, .lda = s->rows, .ldb = s->cols, .ldc = s->cols, .a = pair, .b = values(u, stage), .c = accumulator(u, s->weight_at)};
+                   .k = stacked, .lda = s->rows, .ldb = s->cols, .ldc = s->cols, .a = pair, .b = values(u, stage),
+                   .c = accumulator(u, s->weight_at)};
     queue_submit(u->queue, &(op){OP_MATMUL, .matmul = o});
     o.m = 1, o.n = s->rows, o.k = u->rows, o.lda = 1, o.ldb = s->rows, o.ldc = s->rows;
     o.a = u->ones, o.b = pair, o.c = accumulator(u, s->bias_at);
@@ -116,7 +119,8 @@ static char *pair_of(const ritz_unit *u, int stage, const char *q)
     } else if (u->flat)
         jet(u, s, (op_jet){.pass = JET_SLOPE, .z = z, .a = q, .out = pair});
     else
-        jet(u, s, (op_jet){.pass = JET_REVERSE, .z = z, .a = q, .b = ritz_at(u, u->layout->dz_at[stage]), .c = p, .out = pair, .other = other});
+        jet(u, s, (op_jet){.pass = JET_REVERSE, .z = z, .a = q, .b = ritz_at(u, u->layout->dz_at[stage]), .c = p, .out = pair,
+                           .other = other});
     return pair;
 }
 
@@ -157,7 +161,8 @@ void ritz_energy(const ritz_unit *u)
 {
     char *seed = ritz_at(u, u->layout->seed_at);
     queue_submit(u->queue, &(op){OP_QUADRATIC, .quadratic = {
-        .type = u->net->type, .rows = u->rows, .dim = u->net->dim, .ld = u->net->input, .u = ritz_u(u), .g = u->flat ? NULL : ritz_gradient(u),
+        .type = u->net->type, .rows = u->rows, .dim = u->net->dim, .ld = u->net->input, .u = ritz_u(u),
+        .g = u->flat ? NULL : ritz_gradient(u),
         .terms = (const double *)ritz_at(u, u->layout->terms_at), .value = (double *)ritz_at(u, u->layout->value_at), .du = seed,
         .dg = u->flat ? NULL : tangents(u, 0)}});
     copy(u, seed + bytes_of(u, u->rows, 1), u->ones, bytes_of(u, u->rows, 1));

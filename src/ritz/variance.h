@@ -4,7 +4,8 @@
 
 #include "protrain_ritz.h"
 
-/* Of n points of the kind, at the weights of `at`: the variance of each of the gradient's values over `sets` drawings (2 or more), added up;
+/* Of n points of the kind, at the weights of `at`: the variance of each of the gradient's values over `sets` drawings (2 or more), added
+ * up;
  * *mean_square: the squared length of the mean gradient, may be NULL. */
 int ritz_gradient_variance(pt_ritz *at, pt_ritz_points kind, int64_t n, int sets, double *variance, double *mean_square, pt_error *e);
 

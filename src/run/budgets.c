@@ -55,7 +55,8 @@ static void choose(const budget_request *r, const findings *f, bool host_tier, u
 {
     const uint64_t *asked = r->asked;
     budget[TIER_DISK] = choose_disk(r, f);
-    uint64_t room = less(less(f->m.memory_free_bytes, machine_memory_margin(&f->m) + r->memory_reserve), f->disk_in_ram ? budget[TIER_DISK] : 0);
+    uint64_t room = less(less(f->m.memory_free_bytes, machine_memory_margin(&f->m) + r->memory_reserve),
+                         f->disk_in_ram ? budget[TIER_DISK] : 0);
     budget[TIER_HOST] = !host_tier ? 0 : asked[TIER_HOST] == PT_AUTO ? room : asked[TIER_HOST];
     budget[TIER_DEVICE] = asked[TIER_DEVICE];
     if (asked[TIER_DEVICE] != PT_AUTO)
@@ -261,7 +262,8 @@ static void say_room(char *out, uint64_t bytes, const char *what, const char *li
     char have[32], left[32], rest[32];
     size_t used = strlen(out);
     margin = margin < bytes ? margin : bytes;
-    snprintf(out + used, BUDGETS_WHY_BYTES - used, "%s%s %s (%s) less %s for %s: %s", used ? "; " : "", size_format(have, bytes), what, limit,
+    snprintf(out + used, BUDGETS_WHY_BYTES - used, "%s%s %s (%s) less %s for %s: %s", used ? "; " : "", size_format(have, bytes), what,
+             limit,
              size_format(left, margin), whom, size_format(rest, bytes - margin));
 }
 
@@ -301,7 +303,8 @@ static void leave_to_threads(const budget_request *r, uint64_t budget[TIERS], ch
     budget[TIER_DEVICE] = less(budget[TIER_DEVICE], bytes);
     size_t used = why ? strlen(why) : 0;
     if (why)
-        snprintf(why + used, BUDGETS_WHY_BYTES - used, "%sless %s of device memory for %d threads", used ? "; " : "", size_format(size, bytes),
+        snprintf(why + used, BUDGETS_WHY_BYTES - used, "%sless %s of device memory for %d threads", used ? "; " : "",
+                 size_format(size, bytes),
                  r->device->info.threads);
 }
 

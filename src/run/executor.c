@@ -11,7 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Losses and what was right (2, ranks, batch, seq_len), and sums of all ranks, and the ranks' own sums on their way (ranks, sumsq_count). */
+/* Losses and what was right (2, ranks, batch, seq_len), and sums of all ranks, and the ranks' own sums on their way (ranks,
+ * sumsq_count). */
 typedef struct outcome { float *losses; double *sums, *of_rank; } outcome;
 
 struct executor {
@@ -91,7 +92,8 @@ static int check_free(const executor *x, pt_error *e)
         return failed;
     const tier named = device_is_gpu(d) ? TIER_HOST : TIER_DEVICE;
     const uint64_t most = m.memory_free_bytes - m.memory_free_bytes / 16, others = arenas - x->bytes[named];
-    return pt_fail(e, PT_DOES_NOT_FIT, "the plan takes %s of memory and %s are free on this machine, or under its container's limit: end other "
+    return pt_fail(e, PT_DOES_NOT_FIT,
+                   "the plan takes %s of memory and %s are free on this machine, or under its container's limit: end other "
                    "programs, raise the limit, or give --%s-memory %s", size_format(need, arenas), size_format(have, m.memory_free_bytes),
                    tier_names[named], size_option(give, size_round_down(most > others ? most - others : 0)));
 }
@@ -102,7 +104,8 @@ static int open_memory(executor *x, pt_error *e)
     device *d = x->o.device;
     int64_t tokens = tokens_of(x);
     if (device_is_gpu(d) && !x->o.input.host_tier)
-        return pt_fail(e, PT_USAGE, "%s has memory of its own, and without a host tier the disk would have to reach it: give a --host-memory",
+        return pt_fail(e, PT_USAGE,
+                       "%s has memory of its own, and without a host tier the disk would have to reach it: give a --host-memory",
                        d->info.name);
     x->loss_at = align_up((uint64_t)tokens * BATCH_TOKEN_BYTES, 64);
     x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * LOSS_TOKEN_BYTES, 64);
@@ -170,7 +173,8 @@ static int open_outcome(executor *x, pt_error *e)
         return 0;
     if (!x->o.comm || x->o.comm->ranks != in->packing->ranks || x->o.comm->rank != in->packing->rank)
         return pt_fail(e, PT_FAILED, "the plan is one for %zu ranks, and they are not here; plan again", ranks);
-    x->all = (outcome){malloc(2 * ranks * (size_t)tokens_of(x) * sizeof(float)), calloc(sums + 1, sizeof(double)), malloc(ranks * sums * sizeof(double) + 1)};
+    x->all = (outcome){malloc(2 * ranks * (size_t)tokens_of(x) * sizeof(float)), calloc(sums + 1, sizeof(double)),
+                       malloc(ranks * sums * sizeof(double) + 1)};
     return x->all.losses && x->all.sums && x->all.of_rank ? 0 : pt_fail(e, PT_FAILED, "out of memory");
 }
 

@@ -54,8 +54,8 @@ const task_time *executor_times(const executor *x, schedule_kind kind);
 /* Largest arena over the schedules, with the room that saving needs. All of it is taken from the system at open. */
 uint64_t executor_bytes(const executor *x, tier t);
 /* How far into its arena the run has come: the end of the highest buffer that a task was given so far, or that loading and
- * saving were, in whole pages. Kept task by task as they are issued, not taken from the plan; nothing beyond it has ever been written (a test
- * looks). What of it the system holds in RAM can tell nothing, since all pages are there before the first step. */
+ * saving were, in whole pages. Kept task by task as they are issued, not taken from the plan; nothing beyond it has ever been written (a
+ * test looks). What of it the system holds in RAM can tell nothing, since all pages are there before the first step. */
 uint64_t executor_peak_bytes(const executor *x, tier t);
 /* For state.h: where a placement lies (NULL on the disk; with a host tier, what lies on the device is only to be moved),
  * and a room in host memory that is free between runs: *bytes of it, at most those that *bytes asks for. */

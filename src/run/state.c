@@ -135,7 +135,8 @@ static master master_of(const state *s, const chunk_memory *c, const piece *p, i
     const packing *k = s->in->packing;
     pt_dtype type = param_type(&s->in->model->params[p->param], k->type);
     char *weights = c->weights + (size_t)p->offset * dtype_bytes(k->type) + (size_t)at * dtype_bytes(type);
-    return (master){type, weights, type == PT_BF16 && c->states && k->chunks[p->chunk].low && is_own ? (uint16_t *)(c->states + p->low) + own : NULL};
+    return (master){type, weights, type == PT_BF16 && c->states && k->chunks[p->chunk].low &&
+                    is_own ? (uint16_t *)(c->states + p->low) + own : NULL};
 }
 
 static void read_master(const master *m, int64_t n, float *out)
@@ -217,7 +218,8 @@ static int move_master(state *s, bool write, const chunk_memory *c, const piece 
     return failed;
 }
 
-static int move_kept(state *s, bool write, int kind, const chunk_memory *c, const piece *p, int64_t at, int64_t n, float *values, pt_error *e)
+static int move_kept(state *s, bool write, int kind, const chunk_memory *c, const piece *p, int64_t at, int64_t n, float *values,
+                     pt_error *e)
 {
     kept m = kept_of(s, c, kind, p, at);
     if (m.type == PT_F32)
@@ -279,7 +281,8 @@ size_t state_half_of_spare(const state *s) { return s->spare_bytes / 2 / 64 * 64
 static int quantize_memory(state *s, int index, const float *values, pt_error *e)
 {
     quantizing q = {s, index, values, NULL};
-    return quantize(s->in->model, index, &(quantize_io){rows_of_memory, put_bytes, &q}, (float *)s->spare, state_half_of_spare(s) / sizeof(float), e);
+    return quantize(s->in->model, index, &(quantize_io){rows_of_memory, put_bytes, &q}, (float *)s->spare,
+                    state_half_of_spare(s) / sizeof(float), e);
 }
 
 /* Out of where the chunk lies, which may be memory that only copies reach. */
@@ -418,12 +421,14 @@ static int use_entries(state *s, bool write, int kind, int index, int64_t from, 
 int state_read(state *s, int kind, int index, int64_t from, int64_t n, float *out, pt_error *e)
 {
     const int64_t cols = s->in->model->params[index].cols;
-    return state_in_few_bits(s, kind, index) ? read_few_bits(s, index, from / cols, n / cols, out, e) : use_entries(s, false, kind, index, from, n, out, e);
+    return state_in_few_bits(s, kind, index) ? read_few_bits(s, index, from / cols, n / cols, out, e) : use_entries(s, false, kind, index,
+        from, n, out, e);
 }
 
 int state_write(state *s, int kind, int index, int64_t from, int64_t n, const float *in, pt_error *e)
 {
-    return state_in_few_bits(s, kind, index) ? quantize_memory(s, index, in, e) : use_entries(s, true, kind, index, from, n, (float *)in, e);
+    return state_in_few_bits(s, kind, index) ? quantize_memory(s, index, in, e) : use_entries(s, true, kind, index, from, n,
+        (float *)in, e);
 }
 
 /* ---- whole states ---- */
@@ -516,7 +521,8 @@ static int rows_of_origin(void *arg, int index, int64_t row0, int64_t n_rows, fl
 static int fill_few_bits(state *s, int index, const state_origin *from, pt_error *e)
 {
     quantizing q = {s, index, NULL, from};
-    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, &q}, (float *)s->spare, state_half_of_spare(s) / sizeof(float), e);
+    return quantize(s->in->model, index, &(quantize_io){rows_of_origin, put_bytes, &q}, (float *)s->spare,
+                    state_half_of_spare(s) / sizeof(float), e);
 }
 
 /* As many rows at a time as the other half of the spare room holds. */

@@ -7,8 +7,8 @@
  *
  *     scratch  [ window: weights | states ][ bounce ][ spare ]
  *
- * Matrices in few bits (model/storage.h) are quantized while they are loaded, and never written anywhere: what is exported of them, and what
- * a run that is resumed begins with, is read again from their origin.
+ * Matrices in few bits (model/storage.h) are quantized while they are loaded, and never written anywhere: what is exported of them, and
+ * what a run that is resumed begins with, is read again from their origin.
  */
 #ifndef PT_STATE_H
 #define PT_STATE_H
@@ -67,15 +67,15 @@ int state_init(state *s, uint64_t seed, pt_error *e);
 int state_load_adapted(state *s, const struct safetensors *base, const struct safetensors *adapter, uint64_t seed, pt_error *e);
 /* One kind of state, not the masters, from files that hold it under the weights' names. */
 int state_load_kind(state *s, int kind, const struct safetensors *st, pt_error *e);
-/* A checksum of each kind's values, the same wherever they lie; beside adapters, of these alone: tells whether what was loaded is what was exported.
- * Without matrices in few bits. */
+/* A checksum of each kind's values, the same wherever they lie; beside adapters, of these alone: tells whether what was loaded is what was
+ * exported. Without matrices in few bits. */
 int state_checksums(state *s, uint64_t checksums[STATE_KINDS_MOST], pt_error *e);
 /* The masters as Hugging Face tensors into FOLDER/NAME.safetensors (or shards); matrices in few bits as their origin has them. */
 int state_export(state *s, const char *folder, const char *name, pt_dtype dtype, weights_layout layout, pt_error *e);
 /* The adapters' masters as PEFT's file FOLDER/NAME.safetensors, in fp32. */
 int state_export_adapter(state *s, const char *folder, const char *name, pt_error *e);
-/* One kind of state, masters as fp32, all else as it is kept, under the weights' names; of masters none in few bits, and only what is trained
- * where that is asked for. Of single values with the weights' shapes, of blocks a list for each tensor. */
+/* One kind of state, masters as fp32, all else as it is kept, under the weights' names; of masters none in few bits, and only what is
+ * trained where that is asked for. Of single values with the weights' shapes, of blocks a list for each tensor. */
 int state_export_kind(state *s, int kind, bool trained_only, const char *folder, pt_error *e);
 
 #endif

@@ -98,7 +98,8 @@ static int load_listed(void *arg, state *s, int kind, const listed *t, int numbe
 {
     const safetensors_tensor *from = safetensors_find(arg, t->part->name);
     if (!from || from->rank != 1 || from->shape[0] != t->n || !from->dtype_is_known || from->dtype != PT_F32)
-        return pt_fail(e, PT_FAILED, "%s: \"%s\" is not there as %lld numbers of F32: the checkpoint is damaged; go on from another one with "
+        return pt_fail(e, PT_FAILED,
+                       "%s: \"%s\" is not there as %lld numbers of F32: the checkpoint is damaged; go on from another one with "
                        "--resume DIR", safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(s->in, kind),
                        t->part->name, (long long)t->n);
     return move_listed(s, kind, t, number, from, arg, e);
@@ -149,7 +150,8 @@ int state_export_kind(state *s, int kind, bool trained_only, const char *folder,
     if (failed)
         return failed;
     failed = is_of_blocks(s, kind) ? export_listed(s, kind, w, e)
-                                   : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare, s->spare_bytes, e);
+                                   : weights_export_some(s->in->model, w, type_of, (weights_layout){0}, get_rows, &g, s->spare,
+                                                         s->spare_bytes, e);
     safetensors_writer_close(w);
     return failed;
 }

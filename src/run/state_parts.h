@@ -4,7 +4,8 @@
 
 #include "run/state.h"
 
-/* Where values come from: files, or a seed where there are none. What is frozen may lie in other files: apart, in `frozen`, also if NULL. */
+/* Where values come from: files, or a seed where there are none. What is frozen may lie in other files: apart, in `frozen`, also if
+ * NULL. */
 typedef struct state_source { const struct safetensors *st, *frozen; uint64_t seed; bool apart; } state_source;
 
 /* Of this kind, the parameter is a matrix in few bits. */

@@ -117,7 +117,8 @@ static void add_accumulators(queue *q, float *a, const float *b, int64_t n)
     enum { COLS = 256 };
     const int64_t rows = n / COLS;
     const op_gradient_finish part[] = {{.type = PT_F32, .rows = rows, .cols = COLS, .acc = a, .acc2 = b, .g = a},
-                                       {.type = PT_F32, .rows = 1, .cols = n % COLS, .acc = a + rows * COLS, .acc2 = b + rows * COLS, .g = a + rows * COLS}};
+                                       {.type = PT_F32, .rows = 1, .cols = n % COLS, .acc = a + rows * COLS, .acc2 = b + rows * COLS,
+                                        .g = a + rows * COLS}};
     for (int i = rows ? 0 : 1; i < (n % COLS ? 2 : 1); i++)
         queue_submit(q, &(op){OP_GRADIENT_FINISH, .gradient_finish = part[i]});
 }
@@ -222,8 +223,8 @@ static void run_finish(task_runner *r, const schedule *s, const task *t, queue *
     }
 }
 
-/* `plane`: elements from one accumulator of the lanes to the next. Rows of an embedding table: the tokens of each lane in their order. The padding token's row learns nothing
- * from being an input. */
+/* `plane`: elements from one accumulator of the lanes to the next. Rows of an embedding table: the tokens of each lane in their order. The
+ * padding token's row learns nothing from being an input. */
 static void embedding_rows(const task_runner *r, const schedule *s, const task *t, queue *q, bool positions, int64_t row0,
                            int64_t rows, float *acc, int64_t plane)
 {
@@ -331,7 +332,8 @@ static comm_move *add_move(shared_task *x, int peer)
 }
 
 /* One part of a piece, to and from every rank: `sums` are its parameter's. */
-static void scatter_piece(const task_runner *r, const schedule *s, const task *t, const piece *p, bool tied, const float *sums, shared_task *out)
+static void scatter_piece(const task_runner *r, const schedule *s, const task *t, const piece *p, bool tied, const float *sums,
+                          shared_task *out)
 {
     const packing *k = r->in->packing;
     const int64_t cols = r->in->model->params[p->param].cols, at = partial_offset(k, r->in->model, p, k->rank);
@@ -414,7 +416,8 @@ static void run_update(task_runner *r, const schedule *s, const task *t, queue *
     for (int at = k->chunks[t->chunk].piece0; update_span_next(r->in->model, k, t->chunk, &at, &one);) {
         const pt_dtype type = param_type(one.param, k->type);
         update u = {.params = &r->update, .param = one.param, .type = type, .n = one.values, .hi = weights + (uint64_t)one.offset * e,
-                    .lo = type == PT_BF16 ? (uint16_t *)(states + one.piece->low) : NULL, .g = gradient + (uint64_t)(one.offset - start) * e};
+                    .lo = type == PT_BF16 ? (uint16_t *)(states + one.piece->low) : NULL,
+                    .g = gradient + (uint64_t)(one.offset - start) * e};
         for (int i = 0; i < rule_slabs(one.rule); i++)
             u.slab[i] = states + one.piece->slab[i];
         u.workspace = workspace_of(r, s, t);

@@ -507,7 +507,8 @@ static int list_chunks(program *p)
 {
     const packing *k = p->packing;
     size_t most = 2 * (size_t)k->pieces_n + 1;
-    int read = 0, own = 0, *read_by = calloc(2 * (size_t)k->chunks_n, sizeof *read_by), *owned_by = read_by + k->chunks_n; /* latest block + 1 */
+    /* latest block + 1 */
+    int read = 0, own = 0, *read_by = calloc(2 * (size_t)k->chunks_n, sizeof *read_by), *owned_by = read_by + k->chunks_n;
     p->piece0 = p->block0 + p->model->blocks_n + 1;
     p->block_chunk = malloc(most * sizeof *p->block_chunk);
     p->piece_chunk = malloc(most * sizeof *p->piece_chunk);

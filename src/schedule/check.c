@@ -124,7 +124,8 @@ static bool identity_exists(const checker *c, const buffer *b)
     case OBJECT_ACCUMULATOR: return has_accumulator(c, b->index) && b->micro == -1;
     case OBJECT_STREAM_GRADIENT: return b->index == -1 && micro && c->first_trained <= c->layers;
     case OBJECT_STREAM: return b->index == -1 && micro && residual_bytes(c->in->model, c->in->shape);
-    case OBJECT_PARTIAL: return chunk && b->micro >= 0 && b->micro <= c->layers + 1 && is_shared(c) && check_object_bytes(c, b->kind, b->index, b->micro);
+    case OBJECT_PARTIAL: return chunk && b->micro >= 0 && b->micro <= c->layers + 1 && is_shared(c) &&
+        check_object_bytes(c, b->kind, b->index, b->micro);
     case OBJECT_ROPE: return b->index == -1 && b->micro == -1 && c->in->model->config.ropes_n;
     default: return (unsigned)b->kind < OBJECT_KINDS && b->index == -1 && b->micro == -1;
     }
@@ -301,7 +302,8 @@ static int checker_open(checker *c)
     c->wants = calloc(chunks + micros + 8, sizeof *c->wants);
     c->used = calloc(operands, 1);
     if (!c->blocks || !c->chunk_list || !c->pieces_of || !c->chunk_blocks || !c->contents || !c->segment0 || !c->segment1 || !c->done ||
-        !c->weights || !c->states || !c->gradient || !c->saved || !c->accumulator || !c->stream || !c->head_done || !c->finished || !c->scattered ||
+        !c->weights || !c->states || !c->gradient || !c->saved || !c->accumulator || !c->stream || !c->head_done || !c->finished ||
+        !c->scattered ||
         !c->wants || !c->used)
         return pt_fail(c->e, PT_FAILED, "out of memory while checking a schedule");
     facts(c);
@@ -346,7 +348,8 @@ static int check_shards(const checker *c)
         for (int r = 0; r < k->ranks && k->chunks[p->chunk].trained; r++) {
             const piece_share s = packing_share(k, c->in->model, p, r);
             if (s.rows && s.row0 != next)
-                return check_fail(c, -1, -1, "rank %d has rows of parameter %d from %lld on, and %lld come next", r, p->param, (long long)s.row0,
+                return check_fail(c, -1, -1, "rank %d has rows of parameter %d from %lld on, and %lld come next", r, p->param,
+                                  (long long)s.row0,
                                   (long long)next);
             next += s.rows;
             if (shard_start(k, p->chunk, r + 1) - shard_start(k, p->chunk, r) > k->chunks[p->chunk].shard_elements)
@@ -405,7 +408,8 @@ static int walk(checker *c)
 int schedule_check(const schedule_input *in, const schedule *s, const uint64_t budget[TIERS], pt_error *e)
 {
     checker c = {.in = in, .s = s, .e = e, .layers = (int)in->model->config.layers, .chunks_n = in->packing->chunks_n,
-                 .first_trained = model_first_trained(in->model), .micro_units = in->plan->micro_batch / in->shape->unit_seqs, .waits = in->plan->update != UPDATE_BACKWARD};
+                 .first_trained = model_first_trained(in->model), .micro_units = in->plan->micro_batch / in->shape->unit_seqs,
+                 .waits = in->plan->update != UPDATE_BACKWARD};
     if (c.micro_units < 1)
         return check_fail(&c, -1, -1, "the plan's micro-batch is smaller than one unit");
     c.micro_n = (int)(in->shape->units_n / c.micro_units);

@@ -79,7 +79,8 @@ static int check_placement(const checker *c, int i)
     default: return 0;
     }
     if (!now->alive || now->version != version)
-        return check_fail(c, -1, i, "is not in its placement when the schedule ends: version %d is there, and %d is the newest", now->version, version);
+        return check_fail(c, -1, i, "is not in its placement when the schedule ends: version %d is there, and %d is the newest",
+                          now->version, version);
     return 0;
 }
 

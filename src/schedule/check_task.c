@@ -323,7 +323,8 @@ static bool has_place(const checker *c, const task *t)
     if (of_ranks && (!is_shared(c) || (t->kind == TASK_EMBED_BACKWARD) != (t->queue == QUEUE_COMPUTE) ||
                      (t->kind != TASK_EMBED_BACKWARD && t->queue != QUEUE_RANKS)))
         return false;
-    bool here = t->kind == TASK_UPDATE || t->kind == TASK_GATHER || (t->kind == TASK_HEAD_EVAL ? c->s->kind == SCHEDULE_EVAL : is_step(c)) ||
+    bool here = t->kind == TASK_UPDATE || t->kind == TASK_GATHER ||
+        (t->kind == TASK_HEAD_EVAL ? c->s->kind == SCHEDULE_EVAL : is_step(c)) ||
                 (forward && c->s->kind == SCHEDULE_EVAL);
     bool first = (t->kind == TASK_HEAD || t->kind == TASK_LAYER_BACKWARD || t->kind == TASK_HEAD_EVAL) && t->micro == 0;
     return block && here && (t->micro >= 0) == micro && (t->chunk >= 0) == chunk && t->first == first;

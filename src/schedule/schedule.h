@@ -50,7 +50,8 @@ typedef enum object_kind {
     OBJECT_KINDS
 } object_kind;
 extern const char *const object_names[OBJECT_KINDS];
-enum { BATCH_TOKEN_BYTES = 4 * sizeof(int32_t) + sizeof(float), LOSS_TOKEN_BYTES = 2 * sizeof(float) }; /* OBJECT_BATCH and _LOSS, a token */
+/* OBJECT_BATCH and _LOSS, a token */
+enum { BATCH_TOKEN_BYTES = 4 * sizeof(int32_t) + sizeof(float), LOSS_TOKEN_BYTES = 2 * sizeof(float) };
 
 typedef struct buffer {
     object_kind kind;

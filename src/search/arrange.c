@@ -2,8 +2,8 @@
  *
  * A chunk is a large part of the memory then: candidates with chunks of that size may all need the disk where, with the last chunks on the
  * device instead of the first, nothing does. And what lives where, what layers save and how many slots there are hang together: that a
- * chunk comes to the device may take a buffer less, and more slots for updates so that gradients leave sooner. So each arrangement is tried, with
- * every few slots, whatever the candidates take (result.c does that for all layers alike, at every level and place).
+ * chunk comes to the device may take a buffer less, and more slots for updates so that gradients leave sooner. So each arrangement is
+ * tried, with every few slots, whatever the candidates take (result.c does that for all layers alike, at every level and place).
  */
 #include "search/placements.h"
 

@@ -55,7 +55,8 @@ static void weights_in(const space *s, const candidate *r, tier placement, int f
 }
 
 /* The updates' own traffic and work; gradients out to their placement are counted where backward makes them. */
-static void updates(const space *s, const candidate *r, const chunking *g, tier placement, int first, int end, load *forward, load *backward)
+static void updates(const space *s, const candidate *r, const chunking *g, tier placement, int first, int end, load *forward,
+                    load *backward)
 {
     bool waits = r->update != UPDATE_BACKWARD, staged = placement == TIER_HOST || s->in->host_tier, disk = placement == TIER_DISK;
     double device = r->stride ? 1.0 / r->stride : 0, host = 1 - device;
@@ -122,7 +123,8 @@ static int run_end(const space *s, const candidate *r, int first)
 {
     const unsigned char *kind = s->in->costs->kind_of_layer;
     int end = first + 1;
-    while (end < s->layers && end != s->passing && r->level[end] == r->level[first] && r->place[end] == r->place[first] && kind[end] == kind[first])
+    while (end < s->layers && end != s->passing && r->level[end] == r->level[first] && r->place[end] == r->place[first] &&
+           kind[end] == kind[first])
         end++;
     return end;
 }
@@ -170,7 +172,8 @@ static void block_loads(const space *s, const candidate *r, load *forward, load 
         }
     forward->ns[QUEUE_COMPUTE] += units * (ahead + c->embed_ns) - following * warm_ahead + micros * (s->layers + 1) * c->task_ns;
     if (s->in->training)
-        backward->ns[QUEUE_COMPUTE] += units * (back + c->head_ns) - following * warm_back + micros * (s->layers - s->passing + 1) * c->task_ns;
+        backward->ns[QUEUE_COMPUTE] += units * (back + c->head_ns) - following * warm_back +
+                                      micros * (s->layers - s->passing + 1) * c->task_ns;
     else
         forward->ns[QUEUE_COMPUTE] += units * c->head_eval_ns + micros * c->task_ns;
 }
@@ -181,7 +184,8 @@ static const cost_class usual_class[QUEUES] = {
     [QUEUE_RANKS] = COST_FROM_DEVICE,
 };
 
-/* How long a quota of processor time suffices for: the machine's own processors do no more than they can at once, the host's come on top. */
+/* How long a quota of processor time suffices for: the machine's own processors do no more than they can at once, the host's come on
+ * top. */
 static double quota_ns(const cost_quota *q, const load *l)
 {
     double own = 0, most = 0, host = 0;
@@ -353,7 +357,8 @@ static void estimate_memory(const space *s, const candidate *r, const block_part
     if (s->in->host_tier) {
         double staged = (double)largest_chunks(g->largest[host_end], r->n_update);
         staged += training ? (double)largest_chunks(g->trained[host_end], r->n_update) * (1 + g->states) : 0;
-        out->bytes[TIER_HOST] = (r->stride != 1 && away ? work : 0) + placements(s, r, r->persist, host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
+        out->bytes[TIER_HOST] = (r->stride != 1 && away ? work : 0) + placements(s, r, r->persist,
+            host_end) + b->saved[TIER_HOST] + (uint64_t)staged +
                                 (uint64_t)least_int(r->n_swap, b->swapped_n) * b->swapped_disk -
                                 shared_bytes(s, r, r->persist, host_end, b->saved[TIER_HOST]);
     }

@@ -76,7 +76,8 @@ static int collect(const space *s, entry *list)
     const split *last = &s->splits[0]; /* the smallest micro-batch, and all of a step in one visit */
     int n = 0;
     for (int i = 0; i < s->splits_n; i++)
-        if (s->splits[i].micro_batch < last->micro_batch || (s->splits[i].micro_batch == last->micro_batch && s->splits[i].visit > last->visit))
+        if (s->splits[i].micro_batch < last->micro_batch || (s->splits[i].micro_batch == last->micro_batch &&
+                                                             s->splits[i].visit > last->visit))
             last = &s->splits[i];
     for (int g = 0; g < s->chunkings_n; g++)
         for (tier place = TIER_DEVICE; place <= TIER_DISK; place++)

@@ -1,5 +1,5 @@
-/* placements.h - what placements.c and arrange.c share: a plan whose chunks are sent elsewhere. An int is 0 or negative (an error, in w->e) unless
- * it says more. */
+/* placements.h - what placements.c and arrange.c share: a plan whose chunks are sent elsewhere. An int is 0 or negative (an error, in w->e)
+ * unless it says more. */
 #ifndef PT_PLACEMENTS_H
 #define PT_PLACEMENTS_H
 

@@ -99,8 +99,8 @@ static int turn_all_placements(turned *t, effort how)
     return failed;
 }
 
-/* What a plan with turned placements is like is a start to which no walk from another candidate leads. Where that ends is the best now if it is
- * faster, whatever time is left. */
+/* What a plan with turned placements is like is a start to which no walk from another candidate leads. Where that ends is the best now if
+ * it is faster, whatever time is left. */
 static int walk_from_turned(turned *t)
 {
     walk *w = t->w;

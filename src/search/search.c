@@ -11,7 +11,8 @@
  *   4  for models of few layers the same from a start for each size of chunk, cut and time of update, then pairs of moves, then
  *      all layers alike with every few slots (uniform.c)
  *   5  in what is left of the time, single chunks of the best at other placements; for models of few layers in turn with walks from
- *      candidates like that, until nothing is faster, then very few chunks at all placements that they can have (result.c, placements.c, arrange.c)
+ *      candidates like that, until nothing is faster, then very few chunks at all placements that they can have (result.c,
+ *      placements.c, arrange.c)
  *
  * Nothing is drawn by chance and the clock is only looked at to stop, so that a search that comes to its end finds the same again.
  * What was priced once is remembered and not priced again. Other cores price what will be asked for next (ahead.c).
@@ -71,7 +72,8 @@ static void begin_afresh(walk *w, const priced *least)
 {
     space_correct(&w->s, &least->candidate, least->bytes);
     for (int t = 0; t < TIERS; t++)
-        w->s.fill[t] = (uint64_t)((double)(w->s.fill[t] > w->s.budget[t] ? w->s.fill[t] : w->s.budget[t]) * (w->wide ? walk_memory_slack(w) : 1));
+        w->s.fill[t] = (uint64_t)((double)(w->s.fill[t] > w->s.budget[t] ? w->s.fill[t] : w->s.budget[t]) *
+                                  (w->wide ? walk_memory_slack(w) : 1));
 }
 
 /* Where nothing that the estimate says was found to fit: what the most economical plan is made of, cut in another way. Budgets that are

@@ -23,7 +23,8 @@ typedef struct search_input {
     int64_t chunk_bytes;  /* 0: searched */
     double seconds;       /* time for the search, in which not every policy may be reached; 0: the default, 0.5, and as much more as it
                              takes to price all policies: what is found is then never slower than one */
-    const priced_plan *from; /* a plan of the same model to begin with, in little time: what is found is about as good at least where it still
+    const priced_plan *from;
+        /* a plan of the same model to begin with, in little time: what is found is about as good at least where it still
                              fits; `least` is not looked for then. NULL: from the beginning */
     const layer_layout *layouts; /* of each save level; NULL: each schedule computes them */
     bool unproven;        /* of a step of very many micro-batches (long_step.c) nothing is built: what fits is then known to a page or so */

@@ -186,7 +186,8 @@ static int64_t layer_bytes(const search_input *in)
 static int add_chunkings(space *s, pt_error *e)
 {
     int64_t layer = layer_bytes(s->in);
-    const int64_t sizes[] = {layer, 64 << 20, layer * 4, layer / 2, 16 << 20, 256 << 20, layer / 4, 1 << 30, 4 << 20, layer * 2, layer / 8, 1 << 20};
+    const int64_t sizes[] = {layer, 64 << 20, layer * 4, layer / 2, 16 << 20, 256 << 20, layer / 4, 1 << 30, 4 << 20, layer * 2,
+                             layer / 8, 1 << 20};
     int failed = s->in->chunk_bytes ? add_chunking(s, s->in->chunk_bytes, e) : 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && !failed && !s->in->chunk_bytes; i++)
         failed = add_chunking(s, sizes[i], e);

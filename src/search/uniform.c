@@ -48,7 +48,8 @@ static int try_filled(walk *w, const candidate *from, priced *best)
 static int try_slots(walk *w, const candidate *from, priced *best)
 {
     const int at_once = w->s.chunkings[from->chunking].at_once;
-    const int swaps[] = {2, 3, from->visit + 2}, swaps_n = from->place[space_first_saving(&w->s)] == TIER_DEVICE ? 1 : from->visit > 1 ? 3 : 2;
+    const int swaps[] = {2, 3, from->visit + 2},
+        swaps_n = from->place[space_first_saving(&w->s)] == TIER_DEVICE ? 1 : from->visit > 1 ? 3 : 2;
     const int updates[] = {1, 2, 3, 6}; /* the last: gradients of a disk's chunks need not wait for memory */
     int found = 0;
     for (int buffers = at_once; buffers <= at_once + 2; buffers++)

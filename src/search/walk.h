@@ -56,8 +56,8 @@ void walk_find_starts(walk *w, const way *ways, int n);
 /* uniform.c: all layers alike and every few slots, from the fastest of each kind. */
 int walk_try_uniform(walk *w);
 
-/* placements.c: single chunks of a plan at other placements than a candidate can say, as far as that is faster. *written: what it writes to the
- * disk in a step, before and after; to write more has to be worth it. */
+/* placements.c: single chunks of a plan at other placements than a candidate can say, as far as that is faster. *written: what it writes to
+ * the disk in a step, before and after; to write more has to be worth it. */
 #define WORTH_WRITING 0.995
 typedef enum effort {
     EFFORT_TURN,

@@ -8,29 +8,38 @@
 static int check_options(const pt_train_options *o, pt_error *e)
 {
     if (!o->lora_rank && !o->adapter)
-        return pt_fail(e, PT_USAGE, "--%s, and there is no adapter: give --lora RANK, or leave it out", o->dora ? "dora" : o->rslora ? "rslora" :
+        return pt_fail(e, PT_USAGE, "--%s, and there is no adapter: give --lora RANK, or leave it out",
+                       o->dora ? "dora" : o->rslora ? "rslora" :
                        o->lora_targets ? "lora-targets" : "lora-alpha");
     if (o->freeze_n || o->train_only_n)
-        return pt_fail(e, PT_USAGE, "--%s, and --%s: adapters are trained alone, and all else is frozen; leave one of them out", o->lora_rank ? "lora" : "adapter",
+        return pt_fail(e, PT_USAGE, "--%s, and --%s: adapters are trained alone, and all else is frozen; leave one of them out",
+                       o->lora_rank ? "lora" : "adapter",
                        o->freeze_n ? "freeze" : "train-only");
     if (o->adapter && (o->lora_rank || o->lora_alpha > 0 || o->lora_targets || o->rslora || o->dora))
-        return pt_fail(e, PT_USAGE, "--adapter goes on from an adapter, whose " ADAPTER_CONFIG " says rank, alpha and targets: leave --lora, --lora-alpha, "
+        return pt_fail(e, PT_USAGE,
+                       "--adapter goes on from an adapter, whose " ADAPTER_CONFIG " says rank, alpha and targets: leave --lora, "
+                           "--lora-alpha, "
                                     "--lora-targets, --rslora and --dora out");
     if (o->lora_dropout > 0)
-        return pt_fail(e, PT_USAGE, "--lora-dropout %g: adapters are trained without dropout; leave the option out, or give 0", o->lora_dropout);
+        return pt_fail(e, PT_USAGE, "--lora-dropout %g: adapters are trained without dropout; leave the option out, or give 0",
+                       o->lora_dropout);
     if (!o->adapter && o->lora_alpha < 0)
         return pt_fail(e, PT_USAGE, "--lora-alpha is %g: it must be above 0", o->lora_alpha);
     if (o->save_type != PT_SAVE_AS_STORED)
-        return pt_fail(e, PT_USAGE, "--save-dtype, and adapters are saved in fp32: leave the option out; merge --save-dtype gives the merged model's");
+        return pt_fail(e, PT_USAGE,
+                       "--save-dtype, and adapters are saved in fp32: leave the option out; merge --save-dtype gives the merged model's");
     if (o->optimizer == PT_OPTIMIZER_MUON)
-        return pt_fail(e, PT_USAGE, "--optimizer muon updates the matrices of layers, which --lora and --adapter freeze, and A and B by AdamW: give --optimizer "
+        return pt_fail(e, PT_USAGE,
+                       "--optimizer muon updates the matrices of layers, which --lora and --adapter freeze, and A and B by AdamW: give "
+                       "--optimizer "
                                     "adamw or adamw8bit");
     return 0;
 }
 
 int adapters_open(const pt_train_options *o, model *m, pt_error *e)
 {
-    const adapter_options a = {.rank = o->lora_rank, .alpha = o->lora_alpha, .targets = o->lora_targets, .rslora = o->rslora, .dora = o->dora};
+    const adapter_options a = {.rank = o->lora_rank, .alpha = o->lora_alpha, .targets = o->lora_targets, .rslora = o->rslora,
+                               .dora = o->dora};
     int failed = check_options(o, e);
     if (failed)
         return failed;

@@ -1,7 +1,7 @@
 /* adapters.h - a run that trains adapters (model/adapter.h): what its options mean, and what it loads and writes.
  *
- * The base is read from --model, at the beginning and where a run is resumed, and never written; a checkpoint has the adapter in place of the
- * model, and a sum of the base's weights, by which another base is known.
+ * The base is read from --model, at the beginning and where a run is resumed, and never written; a checkpoint has the adapter in place of
+ * the model, and a sum of the base's weights, by which another base is known.
  */
 #ifndef PT_TRAIN_ADAPTERS_H
 #define PT_TRAIN_ADAPTERS_H

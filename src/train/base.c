@@ -26,10 +26,13 @@ int base_apply(const pt_train_options *o, model *m, pt_error *e)
     if (o->base == PT_BASE_AS_COMPUTED)
         return 0;
     if (o->base == (is_bf16 ? PT_BASE_FP32 : PT_BASE_BF16))
-        return pt_fail(e, PT_USAGE, "--base %s and --dtype %s: products read a base in the type that they compute in; give --dtype %s, or --base "
+        return pt_fail(e, PT_USAGE,
+                       "--base %s and --dtype %s: products read a base in the type that they compute in; give --dtype %s, or --base "
                                     "nf4 or int8, which any --dtype decodes", names[o->base], is_bf16 ? "bf16" : "fp32", names[o->base]);
     if (!has_frozen_matrix(m))
-        return pt_fail(e, PT_USAGE, "--base %s is how frozen matrices of layers are kept, and none is frozen: train adapters with --lora, or freeze some with "
+        return pt_fail(e, PT_USAGE,
+                       "--base %s is how frozen matrices of layers are kept, and none is frozen: train adapters with --lora, or freeze "
+                       "some with "
                                     "--freeze or --train-only, or leave --base out", names[o->base]);
     return o->base >= PT_BASE_NF4 ? model_store(m, storage[o->base], e) : 0;
 }
@@ -78,8 +81,10 @@ int base_compare(const base *b, const state *loaded, const char *checkpoint, pt_
     snprintf(now, sizeof now, "%016llx", (unsigned long long)loaded->origin_sum);
     failed = json_get_string(&s, "base_in_few_bits", JSON_REQUIRED, &before, e);
     if (!failed && strcmp(before, now))
-        failed = pt_fail(e, PT_FAILED, "%.300s: the frozen matrices of --model %.300s are not those that the run began with (their sum was %s, and is "
-                                       "%s): give the folder, or the seed, that it began with", path, b->folder[0] ? b->folder : "(random weights)",
+        failed = pt_fail(e, PT_FAILED,
+                         "%.300s: the frozen matrices of --model %.300s are not those that the run began with (their sum was %s, and is "
+                                       "%s): give the folder, or the seed, that it began with", path,
+                                       b->folder[0] ? b->folder : "(random weights)",
                          before, now);
     json_source_close(&s);
     return failed;

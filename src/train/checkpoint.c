@@ -1,8 +1,8 @@
 /* checkpoint.c - what survives.
  *
  *   OUT/checkpoint-STEP/                a Hugging Face model: config.json, tokenizer files, and
- *       model.safetensors               the weights in the model's own dtype; of a run that trains adapters (adapters.h) theirs instead, and
- *                                       no config.json
+ *       model.safetensors               the weights in the model's own dtype; of a run that trains adapters (adapters.h) theirs instead,
+ *                                       and no config.json
  *       trainer/trainer.json            counters; of model and options what the result depends on; the arithmetic
  *       trainer/NAME.safetensors        what the optimizer keeps of what is trained, as it keeps it, under the weights' names: exp_avg
  *                                       (first moments), exp_avg_sq (second moments) ...
@@ -58,7 +58,8 @@ static int write_counters(const trainer *t, const char *folder, const char *arit
     char path[FILE_PATH_BYTES];
     const job *j = &t->job;
     const counters *at = &t->at;
-    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step", (json_int_t)at->step,
+    json_t *all = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "version", CHECKPOINT_VERSION, "step",
+                            (json_int_t)at->step,
                             "steps", (json_int_t)j->steps, "samples", (json_int_t)(at->step * j->shape.batch), "tokens",
                             (json_int_t)at->tokens, "learned_tokens", (json_int_t)at->learned, "arithmetic", arithmetic, "model",
                             model_json(&j->model->config), "settings", settings_json(j), "sums", checksums);
@@ -136,7 +137,8 @@ int checkpoint_save(trainer *t, pt_error *e)
 {
     pt_error why;
     int failed = checkpoint_write(t, e);
-    if (!failed && ranks_lead(t) && checkpoints_prune(t->out.path, t->at.step, t->job.o.keep, &why)) /* the new one is complete: no reason to end the run */
+    /* the new one is complete: no reason to end the run */
+    if (!failed && ranks_lead(t) && checkpoints_prune(t->out.path, t->at.step, t->job.o.keep, &why))
         options_notice(&t->job.o, "an older checkpoint stays: %.600s", why.text);
     return failed;
 }
@@ -292,7 +294,8 @@ static void compare_arithmetic(const trainer *t, const char *path)
     if (path_join(file, path, "trainer/trainer.json", NULL) || json_source_open(&s, file, NULL))
         return;
     if (!json_get_string(&s, "arithmetic", JSON_REQUIRED, &before, NULL) && strcmp(before, t->planning.device->info.arithmetic) != 0)
-        options_notice(&t->job.o, "the checkpoint was computed with %s and this run computes with %s: the bits may differ from here on", before,
+        options_notice(&t->job.o, "the checkpoint was computed with %s and this run computes with %s: the bits may differ from here on",
+                       before,
                        t->planning.device->info.arithmetic);
     json_source_close(&s);
 }
@@ -332,7 +335,8 @@ static int load_adapters(const trainer *t, state *s, const char *checkpoint, pt_
     snprintf(text, sizeof text, CHECKSUM_FORMAT, (unsigned long long)s->base_sum);
     failed = json_get_string(&all, "base", JSON_REQUIRED, &before, e);
     if (!failed && strcmp(before, text))
-        failed = pt_fail(e, PT_FAILED, "%.400s was trained beside other weights than those of %.300s: give the --model that the run began with",
+        failed = pt_fail(e, PT_FAILED,
+                         "%.400s was trained beside other weights than those of %.300s: give the --model that the run began with",
                          checkpoint, t->job.model_dir);
     json_source_close(&all);
     return failed;

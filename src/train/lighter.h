@@ -1,4 +1,5 @@
-/* lighter.h - for what does not fit: the same step with less to keep. Options that change what is learned, each planned before it is said. */
+/* lighter.h - for what does not fit: the same step with less to keep. Options that change what is learned, each planned before it is
+ * said. */
 #ifndef PT_LIGHTER_H
 #define PT_LIGHTER_H
 

@@ -45,7 +45,8 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
         return pt_fail(e, PT_FAILED, "--seq-len %lld is more than the %lld positions that the model has learned", (long long)o->seq_len,
                        (long long)c->max_positions);
     if (o->seq_len > c->max_positions)
-        options_notice(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len, (long long)c->max_positions);
+        options_notice(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len,
+                       (long long)c->max_positions);
     int failed = options_check_tokens(o, e);
     if (failed)
         return failed;

@@ -79,7 +79,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     if (!o->model || !o->model[0])
         return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json");
     if (o->freeze_n < 0 || (o->freeze_n && !o->freeze) || o->train_only_n < 0 || (o->train_only_n && !o->train_only))
-        return pt_fail(e, PT_USAGE, "the list of %d patterns of --freeze or of %d of --train-only is not there", o->freeze_n, o->train_only_n);
+        return pt_fail(e, PT_USAGE, "the list of %d patterns of --freeze or of %d of --train-only is not there", o->freeze_n,
+                       o->train_only_n);
     int unknown = device_name_check(o->device, e);
     if (unknown)
         return unknown;
@@ -116,7 +117,8 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
     if (o->disk_path && !o->disk_path[0])
         return pt_fail(e, PT_USAGE, "--disk-path is empty: name a folder, or leave the option out");
     if (o->micro_batch > o->batch_size)
-        return pt_fail(e, PT_USAGE, "--micro-batch %lld is more than the batch of %lld", (long long)o->micro_batch, (long long)o->batch_size);
+        return pt_fail(e, PT_USAGE, "--micro-batch %lld is more than the batch of %lld", (long long)o->micro_batch,
+                       (long long)o->batch_size);
     return 0;
 }
 

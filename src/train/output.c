@@ -53,9 +53,11 @@ static int refuse_other_run(const output *out, const char *from, pt_error *e)
     if (failed || !found[0])
         return failed;
     if (from[0])
-        return pt_fail(e, PT_FAILED, "%.300s holds another run or a model (%.300s), and going on from %.300s would write over it: give an --out "
+        return pt_fail(e, PT_FAILED,
+                       "%.300s holds another run or a model (%.300s), and going on from %.300s would write over it: give an --out "
                        "that is new, or the folder that the checkpoint lies in", out->path, found, from);
-    return pt_fail(e, PT_FAILED, "%.300s holds a run or a model already (%.300s): --resume goes on with it, another --out starts anew", out->path,
+    return pt_fail(e, PT_FAILED, "%.300s holds a run or a model already (%.300s): --resume goes on with it, another --out starts anew",
+                   out->path,
                    found);
 }
 
@@ -156,7 +158,8 @@ static bool is_given(const output *out, const pt_train_options *o, const char *f
 
 void output_undo(const output *out, const pt_train_options *o)
 {
-    static const char *const files[] = {"plan.json", "machine.json", "profile.json", "metrics.jsonl", "reference.bin", EVENTS_NAME, SAMPLES_NAME};
+    static const char *const files[] = {"plan.json", "machine.json", "profile.json", "metrics.jsonl", "reference.bin", EVENTS_NAME,
+                                        SAMPLES_NAME};
     char path[FILE_PATH_BYTES];
     for (size_t i = 0; out->found_empty && i < sizeof files / sizeof *files; i++)
         if (!is_given(out, o, files[i]) && !path_join(path, out->path, files[i], NULL))

@@ -26,7 +26,8 @@ int ranks_open(trainer *t, pt_error *e)
     if (!failed && t->comm)
         failed = refuse_options(o, e);
     if (!failed && t->comm && strcmp(o->device, "auto") && strcmp(o->device, "cpu"))
-        failed = pt_fail(e, PT_USAGE, "--ranks %d and --device %s: several ranks compute on the CPU so far; leave one of the options out", o->ranks,
+        failed = pt_fail(e, PT_USAGE, "--ranks %d and --device %s: several ranks compute on the CPU so far; leave one of the options out",
+                         o->ranks,
                          o->device);
     if (!failed && t->comm)
         o->device = "cpu";
@@ -42,7 +43,8 @@ int ranks_cut(trainer *t, pt_error *e)
     return t->comm ? step_shape_of_rank(&t->own_shape, &t->job.shape, t->comm->ranks, t->comm->rank, e) : 0;
 }
 
-int ranks_share(const trainer *t, void *data, size_t bytes, pt_error *e) { return t->comm ? comm_broadcast(t->comm, 0, data, bytes, e) : 0; }
+int ranks_share(const trainer *t, void *data, size_t bytes, pt_error *e) { return t->comm ? comm_broadcast(t->comm, 0, data, bytes,
+    e) : 0; }
 
 int ranks_wait(const trainer *t, pt_error *e) { return t->comm ? comm_barrier(t->comm, e) : 0; }
 

@@ -243,7 +243,8 @@ static void tell_off(trainer *t)
     what_differs(t, differs, sizeof differs);
     seconds_format(was, t->predicted.now.step_ns * 1e-9);
     seconds_format(is, measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
-    options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan of --plan stays; without that option it would be planned again", is, was,
+    options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan of --plan stays; without that option it would be planned again",
+                   is, was,
                    differs);
     t->predicted.told_off = true;
 }

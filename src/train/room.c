@@ -70,7 +70,8 @@ room_need room_find(const room_input *in)
     const uint64_t saved = weights_bytes(in->model, adapters ? TRAINED : ALL_WEIGHTS, in->save_type) + (adapters ? 0 : beside_bytes(in));
     room_need r = {.model_bytes = saved + companions_bytes(in->o->model, FILE_BYTES) + 2 * FILE_BYTES,
                    .checkpoints = in->checkpoints};
-    r.checkpoint_bytes = r.model_bytes + states_bytes(in->model, optimizers[in->o->optimizer]) + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
+    r.checkpoint_bytes = r.model_bytes + states_bytes(in->model,
+                                                      optimizers[in->o->optimizer]) + (in->save_type == PT_F32 ? 0 : fp32) + FILE_BYTES;
     int64_t most = in->o->keep + 1, more = in->there < most ? most - in->there : 1; /* at a time */
     if (in->o->keep && r.checkpoints > more)
         r.checkpoints = more;
@@ -134,7 +135,8 @@ int room_check(const room_need *r, const pt_train_options *o, pt_error *e)
     size_format(all, r->bytes);
     size_format(have, free_bytes);
     options_notice(o, "%.400s: a checkpoint takes %s there and the trained model %s; this run may want %s at once and only %s are free: "
-                   "make room, or lower --keep; where a checkpoint finds no room the run ends, and --resume goes on from the one before", o->out,
+                   "make room, or lower --keep; where a checkpoint finds no room the run ends, and --resume goes on from the one before",
+                   o->out,
                    each, model, all, have);
     return 0;
 }

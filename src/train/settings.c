@@ -115,7 +115,8 @@ static void add_number(json_t *all, const char *name, double value, double usual
 
 json_t *model_json(const model_config *c)
 {
-    static const char *const activations[] = {[ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu", [ACT_SILU] = "silu", [ACT_RELU] = "relu"};
+    static const char *const activations[] = {[ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu", [ACT_SILU] = "silu",
+                                              [ACT_RELU] = "relu"};
     json_t *all = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:f, s:o, s:o, s:I}",
                             "model_type", c->model_type, "vocab_size", (json_int_t)c->vocab, "hidden_size", (json_int_t)c->hidden,
                             "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads,
@@ -156,7 +157,8 @@ static void add_patterns(json_t *all, const char *key, const char *const *patter
 /* An adapter's own config, under the options that make one. */
 static void add_adapter(json_t *all, const json_t *config)
 {
-    static const char *const keys[][2] = {{"lora", "r"}, {"lora-alpha", "lora_alpha"}, {"lora-targets", "target_modules"}, {"rslora", "use_rslora"},
+    static const char *const keys[][2] = {{"lora", "r"}, {"lora-alpha", "lora_alpha"}, {"lora-targets", "target_modules"},
+                                          {"rslora", "use_rslora"},
                                           {"dora", "use_dora"}, {"rank_pattern", "rank_pattern"}, {"alpha_pattern", "alpha_pattern"}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         json_t *value = json_object_get(config, keys[i][1]);

@@ -41,7 +41,8 @@ static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
     int failed = add_counts(t, counts, e);
     if (failed)
         return failed;
-    return counts->learned ? 0 : pt_fail(e, PT_FAILED, "step %lld has no target token at all: under --document-mask a document of one token has "
+    return counts->learned ? 0 : pt_fail(e, PT_FAILED,
+                                         "step %lld has no target token at all: under --document-mask a document of one token has "
                                          "none; leave the option out, or give a larger --batch-size", (long long)t->at.step + 1);
 }
 
@@ -92,7 +93,8 @@ static void save_before(trainer *t, char *sentence, size_t n)
     else if (checkpoint_save(t, &e))
         snprintf(sentence, n, "no weight has been changed by it, but saving them failed (%.300s): start anew", e.text);
     else
-        snprintf(sentence, n, "no weight has been changed by it: start anew from what is saved (--model %.300s/checkpoint-%lld)", t->out.path,
+        snprintf(sentence, n, "no weight has been changed by it: start anew from what is saved (--model %.300s/checkpoint-%lld)",
+                 t->out.path,
                  (long long)t->at.step);
 }
 

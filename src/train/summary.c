@@ -37,7 +37,8 @@ static void describe_limits(const trainer *t, char *out, size_t n)
     out[0] = 0;
     for (int q = 0; q < QUEUES && used < n; q++)
         if (f->busy_ns[q] >= 0.01 * f->step_ns && f->step_ns > 0)
-            used += (size_t)snprintf(out + used, n - used, "%s%s %.0f%%", used ? ", " : "", queue_names[q], 100 * f->busy_ns[q] / f->step_ns);
+            used += (size_t)snprintf(out + used, n - used, "%s%s %.0f%%", used ? ", " : "", queue_names[q],
+                                     100 * f->busy_ns[q] / f->step_ns);
     if (used < n)
         snprintf(out + used, n - used, "%s", forecast_written(f, written));
 }

@@ -6,7 +6,8 @@
 schedule_input trainer_schedules(const trainer *t)
 {
     const planning *p = &t->planning;
-    return (schedule_input){.model = t->job.model, .shape = trainer_shape(t), .packing = &p->result.best.packing, .plan = &p->result.best.plan,
+    return (schedule_input){.model = t->job.model, .shape = trainer_shape(t), .packing = &p->result.best.packing,
+                            .plan = &p->result.best.plan,
                             .training = true, .host_tier = p->host_tier};
 }
 

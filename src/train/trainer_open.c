@@ -112,7 +112,8 @@ int pt_trainer_save(pt_trainer *t, pt_error *e)
     return failed;
 }
 
-/* A later run may go on from the end. Nothing was kept free for this where no checkpoint was asked for, so it is left out where it is tight. */
+/* A later run may go on from the end. Nothing was kept free for this where no checkpoint was asked for, so it is left out where it is
+ * tight. */
 static void save_end(trainer *t)
 {
     const uint64_t bytes = checkpoint_room(t).checkpoint_bytes;

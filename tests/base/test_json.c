@@ -154,7 +154,8 @@ static void integers_beyond_64_bits_and_byte_order_marks_are_read(void **state)
     assert_int_equal(json_get_double(&s, "model_max_length", JSON_REQUIRED, 0, INFINITY, &length, &e), 0);
     assert_true(length == 1e30);
     json_source_close(&s);
-    open_text(&s, "{\"a\": -99999999999999999999, \"n\": [9223372036854775807, -9223372036854775808, 2.0, 7], \"s\": \"\\\"99999999999999999999\"}");
+    open_text(&s, "{\"a\": -99999999999999999999, \"n\": [9223372036854775807, -9223372036854775808, 2.0, 7], \"s\": "
+                  "\"\\\"99999999999999999999\"}");
     const json_t *list = json_object_get(s.object, "n");
     assert_true(json_real_value(json_object_get(s.object, "a")) == -1e20);
     assert_true(json_integer_value(json_array_get(list, 0)) == INT64_MAX && json_integer_value(json_array_get(list, 1)) == INT64_MIN);

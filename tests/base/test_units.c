@@ -96,7 +96,8 @@ static void a_size_that_is_advised_reads_back_without_loss(void **state)
         pt_error e = {0};
         if (size_parse(size_option(buf, bytes), &back, &e))
             fail_msg("%llu was printed as '%s'", (unsigned long long)bytes, buf);
-        if (back != size_round_up(bytes) || back < bytes || back - bytes > bytes / 64 || back % size_granule(bytes) || strlen(buf) > (bytes < 1ull << 47 ? 8 : 10))
+        if (back != size_round_up(bytes) || back < bytes || back - bytes > bytes / 64 || back % size_granule(bytes) ||
+            strlen(buf) > (bytes < 1ull << 47 ? 8 : 10))
             fail_msg("%llu was printed as '%s'", (unsigned long long)bytes, buf);
         if (size_round_up(back) != back || size_round_down(back) != back || size_round_down(bytes) > bytes)
             fail_msg("%llu is not on the grid", (unsigned long long)back);

@@ -22,8 +22,8 @@ static inline void put(const char *dir, const char *name, const char *text)
     fclose(f);
 }
 
-/* A byte-level tokenizer of the bytes below `bytes` (128 or 256), each an id, with five special tokens behind them and, if asked for, <s> in
- * front of a text. */
+/* A byte-level tokenizer of the bytes below `bytes` (128 or 256), each an id, with five special tokens behind them and, if asked for, <s>
+ * in front of a text. */
 static inline void put_tokenizer(const char *dir, int bytes, bool adds_bos)
 {
     static const char *const specials[] = {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|end|>"};
@@ -40,7 +40,8 @@ static inline void put_tokenizer(const char *dir, int bytes, bool adds_bos)
                              "single", "SpecialToken", "id", "<s>", "type_id", 0, "Sequence", "id", "A", "type_id", 0, "pair",
                              "special_tokens", "<s>", "id", "<s>", "ids", bytes, "tokens", "<s>");
     json_t *root = json_pack("{s:o, s:{s:s, s:b}, s:{s:s}, s:{s:s, s:o, s:[]}}", "added_tokens", added, "pre_tokenizer", "type",
-                             "ByteLevel", "add_prefix_space", 0, "decoder", "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab, "merges");
+                             "ByteLevel", "add_prefix_space", 0, "decoder", "type", "ByteLevel", "model", "type", "BPE", "vocab", vocab,
+                             "merges");
     json_object_set_new(root, "post_processor", adds_bos ? post : json_null());
     char *text = json_dumps(root, 0);
     put(dir, "tokenizer.json", text);

@@ -86,7 +86,8 @@ static void replies_are_learned(const char *template)
 static void replies_and_their_ends_are_learned(void **state)
 {
     replies_are_learned(TURNS PROMPT);
-    replies_are_learned(TURNS "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}</s>{% endif %}"); /* a tail without the prompt */
+    /* a tail without the prompt */
+    replies_are_learned(TURNS "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}</s>{% endif %}");
     replies_are_learned(TURNS "<|im_start|>assistant\n\n");                                                       /* the prompt, always */
     replies_are_learned(TURNS PROMPT "the end");
     replies_are_learned("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ "

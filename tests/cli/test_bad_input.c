@@ -235,7 +235,8 @@ static void broken_texts_are_refused_by_file_and_place(void **state)
     refused_data("not UTF-8", model, put_text("bytes.txt", "aa bb \xff ab"), 1, WORDS("bytes.txt", "6", "UTF-8"));
     refused_data("empty", model, put_text("empty.txt", ""), 1, WORDS("empty.txt"));
     refused_data("no JSON", model, put_text("lines.jsonl", "{\"text\": \"ab\"}\nab\n"), 1, WORDS("lines.jsonl", "2"));
-    refused_data("no text", model, put_text("lines.jsonl", "{\"text\": \"ab\"}\n{\"txt\": \"ab\"}\n"), 1, WORDS("lines.jsonl", "2", "text"));
+    refused_data("no text", model, put_text("lines.jsonl", "{\"text\": \"ab\"}\n{\"txt\": \"ab\"}\n"), 1,
+                 WORDS("lines.jsonl", "2", "text"));
     refused_data("text of another type", model, put_text("lines.jsonl", "{\"text\": 7}\n"), 1, WORDS("lines.jsonl", "text"));
     refused_data("deep line", model, put_text("deep.jsonl", deep), 1, WORDS("deep.jsonl"));
     refused_data("deep array", model, put_text("deep.json", deep), 1, WORDS("deep.json"));

@@ -24,7 +24,8 @@ static void an_unusable_output_folder_is_refused(void **state)
     snprintf(below, sizeof below, "%s/below", scratch_path("file"));
     const char *outs[] = {scratch_path("file"), below, "/proc/self/nowhere"};
     for (size_t i = 0; i < 3; i++) {
-        int status = run_program(WORDS("train", "--model", fixture("llama"), "--data", data, "--seq-len", "8", "--out", outs[i], "--quiet"));
+        int status = run_program(WORDS("train", "--model", fixture("llama"), "--data", data, "--seq-len", "8", "--out", outs[i],
+                                       "--quiet"));
         check_sentence("unusable --out", status, 1, WORDS(i < 2 ? "file" : "/proc/self/nowhere"));
     }
     assert_string_equal(text_of(scratch_path("file")), "mine");

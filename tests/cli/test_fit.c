@@ -113,7 +113,8 @@ static const char middle[] =
 /* Of a plan that does not fit, so that nothing has to be measured. */
 static json_int_t disk_budget(words more)
 {
-    const words of = WORDS("--model", put_text("config.json", middle), "--device", "cpu", "--seq-len", "8", "--device-memory", "1MiB", "--out",
+    const words of = WORDS("--model", put_text("config.json", middle), "--device", "cpu", "--seq-len", "8", "--device-memory", "1MiB",
+                           "--out",
                            scratch_path("runs/one"), "--json", "--quiet");
     assert_int_equal(plan_with(of, more), 3);
     json_t *o = printed();
@@ -262,7 +263,8 @@ static void a_limit_of_the_process_is_used_and_named(void **state)
     assert_true(tier_number(o, "budget_bytes", "device") > 200 * (double)MIB);
     json_decref(o);
     snprintf(model, sizeof model, "%s", put_text("larger.json", larger));
-    assert_int_equal(plan_within(400 * MIB, WORDS("--model", model, "--seq-len", "16", "--disk-memory", "0", "--json"), WORDS("--quiet")), 3);
+    assert_int_equal(plan_within(400 * MIB, WORDS("--model", model, "--seq-len", "16", "--disk-memory", "0", "--json"),
+                                 WORDS("--quiet")), 3);
     assert_non_null(strstr(last_sentence(), "free (ulimit -v) less 128.00 MiB for the program itself"));
 }
 
@@ -352,7 +354,8 @@ static void of_another_machine_nothing_here_is_asked(void **state)
     const size_t n = json_array_size(changes);
     assert_true(n >= 2);
     assert_int_equal(sscanf(json_string_value(json_array_get(changes, 0)), "--disk-memory %30s", disk), 1);
-    assert_int_equal(sscanf(json_string_value(json_array_get(changes, n - 1)), "--host-memory %30s (%30s more RAM than the machine has)", host, more), 2);
+    assert_int_equal(sscanf(json_string_value(json_array_get(changes, n - 1)), "--host-memory %30s (%30s more RAM than the machine has)",
+                            host, more), 2);
     json_decref(o);
     if (plan_with(of, WORDS("--host-memory", host)) || plan_with(of, WORDS("--disk-memory", disk)))
         fail_msg("%s or %s: %s", host, disk, text_of(scratch_path("err")));
@@ -374,7 +377,8 @@ static void split_change(const char *change, char room[600], arguments *out)
     }
 }
 
-/* Less memory, smaller steps, a disk, fewer layers, states in 8 bits: whatever is said, a plan comes of it, and nothing that is said twice. */
+/* Less memory, smaller steps, a disk, fewer layers, states in 8 bits: whatever is said, a plan comes of it, and nothing that is said
+ * twice. */
 static void every_way_out_leads_to_a_plan(void **state)
 {
     (void)state;
@@ -456,7 +460,8 @@ static void a_given_plan_names_all_tiers_that_are_too_small(void **state)
     size_option(host, (uint64_t)peak[1]);
     snprintf(wants, sizeof wants, "give --device-memory %s --host-memory %s, or leave --plan out", device, host);
     int status = plan_with(of, WORDS("--plan", plan, "--device-memory", "8MiB", "--host-memory", "1GiB"));
-    check_refusal("two tiers", status, 3, WORDS("planned.json", " of device memory (the budget is 8.00 MiB)", " of host memory (the budget is 1.00 GiB)", wants));
+    check_refusal("two tiers", status, 3, WORDS("planned.json", " of device memory (the budget is 8.00 MiB)",
+                                                " of host memory (the budget is 1.00 GiB)", wants));
     if (plan_with(of, WORDS("--plan", plan, "--device-memory", device, "--host-memory", host)))
         fail_msg("%s", text_of(scratch_path("err")));
 }

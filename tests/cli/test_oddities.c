@@ -1,4 +1,5 @@
-/* Input that a run can do with, and that its owner should hear of: one sentence, and the run goes on. Everything goes through the program. */
+/* Input that a run can do with, and that its owner should hear of: one sentence, and the run goes on. Everything goes through the
+ * program. */
 #include "protrain.h"
 
 #include <setjmp.h>
@@ -66,7 +67,8 @@ static void records_called_text_are_told_of(void **state)
 {
     (void)state;
     static const char array[] = "[{\"a\": \"ab ab ab ab ab ab ab\"}, {\"a\": \"b\"}]", strings[] = " [\n\"ab ab ab ab ab ab\"]";
-    static const char line[] = "{ \"a\": \"ab ab ab ab ab ab ab\"}\n", prose[] = "[ab] ab ab ab ab {ab ab} ab ab", brace[] = "{ab ab ab ab ab ab ab}";
+    static const char line[] = "{ \"a\": \"ab ab ab ab ab ab ab\"}\n", prose[] = "[ab] ab ab ab ab {ab ab} ab ab",
+        brace[] = "{ab ab ab ab ab ab ab}";
     setup_model();
     says(run_on(put_text("array.txt", array), WORDS("--seed", "1"), 0), "array.txt begins as JSON");
     says(run_on(put_text("strings.txt", strings), WORDS("--seed", "1"), 0), "strings.txt begins as JSON");
@@ -86,7 +88,8 @@ static void links_that_lead_nowhere_are_left_out(void **state)
     put_text("folder/a.txt", plain);
     snprintf(link, sizeof link, "%s/loop.txt", folder);
     assert_int_equal(symlink("loop.txt", link), 0);
-    says(run_on(folder, WORDS("--seed", "1"), 0), "1 entry of the data folders left out, not being data: loop.txt (a link that leads nowhere)");
+    says(run_on(folder, WORDS("--seed", "1"), 0),
+         "1 entry of the data folders left out, not being data: loop.txt (a link that leads nowhere)");
     snprintf(link, sizeof link, "%s/gone.txt", folder);
     assert_int_equal(symlink("nothing", link), 0);
     says(run_on(folder, WORDS("--seed", "1"), 0), "2 entries");
@@ -126,7 +129,8 @@ static void a_warm_up_that_does_not_end_is_told_of(void **state)
 static void folders_of_the_environment_that_are_not_there_are_named(void **state)
 {
     (void)state;
-    char *cache = strdup(getenv("XDG_CACHE_HOME") ? getenv("XDG_CACHE_HOME") : ""), *placement = strdup(getenv("HOME") ? getenv("HOME") : "");
+    char *cache = strdup(getenv("XDG_CACHE_HOME") ? getenv("XDG_CACHE_HOME") : ""),
+        *placement = strdup(getenv("HOME") ? getenv("HOME") : "");
     const char *text;
     setup_model();
     text = put_text("plain.txt", plain);

@@ -164,7 +164,8 @@ static void plan_takes_what_else_train_takes_and_changes_nothing(void **state)
     (void)state;
     json_t *without = planned(WORDS("--micro-batch", "4"));
     const words others[] = {
-        WORDS("--data", "/nothing/a.txt", "--data", "/nothing/b.txt", "--out", "/nothing/run", "--lr", "1e-3", "--no-shuffle", "--document-mask",
+        WORDS("--data", "/nothing/a.txt", "--data", "/nothing/b.txt", "--out", "/nothing/run", "--lr", "1e-3", "--no-shuffle",
+              "--document-mask",
               "--resume"),
         WORDS("--resume", "/nothing/checkpoint-3", "--init", "random", "--eval-every", "10", "--epochs", "3", "--trace", "--save-every",
               "7"),

@@ -33,7 +33,8 @@ static void the_screen_fits_a_terminal(void **state)
 {
     (void)state;
     put_text("config.json", large);
-    assert_int_equal(plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "a100-80", "--host-memory", "2TiB"), WORDS("--quiet")), 0);
+    assert_int_equal(plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "a100-80", "--host-memory", "2TiB"),
+                               WORDS("--quiet")), 0);
     const char *text = text_of(scratch_path("out"));
     int lines = 0;
     for (const char *line = text; *line; lines++) {
@@ -77,7 +78,8 @@ static void train_follows_the_plan_that_was_printed(void **state)
 /* So slow that no other's noise hides it. A profile that said so would be refused: it has to agree with its checks. */
 static const char *slow_machine(void)
 {
-    return put_text("slow.json", "{\"name\": \"slow\", \"kind\": \"cpu\", \"device\": {\"memory_bytes\": 1073741824, \"memory_bandwidth\": 1e7, "
+    return put_text("slow.json",
+                    "{\"name\": \"slow\", \"kind\": \"cpu\", \"device\": {\"memory_bytes\": 1073741824, \"memory_bandwidth\": 1e7, "
                                  "\"bf16_flops\": 1e7, \"fp32_flops\": 1e7, \"kernel_s\": 0.1}}");
 }
 
@@ -243,7 +245,8 @@ static void machines_are_known_by_name_and_a_model_of_70_billion_needs_no_weight
     put_text("config.json", large);
     double before = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", names[i], "--host-memory", "2TiB", "--disk-memory", "2TiB"), WORDS("--json"));
+        int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", names[i], "--host-memory", "2TiB",
+                                     "--disk-memory", "2TiB"), WORDS("--json"));
         if (status)
             fail_msg("%s: %s", names[i], text_of(scratch_path("err")));
         json_t *o = printed();
@@ -291,7 +294,8 @@ static void machines_are_found_beside_the_program(void **state)
     snprintf(command, sizeof command, "cd / && %s plan --model %s --machine only-here --quiet > /dev/null 2>&1", program, fixture("llama"));
     assert_int_not_equal(system(command), 0);
     assert_int_equal(dir_make(scratch_path("far/elsewhere/machines"), &e), 0);
-    assert_int_equal(file_copy_atomic(PT_FIXTURES "/../../machines/rtx4090.json", scratch_path("far/elsewhere/machines/only-here.json"), &e), 0);
+    assert_int_equal(file_copy_atomic(PT_FIXTURES "/../../machines/rtx4090.json", scratch_path("far/elsewhere/machines/only-here.json"),
+                                      &e), 0);
     assert_int_equal(system(command), 0);
 }
 
@@ -299,7 +303,8 @@ static void a_tier_that_a_machine_file_lacks_is_not_free(void **state)
 {
     (void)state;
     put_text("config.json", large);
-    int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "a100-40", "--host-memory", "256GiB", "--disk-memory", "2TiB"),
+    int status = plan_with(WORDS("--model", scratch_path("config.json"), "--machine", "a100-40", "--host-memory", "256GiB",
+                                 "--disk-memory", "2TiB"),
                            WORDS("--json"));
     assert_int_equal(status, 0);
     assert_non_null(strstr(text_of(scratch_path("err")), "says nothing of a disk"));
@@ -457,7 +462,8 @@ static void profiles_of_runs_are_used_and_stale_or_lying_ones_refused(void **sta
         assert_int_equal(run("train", small(), WORDS("--data", data, "--steps", "1", "--out", out)), 0);
         status = plan_with(small(), WORDS("--profile", changed_profile(out, "blocks", "head_ns", 1)));
         if (!status)
-            status = run("train", small(), WORDS("--data", data, "--steps", "1", "--out", again, "--profile", scratch_path("changed.json")));
+            status = run("train", small(), WORDS("--data", data, "--steps", "1", "--out", again, "--profile",
+                                                 scratch_path("changed.json")));
         if (status && !strstr(text_of(scratch_path("err")), "measure again"))
             break;
     }
@@ -470,7 +476,8 @@ static void profiles_of_runs_are_used_and_stale_or_lying_ones_refused(void **sta
     check_refusal("no time", status, 1, WORDS("changed.json", "head_ns", "measure again"));
     status = plan_with(small(), WORDS("--profile", path, "--dtype", "fp32"));
     check_refusal("another dtype", status, 1, WORDS("profile.json", "dtype"));
-    status = plan_with(WORDS("--model", fixture("gpt2"), "--seq-len", "8", "--device-memory", "64MiB", "--profile", path), WORDS("--quiet"));
+    status = plan_with(WORDS("--model", fixture("gpt2"), "--seq-len", "8", "--device-memory", "64MiB", "--profile", path),
+                       WORDS("--quiet"));
     check_refusal("another model", status, 1, WORDS("profile.json", "model_type"));
     status = plan_with(small(), WORDS("--profile", scratch_path("nowhere.json")));
     check_refusal("no profile", status, 1, WORDS("nowhere.json"));
@@ -563,7 +570,8 @@ static void a_prediction_that_is_far_off_is_noticed_and_changes_no_bit(void **st
     snprintf(data, sizeof data, "%s/tokens.npy", fixture("llama"));
     for (int i = 0; i < 2; i++) {
         snprintf(outs[i], sizeof outs[i], "%s/off-%d", scratch, i);
-        int status = run("train", small(), i ? WORDS("--data", data, "--steps", "40", "--out", outs[i], "--machine", slow_machine(), "--disk-memory", "0")
+        int status = run("train", small(), i ? WORDS("--data", data, "--steps", "40", "--out", outs[i], "--machine", slow_machine(),
+                                                     "--disk-memory", "0")
                                              : WORDS("--data", data, "--steps", "40", "--out", outs[i]));
         if (status)
             fail_msg("%s", text_of(scratch_path("err")));

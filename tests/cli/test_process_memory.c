@@ -129,7 +129,8 @@ static void the_end_of_a_run_tells_of_the_program_alone(void **state)
     assert_non_null(large);
     memset(large, 1, (size_t)LARGE * MIB);
     snprintf(out, sizeof out, "%s/small", scratch);
-    const int status = run("train", "1", "128MiB", WORDS("--data", scratch_path("ids.npy"), "--steps", "3", "--init", "random", "--seq-len", "8",
+    const int status = run("train", "1", "128MiB", WORDS("--data", scratch_path("ids.npy"), "--steps", "3", "--init", "random",
+                                                         "--seq-len", "8",
                                                           "--warmup-steps", "3", "--out", out), &peak);
     assert_true(large[LARGE] == 1 && peak >= LARGE * MIB);
     free(large);
@@ -145,7 +146,8 @@ static void the_end_of_a_run_tells_of_the_program_alone(void **state)
     assert_null(strstr(said, "leaves out")); /* 192 windows, 4 a step */
     assert_non_null(strstr(said, "the warm-up takes 3 steps and the run has 3"));
     int times = 0;
-    for (const char *line = strstr(said, "step        predicted"); line && *line; line = *strchrnul(line, '\n') ? strchrnul(line, '\n') + 1 : NULL) {
+    for (const char *line = strstr(said, "step        predicted"); line && *line; line = *strchrnul(line, '\n') ? strchrnul(line,
+        '\n') + 1 : NULL) {
         times += strstr(line, "predicted") != NULL;
         if (says_share_of_little(line))
             fail_msg("%.120s", line);

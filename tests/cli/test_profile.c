@@ -74,7 +74,8 @@ static void json_is_what_is_written_and_what_plan_takes(void **state)
 static void without_a_disk_none_is_touched(void **state)
 {
     (void)state;
-    const char *const options[] = {"--device-memory", "64MiB", "--disk-memory", "0", "--disk-path", "/proc/nothing", "--seq-len", "16", NULL};
+    const char *const options[] = {"--device-memory", "64MiB", "--disk-memory", "0", "--disk-path", "/proc/nothing", "--seq-len", "16",
+                                   NULL};
     assert_int_equal(run("profile", options), 0);
     assert_null(strstr(text_of(scratch_path("out")), "disk"));
 }

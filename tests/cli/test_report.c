@@ -48,7 +48,8 @@ static void write_metrics(const char *path)
     assert_non_null(f);
     for (int s = 1; s <= 6; s++) {
         static const double times[] = {9, 8, 4, 0.25, 0.4375, 0.5}, losses[] = {5, 4.5, 4, 3, 3.5, 3.25};
-        fprintf(f, "{\"step\":%d,\"loss\":%g,\"grad_norm\":%d,\"lr\":0.001,\"tokens\":%d,\"learned_tokens\":%d,\"step_s\":%g,\"predicted_step_s\":%g,"
+        fprintf(f, "{\"step\":%d,\"loss\":%g,\"grad_norm\":%d,\"lr\":0.001,\"tokens\":%d,\"learned_tokens\":%d,\"step_s\":%g,"
+                   "\"predicted_step_s\":%g,"
                    "\"tokens_per_s\":%g,\"device_peak_bytes\":900,\"device_predicted_bytes\":1000,\"device_budget_bytes\":2048,"
                    "\"host_peak_bytes\":70,\"host_predicted_bytes\":80,\"host_budget_bytes\":90",
                 s, losses[s - 1], 7 - s, 16 * s, 5 * s, times[s - 1], s < 3 ? 8.0 : 0.35, 16 / times[s - 1]);
@@ -153,7 +154,8 @@ static void the_page_holds_the_runs_numbers_and_needs_nothing_else(void **state)
     check_holds(page, (const char *const[]){"llama, 1.0K parameters, 4 layers; a step is 2 sequences of 8 tokens, bf16", "a machine",
                                             "<b>30</b>", "learned tokens, of 96",
                                             "<b>3.2500</b>", "5.0000 after step 1, lowest 3.0000 (step 4)", "<b>4.2500</b>",
-                                            "437.5 ms", "predicted 350.0 ms (+25.0%)", "used 900 B, predicted 1000 B, of a budget of 2.00 KiB",
+                                            "437.5 ms", "predicted 350.0 ms (+25.0%)",
+                                            "used 900 B, predicted 1000 B, of a budget of 2.00 KiB",
                                             "step 4: training 3<", "step 6: evaluation 4.25<", "layers   0-2: input kept",
                                             "layer 3: all kept, on the host", "updates  in the order of the next forward", NULL});
     static const char *const never[] = {"<script", "http://", "https://", "src=", "href=", "url(", "nan", "inf"};
@@ -183,7 +185,8 @@ static void a_run_of_the_program_shows_what_its_memory_holds_and_its_last_step(v
     arguments a = {0};
     snprintf(model, sizeof model, "%s/models/llama", PT_FIXTURES);
     snprintf(data, sizeof data, "%s/tokens.npy", model);
-    add_arguments(&a, (const char *const[]){"train", "--model", model, "--data", data, "--eval-data", data, "--seq-len", "8", "--steps", "3",
+    add_arguments(&a, (const char *const[]){"train", "--model", model, "--data", data, "--eval-data", data, "--seq-len", "8", "--steps",
+                                            "3",
                                             "--device-memory", "64MiB", "--trace", "--quiet", "--out", scratch_path("real"), NULL});
     if (program_wait(program_start(&a, scratch_path("out"), scratch_path("err"))))
         fail_msg("%s", said());

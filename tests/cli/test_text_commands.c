@@ -118,7 +118,8 @@ static void the_new_text_alone_or_with_the_prompt(void **state)
     snprintf(text, sizeof text, "Hello%.4000s", out);
     assert_int_equal(run("", "generate --model model --prompt Hello --max-new-tokens 12 --temperature 0 --ignore-eos --echo"), 0);
     assert_string_equal(out, text);
-    assert_int_equal(run("Hello", "generate --model model --prompt-file - --device cpu --max-new-tokens 12 --top-k 1 --ignore-eos --echo --quiet"), 0);
+    assert_int_equal(run("Hello", "generate --model model --prompt-file - --device cpu --max-new-tokens 12 --top-k 1 --ignore-eos --echo "
+                                  "--quiet"), 0);
     assert_string_equal(out, text);
     assert_string_equal(err, "");
     assert_int_equal(run("Hello", "generate --model model --prompt-file in --max-new-tokens 0"), 0);
@@ -238,7 +239,8 @@ static void a_step_is_the_same_object_on_standard_output_and_in_the_metrics(void
         assert_int_equal(json_integer_value(json_object_get(shown, "step")), step);
         assert_int_equal(json_object_size(shown), json_object_size(written));
         json_object_foreach(written, key, value)
-            assert_true(fabs(json_number_value(json_object_get(shown, key)) - json_number_value(value)) <= 1e-6 * fabs(json_number_value(value)));
+            assert_true(fabs(json_number_value(json_object_get(shown,
+                                                               key)) - json_number_value(value)) <= 1e-6 * fabs(json_number_value(value)));
         assert_true(json_integer_value(json_object_get(shown, "device_peak_bytes")) > 0);
         assert_true((step >= 2) == (json_object_get(shown, "eval_loss") != NULL));
         json_decref(shown);

@@ -116,8 +116,10 @@ static bool sizes_agree(const cublasLtMatmulDescOpaque_t *d, const cublasLtMatri
 
 /* ---- the choice ---- */
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out, cublasLtMatmulPreference_t p, int wanted,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out, cublasLtMatmulPreference_t p,
+                                              int wanted,
                                               cublasLtMatmulHeuristicResult_t *results, int *found)
 {
     *found = 0;
@@ -134,7 +136,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what, void *value,
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what,
+                                                    void *value,
                                                     size_t bytes, size_t *written)
 {
     *written = sizeof(int32_t);
@@ -214,7 +217,8 @@ static void run_product(void *arg)
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha, const void *a, cublasLtMatrixLayout_t layout_a,
-                              const void *b, cublasLtMatrixLayout_t layout_b, const void *beta, const void *c, cublasLtMatrixLayout_t layout_c,
+                              const void *b, cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t layout_c,
                               void *out, cublasLtMatrixLayout_t layout_out, const cublasLtMatmulAlgo_t *algo, void *workspace,
                               size_t workspace_bytes, cudaStream_t s)
 {

@@ -359,7 +359,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     return put_copy(s, (copy){.to = to, .from = from, .width = bytes, .rows = 1});
 }
 
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows, cudaMemcpyKind kind,
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
+                              cudaMemcpyKind kind,
                               cudaStream_t s)
 {
     if (width > to_pitch || width > from_pitch)

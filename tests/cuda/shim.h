@@ -10,8 +10,8 @@
  *
  * CUDA promises no order of blocks, nor of threads between two barriers. shim_order_set() picks one: ascending,
  * descending, or shuffled, where now and then a warp stands still as long as any other can go on; a kernel that lacks a barrier,
- * or whose blocks depend on each other, gives another result in one of them. `__shared__` memory is static and keeps what the block before has left, and the
- * compiler's sanitizers see every access. A thread that ends while others wait at a barrier of its warp or
+ * or whose blocks depend on each other, gives another result in one of them. `__shared__` memory is static and keeps what the block before
+ * has left, and the compiler's sanitizers see every access. A thread that ends while others wait at a barrier of its warp or
  * block, and shuffles that disagree, stop the program with a message.
  *
  * What it cannot show: speed, alignment faults (but to UBSan), registers, and how the GPU rounds expf() and log(), which are

@@ -55,7 +55,8 @@ DEVICE void shim_matrix_load(uint32_t r[4], const uint16_t *row, bool turned)
     for (int m = 0; m < 4; m++) {
         uint16_t pair[2];
         for (int half = 0; half < 2; half++)
-            pair[half] = turned ? ((const uint16_t *)(uintptr_t)rows[8 * m + t + half])[g] : ((const uint16_t *)(uintptr_t)rows[8 * m + g])[t + half];
+            pair[half] = turned ? ((const uint16_t *)(uintptr_t)rows[8 * m + t + half])[g]
+                                : ((const uint16_t *)(uintptr_t)rows[8 * m + g])[t + half];
         r[m] = pair[0] | (uint32_t)pair[1] << 16;
     }
 }

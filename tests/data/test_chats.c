@@ -90,17 +90,20 @@ static void the_replies_of_every_format_are_learned(void **state)
     learns("messages.jsonl", two, usual, "one<|im_end|>$two<|im_end|>$");
     learns("last.jsonl", two, (dataset_options){.train_on = PT_TRAIN_ON_LAST}, "two<|im_end|>$");
     learns("completion.jsonl", two, (dataset_options){.train_on = PT_TRAIN_ON_COMPLETION}, "two<|im_end|>$");
-    learns("sharegpt.json", "[{\"system\": \"s\", \"conversations\": [{\"from\": \"human\", \"value\": \"q\"}, {\"from\": \"gpt\", \"value\": \"one\"}]}]",
+    learns("sharegpt.json",
+           "[{\"system\": \"s\", \"conversations\": [{\"from\": \"human\", \"value\": \"q\"}, {\"from\": \"gpt\", \"value\": \"one\"}]}]",
            usual, "one<|im_end|>$");
     learns("alpaca.json", "[{\"instruction\": \"i\", \"input\": \"x\", \"output\": \"o\", \"history\": [[\"a\", \"b\"]]}]", usual,
            "b<|im_end|>$o<|im_end|>$");
     learns("pair.jsonl", "{\"prompt\": \"ab\", \"completion\": \"cd\"}", usual, "cd</s>$");
     learns("turns.jsonl", "{\"prompt\": [" USER("q") "], \"completion\": [" REPLY("a") "]}", usual, "a<|im_end|>\n$");
-    learns("parts.jsonl", "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+    learns("parts.jsonl",
+           "{\"messages\": [" USER("q") ", {\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
            "\"text\", \"value\": \"b\"}]}]}", usual, "ab<|im_end|>$");
     learns("all.jsonl", "{\"prompt\": \"ab\", \"completion\": \"cd\"}", (dataset_options){.train_on = PT_TRAIN_ON_ALL}, "abcd</s>$");
     learns("pair.csv", "prompt,completion\r\n\"a,\"\"b\",c\r\n", usual, "c</s>$");
-    learns("chat.csv", "messages\n\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"q\"\"}, {\"\"role\"\": \"\"assistant\"\", \"\"content\"\": \"\"a\"\"}]\"\n",
+    learns("chat.csv", "messages\n\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"q\"\"}, {\"\"role\"\": \"\"assistant\"\", "
+                       "\"\"content\"\": \"\"a\"\"}]\"\n",
            usual, "a<|im_end|>$");
     learns("texts.jsonl", "{\"text\": \"ab\"}", (dataset_options){.alone = true}, "ab</s>$");
 }
@@ -111,7 +114,8 @@ static void windows_hold_whole_examples_that_begin_anew(void **state)
     (void)state;
     dataset *d = open_good("two.jsonl", "{\"prompt\": \"ab\", \"completion\": \"c\"}\n{\"prompt\": \"x\", \"completion\": \"yz\"}\n",
                            (dataset_options){.seq_len = 10});
-    const int32_t want[] = {BOS, 'a', 'b', 'c', BOS, 'x', 'y', 'z', 0, 0}, targets[] = {-100, -100, 'c', EOS, -100, 'y', 'z', EOS, -100, -100};
+    const int32_t want[] = {BOS, 'a', 'b', 'c', BOS, 'x', 'y', 'z', 0, 0}, targets[] = {-100, -100, 'c', EOS, -100, 'y', 'z', EOS, -100,
+        -100};
     const int32_t starts[] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8};
     const float weigh[] = {0, 0, 0.5f, 0.5f, 0, 1 / 3.f, 1 / 3.f, 1 / 3.f, 0, 0};
     int32_t ids[10], out[10], first[10];
@@ -142,12 +146,14 @@ static void bad_records_are_named(void **state)
 {
     (void)state;
     refused("empty.jsonl", "{\"messages\": []}\n", usual, "line 1: an empty conversation");
-    refused("role.jsonl", "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n{\"messages\": [{\"role\": \"gpt\", \"content\": \"\"}]}", usual,
+    refused("role.jsonl", "{\"messages\": [" USER("q") ", " REPLY("a") "]}\n{\"messages\": [{\"role\": \"gpt\", \"content\": \"\"}]}",
+            usual,
             "line 2: message 1: unknown role \"gpt\": write \"assistant\"");
     refused("from.jsonl", "{\"conversations\": [{\"from\": \"me\", \"value\": \"\"}]}", usual, "unknown \"from\": \"me\"");
     refused("image.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}", usual, "type \"image\"");
     refused("number.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": 3}]}", usual, "\"content\" is an integer");
-    refused("mixed.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"messages\": [" USER("q") "]}", usual, "line 2: a record with \"messages\"");
+    refused("mixed.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"messages\": [" USER("q") "]}", usual,
+            "line 2: a record with \"messages\"");
     refused("keys.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}", usual, "its keys: question, answer");
     refused("pair2.jsonl", "{\"prompt\": \"a\", \"completion\": [" REPLY("b") "]}", usual, "both must be strings");
     refused("output.json", "[{\"instruction\": \"a\", \"output\": 3}]", usual, "\"output\" is an integer");
@@ -174,7 +180,8 @@ static void a_cache_is_used_again_for_the_same_rules_alone(void **state)
     assert_string_equal(dataset_fingerprint(d), fingerprint);
     dataset_close(d);
     const char *paths[] = {scratch_path("cached.jsonl")};
-    dataset_options o = {.paths = paths, .paths_n = 1, .tokenizer = the_tokenizer, .model_dir = scratch_dir, .cache_dir = scratch_path("cache"),
+    dataset_options o = {.paths = paths, .paths_n = 1, .tokenizer = the_tokenizer, .model_dir = scratch_dir,
+                         .cache_dir = scratch_path("cache"),
                          .tokenizer_fingerprint = "bytes", .vocab = VOCAB, .seq_len = LEN, .progress = on_progress, .seed = 3};
     for (int turn = 0; turn < 4; turn++) { /* as it was; another mask; another template; as it was */
         pt_error e = {0};

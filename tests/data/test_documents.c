@@ -97,7 +97,8 @@ static void text_with_a_nul_is_kept_whole(void **state)
 
 static void records_without_text_say_what_they_have(void **state)
 {
-    refused(DATA_JSONL, "{\"text\":\"a\"}\n{\"question\":\"q\",\"answer\":\"a\"}", "line 2: the object has no \"text\" (its keys: question, answer)");
+    refused(DATA_JSONL, "{\"text\":\"a\"}\n{\"question\":\"q\",\"answer\":\"a\"}",
+            "line 2: the object has no \"text\" (its keys: question, answer)");
     refused(DATA_JSONL, "{}", "its keys: none");
     refused(DATA_JSONL, "{\"a\\u001bb\":1}", "its keys: a?b");
     refused(DATA_JSONL, "\"only a string\"", "line 1: a string");

@@ -74,7 +74,8 @@ static void mutated_json_is_read_or_refused(void **state)
 
 static void mutated_npy_is_read_or_refused(void **state)
 {
-    static const char good[] = "\0\x93NUMPY\1\0\x3d\0{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }    \n\1\0\2\0\3\0\4\0\5\0\6\0";
+    static const char good[] = "\0\x93NUMPY\1\0\x3d\0{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }    "
+                               "\n\1\0\2\0\3\0\4\0\5\0\6\0";
     run(fuzz_ids, good, sizeof good - 1);
 }
 

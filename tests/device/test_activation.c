@@ -190,11 +190,13 @@ static void not_finite_numbers_are_seen(void **state)
 static void every_bf16_number_gives_the_same_in_long_rows_and_short_ones(void **state)
 {
     enum { N = 1 << 16, SHORT = 7, ROWS = (N + SHORT - 1) / SHORT };
-    tensor x = tensor_random(PT_BF16, N, 0, 1), one = tensor_random(PT_BF16, ROWS * SHORT, 1, 0), pairs = tensor_random(PT_BF16, 2 * ROWS * SHORT, 1, 0);
+    tensor x = tensor_random(PT_BF16, N, 0, 1), one = tensor_random(PT_BF16, ROWS * SHORT, 1, 0),
+        pairs = tensor_random(PT_BF16, 2 * ROWS * SHORT, 1, 0);
     for (int64_t i = 0; i < N; i++)
         ((bf16 *)x.data)[i] = ((bf16 *)pairs.data)[i / SHORT * 2 * SHORT + i % SHORT] = (bf16)i;
     for (int k = 0; k < KINDS; k++) {
-        bf16 *y = test_alloc(N * 2), *dx = test_alloc(N * 2), *gated = test_alloc(ROWS * SHORT * 2), *dgated = test_alloc(2 * ROWS * SHORT * 2);
+        bf16 *y = test_alloc(N * 2), *dx = test_alloc(N * 2), *gated = test_alloc(ROWS * SHORT * 2),
+        *dgated = test_alloc(2 * ROWS * SHORT * 2);
         forward(1, kinds[k], false, 1, N, &x, y);
         backward(1, kinds[k], false, 1, N, &x, &one, dx);
         forward(1, kinds[k], true, ROWS, SHORT, &pairs, gated);

@@ -54,7 +54,8 @@ static void sums(const matmul *p, int64_t m, int64_t n, double *sum, double *siz
         *size += fabs(x);
     }
     for (int64_t k = 0; k < o->more_k; k++) {
-        double x = p->more_a.value[m * o->more_lda + k] * p->more_b.value[o->layout == MATMUL_NT ? n * o->more_ldb + k : k * o->more_ldb + n];
+        double x = p->more_a.value[m * o->more_lda + k] * p->more_b.value[o->layout == MATMUL_NT ? n * o->more_ldb + k
+                                                                                                  : k * o->more_ldb + n];
         *sum += x;
         *size += fabs(x);
     }
@@ -157,7 +158,8 @@ static void a_row_has_the_same_bits_beside_any_others(void **state)
 static void a_sum_of_two_parts_has_the_same_bits_each_time(void **state)
 {
     for (int kind = 0; kind < 4; kind++) {
-        op_matmul o = {.layout = kind % 2 ? MATMUL_NN : MATMUL_NT, .type = kind / 2 ? PT_BF16 : PT_F32, .alpha = 0.7f, .m = 21, .n = 40, .k = 90,
+        op_matmul o = {.layout = kind % 2 ? MATMUL_NN : MATMUL_NT, .type = kind / 2 ? PT_BF16 : PT_F32, .alpha = 0.7f, .m = 21, .n = 40,
+                       .k = 90,
                        .more_k = 9};
         o.out_type = o.type;
         matmul p = matmul_make(o, false, false, false);

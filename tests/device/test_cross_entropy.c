@@ -61,7 +61,8 @@ static void check_rows(pt_dtype type, int64_t rows, int64_t vocab, double spread
             double factor = map_slope(logits.value[r * ld + i]) * scale, steep = op_factor(the_map.scale) * scale;
             near(type, element(type, d, r * ld + i), targets[r] == -100 ? 0 : p * factor,
                  (1e-6 + exponent + map_error) * fabs(p) * factor + 2e-7 * (i == targets[r]) * scale +
-                     2e-38 * steep /* below the normal numbers: 0 */ + (the_map.cap ? 1e-6 * fabs(p) * steep : 0) /* where 1 - tanh^2 cancels */,
+                     2e-38 * steep /* below the normal numbers: 0 */ +
+                     (the_map.cap ? 1e-6 * fabs(p) * steep : 0) /* where 1 - tanh^2 cancels */,
                  "dlogits", r * ld + i);
         }
     }

@@ -8,7 +8,8 @@ static void gains_are_magnitudes_by_norms(void **state)
         const pt_dtype type = types[turn & 1];
         const int64_t rows = shapes[turn / 2][0], cols = shapes[turn / 2][1], rank = shapes[turn / 2][2];
         const float scale = 0.75f;
-        tensor w = tensor_random(type, rows * cols, 0, 1), a = tensor_random(type, rank * cols, 0, 1), b = tensor_random(type, rows * rank, 0, 1);
+        tensor w = tensor_random(type, rows * cols, 0, 1), a = tensor_random(type, rank * cols, 0, 1),
+            b = tensor_random(type, rows * rank, 0, 1);
         tensor m = tensor_random(PT_F32, rows, 1, 1);
         float *one = NULL;
         for (int threads = 1; threads <= TEST_THREADS; threads++) {
@@ -47,7 +48,8 @@ static void gradients_are_scaled_and_summed(void **state)
             for (int accumulate = 0; accumulate < 2; accumulate++) {
                 float *acc = test_copy(old.data, (size_t)cols * 4);
                 void *sums = test_copy(y.data, tensor_bytes(&y));
-                run_op(threads, &(op){OP_GAIN_BACKWARD, .gain_backward = {type, accumulate, rows, cols, ld, dy.data, sums, gain.data, inverse.data,
+                run_op(threads, &(op){OP_GAIN_BACKWARD, .gain_backward = {type, accumulate, rows, cols, ld, dy.data, sums, gain.data,
+                    inverse.data,
                                                                           0.5f, acc}});
                 if (!one)
                     one = acc, scaled = sums;

@@ -28,7 +28,8 @@ static double slope_of(jet_kind kind, long double z)
     if (kind == JET_RELU3 && fabsl(z) < 0.01L) /* differences reach over the bend */
         return z > 0 ? (double)(3 * z * z) : 0;
     long double d = 8 * (value_of(kind, z + h) - value_of(kind, z - h)) - (value_of(kind, z + 2 * h) - value_of(kind, z - 2 * h));
-    long double wide = 8 * (value_of(kind, z + 2 * h) - value_of(kind, z - 2 * h)) - (value_of(kind, z + 4 * h) - value_of(kind, z - 4 * h));
+    long double wide = 8 * (value_of(kind, z + 2 * h) - value_of(kind, z - 2 * h)) - (value_of(kind, z + 4 * h) - value_of(kind,
+        z - 4 * h));
     d /= 12 * h, wide /= 24 * h;
     return (double)(d + (d - wide) / 15);
 }
@@ -126,7 +127,8 @@ static void far_out_and_not_a_number(void **state)
         run_jet(1, (op_jet){kind, JET_VALUE, type, N, z, NULL, NULL, NULL, NULL, out, NULL});
         for (int i = 0; i < N; i++) {
             const double got = get(type, out, i), x = get(type, z, i), want = (double)value_of(kind, x);
-            if (isnan(x) ? !isnan(got) : !(fabs(got - want) <= (type == PT_F64 ? 1e-14 : 1e-6) * fmax(fabs(want), kind == JET_SIN ? 1 : 1e-30)))
+            if (isnan(x) ? !isnan(got) : !(fabs(got - want) <= (type == PT_F64 ? 1e-14 : 1e-6) * fmax(fabs(want),
+                kind == JET_SIN ? 1 : 1e-30)))
                 if (isnan(x) || fabs(want) > 1e-37)
                     fail_msg("kind %d at %g: %.17g, should be %.17g", kind, x, got, want);
         }
@@ -146,7 +148,8 @@ static void energies(void **state)
         void *tu = numbers(type, rows, 0, 1, u), *tg = numbers(type, rows * ld, 0, 1, g);
         numbers(PT_F64, rows * QUADRATIC_TERMS, 0, 1, terms);
         void *du = zeros(rows), *dg = zeros(rows * ld);
-        run_op(1 + turn % TEST_THREADS, &(op){OP_QUADRATIC, .quadratic = {type, rows, dim, ld, tu, boundary ? NULL : tg, terms, value, du, boundary ? NULL : dg}});
+        run_op(1 + turn % TEST_THREADS, &(op){OP_QUADRATIC, .quadratic = {type, rows, dim, ld, tu, boundary ? NULL : tg, terms, value, du,
+            boundary ? NULL : dg}});
         for (int64_t r = 0; r < rows; r++) {
             const double *t = terms + r * QUADRATIC_TERMS;
             double want = t[1] * u[r] * u[r] / 2 - t[2] * u[r] + t[3];
@@ -165,8 +168,10 @@ static void energies(void **state)
 
 static void check_product(matmul_layout layout, int64_t m, int64_t n, int64_t k, bool accumulate, bool more)
 {
-    const int64_t pad = random_below(3), lda = (layout == MATMUL_TN ? m : k) + pad, ldb = (layout == MATMUL_NT ? k : n) + pad, ldc = n + pad;
-    double *a = zeros((layout == MATMUL_TN ? k : m) * lda), *b = zeros((layout == MATMUL_NT ? n : k) * ldb), *c = zeros(m * ldc), *bias = zeros(n);
+    const int64_t pad = random_below(3), lda = (layout == MATMUL_TN ? m : k) + pad, ldb = (layout == MATMUL_NT ? k : n) + pad,
+    ldc = n + pad;
+    double *a = zeros((layout == MATMUL_TN ? k : m) * lda), *b = zeros((layout == MATMUL_NT ? n : k) * ldb), *c = zeros(m * ldc),
+        *bias = zeros(n);
     double *residual = zeros(m * ldc), *before;
     numbers(PT_F64, (layout == MATMUL_TN ? k : m) * lda, 0, 1, a);
     numbers(PT_F64, (layout == MATMUL_NT ? n : k) * ldb, 0, 1, b);
@@ -201,7 +206,8 @@ static void products_in_double(void **state)
     if (!runs(PT_F64))
         skip();
     for (int turn = 0; turn < 90; turn++)
-        check_product((matmul_layout)(turn % 3), 1 + random_below(turn % 7 ? 90 : 3), 1 + random_below(turn % 5 ? 70 : 3), 1 + random_below(200),
+        check_product((matmul_layout)(turn % 3), 1 + random_below(turn % 7 ? 90 : 3), 1 + random_below(turn % 5 ? 70 : 3),
+                      1 + random_below(200),
                       turn & 4, turn & 8);
     check_product(MATMUL_TN, 3, 5, POOL_SCRATCH_BYTES / 128 + 77, false, true);
 }
@@ -227,7 +233,8 @@ static void adamw_in_double(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OP_TEST(values_and_derivatives), OP_TEST(far_out_and_not_a_number), OP_TEST(energies), OP_TEST(products_in_double), OP_TEST(adamw_in_double),
+        OP_TEST(values_and_derivatives), OP_TEST(far_out_and_not_a_number), OP_TEST(energies), OP_TEST(products_in_double),
+        OP_TEST(adamw_in_double),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -77,7 +77,8 @@ static problem problem_make(op_matmul o, int64_t pad, bool bias, bool residual)
     p.o.more_lda = o.more_k + pad;
     p.o.more_ldb = (o.layout == MATMUL_NT ? o.more_k : o.n) + pad;
     p.o.more_a = p.more_a = random_matrix(7, o.type, o.m, o.more_k, p.o.more_lda);
-    p.o.more_b = p.more_b = random_matrix(8, o.type, o.layout == MATMUL_NT ? o.n : o.more_k, o.layout == MATMUL_NT ? o.more_k : o.n, p.o.more_ldb);
+    p.o.more_b = p.more_b = random_matrix(8, o.type, o.layout == MATMUL_NT ? o.n : o.more_k, o.layout == MATMUL_NT ? o.more_k : o.n,
+                                          p.o.more_ldb);
     p.scale = o.more_k % 2 && !o.accumulate ? random_matrix(9, PT_F32, 1, o.n, o.n) : NULL;
     p.o.scale = p.scale;
     p.c_before = malloc(c_bytes(&p) + 1);
@@ -286,7 +287,8 @@ static void the_number_of_threads_leaves_the_bits_alone(void **state)
             o.layout = MATMUL_NT, o.m = 1 + (int64_t)(i / 5 % FEW_ROWS);
         if (i == 40 || i == 41) { /* too much for one thread to hold packed; for several, too */
             bool wide = i == 41;
-            o = (op_matmul){.layout = o.layout, .type = PT_BF16, .out_type = PT_BF16, .m = 600, .n = wide ? 2500 : 900, .k = wide ? 1500 : 2000};
+            o = (op_matmul){.layout = o.layout, .type = PT_BF16, .out_type = PT_BF16, .m = 600, .n = wide ? 2500 : 900,
+                            .k = wide ? 1500 : 2000};
         } else if (i > 41) { /* fp32 by tiles: columns are packed in several turns, and of a long K one thread has no room for them */
             bool long_k = i == 45;
             o = (op_matmul){.layout = i % 3, .type = PT_F32, .out_type = PT_F32, .m = 800, .n = 1100, .k = 700};
@@ -316,7 +318,8 @@ static void rows_and_columns_do_not_depend_on_their_neighbours(void **state)
     pool *threads;
     assert_int_equal(pool_open(2, &threads, NULL), 0);
     for (uint64_t i = 0; i < 60; i++) {
-        op_matmul o = random_op(900 + i, 2 + draw(8000 + i, i % 3 == 1 ? 700 : i % 3 ? 300 : 8), 2 + draw(9000 + i, 300), 1 + draw(10000 + i, 1000));
+        op_matmul o = random_op(900 + i, 2 + draw(8000 + i, i % 3 == 1 ? 700 : i % 3 ? 300 : 8), 2 + draw(9000 + i, 300),
+                                1 + draw(10000 + i, 1000));
         if (i % 3 == 0)
             o.layout = MATMUL_NT; /* which has a kernel for few rows */
         bool tiles = cpu_has_amx() && i % 3; /* else fewer rows than they are for */
@@ -410,7 +413,8 @@ static void copy_check(const copy *c, problem *p, int64_t n0, void *scratch)
 /* Small ones, wide ones, and a few whose K is too long for a group of rows to be kept packed. */
 static op_matmul copy_op(uint64_t i, const copy *c)
 {
-    int64_t m = 1 + draw(15000 + i, i % 20 == 3 ? 30 : 2 * ROW_GROUP), n = 1 + draw(16000 + i, 150), k = 1 + draw(17000 + i, i % 8 ? 450 : 2000);
+    int64_t m = 1 + draw(15000 + i, i % 20 == 3 ? 30 : 2 * ROW_GROUP), n = 1 + draw(16000 + i, 150),
+    k = 1 + draw(17000 + i, i % 8 ? 450 : 2000);
     if (i % 8 == 1 || i % 20 == 3)
         n += TILE_COLS + 2 * TILE_COL_STEP;
     if (i % 20 == 3)

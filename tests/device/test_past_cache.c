@@ -35,7 +35,8 @@ static void activations(void **state)
         const bool gated = random_below(2);
         const int64_t cols = some_length(), rows = 1 + random_below(8), col0 = gated ? 0 : random_below((int)cols);
         tensor up = tensor_random(type, 2 * rows * cols, 0, 2), dout = tensor_random(type, rows * cols, 0, 1);
-        outputs forward = outputs_alloc(some_place(type)), backward = outputs_alloc(some_place(type)), again = outputs_alloc(some_place(type));
+        outputs forward = outputs_alloc(some_place(type)), backward = outputs_alloc(some_place(type)),
+            again = outputs_alloc(some_place(type));
         for (int past = 0; past < 2; past++)
             for (int64_t row = 0; row < rows; row++) {
                 const op_activation o = {kind, gated, type, rows, cols, up.data, forward.at[past]};

@@ -195,7 +195,8 @@ static void gaps_say_nothing_and_a_prompt_is_not_ended(void **state)
     const char *path = strdup(scratch_path("model/tokenizer.json"));
     assert_int_equal(json_file_load(path, 0, &whole, &e), 0);
     char *before = json_dumps(whole, 0);
-    json_array_append_new(json_object_get(whole, "added_tokens"), json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", 423, "content", "<last>",
+    json_array_append_new(json_object_get(whole, "added_tokens"), json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", 423, "content",
+                                                                            "<last>",
         "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1)); /* none has 421 or 422 */
     json_object_set_new(whole, "post_processor", json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[], s:{s:{s:s, s:[i], s:[s]}}}",
         "type", "TemplateProcessing", "single", "Sequence", "id", "A", "type_id", 0, "SpecialToken", "id", "<|endoftext|>", "type_id", 0,

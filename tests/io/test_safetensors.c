@@ -360,7 +360,8 @@ static void indexes_that_do_not_hold_are_refused(void **state)
 static void what_an_index_promises_and_no_shard_has_is_told(void **state)
 {
     (void)state;
-    static const char *const maps[][2] = {{"{\"weight_map\":{\"a\":\"s1\",\"b\":\"s1\"}}", "b"}, {"{\"weight_map\":{\"a\":\"s1\",\"c\":\"s2\"}}", "c"}};
+    static const char *const maps[][2] = {{"{\"weight_map\":{\"a\":\"s1\",\"b\":\"s1\"}}", "b"},
+                                          {"{\"weight_map\":{\"a\":\"s1\",\"c\":\"s2\"}}", "c"}};
     file_make("s1", "{" ENTRY("a", "F32", "[1]", 0, 4) "," ENTRY("extra", "F32", "[1]", 4, 8) "}", 8, 0);
     file_make("s2", "{" ENTRY("b", "F32", "[1]", 0, 4) "," ENTRY("a", "F32", "[2]", 4, 12) "}", 12, 0);
     for (int i = 0; i < 2; i++) {

@@ -220,7 +220,8 @@ static void put_nodes(uint64_t free0, uint64_t free1)
     for (int i = 0; i < 2; i++) {
         char path[80];
         snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", i);
-        put(path, "Node %d MemTotal:  %llu kB\nNode %d MemFree:   %llu kB\nNode %d Active(file): 1024 kB\nNode %d Inactive(file): 2048 kB\n",
+        put(path, "Node %d MemTotal:  %llu kB\nNode %d MemFree:   %llu kB\nNode %d Active(file): 1024 kB\nNode %d Inactive(file): 2048 "
+                  "kB\n",
             i, (unsigned long long)8000 * 1024, i, (unsigned long long)(i ? free1 : free0) * 1024, i, i);
     }
 }

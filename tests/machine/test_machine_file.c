@@ -33,11 +33,13 @@ static void every_figure_is_read(void **state)
         fail_msg("%s", e.text);
     assert_string_equal(x.name, "Test");
     assert_true(x.cuda && x.ranks == 4 && x.collective_bandwidth == 6e9);
-    assert_true(x.memory_bytes[TIER_DEVICE] == 8589934592u && x.memory_bytes[TIER_HOST] == 34359738368u && x.memory_bytes[TIER_DISK] == 1000000000000u);
+    assert_true(x.memory_bytes[TIER_DEVICE] == 8589934592u && x.memory_bytes[TIER_HOST] == 34359738368u &&
+                x.memory_bytes[TIER_DISK] == 1000000000000u);
     assert_true(x.memory_bandwidth[TIER_DEVICE] == 5e11 && x.memory_efficiency[TIER_DEVICE] == 0.9);
     assert_true(x.memory_bandwidth[TIER_HOST] == 8e10 && x.memory_efficiency[TIER_HOST] == 0.75);
     assert_true(x.bf16_flops == 5e13 && x.fp32_flops == 1e13 && x.matmul_efficiency == 0.8 && x.kernel_s == 4e-6);
-    assert_true(x.to_device_bandwidth == 1.2e10 && x.from_device_bandwidth == 1.3e10 && x.link_latency_s == 1e-5 && x.link_both_ways == 0.9);
+    assert_true(x.to_device_bandwidth == 1.2e10 && x.from_device_bandwidth == 1.3e10 && x.link_latency_s == 1e-5 &&
+                x.link_both_ways == 0.9);
     assert_true(x.read_bandwidth == 3e9 && x.write_bandwidth == 2e9 && x.disk_latency_s == 1e-4 && x.disk_both_ways == 0.6);
 }
 
@@ -111,7 +113,8 @@ static void wrong_shapes_are_refused_by_name(void **state)
     assert_int_equal(read_text("[1]", &x, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "m.json: holds a list"));
     assert_int_equal(read_text("{\"name\": \"a\", \"kind\": \"cuda\", \"device\": {\"memory_bytes\": 1e9, \"memory_bandwidth\": 2e10, "
-                               "\"bf16_flops\": 1e11, \"fp32_flops\": 1e11}, \"host\": {\"memory_bytes\": 1e9, \"memory_bandwidth\": 2e10}}",
+                               "\"bf16_flops\": 1e11, \"fp32_flops\": 1e11}, \"host\": {\"memory_bytes\": 1e9, \"memory_bandwidth\": "
+                               "2e10}}",
                                &x, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "no \"link\""));
 }

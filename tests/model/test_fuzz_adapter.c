@@ -14,7 +14,8 @@ static void damaged_configs_are_refused_or_whole(void **state)
     (void)state;
     static const char *const seeds[] = {
         "{\"peft_type\": \"LORA\", \"r\": 8, \"lora_alpha\": 16, \"target_modules\": [\"q_proj\"], \"use_dora\": true, \"bias\": \"none\"}",
-        "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1.5, \"use_rslora\": true, \"lora_dropout\": 0.05, \"init_lora_weights\": true,"
+        "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1.5, \"use_rslora\": true, \"lora_dropout\": 0.05, \"init_lora_weights\": "
+        "true,"
         " \"rank_pattern\": {\"layers\\\\.1\\\\.self_attn\\\\.q_proj\": 3, \"q_proj\": 7}, \"alpha_pattern\": {\"q_proj\": 2}}",
         "{\"peft_type\": \"LORA\", \"modules_to_save\": [], \"layer_replication\": null, \"init_lora_weights\": \"gaussian\"}",
     };

@@ -53,15 +53,18 @@ static void known_keys_with_any_values_are_refused_or_whole(void **state)
         "rope_scaling", "rope_parameters", "sliding_window", "use_sliding_window", "max_window_layers", "layer_types",
         "attention_bias", "mlp_bias", "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype",
         "initializer_range", "attn_pdrop", "original_max_position_embeddings", "partial_rotary_factor", "scale_attn_weights",
-        "text_config", "ffn_dim", "word_embed_proj_dim", "init_std", "enable_bias", "rotary_pct", "rotary_emb_base", "use_parallel_residual",
+        "text_config", "ffn_dim", "word_embed_proj_dim", "init_std", "enable_bias", "rotary_pct", "rotary_emb_base",
+        "use_parallel_residual",
         "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "sliding_window_pattern", "rope_local_base_freq",
-        "no_rope_layers", "no_rope_layer_interval", "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"};
+        "no_rope_layers", "no_rope_layer_interval", "embedding_multiplier", "attention_multiplier", "residual_multiplier",
+        "logits_scaling"};
     static const char *const values[] = {
         "0", "1", "2", "3", "4", "7", "64", "128", "4096", "100000", "1000000000", "9223372036854775807", "-1", "-9223372036854775808",
         "1e300", "-1e300", "1e-300", "0.5", "1.0", "null", "true", "false", "\"\"", "\"float16\"", "[]", "[1]", "{}",
         "[\"full_attention\"]", "{\"rope_type\": \"linear\", \"factor\": 1e-3}", "{\"type\": \"llama3\", \"factor\": 8, "
         "\"low_freq_factor\": 1, \"high_freq_factor\": 4}", "{\"rope_theta\": 1}", "{\"rope_type\": []}",
-        "{\"num_hidden_layers\": 1}", "{\"full_attention\": {}, \"sliding_attention\": {\"factor\": 2}}", "{\"type\": \"yarn\", \"factor\": 4}",
+        "{\"num_hidden_layers\": 1}", "{\"full_attention\": {}, \"sliding_attention\": {\"factor\": 2}}",
+        "{\"type\": \"yarn\", \"factor\": 4}",
         "{\"rope_type\": \"dynamic\", \"factor\": 2}", "{\"type\": \"longrope\", \"short_factor\": [1], \"long_factor\": [1]}"};
     enum { TYPES = sizeof types / sizeof types[0], KEYS = sizeof keys / sizeof keys[0], VALUES = sizeof values / sizeof values[0] };
     for (uint64_t round = 0; round < 40000; round++) {

@@ -49,7 +49,7 @@ static double expected_deviation(const model *m, param_role role)
 }
 
 /* Of normals with this deviation, but for biases, norms (1, or 0 where 1 is added to them) and the padding row. */
-static void check_candidate(const char *json, double range, int64_t padding)
+static void check_init(const char *json, double range, int64_t padding)
 {
     model *m = config_open(json);
     const bool norms_from_one = !strncmp(m->config.model_type, "gemma", 5);
@@ -79,29 +79,29 @@ static void check_candidate(const char *json, double range, int64_t padding)
     model_close(m);
 }
 
-static void each_architecture_starts_by_its_own_candidate(void **state)
+static void each_architecture_starts_by_its_own_rule(void **state)
 {
     (void)state;
-    check_candidate(gpt2_small, 0.05, -1);
-    check_candidate(llama_small, 0.02, 7);
-    check_candidate(
+    check_init(gpt2_small, 0.05, -1);
+    check_init(llama_small, 0.02, 7);
+    check_init(
         "{'model_type': 'qwen3', 'hidden_size': 64, 'num_hidden_layers': 1, 'num_attention_heads': 4,"
         " 'num_key_value_heads': 2, 'head_dim': 10, 'intermediate_size': 150, 'vocab_size': 301}", 0.02, -1);
 #define SMALL ", 'hidden_size': 64, 'num_hidden_layers': 1, 'num_attention_heads': 4, 'vocab_size': 301, 'pad_token_id': 3}"
 #define SMALL_GROUPED ", 'num_key_value_heads': 2, 'intermediate_size': 150, 'initializer_range': 0.05" SMALL
-    check_candidate("{'model_type': 'opt', 'ffn_dim': 150, 'max_position_embeddings': 33, 'init_std': 0.05" SMALL, 0.05, 3);
-    check_candidate("{'model_type': 'opt', 'ffn_dim': 150, 'max_position_embeddings': 33, 'init_std': 0.07, 'initializer_range': 0.05" SMALL,
-                 0.05, 3);
-    check_candidate("{'model_type': 'gemma', 'head_dim': 16, 'attention_bias': true" SMALL_GROUPED, 0.05, 3);
-    check_candidate("{'model_type': 'gemma2', 'head_dim': 16, 'tie_word_embeddings': false" SMALL_GROUPED, 0.05, 3);
-    check_candidate("{'model_type': 'gemma3_text', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
-    check_candidate("{'model_type': 'phi3'" SMALL_GROUPED, 0.05, 3);
-    check_candidate("{'model_type': 'gpt_neox', 'intermediate_size': 150, 'initializer_range': 0.05" SMALL, 0.05, -1);
-    check_candidate("{'model_type': 'olmo2', 'attention_bias': true" SMALL_GROUPED, 0.05, 3);
-    check_candidate("{'model_type': 'olmo3'" SMALL_GROUPED, 0.05, 3);
-    check_candidate("{'model_type': 'smollm3', 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
-    check_candidate("{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
-    check_candidate("{'model_type': 'ministral3', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'opt', 'ffn_dim': 150, 'max_position_embeddings': 33, 'init_std': 0.05" SMALL, 0.05, 3);
+    check_init("{'model_type': 'opt', 'ffn_dim': 150, 'max_position_embeddings': 33, 'init_std': 0.07, 'initializer_range': 0.05"
+               SMALL, 0.05, 3);
+    check_init("{'model_type': 'gemma', 'head_dim': 16, 'attention_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'gemma2', 'head_dim': 16, 'tie_word_embeddings': false" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'gemma3_text', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'phi3'" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'gpt_neox', 'intermediate_size': 150, 'initializer_range': 0.05" SMALL, 0.05, -1);
+    check_init("{'model_type': 'olmo2', 'attention_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'olmo3'" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'smollm3', 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'granite', 'attention_bias': true, 'mlp_bias': true" SMALL_GROUPED, 0.05, 3);
+    check_init("{'model_type': 'ministral3', 'head_dim': 16" SMALL_GROUPED, 0.05, 3);
 }
 
 /* Of four words in turn: radius and angle of two numbers, twice. */
@@ -218,7 +218,7 @@ int main(void)
     seed = (uint64_t)time(NULL);
     print_message("seed %llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_architecture_starts_by_its_own_candidate),
+        cmocka_unit_test(each_architecture_starts_by_its_own_rule),
         cmocka_unit_test(numbers_are_those_of_the_c_library),
         cmocka_unit_test(the_padding_row_starts_at_zero),
         cmocka_unit_test(pieces_are_the_whole),

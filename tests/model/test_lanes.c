@@ -104,7 +104,8 @@ static void losses_are_added_as_gradients_are(void **unused)
     for (int i = 0; i < 8; i++)
         one += (double)v[i];
     assert_true(lane_sum(1, v, NULL, 8) == one);
-    const double half[] = {(double)v[0] + (double)v[1] + (double)v[2] + (double)v[3], (double)v[4] + (double)v[5] + (double)v[6] + (double)v[7]};
+    const double half[] = {(double)v[0] + (double)v[1] + (double)v[2] + (double)v[3],
+                           (double)v[4] + (double)v[5] + (double)v[6] + (double)v[7]};
     assert_true(lane_sum(2, v, NULL, 8) == half[0] + half[1]);
     const double third[] = {1e300, -1e300, 1};
     assert_true(lane_tree(3, third) == 1);

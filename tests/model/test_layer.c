@@ -45,8 +45,10 @@ static uint64_t plain_scratch_bytes(const model *m, const step_shape *s, const l
     case STAGE_ATTENTION: return attention_backward_scratch_bytes(s->unit_rows, c->heads);
     case STAGE_NORM: case STAGE_NORM_ADD: return norm_backward_scratch_bytes(s->unit_rows, 1, c->hidden);
     case STAGE_QKV:
-        return c->qk_norm == QK_NORM_NONE ? 0 : c->qk_norm == QK_NORM_HEAD ? norm_backward_scratch_bytes(s->unit_rows, c->heads, c->head_dim)
-                                                                            : norm_backward_scratch_bytes(s->unit_rows, 1, c->heads * c->head_dim);
+        return c->qk_norm == QK_NORM_NONE ? 0 : c->qk_norm == QK_NORM_HEAD ? norm_backward_scratch_bytes(s->unit_rows, c->heads,
+            c->head_dim)
+                                                                            : norm_backward_scratch_bytes(s->unit_rows, 1,
+                                                                                c->heads * c->head_dim);
     default: return 0;
     }
 }
@@ -62,7 +64,8 @@ static uint64_t scratch_bytes(const model *m, const step_shape *s, const layer_s
     return plain > sums ? plain : sums;
 }
 
-static void walk(const model *m, const step_shape *s, const layer_layout *l, const layer_step *steps, int n, const uint64_t *at, uint64_t bytes)
+static void walk(const model *m, const step_shape *s, const layer_layout *l, const layer_step *steps, int n, const uint64_t *at,
+                 uint64_t bytes)
 {
     memory work = memory_of(bytes);
     bool before[LAYER_REGIONS] = {false};
@@ -137,7 +140,8 @@ static void what_a_layer_still_needs_is_not_overwritten(void **state)
         char json[640];
         snprintf(json, sizeof json, "{'model_type': 'llama', 'vocab_size': 300, 'hidden_size': %d, 'num_attention_heads': %d, "
                  "'num_key_value_heads': %d, 'head_dim': %d, 'num_hidden_layers': 1, 'intermediate_size': %d, "
-                 "'max_position_embeddings': 16384}", widths[w].hidden, widths[w].heads, widths[w].kv_heads, widths[w].head_dim, widths[w].ffn);
+                 "'max_position_embeddings': 16384}", widths[w].hidden, widths[w].heads, widths[w].kv_heads, widths[w].head_dim,
+                 widths[w].ffn);
         model *m = config_open(json);
         for (int kind = 0; kind < 36; kind++) {
             m->config.qk_norm = (qk_norm_kind)(kind % 3);
@@ -162,7 +166,8 @@ static void what_a_layer_still_needs_is_not_overwritten(void **state)
 static void levels_save_what_backward_reads(void **state)
 {
     (void)state;
-    model *m = config_open("{'model_type': 'llama', 'vocab_size': 300, 'hidden_size': 64, 'num_attention_heads': 4, 'num_key_value_heads': 2, "
+    model *m = config_open("{'model_type': 'llama', 'vocab_size': 300, 'hidden_size': 64, 'num_attention_heads': 4, "
+                           "'num_key_value_heads': 2, "
                            "'num_hidden_layers': 1, 'intermediate_size': 100, 'max_position_embeddings': 64}");
     static const bool saved[SAVE_LEVELS][LAYER_TENSORS] = {
         [SAVE_INPUT] = {[LAYER_X] = true},

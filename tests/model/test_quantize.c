@@ -1,5 +1,5 @@
-/* Weights in few bits: the codes and scales of bitsandbytes (fixtures/make_few_bits.py), tensor by tensor whatever a parameter is made of, and
- * however many rows are read at a time. */
+/* Weights in few bits: the codes and scales of bitsandbytes (fixtures/make_few_bits.py), tensor by tensor whatever a parameter is made of,
+ * and however many rows are read at a time. */
 #include "model/support.h"
 
 #include "base/rng.h"
@@ -252,7 +252,8 @@ static void nothing_frozen_leaves_nothing_to_store(void **state)
     assert_int_equal(model_store(m, STORAGE_NF4, &e), 0);
     assert_true(model_frozen_hash(m) != frozen && model_storage(m) == STORAGE_NF4);
     for (int i = 0; i < m->params_n; i++)
-        assert_int_equal(m->params[i].storage, m->params[i].block == 1 && m->params[i].kind->use == USE_MATRIX ? STORAGE_NF4 : STORAGE_PLAIN);
+        assert_int_equal(m->params[i].storage, m->params[i].block == 1 &&
+                         m->params[i].kind->use == USE_MATRIX ? STORAGE_NF4 : STORAGE_PLAIN);
     model_close(m);
 }
 

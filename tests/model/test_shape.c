@@ -18,7 +18,8 @@ static model *model_of(int64_t vocab, int64_t hidden)
     pt_error e = {0};
     snprintf(json, sizeof json, "{\"model_type\": \"llama\", \"vocab_size\": %lld, \"hidden_size\": %lld, \"num_attention_heads\": %lld, "
              "\"num_hidden_layers\": 2, \"intermediate_size\": 48, \"max_position_embeddings\": 4096, \"hidden_act\": \"silu\", "
-             "\"bos_token_id\": 0, \"eos_token_id\": 0}", (long long)vocab, (long long)hidden, (long long)(hidden < 128 ? 1 : hidden / 128));
+             "\"bos_token_id\": 0, \"eos_token_id\": 0}", (long long)vocab, (long long)hidden,
+             (long long)(hidden < 128 ? 1 : hidden / 128));
     if (model_from_json("test", json, strlen(json), NULL, NULL, &m, &e))
         fail_msg("%s", e.text);
     return m;

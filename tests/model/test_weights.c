@@ -345,8 +345,10 @@ static void leftovers_are_ignored_with_a_notice(void **state)
     check_notice(m, &(damage){0}, NULL);
     check_notice(m, &(damage){.extra = "model.layers.0.self_attn.rotary_emb.inv_freq"}, NULL); /* its own */
     check_notice(m, &(damage){.extra = "transformer.h.0.attn.masked_bias"},
-                 "\"transformer.h.0.attn.masked_bias\" is not part of a llama model and is ignored: it is a buffer of another architecture");
-    check_notice(m, &(damage){.empty = "model.layers.0.mlp.g_idx"}, "\"model.layers.0.mlp.g_idx\" is not part of a llama model and is ignored: it is empty");
+                 "\"transformer.h.0.attn.masked_bias\" is not part of a llama model and is ignored: it is a buffer of another "
+                 "architecture");
+    check_notice(m, &(damage){.empty = "model.layers.0.mlp.g_idx"},
+                 "\"model.layers.0.mlp.g_idx\" is not part of a llama model and is ignored: it is empty");
     check_damage(m, &(damage){.extra = "transformer.h.0.attn.weight"}, "transformer.h.0.attn.weight", "not part");
     model_close(m);
 }

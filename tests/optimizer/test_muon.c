@@ -1,4 +1,5 @@
-/* Muon: what torch.optim.Muon computes, as near to exact arithmetic as that; each tensor of a parameter by itself; large matrices in slices. */
+/* Muon: what torch.optim.Muon computes, as near to exact arithmetic as that; each tensor of a parameter by itself; large matrices in
+ * slices. */
 #include "device/reference.h"
 
 #include "base/json.h"
@@ -12,7 +13,8 @@ typedef struct matrix { param param; pt_dtype type; int64_t n; float *w, *moment
 /* Parts of so many rows each, stored as said; its momentum is zero. */
 static matrix matrix_make(pt_dtype type, const int64_t *rows, int parts, int64_t cols, bool transposed)
 {
-    matrix m = {.param = {.role = PARAM_QKV, .kind = param_kind_of(PARAM_QKV), .cols = cols, .decay = true, .trainable = true, .parts = parts}, .type = type};
+    matrix m = {.param = {.role = PARAM_QKV, .kind = param_kind_of(PARAM_QKV), .cols = cols, .decay = true, .trainable = true,
+                          .parts = parts}, .type = type};
     for (int i = 0; i < parts; i++) {
         m.param.part[i] = (param_part){.row0 = m.param.rows, .rows = rows[i], .transposed = transposed};
         m.param.rows += rows[i];
@@ -99,7 +101,8 @@ static void check_case(const safetensors *st, const char *name, const json_t *c,
 {
     int64_t size[3], steps[3];
     const float *start = stored(st, name, "weight", size), *grads = stored(st, name, "grad", steps);
-    const float *after = stored(st, name, "after", steps), *exact = stored(st, name, "exact", steps), *last = stored(st, name, "momentum", size);
+    const float *after = stored(st, name, "after", steps), *exact = stored(st, name, "exact", steps),
+        *last = stored(st, name, "momentum", size);
     const int64_t rows = size[0], cols = size[1], n = rows * cols, here = transposed ? cols : rows;
     matrix m = matrix_make(PT_F32, &here, 1, n / here, transposed);
     const update_params p = params(json_number_value(json_object_get(c, "lr")), json_number_value(json_object_get(c, "weight_decay")),
@@ -167,7 +170,8 @@ static void turn_double(const double *from, int64_t rows, int64_t cols, double *
 static void orthogonalise(double *x, int64_t rows, int64_t cols)
 {
     const int64_t n = rows * cols;
-    double *t = calloc((size_t)n, sizeof *t), *gram = calloc((size_t)(rows * rows), sizeof *gram), *p = calloc((size_t)(rows * rows), sizeof *p);
+    double *t = calloc((size_t)n, sizeof *t), *gram = calloc((size_t)(rows * rows), sizeof *gram),
+        *p = calloc((size_t)(rows * rows), sizeof *p);
     double *y = calloc((size_t)n, sizeof *y), norm = 0;
     for (int64_t i = 0; i < n; i++)
         norm += x[i] * x[i];
@@ -287,6 +291,7 @@ static void nothing_moves_without_a_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {OP_TEST(it_is_torchs_muon), OP_TEST(it_is_near_to_exact_arithmetic),
-                                       OP_TEST(each_tensor_moves_by_itself_whatever_the_threads), OP_TEST(nothing_moves_without_a_gradient)};
+                                       OP_TEST(each_tensor_moves_by_itself_whatever_the_threads),
+                                       OP_TEST(nothing_moves_without_a_gradient)};
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -114,7 +114,8 @@ static void check_spans(const model *m, const step_shape *s, const packing *k)
             assert_true(type == k->type || at == first + 1);
             for (int i = first; i < at; i++)
                 assert_ptr_equal(s->optimizer->rule_of(&m->params[k->pieces[k->piece_of_chunk[i]].param]), one.rule);
-            if (before.param && before.param->decay == one.param->decay && param_type(before.param, k->type) == k->type && type == k->type &&
+            if (before.param && before.param->decay == one.param->decay && param_type(before.param, k->type) == k->type &&
+                type == k->type &&
                 before.rule == one.rule && may_go_on(&before))
                 assert_true(one.offset > before.offset + before.values);
         }

@@ -90,7 +90,8 @@ static void an_older_level_is_the_highest(void **state)
         plan p;
         pt_error e = {0};
         char text[1024];
-        snprintf(text, sizeof text, "{" GOOD_NUMBERS "\"update\": \"end\", \"chunks\": [{\"count\": 1, \"home\": \"disk\", \"update\": \"host\"}], "
+        snprintf(text, sizeof text,
+                 "{" GOOD_NUMBERS "\"update\": \"end\", \"chunks\": [{\"count\": 1, \"home\": \"disk\", \"update\": \"host\"}], "
                  "\"blocks\": [{\"count\": 2, \"save\": \"%s\", \"place\": \"host\"}]}", levels[i]);
         if (plan_from_json("plan.json", text, strlen(text), &p, &e))
             fail_msg("%s", e.text);

@@ -71,7 +71,8 @@ static inline costs random_costs(random_source *r, const model *m, bool contenti
     if (contention && random_one_in(r, 2))
         c.wake_latency = random_curve(r, random_ns(r, 0, 0.5));
     if (contention && random_one_in(r, 2))
-        c.quota = (cost_quota){random_ns(r, 1e6, 2e6), random_ns(r, 1, 3), {[COST_READ] = random_ns(r, 0, 3), [COST_WRITE] = random_ns(r, 0, 3)}};
+        c.quota = (cost_quota){random_ns(r, 1e6, 2e6), random_ns(r, 1, 3), {[COST_READ] = random_ns(r, 0, 3),
+            [COST_WRITE] = random_ns(r, 0, 3)}};
     for (int a = 0; a < COST_READ && c.quota.period_ns > 0; a++)
         c.quota.busy[a] = random_below(r, 3); /* none: a GPU's */
     return c;

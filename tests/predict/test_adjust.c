@@ -13,7 +13,8 @@
 /* Each kind of work by a factor of its own. */
 static void distort(random_source *r, costs *c)
 {
-    cost_curve *curves[] = {&c->finish, &c->embed_finish, &c->update_device, &c->update_host, &c->to_device, &c->from_device, &c->read, &c->write};
+    cost_curve *curves[] = {&c->finish, &c->embed_finish, &c->update_device, &c->update_host, &c->to_device, &c->from_device, &c->read,
+                            &c->write};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) {
         double by = random_ns(r, 0.3, 3);
         for (int k = 0; k < curves[i]->n; k++)

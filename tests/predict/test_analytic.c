@@ -120,7 +120,8 @@ static void windows_make_kinds_of_layers(void **state)
     m->config.window[2] = 4096; /* sees everything, as 0 does */
     costs c = priced(&x, m, &s);
     assert_int_equal(c.kinds_n, 2);
-    assert_true(c.kind_of_layer[1] == c.kind_of_layer[4] && c.kind_of_layer[0] == c.kind_of_layer[2] && c.kind_of_layer[0] != c.kind_of_layer[1]);
+    assert_true(c.kind_of_layer[1] == c.kind_of_layer[4] && c.kind_of_layer[0] == c.kind_of_layer[2] &&
+                c.kind_of_layer[0] != c.kind_of_layer[1]);
     assert_true(c.layer[c.kind_of_layer[1]].forward_ns[0] < c.layer[c.kind_of_layer[0]].forward_ns[0]);
     model_close(m);
 }

@@ -42,7 +42,8 @@ static void read_collection(const char *name, errors *out)
     assert_non_null(f);
     while (getline(&line, &room, f) > 0 && out->n < MOST) {
         json_t *o = json_loads(line, 0, NULL);
-        const double predicted = json_number_value(json_object_get(o, "predicted_s")), measured = median_of(json_object_get(o, "measured_s"));
+        const double predicted = json_number_value(json_object_get(o, "predicted_s")),
+            measured = median_of(json_object_get(o, "measured_s"));
         if (predicted > FORECAST_SHORT_S && measured > 0)
             out->off[out->n++] = fabs(measured / predicted - 1);
         json_decref(o);

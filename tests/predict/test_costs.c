@@ -36,7 +36,8 @@ static void random_curves_pass_their_points_and_ascend(void **state)
     }
 }
 
-static double bytes_of(const schedule *s, const task *t, int operand) { return (double)s->buffers[s->operands[t->operand0 + operand].buffer].bytes; }
+static double bytes_of(const schedule *s, const task *t, int operand) {
+    return (double)s->buffers[s->operands[t->operand0 + operand].buffer].bytes; }
 
 /* A rank's share of what belongs to a chunk. */
 static double share_of(const costs *c, const schedule *s, const task *t)
@@ -172,8 +173,10 @@ static double expected_ns(const costs *c, const schedule_input *in, const schedu
     case TASK_EMBED: return units * c->embed_ns;
     case TASK_LAYER: return units * l->forward_ns[level] - follow * fmin(l->warm_forward_ns, l->forward_ns[level]);
     case TASK_LAYER_BACKWARD: return units * l->backward_ns[level] - follow * fmin(l->warm_backward_ns[level], l->backward_ns[level]) +
-                                     share_elsewhere(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns) + merges_ns(c, in, s, t);
-    case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) && t->micro ? c->head_cold_accumulators_ns : 0) + merges_ns(c, in, s, t);
+                                     share_elsewhere(s, t) * (t->first ? l->first_accumulators_ns : l->cold_accumulators_ns) +
+                                     merges_ns(c, in, s, t);
+    case TASK_HEAD: return units * c->head_ns + (begins_a_visit_of_several(in, t) &&
+                                                 t->micro ? c->head_cold_accumulators_ns : 0) + merges_ns(c, in, s, t);
     case TASK_HEAD_EVAL: return units * c->head_eval_ns;
     case TASK_UPDATE: return updates_ns(c, in, t->chunk, t->queue == QUEUE_HOST) + exchanged;
     case TASK_READ: return cost_at(&c->read, share_of(c, s, t));
@@ -211,7 +214,8 @@ static void every_task_has_its_price(void **state)
                 }
                 finished += elements;
                 if (!near(ns, expected + per_task))
-                    fail_msg("case %llu, task %d (%s): %g ns, not %g", (unsigned long long)i, j, task_names[t->kind], ns, expected + per_task);
+                    fail_msg("case %llu, task %d (%s): %g ns, not %g", (unsigned long long)i, j, task_names[t->kind], ns,
+                             expected + per_task);
             }
             if (kind == SCHEDULE_STEP || kind == SCHEDULE_STEP_UPDATE)
                 assert_true(finished == (double)model_trained_parameters(c.model));

@@ -360,7 +360,8 @@ static double plain_simulation(const schedule_input *in, const schedule *s, cons
 {
     int n = s->tasks_n, done = 0;
     life *state = calloc((size_t)n + 1, sizeof *state);
-    double *left = calloc((size_t)n + 1, sizeof *left), now = 0, period = c->quota.period_ns, next = period, unused = period * c->quota.processors;
+    double *left = calloc((size_t)n + 1, sizeof *left), now = 0, period = c->quota.period_ns, next = period,
+        unused = period * c->quota.processors;
     assert_true(state && left);
     *used = 0;
     while (done < n) {
@@ -540,7 +541,8 @@ static void tasks_keep_their_order_and_queues_their_sums(void **state)
             assert_true(near(alone.busy_ns[q], sum) && alone.total_ns >= (sum + k.step_ns) * (1 - 1e-9));
             assert_true(beside.busy_ns[q] >= sum * (1 - 1e-9));
         }
-        assert_true(near(alone.phase_ns[0] + alone.phase_ns[1] + alone.phase_ns[2], alone.busy_ns[QUEUE_COMPUTE] + alone.busy_ns[QUEUE_HOST]));
+        assert_true(near(alone.phase_ns[0] + alone.phase_ns[1] + alone.phase_ns[2],
+                         alone.busy_ns[QUEUE_COMPUTE] + alone.busy_ns[QUEUE_HOST]));
         assert_true(total_with_faster(&r, &c.input, &s, k) <= alone.total_ns * (1 + 1e-9));
         simulation_free(&alone);
         simulation_free(&beside);

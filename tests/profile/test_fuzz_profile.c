@@ -15,7 +15,8 @@ static uint64_t seed;
 static void changed_profiles_are_refused_or_valid(void **state)
 {
     (void)state;
-    static const char *const words[] = {"-", "0", "9", "1e999", "-1", "null", "[]", "{}", "[[1, 2]]", ",", "]", "}", "\"", "true", "", "NaN", "e308", "e30", "."};
+    static const char *const words[] = {"-", "0", "9", "1e999", "-1", "null", "[]", "{}", "[[1, 2]]", ",", "]", "}", "\"", "true", "",
+                                        "NaN", "e308", "e30", "."};
     enum { WORDS = sizeof words / sizeof *words };
     for (uint64_t round = 0; round < 20000; round++) {
         uint8_t data[128] = {128};

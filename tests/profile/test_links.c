@@ -58,8 +58,8 @@ static int64_t without_ends(int64_t from, int64_t ns)
     }
 }
 
-/* Of copies beside others the long ones alone take longer, usually twice as long; of disk transfers beside disk transfers the short ones, three
- * times as long. */
+/* Of copies beside others the long ones alone take longer, usually twice as long; of disk transfers beside disk transfers the short ones,
+ * three times as long. */
 static void timed_submit(queue *q, const op *o)
 {
     int64_t *at = time_of(q);
@@ -68,7 +68,8 @@ static void timed_submit(queue *q, const op *o)
     const bool behind = disk && o->disk.bytes <= SHORT_TRANSFER && others_work(q, *at);
     const int64_t before = *at;
     *at += copy && others_work(q, *at) ? late_ns : 0;
-    *at += copy ? (int64_t)o->copy.bytes * (held_up ? held_up_times : 1) : disk ? (int64_t)o->disk.bytes / disk_speed * (behind ? 3 : 1) : math_ns;
+    *at += copy ? (int64_t)o->copy.bytes * (held_up ? held_up_times : 1)
+           : disk ? (int64_t)o->disk.bytes / disk_speed * (behind ? 3 : 1) : math_ns;
     submitted[disk] |= !copy;
     if (stands_ns && !copy && (submitted[!disk] || (always && !disk)))
         *at = without_ends(before, *at - before);

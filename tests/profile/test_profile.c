@@ -86,7 +86,8 @@ static void every_cost_is_measured_and_nothing_is_left(void **state)
             assert_int_equal(p.threads[0].threads, 1);
             assert_int_equal(p.threads[p.threads_n - 1].threads, s.r.threads ? s.r.threads : s.r.host->info.threads);
             for (int k = 0; k < p.threads_n; k++)
-                assert_true(p.threads[k].ns > 0 && p.threads[k].amount == (int64_t)p.costs.update_device.amount[p.costs.update_device.n - 1]);
+                assert_true(p.threads[k].ns > 0 &&
+                            p.threads[k].amount == (int64_t)p.costs.update_device.amount[p.costs.update_device.n - 1]);
             assert_int_equal(entries_of(scratch), 1); /* the cache */
             setup_close(&s);
         }
@@ -203,7 +204,8 @@ static void what_caches_make_of_a_layer_is_measured(void **state)
     profile_must(&s, &p);
     const layer_cost *l = &p.costs.layer[0];
     const double ms = 1e6, all = l->backward_ns[SAVE_ALL], input = l->backward_ns[SAVE_INPUT];
-    assert_true(l->first_accumulators_ns > 11.9 * ms && l->first_accumulators_ns < 12.1 * ms && l->cold_accumulators_ns < 0.1 * ms); /* four matmuls */
+    /* four matmuls */
+    assert_true(l->first_accumulators_ns > 11.9 * ms && l->first_accumulators_ns < 12.1 * ms && l->cold_accumulators_ns < 0.1 * ms);
     assert_true(all > 20 * ms && all < 20.1 * ms && input > 30 * ms && input < 30.1 * ms); /* 50 apart */
     setup_close(&s);
 }
@@ -502,13 +504,17 @@ static void profiles_that_lie_are_refused(void **state)
         {"warm_backward_ns", "[1, 2]", "warm_backward_ns"}, {"warm_backward_ns", "[1, 2, -1]", "warm_backward_ns"},
         {"first_sums_ns", "null", "first_sums_ns"},
         {"read", "[[2, 1], [1, 2]]", "read"}, {"read", "[[1, 2], [2, 1]]", "read"},
-        {"read", "[[1, 2, 3]]", "read"}, {"read", "[[0, 1]]", "read"}, {"write", "[[1,1],[2,2],[3,3],[4,4],[5,5],[6,6],[7,7],[8,8],[9,9]]", "write"},
-        {"layers", "[[0, 1]]", "layers"}, {"layers", "[[0, 3]]", "layers"}, {"layers", "[[7, 2]]", "kind"}, {"layers", "[[1e300, 2]]", "layers"},
-        {"memory", "[1, 1, 1, 0.5, 1, 1, 1]", "memory"}, {"memory", "[1]", "memory"}, {"at", "\"yesterday\"", "at"}, {"spread", "-1", "spread"},
+        {"read", "[[1, 2, 3]]", "read"}, {"read", "[[0, 1]]", "read"}, {"write",
+            "[[1,1],[2,2],[3,3],[4,4],[5,5],[6,6],[7,7],[8,8],[9,9]]", "write"},
+        {"layers", "[[0, 1]]", "layers"}, {"layers", "[[0, 3]]", "layers"}, {"layers", "[[7, 2]]", "kind"},
+        {"layers", "[[1e300, 2]]", "layers"},
+        {"memory", "[1, 1, 1, 0.5, 1, 1, 1]", "memory"}, {"memory", "[1]", "memory"}, {"at", "\"yesterday\"", "at"},
+        {"spread", "-1", "spread"},
         {"check", "[0, 1]", "check"}, {"check", "[1e9, 1]", "check"}, {"embed_finish", "{}", "embed_finish"},
         {"check_write", "[-1, 1]", "check_write"}, {"check_to_device", "[1]", "check_to_device"},
         {"check_from_device", "{}", "check_from_device"}, {"check_update_host", "[1e9, 1]", "check_update_host"},
-        {"update_threads", "{}", "update_threads"}, {"update_threads", "[[0, 4, 1]]", "update_threads"}, {"update_threads", "[[1, 4]]", "update_threads"},
+        {"update_threads", "{}", "update_threads"}, {"update_threads", "[[0, 4, 1]]", "update_threads"},
+        {"update_threads", "[[1, 4]]", "update_threads"},
         {"update_threads", "[[2, 4, 1], [1, 4, 1]]", "update_threads"}, {"update_threads", "[[1, 4, 0]]", "update_threads"},
         {"update_threads", "[[1,4,1],[2,4,1],[3,4,1],[4,4,1],[5,4,1],[6,4,1],[7,4,1],[8,4,1],[9,4,1]]", "update_threads"}};
     written w;

@@ -49,7 +49,8 @@ static void check_screen(const char *text, int others)
     assert_in_range(lines - first_other, others, OTHER_LINES * others);
 }
 
-static json_int_t integer(const json_t *o, const char *a, const char *b) { return json_integer_value(json_object_get(json_object_get(o, a), b)); }
+static json_int_t integer(const json_t *o, const char *a, const char *b) { return json_integer_value(json_object_get(json_object_get(o,
+    a), b)); }
 
 /* What each queue stands still for, by the name of the other, is no more than it is idle; compute's is in both forms. */
 static void check_waits(const json_t *queues, double step_s)
@@ -61,7 +62,8 @@ static void check_waits(const json_t *queues, double step_s)
         for (int other = 0; other < QUEUES; other++)
             left -= json_number_value(json_object_get(waits, queue_names[other]));
         assert_true(json_is_object(waits) && left >= -1e-6 * step_s);
-        assert_true(json_number_value(json_object_get(one, "waited_for_s")) == json_number_value(json_object_get(of_compute, queue_names[q])));
+        assert_true(json_number_value(json_object_get(one, "waited_for_s")) == json_number_value(json_object_get(of_compute,
+            queue_names[q])));
     }
 }
 
@@ -125,7 +127,8 @@ static int make_others(const setup *s, priced_plan out[EXPLAIN_RIVALS])
         c->plan.blocks = memcpy(blocks, s->c.plan.blocks, (size_t)s->c.plan.blocks_n * sizeof *blocks);
         for (int b = 0; b < c->plan.blocks_n; b++)
             blocks[b].level = blocks[b].level < level ? blocks[b].level : level;
-        snprintf(c->name, sizeof c->name, "chunks of 128.00 MiB, micro-batches of 16, 4 at a time, updates in the order of the next forward");
+        snprintf(c->name, sizeof c->name,
+                 "chunks of 128.00 MiB, micro-batches of 16, 4 at a time, updates in the order of the next forward");
         if (search_price(&s->search, c, &e) == 1)
             n++;
         else

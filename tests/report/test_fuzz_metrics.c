@@ -19,7 +19,8 @@ static void damaged_metrics_and_traces_are_refused_or_make_sense(void **state)
     static const char trace[] =
         "1{\"traceEvents\": [{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": 0, \"args\": {\"name\": \"predicted\"}},"
         "{\"name\": \"layer\", \"ph\": \"X\", \"pid\": 1, \"tid\": 0, \"ts\": 0.5, \"dur\": 12.25, \"args\": {\"block\": 1}},"
-        "{\"name\": \"update\", \"ph\": \"X\", \"pid\": 2, \"tid\": 3, \"ts\": 3, \"dur\": 2e3, \"args\": {}}], \"displayTimeUnit\": \"ms\"}";
+        "{\"name\": \"update\", \"ph\": \"X\", \"pid\": 2, \"tid\": 3, \"ts\": 3, \"dur\": 2e3, \"args\": {}}], \"displayTimeUnit\": "
+        "\"ms\"}";
     static const char *const seeds[] = {metrics, trace};
     static const size_t lengths[] = {sizeof metrics - 1, sizeof trace - 1};
     uint64_t seed = (uint64_t)time(NULL);

@@ -6,8 +6,10 @@
 
 typedef struct kind { int64_t dim, width; int blocks; bool plain, direct; jet_kind activation; } kind;
 static const kind kinds[] = { /* as in make_ritz.py */
-    {1, 5, 1, false, false, JET_TANH},  {2, 8, 3, false, false, JET_TANH3}, {7, 9, 2, false, false, JET_SIN}, {30, 16, 2, false, false, JET_SILU},
-    {2, 6, 2, true, false, JET_SOFTPLUS}, {7, 10, 3, true, false, JET_TANH}, {3, 6, 2, false, true, JET_RELU3}, {10, 10, 2, false, true, JET_TANH3},
+    {1, 5, 1, false, false, JET_TANH},  {2, 8, 3, false, false, JET_TANH3}, {7, 9, 2, false, false, JET_SIN},
+        {30, 16, 2, false, false, JET_SILU},
+    {2, 6, 2, true, false, JET_SOFTPLUS}, {7, 10, 3, true, false, JET_TANH}, {3, 6, 2, false, true, JET_RELU3},
+    {10, 10, 2, false, true, JET_TANH3},
     {1, 4, 1, true, false, JET_SILU},   {30, 12, 4, false, false, JET_SOFTPLUS}};
 enum { KINDS = sizeof kinds / sizeof *kinds, POINTS = 37 };
 
@@ -33,7 +35,8 @@ static wanted read_wanted(int number, const ritz_network *n)
     if (safetensors_open(PT_FIXTURES "/ritz/networks.safetensors", &st, &e))
         fail_msg("%s", e.text);
     wanted w = {read_tensor(st, number, "x", POINTS * n->dim), read_tensor(st, number, "terms", POINTS * QUADRATIC_TERMS),
-                read_tensor(st, number, "u", POINTS), read_tensor(st, number, "g", POINTS * n->dim), read_tensor(st, number, "value", POINTS),
+                read_tensor(st, number, "u", POINTS), read_tensor(st, number, "g", POINTS * n->dim),
+                read_tensor(st, number, "value", POINTS),
                 read_tensor(st, number, "parameters", n->params), read_tensor(st, number, "gradient", n->params)};
     safetensors_close(st);
     return w;
@@ -51,7 +54,8 @@ static void put(pt_dtype type, void *x, int64_t i, double v)
 static ritz_network network_of(const kind *k, pt_dtype type)
 {
     pt_error e = {0};
-    ritz_network n = {.dim = k->dim, .width = k->width, .blocks = k->blocks, .plain = k->plain, .direct = k->direct, .activation = k->activation,
+    ritz_network n = {.dim = k->dim, .width = k->width, .blocks = k->blocks, .plain = k->plain, .direct = k->direct,
+                      .activation = k->activation,
                       .type = type};
     if (ritz_network_describe(&n, &e))
         fail_msg("%s", e.text);
@@ -73,7 +77,8 @@ static void compute(const ritz_network *n, const wanted *w, int64_t rows, int ag
         put(n->type, ones, i, 1);
     for (int64_t first = 0; first < POINTS; first += rows) {
         pt_error e = {0};
-        ritz_unit u = {n, &l, the_test.queues[threads], memory, weights, sums, ones, POINTS - first < rows ? POINTS - first : rows, false, first == 0};
+        ritz_unit u = {n, &l, the_test.queues[threads], memory, weights, sums, ones, POINTS - first < rows ? POINTS - first : rows, false,
+                       first == 0};
         for (int64_t r = 0; r < u.rows; r++)
             for (int64_t j = 0; j < n->input; j++)
                 put(n->type, memory + l.tensor_at[0], r * n->input + j, j < n->dim ? w->x[(first + r) * n->dim + j] : 0);

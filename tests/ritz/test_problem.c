@@ -23,10 +23,12 @@ static void a_file_says_what_is_solved(void **state)
     problem p;
     const double x[6] = {0.5, 2, 0.25, 1, 1, 1};
     double u[2], g[4];
-    open_text(&p, "{\"equation\": \"schroedinger\", \"dim\": 2, \"lower\": [0, -1], \"upper\": 3, \"f\": \"x1 + 10*x2 + d\", \"V\": \"x*y > 0.5 ? 2 : 3\","
+    open_text(&p, "{\"equation\": \"schroedinger\", \"dim\": 2, \"lower\": [0, -1], \"upper\": 3, \"f\": \"x1 + 10*x2 + d\", \"V\": \"x*y "
+                  "> 0.5 ? 2 : 3\","
                   " \"exact\": \"sin(pi*x1) + x2^2\", \"energy\": -2.5, \"boundary\": \"dirichlet\", \"g\": \"e\", \"penalty\": 7}");
     assert_true(p.is.dim == 2 && p.is.lower[0] == 0 && p.is.lower[1] == -1 && p.is.upper[0] == 3 && p.is.upper[1] == 3 && p.energy == -2.5);
-    assert_true(p.is.equation == PT_RITZ_SCHROEDINGER && p.is.boundary == PT_RITZ_DIRICHLET && p.is.penalty == 7 && problem_samples_boundary(&p));
+    assert_true(p.is.equation == PT_RITZ_SCHROEDINGER && p.is.boundary == PT_RITZ_DIRICHLET && p.is.penalty == 7 &&
+                problem_samples_boundary(&p));
     p.is.f(p.is.arg, 2, 2, x, u);
     assert_true(u[0] == 22.5 && u[1] == 12.25);
     p.is.V(p.is.arg, 2, 2, x, u);
@@ -83,9 +85,11 @@ static void bad_files_get_a_sentence(void **state)
 
 static void damaged_files_are_refused_or_readable(void **state)
 {
-    static const char first[] = "{\"equation\": \"schroedinger\", \"dim\": 3, \"lower\": [0, -1, 2], \"upper\": 3, \"f\": \"2*pi^2*cos(pi*x1)*exp(-x2)\","
+    static const char first[] = "{\"equation\": \"schroedinger\", \"dim\": 3, \"lower\": [0, -1, 2], \"upper\": 3, \"f\": "
+                                "\"2*pi^2*cos(pi*x1)*exp(-x2)\","
                                 " \"V\": \"(x1 < 0.3 && x2 > 0.1) ? abs(x3) : sqrt(x1)\", \"exact\": \"min(x1, max(x2, x3), -tanh(x1))\"}";
-    static const char second[] = "{\"dim\": 1, \"boundary\": \"dirichlet\", \"g\": \"x^3 - -x\", \"penalty\": 1e3, \"energy\": null, \"about\": \"\"}";
+    static const char second[] = "{\"dim\": 1, \"boundary\": \"dirichlet\", \"g\": \"x^3 - -x\", \"penalty\": 1e3, \"energy\": null, "
+                                 "\"about\": \"\"}";
     static const char *const seeds[] = {first, second};
     static const size_t lengths[] = {sizeof first - 1, sizeof second - 1};
     const uint64_t seed = (uint64_t)time(NULL);

@@ -157,7 +157,8 @@ static void gradients_are_the_energys_differences(void **state)
     static const double lower[3] = {-1, 0, 0.5}, upper[3] = {2, 0.5, 1};
     for (int turn = 0; turn < 24; turn++) {
         const pt_ritz_problem own = {.dim = 1 + turn % 3, .lower = lower, .upper = upper, .equation = (pt_ritz_equation)(turn / 2 % 2),
-                                     .boundary = (pt_ritz_boundary)(turn / 4 % 2), .penalty = 3, .f = turn & 1 ? neumann_g : NULL, .V = neumann_g,
+                                     .boundary = (pt_ritz_boundary)(turn / 4 % 2), .penalty = 3, .f = turn & 1 ? neumann_g : NULL,
+                                     .V = neumann_g,
                                      .g = turn % 5 ? neumann_g : NULL};
         pt_ritz_options o = small(NULL, 0);
         o.own = &own;
@@ -168,7 +169,8 @@ static void gradients_are_the_energys_differences(void **state)
         o.activation = (pt_ritz_activation)(turn % 6);
         o.plain = turn % 7 == 3;
         pt_ritz *r = open_run(&o);
-        double *at = calloc((size_t)r->net.params, 8), *along = calloc((size_t)r->net.params, 8), *gradient = calloc((size_t)r->net.params, 8), want = 0;
+        double *at = calloc((size_t)r->net.params, 8), *along = calloc((size_t)r->net.params, 8),
+            *gradient = calloc((size_t)r->net.params, 8), want = 0;
         pt_error e = {0};
         assert_int_equal(ritz_slab(r, r->weights, true, &e), 0);
         memcpy(at, r->staging, (size_t)r->net.params * 8);
@@ -350,7 +352,8 @@ static int run_program(const char *out, bool resume, int kill_after_us)
     if (child == 0) {
         const int null = open("/dev/null", O_WRONLY);
         dup2(null, 1), dup2(null, 2);
-        execl(PT_PROGRAM, PT_PROGRAM, "ritz", "--dim", "2", "--n", "700", "--width", "24", "--blocks", "2", "--steps", "150", "--save-every", "7", "--quiet",
+        execl(PT_PROGRAM, PT_PROGRAM, "ritz", "--dim", "2", "--n", "700", "--width", "24", "--blocks", "2", "--steps", "150",
+              "--save-every", "7", "--quiet",
               "--device", "cpu", "--out", out, resume ? "--resume" : NULL, NULL);
         _exit(127);
     }

@@ -24,7 +24,8 @@ static void random_schedules_are_accepted(void **state)
         random_case c;
         schedule s;
         pt_error e = {0};
-        if (random_case_open(&r, &c, &e) || (random_one_in(&r, 3) && random_share(&r, &c, &e)) || plan_validate(&c.plan, c.model, &c.shape, &c.packing, c.clipping && c.plan.update != UPDATE_BACKWARD, &e))
+        if (random_case_open(&r, &c, &e) || (random_one_in(&r, 3) && random_share(&r, &c, &e)) ||
+            plan_validate(&c.plan, c.model, &c.shape, &c.packing, c.clipping && c.plan.update != UPDATE_BACKWARD, &e))
             fail_msg("case %llu: %s", (unsigned long long)i, e.text);
         schedule_kind kind = random_kind(&r, &c);
         c.input.training = kind != SCHEDULE_EVAL || random_one_in(&r, 2);

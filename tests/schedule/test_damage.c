@@ -473,7 +473,8 @@ static bool wrong_micro_batches(damaged *d)
 
 static const struct { const char *name; bool (*apply)(damaged *); } damages[] = {
 #define DAMAGE(f) {#f, f}
-    DAMAGE(buffer_moved_onto_another), DAMAGE(buffer_moved_onto_a_placement), DAMAGE(buffer_shifted_off_its_page), DAMAGE(buffer_outside_of_the_arena),
+    DAMAGE(buffer_moved_onto_another), DAMAGE(buffer_moved_onto_a_placement), DAMAGE(buffer_shifted_off_its_page),
+        DAMAGE(buffer_outside_of_the_arena),
     DAMAGE(buffer_of_wrong_size), DAMAGE(buffer_with_a_false_identity), DAMAGE(wait_lost), DAMAGE(wait_for_the_task_before),
     DAMAGE(wait_in_a_cycle), DAMAGE(wait_in_the_wrong_queue), DAMAGE(task_dropped), DAMAGE(task_doubled), DAMAGE(update_doubled),
     DAMAGE(tasks_swapped), DAMAGE(slot_filled_too_early), DAMAGE(wrong_object), DAMAGE(stale_fetch), DAMAGE(operand_missing),

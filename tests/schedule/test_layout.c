@@ -196,7 +196,8 @@ static void placements_lie_at_the_same_place_in_all_schedules_of_a_plan(void **s
             assert_int_equal(s[k].placements_n, s[0].placements_n);
             for (int b = 0; b < s[0].placements_n; b++) {
                 const buffer *x = &s[0].buffers[b], *y = &s[k].buffers[b];
-                assert_true(x->kind == y->kind && x->index == y->index && x->tier == y->tier && x->offset == y->offset && x->bytes == y->bytes);
+                assert_true(x->kind == y->kind && x->index == y->index && x->tier == y->tier && x->offset == y->offset &&
+                            x->bytes == y->bytes);
             }
             compared++;
         }

@@ -9,7 +9,8 @@
 
 enum { LAYERS = 8 };
 
-static const char config[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 700, \"n_positions\": 64, \"n_embd\": 64, \"n_head\": 4, \"n_layer\": 8, "
+static const char config[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 700, \"n_positions\": 64, \"n_embd\": 64, \"n_head\": 4, "
+                             "\"n_layer\": 8, "
                              "\"n_inner\": 256, \"tie_word_embeddings\": true, \"bos_token_id\": 0, \"eos_token_id\": 0}";
 
 static bool is_layer(const task *t) { return t->kind == TASK_LAYER || t->kind == TASK_LAYER_BACKWARD; }
@@ -58,7 +59,8 @@ static void layers_take_turns_in_the_slots(void **state)
     int at_once = random_chunks_at_once(m, &packing), hidden = 0, fetches = 0;
     assert_true(packing.chunks_n > LAYERS && at_once == 2);
     all_on_host(&plan, at_once);
-    const schedule_input in = {.model = m, .shape = &shape, .packing = &packing, .plan = &plan, .training = true, .host_tier = true, .ranks = 1};
+    const schedule_input in = {.model = m, .shape = &shape, .packing = &packing, .plan = &plan, .training = true, .host_tier = true,
+                               .ranks = 1};
     if (schedule_build(&in, SCHEDULE_STEP, &s, &e))
         fail_msg("%s", e.text);
     for (int i = 0; i < s.tasks_n; i++) {

@@ -6,7 +6,8 @@
 
 static inline void show(const char *name, const plan *p, const uint64_t bytes[TIERS])
 {
-    print_message("    %-6s %lld KiB, %d buffers, %d update, %d swap, micro %lld x %d, time %d; chunks", name, (long long)p->chunk_bytes >> 10,
+    print_message("    %-6s %lld KiB, %d buffers, %d update, %d swap, micro %lld x %d, time %d; chunks", name,
+                  (long long)p->chunk_bytes >> 10,
                   p->n_buffer, p->n_update, p->n_swap, (long long)p->micro_batch, p->visit, (int)p->update);
     for (int i = 0; i < p->chunks_n; i++)
         print_message(" %d%d", (int)p->chunks[i].placement, (int)p->chunks[i].update);

@@ -1,6 +1,6 @@
-/* The search beside every plan of the language: each chunk at every placement and updated at every place, each layer at every level and place,
- * as many slots of each kind as can be of use, every cut and time of update. Candidates (space.h) have few of them; what is found takes at
- * most 1% longer than the best all the same.
+/* The search beside every plan of the language: each chunk at every placement and updated at every place, each layer at every level and
+ * place, as many slots of each kind as can be of use, every cut and time of update. Candidates (space.h) have few of them; what is found
+ * takes at most 1% longer than the best all the same.
  *
  * Of one layer and few chunks of a given size that is some ten thousand plans. With so few chunks a step of the search is a large part
  * of the memory, so that single steps lead nowhere: this is where it is weakest.
@@ -223,8 +223,8 @@ static void with_a_disk(void **state)
     compare_all(false, true);
 }
 
-/* Placements, levels and slots that no candidate has together, and to which no single step leads: without every arrangement (arrange.c) steps of
- * these take 4.2, 1.26 and 2.1 times as long. */
+/* Placements, levels and slots that no candidate has together, and to which no single step leads: without every arrangement (arrange.c)
+ * steps of these take 4.2, 1.26 and 2.1 times as long. */
 static void what_no_candidate_says_is_found(void **state)
 {
     (void)state;

@@ -226,7 +226,8 @@ static void what_is_found_is_within_one_percent_of_the_best_of_all_plans(void **
         cases += ratio > 0;
         exact += ratio > 0 && ratio < 1.0001;
     }
-    print_message("%d cases, %ld plans; worst %.4f, exact %d; beside homes in any order %.4f\n", cases, plans, worst, exact, worst_placements);
+    print_message("%d cases, %ld plans; worst %.4f, exact %d; beside homes in any order %.4f\n", cases, plans, worst, exact,
+                  worst_placements);
     assert_true(worst <= 1.01);
     assert_true(worst_placements <= 1.05); /* of 240 models the worst was 1.019 */
 }
@@ -249,7 +250,8 @@ static void candidates_with_a_host_and_a_disk_are_searched_within_one_percent(vo
         worst = ratio > worst ? ratio : worst;
         cases += ratio > 0;
     }
-    print_message("%d cases of three tiers, %ld plans; worst %.4f; beside homes in any order %.4f\n", cases, plans, worst, worst_placements);
+    print_message("%d cases of three tiers, %ld plans; worst %.4f; beside homes in any order %.4f\n", cases, plans, worst,
+                  worst_placements);
     assert_true(worst <= 1.01);
     assert_true(worst_placements <= 1.05);
 }

@@ -1,6 +1,6 @@
-/* The search beside the fixed policies, on models of 8 to 100 layers: however little time it gets, no policy that fits is faster than what it
- * finds. A third of the cases runs by the system's clock. In the others this program's own stands in for it and jumps ahead at each look, so
- * that a search is cut off early or at once, as on a machine that is busy with other work.
+/* The search beside the fixed policies, on models of 8 to 100 layers: however little time it gets, no policy that fits is faster than what
+ * it finds. A third of the cases runs by the system's clock. In the others this program's own stands in for it and jumps ahead at each
+ * look, so that a search is cut off early or at once, as on a machine that is busy with other work.
  *
  * PT_POLICY_CASES=n looks at n models; PT_VERBOSE=1 prints each. */
 #include "search/check_priced_plan.h"

@@ -82,7 +82,8 @@ static void check_way(const search_input *in, const search_room *room, search_wa
             continue;
         const bool is_ram = t == TIER_HOST || (t == TIER_DEVICE && (!room->gpu || kind == WAY_GPU));
         if (budget[t] > room->has[t] && !(buys && is_ram))
-            fail_msg("%llu of %llu bytes of the %s are advised", (unsigned long long)budget[t], (unsigned long long)room->has[t], tier_names[t]);
+            fail_msg("%llu of %llu bytes of the %s are advised", (unsigned long long)budget[t], (unsigned long long)room->has[t],
+                     tier_names[t]);
         memcpy(less, budget, sizeof less);
         less[t] -= granule;
         if (budget[t] >= granule && less[t] > in->budget[t] && fits(in, less))

@@ -34,7 +34,8 @@ static void plan_with_waiting_updates(run *r)
 }
 
 /* Where each step is followed by an evaluation or a checkpoint, no plan that is searched for leaves updates to the next step: its
- * steps are steady, as are those of a run that is never interrupted. After `steps` steps the summary, the timings and summary.json speak of steps that `word` names. */
+ * steps are steady, as are those of a run that is never interrupted. After `steps` steps the summary, the timings and summary.json
+ * speak of steps that `word` names. */
 static void check_measured_of(run *r, int64_t steps, const char *word)
 {
     pt_trainer *t;

@@ -1,5 +1,5 @@
-/* Runs that train adapters, beside PEFT in float64 (fixtures/adapters): losses, norms and updates; gradients beside finite differences; what
- * a new adapter is; going on, evaluating and merging; and what is refused. */
+/* Runs that train adapters, beside PEFT in float64 (fixtures/adapters): losses, norms and updates; gradients beside finite differences;
+ * what a new adapter is; going on, evaluating and merging; and what is refused. */
 #include "protrain.h"
 
 #include <setjmp.h>
@@ -254,7 +254,8 @@ static void a_new_adapter_begins_as_pefts(void **state)
             assert_true(x->shape[1] == 3 && most < 1e-20f);
         } else { /* the norm of the row of W */
             char base[200];
-            snprintf(base, sizeof base, "%.*s.weight", (int)(strstr(x->name, ".lora_magnitude_vector") - x->name - (int)strlen(ADAPTER_PREFIX)),
+            snprintf(base, sizeof base, "%.*s.weight", (int)(strstr(x->name,
+                                                                    ".lora_magnitude_vector") - x->name - (int)strlen(ADAPTER_PREFIX)),
                      x->name + strlen(ADAPTER_PREFIX));
             const safetensors_tensor *w = safetensors_find(a.f.weights, base);
             assert_non_null(w);
@@ -493,7 +494,8 @@ static void adapters_that_do_not_belong_are_refused(void **state)
     o.adapter = a.f.folder;
     expect(&o, ADAPTER_CONFIG);
     int n = 0;
-#define CONFIG(key, value, word) snprintf(copy, sizeof copy, "%s/copy%d", scratch, n++), copy_adapter(&a, copy, key, value), o.adapter = copy, expect(&o, word)
+#define CONFIG(key, value, word)                                                                                                           \
+    snprintf(copy, sizeof copy, "%s/copy%d", scratch, n++), copy_adapter(&a, copy, key, value), o.adapter = copy, expect(&o, word)
     CONFIG("modules_to_save", json_pack("[s]", "lm_head"), "modules_to_save");
     CONFIG("peft_type", json_string("IA3"), "IA3");
     CONFIG("bias", json_string("all"), "bias");

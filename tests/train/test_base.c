@@ -17,8 +17,10 @@
 enum { STEPS = 3 };
 
 /* Trained: norms, biases, and the layers' MLPs in part. Below them is what is kept in few bits. */
-static const char *const frozen_patterns[] = {"*attn*weight", "*attention*weight", "*.1.*up_proj.weight", "*.1.*gate_proj.weight", "*.0.mlp.*"};
-typedef struct base_run { fixture f; const char *patterns[8], *data[1]; int patterns_n; char folder[512], out[300]; pt_train_options o; } base_run;
+static const char *const frozen_patterns[] = {"*attn*weight", "*attention*weight", "*.1.*up_proj.weight", "*.1.*gate_proj.weight",
+                                              "*.0.mlp.*"};
+typedef struct base_run { fixture f; const char *patterns[8], *data[1]; int patterns_n; char folder[512], out[300]; pt_train_options o;
+                         } base_run;
 
 /* Only those that match something of this model. */
 static void take_patterns(base_run *r)

@@ -45,10 +45,12 @@ static void make_chats(void)
             letters(q[k], random_below(&the_random, 4));
         letters(a[0], random_below(&the_random, 9));
         letters(a[1], random_below(&the_random, 5));
-        n += (size_t)snprintf(all + n, sizeof all - n, "{\"messages\": [{\"role\": \"u\", \"content\": \"%s\"}, {\"role\": \"assistant\", \"content\": \"%s\"}",
+        n += (size_t)snprintf(all + n, sizeof all - n,
+                              "{\"messages\": [{\"role\": \"u\", \"content\": \"%s\"}, {\"role\": \"assistant\", \"content\": \"%s\"}",
                               q[0], a[0]);
         if (i % 3 == 2)
-            n += (size_t)snprintf(all + n, sizeof all - n, ", {\"role\": \"u\", \"content\": \"%s\"}, {\"role\": \"assistant\", \"content\": \"%s\"}", q[1], a[1]);
+            n += (size_t)snprintf(all + n, sizeof all - n,
+                                  ", {\"role\": \"u\", \"content\": \"%s\"}, {\"role\": \"assistant\", \"content\": \"%s\"}", q[1], a[1]);
         n += (size_t)snprintf(all + n, sizeof all - n, "]}\n");
     }
     snprintf(data, sizeof data, "%s/chats.jsonl", scratch);
@@ -120,8 +122,10 @@ static void an_example_counts_as_much_as_any_other(void **state)
 {
     (void)state;
     char all[1024];
-    static const char *const chats[] = {"{\"messages\": [{\"role\": \"u\", \"content\": \"abc\"}, {\"role\": \"assistant\", \"content\": \"x\"}]}\n",
-                                        "{\"messages\": [{\"role\": \"u\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a long reply\"}]}\n"};
+    static const char *const chats[] = {"{\"messages\": [{\"role\": \"u\", \"content\": \"abc\"}, {\"role\": \"assistant\", \"content\": "
+                                        "\"x\"}]}\n",
+                                        "{\"messages\": [{\"role\": \"u\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": "
+                                        "\"a long reply\"}]}\n"};
     double loss[3], tokens[3];
     make_chats();
     snprintf(all, sizeof all, "%s%s", chats[0], chats[1]);

@@ -195,7 +195,8 @@ static void a_run_that_finished_goes_on_with_more_steps(void **state)
 static void a_damaged_checkpoint_names_the_one_before(void **state)
 {
     (void)state;
-    static const struct { const char *run, *file; off_t bytes; } each[] = {{"cut-off", "exp_avg.safetensors", 2000}, {"cut", "trainer.json", 40}};
+    static const struct { const char *run, *file; off_t bytes; } each[] = {{"cut-off", "exp_avg.safetensors", 2000},
+        {"cut", "trainer.json", 40}};
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
         char file[240], older[200];
         run r;

@@ -152,7 +152,8 @@ static bool has_checkpoint(const char *out)
 static void assert_sentence(const char *out, const char *fault, const char *word)
 {
     const char *text = text_of(scratch_path("err")), *line = strstr(text, "protrain: ");
-    if (!line || !strstr(line, word) || strchr(line, '\n') != line + strlen(line) - 1 || (has_checkpoint(out) && !strstr(line, "--resume goes on")))
+    if (!line || !strstr(line, word) || strchr(line, '\n') != line + strlen(line) - 1 ||
+        (has_checkpoint(out) && !strstr(line, "--resume goes on")))
         fail_msg("%s: %s", fault, text);
 }
 

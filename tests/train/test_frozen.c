@@ -203,7 +203,8 @@ static bool has_tensor(const char *folder, const char *file, const char *name)
 }
 
 /* In bf16, of weights that are stored as fp32 and as bf16: what goes out is what came in, to the last bit, after a resume as well. */
-static void what_is_frozen_goes_out_as_it_came(const char *fixture_name, const char *pattern, const char *frozen_tensor, const char *trained_tensor)
+static void what_is_frozen_goes_out_as_it_came(const char *fixture_name, const char *pattern, const char *frozen_tensor,
+                                               const char *trained_tensor)
 {
     frozen z = {.freeze = {pattern}, .patterns = {.freeze_n = 1}};
     pt_train_options o;
@@ -233,7 +234,8 @@ static void what_is_frozen_goes_out_as_it_came(const char *fixture_name, const c
 static void frozen_weights_keep_all_their_bits_in_bf16(void **state)
 {
     (void)state;
-    what_is_frozen_goes_out_as_it_came("llama", "model.layers.0.*", "model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight");
+    what_is_frozen_goes_out_as_it_came("llama", "model.layers.0.*", "model.layers.0.mlp.up_proj.weight",
+                                       "model.layers.1.mlp.up_proj.weight");
     what_is_frozen_goes_out_as_it_came("llama_bf16", "model.layers.0.*", "model.layers.0.mlp.up_proj.weight",
                                        "model.layers.1.mlp.up_proj.weight");
     what_is_frozen_goes_out_as_it_came("gpt2", "transformer.wte.weight", "transformer.wte.weight", "transformer.h.0.ln_1.weight");
@@ -266,7 +268,8 @@ static void patterns_that_cannot_be_are_refused(void **state)
     refuse("llama", "*", NULL, WORDS("nothing to train"));
     refuse("llama", "model.layers.*", "*.mlp.*", WORDS("nothing to train"));
     refuse("llama", "*.1.self_attn.q_proj.weight", NULL,
-           WORDS("model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.v_proj.weight"));
+           WORDS("model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.k_proj.weight",
+                 "model.layers.1.self_attn.v_proj.weight"));
     refuse("llama", NULL, "*.gate_proj.weight", WORDS("model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.up_proj.weight"));
 }
 
@@ -285,7 +288,8 @@ static void a_run_is_not_resumed_with_other_patterns(void **state)
     o.freeze = (const char *const[]){"transformer.w?e.weight"};
     o.freeze_n = 1;
     assert_int_equal(run_to(&o, 3, &e), PT_FAILED);
-    assert_true(strstr(e.text, "--freeze [\"transformer.w?e.weight\",\"transformer.h.0.*\"]") && strstr(e.text, "has [\"transformer.w?e.weight\"]"));
+    assert_true(strstr(e.text, "--freeze [\"transformer.w?e.weight\",\"transformer.h.0.*\"]") &&
+                strstr(e.text, "has [\"transformer.w?e.weight\"]"));
     o.freeze_n = 0;
     assert_int_equal(run_to(&o, 3, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "--freeze"));

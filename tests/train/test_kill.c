@@ -55,7 +55,8 @@ static void make_chats(void)
     }
     put_byte_model(folder, 128, true);
     for (int i = 0; i < 150; i++) { /* "<s><|im_start|>user" alone takes 6 places, so that a window of 32 has one or two */
-        snprintf(line, sizeof line, "{\"messages\": [{\"role\": \"u\", \"content\": \"%.*s\"}, {\"role\": \"assistant\", \"content\": \"%.*s\"}]}\n",
+        snprintf(line, sizeof line,
+                 "{\"messages\": [{\"role\": \"u\", \"content\": \"%.*s\"}, {\"role\": \"assistant\", \"content\": \"%.*s\"}]}\n",
                  i % 3, "abc", i % 7, "uvwxyz");
         must(text_buffer_append(&chats, line, strlen(line), NULL), NULL);
     }
@@ -88,7 +89,8 @@ static void common_arguments(arguments *a, const char *out)
     const bool chats = data_kind_now == CHATS;
     snprintf(data, sizeof data, "%s/%s", chats ? scratch : model_folder(), chats ? "chats.jsonl" : "tokens.npy");
     snprintf(chat_model, sizeof chat_model, "%s/chat-model", scratch);
-    add_arguments(a, (const char *const[]){"train", "--model", chats ? chat_model : model_folder(), "--data", data, "--out", out, "--seq-len", "32",
+    add_arguments(a, (const char *const[]){"train", "--model", chats ? chat_model : model_folder(), "--data", data, "--out", out,
+                                           "--seq-len", "32",
                                            "--batch-size", "4", "--lr", "1e-3", "--weight-decay", "0.1", "--device", run_device(),
                                            "--optimizer", the_optimizer->name, "--lanes", lanes, "--quiet", NULL});
     if (data_kind_now == DOCUMENTS)

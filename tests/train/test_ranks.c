@@ -30,7 +30,8 @@ static void outcome_free(outcome *o)
 }
 
 /* What all ranks are to do; `input` is that of one rank but for shape and packing. */
-typedef struct job { const model *model; step_shape shape; const plan *plan; bool clipping, host_tier; uint64_t seed; shm_segment *segment; } job;
+typedef struct job { const model *model; step_shape shape; const plan *plan; bool clipping, host_tier; uint64_t seed;
+                    shm_segment *segment; } job;
 
 typedef struct worker { const job *j; int ranks, rank, failed; outcome *out; pt_error e; } worker;
 
@@ -99,7 +100,8 @@ static int train(executor *x, const job *j, outcome *o, pt_error *e)
 {
     const schedule_input *in = executor_input_of(x);
     const int64_t tokens = j->shape.batch * j->shape.seq_len;
-    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .weight_decay = 0.1f, .grad_scale = 1};
+    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .weight_decay = 0.1f,
+                       .grad_scale = 1};
     bool pending = false;
     int failed = 0;
     for (int step = 0; step < STEPS && !failed; step++) {
@@ -146,7 +148,8 @@ static int work(worker *w, pt_error *e)
     if (failed)
         return failed;
     snprintf(folder, sizeof folder, "ranks_%d_%d", (int)getpid(), w->rank);
-    executor_options o = {.input = {.model = j->model, .shape = &shape, .packing = &packing, .plan = j->plan, .training = true, .host_tier = j->host_tier},
+    executor_options o = {.input = {.model = j->model, .shape = &shape, .packing = &packing, .plan = j->plan, .training = true,
+                                    .host_tier = j->host_tier},
                           .budget = {1u << 30, 1u << 30, 1u << 30}, .disk_path = folder, .threads = 1, .schedules = 1u << SCHEDULE_STEP};
     if (j->plan->update != UPDATE_BACKWARD)
         o.schedules |= 1u << SCHEDULE_DRAIN | (j->plan->update == UPDATE_NEXT_FORWARD ? 1u << SCHEDULE_STEP_UPDATE : 0);
@@ -216,11 +219,13 @@ static void assert_same(const outcome *a, const outcome *b, const job *j, int ra
     char *json = plan_to_json(j->plan, j->model, &j->shape);
     for (size_t i = 0; i < losses; i++)
         if (f32_bits(a->losses[i]) != f32_bits(b->losses[i]))
-            fail_msg("%d ranks of %d lanes, loss %zu differs: %.9g and %.9g\n%s", ranks, j->shape.lanes, i, (double)a->losses[i], (double)b->losses[i], json);
+            fail_msg("%d ranks of %d lanes, loss %zu differs: %.9g and %.9g\n%s", ranks, j->shape.lanes, i, (double)a->losses[i],
+                     (double)b->losses[i], json);
     assert_int_equal(a->n, b->n);
     for (size_t i = 0; i < a->n; i++)
         if (f32_bits(a->values[i]) != f32_bits(b->values[i]))
-            fail_msg("%d ranks of %d lanes, value %zu of %zu differs: %.9g and %.9g\n%s", ranks, j->shape.lanes, i, a->n, (double)a->values[i],
+            fail_msg("%d ranks of %d lanes, value %zu of %zu differs: %.9g and %.9g\n%s", ranks, j->shape.lanes, i, a->n,
+                     (double)a->values[i],
                      (double)b->values[i], json);
     assert_memory_equal(a->norm, b->norm, sizeof a->norm);
     free(json);
@@ -274,7 +279,8 @@ static void any_number_of_ranks_gives_the_same_bits(void **unused)
         pt_error e = {0};
         open_case(&r, &c);
         plain_plan(&c);
-        job j = {.model = c.model, .shape = c.shape, .plan = &c.plan, .clipping = c.clipping, .host_tier = c.input.host_tier, .seed = number};
+        job j = {.model = c.model, .shape = c.shape, .plan = &c.plan, .clipping = c.clipping, .host_tier = c.input.host_tier,
+                 .seed = number};
         if (run_ranks(&j, 1, &first, &e))
             fail_msg("%s", e.text);
         for (int i = 0; i < PLANS_OF_A_MODEL && done < plans; i++) {

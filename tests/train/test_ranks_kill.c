@@ -36,9 +36,12 @@ static pid_t start(const char *out, const char *ranks, const char *steps)
     arguments a = {0};
     snprintf(model, sizeof model, "%s/bf16/llama", PT_FIXTURES);
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model);
-    add_arguments(&a, WORDS("train", "--model", model, "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size", "4", "--lr", "1e-3",
-                            "--lr-schedule", "constant", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--lanes", "4", "--steps", steps,
-                            "--save-every", "2", "--resume", "--ranks", ranks, "--device-memory", random_one_in(&the_random, 2) ? "64MiB" : "16MiB",
+    add_arguments(&a, WORDS("train", "--model", model, "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size", "4", "--lr",
+                            "1e-3",
+                            "--lr-schedule", "constant", "--weight-decay", "0.1", "--quiet", "--threads", "1", "--lanes", "4", "--steps",
+                            steps,
+                            "--save-every", "2", "--resume", "--ranks", ranks, "--device-memory",
+                            random_one_in(&the_random, 2) ? "64MiB" : "16MiB",
                             "--disk-memory", "64MiB"));
     return program_start(&a, "/dev/null", err_path());
 }
@@ -135,7 +138,8 @@ static void refused_with(const char *ranks, const char *lanes, words more, const
     snprintf(out, sizeof out, "%s/refused", scratch);
     snprintf(model, sizeof model, "%s/bf16/llama", PT_FIXTURES);
     snprintf(tokens, sizeof tokens, "%s/tokens.npy", model);
-    add_arguments(&a, WORDS("train", "--model", model, "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size", "4", "--quiet", "--steps",
+    add_arguments(&a, WORDS("train", "--model", model, "--data", tokens, "--out", out, "--seq-len", "32", "--batch-size", "4", "--quiet",
+                            "--steps",
                             "1", "--ranks", ranks, "--lanes", lanes));
     add_arguments(&a, more);
     const int status = program_wait(program_start(&a, "/dev/null", err_path()));
@@ -163,7 +167,8 @@ static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_rank_ends_all_and_any_number_goes_on), cmocka_unit_test(sigterm_saves_and_ends_all),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_killed_rank_ends_all_and_any_number_goes_on),
+                                       cmocka_unit_test(sigterm_saves_and_ends_all),
                                        cmocka_unit_test(what_cannot_be_shared_is_refused_in_one_sentence)};
     return cmocka_run_group_tests(tests, open_all, scratch_remove);
 }

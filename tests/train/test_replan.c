@@ -20,7 +20,8 @@
 
 enum { STEPS = 10, BUDGET = 64 << 20 };
 
-typedef struct setting { const char *fixture; pt_precision precision; double max_grad_norm; bool host_tier; pt_optimizer optimizer; } setting;
+typedef struct setting { const char *fixture; pt_precision precision; double max_grad_norm; bool host_tier; pt_optimizer optimizer;
+                        } setting;
 
 static const setting settings[] = {{"llama_tied_bias", PT_PRECISION_BF16, 1, true, PT_OPTIMIZER_ADAMW8BIT},
                                    {"gpt2", PT_PRECISION_FP32, 0, true, PT_OPTIMIZER_MUON},

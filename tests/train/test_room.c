@@ -129,7 +129,8 @@ static int train_on_small_disk(const char *folder)
     if (!strstr(noted, "--keep")) /* it was foreseen */
         return fprintf(stderr, "no notice\n"), 7;
     snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-2/trainer/trainer.json", out);
-    if (s.step != 4 || !strstr(e.text, "checkpoint-4") || !strstr(e.text, "make room") || !strstr(e.text, "checkpoint-2 stands") || !folder_is_clean(out) || !path_exists(checkpoint))
+    if (s.step != 4 || !strstr(e.text, "checkpoint-4") || !strstr(e.text, "make room") || !strstr(e.text, "checkpoint-2 stands") ||
+        !folder_is_clean(out) || !path_exists(checkpoint))
         return fprintf(stderr, "step %d: %s\n", (int)s.step, e.text), 4;
     o.resume = true;
     if (mount("small", folder, "tmpfs", MS_REMOUNT, "size=8m")) /* room is made */

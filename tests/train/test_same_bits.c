@@ -40,7 +40,8 @@ static void fill_documents(executor *x, const step_shape *s, uint64_t seed, int 
     executor_batch b = executor_input(x);
     for (int64_t i = 0; i < s->batch * s->seq_len; i++) {
         const int32_t at = (int32_t)(i % s->seq_len);
-        const bool begins = !at || (s->beta > 0 && at == s->seq_len / 2) /* a pair at least */ || rng_uniform(seed, RNG_TEST, 2000 + (uint32_t)step, (uint64_t)i) < 1.0 / 6;
+        const bool begins = !at || (s->beta > 0 && at == s->seq_len / 2) /* a pair at least */ ||
+                            rng_uniform(seed, RNG_TEST, 2000 + (uint32_t)step, (uint64_t)i) < 1.0 / 6;
         b.first[i] = begins ? at : b.first[i - 1];
     }
     executor_place(x);
@@ -105,7 +106,8 @@ static void check_frozen(const outcome *o, const random_case *c, uint64_t seed)
             same += f32_bits(at[k]) == f32_bits(was[k]);
         free(was);
         if (m->params[i].trainable ? same == n && m->params[i].decay : same != n)
-            fail_msg("parameter %d, %s: %lld of %lld values are what they were", i, m->params[i].trainable ? "trained" : "frozen", (long long)same,
+            fail_msg("parameter %d, %s: %lld of %lld values are what they were", i, m->params[i].trainable ? "trained" : "frozen",
+                     (long long)same,
                      (long long)n);
         at += n;
     }
@@ -160,7 +162,8 @@ static int collect(executor *x, const model *m, outcome *o, pt_error *e)
 static int train(executor *x, const schedule_input *in, bool clipping, uint64_t seed, outcome *o, pt_error *e)
 {
     int64_t tokens = in->shape->batch * in->shape->seq_len;
-    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .weight_decay = 0.1f, .grad_scale = 1};
+    update_params u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .momentum = MUON_MOMENTUM, .weight_decay = 0.1f,
+                       .grad_scale = 1};
     bool pending = false;
     int failed = 0;
     for (int step = 0; step < STEPS && !failed; step++) {

@@ -86,7 +86,8 @@ static unsigned run_under_any_plan(random_source *random, fixture *f, int i, boo
     pt_trainer *t;
     pt_step s;
     pt_error e = {0};
-    const plan_case c = {.type = PT_F32, .batch = (int64_t)fixture_setting(f, "batch_size"), .seq_len = (int64_t)fixture_setting(f, "seq_len")};
+    const plan_case c = {.type = PT_F32, .batch = (int64_t)fixture_setting(f, "batch_size"),
+                         .seq_len = (int64_t)fixture_setting(f, "seq_len")};
     snprintf(out, sizeof out, "%s/run-%d-%d", scratch, i, ends);
     snprintf(plan_path, sizeof plan_path, "%s/plan.json", scratch);
     write_random_plan(random, f->model, &c, plan_path);

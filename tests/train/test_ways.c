@@ -75,7 +75,8 @@ static void each_way_is_what_a_plan_of_its_own_says(void **state)
     for (int own = 0; own < 2; own++) {
         json_t *plan = plan_of(256 << 20, own ? PT_OPTIMIZER_ADAMW8BIT : PT_OPTIMIZER_ADAMW, NULL, &text);
         const json_t *predicted = json_object_get(plan, "predicted");
-        assert_int_equal(peak(plan, names[own], true), json_integer_value(json_object_get(json_object_get(predicted, "peak_bytes"), "device")));
+        assert_int_equal(peak(plan, names[own], true), json_integer_value(json_object_get(json_object_get(predicted, "peak_bytes"),
+            "device")));
         assert_true(peak(plan, names[1], true) < peak(plan, names[0], true));
         assert_non_null(strstr(text, "\nways     all parameters"));
         free(text);

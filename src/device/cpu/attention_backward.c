@@ -61,7 +61,8 @@ static void queries_run(void *arg, int64_t task, int thread)
 
 static bool fits_scratch(const op_attention *o)
 {
-    return attention_backward_floats(o->dim, attention_queries(o)) + 2 * attention_accumulator_floats(o->kv_len, o->dim) <= ATT_SCRATCH_FLOATS;
+    return attention_backward_floats(o->dim, attention_queries(o)) + 2 * attention_accumulator_floats(o->kv_len,
+        o->dim) <= ATT_SCRATCH_FLOATS;
 }
 
 /* How many (sequence, kv head) pairs are not split; short sequences are not worth cutting. */

@@ -14,7 +14,8 @@
 #include "device/cuda/mma.h"
 
 template <int D> struct forward_shape {
-    static const int QUERIES = D > 128 ? 64 : 128, KEYS = D > 128 ? 32 : 64, WARPS = QUERIES / 16, THREADS = WARPS * WARP, LD = D + TILE_PAD;
+    static const int QUERIES = D > 128 ? 64 : 128, KEYS = D > 128 ? 32 : 64, WARPS = QUERIES / 16, THREADS = WARPS * WARP,
+    LD = D + TILE_PAD;
     static const int SHARED = (QUERIES + 2 * KEYS) * LD * 2;
 };
 

@@ -47,7 +47,8 @@ static int count_devices(int *n, pt_error *e)
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
     if (error == cudaErrorInsufficientDriver)
-        return pt_fail(e, PT_FAILED, "the NVIDIA driver is too old: it runs CUDA %d.%d and this build needs %d.%d; update the driver, or use "
+        return pt_fail(e, PT_FAILED,
+                       "the NVIDIA driver is too old: it runs CUDA %d.%d and this build needs %d.%d; update the driver, or use "
                        "--device cpu", driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == cudaErrorNoDevice || (error == cudaSuccess && *n == 0))
         return pt_fail(e, PT_FAILED, "the NVIDIA driver finds no GPU (is one hidden by CUDA_VISIBLE_DEVICES?); use --device cpu");

@@ -46,6 +46,7 @@ int cuda_gain(const op_gain *o, cudaStream_t s)
 int cuda_gain_backward(const op_gain_backward *o, cudaStream_t s)
 {
     const bool wide = is_wide(o->type, o->dy, o->ld) && is_wide(o->type, o->sums, o->ld);
-    return launch(o->type == PT_BF16 ? gain_backward_kernel<PT_BF16> : gain_backward_kernel<PT_F32>, blocks_of(o->cols, COLUMN_TILE), COLUMN_THREADS,
+    return launch(o->type == PT_BF16 ? gain_backward_kernel<PT_BF16> : gain_backward_kernel<PT_F32>, blocks_of(o->cols, COLUMN_TILE),
+                  COLUMN_THREADS,
                   s, *o, wide);
 }

@@ -536,7 +536,8 @@ template <pt_dtype T> static int norm_backward_launch(const op_norm_backward *o,
 {
     int64_t vectors = o->rows * o->heads, parts = norm_parts(o->rows, o->heads);
     bool wide = is_wide(T, o->x, o->ldx) && is_wide(T, o->dy, o->lddy) && is_wide(T, o->dx, o->lddx) && is_wide(T, o->dx_add, 0) &&
-                is_wide(T, o->y, 0) && is_wide(PT_F32, o->stream_add, 0) && is_wide(PT_F32, o->stream, 0) && is_wide(PT_F32, o->weight, 0) &&
+                is_wide(T, o->y, 0) && is_wide(PT_F32, o->stream_add, 0) && is_wide(PT_F32, o->stream, 0) &&
+                is_wide(PT_F32, o->weight, 0) &&
                 is_wide(PT_F32, o->bias, 0) && is_wide(PT_F32, o->scratch, 0) && o->dim % PACK == 0;
     if (vectors == 0)
         return 0;

@@ -1,5 +1,5 @@
-/* kernels_preference.cu - what rows weigh in the loss of their pair: a block for each sequence. All threads fetch rows, one adds them, in order:
- * a score is a sum over an example of any length, which must not depend on how many threads there are. */
+/* kernels_preference.cu - what rows weigh in the loss of their pair: a block for each sequence. All threads fetch rows, one adds them, in
+ * order: a score is a sum over an example of any length, which must not depend on how many threads there are. */
 #include "device/cuda/primitives.h"
 #include "device/preference.h"
 

@@ -65,7 +65,8 @@ typedef struct problem {
 
 static int blas_fail(pt_error *e, cublasStatus_t status, const op_matmul *o)
 {
-    return pt_fail(e, PT_FAILED, "cuBLASLt reports \"%s\" while multiplying matrices (layout %d, %lld x %lld x %lld); if the GPU is not out of "
+    return pt_fail(e, PT_FAILED,
+                   "cuBLASLt reports \"%s\" while multiplying matrices (layout %d, %lld x %lld x %lld); if the GPU is not out of "
                    "memory, this is a bug in protrain", cublasLtGetStatusString(status), o->layout, (long long)o->m, (long long)o->n,
                    (long long)o->k);
 }

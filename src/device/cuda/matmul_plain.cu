@@ -108,7 +108,8 @@ template <pt_dtype T, pt_dtype OUT> __global__ void finish_kernel(op_matmul o, c
 template <pt_dtype T, pt_dtype OUT> static int finish_launch(const op_matmul *o, const float *sums, cudaStream_t s)
 {
     int64_t across = blocks_of(o->n, PACK);
-    bool wide = is_wide(PT_F32, sums, o->n) && is_wide(PT_F32, o->scale, 0) && is_wide(T, o->bias, 0) && is_wide(PT_F32, o->stream, o->ldc) &&
+    bool wide = is_wide(PT_F32, sums, o->n) && is_wide(PT_F32, o->scale, 0) && is_wide(T, o->bias, 0) &&
+        is_wide(PT_F32, o->stream, o->ldc) &&
                 is_wide(T, o->residual, o->ldc) && is_wide(OUT, o->c, o->ldc);
     return launch(finish_kernel<T, OUT>, blocks_of(o->m * across, FINISH_THREADS), FINISH_THREADS, s, *o, sums, across, wide);
 }

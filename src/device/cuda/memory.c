@@ -92,7 +92,8 @@ static int device_block(cuda_device *d, size_t bytes, block *b, pt_error *e)
         cudaGetLastError();
         cudaMemGetInfo(&left, &all);
         d->base.info.memory_free_bytes = left;
-        return pt_fail(e, PT_DOES_NOT_FIT, "the GPU has no room for an arena of %zu bytes of device memory: %zu of its %zu are free; end what "
+        return pt_fail(e, PT_DOES_NOT_FIT,
+                       "the GPU has no room for an arena of %zu bytes of device memory: %zu of its %zu are free; end what "
                        "else runs on it (nvidia-smi), or give a smaller --device-memory", bytes, left, all);
     }
     if (!error)

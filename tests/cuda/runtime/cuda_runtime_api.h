@@ -9,7 +9,8 @@
 
 typedef enum cudaError {
     cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorECCUncorrectable, cudaErrorDevicesUnavailable,
-    cudaErrorIllegalAddress, cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace, cudaErrorAssert, cudaErrorInvalidConfiguration /* 9, as in shim.h */,
+    cudaErrorIllegalAddress, cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace, cudaErrorAssert,
+    cudaErrorInvalidConfiguration /* 9, as in shim.h */,
     cudaErrorLaunchOutOfResources, cudaErrorLaunchFailure, cudaErrorHardwareStackError, cudaErrorUnknown, cudaErrorNvlinkUncorrectable,
     cudaErrorContained, cudaErrorExternalDevice, cudaErrorNoKernelImageForDevice, cudaErrorInsufficientDriver, cudaErrorNoDevice,
     cudaErrorInvalidDeviceFunction, cudaErrorUnsupportedPtxVersion, cudaErrorNotReady, cudaErrorInvalidResourceHandle,
@@ -51,7 +52,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s);
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s);
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows, cudaMemcpyKind kind,
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
+                              cudaMemcpyKind kind,
                               cudaStream_t s);
 
 cudaError_t cudaEventCreate(cudaEvent_t *out);

@@ -143,8 +143,8 @@ static inline vec vec_tanh(vec x)
 
 #if defined(__AVX512F__)
 
-/* 2^x within 2 ulp where the result is a normal number; 0 below -126 (so for -inf), infinity from 128 on, NaN for NaN. x = n + r, |r| <= 1/2; 2^r by the
- * polynomial of least maximum relative error over that range (2e-9; found by iterated weighted least squares). */
+/* 2^x within 2 ulp where the result is a normal number; 0 below -126 (so for -inf), infinity from 128 on, NaN for NaN. x = n + r, |r| <=
+ * 1/2; 2^r by the polynomial of least maximum relative error over that range (2e-9; found by iterated weighted least squares). */
 static inline vec vec_exp2(vec x)
 {
     __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126), _CMP_NLT_UQ);

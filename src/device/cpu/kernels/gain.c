@@ -58,7 +58,8 @@ void KERNEL(gain_rows)(const op_gain *o, int64_t row0, int64_t row1)
         all_rows(PT_F32, o, row0, row1);
 }
 
-static INLINE void back_rows(pt_dtype type, const op_gain_backward *o, int64_t row0, int64_t row1, int64_t column, int64_t columns, float *sum)
+static INLINE void back_rows(pt_dtype type, const op_gain_backward *o, int64_t row0, int64_t row1, int64_t column, int64_t columns,
+                             float *sum)
 {
     for (int64_t row = row0; row < row1; row++)
         for (int64_t i = 0; i < columns; i += VEC_LANES) {

@@ -195,7 +195,8 @@ void KERNEL(jet_part)(const op_jet *o, int64_t begin, int64_t end)
 
 /* ---- energies ---- */
 
-static INLINE double number(pt_dtype type, const void *base, int64_t i) { return type == PT_F64 ? ((const double *)base)[i] : ((const float *)base)[i]; }
+static INLINE double number(pt_dtype type, const void *base, int64_t i) {
+    return type == PT_F64 ? ((const double *)base)[i] : ((const float *)base)[i]; }
 
 static INLINE void put(pt_dtype type, void *base, int64_t i, double x)
 {

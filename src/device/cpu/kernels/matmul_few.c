@@ -218,8 +218,8 @@ ONE_COPY few_sums add_rest(few f, pt_dtype type, int rows, int groups, int64_t n
     return sum;
 }
 
-/* total[i][g] = or += the sum over this part's K for `rows` rows and `groups` x LANES columns from n, of which there are `count` and `next` behind them;
- * what columns from `count` on have is not used. */
+/* total[i][g] = or += the sum over this part's K for `rows` rows and `groups` x LANES columns from n, of which there are `count` and `next`
+ * behind them; what columns from `count` on have is not used. */
 INLINE void few_columns(const few *f, pt_dtype type, int rows, int groups, int64_t n, int64_t count, int64_t next,
                         float total[FEW_ROWS][LANES * MOST_GROUPS])
 {
