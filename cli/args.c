@@ -28,7 +28,7 @@ void args_help(const char *usage, const arg *table, int n)
                 printf("%30s", "");
         }
     }
-    printf("\n  %-28sthis page\n", "--help");
+    printf("\n  %-28sshow this help\n", "--help");
 }
 
 static int parse_choice(const arg *a, const char *text, pt_error *e)
@@ -73,7 +73,7 @@ static int parse_value(const arg *a, const char *text, pt_error *e)
     case ARG_STRINGS:
         many = a->value;
         if (many->n == ARG_MANY)
-            return pt_fail(e, PT_USAGE, "%s is given more than %d times: name a folder instead", a->name, ARG_MANY);
+            return pt_fail(e, PT_USAGE, "%s is given more than %d times: give it a folder instead", a->name, ARG_MANY);
         many->v[many->n++] = text;
         return 0;
     case ARG_DOUBLE:
@@ -91,7 +91,7 @@ static int parse_value(const arg *a, const char *text, pt_error *e)
     }
 }
 
-/* The first operand that has no value yet. */
+/* The first operand without a value. */
 static const arg *next_operand(const arg *table, int n)
 {
     for (int i = 0; i < n; i++)
@@ -112,7 +112,7 @@ enum { NAME_MOST = 32 }; /* letters of an option that are compared */
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-/* Letters to insert, remove, change or exchange with their neighbour until `a` is `b` (the optimal string alignment distance). */
+/* The optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`. */
 static int distance(const char *a, int a_n, const char *b, int b_n)
 {
     int d[NAME_MOST + 1][NAME_MOST + 1];
@@ -129,8 +129,8 @@ static int distance(const char *a, int a_n, const char *b, int b_n)
     return d[a_n][b_n];
 }
 
-/* The option that was probably meant by the `length` letters: one that they begin, else the one with the fewest other letters. NULL:
- * nothing is like it. */
+/* The option that was probably meant: one that begins with the `length` letters, else the one at the smallest distance. NULL: none is
+ * close. */
 static const char *nearest(const arg *table, int n, const char *typed, size_t length)
 {
     const char *best = NULL;
@@ -149,7 +149,7 @@ static const char *nearest(const arg *table, int n, const char *typed, size_t le
     return best;
 }
 
-/* What other trainers call it, with "-" or "_". */
+/* The option that other trainers call by this name, written with "-" or "_". */
 static const char *synonym(const arg *table, int n, const char *typed, size_t length)
 {
     static const char *const pairs[][2] = {
@@ -177,8 +177,8 @@ static int refuse_unknown(const arg *table, int n, const char *typed, size_t len
     const char *meant = synonym(table, n, typed, length);
     meant = meant ? meant : nearest(table, n, typed, length);
     if (!meant)
-        return pt_fail(e, PT_USAGE, "there is no option %.*s; --help lists them", (int)length, typed);
-    return pt_fail(e, PT_USAGE, "there is no option %.*s; did you mean %s?", (int)length, typed, meant);
+        return pt_fail(e, PT_USAGE, "unknown option %.*s; --help lists the options", (int)length, typed);
+    return pt_fail(e, PT_USAGE, "unknown option %.*s; did you mean %s?", (int)length, typed, meant);
 }
 
 int args_parse(int argc, char **argv, const char *usage, const arg *table, int n, pt_error *e)
@@ -196,7 +196,7 @@ int args_parse(int argc, char **argv, const char *usage, const arg *table, int n
             continue;
         }
         if (strncmp(argv[i], "--", 2) != 0)
-            return pt_fail(e, PT_USAGE, "\"%s\" is not expected here: options start with --", argv[i]);
+            return pt_fail(e, PT_USAGE, "unexpected argument \"%s\": options start with --", argv[i]);
         const arg *a = find(table, n, argv[i], length);
         if (!a)
             return refuse_unknown(table, n, argv[i], length, e);
@@ -213,7 +213,7 @@ int args_parse(int argc, char **argv, const char *usage, const arg *table, int n
         if (!value && i + 1 < argc)
             value = argv[++i];
         if (!value)
-            return pt_fail(e, PT_USAGE, "%s wants a value: %s %s", a->name, a->name, a->meta ? a->meta : "VALUE");
+            return pt_fail(e, PT_USAGE, "%s needs a value: %s %s", a->name, a->name, a->meta ? a->meta : "VALUE");
         int failed = parse_value(a, value, e);
         if (failed)
             return failed;

@@ -5,18 +5,18 @@
 #include "protrain.h"
 
 typedef enum arg_kind {
-    ARG_HEADING,  /* a line of help between groups */
-    ARG_FLAG,     /* bool */
-    ARG_STRING,   /* const char * */
-    ARG_OPERAND,  /* const char *: what stands there without an option's name; `name` is for the help and messages */
-    ARG_STRINGS,  /* arg_strings: repeatable */
-    ARG_INT,      /* int64_t */
-    ARG_INT32,    /* int */
-    ARG_SEED,     /* uint64_t */
-    ARG_DOUBLE,   /* double */
-    ARG_SIZE,     /* uint64_t bytes: 512MiB, 1.5GiB ... */
-    ARG_CHOICE,   /* int: index in `choices`, "a|b|c" */
-    ARG_IGNORED,  /* taken with its value and without help: another command's, which changes nothing here */
+    ARG_HEADING, /* a line of help between groups */
+    ARG_FLAG,    /* bool */
+    ARG_STRING,  /* const char * */
+    ARG_OPERAND, /* const char *: an argument without an option's name; `name` is for the help and messages */
+    ARG_STRINGS, /* arg_strings: repeatable */
+    ARG_INT,     /* int64_t */
+    ARG_INT32,   /* int */
+    ARG_SEED,    /* uint64_t */
+    ARG_DOUBLE,  /* double */
+    ARG_SIZE,    /* uint64_t bytes: 512MiB, 1.5GiB ... */
+    ARG_CHOICE,  /* int: index in `choices`, "a|b|c" */
+    ARG_IGNORED, /* another command's option, which has no effect here: accepted with its value, not shown in the help */
     ARG_IGNORED_FLAG
 } arg_kind;
 
@@ -32,7 +32,7 @@ typedef struct arg {
     bool value_optional;  /* ARG_STRING: `--resume` alone gives "" */
 } arg;
 
-/* Fills the values. 1: --help was asked for and printed on stdout; 0; or PT_USAGE with a sentence. */
+/* Fills the values. Returns 0; 1 if --help was given and printed on stdout; PT_USAGE with a sentence in `e`. */
 int args_parse(int argc, char **argv, const char *usage, const arg *table, int n, pt_error *e);
 void args_help(const char *usage, const arg *table, int n);
 

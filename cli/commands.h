@@ -19,23 +19,30 @@ int command_ritz(int argc, char **argv);
 /* --optimizer, in the order of pt_optimizer. */
 #define BASE_CHOICE "auto|bf16|fp32|nf4|int8" /* in the order of pt_base */
 #define BASE_HELP                                                                                                                          \
-    "how frozen matrices of layers are kept: nf4 takes half a byte\na value (as bitsandbytes has it), int8 one; default auto, --dtype's"
+    "format of the layers' frozen matrices: nf4 takes half a byte per\nvalue (as in bitsandbytes), int8 one byte; default auto: as "       \
+    "--dtype"
 #define OPTIMIZER_CHOICE "adamw|adamw8bit|muon"
-#define OPTIMIZER_HELP                                                                                                                     \
-    "adamw8bit: AdamW with moments in 8 bits; muon: orthogonal steps of\nthe layers' matrices, AdamW for the rest; default adamw"
+#define OPTIMIZER_HELP "adamw8bit: AdamW with 8-bit moments; muon: Muon for the layers'\nmatrices, AdamW for the rest; default adamw"
 
-/* Rows of a table of options, for train and those that speak of it. */
+/* Rows of a table of options, for train and the commands that plan or measure it. */
 #define ADAPTER_ARGS(o)                                                                                                                    \
-    {"--lora", ARG_INT, &(o)->lora_rank, "RANK", "train adapters of this rank (LoRA) beside the model, which is frozen", false},           \
-    {"--lora-alpha", ARG_DOUBLE, &(o)->lora_alpha, "X", "what they add is scaled by alpha / rank; default 2 x rank", false},               \
-    {"--lora-targets", ARG_STRING, &(o)->lora_targets, "NAMES",                                                                            \
-        "all-linear, attention, mlp, or names as q_proj,v_proj; default all-linear", false},                                               \
-    {"--lora-dropout", ARG_DOUBLE, &(o)->lora_dropout, "X", "0 alone: none is applied", false},                                            \
-    {"--rslora", ARG_FLAG, &(o)->rslora, NULL, "scale by alpha / sqrt(rank) instead", false},                                              \
-    {"--dora", ARG_FLAG, &(o)->dora, NULL, "magnitudes of the outputs are trained too (DoRA)", false},                                     \
-    {"--adapter", ARG_STRING, &(o)->adapter, "DIR", "go on from this adapter, PEFT's or protrain's", false}
+    {"--lora", ARG_INT, &(o)->lora_rank, "RANK", "freeze the model and train LoRA adapters of this rank", false},                          \
+        {"--lora-alpha", ARG_DOUBLE, &(o)->lora_alpha, "X", "scale the adapters' output by alpha / rank; default 2 x rank", false},        \
+        {"--lora-targets",                                                                                                                 \
+         ARG_STRING,                                                                                                                       \
+         &(o)->lora_targets,                                                                                                               \
+         "NAMES",                                                                                                                          \
+         "all-linear, attention, mlp, or names such as q_proj,v_proj;\ndefault all-linear",                                                \
+         false},                                                                                                                           \
+        {"--lora-dropout", ARG_DOUBLE, &(o)->lora_dropout, "X", "must be 0: dropout is not applied", false},                               \
+        {"--rslora", ARG_FLAG, &(o)->rslora, NULL, "scale by alpha / sqrt(rank) instead of alpha / rank", false},                          \
+        {"--dora", ARG_FLAG, &(o)->dora, NULL, "DoRA: also train the magnitudes of the outputs", false},                                   \
+    {                                                                                                                                      \
+        "--adapter", ARG_STRING, &(o)->adapter, "DIR", "continue training this adapter (written by PEFT or protrain)", false               \
+    }
 
-/* SIGINT, SIGTERM and SIGHUP. Until a command takes them, they end it at once, with a word and 128 + signal: there is nothing to keep. */
+/* SIGINT, SIGTERM and SIGHUP. Until a command handles them, they end it at once with a message and status 128 + signal: there is
+ * nothing to save yet. */
 void signals_go_to(void (*handler)(int));
 
 /* Prints "protrain: TEXT" on stderr and gives the exit status of the error. */

@@ -14,30 +14,29 @@ typedef struct session {
     progress bar;
 } session;
 
-static const char usage[] =
-    "usage: protrain eval --model DIR --data PATH [options]\n\n"
-    "Loss (nats a token) and perplexity of a model on data. Of text every token but the first is a\n"
-    "target, of chats those that would be learned.";
+static const char usage[] = "usage: protrain eval --model DIR --data PATH [options]\n\n"
+                            "Computes loss (in nats per token) and perplexity of a model on data. The targets are all tokens of a\n"
+                            "text but the first, and the tokens of a chat that training would learn.";
 
 static int parse(session *s, int argc, char **argv, pt_error *e)
 {
     pt_evaluate_options *o = &s->o;
     const arg table[] = {
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with weights", false},
-        {"--adapter", ARG_STRING, &o->adapter, "DIR", "apply this adapter, PEFT's or protrain's", false},
+        {"--adapter", ARG_STRING, &o->adapter, "DIR", "apply this adapter (written by PEFT or protrain)", false},
         {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
         DATA_ARGS(&s->what, o),
-        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a window; default the model's maximum, at most 1024", false},
-        {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "documents do not see each other; each begins at position 0", false},
-        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "what is computed in; default bf16", false},
+        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens per window; default: the model's maximum, at most 1024", false},
+        {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "attend only within a document; positions restart at each document", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "type of the computation; default bf16", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
-        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
-        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
-        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
-        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "default: $TMPDIR, or /var/tmp", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM budget beside a GPU; on a CPU, RAM as a second tier", false},
+        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget of disk space; 0: never use the disk", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "folder of the disk tier; default: $TMPDIR, or /var/tmp", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
-        {"--json", ARG_FLAG, &s->json, NULL, "{\"loss\", \"perplexity\", \"tokens\", \"learned_tokens\", \"accuracy\"}", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "print {\"loss\", \"perplexity\", \"tokens\", \"learned_tokens\", \"accuracy\"}", false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }

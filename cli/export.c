@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const char usage[] =
-    "usage: protrain export --model DIR --to gguf --out FILE [--type f32|f16|bf16|q8_0]\n\n"
-    "A trained model as one file for other programs: GGUF, which llama.cpp runs, with tokenizer and chat template.";
+static const char usage[] = "usage: protrain export --model DIR --to gguf --out FILE [--type f32|f16|bf16|q8_0]\n\n"
+                            "Writes a model with its tokenizer and chat template as one GGUF file, which llama.cpp runs.";
 
 int command_export(int argc, char **argv)
 {
@@ -19,16 +18,16 @@ int command_export(int argc, char **argv)
     pt_export_defaults(&o);
     const arg table[] = {
         {"--model", ARG_STRING, &o.model, "DIR", "Hugging Face folder with weights and tokenizer.json", false},
-        {"--to", ARG_CHOICE, &to, "gguf", "the format", false},
+        {"--to", ARG_CHOICE, &to, "gguf", "output format", false},
         {"--out", ARG_STRING, &o.out, "FILE", "the file to write; it appears whole or not at all", false},
-        {"--type", ARG_CHOICE, &type, "f32|f16|bf16|q8_0", "of the matrices; norms and biases are f32; default f16", false},
+        {"--type", ARG_CHOICE, &type, "f32|f16|bf16|q8_0", "type of the matrices; norms and biases are always f32; default f16", false},
         {"--quiet", ARG_FLAG, &quiet, NULL, "no progress bar", false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, &e);
     if (failed == 1)
         return 0;
     if (!failed && to < 0)
-        failed = pt_fail(&e, PT_USAGE, "no format: --to gguf");
+        failed = pt_fail(&e, PT_USAGE, "--to is missing: give --to gguf");
     o.type = (pt_export_type)type;
     o.notice = progress_notice;
     o.progress = progress_stage;

@@ -20,51 +20,48 @@ typedef struct session {
 enum { TEXT_TOKENS = 128, CHAT_TOKENS = 1024 };
 enum { PROMPT_BYTES = 64 << 20 }; /* far more than any model's context; /dev/zero never ends */
 
-static const char usage[] =
-    "usage: protrain generate --model DIR --prompt TEXT|--prompt-file FILE [options]\n"
-    "       protrain generate --model DIR --chat [--system TEXT] [options]\n\n"
-    "Continues a text, token by token, or talks to you. Prints the new text only.";
+static const char usage[] = "usage: protrain generate --model DIR --prompt TEXT|--prompt-file FILE [options]\n"
+                            "       protrain generate --model DIR --chat [--system TEXT] [options]\n\n"
+                            "Continues a text, or holds a conversation with --chat. Prints only the new text.";
 
 static int parse(session *s, int argc, char **argv, pt_error *e)
 {
     pt_generate_options *o = &s->o;
     const arg table[] = {
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with weights and tokenizer.json", false},
-        {"--adapter", ARG_STRING, &o->adapter, "DIR", "apply this adapter, PEFT's or protrain's", false},
+        {"--adapter", ARG_STRING, &o->adapter, "DIR", "apply this adapter (written by PEFT or protrain)", false},
         {"--prompt", ARG_STRING, &s->prompt, "TEXT", "the text to continue", false},
-        {"--prompt-file", ARG_STRING, &s->prompt_file, "FILE",
-         "the same from a file, byte for byte; - is standard input", false},
+        {"--prompt-file", ARG_STRING, &s->prompt_file, "FILE", "read the prompt from a file, byte for byte; - is standard input", false},
         {"--chat", ARG_FLAG, &s->chat, NULL,
-         "a conversation, through the model's chat template: you write a line, the\n"
-         "model replies, until Ctrl-D; what is not typed (--prompt, a file, a pipe) is\none turn",
+         "hold a conversation through the model's chat template: type a line, the\n"
+         "model replies; Ctrl-D ends. A --prompt, a --prompt-file or piped input is\na single turn",
          false},
-        {"--system", ARG_STRING, &o->system, "TEXT", "with --chat: what the model is told before the first turn",
+        {"--system", ARG_STRING, &o->system, "TEXT", "with --chat: system message, put before the first turn", false},
+        {"--chat-template", ARG_STRING, &o->chat_template, "FILE", "with --chat: use this Jinja template instead of the model's own",
          false},
-        {"--chat-template", ARG_STRING, &o->chat_template, "FILE",
-         "with --chat: a template in Jinja instead of the model's own", false},
-        {"--max-new-tokens", ARG_INT, &s->max_new_tokens, "N", "default 128, with --chat 1024 a turn", false},
-        {"--temperature", ARG_DOUBLE, &o->temperature, "X", "default 0.8; 0: always the most probable token", false},
-        {"--top-k", ARG_INT, &o->top_k, "N", "draw from the N most probable tokens; default 0, from all", false},
-        {"--top-p", ARG_DOUBLE, &o->top_p, "X",
-         "draw from the fewest tokens that have this probability\ntogether; default 0.95, 1: from all", false},
-        {"--seed", ARG_SEED, &o->seed, "N", "the same seed draws the same text; default 0", false},
-        {"--ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "go on behind the token that ends a text", false},
-        {"--echo", ARG_FLAG, &s->echo, NULL, "print the prompt too", false},
-        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "what is computed in; default bf16", false},
+        {"--max-new-tokens", ARG_INT, &s->max_new_tokens, "N", "default 128; with --chat 1024 per turn", false},
+        {"--temperature", ARG_DOUBLE, &o->temperature, "X", "default 0.8; 0: always take the most probable token", false},
+        {"--top-k", ARG_INT, &o->top_k, "N", "sample from the N most probable tokens; default 0: from all", false},
+        {"--top-p", ARG_DOUBLE, &o->top_p, "X", "sample from the fewest tokens whose probabilities add up to X;\ndefault 0.95; 1: from all",
+         false},
+        {"--seed", ARG_SEED, &o->seed, "N", "random seed: the same seed gives the same text; default 0", false},
+        {"--ignore-eos", ARG_FLAG, &o->ignore_eos, NULL, "do not stop at the end-of-text token", false},
+        {"--echo", ARG_FLAG, &s->echo, NULL, "also print the prompt", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "type of the computation; default bf16", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
-        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
-        {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar, no speed at the end", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
+        {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar and no speed at the end", false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
     if (!failed && s->prompt && s->prompt_file)
-        failed = pt_fail(e, PT_USAGE, "--prompt and --prompt-file are both given: one of them is enough");
+        failed = pt_fail(e, PT_USAGE, "--prompt and --prompt-file are both given: give one of them");
     if (!failed && (o->system || o->chat_template) && !s->chat)
-        failed = pt_fail(e, PT_USAGE, "%s goes with --chat", o->system ? "--system" : "--chat-template");
+        failed = pt_fail(e, PT_USAGE, "%s needs --chat", o->system ? "--system" : "--chat-template");
     if (!failed && s->echo && s->chat)
-        failed = pt_fail(e, PT_USAGE, "--echo does not go with --chat: what you say stands there already");
+        failed = pt_fail(e, PT_USAGE, "--echo cannot be used with --chat: what you typed is already on the screen");
     if (!failed && !s->prompt && !s->prompt_file && !s->chat)
-        failed = pt_fail(e, PT_USAGE, "no prompt: --prompt TEXT, or --prompt-file FILE (- is standard input)");
+        failed = pt_fail(e, PT_USAGE, "no prompt: give --prompt TEXT, or --prompt-file FILE (- is standard input)");
     return failed;
 }
 
@@ -106,9 +103,8 @@ static int run(session *s, pt_generator *g, pt_error *e)
         failed = output_finish(e);
     int64_t made = pt_generator_tokens(g, &prompt_tokens);
     if (!failed && !s->quiet) /* the text is as it was made: the line may be shown right behind it */
-        fprintf(stderr, "%s%lld token%s of prompt, ready after %.2f s; %lld new ones at %.1f tokens/s\n",
-                isatty(STDOUT_FILENO) ? "" : "\n", (long long)prompt_tokens, prompt_tokens == 1 ? "" : "s", ready - start,
-                (long long)made, (double)made / (now_s() - ready));
+        fprintf(stderr, "%s%lld token%s of prompt read in %.2f s; %lld new tokens at %.1f tokens/s\n", isatty(STDOUT_FILENO) ? "" : "\n",
+                (long long)prompt_tokens, prompt_tokens == 1 ? "" : "s", ready - start, (long long)made, (double)made / (now_s() - ready));
     free(read);
     return failed;
 }
@@ -129,9 +125,9 @@ static int take_turn(session *s, pt_generator *g, const char *text, size_t bytes
         failed = output_finish(e);
     const int64_t made = pt_generator_tokens(g, &prompt_tokens);
     if (!failed && made == s->max_new_tokens)
-        fprintf(stderr, "note: the reply may go on: --max-new-tokens %lld ended it\n", (long long)made);
+        fprintf(stderr, "note: the reply was cut off by --max-new-tokens %lld\n", (long long)made);
     if (!failed && !s->quiet && !isatty(STDIN_FILENO))
-        fprintf(stderr, "%lld tokens of conversation, ready after %.2f s; %lld new ones at %.1f tokens/s\n", (long long)prompt_tokens,
+        fprintf(stderr, "%lld tokens of conversation read in %.2f s; %lld new tokens at %.1f tokens/s\n", (long long)prompt_tokens,
                 ready - start, (long long)made, (double)made / (now_s() - ready));
     return failed;
 }
@@ -142,7 +138,7 @@ static int talk(session *s, pt_generator *g, pt_error *e)
     char *line = NULL;
     size_t room = 0;
     int failed = 0;
-    fprintf(stderr, "Write to the model; Ctrl-D ends.\n");
+    fprintf(stderr, "Type a message; Ctrl-D ends the conversation.\n");
     while (!failed) {
         fputs("> ", stderr);
         ssize_t n = getline(&line, &room, stdin);
@@ -170,7 +166,7 @@ static int chat(session *s, pt_generator *g, pt_error *e)
     while (read && bytes && (read[bytes - 1] == '\n' || read[bytes - 1] == '\r'))
         bytes--;
     if (!failed && !bytes)
-        failed = pt_fail(e, PT_FAILED, "the turn is empty: give a --prompt, or write it to standard input");
+        failed = pt_fail(e, PT_FAILED, "the prompt is empty: give --prompt, or pipe it to standard input");
     if (!failed)
         failed = take_turn(s, g, text ? text : read, bytes, e);
     free(read);

@@ -30,8 +30,8 @@ int input_read(const char *path, size_t most, char **text, size_t *bytes, pt_err
         if (ferror(f))
             failed = pt_fail_errno(e, PT_FAILED, "%s: cannot read after %zu bytes", name, *bytes);
         else if (*bytes > most)
-            failed = pt_fail(e, PT_FAILED, "%s: has more than %zu MiB, which are all that is read here; give a shorter text", name,
-                             most >> 20);
+            failed =
+                pt_fail(e, PT_FAILED, "%s: the text has more than %zu MiB, the most that is read; give a shorter text", name, most >> 20);
     }
     if (!standard)
         fclose(f);
@@ -42,8 +42,10 @@ int output_finish(pt_error *e)
 {
     int failed = fflush(stdout), lost = ferror(stdout);
     if (failed)
-        return pt_fail_errno(e, PT_FAILED, "standard output did not take all of the result");
-    if (lost) /* and the reason with it */
-        return pt_fail(e, PT_FAILED, "standard output did not take all of the result; was the disk full, or its reader gone?");
+        return pt_fail_errno(e, PT_FAILED, "the result could not be written to standard output");
+    if (lost) /* errno of the failed write is lost too */
+        return pt_fail(
+            e, PT_FAILED,
+            "not all of the result could be written to standard output: the disk is full, or the program that reads it has ended");
     return 0;
 }

@@ -8,16 +8,17 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static const struct { const char *name, *help; int (*run)(int, char **); } commands[] = {
+static const struct { const char *name, *help; int (*run)(int, char **);
+} commands[] = {
     {"train", "train or fine-tune a Hugging Face model", command_train},
-    {"plan", "say what training would do, what it would cost and whether it fits", command_plan},
-    {"profile", "measure this machine and a model's blocks", command_profile},
-    {"eval", "loss and perplexity of a model on data", command_eval},
-    {"generate", "text from a model", command_generate},
-    {"merge", "an adapter into the model that it was trained beside", command_merge},
-    {"export", "a model as a file for llama.cpp", command_export},
-    {"tokenize", "text to token ids and back", command_tokenize},
-    {"report", "a run's folder as a page to look at", command_report},
+    {"plan", "show what training would do, how long it would take and whether it fits", command_plan},
+    {"profile", "measure what a training step costs on this machine", command_profile},
+    {"eval", "compute loss and perplexity of a model on data", command_eval},
+    {"generate", "generate text with a model", command_generate},
+    {"merge", "merge an adapter into its base model", command_merge},
+    {"export", "export a model as a GGUF file for llama.cpp", command_export},
+    {"tokenize", "convert text to token ids and back", command_tokenize},
+    {"report", "make an HTML page of a run", command_report},
     {"ritz", "solve a partial differential equation by the Deep Ritz method", command_ritz},
 };
 
@@ -26,7 +27,7 @@ static void print_help(void)
     printf("protrain %s - train language models on the hardware you have\n\nusage: protrain COMMAND [options]\n\n", pt_version());
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].help);
-    printf("\nprotrain COMMAND --help tells more of each.\n");
+    printf("\nprotrain COMMAND --help lists a command's options.\n");
 }
 
 int exit_with(const pt_error *e)
@@ -35,8 +36,8 @@ int exit_with(const pt_error *e)
     return e->code == PT_USAGE ? 2 : e->code == PT_DOES_NOT_FIT ? 3 : 1;
 }
 
-/* Where a standard stream is closed, the next file that is opened would take its number, and what is printed would land in it:
- * something that refuses to be read or written holds the place. */
+/* If a standard stream is closed, the next file to be opened would get its number, and output would land in that file: /dev/null,
+ * opened so that reading or writing it fails, takes the number. */
 static void hold_standard_streams(void)
 {
     for (int fd = 0; fd <= 2; fd++)
@@ -44,7 +45,7 @@ static void hold_standard_streams(void)
             (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY);
 }
 
-/* What is ignored stays so: a shell has its background commands ignore SIGINT, and nohup SIGHUP. */
+/* An ignored signal stays ignored: a shell makes its background commands ignore SIGINT, and nohup makes them ignore SIGHUP. */
 void signals_go_to(void (*handler)(int))
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
@@ -57,12 +58,12 @@ void signals_go_to(void (*handler)(int))
 
 static void leave(int number)
 {
-    static const char word[] = "\nprotrain: interrupted; the same command starts again\n";
+    static const char word[] = "\nprotrain: interrupted before anything was saved; run the same command to start again\n";
     (void)!write(STDERR_FILENO, word, sizeof word - 1);
     _exit(128 + number);
 }
 
-/* Threads get stacks of the same size. With less the kernel would end the program without a word. */
+/* Threads get stacks of the same size. With a smaller one the kernel would kill the program without a message. */
 static int check_stack(pt_error *e)
 {
     enum { LEAST_KIB = 256, USUAL_KIB = 8192 };
@@ -70,7 +71,7 @@ static int check_stack(pt_error *e)
     if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >= LEAST_KIB * 1024)
         return 0;
     e->code = PT_FAILED;
-    snprintf(e->text, sizeof e->text, "the stack is limited to %llu KiB (ulimit -s), and %d are needed: ulimit -s %d",
+    snprintf(e->text, sizeof e->text, "the stack is limited to %llu KiB and must have at least %d KiB: raise the limit with ulimit -s %d",
              (unsigned long long)limit.rlim_cur / 1024, LEAST_KIB, USUAL_KIB);
     return PT_FAILED;
 }
@@ -95,7 +96,7 @@ static int run_command(int argc, char **argv)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "protrain: there is no command \"%s\"; protrain --help lists them\n", argv[1]);
+    fprintf(stderr, "protrain: unknown command \"%s\"; protrain --help lists the commands\n", argv[1]);
     return 2;
 }
 

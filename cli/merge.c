@@ -2,9 +2,8 @@
 #include "commands.h"
 #include "progress.h"
 
-static const char usage[] =
-    "usage: protrain merge --model DIR --adapter DIR --out DIR\n\n"
-    "Adds an adapter, protrain's or PEFT's, to the weights that it was trained beside, and writes a plain Hugging Face folder.";
+static const char usage[] = "usage: protrain merge --model DIR --adapter DIR --out DIR\n\n"
+                            "Merges an adapter (written by protrain or PEFT) into its base model and writes a Hugging Face folder.";
 
 int command_merge(int argc, char **argv)
 {
@@ -17,8 +16,8 @@ int command_merge(int argc, char **argv)
     const arg table[] = {
         {"--model", ARG_STRING, &o.model, "DIR", "Hugging Face folder with weights", false},
         {"--adapter", ARG_STRING, &o.adapter, "DIR", "folder with adapter_config.json and adapter_model.safetensors", false},
-        {"--out", ARG_STRING, &o.out, "DIR", "the folder to write, which is not there yet; it appears whole or not at all", false},
-        {"--save-dtype", ARG_CHOICE, &save_type, "stored|fp32|bf16|fp16", "dtype of the weights; default as they came", false},
+        {"--out", ARG_STRING, &o.out, "DIR", "the new folder to write; it appears whole or not at all", false},
+        {"--save-dtype", ARG_CHOICE, &save_type, "stored|fp32|bf16|fp16", "dtype of the written weights; default: as loaded", false},
         {"--quiet", ARG_FLAG, &quiet, NULL, "no progress bar", false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, &e);

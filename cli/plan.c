@@ -14,10 +14,9 @@ typedef struct session {
     progress bar;
 } session;
 
-static const char usage[] =
-    "usage: protrain plan --model DIR|config.json [options]\n\n"
-    "Says what training would do with this machine or another: where every byte would lie, how long a step\n"
-    "would take, what limits it and what would help. Needs no weights and no data, and trains nothing.";
+static const char usage[] = "usage: protrain plan --model DIR|config.json [options]\n\n"
+                            "Shows what training would do on this machine or another: where every byte would live, how long a step\n"
+                            "would take, what limits it and what would help. Trains nothing and needs neither weights nor data.";
 
 static int parse(session *s, int argc, char **argv, pt_error *e)
 {
@@ -25,48 +24,47 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     const arg table[] = {
         {NULL, ARG_HEADING, NULL, NULL, "What would be trained", false},
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder, or its config.json alone", false},
-        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
-        {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
-        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned if not given", false},
-        {"--lanes", ARG_INT32, &o->lanes, "L", "sums in which a step's gradients are added; default 1", false},
-        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
-        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable",
-         false},
-        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable",
-         false},
-        {"--task", ARG_CHOICE, &s->task, "sft|dpo", "dpo: preferences, compared by a second pass of the head; default sft", false},
+        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens per sequence; default: the model's maximum, at most 1024", false},
+        {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences per step; default 8", false},
+        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences computed at a time; default: planned", false},
+        {"--lanes", ARG_INT32, &o->lanes, "L", "number of gradient sums per step, as in train; default 1", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
+        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "do not train tensors whose names match ('model.layers.?.*'); repeatable", false},
+        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN",
+         "train only tensors whose names match, except those of --freeze; repeatable", false},
+        {"--task", ARG_CHOICE, &s->task, "sft|dpo", "dpo: train on preferences, with a second pass of the head; default sft", false},
         ADAPTER_ARGS(o),
         {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
-        {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, and updates may run during backward; default 1", false},
-        {"--eval-split", ARG_DOUBLE, &s->o.eval_split, "X", "the same: a share of the data is held out", false},
-        {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "the run evaluates: that fits too; nothing is read from there", false},
-        {"--eval-every", ARG_INT, &o->eval_every, "N", "it evaluates after every N steps: after each, and no update waits for the next",
+        {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "0: no clipping, so that updates may run during backward; default 1",
          false},
-        {"--steps", ARG_INT, &o->steps, "N", "steps of the run, to say what it would write to the disk", false},
-        {"--out", ARG_STRING, &o->out, "DIR", "where the run would save: beside its disk tier; default here. Nothing is written", false},
-        {"--save-every", ARG_INT, &o->save_every, "N", "it saves checkpoints: the disk has room for them too", false},
-        {"--keep", ARG_INT32, &o->keep, "N", "and keeps the newest N; default all", false},
-        {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default as they came", false},
-        {"--init", ARG_CHOICE, &s->init, "stored|random", "random: the exported weights are fp32 then", false},
+        {"--eval-split", ARG_DOUBLE, &s->o.eval_split, "X", "as --eval-data: the run holds out this share of the data", false},
+        {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "the run evaluates: plan memory for it too; the data are not read", false},
+        {"--eval-every", ARG_INT, &o->eval_every, "N", "steps between evaluations; with 1, no update waits for the next step", false},
+        {"--steps", ARG_INT, &o->steps, "N", "steps of the run, to compute how much it writes to the disk", false},
+        {"--out", ARG_STRING, &o->out, "DIR", "where the run would save, beside its disk tier; default: here; nothing is written", false},
+        {"--save-every", ARG_INT, &o->save_every, "N", "the run saves checkpoints: leave room on the disk for them", false},
+        {"--keep", ARG_INT32, &o->keep, "N", "the run keeps the newest N checkpoints; default: all", false},
+        {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default: as loaded", false},
+        {"--init", ARG_CHOICE, &s->init, "stored|random", "random: start from random weights, exported as fp32", false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware (this machine's, if not given)", false},
         {"--machine", ARG_STRING, &o->machine_file, "FILE",
-         "plan for this machine file, or for one that came with\nthe program (rtx3090, a100-80, h100 ...)", false},
-        {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring", false},
-        {"--plan", ARG_STRING, &o->plan_file, "FILE", "price this plan instead of searching for the best", false},
+         "plan for the machine of this file, or for one that comes with\nthe program (rtx3090, a100-80, h100 ...)", false},
+        {"--profile", ARG_STRING, &o->profile_file, "FILE", "use this profile.json of an earlier run instead of measuring", false},
+        {"--plan", ARG_STRING, &o->plan_file, "FILE", "predict this plan instead of searching for the fastest", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--ranks", ARG_INT32, &o->ranks, "N",
-         "share a step between N: processes of this machine, or devices\nof the one that --machine names", false},
-        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
-        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
-        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
-        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "where the disk tier would be; default here, or a folder for temporary files",
+         "share each step between N processes of this machine, or N devices\nof the machine that --machine names", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM budget beside a GPU; on a CPU, RAM as a second tier", false},
+        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget of disk space; 0: never use the disk", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "folder of the disk tier; default: here, or the folder for temporary files",
          false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
-        {"--json", ARG_FLAG, &s->json, NULL, "one JSON object on stdout, which train --plan takes", false},
-        {NULL, ARG_HEADING, NULL, NULL, "What else train takes changes nothing here, and may be given: --data, --lr ...", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "print one JSON object on stdout; train --plan reads it", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Other options of train (--data, --lr ...) are accepted and have no effect here.", false},
         {"--data", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--epochs", ARG_IGNORED, NULL, NULL, NULL, false},
         {"--no-shuffle", ARG_IGNORED_FLAG, NULL, NULL, NULL, false},
@@ -98,7 +96,7 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }
 
-/* Of what does not fit, whose sentence stands on stderr, the ways alone. */
+/* If nothing fits, stderr has the reason, and only the ways to train the model are printed. */
 static int print(const session *s, const pt_plan *p, bool fits, pt_error *e)
 {
     char *text = s->json ? pt_plan_json(p) : pt_plan_text(p);

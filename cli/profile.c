@@ -14,10 +14,9 @@ typedef struct session {
     progress bar;
 } session;
 
-static const char usage[] =
-    "usage: protrain profile --model DIR|config.json [options]\n\n"
-    "Measures what a training step costs on this machine: each kind of block, the optimizer, and transfers\n"
-    "between the memories that there are. What was measured is kept, and checked before it is used again.";
+static const char usage[] = "usage: protrain profile --model DIR|config.json [options]\n\n"
+                            "Measures what a training step costs on this machine: each kind of block, the optimizer, and transfers\n"
+                            "between the memory tiers. The profile is kept, and checked before it is used again.";
 
 static int parse(session *s, int argc, char **argv, pt_error *e)
 {
@@ -25,30 +24,32 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     const arg table[] = {
         {NULL, ARG_HEADING, NULL, NULL, "What would be trained", false},
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder, or its config.json alone", false},
-        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
-        {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
-        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "default bf16", false},
-        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable",
-         false},
-        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable",
-         false},
+        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens per sequence; default: the model's maximum, at most 1024", false},
+        {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences per step; default 8", false},
+        {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
+        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "do not train tensors whose names match ('model.layers.?.*'); repeatable", false},
+        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN",
+         "train only tensors whose names match, except those of --freeze; repeatable", false},
         ADAPTER_ARGS(o),
         {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Hardware", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
-        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "measuring takes no more; on a CPU this is RAM", false},
-        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "the same; on a CPU, splits RAM into a device and a host", false},
-        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "the same; 0: leave the disk alone", false},
-        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "where the disk tier would be; default here, or a folder for temporary files",
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory that measuring may take; on a CPU, of RAM", false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM that measuring may take beside a GPU; on a CPU, RAM as a second tier",
          false},
-        {"--fresh", ARG_FLAG, &s->fresh, NULL, "measure, whatever was kept from before", false},
+        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "disk space that measuring may take; 0: do not measure the disk", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "folder of the disk tier; default: here, or the folder for temporary files",
+         false},
+        {"--fresh", ARG_FLAG, &s->fresh, NULL, "measure again, even if a kept profile could be used", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
-        {"--out", ARG_STRING, &s->out, "PATH", "write the profile there; train and plan take it by --profile; into a\n"
-         "folder profile.json and machine.json, which --machine takes", false},
+        {"--out", ARG_STRING, &s->out, "PATH",
+         "write the profile to this file, for --profile of train and plan; into a\n"
+         "folder, write profile.json and machine.json (for --machine)",
+         false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
-        {"--json", ARG_FLAG, &s->json, NULL, "the profile as JSON on stdout, instead of a table", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "print the profile as JSON on stdout instead of a table", false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }

@@ -9,23 +9,22 @@ typedef struct options {
     bool json;
 } options;
 
-static const char usage[] =
-    "usage: protrain report DIR [--out FILE.html] [--json]\n\n"
-    "Makes a page of a run: what was run, its curves, step time and memory beside what was predicted. One file,\n"
-    "which needs no network and no scripts.";
+static const char usage[] = "usage: protrain report DIR [--out FILE.html] [--json]\n\n"
+                            "Makes an HTML page of a run: its settings, its curves, and step time and memory as predicted and as\n"
+                            "measured. It is one file that needs no network and no scripts.";
 
 static int parse(options *o, int argc, char **argv, pt_error *e)
 {
     const arg table[] = {
-        {"DIR", ARG_OPERAND, &o->folder, NULL, "the run's folder, --out of train; it may still be running", false},
-        {"--out", ARG_STRING, &o->out, "FILE", "where the page is written; default DIR/report.html", false},
-        {"--json", ARG_FLAG, &o->json, NULL, "a summary as one JSON object on stdout, and no page", false},
+        {"DIR", ARG_OPERAND, &o->folder, NULL, "the run's folder (--out of train); the run may still be going on", false},
+        {"--out", ARG_STRING, &o->out, "FILE", "the page to write; default DIR/report.html", false},
+        {"--json", ARG_FLAG, &o->json, NULL, "print a summary as one JSON object on stdout instead of writing a page", false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
     if (!failed && !o->folder)
-        failed = pt_fail(e, PT_USAGE, "no folder: protrain report DIR, the folder that train's --out named");
+        failed = pt_fail(e, PT_USAGE, "the run's folder is missing: protrain report DIR, where DIR is --out of train");
     if (!failed && o->json && o->out)
-        failed = pt_fail(e, PT_USAGE, "--json writes no page: leave out --out, or --json");
+        failed = pt_fail(e, PT_USAGE, "--json writes no page: leave out --out or --json");
     return failed;
 }
 

@@ -57,7 +57,7 @@ static int parse(ritz_session *s, int argc, char **argv, pt_error *e)
         {"--seed", ARG_SEED, &o->seed, "N", "default 0", false},
         {NULL, ARG_HEADING, NULL, NULL, "Where", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
-        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
         {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM. What does not fit is computed again",
          false},
         {"--micro-batch", ARG_INT, &o->micro_batch, "N", "points in memory at a time; default: a unit of sums", false},

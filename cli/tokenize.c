@@ -16,33 +16,34 @@ typedef struct options {
     int train_on;
 } options;
 
-static const char usage[] =
-    "usage: protrain tokenize --model DIR [--special] [--json] < text\n"
-    "       protrain tokenize --model DIR --decode [--special] [--json] < ids\n"
-    "       protrain tokenize --model DIR --chat [--chat-template FILE] [--json] < conversation\n\n"
-    "Text to token ids, as Hugging Face's tokenizers make them, and back. The text is taken from standard\n"
-    "input as it is, byte for byte; special tokens in it are recognised.";
+static const char usage[] = "usage: protrain tokenize --model DIR [--special] [--json] < text\n"
+                            "       protrain tokenize --model DIR --decode [--special] [--json] < ids\n"
+                            "       protrain tokenize --model DIR --chat [--chat-template FILE] [--json] < conversation\n\n"
+                            "Converts text to token ids, as Hugging Face's tokenizers do, and back. The text is read from standard\n"
+                            "input byte for byte; special tokens in it are recognized.";
 
 static int parse(options *o, int argc, char **argv, pt_error *e)
 {
     const arg table[] = {
         {"--model", ARG_STRING, &o->model, "DIR", "Hugging Face folder with tokenizer.json", false},
-        {"--special", ARG_FLAG, &o->special, NULL, "add what the tokenizer's template adds (BOS ...);\nwith --decode leave it out", false},
-        {"--json", ARG_FLAG, &o->json, NULL, "{\"ids\": [...]} instead of ids on one line", false},
-        {"--decode", ARG_FLAG, &o->decode, NULL, "from ids to text, without a newline at its end", false},
+        {"--special", ARG_FLAG, &o->special, NULL,
+         "add the special tokens of the tokenizer's template (BOS ...);\nwith --decode, leave them out", false},
+        {"--json", ARG_FLAG, &o->json, NULL, "read or print {\"ids\": [...]} instead of ids on one line", false},
+        {"--decode", ARG_FLAG, &o->decode, NULL, "convert ids to text; adds no newline at the end", false},
         {"--chat", ARG_FLAG, &o->chat, NULL,
-         "one conversation in JSON, [{\"role\": ..., \"content\": ...}, ...] or\nany record that `train` takes, through "
-         "the model's chat template;\n--json adds which ids are learned, and the text; a terminal shows them\nin colour", false},
-        {"--chat-template", ARG_STRING, &o->template_file, "FILE", "with --chat: a template in Jinja instead of the model's own", false},
-        {"--train-on", ARG_CHOICE, &o->train_on, "auto|assistant|completion|last|all", "with --chat: what is learned, as `train` has it",
+         "apply the model's chat template to one conversation in JSON:\n[{\"role\": ..., \"content\": ...}, ...], or any record that train "
+         "reads;\n--json also prints the text and which tokens are trained on; on a\nterminal, colour shows them",
+         false},
+        {"--chat-template", ARG_STRING, &o->template_file, "FILE", "with --chat: use this Jinja template instead of the model's own",
+         false},
+        {"--train-on", ARG_CHOICE, &o->train_on, "auto|assistant|completion|last|all", "with --chat: tokens to train on, as in train",
          false},
     };
     int failed = args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
     if (!failed && o->chat && (o->decode || o->special))
-        return pt_fail(e, PT_USAGE, "--chat goes with neither --decode nor --special: the chat template says which special "
-                       "tokens there are");
+        return pt_fail(e, PT_USAGE, "--chat cannot be used with --decode or --special: the chat template writes the special tokens");
     if (!failed && (o->template_file || o->train_on) && !o->chat)
-        return pt_fail(e, PT_USAGE, "%s goes with --chat", o->template_file ? "--chat-template" : "--train-on");
+        return pt_fail(e, PT_USAGE, "%s needs --chat", o->template_file ? "--chat-template" : "--train-on");
     return failed;
 }
 
@@ -89,8 +90,8 @@ static int read_plain(const char *text, size_t bytes, ids *out, pt_error *e)
             id = id * 10 + (uint64_t)(text[at] - '0');
         bool ends = at == bytes || isspace((unsigned char)text[at]) || text[at] == ',';
         if (at == start || !ends || id > UINT32_MAX)
-            return pt_fail(e, PT_FAILED, "standard input, byte %zu: a token id was expected, a number with blanks around it%s", start,
-                           text[start] == '{' ? "; --json reads {\"ids\": [...]}" : "");
+            return pt_fail(e, PT_FAILED, "standard input, byte %zu: expected a token id, a number between blanks%s", start,
+                           text[start] == '{' ? "; give --json to read {\"ids\": [...]}" : "");
         out->v[out->n++] = (uint32_t)id;
     }
 }
@@ -106,13 +107,13 @@ static int read_json(const char *text, size_t bytes, ids *out, pt_error *e)
     const json_t *list = json_is_object(root) ? json_object_get(root, "ids") : root;
     out->v = malloc((json_array_size(list) + 1) * sizeof *out->v);
     if (!json_is_array(list))
-        failed = pt_fail(e, PT_FAILED, "standard input: {\"ids\": [...]} was expected");
+        failed = pt_fail(e, PT_FAILED, "standard input: expected {\"ids\": [...]}");
     else if (!out->v)
         failed = pt_fail(e, PT_FAILED, "out of memory for %zu ids", json_array_size(list));
     for (size_t i = 0; !failed && i < json_array_size(list); i++) {
         const json_t *id = json_array_get(list, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > UINT32_MAX)
-            failed = pt_fail(e, PT_FAILED, "standard input: \"ids\"[%zu] is no token id: ids are whole numbers from 0", i);
+            failed = pt_fail(e, PT_FAILED, "standard input: \"ids\"[%zu] is not a token id: ids are whole numbers from 0 on", i);
         else
             out->v[out->n++] = (uint32_t)json_integer_value(id);
     }

@@ -46,7 +46,7 @@ static void print_coloured(const pt_example *x)
     print_visible(x->text + at, x->bytes - at);
     for (size_t i = 0; i < x->n; i++)
         learned += x->learned[i];
-    printf("%s%zu of %zu tokens are learned (green).\n", x->bytes && x->text[x->bytes - 1] == '\n' ? "" : "\n", learned, x->n);
+    printf("%s%zu of %zu tokens are trained on (green).\n", x->bytes && x->text[x->bytes - 1] == '\n' ? "" : "\n", learned, x->n);
 }
 
 int tokenize_chat(const chat_request *r, const char *input, size_t bytes, pt_error *e)

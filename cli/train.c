@@ -23,8 +23,8 @@
 
 static atomic_int caught;
 
-/* A second one leaves at once. One that follows in the same moment is the first again: of a closed terminal the shell and the system tell,
- * each, and timeout(1) tells its child and then its group. Each may interrupt another thread. */
+/* A second signal ends the program at once. A signal that follows within 0.3 s counts as the first: when a terminal closes, the shell and
+ * the kernel both send one, and timeout(1) signals its child and then the whole group. Each may interrupt another thread. */
 static void on_signal(int number)
 {
     static _Atomic double first_s;
@@ -59,10 +59,9 @@ typedef struct session {
 
 enum { NOT_GIVEN = -1 };
 
-static const char usage[] =
-    "usage: protrain train --model DIR --data PATH [options]\n\n"
-    "Trains or fine-tunes a Hugging Face model. Where the memory goes, and whether it fits, is decided\n"
-    "before the first step; none of it changes the result.";
+static const char usage[] = "usage: protrain train --model DIR --data PATH [options]\n\n"
+                            "Trains or fine-tunes a Hugging Face model. Before the first step it plans where everything is kept and\n"
+                            "whether it fits. The plan never changes the result.";
 
 static int parse(session *s, int argc, char **argv, pt_error *e)
 {
@@ -70,74 +69,76 @@ static int parse(session *s, int argc, char **argv, pt_error *e)
     const arg table[] = {
         {NULL, ARG_HEADING, NULL, NULL, "Model and data", false},
         {"--model", ARG_STRING, &o->model, "DIR",
-         "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\nwithout weights it starts from random ones", false},
-        {"--init", ARG_CHOICE, &s->init, "stored|random", "random: seeded random weights although there are some", false},
+         "Hugging Face folder: config.json, *.safetensors, tokenizer.json;\na folder without weights is trained from random weights",
+         false},
+        {"--init", ARG_CHOICE, &s->init, "stored|random", "random: start from random weights even if the folder has weights", false},
         {"--data", ARG_STRINGS, &s->data, "PATH", DATA_PATHS, false},
         DATA_ARGS(&s->what, o),
-        {"--task", ARG_CHOICE, &s->task, "sft|dpo", "dpo: preferences, from records with chosen and rejected replies", false},
-        {"--beta", ARG_DOUBLE, &o->beta, "X", "dpo: how near to the model before training; default 0.1", false},
-        {"--dpo-loss", ARG_CHOICE, &s->dpo_loss, "sigmoid|ipo", "default sigmoid", false},
-        {"--loss-per", ARG_CHOICE, &s->loss_per, "token|example", "what counts the same in the loss of a step; default token", false},
+        {"--task", ARG_CHOICE, &s->task, "sft|dpo", "dpo: train on preferences: records with a chosen and a rejected reply", false},
+        {"--beta", ARG_DOUBLE, &o->beta, "X", "dpo: how strongly to stay near the starting model; default 0.1", false},
+        {"--dpo-loss", ARG_CHOICE, &s->dpo_loss, "sigmoid|ipo", "dpo: form of the loss; default sigmoid", false},
+        {"--loss-per", ARG_CHOICE, &s->loss_per, "token|example",
+         "give each token, or each example, the same weight in the loss; default token", false},
         {"--eval-data", ARG_STRINGS, &s->eval_data, "PATH", "data to evaluate on; repeatable", false},
-        {"--eval-split", ARG_DOUBLE, &o->eval_split, "X", "hold out this share of the data to evaluate on, such as 0.05", false},
-        {"--eval-every", ARG_INT, &o->eval_every, "N", "evaluate after every N steps (and at the end)", false},
-        {"--out", ARG_STRING, &o->out, "DIR", "where results go; default runs/MODEL-N", false},
+        {"--eval-split", ARG_DOUBLE, &o->eval_split, "X", "hold out this share of the data, such as 0.05, and evaluate on it", false},
+        {"--eval-every", ARG_INT, &o->eval_every, "N", "evaluate every N steps and at the end; default: only at the end", false},
+        {"--out", ARG_STRING, &o->out, "DIR", "folder for the results; default runs/MODEL-N", false},
         {NULL, ARG_HEADING, NULL, NULL, "Length and size", false},
-        {"--steps", ARG_INT, &o->steps, "N", "steps in all; default: by epochs", false},
-        {"--epochs", ARG_DOUBLE, &o->epochs, "X", "passes over the data instead; default 1", false},
-        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens a sequence; default the model's maximum, at most 1024", false},
-        {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences a step; default 8", false},
-        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences at a time; planned, never changes the result", false},
+        {"--steps", ARG_INT, &o->steps, "N", "number of steps; default: as many as --epochs take", false},
+        {"--epochs", ARG_DOUBLE, &o->epochs, "X", "passes over the data, if --steps is not given; default 1", false},
+        {"--seq-len", ARG_INT, &o->seq_len, "N", "tokens per sequence; default: the model's maximum, at most 1024", false},
+        {"--batch-size", ARG_INT, &o->batch_size, "N", "sequences per step; default 8", false},
+        {"--micro-batch", ARG_INT, &o->micro_batch, "N", "sequences computed at a time; never changes the result; default: planned", false},
         {"--lanes", ARG_INT32, &o->lanes, "L",
-         "add a step's gradients in L sums, which up to L ranks can share;\ndefault as many as --ranks", false},
-        {"--no-shuffle", ARG_FLAG, &s->no_shuffle, NULL, "windows of the data in file order", false},
-        {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "documents do not see each other; each begins at position 0", false},
+         "sum a step's gradients in L partial sums, which up to L ranks can\nshare; default: as many as --ranks", false},
+        {"--no-shuffle", ARG_FLAG, &s->no_shuffle, NULL, "take the data in file order", false},
+        {"--document-mask", ARG_FLAG, &o->document_mask, NULL, "attend only within a document; positions restart at each document", false},
         {"--dtype", ARG_CHOICE, &s->precision, "bf16|fp32", "bf16: bf16 compute, fp32 master weights; default bf16", false},
-        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "leave tensors of these names as they are ('model.layers.?.*'); repeatable",
-         false},
-        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN", "train tensors of these names alone, less those of --freeze; repeatable",
-         false},
+        {"--freeze", ARG_STRINGS, &s->freeze, "PATTERN", "do not train tensors whose names match ('model.layers.?.*'); repeatable", false},
+        {"--train-only", ARG_STRINGS, &s->train_only, "PATTERN",
+         "train only tensors whose names match, except those of --freeze; repeatable", false},
         ADAPTER_ARGS(o),
         {"--base", ARG_CHOICE, &s->base, BASE_CHOICE, BASE_HELP, false},
         {NULL, ARG_HEADING, NULL, NULL, "Optimizer", false},
         {"--optimizer", ARG_CHOICE, &s->optimizer, OPTIMIZER_CHOICE, OPTIMIZER_HELP, false},
-        {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5, adapters 2e-4, dpo 1e-6, from random weights 3e-4", false},
-        {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine", "default linear", false},
-        {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "default 0", false},
-        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "what the rate falls towards, as a part of --lr; default 0", false},
-        {"--weight-decay", ARG_DOUBLE, &o->weight_decay, "X", "never on biases and norms; default 0", false},
-        {"--beta1", ARG_DOUBLE, &o->beta1, "X", "default 0.9", false},
-        {"--beta2", ARG_DOUBLE, &o->beta2, "X", "default 0.999", false},
-        {"--eps", ARG_DOUBLE, &o->eps, "X", "default 1e-8", false},
-        {"--momentum", ARG_DOUBLE, &o->momentum, "X", "of muon's matrices; default 0.95", false},
+        {"--lr", ARG_DOUBLE, &o->lr, "X", "learning rate; default 5e-5; adapters 2e-4, dpo 1e-6, random weights 3e-4", false},
+        {"--lr-schedule", ARG_CHOICE, &s->lr_schedule, "constant|linear|cosine", "learning rate after the warm-up; default linear", false},
+        {"--warmup-steps", ARG_INT, &o->warmup_steps, "N", "steps in which the learning rate rises from 0; default 0", false},
+        {"--min-lr-ratio", ARG_DOUBLE, &o->min_lr_ratio, "X", "final learning rate as a fraction of --lr; default 0", false},
+        {"--weight-decay", ARG_DOUBLE, &o->weight_decay, "X", "not applied to biases and norms; default 0", false},
+        {"--beta1", ARG_DOUBLE, &o->beta1, "X", "decay of AdamW's first moment; default 0.9", false},
+        {"--beta2", ARG_DOUBLE, &o->beta2, "X", "decay of AdamW's second moment; default 0.999", false},
+        {"--eps", ARG_DOUBLE, &o->eps, "X", "AdamW's epsilon; default 1e-8", false},
+        {"--momentum", ARG_DOUBLE, &o->momentum, "X", "muon: momentum of the matrices; default 0.95", false},
         {"--lr-adjust", ARG_CHOICE, &s->lr_adjust, "original|match_rms_adamw|spectral_unclamped",
-         "muon: the rate of a matrix by its sides: sqrt(max(1, rows / cols));\n0.2 sqrt(max(rows, cols)), as large steps as AdamW's; "
-         "sqrt(rows / cols)", false},
-        {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "clip to this global norm; default 1, 0: off", false},
-        {"--seed", ARG_SEED, &o->seed, "N", "of initialisation and shuffling; default 0", false},
-        {NULL, ARG_HEADING, NULL, NULL, "Hardware (found if not given)", false},
+         "muon: scale a matrix's learning rate by sqrt(max(1, rows / cols));\nby 0.2 sqrt(max(rows, cols)), which makes steps as large as "
+         "AdamW's;\nor by sqrt(rows / cols)",
+         false},
+        {"--max-grad-norm", ARG_DOUBLE, &o->max_grad_norm, "X", "clip gradients to this global norm; 0: no clipping; default 1", false},
+        {"--seed", ARG_SEED, &o->seed, "N", "random seed of the initial weights and of shuffling; default 0", false},
+        {NULL, ARG_HEADING, NULL, NULL, "Hardware (detected if not given)", false},
         {"--device", ARG_STRING, &o->device, "NAME", "auto (a usable GPU, else the CPU), cpu, cuda or cuda:N", false},
         {"--ranks", ARG_INT32, &o->ranks, "N",
-         "share a step between N processes of this machine; their number\nnever changes the result of the same --lanes", false},
-        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores that it may use", false},
-        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "budget; on a CPU this is RAM", false},
-        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "budget; on a CPU, splits RAM into a device and a host", false},
-        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget; 0: never use the disk", false},
-        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "default: a folder in --out", false},
-        {"--machine", ARG_STRING, &o->machine_file, "FILE", "take budgets and costs from this machine file", false},
-        {"--profile", ARG_STRING, &o->profile_file, "FILE", "profile.json of an earlier run, instead of measuring", false},
-        {"--plan", ARG_STRING, &o->plan_file, "FILE", "run exactly this plan, or say why not", false},
+         "share each step between N processes of this machine; with the same\n--lanes, their number never changes the result", false},
+        {"--threads", ARG_INT32, &o->threads, "N", "default: all cores available to the process", false},
+        {"--device-memory", ARG_SIZE, &o->device_memory, "SIZE", "memory budget; on a CPU, of RAM", false},
+        {"--host-memory", ARG_SIZE, &o->host_memory, "SIZE", "RAM budget beside a GPU; on a CPU, RAM as a second tier", false},
+        {"--disk-memory", ARG_SIZE, &o->disk_memory, "SIZE", "budget of disk space; 0: never use the disk", false},
+        {"--disk-path", ARG_STRING, &o->disk_path, "DIR", "folder of the disk tier; default: one in --out", false},
+        {"--machine", ARG_STRING, &o->machine_file, "FILE", "take memory sizes and speeds from this machine file", false},
+        {"--profile", ARG_STRING, &o->profile_file, "FILE", "use this profile.json of an earlier run instead of measuring", false},
+        {"--plan", ARG_STRING, &o->plan_file, "FILE", "run exactly this plan, or say why it cannot run", false},
         {NULL, ARG_HEADING, NULL, NULL, "Saving", false},
-        {"--save-every", ARG_INT, &o->save_every, "N", "a checkpoint after every N steps", false},
-        {"--keep", ARG_INT32, &o->keep, "N", "keep the newest N checkpoints; default all", false},
-        {"--resume", ARG_STRING, &s->resume, "DIR", "go on from a checkpoint; default the newest one in --out", true},
-        {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default as they came", false},
+        {"--save-every", ARG_INT, &o->save_every, "N", "write a checkpoint every N steps", false},
+        {"--keep", ARG_INT32, &o->keep, "N", "keep the newest N checkpoints; default: all", false},
+        {"--resume", ARG_STRING, &s->resume, "DIR", "continue from a checkpoint; default: the newest one in --out", true},
+        {"--save-dtype", ARG_CHOICE, &s->save_type, "stored|fp32|bf16|fp16", "dtype of the exported weights; default: as loaded", false},
         {NULL, ARG_HEADING, NULL, NULL, "Output", false},
-        {"--sample", ARG_STRINGS, &s->sample, "PROMPT", "how the model goes on with it, before and after training; repeatable", false},
-        {"--tensorboard", ARG_FLAG, &o->tensorboard, NULL, "an event file beside metrics.jsonl: tensorboard --logdir OUT shows it", false},
-        {"--trace", ARG_FLAG, &o->trace, NULL, "write trace.json: the last step's tasks, for Perfetto", false},
+        {"--sample", ARG_STRINGS, &s->sample, "PROMPT", "let the model continue this text before and after training; repeatable", false},
+        {"--tensorboard", ARG_FLAG, &o->tensorboard, NULL, "also write an event file, which tensorboard --logdir OUT shows", false},
+        {"--trace", ARG_FLAG, &o->trace, NULL, "write the tasks of the last step to trace.json, for Perfetto", false},
         {"--quiet", ARG_FLAG, &s->quiet, NULL, "no progress bar", false},
-        {"--json", ARG_FLAG, &s->json, NULL, "one JSON object a line on stdout", false},
+        {"--json", ARG_FLAG, &s->json, NULL, "print one JSON object per step on stdout", false},
     };
     return args_parse(argc, argv, usage, table, sizeof table / sizeof *table, e);
 }
@@ -159,8 +160,8 @@ static void default_out(session *s)
     s->o.out = s->out;
 }
 
-/* The run that a checkpoint lies in goes on there: by its name where that is checkpoint-N in the folder of a run, which may be a link
- * to where there is more room; else by where it really lies. */
+/* A run that resumes from a checkpoint writes into the folder that the checkpoint is in. If that folder is a run's, it is taken by the
+ * path as given, for checkpoint-N may be a link to a larger disk; else by the real path. */
 static void folder_above(session *s)
 {
     char copy[sizeof s->out], metrics[sizeof s->out + 16], real[PATH_MAX];
@@ -174,14 +175,14 @@ static void folder_above(session *s)
     s->o.out = s->out;
 }
 
-/* What was not given gets its default. */
+/* Options that were not given get their defaults. */
 static int check_length(session *s, pt_error *e)
 {
     pt_train_options *o = &s->o;
     if (o->lr == 0)
-        return pt_fail(e, PT_USAGE, "--lr 0: nothing would be learned; give more than 0, or leave the option out");
+        return pt_fail(e, PT_USAGE, "--lr 0 would learn nothing: give more than 0, or leave the option out");
     if (o->steps == 0)
-        return pt_fail(e, PT_USAGE, "--steps 0: nothing would be trained; give more than 0, or leave the option out");
+        return pt_fail(e, PT_USAGE, "--steps 0 would train nothing: give more than 0, or leave the option out");
     if (o->steps != NOT_GIVEN && !isnan(o->epochs))
         return pt_fail(e, PT_USAGE, "--steps and --epochs both say how long to train: give one of them");
     o->lr = isnan(o->lr) ? 0 : o->lr;
@@ -222,7 +223,7 @@ static int complete(session *s, pt_error *e)
     s->o.stop = is_caught;
     s->o.arg = &s->bar;
     if (s->o.resume && !s->o.out && !s->o.resume_from)
-        return pt_fail(e, PT_USAGE, "--resume wants --out DIR, the folder of the run that goes on");
+        return pt_fail(e, PT_USAGE, "--resume needs --out DIR, the folder of the run to continue");
     if (!s->o.out && s->o.resume_from)
         folder_above(s);
     else if (!s->o.out)
@@ -244,7 +245,7 @@ static void print_summary(const session *s, const pt_trainer *t)
     fprintf(stderr, "data     %s tokens, %lld windows of %lld", pt_count_text(tokens, (uint64_t)m.tokens), (long long)m.windows,
             (long long)m.seq_len);
     if (m.windows % m.batch_size)
-        fprintf(stderr, "; each epoch leaves out %lld, which fill no batch", (long long)(m.windows % m.batch_size));
+        fprintf(stderr, "; each epoch leaves out the last %lld, which do not fill a batch", (long long)(m.windows % m.batch_size));
     fputc('\n', stderr);
     fprintf(stderr, "machine  %s, %d threads (%s)\n", m.machine, m.threads, m.costs);
     if (m.room[0])
@@ -259,7 +260,7 @@ static void print_summary(const session *s, const pt_trainer *t)
         fprintf(stderr, "run      steps %lld to %lld of %lld sequences, into %s\n", (long long)m.first_step + 1, (long long)m.steps,
                 (long long)m.batch_size, s->o.out);
     else
-        fprintf(stderr, "run      all %lld steps are done: writing the model into %s; more --steps train on\n", (long long)m.steps,
+        fprintf(stderr, "run      all %lld steps are done: writing the model into %s; give more --steps to train on\n", (long long)m.steps,
                 s->o.out);
 }
 
@@ -313,14 +314,14 @@ static void print_step(session *s, const pt_trainer *t, const pt_step *p)
 static void print_corrections(const pt_summary *m)
 {
     if (m->corrected_step)
-        fprintf(stderr, "predicted is from before the first step and was corrected after step %lld; differences are from the first\n",
+        fprintf(stderr, "the prediction was corrected after step %lld; the percentages compare with the first prediction\n",
                 (long long)m->corrected_step);
     if (m->moved_step)
-        fprintf(stderr, "the plan moved after step %lld: corrected, measured and memory are of the plan since then\n",
+        fprintf(stderr, "the plan changed after step %lld: \"corrected\", \"measured\" and memory are those of the new plan\n",
                 (long long)m->moved_step);
 }
 
-static const double LEAST_S = 1e-3; /* of less, a share says nothing */
+static const double LEAST_S = 1e-3; /* percentages of shorter times mean nothing */
 
 /* "step        predicted    1.20 s, measured    1.22 s (+1.7%)": a line for the step, each phase and each queue. */
 static void print_timings(const pt_trainer *t, const pt_summary *m)
@@ -331,7 +332,7 @@ static void print_timings(const pt_trainer *t, const pt_summary *m)
     if (n)
         print_corrections(m);
     if (n && strcmp(m->measured_of, "steady steps"))
-        fprintf(stderr, "measured is of %s\n", m->measured_of);
+        fprintf(stderr, "measured: %s\n", m->measured_of);
     for (int i = 0; i < n; i++) {
         const pt_timing *x = &times[i];
         fprintf(stderr, "%-11s predicted %9s", x->name, pt_seconds_text(a, x->predicted_s));
@@ -370,15 +371,15 @@ static int interrupted(session *s, pt_trainer *t, const pt_step *last, pt_error 
         return exit_with(e);
     progress_clear(&s->bar);
     print_report(t, last);
-    fprintf(stderr, "interrupted: a checkpoint is written; the same command with --out '%s' --resume goes on\n", s->o.out);
-    return 128 + (caught ? caught : SIGTERM); /* another rank may have been told */
+    fprintf(stderr, "interrupted: a checkpoint is written; run the same command with --out '%s' --resume to continue\n", s->o.out);
+    return 128 + (caught ? caught : SIGTERM); /* another rank may have got the signal */
 }
 
 static int run(session *s, pt_trainer *t, pt_error *e)
 {
     pt_step step = {0};
     int more = 1;
-    const bool several = s->o.ranks > 1; /* which stop together, where their steps say so */
+    const bool several = s->o.ranks > 1; /* several ranks stop together, when a step says so */
     while ((several || !caught) && (more = pt_trainer_step(t, &step, e)) > 0 && !step.stopped)
         if (step.step_s > 0)
             print_step(s, t, &step);
@@ -397,14 +398,14 @@ static int run(session *s, pt_trainer *t, pt_error *e)
     return 0;
 }
 
-/* What would fail in every rank. */
+/* Checks that would fail in every rank. */
 static int check_launch(const session *s, pt_error *e)
 {
     const pt_train_options *o = &s->o;
     if (o->ranks > COMM_RANKS_MOST)
-        return pt_fail(e, PT_USAGE, "--ranks %d: one machine takes %d at most", o->ranks, COMM_RANKS_MOST);
+        return pt_fail(e, PT_USAGE, "--ranks %d: one machine runs at most %d ranks", o->ranks, COMM_RANKS_MOST);
     if (o->ranks > o->batch_size)
-        return pt_fail(e, PT_USAGE, "--ranks %d is more than the --batch-size of %lld: each rank computes some of the sequences", o->ranks,
+        return pt_fail(e, PT_USAGE, "--ranks %d is more than --batch-size %lld: each rank needs at least one sequence", o->ranks,
                        (long long)o->batch_size);
     return 0;
 }
