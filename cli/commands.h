@@ -45,7 +45,7 @@ int command_ritz(int argc, char **argv);
  * nothing to save yet. */
 void signals_go_to(void (*handler)(int));
 
-/* Prints "protrain: TEXT" on stderr and gives the exit status of the error. */
+/* Prints "protrain: TEXT" on stderr, with flags in the place of fields, and gives the exit status of the error. */
 int exit_with(const pt_error *e);
 
 #endif

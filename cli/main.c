@@ -1,4 +1,5 @@
 #include "commands.h"
+#include "fields.h"
 #include "input.h"
 
 #include <fcntl.h>
@@ -32,7 +33,9 @@ static void print_help(void)
 
 int exit_with(const pt_error *e)
 {
-    fprintf(stderr, "protrain: %s\n", e->text);
+    fputs("protrain: ", stderr);
+    print_as_flags(stderr, e->text);
+    fputc('\n', stderr);
     return e->code == PT_USAGE ? 2 : e->code == PT_DOES_NOT_FIT ? 3 : 1;
 }
 

@@ -1,5 +1,6 @@
 #include "args.h"
 #include "commands.h"
+#include "fields.h"
 #include "progress.h"
 
 #include <stdio.h>
@@ -105,7 +106,9 @@ static int print(const session *s, const pt_plan *p, bool fits, pt_error *e)
         snprintf(e->text, sizeof e->text, "out of memory");
         return e->code = PT_FAILED;
     }
-    printf(s->json ? "%s\n" : "%s", ways ? ways + 1 : text);
+    print_as_flags(stdout, ways ? ways + 1 : text);
+    if (s->json)
+        putchar('\n');
     free(text);
     return 0;
 }

@@ -1,5 +1,7 @@
 #include "progress.h"
 
+#include "fields.h"
+
 #include "protrain.h"
 
 #include <stdio.h>
@@ -83,7 +85,9 @@ void progress_clear(progress *p)
 void progress_notice(void *bar, const char *sentence)
 {
     progress_clear(bar);
-    fprintf(stderr, "note: %s\n", sentence);
+    fputs("note: ", stderr);
+    print_as_flags(stderr, sentence);
+    fputc('\n', stderr);
 }
 
 void progress_stage(void *bar, const char *stage, uint64_t done, uint64_t total) { progress_draw(bar, stage, done, total, NULL); }

@@ -1,5 +1,6 @@
 #include "args.h"
 #include "commands.h"
+#include "progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +59,7 @@ int command_report(int argc, char **argv)
     if (!failed)
         failed = pt_report_open(o.folder, &r, &e);
     for (int i = 0; !failed && pt_report_note(r, i); i++)
-        fprintf(stderr, "note: %s\n", pt_report_note(r, i));
+        progress_notice(&(progress){0}, pt_report_note(r, i));
     if (!failed)
         failed = o.json ? print_json(r, &e) : write_page(&o, r, &e);
     pt_report_close(r);

@@ -15,9 +15,10 @@
  *     pt_trainer_close(t);
  *
  * Functions that can fail return 0 (or what they say) or a negative code, and leave one sentence in
- * the pt_error passed in: what went wrong, where, and what to do. The library never prints and never
- * exits. NULL for what a function needs is PT_USAGE too; where there is no error to return, nothing happens. An
- * object is used by one thread at a time; different objects are independent.
+ * the pt_error passed in: what went wrong, where, and what to do. Messages and plans name options by
+ * their fields, in backquotes: `seq_len`. The library never prints and never exits. A NULL where a
+ * function needs a pointer is PT_USAGE; a function without an error to return then does nothing. Use an
+ * object from one thread at a time; different objects are independent.
  */
 #ifndef PROTRAIN_H
 #define PROTRAIN_H

@@ -91,7 +91,8 @@ static int fail_reply(const chat_call *c, size_t i, const char *what)
 {
     return pt_fail(c->error, PT_FAILED,
                    "%.300s: %s of the reply in message %zu cannot be found: the template writes it otherwise here than alone; mark the "
-                   "replies by {%% generation %%} in a copy of the template and give it by --chat-template", c->wish->where, what, i + 1);
+                   "replies by {%% generation %%} in a copy of the template and give it by `chat_template`",
+                   c->wish->where, what, i + 1);
 }
 
 /* The whole conversation with `content` as reply i. */

@@ -114,8 +114,10 @@ static int texts_of_list(chat_texts *s, const char *path, const json_t *list, pt
     const json_t *plain = named(list, "default"), *tools = named(list, "tool_use");
     int failed = 0;
     if (!plain && !tools)
-        return pt_fail(e, PT_FAILED, "%.400s: chat_template has named templates, but none is named default; write the wanted one "
-                       "to a file for --chat-template", path);
+        return pt_fail(e, PT_FAILED,
+                       "%.400s: chat_template has named templates, but none is named default; write the wanted one "
+                       "to a file for `chat_template`",
+                       path);
     if (plain)
         failed = text_of_value(path, plain, &s->plain, e);
     if (!failed && tools)
@@ -173,8 +175,10 @@ static int find_texts(chat_texts *s, const char *dir, const char *file, pt_error
         return text_of_file(file, &s->plain, e);
     const int failed = chat_texts_find(s, dir, e);
     if (!failed && !s->plain.text && !s->with_tools.text)
-        return pt_fail(e, PT_FAILED, "%.400s: has no chat template, neither chat_template.jinja nor the key chat_template of "
-                       "tokenizer_config.json; name one by --chat-template FILE", dir);
+        return pt_fail(e, PT_FAILED,
+                       "%.400s: has no chat template, neither chat_template.jinja nor the key chat_template of "
+                       "tokenizer_config.json; name one by `chat_template` FILE",
+                       dir);
     return failed;
 }
 

@@ -22,9 +22,10 @@ int join_open(int ranks, comm **out, pt_error *e)
     if (ranks <= 1)
         return 0;
     if (join_rank() < 0 || number_of(JOIN_MEMORY) < 0)
-        return pt_fail(e, PT_USAGE, "--ranks %d, and this process is alone: protrain train --ranks %d starts them", ranks, ranks);
+        return pt_fail(e, PT_USAGE, "`ranks` is %d, but this process was started alone: start it with protrain train --ranks %d", ranks,
+                       ranks);
     int failed = shm_segment_map(number_of(JOIN_MEMORY), &s, e); /* until the process ends */
     if (!failed && shm_segment_ranks(s) != ranks)
-        failed = pt_fail(e, PT_USAGE, "--ranks %d, and %d were started", ranks, shm_segment_ranks(s));
+        failed = pt_fail(e, PT_USAGE, "`ranks` is %d, but %d ranks were started", ranks, shm_segment_ranks(s));
     return failed ? failed : comm_shm_open(s, join_rank(), out, e);
 }

@@ -68,13 +68,15 @@ int shm_segment_map(int fd, shm_segment **out, pt_error *e)
 {
     struct stat st;
     if (fstat(fd, &st) || (size_t)st.st_size < sizeof(shm_segment))
-        return pt_fail(e, PT_FAILED, "the memory that this rank shares with the others is not there: start all of them with --ranks N");
+        return pt_fail(e, PT_FAILED,
+                       "the memory that this rank shares with the others does not exist: start the ranks with protrain train --ranks N");
     shm_segment *s = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (s == MAP_FAILED)
         return pt_fail_errno(e, PT_FAILED, "the memory that this rank shares with the others cannot be mapped");
     if (s->magic != MAGIC || s->bytes != (size_t)st.st_size) {
         munmap(s, (size_t)st.st_size);
-        return pt_fail(e, PT_FAILED, "the memory that this rank was given is not that of a run: start all of them with --ranks N");
+        return pt_fail(e, PT_FAILED,
+                       "the memory that this rank was given belongs to no run: start the ranks with protrain train --ranks N");
     }
     *out = s;
     return 0;

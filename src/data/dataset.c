@@ -127,8 +127,10 @@ static int check_share(const dataset *d, const dataset_options *o, const data_fi
     if (o->part == SHARE_ALL || n > 1)
         return 0;
     name_files(files, names, sizeof names);
-    return pt_fail(e, PT_FAILED, "%s: --eval-split cannot part %" PRIu64 " %s: give --eval-data, or more data", names, n,
-                   d->packed ? n == 1 ? "example" : "examples" : n == 1 ? "window" : "windows");
+    return pt_fail(e, PT_FAILED, "%s: `eval_split` cannot part %" PRIu64 " %s: give `eval_data`, or more data", names, n,
+                   d->packed ? n == 1 ? "example" : "examples"
+                   : n == 1  ? "window"
+                             : "windows");
 }
 
 static int check_examples(const dataset *d, const data_files *files, pt_error *e)
@@ -142,10 +144,12 @@ static int check_examples(const dataset *d, const data_files *files, pt_error *e
     if (d->tokens.ids.marked && !t->learned)
         return pt_fail(e, PT_FAILED,
                        "%s: none of the %" PRIu64 " tokens of %" PRIu64 " records is to be learned: there is no reply of the assistant in "
-                       "them; --train-on all learns everything", names, t->tokens, t->records);
+                       "them; `train_on` all learns everything",
+                       names, t->tokens, t->records);
     if (!p->windows)
-        return pt_fail(e, PT_FAILED, "%s: no example is left to train on: %" PRIu64 " are too long for a window of %lld tokens, "
-                       "and %" PRIu64 " have nothing to learn in it; give a larger --seq-len",
+        return pt_fail(e, PT_FAILED,
+                       "%s: no example is left to train on: %" PRIu64 " are too long for a window of %lld tokens, "
+                       "and %" PRIu64 " have nothing to learn in it; give a larger `seq_len`",
                        names, p->dropped + p->cut, (long long)d->seq_len, p->unlearned);
     return 0;
 }
@@ -174,9 +178,12 @@ static void note_examples(dataset *d)
     if (t->unlearned)
         note(d, "%" PRIu64 " of %" PRIu64 " records have no token to learn, and are left out", t->unlearned, t->records);
     if (p->cut)
-        note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens, and cut (--long drop leaves them out, a "
-                                          "larger --seq-len "
-             "takes them whole)", p->cut, all, (long long)d->seq_len);
+        note(d,
+             "%" PRIu64 " of %" PRIu64
+             " examples are longer than a window of %lld tokens, and cut (`long_examples` drop leaves them out, a "
+             "larger `seq_len` "
+             "takes them whole)",
+             p->cut, all, (long long)d->seq_len);
     if (p->dropped)
         note(d, "%" PRIu64 " of %" PRIu64 " examples are longer than a window of %lld tokens, and left out", p->dropped, all,
              (long long)d->seq_len);
@@ -210,8 +217,8 @@ static int open_stream(dataset *d, const dataset_options *o, const data_files *f
     token_source s = {.o = o, .files = files};
     if (o->examples)
         return pt_fail(e, PT_USAGE,
-                       "--loss-per example, and the data are one stream of text without examples: leave the option out, or give "
-                       "--no-packing, which makes an example of each text");
+                       "`loss_per` example, and the data are one stream of text without examples: leave the option out, or give "
+                       "`no_packing`, which makes an example of each text");
     int rc = open_cache(d, &s, e);
     if (rc == 0)
         rc = check_stream(d, files, o->evaluation && o->part == SHARE_ALL, e);
@@ -230,8 +237,9 @@ static int open_texts(dataset *d, const dataset_options *o, const data_files *fi
     for (size_t i = 0; i < files->n; i++)
         if (!data_kind_is_text(files->files[i].kind))
             return pt_fail(e, PT_FAILED,
-                           "%.400s: --no-packing gives each text its own window, and a file of token ids has no texts: leave the option "
-                           "out; --document-mask keeps documents apart", files->files[i].path);
+                           "%.400s: `no_packing` gives each text its own window, and a file of token ids has no texts: leave the option "
+                           "out; `document_mask` keeps documents apart",
+                           files->files[i].path);
     int rc = open_cache(d, &s, e);
     return rc < 0 ? rc : pack(d, o, files, e);
 }
@@ -243,11 +251,12 @@ static int check_pairs(bool pairs, const data_files *files, pt_data_format forma
         return 0;
     name_files(files, names, sizeof names);
     if (pairs)
-        return pt_fail(e, PT_FAILED, "%s: --task dpo needs records with \"chosen\" and \"rejected\" replies, and these are of format %s",
-                       names,
-                       format_name(format));
-    return pt_fail(e, PT_FAILED, "%s: chosen and rejected replies are preferences: give --task dpo; or keep the chosen ones alone, as "
-                   "{\"prompt\": ..., \"completion\": ...}", names);
+        return pt_fail(e, PT_FAILED, "%s: `task` dpo needs records with \"chosen\" and \"rejected\" replies, and these are of format %s",
+                       names, format_name(format));
+    return pt_fail(e, PT_FAILED,
+                   "%s: chosen and rejected replies are preferences: give `task` dpo; or keep the chosen ones alone, as "
+                   "{\"prompt\": ..., \"completion\": ...}",
+                   names);
 }
 
 static int open_data(dataset *d, const dataset_options *o, const data_files *files, pt_error *e)

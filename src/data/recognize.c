@@ -87,7 +87,7 @@ static int refuse_mixed(const data_file *file, record_place at, pt_data_format f
 
 int data_recognize(const data_files *files, pt_data_format asked, pt_data_format *format, pt_error *e)
 {
-    const char *because = asked == PT_DATA_AUTO ? NULL : "--data-format";
+    const char *because = asked == PT_DATA_AUTO ? NULL : "`data_format`";
     *format = asked;
     for (size_t i = 0; i < files->n; i++) {
         const data_file *file = &files->files[i];

@@ -29,13 +29,13 @@ static int choice_of(const char *name, device_choice *choice, int *ordinal, pt_e
 {
     *ordinal = 0;
     if (!name)
-        return pt_fail(e, PT_USAGE, "--device is missing: give auto, cpu, cuda, or cuda:N");
+        return pt_fail(e, PT_USAGE, "`device` is missing: give auto, cpu, cuda, or cuda:N");
     *choice = !strcmp(name, "cpu") ? CHOICE_CPU : !strcmp(name, "auto") ? CHOICE_AUTO : CHOICE_CUDA;
     if (*choice != CHOICE_CUDA || !strcmp(name, "cuda"))
         return 0;
     size_t digits = !strncmp(name, "cuda:", 5) ? strspn(name + 5, "0123456789") : 0;
     if (!digits || digits > 4 || name[5 + digits])
-        return pt_fail(e, PT_USAGE, "--device %.100s: it must be auto, cpu, cuda, or cuda:N for the GPU number N", name);
+        return pt_fail(e, PT_USAGE, "`device` %.100s: it must be auto, cpu, cuda, or cuda:N for the GPU number N", name);
     *ordinal = atoi(name + 5);
     return 0;
 }
@@ -88,15 +88,19 @@ static int cuda_open(const device_options *o, device **out, pt_error *e)
     if (!driver_is_there())
         return pt_fail(e, PT_FAILED,
                        gpu_is_there() ? "/dev/nvidiactl is there, and the driver's library libcuda.so.1 cannot be loaded: in a "
-                       "container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility; or use --device cpu"
-                       : "no NVIDIA driver on this machine (libcuda.so.1): install it, or use --device cpu");
+                                        "container, give it NVIDIA_DRIVER_CAPABILITIES=compute,utility; or use `device` cpu"
+                                      : "no NVIDIA driver on this machine (libcuda.so.1): install it, or use `device` cpu");
     if (!find_module(path))
-        return pt_fail(e, PT_FAILED, "this build of protrain has no CUDA module (%s is not beside it): build where the CUDA toolkit is, "
-                       "or use --device cpu", CUDA_MODULE_FILE);
+        return pt_fail(e, PT_FAILED,
+                       "this build of protrain has no CUDA module (%s is not beside it): build where the CUDA toolkit is, "
+                       "or use `device` cpu",
+                       CUDA_MODULE_FILE);
     void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!module)
-        return pt_fail(e, PT_FAILED, "the CUDA module cannot be loaded (%.600s): install the CUDA libraries that it names, or use "
-                       "--device cpu", dlerror());
+        return pt_fail(e, PT_FAILED,
+                       "the CUDA module cannot be loaded (%.600s): install the CUDA libraries that it names, or use "
+                       "`device` cpu",
+                       dlerror());
     device_module_seam_fn *seam = (device_module_seam_fn *)dlsym(module, DEVICE_MODULE_SEAM);
     device_module_open_fn *open = (device_module_open_fn *)dlsym(module, DEVICE_MODULE_OPEN);
     if (seam && open && seam() == device_seam())
@@ -140,7 +144,7 @@ int device_open(const char *name, const device_options *o, device **out, device 
     }
     device_close(*host, *host);
     *out = *host = NULL;
-    return pt_fail(e, failed, "--device %s: %s", name, why.text);
+    return pt_fail(e, failed, "`device` %s: %s", name, why.text);
 }
 
 void device_close(device *d, device *host)

@@ -37,15 +37,14 @@ void pt_generate_defaults(pt_generate_options *o)
 static int check_options(const pt_generate_options *o, pt_error *e)
 {
     if (!o->model || !o->model[0])
-        return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json, weights and tokenizer.json");
+        return pt_fail(e, PT_USAGE, "no model: `model` DIR names a Hugging Face folder with config.json, weights and tokenizer.json");
     if (!(o->temperature == 0 || (o->temperature >= 1e-3 && o->temperature <= 1e3)))
-        return pt_fail(e, PT_USAGE,
-                       "--temperature %g: it must be 0 (always the most probable token), or from 0.001 to 1000",
+        return pt_fail(e, PT_USAGE, "`temperature` %g: it must be 0 (always the most probable token), or from 0.001 to 1000",
                        o->temperature);
     if (!(o->top_p > 0 && o->top_p <= 1))
-        return pt_fail(e, PT_USAGE, "--top-p %g: it must be more than 0, and at most 1 (off)", o->top_p);
+        return pt_fail(e, PT_USAGE, "`top_p` %g: it must be more than 0, and at most 1 (off)", o->top_p);
     if (o->top_k < 0)
-        return pt_fail(e, PT_USAGE, "--top-k %lld: it must be 0 (off) or more", (long long)o->top_k);
+        return pt_fail(e, PT_USAGE, "`top_k` %lld: it must be 0 (off) or more", (long long)o->top_k);
     return infer_check_options(o->precision, o->threads, o->device, e);
 }
 
@@ -145,7 +144,7 @@ static int encode_prompt(pt_generator *g, const char *text, size_t bytes, pt_err
     if (!g->prompt.n && start >= 0 && (failed = id_list_push(&g->prompt, (uint32_t)start, e)))
         return failed;
     if (!g->prompt.n)
-        return pt_fail(e, PT_FAILED, "the prompt is empty, and the model names no token to start from: give a --prompt");
+        return pt_fail(e, PT_FAILED, "the prompt is empty, and the model has no token to start a text with: give a prompt");
     return 0;
 }
 
@@ -171,11 +170,10 @@ static int check_memory(const pt_generator *g, int64_t context, pt_error *e)
     const bool shorter = inference_bytes(g->model, g->type, g->device, (int64_t)g->prompt.n + 1) <= g->budget;
     return pt_fail(e, PT_DOES_NOT_FIT,
                    "it does not fit: %s of weights and the rest for a context of %lld tokens need %s, and the budget is %s; %s%s"
-                   "give --device-memory %s",
+                   "give `device_memory` %s",
                    size_format(weights, (uint64_t)g->model->parameters * dtype_bytes(g->type)), (long long)context,
-                   size_format(need, bytes), size_format(have, g->budget), g->type == PT_F32 ? "use --dtype bf16, or " : "",
-                   shorter ? "lower --max-new-tokens, or " : "",
-                   size_option(give, bytes + g->device->info.threads_bytes));
+                   size_format(need, bytes), size_format(have, g->budget), g->type == PT_F32 ? "use `precision` bf16, or " : "",
+                   shorter ? "lower `max_new_tokens`, or " : "", size_option(give, bytes + g->device->info.threads_bytes));
 }
 
 static void pass_progress(void *arg, uint64_t done, uint64_t total) { progress(arg, "loading", done, total); }
@@ -258,7 +256,7 @@ int generator_start(pt_generator *g, int64_t max_new_tokens, pt_error *e)
     g->last = -1;
     utf8_stream_reset(&g->stream);
     if (max_new_tokens < 0)
-        return pt_fail(e, PT_USAGE, "--max-new-tokens %lld: it must be 0 or more", (long long)max_new_tokens);
+        return pt_fail(e, PT_USAGE, "`max_new_tokens` %lld: it must be 0 or more", (long long)max_new_tokens);
     int failed = check_prompt(g, e);
     if (failed)
         return failed;

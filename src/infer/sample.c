@@ -20,12 +20,13 @@ static int most_probable(const float *logits, int32_t n, int32_t *id, pt_error *
         if (isnan(logits[i]))
             return pt_fail(e, PT_FAILED,
                            "the model's output is not a number: its weights are damaged, or too large for bf16 (try "
-                           "--dtype fp32)");
+                           "`precision` fp32)");
         if (logits[i] > logits[*id])
             *id = i;
     }
     if (!isfinite(logits[*id]))
-        return pt_fail(e, PT_FAILED, "the model's output is infinite: its weights are damaged, or too large for bf16 (try --dtype fp32)");
+        return pt_fail(e, PT_FAILED,
+                       "the model's output is infinite: its weights are damaged, or too large for bf16 (try `precision` fp32)");
     return 0;
 }
 

@@ -60,21 +60,25 @@ static int no_room(const disk_file *f, int error, pt_error *e)
     uint64_t free_bytes = 0;
     char need[32], have[32];
     if (error == EFBIG)
-        return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs a file of %s, and files may not become so large (ulimit "
-                       "-f): raise that limit in the shell, by ulimit -f unlimited, or give a smaller --disk-memory", f->folder,
-                       size_format(need, f->bytes));
+        return pt_fail(e, PT_DOES_NOT_FIT,
+                       "%.400s: the disk tier needs a file of %s, and files may not become so large (ulimit "
+                       "-f): raise that limit in the shell, by ulimit -f unlimited, or give a smaller `disk_memory`",
+                       f->folder, size_format(need, f->bytes));
     if (error && !disk_is_full_error(error)) {
         errno = error;
         return pt_fail_errno(e, PT_FAILED, "%.400s: the scratch file of %s cannot be allocated", f->folder,
                              size_format(need, f->bytes));
     }
     if (error == EDQUOT) /* what is free for others says nothing then */
-        return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %s, and your quota of that disk has less left; "
-                       "remove files of yours there, give a smaller --disk-memory or another --disk-path", f->folder,
-                       size_format(need, f->bytes));
+        return pt_fail(e, PT_DOES_NOT_FIT,
+                       "%.400s: the disk tier needs %s, and your quota of that disk has less left; "
+                       "remove files of yours there, give a smaller `disk_memory` or another `disk_path`",
+                       f->folder, size_format(need, f->bytes));
     disk_free_bytes(f->folder, &free_bytes, NULL);
-    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the disk tier needs %s and %s are free; make room, give a smaller --disk-memory or "
-                   "another --disk-path", f->folder, size_format(need, f->bytes), size_format(have, free_bytes));
+    return pt_fail(e, PT_DOES_NOT_FIT,
+                   "%.400s: the disk tier needs %s and %s are free; make room, give a smaller `disk_memory` or "
+                   "another `disk_path`",
+                   f->folder, size_format(need, f->bytes), size_format(have, free_bytes));
 }
 
 uint64_t disk_file_limit(void)
@@ -362,9 +366,10 @@ static int job_run(disk_channel *c, bool is_write, uint64_t offset, void *memory
     if (!job.error)
         return 0;
     errno = job.error;
-    return pt_fail_errno(e, PT_FAILED, "%.400s: %s of the scratch file failed at byte %llu; check this disk or choose "
-                         "another --disk-path", c->file->folder, is_write ? "write" : "read",
-                         (unsigned long long)job.error_offset);
+    return pt_fail_errno(e, PT_FAILED,
+                         "%.400s: %s of the scratch file failed at byte %llu; check this disk or choose "
+                         "another `disk_path`",
+                         c->file->folder, is_write ? "write" : "read", (unsigned long long)job.error_offset);
 }
 
 int disk_read(disk_channel *c, uint64_t offset, void *memory, size_t bytes, pt_error *e)

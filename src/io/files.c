@@ -380,7 +380,7 @@ int dir_lock_take(dir_lock *l, const char *folder, pt_error *e)
             close(fd);
         const long pid = strtol(text, NULL, 10); /* 0: it has not written it yet */
         snprintf(text, sizeof text, pid > 0 ? " (pid %ld)" : "", pid);
-        return pt_fail(e, PT_FAILED, "%.400s: another run%s is writing here; wait for its end or choose another --out", folder, text);
+        return pt_fail(e, PT_FAILED, "%.400s: another run%s is writing here; wait for its end or choose another `out`", folder, text);
     }
     if (l->fd < 0)
         return pt_fail_errno(e, PT_FAILED, "%.400s: nothing can be written into this folder", folder);

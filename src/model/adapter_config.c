@@ -303,7 +303,7 @@ int model_adapt_like(model *m, const char *folder, void (*notice)(void *, const 
     char path[FILE_PATH_BYTES];
     json_source s;
     if (!path_is_folder(folder))
-        return pt_fail(e, PT_FAILED, "%.400s is not a folder: --adapter wants one with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS, folder);
+        return pt_fail(e, PT_FAILED, "%.400s is not a folder: `adapter` wants one with " ADAPTER_CONFIG " and " ADAPTER_WEIGHTS, folder);
     int failed = path_join(path, folder, ADAPTER_CONFIG, e);
     if (!failed)
         failed = json_source_open(&s, path, e);

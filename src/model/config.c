@@ -48,8 +48,8 @@ static int refuse_few_bits(config_reader *r)
         return 0;
     return pt_fail(r->e, PT_FAILED,
                    "%s: \"quantization_config\" is %s: weights that are in few bits already are not read; take the model that they "
-                   "were made from, and give train --base nf4 or int8 to keep what is frozen of it in few bits", r->source.where,
-                   config_value_text(quantized, shown));
+                   "were made from, and give train `base` nf4 or int8 to keep what is frozen of it in few bits",
+                   r->source.where, config_value_text(quantized, shown));
 }
 
 /* A model of text and images: its text_config is what is read from here on. */

@@ -53,15 +53,16 @@ static int refuse_split(const param *p, pt_error *e)
     for (int i = 0; i < p->parts && used < sizeof parts; i++)
         used += (size_t)snprintf(parts + used, sizeof parts - used, "%s%s", i ? ", " : "", p->part[i].name);
     return pt_fail(e, PT_USAGE,
-                   "--freeze and --train-only take some of %s and not others: they are trained or frozen together; name all of "
-                                "them or none", parts);
+                   "`freeze` and `train_only` take some of %s and not others: they are trained or frozen together; name all of "
+                   "them or none",
+                   parts);
 }
 
 int model_freeze(model *m, const model_freezing *f, pt_error *e)
 {
-    int failed = check_patterns(m, "--freeze", f->freeze, f->freeze_n, e);
+    int failed = check_patterns(m, "`freeze`", f->freeze, f->freeze_n, e);
     if (!failed)
-        failed = check_patterns(m, "--train-only", f->train_only, f->train_only_n, e);
+        failed = check_patterns(m, "`train_only`", f->train_only, f->train_only_n, e);
     for (int i = 0; i < m->params_n && !failed; i++) {
         param *p = &m->params[i];
         p->trainable = part_is_trained(&p->part[0], f);
@@ -70,7 +71,7 @@ int model_freeze(model *m, const model_freezing *f, pt_error *e)
                 failed = refuse_split(p, e);
     }
     if (!failed && !model_trained_parameters(m))
-        failed = pt_fail(e, PT_USAGE, "--freeze and --train-only leave nothing to train: freeze less");
+        failed = pt_fail(e, PT_USAGE, "`freeze` and `train_only` leave nothing to train: freeze less");
     return failed;
 }
 

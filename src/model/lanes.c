@@ -57,6 +57,6 @@ int lanes_check(int lanes, int64_t batch, pt_error *e)
         return 0;
     while (batch % less)
         less--;
-    return pt_fail(e, PT_USAGE, "--lanes %d: it must divide the --batch-size of %lld; give --lanes %lld, or --batch-size %lld", lanes,
+    return pt_fail(e, PT_USAGE, "`lanes` %d does not divide `batch_size` %lld: give `lanes` %lld or `batch_size` %lld", lanes,
                    (long long)batch, (long long)less, (long long)((batch + lanes - 1) / lanes * lanes));
 }

@@ -25,8 +25,10 @@ int model_store(model *m, param_storage s, pt_error *e)
     }
     if (s == STORAGE_PLAIN || stored)
         return 0;
-    return pt_fail(e, PT_USAGE, "--base %s keeps the layers' frozen matrices in few bits, and none is frozen: freeze some with --freeze or "
-                                "--train-only, or leave --base away", formats[s].name);
+    return pt_fail(e, PT_USAGE,
+                   "`base` %s keeps the layers' frozen matrices in few bits, and none is frozen: freeze some with `freeze` or "
+                   "`train_only`, or leave `base` away",
+                   formats[s].name);
 }
 
 param_storage model_storage(const model *m)

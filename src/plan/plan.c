@@ -69,10 +69,11 @@ static int validate_trained(const plan_target *t, const model *m, pt_error *e)
     if (t->frozen == model_frozen_hash(m))
         return 0;
     if (t->trained == here)
-        return pt_fail(e, PT_FAILED, "the plan was made for other frozen parameters (--freeze, --train-only), as many as here; plan again");
+        return pt_fail(e, PT_FAILED, "the plan was made for other frozen parameters (`freeze`, `train_only`), as many as here; plan again");
     return pt_fail(e, PT_FAILED,
-                   "the plan was made for training %lld of %lld parameters, and here it is %lld (--freeze, --train-only); plan "
-                                 "again", (long long)t->trained, (long long)t->parameters, (long long)here);
+                   "the plan was made for training %lld of %lld parameters, and here it is %lld (`freeze`, `train_only`); plan "
+                   "again",
+                   (long long)t->trained, (long long)t->parameters, (long long)here);
 }
 
 static int validate_target(const plan_target *t, const model *m, const step_shape *s, pt_error *e)
@@ -83,12 +84,13 @@ static int validate_target(const plan_target *t, const model *m, const step_shap
         return pt_fail(e, PT_FAILED, "the plan was made for a model of type %s, and this one is %s; plan again", t->model_type,
                        m->config.model_type);
     if (t->type != s->type)
-        return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes in %s; plan again, or give the other --dtype",
+        return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes in %s; plan again, or give the other `precision`",
                        t->type == PT_BF16 ? "bf16" : "fp32", s->type == PT_BF16 ? "bf16" : "fp32");
     if (t->optimizer && t->optimizer != shape_optimizer(s))
         return pt_fail(e, PT_FAILED,
-                       "the plan was made for --optimizer %s, and this run has %s, whose states are others; plan again, or give "
-                       "the other one", t->optimizer->name, shape_optimizer(s)->name);
+                       "the plan was made for `optimizer` %s, and this run has %s, whose states are others; plan again, or give "
+                       "the other one",
+                       t->optimizer->name, shape_optimizer(s)->name);
     if (t->gpu >= 0 && t->gpu != s->gpu)
         return pt_fail(e, PT_FAILED, "the plan was made for %s, and this run computes on %s, which cuts a step "
                        "in another way; plan again", t->gpu ? "a GPU" : "a CPU", s->gpu ? "a GPU" : "a CPU");
@@ -178,8 +180,10 @@ static int validate_updates(const plan *p, const step_shape *s, const packing *k
 {
     for (int c = 0; c < p->chunks_n && s->gpu; c++)
         if (k->chunks[c].by_device && p->chunks[c].update == TIER_HOST)
-            return pt_fail(e, PT_FAILED, "the plan updates chunk %d on the host, and --optimizer %s multiplies its matrices, to other bits "
-                           "than a GPU does; set its \"update\" to device, or plan again", c, k->optimizer->name);
+            return pt_fail(e, PT_FAILED,
+                           "the plan updates chunk %d on the host, and `optimizer` %s multiplies its matrices, to other bits "
+                           "than a GPU does; set its \"update\" to device, or plan again",
+                           c, k->optimizer->name);
     return 0;
 }
 
@@ -200,8 +204,9 @@ int plan_validate(const plan *p, const model *m, const step_shape *s, const pack
     if ((unsigned)p->update > UPDATE_END)
         return pt_fail(e, PT_FAILED, "the plan's \"update\" is unknown; it is one of backward, next_forward and end");
     if (p->update == UPDATE_BACKWARD && clipping)
-        return pt_fail(e, PT_FAILED, "the plan updates during backward (\"update\": \"backward\"), but clipping needs the norm of all "
-                                     "gradients first; use next_forward or end, or turn clipping off with --max-grad-norm 0");
+        return pt_fail(e, PT_FAILED,
+                       "the plan updates during backward (\"update\": \"backward\"), but clipping needs the norm of all "
+                       "gradients first; use next_forward or end, or turn clipping off with `max_grad_norm` 0");
     failed = validate_batch(p, s, e);
     if (!failed)
         failed = validate_placements(p, e);

@@ -12,9 +12,9 @@
  *    "disk": {"read_bytes", "written_bytes"},
  *    "helps": [{"change", "gain"}], "others": [{"name", "slower", "why"}]}
  *
- *   {"fits": false, "missing_bytes": N, "smaller_step": "--batch-size 2" or "",
- *    "smallest_change": "--device-memory 24.5GiB", and in parentheses what the machine lacks of it;
- *                       where only what is saved has no room "--out where 2GiB more are free",
+ *   {"fits": false, "missing_bytes": N, "smaller_step": "`batch_size` 2" or "",
+ *    "smallest_change": "`device_memory` 24.5GiB", and in parentheses what the machine lacks of it;
+ *                       where only what is saved has no room "`out` where 2GiB more are free",
  *    "changes": [that one, and the others that would make it fit],
  *    "predicted": {"step_s": null, "tokens_per_s": null, "peak_bytes": {TIER: budgets that would do}, "budget_bytes": {TIER: N}},
  *    "plan": null, "least_bytes", "budget_bytes": the same two, "why": ["..."]}

@@ -91,10 +91,10 @@ static int read_metrics(run_folder *r, const char *folder, pt_error *e)
     uint64_t torn = 0;
     int failed = path_join(path, folder, "metrics.jsonl", e);
     if (!failed && !path_is_folder(folder))
-        failed = pt_fail(e, PT_FAILED, "%.400s: %s; give the folder that train's --out named", folder,
-                         path_exists(folder) ? "is no folder" : "there is no such folder");
+        failed = pt_fail(e, PT_FAILED, "%.400s: %s; give the output folder of a training run", folder,
+                         path_exists(folder) ? "this is not a folder" : "this folder does not exist");
     if (!failed && !path_exists(path))
-        failed = pt_fail(e, PT_FAILED, "%.400s: is not there; give the folder that train's --out named", path);
+        failed = pt_fail(e, PT_FAILED, "%.400s: this file does not exist; give the output folder of a training run", path);
     if (!failed)
         failed = metrics_file_read(path, take_line, r, &torn, e);
     if (!failed && !r->last_step)

@@ -68,7 +68,7 @@ static int visit(const json_source *s, const json_t *events, timeline *t, double
         event x;
         snprintf(one.where, sizeof one.where, "%.440s: traceEvents[%zu]", s->where, i);
         if (!json_is_object(value))
-            return pt_fail(e, PT_FAILED, "%s is %s, but an event { ... } is needed; train again with --trace", one.where,
+            return pt_fail(e, PT_FAILED, "%s is %s, but an event { ... } is needed; train again with `trace`", one.where,
                            json_type_name(value));
         int ours = read_event(&one, &x, e);
         if (ours < 0)
@@ -89,7 +89,7 @@ static int read_trace(const json_source *s, timeline **out, pt_error *e)
     if (!failed)
         failed = visit(s, events, NULL, &end_us, e);
     if (!failed && !(end_us > SHORTEST_US))
-        failed = pt_fail(e, PT_FAILED, "%s: no task of a step is in it; train again with --trace", s->where);
+        failed = pt_fail(e, PT_FAILED, "%s: no task of a step is in it; train again with `trace`", s->where);
     timeline *t = failed ? NULL : calloc(1, sizeof *t);
     if (!failed && !t)
         failed = pt_fail(e, PT_FAILED, "out of memory");

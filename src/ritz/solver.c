@@ -222,7 +222,7 @@ int ritz_open_network(pt_ritz *r, int threads, pt_error *e)
     if (!failed)
         failed = device_open(r->o.device ? r->o.device : "auto", &d, &r->device, &r->host, e);
     if (!failed && device_is_gpu(r->device) && r->net.type == PT_F64)
-        failed = pt_fail(e, PT_USAGE, "fp64 is computed on a CPU alone: --device cpu, or --dtype fp32");
+        failed = pt_fail(e, PT_USAGE, "fp64 is computed on a CPU alone: `device` cpu, or `precision` fp32");
     if (failed)
         return failed;
     find_units(r);

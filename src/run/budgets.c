@@ -78,7 +78,7 @@ static void add_change(char change[BUDGETS_CHANGE_BYTES], tier t, uint64_t bytes
 {
     size_t used = strlen(change);
     char size[32];
-    snprintf(change + used, BUDGETS_CHANGE_BYTES - used, "%s--%s-memory %s", used ? " " : "", tier_names[t],
+    snprintf(change + used, BUDGETS_CHANGE_BYTES - used, "%s`%s_memory` %s", used ? " " : "", tier_names[t],
              size_option(size, size_round_down(bytes)));
 }
 
@@ -88,7 +88,7 @@ static void tell_change(const budget_request *r, const char *change)
         snprintf(r->change, BUDGETS_CHANGE_BYTES, "%s", change);
 }
 
-/* "give --device-memory 8GiB" or, where nothing would do, "lower it" */
+/* "give `device_memory` 8GiB" or, where nothing would do, "lower it" */
 static const char *mend(const char *change, int named, char out[BUDGETS_CHANGE_BYTES + 8])
 {
     snprintf(out, BUDGETS_CHANGE_BYTES + 8, "%s%s", *change ? "give " : named > 1 ? "lower them" : "lower it", change);
@@ -140,15 +140,15 @@ static int check_ram(const budget_request *r, const findings *f, const uint64_t 
         missing += less(budget[t], left) < most ? less(budget[t], left) : most;
         left = less(left, budget[t]);
         size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s--%s-memory%s %s", named ? ", " : "", tier_names[t], named ? "" : " is",
+        snprintf(list + used, sizeof list - used, "%s`%s_memory`%s %s", named ? ", " : "", tier_names[t], named ? "" : " is",
                  size_format(size, budget[t]));
         named++;
     }
     if (f->disk_in_ram && budget[TIER_DISK])
-        snprintf(where, sizeof where, "; %.200s lies in RAM: give a --disk-path on a real disk", r->disk_path);
+        snprintf(where, sizeof where, "; %.200s lies in RAM: give a `disk_path` on a real disk", r->disk_path);
     if (r->memory_reserve) {
         size_t used = strlen(where);
-        snprintf(where + used, sizeof where - used, "; what is saved takes %s of RAM, where --out lies: give one on a real disk",
+        snprintf(where + used, sizeof where - used, "; what is saved takes %s of RAM, where `out` lies: give one on a real disk",
                  size_format(size, r->memory_reserve));
     }
     tell_missing(r, missing);
@@ -176,12 +176,16 @@ static int check_disk(const budget_request *r, const findings *f, pt_error *e)
     add_change(change, TIER_DISK, disk_gives(f));
     tell_change(r, change);
     if (f->disk_bytes == disk_file_limit())
-        return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and files may have %s at most (ulimit -f), %s less: give %s, or raise "
-                       "that limit in the shell, by ulimit -f unlimited", size_format(asked, r->asked[TIER_DISK]),
-                       size_format(have, f->disk_bytes), size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
-    return pt_fail(e, PT_DOES_NOT_FIT, "--disk-memory is %s, and only %s are free in %.300s, %s less: give %s, which leaves the rest "
-                   "to other files, make room, or give another --disk-path", size_format(asked, r->asked[TIER_DISK]),
-                   size_format(have, f->disk_bytes), r->disk_path, size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
+        return pt_fail(e, PT_DOES_NOT_FIT,
+                       "`disk_memory` is %s, and files may have %s at most (ulimit -f), %s less: give %s, or raise "
+                       "that limit in the shell, by ulimit -f unlimited",
+                       size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes),
+                       size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
+    return pt_fail(e, PT_DOES_NOT_FIT,
+                   "`disk_memory` is %s, and only %s are free in %.300s, %s less: give %s, which leaves the rest "
+                   "to other files, make room, or give another `disk_path`",
+                   size_format(asked, r->asked[TIER_DISK]), size_format(have, f->disk_bytes), r->disk_path,
+                   size_option(lack, r->asked[TIER_DISK] - f->disk_bytes), change);
 }
 
 static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e)
@@ -194,12 +198,15 @@ static int check_gpu(const budget_request *r, uint64_t device_bytes, pt_error *e
         if (gives)
             add_change(change, TIER_DEVICE, gives);
         tell_change(r, change);
-        return pt_fail(e, PT_DOES_NOT_FIT, "--device-memory is %s, and only %s of the memory of %s are free, %s less: %s, or end "
-                       "what else runs there (nvidia-smi)", size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes),
-                       gpu->name, size_option(lack, device_bytes - gpu->memory_free_bytes), mend(change, 1, advice));
+        return pt_fail(e, PT_DOES_NOT_FIT,
+                       "`device_memory` is %s, and only %s of the memory of %s are free, %s less: %s, or end "
+                       "what else runs there (nvidia-smi)",
+                       size_format(asked, device_bytes), size_format(have, gpu->memory_free_bytes), gpu->name,
+                       size_option(lack, device_bytes - gpu->memory_free_bytes), mend(change, 1, advice));
     }
     if (!r->asked[TIER_HOST])
-        return pt_fail(e, PT_USAGE, "--host-memory 0: with --device cuda what is loaded, saved and kept on the disk passes through host "
+        return pt_fail(e, PT_USAGE,
+                       "`host_memory` 0: with `device` cuda what is loaded, saved and kept on the disk passes through host "
                        "memory; leave the option out");
     return 0;
 }
@@ -285,8 +292,10 @@ void budgets_notice_disk(const budget_request *r)
     char sentence[512];
     if (!r->notice || r->asked[TIER_DISK] != PT_AUTO || !disk_is_memory(r->disk_path))
         return;
-    snprintf(sentence, sizeof sentence, "%.300s lies in RAM (a tmpfs or the like), so the disk tier gets none of it: give a --disk-path "
-             "on a real disk", r->disk_path);
+    snprintf(sentence, sizeof sentence,
+             "%.300s lies in RAM (a tmpfs or the like), so the disk tier gets none of it: give a `disk_path` "
+             "on a real disk",
+             r->disk_path);
     r->notice(r->arg, sentence);
 }
 

@@ -51,9 +51,10 @@ static int check_budgets(const executor *x, pt_error *e)
     char need[32], have[32], ask[32];
     for (int t = 0; t < TIERS; t++)
         if (x->bytes[t] > x->o.budget[t])
-            return pt_fail(e, PT_DOES_NOT_FIT, "the plan needs %s of %s memory, loading and saving included, and the budget is %s: give "
-                           "--%s-memory %s, or plan again", size_format(need, x->bytes[t]), tier_names[t],
-                           size_format(have, x->o.budget[t]), tier_names[t],
+            return pt_fail(e, PT_DOES_NOT_FIT,
+                           "the plan needs %s of %s memory, loading and saving included, and the budget is %s: give "
+                           "`%s_memory` %s, or plan again",
+                           size_format(need, x->bytes[t]), tier_names[t], size_format(have, x->o.budget[t]), tier_names[t],
                            size_option(ask, x->bytes[t] + (t == TIER_DEVICE ? x->o.device->info.threads_bytes : 0)));
     return 0;
 }
@@ -94,8 +95,9 @@ static int check_free(const executor *x, pt_error *e)
     const uint64_t most = m.memory_free_bytes - m.memory_free_bytes / 16, others = arenas - x->bytes[named];
     return pt_fail(e, PT_DOES_NOT_FIT,
                    "the plan takes %s of memory and %s are free on this machine, or under its container's limit: end other "
-                   "programs, raise the limit, or give --%s-memory %s", size_format(need, arenas), size_format(have, m.memory_free_bytes),
-                   tier_names[named], size_option(give, size_round_down(most > others ? most - others : 0)));
+                   "programs, raise the limit, or give `%s_memory` %s",
+                   size_format(need, arenas), size_format(have, m.memory_free_bytes), tier_names[named],
+                   size_option(give, size_round_down(most > others ? most - others : 0)));
 }
 
 /* All by the device: it knows which host memory it copies from fastest. */
@@ -105,7 +107,7 @@ static int open_memory(executor *x, pt_error *e)
     int64_t tokens = tokens_of(x);
     if (device_is_gpu(d) && !x->o.input.host_tier)
         return pt_fail(e, PT_USAGE,
-                       "%s has memory of its own, and without a host tier the disk would have to reach it: give a --host-memory",
+                       "%s has memory of its own, and without a host tier the disk would have to reach it: give a `host_memory`",
                        d->info.name);
     x->loss_at = align_up((uint64_t)tokens * BATCH_TOKEN_BYTES, 64);
     x->sumsq_at = align_up(x->loss_at + (uint64_t)tokens * LOSS_TOKEN_BYTES, 64);

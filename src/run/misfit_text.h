@@ -6,7 +6,7 @@
 #include "search/search.h"
 
 enum { MISFIT_CHANGE_BYTES = BUDGETS_CHANGE_BYTES + 160 };
-/* "--host-memory 86GiB (25.25GiB more RAM than the machine has)"; whose: "the machine has", "is free here". */
+/* "`host_memory` 86GiB (25.25GiB more RAM than the machine has)"; whose: "the machine has", "is free here". */
 void misfit_say_change(const search_input *in, const search_room *room, const uint64_t budget[TIERS], const char *whose,
                        char out[MISFIT_CHANGE_BYTES]);
 /* "23.50 GiB of device memory and 60.80 GiB of host memory" */

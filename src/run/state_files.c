@@ -100,8 +100,9 @@ static int load_listed(void *arg, state *s, int kind, const listed *t, int numbe
     if (!from || from->rank != 1 || from->shape[0] != t->n || !from->dtype_is_known || from->dtype != PT_F32)
         return pt_fail(e, PT_FAILED,
                        "%s: \"%s\" is not there as %lld numbers of F32: the checkpoint is damaged; go on from another one with "
-                       "--resume DIR", safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(s->in, kind),
-                       t->part->name, (long long)t->n);
+                       "`resume_from` DIR",
+                       safetensors_count(arg) ? safetensors_path(arg, safetensors_at(arg, 0)) : state_name(s->in, kind), t->part->name,
+                       (long long)t->n);
     return move_listed(s, kind, t, number, from, arg, e);
 }
 

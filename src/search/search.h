@@ -78,7 +78,7 @@ int search_smaller_step(const search_input *in, step_shape *out, pt_error *e);
 
 /* ---- ways.c: for what does not fit, the budgets with which it would ---- */
 
-/* Of these budgets those that are more than in->budget, as options of the program: "--device-memory 24.5GiB --host-memory 64GiB". */
+/* Of these budgets those that are more than in->budget, as options: "`device_memory` 24.5GiB `host_memory` 64GiB". */
 void search_write_options(const search_input *in, const uint64_t budget[TIERS], char *out, size_t n);
 
 typedef struct search_room {

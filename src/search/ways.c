@@ -39,7 +39,7 @@ void search_write_options(const search_input *in, const uint64_t budget[TIERS], 
     out[0] = 0;
     for (tier t = 0; t < TIERS; t++)
         if (budget[t] > in->budget[t] && used < n)
-            used += (size_t)snprintf(out + used, n - used, "%s--%s-memory %s", used ? " " : "", tier_names[t],
+            used += (size_t)snprintf(out + used, n - used, "%s`%s_memory` %s", used ? " " : "", tier_names[t],
                                      size_option(size, option_of(in, t, budget[t])));
 }
 

@@ -8,31 +8,31 @@
 static int check_options(const pt_train_options *o, pt_error *e)
 {
     if (!o->lora_rank && !o->adapter)
-        return pt_fail(e, PT_USAGE, "--%s, and there is no adapter: give --lora RANK, or leave it out",
-                       o->dora ? "dora" : o->rslora ? "rslora" :
-                       o->lora_targets ? "lora-targets" : "lora-alpha");
+        return pt_fail(e, PT_USAGE, "`%s` needs an adapter: give `lora_rank` too, or leave it out",
+                       o->dora           ? "dora"
+                       : o->rslora       ? "rslora"
+                       : o->lora_targets ? "lora_targets"
+                                         : "lora_alpha");
     if (o->freeze_n || o->train_only_n)
-        return pt_fail(e, PT_USAGE, "--%s, and --%s: adapters are trained alone, and all else is frozen; leave one of them out",
-                       o->lora_rank ? "lora" : "adapter",
-                       o->freeze_n ? "freeze" : "train-only");
+        return pt_fail(e, PT_USAGE, "`%s` and `%s` are both given, but a run with an adapter trains nothing else: leave one of them out",
+                       o->lora_rank ? "lora_rank" : "adapter", o->freeze_n ? "freeze" : "train_only");
     if (o->adapter && (o->lora_rank || o->lora_alpha > 0 || o->lora_targets || o->rslora || o->dora))
         return pt_fail(e, PT_USAGE,
-                       "--adapter goes on from an adapter, whose " ADAPTER_CONFIG " says rank, alpha and targets: leave --lora, "
-                           "--lora-alpha, "
-                                    "--lora-targets, --rslora and --dora out");
+                       "the " ADAPTER_CONFIG " of `adapter` sets the rank, alpha and targets: leave out `lora_rank`, `lora_alpha`, "
+                       "`lora_targets`, `rslora` and `dora`");
     if (o->lora_dropout > 0)
-        return pt_fail(e, PT_USAGE, "--lora-dropout %g: adapters are trained without dropout; leave the option out, or give 0",
+        return pt_fail(e, PT_USAGE, "`lora_dropout` is %g, but adapters are trained without dropout: leave the option out, or give 0",
                        o->lora_dropout);
     if (!o->adapter && o->lora_alpha < 0)
-        return pt_fail(e, PT_USAGE, "--lora-alpha is %g: it must be above 0", o->lora_alpha);
+        return pt_fail(e, PT_USAGE, "`lora_alpha` is %g: it must be above 0", o->lora_alpha);
     if (o->save_type != PT_SAVE_AS_STORED)
         return pt_fail(e, PT_USAGE,
-                       "--save-dtype, and adapters are saved in fp32: leave the option out; merge --save-dtype gives the merged model's");
+                       "`save_type` has no effect on adapters, which are saved in fp32: leave it out; protrain merge has it for the "
+                       "merged model");
     if (o->optimizer == PT_OPTIMIZER_MUON)
-        return pt_fail(e, PT_USAGE,
-                       "--optimizer muon updates the matrices of layers, which --lora and --adapter freeze, and A and B by AdamW: give "
-                       "--optimizer "
-                                    "adamw or adamw8bit");
+        return pt_fail(
+            e, PT_USAGE,
+            "`optimizer` muon updates the matrices of layers, which `lora_rank` and `adapter` freeze: give `optimizer` adamw or adamw8bit");
     return 0;
 }
 

@@ -27,13 +27,14 @@ int base_apply(const pt_train_options *o, model *m, pt_error *e)
         return 0;
     if (o->base == (is_bf16 ? PT_BASE_FP32 : PT_BASE_BF16))
         return pt_fail(e, PT_USAGE,
-                       "--base %s and --dtype %s: products read a base in the type that they compute in; give --dtype %s, or --base "
-                                    "nf4 or int8, which any --dtype decodes", names[o->base], is_bf16 ? "bf16" : "fp32", names[o->base]);
+                       "`base` %s does not work with `precision` %s: give `precision` %s, or `base` nf4 or int8, which work with both",
+                       names[o->base], is_bf16 ? "bf16" : "fp32", names[o->base]);
     if (!has_frozen_matrix(m))
-        return pt_fail(e, PT_USAGE,
-                       "--base %s is how frozen matrices of layers are kept, and none is frozen: train adapters with --lora, or freeze "
-                       "some with "
-                                    "--freeze or --train-only, or leave --base out", names[o->base]);
+        return pt_fail(
+            e, PT_USAGE,
+            "`base` %s sets the format of the layers' frozen matrices, but none is frozen: train adapters with `lora_rank`, freeze layers "
+            "with `freeze` or `train_only`, or leave `base` out",
+            names[o->base]);
     return o->base >= PT_BASE_NF4 ? model_store(m, storage[o->base], e) : 0;
 }
 
@@ -82,10 +83,9 @@ int base_compare(const base *b, const state *loaded, const char *checkpoint, pt_
     failed = json_get_string(&s, "base_in_few_bits", JSON_REQUIRED, &before, e);
     if (!failed && strcmp(before, now))
         failed = pt_fail(e, PT_FAILED,
-                         "%.300s: the frozen matrices of --model %.300s are not those that the run began with (their sum was %s, and is "
-                                       "%s): give the folder, or the seed, that it began with", path,
-                                       b->folder[0] ? b->folder : "(random weights)",
-                         before, now);
+                         "%.300s: the frozen matrices of `model` %.300s are not those that the run began with (their checksum was %s and "
+                         "is %s): give the folder, or the seed, that the run began with",
+                         path, b->folder[0] ? b->folder : "(random weights)", before, now);
     json_source_close(&s);
     return failed;
 }

@@ -139,7 +139,7 @@ int checkpoint_save(trainer *t, pt_error *e)
     int failed = checkpoint_write(t, e);
     /* the new one is complete: no reason to end the run */
     if (!failed && ranks_lead(t) && checkpoints_prune(t->out.path, t->at.step, t->job.o.keep, &why))
-        options_notice(&t->job.o, "an older checkpoint stays: %.600s", why.text);
+        options_notice(&t->job.o, "an older checkpoint could not be removed: %.600s", why.text);
     return failed;
 }
 
@@ -216,10 +216,10 @@ static void tell_new_rate(const trainer *t, int64_t steps)
         return;
     const double rate = lr_of_step(o, next, now), was = lr_of_step(o, before, steps);
     if (before == next)
-        options_notice(o, "the run has %lld steps now and had %lld: the learning rate of step %lld is %.3g and would have been %.3g",
+        options_notice(o, "the run now has %lld steps instead of %lld: the learning rate of step %lld is %.3g and would have been %.3g",
                        (long long)now, (long long)steps, (long long)next, rate, was);
     else
-        options_notice(o, "the run has %lld steps now and had %lld: the learning rate of step %lld is %.3g, after %.3g in step %lld",
+        options_notice(o, "the run now has %lld steps instead of %lld: the learning rate of step %lld is %.3g, after %.3g in step %lld",
                        (long long)now, (long long)steps, (long long)next, rate, was, (long long)before);
 }
 
@@ -274,12 +274,13 @@ int checkpoint_read_counters(trainer *t, const char *path, pt_error *e)
     if (failed && !other_run)
         checkpoints_add_older(t->out.path, path, e);
     if (!failed && t->at.step > t->job.steps)
-        failed = pt_fail(e, PT_FAILED, "%s stands at step %lld, behind the last one, %lld: raise --steps", path, (long long)t->at.step,
+        failed = pt_fail(e, PT_FAILED, "%s is of step %lld, but the run ends at step %lld: raise `steps`", path, (long long)t->at.step,
                          (long long)t->job.steps);
     if (!failed && t->job.steps < steps && t->job.o.lr_schedule != PT_LR_CONSTANT)
-        failed = pt_fail(e, PT_FAILED, "%s was written with --steps %lld and this run has %lld: the learning rate depends on it, "
-                                       "and it may only grow; give --steps %lld or more", path, (long long)steps, (long long)t->job.steps,
-                         (long long)steps);
+        failed = pt_fail(e, PT_FAILED,
+                         "%s was written with `steps` %lld and this run has %lld: the learning rate depends on the number of steps, which "
+                         "may only grow; give `steps` %lld or more",
+                         path, (long long)steps, (long long)t->job.steps, (long long)steps);
     t->at.first_step = t->at.step;
     if (!failed)
         tell_new_rate(t, steps);
@@ -294,7 +295,8 @@ static void compare_arithmetic(const trainer *t, const char *path)
     if (path_join(file, path, "trainer/trainer.json", NULL) || json_source_open(&s, file, NULL))
         return;
     if (!json_get_string(&s, "arithmetic", JSON_REQUIRED, &before, NULL) && strcmp(before, t->planning.device->info.arithmetic) != 0)
-        options_notice(&t->job.o, "the checkpoint was computed with %s and this run computes with %s: the bits may differ from here on",
+        options_notice(&t->job.o, "the checkpoint was computed with %s and this run computes with %s: from here on the bits may differ "
+                                  "from those of one machine",
                        before,
                        t->planning.device->info.arithmetic);
     json_source_close(&s);
@@ -335,9 +337,10 @@ static int load_adapters(const trainer *t, state *s, const char *checkpoint, pt_
     snprintf(text, sizeof text, CHECKSUM_FORMAT, (unsigned long long)s->base_sum);
     failed = json_get_string(&all, "base", JSON_REQUIRED, &before, e);
     if (!failed && strcmp(before, text))
-        failed = pt_fail(e, PT_FAILED,
-                         "%.400s was trained beside other weights than those of %.300s: give the --model that the run began with",
-                         checkpoint, t->job.model_dir);
+        failed =
+            pt_fail(e, PT_FAILED, "the adapter in %.400s was trained with other weights than those of %.300s: give the `model` that the "
+                                  "run began with",
+                    checkpoint, t->job.model_dir);
     json_source_close(&all);
     return failed;
 }
@@ -373,9 +376,10 @@ static int compare_checksums(const trainer *t, state *s, const char *checkpoint,
         failed = json_get_string(checksums, state_name(s->in, k), JSON_REQUIRED, &before, e);
         snprintf(text, sizeof text, CHECKSUM_FORMAT, (unsigned long long)now[k]);
         if (!failed && strcmp(before, text))
-            failed = pt_fail(e, PT_FAILED, "%.400s/%s: these are not the values that were saved with trainer/trainer.json: one of the two "
-                                           "is damaged or of another checkpoint; go on from another one with --resume DIR", checkpoint,
-                             state_file(t, s, k, name));
+            failed = pt_fail(e, PT_FAILED,
+                             "%.400s/%s does not hold the values that were saved with trainer/trainer.json: one of the two files is "
+                             "damaged or of another checkpoint; continue from another one with `resume_from` DIR",
+                             checkpoint, state_file(t, s, k, name));
     }
     return failed;
 }

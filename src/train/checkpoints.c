@@ -52,7 +52,8 @@ static int put_away(const char *out, int64_t step, char name[64], pt_error *e)
             break;
     }
     if (!failed && rename(from, to))
-        failed = pt_fail_errno(e, PT_FAILED, "%.400s: a checkpoint of a later step than the one to resume from cannot be renamed", from);
+        failed = pt_fail_errno(e, PT_FAILED, "%.400s: this checkpoint, of a later step than the one to resume from, cannot be renamed",
+                               from);
     return failed;
 }
 
@@ -63,7 +64,8 @@ int checkpoints_put_later_away(const char *out, int64_t limit, const pt_train_op
         int failed = put_away(out, step, name, e);
         if (failed)
             return failed;
-        options_notice(o, "checkpoint-%lld is of a run that this one goes another way than: it is %s now", (long long)step, name);
+        options_notice(o, "checkpoint-%lld is of a later step of the run that is resumed, which this run computes again: it is renamed to "
+                          "%s", (long long)step, name);
     }
     return 0;
 }
@@ -97,7 +99,7 @@ void checkpoints_add_advice(const char *out, int64_t limit, pt_error *e)
     if (!e)
         return;
     if (step >= 0)
-        snprintf(e->text + n, sizeof e->text - n, "; checkpoint-%lld stands, --resume goes on from there", (long long)step);
+        snprintf(e->text + n, sizeof e->text - n, "; checkpoint-%lld is complete: continue from it with `resume`", (long long)step);
     else
         snprintf(e->text + n, sizeof e->text - n, "; the run has no checkpoint yet");
 }
@@ -126,7 +128,7 @@ int checkpoints_find_newest(const char *out, char path[FILE_PATH_BYTES], pt_erro
     DIR *d = opendir(out);
     path[0] = 0;
     if (!d) /* nothing seen is not nothing there */
-        return pt_fail_errno(e, PT_FAILED, "%.400s cannot be looked through for checkpoints", out);
+        return pt_fail_errno(e, PT_FAILED, "%.400s: cannot list the checkpoints in this folder", out);
     closedir(d);
     int64_t step = checkpoints_newest(out, INT64_MAX);
     return step < 0 ? 0 : checkpoints_path(out, step, path, e);
@@ -137,8 +139,10 @@ int checkpoints_present(const char *path, pt_error *e)
     char file[FILE_PATH_BYTES];
     int failed = path_join(file, path, "trainer/trainer.json", e);
     if (!failed && !path_exists(file))
-        failed = pt_fail(e, PT_FAILED, "%s is not a checkpoint: it has no trainer/trainer.json; give a folder checkpoint-STEP of a run, or "
-                         "--out RUN --resume", path);
+        failed = pt_fail(e, PT_FAILED,
+                         "%s is not a checkpoint: it has no trainer/trainer.json; give the folder checkpoint-STEP of a run, or `out` and "
+                         "`resume`",
+                         path);
     return failed;
 }
 
@@ -148,5 +152,6 @@ void checkpoints_add_older(const char *out, const char *path, pt_error *e)
     const int64_t step = checkpoints_step(slash ? slash + 1 : path), older = step > 0 ? checkpoints_newest(out, step - 1) : -1;
     const size_t n = e ? strlen(e->text) : 0;
     if (e && older >= 0)
-        snprintf(e->text + n, sizeof e->text - n, "; --resume '%.300s/checkpoint-%lld' goes on from an older one", out, (long long)older);
+        snprintf(e->text + n, sizeof e->text - n, "; continue from an older one with `resume_from` '%.300s/checkpoint-%lld'", out,
+                 (long long)older);
 }

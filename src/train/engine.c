@@ -16,8 +16,8 @@ void engine_loaded(engine *g) { g->state = ENGINE_CURRENT; }
 int engine_run(engine *g, schedule_kind kind, float loss_scale, const costs *c, pt_error *e)
 {
     if (g->state == ENGINE_TORN)
-        return pt_fail(e, PT_FAILED, "the run failed in the middle of a step, and what is in memory is neither from before nor from after "
-                       "it");
+        return pt_fail(e, PT_FAILED, "an earlier step failed half-way, so that the model in memory is neither that before the step nor "
+                                     "that after it");
     int failed = executor_run(g->x, kind, loss_scale, &g->update, e);
     g->state = failed ? ENGINE_TORN : kind == SCHEDULE_DRAIN ? ENGINE_CURRENT : ENGINE_STEPPED;
     if (!failed)

@@ -220,7 +220,8 @@ static int cut_back(const char *path, int64_t step, off_t *bytes, pt_error *e)
     fclose(f);
     if (unreadable)
         return pt_fail_errno(e, PT_FAILED, "%.400s cannot be read", path);
-    return truncate(path, *bytes) ? pt_fail_errno(e, PT_FAILED, "%.400s cannot be cut back to step %lld", path, (long long)step) : 0;
+    return truncate(path, *bytes) ? pt_fail_errno(e, PT_FAILED, "%.400s: cannot truncate the file after step %lld", path,
+                                                  (long long)step) : 0;
 }
 
 static int write_version(const events *v, pt_error *e)

@@ -15,9 +15,10 @@ static void tell_beside(const job *j)
 {
     const weights_beside b = j->layout.source ? weights_find_beside(j->model, j->layout.source) : (weights_beside){0};
     if (b.tensors)
-        options_notice(&j->o, "the text part is trained; %zu other tensors (%.100s, ...) are saved as they are", b.tensors, b.first);
+        options_notice(&j->o, "only the text part of the model is trained; %zu other tensors (%.100s, ...) are saved unchanged", b.tensors,
+                       b.first);
     else
-        options_notice(&j->o, "the text part is trained, and the model's folder has no weights of the other parts: it alone is saved");
+        options_notice(&j->o, "only the text part of the model is trained and saved: the folder has no weights of the other parts");
 }
 
 /* How the weights are named, and what is saved beside them: as in the checkpoint that the run goes on from (`from`, if it has one), else as
@@ -45,7 +46,7 @@ int job_open_model(job *j, const char *from, pt_error *e)
     const bool resumed = from[0] != 0;
     snprintf(j->model_dir, sizeof j->model_dir, "%s", j->o.model);
     if (!path_is_folder(j->model_dir))
-        return pt_fail(e, PT_FAILED, "%s is not a folder: --model wants a Hugging Face folder with config.json", j->model_dir);
+        return pt_fail(e, PT_FAILED, "%s is not a folder: `model` must be a Hugging Face folder with config.json", j->model_dir);
     int failed = model_of_options(&j->o, &j->model, e);
     if (!failed)
         failed = companions_read(&j->companions, j->model_dir, e);
@@ -56,7 +57,7 @@ int job_open_model(job *j, const char *from, pt_error *e)
         j->model->stored_bf16 = false;
     if (j->random_init && !resumed)
         options_notice(&j->o, "%s: starting from random weights (seed %llu)",
-                       j->o.init_random ? "--init random" : "no weights in the model's folder", (unsigned long long)j->o.seed);
+                       j->o.init_random ? "`init_random`" : "no weights in the model's folder", (unsigned long long)j->o.seed);
     if (j->o.lr == 0)
         j->o.lr = j->o.task == PT_TASK_DPO ? 1e-6 : j->model->adapters ? 2e-4 : j->random_init ? 3e-4 : 5e-5;
     failed = base_open(&j->base, j->model, j->random_init ? NULL : j->model_dir, j->o.seed, e);
@@ -145,13 +146,13 @@ int job_count_steps(job *j, pt_error *e)
     j->epoch_windows = windows / batch * batch;
     if (!j->epoch_windows)
         return pt_fail(e, PT_FAILED,
-                       "the data has %lld windows of %lld tokens and a step takes %lld: give more data, or a lower --batch-size or "
-                       "--seq-len",
+                       "the data fill %lld windows of %lld tokens, but a step takes %lld: give more data, or a lower `batch_size` or "
+                       "`seq_len`",
                        (long long)windows, (long long)j->shape.seq_len, (long long)batch);
     double by_epochs = j->o.epochs * (double)(j->epoch_windows / batch);
     j->steps = j->o.steps ? j->o.steps : by_epochs < 1 ? 1 : (int64_t)(by_epochs * (1 + 1e-12)); /* 0.57 of 100 is 57 */
     if (j->o.warmup_steps >= j->steps)
-        options_notice(&j->o, "the warm-up takes %lld steps and the run has %lld: the learning rate only rises, and ends at %.3g",
+        options_notice(&j->o, "the warm-up takes %lld steps and the run has %lld: the learning rate only rises, to %.3g",
                        (long long)j->o.warmup_steps, (long long)j->steps, lr_of_step(&j->o, j->steps, j->steps));
     return 0;
 }

@@ -33,7 +33,7 @@ int lighter_states(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e
     if (o.optimizer != PT_OPTIMIZER_ADAMW || o.resume)
         return 0;
     o.optimizer = PT_OPTIMIZER_ADAMW8BIT;
-    snprintf(out, MISFIT_CHANGE_BYTES, "--optimizer adamw8bit");
+    snprintf(out, MISFIT_CHANGE_BYTES, "`optimizer` adamw8bit");
     return fits_with(p, o, e);
 }
 
@@ -85,8 +85,8 @@ static bool write_options(const layer_patterns *p, char out[MISFIT_CHANGE_BYTES]
     out[0] = 0;
     size_t needs = 0;
     for (int i = 0; i < p->n; i++) {
-        needs += strlen(p->list[i]) + strlen("--train-only '' ");
-        misfit_append(out, MISFIT_CHANGE_BYTES, "%s--train-only '%s'", i ? " " : "", p->list[i]);
+        needs += strlen(p->list[i]) + strlen("`train_only` '' ");
+        misfit_append(out, MISFIT_CHANGE_BYTES, "%s`train_only` '%s'", i ? " " : "", p->list[i]);
     }
     return needs < MISFIT_CHANGE_BYTES;
 }

@@ -5,10 +5,10 @@
 
 #include "train/planning.h"
 
-/* "--train-only 'model.layers.2[4-9].*'": the most of the last half, quarter, eighth of the layers, or the last, that fits. 1: written to
+/* "`train_only` 'model.layers.2[4-9].*'": the most of the last half, quarter, eighth of the layers, or the last, that fits. 1: written to
  * `out`, 0: none fits, or what is trained was chosen already; negative: an error. */
 int lighter_layers(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
-/* "--optimizer adamw8bit", of a run with AdamW. */
+/* "`optimizer` adamw8bit", of a run with AdamW. */
 int lighter_states(const planning *p, char out[MISFIT_CHANGE_BYTES], pt_error *e);
 
 #endif

@@ -52,7 +52,7 @@ int metrics_open(metrics *m, const char *out, int64_t step, metrics_kept *kept, 
     if (!m->file)
         return pt_fail_errno(e, PT_FAILED, "%s cannot be written", m->path);
     if (ftruncate(fileno(m->file), bytes) < 0)
-        return pt_fail_errno(e, PT_FAILED, "%s cannot be cut back to step %lld", m->path, (long long)step);
+        return pt_fail_errno(e, PT_FAILED, "%s: cannot truncate the file after step %lld", m->path, (long long)step);
     return 0;
 }
 
@@ -90,7 +90,7 @@ int metrics_add_evaluation(const metrics *m, double loss, pt_error *e)
 {
     const off_t bytes = metrics_length(m) - 2;
     if (bytes < 0)
-        return pt_fail(e, PT_FAILED, "%s has lost its last line", m->path);
+        return pt_fail(e, PT_FAILED, "%s: the last line is missing", m->path);
     if (ftruncate(fileno(m->file), bytes))
         return pt_fail_errno(e, PT_FAILED, "%s cannot be changed", m->path);
     put_evaluation(m->file, loss);

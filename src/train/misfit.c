@@ -78,11 +78,11 @@ static int add_smaller_step(planning *p, pt_error *e)
     int found = search_smaller_step(&p->search, &s, e);
     if (found <= 0)
         return found;
-    snprintf(p->smaller, sizeof p->smaller, "--batch-size %lld", (long long)s.batch);
+    snprintf(p->smaller, sizeof p->smaller, "`batch_size` %lld", (long long)s.batch);
     if (s.seq_len < p->shape->seq_len)
-        misfit_append(p->smaller, sizeof p->smaller, " --seq-len %lld", (long long)s.seq_len);
+        misfit_append(p->smaller, sizeof p->smaller, " `seq_len` %lld", (long long)s.seq_len);
     if (!search_can_cut(&s, p->search.micro_batch))
-        misfit_append(p->smaller, sizeof p->smaller, " --micro-batch 0");
+        misfit_append(p->smaller, sizeof p->smaller, " `micro_batch` 0");
     add_change(p, p->smaller);
     return 0;
 }
@@ -154,5 +154,5 @@ int misfit_of_plan(planning *p, const uint64_t needs[TIERS], pt_error *e)
             misfit_append(tiers, sizeof tiers, "%s%s of %s memory (the budget is %s)", *tiers ? " and " : "", size_format(need, needs[t]),
                    tier_names[t], size_format(have, p->search.budget[t]));
     add_budgets(p, &room, needs);
-    return pt_fail(e, PT_DOES_NOT_FIT, "%.300s needs %s: give %s, or leave --plan out", p->o->plan_file, tiers, p->change);
+    return pt_fail(e, PT_DOES_NOT_FIT, "%.300s needs %s: give %s, or leave `plan_file` out", p->o->plan_file, tiers, p->change);
 }

@@ -42,10 +42,10 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     if (!o->seq_len)
         o->seq_len = c->max_positions < 1024 ? c->max_positions : 1024;
     if (c->position == POSITION_LEARNED && o->seq_len > c->max_positions)
-        return pt_fail(e, PT_FAILED, "--seq-len %lld is more than the %lld positions that the model has learned", (long long)o->seq_len,
-                       (long long)c->max_positions);
+        return pt_fail(e, PT_FAILED, "`seq_len` is %lld, but the model has learned only %lld positions: give at most as many",
+                       (long long)o->seq_len, (long long)c->max_positions);
     if (o->seq_len > c->max_positions)
-        options_notice(o, "--seq-len %lld is more than the model's max_position_embeddings, %lld", (long long)o->seq_len,
+        options_notice(o, "`seq_len` is %lld, more than the model's max_position_embeddings of %lld", (long long)o->seq_len,
                        (long long)c->max_positions);
     int failed = options_check_tokens(o, e);
     if (failed)
@@ -58,7 +58,7 @@ int shape_of_options(pt_train_options *o, const model *m, step_shape *s, pt_erro
     s->optimizer = optimizers[o->optimizer];
     const int lanes = o->lanes ? o->lanes : o->ranks;
     if (!o->lanes && o->ranks > 1 && s->batch % o->ranks)
-        return pt_fail(e, PT_USAGE, "--ranks %d: it must divide the --batch-size of %lld", o->ranks, (long long)s->batch);
+        return pt_fail(e, PT_USAGE, "`ranks` %d does not divide `batch_size` %lld: change one of them", o->ranks, (long long)s->batch);
     failed = lanes_check(lanes, s->batch, e);
     if (!failed && lanes > 1)
         step_shape_in_lanes(s, m, lanes);

@@ -41,22 +41,22 @@ int options_check(const pt_train_options *o, pt_error *e)
     if (failed)
         return failed;
     if (!o->data || o->data_n < 1)
-        return pt_fail(e, PT_USAGE, "no data: --data FILE names a text, JSONL, .npy or .bin file, or a folder of them");
+        return pt_fail(e, PT_USAGE, "no data: `data` names .txt, .jsonl, .json, .csv, .npy or .bin files, or a folder of them");
     if (!o->out || !o->out[0])
-        return pt_fail(e, PT_USAGE, "no output folder: --out DIR");
+        return pt_fail(e, PT_USAGE, "no output folder: give `out`");
     if (o->eval_data_n < 0 || (o->eval_data_n && !o->eval_data))
-        return pt_fail(e, PT_USAGE, "the list of %d --eval-data is not there", o->eval_data_n);
+        return pt_fail(e, PT_USAGE, "`eval_data_n` is %d, but `eval_data` is not a list of that many", o->eval_data_n);
     if (o->eval_split > 0 && o->eval_data_n)
-        return pt_fail(e, PT_USAGE, "--eval-split and --eval-data both say what to evaluate on: give one of them");
+        return pt_fail(e, PT_USAGE, "`eval_split` and `eval_data` are both given: give one of them");
     if (o->sample_n < 0 || (o->sample_n && !o->sample))
-        return pt_fail(e, PT_USAGE, "the list of %d --sample is not there", o->sample_n);
+        return pt_fail(e, PT_USAGE, "`sample_n` is %d, but `sample` is not a list of that many", o->sample_n);
     for (int i = 0; i < o->sample_n; i++) {
         const size_t good = utf8_valid_prefix(o->sample[i], strlen(o->sample[i]));
         if (o->sample[i][good])
-            return pt_fail(e, PT_USAGE, "--sample: prompt %d is not UTF-8 at byte %zu", i + 1, good);
+            return pt_fail(e, PT_USAGE, "`sample`: prompt %d is not UTF-8 at byte %zu", i + 1, good);
     }
     if (o->eval_every && !o->eval_data_n && !(o->eval_split > 0))
-        return pt_fail(e, PT_USAGE, "--eval-every %lld, and there is nothing to evaluate on: give --eval-data PATH or --eval-split X",
+        return pt_fail(e, PT_USAGE, "`eval_every` is %lld, but there are no data to evaluate on: give `eval_data` or `eval_split` too",
                        (long long)o->eval_every);
     return 0;
 }
@@ -66,42 +66,46 @@ static int check_task(const pt_train_options *o, pt_error *e)
     if (o->task != PT_TASK_DPO)
         return 0;
     if (!(o->beta > 0))
-        return pt_fail(e, PT_USAGE, "--beta %g: it must be above 0", o->beta);
+        return pt_fail(e, PT_USAGE, "`beta` is %g: it must be above 0", o->beta);
     if (o->loss_per != PT_LOSS_PER_TOKEN || o->train_on != PT_TRAIN_ON_AUTO)
-        return pt_fail(e, PT_USAGE, "--task dpo compares whole replies: leave out --%s", o->train_on ? "train-on" : "loss-per example");
+        return pt_fail(e, PT_USAGE, "`task` dpo compares whole replies: leave out %s",
+                       o->train_on ? "`train_on`" : "`loss_per` example");
     if (o->eval_data_n || o->eval_split > 0)
-        return pt_fail(e, PT_USAGE, "--task dpo has no evaluation: leave out --eval-%s", o->eval_data_n ? "data" : "split");
+        return pt_fail(e, PT_USAGE, "`task` dpo has no evaluation: leave out `eval_%s`", o->eval_data_n ? "data" : "split");
     return 0;
 }
 
 int options_check_plan(const pt_train_options *o, pt_error *e)
 {
     if (!o->model || !o->model[0])
-        return pt_fail(e, PT_USAGE, "no model: --model DIR names a Hugging Face folder with config.json");
+        return pt_fail(e, PT_USAGE, "no model: `model` names a Hugging Face folder with config.json");
     if (o->freeze_n < 0 || (o->freeze_n && !o->freeze) || o->train_only_n < 0 || (o->train_only_n && !o->train_only))
-        return pt_fail(e, PT_USAGE, "the list of %d patterns of --freeze or of %d of --train-only is not there", o->freeze_n,
-                       o->train_only_n);
+        return pt_fail(e, PT_USAGE, "`freeze_n` is %d and `train_only_n` is %d, but `freeze` or `train_only` is not a list of that many",
+                       o->freeze_n, o->train_only_n);
     int unknown = device_name_check(o->device, e);
     if (unknown)
         return unknown;
     const struct { const char *name; double value, low, high; } ranges[] = {
-        {"--steps", (double)o->steps, 0, 1e15},        {"--epochs", o->epochs, 1e-9, 1e9},
-        {"--seq-len", (double)o->seq_len, 0, 1 << 24}, {"--batch-size", (double)o->batch_size, 1, 1 << 24},
-        {"--micro-batch", (double)o->micro_batch, 0, 1 << 24}, {"--lr", o->lr, 0, 1e3}, {"--lanes", o->lanes, 0, LANES_MOST},
-        {"--ranks", o->ranks, 0, COMM_RANKS_MOST},
-        {"--warmup-steps", (double)o->warmup_steps, 0, 1e15}, {"--min-lr-ratio", o->min_lr_ratio, 0, 1},
-        {"--weight-decay", o->weight_decay, 0, 1e3},   {"--beta1", o->beta1, 0, 0.9999999},
-        {"--beta2", o->beta2, 0, 0.9999999},           {"--eps", o->eps, 0, 1},
-        {"--max-grad-norm", o->max_grad_norm, 0, 1e30}, {"--threads", o->threads, 0, 4096},
-        {"--save-every", (double)o->save_every, 0, 1e15}, {"--keep", o->keep, 0, 1e9},
-        {"--eval-every", (double)o->eval_every, 0, 1e15}, {"--eval-split", o->eval_split, 0, 0.99},
-        {"--data-format", o->data_format, PT_DATA_AUTO, PT_DATA_PREFERENCE}, {"--train-on", o->train_on, PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ALL},
-        {"--long", o->long_examples, PT_LONG_CUT, PT_LONG_ERROR}, {"--loss-per", o->loss_per, PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE},
-        {"--task", o->task, PT_TASK_SFT, PT_TASK_DPO}, {"--beta", o->beta, 0, 1e6}, {"--dpo-loss", o->dpo_loss, PT_DPO_SIGMOID, PT_DPO_IPO},
-        {"--dtype", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32}, {"--lr-schedule", o->lr_schedule, PT_LR_CONSTANT, PT_LR_COSINE},
-        {"--optimizer", o->optimizer, PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_MUON}, {"--base", o->base, PT_BASE_AS_COMPUTED, PT_BASE_INT8},
-        {"--momentum", o->momentum, 0, 0.9999999}, {"--lr-adjust", o->lr_adjust, PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_SPECTRAL},
-        {"--save-dtype", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16}};
+        {"`steps`", (double)o->steps, 0, 1e15},        {"`epochs`", o->epochs, 1e-9, 1e9},
+        {"`seq_len`", (double)o->seq_len, 0, 1 << 24}, {"`batch_size`", (double)o->batch_size, 1, 1 << 24},
+        {"`micro_batch`", (double)o->micro_batch, 0, 1 << 24}, {"`lr`", o->lr, 0, 1e3}, {"`lanes`", o->lanes, 0, LANES_MOST},
+        {"`ranks`", o->ranks, 0, COMM_RANKS_MOST},
+        {"`warmup_steps`", (double)o->warmup_steps, 0, 1e15}, {"`min_lr_ratio`", o->min_lr_ratio, 0, 1},
+        {"`weight_decay`", o->weight_decay, 0, 1e3},   {"`beta1`", o->beta1, 0, 0.9999999},
+        {"`beta2`", o->beta2, 0, 0.9999999},           {"`eps`", o->eps, 0, 1},
+        {"`max_grad_norm`", o->max_grad_norm, 0, 1e30}, {"`threads`", o->threads, 0, 4096},
+        {"`save_every`", (double)o->save_every, 0, 1e15}, {"`keep`", o->keep, 0, 1e9},
+        {"`eval_every`", (double)o->eval_every, 0, 1e15}, {"`eval_split`", o->eval_split, 0, 0.99},
+        {"`data_format`", o->data_format, PT_DATA_AUTO, PT_DATA_PREFERENCE}, {"`train_on`", o->train_on, PT_TRAIN_ON_AUTO, PT_TRAIN_ON_ALL},
+        {"`long_examples`", o->long_examples, PT_LONG_CUT, PT_LONG_ERROR},
+        {"`loss_per`", o->loss_per, PT_LOSS_PER_TOKEN, PT_LOSS_PER_EXAMPLE},
+        {"`task`", o->task, PT_TASK_SFT, PT_TASK_DPO}, {"`beta`", o->beta, 0, 1e6},
+        {"`dpo_loss`", o->dpo_loss, PT_DPO_SIGMOID, PT_DPO_IPO},
+        {"`precision`", o->precision, PT_PRECISION_BF16, PT_PRECISION_FP32},
+        {"`lr_schedule`", o->lr_schedule, PT_LR_CONSTANT, PT_LR_COSINE},
+        {"`optimizer`", o->optimizer, PT_OPTIMIZER_ADAMW, PT_OPTIMIZER_MUON}, {"`base`", o->base, PT_BASE_AS_COMPUTED, PT_BASE_INT8},
+        {"`momentum`", o->momentum, 0, 0.9999999}, {"`lr_adjust`", o->lr_adjust, PT_LR_ADJUST_ORIGINAL, PT_LR_ADJUST_SPECTRAL},
+        {"`save_type`", o->save_type, PT_SAVE_AS_STORED, PT_SAVE_F16}};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         int failed = check_range(ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high, e);
         if (failed)
@@ -112,12 +116,12 @@ int options_check_plan(const pt_train_options *o, pt_error *e)
         return wrong;
     const optimizer *by = optimizers[o->optimizer];
     if (!by->reads_momentum && (o->momentum > 0 || o->lr_adjust != PT_LR_ADJUST_ORIGINAL))
-        return pt_fail(e, PT_USAGE, "--%s, and --optimizer %s has no use for it: leave it out, or give --optimizer %s",
-                       o->momentum > 0 ? "momentum" : "lr-adjust", by->name, optimizer_muon.name);
+        return pt_fail(e, PT_USAGE, "`%s` has no effect with `optimizer` %s: leave it out, or give `optimizer` %s",
+                       o->momentum > 0 ? "momentum" : "lr_adjust", by->name, optimizer_muon.name);
     if (o->disk_path && !o->disk_path[0])
-        return pt_fail(e, PT_USAGE, "--disk-path is empty: name a folder, or leave the option out");
+        return pt_fail(e, PT_USAGE, "`disk_path` is empty: name a folder, or leave the option out");
     if (o->micro_batch > o->batch_size)
-        return pt_fail(e, PT_USAGE, "--micro-batch %lld is more than the batch of %lld", (long long)o->micro_batch,
+        return pt_fail(e, PT_USAGE, "`micro_batch` %lld is more than `batch_size` %lld", (long long)o->micro_batch,
                        (long long)o->batch_size);
     return 0;
 }
@@ -126,7 +130,7 @@ int options_check_tokens(const pt_train_options *o, pt_error *e)
 {
     if ((double)o->seq_len * (double)o->batch_size <= (double)(1 << 28))
         return 0;
-    return pt_fail(e, PT_USAGE, "--batch-size %lld times --seq-len %lld is more than 2^28 tokens a step: lower one of them",
+    return pt_fail(e, PT_USAGE, "`batch_size` %lld times `seq_len` %lld is more than 2^28 tokens per step: lower one of them",
                    (long long)o->batch_size, (long long)o->seq_len);
 }
 

@@ -54,11 +54,11 @@ static int refuse_other_run(const output *out, const char *from, pt_error *e)
         return failed;
     if (from[0])
         return pt_fail(e, PT_FAILED,
-                       "%.300s holds another run or a model (%.300s), and going on from %.300s would write over it: give an --out "
-                       "that is new, or the folder that the checkpoint lies in", out->path, found, from);
-    return pt_fail(e, PT_FAILED, "%.300s holds a run or a model already (%.300s): --resume goes on with it, another --out starts anew",
-                   out->path,
-                   found);
+                       "%.300s holds another run or a model (%.300s), which continuing from %.300s would overwrite: give a new `out`, or "
+                       "the folder that the checkpoint is in",
+                       out->path, found, from);
+    return pt_fail(e, PT_FAILED, "%.300s already holds a run or a model (%.300s): give `resume` to continue it, or another `out`",
+                   out->path, found);
 }
 
 /* Where a run was to be resumed and nothing can be (it was ended before its first checkpoint), only a finished model is in the way. */
@@ -67,10 +67,12 @@ static int refuse_model(const output *out, const pt_train_options *o, pt_error *
     char path[FILE_PATH_BYTES];
     int failed = path_join(path, out->path, "config.json", e);
     if (!failed && path_exists(path))
-        failed = pt_fail(e, PT_FAILED, "%.400s holds a trained model but no checkpoint to resume from (--save-every N writes some): give "
-                         "--model %.400s and another --out", out->path, out->path);
+        failed = pt_fail(e, PT_FAILED,
+                         "%.400s holds a trained model but no checkpoint to resume from (`save_every` writes them): give `model` %.400s "
+                         "and another `out`",
+                         out->path, out->path);
     if (!failed)
-        options_notice(o, "--resume: %s has no checkpoint yet; starting from the first step", out->path);
+        options_notice(o, "%s has no checkpoint to resume from: starting with the first step", out->path);
     return failed;
 }
 
@@ -80,8 +82,10 @@ static int refuse_others(const output *out, pt_error *e)
     char path[FILE_PATH_BYTES];
     if (!checkpoints_of_others(out->path, path))
         return 0;
-    return pt_fail(e, PT_FAILED, "%.400s is another program's checkpoint, or what is left of one, and this run may write one of that "
-                   "name: give another --out, or move it away", path);
+    return pt_fail(e, PT_FAILED,
+                   "%.400s is a checkpoint of another program, or the rest of one, and this run may write a checkpoint of that name: give "
+                   "another `out`, or move it away",
+                   path);
 }
 
 static int choose_start(output *out, const pt_train_options *o, pt_error *e)
@@ -113,8 +117,9 @@ static int refuse_data(const output *out, const pt_train_options *o, pt_error *e
     for (int i = 0; i < o->data_n + o->eval_data_n; i++) {
         const char *path = i < o->data_n ? o->data[i] : o->eval_data[i - o->data_n];
         if (is_out(out, path))
-            return pt_fail(e, PT_USAGE, "%.400s is a folder of data, and --out too: what the run writes there would be read as data; give "
-                           "another --out", path);
+            return pt_fail(e, PT_USAGE,
+                           "%.400s is both a folder of data and `out`: what the run writes there would be read as data; give another `out`",
+                           path);
     }
     return 0;
 }

@@ -75,7 +75,7 @@ static int check_room(pt_plan *p, pt_error *e)
     int failed = room_refuse(&r, out, free_bytes, &missing, e);
     g->missing_bytes += missing;
     if (missing)
-        snprintf(g->change, sizeof g->change, "--out where %s more are free", size_option(size, missing));
+        snprintf(g->change, sizeof g->change, "`out` where %s more are free", size_option(size, missing));
     else if (failed)
         snprintf(g->change, sizeof g->change, "ulimit -f unlimited");
     return failed;

@@ -95,9 +95,9 @@ char *plan_ways_text(const plan_way *ways, int n)
     for (int i = 0; i < n; i++) {
         fprintf(out, "%-9s%-16s", i ? "" : "ways", ways[i].name);
         if (ways[i].fits)
-            fprintf(out, "%s a step, %.0f tokens a second; ", seconds_format(time, ways[i].step_s), ways[i].tokens_per_s);
+            fprintf(out, "%s per step, %.0f tokens/s; ", seconds_format(time, ways[i].step_s), ways[i].tokens_per_s);
         else
-            fputs("does not fit; needs ", out);
+            fputs("does not fit: needs ", out);
         write_bytes(out, &ways[i]);
         fputc('\n', out);
     }

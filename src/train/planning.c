@@ -58,9 +58,9 @@ static int measure(planning *p, bool transfers, bool disk, pt_error *e)
         return failed;
     p->profiled = true;
     if (o->profile_file)
-        snprintf(p->source, sizeof p->source, "costs from %s", o->profile_file);
+        snprintf(p->source, sizeof p->source, "step times predicted from %s", o->profile_file);
     else
-        snprintf(p->source, sizeof p->source, p->profile.cached ? "measured before, checked in %s" : "measured in %s",
+        snprintf(p->source, sizeof p->source, p->profile.cached ? "measured earlier, checked in %s" : "measured in %s",
                  seconds_format(time, p->profile.seconds));
     return 0;
 }
@@ -112,7 +112,7 @@ static int find_costs(planning *p, pt_error *e)
     bool transfers, disk;
     needs_transfers(p, &transfers, &disk);
     if (p->from_file && !p->o->profile_file) {
-        snprintf(p->source, sizeof p->source, "computed from its figures, not measured");
+        snprintf(p->source, sizeof p->source, "computed from the machine file, not measured");
         return costs_analytic(&p->machine, p->model, p->shape, &p->profile.costs, e);
     }
     int failed = measure(p, transfers, disk, e);
@@ -133,7 +133,7 @@ static int read_plan(planning *p, pt_error *e)
     if (!failed && (failed = plan_validate(&c->plan, p->model, p->shape, &c->packing, p->o->max_grad_norm > 0, e)))
         pt_error_prefix(e, "%s", path);
     if (!failed && p->search.micro_batch && p->search.micro_batch != c->plan.micro_batch)
-        failed = pt_fail(e, PT_USAGE, "--micro-batch %lld and the \"micro_batch\" %lld of %s contradict each other: leave the option out",
+        failed = pt_fail(e, PT_USAGE, "`micro_batch` is %lld, but \"micro_batch\" is %lld in %s: leave the option out",
                          (long long)p->o->micro_batch, (long long)c->plan.micro_batch, path);
     snprintf(c->name, sizeof c->name, "given");
     return failed;
@@ -205,12 +205,13 @@ static int choose_micro_batch(planning *p, pt_error *e)
     const pt_train_options *o = p->o;
     int64_t n = o->micro_batch;
     if (n && o->batch_size % n)
-        return pt_fail(e, PT_USAGE, "--micro-batch %lld: it must divide the batch of %lld", (long long)n, (long long)o->batch_size);
+        return pt_fail(e, PT_USAGE, "`micro_batch` %lld does not divide `batch_size` %lld: give a divisor, or leave it out", (long long)n,
+                       (long long)o->batch_size);
     while (n < o->batch_size && !search_can_cut(p->shape, n))
         n++;
     if (n != o->micro_batch)
-        options_notice(o, "--micro-batch %lld: %lld sequences are computed together at least, so it is %lld", (long long)o->micro_batch,
-                       (long long)p->shape->unit_seqs, (long long)n);
+        options_notice(o, "`micro_batch` is raised from %lld to %lld: at least %lld sequences are computed together",
+                       (long long)o->micro_batch, (long long)n, (long long)p->shape->unit_seqs);
     p->search.micro_batch = n;
     return 0;
 }

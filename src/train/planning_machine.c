@@ -28,14 +28,18 @@ static int complete_machine(planning *p, pt_error *e)
     if (p->o->profile_file)
         return 0;
     if (x->cuda && !host)
-        return pt_fail(e, PT_USAGE, "--host-memory 0: on a GPU what is loaded, saved and kept on the disk passes through host memory; "
+        return pt_fail(e, PT_USAGE,
+                       "`host_memory` is 0, but on a GPU everything that is loaded, saved or kept on the disk passes through host memory: "
                        "leave the option out");
     if (x->cuda && !x->memory_bytes[TIER_HOST] && ((host != PT_AUTO && host) || (p->o->disk_memory != PT_AUTO && p->o->disk_memory)))
-        return pt_fail(e, PT_USAGE, "--%s-memory, and %s describes no host: add \"host\" and \"link\" to it, or leave the option out",
+        return pt_fail(e, PT_USAGE,
+                       "`%s_memory` is given, but %s describes no host: add \"host\" and \"link\" to the file, or leave the option out",
                        host != PT_AUTO && host ? "host" : "disk", p->machine_path);
     if (x->cuda && !x->memory_bytes[TIER_HOST] && p->runs)
-        return pt_fail(e, PT_USAGE, "%s describes no host, and a run loads and saves through host memory: add \"host\" and \"link\" "
-                       "to it, or leave --machine out", p->machine_path);
+        return pt_fail(e, PT_USAGE,
+                       "%s describes no host, but a run loads and saves through host memory: add \"host\" and \"link\" to the file, or "
+                       "leave `machine_file` out",
+                       p->machine_path);
     if (x->cuda && !x->memory_bytes[TIER_HOST])
         p->budget[TIER_DISK] = 0; /* nothing could pass */
     if (!p->budget[TIER_DISK] || x->read_bandwidth > 0)
@@ -43,7 +47,7 @@ static int complete_machine(planning *p, pt_error *e)
     x->memory_bytes[TIER_DISK] = p->budget[TIER_DISK];
     x->read_bandwidth = 3.5e9, x->write_bandwidth = 0.6e9;
     x->disk_latency_s = 100e-6, x->disk_both_ways = 0.5;
-    options_notice(p->o, "%s says nothing of a disk: one that reads 3.5 GB/s and writes 0.6 GB/s is assumed", p->machine_path);
+    options_notice(p->o, "%s describes no disk: the plan assumes one that reads 3.5 GB/s and writes 0.6 GB/s", p->machine_path);
     return 0;
 }
 
@@ -63,11 +67,13 @@ int planning_budgets(planning *p, pt_error *e)
     if (failed || (p->from_file && !p->runs))
         return failed;
     if (p->from_file && p->machine.ranks > 1)
-        return pt_fail(e, PT_USAGE, "%s describes %d devices, and a run uses one: set \"ranks\" to 1, or leave --machine out",
+        return pt_fail(e, PT_USAGE, "%s describes %d devices, but a run uses one: set \"ranks\" to 1, or leave `machine_file` out",
                        p->machine_path, p->machine.ranks);
     if (p->from_file && p->machine.cuda != (p->device != p->host))
-        return pt_fail(e, PT_FAILED, "%s describes a machine with%s a GPU, and this run computes on one with%s: leave --machine out, or "
-                       "choose another --device", p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
+        return pt_fail(e, PT_FAILED,
+                       "%s describes a machine with%s a GPU, but this run computes on one with%s: leave `machine_file` out, or choose "
+                       "another `device`",
+                       p->machine_path, p->machine.cuda ? "" : "out", p->machine.cuda ? "out" : "");
     failed = budgets_choose(&r, here, &host_tier, room, e);
     for (int t = 0; t < TIERS && p->ranks > 1; t++)
         here[t] = r.asked[t] == PT_AUTO ? here[t] / (uint64_t)p->ranks : here[t];
@@ -86,7 +92,7 @@ static int take_devices(planning *p, pt_error *e)
     p->machine.ranks = p->o->ranks;
     if (p->machine.collective_bandwidth > 0)
         return 0;
-    return pt_fail(e, PT_USAGE, "--ranks %d, and %s says nothing of what devices send each other: add \"collective_bandwidth\" to it",
+    return pt_fail(e, PT_USAGE, "`ranks` is %d, but %s does not say how fast devices exchange data: add \"collective_bandwidth\" to it",
                    p->o->ranks, p->machine_path);
 }
 

@@ -16,7 +16,7 @@ typedef struct reference_header {
     uint64_t windows, seq_len;
     char data[40];  /* the fingerprint of the ids */
 } reference_header;
-_Static_assert(sizeof(reference_header) == 64, "losses begin there");
+_Static_assert(sizeof(reference_header) == 64, "losses begin on a line of their own");
 
 static reference_header header_of(const job *j)
 {
@@ -39,14 +39,15 @@ int reference_open(reference *r, const char *out, const job *j, pt_error *e)
         return failed;
     r->fd = file_open_regular(r->path, &st, e);
     if (r->fd < 0)
-        return pt_error_prefix(e, "the losses of the model before training, without which pairs cannot be compared: start the run anew");
+        return pt_error_prefix(e, "the losses of the model before training, without which pairs cannot be compared, are missing: start "
+                                  "the run again");
     const uint64_t bytes = sizeof h + want.windows * want.seq_len * sizeof(float);
     if ((uint64_t)st.st_size != bytes)
-        return pt_fail(e, PT_FAILED, "%s has %llu bytes and not %llu: it is cut, or of other data; start the run anew", r->path,
+        return pt_fail(e, PT_FAILED, "%s has %llu bytes instead of %llu: it is cut off, or of other data; start the run again", r->path,
                        (unsigned long long)st.st_size, (unsigned long long)bytes);
     failed = fd_pread_all(r->fd, &h, sizeof h, 0, r->path, e);
     if (!failed && memcmp(&h, &want, sizeof h))
-        return pt_fail(e, PT_FAILED, "%s is of other data: start the run anew", r->path);
+        return pt_fail(e, PT_FAILED, "%s was computed from other data: start the run again", r->path);
     return failed;
 }
 
@@ -96,14 +97,14 @@ int reference_make(const char *out, const job *j, executor *x, pt_error *e)
     failed = file_stage_write(&stage, &h, sizeof h, e);
     for (uint64_t w = 0; w < h.windows && !failed; w += (uint64_t)s->batch) {
         const uint64_t left = h.windows - w, n = left < (uint64_t)s->batch ? left : (uint64_t)s->batch;
-        options_progress(&j->o, "comparing with the model before training", w, h.windows);
+        options_progress(&j->o, "computing the losses of the starting model", w, h.windows);
         failed = load_windows(j, x, w, n, e);
         if (!failed)
             failed = executor_run(x, SCHEDULE_EVAL, 0, NULL, e);
         if (!failed)
             failed = file_stage_write(&stage, executor_losses(x), n * row, e);
     }
-    options_progress(&j->o, "comparing with the model before training", h.windows, h.windows);
+    options_progress(&j->o, "computing the losses of the starting model", h.windows, h.windows);
     if (!failed)
         failed = file_stage_commit(&stage, e);
     file_stage_abort(&stage);

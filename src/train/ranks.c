@@ -11,12 +11,12 @@
 /* What ranks do not share yet. */
 static int refuse_options(const pt_train_options *o, pt_error *e)
 {
-    const char *name = o->task == PT_TASK_DPO                         ? "--task dpo"
-                       : o->lora_rank || o->adapter                   ? "an adapter"
-                       : o->base == PT_BASE_NF4 || o->base == PT_BASE_INT8 ? "--base nf4 or int8"
-                       : o->sample_n                                  ? "--sample"
-                                                                      : NULL;
-    return name ? pt_fail(e, PT_USAGE, "several ranks and %s do not go together yet: leave one of them out", name) : 0;
+    const char *name = o->task == PT_TASK_DPO                              ? "`task` dpo"
+                       : o->lora_rank || o->adapter                        ? "an adapter"
+                       : o->base == PT_BASE_NF4 || o->base == PT_BASE_INT8 ? "`base` nf4 or int8"
+                       : o->sample_n                                       ? "`sample`"
+                                                                           : NULL;
+    return name ? pt_fail(e, PT_USAGE, "`ranks` does not work with %s yet: leave one of them out", name) : 0;
 }
 
 int ranks_open(trainer *t, pt_error *e)
@@ -26,9 +26,9 @@ int ranks_open(trainer *t, pt_error *e)
     if (!failed && t->comm)
         failed = refuse_options(o, e);
     if (!failed && t->comm && strcmp(o->device, "auto") && strcmp(o->device, "cpu"))
-        failed = pt_fail(e, PT_USAGE, "--ranks %d and --device %s: several ranks compute on the CPU so far; leave one of the options out",
-                         o->ranks,
-                         o->device);
+        failed = pt_fail(e, PT_USAGE, "`ranks` is %d and `device` is %s, but several ranks work only on the CPU so far: leave one of the "
+                                      "options out",
+                         o->ranks, o->device);
     if (!failed && t->comm)
         o->device = "cpu";
     if (failed || ranks_lead(t))

@@ -68,7 +68,7 @@ static void what_differs(const trainer *t, char *out, size_t n)
                                               "exchanges with other ranks take"};
     step_times s = measured_times(&t->engine.measured, trainer_plan(t)->update);
     double most = 0;
-    snprintf(out, n, "its tasks take as long as predicted, the time between them is longer");
+    snprintf(out, n, "the tasks take as long as predicted, but more time passes between them");
     for (int q = 0; q < QUEUES; q++) {
         double before = t->predicted.now.busy_ns[q], by = fabs(s.busy_ns[q] - before);
         if (before > 0 && by > most && by > 0.05 * before) {
@@ -166,21 +166,21 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
     int64_t saved = t->at.saved_step;
     bool wanted = saved == t->at.step || path_exists(path);
     if (checkpoint_write(t, &why)) {
-        options_notice(&t->job.o, "the plan is kept: the state could not be put aside (%.600s)", why.text);
+        options_notice(&t->job.o, "the plan stays the same: the state could not be saved for the change (%.600s)", why.text);
         return t->engine.state == ENGINE_TORN ? pt_fail(e, PT_FAILED, "%s", why.text) : 0;
     }
     *moved = true;
     failed = take_plan(t, next, path, e);
     if (failed) {
         engine_tear(&t->engine);
-        pt_error_prefix(e, "%s holds the state and --resume goes on from it; memory could not be taken again", path);
+        pt_error_prefix(e, "memory could not be allocated again; the state is saved in %s, and `resume` continues from it", path);
         return failed;
     }
     t->at.saved_step = wanted ? t->at.saved_step : saved;
     if (!wanted && tree_discard(path, &why)) /* the run goes on all the same */
-        options_notice(&t->job.o, "what the state was put aside in stays: %.600s", why.text);
+        options_notice(&t->job.o, "the folder in which the state was saved for the change could not be removed: %.600s", why.text);
     if (trainer_write_plan(t, &why))
-        options_notice(&t->job.o, "plan.json is of the plan before: %.600s", why.text);
+        options_notice(&t->job.o, "plan.json could not be replaced and holds the earlier plan: %.600s", why.text);
     return 0;
 }
 
@@ -189,7 +189,7 @@ int replan_move(trainer *t, search_result *next, bool *moved, pt_error *e)
 /* Memory for a search may be all that is lacking: nothing of the run is touched by it. */
 static int stay(trainer *t, const pt_error *why)
 {
-    options_notice(&t->job.o, "the plan stays, for another could not be looked for: %.600s", why->text);
+    options_notice(&t->job.o, "the plan stays the same: the search for another one failed (%.600s)", why->text);
     patience_decided(&t->predicted.patience, false);
     return 0;
 }
@@ -225,10 +225,11 @@ static int decide(trainer *t, pt_error *e)
     bool moved = trainer_plan(t)->chunks != chunks; /* not where memory for another was not to be had */
     seconds_format(then, t->predicted.now.step_ns * 1e-9);
     if (!failed && moved)
-        options_notice(&t->job.o, "steps take %s instead of %s (%s): planned again, %s expected%s", is, was, differs, then,
+        options_notice(&t->job.o, "steps take %s instead of %s (%s): a new plan is used, %s expected%s", is, was, differs, then,
                        forecast_written(&t->predicted.now, written));
     else if (!failed)
-        options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays%s", is, was, differs, worth ? "" : " the best");
+        options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan stays the same%s", is, was, differs,
+                       worth ? "" : " the best");
     patience_decided(&t->predicted.patience, moved);
     t->predicted.corrected_step = t->at.step;
     t->predicted.moved_step = moved ? t->at.step : t->predicted.moved_step;
@@ -243,9 +244,9 @@ static void tell_off(trainer *t)
     what_differs(t, differs, sizeof differs);
     seconds_format(was, t->predicted.now.step_ns * 1e-9);
     seconds_format(is, measured_median_s(&t->engine.measured, PATIENCE_WINDOW));
-    options_notice(&t->job.o, "steps take %s instead of %s (%s): the plan of --plan stays; without that option it would be planned again",
-                   is, was,
-                   differs);
+    options_notice(&t->job.o,
+                   "steps take %s instead of %s (%s): the plan stays the same because `plan_file` is given", is,
+                   was, differs);
     t->predicted.told_off = true;
 }
 

@@ -105,8 +105,8 @@ static int refuse_limit(const room_need *r, const char *out, pt_error *e)
     char file[32], most[32];
     if (limit >= r->largest_file_bytes)
         return 0;
-    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: a file of %s is to be written there, and files may have %s at most (ulimit -f): raise that "
-                   "limit in the shell, by ulimit -f unlimited", out, size_format(file, r->largest_file_bytes),
+    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: the run will write a file of %s there, but the limit for files is %s (ulimit -f): raise "
+                                       "it in the shell with ulimit -f unlimited", out, size_format(file, r->largest_file_bytes),
                    size_format(most, limit));
 }
 
@@ -116,9 +116,11 @@ int room_refuse(const room_need *r, const char *out, uint64_t free_bytes, uint64
     *missing = r->least_bytes > free_bytes ? r->least_bytes - free_bytes : 0;
     if (!*missing)
         return refuse_limit(r, out, e);
-    return pt_fail(e, PT_DOES_NOT_FIT, "%.400s: a checkpoint takes %s there and the trained model %s, and only %s are free: make room for "
-                   "%s more, or choose another --out", out, size_format(each, r->checkpoint_bytes),
-                   size_format(model, r->model_bytes), size_format(have, free_bytes), size_option(more, *missing));
+    return pt_fail(e, PT_DOES_NOT_FIT,
+                   "%.400s: a checkpoint takes %s and the trained model %s, but only %s are free: make room for %s more, or choose "
+                   "another `out`",
+                   out, size_format(each, r->checkpoint_bytes), size_format(model, r->model_bytes), size_format(have, free_bytes),
+                   size_option(more, *missing));
 }
 
 int room_check(const room_need *r, const pt_train_options *o, pt_error *e)
@@ -134,9 +136,9 @@ int room_check(const room_need *r, const pt_train_options *o, pt_error *e)
     size_format(model, r->model_bytes);
     size_format(all, r->bytes);
     size_format(have, free_bytes);
-    options_notice(o, "%.400s: a checkpoint takes %s there and the trained model %s; this run may want %s at once and only %s are free: "
-                   "make room, or lower --keep; where a checkpoint finds no room the run ends, and --resume goes on from the one before",
-                   o->out,
-                   each, model, all, have);
+    options_notice(o,
+                   "%.400s: a checkpoint takes %s and the trained model %s; this run may need %s at once, but only %s are free: make "
+                   "room, or lower `keep`. If a checkpoint does not fit, the run ends, and `resume` continues from the one before",
+                   o->out, each, model, all, have);
     return 0;
 }

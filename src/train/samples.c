@@ -30,7 +30,7 @@ static void show(const trainer *t, const said_sample *s)
     for (const char *p = s->text; *p && n < SHOWN_BYTES; p++)
         line[n++] = (unsigned char)*p < ' ' ? ' ' : *p;
     line[n] = 0;
-    options_notice(&t->job.o, "after %lld steps, \"%.200s\" goes on: %s", (long long)s->step, s->prompt, line);
+    options_notice(&t->job.o, "after %lld steps the model continues \"%.200s\": %s", (long long)s->step, s->prompt, line);
 }
 
 static int say_all(trainer *t, const char *folder, said_samples *all, pt_error *e)
@@ -79,5 +79,5 @@ void samples_take(trainer *t, const char *folder)
         said_free(&all);
     }
     if (failed)
-        options_notice(&t->job.o, "samples after %lld steps are left out: %.800s", (long long)t->at.step, e.text);
+        options_notice(&t->job.o, "no samples after %lld steps: %.800s", (long long)t->at.step, e.text);
 }

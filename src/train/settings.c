@@ -248,23 +248,47 @@ static const char *find_difference(json_t *now, json_t *before)
     return NULL;
 }
 
+enum { FIELD_BYTES = 40 };
+
+/* The field of pt_train_options that a key stands for. */
+static void field_of(const char *key, char out[FIELD_BYTES])
+{
+    static const char *const others[][2] = {
+        {"dtype", "precision"}, {"save-dtype", "save_type"}, {"lora", "lora_rank"}, {"long", "long_examples"}};
+    snprintf(out, FIELD_BYTES, "%s", key);
+    for (char *c = out; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(key, others[i][0]) == 0)
+            snprintf(out, FIELD_BYTES, "%s", others[i][1]);
+}
+
 static int compare(json_t *now, json_t *before, const char *path, bool options, pt_error *e)
 {
     const char *key = find_difference(now, before);
     if (!key)
         return 0;
-    char a[160], b[160];
+    char a[160], b[160], field[FIELD_BYTES];
     describe(json_object_get(before, key), a, sizeof a);
     describe(json_object_get(now, key), b, sizeof b);
     if (options && strcmp(key, "data") == 0)
-        return pt_fail(e, PT_FAILED, "%.400s was written with other --data, or another tokenizer (fingerprint %s, and now %s): the result "
-                                     "depends on it; give the same", path, a, b);
+        return pt_fail(e, PT_FAILED,
+                       "%.400s was written with other `data` or another tokenizer (fingerprint %s, now %s): the result "
+                       "depends on them, so give the same",
+                       path, a, b);
+    if (!options)
+        return pt_fail(e, PT_FAILED,
+                       "%.400s was written with a model whose %.100s is %s; in the config.json of `model` it is %s: the result "
+                       "depends on it, so give the same model",
+                       path, key, a, b);
+    const json_t *value = json_object_get(now, key);
     const bool negated = strcmp(key, "shuffle") == 0, given = json_is_true(json_object_get(before, key)) != negated;
-    if (options && json_is_boolean(json_object_get(now, key)))
-        return pt_fail(e, PT_FAILED, "%.400s was written %s --%s%s and this run is %s it: the result depends on it; give the same", path,
-                       given ? "with" : "without", negated ? "no-" : "", key, given ? "without" : "with");
-    return pt_fail(e, PT_FAILED, "%.400s was written with %s%.100s %s and this run has %s%s: the result depends on it; give the same", path,
-                   options ? "--" : "a model whose ", key, a, b, options ? "" : ", from the config.json of --model");
+    field_of(negated ? "no-shuffle" : key, field);
+    if (json_is_boolean(value))
+        return pt_fail(e, PT_FAILED, "%.400s was written %s `%s` and this run is %s it: the result depends on it, so give the same", path,
+                       given ? "with" : "without", field, given ? "without" : "with");
+    return pt_fail(e, PT_FAILED, "%.400s was written with `%s` %s and this run has %s: the result depends on it, so give the same", path,
+                   field, a, b);
 }
 
 /* Options that older versions did not have. */

@@ -28,8 +28,8 @@ static int lower_disk(trainer *t, pt_error *e)
     if (failed || asked <= have)
         return failed;
     char a[32], b[32];
-    options_notice(&t->job.o, "--disk-memory is %s and %s are free now: as much as without the option is used", size_format(a, asked),
-                   size_format(b, have));
+    options_notice(&t->job.o, "`disk_memory` is %s, but only %s are free now: the run uses as much as it would without the option",
+                   size_format(a, asked), size_format(b, have));
     t->job.o.disk_memory = PT_AUTO;
     return 0;
 }
@@ -163,7 +163,7 @@ static int load_state(trainer *t, pt_error *e)
         return load_weights(t, e);
     int failed = checkpoint_load_state(t, t->out.from, e);
     if (!failed)
-        options_notice(&t->job.o, "going on from %.600s, after step %lld", t->out.from, (long long)t->at.step);
+        options_notice(&t->job.o, "continuing from %.600s, after step %lld", t->out.from, (long long)t->at.step);
     return failed;
 }
 
@@ -201,7 +201,7 @@ static int open_metrics(trainer *t, pt_error *e)
     if (failed)
         return failed;
     if (kept.there && kept.last < t->at.step)
-        options_notice(&t->job.o, "%s has no lines for the steps %lld to %lld", t->metrics.path, (long long)kept.last + 1,
+        options_notice(&t->job.o, "%s has no lines for steps %lld to %lld", t->metrics.path, (long long)kept.last + 1,
                        (long long)t->at.step);
     t->at.owes_evaluation = kept.last && kept.last == t->at.step && !kept.evaluated && trainer_evaluates(t);
     return ranks_share(t, &t->at.owes_evaluation, sizeof t->at.owes_evaluation, e);

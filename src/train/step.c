@@ -41,9 +41,11 @@ static int load_batch(trainer *t, dataset_counts *counts, pt_error *e)
     int failed = add_counts(t, counts, e);
     if (failed)
         return failed;
-    return counts->learned ? 0 : pt_fail(e, PT_FAILED,
-                                         "step %lld has no target token at all: under --document-mask a document of one token has "
-                                         "none; leave the option out, or give a larger --batch-size", (long long)t->at.step + 1);
+    return counts->learned ? 0
+                           : pt_fail(e, PT_FAILED,
+                                     "step %lld has no target token: with `document_mask`, a document of one token has no target; leave "
+                                     "the option out, or give a larger `batch_size`",
+                                     (long long)t->at.step + 1);
 }
 
 /* What the sum of losses is divided by. */
@@ -89,13 +91,12 @@ static void save_before(trainer *t, char *sentence, size_t n)
 {
     pt_error e;
     if (!engine_reject(&t->engine, trainer_plan(t)->update))
-        snprintf(sentence, n, "weights may have been changed by it: start anew from the last checkpoint (--model CHECKPOINT)");
+        snprintf(sentence, n, "it may have changed weights: start again from the last checkpoint (give it as `model`)");
     else if (checkpoint_save(t, &e))
-        snprintf(sentence, n, "no weight has been changed by it, but saving them failed (%.300s): start anew", e.text);
+        snprintf(sentence, n, "it has changed no weight, but saving them failed (%.300s): start again", e.text);
     else
-        snprintf(sentence, n, "no weight has been changed by it: start anew from what is saved (--model %.300s/checkpoint-%lld)",
-                 t->out.path,
-                 (long long)t->at.step);
+        snprintf(sentence, n, "it has changed no weight: start again from the saved model (`model` %.300s/checkpoint-%lld)",
+                 t->out.path, (long long)t->at.step);
 }
 
 /* `bad`: the first parameter with a bad gradient, or -1. A loss that is not finite comes from the head. */
@@ -111,7 +112,7 @@ static int check_finite(trainer *t, double loss, double norm, int bad, pt_error 
     else
         snprintf(what, sizeof what, "the gradient of %s (block %d of %d) is not finite", t->job.model->params[bad].part[0].name,
                  t->job.model->params[bad].block, t->job.model->blocks_n);
-    return pt_fail(e, PT_FAILED, "step %lld: %s; %s, with a lower --lr or --dtype fp32", (long long)t->at.step + 1, what, saved);
+    return pt_fail(e, PT_FAILED, "step %lld: %s; %s, with a lower `lr` or `precision` fp32", (long long)t->at.step + 1, what, saved);
 }
 
 static update_params params_of_step(const trainer *t, int64_t step, double norm)
@@ -179,7 +180,7 @@ static int make_up_evaluation(trainer *t, pt_error *e)
     if (failed || !whole)
         return failed ? failed : 1;
     t->at.owes_evaluation = false;
-    options_notice(&t->job.o, "step %lld: evaluation loss %.4f, which was interrupted before", (long long)t->at.step, loss);
+    options_notice(&t->job.o, "step %lld: evaluation loss %.4f (of the evaluation that was interrupted)", (long long)t->at.step, loss);
     failed = ranks_lead(t) ? metrics_add_evaluation(&t->metrics, loss, e) : 0;
     return failed || !ranks_lead(t) ? failed : events_write_evaluation(&t->events, t->at.step, loss, e);
 }
@@ -227,7 +228,7 @@ static int take(trainer *t, pt_step *s, bool *hopeless, pt_error *e)
     if (t->at.step >= t->job.steps)
         return 0;
     if (!t->engine.x)
-        return pt_fail(e, PT_FAILED, "the run has no memory any more");
+        return pt_fail(e, PT_FAILED, "the run has given its memory back: open it again");
     double start = clock_s();
     dataset_counts counts;
     bool steady = t->engine.state == ENGINE_WAITING || trainer_plan(t)->update != UPDATE_NEXT_FORWARD;

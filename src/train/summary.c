@@ -46,8 +46,8 @@ static void describe_limits(const trainer *t, char *out, size_t n)
 static const char *measured_words(const trainer *t)
 {
     static const char *const words[] = {[MEASURED_NOTHING] = "nothing", [MEASURED_STEADY] = "steady steps",
-                                        [MEASURED_APART] = "steps without the updates, which an evaluation or a checkpoint waits for",
-                                        [MEASURED_FIRST] = "the first step, which touches its memory for the first time"};
+                                        [MEASURED_APART] = "steps without the updates that an evaluation or a checkpoint waits for",
+                                        [MEASURED_FIRST] = "the first step, which is slower because its memory is used for the first time"};
     measured_kind kind;
     measured_any_s(&t->engine.measured, &kind);
     return words[kind];

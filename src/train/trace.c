@@ -86,7 +86,7 @@ int trace_write(const trainer *t, pt_error *e)
 {
     char path[FILE_PATH_BYTES];
     if (!t->engine.x || !t->engine.last_whole || !executor_times(t->engine.x, t->engine.last)) {
-        options_notice(&t->job.o, "--trace: no step ran under the plan, so there is no trace.json");
+        options_notice(&t->job.o, "`trace`: no step ran, so there is no trace.json");
         return 0;
     }
     json_t *events = json_array();

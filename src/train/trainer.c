@@ -31,7 +31,7 @@ int trainer_drain(trainer *t, pt_error *e)
 {
     const engine_state s = t->engine.state;
     if (s == ENGINE_CLOSED)
-        return pt_fail(e, PT_FAILED, "the run has no memory any more");
+        return pt_fail(e, PT_FAILED, "the run has given its memory back: open it again");
     return s == ENGINE_WAITING || s == ENGINE_TORN ? trainer_run(t, SCHEDULE_DRAIN, 0, e) : 0;
 }
 

@@ -82,7 +82,7 @@ int pt_trainer_evaluate(pt_trainer *t, double *loss, int64_t *tokens, pt_error *
     if (!tokens)
         return pt_fail_null(e, "pt_trainer_evaluate", "the number of tokens");
     if (!t->job.eval)
-        return pt_fail(e, PT_USAGE, "no evaluation data: --eval-data FILE");
+        return pt_fail(e, PT_USAGE, "no evaluation data: give `eval_data`");
     bool whole;
     int failed = step_evaluate(t, loss, tokens, &whole, e);
     if (failed)
@@ -126,10 +126,11 @@ static void save_end(trainer *t)
     if (ranks_share(t, &tight, sizeof tight, NULL))
         return;
     if (tight)
-        options_notice(&t->job.o, "%s has no room for a checkpoint of the last step, %s: more steps cannot go on from there", t->out.path,
+        options_notice(&t->job.o, "%s has no room for a checkpoint of the last step, which takes %s: the run cannot be continued with "
+                                  "more steps", t->out.path,
                        size_format(size, bytes));
     else if (checkpoint_save(t, &e))
-        options_notice(&t->job.o, "there is no checkpoint of the last step: %s", e.text);
+        options_notice(&t->job.o, "no checkpoint of the last step could be written: %s", e.text);
 }
 
 int pt_trainer_finish(pt_trainer *t, pt_error *e)

@@ -205,7 +205,7 @@ static void templates_are_found(void **state)
     put(s.dir, "tokenizer_config.json", "{}");
     put(s.dir, "chat_template.json", "{}");
     assert_int_equal(chat_source_open(&s.source, s.dir, NULL, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "--chat-template"));
+    assert_non_null(strstr(e.text, "`chat_template`"));
     setup_close(&s);
 }
 

@@ -290,8 +290,9 @@ static void wrong_usage_leaves_with_2(void **state)
         {"--seq-len", "99999999999", "--seq-len"}, {"--epochs", "-2", "--epochs"}, {"--threads", "99999", "--threads"},
         {"--dtype", "fp8", "--dtype"},      {"--beta1", "1", "--beta1"},          {"--beta2", "2", "--beta2"},
         {"--device-memory", "12parsecs", "--device-memory"}, {"--device-memory", "-5MiB", "--device-memory"},
-        {"--device", "abacus", "--device"}, {"--lr-schedule", "zigzag", "--lr-schedule"}, {"--micro-batch", "3", "divide the batch of 8"},
-        {"--micro-batch", "16", "more than the batch of 8"},
+        {"--device", "abacus", "--device"}, {"--lr-schedule", "zigzag", "--lr-schedule"},
+        {"--micro-batch", "3", "does not divide --batch-size 8"},
+        {"--micro-batch", "16", "more than --batch-size 8"},
         {"--keep", "-1", "--keep"},         {"--max-grad-norm", "-1", "--max-grad-norm"}, {"--min-lr-ratio", "7", "--min-lr-ratio"}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         refused_option(options[i][0], options[i][1], 2, WORDS(options[i][2]));

@@ -307,7 +307,7 @@ static void a_tier_that_a_machine_file_lacks_is_not_free(void **state)
                                  "--disk-memory", "2TiB"),
                            WORDS("--json"));
     assert_int_equal(status, 0);
-    assert_non_null(strstr(text_of(scratch_path("err")), "says nothing of a disk"));
+    assert_non_null(strstr(text_of(scratch_path("err")), "describes no disk"));
     json_t *o = printed();
     double read = number(o, "disk", "read_bytes"), written = number(o, "disk", "written_bytes");
     assert_true(read > 100e9);

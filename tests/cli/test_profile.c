@@ -116,7 +116,7 @@ static void into_a_folder_go_a_profile_and_a_machine_that_plan_takes(void **stat
         fail_msg("%s", text_of(scratch_path("err")));
     if (run("plan", OPTIONS("--seq-len", "16", "--batch-size", "2", "--host-memory", "64MiB", "--machine", machine)))
         fail_msg("%s", text_of(scratch_path("err")));
-    assert_non_null(strstr(text_of(scratch_path("out")), "(computed from its figures, not measured)"));
+    assert_non_null(strstr(text_of(scratch_path("out")), "(computed from the machine file, not measured)"));
 }
 
 /* ---- a folder that cannot be written ---- */

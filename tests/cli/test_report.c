@@ -280,7 +280,7 @@ static void a_last_line_that_a_kill_has_torn_is_left_out(void **state)
 static void what_is_missing_is_named(void **state)
 {
     (void)state;
-    expect_refusal("nowhere", (const char *const[]){"nowhere", "no such folder", "--out", NULL});
+    expect_refusal("nowhere", (const char *const[]){"nowhere", "does not exist", "output folder", NULL});
     write_run("less", "llama", "m");
     assert_int_equal(unlink(scratch_path("less/plan.json")), 0);
     expect_note("less", "plan.json is not there");
@@ -296,8 +296,8 @@ static void what_is_missing_is_named(void **state)
     put_text("less/metrics.jsonl", "");
     expect_refusal("less", (const char *const[]){"metrics.jsonl", "no step", NULL});
     assert_int_equal(unlink(scratch_path("less/metrics.jsonl")), 0);
-    expect_refusal("less", (const char *const[]){"metrics.jsonl", "is not there", NULL});
-    expect_refusal("less/plan.json", (const char *const[]){"plan.json", "is no folder", NULL});
+    expect_refusal("less", (const char *const[]){"metrics.jsonl", "does not exist", NULL});
+    expect_refusal("less/plan.json", (const char *const[]){"plan.json", "is not a folder", NULL});
 }
 
 /* A config.json that is not the plan's, and a plan whose step would be absurdly large, only leave the parts of the memory out. */

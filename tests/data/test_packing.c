@@ -162,7 +162,7 @@ static void long_examples_are_cut_dropped_or_refused(void **state)
     const packing_options o = {.seq_len = LEN, .longer = PT_LONG_ERROR, .share = share_of(SHARE_ALL, 0, 0, N)};
     assert_int_equal(packing_make(&f, &o, &refused, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "line "));
-    assert_non_null(strstr(e.text, "--seq-len"));
+    assert_non_null(strstr(e.text, "`seq_len`"));
     packing_close(&cut);
     packing_close(&dropped);
     packing_close(&refused);

@@ -226,7 +226,7 @@ static void memory_that_is_not_there_is_refused(void **state)
     pt_error e = {0};
     gpu_open(&g);
     assert_int_equal(g.d->table->memory_open(g.d, MEMORY_DEVICE, g.d->info.memory_bytes + 1, &p, &e), PT_DOES_NOT_FIT);
-    assert_non_null(strstr(e.text, "--device-memory"));
+    assert_non_null(strstr(e.text, "`device_memory`"));
     char *base = memory_open(g.d, MEMORY_DEVICE, 100000), *host = memory_open(g.d, MEMORY_HOST, 100000), plain[64] = "not pinned";
     assert_true((uintptr_t)base % 4096 == 0 && (uintptr_t)host % 4096 == 0);
     memset(host, 1, 100000);

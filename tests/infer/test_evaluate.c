@@ -111,9 +111,9 @@ static void the_loss_is_the_same_from_the_disk(void **state)
     if (on_gpu()) /* there the host has room */
         return;
     assert_int_equal(pt_evaluate(&o, &streamed, &e), PT_DOES_NOT_FIT);
-    assert_non_null(strstr(e.text, "--seq-len"));
-    assert_null(strstr(e.text, "--batch-size")); /* there is no such option here */
-    o.device_memory = advised(&e, "give --device-memory", 0);
+    assert_non_null(strstr(e.text, "`seq_len`"));
+    assert_null(strstr(e.text, "`batch_size`")); /* there is no such option here */
+    o.device_memory = advised(&e, "give `device_memory`", 0);
     must(pt_evaluate(&o, &streamed, &e), &e);
     assert_true(streamed.loss == whole.loss);
 }
@@ -180,7 +180,7 @@ static void data_without_a_target_have_no_loss(void **state)
     pt_evaluate_options o = options_for(PT_FIXTURES "/models/llama", data, 4);
     o.document_mask = true;
     assert_int_equal(pt_evaluate(&o, &v, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "--document-mask"));
+    assert_non_null(strstr(e.text, "`document_mask`"));
 }
 
 static void tinystories_has_its_loss(void **state)
@@ -227,7 +227,7 @@ static void a_folder_without_weights_is_refused(void **state)
     o.model = PT_FIXTURES "/models/gpt2";
     o.seq_len = 1000;
     assert_int_equal(pt_evaluate(&o, &v, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "--seq-len 1000"));
+    assert_non_null(strstr(e.text, "`seq_len` 1000"));
 }
 
 int main(void)

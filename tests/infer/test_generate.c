@@ -281,8 +281,8 @@ static void refusals_name_the_mend(void **state)
     o.device_memory = 1000;
     g = open_generator(&o);
     assert_int_equal(pt_generator_prompt(g, "x", 1, 5, &e), PT_DOES_NOT_FIT);
-    assert_non_null(strstr(e.text, "--device-memory"));
-    assert_null(strstr(e.text, "--max-new-tokens")); /* a shorter text would not fit either */
+    assert_non_null(strstr(e.text, "`device_memory`"));
+    assert_null(strstr(e.text, "`max_new_tokens`")); /* a shorter text would not fit either */
     pt_generator_close(g);
     const struct { double temperature, top_p; int64_t top_k; } wrong[] = {{-1, 1, 0}, {1, 0, 0}, {1, 1.5, 0}, {1, 1, -1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

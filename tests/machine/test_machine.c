@@ -296,7 +296,7 @@ static void without_meminfo_the_option_is_named(void **state)
     machine m;
     pt_error e = {0};
     assert_int_equal(machine_probe_at("/nothing/here", &m, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "--device-memory"));
+    assert_non_null(strstr(e.text, "`device_memory`"));
 }
 
 static void odd_files_do_no_harm(void **state)

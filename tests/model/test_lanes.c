@@ -116,10 +116,10 @@ static void lanes_that_do_not_divide_the_batch_are_refused(void **unused)
     (void)unused;
     pt_error e;
     assert_int_equal(lanes_check(3, 8, &e), PT_USAGE);
-    assert_non_null(strstr(e.text, "--lanes 3"));
-    assert_non_null(strstr(e.text, "give --lanes 2, or --batch-size 9"));
+    assert_non_null(strstr(e.text, "`lanes` 3"));
+    assert_non_null(strstr(e.text, "give `lanes` 2 or `batch_size` 9"));
     assert_int_equal(lanes_check(9, 8, &e), PT_USAGE);
-    assert_non_null(strstr(e.text, "give --lanes 8, or --batch-size 9"));
+    assert_non_null(strstr(e.text, "give `lanes` 8 or `batch_size` 9"));
     for (int lanes = 0; lanes <= 8; lanes += lanes < 2 ? 1 : lanes)
         assert_int_equal(lanes_check(lanes, 8, &e), 0);
 }

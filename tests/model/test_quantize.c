@@ -244,7 +244,7 @@ static void nothing_frozen_leaves_nothing_to_store(void **state)
     pt_error e = {0};
     const uint64_t all = model_frozen_hash(m);
     assert_int_equal(model_store(m, STORAGE_NF4, &e), PT_USAGE);
-    assert_non_null(strstr(e.text, "--freeze"));
+    assert_non_null(strstr(e.text, "`freeze`"));
     assert_true(all == 0 && model_storage(m) == STORAGE_PLAIN);
     for (int i = 0; i < m->params_n; i++)
         m->params[i].trainable = m->params[i].block != 1;

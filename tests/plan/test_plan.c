@@ -205,7 +205,7 @@ static void a_plan_for_something_else_is_refused(void **state)
         assert_int_equal(plan_from_json("plan.json", text, strlen(text), &p, &e), 0);
         free(text);
         static const char *const keys[] = {"type",     "parameters", "layers",     "seq_len", "batch",   "made for",
-                                           "\"hidden", "\"heads",    "\"kv_heads", "\"ffn",   "\"vocab",  "--optimizer"};
+                                           "\"hidden", "\"heads",    "\"kv_heads", "\"ffn",   "\"vocab", "`optimizer`"};
         for (int what = 0; what < 12; what++) {
             plan_target right = p.made_for, *t = &p.made_for;
             switch (what) {
@@ -254,7 +254,7 @@ static void a_gpu_updates_matrices_that_are_multiplied(void **state)
         const int failed = plan_validate(&c.plan, c.model, &c.shape, &c.packing, c.clipping, &e);
         assert_int_equal(failed, other_bits ? PT_FAILED : 0);
         if (failed)
-            assert_non_null(strstr(e.text, "--optimizer muon"));
+            assert_non_null(strstr(e.text, "`optimizer` muon"));
         refused += failed != 0;
         taken += !failed;
         random_case_close(&c);

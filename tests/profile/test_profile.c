@@ -329,7 +329,7 @@ static void a_budget_below_one_block_is_refused_with_the_bytes(void **state)
     setup_open(&s, test_configs[0], PT_F32, 2, 16);
     s.r.budget[TIER_DEVICE] = 40 << 10;
     assert_int_equal(profile_get(&s.r, &p, &e), PT_DOES_NOT_FIT);
-    assert_non_null(strstr(e.text, "--device-memory"));
+    assert_non_null(strstr(e.text, "`device_memory`"));
     setup_close(&s);
 }
 

@@ -367,11 +367,11 @@ static void what_is_missing_is_named_with_the_change_that_mends_it(void **state)
     char change[160];
     assert_int_equal(missing_bytes(&in, least), 1068);
     search_write_options(&in, least, change, sizeof change);
-    assert_string_equal(change, "--device-memory 120B --disk-memory 2KiB");
+    assert_string_equal(change, "`device_memory` 120B `disk_memory` 2KiB");
     in.threads_bytes = 8; /* which a budget is without */
     search_write_options(&in, least, change, sizeof change);
-    assert_string_equal(change, "--device-memory 128B --disk-memory 2KiB");
-    json_t *o = explain_misfit(&in, least, 1040, json_pack("[s, s]", change, "--batch-size 2"), "--batch-size 2", "too small");
+    assert_string_equal(change, "`device_memory` 128B `disk_memory` 2KiB");
+    json_t *o = explain_misfit(&in, least, 1040, json_pack("[s, s]", change, "`batch_size` 2"), "`batch_size` 2", "too small");
     assert_true(json_is_false(json_object_get(o, "fits")));
     assert_int_equal(json_integer_value(json_object_get(o, "missing_bytes")), 1040);
     assert_string_equal(json_string_value(json_object_get(o, "smallest_change")), change);

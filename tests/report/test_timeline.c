@@ -30,7 +30,7 @@ static void a_trace_too_short_for_columns_is_refused(void **state)
         pt_error e = {0};
         assert_int_equal(read_event(times[i][0], times[i][1], &t, &e), PT_FAILED);
         assert_null(t);
-        if (!strstr(e.text, "a/trace.json: no task of a step is in it; train again with --trace"))
+        if (!strstr(e.text, "a/trace.json: no task of a step is in it; train again with `trace`"))
             fail_msg("from %s for %s: %s", times[i][0], times[i][1], e.text);
     }
 }

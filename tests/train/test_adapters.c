@@ -330,7 +330,7 @@ static void a_run_goes_on_to_the_same_bits_beside_the_same_model(void **state)
             assert_true(file && !fseek(file, -4, SEEK_END) && fwrite("\1\2\3\4", 1, 3, file) == 3 && !fclose(file));
             o.model = other;
             assert_int_equal(run_until(&o, 7, &e), PT_FAILED);
-            assert_non_null(strstr(e.text, "beside other weights"));
+            assert_non_null(strstr(e.text, "with other weights"));
             o.model = a.f.folder;
         }
         must(run_until(&o, 7, &e), &e);
@@ -355,10 +355,10 @@ static void a_run_with_another_adapter_is_not_the_same(void **state)
     o.resume = true;
     o.lora_rank = 3;
     assert_int_equal(run_until(&o, 2, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "--lora 2"));
+    assert_non_null(strstr(e.text, "`lora_rank` 2"));
     o.lora_rank = 0;
     assert_int_equal(run_until(&o, 2, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "--lora"));
+    assert_non_null(strstr(e.text, "`lora_rank`"));
     fixture_close(&a.f);
 }
 
@@ -432,16 +432,16 @@ static void options_that_mean_nothing_are_refused(void **state)
     plain.adapter = NULL;
     plain.lora_rank = 4;
 #define REFUSED(change, word) o = plain, (change), expect(&o, word)
-    REFUSED(o.lora_rank = -1, "--lora is -1");
+    REFUSED(o.lora_rank = -1, "`lora_rank` is -1");
     REFUSED(o.lora_targets = "q_proj,lm_head", "'lm_head' is no linear layer");
-    REFUSED(o.lora_targets = "", "--lora-targets");
-    REFUSED(o.lora_dropout = 0.1, "--lora-dropout 0.1");
-    REFUSED(o.lora_alpha = -1, "--lora-alpha is -1");
-    REFUSED(o.adapter = a.folder, "leave --lora");
-    REFUSED(o.optimizer = PT_OPTIMIZER_MUON, "--optimizer muon");
-    REFUSED(o.save_type = PT_SAVE_BF16, "--save-dtype");
-    REFUSED((o.freeze = (const char *const[]){"*"}, o.freeze_n = 1), "--freeze");
-    REFUSED((o.lora_rank = 0, o.dora = true), "--dora");
+    REFUSED(o.lora_targets = "", "`lora_targets`");
+    REFUSED(o.lora_dropout = 0.1, "`lora_dropout` 0.1");
+    REFUSED(o.lora_alpha = -1, "`lora_alpha` is -1");
+    REFUSED(o.adapter = a.folder, "leave out `lora_rank`");
+    REFUSED(o.optimizer = PT_OPTIMIZER_MUON, "`optimizer` muon");
+    REFUSED(o.save_type = PT_SAVE_BF16, "`save_type`");
+    REFUSED((o.freeze = (const char *const[]){"*"}, o.freeze_n = 1), "`freeze`");
+    REFUSED((o.lora_rank = 0, o.dora = true), "`dora`");
     fixture_close(&a.f);
 }
 

@@ -300,7 +300,7 @@ static void another_base_is_not_gone_on_with(void **state)
     r.o.model = r.f.folder;
     r.o.base = PT_BASE_INT8;
     assert_int_equal(run_to(&r, STEPS, NULL, &e), PT_FAILED);
-    assert_true(strstr(e.text, "--base \"nf4\"") && strstr(e.text, "\"int8\""));
+    assert_true(strstr(e.text, "`base` \"nf4\"") && strstr(e.text, "\"int8\""));
     base_run_close(&r);
 }
 
@@ -319,14 +319,14 @@ static void a_base_that_cannot_be_is_refused(void **state)
     base_run_open(&r, "llama", PT_BASE_NF4, PT_PRECISION_BF16, "refused");
     r.o.freeze = (const char *const[]){"model.embed_tokens.weight", "model.norm.weight"};
     r.o.freeze_n = 2;
-    refuse(&r, "--base nf4", "--freeze");
+    refuse(&r, "`base` nf4", "`freeze`");
     r.o.freeze_n = 0;
     r.o.base = PT_BASE_BF16;
-    refuse(&r, "--base bf16", "--freeze");
+    refuse(&r, "`base` bf16", "`freeze`");
     r.o.base = PT_BASE_FP32;
-    refuse(&r, "--base fp32", "--dtype fp32");
+    refuse(&r, "`base` fp32", "`precision` fp32");
     r.o.base = (pt_base)7;
-    refuse(&r, "--base", "4");
+    refuse(&r, "`base`", "4");
     base_run_close(&r);
 }
 

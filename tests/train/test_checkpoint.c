@@ -110,10 +110,10 @@ static void a_run_resumes_on_a_machine_with_less_memory(void **state)
     r.o.device_memory = 1;
     r.o.threads = 1;
     assert_int_equal(run_until(&r, 5, &e), PT_DOES_NOT_FIT);
-    const uint64_t least = r.o.device_memory = advised(&e, "--device-memory", 0);
+    const uint64_t least = r.o.device_memory = advised(&e, "`device_memory`", 0);
     int failed = run_until(&r, 5, &e);
     if (failed == PT_DOES_NOT_FIT && on_gpu()) { /* so little that measuring transfers takes more than the plan */
-        r.o.device_memory = advised(&e, "--device-memory", 0);
+        r.o.device_memory = advised(&e, "`device_memory`", 0);
         failed = run_until(&r, 5, &e);
     }
     must(failed, &e);
@@ -162,7 +162,7 @@ static void a_run_that_finished_goes_on_with_more_steps(void **state)
     (void)state;
     static const struct { pt_lr_schedule schedule; const char *said; } each[] = {
         {PT_LR_CONSTANT, ""},
-        {PT_LR_LINEAR, "the run has 6 steps now and had 3: the learning rate of step 4 is 0.0005, after 0.000333 in step 3"}};
+        {PT_LR_LINEAR, "the run now has 6 steps instead of 3: the learning rate of step 4 is 0.0005, after 0.000333 in step 3"}};
     if (disk_is_memory(scratch))
         skip(); /* no room was kept for it there */
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
@@ -208,7 +208,7 @@ static void a_damaged_checkpoint_names_the_one_before(void **state)
         snprintf(file, sizeof file, "%s/checkpoint-4/trainer/%s", r.out, each[i].file);
         assert_int_equal(truncate(file, each[i].bytes), 0);
         assert_int_equal(run_until(&r, 6, &e), PT_FAILED);
-        snprintf(older, sizeof older, "--resume '%s/checkpoint-2' goes on from an older one", r.out);
+        snprintf(older, sizeof older, "continue from an older one with `resume_from` '%s/checkpoint-2'", r.out);
         if (!strstr(e.text, older) || !strstr(e.text, each[i].file) || strstr(e.text, "get it again"))
             fail_msg("%s", e.text);
         snprintf(older, sizeof older, "%s/checkpoint-2", r.out);
@@ -242,29 +242,29 @@ static void settings_that_change_the_result_are_refused_with_both_values(void **
     r.o = good;                                     \
     r.o.field = value;                              \
     expect_refusal(&r, option, before, now)
-    REFUSED(lr, 0.25, "--lr", "0.001", "0.25");
-    REFUSED(seed, 77, "--seed", "0", "77");
-    REFUSED(batch_size, 1, "--batch-size", "3", "1");
-    REFUSED(seq_len, 9, "--seq-len", "16", "9");
-    REFUSED(precision, PT_PRECISION_BF16, "--dtype", "fp32", "bf16");
-    REFUSED(optimizer, PT_OPTIMIZER_ADAMW8BIT, "--optimizer", "\"adamw\"", "\"adamw8bit\"");
+    REFUSED(lr, 0.25, "`lr`", "0.001", "0.25");
+    REFUSED(seed, 77, "`seed`", "0", "77");
+    REFUSED(batch_size, 1, "`batch_size`", "3", "1");
+    REFUSED(seq_len, 9, "`seq_len`", "16", "9");
+    REFUSED(precision, PT_PRECISION_BF16, "`precision`", "fp32", "bf16");
+    REFUSED(optimizer, PT_OPTIMIZER_ADAMW8BIT, "`optimizer`", "\"adamw\"", "\"adamw8bit\"");
     REFUSED(shuffle, false, "--no-shuffle", "without", "with it");
-    REFUSED(document_mask, true, "--document-mask", "without", "with it");
-    REFUSED(weight_decay, 0.5, "--weight-decay", "0.1", "0.5");
-    REFUSED(beta1, 0.5, "--beta1", "0.9", "0.5");
-    REFUSED(beta2, 0.5, "--beta2", "0.999", "0.5");
-    REFUSED(eps, 0.5, "--eps", "1e-8", "0.5");
-    REFUSED(max_grad_norm, 4, "--max-grad-norm", "0", "4");
-    REFUSED(lr_schedule, PT_LR_COSINE, "--lr-schedule", "linear", "cosine");
-    REFUSED(warmup_steps, 5, "--warmup-steps", "0", "5");
-    REFUSED(min_lr_ratio, 0.5, "--min-lr-ratio", "0", "0.5");
-    REFUSED(save_type, PT_SAVE_BF16, "--save-dtype", "F32", "BF16");
+    REFUSED(document_mask, true, "`document_mask`", "without", "with it");
+    REFUSED(weight_decay, 0.5, "`weight_decay`", "0.1", "0.5");
+    REFUSED(beta1, 0.5, "`beta1`", "0.9", "0.5");
+    REFUSED(beta2, 0.5, "`beta2`", "0.999", "0.5");
+    REFUSED(eps, 0.5, "`eps`", "1e-8", "0.5");
+    REFUSED(max_grad_norm, 4, "`max_grad_norm`", "0", "4");
+    REFUSED(lr_schedule, PT_LR_COSINE, "`lr_schedule`", "linear", "cosine");
+    REFUSED(warmup_steps, 5, "`warmup_steps`", "0", "5");
+    REFUSED(min_lr_ratio, 0.5, "`min_lr_ratio`", "0", "0.5");
+    REFUSED(save_type, PT_SAVE_BF16, "`save_type`", "F32", "BF16");
     run_make(&other_run, &settings[3], "unused");
     other[0] = other_run.f.tokens;
-    REFUSED(data, other, "--data", "", "");
+    REFUSED(data, other, "`data`", "", "");
     REFUSED(model, other_run.f.folder, "gpt2", "llama", "");
-    REFUSED(steps, 1, "--steps", "1", "2");
-    REFUSED(steps, 5, "--steps", "8", "5");
+    REFUSED(steps, 1, "`steps`", "1", "2");
+    REFUSED(steps, 5, "`steps`", "8", "5");
 #undef REFUSED
     r.o = good;
     r.o.steps = STEPS + 3;
@@ -298,7 +298,7 @@ static void a_checkpoint_that_says_nothing_of_documents_was_written_without_a_ma
     must(run_until(&r, 2, &e), &e);
     forget_document_mask(&r, 2);
     r.o.resume = r.o.document_mask = true;
-    expect_refusal(&r, "--document-mask", "without", "with it");
+    expect_refusal(&r, "`document_mask`", "without", "with it");
     r.o.document_mask = false;
     must(run_until(&r, STEPS, &e), &e);
     assert_int_equal(r.first_step, 2);
@@ -362,7 +362,7 @@ static void a_checkpoint_that_names_no_optimizer_is_adamws(void **state)
     json_decref(all);
     r.o.resume = true;
     r.o.optimizer = PT_OPTIMIZER_MUON;
-    expect_refusal(&r, "--optimizer", "\"adamw\"", "\"muon\"");
+    expect_refusal(&r, "`optimizer`", "\"adamw\"", "\"muon\"");
     r.o.optimizer = PT_OPTIMIZER_ADAMW;
     must(run_until(&r, 3, &e), &e);
     run_free(&r);
@@ -400,7 +400,7 @@ static void metrics_are_cut_back_to_the_checkpoint(void **state)
     r.o.notice = note;
     r.o.arg = noted;
     must(run_until(&r, STEPS, &e), &e);
-    snprintf(from, sizeof from, "going on from %s/checkpoint-4, after step 4\n", r.out);
+    snprintf(from, sizeof from, "continuing from %s/checkpoint-4, after step 4\n", r.out);
     if (!strstr(noted, from) || strstr(noted, "random weights"))
         fail_msg("not \"%s\": %s", from, noted);
     assert_same_metrics(&straight, &r);
@@ -601,7 +601,7 @@ static void resuming_without_a_checkpoint_starts_at_the_first_step(void **state)
     assert_int_equal(pt_trainer_step(t, &s, &e), 1);
     pt_trainer_close(t);
     assert_int_equal(run_until(&r, STEPS, &e), PT_FAILED); /* not over a run that is there */
-    assert_non_null(strstr(e.text, "--resume"));
+    assert_non_null(strstr(e.text, "`resume`"));
     r.o.resume = true;
     must(run_until(&r, STEPS, &e), &e);
     assert_same_checkpoint(straight.out, r.out, STEPS);

@@ -159,7 +159,7 @@ static void a_resumed_run_has_the_same_reference(void **state)
     o.resume = true;
     assert_int_equal(pt_trainer_open(&o, &t, &e), PT_FAILED);
     assert_non_null(strstr(e.text, "reference.bin"));
-    assert_non_null(strstr(e.text, "start the run anew"));
+    assert_non_null(strstr(e.text, "start the run again"));
 }
 
 static void put_data(const char *text) { scratch_put("other.jsonl", text, strlen(text)); }
@@ -181,13 +181,13 @@ static void what_cannot_be_compared_is_refused(void **state)
     snprintf(other, sizeof other, "%s/other.jsonl", scratch);
     pt_train_options o = options_for(out);
     o.beta = 0;
-    refuse(o, "--beta");
+    refuse(o, "`beta`");
     o = options_for(out);
     o.eval_split = 0.1;
-    refuse(o, "--eval-split");
+    refuse(o, "`eval_split`");
     o = options_for(out);
     o.task = PT_TASK_SFT;
-    refuse(o, "--task dpo");
+    refuse(o, "`task` dpo");
     o = options_for(out);
     o.data = paths;
     put_data("{\"prompt\": \"a\", \"completion\": \"b\"}\n");

@@ -148,12 +148,12 @@ static bool has_checkpoint(const char *out)
     return path_exists(path);
 }
 
-/* One sentence on the last line, with this word, and where --resume goes on. */
+/* One sentence on the last line, with this word, and --resume where a checkpoint is. */
 static void assert_sentence(const char *out, const char *fault, const char *word)
 {
     const char *text = text_of(scratch_path("err")), *line = strstr(text, "protrain: ");
     if (!line || !strstr(line, word) || strchr(line, '\n') != line + strlen(line) - 1 ||
-        (has_checkpoint(out) && !strstr(line, "--resume goes on")))
+        (has_checkpoint(out) && !strstr(line, "--resume")))
         fail_msg("%s: %s", fault, text);
 }
 

@@ -263,8 +263,8 @@ static void refuse(const char *model_name, const char *freeze, const char *train
 static void patterns_that_cannot_be_are_refused(void **state)
 {
     (void)state;
-    refuse("llama", "model.layer.*", NULL, WORDS("--freeze", "'model.layer.*'", "model.embed_tokens.weight"));
-    refuse("gpt2", NULL, "h.1.*", WORDS("--train-only", "'h.1.*'", "transformer.wte.weight"));
+    refuse("llama", "model.layer.*", NULL, WORDS("`freeze`", "'model.layer.*'", "model.embed_tokens.weight"));
+    refuse("gpt2", NULL, "h.1.*", WORDS("`train_only`", "'h.1.*'", "transformer.wte.weight"));
     refuse("llama", "*", NULL, WORDS("nothing to train"));
     refuse("llama", "model.layers.*", "*.mlp.*", WORDS("nothing to train"));
     refuse("llama", "*.1.self_attn.q_proj.weight", NULL,
@@ -288,11 +288,11 @@ static void a_run_is_not_resumed_with_other_patterns(void **state)
     o.freeze = (const char *const[]){"transformer.w?e.weight"};
     o.freeze_n = 1;
     assert_int_equal(run_to(&o, 3, &e), PT_FAILED);
-    assert_true(strstr(e.text, "--freeze [\"transformer.w?e.weight\",\"transformer.h.0.*\"]") &&
+    assert_true(strstr(e.text, "`freeze` [\"transformer.w?e.weight\",\"transformer.h.0.*\"]") &&
                 strstr(e.text, "has [\"transformer.w?e.weight\"]"));
     o.freeze_n = 0;
     assert_int_equal(run_to(&o, 3, &e), PT_FAILED);
-    assert_non_null(strstr(e.text, "--freeze"));
+    assert_non_null(strstr(e.text, "`freeze`"));
     fixture_close(&z.f);
 }
 

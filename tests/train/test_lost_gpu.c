@@ -56,7 +56,7 @@ static void a_run_that_loses_its_gpu_goes_on_with_the_same_bits(void **state)
         const int64_t done = run_and_lose(&broken, random_from(&r, 1, STEPS - 2), random_from(&r, 0, 300), &e);
         assert_int_equal(e.code, PT_FAILED);
         assert_non_null(strstr(e.text, "the GPU was lost"));
-        assert_non_null(strstr(e.text, "--resume"));
+        assert_non_null(strstr(e.text, "`resume`"));
         assert_true(has_checkpoint(&broken, (int)done) && !has_checkpoint(&broken, (int)done + 1));
         broken.o.resume = true;
         must(run_until(&broken, STEPS, &e), &e);

@@ -155,14 +155,14 @@ static void refused(const char *ranks, const char *lanes, const char *said, int 
 static void what_cannot_be_shared_is_refused_in_one_sentence(void **state)
 {
     (void)state;
-    refused("8", "4", "--ranks 8 is more than the --batch-size of 4", 2);
+    refused("8", "4", "--ranks 8 is more than --batch-size 4", 2);
     refused("3", "4", "--ranks 3 and 4 lanes", 2);
-    refused("2", "3", "--lanes 3: it must divide the --batch-size of 4", 2);
+    refused("2", "3", "--lanes 3 does not divide --batch-size 4", 2);
     refused("2", "1", "--ranks 2 and 1 lanes", 2);
     refused("1000", "4", "--ranks", 2);
-    refused_with("2", "2", WORDS("--lora", "4"), "several ranks and an adapter", 2);
-    refused_with("2", "2", WORDS("--task", "dpo"), "several ranks and --task dpo", 2);
-    refused_with("2", "2", WORDS("--sample", "Once"), "several ranks and --sample", 2);
+    refused_with("2", "2", WORDS("--lora", "4"), "--ranks does not work with an adapter", 2);
+    refused_with("2", "2", WORDS("--task", "dpo"), "--ranks does not work with --task dpo", 2);
+    refused_with("2", "2", WORDS("--sample", "Once"), "--ranks does not work with --sample", 2);
 }
 
 int main(void)

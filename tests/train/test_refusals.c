@@ -43,7 +43,7 @@ typedef struct blob { char *bytes; size_t n; } blob;
 
 static void note_micro_batch(void *arg, const char *sentence)
 {
-    if (strstr(sentence, "--micro-batch"))
+    if (strstr(sentence, "`micro_batch`"))
         snprintf(arg, 300, "%s", sentence);
 }
 
@@ -120,8 +120,8 @@ static void a_disk_tiers_folder_goes_with_the_run(void **state)
     r.o.host_memory = on_gpu() ? 1 : PT_AUTO; /* there always is one beside a GPU */
     assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_DOES_NOT_FIT);
     assert_false(path_exists(path));
-    r.o.device_memory = advised(&e, "--device-memory", 1);
-    r.o.host_memory = on_gpu() ? advised(&e, "--host-memory", 1) : PT_AUTO;
+    r.o.device_memory = advised(&e, "`device_memory`", 1);
+    r.o.host_memory = on_gpu() ? advised(&e, "`host_memory`", 1) : PT_AUTO;
     t = run_open(&r);
     pt_summary s;
     pt_trainer_summary(t, &s);
@@ -146,17 +146,17 @@ static void absurd_options_are_refused(void **state)
     assert_int_equal(pt_trainer_open(&r.o, &t, &e), code);                      \
     if (!strstr(e.text, word))                                                  \
         fail_msg("%s: \"%s\"", word, e.text)
-    REFUSED(device, NULL, PT_USAGE, "--device");
+    REFUSED(device, NULL, PT_USAGE, "`device`");
     REFUSED(device, "abacus", PT_USAGE, "abacus");
-    REFUSED(precision, (pt_precision)7, PT_USAGE, "--dtype");
-    REFUSED(optimizer, (pt_optimizer)7, PT_USAGE, "--optimizer");
-    REFUSED(momentum, 0.9, PT_USAGE, "--momentum");
-    REFUSED(lr_adjust, PT_LR_ADJUST_RMS, PT_USAGE, "--lr-adjust");
-    REFUSED(lr_schedule, (pt_lr_schedule)-1, PT_USAGE, "--lr-schedule");
-    REFUSED(save_type, (pt_save_type)4, PT_USAGE, "--save-dtype");
-    REFUSED(eval_data_n, 1, PT_USAGE, "--eval-data");
-    REFUSED(lr, -1, PT_USAGE, "--lr");
-    REFUSED(host_memory, UINT64_MAX - 5, PT_DOES_NOT_FIT, "--host-memory");
+    REFUSED(precision, (pt_precision)7, PT_USAGE, "`precision`");
+    REFUSED(optimizer, (pt_optimizer)7, PT_USAGE, "`optimizer`");
+    REFUSED(momentum, 0.9, PT_USAGE, "`momentum`");
+    REFUSED(lr_adjust, PT_LR_ADJUST_RMS, PT_USAGE, "`lr_adjust`");
+    REFUSED(lr_schedule, (pt_lr_schedule)-1, PT_USAGE, "`lr_schedule`");
+    REFUSED(save_type, (pt_save_type)4, PT_USAGE, "`save_type`");
+    REFUSED(eval_data_n, 1, PT_USAGE, "`eval_data`");
+    REFUSED(lr, -1, PT_USAGE, "`lr`");
+    REFUSED(host_memory, UINT64_MAX - 5, PT_DOES_NOT_FIT, "`host_memory`");
     r.o = good;
     r.o.device_memory = 1ull << 63; /* the sum of both is small again */
     r.o.host_memory = (1ull << 63) + (1 << 20);
@@ -191,7 +191,7 @@ static void an_option_that_contradicts_the_plan_is_refused(void **state)
     r.o.plan_file = path;
     r.o.micro_batch = 2 * unit;
     assert_int_equal(pt_trainer_open(&r.o, &t, &e), PT_USAGE);
-    snprintf(said[0], sizeof said[0], "--micro-batch %lld ", (long long)(2 * unit));
+    snprintf(said[0], sizeof said[0], "`micro_batch` %lld ", (long long)(2 * unit));
     snprintf(said[1], sizeof said[1], " %lld ", (long long)unit);
     assert_non_null(strstr(e.text, said[0]));
     assert_non_null(strstr(e.text, said[1]));
@@ -235,8 +235,8 @@ static void a_micro_batch_that_cannot_be_becomes_the_next_larger_one(void **stat
         blob b[2];
         char noted[300] = "", said[300] = "", tokens[160], name[32];
         if (cases[i].is != cases[i].asked)
-            snprintf(said, sizeof said, "--micro-batch %lld: %lld sequences are computed together at least, so it is %lld",
-                     (long long)(n * cases[i].asked), (long long)(n * cases[i].together), (long long)(n * cases[i].is));
+            snprintf(said, sizeof said, "`micro_batch` is raised from %lld to %lld: at least %lld sequences are computed together",
+                     (long long)(n * cases[i].asked), (long long)(n * cases[i].is), (long long)(n * cases[i].together));
         for (int asks = 0; asks < 2; asks++) {
             snprintf(name, sizeof name, "next-%zu-%d", i, asks);
             run_make(&r, name);
@@ -264,8 +264,10 @@ static void a_micro_batch_that_cannot_be_becomes_the_next_larger_one(void **stat
 static void a_micro_batch_that_does_not_divide_the_batch_is_refused(void **state)
 {
     (void)state;
-    static const struct { int64_t asked; const char *said; } cases[] = {{3, "--micro-batch 3: it must divide the batch of 4"},
-                                                                      {8, "--micro-batch 8 is more than the batch of 4"}};
+    static const struct {
+        int64_t asked;
+        const char *said;
+    } cases[] = {{3, "`micro_batch` 3 does not divide `batch_size` 4"}, {8, "`micro_batch` 8 is more than `batch_size` 4"}};
     for (int i = 0; i < 2; i++) {
         run r;
         pt_trainer *t;

@@ -316,7 +316,7 @@ static void where_nothing_fits_any_more_the_state_stands_in_a_checkpoint(void **
     run_make(&moving, &settings[2], "starved");
     assert_int_equal(run_with_less(&moving, BUDGET, 1, &before, &after, &e), 0);
     assert_non_null(strstr(e.text, "checkpoint-6"));
-    assert_non_null(strstr(e.text, "--resume"));
+    assert_non_null(strstr(e.text, "`resume`"));
     moving.o.resume = true;
     moving.o.device_memory = BUDGET;
     pt_trainer *t = open_run(&moving);
@@ -360,7 +360,7 @@ static void steps_that_are_off_move_the_run_to_a_better_plan(void **state)
     for (int k = 0; k < STEPS; k++)
         step(&moving, t);
     assert_true(!leaves_device(t) || on_gpu());
-    assert_non_null(strstr(said, "planned again"));
+    assert_non_null(strstr(said, "a new plan is used"));
     assert_int_equal(checkpoints_in(moving.out), 0);
     t->job.steps = STEPS;
     finish(&moving, t);
@@ -403,7 +403,7 @@ static void the_steps_of_a_given_plan_are_named_with_their_times(void **state)
     assert_string_equal(said, "");
     look_at_steps(t, 0.123, 2);
     snprintf(expected, sizeof expected, "steps take %s instead of %s (", seconds_format(is, 0.123), seconds_format(was, 2));
-    if (strncmp(said, expected, strlen(expected)) || !strstr(said, "--plan"))
+    if (strncmp(said, expected, strlen(expected)) || !strstr(said, "`plan_file`"))
         fail_msg("\"%s\" does not begin with \"%s\"", said, expected);
     finish(&r, t);
 }
@@ -441,8 +441,8 @@ static void what_differs_is_named(void **state)
     const step_times taken = measured_times(&t->engine.measured, trainer_plan(t)->update);
     const double reads = taken.busy_ns[QUEUE_READ], computed = taken.busy_ns[QUEUE_COMPUTE];
     assert_true(taken.runs > 0 && computed > 0 && (reads > 0 || on_gpu()));
-    expect_words(t, said, (double[QUEUES]){1, 1, 1, 1, 1, 1}, "(its tasks take as long as predicted");
-    expect_words(t, said, (double[QUEUES]){1.04, 1, 1, 1, 0.97, 1}, "(its tasks take as long as predicted");
+    expect_words(t, said, (double[QUEUES]){1, 1, 1, 1, 1, 1}, "(the tasks take as long as predicted");
+    expect_words(t, said, (double[QUEUES]){1.04, 1, 1, 1, 0.97, 1}, "(the tasks take as long as predicted");
     expect_words(t, said, (double[QUEUES]){3.1, 1, 1, 1, 1, 1}, "(computation takes 3.1 times as long)");
     expect_words(t, said, (double[QUEUES]){0.5, 1, 1, 1, 1, 1}, "(computation takes 0.5 times as long)");
     if (reads > 0) {

@@ -98,7 +98,8 @@ static void going_on_from_an_older_checkpoint_puts_the_later_ones_away(void **st
     uint64_t last = hash_of_folder(path_in(&r, "checkpoint-8"));
     go_on(&r, "checkpoint-4", 5);
     assert_checkpoints(&r, "checkpoint-2 checkpoint-4 checkpoint-5 checkpoint-6.old checkpoint-8.old");
-    assert_non_null(strstr(said, "checkpoint-8 is of a run that this one goes another way than: it is checkpoint-8.old now"));
+    assert_non_null(strstr(said, "checkpoint-8 is of a later step of the run that is resumed, which this run computes "
+                                "again: it is renamed to checkpoint-8.old"));
     assert_true(hash_of_folder(path_in(&r, "checkpoint-8.old")) == last);
     assert_steps_in_metrics(&r, 5);
     go_on(&r, NULL, STEPS);
@@ -226,7 +227,7 @@ static void data_that_lie_in_the_output_folder_are_refused(void **state)
         r.o.eval_data_n = i & 4 ? 1 : 0;
         uint64_t before = hash_of_folder(r.out);
         assert_int_equal(run_until(&r, STEPS, &e), PT_USAGE);
-        if (!strstr(e.text, *folder) || !strstr(e.text, "--out"))
+        if (!strstr(e.text, *folder) || !strstr(e.text, "`out`"))
             fail_msg("%s", e.text);
         assert_true(hash_of_folder(r.out) == before);
     }
@@ -297,10 +298,10 @@ static void missing_lines_of_the_metrics_are_named(void **state)
     r.o.notice = note;
     r.o.arg = said;
     go_on(&r, NULL, 7);
-    assert_non_null(strstr(said, "metrics.jsonl has no lines for the steps 4 to 6\n"));
+    assert_non_null(strstr(said, "metrics.jsonl has no lines for steps 4 to 6\n"));
     must(file_write_atomic(path_in(&r, "metrics.jsonl"), "broken\n", 7, &e), &e);
     go_on(&r, NULL, 8);
-    assert_non_null(strstr(said, "metrics.jsonl has no lines for the steps 1 to 7\n"));
+    assert_non_null(strstr(said, "metrics.jsonl has no lines for steps 1 to 7\n"));
     run_free(&r);
 }
 

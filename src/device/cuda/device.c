@@ -16,11 +16,15 @@ int cuda_fail(pt_error *e, cudaError_t error, const char *doing)
     cudaGetLastError(); /* an error that does not stick must not turn up again in the next call */
     switch (error) {
     case cudaErrorMemoryAllocation:
-        return pt_fail(e, PT_DOES_NOT_FIT, "the GPU has no memory left while %s: end what else runs on it (nvidia-smi), or give a smaller "
-                       "--device-memory", doing);
+        return pt_fail(e, PT_DOES_NOT_FIT,
+                       "the GPU has no memory left while %s: end what else runs on it (nvidia-smi), or give a smaller "
+                       "`device_memory`",
+                       doing);
     case cudaErrorECCUncorrectable:
-        return pt_fail(e, PT_FAILED, "the GPU found an uncorrectable memory error (ECC) while %s: reset or replace it, and go on from the "
-                       "last checkpoint with --resume", doing);
+        return pt_fail(e, PT_FAILED,
+                       "the GPU found an uncorrectable memory error (ECC) while %s: reset or replace it, and go on from the "
+                       "last checkpoint with `resume`",
+                       doing);
     case cudaErrorDevicesUnavailable:
         return pt_fail(e, PT_FAILED, "the GPU is held by another process (exclusive mode) while %s: end that process (nvidia-smi)", doing);
     case cudaErrorIllegalAddress: case cudaErrorMisalignedAddress: case cudaErrorInvalidAddressSpace: case cudaErrorAssert:
@@ -31,8 +35,10 @@ int cuda_fail(pt_error *e, cudaError_t error, const char *doing)
     case cudaErrorContained:
 #endif
     case cudaErrorExternalDevice:
-        return pt_fail(e, PT_FAILED, "the GPU was lost while %s (%s): see the kernel's log (dmesg) for Xid errors, and go on from the last "
-                       "checkpoint with --resume", doing, cudaGetErrorString(error));
+        return pt_fail(e, PT_FAILED,
+                       "the GPU was lost while %s (%s): see the kernel's log (dmesg) for Xid errors, and go on from the last "
+                       "checkpoint with `resume`",
+                       doing, cudaGetErrorString(error));
     case cudaErrorNoKernelImageForDevice:
         return pt_fail(e, PT_FAILED, "this build has no code for this GPU (while %s): build with its architecture in PT_CUDA_ARCHITECTURES",
                        doing);
@@ -49,9 +55,10 @@ static int count_devices(int *n, pt_error *e)
     if (error == cudaErrorInsufficientDriver)
         return pt_fail(e, PT_FAILED,
                        "the NVIDIA driver is too old: it runs CUDA %d.%d and this build needs %d.%d; update the driver, or use "
-                       "--device cpu", driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+                       "`device` cpu",
+                       driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == cudaErrorNoDevice || (error == cudaSuccess && *n == 0))
-        return pt_fail(e, PT_FAILED, "the NVIDIA driver finds no GPU (is one hidden by CUDA_VISIBLE_DEVICES?); use --device cpu");
+        return pt_fail(e, PT_FAILED, "the NVIDIA driver finds no GPU (is one hidden by CUDA_VISIBLE_DEVICES?); use `device` cpu");
     return error ? cuda_fail(e, error, "looking for GPUs") : 0;
 }
 
@@ -67,7 +74,7 @@ static int check_device(int ordinal, struct cudaDeviceProp *p, pt_error *e)
     if (error)
         return cuda_fail(e, error, "asking what the GPU is");
     if (p->major < LEAST_MAJOR)
-        return pt_fail(e, PT_FAILED, "%s has compute capability %d.%d and %d.0 is needed (Ampere or later): use --device cpu", p->name,
+        return pt_fail(e, PT_FAILED, "%s has compute capability %d.%d and %d.0 is needed (Ampere or later): use `device` cpu", p->name,
                        p->major, p->minor, LEAST_MAJOR);
     return 0;
 }
@@ -133,8 +140,10 @@ EXPORT int protrain_module_open(const device_options *o, device **out, pt_error 
         failed = cuda_fail(e, error, "opening it");
     error = failed ? cudaSuccess : (cudaError_t)cuda_check_kernels();
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction || error == cudaErrorUnsupportedPtxVersion)
-        failed = pt_fail(e, PT_FAILED, "the CUDA module was not built for %s (compute capability %d.%d): build it on this machine, or with "
-                         "-DPT_CUDA=ON for all, or use --device cpu", p.name, p.major, p.minor);
+        failed = pt_fail(e, PT_FAILED,
+                         "the CUDA module was not built for %s (compute capability %d.%d): build it on this machine, or with "
+                         "-DPT_CUDA=ON for all, or use `device` cpu",
+                         p.name, p.major, p.minor);
     else if (error)
         failed = cuda_fail(e, error, "loading its kernels");
     if (!failed)

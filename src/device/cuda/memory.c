@@ -94,7 +94,8 @@ static int device_block(cuda_device *d, size_t bytes, block *b, pt_error *e)
         d->base.info.memory_free_bytes = left;
         return pt_fail(e, PT_DOES_NOT_FIT,
                        "the GPU has no room for an arena of %zu bytes of device memory: %zu of its %zu are free; end what "
-                       "else runs on it (nvidia-smi), or give a smaller --device-memory", bytes, left, all);
+                       "else runs on it (nvidia-smi), or give a smaller `device_memory`",
+                       bytes, left, all);
     }
     if (!error)
         error = cudaMemset(b->given, 0, b->mapped);
@@ -144,8 +145,9 @@ static void say_not_pinned(struct cuda_memory *m, size_t bytes, cudaError_t why)
         return;
     m->said = true;
     snprintf(sentence, sizeof sentence, "%zu bytes of RAM cannot be pinned (%s): copies to and from the GPU will be slower; %s", bytes,
-             cudaGetErrorString(why), bytes >= DRIVER_MOST ? "NVIDIA's driver pins less than 512 GiB at once: give a smaller --host-memory"
-             : "raise the limit (ulimit -l unlimited; on WSL, memory= in .wslconfig)");
+             cudaGetErrorString(why),
+             bytes >= DRIVER_MOST ? "NVIDIA's driver pins less than 512 GiB at once: give a smaller `host_memory`"
+                                  : "raise the limit (ulimit -l unlimited; on WSL, memory= in .wslconfig)");
     m->options.notice(m->options.arg, sentence);
 }
 
@@ -156,13 +158,15 @@ static int host_block(struct cuda_memory *m, int ordinal, size_t bytes, block *b
     *b = (block){.mapped = whole + HUGE_BYTES};
     b->given = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b->given == MAP_FAILED)
-        return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses %zu bytes of host memory; give a smaller --host-memory", bytes);
+        return pt_fail_errno(e, PT_DOES_NOT_FIT, "the system refuses %zu bytes of host memory; give a smaller `host_memory`", bytes);
     b->base = (char *)b->given + (HUGE_BYTES - (uintptr_t)b->given % HUGE_BYTES) % HUGE_BYTES;
     madvise(b->base, whole, MADV_HUGEPAGE); /* may be refused: only speed is lost */
     prefer_node(ordinal, b->base, whole);
     if (populate(b->base, whole, m->options.threads ? m->options.threads : (int)sysconf(_SC_NPROCESSORS_ONLN))) {
-        pt_fail_errno(e, PT_DOES_NOT_FIT, "the system has no %zu bytes of host memory left, though it promised them; give a smaller "
-                      "--host-memory, end other programs, or raise the container's limit", bytes);
+        pt_fail_errno(e, PT_DOES_NOT_FIT,
+                      "the system has no %zu bytes of host memory left, though it promised them; give a smaller "
+                      "`host_memory`, end other programs, or raise the container's limit",
+                      bytes);
         munmap(b->given, b->mapped);
         return PT_DOES_NOT_FIT;
     }
