@@ -306,7 +306,7 @@ static double known_ns(problem *p, const known *k)
     assert_int_equal(candidate_plan(&s, &r, &x, &e), 0);
     assert_int_equal(strlen(k->chunks), 2 * x.chunks_n);
     for (int i = 0; i < x.chunks_n; i++)
-        x.chunks[i] = (plan_chunk){(tier)(k->chunks[2 * i] - '0'), (tier)(k->chunks[2 * i + 1] - '0')};
+        x.chunks[i] = (plan_chunk){.placement = (tier)(k->chunks[2 * i] - '0'), .update = (tier)(k->chunks[2 * i + 1] - '0')};
     assert_int_equal(price_plan(&p->in, &s.chunkings[chunking].packing, &x, unlimited, 0, 0, &one, &e), 1);
     for (int t = 0; t < TIERS; t++)
         p->in.budget[t] = one.bytes[t] > p->in.budget[t] ? one.bytes[t] : p->in.budget[t];
