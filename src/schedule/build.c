@@ -264,7 +264,7 @@ static void backward(program *p, int block, int micro)
 
 /* ---- gradients ---- */
 
-/* partial -1: of one rank. */
+/* partial -1: of one rank. Of several the accumulator is held until then: what is computed while it is sent lies elsewhere. */
 static void finish_chunk(program *p, int block, int chunk, int partial)
 {
     item_begin(p, p->b.now);
@@ -272,6 +272,7 @@ static void finish_chunk(program *p, int block, int chunk, int partial)
     item_needs(p, TIER_DEVICE, object_gradient(p, chunk), use);
     item_operand(p, p->sumsq, USE_WRITE);
     if (is_shared(p)) {
+        item_operand(p, p->accumulator[block], USE_READ);
         item_operand(p, partial, USE_READ | USE_WRITE);
     } else if (block > 0) {
         item_operand(p, p->accumulator[block], USE_READ);
@@ -337,22 +338,14 @@ static void scatter_chunk(program *p, int block, int chunk)
     item_end(p, TASK_SCATTER, QUEUE_RANKS, block, -1, chunk, false);
 }
 
+/* What the block before has sent is finished first: it does not wait for what this one sends. */
 static void share_block(program *p, int block)
 {
     if (block == 0 && p->piece0[1] > p->piece0[0])
         embed_backward(p);
-    const int before = p->scattered_n;
+    finish_scattered(p);
     for (int i = p->piece0[block + 1] - 1; i >= p->piece0[block]; i--)
         scatter_chunk(p, block, p->piece_chunk[i]);
-    const int n = p->scattered_n;
-    p->scattered_n = before;
-    finish_scattered(p);
-    for (int i = before; i < n; i++) {
-        p->scattered[i - before] = p->scattered[i];
-        p->scattered_block[i - before] = p->scattered_block[i];
-        p->partial[i - before] = p->partial[i];
-    }
-    p->scattered_n = n - before;
     if (block == 0)
         finish_scattered(p);
 }

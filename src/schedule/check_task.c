@@ -157,6 +157,7 @@ static int finish_wants(checker *c, int i, int block, int chunk)
         if (!c->scattered[piece_at(c, block, chunk)])
             return check_fail(c, i, -1, "the sums of other ranks have not come");
         changes(c, OBJECT_PARTIAL, chunk, block, 1, 2);
+        reads(c, OBJECT_ACCUMULATOR, block, -1, c->micro_n);
         return 0;
     }
     if (block > 0) {
