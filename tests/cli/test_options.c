@@ -116,7 +116,7 @@ static void a_length_that_is_none_or_given_twice_is_refused(void **state)
     train_refused("beyond 64 bits", WORDS("--steps 99999999999999999999", "at most 9223372036854775807"),
                   WORDS("--steps", "99999999999999999999"));
     train_refused("no epoch", WORDS("--epochs"), WORDS("--epochs", "0"));
-    train_refused("nothing to evaluate on", WORDS("--eval-every 2", "--eval-data"), WORDS("--steps", "2", "--eval-every", "2"));
+    train_refused("nothing to evaluate on", WORDS("--eval-every is 2", "--eval-data"), WORDS("--steps", "2", "--eval-every", "2"));
 }
 
 /* 0.57 * 100 is less than 57 for a computer. */

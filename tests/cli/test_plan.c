@@ -600,7 +600,7 @@ static void a_prediction_that_is_far_off_is_told_once_of_a_plan_that_was_given(v
     if (run("train", small(), WORDS("--data", data, "--steps", "60", "--out", out, "--plan", plan, "--machine", slow_machine())))
         fail_msg("%s", text_of(scratch_path("err")));
     const char *said = text_of(scratch_path("err")), *line = strstr(said, "note: steps take");
-    if (!line || !strstr(line, "--plan stays") || strstr(line + 1, "note: steps take"))
+    if (!line || !strstr(line, "because --plan is given") || strstr(line + 1, "note: steps take"))
         fail_msg("%s", said);
     json_t *o = summary_of(out);
     assert_int_equal(json_integer_value(json_object_get(o, "corrected_after_step")), 0);
