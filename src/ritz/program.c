@@ -279,7 +279,7 @@ static void make_chunk(program *p, int c)
     for (int i = 0; i < 3; i++) {
         const uint64_t bytes = i == 1 ? 2 * slab : slab;
         *all[i] = (object){.kind = (object_kind)(OBJECT_WEIGHTS + i), .index = c, .micro = -1, .placement_tier = t, .placement = -1,
-                           .placement_slot = -1, .bytes = bytes, .keep = true};
+                           .placement_slot = -1, .partner = -1, .bytes = bytes, .keep = true};
         if (i && !p->space->training)
             continue;
         all[i]->placement = builder_buffer(&p->b, all[i]->kind, c, -1, t, bytes);
@@ -295,13 +295,15 @@ static void make_saved(program *p, ritz_program what, int g)
     for (int m = 0; m < p->visit; m++)
         p->b.objects[object_saved(p, g, m)] =
             (object){.kind = OBJECT_SAVED, .index = g, .micro = m, .placement_tier = passing ? TIER_DEVICE : p->plan->blocks[g].place,
-                     .placement = -1, .placement_slot = passing ? g % 2 * p->visit + m : -1, .bytes = p->layout.set_bytes[g]};
+                     .placement = -1, .placement_slot = passing ? g % 2 * p->visit + m : -1, .partner = -1,
+                     .bytes = p->layout.set_bytes[g]};
     p->b.s->slots_n = passing ? 2 * p->visit : 0;
 }
 
 static int make_caches(program *p)
 {
-    const int n[CACHES] = {p->plan->n_buffer, p->plan->n_update, p->plan->n_update, p->plan->n_swap};
+    const int n[CACHES] = {[CACHE_WEIGHTS] = p->plan->n_buffer, [CACHE_STATES] = p->plan->n_update, [CACHE_GRADIENT] = p->plan->n_update,
+                           [CACHE_SAVED] = p->plan->n_swap};
     for (int t = TIER_DEVICE; t <= TIER_HOST; t++)
         for (int k = 0; k < CACHES; k++) {
             /* a group's sums pass as its weights do */
